@@ -1,0 +1,188 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include "common/check.h"
+
+namespace splitnic::fabric {
+
+template <class T>
+concept Word = std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::uint16_t> ||
+               std::is_same_v<T, std::uint32_t> || std::is_same_v<T, std::uint64_t>;
+
+#ifdef SPLITNIC_AUDIT_LOADS
+/// Test builds: which bytes of peer-written memory were read since the last begin(). A second load of a byte between
+/// two begin() calls is the double fetch that a hostile peer waits for; `double_loads` counts them.
+class LoadAudit {
+ public:
+  void begin();
+  void record(const std::byte* at, std::size_t bytes);
+  [[nodiscard]] std::uint64_t double_loads() const { return double_loads_; }
+  /// The audit that PeerMemory reports to; null when no test is listening. Thread: one per thread.
+  static LoadAudit*& current();
+
+ private:
+  struct Range {
+    const std::byte* begin;
+    const std::byte* end;
+  };
+  static constexpr std::size_t kMaxRanges = 4096;
+  Range ranges_[kMaxRanges];
+  std::size_t used_ = 0;
+  std::uint64_t double_loads_ = 0;
+};
+#endif
+
+/// Local memory that a peer can write at any moment: the only way to read it. Hostile and changing: read each field
+/// once into a local, check the local, use the local. Offsets in bytes from the start of this view. Little-endian words.
+/// Does not own the memory; the bridge that made it does. Thread: any; words are read with acquire order.
+/// Source: S2 (shared memory of a storage controller); design, "The bridge".
+class PeerMemory {
+ public:
+  PeerMemory() = default;
+
+  /// For bridges, and for tests that play one: a view of [base, base + bytes).
+  static PeerMemory over(std::byte* base, std::size_t bytes) { return PeerMemory(base, bytes); }
+
+  [[nodiscard]] std::size_t size() const { return bytes_; }
+  [[nodiscard]] bool contains(std::uint64_t offset, std::uint64_t bytes) const {
+    return offset <= bytes_ && bytes <= bytes_ - offset;
+  }
+  [[nodiscard]] PeerMemory slice(std::size_t offset, std::size_t bytes) const {
+    CHECK(contains(offset, bytes));
+    return PeerMemory(base_ + offset, bytes);
+  }
+
+  /// One aligned word, with acquire order: what the peer published before it is visible after it.
+  template <Word T>
+  [[nodiscard]] T load(std::size_t offset) const {
+    CHECK(contains(offset, sizeof(T)));
+    audit(offset, sizeof(T));
+    // A1 (acquire): pairs with R1 in PeerWindow::write_word; without it bytes announced by this word may still be old.
+    return __atomic_load_n(reinterpret_cast<const T*>(base_ + offset), __ATOMIC_ACQUIRE);
+  }
+
+  /// Copies bytes out, each once. The copy is stable, the source is not.
+  void copy_out(std::size_t offset, std::span<std::byte> to) const {
+    CHECK(contains(offset, to.size()));
+    audit(offset, to.size());
+    if (!to.empty()) std::memcpy(to.data(), base_ + offset, to.size());
+  }
+
+  /// The owner's own writes, before the peer is told of the place.
+  template <Word T>
+  void store(std::size_t offset, T value) const {
+    CHECK(contains(offset, sizeof(T)));
+    __atomic_store_n(reinterpret_cast<T*>(base_ + offset), value, __ATOMIC_RELEASE);
+  }
+  void store_bytes(std::size_t offset, std::span<const std::byte> from) const {
+    CHECK(contains(offset, from.size()));
+    if (!from.empty()) std::memcpy(base_ + offset, from.data(), from.size());
+  }
+  void zero(std::size_t offset, std::size_t bytes) const {
+    CHECK(contains(offset, bytes));
+    std::memset(base_ + offset, 0, bytes);
+  }
+
+  /// For a gathering system call alone (writev to a TAP): the kernel reads these bytes once, this process never.
+  [[nodiscard]] iovec for_kernel(std::size_t offset, std::size_t bytes) const {
+    CHECK(contains(offset, bytes));
+    return iovec{base_ + offset, bytes};
+  }
+
+ private:
+  PeerMemory(std::byte* base, std::size_t bytes) : base_(base), bytes_(bytes) {}
+
+  void audit([[maybe_unused]] std::size_t offset, [[maybe_unused]] std::size_t bytes) const {
+#ifdef SPLITNIC_AUDIT_LOADS
+    if (LoadAudit* listening = LoadAudit::current()) listening->record(base_ + offset, bytes);
+#endif
+  }
+
+  std::byte* base_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// A bridge whose writes do not land at once (the simulated one) takes them here instead of in memory.
+class PostedWrites {
+ public:
+  virtual ~PostedWrites() = default;
+  /// Bytes land at offset of the peer's memory, later; copied before return.
+  virtual void post(std::size_t offset, std::span<const std::byte> bytes) = 0;
+  /// Write-only staging memory for claim(); stays valid until the commit of the same range.
+  virtual std::span<std::byte> stage(std::size_t offset, std::size_t bytes) = 0;
+  /// A remote read: the peer's memory as it is now. Slow on real bridges.
+  virtual void read(std::size_t offset, std::span<std::byte> to) = 0;
+};
+
+/// This end's window onto the peer's local memory. Writing is the use; reading is legal but slow (set-up only).
+/// Nothing written is ordered for the peer until Bridge::publish(). Thread: the bridge's owner.
+class PeerWindow {
+ public:
+  PeerWindow() = default;
+  static PeerWindow mapped(std::byte* base, std::size_t bytes) { return PeerWindow(base, bytes, nullptr); }
+  static PeerWindow posted(PostedWrites* sink, std::size_t bytes) { return PeerWindow(nullptr, bytes, sink); }
+
+  [[nodiscard]] std::size_t size() const { return bytes_; }
+  [[nodiscard]] bool contains(std::uint64_t offset, std::uint64_t bytes) const {
+    return offset <= bytes_ && bytes <= bytes_ - offset;
+  }
+
+  void write(std::size_t offset, std::span<const std::byte> from) {
+    CHECK(contains(offset, from.size()));
+    if (posted_ != nullptr) {
+      posted_->post(offset, from);
+    } else if (!from.empty()) {
+      std::memcpy(base_ + offset, from.data(), from.size());
+    }
+  }
+
+  /// One aligned word, stored whole.
+  template <Word T>
+  void write_word(std::size_t offset, T value) {
+    CHECK(contains(offset, sizeof(T)));
+    if (posted_ != nullptr) {
+      posted_->post(offset, std::as_bytes(std::span(&value, 1)));
+    } else {
+      // R1 (release): everything written before is visible to who sees this word; pairs with A1 in PeerMemory::load.
+      __atomic_store_n(reinterpret_cast<T*>(base_ + offset), value, __ATOMIC_RELEASE);
+    }
+  }
+
+  /// Write-only memory that becomes [offset, offset + bytes) of the peer at commit(): the window itself where that is
+  /// cached memory, else a staging buffer. Never read it. At most one claim at a time.
+  [[nodiscard]] std::span<std::byte> claim(std::size_t offset, std::size_t bytes) {
+    CHECK(contains(offset, bytes));
+    return posted_ != nullptr ? posted_->stage(offset, bytes) : std::span(base_ + offset, bytes);
+  }
+  /// The first `bytes` of the claim at offset are the peer's.
+  void commit(std::size_t offset, std::span<const std::byte> claimed) {
+    if (posted_ != nullptr) posted_->post(offset, claimed);
+  }
+
+  /// Remote read, for set-up.
+  void read(std::size_t offset, std::span<std::byte> to) const {
+    CHECK(contains(offset, to.size()));
+    if (posted_ != nullptr) {
+      posted_->read(offset, to);
+    } else if (!to.empty()) {
+      std::memcpy(to.data(), base_ + offset, to.size());
+    }
+  }
+
+ private:
+  PeerWindow(std::byte* base, std::size_t bytes, PostedWrites* posted) : base_(base), bytes_(bytes), posted_(posted) {}
+
+  std::byte* base_ = nullptr;
+  std::size_t bytes_ = 0;
+  PostedWrites* posted_ = nullptr;
+};
+
+}  // namespace splitnic::fabric

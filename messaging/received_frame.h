@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fabric/bridge/peer_memory.h"
+
+namespace splitnic::messaging {
+
+/// One Ethernet frame that the peer has pushed, destination address first, without FCS. Valid during the call that
+/// hands it over; afterwards its buffer goes back to the peer. The bytes may lie in memory that the peer still writes:
+/// copy out what decides anything, once, and decide on the copy.
+struct ReceivedFrame {
+  fabric::PeerMemory bytes;  ///< exactly the frame: bytes.size() is its length
+
+  [[nodiscard]] std::size_t size() const { return bytes.size(); }
+};
+
+}  // namespace splitnic::messaging
