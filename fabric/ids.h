@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/strong_id.h"
+
+namespace splitnic::fabric {
+
+/// Queue-pair number, 24 bits; 0 is never a queue pair.
+using QpNumber = StrongId<struct QpNumberTag, std::uint32_t>;
+using CqNumber = StrongId<struct CqNumberTag, std::uint32_t>;
+using ProtectionDomain = StrongId<struct ProtectionDomainTag, std::uint32_t>;
+/// S1's MAC of a channel-adapter port, 48 bits. Not the virtual NIC's MAC.
+using PortAddress = StrongId<struct PortAddressTag, std::uint64_t>;
+/// One start of one end: random, compared for equality only. 0 means none.
+using Epoch = StrongId<struct EpochTag, std::uint64_t>;
+
+/// Steering tag: names an entry of the owner's protection table. Index in the upper 24 bits (drawn at random), instance in
+/// the lower 8 (so that a stale tag of a reused index is refused). S1: memory handle. S4: RKey. Source: S3.
+struct Stag {
+  std::uint32_t value = 0;
+  [[nodiscard]] constexpr std::uint32_t index() const { return value >> 8U; }
+  [[nodiscard]] constexpr std::uint8_t instance() const { return static_cast<std::uint8_t>(value & 0xffU); }
+  static constexpr Stag from(std::uint32_t index, std::uint8_t instance) { return Stag{index << 8U | instance}; }
+  friend constexpr bool operator==(Stag, Stag) = default;
+};
+
+enum class VirtualLane : std::uint8_t { control = 0, data = 1 };
+inline constexpr std::size_t kLanes = 2;
+
+}  // namespace splitnic::fabric
