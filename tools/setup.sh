@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Installs what this machine lacks, from Debian's packages, and nothing else. The only place that says what is needed.
+#   tools/setup.sh build|demo|test|check      each level includes the ones before it
+# As an ordinary user it installs nothing: it prints the one command that root must run, and fails, if something is missing.
+set -euo pipefail
+
+build=(g++ cmake ninja-build pkg-config git ca-certificates
+       libboost1.81-dev capnproto libcapnp-dev libssl-dev libpcap-dev libisal-dev libmnl-dev libexpected-dev
+       libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev)
+demo=(iproute2 iputils-ping iperf3 dnsmasq-base busybox curl ethtool procps util-linux python3 uidmap)
+tests=(catch2 clang-format-14 tshark tcpdump libbenchmark-dev)
+check=(clang-16 clang-tidy-16 libclang-rt-16-dev)
+
+case "${1:-}" in
+  build) wanted=("${build[@]}") ;;
+  demo)  wanted=("${build[@]}" "${demo[@]}" catch2) ;;
+  test)  wanted=("${build[@]}" "${demo[@]}" "${tests[@]}") ;;
+  check) wanted=("${build[@]}" "${demo[@]}" "${tests[@]}" "${check[@]}") ;;
+  *) echo "usage: tools/setup.sh build|demo|test|check" >&2; exit 2 ;;
+esac
+
+missing=()
+for package in "${wanted[@]}"; do
+  dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+  echo "These Debian packages are missing. As root, run:" >&2
+  echo "  apt-get install -y --no-install-recommends ${missing[*]}" >&2
+  exit 1
+fi
+echo "setup: installing ${missing[*]}" >&2
+export DEBIAN_FRONTEND=noninteractive
+install() { apt-get install -y -q --no-install-recommends "${missing[@]}" >&2; }
+# A machine whose package lists are old or absent gets them first.
+install || { apt-get update -q >&2 && install; }
