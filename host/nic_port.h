@@ -18,7 +18,7 @@ struct NicSettings {
   std::uint32_t mtu = 1500;  ///< layer-3 bytes
   bool up = false;
   bool promiscuous = false;
-  bool all_multicast = true;  ///< also true until the first multicast list is known
+  bool all_multicast = true;          ///< also true until the first multicast list is known
   std::vector<MacAddress> multicast;  ///< sorted, without duplicates
 
   friend bool operator==(const NicSettings&, const NicSettings&) = default;
@@ -42,6 +42,10 @@ class NicPort {
   virtual void set_max_mtu(std::uint32_t max_mtu) = 0;
   /// Takes the address that the I/O unit assigned, where the system has not set one itself.
   virtual void set_mac(const MacAddress& mac) = 0;
+
+  /// The address that this port already has for good (given by its user, or kept over a restart); zero: the unit's
+  /// choice is welcome.
+  [[nodiscard]] virtual MacAddress preferred_mac() const { return {}; }
 
   /// The system's settings as they are now. Called at least once a second and after wake-ups; cheap when unchanged.
   virtual const NicSettings& settings(Time now) = 0;

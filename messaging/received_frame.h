@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "fabric/bridge/peer_memory.h"
 
@@ -12,6 +13,11 @@ namespace splitnic::messaging {
 /// copy out what decides anything, once, and decide on the copy.
 struct ReceivedFrame {
   fabric::PeerMemory bytes;  ///< exactly the frame: bytes.size() is its length
+
+  /// A frame that arrived in cells and so lies in this process's own memory; it is only read.
+  static ReceivedFrame in_private_memory(std::span<const std::byte> frame) {
+    return {fabric::PeerMemory::over(const_cast<std::byte*>(frame.data()), frame.size())};
+  }
 
   [[nodiscard]] std::size_t size() const { return bytes.size(); }
 };

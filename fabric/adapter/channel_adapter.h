@@ -15,7 +15,8 @@
 namespace splitnic::fabric {
 
 struct AdapterOptions {
-  std::uint32_t cell_payload_bytes = 256;  ///< 64 .. 65520, multiple of 16; the smaller of both ends' is used (set_cell_payload)
+  std::uint32_t cell_payload_bytes =
+      256;  ///< 64 .. 65520, multiple of 16; the smaller of both ends' is used (set_cell_payload)
   std::uint32_t max_message_bytes = 1U << 20U;
   std::size_t max_queue_pairs = 64;
   std::size_t max_regions = 256;
@@ -50,22 +51,22 @@ struct AdapterCounters {
   std::uint64_t cells_received = 0;
   std::uint64_t acknowledgements_sent = 0;
   std::uint64_t retransmissions = 0;
-  std::uint64_t dropped_bad_cell = 0;           ///< version, length, flags or CRC made no sense
+  std::uint64_t dropped_bad_cell = 0;  ///< version, length, flags or CRC made no sense
   std::uint64_t dropped_wrong_address = 0;
   std::uint64_t dropped_unknown_queue_pair = 0;
   std::uint64_t dropped_out_of_sequence = 0;
   std::uint64_t dropped_duplicate = 0;
-  std::uint64_t dropped_no_receive = 0;         ///< unacknowledged channel, nothing posted
-  std::uint64_t dropped_unacknowledged = 0;     ///< unacknowledged message lost or refused otherwise
+  std::uint64_t dropped_no_receive = 0;      ///< unacknowledged channel, nothing posted
+  std::uint64_t dropped_unacknowledged = 0;  ///< unacknowledged message lost or refused otherwise
   std::uint64_t direct_writes = 0;
   std::uint64_t segmented_writes = 0;
-  std::uint64_t access_refused = 0;             ///< the protection table refused a peer's request
+  std::uint64_t access_refused = 0;  ///< the protection table refused a peer's request
 };
 
-/// A channel adapter (HCA or TCA) on one link: queue pairs, completion queues, registered memory; segments messages into
-/// cells with header and CRCs, reassembles and places them, acknowledges, retries. Thread: the owner; driven by poll().
-/// When the link's epoch changes every queue pair goes to error, requests in flight end as outcome_unknown, and every tag is
-/// void: the owner of the queue pairs destroys them and starts anew. Source: S1 III, IV.A, Fig. 8.
+/// A channel adapter (HCA or TCA) on one link: queue pairs, completion queues, registered memory; segments messages
+/// into cells with header and CRCs, reassembles and places them, acknowledges, retries. Thread: the owner; driven by
+/// poll(). When the link's epoch changes every queue pair goes to error, requests in flight end as outcome_unknown, and
+/// every tag is void: the owner of the queue pairs destroys them and starts anew. Source: S1 III, IV.A, Fig. 8.
 class ChannelAdapter {
  public:
   ChannelAdapter(FabricLink& link, const AdapterOptions& options, RandomSource& random);
@@ -76,9 +77,11 @@ class ChannelAdapter {
   [[nodiscard]] ProtectionDomain allocate_domain();
 
   /// Memory of the process; peers reach it segmented, the adapter copies. Must stay valid until deregistered.
-  [[nodiscard]] std::optional<Stag> register_memory(ProtectionDomain domain, std::span<std::byte> memory, Rights rights);
-  /// A range of link.buffers() (offsets within local memory). Remote addresses are offsets from the range's start plus `address`,
-  /// an opaque base that is drawn (see region_address). placeable: granted to the peer for direct writes (pushed to its MPT).
+  [[nodiscard]] std::optional<Stag> register_memory(ProtectionDomain domain, std::span<std::byte> memory,
+                                                    Rights rights);
+  /// A range of link.buffers() (offsets within local memory). Remote addresses are offsets from the range's start plus
+  /// `address`, an opaque base that is drawn (see region_address). placeable: granted to the peer for direct writes
+  /// (pushed to its MPT).
   [[nodiscard]] std::optional<Stag> register_bridge_memory(ProtectionDomain domain, MemoryRange range, Rights rights,
                                                            bool placeable);
   /// The address that a peer uses for byte 0 of the region.
@@ -92,14 +95,16 @@ class ChannelAdapter {
   /// Flushes what is posted (completions with `flushed`) and forgets the queue pair.
   Status destroy_queue_pair(QpNumber queue_pair);
   [[nodiscard]] bool in_error(QpNumber queue_pair) const;
+  /// How many more requests post_send would take now; 0 for an unknown queue pair.
+  [[nodiscard]] std::size_t send_room(QpNumber queue_pair) const;
 
   /// Queues a request; bytes leave at once or in poll(). Errors: queue_full, bad_*, link_down.
   Status post_send(QpNumber queue_pair, const WorkRequest& request);
   Status post_receive(QpNumber queue_pair, const ReceiveRequest& request);
   [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out);
 
-  /// Where [address, address + bytes) of the peer's region may be stored directly: its offset in the peer window, checked
-  /// against the pushed table copy and the own mapping. nullopt: not placeable, write segmented.
+  /// Where [address, address + bytes) of the peer's region may be stored directly: its offset in the peer window,
+  /// checked against the pushed table copy and the own mapping. nullopt: not placeable, write segmented.
   [[nodiscard]] std::optional<std::size_t> claim_direct(RemoteAddress remote, std::uint32_t bytes);
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved.

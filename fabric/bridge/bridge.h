@@ -30,9 +30,11 @@ class Bridge {
 
   /// Everything written through the window before becomes visible before anything written after.
   virtual void publish() = 0;
-  /// publish(), then a full fence: later loads of local memory come after earlier writes have been issued
-  /// (arm, then look again). Posted bridges read back.
+  /// The consumer's half of "arm, then look again": earlier writes have arrived at the peer, and what the peer had
+  /// written before they arrived is seen by later loads of local memory. Posted bridges read back.
   virtual void fence() = 0;
+  /// The producer's half: earlier writes are issued before later loads of local memory (its armed flag). No read-back.
+  virtual void before_doorbell() = 0;
   /// Returns when every write issued before has arrived in the peer's memory (read-back).
   virtual void flush() = 0;
 

@@ -6,6 +6,7 @@
 
 #include "common/random.h"
 #include "common/time.h"
+#include "fabric/bridge/anchor.h"
 #include "fabric/bridge/bridge.h"
 #include "fabric/bridge/message_fifo.h"
 #include "fabric/ids.h"
@@ -20,22 +21,38 @@ struct LinkOptions {
   PortAddress port_address{};
 };
 
-/// down: the bridge is down. init: this end waits for the peer to echo its epoch. ready: this end's memory is laid out and
-/// its anchor committed; the peer's not yet read. up: both; records flow. faulty: the peer's anchor or rings made no
-/// sense; stays until restart().
+/// down: the bridge is down. init: this end waits for the peer to echo its epoch. ready: this end's memory is laid out
+/// and its anchor committed; the peer's not yet read. up: both; records flow. faulty: the peer's anchor or rings made
+/// no sense; stays until restart().
 enum class LinkPhase { down, init, ready, up, faulty };
 
-/// Bytes of the peer's or the own memory, by offset from its start.
-struct MemoryRange {
-  std::size_t offset = 0;
-  std::size_t bytes = 0;
-};
+/// The tag that records written by `sender` for `receiver` carry: CRC-32C over both epochs (little-endian, sender
+/// first); 0, which zeroed memory would match, is replaced by 1.
+[[nodiscard]] std::uint32_t epoch_tag(Epoch sender, Epoch receiver);
 
 /// A bridge made usable: epochs shaken, memory laid out by anchor records, a message FIFO per lane, doorbells with the
-/// sleeping rule. One per bridge end. Thread: the owner. Source: S2 Figs. 4, 5; design, "Epochs", "Anchor record", "Sleeping".
+/// sleeping rule. One per bridge end. Thread: the owner. Source: S2 Figs. 4, 5; design, "Epochs", "Anchor record",
+/// "Sleeping".
 ///
-/// Scratchpads: each end writes a word group {protocol, phase, epoch lo/hi, echoed epoch lo/hi, anchor offset, check};
-/// a group whose check does not fit is torn and read again later.
+/// Scratchpads 0 .. 7 hold each end's announcement for the other:
+///
+///     0          1       2          3          4           5           6               7
+///    +----------+-------+----------+----------+-----------+-----------+---------------+----------------+
+///    | protocol | phase | epoch lo | epoch hi | echoed lo | echoed hi | anchor offset | CRC-32C of 0-6 |
+///    +----------+-------+----------+----------+-----------+-----------+---------------+----------------+
+///
+/// protocol: 0x534e in the upper half, version 1 in the lower. phase: 1 init, 2 ready, 3 faulty. A group whose checksum
+/// does not fit is torn and read again later. The handshake, for each end:
+///
+///   a new epoch of the peer   stop using the rings; flush every write issued so far (read-back); only then echo it, as
+///   init own epoch echoed          nothing of an older epoch can land any more: zero rings, tails, flag and table,
+///   store the
+///                             anchor with both epochs, announce ready
+///   ready, and peer ready     read its anchor; up
+///
+/// An echo counts only in the same group as the peer's present epoch, so a pair of epochs is laid out at most once, and
+/// a restart anywhere in the middle only leads back to the first line. Announcements are repeated, with a doorbell,
+/// until up.
 class FabricLink {
  public:
   FabricLink(Bridge& bridge, const LinkOptions& options, RandomSource& random);
@@ -69,25 +86,38 @@ class FabricLink {
   [[nodiscard]] MemoryRange peer_mpt() const { return peer_mpt_; }
   [[nodiscard]] Bridge& bridge() { return bridge_; }
 
-  /// Wakes the peer if it sleeps; once per batch, after everything was written. Cheap when it doesn't sleep.
+  /// Wakes the peer if it sleeps and something was sent since the last call, or if it waits for room and room was
+  /// returned. Once per batch, after everything was written, also after a refused send. Nearly free otherwise.
   void notify();
   /// Arms the wake-up, makes sure it arrived, looks again: false means that something came in (and nothing is armed).
   [[nodiscard]] bool prepare_sleep();
   /// Back from sleep: disarms, empties doorbells.
   void awake();
-  /// While armed work may be outstanding, look again by then (a doorbell may be lost).
+  /// When to look again although no doorbell came. outstanding: the caller waits for something of the peer.
   [[nodiscard]] Time next_deadline(Time now, bool outstanding) const;
 
  private:
-  struct Layout;
   struct PeerGroup;
-  void enter_init();
-  void lay_out();
-  bool read_peer_anchor();
-  void publish_group();
-  bool read_peer_group(PeerGroup& group);
+  enum class GroupPhase : std::uint32_t { init = 1, ready = 2, faulty = 3 };
+
+  void step(Time now);
+  void step_up(Time now);
+  void follow(const PeerGroup& group);
+  void answer_new_epoch(Epoch peer);
+  [[nodiscard]] bool lay_out();
+  [[nodiscard]] bool read_peer_anchor(std::size_t offset);
+  void go_up(const Anchor& peer);
+  void announce(GroupPhase phase);
+  void announce_again(Time now);
+  [[nodiscard]] bool read_peer_group(PeerGroup& group);
+  [[nodiscard]] bool peer_group_changed();
   void fail_link(const char* why);
-  bool anything_waiting();
+  void void_epoch();
+  void set_armed(std::uint64_t flags);
+  void ring_if_asleep(bool again);
+  [[nodiscard]] bool anything_waiting();
+  [[nodiscard]] bool fifos_faulty() const;
+  [[nodiscard]] bool drained();
 
   Bridge& bridge_;
   LinkOptions options_;
@@ -102,10 +132,23 @@ class FabricLink {
   std::array<FifoSender, kLanes> senders_{};
   std::array<FifoReceiver, kLanes> receivers_{};
   MemoryRange buffers_, peer_buffers_, mpt_, peer_mpt_;
-  std::size_t anchor_offset_ = 0;
-  std::size_t armed_offset_ = 0;       // in local memory: the peer's armed flag
+  Anchor layout_;  // of the local memory
+
+  GroupPhase announced_ = GroupPhase::init;
+  Time announce_next_{};
+  std::uint32_t peer_check_ = 0;  // of the group that was last acted on
+  std::uint32_t peer_epoch_low_ = 0;
+  bool has_peer_group_ = false;
+
   std::size_t peer_armed_offset_ = 0;  // in the peer's memory: our armed flag
+  std::uint64_t armed_sequence_ = 0;   // of our armed flag
   bool armed_ = false;
+  std::uint64_t rung_for_ = 0;          // the peer's armed flag that we rang for
+  std::uint64_t notified_lines_ = 0;    // lines sent that the peer was told of
+  std::uint64_t notified_returns_ = 0;  // lines returned likewise
+  bool undelivered_ = false;            // at the last prepare_sleep()
+  Time look_next_{};
+  Time ring_again_next_{};
 };
 
 }  // namespace splitnic::fabric

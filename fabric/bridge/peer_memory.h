@@ -15,7 +15,7 @@ namespace splitnic::fabric {
 
 template <class T>
 concept Word = std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::uint16_t> ||
-               std::is_same_v<T, std::uint32_t> || std::is_same_v<T, std::uint64_t>;
+    std::is_same_v<T, std::uint32_t> || std::is_same_v<T, std::uint64_t>;
 
 #ifdef SPLITNIC_AUDIT_LOADS
 /// Test builds: which bytes of peer-written memory were read since the last begin(). A second load of a byte between
@@ -41,8 +41,8 @@ class LoadAudit {
 #endif
 
 /// Local memory that a peer can write at any moment: the only way to read it. Hostile and changing: read each field
-/// once into a local, check the local, use the local. Offsets in bytes from the start of this view. Little-endian words.
-/// Does not own the memory; the bridge that made it does. Thread: any; words are read with acquire order.
+/// once into a local, check the local, use the local. Offsets in bytes from the start of this view. Little-endian
+/// words. Does not own the memory; the bridge that made it does. Thread: any; words are read with acquire order.
 /// Source: S2 (shared memory of a storage controller); design, "The bridge".
 class PeerMemory {
  public:
@@ -67,6 +67,21 @@ class PeerMemory {
     audit(offset, sizeof(T));
     // A1 (acquire): pairs with R1 in PeerWindow::write_word; without it bytes announced by this word may still be old.
     return __atomic_load_n(reinterpret_cast<const T*>(base_ + offset), __ATOMIC_ACQUIRE);
+  }
+
+  /// One aligned word that is looked at again and again by design: a counter or a flag that stands alone, each value of
+  /// which is checked and used by itself. Ordered as load(), not audited.
+  template <Word T>
+  [[nodiscard]] T watch(std::size_t offset) const {
+    CHECK(contains(offset, sizeof(T)));
+    return __atomic_load_n(reinterpret_cast<const T*>(base_ + offset), __ATOMIC_ACQUIRE);
+  }
+
+  /// Says that what is loaded from now on belongs to another message: its bytes may be loaded once (again).
+  static void next_message() {
+#ifdef SPLITNIC_AUDIT_LOADS
+    if (LoadAudit* listening = LoadAudit::current()) listening->begin();
+#endif
   }
 
   /// Copies bytes out, each once. The copy is stable, the source is not.

@@ -1,0 +1,42 @@
+#include "common/frame/ethernet.h"
+
+#include "common/frame/headers.h"
+
+namespace splitnic::frame {
+namespace {
+
+/// What follows a VLAN ethertype: the tag's control information, then the next ethertype.
+struct WireTag {
+  big_uint16_buf_t control;
+  big_uint16_buf_t ethertype;
+};
+static_assert(sizeof(WireTag) == kVlanTagBytes && alignof(WireTag) == 1);
+
+bool is_vlan(std::uint16_t ethertype) { return ethertype == kEtherTypeVlan || ethertype == kEtherTypeServiceVlan; }
+
+}  // namespace
+
+// Runs for every frame: the header is made in the caller's memory (one variable for every return), field by field.
+std::optional<EthernetHeader> parse_ethernet(std::span<const std::byte> frame) {
+  std::optional<EthernetHeader> header;
+  if (frame.size() < kEthernetHeaderBytes) return header;
+  header.emplace();
+  header->destination = load<MacAddress>(frame, 0);
+  header->source = load<MacAddress>(frame, 6);
+  header->ethertype = load<big_uint16_buf_t>(frame, 12).value();
+  header->payload_offset = kEthernetHeaderBytes;
+  while (is_vlan(header->ethertype) && header->vlan_tags < kMaxVlanTags) {
+    if (!holds<WireTag>(frame, header->payload_offset)) {
+      header.reset();
+      return header;
+    }
+    const auto tag = load<WireTag>(frame, header->payload_offset);
+    if (header->vlan_tags == 0) header->vlan_id = tag.control.value() & kVlanIdMask;
+    ++header->vlan_tags;
+    header->ethertype = tag.ethertype.value();
+    header->payload_offset += kVlanTagBytes;
+  }
+  return header;
+}
+
+}  // namespace splitnic::frame

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <boost/endian/buffers.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include "common/check.h"
+
+/// Headers as they stand in a frame: packed, big-endian by type, no alignment. Parsers copy them out with load().
+namespace splitnic::frame {
+
+using boost::endian::big_uint16_buf_t;
+using boost::endian::big_uint32_buf_t;
+
+enum class IpProtocol : std::uint8_t {
+  hop_by_hop = 0,
+  igmp = 2,
+  tcp = 6,
+  udp = 17,
+  routing = 43,
+  fragment = 44,
+  icmpv6 = 58,
+  destination_options = 60,
+};
+
+/// RFC 791, without options.
+struct Ipv4Header {
+  std::uint8_t version_and_words;
+  std::uint8_t traffic_class;
+  big_uint16_buf_t total_bytes;
+  big_uint16_buf_t identification;
+  big_uint16_buf_t flags_and_fragment;
+  std::uint8_t time_to_live;
+  std::uint8_t protocol;
+  big_uint16_buf_t checksum;
+  std::uint8_t source[4];
+  std::uint8_t destination[4];
+};
+static_assert(sizeof(Ipv4Header) == 20 && alignof(Ipv4Header) == 1 && std::is_trivially_copyable_v<Ipv4Header>);
+static_assert(offsetof(Ipv4Header, checksum) == 10 && offsetof(Ipv4Header, source) == 12);
+
+inline constexpr std::uint16_t kIpv4MoreFragments = 0x2000;
+inline constexpr std::uint16_t kIpv4FragmentOffset = 0x1fff;
+
+/// RFC 8200.
+struct Ipv6Header {
+  big_uint32_buf_t version_class_label;
+  big_uint16_buf_t payload_bytes;
+  std::uint8_t next_header;
+  std::uint8_t hop_limit;
+  std::uint8_t source[16];
+  std::uint8_t destination[16];
+};
+static_assert(sizeof(Ipv6Header) == 40 && alignof(Ipv6Header) == 1 && std::is_trivially_copyable_v<Ipv6Header>);
+
+/// The first four bytes of a hop-by-hop, routing or destination options header (RFC 8200, 4.3 to 4.6); the last two are
+/// the routing header's only.
+struct Ipv6ExtensionHeader {
+  std::uint8_t next_header;
+  std::uint8_t eights_after_first;
+  std::uint8_t routing_type;
+  std::uint8_t segments_left;
+};
+static_assert(sizeof(Ipv6ExtensionHeader) == 4 && std::is_trivially_copyable_v<Ipv6ExtensionHeader>);
+
+/// RFC 9293, without options.
+struct TcpHeader {
+  big_uint16_buf_t source_port;
+  big_uint16_buf_t destination_port;
+  big_uint32_buf_t sequence;
+  big_uint32_buf_t acknowledgement;
+  std::uint8_t offset_and_reserved;
+  std::uint8_t flags;
+  big_uint16_buf_t window;
+  big_uint16_buf_t checksum;
+  big_uint16_buf_t urgent;
+};
+static_assert(sizeof(TcpHeader) == 20 && alignof(TcpHeader) == 1 && std::is_trivially_copyable_v<TcpHeader>);
+static_assert(offsetof(TcpHeader, flags) == 13 && offsetof(TcpHeader, checksum) == 16);
+
+namespace tcp_flag {
+inline constexpr std::uint8_t kFin = 0x01;
+inline constexpr std::uint8_t kSyn = 0x02;
+inline constexpr std::uint8_t kRst = 0x04;
+inline constexpr std::uint8_t kPsh = 0x08;
+inline constexpr std::uint8_t kUrg = 0x20;
+inline constexpr std::uint8_t kCwr = 0x80;
+}  // namespace tcp_flag
+
+/// RFC 768.
+struct UdpHeader {
+  big_uint16_buf_t source_port;
+  big_uint16_buf_t destination_port;
+  big_uint16_buf_t bytes;
+  big_uint16_buf_t checksum;
+};
+static_assert(sizeof(UdpHeader) == 8 && alignof(UdpHeader) == 1 && std::is_trivially_copyable_v<UdpHeader>);
+static_assert(offsetof(UdpHeader, checksum) == 6);
+
+/// Whether a Header starts at offset and ends within bytes.
+template <class Header>
+[[nodiscard]] constexpr bool holds(std::span<const std::byte> bytes, std::size_t offset) {
+  return offset <= bytes.size() && bytes.size() - offset >= sizeof(Header);
+}
+
+/// A copy of the Header at offset, which bytes must hold.
+template <class Header>
+[[nodiscard]] Header load(std::span<const std::byte> bytes, std::size_t offset) {
+  static_assert(std::is_trivially_copyable_v<Header>);
+  CHECK(holds<Header>(bytes, offset));
+  Header header;
+  std::memcpy(&header, bytes.data() + offset, sizeof header);
+  return header;
+}
+
+/// Writes header to bytes, which must have room for it at offset.
+template <class Header>
+void store(std::span<std::byte> bytes, std::size_t offset, const Header& header) {
+  static_assert(std::is_trivially_copyable_v<Header>);
+  CHECK(holds<Header>(bytes, offset));
+  std::memcpy(bytes.data() + offset, &header, sizeof header);
+}
+
+}  // namespace splitnic::frame

@@ -1,0 +1,93 @@
+#include "common/frame/ip.h"
+
+#include <algorithm>
+
+namespace splitnic::frame {
+namespace {
+
+// More than any stack sends; bounds the work that a hostile packet can ask for.
+constexpr int kMaxExtensionHeaders = 8;
+
+// Routing headers whose first entry, 8 bytes in, is the final destination.
+constexpr std::uint8_t kRoutingTypeMobility = 2;  // RFC 6275, 6.4: the home address
+constexpr std::uint8_t kRoutingTypeSegments = 4;  // RFC 8754, 2: the segment list is in reverse
+constexpr std::size_t kRoutingFirstEntry = 8;
+
+// The parsers fill what the caller will get, and return false for a malformed packet: copies of a value just written
+// field by field would cost as much as the rest of the look at a frame.
+bool parse_ipv4(std::span<const std::byte> frame, std::size_t offset, IpPacket& packet) {
+  if (!holds<Ipv4Header>(frame, offset)) return false;
+  const auto header = load<Ipv4Header>(frame, offset);
+  const std::size_t header_bytes = (header.version_and_words & 0x0fU) * 4U;
+  const std::size_t total_bytes = header.total_bytes.value();
+  if (header.version_and_words >> 4U != 4 || header_bytes < sizeof header || total_bytes < header_bytes ||
+      frame.size() - offset < header_bytes) {
+    return false;
+  }
+  packet.version = IpVersion::v4;
+  packet.protocol = IpProtocol{header.protocol};
+  packet.fragment = (header.flags_and_fragment.value() & (kIpv4MoreFragments | kIpv4FragmentOffset)) != 0;
+  packet.offset = offset;
+  packet.transport_offset = offset + header_bytes;
+  packet.end = offset + total_bytes;
+  packet.source_offset = offset + offsetof(Ipv4Header, source);
+  packet.destination_offset = offset + offsetof(Ipv4Header, destination);
+  packet.address_bytes = sizeof header.source;
+  return true;
+}
+
+// RFC 8200, 8.1: on the way to the final destination the header's own is that of the next hop.
+void follow_routing_header(IpPacket& packet, const Ipv6ExtensionHeader& header, std::size_t header_bytes) {
+  if (header.segments_left == 0) return;
+  const bool known = header.routing_type == kRoutingTypeMobility || header.routing_type == kRoutingTypeSegments;
+  if (known && header_bytes >= kRoutingFirstEntry + packet.address_bytes) {
+    packet.destination_offset = packet.transport_offset + kRoutingFirstEntry;
+  } else {
+    packet.final_destination_unknown = true;
+  }
+}
+
+bool is_extension(IpProtocol protocol) {
+  return protocol == IpProtocol::hop_by_hop || protocol == IpProtocol::routing ||
+         protocol == IpProtocol::destination_options;
+}
+
+bool parse_ipv6(std::span<const std::byte> frame, std::size_t offset, IpPacket& packet) {
+  if (!holds<Ipv6Header>(frame, offset)) return false;
+  const auto header = load<Ipv6Header>(frame, offset);
+  if (header.version_class_label.value() >> 28U != 6) return false;
+  packet.version = IpVersion::v6;
+  packet.protocol = IpProtocol{header.next_header};
+  packet.offset = offset;
+  packet.transport_offset = offset + sizeof header;
+  packet.end = packet.transport_offset + header.payload_bytes.value();
+  packet.source_offset = offset + offsetof(Ipv6Header, source);
+  packet.destination_offset = offset + offsetof(Ipv6Header, destination);
+  packet.address_bytes = sizeof header.source;
+
+  const auto packet_bytes = frame.first(std::min(frame.size(), packet.end));
+  for (int passed = 0; is_extension(packet.protocol); ++passed) {
+    if (passed == kMaxExtensionHeaders || !holds<Ipv6ExtensionHeader>(packet_bytes, packet.transport_offset)) {
+      return false;
+    }
+    const auto extension = load<Ipv6ExtensionHeader>(packet_bytes, packet.transport_offset);
+    const std::size_t extension_bytes = (extension.eights_after_first + 1U) * 8U;
+    if (packet_bytes.size() - packet.transport_offset < extension_bytes) return false;
+    if (packet.protocol == IpProtocol::routing) follow_routing_header(packet, extension, extension_bytes);
+    packet.protocol = IpProtocol{extension.next_header};
+    packet.transport_offset += extension_bytes;
+  }
+  packet.fragment = packet.protocol == IpProtocol::fragment;
+  return true;
+}
+
+}  // namespace
+
+std::optional<IpPacket> parse_ip(std::span<const std::byte> frame, const EthernetHeader& ethernet) {
+  std::optional<IpPacket> packet(std::in_place);
+  const auto parse = ethernet.ethertype == kEtherTypeIpv4 ? parse_ipv4 : parse_ipv6;
+  if (!parse(frame, ethernet.payload_offset, *packet)) packet.reset();
+  return packet;
+}
+
+}  // namespace splitnic::frame

@@ -1,0 +1,56 @@
+@0xd3a1f0c27b5e4486;
+
+# What daemons answer on their control socket. One message per request and one per reply, each behind its length as a
+# little-endian 32-bit number. Fields are only ever added, so that tools and daemons of different versions understand
+# each other.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("splitnic::control");
+
+struct Request {
+  union {
+    status @0 :Void;  # state and identity, with traffic totals per peer
+    stats @1 :Void;   # the same with every counter of drops and messages
+  }
+}
+
+struct Reply {
+  union {
+    error @0 :Text;
+    status @1 :DaemonStatus;
+  }
+}
+
+struct DaemonStatus {
+  role @0 :Text;      # "host", "iounit"
+  name @1 :Text;
+  state @2 :Text;
+  epoch @3 :UInt64;
+  mac @4 :Text;       # "02:..": empty where there is none
+  mtu @5 :UInt32;
+  carrier @6 :Bool;
+  lan @7 :Text;       # what the I/O unit serves: an interface or savefiles
+  mode @8 :Text;      # messaging mode, "r" or "s"
+  peers @9 :List(Peer);
+  drops @10 :List(NamedCount);
+  pid @11 :UInt32;
+  version @12 :Text;
+  uptimeMs @13 :UInt64;
+}
+
+struct Peer {
+  name @0 :Text;
+  state @1 :Text;
+  mac @2 :Text;
+  txFrames @3 :UInt64;  # sent to the peer
+  rxFrames @4 :UInt64;  # received from it
+  txBytes @5 :UInt64;
+  rxBytes @6 :UInt64;
+  drops @7 :List(NamedCount);     # by cause
+  messages @8 :List(NamedCount);  # by type
+}
+
+struct NamedCount {
+  name @0 :Text;
+  count @1 :UInt64;
+}

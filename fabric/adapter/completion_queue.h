@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/check.h"
+#include "fabric/adapter/ring.h"
+#include "fabric/adapter/work.h"
+
+namespace splitnic::fabric {
+
+/// Completions in the order in which requests ended. A posted request reserves its place, so that nothing a peer does
+/// can overflow the queue: where there is no place left, it is the post that is refused. Thread: the adapter's owner.
+class CompletionQueue {
+ public:
+  explicit CompletionQueue(std::size_t capacity) : ring_(capacity), capacity_(capacity) {}
+
+  /// Places that reserve() would give.
+  [[nodiscard]] std::size_t room() const { return capacity_ - reserved_ - static_cast<std::size_t>(pushed_ - polled_); }
+  /// Takes a place for one completion; false when the queue can't promise one.
+  [[nodiscard]] bool reserve() {
+    if (room() == 0) return false;
+    ++reserved_;
+    return true;
+  }
+  /// A request ended without a completion: its place is free again.
+  void release() {
+    CHECK(reserved_ > 0);
+    --reserved_;
+  }
+  /// Uses one reserved place.
+  void push(const Completion& completion) {
+    release();
+    ring_[pushed_++] = completion;
+  }
+  /// Takes out the oldest completions, as many as there are and fit; returns how many.
+  [[nodiscard]] std::size_t poll(std::span<Completion> out) {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), pushed_ - polled_));
+    for (std::size_t i = 0; i < count; ++i) out[i] = ring_[polled_++];
+    return count;
+  }
+
+ private:
+  Ring<Completion> ring_;
+  std::size_t capacity_;
+  std::size_t reserved_ = 0;
+  std::uint64_t pushed_ = 0;
+  std::uint64_t polled_ = 0;
+};
+
+}  // namespace splitnic::fabric

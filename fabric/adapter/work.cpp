@@ -1,0 +1,51 @@
+#include "fabric/adapter/work.h"
+
+namespace splitnic::fabric {
+
+const char* to_string(Status status) {
+  switch (status) {
+    case Status::ok:
+      return "ok";
+    case Status::queue_full:
+      return "queue_full";
+    case Status::bad_queue_pair:
+      return "bad_queue_pair";
+    case Status::bad_state:
+      return "bad_state";
+    case Status::bad_tag:
+      return "bad_tag";
+    case Status::bad_length:
+      return "bad_length";
+    case Status::link_down:
+      return "link_down";
+    case Status::no_resources:
+      return "no_resources";
+  }
+  return "?";
+}
+
+const char* to_string(CompletionStatus status) {
+  switch (status) {
+    case CompletionStatus::success:
+      return "success";
+    case CompletionStatus::local_length_error:
+      return "local_length_error";
+    case CompletionStatus::local_protection_error:
+      return "local_protection_error";
+    case CompletionStatus::remote_access_error:
+      return "remote_access_error";
+    case CompletionStatus::remote_operation_error:
+      return "remote_operation_error";
+    case CompletionStatus::receiver_not_ready:
+      return "receiver_not_ready";
+    case CompletionStatus::retry_exceeded:
+      return "retry_exceeded";
+    case CompletionStatus::flushed:
+      return "flushed";
+    case CompletionStatus::outcome_unknown:
+      return "outcome_unknown";
+  }
+  return "?";
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <array>
+#include <boost/endian/buffers.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tl/expected.hpp>
+#include <type_traits>
+
+#include "fabric/ids.h"
+
+namespace splitnic::fabric {
+
+/// Bytes of the peer's or the own memory, by offset from its start.
+struct MemoryRange {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+};
+
+/// The anchor record: where a peer finds everything in this end's local memory. All numbers little-endian.
+///
+///       0        4        8        12       16               24               32
+///      +-----------------+--------+--------+----------------+----------------+
+///      | magic           | version| bytes  | epoch          | peer's epoch   |
+///      +-----------------+--------+--------+----------------+----------------+
+///   32 | port address    | memory bytes    | regions|         reserved        |
+///      +-----------------+-----------------+--------+-------------------------+
+///   64 | 16 x { kind 16 | lane 8 | writer 8 | reserved 32 | offset 64 | bytes 64 | reserved 64 }
+///      +----------------------------------------------------------------------+
+///  576 | CRC-32C | commit |  reserved 56                                      |
+///      +---------+--------+---------------------------------------------------+
+///
+/// The checksum covers bytes 0 .. 575; the commit word is stored last. Source: S2 Figs. 4, 5 (404, 500, 502).
+inline constexpr std::uint64_t kAnchorMagic = 0x3148434e41544c53;  // "SLTANCH1"
+inline constexpr std::uint32_t kAnchorVersion = 1;
+inline constexpr std::uint32_t kAnchorCommit = 0x54494d43;  // "CMIT"
+inline constexpr std::size_t kAnchorMaxRegions = 16;
+inline constexpr std::size_t kMptEntryBytes = 64;
+inline constexpr std::size_t kMinFifoBytes = 4096;
+
+enum class RegionKind : std::uint16_t { fifo = 1, tail = 2, armed = 3, mpt = 4, buffers = 5 };
+enum class RegionWriter : std::uint8_t { owner = 0, peer = 1 };
+
+struct AnchorRegionBytes {
+  boost::endian::little_uint16_buf_t kind;
+  boost::endian::little_uint8_buf_t lane;
+  boost::endian::little_uint8_buf_t writer;
+  boost::endian::little_uint32_buf_t reserved;
+  boost::endian::little_uint64_buf_t offset;
+  boost::endian::little_uint64_buf_t bytes;
+  boost::endian::little_uint64_buf_t reserved2;
+};
+
+struct AnchorBytes {
+  boost::endian::little_uint64_buf_t magic;
+  boost::endian::little_uint32_buf_t version;
+  boost::endian::little_uint32_buf_t record_bytes;
+  boost::endian::little_uint64_buf_t epoch;
+  boost::endian::little_uint64_buf_t peer_epoch;
+  boost::endian::little_uint64_buf_t port_address;
+  boost::endian::little_uint64_buf_t memory_bytes;
+  boost::endian::little_uint32_buf_t region_count;
+  boost::endian::little_uint32_buf_t reserved;
+  boost::endian::little_uint64_buf_t reserved2;
+  AnchorRegionBytes regions[kAnchorMaxRegions];
+  boost::endian::little_uint32_buf_t checksum;
+  boost::endian::little_uint32_buf_t commit;
+  boost::endian::little_uint64_buf_t reserved3[7];
+};
+inline constexpr std::size_t kAnchorBytes = 640;
+static_assert(std::is_trivially_copyable_v<AnchorBytes> && alignof(AnchorBytes) == 1);
+static_assert(sizeof(AnchorRegionBytes) == 32 && sizeof(AnchorBytes) == kAnchorBytes);
+static_assert(offsetof(AnchorBytes, regions) == 64 && offsetof(AnchorBytes, checksum) == 576);
+static_assert(offsetof(AnchorBytes, commit) == 580);
+
+/// What an anchor says, once believed. Every range is a multiple of 64 bytes at a multiple of 64 and overlaps no other,
+/// nor the record itself.
+struct Anchor {
+  Epoch epoch{};
+  Epoch peer_epoch{};
+  PortAddress port_address{};
+  std::uint64_t memory_bytes = 0;
+  std::array<MemoryRange, kLanes> fifos{};  ///< rings, powers of two
+  std::array<MemoryRange, kLanes> tails{};  ///< of the rings that this end sends into: a line each
+  MemoryRange armed{};                      ///< a line
+  MemoryRange mpt{};
+  MemoryRange buffers{};  ///< may be empty
+};
+
+/// The record with its commit word set: whoever stores it in shared memory stores that word last.
+[[nodiscard]] AnchorBytes encode_anchor(const Anchor& anchor);
+
+/// What may be believed of a peer's record, copied out of its memory before; or the name of the first field that makes
+/// no sense. anchor_offset: where the record lies; window_bytes: how much of the peer's memory this end can reach.
+[[nodiscard]] tl::expected<Anchor, const char*> decode_anchor(const AnchorBytes& bytes, std::size_t anchor_offset,
+                                                              std::size_t window_bytes);
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,417 @@
+#include "fabric/bridge/link.h"
+
+#include <algorithm>
+#include <bit>
+#include <boost/endian/buffers.hpp>
+
+#include "common/check.h"
+#include "fabric/wire/crc32c.h"
+
+namespace splitnic::fabric {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kProtocolName = 0x534e;  // "SN"
+constexpr std::uint32_t kProtocolVersion = 1;
+
+// How often an end that is not up repeats its announcement and its doorbell, either of which may be lost.
+constexpr Duration kAnnounceAgain = milliseconds(50);
+// While anything is outstanding, somebody looks again within this time: a doorbell may be lost.
+constexpr Duration kLookAgain = milliseconds(100);
+// How often a busy end empties its doorbells, which is where a bridge notices that the peer has hung up.
+constexpr Duration kHangUpCheck = milliseconds(10);
+
+enum Word : std::size_t { protocol, phase_word, epoch_low, epoch_high, echoed_low, echoed_high, anchor_word, check };
+constexpr std::size_t kGroupWords = 8;
+static_assert(kGroupWords <= kScratchpads);
+using GroupWords = std::array<std::uint32_t, kGroupWords>;
+
+std::uint32_t check_of(const GroupWords& words) {
+  std::array<boost::endian::little_uint32_buf_t, kGroupWords - 1> bytes;
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = words[i];
+  return crc32c(std::as_bytes(std::span(bytes)));
+}
+
+std::uint32_t low_half(Epoch epoch) { return static_cast<std::uint32_t>(epoch.value); }
+std::uint32_t high_half(Epoch epoch) { return static_cast<std::uint32_t>(epoch.value >> 32U); }
+Epoch joined(std::uint32_t low, std::uint32_t high) { return Epoch{std::uint64_t{high} << 32U | low}; }
+
+// The armed flag, 64 bits: sequence << 2 | wants room << 1 | asleep. A producer rings once per value, so a flag that it
+// has rung for, or that has become stale on its way, wakes nobody twice.
+constexpr std::uint64_t kAsleep = 1;
+constexpr std::uint64_t kWantsRoom = 2;
+constexpr unsigned kArmedSequenceShift = 2;
+
+}  // namespace
+
+struct FabricLink::PeerGroup {
+  std::uint32_t version = 0;
+  std::uint32_t phase = 0;
+  Epoch epoch{};
+  Epoch echoed{};
+  std::uint32_t anchor_offset = 0;
+};
+
+std::uint32_t epoch_tag(Epoch sender, Epoch receiver) {
+  std::array<boost::endian::little_uint64_buf_t, 2> bytes;
+  bytes[0] = sender.value;
+  bytes[1] = receiver.value;
+  const std::uint32_t tag = crc32c(std::as_bytes(std::span(bytes)));
+  return tag != 0 ? tag : 1;
+}
+
+FabricLink::FabricLink(Bridge& bridge, const LinkOptions& options, RandomSource& random)
+    : bridge_(bridge), options_(options), random_(random) {
+  for (const std::size_t bytes : options_.fifo_bytes) {
+    CHECK(std::has_single_bit(bytes) && bytes >= kMinFifoBytes && bytes <= kMaxFifoLines * kFifoLine);
+  }
+  CHECK(options_.mpt_entries > 0);
+  CHECK(options_.port_address.value >> 48U == 0);
+}
+
+FabricLink::~FabricLink() = default;
+
+// ---- announcements
+
+void FabricLink::announce(GroupPhase phase) {
+  announced_ = phase;
+  GroupWords words{};
+  words[protocol] = kProtocolName << 16U | kProtocolVersion;
+  words[phase_word] = static_cast<std::uint32_t>(phase);
+  words[epoch_low] = low_half(epoch_);
+  words[epoch_high] = high_half(epoch_);
+  words[echoed_low] = low_half(echoed_);
+  words[echoed_high] = high_half(echoed_);
+  words[anchor_word] = 0;  // the anchor opens the local memory
+  words[check] = check_of(words);
+  // L1 (publish): what lies in memory before the group that announces it. The anchor and the zeroed rings are local
+  // stores, which a bridge shows to the peer's reads as soon as they are made.
+  bridge_.publish();
+  for (std::size_t i = 0; i < kGroupWords; ++i) bridge_.write_scratchpad(i, words[i]);
+  bridge_.ring();
+}
+
+void FabricLink::announce_again(Time now) {
+  if (now < announce_next_) return;
+  announce_next_ = now + kAnnounceAgain;
+  announce(announced_);
+}
+
+/// False while there is no group, or a torn one.
+bool FabricLink::read_peer_group(PeerGroup& group) {
+  GroupWords words{};
+  for (std::size_t i = 0; i < kGroupWords; ++i) words[i] = bridge_.read_scratchpad(i);
+  if (words[protocol] >> 16U != kProtocolName || words[check] != check_of(words)) return false;
+  group.version = words[protocol] & 0xffffU;
+  group.phase = words[phase_word];
+  group.epoch = joined(words[epoch_low], words[epoch_high]);
+  group.echoed = joined(words[echoed_low], words[echoed_high]);
+  group.anchor_offset = words[anchor_word];
+  peer_check_ = words[check];
+  peer_epoch_low_ = words[epoch_low];
+  has_peer_group_ = true;
+  return true;
+}
+
+/// Scratchpad reads are slow on real bridges: two of them tell an end that is up whether to read the group again.
+bool FabricLink::peer_group_changed() {
+  return !has_peer_group_ || bridge_.read_scratchpad(check) != peer_check_ ||
+         bridge_.read_scratchpad(epoch_low) != peer_epoch_low_;
+}
+
+// ---- epochs
+
+/// Rings, cursors and flags of the epoch so far are used no more.
+void FabricLink::void_epoch() {
+  senders_ = {};
+  receivers_ = {};
+  buffers_ = peer_buffers_ = mpt_ = peer_mpt_ = MemoryRange{};
+  peer_port_address_ = PortAddress{};
+  armed_ = false;
+  undelivered_ = false;
+}
+
+void FabricLink::restart() {
+  void_epoch();
+  fault_ = "";
+  const Epoch before = epoch_;
+  do {
+    epoch_ = Epoch{random_.next()};
+  } while (epoch_ == before || epoch_ == Epoch{});
+  peer_epoch_ = echoed_ = Epoch{};
+  has_peer_group_ = false;
+  if (bridge_.link() == LinkState::down) {
+    phase_ = LinkPhase::down;
+    return;
+  }
+  phase_ = LinkPhase::init;
+  announce(GroupPhase::init);
+}
+
+void FabricLink::fail_link(const char* why) {
+  void_epoch();
+  fault_ = why;
+  phase_ = LinkPhase::faulty;
+  announce(GroupPhase::faulty);
+}
+
+void FabricLink::answer_new_epoch(Epoch peer) {
+  void_epoch();
+  phase_ = LinkPhase::init;
+  // L2 (flush): every write of ours for an older epoch of the peer has landed before the echo that lets it zero its
+  // rings. Without it a late write could put an old record into a new ring.
+  bridge_.flush();
+  peer_epoch_ = echoed_ = peer;
+  announce(GroupPhase::init);
+}
+
+/// Own epoch echoed: nothing old can land here any more. False if the memory is too small for what it must hold.
+bool FabricLink::lay_out() {
+  const PeerMemory memory = bridge_.local_memory();
+  std::size_t used = 0;
+  const auto take = [&used](std::size_t bytes) {
+    const MemoryRange range{used, bytes};
+    used += bytes;
+    return range;
+  };
+  take(kAnchorBytes);
+  layout_ = Anchor{};
+  layout_.epoch = epoch_;
+  layout_.peer_epoch = peer_epoch_;
+  layout_.port_address = options_.port_address;
+  layout_.memory_bytes = memory.size();
+  layout_.armed = take(kFifoLine);
+  for (auto& tail : layout_.tails) tail = take(kFifoLine);
+  for (std::size_t lane = 0; lane < kLanes; ++lane) layout_.fifos[lane] = take(options_.fifo_bytes[lane]);
+  layout_.mpt = take(options_.mpt_entries * kMptEntryBytes);
+  if (used > memory.size()) return false;
+  layout_.buffers = take((memory.size() - used) / kFifoLine * kFifoLine);
+
+  memory.zero(0, layout_.buffers.offset);
+  const AnchorBytes anchor = encode_anchor(layout_);
+  const auto bytes = std::as_bytes(std::span(&anchor, 1));
+  memory.store_bytes(0, bytes.first(offsetof(AnchorBytes, commit)));
+  memory.store<std::uint32_t>(offsetof(AnchorBytes, commit), anchor.commit.value());
+  return true;
+}
+
+bool FabricLink::read_peer_anchor(std::size_t offset) {
+  PeerWindow& window = bridge_.peer_window();
+  if (offset % kFifoLine != 0 || !window.contains(offset, kAnchorBytes)) {
+    fail_link("the peer's anchor offset lies outside its memory");
+    return false;
+  }
+  AnchorBytes bytes{};
+  window.read(offset, std::as_writable_bytes(std::span(&bytes, 1)));
+  if (bridge_.link() == LinkState::down) return false;  // what was read may be all ones
+  const auto anchor = decode_anchor(bytes, offset, window.size());
+  if (!anchor) {
+    if (peer_group_changed()) return false;  // it died since, and its memory with it
+    fail_link(anchor.error());
+    return false;
+  }
+  if (anchor->epoch != peer_epoch_ || anchor->peer_epoch != epoch_) {
+    fail_link("the peer's anchor is of other epochs than it announced");
+    return false;
+  }
+  go_up(*anchor);
+  return true;
+}
+
+void FabricLink::go_up(const Anchor& peer) {
+  const std::uint32_t tag_out = epoch_tag(epoch_, peer_epoch_);
+  const std::uint32_t tag_in = epoch_tag(peer_epoch_, epoch_);
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    senders_[lane] =
+        FifoSender(bridge_, {peer.fifos[lane].offset, peer.fifos[lane].bytes, layout_.tails[lane].offset}, tag_out);
+    receivers_[lane] =
+        FifoReceiver(bridge_, {layout_.fifos[lane].offset, layout_.fifos[lane].bytes, peer.tails[lane].offset}, tag_in);
+  }
+  buffers_ = layout_.buffers;
+  mpt_ = layout_.mpt;
+  peer_buffers_ = peer.buffers;
+  peer_mpt_ = peer.mpt;
+  peer_port_address_ = peer.port_address;
+  peer_armed_offset_ = peer.armed.offset;
+  armed_sequence_ = rung_for_ = notified_lines_ = notified_returns_ = 0;
+  ++incarnation_;
+  phase_ = LinkPhase::up;
+  // The peer may have gone to sleep between its own last look and our becoming ready.
+  bridge_.ring();
+}
+
+std::size_t FabricLink::poll(Time now) {
+  const LinkPhase before = phase_;
+  if (now >= look_next_) {
+    look_next_ = now + kHangUpCheck;
+    static_cast<void>(bridge_.take_doorbells());
+  }
+  if (bridge_.link() == LinkState::down) {
+    if (phase_ != LinkPhase::down) void_epoch();
+    phase_ = LinkPhase::down;
+  } else {
+    step(now);
+  }
+  return phase_ != before ? 1 : 0;
+}
+
+void FabricLink::step(Time now) {
+  switch (phase_) {
+    case LinkPhase::down:
+      // What was in flight when the bridge went down is lost: nothing of the old epoch can go on.
+      restart();
+      announce_next_ = now + kAnnounceAgain;
+      return;
+    case LinkPhase::faulty:
+      return;
+    case LinkPhase::up:
+      step_up(now);
+      return;
+    case LinkPhase::init:
+    case LinkPhase::ready: {
+      PeerGroup group;
+      if (read_peer_group(group)) follow(group);
+      if (phase_ == LinkPhase::init || phase_ == LinkPhase::ready) announce_again(now);
+      return;
+    }
+  }
+}
+
+void FabricLink::step_up(Time now) {
+  if (fifos_faulty()) {
+    fail_link("the peer wrote an impossible record or tail");
+    return;
+  }
+  if (peer_group_changed()) {
+    PeerGroup group;
+    if (read_peer_group(group)) follow(group);
+    if (phase_ != LinkPhase::up) return;
+  }
+  if (now >= ring_again_next_) {
+    ring_again_next_ = now + kLookAgain;
+    if (!drained()) ring_if_asleep(true);
+  }
+}
+
+/// Acts on what the peer announces; at most one change of phase.
+void FabricLink::follow(const PeerGroup& group) {
+  if (group.version != kProtocolVersion) {
+    fail_link("the peer speaks another version of the link protocol");
+    return;
+  }
+  if (group.epoch == Epoch{}) return;
+  if (group.epoch != peer_epoch_) {
+    answer_new_epoch(group.epoch);
+    return;
+  }
+  const bool echoed = group.echoed == epoch_;
+  const bool ready = group.phase == static_cast<std::uint32_t>(GroupPhase::ready);
+  switch (phase_) {
+    case LinkPhase::init:
+      if (!echoed) return;
+      if (!lay_out()) {
+        fail_link("the bridge's memory is too small for the rings and tables");
+        return;
+      }
+      phase_ = LinkPhase::ready;
+      announce(GroupPhase::ready);
+      return;
+    case LinkPhase::ready:
+      if (echoed && ready) static_cast<void>(read_peer_anchor(group.anchor_offset));
+      return;
+    case LinkPhase::up:
+      // A peer that takes ready or the echo back without a new epoch has given this epoch up.
+      if (!echoed || !ready) restart();
+      return;
+    case LinkPhase::down:
+    case LinkPhase::faulty:
+      return;
+  }
+}
+
+// ---- sleeping
+
+bool FabricLink::fifos_faulty() const {
+  return std::ranges::any_of(senders_, &FifoSender::faulty) || std::ranges::any_of(receivers_, &FifoReceiver::faulty);
+}
+
+bool FabricLink::drained() {
+  return std::ranges::all_of(senders_, [](FifoSender& sender) { return sender.drained(); });
+}
+
+bool FabricLink::anything_waiting() {
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    if (receivers_[lane].front().has_value() || senders_[lane].room_again()) return true;
+  }
+  return fifos_faulty() || peer_group_changed();
+}
+
+void FabricLink::set_armed(std::uint64_t flags) {
+  ++armed_sequence_;
+  bridge_.peer_window().write_word(peer_armed_offset_, armed_sequence_ << kArmedSequenceShift | flags);
+  armed_ = flags != 0;
+}
+
+void FabricLink::ring_if_asleep(bool again) {
+  std::uint64_t lines = 0;
+  std::uint64_t returns = 0;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    lines += senders_[lane].lines_written();
+    returns += receivers_[lane].lines_returned();
+  }
+  const bool sent = again || lines != notified_lines_;
+  if (!sent && returns == notified_returns_) return;
+  notified_lines_ = lines;
+  notified_returns_ = returns;
+  // S1 (full fence): records before the look at the armed flag; pairs with S2 in prepare_sleep(). Without it both ends
+  // could look before either write is visible: the record waits and the consumer sleeps.
+  bridge_.before_doorbell();
+  const auto flag = bridge_.local_memory().watch<std::uint64_t>(layout_.armed.offset);
+  if ((flag & kAsleep) == 0 || (!sent && (flag & kWantsRoom) == 0)) return;
+  if (flag == rung_for_ && !again) return;
+  rung_for_ = flag;
+  bridge_.ring();
+}
+
+void FabricLink::notify() {
+  if (up()) ring_if_asleep(false);
+}
+
+bool FabricLink::prepare_sleep() {
+  if (!up()) return true;  // the handshake rings for each of its steps, and its deadline is near
+  for (auto& receiver : receivers_) receiver.push_tail(true);
+  ring_if_asleep(false);
+  const bool wants_room = std::ranges::any_of(senders_, &FifoSender::wants_room);
+  set_armed(wants_room ? kAsleep | kWantsRoom : kAsleep);
+  // S2 (full fence, arrived): the armed flag before the second look; pairs with S1 in ring_if_asleep().
+  bridge_.fence();
+  if (anything_waiting()) {
+    set_armed(0);
+    return false;
+  }
+  undelivered_ = !drained();
+  return true;
+}
+
+void FabricLink::awake() {
+  if (up() && armed_) set_armed(0);
+  static_cast<void>(bridge_.take_doorbells());
+}
+
+Time FabricLink::next_deadline(Time now, bool outstanding) const {
+  switch (phase_) {
+    case LinkPhase::init:
+    case LinkPhase::ready:
+      return now + kAnnounceAgain;
+    case LinkPhase::down:
+      return now + kLookAgain;
+    case LinkPhase::faulty:
+      return kNever;
+    case LinkPhase::up:
+      return outstanding || undelivered_ ? now + kLookAgain : kNever;
+  }
+  return kNever;
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+#include "fabric/bridge/bridge.h"
+#include "fabric/bridge/shm_memory.h"
+
+namespace splitnic::fabric {
+
+inline constexpr std::size_t kShmDefaultBytes = 4U << 20U;
+inline constexpr std::size_t kShmMinBytes = 1U << 20U;
+
+/// A bridge between two processes of one machine: both memories are shared and coherent, writes land at once, doorbells
+/// are one-byte datagrams. A peer that has hung up is gone for good: a new connection brings new memory. Made by
+/// ShmListener, ShmConnector or shm_pair().
+class ShmBridge final : public Bridge {
+ public:
+  /// doorbell: one end of a SOCK_SEQPACKET pair whose other end only the peer holds.
+  ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer, UniqueFd doorbell);
+
+  PeerMemory local_memory() override { return local_memory_; }
+  PeerWindow& peer_window() override { return peer_window_; }
+  [[nodiscard]] std::uint32_t read_scratchpad(std::size_t index) override;
+  void write_scratchpad(std::size_t index, std::uint32_t value) override;
+  void publish() override;
+  void fence() override;
+  void before_doorbell() override;
+  void flush() override;
+  void ring() override;
+  bool take_doorbells() override;
+  [[nodiscard]] int doorbell_descriptor() const override { return doorbell_.get(); }
+  [[nodiscard]] LinkState link() override { return hung_up_ ? LinkState::down : LinkState::up; }
+
+ private:
+  std::shared_ptr<const ShmMemory> local_;
+  std::shared_ptr<const ShmMemory> peer_;
+  PeerMemory local_memory_;
+  PeerWindow peer_window_;
+  PeerMemory scratchpads_in_;
+  PeerWindow scratchpads_out_;
+  UniqueFd doorbell_;
+  bool hung_up_ = false;
+};
+
+/// Two ends in this process, over the same mappings: for the appliance API, and for threads under ThreadSanitizer.
+/// bytes: of each end's local memory, multiples of 4096. Each end may have a thread of its own.
+[[nodiscard]] Result<std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>> shm_pair(
+    std::size_t first_bytes = kShmDefaultBytes, std::size_t second_bytes = kShmDefaultBytes);
+
+}  // namespace splitnic::fabric

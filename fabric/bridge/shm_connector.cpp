@@ -1,0 +1,149 @@
+#include "fabric/bridge/shm_connector.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "fabric/bridge/shm_memory.h"
+
+namespace splitnic::fabric {
+namespace {
+
+// Room for one descriptor more than there may be, so that an extra one is seen and not silently cut off.
+constexpr std::size_t kDescriptorRoom = kShmSetupDescriptors + 1;
+
+std::optional<Error> check_doorbell(int socket) {
+  int domain = 0;
+  int type = 0;
+  socklen_t bytes = sizeof domain;
+  const bool is_socket = getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 &&
+                         getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0;
+  if (is_socket && domain == AF_UNIX && type == SOCK_SEQPACKET) return std::nullopt;
+  return Error{"the unit's doorbell descriptor is no packet socket"};
+}
+
+bool same_file(int first, int second) {
+  struct stat a {};
+  struct stat b {};
+  return fstat(first, &a) == 0 && fstat(second, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+std::string refusal(std::uint32_t status, std::uint32_t version) {
+  switch (static_cast<ShmSetupStatus>(status)) {
+    case ShmSetupStatus::other_version:
+      return fmt::format("the unit speaks version {} of the shm set-up, this host version {}", version,
+                         kShmSetupVersion);
+    case ShmSetupStatus::not_permitted:
+      return "the unit does not permit this user to connect";
+    case ShmSetupStatus::bad_sizes:
+      return "the unit refuses the sizes of memory asked for";
+    case ShmSetupStatus::no_resources:
+      return "the unit lacks memory or descriptors for another host";
+    case ShmSetupStatus::ok:
+      break;
+  }
+  return fmt::format("the unit refused with unknown status {}", status);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOptions& options, Time now) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (options.path.empty() || options.path.size() >= sizeof address.sun_path) {
+    return fail("socket path must have 1 to {} characters: {}", sizeof address.sun_path - 1, options.path);
+  }
+  std::memcpy(address.sun_path, options.path.data(), options.path.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.get() < 0) return fail("cannot create a socket: {}", std::strerror(errno));
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return fail("cannot connect to {}: {}", options.path, std::strerror(errno));
+  }
+  ShmHello hello{};
+  hello.magic = kShmSetupMagic;
+  hello.version = kShmSetupVersion;
+  hello.local_bytes = options.local_bytes;
+  hello.window_bytes = options.window_bytes;
+  if (send(socket.get(), &hello, sizeof hello, MSG_DONTWAIT | MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
+    return fail("cannot say hello to {}: {}", options.path, std::strerror(errno));
+  }
+  return std::unique_ptr<ShmConnector>(new ShmConnector(options.path, std::move(socket), now + options.reply_limit));
+}
+
+std::optional<Result<std::unique_ptr<Bridge>>> ShmConnector::poll(Time now) {
+  if (auto error = receive()) return fail("{}: {}", path_, error->message);
+  if (got_ == reply_.size()) {
+    auto bridge = finish();
+    if (!bridge) return fail("{}: {}", path_, bridge.error().message);
+    return bridge;
+  }
+  if (now >= deadline_) return fail("{}: no answer from the unit", path_);
+  return std::nullopt;
+}
+
+/// Takes what has come of the reply; descriptors come with any of its bytes.
+std::optional<Error> ShmConnector::receive() {
+  iovec piece{reply_.data() + got_, reply_.size() - got_};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kDescriptorRoom * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+  if (got < 0) return Error{fmt::format("connection lost during set-up: {}", std::strerror(errno))};
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof descriptor);
+      descriptors_.emplace_back(descriptor);
+    }
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0 || descriptors_.size() > kShmSetupDescriptors) {
+    return Error{fmt::format("the unit sent more than {} descriptors, or some were cut off", kShmSetupDescriptors)};
+  }
+  if (got == 0) return Error{"the unit hung up during set-up"};
+  got_ += static_cast<std::size_t>(got);
+  return std::nullopt;
+}
+
+Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
+  ShmReply reply;
+  std::memcpy(&reply, reply_.data(), sizeof reply);
+  if (reply.magic.value() != kShmSetupMagic) return fail("who answers is no splitnic I/O unit");
+  const std::uint32_t version = reply.version.value();
+  const std::uint32_t status = reply.status.value();
+  if (status != static_cast<std::uint32_t>(ShmSetupStatus::ok)) return fail("{}", refusal(status, version));
+  if (version != kShmSetupVersion) {
+    return fail("{}", refusal(static_cast<std::uint32_t>(ShmSetupStatus::other_version), version));
+  }
+  if (descriptors_.size() != kShmSetupDescriptors) {
+    return fail("the unit sent {} descriptors instead of {}", descriptors_.size(), kShmSetupDescriptors);
+  }
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
+  const std::uint64_t local_bytes = reply.local_bytes.value();
+  const std::uint64_t window_bytes = reply.window_bytes.value();
+  for (const std::uint64_t bytes : {local_bytes, window_bytes}) {
+    if (bytes < kShmMinBytes || bytes > kMaxBytes || bytes % ShmMemory::kHeaderBytes != 0) {
+      return fail("the unit's memory of {} bytes is of no use", bytes);
+    }
+  }
+  if (same_file(descriptors_[0].get(), descriptors_[1].get())) return fail("the unit sent the same memory twice");
+  if (auto bad = check_doorbell(descriptors_[2].get())) return tl::unexpected(*bad);
+  auto local = ShmMemory::adopt(std::move(descriptors_[0]), local_bytes);
+  if (!local) return tl::unexpected(local.error());
+  auto window = ShmMemory::adopt(std::move(descriptors_[1]), window_bytes);
+  if (!window) return tl::unexpected(window.error());
+  (*local)->close_descriptor();
+  (*window)->close_descriptor();
+  return std::make_unique<ShmBridge>(std::move(*local), std::move(*window), std::move(descriptors_[2]));
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "fabric/bridge/bridge.h"
+#include "fabric/bridge/shm_setup.h"
+
+namespace splitnic::fabric {
+
+struct ShmListenOptions {
+  std::string path;
+  /// Who may connect besides root and the own user.
+  std::vector<uid_t> allow_uids;
+  std::vector<gid_t> allow_gids;  ///< primary or supplementary
+  std::size_t default_bytes = kShmDefaultBytes;
+  std::size_t max_bytes = 64U << 20U;  ///< of each memory; what a host asks for beyond is refused
+  std::size_t max_setting_up = 64;     ///< connections without a complete hello; beyond, the oldest one is closed
+  Duration hello_limit = std::chrono::seconds(2);
+};
+
+/// Why connections did not become bridges; each ended connection counts once.
+struct ShmListenerCounters {
+  std::uint64_t connected = 0;
+  std::uint64_t refused_credentials = 0;
+  std::uint64_t refused_version = 0;
+  std::uint64_t refused_sizes = 0;
+  std::uint64_t refused_resources = 0;  ///< no memory or descriptors for it
+  std::uint64_t closed_garbage = 0;     ///< what came was no hello
+  std::uint64_t closed_silent = 0;      ///< no complete hello within the limit
+  std::uint64_t closed_excess = 0;      ///< made room for newer ones
+  std::uint64_t closed_hung_up = 0;     ///< by the other side
+  std::uint64_t accept_paused = 0;      ///< out of descriptors; tried again shortly (not a connection)
+};
+
+/// A bridge to a host, just set up, and who the host is.
+struct ShmAccepted {
+  std::unique_ptr<Bridge> bridge;
+  pid_t pid = 0;
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+
+/// The I/O unit's side of the shm set-up: listens, checks who connects, makes memory and doorbells for each. Nothing
+/// that a connection does or omits blocks or starves others. Thread: the owner. Source: design, "The bridge", shm.
+class ShmListener {
+ public:
+  /// A stale socket is replaced; a live one, or what is no socket, is an error and stays.
+  [[nodiscard]] static Result<std::unique_ptr<ShmListener>> listen(ShmListenOptions options);
+  ~ShmListener();
+  ShmListener(const ShmListener&) = delete;
+  ShmListener& operator=(const ShmListener&) = delete;
+
+  /// Takes connections and hellos that are there, ends those that are too slow; bounded. Returns how many it moved on.
+  /// Costs system calls: to be called when descriptor() is readable or next_deadline() has come, not in every turn.
+  std::size_t poll(Time now);
+  /// The next bridge that has been set up.
+  [[nodiscard]] std::optional<ShmAccepted> take();
+  /// Readable when poll() has something to do.
+  [[nodiscard]] int descriptor() const { return events_.get(); }
+  [[nodiscard]] Time next_deadline() const;
+  [[nodiscard]] const ShmListenerCounters& counters() const { return counters_; }
+  /// Why the last connection counted as refused_resources was; empty if none was.
+  [[nodiscard]] const std::string& last_error() const { return last_error_; }
+  [[nodiscard]] std::size_t setting_up() const { return setting_up_.size(); }
+
+ private:
+  /// A connection whose hello is not complete.
+  struct Caller {
+    UniqueFd socket;
+    ShmAccepted who;
+    Time deadline{};
+    std::byte hello[kShmSetupBytes];
+    std::size_t got = 0;
+  };
+  enum class Progress { waiting, done };
+
+  ShmListener(ShmListenOptions options, UniqueFd socket, UniqueFd events);
+  [[nodiscard]] bool accept_one(Time now);
+  void pause_accepting(Time now);
+  [[nodiscard]] bool watch_listener(bool on);
+  [[nodiscard]] bool permitted(const Caller& caller) const;
+  [[nodiscard]] Progress read_hello(Caller& caller);
+  void answer(Caller& caller);
+  [[nodiscard]] std::optional<Error> set_up(Caller& caller, std::size_t local_bytes, std::size_t window_bytes);
+  void refuse(Caller& caller, ShmSetupStatus status, std::uint64_t& counter);
+
+  ShmListenOptions options_;
+  UniqueFd socket_;
+  UniqueFd events_;
+  std::deque<Caller> setting_up_;  // oldest first
+  std::deque<ShmAccepted> accepted_;
+  Time accept_again_ = kNever;  // while paused
+  ShmListenerCounters counters_;
+  std::string last_error_;
+};
+
+}  // namespace splitnic::fabric

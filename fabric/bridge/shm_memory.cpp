@@ -1,0 +1,90 @@
+#include "fabric/bridge/shm_memory.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <boost/interprocess/exceptions.hpp>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "fabric/bridge/bridge.h"
+
+namespace splitnic::fabric {
+namespace {
+
+constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+/// What Boost.Interprocess calls a MemoryMappable: something with a handle to map.
+struct Mappable {
+  int descriptor;
+  [[nodiscard]] boost::interprocess::mapping_handle_t get_mapping_handle() const { return {descriptor, false}; }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ShmMemory>> ShmMemory::create(std::size_t bytes) {
+  const auto total = static_cast<off_t>(kHeaderBytes + bytes);
+  UniqueFd descriptor(memfd_create("splitnic-bridge", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (descriptor.get() < 0) return fail("cannot create shared memory: {}", std::strerror(errno));
+  // Pages are allocated now, where a lack of memory is an error and not a SIGBUS later.
+  if (ftruncate(descriptor.get(), total) != 0 || fallocate(descriptor.get(), 0, 0, total) != 0) {
+    return fail("cannot allocate {} bytes of shared memory: {}", total, std::strerror(errno));
+  }
+  if (fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) {
+    return fail("cannot seal shared memory: {}", std::strerror(errno));
+  }
+  return map(std::move(descriptor), bytes);
+}
+
+Result<std::unique_ptr<ShmMemory>> ShmMemory::adopt(UniqueFd descriptor, std::size_t bytes) {
+  struct stat status {};
+  struct statfs file_system {};
+  if (fstat(descriptor.get(), &status) != 0 || fstatfs(descriptor.get(), &file_system) != 0) {
+    return fail("the peer's memory descriptor cannot be examined: {}", std::strerror(errno));
+  }
+  // Huge pages come from a pool that may run dry under a page that was punched out: a store would raise SIGBUS.
+  if (!S_ISREG(status.st_mode) || file_system.f_type != TMPFS_MAGIC) {
+    return fail("the peer's memory descriptor is no memfd of ordinary pages");
+  }
+  const int seals = fcntl(descriptor.get(), F_GET_SEALS);
+  if (seals < 0 || (static_cast<unsigned>(seals) & kSeals) != kSeals) {
+    return fail("the peer's memory is not sealed against changes of its size");
+  }
+  if (status.st_size != static_cast<off_t>(kHeaderBytes + bytes)) {
+    return fail("the peer's memory has {} bytes instead of {}", status.st_size, kHeaderBytes + bytes);
+  }
+  return map(std::move(descriptor), bytes);
+}
+
+Result<std::unique_ptr<ShmMemory>> ShmMemory::map(UniqueFd descriptor, std::size_t bytes) {
+  namespace ipc = boost::interprocess;
+  try {
+    ipc::mapped_region region(Mappable{descriptor.get()}, ipc::read_write, 0, kHeaderBytes + bytes, nullptr,
+                              MAP_POPULATE);
+    return std::unique_ptr<ShmMemory>(new ShmMemory(std::move(descriptor), std::move(region)));
+  } catch (const ipc::interprocess_exception& error) {
+    return fail("cannot map shared memory: {}", error.what());
+  }
+}
+
+PeerMemory ShmMemory::local() const {
+  return PeerMemory::over(base() + kHeaderBytes, region_.get_size() - kHeaderBytes);
+}
+
+PeerWindow ShmMemory::window() const {
+  return PeerWindow::mapped(base() + kHeaderBytes, region_.get_size() - kHeaderBytes);
+}
+
+PeerMemory ShmMemory::local_scratchpads() const {
+  return PeerMemory::over(base(), kScratchpads * sizeof(std::uint32_t));
+}
+
+PeerWindow ShmMemory::window_scratchpads() const {
+  return PeerWindow::mapped(base(), kScratchpads * sizeof(std::uint32_t));
+}
+
+}  // namespace splitnic::fabric

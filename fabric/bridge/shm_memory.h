@@ -1,0 +1,46 @@
+#pragma once
+
+#include <boost/interprocess/mapped_region.hpp>
+#include <cstddef>
+#include <memory>
+
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+#include "fabric/bridge/peer_memory.h"
+
+namespace splitnic::fabric {
+
+/// One end's local memory as a sealed memfd, mapped and prefaulted: a header page (the scratchpads that the peer writes
+/// for that end), then the memory itself. Nameless: gone with the last process that holds it. Thread: any.
+class ShmMemory {
+ public:
+  static constexpr std::size_t kHeaderBytes = 4096;
+
+  /// bytes: of the memory itself, a multiple of kHeaderBytes. Errors: no memory, no descriptors.
+  [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> create(std::size_t bytes);
+  /// Of a descriptor that a peer sent, which is checked: a regular memfd of ordinary pages, sealed against any change
+  /// of its size and of its seals, exactly kHeaderBytes + bytes long. Only then is a store into it sure not to raise
+  /// SIGBUS.
+  [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> adopt(UniqueFd descriptor, std::size_t bytes);
+
+  /// As the end that owns it sees it, and as its peer does.
+  [[nodiscard]] PeerMemory local() const;
+  [[nodiscard]] PeerWindow window() const;
+  [[nodiscard]] PeerMemory local_scratchpads() const;
+  [[nodiscard]] PeerWindow window_scratchpads() const;
+
+  /// To be handed to the peer; -1 once closed. The mapping needs it no more.
+  [[nodiscard]] int descriptor() const { return descriptor_.get(); }
+  void close_descriptor() { descriptor_ = UniqueFd(); }
+
+ private:
+  ShmMemory(UniqueFd descriptor, boost::interprocess::mapped_region region)
+      : descriptor_(std::move(descriptor)), region_(std::move(region)) {}
+  [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> map(UniqueFd descriptor, std::size_t bytes);
+  [[nodiscard]] std::byte* base() const { return static_cast<std::byte*>(region_.get_address()); }
+
+  UniqueFd descriptor_;
+  boost::interprocess::mapped_region region_;
+};
+
+}  // namespace splitnic::fabric

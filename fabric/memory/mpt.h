@@ -1,0 +1,108 @@
+#pragma once
+
+#include <array>
+#include <boost/endian/buffers.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "fabric/bridge/link.h"
+#include "fabric/ids.h"
+#include "fabric/memory/rights.h"
+
+namespace splitnic::fabric {
+
+/// A slot of the protection-table copy, written by the owner of the memory into the initiator's MPT range:
+///
+///      0 generation 32 | tag 32
+///      8 address 64                  what the initiator calls byte 0
+///     16 length 64
+///     24 window offset 64            of byte 0, in the initiator's peer window
+///     32 rights 16 | reserved 16, 32
+///     40 reserved 64, 64
+///     56 check 32 | generation 32
+///
+/// check: CRC-32C over bytes 0 .. 55, continued from the epoch tag (owner first, see epoch_tag()). generation: never 0,
+/// new with each grant and revocation of the slot; 0 means empty. Slots stand in sets of four: a tag's set is its index
+/// modulo their number. Source: S2 (memory protection table); design, "Protection".
+struct MptSlot {
+  boost::endian::little_uint32_buf_t generation;
+  boost::endian::little_uint32_buf_t tag;
+  boost::endian::little_uint64_buf_t address;
+  boost::endian::little_uint64_buf_t length;
+  boost::endian::little_uint64_buf_t window_offset;
+  boost::endian::little_uint16_buf_t rights;
+  std::array<std::uint8_t, 22> reserved;
+  boost::endian::little_uint32_buf_t check;
+  boost::endian::little_uint32_buf_t check_generation;
+};
+static_assert(sizeof(MptSlot) == 64 && std::is_trivially_copyable_v<MptSlot>);
+static_assert(offsetof(MptSlot, rights) == 32 && offsetof(MptSlot, check) == 56);
+
+inline constexpr std::size_t kMptWays = 4;
+
+/// What a slot says, once believed.
+struct MptGrant {
+  std::uint32_t generation = 0;
+  Stag tag{};
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;
+  std::uint64_t window_offset = 0;
+  Rights rights{};
+};
+
+[[nodiscard]] MptSlot encode_mpt_slot(const MptGrant& grant, std::uint32_t epoch_tag);
+/// nullopt: empty, torn, of another epoch, or with reserved bits set.
+[[nodiscard]] std::optional<MptGrant> decode_mpt_slot(std::span<const std::byte, sizeof(MptSlot)> bytes,
+                                                      std::uint32_t epoch_tag);
+
+/// The owner's side: grants placeable entries to the peer. A bounded cache: what finds no slot is not granted, and its
+/// writes come segmented. Thread: the adapter's owner.
+class MptPublisher {
+ public:
+  /// Forgets all grants: an epoch has begun, the peer's slots are empty. link: up.
+  void start(FabricLink& link);
+  /// False: the tag's set is full. grant.generation is not looked at.
+  bool grant(FabricLink& link, const MptGrant& grant);
+  /// The peer stops storing when it next looks; what it claimed before may still arrive.
+  void revoke(FabricLink& link, Stag tag);
+
+ private:
+  struct Slot {
+    std::uint32_t generation = 0;
+    Stag tag{};
+    bool used = false;
+  };
+  [[nodiscard]] std::span<Slot> set_of(Stag tag);
+  std::size_t offset_of(const FabricLink& link, const Slot& slot) const;
+
+  std::vector<Slot> slots_;
+};
+
+/// The initiator's side: where a remote range may be stored through the peer window. Believes nothing unchecked: slots
+/// are copied out, verified, bounded by the own mapping, and cached privately; a use reads the slot's generation alone.
+/// Thread: the adapter's owner.
+class MptView {
+ public:
+  /// An epoch has begun: what was learnt before is void.
+  void start();
+  /// Offset in the peer window for [address, address + bytes) of the tag's entry; nullopt: not granted, go segmented.
+  [[nodiscard]] std::optional<std::size_t> claim(FabricLink& link, Stag tag, std::uint64_t address,
+                                                 std::uint64_t bytes);
+
+ private:
+  struct Cached {
+    MptGrant grant{};
+    std::size_t slot_offset = 0;  // in local memory
+    bool used = false;
+  };
+  [[nodiscard]] bool look_up(FabricLink& link, Stag tag, Cached& into) const;
+
+  static constexpr std::size_t kCacheSlots = 32;
+  std::array<Cached, kCacheSlots> cache_{};
+};
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/check.h"
+#include "common/random.h"
+#include "fabric/ids.h"
+
+namespace splitnic::fabric {
+
+/// Hands out tags for a table of slots() entries. A free index is drawn at random, so that tags seen do not tell the
+/// next; a released index rests until a quarter of the table has been released after it; each use of an index takes the
+/// next instance, all 256 in turn from a random first one. Index 0 is never handed out. Thread: the owner. Source: S3
+/// (tag index and instance); design, "Protection".
+class TagSpace {
+ public:
+  /// capacity: live tags at most; the table is twice that, up to a power of two, so that resting never costs a tag.
+  TagSpace(std::size_t capacity, RandomSource& random) : random_(random), capacity_(capacity) {
+    const std::size_t slots = std::bit_ceil(2 * capacity + 2);
+    CHECK_OP(slots, <=, std::size_t{1} << 24U);
+    rest_slots_ = slots / 4;
+    instances_.resize(slots);
+    for (auto& instance : instances_) instance = static_cast<std::uint8_t>(random.next32() & 0xffU);
+    free_.reserve(slots);
+    for (std::uint32_t index = 1; index < slots; ++index) free_.push_back(index);
+    resting_.resize(slots);
+  }
+
+  [[nodiscard]] std::size_t slots() const { return instances_.size(); }
+
+  /// nullopt: capacity tags are live.
+  [[nodiscard]] std::optional<Stag> allocate() {
+    if (live_ == capacity_) return std::nullopt;
+    const auto drawn = static_cast<std::size_t>(random_.below(free_.size()));
+    const std::uint32_t index = free_[drawn];
+    free_[drawn] = free_.back();
+    free_.pop_back();
+    ++live_;
+    return Stag::from(index, ++instances_[index]);
+  }
+
+  /// tag: one that allocate() gave and that has not been released.
+  void release(Stag tag) {
+    CHECK(live_ > 0 && tag.index() < slots());
+    --live_;
+    resting_[rested_++ & (slots() - 1)] = tag.index();
+    if (rested_ - awake_ > rest_slots_) free_.push_back(resting_[awake_++ & (slots() - 1)]);
+  }
+
+ private:
+  RandomSource& random_;
+  std::size_t capacity_;
+  std::size_t rest_slots_ = 0;
+  std::size_t live_ = 0;
+  std::vector<std::uint8_t> instances_;
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> resting_;  // a ring of released indices, oldest at awake_
+  std::size_t rested_ = 0;
+  std::size_t awake_ = 0;
+};
+
+}  // namespace splitnic::fabric

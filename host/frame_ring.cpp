@@ -1,0 +1,62 @@
+#include "host/frame_ring.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/check.h"
+#include "common/result.h"
+
+namespace splitnic::host {
+
+FrameRing::FrameRing(std::size_t frames, std::size_t frame_bytes)
+    : frame_bytes_(frame_bytes),
+      storage_(new std::byte[frames * frame_bytes]),
+      filled_(frames),
+      free_(frames),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_fd_ < 0) throw StartupError{fmt::format("no descriptor for a frame ring: {}", std::strerror(errno))};
+  for (std::uint32_t place = 0; place < frames; ++place) CHECK(free_.push(place));
+}
+
+FrameRing::~FrameRing() { ::close(wake_fd_); }
+
+std::span<std::byte> FrameRing::claim() {
+  if (free_.read_available() == 0) return {};
+  return {at(free_.front()), frame_bytes_};
+}
+
+void FrameRing::commit(std::size_t bytes) {
+  CHECK_OP(bytes, <=, frame_bytes_);
+  const std::uint32_t place = free_.front();
+  CHECK(free_.pop());
+  CHECK(filled_.push(Frame{place, static_cast<std::uint32_t>(bytes)}));
+  // X1 (acquire-release exchange): the frame before the look at armed_; pairs with X2 in front(). One of the two
+  // exchanges comes first: if X2, this one sees the flag and rings; if this one, X2 reads from it and finds the frame.
+  // With a plain load here both sides could miss the other: the consumer would sleep on an unrung descriptor beside a
+  // waiting frame.
+  if (armed_.exchange(false, std::memory_order_acq_rel)) ::eventfd_write(wake_fd_, 1);
+}
+
+std::span<const std::byte> FrameRing::front() {
+  if (filled_.read_available() == 0) {
+    if (armed_.load(std::memory_order_relaxed)) return {};
+    ::eventfd_t rung = 0;
+    ::eventfd_read(wake_fd_, &rung);
+    // X2 (acquire-release exchange): armed before the second look; see X1 in commit().
+    armed_.exchange(true, std::memory_order_acq_rel);
+    if (filled_.read_available() == 0) return {};
+  }
+  const Frame& frame = filled_.front();
+  return {at(frame.place), frame.bytes};
+}
+
+void FrameRing::pop() {
+  const std::uint32_t place = filled_.front().place;
+  CHECK(filled_.pop());
+  CHECK(free_.push(place));
+}
+
+}  // namespace splitnic::host

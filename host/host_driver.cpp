@@ -1,0 +1,210 @@
+#include "host/host_driver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace splitnic::host {
+
+namespace wire = messaging::wire;
+using messaging::Answer;
+using messaging::Refusal;
+
+namespace {
+
+constexpr std::size_t kFramesPerPoll = 64;
+constexpr Duration kSettingsInterval = std::chrono::seconds(1);
+constexpr Duration kStatisticsInterval = std::chrono::seconds(5);
+
+wire::ReceiveFilter filter_of(const NicSettings& settings) {
+  wire::ReceiveFilter filter;
+  filter.promiscuous = settings.promiscuous;
+  filter.all_multicast = settings.all_multicast || settings.multicast.size() > wire::kMaxMulticastFilters;
+  if (!filter.all_multicast) filter.multicast = settings.multicast;
+  return filter;
+}
+
+}  // namespace
+
+HostDriver::HostDriver(messaging::SessionOptions options, NicPort& nic, fabric::BridgeSource& bridges,
+                       RandomSource& random, HostNotices& notices)
+    : options_(std::move(options)), nic_(nic), bridges_(bridges), random_(random), notices_(notices) {
+  options_.role = wire::Role::host;
+  nic_.set_carrier(false);
+}
+
+HostDriver::~HostDriver() = default;
+
+std::size_t HostDriver::poll(Time now) {
+  std::size_t work = poll_bridge(now);
+  if (!session_) return work;
+  work += session_->poll(now);
+  if (session_->up()) {
+    work += push_frames();
+    follow_settings(now);
+    session_->flush();
+  }
+  return work;
+}
+
+/// Takes a new bridge where there is none, and lets go of one that will not come back.
+std::size_t HostDriver::poll_bridge(Time now) {
+  if (session_ && session_->state() == messaging::SessionState::down && bridge_->link() == fabric::LinkState::down) {
+    session_.reset();
+    bridge_.reset();
+  }
+  if (session_ || stopping_) return 0;
+  bridge_ = bridges_.poll(now);
+  if (!bridge_) return 0;
+  auto options = options_;
+  if (options.mac.is_zero()) options.mac = nic_.preferred_mac();
+  session_ = std::make_unique<messaging::Session>(options, *bridge_, random_, *this);
+  return 1;
+}
+
+/// From the host's stack into the unit's elements, as long as there are both.
+std::size_t HostDriver::push_frames() {
+  std::size_t pushed = 0;
+  for (; pushed < kFramesPerPoll; ++pushed) {
+    const auto memory = session_->claim();
+    if (memory.empty()) {
+      // The NIC is not read: its own queue holds the frames, and its stack feels the pressure.
+      if (!waiting_for_elements_) ++counters_.tx_waits;
+      waiting_for_elements_ = true;
+      return pushed;
+    }
+    waiting_for_elements_ = false;
+    const std::size_t bytes = nic_.read_frame(memory);
+    if (bytes == 0) break;
+    session_->commit(static_cast<std::uint32_t>(bytes));
+  }
+  return pushed;
+}
+
+void HostDriver::follow_settings(Time now) {
+  if (now >= statistics_due_) {
+    session_->request(wire::StatisticsReport{});
+    statistics_due_ = now + kStatisticsInterval;
+  }
+  settings_due_ = now + kSettingsInterval;
+  const NicSettings& current = nic_.settings(now);
+  if (announced_ && current == settings_) return;
+  const NicSettings before = std::exchange(settings_, current);
+  send_settings(announced_ ? &before : nullptr);
+  announced_ = true;
+}
+
+/// before: what the unit knows; null: nothing.
+void HostDriver::send_settings(const NicSettings* before) {
+  bool queued = true;
+  if (before == nullptr || before->mac != settings_.mac) {
+    queued = session_->request(wire::SetMacAddress{settings_.mac}) && queued;
+  }
+  if (before == nullptr || before->mtu != settings_.mtu) {
+    queued = session_->request(wire::SetMtu{settings_.mtu}) && queued;
+  }
+  if (before == nullptr || filter_of(*before) != filter_of(settings_)) {
+    queued = session_->request(filter_of(settings_)) && queued;
+  }
+  if (before == nullptr || before->up != settings_.up) {
+    queued = session_->request(wire::LinkState{.up = settings_.up}) && queued;
+  }
+  if (!queued) session_->reset("the unit does not take settings");
+}
+
+void HostDriver::set_carrier(bool carrier) {
+  carrier_ = carrier;
+  nic_.set_carrier(carrier);
+}
+
+tl::expected<messaging::HelloGrant, Refusal> HostDriver::on_hello(const wire::HelloRequest&) {
+  return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "this end is a host"});
+}
+
+void HostDriver::on_up(const wire::HelloReply* reply) {
+  unit_name_ = reply->name;
+  nic_.set_max_mtu(reply->max_mtu);
+  nic_.set_mac(reply->assigned_mac);
+  announced_ = false;
+  statistics_due_ = Time{};
+  last_reason_.clear();
+  set_carrier(reply->link_up);
+  notices_.notice(fmt::format("up: I/O unit {}, address {}, MTU up to {}, mode {}{}, LAN {}", reply->name,
+                              to_string(reply->assigned_mac), reply->max_mtu,
+                              session_->mode() == wire::Mode::rdma ? 'R' : 'S',
+                              session_->has_data_channel() ? "" : " without a data channel",
+                              reply->link_up ? "has carrier" : "has no carrier"));
+}
+
+void HostDriver::on_down(std::string_view reason) {
+  set_carrier(false);
+  statistics_due_ = kNever;
+  if (last_reason_ == reason) return;  // retried several times a second: said once
+  last_reason_ = reason;
+  notices_.notice(fmt::format("down: {}; trying again", reason));
+}
+
+void HostDriver::on_frame(const messaging::ReceivedFrame& frame) {
+  if (!nic_.write_frame(frame)) ++counters_.rx_refused_by_nic;
+}
+
+Answer HostDriver::on_request(const wire::RequestBody& request) {
+  if (const auto* link = std::get_if<wire::LinkState>(&request)) {
+    if (link->max_mtu != 0) nic_.set_max_mtu(link->max_mtu);
+    if (carrier_ != link->up) notices_.notice(link->up ? "the LAN has carrier" : "the LAN has no carrier");
+    set_carrier(link->up);
+    return wire::Acknowledged{};
+  }
+  if (const auto* report = std::get_if<wire::StatusReport>(&request)) {
+    notices_.notice(fmt::format("the I/O unit says: {}", report->text));
+    return wire::Acknowledged{};
+  }
+  return tl::unexpected(Refusal{wire::CfgStatus::unknown_request, "not a request to a host"});
+}
+
+void HostDriver::on_reply(wire::CfgRequest request, const Answer& answer) {
+  if (!answer) {
+    notices_.notice(fmt::format("the I/O unit refused {}: {}", wire::to_string(request), answer.error().text));
+    return;
+  }
+  if (const auto* statistics = std::get_if<wire::Statistics>(&*answer)) unit_statistics_ = statistics->counters;
+}
+
+Time HostDriver::next_deadline() const {
+  if (!session_) return bridges_.next_deadline();
+  Time deadline = session_->next_deadline();
+  if (session_->up()) deadline = std::min({deadline, statistics_due_, settings_due_});
+  return deadline;
+}
+
+bool HostDriver::prepare_sleep() { return !session_ || session_->prepare_sleep(); }
+
+void HostDriver::awake() {
+  if (session_) session_->awake();
+}
+
+void HostDriver::collect_descriptors(std::vector<int>& out) const {
+  // While no element is free the NIC's descriptor would only say what can't be acted on.
+  if (session_ && session_->up() && !waiting_for_elements_) {
+    for (const int descriptor : nic_.descriptors()) out.push_back(descriptor);
+  }
+  if (bridge_) {
+    if (bridge_->doorbell_descriptor() >= 0) out.push_back(bridge_->doorbell_descriptor());
+  } else {
+    bridges_.collect_descriptors(out);
+  }
+}
+
+void HostDriver::begin_shutdown() {
+  stopping_ = true;
+  if (session_) session_->begin_shutdown();
+}
+
+bool HostDriver::finished() const { return !session_ || session_->finished(); }
+
+std::string HostDriver::state() const {
+  if (!session_) return "connecting";
+  return std::string(messaging::to_string(session_->state()));
+}
+
+}  // namespace splitnic::host

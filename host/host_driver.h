@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/random.h"
+#include "common/time.h"
+#include "fabric/bridge/bridge_source.h"
+#include "host/nic_port.h"
+#include "messaging/session.h"
+
+namespace splitnic::host {
+
+/// Lines for people, from a core that knows no logger. Called on the owner's thread.
+class HostNotices {
+ public:
+  virtual ~HostNotices() = default;
+  virtual void notice(const std::string& line) = 0;
+};
+
+struct HostCounters {
+  std::uint64_t rx_refused_by_nic = 0;  ///< frames that the host's stack did not take
+  std::uint64_t tx_waits = 0;           ///< times the NIC was not read because the unit had no element free
+};
+
+/// The host module driver: between the host's NIC port and a push-push session with the I/O unit. Frames of the host
+/// are read straight into the unit's elements; frames of the unit go to the host from where they lie. Settings of the
+/// host's system travel by CfgUtil; carrier follows the unit's. Reconnects for ever. Thread: one owner; driven by
+/// poll(). Source: S1 Fig. 5, host module driver 520.
+class HostDriver final : public messaging::SessionEvents {
+ public:
+  /// All references outlive the driver. options.role is set to host.
+  HostDriver(messaging::SessionOptions options, NicPort& nic, fabric::BridgeSource& bridges, RandomSource& random,
+             HostNotices& notices);
+  ~HostDriver() override;
+  HostDriver(const HostDriver&) = delete;
+  HostDriver& operator=(const HostDriver&) = delete;
+
+  /// Bounded work; returns how much was done.
+  std::size_t poll(Time now);
+  [[nodiscard]] Time next_deadline() const;
+  /// Arms the peer's doorbell and looks again; false: don't sleep.
+  [[nodiscard]] bool prepare_sleep();
+  void awake();
+  /// Descriptors to sleep on: the NIC's, the bridge's.
+  void collect_descriptors(std::vector<int>& out) const;
+
+  /// Orderly end: pools back, goodbye said. Poll until finished() or until the caller's patience ends.
+  void begin_shutdown();
+  [[nodiscard]] bool finished() const;
+
+  [[nodiscard]] bool up() const { return session_ && session_->up(); }
+  [[nodiscard]] bool carrier() const { return carrier_; }
+  [[nodiscard]] std::string state() const;
+  /// Null while there is no bridge.
+  [[nodiscard]] const messaging::Session* session() const { return session_.get(); }
+  [[nodiscard]] const std::string& unit_name() const { return unit_name_; }
+  [[nodiscard]] const HostCounters& counters() const { return counters_; }
+  [[nodiscard]] const NicSettings& settings() const { return settings_; }
+  /// The unit's counters for this host, as of its last report (every few seconds while up).
+  [[nodiscard]] const std::vector<messaging::wire::Statistics::Counter>& unit_statistics() const {
+    return unit_statistics_;
+  }
+
+ private:
+  tl::expected<messaging::HelloGrant, messaging::Refusal> on_hello(const messaging::wire::HelloRequest&) override;
+  void on_up(const messaging::wire::HelloReply* reply) override;
+  void on_down(std::string_view reason) override;
+  void on_frame(const messaging::ReceivedFrame& frame) override;
+  messaging::Answer on_request(const messaging::wire::RequestBody& request) override;
+  void on_reply(messaging::wire::CfgRequest request, const messaging::Answer& answer) override;
+
+  std::size_t poll_bridge(Time now);
+  std::size_t push_frames();
+  void follow_settings(Time now);
+  void send_settings(const NicSettings* before);
+  void set_carrier(bool carrier);
+
+  messaging::SessionOptions options_;
+  NicPort& nic_;
+  fabric::BridgeSource& bridges_;
+  RandomSource& random_;
+  HostNotices& notices_;
+  std::shared_ptr<fabric::Bridge> bridge_;
+  std::unique_ptr<messaging::Session> session_;
+  NicSettings settings_;
+  Time settings_due_{};
+  Time statistics_due_ = kNever;
+  bool announced_ = false;  // the session's settings have been sent since it came up
+  bool carrier_ = false;
+  bool stopping_ = false;
+  bool waiting_for_elements_ = false;
+  std::string unit_name_;
+  std::string last_reason_;
+  HostCounters counters_;
+  std::vector<messaging::wire::Statistics::Counter> unit_statistics_;
+};
+
+}  // namespace splitnic::host

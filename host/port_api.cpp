@@ -1,0 +1,165 @@
+#include "host/port_api.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/frame/ethernet.h"
+#include "common/os/log.h"
+#include "common/result.h"
+
+namespace splitnic::host {
+namespace {
+
+constexpr std::uint32_t kLeastMtu = 68;  // RFC 791
+constexpr std::uint32_t kHeaderAndTags = frame::kEthernetHeaderBytes + 2 * frame::kVlanTagBytes;
+
+}  // namespace
+
+InProcessPort::InProcessPort(const InProcessPortOptions& options)
+    : to_driver_(options.frames, options.frame_bytes),
+      to_application_(options.frames, options.frame_bytes),
+      longest_frame_(options.mtu + kHeaderAndTags),
+      changed_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!changed_) throw StartupError{fmt::format("no descriptor for the port: {}", std::strerror(errno))};
+  wanted_.mac = options.mac;
+  wanted_.mtu = options.mtu;
+  address_set_ = !options.mac.is_zero();
+}
+
+template <class Change>
+void InProcessPort::change(Change&& change) {
+  const std::lock_guard lock(mutex_);
+  std::forward<Change>(change)(wanted_);
+  longest_frame_.store(wanted_.mtu + kHeaderAndTags, std::memory_order_relaxed);
+  up_.store(wanted_.up, std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_relaxed);
+  ::eventfd_write(changed_.get(), 1);
+}
+
+bool InProcessPort::send(std::span<const std::byte> frame) {
+  if (!up_.load(std::memory_order_relaxed) || frame.size() < frame::kEthernetHeaderBytes ||
+      frame.size() > longest_frame_.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  const std::span<std::byte> place = to_driver_.claim();
+  if (place.size() < frame.size()) return false;
+  std::memcpy(place.data(), frame.data(), frame.size());
+  to_driver_.commit(frame.size());
+  return true;
+}
+
+std::size_t InProcessPort::receive(std::span<std::byte> to) {
+  for (auto frame = to_application_.front(); !frame.empty(); frame = to_application_.front()) {
+    const std::size_t bytes = frame.size();
+    const bool fits = bytes <= to.size();
+    if (fits) std::memcpy(to.data(), frame.data(), bytes);
+    to_application_.pop();
+    if (fits) return bytes;
+    count_drop();
+  }
+  return 0;
+}
+
+void InProcessPort::set_up(bool up) {
+  change([up](NicSettings& wanted) { wanted.up = up; });
+}
+
+void InProcessPort::set_address(const MacAddress& mac) {
+  change([&](NicSettings& wanted) {
+    wanted.mac = mac;
+    address_set_ = true;
+  });
+}
+
+bool InProcessPort::set_mtu(std::uint32_t mtu) {
+  bool accepted = false;
+  change([&](NicSettings& wanted) {
+    accepted = mtu >= kLeastMtu && mtu <= max_mtu_ && mtu + kHeaderAndTags <= to_driver_.frame_bytes();
+    if (accepted) wanted.mtu = mtu;
+  });
+  return accepted;
+}
+
+void InProcessPort::set_promiscuous(bool on) {
+  change([on](NicSettings& wanted) { wanted.promiscuous = on; });
+}
+
+void InProcessPort::set_all_multicast(bool on) {
+  change([on](NicSettings& wanted) { wanted.all_multicast = on; });
+}
+
+void InProcessPort::set_multicast(std::vector<MacAddress> groups) {
+  std::sort(groups.begin(), groups.end());
+  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+  change([&](NicSettings& wanted) {
+    wanted.multicast = std::move(groups);
+    wanted.all_multicast = false;
+  });
+}
+
+MacAddress InProcessPort::address() const {
+  const std::lock_guard lock(mutex_);
+  return wanted_.mac;
+}
+
+std::uint32_t InProcessPort::mtu() const {
+  const std::lock_guard lock(mutex_);
+  return wanted_.mtu;
+}
+
+std::size_t InProcessPort::read_frame(std::span<std::byte> to) {
+  for (auto frame = to_driver_.front(); !frame.empty(); frame = to_driver_.front()) {
+    const std::size_t bytes = frame.size();
+    const bool fits = bytes <= to.size();
+    if (fits) std::memcpy(to.data(), frame.data(), bytes);
+    to_driver_.pop();
+    if (fits) return bytes;
+    count_drop();
+  }
+  return 0;
+}
+
+bool InProcessPort::write_frame(const messaging::ReceivedFrame& frame) {
+  const std::span<std::byte> place = to_application_.claim();
+  if (!up_.load(std::memory_order_relaxed) || place.size() < frame.size() || frame.size() == 0) {
+    count_drop();
+    return false;
+  }
+  frame.bytes.copy_out(0, place.first(frame.size()));
+  to_application_.commit(frame.size());
+  return true;
+}
+
+void InProcessPort::set_max_mtu(std::uint32_t max_mtu) {
+  std::uint32_t larger = 0;
+  change([&](NicSettings& wanted) {
+    max_mtu_ = max_mtu;
+    if (wanted.mtu > max_mtu) larger = std::exchange(wanted.mtu, max_mtu);
+  });
+  if (larger != 0) log::warn("the port's MTU of {} is more than the I/O unit's: set back to {}", larger, max_mtu);
+}
+
+void InProcessPort::set_mac(const MacAddress& mac) {
+  change([&](NicSettings& wanted) {
+    if (!address_set_) wanted.mac = mac;
+  });
+}
+
+const NicSettings& InProcessPort::settings(Time /*now*/) {
+  if (generation_.load(std::memory_order_relaxed) != seen_generation_) {
+    const std::lock_guard lock(mutex_);
+    ::eventfd_t rung = 0;
+    ::eventfd_read(changed_.get(), &rung);
+    seen_ = wanted_;
+    seen_generation_ = generation_.load(std::memory_order_relaxed);
+  }
+  return seen_;
+}
+
+std::vector<int> InProcessPort::descriptors() const { return {to_driver_.descriptor(), changed_.get()}; }
+
+}  // namespace splitnic::host

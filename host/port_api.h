@@ -1,0 +1,89 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "common/mac_address.h"
+#include "common/os/unique_fd.h"
+#include "common/time.h"
+#include "host/frame_ring.h"
+#include "host/nic_port.h"
+
+namespace splitnic::host {
+
+struct InProcessPortOptions {
+  MacAddress mac{};                 ///< zero: the I/O unit's choice
+  std::uint32_t mtu = 1500;         ///< layer-3 bytes
+  std::size_t frames = 256;         ///< waiting frames in each direction
+  std::size_t frame_bytes = 65600;  ///< the longest frame: 64 KiB of it with header and tags
+};
+
+/// A virtual NIC without an operating system's interface: the program that links the host driver is its stack, as
+/// appliance firmware is. Two sides, each of one thread: the application's and, behind NicPort, the driver's.
+class InProcessPort final : public NicPort {
+ public:
+  explicit InProcessPort(const InProcessPortOptions& options = {});
+
+  // --- The application's side. ---
+
+  /// Hands one frame over, destination address first, without FCS; copied. False: the port is down, the ring full, or
+  /// the frame shorter than 14 bytes or longer than the MTU with header and tags.
+  bool send(std::span<const std::byte> frame);
+  /// Copies the oldest waiting frame to `to`; returns its length, 0 when there is none. One longer than `to` is
+  /// dropped.
+  std::size_t receive(std::span<std::byte> to);
+  /// Readable when a frame has come after receive() returned 0.
+  [[nodiscard]] int receive_descriptor() const { return to_application_.descriptor(); }
+
+  void set_up(bool up);
+  void set_address(const MacAddress& mac);
+  /// False: larger than the I/O unit's MTU, or below 68.
+  [[nodiscard]] bool set_mtu(std::uint32_t mtu);
+  void set_promiscuous(bool on);
+  void set_all_multicast(bool on);
+  /// Replaces the list of joined groups; until the first call all multicast is received.
+  void set_multicast(std::vector<MacAddress> groups);
+
+  [[nodiscard]] bool carrier() const { return carrier_.load(std::memory_order_relaxed); }
+  [[nodiscard]] MacAddress address() const;
+  [[nodiscard]] std::uint32_t mtu() const;
+  /// Frames lost at this port: too long for who took them, or come while the ring was full or the port down.
+  [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+
+  // --- The driver's side. ---
+
+  std::size_t read_frame(std::span<std::byte> to) override;
+  bool write_frame(const messaging::ReceivedFrame& frame) override;
+  void set_carrier(bool carrier) override { carrier_.store(carrier, std::memory_order_relaxed); }
+  void set_max_mtu(std::uint32_t max_mtu) override;
+  void set_mac(const MacAddress& mac) override;
+  const NicSettings& settings(Time now) override;
+  [[nodiscard]] std::vector<int> descriptors() const override;
+
+ private:
+  template <class Change>
+  void change(Change&& change);
+  void count_drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
+
+  FrameRing to_driver_;
+  FrameRing to_application_;
+  std::atomic<bool> carrier_{false};
+  std::atomic<bool> up_{false};
+  std::atomic<std::uint32_t> longest_frame_;  ///< the MTU with header and two tags
+  std::atomic<std::uint64_t> dropped_{0};
+
+  mutable std::mutex mutex_;  ///< guards the next five: configuration, never the per-frame path
+  NicSettings wanted_;
+  std::uint32_t max_mtu_ = 65535;
+  bool address_set_ = false;                  ///< by the application; the I/O unit's choice no longer counts
+  UniqueFd changed_;                          ///< an eventfd, rung when wanted_ is newer than the driver's copy
+  std::atomic<std::uint64_t> generation_{1};  ///< of wanted_; written under the mutex, read without
+  NicSettings seen_;                          ///< the driver's copy
+  std::uint64_t seen_generation_ = 0;
+};
+
+}  // namespace splitnic::host

@@ -1,0 +1,214 @@
+#include "host/tap_port.h"
+
+#include <fcntl.h>
+#include <net/if.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "common/os/dev_mcast.h"
+#include "common/os/log.h"
+#include "common/os/netns.h"
+
+namespace splitnic::host {
+namespace {
+
+constexpr std::string_view kMark = "splitnic ";
+
+std::optional<Error> name_error(const std::string& name) {
+  if (name.empty()) return Error{"the TAP's name is empty"};
+  if (name.size() >= IFNAMSIZ) {
+    return Error{fmt::format("the TAP's name '{}' is longer than {} characters", name, IFNAMSIZ - 1)};
+  }
+  // The kernel would take '%' as a pattern to number; the rest it refuses with less clear words.
+  const auto unusable = [](char c) { return c == '/' || c == ':' || c == '%' || static_cast<unsigned char>(c) <= ' '; };
+  if (name == "." || name == ".." || std::any_of(name.begin(), name.end(), unusable)) {
+    return Error{fmt::format("'{}' can't be the name of an interface", name)};
+  }
+  return std::nullopt;
+}
+
+/// Which namespace a descriptor stands for; 0 when it can't be told.
+ino_t identity(const UniqueFd& fd) {
+  struct stat status {};
+  return fd && ::fstat(fd.get(), &status) == 0 ? status.st_ino : 0;
+}
+
+/// The multicast lists of the thread's namespace; the descriptor goes on showing that namespace's.
+UniqueFd open_multicast_list() { return UniqueFd(::open("/proc/thread-self/net/dev_mcast", O_RDONLY | O_CLOEXEC)); }
+
+}  // namespace
+
+Result<std::unique_ptr<TapPort>> TapPort::open(const TapOptions& options, Time now) {
+  if (auto error = name_error(options.name)) return tl::unexpected(*std::move(error));
+  if (options.mac && (options.mac->is_multicast() || options.mac->is_zero())) {
+    return fail("{} can't be the address of an interface", to_string(*options.mac));
+  }
+  std::unique_ptr<TapPort> port(new TapPort(options));
+  port->home_ = UniqueFd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (auto error = port->attach()) return tl::unexpected(*std::move(error));
+  port->look(now);
+  return port;
+}
+
+TapPort::~TapPort() {
+  if (!device_ || keep_ || !made_here_) return;
+  if (!device_->set_persistent(false)) log::warn("TAP {} can't be removed", name_);
+}
+
+/// Makes or takes the interface options_.name of the thread's namespace.
+std::optional<Error> TapPort::attach() {
+  auto links = os::LinkSocket::open();
+  if (!links) return links.error();
+  links_ = *std::move(links);
+  multicast_list_ = open_multicast_list();
+  const std::optional<os::LinkInfo> before = links_->find(options_.name);
+  if (before && before->kind != "tun") {
+    return Error{fmt::format("the interface {} exists and is not a TAP", options_.name)};
+  }
+  auto device = TapDevice::attach(options_.name);
+  if (!device) return device.error();
+  device_ = *std::move(device);
+  name_ = options_.name;
+  where_ = device_->network_namespace();
+  made_here_ = !before || before->alias.starts_with(kMark);
+  if (!before) {
+    const std::optional<os::LinkInfo> made = links_->find(name_);
+    if (!made) return Error{fmt::format("the TAP {} vanished while it was made", name_)};
+    return mark_and_dress(made->index);
+  }
+  if (!made_here_ && options_.mac && !device_->set_mac(*options_.mac)) {
+    return Error{fmt::format("the TAP {} refuses the address {}", name_, to_string(*options_.mac))};
+  }
+  log::info("TAP {} taken over{}", name_, made_here_ ? " from a driver that ended without removing it" : "");
+  return std::nullopt;
+}
+
+/// A new interface goes with its descriptor until the last step, so a driver that dies in here leaves nothing unmarked.
+std::optional<Error> TapPort::mark_and_dress(int index) {
+  if (options_.mac && !device_->set_mac(*options_.mac)) {
+    return Error{fmt::format("the TAP {} refuses the address {}", name_, to_string(*options_.mac))};
+  }
+  if (options_.mtu && !links_->set_mtu(index, *options_.mtu)) {
+    return Error{fmt::format("the TAP {} refuses the MTU {}", name_, *options_.mtu)};
+  }
+  if (!links_->set_alias(index, std::string(kMark) + options_.name) || !device_->set_persistent(true)) {
+    return Error{fmt::format("the TAP {} can't be made persistent", name_)};
+  }
+  mac_is_ours_ = !options_.mac;
+  our_mac_ = device_->mac();
+  log::info("TAP {} made", name_);
+  return std::nullopt;
+}
+
+std::size_t TapPort::read_frame(std::span<std::byte> to) { return device_ ? device_->read_frame(to) : 0; }
+
+bool TapPort::write_frame(const messaging::ReceivedFrame& frame) { return device_ && device_->write_frame(frame); }
+
+void TapPort::set_carrier(bool carrier) {
+  if (carrier == carrier_) return;
+  carrier_ = carrier;
+  if (device_) device_->set_carrier(carrier);
+}
+
+void TapPort::set_max_mtu(std::uint32_t max_mtu) {
+  max_mtu_ = max_mtu;
+  look_at_once_ = true;
+}
+
+void TapPort::set_mac(const MacAddress& mac) {
+  if (!device_ || !mac_is_ours_ || device_->mac() != our_mac_) return;
+  if (!device_->set_mac(mac)) {
+    log::warn("TAP {} refuses the address {} of the I/O unit", name_, to_string(mac));
+    return;
+  }
+  our_mac_ = mac;
+  look_at_once_ = true;
+}
+
+const NicSettings& TapPort::settings(Time now) {
+  const bool event = links_ && links_->changed();
+  if (event || look_at_once_ || now >= next_look_) look(now);
+  return settings_;
+}
+
+void TapPort::look(Time now) {
+  look_at_once_ = false;
+  next_look_ = now + kLookInterval;
+  if (!device_ || device_->name().empty()) make_again();
+  if (!device_ || !follow_namespace()) return;
+  name_ = device_->name();
+  const std::optional<os::LinkInfo> link = links_->find(name_);
+  if (!link) return;  // moved this moment: the next look follows it
+  settings_.mac = link->mac;
+  settings_.mtu = link->mtu;
+  settings_.up = (link->flags & IFF_UP) != 0;
+  settings_.promiscuous = link->promiscuity > 0;
+  if (max_mtu_ && settings_.mtu > *max_mtu_) set_mtu_back(link->index);
+  read_multicast((link->flags & IFF_ALLMULTI) != 0);
+}
+
+/// Looks at the interface in the namespace that it is in now. False: it can't be looked at.
+bool TapPort::follow_namespace() {
+  UniqueFd now_in = device_->network_namespace();
+  if (!now_in || identity(now_in) == identity(where_)) return true;
+  const os::NetnsScope inside(now_in.get());
+  if (!inside.entered()) return false;
+  auto links = os::LinkSocket::open();
+  UniqueFd multicast = open_multicast_list();
+  if (!links || !multicast) return false;
+  links_ = *std::move(links);
+  multicast_list_ = std::move(multicast);
+  where_ = std::move(now_in);
+  log::info("TAP {} was moved to another network namespace", device_->name());
+  return true;
+}
+
+/// The interface was deleted, or a new one couldn't be made yet.
+void TapPort::make_again() {
+  const bool first_try = device_.has_value();
+  if (first_try) {
+    oversized_ += device_->oversized();
+    device_.reset();
+    log::warn("TAP {} was deleted: making it again", name_);
+  }
+  const os::NetnsScope inside(home_.get());
+  const MacAddress address = settings_.mac;
+  options_.mac = address;
+  options_.mtu = settings_.mtu;
+  if (const auto error = attach()) {
+    device_.reset();
+    if (first_try) log::warn("{}", error->message);
+    return;
+  }
+  device_->set_carrier(carrier_);
+}
+
+void TapPort::set_mtu_back(int index) {
+  if (!links_->set_mtu(index, *max_mtu_)) {
+    log::warn("TAP {} has an MTU of {}, more than the I/O unit's {}, and it can't be set back", name_, settings_.mtu,
+              *max_mtu_);
+    return;
+  }
+  log::warn("TAP {} has an MTU of {}, more than the I/O unit's: set back to {}", name_, settings_.mtu, *max_mtu_);
+  settings_.mtu = *max_mtu_;
+}
+
+void TapPort::read_multicast(bool all_multicast) {
+  settings_.all_multicast = true;
+  if (!os::read_multicast_list(multicast_list_.get(), name_, settings_.multicast)) return;
+  if (settings_.multicast.size() > kMostMulticast) {
+    settings_.multicast.clear();
+    return;
+  }
+  settings_.all_multicast = all_multicast;
+}
+
+std::vector<int> TapPort::descriptors() const {
+  std::vector<int> descriptors;
+  if (device_) descriptors.push_back(device_->descriptor());
+  if (links_) descriptors.push_back(links_->descriptor());
+  return descriptors;
+}
+
+}  // namespace splitnic::host

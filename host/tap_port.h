@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/mac_address.h"
+#include "common/os/netlink.h"
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "host/nic_port.h"
+#include "host/tap_device.h"
+
+namespace splitnic::host {
+
+struct TapOptions {
+  std::string name;                    ///< 1 to 15 characters
+  std::optional<MacAddress> mac{};     ///< for a TAP that is made now, and for one that somebody else made
+  std::optional<std::uint32_t> mtu{};  ///< for a TAP that is made now; layer-3 bytes
+};
+
+/// The virtual NIC as a TAP interface. One that this driver makes carries the alias "splitnic NAME" and persists, so
+/// that addresses and routes outlive a crash; the next driver finds it by name, takes it as it is, and removes it when
+/// it ends cleanly. A TAP without the mark belongs to somebody else and is left behind. The interface may be moved to
+/// another network namespace, renamed, or deleted (then it is made again) while served.
+class TapPort final : public NicPort {
+ public:
+  static constexpr Duration kLookInterval = std::chrono::seconds{1};
+  /// With more groups joined the NIC asks for all multicast.
+  static constexpr std::size_t kMostMulticast = 512;
+
+  /// In the thread's network namespace. Errors: an unusable name or address, no tun driver, no permission, another
+  /// program attached, an interface of that name that is no TAP.
+  [[nodiscard]] static Result<std::unique_ptr<TapPort>> open(const TapOptions& options, Time now);
+  ~TapPort() override;
+  TapPort(const TapPort&) = delete;
+  TapPort& operator=(const TapPort&) = delete;
+
+  std::size_t read_frame(std::span<std::byte> to) override;
+  bool write_frame(const messaging::ReceivedFrame& frame) override;
+  void set_carrier(bool carrier) override;
+  void set_max_mtu(std::uint32_t max_mtu) override;
+  void set_mac(const MacAddress& mac) override;
+  const NicSettings& settings(Time now) override;
+  /// May change after settings(): the interface was moved or made again.
+  [[nodiscard]] std::vector<int> descriptors() const override;
+
+  /// The driver saw an IGMP or MLD report leave: the multicast list is news. Not every kernel tells by netlink.
+  void note_membership_change() { look_at_once_ = true; }
+  /// Leave the interface behind at destruction, whoever made it: as after a crash.
+  void keep() { keep_ = true; }
+  /// Whether this driver, or a crashed one before it, made the interface.
+  [[nodiscard]] bool made_here() const { return made_here_; }
+  /// Outgoing frames dropped because they were longer than the room for them.
+  [[nodiscard]] std::uint64_t oversized() const { return oversized_ + (device_ ? device_->oversized() : 0); }
+  /// The interface's name now.
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  explicit TapPort(const TapOptions& options) : options_(options), name_(options.name) {}
+  [[nodiscard]] std::optional<Error> attach();
+  [[nodiscard]] std::optional<Error> mark_and_dress(int index);
+  void look(Time now);
+  bool follow_namespace();
+  void make_again();
+  void read_multicast(bool all_multicast);
+  void set_mtu_back(int index);
+
+  TapOptions options_;
+  std::string name_;
+  UniqueFd home_;                        ///< the network namespace of open()
+  UniqueFd where_;                       ///< the one that the interface is in now
+  std::optional<TapDevice> device_;      ///< empty while a deleted interface can't be made again
+  std::optional<os::LinkSocket> links_;  ///< of where_
+  UniqueFd multicast_list_;              ///< /proc's, of where_
+  NicSettings settings_;
+  MacAddress our_mac_;  ///< the last one set or met at the making: another one is the administrator's
+  bool mac_is_ours_ = false;
+  std::optional<std::uint32_t> max_mtu_;
+  bool carrier_ = false;
+  bool made_here_ = false;
+  bool keep_ = false;
+  bool look_at_once_ = true;
+  std::uint64_t oversized_ = 0;
+  Time next_look_{};
+};
+
+}  // namespace splitnic::host

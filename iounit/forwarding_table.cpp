@@ -1,0 +1,130 @@
+#include "iounit/forwarding_table.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/check.h"
+
+namespace splitnic::iounit {
+namespace {
+
+std::uint64_t key_of(const MacAddress& mac, std::uint16_t vlan) { return mac.as_number() << 12U | (vlan & 0xfffU); }
+
+/// The finalizer of MurmurHash3: every bit of the key reaches every bit of the result.
+std::uint64_t mix(std::uint64_t value) {
+  value ^= value >> 33U;
+  value *= 0xff51afd7ed558ccdULL;
+  value ^= value >> 33U;
+  value *= 0xc4ceb9fe1a85ec53ULL;
+  return value ^ value >> 33U;
+}
+
+}  // namespace
+
+ForwardingTable::ForwardingTable(ForwardingTableLimits limits, std::uint64_t seed)
+    : limits_(limits), seed_(seed), entries_(std::bit_ceil(std::max(limits.entries, kWays))) {
+  per_port_.reserve(64);
+}
+
+bool ForwardingTable::pin(const MacAddress& mac, ForwardingPort port) {
+  const auto [at, added] = pinned_.try_emplace(mac.as_number(), port);
+  if (!added) return at->second == port;
+  for (Entry& entry : entries_) {
+    if (entry.key != 0 && entry.key >> 12U == mac.as_number()) free_entry(entry);
+  }
+  return true;
+}
+
+void ForwardingTable::unpin(const MacAddress& mac) { pinned_.erase(mac.as_number()); }
+
+std::size_t ForwardingTable::set_of(std::uint64_t key) const {
+  return (mix(key ^ seed_) & (entries_.size() / kWays - 1)) * kWays;
+}
+
+std::size_t& ForwardingTable::count_of(ForwardingPort port) {
+  if (port == kLanForwardingPort) return lan_entries_;
+  if (port.value >= per_port_.size()) per_port_.resize(port.value + 1U);
+  return per_port_[port.value];
+}
+
+bool ForwardingTable::may_add(ForwardingPort port) const {
+  if (port == kLanForwardingPort || port.value >= per_port_.size()) return true;
+  return per_port_[port.value] < limits_.entries_per_host;
+}
+
+void ForwardingTable::free_entry(Entry& entry) {
+  std::size_t& count = count_of(entry.port);
+  CHECK_OP(count, >, 0U);
+  --count;
+  --used_;
+  entry.key = 0;
+}
+
+/// A free place of the set, else the longest silent one, freed.
+ForwardingTable::Entry& ForwardingTable::victim(std::size_t set, Time now) {
+  Entry* oldest = &entries_[set];
+  for (std::size_t way = 0; way < kWays; ++way) {
+    Entry& entry = entries_[set + way];
+    if (entry.key != 0 && aged(entry, now)) free_entry(entry);
+    if (entry.key == 0) return entry;
+    if (entry.heard < oldest->heard) oldest = &entry;
+  }
+  free_entry(*oldest);
+  return *oldest;
+}
+
+ForwardingTable::Learned ForwardingTable::learn(const MacAddress& source, std::uint16_t vlan, ForwardingPort port,
+                                                Time now) {
+  if (source.is_multicast() || source.is_zero()) return Learned::kNoAddress;
+  if (const auto pin = pinned_.find(source.as_number()); pin != pinned_.end()) {
+    return pin->second == port ? Learned::kKnown : Learned::kPinned;
+  }
+  const std::uint64_t key = key_of(source, vlan);
+  const std::size_t set = set_of(key);
+  for (std::size_t way = 0; way < kWays; ++way) {
+    Entry& entry = entries_[set + way];
+    if (entry.key != key) continue;
+    if (entry.port == port) {
+      entry.heard = now;
+      return Learned::kKnown;
+    }
+    if (!may_add(port)) return Learned::kPortFull;
+    --count_of(entry.port);
+    ++count_of(port);
+    entry.port = port;
+    entry.heard = now;
+    return Learned::kMoved;
+  }
+  if (!may_add(port)) return Learned::kPortFull;
+  victim(set, now) = Entry{key, now, port};
+  ++count_of(port);
+  ++used_;
+  return Learned::kAdded;
+}
+
+std::optional<ForwardingPort> ForwardingTable::find(const MacAddress& destination, std::uint16_t vlan, Time now) const {
+  if (const auto pin = pinned_.find(destination.as_number()); pin != pinned_.end()) return pin->second;
+  const std::uint64_t key = key_of(destination, vlan);
+  const std::size_t set = set_of(key);
+  for (std::size_t way = 0; way < kWays; ++way) {
+    const Entry& entry = entries_[set + way];
+    if (entry.key == key && !aged(entry, now)) return entry.port;
+  }
+  return std::nullopt;
+}
+
+void ForwardingTable::forget(ForwardingPort port) {
+  for (Entry& entry : entries_) {
+    if (entry.key != 0 && entry.port == port) free_entry(entry);
+  }
+}
+
+void ForwardingTable::sweep(Time now, std::size_t budget) {
+  for (std::size_t looked = 0; looked < std::min(budget, entries_.size()); ++looked) {
+    Entry& entry = entries_[sweep_at_];
+    sweep_at_ = (sweep_at_ + 1) & (entries_.size() - 1);
+    if (entry.key != 0 && aged(entry, now)) free_entry(entry);
+  }
+}
+
+}  // namespace splitnic::iounit

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/mac_address.h"
+#include "fabric/bridge/bridge.h"
+#include "iounit/forwarding_table.h"
+#include "iounit/receive_filter.h"
+#include "messaging/session.h"
+
+namespace splitnic::iounit {
+
+/// Why a frame from or for one host went nowhere. Each has a counter per host.
+enum class HostDrop : std::uint8_t {
+  to_host_no_element,      ///< the host's pool is exhausted: it takes frames more slowly than they come
+  to_host_interface_down,  ///< its interface is administratively down
+  to_host_too_long,        ///< longer than its elements
+  from_host_malformed,     ///< no Ethernet header
+  from_host_bad_source,    ///< multicast or zero source address
+  from_host_not_allowed,   ///< not one of the addresses the configuration allows it
+  from_host_forged,        ///< the address of another host
+  from_host_too_long,      ///< longer than the LAN carries
+  from_host_lan_refused,   ///< the LAN engine did not take it (no carrier, error)
+};
+inline constexpr std::size_t kHostDrops = 9;
+std::string_view to_string(HostDrop cause);
+
+class HostPort;
+
+/// The I/O unit, as a host port sees it.
+class HostPortOwner {
+ public:
+  virtual ~HostPortOwner() = default;
+  virtual tl::expected<messaging::HelloGrant, messaging::Refusal> admit(HostPort& port,
+                                                                        const messaging::wire::HelloRequest& hello) = 0;
+  virtual messaging::Answer change_mac(HostPort& port, const MacAddress& wanted) = 0;
+  virtual void frame_from_host(HostPort& port, const messaging::ReceivedFrame& frame) = 0;
+  virtual void host_up(HostPort& port) = 0;
+  virtual void host_down(HostPort& port, std::string_view reason) = 0;
+  virtual void filters_changed() = 0;
+  virtual void host_says(HostPort& port, const std::string& text) = 0;
+  [[nodiscard]] virtual std::uint32_t max_mtu() const = 0;
+};
+
+/// One host's place on the I/O unit: its bridge, its session, what its NIC shall receive, its counters. Thread: the
+/// unit's.
+class HostPort final : public messaging::SessionEvents {
+ public:
+  HostPort(HostPortOwner& owner, ForwardingPort number, std::shared_ptr<fabric::Bridge> bridge,
+           const messaging::SessionOptions& options, RandomSource& random, Time now);
+  ~HostPort() override;
+
+  [[nodiscard]] ForwardingPort number() const { return number_; }
+  [[nodiscard]] messaging::Session& session() { return *session_; }
+  [[nodiscard]] const messaging::Session& session() const { return *session_; }
+  [[nodiscard]] fabric::Bridge& bridge() { return *bridge_; }
+  [[nodiscard]] const fabric::Bridge& bridge() const { return *bridge_; }
+  /// Empty before the first hello.
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const MacAddress& mac() const { return mac_; }
+  [[nodiscard]] bool up() const { return session_->up(); }
+  /// Since when the session has not been up; kNever while it is.
+  [[nodiscard]] Time down_since() const { return down_since_; }
+  [[nodiscard]] const ReceiveFilter& filter() const { return filter_; }
+  [[nodiscard]] bool promiscuous() const { return promiscuous_; }
+
+  void admitted(const std::string& name, const MacAddress& mac);
+  void set_mac(const MacAddress& mac);
+  void note_time(Time now) { now_ = now; }
+
+  /// Pushes a complete frame (private bytes) to the host, or counts why not.
+  void deliver(std::span<const std::byte> frame);
+  void count(HostDrop cause) { ++drops_[static_cast<std::size_t>(cause)]; }
+  [[nodiscard]] std::uint64_t drops(HostDrop cause) const { return drops_[static_cast<std::size_t>(cause)]; }
+
+ private:
+  tl::expected<messaging::HelloGrant, messaging::Refusal> on_hello(const messaging::wire::HelloRequest& hello) override;
+  void on_up(const messaging::wire::HelloReply* reply) override;
+  void on_down(std::string_view reason) override;
+  void on_frame(const messaging::ReceivedFrame& frame) override;
+  messaging::Answer on_request(const messaging::wire::RequestBody& request) override;
+  void on_reply(messaging::wire::CfgRequest request, const messaging::Answer& answer) override;
+  messaging::Answer set_filter(const messaging::wire::ReceiveFilter& wanted);
+  [[nodiscard]] messaging::wire::Statistics statistics() const;
+
+  HostPortOwner& owner_;
+  ForwardingPort number_;
+  std::shared_ptr<fabric::Bridge> bridge_;
+  std::string name_;
+  MacAddress mac_;
+  ReceiveFilter filter_;
+  bool promiscuous_ = false;
+  bool interface_up_ = true;
+  Time now_{};
+  Time down_since_{};
+  std::array<std::uint64_t, kHostDrops> drops_{};
+  std::array<std::uint64_t, kHostDrops> cleared_{};  // drops_ at the last statistics clear
+  std::unique_ptr<messaging::Session> session_;      // last: its events use the rest
+};
+
+}  // namespace splitnic::iounit

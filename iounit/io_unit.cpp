@@ -1,0 +1,371 @@
+#include "iounit/io_unit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace splitnic::iounit {
+
+namespace wire = messaging::wire;
+using messaging::Answer;
+using messaging::Refusal;
+
+namespace {
+
+constexpr std::size_t kLanFramesPerPoll = 64;
+constexpr std::size_t kTablePlacesPerSweep = 16;
+// A bridge whose session does not come up holds memory for nothing: it is let go, and a living host connects again.
+constexpr Duration kDownLimit = std::chrono::seconds(10);
+
+}  // namespace
+
+IoUnit::IoUnit(IoUnitOptions options, LanPort& lan, fabric::BridgeSource& bridges, RandomSource& random,
+               UnitNotices& notices)
+    : options_(std::move(options)),
+      lan_(lan),
+      bridges_(bridges),
+      random_(random),
+      notices_(notices),
+      table_(ForwardingTableLimits{}, random.next()),
+      private_copy_(wire::kMaxFrameBytes) {
+  options_.session.role = wire::Role::io_unit;
+  lan_carrier_ = lan_.carrier();
+  lan_mtu_ = max_mtu();
+}
+
+IoUnit::~IoUnit() = default;
+
+std::uint32_t IoUnit::max_mtu() const {
+  return options_.max_mtu == 0 ? lan_.mtu() : std::min(options_.max_mtu, lan_.mtu());
+}
+
+std::size_t IoUnit::poll(Time now) {
+  now_ = now;
+  lan_.poll(now);
+  follow_lan();
+  std::size_t work = 0;
+  for (auto& host : hosts_) {
+    if (!host) continue;
+    host->note_time(now);
+    work += host->session().poll(now);
+  }
+  drop_dead_hosts(now);
+  accept_hosts(now);
+  work += lan_.receive(*this, kLanFramesPerPoll);
+  if (sent_to_lan_) lan_.flush();
+  sent_to_lan_ = false;
+  for (auto& host : hosts_) {
+    if (host) host->session().flush();
+  }
+  if (work == 0) table_.sweep(now, kTablePlacesPerSweep);
+  return work;
+}
+
+void IoUnit::accept_hosts(Time now) {
+  if (stopping_) return;
+  auto bridge = bridges_.poll(now);
+  if (!bridge) return;
+  auto place = std::find(hosts_.begin(), hosts_.end(), nullptr);
+  if (place == hosts_.end()) {
+    if (hosts_.size() == options_.max_hosts) {
+      ++counters_.hosts_refused;
+      return notices_.notice(fmt::format("a host was turned away: {} are here already", hosts_.size()));
+    }
+    place = hosts_.insert(hosts_.end(), nullptr);
+  }
+  auto session = options_.session;
+  session.max_mtu = max_mtu();
+  const ForwardingPort number{static_cast<std::uint16_t>(place - hosts_.begin())};
+  *place = std::make_unique<HostPort>(*this, number, std::move(bridge), session, random_, now);
+}
+
+void IoUnit::drop_dead_hosts(Time now) {
+  for (auto& host : hosts_) {
+    if (!host || host->session().state() == messaging::SessionState::up) continue;
+    const bool gone =
+        host->bridge().link() == fabric::LinkState::down && host->session().state() == messaging::SessionState::down;
+    const bool hopeless = host->down_since() != kNever && now - host->down_since() > kDownLimit;
+    if (!gone && !hopeless) continue;
+    if (hopeless && !gone) {
+      ++counters_.hosts_evicted;
+      notices_.notice(fmt::format("let go of {}: its session did not come up",
+                                  host->name().empty() ? "a nameless peer" : "host " + host->name()));
+    }
+    table_.forget(host->number());
+    table_.unpin(host->mac());
+    host.reset();
+    filters_changed();
+  }
+}
+
+/// Tells the hosts what changed on the LAN.
+void IoUnit::follow_lan() {
+  const bool carrier = lan_.carrier();
+  const std::uint32_t mtu = max_mtu();
+  if (carrier != lan_carrier_ || mtu != lan_mtu_) {
+    if (carrier != lan_carrier_)
+      notices_.notice(fmt::format("LAN {}: {}", lan_.name(), carrier ? "carrier" : "no carrier"));
+    lan_carrier_ = carrier;
+    lan_mtu_ = mtu;
+    for (auto& host : hosts_) {
+      if (!host || !host->up()) continue;
+      if (mtu + messaging::kFrameOverheadBytes > host->session().max_frame_bytes()) {
+        host->session().reset("the LAN's MTU has grown: larger elements are needed");
+      } else {
+        host->session().request(wire::LinkState{.up = carrier, .speed_mbps = 0, .max_mtu = mtu});
+      }
+    }
+  }
+  const std::size_t sessions = hosts_up();
+  if (sessions != sessions_told_) {
+    sessions_told_ = sessions;
+    lan_.on_sessions(sessions, now_);
+  }
+}
+
+std::size_t IoUnit::hosts_up() const {
+  return static_cast<std::size_t>(
+      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) { return host && host->up(); }));
+}
+
+// --- Frames
+// -----------------------------------------------------------------------------------------------------------
+
+HostPort* IoUnit::host_at(ForwardingPort number) {
+  return number.value < hosts_.size() ? hosts_[number.value].get() : nullptr;
+}
+
+void IoUnit::forward_to_hosts(const frame::EthernetHeader& header, std::span<const std::byte> frame,
+                              const HostPort* from) {
+  if (!header.destination.is_multicast()) {
+    const auto at = table_.find(header.destination, header.vlan_id, now_);
+    HostPort* const target = at ? host_at(*at) : nullptr;
+    if (target != nullptr && target != from && target->filter().accepts(header.destination, header.vlan_id)) {
+      target->deliver(frame);
+    }
+    if (promiscuous_hosts_ == 0) return;
+    for (auto& host : hosts_) {
+      if (host && host.get() != target && host.get() != from && host->promiscuous() &&
+          host->filter().accepts(header.destination, header.vlan_id)) {
+        host->deliver(frame);
+      }
+    }
+    return;
+  }
+  for (auto& host : hosts_) {
+    if (host && host.get() != from && host->filter().accepts(header.destination, header.vlan_id)) host->deliver(frame);
+  }
+}
+
+bool IoUnit::any_host_wants(const frame::EthernetHeader& header) {
+  if (!header.destination.is_multicast() && promiscuous_hosts_ == 0) {
+    const auto at = table_.find(header.destination, header.vlan_id, now_);
+    return at && *at != kLanForwardingPort;
+  }
+  return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& host) {
+    return host && host->up() && host->filter().accepts(header.destination, header.vlan_id);
+  });
+}
+
+void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
+  const auto header = frame::parse_ethernet(frame);
+  if (!header) {
+    ++counters_.lan_malformed;
+    return;
+  }
+  using Learned = ForwardingTable::Learned;
+  const Learned learned = table_.learn(header->source, header->vlan_id, kLanForwardingPort, now_);
+  if (learned == Learned::kPinned || learned == Learned::kNoAddress) {
+    // A frame of one of our hosts that the LAN sent back, or one that no station can have sent.
+    ++counters_.lan_malformed;
+    return;
+  }
+  if (!any_host_wants(*header)) {
+    ++counters_.lan_unwanted;
+    return;
+  }
+  const auto result = finisher_.finish(
+      frame, lan_mtu_, [&](std::span<const std::byte> finished) { forward_to_hosts(*header, finished, nullptr); });
+  switch (result) {
+    case frame::FinishResult::unchanged:
+      break;
+    case frame::FinishResult::finished:
+      ++counters_.lan_checksums_finished;
+      break;
+    case frame::FinishResult::segmented:
+      ++counters_.lan_segmented;
+      break;
+    case frame::FinishResult::dropped_udp_oversize:
+      ++counters_.lan_udp_oversize;
+      break;
+    case frame::FinishResult::dropped_malformed:
+      ++counters_.lan_malformed;
+      break;
+    case frame::FinishResult::dropped_oversize:
+      ++counters_.lan_oversize;
+      break;
+  }
+}
+
+void IoUnit::frame_from_host(HostPort& port, const messaging::ReceivedFrame& received) {
+  if (received.size() > private_copy_.size()) return port.count(HostDrop::from_host_too_long);
+  const auto frame = std::span(private_copy_).first(received.size());
+  received.bytes.copy_out(0, frame);
+  const auto header = frame::parse_ethernet(frame);
+  if (!header) return port.count(HostDrop::from_host_malformed);
+  if (!is_allowed(port.name(), header->source)) return port.count(HostDrop::from_host_not_allowed);
+  using Learned = ForwardingTable::Learned;
+  const Learned learned = table_.learn(header->source, header->vlan_id, port.number(), now_);
+  if (learned == Learned::kNoAddress) return port.count(HostDrop::from_host_bad_source);
+  if (learned == Learned::kPinned) return port.count(HostDrop::from_host_forged);
+  forward_to_hosts(*header, frame, &port);
+  const auto at =
+      header->destination.is_multicast() ? std::nullopt : table_.find(header->destination, header->vlan_id, now_);
+  if (!at || *at == kLanForwardingPort) forward_to_lan(port, *header, frame);
+}
+
+void IoUnit::forward_to_lan(HostPort& from, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
+  if (frame.size() - header.payload_offset > lan_mtu_) return from.count(HostDrop::from_host_too_long);
+  if (!lan_.send(frame)) return from.count(HostDrop::from_host_lan_refused);
+  sent_to_lan_ = true;
+}
+
+// --- Hosts
+// ------------------------------------------------------------------------------------------------------------
+
+bool IoUnit::is_allowed(const std::string& host, const MacAddress& mac) const {
+  bool restricted = false;
+  for (const auto& [name, allowed] : options_.allowed_macs) {
+    if (name != host) continue;
+    if (allowed == mac) return true;
+    restricted = true;
+  }
+  return !restricted;
+}
+
+std::string IoUnit::whose(const MacAddress& mac, const HostPort& but) const {
+  for (const auto& host : hosts_) {
+    if (host && host.get() != &but && !host->name().empty() && host->mac() == mac) return host->name();
+  }
+  return {};
+}
+
+/// The address that a host gets that asks for none: the first that it is allowed, or one that is always its name's.
+MacAddress IoUnit::address_for(const std::string& host, const HostPort& port) const {
+  for (const auto& [name, allowed] : options_.allowed_macs) {
+    if (name == host) return allowed;
+  }
+  std::string salted = host;
+  while (!whose(stable_mac_for(salted), port).empty()) salted += '+';
+  return stable_mac_for(salted);
+}
+
+tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(HostPort& port, const wire::HelloRequest& hello) {
+  const auto refuse = [&](wire::CfgStatus status, std::string why) {
+    ++counters_.hosts_refused;
+    notices_.notice(fmt::format("refused host {}: {}", hello.name, why));
+    return tl::unexpected(Refusal{status, std::move(why)});
+  };
+  for (const auto& host : hosts_) {
+    if (host && host.get() != &port && host->name() == hello.name && host->up()) {
+      return refuse(wire::CfgStatus::busy, fmt::format("a host named {} is here already", hello.name));
+    }
+  }
+  const MacAddress mac = hello.requested_mac.is_zero() ? address_for(hello.name, port) : hello.requested_mac;
+  if (mac.is_multicast()) return refuse(wire::CfgStatus::invalid_parameter, "a multicast address is no host's");
+  if (!is_allowed(hello.name, mac)) {
+    return refuse(wire::CfgStatus::not_permitted, fmt::format("address {} is not allowed to it", to_string(mac)));
+  }
+  const std::string other = whose(mac, port);
+  table_.unpin(port.mac());
+  if (!other.empty() || !table_.pin(mac, port.number())) {
+    return refuse(wire::CfgStatus::not_permitted, fmt::format("address {} is host {}'s", to_string(mac), other));
+  }
+  port.admitted(hello.name, mac);
+  return messaging::HelloGrant{.mac = mac, .max_mtu = max_mtu(), .link_up = lan_.carrier()};
+}
+
+Answer IoUnit::change_mac(HostPort& port, const MacAddress& wanted) {
+  if (wanted == port.mac()) return wire::MacAddressReply{wanted};
+  if (!is_allowed(port.name(), wanted)) {
+    return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "this address is not allowed to the host"});
+  }
+  if (!whose(wanted, port).empty()) {
+    return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "another host has this address"});
+  }
+  table_.unpin(port.mac());
+  static_cast<void>(table_.pin(wanted, port.number()));
+  port.set_mac(wanted);
+  notices_.notice(fmt::format("host {}: address {}", port.name(), to_string(wanted)));
+  return wire::MacAddressReply{wanted};
+}
+
+void IoUnit::host_up(HostPort& port) {
+  notices_.notice(fmt::format("host {} is up: address {}, mode {}", port.name(), to_string(port.mac()),
+                              port.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
+}
+
+void IoUnit::host_down(HostPort& port, std::string_view reason) {
+  if (port.name().empty()) return;
+  notices_.notice(fmt::format("host {} is down: {}", port.name(), reason));
+  table_.forget(port.number());
+  table_.unpin(port.mac());
+}
+
+void IoUnit::filters_changed() {
+  promiscuous_hosts_ = static_cast<std::size_t>(
+      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) { return host && host->promiscuous(); }));
+}
+
+void IoUnit::host_says(HostPort& port, const std::string& text) {
+  notices_.notice(fmt::format("host {} says: {}", port.name(), text));
+}
+
+// --- Sleeping and stopping
+// --------------------------------------------------------------------------------------------
+
+Time IoUnit::next_deadline() const {
+  Time deadline = std::min(lan_.next_deadline(), bridges_.next_deadline());
+  for (const auto& host : hosts_) {
+    if (!host) continue;
+    deadline = std::min(deadline, host->session().next_deadline());
+    if (host->down_since() != kNever) deadline = std::min(deadline, host->down_since() + kDownLimit);
+  }
+  return deadline;
+}
+
+bool IoUnit::prepare_sleep() {
+  for (auto& host : hosts_) {
+    if (host && !host->session().prepare_sleep()) return false;
+  }
+  return true;
+}
+
+void IoUnit::awake() {
+  for (auto& host : hosts_) {
+    if (host) host->session().awake();
+  }
+}
+
+void IoUnit::collect_descriptors(std::vector<int>& out) const {
+  for (const int descriptor : lan_.descriptors()) out.push_back(descriptor);
+  bridges_.collect_descriptors(out);
+  for (const auto& host : hosts_) {
+    if (host && host->bridge().doorbell_descriptor() >= 0) out.push_back(host->bridge().doorbell_descriptor());
+  }
+}
+
+void IoUnit::begin_shutdown() {
+  stopping_ = true;
+  for (auto& host : hosts_) {
+    if (host) host->session().begin_shutdown();
+  }
+}
+
+bool IoUnit::finished() const {
+  return std::all_of(hosts_.begin(), hosts_.end(),
+                     [](const auto& host) { return !host || host->session().finished(); });
+}
+
+}  // namespace splitnic::iounit

@@ -1,0 +1,88 @@
+#include "iounit/lan_spec.h"
+
+#include <net/if.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <vector>
+
+#include "iounit/pcap_lan.h"
+#include "iounit/savefile_lan.h"
+
+namespace splitnic::iounit {
+namespace {
+
+constexpr std::string_view kFilePrefix = "file:";
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (std::size_t comma = text.find(','); comma != std::string_view::npos; comma = text.find(',')) {
+    parts.push_back(text.substr(0, comma));
+    text.remove_prefix(comma + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+template <class Number>
+bool parse_number(std::string_view text, Number least, Number most, Number& to) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), to);
+  return error == std::errc{} && end == text.data() + text.size() && to >= least && to <= most;
+}
+
+Result<LanSpec> parse_interface(std::string_view text) {
+  if (text.empty()) return fail("the LAN is empty: give an interface name or file:IN,OUT");
+  if (text.size() >= IFNAMSIZ) {
+    return fail("the LAN interface name '{}' is longer than {} characters", text, IFNAMSIZ - 1);
+  }
+  const auto unusable = [](char c) { return c == '/' || c == ':' || static_cast<unsigned char>(c) <= ' '; };
+  if (std::any_of(text.begin(), text.end(), unusable)) return fail("'{}' can't be an interface name", text);
+  return InterfaceSpec{std::string(text)};
+}
+
+Result<LanSpec> parse_savefiles(std::string_view text) {
+  const std::vector<std::string_view> parts = split(text.substr(kFilePrefix.size()));
+  if (parts.size() < 2) return fail("the LAN '{}' needs two paths, file:IN,OUT (one may be empty)", text);
+  SavefileSpec spec;
+  spec.input = parts[0];
+  spec.output = parts[1];
+  if (spec.input.empty() && spec.output.empty()) return fail("the LAN '{}' names neither an input nor an output", text);
+  for (std::size_t at = 2; at < parts.size(); ++at) {
+    const std::string_view part = parts[at];
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string_view key = part.substr(0, equals);
+    const std::string_view value = part.substr(std::min(equals + 1, part.size()));
+    if (key == "pace") {
+      if (value != "max" && value != "recorded") return fail("pace={} of the LAN is neither max nor recorded", value);
+      spec.pace_max = value == "max";
+    } else if (key == "wait-hosts") {
+      if (!parse_number<std::size_t>(value, 0, 65535, spec.wait_hosts)) {
+        return fail("wait-hosts={} of the LAN isn't a number from 0 to 65535", value);
+      }
+    } else if (key == "mtu") {
+      if (!parse_number<std::uint32_t>(value, 68, 65521, spec.mtu)) {
+        return fail("mtu={} of the LAN isn't a number from 68 to 65521", value);
+      }
+    } else {
+      return fail("unknown option '{}' in the LAN '{}': pace, wait-hosts and mtu are known", part, text);
+    }
+  }
+  return spec;
+}
+
+}  // namespace
+
+Result<LanSpec> parse_lan_spec(std::string_view text) {
+  return text.starts_with(kFilePrefix) ? parse_savefiles(text) : parse_interface(text);
+}
+
+Result<std::unique_ptr<LanPort>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero) {
+  if (const auto* files = std::get_if<SavefileSpec>(&spec)) {
+    return SavefileLan::open(*files, now, wall_at_zero).map([](auto lan) -> std::unique_ptr<LanPort> { return lan; });
+  }
+  return PcapLan::open(PcapOptions{.interface = std::get<InterfaceSpec>(spec).name}, now)
+      .map([](auto lan) -> std::unique_ptr<LanPort> { return lan; });
+}
+
+}  // namespace splitnic::iounit

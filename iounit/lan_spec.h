@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "common/result.h"
+#include "common/time.h"
+#include "iounit/lan_port.h"
+
+namespace splitnic::iounit {
+
+struct InterfaceSpec {
+  std::string name;  ///< 1 to 15 characters
+  friend bool operator==(const InterfaceSpec&, const InterfaceSpec&) = default;
+};
+
+/// Savefiles as a LAN: frames come from `input` and go to `output`; either may be empty, not both.
+struct SavefileSpec {
+  std::string input;
+  std::string output;
+  bool pace_max = false;       ///< as fast as they are taken; else as far apart as they were captured
+  std::size_t wait_hosts = 1;  ///< sessions that must be up before playback starts
+  std::uint32_t mtu = 1500;    ///< layer-3 bytes that this LAN is said to carry
+  friend bool operator==(const SavefileSpec&, const SavefileSpec&) = default;
+};
+
+using LanSpec = std::variant<InterfaceSpec, SavefileSpec>;
+
+/// "eth0", or "file:in.pcap,out.pcap[,pace=max|recorded][,wait-hosts=N][,mtu=N]" where one of the paths may be empty.
+/// Paths can't contain a comma. The error names what is wrong with the text.
+[[nodiscard]] Result<LanSpec> parse_lan_spec(std::string_view text);
+
+/// The engine for a spec. wall_at_zero: what the wall clock shows at Time{}, for the stamps of written savefiles.
+/// Errors: one sentence, fit for the start-up's exit.
+[[nodiscard]] Result<std::unique_ptr<LanPort>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero);
+
+}  // namespace splitnic::iounit

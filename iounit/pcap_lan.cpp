@@ -1,0 +1,210 @@
+#include "iounit/pcap_lan.h"
+
+#include <fcntl.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <pcap/pcap.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/frame/ethernet.h"
+#include "common/os/log.h"
+#include "common/os/netns.h"
+
+namespace splitnic::iounit {
+namespace {
+
+/// The longest frame that receive offloads make, with header and tags: shorter and its end would be cut off.
+constexpr int kSnapBytes = 65536 + 64;
+
+struct Taker {
+  LanSink* sink;
+  LanCounters* counters;
+  std::size_t handed = 0;
+};
+
+void take(u_char* user, const pcap_pkthdr* header, const u_char* bytes) {
+  auto& taker = *reinterpret_cast<Taker*>(user);
+  if (header->caplen < header->len || header->caplen < frame::kEthernetHeaderBytes) {
+    ++taker.counters->rx_truncated;
+    return;
+  }
+  ++taker.counters->rx_frames;
+  ++taker.handed;
+  taker.sink->on_lan_frame(std::as_bytes(std::span(bytes, header->caplen)));
+}
+
+Error refusal(const std::string& interface, int result, pcap_t* capture) {
+  switch (result) {
+    case PCAP_ERROR_PERM_DENIED:
+    case PCAP_ERROR_PROMISC_PERM_DENIED:
+      return {
+          fmt::format("no permission to capture on the LAN interface {}: run as root or with CAP_NET_RAW", interface)};
+    case PCAP_ERROR_NO_SUCH_DEVICE:
+      return {fmt::format("there is no LAN interface {}", interface)};
+    default: {
+      const char* detail = pcap_geterr(capture);
+      return {fmt::format("can't capture on the LAN interface {}: {}", interface,
+                          *detail != '\0' ? detail : pcap_statustostr(result))};
+    }
+  }
+}
+
+}  // namespace
+
+void PcapLan::Close::operator()(pcap* capture) const { pcap_close(capture); }
+
+PcapLan::~PcapLan() = default;
+
+Result<std::unique_ptr<PcapLan>> PcapLan::open(const PcapOptions& options, Time now) {
+  std::unique_ptr<PcapLan> lan(new PcapLan(options));
+  if (auto error = lan->open_in_this_namespace(now)) return tl::unexpected(*std::move(error));
+  return lan;
+}
+
+std::optional<Error> PcapLan::open_in_this_namespace(Time now) {
+  namespace_ = UniqueFd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  control_ = UniqueFd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!control_) return Error{fmt::format("can't make a socket: {}", std::strerror(errno))};
+  auto links = os::LinkSocket::open();
+  if (!links) return links.error();
+  links_ = *std::move(links);
+  next_look_ = now + kLookInterval;
+  read_link();
+  if (link_.index == 0) return Error{fmt::format("there is no LAN interface {}", options_.interface)};
+  if (!link_.up) {
+    log::warn("LAN interface {} is down: no carrier until it is up", options_.interface);
+    absent_ = true;
+    next_look_ = now + kReopenInterval;
+    return std::nullopt;
+  }
+  return activate();
+}
+
+void PcapLan::read_link() {
+  ifreq request;
+  std::memset(&request, 0, sizeof request);
+  options_.interface.copy(request.ifr_name, IFNAMSIZ - 1);
+  const auto ask = [&](unsigned long what) { return ::ioctl(control_.get(), what, &request) == 0; };
+  Link link{.mtu = link_.mtu};
+  if (ask(SIOCGIFINDEX)) {
+    link.index = request.ifr_ifindex;
+    if (ask(SIOCGIFMTU)) link.mtu = static_cast<std::uint32_t>(request.ifr_mtu);
+    if (ask(SIOCGIFFLAGS)) {
+      link.up = (request.ifr_flags & IFF_UP) != 0;
+      link.running = link.up && (request.ifr_flags & IFF_RUNNING) != 0;
+    }
+  }
+  link_ = link;
+}
+
+/// Opens the capture; link_ is current and up.
+std::optional<Error> PcapLan::activate() {
+  char reason[PCAP_ERRBUF_SIZE] = "";
+  std::unique_ptr<pcap, Close> capture(pcap_create(options_.interface.c_str(), reason));
+  if (capture == nullptr) return Error{reason};
+  pcap_set_snaplen(capture.get(), kSnapBytes);
+  pcap_set_promisc(capture.get(), 1);
+  pcap_set_immediate_mode(capture.get(), 1);
+  pcap_set_buffer_size(capture.get(), options_.ring_bytes);
+  const int result = pcap_activate(capture.get());
+  if (result < 0) return refusal(options_.interface, result, capture.get());
+  if (result > 0) log::warn("LAN interface {}: {}", options_.interface, pcap_statustostr(result));
+  if (const int link_type = pcap_datalink(capture.get()); link_type != DLT_EN10MB) {
+    const char* type_name = pcap_datalink_val_to_name(link_type);
+    return Error{fmt::format("the LAN interface {} is not Ethernet but {}", options_.interface,
+                             type_name != nullptr ? type_name : std::to_string(link_type))};
+  }
+  if (pcap_setnonblock(capture.get(), 1, reason) != 0) return Error{reason};
+  if (pcap_setdirection(capture.get(), PCAP_D_IN) != 0) return refusal(options_.interface, 0, capture.get());
+  // libpcap drops what this machine itself sends after the kernel has copied it to the ring; the kernel can save itself
+  // the copy. Older than 4.20 it can't, and the direction above does the work.
+  const int ignore = 1;
+  ::setsockopt(pcap_fileno(capture.get()), SOL_PACKET, PACKET_IGNORE_OUTGOING, &ignore, sizeof ignore);
+  capture_ = std::move(capture);
+  captured_index_ = link_.index;
+  kernel_drops_seen_ = 0;
+  return std::nullopt;
+}
+
+std::size_t PcapLan::receive(LanSink& sink, std::size_t budget) {
+  if (capture_ == nullptr || budget == 0) return 0;
+  Taker taker{&sink, &counters_};
+  const int result = pcap_dispatch(capture_.get(), static_cast<int>(budget), take, reinterpret_cast<u_char*>(&taker));
+  if (result < 0) look_at_once_ = true;
+  return taker.handed;
+}
+
+bool PcapLan::send(std::span<const std::byte> frame) {
+  if (capture_ == nullptr || frame.size() < frame::kEthernetHeaderBytes) {
+    ++counters_.tx_errors;
+    return false;
+  }
+  errno = 0;
+  if (pcap_inject(capture_.get(), frame.data(), frame.size()) == static_cast<int>(frame.size())) {
+    ++counters_.tx_frames;
+    return true;
+  }
+  if (errno == ENETDOWN || errno == ENXIO || errno == ENODEV) look_at_once_ = true;
+  ++counters_.tx_errors;
+  return false;
+}
+
+void PcapLan::poll(Time now) {
+  const bool event = links_.changed();
+  if (event || look_at_once_ || now >= next_look_) look(now);
+}
+
+void PcapLan::look(Time now) {
+  const bool capture_failed = std::exchange(look_at_once_, false);
+  read_link();
+  const bool same = link_.up && link_.index == captured_index_;
+  if (capture_ != nullptr && (!same || capture_failed)) {
+    close_capture();
+    if (!absent_) {
+      log::warn("LAN interface {} {}: carrier down", options_.interface,
+                link_.index == 0 ? "has vanished"
+                : !link_.up      ? "is down"
+                                 : "was replaced");
+    }
+    absent_ = true;
+  }
+  if (capture_ == nullptr && link_.up) {
+    const os::NetnsScope inside(namespace_.get());
+    if (const auto error = activate()) {
+      if (error->message != last_refusal_) log::warn("{}", error->message);
+      last_refusal_ = error->message;
+    } else {
+      log::info("LAN interface {} is back", options_.interface);
+      last_refusal_.clear();
+      absent_ = false;
+    }
+  }
+  if (capture_ != nullptr) read_statistics();
+  next_look_ = now + (capture_ != nullptr ? kLookInterval : kReopenInterval);
+}
+
+void PcapLan::close_capture() {
+  read_statistics();
+  capture_.reset();
+  captured_index_ = 0;
+}
+
+void PcapLan::read_statistics() {
+  pcap_stat statistics{};
+  if (pcap_stats(capture_.get(), &statistics) != 0) return;
+  counters_.rx_kernel_drops += statistics.ps_drop - kernel_drops_seen_;
+  kernel_drops_seen_ = statistics.ps_drop;
+}
+
+std::vector<int> PcapLan::descriptors() const {
+  std::vector<int> descriptors{links_.descriptor()};
+  if (capture_ != nullptr) descriptors.push_back(pcap_get_selectable_fd(capture_.get()));
+  return descriptors;
+}
+
+}  // namespace splitnic::iounit

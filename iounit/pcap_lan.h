@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/os/netlink.h"
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "iounit/lan_port.h"
+
+struct pcap;
+
+namespace splitnic::iounit {
+
+struct PcapOptions {
+  std::string interface;
+  /// The kernel's capture ring. Where receive offloads are on, each frame takes a slot of 128 KiB of it whatever its
+  /// length; the slots bridge the moments in which the driver isn't scheduled.
+  int ring_bytes = 32 << 20;
+};
+
+/// A LAN interface by way of libpcap: promiscuous, inbound frames alone, at once. Frames with a VLAN tag arrive with
+/// the tag in place. An interface that is down or vanished is carrier down; it is reopened by name when it is back.
+/// Sleeps on the capture descriptor and on the kernel's link events.
+class PcapLan final : public LanPort {
+ public:
+  static constexpr Duration kReopenInterval = std::chrono::milliseconds{500};
+  static constexpr Duration kLookInterval = std::chrono::seconds{1};
+
+  /// The interface of the thread's network namespace, which is also where it is looked for again later. One that exists
+  /// and is down is no error. Errors: no such interface, no permission, not Ethernet.
+  [[nodiscard]] static Result<std::unique_ptr<PcapLan>> open(const PcapOptions& options, Time now);
+  ~PcapLan() override;
+
+  std::size_t receive(LanSink& sink, std::size_t budget) override;
+  bool send(std::span<const std::byte> frame) override;
+  void flush() override {}
+  void poll(Time now) override;
+  [[nodiscard]] Time next_deadline() const override { return next_look_; }
+  [[nodiscard]] bool carrier() const override { return capture_ != nullptr && link_.running; }
+  [[nodiscard]] std::uint32_t mtu() const override { return link_.mtu; }
+  [[nodiscard]] const LanCounters& counters() const override { return counters_; }
+  [[nodiscard]] std::vector<int> descriptors() const override;
+  [[nodiscard]] std::string name() const override { return options_.interface; }
+
+ private:
+  struct Close {
+    void operator()(pcap* capture) const;
+  };
+  struct Link {
+    int index = 0;  ///< 0: there is no such interface
+    bool up = false;
+    bool running = false;
+    std::uint32_t mtu = 1500;  ///< the last known
+  };
+
+  explicit PcapLan(const PcapOptions& options) : options_(options) {}
+  [[nodiscard]] std::optional<Error> open_in_this_namespace(Time now);
+  void read_link();
+  [[nodiscard]] std::optional<Error> activate();
+  void look(Time now);
+  void close_capture();
+  void read_statistics();
+
+  PcapOptions options_;
+  UniqueFd namespace_;  ///< where the interface is
+  UniqueFd control_;    ///< a socket of that namespace, for ioctl
+  os::LinkSocket links_;
+  Link link_;
+  std::unique_ptr<pcap, Close> capture_;
+  int captured_index_ = 0;
+  std::uint32_t kernel_drops_seen_ = 0;  ///< of this capture
+  bool absent_ = false;                  ///< its loss was logged, its return was not
+  std::string last_refusal_;             ///< of activate(), logged once
+  bool look_at_once_ = false;            ///< receive or send met an error
+  Time next_look_{};
+  LanCounters counters_;
+};
+
+}  // namespace splitnic::iounit

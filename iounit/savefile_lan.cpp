@@ -1,0 +1,201 @@
+#include "iounit/savefile_lan.h"
+
+#include <fcntl.h>
+#include <pcap/pcap.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include "common/frame/ethernet.h"
+#include "common/os/log.h"
+
+namespace splitnic::iounit {
+namespace {
+
+/// What tcpdump and Wireshark write: no frame that this program handles is longer.
+constexpr int kSnapBytes = 262144;
+
+/// As a Duration, held within what can be added to a Time: stamps in a file are whatever somebody wrote there.
+Duration stamp_of(const pcap_pkthdr& header) {
+  constexpr std::int64_t kMostSeconds = std::numeric_limits<std::int64_t>::max() / 1'000'000'000 / 4;
+  const std::int64_t seconds = std::clamp<std::int64_t>(header.ts.tv_sec, 0, kMostSeconds);
+  const std::int64_t nanoseconds = std::clamp<std::int64_t>(header.ts.tv_usec, 0, 999'999'999);
+  return std::chrono::seconds{seconds} + std::chrono::nanoseconds{nanoseconds};
+}
+
+}  // namespace
+
+void SavefileLan::CloseInput::operator()(pcap* input) const { pcap_close(input); }
+void SavefileLan::CloseOutput::operator()(pcap_dumper* output) const { pcap_dump_close(output); }
+
+SavefileLan::~SavefileLan() = default;
+
+Result<std::unique_ptr<SavefileLan>> SavefileLan::open(const SavefileSpec& spec, Time now, Duration wall_at_zero) {
+  std::unique_ptr<SavefileLan> lan(new SavefileLan(spec, now, wall_at_zero));
+  if (!spec.input.empty()) {
+    if (auto error = lan->open_input()) return tl::unexpected(*std::move(error));
+  }
+  if (!spec.output.empty()) {
+    if (auto error = lan->open_output()) return tl::unexpected(*std::move(error));
+  }
+  lan->on_sessions(0, now);
+  return lan;
+}
+
+std::optional<Error> SavefileLan::open_input() {
+  // O_NONBLOCK: a named pipe without a writer must not stop the start.
+  const int fd = ::open(spec_.input.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return Error{fmt::format("can't read the LAN file {}: {}", spec_.input, std::strerror(errno))};
+  struct stat status {};
+  std::FILE* file = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? ::fdopen(fd, "rb") : nullptr;
+  if (file == nullptr) {
+    ::close(fd);
+    return Error{fmt::format("the LAN file {} is not a regular file", spec_.input)};
+  }
+  char reason[PCAP_ERRBUF_SIZE] = "";
+  pcap_t* input = pcap_fopen_offline_with_tstamp_precision(file, PCAP_TSTAMP_PRECISION_NANO, reason);
+  if (input == nullptr) {
+    std::fclose(file);
+    return Error{fmt::format("the LAN file {} is not a usable capture: {}", spec_.input, reason)};
+  }
+  input_.reset(input);
+  const int link_type = pcap_datalink(input);
+  if (link_type != DLT_EN10MB) {
+    const char* name = pcap_datalink_val_to_name(link_type);
+    return Error{fmt::format("the LAN file {} holds {} frames, not Ethernet", spec_.input,
+                             name != nullptr ? name : std::to_string(link_type))};
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> SavefileLan::open_output() {
+  const auto refused = [this] {
+    return Error{fmt::format("can't write the LAN file {}: {}", spec_.output, std::strerror(errno))};
+  };
+  const int fd = ::open(spec_.output.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (fd < 0) return refused();
+  struct stat output {};
+  struct stat input {};
+  const bool regular = ::fstat(fd, &output) == 0 && S_ISREG(output.st_mode);
+  const bool same = regular && !spec_.input.empty() && ::stat(spec_.input.c_str(), &input) == 0 &&
+                    input.st_dev == output.st_dev && input.st_ino == output.st_ino;
+  std::FILE* file = nullptr;
+  if (regular && !same && ::ftruncate(fd, 0) == 0) file = ::fdopen(fd, "wb");
+  if (file == nullptr) {
+    const Error error = same       ? Error{fmt::format("the LAN would be read from and written to {}", spec_.output)}
+                        : !regular ? Error{fmt::format("the LAN file {} is not a regular file", spec_.output)}
+                                   : refused();
+    ::close(fd);
+    return error;
+  }
+  output_format_.reset(pcap_open_dead_with_tstamp_precision(DLT_EN10MB, kSnapBytes, PCAP_TSTAMP_PRECISION_NANO));
+  pcap_dumper_t* output_file = output_format_ != nullptr ? pcap_dump_fopen(output_format_.get(), file) : nullptr;
+  if (output_file == nullptr) {
+    std::fclose(file);
+    return Error{fmt::format("can't write the LAN file {}", spec_.output)};
+  }
+  output_.reset(output_file);
+  output_dirty_ = true;
+  flush();
+  return std::nullopt;
+}
+
+void SavefileLan::on_sessions(std::size_t sessions, Time now) {
+  if (!started_ && sessions >= spec_.wait_hosts) started_ = now;
+}
+
+Time SavefileLan::due(const Record& record) const {
+  return spec_.pace_max ? *started_ : *started_ + record.since_first;
+}
+
+std::size_t SavefileLan::receive(LanSink& sink, std::size_t budget) {
+  if (!started_) return 0;
+  std::size_t handed = 0;
+  for (std::size_t looked = 0; looked < budget; ++looked) {
+    if (!next_ && !read_next()) {
+      if (input_ == nullptr) break;
+      continue;
+    }
+    if (due(*next_) > now_) break;
+    ++counters_.rx_frames;
+    ++handed;
+    sink.on_lan_frame(next_->frame);
+    next_.reset();
+  }
+  return handed;
+}
+
+/// False: the record was unusable, or the file is at its end (then input_ is null).
+bool SavefileLan::read_next() {
+  if (input_ == nullptr) return false;
+  pcap_pkthdr* header = nullptr;
+  const u_char* bytes = nullptr;
+  const int result = pcap_next_ex(input_.get(), &header, &bytes);
+  if (result == PCAP_ERROR_BREAK) {
+    end_input("");
+    return false;
+  }
+  if (result != 1) {
+    ++counters_.rx_truncated;
+    end_input(pcap_geterr(input_.get()));
+    return false;
+  }
+  const Duration stamp = stamp_of(*header);
+  if (!first_stamp_) first_stamp_ = stamp;
+  if (header->caplen < header->len || header->caplen < frame::kEthernetHeaderBytes) {
+    ++counters_.rx_truncated;
+    return false;
+  }
+  next_ = Record{std::as_bytes(std::span(bytes, header->caplen)), stamp - *first_stamp_};
+  return true;
+}
+
+void SavefileLan::end_input(const std::string& why) {
+  if (!why.empty()) log::warn("LAN file {}: playback ends early: {}", spec_.input, why);
+  log::info("LAN file {}: played {} frames, skipped {} cut ones", spec_.input, counters_.rx_frames,
+            counters_.rx_truncated);
+  input_.reset();
+}
+
+bool SavefileLan::send(std::span<const std::byte> frame) {
+  if (frame.size() < frame::kEthernetHeaderBytes || frame.size() > kSnapBytes) {
+    ++counters_.tx_errors;
+    return false;
+  }
+  ++counters_.tx_frames;
+  if (output_ == nullptr) return true;
+  const Duration stamp = now_.time_since_epoch() + wall_at_zero_;
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(stamp);
+  pcap_pkthdr header{};
+  header.ts.tv_sec = seconds.count();
+  header.ts.tv_usec = (stamp - seconds).count();  // nanoseconds: the file's stamps are declared so
+  header.caplen = header.len = static_cast<bpf_u_int32>(frame.size());
+  pcap_dump(reinterpret_cast<u_char*>(output_.get()), &header, reinterpret_cast<const u_char*>(frame.data()));
+  output_dirty_ = true;
+  return true;
+}
+
+void SavefileLan::flush() {
+  if (!output_dirty_ || output_ == nullptr) return;
+  output_dirty_ = false;
+  // pcap_dump reports nothing; the stream remembers.
+  const bool failed = pcap_dump_flush(output_.get()) != 0 || std::ferror(pcap_dump_file(output_.get())) != 0;
+  if (!failed) return;
+  ++counters_.tx_errors;
+  if (!output_failed_) log::warn("LAN file {}: can't be written: {}", spec_.output, std::strerror(errno));
+  output_failed_ = true;
+}
+
+Time SavefileLan::next_deadline() const {
+  if (!started_ || input_ == nullptr) return kNever;
+  return next_ ? due(*next_) : *started_;
+}
+
+std::string SavefileLan::name() const { return fmt::format("file:{},{}", spec_.input, spec_.output); }
+
+}  // namespace splitnic::iounit

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "common/time.h"
+#include "iounit/lan_port.h"
+#include "iounit/lan_spec.h"
+
+struct pcap;
+struct pcap_dumper;
+
+namespace splitnic::iounit {
+
+/// A LAN made of capture files: plays one (pcap or pcapng, Ethernet) and records into another (pcap, nanosecond
+/// stamps). Playback starts with the wanted number of sessions; a frame is due when as much time has passed since then
+/// as lay between it and the first one of the file. Records cut short and a file that breaks off are counted as
+/// rx_truncated.
+class SavefileLan final : public LanPort {
+ public:
+  /// Errors: a file that can't be opened or isn't a capture, a link type other than Ethernet, input and output the
+  /// same.
+  [[nodiscard]] static Result<std::unique_ptr<SavefileLan>> open(const SavefileSpec& spec, Time now,
+                                                                 Duration wall_at_zero);
+  ~SavefileLan() override;
+
+  std::size_t receive(LanSink& sink, std::size_t budget) override;
+  bool send(std::span<const std::byte> frame) override;
+  void flush() override;
+  void poll(Time now) override { now_ = now; }
+  [[nodiscard]] Time next_deadline() const override;
+  [[nodiscard]] bool carrier() const override { return true; }
+  [[nodiscard]] std::uint32_t mtu() const override { return spec_.mtu; }
+  void on_sessions(std::size_t sessions, Time now) override;
+  [[nodiscard]] const LanCounters& counters() const override { return counters_; }
+  [[nodiscard]] std::vector<int> descriptors() const override { return {}; }
+  [[nodiscard]] std::string name() const override;
+
+  /// Whether the input's last frame has been handed over (true without an input).
+  [[nodiscard]] bool played() const { return input_ == nullptr; }
+
+ private:
+  struct CloseInput {
+    void operator()(pcap* input) const;
+  };
+  struct CloseOutput {
+    void operator()(pcap_dumper* output) const;
+  };
+  struct Record {
+    std::span<const std::byte> frame;  ///< libpcap's, until the next record is read
+    Duration since_first;
+  };
+
+  SavefileLan(SavefileSpec spec, Time now, Duration wall_at_zero)
+      : spec_(std::move(spec)), now_(now), wall_at_zero_(wall_at_zero) {}
+  [[nodiscard]] std::optional<Error> open_input();
+  [[nodiscard]] std::optional<Error> open_output();
+  bool read_next();
+  void end_input(const std::string& why);
+  [[nodiscard]] Time due(const Record& record) const;
+
+  SavefileSpec spec_;
+  Time now_;
+  Duration wall_at_zero_;
+  std::unique_ptr<pcap, CloseInput> input_;
+  std::unique_ptr<pcap, CloseInput> output_format_;
+  std::unique_ptr<pcap_dumper, CloseOutput> output_;
+  std::optional<Time> started_;
+  std::optional<Duration> first_stamp_;
+  std::optional<Record> next_;
+  bool output_dirty_ = false;
+  bool output_failed_ = false;
+  LanCounters counters_;
+};
+
+}  // namespace splitnic::iounit

@@ -1,0 +1,108 @@
+#include "messaging/buffer_pools.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "messaging/wire/immediate.h"
+
+namespace splitnic::messaging {
+
+const char* to_string(PoolFault fault) {
+  switch (fault) {
+    case PoolFault::none:
+      return "none";
+    case PoolFault::unknown_pool:
+      return "unknown pool";
+    case PoolFault::element_out_of_range:
+      return "element out of range";
+    case PoolFault::element_not_with_peer:
+      return "indicated an element that is not the peer's";
+    case PoolFault::length_out_of_range:
+      return "length out of range";
+    case PoolFault::element_not_consumed:
+      return "returned an element that was not consumed";
+  }
+  return "?";
+}
+
+OwnedPool::OwnedPool(wire::PoolNumber number, std::uint32_t elements, std::uint32_t element_bytes,
+                     fabric::PeerMemory memory, fabric::Stag tag, bool immediate)
+    : number_(number),
+      elements_(elements),
+      element_bytes_(element_bytes),
+      memory_(memory),
+      tag_(tag),
+      immediate_(immediate) {
+  CHECK(elements > 0);
+  CHECK(memory.contains(0, std::uint64_t{elements} * element_bytes));
+}
+
+PoolFault OwnedPool::indicate(std::uint32_t element, std::uint32_t length, std::uint32_t& lost) {
+  lost = 0;
+  if (element >= elements_) return PoolFault::element_out_of_range;
+  if (length < wire::kMinFrameBytes || length > element_bytes_) return PoolFault::length_out_of_range;
+  const auto expected = static_cast<std::uint32_t>(indicated_ % elements_);
+  const std::uint32_t skipped = (element + elements_ - expected) % elements_;
+  const std::uint64_t with_peer = returned_ + elements_ - indicated_;
+#ifndef SPLITNIC_MUTANT_double_indication_accepted
+  if (skipped >= with_peer) return PoolFault::element_not_with_peer;
+#else
+  static_cast<void>(with_peer);
+#endif
+  lost = skipped;
+  indicated_ += skipped + 1U;
+  return PoolFault::none;
+}
+
+fabric::PeerMemory OwnedPool::bytes_of(std::uint32_t element, std::uint32_t length) const {
+  return memory_.slice(std::size_t{element} * element_bytes_, length);
+}
+
+std::optional<wire::ElementRun> OwnedPool::take_return() {
+  const std::uint32_t waiting = unreturned();
+  if (waiting == 0) return std::nullopt;
+  const auto first = static_cast<std::uint32_t>(returned_ % elements_);
+  const std::uint32_t count = std::min(waiting, elements_ - first);
+  returned_ += count;
+  return wire::ElementRun{number_, first, count};
+}
+
+PeerPool::PeerPool(const wire::PoolAdvertisement& advertised)
+    : number_(advertised.pool),
+      elements_(advertised.elements),
+      element_bytes_(advertised.element_bytes),
+      place_{advertised.address, fabric::Stag{advertised.memory_handle}},
+      context_(advertised.context),
+      immediate_(wire::uses_immediate(advertised.pool, advertised.elements, advertised.element_bytes)),
+      available_(advertised.elements),
+      free_(advertised.elements, true) {}
+
+std::optional<std::uint32_t> PeerPool::next() const {
+  if (retired_ || !free_[next_]) return std::nullopt;
+  return next_;
+}
+
+void PeerPool::consume() {
+  CHECK(free_[next_]);
+  free_[next_] = false;
+  --available_;
+  next_ = next_ + 1 == elements_ ? 0 : next_ + 1;
+}
+
+PoolFault PeerPool::take_back(std::uint32_t first, std::uint32_t count) {
+  if (first >= elements_ || count == 0 || count > elements_ - first) return PoolFault::element_out_of_range;
+  for (std::uint32_t element = first; element < first + count; ++element) {
+#ifndef SPLITNIC_MUTANT_double_return_accepted
+    if (free_[element]) return PoolFault::element_not_consumed;
+#endif
+    free_[element] = true;
+  }
+  available_ += count;
+  return PoolFault::none;
+}
+
+fabric::RemoteAddress PeerPool::place_of(std::uint32_t element) const {
+  return {place_.address + std::uint64_t{element} * element_bytes_, place_.tag};
+}
+
+}  // namespace splitnic::messaging

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fabric/adapter/channel_adapter.h"
+
+namespace splitnic::messaging {
+
+struct ChannelOptions {
+  fabric::QpNumber number{};  ///< a well-known one, or 0 for any
+  bool acknowledged = true;
+  fabric::VirtualLane lane = fabric::VirtualLane::control;
+  std::size_t send_buffers = 32;
+  std::size_t receive_buffers = 64;
+  std::uint32_t message_bytes = 4096;  ///< of each buffer: the longest message
+  std::size_t writes = 0;              ///< RDMA writes that may be outstanding beside the messages
+};
+
+/// Takes what a channel receives. Called from Channel::poll.
+class ChannelSink {
+ public:
+  virtual ~ChannelSink() = default;
+  /// A message, in this process's private memory, valid during the call.
+  virtual void on_message(std::span<const std::byte> message) = 0;
+  /// An RDMA write with immediate data has been placed.
+  virtual void on_immediate(std::uint32_t immediate) = 0;
+  /// A request failed: the queue pair is in error, the session is over.
+  virtual void on_channel_failure(fabric::CompletionStatus status) = 0;
+};
+
+/// One channel of a session: a queue pair with registered buffers to send from and receive into, and room for RDMA
+/// writes. S1 calls 0 the control channel and 1 the data channel. Everything is allocated here, nothing per message.
+/// Thread: the session's owner. Source: S1 IV.A, Figs. 6 and 7.
+class Channel {
+ public:
+  /// adapter outlives the channel. Null when the adapter has no room.
+  static std::unique_ptr<Channel> open(fabric::ChannelAdapter& adapter, fabric::ProtectionDomain domain,
+                                       const ChannelOptions& options);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  [[nodiscard]] fabric::QpNumber number() const { return queue_pair_; }
+  [[nodiscard]] fabric::Status connect(const fabric::QueuePairPeer& peer);
+
+  /// A free send buffer of message_bytes, or empty when all are in flight. At most one claim at a time; claiming again
+  /// gives the same buffer.
+  [[nodiscard]] std::span<std::byte> claim();
+  /// Sends the first `bytes` of the claim.
+  [[nodiscard]] bool commit(std::size_t bytes);
+  /// Writes the first `bytes` of the claim to the peer's memory; with immediate data where given. The buffer is lent
+  /// until done.
+  [[nodiscard]] bool commit_write(std::size_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
+  /// The bytes are in the peer's memory already (ChannelAdapter::claim_direct): announces them.
+  [[nodiscard]] bool announce_write(std::uint32_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
+  /// Room for one more write.
+  [[nodiscard]] bool can_write() const { return adapter_.send_room(queue_pair_) > reserved_sends_; }
+  /// Everything posted has completed.
+  [[nodiscard]] bool idle() const { return adapter_.send_room(queue_pair_) == send_depth_; }
+
+  /// Handles up to `budget` completions; returns how many.
+  std::size_t poll(ChannelSink& sink, std::size_t budget);
+
+ private:
+  Channel(fabric::ChannelAdapter& adapter, const ChannelOptions& options);
+  bool set_up(fabric::ProtectionDomain domain, const ChannelOptions& options);
+  [[nodiscard]] bool post_receive(std::size_t buffer);
+  bool post(const fabric::WorkRequest& request);
+  std::span<std::byte> buffer(std::size_t index);
+  void handle(const fabric::Completion& completion, ChannelSink& sink);
+
+  fabric::ChannelAdapter& adapter_;
+  std::uint32_t message_bytes_;
+  std::size_t send_buffers_;
+  std::size_t send_depth_;
+  std::size_t receive_buffers_;
+  std::size_t reserved_sends_;  // send-queue places kept for messages, so that writes can't starve them
+  fabric::QpNumber queue_pair_{};
+  fabric::CqNumber completions_{};
+  fabric::Stag tag_{};
+  bool registered_ = false;
+  std::vector<std::byte> memory_;    // receive buffers first, then send buffers
+  std::vector<std::uint32_t> free_;  // send buffers not in flight; back() is the next claim
+};
+
+}  // namespace splitnic::messaging

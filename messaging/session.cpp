@@ -1,0 +1,317 @@
+#include "messaging/session.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace splitnic::messaging {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// After a fault: long enough that a hostile peer can't keep this end busy, short enough to be called at once.
+constexpr Duration kPauseAfterFault = milliseconds(100);
+// From the anchor to up. Every step is a round trip of an awake peer; a peer that stalls is left.
+constexpr Duration kSetUpLimit = seconds(3);
+constexpr Duration kHeartbeatInterval = seconds(1);
+// How long a peer has to acknowledge a reset before this end starts anew without it.
+constexpr Duration kResetLimit = milliseconds(200);
+constexpr std::size_t kCompletionsPerPoll = 128;
+
+constexpr fabric::QpNumber kControlQueuePair{1};
+
+void add(fabric::AdapterCounters& sum, const fabric::AdapterCounters& more) {
+  sum.cells_sent += more.cells_sent;
+  sum.cells_received += more.cells_received;
+  sum.acknowledgements_sent += more.acknowledgements_sent;
+  sum.retransmissions += more.retransmissions;
+  sum.dropped_bad_cell += more.dropped_bad_cell;
+  sum.dropped_wrong_address += more.dropped_wrong_address;
+  sum.dropped_unknown_queue_pair += more.dropped_unknown_queue_pair;
+  sum.dropped_out_of_sequence += more.dropped_out_of_sequence;
+  sum.dropped_duplicate += more.dropped_duplicate;
+  sum.dropped_no_receive += more.dropped_no_receive;
+  sum.dropped_unacknowledged += more.dropped_unacknowledged;
+  sum.direct_writes += more.direct_writes;
+  sum.segmented_writes += more.segmented_writes;
+  sum.access_refused += more.access_refused;
+}
+
+}  // namespace
+
+void Session::Port::on_message(std::span<const std::byte> message) {
+  if (!session_.fault_.empty()) return;
+  session_.last_heard_ = session_.now_;
+  if (data_) {
+    session_.on_data_message(message);
+  } else {
+    session_.on_control_message(message);
+  }
+}
+
+void Session::Port::on_immediate(std::uint32_t immediate) {
+  if (!session_.fault_.empty()) return;
+  session_.last_heard_ = session_.now_;
+  if (!data_ || session_.mode_ != wire::Mode::rdma)
+    return session_.fault("RDMA write with immediate where none belongs");
+  ++session_.counters_.writes_with_immediate_received;
+  session_.indicated(wire::decode_immediate(immediate), true);
+}
+
+void Session::Port::on_channel_failure(fabric::CompletionStatus status) {
+  session_.fault(std::string(data_ ? "data" : "control") + " channel failed: " + fabric::to_string(status));
+}
+
+Session::Session(const SessionOptions& options, fabric::Bridge& bridge, RandomSource& random, SessionEvents& events)
+    : options_(options), random_(random), events_(events), link_(bridge, options.link, random) {
+  CHECK(wire::is_valid_name(options_.name));
+}
+
+Session::~Session() = default;
+
+void Session::move_to(SessionState next) {
+  CHECK(session_move(state_, next).legal);
+  state_ = next;
+  state_since_ = now_;
+}
+
+void Session::fault(std::string reason) {
+  if (fault_.empty()) fault_ = std::move(reason);
+}
+
+void Session::release(std::string_view reason) {
+  const bool had_peer = state_ > SessionState::bridge_up;
+  control_.reset();
+  control_unacknowledged_.reset();
+  data_.reset();
+  if (adapter_) add(past_counters_, adapter_->counters());
+  adapter_.reset();
+  for (auto& slot : own_pools_) slot = OwnSlot{};
+  next_pool_number_ = 0;
+  peer_pools_.clear();
+  highest_peer_pool_.reset();
+  peer_pool_in_use_ = 0;
+  exhausted_ = false;
+  returns_due_ = kNever;
+  requests_.clear();
+  flush_to_answer_.reset();
+  indications_.clear();
+  claimed_ = {};
+  tx_path_ = TxPath::none;
+  peer_moderation_ = {};
+  ring_wanted_ = ring_at_once_ = false;
+  ring_due_ = reset_due_ = kNever;
+  reset_reason_.clear();
+  mode_ = wire::Mode::rdma;
+  max_frame_bytes_ = 0;
+  peer_ready_ = own_ready_sent_ = flush_requested_ = goodbye_sent_ = false;
+  if (state_ != SessionState::down) move_to(SessionState::down);
+  if (had_peer) events_.on_down(reason);
+}
+
+std::unique_ptr<Channel> Session::open_channel(fabric::QpNumber number, bool acknowledged, fabric::VirtualLane lane,
+                                               std::size_t writes) {
+  // Before the hello this end's own terms bound what it can be sent.
+  return Channel::open(*adapter_, domain_,
+                       {.number = number,
+                        .acknowledged = acknowledged,
+                        .lane = lane,
+                        .send_buffers = writes > 0 ? std::size_t{64} : std::size_t{32},
+                        .receive_buffers = own_terms().receive_depth * (writes > 0 ? 4U : 1U),
+                        .message_bytes = own_terms().max_message_bytes,
+                        .writes = writes});
+}
+
+void Session::start_epoch() {
+  incarnation_ = link_.incarnation();
+  adapter_ = std::make_unique<fabric::ChannelAdapter>(
+      link_, fabric::AdapterOptions{.max_message_bytes = wire::kMaxMessageBytes}, random_);
+  domain_ = adapter_->allocate_domain();
+  last_heard_ = now_;
+  move_to(SessionState::anchor_read);
+  if (!open_control()) return fault("no room for the control channel");
+  move_to(SessionState::control_connected);
+  if (options_.role == wire::Role::host) send_hello();
+}
+
+bool Session::open_control() {
+  control_ = open_channel(kControlQueuePair, true, fabric::VirtualLane::control, 0);
+  return control_ && control_->connect({.number = kControlQueuePair}) == fabric::Status::ok;
+}
+
+std::size_t Session::poll(Time now) {
+  now_ = now;
+  if (restart_wanted_ && now >= restart_at_) {
+    link_.restart();
+    restart_wanted_ = false;
+  }
+  if (restart_wanted_) return 0;
+  std::size_t work = link_.poll(now);
+  if (link_.phase() == fabric::LinkPhase::faulty) fault(std::string("link: ") + link_.fault());
+  if (state_ > SessionState::bridge_up && (!link_.up() || link_.incarnation() != incarnation_)) {
+    release(link_.phase() == fabric::LinkPhase::down ? "the bridge is down" : "the peer has restarted");
+    ++work;
+  }
+  if (state_ == SessionState::bridge_up && link_.phase() == fabric::LinkPhase::down) move_to(SessionState::down);
+  if (state_ == SessionState::down && link_.phase() != fabric::LinkPhase::down && fault_.empty()) {
+    move_to(SessionState::bridge_up);
+  }
+  if (state_ == SessionState::bridge_up && link_.up()) {
+    start_epoch();
+    ++work;
+  }
+  if (state_ > SessionState::anchor_read && fault_.empty()) {
+    work += poll_channels();
+    poll_timers();
+    flush();
+  }
+  if (!fault_.empty()) {
+    ++counters_.faults;
+    const std::string reason = std::exchange(fault_, std::string());
+    release(reason);
+    restart_wanted_ = true;
+    restart_at_ = now + kPauseAfterFault;
+  }
+  return work;
+}
+
+std::size_t Session::poll_channels() {
+  std::size_t work = adapter_->poll(now_);
+  work += control_->poll(control_port_, kCompletionsPerPoll);
+  if (control_unacknowledged_) work += control_unacknowledged_->poll(control_port_, kCompletionsPerPoll);
+  if (data_) work += data_->poll(data_port_, kCompletionsPerPoll);
+  return work;
+}
+
+void Session::poll_timers() {
+  if (state_ < SessionState::up && now_ - state_since_ > kSetUpLimit) {
+    fault(std::string("the peer stalled in state ") + std::string(to_string(state_)));
+  }
+  advance();
+  return_elements(now_ >= returns_due_);
+  if (state_ == SessionState::up) {
+    if (now_ >= next_heartbeat_) {
+      next_heartbeat_ = now_ + kHeartbeatInterval;
+      if (requests_.empty()) request(wire::Heartbeat{++heartbeat_sequence_});
+    }
+    ask_for_pool();
+    drop_idle_peer_pools();
+  }
+  if (shutting_down_ && state_ == SessionState::up && !flush_requested_) begin_shutdown();
+  const bool pools_gone =
+      std::none_of(own_pools_.begin(), own_pools_.end(), [](const OwnSlot& s) { return s.pool.has_value(); });
+  if (shutting_down_ && flush_requested_ && pools_gone && !goodbye_sent_) {
+    goodbye_sent_ = request(wire::Reset{0, "shutting down"});
+  }
+  if (now_ >= reset_due_) fault(reset_reason_);
+  answer_flush();
+  push_requests();
+}
+
+Time Session::next_deadline() const {
+  if (restart_wanted_) return restart_at_;
+  const bool outstanding = adapter_ && adapter_->outstanding();
+  Time deadline = link_.next_deadline(now_, outstanding || state_ != SessionState::up);
+  if (!adapter_) return deadline;
+  deadline = std::min({deadline, adapter_->next_deadline(), returns_due_, ring_due_, reset_due_});
+  if (state_ == SessionState::up) deadline = std::min(deadline, next_heartbeat_);
+  if (state_ < SessionState::up) deadline = std::min(deadline, state_since_ + kSetUpLimit);
+  if (!requests_.empty()) deadline = std::min(deadline, requests_.front().deadline);
+  return deadline;
+}
+
+void Session::reset(std::string_view reason) {
+  if (state_ < SessionState::negotiated) return fault(std::string(reason));
+  if (!reset_reason_.empty()) return;
+  reset_reason_ = reason;
+  reset_due_ = now_ + kResetLimit;
+  request(wire::Reset{1, std::string(reason.substr(0, wire::kMaxTextBytes))});
+}
+
+void Session::begin_shutdown() {
+  shutting_down_ = true;
+  if (state_ != SessionState::up || flush_requested_) return;
+  std::array<wire::FlushedPool, kMaxOwnPools> pools;
+  std::size_t count = 0;
+  for (auto& slot : own_pools_) {
+    if (slot.pool && slot.advertised) pools[count++] = {slot.pool->number(), false};
+  }
+  flush_requested_ =
+      count == 0 || send_message(wire::Function::buffer_pool_flush_request, [&](std::span<std::byte> out) {
+        return wire::encode_buffer_pool_flush_request(out, next_transaction_++, std::span(pools).first(count));
+      });
+  if (!flush_requested_) return;
+  for (auto& slot : own_pools_) slot.flushing = slot.pool.has_value();
+}
+
+bool Session::finished() const { return state_ != SessionState::up || goodbye_done_; }
+
+const fabric::AdapterCounters& Session::adapter_counters() const {
+  static thread_local fabric::AdapterCounters sum;
+  sum = past_counters_;
+  if (adapter_) add(sum, adapter_->counters());
+  return sum;
+}
+
+void Session::ring() {
+  if (!ring_wanted_) return;
+  const auto& wish = peer_moderation_;
+  const bool moderated = !ring_at_once_ && wish.time.count() > 0 && now_ < ring_due_ &&
+                         (wish.entries == 0 || unrung_entries_ < wish.entries) &&
+                         (wish.bytes == 0 || unrung_bytes_ < wish.bytes);
+  if (moderated) {
+    if (ring_due_ == kNever) ring_due_ = now_ + wish.time;
+    return;
+  }
+  link_.notify();
+  ring_wanted_ = ring_at_once_ = false;
+  unrung_entries_ = unrung_bytes_ = 0;
+  ring_due_ = kNever;
+}
+
+void Session::flush() {
+  if (!adapter_) return;
+  flush_indications();
+  ring();
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> Session::drop_counts() const {
+  const auto& fabric = adapter_counters();
+  return {{"rx_before_up", counters_.rx_before_up},
+          {"rx_bad_length", counters_.rx_bad_length},
+          {"rx_lost_elements", counters_.lost_elements},
+          {"bad_messages", counters_.bad_messages},
+          {"stray_replies", counters_.stray_replies},
+          {"pool_gets_refused", counters_.pool_gets_refused},
+          {"session_faults", counters_.faults},
+          {"cells_bad", fabric.dropped_bad_cell},
+          {"cells_wrong_address", fabric.dropped_wrong_address},
+          {"cells_unknown_queue_pair", fabric.dropped_unknown_queue_pair},
+          {"cells_out_of_sequence", fabric.dropped_out_of_sequence},
+          {"cells_duplicate", fabric.dropped_duplicate},
+          {"sends_without_receive", fabric.dropped_no_receive},
+          {"unacknowledged_lost", fabric.dropped_unacknowledged},
+          {"access_refused", fabric.access_refused}};
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> Session::message_counts() const {
+  std::vector<std::pair<std::string, std::uint64_t>> counts;
+  for (const auto function : wire::kFunctions) {
+    const std::string name(wire::to_string(function));
+    counts.emplace_back(name + "_tx", counters_.messages_sent[wire::index_of(function)]);
+    counts.emplace_back(name + "_rx", counters_.messages_received[wire::index_of(function)]);
+  }
+  const auto& fabric = adapter_counters();
+  counts.emplace_back("RDMAWriteImmediate_tx", counters_.writes_with_immediate_sent);
+  counts.emplace_back("RDMAWriteImmediate_rx", counters_.writes_with_immediate_received);
+  counts.emplace_back("RDMAWrite_tx", counters_.writes_sent);
+  counts.emplace_back("DataSend_tx", counters_.data_sends_sent);
+  counts.emplace_back("DataSend_rx", counters_.data_sends_received);
+  counts.emplace_back("DirectWrite_tx", fabric.direct_writes);
+  counts.emplace_back("SegmentedWrite_tx", fabric.segmented_writes);
+  return counts;
+}
+
+}  // namespace splitnic::messaging

@@ -1,0 +1,324 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "common/mac_address.h"
+#include "common/random.h"
+#include "common/time.h"
+#include "fabric/adapter/channel_adapter.h"
+#include "fabric/bridge/link.h"
+#include "messaging/buffer_pools.h"
+#include "messaging/channel.h"
+#include "messaging/received_frame.h"
+#include "messaging/session_state.h"
+#include "messaging/wire/cfgutil.h"
+#include "messaging/wire/encode.h"
+#include "messaging/wire/immediate.h"
+#include "messaging/wire/messages.h"
+
+namespace splitnic::messaging {
+
+struct SessionOptions {
+  wire::Role role = wire::Role::host;
+  std::string name;                    ///< see wire::is_valid_name
+  wire::Mode mode = wire::Mode::rdma;  ///< wished by the host; the unit may insist (insist_on_mode)
+  bool insist_on_mode = false;         ///< unit: answer with `mode` whatever the host wished
+  bool data_channel = true;            ///< false: frames as SendData on the control channel
+  MacAddress mac;                      ///< host: wished address; zero: the unit chooses
+  std::uint32_t max_mtu = 1500;        ///< layer-3 bytes that this end can take
+  std::uint32_t pool_elements = 256;
+  std::uint32_t cell_bytes = 256;
+  wire::Moderation moderation;  ///< wished of the peer; all zero: none
+  fabric::LinkOptions link;
+};
+
+/// Ethernet header and two VLAN tags beside the MTU.
+inline constexpr std::uint32_t kFrameOverheadBytes = 14 + 2 * 4;
+
+/// Why a request of the peer was not granted.
+struct Refusal {
+  wire::CfgStatus status = wire::CfgStatus::invalid_parameter;
+  std::string text;
+};
+using Answer = tl::expected<wire::ReplyBody, Refusal>;
+
+/// What the I/O unit grants a host that says hello.
+struct HelloGrant {
+  MacAddress mac;
+  std::uint32_t max_mtu = 1500;
+  bool link_up = false;
+};
+
+/// The driver on top of a session. Called from Session's calls alone, on its thread; none may destroy the session.
+class SessionEvents {
+ public:
+  virtual ~SessionEvents() = default;
+  /// Unit: may this host come in? Host: never called.
+  virtual tl::expected<HelloGrant, Refusal> on_hello(const wire::HelloRequest& hello) = 0;
+  /// Frames flow from now on. Host: the unit's reply; unit: null.
+  virtual void on_up(const wire::HelloReply* reply) = 0;
+  /// The session was up, or on its way, and is down; it will try again by itself.
+  virtual void on_down(std::string_view reason) = 0;
+  virtual void on_frame(const ReceivedFrame& frame) = 0;
+  /// A request other than hello, heartbeat, moderation and reset, which the session answers itself.
+  virtual Answer on_request(const wire::RequestBody& request) = 0;
+  /// The peer's answer to a request() of ours.
+  virtual void on_reply(wire::CfgRequest request, const Answer& answer) = 0;
+};
+
+/// Event counts since the session object was made, over all epochs.
+struct SessionCounters {
+  std::uint64_t tx_frames = 0;
+  std::uint64_t rx_frames = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t rx_before_up = 0;   ///< frames that came before the session was up: dropped
+  std::uint64_t rx_bad_length = 0;  ///< frames shorter than an Ethernet header or longer than agreed: dropped
+  std::uint64_t lost_elements = 0;  ///< elements the peer skipped: frames lost on the way
+  std::uint64_t bad_messages = 0;   ///< messages that made no sense
+  std::uint64_t stray_replies = 0;  ///< replies to nothing we asked
+  std::uint64_t pool_gets_refused = 0;
+  std::uint64_t faults = 0;  ///< sessions ended for a reason
+  std::uint64_t ups = 0;
+  std::array<std::uint64_t, wire::kFunctions.size()> messages_sent{};
+  std::array<std::uint64_t, wire::kFunctions.size()> messages_received{};
+  std::uint64_t writes_sent = 0;  ///< RDMA writes, announced by BufferRDMAIndicate
+  std::uint64_t writes_with_immediate_sent = 0;
+  std::uint64_t writes_with_immediate_received = 0;
+  std::uint64_t data_sends_sent = 0;  ///< mode S
+  std::uint64_t data_sends_received = 0;
+};
+
+/// A push-push session over one bridge: brings the link, the channels and the pools up, keeps them up, for ever, and
+/// moves frames. The same code in both roles. Owns the link and the adapter of its end; the bridge, the random source
+/// and the events outlive it. Thread: one owner. Source: S1 IV; design, "Messaging".
+class Session {
+ public:
+  Session(const SessionOptions& options, fabric::Bridge& bridge, RandomSource& random, SessionEvents& events);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// Bounded work; returns how much was done.
+  std::size_t poll(Time now);
+  [[nodiscard]] Time next_deadline() const;
+  /// The sleeping rule of the link: false means that work has come in.
+  [[nodiscard]] bool prepare_sleep() { return link_.prepare_sleep(); }
+  void awake() { link_.awake(); }
+
+  [[nodiscard]] SessionState state() const { return state_; }
+  [[nodiscard]] bool up() const { return state_ == SessionState::up; }
+
+  /// Memory for one frame to the peer, as long as max_frame_bytes(), write-only (it may be the peer's); empty while not
+  /// up, or when the peer has no element free or the queue is full (back-pressure). At most one claim at a time; claim
+  /// again replaces it.
+  [[nodiscard]] std::span<std::byte> claim();
+  /// The first `bytes` (14 .. claim size) of the claim are a frame: pushes and, in batches, indicates it.
+  void commit(std::uint32_t bytes);
+  /// Ends a batch: indications out, the peer woken if it sleeps (subject to the moderation that it asked for).
+  void flush();
+  [[nodiscard]] std::uint32_t max_frame_bytes() const { return max_frame_bytes_; }
+
+  /// Queues a request for the peer; a queued one of the same kind that has not left yet is replaced. False while not
+  /// negotiated, or when the queue is full. The answer comes by on_reply.
+  bool request(const wire::RequestBody& body);
+
+  /// Ends the present epoch and starts anew, telling the peer why.
+  void reset(std::string_view reason);
+  /// Orderly end: takes the pools back and says goodbye. finished() within a few round trips, or never if the peer is
+  /// gone: the caller bounds the wait.
+  void begin_shutdown();
+  [[nodiscard]] bool finished() const;
+
+  [[nodiscard]] const SessionCounters& counters() const { return counters_; }
+  [[nodiscard]] const fabric::AdapterCounters& adapter_counters() const;
+  [[nodiscard]] std::uint64_t epoch() const { return link_.epoch().value; }
+  [[nodiscard]] wire::Mode mode() const { return mode_; }
+  [[nodiscard]] bool has_data_channel() const { return data_ != nullptr; }
+  /// Names of counters for people, with values: frame drops by cause, and messages by type.
+  [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> drop_counts() const;
+  [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> message_counts() const;
+
+ private:
+  /// Forwards a channel's receptions to the right member functions.
+  class Port final : public ChannelSink {
+   public:
+    Port(Session& session, bool data) : session_(session), data_(data) {}
+    void on_message(std::span<const std::byte> message) override;
+    void on_immediate(std::uint32_t immediate) override;
+    void on_channel_failure(fabric::CompletionStatus status) override;
+
+   private:
+    Session& session_;
+    bool data_;
+  };
+  enum class TxPath : std::uint8_t { none, direct, segmented, data_send, send_data };
+  struct PendingRequest {
+    wire::CfgRequest code{};
+    std::vector<std::byte> data;
+    std::uint64_t transaction = 0;  ///< 0: not sent yet
+    Time deadline{};
+    unsigned tries = 0;
+  };
+
+  // session.cpp: the state machine
+  void move_to(SessionState next);
+  void fault(std::string reason);
+  void release(std::string_view reason);
+  bool open_control();
+  void start_epoch();
+  std::size_t poll_channels();
+  void poll_timers();
+  [[nodiscard]] std::unique_ptr<Channel> open_channel(fabric::QpNumber number, bool acknowledged,
+                                                      fabric::VirtualLane lane, std::size_t writes);
+  // session_hello.cpp: from control connected to up
+  void send_hello();
+  [[nodiscard]] wire::ChannelTerms own_terms() const;
+  Answer answer_hello(const wire::HelloRequest& hello);
+  void accept_hello_reply(const wire::HelloReply& reply);
+  void settle(const wire::ChannelTerms& mine, const wire::ChannelTerms& theirs, wire::Mode mode);
+  bool connect_data(const wire::ChannelTerms& theirs);
+  void after_hello();
+  void advance();
+  // session_control.cpp: messages
+  [[nodiscard]] Channel& control() {
+    return mode_ == wire::Mode::send && control_unacknowledged_ ? *control_unacknowledged_ : *control_;
+  }
+  template <class Encode>
+  bool send_message(wire::Function function, Encode&& encode);
+  void on_control_message(std::span<const std::byte> bytes);
+  void on_data_message(std::span<const std::byte> bytes);
+  void handle(const wire::BufferRecvPool& message);
+  void handle(const wire::BufferRecvPoolGet& message);
+  void handle(const wire::BufferRecvPoolUpdate& message);
+  void handle(const wire::BufferPoolFlushRequest& message);
+  void handle(const wire::BufferPoolFlushReply& message);
+  void handle(const wire::SendData& message);
+  void handle(const wire::BufferRdmaIndicate& message);
+  void handle(const wire::CfgUtilRequest& message);
+  void handle(const wire::CfgUtilReply& message);
+  void handle(const wire::Unsupported& message);
+  Answer answer(const wire::RequestBody& request);
+  void answer_unsupported(const wire::DecodeError& error);
+  void reply(std::uint64_t transaction, const Answer& answer);
+  void push_requests();
+  void answer_flush();
+  bool queue_request(wire::CfgRequest code, std::vector<std::byte> data);
+  // session_data.cpp: pools and frames
+  bool add_own_pool(std::uint32_t elements);
+  bool advertise_pools();
+  void remove_own_pool(std::size_t index);
+  void ask_for_pool();
+  void drop_idle_peer_pools();
+  void return_elements(bool all);
+  void flush_indications();
+  void settle_pool_shape();
+  void indicated(const wire::Indication& indication, bool immediate);
+  void deliver(const ReceivedFrame& frame);
+  [[nodiscard]] PeerPool* usable_peer_pool();
+  [[nodiscard]] OwnedPool* own_pool(wire::PoolNumber number);
+  void ring();
+
+  SessionOptions options_;
+  RandomSource& random_;
+  SessionEvents& events_;
+  fabric::FabricLink link_;
+  std::unique_ptr<fabric::ChannelAdapter> adapter_;
+  fabric::AdapterCounters past_counters_{};
+  fabric::ProtectionDomain domain_{};
+  std::unique_ptr<Channel> control_;
+  std::unique_ptr<Channel> control_unacknowledged_;  // mode S, from negotiated on
+  std::unique_ptr<Channel> data_;
+  Port control_port_{*this, false};
+  Port data_port_{*this, true};
+
+  SessionState state_ = SessionState::down;
+  Time now_{};
+  Time state_since_{};
+  Time restart_at_{};
+  bool restart_wanted_ = true;  // a new epoch of this end is due at restart_at_
+  std::uint64_t incarnation_ = 0;
+  std::string fault_;  // set while handling, acted on at the end of poll
+  wire::Mode mode_ = wire::Mode::rdma;
+  wire::Limits limits_;
+  std::uint32_t first_psn_ = 0;
+  std::uint32_t max_frame_bytes_ = 0;
+  wire::HelloReply hello_reply_;
+  bool peer_ready_ = false;
+  bool own_ready_sent_ = false;
+
+  std::deque<PendingRequest> requests_;
+  std::uint64_t next_transaction_ = 1;
+  Time last_heard_{};
+  Time next_heartbeat_{};
+  std::uint64_t heartbeat_sequence_ = 0;
+  Time unsupported_after_{};
+
+  struct OwnSlot {
+    std::optional<OwnedPool> pool;
+    bool advertised = false;
+    bool flushing = false;
+    std::vector<std::byte> process_memory;  // where the pool does not fit the bridge: segmented writes
+  };
+  static constexpr std::size_t kMaxOwnPools = 4;
+  static constexpr std::size_t kMaxPeerPools = 8;
+  std::array<OwnSlot, kMaxOwnPools> own_pools_;
+  std::uint32_t slot_elements_ = 0;  // elements of one pool
+  std::size_t bridge_slots_ = 0;     // how many of own_pools_ fit the bridge's buffer memory; 0: process memory
+  std::uint32_t next_pool_number_ = 0;
+  std::vector<PeerPool> peer_pools_;
+  std::optional<wire::PoolNumber> highest_peer_pool_;
+  std::size_t peer_pool_in_use_ = 0;
+  Time exhausted_since_{};
+  bool exhausted_ = false;
+  Time pool_asked_at_{};
+  Time extra_pool_used_at_{};
+  Time returns_due_ = kNever;
+
+  TxPath tx_path_ = TxPath::none;
+  std::span<std::byte> claimed_;
+  std::size_t claimed_offset_ = 0;
+  std::vector<wire::Indication> indications_;
+  wire::Moderation peer_moderation_;
+  std::uint32_t unrung_entries_ = 0;
+  std::uint32_t unrung_bytes_ = 0;
+  Time ring_due_ = kNever;
+  bool ring_wanted_ = false;   // something was written that the peer should not sleep through
+  bool ring_at_once_ = false;  // a message, or a batch that moderation does not cover
+  bool shutting_down_ = false;
+  bool flush_requested_ = false;
+  std::optional<std::uint64_t> flush_to_answer_;  // transaction of a flush request of the peer
+  bool goodbye_sent_ = false;
+  bool goodbye_done_ = false;
+  std::string reset_reason_;  // a reset has been announced; acted on when answered, or at reset_due_
+  Time reset_due_ = kNever;
+
+  SessionCounters counters_;
+};
+
+/// encode(span) -> bytes used. False when no buffer is free: the caller keeps what it wants to say and tries again.
+template <class Encode>
+bool Session::send_message(wire::Function function, Encode&& encode) {
+  auto& channel = control();
+  const auto buffer = channel.claim();
+  if (buffer.empty()) return false;
+  if (!channel.commit(encode(buffer))) {
+    fault("the control channel refused a message");
+    return false;
+  }
+  ++counters_.messages_sent[wire::index_of(function)];
+  ring_wanted_ = ring_at_once_ = true;
+  return true;
+}
+
+}  // namespace splitnic::messaging

@@ -1,0 +1,325 @@
+// Session, messages of the control channel: decoding, dispatch, requests and their answers.
+#include <algorithm>
+
+#include "common/check.h"
+#include "messaging/session.h"
+
+namespace splitnic::messaging {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Duration kAnswerLimit = std::chrono::seconds(1);
+constexpr unsigned kTries = 3;
+constexpr std::size_t kMaxQueuedRequests = 32;
+// An Unsupported at most this often: a peer that speaks nonsense fast is not answered fast.
+constexpr Duration kUnsupportedInterval = milliseconds(100);
+
+}  // namespace
+
+void Session::on_control_message(std::span<const std::byte> bytes) {
+  const auto message = wire::decode(bytes, limits_);
+  if (!message) {
+    ++counters_.bad_messages;
+    if (wire::unsupported_answer(message.error())) return answer_unsupported(message.error());
+    return fault("bad message: " + wire::to_string(message.error()));
+  }
+  ++counters_.messages_received[wire::index_of(wire::function_of(*message))];
+  std::visit([this](const auto& body) { handle(body); }, *message);
+}
+
+void Session::answer_unsupported(const wire::DecodeError& error) {
+  if (now_ < unsupported_after_) return;
+  const auto answer = wire::unsupported_answer(error);
+  if (!answer) return;
+  if (send_message(wire::Function::unsupported,
+                   [&](std::span<std::byte> out) { return wire::encode_unsupported(out, *answer); })) {
+    unsupported_after_ = now_ + kUnsupportedInterval;
+  }
+}
+
+void Session::handle(const wire::BufferRecvPool& message) {
+  if (state_ < SessionState::negotiated) return fault("BufferRecvPool before hello");
+  if (mode_ != wire::Mode::rdma || !data_) return fault("BufferRecvPool in a mode without pools");
+  std::uint64_t elements = 0;
+  for (const auto& pool : peer_pools_) elements += pool.elements();
+  for (const auto advertised : message.pools) {
+    if (highest_peer_pool_ && advertised.pool <= *highest_peer_pool_) return fault("a pool number was used again");
+    elements += advertised.elements;
+    if (peer_pools_.size() == kMaxPeerPools || elements > limits_.pool_elements) return fault("too many pools");
+    highest_peer_pool_ = advertised.pool;
+    peer_pools_.emplace_back(advertised);
+  }
+  exhausted_ = false;
+  extra_pool_used_at_ = now_;
+}
+
+void Session::handle(const wire::BufferRecvPoolGet& message) {
+  if (state_ != SessionState::up || mode_ != wire::Mode::rdma || !data_) {
+    ++counters_.pool_gets_refused;
+    return;
+  }
+  if (message.packet_bytes > max_frame_bytes_ || !add_own_pool(std::min(message.packets, slot_elements_))) {
+    ++counters_.pool_gets_refused;
+    return;
+  }
+  advertise_pools();
+}
+
+void Session::handle(const wire::BufferRecvPoolUpdate& message) {
+  for (const auto run : message.runs) {
+    const auto pool = std::find_if(peer_pools_.begin(), peer_pools_.end(),
+                                   [&](const PeerPool& candidate) { return candidate.number() == run.pool; });
+    // Returns may cross a flush of ours on the way.
+    if (pool == peer_pools_.end() && highest_peer_pool_ && run.pool <= *highest_peer_pool_) continue;
+    const PoolFault verdict =
+        pool == peer_pools_.end() ? PoolFault::unknown_pool : pool->take_back(run.first, run.elements);
+    if (verdict != PoolFault::none) return fault(std::string("BufferRecvPoolUpdate: ") + to_string(verdict));
+  }
+  exhausted_ = false;
+}
+
+void Session::handle(const wire::BufferPoolFlushRequest& message) {
+  for (const auto flushed : message.pools) {
+    if (flushed.receivers_pool) {
+      // The user is done with a pool of ours: its last write came before this message.
+      for (std::size_t index = 0; index < kMaxOwnPools; ++index) {
+        if (own_pools_[index].pool && own_pools_[index].pool->number() == flushed.pool) remove_own_pool(index);
+      }
+    } else {
+      std::erase_if(peer_pools_, [&](const PeerPool& pool) { return pool.number() == flushed.pool; });
+      peer_pool_in_use_ = 0;
+      claimed_ = {};
+    }
+  }
+  flush_to_answer_ = message.transaction;
+}
+
+/// The owner may free its memory when it reads the answer: not before every write posted is acknowledged.
+void Session::answer_flush() {
+  if (!flush_to_answer_ || (data_ && !data_->idle())) return;
+  const auto transaction = *flush_to_answer_;
+  if (send_message(wire::Function::buffer_pool_flush_reply,
+                   [&](std::span<std::byte> out) { return wire::encode_buffer_pool_flush_reply(out, transaction); })) {
+    flush_to_answer_.reset();
+  }
+}
+
+void Session::handle(const wire::BufferPoolFlushReply&) {
+  for (std::size_t index = 0; index < kMaxOwnPools; ++index) {
+    if (own_pools_[index].flushing) remove_own_pool(index);
+  }
+}
+
+void Session::handle(const wire::SendData& message) { deliver(ReceivedFrame::in_private_memory(message.frame)); }
+
+void Session::handle(const wire::BufferRdmaIndicate&) { fault("BufferRDMAIndicate on the control channel"); }
+
+void Session::handle(const wire::CfgUtilRequest& message) {
+  const auto request = wire::decode_request(message.code, message.data);
+  if (!request) {
+    return reply(message.transaction, tl::unexpected(Refusal{request.error().status, request.error().what}));
+  }
+  const bool hello = std::holds_alternative<wire::HelloRequest>(*request);
+  if (!hello && state_ < SessionState::negotiated) {
+    return reply(message.transaction, tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "hello comes first"}));
+  }
+  const Answer given = answer(*request);
+  reply(message.transaction, given);
+  if (hello && given) after_hello();
+}
+
+Answer Session::answer(const wire::RequestBody& request) {
+  if (const auto* hello = std::get_if<wire::HelloRequest>(&request)) return answer_hello(*hello);
+  if (const auto* beat = std::get_if<wire::Heartbeat>(&request)) return wire::HeartbeatReply{beat->sequence};
+  if (const auto* moderation = std::get_if<wire::Moderation>(&request)) {
+    peer_moderation_ = *moderation;
+    return wire::Acknowledged{};
+  }
+  if (const auto* reset = std::get_if<wire::Reset>(&request)) {
+    reset_reason_ = "the peer: " + reset->text;
+    reset_due_ = now_;  // after the answer has left
+    return wire::Acknowledged{};
+  }
+  if (std::holds_alternative<wire::LinkState>(request) && options_.role == wire::Role::io_unit) {
+    if (state_ < SessionState::pools_exchanged) advance();
+    if (state_ < SessionState::pools_exchanged) {
+      return tl::unexpected(Refusal{wire::CfgStatus::no_resources, "ready without a pool"});
+    }
+    peer_ready_ = true;
+  }
+  return events_.on_request(request);
+}
+
+void Session::reply(std::uint64_t transaction, const Answer& answer) {
+  const auto data = answer ? wire::encode(*answer) : wire::encode_refusal(answer.error().text);
+  const auto status = answer ? wire::CfgStatus::ok : answer.error().status;
+  if (!send_message(wire::Function::cfg_util_reply, [&](std::span<std::byte> out) {
+        return wire::encode_cfg_util_reply(out, transaction, status, data);
+      })) {
+    // The peer asks faster than it takes answers. It will ask again, or give up.
+    ++counters_.bad_messages;
+  }
+}
+
+bool Session::request(const wire::RequestBody& body) {
+  if (state_ < SessionState::negotiated) return false;
+  return queue_request(wire::request_of(body), wire::encode(body));
+}
+
+bool Session::queue_request(wire::CfgRequest code, std::vector<std::byte> data) {
+  const auto same = std::find_if(requests_.begin(), requests_.end(), [&](const PendingRequest& pending) {
+    return pending.code == code && pending.transaction == 0;
+  });
+  if (same != requests_.end()) {
+    same->data = std::move(data);
+    return true;
+  }
+  if (requests_.size() == kMaxQueuedRequests) return false;
+  requests_.push_back({.code = code, .data = std::move(data), .transaction = 0, .deadline = now_, .tries = 0});
+  push_requests();
+  return true;
+}
+
+/// One request is under way at a time, so that settings take effect in the order in which they were made.
+void Session::push_requests() {
+  if (requests_.empty()) return;
+  auto& front = requests_.front();
+  if (front.transaction != 0 && now_ < front.deadline) return;
+  if (front.tries == kTries) return fault("no answer to " + std::string(wire::to_string(front.code)));
+  const std::uint64_t transaction = front.transaction != 0 ? front.transaction : next_transaction_++;
+  if (!send_message(wire::Function::cfg_util_request, [&](std::span<std::byte> out) {
+        return wire::encode_cfg_util_request(out, transaction, front.code, front.data);
+      })) {
+    front.deadline = now_ + milliseconds(1);
+    return;
+  }
+  front.transaction = transaction;
+  front.deadline = now_ + kAnswerLimit;
+  ++front.tries;
+}
+
+void Session::handle(const wire::CfgUtilReply& message) {
+  if (requests_.empty() || requests_.front().transaction == 0 || requests_.front().transaction != message.transaction) {
+    ++counters_.stray_replies;
+    return;
+  }
+  const auto code = requests_.front().code;
+  requests_.pop_front();
+  Answer result = tl::unexpected(Refusal{message.status, ""});
+  if (message.status == wire::CfgStatus::ok) {
+    auto body = wire::decode_reply(code, message.data);
+    if (!body) return fault("bad reply to " + std::string(wire::to_string(code)) + ": " + body.error().what);
+    result = std::move(*body);
+  } else {
+    result.error().text = wire::decode_refusal(message.data);
+  }
+  if (code == wire::CfgRequest::hello) {
+    if (!result) return fault("the I/O unit refused: " + result.error().text);
+    return accept_hello_reply(std::get<wire::HelloReply>(*result));
+  }
+  if (code == wire::CfgRequest::reset) {
+    goodbye_done_ = shutting_down_;
+    return fault(reset_reason_.empty() ? "reset" : reset_reason_);
+  }
+  if (code == wire::CfgRequest::link_state && state_ == SessionState::pools_exchanged) {
+    if (!result) return fault("the I/O unit is not ready: " + result.error().text);
+    peer_ready_ = true;
+    return advance();
+  }
+  if (code != wire::CfgRequest::heartbeat && code != wire::CfgRequest::set_moderation) events_.on_reply(code, result);
+  push_requests();
+}
+
+void Session::handle(const wire::Unsupported& message) {
+  fault("the peer does not understand " + std::to_string(message.offending_word) + " (it speaks versions " +
+        std::to_string(message.lowest_version) + " to " + std::to_string(message.highest_version) + ")");
+}
+
+// The other parts of Session send these.
+bool Session::advertise_pools() {
+  std::array<wire::PoolAdvertisement, kMaxOwnPools> advertised;
+  std::size_t count = 0;
+  for (const auto& slot : own_pools_) {
+    if (!slot.pool || slot.advertised) continue;
+    advertised[count++] = {.pool = slot.pool->number(),
+                           .elements = slot.pool->elements(),
+                           .element_bytes = slot.pool->element_bytes(),
+                           .memory_handle = slot.pool->tag().value,
+                           .address = adapter_->region_address(slot.pool->tag()),
+                           .context = 0};
+  }
+  if (count == 0) return true;
+  if (!send_message(wire::Function::buffer_recv_pool, [&](std::span<std::byte> out) {
+        return wire::encode_buffer_recv_pool(out, 0, std::span(advertised).first(count));
+      })) {
+    return false;
+  }
+  for (auto& slot : own_pools_) slot.advertised = slot.pool.has_value();
+  return true;
+}
+
+void Session::ask_for_pool() {
+  constexpr Duration kPatience = milliseconds(5);
+  constexpr Duration kInterval = milliseconds(250);
+  if (!exhausted_ || now_ - exhausted_since_ < kPatience || now_ < pool_asked_at_ + kInterval) return;
+  std::uint32_t most = 1;
+  for (const auto& pool : peer_pools_) most = std::max(most, pool.elements());
+  if (send_message(wire::Function::buffer_recv_pool_get, [&](std::span<std::byte> out) {
+        return wire::encode_buffer_recv_pool_get(out, 0, max_frame_bytes_, most);
+      })) {
+    pool_asked_at_ = now_;
+  }
+}
+
+void Session::return_elements(bool all) {
+  bool waiting = false;
+  for (auto& slot : own_pools_) {
+    if (!slot.pool || slot.flushing) continue;
+    auto& pool = *slot.pool;
+    if (pool.unreturned() == 0) continue;
+    if (!all && pool.unreturned() < std::max(1U, pool.elements() / 4)) {
+      waiting = true;
+      continue;
+    }
+    const auto buffer = control().claim();
+    if (buffer.empty()) {
+      waiting = true;
+      continue;
+    }
+    wire::UpdateWriter writer(buffer, limits_.list_entries);
+    while (const auto run = pool.take_return()) {
+      if (!writer.add(*run)) break;  // never: a ring has at most two runs
+    }
+    const std::size_t bytes = writer.finish().size();
+    if (!control().commit(bytes)) return fault("the control channel refused a message");
+    ++counters_.messages_sent[wire::index_of(wire::Function::buffer_recv_pool_update)];
+    ring_wanted_ = ring_at_once_ = true;
+  }
+  // A few elements may wait for more, but not for ever.
+  constexpr Duration kReturnDelay = milliseconds(50);
+  if (!waiting) {
+    returns_due_ = kNever;
+  } else if (returns_due_ == kNever || all) {
+    returns_due_ = now_ + kReturnDelay;
+  }
+}
+
+void Session::drop_idle_peer_pools() {
+  // Pools beyond the first were asked for in a rush; after a while without one they go back.
+  constexpr Duration kExtraPoolIdle = std::chrono::seconds(10);
+  if (peer_pools_.size() < 2 || now_ - extra_pool_used_at_ < kExtraPoolIdle || !data_->idle()) return;
+  std::array<wire::FlushedPool, kMaxPeerPools> flushed;
+  std::size_t count = 0;
+  for (std::size_t index = 1; index < peer_pools_.size(); ++index)
+    flushed[count++] = {peer_pools_[index].number(), true};
+  if (send_message(wire::Function::buffer_pool_flush_request, [&](std::span<std::byte> out) {
+        return wire::encode_buffer_pool_flush_request(out, next_transaction_++, std::span(flushed).first(count));
+      })) {
+    peer_pools_.erase(peer_pools_.begin() + 1, peer_pools_.end());
+    peer_pool_in_use_ = 0;
+  }
+}
+
+}  // namespace splitnic::messaging

@@ -1,0 +1,163 @@
+// Session, from control connected to up: who the peer is, what both can do, the data channel, and "ready".
+#include <algorithm>
+
+#include "common/check.h"
+#include "messaging/session.h"
+
+namespace splitnic::messaging {
+
+namespace {
+
+constexpr fabric::QpNumber kControlUnacknowledgedQueuePair{2};
+constexpr std::uint32_t kControlReceiveDepth = 64;
+constexpr std::uint32_t kListEntries = 128;
+// RDMA writes that may wait for their acknowledgement: more than a pool has elements, so that pools are what limits.
+constexpr std::size_t kWritesInFlight = 512;
+
+constexpr std::uint32_t round_up(std::uint32_t value, std::uint32_t to) { return (value + to - 1) / to * to; }
+
+}  // namespace
+
+wire::ChannelTerms Session::own_terms() const {
+  const std::uint32_t frame = std::min(options_.max_mtu + kFrameOverheadBytes, wire::kMaxFrameBytes);
+  return {.max_message_bytes =
+              round_up(std::max<std::uint32_t>(2048, frame + static_cast<std::uint32_t>(wire::kSendDataHeadBytes)), 64),
+          .max_list_entries = kListEntries,
+          .max_frame_bytes = frame,
+          .cell_bytes = options_.cell_bytes,
+          .receive_depth = kControlReceiveDepth,
+          .data_channel = {}};
+}
+
+void Session::send_hello() {
+  wire::HelloRequest hello;
+  hello.role = options_.role;
+  hello.mode = options_.mode;
+  hello.name = options_.name;
+  hello.requested_mac = options_.mac;
+  hello.terms = own_terms();
+  if (options_.data_channel) {
+    data_ = open_channel({}, options_.mode == wire::Mode::rdma, fabric::VirtualLane::data, kWritesInFlight);
+    if (!data_) return fault("no room for the data channel");
+    first_psn_ = random_.next32();
+    hello.terms.data_channel = {
+        {.queue_pair = data_->number().value, .receive_depth = kControlReceiveDepth * 4, .initial_psn = first_psn_}};
+  }
+  queue_request(wire::CfgRequest::hello, wire::encode(wire::RequestBody(hello)));
+}
+
+/// What both ends can do: the smaller of each.
+void Session::settle(const wire::ChannelTerms& mine, const wire::ChannelTerms& theirs, wire::Mode mode) {
+  limits_.message_bytes = std::min(mine.max_message_bytes, theirs.max_message_bytes);
+  limits_.list_entries = std::min(mine.max_list_entries, theirs.max_list_entries);
+  limits_.frame_bytes = std::min(mine.max_frame_bytes, theirs.max_frame_bytes);
+  max_frame_bytes_ = limits_.frame_bytes;
+  adapter_->set_cell_payload(std::min(mine.cell_bytes, theirs.cell_bytes));
+  mode_ = mode;
+}
+
+bool Session::connect_data(const wire::ChannelTerms& theirs) {
+  return data_->connect({.number = fabric::QpNumber{theirs.data_channel->queue_pair},
+                         .first_psn_to_send = first_psn_,
+                         .first_psn_expected = theirs.data_channel->initial_psn}) == fabric::Status::ok;
+}
+
+Answer Session::answer_hello(const wire::HelloRequest& hello) {
+  using Status = wire::CfgStatus;
+  if (options_.role != wire::Role::io_unit || hello.role != wire::Role::host) {
+    return tl::unexpected(Refusal{Status::invalid_parameter, "a hello goes from a host to an I/O unit"});
+  }
+  if (state_ != SessionState::control_connected) {
+    return tl::unexpected(Refusal{Status::invalid_parameter, "a second hello in one session"});
+  }
+  const auto version = wire::common_version(hello);
+  if (!version) return tl::unexpected(Refusal{Status::invalid_parameter, "no common protocol version"});
+  const auto grant = events_.on_hello(hello);
+  if (!grant) return tl::unexpected(grant.error());
+
+  const wire::Mode mode = options_.insist_on_mode ? options_.mode : hello.mode;
+  auto terms = own_terms();
+  terms.max_frame_bytes = std::min(terms.max_frame_bytes, grant->max_mtu + kFrameOverheadBytes);
+  settle(terms, hello.terms, mode);
+  terms.max_message_bytes = limits_.message_bytes;
+  terms.max_list_entries = limits_.list_entries;
+  terms.max_frame_bytes = limits_.frame_bytes;
+  terms.cell_bytes = std::min(terms.cell_bytes, hello.terms.cell_bytes);
+  if (options_.data_channel && hello.terms.data_channel && mode == hello.mode) {
+    data_ = open_channel({}, mode == wire::Mode::rdma, fabric::VirtualLane::data, kWritesInFlight);
+    first_psn_ = random_.next32();
+    if (!data_ || !connect_data(hello.terms)) return tl::unexpected(Refusal{Status::no_resources, "no data channel"});
+    terms.data_channel = {
+        {.queue_pair = data_->number().value, .receive_depth = kControlReceiveDepth * 4, .initial_psn = first_psn_}};
+  }
+  return wire::HelloReply{.version = *version,
+                          .role = options_.role,
+                          .mode = mode,
+                          .features = 0,
+                          .name = options_.name,
+                          .assigned_mac = grant->mac,
+                          .max_mtu = grant->max_mtu,
+                          .link_up = grant->link_up,
+                          .link_speed_mbps = 0,
+                          .terms = terms};
+}
+
+void Session::accept_hello_reply(const wire::HelloReply& reply) {
+  if (reply.role != wire::Role::io_unit) return fault("the peer is not an I/O unit");
+  if (reply.mode != options_.mode) {
+    // The unit insists. A data channel is acknowledged or not for life: start again in the unit's mode.
+    options_.mode = reply.mode;
+    return fault(reply.mode == wire::Mode::send ? "the I/O unit wants mode S" : "the I/O unit wants mode R");
+  }
+  settle(own_terms(), reply.terms, reply.mode);
+  if (!reply.terms.data_channel) {
+    data_.reset();
+  } else if (!data_ || !connect_data(reply.terms)) {
+    return fault("the I/O unit answered with a data channel that can't be");
+  }
+  hello_reply_ = reply;
+  after_hello();
+}
+
+/// Both ends, once the hello is answered.
+void Session::after_hello() {
+  if (mode_ == wire::Mode::send) {
+    control_unacknowledged_ = open_channel(kControlUnacknowledgedQueuePair, false, fabric::VirtualLane::control, 0);
+    if (!control_unacknowledged_ ||
+        control_unacknowledged_->connect({.number = kControlUnacknowledgedQueuePair}) != fabric::Status::ok) {
+      return fault("no room for the control channel");
+    }
+  }
+  move_to(SessionState::negotiated);
+  if (mode_ == wire::Mode::rdma && data_) {
+    settle_pool_shape();
+    if (!add_own_pool(slot_elements_)) return fault("no room for a buffer pool");
+    advertise_pools();
+  }
+  advance();
+}
+
+/// negotiated -> pools exchanged -> up, as far as what has come in allows.
+void Session::advance() {
+  if (state_ == SessionState::negotiated) {
+    const bool pools = mode_ == wire::Mode::rdma && data_;
+    if (pools && !own_pools_[0].advertised) advertise_pools();
+    if (!pools || (own_pools_[0].advertised && !peer_pools_.empty())) move_to(SessionState::pools_exchanged);
+  }
+  if (state_ != SessionState::pools_exchanged) return;
+  const bool host = options_.role == wire::Role::host;
+  if (host && !own_ready_sent_) {
+    // The host's first LinkState says "ready"; the unit's answer to it says the same.
+    own_ready_sent_ =
+        queue_request(wire::CfgRequest::link_state, wire::encode(wire::RequestBody(wire::LinkState{.up = true})));
+  }
+  if (!peer_ready_) return;
+  tx_path_ = !data_ ? TxPath::send_data : mode_ == wire::Mode::send ? TxPath::data_send : TxPath::direct;
+  move_to(SessionState::up);
+  ++counters_.ups;
+  next_heartbeat_ = now_ + std::chrono::seconds(1);
+  if (options_.moderation != wire::Moderation{}) request(options_.moderation);
+  events_.on_up(host ? &hello_reply_ : nullptr);
+}
+
+}  // namespace splitnic::messaging

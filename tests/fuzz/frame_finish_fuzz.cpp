@@ -1,0 +1,54 @@
+// Whatever a frame holds: what the finisher hands out fits the MTU, is final (a second pass leaves it alone), and has
+// been left alone when it says so. Input: MTU, 16 bits little-endian, then the frame.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/check.h"
+#include "common/frame/ethernet.h"
+#include "common/frame/finish.h"
+#include "common/frame/multicast.h"
+
+namespace {
+
+using splitnic::frame::FinishResult;
+
+void check_final(std::span<const std::byte> finished, std::uint32_t mtu) {
+  const auto header = splitnic::frame::parse_ethernet(finished);
+  CHECK(header.has_value());
+  CHECK_OP(finished.size(), <=, header->payload_offset + mtu);
+  static splitnic::frame::FrameFinisher again;
+  const auto result = again.finish(finished, mtu, [&](std::span<const std::byte> second) {
+    CHECK(second.data() == finished.data() && second.size() == finished.size());
+  });
+  CHECK(result == FinishResult::unchanged);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  const std::uint32_t mtu = data[0] | static_cast<std::uint32_t>(data[1]) << 8U;
+  const auto frame = std::as_bytes(std::span(data + 2, size - 2));
+
+  static splitnic::frame::FrameFinisher finisher;
+  std::size_t frames = 0;
+  const auto result = finisher.finish(frame, mtu, [&](std::span<const std::byte> finished) {
+    ++frames;
+    check_final(finished, mtu);
+  });
+  switch (result) {
+    case FinishResult::unchanged:
+    case FinishResult::finished:
+      CHECK_OP(frames, ==, 1U);
+      break;
+    case FinishResult::segmented:
+      CHECK_OP(frames, >=, 2U);
+      break;
+    default:
+      CHECK_OP(frames, ==, 0U);
+  }
+  static_cast<void>(splitnic::frame::is_membership_report(frame));
+  return 0;
+}

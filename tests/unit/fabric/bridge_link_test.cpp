@@ -1,0 +1,178 @@
+#include "fabric/bridge/link.h"
+
+#include <catch2/catch.hpp>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "tests/unit/fabric/bridge_fixtures.h"
+
+namespace splitnic::fabric {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using test::random_bytes;
+
+LinkOptions small_options(std::uint64_t port) {
+  LinkOptions options;
+  options.fifo_bytes = {4096, 8192};
+  options.port_address = PortAddress{port};
+  return options;
+}
+
+/// Two links over a simulated bridge, whose programs can die, stall and come back.
+class LinkPair {
+ public:
+  explicit LinkPair(std::uint64_t seed, SimBridgeOptions options = {}) : random_(seed), pair_(options, random_) {
+    for (std::size_t i = 0; i < 2; ++i) start(i);
+  }
+
+  void start(std::size_t index) {
+    links_[index] = std::make_unique<FabricLink>(pair_.end(index), small_options(0x100 + index), random_);
+    links_[index]->restart();
+  }
+  void die(std::size_t index, bool scribble) {
+    links_[index].reset();
+    pair_.forget(index, scribble);
+  }
+  [[nodiscard]] bool alive(std::size_t index) const { return links_[index] != nullptr; }
+  FabricLink& link(std::size_t index) { return *links_.at(index); }
+  SimBridgePair& bridges() { return pair_; }
+  SeededRandom& random() { return random_; }
+  [[nodiscard]] Time now() const { return now_; }
+
+  void advance(Duration by) {
+    now_ += by;
+    pair_.advance(now_);
+  }
+  void poll(std::size_t index) {
+    if (!alive(index)) return;
+    link(index).poll(now_);
+    // What a session does with a link that has gone bad: begin anew.
+    if (link(index).phase() == LinkPhase::faulty) link(index).restart();
+  }
+  [[nodiscard]] bool both_up() const {
+    return alive(0) && alive(1) && links_[0]->up() && links_[1]->up() &&
+           links_[0]->peer_epoch() == links_[1]->epoch() && links_[1]->peer_epoch() == links_[0]->epoch();
+  }
+  /// True if both come up within the time, polled every 100 us.
+  bool come_up(Duration within) {
+    const Time end = now_ + within;
+    while (!both_up() && now_ < end) {
+      advance(microseconds(100));
+      poll(0);
+      poll(1);
+    }
+    return both_up();
+  }
+
+ private:
+  SeededRandom random_;
+  SimBridgePair pair_;
+  std::array<std::unique_ptr<FabricLink>, 2> links_;
+  Time now_{};
+};
+
+/// Records carry {sender's epoch, receiver's epoch, number, filling}: whether one is from another epoch shows.
+struct Traffic {
+  std::array<std::uint64_t, 2> sent{};
+  std::array<std::uint64_t, 2> received{};
+  std::array<std::pair<Epoch, Epoch>, 2> epochs{};
+
+  void forget_if_new(LinkPair& pair, std::size_t index) {
+    const std::pair present(pair.link(index).epoch(), pair.link(index).peer_epoch());
+    if (epochs[index] == present) return;
+    epochs[index] = present;
+    sent[index] = received[index] = 0;
+  }
+
+  void send(LinkPair& pair, std::size_t index) {
+    forget_if_new(pair, index);
+    FabricLink& link = pair.link(index);
+    const std::array<std::uint64_t, 3> words{link.epoch().value, link.peer_epoch().value, sent[index]};
+    const auto filling = random_bytes(pair.random(), pair.random().below(900));
+    if (link.sender(VirtualLane::data).send({std::as_bytes(std::span(words)), filling})) ++sent[index];
+    link.notify();
+  }
+
+  void receive(LinkPair& pair, std::size_t index) {
+    forget_if_new(pair, index);
+    FabricLink& link = pair.link(index);
+    FifoReceiver& receiver = link.receiver(VirtualLane::data);
+    while (const auto record = receiver.front()) {
+      REQUIRE(record->load<std::uint64_t>(0) == link.peer_epoch().value);
+      REQUIRE(record->load<std::uint64_t>(8) == link.epoch().value);
+      REQUIRE(record->load<std::uint64_t>(16) == received[index]);
+      ++received[index];
+      receiver.pop();
+    }
+    receiver.push_tail(false);
+    link.notify();
+    REQUIRE_FALSE(receiver.faulty());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("two ends shake epochs and come up with each other's addresses and places", "[fabric][link]") {
+  LinkPair pair(1);
+  REQUIRE(pair.come_up(milliseconds(10)));
+  CHECK(pair.link(0).peer_port_address() == PortAddress{0x101});
+  CHECK(pair.link(1).peer_port_address() == PortAddress{0x100});
+  CHECK(pair.link(0).peer_buffers().offset == pair.link(1).buffers().offset);
+  CHECK(pair.link(0).peer_mpt().bytes == pair.link(1).mpt().bytes);
+  CHECK(pair.link(0).incarnation() == 1);
+  CHECK(pair.link(0).buffers().offset % 64 == 0);
+}
+
+TEST_CASE(
+    "whatever dies, restarts, stalls or is cut in whatever order, both ends come up on the same epochs and no record "
+    "of another epoch is ever seen",
+    "[fabric][link]") {
+  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+    INFO("seed " << seed);
+    LinkPair pair(seed);
+    Traffic traffic;
+    SeededRandom& random = pair.random();
+    for (int step = 0; step < 120; ++step) {
+      const std::size_t index = random.below(2);
+      const std::uint64_t what = random.below(100);
+      if (what < 4) {
+        pair.die(index, random.below(2) == 0);
+      } else if (what < 12) {
+        if (!pair.alive(index)) pair.start(index);
+      } else if (what < 15) {
+        if (pair.alive(index)) pair.link(index).restart();
+      } else if (what < 17) {
+        pair.bridges().cut();
+      } else if (what < 24) {
+        pair.bridges().restore();
+      } else if (what < 55) {
+        pair.poll(index);
+      } else if (what < 75) {
+        if (pair.alive(index) && pair.link(index).up()) traffic.send(pair, index);
+      } else if (what < 90) {
+        if (pair.alive(index) && pair.link(index).up()) traffic.receive(pair, index);
+      } else {
+        pair.advance(microseconds(random.below(100)));
+      }
+    }
+    pair.bridges().restore();
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (!pair.alive(i)) pair.start(i);
+    }
+    REQUIRE(pair.come_up(milliseconds(500)));
+    for (int i = 0; i < 50; ++i) {
+      traffic.send(pair, 0);
+      traffic.send(pair, 1);
+      pair.advance(microseconds(50));
+      traffic.receive(pair, 0);
+      traffic.receive(pair, 1);
+    }
+    REQUIRE(traffic.received[0] == traffic.sent[1]);
+    REQUIRE(traffic.received[1] == traffic.sent[0]);
+  }
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,284 @@
+#include "host/tap_port.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "tests/unit/test_namespace.h"
+
+namespace splitnic::host {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::OtherNamespace;
+using testing::output_of;
+using testing::readable;
+using testing::run;
+using testing::TestNamespace;
+
+constexpr MacAddress kMac{{0x02, 0, 0, 0, 0, 1}};
+constexpr MacAddress kOtherMac{{0x02, 0, 0, 0, 0, 2}};
+constexpr MacAddress kAdminsMac{{0x02, 0, 0, 0, 0, 3}};
+constexpr MacAddress kGroup{{0x01, 0, 0x5e, 1, 2, 3}};
+constexpr Time kStart{1h};
+
+std::unique_ptr<TapPort> opened(const TapOptions& options) {
+  auto port = TapPort::open(options, kStart);
+  if (!port) FAIL(port.error().message);
+  return *std::move(port);
+}
+
+std::string refusal(const TapOptions& options) {
+  const auto port = TapPort::open(options, kStart);
+  REQUIRE_FALSE(port);
+  return port.error().message;
+}
+
+/// Sends a broadcast datagram of `bytes` through the interface, which becomes an Ethernet frame 42 bytes longer.
+void send_datagram(const char* interface, std::size_t bytes) {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, interface, static_cast<socklen_t>(std::strlen(interface)));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(9);
+  to.sin_addr.s_addr = htonl(INADDR_BROADCAST);
+  const std::vector<char> payload(bytes, 'x');
+  const ssize_t sent = ::sendto(fd, payload.data(), bytes, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  ::close(fd);
+  REQUIRE(sent == static_cast<ssize_t>(bytes));
+}
+
+/// The length of the next IPv4 frame (the stack sends others of its own accord), 0 when there is none.
+std::size_t next_ipv4(TapPort& port, std::span<std::byte> to) {
+  for (std::size_t bytes = port.read_frame(to); bytes != 0; bytes = port.read_frame(to)) {
+    if (to[12] == std::byte{0x08} && to[13] == std::byte{0x00} && to[23] == std::byte{17}) return bytes;
+  }
+  return 0;
+}
+
+bool deliver(TapPort& port, std::vector<std::byte> frame) {
+  return port.write_frame({fabric::PeerMemory::over(frame.data(), frame.size())});
+}
+
+TEST_CASE("a TAP's name and address are checked before anything is made", "[host][tap]") {
+  CHECK_THAT(refusal({.name = ""}), Catch::Contains("empty"));
+  CHECK_THAT(refusal({.name = "abcdefghijklmnop"}), Catch::Contains("longer than 15"));
+  for (const char* name : {"a/b", "a b", "tap%d", "..", "a:b", "a\n"}) {
+    CHECK_THAT(refusal({.name = name}), Catch::Contains("can't be the name"));
+  }
+  CHECK_THAT(refusal({.name = "tap0", .mac = kGroup}), Catch::Contains("can't be the address"));
+}
+
+TEST_CASE("a TAP that the driver made is marked, survives a crash with its settings, and goes at a clean exit",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  auto port = opened({.name = "sn0", .mac = kMac, .mtu = 1400});
+  CHECK(port->made_here());
+  CHECK_THAT(output_of("ip -d link show sn0"), Catch::Contains("alias splitnic sn0") && Catch::Contains("persist on") &&
+                                                   Catch::Contains("mtu 1400") && Catch::Contains("02:00:00:00:00:01"));
+  run("ip addr add 10.1.2.3/24 dev sn0");
+  run("ip link set sn0 up mtu 1300");
+  run("ip route add 10.9.0.0/16 via 10.1.2.1 dev sn0");
+
+  port->keep();
+  port.reset();
+  CHECK_THAT(output_of("ip link show sn0"), !Catch::Contains("LOWER_UP"));
+
+  port = opened({.name = "sn0", .mac = kOtherMac, .mtu = 1500});
+  CHECK(port->made_here());
+  CHECK(port->settings(kStart).mac == kMac);
+  CHECK(port->settings(kStart).mtu == 1300);
+  CHECK_THAT(output_of("ip addr show sn0"), Catch::Contains("10.1.2.3/24"));
+  CHECK_THAT(output_of("ip route"), Catch::Contains("10.9.0.0/16"));
+
+  port.reset();
+  CHECK(output_of("ip link show sn0 2>/dev/null").empty());
+}
+
+TEST_CASE("a TAP that existed before is used and left", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  run("ip tuntap add dev mine mode tap");
+  run("ip link set mine address 02:00:00:00:00:03");
+  auto port = opened({.name = "mine"});
+  CHECK_FALSE(port->made_here());
+  port->set_mac(kOtherMac);
+  CHECK(port->settings(kStart).mac == kAdminsMac);
+  port.reset();
+  CHECK_THAT(output_of("ip link show mine"), Catch::Contains("mine") && !Catch::Contains("alias"));
+}
+
+TEST_CASE("a busy TAP and an interface of another kind are refused with one clear line", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto port = opened({.name = "sn0"});
+  CHECK_THAT(refusal({.name = "sn0"}), Catch::Contains("sn0 is busy"));
+  CHECK_THAT(refusal({.name = "lo"}), Catch::Contains("lo exists and is not a TAP"));
+  run("ip tuntap add dev ptp mode tun");
+  CHECK_THAT(refusal({.name = "ptp"}), Catch::Contains("ptp exists and is not a"));
+  CHECK_THAT(refusal({.name = "big", .mtu = 100'000}), Catch::Contains("refuses the MTU"));
+  CHECK(output_of("ip link show big 2>/dev/null").empty());
+}
+
+TEST_CASE("the unit's address is taken unless --mac or the administrator set one", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto port = opened({.name = "sn0"});
+  port->set_mac(kMac);
+  CHECK(port->settings(kStart).mac == kMac);
+  port->set_mac(kOtherMac);
+  CHECK(port->settings(kStart).mac == kOtherMac);
+  run("ip link set sn0 address 02:00:00:00:00:03");
+  CHECK(port->settings(kStart).mac == kAdminsMac);
+  port->set_mac(kMac);
+  CHECK(port->settings(kStart).mac == kAdminsMac);
+
+  const auto given = opened({.name = "sn1", .mac = kMac});
+  given->set_mac(kOtherMac);
+  CHECK(given->settings(kStart).mac == kMac);
+}
+
+TEST_CASE("the carrier is what the driver says", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto port = opened({.name = "sn0"});
+  run("ip link set sn0 up");
+  CHECK_THAT(output_of("ip link show sn0"), !Catch::Contains("LOWER_UP"));
+  port->set_carrier(true);
+  CHECK_THAT(output_of("ip link show sn0"), Catch::Contains("LOWER_UP"));
+  port->set_carrier(false);
+  CHECK_THAT(output_of("ip link show sn0"), !Catch::Contains("LOWER_UP"));
+}
+
+TEST_CASE("flags, MTU and promiscuity are seen at once, a larger MTU than the unit's is set back",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto port = opened({.name = "sn0"});
+  CHECK_FALSE(port->settings(kStart).up);
+  run("ip link set sn0 up promisc on");
+  CHECK(readable(port->descriptors()));
+  CHECK(port->settings(kStart).up);
+  CHECK(port->settings(kStart).promiscuous);
+  CHECK_FALSE(port->settings(kStart).all_multicast);
+  run("ip link set sn0 promisc off allmulticast on");
+  CHECK_FALSE(port->settings(kStart).promiscuous);
+  CHECK(port->settings(kStart).all_multicast);
+
+  port->set_max_mtu(1500);
+  run("ip link set sn0 mtu 9000");
+  CHECK(port->settings(kStart).mtu == 1500);
+  CHECK_THAT(output_of("ip link show sn0"), Catch::Contains("mtu 1500"));
+  run("ip link set sn0 mtu 1280");
+  CHECK(port->settings(kStart).mtu == 1280);
+  port->set_max_mtu(1000);
+  CHECK(port->settings(kStart).mtu == 1000);
+}
+
+TEST_CASE("joined groups are in the list after a membership report, and once a second without one",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto port = opened({.name = "sn0"});
+  run("ip link set sn0 up");
+  const auto joined = [&](Time now) {
+    const NicSettings& settings = port->settings(now);
+    return std::binary_search(settings.multicast.begin(), settings.multicast.end(), kGroup);
+  };
+  CHECK_FALSE(joined(kStart));
+  run("ip maddr add 01:00:5e:01:02:03 dev sn0");
+  port->note_membership_change();
+  CHECK(joined(kStart));
+  run("ip maddr del 01:00:5e:01:02:03 dev sn0");
+  CHECK_FALSE(joined(kStart + TapPort::kLookInterval));
+}
+
+TEST_CASE("frames cross a TAP both ways, one longer than the room for it is dropped alone", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto port = opened({.name = "sn0", .mac = kMac});
+  run("ip addr add 10.1.2.3/24 dev sn0");
+  port->set_carrier(true);  // before up: the stack notices a later change by and by
+  run("ip link set sn0 up");
+  std::vector<std::byte> room(142);
+  while (port->read_frame(room) != 0) {
+  }
+  const std::uint64_t before = port->oversized();
+  send_datagram("sn0", 100);
+  send_datagram("sn0", 101);
+  send_datagram("sn0", 50);
+  CHECK(readable({port->descriptors().front()}));
+  CHECK(next_ipv4(*port, room) == 142);
+  CHECK(next_ipv4(*port, room) == 92);
+  CHECK(next_ipv4(*port, room) == 0);
+  CHECK(port->oversized() - before >= 1);
+
+  std::vector<std::byte> frame(60);
+  std::memcpy(frame.data(), kMac.octets.data(), 6);
+  frame[12] = std::byte{0x88};
+  frame[13] = std::byte{0xb5};
+  CHECK(deliver(*port, frame));
+  run("ip link set sn0 down");
+  CHECK_FALSE(deliver(*port, frame));
+}
+
+TEST_CASE("a TAP that is moved to another namespace and renamed there keeps working", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const OtherNamespace other;
+  const auto port = opened({.name = "sn0"});
+  port->set_max_mtu(1500);
+  CHECK(port->settings(kStart).mtu == 1500);
+  run("ip link set sn0 netns " + other.process());
+  const std::string in_other = "nsenter --net=/proc/" + other.process() + "/ns/net ";
+  run(in_other + "ip link set sn0 name eth7");
+  run(in_other + "ip link set eth7 up mtu 9000");
+  run(in_other + "ip maddr add 01:00:5e:01:02:03 dev eth7");
+  CHECK(readable(port->descriptors()));
+  const NicSettings& settings = port->settings(kStart);
+  CHECK(port->name() == "eth7");
+  CHECK(settings.up);
+  CHECK(settings.mtu == 1500);
+  CHECK_FALSE(settings.all_multicast);
+  CHECK(std::binary_search(settings.multicast.begin(), settings.multicast.end(), kGroup));
+
+  run(in_other + "ip link set eth7 mtu 1400");
+  CHECK(readable(port->descriptors()));
+  CHECK(port->settings(kStart).mtu == 1400);
+  port->set_mac(kMac);
+  CHECK(port->settings(kStart).mac == kMac);
+  port->set_carrier(true);
+  CHECK_THAT(output_of(in_other + "ip link show eth7"), Catch::Contains("LOWER_UP"));
+  run("true");  // this thread is still where it was
+  CHECK(output_of("ip link show eth7 2>/dev/null").empty());
+}
+
+TEST_CASE("a deleted TAP is made again with its address, MTU and carrier", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto port = opened({.name = "sn0", .mac = kMac, .mtu = 1300});
+  port->set_carrier(true);
+  run("ip link del sn0");
+  CHECK(readable(port->descriptors()));
+  const NicSettings& settings = port->settings(kStart);
+  CHECK(settings.mac == kMac);
+  CHECK(settings.mtu == 1300);
+  run("ip link set sn0 up");
+  CHECK_THAT(output_of("ip link show sn0"), Catch::Contains("LOWER_UP"));
+  CHECK(port->settings(kStart).up);
+}
+
+}  // namespace
+}  // namespace splitnic::host

@@ -1,0 +1,213 @@
+"""The laboratory: owns every namespace, process and file that it makes, and leaves none of them behind."""
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from .namespace import Namespace
+from .process import LabError, Process, run, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Interrupted(BaseException):
+    """SIGINT, SIGTERM or SIGHUP arrived; unwinds everything, so that clean-up happens on the way."""
+
+    def __init__(self, number):
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+def not_permitted():
+    """The reason why namespaces and TAPs can't be had here; None when they can."""
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return "/dev/net/tun is missing or may not be opened by this user"
+    name = f"sn{os.getpid()}-probe"
+    try:
+        done = run(["ip", "netns", "add", name], check=False)
+        if done.returncode != 0:
+            return f"network namespaces can't be made: {done.stderr.strip()}"
+        probe = Namespace(name)
+        made = run(["ip", "-n", name, "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"], check=False)
+        if made.returncode != 0:
+            return f"veth pairs can't be made: {made.stderr.strip()}"
+        tap = run(["ip", "-n", name, "tuntap", "add", "dev", "probe2", "mode", "tap"], check=False)
+        return f"TAP devices can't be made: {tap.stderr.strip()}" if tap.returncode != 0 else None
+    except LabError as error:
+        return str(error)
+    finally:
+        if os.path.exists(f"/run/netns/{name}"):
+            probe.delete()
+
+
+class Lan:
+    """The LAN: a peer in the namespace `lan`, joined by a veth pair to the interface the I/O unit serves in `unit`."""
+
+    peer_if = "peer0"
+    unit_if = "lan0"
+    address = "10.77.0.1"
+    address6 = "fd77::1"
+
+    def __init__(self, lab, mtu=1500):
+        self.ns = lab.namespace("lan")
+        self.unit_ns = lab.namespace("unit")
+        # The unit's namespace has no stack of its own on the LAN: what it sends is the hosts'.
+        self.unit_ns.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+        self._plug(mtu)
+
+    def _plug(self, mtu):
+        self.unit_ns.ip("link", "add", self.unit_if, "mtu", mtu, "type", "veth",
+                        "peer", "name", self.peer_if, "mtu", mtu, "netns", self.ns.name)
+        self.unit_ns.ip("link", "set", self.unit_if, "up")
+        self.ns.ip("link", "set", self.peer_if, "up")
+        self.ns.ip("addr", "add", f"{self.address}/24", "dev", self.peer_if)
+        self.ns.ip("addr", "add", f"{self.address6}/64", "dev", self.peer_if, "nodad")
+        wait_until(lambda: self.ns.carrier(self.peer_if), 5, "the LAN's carrier")
+
+    def unplug(self):
+        """Carrier loss as the unit sees it: the other end of its cable goes down."""
+        self.ns.ip("link", "set", self.peer_if, "down")
+
+    def plug(self):
+        self.ns.ip("link", "set", self.peer_if, "up")
+        # An interface that goes down loses its IPv6 addresses.
+        self.ns.ip("addr", "replace", f"{self.address6}/64", "dev", self.peer_if, "nodad")
+
+    def remove_interface(self):
+        self.unit_ns.ip("link", "del", self.unit_if)
+
+    def restore_interface(self, mtu=1500):
+        self._plug(mtu)
+
+    def set_mtu(self, mtu):
+        self.ns.ip("link", "set", self.peer_if, "mtu", mtu)
+        self.unit_ns.ip("link", "set", self.unit_if, "mtu", mtu)
+
+    def set_offloads(self, on):
+        """Checksum and segmentation offloads of the peer: on, frames reach the unit unfinished, as veth does."""
+        state = "on" if on else "off"
+        words = [word for feature in ("tx", "sg", "tso", "gso", "gro") for word in (feature, state)]
+        self.ns.run("ethtool", "-K", self.peer_if, *words)
+
+
+class Lab:
+    """Everything in one with-block:
+
+        with Lab() as lab:
+            lan = lab.lan()
+            ...
+
+    Ends by leaving the block, by an exception, by SIGINT, SIGTERM or SIGHUP, or with the interpreter: processes by
+    their pid, newest first; then namespaces, with the interfaces in them; then files. Main thread only.
+    """
+
+    def __init__(self, binaries=None):
+        self.binaries = Path(binaries or os.environ.get("SPLITNIC_BIN") or ROOT / "build" / "release" / "bin")
+        self.prefix = f"sn{os.getpid()}"
+        self._namespaces = []
+        self._processes = []
+        self._shielded = 0
+        self._pending_signal = None
+        self._old_handlers = {}
+        self.dir = None
+
+    def __enter__(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._old_handlers[number] = signal.signal(number, self._on_signal)
+        atexit.register(self.close)
+        with self._shield():
+            self.dir = Path(tempfile.mkdtemp(prefix=self.prefix + "-"))
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    @property
+    def splitnic(self):
+        return self.binaries / "splitnic"
+
+    @property
+    def logs(self):
+        return self.dir / "logs"
+
+    def namespace(self, name):
+        """Makes the namespace sn<pid>-NAME, or returns it if this laboratory has made it before."""
+        full = f"{self.prefix}-{name}"
+        for namespace in self._namespaces:
+            if namespace.name == full:
+                return namespace
+        with self._shield():
+            namespace = Namespace(full)
+            self._namespaces.append(namespace)
+            namespace.create()
+        return namespace
+
+    def lan(self, mtu=1500):
+        return Lan(self, mtu)
+
+    def start(self, name, argv, netns=None, env=None):
+        """Starts a Process; it is ended with the laboratory at the latest."""
+        with self._shield():
+            process = Process(name, argv, self.logs, netns, env)
+            self._processes.append(process)
+        return process
+
+    def run_splitnic(self, *words, netns=None, timeout=20):
+        """Runs the command to its end; returns the CompletedProcess whatever its exit code."""
+        return run([self.splitnic, *words], netns=netns, timeout=timeout, check=False)
+
+    def close(self):
+        """Ends and removes everything. Signals wait until it has finished."""
+        if self.dir is None:
+            return
+        with contextlib.suppress(Interrupted), self._shield():
+            for process in reversed(self._processes):
+                process.signal(signal.SIGCONT)
+                process.signal(signal.SIGTERM)
+            for process in reversed(self._processes):
+                process.stop()
+            for namespace in reversed(self._namespaces):
+                namespace.delete()
+            if os.environ.get("SPLITNIC_LAB_KEEP"):
+                print(f"lab: files kept in {self.dir}", file=sys.stderr)
+            else:
+                shutil.rmtree(self.dir, ignore_errors=True)
+            self._processes, self._namespaces, self.dir = [], [], None
+        for number, handler in self._old_handlers.items():
+            signal.signal(number, handler)
+        self._old_handlers = {}
+        atexit.unregister(self.close)
+
+    def log_tails(self, lines=15):
+        """The last lines of every process's log, for a failure report."""
+        parts = []
+        for log in sorted(self.logs.glob("*.log")) if self.dir else []:
+            tail = log.read_text(errors="replace").splitlines()[-lines:]
+            if tail:
+                parts.append(f"--- {log.name}\n" + "\n".join(tail))
+        return "\n".join(parts)
+
+    def _on_signal(self, number, _frame):
+        # Inside the shield something is between being made and being remembered: the signal waits for that.
+        if self._shielded:
+            self._pending_signal = number
+        else:
+            raise Interrupted(number)
+
+    @contextlib.contextmanager
+    def _shield(self):
+        assert threading.current_thread() is threading.main_thread()
+        self._shielded += 1
+        try:
+            yield
+        finally:
+            self._shielded -= 1
+            if not self._shielded and self._pending_signal:
+                number, self._pending_signal = self._pending_signal, None
+                raise Interrupted(number)

@@ -1,0 +1,159 @@
+"""Processes whose output is kept, whose readiness is waited for, and which never outlive this one."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+
+
+class LabError(Exception):
+    """The laboratory could not do what it was asked; the message says what and why, in a line or a few."""
+
+
+def wait_until(condition, seconds, what):
+    """Returns condition()'s first true value; raises LabError when there is none within `seconds`."""
+    deadline = time.monotonic() + seconds
+    pause = 0.005
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise LabError(f"waited {seconds:g} s in vain for {what}")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+def run(argv, timeout=60, check=True, netns=None, stdin=None):
+    """Runs a short command to its end; returns the CompletedProcess with text output. check: LabError on failure."""
+    argv = [str(word) for word in argv]
+    full = netns.argv(argv) if netns else argv
+    try:
+        done = subprocess.run(full, input=stdin, stdin=None if stdin is not None else subprocess.DEVNULL,
+                              capture_output=True, text=True, errors="replace", timeout=timeout,
+                              start_new_session=True)
+    except FileNotFoundError:
+        raise LabError(f"{full[0]} is not installed (tools/setup.sh test installs it)") from None
+    except subprocess.TimeoutExpired:
+        raise LabError(f"no end within {timeout:g} s: {' '.join(argv)}") from None
+    if check and done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise LabError(f"{' '.join(argv)}: exit code {done.returncode}: {said[-1] if said else 'no output'}")
+    return done
+
+
+class Process:
+    """A process in the background. Its output goes to files, which text() reads at any time.
+
+    It gets a session of its own, so that Ctrl-C reaches this program alone, which then ends its processes in order;
+    and the kernel ends it should this program be killed.
+    """
+
+    def __init__(self, name, argv, log_dir, netns=None, env=None):
+        self.name = name
+        self.argv = [str(word) for word in argv]
+        log_dir.mkdir(parents=True, exist_ok=True)
+        self.log = _fresh_path(log_dir, name)
+        parent = os.getpid()
+
+        def in_child():
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+
+        full = netns.argv(self.argv) if netns else self.argv
+        try:
+            with open(self.log, "wb") as log:
+                self.popen = subprocess.Popen(full, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                              start_new_session=True, preexec_fn=in_child,
+                                              env={**os.environ, **(env or {})})
+        except FileNotFoundError:
+            raise LabError(f"{full[0]} is not installed (tools/setup.sh test installs it)") from None
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    def running(self):
+        return self.popen.poll() is None
+
+    def text(self):
+        """All it has printed so far, both streams."""
+        return self.log.read_text(errors="replace")
+
+    def wait(self, seconds):
+        """Returns the exit code (negative: the signal); LabError if it does not end in time."""
+        try:
+            return self.popen.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise LabError(f"{self.name} (process {self.pid}) did not end within {seconds:g} s") from None
+
+    def wait_for_text(self, wanted, seconds=10):
+        """Waits until it has printed `wanted`; LabError with its last line if it ends before."""
+        def printed():
+            over = not self.running()
+            if wanted in self.text():
+                return True
+            if over:
+                raise LabError(f"{self.name} ended with code {self.popen.returncode}: {self.last_line()}")
+            return False
+        wait_until(printed, seconds, f'"{wanted}" from {self.name}')
+
+    def last_line(self):
+        lines = [line for line in self.text().splitlines() if line.strip()]
+        return lines[-1] if lines else "no output"
+
+    def signal(self, number):
+        if self.running():
+            self.popen.send_signal(number)
+
+    def stop(self, seconds=5):
+        """SIGTERM, and SIGKILL when that does not help within `seconds`. Returns the exit code."""
+        if self.running():
+            self.popen.send_signal(signal.SIGCONT)
+            self.popen.terminate()
+            try:
+                self.popen.wait(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+                self.popen.wait()
+        return self.popen.returncode
+
+    def kill9(self):
+        self.signal(signal.SIGKILL)
+        self.popen.wait()
+
+    def descriptors(self):
+        """How many descriptors it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def cpu_seconds(self):
+        """Time its threads, living ones, have spent on a core, to the microsecond where the kernel says it so."""
+        nanoseconds = 0
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            try:
+                nanoseconds += int((task / "schedstat").read_text().split()[0])
+            except FileNotFoundError:
+                return self._cpu_seconds_in_ticks()
+        return nanoseconds / 1e9
+
+    def _cpu_seconds_in_ticks(self):
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_bytes(self):
+        """Its resident memory."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _fresh_path(log_dir, name):
+    for number in range(1, 10000):
+        path = log_dir / f"{name}.{number}.log"
+        if not path.exists():
+            return path
+    raise LabError(f"too many logs of {name}")
