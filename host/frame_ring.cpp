@@ -1,12 +1,9 @@
 #include "host/frame_ring.h"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "common/check.h"
+#include "common/os/errno_text.h"
 #include "common/result.h"
 
 namespace splitnic::host {
@@ -16,12 +13,10 @@ FrameRing::FrameRing(std::size_t frames, std::size_t frame_bytes)
       storage_(new std::byte[frames * frame_bytes]),
       filled_(frames),
       free_(frames),
-      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (wake_fd_ < 0) throw StartupError{fmt::format("no descriptor for a frame ring: {}", std::strerror(errno))};
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!wake_) throw StartupError{fmt::format("no descriptor for a frame ring: {}", os::errno_text())};
   for (std::uint32_t place = 0; place < frames; ++place) CHECK(free_.push(place));
 }
-
-FrameRing::~FrameRing() { ::close(wake_fd_); }
 
 std::span<std::byte> FrameRing::claim() {
   if (free_.read_available() == 0) return {};
@@ -37,14 +32,14 @@ void FrameRing::commit(std::size_t bytes) {
   // exchanges comes first: if X2, this one sees the flag and rings; if this one, X2 reads from it and finds the frame.
   // With a plain load here both sides could miss the other: the consumer would sleep on an unrung descriptor beside a
   // waiting frame.
-  if (armed_.exchange(false, std::memory_order_acq_rel)) ::eventfd_write(wake_fd_, 1);
+  if (armed_.exchange(false, std::memory_order_acq_rel)) ::eventfd_write(wake_.get(), 1);
 }
 
 std::span<const std::byte> FrameRing::front() {
   if (filled_.read_available() == 0) {
     if (armed_.load(std::memory_order_relaxed)) return {};
     ::eventfd_t rung = 0;
-    ::eventfd_read(wake_fd_, &rung);
+    ::eventfd_read(wake_.get(), &rung);
     // X2 (acquire-release exchange): armed before the second look; see X1 in commit().
     armed_.exchange(true, std::memory_order_acq_rel);
     if (filled_.read_available() == 0) return {};

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
+
+#include "common/os/unique_fd.h"
 
 namespace splitnic::host {
 
@@ -16,7 +17,6 @@ class FrameRing {
  public:
   /// frames, frame_bytes > 0. Throws StartupError where the process has no descriptor left.
   FrameRing(std::size_t frames, std::size_t frame_bytes);
-  ~FrameRing();
   FrameRing(const FrameRing&) = delete;
   FrameRing& operator=(const FrameRing&) = delete;
 
@@ -32,7 +32,7 @@ class FrameRing {
 
   [[nodiscard]] std::size_t frame_bytes() const { return frame_bytes_; }
   /// Consumer. Readable when a frame has come after front() found none.
-  [[nodiscard]] int descriptor() const { return wake_fd_; }
+  [[nodiscard]] int descriptor() const { return wake_.get(); }
 
  private:
   struct Frame {
@@ -45,7 +45,7 @@ class FrameRing {
   std::unique_ptr<std::byte[]> storage_;
   boost::lockfree::spsc_queue<Frame> filled_;
   boost::lockfree::spsc_queue<std::uint32_t> free_;
-  int wake_fd_;
+  os::UniqueFd wake_;
   std::atomic<bool> armed_{false};  ///< the consumer is about to sleep or sleeps
 };
 

@@ -3,12 +3,11 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "common/frame/ethernet.h"
-#include "common/os/log.h"
+#include "common/os/errno_text.h"
 #include "common/result.h"
 
 namespace splitnic::host {
@@ -24,7 +23,7 @@ InProcessPort::InProcessPort(const InProcessPortOptions& options)
       to_application_(options.frames, options.frame_bytes),
       longest_frame_(options.mtu + kHeaderAndTags),
       changed_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!changed_) throw StartupError{fmt::format("no descriptor for the port: {}", std::strerror(errno))};
+  if (!changed_) throw StartupError{fmt::format("no descriptor for the port: {}", os::errno_text())};
   wanted_.mac = options.mac;
   wanted_.mtu = options.mtu;
   address_set_ = !options.mac.is_zero();
@@ -135,12 +134,10 @@ bool InProcessPort::write_frame(const messaging::ReceivedFrame& frame) {
 }
 
 void InProcessPort::set_max_mtu(std::uint32_t max_mtu) {
-  std::uint32_t larger = 0;
   change([&](NicSettings& wanted) {
     max_mtu_ = max_mtu;
-    if (wanted.mtu > max_mtu) larger = std::exchange(wanted.mtu, max_mtu);
+    wanted.mtu = std::min(wanted.mtu, max_mtu);
   });
-  if (larger != 0) log::warn("the port's MTU of {} is more than the I/O unit's: set back to {}", larger, max_mtu);
 }
 
 void InProcessPort::set_mac(const MacAddress& mac) {

@@ -80,7 +80,7 @@ class InProcessPort final : public NicPort {
   NicSettings wanted_;
   std::uint32_t max_mtu_ = 65535;
   bool address_set_ = false;                  ///< by the application; the I/O unit's choice no longer counts
-  UniqueFd changed_;                          ///< an eventfd, rung when wanted_ is newer than the driver's copy
+  os::UniqueFd changed_;                      ///< an eventfd, rung when wanted_ is newer than the driver's copy
   std::atomic<std::uint64_t> generation_{1};  ///< of wanted_; written under the mutex, read without
   NicSettings seen_;                          ///< the driver's copy
   std::uint64_t seen_generation_ = 0;

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/os/errno_text.h"
+
 namespace splitnic::host {
 namespace {
 
@@ -24,7 +26,7 @@ Error open_error(int reason) {
     return {fmt::format("{} is missing: load the kernel's tun module", kTunPath)};
   }
   if (reason == EACCES || reason == EPERM) return {fmt::format("no permission to open {}: run as root", kTunPath)};
-  return {fmt::format("can't open {}: {}", kTunPath, std::strerror(reason))};
+  return {fmt::format("can't open {}: {}", kTunPath, os::errno_text(reason))};
 }
 
 Error attach_error(const std::string& name, int reason) {
@@ -37,7 +39,7 @@ Error attach_error(const std::string& name, int reason) {
     case EINVAL:
       return {fmt::format("the interface {} exists and is not a single-queue TAP", name)};
     default:
-      return {fmt::format("can't make the TAP {}: {}", name, std::strerror(reason))};
+      return {fmt::format("can't make the TAP {}: {}", name, os::errno_text(reason))};
   }
 }
 
@@ -50,7 +52,7 @@ ifreq empty_request() {
 }  // namespace
 
 Result<TapDevice> TapDevice::attach(const std::string& name) {
-  UniqueFd fd(::open(kTunPath, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  os::UniqueFd fd(::open(kTunPath, O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!fd) return tl::unexpected(open_error(errno));
   ifreq request = empty_request();
   name.copy(request.ifr_name, IFNAMSIZ - 1);
@@ -110,6 +112,6 @@ std::string TapDevice::name() const {
   return {request.ifr_name, ::strnlen(request.ifr_name, IFNAMSIZ)};
 }
 
-UniqueFd TapDevice::network_namespace() const { return UniqueFd(::ioctl(fd_.get(), TUNGETDEVNETNS)); }
+os::UniqueFd TapDevice::network_namespace() const { return os::UniqueFd(::ioctl(fd_.get(), TUNGETDEVNETNS)); }
 
 }  // namespace splitnic::host

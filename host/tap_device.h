@@ -34,14 +34,14 @@ class TapDevice {
   /// Its name now: an administrator may have changed it. Empty once the interface was deleted.
   [[nodiscard]] std::string name() const;
   /// The network namespace that it is in now; empty where the kernel or missing rights don't tell.
-  [[nodiscard]] UniqueFd network_namespace() const;
+  [[nodiscard]] os::UniqueFd network_namespace() const;
 
   [[nodiscard]] int descriptor() const { return fd_.get(); }
   [[nodiscard]] std::uint64_t oversized() const { return oversized_; }
 
  private:
-  explicit TapDevice(UniqueFd fd) : fd_(std::move(fd)) {}
-  UniqueFd fd_;
+  explicit TapDevice(os::UniqueFd fd) : fd_(std::move(fd)) {}
+  os::UniqueFd fd_;
   std::uint64_t oversized_ = 0;
 };
 

@@ -2,12 +2,10 @@
 
 #include <fcntl.h>
 #include <net/if.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 
 #include "common/os/dev_mcast.h"
-#include "common/os/log.h"
 #include "common/os/netns.h"
 
 namespace splitnic::host {
@@ -28,24 +26,20 @@ std::optional<Error> name_error(const std::string& name) {
   return std::nullopt;
 }
 
-/// Which namespace a descriptor stands for; 0 when it can't be told.
-ino_t identity(const UniqueFd& fd) {
-  struct stat status {};
-  return fd && ::fstat(fd.get(), &status) == 0 ? status.st_ino : 0;
-}
-
 /// The multicast lists of the thread's namespace; the descriptor goes on showing that namespace's.
-UniqueFd open_multicast_list() { return UniqueFd(::open("/proc/thread-self/net/dev_mcast", O_RDONLY | O_CLOEXEC)); }
+os::UniqueFd open_multicast_list() { return os::UniqueFd(::open(os::kThreadDevMcast, O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
 
-Result<std::unique_ptr<TapPort>> TapPort::open(const TapOptions& options, Time now) {
+Result<std::unique_ptr<TapPort>> TapPort::open(const TapOptions& options, Time now, os::Log& log) {
   if (auto error = name_error(options.name)) return tl::unexpected(*std::move(error));
   if (options.mac && (options.mac->is_multicast() || options.mac->is_zero())) {
     return fail("{} can't be the address of an interface", to_string(*options.mac));
   }
-  std::unique_ptr<TapPort> port(new TapPort(options));
-  port->home_ = UniqueFd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  std::unique_ptr<TapPort> port(new TapPort(options, log));
+  auto home = os::open_current_netns();
+  if (!home) return tl::unexpected(home.error());
+  port->home_ = *std::move(home);
   if (auto error = port->attach()) return tl::unexpected(*std::move(error));
   port->look(now);
   return port;
@@ -53,7 +47,7 @@ Result<std::unique_ptr<TapPort>> TapPort::open(const TapOptions& options, Time n
 
 TapPort::~TapPort() {
   if (!device_ || keep_ || !made_here_) return;
-  if (!device_->set_persistent(false)) log::warn("TAP {} can't be removed", name_);
+  if (!device_->set_persistent(false)) log_.warning("TAP {} can't be removed", name_);
 }
 
 /// Makes or takes the interface options_.name of the thread's namespace.
@@ -62,7 +56,7 @@ std::optional<Error> TapPort::attach() {
   if (!links) return links.error();
   links_ = *std::move(links);
   multicast_list_ = open_multicast_list();
-  const std::optional<os::LinkInfo> before = links_->find(options_.name);
+  const Result<os::LinkInfo> before = links_->query(options_.name);
   if (before && before->kind != "tun") {
     return Error{fmt::format("the interface {} exists and is not a TAP", options_.name)};
   }
@@ -73,31 +67,30 @@ std::optional<Error> TapPort::attach() {
   where_ = device_->network_namespace();
   made_here_ = !before || before->alias.starts_with(kMark);
   if (!before) {
-    const std::optional<os::LinkInfo> made = links_->find(name_);
-    if (!made) return Error{fmt::format("the TAP {} vanished while it was made", name_)};
-    return mark_and_dress(made->index);
+    return mark_and_dress();
   }
   if (!made_here_ && options_.mac && !device_->set_mac(*options_.mac)) {
     return Error{fmt::format("the TAP {} refuses the address {}", name_, to_string(*options_.mac))};
   }
-  log::info("TAP {} taken over{}", name_, made_here_ ? " from a driver that ended without removing it" : "");
+  log_.info("TAP {} taken over{}", name_, made_here_ ? " from a driver that ended without removing it" : "");
   return std::nullopt;
 }
 
 /// A new interface goes with its descriptor until the last step, so a driver that dies in here leaves nothing unmarked.
-std::optional<Error> TapPort::mark_and_dress(int index) {
+std::optional<Error> TapPort::mark_and_dress() {
+  const Result<os::LinkInfo> made = links_->query(name_);
+  if (!made) return made.error();
   if (options_.mac && !device_->set_mac(*options_.mac)) {
     return Error{fmt::format("the TAP {} refuses the address {}", name_, to_string(*options_.mac))};
   }
-  if (options_.mtu && !links_->set_mtu(index, *options_.mtu)) {
-    return Error{fmt::format("the TAP {} refuses the MTU {}", name_, *options_.mtu)};
+  if (options_.mtu) {
+    if (const auto set = links_->set_mtu(*made, *options_.mtu); !set) return set.error();
   }
-  if (!links_->set_alias(index, std::string(kMark) + options_.name) || !device_->set_persistent(true)) {
-    return Error{fmt::format("the TAP {} can't be made persistent", name_)};
-  }
+  if (const auto set = links_->set_alias(*made, std::string(kMark) + name_); !set) return set.error();
+  if (!device_->set_persistent(true)) return Error{fmt::format("the TAP {} can't be made persistent", name_)};
   mac_is_ours_ = !options_.mac;
   our_mac_ = device_->mac();
-  log::info("TAP {} made", name_);
+  log_.info("TAP {} made", name_);
   return std::nullopt;
 }
 
@@ -119,7 +112,7 @@ void TapPort::set_max_mtu(std::uint32_t max_mtu) {
 void TapPort::set_mac(const MacAddress& mac) {
   if (!device_ || !mac_is_ours_ || device_->mac() != our_mac_) return;
   if (!device_->set_mac(mac)) {
-    log::warn("TAP {} refuses the address {} of the I/O unit", name_, to_string(mac));
+    log_.warning("TAP {} refuses the address {} of the I/O unit", name_, to_string(mac));
     return;
   }
   our_mac_ = mac;
@@ -127,7 +120,7 @@ void TapPort::set_mac(const MacAddress& mac) {
 }
 
 const NicSettings& TapPort::settings(Time now) {
-  const bool event = links_ && links_->changed();
+  const bool event = links_ && links_->poll_events([](const os::LinkEvent&) {}) != 0;
   if (event || look_at_once_ || now >= next_look_) look(now);
   return settings_;
 }
@@ -138,29 +131,29 @@ void TapPort::look(Time now) {
   if (!device_ || device_->name().empty()) make_again();
   if (!device_ || !follow_namespace()) return;
   name_ = device_->name();
-  const std::optional<os::LinkInfo> link = links_->find(name_);
+  const Result<os::LinkInfo> link = links_->query(name_);
   if (!link) return;  // moved this moment: the next look follows it
   settings_.mac = link->mac;
   settings_.mtu = link->mtu;
-  settings_.up = (link->flags & IFF_UP) != 0;
-  settings_.promiscuous = link->promiscuity > 0;
-  if (max_mtu_ && settings_.mtu > *max_mtu_) set_mtu_back(link->index);
-  read_multicast((link->flags & IFF_ALLMULTI) != 0);
+  settings_.up = link->up;
+  settings_.promiscuous = link->promiscuous;
+  if (max_mtu_ && settings_.mtu > *max_mtu_) set_mtu_back(*link);
+  read_multicast(*link);
 }
 
 /// Looks at the interface in the namespace that it is in now. False: it can't be looked at.
 bool TapPort::follow_namespace() {
-  UniqueFd now_in = device_->network_namespace();
-  if (!now_in || identity(now_in) == identity(where_)) return true;
-  const os::NetnsScope inside(now_in.get());
-  if (!inside.entered()) return false;
+  os::UniqueFd now_in = device_->network_namespace();
+  if (!now_in || os::same_netns(now_in.get(), where_.get())) return true;
+  const auto inside = os::ScopedNetns::enter(now_in.get());
+  if (!inside) return false;
   auto links = os::LinkSocket::open();
-  UniqueFd multicast = open_multicast_list();
+  os::UniqueFd multicast = open_multicast_list();
   if (!links || !multicast) return false;
   links_ = *std::move(links);
   multicast_list_ = std::move(multicast);
   where_ = std::move(now_in);
-  log::info("TAP {} was moved to another network namespace", device_->name());
+  log_.info("TAP {} was moved to another network namespace", device_->name());
   return true;
 }
 
@@ -170,38 +163,41 @@ void TapPort::make_again() {
   if (first_try) {
     oversized_ += device_->oversized();
     device_.reset();
-    log::warn("TAP {} was deleted: making it again", name_);
+    log_.warning("TAP {} was deleted: making it again", name_);
   }
-  const os::NetnsScope inside(home_.get());
+  const auto inside = os::ScopedNetns::enter(home_.get());
   const MacAddress address = settings_.mac;
   options_.mac = address;
   options_.mtu = settings_.mtu;
   if (const auto error = attach()) {
     device_.reset();
-    if (first_try) log::warn("{}", error->message);
+    if (first_try) log_.warning("{}", error->message);
     return;
   }
   device_->set_carrier(carrier_);
 }
 
-void TapPort::set_mtu_back(int index) {
-  if (!links_->set_mtu(index, *max_mtu_)) {
-    log::warn("TAP {} has an MTU of {}, more than the I/O unit's {}, and it can't be set back", name_, settings_.mtu,
-              *max_mtu_);
+void TapPort::set_mtu_back(const os::LinkInfo& link) {
+  if (!links_->set_mtu(link, *max_mtu_)) {
+    log_.warning("TAP {} has an MTU of {}, more than the I/O unit's {}, and it can't be set back", name_, settings_.mtu,
+                 *max_mtu_);
     return;
   }
-  log::warn("TAP {} has an MTU of {}, more than the I/O unit's: set back to {}", name_, settings_.mtu, *max_mtu_);
+  log_.warning("TAP {} has an MTU of {}, more than the I/O unit's: set back to {}", name_, settings_.mtu, *max_mtu_);
   settings_.mtu = *max_mtu_;
 }
 
-void TapPort::read_multicast(bool all_multicast) {
+void TapPort::read_multicast(const os::LinkInfo& link) {
   settings_.all_multicast = true;
-  if (!os::read_multicast_list(multicast_list_.get(), name_, settings_.multicast)) return;
+  // By way of the descriptor, since the path would mean the namespace that this thread is in.
+  auto joined = os::read_dev_mcast(fmt::format("/proc/thread-self/fd/{}", multicast_list_.get()), link.index);
+  if (!joined) return;
+  settings_.multicast = *std::move(joined);
   if (settings_.multicast.size() > kMostMulticast) {
     settings_.multicast.clear();
     return;
   }
-  settings_.all_multicast = all_multicast;
+  settings_.all_multicast = link.all_multicast;
 }
 
 std::vector<int> TapPort::descriptors() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/mac_address.h"
+#include "common/os/log.h"
 #include "common/os/netlink.h"
 #include "common/os/unique_fd.h"
 #include "common/result.h"
@@ -34,9 +35,9 @@ class TapPort final : public NicPort {
   /// With more groups joined the NIC asks for all multicast.
   static constexpr std::size_t kMostMulticast = 512;
 
-  /// In the thread's network namespace. Errors: an unusable name or address, no tun driver, no permission, another
-  /// program attached, an interface of that name that is no TAP.
-  [[nodiscard]] static Result<std::unique_ptr<TapPort>> open(const TapOptions& options, Time now);
+  /// In the thread's network namespace. log: outlives the port. Errors: an unusable name or address, no tun driver, no
+  /// permission, another program attached, an interface of that name that is no TAP.
+  [[nodiscard]] static Result<std::unique_ptr<TapPort>> open(const TapOptions& options, Time now, os::Log& log);
   ~TapPort() override;
   TapPort(const TapPort&) = delete;
   TapPort& operator=(const TapPort&) = delete;
@@ -62,22 +63,23 @@ class TapPort final : public NicPort {
   [[nodiscard]] const std::string& name() const { return name_; }
 
  private:
-  explicit TapPort(const TapOptions& options) : options_(options), name_(options.name) {}
+  TapPort(const TapOptions& options, os::Log& log) : options_(options), log_(log), name_(options.name) {}
   [[nodiscard]] std::optional<Error> attach();
-  [[nodiscard]] std::optional<Error> mark_and_dress(int index);
+  [[nodiscard]] std::optional<Error> mark_and_dress();
   void look(Time now);
   bool follow_namespace();
   void make_again();
-  void read_multicast(bool all_multicast);
-  void set_mtu_back(int index);
+  void read_multicast(const os::LinkInfo& link);
+  void set_mtu_back(const os::LinkInfo& link);
 
   TapOptions options_;
+  os::Log& log_;
   std::string name_;
-  UniqueFd home_;                        ///< the network namespace of open()
-  UniqueFd where_;                       ///< the one that the interface is in now
+  os::UniqueFd home_;                    ///< the network namespace of open()
+  os::UniqueFd where_;                   ///< the one that the interface is in now
   std::optional<TapDevice> device_;      ///< empty while a deleted interface can't be made again
   std::optional<os::LinkSocket> links_;  ///< of where_
-  UniqueFd multicast_list_;              ///< /proc's, of where_
+  os::UniqueFd multicast_list_;          ///< /proc's, of where_
   NicSettings settings_;
   MacAddress our_mac_;  ///< the last one set or met at the making: another one is the administrator's
   bool mac_is_ours_ = false;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <variant>
 
+#include "common/os/log.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "iounit/lan_port.h"
@@ -20,8 +21,8 @@ struct InterfaceSpec {
 
 /// Savefiles as a LAN: frames come from `input` and go to `output`; either may be empty, not both.
 struct SavefileSpec {
-  std::string input;
-  std::string output;
+  std::string input{};
+  std::string output{};
   bool pace_max = false;       ///< as fast as they are taken; else as far apart as they were captured
   std::size_t wait_hosts = 1;  ///< sessions that must be up before playback starts
   std::uint32_t mtu = 1500;    ///< layer-3 bytes that this LAN is said to carry
@@ -34,8 +35,9 @@ using LanSpec = std::variant<InterfaceSpec, SavefileSpec>;
 /// Paths can't contain a comma. The error names what is wrong with the text.
 [[nodiscard]] Result<LanSpec> parse_lan_spec(std::string_view text);
 
-/// The engine for a spec. wall_at_zero: what the wall clock shows at Time{}, for the stamps of written savefiles.
-/// Errors: one sentence, fit for the start-up's exit.
-[[nodiscard]] Result<std::unique_ptr<LanPort>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero);
+/// The engine for a spec. wall_at_zero: what the wall clock shows at Time{}, for the stamps of written savefiles. log:
+/// outlives it. Errors: one sentence, fit for the start-up's exit.
+[[nodiscard]] Result<std::unique_ptr<LanPort>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero,
+                                                        os::Log& log);
 
 }  // namespace splitnic::iounit

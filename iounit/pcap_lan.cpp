@@ -1,6 +1,5 @@
 #include "iounit/pcap_lan.h"
 
-#include <fcntl.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <pcap/pcap.h>
@@ -10,9 +9,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "common/frame/ethernet.h"
-#include "common/os/log.h"
+#include "common/os/errno_text.h"
 #include "common/os/netns.h"
 
 namespace splitnic::iounit {
@@ -60,16 +60,18 @@ void PcapLan::Close::operator()(pcap* capture) const { pcap_close(capture); }
 
 PcapLan::~PcapLan() = default;
 
-Result<std::unique_ptr<PcapLan>> PcapLan::open(const PcapOptions& options, Time now) {
-  std::unique_ptr<PcapLan> lan(new PcapLan(options));
+Result<std::unique_ptr<PcapLan>> PcapLan::open(const PcapOptions& options, Time now, os::Log& log) {
+  std::unique_ptr<PcapLan> lan(new PcapLan(options, log));
   if (auto error = lan->open_in_this_namespace(now)) return tl::unexpected(*std::move(error));
   return lan;
 }
 
 std::optional<Error> PcapLan::open_in_this_namespace(Time now) {
-  namespace_ = UniqueFd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
-  control_ = UniqueFd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!control_) return Error{fmt::format("can't make a socket: {}", std::strerror(errno))};
+  auto here = os::open_current_netns();
+  if (!here) return here.error();
+  namespace_ = *std::move(here);
+  control_ = os::UniqueFd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!control_) return Error{fmt::format("can't make a socket: {}", os::errno_text())};
   auto links = os::LinkSocket::open();
   if (!links) return links.error();
   links_ = *std::move(links);
@@ -77,7 +79,7 @@ std::optional<Error> PcapLan::open_in_this_namespace(Time now) {
   read_link();
   if (link_.index == 0) return Error{fmt::format("there is no LAN interface {}", options_.interface)};
   if (!link_.up) {
-    log::warn("LAN interface {} is down: no carrier until it is up", options_.interface);
+    log_.warning("LAN interface {} is down: no carrier until it is up", options_.interface);
     absent_ = true;
     next_look_ = now + kReopenInterval;
     return std::nullopt;
@@ -113,7 +115,7 @@ std::optional<Error> PcapLan::activate() {
   pcap_set_buffer_size(capture.get(), options_.ring_bytes);
   const int result = pcap_activate(capture.get());
   if (result < 0) return refusal(options_.interface, result, capture.get());
-  if (result > 0) log::warn("LAN interface {}: {}", options_.interface, pcap_statustostr(result));
+  if (result > 0) log_.warning("LAN interface {}: {}", options_.interface, pcap_statustostr(result));
   if (const int link_type = pcap_datalink(capture.get()); link_type != DLT_EN10MB) {
     const char* type_name = pcap_datalink_val_to_name(link_type);
     return Error{fmt::format("the LAN interface {} is not Ethernet but {}", options_.interface,
@@ -155,7 +157,7 @@ bool PcapLan::send(std::span<const std::byte> frame) {
 }
 
 void PcapLan::poll(Time now) {
-  const bool event = links_.changed();
+  const bool event = links_->poll_events([](const os::LinkEvent&) {}) != 0;
   if (event || look_at_once_ || now >= next_look_) look(now);
 }
 
@@ -166,20 +168,21 @@ void PcapLan::look(Time now) {
   if (capture_ != nullptr && (!same || capture_failed)) {
     close_capture();
     if (!absent_) {
-      log::warn("LAN interface {} {}: carrier down", options_.interface,
-                link_.index == 0 ? "has vanished"
-                : !link_.up      ? "is down"
-                                 : "was replaced");
+      log_.warning("LAN interface {} {}: carrier down", options_.interface,
+                   link_.index == 0 ? "has vanished"
+                   : !link_.up      ? "is down"
+                                    : "was replaced");
     }
     absent_ = true;
   }
   if (capture_ == nullptr && link_.up) {
-    const os::NetnsScope inside(namespace_.get());
+    // The thread may be in another namespace by now; where it can't be left, it never was entered.
+    const auto inside = os::ScopedNetns::enter(namespace_.get());
     if (const auto error = activate()) {
-      if (error->message != last_refusal_) log::warn("{}", error->message);
+      if (error->message != last_refusal_) log_.warning("{}", error->message);
       last_refusal_ = error->message;
     } else {
-      log::info("LAN interface {} is back", options_.interface);
+      log_.info("LAN interface {} is back", options_.interface);
       last_refusal_.clear();
       absent_ = false;
     }
@@ -202,7 +205,7 @@ void PcapLan::read_statistics() {
 }
 
 std::vector<int> PcapLan::descriptors() const {
-  std::vector<int> descriptors{links_.descriptor()};
+  std::vector<int> descriptors{links_->descriptor()};
   if (capture_ != nullptr) descriptors.push_back(pcap_get_selectable_fd(capture_.get()));
   return descriptors;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/os/log.h"
 #include "common/os/netlink.h"
 #include "common/os/unique_fd.h"
 #include "common/result.h"
@@ -19,7 +20,7 @@ struct pcap;
 namespace splitnic::iounit {
 
 struct PcapOptions {
-  std::string interface;
+  std::string interface {};
   /// The kernel's capture ring. Where receive offloads are on, each frame takes a slot of 128 KiB of it whatever its
   /// length; the slots bridge the moments in which the driver isn't scheduled.
   int ring_bytes = 32 << 20;
@@ -34,8 +35,8 @@ class PcapLan final : public LanPort {
   static constexpr Duration kLookInterval = std::chrono::seconds{1};
 
   /// The interface of the thread's network namespace, which is also where it is looked for again later. One that exists
-  /// and is down is no error. Errors: no such interface, no permission, not Ethernet.
-  [[nodiscard]] static Result<std::unique_ptr<PcapLan>> open(const PcapOptions& options, Time now);
+  /// and is down is no error. log: outlives the port. Errors: no such interface, no permission, not Ethernet.
+  [[nodiscard]] static Result<std::unique_ptr<PcapLan>> open(const PcapOptions& options, Time now, os::Log& log);
   ~PcapLan() override;
 
   std::size_t receive(LanSink& sink, std::size_t budget) override;
@@ -60,7 +61,7 @@ class PcapLan final : public LanPort {
     std::uint32_t mtu = 1500;  ///< the last known
   };
 
-  explicit PcapLan(const PcapOptions& options) : options_(options) {}
+  PcapLan(const PcapOptions& options, os::Log& log) : options_(options), log_(log) {}
   [[nodiscard]] std::optional<Error> open_in_this_namespace(Time now);
   void read_link();
   [[nodiscard]] std::optional<Error> activate();
@@ -69,9 +70,10 @@ class PcapLan final : public LanPort {
   void read_statistics();
 
   PcapOptions options_;
-  UniqueFd namespace_;  ///< where the interface is
-  UniqueFd control_;    ///< a socket of that namespace, for ioctl
-  os::LinkSocket links_;
+  os::Log& log_;
+  os::UniqueFd namespace_;  ///< where the interface is
+  os::UniqueFd control_;    ///< a socket of that namespace, for ioctl
+  std::optional<os::LinkSocket> links_;
   Link link_;
   std::unique_ptr<pcap, Close> capture_;
   int captured_index_ = 0;

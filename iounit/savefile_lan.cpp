@@ -6,13 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 
 #include "common/frame/ethernet.h"
-#include "common/os/log.h"
+#include "common/os/errno_text.h"
 
 namespace splitnic::iounit {
 namespace {
@@ -35,8 +33,9 @@ void SavefileLan::CloseOutput::operator()(pcap_dumper* output) const { pcap_dump
 
 SavefileLan::~SavefileLan() = default;
 
-Result<std::unique_ptr<SavefileLan>> SavefileLan::open(const SavefileSpec& spec, Time now, Duration wall_at_zero) {
-  std::unique_ptr<SavefileLan> lan(new SavefileLan(spec, now, wall_at_zero));
+Result<std::unique_ptr<SavefileLan>> SavefileLan::open(const SavefileSpec& spec, Time now, Duration wall_at_zero,
+                                                       os::Log& log) {
+  std::unique_ptr<SavefileLan> lan(new SavefileLan(spec, now, wall_at_zero, log));
   if (!spec.input.empty()) {
     if (auto error = lan->open_input()) return tl::unexpected(*std::move(error));
   }
@@ -50,7 +49,7 @@ Result<std::unique_ptr<SavefileLan>> SavefileLan::open(const SavefileSpec& spec,
 std::optional<Error> SavefileLan::open_input() {
   // O_NONBLOCK: a named pipe without a writer must not stop the start.
   const int fd = ::open(spec_.input.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Error{fmt::format("can't read the LAN file {}: {}", spec_.input, std::strerror(errno))};
+  if (fd < 0) return Error{fmt::format("can't read the LAN file {}: {}", spec_.input, os::errno_text())};
   struct stat status {};
   std::FILE* file = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? ::fdopen(fd, "rb") : nullptr;
   if (file == nullptr) {
@@ -75,7 +74,7 @@ std::optional<Error> SavefileLan::open_input() {
 
 std::optional<Error> SavefileLan::open_output() {
   const auto refused = [this] {
-    return Error{fmt::format("can't write the LAN file {}: {}", spec_.output, std::strerror(errno))};
+    return Error{fmt::format("can't write the LAN file {}: {}", spec_.output, os::errno_text())};
   };
   const int fd = ::open(spec_.output.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (fd < 0) return refused();
@@ -156,8 +155,8 @@ bool SavefileLan::read_next() {
 }
 
 void SavefileLan::end_input(const std::string& why) {
-  if (!why.empty()) log::warn("LAN file {}: playback ends early: {}", spec_.input, why);
-  log::info("LAN file {}: played {} frames, skipped {} cut ones", spec_.input, counters_.rx_frames,
+  if (!why.empty()) log_.warning("LAN file {}: playback ends early: {}", spec_.input, why);
+  log_.info("LAN file {}: played {} frames, skipped {} cut ones", spec_.input, counters_.rx_frames,
             counters_.rx_truncated);
   input_.reset();
 }
@@ -187,7 +186,7 @@ void SavefileLan::flush() {
   const bool failed = pcap_dump_flush(output_.get()) != 0 || std::ferror(pcap_dump_file(output_.get())) != 0;
   if (!failed) return;
   ++counters_.tx_errors;
-  if (!output_failed_) log::warn("LAN file {}: can't be written: {}", spec_.output, std::strerror(errno));
+  if (!output_failed_) log_.warning("LAN file {}: can't be written: {}", spec_.output, os::errno_text());
   output_failed_ = true;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/os/log.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "iounit/lan_port.h"
@@ -24,10 +25,10 @@ namespace splitnic::iounit {
 /// rx_truncated.
 class SavefileLan final : public LanPort {
  public:
-  /// Errors: a file that can't be opened or isn't a capture, a link type other than Ethernet, input and output the
-  /// same.
+  /// log: outlives the port. Errors: a file that can't be opened or isn't a capture, a link type other than Ethernet,
+  /// input and output the same.
   [[nodiscard]] static Result<std::unique_ptr<SavefileLan>> open(const SavefileSpec& spec, Time now,
-                                                                 Duration wall_at_zero);
+                                                                 Duration wall_at_zero, os::Log& log);
   ~SavefileLan() override;
 
   std::size_t receive(LanSink& sink, std::size_t budget) override;
@@ -57,8 +58,8 @@ class SavefileLan final : public LanPort {
     Duration since_first;
   };
 
-  SavefileLan(SavefileSpec spec, Time now, Duration wall_at_zero)
-      : spec_(std::move(spec)), now_(now), wall_at_zero_(wall_at_zero) {}
+  SavefileLan(SavefileSpec spec, Time now, Duration wall_at_zero, os::Log& log)
+      : spec_(std::move(spec)), now_(now), wall_at_zero_(wall_at_zero), log_(log) {}
   [[nodiscard]] std::optional<Error> open_input();
   [[nodiscard]] std::optional<Error> open_output();
   bool read_next();
@@ -68,6 +69,7 @@ class SavefileLan final : public LanPort {
   SavefileSpec spec_;
   Time now_;
   Duration wall_at_zero_;
+  os::Log& log_;
   std::unique_ptr<pcap, CloseInput> input_;
   std::unique_ptr<pcap, CloseInput> output_format_;
   std::unique_ptr<pcap_dumper, CloseOutput> output_;

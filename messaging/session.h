@@ -99,6 +99,12 @@ struct SessionCounters {
   std::uint64_t data_sends_received = 0;
 };
 
+/// Elements of the peer's pools: in all, and those that this end may fill now. None where frames go without pools.
+struct Credits {
+  std::uint32_t elements = 0;
+  std::uint32_t free = 0;
+};
+
 /// A push-push session over one bridge: brings the link, the channels and the pools up, keeps them up, for ever, and
 /// moves frames. The same code in both roles. Owns the link and the adapter of its end; the bridge, the random source
 /// and the events outlive it. Thread: one owner. Source: S1 IV; design, "Messaging".
@@ -144,6 +150,7 @@ class Session {
   [[nodiscard]] const fabric::AdapterCounters& adapter_counters() const;
   [[nodiscard]] std::uint64_t epoch() const { return link_.epoch().value; }
   [[nodiscard]] wire::Mode mode() const { return mode_; }
+  [[nodiscard]] Credits credits() const;
   [[nodiscard]] bool has_data_channel() const { return data_ != nullptr; }
   /// Names of counters for people, with values: frame drops by cause, and messages by type.
   [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> drop_counts() const;

@@ -125,6 +125,15 @@ PeerPool* Session::usable_peer_pool() {
   return nullptr;
 }
 
+Credits Session::credits() const {
+  Credits sum;
+  for (const auto& pool : peer_pools_) {
+    sum.elements += pool.elements();
+    sum.free += pool.available();
+  }
+  return sum;
+}
+
 std::span<std::byte> Session::claim() {
   claimed_ = {};
   if (state_ != SessionState::up || shutting_down_) return {};

@@ -8,9 +8,10 @@ using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("splitnic::control");
 
 struct Request {
-  union {
-    status @0 :Void;  # state and identity, with traffic totals per peer
-    stats @1 :Void;   # the same with every counter of drops and messages
+  what @0 :What;
+
+  enum What {
+    status @0;  # identity, state and every counter
   }
 }
 
@@ -36,6 +37,7 @@ struct DaemonStatus {
   pid @11 :UInt32;
   version @12 :Text;
   uptimeMs @13 :UInt64;
+  counts @14 :List(NamedCount);
 }
 
 struct Peer {

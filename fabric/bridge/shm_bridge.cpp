@@ -6,11 +6,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/os/errno_text.h"
 #include "fabric/bridge/full_fence.h"
 
 namespace splitnic::fabric {
 
-ShmBridge::ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer, UniqueFd doorbell)
+ShmBridge::ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer,
+                     os::UniqueFd doorbell)
     : local_(std::move(local)),
       peer_(std::move(peer)),
       local_memory_(local_->local()),
@@ -82,10 +84,10 @@ Result<std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>> shm_pair(std
   if (!second) return tl::unexpected(second.error());
   int bells[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, bells) != 0) {
-    return fail("cannot create doorbells: {}", std::strerror(errno));
+    return fail("cannot create doorbells: {}", os::errno_text());
   }
-  UniqueFd first_bell(bells[0]);
-  UniqueFd second_bell(bells[1]);
+  os::UniqueFd first_bell(bells[0]);
+  os::UniqueFd second_bell(bells[1]);
   (*first)->close_descriptor();
   (*second)->close_descriptor();
   const std::shared_ptr<const ShmMemory> of_first = std::move(*first);

@@ -20,7 +20,7 @@ inline constexpr std::size_t kShmMinBytes = 1U << 20U;
 class ShmBridge final : public Bridge {
  public:
   /// doorbell: one end of a SOCK_SEQPACKET pair whose other end only the peer holds.
-  ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer, UniqueFd doorbell);
+  ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer, os::UniqueFd doorbell);
 
   PeerMemory local_memory() override { return local_memory_; }
   PeerWindow& peer_window() override { return peer_window_; }
@@ -42,7 +42,7 @@ class ShmBridge final : public Bridge {
   PeerWindow peer_window_;
   PeerMemory scratchpads_in_;
   PeerWindow scratchpads_out_;
-  UniqueFd doorbell_;
+  os::UniqueFd doorbell_;
   bool hung_up_ = false;
 };
 

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/os/errno_text.h"
+#include "common/os/unix_listener.h"
 #include "fabric/bridge/shm_memory.h"
 
 namespace splitnic::fabric {
@@ -52,16 +54,14 @@ std::string refusal(std::uint32_t status, std::uint32_t version) {
 }  // namespace
 
 Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOptions& options, Time now) {
+  if (auto fits = os::check_socket_path(options.path); !fits) return tl::unexpected(fits.error());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (options.path.empty() || options.path.size() >= sizeof address.sun_path) {
-    return fail("socket path must have 1 to {} characters: {}", sizeof address.sun_path - 1, options.path);
-  }
   std::memcpy(address.sun_path, options.path.data(), options.path.size());
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket.get() < 0) return fail("cannot create a socket: {}", std::strerror(errno));
+  os::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return fail("cannot create a socket: {}", os::errno_text());
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return fail("cannot connect to {}: {}", options.path, std::strerror(errno));
+    return fail("cannot connect to {}: {}", options.path, os::errno_text());
   }
   ShmHello hello{};
   hello.magic = kShmSetupMagic;
@@ -69,7 +69,7 @@ Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOption
   hello.local_bytes = options.local_bytes;
   hello.window_bytes = options.window_bytes;
   if (send(socket.get(), &hello, sizeof hello, MSG_DONTWAIT | MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
-    return fail("cannot say hello to {}: {}", options.path, std::strerror(errno));
+    return fail("cannot say hello to {}: {}", options.path, os::errno_text());
   }
   return std::unique_ptr<ShmConnector>(new ShmConnector(options.path, std::move(socket), now + options.reply_limit));
 }
@@ -96,7 +96,7 @@ std::optional<Error> ShmConnector::receive() {
   message.msg_controllen = control.size();
   const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
-  if (got < 0) return Error{fmt::format("connection lost during set-up: {}", std::strerror(errno))};
+  if (got < 0) return Error{fmt::format("connection lost during set-up: {}", os::errno_text())};
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);

@@ -36,17 +36,17 @@ class ShmConnector {
   [[nodiscard]] Time next_deadline() const { return deadline_; }
 
  private:
-  ShmConnector(std::string path, UniqueFd socket, Time deadline)
+  ShmConnector(std::string path, os::UniqueFd socket, Time deadline)
       : path_(std::move(path)), socket_(std::move(socket)), deadline_(deadline) {}
   [[nodiscard]] std::optional<Error> receive();
   [[nodiscard]] Result<std::unique_ptr<Bridge>> finish();
 
   std::string path_;
-  UniqueFd socket_;
+  os::UniqueFd socket_;
   Time deadline_;
   std::array<std::byte, kShmSetupBytes> reply_{};
   std::size_t got_ = 0;
-  std::vector<UniqueFd> descriptors_;
+  std::vector<os::UniqueFd> descriptors_;
 };
 
 }  // namespace splitnic::fabric

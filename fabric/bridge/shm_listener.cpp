@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/os/unix_listener.h"
+#include "common/os/errno_text.h"
 #include "fabric/bridge/shm_memory.h"
 
 namespace splitnic::fabric {
@@ -58,26 +58,26 @@ bool in_supplementary_groups(int socket, const std::vector<gid_t>& groups) {
 
 Result<std::unique_ptr<ShmListener>> ShmListener::listen(ShmListenOptions options) {
   const bool others = !options.allow_uids.empty() || !options.allow_gids.empty();
-  auto socket = listen_unix(options.path, others ? 0666 : 0600);
+  auto socket = os::UnixListener::listen(options.path, others ? 0666 : 0600);
   if (!socket) return tl::unexpected(socket.error());
-  UniqueFd events(epoll_create1(EPOLL_CLOEXEC));
-  if (events.get() < 0) return fail("cannot watch {}: {}", options.path, std::strerror(errno));
+  os::UniqueFd events(epoll_create1(EPOLL_CLOEXEC));
+  if (!events) return fail("cannot watch {}: {}", options.path, os::errno_text());
   std::unique_ptr<ShmListener> listener(new ShmListener(std::move(options), std::move(*socket), std::move(events)));
   if (!listener->watch_listener(true)) {
-    return fail("cannot watch {}: {}", listener->options_.path, std::strerror(errno));
+    return fail("cannot watch {}: {}", listener->options_.path, os::errno_text());
   }
   return listener;
 }
 
-ShmListener::ShmListener(ShmListenOptions options, UniqueFd socket, UniqueFd events)
+ShmListener::ShmListener(ShmListenOptions options, os::UnixListener socket, os::UniqueFd events)
     : options_(std::move(options)), socket_(std::move(socket)), events_(std::move(events)) {}
 
-ShmListener::~ShmListener() { unlink(options_.path.c_str()); }
+ShmListener::~ShmListener() = default;
 
 bool ShmListener::watch_listener(bool on) {
   epoll_event event{};
   event.events = EPOLLIN;
-  return epoll_ctl(events_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, socket_.get(), &event) == 0;
+  return epoll_ctl(events_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, socket_.descriptor(), &event) == 0;
 }
 
 std::size_t ShmListener::poll(Time now) {
@@ -99,8 +99,8 @@ std::size_t ShmListener::poll(Time now) {
 /// False when there is nobody (left) to accept.
 bool ShmListener::accept_one(Time now) {
   Caller caller;
-  caller.socket = UniqueFd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (caller.socket.get() < 0) {
+  caller.socket = os::UniqueFd(accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!caller.socket) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting(now);
     return errno == ECONNABORTED || errno == EINTR;
   }
@@ -201,10 +201,10 @@ std::optional<Error> ShmListener::set_up(Caller& caller, std::size_t local_bytes
   if (!of_unit) return of_unit.error();
   int bells[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, bells) != 0) {
-    return Error{fmt::format("cannot create doorbells: {}", std::strerror(errno))};
+    return Error{fmt::format("cannot create doorbells: {}", os::errno_text())};
   }
-  UniqueFd unit_bell(bells[0]);
-  const UniqueFd host_bell(bells[1]);
+  os::UniqueFd unit_bell(bells[0]);
+  const os::UniqueFd host_bell(bells[1]);
 
   ShmReply reply = reply_with(ShmSetupStatus::ok);
   reply.local_bytes = whole_pages(local_bytes);

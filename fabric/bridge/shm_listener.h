@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/os/unique_fd.h"
+#include "common/os/unix_listener.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge.h"
@@ -77,7 +78,7 @@ class ShmListener {
  private:
   /// A connection whose hello is not complete.
   struct Caller {
-    UniqueFd socket;
+    os::UniqueFd socket;
     ShmAccepted who;
     Time deadline{};
     std::byte hello[kShmSetupBytes];
@@ -85,7 +86,7 @@ class ShmListener {
   };
   enum class Progress { waiting, done };
 
-  ShmListener(ShmListenOptions options, UniqueFd socket, UniqueFd events);
+  ShmListener(ShmListenOptions options, os::UnixListener socket, os::UniqueFd events);
   [[nodiscard]] bool accept_one(Time now);
   void pause_accepting(Time now);
   [[nodiscard]] bool watch_listener(bool on);
@@ -96,8 +97,8 @@ class ShmListener {
   void refuse(Caller& caller, ShmSetupStatus status, std::uint64_t& counter);
 
   ShmListenOptions options_;
-  UniqueFd socket_;
-  UniqueFd events_;
+  os::UnixListener socket_;
+  os::UniqueFd events_;
   std::deque<Caller> setting_up_;  // oldest first
   std::deque<ShmAccepted> accepted_;
   Time accept_again_ = kNever;  // while paused

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/os/errno_text.h"
 #include "fabric/bridge/bridge.h"
 
 namespace splitnic::fabric {
@@ -28,23 +29,23 @@ struct Mappable {
 
 Result<std::unique_ptr<ShmMemory>> ShmMemory::create(std::size_t bytes) {
   const auto total = static_cast<off_t>(kHeaderBytes + bytes);
-  UniqueFd descriptor(memfd_create("splitnic-bridge", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (descriptor.get() < 0) return fail("cannot create shared memory: {}", std::strerror(errno));
+  os::UniqueFd descriptor(memfd_create("splitnic-bridge", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!descriptor) return fail("cannot create shared memory: {}", os::errno_text());
   // Pages are allocated now, where a lack of memory is an error and not a SIGBUS later.
   if (ftruncate(descriptor.get(), total) != 0 || fallocate(descriptor.get(), 0, 0, total) != 0) {
-    return fail("cannot allocate {} bytes of shared memory: {}", total, std::strerror(errno));
+    return fail("cannot allocate {} bytes of shared memory: {}", total, os::errno_text());
   }
   if (fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) {
-    return fail("cannot seal shared memory: {}", std::strerror(errno));
+    return fail("cannot seal shared memory: {}", os::errno_text());
   }
   return map(std::move(descriptor), bytes);
 }
 
-Result<std::unique_ptr<ShmMemory>> ShmMemory::adopt(UniqueFd descriptor, std::size_t bytes) {
+Result<std::unique_ptr<ShmMemory>> ShmMemory::adopt(os::UniqueFd descriptor, std::size_t bytes) {
   struct stat status {};
   struct statfs file_system {};
   if (fstat(descriptor.get(), &status) != 0 || fstatfs(descriptor.get(), &file_system) != 0) {
-    return fail("the peer's memory descriptor cannot be examined: {}", std::strerror(errno));
+    return fail("the peer's memory descriptor cannot be examined: {}", os::errno_text());
   }
   // Huge pages come from a pool that may run dry under a page that was punched out: a store would raise SIGBUS.
   if (!S_ISREG(status.st_mode) || file_system.f_type != TMPFS_MAGIC) {
@@ -60,7 +61,7 @@ Result<std::unique_ptr<ShmMemory>> ShmMemory::adopt(UniqueFd descriptor, std::si
   return map(std::move(descriptor), bytes);
 }
 
-Result<std::unique_ptr<ShmMemory>> ShmMemory::map(UniqueFd descriptor, std::size_t bytes) {
+Result<std::unique_ptr<ShmMemory>> ShmMemory::map(os::UniqueFd descriptor, std::size_t bytes) {
   namespace ipc = boost::interprocess;
   try {
     ipc::mapped_region region(Mappable{descriptor.get()}, ipc::read_write, 0, kHeaderBytes + bytes, nullptr,

@@ -21,7 +21,7 @@ class ShmMemory {
   /// Of a descriptor that a peer sent, which is checked: a regular memfd of ordinary pages, sealed against any change
   /// of its size and of its seals, exactly kHeaderBytes + bytes long. Only then is a store into it sure not to raise
   /// SIGBUS.
-  [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> adopt(UniqueFd descriptor, std::size_t bytes);
+  [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> adopt(os::UniqueFd descriptor, std::size_t bytes);
 
   /// As the end that owns it sees it, and as its peer does.
   [[nodiscard]] PeerMemory local() const;
@@ -31,15 +31,15 @@ class ShmMemory {
 
   /// To be handed to the peer; -1 once closed. The mapping needs it no more.
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
-  void close_descriptor() { descriptor_ = UniqueFd(); }
+  void close_descriptor() { descriptor_.reset(); }
 
  private:
-  ShmMemory(UniqueFd descriptor, boost::interprocess::mapped_region region)
+  ShmMemory(os::UniqueFd descriptor, boost::interprocess::mapped_region region)
       : descriptor_(std::move(descriptor)), region_(std::move(region)) {}
-  [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> map(UniqueFd descriptor, std::size_t bytes);
+  [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> map(os::UniqueFd descriptor, std::size_t bytes);
   [[nodiscard]] std::byte* base() const { return static_cast<std::byte*>(region_.get_address()); }
 
-  UniqueFd descriptor_;
+  os::UniqueFd descriptor_;
   boost::interprocess::mapped_region region_;
 };
 

@@ -129,12 +129,13 @@ class Host(Daemon):
         super().__init__(lab, name or f"h{number}", lab.namespace(name or f"h{number}"))
         self.unit = unit
         self.args = list(args)
+        self.port_name = self.name  # what the I/O unit knows it by
         self.address = f"10.77.0.{10 + number}"
         self.address6 = f"fd77::{10 + number}"
 
     def argv(self):
         return [self.lab.splitnic, "host", "--connect", f"shm:{self.unit.socket}", "--tap", self.tap, "--name",
-                self.name, "--control", self.control, "--netns", self.ns.name, *self.args]
+                self.port_name, "--control", self.control, "--netns", self.ns.name, *self.args]
 
     def start(self, addresses=True):
         """Starts it and waits until its session is up; then gives its interface addresses, where wanted."""

@@ -107,15 +107,24 @@ class MulticastMember:
         self.socket.close()
 
 
-def multicast_sender(netns, interface, group, port):
-    """A function that sends one datagram to the group out of the interface."""
-    v6 = ":" in group
-    out = netns.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM)
-    with netns.entered():
-        index = socket.if_nametoindex(interface)
-    if v6:
-        out.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
-        out.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 4)
-    else:
-        out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("4s4si", bytes(4), bytes(4), index))
-    return lambda payload: out.sendto(payload, (group, port))
+class MulticastSender:
+    """Sends datagrams to a group out of one interface."""
+
+    def __init__(self, netns, interface, group, port):
+        self.to = (group, port)
+        v6 = ":" in group
+        self.socket = netns.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM)
+        with netns.entered():
+            index = socket.if_nametoindex(interface)
+        if v6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 4)
+        else:
+            self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF,
+                                   struct.pack("4s4si", bytes(4), bytes(4), index))
+
+    def send(self, payload):
+        self.socket.sendto(payload, self.to)
+
+    def close(self):
+        self.socket.close()

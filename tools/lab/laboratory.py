@@ -24,26 +24,30 @@ class Interrupted(BaseException):
         self.exit_code = 128 + number
 
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def not_permitted():
     """The reason why namespaces and TAPs can't be had here; None when they can."""
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "/dev/net/tun is missing or may not be opened by this user"
     name = f"sn{os.getpid()}-probe"
+    attempts = [("network namespaces", ["ip", "netns", "add", name]),
+                ("veth pairs", ["ip", "-n", name, "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"]),
+                ("TAP devices", ["ip", "-n", name, "tuntap", "add", "dev", "probe2", "mode", "tap"])]
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
-        done = run(["ip", "netns", "add", name], check=False)
-        if done.returncode != 0:
-            return f"network namespaces can't be made: {done.stderr.strip()}"
-        probe = Namespace(name)
-        made = run(["ip", "-n", name, "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"], check=False)
-        if made.returncode != 0:
-            return f"veth pairs can't be made: {made.stderr.strip()}"
-        tap = run(["ip", "-n", name, "tuntap", "add", "dev", "probe2", "mode", "tap"], check=False)
-        return f"TAP devices can't be made: {tap.stderr.strip()}" if tap.returncode != 0 else None
+        for what, attempt in attempts:
+            done = run(attempt, check=False)
+            if done.returncode != 0:
+                return f"{what} can't be made: {done.stderr.strip()}"
+        return None
     except LabError as error:
         return str(error)
     finally:
         if os.path.exists(f"/run/netns/{name}"):
-            probe.delete()
+            Namespace(name).delete()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 class Lan:
@@ -118,7 +122,7 @@ class Lab:
         self.dir = None
 
     def __enter__(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in _ENDING:
             self._old_handlers[number] = signal.signal(number, self._on_signal)
         atexit.register(self.close)
         with self._shield():
@@ -184,10 +188,12 @@ class Lab:
         self._old_handlers = {}
         atexit.unregister(self.close)
 
-    def log_tails(self, lines=15):
-        """The last lines of every process's log, for a failure report."""
+    def log_tails(self, since=0.0, lines=12):
+        """The last lines of each log written to after `since` (time.time()), for a failure report."""
         parts = []
         for log in sorted(self.logs.glob("*.log")) if self.dir else []:
+            if log.stat().st_mtime < since:
+                continue
             tail = log.read_text(errors="replace").splitlines()[-lines:]
             if tail:
                 parts.append(f"--- {log.name}\n" + "\n".join(tail))

@@ -18,6 +18,7 @@ class PingReport:
     received: int
     rtts: list      # seconds, in order of arrival
     arrivals: list  # time.time() of each reply
+    missing: list   # sequence numbers without a reply before the last one that got one
 
     @property
     def lost(self):
@@ -40,7 +41,7 @@ class PingReport:
 class Ping:
     """ping in the background; finish() ends it and reports."""
 
-    _reply = re.compile(r"^\[(\d+\.\d+)\] \d+ bytes from .*time=([\d.]+) ms", re.M)
+    _reply = re.compile(r"^\[(\d+\.\d+)\] \d+ bytes from .*icmp_seq=(\d+) .*time=([\d.]+) ms", re.M)
     _summary = re.compile(r"(\d+) packets transmitted, (\d+) received")
 
     def __init__(self, lab, netns, target, interval=0.02, count=None, size=None, dont_fragment=False):
@@ -77,8 +78,10 @@ class Ping:
         if not summary:
             raise LabError(f"ping: {self.process.last_line()}")
         found = self._reply.findall(text)
-        return PingReport(int(summary[1]), int(summary[2]), [float(rtt) / 1000 for _, rtt in found],
-                          [float(at) for at, _ in found])
+        numbers = {int(number) for _, number, _ in found}
+        missing = sorted(set(range(1, max(numbers, default=0) + 1)) - numbers)
+        return PingReport(int(summary[1]), int(summary[2]), [float(rtt) / 1000 for _, _, rtt in found],
+                          [float(at) for at, _, _ in found], missing)
 
 
 def ping(lab, netns, target, count=20, interval=0.02, size=None, dont_fragment=False):
@@ -197,8 +200,8 @@ class DhcpServer:
     """dnsmasq on the LAN's peer, DHCP only: 10.77.0.100 to .150."""
 
     def __init__(self, lab, lan):
-        argv = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--log-facility=-",
-                "--log-dhcp", "--no-ping", "--user=root", "--group=root", "--pid-file=", f"--interface={lan.peer_if}",
+        argv = ["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--log-facility=-",
+                "--log-dhcp", "--no-ping", "--pid-file=", f"--interface={lan.peer_if}",
                 "--bind-interfaces", "--dhcp-authoritative", "--dhcp-range=10.77.0.100,10.77.0.150,1h",
                 f"--dhcp-leasefile={lab.dir / 'leases'}"]
         self.process = lab.start("dnsmasq", argv, lan.ns)

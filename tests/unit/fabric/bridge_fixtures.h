@@ -1,5 +1,16 @@
 #pragma once
 
+// Before Catch2, whose CHECK is the one that tests mean.
+#include "common/random.h"
+#include "common/time.h"
+#include "fabric/bridge/shm_bridge.h"
+#include "fabric/bridge/shm_connector.h"
+#include "fabric/bridge/shm_listener.h"
+#include "fabric/bridge/sim_bridge.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstddef>
@@ -7,12 +18,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
-
-#include "common/random.h"
-#include "common/time.h"
-#include "fabric/bridge/shm_bridge.h"
-#include "fabric/bridge/sim_bridge.h"
 
 /// Bridges that the conformance tests run against, two ends each, with one way to let what is under way arrive.
 namespace splitnic::fabric::test {
@@ -42,6 +49,52 @@ class ShmPairBridges {
   bool rung(std::size_t index) { return end(index).take_doorbells(); }
 
  private:
+  std::array<std::unique_ptr<Bridge>, 2> ends_;
+};
+
+/// A directory of its own for sockets, gone with the object.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() { REQUIRE(mkdtemp(path_) != nullptr); }
+  ~TemporaryDirectory() { rmdir(path_); }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  [[nodiscard]] std::string file(const std::string& name) const { return std::string(path_) + "/" + name; }
+
+ private:
+  char path_[32] = "/tmp/splitnic-test-XXXXXX";
+};
+
+/// Host (end 0) and unit (end 1) as two processes would set it up, through a real socket.
+class ShmSocketBridges {
+ public:
+  ShmSocketBridges() {
+    ShmListenOptions listen;
+    listen.path = directory_.file("socket");
+    auto listener = ShmListener::listen(listen);
+    REQUIRE(listener.has_value());
+    ShmConnectOptions connect;
+    connect.path = listen.path;
+    connect.local_bytes = kTestBytes;
+    connect.window_bytes = 2 * kTestBytes;
+    auto connector = ShmConnector::start(connect, Time{});
+    REQUIRE(connector.has_value());
+    (*listener)->poll(Time{});
+    auto accepted = (*listener)->take();
+    REQUIRE(accepted.has_value());
+    REQUIRE(accepted->uid == getuid());
+    auto bridge = (*connector)->poll(Time{});
+    REQUIRE(bridge.has_value());
+    REQUIRE(bridge->has_value());
+    ends_ = {std::move(**bridge), std::move(accepted->bridge)};
+  }
+  Bridge& end(std::size_t index) { return *ends_.at(index); }
+  void hang_up(std::size_t index) { ends_.at(index).reset(); }
+  void settle() {}
+  bool rung(std::size_t index) { return end(index).take_doorbells(); }
+
+ private:
+  TemporaryDirectory directory_;
   std::array<std::unique_ptr<Bridge>, 2> ends_;
 };
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/unit/quiet_log.h"
 #include "tests/unit/test_namespace.h"
 
 namespace splitnic::host {
@@ -21,6 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::OtherNamespace;
 using testing::output_of;
+using testing::quiet_log;
 using testing::readable;
 using testing::run;
 using testing::TestNamespace;
@@ -32,13 +34,13 @@ constexpr MacAddress kGroup{{0x01, 0, 0x5e, 1, 2, 3}};
 constexpr Time kStart{1h};
 
 std::unique_ptr<TapPort> opened(const TapOptions& options) {
-  auto port = TapPort::open(options, kStart);
+  auto port = TapPort::open(options, kStart, quiet_log());
   if (!port) FAIL(port.error().message);
   return *std::move(port);
 }
 
 std::string refusal(const TapOptions& options) {
-  const auto port = TapPort::open(options, kStart);
+  const auto port = TapPort::open(options, kStart, quiet_log());
   REQUIRE_FALSE(port);
   return port.error().message;
 }
@@ -128,7 +130,7 @@ TEST_CASE("a busy TAP and an interface of another kind are refused with one clea
   CHECK_THAT(refusal({.name = "lo"}), Catch::Contains("lo exists and is not a TAP"));
   run("ip tuntap add dev ptp mode tun");
   CHECK_THAT(refusal({.name = "ptp"}), Catch::Contains("ptp exists and is not a"));
-  CHECK_THAT(refusal({.name = "big", .mtu = 100'000}), Catch::Contains("refuses the MTU"));
+  CHECK_THAT(refusal({.name = "big", .mtu = 100'000}), Catch::Contains("setting the MTU of big"));
   CHECK(output_of("ip link show big 2>/dev/null").empty());
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tests/unit/iounit/collected_frames.h"
+#include "tests/unit/quiet_log.h"
 #include "tests/unit/test_namespace.h"
 
 namespace splitnic::iounit {
@@ -11,6 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::output_of;
+using testing::quiet_log;
 using testing::readable;
 using testing::run;
 using testing::TestNamespace;
@@ -18,13 +20,13 @@ using testing::TestNamespace;
 constexpr Time kStart{1h};
 
 std::unique_ptr<PcapLan> opened(const char* interface) {
-  auto lan = PcapLan::open(PcapOptions{.interface = interface}, kStart);
+  auto lan = PcapLan::open(PcapOptions{.interface = interface}, kStart, quiet_log());
   if (!lan) FAIL(lan.error().message);
   return *std::move(lan);
 }
 
 std::string refusal(const char* interface) {
-  const auto lan = PcapLan::open(PcapOptions{.interface = interface}, kStart);
+  const auto lan = PcapLan::open(PcapOptions{.interface = interface}, kStart, quiet_log());
   REQUIRE_FALSE(lan);
   return lan.error().message;
 }
@@ -35,6 +37,8 @@ void make_pair() {
   run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
   run("ip link set lan0 up");
   run("ip link set lan1 up");
+  // What is sent before the kernel's link watch has seen the carrier is lost.
+  run("until ip link show lan0 | grep -q 'state UP'; do :; done");
 }
 
 std::vector<Frame> received(PcapLan& lan) {
@@ -127,7 +131,7 @@ TEST_CASE("frames lost in a full ring are counted", "[iounit][pcap][privileged]"
   if (!inside) return;
   make_pair();
   const auto here = opened("lan0");
-  auto small = PcapLan::open(PcapOptions{.interface = "lan1", .ring_bytes = 1 << 20}, kStart);
+  auto small = PcapLan::open(PcapOptions{.interface = "lan1", .ring_bytes = 1 << 20}, kStart, quiet_log());
   REQUIRE(small);
   for (unsigned number = 0; number < 1000; ++number) REQUIRE(here->send(frame_of(60, number)));
   const std::size_t got = received(**small).size();

@@ -11,11 +11,13 @@
 #include <iterator>
 
 #include "tests/unit/iounit/collected_frames.h"
+#include "tests/unit/quiet_log.h"
 
 namespace splitnic::iounit {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::quiet_log;
 namespace fs = std::filesystem;
 
 constexpr Time kStart{1h};
@@ -61,13 +63,13 @@ class CaptureWriter {
 };
 
 std::unique_ptr<SavefileLan> opened(const SavefileSpec& spec, Duration wall_at_zero = {}) {
-  auto lan = SavefileLan::open(spec, kStart, wall_at_zero);
+  auto lan = SavefileLan::open(spec, kStart, wall_at_zero, quiet_log());
   if (!lan) FAIL(lan.error().message);
   return *std::move(lan);
 }
 
 std::string refusal(const SavefileSpec& spec) {
-  const auto lan = SavefileLan::open(spec, kStart, {});
+  const auto lan = SavefileLan::open(spec, kStart, {}, quiet_log());
   REQUIRE_FALSE(lan);
   return lan.error().message;
 }

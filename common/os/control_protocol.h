@@ -1,0 +1,37 @@
+#pragma once
+
+#include <boost/endian/buffers.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/os/daemon_status.h"
+#include "common/result.h"
+
+namespace splitnic::os {
+
+/// The messages of a control socket (control.capnp), each sent behind its length:
+///
+///   0 bytes 32 (little-endian)   4 Cap'n Proto message, a multiple of 8 bytes
+using ControlLength = boost::endian::little_uint32_buf_t;
+static_assert(sizeof(ControlLength) == 4);
+
+/// Words of a message, aligned as Cap'n Proto wants them.
+using ControlMessage = std::vector<std::uint64_t>;
+
+inline constexpr std::size_t kMaxControlBytes = std::size_t{1} << 20U;
+/// A request is a few words; more is somebody else's protocol.
+inline constexpr std::size_t kMaxRequestBytes = 4096;
+
+/// The one request there is: tell everything.
+ControlMessage encode_request();
+/// Errors: not a request that is known here.
+Result<void> check_request(const ControlMessage& message);
+
+ControlMessage encode_reply(const DaemonStatus& status);
+ControlMessage encode_error_reply(const std::string& error);
+/// Errors: malformed, or the daemon's own error text.
+Result<DaemonStatus> decode_reply(const ControlMessage& message);
+
+}  // namespace splitnic::os

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/os/daemon_status.h"
+#include "common/os/log.h"
+#include "common/os/unix_listener.h"
+#include "common/result.h"
+#include "common/time.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace splitnic::os {
+
+struct ControlServerOptions {
+  /// For a whole request, from the connection or the previous reply to the reply's last byte.
+  Duration request_timeout = std::chrono::seconds(5);
+  /// One more takes the place of the oldest, so that idle connections lock nobody out.
+  std::size_t max_connections = 32;
+};
+
+/// Answers status requests on a Unix socket (control.capnp). A connection that is idle, sends too much or sends what is
+/// no request is cut off. Thread: the io_context's.
+class ControlServer {
+ public:
+  /// path: made with mode 0600, see UnixListener; its errors. status: called on the io_context's thread.
+  /// context and log are lent; the server goes before them.
+  static Result<std::unique_ptr<ControlServer>> open(boost::asio::io_context& context, const std::string& path,
+                                                     std::function<DaemonStatus()> status, Log& log,
+                                                     ControlServerOptions options = {});
+  ~ControlServer();
+
+  [[nodiscard]] const std::string& path() const { return listener_.path(); }
+  [[nodiscard]] std::size_t connections() const;
+
+ private:
+  class Connection;
+  struct Shared;
+  struct Acceptor;
+
+  ControlServer(boost::asio::io_context& context, UnixListener listener, std::shared_ptr<Shared> shared);
+
+  UnixListener listener_;
+  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<Acceptor> acceptor_;
+};
+
+}  // namespace splitnic::os

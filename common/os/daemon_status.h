@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace splitnic::os {
+
+/// A counter with the name that people see.
+struct NamedCount {
+  std::string name;
+  std::uint64_t count = 0;
+  friend bool operator==(const NamedCount&, const NamedCount&) = default;
+};
+
+/// The other end of one session, seen from here: tx is what went to it.
+struct PeerStatus {
+  std::string name;
+  std::string state;
+  std::string mac;
+  std::uint64_t tx_frames = 0;
+  std::uint64_t rx_frames = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t rx_bytes = 0;
+  std::vector<NamedCount> drops;     ///< by cause
+  std::vector<NamedCount> messages;  ///< by type
+  friend bool operator==(const PeerStatus&, const PeerStatus&) = default;
+};
+
+/// What a daemon tells about itself. Schema on the socket: control.capnp.
+struct DaemonStatus {
+  std::string role;  ///< "host" or "iounit"
+  std::string name;
+  std::string state;
+  std::uint64_t epoch = 0;
+  std::string mac;  ///< empty where there is none
+  std::uint32_t mtu = 0;
+  bool carrier = false;
+  std::string lan;   ///< interface or savefiles
+  std::string mode;  ///< "r" or "s"
+  std::vector<PeerStatus> peers;
+  std::vector<NamedCount> drops;
+  std::vector<NamedCount> counts;  ///< what is worth counting and no drop
+  std::uint32_t pid = 0;
+  std::string version;
+  std::uint64_t uptime_ms = 0;
+  friend bool operator==(const DaemonStatus&, const DaemonStatus&) = default;
+};
+
+/// One line of JSON with the keys of the struct; the epoch as a string of 16 hexadecimal digits, counters as objects
+/// {name: count}. Names that are not valid UTF-8 or hold controls are made printable.
+std::string to_json(const DaemonStatus& status);
+
+}  // namespace splitnic::os

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/mac_address.h"
+#include "common/result.h"
+
+namespace splitnic::os {
+
+/// The link-layer multicast addresses that the calling thread's network namespace has joined.
+inline constexpr const char* kThreadDevMcast = "/proc/thread-self/net/dev_mcast";
+
+/// The addresses of one interface, sorted, each once. text: lines "index name users global-users 01005e000001"; lines
+/// that are not like this are passed over.
+std::vector<MacAddress> parse_dev_mcast(std::string_view text, int interface_index);
+
+/// The same from a file, kThreadDevMcast in the interface's namespace. Error: it can't be read.
+Result<std::vector<MacAddress>> read_dev_mcast(const std::string& path, int interface_index);
+
+}  // namespace splitnic::os

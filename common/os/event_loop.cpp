@@ -1,0 +1,163 @@
+#include "common/os/event_loop.h"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <csignal>
+#include <optional>
+#include <utility>
+
+#include "common/check.h"
+#include "common/os/adaptive_spin.h"
+#include "common/os/wait_set.h"
+
+namespace splitnic::os {
+namespace {
+
+namespace asio = boost::asio;
+
+// How long control requests and signals may wait while the tasks are busy: a system call per so much work.
+constexpr std::uint32_t kServiceIterations = 64;
+constexpr Duration kServiceInterval = std::chrono::microseconds(200);
+
+// Leaves the core's execution units to its other hyper-thread, and saves power.
+void relax_core() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+/// The Asio side. The tasks' descriptors don't go to Asio one by one but through a WaitSet: tasks replace them without
+/// telling (a reconnect may even get the same number), which Asio's registrations would not survive.
+struct EventLoop::Edge {
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> keep_running{context.get_executor()};
+  asio::signal_set signals{context};
+  WaitSet wait_set;
+  asio::posix::stream_descriptor watched{context, wait_set.descriptor()};
+  bool waiting = false;
+  std::atomic<bool> stopped{false};
+  int signal = 0;
+
+  ~Edge() { static_cast<void>(watched.release()); }  // the wait set's to close
+
+  void watch_signals() {
+    std::signal(SIGPIPE, SIG_IGN);
+    signals.add(SIGINT);
+    signals.add(SIGTERM);
+    signals.async_wait([this](const boost::system::error_code& error, int number) {
+      if (error) return;
+      signal = number;
+      stopped.store(true, std::memory_order_relaxed);
+      signals.clear();
+    });
+  }
+
+  void set_descriptors(const std::vector<int>& descriptors) {
+    if (!wait_set.update(descriptors)) return;
+    static_cast<void>(watched.release());
+    watched.assign(wait_set.descriptor());
+    waiting = false;
+  }
+
+  // A wait stays outstanding until it completes, however often the loop wakes up for something else. Starting one asks
+  // for the state, not the edge: what became readable before completes it at once.
+  void wait() {
+    if (waiting) return;
+    waiting = true;
+    watched.async_wait(asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
+      if (error == asio::error::operation_aborted) return;  // of a descriptor that has been replaced
+      CHECK(!error);
+      waiting = false;
+    });
+  }
+};
+
+EventLoop::EventLoop(EventLoopOptions options) : edge_(std::make_unique<Edge>()), spin_max_(options.spin_max) {
+  if (options.handle_signals) edge_->watch_signals();
+}
+
+EventLoop::~EventLoop() = default;
+
+void EventLoop::add(Task& task) { tasks_.push_back(&task); }
+
+asio::io_context& EventLoop::context() { return edge_->context; }
+
+void EventLoop::stop() {
+  edge_->stopped.store(true, std::memory_order_relaxed);
+  asio::post(edge_->context, [] {});  // ends a sleep
+}
+
+int EventLoop::run() {
+  AdaptiveSpin spin(spin_max_);
+  std::optional<Time> idle_since;
+  while (!edge_->stopped.load(std::memory_order_relaxed)) {
+    const Time now = monotonic_now();
+    ++counters_.iterations;
+    const std::size_t work = poll_tasks(now);
+    serve_if_due(now);
+    if (work != 0) {
+      if (idle_since) spin.observe_pause(now - *idle_since);
+      idle_since.reset();
+      continue;
+    }
+    if (!idle_since) idle_since = now;
+    // One spin per pause: after a wake-up that brought no work the loop goes straight back to sleep.
+    if (now - *idle_since < spin.current()) {
+      relax_core();
+    } else {
+      try_to_sleep(now);
+    }
+  }
+  edge_->stopped.store(false, std::memory_order_relaxed);
+  return std::exchange(edge_->signal, 0);
+}
+
+std::size_t EventLoop::poll_tasks(Time now) {
+  std::size_t work = 0;
+  for (Task* task : tasks_) work += task->poll(now);
+  return work;
+}
+
+void EventLoop::serve_if_due(Time now) {
+  if (++iterations_since_service_ < kServiceIterations && now - served_ < kServiceInterval) return;
+  iterations_since_service_ = 0;
+  served_ = now;
+  ++counters_.services;
+  edge_->context.poll();
+}
+
+// Arm, then look again: prepare_sleep looks after arming, so what comes after that look rings.
+void EventLoop::try_to_sleep(Time now) {
+  std::size_t prepared = 0;
+  bool agreed = true;
+  while (agreed && prepared < tasks_.size()) agreed = tasks_[prepared++]->prepare_sleep(now);
+  if (agreed) sleep();
+  for (std::size_t at = 0; at < prepared; ++at) tasks_[at]->awake();
+}
+
+void EventLoop::sleep() {
+  Time deadline = kNever;
+  descriptors_.clear();
+  for (const Task* task : tasks_) {
+    deadline = std::min(deadline, task->next_deadline());
+    task->collect_descriptors(descriptors_);
+  }
+  edge_->set_descriptors(descriptors_);
+  edge_->wait_set.set_deadline(deadline);
+  edge_->wait();
+  ++counters_.sleeps;
+  edge_->context.run_one();
+  served_ = monotonic_now();
+  iterations_since_service_ = 0;
+}
+
+}  // namespace splitnic::os

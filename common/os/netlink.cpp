@@ -1,0 +1,301 @@
+#include "common/os/netlink.h"
+
+#include <libmnl/libmnl.h>
+#include <linux/if.h>
+#include <linux/if_link.h>
+#include <linux/rtnetlink.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "common/os/errno_text.h"
+
+namespace splitnic::os {
+namespace {
+
+constexpr std::size_t kReceiveBytes = 32768;  // the kernel's largest link description, with room to spare
+constexpr std::size_t kMaxReceivesPerPoll = 64;
+constexpr int kEventBufferBytes = 1 << 20;
+constexpr std::size_t kMaxNameBytes = IFNAMSIZ - 1;
+
+// The attribute's number if it has the right size: the kernel is trusted, its future is not.
+template <class Number>
+void assign(const nlattr* attribute, Number& into) {
+  if (mnl_attr_get_payload_len(attribute) == sizeof(Number)) {
+    std::memcpy(&into, mnl_attr_get_payload(attribute), sizeof(Number));
+  }
+}
+
+template <class Number>
+void assign(const nlattr* attribute, std::optional<Number>& into) {
+  Number number{};
+  assign(attribute, number);
+  into = number;
+}
+
+/// libmnl's mnl_attr_for_each is for C: it assigns void* and narrows.
+template <class Visit>
+void for_each_attribute(const void* first, const void* end, Visit&& visit) {
+  for (const auto* attribute = static_cast<const nlattr*>(first); mnl_attr_ok(
+           attribute, static_cast<int>(static_cast<const char*>(end) - reinterpret_cast<const char*>(attribute)));
+       attribute = mnl_attr_next(attribute)) {
+    visit(attribute);
+  }
+}
+
+template <class Visit>
+void for_each_attribute(const nlmsghdr* header, std::size_t offset, Visit&& visit) {
+  for_each_attribute(mnl_nlmsg_get_payload_offset(header, offset), mnl_nlmsg_get_payload_tail(header),
+                     std::forward<Visit>(visit));
+}
+
+void take_kind(const nlattr* link_info, std::string& kind) {
+  const auto* payload = static_cast<const char*>(mnl_attr_get_payload(link_info));
+  for_each_attribute(payload, payload + mnl_attr_get_payload_len(link_info), [&](const nlattr* attribute) {
+    if (mnl_attr_get_type(attribute) == IFLA_INFO_KIND && mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) == 0) {
+      kind = mnl_attr_get_str(attribute);
+    }
+  });
+}
+
+void take_attribute(const nlattr* attribute, LinkEvent& event) {
+  LinkInfo& link = event.link;
+  switch (mnl_attr_get_type(attribute)) {
+    case IFLA_IFNAME:
+      if (mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) == 0) link.name = mnl_attr_get_str(attribute);
+      break;
+    case IFLA_ADDRESS:
+      assign(attribute, link.mac.octets);
+      break;
+    case IFLA_MTU:
+      assign(attribute, link.mtu);
+      break;
+    case IFLA_MIN_MTU:
+      assign(attribute, link.min_mtu);
+      break;
+    case IFLA_MAX_MTU:
+      assign(attribute, link.max_mtu);
+      break;
+    case IFLA_OPERSTATE: {
+      std::uint8_t state = 0;
+      assign(attribute, state);
+      link.oper_state = state <= static_cast<std::uint8_t>(OperState::kUp) ? OperState{state} : OperState::kUnknown;
+      break;
+    }
+    case IFLA_CARRIER: {
+      std::uint8_t carrier = 0;
+      assign(attribute, carrier);
+      link.carrier = carrier != 0;
+      break;
+    }
+    case IFLA_PROMISCUITY: {
+      std::uint32_t users = 0;
+      assign(attribute, users);
+      link.promiscuous = link.promiscuous || users != 0;
+      break;
+    }
+    case IFLA_MASTER:
+      assign(attribute, link.master);
+      break;
+    case IFLA_LINKINFO:
+      take_kind(attribute, link.kind);
+      break;
+    case IFLA_IFALIAS:
+      if (mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) == 0) link.alias = mnl_attr_get_str(attribute);
+      break;
+    case IFLA_NEW_NETNSID:
+      assign(attribute, event.moved_to_netnsid);
+      break;
+    case IFLA_NEW_IFINDEX:
+      assign(attribute, event.moved_to_index);
+      break;
+    default:
+      break;
+  }
+}
+
+std::optional<LinkEvent> parse_link(const nlmsghdr* header) {
+  if (header->nlmsg_type != RTM_NEWLINK && header->nlmsg_type != RTM_DELLINK) return std::nullopt;
+  if (mnl_nlmsg_get_payload_len(header) < sizeof(ifinfomsg)) return std::nullopt;
+  const auto* info = static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(header));
+  // Bridges report their ports in the same group: such a "removed" only means that the port left its bridge.
+  if (info->ifi_family != AF_UNSPEC) return std::nullopt;
+  LinkEvent event;
+  event.kind = header->nlmsg_type == RTM_NEWLINK ? LinkEvent::Kind::kChanged : LinkEvent::Kind::kRemoved;
+  event.link.index = info->ifi_index;
+  event.link.up = (info->ifi_flags & IFF_UP) != 0;
+  event.link.running = (info->ifi_flags & IFF_RUNNING) != 0;
+  event.link.promiscuous = (info->ifi_flags & IFF_PROMISC) != 0;
+  event.link.all_multicast = (info->ifi_flags & IFF_ALLMULTI) != 0;
+  for_each_attribute(header, sizeof(ifinfomsg), [&](const nlattr* attribute) { take_attribute(attribute, event); });
+  return event;
+}
+
+// The kernel's own words about a refusal (NLMSGERR_ATTR_MSG), in parentheses; empty where it has none.
+std::string explanation(const nlmsghdr* header) {
+  if ((header->nlmsg_flags & NLM_F_ACK_TLVS) == 0) return {};
+  const auto* error = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header));
+  std::size_t offset = sizeof(nlmsgerr);
+  if ((header->nlmsg_flags & NLM_F_CAPPED) == 0) offset += error->msg.nlmsg_len - sizeof(nlmsghdr);
+  std::string text;
+  for_each_attribute(header, offset, [&](const nlattr* attribute) {
+    if (mnl_attr_get_type(attribute) == NLMSGERR_ATTR_MSG && mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) == 0) {
+      text = fmt::format(" ({})", mnl_attr_get_str(attribute));
+    }
+  });
+  return text;
+}
+
+}  // namespace
+
+/// One message in the making.
+struct LinkSocket::Request {
+  alignas(nlmsghdr) char bytes[512]{};
+  nlmsghdr* header = mnl_nlmsg_put_header(bytes);
+  ifinfomsg* info = nullptr;
+
+  Request(std::uint16_t type, std::uint16_t flags, int index) {
+    header->nlmsg_type = type;
+    header->nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
+    info = static_cast<ifinfomsg*>(mnl_nlmsg_put_extra_header(header, sizeof(ifinfomsg)));
+    info->ifi_family = AF_UNSPEC;
+    info->ifi_index = index;
+  }
+};
+
+void LinkSocket::Close::operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
+
+Result<LinkSocket::Socket> LinkSocket::open_socket(int flags, unsigned groups) {
+  Socket socket(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | flags));
+  if (!socket) return fail("opening an rtnetlink socket: {}", errno_text());
+  const int on = 1;
+  // Both are refinements: longer error texts, and room for a burst of events.
+  static_cast<void>(mnl_socket_setsockopt(socket.get(), NETLINK_EXT_ACK, const_cast<int*>(&on), sizeof on));
+  if (groups != 0) {
+    ::setsockopt(mnl_socket_get_fd(socket.get()), SOL_SOCKET, SO_RCVBUF, &kEventBufferBytes, sizeof kEventBufferBytes);
+  }
+  if (mnl_socket_bind(socket.get(), groups, MNL_SOCKET_AUTOPID) != 0) {
+    return fail("binding an rtnetlink socket: {}", errno_text());
+  }
+  return socket;
+}
+
+Result<LinkSocket> LinkSocket::open() {
+  auto requests = open_socket(0, 0);
+  if (!requests) return tl::unexpected(requests.error());
+  auto events = open_socket(SOCK_NONBLOCK, RTMGRP_LINK);
+  if (!events) return tl::unexpected(events.error());
+  return LinkSocket(std::move(*requests), std::move(*events));
+}
+
+// Sends a request and takes the answers up to its acknowledgement (or its one link). The error is the bare reason.
+Result<std::optional<LinkInfo>> LinkSocket::exchange(Request& request) {
+  request.header->nlmsg_seq = ++sequence_;
+  if (mnl_socket_sendto(requests_.get(), request.bytes, request.header->nlmsg_len) < 0) return fail("{}", errno_text());
+  alignas(nlmsghdr) char buffer[kReceiveBytes];
+  for (;;) {
+    const ssize_t got = mnl_socket_recvfrom(requests_.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return fail("{}", errno_text());
+    int left = static_cast<int>(got);
+    for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer); mnl_nlmsg_ok(header, left);
+         header = mnl_nlmsg_next(header, &left)) {
+      if (header->nlmsg_seq != sequence_) continue;
+      if (header->nlmsg_type == NLMSG_ERROR && mnl_nlmsg_get_payload_len(header) >= sizeof(nlmsgerr)) {
+        const int error = -static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header))->error;
+        if (error == 0) return std::optional<LinkInfo>();
+        return fail("{}{}", errno_text(error), explanation(header));
+      }
+      if (auto event = parse_link(header)) return std::optional(std::move(event->link));
+    }
+  }
+}
+
+Result<LinkInfo> LinkSocket::query(std::string_view name) {
+  if (name.empty() || name.size() > kMaxNameBytes) {
+    return fail("'{}' can't be an interface: names have 1 to {} characters", name, kMaxNameBytes);
+  }
+  Request request(RTM_GETLINK, 0, 0);
+  mnl_attr_put_strz(request.header, IFLA_IFNAME, std::string(name).c_str());
+  auto link = exchange(request);
+  if (link && *link) return std::move(**link);
+  if (!link && link.error().message.starts_with(errno_text(ENODEV))) return fail("no interface named {}", name);
+  return fail("looking up the interface {}: {}", name, link ? "no answer" : link.error().message);
+}
+
+Result<LinkInfo> LinkSocket::query(int index) {
+  if (index <= 0) return fail("no interface has the index {}", index);
+  Request request(RTM_GETLINK, 0, index);
+  auto link = exchange(request);
+  if (link && *link) return std::move(**link);
+  if (!link && link.error().message.starts_with(errno_text(ENODEV)))
+    return fail("no interface has the index {}", index);
+  return fail("looking up the interface with the index {}: {}", index, link ? "no answer" : link.error().message);
+}
+
+Result<void> LinkSocket::change(Request& request, std::string_view doing) {
+  const auto done = exchange(request);
+  if (done) return {};
+  return fail("{}: {}", doing, done.error().message);
+}
+
+Result<void> LinkSocket::set_mtu(const LinkInfo& link, std::uint32_t mtu) {
+  Request request(RTM_NEWLINK, NLM_F_ACK, link.index);
+  mnl_attr_put_u32(request.header, IFLA_MTU, mtu);
+  return change(request, fmt::format("setting the MTU of {} to {}", link.name, mtu));
+}
+
+Result<void> LinkSocket::set_mac(const LinkInfo& link, const MacAddress& mac) {
+  Request request(RTM_NEWLINK, NLM_F_ACK, link.index);
+  mnl_attr_put(request.header, IFLA_ADDRESS, mac.octets.size(), mac.octets.data());
+  return change(request, fmt::format("setting the address of {} to {}", link.name, to_string(mac)));
+}
+
+Result<void> LinkSocket::set_up(const LinkInfo& link, bool up) {
+  Request request(RTM_NEWLINK, NLM_F_ACK, link.index);
+  request.info->ifi_flags = up ? IFF_UP : 0;
+  request.info->ifi_change = IFF_UP;
+  return change(request, fmt::format("setting {} {}", link.name, up ? "up" : "down"));
+}
+
+Result<void> LinkSocket::set_alias(const LinkInfo& link, const std::string& alias) {
+  Request request(RTM_NEWLINK, NLM_F_ACK, link.index);
+  if (!mnl_attr_put_check(request.header, sizeof request.bytes, IFLA_IFALIAS, alias.size(), alias.data())) {
+    return fail("setting the alias of {}: {}", link.name, errno_text(EMSGSIZE));
+  }
+  return change(request, fmt::format("setting the alias of {}", link.name));
+}
+
+Result<void> LinkSocket::clear_master(const LinkInfo& link) {
+  Request request(RTM_NEWLINK, NLM_F_ACK, link.index);
+  mnl_attr_put_u32(request.header, IFLA_MASTER, 0);
+  return change(request, fmt::format("taking {} out of its bridge", link.name));
+}
+
+std::size_t LinkSocket::poll_events(const std::function<void(const LinkEvent&)>& on_event) {
+  std::size_t events = 0;
+  alignas(nlmsghdr) char buffer[kReceiveBytes];
+  for (std::size_t round = 0; round < kMaxReceivesPerPoll; ++round) {
+    const ssize_t got = mnl_socket_recvfrom(events_.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (got <= 0) {  // ENOBUFS: our queue overran; or one message was too long (ENOSPC)
+      on_event(LinkEvent{.kind = LinkEvent::Kind::kResync});
+      ++events;
+      continue;
+    }
+    int left = static_cast<int>(got);
+    for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer); mnl_nlmsg_ok(header, left);
+         header = mnl_nlmsg_next(header, &left)) {
+      if (const auto event = parse_link(header)) {
+        on_event(*event);
+        ++events;
+      }
+    }
+  }
+  return events;
+}
+
+int LinkSocket::descriptor() const { return mnl_socket_get_fd(events_.get()); }
+
+}  // namespace splitnic::os

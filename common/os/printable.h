@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace splitnic::os {
+
+/// The text as it may stand in a log line, a terminal or JSON: control characters and bytes that are not valid UTF-8
+/// become '?'. For names and texts that came from peers.
+std::string printable(std::string_view text);
+
+}  // namespace splitnic::os

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "common/result.h"
+
+namespace splitnic::os {
+
+/// A whole file, also one of /proc, which tells no size. Errors: "PATH: No such file or directory", larger than
+/// max_bytes.
+Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
+
+}  // namespace splitnic::os

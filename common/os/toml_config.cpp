@@ -1,0 +1,99 @@
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#include "common/os/toml_config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/os/read_file.h"
+
+namespace splitnic::os {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20U;
+
+/// Turns the parsed tree into entries.
+class Flattener {
+ public:
+  explicit Flattener(const std::string& path) : path_(path) {}
+
+  Result<void> table(const std::string& section, const toml::table& table) {
+    for (const auto& [key, node] : table) {
+      const std::string name(key.str());
+      if (const auto* nested = node.as_table(); nested != nullptr && section.empty()) {
+        if (auto done = this->table(name, *nested); !done) return done;
+        continue;
+      }
+      if (const auto* list = node.as_array()) {
+        for (const auto& element : *list) {
+          if (auto done = value(section, name, element); !done) return done;
+        }
+        continue;
+      }
+      if (auto done = value(section, name, node); !done) return done;
+    }
+    return {};
+  }
+
+  // The library sorts tables by key.
+  std::vector<ConfigEntry> in_file_order() {
+    std::stable_sort(placed_.begin(), placed_.end(),
+                     [](const Placed& left, const Placed& right) { return left.at < right.at; });
+    std::vector<ConfigEntry> entries;
+    for (auto& placed : placed_) entries.push_back(std::move(placed.entry));
+    return entries;
+  }
+
+ private:
+  struct Placed {
+    std::pair<unsigned, unsigned> at;
+    ConfigEntry entry;
+  };
+
+  Result<void> value(const std::string& section, const std::string& key, const toml::node& node) {
+    const auto position = node.source().begin;
+    ConfigEntry entry{section, key, {}, ConfigEntry::Kind::kText, position.line};
+    if (const auto* text = node.as_string()) {
+      entry.value = text->get();
+      if (entry.value.find('\0') != std::string::npos) {
+        return fail("{}:{}: {}: a text can't hold a zero character", path_, entry.line, key);
+      }
+    } else if (const auto* whole = node.as_integer()) {
+      entry.value = fmt::format("{}", whole->get());
+    } else if (const auto* real = node.as_floating_point()) {
+      entry.value = fmt::format("{}", real->get());
+    } else if (const auto* flag = node.as_boolean()) {
+      entry.value = flag->get() ? "true" : "false";
+      entry.kind = ConfigEntry::Kind::kFlag;
+    } else {
+      return fail("{}:{}: {}: must be a text, a number, true or false, or a list of these", path_, entry.line, key);
+    }
+    placed_.push_back({{position.line, position.column}, std::move(entry)});
+    return {};
+  }
+
+  const std::string& path_;
+  std::vector<Placed> placed_;
+};
+
+}  // namespace
+
+Result<std::vector<ConfigEntry>> parse_config(std::string_view text, const std::string& path) {
+  const toml::parse_result parsed = toml::parse(text);
+  if (!parsed) {
+    return fail("{}:{}: {}", path, parsed.error().source().begin.line, parsed.error().description());
+  }
+  Flattener flattener(path);
+  if (auto done = flattener.table({}, parsed.table()); !done) return tl::unexpected(done.error());
+  return flattener.in_file_order();
+}
+
+Result<std::vector<ConfigEntry>> read_config(const std::string& path) {
+  const auto text = read_file(path, kMaxFileBytes);
+  if (!text) return tl::unexpected(text.error());
+  return parse_config(*text, path);
+}
+
+}  // namespace splitnic::os

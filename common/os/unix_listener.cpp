@@ -1,0 +1,150 @@
+#include "common/os/unix_listener.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/os/errno_text.h"
+
+namespace splitnic::os {
+namespace {
+
+sockaddr_un address_of(const std::string& path) {
+  CHECK_OP(path.size(), <=, kMaxSocketPathBytes);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::copy(path.begin(), path.end(), address.sun_path);
+  return address;
+}
+
+const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
+
+// Keeps two processes from replacing the same stale socket, the second one removing what the first has just bound. The
+// lock is the directory's own, so nothing is left behind; someone who holds it for long (anybody may, in /tmp) can only
+// take away the protection against the race.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::string& path) {
+    const auto slash = path.rfind('/');
+    const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    descriptor_.reset(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    for (int attempt = 0; descriptor_ && attempt < 100; ++attempt) {
+      if (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) == 0) return;
+      ::poll(nullptr, 0, 10);
+    }
+  }
+
+ private:
+  UniqueFd descriptor_;
+};
+
+bool remove_if_stale_locked(const std::string& path) {
+  return probe_socket(path) == SocketState::kStale && ::unlink(path.c_str()) == 0;
+}
+
+}  // namespace
+
+Result<void> check_socket_path(const std::string& path) {
+  if (path.empty()) return fail("a socket's path can't be empty");
+  if (path.size() > kMaxSocketPathBytes) {
+    return fail("{}: a socket's path has at most {} bytes, this one has {}", path, kMaxSocketPathBytes, path.size());
+  }
+  return {};
+}
+
+SocketState probe_socket(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return errno == ENOENT ? SocketState::kAbsent : SocketState::kUnknown;
+  if (!S_ISSOCK(status.st_mode)) return SocketState::kNotSocket;
+  if (path.size() > kMaxSocketPathBytes) return SocketState::kUnknown;
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!probe) return SocketState::kUnknown;
+  const sockaddr_un address = address_of(path);
+  if (::connect(probe.get(), generic(address), sizeof address) == 0) return SocketState::kLive;
+  switch (errno) {
+    case ECONNREFUSED:
+      return SocketState::kStale;
+    case EAGAIN:      // its queue is full
+    case EPROTOTYPE:  // a socket of another type
+      return SocketState::kLive;
+    case ENOENT:
+      return SocketState::kAbsent;
+    default:
+      return SocketState::kUnknown;
+  }
+}
+
+bool remove_stale_socket(const std::string& path) {
+  const DirectoryLock lock(path);
+  return remove_if_stale_locked(path);
+}
+
+Result<UnixListener> UnixListener::listen(const std::string& path, mode_t mode, int backlog) {
+  if (auto fits = check_socket_path(path); !fits) return tl::unexpected(fits.error());
+  UniqueFd descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!descriptor) return fail("{}: {}", path, errno_text());
+
+  const DirectoryLock lock(path);
+  switch (probe_socket(path)) {
+    case SocketState::kAbsent:
+      break;
+    case SocketState::kStale:
+      remove_if_stale_locked(path);
+      break;
+    case SocketState::kLive:
+      return fail("address in use: {} (somebody listens there)", path);
+    case SocketState::kNotSocket:
+      return fail("{}: exists and is no socket", path);
+    case SocketState::kUnknown:
+      return fail("{}: {}", path, errno_text());
+  }
+  // The path is created with the mode that the socket has at that moment (less the umask): there is no time at which
+  // others could connect who may not.
+  const sockaddr_un address = address_of(path);
+  if (::fchmod(descriptor.get(), mode) != 0 || ::bind(descriptor.get(), generic(address), sizeof address) != 0) {
+    if (errno == EADDRINUSE) return fail("address in use: {}", path);
+    return fail("{}: {}", path, errno_text());
+  }
+  UnixListener listener(std::move(descriptor), path);
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return fail("{}: {}", path, errno_text());
+  listener.device_ = status.st_dev;
+  listener.inode_ = status.st_ino;
+  if ((status.st_mode & 07777U) != mode && ::chmod(path.c_str(), mode) != 0) return fail("{}: {}", path, errno_text());
+  if (::listen(listener.descriptor(), backlog) != 0) return fail("{}: {}", path, errno_text());
+  return listener;
+}
+
+UnixListener::UnixListener(UnixListener&& other) noexcept
+    : descriptor_(std::move(other.descriptor_)),
+      path_(std::exchange(other.path_, {})),
+      device_(other.device_),
+      inode_(other.inode_) {}
+
+UnixListener& UnixListener::operator=(UnixListener&& other) noexcept {
+  if (this != &other) {
+    remove_path();
+    descriptor_ = std::move(other.descriptor_);
+    path_ = std::exchange(other.path_, {});
+    device_ = other.device_;
+    inode_ = other.inode_;
+  }
+  return *this;
+}
+
+UnixListener::~UnixListener() { remove_path(); }
+
+void UnixListener::remove_path() {
+  struct stat status {};
+  if (path_.empty() || inode_ == 0 || ::lstat(path_.c_str(), &status) != 0) return;
+  if (status.st_dev == device_ && status.st_ino == inode_) ::unlink(path_.c_str());
+}
+
+}  // namespace splitnic::os

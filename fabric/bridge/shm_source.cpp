@@ -1,0 +1,89 @@
+#include "fabric/bridge/shm_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace splitnic::fabric {
+
+namespace {
+
+constexpr Duration kRetryInterval = std::chrono::milliseconds(100);
+// The sockets are looked at this often while frames keep the loop from sleeping on them.
+constexpr Duration kLookInterval = std::chrono::milliseconds(1);
+
+}  // namespace
+
+ShmConnectSource::ShmConnectSource(ShmConnectOptions options, BridgeNotice notice)
+    : options_(std::move(options)), notice_(std::move(notice)) {}
+
+void ShmConnectSource::failed(const std::string& why, Time now) {
+  attempt_.reset();
+  try_at_ = now + kRetryInterval;
+  if (why == told_) return;
+  told_ = why;
+  notice_(why);
+}
+
+std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
+  if (!attempt_) {
+    if (now < try_at_) return nullptr;
+    auto started = ShmConnector::start(options_, now);
+    if (!started) {
+      failed(started.error().message, now);
+      return nullptr;
+    }
+    attempt_ = std::move(*started);
+  }
+  auto outcome = attempt_->poll(now);
+  if (!outcome) return nullptr;
+  if (!*outcome) {
+    failed(outcome->error().message, now);
+    return nullptr;
+  }
+  attempt_.reset();
+  try_at_ = now + kRetryInterval;
+  told_.clear();
+  return std::move(**outcome);
+}
+
+Time ShmConnectSource::next_deadline() const { return attempt_ ? attempt_->next_deadline() : try_at_; }
+
+void ShmConnectSource::collect_descriptors(std::vector<int>& out) const {
+  if (attempt_) out.push_back(attempt_->descriptor());
+}
+
+ShmListenSource::ShmListenSource(std::unique_ptr<ShmListener> listener, BridgeNotice notice)
+    : listener_(std::move(listener)), notice_(std::move(notice)) {}
+
+std::shared_ptr<Bridge> ShmListenSource::poll(Time now) {
+  if (auto waiting = listener_->take()) return std::move(waiting->bridge);
+  if (now < look_at_) return nullptr;
+  look_at_ = now + kLookInterval;
+  listener_->poll(now);
+  const auto& counters = listener_->counters();
+  if (counters.refused_credentials != std::exchange(told_.refused_credentials, counters.refused_credentials)) {
+    notice_("a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
+  }
+  if (counters.refused_version != std::exchange(told_.refused_version, counters.refused_version)) {
+    notice_("a connection was refused: it speaks another version");
+  }
+  if (counters.refused_sizes != std::exchange(told_.refused_sizes, counters.refused_sizes)) {
+    notice_("a connection was refused: it asked for impossible memory sizes");
+  }
+  if (counters.refused_resources != std::exchange(told_.refused_resources, counters.refused_resources)) {
+    notice_(fmt::format("a connection was refused: {}", listener_->last_error()));
+  }
+  if (counters.closed_garbage != std::exchange(told_.closed_garbage, counters.closed_garbage)) {
+    notice_("a connection was closed: what it sent is no hello");
+  }
+  if (auto ready = listener_->take()) return std::move(ready->bridge);
+  return nullptr;
+}
+
+Time ShmListenSource::next_deadline() const { return listener_->next_deadline(); }
+
+void ShmListenSource::collect_descriptors(std::vector<int>& out) const { out.push_back(listener_->descriptor()); }
+
+}  // namespace splitnic::fabric

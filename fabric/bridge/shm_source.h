@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/time.h"
+#include "fabric/bridge/bridge_source.h"
+#include "fabric/bridge/shm_connector.h"
+#include "fabric/bridge/shm_listener.h"
+
+namespace splitnic::fabric {
+
+/// Lines for people: why there is no bridge. The same reason is told once until it changes.
+using BridgeNotice = std::function<void(const std::string&)>;
+
+/// The host's bridges: connects to an I/O unit's socket, again and again, for ever. Thread: the driver's owner.
+class ShmConnectSource final : public BridgeSource {
+ public:
+  ShmConnectSource(ShmConnectOptions options, BridgeNotice notice);
+  std::shared_ptr<Bridge> poll(Time now) override;
+  [[nodiscard]] Time next_deadline() const override;
+  void collect_descriptors(std::vector<int>& out) const override;
+
+ private:
+  void failed(const std::string& why, Time now);
+
+  ShmConnectOptions options_;
+  BridgeNotice notice_;
+  std::unique_ptr<ShmConnector> attempt_;
+  Time try_at_{};
+  std::string told_;
+};
+
+/// The I/O unit's bridges: one for each host that connects. Thread: the driver's owner.
+class ShmListenSource final : public BridgeSource {
+ public:
+  ShmListenSource(std::unique_ptr<ShmListener> listener, BridgeNotice notice);
+  std::shared_ptr<Bridge> poll(Time now) override;
+  [[nodiscard]] Time next_deadline() const override;
+  void collect_descriptors(std::vector<int>& out) const override;
+  [[nodiscard]] const ShmListenerCounters& counters() const { return listener_->counters(); }
+
+ private:
+  std::unique_ptr<ShmListener> listener_;
+  BridgeNotice notice_;
+  Time look_at_{};
+  ShmListenerCounters told_;
+};
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,262 @@
+"""Bad input: one clear line and exit code 1 or 2, or a counted drop, and nothing else disturbed."""
+
+import contextlib
+import random
+import re
+import socket
+
+import support
+from lab import Host, IoUnit, frames, traffic, wait_until
+from lab.process import run
+
+NOBODY = "65534"
+IDLE_CONNECTIONS = 200
+
+
+class CommandLine(support.LabTestCase):
+    """Daemons that can't start say why in one line and disturb no other."""
+
+    hosts = 1
+
+    def setUp(self):
+        self.ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
+        self.ping.wait_replies(3)
+        self.addCleanup(lambda: self.assertEqual(self.ping.finish().missing, []))
+
+    def refused(self, code, pattern, *words, netns=None, before=()):
+        """The command ends by itself with that code, and one line says what is wrong: it matches the pattern."""
+        with self.subTest(command=" ".join(map(str, words))):
+            done = run([*before, self.lab.splitnic, *words], netns=netns, timeout=10, check=False)
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(len(lines), 1, f"one line, not: {done.stderr}")
+            self.assertLess(len(lines[0]), 600)
+            self.assertRegex(lines[0], re.compile(pattern, re.IGNORECASE))
+
+    def unit_words(self, *words, listen="other.sock", lan="lan0"):
+        return ("iounit", "--listen", self.lab.dir / listen, "--lan", lan, "--netns", self.lan.unit_ns.name, *words)
+
+    def host_words(self, *words, connect=None, tap="tap9"):
+        return ("host", "--connect", connect or f"shm:{self.unit.socket}", "--tap", tap, "--netns",
+                self.host[0].ns.name, *words)
+
+    def test_usage(self):
+        self.refused(2, "--frobnicate", *self.unit_words("--frobnicate"))
+        self.refused(2, "--frobnicate", *self.host_words("--frobnicate"))
+        self.refused(2, "", "frobnicate")
+        self.refused(2, "--listen", "iounit", "--lan", "lan0")
+        self.refused(2, "--tap", "host", "--connect", "shm:/nowhere")
+        self.refused(2, "mode", *self.unit_words("--mode", "x"))
+        self.refused(2, "mtu", *self.unit_words("--mtu", "many"))
+        self.refused(2, "mac", *self.host_words("--mac", "02:77:00"))
+        self.refused(2, "mac", *self.host_words("--mac", "03:77:00:00:00:01"))
+        self.refused(2, "pool-elements", *self.host_words("--pool-elements", "0"))
+        self.refused(2, "cell-bytes", *self.host_words("--cell-bytes", "1"))
+        self.refused(2, "connect", *self.host_words(connect="pigeon:/nowhere"))
+
+    def test_over_long_paths_and_names(self):
+        self.refused(2, "listen", *self.unit_words(listen="x" * 120))
+        self.refused(2, "connect", *self.host_words(connect="shm:/" + "x" * 120))
+        self.refused(2, "control", *self.host_words("--control", self.lab.dir / ("x" * 120)))
+        self.refused(2, "tap", *self.host_words(tap="averylonginterface"))
+        self.refused(2, "tap", *self.host_words(tap="a/b"))
+        self.refused(2, "name", *self.host_words("--name", "n" * 300))
+
+    def test_missing_interface_and_namespace(self):
+        self.refused(1, "nosuch0", *self.unit_words(lan="nosuch0"))
+        self.refused(1, "nosuchns", "iounit", "--listen", self.lab.dir / "other.sock", "--lan", "lan0", "--netns",
+                     "nosuchns")
+        self.refused(1, "nosuchns", "host", "--connect", f"shm:{self.unit.socket}", "--tap", "tap9", "--netns",
+                     "nosuchns")
+        self.refused(1, "peer0", "host", "--connect", f"shm:{self.unit.socket}", "--tap", "peer0", "--netns",
+                     self.lan.ns.name)
+        self.assertFalse((self.lab.dir / "other.sock").exists())
+
+    def test_no_permission(self):
+        as_nobody = ("setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups")
+        place = self.lab.dir / "public"
+        place.mkdir(exist_ok=True)
+        place.chmod(0o777)
+        self.lab.dir.chmod(0o755)
+        self.refused(1, "lan0", "iounit", "--listen", place / "nobody.sock", "--lan", "lan0",
+                     netns=self.lan.unit_ns, before=as_nobody)
+        self.refused(1, "tap", "host", "--connect", f"shm:{self.unit.socket}", "--tap", "tap9",
+                     netns=self.host[0].ns, before=as_nobody)
+
+    def test_address_in_use_is_not_taken_over(self):
+        self.refused(1, "unit.sock", *self.unit_words(listen="unit.sock"))
+        self.assertTrue(self.unit.socket.exists())
+        self.refused(1, "h1.ctl", *self.host_words("--control", self.host[0].control))
+        self.assertEqual(self.host[0].state(), "up")
+
+    def test_what_is_no_socket_is_never_removed(self):
+        treasure = self.lab.dir / "treasure"
+        treasure.write_text("mine\n")
+        self.refused(1, "treasure", *self.unit_words(listen="treasure"))
+        self.refused(1, "treasure", *self.unit_words("--control", treasure))
+        self.assertEqual(treasure.read_text(), "mine\n")
+
+    def test_a_tap_that_is_served_already(self):
+        self.refused(1, "tap0", *self.host_words(tap="tap0"))
+
+    def test_configuration_files(self):
+        config = self.lab.dir / "bad.toml"
+        self.refused(2, "nosuch.toml", *self.unit_words("--config", self.lab.dir / "nosuch.toml"))
+        self.refused(2, "public-dir", *self.unit_words("--config", self.make_dir("public-dir")))
+        for text, line in (('name = "x"\nmtu = = 3\n', 2), ("name = 'x'\n\nfrobnicate = 1\n", 3),
+                           ('mtu = "many"\n', 1), ('name = "x"\nmtu = -5\n', 2), ("[[[", 1)):
+            config.write_text(text)
+            self.refused(2, rf"bad\.toml.*(:|line ){line}\b", *self.unit_words("--config", config))
+        config.write_bytes(b"\xff\xfe\x00\x01" * 50)
+        self.refused(2, "bad.toml", *self.unit_words("--config", config))
+
+    def make_dir(self, name):
+        (self.lab.dir / name).mkdir(exist_ok=True)
+        return self.lab.dir / name
+
+    def test_no_daemon_to_ask(self):
+        self.refused(1, "nosuch.ctl", "stats", "--control", self.lab.dir / "nosuch.ctl")
+        self.refused(1, "nosuch.ctl", "status", "--json", "--control", self.lab.dir / "nosuch.ctl")
+
+
+class Sockets(support.LabTestCase):
+    """Strangers on the I/O unit's socket and on the control sockets."""
+
+    hosts = 1
+
+    def setUp(self):
+        self.before = self.unit.process.descriptors()
+        self.ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
+        self.ping.wait_replies(3)
+
+    def tearDown(self):
+        self.ping.wait_replies(5)
+        self.assertEqual(self.ping.finish().missing, [])
+        wait_until(lambda: self.unit.process.descriptors() == self.before, 10, "descriptors as before")
+        self.assertEqual(self.unit.state(), "serving")
+
+    def connect(self, path):
+        """A connection of whatever kind the socket takes; None when it takes no more."""
+        for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+            stranger = socket.socket(socket.AF_UNIX, kind)
+            stranger.settimeout(1)
+            try:
+                stranger.connect(str(path))
+                return stranger
+            except OSError:
+                stranger.close()
+        return None
+
+    def send_noise(self, path, seed):
+        dice = random.Random(seed)
+        stranger = self.connect(path)
+        if stranger is None:
+            return
+        with stranger, contextlib.suppress(OSError):
+            for _ in range(dice.randrange(1, 6)):
+                stranger.send(dice.randbytes(dice.choice((1, 4, 12, 64, 900, 20000))))
+
+    def test_random_bytes(self):
+        for seed in range(200):
+            self.send_noise(self.unit.socket, seed)
+            self.send_noise(self.unit.control, seed)
+            self.send_noise(self.host[0].control, seed)
+        self.assertEqual(self.host[0].state(), "up")
+
+    def test_descriptors_that_nobody_asked_for(self):
+        for _ in range(50):
+            stranger = self.connect(self.unit.socket)
+            with stranger, open("/dev/null", "rb") as null, contextlib.suppress(OSError):
+                socket.send_fds(stranger, [b"x" * 64], [null.fileno()] * 8)
+
+    def test_silence_and_200_idle_connections(self):
+        with contextlib.ExitStack() as idle:
+            taken = 0
+            for _ in range(IDLE_CONNECTIONS):
+                stranger = self.connect(self.unit.socket)
+                if stranger:
+                    idle.enter_context(stranger)
+                    taken += 1
+            self.assertGreater(taken, 0)
+            self.host[0].kill9()
+            self.ping.finish()
+            self.host[0].launch().wait_state("up", 20)
+            self.host[0].configure()
+            self.ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
+            self.ping.wait_replies(10)
+            for _ in range(20):
+                control = self.connect(self.unit.control)
+                if control:
+                    idle.enter_context(control)
+            self.assertIsNotNone(self.unit.stats())
+
+
+class Frames(support.LabTestCase):
+    """Frames that make no sense, from the LAN and from a host."""
+
+    hosts = 2
+
+    def test_random_frames_disturb_nobody(self):
+        dice = random.Random(77)
+        ping = traffic.Ping(self.lab, self.host[1].ns, self.lan.address)
+        ping.wait_replies(3)
+        mac, peer = self.host[0].ns.mac(self.host[0].tap), self.lan.ns.mac(self.lan.peer_if)
+        with frames.RawPort(self.lan.ns, self.lan.peer_if) as lan, \
+                frames.RawPort(self.host[0].ns, self.host[0].tap) as tap:
+            for _ in range(3000):
+                payload = dice.randbytes(dice.choice((0, 1, 19, 20, 39, 46, 200, 1500)))
+                kind = dice.choice((0x0800, 0x86DD, 0x0806, 0x0000, 0x0005, 0x88CC))
+                lan.send(frames.frame(mac, peer, payload, kind))
+                tap.send(frames.frame(dice.choice((peer, frames.BROADCAST)), mac, payload, kind))
+        self.assertEqual(ping.finish().missing, [])
+        for host in self.host:
+            self.assertEqual(host.state(), "up")
+            self.assert_pings(host, self.lan.address)
+
+
+class Duplicates(support.LabTestCase):
+    """A second host of a name or MAC address that is taken never gets up, and the first one notices nothing."""
+
+    hosts = 1
+
+    def assert_kept_out(self, host):
+        ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
+        try:
+            host.launch()
+            with self.assertRaises(support.LabError):
+                wait_until(lambda: host.state() == "up", 1.5, "the double to be up")
+            ping.wait_replies(10)
+            self.assertEqual(ping.finish().missing, [])
+            self.assertEqual(self.host[0].state(), "up")
+        finally:
+            host.stop()
+
+    def test_the_same_name(self):
+        double = Host(self.lab, self.unit, 7, name="double")
+        double.port_name = self.host[0].port_name
+        self.assert_kept_out(double)
+
+    def test_the_same_mac_address(self):
+        mac = self.host[0].ns.mac(self.host[0].tap)
+        self.assert_kept_out(Host(self.lab, self.unit, 7, ["--mac", mac], name="double"))
+
+    def test_a_mac_address_that_is_not_the_hosts(self):
+        unit = IoUnit(self.lab, self.lan, ["--allow-mac", "guest=02:77:00:00:00:21"], name="strict").start()
+        self.addCleanup(unit.stop)
+        wrong = Host(self.lab, unit, 6, ["--mac", "02:77:00:00:00:22"], name="guest")
+        self.assert_kept_out(wrong)
+        right = Host(self.lab, unit, 6, ["--mac", "02:77:00:00:00:21"], name="guest")
+        self.addCleanup(right.stop)
+        right.start()
+        self.assert_pings(right, self.lan.address)
+        # What it sends from another address is dropped and counted, and does not reach the LAN.
+        forged = frames.frame(self.lan.ns.mac(self.lan.peer_if), "02:77:00:00:00:23", b"forged".ljust(46))
+        with frames.RawPort(self.lan.ns, self.lan.peer_if) as lan, frames.RawPort(right.ns, right.tap) as tap:
+            dropped = sum(unit.drops().values())
+            tap.send(forged)
+            self.assertFalse(lan.expect(lambda raw: b"forged" in raw, 0.3))
+        wait_until(lambda: sum(unit.drops().values()) > dropped, 5, "the forged frame to be counted")
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,92 @@
+"""tshark judges what the hosts send to the LAN and what passes each TAP: no wrong checksum, nothing beyond the MTU,
+whether the LAN's peer leaves checksums and segmentation to the hardware that it does not have, or not."""
+
+import support
+from lab import traffic
+from lab.capture import Capture
+
+FRAMES_JUDGED = 15000
+
+
+class Checksums(support.LabTestCase):
+    hosts = 2
+
+    def captures(self):
+        """Frames that come in at the LAN's peer, and both directions of each TAP."""
+        lan = Capture(self.lab, self.lan.ns, self.lan.peer_if, inbound=True, frames=FRAMES_JUDGED)
+        return [lan] + [Capture(self.lab, host.ns, host.tap, frames=FRAMES_JUDGED) for host in self.host]
+
+    def judged(self, traffic_to_make, mtu=1500):
+        captures = self.captures()
+        traffic_to_make()
+        for capture in captures:
+            self.assert_clean(capture, mtu)
+
+    def mixed_traffic(self):
+        """A little of everything first, so that a capture that ends at its frame limit has seen all of it."""
+        for host, other in (self.host, reversed(self.host)):
+            for target in (self.lan.address, self.lan.address6, other.address, other.address6):
+                self.assert_pings(host, target, count=3)
+                self.assert_pings(host, target, count=2, size=4000)
+            # Datagrams beyond the MTU travel in fragments: the checksum is in the first, over all of them.
+            self.assert_udp(host, bits="5M", length=5000)
+            self.assert_udp(host, bits="5M", length=5000, reverse=True)
+            self.assert_udp(host, bits="2M", length=17)
+            self.assert_udp(host, bits="2M", length=33, reverse=True)
+        self.dhcp()
+
+    def bulk_traffic(self):
+        first, second = self.host
+        for host in self.host:
+            self.assert_tcp(host)
+            self.assert_tcp(host, reverse=True)
+        for source, target in ((first, second), (second, first)):
+            traffic.iperf3(self.lab, source.ns, target.ns, target.address, 1)
+        traffic.iperf3(self.lab, first.ns, self.lan.ns, self.lan.address6, 1)
+        traffic.iperf3(self.lab, first.ns, self.lan.ns, self.lan.address6, 1, reverse=True)
+
+    def dhcp(self):
+        server = traffic.DhcpServer(self.lab, self.lan)
+        try:
+            host = self.host[0]
+            lease = traffic.dhcp_address(self.lab, host.ns, host.tap)
+            host.ns.ip("addr", "del", f"{lease}/24", "dev", host.tap)
+        finally:
+            server.process.stop()
+
+    def check_with_offloads(self, on):
+        self.lan.set_offloads(on)
+        self.judged(self.mixed_traffic)
+        self.judged(self.bulk_traffic)
+
+    def test_with_the_peers_offloads_on(self):
+        self.check_with_offloads(True)
+
+    def test_with_the_peers_offloads_off(self):
+        self.addCleanup(self.lan.set_offloads, True)
+        self.check_with_offloads(False)
+
+
+class ChecksumsOfJumboFrames(support.LabTestCase):
+    hosts = 1
+    lan_mtu = 9000
+    unit_args = host_args = ("--mtu", "9000")
+
+    def test_mtu_9000(self):
+        host = self.host[0]
+        self.assertEqual(host.ns.mtu(host.tap), 9000)
+        lan = Capture(self.lab, self.lan.ns, self.lan.peer_if, inbound=True, frames=FRAMES_JUDGED)
+        tap = Capture(self.lab, host.ns, host.tap, frames=FRAMES_JUDGED)
+        self.assert_pings(host, self.lan.address, size=8972, dont_fragment=True)
+        self.assert_pings(host, self.lan.address6, size=8952, dont_fragment=True)
+        self.assertEqual(self.ping(host, self.lan.address, count=2, size=8973, dont_fragment=True).received, 0)
+        self.assert_tcp(host)
+        self.assert_tcp(host, reverse=True)
+        self.assert_udp(host, bits="50M", length=8900)
+        self.assert_udp(host, bits="50M", length=8900, reverse=True)
+        self.assert_clean(lan, 9000)
+        self.assert_clean(tap, 9000)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,67 @@
+"""Idle daemons sleep; a host that stands still under load is its own problem alone."""
+
+import time
+
+import support
+from lab import traffic, wait_until
+
+IDLE_SHARE = 0.01
+MEMORY_SLACK_BYTES = 2 << 20
+
+
+class Idle(support.LabTestCase):
+    hosts = 2
+
+    def test_idle_daemons_use_less_than_a_hundredth_of_a_core(self):
+        daemons = [self.unit, *self.host]
+        shares = {}
+
+        def quiet():
+            before = [daemon.process.cpu_seconds() for daemon in daemons]
+            started = time.monotonic()
+            time.sleep(3)
+            passed = time.monotonic() - started
+            for daemon, spent in zip(daemons, before):
+                shares[daemon.name] = (daemon.process.cpu_seconds() - spent) / passed
+            return max(shares.values()) < IDLE_SHARE
+        try:
+            wait_until(quiet, 12, "idle daemons")
+        except support.LabError:
+            self.assertLess(max(shares.values()), IDLE_SHARE, str(shares))
+
+
+class StoppedHost(support.LabTestCase):
+    hosts = 3
+
+    def test_a_stopped_host_under_load_costs_the_others_nothing_and_the_unit_no_memory(self):
+        victim, second, third = self.host
+        self.lan.ns.ip("neigh", "replace", victim.address, "lladdr", victim.ns.mac(victim.tap), "dev",
+                       self.lan.peer_if, "nud", "permanent")
+        with traffic.udp_flood(self.lab, self.lan.ns, victim.address, "80M"):
+            running = self.assert_tcp(second, seconds=2)
+            memory = self.unit.process.memory_bytes()
+            victim.suspend()
+            try:
+                ping = traffic.Ping(self.lab, third.ns, self.lan.address)
+                stopped = self.assert_tcp(second, seconds=2)
+                self.assert_tcp(second, reverse=True)
+                self.assert_pings(second, third.address)
+                self.assertEqual(ping.finish().missing, [])
+                self.assertLess(self.unit.process.memory_bytes() - memory, MEMORY_SLACK_BYTES)
+                # The flood goes on in vain: every frame is counted as dropped for this host alone.
+                dropped = self.drops_for(victim)
+                wait_until(lambda: self.drops_for(victim) > dropped, 5, "drops counted for the stopped host")
+                self.assertEqual(self.drops_for(third), 0)
+            finally:
+                victim.resume()
+            wait_until(lambda: victim.state() == "up", 10, "the host to be up again")
+        self.assertGreater(stopped.bits_per_second, running.bits_per_second * 0.6)
+        self.assert_reaches(victim, self.lan.address, 10)
+
+    def drops_for(self, host):
+        peer = self.unit.peer(host.name)
+        return sum(peer["drops"].values()) if peer else 0
+
+
+if __name__ == "__main__":
+    support.main()

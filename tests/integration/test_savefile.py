@@ -1,0 +1,133 @@
+"""Savefiles as a LAN: what is in the one reaches the hosts, what the hosts send is in the other."""
+
+import struct
+import time
+import unittest
+
+import support
+from lab import Host, IoUnit, Lab, frames, wait_until
+from lab.capture import read_savefile, write_savefile
+
+MAC = "02:77:00:00:00:11"
+PLAYER = "02:77:00:00:00:01"
+LINKTYPE_RAW_IP = 101
+
+
+def numbered(index, destination=MAC, size=100):
+    return frames.frame(destination, PLAYER, struct.pack("!I", index).ljust(size, b"s"))
+
+
+class Savefile(unittest.TestCase):
+    def setUp(self):
+        self.lab = Lab()
+        self.lab.__enter__()
+        self.addCleanup(self.lab.close)
+        self.source, self.target = self.lab.dir / "in.pcap", self.lab.dir / "out.pcap"
+
+    def unit(self, *args, pace=",pace=max"):
+        return IoUnit(self.lab, files=f"file:{self.source},{self.target}{pace}", args=args)
+
+    def host(self, unit, number=1):
+        """A host whose interface is up before the session is, so that no frame comes too early to be seen."""
+        host = Host(self.lab, unit, number, ["--mac", MAC[:-1] + str(number)])
+        host.ns.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+        host.ns.ip("tuntap", "add", "dev", host.tap, "mode", "tap")
+        host.ns.ip("link", "set", host.tap, "up")
+        return host
+
+    def played(self, port, count, seconds=5):
+        """Numbers of the frames that came, in order, with their times."""
+        seen = []
+        for raw in port.received(time.monotonic() + seconds):
+            if raw[6:12] == frames.mac_bytes(PLAYER):
+                seen.append((struct.unpack("!I", raw[14:18])[0], time.monotonic()))
+            if len(seen) == count:
+                break
+        return seen
+
+    def test_every_frame_arrives_once_in_order_as_fast_as_it_goes(self):
+        write_savefile(self.source, [numbered(n) for n in range(2000)])
+        unit = self.unit().start()
+        host = self.host(unit)
+        with frames.RawPort(host.ns, host.tap) as port:
+            host.start(addresses=False)
+            self.assertEqual([n for n, _ in self.played(port, 2000)], list(range(2000)))
+
+    def test_the_recorded_pace_is_kept(self):
+        write_savefile(self.source, [numbered(n) for n in range(3)], times=[1000.0, 1000.4, 1000.8])
+        unit = self.unit(pace="").start()
+        host = self.host(unit)
+        with frames.RawPort(host.ns, host.tap) as port:
+            host.start(addresses=False)
+            seen = self.played(port, 3)
+        self.assertEqual([n for n, _ in seen], [0, 1, 2])
+        self.assertGreater(seen[2][1] - seen[0][1], 0.7)
+
+    def test_playback_waits_for_as_many_hosts_as_it_is_told(self):
+        write_savefile(self.source, [numbered(n, frames.BROADCAST) for n in range(5)])
+        unit = self.unit("--wait-hosts", "2").start()
+        first, second = self.host(unit, 1), self.host(unit, 2)
+        with frames.RawPort(first.ns, first.tap) as one, frames.RawPort(second.ns, second.tap) as two:
+            first.start(addresses=False)
+            self.assertEqual(self.played(one, 1, seconds=0.7), [])
+            second.start(addresses=False)
+            self.assertEqual([n for n, _ in self.played(one, 5)], list(range(5)))
+            self.assertEqual([n for n, _ in self.played(two, 5)], list(range(5)))
+
+    def test_what_a_host_sends_is_in_the_output_while_the_unit_still_runs(self):
+        write_savefile(self.source, [])
+        unit = self.unit().start()
+        host = self.host(unit)
+        host.start(addresses=False)
+        wait_until(lambda: host.ns.carrier(host.tap), 5, "the carrier")
+        sent = [frames.frame(PLAYER, MAC, struct.pack("!I", n).ljust(size, b"h"))
+                for n, size in enumerate((46, 60, 500, 1500))]
+        with frames.RawPort(host.ns, host.tap) as port:
+            for raw in sent:
+                port.send(raw)
+
+        def written():
+            return [raw for raw in read_savefile(self.target) if raw[6:12] == frames.mac_bytes(MAC)] == sent
+        wait_until(written, 5, "the host's frames in the savefile")
+
+    def test_records_cut_short_are_counted_and_left_out(self):
+        write_savefile(self.source, [numbered(n) for n in range(6)], cut={2: 40, 4: 0})
+        unit = self.unit().start()
+        host = self.host(unit)
+        with frames.RawPort(host.ns, host.tap) as port:
+            host.start(addresses=False)
+            self.assertEqual([n for n, _ in self.played(port, 4)], [0, 1, 3, 5])
+        self.assertEqual(sum(unit.drops().values()), 2, str(unit.drops()))
+
+    def refused(self, *args):
+        done = self.lab.run_splitnic("iounit", "--listen", self.lab.dir / "unit.sock", "--lan", *args)
+        self.assertIn(done.returncode, (1, 2))
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        self.assertEqual(len(lines), 1, done.stderr)
+        return lines[0]
+
+    def test_savefiles_that_are_none_are_refused_in_one_line(self):
+        write_savefile(self.source, [numbered(0)], link_type=LINKTYPE_RAW_IP)
+        self.assertIn("in.pcap", self.refused(f"file:{self.source},{self.target}"))
+        self.source.write_bytes(b"this is no savefile at all, whatever its name says")
+        self.assertIn("in.pcap", self.refused(f"file:{self.source},{self.target}"))
+        self.source.write_bytes(b"")
+        self.assertIn("in.pcap", self.refused(f"file:{self.source},{self.target}"))
+        self.source.unlink()
+        self.assertIn("in.pcap", self.refused(f"file:{self.source},{self.target}"))
+        write_savefile(self.source, [])
+        self.assertIn("nowhere", self.refused(f"file:{self.source},/nowhere/at/all/out.pcap"))
+
+    def test_a_file_that_ends_within_a_record_is_played_up_to_there(self):
+        write_savefile(self.source, [numbered(n) for n in range(3)])
+        self.source.write_bytes(self.source.read_bytes()[:-30])
+        unit = self.unit().start()
+        host = self.host(unit)
+        with frames.RawPort(host.ns, host.tap) as port:
+            host.start(addresses=False)
+            self.assertEqual([n for n, _ in self.played(port, 2)], [0, 1])
+        self.assertEqual(unit.state(), "serving")
+
+
+if __name__ == "__main__":
+    support.main()

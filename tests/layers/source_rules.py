@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Rules that a compiler does not know, checked over the sources:
+
+- layers: what a file may include of the other layers (common <- fabric <- messaging <- {host, iounit} <- tools);
+- libraries: each third-party library stays in the few files that need it;
+- peer memory: only its accessor turns memory that a peer can write into something that C++ can dereference.
+
+Usage: source_rules.py [ROOT]. Prints each violation as file:line and exits 1 if there is any.
+"""
+
+import pathlib
+import re
+import sys
+
+LAYERS = {
+    "common": {"common"},
+    "fabric": {"common", "fabric"},
+    "messaging": {"common", "fabric", "messaging"},
+    "host": {"common", "fabric", "messaging", "host"},
+    "iounit": {"common", "fabric", "messaging", "iounit"},
+    "tools": {"common", "fabric", "messaging", "host", "iounit", "tools"},
+}
+
+# Included header -> the files (by the start of their path) that may include it.
+LIBRARIES = [
+    (r"pcap(/|\.h)", ["iounit/"]),
+    (r"boost/interprocess/", ["fabric/bridge/shm"]),
+    (r"boost/asio(/|\.hpp)", ["common/os/", "tools/"]),
+    (r"(capnp|kj)/|.*\.capnp\.h$", ["common/os/", "messaging/wire/", "tools/cmake/"]),
+    (r"isa-l(/|\.h)", ["fabric/wire/crc32c.cpp"]),
+    (r"libmnl/", ["common/os/"]),
+    (r"CLI/", ["tools/"]),
+    (r"toml", ["common/os/", "tools/"]),
+]
+
+# What could reach peer memory beside its accessor -> files that may, and why.
+ACCESSOR = "fabric/bridge/peer_memory.h"
+RAW_ACCESS = {
+    r"\breinterpret_cast\b": {
+        ACCESSOR: "the accessor",
+        "fabric/wire/crc32c.cpp": "the prototype of ISA-L; the bytes are private copies or outgoing",
+        "fabric/bridge/shm_connector.cpp": "sockaddr",
+        "fabric/memory/region.h": "compares addresses of the process's own memory",
+        "host/tap_device.cpp": "sockaddr and ioctl arguments",
+        "iounit/pcap_lan.cpp": "libpcap's user argument",
+        "iounit/savefile_lan.cpp": "libpcap's byte and dumper types",
+    },
+    r"\bconst_cast\b": {
+        "fabric/wire/crc32c.cpp": "the prototype of ISA-L",
+        "fabric/bridge/shm_listener.cpp": "iovec of an outgoing message",
+        "messaging/received_frame.h": "a frame in private memory, seen through the accessor",
+    },
+    r"\bmmap\s*\(": {},
+    r"\bget_address\s*\(": {"fabric/bridge/shm_memory.h": "where the mapping becomes accessors"},
+    r"\bPeerMemory::over\b": {
+        "fabric/bridge/shm_memory.cpp": "the bridge that owns the mapping",
+        "fabric/bridge/sim_bridge.cpp": "the bridge that owns the memory",
+        "messaging/received_frame.h": "a frame in private memory, seen through the accessor",
+    },
+    r"\bPeerWindow::mapped\b": {"fabric/bridge/shm_memory.cpp": "the bridge that owns the mapping"},
+    r"\bfor_kernel\s*\(": {
+        ACCESSOR: "the accessor",
+        "host/tap_device.cpp": "writev: the kernel reads the frame once",
+        "iounit/packet_lan.cpp": "sendmsg: the kernel reads the frame once",
+    },
+}
+# Layers that come near peer memory. common knows none; tools only start what the others do.
+RAW_ACCESS_LAYERS = ("fabric", "messaging", "host", "iounit", "tools")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+def without_comments(text):
+    """The text with comments and string literals blanked, line breaks kept."""
+    token = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+    return token.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+
+
+def sources(root):
+    for layer in LAYERS:
+        for path in sorted((root / layer).rglob("*")):
+            if path.suffix in (".h", ".cpp", ".hpp", ".cc", ".inc"):
+                yield layer, path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+
+
+def include_violations(layer, name, text):
+    # Comments may hold include lines; a string never starts one.
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S)
+    for number, line in enumerate(code.split("\n"), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        header = match.group(1)
+        top = header.split("/")[0]
+        if ".." in header.split("/"):
+            yield f"{name}:{number}: include paths start at the root: {header}"
+        elif top == "tests" or (top in LAYERS and top not in LAYERS[layer]):
+            yield f"{name}:{number}: {layer} must not know {top}: {header}"
+        for pattern, allowed in LIBRARIES:
+            if re.match(pattern, header) and not name.startswith(tuple(allowed)):
+                yield f"{name}:{number}: {header} belongs only in {', '.join(allowed)}"
+
+
+def raw_access_violations(layer, name, text):
+    if layer not in RAW_ACCESS_LAYERS:
+        return
+    for number, line in enumerate(without_comments(text).split("\n"), 1):
+        for pattern, allowed in RAW_ACCESS.items():
+            if re.search(pattern, line) and name not in allowed:
+                yield f"{name}:{number}: raw access to what may be peer memory: {line.strip()}"
+
+
+def violations(root):
+    found = []
+    for layer, name, text in sources(pathlib.Path(root)):
+        found.extend(include_violations(layer, name, text))
+        found.extend(raw_access_violations(layer, name, text))
+    return found
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2]
+    count = sum(1 for _ in sources(root))
+    if count == 0:
+        print(f"{root}: no sources found")
+        return 1
+    found = violations(root)
+    for line in found:
+        print(line)
+    print(f"{count} files, {len(found)} violations")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Plants a violation of each rule in a temporary tree and expects it to be found, and nothing else."""
+
+import pathlib
+import tempfile
+import unittest
+
+import source_rules
+
+
+class Planted(unittest.TestCase):
+    def found(self, **files):
+        with tempfile.TemporaryDirectory() as root:
+            for name, text in files.items():
+                path = pathlib.Path(root) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            return source_rules.violations(root)
+
+    def refused(self, name, text):
+        found = self.found(**{name: text})
+        self.assertEqual(len(found), 1, found)
+        self.assertTrue(found[0].startswith(f"{name}:"), found)
+
+    def accepted(self, name, text):
+        self.assertEqual(self.found(**{name: text}), [])
+
+    def test_each_layer_against_each_other(self):
+        for layer, allowed in source_rules.LAYERS.items():
+            for other in source_rules.LAYERS:
+                text = f'#pragma once\n#include "{other}/something.h"\n'
+                (self.accepted if other in allowed else self.refused)(f"{layer}/deep/file.h", text)
+
+    def test_host_and_iounit_do_not_know_each_other(self):
+        self.refused("host/a.cpp", '#include "iounit/b.h"\n')
+        self.refused("iounit/a.cpp", '#include "host/b.h"\n')
+
+    def test_forms_of_include(self):
+        self.refused("fabric/a.cpp", "#  include <messaging/b.h>\n")
+        self.refused("fabric/a.cpp", '#include "../messaging/b.h"\n')
+        self.refused("fabric/a.cpp", '#include "tests/b.h"\n')
+        self.accepted("fabric/a.cpp", '// #include "messaging/b.h"\n/*\n#include "host/b.h"\n*/\n')
+
+    def test_libraries_stay_in_their_files(self):
+        self.refused("host/a.cpp", "#include <pcap/pcap.h>\n")
+        self.refused("host/a.cpp", "#include <pcap.h>\n")
+        self.accepted("iounit/a.cpp", "#include <pcap.h>\n")
+        self.refused("fabric/bridge/link.cpp", "#include <boost/interprocess/mapped_region.hpp>\n")
+        self.accepted("fabric/bridge/shm_memory.cpp", "#include <boost/interprocess/mapped_region.hpp>\n")
+        self.refused("messaging/session.cpp", "#include <capnp/message.h>\n")
+        self.refused("host/a.cpp", '#include "messaging/wire/cfgutil.capnp.h"\n')
+        self.accepted("messaging/wire/cfgutil.cpp", '#include "messaging/wire/cfgutil.capnp.h"\n')
+        self.refused("fabric/adapter/a.cpp", "#include <isa-l/crc.h>\n")
+        self.refused("host/core.cpp", "#include <boost/asio/io_context.hpp>\n")
+        self.refused("iounit/core.cpp", "#include <CLI/CLI.hpp>\n")
+
+    def test_raw_access(self):
+        for code in (
+            "auto* word = reinterpret_cast<const std::uint32_t*>(place);",
+            "auto* word = const_cast<std::byte*>(place);",
+            "void* at = mmap(nullptr, n, 0, 0, fd, 0);",
+            "void* at = region.get_address();",
+            "auto memory = PeerMemory::over(base, n);",
+            "auto memory = fabric::PeerMemory::over(base, n);",
+            "auto window = PeerWindow::mapped(base, n);",
+            "auto piece = memory.for_kernel(0, n);",
+        ):
+            self.refused("messaging/session.cpp", code + "\n")
+            self.refused("fabric/adapter/a.h", "int before;\n" + code + "\n")
+            self.accepted("fabric/adapter/a.h", "// " + code + "\n")
+        self.accepted("fabric/bridge/peer_memory.h", "auto* word = reinterpret_cast<const std::uint32_t*>(place);\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,157 @@
+#include "core_site.h"
+
+#include <algorithm>
+
+namespace splitnic::sim {
+
+using std::chrono::microseconds;
+
+namespace {
+
+// From the event that ends a sleep to the first poll: a scheduler's wake-up.
+constexpr Duration kWakeUpMin = microseconds(2);
+constexpr Duration kWakeUpMax = microseconds(30);
+constexpr Duration kPollCostMin = microseconds(1);
+
+}  // namespace
+
+std::shared_ptr<fabric::Bridge> SimSource::poll(Time) {
+  for (auto& slot : slots_) {
+    if (slot.held || slot.pair->is_cut()) continue;
+    slot.held = true;
+    return {&slot.pair->end(slot.end), [&slot](fabric::Bridge*) { slot.held = false; }};
+  }
+  return nullptr;
+}
+
+bool SimSource::readable() const {
+  return std::ranges::any_of(slots_, [](const Slot& slot) { return !slot.held && !slot.pair->is_cut(); });
+}
+
+bool SimSource::wake_pending() const {
+  return std::ranges::any_of(slots_, [](const Slot& slot) { return slot.held && slot.pair->wake_pending(slot.end); });
+}
+
+void SimSource::forget(bool scribble) {
+  for (auto& slot : slots_) slot.pair->forget(slot.end, scribble);
+}
+
+Time CoreSite::next_time() const {
+  if (!alive()) return kNever;
+  const Time due = asleep_ ? std::min(deadline_, patience_) : next_run_;
+  return std::max(due, paused_until_);
+}
+
+void CoreSite::start() {
+  if (alive()) return;
+  make();
+  asleep_ = just_woken_ = false;
+  idle_polls_ = 0;
+  next_run_ = edge_.now + between(random_, kWakeUpMin, kWakeUpMax);
+  patience_ = kNever;
+  edge_.trace.line(edge_.now, name_, "starts");
+}
+
+void CoreSite::kill(bool scribble) {
+  if (!alive()) return;
+  edge_.trace.line(edge_.now, name_, scribble ? "dies, its memory is scribbled over" : "dies");
+  destroy();
+  source_.forget(scribble);
+  patience_ = kNever;
+}
+
+void CoreSite::pause(Time until) {
+  edge_.trace.line(edge_.now, name_, "stopped until " + to_text(until));
+  paused_until_ = std::max(paused_until_, until);
+}
+
+void CoreSite::shut_down(Time patience) {
+  if (!alive() || shutting_down()) return;
+  edge_.trace.line(edge_.now, name_, "shall end in order");
+  core_begin_shutdown();
+  patience_ = patience;
+  if (asleep_) {  // a signal wakes it
+    asleep_ = false;
+    just_woken_ = true;
+    next_run_ = edge_.now;
+  }
+}
+
+bool CoreSite::readable() const {
+  if (scenario_.plant != Plant::deaf && source_.wake_pending()) return true;
+  descriptors_.clear();
+  core_descriptors(descriptors_);
+  return std::ranges::any_of(descriptors_, [this](int descriptor) {
+    return descriptor == kSourceDescriptor ? source_.readable() : port_readable();
+  });
+}
+
+void CoreSite::run() {
+  const Time now = edge_.now;
+  if (!alive() || now < paused_until_) return;
+  if (asleep_) {
+    if (now < std::min(deadline_, patience_) && !readable()) return;
+    asleep_ = false;
+    just_woken_ = true;
+    idle_polls_ = 0;
+    ++wakes_;
+    next_run_ = now + between(random_, kWakeUpMin, kWakeUpMax);
+    return;
+  }
+  if (now >= next_run_) poll_once();
+}
+
+void CoreSite::poll_once() {
+  const Time now = edge_.now;
+  if (std::exchange(just_woken_, false)) core_awake();
+  const std::size_t work = poll_core(now);
+  ++polls_;
+  next_run_ = now + between(random_, kPollCostMin, scenario_.poll_cost_max);
+  if (shutting_down() && (core_finished() || now >= patience_)) {
+    if (!core_finished()) edge_.trace.line(now, name_, "did not end in time");
+    return kill(false);
+  }
+  idle_polls_ = work == 0 ? idle_polls_ + 1 : 0;
+  if (idle_polls_ < scenario_.idle_polls || scenario_.plant == Plant::sleepless) return;
+  if (!core_prepare_sleep()) return;
+  asleep_ = true;
+  deadline_ = core_deadline();
+}
+
+HostSite::HostSite(std::size_t index, const Scenario& scenario, const Edge& edge, RandomSource& random)
+    : CoreSite(scenario.hosts[index].session.name, scenario, edge, random),
+      host_(scenario.hosts[index]),
+      nic_(edge, host_, index),
+      pair_(host_.bridge, random) {
+  source_.add(pair_, 0);
+}
+
+void HostSite::make() {
+  driver_random_ = std::make_unique<SeededRandom>(random_.next());
+  host::NicPort& nic = planted_ ? *planted_ : static_cast<host::NicPort&>(nic_);
+  driver_ = std::make_unique<host::HostDriver>(host_.session, nic, source_, *driver_random_,
+                                               static_cast<host::HostNotices&>(*this));
+}
+
+std::size_t HostSite::poll_core(Time now) {
+  const std::size_t work = driver_->poll(now);
+  if (driver_->up() != was_up_) nic_.disturb();
+  was_up_ = driver_->up();
+  return work;
+}
+
+void UnitSite::make() {
+  driver_random_ = std::make_unique<SeededRandom>(random_.next());
+  driver_ = std::make_unique<iounit::IoUnit>(scenario_.unit, lan_, source_, *driver_random_,
+                                             static_cast<iounit::UnitNotices&>(*this));
+}
+
+const iounit::HostPort* UnitSite::port_of(const std::string& host) const {
+  if (!driver_) return nullptr;
+  for (const auto& port : driver_->hosts()) {
+    if (port && port->up() && port->name() == host) return port.get();
+  }
+  return nullptr;
+}
+
+}  // namespace splitnic::sim

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric/bridge/bridge_source.h"
+#include "fabric/bridge/sim_bridge.h"
+#include "host/host_driver.h"
+#include "iounit/io_unit.h"
+#include "sim_nic.h"
+
+namespace splitnic::sim {
+
+/// One end of each bridge pair that a core may use. Hands out a bridge while nobody holds it and the link is there.
+class SimSource final : public fabric::BridgeSource {
+ public:
+  void add(fabric::SimBridgePair& pair, std::size_t end) { slots_.push_back({&pair, end, false}); }
+  std::shared_ptr<fabric::Bridge> poll(Time now) override;
+  [[nodiscard]] Time next_deadline() const override { return kNever; }
+  void collect_descriptors(std::vector<int>& out) const override { out.push_back(kSourceDescriptor); }
+  [[nodiscard]] bool readable() const;
+  /// A doorbell or a change of the link is pending on a bridge in use.
+  [[nodiscard]] bool wake_pending() const;
+  /// The program that used these ends has died.
+  void forget(bool scribble);
+
+ private:
+  struct Slot {
+    fabric::SimBridgePair* pair;
+    std::size_t end;
+    bool held;
+  };
+  std::vector<Slot> slots_;
+};
+
+/// When a core runs, and how it sleeps: it polls while awake, every poll takes time; it goes to sleep by
+/// prepare_sleep() alone, and is woken by a descriptor that it asked for or by its own deadline. So a wake-up that
+/// gets lost shows as a frame that comes late or never.
+class CoreSite {
+ public:
+  CoreSite(std::string name, const Scenario& scenario, const Edge& edge, RandomSource& random)
+      : name_(std::move(name)), scenario_(scenario), edge_(edge), random_(random) {}
+  virtual ~CoreSite() = default;
+  CoreSite(const CoreSite&) = delete;
+  CoreSite& operator=(const CoreSite&) = delete;
+
+  /// The next time at which this core does something, unless it is woken before.
+  [[nodiscard]] Time next_time() const;
+  /// Polls, falls asleep or wakes up, as is due.
+  void run();
+  [[nodiscard]] bool asleep() const { return asleep_; }
+  [[nodiscard]] virtual bool alive() const = 0;
+  void start();
+  /// As kill -9.
+  void kill(bool scribble);
+  /// As SIGSTOP, and SIGCONT at `until`.
+  void pause(Time until);
+  void resume() { paused_until_ = Time{}; }
+  /// The orderly end; kill() follows when it has finished, or when patience ends.
+  void shut_down(Time patience);
+  [[nodiscard]] bool shutting_down() const { return patience_ != kNever; }
+
+  [[nodiscard]] SimSource& source() { return source_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::uint64_t polls() const { return polls_; }
+  [[nodiscard]] std::uint64_t wakes() const { return wakes_; }
+
+ protected:
+  virtual void make() = 0;
+  virtual void destroy() = 0;
+  virtual std::size_t poll_core(Time now) = 0;
+  [[nodiscard]] virtual Time core_deadline() const = 0;
+  [[nodiscard]] virtual bool core_prepare_sleep() = 0;
+  virtual void core_awake() = 0;
+  virtual void core_begin_shutdown() = 0;
+  [[nodiscard]] virtual bool core_finished() const = 0;
+  virtual void core_descriptors(std::vector<int>& out) const = 0;
+  [[nodiscard]] virtual bool port_readable() const = 0;
+
+  std::string name_;
+  const Scenario& scenario_;
+  Edge edge_;
+  RandomSource& random_;
+  SimSource source_;
+
+ private:
+  [[nodiscard]] bool readable() const;
+  void poll_once();
+
+  bool asleep_ = false;
+  bool just_woken_ = false;
+  Time next_run_{};
+  Time deadline_ = kNever;
+  Time paused_until_{};
+  Time patience_ = kNever;
+  unsigned idle_polls_ = 0;
+  std::uint64_t polls_ = 0;
+  std::uint64_t wakes_ = 0;
+  mutable std::vector<int> descriptors_;
+};
+
+class HostSite final : public CoreSite, private host::HostNotices {
+ public:
+  HostSite(std::size_t index, const Scenario& scenario, const Edge& edge, RandomSource& random);
+  ~HostSite() override { driver_.reset(); }
+
+  [[nodiscard]] bool alive() const override { return driver_ != nullptr; }
+  [[nodiscard]] bool up() const { return driver_ && driver_->up(); }
+  [[nodiscard]] SimNic& nic() { return nic_; }
+  [[nodiscard]] const SimNic& nic() const { return nic_; }
+  [[nodiscard]] fabric::SimBridgePair& pair() { return pair_; }
+  [[nodiscard]] const fabric::SimBridgePair& pair() const { return pair_; }
+  [[nodiscard]] const host::HostDriver* driver() const { return driver_.get(); }
+  /// Where a planted fault takes effect; before start().
+  void plant(Plant plant, SimNic& other) { planted_ = planted_nic(plant, nic_, other); }
+
+ private:
+  void make() override;
+  void destroy() override { driver_.reset(); }
+  std::size_t poll_core(Time now) override;
+  [[nodiscard]] Time core_deadline() const override { return driver_->next_deadline(); }
+  [[nodiscard]] bool core_prepare_sleep() override { return driver_->prepare_sleep(); }
+  void core_awake() override { driver_->awake(); }
+  void core_begin_shutdown() override { driver_->begin_shutdown(); }
+  [[nodiscard]] bool core_finished() const override { return driver_->finished(); }
+  void core_descriptors(std::vector<int>& out) const override { driver_->collect_descriptors(out); }
+  [[nodiscard]] bool port_readable() const override { return nic_.readable(); }
+  void notice(const std::string& line) override { edge_.trace.line(edge_.now, name_, line); }
+
+  const HostScenario& host_;
+  SimNic nic_;
+  std::unique_ptr<host::NicPort> planted_;
+  fabric::SimBridgePair pair_;
+  std::unique_ptr<SeededRandom> driver_random_;
+  std::unique_ptr<host::HostDriver> driver_;
+  bool was_up_ = false;
+};
+
+class UnitSite final : public CoreSite, private iounit::UnitNotices {
+ public:
+  UnitSite(const Scenario& scenario, const Edge& edge, RandomSource& random)
+      : CoreSite("unit", scenario, edge, random), lan_(edge, scenario.lan_mtu) {}
+  ~UnitSite() override { driver_.reset(); }
+
+  [[nodiscard]] bool alive() const override { return driver_ != nullptr; }
+  [[nodiscard]] SimLan& lan() { return lan_; }
+  [[nodiscard]] const iounit::IoUnit* driver() const { return driver_.get(); }
+  /// The unit's port of that host, if its session is up; else null.
+  [[nodiscard]] const iounit::HostPort* port_of(const std::string& host) const;
+
+ private:
+  void make() override;
+  void destroy() override { driver_.reset(); }
+  std::size_t poll_core(Time now) override { return driver_->poll(now); }
+  [[nodiscard]] Time core_deadline() const override { return driver_->next_deadline(); }
+  [[nodiscard]] bool core_prepare_sleep() override { return driver_->prepare_sleep(); }
+  void core_awake() override { driver_->awake(); }
+  void core_begin_shutdown() override { driver_->begin_shutdown(); }
+  [[nodiscard]] bool core_finished() const override { return driver_->finished(); }
+  void core_descriptors(std::vector<int>& out) const override { driver_->collect_descriptors(out); }
+  [[nodiscard]] bool port_readable() const override { return lan_.readable(); }
+  void notice(const std::string& line) override { edge_.trace.line(edge_.now, name_, line); }
+
+  SimLan lan_;
+  std::unique_ptr<SeededRandom> driver_random_;
+  std::unique_ptr<iounit::IoUnit> driver_;
+};
+
+}  // namespace splitnic::sim

@@ -1,0 +1,245 @@
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/json.hpp>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "common/os/control_client.h"
+#include "common/os/control_protocol.h"
+#include "common/os/control_server.h"
+#include "common/random.h"
+#include "os_temporary_directory.h"
+
+namespace splitnic::os {
+namespace {
+
+using namespace std::chrono_literals;
+
+DaemonStatus sample() {
+  DaemonStatus status;
+  status.role = "iounit";
+  status.name = "rack1";
+  status.state = "up";
+  status.epoch = 0xfedcba9876543210;
+  status.mac = "02:00:00:00:00:01";
+  status.mtu = 1500;
+  status.carrier = true;
+  status.lan = "eth0";
+  status.mode = "r";
+  status.peers = {
+      {"web1", "up", "02:00:00:00:00:02", 1, 2, 3, 4, {{"filtered", 5}, {"pool-empty", 6}}, {{"SendData", 7}}},
+      {"web2", "down", "", 0, 0, 0, 0, {}, {}}};
+  status.drops = {{"lan-full", 8}};
+  status.pid = 4711;
+  status.version = "0.1.0";
+  status.uptime_ms = 123456789012;
+  return status;
+}
+
+/// A server with its own thread, so that the blocking client can be used on it.
+class Daemon {
+ public:
+  explicit Daemon(ControlServerOptions options = {}) {
+    auto opened = ControlServer::open(
+        context_, path(), [this] { return ++answers_, status; }, log_, options);
+    REQUIRE(opened);
+    server_ = std::move(*opened);
+    thread_ = std::thread([this] { context_.run(); });
+  }
+  ~Daemon() {
+    context_.stop();
+    thread_.join();
+  }
+  std::string path() const { return directory_.path("control.sock"); }
+  int answers() const { return answers_; }
+
+  DaemonStatus status = sample();
+
+ private:
+  TemporaryDirectory directory_;
+  std::atomic<int> answers_{0};
+  Log log_{"test", {.write = [](std::string_view) {}}};
+  boost::asio::io_context context_;
+  std::unique_ptr<ControlServer> server_;
+  std::thread thread_;
+};
+
+UniqueFd connect_to(const std::string& path) {
+  UniqueFd descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  REQUIRE(::connect(descriptor.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  const timeval patience{10, 0};
+  REQUIRE(::setsockopt(descriptor.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+  return descriptor;
+}
+
+void send_bytes(const UniqueFd& socket, const std::string& bytes) {
+  REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+}
+
+// Whether the server hangs up (possibly with bytes of ours unread, a reset) rather than stay silent.
+bool is_cut_off(const UniqueFd& socket) {
+  char byte = 0;
+  const ssize_t got = ::recv(socket.get(), &byte, 1, 0);
+  return got == 0 || (got < 0 && errno == ECONNRESET);
+}
+
+TEST_CASE("a status survives the control socket's encoding", "[common][control]") {
+  CHECK(check_request(encode_request()));
+  const auto decoded = decode_reply(encode_reply(sample()));
+  REQUIRE(decoded);
+  CHECK(*decoded == sample());
+  CHECK(*decode_reply(encode_reply({})) == DaemonStatus{});
+  const auto error = decode_reply(encode_error_reply("too\nlarge"));
+  REQUIRE_FALSE(error);
+  CHECK(error.error().message == "too?large");
+}
+
+TEST_CASE("damaged control messages are errors, never more", "[common][control]") {
+  SeededRandom random(1);
+  const ControlMessage good = encode_reply(sample());
+  for (int round = 0; round < 20000; ++round) {
+    ControlMessage bad = good;
+    for (std::uint64_t flip = 0; flip <= random.below(4); ++flip) {
+      bad[random.below(bad.size())] ^= std::uint64_t{1} << random.below(64);
+    }
+    if (random.below(4) == 0) bad.resize(random.below(bad.size()));
+    static_cast<void>(decode_reply(bad));
+    static_cast<void>(check_request(bad));
+  }
+  CHECK_FALSE(decode_reply({}));
+  CHECK_FALSE(check_request({}));
+  CHECK_FALSE(check_request({~std::uint64_t{0}, ~std::uint64_t{0}}));
+}
+
+TEST_CASE("the JSON of a status has the documented keys", "[common][control]") {
+  CHECK(to_json(sample()) ==
+        R"({"role":"iounit","name":"rack1","state":"up","epoch":"fedcba9876543210","mac":"02:00:00:00:00:01",)"
+        R"("mtu":1500,"carrier":true,"lan":"eth0","mode":"r","peers":[{"name":"web1","state":"up",)"
+        R"("mac":"02:00:00:00:00:02","tx_frames":1,"rx_frames":2,"tx_bytes":3,"rx_bytes":4,)"
+        R"("drops":{"filtered":5,"pool-empty":6},"messages":{"SendData":7}},{"name":"web2","state":"down","mac":"",)"
+        R"("tx_frames":0,"rx_frames":0,"tx_bytes":0,"rx_bytes":0,"drops":{},"messages":{}}],"drops":{"lan-full":8},)"
+        R"("pid":4711,"version":"0.1.0","uptime_ms":123456789012})");
+}
+
+TEST_CASE("names that are no text still give valid JSON", "[common][control]") {
+  DaemonStatus status;
+  status.name = "a\xff\"\n";
+  const auto parsed = boost::json::parse(to_json(status));
+  CHECK(parsed.at("name").as_string() == "a?\"?");
+}
+
+TEST_CASE("a client gets the daemon's status, again and again", "[common][control]") {
+  const Daemon daemon;
+  struct stat status {};
+  REQUIRE(::stat(daemon.path().c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777U) == 0600);
+  for (int round = 0; round < 100; ++round) {
+    const auto answer = query_status(daemon.path());
+    REQUIRE(answer);
+    CHECK(*answer == daemon.status);
+  }
+}
+
+TEST_CASE("one connection may ask more than once", "[common][control]") {
+  const Daemon daemon;
+  const UniqueFd socket = connect_to(daemon.path());
+  const ControlMessage request = encode_request();
+  std::string framed(4, '\0');
+  framed[0] = static_cast<char>(request.size() * 8);
+  framed.append(reinterpret_cast<const char*>(request.data()), request.size() * 8);
+  for (int round = 0; round < 3; ++round) {
+    for (const char byte : framed) send_bytes(socket, std::string(1, byte));  // in pieces
+    ControlLength length;
+    REQUIRE(::recv(socket.get(), &length, sizeof length, MSG_WAITALL) == sizeof length);
+    ControlMessage reply(length.value() / 8);
+    REQUIRE(::recv(socket.get(), reply.data(), length.value(), MSG_WAITALL) == length.value());
+    CHECK(decode_reply(reply));
+  }
+}
+
+TEST_CASE("clients that send nonsense are cut off and others served", "[common][control]") {
+  const Daemon daemon;
+  const std::string nonsense[] = {
+      std::string("\xff\xff\xff\xff", 4),    // too long
+      std::string("\0\0\0\0", 4),            // empty
+      std::string("\x07\0\0\0xxxxxxx", 11),  // not a multiple of a word
+      std::string("\x08\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", 12),
+      "GET / HTTP/1.1\r\n\r\n",
+  };
+  for (const auto& bytes : nonsense) {
+    const UniqueFd socket = connect_to(daemon.path());
+    send_bytes(socket, bytes);
+    CHECK(is_cut_off(socket));
+  }
+  CHECK(daemon.answers() == 0);
+  CHECK(query_status(daemon.path()));
+}
+
+TEST_CASE("silent clients are cut off when their time is up", "[common][control]") {
+  const Daemon daemon({.request_timeout = 20ms});
+  const UniqueFd silent = connect_to(daemon.path());
+  const UniqueFd slow = connect_to(daemon.path());
+  send_bytes(slow, std::string("\x10\0\0\0xx", 6));
+  CHECK(is_cut_off(silent));
+  CHECK(is_cut_off(slow));
+}
+
+TEST_CASE("two hundred idle connections keep nobody from asking", "[common][control]") {
+  const Daemon daemon;
+  std::vector<UniqueFd> idle;
+  for (int connection = 0; connection < 200; ++connection) idle.push_back(connect_to(daemon.path()));
+  CHECK(query_status(daemon.path()));
+  for (int connection = 0; connection < 200 - 32; ++connection)
+    CHECK(is_cut_off(idle[static_cast<std::size_t>(connection)]));
+}
+
+TEST_CASE("a status too large for a reply is an error text", "[common][control]") {
+  const TemporaryDirectory directory;
+  Daemon daemon;
+  daemon.status.peers.assign(40000, PeerStatus{.name = "some host"});
+  const auto answer = query_status(daemon.path());
+  REQUIRE_FALSE(answer);
+  CHECK(answer.error().message == daemon.path() + ": the status is too large for one reply");
+}
+
+TEST_CASE("asking where no daemon answers is a clear error", "[common][control]") {
+  const TemporaryDirectory directory;
+  const auto error_of = [](const std::string& path) { return query_status(path, 20ms).error().message; };
+  const std::string path = directory.path("s");
+  CHECK(error_of(path) == path + ": No such file or directory");
+  const auto mute = UnixListener::listen(path);
+  REQUIRE(mute);
+  CHECK(error_of(path) == path + ": no answer");
+  {
+    auto gone = UnixListener::listen(directory.path("gone"));
+    std::filesystem::rename(gone->path(), directory.path("stale"));
+  }
+  const std::string stale = directory.path("stale");
+  CHECK(error_of(stale) == stale + ": nobody listens there (left behind by a daemon that died)");
+  const std::string too_long(200, 'x');
+  CHECK(error_of(too_long) == too_long + ": a socket's path has at most 107 bytes, this one has 200");
+}
+
+TEST_CASE("a control socket that is in use is refused at start", "[common][control]") {
+  const Daemon daemon;
+  boost::asio::io_context context;
+  Log log("test", {.write = [](std::string_view) {}});
+  const auto second = ControlServer::open(
+      context, daemon.path(), [] { return DaemonStatus(); }, log);
+  REQUIRE_FALSE(second);
+  CHECK(second.error().message == "control socket: address in use: " + daemon.path() + " (somebody listens there)");
+}
+
+}  // namespace
+}  // namespace splitnic::os

@@ -1,0 +1,285 @@
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include "common/os/adaptive_spin.h"
+#include "common/os/event_loop.h"
+#include "common/os/unique_fd.h"
+
+namespace splitnic::os {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr EventLoopOptions kQuiet{.spin_max = 0us, .handle_signals = false};
+
+/// A core made of functions.
+struct ScriptedTask final : Task {
+  std::function<std::size_t(Time)> on_poll = [](Time) { return 0; };
+  std::function<bool()> on_prepare = [] { return true; };
+  std::function<Time()> deadline = [] { return kNever; };
+  std::vector<int> descriptors;
+  int prepared = 0;
+  int awoken = 0;
+
+  std::size_t poll(Time now) override { return on_poll(now); }
+  bool prepare_sleep(Time) override { return ++prepared, on_prepare(); }
+  void awake() override { ++awoken; }
+  Time next_deadline() const override { return deadline(); }
+  void collect_descriptors(std::vector<int>& out) const override {
+    out.insert(out.end(), descriptors.begin(), descriptors.end());
+  }
+};
+
+UniqueFd make_event() { return UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)); }
+
+void ring(const UniqueFd& event) {
+  const std::uint64_t one = 1;
+  REQUIRE(::write(event.get(), &one, sizeof one) == sizeof one);
+}
+
+bool take(const UniqueFd& event) {
+  std::uint64_t value = 0;
+  return ::read(event.get(), &value, sizeof value) == sizeof value;
+}
+
+Duration cpu_time() {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  const auto of = [](const timeval& time) {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+  };
+  return of(usage.ru_utime) + of(usage.ru_stime);
+}
+
+TEST_CASE("the loop polls while there is work and then sleeps", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask task;
+  int left = 1000;
+  task.on_poll = [&](Time) { return left > 0 ? static_cast<std::size_t>(left--) : 0; };
+  task.on_prepare = [&] { return loop.stop(), true; };
+  loop.add(task);
+  CHECK(loop.run() == 0);
+  CHECK(left == 0);
+  CHECK(loop.counters().sleeps == 1);
+  CHECK(task.prepared == 1);
+  CHECK(task.awoken == 1);
+}
+
+TEST_CASE("data that comes between the last poll and the sleep wakes the loop, every time", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask task;
+  const UniqueFd event = make_event();
+  task.descriptors = {event.get()};
+  int received = 0;
+  task.on_poll = [&](Time) -> std::size_t {
+    if (!take(event)) return 0;
+    if (++received == 200) loop.stop();
+    return 1;
+  };
+  // After the look and before the wait is armed: the worst moment.
+  task.on_prepare = [&] { return ring(event), true; };
+  loop.add(task);
+  CHECK(loop.run() == 0);
+  CHECK(received == 200);
+  CHECK(loop.counters().sleeps == 200);
+}
+
+TEST_CASE("a descriptor that stays readable keeps waking the loop", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask task;
+  const UniqueFd event = make_event();
+  task.descriptors = {event.get()};
+  ring(event);
+  int polls = 0;
+  task.on_poll = [&](Time) -> std::size_t {
+    if (++polls == 50) loop.stop();
+    return 0;  // leaves the data where it is
+  };
+  loop.add(task);
+  loop.run();
+  CHECK(polls == 50);
+}
+
+TEST_CASE("a wake-up by another descriptor leaves the waits in order", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask task;
+  const UniqueFd first = make_event();
+  const UniqueFd second = make_event();
+  task.descriptors = {first.get(), second.get()};
+  int firsts = 0;
+  int seconds = 0;
+  int round = 0;
+  task.on_poll = [&](Time) -> std::size_t {
+    std::size_t work = 0;
+    if (take(first)) ++firsts, ++work;
+    if (take(second)) ++seconds, ++work;
+    if (firsts + seconds == 100) loop.stop();
+    return work;
+  };
+  task.on_prepare = [&] { return ring(++round % 3 == 0 ? second : first), true; };
+  loop.add(task);
+  loop.run();
+  CHECK(firsts + seconds == 100);
+  CHECK(seconds == 33);
+}
+
+TEST_CASE("a descriptor closed and made again under the same number is waited for", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask task;
+  UniqueFd event = make_event();
+  const UniqueFd elsewhere(::dup(event.get()));  // keeps the old file alive, and readable
+  const int number = event.get();
+  task.descriptors = {number};
+  int received = 0;
+  task.on_poll = [&](Time) -> std::size_t {
+    if (!take(event)) return 0;
+    if (++received == 3) loop.stop();
+    if (received == 1) {
+      event.reset();
+      event = make_event();
+      REQUIRE(event.get() == number);
+      ring(elsewhere);
+    }
+    return 1;
+  };
+  task.on_prepare = [&] { return ring(event), true; };
+  loop.add(task);
+  loop.run();
+  CHECK(received == 3);
+  CHECK(loop.counters().sleeps == 3);  // the old file, readable for ever, woke nobody
+}
+
+TEST_CASE("a deadline ends a sleep, not before its time", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask task;
+  const Time start = monotonic_now();
+  Time next = start + 300us;
+  int fired = 0;
+  task.deadline = [&] { return next; };
+  task.on_poll = [&](Time now) -> std::size_t {
+    if (now < next) return 0;
+    next += 300us;
+    if (++fired == 10) loop.stop();
+    return 1;
+  };
+  loop.add(task);
+  loop.run();
+  CHECK(monotonic_now() - start >= 3ms);
+  CHECK(loop.counters().sleeps <= 10);
+}
+
+TEST_CASE("a task that finds work while arming keeps the loop awake, and all are disarmed", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask busy;
+  ScriptedTask quiet;
+  int refusals = 20;
+  busy.on_prepare = [&] { return --refusals < 0; };
+  quiet.on_prepare = [&] { return loop.stop(), true; };
+  loop.add(busy);
+  loop.add(quiet);
+  loop.run();
+  CHECK(loop.counters().sleeps == 1);
+  CHECK(busy.prepared == 21);
+  CHECK(busy.awoken == 21);
+  CHECK(quiet.prepared == 1);
+  CHECK(quiet.awoken == 1);
+}
+
+TEST_CASE("what is posted to the loop is served while the tasks are busy", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask task;
+  std::uint64_t polls = 0;
+  task.on_poll = [&](Time) -> std::size_t { return ++polls; };
+  loop.add(task);
+  std::uint64_t served_at = 0;
+  boost::asio::post(loop.context(), [&] {
+    boost::asio::post(loop.context(), [&] {
+      served_at = polls;
+      loop.stop();
+    });
+  });
+  loop.run();
+  CHECK(served_at <= 130);
+}
+
+TEST_CASE("busy loops look at the io_context once in many iterations", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask task;
+  int left = 6400;
+  task.on_poll = [&](Time) -> std::size_t {
+    if (--left == 0) loop.stop();
+    return 1;
+  };
+  loop.add(task);
+  const Time start = monotonic_now();
+  loop.run();
+  const auto by_time = static_cast<std::uint64_t>((monotonic_now() - start) / 200us);
+  CHECK(loop.counters().services <= 6400 / 64 + 1 + by_time);
+}
+
+TEST_CASE("an idle loop costs no processor time", "[common][event_loop]") {
+  EventLoop loop({.spin_max = 50us, .handle_signals = false});
+  ScriptedTask task;
+  const UniqueFd event = make_event();
+  task.descriptors = {event.get()};
+  loop.add(task);
+  boost::asio::steady_timer end(loop.context(), 500ms);
+  end.async_wait([&](const boost::system::error_code&) { loop.stop(); });
+  const Duration before = cpu_time();
+  loop.run();
+  CHECK(cpu_time() - before < 2ms);
+  CHECK(loop.counters().sleeps <= 3);
+}
+
+TEST_CASE("a signal ends the loop and says which", "[common][event_loop]") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    EventLoop loop;
+    ScriptedTask task;
+    loop.add(task);
+    boost::asio::post(loop.context(), [signal] { ::raise(signal); });
+    CHECK(loop.run() == signal);
+  }
+}
+
+TEST_CASE("another thread can stop a loop that sleeps", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  std::thread other;
+  boost::asio::post(loop.context(), [&] { other = std::thread([&] { loop.stop(); }); });
+  CHECK(loop.run() == 0);
+  other.join();
+}
+
+TEST_CASE("spinning grows where it would have paid and shrinks where it didn't", "[common][event_loop]") {
+  AdaptiveSpin spin(50us);
+  CHECK(spin.current() == 0us);
+  spin.observe_pause(1ms);
+  CHECK(spin.current() == 0us);
+  spin.observe_pause(30us);
+  CHECK(spin.current() == 5us);
+  for (int pause = 0; pause < 10; ++pause) spin.observe_pause(30us);
+  CHECK(spin.current() == 40us);  // enough for these
+  spin.observe_pause(45us);
+  CHECK(spin.current() == 50us);
+  spin.observe_pause(51us);
+  CHECK(spin.current() == 25us);
+  for (int pause = 0; pause < 3; ++pause) spin.observe_pause(10ms);
+  CHECK(spin.current() == 0us);
+
+  AdaptiveSpin never(0us);
+  never.observe_pause(0us);
+  never.observe_pause(1us);
+  CHECK(never.current() == 0us);
+}
+
+}  // namespace
+}  // namespace splitnic::os

@@ -1,0 +1,77 @@
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "common/os/toml_config.h"
+#include "os_temporary_directory.h"
+
+namespace splitnic::os {
+namespace {
+
+using Kind = ConfigEntry::Kind;
+
+std::string error_of(std::string_view text) {
+  const auto parsed = parse_config(text, "f.toml");
+  return parsed ? "none" : parsed.error().message;
+}
+
+TEST_CASE("a configuration file gives its settings in order, with lines", "[common][config]") {
+  const auto entries = parse_config(
+      "tap = 'web0'   # the NIC\n"
+      "mtu = 9000\n"
+      "\n"
+      "no-data-channel = true\n"
+      "verbose = false\n"
+      "allow-uid = [ 1000,\n  'daemon' ]\n"
+      "ratio = 0.5\n"
+      "[host]\n"
+      "connect = \"shm:/run/x\"\n"
+      "[a]\n"
+      "b = 1\n",
+      "f.toml");
+  REQUIRE(entries);
+  CHECK(*entries == std::vector<ConfigEntry>{{"", "tap", "web0", Kind::kText, 1},
+                                             {"", "mtu", "9000", Kind::kText, 2},
+                                             {"", "no-data-channel", "true", Kind::kFlag, 4},
+                                             {"", "verbose", "false", Kind::kFlag, 5},
+                                             {"", "allow-uid", "1000", Kind::kText, 6},
+                                             {"", "allow-uid", "daemon", Kind::kText, 7},
+                                             {"", "ratio", "0.5", Kind::kText, 8},
+                                             {"host", "connect", "shm:/run/x", Kind::kText, 10},
+                                             {"a", "b", "1", Kind::kText, 12}});
+}
+
+TEST_CASE("every fault of a configuration file is told with its line", "[common][config]") {
+  CHECK(error_of("a = 1\nb = = 2\n").starts_with("f.toml:2: "));
+  CHECK(error_of("a = 1\n\na = 2\n").starts_with("f.toml:3: "));
+  CHECK(error_of("[t]\n[t]\n").starts_with("f.toml:2: "));
+  CHECK(error_of("a = 'x\n").starts_with("f.toml:1: "));
+  CHECK(error_of("a = 1\nb = \"\xff\"\n").starts_with("f.toml:2: "));
+  const std::string wrong = ": must be a text, a number, true or false, or a list of these";
+  CHECK(error_of("a = 1\nwhen = 2024-01-01\n") == "f.toml:2: when" + wrong);
+  CHECK(error_of("[t]\nu = { v = 1 }\n") == "f.toml:2: u" + wrong);
+  CHECK(error_of("a = [1, [2]]\n") == "f.toml:1: a" + wrong);
+  CHECK(error_of("[[hosts]]\nname = 'x'\n") == "f.toml:1: hosts" + wrong);
+  CHECK(error_of("a = \"x\\u0000y\"\n") == "f.toml:1: a: a text can't hold a zero character");
+}
+
+TEST_CASE("an empty configuration file and an empty list set nothing", "[common][config]") {
+  CHECK(parse_config("", "f.toml")->empty());
+  CHECK(parse_config("a = []\n[t]\n", "f.toml")->empty());
+}
+
+TEST_CASE("a configuration file that can't be read is an error with its name", "[common][config]") {
+  const TemporaryDirectory directory;
+  const auto missing = read_config(directory.path("none.toml"));
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().message == directory.path("none.toml") + ": No such file or directory");
+  const auto not_a_file = read_config(directory.path());
+  REQUIRE_FALSE(not_a_file);
+  CHECK(not_a_file.error().message == directory.path() + ": Is a directory");
+  std::ofstream(directory.path("big.toml")) << std::string((1U << 20U) + 1, '#');
+  CHECK_FALSE(read_config(directory.path("big.toml")));
+  std::ofstream(directory.path("good.toml")) << "a = 1\n";
+  CHECK(read_config(directory.path("good.toml"))->size() == 1);
+}
+
+}  // namespace
+}  // namespace splitnic::os

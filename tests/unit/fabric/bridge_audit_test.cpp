@@ -1,0 +1,92 @@
+#include "fabric/bridge/link.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/fabric/bridge_fixtures.h"
+
+#ifdef SPLITNIC_AUDIT_LOADS
+
+namespace splitnic::fabric {
+namespace {
+
+/// Listens for the length of a test.
+struct Listening {
+  Listening() { LoadAudit::current() = &audit; }
+  ~Listening() { LoadAudit::current() = nullptr; }
+  LoadAudit audit;
+};
+
+struct Words {
+  alignas(64) std::byte bytes[256]{};
+  PeerMemory memory = PeerMemory::over(bytes, sizeof bytes);
+};
+
+}  // namespace
+
+TEST_CASE("a second load of any byte of a message is seen", "[fabric][audit]") {
+  Words words;
+  Listening listening;
+  static_cast<void>(words.memory.load<std::uint32_t>(8));
+  static_cast<void>(words.memory.load<std::uint32_t>(12));
+  CHECK(listening.audit.double_loads() == 0);
+  std::array<std::byte, 8> copy{};
+  SECTION("the same word") { static_cast<void>(words.memory.load<std::uint32_t>(8)); }
+  SECTION("a part of it") { static_cast<void>(words.memory.load<std::uint8_t>(15)); }
+  SECTION("in a copy that only touches it") { words.memory.copy_out(1, copy); }
+  SECTION("through another view") { static_cast<void>(words.memory.slice(8, 8).load<std::uint16_t>(2)); }
+  CHECK(listening.audit.double_loads() == 1);
+  PeerMemory::next_message();
+  static_cast<void>(words.memory.load<std::uint32_t>(8));
+  CHECK(listening.audit.double_loads() == 1);
+}
+
+TEST_CASE("watched counters and flags may be looked at again", "[fabric][audit]") {
+  Words words;
+  Listening listening;
+  for (int i = 0; i < 10; ++i) static_cast<void>(words.memory.watch<std::uint64_t>(0));
+  CHECK(listening.audit.double_loads() == 0);
+}
+
+TEST_CASE("links and FIFOs load no byte of a record twice, from the handshake to the last record", "[fabric][audit]") {
+  test::ShmPairBridges bridges;
+  SeededRandom random(1);
+  Listening listening;
+  FabricLink first(bridges.end(0), {}, random);
+  FabricLink second(bridges.end(1), {}, random);
+  first.restart();
+  second.restart();
+  Time now{};
+  while (!first.up() || !second.up()) {
+    first.poll(now);
+    second.poll(now);
+  }
+  for (int i = 0; i < 2000; ++i) {
+    const auto record = test::random_bytes(random, 1 + random.below(3000));
+    REQUIRE(first.sender(VirtualLane::data).send({record}));
+    first.notify();
+    if (random.below(2) == 0) static_cast<void>(second.prepare_sleep());
+    auto& receiver = second.receiver(VirtualLane::data);
+    const auto got = receiver.front();
+    REQUIRE(got.has_value());
+    REQUIRE(receiver.front().has_value());  // asking again loads nothing
+    std::vector<std::byte> copy(record.size());
+    got->copy_out(0, copy);
+    REQUIRE(copy == record);
+    receiver.pop();
+    receiver.push_tail(false);
+    second.notify();
+    second.awake();
+  }
+  CHECK(listening.audit.double_loads() == 0);
+  // And a reader that does it wrong is caught here, too.
+  REQUIRE(first.sender(VirtualLane::data).send({test::bytes_of("length, then the length again")}));
+  const auto got = second.receiver(VirtualLane::data).front();
+  REQUIRE(got.has_value());
+  static_cast<void>(got->load<std::uint32_t>(0));
+  static_cast<void>(got->load<std::uint32_t>(0));
+  CHECK(listening.audit.double_loads() == 1);
+}
+
+}  // namespace splitnic::fabric
+
+#endif

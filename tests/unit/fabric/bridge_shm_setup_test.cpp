@@ -1,0 +1,465 @@
+#include "fabric/bridge/shm_setup.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/fabric/bridge_fixtures.h"
+
+namespace splitnic::fabric {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::kTestBytes;
+
+std::size_t open_descriptors() {
+  namespace fs = std::filesystem;
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
+}
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+/// A caller that plays no fair host.
+struct RawCaller {
+  explicit RawCaller(const std::string& path) : socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const sockaddr_un address = address_of(path);
+    REQUIRE(connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  }
+  void say(std::span<const std::byte> bytes) {
+    // The unit may have hung up on us already.
+    static_cast<void>(send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  }
+  /// The unit's reply, or nullopt if it hung up without one.
+  std::optional<ShmReply> reply() {
+    ShmReply got{};
+    if (recv(socket.get(), &got, sizeof got, MSG_DONTWAIT) != static_cast<ssize_t>(sizeof got)) return std::nullopt;
+    return got;
+  }
+  bool hung_up_on() {
+    char byte = 0;
+    return recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
+  }
+  os::UniqueFd socket;
+};
+
+ShmHello hello(std::uint32_t version = kShmSetupVersion, std::uint64_t bytes = kTestBytes) {
+  ShmHello message{};
+  message.magic = kShmSetupMagic;
+  message.version = version;
+  message.local_bytes = bytes;
+  message.window_bytes = bytes;
+  return message;
+}
+
+std::span<const std::byte> wire(const ShmHello& message) { return std::as_bytes(std::span(&message, 1)); }
+
+struct Unit {
+  explicit Unit(std::size_t max_setting_up = 64) {
+    ShmListenOptions options;
+    options.path = directory.file("socket");
+    options.max_setting_up = max_setting_up;
+    auto made = ShmListener::listen(options);
+    REQUIRE(made.has_value());
+    listener = std::move(*made);
+    path = options.path;
+  }
+  void poll_all(Time now) {
+    for (int i = 0; i < 10; ++i) listener->poll(now);
+  }
+  /// Somebody fair still gets a bridge.
+  bool serves(Time now) {
+    ShmConnectOptions options;
+    options.path = path;
+    auto connector = ShmConnector::start(options, now);
+    if (!connector) return false;
+    poll_all(now);
+    const auto bridge = (*connector)->poll(now);
+    return bridge.has_value() && bridge->has_value() && listener->take().has_value();
+  }
+  test::TemporaryDirectory directory;
+  std::unique_ptr<ShmListener> listener;
+  std::string path;
+};
+
+}  // namespace
+
+TEST_CASE("set-up messages have the bytes that the protocol says", "[fabric][shm]") {
+  const ShmHello message = hello(1, 0x0102030405);
+  const auto bytes = wire(message);
+  CHECK(std::memcmp(bytes.data(), "SPLTNIC1\1\0\0\0\0\0\0\0\5\4\3\2\1\0\0\0\5\4\3\2\1\0\0\0", 32) == 0);
+}
+
+TEST_CASE("random bytes, silence, half a hello and a caller that leaves disturb nobody and are counted",
+          "[fabric][shm]") {
+  Unit unit;
+  Time now{};
+  SeededRandom random(1);
+  RawCaller garbage(unit.path);
+  garbage.say(test::random_bytes(random, 5000));
+  RawCaller silent(unit.path);
+  RawCaller half(unit.path);
+  half.say(wire(hello()).first(31));
+  { RawCaller leaves(unit.path); }
+  unit.poll_all(now);
+  CHECK(unit.listener->counters().closed_garbage == 1);
+  CHECK(unit.listener->counters().closed_hung_up == 1);
+  CHECK(unit.listener->setting_up() == 2);
+  CHECK(garbage.hung_up_on());
+  CHECK(unit.serves(now));
+  CHECK(unit.listener->next_deadline() == now + seconds(2));
+  now += seconds(2) - milliseconds(1);
+  unit.poll_all(now);
+  CHECK(unit.listener->setting_up() == 2);
+  now += milliseconds(1);
+  unit.poll_all(now);
+  CHECK(unit.listener->setting_up() == 0);
+  CHECK(unit.listener->counters().closed_silent == 2);
+  CHECK(silent.hung_up_on());
+  CHECK(unit.listener->next_deadline() == kNever);
+  CHECK(unit.serves(now));
+}
+
+TEST_CASE("a hello may come in pieces", "[fabric][shm]") {
+  Unit unit;
+  RawCaller caller(unit.path);
+  const ShmHello message = hello();
+  for (std::size_t i = 0; i < kShmSetupBytes; ++i) {
+    unit.poll_all(Time{});
+    CHECK_FALSE(unit.listener->take().has_value());
+    caller.say(wire(message).subspan(i, 1));
+  }
+  unit.poll_all(Time{});
+  CHECK(unit.listener->take().has_value());
+}
+
+TEST_CASE("200 idle connections keep no host from its bridge, nor the unit's descriptors", "[fabric][shm]") {
+  Unit unit(64);
+  const std::size_t before = open_descriptors();
+  std::vector<std::unique_ptr<RawCaller>> idle;
+  Time now{};
+  for (int i = 0; i < 200; ++i) {
+    idle.push_back(std::make_unique<RawCaller>(unit.path));
+    if (i % 50 == 0) CHECK(unit.serves(now));
+    unit.listener->poll(now);
+    REQUIRE(unit.listener->setting_up() <= 64);
+  }
+  unit.poll_all(now);
+  CHECK(unit.listener->counters().closed_excess == 136);
+  CHECK(unit.serves(now));
+  CHECK(open_descriptors() == before + 200 + 64);
+  unit.poll_all(now + seconds(3));
+  CHECK(unit.listener->counters().closed_silent == 64);
+  CHECK(open_descriptors() == before + 200);
+}
+
+TEST_CASE("what a hello asks for is checked at its boundaries", "[fabric][shm]") {
+  const auto [version, bytes, status] = GENERATE(table<std::uint32_t, std::uint64_t, ShmSetupStatus>({
+      {0, kTestBytes, ShmSetupStatus::other_version},
+      {2, kTestBytes, ShmSetupStatus::other_version},
+      {0xffffffff, 0, ShmSetupStatus::other_version},
+      {1, 1, ShmSetupStatus::bad_sizes},
+      {1, kShmMinBytes - 1, ShmSetupStatus::bad_sizes},
+      {1, (64U << 20U) + 1, ShmSetupStatus::bad_sizes},
+      {1, ~std::uint64_t{0}, ShmSetupStatus::bad_sizes},
+      {1, 0, ShmSetupStatus::ok},
+      {1, kShmMinBytes, ShmSetupStatus::ok},
+      {1, kShmMinBytes + 1, ShmSetupStatus::ok},
+      {1, 64U << 20U, ShmSetupStatus::ok},
+  }));
+  INFO("version " << version << ", bytes " << bytes);
+  Unit unit;
+  RawCaller caller(unit.path);
+  caller.say(wire(hello(version, bytes)));
+  unit.poll_all(Time{});
+  const auto reply = caller.reply();
+  REQUIRE(reply.has_value());
+  CHECK(reply->magic.value() == kShmSetupMagic);
+  CHECK(reply->version.value() == kShmSetupVersion);
+  CHECK(reply->status.value() == static_cast<std::uint32_t>(status));
+  CHECK(unit.listener->take().has_value() == (status == ShmSetupStatus::ok));
+  const auto& counters = unit.listener->counters();
+  CHECK(counters.refused_version == (status == ShmSetupStatus::other_version ? 1 : 0));
+  CHECK(counters.refused_sizes == (status == ShmSetupStatus::bad_sizes ? 1 : 0));
+}
+
+TEST_CASE("a stale socket is replaced, a live one and what is no socket are errors and stay", "[fabric][shm]") {
+  test::TemporaryDirectory directory;
+  ShmListenOptions options;
+  options.path = directory.file("socket");
+  {
+    const os::UniqueFd dead(::socket(AF_UNIX, SOCK_STREAM, 0));
+    const sockaddr_un address = address_of(options.path);
+    REQUIRE(bind(dead.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  }
+  auto listener = ShmListener::listen(options);
+  REQUIRE(listener.has_value());
+  const auto second = ShmListener::listen(options);
+  REQUIRE_FALSE(second.has_value());
+  CHECK_THAT(second.error().message, Catch::Contains("address in use"));
+  struct stat status {};
+  REQUIRE(stat(options.path.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777U) == 0600);
+  listener->reset();
+  CHECK_FALSE(std::filesystem::exists(options.path));
+  std::ofstream(options.path) << "precious";
+  CHECK_FALSE(ShmListener::listen(options).has_value());
+  CHECK(std::filesystem::file_size(options.path) == 8);
+  std::filesystem::remove(options.path);
+}
+
+TEST_CASE("connecting to nobody, or to a path that cannot be, is an error at once", "[fabric][shm]") {
+  test::TemporaryDirectory directory;
+  CHECK_FALSE(ShmConnector::start({.path = directory.file("absent")}, Time{}).has_value());
+  CHECK_FALSE(ShmConnector::start({.path = ""}, Time{}).has_value());
+  const auto long_path = ShmConnector::start({.path = "/tmp/" + std::string(103, 'x')}, Time{});
+  REQUIRE_FALSE(long_path.has_value());
+  CHECK_THAT(long_path.error().message, Catch::Contains("107"));
+}
+
+namespace {
+
+/// A unit that hands the host whatever a test wants.
+struct FakeUnit {
+  FakeUnit() : path(directory.file("socket")), listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const sockaddr_un address = address_of(path);
+    REQUIRE(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(listen(listener.get(), 4) == 0);
+    auto made = ShmConnector::start({.path = path}, Time{});
+    REQUIRE(made.has_value());
+    connector = std::move(*made);
+    connection = os::UniqueFd(accept(listener.get(), nullptr, nullptr));
+    int bells[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, bells) == 0);
+    bell = os::UniqueFd(bells[0]);
+    own_bell = os::UniqueFd(bells[1]);
+    memory[0] = memfd();
+    memory[1] = memfd();
+    reply.magic = kShmSetupMagic;
+    reply.version = kShmSetupVersion;
+    reply.local_bytes = kTestBytes;
+    reply.window_bytes = kTestBytes;
+  }
+  ~FakeUnit() { unlink(path.c_str()); }
+
+  static os::UniqueFd memfd(std::size_t bytes = kTestBytes + 4096,
+                            int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, unsigned flags = MFD_ALLOW_SEALING) {
+    os::UniqueFd made(memfd_create("fake", flags | MFD_CLOEXEC));
+    REQUIRE(ftruncate(made.get(), static_cast<off_t>(bytes)) == 0);
+    if (seals != 0) REQUIRE(fcntl(made.get(), F_ADD_SEALS, seals) == 0);
+    return made;
+  }
+  std::vector<int> descriptors() const { return {memory[0].get(), memory[1].get(), bell.get()}; }
+
+  void send_reply(const std::vector<int>& fds, std::size_t bytes = kShmSetupBytes) {
+    iovec piece{&reply, bytes};
+    std::vector<std::byte> control(CMSG_SPACE(fds.size() * sizeof(int)));
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    if (!fds.empty()) {
+      message.msg_control = control.data();
+      message.msg_controllen = control.size();
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+      std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+    }
+    REQUIRE(sendmsg(connection.get(), &message, 0) == static_cast<ssize_t>(bytes));
+  }
+  /// What the host says to the reply; empty if it took it.
+  std::string verdict() {
+    auto result = connector->poll(Time{});
+    REQUIRE(result.has_value());
+    return result->has_value() ? "" : result->error().message;
+  }
+
+  test::TemporaryDirectory directory;
+  std::string path;
+  os::UniqueFd listener;
+  std::unique_ptr<ShmConnector> connector;
+  os::UniqueFd connection;
+  os::UniqueFd bell;
+  os::UniqueFd own_bell;
+  std::array<os::UniqueFd, 2> memory;
+  ShmReply reply{};
+};
+
+}  // namespace
+
+TEST_CASE("a fair reply makes a bridge, in one piece or in two", "[fabric][shm]") {
+  FakeUnit unit;
+  SECTION("one") { unit.send_reply(unit.descriptors()); }
+  SECTION("two") {
+    unit.send_reply(unit.descriptors(), 5);
+    CHECK_FALSE(unit.connector->poll(Time{}).has_value());
+    REQUIRE(send(unit.connection.get(), reinterpret_cast<const char*>(&unit.reply) + 5, 27, 0) == 27);
+  }
+  CHECK(unit.verdict().empty());
+}
+
+TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused by name, and none is kept",
+          "[fabric][shm]") {
+  struct Row {
+    const char* what;
+    const char* says;
+    void (*send)(FakeUnit&);
+  };
+  const Row rows[] = {
+      {"none", "0 descriptors instead of 3", [](FakeUnit& u) { u.send_reply({}); }},
+      {"one too few", "2 descriptors instead of 3",
+       [](FakeUnit& u) {
+         u.send_reply({u.memory[0].get(), u.memory[1].get()});
+       }},
+      {"one too many", "more than 3",
+       [](FakeUnit& u) {
+         u.send_reply({u.memory[0].get(), u.memory[1].get(), u.bell.get(), u.bell.get()});
+       }},
+      {"a hundred", "more than 3", [](FakeUnit& u) { u.send_reply(std::vector<int>(100, u.bell.get())); }},
+      {"the wrong order", "no packet socket",
+       [](FakeUnit& u) {
+         u.send_reply({u.bell.get(), u.memory[0].get(), u.memory[1].get()});
+       }},
+      {"the same memory twice", "same memory twice",
+       [](FakeUnit& u) {
+         u.send_reply({u.memory[0].get(), u.memory[0].get(), u.bell.get()});
+       }},
+      {"unsealed memory", "not sealed",
+       [](FakeUnit& u) {
+         u.memory[1] = FakeUnit::memfd(kTestBytes + 4096, 0);
+         u.send_reply(u.descriptors());
+       }},
+      {"memory that may shrink", "not sealed",
+       [](FakeUnit& u) {
+         u.memory[0] = FakeUnit::memfd(kTestBytes + 4096, F_SEAL_GROW | F_SEAL_SEAL);
+         u.send_reply(u.descriptors());
+       }},
+      {"memory that may be sealed further", "not sealed",
+       [](FakeUnit& u) {
+         u.memory[0] = FakeUnit::memfd(kTestBytes + 4096, F_SEAL_GROW | F_SEAL_SHRINK);
+         u.send_reply(u.descriptors());
+       }},
+      {"memory that cannot be written", "cannot map",
+       [](FakeUnit& u) {
+         u.memory[0] = FakeUnit::memfd(kTestBytes + 4096, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_SEAL);
+         u.send_reply(u.descriptors());
+       }},
+      {"memory that is too small", "instead of",
+       [](FakeUnit& u) {
+         u.memory[0] = FakeUnit::memfd(kTestBytes);
+         u.send_reply(u.descriptors());
+       }},
+      {"memory that is too large", "instead of",
+       [](FakeUnit& u) {
+         u.memory[1] = FakeUnit::memfd(kTestBytes + 8192);
+         u.send_reply(u.descriptors());
+       }},
+      {"an ordinary file", "not sealed|no memfd",
+       [](FakeUnit& u) {
+         u.memory[0] = os::UniqueFd(open(u.directory.file("").c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+         u.send_reply(u.descriptors());
+       }},
+      {"a pipe", "no memfd",
+       [](FakeUnit& u) {
+         int ends[2];
+         REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+         u.memory[0] = os::UniqueFd(ends[0]);
+         const os::UniqueFd other(ends[1]);
+         u.send_reply(u.descriptors());
+       }},
+      {"a stream socket as doorbell", "no packet socket",
+       [](FakeUnit& u) {
+         int ends[2];
+         REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+         u.bell = os::UniqueFd(ends[0]);
+         const os::UniqueFd other(ends[1]);
+         u.send_reply(u.descriptors());
+       }},
+      {"sizes below the minimum", "of no use",
+       [](FakeUnit& u) {
+         u.reply.local_bytes = kShmMinBytes - 4096;
+         u.send_reply(u.descriptors());
+       }},
+      {"sizes off the page", "of no use",
+       [](FakeUnit& u) {
+         u.reply.window_bytes = kTestBytes + 64;
+         u.send_reply(u.descriptors());
+       }},
+      {"sizes of 2^64-4096", "of no use",
+       [](FakeUnit& u) {
+         u.reply.window_bytes = ~std::uint64_t{4095};
+         u.send_reply(u.descriptors());
+       }},
+      {"another magic", "no splitnic I/O unit",
+       [](FakeUnit& u) {
+         u.reply.magic = 1;
+         u.send_reply(u.descriptors());
+       }},
+      {"another version", "version 7 of the shm set-up, this host version 1",
+       [](FakeUnit& u) {
+         u.reply.version = 7;
+         u.reply.status = 1;
+         u.send_reply({});
+       }},
+      {"another version that says ok", "version 7 of the shm set-up, this host version 1",
+       [](FakeUnit& u) {
+         u.reply.version = 7;
+         u.send_reply(u.descriptors());
+       }},
+      {"not permitted", "does not permit",
+       [](FakeUnit& u) {
+         u.reply.status = 2;
+         u.send_reply({});
+       }},
+      {"an unknown status", "unknown status 99",
+       [](FakeUnit& u) {
+         u.reply.status = 99;
+         u.send_reply({});
+       }},
+  };
+  for (const Row& row : rows) {
+    INFO(row.what);
+    const std::size_t before = open_descriptors();
+    {
+      FakeUnit unit;
+      row.send(unit);
+      const std::string verdict = unit.verdict();
+      INFO(verdict);
+      const std::string says = row.says;
+      const auto bar = says.find('|');
+      CHECK((verdict.find(says.substr(0, bar)) != std::string::npos ||
+             (bar != std::string::npos && verdict.find(says.substr(bar + 1)) != std::string::npos)));
+    }
+    CHECK(open_descriptors() == before);
+  }
+}
+
+TEST_CASE("a unit that hangs up, or says nothing for two seconds, ends the attempt", "[fabric][shm]") {
+  FakeUnit unit;
+  CHECK_FALSE(unit.connector->poll(Time{}).has_value());
+  SECTION("hangs up") {
+    unit.connection.reset();
+    CHECK_THAT(unit.verdict(), Catch::Contains("during set-up"));
+  }
+  SECTION("silence") {
+    CHECK_FALSE(unit.connector->poll(Time{} + milliseconds(1999)).has_value());
+    const auto result = unit.connector->poll(Time{} + milliseconds(2000));
+    REQUIRE(result.has_value());
+    CHECK_FALSE(result->has_value());
+  }
+}
+
+}  // namespace splitnic::fabric

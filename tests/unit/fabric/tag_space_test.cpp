@@ -1,0 +1,86 @@
+#include "fabric/memory/tag_space.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace splitnic::fabric {
+
+TEST_CASE("tags are distinct, never index 0, and end with the capacity", "[fabric][memory]") {
+  SeededRandom random(1);
+  TagSpace tags(100, random);
+  std::set<std::uint32_t> seen;
+  for (int i = 0; i < 100; ++i) {
+    const auto tag = tags.allocate();
+    REQUIRE(tag.has_value());
+    CHECK(tag->index() != 0);
+    CHECK(tag->index() < tags.slots());
+    CHECK(seen.insert(tag->index()).second);
+  }
+  CHECK_FALSE(tags.allocate().has_value());
+}
+
+TEST_CASE("tags handed out one after the other do not follow one another", "[fabric][memory]") {
+  SeededRandom random(2);
+  TagSpace tags(1000, random);
+  int neighbours = 0;
+  std::uint32_t last = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const auto tag = tags.allocate();
+    if (tag->index() == last + 1 || last == tag->index() + 1) ++neighbours;
+    last = tag->index();
+  }
+  CHECK(neighbours < 20);
+}
+
+TEST_CASE("a released index rests while a quarter of the table is released after it", "[fabric][memory]") {
+  SeededRandom random(3);
+  TagSpace tags(64, random);
+  const std::size_t rest = tags.slots() / 4;
+  std::vector<std::uint32_t> released;
+  for (int i = 0; i < 10'000; ++i) {
+    const auto tag = tags.allocate();
+    REQUIRE(tag.has_value());
+    const auto from = released.size() > rest ? released.end() - static_cast<std::ptrdiff_t>(rest) : released.begin();
+    REQUIRE(std::find(from, released.end(), tag->index()) == released.end());
+    tags.release(*tag);
+    released.push_back(tag->index());
+  }
+}
+
+TEST_CASE("an index goes through all its instances", "[fabric][memory]") {
+  SeededRandom random(4);
+  TagSpace tags(1, random);
+  std::map<std::uint32_t, std::vector<std::uint8_t>> instances;
+  for (int i = 0; i < 4000; ++i) {
+    const auto tag = tags.allocate();
+    instances[tag->index()].push_back(tag->instance());
+    tags.release(*tag);
+  }
+  for (const auto& [index, used] : instances) {
+    INFO("index " << index);
+    CHECK(std::set(used.begin(), used.end()).size() == 256);
+    for (std::size_t i = 1; i < used.size(); ++i) {
+      REQUIRE(used[i] == static_cast<std::uint8_t>(used[i - 1] + 1));
+    }
+  }
+}
+
+TEST_CASE("a full table keeps working: resting costs no tag", "[fabric][memory]") {
+  SeededRandom random(5);
+  TagSpace tags(31, random);
+  std::vector<Stag> live;
+  for (int i = 0; i < 31; ++i) live.push_back(*tags.allocate());
+  for (int i = 0; i < 5000; ++i) {
+    const auto victim = static_cast<std::size_t>(random.below(live.size()));
+    tags.release(live[victim]);
+    const auto tag = tags.allocate();
+    REQUIRE(tag.has_value());
+    live[victim] = *tag;
+  }
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,60 @@
+#include "iounit/lan_spec.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/quiet_log.h"
+
+namespace splitnic::iounit {
+namespace {
+
+SavefileSpec files(std::string_view text) {
+  const Result<LanSpec> spec = parse_lan_spec(text);
+  if (!spec) FAIL(spec.error().message);
+  REQUIRE(std::holds_alternative<SavefileSpec>(*spec));
+  return std::get<SavefileSpec>(*spec);
+}
+
+std::string refusal(std::string_view text) {
+  const Result<LanSpec> spec = parse_lan_spec(text);
+  REQUIRE_FALSE(spec);
+  return spec.error().message;
+}
+
+TEST_CASE("a LAN is an interface name or a pair of savefiles", "[iounit][spec]") {
+  CHECK(parse_lan_spec("eth0").value() == LanSpec{InterfaceSpec{"eth0"}});
+  CHECK(parse_lan_spec("a23456789012345").value() == LanSpec{InterfaceSpec{"a23456789012345"}});
+  CHECK(files("file:in.pcap,out.pcap") == SavefileSpec{.input = "in.pcap", .output = "out.pcap"});
+  CHECK(files("file:,my out.pcap") == SavefileSpec{.input = "", .output = "my out.pcap"});
+  CHECK(files("file:in.pcap,") == SavefileSpec{.input = "in.pcap", .output = ""});
+  CHECK(files("file:a,b,pace=max,wait-hosts=3,mtu=9000") ==
+        SavefileSpec{.input = "a", .output = "b", .pace_max = true, .wait_hosts = 3, .mtu = 9000});
+  CHECK(files("file:a,b,wait-hosts=0,pace=recorded").wait_hosts == 0);
+}
+
+TEST_CASE("a wrong LAN is refused with what is wrong about it", "[iounit][spec]") {
+  CHECK_THAT(refusal(""), Catch::Contains("empty"));
+  CHECK_THAT(refusal("a234567890123456"), Catch::Contains("longer than 15"));
+  CHECK_THAT(refusal("eth 0"), Catch::Contains("can't be an interface name"));
+  CHECK_THAT(refusal("../eth0"), Catch::Contains("can't be an interface name"));
+  CHECK_THAT(refusal("File:a,b"), Catch::Contains("can't be an interface name"));
+  CHECK_THAT(refusal("file:"), Catch::Contains("needs two paths"));
+  CHECK_THAT(refusal("file:in.pcap"), Catch::Contains("needs two paths"));
+  CHECK_THAT(refusal("file:,"), Catch::Contains("neither an input nor an output"));
+  CHECK_THAT(refusal("file:a,b,pace=min"), Catch::Contains("pace=min"));
+  CHECK_THAT(refusal("file:a,b,wait-hosts=-1"), Catch::Contains("wait-hosts=-1"));
+  CHECK_THAT(refusal("file:a,b,wait-hosts=1x"), Catch::Contains("wait-hosts=1x"));
+  CHECK_THAT(refusal("file:a,b,wait-hosts"), Catch::Contains("wait-hosts="));
+  CHECK_THAT(refusal("file:a,b,mtu=67"), Catch::Contains("mtu=67"));
+  CHECK_THAT(refusal("file:a,b,mtu=99999999999"), Catch::Contains("mtu=99999999999"));
+  CHECK_THAT(refusal("file:a,b,"), Catch::Contains("unknown option ''"));
+  CHECK_THAT(refusal("file:a,b,c"), Catch::Contains("unknown option 'c'"));
+}
+
+TEST_CASE("opening a LAN hands on the engine's refusal", "[iounit][spec]") {
+  const auto missing = open_lan(SavefileSpec{.input = "/no/such.pcap", .output = ""}, Time{}, {}, testing::quiet_log());
+  REQUIRE_FALSE(missing);
+  CHECK_THAT(missing.error().message, Catch::Contains("/no/such.pcap"));
+}
+
+}  // namespace
+}  // namespace splitnic::iounit

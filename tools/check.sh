@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing.
+#   tools/check.sh             everything, each part short
+#   tools/check.sh --mutants   builds in one planted bug after the other; each must fail a named test or a seed
+#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz mutants
+# SWARM_SEEDS and FUZZ_SECONDS make the swarm larger and the fuzzing longer.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=$(nproc)
+swarm_seeds=${SWARM_SEEDS:-300}
+fuzz_seconds=${FUZZ_SECONDS:-20}
+
+say() { printf '\n== %s\n' "$*"; }
+
+build() {  # build PRESET target...
+  cmake --preset "$1" >/dev/null
+  cmake --build --preset "$1" --target "${@:2}"
+}
+
+part_asan() {
+  say "AddressSanitizer and UBSan: unit tests, layers, fuzz seeds"
+  build asan all
+  ctest --preset asan -LE "integration|stress" -j "$jobs" --no-tests=error
+}
+
+part_tsan() {
+  say "ThreadSanitizer: the stress tests, one mapping, two threads"
+  build tsan unit_common unit_fabric unit_host
+  ctest --preset tsan -R "^(common|fabric|host): " -L stress --no-tests=error
+}
+
+part_tidy() {
+  say "clang-tidy"
+  cmake --preset release >/dev/null
+  cmake --build --preset release
+  local files
+  mapfile -t files < <(git ls-files 'common/*.cpp' 'fabric/*.cpp' 'messaging/*.cpp' 'host/*.cpp' 'iounit/*.cpp' 'tools/*.cpp')
+  printf '%s\0' "${files[@]}" | xargs -0 -P "$jobs" -n 4 clang-tidy-16 --quiet -p build/release \
+    "--extra-arg-before=-include" "--extra-arg-before=$PWD/tools/cmake/kj_comparisons.h" 2> >(grep -v 'warnings generated' >&2)
+}
+
+part_swarm() {
+  say "simulation: $swarm_seeds seeds under AddressSanitizer"
+  build asan splitnic_sim
+  local first=$((RANDOM * 1000))
+  build/asan/bin/splitnic_sim --seeds "$first-$((first + swarm_seeds - 1))"
+}
+
+part_fuzz() {
+  say "fuzzing: $fuzz_seconds s a target"
+  cmake --preset fuzz >/dev/null
+  cmake --build --preset fuzz
+  local target name
+  for target in build/fuzz/bin/fuzz_*; do
+    name=${target##*/fuzz_}
+    mkdir -p "build/fuzz/corpus/$name"
+    "$target" -max_total_time="$fuzz_seconds" -print_final_stats=0 -verbosity=0 -artifact_prefix="build/fuzz/" \
+      "build/fuzz/corpus/$name" $([ -d "tests/fuzz/seeds/$name" ] && echo "tests/fuzz/seeds/$name")
+    echo "fuzz $name: nothing found"
+  done
+}
+
+part_mutants() { tools/mutants.sh; }
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(asan tsan swarm fuzz tidy)
+level=check
+[ "${parts[*]}" = "--mutants" ] && level=test
+tools/setup.sh $level
+for part in "${parts[@]}"; do
+  part=${part#--}
+  declare -F "part_$part" >/dev/null || { echo "tools/check.sh: no such part: $part" >&2; exit 2; }
+  "part_$part"
+done
+say "all checks passed: ${parts[*]#--}"

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// What each command of `splitnic` was asked to do, as plain values, and the functions that do it. The parsing is in
+/// command_line.cpp; each command has a file of its own. All return the process's exit code: 0, 1 at run time, 2 usage.
+namespace splitnic::tools {
+
+/// Options that both daemons have.
+struct DaemonOptions {
+  std::string name;     ///< empty: derived from the machine's name
+  std::string control;  ///< control socket; empty: in the run-time directory
+  std::string config;   ///< TOML file with the same options
+  std::string netns;    ///< empty: the present one
+  std::string log_level = "info";
+  std::uint32_t mtu = 0;  ///< 0: the host: 1500; the unit: the LAN's
+  std::string mode;       ///< "r", "s"; empty: the host wishes r, the unit follows the host
+  bool no_data_channel = false;
+  std::uint32_t pool_elements = 256;
+  std::uint32_t cell_bytes = 256;
+  std::uint32_t spin_us = 50;
+  std::string moderation;  ///< "ENTRIES,BYTES,MICROSECONDS" asked of the peer
+};
+
+struct HostCommand {
+  DaemonOptions daemon;
+  std::string connect;
+  std::string tap;
+  std::string mac;
+};
+
+struct UnitCommand {
+  DaemonOptions daemon;
+  std::string listen;
+  std::string lan;
+  std::vector<std::uint32_t> allow_uids;
+  std::vector<std::uint32_t> allow_gids;
+  std::vector<std::string> allow_macs;  ///< "HOST=MAC"
+  std::size_t wait_hosts = 0;           ///< 0: what the LAN's spec says
+  std::size_t window_bytes = 4U << 20U;
+  std::size_t max_hosts = 64;
+};
+
+struct StatusCommand {
+  std::vector<std::string> controls;  ///< empty: all daemons found
+  bool json = false;
+  bool counters = false;  ///< `stats`: every counter; `status`: a line per daemon and peer
+};
+
+int run_host(const HostCommand& command);
+int run_io_unit(const UnitCommand& command);
+int run_status(const StatusCommand& command);
+
+/// The whole program. Throws StartupError and UsageError for main to print.
+int run_command_line(int argc, const char* const* argv);
+
+}  // namespace splitnic::tools

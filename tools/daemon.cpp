@@ -1,0 +1,134 @@
+#include "tools/daemon.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include "common/os/netns.h"
+#include "common/os/runtime_directory.h"
+#include "common/result.h"
+
+namespace splitnic::tools {
+
+namespace {
+
+messaging::wire::Moderation parse_moderation(const std::string& text) {
+  messaging::wire::Moderation wish;
+  if (text.empty()) return wish;
+  std::array<std::uint32_t, 3> numbers{};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (std::size_t index = 0; index < numbers.size(); ++index) {
+    const auto [next, error] = std::from_chars(at, end, numbers[index]);
+    const bool last = index + 1 == numbers.size();
+    if (error != std::errc{} || (last ? next != end : next == end || *next != ',')) {
+      throw UsageError{fmt::format("--moderation {}: expected ENTRIES,BYTES,MICROSECONDS", text)};
+    }
+    at = next + 1;
+  }
+  wish.entries = numbers[0];
+  wish.bytes = numbers[1];
+  wish.time = std::chrono::microseconds(numbers[2]);
+  if (wish.time > messaging::wire::kMaxModerationTime) {
+    throw UsageError{fmt::format("--moderation {}: at most 100000 microseconds", text)};
+  }
+  return wish;
+}
+
+}  // namespace
+
+messaging::SessionOptions session_options(const DaemonOptions& options, const std::string& name) {
+  messaging::SessionOptions session;
+  session.name = name;
+  session.mode = options.mode == "s" ? messaging::wire::Mode::send : messaging::wire::Mode::rdma;
+  session.insist_on_mode = !options.mode.empty();
+  session.data_channel = !options.no_data_channel;
+  session.pool_elements = options.pool_elements;
+  session.cell_bytes = options.cell_bytes;
+  session.moderation = parse_moderation(options.moderation);
+  return session;
+}
+
+std::string daemon_name(const DaemonOptions& options, const std::string& suffix) {
+  std::string name = options.name;
+  if (name.empty()) {
+    std::array<char, 65> machine{};
+    if (gethostname(machine.data(), machine.size() - 1) != 0 || machine[0] == '\0') machine = {"localhost"};
+    name = fmt::format("{}-{}", machine.data(), suffix);
+    if (name.size() > messaging::wire::kMaxNameBytes) name.resize(messaging::wire::kMaxNameBytes);
+  }
+  if (!messaging::wire::is_valid_name(name)) {
+    throw UsageError{fmt::format("--name {}: 1 to {} bytes of UTF-8 without control characters and '/'", name,
+                                 messaging::wire::kMaxNameBytes)};
+  }
+  return name;
+}
+
+std::unique_ptr<os::Log> make_log(const DaemonOptions& options, const std::string& subject) {
+  const auto level = os::parse_log_level(options.log_level);
+  if (!level) throw UsageError{fmt::format("--log-level {}: debug, info, warning, error or off", options.log_level)};
+  os::LogOptions log;
+  log.level = *level;
+  return std::make_unique<os::Log>(subject, log);
+}
+
+MacAddress parse_mac_option(const std::string& text, const char* option) {
+  const auto mac = parse_mac(text);
+  if (!mac) throw UsageError{fmt::format("{} {}: not an address like 02:00:5e:10:00:01", option, text)};
+  if (mac->is_multicast() || mac->is_zero()) {
+    throw UsageError{fmt::format("{} {}: an interface can't have this address", option, text)};
+  }
+  return *mac;
+}
+
+void enter_netns(const DaemonOptions& options) {
+  if (options.netns.empty()) return;
+  const auto entered = os::enter_netns(options.netns);
+  if (!entered) throw StartupError{entered.error().message};
+}
+
+void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std::uint64_t value) {
+  counts.push_back({name, value});
+}
+
+std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
+                                                const std::string& role, std::function<os::DaemonStatus()> status,
+                                                os::Log& log) {
+  std::string path = options.control;
+  if (path.empty()) {
+    const auto directory = os::make_runtime_directory();
+    if (!directory) throw StartupError{directory.error().message};
+    path = os::default_control_path(*directory, role);
+  }
+  const Time started = monotonic_now();
+  const auto complete = [status = std::move(status), started] {
+    auto told = status();
+    told.pid = static_cast<std::uint32_t>(getpid());
+    told.version = SPLITNIC_VERSION;
+    told.uptime_ms = static_cast<std::uint64_t>((monotonic_now() - started) / std::chrono::milliseconds(1));
+    return told;
+  };
+  auto server = os::ControlServer::open(loop.context(), path, complete, log);
+  if (!server) throw StartupError{server.error().message};
+  return std::move(*server);
+}
+
+os::PeerStatus peer_status(const messaging::Session* session, const std::string& name, const std::string& state) {
+  os::PeerStatus peer;
+  peer.name = name;
+  peer.state = state;
+  if (session == nullptr) return peer;
+  const auto& counters = session->counters();
+  peer.tx_frames = counters.tx_frames;
+  peer.rx_frames = counters.rx_frames;
+  peer.tx_bytes = counters.tx_bytes;
+  peer.rx_bytes = counters.rx_bytes;
+  for (const auto& [cause, count] : session->drop_counts()) add_count(peer.drops, cause, count);
+  for (const auto& [message, count] : session->message_counts()) add_count(peer.messages, message, count);
+  return peer;
+}
+
+}  // namespace splitnic::tools

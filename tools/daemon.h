@@ -1,0 +1,64 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/os/control_server.h"
+#include "common/os/daemon_status.h"
+#include "common/os/event_loop.h"
+#include "common/os/log.h"
+#include "messaging/session.h"
+#include "tools/commands.h"
+
+namespace splitnic::tools {
+
+/// What both daemons derive from their options. Throws UsageError for values that are wrong.
+messaging::SessionOptions session_options(const DaemonOptions& options, const std::string& name);
+/// options.name, or the machine's name with `suffix`. Throws UsageError for an impossible name.
+std::string daemon_name(const DaemonOptions& options, const std::string& suffix);
+std::unique_ptr<os::Log> make_log(const DaemonOptions& options, const std::string& subject);
+/// Throws UsageError unless it is an address that an interface may have.
+MacAddress parse_mac_option(const std::string& text, const char* option);
+/// Moves this thread into options.netns, where given. Throws StartupError.
+void enter_netns(const DaemonOptions& options);
+
+/// The daemon's control socket: options.control, or one in the run-time directory. Adds pid, version and up-time to
+/// what status says. Throws StartupError.
+std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
+                                                const std::string& role, std::function<os::DaemonStatus()> status,
+                                                os::Log& log);
+
+/// A driver core as a task of the event loop.
+template <class Driver>
+class DriverTask final : public os::Task {
+ public:
+  explicit DriverTask(Driver& driver) : driver_(driver) {}
+  std::size_t poll(Time now) override { return driver_.poll(now); }
+  bool prepare_sleep(Time) override { return driver_.prepare_sleep(); }
+  void awake() override { driver_.awake(); }
+  [[nodiscard]] Time next_deadline() const override { return driver_.next_deadline(); }
+  void collect_descriptors(std::vector<int>& out) const override { driver_.collect_descriptors(out); }
+
+ private:
+  Driver& driver_;
+};
+
+/// After the loop was told to stop: lets the driver say goodbye, for a moment.
+template <class Driver>
+void say_goodbye(Driver& driver) {
+  constexpr Duration kPatience = std::chrono::milliseconds(500);
+  const Time give_up = monotonic_now() + kPatience;
+  driver.begin_shutdown();
+  for (Time now = monotonic_now(); !driver.finished() && now < give_up; now = monotonic_now()) {
+    if (driver.poll(now) == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+/// Counts of one peer, as the control socket tells them.
+os::PeerStatus peer_status(const messaging::Session* session, const std::string& name, const std::string& state);
+void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std::uint64_t value);
+
+}  // namespace splitnic::tools

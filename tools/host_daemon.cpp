@@ -1,0 +1,89 @@
+// `splitnic host`: a TAP interface, a connection to an I/O unit, and the host module driver between them.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "fabric/bridge/shm_source.h"
+#include "host/host_driver.h"
+#include "host/tap_port.h"
+#include "tools/daemon.h"
+
+namespace splitnic::tools {
+
+namespace {
+
+class LogNotices final : public host::HostNotices {
+ public:
+  explicit LogNotices(os::Log& log) : log_(log) {}
+  void notice(const std::string& line) override { log_.limited("driver", os::LogLevel::kInfo, "{}", line); }
+
+ private:
+  os::Log& log_;
+};
+
+std::string socket_path(const std::string& connect) {
+  constexpr std::string_view kScheme = "shm:";
+  if (connect.compare(0, kScheme.size(), kScheme) != 0) {
+    throw UsageError{fmt::format("--connect {}: expected shm:PATH", connect)};
+  }
+  std::string path = connect.substr(kScheme.size());
+  const auto fits = os::check_socket_path(path);
+  if (!fits) throw UsageError{fmt::format("--connect: {}", fits.error().message)};
+  return path;
+}
+
+os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapPort& tap, const std::string& name) {
+  os::DaemonStatus status;
+  status.role = "host";
+  status.name = name;
+  status.state = driver.state();
+  const auto* session = driver.session();
+  status.epoch = session != nullptr ? session->epoch() : 0;
+  status.mac = to_string(driver.settings().mac);
+  status.mtu = driver.settings().mtu;
+  status.carrier = driver.carrier();
+  status.mode = session == nullptr || session->mode() == messaging::wire::Mode::rdma ? "r" : "s";
+  auto peer = peer_status(session, driver.unit_name(), driver.state());
+  add_count(peer.drops, "to_unit_too_long", tap.oversized());
+  add_count(peer.drops, "from_unit_refused_by_nic", driver.counters().rx_refused_by_nic);
+  for (const auto& counter : driver.unit_statistics()) add_count(peer.drops, "unit_" + counter.name, counter.value);
+  add_count(peer.messages, "WaitForElement", driver.counters().tx_waits);
+  status.peers.push_back(std::move(peer));
+  return status;
+}
+
+}  // namespace
+
+int run_host(const HostCommand& command) {
+  const std::string name = daemon_name(command.daemon, command.tap);
+  auto session = session_options(command.daemon, name);
+  host::TapOptions tap_options{.name = command.tap};
+  if (!command.mac.empty()) session.mac = *(tap_options.mac = parse_mac_option(command.mac, "--mac"));
+  if (command.daemon.mtu != 0) tap_options.mtu = command.daemon.mtu;
+  // What the unit offers beyond this is cut at the hello; element memory follows the smaller of both.
+  session.max_mtu = std::max<std::uint32_t>(9216, command.daemon.mtu);
+  const fabric::ShmConnectOptions connect{.path = socket_path(command.connect)};
+  const auto log = make_log(command.daemon, fmt::format("host {}", name));
+
+  enter_netns(command.daemon);
+  auto tap = host::TapPort::open(tap_options, monotonic_now(), *log);
+  if (!tap) throw StartupError{tap.error().message};
+  SystemRandom random;
+  session.link.port_address = fabric::PortAddress{random.next() >> 16U};
+  fabric::ShmConnectSource bridges(connect, [&](const std::string& why) { log->info("{}; trying again", why); });
+  LogNotices notices(*log);
+  host::HostDriver driver(session, **tap, bridges, random, notices);
+
+  os::EventLoop loop({.spin_max = std::chrono::microseconds(command.daemon.spin_us)});
+  const auto control = open_control(
+      loop, command.daemon, "host", [&] { return status_of(driver, **tap, name); }, *log);
+  DriverTask task(driver);
+  loop.add(task);
+  log->info("serving {}, connecting to {}", command.tap, command.connect);
+  loop.run();
+  log->info("ending");
+  say_goodbye(driver);
+  return 0;
+}
+
+}  // namespace splitnic::tools

@@ -1,0 +1,147 @@
+// `splitnic iounit`: a LAN, a socket where hosts connect, and the I/O-unit module driver between them.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "fabric/bridge/shm_source.h"
+#include "iounit/io_unit.h"
+#include "iounit/lan_spec.h"
+#include "tools/daemon.h"
+
+namespace splitnic::tools {
+
+namespace {
+
+class LogNotices final : public iounit::UnitNotices {
+ public:
+  explicit LogNotices(os::Log& log) : log_(log) {}
+  void notice(const std::string& line) override { log_.limited("driver", os::LogLevel::kInfo, "{}", line); }
+
+ private:
+  os::Log& log_;
+};
+
+std::vector<std::pair<std::string, MacAddress>> parse_allowed(const std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string, MacAddress>> allowed;
+  for (const auto& text : texts) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError{fmt::format("--allow-mac {}: expected HOST=MAC", text)};
+    allowed.emplace_back(text.substr(0, equals), parse_mac_option(text.substr(equals + 1), "--allow-mac"));
+  }
+  return allowed;
+}
+
+iounit::LanSpec parse_lan(const UnitCommand& command) {
+  auto spec = iounit::parse_lan_spec(command.lan);
+  if (!spec) throw UsageError{fmt::format("--lan: {}", spec.error().message)};
+  if (command.wait_hosts != 0) {
+    auto* file = std::get_if<iounit::SavefileSpec>(&*spec);
+    if (file == nullptr) throw UsageError{"--wait-hosts goes with --lan file:..."};
+    file->wait_hosts = command.wait_hosts;
+  }
+  return *spec;
+}
+
+std::unique_ptr<iounit::LanPort> open_lan(const iounit::LanSpec& spec, os::Log& log) {
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  const Time now = monotonic_now();
+  auto lan = iounit::open_lan(spec, now, std::chrono::duration_cast<Duration>(wall) - now.time_since_epoch(), log);
+  if (!lan) throw StartupError{lan.error().message};
+  return std::move(*lan);
+}
+
+os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanPort& lan,
+                           const fabric::ShmListenerCounters& connections, const std::string& name) {
+  os::DaemonStatus status;
+  status.role = "iounit";
+  status.name = name;
+  status.state = "serving";
+  status.mtu = unit.mtu();
+  status.carrier = unit.carrier();
+  status.lan = lan.name();
+  for (const auto& host : unit.hosts()) {
+    if (!host) continue;
+    const auto& session = host->session();
+    if (status.epoch == 0) status.epoch = session.epoch();
+    auto peer = peer_status(&session, host->name(), std::string(messaging::to_string(session.state())));
+    peer.mac = to_string(host->mac());
+    for (std::size_t index = 0; index < iounit::kHostDrops; ++index) {
+      const auto cause = static_cast<iounit::HostDrop>(index);
+      add_count(peer.drops, std::string(iounit::to_string(cause)), host->drops(cause));
+    }
+    status.peers.push_back(std::move(peer));
+  }
+  const auto& counters = unit.counters();
+  const auto& lan_counters = lan.counters();
+  for (const auto& [cause, count] : std::initializer_list<std::pair<const char*, std::uint64_t>>{
+           {"lan_unwanted", counters.lan_unwanted},
+           {"lan_malformed", counters.lan_malformed},
+           {"lan_udp_oversize", counters.lan_udp_oversize},
+           {"lan_oversize", counters.lan_oversize},
+           {"lan_truncated", lan_counters.rx_truncated},
+           {"lan_kernel_drops", lan_counters.rx_kernel_drops},
+           {"lan_tx_errors", lan_counters.tx_errors},
+           {"hosts_refused", counters.hosts_refused},
+           {"hosts_evicted", counters.hosts_evicted},
+           {"connections_refused_credentials", connections.refused_credentials},
+           {"connections_refused_version", connections.refused_version},
+           {"connections_refused_sizes", connections.refused_sizes},
+           {"connections_refused_resources", connections.refused_resources},
+           {"connections_garbage", connections.closed_garbage},
+           {"connections_silent", connections.closed_silent},
+           {"connections_excess", connections.closed_excess}}) {
+    add_count(status.drops, cause, count);
+  }
+  add_count(status.counts, "lan_rx_frames", lan_counters.rx_frames);
+  add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);
+  add_count(status.counts, "lan_checksums_finished", counters.lan_checksums_finished);
+  add_count(status.counts, "lan_segmented", counters.lan_segmented);
+  return status;
+}
+
+}  // namespace
+
+int run_io_unit(const UnitCommand& command) {
+  const std::string name = daemon_name(command.daemon, "iounit");
+  iounit::IoUnitOptions options;
+  options.session = session_options(command.daemon, name);
+  options.max_mtu = command.daemon.mtu;
+  options.max_hosts = command.max_hosts;
+  options.allowed_macs = parse_allowed(command.allow_macs);
+  const auto spec = parse_lan(command);
+  const auto log = make_log(command.daemon, fmt::format("iounit {}", name));
+  if (const auto fits = os::check_socket_path(command.listen); !fits) {
+    throw UsageError{fmt::format("--listen: {}", fits.error().message)};
+  }
+
+  enter_netns(command.daemon);
+  const auto lan = open_lan(spec, *log);
+  fabric::ShmListenOptions listen;
+  listen.path = command.listen;
+  listen.allow_uids.assign(command.allow_uids.begin(), command.allow_uids.end());
+  listen.allow_gids.assign(command.allow_gids.begin(), command.allow_gids.end());
+  listen.default_bytes = command.window_bytes;
+  auto listener = fabric::ShmListener::listen(listen);
+  if (!listener) throw StartupError{listener.error().message};
+  fabric::ShmListenSource bridges(std::move(*listener), [&](const std::string& why) {
+    log->limited("connections", os::LogLevel::kWarning, "{}", why);
+  });
+  SystemRandom random;
+  options.session.link.port_address = fabric::PortAddress{random.next() >> 16U};
+  LogNotices notices(*log);
+  iounit::IoUnit unit(options, *lan, bridges, random, notices);
+
+  os::EventLoop loop({.spin_max = std::chrono::microseconds(command.daemon.spin_us)});
+  const auto control = open_control(
+      loop, command.daemon, "iounit", [&] { return status_of(unit, *lan, bridges.counters(), name); }, *log);
+  DriverTask task(unit);
+  loop.add(task);
+  log->info("serving {} to hosts at {}", lan->name(), command.listen);
+  loop.run();
+  log->info("ending");
+  say_goodbye(unit);
+  return 0;
+}
+
+}  // namespace splitnic::tools

@@ -1,0 +1,241 @@
+"""The demo: a LAN with web and DHCP servers, an I/O unit, two hosts, real traffic, a table. tools/demo.sh runs it."""
+
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lab import Host, Interrupted, IoUnit, Lab, LabError, traffic  # noqa: E402
+from lab.laboratory import not_permitted  # noqa: E402
+
+WEB_FILE_BYTES = 200_000_000
+STEPS = 13
+
+
+class Narrator:
+    """Says what is being done, then how it went, on one line each."""
+
+    def __init__(self):
+        self.step = 0
+
+    def __call__(self, text, action):
+        self.step += 1
+        print(f"[{self.step:2}/{STEPS}] {text} ... ", end="", flush=True)
+        started = time.monotonic()
+        try:
+            value, said = action()
+        except LabError as error:
+            print(f"FAILED: {error}", flush=True)
+            raise
+        print(f"{said} ({time.monotonic() - started:.1f} s)", flush=True)
+        return value
+
+
+class Demo:
+    def __init__(self, lab):
+        self.lab = lab
+        self.say = Narrator()
+        self.rows = []  # (what, host 1, host 2)
+
+    def run(self):
+        self.build_lan()
+        self.start_daemons()
+        self.move_traffic()
+
+    # Each action returns (value, what to say of it).
+
+    def build_lan(self):
+        def lan():
+            self.lan = self.lab.lan()
+            return None, f"namespaces {self.lan.ns.name} and {self.lan.unit_ns.name}"
+
+        def servers():
+            self.web = traffic.WebServer(self.lab, self.lan.ns, self.lan.address)
+            self.web.add("file", WEB_FILE_BYTES)
+            self.dhcp = traffic.DhcpServer(self.lab, self.lan)
+            return None, f"{self.web.url}/file, DHCP on {self.lan.peer_if}"
+
+        self.say("making a LAN: a peer at 10.77.0.1 and a cable to the I/O unit's interface lan0", lan)
+        self.say("starting a web server with a 200 MB file and a DHCP server on the peer", servers)
+
+    def start_daemons(self):
+        def unit():
+            self.unit = IoUnit(self.lab, self.lan, name="unit").start()
+            return None, f"serving, process {self.unit.process.pid}"
+
+        def host(number):
+            def start():
+                made = Host(self.lab, self.unit, number).start(addresses=False)
+                return made, f"up, {made.tap} in {made.ns.name} has {made.ns.mac(made.tap)}"
+            return start
+
+        def lease(made):
+            def ask():
+                made.address = traffic.dhcp_address(self.lab, made.ns, made.tap)
+                made.ns.ip("addr", "replace", f"{made.address6}/64", "dev", made.tap, "nodad")
+                return None, made.address
+            return ask
+
+        self.say("starting the I/O unit's driver on lan0", unit)
+        self.hosts = [self.say(f"starting the driver of host {n}: a virtual NIC", host(n)) for n in (1, 2)]
+        for number, made in enumerate(self.hosts, 1):
+            self.say(f"asking for an address on host {number}, with busybox's DHCP client", lease(made))
+
+    def move_traffic(self):
+        steps = [
+            ("pinging the peer over IPv4 and IPv6, 100 times each", self.ping),
+            ("fetching the 200 MB file with curl and comparing its SHA-256", self.fetch),
+            ("TCP from the hosts to the peer, iperf3, 2 s each", lambda host: self.tcp(host, False)),
+            ("TCP from the peer to the hosts, iperf3, 2 s each", lambda host: self.tcp(host, True)),
+            ("small packets, 60-byte frames of UDP as fast as iperf3 makes them, 2 s each", self.small_packets),
+        ]
+        for text, action in steps:
+            self.say(text, lambda act=action: self.on_both(act))
+        self.say("host 1 and host 2 to each other: ping, then TCP, 2 s each way", self.host_to_host)
+
+    def on_both(self, action):
+        """action(host) returns rows {what: text}; says the last one."""
+        results = [action(host) for host in self.hosts]
+        for what in results[0]:
+            self.rows.append((what, *(result[what] for result in results)))
+        last = list(results[0])[-1]
+        return None, " and ".join(result[last] for result in results)
+
+    def ping(self, host):
+        rows = {}
+        for family, target in (("IPv4", self.lan.address), ("IPv6", self.lan.address6)):
+            traffic.reaches(self.lab, host.ns, target)
+            report = traffic.ping(self.lab, host.ns, target, count=100, interval=0.01)
+            if report.lost:
+                raise LabError(f"{host.name}: {report.lost} of {report.sent} pings to {target} lost")
+            rows[f"ping {family}: lost, median RTT"] = f"0 of {report.sent}, {report.rtt_median * 1e6:.0f} us"
+        return rows
+
+    def fetch(self, host):
+        digest, seconds = traffic.Download(self.lab, host.ns, f"{self.web.url}/file").finish(120)
+        if digest != self.web.hashes["file"]:
+            raise LabError(f"{host.name}: the file's SHA-256 is {digest}, not {self.web.hashes['file']}")
+        return {"200 MB by HTTP, SHA-256 equal": f"{WEB_FILE_BYTES * 8 / seconds / 1e9:.2f} Gb/s"}
+
+    def tcp(self, host, inward):
+        flow = traffic.iperf3(self.lab, host.ns, self.lan.ns, self.lan.address, 2, reverse=inward)
+        if not flow.bytes:
+            raise LabError(f"{host.name}: no byte arrived")
+        return {f"TCP {'peer to host' if inward else 'host to peer'}": f"{flow.bits_per_second / 1e9:.2f} Gb/s"}
+
+    def small_packets(self, host):
+        flow = traffic.iperf3(self.lab, host.ns, self.lan.ns, self.lan.address, 2, udp_bits="0", length=18)
+        if not flow.packets_per_second:
+            raise LabError(f"{host.name}: no packet arrived")
+        return {"small packets that arrived": f"{flow.packets_per_second / 1e3:.0f} k/s"}
+
+    def host_to_host(self):
+        first, second = self.hosts
+        rates = []
+        traffic.reaches(self.lab, first.ns, second.address)
+        report = traffic.ping(self.lab, first.ns, second.address, count=100, interval=0.01)
+        if report.lost:
+            raise LabError(f"{report.lost} of {report.sent} pings lost")
+        for source, target in ((first, second), (second, first)):
+            flow = traffic.iperf3(self.lab, source.ns, target.ns, target.address, 2)
+            rates.append(f"{flow.bits_per_second / 1e9:.2f} Gb/s")
+        self.rows.append(("host to host: lost, median RTT", f"0 of {report.sent}, {report.rtt_median * 1e6:.0f} us", ""))
+        self.rows.append(("host to host: TCP to the other", *rates))
+        return None, " and ".join(rates)
+
+    def table(self):
+        for daemon in (self.unit, *self.hosts):
+            if daemon.stats() is None:
+                raise LabError(f"{daemon.name} no longer answers: {daemon.process.last_line()}")
+        width = max(len(what) for what, *_ in self.rows)
+        print(f"\n  {'':{width}}  {'host 1':>18}  {'host 2':>18}")
+        for what, one, two in self.rows:
+            print(f"  {what:{width}}  {one:>18}  {two:>18}")
+        print("\n  Frames dropped, by cause (the small-packet test offers more than can arrive):")
+        for daemon in (self.unit, *self.hosts):
+            drops = ", ".join(f"{cause} {count}" for cause, count in sorted(daemon.drops().items()))
+            print(f"    {daemon.name}: {drops or 'none'}")
+
+    def invite(self):
+        """What to try, for --keep."""
+        inside = f"ip netns exec {self.hosts[0].ns.name}"
+        # An ordinary user's namespaces are to be found only from inside the user namespace they were made in.
+        enter = f"nsenter --preserve-credentials -U -m -n -t {os.getpid()} " if os.environ.get("SPLITNIC_DEMO_USERNS") else ""
+        splitnic = f"'{self.lab.splitnic}'"
+        print("\n  It is still running. Try, for example:")
+        print(f"    {enter}{inside} ping {self.lan.address}")
+        print(f"    {enter}{inside} curl -o /dev/null {self.web.url}/file")
+        print(f"    {enter}ip netns exec {self.lan.ns.name} tcpdump -n -i {self.lan.peer_if}")
+        print(f"    {splitnic} stats --control {self.unit.control}")
+        print(f"    kill -9 {self.hosts[0].process.pid}    # and see host 2 go on")
+        print(f"  End it, with all that belongs to it:\n    kill {os.getpid()}", flush=True)
+
+
+def show(keep):
+    """Runs the demo; returns the exit code. With keep, `keep` is called once it is to be left running."""
+    started = time.monotonic()
+    with Lab() as lab:
+        demo = Demo(lab)
+        try:
+            demo.run()
+            demo.table()
+        except LabError as error:
+            print(f"\ndemo: failed: {error}\n{lab.log_tails(lines=8)}", file=sys.stderr)
+            return 1
+        print(f"\ndemo: all of it worked, in {time.monotonic() - started:.0f} s")
+        if keep:
+            demo.invite()
+            keep()
+        return 0
+
+
+def stay(notify):
+    """Lets go of the terminal, tells the parent, and sleeps until a signal ends the demo."""
+    os.setsid()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.write(notify, b"k")
+    while True:
+        signal.pause()
+
+
+def show_and_keep():
+    """The demo in a child, which stays when this process returns to the shell. Signals are passed on to it."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ours)
+        return guarded(lambda: show(lambda: stay(theirs)))
+    os.close(theirs)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda got, _frame: os.kill(child, got))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the child as well
+    select.select([ours], [], [])
+    if os.read(ours, 1):
+        return 0
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def guarded(action):
+    try:
+        return action()
+    except (Interrupted, KeyboardInterrupt) as interruption:
+        print("\ndemo: interrupted; everything is removed", flush=True)
+        return getattr(interruption, "exit_code", 130)
+
+
+def main():
+    reason = not_permitted()
+    if reason:
+        print(f"demo: {reason}", file=sys.stderr)
+        return 1
+    return show_and_keep() if "--keep" in sys.argv[1:] else show(None)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))
