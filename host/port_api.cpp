@@ -146,6 +146,11 @@ void InProcessPort::set_mac(const MacAddress& mac) {
   });
 }
 
+MacAddress InProcessPort::preferred_mac() const {
+  const std::lock_guard lock(mutex_);
+  return address_set_ ? wanted_.mac : MacAddress{};
+}
+
 const NicSettings& InProcessPort::settings(Time /*now*/) {
   if (generation_.load(std::memory_order_relaxed) != seen_generation_) {
     const std::lock_guard lock(mutex_);

@@ -61,6 +61,7 @@ class InProcessPort final : public NicPort {
   void set_carrier(bool carrier) override { carrier_.store(carrier, std::memory_order_relaxed); }
   void set_max_mtu(std::uint32_t max_mtu) override;
   void set_mac(const MacAddress& mac) override;
+  [[nodiscard]] MacAddress preferred_mac() const override;
   const NicSettings& settings(Time now) override;
   [[nodiscard]] std::vector<int> descriptors() const override;
 

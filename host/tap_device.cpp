@@ -68,11 +68,18 @@ std::size_t TapDevice::read_frame(std::span<std::byte> to) {
   // The kernel cuts a frame to what it is given. The spare byte is where the cut one shows: it is filled only by a
   // frame that doesn't fit.
   std::byte spare{};
-  iovec parts[2] = {{to.data(), to.size()}, {&spare, 1}};
+  const std::size_t head_room = std::min(head_.size(), to.size());
+  const std::span<std::byte> rest = to.subspan(head_room);
+  const iovec parts[3] = {{head_.data(), head_room}, {rest.data(), rest.size()}, {&spare, 1}};
   for (int dropped = 0; dropped < kMostDropped; ++dropped) {
-    const ssize_t bytes = ::readv(fd_.get(), parts, 2);
-    if (bytes <= 0) return 0;
-    if (static_cast<std::size_t>(bytes) <= to.size()) return static_cast<std::size_t>(bytes);
+    const ssize_t result = ::readv(fd_.get(), parts, 3);
+    if (result <= 0) return 0;
+    const auto bytes = static_cast<std::size_t>(result);
+    if (bytes <= to.size()) {
+      head_bytes_ = std::min(bytes, head_room);
+      std::memcpy(to.data(), head_.data(), head_bytes_);
+      return bytes;
+    }
     ++oversized_;
   }
   return 0;

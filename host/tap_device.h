@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 
+#include "common/frame/multicast.h"
 #include "common/mac_address.h"
 #include "common/os/unique_fd.h"
 #include "common/result.h"
@@ -20,9 +22,14 @@ class TapDevice {
   /// Errors: no tun driver, no permission, another program is attached, an interface of that name that isn't a TAP.
   [[nodiscard]] static Result<TapDevice> attach(const std::string& name);
 
-  /// The next frame of the host's stack, put into `to` by the kernel alone. 0: none now. One longer than `to` is
-  /// dropped and counted, and the next one is tried.
+  /// Of each frame that is read this much is kept privately too: `to` is not for reading.
+  static constexpr std::size_t kHeadBytes = frame::kMembershipReportHeadBytes;
+
+  /// The next frame of the host's stack, written to `to`, all but its head by the kernel. 0: none now. One longer than
+  /// `to` is dropped and counted, and the next one is tried.
   std::size_t read_frame(std::span<std::byte> to);
+  /// The last read frame's first bytes, at most kHeadBytes. Valid until the next read.
+  [[nodiscard]] std::span<const std::byte> head() const { return std::span(head_).first(head_bytes_); }
   /// False: refused, most often because the interface is down.
   bool write_frame(const messaging::ReceivedFrame& frame);
 
@@ -42,6 +49,8 @@ class TapDevice {
  private:
   explicit TapDevice(os::UniqueFd fd) : fd_(std::move(fd)) {}
   os::UniqueFd fd_;
+  std::array<std::byte, kHeadBytes> head_{};
+  std::size_t head_bytes_ = 0;
   std::uint64_t oversized_ = 0;
 };
 

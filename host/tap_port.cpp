@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/frame/multicast.h"
 #include "common/os/dev_mcast.h"
 #include "common/os/netns.h"
 
@@ -66,9 +67,7 @@ std::optional<Error> TapPort::attach() {
   name_ = options_.name;
   where_ = device_->network_namespace();
   made_here_ = !before || before->alias.starts_with(kMark);
-  if (!before) {
-    return mark_and_dress();
-  }
+  if (!before) return mark_and_dress();
   if (!made_here_ && options_.mac && !device_->set_mac(*options_.mac)) {
     return Error{fmt::format("the TAP {} refuses the address {}", name_, to_string(*options_.mac))};
   }
@@ -94,7 +93,14 @@ std::optional<Error> TapPort::mark_and_dress() {
   return std::nullopt;
 }
 
-std::size_t TapPort::read_frame(std::span<std::byte> to) { return device_ ? device_->read_frame(to) : 0; }
+std::size_t TapPort::read_frame(std::span<std::byte> to) {
+  if (!device_) return 0;
+  const std::size_t bytes = device_->read_frame(to);
+  const std::span<const std::byte> head = device_->head();
+  const bool to_group = bytes != 0 && (std::to_integer<unsigned>(head.front()) & 1U) != 0;
+  if (to_group && frame::is_membership_report(head)) look_at_once_ = true;
+  return bytes;
+}
 
 bool TapPort::write_frame(const messaging::ReceivedFrame& frame) { return device_ && device_->write_frame(frame); }
 
@@ -109,6 +115,12 @@ void TapPort::set_max_mtu(std::uint32_t max_mtu) {
   look_at_once_ = true;
 }
 
+MacAddress TapPort::preferred_mac() const {
+  if (!device_) return settings_.mac;
+  const MacAddress current = device_->mac();
+  return mac_is_ours_ && current == our_mac_ ? MacAddress{} : current;
+}
+
 void TapPort::set_mac(const MacAddress& mac) {
   if (!device_ || !mac_is_ours_ || device_->mac() != our_mac_) return;
   if (!device_->set_mac(mac)) {
@@ -120,6 +132,8 @@ void TapPort::set_mac(const MacAddress& mac) {
 }
 
 const NicSettings& TapPort::settings(Time now) {
+  if (!look_at_once_ && now < next_event_look_) return settings_;
+  next_event_look_ = now + kEventInterval;
   const bool event = links_ && links_->poll_events([](const os::LinkEvent&) {}) != 0;
   if (event || look_at_once_ || now >= next_look_) look(now);
   return settings_;

@@ -29,9 +29,13 @@ struct TapOptions {
 /// that addresses and routes outlive a crash; the next driver finds it by name, takes it as it is, and removes it when
 /// it ends cleanly. A TAP without the mark belongs to somebody else and is left behind. The interface may be moved to
 /// another network namespace, renamed, or deleted (then it is made again) while served.
+/// Settings are looked at when the kernel reports a link event, when an IGMP or MLD report leaves (not every kernel
+/// tells of joined groups by netlink), and once a second.
 class TapPort final : public NicPort {
  public:
   static constexpr Duration kLookInterval = std::chrono::seconds{1};
+  /// Between two looks for link events, each a system call: settings() may be called per batch of frames.
+  static constexpr Duration kEventInterval = std::chrono::milliseconds{1};
   /// With more groups joined the NIC asks for all multicast.
   static constexpr std::size_t kMostMulticast = 512;
 
@@ -47,12 +51,11 @@ class TapPort final : public NicPort {
   void set_carrier(bool carrier) override;
   void set_max_mtu(std::uint32_t max_mtu) override;
   void set_mac(const MacAddress& mac) override;
+  [[nodiscard]] MacAddress preferred_mac() const override;
   const NicSettings& settings(Time now) override;
   /// May change after settings(): the interface was moved or made again.
   [[nodiscard]] std::vector<int> descriptors() const override;
 
-  /// The driver saw an IGMP or MLD report leave: the multicast list is news. Not every kernel tells by netlink.
-  void note_membership_change() { look_at_once_ = true; }
   /// Leave the interface behind at destruction, whoever made it: as after a crash.
   void keep() { keep_ = true; }
   /// Whether this driver, or a crashed one before it, made the interface.
@@ -90,6 +93,7 @@ class TapPort final : public NicPort {
   bool look_at_once_ = true;
   std::uint64_t oversized_ = 0;
   Time next_look_{};
+  Time next_event_look_{};
 };
 
 }  // namespace splitnic::host

@@ -109,10 +109,9 @@ void IoUnit::follow_lan() {
     lan_carrier_ = carrier;
     lan_mtu_ = mtu;
     for (auto& host : hosts_) {
-      if (!host || !host->up()) continue;
-      if (mtu + messaging::kFrameOverheadBytes > host->session().max_frame_bytes()) {
-        host->session().reset("the LAN's MTU has grown: larger elements are needed");
-      } else {
+      if (!host) continue;
+      host->session().set_max_mtu(mtu);
+      if (host->up() && !outgrown(*host)) {
         host->session().request(wire::LinkState{.up = carrier, .speed_mbps = 0, .max_mtu = mtu});
       }
     }
@@ -122,6 +121,13 @@ void IoUnit::follow_lan() {
     sessions_told_ = sessions;
     lan_.on_sessions(sessions, now_);
   }
+}
+
+/// Elements made for a smaller MTU than the LAN's now: such a session starts anew.
+bool IoUnit::outgrown(HostPort& host) {
+  if (host.session().max_mtu() >= max_mtu()) return false;
+  host.session().reset("the LAN's MTU has grown: larger elements are needed");
+  return true;
 }
 
 std::size_t IoUnit::hosts_up() const {
@@ -304,6 +310,7 @@ Answer IoUnit::change_mac(HostPort& port, const MacAddress& wanted) {
 void IoUnit::host_up(HostPort& port) {
   notices_.notice(fmt::format("host {} is up: address {}, mode {}", port.name(), to_string(port.mac()),
                               port.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
+  static_cast<void>(outgrown(port));  // while its session was on the way up
 }
 
 void IoUnit::host_down(HostPort& port, std::string_view reason) {

@@ -65,7 +65,7 @@ void Session::Port::on_channel_failure(fabric::CompletionStatus status) {
 }
 
 Session::Session(const SessionOptions& options, fabric::Bridge& bridge, RandomSource& random, SessionEvents& events)
-    : options_(options), random_(random), events_(events), link_(bridge, options.link, random) {
+    : options_(options), next_max_mtu_(options.max_mtu), random_(random), events_(events), link_(bridge, options.link, random) {
   CHECK(wire::is_valid_name(options_.name));
 }
 
@@ -125,6 +125,7 @@ std::unique_ptr<Channel> Session::open_channel(fabric::QpNumber number, bool ack
 }
 
 void Session::start_epoch() {
+  options_.max_mtu = next_max_mtu_;
   incarnation_ = link_.incarnation();
   adapter_ = std::make_unique<fabric::ChannelAdapter>(
       link_, fabric::AdapterOptions{.max_message_bytes = wire::kMaxMessageBytes}, random_);
@@ -284,6 +285,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Session::drop_counts() const 
           {"rx_lost_elements", counters_.lost_elements},
           {"bad_messages", counters_.bad_messages},
           {"stray_replies", counters_.stray_replies},
+          {"answers_not_sent", counters_.answers_not_sent},
           {"pool_gets_refused", counters_.pool_gets_refused},
           {"session_faults", counters_.faults},
           {"cells_bad", fabric.dropped_bad_cell},

@@ -82,11 +82,12 @@ struct SessionCounters {
   std::uint64_t rx_frames = 0;
   std::uint64_t tx_bytes = 0;
   std::uint64_t rx_bytes = 0;
-  std::uint64_t rx_before_up = 0;   ///< frames that came before the session was up: dropped
-  std::uint64_t rx_bad_length = 0;  ///< frames shorter than an Ethernet header or longer than agreed: dropped
-  std::uint64_t lost_elements = 0;  ///< elements the peer skipped: frames lost on the way
-  std::uint64_t bad_messages = 0;   ///< messages that made no sense
-  std::uint64_t stray_replies = 0;  ///< replies to nothing we asked
+  std::uint64_t rx_before_up = 0;      ///< frames that came before the session was up: dropped
+  std::uint64_t rx_bad_length = 0;     ///< frames shorter than an Ethernet header or longer than agreed: dropped
+  std::uint64_t lost_elements = 0;     ///< elements the peer skipped: frames lost on the way
+  std::uint64_t bad_messages = 0;      ///< messages that made no sense
+  std::uint64_t stray_replies = 0;     ///< replies to nothing we asked
+  std::uint64_t answers_not_sent = 0;  ///< the peer asks faster than it takes answers
   std::uint64_t pool_gets_refused = 0;
   std::uint64_t faults = 0;  ///< sessions ended for a reason
   std::uint64_t ups = 0;
@@ -141,6 +142,9 @@ class Session {
 
   /// Ends the present epoch and starts anew, telling the peer why.
   void reset(std::string_view reason);
+  /// What this end can take from its next epoch on; max_mtu() is what it offers in the present one.
+  void set_max_mtu(std::uint32_t max_mtu) { next_max_mtu_ = max_mtu; }
+  [[nodiscard]] std::uint32_t max_mtu() const { return options_.max_mtu; }
   /// Orderly end: takes the pools back and says goodbye. finished() within a few round trips, or never if the peer is
   /// gone: the caller bounds the wait.
   void begin_shutdown();
@@ -217,6 +221,7 @@ class Session {
   void handle(const wire::Unsupported& message);
   Answer answer(const wire::RequestBody& request);
   void answer_unsupported(const wire::DecodeError& error);
+  void answer_version(std::uint64_t transaction);
   void reply(std::uint64_t transaction, const Answer& answer);
   void push_requests();
   void answer_flush();
@@ -237,6 +242,7 @@ class Session {
   void ring();
 
   SessionOptions options_;
+  std::uint32_t next_max_mtu_;
   RandomSource& random_;
   SessionEvents& events_;
   fabric::FabricLink link_;

@@ -39,6 +39,21 @@ void Session::answer_unsupported(const wire::DecodeError& error) {
   }
 }
 
+/// A hello of versions that this end does not speak.
+void Session::answer_version(std::uint64_t transaction) {
+  ++counters_.bad_messages;
+  constexpr std::uint32_t kWord = static_cast<std::uint32_t>(wire::Function::cfg_util_request) << 16U | 1U;
+  const wire::Unsupported answer{.transaction = transaction,
+                                 .offending_word = kWord,
+                                 .lowest_version = wire::kLowestVersion,
+                                 .highest_version = wire::kHighestVersion,
+                                 .reason = static_cast<std::uint32_t>(wire::UnsupportedReason::version)};
+  if (!send_message(wire::Function::unsupported,
+                    [&](std::span<std::byte> out) { return wire::encode_unsupported(out, answer); })) {
+    ++counters_.answers_not_sent;
+  }
+}
+
 void Session::handle(const wire::BufferRecvPool& message) {
   if (state_ < SessionState::negotiated) return fault("BufferRecvPool before hello");
   if (mode_ != wire::Mode::rdma || !data_) return fault("BufferRecvPool in a mode without pools");
@@ -121,7 +136,9 @@ void Session::handle(const wire::CfgUtilRequest& message) {
   if (!request) {
     return reply(message.transaction, tl::unexpected(Refusal{request.error().status, request.error().what}));
   }
-  const bool hello = std::holds_alternative<wire::HelloRequest>(*request);
+  const auto* const greeting = std::get_if<wire::HelloRequest>(&*request);
+  const bool hello = greeting != nullptr;
+  if (hello && !wire::common_version(*greeting)) return answer_version(message.transaction);
   if (!hello && state_ < SessionState::negotiated) {
     return reply(message.transaction, tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "hello comes first"}));
   }
@@ -159,7 +176,7 @@ void Session::reply(std::uint64_t transaction, const Answer& answer) {
         return wire::encode_cfg_util_reply(out, transaction, status, data);
       })) {
     // The peer asks faster than it takes answers. It will ask again, or give up.
-    ++counters_.bad_messages;
+    ++counters_.answers_not_sent;
   }
 }
 

@@ -71,7 +71,7 @@ Answer Session::answer_hello(const wire::HelloRequest& hello) {
     return tl::unexpected(Refusal{Status::invalid_parameter, "a second hello in one session"});
   }
   const auto version = wire::common_version(hello);
-  if (!version) return tl::unexpected(Refusal{Status::invalid_parameter, "no common protocol version"});
+  CHECK(version.has_value());  // handle() has answered a hello without one
   const auto grant = events_.on_hello(hello);
   if (!grant) return tl::unexpected(grant.error());
 

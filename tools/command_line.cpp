@@ -118,6 +118,13 @@ void add_status(CLI::App& app, StatusCommand& command) {
   app.add_flag("--json", command.json, "Print JSON");
 }
 
+void bind(CLI::App& app, BenchNicCommand& command) {
+  app.add_flag("--json", command.json, "Print JSON");
+  app.add_option("--runs", command.runs, "Runs of each, alternating")->check(CLI::Range(1U, 1000U));
+  app.add_option("--seconds", command.seconds, "How long each measurement takes")->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--forwarder", command.forwarder, "What to compare with (default: bench-forwarder beside splitnic)");
+}
+
 template <class Command>
 void parse_daemon(CLI::App& command_line, Command& command, int argc, const char* const* argv) {
   const std::string command_name = argv[1];
@@ -150,6 +157,10 @@ int run_command_line(int argc, const char* const* argv) {
   bind(*unit_app, unit);
   add_status(*status_app, status);
   add_status(*stats_app, stats);
+  BenchNicCommand bench_nic;
+  auto* bench_app = app.add_subcommand("bench", "Measure the speed of a part");
+  bench_app->require_subcommand(1);
+  bind(*bench_app->add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), bench_nic);
   try {
     const std::string which = argc > 1 ? argv[1] : "";
     if (which == "host") {
@@ -174,6 +185,7 @@ int run_command_line(int argc, const char* const* argv) {
     require(unit.lan, "--lan");
     return run_io_unit(unit);
   }
+  if (bench_app->parsed()) return run_bench_nic(bench_nic);
   return run_status(status_app->parsed() ? status : stats);
 }
 

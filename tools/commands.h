@@ -50,9 +50,17 @@ struct StatusCommand {
   bool counters = false;  ///< `stats`: every counter; `status`: a line per daemon and peer
 };
 
+struct BenchNicCommand {
+  bool json = false;
+  unsigned runs = 5;
+  double seconds = 2;     ///< each measurement
+  std::string forwarder;  ///< empty: bench-forwarder beside this program
+};
+
 int run_host(const HostCommand& command);
 int run_io_unit(const UnitCommand& command);
 int run_status(const StatusCommand& command);
+int run_bench_nic(const BenchNicCommand& command);
 
 /// The whole program. Throws StartupError and UsageError for main to print.
 int run_command_line(int argc, const char* const* argv);

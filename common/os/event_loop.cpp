@@ -99,11 +99,13 @@ void EventLoop::stop() {
 int EventLoop::run() {
   AdaptiveSpin spin(spin_max_);
   std::optional<Time> idle_since;
-  while (!edge_->stopped.load(std::memory_order_relaxed)) {
+  for (;;) {
     const Time now = monotonic_now();
     ++counters_.iterations;
     const std::size_t work = poll_tasks(now);
     serve_if_due(now);
+    // After serving, since a stop served there has used up what would end the sleep.
+    if (edge_->stopped.load(std::memory_order_relaxed)) break;
     if (work != 0) {
       if (idle_since) spin.observe_pause(now - *idle_since);
       idle_since.reset();

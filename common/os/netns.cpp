@@ -16,7 +16,7 @@ constexpr const char* kThreadNetns = "/proc/thread-self/ns/net";
 
 Result<void> move_to(int descriptor, std::string_view what) {
   if (::setns(descriptor, CLONE_NEWNET) == 0) return {};
-  if (errno == EINVAL) return fail("{} is no network namespace", what);
+  if (errno == EINVAL) return fail("entering {}: it is no network namespace", what);
   return fail("entering {}: {}", what, errno_text());
 }
 
@@ -45,7 +45,7 @@ Result<void> enter_netns(std::string_view name) {
   return move_to(descriptor->get(), fmt::format("the network namespace {}", name));
 }
 
-Result<void> enter_netns(int descriptor) { return move_to(descriptor, "a network namespace"); }
+Result<void> enter_netns(int descriptor) { return move_to(descriptor, fmt::format("descriptor {}", descriptor)); }
 
 bool same_netns(int one, int other) {
   struct stat first {};

@@ -98,8 +98,10 @@ class ChannelAdapter {
   /// How many more requests post_send would take now; 0 for an unknown queue pair.
   [[nodiscard]] std::size_t send_room(QpNumber queue_pair) const;
 
-  /// Queues a request; bytes leave at once or in poll(). Errors: queue_full, bad_*, link_down.
+  /// Queues a request; bytes leave at once or in poll(), and it is the next poll() that wakes a sleeping peer.
+  /// Errors: queue_full (also: no place left in the completion queue), bad_*, link_down.
   Status post_send(QpNumber queue_pair, const WorkRequest& request);
+  /// A receive for writes with immediate alone may have an empty segment without a tag.
   Status post_receive(QpNumber queue_pair, const ReceiveRequest& request);
   [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out);
 

@@ -10,11 +10,13 @@
 
 #include <fcntl.h>
 #include <linux/if.h>
+#include <linux/if_packet.h>
 #include <linux/if_tun.h>
 #include <pcap/pcap.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -30,8 +32,8 @@
 
 namespace {
 
-constexpr int kSnapBytes = 65536 + 64;        // the largest GSO frame with its headers
-constexpr int kCaptureBufferBytes = 8 << 20;  // what the kernel may hold while this process is away
+constexpr int kSnapBytes = 65536 + 64;         // the largest GSO frame with its headers
+constexpr int kCaptureBufferBytes = 32 << 20;  // what the kernel may hold while this process is away
 constexpr std::size_t kFrameBytesMax = kSnapBytes;
 constexpr int kBatchFrames = 256;  // one side may not starve the other for longer
 
@@ -112,6 +114,9 @@ Pcap open_lan(const std::string& name) {
   if (pcap_setdirection(handle.get(), PCAP_D_IN) != 0 || pcap_setnonblock(handle.get(), 1, error.data()) != 0) {
     throw std::runtime_error(name + ": " + pcap_geterr(handle.get()));
   }
+  // The kernel then need not copy what this process sends to its own ring, only for libpcap to drop it there.
+  const int ignore = 1;
+  ::setsockopt(pcap_fileno(handle.get()), SOL_PACKET, PACKET_IGNORE_OUTGOING, &ignore, sizeof ignore);
   return handle;
 }
 

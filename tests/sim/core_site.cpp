@@ -95,6 +95,7 @@ void CoreSite::run() {
     just_woken_ = true;
     idle_polls_ = 0;
     ++wakes_;
+    edge_.trace.event(now, name_ + " wakes", now < deadline_ ? 1 : 0);
     next_run_ = now + between(random_, kWakeUpMin, kWakeUpMax);
     return;
   }
@@ -116,6 +117,8 @@ void CoreSite::poll_once() {
   if (!core_prepare_sleep()) return;
   asleep_ = true;
   deadline_ = core_deadline();
+  const auto sleep = deadline_ == kNever ? -1 : std::chrono::duration_cast<microseconds>(deadline_ - now).count();
+  edge_.trace.event(now, name_ + " sleeps for us", static_cast<std::uint64_t>(sleep), work);
 }
 
 HostSite::HostSite(std::size_t index, const Scenario& scenario, const Edge& edge, RandomSource& random)

@@ -36,7 +36,6 @@ struct SentFrame {
   bool forbidden = false;  ///< must reach nobody: its source is no address, or not the sender's to use
   bool judged = false;     ///< sent after the heal: exactly `expected` shall receive it, in time
   Receivers expected = 0;
-  std::uint64_t doorbells_lost = 0;  ///< of the whole world, when it was sent
   Receivers received = 0;
 };
 

@@ -19,9 +19,15 @@ constexpr unsigned kRefusedEvery = 53;
 
 }  // namespace
 
+std::uint64_t LostDoorbells::since(Time since) const {
+  const auto first = std::ranges::lower_bound(lost_, since, {}, &Loss::when);
+  return first == lost_.end() ? 0 : total_ - first->before;
+}
+
 void judge_latency(const Edge& edge, const SentFrame& frame, std::size_t receiver) {
   if (!frame.judged) return;
-  const std::uint64_t lost = edge.doorbells_lost - frame.doorbells_lost;
+  // One that was lost before the frame was sent still keeps its receiver asleep.
+  const std::uint64_t lost = edge.doorbells_lost.since(frame.sent - kLostDoorbell);
   const Duration allowed = edge.latency_max + kLostDoorbell * static_cast<Duration::rep>(lost);
   if (edge.now - frame.sent <= allowed) return;
   edge.verdicts.violate(edge.now, fmt::format("a frame sent at {} came to {} too late: {} doorbells were lost since",

@@ -18,13 +18,32 @@ inline constexpr int kNicDescriptor = 1000;
 inline constexpr int kLanDescriptor = 1001;
 inline constexpr int kSourceDescriptor = 1002;
 
+/// How many doorbells the whole world has lost, and when: each may cost a frame the time until somebody looks again.
+class LostDoorbells {
+ public:
+  void count(Time now, std::uint64_t total) {
+    if (total != total_) lost_.push_back({now, total_});
+    total_ = total;
+  }
+  /// From `since` on, up to now.
+  [[nodiscard]] std::uint64_t since(Time since) const;
+
+ private:
+  struct Loss {
+    Time when;
+    std::uint64_t before;  ///< lost until then
+  };
+  std::vector<Loss> lost_;
+  std::uint64_t total_ = 0;
+};
+
 /// What an edge of the world needs of it.
 struct Edge {
   FrameBook& book;
   Verdicts& verdicts;
   Trace& trace;
   const Time& now;
-  const std::uint64_t& doorbells_lost;  ///< of the whole world so far
+  const LostDoorbells& doorbells_lost;
   /// The longest that a judged frame may take where no doorbell is lost.
   Duration latency_max;
 };
@@ -74,8 +93,8 @@ class SimNic final : public host::NicPort {
   host::NicSettings settings_;
   std::deque<std::uint32_t> queue_;
   std::vector<std::byte> copy_;
-  Time disturbed_at_{};
-  Time promiscuous_until_{};
+  Time disturbed_at_ = kStart;
+  Time promiscuous_until_ = kStart - std::chrono::hours(1);
   unsigned received_ = 0;
   bool news_ = false;
   bool carrier_ = false;

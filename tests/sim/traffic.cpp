@@ -99,7 +99,6 @@ void World::draw_source(SentFrame& frame) {
 
 void World::send(SentFrame frame) {
   frame.sent = now_;
-  frame.doorbells_lost = doorbells_lost_;
   if (frame.judged) frame.expected = receivers_of(frame);
   if (frame.sender < kMaxHosts) {
     hosts_[frame.sender]->nic().send(frame);

@@ -132,24 +132,26 @@ void World::judge_full_pools() {
     const iounit::HostPort* port = unit_->port_of(host.name());
     if (port == nullptr) return verdicts_.violate(now_, host.name() + " is not up any more");
     constexpr std::uint32_t kWithoutPool = 16;
+    constexpr std::uint32_t kMostAtOnce = 300;  // a host that was in a rush has several pools
     const bool direct = port->session().adapter_counters().segmented_writes == 0;
     const std::uint32_t elements = port->session().credits().elements;
-    const std::uint32_t in = elements > 0 && direct ? elements : kWithoutPool;
+    const std::uint32_t in = elements == 0 ? kWithoutPool : std::min(elements, direct ? kMostAtOnce : kWithoutPool);
     SentFrame frame;
     frame.judged = true;
     frame.bytes = 60;
-    for (std::uint32_t i = 0; i < in && (elements == 0 || i < elements); ++i) {
+    for (std::uint32_t i = 0; i < in; ++i) {
       frame.sender = lan_sender(0);
       frame.source = lan_station_mac(0);
       frame.destination = host.nic().current().mac;
-      send(frame);
+      at(now_, [this, frame] { send(frame); });
     }
-    const std::uint32_t out = std::max(host.driver()->session()->credits().elements, kWithoutPool);
+    const std::uint32_t elements_out = host.driver()->session()->credits().elements;
+    const std::uint32_t out = elements_out > 0 ? elements_out : kWithoutPool;
     for (std::uint32_t i = 0; i < out; ++i) {
       frame.sender = index;
       frame.source = host.nic().current().mac;
       frame.destination = lan_station_mac(1);
-      send(frame);
+      at(now_, [this, frame] { send(frame); });
     }
     judge_arrivals(kPatience);
     run_until(now_ + kRest);

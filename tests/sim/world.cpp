@@ -71,8 +71,9 @@ void World::run_until(Time until) {
 }
 
 void World::count_doorbells() {
-  doorbells_lost_ = 0;
-  for (const auto& host : hosts_) doorbells_lost_ += host->pair().counters().doorbells_lost;
+  summary_.doorbells_lost = 0;
+  for (const auto& host : hosts_) summary_.doorbells_lost += host->pair().counters().doorbells_lost;
+  doorbells_lost_.count(now_, summary_.doorbells_lost);
 }
 
 Summary World::run() {
@@ -81,14 +82,13 @@ Summary World::run() {
   plan_traffic();
   plan_fault();
   run_until(heal_at_);
-  if (verdicts_.clean()) heal();
+  at(heal_at_, [this] { heal(); });
   judge();
   summary_.violation = verdicts_.first();
   summary_.trace_hash = trace_.hash();
   summary_.events = trace_.events();
   summary_.frames = book_.size();
   summary_.deliveries = book_.deliveries();
-  summary_.doorbells_lost = doorbells_lost_;
   summary_.simulated = now_ - kStart;
   return summary_;
 }

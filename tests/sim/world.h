@@ -93,7 +93,7 @@ class World {
   Limits limits_;
   SeededRandom random_;
   Time now_ = kStart;
-  std::uint64_t doorbells_lost_ = 0;
+  LostDoorbells doorbells_lost_;
   Trace trace_;
   Verdicts verdicts_;
   FrameBook book_;

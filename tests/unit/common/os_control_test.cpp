@@ -38,6 +38,7 @@ DaemonStatus sample() {
       {"web1", "up", "02:00:00:00:00:02", 1, 2, 3, 4, {{"filtered", 5}, {"pool-empty", 6}}, {{"SendData", 7}}},
       {"web2", "down", "", 0, 0, 0, 0, {}, {}}};
   status.drops = {{"lan-full", 8}};
+  status.counts = {{"moved", 9}};
   status.pid = 4711;
   status.version = "0.1.0";
   status.uptime_ms = 123456789012;
@@ -47,7 +48,7 @@ DaemonStatus sample() {
 /// A server with its own thread, so that the blocking client can be used on it.
 class Daemon {
  public:
-  explicit Daemon(ControlServerOptions options = {}) {
+  explicit Daemon(ControlServerOptions options = {}, DaemonStatus answer = sample()) : status(std::move(answer)) {
     auto opened = ControlServer::open(
         context_, path(), [this] { return ++answers_, status; }, log_, options);
     REQUIRE(opened);
@@ -61,7 +62,7 @@ class Daemon {
   std::string path() const { return directory_.path("control.sock"); }
   int answers() const { return answers_; }
 
-  DaemonStatus status = sample();
+  const DaemonStatus status;
 
  private:
   TemporaryDirectory directory_;
@@ -128,7 +129,8 @@ TEST_CASE("the JSON of a status has the documented keys", "[common][control]") {
         R"("mtu":1500,"carrier":true,"lan":"eth0","mode":"r","peers":[{"name":"web1","state":"up",)"
         R"("mac":"02:00:00:00:00:02","tx_frames":1,"rx_frames":2,"tx_bytes":3,"rx_bytes":4,)"
         R"("drops":{"filtered":5,"pool-empty":6},"messages":{"SendData":7}},{"name":"web2","state":"down","mac":"",)"
-        R"("tx_frames":0,"rx_frames":0,"tx_bytes":0,"rx_bytes":0,"drops":{},"messages":{}}],"drops":{"lan-full":8},)"
+        R"("tx_frames":0,"rx_frames":0,"tx_bytes":0,"rx_bytes":0,"drops":{},"messages":{}}],)"
+        R"("drops":{"lan-full":8},"counts":{"moved":9},)"
         R"("pid":4711,"version":"0.1.0","uptime_ms":123456789012})");
 }
 
@@ -205,9 +207,9 @@ TEST_CASE("two hundred idle connections keep nobody from asking", "[common][cont
 }
 
 TEST_CASE("a status too large for a reply is an error text", "[common][control]") {
-  const TemporaryDirectory directory;
-  Daemon daemon;
-  daemon.status.peers.assign(40000, PeerStatus{.name = "some host"});
+  DaemonStatus status;
+  status.peers.resize(40000);
+  const Daemon daemon({}, status);
   const auto answer = query_status(daemon.path());
   REQUIRE_FALSE(answer);
   CHECK(answer.error().message == daemon.path() + ": the status is too large for one reply");

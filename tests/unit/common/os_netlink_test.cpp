@@ -1,11 +1,12 @@
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <thread>
 
@@ -16,16 +17,29 @@
 namespace splitnic::os {
 namespace {
 
-/// Runs the body in a thread with a network namespace of its own, which ends with it. Without permission: says so, and
-/// the test has nothing to show.
-void in_own_namespace(const std::function<void()>& body) {
+/// Runs the body in a thread of its own; what it throws (a failed REQUIRE) is thrown here.
+void in_thread(const std::function<void()>& body) {
+  std::exception_ptr failure;
   std::thread([&] {
+    try {
+      body();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+/// The same in a network namespace of its own, which ends with it. Without permission: says so, and the test has
+/// nothing to show.
+void in_own_namespace(const std::function<void()>& body) {
+  in_thread([&] {
     if (::unshare(CLONE_NEWNET) != 0) {
       WARN("skipped: making a network namespace: " << errno_text());
       return;
     }
     body();
-  }).join();
+  });
 }
 
 // The shell inherits the calling thread's namespace.
@@ -169,10 +183,10 @@ TEST_CASE("a link moved to another namespace is found there, and its old one hea
     REQUIRE(links);
     REQUIRE(home);
     UniqueFd other;
-    std::thread([&] {
+    in_thread([&] {
       REQUIRE(::unshare(CLONE_NEWNET) == 0);
       other = std::move(*open_current_netns());
-    }).join();
+    });
     CHECK_FALSE(same_netns(home->get(), other.get()));
     shell("ip link add lan0 type veth peer name lan1");
     drain(*links);
@@ -212,13 +226,13 @@ TEST_CASE("a namespace can be entered by name", "[common][netns][privileged]") {
     WARN("skipped: making a named network namespace is not permitted");
     return;
   }
-  std::thread([&] {
+  in_thread([&] {
     const auto home = open_current_netns();
     const auto entered = enter_netns(name);
     REQUIRE(entered);
     CHECK_FALSE(same_netns(home->get(), open_current_netns()->get()));
     CHECK(same_netns(open_netns(name)->get(), open_current_netns()->get()));
-  }).join();
+  });
   shell("ip netns del " + name);
 }
 
@@ -226,7 +240,8 @@ TEST_CASE("what is no namespace can't be entered", "[common][netns][privileged]"
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const auto refused = enter_netns(null.get());
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().message == "a network namespace is no network namespace");
+  CHECK(refused.error().message ==
+        "entering descriptor " + std::to_string(null.get()) + ": it is no network namespace");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -139,10 +140,10 @@ class Endpoint {
   }
   RemoteAddress remote(std::size_t offset = 0) { return {adapter.region_address(tag) + offset, tag}; }
   bool holds(std::size_t offset, std::span<const std::byte> expected) const {
-    return std::memcmp(buffer.data() + offset, expected.data(), expected.size()) == 0;
+    return std::equal(expected.begin(), expected.end(), buffer.begin() + static_cast<std::ptrdiff_t>(offset));
   }
   void fill(std::size_t offset, std::span<const std::byte> bytes) {
-    std::memcpy(buffer.data() + offset, bytes.data(), bytes.size());
+    std::copy(bytes.begin(), bytes.end(), buffer.begin() + static_cast<std::ptrdiff_t>(offset));
   }
 
   ChannelAdapter adapter;

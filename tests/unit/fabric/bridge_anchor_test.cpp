@@ -273,6 +273,25 @@ TEST_CASE("a well-played peer brings the link up, a malformed anchor makes it fa
   }
 }
 
+TEST_CASE("memory is laid out only once the own epoch is echoed, and by the peer's present epoch", "[fabric][link]") {
+  HostilePeer peer;
+  peer.own->local_memory().store<std::uint64_t>(0, 0xabcdef);
+  peer.announce(1, Epoch{});
+  for (int i = 0; i < 5; ++i) peer.poll();
+  CHECK(peer.link->phase() == LinkPhase::init);
+  peer.announce(2, Epoch{peer.link->epoch().value + 1});
+  for (int i = 0; i < 5; ++i) peer.poll();
+  CHECK(peer.link->phase() == LinkPhase::init);
+  peer.epoch = Epoch{78};  // echoes, but has restarted: its new epoch is to be echoed first
+  peer.announce(1, peer.link->epoch());
+  peer.poll();
+  CHECK(peer.link->phase() == LinkPhase::init);
+  CHECK(peer.own->local_memory().watch<std::uint64_t>(0) == 0xabcdef);
+  peer.poll();
+  CHECK(peer.link->phase() == LinkPhase::ready);
+  CHECK(peer.own->local_memory().watch<std::uint64_t>(0) == kAnchorMagic);
+}
+
 TEST_CASE("an anchor of other epochs than announced is refused", "[fabric][link][anchor]") {
   const bool own = GENERATE(true, false);
   HostilePeer hostile;

@@ -125,7 +125,7 @@ TEMPLATE_TEST_CASE("scratchpads carry a word each way, start at zero and are not
     CHECK(bridges.end(0).read_scratchpad(i) == 200 + i);
     CHECK(bridges.end(1).read_scratchpad(i) == 100 + i);
   }
-  CHECK(local_copy(bridges.end(0), 0, before.size()) == before);
+  CHECK((local_copy(bridges.end(0), 0, before.size()) == before));
 }
 
 TEMPLATE_TEST_CASE("a doorbell rings the other end, once taken it is gone, and any number of rings never blocks",

@@ -110,7 +110,9 @@ TEST_CASE("the I/O unit's address counts until the application sets its own", "[
   InProcessPort port;
   port.set_mac(kUnitsMac);
   CHECK(port.address() == kUnitsMac);
+  CHECK(port.preferred_mac().is_zero());
   port.set_address(kMac);
+  CHECK(port.preferred_mac() == kMac);
   port.set_mac(kUnitsMac);
   CHECK(port.address() == kMac);
 }

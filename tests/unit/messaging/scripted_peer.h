@@ -1,0 +1,234 @@
+#pragma once
+
+// A Session on one end of an in-process bridge and, on the other, a peer that says whatever a test wants: right, wrong,
+// or nothing.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "fabric/bridge/shm_bridge.h"
+#include "messaging/session.h"
+
+namespace splitnic::test {
+
+namespace wire = messaging::wire;
+
+/// Records what a session tells its driver.
+struct RecordedEvents final : messaging::SessionEvents {
+  int ups = 0;
+  std::vector<std::string> downs;
+  std::vector<std::vector<std::byte>> frames;
+  std::vector<wire::RequestBody> requests;
+  std::vector<std::pair<wire::CfgRequest, messaging::Answer>> replies;
+
+  tl::expected<messaging::HelloGrant, messaging::Refusal> on_hello(const wire::HelloRequest&) override {
+    return messaging::HelloGrant{.mac = MacAddress{{2, 0, 0, 0, 0, 1}}, .max_mtu = 1500, .link_up = true};
+  }
+  void on_up(const wire::HelloReply*) override { ++ups; }
+  void on_down(std::string_view reason) override { downs.emplace_back(reason); }
+  void on_frame(const messaging::ReceivedFrame& frame) override {
+    frames.emplace_back(frame.size());
+    frame.bytes.copy_out(0, frames.back());
+  }
+  messaging::Answer on_request(const wire::RequestBody& request) override {
+    requests.push_back(request);
+    return wire::Acknowledged{};
+  }
+  void on_reply(wire::CfgRequest request, const messaging::Answer& answer) override {
+    replies.emplace_back(request, answer);
+  }
+};
+
+/// What the scripted peer received.
+struct RecordedMessages final : messaging::ChannelSink {
+  std::vector<std::vector<std::byte>> messages;
+  std::vector<std::uint32_t> immediates;
+  std::vector<fabric::CompletionStatus> failures;
+  void on_message(std::span<const std::byte> message) override {
+    messages.emplace_back(message.begin(), message.end());
+  }
+  void on_immediate(std::uint32_t immediate) override { immediates.push_back(immediate); }
+  void on_channel_failure(fabric::CompletionStatus status) override { failures.push_back(status); }
+};
+
+/// The session under test has the unit's role; the script plays the host, in mode R with a data channel.
+class ScriptedHost {
+ public:
+  explicit ScriptedHost(const messaging::SessionOptions& options = unit_options()) : ends_(make_ends()) {
+    session_ = std::make_unique<messaging::Session>(options, *ends_.first, random_, events);
+    link_ = std::make_unique<fabric::FabricLink>(*ends_.second, fabric::LinkOptions{}, random_);
+    link_->restart();
+  }
+
+  static messaging::SessionOptions unit_options() {
+    messaging::SessionOptions options;
+    options.role = wire::Role::io_unit;
+    options.name = "unit";
+    options.pool_elements = 8;
+    return options;
+  }
+
+  messaging::Session& session() { return *session_; }
+  messaging::Channel& control() { return *control_; }
+  messaging::Channel& data() { return *data_; }
+
+  /// Lets both sides run for so long, simulated.
+  void run(Duration time = std::chrono::milliseconds(2)) {
+    for (const Time end = now_ + time; now_ < end; now_ += std::chrono::microseconds(20)) step();
+  }
+  /// Until the condition holds; false after `limit` of simulated time.
+  bool run_until(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(2)) {
+    for (const Time end = now_ + limit; now_ < end; now_ += std::chrono::microseconds(20)) {
+      if (condition()) return true;
+      step();
+    }
+    return condition();
+  }
+
+  /// Brings the link up and opens the control channel; says nothing yet.
+  bool connect() {
+    if (!run_until([&] { return link_->up() && link_->incarnation() != incarnation_; })) return false;
+    close();
+    incarnation_ = link_->incarnation();
+    adapter_ = std::make_unique<fabric::ChannelAdapter>(*link_, fabric::AdapterOptions{}, random_);
+    domain_ = adapter_->allocate_domain();
+    control_ = messaging::Channel::open(*adapter_, domain_, {.number = fabric::QpNumber{1}});
+    return control_ && control_->connect({.number = fabric::QpNumber{1}}) == fabric::Status::ok;
+  }
+
+  [[nodiscard]] wire::HelloRequest hello() {
+    data_ = messaging::Channel::open(*adapter_, domain_, {.lane = fabric::VirtualLane::data, .writes = 64});
+    wire::HelloRequest hello;
+    hello.name = "script";
+    hello.terms = {.max_message_bytes = 4096,
+                   .max_list_entries = 64,
+                   .max_frame_bytes = 1522,
+                   .cell_bytes = 256,
+                   .receive_depth = 64,
+                   .data_channel = {{.queue_pair = data_->number().value, .receive_depth = 64, .initial_psn = 5}}};
+    return hello;
+  }
+
+  /// Sends raw bytes on the control channel.
+  void send(std::span<const std::byte> message) {
+    const auto buffer = control_->claim();
+    CHECK(buffer.size() >= message.size());
+    std::copy(message.begin(), message.end(), buffer.begin());
+    CHECK(control_->commit(message.size()));
+    link_->notify();
+  }
+  template <class Encode>
+  void say(Encode&& encode) {
+    std::vector<std::byte> out(4096);
+    out.resize(encode(std::span(out)));
+    send(out);
+  }
+  std::uint64_t request(const wire::RequestBody& body) {
+    const std::uint64_t transaction = next_transaction_++;
+    const auto data = wire::encode(body);
+    say([&](auto out) { return wire::encode_cfg_util_request(out, transaction, wire::request_of(body), data); });
+    return transaction;
+  }
+
+  /// The answer to a request; nullopt if none came.
+  std::optional<wire::CfgUtilReply> reply_to(std::uint64_t transaction) {
+    std::optional<wire::CfgUtilReply> found;
+    run_until([&] {
+      for (const auto& message : received.messages) {
+        const auto decoded = wire::decode(message, {});
+        const auto* reply = decoded ? std::get_if<wire::CfgUtilReply>(&*decoded) : nullptr;
+        if (reply != nullptr && reply->transaction == transaction) found = *reply;
+      }
+      return found.has_value();
+    });
+    return found;
+  }
+
+  /// Says hello, takes the unit's pool, advertises one, says ready: the session is up.
+  bool come_up() {
+    if (!connect()) return false;
+    const auto reply = reply_to(request(hello()));
+    if (!reply || reply->status != wire::CfgStatus::ok) return false;
+    const auto body = wire::decode_reply(wire::CfgRequest::hello, reply->data);
+    if (!body) return false;
+    const auto terms = std::get<wire::HelloReply>(*body).terms;
+    CHECK(data_->connect({.number = fabric::QpNumber{terms.data_channel->queue_pair},
+                          .first_psn_to_send = 5,
+                          .first_psn_expected = terms.data_channel->initial_psn}) == fabric::Status::ok);
+    if (!run_until([&] { return unit_pool().has_value(); })) return false;
+    advertise(0, 4);
+    request(wire::LinkState{.up = true});
+    return run_until([&] { return session_->up(); });
+  }
+
+  void advertise(std::uint32_t pool, std::uint32_t elements, std::uint32_t element_bytes = 1536) {
+    const wire::PoolAdvertisement advertised{wire::PoolNumber{pool}, elements, element_bytes, 77, 0x1000, 0};
+    say([&](auto out) { return wire::encode_buffer_recv_pool(out, 0, std::span(&advertised, 1)); });
+  }
+  /// The first pool that the unit has advertised.
+  [[nodiscard]] std::optional<wire::PoolAdvertisement> unit_pool() const {
+    for (const auto& message : received.messages) {
+      const auto decoded = wire::decode(message, {});
+      const auto* pools = decoded ? std::get_if<wire::BufferRecvPool>(&*decoded) : nullptr;
+      if (pools != nullptr) return pools->pools[0];
+    }
+    return std::nullopt;
+  }
+  /// Writes `bytes` bytes into an element of the unit's pool and indicates what the test wants it to.
+  void write(std::uint32_t element, std::uint32_t bytes, std::uint32_t immediate) {
+    const auto pool = *unit_pool();
+    const auto buffer = data_->claim();
+    std::fill(buffer.begin(), buffer.begin() + bytes, std::byte{0x42});
+    const fabric::RemoteAddress to{pool.address + std::uint64_t{element} * pool.element_bytes,
+                                   fabric::Stag{pool.memory_handle}};
+    CHECK(data_->commit_write(bytes, to, &immediate));
+    link_->notify();
+  }
+
+  RecordedEvents events;
+  RecordedMessages received;
+  RecordedMessages received_data;
+
+ private:
+  using Ends = std::pair<std::unique_ptr<fabric::Bridge>, std::unique_ptr<fabric::Bridge>>;
+  static Ends make_ends() {
+    auto ends = fabric::shm_pair(1U << 20U, 1U << 20U);
+    CHECK(ends.has_value());
+    return std::move(*ends);
+  }
+  void close() {
+    control_.reset();
+    data_.reset();
+    adapter_.reset();
+    received = {};
+    received_data = {};
+  }
+  void step() {
+    session_->poll(now_);
+    link_->poll(now_);
+    if (!adapter_ || !link_->up()) return;
+    adapter_->poll(now_);
+    if (control_) control_->poll(received, 64);
+    if (data_) data_->poll(received_data, 64);
+    link_->notify();
+  }
+
+  SeededRandom random_{7};
+  Ends ends_;
+  Time now_{};
+  std::unique_ptr<messaging::Session> session_;
+  std::unique_ptr<fabric::FabricLink> link_;
+  std::uint64_t incarnation_ = ~std::uint64_t{0};
+  std::unique_ptr<fabric::ChannelAdapter> adapter_;
+  fabric::ProtectionDomain domain_{};
+  std::unique_ptr<messaging::Channel> control_;
+  std::unique_ptr<messaging::Channel> data_;
+  std::uint64_t next_transaction_ = 1000;
+};
+
+}  // namespace splitnic::test

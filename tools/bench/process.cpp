@@ -1,0 +1,92 @@
+#include "tools/bench/process.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "common/os/errno_text.h"
+#include "common/time.h"
+
+namespace splitnic::tools::bench {
+
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(3);
+constexpr Duration kLookInterval = std::chrono::milliseconds(5);
+
+}  // namespace
+
+Result<Process> Process::start(const std::vector<std::string>& arguments, const std::string& log_path) {
+  std::vector<char*> argv;
+  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  pid_t pid = -1;
+  const int error = ::posix_spawnp(&pid, argv.front(), &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return fail("starting {}: {}", arguments.front(), os::errno_text(error));
+  return Process(pid, arguments.front(), log_path);
+}
+
+Process::Process(pid_t pid, std::string name, std::string log_path)
+    : pid_(pid), name_(std::move(name)), log_path_(std::move(log_path)) {}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), name_(std::move(other.name_)), log_path_(std::move(other.log_path_)) {}
+
+Process::~Process() { stop(); }
+
+bool Process::running() {
+  if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;
+  return pid_ > 0;
+}
+
+void Process::stop() {
+  if (!running()) return;
+  ::kill(pid_, SIGTERM);
+  for (const Time give_up = monotonic_now() + kPatience; running() && monotonic_now() < give_up;) {
+    std::this_thread::sleep_for(kLookInterval);
+  }
+  if (pid_ < 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+Result<void> Process::wait() {
+  int status = 0;
+  while (pid_ > 0 && ::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  return fail("{}: {}", name_, last_words());
+}
+
+std::string Process::last_words() const {
+  std::ifstream log(log_path_);
+  std::string last = "it said nothing";
+  for (std::string line; std::getline(log, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+Result<void> run_ip(std::vector<std::string> arguments, const std::string& log_path) {
+  arguments.insert(arguments.begin(), "ip");
+  auto process = Process::start(arguments, log_path);
+  if (!process) return tl::unexpected(process.error());
+  return process->wait();
+}
+
+}  // namespace splitnic::tools::bench
