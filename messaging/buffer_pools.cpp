@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/planted.h"
 #include "messaging/wire/immediate.h"
 
 namespace splitnic::messaging {
@@ -44,13 +45,9 @@ PoolFault OwnedPool::indicate(std::uint32_t element, std::uint32_t length, std::
   const auto expected = static_cast<std::uint32_t>(indicated_ % elements_);
   const std::uint32_t skipped = (element + elements_ - expected) % elements_;
   const std::uint64_t with_peer = returned_ + elements_ - indicated_;
-#ifndef SPLITNIC_MUTANT_double_indication_accepted
-  if (skipped >= with_peer) return PoolFault::element_not_with_peer;
-#else
-  static_cast<void>(with_peer);
-#endif
+  if (skipped >= with_peer && !planted("double_indication_accepted")) return PoolFault::element_not_with_peer;
   lost = skipped;
-  indicated_ += skipped + 1U;
+  indicated_ += planted("lost_elements_kept") ? 1U : skipped + 1U;
   return PoolFault::none;
 }
 
@@ -92,9 +89,7 @@ void PeerPool::consume() {
 PoolFault PeerPool::take_back(std::uint32_t first, std::uint32_t count) {
   if (first >= elements_ || count == 0 || count > elements_ - first) return PoolFault::element_out_of_range;
   for (std::uint32_t element = first; element < first + count; ++element) {
-#ifndef SPLITNIC_MUTANT_double_return_accepted
-    if (free_[element]) return PoolFault::element_not_consumed;
-#endif
+    if (free_[element] && !planted("double_return_accepted")) return PoolFault::element_not_consumed;
     free_[element] = true;
   }
   available_ += count;

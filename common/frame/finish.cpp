@@ -8,6 +8,7 @@
 #include "common/frame/checksum.h"
 #include "common/frame/headers.h"
 #include "common/frame/ip.h"
+#include "common/planted.h"
 
 namespace splitnic::frame {
 namespace {
@@ -182,7 +183,7 @@ FinishResult FrameFinisher::complete_checksum(std::span<const std::byte> frame, 
 
   const auto patched = std::span(scratch_).first(frame.size());
   std::memcpy(patched.data(), frame.data(), frame.size());
-  store(patched, covered->field_offset, big_uint16_buf_t(checksum));
+  if (!planted("checksum_not_completed")) store(patched, covered->field_offset, big_uint16_buf_t(checksum));
   sink.on_frame(patched);
   return FinishResult::finished;
 }

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/check.h"
+#include "common/planted.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -64,7 +65,7 @@ void FifoSender::read_tail() {
 }
 
 bool FifoSender::room_for(std::size_t lines) {
-  const auto fits = [&] { return head_ - tail_ + lines <= ring_lines_ - 1; };
+  const auto fits = [&] { return head_ - tail_ + lines <= ring_lines_ - (planted("ring_overfilled") ? 0 : 1); };
   if (fits()) return !faulty_;
   read_tail();
   return !faulty_ && fits();
@@ -91,7 +92,7 @@ void FifoSender::append(std::size_t lines, std::uint16_t lines_field,
     to += piece.size();
   }
   const std::size_t next = place_.ring_offset + ((head_ + lines) & (ring_lines_ - 1)) * kFifoLine;
-  window_->write_word<std::uint64_t>(next, 0);
+  if (!planted("next_head_not_zeroed")) window_->write_word<std::uint64_t>(next, 0);
   // F1 (publish): payload and the zeroed next head before this head; pairs with A1 in FifoReceiver::look(). Without it
   // the receiver could take payload that has not arrived, or an old lap's bytes behind this record for the next one.
   bridge_->publish();
@@ -136,7 +137,9 @@ bool FifoReceiver::look() {
   PeerMemory::next_message();
   // A1 (acquire, in load): pairs with F1 in FifoSender::append().
   const HeadWord head = HeadWord::unpacked(ring_.load<std::uint64_t>(at * kFifoLine));
-  if (head.epoch_tag != epoch_tag_ || head.sequence != static_cast<std::uint16_t>(sequence_)) return false;
+  if ((head.epoch_tag != epoch_tag_ && !planted("stale_epoch_accepted")) ||
+      head.sequence != static_cast<std::uint16_t>(sequence_))
+    return false;
   const bool padding = (head.lines_field & kPadding) != 0;
   const std::size_t lines = head.lines_field & ~kPadding;
   const std::size_t to_end = ring_lines_ - at;

@@ -69,7 +69,8 @@ tl::expected<const ProtectionEntry*, ProtectionError> ProtectionTable::identify(
   if (!entry.valid) return tl::unexpected(ProtectionError::invalid_stag);
   if (entry.kind != EntryKind::region) return tl::unexpected(ProtectionError::wrong_kind);
   if (entry.domain != access.domain) return tl::unexpected(ProtectionError::stag_not_associated);
-  if (entry.instance != access.tag.instance()) return tl::unexpected(ProtectionError::stale_stag);
+  if (entry.instance != access.tag.instance() && !planted("stale_tag_accepted"))
+    return tl::unexpected(ProtectionError::stale_stag);
   return &entry;
 }
 
@@ -81,7 +82,7 @@ tl::expected<Placement, ProtectionError> ProtectionTable::check_remote(const Acc
   const std::uint64_t offset = address - (*entry)->base;
   const bool inside =
       address >= (*entry)->base && offset <= (*entry)->length && access.bytes <= (*entry)->length - offset;
-  if (!inside) return tl::unexpected(ProtectionError::base_or_bounds_violation);
+  if (!inside && !planted("no_bounds_check")) return tl::unexpected(ProtectionError::base_or_bounds_violation);
   if (!(*entry)->rights.has(access.right)) return tl::unexpected(ProtectionError::access_rights_violation);
   return Placement{*entry, offset};
 }
