@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -157,6 +158,8 @@ bool PcapLan::send(std::span<const std::byte> frame) {
 }
 
 void PcapLan::poll(Time now) {
+  if (!look_at_once_ && now < std::min(next_event_look_, next_look_)) return;
+  next_event_look_ = now + kEventInterval;
   const bool event = links_->poll_events([](const os::LinkEvent&) {}) != 0;
   if (event || look_at_once_ || now >= next_look_) look(now);
 }

@@ -33,6 +33,8 @@ class PcapLan final : public LanPort {
  public:
   static constexpr Duration kReopenInterval = std::chrono::milliseconds{500};
   static constexpr Duration kLookInterval = std::chrono::seconds{1};
+  /// Between two looks for link events, each a system call: poll() may be called per batch of frames.
+  static constexpr Duration kEventInterval = std::chrono::milliseconds{1};
 
   /// The interface of the thread's network namespace, which is also where it is looked for again later. One that exists
   /// and is down is no error. log: outlives the port. Errors: no such interface, no permission, not Ethernet.
@@ -82,6 +84,7 @@ class PcapLan final : public LanPort {
   std::string last_refusal_;             ///< of activate(), logged once
   bool look_at_once_ = false;            ///< receive or send met an error
   Time next_look_{};
+  Time next_event_look_{};
   LanCounters counters_;
 };
 

@@ -1,5 +1,7 @@
 #include "fabric/memory/protection_table.h"
 
+#include "common/planted.h"
+
 namespace splitnic::fabric {
 namespace {
 

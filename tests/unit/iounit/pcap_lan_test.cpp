@@ -50,7 +50,7 @@ std::vector<Frame> received(PcapLan& lan) {
 
 /// Lets the port follow link events, which the kernel reports by and by, until its carrier is as wanted.
 bool carrier_becomes(PcapLan& lan, bool wanted) {
-  for (Time now = kStart; lan.carrier() != wanted; now += 1us) {
+  for (static Time now = kStart + 1s; lan.carrier() != wanted; now += PcapLan::kEventInterval) {
     if (!readable(lan.descriptors(), 5s)) return false;
     lan.poll(now);
   }
