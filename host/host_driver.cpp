@@ -139,6 +139,8 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
 void HostDriver::on_down(std::string_view reason) {
   set_carrier(false);
   statistics_due_ = kNever;
+  // The port's address may have changed since it was asked for, perhaps because it was refused.
+  if (options_.mac.is_zero()) session_->ask_for_mac(nic_.preferred_mac());
   if (last_reason_ == reason) return;  // retried several times a second: said once
   last_reason_ = reason;
   notices_.notice(fmt::format("down: {}; trying again", reason));

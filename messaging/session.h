@@ -142,6 +142,8 @@ class Session {
 
   /// Ends the present epoch and starts anew, telling the peer why.
   void reset(std::string_view reason);
+  /// Host: the address to ask for in the next hello.
+  void ask_for_mac(const MacAddress& mac) { options_.mac = mac; }
   /// What this end can take from its next epoch on; max_mtu() is what it offers in the present one.
   void set_max_mtu(std::uint32_t max_mtu) { next_max_mtu_ = max_mtu; }
   [[nodiscard]] std::uint32_t max_mtu() const { return options_.max_mtu; }

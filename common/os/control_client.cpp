@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/read.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <functional>
 
@@ -21,6 +22,7 @@ using boost::system::error_code;
 struct Exchange {
   asio::io_context context{1};
   asio::local::stream_protocol::socket socket{context};
+  asio::steady_timer pause{context};
   ControlMessage message = encode_request();
   ControlLength length{};
   Result<void> outcome = fail("no answer");
@@ -35,10 +37,19 @@ struct Exchange {
   }
 
   void start(const std::string& path) {
-    socket.async_connect(asio::local::stream_protocol::endpoint(path), [this](const error_code& error) {
+    socket.async_connect(asio::local::stream_protocol::endpoint(path), [this, &path](const error_code& error) {
       if (!error) return send();
+      if (error == asio::error::try_again) return start_later(path);
       const bool stale = error == asio::error::connection_refused;
       outcome = fail("{}", stale ? "nobody listens there (left behind by a daemon that died)" : error.message());
+    });
+  }
+
+  // The daemon's queue of connections is full at the moment, which Unix sockets don't wait for.
+  void start_later(const std::string& path) {
+    pause.expires_after(std::chrono::milliseconds(5));
+    pause.async_wait([this, &path](const error_code& error) {
+      if (!error) start(path);
     });
   }
 

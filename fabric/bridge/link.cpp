@@ -410,7 +410,8 @@ Time FabricLink::next_deadline(Time now, bool outstanding) const {
     case LinkPhase::faulty:
       return kNever;
     case LinkPhase::up:
-      return outstanding || undelivered_ ? now + kLookAgain : kNever;
+      // From when this end looked last, not from now: other wake-ups in between don't put it off.
+      return outstanding || undelivered_ ? std::max(now, ring_again_next_) : kNever;
   }
   return kNever;
 }

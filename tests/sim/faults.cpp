@@ -107,6 +107,7 @@ void World::heal() {
     const HostScenario& from = scenario_.hosts[index];
     host.pair().restore();
     host.nic().set_refusing(false);
+    host.nic().drop_queue();
     host.nic().change([&](host::NicSettings& settings) {
       settings.up = true;
       settings.promiscuous = from.promiscuous_at_end;

@@ -12,8 +12,6 @@ constexpr std::size_t kNicQueueFrames = 600;
 constexpr std::size_t kLanQueueFrames = 2000;
 // How long after a change the unit may go by the old settings: a request, its answer, and doorbells lost on the way.
 constexpr Duration kStale = std::chrono::milliseconds(1500);
-// What each lost doorbell may cost: the design's 100 ms and the way there.
-constexpr Duration kLostDoorbell = std::chrono::milliseconds(105);
 // The host's stack refuses one frame in so many, while it refuses.
 constexpr unsigned kRefusedEvery = 53;
 

@@ -49,6 +49,8 @@ struct Edge {
 };
 
 /// A judged frame in time? Draws the verdict.
+/// What each lost doorbell may cost: the design's 100 ms, and the way there.
+inline constexpr Duration kLostDoorbell = std::chrono::milliseconds(105);
 void judge_latency(const Edge& edge, const SentFrame& frame, std::size_t receiver);
 
 /// The virtual NIC of one host, in the place of a TAP: a queue of frames that the host's stack sends, settings that its
@@ -61,6 +63,8 @@ class SimNic final : public host::NicPort {
   void send(const SentFrame& frame);
   [[nodiscard]] bool readable() const { return !queue_.empty() || news_; }
   [[nodiscard]] std::size_t queued() const { return queue_.size(); }
+  /// The stack gives up on what it has not sent yet.
+  void drop_queue() { queue_.clear(); }
   /// The system changes a setting; `settings()` is the driver's view of them.
   template <class Change>
   void change(Change&& change_it) {

@@ -63,7 +63,7 @@ std::string World::not_converged() const {
 void World::judge_convergence() {
   const Time begin = now_;
   run_until(begin + milliseconds(1));
-  if (!run_until(begin + kConvergence, [this] { return not_converged().empty(); })) {
+  if (!run_patiently(kConvergence, [this] { return not_converged().empty(); })) {
     return verdicts_.violate(now_, fmt::format("{} since the heal: {}", to_text(kStart + (now_ - begin)), not_converged()));
   }
   summary_.converged_in = std::max(summary_.converged_in, now_ - begin);
@@ -107,7 +107,7 @@ void World::plan_wave() {
 
 /// All judged frames arrive, nothing is left to send.
 void World::judge_arrivals(Duration patience) {
-  const bool done = run_until(now_ + patience, [this] { return agenda_.empty() && book_.missing() == 0; });
+  const bool done = run_patiently(patience, [this] { return agenda_.empty() && book_.missing() == 0; });
   if (!done) verdicts_.violate(now_, book_.first_missing());
 }
 
@@ -187,8 +187,8 @@ void World::judge_idleness() {
 /// Somebody ends in order, and ends.
 void World::judge_shutdown() {
   CoreSite& core = *cores_[random_.below(cores_.size())];
-  core.shut_down(now_ + 2 * kShutdown);
-  const bool ended = run_until(now_ + kShutdown, [&core] { return !core.alive(); });
+  core.shut_down(now_ + 100 * kShutdown);
+  const bool ended = run_patiently(kShutdown, [&core] { return !core.alive(); });
   if (!ended) verdicts_.violate(now_, core.name() + " does not end in order");
 }
 

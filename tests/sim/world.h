@@ -58,6 +58,9 @@ class World {
   template <class Done>
   bool run_until(Time until, Done&& done);
   void run_until(Time until);
+  /// As run_until, but patience grows with every doorbell that is lost meanwhile.
+  template <class Done>
+  bool run_patiently(Duration patience, Done&& done);
   void count_doorbells();
   // traffic.cpp
   void plan_traffic();
@@ -111,6 +114,19 @@ template <class Done>
 bool World::run_until(Time until, Done&& done) {
   while (verdicts_.clean() && !done()) {
     if (!step(until)) return done();
+  }
+  return verdicts_.clean();
+}
+
+template <class Done>
+bool World::run_patiently(Duration patience, Done&& done) {
+  const Time begin = now_;
+  Time until = begin + patience;
+  while (verdicts_.clean() && !done()) {
+    if (step(until)) continue;
+    const auto lost = static_cast<Duration::rep>(doorbells_lost_.since(begin));
+    if (until == begin + patience + lost * kLostDoorbell) return done();
+    until = begin + patience + lost * kLostDoorbell;
   }
   return verdicts_.clean();
 }

@@ -233,6 +233,14 @@ TEST_CASE("asking where no daemon answers is a clear error", "[common][control]"
   CHECK(error_of(too_long) == too_long + ": a socket's path has at most 107 bytes, this one has 200");
 }
 
+TEST_CASE("a client waits for room in a daemon's queue, but not for ever", "[common][control]") {
+  const TemporaryDirectory directory;
+  const auto full = UnixListener::listen(directory.path("s"), 0600, 0);
+  REQUIRE(full);
+  const UniqueFd first = connect_to(full->path());
+  CHECK(query_status(full->path(), 30ms).error().message == full->path() + ": no answer");
+}
+
 TEST_CASE("a control socket that is in use is refused at start", "[common][control]") {
   const Daemon daemon;
   boost::asio::io_context context;

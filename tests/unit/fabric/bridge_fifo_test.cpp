@@ -207,7 +207,7 @@ TEST_CASE("a hostile tail means no room, and a fault", "[fabric][fifo]") {
 
 TEST_CASE("the FIFO does what a queue does, whatever the order of events, over a bridge that delays and tears",
           "[fabric][fifo]") {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(300); ++seed) {
     INFO("seed " << seed);
     SeededRandom random(seed);
     SimBridgeOptions options;

@@ -96,7 +96,7 @@ void run_both(SimBridgePair& pair, std::array<Program*, 2> programs, Time& now, 
 
 TEST_CASE("whatever doorbells are lost, late or spurious, every record arrives within 100 ms and a bit",
           "[fabric][link][sleep]") {
-  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(400); ++seed) {
     INFO("seed " << seed);
     SeededRandom random(seed);
     SimBridgeOptions options;
@@ -129,7 +129,7 @@ TEST_CASE("whatever doorbells are lost, late or spurious, every record arrives w
 
 TEST_CASE("without losses nobody waits for a deadline: a record reaches a sleeper by its doorbell alone",
           "[fabric][link][sleep]") {
-  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::seeds(400); ++seed) {
     INFO("seed " << seed);
     SeededRandom random(seed);
     SimBridgeOptions options;
