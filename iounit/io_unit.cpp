@@ -112,7 +112,7 @@ void IoUnit::follow_lan() {
       if (!host) continue;
       host->session().set_max_mtu(mtu);
       if (host->up() && !outgrown(*host)) {
-        host->session().request(wire::LinkState{.up = carrier, .speed_mbps = 0, .max_mtu = mtu});
+        host->session().request(lan_state());
       }
     }
   }
@@ -122,6 +122,8 @@ void IoUnit::follow_lan() {
     lan_.on_sessions(sessions, now_);
   }
 }
+
+wire::LinkState IoUnit::lan_state() const { return {.up = lan_.carrier(), .speed_mbps = 0, .max_mtu = max_mtu()}; }
 
 /// Elements made for a smaller MTU than the LAN's now: such a session starts anew.
 bool IoUnit::outgrown(HostPort& host) {
@@ -310,7 +312,8 @@ Answer IoUnit::change_mac(HostPort& port, const MacAddress& wanted) {
 void IoUnit::host_up(HostPort& port) {
   notices_.notice(fmt::format("host {} is up: address {}, mode {}", port.name(), to_string(port.mac()),
                               port.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
-  static_cast<void>(outgrown(port));  // while its session was on the way up
+  // What the hello was answered with may be old news by now.
+  if (!outgrown(port)) port.session().request(lan_state());
 }
 
 void IoUnit::host_down(HostPort& port, std::string_view reason) {

@@ -92,6 +92,7 @@ class IoUnit final : private LanSink, public HostPortOwner {
   void drop_dead_hosts(Time now);
   void follow_lan();
   bool outgrown(HostPort& host);
+  [[nodiscard]] messaging::wire::LinkState lan_state() const;
   [[nodiscard]] std::string whose(const MacAddress& mac, const HostPort& but) const;
   [[nodiscard]] bool is_allowed(const std::string& host, const MacAddress& mac) const;
   [[nodiscard]] MacAddress address_for(const std::string& host, const HostPort& port) const;

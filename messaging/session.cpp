@@ -65,7 +65,11 @@ void Session::Port::on_channel_failure(fabric::CompletionStatus status) {
 }
 
 Session::Session(const SessionOptions& options, fabric::Bridge& bridge, RandomSource& random, SessionEvents& events)
-    : options_(options), next_max_mtu_(options.max_mtu), random_(random), events_(events), link_(bridge, options.link, random) {
+    : options_(options),
+      next_max_mtu_(options.max_mtu),
+      random_(random),
+      events_(events),
+      link_(bridge, options.link, random) {
   CHECK(wire::is_valid_name(options_.name));
 }
 

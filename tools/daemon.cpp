@@ -9,6 +9,7 @@
 
 #include "common/os/netns.h"
 #include "common/os/runtime_directory.h"
+#include "common/os/unix_listener.h"
 #include "common/result.h"
 
 namespace splitnic::tools {
@@ -41,6 +42,11 @@ messaging::wire::Moderation parse_moderation(const std::string& text) {
 }  // namespace
 
 messaging::SessionOptions session_options(const DaemonOptions& options, const std::string& name) {
+  if (!options.control.empty()) {
+    if (const auto fits = os::check_socket_path(options.control); !fits) {
+      throw UsageError{fmt::format("--control: {}", fits.error().message)};
+    }
+  }
   messaging::SessionOptions session;
   session.name = name;
   session.mode = options.mode == "s" ? messaging::wire::Mode::send : messaging::wire::Mode::rdma;

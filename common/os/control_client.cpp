@@ -1,15 +1,18 @@
 #include "common/os/control_client.h"
 
+#include <sys/socket.h>
+#include <sys/time.h>
+
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/read.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
-#include <functional>
 
 #include "common/os/control_protocol.h"
+#include "common/os/errno_text.h"
+#include "common/os/unique_fd.h"
 #include "common/os/unix_listener.h"
 
 namespace splitnic::os {
@@ -18,11 +21,31 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
+// Connected by hand, because Asio takes a full queue (EAGAIN) for a connection under way. The kernel waits for room.
+Result<UniqueFd> connect_within(const std::string& path, Duration timeout) {
+  UniqueFd descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(timeout - whole);
+  const timeval patience{.tv_sec = whole.count(), .tv_usec = rest.count()};
+  if (!descriptor || ::setsockopt(descriptor.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0) {
+    return fail("{}", errno_text());
+  }
+  const asio::local::stream_protocol::endpoint address(path);
+  if (::connect(descriptor.get(), address.data(), static_cast<socklen_t>(address.size())) == 0) return descriptor;
+  switch (errno) {
+    case ECONNREFUSED:
+      return fail("nobody listens there (left behind by a daemon that died)");
+    case EAGAIN:
+      return fail("no answer");
+    default:
+      return fail("{}", errno_text());
+  }
+}
+
 /// One request and its reply, step by step; `outcome` tells how far it came.
 struct Exchange {
   asio::io_context context{1};
   asio::local::stream_protocol::socket socket{context};
-  asio::steady_timer pause{context};
   ControlMessage message = encode_request();
   ControlLength length{};
   Result<void> outcome = fail("no answer");
@@ -34,23 +57,6 @@ struct Exchange {
       if (!error) return (this->*next)();
       outcome = error == asio::error::eof ? fail("the daemon closed the connection") : fail("{}", error.message());
     };
-  }
-
-  void start(const std::string& path) {
-    socket.async_connect(asio::local::stream_protocol::endpoint(path), [this, &path](const error_code& error) {
-      if (!error) return send();
-      if (error == asio::error::try_again) return start_later(path);
-      const bool stale = error == asio::error::connection_refused;
-      outcome = fail("{}", stale ? "nobody listens there (left behind by a daemon that died)" : error.message());
-    });
-  }
-
-  // The daemon's queue of connections is full at the moment, which Unix sockets don't wait for.
-  void start_later(const std::string& path) {
-    pause.expires_after(std::chrono::milliseconds(5));
-    pause.async_wait([this, &path](const error_code& error) {
-      if (!error) start(path);
-    });
   }
 
   void send() {
@@ -80,9 +86,13 @@ struct Exchange {
 
 Result<DaemonStatus> query_status(const std::string& path, Duration timeout) {
   if (auto fits = check_socket_path(path); !fits) return tl::unexpected(fits.error());
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  auto connected = connect_within(path, timeout);
+  if (!connected) return fail("{}: {}", path, connected.error().message);
   Exchange exchange;
-  exchange.start(path);
-  exchange.context.run_for(timeout);
+  exchange.socket.assign(asio::local::stream_protocol(), connected->release());
+  exchange.send();
+  exchange.context.run_until(deadline);
   if (!exchange.outcome) return fail("{}: {}", path, exchange.outcome.error().message);
   auto status = decode_reply(exchange.message);
   if (!status) return fail("{}: {}", path, status.error().message);

@@ -1,5 +1,7 @@
 #include "common/os/event_loop.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
@@ -9,6 +11,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -24,14 +27,9 @@ namespace asio = boost::asio;
 constexpr std::uint32_t kServiceIterations = 64;
 constexpr Duration kServiceInterval = std::chrono::microseconds(200);
 
-// Leaves the core's execution units to its other hyper-thread, and saves power.
-void relax_core() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+// Between packets of the same conversation the loop sleeps with one plain system call. Only a pause longer than this is
+// worth the several that Asio's way of sleeping takes; until then its servers wait.
+constexpr Duration kBriefSleep = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -43,6 +41,7 @@ struct EventLoop::Edge {
   asio::signal_set signals{context};
   WaitSet wait_set;
   asio::posix::stream_descriptor watched{context, wait_set.descriptor()};
+  std::vector<pollfd> brief_waits;
   bool waiting = false;
   std::atomic<bool> stopped{false};
   int signal = 0;
@@ -66,6 +65,19 @@ struct EventLoop::Edge {
     static_cast<void>(watched.release());
     watched.assign(wait_set.descriptor());
     waiting = false;
+  }
+
+  // True when a descriptor, the deadline or a signal ended the sleep, false when it was too long to be brief.
+  // Nothing is registered, so it doesn't matter which files the descriptors stood for last time.
+  bool sleep_briefly(const std::vector<int>& descriptors, Time deadline) {
+    brief_waits.clear();
+    for (const int descriptor : descriptors) brief_waits.push_back({descriptor, POLLIN, 0});
+    const Duration left = deadline == kNever ? kBriefSleep : deadline - monotonic_now();
+    const Duration patience = std::clamp(left, Duration(0), kBriefSleep);
+    const timespec timeout{0, patience.count()};
+    const int ready = ::ppoll(brief_waits.data(), brief_waits.size(), &timeout, nullptr);
+    if (ready < 0) context.poll();  // a signal, which Asio has taken note of
+    return ready != 0 || left < kBriefSleep;
   }
 
   // A wait stays outstanding until it completes, however often the loop wakes up for something else. Starting one asks
@@ -114,7 +126,8 @@ int EventLoop::run() {
     if (!idle_since) idle_since = now;
     // One spin per pause: after a wake-up that brought no work the loop goes straight back to sleep.
     if (now - *idle_since < spin.current()) {
-      relax_core();
+      // Not only a pause of the core: where it is needed by the one whose work is awaited here, that one runs now.
+      std::this_thread::yield();
     } else {
       try_to_sleep(now);
     }
@@ -153,10 +166,11 @@ void EventLoop::sleep() {
     deadline = std::min(deadline, task->next_deadline());
     task->collect_descriptors(descriptors_);
   }
+  ++counters_.sleeps;
+  if (edge_->sleep_briefly(descriptors_, deadline)) return;
   edge_->set_descriptors(descriptors_);
   edge_->wait_set.set_deadline(deadline);
   edge_->wait();
-  ++counters_.sleeps;
   edge_->context.run_one();
   served_ = monotonic_now();
   iterations_since_service_ = 0;

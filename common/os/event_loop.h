@@ -56,7 +56,8 @@ class EventLoop {
   /// Lent; must outlive run(). Not during run().
   void add(Task& task);
 
-  /// For servers on the same thread. They are looked after within some 200 us while the tasks are busy.
+  /// For servers on the same thread. They are looked after within some 200 us while the tasks are busy, and within 10
+  /// ms of a pause.
   [[nodiscard]] boost::asio::io_context& context();
 
   /// Until stop() or a signal; returns the signal, 0 for stop(). A second signal then kills the process as usual, so

@@ -119,8 +119,9 @@ void World::heal() {
   for (auto* core : cores_) {
     core->resume();
     if (core->shutting_down()) core->kill(false);
-    if (scenario_.plant != Plant::absent || core != hosts_.front().get()) core->start();
+    core->start();
   }
+  if (scenario_.plant == Plant::absent) hosts_.front()->kill(false);
 }
 
 }  // namespace splitnic::sim

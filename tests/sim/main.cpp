@@ -34,9 +34,9 @@ struct Options {
 };
 
 const std::map<std::string, Plant> kPlants{
-    {"none", Plant::none},     {"drop", Plant::drop},     {"duplicate", Plant::duplicate},
+    {"none", Plant::none},       {"drop", Plant::drop},     {"duplicate", Plant::duplicate},
     {"corrupt", Plant::corrupt}, {"swap", Plant::swap},     {"misdeliver", Plant::misdeliver},
-    {"deaf", Plant::deaf},     {"absent", Plant::absent}, {"sleepless", Plant::sleepless}};
+    {"deaf", Plant::deaf},       {"absent", Plant::absent}, {"sleepless", Plant::sleepless}};
 
 std::string program_name;
 
@@ -51,8 +51,9 @@ std::string replay_command(const Options& options, std::uint64_t seed) {
 std::array<char, 512> last_words;
 
 void note_seed(const Options& options, std::uint64_t seed) {
-  const std::string words = fmt::format("violation: seed {}: the process was killed by a signal (a failed CHECK?)\n  replay: {}\n",
-                                        seed, replay_command(options, seed));
+  const std::string words =
+      fmt::format("violation: seed {}: the process was killed by a signal (a failed CHECK?)\n  replay: {}\n", seed,
+                  replay_command(options, seed));
   last_words.fill('\0');
   std::copy_n(words.begin(), std::min(words.size(), last_words.size() - 1), last_words.begin());
 }
@@ -83,11 +84,11 @@ double milliseconds_of(Duration duration) { return std::chrono::duration<double,
 
 int run_one(const Options& options) {
   const Summary summary = run_seed(options, options.seed, true);
-  fmt::print("{:.0f} ms simulated in {} steps: {} frames, {} deliveries, {} doorbells lost, converged {:.1f} ms after "
-             "the heal, at most {:.1f} idle wake-ups a second\ntrace hash {:016x} of {} events\n",
-             milliseconds_of(summary.simulated), summary.steps, summary.frames, summary.deliveries,
-             summary.doorbells_lost, milliseconds_of(summary.converged_in), summary.idle_wakes_per_second,
-             summary.trace_hash, summary.events);
+  fmt::print(
+      "{:.0f} ms simulated in {} steps: {} frames, {} deliveries, {} doorbells lost, converged {:.1f} ms after "
+      "the heal, at most {:.1f} idle wake-ups a second\ntrace hash {:016x} of {} events\n",
+      milliseconds_of(summary.simulated), summary.steps, summary.frames, summary.deliveries, summary.doorbells_lost,
+      milliseconds_of(summary.converged_in), summary.idle_wakes_per_second, summary.trace_hash, summary.events);
   if (summary.violation.empty()) return 0;
   report_violation(options, options.seed, summary.violation);
   return 1;

@@ -43,7 +43,8 @@ fabric::SimBridgeOptions draw_bridge(RandomSource& random) {
   for (auto& bytes : options.local_bytes) {
     bytes = pick(random, std::array<std::size_t, 3>{256U << 10U, 512U << 10U, 1U << 20U});
   }
-  options.write_delay_max = pick(random, std::array<microseconds, 3>{microseconds(0), microseconds(5), microseconds(40)});
+  options.write_delay_max =
+      pick(random, std::array<microseconds, 3>{microseconds(0), microseconds(5), microseconds(40)});
   options.scratchpad_delay_max = microseconds(random.below(200));
   options.doorbell_delay_max = microseconds(random.below(200));
   options.torn_permille = static_cast<unsigned>(random.below(400));
@@ -118,15 +119,16 @@ Scenario draw_scenario(std::uint64_t seed) {
 
 std::string to_text(const Scenario& scenario) {
   const auto session = [](const messaging::SessionOptions& options) {
-    return fmt::format("mode {}{}, {} pool elements, {}-byte cells, FIFOs {}+{} bytes, MTU up to {}, moderation {}/{}/{} us",
-                       options.mode == messaging::wire::Mode::rdma ? 'R' : 'S',
-                       options.data_channel ? "" : " without data channel", options.pool_elements, options.cell_bytes,
-                       options.link.fifo_bytes[0], options.link.fifo_bytes[1], options.max_mtu,
-                       options.moderation.entries, options.moderation.bytes, options.moderation.time.count() / 1000);
+    return fmt::format(
+        "mode {}{}, {} pool elements, {}-byte cells, FIFOs {}+{} bytes, MTU up to {}, moderation {}/{}/{} us",
+        options.mode == messaging::wire::Mode::rdma ? 'R' : 'S', options.data_channel ? "" : " without data channel",
+        options.pool_elements, options.cell_bytes, options.link.fifo_bytes[0], options.link.fifo_bytes[1],
+        options.max_mtu, options.moderation.entries, options.moderation.bytes, options.moderation.time.count() / 1000);
   };
   const auto micros = [](Duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); };
   std::string text = fmt::format(
-      "seed {}: {} hosts, LAN MTU {} (meanwhile {}), faults for {:.0f} us every {:.0f} us, bursts of 1..{} every {:.0f} us, "
+      "seed {}: {} hosts, LAN MTU {} (meanwhile {}), faults for {:.0f} us every {:.0f} us, bursts of 1..{} every "
+      "{:.0f} us, "
       "polls up to {:.1f} us, sleep after {} idle\n",
       scenario.seed, scenario.hosts.size(), scenario.lan_mtu, scenario.lan_mtu_meanwhile, micros(scenario.fault_time),
       micros(scenario.fault_gap), scenario.burst_max, micros(scenario.traffic_gap), micros(scenario.poll_cost_max),
@@ -136,7 +138,8 @@ std::string to_text(const Scenario& scenario) {
   for (const auto& host : scenario.hosts) {
     const auto& bridge = host.bridge;
     text += fmt::format(
-        "  {}: {}\n    address {}{}{}, {} groups{}; bridge {}+{} KiB, delays {:.0f}/{:.0f}/{:.0f} us, torn {}, doorbells "
+        "  {}: {}\n    address {}{}{}, {} groups{}; bridge {}+{} KiB, delays {:.0f}/{:.0f}/{:.0f} us, torn {}, "
+        "doorbells "
         "lost {}, spurious {} permille{}\n",
         host.session.name, session(host.session), to_string(host.macs[0]), host.asks_for_mac ? " (asked for)" : "",
         host.restricted ? " (restricted)" : "", host.joined.size(), host.promiscuous_at_end ? ", promiscuous" : "",

@@ -64,7 +64,8 @@ void World::judge_convergence() {
   const Time begin = now_;
   run_until(begin + milliseconds(1));
   if (!run_patiently(kConvergence, [this] { return not_converged().empty(); })) {
-    return verdicts_.violate(now_, fmt::format("{} since the heal: {}", to_text(kStart + (now_ - begin)), not_converged()));
+    return verdicts_.violate(now_,
+                             fmt::format("{} since the heal: {}", to_text(kStart + (now_ - begin)), not_converged()));
   }
   summary_.converged_in = std::max(summary_.converged_in, now_ - begin);
   run_until(now_ + kRest);  // what was under way at the heal arrives, elements are returned
@@ -178,8 +179,9 @@ void World::judge_idleness() {
     const double polled = static_cast<double>(core.polls() - polls[index]) / idle_seconds / links;
     summary_.idle_wakes_per_second = std::max(summary_.idle_wakes_per_second, woken);
     if (woken > kIdleWakesPerSecond || polled > kIdleWakesPerSecond * kPollsPerWake) {
-      return verdicts_.violate(now_, fmt::format("{} does not sleep while idle: {:.0f} wake-ups and {:.0f} polls a second",
-                                                 core.name(), woken, polled));
+      return verdicts_.violate(
+          now_, fmt::format("{} does not sleep while idle: {:.0f} wake-ups and {:.0f} polls a second", core.name(),
+                            woken, polled));
     }
   }
 }

@@ -26,7 +26,8 @@ namespace splitnic::fabric::test {
 
 inline constexpr std::size_t kTestBytes = 1U << 20U;
 
-/// How many seeds a random walk tries: single-threaded walks tell ThreadSanitizer nothing, and cost it 20 times as much.
+/// How many seeds a random walk tries: single-threaded walks tell ThreadSanitizer nothing, and cost it 20 times as
+/// much.
 constexpr std::uint64_t seeds(std::uint64_t usual) {
 #ifdef __SANITIZE_THREAD__
   return usual / 20;
