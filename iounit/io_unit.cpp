@@ -42,22 +42,23 @@ std::uint32_t IoUnit::max_mtu() const {
 
 std::size_t IoUnit::poll(Time now) {
   now_ = now;
-  lan_.poll(now);
-  follow_lan();
   std::size_t work = 0;
   for (auto& host : hosts_) {
     if (!host) continue;
     host->note_time(now);
     work += host->session().poll(now);
   }
-  drop_dead_hosts(now);
-  accept_hosts(now);
   work += lan_.receive(*this, kLanFramesPerPoll);
   if (sent_to_lan_) lan_.flush();
   sent_to_lan_ = false;
   for (auto& host : hosts_) {
     if (host) host->session().flush();
   }
+  // Housekeeping last: what it asks of the kernel no frame should wait for.
+  lan_.poll(now);
+  follow_lan();
+  drop_dead_hosts(now);
+  accept_hosts(now);
   if (work == 0) table_.sweep(now, kTablePlacesPerSweep);
   return work;
 }

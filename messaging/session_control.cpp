@@ -71,7 +71,8 @@ void Session::handle(const wire::BufferRecvPool& message) {
 }
 
 void Session::handle(const wire::BufferRecvPoolGet& message) {
-  if (state_ != SessionState::up || mode_ != wire::Mode::rdma || !data_) {
+  // An end that takes its pools back gives no new ones: it would never be done.
+  if (state_ != SessionState::up || shutting_down_ || mode_ != wire::Mode::rdma || !data_) {
     ++counters_.pool_gets_refused;
     return;
   }

@@ -383,6 +383,8 @@ bool FabricLink::prepare_sleep() {
   if (!up()) return true;  // the handshake rings for each of its steps, and its deadline is near
   for (auto& receiver : receivers_) receiver.push_tail(true);
   ring_if_asleep(false);
+  // What rang for the last sleep. Here rather than in awake(), where the record that it announced would wait for it.
+  static_cast<void>(bridge_.take_doorbells());
   const bool wants_room = std::ranges::any_of(senders_, &FifoSender::wants_room);
   set_armed(wants_room ? kAsleep | kWantsRoom : kAsleep);
   // S2 (full fence, arrived): the armed flag before the second look; pairs with S1 in ring_if_asleep().
@@ -396,8 +398,11 @@ bool FabricLink::prepare_sleep() {
 }
 
 void FabricLink::awake() {
-  if (up() && armed_) set_armed(0);
-  static_cast<void>(bridge_.take_doorbells());
+  if (up()) {
+    if (armed_) set_armed(0);
+  } else {
+    static_cast<void>(bridge_.take_doorbells());
+  }
 }
 
 Time FabricLink::next_deadline(Time now, bool outstanding) const {

@@ -5,7 +5,7 @@ import support
 from lab import traffic
 from lab.capture import Capture
 
-FRAMES_JUDGED = 15000
+FRAMES_JUDGED = 8000
 
 
 class Checksums(support.LabTestCase):
@@ -28,20 +28,17 @@ class Checksums(support.LabTestCase):
             for target in (self.lan.address, self.lan.address6, other.address, other.address6):
                 self.assert_pings(host, target, count=3)
                 self.assert_pings(host, target, count=2, size=4000)
-            # Datagrams beyond the MTU travel in fragments: the checksum is in the first, over all of them.
-            self.assert_udp(host, bits="5M", length=5000)
-            self.assert_udp(host, bits="5M", length=5000, reverse=True)
-            self.assert_udp(host, bits="2M", length=17)
-            self.assert_udp(host, bits="2M", length=33, reverse=True)
+        # Datagrams beyond the MTU travel in fragments: the checksum is in the first, over all of them.
+        for length in (5000, 17):
+            self.assert_udp(self.host[0], bits="1M", length=length)
+            self.assert_udp(self.host[0], bits="1M", length=length, reverse=True)
         self.dhcp()
 
     def bulk_traffic(self):
         first, second = self.host
-        for host in self.host:
-            self.assert_tcp(host)
-            self.assert_tcp(host, reverse=True)
-        for source, target in ((first, second), (second, first)):
-            traffic.iperf3(self.lab, source.ns, target.ns, target.address, 1)
+        self.assert_tcp(first)
+        self.assert_tcp(first, reverse=True)
+        traffic.iperf3(self.lab, first.ns, second.ns, second.address, 1)
         traffic.iperf3(self.lab, first.ns, self.lan.ns, self.lan.address6, 1)
         traffic.iperf3(self.lab, first.ns, self.lan.ns, self.lan.address6, 1, reverse=True)
 

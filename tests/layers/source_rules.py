@@ -65,7 +65,6 @@ RAW_ACCESS = {
     r"\bfor_kernel\s*\(": {
         ACCESSOR: "the accessor",
         "host/tap_device.cpp": "writev: the kernel reads the frame once",
-        "iounit/packet_lan.cpp": "sendmsg: the kernel reads the frame once",
     },
 }
 # Layers that come near peer memory. common knows none; tools only start what the others do.

@@ -1,5 +1,6 @@
 """Captures by tcpdump, judged by tshark; and savefiles written and read without either."""
 
+import itertools
 import struct
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from .process import LabError, run
 
 _CHECKED = ("ip", "tcp", "udp", "icmp", "icmpv6")
 LINKTYPE_ETHERNET = 1
+_numbers = itertools.count(1)
 
 
 @dataclass
@@ -24,7 +26,8 @@ class Capture:
     """tcpdump on one interface of a namespace; finish() stops it, verdict() judges what it caught."""
 
     def __init__(self, lab, netns, interface, inbound=False, frames=None, name="capture", expression=()):
-        self.path = lab.dir / f"{name}-{netns.name}.pcap"
+        # A number each: one that was never finished may still be writing.
+        self.path = lab.dir / f"{name}-{netns.name}-{next(_numbers)}.pcap"
         argv = ["tcpdump", "-i", interface, "-n", "-p", "-B", "32768", "-Z", "root", "-U", "-w", self.path]
         argv += ["-Q", "in"] if inbound else []
         argv += ["-c", frames] if frames else []

@@ -157,7 +157,9 @@ class Demo:
             print(f"  {what:{width}}  {one:>18}  {two:>18}")
         print("\n  Frames dropped, by cause (the small-packet test offers more than can arrive):")
         for daemon in (self.unit, *self.hosts):
-            drops = ", ".join(f"{cause} {count}" for cause, count in sorted(daemon.drops().items()))
+            # What the unit counts for a host, the host repeats as unit_...
+            drops = ", ".join(f"{cause} {count}" for cause, count in sorted(daemon.drops().items())
+                              if not cause.startswith("unit_"))
             print(f"    {daemon.name}: {drops or 'none'}")
 
     def invite(self):
