@@ -183,10 +183,12 @@ std::size_t Session::poll(Time now) {
 }
 
 std::size_t Session::poll_channels() {
-  std::size_t work = adapter_->poll(now_);
+  std::size_t work = adapter_->receive(now_);
   work += control_->poll(control_port_, kCompletionsPerPoll);
   if (control_unacknowledged_) work += control_unacknowledged_->poll(control_port_, kCompletionsPerPoll);
   if (data_) work += data_->poll(data_port_, kCompletionsPerPoll);
+  // Frames first: a doorbell for their acknowledgement costs more than handing them on.
+  work += adapter_->send();
   return work;
 }
 

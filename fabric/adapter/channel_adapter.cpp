@@ -307,15 +307,23 @@ std::optional<std::size_t> ChannelAdapter::claim_direct(RemoteAddress remote, st
 }
 
 std::size_t ChannelAdapter::poll(Time now) {
-  AdapterContext& context = state_->context;
-  context.now = now;
+  const std::size_t received = receive(now);
+  return received + send();
+}
+
+std::size_t ChannelAdapter::receive(Time now) {
+  state_->context.now = now;
   if (!state_->follow_link()) return 0;
-  std::size_t moved = state_->receive_cells(VirtualLane::control) + state_->receive_cells(VirtualLane::data);
+  return state_->receive_cells(VirtualLane::control) + state_->receive_cells(VirtualLane::data);
+}
+
+std::size_t ChannelAdapter::send() {
+  if (!state_->follow_link()) return 0;
   for (QueuePair* queue_pair : state_->active) state_->requester.check_time(*queue_pair);
-  moved += state_->send_cells();
-  // Once for everything written since the last poll, posts included.
-  context.link.notify();
-  return moved;
+  const std::size_t sent = state_->send_cells();
+  // Once for everything written since the last time, posts included.
+  state_->context.link.notify();
+  return sent;
 }
 
 Time ChannelAdapter::next_deadline() const {

@@ -111,6 +111,9 @@ class ChannelAdapter {
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved.
   std::size_t poll(Time now);
+  /// poll() in two steps, for a user who handles what came in before acknowledgements wake the peer.
+  std::size_t receive(Time now);
+  std::size_t send();
   [[nodiscard]] Time next_deadline() const;
   /// Something is posted or unacknowledged.
   [[nodiscard]] bool outstanding() const;
