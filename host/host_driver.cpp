@@ -109,6 +109,7 @@ void HostDriver::send_settings(const NicSettings* before) {
   if (before == nullptr || before->up != settings_.up) {
     queued = session_->request(wire::LinkState{.up = settings_.up}) && queued;
   }
+  if (before == nullptr && vlans_) queued = session_->request(wire::VlanFilter{vlans_}) && queued;
   if (!queued) session_->reset("the unit does not take settings");
 }
 

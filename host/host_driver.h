@@ -41,6 +41,9 @@ class HostDriver final : public messaging::SessionEvents {
   HostDriver(const HostDriver&) = delete;
   HostDriver& operator=(const HostDriver&) = delete;
 
+  /// Tagged frames of these VLANs alone shall come in (1 .. 4094, strictly ascending). Before the first poll.
+  void limit_vlans(std::vector<std::uint16_t> vlans) { vlans_ = std::move(vlans); }
+
   /// Bounded work; returns how much was done.
   std::size_t poll(Time now);
   [[nodiscard]] Time next_deadline() const;
@@ -88,6 +91,7 @@ class HostDriver final : public messaging::SessionEvents {
   HostNotices& notices_;
   std::shared_ptr<fabric::Bridge> bridge_;
   std::unique_ptr<messaging::Session> session_;
+  std::optional<std::vector<std::uint16_t>> vlans_;
   NicSettings settings_;
   Time settings_due_{};
   Time statistics_due_ = kNever;

@@ -48,6 +48,8 @@ void bind(CLI::App& app, HostCommand& command) {
   bind(app, command.daemon);
   app.add_option("--connect", command.connect, "Where the I/O unit listens: shm:PATH");
   app.add_option("--tap", command.tap, "Name of the virtual NIC, a TAP interface");
+  app.add_option("--vlan", command.vlans, "Take tagged frames of this VLAN, and of no other not so named")
+      ->check(CLI::Range(1U, 4094U));
   app.add_option("--mac", command.mac, "Its address (default: one the I/O unit assigns, always the same per name)");
 }
 

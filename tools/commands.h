@@ -30,6 +30,7 @@ struct HostCommand {
   std::string connect;
   std::string tap;
   std::string mac;
+  std::vector<std::uint16_t> vlans;  ///< tagged frames of these alone; empty: of all
 };
 
 struct UnitCommand {

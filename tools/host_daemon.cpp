@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "fabric/bridge/shm_source.h"
 #include "host/host_driver.h"
@@ -88,6 +89,11 @@ int run_host(const HostCommand& command) {
   fabric::ShmConnectSource bridges(connect, [&](const std::string& why) { log->info("{}; trying again", why); });
   LogNotices notices(*log);
   host::HostDriver driver(session, **tap, bridges, random, notices);
+
+  if (!command.vlans.empty()) {
+    const std::set<std::uint16_t> vlans(command.vlans.begin(), command.vlans.end());
+    driver.limit_vlans({vlans.begin(), vlans.end()});
+  }
 
   os::EventLoop loop({.spin_max = std::chrono::microseconds(command.daemon.spin_us)});
   const auto control = open_control(
