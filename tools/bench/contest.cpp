@@ -64,9 +64,8 @@ Result<Run> run_programs(Laboratory& laboratory, const Contestant& contestant, s
 Result<Run> measure_once(Laboratory& laboratory, const Contestant& contestant, Duration length) {
   std::vector<Process> processes;
   auto run = run_programs(laboratory, contestant, processes, length);
-  for (auto& process : processes) {
-    if (!process.running()) run = fail("a program ended: {}", process.last_words());
-  }
+  const auto ended = std::find_if(processes.begin(), processes.end(), [](Process& p) { return !p.running(); });
+  if (ended != processes.end()) run = fail("{}", ended->last_words());
   // The last one started depends on those before it.
   std::for_each(processes.rbegin(), processes.rend(), [](Process& process) { process.stop(); });
   laboratory.clear_tap();

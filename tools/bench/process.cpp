@@ -1,6 +1,7 @@
 #include "tools/bench/process.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -36,19 +37,21 @@ Result<Process> Process::start(const std::vector<std::string>& arguments, const 
   const int error = ::posix_spawnp(&pid, argv.front(), &actions, nullptr, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return fail("starting {}: {}", arguments.front(), os::errno_text(error));
-  return Process(pid, arguments.front(), log_path);
+  return Process(pid, fmt::format("{}", fmt::join(arguments, " ")), log_path);
 }
 
 Process::Process(pid_t pid, std::string name, std::string log_path)
     : pid_(pid), name_(std::move(name)), log_path_(std::move(log_path)) {}
 
 Process::Process(Process&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), name_(std::move(other.name_)), log_path_(std::move(other.log_path_)) {}
+    : pid_(std::exchange(other.pid_, -1)), name_(std::move(other.name_)), log_path_(std::move(other.log_path_)) {
+  status_ = other.status_;
+}
 
 Process::~Process() { stop(); }
 
 bool Process::running() {
-  if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;
+  if (pid_ > 0 && ::waitpid(pid_, &status_, WNOHANG) != 0) pid_ = -1;
   return pid_ > 0;
 }
 
@@ -65,21 +68,22 @@ void Process::stop() {
 }
 
 Result<void> Process::wait() {
-  int status = 0;
-  while (pid_ > 0 && ::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  while (pid_ > 0 && ::waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  return fail("{}: {}", name_, last_words());
+  if (WIFEXITED(status_) && WEXITSTATUS(status_) == 0) return {};
+  return fail("{}", last_words());
 }
 
 std::string Process::last_words() const {
   std::ifstream log(log_path_);
-  std::string last = "it said nothing";
+  std::string last = "(nothing)";
   for (std::string line; std::getline(log, line);) {
     if (!line.empty()) last = line;
   }
-  return last;
+  const auto how = WIFSIGNALED(status_) ? fmt::format("by signal {}", WTERMSIG(status_))
+                                        : fmt::format("with exit code {}", WEXITSTATUS(status_));
+  return fmt::format("{} ended {}; its last words: {}", name_, how, last);
 }
 
 Result<void> run_ip(std::vector<std::string> arguments, const std::string& log_path) {

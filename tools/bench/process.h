@@ -25,13 +25,14 @@ class Process {
   Result<void> wait();
   /// False after it ended by itself.
   bool running();
-  /// The last line of its output: why it ended.
+  /// How it ended, and the last line that it wrote.
   [[nodiscard]] std::string last_words() const;
 
  private:
   Process(pid_t pid, std::string name, std::string log_path);
 
   pid_t pid_ = -1;
+  int status_ = 0;  ///< as waitpid tells it, once it has ended
   std::string name_;
   std::string log_path_;
 };

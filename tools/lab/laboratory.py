@@ -172,8 +172,7 @@ class Lab:
             return
         with contextlib.suppress(Interrupted), self._shield():
             for process in reversed(self._processes):
-                process.signal(signal.SIGCONT)
-                process.signal(signal.SIGTERM)
+                process.begin_stop()
             for process in reversed(self._processes):
                 process.stop()
             for namespace in reversed(self._namespaces):

@@ -1,5 +1,6 @@
 """Processes whose output is kept, whose readiness is waited for, and which never outlive this one."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -112,17 +113,32 @@ class Process:
         if self.running():
             self.popen.send_signal(number)
 
+    def begin_stop(self):
+        """SIGTERM to it and its children; stop() does the rest."""
+        if self.popen.returncode is None:
+            self._signal_group(signal.SIGCONT)
+            self._signal_group(signal.SIGTERM)
+
     def stop(self, seconds=5):
-        """SIGTERM, and SIGKILL when that does not help within `seconds`. Returns the exit code."""
-        if self.running():
-            self.popen.send_signal(signal.SIGCONT)
-            self.popen.terminate()
+        """SIGTERM, and SIGKILL when that does not help within `seconds`, children included. Returns the exit code."""
+        if self.popen.returncode is None:
+            self.begin_stop()
             try:
-                self.popen.wait(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                self.popen.kill()
-                self.popen.wait()
+                wait_until(self._over, seconds, self.name)
+            except LabError:
+                pass
+            # Whatever is left of its session: a web server's child goes on sending when its parent is gone. It was not
+            # waited for yet, so that the group's number is still its own.
+            self._signal_group(signal.SIGKILL)
+            self.popen.wait()
         return self.popen.returncode
+
+    def _over(self):
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+    def _signal_group(self, number):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
 
     def kill9(self):
         self.signal(signal.SIGKILL)

@@ -237,7 +237,7 @@ TEST_CASE("an idle loop costs no processor time", "[common][event_loop]") {
   end.async_wait([&](const boost::system::error_code&) { loop.stop(); });
   const Duration before = cpu_time();
   loop.run();
-  CHECK(cpu_time() - before < 2ms);
+  CHECK(cpu_time() - before < 15ms);  // three times 1% of half a second
   CHECK(loop.counters().sleeps <= 3);
 }
 
