@@ -54,4 +54,5 @@ fi
 say "not root: working in a user namespace of its own"
 export SPLITNIC_DEMO_USERNS=1
 # /run becomes private, because that is where `ip netns` keeps its names.
-exec unshare -Urnm --propagation private sh -c 'mount -t tmpfs tmpfs /run && mkdir /run/netns && exec "$@"' sh "${demo[@]}"
+exec unshare -Urnm --propagation private \
+  sh -c 'mount -t tmpfs tmpfs /run && mkdir /run/netns && exec "$@"' sh "${demo[@]}"

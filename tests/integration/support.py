@@ -78,7 +78,8 @@ class LabTestCase(unittest.TestCase):
     def assert_clean(self, capture, mtu=1500, least_good=1):
         """tshark finds no frame of the capture wrong or too long, and enough frames whose checksums it checked."""
         verdict = capture.finish().verdict(mtu)
-        self.assertEqual(verdict.faults()[:5], [], f"{len(verdict.faults())} of {verdict.frames} in {capture.path.name}")
+        faults = verdict.faults()
+        self.assertEqual(faults[:5], [], f"{len(faults)} of {verdict.frames} in {capture.path.name}")
         self.assertGreaterEqual(verdict.good, least_good)
 
 

@@ -143,7 +143,8 @@ class Demo:
         for source, target in ((first, second), (second, first)):
             flow = traffic.iperf3(self.lab, source.ns, target.ns, target.address, 2)
             rates.append(f"{flow.bits_per_second / 1e9:.2f} Gb/s")
-        self.rows.append(("host to host: lost, median RTT", f"0 of {report.sent}, {report.rtt_median * 1e6:.0f} us", ""))
+        round_trip = f"0 of {report.sent}, {report.rtt_median * 1e6:.0f} us"
+        self.rows.append(("host to host: lost, median RTT", round_trip, ""))
         self.rows.append(("host to host: TCP to the other", *rates))
         return None, " and ".join(rates)
 
@@ -166,7 +167,8 @@ class Demo:
         """What to try, for --keep."""
         inside = f"ip netns exec {self.hosts[0].ns.name}"
         # An ordinary user's namespaces are to be found only from inside the user namespace they were made in.
-        enter = f"nsenter --preserve-credentials -U -m -n -t {os.getpid()} " if os.environ.get("SPLITNIC_DEMO_USERNS") else ""
+        in_user_namespace = "SPLITNIC_DEMO_USERNS" in os.environ
+        enter = f"nsenter --preserve-credentials -U -m -n -t {os.getpid()} " if in_user_namespace else ""
         splitnic = f"'{self.lab.splitnic}'"
         print("\n  It is still running. Try, for example:")
         print(f"    {enter}{inside} ping {self.lan.address}")
