@@ -285,7 +285,7 @@ class Session {
     bool flushing = false;
     std::vector<std::byte> process_memory;  // where the pool does not fit the bridge: segmented writes
   };
-  static constexpr std::size_t kMaxOwnPools = 4;
+  static constexpr std::size_t kMaxOwnPools = 8;
   static constexpr std::size_t kMaxPeerPools = 8;
   std::array<OwnSlot, kMaxOwnPools> own_pools_;
   std::uint32_t slot_elements_ = 0;  // elements of one pool
@@ -294,7 +294,6 @@ class Session {
   std::vector<PeerPool> peer_pools_;
   std::optional<wire::PoolNumber> highest_peer_pool_;
   std::size_t peer_pool_in_use_ = 0;
-  Time exhausted_since_{};
   bool exhausted_ = false;
   Time pool_asked_at_{};
   Time extra_pool_used_at_{};

@@ -279,9 +279,8 @@ bool Session::advertise_pools() {
 }
 
 void Session::ask_for_pool() {
-  constexpr Duration kPatience = milliseconds(5);
-  constexpr Duration kInterval = milliseconds(250);
-  if (!exhausted_ || now_ - exhausted_since_ < kPatience || now_ < pool_asked_at_ + kInterval) return;
+  constexpr Duration kInterval = milliseconds(10);
+  if (!exhausted_ || now_ < pool_asked_at_ + kInterval) return;
   std::uint32_t most = 1;
   for (const auto& pool : peer_pools_) most = std::max(most, pool.elements());
   if (send_message(wire::Function::buffer_recv_pool_get, [&](std::span<std::byte> out) {

@@ -110,18 +110,15 @@ void Session::deliver(const ReceivedFrame& frame) {
   events_.on_frame(frame);
 }
 
+/// The oldest pool with a free element, so that the memory in use stays small and the others fall idle.
 PeerPool* Session::usable_peer_pool() {
-  for (std::size_t tried = 0; tried < peer_pools_.size(); ++tried) {
-    const std::size_t index = (peer_pool_in_use_ + tried) % peer_pools_.size();
+  for (std::size_t index = 0; index < peer_pools_.size(); ++index) {
     if (!peer_pools_[index].next()) continue;
     peer_pool_in_use_ = index;
     if (index > 0) extra_pool_used_at_ = now_;
     return &peer_pools_[index];
   }
-  if (!exhausted_) {
-    exhausted_ = true;
-    exhausted_since_ = now_;
-  }
+  exhausted_ = true;
   return nullptr;
 }
 
