@@ -4,17 +4,16 @@
 #include <cstdlib>
 
 /// CHECK(condition) and CHECK_OP(a, <=, b): a bug of ours; prints where and the values, then aborts. Never for input.
-#define CHECK(condition) \
-  ((condition) ? static_cast<void>(0) : ::splitnic::check_failed(__FILE__, __LINE__, #condition))
+#define CHECK(condition) ((condition) ? static_cast<void>(0) : ::splitnic::check_failed(__FILE__, __LINE__, #condition))
 
-#define CHECK_OP(left, op, right)                                                                        \
-  do {                                                                                                   \
-    const auto check_left = (left);                                                                      \
-    const auto check_right = (right);                                                                    \
-    if (!(check_left op check_right)) {                                                                  \
-      ::splitnic::check_failed(__FILE__, __LINE__, #left " " #op " " #right,                             \
-                               static_cast<long long>(check_left), static_cast<long long>(check_right)); \
-    }                                                                                                    \
+#define CHECK_OP(left, op, right)                                                                                \
+  do {                                                                                                           \
+    const auto check_left = (left);                                                                              \
+    const auto check_right = (right);                                                                            \
+    if (!(check_left op check_right)) {                                                                          \
+      ::splitnic::check_failed(__FILE__, __LINE__, #left " " #op " " #right, static_cast<long long>(check_left), \
+                               static_cast<long long>(check_right));                                             \
+    }                                                                                                            \
   } while (false)
 
 namespace splitnic {

@@ -4,7 +4,8 @@
 
 namespace splitnic {
 
-/// Cores never read a clock: they are given `now`. Production passes monotonic_now(), tests and the simulation their own.
+/// Cores never read a clock: they are given `now`. Production passes monotonic_now(), tests and the simulation their
+/// own.
 using Duration = std::chrono::nanoseconds;
 using Time = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 

@@ -15,8 +15,8 @@ using PortAddress = StrongId<struct PortAddressTag, std::uint64_t>;
 /// One start of one end: random, compared for equality only. 0 means none.
 using Epoch = StrongId<struct EpochTag, std::uint64_t>;
 
-/// Steering tag: names an entry of the owner's protection table. Index in the upper 24 bits (drawn at random), instance in
-/// the lower 8 (so that a stale tag of a reused index is refused). S1: memory handle. S4: RKey. Source: S3.
+/// Steering tag: names an entry of the owner's protection table. Index in the upper 24 bits (drawn at random), instance
+/// in the lower 8 (so that a stale tag of a reused index is refused). S1: memory handle. S4: RKey. Source: S3.
 struct Stag {
   std::uint32_t value = 0;
   [[nodiscard]] constexpr std::uint32_t index() const { return value >> 8U; }

@@ -37,7 +37,7 @@ std::optional<LogLevel> parse_log_level(std::string_view text) {
   return std::nullopt;
 }
 
-Log::Log(std::string subject, LogOptions options) : subject_(printable(subject)), options_(std::move(options)) {
+Log::Log(const std::string& subject, LogOptions options) : subject_(printable(subject)), options_(std::move(options)) {
   if (options_.write) return;
   logger_ = std::make_shared<spdlog::logger>(subject_, std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger_->set_pattern("%H:%M:%S.%e %v");

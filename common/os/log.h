@@ -41,7 +41,7 @@ struct LogOptions {
 class Log {
  public:
   /// subject: who is speaking, "host web1".
-  explicit Log(std::string subject, LogOptions options = {});
+  explicit Log(const std::string& subject, LogOptions options = {});
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;

@@ -8,8 +8,8 @@
 
 namespace splitnic::fabric {
 
-/// Where a driver gets its bridges from: a socket that hosts connect to, a connector that tries for ever, the simulation.
-/// Thread: the driver's owner.
+/// Where a driver gets its bridges from: a socket that hosts connect to, a connector that tries for ever, the
+/// simulation. Thread: the driver's owner.
 class BridgeSource {
  public:
   virtual ~BridgeSource() = default;

@@ -1,5 +1,5 @@
-// An I/O unit and a host in one process, over the in-process bridge, without TAP, pcap or tools: a frame that the application sends on
-// its port comes out at the LAN, and one from the LAN comes back.
+// An I/O unit and a host in one process, over the in-process bridge, without TAP, pcap or tools: a frame that the
+// application sends on its port comes out at the LAN, and one from the LAN comes back.
 #include <cstdio>
 #include <cstring>
 #include <memory>
