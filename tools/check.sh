@@ -49,8 +49,7 @@ part_swarm() {
 
 part_fuzz() {
   say "fuzzing: $fuzz_seconds s a target"
-  cmake --preset fuzz >/dev/null
-  cmake --build --preset fuzz
+  build fuzz fuzzers
   local target name
   for target in build/fuzz/bin/fuzz_*; do
     name=${target##*/fuzz_}

@@ -46,6 +46,7 @@ class Flattener {
     std::stable_sort(placed_.begin(), placed_.end(),
                      [](const Placed& left, const Placed& right) { return left.at < right.at; });
     std::vector<ConfigEntry> entries;
+    entries.reserve(placed_.size());
     for (auto& placed : placed_) entries.push_back(std::move(placed.entry));
     return entries;
   }
