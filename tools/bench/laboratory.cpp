@@ -96,8 +96,8 @@ Result<void> set_offload(int socket, std::uint32_t command, bool on) {
 Result<void> switch_offloads_off() {
   const os::UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket) return fail("a socket: {}", os::errno_text());
-  for (const std::uint32_t command : {ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO, ETHTOOL_STXCSUM}) {
-    if (auto off = set_offload(socket.get(), command, false); !off) return off;
+  for (const int command : {ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO, ETHTOOL_STXCSUM}) {
+    if (auto off = set_offload(socket.get(), static_cast<std::uint32_t>(command), false); !off) return off;
   }
   return {};
 }
@@ -141,8 +141,11 @@ Result<void> Laboratory::make_namespaces() {
     if (!inside) return tl::unexpected(inside.error());
     // Neighbour discovery would only add frames that nobody measures. A kernel without IPv6 has no such file.
     std::ofstream("/proc/sys/net/ipv6/conf/default/disable_ipv6") << 1;
-    if (std::strcmp(name, kPeer) == 0) peer_ = *std::move(netns);
-    if (std::strcmp(name, kHost) == 0) host_ = *std::move(netns);
+    if (std::strcmp(name, kPeer) == 0) {
+      peer_ = *std::move(netns);
+    } else if (std::strcmp(name, kHost) == 0) {
+      host_ = *std::move(netns);
+    }
   }
   return {};
 }
