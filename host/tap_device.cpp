@@ -25,7 +25,9 @@ Error open_error(int reason) {
   if (reason == ENOENT || reason == ENODEV || reason == ENXIO) {
     return {fmt::format("{} is missing: load the kernel's tun module", kTunPath)};
   }
-  if (reason == EACCES || reason == EPERM) return {fmt::format("no permission to open {}: run as root", kTunPath)};
+  if (reason == EACCES || reason == EPERM) {
+    return {fmt::format("no permission to make a TAP: {} is not open to this user; run as root", kTunPath)};
+  }
   return {fmt::format("can't open {}: {}", kTunPath, os::errno_text(reason))};
 }
 
