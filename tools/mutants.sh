@@ -10,7 +10,7 @@ mutants=(
   "no_second_look|unit_fabric|prepare_sleep refuses when a record came in*"
   "next_head_not_zeroed|unit_fabric|old payload that looks like the next head word is never taken for a record"
   "ring_overfilled|unit_fabric|a full ring refuses*"
-  "no_bounds_check|unit_fabric|remote bounds hold at -1, 0 and +1 of both ends"
+  "no_bounds_check|unit_fabric|remote bounds hold at -1*"
   "stale_tag_accepted|unit_fabric|a stale tag is refused after deregistration and after the index is used again"
   "double_return_accepted|unit_messaging|returning what was not consumed is a fault"
   "double_indication_accepted|unit_messaging|an element is the peer's until indicated and ours until returned"
@@ -37,8 +37,8 @@ for row in "${mutants[@]}"; do
   if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS=-O1 -Wno-maybe-uninitialized" -DSPLITNIC_MUTANT= >/dev/null
   build_program "$program"
-  if ! timeout 120 "$build/bin/$program" "$test" >/dev/null 2>&1; then
-    echo "mutant $name: \"$test\" fails without it" >&2
+  if ! timeout 120 "$build/bin/$program" "$test" 2>&1 | grep -q "All tests passed"; then
+    echo "mutant $name: \"$test\" does not pass without it" >&2
     exit 1
   fi
   cmake -S . -B "$build" -DSPLITNIC_MUTANT="$name" >/dev/null
