@@ -75,7 +75,7 @@ PeerPool::PeerPool(const wire::PoolAdvertisement& advertised)
       free_(advertised.elements, true) {}
 
 std::optional<std::uint32_t> PeerPool::next() const {
-  if (retired_ || !free_[next_]) return std::nullopt;
+  if (!free_[next_]) return std::nullopt;
   return next_;
 }
 

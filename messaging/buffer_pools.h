@@ -80,9 +80,6 @@ class PeerPool {
   [[nodiscard]] std::uint32_t available() const { return available_; }
   [[nodiscard]] bool immediate() const { return immediate_; }
   [[nodiscard]] std::uint64_t context() const { return context_; }
-  /// The owner asked for it back: not to be used any more.
-  [[nodiscard]] bool retired() const { return retired_; }
-  void retire() { retired_ = true; }
 
  private:
   wire::PoolNumber number_;
@@ -91,7 +88,6 @@ class PeerPool {
   fabric::RemoteAddress place_;
   std::uint64_t context_;
   bool immediate_;
-  bool retired_ = false;
   std::uint32_t next_ = 0;
   std::uint32_t available_;
   std::vector<bool> free_;  // by element

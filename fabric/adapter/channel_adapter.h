@@ -26,7 +26,8 @@ struct AdapterOptions {
   unsigned receiver_not_ready_retries = 7;
 };
 
-/// S1's two channel attributes; connected only for now.
+/// A queue pair's shape for its life. Of S1's two channel attributes the caller chooses acknowledged or not; every
+/// queue pair is connected. Depths in work requests. Source: S1 III.
 struct QueuePairOptions {
   ProtectionDomain domain{};
   CqNumber send_completions{};

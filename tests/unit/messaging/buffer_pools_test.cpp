@@ -101,12 +101,6 @@ TEST_CASE("returning what was not consumed is a fault", "[messaging][pools]") {
   REQUIRE(pool.take_back(0, 0) == PoolFault::element_out_of_range);
 }
 
-TEST_CASE("a retired pool is used no more", "[messaging][pools]") {
-  auto pool = peer_pool(4);
-  pool.retire();
-  REQUIRE_FALSE(pool.next());
-}
-
 TEST_CASE("owner and user agree on every element over many random laps", "[messaging][pools]") {
   SeededRandom random(11);
   for (std::uint32_t elements = 1; elements < 70; ++elements) {
