@@ -50,6 +50,8 @@ class HostDriver final : public messaging::SessionEvents {
   /// Arms the peer's doorbell and looks again; false: don't sleep.
   [[nodiscard]] bool prepare_sleep();
   void awake();
+  /// The unit waits for the core that this runs on (FabricLink).
+  [[nodiscard]] bool peer_waits_for_core() { return session_ && session_->peer_waits_for_core(); }
   /// Descriptors to sleep on: the NIC's, the bridge's.
   void collect_descriptors(std::vector<int>& out) const;
 

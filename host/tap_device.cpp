@@ -89,7 +89,7 @@ std::size_t TapDevice::read_frame(std::span<std::byte> to) {
 
 bool TapDevice::write_frame(const messaging::ReceivedFrame& frame) {
   const iovec part = frame.bytes.for_kernel(0, frame.size());
-  return ::writev(fd_.get(), &part, 1) == static_cast<ssize_t>(frame.size());
+  return ::write(fd_.get(), part.iov_base, part.iov_len) == static_cast<ssize_t>(frame.size());
 }
 
 bool TapDevice::set_persistent(bool persistent) { return ::ioctl(fd_.get(), TUNSETPERSIST, persistent ? 1 : 0) == 0; }

@@ -35,7 +35,7 @@ class TapPort final : public NicPort {
  public:
   static constexpr Duration kLookInterval = std::chrono::seconds{1};
   /// Between two looks for link events, each a system call: settings() may be called per batch of frames.
-  static constexpr Duration kEventInterval = std::chrono::milliseconds{1};
+  static constexpr Duration kEventInterval = std::chrono::milliseconds{5};
   /// With more groups joined the NIC asks for all multicast.
   static constexpr std::size_t kMostMulticast = 512;
 

@@ -359,6 +359,10 @@ void IoUnit::awake() {
   }
 }
 
+bool IoUnit::peer_waits_for_core() {
+  return std::ranges::any_of(hosts_, [](const auto& host) { return host && host->session().peer_waits_for_core(); });
+}
+
 void IoUnit::collect_descriptors(std::vector<int>& out) const {
   for (const int descriptor : lan_.descriptors()) out.push_back(descriptor);
   bridges_.collect_descriptors(out);

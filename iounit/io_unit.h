@@ -63,6 +63,8 @@ class IoUnit final : private LanSink, public HostPortOwner {
   [[nodiscard]] Time next_deadline() const;
   [[nodiscard]] bool prepare_sleep();
   void awake();
+  /// A host waits for the core that this runs on (FabricLink).
+  [[nodiscard]] bool peer_waits_for_core();
   void collect_descriptors(std::vector<int>& out) const;
 
   /// Orderly end: every host is told. Poll until finished() or until the caller's patience ends.

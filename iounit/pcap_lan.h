@@ -34,7 +34,7 @@ class PcapLan final : public LanPort {
   static constexpr Duration kReopenInterval = std::chrono::milliseconds{500};
   static constexpr Duration kLookInterval = std::chrono::seconds{1};
   /// Between two looks for link events, each a system call: poll() may be called per batch of frames.
-  static constexpr Duration kEventInterval = std::chrono::milliseconds{1};
+  static constexpr Duration kEventInterval = std::chrono::milliseconds{5};
 
   /// The interface of the thread's network namespace, which is also where it is looked for again later. One that exists
   /// and is down is no error. log: outlives the port. Errors: no such interface, no permission, not Ethernet.

@@ -135,12 +135,11 @@ void Channel::handle(const fabric::Completion& completion, ChannelSink& sink) {
 }
 
 std::size_t Channel::poll(ChannelSink& sink, std::size_t budget) {
-  std::array<fabric::Completion, 32> batch;
   std::size_t handled = 0;
   while (handled < budget) {
-    const std::size_t wanted = std::min(batch.size(), budget - handled);
-    const std::size_t got = adapter_.poll_completions(completions_, std::span(batch).first(wanted));
-    for (std::size_t index = 0; index < got; ++index) handle(batch[index], sink);
+    const std::size_t wanted = std::min(batch_.size(), budget - handled);
+    const std::size_t got = adapter_.poll_completions(completions_, std::span(batch_).first(wanted));
+    for (std::size_t index = 0; index < got; ++index) handle(batch_[index], sink);
     handled += got;
     if (got < wanted) break;
   }

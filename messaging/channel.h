@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -85,6 +86,8 @@ class Channel {
   bool registered_ = false;
   std::vector<std::byte> memory_;    // receive buffers first, then send buffers
   std::vector<std::uint32_t> free_;  // send buffers not in flight; back() is the next claim
+  std::array<fabric::Completion, 32>
+      batch_{};  // taken at once; here, since to clear it for each poll would cost more than the poll
 };
 
 }  // namespace splitnic::messaging

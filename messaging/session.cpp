@@ -170,7 +170,7 @@ std::size_t Session::poll(Time now) {
   if (state_ > SessionState::anchor_read && fault_.empty()) {
     work += poll_channels();
     poll_timers();
-    flush();
+    if (state_ != SessionState::up) flush();
   }
   if (!fault_.empty()) {
     ++counters_.faults;
@@ -183,13 +183,16 @@ std::size_t Session::poll(Time now) {
 }
 
 std::size_t Session::poll_channels() {
-  std::size_t work = adapter_->receive(now_);
+  const std::size_t received = adapter_->receive(now_);
+  std::size_t work = received;
   work += control_->poll(control_port_, kCompletionsPerPoll);
   if (control_unacknowledged_) work += control_unacknowledged_->poll(control_port_, kCompletionsPerPoll);
   if (data_) work += data_->poll(data_port_, kCompletionsPerPoll);
-  // Frames first: a doorbell for their acknowledgement costs more than handing them on.
-  work += adapter_->send();
-  return work;
+  // Frames first: what is handed on may bring what goes back, and one doorbell is enough for that and acknowledgements.
+  const std::size_t sent = adapter_->send();
+  if (received + sent != 0) ring_wanted_ = true;  // also for the room that was returned
+  if (sent != 0) ring_at_once_ = true;
+  return work + sent;
 }
 
 void Session::poll_timers() {

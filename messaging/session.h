@@ -116,12 +116,13 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Bounded work; returns how much was done.
+  /// Bounded work; returns how much was done. While up, call flush() when what came in has been handled.
   std::size_t poll(Time now);
   [[nodiscard]] Time next_deadline() const;
   /// The sleeping rule of the link: false means that work has come in.
   [[nodiscard]] bool prepare_sleep() { return link_.prepare_sleep(); }
   void awake() { link_.awake(); }
+  [[nodiscard]] bool peer_waits_for_core() { return link_.peer_waits_for_core(now_); }
 
   [[nodiscard]] SessionState state() const { return state_; }
   [[nodiscard]] bool up() const { return state_ == SessionState::up; }

@@ -23,9 +23,9 @@ namespace {
 
 namespace asio = boost::asio;
 
-// How long control requests and signals may wait while the tasks are busy: a system call per so much work.
+// How long control requests and signals may wait: so many rounds of work, or so long without any.
 constexpr std::uint32_t kServiceIterations = 64;
-constexpr Duration kServiceInterval = std::chrono::microseconds(200);
+constexpr Duration kServiceInterval = std::chrono::milliseconds(2);
 
 // Between packets of the same conversation the loop sleeps with one plain system call. Only a pause longer than this is
 // worth the several that Asio's way of sleeping takes; until then its servers wait.
@@ -115,7 +115,7 @@ int EventLoop::run() {
     const Time now = monotonic_now();
     ++counters_.iterations;
     const std::size_t work = poll_tasks(now);
-    serve_if_due(now);
+    serve_if_due(now, work != 0);
     // After serving, since a stop served there has used up what would end the sleep.
     if (edge_->stopped.load(std::memory_order_relaxed)) break;
     if (work != 0) {
@@ -124,8 +124,9 @@ int EventLoop::run() {
       continue;
     }
     if (!idle_since) idle_since = now;
-    // One spin per pause: after a wake-up that brought no work the loop goes straight back to sleep.
-    if (now - *idle_since < spin.current()) {
+    // One spin per pause: after a wake-up that brought no work the loop goes straight back to sleep. To yield is not
+    // enough where the peer shares the core: the scheduler may well choose the one that yielded.
+    if (now - *idle_since < spin.current() && !peer_waits_for_core()) {
       // Not only a pause of the core: where it is needed by the one whose work is awaited here, that one runs now.
       std::this_thread::yield();
     } else {
@@ -142,8 +143,14 @@ std::size_t EventLoop::poll_tasks(Time now) {
   return work;
 }
 
-void EventLoop::serve_if_due(Time now) {
-  if (++iterations_since_service_ < kServiceIterations && now - served_ < kServiceInterval) return;
+bool EventLoop::peer_waits_for_core() {
+  return std::ranges::any_of(tasks_, [](Task* task) { return task->peer_waits_for_core(); });
+}
+
+// What has just woken the loop up comes first: while there is work, servers wait for several rounds of it.
+void EventLoop::serve_if_due(Time now, bool busy) {
+  ++iterations_since_service_;
+  if (iterations_since_service_ < kServiceIterations && (busy || now - served_ < kServiceInterval)) return;
   iterations_since_service_ = 0;
   served_ = now;
   ++counters_.services;

@@ -23,6 +23,8 @@ class Task {
   virtual bool prepare_sleep(Time now) = 0;
   /// Disarms. Follows every prepare_sleep, also one that answered false.
   virtual void awake() = 0;
+  /// Whoever brings the next work is awake and waits for this thread's core, so that looking on only delays it.
+  [[nodiscard]] virtual bool peer_waits_for_core() { return false; }
   /// When poll wants to run again even if nothing happens. In the past only while poll has work.
   [[nodiscard]] virtual Time next_deadline() const = 0;
   /// Appends the descriptors whose readability means work. Asked before each sleep; they may differ every time.
@@ -56,7 +58,7 @@ class EventLoop {
   /// Lent; must outlive run(). Not during run().
   void add(Task& task);
 
-  /// For servers on the same thread. They are looked after within some 200 us while the tasks are busy, and within 10
+  /// For servers on the same thread. They are looked after every 64 rounds while the tasks are busy, and within 10
   /// ms of a pause.
   [[nodiscard]] boost::asio::io_context& context();
 
@@ -73,7 +75,8 @@ class EventLoop {
   struct Edge;
 
   std::size_t poll_tasks(Time now);
-  void serve_if_due(Time now);
+  void serve_if_due(Time now, bool busy);
+  [[nodiscard]] bool peer_waits_for_core();
   void try_to_sleep(Time now);
   void sleep();
 

@@ -308,7 +308,10 @@ std::optional<std::size_t> ChannelAdapter::claim_direct(RemoteAddress remote, st
 
 std::size_t ChannelAdapter::poll(Time now) {
   const std::size_t received = receive(now);
-  return received + send();
+  const std::size_t sent = send();
+  // Once for everything written since the last time, posts included.
+  state_->context.link.notify();
+  return received + sent;
 }
 
 std::size_t ChannelAdapter::receive(Time now) {
@@ -320,10 +323,7 @@ std::size_t ChannelAdapter::receive(Time now) {
 std::size_t ChannelAdapter::send() {
   if (!state_->follow_link()) return 0;
   for (QueuePair* queue_pair : state_->active) state_->requester.check_time(*queue_pair);
-  const std::size_t sent = state_->send_cells();
-  // Once for everything written since the last time, posts included.
-  state_->context.link.notify();
-  return sent;
+  return state_->send_cells();
 }
 
 Time ChannelAdapter::next_deadline() const {

@@ -112,7 +112,8 @@ class ChannelAdapter {
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved.
   std::size_t poll(Time now);
-  /// poll() in two steps, for a user who handles what came in before acknowledgements wake the peer.
+  /// poll() in two steps, for a user who handles what came in before acknowledgements leave, and who calls
+  /// link().notify() when all that it had to say is written.
   std::size_t receive(Time now);
   std::size_t send();
   [[nodiscard]] Time next_deadline() const;

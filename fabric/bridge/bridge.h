@@ -45,6 +45,10 @@ class Bridge {
   /// Becomes readable when a doorbell or a link change is pending; -1 where there is none (the simulation).
   [[nodiscard]] virtual int doorbell_descriptor() const = 0;
 
+  /// The core that the caller runs on, as a number that means the same to the peer, from 1 on; 0 where the two ends
+  /// never share one. A hint: it may have changed when it is read.
+  [[nodiscard]] virtual std::uint32_t core() const { return 0; }
+
   /// down is final for a bridge whose peer has hung up (shm); others may come back (sim, pci).
   [[nodiscard]] virtual LinkState link() = 0;
 };

@@ -42,7 +42,10 @@ Epoch joined(std::uint32_t low, std::uint32_t high) { return Epoch{std::uint64_t
 // has rung for, or that has become stale on its way, wakes nobody twice.
 constexpr std::uint64_t kAsleep = 1;
 constexpr std::uint64_t kWantsRoom = 2;
-constexpr unsigned kArmedSequenceShift = 2;
+constexpr unsigned kArmedCoreShift = 2;
+constexpr std::uint32_t kArmedCoreMask = 0xFFFF;
+constexpr unsigned kArmedSequenceShift = 18;
+constexpr Duration kCoreBelieved = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -350,7 +353,9 @@ bool FabricLink::anything_waiting() {
 
 void FabricLink::set_armed(std::uint64_t flags) {
   ++armed_sequence_;
-  bridge_.peer_window().write_word(peer_armed_offset_, armed_sequence_ << kArmedSequenceShift | flags);
+  told_core_ = bridge_.core() & kArmedCoreMask;
+  bridge_.peer_window().write_word(peer_armed_offset_, armed_sequence_ << kArmedSequenceShift |
+                                                           std::uint64_t{told_core_} << kArmedCoreShift | flags);
   armed_ = flags != 0;
 }
 
@@ -365,6 +370,7 @@ void FabricLink::ring_if_asleep(bool again) {
   if (!sent && returns == notified_returns_) return;
   notified_lines_ = lines;
   notified_returns_ = returns;
+  if ((bridge_.core() & kArmedCoreMask) != told_core_) set_armed(0);
   // S1 (full fence): records before the look at the armed flag; pairs with S2 in prepare_sleep(). Without it both ends
   // could look before either write is visible: the record waits and the consumer sleeps.
   bridge_.before_doorbell();
@@ -403,6 +409,19 @@ void FabricLink::awake() {
   } else {
     static_cast<void>(bridge_.take_doorbells());
   }
+}
+
+bool FabricLink::peer_waits_for_core(Time now) {
+  if (!up()) return false;
+  const std::uint32_t core = bridge_.core() & kArmedCoreMask;
+  if (core == 0) return false;
+  const auto flag = bridge_.local_memory().watch<std::uint64_t>(layout_.armed.offset);
+  if (flag != believed_flag_) {
+    believed_flag_ = flag;
+    believed_since_ = now;
+  }
+  const bool fresh = now - believed_since_ < kCoreBelieved;
+  return fresh && (flag & kAsleep) == 0 && (flag >> kArmedCoreShift & kArmedCoreMask) == core;
 }
 
 Time FabricLink::next_deadline(Time now, bool outstanding) const {

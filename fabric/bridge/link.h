@@ -93,6 +93,10 @@ class FabricLink {
   [[nodiscard]] bool prepare_sleep();
   /// Back from sleep: disarms, empties doorbells.
   void awake();
+  /// The peer is awake and, as far as is known, waits for the core that this end is running on: to look on for what it
+  /// will send would only keep it from sending. What the peer said last is believed for a short time only: it may have
+  /// been stopped, or lie.
+  [[nodiscard]] bool peer_waits_for_core(Time now);
   /// When to look again although no doorbell came. outstanding: the caller waits for something of the peer.
   [[nodiscard]] Time next_deadline(Time now, bool outstanding) const;
 
@@ -142,6 +146,9 @@ class FabricLink {
 
   std::size_t peer_armed_offset_ = 0;  // in the peer's memory: our armed flag
   std::uint64_t armed_sequence_ = 0;   // of our armed flag
+  std::uint32_t told_core_ = 0;        // in our armed flag
+  std::uint64_t believed_flag_ = 0;    // of the peer, as peer_waits_for_core() saw it last
+  Time believed_since_{};
   bool armed_ = false;
   std::uint64_t rung_for_ = 0;          // the peer's armed flag that we rang for
   std::uint64_t notified_lines_ = 0;    // lines sent that the peer was told of

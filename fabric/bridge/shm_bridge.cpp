@@ -1,5 +1,6 @@
 #include "fabric/bridge/shm_bridge.h"
 
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -39,6 +40,8 @@ void ShmBridge::before_doorbell() { full_fence(); }
 
 void ShmBridge::flush() { full_fence(); }
 
+std::uint32_t ShmBridge::core() const { return static_cast<std::uint32_t>(sched_getcpu() + 1); }
+
 void ShmBridge::ring() {
   const char bell = 1;
   // A full queue means that a doorbell is pending already. Never blocks, whatever the peer does with its end.
@@ -50,7 +53,7 @@ void ShmBridge::ring() {
 
 bool ShmBridge::take_doorbells() {
   // One system call for all that are likely to be there; a peer that rings without end costs no more than that.
-  constexpr std::size_t kAtOnce = 64;
+  constexpr std::size_t kAtOnce = 8;
   std::array<mmsghdr, kAtOnce> messages{};
   std::array<iovec, kAtOnce> pieces{};
   std::array<char, kAtOnce> bells{};

@@ -32,6 +32,7 @@ class ShmBridge final : public Bridge {
   void flush() override;
   void ring() override;
   bool take_doorbells() override;
+  [[nodiscard]] std::uint32_t core() const override;
   [[nodiscard]] int doorbell_descriptor() const override { return doorbell_.get(); }
   [[nodiscard]] LinkState link() override { return hung_up_ ? LinkState::down : LinkState::up; }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Duration kRetryInterval = std::chrono::milliseconds(100);
 // The sockets are looked at this often while frames keep the loop from sleeping on them.
-constexpr Duration kLookInterval = std::chrono::milliseconds(1);
+constexpr Duration kLookInterval = std::chrono::milliseconds(5);
 
 }  // namespace
 

@@ -14,6 +14,7 @@ namespace splitnic::tools::bench {
 
 namespace {
 
+constexpr Duration kPause = std::chrono::milliseconds(1);  // longer than anything spins
 constexpr Duration kStartPatience = std::chrono::seconds(10);
 // Latency that much better than the median is another experiment, not a good day.
 constexpr double kOutlierFactor = 2.5;
@@ -36,8 +37,10 @@ Result<Run> measure_all(const Laboratory& laboratory, Duration length) {
   if (!packets_in) return tl::unexpected(packets_in.error());
   // What the flood left in queues is gone once an echo is back.
   if (!wait_until_reachable(to_lan, monotonic_now() + kStartPatience)) return fail("nothing comes through any more");
-  const auto ping = measure_ping(to_lan, length);
+  const auto ping = measure_ping(to_lan, length, Duration(0));
   if (!ping) return tl::unexpected(ping.error());
+  const auto ping_after_pause = measure_ping(to_lan, length, kPause);
+  if (!ping_after_pause) return tl::unexpected(ping_after_pause.error());
   return Run{*stream_out,
              *stream_in,
              *requests,
@@ -45,7 +48,8 @@ Result<Run> measure_all(const Laboratory& laboratory, Duration length) {
              packets_out->lost_share,
              packets_in->received_per_second,
              packets_in->lost_share,
-             *ping};
+             *ping,
+             *ping_after_pause};
 }
 
 Result<Run> run_programs(Laboratory& laboratory, const Contestant& contestant, std::vector<Process>& processes,

@@ -108,10 +108,8 @@ std::string to_text(const Report& report) {
     text += fmt::format("{:<26} {:>7}  {:>29}  {:>29}", metric.title, metric.unit,
                         cell_of(summary_of(values_of(report.split_runs, index)), metric.decimals),
                         cell_of(summary_of(values_of(report.forwarder_runs, index)), metric.decimals));
-    if (metric.goal > 0) {
-      text += fmt::format("  {:>6.2f}  {:.2f} {}", median_ratio(report, index), metric.goal,
-                          goal_met(report, index) ? "met" : "MISSED");
-    }
+    if (metric.compared) text += fmt::format("  {:>6.2f}", median_ratio(report, index));
+    if (metric.goal > 0) text += fmt::format("  {:.2f} {}", metric.goal, goal_met(report, index) ? "met" : "MISSED");
     text += '\n';
   }
   const auto [goals, met] = count_goals(report);
@@ -130,8 +128,8 @@ std::string to_json(const Report& report) {
     result["better"] = metric.less_is_better ? "less" : "more";
     result["split"] = object_of(values_of(report.split_runs, index));
     result["forwarder"] = object_of(values_of(report.forwarder_runs, index));
+    if (metric.compared) result["ratio"] = median_ratio(report, index);
     if (metric.goal > 0) {
-      result["ratio"] = median_ratio(report, index);
       result["goal"] = metric.goal;
       result["met"] = goal_met(report, index);
     }

@@ -235,22 +235,21 @@ Result<PacketRate> measure_udp_rate(const Route& route, Duration length) {
   return rate;
 }
 
-Result<double> measure_ping(const Route& route, Duration length) {
-  constexpr Duration kInterval = std::chrono::milliseconds(1);
+Result<double> measure_ping(const Route& route, Duration length, Duration interval) {
   auto echo = Echo::open(route.from_netns, route.to_address);
   if (!echo) return tl::unexpected(echo.error());
   std::vector<double> microseconds;
   std::size_t lost = 0;
   const Time end = monotonic_now() + length;
-  for (Time at = monotonic_now(); at < end; at += kInterval) {
-    std::this_thread::sleep_until(at);
+  for (Time at = monotonic_now(); at < end; at += interval) {
+    if (interval > Duration(0)) std::this_thread::sleep_until(at);
     const auto round_trip = echo->once(std::chrono::milliseconds(200));
     if (round_trip) {
       microseconds.push_back(std::chrono::duration<double, std::micro>(*round_trip).count());
     } else {
       ++lost;
     }
-    at = std::max(at, monotonic_now() - kInterval);  // late by much: no burst to catch up
+    at = std::max(at, monotonic_now() - interval);  // late by much: no burst to catch up
   }
   if (microseconds.size() < 9 * lost || microseconds.empty()) {
     return fail("ping: {} of {} echoes lost", lost, lost + microseconds.size());

@@ -31,7 +31,7 @@ Result<PacketRate> measure_udp_rate(const Route& route, Duration length);
 
 /// ICMP echo, one per millisecond, answered by the kernel at the far end. Returns the median round trip in
 /// microseconds. Errors also: more than a tenth lost.
-Result<double> measure_ping(const Route& route, Duration length);
+Result<double> measure_ping(const Route& route, Duration length, Duration interval);
 
 /// Whether an echo comes back before the deadline: the way is open.
 bool wait_until_reachable(const Route& route, Time deadline);

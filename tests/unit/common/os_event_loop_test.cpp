@@ -28,12 +28,14 @@ struct ScriptedTask final : Task {
   std::function<bool()> on_prepare = [] { return true; };
   std::function<Time()> deadline = [] { return kNever; };
   std::vector<int> descriptors;
+  bool peer_waits = false;
   int prepared = 0;
   int awoken = 0;
 
   std::size_t poll(Time now) override { return on_poll(now); }
   bool prepare_sleep(Time) override { return ++prepared, on_prepare(); }
   void awake() override { ++awoken; }
+  bool peer_waits_for_core() override { return peer_waits; }
   Time next_deadline() const override { return deadline(); }
   void collect_descriptors(std::vector<int>& out) const override {
     out.insert(out.end(), descriptors.begin(), descriptors.end());
@@ -257,6 +259,31 @@ TEST_CASE("another thread can stop a loop that sleeps", "[common][event_loop]") 
   boost::asio::post(loop.context(), [&] { other = std::thread([&] { loop.stop(); }); });
   CHECK(loop.run() == 0);
   other.join();
+}
+
+TEST_CASE("the loop does not look on while the one whose work it awaits waits for the same core",
+          "[common][event_loop]") {
+  for (const bool peer_waits : {false, true}) {
+    EventLoop loop({.spin_max = 10s, .handle_signals = false});
+    ScriptedTask task;
+    task.peer_waits = peer_waits;
+    int polls = 0;
+    // Two pieces of work at once, so that the pause before the second has been short; then none.
+    task.on_poll = [&](Time) -> std::size_t {
+      ++polls;
+      if (polls == 1 || polls == 3) return 1;
+      if (polls == 100) loop.stop();
+      return 0;
+    };
+    task.on_prepare = [&] {
+      if (polls > 3) loop.stop();
+      return true;
+    };
+    task.deadline = [] { return Time::min(); };
+    loop.add(task);
+    loop.run();
+    CHECK((polls < 10) == peer_waits);
+  }
 }
 
 TEST_CASE("the loop spins while one pause in three is short, and soon stops where none is", "[common][event_loop]") {

@@ -1,6 +1,7 @@
 #include "fabric/bridge/link.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -206,6 +207,50 @@ TEST_CASE("prepare_sleep refuses when a record came in, and arms otherwise; the 
   CHECK_FALSE(bridges.end(1).take_doorbells());  // rung for already
   consumer.awake();
   CHECK_FALSE(consumer.prepare_sleep());
+}
+
+/// Keeps this thread on the core that it is on.
+class OnOneCore {
+ public:
+  OnOneCore() {
+    REQUIRE(::sched_getaffinity(0, sizeof before_, &before_) == 0);
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET(static_cast<std::size_t>(::sched_getcpu()), &here);
+    REQUIRE(::sched_setaffinity(0, sizeof here, &here) == 0);
+  }
+  ~OnOneCore() { ::sched_setaffinity(0, sizeof before_, &before_); }
+  OnOneCore(const OnOneCore&) = delete;
+  OnOneCore& operator=(const OnOneCore&) = delete;
+
+ private:
+  cpu_set_t before_{};
+};
+
+TEST_CASE("a peer that is awake on this core is seen to wait for it, asleep or silent for long it is not",
+          "[fabric][link][sleep]") {
+  const OnOneCore pinned;
+  ShmPairBridges bridges;
+  SeededRandom random(1);
+  FabricLink link(bridges.end(0), {}, random);
+  FabricLink peer(bridges.end(1), {}, random);
+  link.restart();
+  peer.restart();
+  Time now{};
+  while (!link.up() || !peer.up()) {
+    link.poll(now);
+    peer.poll(now);
+  }
+  CHECK_FALSE(link.peer_waits_for_core(now));  // it has not said yet where it is
+  REQUIRE(peer.prepare_sleep());
+  CHECK_FALSE(link.peer_waits_for_core(now));
+  peer.awake();
+  CHECK(link.peer_waits_for_core(now));
+  CHECK(link.peer_waits_for_core(now + milliseconds(9)));
+  CHECK_FALSE(link.peer_waits_for_core(now + milliseconds(10)));  // it may have been stopped
+  REQUIRE(peer.prepare_sleep());
+  peer.awake();
+  CHECK(link.peer_waits_for_core(now + milliseconds(20)));
 }
 
 // Two threads, each asleep in poll(2) on its doorbell when there is nothing: a lost wake-up would leave both asleep for
