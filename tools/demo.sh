@@ -20,16 +20,6 @@ say() { printf 'demo: %s\n' "$*"; }
 say "looking for the packages it needs"
 tools/setup.sh demo
 
-say "building splitnic where needed (build/release; the first time takes some minutes)"
-mkdir -p build
-# Two demos at once: the second one waits for the first one's build.
-exec 9>build/demo.lock
-flock 9
-log="$root/build/demo-build.log"
-[ -f build/release/build.ninja ] || cmake --preset release >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
-cmake --build --preset release --target splitnic
-exec 9>&-
-
 # The TAPs need this device; a Debian machine lets everybody open it.
 if [ ! -r /dev/net/tun ] || [ ! -w /dev/net/tun ]; then
   if [ "$(id -u)" -eq 0 ]; then
@@ -41,16 +31,26 @@ if [ ! -r /dev/net/tun ] || [ ! -w /dev/net/tun ]; then
   fi
 fi
 
+if [ "$(id -u)" -ne 0 ] && ! unshare -Urnm true 2>/dev/null; then
+  echo "demo: this machine lets no ordinary user make namespaces. Run the demo as root, or let users, as root:" >&2
+  echo "  sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000" >&2
+  exit 1
+fi
+say "building splitnic where needed (build/release; the first time takes some minutes)"
+mkdir -p build
+# Two demos at once: the second one waits for the first one's build.
+exec 9>build/demo.lock
+flock 9
+log="$root/build/demo-build.log"
+[ -f build/release/build.ninja ] || cmake --preset release >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+cmake --build --preset release --target splitnic
+exec 9>&-
+
 demo=(python3 -B tools/lab/demo.py "$@")
 if [ "$(id -u)" -eq 0 ]; then
   exec "${demo[@]}"
 fi
 
-if ! unshare -Urnm true 2>/dev/null; then
-  echo "demo: this machine lets no ordinary user make namespaces. Run the demo as root, or let users, as root:" >&2
-  echo "  sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000" >&2
-  exit 1
-fi
 say "not root: working in a user namespace of its own"
 export SPLITNIC_DEMO_USERNS=1
 # /run becomes private, because that is where `ip netns` keeps its names.

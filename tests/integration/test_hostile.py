@@ -1,0 +1,232 @@
+"""Peers that are not what they should be: of another version, with memory of the wrong kind, or writing anything
+anywhere into what they share. The daemon that meets one says so, and nobody else notices."""
+
+import contextlib
+import fcntl
+import os
+import random
+import re
+import socket
+import struct
+import time
+
+import support
+from lab import Host, traffic, wait_until
+
+# The set-up of a shared-memory bridge: docs/protocol.md, "Shared memory".
+MAGIC = 0x3143494E544C5053
+VERSION = 1
+OTHER_VERSION_STATUS = 1
+MESSAGE = struct.Struct("<QIIQQ")
+BRIDGE_BYTES = 1 << 20
+HEADER_BYTES = 4096
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class OtherHosts(support.LabTestCase):
+    """What connects to a real I/O unit and is no splitnic host of this version."""
+
+    hosts = 1
+
+    def setUp(self):
+        self.before = self.unit.process.descriptors()
+        self.ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
+        self.ping.wait_replies(3)
+
+    def tearDown(self):
+        self.ping.wait_replies(5)
+        self.assertEqual(self.ping.finish().missing, [])
+        wait_until(lambda: self.unit.process.descriptors() == self.before, 10, "descriptors as before")
+        self.assertEqual(self.unit.state(), "serving")
+
+    def ask(self, hello):
+        """What the unit answers, with how many descriptors; b"" when it hangs up."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+            caller.settimeout(5)
+            caller.connect(str(self.unit.socket))
+            caller.send(hello)
+            with contextlib.suppress(ConnectionResetError):
+                data, descriptors, _, _ = socket.recv_fds(caller, 4096, 8)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                return data, len(descriptors)
+        return b"", 0
+
+    def test_another_version_is_told_ours_and_gets_no_memory(self):
+        data, descriptors = self.ask(MESSAGE.pack(MAGIC, 7, 0, 0, 0))
+        magic, version, status, _, _ = MESSAGE.unpack(data)
+        self.assertEqual((magic, version, status, descriptors), (MAGIC, VERSION, OTHER_VERSION_STATUS, 0))
+        wait_until(lambda: "another version" in self.unit.process.text(), 5, "a line about the version")
+
+    def test_impossible_sizes_are_refused(self):
+        for local, window in ((1, 0), (0, 1), ((1 << 64) - 1, 0), (0, 1 << 40)):
+            data, descriptors = self.ask(MESSAGE.pack(MAGIC, VERSION, 0, local, window))
+            self.assertNotEqual(MESSAGE.unpack(data)[2], 0)
+            self.assertEqual(descriptors, 0)
+
+    def test_who_takes_the_memory_and_goes(self):
+        for _ in range(50):
+            data, descriptors = self.ask(MESSAGE.pack(MAGIC, VERSION, 0, 0, 0))
+            self.assertEqual((MESSAGE.unpack(data)[2], descriptors), (0, 3))
+
+
+class FalseUnit:
+    """Listens as an I/O unit does, and answers the next host with what `make` returns: (reply, descriptors)."""
+
+    def __init__(self, path, make):
+        self.make = make
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        self.listener.settimeout(10)
+
+    def waiting_host(self):
+        """The next connection whose host has not given it up while it waited to be accepted."""
+        while True:
+            connection, _ = self.listener.accept()
+            connection.settimeout(10)
+            connection.recv(MESSAGE.size)
+            connection.setblocking(False)
+            try:
+                connection.recv(1)
+            except BlockingIOError:
+                connection.settimeout(10)
+                return connection
+            connection.close()
+
+    def answer_one(self):
+        connection = self.waiting_host()
+        with connection:
+            reply, descriptors = self.make()
+            with contextlib.suppress(BrokenPipeError):
+                socket.send_fds(connection, [reply], descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            with contextlib.suppress(OSError):
+                connection.recv(1)  # until the host has seen it and hung up
+
+    def close(self):
+        self.listener.close()
+
+
+def memory(bytes_=BRIDGE_BYTES + HEADER_BYTES, seals=SEALS):
+    descriptor = os.memfd_create("false", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, bytes_)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
+def doorbell(kind=socket.SOCK_SEQPACKET):
+    ours, other = socket.socketpair(socket.AF_UNIX, kind)
+    other.close()
+    return ours.detach()
+
+
+def reply(version=VERSION, status=0, local=BRIDGE_BYTES, window=BRIDGE_BYTES):
+    return MESSAGE.pack(MAGIC, version, status, local, window)
+
+
+class OtherUnits(support.LabTestCase):
+    """A real host that meets an I/O unit which is none: one line that says why, then it tries again, for ever."""
+
+    hosts = 1
+
+    CASES = (
+        ("version 7", lambda: (reply(version=7, status=OTHER_VERSION_STATUS), [])),
+        ("not sealed", lambda: (reply(), [memory(seals=0), memory(), doorbell()])),
+        ("instead of", lambda: (reply(), [memory(BRIDGE_BYTES), memory(), doorbell()])),
+        ("no memfd", lambda: (reply(), [os.open("/dev/null", os.O_RDWR), memory(), doorbell()])),
+        ("not sealed", lambda: (reply(), [memory(), memory(seals=fcntl.F_SEAL_GROW), doorbell()])),
+        ("2 descriptors instead of 3", lambda: (reply(), [memory(), memory()])),
+        ("no packet socket", lambda: (reply(), [memory(), memory(), doorbell(socket.SOCK_STREAM)])),
+        ("of no use", lambda: (reply(local=64), [memory(), memory(), doorbell()])),
+        ("no answer from the unit", lambda: (reply()[:20], [])),
+        ("no splitnic I/O unit", lambda: (b"\0" * MESSAGE.size, [])),
+    )
+
+    def test_each_is_refused_in_one_line_and_the_real_unit_is_found_in_the_end(self):
+        real = self.unit.socket
+        wanderer = Host(self.lab, self.unit, 8, name="wanderer")
+        path = self.lab.dir / "false.sock"
+        false = FalseUnit(path, None)
+        wanderer.unit = type("Place", (), {"socket": path})
+        wanderer.launch()
+        self.addCleanup(wanderer.stop)
+        try:
+            for says, make in self.CASES:
+                with self.subTest(says=says):
+                    before = wanderer.process.text().count("\n")
+                    false.make = make
+                    false.answer_one()
+                    # The line that it begins with is about the place where nobody answers yet.
+                    wait_until(lambda: any(says in line for line in wanderer.process.text().splitlines()[before:]), 10,
+                               f'a line with "{says}"')
+                    self.assertTrue(wanderer.process.running())
+        finally:
+            false.close()
+        path.unlink()
+        path.symlink_to(real)
+        wanderer.wait_state("up", 10)
+        wanderer.configure()
+        self.assert_pings(wanderer, self.lan.address)
+
+
+def bridge_mappings(pid):
+    """(start, end) of the shared memory that a process has mapped."""
+    found = []
+    with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
+        for line in maps:
+            if "splitnic-bridge" in line:
+                found.append(tuple(int(end, 16) for end in re.match(r"(\w+)-(\w+)", line).groups()))
+    return found
+
+
+class HostileHost(support.LabTestCase):
+    """A host that writes anything anywhere into the memory that it shares, rings included, in the middle of traffic."""
+
+    hosts = 2
+
+    def scribble(self, host, seed, seconds):
+        """Random bytes at random places of the host's bridge memory, as if its driver wrote them. Returns how many."""
+        dice = random.Random(seed)
+        pid = host.process.pid
+        until = time.monotonic() + seconds
+        writes = 0
+        with open(f"/proc/{pid}/mem", "r+b", buffering=0) as mem:
+            while time.monotonic() < until:
+                places = bridge_mappings(pid)
+                if not places:
+                    continue  # between two connections
+                with contextlib.suppress(OSError):
+                    for _ in range(200):
+                        start, end = dice.choice(places)
+                        # The first pages hold scratchpads, rings and tables: as often as all the rest.
+                        reach = dice.choice((HEADER_BYTES, 8 * HEADER_BYTES, end - start))
+                        size = dice.choice((1, 4, 8, 64))
+                        mem.seek(start + dice.randrange(0, reach - size))
+                        mem.write(dice.choice((b"\0", b"\xff", dice.randbytes(1))) * size
+                                  if dice.random() < 0.5 else dice.randbytes(size))
+                        writes += 1
+        return writes
+
+    def test_only_its_own_session_suffers(self):
+        unit_pid = self.unit.process.pid
+        other = traffic.Ping(self.lab, self.host[1].ns, self.lan.address)
+        other.wait_replies(3)
+        own = traffic.Ping(self.lab, self.host[0].ns, self.lan.address, interval=0.005)
+        own.wait_replies(3)
+        writes = self.scribble(self.host[0], seed=20, seconds=4)
+        own.finish()
+        self.assertGreater(writes, 10_000)
+        self.assertTrue(self.unit.process.running())
+        self.assertEqual(self.unit.process.pid, unit_pid)
+        self.assertEqual(other.finish().missing, [])
+        # What it wrote stays where it is: a host that behaves again gets a new epoch, which starts from nothing.
+        self.host[0].kill9()
+        self.host[0].launch().wait_state("up", 20)
+        self.assert_reaches(self.host[0], self.lan.address, 10)
+        self.assert_pings(self.host[0], self.lan.address)
+
+
+if __name__ == "__main__":
+    support.main()
