@@ -6,12 +6,16 @@ import fcntl
 import os
 import random
 import re
+import shutil
 import socket
 import struct
+import tempfile
 import time
+from pathlib import Path
 
 import support
-from lab import Host, traffic, wait_until
+from lab import Host, IoUnit, traffic, wait_until
+from lab.process import run
 
 # The set-up of a shared-memory bridge: docs/protocol.md, "Shared memory".
 MAGIC = 0x3143494E544C5053
@@ -68,6 +72,44 @@ class OtherHosts(support.LabTestCase):
         for _ in range(50):
             data, descriptors = self.ask(MESSAGE.pack(MAGIC, VERSION, 0, 0, 0))
             self.assertEqual((MESSAGE.unpack(data)[2], descriptors), (0, 3))
+
+
+class OtherUsers(support.LabTestCase):
+    """--allow-uid: that user may connect, besides root and the unit's own; who else reaches the socket is refused."""
+
+    hosts = 0
+    GUEST, STRANGER = 65534, 65533
+    NOT_PERMITTED_STATUS = 2
+    # Connects as who runs it, says hello, prints the status of the answer and how many descriptors came with it.
+    CALL = ("import socket, struct, sys\n"
+            "caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)\n"
+            "caller.settimeout(5)\n"
+            "caller.connect(sys.argv[1])\n"
+            "try: caller.send(bytes.fromhex(sys.argv[2]))\n"
+            "except BrokenPipeError: pass\n"  # refused before it could speak; the answer is there all the same
+            "data, descriptors, _, _ = socket.recv_fds(caller, 4096, 8)\n"
+            "print(struct.unpack_from('<I', data, 12)[0], len(descriptors))\n")
+
+    def call_as(self, user, path):
+        done = run(["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "/usr/bin/python3", "-c", self.CALL,
+                    path, MESSAGE.pack(MAGIC, VERSION, 0, 0, 0).hex()], check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return tuple(map(int, done.stdout.split()))
+
+    def test_who_may_connect(self):
+        with open("/proc/self/uid_map", encoding="ascii") as ids:
+            if int(ids.read().split()[2]) <= self.GUEST:
+                self.skipTest("this user namespace has no second user")
+        place = Path(tempfile.mkdtemp(prefix="sn-open-"))
+        self.addCleanup(shutil.rmtree, place)
+        place.chmod(0o755)
+        unit = IoUnit(self.lab, self.lan, ["--allow-uid", self.GUEST], name="open")
+        unit.socket = place / "unit.sock"
+        unit.start()
+        self.addCleanup(unit.stop)
+        self.assertEqual(self.call_as(self.GUEST, unit.socket), (0, 3))
+        self.assertEqual(self.call_as(self.STRANGER, unit.socket), (self.NOT_PERMITTED_STATUS, 0))
+        self.assertIn("--allow-uid", unit.process.text())
 
 
 class FalseUnit:

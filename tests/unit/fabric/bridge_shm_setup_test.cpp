@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "fabric/bridge/shm_source.h"
 #include "tests/unit/fabric/bridge_fixtures.h"
 
 namespace splitnic::fabric {
@@ -445,6 +446,36 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
     }
     CHECK(open_descriptors() == before);
   }
+}
+
+TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells each reason once", "[fabric][shm]") {
+  test::TemporaryDirectory directory;
+  std::vector<std::string> told;
+  ShmConnectSource source({.path = directory.file("socket"), .local_bytes = kTestBytes, .window_bytes = kTestBytes},
+                          [&](const std::string& why) { told.push_back(why); });
+  Time now{};
+  // A week without a unit, asked for whenever it wants to be; then some days slept through at once.
+  const Time later = now + std::chrono::hours(24 * 7);
+  std::size_t tries = 0;
+  for (; now < later; now += std::chrono::minutes(1)) {
+    REQUIRE(source.poll(now) == nullptr);
+    REQUIRE(source.next_deadline() <= now + milliseconds(250));
+    ++tries;
+  }
+  CHECK(tries == 7 * 24 * 60);
+  CHECK(told.size() == 1);
+  now += std::chrono::hours(72);
+  ShmListenOptions options;
+  options.path = directory.file("socket");
+  auto listener = ShmListener::listen(options);
+  REQUIRE(listener.has_value());
+  std::shared_ptr<Bridge> bridge;
+  for (int turn = 0; turn < 100 && !bridge; ++turn) {
+    bridge = source.poll(now);
+    (*listener)->poll(now);
+  }
+  REQUIRE(bridge != nullptr);
+  CHECK(bridge->link() == LinkState::up);
 }
 
 TEST_CASE("a unit that hangs up, or says nothing for two seconds, ends the attempt", "[fabric][shm]") {
