@@ -76,8 +76,9 @@ Answer Session::answer_hello(const wire::HelloRequest& hello) {
   if (!grant) return tl::unexpected(grant.error());
 
   const wire::Mode mode = options_.insist_on_mode ? options_.mode : hello.mode;
+  // The grant may be less than when the epoch began: this session is for that much, and outgrown by more.
+  options_.max_mtu = std::min(options_.max_mtu, grant->max_mtu);
   auto terms = own_terms();
-  terms.max_frame_bytes = std::min(terms.max_frame_bytes, grant->max_mtu + kFrameOverheadBytes);
   settle(terms, hello.terms, mode);
   terms.max_message_bytes = limits_.message_bytes;
   terms.max_list_entries = limits_.list_entries;

@@ -25,9 +25,10 @@ struct RecordedEvents final : messaging::SessionEvents {
   std::vector<std::vector<std::byte>> frames;
   std::vector<wire::RequestBody> requests;
   std::vector<std::pair<wire::CfgRequest, messaging::Answer>> replies;
+  std::uint32_t granted_mtu = 1500;
 
   tl::expected<messaging::HelloGrant, messaging::Refusal> on_hello(const wire::HelloRequest&) override {
-    return messaging::HelloGrant{.mac = MacAddress{{2, 0, 0, 0, 0, 1}}, .max_mtu = 1500, .link_up = true};
+    return messaging::HelloGrant{.mac = MacAddress{{2, 0, 0, 0, 0, 1}}, .max_mtu = granted_mtu, .link_up = true};
   }
   void on_up(const wire::HelloReply*) override { ++ups; }
   void on_down(std::string_view reason) override { downs.emplace_back(reason); }

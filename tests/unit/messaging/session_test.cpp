@@ -48,6 +48,19 @@ TEST_CASE("a host that follows the protocol comes up", "[messaging][session]") {
   REQUIRE(host.session().mode() == wire::Mode::rdma);
 }
 
+TEST_CASE("a session is for the MTU that its hello was granted, until the next epoch", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.session().max_mtu() == 1500);
+  host.events.granted_mtu = 1280;  // the LAN's has shrunk since the epoch began
+  REQUIRE(host.come_up());
+  REQUIRE(host.session().max_mtu() == 1280);
+  host.events.granted_mtu = 1500;
+  REQUIRE(host.session().max_mtu() == 1280);
+  host.session().reset("larger elements are needed");
+  REQUIRE(host.come_up());
+  REQUIRE(host.session().max_mtu() == 1500);
+}
+
 TEST_CASE("a frame written into an element and indicated arrives, and the element comes back", "[messaging][session]") {
   ScriptedHost host;
   REQUIRE(host.come_up());
