@@ -36,6 +36,7 @@ HostDriver::HostDriver(messaging::SessionOptions options, NicPort& nic, fabric::
 HostDriver::~HostDriver() = default;
 
 std::size_t HostDriver::poll(Time now) {
+  now_ = now;
   std::size_t work = poll_bridge(now);
   if (!session_) return work;
   work += session_->poll(now);
@@ -148,7 +149,9 @@ void HostDriver::on_down(std::string_view reason) {
 }
 
 void HostDriver::on_frame(const messaging::ReceivedFrame& frame) {
-  if (!nic_.write_frame(frame)) ++counters_.rx_refused_by_nic;
+  if (nic_.write_frame(frame)) return;
+  ++counters_.rx_refused_by_nic;
+  tell_of_refused_frames();
 }
 
 Answer HostDriver::on_request(const wire::RequestBody& request) {
@@ -170,7 +173,26 @@ void HostDriver::on_reply(wire::CfgRequest request, const Answer& answer) {
     notices_.notice(fmt::format("the I/O unit refused {}: {}", wire::to_string(request), answer.error().text));
     return;
   }
-  if (const auto* statistics = std::get_if<wire::Statistics>(&*answer)) unit_statistics_ = statistics->counters;
+  const auto* statistics = std::get_if<wire::Statistics>(&*answer);
+  if (statistics == nullptr) return;
+  unit_statistics_ = statistics->counters;
+  if (request != wire::CfgRequest::statistics_clear) return;
+  for (auto& counter : unit_statistics_) counter.value = 0;  // told were the values before
+}
+
+void HostDriver::clear_unit_statistics() {
+  if (up() && !session_->request(wire::StatisticsClear{})) notices_.notice("the I/O unit was not asked to clear");
+}
+
+/// The unit's people see why frames that it delivered went nowhere.
+void HostDriver::tell_of_refused_frames() {
+  constexpr Duration kFirst = std::chrono::seconds(1);
+  constexpr Duration kInterval = std::chrono::seconds(10);
+  if (losses_due_ == kNever) losses_due_ = now_ + kFirst;
+  if (now_ < losses_due_) return;
+  losses_due_ = now_ + kInterval;
+  session_->request(wire::StatusReport{
+      wire::kFramesLost, fmt::format("its interface refused frames, {} so far", counters_.rx_refused_by_nic)});
 }
 
 Time HostDriver::next_deadline() const {

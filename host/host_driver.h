@@ -71,6 +71,8 @@ class HostDriver final : public messaging::SessionEvents {
   [[nodiscard]] const std::vector<messaging::wire::Statistics::Counter>& unit_statistics() const {
     return unit_statistics_;
   }
+  /// Asks the unit to let them start from nothing. Without a session nothing happens.
+  void clear_unit_statistics();
 
  private:
   tl::expected<messaging::HelloGrant, messaging::Refusal> on_hello(const messaging::wire::HelloRequest&) override;
@@ -85,6 +87,7 @@ class HostDriver final : public messaging::SessionEvents {
   void follow_settings(Time now);
   void send_settings(const NicSettings* before);
   void set_carrier(bool carrier);
+  void tell_of_refused_frames();
 
   messaging::SessionOptions options_;
   NicPort& nic_;
@@ -95,9 +98,11 @@ class HostDriver final : public messaging::SessionEvents {
   std::unique_ptr<messaging::Session> session_;
   std::optional<std::vector<std::uint16_t>> vlans_;
   NicSettings settings_;
+  Time now_{};
   Time settings_due_{};
   Time statistics_due_ = kNever;
-  bool announced_ = false;  // the session's settings have been sent since it came up
+  Time losses_due_ = kNever;  // when the unit may hear (again) that the NIC refuses frames
+  bool announced_ = false;    // the session's settings have been sent since it came up
   bool carrier_ = false;
   bool stopping_ = false;
   bool waiting_for_elements_ = false;

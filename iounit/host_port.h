@@ -68,6 +68,8 @@ class HostPort final : public messaging::SessionEvents {
   [[nodiscard]] Time down_since() const { return down_since_; }
   [[nodiscard]] const ReceiveFilter& filter() const { return filter_; }
   [[nodiscard]] bool promiscuous() const { return promiscuous_; }
+  /// As the host last said.
+  [[nodiscard]] bool interface_up() const { return interface_up_; }
 
   void admitted(const std::string& name, const MacAddress& mac);
   void set_mac(const MacAddress& mac);
@@ -87,6 +89,7 @@ class HostPort final : public messaging::SessionEvents {
   void on_reply(messaging::wire::CfgRequest request, const messaging::Answer& answer) override;
   messaging::Answer set_filter(const messaging::wire::ReceiveFilter& wanted);
   [[nodiscard]] messaging::wire::Statistics statistics() const;
+  void tell_of_lost_frames();
 
   HostPortOwner& owner_;
   ForwardingPort number_;
@@ -98,6 +101,7 @@ class HostPort final : public messaging::SessionEvents {
   bool interface_up_ = true;
   Time now_{};
   Time down_since_{};
+  Time losses_due_ = kNever;  // when the host may hear (again) that it loses frames
   std::array<std::uint64_t, kHostDrops> drops_{};
   std::array<std::uint64_t, kHostDrops> cleared_{};  // drops_ at the last statistics clear
   std::unique_ptr<messaging::Session> session_;      // last: its events use the rest

@@ -101,6 +101,7 @@ void Session::release(std::string_view reason) {
   returns_due_ = kNever;
   requests_.clear();
   flush_to_answer_.reset();
+  waiting_answer_.reset();
   indications_.clear();
   claimed_ = {};
   tx_path_ = TxPath::none;
@@ -217,6 +218,7 @@ void Session::poll_timers() {
   }
   if (now_ >= reset_due_) fault(reset_reason_);
   answer_flush();
+  push_answer();
   push_requests();
 }
 

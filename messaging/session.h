@@ -184,6 +184,12 @@ class Session {
     Time deadline{};
     unsigned tries = 0;
   };
+  /// An answer for which there is no room yet.
+  struct WaitingAnswer {
+    std::uint64_t transaction = 0;
+    wire::CfgStatus status{};
+    std::vector<std::byte> data;
+  };
 
   // session.cpp: the state machine
   void move_to(SessionState next);
@@ -226,6 +232,8 @@ class Session {
   void answer_unsupported(const wire::DecodeError& error);
   void answer_version(std::uint64_t transaction);
   void reply(std::uint64_t transaction, const Answer& answer);
+  [[nodiscard]] bool send_answer(const WaitingAnswer& answer);
+  void push_answer();
   void push_requests();
   void answer_flush();
   bool queue_request(wire::CfgRequest code, std::vector<std::byte> data);
@@ -312,6 +320,7 @@ class Session {
   bool ring_at_once_ = false;  // a message, or a batch that moderation does not cover
   bool shutting_down_ = false;
   bool flush_requested_ = false;
+  std::optional<WaitingAnswer> waiting_answer_;   // one: a peer that keeps to the protocol asks one thing at a time
   std::optional<std::uint64_t> flush_to_answer_;  // transaction of a flush request of the peer
   bool goodbye_sent_ = false;
   bool goodbye_done_ = false;

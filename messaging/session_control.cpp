@@ -171,14 +171,25 @@ Answer Session::answer(const wire::RequestBody& request) {
 }
 
 void Session::reply(std::uint64_t transaction, const Answer& answer) {
-  const auto data = answer ? wire::encode(*answer) : wire::encode_refusal(answer.error().text);
-  const auto status = answer ? wire::CfgStatus::ok : answer.error().status;
-  if (!send_message(wire::Function::cfg_util_reply, [&](std::span<std::byte> out) {
-        return wire::encode_cfg_util_reply(out, transaction, status, data);
-      })) {
-    // The peer asks faster than it takes answers. It will ask again, or give up.
-    ++counters_.answers_not_sent;
+  WaitingAnswer told{.transaction = transaction,
+                     .status = answer ? wire::CfgStatus::ok : answer.error().status,
+                     .data = answer ? wire::encode(*answer) : wire::encode_refusal(answer.error().text)};
+  if (!waiting_answer_) {
+    if (!send_answer(told)) waiting_answer_ = std::move(told);
+    return;
   }
+  // The peer asks faster than it takes answers. It will ask again, or give up.
+  ++counters_.answers_not_sent;
+}
+
+bool Session::send_answer(const WaitingAnswer& answer) {
+  return send_message(wire::Function::cfg_util_reply, [&](std::span<std::byte> out) {
+    return wire::encode_cfg_util_reply(out, answer.transaction, answer.status, answer.data);
+  });
+}
+
+void Session::push_answer() {
+  if (waiting_answer_ && send_answer(*waiting_answer_)) waiting_answer_.reset();
 }
 
 bool Session::request(const wire::RequestBody& body) {

@@ -159,6 +159,7 @@ int run_command_line(int argc, const char* const* argv) {
   bind(*unit_app, unit);
   add_status(*status_app, status);
   add_status(*stats_app, stats);
+  stats_app->add_flag("--clear", stats.clear, "Print them, and let them start from nothing");
   BenchNicCommand bench_nic;
   auto* bench_app = app.add_subcommand("bench", "Measure the speed of a part");
   bench_app->require_subcommand(1);

@@ -49,6 +49,7 @@ struct StatusCommand {
   std::vector<std::string> controls;  ///< empty: all daemons found
   bool json = false;
   bool counters = false;  ///< `stats`: every counter; `status`: a line per daemon and peer
+  bool clear = false;     ///< the daemons' counters start from nothing after this answer
 };
 
 struct BenchNicCommand {

@@ -61,9 +61,18 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapPort& 
   auto peer = peer_status(session, driver.unit_name(), driver.state());
   add_count(peer.drops, "to_unit_too_long", tap.oversized());
   add_count(peer.drops, "from_unit_refused_by_nic", driver.counters().rx_refused_by_nic);
-  for (const auto& counter : driver.unit_statistics()) add_count(peer.drops, "unit_" + counter.name, counter.value);
   add_count(peer.messages, "WaitForElement", driver.counters().tx_waits);
   status.peers.push_back(std::move(peer));
+  return status;
+}
+
+/// The unit keeps its own counters for this host, and clears them itself.
+os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os::ClearedCounts& cleared,
+                        host::HostDriver& driver) {
+  status = cleared.answer(std::move(status), request);
+  auto& drops = status.peers.front().drops;
+  for (const auto& counter : driver.unit_statistics()) add_count(drops, "unit_" + counter.name, counter.value);
+  if (request == os::ControlRequest::clear) driver.clear_unit_statistics();
   return status;
 }
 
@@ -96,8 +105,11 @@ int run_host(const HostCommand& command) {
   }
 
   os::EventLoop loop({.spin_max = std::chrono::microseconds(command.daemon.spin_us)});
-  const auto control = open_control(
-      loop, command.daemon, "host", [&] { return status_of(driver, **tap, name); }, *log);
+  os::ClearedCounts cleared;
+  const auto tell = [&](os::ControlRequest request) {
+    return answer(request, status_of(driver, **tap, name), cleared, driver);
+  };
+  const auto control = open_control(loop, command.daemon, "host", tell, *log);
   DriverTask task(driver);
   loop.add(task);
   log->info("serving {}, connecting to {}", command.tap, command.connect);

@@ -133,8 +133,11 @@ int run_io_unit(const UnitCommand& command) {
   iounit::IoUnit unit(options, *lan, bridges, random, notices);
 
   os::EventLoop loop({.spin_max = std::chrono::microseconds(command.daemon.spin_us)});
-  const auto control = open_control(
-      loop, command.daemon, "iounit", [&] { return status_of(unit, *lan, bridges.counters(), name); }, *log);
+  os::ClearedCounts cleared;
+  const auto tell = [&](os::ControlRequest request) {
+    return cleared.answer(status_of(unit, *lan, bridges.counters(), name), request);
+  };
+  const auto control = open_control(loop, command.daemon, "iounit", tell, *log);
   DriverTask task(unit);
   loop.add(task);
   log->info("serving {} to hosts at {}", lan->name(), command.listen);

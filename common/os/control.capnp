@@ -12,6 +12,7 @@ struct Request {
 
   enum What {
     status @0;  # identity, state and every counter
+    clear @1;   # the same; afterwards the counters start from nothing
   }
 }
 

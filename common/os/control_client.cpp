@@ -46,7 +46,7 @@ Result<UniqueFd> connect_within(const std::string& path, Duration timeout) {
 struct Exchange {
   asio::io_context context{1};
   asio::local::stream_protocol::socket socket{context};
-  ControlMessage message = encode_request();
+  ControlMessage message{};
   ControlLength length{};
   Result<void> outcome = fail("no answer");
 
@@ -59,7 +59,8 @@ struct Exchange {
     };
   }
 
-  void send() {
+  void send(ControlRequest what) {
+    message = encode_request(what);
     length = static_cast<std::uint32_t>(message.size() * sizeof(ControlMessage::value_type));
     const std::array<asio::const_buffer, 2> request{asio::buffer(&length, sizeof length), asio::buffer(message)};
     asio::async_write(socket, request, then(&Exchange::receive_length));
@@ -84,14 +85,14 @@ struct Exchange {
 
 }  // namespace
 
-Result<DaemonStatus> query_status(const std::string& path, Duration timeout) {
+Result<DaemonStatus> query_status(const std::string& path, Duration timeout, ControlRequest request) {
   if (auto fits = check_socket_path(path); !fits) return tl::unexpected(fits.error());
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   auto connected = connect_within(path, timeout);
   if (!connected) return fail("{}: {}", path, connected.error().message);
   Exchange exchange;
   exchange.socket.assign(asio::local::stream_protocol(), connected->release());
-  exchange.send();
+  exchange.send(request);
   exchange.context.run_until(deadline);
   if (!exchange.outcome) return fail("{}: {}", path, exchange.outcome.error().message);
   auto status = decode_reply(exchange.message);

@@ -99,17 +99,23 @@ DaemonStatus decode_status(control::DaemonStatus::Reader reader) {
 
 }  // namespace
 
-ControlMessage encode_request() {
+ControlMessage encode_request(ControlRequest request) {
   capnp::MallocMessageBuilder builder;
-  builder.initRoot<control::Request>().setWhat(control::Request::What::STATUS);
+  const bool clear = request == ControlRequest::clear;
+  builder.initRoot<control::Request>().setWhat(clear ? control::Request::What::CLEAR : control::Request::What::STATUS);
   return flatten(builder);
 }
 
-Result<void> check_request(const ControlMessage& message) {
-  return read_message(message, [](capnp::MessageReader& reader) -> Result<void> {
+Result<ControlRequest> decode_request(const ControlMessage& message) {
+  return read_message(message, [](capnp::MessageReader& reader) -> Result<ControlRequest> {
     const auto what = reader.getRoot<control::Request>().getWhat();
-    if (what != control::Request::What::STATUS) return fail("unknown request {}", static_cast<unsigned>(what));
-    return {};
+    switch (what) {
+      case control::Request::What::STATUS:
+        return ControlRequest::status;
+      case control::Request::What::CLEAR:
+        return ControlRequest::clear;
+    }
+    return fail("unknown request {}", static_cast<unsigned>(what));
   });
 }
 

@@ -24,10 +24,9 @@ inline constexpr std::size_t kMaxControlBytes = std::size_t{1} << 20U;
 /// A request is a few words; more is somebody else's protocol.
 inline constexpr std::size_t kMaxRequestBytes = 4096;
 
-/// The one request there is: tell everything.
-ControlMessage encode_request();
+ControlMessage encode_request(ControlRequest request);
 /// Errors: not a request that is known here.
-Result<void> check_request(const ControlMessage& message);
+Result<ControlRequest> decode_request(const ControlMessage& message);
 
 ControlMessage encode_reply(const DaemonStatus& status);
 ControlMessage encode_error_reply(const std::string& error);

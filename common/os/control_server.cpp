@@ -20,7 +20,7 @@ using StreamSocket = asio::local::stream_protocol::socket;
 
 /// What the connections have in common. Handlers hold it, so that they may run after the server is gone.
 struct ControlServer::Shared {
-  std::function<DaemonStatus()> status;
+  std::function<DaemonStatus(ControlRequest)> status;
   Log* log;
   ControlServerOptions options;
   std::list<std::weak_ptr<Connection>> connections{};  // oldest first
@@ -75,8 +75,9 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
   }
 
   void answer() {
-    if (const auto known = check_request(message_); !known) return refuse(known.error().message);
-    message_ = encode_reply(shared_->status());
+    const auto request = decode_request(message_);
+    if (!request) return refuse(request.error().message);
+    message_ = encode_reply(shared_->status(*request));
     if (message_.size() * sizeof(ControlMessage::value_type) > kMaxControlBytes) {
       message_ = encode_error_reply("the status is too large for one reply");
     }
@@ -139,7 +140,7 @@ struct ControlServer::Acceptor : std::enable_shared_from_this<Acceptor> {
 };
 
 Result<std::unique_ptr<ControlServer>> ControlServer::open(asio::io_context& context, const std::string& path,
-                                                           std::function<DaemonStatus()> status, Log& log,
+                                                           std::function<DaemonStatus(ControlRequest)> status, Log& log,
                                                            ControlServerOptions options) {
   auto listener = UnixListener::listen(path);
   if (!listener) return fail("control socket: {}", listener.error().message);

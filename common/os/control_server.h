@@ -31,7 +31,7 @@ class ControlServer {
   /// path: made with mode 0600, see UnixListener; its errors. status: called on the io_context's thread.
   /// context and log are lent; the server goes before them.
   static Result<std::unique_ptr<ControlServer>> open(boost::asio::io_context& context, const std::string& path,
-                                                     std::function<DaemonStatus()> status, Log& log,
+                                                     std::function<DaemonStatus(ControlRequest)> status, Log& log,
                                                      ControlServerOptions options = {});
   ~ControlServer();
 

@@ -47,6 +47,23 @@ struct DaemonStatus {
   friend bool operator==(const DaemonStatus&, const DaemonStatus&) = default;
 };
 
+/// What can be asked of a daemon. Both are answered with its status.
+enum class ControlRequest : std::uint8_t {
+  status,
+  clear,  ///< with the counters as they were; then they start from nothing
+};
+
+/// The counters that a daemon tells, from the last clear on. The counters themselves go on.
+class ClearedCounts {
+ public:
+  /// status: with all counts since the daemon began. Answers the same less what there was at the last clear. A peer
+  /// goes by its name; where one of its counts is less than then, it has begun anew and is told as it is.
+  [[nodiscard]] DaemonStatus answer(DaemonStatus status, ControlRequest request);
+
+ private:
+  DaemonStatus before_;
+};
+
 /// One line of JSON with the keys of the struct; the epoch as a string of 16 hexadecimal digits, counters as objects
 /// {name: count}. Names that are not valid UTF-8 or hold controls are made printable.
 std::string to_json(const DaemonStatus& status);

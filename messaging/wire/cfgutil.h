@@ -155,6 +155,9 @@ struct Statistics {
   friend bool operator==(const Statistics&, const Statistics&) = default;
 };
 
+/// Codes of status reports.
+inline constexpr std::uint32_t kFramesLost = 1;  ///< frames for or from the peer that went nowhere at the sender's
+
 /// Something worth a line in the peer's log. Unknown codes are for people too.
 struct StatusReport {
   std::uint32_t code = 0;

@@ -30,6 +30,36 @@ class Idle(support.LabTestCase):
             self.assertLess(max(shares.values()), IDLE_SHARE, str(shares))
 
 
+class Counters(support.LabTestCase):
+    """What is lost is counted where it is lost, said to whom it concerns, and cleared on request."""
+
+    hosts = 1
+    host_args = ("--pool-elements", "4")  # soon exhausted
+
+    def test_losses_are_reported_and_counters_cleared(self):
+        host = self.host[0]
+        with traffic.udp_flood(self.lab, self.lan.ns, host.address, "200M", length=200):
+            host.process.wait_for_text("the I/O unit says: frames come faster than this host takes them")
+        wait_until(lambda: self.of_unit(host.stats()) > 0, 10, "the unit's counters with the host")
+        before = host.stats(clear=True)
+        self.assertGreater(before["peers"][0]["rx_frames"], 100)
+        wait_until(lambda: self.of_unit(host.stats()) == 0, 5, "the unit's counters to be cleared")
+        self.assert_pings(host, self.lan.address, count=3)
+        after = host.stats()
+        self.assertLess(after["peers"][0]["rx_frames"], 100)
+        self.assertGreaterEqual(after["peers"][0]["rx_frames"], 3)
+        self.assertEqual(after["epoch"], before["epoch"])
+
+        own = self.unit.stats(clear=True)["peers"][0]  # has counts of its own, and its own clear
+        self.assertGreater(own["drops"]["to_host_no_element"], 0)
+        self.assertGreater(own["messages"]["CfgUtilRequest_rx"], 1)
+        self.assertEqual(self.unit.stats()["peers"][0]["drops"]["to_host_no_element"], 0)
+
+    @staticmethod
+    def of_unit(stats):
+        return stats["peers"][0]["drops"].get("unit_to_host_no_element", -1)
+
+
 class StoppedHost(support.LabTestCase):
     hosts = 3
 

@@ -45,6 +45,7 @@ std::string World::not_converged() const {
     const iounit::HostPort* port = unit_->port_of(host->name());
     if (port == nullptr) return fmt::format("{} is not up at the unit", host->name());
     const auto& settings = host->nic().current();
+    if (port->interface_up() != settings.up) return fmt::format("{}'s interface is not known to be up", host->name());
     if (port->mac() != settings.mac) return fmt::format("{}'s address is not known", host->name());
     for (std::size_t group = 0; group < kGroups; ++group) {
       const MacAddress mac = group_mac(group);

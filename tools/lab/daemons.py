@@ -43,9 +43,9 @@ class Daemon:
     def resume(self):
         self.process.signal(signal.SIGCONT)
 
-    def stats(self):
-        """`splitnic stats --json` of this daemon; None while it does not answer."""
-        done = self.lab.run_splitnic("stats", "--json", "--control", self.control)
+    def stats(self, clear=False):
+        """`splitnic stats --json` of this daemon; None while it does not answer. clear: and its counters start anew."""
+        done = self.lab.run_splitnic("stats", "--json", *(["--clear"] if clear else []), "--control", self.control)
         if done.returncode != 0:
             return None
         try:

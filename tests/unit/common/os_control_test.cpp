@@ -50,7 +50,13 @@ class Daemon {
  public:
   explicit Daemon(ControlServerOptions options = {}, DaemonStatus answer = sample()) : status(std::move(answer)) {
     auto opened = ControlServer::open(
-        context_, path(), [this] { return ++answers_, status; }, log_, options);
+        context_, path(),
+        [this](ControlRequest request) {
+          ++answers_;
+          if (request == ControlRequest::clear) ++clears_;
+          return status;
+        },
+        log_, options);
     REQUIRE(opened);
     server_ = std::move(*opened);
     thread_ = std::thread([this] { context_.run(); });
@@ -61,12 +67,14 @@ class Daemon {
   }
   std::string path() const { return directory_.path("control.sock"); }
   int answers() const { return answers_; }
+  int clears() const { return clears_; }
 
   const DaemonStatus status;
 
  private:
   TemporaryDirectory directory_;
   std::atomic<int> answers_{0};
+  std::atomic<int> clears_{0};
   Log log_{"test", {.write = [](std::string_view) {}}};
   boost::asio::io_context context_;
   std::unique_ptr<ControlServer> server_;
@@ -96,7 +104,9 @@ bool is_cut_off(const UniqueFd& socket) {
 }
 
 TEST_CASE("a status survives the control socket's encoding", "[common][control]") {
-  CHECK(check_request(encode_request()));
+  for (const auto request : {ControlRequest::status, ControlRequest::clear}) {
+    CHECK(decode_request(encode_request(request)) == request);
+  }
   const auto decoded = decode_reply(encode_reply(sample()));
   REQUIRE(decoded);
   CHECK(*decoded == sample());
@@ -116,11 +126,11 @@ TEST_CASE("damaged control messages are errors, never more", "[common][control]"
     }
     if (random.below(4) == 0) bad.resize(random.below(bad.size()));
     static_cast<void>(decode_reply(bad));
-    static_cast<void>(check_request(bad));
+    static_cast<void>(decode_request(bad));
   }
   CHECK_FALSE(decode_reply({}));
-  CHECK_FALSE(check_request({}));
-  CHECK_FALSE(check_request({~std::uint64_t{0}, ~std::uint64_t{0}}));
+  CHECK_FALSE(decode_request({}));
+  CHECK_FALSE(decode_request({~std::uint64_t{0}, ~std::uint64_t{0}}));
 }
 
 TEST_CASE("the JSON of a status has the documented keys", "[common][control]") {
@@ -156,7 +166,7 @@ TEST_CASE("a client gets the daemon's status, again and again", "[common][contro
 TEST_CASE("one connection may ask more than once", "[common][control]") {
   const Daemon daemon;
   const UniqueFd socket = connect_to(daemon.path());
-  const ControlMessage request = encode_request();
+  const ControlMessage request = encode_request(ControlRequest::status);
   std::string framed(4, '\0');
   framed[0] = static_cast<char>(request.size() * 8);
   framed.append(reinterpret_cast<const char*>(request.data()), request.size() * 8);
@@ -241,12 +251,48 @@ TEST_CASE("a client waits for room in a daemon's queue, but not for ever", "[com
   CHECK(query_status(full->path(), 30ms).error().message == full->path() + ": no answer");
 }
 
+TEST_CASE("a request to clear reaches the daemon as such", "[common][control]") {
+  const Daemon daemon;
+  CHECK(query_status(daemon.path()));
+  CHECK(daemon.clears() == 0);
+  CHECK(query_status(daemon.path(), 5s, ControlRequest::clear));
+  CHECK(daemon.answers() == 2);
+  CHECK(daemon.clears() == 1);
+}
+
+TEST_CASE("cleared counts start from nothing, and state stays", "[common][control]") {
+  ClearedCounts cleared;
+  DaemonStatus status = sample();
+  CHECK(cleared.answer(status, ControlRequest::status) == status);
+  CHECK(cleared.answer(status, ControlRequest::clear) == status);  // as they were
+  const DaemonStatus told = cleared.answer(status, ControlRequest::status);
+  CHECK(told.drops == std::vector<NamedCount>{{"lan-full", 0}});
+  CHECK(told.counts == std::vector<NamedCount>{{"moved", 0}});
+  CHECK(told.uptime_ms == status.uptime_ms);
+  CHECK(told.epoch == status.epoch);
+  REQUIRE(told.peers.size() == status.peers.size());
+  for (const auto& peer : told.peers) {
+    CHECK(peer.tx_frames + peer.rx_frames + peer.tx_bytes + peer.rx_bytes == 0);
+    for (const auto& count : peer.messages) CHECK(count.count == 0);
+  }
+  status.peers[0].rx_frames += 5;
+  status.counts.push_back({"new", 3});
+  const DaemonStatus later = cleared.answer(status, ControlRequest::clear);
+  CHECK(later.peers[0].rx_frames == 5);
+  CHECK(later.counts == std::vector<NamedCount>{{"moved", 0}, {"new", 3}});
+  CHECK(cleared.answer(status, ControlRequest::status).peers[0].rx_frames == 0);
+
+  DaemonStatus restarted = status;
+  restarted.peers[0].tx_frames = 0;  // less than before: the peer is a new one of the same name
+  CHECK(cleared.answer(restarted, ControlRequest::status).peers[0] == restarted.peers[0]);
+}
+
 TEST_CASE("a control socket that is in use is refused at start", "[common][control]") {
   const Daemon daemon;
   boost::asio::io_context context;
   Log log("test", {.write = [](std::string_view) {}});
   const auto second = ControlServer::open(
-      context, daemon.path(), [] { return DaemonStatus(); }, log);
+      context, daemon.path(), [](ControlRequest) { return DaemonStatus(); }, log);
   REQUIRE_FALSE(second);
   CHECK(second.error().message == "control socket: address in use: " + daemon.path() + " (somebody listens there)");
 }
