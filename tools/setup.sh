@@ -8,14 +8,15 @@ build=(g++ cmake ninja-build pkg-config git ca-certificates
        libboost1.81-dev capnproto libcapnp-dev libssl-dev libpcap-dev libisal-dev libmnl-dev libexpected-dev
        libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev)
 demo=(iproute2 iputils-ping iperf3 dnsmasq-base busybox curl ethtool procps util-linux python3 uidmap)
-tests=(catch2 clang-format-14 tshark tcpdump libbenchmark-dev)
+libraries=(catch2 libbenchmark-dev)  # of the tests: CMake looks for them whatever is built
+tests=(clang-format-14 tshark tcpdump)
 check=(clang-16 clang-tidy-16 libclang-rt-16-dev)
 
 case "${1:-}" in
   build) wanted=("${build[@]}") ;;
-  demo)  wanted=("${build[@]}" "${demo[@]}" catch2) ;;
-  test)  wanted=("${build[@]}" "${demo[@]}" "${tests[@]}") ;;
-  check) wanted=("${build[@]}" "${demo[@]}" "${tests[@]}" "${check[@]}") ;;
+  demo)  wanted=("${build[@]}" "${libraries[@]}" "${demo[@]}") ;;
+  test)  wanted=("${build[@]}" "${libraries[@]}" "${demo[@]}" "${tests[@]}") ;;
+  check) wanted=("${build[@]}" "${libraries[@]}" "${demo[@]}" "${tests[@]}" "${check[@]}") ;;
   *) echo "usage: tools/setup.sh build|demo|test|check" >&2; exit 2 ;;
 esac
 

@@ -2,66 +2,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 
 #include "common/random.h"
 #include "common/time.h"
+#include "fabric/adapter/adapter_options.h"
+#include "fabric/adapter/completion_channel.h"
+#include "fabric/adapter/events.h"
+#include "fabric/adapter/queue_pair_state.h"
 #include "fabric/adapter/work.h"
 #include "fabric/bridge/link.h"
 #include "fabric/memory/rights.h"
 
 namespace splitnic::fabric {
 
-struct AdapterOptions {
-  std::uint32_t cell_payload_bytes =
-      256;  ///< 64 .. 65520, multiple of 16; the smaller of both ends' is used (set_cell_payload)
-  std::uint32_t max_message_bytes = 1U << 20U;
-  std::size_t max_queue_pairs = 64;
-  std::size_t max_regions = 256;
-  Duration ack_timeout = std::chrono::milliseconds(200);
-  unsigned retry_count = 7;
-  Duration receiver_not_ready_delay = std::chrono::milliseconds(1);
-  unsigned receiver_not_ready_retries = 7;
-};
-
-/// A queue pair's shape for its life. Of S1's two channel attributes the caller chooses acknowledged or not; every
-/// queue pair is connected. Depths in work requests. Source: S1 III.
-struct QueuePairOptions {
-  ProtectionDomain domain{};
-  CqNumber send_completions{};
-  CqNumber receive_completions{};
-  std::size_t send_depth = 64;
-  std::size_t receive_depth = 64;
-  bool acknowledged = true;
-  VirtualLane lane = VirtualLane::data;
-  /// A number of the caller's choice (well-known services, 1 .. 15); 0: drawn.
-  QpNumber number{};
-};
-
-struct QueuePairPeer {
-  QpNumber number{};
-  std::uint32_t first_psn_to_send = 0;   ///< 32 bits, this end's
-  std::uint32_t first_psn_expected = 0;  ///< the peer's
-};
-
-/// Event counts of an adapter since its creation; every drop has one.
-struct AdapterCounters {
-  std::uint64_t cells_sent = 0;
-  std::uint64_t cells_received = 0;
-  std::uint64_t acknowledgements_sent = 0;
-  std::uint64_t retransmissions = 0;
-  std::uint64_t dropped_bad_cell = 0;  ///< version, length, flags or CRC made no sense
-  std::uint64_t dropped_wrong_address = 0;
-  std::uint64_t dropped_unknown_queue_pair = 0;
-  std::uint64_t dropped_out_of_sequence = 0;
-  std::uint64_t dropped_duplicate = 0;
-  std::uint64_t dropped_no_receive = 0;      ///< unacknowledged channel, nothing posted
-  std::uint64_t dropped_unacknowledged = 0;  ///< unacknowledged message lost or refused otherwise
-  std::uint64_t direct_writes = 0;
-  std::uint64_t segmented_writes = 0;
-  std::uint64_t access_refused = 0;  ///< the protection table refused a peer's request
+/// What deregister() of placeable memory waits for.
+enum class DirectWrites : std::uint8_t {
+  drain,  ///< the peer's word: so long the range is in quarantine
+  over,   ///< nothing: the users on both sides have agreed already that they are over
 };
 
 /// A channel adapter (HCA or TCA) on one link: queue pairs, completion queues, registered memory; segments messages
@@ -75,24 +36,63 @@ class ChannelAdapter {
   ChannelAdapter(const ChannelAdapter&) = delete;
   ChannelAdapter& operator=(const ChannelAdapter&) = delete;
 
-  [[nodiscard]] ProtectionDomain allocate_domain();
+  [[nodiscard]] AdapterLimits limits() const;
 
-  /// Memory of the process; peers reach it segmented, the adapter copies. Must stay valid until deregistered.
+  [[nodiscard]] ProtectionDomain allocate_domain();
+  /// Errors: bad_argument, in_use (tags, queue pairs, shared receive queues).
+  Status deallocate_domain(ProtectionDomain domain);
+
+  /// Memory of the process; peers reach it segmented, the adapter copies. Must stay valid until deregistered; what goes
+  /// missing before is an error of who uses it, and an event.
   [[nodiscard]] std::optional<Stag> register_memory(ProtectionDomain domain, std::span<std::byte> memory,
                                                     Rights rights);
   /// A range of link.buffers() (offsets within local memory). Remote addresses are offsets from the range's start plus
   /// `address`, an opaque base that is drawn (see region_address). placeable: granted to the peer for direct writes
-  /// (pushed to its MPT).
+  /// (pushed to its MPT). nullopt also where the range is in quarantine (see deregister).
   [[nodiscard]] std::optional<Stag> register_bridge_memory(ProtectionDomain domain, MemoryRange range, Rights rights,
                                                            bool placeable);
   /// The address that a peer uses for byte 0 of the region.
   [[nodiscard]] std::uint64_t region_address(Stag tag) const;
-  Status deregister(Stag tag);
+  /// The tag is void at once. Placeable memory may still be written by what the peer had begun: its range stays in
+  /// quarantine until the peer has said that nothing is under way any more (event memory_drained), or the epoch ends.
+  /// Errors: bad_tag, in_use (windows are bound).
+  Status deregister(Stag tag, DirectWrites writes = DirectWrites::drain);
+  [[nodiscard]] bool in_quarantine(MemoryRange range) const;
+  /// For everything else about tags: regions of pages, windows, domain rules. Valid as long as the adapter; placeable
+  /// regions are registered and deregistered above.
+  [[nodiscard]] ProtectionTable& table();
 
+  /// capacity: completions. channel: where the queue reports when armed, or none. nullopt: no resources, no such
+  /// channel.
+  [[nodiscard]] std::optional<CqNumber> make_completion_queue(std::size_t capacity, ChannelNumber channel = {});
+  /// The same where there can be no failure: CHECKs.
   [[nodiscard]] CqNumber create_completion_queue(std::size_t capacity);
+  /// Errors: bad_argument, in_use (queue pairs).
+  Status destroy_completion_queue(CqNumber queue);
+  /// One completion of the kind notifies the queue's channel, and disarms. Then poll once more: what is in the queue
+  /// already notifies nobody. Errors: bad_argument (also: no channel).
+  Status arm(CqNumber queue, Arm what);
+  /// wake: called from within verbs and polls when a notification can be taken where none could before.
+  [[nodiscard]] std::optional<ChannelNumber> create_completion_channel(std::function<void()> wake);
+  [[nodiscard]] std::optional<CqNumber> take_notification(ChannelNumber channel);
+  /// Errors: bad_argument, in_use (completion queues).
+  Status destroy_completion_channel(ChannelNumber channel);
+
+  [[nodiscard]] std::optional<SrqNumber> create_shared_receive_queue(ProtectionDomain domain, std::size_t depth);
+  Status post_shared_receive(SrqNumber queue, const ReceiveRequest& request);
+  /// An event, once, when fewer than `receives` are left. 0 disarms. Errors: bad_argument (also: beyond the depth).
+  Status arm_limit(SrqNumber queue, std::size_t receives);
+  /// Forgets what is posted. Errors: bad_argument, in_use (queue pairs).
+  Status destroy_shared_receive_queue(SrqNumber queue);
+
+  /// nullopt: an unknown or foreign object, a number that is taken, or beyond limits().
   [[nodiscard]] std::optional<QpNumber> create_queue_pair(const QueuePairOptions& options);
   /// Binds the queue pair to the peer's: messages flow. From then on until destroyed or in error.
   Status connect(QpNumber queue_pair, const QueuePairPeer& peer);
+  /// One step of the state machine (queue_pair_state.h). peer: with ready_to_receive and connect. Errors: bad_state
+  /// (forbidden by the table), bad_queue_pair, link_down.
+  Status modify(QpNumber queue_pair, QueuePairEvent event, const QueuePairPeer& peer = {});
+  [[nodiscard]] std::optional<QueuePairState> state(QpNumber queue_pair) const;
   /// Flushes what is posted (completions with `flushed`) and forgets the queue pair.
   Status destroy_queue_pair(QpNumber queue_pair);
   [[nodiscard]] bool in_error(QpNumber queue_pair) const;
@@ -100,14 +100,18 @@ class ChannelAdapter {
   [[nodiscard]] std::size_t send_room(QpNumber queue_pair) const;
 
   /// Queues a request; bytes leave at once or in poll(), and it is the next poll() that wakes a sleeping peer.
-  /// Errors: queue_full (also: no place left in the completion queue), bad_*, link_down.
+  /// Errors: queue_full (also: no place left in the completion queue), bad_*, not_permitted, link_down.
   Status post_send(QpNumber queue_pair, const WorkRequest& request);
   /// A receive for writes with immediate alone may have an empty segment without a tag.
   Status post_receive(QpNumber queue_pair, const ReceiveRequest& request);
   [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out);
+  /// What happened besides, oldest first; returns how many.
+  [[nodiscard]] std::size_t poll_events(std::span<AsyncEvent> out);
 
   /// Where [address, address + bytes) of the peer's region may be stored directly: its offset in the peer window,
-  /// checked against the pushed table copy and the own mapping. nullopt: not placeable, write segmented.
+  /// checked against the pushed table copy and the own mapping. nullopt: not placeable, write segmented. Good until the
+  /// next receive() or poll(), where the peer may be told that nothing is under way; users who agree on the memory's
+  /// end between themselves (DirectWrites::over) may keep it longer.
   [[nodiscard]] std::optional<std::size_t> claim_direct(RemoteAddress remote, std::uint32_t bytes);
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved.
@@ -117,7 +121,7 @@ class ChannelAdapter {
   std::size_t receive(Time now);
   std::size_t send();
   [[nodiscard]] Time next_deadline() const;
-  /// Something is posted or unacknowledged.
+  /// Something is posted, unacknowledged or in quarantine.
   [[nodiscard]] bool outstanding() const;
 
   void set_cell_payload(std::uint32_t bytes);

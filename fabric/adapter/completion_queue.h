@@ -6,16 +6,20 @@
 #include <span>
 
 #include "common/check.h"
+#include "fabric/adapter/completion_channel.h"
 #include "fabric/adapter/ring.h"
 #include "fabric/adapter/work.h"
 
 namespace splitnic::fabric {
 
 /// Completions in the order in which requests ended. A posted request reserves its place, so that nothing a peer does
-/// can overflow the queue: where there is no place left, it is the post that is refused. Thread: the adapter's owner.
+/// can overflow the queue: where there is no place left, it is the post that is refused. (A receive out of a shared
+/// queue reserves when a message takes it: there the queue can be overrun.) Thread: the adapter's owner.
 class CompletionQueue {
  public:
-  explicit CompletionQueue(std::size_t capacity) : ring_(capacity), capacity_(capacity) {}
+  /// channel: may be null; lent.
+  CompletionQueue(std::size_t capacity, CqNumber number, CompletionChannel* channel)
+      : ring_(capacity), capacity_(capacity), channel_(channel), number_(number) {}
 
   /// Places that reserve() would give.
   [[nodiscard]] std::size_t room() const { return capacity_ - reserved_ - static_cast<std::size_t>(pushed_ - polled_); }
@@ -34,6 +38,7 @@ class CompletionQueue {
   void push(const Completion& completion) {
     release();
     ring_[pushed_++] = completion;
+    if (armed_ != Arm::nothing) look_whether_to_notify(completion);
   }
   /// Takes out the oldest completions, as many as there are and fit; returns how many.
   [[nodiscard]] std::size_t poll(std::span<Completion> out) {
@@ -42,12 +47,31 @@ class CompletionQueue {
     return count;
   }
 
+  /// Arming for `next` is not weakened by `solicited`. What is in the queue already does not notify: arm, then poll
+  /// once more.
+  void arm(Arm what) {
+    if (armed_ != Arm::next) armed_ = what;
+  }
+  [[nodiscard]] CompletionChannel* channel() const { return channel_; }
+
+  std::size_t users = 0;  ///< queue pairs whose requests end here, each direction counted
+
  private:
+  void look_whether_to_notify(const Completion& completion) {
+    const bool wanted = armed_ == Arm::next || completion.solicited || completion.status != CompletionStatus::success;
+    if (!wanted) return;
+    armed_ = Arm::nothing;
+    channel_->notify(number_);
+  }
+
   Ring<Completion> ring_;
   std::size_t capacity_;
   std::size_t reserved_ = 0;
   std::uint64_t pushed_ = 0;
   std::uint64_t polled_ = 0;
+  Arm armed_ = Arm::nothing;
+  CompletionChannel* channel_;
+  CqNumber number_;
 };
 
 }  // namespace splitnic::fabric

@@ -1,33 +1,72 @@
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "fabric/adapter/completion_queue.h"
+#include "fabric/adapter/events.h"
 #include "fabric/adapter/queue_pair.h"
+#include "fabric/adapter/transfers.h"
+#include "fabric/bridge/link.h"
 #include "fabric/memory/mpt.h"
 #include "fabric/memory/protection_table.h"
 
 namespace splitnic::fabric {
 
-/// What requester and responder share of one adapter. Thread: the adapter's owner.
+/// What the parts of one adapter share. Thread: the adapter's owner.
 struct AdapterContext {
   AdapterContext(FabricLink& on, const AdapterOptions& with, RandomSource& random)
-      : link(on), options(with), table(with.max_regions, random) {}
+      : link(on),
+        options(with),
+        table(with.max_regions, random),
+        transfers(with.dma),
+        events(with.max_events),
+        staging(kMaxCellPayload) {}
 
   FabricLink& link;
   AdapterOptions options;
   ProtectionTable table;
   MptPublisher grants;
   MptView peer_grants;
-  std::vector<CompletionQueue> completion_queues;
+  Transfers transfers;
+  std::vector<std::unique_ptr<CompletionQueue>> completion_queues;  ///< by number - 1; null: destroyed
+  std::vector<std::unique_ptr<SharedReceiveQueue>> shared_receive_queues;
+  std::vector<std::unique_ptr<CompletionChannel>> completion_channels;
+  EventQueue events;
   AdapterCounters counters{};
-  Time now{};  ///< of the last poll
+  Time now{};                      ///< of the last poll
+  std::vector<std::byte> staging;  ///< a cell's payload: what is sealed is what is sent
 
-  [[nodiscard]] CompletionQueue* completion_queue(CqNumber number) {
-    const bool exists = number.value != 0 && number.value <= completion_queues.size();
-    return exists ? &completion_queues[number.value - 1] : nullptr;
+  [[nodiscard]] CompletionQueue* completion_queue(CqNumber number) { return at(completion_queues, number.value); }
+  [[nodiscard]] SharedReceiveQueue* shared_receive_queue(SrqNumber number) {
+    return at(shared_receive_queues, number.value);
+  }
+  [[nodiscard]] CompletionChannel* completion_channel(ChannelNumber number) {
+    return at(completion_channels, number.value);
+  }
+  void report(const AsyncEvent& event) {
+    if (!events.push(event)) ++counters.dropped_events;
+  }
+  /// What a cell may carry on this lane now.
+  [[nodiscard]] std::size_t cell_payload(VirtualLane lane) {
+    const std::size_t room = link.sender(lane).max_record_bytes() - kMaxCellOverhead;
+    return std::min<std::size_t>(options.cell_payload_bytes, room);
+  }
+
+ private:
+  template <class T>
+  [[nodiscard]] static T* at(const std::vector<std::unique_ptr<T>>& objects, std::uint32_t number) {
+    return number != 0 && number <= objects.size() ? objects[number - 1].get() : nullptr;
   }
 };
+
+/// The header of a cell of queue_pair to its peer.
+[[nodiscard]] Cell addressed_cell(const AdapterContext& context, const QueuePair& queue_pair, Opcode opcode,
+                                  std::uint32_t psn);
+/// Seals and sends; false: the lane is full. packet_crc: only moved on when sent.
+[[nodiscard]] bool send_cell(AdapterContext& context, VirtualLane lane, const Cell& cell,
+                             std::span<const std::byte> payload, std::uint32_t& packet_crc);
 
 /// Ends the oldest request of the send queue.
 void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status);
@@ -36,8 +75,13 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion
 /// To error: the oldest send ends with `first` (unless that is flushed or nothing is posted), everything else is
 /// flushed.
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first);
-/// To error because an epoch went by: sends of which a cell was on the wire end as outcome_unknown, the rest is
+/// To error without an event, everything flushed: the user's own doing.
+void flush_queue_pair(AdapterContext& context, QueuePair& queue_pair);
+/// To sq_error: likewise, of the send queue alone. Nothing of it is in flight.
+void fail_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first);
+/// To error because an epoch went by or the peer gave up: sends that were begun end as outcome_unknown, the rest is
 /// flushed.
 void void_queue_pair(AdapterContext& context, QueuePair& queue_pair);
-
+/// To reset: everything posted is forgotten without completions.
+void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair);
 }  // namespace splitnic::fabric

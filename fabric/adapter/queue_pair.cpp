@@ -1,5 +1,7 @@
 #include "fabric/adapter/queue_pair.h"
 
+#include <array>
+
 #include "common/check.h"
 #include "fabric/adapter/context.h"
 
@@ -19,27 +21,78 @@ void flush_sends(AdapterContext& context, QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
   while (send.done != send.posted) complete_send(context, queue_pair, CompletionStatus::flushed);
   send.rewind_to(send.done);
-  send.sent = send.done;
-  send.acknowledge_by = kNever;
+  send.sent = send.answered_to = send.drain_to = send.done;
+  send.acknowledged_psn = send.sent_psn = send.next_psn;
+  send.unanswered = 0;
+  send.loss_noticed = false;
+  send.acknowledge_by = send.delay_until = kNever;
   send.hold_until = Time::min();
+  queue_pair.answer = AnswerReassembly{};
 }
 
-void enter_error(QueuePair& queue_pair) {
+/// What the peer still waits for is not answered.
+void drop_responses(QueuePair& queue_pair) {
+  queue_pair.responses.restart_at(queue_pair.responses.taken);
+  queue_pair.refusing = false;
+  queue_pair.draining = false;
+}
+
+void enter_error(AdapterContext& context, QueuePair& queue_pair) {
+  const bool was_connected = queue_pair.rules().connected;
   queue_pair.state = queue_pair_move(queue_pair.state, QueuePairEvent::fail).to;
+  drop_responses(queue_pair);
+  if (!was_connected) return;
+  AsyncEvent event;
+  event.kind = AsyncEventKind::queue_pair_fatal;
+  event.queue_pair = queue_pair.number;
+  event.reason = queue_pair.terminate.reason;
+  event.from_peer = queue_pair.terminated_by_peer;
+  context.report(event);
+}
+
+void tell_and_flush_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {
+  const bool told = first != CompletionStatus::flushed && queue_pair.send.done != queue_pair.send.posted;
+  if (told) complete_send(context, queue_pair, first);
+  flush_sends(context, queue_pair);
 }
 
 }  // namespace
 
+Cell addressed_cell(const AdapterContext& context, const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn) {
+  Cell cell;
+  cell.opcode = opcode;
+  cell.destination = context.link.peer_port_address();
+  cell.source = context.link.port_address();
+  cell.destination_queue_pair = queue_pair.peer.number;
+  cell.source_queue_pair = queue_pair.number;
+  cell.packet_sequence = psn;
+  return cell;
+}
+
+bool send_cell(AdapterContext& context, VirtualLane lane, const Cell& cell, std::span<const std::byte> payload,
+               std::uint32_t& packet_crc) {
+  std::uint32_t crc = packet_crc;
+  const std::array pieces{payload};
+  const CellEnvelope envelope(cell, pieces, payload.size(), crc);
+  if (!context.link.sender(lane).send({envelope.head(), payload, envelope.tail()})) return false;
+  packet_crc = crc;
+  ++context.counters.cells_sent;
+  return true;
+}
+
 void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status) {
   SendQueue& send = queue_pair.send;
   CHECK(send.done != send.posted);
-  const WorkRequest& request = send.entries[send.done].request;
+  const SendEntry& entry = send.entries[send.done];
   CompletionQueue& queue = *context.completion_queue(queue_pair.options.send_completions);
-  if (request.signalled || status != CompletionStatus::success) {
+  if (entry.request.signalled || status != CompletionStatus::success) {
     Completion completion;
-    completion.id = request.id;
+    completion.id = entry.request.id;
     completion.queue_pair = queue_pair.number;
     completion.status = status;
+    completion.operation = entry.request.operation;
+    completion.tag = entry.tag;
+    completion.bytes = is_answered(entry.request.operation) ? entry.bytes : 0;
     queue.push(completion);
   } else {
     queue.release();
@@ -58,21 +111,59 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion
 }
 
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {
-  enter_error(queue_pair);
-  const bool told = first != CompletionStatus::flushed && queue_pair.send.done != queue_pair.send.posted;
-  if (told) complete_send(context, queue_pair, first);
+  enter_error(context, queue_pair);
+  tell_and_flush_sends(context, queue_pair, first);
+  flush_receives(context, queue_pair);
+}
+
+void flush_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
+  queue_pair.state = queue_pair_move(queue_pair.state, QueuePairEvent::fail).to;
+  context.transfers.disown(queue_pair.number);
+  drop_responses(queue_pair);
   flush_sends(context, queue_pair);
   flush_receives(context, queue_pair);
 }
 
+void fail_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {
+  const QueuePairMove& move = queue_pair_move(queue_pair.state, QueuePairEvent::fail_sends);
+  CHECK(move.legal);
+  queue_pair.state = move.to;
+  queue_pair.draining = false;
+  tell_and_flush_sends(context, queue_pair, first);
+}
+
 void void_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
-  enter_error(queue_pair);
+  enter_error(context, queue_pair);
   for (std::uint64_t unknown = queue_pair.send.started(); unknown > 0; --unknown) {
     complete_send(context, queue_pair, CompletionStatus::outcome_unknown);
   }
   flush_sends(context, queue_pair);
   flush_receives(context, queue_pair);
   queue_pair.acknowledgement = PendingAcknowledgement{};
+  queue_pair.terminate.wanted = false;
+}
+
+void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  context.transfers.disown(queue_pair.number);
+  for (; send.done != send.posted; ++send.done) {
+    context.completion_queue(queue_pair.options.send_completions)->release();
+  }
+  ReceiveQueue& receive = queue_pair.receive;
+  for (; !receive.empty(); ++receive.taken) {
+    context.completion_queue(queue_pair.options.receive_completions)->release();
+  }
+  flush_sends(context, queue_pair);
+  drop_responses(queue_pair);
+  queue_pair.responses.taken = queue_pair.responses.next = queue_pair.responses.answered = 0;
+  send.message_sequence = 0;
+  queue_pair.state = QueuePairState::reset;
+  queue_pair.peer = QueuePairPeer{};
+  queue_pair.incoming = Reassembly{};
+  queue_pair.silent = false;
+  queue_pair.acknowledgement = PendingAcknowledgement{};
+  queue_pair.terminate = PendingTerminate{};
+  queue_pair.terminated_by_peer = false;
 }
 
 }  // namespace splitnic::fabric

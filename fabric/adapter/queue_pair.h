@@ -4,73 +4,89 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "common/time.h"
-#include "fabric/adapter/channel_adapter.h"
-#include "fabric/adapter/completion_queue.h"
+#include "fabric/adapter/adapter_options.h"
+#include "fabric/adapter/queue_pair_state.h"
 #include "fabric/adapter/ring.h"
+#include "fabric/memory/protection_table.h"
 #include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
 
-/// reset: receives may be posted, nothing moves. ready: connected. error: everything posted has been flushed; nothing
-/// is taken any more, and a peer that goes on is told the refusal again. The verbs' further states come with their
-/// users.
-enum class QueuePairState : std::uint8_t { reset, ready, error };
-enum class QueuePairEvent : std::uint8_t { connect, fail };
-inline constexpr std::size_t kQueuePairStates = 3;
-inline constexpr std::size_t kQueuePairEvents = 2;
-
-struct QueuePairMove {
-  bool legal = false;
-  QueuePairState to = QueuePairState::error;
-  const char* why = "";  ///< a forbidden move's reason
-};
-/// The state machine.
-inline constexpr std::array<std::array<QueuePairMove, kQueuePairEvents>, kQueuePairStates> kQueuePairMoves{{
-    /* reset */ {{{true, QueuePairState::ready, ""}, {true, QueuePairState::error, ""}}},
-    /* ready */
-    {{{false, QueuePairState::ready, "connected already: numbers in flight would be misread"},
-      {true, QueuePairState::error, ""}}},
-    /* error */
-    {{{false, QueuePairState::error, "what was flushed can't be resumed: make a new queue pair"},
-      {true, QueuePairState::error, ""}}},
-}};
-[[nodiscard]] constexpr const QueuePairMove& queue_pair_move(QueuePairState from, QueuePairEvent event) {
-  return kQueuePairMoves[static_cast<std::size_t>(from)][static_cast<std::size_t>(event)];
+/// Whether requests of this kind are cells, and so have packet sequence numbers.
+[[nodiscard]] constexpr bool goes_over_the_wire(Operation operation) { return operation < Operation::bind_window; }
+/// Whether the peer answers with data: the answer is the acknowledgement.
+[[nodiscard]] constexpr bool is_answered(Operation operation) {
+  return operation == Operation::rdma_read || operation == Operation::compare_swap || operation == Operation::fetch_add;
 }
+[[nodiscard]] constexpr bool is_write(Operation operation) {
+  return operation == Operation::rdma_write || operation == Operation::rdma_write_with_immediate;
+}
+
+/// Where an asynchronous copy stands.
+enum class DmaState : std::uint8_t { none, moving, moved, failed };
 
 /// One request of a send queue.
 struct SendEntry {
   WorkRequest request{};
   std::uint32_t bytes = 0;
-  bool direct = false;  ///< the bytes are in the peer's memory: the closing cell alone is sent, also when retried
+  std::uint32_t psn = 0;               ///< from when it is numbered
+  std::uint32_t message_sequence = 0;  ///< likewise, of reads and atomics
+  bool numbered = false;               ///< a cell of it was on the wire
+  bool direct = false;       ///< the bytes are in the peer's memory: the closing cell alone is sent, also when retried
+  bool answered = false;     ///< reads and atomics
+  bool direct_sink = false;  ///< a read that the owner may answer through the window
+  bool memory_done = false;  ///< a combined request's registration
+  DmaState dma = DmaState::none;
+  CompletionStatus failure = CompletionStatus::success;  ///< found before its turn to complete
+  Stag tag{};                                            ///< what a bind or registration gave
 };
 
-/// A send queue. Positions: done <= next <= posted, done <= sent <= posted; the packet sequence number of position p is
-/// first_psn + p.
+/// A send queue. Positions: done <= next <= sent or its successor, sent <= posted. Requests that go over the wire are
+/// numbered when their first cell leaves.
 struct SendQueue {
-  explicit SendQueue(std::size_t requests) : entries(requests), depth(requests) {}
+  explicit SendQueue(const QueuePairOptions& with)
+      : entries(with.send_depth),
+        depth(with.send_depth),
+        memory(with.memory_requests ? with.send_depth : 0),
+        inline_bytes(with.max_inline_bytes),
+        inline_data(entries.capacity() * with.max_inline_bytes) {}
 
   Ring<SendEntry> entries;
   std::size_t depth;
+  std::vector<std::optional<MemoryRequest>> memory;  ///< by position mod depth; empty where not permitted
+  std::size_t inline_bytes;                          ///< of one request
+  std::vector<std::byte> inline_data;
+
   std::uint64_t posted = 0;
-  std::uint64_t next = 0;  ///< being put on the wire
-  std::uint64_t sent = 0;  ///< beyond the last that was on the wire whole, at any time
-  std::uint64_t done = 0;  ///< acknowledged, or sent on an unacknowledged channel
-  std::uint32_t first_psn = 0;
+  std::uint64_t next = 0;         ///< being put on the wire, or carried out
+  std::uint64_t sent = 0;         ///< beyond the last that was on the wire whole, or carried out, at any time
+  std::uint64_t done = 0;         ///< completed
+  std::uint64_t answered_to = 0;  ///< every read and atomic before it is answered
+  std::uint64_t drain_to = 0;     ///< sq_drained: what is before it is finished
+
+  std::uint32_t acknowledged_psn = 0;  ///< every packet before it is acknowledged
+  std::uint32_t sent_psn = 0;          ///< every packet before it was on the wire whole
+  std::uint32_t next_psn = 0;          ///< of the next request to be numbered
+  std::uint32_t message_sequence = 0;  ///< of the last read or atomic
+  std::size_t unanswered = 0;          ///< reads and atomics numbered and not answered
+  std::size_t max_unanswered = 0;
+
   std::uint32_t next_offset = 0;  ///< of `next`: bytes on the wire
   std::uint16_t next_cell = 0;
   std::uint32_t packet_crc = kPacketCrcStart;
   unsigned retries_left = 0;
   unsigned receiver_not_ready_left = 0;
+  bool loss_noticed = false;      ///< an answer was missed and asked for again; the next time is the timeout's
   Time acknowledge_by = kNever;   ///< kNever: nothing awaited, or not yet started by a poll
   Time hold_until = Time::min();  ///< receiver not ready
+  Time delay_until = kNever;      ///< of a delay at `next`; kNever: not yet started by a poll
 
-  [[nodiscard]] std::uint32_t psn(std::uint64_t position) const {
-    return first_psn + static_cast<std::uint32_t>(position);
-  }
-  /// Positions of which at least a cell has been on the wire, from done.
+  /// Positions of which at least a cell has been on the wire, or which were carried out, from done.
   [[nodiscard]] std::uint64_t started() const { return std::max(sent, next + (next_cell != 0 ? 1U : 0U)) - done; }
   void rewind_to(std::uint64_t position) {
     next = position;
@@ -78,6 +94,10 @@ struct SendQueue {
     next_cell = 0;
     packet_crc = kPacketCrcStart;
   }
+  [[nodiscard]] std::span<std::byte> inline_at(std::uint64_t position) {
+    return std::span(inline_data).subspan((position & (entries.capacity() - 1)) * inline_bytes, inline_bytes);
+  }
+  [[nodiscard]] std::optional<MemoryRequest>& memory_at(std::uint64_t position) { return memory[position % depth]; }
 };
 
 /// What the responder owes the peer: one cumulative state, sent when the lane has room.
@@ -87,14 +107,41 @@ struct PendingAcknowledgement {
   std::uint32_t psn = 0;
 };
 
+/// The end of the stream, told once; after that a peer who goes on gets the acknowledgement's refusal.
+struct PendingTerminate {
+  bool wanted = false;
+  TerminateReason reason{};
+  std::uint32_t psn = 0;
+  std::uint8_t head_bytes = 0;  ///< of the refused cell; 0: none was at fault
+  std::array<std::byte, kMaxCellHeadBytes> head{};
+};
+
+/// A posted receive, its scatter list in place.
+struct ReceiveEntry {
+  std::uint64_t id = 0;
+  std::uint32_t bytes = 0;
+  std::uint32_t segment_count = 0;
+  std::array<LocalSegment, kMaxSegments> segments{};
+};
+
 struct ReceiveQueue {
   explicit ReceiveQueue(std::size_t requests) : entries(requests), depth(requests) {}
 
-  Ring<ReceiveRequest> entries;
+  Ring<ReceiveEntry> entries;
   std::size_t depth;
   std::uint64_t posted = 0;
   std::uint64_t taken = 0;
   [[nodiscard]] bool empty() const { return posted == taken; }
+};
+
+/// Receives for several queue pairs. Source: the verbs (ibv_create_srq); S4 leaves it out.
+struct SharedReceiveQueue {
+  SharedReceiveQueue(ProtectionDomain of, std::size_t requests) : domain(of), queue(requests) {}
+
+  ProtectionDomain domain;
+  ReceiveQueue queue;
+  std::size_t limit = 0;  ///< an event when fewer are left; 0: not armed
+  std::size_t users = 0;  ///< queue pairs
 };
 
 /// The message that is coming in.
@@ -109,23 +156,83 @@ struct Reassembly {
   std::uint32_t message_bytes = 0;
 };
 
+/// The answer to an own read that is coming in.
+struct AnswerReassembly {
+  bool active = false;
+  std::uint16_t next_cell = 0;
+  std::uint32_t offset = 0;
+  std::uint32_t packet_crc = kPacketCrcStart;
+};
+
+/// A read or atomic of the peer: what is needed to answer it, again if need be.
+struct ResponseRecord {
+  MessageKind kind = MessageKind::none;
+  std::uint32_t psn = 0;
+  std::uint32_t message_sequence = 0;
+  Stag tag{};
+  std::uint64_t address = 0;
+  std::uint32_t bytes = 0;
+  Stag sink_tag{};
+  std::uint64_t sink_address = 0;
+  std::uint64_t original = 0;  ///< an atomic's result: executed once, told as often as it takes
+  DmaState dma = DmaState::none;
+};
+
+/// S3's queue of incoming read requests, by message sequence number. Records stay until their places are needed: a peer
+/// asks for no more than `depth` at a time, so by then it has its answer. Source: S3 Fig. 18A.
+struct ResponseQueue {
+  explicit ResponseQueue(std::size_t requests) : records(requests), depth(requests) {}
+
+  Ring<ResponseRecord> records;
+  std::size_t depth;
+  std::uint64_t taken = 0;     ///< accepted since connected; the last one's message sequence number
+  std::uint64_t next = 0;      ///< being answered, perhaps again
+  std::uint64_t answered = 0;  ///< every one before it was answered whole, at any time
+  std::uint32_t offset = 0;
+  std::uint16_t cell = 0;
+  std::uint32_t packet_crc = kPacketCrcStart;
+
+  [[nodiscard]] bool idle() const { return next == taken; }
+  [[nodiscard]] std::uint64_t oldest_kept() const { return taken - std::min<std::uint64_t>(taken, depth); }
+  void restart_at(std::uint64_t position) {
+    next = position;
+    answered = std::max(answered, next);
+    offset = 0;
+    cell = 0;
+    packet_crc = kPacketCrcStart;
+  }
+};
+
 /// Thread: the adapter's owner.
 struct QueuePair {
   QueuePair(QpNumber own, const QueuePairOptions& with)
-      : number(own), options(with), send(with.send_depth), receive(with.receive_depth) {}
+      : number(own),
+        options(with),
+        send(with),
+        receive(with.shared_receives.value != 0 ? 1 : with.receive_depth),
+        responses(with.reads_in) {}
+
+  [[nodiscard]] const QueuePairRules& rules() const { return queue_pair_rules(state); }
+  [[nodiscard]] Consumer consumer() const { return {options.domain, number}; }
 
   QpNumber number;
   QueuePairOptions options;
   QueuePairState state = QueuePairState::reset;
-  QpNumber peer{};
+  QueuePairPeer peer{};
 
   SendQueue send;
+  AnswerReassembly answer{};
 
-  ReceiveQueue receive;
+  ReceiveQueue receive;  ///< with a shared queue: the one that the present message took
   std::uint32_t expected_psn = 0;
   Reassembly incoming{};
-  bool silent = false;  ///< a packet was refused for now: nothing is said until it comes again
+  bool silent = false;    ///< a packet was refused for now: nothing is said until it comes again
+  bool refusing = false;  ///< for good: what was asked before is still answered, then the queue pair ends
   PendingAcknowledgement acknowledgement{};
+  PendingTerminate terminate{};
+  bool terminated_by_peer = false;
+  ResponseQueue responses;
+  bool draining = false;  ///< an event is due when nothing is in flight
 };
 
 }  // namespace splitnic::fabric

@@ -1,142 +1,296 @@
 #include "fabric/adapter/requester.h"
 
 #include <algorithm>
-#include <array>
 #include <span>
 
 #include "common/check.h"
+#include "common/planted.h"
+#include "fabric/adapter/local_memory.h"
+#include "fabric/adapter/request_check.h"
+#include "fabric/memory/guarded_copy.h"
 
 namespace splitnic::fabric {
 namespace {
 
-constexpr Duration kLongestReceiverNotReadyDelay = std::chrono::seconds(1);
+std::span<const LocalSegment> segments_of(const WorkRequest& request) {
+  return std::span(request.segments).first(request.segment_count);
+}
 
-using Pieces = std::array<std::span<const std::byte>, kMaxSegments>;
+Opcode send_opcode(bool invalidates, bool first, bool last) {
+  if (!last) return first ? Opcode::send_first : Opcode::send_middle;
+  if (invalidates) return first ? Opcode::send_only_invalidate : Opcode::send_last_invalidate;
+  return first ? Opcode::send_only : Opcode::send_last;
+}
 
-/// The parts of the request's segments that hold its bytes [offset, offset + bytes).
-Pieces gather(const WorkRequest& request, std::uint32_t offset, std::uint32_t bytes) {
-  Pieces pieces{};
-  for (std::size_t i = 0; i < request.segment_count && bytes > 0; ++i) {
-    const LocalSegment& segment = request.segments[i];
-    if (offset >= segment.bytes) {
-      offset -= segment.bytes;
-      continue;
-    }
-    const std::uint32_t part = std::min(bytes, segment.bytes - offset);
-    pieces[i] = std::span(segment.address + offset, part);
-    bytes -= part;
-    offset = 0;
-  }
-  return pieces;
+Opcode write_opcode(bool immediate, bool first, bool last) {
+  if (!last) return first ? Opcode::write_first : Opcode::write_middle;
+  if (immediate) return first ? Opcode::write_only_immediate : Opcode::write_last_immediate;
+  return first ? Opcode::write_only : Opcode::write_last;
 }
 
 Opcode opcode_for(Operation operation, bool first, bool last) {
-  if (operation == Operation::send) {
-    if (first) return last ? Opcode::send_only : Opcode::send_first;
-    return last ? Opcode::send_last : Opcode::send_middle;
+  switch (operation) {
+    case Operation::rdma_write:
+    case Operation::rdma_write_with_immediate:
+      return write_opcode(operation == Operation::rdma_write_with_immediate, first, last);
+    case Operation::rdma_read:
+      return Opcode::read_request;
+    case Operation::compare_swap:
+      return Opcode::compare_swap;
+    case Operation::fetch_add:
+      return Opcode::fetch_add;
+    default:
+      return send_opcode(operation == Operation::send_with_invalidate, first, last);
   }
-  const bool immediate = operation == Operation::rdma_write_with_immediate;
-  if (first && last) return immediate ? Opcode::write_only_immediate : Opcode::write_only;
-  if (first) return Opcode::write_first;
-  if (!last) return Opcode::write_middle;
-  return immediate ? Opcode::write_last_immediate : Opcode::write_last;
 }
 
-CompletionStatus failure_of(Syndrome syndrome) {
-  return syndrome == Syndrome::remote_access_error ? CompletionStatus::remote_access_error
-                                                   : CompletionStatus::remote_operation_error;
+/// Copies what a request with inline data is to say; false: the memory is not there.
+bool copy_inline(const WorkRequest& request, std::span<std::byte> to) {
+  for (const LocalSegment& segment : segments_of(request)) {
+    if (segment.bytes != 0 && !guarded_copy(to.data(), segment.address, segment.bytes)) return false;
+    to = to.subspan(segment.bytes);
+  }
+  return true;
 }
 
 }  // namespace
 
-bool Requester::check_segments(const QueuePair& queue_pair, const WorkRequest& request) const {
-  for (std::size_t i = 0; i < request.segment_count; ++i) {
-    const LocalSegment& segment = request.segments[i];
-    const Access access{segment.tag, queue_pair.options.domain, segment.bytes, Right::local_read};
-    if (!context_.table.check_local(access, segment.address)) return false;
-  }
-  return true;
-}
-
-Status Requester::measure(const QueuePair& queue_pair, const WorkRequest& request, std::uint32_t& bytes) const {
-  if (request.segment_count > kMaxSegments) return Status::bad_length;
-  const bool placed = request.placed_bytes != 0;
-  if (placed && (request.operation == Operation::send || request.segment_count != 0)) return Status::bad_length;
-  std::uint64_t total = request.placed_bytes;
-  for (std::size_t i = 0; i < request.segment_count; ++i) total += request.segments[i].bytes;
-  if (total > context_.options.max_message_bytes) return Status::bad_length;
-  bytes = static_cast<std::uint32_t>(total);
-  return check_segments(queue_pair, request) ? Status::ok : Status::bad_tag;
-}
-
 Status Requester::post(QueuePair& queue_pair, const WorkRequest& request) {
-  if (queue_pair.state != QueuePairState::ready) return Status::bad_state;
+  if (!queue_pair.rules().post_send) return Status::bad_state;
   SendQueue& send = queue_pair.send;
   if (send.posted - send.done >= send.depth) return Status::queue_full;
   std::uint32_t bytes = 0;
-  if (const Status status = measure(queue_pair, request, bytes); status != Status::ok) return status;
+  if (const Status status = check_request(context_, queue_pair, request, bytes); status != Status::ok) return status;
+  if (request.inline_data && !copy_inline(request, send.inline_at(send.posted))) return Status::bad_argument;
   if (!context_.completion_queue(queue_pair.options.send_completions)->reserve()) return Status::queue_full;
   SendEntry& entry = send.entries[send.posted];
+  entry = SendEntry{};
   entry.request = request;
   entry.bytes = bytes;
   entry.direct = request.placed_bytes != 0;
+  if (request.memory != nullptr) send.memory_at(send.posted) = *request.memory;
   ++send.posted;
   return Status::ok;
 }
 
-std::size_t Requester::cell_payload(VirtualLane lane) {
-  const std::size_t room = context_.link.sender(lane).max_record_bytes() - kMaxCellOverhead;
-  return std::min<std::size_t>(context_.options.cell_payload_bytes, room);
-}
-
-/// Moves a write's bytes through the peer window, if its owner granted that.
-bool Requester::store_directly(const WorkRequest& request, std::uint32_t bytes) {
-  const auto at = context_.peer_grants.claim(context_.link, request.remote.tag, request.remote.address, bytes);
-  if (!at) return false;
-  std::size_t to = *at;
-  for (const auto piece : gather(request, 0, bytes)) {
-    context_.link.bridge().peer_window().write(to, piece);
-    to += piece.size();
+std::size_t Requester::pump(QueuePair& queue_pair, std::size_t budget) {
+  SendQueue& send = queue_pair.send;
+  if (context_.now < send.hold_until) return 0;
+  std::size_t moved = 0;
+  while (moved < budget && send.next != send.posted) {
+    const QueuePairRules& rules = queue_pair.rules();
+    const bool goes_on = rules.begin_sends || (rules.connected && send.next < send.drain_to);
+    if (!goes_on) break;
+    SendEntry& entry = send.entries[send.next];
+    if (!may_begin(queue_pair, entry)) break;
+    const Step step = advance(queue_pair, entry);
+    if (step == Step::stop) break;
+    moved += step == Step::cell ? 1 : 0;
   }
-  return true;
+  return moved;
 }
 
-bool Requester::send_cell(QueuePair& queue_pair, SendEntry& entry) {
+/// The order among requests, beyond that of their cells.
+bool Requester::may_begin(const QueuePair& queue_pair, const SendEntry& entry) const {
+  const SendQueue& send = queue_pair.send;
+  if (entry.numbered || send.next < send.sent) return true;
+  if (entry.request.fence && send.unanswered != 0 && !planted("fence_ignored")) return false;
+  if (is_answered(entry.request.operation) && send.unanswered >= send.max_unanswered) return false;
+  // An invalidation would take memory from under a retry of what was sent before.
+  const bool invalidates = entry.request.operation == Operation::local_invalidate;
+  return !invalidates || send.done == send.next || planted("invalidated_under_retry");
+}
+
+Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
+  SendQueue& send = queue_pair.send;
+  if (entry.failure != CompletionStatus::success) return fail_at_turn(queue_pair, entry, entry.failure);
+  const Operation operation = entry.request.operation;
+  if (!goes_over_the_wire(operation)) {
+    if (send.next == send.sent || planted("retry_registers_again")) return carry_out(queue_pair, entry);
+    send.rewind_to(send.next + 1);  // carried out already: a retry passes it by
+    return Step::carried_out;
+  }
+  if (entry.request.memory != nullptr && !entry.memory_done) {
+    const CompletionStatus status = run_memory_request(queue_pair, entry);
+    if (status != CompletionStatus::success) return fail_at_turn(queue_pair, entry, status);
+    entry.memory_done = true;
+  }
+  if (is_answered(operation)) return send_request_cell(queue_pair, entry);
+  const bool may_be_direct = is_write(operation) && !entry.direct && !entry.request.inline_data && entry.bytes > 0;
+  if (may_be_direct && send.next_cell == 0) {
+    const Step step = move_directly(queue_pair, entry);
+    if (step == Step::stop) return step;
+  }
+  return send_message_cell(queue_pair, entry);
+}
+
+Requester::Step Requester::carry_out(QueuePair& queue_pair, SendEntry& entry) {
+  SendQueue& send = queue_pair.send;
+  if (entry.request.operation == Operation::delay) {
+    // Started by the next poll, as the acknowledgement's timeout is: a post's `now` may be old.
+    if (send.delay_until == kNever || context_.now < send.delay_until) return Step::stop;
+    send.delay_until = kNever;
+  } else {
+    const CompletionStatus status = run_memory_request(queue_pair, entry);
+    if (status != CompletionStatus::success) return fail_at_turn(queue_pair, entry, status);
+  }
+  send.rewind_to(send.next + 1);
+  send.sent = send.next;
+  static_cast<void>(complete_ready(queue_pair));
+  return Step::carried_out;
+}
+
+CompletionStatus Requester::run_memory_request(QueuePair& queue_pair, SendEntry& entry) {
+  const Consumer consumer = queue_pair.consumer();
+  if (entry.request.operation == Operation::local_invalidate) {
+    const bool good = context_.table.invalidate_local(entry.request.invalidate, consumer).has_value();
+    return good ? CompletionStatus::success : CompletionStatus::memory_request_error;
+  }
+  std::optional<MemoryRequest>& asked = queue_pair.send.memory_at(queue_pair.send.next);
+  const auto answer = std::holds_alternative<Bind>(*asked)
+                          ? context_.table.bind(std::get<Bind>(*asked), consumer)
+                          : context_.table.fast_register(std::get<FastRegister>(*asked), consumer);
+  if (!answer) return CompletionStatus::memory_request_error;
+  entry.tag = *answer;
+  return CompletionStatus::success;
+}
+
+/// Has a write's bytes moved through the peer window, if its owner granted that; goes on without where not.
+Requester::Step Requester::move_directly(QueuePair& queue_pair, SendEntry& entry) {
+  if (entry.dma == DmaState::moving) return Step::stop;
+  const RemoteAddress& remote = entry.request.remote;
+  const auto at = context_.peer_grants.claim(context_.link, remote.tag, remote.address, entry.bytes);
+  if (!at) return Step::carried_out;
+  DmaTransfer transfer;
+  transfer.window = &context_.link.bridge().peer_window();
+  transfer.to = *at;
+  for (const LocalSegment& segment : segments_of(entry.request)) {
+    const auto placement = check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_read);
+    if (!placement) return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
+    transfer.pieces[transfer.piece_count++] = {*placement->memory, placement->offset, segment.bytes};
+  }
+  switch (
+      context_.transfers.start(transfer, {queue_pair.number, TransferOwner::send, queue_pair.send.next, remote.tag})) {
+    case DmaStart::moved:
+      entry.direct = true;
+      return Step::carried_out;
+    case DmaStart::started:
+      entry.dma = DmaState::moving;
+      return Step::stop;
+    case DmaStart::busy:
+      return Step::stop;
+    case DmaStart::failed:
+      break;
+  }
+  report_gone(context_, queue_pair.number, entry.request.segments[0].tag);
+  return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
+}
+
+void Requester::transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved) {
+  SendQueue& send = queue_pair.send;
+  if (position < send.done || position >= send.posted) return;
+  SendEntry& entry = send.entries[position];
+  if (entry.dma != DmaState::moving) return;
+  entry.dma = moved ? DmaState::moved : DmaState::failed;
+  entry.direct = moved;
+  if (!moved) entry.failure = CompletionStatus::local_protection_error;
+}
+
+/// The next bytes of the request's message.
+bool Requester::load(QueuePair& queue_pair, SendEntry& entry, std::span<std::byte> to) {
+  SendQueue& send = queue_pair.send;
+  const auto bytes = static_cast<std::uint32_t>(to.size());
+  if (entry.request.inline_data) {
+    std::ranges::copy(send.inline_at(send.next).subspan(send.next_offset, bytes), to.begin());
+    return true;
+  }
+  return for_parts(segments_of(entry.request), send.next_offset, bytes,
+                   [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
+                     const auto placement =
+                         check_segment(context_, queue_pair.consumer(), segment, offset, part, Right::local_read);
+                     if (!placement) return false;
+                     const bool there = placement->load(to.first(part));
+                     if (!there) report_gone(context_, queue_pair.number, segment.tag);
+                     to = to.subspan(part);
+                     return there;
+                   });
+}
+
+Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
   const VirtualLane lane = queue_pair.options.lane;
   const std::uint32_t left = entry.direct ? 0 : entry.bytes - send.next_offset;
-  const auto payload = static_cast<std::uint32_t>(std::min<std::size_t>(left, cell_payload(lane)));
-  const bool last = payload == left;
-  Cell cell;
-  cell.opcode = opcode_for(entry.request.operation, send.next_cell == 0, last);
+  const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, context_.cell_payload(lane)));
+  // Copied before it is sealed: a user who changes it meanwhile hurts his bytes, not the cell.
+  const auto payload = std::span(context_.staging).first(bytes);
+  if (!load(queue_pair, entry, payload)) {
+    return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
+  }
+  const bool last = bytes == left;
+  const Opcode opcode = opcode_for(entry.request.operation, send.next_cell == 0, last);
+  Cell cell = addressed_cell(context_, queue_pair, opcode, entry.numbered ? entry.psn : send.next_psn);
   cell.direct = entry.direct;
-  cell.destination = context_.link.peer_port_address();
-  cell.source = context_.link.port_address();
-  cell.destination_queue_pair = queue_pair.peer;
-  cell.source_queue_pair = queue_pair.number;
-  cell.packet_sequence = send.psn(send.next);
+  cell.solicited = entry.request.solicited && traits(opcode).may_be_solicited();
   cell.cell_sequence = send.next_cell;
   cell.address = entry.request.remote.address;
   cell.tag = entry.request.remote.tag;
   cell.message_bytes = entry.bytes;
   cell.immediate = entry.request.immediate;
-  const Pieces pieces = entry.direct ? Pieces{} : gather(entry.request, send.next_offset, payload);
-  std::uint32_t packet_crc = send.packet_crc;
-  const CellEnvelope envelope(cell, pieces, payload, packet_crc);
+  cell.invalidate = entry.request.invalidate;
   // Direct bytes come before the cell that closes their message: FifoSender::send publishes before it writes the
   // record's head word, and with it everything stored through the same window.
-  const bool sent =
-      context_.link.sender(lane).send({envelope.head(), pieces[0], pieces[1], pieces[2], pieces[3], envelope.tail()});
-  if (!sent) return false;
-  ++context_.counters.cells_sent;
-  if (send.next < send.sent) ++context_.counters.retransmissions;
-  send.packet_crc = packet_crc;
-  send.next_offset += payload;
+  if (!send_cell(context_, lane, cell, payload, send.packet_crc)) return Step::stop;
+  number(queue_pair, entry);
+  send.next_offset += bytes;
   ++send.next_cell;
   if (last) message_sent(queue_pair);
-  return true;
+  return Step::cell;
 }
-static_assert(kMaxSegments == 4, "send_cell hands four pieces to the FIFO");
+
+Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& entry) {
+  SendQueue& send = queue_pair.send;
+  if (entry.answered) {  // a retry of what came after it
+    send.rewind_to(send.next + 1);
+    return Step::carried_out;
+  }
+  const WorkRequest& request = entry.request;
+  const std::uint32_t psn = entry.numbered ? entry.psn : send.next_psn;
+  if (sink_refusal(queue_pair, entry, psn)) {
+    return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
+  }
+  Cell cell = addressed_cell(context_, queue_pair, opcode_for(request.operation, true, true), psn);
+  cell.address = request.remote.address;
+  cell.tag = request.remote.tag;
+  cell.message_bytes = entry.bytes;
+  cell.message_sequence = entry.numbered ? entry.message_sequence : send.message_sequence + 1;
+  cell.swap_or_add = request.swap_or_add;
+  cell.compare = request.operation == Operation::compare_swap ? request.compare : 0;
+  if (request.operation == Operation::rdma_read && request.segment_count == 1) {
+    // Where the owner may store the answer itself: memory that was granted to it.
+    const ProtectionEntry* sink = context_.table.find(request.segments[0].tag);
+    if (sink != nullptr && sink->placeable && sink->rights.has(Right::remote_write)) {
+      entry.direct_sink = true;
+      cell.sink_tag = request.segments[0].tag;
+      cell.sink_address = peers_address(context_, request.segments[0]);
+    }
+  }
+  if (!send_cell(context_, queue_pair.options.lane, cell, {}, send.packet_crc)) return Step::stop;
+  number(queue_pair, entry);
+  message_sent(queue_pair);
+  return Step::cell;
+}
+
+/// A cell of the request has left: it has its place among the packets.
+void Requester::number(QueuePair& queue_pair, SendEntry& entry) {
+  SendQueue& send = queue_pair.send;
+  if (send.next < send.sent) ++context_.counters.retransmissions;
+  if (entry.numbered) return;
+  entry.numbered = true;
+  entry.psn = send.next_psn++;
+  if (!is_answered(entry.request.operation)) return;
+  entry.message_sequence = ++send.message_sequence;
+  ++send.unanswered;
+}
 
 void Requester::message_sent(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
@@ -144,104 +298,39 @@ void Requester::message_sent(QueuePair& queue_pair) {
   send.rewind_to(send.next + 1);
   if (send.next <= send.sent) return;
   send.sent = send.next;
-  if (entry.request.operation != Operation::send) {
+  send.sent_psn = entry.psn + 1;
+  if (is_write(entry.request.operation)) {
     ++(entry.direct ? context_.counters.direct_writes : context_.counters.segmented_writes);
   }
   if (!queue_pair.options.acknowledged) complete_send(context_, queue_pair, CompletionStatus::success);
 }
 
-std::size_t Requester::pump(QueuePair& queue_pair, std::size_t budget) {
-  SendQueue& send = queue_pair.send;
-  if (queue_pair.state != QueuePairState::ready || context_.now < send.hold_until) return 0;
-  std::size_t moved = 0;
-  while (moved < budget && send.next != send.posted) {
-    SendEntry& entry = send.entries[send.next];
-    // Tags are looked at again with each use: the memory may have been deregistered since the post.
-    if (!entry.direct && !check_segments(queue_pair, entry.request)) {
-      if (send.next != send.done) break;  // those before it end first
-      fail_queue_pair(context_, queue_pair, CompletionStatus::local_protection_error);
-      break;
-    }
-    const bool begins_write = send.next_cell == 0 && !entry.direct && entry.request.operation != Operation::send;
-    if (begins_write && entry.bytes > 0) entry.direct = store_directly(entry.request, entry.bytes);
-    if (!send_cell(queue_pair, entry)) break;
-    ++moved;
+Requester::Step Requester::fail_at_turn(QueuePair& queue_pair, SendEntry& entry, CompletionStatus status) {
+  entry.failure = status;
+  const bool others_first = queue_pair.send.done != queue_pair.send.next;
+  if (others_first && !planted("failure_out_of_turn")) return Step::stop;
+  const bool memory_request = status == CompletionStatus::memory_request_error;
+  const bool resumable = memory_request
+                             ? queue_pair.options.on_memory_request_failure == MemoryRequestFailure::fail_sends
+                             : !queue_pair.options.acknowledged;
+  if (resumable) {
+    fail_sends(context_, queue_pair, status);
+  } else {
+    end_stream(context_, queue_pair, TerminateReason{}, status);  // "local catastrophic error"
   }
-  return moved;
+  return Step::stop;
 }
 
-void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {
-  SendQueue& send = queue_pair.send;
-  if (queue_pair.state != QueuePairState::ready || !queue_pair.options.acknowledged) return;
-  // How many from the oldest on this answer acknowledges. Numbers wrap: what lies outside the requests in flight is an
-  // answer from before a retry, or invented.
-  const bool ok = cell.syndrome == Syndrome::ok;
-  const std::uint32_t good = cell.packet_sequence - send.psn(send.done) + (ok ? 1U : 0U);
-  const bool possible = ok ? good <= send.sent - send.done : good < send.started();
-  if (!possible) return;
-  if (good > 0) {
-    for (std::uint32_t i = 0; i < good; ++i) complete_send(context_, queue_pair, CompletionStatus::success);
-    send.retries_left = context_.options.retry_count;
-    send.receiver_not_ready_left = context_.options.receiver_not_ready_retries;
-    send.acknowledge_by = kNever;
-    if (send.next < send.done) send.rewind_to(send.done);
-  }
-  switch (cell.syndrome) {
-    case Syndrome::ok:
-      return;
-    case Syndrome::sequence_error:
-      return retry(queue_pair);
-    case Syndrome::receiver_not_ready: {
-      if (send.receiver_not_ready_left == 0) {
-        return fail_queue_pair(context_, queue_pair, CompletionStatus::receiver_not_ready);
-      }
-      --send.receiver_not_ready_left;
-      const Duration asked = std::chrono::microseconds(cell.delay_microseconds);
-      send.hold_until = context_.now + std::min(asked, kLongestReceiverNotReadyDelay);
-      send.acknowledge_by = kNever;
-      return send.rewind_to(send.done);
-    }
-    case Syndrome::remote_access_error:
-    case Syndrome::remote_operation_error:
-      return fail_queue_pair(context_, queue_pair, failure_of(cell.syndrome));
-  }
-}
-
-/// Goes back to the oldest message that is not acknowledged.
-void Requester::retry(QueuePair& queue_pair) {
-  SendQueue& send = queue_pair.send;
-  if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
-  --send.retries_left;
-  send.acknowledge_by = kNever;
-  send.rewind_to(send.done);
-}
-
-void Requester::check_time(QueuePair& queue_pair) {
-  SendQueue& send = queue_pair.send;
-  const bool awaiting = queue_pair.state == QueuePairState::ready && send.sent != send.done;
-  if (!awaiting || context_.now < send.hold_until) return;
-  if (send.acknowledge_by == kNever) {
-    // Started by the poll after the cell left, not by the post: `now` of a post may be as old as its caller's sleep.
-    send.acknowledge_by = context_.now + context_.options.ack_timeout;
-    return;
-  }
-  if (context_.now < send.acknowledge_by) return;
-  if (context_.link.sender(queue_pair.options.lane).drained()) return retry(queue_pair);
-  // The peer has not taken all that lies in the lane: nothing is lost, it is slow. That ends too, but copies of what
-  // waits there already would not help.
-  if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
-  --send.retries_left;
-  send.acknowledge_by = context_.now + context_.options.ack_timeout;
-}
-
-Time Requester::next_deadline(const QueuePair& queue_pair) const {
-  const SendQueue& send = queue_pair.send;
-  if (queue_pair.state != QueuePairState::ready || send.done == send.posted) return kNever;
-  if (context_.now < send.hold_until) return send.hold_until;
-  // A full lane is the link's to wake for; what else is left to send waits for a budget.
-  if (send.next != send.posted && !context_.link.sender(queue_pair.options.lane).wants_room()) return context_.now;
-  if (send.sent == send.done) return kNever;
-  return send.acknowledge_by == kNever ? context_.now + context_.options.ack_timeout : send.acknowledge_by;
+void end_stream(AdapterContext& context, QueuePair& queue_pair, TerminateReason reason, CompletionStatus first,
+                std::span<const std::byte> head) {
+  PendingTerminate& terminate = queue_pair.terminate;
+  terminate.wanted = queue_pair.options.acknowledged;
+  terminate.reason = reason;
+  terminate.psn = queue_pair.expected_psn;
+  terminate.head_bytes = static_cast<std::uint8_t>(head.size());
+  std::ranges::copy(head, terminate.head.begin());
+  queue_pair.acknowledgement = {false, Syndrome::remote_operation_error, queue_pair.expected_psn};
+  fail_queue_pair(context, queue_pair, first);
 }
 
 }  // namespace splitnic::fabric

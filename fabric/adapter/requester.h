@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <span>
 
 #include "fabric/adapter/context.h"
 
 namespace splitnic::fabric {
 
-/// The sending half of an adapter: cuts messages into cells or stores them through the peer window, awaits
-/// acknowledgements, retries. Thread: the adapter's owner.
+/// The sending half of an adapter: cuts messages into cells or has them stored through the peer window, carries out
+/// local requests in their turn, awaits acknowledgements and answers, retries. Thread: the adapter's owner.
 class Requester {
  public:
   explicit Requester(AdapterContext& context) : context_(context) {}
@@ -15,25 +17,64 @@ class Requester {
   Status post(QueuePair& queue_pair, const WorkRequest& request);
   /// Puts at most `budget` cells on the wire; returns how many. Stops where the lane is full: nothing blocks.
   std::size_t pump(QueuePair& queue_pair, std::size_t budget);
-  /// The peer's answer. Numbers that can't be are ignored.
+  /// A copy that was started for the request at `position` has ended.
+  void transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved);
+
+  /// The peer's answers. Numbers that can't be are ignored.
   void take_acknowledgement(QueuePair& queue_pair, const Cell& cell);
+  void take_terminate(QueuePair& queue_pair, const Cell& cell);
+  /// bytes: what `cell` was decoded from.
+  void take_read_response(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
+  void take_atomic_response(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
+
   /// Timeouts by context.now.
   void check_time(QueuePair& queue_pair);
   /// When check_time or pump wants to run next, without anything coming in.
   [[nodiscard]] Time next_deadline(const QueuePair& queue_pair) const;
 
-  /// What a cell may carry on this lane now.
-  [[nodiscard]] std::size_t cell_payload(VirtualLane lane);
-
  private:
-  [[nodiscard]] bool check_segments(const QueuePair& queue_pair, const WorkRequest& request) const;
-  [[nodiscard]] Status measure(const QueuePair& queue_pair, const WorkRequest& request, std::uint32_t& bytes) const;
-  bool store_directly(const WorkRequest& request, std::uint32_t bytes);
-  [[nodiscard]] bool send_cell(QueuePair& queue_pair, SendEntry& entry);
+  /// What a turn of the request at `next` came to.
+  enum class Step { cell, carried_out, stop };
+
+  // requester.cpp: what goes out
+  [[nodiscard]] bool may_begin(const QueuePair& queue_pair, const SendEntry& entry) const;
+  [[nodiscard]] Step advance(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] Step carry_out(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] CompletionStatus run_memory_request(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] Step move_directly(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] Step send_message_cell(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] Step send_request_cell(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] bool load(QueuePair& queue_pair, SendEntry& entry, std::span<std::byte> to);
+  void number(QueuePair& queue_pair, SendEntry& entry);
   void message_sent(QueuePair& queue_pair);
+  /// The request at `next` can't go on: ends it when those before it have ended.
+  Step fail_at_turn(QueuePair& queue_pair, SendEntry& entry, CompletionStatus status);
+
+  // requester_answers.cpp: what comes back
+  void complete_acknowledged(QueuePair& queue_pair, std::uint32_t psn);
+  [[nodiscard]] bool complete_ready(QueuePair& queue_pair);
+  void refused(QueuePair& queue_pair, CompletionStatus status);
+  [[nodiscard]] SendEntry* answered_by(QueuePair& queue_pair, const Cell& cell, bool read);
+  void answered(QueuePair& queue_pair, SendEntry& entry);
+  void answer_missed(QueuePair& queue_pair);
+  [[nodiscard]] std::optional<ProtectionError> sink_refusal(const QueuePair& queue_pair, const SendEntry& entry,
+                                                            std::uint32_t psn) const;
+  [[nodiscard]] std::optional<ProtectionError> place_answer(QueuePair& queue_pair, SendEntry& entry,
+                                                            std::span<const std::byte> bytes, bool last);
+  [[nodiscard]] std::optional<ProtectionError> place_part(QueuePair& queue_pair, const SendEntry& entry,
+                                                          const LocalSegment& segment, std::uint32_t offset,
+                                                          std::span<const std::byte> bytes, bool last);
+  void end_before_refusal(QueuePair& queue_pair);
+  void refuse_answer(QueuePair& queue_pair, const SendEntry& entry, std::span<const std::byte> head,
+                     ProtectionError error, CompletionStatus status);
   void retry(QueuePair& queue_pair);
 
   AdapterContext& context_;
 };
+
+/// Ends the stream for good: the peer is told once, everything posted here is flushed, the oldest send ends with
+/// `first`. For what no request of the peer was at fault. head: of the answer that was; or none.
+void end_stream(AdapterContext& context, QueuePair& queue_pair, TerminateReason reason, CompletionStatus first,
+                std::span<const std::byte> head = {});
 
 }  // namespace splitnic::fabric

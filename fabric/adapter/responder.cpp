@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/planted.h"
+#include "fabric/adapter/local_memory.h"
+
 namespace splitnic::fabric {
 namespace {
 
@@ -18,40 +21,103 @@ void owe(QueuePair& queue_pair, Syndrome syndrome, std::uint32_t psn) {
   if (!says_more) pending = PendingAcknowledgement{true, syndrome, psn};
 }
 
-bool refused_for_good(Syndrome syndrome) {
+bool is_refusal(Syndrome syndrome) {
   return syndrome == Syndrome::remote_access_error || syndrome == Syndrome::remote_operation_error;
+}
+
+TerminateReason reason_of(ProtectionError error, ProtectedUse use) {
+  const TerminateCode code = terminate_code(error, use);
+  return {code.layer, code.type, code.code};
+}
+
+Access access_of(const QueuePair& queue_pair, Stag tag, std::uint64_t bytes, Right right, std::uint32_t psn) {
+  Access access;
+  access.tag = tag;
+  access.domain = queue_pair.options.domain;
+  access.bytes = bytes;
+  access.right = right;
+  access.queue_pair = queue_pair.number;
+  access.sequence = psn;
+  return access;
 }
 
 }  // namespace
 
-Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
-  if (queue_pair.state == QueuePairState::error) return Status::bad_state;
-  ReceiveQueue& receive = queue_pair.receive;
-  if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
-  const LocalSegment& segment = request.segment;
-  // A receive for writes with immediate alone needs no memory: no bytes, no tag.
-  if (segment.bytes != 0) {
-    const Access access{segment.tag, queue_pair.options.domain, segment.bytes, Right::local_write};
-    if (!context_.table.check_local(access, segment.address)) return Status::bad_tag;
+/// Checks a receive's scatter list and takes it over.
+Status Responder::fill(ReceiveEntry& entry, ProtectionDomain domain, QpNumber queue_pair,
+                       const ReceiveRequest& request) const {
+  if (request.more.size() >= kMaxSegments) return Status::bad_length;
+  entry.id = request.id;
+  entry.segments[0] = request.segment;
+  std::ranges::copy(request.more, entry.segments.begin() + 1);
+  entry.segment_count = static_cast<std::uint32_t>(1 + request.more.size());
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < entry.segment_count; ++i) {
+    const LocalSegment& segment = entry.segments[i];
+    total += segment.bytes;
+    // A receive for writes with immediate alone needs no memory: no bytes, no tag.
+    if (segment.bytes == 0) continue;
+    if (!check_segment(context_, {domain, queue_pair}, segment, 0, segment.bytes, Right::local_write)) {
+      return Status::bad_tag;
+    }
   }
-  if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Status::queue_full;
-  receive.entries[receive.posted++] = request;
+  if (total > std::numeric_limits<std::uint32_t>::max()) return Status::bad_length;
+  entry.bytes = static_cast<std::uint32_t>(total);
   return Status::ok;
 }
 
+Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
+  if (!queue_pair.rules().post_receive) return Status::bad_state;
+  if (queue_pair.options.shared_receives.value != 0) return Status::not_permitted;
+  ReceiveQueue& receive = queue_pair.receive;
+  if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
+  ReceiveEntry& entry = receive.entries[receive.posted];
+  const Status status = fill(entry, queue_pair.options.domain, queue_pair.number, request);
+  if (status != Status::ok) return status;
+  if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Status::queue_full;
+  ++receive.posted;
+  return Status::ok;
+}
+
+Status Responder::post(SharedReceiveQueue& shared, const ReceiveRequest& request) {
+  ReceiveQueue& receive = shared.queue;
+  if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
+  const Status status = fill(receive.entries[receive.posted], shared.domain, QpNumber{}, request);
+  if (status == Status::ok) ++receive.posted;
+  return status;
+}
+
+/// Makes sure that the present message has a receive; with a shared queue, takes one out of it.
+Responder::Verdict Responder::have_receive(QueuePair& queue_pair) {
+  ReceiveQueue& receive = queue_pair.receive;
+  if (!receive.empty()) return Verdict::good;
+  SharedReceiveQueue* shared = context_.shared_receive_queue(queue_pair.options.shared_receives);
+  if (shared == nullptr || shared->queue.empty()) return Verdict::not_ready;
+  if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Verdict::overrun;
+  receive.entries[receive.posted++] = shared->queue.entries[shared->queue.taken++];
+  if (shared->limit != 0 && shared->queue.posted - shared->queue.taken < shared->limit) {
+    shared->limit = 0;  // told once; armed anew by the user
+    AsyncEvent event;
+    event.kind = AsyncEventKind::shared_receive_limit;
+    event.shared_receives = queue_pair.options.shared_receives;
+    context_.report(event);
+  }
+  return Verdict::good;
+}
+
 void Responder::take(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
-  if (queue_pair.state != QueuePairState::ready) {
+  if (!queue_pair.rules().connected || queue_pair.refusing) {
     ++context_.counters.dropped_unknown_queue_pair;
-    // The refusal that ended the queue pair may have been lost: a peer that goes on is told again.
+    // The terminate that ended the queue pair may have been lost: a peer that goes on is refused again.
     PendingAcknowledgement& last = queue_pair.acknowledgement;
-    if (queue_pair.state == QueuePairState::error && refused_for_good(last.syndrome)) last.wanted = true;
+    if (queue_pair.state == QueuePairState::error && is_refusal(last.syndrome)) last.wanted = true;
     return;
   }
   const bool in_order = queue_pair.options.acknowledged ? in_order_acknowledged(queue_pair, cell)
                                                         : in_order_unacknowledged(queue_pair, cell);
   if (!in_order) return;
   const Verdict verdict = accept(queue_pair, cell, bytes);
-  if (verdict != Verdict::good) return refuse(queue_pair, verdict);
+  if (verdict != Verdict::good) return refuse(queue_pair, verdict, bytes.first(cell_head_bytes(cell.opcode)));
   if (traits(cell.opcode).last) finish(queue_pair, cell);
 }
 
@@ -61,7 +127,11 @@ bool Responder::in_order_acknowledged(QueuePair& queue_pair, const Cell& cell) {
   const std::int32_t ahead = distance(cell.packet_sequence, queue_pair.expected_psn);
   if (ahead < 0) {  // done before; its acknowledgement may have been lost
     ++context_.counters.dropped_duplicate;
-    if (what.last) owe(queue_pair, Syndrome::ok, queue_pair.expected_psn - 1);
+    if (what.is(MessageKind::read_request) || what.is(MessageKind::atomic)) {
+      answer_again(queue_pair, cell);
+    } else if (what.last) {
+      owe(queue_pair, Syndrome::ok, queue_pair.expected_psn - 1);
+    }
     return false;
   }
   if (ahead == 0 && what.first) {  // perhaps once more, after a refusal or a loss: from the start
@@ -117,8 +187,15 @@ Responder::Verdict Responder::accept(QueuePair& queue_pair, const Cell& cell, st
     incoming.packet_crc = extend_packet_crc(incoming.packet_crc, cell, bytes);
     if (what.last && incoming.packet_crc != cell.packet_crc) return Verdict::damaged;
   }
-  if (what.immediate && queue_pair.receive.empty()) return Verdict::not_ready;
-  return cell.direct ? Verdict::good : place(queue_pair, cell);
+  if (what.is(MessageKind::read_request) || what.is(MessageKind::atomic)) return take_request(queue_pair, cell);
+  if (what.immediate) {
+    if (const Verdict verdict = have_receive(queue_pair); verdict != Verdict::good) return verdict;
+  }
+  if (cell.direct) return Verdict::good;
+  const Verdict verdict = place(queue_pair, cell);
+  if (verdict != Verdict::good || !what.invalidate) return verdict;
+  const auto ended = context_.table.invalidate_remote(cell.invalidate, queue_pair.consumer());
+  return ended ? Verdict::good : refused(ended.error(), ProtectedUse::invalidate);
 }
 
 /// First and Only cells: everything that decides about the whole message, before a byte of it is placed.
@@ -127,18 +204,27 @@ Responder::Verdict Responder::begin(QueuePair& queue_pair, const Cell& cell) {
   incoming = Reassembly{};
   incoming.kind = traits(cell.opcode).kind;
   if (incoming.kind == MessageKind::send) {
-    if (queue_pair.receive.empty()) return Verdict::not_ready;
-  } else {
-    const Access access{cell.tag, queue_pair.options.domain, cell.message_bytes, Right::remote_write};
+    if (const Verdict verdict = have_receive(queue_pair); verdict != Verdict::good) return verdict;
+  } else if (incoming.kind == MessageKind::write) {
+    const Access access =
+        access_of(queue_pair, cell.tag, cell.message_bytes, Right::remote_write, cell.packet_sequence);
     const auto placement = context_.table.check_remote(access, cell.address);
-    if (!placement) return Verdict::access_refused;
-    if (cell.direct && !placement->entry->placeable) return Verdict::access_refused;
+    if (!placement) return refused(placement.error(), ProtectedUse::write);
+    if (cell.direct && !placement->entry->placeable) return refused(ProtectionError::wrong_kind, ProtectedUse::write);
     incoming.tag = cell.tag;
     incoming.address = cell.address;
     incoming.message_bytes = cell.message_bytes;
+  } else if (!queue_pair.options.acknowledged) {
+    return Verdict::nonsense;  // there is no answering on such a channel
   }
   incoming.active = true;
   return Verdict::good;
+}
+
+Responder::Verdict Responder::refused(ProtectionError error, ProtectedUse use) {
+  error_ = error;
+  use_ = use;
+  return Verdict::refused;
 }
 
 Responder::Verdict Responder::place(QueuePair& queue_pair, const Cell& cell) {
@@ -154,28 +240,42 @@ Responder::Verdict Responder::place_send(QueuePair& queue_pair, const Cell& cell
   const ReceiveQueue& receive = queue_pair.receive;
   const Reassembly& incoming = queue_pair.incoming;
   if (receive.empty()) return Verdict::not_ready;
-  const LocalSegment& segment = receive.entries[receive.taken].segment;
-  if (incoming.offset > segment.bytes || cell.payload.size() > segment.bytes - incoming.offset) {
-    return Verdict::too_long;
-  }
-  if (cell.payload.empty()) return Verdict::good;
-  const Access access{segment.tag, queue_pair.options.domain, cell.payload.size(), Right::local_write};
-  const auto placement = context_.table.check_local(access, segment.address + incoming.offset);
-  if (!placement) return Verdict::receive_is_void;
-  placement->entry->memory.store(placement->offset, cell.payload);
-  return Verdict::good;
+  const ReceiveEntry& entry = receive.entries[receive.taken];
+  if (incoming.offset > entry.bytes || cell.payload.size() > entry.bytes - incoming.offset) return Verdict::too_long;
+  std::span<const std::byte> left = cell.payload;
+  const bool placed = for_parts(
+      std::span(entry.segments).first(entry.segment_count), incoming.offset, static_cast<std::uint32_t>(left.size()),
+      [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
+        const auto placement =
+            check_segment(context_, queue_pair.consumer(), segment, offset, part, Right::local_write);
+        if (!placement) return false;
+        const bool there = placement->store(left.first(part));
+        if (!there) report_gone(context_, queue_pair.number, segment.tag);
+        left = left.subspan(part);
+        return there;
+      });
+  return placed ? Verdict::good : Verdict::receive_is_void;
 }
 
 Responder::Verdict Responder::place_write(QueuePair& queue_pair, const Cell& cell) {
   const Reassembly& incoming = queue_pair.incoming;
+  const bool last = traits(cell.opcode).last;
   const std::size_t left = incoming.message_bytes - incoming.offset;
-  const bool fits = traits(cell.opcode).last ? cell.payload.size() == left : cell.payload.size() < left;
+  const bool fits = last ? cell.payload.size() == left : cell.payload.size() < left;
   if (!fits) return Verdict::nonsense;
-  const Access access{incoming.tag, queue_pair.options.domain, cell.payload.size(), Right::remote_write};
+  const Access access =
+      access_of(queue_pair, incoming.tag, cell.payload.size(), Right::remote_write, cell.packet_sequence);
   const auto placement = context_.table.check_remote(access, incoming.address + incoming.offset);
-  if (!placement) return Verdict::access_refused;
-  placement->entry->memory.store(placement->offset, cell.payload);
-  return Verdict::good;
+  if (!placement) return refused(placement.error(), ProtectedUse::write);
+  if (placement->entry->touch != TouchControl::unlimited) {
+    const SegmentPosition position{last, cell.packet_sequence, cell.packet_sequence + 1, 1};
+    if (context_.table.touch(access, position) == TouchAction::invalidate_and_terminate) {
+      return refused(ProtectionError::touched_twice, ProtectedUse::write);
+    }
+  }
+  if (placement->store(cell.payload)) return Verdict::good;
+  report_gone(context_, queue_pair.number, incoming.tag);
+  return refused(ProtectionError::memory_is_gone, ProtectedUse::write);
 }
 
 void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
@@ -186,18 +286,26 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
     completion.has_immediate = what.immediate;
     completion.immediate = what.immediate ? cell.immediate : 0;
     completion.bytes = incoming.kind == MessageKind::send ? incoming.offset : incoming.message_bytes;
+    completion.solicited = cell.solicited;
+    completion.has_invalidated = what.invalidate;
+    completion.tag = what.invalidate ? cell.invalidate : Stag{};
     complete_receive(context_, queue_pair, completion);
   }
   queue_pair.incoming = Reassembly{};
-  if (queue_pair.options.acknowledged) owe(queue_pair, Syndrome::ok, queue_pair.expected_psn);
+  // An answer acknowledges its request: reads and atomics are owed nothing else.
+  const bool answered = what.is(MessageKind::read_request) || what.is(MessageKind::atomic);
+  if (queue_pair.options.acknowledged && !answered) owe(queue_pair, Syndrome::ok, queue_pair.expected_psn);
   ++queue_pair.expected_psn;
 }
 
-void Responder::refuse(QueuePair& queue_pair, Verdict why) {
+void Responder::refuse(QueuePair& queue_pair, Verdict why, std::span<const std::byte> head) {
   queue_pair.incoming = Reassembly{};
-  if (why == Verdict::access_refused) ++context_.counters.access_refused;
+  if (why == Verdict::refused) ++context_.counters.access_refused;
   if (why == Verdict::damaged) ++context_.counters.dropped_bad_cell;
   if (!queue_pair.options.acknowledged) return refuse_unacknowledged(queue_pair, why);
+  const auto for_good = [&](Syndrome syndrome, TerminateReason reason) {
+    refuse_for_good(queue_pair, syndrome, reason, queue_pair.expected_psn, head);
+  };
   switch (why) {
     case Verdict::good:
       return;
@@ -207,17 +315,27 @@ void Responder::refuse(QueuePair& queue_pair, Verdict why) {
           queue_pair.expected_psn);
       queue_pair.silent = true;
       return;
-    case Verdict::access_refused:
-      return refuse_for_good(queue_pair, Syndrome::remote_access_error);
+    case Verdict::refused:
+      return for_good(refused_as(error_, use_) == RefusedAs::remote_access_error ? Syndrome::remote_access_error
+                                                                                 : Syndrome::remote_operation_error,
+                      reason_of(error_, use_));
     case Verdict::nonsense:
-      return refuse_for_good(queue_pair, Syndrome::remote_operation_error);
+      return for_good(Syndrome::remote_operation_error, kUnspecifiedOperationError);
     case Verdict::too_long:
     case Verdict::receive_is_void: {
       Completion completion;
       completion.status =
           why == Verdict::too_long ? CompletionStatus::local_length_error : CompletionStatus::local_protection_error;
       complete_receive(context_, queue_pair, completion);
-      return refuse_for_good(queue_pair, Syndrome::remote_operation_error);
+      return for_good(Syndrome::remote_operation_error, why == Verdict::too_long ? kMessageTooLong : kLocalCatastrophe);
+    }
+    case Verdict::overrun: {
+      AsyncEvent event;
+      event.kind = AsyncEventKind::completion_queue_overrun;
+      event.queue_pair = queue_pair.number;
+      event.completions = queue_pair.options.receive_completions;
+      context_.report(event);
+      return for_good(Syndrome::remote_operation_error, kLocalCatastrophe);
     }
   }
 }
@@ -229,21 +347,45 @@ void Responder::refuse_unacknowledged(QueuePair& queue_pair, Verdict why) {
   queue_pair.silent = true;
 }
 
-void Responder::refuse_for_good(QueuePair& queue_pair, Syndrome syndrome) {
-  owe(queue_pair, syndrome, queue_pair.expected_psn);
-  fail_queue_pair(context_, queue_pair, CompletionStatus::flushed);
+/// Tells the peer once by a terminate message, and again by an acknowledgement's syndrome if it goes on. What the peer
+/// asked for before is answered first.
+void Responder::refuse_for_good(QueuePair& queue_pair, Syndrome syndrome, TerminateReason reason, std::uint32_t psn,
+                                std::span<const std::byte> head) {
+  PendingTerminate& terminate = queue_pair.terminate;
+  terminate.wanted = true;
+  terminate.reason = reason;
+  terminate.psn = psn;
+  terminate.head_bytes = static_cast<std::uint8_t>(head.size());
+  std::ranges::copy(head, terminate.head.begin());
+  queue_pair.acknowledgement = PendingAcknowledgement{false, syndrome, psn};
+  if (queue_pair.responses.idle()) {
+    fail_queue_pair(context_, queue_pair, CompletionStatus::flushed);
+  } else {
+    queue_pair.refusing = true;
+  }
+}
+
+bool Responder::push_terminate(QueuePair& queue_pair) {
+  PendingTerminate& terminate = queue_pair.terminate;
+  Cell cell = addressed_cell(context_, queue_pair, Opcode::terminate, terminate.psn);
+  cell.reason = terminate.reason;
+  std::uint32_t packet_crc = kPacketCrcStart;
+  const auto head = std::span(terminate.head).first(terminate.head_bytes);
+  if (!send_cell(context_, queue_pair.options.lane, cell, head, packet_crc)) return false;
+  terminate.wanted = planted("terminate_twice") && context_.counters.terminates_sent == 0;
+  ++context_.counters.terminates_sent;
+  return true;
 }
 
 bool Responder::push_acknowledgement(QueuePair& queue_pair) {
+  if (queue_pair.terminate.wanted && !queue_pair.refusing) return push_terminate(queue_pair);
   PendingAcknowledgement& owed = queue_pair.acknowledgement;
   if (!owed.wanted) return false;
-  Cell cell;
-  cell.opcode = Opcode::acknowledge;
-  cell.destination = context_.link.peer_port_address();
-  cell.source = context_.link.port_address();
-  cell.destination_queue_pair = queue_pair.peer;
-  cell.source_queue_pair = queue_pair.number;
-  cell.packet_sequence = owed.psn;
+  const ResponseQueue& responses = queue_pair.responses;
+  // An acknowledgement of what came after a read would say that its answer was lost.
+  const bool would_overtake = !responses.idle() && distance(owed.psn, responses.records[responses.next].psn) >= 0;
+  if (would_overtake && !planted("acknowledgement_overtakes_answer")) return false;
+  Cell cell = addressed_cell(context_, queue_pair, Opcode::acknowledge, owed.psn);
   cell.syndrome = owed.syndrome;
   if (owed.syndrome == Syndrome::receiver_not_ready) {
     const auto delay = std::chrono::ceil<std::chrono::microseconds>(context_.options.receiver_not_ready_delay).count();
@@ -251,10 +393,8 @@ bool Responder::push_acknowledgement(QueuePair& queue_pair) {
     cell.delay_microseconds = static_cast<std::uint32_t>(std::clamp<long long>(delay, 0, kLongest));
   }
   std::uint32_t packet_crc = kPacketCrcStart;
-  const CellEnvelope envelope(cell, {}, 0, packet_crc);
-  if (!context_.link.sender(queue_pair.options.lane).send({envelope.head(), envelope.tail()})) return false;
+  if (!send_cell(context_, queue_pair.options.lane, cell, {}, packet_crc)) return false;
   owed.wanted = false;
-  ++context_.counters.cells_sent;
   ++context_.counters.acknowledgements_sent;
   return true;
 }

@@ -7,43 +7,72 @@
 
 namespace splitnic::fabric {
 
-/// The receiving half of an adapter: puts cells in order, checks and places them, consumes posted receives, answers.
-/// Thread: the adapter's owner.
+/// The receiving half of an adapter: puts cells in order, checks and places them, consumes posted receives, does
+/// atomics, answers reads. Thread: the adapter's owner.
 class Responder {
  public:
   explicit Responder(AdapterContext& context) : context_(context) {}
 
   Status post(QueuePair& queue_pair, const ReceiveRequest& request);
+  Status post(SharedReceiveQueue& shared, const ReceiveRequest& request);
   /// A cell of a message, addressed to queue_pair by its peer. bytes: what `cell` was decoded from.
   void take(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
   /// Sends what is owed, if anything; true if a cell went out. Never waits for requests.
   bool push_acknowledgement(QueuePair& queue_pair);
+  /// Answers to the peer's reads and atomics, at most `budget` cells; returns how many went out.
+  std::size_t push_responses(QueuePair& queue_pair, std::size_t budget);
+  /// A copy that was started for the response at `position` has ended.
+  void transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved);
 
  private:
-  /// What became of a cell that came in order.
+  /// What became of a cell that came in order. Where it was refused for good, error_ and use_ say more.
   enum class Verdict {
     good,
     not_ready,        ///< no receive is posted
     damaged,          ///< the packet CRC does not fit
-    access_refused,   ///< the table said no
+    refused,          ///< by the protection table
     nonsense,         ///< lengths that contradict each other
     too_long,         ///< for the posted receive
-    receive_is_void,  ///< the posted receive's memory was deregistered
+    receive_is_void,  ///< the posted receive's memory was deregistered, or is gone
+    overrun,          ///< the completion queue has no room for a receive out of a shared queue
   };
 
+  // responder.cpp: order, placing, refusing
+  Status fill(ReceiveEntry& entry, ProtectionDomain domain, QpNumber queue_pair, const ReceiveRequest& request) const;
   [[nodiscard]] bool in_order_acknowledged(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] bool in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict accept(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
   [[nodiscard]] Verdict begin(QueuePair& queue_pair, const Cell& cell);
+  [[nodiscard]] Verdict have_receive(QueuePair& queue_pair);
   [[nodiscard]] Verdict place(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict place_send(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict place_write(QueuePair& queue_pair, const Cell& cell);
+  [[nodiscard]] Verdict refused(ProtectionError error, ProtectedUse use);
   void finish(QueuePair& queue_pair, const Cell& cell);
-  void refuse(QueuePair& queue_pair, Verdict why);
+  void refuse(QueuePair& queue_pair, Verdict why, std::span<const std::byte> head);
   void refuse_unacknowledged(QueuePair& queue_pair, Verdict why);
-  void refuse_for_good(QueuePair& queue_pair, Syndrome syndrome);
+  void refuse_for_good(QueuePair& queue_pair, Syndrome syndrome, TerminateReason reason, std::uint32_t psn,
+                       std::span<const std::byte> head);
+  [[nodiscard]] bool push_terminate(QueuePair& queue_pair);
+
+  // read_responder.cpp: reads and atomics
+  [[nodiscard]] Verdict take_request(QueuePair& queue_pair, const Cell& cell);
+  [[nodiscard]] Verdict carry_out_atomic(QueuePair& queue_pair, const Cell& cell, std::uint64_t& original);
+  void answer_again(QueuePair& queue_pair, const Cell& cell);
+  [[nodiscard]] bool push_response(QueuePair& queue_pair);
+  [[nodiscard]] bool push_read_cell(QueuePair& queue_pair, ResponseRecord& record);
+  [[nodiscard]] bool store_directly(QueuePair& queue_pair, ResponseRecord& record);
+  void response_failed(QueuePair& queue_pair, const ResponseRecord& record, ProtectionError error);
+  void end_one_shot(QueuePair& queue_pair, const ResponseRecord& record);
 
   AdapterContext& context_;
+  ProtectionError error_ = ProtectionError::invalid_stag;
+  ProtectedUse use_ = ProtectedUse::write;
 };
+
+/// What the peer is told when it is told no more than that. Source: RFC 5040 section 4.8, RFC 5041 section 8.2.
+inline constexpr TerminateReason kUnspecifiedOperationError{0, 2, 0xff};
+inline constexpr TerminateReason kMessageTooLong{1, 2, 5};
+inline constexpr TerminateReason kLocalCatastrophe{0, 0, 0};
 
 }  // namespace splitnic::fabric

@@ -20,6 +20,40 @@ const char* to_string(Status status) {
       return "link_down";
     case Status::no_resources:
       return "no_resources";
+    case Status::bad_argument:
+      return "bad_argument";
+    case Status::not_permitted:
+      return "not_permitted";
+    case Status::in_use:
+      return "in_use";
+  }
+  return "?";
+}
+
+const char* to_string(Operation operation) {
+  switch (operation) {
+    case Operation::send:
+      return "send";
+    case Operation::rdma_write:
+      return "rdma_write";
+    case Operation::rdma_write_with_immediate:
+      return "rdma_write_with_immediate";
+    case Operation::send_with_invalidate:
+      return "send_with_invalidate";
+    case Operation::rdma_read:
+      return "rdma_read";
+    case Operation::compare_swap:
+      return "compare_swap";
+    case Operation::fetch_add:
+      return "fetch_add";
+    case Operation::bind_window:
+      return "bind_window";
+    case Operation::register_memory:
+      return "register_memory";
+    case Operation::local_invalidate:
+      return "local_invalidate";
+    case Operation::delay:
+      return "delay";
   }
   return "?";
 }
@@ -44,6 +78,10 @@ const char* to_string(CompletionStatus status) {
       return "flushed";
     case CompletionStatus::outcome_unknown:
       return "outcome_unknown";
+    case CompletionStatus::memory_request_error:
+      return "memory_request_error";
+    case CompletionStatus::remote_invalid_request_error:
+      return "remote_invalid_request_error";
   }
   return "?";
 }

@@ -4,21 +4,51 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <variant>
 
+#include "common/strong_id.h"
+#include "common/time.h"
 #include "fabric/ids.h"
+#include "fabric/memory/protection_table.h"
 
 namespace splitnic::fabric {
 
+/// A shared receive queue; 0 is never one.
+using SrqNumber = StrongId<struct SrqNumberTag, std::uint32_t>;
+/// A completion channel; 0 is never one.
+using ChannelNumber = StrongId<struct ChannelNumberTag, std::uint32_t>;
+
 /// What a verb answers at once. Everything else comes as a completion.
 enum class [[nodiscard]] Status : std::uint8_t{
-    ok,         queue_full, bad_queue_pair, bad_state,
-    bad_tag,  ///< a local segment's tag is unknown, stale, of another domain, out of bounds or lacks the right
-    bad_length, link_down,  no_resources,
+    ok,
+    queue_full,
+    bad_queue_pair,
+    bad_state,
+    bad_tag,  ///< a segment's tag is unknown, stale, of another domain, out of bounds or lacks the right
+    bad_length,
+    link_down,
+    no_resources,
+    bad_argument,   ///< an unknown object, or values that contradict each other
+    not_permitted,  ///< the queue pair was not made for this operation
+    in_use,         ///< others still refer to the object
 };
 const char* to_string(Status status);
 
-/// What a work request does.
-enum class Operation : std::uint8_t { send, rdma_write, rdma_write_with_immediate };
+/// What a work request does. From bind_window on nothing goes over the wire. Source: S4 (work-queue elements), S3.
+enum class Operation : std::uint8_t {
+  send,
+  rdma_write,
+  rdma_write_with_immediate,
+  send_with_invalidate,  ///< the peer's `invalidate` tag ends when the send has arrived
+  rdma_read,             ///< from `remote` into the segments
+  compare_swap,          ///< on the 8 bytes at `remote`; what they held goes into the one segment, in host order
+  fetch_add,
+  bind_window,
+  register_memory,
+  local_invalidate,  ///< of the tag `invalidate`, once everything before it is complete
+  delay,             ///< the queue goes on when `delay` has passed
+};
+const char* to_string(Operation operation);
 
 /// How a work request ended. Names after the verbs.
 enum class CompletionStatus : std::uint8_t {
@@ -27,19 +57,31 @@ enum class CompletionStatus : std::uint8_t {
   local_protection_error,
   remote_access_error,  ///< the owner's table refused
   remote_operation_error,
-  receiver_not_ready,  ///< retries exhausted, no receive was posted
-  retry_exceeded,      ///< no acknowledgement
-  flushed,             ///< queue pair in error
-  outcome_unknown,     ///< an epoch went by while it was in flight
+  receiver_not_ready,            ///< retries exhausted, no receive was posted
+  retry_exceeded,                ///< no acknowledgement
+  flushed,                       ///< queue pair in error
+  outcome_unknown,               ///< an epoch went by, or the stream ended, while it was in flight
+  memory_request_error,          ///< a bind, registration or invalidation that the table refused
+  remote_invalid_request_error,  ///< the peer could make nothing of it
 };
 const char* to_string(CompletionStatus status);
 
-/// Memory of this process, inside a region with local rights. Lent to the adapter until completion.
+/// Memory of this process, inside a region with the rights that the use calls for. Lent to the adapter until
+/// completion.
 struct LocalSegment {
   std::byte* address = nullptr;
   std::uint32_t bytes = 0;
   Stag tag{};
+
+  /// By the address that peers would use: for bridge memory and memory registered as pages, which have no other.
+  static LocalSegment at(std::uint64_t address, std::uint32_t bytes, Stag tag) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): never dereferenced; check_segment() looks at the number
+    return {reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address)), bytes, tag};
+  }
+  /// What at() was given.
+  [[nodiscard]] std::uint64_t as_number() const { return reinterpret_cast<std::uintptr_t>(address); }
 };
+/// Of one request's gather or scatter list.
 inline constexpr std::size_t kMaxSegments = 4;
 
 struct RemoteAddress {
@@ -47,32 +89,49 @@ struct RemoteAddress {
   Stag tag{};
 };
 
+/// What a memory request asks of the protection table. A page list is lent until completion.
+using MemoryRequest = std::variant<Bind, FastRegister>;
+
 struct WorkRequest {
   std::uint64_t id = 0;  ///< the caller's, returned in the completion
   Operation operation = Operation::send;
-  bool signalled = true;  ///< false: a completion only on failure
+  bool signalled = true;     ///< false: a completion only on failure
+  bool fence = false;        ///< begins when all reads and atomics before it are complete
+  bool solicited = false;    ///< sends and writes with immediate: wakes a peer who waits for such alone
+  bool inline_data = false;  ///< sends and writes: the segments' bytes are copied now; no tags, nothing is lent
   std::array<LocalSegment, kMaxSegments> segments{};
   std::size_t segment_count = 0;
-  RemoteAddress remote{};  ///< RDMA writes
+  RemoteAddress remote{};  ///< RDMA and atomics
   std::uint32_t immediate = 0;
   /// RDMA writes whose bytes the caller has stored through the peer window already (ChannelAdapter::claim_direct):
   /// their number; segments are empty then. 0: the adapter moves the segments.
   std::uint32_t placed_bytes = 0;
+  Stag invalidate{};
+  Duration delay{};
+  std::uint64_t swap_or_add = 0;
+  std::uint64_t compare = 0;
+  /// bind_window, register_memory; with a send: registers first, then sends (S3, combined). Read during the post alone.
+  const MemoryRequest* memory = nullptr;
 };
 
 struct ReceiveRequest {
   std::uint64_t id = 0;
   LocalSegment segment{};
+  std::span<const LocalSegment> more{};  ///< of the scatter list, at most kMaxSegments - 1; read during the post alone
 };
 
 struct Completion {
   std::uint64_t id = 0;
   QpNumber queue_pair{};
   CompletionStatus status = CompletionStatus::success;
-  bool receive = false;        ///< of a receive request (or of a write with immediate, which consumes one)
-  bool has_immediate = false;  ///< a write with immediate arrived: id is that of the receive it consumed
+  bool receive = false;                   ///< of a receive request (or of a write with immediate, which consumes one)
+  bool has_immediate = false;             ///< a write with immediate arrived: id is that of the receive it consumed
+  bool has_invalidated = false;           ///< a send with invalidate arrived, and ended `tag`
+  bool solicited = false;                 ///< the sender asked for attention
+  Operation operation = Operation::send;  ///< of a send request
   std::uint32_t immediate = 0;
-  std::uint32_t bytes = 0;  ///< received
+  std::uint32_t bytes = 0;  ///< received, or read
+  Stag tag{};               ///< a bind's or registration's from now on; what was invalidated
 };
 
 }  // namespace splitnic::fabric

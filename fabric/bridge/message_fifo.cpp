@@ -57,7 +57,7 @@ std::size_t FifoSender::max_record_bytes() const {
 
 void FifoSender::read_tail() {
   const auto tail = local_.watch<std::uint64_t>(place_.tail_offset);
-  if (tail < tail_ || tail > head_) {
+  if ((tail < tail_ || tail > head_) && !planted("impossible_tail_believed")) {
     faulty_ = true;
     return;
   }
@@ -144,7 +144,7 @@ bool FifoReceiver::look() {
   const std::size_t lines = head.lines_field & ~kPadding;
   const std::size_t to_end = ring_lines_ - at;
   const bool possible = padding ? lines == to_end && at != 0 : lines > 0 && lines <= to_end && lines < ring_lines_;
-  if (!possible) {
+  if (!possible && !planted("record_length_believed")) {
     faulty_ = true;
     return false;
   }

@@ -106,6 +106,23 @@ class PeerMemory {
     std::memset(base_ + offset, 0, bytes);
   }
 
+  /// The owner's atomics on an aligned 64-bit word, for peers that may not do their own; answers what was there. Atomic
+  /// with respect to this end alone: a peer's stores come in between.
+  [[nodiscard]] std::uint64_t compare_swap(std::size_t offset, std::uint64_t compare, std::uint64_t swap) const {
+    CHECK(contains(offset, sizeof(swap)));
+    __atomic_compare_exchange_n(reinterpret_cast<std::uint64_t*>(base_ + offset), &compare, swap, false,
+                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return compare;
+  }
+  [[nodiscard]] std::uint64_t fetch_add(std::size_t offset, std::uint64_t add) const {
+    CHECK(contains(offset, sizeof(add)));
+    return __atomic_fetch_add(reinterpret_cast<std::uint64_t*>(base_ + offset), add, __ATOMIC_ACQ_REL);
+  }
+  /// Whether a 64-bit word at offset is aligned in memory.
+  [[nodiscard]] bool aligned(std::size_t offset) const {
+    return (reinterpret_cast<std::uintptr_t>(base_) + offset) % sizeof(std::uint64_t) == 0;
+  }
+
   /// For a gathering system call alone (writev to a TAP): the kernel reads these bytes once, this process never.
   [[nodiscard]] iovec for_kernel(std::size_t offset, std::size_t bytes) const {
     CHECK(contains(offset, bytes));

@@ -5,13 +5,29 @@
 namespace splitnic::fabric {
 namespace {
 
-// A drawn base leaves room for any length below 2^63 and keeps the alignment of addresses within the region: it is a
-// multiple of 4 KiB in the lower half of the address space.
-std::uint64_t draw_base(RandomSource& random) {
-  constexpr std::uint64_t kMask = 0x7fff'ffff'ffff'f000;
-  for (;;) {
-    if (const std::uint64_t base = random.next() & kMask; base != 0) return base;
-  }
+using Error = ProtectionError;
+
+bool wraps(std::uint64_t address, std::uint64_t bytes) { return bytes != 0 && bytes - 1 > ~address; }
+
+bool inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t length) {
+  return offset <= length && bytes <= length - offset;
+}
+
+/// Taken by another operation than the one that asks. S4: the translation is disabled for everybody else.
+bool used_up(const ProtectionEntry& entry, const Access& access) {
+  const bool taken = entry.touch == TouchControl::one_shot && entry.touched;
+  return taken && (entry.taker != access.queue_pair || entry.sequence != access.sequence);
+}
+
+/// Zero-based, whatever the base field keeps.
+std::uint64_t first_address(const ProtectionEntry& entry) { return entry.kind == EntryKind::iscsi ? 0 : entry.base; }
+
+Right right_of_response(const ProtectionEntry& entry) {
+  return entry.strict ? Right::remote_write : Right::local_write;
+}
+
+bool is_whole_word(const Access& access, std::uint64_t address, const Placement& placement) {
+  return access.bytes == 8 && address % 8 == 0 && placement.memory->can_atomic(placement.offset);
 }
 
 }  // namespace
@@ -19,106 +35,154 @@ std::uint64_t draw_base(RandomSource& random) {
 ProtectionTable::ProtectionTable(std::size_t capacity, RandomSource& random)
     : random_(random), tags_(capacity, random), entries_(tags_.slots()) {
   entries_[0].valid = true;
-  entries_[0].kind = EntryKind::reserved;
-}
-
-std::optional<Stag> ProtectionTable::insert(ProtectionDomain domain, const RegionMemory& memory, Rights rights,
-                                            bool placeable) {
-  const auto tag = tags_.allocate();
-  if (!tag) return std::nullopt;
-  ProtectionEntry& entry = entries_[tag->index()];
-  CHECK(!entry.valid);
-  entry.valid = true;
-  entry.kind = EntryKind::region;
-  entry.instance = tag->instance();
-  entry.domain = domain;
-  entry.base = draw_base(random_);
-  entry.length = memory.size();
-  entry.rights = rights;
-  entry.placeable = placeable;
-  entry.memory = memory;
-  return tag;
-}
-
-void ProtectionTable::forget(std::uint32_t index) {
-  tags_.release(Stag::from(index, entries_[index].instance));
-  entries_[index] = ProtectionEntry{};
-}
-
-bool ProtectionTable::remove(Stag tag) {
-  if (find(tag) == nullptr) return false;
-  forget(tag.index());
-  return true;
-}
-
-void ProtectionTable::clear() {
-  for (std::uint32_t index = 1; index < entries_.size(); ++index) {
-    if (entries_[index].valid) forget(index);
-  }
 }
 
 const ProtectionEntry* ProtectionTable::find(Stag tag) const {
   if (tag.index() >= entries_.size()) return nullptr;
   const ProtectionEntry& entry = entries_[tag.index()];
-  const bool named = entry.valid && entry.kind == EntryKind::region && entry.instance == tag.instance();
-  return named ? &entry : nullptr;
+  return entry.kind != EntryKind::reserved && entry.instance == tag.instance() ? &entry : nullptr;
 }
 
-// S3's order: valid, kind, domain, instance. (The binding to one queue pair comes next, for entries that have one.)
-tl::expected<const ProtectionEntry*, ProtectionError> ProtectionTable::identify(const Access& access) const {
-  if (access.tag.index() >= entries_.size()) return tl::unexpected(ProtectionError::invalid_stag);
+std::optional<std::uint64_t> ProtectionTable::address_of(Stag region, const std::byte* byte) const {
+  const ProtectionEntry* entry = find(region);
+  if (entry == nullptr || entry->kind != EntryKind::region || !entry->memory.holds(byte, 0)) return std::nullopt;
+  return entry->base + entry->memory.offset_of(byte);
+}
+
+const RegionMemory& ProtectionTable::memory_of(const ProtectionEntry& entry) const {
+  if (!is_window(entry.kind)) return entry.memory;
+  const ProtectionEntry& region = entries_[entry.bound];
+  CHECK(region.valid && region.kind == EntryKind::region);
+  return region.memory;
+}
+
+bool ProtectionTable::usable(const ProtectionEntry& entry, Side side) {
+  const bool region = entry.kind == EntryKind::region;
+  const bool window = is_window(entry.kind);
+  switch (side) {
+    case Side::local:
+      return region;
+    case Side::remote:
+      return window || (region && !entry.strict);
+    case Side::response:
+      return entry.strict ? window : region;
+    case Side::iscsi:
+      return entry.kind == EntryKind::iscsi;
+  }
+  return false;
+}
+
+// S3's order: valid, kind, domain, instance; then the binding to one queue pair, where the entry has one.
+auto ProtectionTable::identify(const Access& access, Side side) const -> Checked<const ProtectionEntry*> {
+  if (access.tag.index() >= entries_.size()) return tl::unexpected(Error::invalid_stag);
   const ProtectionEntry& entry = entries_[access.tag.index()];
-  if (!entry.valid) return tl::unexpected(ProtectionError::invalid_stag);
-  if (entry.kind != EntryKind::region) return tl::unexpected(ProtectionError::wrong_kind);
-  if (entry.domain != access.domain) return tl::unexpected(ProtectionError::stag_not_associated);
-  if (entry.instance != access.tag.instance() && !planted("stale_tag_accepted"))
-    return tl::unexpected(ProtectionError::stale_stag);
+  if (!entry.valid) return tl::unexpected(Error::invalid_stag);
+  if (side != Side::local && used_up(entry, access) && !planted("one_shot_shared")) {
+    return tl::unexpected(Error::invalid_stag);
+  }
+  if (!usable(entry, side)) return tl::unexpected(Error::wrong_kind);
+  if (entry.domain != access.domain) return tl::unexpected(Error::stag_not_associated);
+  if (entry.instance != access.tag.instance() && !planted("stale_tag_accepted")) {
+    return tl::unexpected(Error::stale_stag);
+  }
+  const bool bound = entry.queue_pair.value != 0 && !planted("binding_not_checked");
+  if (bound && entry.queue_pair != access.queue_pair) return tl::unexpected(Error::wrong_queue_pair);
   return &entry;
 }
 
-tl::expected<Placement, ProtectionError> ProtectionTable::check_remote(const Access& access,
-                                                                       std::uint64_t address) const {
-  const auto entry = identify(access);
-  if (!entry) return tl::unexpected(entry.error());
-  if (access.bytes != 0 && access.bytes - 1 > ~address) return tl::unexpected(ProtectionError::to_wrap);
-  const std::uint64_t offset = address - (*entry)->base;
-  const bool inside =
-      address >= (*entry)->base && offset <= (*entry)->length && access.bytes <= (*entry)->length - offset;
-  if (!inside && !planted("no_bounds_check")) return tl::unexpected(ProtectionError::base_or_bounds_violation);
-  if (!(*entry)->rights.has(access.right)) return tl::unexpected(ProtectionError::access_rights_violation);
-  return Placement{*entry, offset};
+auto ProtectionTable::range(const ProtectionEntry& entry, const Access& access, std::uint64_t address) const
+    -> Checked<void> {
+  if (wraps(address, access.bytes)) return tl::unexpected(Error::to_wrap);
+  const bool lax = is_window(entry.kind) && access.right == Right::remote_read && planted("read_beyond_window");
+  const std::uint64_t length = lax ? memory_of(entry).size() - entry.offset : entry.length;
+  const std::uint64_t first = first_address(entry);
+  const bool in_bounds = address >= first && inside(address - first, access.bytes, length);
+  if (!in_bounds && !planted("no_bounds_check")) return tl::unexpected(Error::base_or_bounds_violation);
+  return {};
 }
 
-tl::expected<Placement, ProtectionError> ProtectionTable::check_local(const Access& access,
-                                                                      const std::byte* address) const {
-  const auto entry = identify(access);
+auto ProtectionTable::check(const Access& access, Side side, std::uint64_t address) const -> Checked<Placement> {
+  const auto identified = identify(access, side);
+  if (!identified) return tl::unexpected(identified.error());
+  const ProtectionEntry& entry = **identified;
+  if (const auto in_range = range(entry, access, address); !in_range) return tl::unexpected(in_range.error());
+  const Right right = side == Side::response ? right_of_response(entry) : access.right;
+  if (!entry.rights.has(right)) return tl::unexpected(Error::access_rights_violation);
+  const Placement placement{&entry, &memory_of(entry), entry.offset + (address - first_address(entry))};
+  if (right == Right::remote_atomic && !is_whole_word(access, address, placement)) {
+    return tl::unexpected(Error::misaligned_atomic);
+  }
+  return placement;
+}
+
+auto ProtectionTable::check_remote(const Access& access, std::uint64_t address) const -> Checked<Placement> {
+  return check(access, Side::remote, address);
+}
+
+auto ProtectionTable::check_response(const Access& access, std::uint64_t address) const -> Checked<Placement> {
+  return check(access, Side::response, address);
+}
+
+auto ProtectionTable::check_iscsi(const Access& access, std::uint64_t offset) const -> Checked<Placement> {
+  return check(access, Side::iscsi, offset);
+}
+
+auto ProtectionTable::check_local(const Access& access, std::uint64_t address) const -> Checked<Placement> {
+  return check(access, Side::local, address);
+}
+
+auto ProtectionTable::check_local(const Access& access, const std::byte* address) const -> Checked<Placement> {
+  const auto entry = identify(access, Side::local);
   if (!entry) return tl::unexpected(entry.error());
   const RegionMemory& memory = (*entry)->memory;
-  if (!memory.holds(address, static_cast<std::size_t>(access.bytes))) {
-    return tl::unexpected(ProtectionError::base_or_bounds_violation);
-  }
-  if (!(*entry)->rights.has(access.right)) return tl::unexpected(ProtectionError::access_rights_violation);
-  return Placement{*entry, memory.offset_of(address)};
+  if (!memory.holds(address, access.bytes)) return tl::unexpected(Error::base_or_bounds_violation);
+  if (!(*entry)->rights.has(access.right)) return tl::unexpected(Error::access_rights_violation);
+  return Placement{*entry, &memory, memory.offset_of(address)};
 }
 
-const char* to_string(ProtectionError error) {
-  switch (error) {
-    case ProtectionError::invalid_stag:
-      return "invalid_stag";
-    case ProtectionError::wrong_kind:
-      return "wrong_kind";
-    case ProtectionError::stag_not_associated:
-      return "stag_not_associated";
-    case ProtectionError::stale_stag:
-      return "stale_stag";
-    case ProtectionError::to_wrap:
-      return "to_wrap";
-    case ProtectionError::base_or_bounds_violation:
-      return "base_or_bounds_violation";
-    case ProtectionError::access_rights_violation:
-      return "access_rights_violation";
+TouchAction ProtectionTable::touch(const Access& access, const SegmentPosition& segment) {
+  CHECK(find(access.tag) != nullptr);
+  ProtectionEntry& entry = entries_[access.tag.index()];
+  CHECK(entry.valid);
+  if (entry.touch == TouchControl::one_shot) return take(entry, access, segment.last);
+  const bool touches = entry.touch == TouchControl::one_touch && access.right != Right::remote_read;
+  const TouchAction action = table_d(touches, entry.touched, segment);
+  switch (action) {
+    case TouchAction::place_and_remember:
+      entry.touched = true;
+      entry.sequence = segment.sequence;
+      break;
+    case TouchAction::place_and_invalidate:
+      if (!planted("one_touch_twice")) invalidate(entry);
+      break;
+    case TouchAction::invalidate_and_terminate:
+      invalidate(entry);
+      break;
+    case TouchAction::place:
+    case TouchAction::drop:
+      break;
   }
-  return "?";
+  return action;
+}
+
+TouchAction ProtectionTable::take(ProtectionEntry& entry, const Access& access, bool last) {
+  if (last) {
+    invalidate(entry);
+    return TouchAction::place_and_invalidate;
+  }
+  entry.touched = true;
+  entry.taker = access.queue_pair;
+  entry.sequence = access.sequence;
+  return TouchAction::place;
+}
+
+bool ProtectionTable::catch_up(Stag tag, std::uint32_t next_expected) {
+  if (find(tag) == nullptr) return true;
+  ProtectionEntry& entry = entries_[tag.index()];
+  if (!entry.valid || entry.touch != TouchControl::one_touch || !entry.touched) return true;
+  if (!caught_up(entry.sequence, next_expected)) return false;
+  invalidate(entry);
+  return true;
 }
 
 }  // namespace splitnic::fabric

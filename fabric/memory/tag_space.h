@@ -18,6 +18,8 @@ namespace splitnic::fabric {
 /// (tag index and instance); design, "Protection".
 class TagSpace {
  public:
+  static constexpr std::size_t kBytesPerSlot = sizeof(std::uint8_t) + 2 * sizeof(std::uint32_t);
+
   /// capacity: live tags at most; the table is twice that, up to a power of two, so that resting never costs a tag.
   TagSpace(std::size_t capacity, RandomSource& random) : random_(random), capacity_(capacity) {
     const std::size_t slots = std::bit_ceil(2 * capacity + 2);
@@ -32,6 +34,9 @@ class TagSpace {
 
   [[nodiscard]] std::size_t slots() const { return instances_.size(); }
 
+  /// How many more allocate() would give.
+  [[nodiscard]] std::size_t left() const { return capacity_ - live_; }
+
   /// nullopt: capacity tags are live.
   [[nodiscard]] std::optional<Stag> allocate() {
     if (live_ == capacity_) return std::nullopt;
@@ -41,6 +46,14 @@ class TagSpace {
     free_.pop_back();
     ++live_;
     return Stag::from(index, ++instances_[index]);
+  }
+
+  /// The same index under its next instance. tag: a live one.
+  [[nodiscard]] Stag renew(Stag tag) { return Stag::from(tag.index(), ++instances_[tag.index()]); }
+  /// The same index under an instance that somebody chose; the next one follows it.
+  [[nodiscard]] Stag rename(Stag tag, std::uint8_t instance) {
+    instances_[tag.index()] = instance;
+    return Stag::from(tag.index(), instance);
   }
 
   /// tag: one that allocate() gave and that has not been released.

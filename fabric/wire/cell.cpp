@@ -10,6 +10,7 @@ namespace splitnic::fabric {
 namespace {
 
 using Immediate = boost::endian::little_uint32_buf_t;
+using InvalidateTag = boost::endian::little_uint32_buf_t;
 using Crc = boost::endian::little_uint32_buf_t;
 
 // The bytes of a header that no router changes: opcode and flags, and everything from the queue pairs on.
@@ -20,29 +21,72 @@ constexpr std::size_t kCoveredTailAt = offsetof(CellHeader, destination_queue_pa
 constexpr std::array<OpcodeTraits, 32> make_traits() {
   std::array<OpcodeTraits, 32> table{};
   const auto at = [&table](Opcode opcode) -> OpcodeTraits& { return table[static_cast<std::size_t>(opcode)]; };
-  at(Opcode::send_first) = {MessageKind::send, true, false, false, false};
-  at(Opcode::send_middle) = {MessageKind::send, false, false, false, false};
-  at(Opcode::send_last) = {MessageKind::send, false, true, false, false};
-  at(Opcode::send_only) = {MessageKind::send, true, true, false, false};
-  at(Opcode::write_first) = {MessageKind::write, true, false, true, false};
-  at(Opcode::write_middle) = {MessageKind::write, false, false, false, false};
-  at(Opcode::write_last) = {MessageKind::write, false, true, false, false};
-  at(Opcode::write_last_immediate) = {MessageKind::write, false, true, false, true};
-  at(Opcode::write_only) = {MessageKind::write, true, true, true, false};
-  at(Opcode::write_only_immediate) = {MessageKind::write, true, true, true, true};
-  at(Opcode::acknowledge) = {MessageKind::acknowledgement, true, true, false, false};
+  at(Opcode::send_first) = {.kind = MessageKind::send, .first = true};
+  at(Opcode::send_middle) = {.kind = MessageKind::send};
+  at(Opcode::send_last) = {.kind = MessageKind::send, .last = true};
+  at(Opcode::send_only) = {.kind = MessageKind::send, .first = true, .last = true};
+  at(Opcode::send_last_invalidate) = {.kind = MessageKind::send, .last = true, .invalidate = true};
+  at(Opcode::send_only_invalidate) = {.kind = MessageKind::send, .first = true, .last = true, .invalidate = true};
+  at(Opcode::write_first) = {.kind = MessageKind::write, .first = true, .rdma_header = true};
+  at(Opcode::write_middle) = {.kind = MessageKind::write};
+  at(Opcode::write_last) = {.kind = MessageKind::write, .last = true};
+  at(Opcode::write_last_immediate) = {.kind = MessageKind::write, .last = true, .immediate = true};
+  at(Opcode::write_only) = {.kind = MessageKind::write, .first = true, .last = true, .rdma_header = true};
+  at(Opcode::write_only_immediate) = {
+      .kind = MessageKind::write, .first = true, .last = true, .rdma_header = true, .immediate = true};
+  at(Opcode::read_request) = {.kind = MessageKind::read_request, .first = true, .last = true, .rdma_header = true};
+  at(Opcode::read_response_first) = {.kind = MessageKind::read_response, .first = true};
+  at(Opcode::read_response_middle) = {.kind = MessageKind::read_response};
+  at(Opcode::read_response_last) = {.kind = MessageKind::read_response, .last = true};
+  at(Opcode::read_response_only) = {.kind = MessageKind::read_response, .first = true, .last = true};
+  at(Opcode::acknowledge) = {.kind = MessageKind::acknowledgement, .first = true, .last = true};
+  at(Opcode::atomic_acknowledge) = {.kind = MessageKind::atomic_response, .first = true, .last = true};
+  at(Opcode::compare_swap) =
+      at(Opcode::fetch_add) = {.kind = MessageKind::atomic, .first = true, .last = true, .rdma_header = true};
+  at(Opcode::terminate) = {.kind = MessageKind::terminate, .first = true, .last = true};
+  at(Opcode::drain_request) = at(Opcode::drain_acknowledge) = {.kind = MessageKind::drain, .first = true, .last = true};
   return table;
 }
 constexpr std::array<OpcodeTraits, 32> kTraits = make_traits();
 constexpr OpcodeTraits kNotAnOpcode{};
 
-std::size_t head_bytes_of(const OpcodeTraits& what) {
-  std::size_t bytes = sizeof(CellHeader);
-  if (what.rdma_header) bytes += sizeof(RdmaHeader);
-  if (what.immediate) bytes += sizeof(Immediate);
-  if (what.kind == MessageKind::acknowledgement) bytes += sizeof(AcknowledgementHeader);
-  return bytes;
+/// Of the header that only this kind of message has.
+constexpr std::size_t own_header_bytes(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::read_request:
+      return sizeof(ReadHeader);
+    case MessageKind::atomic:
+      return sizeof(AtomicHeader);
+    case MessageKind::atomic_response:
+      return sizeof(ResultHeader);
+    case MessageKind::acknowledgement:
+      return sizeof(AcknowledgementHeader);
+    case MessageKind::terminate:
+      return sizeof(TerminateHeader);
+    case MessageKind::drain:
+      return sizeof(DrainHeader);
+    case MessageKind::none:
+    case MessageKind::send:
+    case MessageKind::write:
+    case MessageKind::read_response:
+      return 0;
+  }
+  return 0;
 }
+
+constexpr std::array<std::uint8_t, kTraits.size()> make_head_bytes() {
+  std::array<std::uint8_t, kTraits.size()> table{};
+  for (std::size_t i = 0; i < kTraits.size(); ++i) {
+    const OpcodeTraits& what = kTraits[i];
+    std::size_t bytes = sizeof(CellHeader) + own_header_bytes(what.kind);
+    if (what.rdma_header) bytes += sizeof(RdmaHeader);
+    if (what.immediate) bytes += sizeof(Immediate);
+    if (what.invalidate) bytes += sizeof(InvalidateTag);
+    table[i] = static_cast<std::uint8_t>(bytes);
+  }
+  return table;
+}
+constexpr std::array<std::uint8_t, kTraits.size()> kHeadBytes = make_head_bytes();
 
 bool has_packet_crc(const OpcodeTraits& what, bool direct) { return what.last && !direct; }
 
@@ -57,36 +101,149 @@ std::uint32_t cover_head(std::uint32_t crc, std::span<const std::byte> head) {
   return crc32c(head.subspan(kCoveredTailAt), crc32c(head.subspan(kCoveredAt, kCoveredBytes), crc));
 }
 
+/// Only an Only cell may be empty: a message of several cells has bytes in each, so its cells are bounded by its
+/// length.
+bool payload_fits_kind(const Cell& cell, const OpcodeTraits& what) {
+  const std::size_t payload = cell.payload.size();
+  if (what.is(MessageKind::terminate)) return payload <= kMaxCellHeadBytes;
+  if (!what.carries_message() || cell.direct) return payload == 0;
+  return payload != 0 || (what.first && what.last);
+}
+
 /// The rules that tie a cell's fields together, after its CRC vouched for the bytes.
 std::optional<DecodeError> check_fields(const Cell& cell, const OpcodeTraits& what) {
-  const auto is_number = [](QpNumber number) { return number.value != 0 && number.value <= kMaxQueuePairNumber; };
-  if (!is_number(cell.destination_queue_pair)) return DecodeError::destination_queue_pair;
-  if (!is_number(cell.source_queue_pair)) return DecodeError::source_queue_pair;
+  // Cells between adapters, not queue pairs, name none.
+  const auto fits = [drain = what.is(MessageKind::drain)](QpNumber number) {
+    return drain ? number.value == 0 : number.value != 0 && number.value <= kMaxQueuePairNumber;
+  };
+  if (!fits(cell.destination_queue_pair)) return DecodeError::destination_queue_pair;
+  if (!fits(cell.source_queue_pair)) return DecodeError::source_queue_pair;
   if (what.first != (cell.cell_sequence == 0)) return DecodeError::cell_sequence;
+  if (!payload_fits_kind(cell, what)) return DecodeError::payload_bytes;
   const std::size_t payload = cell.payload.size();
-  const bool only = what.first && what.last;
-  // Only an Only cell may be empty: a message of several cells has bytes in each, so its cells are bounded by its
-  // length.
-  if (payload == 0 && !only) return DecodeError::payload_bytes;
-  if (payload != 0 && (cell.direct || what.kind == MessageKind::acknowledgement)) {
-    return DecodeError::payload_bytes;
+  if (what.rdma_header && what.is(MessageKind::write) && !cell.direct) {
+    const bool agrees = what.last ? cell.message_bytes == payload : cell.message_bytes > payload;
+    if (!agrees) return DecodeError::message_bytes;
   }
-  if (what.rdma_header && !cell.direct) {
-    const bool fits = only ? cell.message_bytes == payload : cell.message_bytes > payload;
-    if (!fits) return DecodeError::message_bytes;
+  if (what.is(MessageKind::atomic)) {
+    if (cell.message_bytes != kAtomicBytes) return DecodeError::message_bytes;
+    if (cell.opcode == Opcode::fetch_add && cell.compare != 0) return DecodeError::atomic;
   }
   return std::nullopt;
+}
+
+/// The extended header of the cell's own kind, which stands last before the payload.
+std::optional<DecodeError> read_own_header(Cell& cell, MessageKind kind, std::span<const std::byte> bytes,
+                                           std::size_t at) {
+  switch (kind) {
+    case MessageKind::read_request: {
+      const auto read = read_at<ReadHeader>(bytes, at);
+      cell.message_sequence = read.message_sequence.value();
+      cell.sink_tag = Stag{read.sink_tag.value()};
+      cell.sink_address = read.sink_address.value();
+      return std::nullopt;
+    }
+    case MessageKind::atomic: {
+      const auto atomic = read_at<AtomicHeader>(bytes, at);
+      if (atomic.reserved.value() != 0) return DecodeError::reserved;
+      cell.message_sequence = atomic.message_sequence.value();
+      cell.swap_or_add = atomic.swap_or_add.value();
+      cell.compare = atomic.compare.value();
+      return std::nullopt;
+    }
+    case MessageKind::atomic_response:
+      cell.original = read_at<ResultHeader>(bytes, at).original.value();
+      return std::nullopt;
+    case MessageKind::acknowledgement: {
+      const auto ack = read_at<AcknowledgementHeader>(bytes, at);
+      if (ack.syndrome.value() >= kSyndromes) return DecodeError::syndrome;
+      if (ack.reserved != decltype(ack.reserved){}) return DecodeError::reserved;
+      cell.syndrome = static_cast<Syndrome>(ack.syndrome.value());
+      cell.delay_microseconds = ack.delay_microseconds.value();
+      return std::nullopt;
+    }
+    case MessageKind::terminate: {
+      const auto terminate = read_at<TerminateHeader>(bytes, at);
+      if (terminate.reserved != decltype(terminate.reserved){}) return DecodeError::reserved;
+      cell.reason = {terminate.layer.value(), terminate.type.value(), terminate.code.value()};
+      return std::nullopt;
+    }
+    case MessageKind::drain: {
+      const auto drain = read_at<DrainHeader>(bytes, at);
+      cell.tag = Stag{drain.tag.value()};
+      cell.generation = drain.generation.value();
+      return std::nullopt;
+    }
+    case MessageKind::none:
+    case MessageKind::send:
+    case MessageKind::write:
+    case MessageKind::read_response:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// Into `cell`, whose fields are those of a new one; or why not.
+std::optional<DecodeError> read_cell(Cell& cell, std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(CellHeader) + kCrcBytes) return DecodeError::too_short;
+  const auto header = read_at<CellHeader>(bytes, 0);
+  if ((header.version_and_service_level.value() & 0xfU) != kCellVersion) return DecodeError::version;
+  const OpcodeTraits& what = traits(header.opcode.value());
+  if (what.kind == MessageKind::none) return DecodeError::opcode;
+  const std::uint16_t flags = header.flags.value();
+  const bool direct = (flags & kFlagDirect) != 0;
+  const bool solicited = (flags & kFlagSolicited) != 0;
+  const bool flags_fit = (flags & ~(kFlagDirect | kFlagSolicited)) == 0 && (!direct || what.may_be_direct()) &&
+                         (!solicited || what.may_be_solicited());
+  if (!flags_fit) return DecodeError::flags;
+  const std::size_t payload_bytes = header.payload_bytes.value();
+  if (payload_bytes > kMaxCellPayload) return DecodeError::payload_bytes;
+  const std::size_t head_bytes = cell_head_bytes(static_cast<Opcode>(header.opcode.value()));
+  const std::size_t packet_crc_at = head_bytes + payload_bytes;
+  const std::size_t cell_crc_at = packet_crc_at + (has_packet_crc(what, direct) ? kCrcBytes : 0);
+  if (bytes.size() < cell_crc_at + kCrcBytes) return DecodeError::too_short;
+  if (read_at<Crc>(bytes, cell_crc_at).value() != crc32c(bytes.first(cell_crc_at))) {
+    return DecodeError::cell_crc;
+  }
+
+  cell.service_level = header.version_and_service_level.value() >> 4U;
+  cell.opcode = static_cast<Opcode>(header.opcode.value());
+  cell.direct = direct;
+  cell.solicited = solicited;
+  cell.destination = PortAddress{header.destination_port.value()};
+  cell.source = PortAddress{header.source_port.value()};
+  cell.destination_queue_pair = QpNumber{header.destination_queue_pair.value()};
+  cell.source_queue_pair = QpNumber{header.source_queue_pair.value()};
+  cell.packet_sequence = header.packet_sequence.value();
+  cell.cell_sequence = header.cell_sequence.value();
+  cell.payload = bytes.subspan(head_bytes, payload_bytes);
+  if (what.rdma_header) {
+    const auto rdma = read_at<RdmaHeader>(bytes, sizeof(CellHeader));
+    cell.address = rdma.address.value();
+    cell.tag = Stag{rdma.tag.value()};
+    cell.message_bytes = rdma.length.value();
+  }
+  if (what.immediate) cell.immediate = read_at<Immediate>(bytes, head_bytes - sizeof(Immediate)).value();
+  if (what.invalidate)
+    cell.invalidate = Stag{read_at<InvalidateTag>(bytes, head_bytes - sizeof(InvalidateTag)).value()};
+  if (const std::size_t own = own_header_bytes(what.kind); own != 0) {
+    if (const auto error = read_own_header(cell, what.kind, bytes, head_bytes - own)) return error;
+  }
+  if (has_packet_crc(what, direct)) cell.packet_crc = read_at<Crc>(bytes, packet_crc_at).value();
+  return check_fields(cell, what);
 }
 
 }  // namespace
 
 const OpcodeTraits& traits(std::uint8_t opcode) { return opcode < kTraits.size() ? kTraits[opcode] : kNotAnOpcode; }
 
+std::size_t cell_head_bytes(Opcode opcode) { return kHeadBytes[static_cast<std::size_t>(opcode)]; }
+
 CellEnvelope::CellEnvelope(const Cell& cell, std::span<const std::span<const std::byte>> pieces,
                            std::size_t payload_bytes, std::uint32_t& packet_crc) {
   const OpcodeTraits& what = traits(cell.opcode);
   CHECK_OP(payload_bytes, <=, kMaxCellPayload);
-  CHECK(!cell.direct || (what.rdma_header && what.last && payload_bytes == 0));
+  CHECK(!cell.direct || (what.may_be_direct() && payload_bytes == 0));
   put_head(cell, payload_bytes);
   std::uint32_t cell_crc = crc32c(head());
   for (const auto piece : pieces) cell_crc = crc32c(piece, cell_crc);
@@ -114,7 +271,7 @@ void CellEnvelope::put_head(const Cell& cell, std::size_t payload_bytes) {
   CellHeader header;
   header.version_and_service_level = static_cast<std::uint8_t>(kCellVersion | (cell.service_level & 0xfU) << 4U);
   header.opcode = static_cast<std::uint8_t>(cell.opcode);
-  header.flags = cell.direct ? kFlagDirect : std::uint16_t{0};
+  header.flags = static_cast<std::uint16_t>((cell.direct ? kFlagDirect : 0U) | (cell.solicited ? kFlagSolicited : 0U));
   header.destination_port = cell.destination.value;
   header.source_port = cell.source.value;
   header.destination_queue_pair = cell.destination_queue_pair.value;
@@ -131,140 +288,68 @@ void CellEnvelope::put_head(const Cell& cell, std::size_t payload_bytes) {
     append(rdma);
   }
   if (what.immediate) append(Immediate(cell.immediate));
-  if (what.kind == MessageKind::acknowledgement) {
-    AcknowledgementHeader ack{};
-    ack.syndrome = static_cast<std::uint8_t>(cell.syndrome);
-    ack.delay_microseconds = cell.delay_microseconds;
-    append(ack);
+  if (what.invalidate) append(InvalidateTag(cell.invalidate.value));
+  if (own_header_bytes(what.kind) != 0) put_own_header(cell, what.kind);
+}
+
+void CellEnvelope::put_own_header(const Cell& cell, MessageKind kind) {
+  const auto append = [this](const auto& part) {
+    std::memcpy(head_.data() + head_bytes_, &part, sizeof part);
+    head_bytes_ += sizeof part;
+  };
+  switch (kind) {
+    case MessageKind::read_request: {
+      ReadHeader read;
+      read.message_sequence = cell.message_sequence;
+      read.sink_tag = cell.sink_tag.value;
+      read.sink_address = cell.sink_address;
+      return append(read);
+    }
+    case MessageKind::atomic: {
+      AtomicHeader atomic;
+      atomic.message_sequence = cell.message_sequence;
+      atomic.reserved = 0;
+      atomic.swap_or_add = cell.swap_or_add;
+      atomic.compare = cell.compare;
+      return append(atomic);
+    }
+    case MessageKind::atomic_response:
+      return append(ResultHeader{boost::endian::little_uint64_buf_t(cell.original)});
+    case MessageKind::acknowledgement: {
+      AcknowledgementHeader ack{};
+      ack.syndrome = static_cast<std::uint8_t>(cell.syndrome);
+      ack.delay_microseconds = cell.delay_microseconds;
+      return append(ack);
+    }
+    case MessageKind::terminate: {
+      TerminateHeader terminate{};
+      terminate.layer = cell.reason.layer;
+      terminate.type = cell.reason.type;
+      terminate.code = cell.reason.code;
+      return append(terminate);
+    }
+    case MessageKind::drain: {
+      DrainHeader drain;
+      drain.tag = cell.tag.value;
+      drain.generation = cell.generation;
+      return append(drain);
+    }
+    case MessageKind::none:
+    case MessageKind::send:
+    case MessageKind::write:
+    case MessageKind::read_response:
+      return;
   }
 }
 
 tl::expected<Cell, DecodeError> decode_cell(std::span<const std::byte> bytes) {
-  if (bytes.size() < sizeof(CellHeader) + kCrcBytes) return tl::unexpected(DecodeError::too_short);
-  const auto header = read_at<CellHeader>(bytes, 0);
-  if ((header.version_and_service_level.value() & 0xfU) != kCellVersion) return tl::unexpected(DecodeError::version);
-  const OpcodeTraits& what = traits(header.opcode.value());
-  if (what.kind == MessageKind::none) return tl::unexpected(DecodeError::opcode);
-  const bool direct = header.flags.value() == kFlagDirect;
-  if (header.flags.value() != 0 && !(direct && what.rdma_header && what.last)) {
-    return tl::unexpected(DecodeError::flags);
-  }
-  const std::size_t payload_bytes = header.payload_bytes.value();
-  if (payload_bytes > kMaxCellPayload) return tl::unexpected(DecodeError::payload_bytes);
-  const std::size_t head_bytes = head_bytes_of(what);
-  const std::size_t packet_crc_at = head_bytes + payload_bytes;
-  const std::size_t cell_crc_at = packet_crc_at + (has_packet_crc(what, direct) ? kCrcBytes : 0);
-  if (bytes.size() < cell_crc_at + kCrcBytes) return tl::unexpected(DecodeError::too_short);
-  if (read_at<Crc>(bytes, cell_crc_at).value() != crc32c(bytes.first(cell_crc_at))) {
-    return tl::unexpected(DecodeError::cell_crc);
-  }
-
-  Cell cell;
-  cell.service_level = header.version_and_service_level.value() >> 4U;
-  cell.opcode = static_cast<Opcode>(header.opcode.value());
-  cell.direct = direct;
-  cell.destination = PortAddress{header.destination_port.value()};
-  cell.source = PortAddress{header.source_port.value()};
-  cell.destination_queue_pair = QpNumber{header.destination_queue_pair.value()};
-  cell.source_queue_pair = QpNumber{header.source_queue_pair.value()};
-  cell.packet_sequence = header.packet_sequence.value();
-  cell.cell_sequence = header.cell_sequence.value();
-  cell.payload = bytes.subspan(head_bytes, payload_bytes);
-  if (what.rdma_header) {
-    const auto rdma = read_at<RdmaHeader>(bytes, sizeof(CellHeader));
-    cell.address = rdma.address.value();
-    cell.tag = Stag{rdma.tag.value()};
-    cell.message_bytes = rdma.length.value();
-  }
-  if (what.immediate) cell.immediate = read_at<Immediate>(bytes, head_bytes - sizeof(Immediate)).value();
-  if (what.kind == MessageKind::acknowledgement) {
-    const auto ack = read_at<AcknowledgementHeader>(bytes, sizeof(CellHeader));
-    if (ack.syndrome.value() >= kSyndromes) return tl::unexpected(DecodeError::syndrome);
-    if (ack.reserved != std::array<std::uint8_t, 3>{}) return tl::unexpected(DecodeError::reserved);
-    cell.syndrome = static_cast<Syndrome>(ack.syndrome.value());
-    cell.delay_microseconds = ack.delay_microseconds.value();
-  }
-  if (has_packet_crc(what, direct)) cell.packet_crc = read_at<Crc>(bytes, packet_crc_at).value();
-  if (const auto error = check_fields(cell, what)) return tl::unexpected(*error);
-  return cell;
+  tl::expected<Cell, DecodeError> result;  // one variable, so that the cell is not copied out
+  if (const auto error = read_cell(*result, bytes)) result = tl::unexpected(*error);
+  return result;
 }
 
 std::uint32_t extend_packet_crc(std::uint32_t packet_crc, const Cell& cell, std::span<const std::byte> bytes) {
-  return cover_head(packet_crc, bytes.first(head_bytes_of(traits(cell.opcode)) + cell.payload.size()));
-}
-
-const char* to_string(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::send_first:
-      return "send_first";
-    case Opcode::send_middle:
-      return "send_middle";
-    case Opcode::send_last:
-      return "send_last";
-    case Opcode::send_only:
-      return "send_only";
-    case Opcode::write_first:
-      return "write_first";
-    case Opcode::write_middle:
-      return "write_middle";
-    case Opcode::write_last:
-      return "write_last";
-    case Opcode::write_last_immediate:
-      return "write_last_immediate";
-    case Opcode::write_only:
-      return "write_only";
-    case Opcode::write_only_immediate:
-      return "write_only_immediate";
-    case Opcode::acknowledge:
-      return "acknowledge";
-  }
-  return "?";
-}
-
-const char* to_string(Syndrome syndrome) {
-  switch (syndrome) {
-    case Syndrome::ok:
-      return "ok";
-    case Syndrome::receiver_not_ready:
-      return "receiver_not_ready";
-    case Syndrome::sequence_error:
-      return "sequence_error";
-    case Syndrome::remote_access_error:
-      return "remote_access_error";
-    case Syndrome::remote_operation_error:
-      return "remote_operation_error";
-  }
-  return "?";
-}
-
-const char* to_string(DecodeError error) {
-  switch (error) {
-    case DecodeError::too_short:
-      return "too_short";
-    case DecodeError::version:
-      return "version";
-    case DecodeError::opcode:
-      return "opcode";
-    case DecodeError::flags:
-      return "flags";
-    case DecodeError::payload_bytes:
-      return "payload_bytes";
-    case DecodeError::cell_crc:
-      return "cell_crc";
-    case DecodeError::destination_queue_pair:
-      return "destination_queue_pair";
-    case DecodeError::source_queue_pair:
-      return "source_queue_pair";
-    case DecodeError::cell_sequence:
-      return "cell_sequence";
-    case DecodeError::message_bytes:
-      return "message_bytes";
-    case DecodeError::syndrome:
-      return "syndrome";
-    case DecodeError::reserved:
-      return "reserved";
-  }
-  return "?";
+  return cover_head(packet_crc, bytes.first(cell_head_bytes(cell.opcode) + cell.payload.size()));
 }
 
 }  // namespace splitnic::fabric

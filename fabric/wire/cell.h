@@ -14,8 +14,17 @@ namespace splitnic::fabric {
 
 /// What a link carries. A cell, little-endian, without padding:
 ///
-///     header 32 | RDMA header 16 | immediate 4 | acknowledgement 8 | payload | packet CRC 4 | cell CRC 4
-///                `-------------- each only where the opcode calls for it -------------'
+///     header 32 | extended headers 0 .. 40 | payload | packet CRC 4 | cell CRC 4
+///                `------ each only where the opcode calls for it -----'
+///
+///     writes             RDMA 16 (First, Only) | immediate 4 (.. with immediate)
+///     sends              tag to invalidate 4 (.. with invalidate)
+///     read request       RDMA 16 | read 16
+///     atomics            RDMA 16 | atomic 24
+///     atomic acknowledge result 8
+///     acknowledge        acknowledgement 8
+///     terminate          terminate 8; its payload is the head of the cell that it refuses
+///     drain              drain 8
 ///
 /// Cell CRC: CRC-32C over every byte before it. Packet CRC: in Last and Only cells; CRC-32C over all cells of the
 /// packet in order, of each the bytes 1 .. 3 (opcode, flags) and 16 .. the payload's end: everything but the version,
@@ -41,13 +50,78 @@ static_assert(offsetof(CellHeader, destination_queue_pair) == 16 && offsetof(Cel
 static_assert(offsetof(CellHeader, packet_sequence) == 24 && offsetof(CellHeader, cell_sequence) == 28);
 static_assert(offsetof(CellHeader, payload_bytes) == 30);
 
-/// In First and Only cells of RDMA writes. length: of the whole message.
+/// In First and Only cells of RDMA writes, in read requests and atomics. length: of the whole message, of what is to be
+/// read, 8.
+///
+///      0 address 64
+///      8 tag 32 | length 32
 struct RdmaHeader {
   boost::endian::little_uint64_buf_t address;
   boost::endian::little_uint32_buf_t tag;
   boost::endian::little_uint32_buf_t length;
 };
 static_assert(sizeof(RdmaHeader) == 16 && std::is_trivially_copyable_v<RdmaHeader>);
+
+/// In read requests.
+///
+///      0 message sequence number 32 | sink tag 32
+///      8 sink address 64
+///
+/// The message sequence number (MSN) counts reads and atomics of the queue pair, from 1. sink: where the initiator
+/// wants the bytes, for an owner who may store there directly; tag 0: nowhere known, the answer is to be segmented.
+/// Source: RFC 5040 4.4; S3 Fig. 18A.
+struct ReadHeader {
+  boost::endian::little_uint32_buf_t message_sequence;
+  boost::endian::little_uint32_buf_t sink_tag;
+  boost::endian::little_uint64_buf_t sink_address;
+};
+static_assert(sizeof(ReadHeader) == 16 && offsetof(ReadHeader, sink_address) == 8 &&
+              std::is_trivially_copyable_v<ReadHeader>);
+
+/// In atomics.
+///
+///      0 message sequence number 32 | reserved 32
+///      8 swap or add 64
+///     16 compare 64                     of fetch_add: 0
+struct AtomicHeader {
+  boost::endian::little_uint32_buf_t message_sequence;
+  boost::endian::little_uint32_buf_t reserved;
+  boost::endian::little_uint64_buf_t swap_or_add;
+  boost::endian::little_uint64_buf_t compare;
+};
+static_assert(sizeof(AtomicHeader) == 24 && offsetof(AtomicHeader, swap_or_add) == 8 &&
+              offsetof(AtomicHeader, compare) == 16 && std::is_trivially_copyable_v<AtomicHeader>);
+
+/// In atomic acknowledgements: what the word held before.
+struct ResultHeader {
+  boost::endian::little_uint64_buf_t original;
+};
+static_assert(sizeof(ResultHeader) == 8 && std::is_trivially_copyable_v<ResultHeader>);
+
+/// Why a stream ends; its payload is the head (header and extended headers) of the cell that was refused, request or
+/// answer, or nothing where no cell of the peer was at fault.
+///
+///      0 layer 8 | error type 8 | error code 8 | reserved 8
+///      4 reserved 32
+///
+/// Layer, type and code are RFC 5040's (section 4.8) and, for layer 1, RFC 5041's (section 7).
+struct TerminateHeader {
+  boost::endian::little_uint8_buf_t layer;
+  boost::endian::little_uint8_buf_t type;
+  boost::endian::little_uint8_buf_t code;
+  std::array<std::uint8_t, 5> reserved;
+};
+static_assert(sizeof(TerminateHeader) == 8 && std::is_trivially_copyable_v<TerminateHeader>);
+
+/// Between adapters, not queue pairs (whose numbers are 0): the owner of the memory asks that direct writes through a
+/// revoked grant be over; the initiator says that they are, behind the last of them in the lane.
+///
+///      0 tag 32 | generation 32        of the grant; a number of the owner's for this question
+struct DrainHeader {
+  boost::endian::little_uint32_buf_t tag;
+  boost::endian::little_uint32_buf_t generation;
+};
+static_assert(sizeof(DrainHeader) == 8 && std::is_trivially_copyable_v<DrainHeader>);
 
 struct AcknowledgementHeader {
   boost::endian::little_uint8_buf_t syndrome;
@@ -62,16 +136,21 @@ inline constexpr std::uint32_t kMaxCellPayload = 65520;
 inline constexpr std::uint32_t kDefaultCellPayload = 256;
 inline constexpr std::uint32_t kMaxQueuePairNumber = 0xff'ffff;
 inline constexpr std::size_t kCrcBytes = 4;
-/// Header, RDMA header and immediate: the most that stands before a payload.
-inline constexpr std::size_t kMaxCellHeadBytes = sizeof(CellHeader) + sizeof(RdmaHeader) + sizeof(std::uint32_t);
+/// Of an atomic: the longest head there is.
+inline constexpr std::size_t kMaxCellHeadBytes = sizeof(CellHeader) + sizeof(RdmaHeader) + sizeof(AtomicHeader);
 inline constexpr std::size_t kMaxCellOverhead = kMaxCellHeadBytes + 2 * kCrcBytes;
 inline constexpr std::size_t kMaxCellBytes = kMaxCellPayload + kMaxCellOverhead;
 
-/// Bit 0 of the flags: the message's bytes were stored through the peer window already. Only cells of RDMA writes
-/// alone. The other bits are zero.
+/// The flags. direct: the message's bytes were stored through the peer window already; only in Only cells of RDMA
+/// writes and read responses. solicited: the receiver's consumer wants to be woken; only where a receive is completed,
+/// in the Last and Only cells of sends and writes with immediate. The other bits are zero.
 inline constexpr std::uint16_t kFlagDirect = 1;
+inline constexpr std::uint16_t kFlagSolicited = 2;
+/// What an atomic works on: an aligned word.
+inline constexpr std::uint32_t kAtomicBytes = 8;
 
-/// Numbers as in InfiniBand's reliable-connection transport; those missing here are refused.
+/// Numbers as in InfiniBand's reliable-connection transport; those from 24 on are free there. What is missing here is
+/// refused.
 enum class Opcode : std::uint8_t {
   send_first = 0,
   send_middle = 1,
@@ -83,11 +162,35 @@ enum class Opcode : std::uint8_t {
   write_last_immediate = 9,
   write_only = 10,
   write_only_immediate = 11,
+  read_request = 12,
+  read_response_first = 13,
+  read_response_middle = 14,
+  read_response_last = 15,
+  read_response_only = 16,
   acknowledge = 17,
+  atomic_acknowledge = 18,
+  compare_swap = 19,
+  fetch_add = 20,
+  send_last_invalidate = 22,
+  send_only_invalidate = 23,
+  terminate = 24,
+  drain_request = 25,
+  drain_acknowledge = 26,
 };
 const char* to_string(Opcode opcode);
 
-enum class MessageKind : std::uint8_t { none, send, write, acknowledgement };
+enum class MessageKind : std::uint8_t {
+  none,
+  send,
+  write,
+  read_request,
+  read_response,
+  atomic,
+  atomic_response,
+  acknowledgement,
+  terminate,
+  drain,
+};
 
 /// What an opcode says about its cell.
 struct OpcodeTraits {
@@ -96,6 +199,18 @@ struct OpcodeTraits {
   bool last = false;
   bool rdma_header = false;
   bool immediate = false;
+  bool invalidate = false;
+
+  [[nodiscard]] constexpr bool is(MessageKind which) const { return kind == which; }
+  /// Whether the cell may carry bytes of a message.
+  [[nodiscard]] constexpr bool carries_message() const {
+    return is(MessageKind::send) || is(MessageKind::write) || is(MessageKind::read_response);
+  }
+  [[nodiscard]] constexpr bool may_be_direct() const {
+    return first && last && (is(MessageKind::write) || is(MessageKind::read_response));
+  }
+  /// Whether it completes a receive of the peer.
+  [[nodiscard]] constexpr bool may_be_solicited() const { return last && (is(MessageKind::send) || immediate); }
 };
 [[nodiscard]] const OpcodeTraits& traits(std::uint8_t opcode);
 [[nodiscard]] inline const OpcodeTraits& traits(Opcode opcode) { return traits(static_cast<std::uint8_t>(opcode)); }
@@ -112,11 +227,20 @@ enum class Syndrome : std::uint8_t {
 inline constexpr std::uint8_t kSyndromes = 5;
 const char* to_string(Syndrome syndrome);
 
+/// Why a stream ends, in RFC 5040's numbers.
+struct TerminateReason {
+  std::uint8_t layer = 0;  ///< 0 RDMAP, 1 DDP
+  std::uint8_t type = 0;
+  std::uint8_t code = 0;
+  friend constexpr bool operator==(TerminateReason, TerminateReason) = default;
+};
+
 /// A cell's fields by value. The payload is apart when a cell is made, a view of the decoder's input when one is read.
 struct Cell {
   std::uint8_t service_level = 0;  ///< 0 .. 15
   Opcode opcode = Opcode::send_only;
   bool direct = false;
+  bool solicited = false;
   PortAddress destination{};
   PortAddress source{};
   QpNumber destination_queue_pair{};
@@ -124,9 +248,18 @@ struct Cell {
   std::uint32_t packet_sequence = 0;
   std::uint16_t cell_sequence = 0;  ///< within the packet, from 0
   std::uint64_t address = 0;        ///< RDMA header
-  Stag tag{};
+  Stag tag{};                       ///< RDMA header, drain
   std::uint32_t message_bytes = 0;
   std::uint32_t immediate = 0;
+  Stag invalidate{};                   ///< sends with invalidate
+  std::uint32_t message_sequence = 0;  ///< read requests and atomics
+  Stag sink_tag{};                     ///< read requests
+  std::uint64_t sink_address = 0;
+  std::uint64_t swap_or_add = 0;  ///< atomics
+  std::uint64_t compare = 0;
+  std::uint64_t original = 0;        ///< atomic acknowledgements
+  TerminateReason reason{};          ///< terminate
+  std::uint32_t generation = 0;      ///< drain
   Syndrome syndrome = Syndrome::ok;  ///< acknowledgement
   std::uint32_t delay_microseconds = 0;
   std::uint32_t packet_crc = 0;  ///< as read; set by encode_cell
@@ -145,6 +278,7 @@ class CellEnvelope {
 
  private:
   void put_head(const Cell& cell, std::size_t payload_bytes);
+  void put_own_header(const Cell& cell, MessageKind kind);
 
   std::array<std::byte, kMaxCellHeadBytes> head_;
   std::array<std::byte, 2 * kCrcBytes> tail_;
@@ -168,12 +302,16 @@ enum class DecodeError : std::uint8_t {
   message_bytes,
   syndrome,
   reserved,
+  atomic,
 };
 const char* to_string(DecodeError error);
 
 /// Reads the cell at the start of `bytes`, a private copy; what follows the cell is ignored (FIFO records end on whole
 /// lines). Everything that a cell alone can show is checked; cell.payload points into `bytes`.
 [[nodiscard]] tl::expected<Cell, DecodeError> decode_cell(std::span<const std::byte> bytes);
+
+/// Header and extended headers of such a cell, in bytes.
+[[nodiscard]] std::size_t cell_head_bytes(Opcode opcode);
 
 /// The running packet CRC after `cell`, which decode_cell read at the start of `bytes`.
 [[nodiscard]] std::uint32_t extend_packet_crc(std::uint32_t packet_crc, const Cell& cell,

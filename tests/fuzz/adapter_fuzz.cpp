@@ -1,6 +1,6 @@
-// A live adapter whose peer writes cells of the fuzzer's choice, with CRCs that fit, between posts, polls,
-// deregistrations and restarts of its own. Nothing but the adapter's own regions may change, and every request ends
-// exactly once.
+// A live adapter whose peer writes cells of the fuzzer's choice, with CRCs that fit, between posts of every kind,
+// polls, deregistrations, changes of state and restarts of its own. Nothing but the adapter's own regions may change,
+// every request ends exactly once, and no queue pair is ended by more than one terminate message.
 
 #include <algorithm>
 #include <array>
@@ -16,6 +16,7 @@
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/sim_bridge.h"
+#include "fabric/memory/mpt.h"
 #include "fabric/wire/cell.h"
 
 namespace {
@@ -23,9 +24,13 @@ namespace {
 using namespace splitnic;
 using namespace splitnic::fabric;
 
-constexpr Rights kRights = Right::local_read | Right::local_write | Right::remote_write;
+constexpr Rights kRights = Right::local_read | Right::local_write | Right::remote_read | Right::remote_write |
+                           Right::remote_atomic | Right::window_binding;
+constexpr Rights kPlaceableRights = Right::local_read | Right::local_write | Right::remote_write;
 constexpr QpNumber kPeerNumber{77};
+constexpr RemoteAddress kGranted{0x1000, Stag{0x4d00}};
 constexpr std::size_t kGuard = 512;
+constexpr std::size_t kPage = 4096;
 constexpr std::byte kUntouched{0x5a};
 
 class Input {
@@ -38,7 +43,10 @@ class Input {
     bytes_ = bytes_.subspan(1);
     return value;
   }
-  std::uint32_t half() { return static_cast<std::uint32_t>(byte() | byte() << 8U); }
+  std::uint32_t half() {
+    const std::uint32_t low = byte();
+    return low | std::uint32_t{byte()} << 8U;
+  }
 
  private:
   std::span<const std::uint8_t> bytes_;
@@ -66,10 +74,16 @@ class World {
       : bridges_(calm(), random_),
         own_(bridges_.end(0), link_options(1), random_),
         peer_(bridges_.end(1), link_options(2), random_),
-        memory_(kGuard + 4096 + kGuard, kUntouched) {
+        memory_(2 * kPage + kGuard + kPage + kGuard, kUntouched) {
+    void* at = memory_.data() + kGuard;
+    std::size_t room = memory_.size() - kGuard;
+    page_ = static_cast<std::byte*>(std::align(kPage, kPage + kGuard, at, room));
+    CHECK(page_ != nullptr);
+    pages_ = {page_};
     own_.restart();
     peer_.restart();
     come_up();
+    grant_to_adapter();
     adapter_.emplace(own_, AdapterOptions{}, random_);
     domain_ = adapter_->allocate_domain();
     completions_ = adapter_->create_completion_queue(256);
@@ -89,13 +103,19 @@ class World {
           advance(std::chrono::milliseconds(input.half()));
           break;
         case 3:
-          static_cast<void>(adapter_->deregister(tag_));
+          static_cast<void>(adapter_->deregister(what >= 128 ? tag_ : bridge_tag_));
           break;
         case 4:
           rebuild(what >= 128);
           break;
         case 5:
           restart_peer();
+          break;
+        case 6:
+          post_memory_request(input.half(), what >> 4U);
+          break;
+        case 7:
+          change_state(what >> 4U);
           break;
         default:
           put_cell(input);
@@ -106,10 +126,12 @@ class World {
     }
     static_cast<void>(adapter_->destroy_queue_pair(number_));
     collect();
-    CHECK(posted_ == ended_);
+    CHECK_OP(posted_, <=, ended_);
+    CHECK_OP(ended_, <=, posted_ + unsignalled_);
     const auto guard_holds = [](std::byte byte) { return byte == kUntouched; };
-    CHECK(std::all_of(memory_.begin(), memory_.begin() + kGuard, guard_holds));
-    CHECK(std::all_of(memory_.end() - kGuard, memory_.end(), guard_holds));
+    const std::span<std::byte> all(memory_);
+    CHECK(std::all_of(all.data(), page_, guard_holds));
+    CHECK(std::all_of(page_ + kPage, all.data() + all.size(), guard_holds));
   }
 
  private:
@@ -126,71 +148,206 @@ class World {
     bridges_.advance(now_);
     if (!peer_.up()) return;
     for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
-      while (peer_.receiver(lane).front()) peer_.receiver(lane).pop();
+      while (const auto front = peer_.receiver(lane).front()) {
+        std::vector<std::byte> bytes(front->size());
+        front->copy_out(0, bytes);
+        peer_.receiver(lane).pop();
+        remember(decode_cell(bytes).value());
+      }
       peer_.receiver(lane).push_tail(true);
     }
+  }
+  /// What an answer has to fit.
+  void remember(const Cell& sent) {
+    const OpcodeTraits& what = traits(sent.opcode);
+    if (what.is(MessageKind::send) || what.is(MessageKind::write)) sent_psn_ = sent.packet_sequence;
+    if (what.is(MessageKind::read_request) || what.is(MessageKind::atomic)) {
+      asked_psn_ = sent.packet_sequence;
+      asked_bytes_ = sent.message_bytes;
+    }
+  }
+  /// Memory of the peer's that the adapter may store into directly.
+  void grant_to_adapter() {
+    grants_.start(peer_);
+    MptGrant grant;
+    grant.tag = kGranted.tag;
+    grant.address = kGranted.address;
+    grant.length = 4096;
+    grant.window_offset = peer_.buffers().offset;
+    grant.rights = kPlaceableRights;
+    CHECK(grants_.grant(peer_, grant));
   }
   void rebuild(bool acknowledged) {
     static_cast<void>(adapter_->destroy_queue_pair(number_));
     collect();
+    CHECK_OP(adapter_->counters().terminates_sent, <=, built_);
+    ++built_;
+    static_cast<void>(adapter_->table().deallocate(window_));
+    static_cast<void>(adapter_->table().deregister(fast_));
     static_cast<void>(adapter_->deregister(tag_));
-    tag_ = adapter_->register_memory(domain_, std::span(memory_).subspan(kGuard, 4096), kRights).value();
+    tag_ = adapter_->register_memory(domain_, std::span(page_, kPage), kRights).value();
     static_cast<void>(adapter_->deregister(bridge_tag_));
-    bridge_tag_ =
-        adapter_->register_bridge_memory(domain_, {own_.buffers().offset + 64, 4096}, kRights, true).value_or(Stag{});
+    bridge_tag_ = adapter_->register_bridge_memory(domain_, {own_.buffers().offset + 64, 4096}, kPlaceableRights, true)
+                      .value_or(Stag{});
+    std::array<Stag, 1> windows{};
+    CHECK(adapter_->table().allocate_windows(domain_, EntryKind::window_type_2, windows));
+    window_ = windows[0];
+    fast_ = adapter_->table().allocate_region(domain_, 1).value();
     QueuePairOptions options;
     options.domain = domain_;
     options.send_completions = options.receive_completions = completions_;
     options.acknowledged = acknowledged;
+    options.memory_requests = true;
+    options.on_memory_request_failure =
+        (built_ & 1U) != 0 ? MemoryRequestFailure::fail : MemoryRequestFailure::fail_sends;
+    options.max_inline_bytes = 128;
     number_ = adapter_->create_queue_pair(options).value();
     psn_ = random_.next32();
+    message_sequence_ = 0;
     static_cast<void>(adapter_->connect(number_, {kPeerNumber, 1, psn_}));
   }
   void restart_peer() {
     peer_.restart();
     come_up();
+    grant_to_adapter();
     rebuild(true);
   }
-  LocalSegment segment(std::size_t bytes) {
-    return {memory_.data() + kGuard, static_cast<std::uint32_t>(bytes % 4097), tag_};
-  }
+  LocalSegment segment(std::size_t bytes) { return {page_, static_cast<std::uint32_t>(bytes % (kPage + 1)), tag_}; }
   void post_receive(std::size_t bytes) {
     if (adapter_->post_receive(number_, {1, segment(bytes)}) == Status::ok) ++posted_;
   }
+  /// Any kind of request that goes over the wire, and delays.
   void post_send(std::size_t bytes, std::uint8_t how) {
+    constexpr std::array kOperations{Operation::send,
+                                     Operation::rdma_write,
+                                     Operation::rdma_write_with_immediate,
+                                     Operation::send_with_invalidate,
+                                     Operation::rdma_read,
+                                     Operation::compare_swap,
+                                     Operation::fetch_add,
+                                     Operation::delay};
     WorkRequest request;
-    request.operation = static_cast<Operation>(how % 3);
-    request.segments[0] = segment(bytes);
-    request.segment_count = 1;
-    request.remote = {std::uint64_t{how} << 8U, Stag{how}};
-    if (adapter_->post_send(number_, request) == Status::ok) ++posted_;
+    request.operation = kOperations[how % kOperations.size()];
+    const bool atomic = request.operation == Operation::compare_swap || request.operation == Operation::fetch_add;
+    const bool delay = request.operation == Operation::delay;
+    request.segments[0] = segment(atomic ? kAtomicBytes : bytes % 2048);
+    if ((how & 128U) != 0) {
+      request.segments[0] =
+          LocalSegment::at(adapter_->region_address(bridge_tag_), request.segments[0].bytes, bridge_tag_);
+    }
+    request.segment_count = delay ? 0 : 1;
+    request.remote = (bytes & 1U) != 0 ? kGranted : RemoteAddress{std::uint64_t{how} << 8U, Stag{how}};
+    request.delay = std::chrono::microseconds(bytes);
+    request.fence = (how & 8U) != 0;
+    request.solicited = (how & 16U) != 0;
+    request.signalled = (how & 32U) == 0;
+    request.inline_data = (how & 64U) != 0;
+    request.invalidate = Stag{how};
+    post(request);
+  }
+  void post(const WorkRequest& request) {
+    if (adapter_->post_send(number_, request) != Status::ok) return;
+    // What is not signalled may end without a completion, and is not counted.
+    ++(request.signalled ? posted_ : unsignalled_);
+  }
+  void post_memory_request(std::size_t bytes, unsigned how) {
+    MemoryRequest memory = Bind{.window = window_,
+                                .region = tag_,
+                                .address = adapter_->region_address(tag_) + bytes % 64,
+                                .length = bytes / 64,
+                                .rights = Right::remote_read | Right::remote_write,
+                                .key = static_cast<std::uint8_t>(bytes)};
+    WorkRequest request;
+    request.fence = (how & 4U) != 0;
+    switch (how & 3U) {
+      case 0:
+        request.operation = Operation::bind_window;
+        request.memory = &memory;
+        break;
+      case 1: {
+        FastRegister fast;
+        fast.tag = fast_;
+        fast.key = static_cast<std::uint8_t>(bytes);
+        fast.pages.pages = pages_;
+        fast.pages.end_offset = 1 + bytes % 4096;
+        fast.options.rights = kRights;
+        fast.options.invalidatable = true;
+        memory = fast;
+        request.operation = (how & 8U) != 0 ? Operation::send : Operation::register_memory;
+        request.memory = &memory;
+        break;
+      }
+      default:
+        request.operation = Operation::local_invalidate;
+        request.invalidate = (how & 1U) != 0 ? window_ : fast_;
+    }
+    post(request);
+    // The instances that binds and registrations have given by now.
+    collect();
+  }
+  void change_state(unsigned how) {
+    constexpr std::array kEvents{QueuePairEvent::drain_sends, QueuePairEvent::ready_to_send, QueuePairEvent::fail_sends,
+                                 QueuePairEvent::fail};
+    static_cast<void>(adapter_->modify(number_, kEvents[how % kEvents.size()]));
   }
   void collect() {
     std::array<Completion, 32> out;
-    while (const std::size_t count = adapter_->poll_completions(completions_, out)) ended_ += count;
-    CHECK(ended_ <= posted_);
+    while (const std::size_t count = adapter_->poll_completions(completions_, out)) {
+      ended_ += count;
+      for (const Completion& end : std::span(out).first(count)) {
+        if (end.operation == Operation::bind_window && end.tag != Stag{}) window_ = end.tag;
+        if (end.operation == Operation::register_memory && end.tag != Stag{}) fast_ = end.tag;
+      }
+    }
+    CHECK_OP(ended_, <=, posted_ + unsignalled_);
+    std::array<AsyncEvent, 16> events;
+    while (adapter_->poll_events(events) != 0) {
+    }
   }
   void put_cell(Input& input) {
-    constexpr std::array<std::uint8_t, 11> kOpcodes{0, 1, 2, 4, 6, 7, 8, 9, 10, 11, 17};
+    constexpr std::array<std::uint8_t, 24> kOpcodes{0,  1,  2,  4,  6,  7,  8,  9,  10, 11, 12, 13,
+                                                    14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 25, 26};
     Cell cell;
     cell.opcode = static_cast<Opcode>(kOpcodes[input.byte() % kOpcodes.size()]);
     const OpcodeTraits& what = traits(cell.opcode);
     const std::uint8_t shape = input.byte();
-    cell.direct = what.rdma_header && what.last && (shape & 1U) != 0;
+    cell.direct = what.may_be_direct() && (shape & 1U) != 0;
+    cell.solicited = what.may_be_solicited() && (shape & 2U) != 0;
     cell.destination = PortAddress{(shape & 0xe0U) == 0xe0U ? 5U : 1U};
     cell.source = PortAddress{2};
-    cell.destination_queue_pair = number_;
-    cell.source_queue_pair = kPeerNumber;
-    const bool acknowledge = cell.opcode == Opcode::acknowledge;
-    cell.packet_sequence = (acknowledge ? 1 : psn_) + input.byte() % 8U - 2;
+    if (!what.is(MessageKind::drain)) {
+      cell.destination_queue_pair = number_;
+      cell.source_queue_pair = kPeerNumber;
+    }
+    const bool gives = what.is(MessageKind::read_response) || what.is(MessageKind::atomic_response);
+    const bool answers = gives || what.is(MessageKind::acknowledgement) || what.is(MessageKind::terminate);
+    // Most are the number that is expected.
+    const std::uint32_t off = input.byte();
+    cell.packet_sequence = (gives ? asked_psn_ : answers ? sent_psn_ : psn_) + (off < 192 ? 0 : off % 8 - 2);
     cell.cell_sequence = what.first ? 0 : static_cast<std::uint16_t>(1 + (shape >> 1U & 3U));
-    cell.syndrome = static_cast<Syndrome>(shape >> 1U);
+    cell.syndrome = static_cast<Syndrome>((shape >> 1U) % kSyndromes);
     cell.delay_microseconds = shape;
-    const std::size_t payload = cell.direct || acknowledge ? 0 : input.half() % 700;
-    cell.tag = (shape & 8U) != 0 ? bridge_tag_ : tag_;
+    cell.reason = {static_cast<std::uint8_t>(shape & 1U), static_cast<std::uint8_t>(shape >> 1U & 3U), shape};
+    cell.generation = shape % 4;
+    std::size_t payload = payload_bytes(what, cell.direct, input);
+    if (what.is(MessageKind::read_response) && what.last && payload != 0 && (shape & 4U) == 0) {
+      payload = std::clamp<std::size_t>(asked_bytes_, 1, 700);
+    }
+    const std::array tags{tag_, bridge_tag_, window_, fast_};
+    cell.tag = cell.sink_tag = cell.invalidate = tags[(shape >> 3U & 3U)];
     if ((shape & 0x70U) == 0x70U) cell.tag.value ^= 1U << input.byte() % 32;
     cell.address = adapter_->region_address(cell.tag) + input.half() - 64;
-    cell.message_bytes = static_cast<std::uint32_t>(payload + ((shape & 16U) != 0 ? input.half() : what.last ? 0 : 1));
+    if ((shape & 1U) != 0) cell.sink_tag = kGranted.tag;
+    cell.sink_address = (shape & 1U) != 0 ? kGranted.address : cell.address;
+    cell.message_bytes = what.is(MessageKind::read_request) ? input.half() % 1024 : 0;
+    cell.message_bytes += static_cast<std::uint32_t>(payload + ((shape & 16U) != 0 ? input.half() : what.last ? 0 : 1));
+    if (what.is(MessageKind::atomic)) {
+      cell.message_bytes = kAtomicBytes;
+      cell.address &= ~std::uint64_t{7};
+      cell.swap_or_add = shape;
+    }
+    const bool asks = what.is(MessageKind::atomic) || what.is(MessageKind::read_request);
+    if (asks) cell.message_sequence = message_sequence_ + ((shape & 0xc0U) == 0xc0U ? 0 : 1);
     const std::vector<std::byte> bytes(payload, std::byte{input.byte()});
     if (what.first) packet_crc_ = kPacketCrcStart;
     const std::array<std::span<const std::byte>, 1> pieces{bytes};
@@ -198,7 +355,14 @@ class World {
     if (!peer_.up()) return;
     const auto lane = (shape & 4U) != 0 ? VirtualLane::control : VirtualLane::data;
     static_cast<void>(peer_.sender(lane).send({envelope.head(), bytes, envelope.tail()}));
-    if (what.last && !acknowledge && cell.packet_sequence == psn_) ++psn_;
+    if (what.last && !answers && !what.is(MessageKind::drain) && cell.packet_sequence == psn_) {
+      ++psn_;
+      message_sequence_ += asks ? 1 : 0;
+    }
+  }
+  static std::size_t payload_bytes(const OpcodeTraits& what, bool direct, Input& input) {
+    if (what.is(MessageKind::terminate)) return input.byte() % (kMaxCellHeadBytes + 1);
+    return what.carries_message() && !direct ? input.half() % 700 : 0;
   }
 
   SeededRandom random_{1};
@@ -207,15 +371,26 @@ class World {
   FabricLink own_;
   FabricLink peer_;
   std::vector<std::byte> memory_;
+  std::byte* page_ = nullptr;  // within memory_, guards around it
+  std::array<std::byte*, 1> pages_{};
   std::optional<ChannelAdapter> adapter_;
   ProtectionDomain domain_{};
   CqNumber completions_{};
   Stag tag_{};
   Stag bridge_tag_{};
+  Stag window_{};
+  Stag fast_{};
   QpNumber number_{};
   std::uint32_t psn_ = 0;
   std::uint32_t packet_crc_ = kPacketCrcStart;
+  std::uint32_t message_sequence_ = 0;
+  std::uint32_t sent_psn_ = 0;  // of the adapter's last send or write, and of its last read or atomic
+  std::uint32_t asked_psn_ = 0;
+  std::uint32_t asked_bytes_ = 0;
+  MptPublisher grants_;
+  std::uint64_t built_ = 0;
   std::uint64_t posted_ = 0;
+  std::uint64_t unsignalled_ = 0;
   std::uint64_t ended_ = 0;
 };
 

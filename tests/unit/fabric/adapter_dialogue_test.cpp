@@ -22,6 +22,18 @@ void expect_answer(const std::vector<Cell>& cells, Syndrome syndrome, std::uint3
   CHECK(cells[0].packet_sequence == psn);
 }
 
+/// A refusal for good: the terminate message, with the head of the cell that was refused.
+void expect_terminate(const std::vector<Cell>& cells, TerminateReason reason, std::uint32_t psn, Opcode refused) {
+  REQUIRE(cells.size() == 1);
+  CHECK(cells[0].opcode == Opcode::terminate);
+  CHECK(cells[0].reason == reason);
+  CHECK(cells[0].packet_sequence == psn);
+  REQUIRE(cells[0].payload.size() == cell_head_bytes(refused));
+  CHECK(cells[0].payload[1] == static_cast<std::byte>(refused));
+}
+
+constexpr TerminateReason kUnspecified{0, 2, 0xff};
+
 Cell write_cell(const ScriptedPeer& peer, Opcode opcode, std::uint32_t psn, RemoteAddress to, std::uint32_t bytes) {
   Cell cell = peer.cell(opcode, psn);
   cell.address = to.address;
@@ -120,21 +132,31 @@ TEST_CASE("a write is refused by the table's word, once and for good", "[fabric]
   const RemoteAddress good = peer.host.remote();
   REQUIRE(peer.host.receive(5, 0, 64) == Status::ok);
   RemoteAddress bad = good;
+  TerminateReason reason{1, 1, 0};
   SECTION("stale tag") { bad.tag.value ^= 1U; }
   SECTION("unknown index") { bad.tag.value = 0xffff'ff00; }
-  SECTION("before the region") { bad.address -= 1; }
-  SECTION("beyond the region") { bad.address += Endpoint::kBufferBytes - 9; }
-  SECTION("wrap") { bad.address = ~std::uint64_t{0} - 5; }
+  SECTION("before the region") {
+    bad.address -= 1;
+    reason.code = 1;
+  }
+  SECTION("beyond the region") {
+    bad.address += Endpoint::kBufferBytes - 9;
+    reason.code = 1;
+  }
+  SECTION("wrap") {
+    bad.address = ~std::uint64_t{0} - 5;
+    reason.code = 3;
+  }
   const auto before = peer.host.buffer;
   peer.put(write_cell(peer, Opcode::write_only, kPsn, bad, 10), pattern(10, 1));
-  expect_answer(peer.poll_and_take(), Syndrome::remote_access_error, kPsn);
+  expect_terminate(peer.poll_and_take(), reason, kPsn, Opcode::write_only);
   CHECK(peer.host.adapter.counters().access_refused == 1);
   CHECK(peer.host.adapter.in_error(peer.host.number));
   CHECK(peer.host.buffer == before);
   const auto flushed = peer.host.take();
   REQUIRE(flushed.size() == 1);
   CHECK(flushed[0].status == CompletionStatus::flushed);
-  // The refusal may have been lost: who goes on is told again, and places nothing.
+  // The terminate message may have been lost: who goes on is refused again, and places nothing.
   peer.put(write_cell(peer, Opcode::write_only, kPsn, good, 10), pattern(10, 1));
   expect_answer(peer.poll_and_take(), Syndrome::remote_access_error, kPsn);
   CHECK(peer.host.buffer == before);
@@ -145,7 +167,7 @@ TEST_CASE("a long message is refused at its first cell, with nothing placed", "[
   RemoteAddress to = peer.host.remote(Endpoint::kBufferBytes - 19);
   const auto before = peer.host.buffer;
   peer.put(write_cell(peer, Opcode::write_first, kPsn, to, 20), pattern(10, 1));
-  expect_answer(peer.poll_and_take(), Syndrome::remote_access_error, kPsn);
+  expect_terminate(peer.poll_and_take(), {1, 1, 1}, kPsn, Opcode::write_first);
   CHECK(peer.host.buffer == before);
 }
 
@@ -154,7 +176,7 @@ TEST_CASE("a direct cell needs an entry that was granted for direct stores", "[f
   Cell cell = write_cell(peer, Opcode::write_only, kPsn, peer.host.remote(), 100);
   cell.direct = true;
   peer.put(cell);
-  expect_answer(peer.poll_and_take(), Syndrome::remote_access_error, kPsn);
+  expect_terminate(peer.poll_and_take(), {1, 1, 0}, kPsn, Opcode::write_only);
 }
 
 TEST_CASE("cells that contradict each other end the queue pair", "[fabric][adapter]") {
@@ -162,11 +184,18 @@ TEST_CASE("cells that contradict each other end the queue pair", "[fabric][adapt
   REQUIRE(peer.host.receive(1, 0, 100) == Status::ok);
   Cell first = write_cell(peer, Opcode::write_first, kPsn, peer.host.remote(1000), 30);
   peer.put(first, pattern(10, 1));
-  SECTION("a send goes on where a write began") { peer.put(peer.cell(Opcode::send_last, kPsn, 1), pattern(20, 1)); }
+  Opcode refused = Opcode::write_last;
+  SECTION("a send goes on where a write began") {
+    refused = Opcode::send_last;
+    peer.put(peer.cell(Opcode::send_last, kPsn, 1), pattern(20, 1));
+  }
   SECTION("the last cell leaves bytes missing") { peer.put(peer.cell(Opcode::write_last, kPsn, 1), pattern(19, 1)); }
   SECTION("the last cell brings too many") { peer.put(peer.cell(Opcode::write_last, kPsn, 1), pattern(21, 1)); }
-  SECTION("a middle cell fills the message") { peer.put(peer.cell(Opcode::write_middle, kPsn, 1), pattern(20, 1)); }
-  expect_answer(peer.poll_and_take(), Syndrome::remote_operation_error, kPsn);
+  SECTION("a middle cell fills the message") {
+    refused = Opcode::write_middle;
+    peer.put(peer.cell(Opcode::write_middle, kPsn, 1), pattern(20, 1));
+  }
+  expect_terminate(peer.poll_and_take(), kUnspecified, kPsn, refused);
   CHECK(peer.host.adapter.in_error(peer.host.number));
 }
 
@@ -177,7 +206,7 @@ TEST_CASE("a send longer than the posted receive ends the queue pair, and touche
   REQUIRE(peer.host.receive(1, 0, 15) == Status::ok);
   peer.put(peer.cell(Opcode::send_first, kPsn, 0), pattern(10, 1));
   peer.put(peer.cell(Opcode::send_last, kPsn, 1), pattern(6, 1));
-  expect_answer(peer.poll_and_take(), Syndrome::remote_operation_error, kPsn);
+  expect_terminate(peer.poll_and_take(), {1, 2, 5}, kPsn, Opcode::send_last);
   const auto ends = peer.host.take();
   REQUIRE(ends.size() == 1);
   CHECK(ends[0].status == CompletionStatus::local_length_error);
@@ -198,7 +227,8 @@ TEST_CASE("memory deregistered under a posted receive or an incoming write is no
   REQUIRE(peer.host.adapter.deregister(peer.host.tag) == Status::ok);
   const auto before = peer.host.buffer;
   peer.put(peer.cell(send ? Opcode::send_last : Opcode::write_last, kPsn, 1), pattern(10, 1));
-  expect_answer(peer.poll_and_take(), send ? Syndrome::remote_operation_error : Syndrome::remote_access_error, kPsn);
+  expect_terminate(peer.poll_and_take(), send ? TerminateReason{} : TerminateReason{1, 1, 0}, kPsn,
+                   send ? Opcode::send_last : Opcode::write_last);
   CHECK(peer.host.buffer == before);
 }
 

@@ -1,75 +1,9 @@
 #include <deque>
 
-#include "adapter_fixtures.h"
+#include "adapter_requests.h"
+#include "relayed_endpoints.h"
 
 namespace splitnic::fabric::test {
-namespace {
-
-/// Sits between two adapters, each on a bridge of its own, hands their cells on and loses some.
-class LossyRelay {
- public:
-  LossyRelay(std::uint64_t seed, unsigned lost_permille, unsigned doubled_permille)
-      : random_(seed), lost_(lost_permille), doubled_(doubled_permille) {}
-
-  void carry(FabricLink& from, FabricLink& to) {
-    for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
-      FifoReceiver& receiver = from.receiver(lane);
-      while (const auto front = receiver.front()) {
-        std::vector<std::byte> bytes(front->size());
-        front->copy_out(0, bytes);
-        receiver.pop();
-        if (random_.below(1000) < lost_) continue;
-        const bool twice = random_.below(1000) < doubled_;
-        for (int i = 0; i < (twice ? 2 : 1); ++i) static_cast<void>(to.sender(lane).send({bytes}));  // full: lost too
-      }
-      receiver.push_tail(true);
-    }
-  }
-
- private:
-  SeededRandom random_;
-  unsigned lost_;
-  unsigned doubled_;
-};
-
-/// Two adapters with the relay between them. Links 1 of `left` and 0 of `right` are the relay's; they bear the port
-/// addresses of the ends that they stand for.
-struct RelayedEndpoints {
-  explicit RelayedEndpoints(std::uint64_t seed, const QueuePairOptions& options, unsigned lost = 50)
-      : left(LinkedPair::calm(), seed),
-        right(LinkedPair::calm(), seed + 1000),
-        relay(seed, lost, 20),
-        first(left.link(0), quick(), left.random(), options),
-        second(right.link(1), quick(), right.random(), options) {
-    REQUIRE(first.adapter.connect(first.number, {second.number, 0xffff'fff0, 0x7fff'fff8}) == Status::ok);
-    REQUIRE(second.adapter.connect(second.number, {first.number, 0x7fff'fff8, 0xffff'fff0}) == Status::ok);
-  }
-  static AdapterOptions quick() {
-    AdapterOptions options;
-    options.ack_timeout = milliseconds(2);
-    options.retry_count = 100;
-    options.receiver_not_ready_retries = 1000;
-    options.receiver_not_ready_delay = microseconds(100);
-    return options;
-  }
-  void step() {
-    now += microseconds(20);
-    left.advance(microseconds(20));
-    right.advance(microseconds(20));
-    relay.carry(left.link(1), right.link(0));
-    relay.carry(right.link(0), left.link(1));
-    first.adapter.poll(now);
-    second.adapter.poll(now);
-  }
-  Time now{};
-  LinkedPair left;
-  LinkedPair right;
-  LossyRelay relay;
-  Endpoint first;
-  Endpoint second;
-};
-
-}  // namespace
 
 TEST_CASE("an acknowledged channel delivers everything once and in order though cells are lost and doubled",
           "[fabric][adapter][sim]") {
@@ -222,12 +156,13 @@ TEST_CASE("random cells with good CRCs never crash an adapter and never write ou
   options.acknowledged = seed % 2 == 0;
   ScriptedPeer peer({}, options);
   SeededRandom random(seed);
-  constexpr std::array<std::uint8_t, 11> kOpcodes{0, 1, 2, 4, 6, 7, 8, 9, 10, 11, 17};
+  constexpr std::array<std::uint8_t, 22> kOpcodes{0,  1,  2,  4,  6,  7,  8,  9,  10, 11, 12,
+                                                  13, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24};
   // A region in the middle of memory whose ends are watched.
   std::vector<std::byte> guarded(4096, std::byte{0x5a});
   const auto inner = std::span(guarded).subspan(1024, 2048);
   std::uint32_t psn = kPacketCrcStart + ScriptedPeer::kPsn;
-  Stag tag = peer.host.adapter.register_memory(peer.host.domain, inner, kAllRights).value();
+  Stag tag = peer.host.adapter.register_memory(peer.host.domain, inner, kEverything).value();
   for (int round = 0; round < 20'000; ++round) {
     if (peer.host.adapter.in_error(peer.host.number)) {
       REQUIRE(peer.host.adapter.destroy_queue_pair(peer.host.number) == Status::ok);
@@ -240,15 +175,21 @@ TEST_CASE("random cells with good CRCs never crash an adapter and never write ou
       const LocalSegment segment{inner.data(), static_cast<std::uint32_t>(random.below(2049)), tag};
       static_cast<void>(peer.host.adapter.post_receive(peer.host.number, {1, segment}));
       static_cast<void>(peer.host.send(2, 0, static_cast<std::size_t>(random.below(1000))));
+      WorkRequest read = read_request(peer.host, 3, 0, 0, {1, Stag{2}});
+      read.segments[0] = segment;
+      static_cast<void>(post(peer.host, read));
     }
     const auto opcode = static_cast<Opcode>(kOpcodes[static_cast<std::size_t>(random.below(kOpcodes.size()))]);
     Cell cell = peer.cell(opcode, psn + static_cast<std::uint32_t>(random.below(3)) - 1);
     const OpcodeTraits& what = traits(opcode);
     cell.cell_sequence = what.first ? 0 : static_cast<std::uint16_t>(1 + random.below(3));
-    cell.direct = what.rdma_header && what.last && random.below(4) == 0;
-    const std::size_t bytes =
-        opcode == Opcode::acknowledge || cell.direct ? 0 : static_cast<std::size_t>(random.below(600));
-    if (opcode == Opcode::acknowledge) {
+    cell.direct = what.may_be_direct() && random.below(4) == 0;
+    const bool carries = what.carries_message() && !cell.direct;
+    std::size_t bytes = carries ? static_cast<std::size_t>(random.below(600)) : 0;
+    const bool answers = what.is(MessageKind::acknowledgement) || what.is(MessageKind::read_response) ||
+                         what.is(MessageKind::atomic_response) || what.is(MessageKind::terminate);
+    if (what.is(MessageKind::terminate)) bytes = static_cast<std::size_t>(random.below(kMaxCellHeadBytes + 1));
+    if (answers) {
       cell.packet_sequence = 1 + static_cast<std::uint32_t>(random.below(4));
       cell.syndrome = static_cast<Syndrome>(random.below(kSyndromes));
       cell.delay_microseconds = random.next32();
@@ -256,6 +197,9 @@ TEST_CASE("random cells with good CRCs never crash an adapter and never write ou
     cell.tag = random.below(8) == 0 ? Stag{random.next32()} : tag;
     cell.address = peer.host.adapter.region_address(tag) + random.below(2400) - 100;
     cell.message_bytes = static_cast<std::uint32_t>(bytes + random.below(what.last ? 2 : 600));
+    if (what.is(MessageKind::atomic)) cell.message_bytes = kAtomicBytes;
+    cell.invalidate = cell.sink_tag = cell.tag;
+    cell.message_sequence = 1 + static_cast<std::uint32_t>(random.below(3));
     cell.immediate = random.next32();
     peer.put(cell, pattern(bytes, random.next()));
     peer.poll(microseconds(random.below(1000)));

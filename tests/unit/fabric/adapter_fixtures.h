@@ -15,6 +15,8 @@
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/sim_bridge.h"
+#include "fabric/memory/mpt.h"
+#include "fabric/memory/protection_table.h"
 #include "fabric/wire/cell.h"
 
 // Last: Catch2 takes the name CHECK over from common/check.h.

@@ -1,25 +1,6 @@
 #include "adapter_fixtures.h"
-#include "fabric/adapter/queue_pair.h"
-
-// Again last, as in the fixtures.
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric::test {
-
-TEST_CASE("the state table: what is forbidden has a reason, and failing always leads to error", "[fabric][adapter]") {
-  for (const auto from : {QueuePairState::reset, QueuePairState::ready, QueuePairState::error}) {
-    for (const auto event : {QueuePairEvent::connect, QueuePairEvent::fail}) {
-      const QueuePairMove& move = queue_pair_move(from, event);
-      CHECK(move.legal == std::string(move.why).empty());
-      if (!move.legal) CHECK(move.to == from);
-      if (event == QueuePairEvent::fail) {
-        CHECK(move.legal);
-        CHECK(move.to == QueuePairState::error);
-      }
-    }
-  }
-  CHECK(queue_pair_move(QueuePairState::reset, QueuePairEvent::connect).to == QueuePairState::ready);
-}
 
 TEST_CASE("misuse of a verb is answered with a status", "[fabric][adapter]") {
   TwoEndpoints two;

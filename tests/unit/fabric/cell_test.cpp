@@ -57,13 +57,54 @@ Cell believable(Opcode opcode, std::size_t payload) {
     cell.message_bytes = static_cast<std::uint32_t>(payload + (what.last ? 0 : 1));
   }
   if (what.immediate) cell.immediate = 0xcafe'f00d;
+  if (what.invalidate) cell.invalidate = Stag{0x5566'7788};
+  switch (what.kind) {
+    case MessageKind::read_request:
+      cell.message_bytes = 0x0001'2345;
+      cell.message_sequence = 0x8000'0007;
+      cell.sink_tag = Stag{0x0102'0304};
+      cell.sink_address = 0x2122'2324'2526'2728;
+      break;
+    case MessageKind::atomic:
+      cell.message_bytes = kAtomicBytes;
+      cell.message_sequence = 9;
+      cell.swap_or_add = 0x3132'3334'3536'3738;
+      cell.compare = opcode == Opcode::compare_swap ? 0x4142'4344'4546'4748 : 0;
+      break;
+    case MessageKind::atomic_response:
+      cell.original = 0x5152'5354'5556'5758;
+      break;
+    case MessageKind::terminate:
+      cell.reason = {1, 2, 3};
+      break;
+    case MessageKind::drain:
+      cell.destination_queue_pair = cell.source_queue_pair = QpNumber{0};
+      cell.tag = Stag{0x6162'6364};
+      cell.generation = 17;
+      break;
+    default:
+      break;
+  }
   return cell;
 }
 
-constexpr std::array kOpcodes{
-    Opcode::send_first,  Opcode::send_middle,          Opcode::send_last,  Opcode::send_only,
-    Opcode::write_first, Opcode::write_middle,         Opcode::write_last, Opcode::write_last_immediate,
-    Opcode::write_only,  Opcode::write_only_immediate, Opcode::acknowledge};
+std::vector<Opcode> all_opcodes() {
+  std::vector<Opcode> all;
+  for (unsigned number = 0; number < 256; ++number) {
+    const auto opcode = static_cast<std::uint8_t>(number);
+    if (!traits(opcode).is(MessageKind::none)) all.push_back(static_cast<Opcode>(opcode));
+  }
+  return all;
+}
+const std::vector<Opcode> kOpcodes = all_opcodes();
+
+/// Whether a cell of that payload can be.
+bool may_carry(Opcode opcode, std::size_t payload) {
+  const OpcodeTraits& what = traits(opcode);
+  if (what.is(MessageKind::terminate)) return payload <= kMaxCellHeadBytes;
+  if (!what.carries_message()) return payload == 0;
+  return payload != 0 || (what.first && what.last);
+}
 
 std::string hex(std::span<const std::byte> bytes) {
   std::string text;
@@ -81,13 +122,38 @@ std::string fields(const Cell& cell) {
       "destination_queue_pair: {:06x}\nsource_queue_pair: {:06x}\npacket_sequence: {}\ncell_sequence: {}\n"
       "payload_bytes: {}\n",
       kCellVersion, cell.service_level, static_cast<unsigned>(cell.opcode), to_string(cell.opcode),
-      cell.direct ? "direct" : "none", cell.destination.value, cell.source.value, cell.destination_queue_pair.value,
-      cell.source_queue_pair.value, cell.packet_sequence, cell.cell_sequence, cell.payload.size());
+      cell.direct      ? "direct"
+      : cell.solicited ? "solicited"
+                       : "none",
+      cell.destination.value, cell.source.value, cell.destination_queue_pair.value, cell.source_queue_pair.value,
+      cell.packet_sequence, cell.cell_sequence, cell.payload.size());
   if (what.rdma_header) {
     text += fmt::format("address: {:016x}\ntag: {:08x}\nmessage_bytes: {}\n", cell.address, cell.tag.value,
                         cell.message_bytes);
   }
   if (what.immediate) text += fmt::format("immediate: {:08x}\n", cell.immediate);
+  if (what.invalidate) text += fmt::format("invalidate: {:08x}\n", cell.invalidate.value);
+  switch (what.kind) {
+    case MessageKind::read_request:
+      text += fmt::format("message_sequence: {}\nsink_tag: {:08x}\nsink_address: {:016x}\n", cell.message_sequence,
+                          cell.sink_tag.value, cell.sink_address);
+      break;
+    case MessageKind::atomic:
+      text += fmt::format("message_sequence: {}\nswap_or_add: {:016x}\ncompare: {:016x}\n", cell.message_sequence,
+                          cell.swap_or_add, cell.compare);
+      break;
+    case MessageKind::atomic_response:
+      text += fmt::format("original: {:016x}\n", cell.original);
+      break;
+    case MessageKind::terminate:
+      text += fmt::format("layer: {}\ntype: {}\ncode: {}\n", cell.reason.layer, cell.reason.type, cell.reason.code);
+      break;
+    case MessageKind::drain:
+      text += fmt::format("tag: {:08x}\ngeneration: {}\n", cell.tag.value, cell.generation);
+      break;
+    default:
+      break;
+  }
   if (what.kind == MessageKind::acknowledgement) {
     text += fmt::format("syndrome: {}\ndelay_microseconds: {}\n", to_string(cell.syndrome), cell.delay_microseconds);
   }
@@ -120,6 +186,24 @@ TEST_CASE("a cell's bytes are these and no others", "[fabric][wire]") {
   CHECK(bytes.size() + kFifoHeadBytes == kFifoLine);
 }
 
+TEST_CASE("the extended headers' bytes are these and no others", "[fabric][wire]") {
+  const auto behind_header = [](Opcode opcode) {
+    const Bytes bytes = wire_of(believable(opcode, 0));
+    return hex(std::span(bytes).subspan(sizeof(CellHeader), bytes.size() - sizeof(CellHeader) - 2 * kCrcBytes));
+  };
+  CHECK(behind_header(Opcode::read_request) ==
+        "88 77 66 55 44 33 22 11 dd cc bb aa 45 23 01 00\n"
+        "07 00 00 80 04 03 02 01 28 27 26 25 24 23 22 21\n");
+  CHECK(behind_header(Opcode::compare_swap) ==
+        "88 77 66 55 44 33 22 11 dd cc bb aa 08 00 00 00\n"
+        "09 00 00 00 00 00 00 00 38 37 36 35 34 33 32 31\n"
+        "48 47 46 45 44 43 42 41\n");
+  CHECK(behind_header(Opcode::atomic_acknowledge) == "58 57 56 55 54 53 52 51\n");
+  CHECK(behind_header(Opcode::send_only_invalidate) == "88 77 66 55\n");
+  CHECK(behind_header(Opcode::terminate) == "01 02 03 00 00 00 00 00\n");
+  CHECK(behind_header(Opcode::drain_request) == "64 63 62 61 11 00 00 00\n");
+}
+
 TEST_CASE("every opcode's cell is what its vector says", "[fabric][wire][vectors]") {
   const std::filesystem::path folder = std::filesystem::path(SPLITNIC_SOURCE_DIR) / "docs" / "vectors" / "cells";
   const auto check = [&folder](const std::string& name, const Cell& cell, const Bytes& bytes) {
@@ -140,7 +224,7 @@ TEST_CASE("every opcode's cell is what its vector says", "[fabric][wire][vectors
   };
   const Bytes payload = pattern(20, 1);
   for (const Opcode opcode : kOpcodes) {
-    const bool empty = opcode == Opcode::acknowledge;
+    const bool empty = !traits(opcode).carries_message();
     const Cell cell = believable(opcode, empty ? 0 : payload.size());
     check(to_string(opcode), cell, wire_of(cell, empty ? std::span<const std::byte>{} : payload));
   }
@@ -151,14 +235,22 @@ TEST_CASE("every opcode's cell is what its vector says", "[fabric][wire][vectors
   not_ready.syndrome = Syndrome::receiver_not_ready;
   not_ready.delay_microseconds = 1000;
   check("acknowledge_receiver_not_ready", not_ready, wire_of(not_ready));
+  Cell direct_response = believable(Opcode::read_response_only, 0);
+  direct_response.direct = true;
+  check("read_response_only_direct", direct_response, wire_of(direct_response));
+  Cell solicited = believable(Opcode::send_only, payload.size());
+  solicited.solicited = true;
+  check("send_only_solicited", solicited, wire_of(solicited, payload));
+  const Bytes refused = wire_of(believable(Opcode::read_request, 0));
+  const Cell terminate = believable(Opcode::terminate, 0);
+  check("terminate_read_request", terminate, wire_of(terminate, std::span(refused).first(64)));
 }
 
 TEST_CASE("what is encoded is decoded, for every opcode and payload size", "[fabric][wire]") {
   for (const Opcode opcode : kOpcodes) {
     for (const std::size_t size : {0U, 1U, 15U, 64U, 256U, 65519U, 65520U}) {
       const OpcodeTraits& what = traits(opcode);
-      const bool only = what.first && what.last;
-      if ((size == 0 && !only) || (size != 0 && opcode == Opcode::acknowledge)) continue;
+      if (!may_carry(opcode, size)) continue;
       const Bytes payload = pattern(size, size);
       const Cell cell = believable(opcode, size);
       Bytes bytes = wire_of(cell, payload);
@@ -176,6 +268,15 @@ TEST_CASE("what is encoded is decoded, for every opcode and payload size", "[fab
       CHECK(decoded->tag == cell.tag);
       CHECK(decoded->message_bytes == cell.message_bytes);
       CHECK(decoded->immediate == cell.immediate);
+      CHECK(decoded->invalidate == cell.invalidate);
+      CHECK(decoded->message_sequence == cell.message_sequence);
+      CHECK(decoded->sink_tag == cell.sink_tag);
+      CHECK(decoded->sink_address == cell.sink_address);
+      CHECK(decoded->swap_or_add == cell.swap_or_add);
+      CHECK(decoded->compare == cell.compare);
+      CHECK(decoded->original == cell.original);
+      CHECK(decoded->reason == cell.reason);
+      CHECK(decoded->generation == cell.generation);
       CHECK(std::equal(decoded->payload.begin(), decoded->payload.end(), payload.begin(), payload.end()));
       if (what.last) CHECK(extend_packet_crc(kPacketCrcStart, *decoded, bytes) == decoded->packet_crc);
     }
@@ -230,7 +331,8 @@ TEST_CASE("each field at its borders makes a cell unbelievable by name", "[fabri
       CHECK(error_of(with(only, 1, {opcode})) == "opcode");
     }
   }
-  CHECK(error_of(with(only, 2, {0x02, 0})) == "flags");
+  CHECK(error_of(with(only, 2, {0x04, 0})) == "flags");
+  CHECK(error_of(with(only, 2, {0x02, 0})) == "flags");  // a write without immediate completes no receive
   CHECK(error_of(with(only, 2, {0, 0x80})) == "flags");
   Bytes direct_with_payload = with(only, 2, {1, 0});
   direct_with_payload.resize(direct_with_payload.size() - kCrcBytes);  // a direct cell has no packet CRC
@@ -258,6 +360,45 @@ TEST_CASE("each field at its borders makes a cell unbelievable by name", "[fabri
   CHECK(error_of(with(ack, 32, {5})) == "syndrome");
   CHECK(error_of(with(ack, 33, {1})) == "reserved");
   CHECK(error_of(with(ack, 35, {0x80})) == "reserved");
+  CHECK(error_of(with(ack, 2, {2, 0})) == "flags");
+}
+
+TEST_CASE("each field of the extended headers at its borders likewise", "[fabric][wire]") {
+  const auto error_of = [](Bytes bytes, std::size_t at, std::initializer_list<unsigned> values) -> std::string {
+    for (const unsigned value : values) bytes[at++] = static_cast<std::byte>(value);
+    fix_crc(bytes);
+    const auto decoded = decode_cell(bytes);
+    return decoded ? "ok" : to_string(decoded.error());
+  };
+  const Bytes payload = pattern(8, 3);
+  for (const Opcode opcode : kOpcodes) {
+    const OpcodeTraits& what = traits(opcode);
+    const Bytes cell = wire_of(believable(opcode, what.carries_message() ? 8 : 0),
+                               what.carries_message() ? std::span<const std::byte>(payload) : std::span<std::byte>{});
+    CHECK(error_of(cell, 2, {2, 0}) == (what.may_be_solicited() ? "ok" : "flags"));
+    CHECK(error_of(cell, 2, {1, 0}) != "ok");  // direct, but with a payload or never
+    if (what.is(MessageKind::drain)) {
+      CHECK(error_of(cell, 16, {1}) == "destination_queue_pair");
+      CHECK(error_of(cell, 20, {1}) == "source_queue_pair");
+    } else {
+      CHECK(error_of(cell, 16, {0, 0, 0}) == "destination_queue_pair");
+    }
+  }
+  const Bytes swap = wire_of(believable(Opcode::compare_swap, 0));
+  CHECK(error_of(swap, 44, {7}) == "message_bytes");
+  CHECK(error_of(swap, 44, {9}) == "message_bytes");
+  CHECK(error_of(swap, 52, {1}) == "reserved");
+  CHECK(error_of(swap, 71, {0xff}) == "ok");
+  const Bytes add = wire_of(believable(Opcode::fetch_add, 0));
+  CHECK(error_of(add, 64, {1}) == "atomic");
+  CHECK(error_of(add, 71, {1}) == "atomic");
+  const Bytes terminate = wire_of(believable(Opcode::terminate, 0));
+  for (std::size_t at = 35; at < 40; ++at) CHECK(error_of(terminate, at, {1}) == "reserved");
+  CHECK(error_of(wire_of(believable(Opcode::terminate, 0), pattern(kMaxCellHeadBytes, 1)), 0, {0x31}) == "ok");
+  CHECK(error_of(wire_of(believable(Opcode::terminate, 0), pattern(kMaxCellHeadBytes + 1, 1)), 0, {0x31}) ==
+        "payload_bytes");
+  CHECK(error_of(wire_of(believable(Opcode::read_response_first, 0)), 0, {0x31}) == "payload_bytes");
+  CHECK(error_of(wire_of(believable(Opcode::read_response_only, 0)), 0, {0x31}) == "ok");
 }
 
 TEST_CASE("a cell cut short or with any bit turned over is refused", "[fabric][wire]") {

@@ -107,8 +107,8 @@ TEST_CASE("a stale tag is refused after deregistration and after the index is us
   Fixture f;
   const Stag first = f.add(Rights{} | Right::remote_write);
   const std::uint64_t base = f.table.find(first)->base;
-  CHECK(f.table.remove(first));
-  CHECK_FALSE(f.table.remove(first));
+  CHECK(f.table.deregister(first));
+  CHECK_FALSE(f.table.deregister(first));
   CHECK(f.remote(first, base, 1) == "invalid_stag");
   for (int i = 0; i < 10'000; ++i) {
     const Stag again = f.add(Rights{} | Right::remote_write);
@@ -118,7 +118,7 @@ TEST_CASE("a stale tag is refused after deregistration and after the index is us
       CHECK(f.table.find(first) == nullptr);
       return;
     }
-    f.table.remove(again);
+    REQUIRE(f.table.deregister(again));
   }
   FAIL("the index never came again");
 }
@@ -146,6 +146,17 @@ TEST_CASE("no guess over a table's whole tag space but the live one's is let in"
     }
   }
   CHECK(let_in == 1);
+}
+
+TEST_CASE("a table takes no more than 292 bytes for each tag of its capacity", "[fabric][memory]") {
+  static_assert(sizeof(ProtectionEntry) + TagSpace::kBytesPerSlot == 73);
+  SeededRandom random(1);
+  for (std::size_t capacity = 1; capacity <= 100'000; capacity = capacity * 3 / 2 + 1) {
+    INFO("capacity " << capacity);
+    const ProtectionTable table(capacity, random);
+    CHECK(table.memory_bytes() >= 2 * 73 * capacity);
+    CHECK(table.memory_bytes() <= 4 * 73 * capacity);
+  }
 }
 
 }  // namespace splitnic::fabric

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/time.h"
+#include "fabric/adapter/work.h"
+
+namespace splitnic::fabric {
+
+class DmaProvider;
+
+struct AdapterOptions {
+  std::uint32_t cell_payload_bytes =
+      256;  ///< 64 .. 65520, multiple of 16; the smaller of both ends' is used (set_cell_payload)
+  std::uint32_t max_message_bytes = 1U << 20U;
+  std::size_t max_queue_pairs = 64;
+  std::size_t max_regions = 256;  ///< tags: regions and windows
+  std::size_t max_completion_queues = 256;
+  std::size_t max_shared_receive_queues = 64;
+  std::size_t max_completion_channels = 64;
+  std::size_t max_events = 256;  ///< asynchronous events not yet polled; more are counted and lost
+  Duration ack_timeout = std::chrono::milliseconds(200);
+  unsigned retry_count = 7;
+  Duration receiver_not_ready_delay = std::chrono::milliseconds(1);
+  unsigned receiver_not_ready_retries = 7;
+  /// Moves the bytes of direct writes and of reads answered directly; lent. Null: this processor does.
+  DmaProvider* dma = nullptr;
+};
+
+/// What an adapter takes at most. Source: S4 (query of the interface's attributes); ibv_query_device.
+struct AdapterLimits {
+  std::size_t queue_pairs = 0;
+  std::size_t completion_queues = 0;
+  std::size_t shared_receive_queues = 0;
+  std::size_t completion_channels = 0;
+  std::size_t tags = 0;
+  std::size_t queue_depth = 0;       ///< of a send, receive or shared receive queue
+  std::size_t completion_depth = 0;  ///< of a completion queue
+  std::size_t segments = 0;
+  std::size_t inline_bytes = 0;
+  std::size_t reads_in = 0;   ///< of a queue pair: a peer's reads and atomics that await their answer
+  std::size_t reads_out = 0;  ///< of a queue pair: own ones
+  std::uint32_t message_bytes = 0;
+  Duration delay{};
+};
+
+/// What the queue pair does when the table refuses a registration or bind of its send queue. Source: S3 (option 1 is
+/// reactive, option 2 anticipatory).
+enum class MemoryRequestFailure : std::uint8_t {
+  fail_sends,  ///< to sq_error: the rest is flushed, receiving goes on, sends can be resumed
+  fail,        ///< to error, with a terminate message
+};
+
+/// A queue pair's shape for its life. Of S1's two channel attributes the caller chooses acknowledged or not; every
+/// queue pair is connected. Depths in work requests. Source: S1 III.
+struct QueuePairOptions {
+  ProtectionDomain domain{};
+  CqNumber send_completions{};
+  CqNumber receive_completions{};
+  std::size_t send_depth = 64;
+  std::size_t receive_depth = 64;
+  bool acknowledged = true;
+  VirtualLane lane = VirtualLane::data;
+  /// A number of the caller's choice (well-known services, 1 .. 15); 0: drawn.
+  QpNumber number{};
+  /// Where receives come from; 0: from a queue of its own.
+  SrqNumber shared_receives{};
+  std::size_t reads_out = 4;  ///< reads and atomics that may await their answer, if the peer takes as many
+  std::size_t reads_in = 4;   ///< the peer's likewise
+  std::size_t max_inline_bytes = 0;
+  /// Binds, registrations and invalidations through the send queue are allowed (S3: enabled per queue pair).
+  bool memory_requests = false;
+  MemoryRequestFailure on_memory_request_failure = MemoryRequestFailure::fail_sends;
+};
+
+struct QueuePairPeer {
+  QpNumber number{};
+  std::uint32_t first_psn_to_send = 0;   ///< 32 bits, this end's
+  std::uint32_t first_psn_expected = 0;  ///< the peer's
+  std::size_t reads_in = 4;              ///< the peer's QueuePairOptions::reads_in
+};
+
+/// Event counts of an adapter since its creation; every drop has one.
+struct AdapterCounters {
+  std::uint64_t cells_sent = 0;
+  std::uint64_t cells_received = 0;
+  std::uint64_t acknowledgements_sent = 0;
+  std::uint64_t terminates_sent = 0;
+  std::uint64_t retransmissions = 0;
+  std::uint64_t dropped_bad_cell = 0;  ///< version, length, flags or CRC made no sense
+  std::uint64_t dropped_wrong_address = 0;
+  std::uint64_t dropped_unknown_queue_pair = 0;
+  std::uint64_t dropped_out_of_sequence = 0;
+  std::uint64_t dropped_duplicate = 0;
+  std::uint64_t dropped_no_receive = 0;      ///< unacknowledged channel, nothing posted
+  std::uint64_t dropped_unacknowledged = 0;  ///< unacknowledged message lost or refused otherwise
+  std::uint64_t dropped_events = 0;          ///< asynchronous events that nobody had room for
+  std::uint64_t dropped_drains = 0;          ///< a peer's requests to drain beyond what is remembered; it asks again
+  std::uint64_t direct_writes = 0;
+  std::uint64_t segmented_writes = 0;
+  std::uint64_t direct_reads = 0;     ///< a peer's reads that were answered through the window
+  std::uint64_t segmented_reads = 0;  ///< likewise in cells
+  std::uint64_t atomics = 0;          ///< of a peer, executed
+  std::uint64_t access_refused = 0;   ///< the protection table refused a peer's request
+  std::uint64_t drains_completed = 0;
+};
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fabric/adapter/channel_adapter.h"
+#include "fabric/adapter/context.h"
+#include "fabric/adapter/drains.h"
+#include "fabric/adapter/requester.h"
+#include "fabric/adapter/responder.h"
+
+namespace splitnic::fabric {
+
+inline constexpr std::size_t kWellKnownNumbers = 16;
+inline constexpr std::size_t kMaxQueueDepth = std::size_t{1} << 16U;
+inline constexpr std::size_t kMaxCompletionDepth = std::size_t{1} << 20U;
+inline constexpr std::size_t kMaxReads = 256;
+
+/// What a ChannelAdapter is made of. A queue pair's slot is the low bits of its number: the first sixteen are those of
+/// the well-known numbers, and a drawn number is random above its slot's bits.
+struct ChannelAdapter::State {
+  State(FabricLink& link, const AdapterOptions& options, RandomSource& randomness);
+
+  [[nodiscard]] QueuePair* find(QpNumber number) const {
+    QueuePair* candidate = slots[number.value & (slots.size() - 1)].get();
+    return candidate != nullptr && candidate->number == number ? candidate : nullptr;
+  }
+  [[nodiscard]] std::optional<QpNumber> draw_number();
+  void begin_epoch();
+  void end_epoch();
+  /// Notices that the link went down or through an epoch; true while it is up.
+  bool follow_link();
+  std::size_t receive_cells(VirtualLane lane);
+  void take_cell(std::span<const std::byte> bytes);
+  void hand_on(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
+  void take_ended_transfers();
+  std::size_t send_cells();
+  /// Tells that a queue pair that was to be drained is.
+  void look_whether_drained(QueuePair& queue_pair);
+
+  RandomSource& random;
+  AdapterContext context;
+  Requester requester;
+  Responder responder;
+  Drains drains;
+  std::uint32_t own_cell_payload;
+  std::vector<std::unique_ptr<QueuePair>> slots;
+  std::vector<QueuePair*> active;
+  std::size_t turn = 0;  // whose turn it is in `active`
+  std::vector<std::byte> record;
+  std::vector<bool> domains{false};  // by number: allocated and not given back; 0 never is
+  std::uint64_t incarnation = 0;
+  bool epoch_open = false;
+};
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,332 @@
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "fabric/adapter/adapter_state.h"
+#include "fabric/adapter/request_check.h"
+
+/// A ChannelAdapter's verbs that make, change and unmake objects: none is on the path of a packet.
+namespace splitnic::fabric {
+namespace {
+
+/// Puts the object into a free number, or a new one while there are fewer than `most`. 0: none is left.
+template <class T>
+std::uint32_t take_number(std::vector<std::unique_ptr<T>>& objects, std::unique_ptr<T> object, std::size_t most) {
+  const auto free = std::find(objects.begin(), objects.end(), nullptr);
+  if (free != objects.end()) {
+    *free = std::move(object);
+    return static_cast<std::uint32_t>(free - objects.begin() + 1);
+  }
+  if (objects.size() == most) return 0;
+  objects.push_back(std::move(object));
+  return static_cast<std::uint32_t>(objects.size());
+}
+
+template <class T>
+std::optional<T> if_any(std::uint32_t number) {
+  return number == 0 ? std::nullopt : std::optional(T{number});
+}
+
+bool inside(const MemoryRange& range, const MemoryRange& all) {
+  return range.offset >= all.offset && range.offset - all.offset <= all.bytes &&
+         range.bytes <= all.bytes - (range.offset - all.offset);
+}
+
+}  // namespace
+
+AdapterLimits ChannelAdapter::limits() const {
+  const AdapterOptions& options = state_->context.options;
+  AdapterLimits limits;
+  limits.queue_pairs = options.max_queue_pairs;
+  limits.completion_queues = options.max_completion_queues;
+  limits.shared_receive_queues = options.max_shared_receive_queues;
+  limits.completion_channels = options.max_completion_channels;
+  limits.tags = options.max_regions;
+  limits.queue_depth = kMaxQueueDepth;
+  limits.completion_depth = kMaxCompletionDepth;
+  limits.segments = kMaxSegments;
+  limits.inline_bytes = kMaxInlineBytes;
+  limits.reads_in = limits.reads_out = kMaxReads;
+  limits.message_bytes = options.max_message_bytes;
+  limits.delay = kLongestDelay;
+  return limits;
+}
+
+ProtectionDomain ChannelAdapter::allocate_domain() {
+  auto& domains = state_->domains;
+  auto free = std::find(domains.begin() + 1, domains.end(), false);
+  if (free == domains.end()) free = domains.insert(free, false);
+  *free = true;
+  return ProtectionDomain{static_cast<std::uint32_t>(free - domains.begin())};
+}
+
+Status ChannelAdapter::deallocate_domain(ProtectionDomain domain) {
+  auto& domains = state_->domains;
+  if (domain.value >= domains.size() || !domains[domain.value]) return Status::bad_argument;
+  const auto& shared = state_->context.shared_receive_queues;
+  const bool in_use =
+      state_->context.table.tags_in(domain) != 0 ||
+      std::any_of(state_->active.begin(), state_->active.end(),
+                  [domain](const QueuePair* queue_pair) { return queue_pair->options.domain == domain; }) ||
+      std::any_of(shared.begin(), shared.end(),
+                  [domain](const auto& queue) { return queue != nullptr && queue->domain == domain; });
+  if (in_use) return Status::in_use;
+  domains[domain.value] = false;
+  state_->context.table.forget_domain(domain);
+  return Status::ok;
+}
+
+std::optional<Stag> ChannelAdapter::register_memory(ProtectionDomain domain, std::span<std::byte> memory,
+                                                    Rights rights) {
+  state_->follow_link();
+  return state_->context.table.insert(domain, RegionMemory::of_process(memory), rights, false);
+}
+
+std::optional<Stag> ChannelAdapter::register_bridge_memory(ProtectionDomain domain, MemoryRange range, Rights rights,
+                                                           bool placeable) {
+  if (!state_->follow_link()) return std::nullopt;
+  AdapterContext& context = state_->context;
+  if (!inside(range, context.link.buffers()) || state_->drains.covers(range)) return std::nullopt;
+  const auto memory =
+      RegionMemory::of_bridge(context.link.bridge().local_memory().slice(range.offset, range.bytes), range.offset);
+  const auto tag = context.table.insert(domain, memory, rights, placeable);
+  // In a strict domain regions are local: who was granted one would store what its check refuses afterwards.
+  if (tag && placeable && !context.table.find(*tag)->strict) {
+    MptGrant grant;
+    grant.tag = *tag;
+    grant.address = region_address(*tag);
+    grant.length = range.bytes;
+    grant.window_offset = range.offset;
+    grant.rights = rights;
+    // No slot is no loss: the peer's writes to it come segmented.
+    static_cast<void>(context.grants.grant(context.link, grant));
+  }
+  return tag;
+}
+
+std::uint64_t ChannelAdapter::region_address(Stag tag) const {
+  const ProtectionEntry* entry = state_->context.table.find(tag);
+  return entry == nullptr ? 0 : entry->base;
+}
+
+Status ChannelAdapter::deregister(Stag tag, DirectWrites writes) {
+  const bool up = state_->follow_link();
+  AdapterContext& context = state_->context;
+  const ProtectionEntry* entry = context.table.find(tag);
+  const bool granted = up && entry != nullptr && entry->placeable;
+  const MemoryRange range = granted ? MemoryRange{entry->memory.bridge_offset(), entry->memory.size()} : MemoryRange{};
+  const auto gone = context.table.deregister(tag);
+  if (!gone) return gone.error() == ProtectionError::windows_bound ? Status::in_use : Status::bad_tag;
+  if (!granted) return Status::ok;
+  context.grants.revoke(context.link, tag);
+  if (writes == DirectWrites::drain) state_->drains.begin(tag, range);
+  return Status::ok;
+}
+
+bool ChannelAdapter::in_quarantine(MemoryRange range) const { return state_->drains.covers(range); }
+
+ProtectionTable& ChannelAdapter::table() {
+  state_->follow_link();
+  return state_->context.table;
+}
+
+std::optional<CqNumber> ChannelAdapter::make_completion_queue(std::size_t capacity, ChannelNumber channel) {
+  AdapterContext& context = state_->context;
+  CompletionChannel* reports_to = context.completion_channel(channel);
+  if (capacity > kMaxCompletionDepth || (reports_to == nullptr && channel.value != 0)) return std::nullopt;
+  auto& queues = context.completion_queues;
+  const auto free = std::find(queues.begin(), queues.end(), nullptr);
+  const CqNumber number{static_cast<std::uint32_t>(free - queues.begin() + 1)};
+  const auto made = if_any<CqNumber>(take_number(
+      queues, std::make_unique<CompletionQueue>(capacity, number, reports_to), context.options.max_completion_queues));
+  if (made && reports_to != nullptr) reports_to->attach();
+  return made;
+}
+
+CqNumber ChannelAdapter::create_completion_queue(std::size_t capacity) {
+  const auto made = make_completion_queue(capacity);
+  CHECK(made.has_value());
+  return *made;
+}
+
+Status ChannelAdapter::destroy_completion_queue(CqNumber queue) {
+  CompletionQueue* found = state_->context.completion_queue(queue);
+  if (found == nullptr) return Status::bad_argument;
+  if (found->users != 0) return Status::in_use;
+  if (found->channel() != nullptr) found->channel()->detach(queue);
+  state_->context.completion_queues[queue.value - 1].reset();
+  return Status::ok;
+}
+
+Status ChannelAdapter::arm(CqNumber queue, Arm what) {
+  CompletionQueue* found = state_->context.completion_queue(queue);
+  if (found == nullptr || found->channel() == nullptr) return Status::bad_argument;
+  found->arm(what);
+  return Status::ok;
+}
+
+std::optional<ChannelNumber> ChannelAdapter::create_completion_channel(std::function<void()> wake) {
+  AdapterContext& context = state_->context;
+  return if_any<ChannelNumber>(take_number(context.completion_channels,
+                                           std::make_unique<CompletionChannel>(std::move(wake)),
+                                           context.options.max_completion_channels));
+}
+
+std::optional<CqNumber> ChannelAdapter::take_notification(ChannelNumber channel) {
+  CompletionChannel* found = state_->context.completion_channel(channel);
+  return found == nullptr ? std::nullopt : found->take();
+}
+
+Status ChannelAdapter::destroy_completion_channel(ChannelNumber channel) {
+  CompletionChannel* found = state_->context.completion_channel(channel);
+  if (found == nullptr) return Status::bad_argument;
+  if (found->in_use()) return Status::in_use;
+  state_->context.completion_channels[channel.value - 1].reset();
+  return Status::ok;
+}
+
+std::optional<SrqNumber> ChannelAdapter::create_shared_receive_queue(ProtectionDomain domain, std::size_t depth) {
+  if (depth == 0 || depth > kMaxQueueDepth) return std::nullopt;
+  AdapterContext& context = state_->context;
+  return if_any<SrqNumber>(take_number(context.shared_receive_queues,
+                                       std::make_unique<SharedReceiveQueue>(domain, depth),
+                                       context.options.max_shared_receive_queues));
+}
+
+Status ChannelAdapter::arm_limit(SrqNumber queue, std::size_t receives) {
+  SharedReceiveQueue* found = state_->context.shared_receive_queue(queue);
+  if (found == nullptr || receives > found->queue.depth) return Status::bad_argument;
+  found->limit = receives;
+  return Status::ok;
+}
+
+Status ChannelAdapter::destroy_shared_receive_queue(SrqNumber queue) {
+  SharedReceiveQueue* found = state_->context.shared_receive_queue(queue);
+  if (found == nullptr) return Status::bad_argument;
+  if (found->users != 0) return Status::in_use;
+  state_->context.shared_receive_queues[queue.value - 1].reset();
+  return Status::ok;
+}
+
+std::optional<QpNumber> ChannelAdapter::State::draw_number() {
+  std::vector<std::uint32_t> free;
+  for (std::size_t slot = kWellKnownNumbers; slot < slots.size(); ++slot) {
+    if (slots[slot] == nullptr) free.push_back(static_cast<std::uint32_t>(slot));
+  }
+  if (free.empty()) return std::nullopt;
+  const std::uint32_t slot = free[static_cast<std::size_t>(random.below(free.size()))];
+  const auto mask = static_cast<std::uint32_t>(slots.size() - 1);
+  return QpNumber{(random.next32() & kMaxQueuePairNumber & ~mask) | slot};
+}
+
+std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairOptions& options) {
+  state_->follow_link();
+  AdapterContext& context = state_->context;
+  CompletionQueue* sends = context.completion_queue(options.send_completions);
+  CompletionQueue* receives = context.completion_queue(options.receive_completions);
+  SharedReceiveQueue* shared = context.shared_receive_queue(options.shared_receives);
+  const bool objects_fit =
+      sends != nullptr && receives != nullptr &&
+      (options.shared_receives.value == 0 || (shared != nullptr && shared->domain == options.domain));
+  const bool within_limits = options.send_depth <= kMaxQueueDepth && options.receive_depth <= kMaxQueueDepth &&
+                             options.max_inline_bytes <= kMaxInlineBytes && options.reads_in <= kMaxReads &&
+                             options.reads_out <= kMaxReads && state_->active.size() < context.options.max_queue_pairs;
+  if (!objects_fit || !within_limits) return std::nullopt;
+  QpNumber number = options.number;
+  if (number.value == 0) {
+    const auto drawn = state_->draw_number();
+    if (!drawn) return std::nullopt;
+    number = *drawn;
+  } else if (number.value >= kWellKnownNumbers || state_->slots[number.value] != nullptr) {
+    return std::nullopt;
+  }
+  auto& slot = state_->slots[number.value & (state_->slots.size() - 1)];
+  slot = std::make_unique<QueuePair>(number, options);
+  slot->send.max_unanswered = options.reads_out;
+  state_->active.push_back(slot.get());
+  ++sends->users;
+  ++receives->users;
+  if (shared != nullptr) ++shared->users;
+  return number;
+}
+
+Status ChannelAdapter::connect(QpNumber queue_pair, const QueuePairPeer& peer) {
+  return modify(queue_pair, QueuePairEvent::connect, peer);
+}
+
+Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const QueuePairPeer& peer) {
+  if (!state_->follow_link()) return Status::link_down;
+  QueuePair* found = state_->find(queue_pair);
+  if (found == nullptr) return Status::bad_queue_pair;
+  const QueuePairMove& move = queue_pair_move(found->state, event);
+  if (!move.legal) return Status::bad_state;
+  AdapterContext& context = state_->context;
+  switch (event) {
+    case QueuePairEvent::connect:
+    case QueuePairEvent::ready_to_receive: {
+      if (peer.number.value == 0 || peer.number.value > kMaxQueuePairNumber) return Status::bad_queue_pair;
+      SendQueue& send = found->send;
+      found->peer = peer;
+      found->expected_psn = peer.first_psn_expected;
+      send.acknowledged_psn = send.sent_psn = send.next_psn = peer.first_psn_to_send;
+      send.max_unanswered = std::min(found->options.reads_out, peer.reads_in);
+      send.retries_left = context.options.retry_count;
+      send.receiver_not_ready_left = context.options.receiver_not_ready_retries;
+      break;
+    }
+    case QueuePairEvent::drain_sends:
+      found->send.drain_to = found->send.done + found->send.started();
+      found->draining = true;
+      break;
+    case QueuePairEvent::fail:
+      flush_queue_pair(context, *found);
+      break;
+    case QueuePairEvent::fail_sends:
+      // What is in flight may be done at the peer, or not: nothing can be numbered after it.
+      if (found->send.started() != 0) return Status::in_use;
+      fail_sends(context, *found, CompletionStatus::flushed);
+      break;
+    case QueuePairEvent::reset:
+      reset_queue_pair(context, *found);
+      break;
+    case QueuePairEvent::initialize:
+    case QueuePairEvent::ready_to_send:
+      found->draining = false;
+      break;
+  }
+  found->state = move.to;
+  return Status::ok;
+}
+
+std::optional<QueuePairState> ChannelAdapter::state(QpNumber queue_pair) const {
+  const QueuePair* found = state_->find(queue_pair);
+  return found == nullptr ? std::nullopt : std::optional(found->state);
+}
+
+Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
+  QueuePair* found = state_->find(queue_pair);
+  if (found == nullptr) return Status::bad_queue_pair;
+  AdapterContext& context = state_->context;
+  flush_queue_pair(context, *found);
+  --context.completion_queue(found->options.send_completions)->users;
+  --context.completion_queue(found->options.receive_completions)->users;
+  if (auto* shared = context.shared_receive_queue(found->options.shared_receives)) --shared->users;
+  std::erase(state_->active, found);
+  state_->slots[queue_pair.value & (state_->slots.size() - 1)].reset();
+  return Status::ok;
+}
+
+bool ChannelAdapter::in_error(QpNumber queue_pair) const {
+  const QueuePair* found = state_->find(queue_pair);
+  return found == nullptr || found->state == QueuePairState::error;
+}
+
+std::size_t ChannelAdapter::send_room(QpNumber queue_pair) const {
+  const QueuePair* found = state_->find(queue_pair);
+  if (found == nullptr || !found->rules().post_send) return 0;
+  const auto used = static_cast<std::size_t>(found->send.posted - found->send.done);
+  const CompletionQueue* queue = state_->context.completion_queue(found->options.send_completions);
+  return std::min(found->send.depth - used, queue->room());
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fabric/adapter/work.h"
+#include "fabric/bridge/peer_memory.h"
+#include "fabric/memory/region.h"
+
+namespace splitnic::fabric {
+
+/// A part of registered memory, which stays translatable while this lives.
+struct DmaPiece {
+  RegionMemory memory{};
+  std::uint64_t offset = 0;
+  std::uint32_t bytes = 0;
+};
+
+/// Bytes of registered memory, on their way into the peer's.
+struct DmaTransfer {
+  std::uint64_t id = 0;  ///< returned with the completion
+  std::array<DmaPiece, kMaxSegments> pieces{};
+  std::size_t piece_count = 0;
+  PeerWindow* window = nullptr;
+  std::size_t to = 0;  ///< offset in the window; checked
+};
+
+struct DmaCompletion {
+  std::uint64_t id = 0;
+  bool moved = false;  ///< false: a piece's memory is gone, or the engine failed
+};
+
+enum class DmaStart : std::uint8_t {
+  moved,    ///< done already; no completion follows
+  failed,   ///< likewise
+  started,  ///< poll() will tell
+  busy,     ///< not taken: again later
+};
+
+/// What moves the bytes of RDMA writes and of directly answered reads through the peer window: this processor, a DMA
+/// engine, a device that has the bytes itself. What a transfer wrote has been written before its completion is told, so
+/// that publish() afterwards orders it before the record that announces it. Thread: the adapter's owner. Source: S2
+/// (DMA provider), Figs. 10 and 12.
+class DmaProvider {
+ public:
+  virtual ~DmaProvider() = default;
+  /// transfer: copied by who needs it longer.
+  [[nodiscard]] virtual DmaStart start(const DmaTransfer& transfer) = 0;
+  /// Completions since the last call, in any order; returns how many.
+  [[nodiscard]] virtual std::size_t poll(std::span<DmaCompletion> out) = 0;
+  /// The epoch is over: returns when nothing that was started writes any more; no completions come for it.
+  virtual void abandon() = 0;
+};
+
+/// Copies at once. The default.
+class ProcessorCopy final : public DmaProvider {
+ public:
+  [[nodiscard]] DmaStart start(const DmaTransfer& transfer) override;
+  [[nodiscard]] std::size_t poll(std::span<DmaCompletion> /*out*/) override { return 0; }
+  void abandon() override {}
+};
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,89 @@
+#include "fabric/adapter/drains.h"
+
+#include <algorithm>
+
+#include "common/planted.h"
+
+namespace splitnic::fabric {
+namespace {
+
+constexpr std::size_t kAnswersAtMost = 256;
+
+bool overlap(const MemoryRange& left, const MemoryRange& right) {
+  return left.offset < right.offset + right.bytes && right.offset < left.offset + left.bytes;
+}
+
+}  // namespace
+
+void Drains::start() {
+  asked_.clear();
+  to_answer_.clear();
+}
+
+void Drains::begin(Stag tag, MemoryRange range) {
+  if (range.bytes != 0) asked_.push_back(Asked{tag, ++last_number_, range, Time::min()});
+}
+
+bool Drains::covers(MemoryRange range) const {
+  if (planted("no_quarantine")) return false;
+  return std::any_of(asked_.begin(), asked_.end(), [&](const Asked& asked) { return overlap(asked.range, range); });
+}
+
+void Drains::take(const Cell& cell) {
+  if (cell.opcode == Opcode::drain_request) {
+    const bool known = std::any_of(to_answer_.begin(), to_answer_.end(),
+                                   [&](const ToAnswer& due) { return due.number == cell.generation; });
+    if (known) return;
+    if (to_answer_.size() == kAnswersAtMost) {
+      ++context_.counters.dropped_drains;
+      return;
+    }
+    return to_answer_.push_back({cell.tag, cell.generation});
+  }
+  const auto answered = std::find_if(asked_.begin(), asked_.end(), [&](const Asked& asked) {
+    return asked.tag == cell.tag && asked.number == cell.generation;
+  });
+  if (answered == asked_.end()) return;
+  asked_.erase(answered);
+  ++context_.counters.drains_completed;
+  AsyncEvent event;
+  event.kind = AsyncEventKind::memory_drained;
+  event.tag = cell.tag;
+  context_.report(event);
+}
+
+std::size_t Drains::push_due() {
+  std::size_t sent = 0;
+  std::erase_if(to_answer_, [&](const ToAnswer& due) {
+    const bool busy = context_.transfers.busy_with(due.tag) && !planted("drained_while_copying");
+    const bool answer = !busy && send(Opcode::drain_acknowledge, due.tag, due.number);
+    sent += answer ? 1 : 0;
+    return answer;
+  });
+  for (Asked& asked : asked_) {
+    if (context_.now < asked.ask_again || !send(Opcode::drain_request, asked.tag, asked.number)) continue;
+    asked.ask_again = context_.now + context_.options.ack_timeout;
+    ++sent;
+  }
+  return sent;
+}
+
+/// On the control lane, which no queue pair can fill with data.
+bool Drains::send(Opcode opcode, Stag tag, std::uint32_t number) {
+  Cell cell;
+  cell.opcode = opcode;
+  cell.destination = context_.link.peer_port_address();
+  cell.source = context_.link.port_address();
+  cell.tag = tag;
+  cell.generation = number;
+  std::uint32_t packet_crc = kPacketCrcStart;
+  return send_cell(context_, VirtualLane::control, cell, {}, packet_crc);
+}
+
+Time Drains::next_deadline() const {
+  Time deadline = kNever;
+  for (const Asked& asked : asked_) deadline = std::min(deadline, std::max(asked.ask_again, context_.now));
+  return deadline;
+}
+
+}  // namespace splitnic::fabric

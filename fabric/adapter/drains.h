@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fabric/adapter/context.h"
+
+namespace splitnic::fabric {
+
+/// Ends direct writes through grants that were revoked. As the owner of memory: asks the peer, again until it answers,
+/// and keeps the range in quarantine so long, or until the epoch ends. As the initiator: answers once no copy into the
+/// tag is under way; the answer travels behind the last of them. No new one begins, as the revocation reached the MPT
+/// before the question. Thread: the adapter's owner. Source: design, "Protection".
+class Drains {
+ public:
+  explicit Drains(AdapterContext& context) : context_(context) {}
+
+  /// An epoch has begun: nothing of the one before can be written any more.
+  void start();
+  /// The grant of tag has been revoked; range: its memory.
+  void begin(Stag tag, MemoryRange range);
+  /// Whether the peer may still write somewhere in the range through a revoked grant.
+  [[nodiscard]] bool covers(MemoryRange range) const;
+  [[nodiscard]] bool waiting() const { return !asked_.empty(); }
+
+  void take(const Cell& cell);
+  /// Sends what is due; returns how many cells.
+  std::size_t push() { return asked_.empty() && to_answer_.empty() ? 0 : push_due(); }
+  [[nodiscard]] Time next_deadline() const;
+
+ private:
+  struct Asked {
+    Stag tag{};
+    std::uint32_t number = 0;
+    MemoryRange range{};
+    Time ask_again{};
+  };
+  struct ToAnswer {
+    Stag tag{};
+    std::uint32_t number = 0;
+  };
+  std::size_t push_due();
+  [[nodiscard]] bool send(Opcode opcode, Stag tag, std::uint32_t number);
+
+  AdapterContext& context_;
+  std::vector<Asked> asked_;
+  std::vector<ToAnswer> to_answer_;
+  std::uint32_t last_number_ = 0;
+};
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fabric/adapter/ring.h"
+#include "fabric/adapter/work.h"
+#include "fabric/wire/cell.h"
+
+namespace splitnic::fabric {
+
+/// What happens to an adapter's objects without a request of its user.
+enum class AsyncEventKind : std::uint8_t {
+  queue_pair_fatal,          ///< queue_pair went to error; reason: of the terminate message, sent or received
+  send_queue_drained,        ///< queue_pair, in sq_drained, has nothing in flight any more
+  shared_receive_limit,      ///< fewer receives than armed for are left in shared_receives
+  completion_queue_overrun,  ///< completions had no room for a receive out of a shared queue; its queue pair fails
+  path_down,                 ///< the link's epoch is over: every queue pair failed, every tag is void
+  memory_gone,               ///< registered as tag, and since taken from the process
+  memory_drained,            ///< deregistered as tag: the peer's direct writes are over, the range may be used anew
+};
+const char* to_string(AsyncEventKind kind);
+
+struct AsyncEvent {
+  AsyncEventKind kind = AsyncEventKind::path_down;
+  QpNumber queue_pair{};
+  CqNumber completions{};
+  SrqNumber shared_receives{};
+  Stag tag{};
+  TerminateReason reason{};
+  bool from_peer = false;  ///< reason: the peer's
+};
+
+/// Events in the order in which they happened, as many as fit. Thread: the adapter's owner.
+class EventQueue {
+ public:
+  explicit EventQueue(std::size_t capacity) : ring_(capacity) {}
+
+  /// False: full, the event is lost.
+  [[nodiscard]] bool push(const AsyncEvent& event) {
+    if (pushed_ - polled_ == ring_.capacity()) return false;
+    ring_[pushed_++] = event;
+    return true;
+  }
+  [[nodiscard]] std::size_t poll(std::span<AsyncEvent> out) {
+    std::size_t count = 0;
+    while (count < out.size() && polled_ != pushed_) out[count++] = ring_[polled_++];
+    return count;
+  }
+
+ private:
+  Ring<AsyncEvent> ring_;
+  std::uint64_t pushed_ = 0;
+  std::uint64_t polled_ = 0;
+};
+
+}  // namespace splitnic::fabric

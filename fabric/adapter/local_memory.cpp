@@ -1,0 +1,54 @@
+#include "fabric/adapter/local_memory.h"
+
+namespace splitnic::fabric {
+namespace {
+
+/// Whether the segment names its bytes as peers would.
+bool by_peers_address(const AdapterContext& context, const LocalSegment& segment) {
+  const ProtectionEntry* entry = context.table.find(segment.tag);
+  return entry != nullptr && (is_window(entry->kind) || entry->memory.in_bridge() || entry->memory.pages() != nullptr);
+}
+
+}  // namespace
+
+ProtectionTable::Checked<Placement> check_segment(const AdapterContext& context, const Consumer& user,
+                                                  const LocalSegment& segment, std::uint32_t offset,
+                                                  std::uint32_t bytes, Right right) {
+  Access access;
+  access.tag = segment.tag;
+  access.domain = user.domain;
+  access.bytes = bytes;
+  access.right = right;
+  access.queue_pair = user.queue_pair;
+  // Nearly all name their bytes by pointer: the other way is looked for when that fails.
+  const auto by_pointer = context.table.check_local(access, segment.address + offset);
+  if (by_pointer || !by_peers_address(context, segment)) return by_pointer;
+  return context.table.check_local(access, segment.as_number() + offset);
+}
+
+ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, const Consumer& user,
+                                               const LocalSegment& segment, std::uint32_t offset, std::uint32_t bytes,
+                                               std::uint32_t psn) {
+  Access access;
+  access.tag = segment.tag;
+  access.domain = user.domain;
+  access.bytes = bytes;
+  access.queue_pair = user.queue_pair;
+  access.sequence = psn;
+  return context.table.check_response(access, peers_address(context, segment) + offset);
+}
+
+std::uint64_t peers_address(const AdapterContext& context, const LocalSegment& segment) {
+  if (by_peers_address(context, segment)) return segment.as_number();
+  return context.table.address_of(segment.tag, segment.address).value_or(segment.as_number());
+}
+
+void report_gone(AdapterContext& context, QpNumber queue_pair, Stag tag) {
+  AsyncEvent event;
+  event.kind = AsyncEventKind::memory_gone;
+  event.queue_pair = queue_pair;
+  event.tag = tag;
+  context.report(event);
+}
+
+}  // namespace splitnic::fabric

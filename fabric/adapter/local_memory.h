@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fabric/adapter/context.h"
+
+namespace splitnic::fabric {
+
+/// A posted segment's bytes [offset, offset + bytes), for that user. Segments are checked with every use:
+/// since the post the memory may have been deregistered. Source: S3 Fig. 15.
+[[nodiscard]] ProtectionTable::Checked<Placement> check_segment(const AdapterContext& context, const Consumer& user,
+                                                                const LocalSegment& segment, std::uint32_t offset,
+                                                                std::uint32_t bytes, Right right);
+/// Likewise, as the sink of an own read or atomic. Source: S3 Fig. 18B.
+[[nodiscard]] ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, const Consumer& user,
+                                                             const LocalSegment& segment, std::uint32_t offset,
+                                                             std::uint32_t bytes, std::uint32_t psn);
+/// The address that peers would use for the segment's first byte; what is not a region's is answered as it stands.
+[[nodiscard]] std::uint64_t peers_address(const AdapterContext& context, const LocalSegment& segment);
+
+/// Calls part(segment, offset in it, bytes) for what of the list holds [offset, offset + bytes), in order, until one
+/// answers false; whether none did.
+template <class Part>
+bool for_parts(std::span<const LocalSegment> segments, std::uint32_t offset, std::uint32_t bytes, Part&& part) {
+  for (const LocalSegment& segment : segments) {
+    if (bytes == 0) return true;
+    if (offset >= segment.bytes) {
+      offset -= segment.bytes;
+      continue;
+    }
+    const std::uint32_t here = bytes < segment.bytes - offset ? bytes : segment.bytes - offset;
+    if (!part(segment, offset, here)) return false;
+    bytes -= here;
+    offset = 0;
+  }
+  return true;
+}
+
+/// The memory of a tag has been taken from the process.
+void report_gone(AdapterContext& context, QpNumber queue_pair, Stag tag);
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,252 @@
+#include <algorithm>
+#include <span>
+
+#include "common/planted.h"
+#include "fabric/adapter/local_memory.h"
+#include "fabric/adapter/responder.h"
+
+/// The responder's reads and atomics. Source: S3 Fig. 18A (a queue indexed by message sequence number), S2 Fig. 12
+/// (data stored by the owner's DMA provider), the verbs' atomics.
+namespace splitnic::fabric {
+namespace {
+
+Access read_access(const QueuePair& queue_pair, const ResponseRecord& record, std::uint64_t bytes) {
+  Access access;
+  access.tag = record.tag;
+  access.domain = queue_pair.options.domain;
+  access.bytes = bytes;
+  access.right = Right::remote_read;
+  access.queue_pair = queue_pair.number;
+  access.sequence = record.psn;
+  return access;
+}
+
+ProtectedUse use_of(MessageKind kind) {
+  return kind == MessageKind::atomic ? ProtectedUse::atomic : ProtectedUse::read_request;
+}
+
+Opcode response_opcode(bool first, bool last) {
+  if (first) return last ? Opcode::read_response_only : Opcode::read_response_first;
+  return last ? Opcode::read_response_last : Opcode::read_response_middle;
+}
+
+}  // namespace
+
+/// A new request, in order. The transport is in order too, so that but one message sequence number is the expected one.
+Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& cell) {
+  ResponseQueue& responses = queue_pair.responses;
+  const MessageKind kind = traits(cell.opcode).kind;
+  const bool expected = cell.message_sequence == static_cast<std::uint32_t>(responses.taken + 1);
+  if (!expected && !planted("any_message_sequence")) {
+    return refused(ProtectionError::unexpected_sequence, use_of(kind));
+  }
+  if (responses.taken - responses.answered >= responses.depth) {
+    return refused(ProtectionError::no_read_resource, use_of(kind));
+  }
+  ResponseRecord record;
+  record.kind = kind;
+  record.psn = cell.packet_sequence;
+  record.message_sequence = cell.message_sequence;
+  record.tag = cell.tag;
+  record.address = cell.address;
+  record.bytes = cell.message_bytes;
+  if (kind == MessageKind::atomic) {
+    if (const Verdict verdict = carry_out_atomic(queue_pair, cell, record.original); verdict != Verdict::good) {
+      return verdict;
+    }
+  } else {
+    const Access access = read_access(queue_pair, record, record.bytes);
+    const auto placement = context_.table.check_remote(access, record.address);
+    if (!placement) return refused(placement.error(), ProtectedUse::read_request);
+    if (record.bytes > context_.options.max_message_bytes) return Verdict::nonsense;
+    if (placement->entry->touch == TouchControl::one_shot) {
+      static_cast<void>(context_.table.touch(access, {false, record.psn, record.psn + 1, 1}));
+    }
+    record.sink_tag = cell.sink_tag;
+    record.sink_address = cell.sink_address;
+  }
+  // The peer asks for no more than depth at a time: whoever asks for this has the answer of the record it displaces.
+  if (responses.taken >= responses.depth) {
+    end_one_shot(queue_pair, responses.records[responses.taken - responses.depth]);
+  }
+  responses.records[responses.taken++] = record;
+  if (responses.next < responses.oldest_kept()) responses.restart_at(responses.oldest_kept());
+  return Verdict::good;
+}
+
+Responder::Verdict Responder::carry_out_atomic(QueuePair& queue_pair, const Cell& cell, std::uint64_t& original) {
+  Access access;
+  access.tag = cell.tag;
+  access.domain = queue_pair.options.domain;
+  access.bytes = kAtomicBytes;
+  access.right = Right::remote_atomic;
+  access.queue_pair = queue_pair.number;
+  access.sequence = cell.packet_sequence;
+  const auto placement = context_.table.check_remote(access, cell.address);
+  if (!placement) return refused(placement.error(), ProtectedUse::atomic);
+  if (placement->entry->touch != TouchControl::unlimited) {
+    const SegmentPosition position{true, cell.packet_sequence, cell.packet_sequence + 1, 1};
+    if (context_.table.touch(access, position) == TouchAction::invalidate_and_terminate) {
+      return refused(ProtectionError::touched_twice, ProtectedUse::atomic);
+    }
+  }
+  const RegionMemory& memory = *placement->memory;
+  const bool there = cell.opcode == Opcode::compare_swap
+                         ? memory.compare_swap(placement->offset, cell.compare, cell.swap_or_add, original)
+                         : memory.fetch_add(placement->offset, cell.swap_or_add, original);
+  if (!there) {
+    report_gone(context_, queue_pair.number, cell.tag);
+    return refused(ProtectionError::memory_is_gone, ProtectedUse::atomic);
+  }
+  ++context_.counters.atomics;
+  return Verdict::good;
+}
+
+/// A request that was taken before, and whose answer may have been lost: reads are read again, atomics told again.
+void Responder::answer_again(QueuePair& queue_pair, const Cell& cell) {
+  ResponseQueue& responses = queue_pair.responses;
+  for (std::uint64_t position = responses.oldest_kept(); position != responses.taken; ++position) {
+    ResponseRecord& record = responses.records[position];
+    if (record.psn != cell.packet_sequence) continue;
+    if (planted("atomic_executed_again") && record.kind == MessageKind::atomic) {
+      static_cast<void>(carry_out_atomic(queue_pair, cell, record.original));
+    }
+    if (position <= responses.next) responses.restart_at(position);
+    return;
+  }
+}
+
+std::size_t Responder::push_responses(QueuePair& queue_pair, std::size_t budget) {
+  ResponseQueue& responses = queue_pair.responses;
+  std::size_t moved = 0;
+  while (moved < budget && !responses.idle() && push_response(queue_pair)) ++moved;
+  if (queue_pair.refusing && responses.idle()) fail_queue_pair(context_, queue_pair, CompletionStatus::flushed);
+  return moved;
+}
+
+/// One cell of the answer whose turn it is; false: the lane is full, a copy is under way, or the queue pair has failed.
+bool Responder::push_response(QueuePair& queue_pair) {
+  ResponseQueue& responses = queue_pair.responses;
+  ResponseRecord& record = responses.records[responses.next];
+  if (record.kind == MessageKind::read_request) return push_read_cell(queue_pair, record);
+  Cell cell = addressed_cell(context_, queue_pair, Opcode::atomic_acknowledge, record.psn);
+  cell.original = record.original;
+  if (!send_cell(context_, queue_pair.options.lane, cell, {}, responses.packet_crc)) return false;
+  responses.restart_at(responses.next + 1);
+  return true;
+}
+
+bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
+  ResponseQueue& responses = queue_pair.responses;
+  if (responses.cell == 0 && record.bytes > 0 && !store_directly(queue_pair, record)) return false;
+  const bool direct = record.dma == DmaState::moved;
+  const std::uint32_t left = direct ? 0 : record.bytes - responses.offset;
+  const VirtualLane lane = queue_pair.options.lane;
+  const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, context_.cell_payload(lane)));
+  const auto payload = std::span(context_.staging).first(bytes);
+  if (!direct) {  // the table is asked again with every cell
+    const Access access = read_access(queue_pair, record, bytes);
+    const auto placement = context_.table.check_remote(access, record.address + responses.offset);
+    if (!placement) {
+      response_failed(queue_pair, record, placement.error());
+      return false;
+    }
+    if (!placement->load(payload)) {
+      report_gone(context_, queue_pair.number, record.tag);
+      response_failed(queue_pair, record, ProtectionError::memory_is_gone);
+      return false;
+    }
+  }
+  const bool last = bytes == left;
+  Cell cell = addressed_cell(context_, queue_pair, response_opcode(responses.cell == 0, last), record.psn);
+  cell.direct = direct;
+  cell.cell_sequence = responses.cell;
+  // What was stored directly is published before this cell, which announces it.
+  if (!send_cell(context_, lane, cell, payload, responses.packet_crc)) return false;
+  responses.offset += bytes;
+  ++responses.cell;
+  if (!last) return true;
+  ++(direct ? context_.counters.direct_reads : context_.counters.segmented_reads);
+  record.dma = DmaState::none;  // asked again, it is stored again
+  responses.restart_at(responses.next + 1);
+  return true;
+}
+
+/// Has the answer stored where the peer wants it, if the peer granted that. False: not now; the answer waits.
+bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
+  if (record.dma == DmaState::moving) return false;
+  if (record.dma != DmaState::none || record.sink_tag == Stag{}) return true;
+  const auto at = context_.peer_grants.claim(context_.link, record.sink_tag, record.sink_address, record.bytes);
+  if (!at) return true;
+  const auto placement = context_.table.check_remote(read_access(queue_pair, record, record.bytes), record.address);
+  if (!placement) {
+    response_failed(queue_pair, record, placement.error());
+    return false;
+  }
+  DmaTransfer transfer;
+  transfer.window = &context_.link.bridge().peer_window();
+  transfer.to = *at;
+  transfer.pieces[0] = {*placement->memory, placement->offset, record.bytes};
+  transfer.piece_count = 1;
+  const TransferFor what{queue_pair.number, TransferOwner::response, queue_pair.responses.next, record.sink_tag};
+  switch (context_.transfers.start(transfer, what)) {
+    case DmaStart::moved:
+      record.dma = DmaState::moved;
+      return true;
+    case DmaStart::started:
+      record.dma = DmaState::moving;
+      return false;
+    case DmaStart::busy:
+      return false;
+    case DmaStart::failed:
+      break;
+  }
+  report_gone(context_, queue_pair.number, record.tag);
+  response_failed(queue_pair, record, ProtectionError::memory_is_gone);
+  return false;
+}
+
+void Responder::transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved) {
+  ResponseQueue& responses = queue_pair.responses;
+  if (position < responses.oldest_kept() || position >= responses.taken) return;
+  ResponseRecord& record = responses.records[position];
+  if (record.dma != DmaState::moving) return;
+  record.dma = moved ? DmaState::moved : DmaState::none;
+  if (!moved) response_failed(queue_pair, record, ProtectionError::memory_is_gone);
+}
+
+/// An answer that can't be given any more ends the stream, at its request.
+void Responder::response_failed(QueuePair& queue_pair, const ResponseRecord& record, ProtectionError error) {
+  ++context_.counters.access_refused;
+  const TerminateCode code = terminate_code(error, ProtectedUse::read_request);
+  const Syndrome syndrome = refused_as(error, ProtectedUse::read_request) == RefusedAs::remote_access_error
+                                ? Syndrome::remote_access_error
+                                : Syndrome::remote_operation_error;
+  // The request's head, as it came.
+  Cell request = addressed_cell(context_, queue_pair, Opcode::read_request, record.psn);
+  std::swap(request.destination, request.source);
+  std::swap(request.destination_queue_pair, request.source_queue_pair);
+  request.tag = record.tag;
+  request.address = record.address;
+  request.message_bytes = record.bytes;
+  request.sink_tag = record.sink_tag;
+  request.sink_address = record.sink_address;
+  request.message_sequence = record.message_sequence;
+  std::uint32_t packet_crc = kPacketCrcStart;
+  const CellEnvelope envelope(request, {}, 0, packet_crc);
+  const std::uint32_t psn = record.psn;
+  queue_pair.responses.restart_at(queue_pair.responses.taken);
+  refuse_for_good(queue_pair, syndrome, {code.layer, code.type, code.code}, psn, envelope.head());
+}
+
+/// The answer to a read of a one-shot entry has arrived for sure: the entry ends.
+void Responder::end_one_shot(QueuePair& queue_pair, const ResponseRecord& record) {
+  if (record.kind != MessageKind::read_request) return;
+  const Access access = read_access(queue_pair, record, record.bytes);
+  const auto placement = context_.table.check_remote(access, record.address);
+  // Not touched: the tag names another binding than the one that the read took.
+  if (!placement || placement->entry->touch != TouchControl::one_shot || !placement->entry->touched) return;
+  static_cast<void>(context_.table.touch(access, {true, record.psn, record.psn + 1, 1}));
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,334 @@
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "common/check.h"
+#include "common/planted.h"
+#include "fabric/adapter/local_memory.h"
+#include "fabric/adapter/requester.h"
+
+namespace splitnic::fabric {
+namespace {
+
+constexpr Duration kLongestReceiverNotReadyDelay = std::chrono::seconds(1);
+// How a request ends whose answer is refused: the peer answered what was not asked, or the memory for it went away.
+constexpr CompletionStatus kPeersFault = CompletionStatus::remote_operation_error;
+constexpr CompletionStatus kOwnFault = CompletionStatus::local_protection_error;
+
+/// How far `psn` is beyond `from`; negative: before it. Numbers wrap.
+std::int32_t distance(std::uint32_t psn, std::uint32_t from) { return static_cast<std::int32_t>(psn - from); }
+
+CompletionStatus failure_of(Syndrome syndrome) {
+  return syndrome == Syndrome::remote_access_error ? CompletionStatus::remote_access_error
+                                                   : CompletionStatus::remote_operation_error;
+}
+
+/// After RFC 5040's and 5041's error types: protection, then untagged buffers (sequence numbers 2 and 3), then the
+/// rest.
+CompletionStatus failure_of(TerminateReason reason) {
+  const bool untagged = reason.layer == 1 && reason.type == 2;
+  if (untagged && (reason.code == 2 || reason.code == 3)) return CompletionStatus::remote_invalid_request_error;
+  if (reason.layer <= 1 && reason.type == 1) {
+    return reason.code == 0xff ? CompletionStatus::remote_invalid_request_error : CompletionStatus::remote_access_error;
+  }
+  return CompletionStatus::remote_operation_error;
+}
+
+/// Whether the terminate message refuses a request, rather than an answer or nothing that came.
+bool names_request(const Cell& terminate) {
+  if (terminate.payload.size() <= offsetof(CellHeader, opcode)) return false;
+  const auto opcode = std::to_integer<std::uint8_t>(terminate.payload[offsetof(CellHeader, opcode)]);
+  const OpcodeTraits& refused = traits(opcode);
+  return !refused.is(MessageKind::read_response) && !refused.is(MessageKind::atomic_response);
+}
+
+}  // namespace
+
+/// Ends what is acknowledged, oldest first. False: one of them is a read or atomic whose answer has not come.
+bool Requester::complete_ready(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  while (send.done != send.sent) {
+    const SendEntry& entry = send.entries[send.done];
+    if (goes_over_the_wire(entry.request.operation)) {
+      if (distance(entry.psn, send.acknowledged_psn) >= 0) return true;
+      if (is_answered(entry.request.operation) && !entry.answered) return false;
+    }
+    complete_send(context_, queue_pair, CompletionStatus::success);
+  }
+  return true;
+}
+
+/// Every packet before psn is acknowledged. An answer that should have come before is asked for again.
+void Requester::complete_acknowledged(QueuePair& queue_pair, std::uint32_t psn) {
+  SendQueue& send = queue_pair.send;
+  if (distance(psn, send.acknowledged_psn) > 0) send.acknowledged_psn = psn;
+  const std::uint64_t before = send.done;
+  const bool answers_came = complete_ready(queue_pair);
+  if (send.done != before) {
+    send.retries_left = context_.options.retry_count;
+    send.receiver_not_ready_left = context_.options.receiver_not_ready_retries;
+    send.acknowledge_by = kNever;
+    send.loss_noticed = false;
+    if (send.next < send.done) send.rewind_to(send.done);
+  }
+  if (!answers_came) answer_missed(queue_pair);
+}
+
+void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {
+  SendQueue& send = queue_pair.send;
+  if (!queue_pair.rules().connected || !queue_pair.options.acknowledged) return;
+  // How many packets this answer acknowledges. Numbers wrap: what lies outside the requests in flight is an answer from
+  // before a retry, or invented.
+  const bool ok = cell.syndrome == Syndrome::ok;
+  const std::uint32_t good = cell.packet_sequence - send.acknowledged_psn + (ok ? 1U : 0U);
+  const bool possible =
+      ok ? good <= send.sent_psn - send.acknowledged_psn : good < send.next_psn - send.acknowledged_psn;
+  if (!possible) return;
+  complete_acknowledged(queue_pair, send.acknowledged_psn + good);
+  if (!queue_pair.rules().connected) return;  // that was one loss too many
+  switch (cell.syndrome) {
+    case Syndrome::ok:
+      return;
+    case Syndrome::sequence_error:
+      return retry(queue_pair);
+    case Syndrome::receiver_not_ready: {
+      if (send.receiver_not_ready_left == 0) {
+        return fail_queue_pair(context_, queue_pair, CompletionStatus::receiver_not_ready);
+      }
+      --send.receiver_not_ready_left;
+      const Duration asked = std::chrono::microseconds(cell.delay_microseconds);
+      send.hold_until = context_.now + std::min(asked, kLongestReceiverNotReadyDelay);
+      send.acknowledge_by = kNever;
+      queue_pair.answer = AnswerReassembly{};
+      return send.rewind_to(send.done);
+    }
+    case Syndrome::remote_access_error:
+    case Syndrome::remote_operation_error:
+      return refused(queue_pair, failure_of(cell.syndrome));
+  }
+}
+
+/// The first packet that is not acknowledged is refused for good. What comes before it was done, but an answer that
+/// has not come by now will not.
+void Requester::end_before_refusal(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  while (send.done != send.sent) {
+    const SendEntry& entry = send.entries[send.done];
+    const bool carried_out = !goes_over_the_wire(entry.request.operation);
+    if (!carried_out && distance(entry.psn, send.acknowledged_psn) >= 0) break;
+    const bool known = carried_out || !is_answered(entry.request.operation) || entry.answered;
+    complete_send(context_, queue_pair, known ? CompletionStatus::success : CompletionStatus::outcome_unknown);
+  }
+}
+
+void Requester::refused(QueuePair& queue_pair, CompletionStatus status) {
+  end_before_refusal(queue_pair);
+  fail_queue_pair(context_, queue_pair, status);
+}
+
+void Requester::take_terminate(QueuePair& queue_pair, const Cell& cell) {
+  SendQueue& send = queue_pair.send;
+  if (!queue_pair.rules().connected || !queue_pair.options.acknowledged) return;
+  const bool of_a_request = names_request(cell);
+  const std::uint32_t good = cell.packet_sequence - send.acknowledged_psn;
+  if (of_a_request && good >= send.next_psn - send.acknowledged_psn) return;
+  queue_pair.terminate.reason = cell.reason;
+  queue_pair.terminated_by_peer = true;
+  if (!of_a_request) return void_queue_pair(context_, queue_pair);
+  complete_acknowledged(queue_pair, cell.packet_sequence);
+  refused(queue_pair, failure_of(cell.reason));
+}
+
+/// The request that the cell can be an answer to: the oldest one that awaits its.
+SendEntry* Requester::answered_by(QueuePair& queue_pair, const Cell& cell, bool read) {
+  SendQueue& send = queue_pair.send;
+  if (!queue_pair.rules().connected) return nullptr;
+  for (send.answered_to = std::max(send.answered_to, send.done); send.answered_to != send.sent; ++send.answered_to) {
+    SendEntry& entry = send.entries[send.answered_to];
+    if (!is_answered(entry.request.operation) || entry.answered) continue;
+    const std::int32_t ahead = distance(cell.packet_sequence, entry.psn);
+    if (ahead == 0 && read == (entry.request.operation == Operation::rdma_read)) return &entry;
+    if (ahead > 0 && distance(cell.packet_sequence, send.sent_psn) < 0) answer_missed(queue_pair);
+    break;
+  }
+  ++context_.counters.dropped_duplicate;
+  return nullptr;
+}
+
+/// An answer, or a part of one, was lost on the way: noticed once, after that it is the timeout's.
+void Requester::answer_missed(QueuePair& queue_pair) {
+  queue_pair.answer = AnswerReassembly{};
+  if (queue_pair.send.loss_noticed) return;
+  queue_pair.send.loss_noticed = true;
+  retry(queue_pair);
+}
+
+void Requester::answered(QueuePair& queue_pair, SendEntry& entry) {
+  entry.answered = true;
+  --queue_pair.send.unanswered;
+  queue_pair.answer = AnswerReassembly{};
+  // An answer acknowledges its request and all before it.
+  complete_acknowledged(queue_pair, entry.psn + 1);
+}
+
+void Requester::take_read_response(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
+  SendEntry* entry = answered_by(queue_pair, cell, true);
+  if (entry == nullptr) return;
+  const OpcodeTraits& what = traits(cell.opcode);
+  const auto head = bytes.first(cell_head_bytes(cell.opcode));
+  AnswerReassembly& answer = queue_pair.answer;
+  if (what.first) {
+    answer = AnswerReassembly{.active = true};
+  } else if (!answer.active || cell.cell_sequence != answer.next_cell) {
+    const bool copy = answer.active && cell.cell_sequence < answer.next_cell;
+    ++(copy ? context_.counters.dropped_duplicate : context_.counters.dropped_out_of_sequence);
+    if (!copy) answer_missed(queue_pair);
+    return;
+  }
+  ++answer.next_cell;
+  if (cell.direct) {
+    if (!entry->direct_sink) return refuse_answer(queue_pair, *entry, head, ProtectionError::invalid_stag, kPeersFault);
+    const auto refusal = sink_refusal(queue_pair, *entry, entry->psn);
+    if (refusal && !planted("direct_answer_without_sink")) {
+      return refuse_answer(queue_pair, *entry, head, *refusal, kOwnFault);
+    }
+    return answered(queue_pair, *entry);
+  }
+  const std::size_t left = entry->bytes - answer.offset;
+  const bool fits = what.last ? cell.payload.size() == left : cell.payload.size() < left;
+  if (!fits) return refuse_answer(queue_pair, *entry, head, ProtectionError::base_or_bounds_violation, kPeersFault);
+  answer.packet_crc = extend_packet_crc(answer.packet_crc, cell, bytes);
+  if (what.last && answer.packet_crc != cell.packet_crc) {
+    ++context_.counters.dropped_bad_cell;
+    return answer_missed(queue_pair);
+  }
+  if (const auto refusal = place_answer(queue_pair, *entry, cell.payload, what.last)) {
+    return refuse_answer(queue_pair, *entry, head, *refusal, kOwnFault);
+  }
+  queue_pair.send.acknowledge_by = kNever;  // it is coming
+  if (what.last) answered(queue_pair, *entry);
+}
+
+void Requester::take_atomic_response(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
+  SendEntry* entry = answered_by(queue_pair, cell, false);
+  if (entry == nullptr) return;
+  queue_pair.answer = AnswerReassembly{.active = true};
+  if (const auto refusal = place_answer(queue_pair, *entry, std::as_bytes(std::span(&cell.original, 1)), true)) {
+    return refuse_answer(queue_pair, *entry, bytes.first(cell_head_bytes(cell.opcode)), *refusal, kOwnFault);
+  }
+  answered(queue_pair, *entry);
+}
+
+/// Why the memory that an answer is for can't take it any more, if so.
+std::optional<ProtectionError> Requester::sink_refusal(const QueuePair& queue_pair, const SendEntry& entry,
+                                                       std::uint32_t psn) const {
+  for (const LocalSegment& segment : std::span(entry.request.segments).first(entry.request.segment_count)) {
+    const auto placement = check_sink(context_, queue_pair.consumer(), segment, 0, segment.bytes, psn);
+    if (!placement) return placement.error();
+  }
+  return std::nullopt;
+}
+
+/// Into the request's segments.
+std::optional<ProtectionError> Requester::place_answer(QueuePair& queue_pair, SendEntry& entry,
+                                                       std::span<const std::byte> bytes, bool last) {
+  AnswerReassembly& answer = queue_pair.answer;
+  const auto segments = std::span(entry.request.segments).first(entry.request.segment_count);
+  const auto size = static_cast<std::uint32_t>(bytes.size());
+  std::optional<ProtectionError> refusal;
+  const bool placed = for_parts(
+      segments, answer.offset, size, [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
+        refusal = place_part(queue_pair, entry, segment, offset, bytes.first(part), last && part == bytes.size());
+        bytes = bytes.subspan(part);
+        return !refusal;
+      });
+  if (placed) answer.offset += size;
+  return refusal;
+}
+
+std::optional<ProtectionError> Requester::place_part(QueuePair& queue_pair, const SendEntry& entry,
+                                                     const LocalSegment& segment, std::uint32_t offset,
+                                                     std::span<const std::byte> bytes, bool last) {
+  const auto size = static_cast<std::uint32_t>(bytes.size());
+  const auto placement = check_sink(context_, queue_pair.consumer(), segment, offset, size, entry.psn);
+  if (!placement) return placement.error();
+  if (placement->entry->touch != TouchControl::unlimited) {
+    Access access;
+    access.tag = segment.tag;
+    access.domain = queue_pair.options.domain;
+    access.queue_pair = queue_pair.number;
+    access.sequence = entry.psn;
+    const TouchAction action = context_.table.touch(access, {last, entry.psn, entry.psn + 1, 1});
+    if (action == TouchAction::invalidate_and_terminate) return ProtectionError::touched_twice;
+  }
+  if (placement->store(bytes)) return std::nullopt;
+  report_gone(context_, queue_pair.number, segment.tag);
+  return ProtectionError::memory_is_gone;
+}
+
+/// An answer can't be taken: the request ends with `status`, the peer is told once.
+void Requester::refuse_answer(QueuePair& queue_pair, const SendEntry& entry, std::span<const std::byte> head,
+                              ProtectionError error, CompletionStatus status) {
+  // Those before it may not have ended, but the peer has answered them all.
+  complete_acknowledged(queue_pair, entry.psn);
+  if (!queue_pair.rules().connected) return;
+  end_before_refusal(queue_pair);
+  const TerminateCode code = terminate_code(error, ProtectedUse::read_response);
+  end_stream(context_, queue_pair, {code.layer, code.type, code.code}, status, head);
+}
+
+/// Goes back to the oldest message that is not acknowledged.
+void Requester::retry(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
+  --send.retries_left;
+  send.acknowledge_by = kNever;
+  queue_pair.answer = AnswerReassembly{};
+  send.rewind_to(send.done);
+}
+
+void Requester::check_time(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  if (!queue_pair.rules().connected) return;
+  if (send.next != send.posted && send.next == send.sent && send.delay_until == kNever &&
+      send.entries[send.next].request.operation == Operation::delay) {
+    send.delay_until = context_.now + send.entries[send.next].request.delay;
+  }
+  if (send.sent == send.done || context_.now < send.hold_until) return;
+  if (send.acknowledge_by == kNever) {
+    // Started by the poll after the cell left, not by the post: `now` of a post may be as old as its caller's sleep.
+    send.acknowledge_by = context_.now + context_.options.ack_timeout;
+    return;
+  }
+  if (context_.now < send.acknowledge_by) return;
+  if (context_.link.sender(queue_pair.options.lane).drained()) return retry(queue_pair);
+  // The peer has not taken all that lies in the lane: nothing is lost, it is slow. That ends too, but copies of what
+  // waits there already would not help.
+  if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
+  --send.retries_left;
+  send.acknowledge_by = context_.now + context_.options.ack_timeout;
+}
+
+Time Requester::next_deadline(const QueuePair& queue_pair) const {
+  const SendQueue& send = queue_pair.send;
+  if (!queue_pair.rules().connected || send.done == send.posted) return kNever;
+  if (context_.now < send.hold_until) return send.hold_until;
+  Time deadline = kNever;
+  if (send.sent != send.done) {
+    deadline = send.acknowledge_by == kNever ? context_.now + context_.options.ack_timeout : send.acknowledge_by;
+  }
+  const bool goes_on = queue_pair.rules().begin_sends || send.next < send.drain_to;
+  if (send.next == send.posted || !goes_on) return deadline;
+  const SendEntry& entry = send.entries[send.next];
+  if (entry.request.operation == Operation::delay && send.delay_until != kNever) {
+    return std::min(deadline, std::max(send.delay_until, context_.now));
+  }
+  // A full lane is the link's to wake for, and what waits for an answer the peer's; what else is left waits for a
+  // budget.
+  const bool waits = context_.link.sender(queue_pair.options.lane).wants_room() || !may_begin(queue_pair, entry) ||
+                     (entry.failure != CompletionStatus::success && send.done != send.next);
+  return waits ? deadline : context_.now;
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,294 @@
+#include "fabric/memory/guarded_routines.h"
+
+#include <setjmp.h>
+#include <signal.h>
+
+#include <atomic>
+#include <cstring>
+
+namespace splitnic::fabric::routines {
+
+void unblock_faults() {
+  sigset_t faults;
+  sigemptyset(&faults);
+  sigaddset(&faults, SIGSEGV);
+  sigaddset(&faults, SIGBUS);
+  pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
+}
+
+}  // namespace splitnic::fabric::routines
+
+#if defined(__x86_64__) && !defined(SPLITNIC_GUARDED_PORTABLE)
+
+// Nothing here touches the stack, so that "return 0" is right from every instruction between begin and end. A block's
+// last bytes are loaded before the loop and stored after it, overlapping what the loop did: no tail by single bytes.
+// splitnic_guarded_wide to splitnic_guarded_end uses AVX and has a way out of its own, which leaves the registers'
+// upper halves clean.
+asm(R"(
+  .pushsection .text, "ax", @progbits
+  .macro splitnic_function name
+    .globl \name
+    .hidden \name
+    .type \name, @function
+    .p2align 6
+  \name:
+    .cfi_startproc
+  .endm
+  .macro splitnic_end name
+    .cfi_endproc
+    .size \name, . - \name
+  .endm
+
+splitnic_function splitnic_guarded_begin       # rdi: to, rsi: from, rdx: bytes; eax: 1
+    cmpq $32, %rdx
+    ja 4f
+    cmpq $16, %rdx
+    jb 1f
+    movups (%rsi), %xmm0
+    movups -16(%rsi,%rdx), %xmm1
+    movups %xmm0, (%rdi)
+    movups %xmm1, -16(%rdi,%rdx)
+    movl $1, %eax
+    ret
+1:  cmpl $8, %edx
+    jb 2f
+    movq (%rsi), %rax
+    movq -8(%rsi,%rdx), %rcx
+    movq %rax, (%rdi)
+    movq %rcx, -8(%rdi,%rdx)
+    movl $1, %eax
+    ret
+2:  cmpl $4, %edx
+    jb 3f
+    movl (%rsi), %eax
+    movl -4(%rsi,%rdx), %ecx
+    movl %eax, (%rdi)
+    movl %ecx, -4(%rdi,%rdx)
+    movl $1, %eax
+    ret
+3:  testl %edx, %edx
+    jz 9f
+    movq %rdx, %r9                             # the first, the middle and the last of one to three bytes
+    shrq $1, %r9
+    movzbl (%rsi), %eax
+    movzbl (%rsi,%r9), %r8d
+    movzbl -1(%rsi,%rdx), %ecx
+    movb %al, (%rdi)
+    movb %r8b, (%rdi,%r9)
+    movb %cl, -1(%rdi,%rdx)
+    movl $1, %eax
+    ret
+4:  cmpq $64, %rdx
+    ja 5f
+    movups (%rsi), %xmm0
+    movups 16(%rsi), %xmm1
+    movups -32(%rsi,%rdx), %xmm2
+    movups -16(%rsi,%rdx), %xmm3
+    movups %xmm0, (%rdi)
+    movups %xmm1, 16(%rdi)
+    movups %xmm2, -32(%rdi,%rdx)
+    movups %xmm3, -16(%rdi,%rdx)
+    movl $1, %eax
+    ret
+5:  movups -64(%rsi,%rdx), %xmm4
+    movups -48(%rsi,%rdx), %xmm5
+    movups -32(%rsi,%rdx), %xmm6
+    movups -16(%rsi,%rdx), %xmm7
+    leaq -64(%rdi,%rdx), %r8
+6:  movups (%rsi), %xmm0
+    movups 16(%rsi), %xmm1
+    movups 32(%rsi), %xmm2
+    movups 48(%rsi), %xmm3
+    movups %xmm0, (%rdi)
+    movups %xmm1, 16(%rdi)
+    movups %xmm2, 32(%rdi)
+    movups %xmm3, 48(%rdi)
+    addq $64, %rsi
+    addq $64, %rdi
+    cmpq %r8, %rdi
+    jb 6b
+    movups %xmm4, (%r8)
+    movups %xmm5, 16(%r8)
+    movups %xmm6, 32(%r8)
+    movups %xmm7, 48(%r8)
+9:  movl $1, %eax
+    ret
+splitnic_end splitnic_guarded_begin
+
+splitnic_function splitnic_guarded_swap        # rdi: at, rsi: expected, rdx: desired; rax: 1, rdx: before
+    movq %rsi, %rax
+    lock cmpxchgq %rdx, (%rdi)
+    movq %rax, %rdx
+    movl $1, %eax
+    ret
+splitnic_end splitnic_guarded_swap
+
+splitnic_function splitnic_guarded_add         # rdi: at, rsi: addend; rax: 1, rdx: before
+    lock xaddq %rsi, (%rdi)
+    movq %rsi, %rdx
+    movl $1, %eax
+    ret
+splitnic_end splitnic_guarded_add
+
+splitnic_function splitnic_guarded_wide        # as the first, from 160 bytes on
+    vmovdqu (%rsi), %ymm0                      # up to a boundary of 32 in `to`, then on from there
+    vmovdqu -128(%rsi,%rdx), %ymm4
+    vmovdqu -96(%rsi,%rdx), %ymm5
+    vmovdqu -64(%rsi,%rdx), %ymm6
+    vmovdqu -32(%rsi,%rdx), %ymm7
+    leaq -128(%rdi,%rdx), %r8
+    vmovdqu %ymm0, (%rdi)
+    movl %edi, %eax
+    andl $31, %eax
+    movl $32, %ecx
+    subl %eax, %ecx
+    addq %rcx, %rsi
+    addq %rcx, %rdi
+    .p2align 5
+1:  vmovdqu (%rsi), %ymm0
+    vmovdqu 32(%rsi), %ymm1
+    vmovdqu 64(%rsi), %ymm2
+    vmovdqu 96(%rsi), %ymm3
+    vmovdqu %ymm0, (%rdi)
+    vmovdqu %ymm1, 32(%rdi)
+    vmovdqu %ymm2, 64(%rdi)
+    vmovdqu %ymm3, 96(%rdi)
+    subq $-128, %rsi
+    subq $-128, %rdi
+    cmpq %r8, %rdi
+    jb 1b
+    vmovdqu %ymm4, (%r8)
+    vmovdqu %ymm5, 32(%r8)
+    vmovdqu %ymm6, 64(%r8)
+    vmovdqu %ymm7, 96(%r8)
+    vzeroupper
+    movl $1, %eax
+    ret
+splitnic_end splitnic_guarded_wide
+
+splitnic_function splitnic_guarded_end         # the ways out, which cannot fault
+    xorl %eax, %eax
+    ret
+splitnic_end splitnic_guarded_end
+
+splitnic_function splitnic_guarded_end_wide
+    vzeroupper
+    xorl %eax, %eax
+    ret
+splitnic_end splitnic_guarded_end_wide
+
+  .purgem splitnic_function
+  .purgem splitnic_end
+  .popsection
+)");
+
+extern "C" {
+// The plain copy is also the first of the guarded instructions.
+[[gnu::visibility("hidden")]] bool splitnic_guarded_begin(void* to, const void* from, std::size_t bytes);
+[[gnu::visibility("hidden")]] bool splitnic_guarded_wide(void* to, const void* from, std::size_t bytes);
+[[gnu::visibility("hidden")]] splitnic::fabric::routines::Fetched splitnic_guarded_swap(std::uint64_t* at,
+                                                                                        std::uint64_t expected,
+                                                                                        std::uint64_t desired);
+[[gnu::visibility("hidden")]] splitnic::fabric::routines::Fetched splitnic_guarded_add(std::uint64_t* at,
+                                                                                       std::uint64_t addend);
+[[gnu::visibility("hidden")]] void splitnic_guarded_end();
+[[gnu::visibility("hidden")]] void splitnic_guarded_end_wide();
+}
+
+namespace splitnic::fabric::routines {
+namespace {
+
+constexpr std::size_t kNever = ~std::size_t{0};
+constexpr std::size_t kWideBytesMin = 160;  // what splitnic_guarded_wide needs, and where it begins to be faster
+std::atomic<std::size_t> wide_from = kNever;
+
+template <class Function>
+greg_t address_of(Function* function) {
+  return reinterpret_cast<greg_t>(function);
+}
+
+}  // namespace
+
+void choose_widest() {
+  if (__builtin_cpu_supports("avx")) wide_from.store(kWideBytesMin, std::memory_order_relaxed);
+}
+
+bool copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes >= wide_from.load(std::memory_order_relaxed)) return splitnic_guarded_wide(to, from, bytes);
+  return splitnic_guarded_begin(to, from, bytes);
+}
+
+Fetched compare_swap(std::uint64_t* at, std::uint64_t expected, std::uint64_t desired) {
+  return splitnic_guarded_swap(at, expected, desired);
+}
+
+Fetched fetch_add(std::uint64_t* at, std::uint64_t addend) { return splitnic_guarded_add(at, addend); }
+
+bool recover(ucontext_t& context) {
+  greg_t& at = context.uc_mcontext.gregs[REG_RIP];
+  if (at < address_of(splitnic_guarded_begin) || at >= address_of(splitnic_guarded_end)) return false;
+  at =
+      at < address_of(splitnic_guarded_wide) ? address_of(splitnic_guarded_end) : address_of(splitnic_guarded_end_wide);
+  return true;
+}
+
+}  // namespace splitnic::fabric::routines
+
+#else
+
+namespace splitnic::fabric::routines {
+namespace {
+
+/// Where this thread lands if it faults now. Initial-exec: the handler must not make the linker allocate it.
+[[gnu::tls_model("initial-exec")]] thread_local sigjmp_buf* landing = nullptr;
+
+template <class Work>
+[[gnu::noinline]] bool guarded(Work work) {
+  sigjmp_buf here;
+  if (sigsetjmp(here, 0) != 0) {
+    landing = nullptr;
+    unblock_faults();  // the handler was left by the window
+    return false;
+  }
+  landing = &here;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  work();
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  landing = nullptr;
+  return true;
+}
+
+}  // namespace
+
+void choose_widest() {}
+
+bool copy(void* to, const void* from, std::size_t bytes) {
+  return guarded([=] {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  });
+}
+
+Fetched compare_swap(std::uint64_t* at, std::uint64_t expected, std::uint64_t desired) {
+  volatile std::uint64_t before = expected;
+  const bool done = guarded([&] {
+    std::uint64_t found = expected;
+    std::atomic_ref(*at).compare_exchange_strong(found, desired);
+    before = found;
+  });
+  return {done ? 1U : 0U, before};
+}
+
+Fetched fetch_add(std::uint64_t* at, std::uint64_t addend) {
+  volatile std::uint64_t before = 0;
+  const bool done = guarded([&] { before = std::atomic_ref(*at).fetch_add(addend); });
+  return {done ? 1U : 0U, before};
+}
+
+bool recover(ucontext_t&) {
+  if (landing == nullptr) return false;
+  siglongjmp(*landing, 1);
+}
+
+}  // namespace splitnic::fabric::routines
+
+#endif

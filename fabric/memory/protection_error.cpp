@@ -1,0 +1,124 @@
+#include "fabric/memory/protection_error.h"
+
+namespace splitnic::fabric {
+namespace {
+
+constexpr std::uint8_t kRdmaLayer = 0;
+constexpr std::uint8_t kDdpLayer = 1;
+constexpr TerminateCode kLocalCatastrophic{kRdmaLayer, 0, 0};
+constexpr std::uint8_t kRemoteProtection = 1;
+constexpr std::uint8_t kTaggedBuffer = 1;
+constexpr std::uint8_t kUntaggedBuffer = 2;
+
+bool is_local(ProtectedUse use) {
+  return use == ProtectedUse::local_request || use == ProtectedUse::bind_request || use == ProtectedUse::receive;
+}
+
+/// DDP places tagged segments, and so finds what is wrong with them; it has no code for rights, which RDMAP knows.
+bool by_ddp(ProtectedUse use) { return use == ProtectedUse::write || use == ProtectedUse::read_response; }
+
+TerminateCode by(bool ddp, std::uint8_t ddp_code, std::uint8_t rdma_code) {
+  return ddp ? TerminateCode{kDdpLayer, kTaggedBuffer, ddp_code}
+             : TerminateCode{kRdmaLayer, kRemoteProtection, rdma_code};
+}
+
+}  // namespace
+
+const char* to_string(ProtectionError error) {
+  switch (error) {
+    case ProtectionError::invalid_stag:
+      return "invalid_stag";
+    case ProtectionError::wrong_kind:
+      return "wrong_kind";
+    case ProtectionError::stag_not_associated:
+      return "stag_not_associated";
+    case ProtectionError::stale_stag:
+      return "stale_stag";
+    case ProtectionError::wrong_queue_pair:
+      return "wrong_queue_pair";
+    case ProtectionError::to_wrap:
+      return "to_wrap";
+    case ProtectionError::base_or_bounds_violation:
+      return "base_or_bounds_violation";
+    case ProtectionError::access_rights_violation:
+      return "access_rights_violation";
+    case ProtectionError::misaligned_atomic:
+      return "misaligned_atomic";
+    case ProtectionError::touched_twice:
+      return "touched_twice";
+    case ProtectionError::memory_is_gone:
+      return "memory_is_gone";
+    case ProtectionError::cannot_invalidate:
+      return "cannot_invalidate";
+    case ProtectionError::no_read_resource:
+      return "no_read_resource";
+    case ProtectionError::unexpected_sequence:
+      return "unexpected_sequence";
+    case ProtectionError::table_full:
+      return "table_full";
+    case ProtectionError::already_valid:
+      return "already_valid";
+    case ProtectionError::windows_bound:
+      return "windows_bound";
+    case ProtectionError::binding_not_allowed:
+      return "binding_not_allowed";
+    case ProtectionError::options_conflict:
+      return "options_conflict";
+    case ProtectionError::bad_page_list:
+      return "bad_page_list";
+    case ProtectionError::bad_range:
+      return "bad_range";
+  }
+  return "?";
+}
+
+RefusedAs refused_as(ProtectionError error, ProtectedUse use) {
+  if (use == ProtectedUse::bind_request) return RefusedAs::window_bind_error;
+  if (is_local(use)) return RefusedAs::local_protection_error;
+  switch (error) {
+    case ProtectionError::memory_is_gone:
+      return RefusedAs::remote_operation_error;
+    case ProtectionError::misaligned_atomic:
+    case ProtectionError::no_read_resource:
+    case ProtectionError::unexpected_sequence:
+      return RefusedAs::remote_invalid_request_error;
+    default:
+      return RefusedAs::remote_access_error;
+  }
+}
+
+TerminateCode terminate_code(ProtectionError error, ProtectedUse use) {
+  if (is_local(use)) return kLocalCatastrophic;
+  const bool ddp = by_ddp(use);
+  switch (error) {
+    case ProtectionError::wrong_kind:
+      if (use == ProtectedUse::invalidate) return {kRdmaLayer, kRemoteProtection, 0x09};
+      return by(ddp, 0x00, 0x00);
+    case ProtectionError::invalid_stag:
+    case ProtectionError::stale_stag:
+      return by(ddp, 0x00, 0x00);
+    case ProtectionError::base_or_bounds_violation:
+      return by(ddp, 0x01, 0x01);
+    case ProtectionError::stag_not_associated:
+    case ProtectionError::wrong_queue_pair:
+      return by(ddp, 0x02, 0x03);
+    case ProtectionError::to_wrap:
+      return by(ddp, 0x03, 0x04);
+    case ProtectionError::access_rights_violation:
+    case ProtectionError::touched_twice:
+      return {kRdmaLayer, kRemoteProtection, 0x02};
+    case ProtectionError::misaligned_atomic:
+      return {kRdmaLayer, kRemoteProtection, 0xff};
+    case ProtectionError::cannot_invalidate:
+    case ProtectionError::windows_bound:
+      return {kRdmaLayer, kRemoteProtection, 0x09};
+    case ProtectionError::no_read_resource:
+      return {kDdpLayer, kUntaggedBuffer, 0x02};
+    case ProtectionError::unexpected_sequence:
+      return {kDdpLayer, kUntaggedBuffer, 0x03};
+    default:
+      return kLocalCatastrophic;
+  }
+}
+
+}  // namespace splitnic::fabric

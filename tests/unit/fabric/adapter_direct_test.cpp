@@ -1,0 +1,520 @@
+#include <unistd.h>
+
+#include <deque>
+
+#include "adapter_requests.h"
+#include "fabric/adapter/dma_provider.h"
+#include "mapped_memory.h"
+
+/// What moves bytes through the window, and what becomes of such memory when its tag is revoked.
+namespace splitnic::fabric::test {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// An engine that takes its time: what was started is moved, or fails, when the test says so.
+class SlowEngine final : public DmaProvider {
+ public:
+  [[nodiscard]] DmaStart start(const DmaTransfer& transfer) override {
+    if (waiting.size() == room) return DmaStart::busy;
+    waiting.push_back(transfer);
+    return DmaStart::started;
+  }
+  [[nodiscard]] std::size_t poll(std::span<DmaCompletion> out) override {
+    std::size_t count = 0;
+    for (; count < out.size() && !ended.empty(); ++count) {
+      out[count] = ended.front();
+      ended.pop_front();
+    }
+    return count;
+  }
+  void abandon() override {
+    waiting.clear();
+    ++abandoned;
+  }
+
+  void finish(std::size_t which = 0) {
+    const DmaTransfer transfer = take(which);
+    ProcessorCopy copy;
+    ended.push_back({transfer.id, copy.start(transfer) == DmaStart::moved});
+  }
+  void fail(std::size_t which = 0) { ended.push_back({take(which).id, false}); }
+
+  std::size_t room = 16;
+  std::deque<DmaTransfer> waiting;
+  int abandoned = 0;
+
+ private:
+  DmaTransfer take(std::size_t which) {
+    const DmaTransfer transfer = waiting.at(which);
+    waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(which));
+    return transfer;
+  }
+  std::deque<DmaCompletion> ended;
+};
+
+/// A device that has the bytes itself: part of the process's address range stands for a file, whose bytes never pass
+/// through the process's memory. Whatever else is to be moved the processor copies.
+class FileEngine final : public DmaProvider {
+ public:
+  FileEngine(int file, const MappedMemory& stands_for) : file_(file), begin_(stands_for.data()) {}
+
+  [[nodiscard]] DmaStart start(const DmaTransfer& transfer) override {
+    const DmaPiece& piece = transfer.pieces[0];
+    if (transfer.piece_count != 1 || !piece.memory.holds(begin_, 1)) return copy_.start(transfer);
+    const auto claimed = transfer.window->claim(transfer.to, piece.bytes);
+    const auto at = static_cast<off_t>(piece.offset - piece.memory.offset_of(begin_));
+    const ssize_t moved = pread(file_, claimed.data(), claimed.size(), at);
+    if (moved != static_cast<ssize_t>(claimed.size())) return DmaStart::failed;
+    transfer.window->commit(transfer.to, claimed);
+    ++from_file;
+    return DmaStart::moved;
+  }
+  [[nodiscard]] std::size_t poll(std::span<DmaCompletion> /*out*/) override { return 0; }
+  void abandon() override {}
+
+  int from_file = 0;
+
+ private:
+  ProcessorCopy copy_;
+  int file_;
+  const std::byte* begin_;
+};
+
+/// Bridge memory of an end, granted to its peer.
+struct Granted {
+  Granted(TwoEndpoints& two, std::size_t index, std::size_t bytes = 16384)
+      : owner(&two.end(index)), range{two.pair.link(index).buffers().offset, bytes} {
+    REQUIRE(grant());
+    memory = two.pair.link(index).bridge().local_memory().slice(range.offset, bytes);
+    two.run(milliseconds(1));
+  }
+  bool grant() {
+    const auto made =
+        owner->adapter.register_bridge_memory(owner->domain, range, kAllRights | Right::remote_read, true);
+    if (made) tag = *made;
+    return made.has_value();
+  }
+  [[nodiscard]] RemoteAddress at(std::size_t offset = 0) const {
+    return {owner->adapter.region_address(tag) + offset, tag};
+  }
+  [[nodiscard]] std::vector<std::byte> bytes(std::size_t from, std::size_t count) const {
+    std::vector<std::byte> copy(count);
+    memory.copy_out(from, copy);
+    return copy;
+  }
+
+  Endpoint* owner;
+  MemoryRange range;
+  Stag tag{};
+  PeerMemory memory;
+};
+
+/// Two ends; the first moves its bytes by the engine.
+struct WithEngine {
+  explicit WithEngine(DmaProvider& engine) {
+    AdapterOptions options;
+    options.dma = &engine;
+    two.emplace(options);
+  }
+  Endpoint& end(std::size_t index) { return two->end(index); }
+  std::optional<TwoEndpoints> two;
+};
+
+}  // namespace
+
+TEST_CASE("an engine's copy that has ended becomes the completion of its write, in the order of the queue",
+          "[fabric][adapter][dma]") {
+  SlowEngine engine;
+  WithEngine with(engine);
+  Granted granted(*with.two, 1);
+  const auto data = pattern(5000, 1);
+  with.end(0).fill(0, data);
+  REQUIRE(with.end(1).receive(7, 0, 64) == Status::ok);
+  REQUIRE(with.end(0).write(1, 0, 5000, granted.at()) == Status::ok);
+  REQUIRE(with.end(0).send(2, 0, 8) == Status::ok);
+  with.two->run(milliseconds(1));
+  REQUIRE(engine.waiting.size() == 1);
+  CHECK(with.end(0).adapter.counters().cells_sent == 0);               // what follows waits
+  CHECK(with.end(0).adapter.next_deadline() <= with.two->pair.now());  // an engine has to be polled
+  engine.finish();
+  REQUIRE(with.two->settle());
+  CHECK(how(with.end(0).take()) == Names{"success", "success"});
+  CHECK(granted.bytes(0, 5000) == data);
+  CHECK(with.end(1).take().size() == 1);
+  CHECK(with.end(0).adapter.counters().direct_writes == 1);
+}
+
+TEST_CASE("an engine that is busy is asked again, and ends copies in any order", "[fabric][adapter][dma]") {
+  SlowEngine engine;
+  engine.room = 1;
+  WithEngine with(engine);
+  Granted granted(*with.two, 1);
+  const QpNumber near = with.end(0).make_queue_pair({});
+  const QpNumber far = with.end(1).make_queue_pair({});
+  REQUIRE(with.end(0).adapter.connect(near, {far, 1, 2}) == Status::ok);
+  REQUIRE(with.end(1).adapter.connect(far, {near, 2, 1}) == Status::ok);
+  const auto data = pattern(200, 2);
+  with.end(0).fill(0, data);
+  REQUIRE(with.end(0).write(1, 0, 100, granted.at()) == Status::ok);
+  REQUIRE(with.end(0).adapter.post_send(near, write_request(2, with.end(0).segment(100, 100), granted.at(100))) ==
+          Status::ok);
+  with.two->run(microseconds(100));
+  REQUIRE(engine.waiting.size() == 1);
+  engine.room = 2;
+  with.two->run(microseconds(100));
+  REQUIRE(engine.waiting.size() == 2);
+  engine.finish(1);
+  with.two->run(microseconds(100));
+  CHECK(with.end(0).take().at(0).id == 2);
+  engine.finish();
+  REQUIRE(with.two->settle());
+  CHECK(with.end(0).take().at(0).id == 1);
+  CHECK(granted.bytes(0, 200) == data);
+}
+
+TEST_CASE("a copy that fails ends its write with an error, and nothing announces it", "[fabric][adapter][dma]") {
+  SlowEngine engine;
+  WithEngine with(engine);
+  Granted granted(*with.two, 1);
+  REQUIRE(with.end(0).write(1, 0, 100, granted.at(), 5) == Status::ok);
+  REQUIRE(with.end(0).send(2, 0, 8) == Status::ok);
+  with.two->step();
+  engine.fail();
+  with.two->run(milliseconds(1));
+  CHECK(how(with.end(0).take()) == Names{"local_protection_error", "flushed"});
+  CHECK(with.end(0).adapter.in_error(with.end(0).number));
+  CHECK(with.end(0).adapter.counters().cells_sent == 1);
+  CHECK(with.end(0).adapter.counters().terminates_sent == 1);
+  CHECK(with.end(1).adapter.in_error(with.end(1).number));
+}
+
+TEST_CASE("an engine answers reads, and a copy that fails ends the stream at that read", "[fabric][adapter][dma]") {
+  SlowEngine engine;
+  WithEngine with(engine);  // its end 0 is the owner here
+  Granted sink(*with.two, 1);
+  const Owned owned = open(with.end(0));
+  const auto data = pattern(3000, 1);
+  with.end(0).fill(0, data);
+  WorkRequest request = read_request(with.end(1), 1, 0, 3000, owned.at);
+  request.segments[0] = LocalSegment::at(sink.at(64).address, 3000, sink.tag);
+  REQUIRE(post(with.end(1), request) == Status::ok);
+  REQUIRE(post(with.end(1), read_request(with.end(1), 2, 0, 8, owned.at)) == Status::ok);
+  with.two->run(milliseconds(1));
+  REQUIRE(engine.waiting.size() == 1);
+  CHECK(with.end(1).take().empty());
+  SECTION("moved") {
+    engine.finish();
+    REQUIRE(with.two->settle());
+    CHECK(how(with.end(1).take()) == Names{"success", "success"});
+    CHECK(sink.bytes(64, 3000) == data);
+    CHECK(with.end(0).adapter.counters().direct_reads == 1);
+  }
+  SECTION("failed") {
+    engine.fail();
+    with.two->run(milliseconds(1));
+    CHECK(how(with.end(1).take()) == Names{"remote_operation_error", "flushed"});
+    CHECK(with.end(0).adapter.counters().terminates_sent == 1);
+    CHECK(take_events(with.end(1)).at(0).reason == TerminateReason{0, 0, 0});
+  }
+}
+
+TEST_CASE("a sink that was deregistered takes no direct answer", "[fabric][adapter][dma]") {
+  SlowEngine engine;
+  WithEngine with(engine);
+  Granted sink(*with.two, 1);
+  const Owned owned = open(with.end(0));
+  WorkRequest request = read_request(with.end(1), 1, 0, 3000, owned.at);
+  request.segments[0] = LocalSegment::at(sink.at(64).address, 3000, sink.tag);
+  REQUIRE(post(with.end(1), request) == Status::ok);
+  with.two->run(milliseconds(1));
+  REQUIRE(with.end(1).adapter.deregister(sink.tag) == Status::ok);
+  with.two->run(milliseconds(1));
+  CHECK(with.end(1).adapter.in_quarantine(sink.range));  // the copy is under way
+  engine.finish();
+  with.two->run(milliseconds(1));
+  CHECK(how(with.end(1).take()) == Names{"local_protection_error"});
+  CHECK(with.end(1).adapter.counters().terminates_sent == 1);
+  CHECK(take_events(with.end(0)).at(0).reason == TerminateReason{1, 1, 0});  // no such tag
+  CHECK_FALSE(with.end(1).adapter.in_quarantine(sink.range));
+}
+
+TEST_CASE("an epoch's end abandons the engine's copies", "[fabric][adapter][dma]") {
+  SlowEngine engine;
+  WithEngine with(engine);
+  Granted granted(*with.two, 1);
+  REQUIRE(with.end(0).write(1, 0, 100, granted.at()) == Status::ok);
+  with.two->step();
+  REQUIRE(engine.waiting.size() == 1);
+  with.two->pair.link(1).restart();
+  with.two->pair.come_up();
+  with.two->step();
+  CHECK(engine.abandoned == 1);
+  CHECK(how(with.end(0).take()) == Names{"flushed"});
+}
+
+TEST_CASE("a copy that outlives its queue pair ends for nobody, not even a successor of the same number",
+          "[fabric][adapter][dma]") {
+  SlowEngine engine;
+  WithEngine with(engine);
+  Granted granted(*with.two, 1);
+  Endpoint& end = with.end(0);
+  QueuePairOptions options;
+  options.number = QpNumber{3};
+  const auto start = [&](std::uint64_t id) {
+    REQUIRE(end.adapter.connect(QpNumber{3}, {with.end(1).number, 1, 2}) == Status::ok);
+    REQUIRE(end.adapter.post_send(QpNumber{3}, write_request(id, end.segment(0, 100), granted.at())) == Status::ok);
+  };
+  CHECK(end.make_queue_pair(options) == QpNumber{3});
+  start(1);
+  const bool reset = GENERATE(false, true);
+  if (reset) {
+    REQUIRE(end.adapter.modify(QpNumber{3}, QueuePairEvent::reset) == Status::ok);
+  } else {
+    REQUIRE(end.adapter.destroy_queue_pair(QpNumber{3}) == Status::ok);
+    CHECK(end.make_queue_pair(options) == QpNumber{3});
+  }
+  start(2);
+  REQUIRE(engine.waiting.size() == 2);
+  engine.finish();
+  with.two->step();
+  CHECK(end.adapter.counters().cells_sent == 0);  // the second is still being moved
+  engine.finish();
+  with.two->step();
+  CHECK(end.adapter.counters().cells_sent == 1);
+}
+
+TEST_CASE("a file is a provider: its bytes go into the peer's memory without being the process's",
+          "[fabric][adapter][dma]") {
+  MemoryFile file(8192);
+  const auto data = pattern(8192, 9);
+  REQUIRE(pwrite(file.descriptor(), data.data(), data.size(), 0) == 8192);
+  const MappedMemory stands_for(std::size_t{8192}, PROT_NONE);  // addresses, no memory
+  FileEngine engine(file.descriptor(), stands_for);
+  WithEngine with(engine);
+  Granted granted(*with.two, 1);
+  Endpoint& end = with.end(0);
+  const Stag tag =
+      end.adapter.register_memory(end.domain, {stands_for.data(), 8192}, kAllRights | Right::remote_read).value();
+
+  REQUIRE(post(end, write_request(1, {stands_for.at(1000), 5000, tag}, granted.at(32))) == Status::ok);
+  REQUIRE(end.write(2, 0, 16, granted.at(6000)) == Status::ok);  // of ordinary memory
+  REQUIRE(with.two->settle());
+  CHECK(how(end.take()) == Names{"success", "success"});
+  CHECK(granted.bytes(32, 5000) == std::vector<std::byte>(data.begin() + 1000, data.begin() + 6000));
+  CHECK(engine.from_file == 1);
+
+  // The peer reads it into granted memory, too; what is not granted would have to pass through the process.
+  WorkRequest request = read_request(with.end(1), 3, 0, 4096, {end.adapter.region_address(tag) + 4096, tag});
+  request.segments[0] = LocalSegment::at(granted.at(8192).address, 4096, granted.tag);
+  REQUIRE(post(with.end(1), request) == Status::ok);
+  REQUIRE(with.two->settle());
+  CHECK(how(with.end(1).take()) == Names{"success"});
+  CHECK(granted.bytes(8192, 4096) == std::vector<std::byte>(data.begin() + 4096, data.end()));
+
+  SECTION("the file has become shorter") {
+    file.resize(4096);
+    REQUIRE(post(end, write_request(4, {stands_for.at(4000), 200, tag}, granted.at())) == Status::ok);
+    CHECK(how(end.take()) == Names{"local_protection_error"});
+  }
+  SECTION("in cells") {
+    REQUIRE(post(end, write_request(4, {stands_for.at(0), 200, tag}, with.end(1).remote())) == Status::ok);
+    CHECK(how(end.take()) == Names{"local_protection_error"});
+    const auto events = take_events(end);
+    CHECK(events.at(0).kind == AsyncEventKind::memory_gone);
+  }
+}
+
+TEST_CASE("a revoked range is in quarantine until the peer says that its direct writes are over",
+          "[fabric][adapter][drain]") {
+  TwoEndpoints two;
+  Granted granted(two, 1);
+  ChannelAdapter& owner = two.end(1).adapter;
+  REQUIRE(owner.deregister(granted.tag) == Status::ok);
+  CHECK(owner.deregister(granted.tag) == Status::bad_tag);
+  CHECK(owner.in_quarantine(granted.range));
+  CHECK(owner.outstanding());
+  const auto registered = [&](MemoryRange range) {
+    return owner.register_bridge_memory(two.end(1).domain, range, kAllRights, true).has_value();
+  };
+  const std::size_t begin = granted.range.offset;
+  const std::size_t end = begin + granted.range.bytes;
+  CHECK_FALSE(registered(granted.range));
+  CHECK_FALSE(registered({begin + 64, 64}));
+  CHECK_FALSE(registered({end - 64, 128}));
+  CHECK(registered({end, 64}));
+  REQUIRE(two.settle());
+  CHECK_FALSE(owner.in_quarantine(granted.range));
+  const auto events = take_events(two.end(1));
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].kind == AsyncEventKind::memory_drained);
+  CHECK(events[0].tag == granted.tag);
+  CHECK(owner.counters().drains_completed == 1);
+  CHECK(granted.grant());
+}
+
+TEST_CASE("memory whose users have agreed is free at once, and so is what was never granted",
+          "[fabric][adapter][drain]") {
+  TwoEndpoints two;
+  Granted granted(two, 1);
+  ChannelAdapter& owner = two.end(1).adapter;
+  SECTION("agreed") { REQUIRE(owner.deregister(granted.tag, DirectWrites::over) == Status::ok); }
+  SECTION("not placeable") {
+    REQUIRE(owner.deregister(granted.tag, DirectWrites::over) == Status::ok);
+    const Stag plain = owner.register_bridge_memory(two.end(1).domain, granted.range, kAllRights, false).value();
+    REQUIRE(owner.deregister(plain) == Status::ok);
+  }
+  CHECK_FALSE(owner.in_quarantine(granted.range));
+  CHECK(granted.grant());
+}
+
+TEST_CASE("a drain waits for the engine's copies into that memory, and for no others", "[fabric][adapter][drain]") {
+  SlowEngine engine;
+  WithEngine with(engine);
+  Granted granted(*with.two, 1, 8192);
+  Endpoint& owner = with.end(1);
+  const MemoryRange other_range{granted.range.offset + 8192, 4096};
+  const Stag other = owner.adapter.register_bridge_memory(owner.domain, other_range, kAllRights, true).value();
+  with.two->run(milliseconds(1));
+  const auto data = pattern(8192, 1);
+  with.end(0).fill(0, data);
+  REQUIRE(with.end(0).write(1, 0, 8192, granted.at()) == Status::ok);
+  with.two->run(milliseconds(1));
+  REQUIRE(owner.adapter.deregister(granted.tag) == Status::ok);
+  REQUIRE(owner.adapter.deregister(other) == Status::ok);
+  with.two->run(milliseconds(300));  // it is asked again meanwhile
+  CHECK(owner.adapter.in_quarantine(granted.range));
+  CHECK_FALSE(owner.adapter.in_quarantine(other_range));
+  engine.finish();
+  with.two->run(milliseconds(1));
+  CHECK_FALSE(owner.adapter.in_quarantine(granted.range));
+  CHECK(granted.bytes(0, 8192) == data);  // it all landed while nobody else had the memory
+  CHECK(how(with.end(0).take()) == Names{"remote_access_error"});
+}
+
+TEST_CASE("a peer that never answers leaves the range in quarantine until the epoch ends", "[fabric][adapter][drain]") {
+  QueuePairOptions options;
+  options.lane = VirtualLane::control;
+  ScriptedPeer peer({}, options);
+  ChannelAdapter& adapter = peer.host.adapter;
+  const MemoryRange range{peer.pair.link(0).buffers().offset, 4096};
+  const Stag tag = adapter.register_bridge_memory(peer.host.domain, range, kAllRights, true).value();
+  REQUIRE(adapter.deregister(tag) == Status::ok);
+  std::uint32_t number = 0;
+  for (int asked = 0; asked < 5; ++asked) {
+    const auto cells = peer.poll_and_take(milliseconds(200));
+    REQUIRE(cells.size() == 1);
+    CHECK(cells[0].opcode == Opcode::drain_request);
+    CHECK(cells[0].tag == tag);
+    CHECK((asked == 0 || cells[0].generation == number));
+    number = cells[0].generation;
+    CHECK(peer.poll_and_take(milliseconds(100)).empty());
+    CHECK(adapter.in_quarantine(range));
+  }
+  // Answers to what was not asked end nothing.
+  const auto answer = [&](Stag of, std::uint32_t to) {
+    Cell cell = peer.cell(Opcode::drain_acknowledge, 0);
+    cell.destination_queue_pair = cell.source_queue_pair = QpNumber{};
+    cell.tag = of;
+    cell.generation = to;
+    peer.put(cell);
+    peer.poll();
+  };
+  answer(tag, number + 1);
+  answer(Stag{tag.value + 1}, number);
+  CHECK(adapter.in_quarantine(range));
+  SECTION("the epoch ends") {
+    peer.pair.link(1).restart();
+    peer.pair.come_up();
+    peer.poll();
+    CHECK_FALSE(adapter.in_quarantine(range));
+    CHECK(adapter.counters().drains_completed == 0);
+  }
+  SECTION("it answers in the end") {
+    answer(tag, number);
+    CHECK_FALSE(adapter.in_quarantine(range));
+    answer(tag, number);  // a copy
+    CHECK(adapter.counters().drains_completed == 1);
+  }
+}
+
+TEST_CASE("a peer's questions are remembered up to a bound, and each is answered once", "[fabric][adapter][drain]") {
+  QueuePairOptions options;
+  options.lane = VirtualLane::control;
+  ScriptedPeer peer({}, options);
+  const auto ask = [&](std::uint32_t number) {
+    Cell cell = peer.cell(Opcode::drain_request, 0);
+    cell.destination_queue_pair = cell.source_queue_pair = QpNumber{};
+    cell.tag = Stag{5};
+    cell.generation = number;
+    peer.put(cell);
+    peer.pair.advance(microseconds(1));
+    static_cast<void>(peer.host.adapter.receive(peer.pair.now()));  // without its answers
+  };
+  for (std::uint32_t i = 1; i <= 256; ++i) ask(i);
+  ask(1);  // again: still the same question
+  CHECK(peer.host.adapter.counters().dropped_drains == 0);
+  ask(257);
+  CHECK(peer.host.adapter.counters().dropped_drains == 1);
+  std::size_t answers = 0;
+  for (int i = 0; i < 100; ++i) answers += peer.poll_and_take().size();
+  CHECK(answers == 256);
+}
+
+TEST_CASE("memory that is used anew after a drain is not written by what the peer had begun before",
+          "[fabric][adapter][drain][sim]") {
+  const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{25}));
+  INFO("seed " << seed);
+  TwoEndpoints two({}, {}, LinkedPair::rough(), seed);
+  SeededRandom random(seed);
+  Endpoint& writer = two.end(0);
+  constexpr std::size_t kBytes = 4096;
+  Granted granted(two, 1, kBytes);
+  ChannelAdapter& owner = two.end(1).adapter;
+  // The writer stores all over the range as fast as it can, by requests and by its own hand.
+  const auto write = [&] {
+    const auto bytes = 1 + static_cast<std::uint32_t>(random.below(kBytes));
+    const std::size_t at = random.below(kBytes - bytes + 1);
+    writer.fill(0, pattern(bytes, random.next()));
+    static_cast<void>(writer.write(1, 0, bytes, granted.at(at)));
+    if (const auto window = writer.adapter.claim_direct(granted.at(at), bytes)) {
+      two.pair.link(0).bridge().peer_window().write(*window, pattern(bytes, random.next()));
+    }
+  };
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t steps = random.below(30);
+    for (std::uint64_t i = 0; i < steps; ++i) {
+      write();
+      two.step(microseconds(random.below(10)));
+    }
+    REQUIRE(owner.deregister(granted.tag) == Status::ok);
+    while (owner.in_quarantine(granted.range)) {
+      write();
+      two.step(microseconds(random.below(10)));
+    }
+    // Ours again: what is put there stays.
+    const auto mine = pattern(kBytes, ~seed);
+    granted.memory.store_bytes(0, mine);
+    for (int i = 0; i < 20; ++i) {
+      write();
+      two.step(microseconds(random.below(20)));
+      REQUIRE(granted.bytes(0, kBytes) == mine);
+    }
+    // The writes to the tag that was revoked have ended the queue pairs.
+    two.run(milliseconds(1));
+    for (std::size_t i = 0; i < 2; ++i) {
+      Endpoint& end = two.end(i);
+      static_cast<void>(end.take());
+      REQUIRE(end.adapter.destroy_queue_pair(end.number) == Status::ok);
+      end.number = end.make_queue_pair({});
+      static_cast<void>(end.take());
+    }
+    two.connect();
+    REQUIRE(granted.grant());
+    two.run(milliseconds(1));
+  }
+  CHECK(owner.counters().drains_completed == 10);
+  CHECK(writer.adapter.counters().direct_writes > 0);
+}
+
+}  // namespace splitnic::fabric::test

@@ -1,0 +1,420 @@
+#include "fabric/memory/guarded_copy.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "mapped_memory.h"
+
+namespace splitnic::fabric {
+namespace {
+
+constexpr std::array<std::size_t, 27> kSizes{1,  2,  3,  4,   5,   7,   8,   9,   15,  16,  17,   31,   32,   33,
+                                             63, 64, 65, 127, 128, 129, 159, 160, 161, 255, 4096, 8193, 65536};
+
+std::vector<std::byte> pattern(std::size_t bytes) {
+  std::vector<std::byte> result(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) result[i] = static_cast<std::byte>(i * 131 + (i >> 8U) + 1);
+  return result;
+}
+
+/// Catch puts its own SIGSEGV handler on top for each test case; the guard goes on top of that. And the first fault is
+/// behind us: ThreadSanitizer maps memory at it, which must not land in a hole that a test has made.
+struct Guarded {
+  Guarded() {
+    enable_guarded_copy();
+    char to = 0;
+    REQUIRE_FALSE(guarded_copy(&to, nullptr, 1));
+  }
+};
+
+/// Runs `work` in a child with the default handlers, as a program without Catch has them. Returns waitpid's status.
+template <class Work>
+int status_of_child(Work work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    std::signal(SIGSEGV, SIG_DFL);
+    std::signal(SIGBUS, SIG_DFL);
+    work();
+    _exit(0);
+  }
+  REQUIRE(child > 0);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+bool exited_with(int status, int code) { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
+bool died_of(int status, int signal) { return WIFSIGNALED(status) && WTERMSIG(status) == signal; }
+
+/// In assembly, so that neither the compiler nor a sanitizer knows better than the processor.
+void read_at(const volatile void* address) {
+#if defined(__x86_64__)
+  char value = 0;
+  asm volatile("movb (%1), %0" : "=q"(value) : "r"(address) : "memory");
+#else
+  static_cast<void>(*static_cast<const volatile char*>(address));
+#endif
+}
+
+bool copies(void* to, const void* from, std::size_t bytes) { return guarded_copy(to, from, bytes); }
+
+}  // namespace
+
+TEST_CASE_METHOD(Guarded, "a guarded copy copies exactly, at every length and alignment", "[fabric][memory]") {
+  constexpr std::size_t kRoom = 96;
+  const auto source = pattern(1400);
+  std::vector<std::byte> target(source.size() + kRoom);
+  for (std::size_t bytes = 0; bytes <= 1200; bytes = bytes < 400 ? bytes + 1 : bytes + 37) {
+    for (std::size_t shift = 0; shift < 33; shift += bytes < 200 ? 1 : 5) {
+      std::fill(target.begin(), target.end(), std::byte{0});
+      const std::size_t from = (shift * 7) % 33;
+      const std::size_t begin = 40 + shift;
+      REQUIRE(guarded_copy(target.data() + begin, source.data() + from, bytes));
+      REQUIRE(std::equal(target.begin() + static_cast<std::ptrdiff_t>(begin),
+                         target.begin() + static_cast<std::ptrdiff_t>(begin + bytes),
+                         source.begin() + static_cast<std::ptrdiff_t>(from)));
+      const auto zeros =
+          std::count(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(begin), std::byte{0}) +
+          std::count(target.begin() + static_cast<std::ptrdiff_t>(begin + bytes), target.end(), std::byte{0});
+      REQUIRE(zeros == static_cast<std::ptrdiff_t>(target.size() - bytes));
+    }
+  }
+}
+
+TEST_CASE_METHOD(Guarded, "a guarded copy that reaches one byte into forbidden memory answers false, before and behind",
+                 "[fabric][memory]") {
+  const std::size_t page = page_bytes();
+  std::vector<std::byte> other(17 * page, std::byte{1});
+  const MappedMemory memory(20 * page);
+  memory.protect(18 * page, 2 * page, PROT_NONE);
+  memory.protect(0, page, PROT_NONE);
+  const std::size_t wall = 18 * page;
+  for (const std::size_t bytes : kSizes) {
+    CAPTURE(bytes);
+    std::byte* const fits = memory.at(wall - bytes);
+    CHECK(guarded_copy(fits, other.data(), bytes));
+    CHECK(guarded_copy(other.data(), fits, bytes));
+    CHECK_FALSE(guarded_copy(fits + 1, other.data(), bytes));
+    CHECK_FALSE(guarded_copy(other.data(), fits + 1, bytes));
+    CHECK_FALSE(guarded_copy(memory.at(page - 1), other.data(), bytes));
+    CHECK_FALSE(guarded_copy(other.data(), memory.at(page - 1), bytes));
+    CHECK_FALSE(guarded_copy(memory.at(wall), other.data(), bytes));
+    CHECK_FALSE(guarded_copy(other.data(), memory.at(wall), bytes));
+    CHECK(guarded_copy(memory.at(wall), memory.at(wall), 0));
+  }
+}
+
+TEST_CASE_METHOD(Guarded, "a guarded copy from or to unmapped memory answers false", "[fabric][memory]") {
+  MappedMemory memory(64 * 1024);
+  std::vector<std::byte> other(memory.size());
+  for (const std::size_t bytes : kSizes) {
+    memory.unmap();
+    const bool from = guarded_copy(other.data(), memory.data(), bytes);
+    const bool to = guarded_copy(memory.data(), other.data(), bytes);
+    memory.map_again();
+    CAPTURE(bytes);
+    CHECK_FALSE(from);
+    CHECK_FALSE(to);
+    CHECK(guarded_copy(memory.data(), other.data(), bytes));
+  }
+}
+
+TEST_CASE_METHOD(Guarded, "null, the kernel's addresses and impossible ones answer false", "[fabric][memory]") {
+  std::array<std::byte, 256> other{};
+  for (const std::uintptr_t address :
+       {std::uintptr_t{0}, std::uintptr_t{1}, std::uintptr_t{0x8000'0000'0000'0000},
+        std::uintptr_t{0xffff'8000'0000'0000}, std::uintptr_t{0x1234'5678'9abc'def0}, ~std::uintptr_t{7}}) {
+    CAPTURE(address);
+    auto* const at = reinterpret_cast<std::byte*>(address);
+    for (const std::size_t bytes : {std::size_t{1}, std::size_t{8}, std::size_t{64}, std::size_t{256}}) {
+      CHECK_FALSE(copies(at, other.data(), bytes));
+      CHECK_FALSE(copies(other.data(), at, bytes));
+    }
+  }
+}
+
+TEST_CASE_METHOD(Guarded, "read-only memory can be copied from and not to, forbidden memory neither",
+                 "[fabric][memory]") {
+  const MappedMemory memory(64 * 1024);
+  std::vector<std::byte> other(memory.size());
+  for (const std::size_t bytes : kSizes) {
+    if (bytes > memory.size()) continue;
+    CAPTURE(bytes);
+    memory.protect(PROT_READ);
+    CHECK(guarded_copy(other.data(), memory.data(), bytes));
+    CHECK_FALSE(guarded_copy(memory.data(), other.data(), bytes));
+    memory.protect(PROT_NONE);
+    CHECK_FALSE(guarded_copy(other.data(), memory.data(), bytes));
+    CHECK_FALSE(guarded_copy(memory.data(), other.data(), bytes));
+    memory.protect(PROT_READ | PROT_WRITE);
+    CHECK(guarded_copy(memory.data(), other.data(), bytes));
+  }
+}
+
+TEST_CASE_METHOD(Guarded, "a mapping beyond its file's end answers false, also when the file was cut off later",
+                 "[fabric][memory]") {
+  const std::size_t page = page_bytes();
+  const MemoryFile file(4 * page);
+  const MappedMemory memory(file.descriptor(), 4 * page);
+  std::vector<std::byte> other(4 * page, std::byte{7});
+  CHECK(guarded_copy(memory.data(), other.data(), 4 * page));
+  file.resize(2 * page);
+  CHECK_FALSE(guarded_copy(memory.data(), other.data(), 4 * page));
+  CHECK_FALSE(guarded_copy(other.data(), memory.data(), 4 * page));
+  CHECK_FALSE(guarded_copy(other.data(), memory.at(3 * page), 8));
+  CHECK(guarded_copy(other.data(), memory.data(), 2 * page));
+  file.resize(4 * page);
+  CHECK(guarded_copy(other.data(), memory.data(), 4 * page));
+  CHECK(other[2 * page] == std::byte{0});
+}
+
+TEST_CASE_METHOD(Guarded, "guarded atomics do what atomics do", "[fabric][memory]") {
+  std::uint64_t word = 5;
+  std::uint64_t before = 0;
+  CHECK(guarded_compare_swap(&word, 5, 9, before));
+  CHECK(before == 5);
+  CHECK(word == 9);
+  CHECK(guarded_compare_swap(&word, 5, 1, before));
+  CHECK(before == 9);
+  CHECK(word == 9);
+  CHECK(guarded_fetch_add(&word, ~std::uint64_t{0}, before));
+  CHECK(before == 9);
+  CHECK(word == 8);
+}
+
+TEST_CASE_METHOD(Guarded, "guarded atomics on memory that can't be written answer false and tell nothing",
+                 "[fabric][memory]") {
+  MappedMemory memory(page_bytes());
+  auto* const word = reinterpret_cast<std::uint64_t*>(memory.data());
+  std::uint64_t before = 77;
+  memory.protect(PROT_READ);
+  CHECK_FALSE(guarded_compare_swap(word, 1, 2, before));  // would not store
+  CHECK_FALSE(guarded_compare_swap(word, 0, 2, before));
+  CHECK_FALSE(guarded_fetch_add(word, 0, before));
+  memory.unmap();
+  const bool swapped = guarded_compare_swap(word, 0, 2, before);
+  const bool added = guarded_fetch_add(word, 1, before);
+  memory.map_again();
+  CHECK_FALSE(swapped);
+  CHECK_FALSE(added);
+  CHECK_FALSE(guarded_fetch_add(nullptr, 1, before));
+  for (std::size_t shift = 1; shift < 8; ++shift) {
+    CHECK_FALSE(guarded_fetch_add(reinterpret_cast<std::uint64_t*>(memory.at(shift)), 1, before));
+    CHECK_FALSE(guarded_compare_swap(reinterpret_cast<std::uint64_t*>(memory.at(shift)), 0, 1, before));
+  }
+  CHECK(before == 77);
+  CHECK(*word == 0);
+}
+
+TEST_CASE_METHOD(Guarded, "four threads add to one word and lose nothing", "[fabric][memory]") {
+  alignas(8) std::uint64_t word = 0;
+  std::vector<std::thread> threads;
+  std::atomic<int> failed = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      std::uint64_t before = 0;
+      for (int n = 0; n < 20'000; ++n) failed += guarded_fetch_add(&word, 1, before) ? 0 : 1;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(failed == 0);
+  CHECK(word == 80'000);
+}
+
+TEST_CASE_METHOD(Guarded, "four threads copy while another unmaps and maps", "[fabric][memory]") {
+  MappedMemory memory(64 * 1024);
+  std::atomic<bool> stop = false;
+  std::atomic<int> copied = 0;
+  std::atomic<int> refused = 0;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      std::vector<std::byte> own(memory.size(), std::byte{1});
+      std::uint64_t before = 0;
+      for (unsigned n = i; !stop; ++n) {
+        const std::size_t bytes = kSizes[n % kSizes.size()];
+        const bool there = n % 3 == 0   ? guarded_copy(own.data(), memory.data(), bytes)
+                           : n % 3 == 1 ? guarded_copy(memory.data(), own.data(), bytes)
+                                        : guarded_fetch_add(reinterpret_cast<std::uint64_t*>(memory.data()), 1, before);
+        ++(there ? copied : refused);
+      }
+    });
+  }
+  // Ends when both outcomes were seen often; the limit only keeps a failure from hanging.
+  for (int n = 0; n < 2'000'000 && (copied < 2'000 || refused < 2'000); ++n) {
+    // Forbidden in place rather than a hole, into which somebody else's mapping might land; then other pages there.
+    memory.protect(PROT_NONE);
+    std::this_thread::yield();
+    memory.map_again();
+    std::this_thread::yield();
+  }
+  stop = true;
+  for (auto& thread : threads) thread.join();
+  CHECK(copied >= 2'000);
+  CHECK(refused >= 2'000);
+}
+
+TEST_CASE("an ordinary fault still ends the process by its signal", "[fabric][memory]") {
+  const auto null_read = status_of_child([] {
+    enable_guarded_copy();
+    std::array<char, 8> to{};
+    if (guarded_copy(to.data(), nullptr, to.size())) _exit(2);
+    read_at(nullptr);
+  });
+  CHECK(died_of(null_read, SIGSEGV));
+
+  const auto raised = status_of_child([] {
+    enable_guarded_copy();
+    kill(getpid(), SIGSEGV);
+  });
+  CHECK(died_of(raised, SIGSEGV));
+
+  const auto bus = status_of_child([] {
+    enable_guarded_copy();
+    const MemoryFile file(0);
+    const MappedMemory memory(file.descriptor(), page_bytes());
+    read_at(memory.data());
+  });
+  CHECK(died_of(bus, SIGBUS));
+}
+
+namespace {
+sigjmp_buf recovered;
+const void* volatile seen_address = nullptr;
+volatile std::sig_atomic_t seen_count = 0;
+
+void recovering_handler(int, siginfo_t* info, void*) {
+  seen_address = info->si_addr;
+  seen_count = seen_count + 1;
+  siglongjmp(recovered, 1);
+}
+
+void leaving_handler(int signal) { _exit(40 + signal); }
+
+/// As crash handlers do that put back what they found.
+struct sigaction found_before {};
+void restoring_handler(int signal) {
+  seen_count = seen_count + 1;
+  if (seen_count > 3) _exit(3);  // called for ever
+  sigaction(signal, &found_before, nullptr);
+  raise(signal);
+}
+}  // namespace
+
+TEST_CASE("a handler that was there before gets the faults that are not the guard's", "[fabric][memory]") {
+  const auto recovering = status_of_child([] {
+    struct sigaction action {};
+    action.sa_sigaction = recovering_handler;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, nullptr);
+    enable_guarded_copy();
+    std::array<char, 8> to{};
+    for (int n = 1; n <= 3; ++n) {
+      if (sigsetjmp(recovered, 1) == 0) {
+        read_at(reinterpret_cast<const void*>(std::uintptr_t{0x40}));
+        _exit(2);
+      }
+      if (seen_count != n || seen_address != reinterpret_cast<const void*>(std::uintptr_t{0x40})) _exit(3);
+      if (guarded_copy(to.data(), nullptr, to.size()) || seen_count != n) _exit(4);
+    }
+    _exit(17);
+  });
+  CHECK(exited_with(recovering, 17));
+
+  const auto plain = status_of_child([] {
+    std::signal(SIGSEGV, leaving_handler);
+    enable_guarded_copy();
+    enable_guarded_copy();  // finds itself in place
+    read_at(nullptr);
+  });
+  CHECK(exited_with(plain, 40 + SIGSEGV));
+}
+
+TEST_CASE("a handler installed for one time gets one fault", "[fabric][memory]") {
+  const auto status = status_of_child([] {
+    struct sigaction action {};
+    action.sa_sigaction = recovering_handler;
+    action.sa_flags = SA_SIGINFO | static_cast<int>(SA_RESETHAND);
+    sigaction(SIGSEGV, &action, nullptr);
+    enable_guarded_copy();
+    if (sigsetjmp(recovered, 1) == 0) read_at(nullptr);
+    if (seen_count != 1) _exit(3);
+    read_at(nullptr);
+  });
+  CHECK(died_of(status, SIGSEGV));
+}
+
+TEST_CASE("the guard goes back on top of a handler that replaced it, and the two do not chase each other",
+          "[fabric][memory]") {
+  const auto status = status_of_child([] {
+    enable_guarded_copy();
+    struct sigaction action {};
+    action.sa_handler = restoring_handler;
+    sigaction(SIGSEGV, &action, &found_before);
+    enable_guarded_copy();
+    std::array<char, 8> to{};
+    if (guarded_copy(to.data(), nullptr, to.size()) || seen_count != 0) _exit(2);
+    read_at(nullptr);
+  });
+  CHECK(died_of(status, SIGSEGV));
+}
+
+TEST_CASE("an ignored signal stays ignored when sent, and kills when the processor raises it", "[fabric][memory]") {
+  const auto status = status_of_child([] {
+    std::signal(SIGSEGV, SIG_IGN);
+    enable_guarded_copy();
+    kill(getpid(), SIGSEGV);
+    read_at(nullptr);
+  });
+  CHECK(died_of(status, SIGSEGV));
+  const auto sent = status_of_child([] {
+    std::signal(SIGSEGV, SIG_IGN);
+    enable_guarded_copy();
+    kill(getpid(), SIGSEGV);
+    _exit(17);
+  });
+  CHECK(exited_with(sent, 17));
+}
+
+TEST_CASE("making ready unblocks the signals in the calling thread", "[fabric][memory]") {
+  const auto status = status_of_child([] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    enable_guarded_copy();
+    std::array<char, 8> to{};
+    for (int n = 0; n < 3; ++n) {
+      if (guarded_copy(to.data(), nullptr, to.size())) _exit(2);
+    }
+    _exit(17);
+  });
+  CHECK(exited_with(status, 17));
+}
+
+TEST_CASE("a fault with errno at hand leaves errno alone", "[fabric][memory]") {
+  enable_guarded_copy();
+  std::array<char, 8> to{};
+  errno = ENOTTY;
+  CHECK_FALSE(guarded_copy(to.data(), nullptr, to.size()));
+  CHECK(errno == ENOTTY);
+}
+
+}  // namespace splitnic::fabric
