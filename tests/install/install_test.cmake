@@ -1,5 +1,4 @@
 set(prefix "${BUILD_DIR}/install-test/prefix")
-set(work "${BUILD_DIR}/install-test/appliance")
 file(REMOVE_RECURSE "${BUILD_DIR}/install-test")
 
 function(run)
@@ -10,7 +9,10 @@ function(run)
 endfunction()
 
 run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${prefix}")
-run("${CMAKE_COMMAND}" -S "${SOURCE_DIR}/appliance" -B "${work}" -G Ninja "-DCMAKE_PREFIX_PATH=${prefix}"
-    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}")
-run("${CMAKE_COMMAND}" --build "${work}")
-run("${work}/appliance")
+foreach(project appliance verbs)
+  set(work "${BUILD_DIR}/install-test/${project}")
+  run("${CMAKE_COMMAND}" -S "${SOURCE_DIR}/${project}" -B "${work}" -G Ninja "-DCMAKE_PREFIX_PATH=${prefix}"
+      -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" "-DPROGRAM=${PROGRAM}")
+  run("${CMAKE_COMMAND}" --build "${work}")
+  run("${work}/${project}")
+endforeach()

@@ -1,0 +1,117 @@
+#include "fabric/verbs/context.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <utility>
+
+#include "fabric/bridge/anchor.h"
+#include "fabric/bridge/message_fifo.h"
+#include "fabric/verbs/objects.h"
+
+namespace splitnic::verbs {
+namespace {
+
+constexpr std::size_t kMaxQueuePairs = std::size_t{1} << 19U;
+constexpr std::size_t kMaxTags = std::size_t{1} << 22U;
+constexpr std::size_t kMaxEvents = std::size_t{1} << 20U;
+constexpr std::size_t kMaxMptEntries = std::size_t{1} << 20U;
+constexpr Duration kLongestTimeout = std::chrono::hours(1);
+
+bool possible(const fabric::LinkOptions& link) {
+  const bool rings = std::ranges::all_of(link.fifo_bytes, [](std::size_t bytes) {
+    return std::has_single_bit(bytes) && bytes >= fabric::kMinFifoBytes &&
+           bytes <= fabric::kMaxFifoLines * fabric::kFifoLine;
+  });
+  const bool table = link.mpt_entries != 0 && link.mpt_entries <= kMaxMptEntries;
+  return rings && table && link.port_address.value >> 48U == 0;
+}
+
+bool possible(const fabric::AdapterOptions& adapter) {
+  const bool sizes = adapter.max_queue_pairs <= kMaxQueuePairs && adapter.max_regions <= kMaxTags &&
+                     adapter.max_events != 0 && adapter.max_events <= kMaxEvents;
+  const bool times = adapter.ack_timeout > Duration::zero() && adapter.ack_timeout <= kLongestTimeout &&
+                     adapter.receiver_not_ready_delay >= Duration::zero() &&
+                     adapter.receiver_not_ready_delay <= kLongestTimeout;
+  return sizes && times;
+}
+
+}  // namespace
+
+Expected<Context> Context::open(std::shared_ptr<fabric::Bridge> bridge, const ContextOptions& options) {
+  if (bridge == nullptr || !possible(options.link) || !possible(options.adapter)) {
+    return tl::unexpected(Status::bad_argument);
+  }
+  fabric::LinkOptions link = options.link;
+  SystemRandom system_random;
+  RandomSource& random = options.random != nullptr ? *options.random : system_random;
+  while (link.port_address.value == 0) link.port_address.value = random.next() >> 16U;
+  auto object = std::make_shared<detail::ContextObject>(std::move(bridge), link, options.adapter, options.random);
+  object->link.restart();
+  return Context(std::move(object));
+}
+
+std::size_t Context::poll(Time now) {
+  if (!object_) return 0;
+  const std::size_t moved = object_->link.poll(now);
+  return moved + object_->adapter.poll(now);
+}
+
+Time Context::next_deadline(Time now) const {
+  if (!object_) return kNever;
+  return std::min(object_->adapter.next_deadline(), object_->link.next_deadline(now, object_->adapter.outstanding()));
+}
+
+bool Context::prepare_sleep() {
+  return object_ && object_->link.bridge().doorbell_descriptor() >= 0 && object_->link.prepare_sleep();
+}
+
+int Context::descriptor() const {
+  // That of a peer that has hung up stays readable for ever.
+  const bool down = !object_ || object_->link.phase() == fabric::LinkPhase::down;
+  return down ? -1 : object_->link.bridge().doorbell_descriptor();
+}
+
+void Context::awake() {
+  if (object_) object_->link.awake();
+}
+
+bool Context::up() const { return object_ && object_->link.up(); }
+
+std::size_t Context::poll_events(std::span<AsyncEvent> out) { return object_ ? object_->adapter.poll_events(out) : 0; }
+
+AdapterLimits Context::limits() const { return object_ ? object_->adapter.limits() : AdapterLimits{}; }
+
+AdapterCounters Context::counters() const { return object_ ? object_->adapter.counters() : AdapterCounters{}; }
+
+std::size_t Context::bridge_bytes() const { return up() ? object_->link.buffers().bytes : 0; }
+
+Expected<ProtectionDomain> Context::allocate_domain(DomainRules rules) {
+  if (!object_ || rules > DomainRules::strict) return tl::unexpected(Status::bad_argument);
+  const fabric::ProtectionDomain number = object_->adapter.allocate_domain();
+  object_->adapter.table().set_rules(number, rules);
+  return ProtectionDomain(std::make_shared<detail::DomainObject>(object_, number));
+}
+
+Expected<CompletionChannel> Context::create_completion_channel(std::function<void()> wake) {
+  if (!object_) return tl::unexpected(Status::bad_argument);
+  const auto number = object_->adapter.create_completion_channel(std::move(wake));
+  if (!number) return tl::unexpected(Status::no_resources);
+  return CompletionChannel(std::make_shared<detail::ChannelObject>(object_, *number));
+}
+
+Expected<CompletionQueue> Context::create_completion_queue(std::size_t capacity, const CompletionChannel* channel) {
+  if (!object_) return tl::unexpected(Status::bad_argument);
+  std::shared_ptr<detail::ChannelObject> reports_to;
+  if (channel != nullptr) {
+    reports_to = channel->object();
+    if (!reports_to || reports_to->context != object_) return tl::unexpected(Status::bad_argument);
+  }
+  if (capacity == 0 || capacity > limits().completion_depth) return tl::unexpected(Status::bad_length);
+  const auto number =
+      object_->adapter.make_completion_queue(capacity, reports_to ? reports_to->number : fabric::ChannelNumber{});
+  if (!number) return tl::unexpected(Status::no_resources);
+  return CompletionQueue(std::make_shared<detail::CompletionQueueObject>(object_, *number, std::move(reports_to)));
+}
+
+}  // namespace splitnic::verbs

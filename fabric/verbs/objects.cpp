@@ -1,0 +1,142 @@
+#include "fabric/verbs/objects.h"
+
+#include <utility>
+#include <vector>
+
+namespace splitnic::verbs::detail {
+namespace {
+
+fabric::LocalAccess access_for(Rights rights) {
+  const bool writes =
+      rights.has(Right::local_write) || rights.has(Right::remote_write) || rights.has(Right::remote_atomic);
+  return writes ? fabric::LocalAccess::write : fabric::LocalAccess::read;
+}
+
+/// Ends the bound windows whose entry is one of those that `ends` names.
+template <class Ends>
+void unbind_windows(ContextObject& context, Ends&& ends) {
+  fabric::ProtectionTable& table = context.adapter.table();
+  for (const auto& [index, owner] : context.tag_owners) {
+    const fabric::ProtectionEntry* entry = owner->entry();
+    if (entry == nullptr || !is_window(entry->kind) || !entry->valid || !ends(*entry)) continue;
+    fabric::Bind nothing;
+    nothing.window = Stag::from(index, entry->instance);
+    const auto tag = table.bind(nothing, {entry->domain, entry->queue_pair});
+    if (tag) owner->renamed(*tag);
+  }
+}
+
+}  // namespace
+
+QueuePairObject::~QueuePairObject() {
+  // Its type 2 windows would be those of the next queue pair that gets the number.
+  if (memory_requests) {
+    unbind_windows(context(), [&](const fabric::ProtectionEntry& window) { return window.queue_pair == number; });
+  }
+  static_cast<void>(context().adapter.destroy_queue_pair(number));
+}
+
+TagObject::TagObject(std::shared_ptr<DomainObject> of, Stag with) : domain(std::move(of)), known_(with) {
+  context().tag_owners[with.index()] = this;
+}
+
+TagObject::~TagObject() {
+  const auto found = context().tag_owners.find(known_.index());
+  if (found != context().tag_owners.end() && found->second == this) context().tag_owners.erase(found);
+}
+
+std::optional<Stag> TagObject::current() const {
+  const auto owner = context().tag_owners.find(known_.index());
+  if (owner == context().tag_owners.end() || owner->second != this) return std::nullopt;
+  const fabric::ProtectionTable& table = context().adapter.table();
+  for (unsigned later = 0; later < 256; ++later) {
+    const Stag tag = Stag::from(known_.index(), static_cast<std::uint8_t>(known_.instance() + later));
+    if (table.find(tag) == nullptr) continue;
+    known_ = tag;
+    return tag;
+  }
+  return std::nullopt;
+}
+
+const fabric::ProtectionEntry* TagObject::entry() const {
+  const auto tag = current();
+  return tag ? context().adapter.table().find(*tag) : nullptr;
+}
+
+bool TagObject::valid() const {
+  const fabric::ProtectionEntry* found = entry();
+  return found != nullptr && found->valid;
+}
+
+Opening TagObject::expected() const {
+  if (const auto poster = poster_.lock(); poster != nullptr && poster->moves == poster_moves_) {
+    const QueuePairState state = poster->state();
+    // In every other state requests have been flushed: the table knows better.
+    if (state == QueuePairState::ready_to_send || state == QueuePairState::sq_drained) return expected_;
+  }
+  const auto tag = current();
+  if (!tag) return {};
+  const fabric::ProtectionEntry& found = *context().adapter.table().find(*tag);
+  return found.valid ? Opening{*tag, found.base, found.length} : Opening{*tag};
+}
+
+void TagObject::expect(const Opening& opening, const std::shared_ptr<QueuePairObject>& poster) {
+  expected_ = opening;
+  poster_ = poster;
+  poster_moves_ = poster->moves;
+}
+
+void TagObject::renamed(Stag tag) {
+  known_ = tag;
+  poster_.reset();
+}
+
+RegionObject::~RegionObject() {
+  const auto tag = current();
+  if (!tag) return;
+  if (context().adapter.table().find(*tag)->bound != 0) {
+    // Bound windows would keep the region that its owner has given up.
+    unbind_windows(context(), [&](const fabric::ProtectionEntry& window) { return window.bound == tag->index(); });
+  }
+  static_cast<void>(context().adapter.deregister(*tag));
+}
+
+WindowObject::~WindowObject() {
+  if (const auto tag = current()) static_cast<void>(context().adapter.table().deallocate(*tag));
+}
+
+Status status_of(fabric::ProtectionError error) {
+  using Error = fabric::ProtectionError;
+  switch (error) {
+    case Error::table_full:
+      return Status::no_resources;
+    case Error::windows_bound:
+      return Status::in_use;
+    case Error::options_conflict:
+    case Error::bad_page_list:
+    case Error::bad_range:
+      return Status::bad_argument;
+    case Error::binding_not_allowed:
+    case Error::cannot_invalidate:
+      return Status::not_permitted;
+    default:
+      return Status::bad_tag;
+  }
+}
+
+bool accessible(ContextObject& context, std::span<const std::byte> memory, Rights rights, bool fresh) {
+  const fabric::LocalAccess access = access_for(rights);
+  if (!fresh && context.mappings.recorded(memory.data(), memory.size(), access)) return true;
+  return context.mappings.accessible(memory.data(), memory.size(), access);
+}
+
+bool accessible(ContextObject& context, const PageList& pages, Rights rights, bool fresh) {
+  for (std::size_t i = 0; i < pages.pages.size(); ++i) {
+    const std::uint64_t from = i == 0 ? pages.first_offset : 0;
+    const std::uint64_t to = i + 1 == pages.pages.size() ? pages.end_offset : pages.page_bytes;
+    if (!accessible(context, std::span(pages.pages[i] + from, to - from), rights, fresh)) return false;
+  }
+  return true;
+}
+
+}  // namespace splitnic::verbs::detail

@@ -1,0 +1,178 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "common/random.h"
+#include "fabric/adapter/channel_adapter.h"
+#include "fabric/bridge/bridge.h"
+#include "fabric/bridge/link.h"
+#include "fabric/memory/local_protection.h"
+#include "fabric/memory/protection_table.h"
+#include "fabric/verbs/context.h"
+#include "fabric/verbs/queue_pair.h"
+
+/// What handles own. An object holds what it was made with, and gives its part of the adapter back when it goes; so the
+/// adapter's own rule, that what is in use is not destroyed, is never in the way. Thread: the context's owner.
+namespace splitnic::verbs::detail {
+
+class TagObject;
+
+struct ContextObject {
+  ContextObject(std::shared_ptr<fabric::Bridge> on, const fabric::LinkOptions& link_options,
+                const fabric::AdapterOptions& adapter_options, RandomSource* given)
+      : bridge(std::move(on)),
+        random(given != nullptr ? *given : system_random),
+        link(*bridge, link_options, random),
+        adapter(link, adapter_options, random) {}
+
+  std::shared_ptr<fabric::Bridge> bridge;
+  SystemRandom system_random;
+  RandomSource& random;
+  fabric::FabricLink link;
+  fabric::ChannelAdapter adapter;
+  fabric::LocalProtection mappings;
+  /// Who got the tag of an index last. An epoch voids tags without their owners' knowledge, and the index may be
+  /// another's by then.
+  std::unordered_map<std::uint32_t, TagObject*> tag_owners;
+};
+
+struct DomainObject {
+  DomainObject(std::shared_ptr<ContextObject> of, fabric::ProtectionDomain with)
+      : context(std::move(of)), number(with) {}
+  ~DomainObject() { static_cast<void>(context->adapter.deallocate_domain(number)); }
+
+  std::shared_ptr<ContextObject> context;
+  fabric::ProtectionDomain number;
+};
+
+struct ChannelObject {
+  ChannelObject(std::shared_ptr<ContextObject> of, fabric::ChannelNumber with) : context(std::move(of)), number(with) {}
+  ~ChannelObject() { static_cast<void>(context->adapter.destroy_completion_channel(number)); }
+
+  std::shared_ptr<ContextObject> context;
+  fabric::ChannelNumber number;
+};
+
+struct CompletionQueueObject {
+  CompletionQueueObject(std::shared_ptr<ContextObject> of, CqNumber with, std::shared_ptr<ChannelObject> reports_to)
+      : context(std::move(of)), channel(std::move(reports_to)), number(with) {}
+  ~CompletionQueueObject() { static_cast<void>(context->adapter.destroy_completion_queue(number)); }
+
+  std::shared_ptr<ContextObject> context;
+  std::shared_ptr<ChannelObject> channel;
+  CqNumber number;
+};
+
+struct SharedReceiveQueueObject {
+  SharedReceiveQueueObject(std::shared_ptr<DomainObject> of, SrqNumber with) : domain(std::move(of)), number(with) {}
+  ~SharedReceiveQueueObject() { static_cast<void>(domain->context->adapter.destroy_shared_receive_queue(number)); }
+
+  std::shared_ptr<DomainObject> domain;
+  SrqNumber number;
+};
+
+struct QueuePairObject {
+  QueuePairObject(std::shared_ptr<DomainObject> of, const QueuePairOptions& options, QpNumber with)
+      : domain(std::move(of)),
+        send_completions(options.send_completions->object()),
+        receive_completions(options.receive_completions->object()),
+        number(with),
+        first_psn(domain->context->random.next32()),
+        reads_in(static_cast<std::uint16_t>(options.reads_in)),
+        memory_requests(options.memory_requests) {
+    if (options.shared_receives != nullptr) shared_receives = options.shared_receives->object();
+  }
+  ~QueuePairObject();
+
+  [[nodiscard]] ContextObject& context() const { return *domain->context; }
+  [[nodiscard]] QueuePairState state() const { return context().adapter.state(number).value_or(QueuePairState::error); }
+
+  std::shared_ptr<DomainObject> domain;
+  std::shared_ptr<CompletionQueueObject> send_completions;
+  std::shared_ptr<CompletionQueueObject> receive_completions;
+  std::shared_ptr<SharedReceiveQueueObject> shared_receives;
+  QpNumber number;
+  std::uint32_t first_psn;
+  std::uint16_t reads_in;
+  bool memory_requests;
+  std::uint64_t moves = 0;  ///< of the state machine, by the caller
+};
+
+/// What a tag opens, as peers address it.
+struct Opening {
+  Stag tag{};  ///< empty: void
+  std::uint64_t base = 0;
+  std::uint64_t bytes = 0;  ///< 0: nothing
+};
+
+/// A tag of the table, by whichever instance it has. Binds and registrations give it another when they are carried out:
+/// what is posted meanwhile names the one that is to come.
+class TagObject {
+ public:
+  TagObject(std::shared_ptr<DomainObject> of, Stag with);
+  ~TagObject();
+  TagObject(const TagObject&) = delete;
+  TagObject& operator=(const TagObject&) = delete;
+
+  [[nodiscard]] ContextObject& context() const { return *domain->context; }
+  /// As the table has it; nullopt: void.
+  [[nodiscard]] std::optional<Stag> current() const;
+  /// Of the current tag; null: void. Good until the table changes.
+  [[nodiscard]] const fabric::ProtectionEntry* entry() const;
+  [[nodiscard]] bool valid() const;
+  /// After what is posted.
+  [[nodiscard]] Opening expected() const;
+  void expect(const Opening& opening, const std::shared_ptr<QueuePairObject>& poster);
+  /// The table gave another tag, now.
+  void renamed(Stag tag);
+
+  std::shared_ptr<DomainObject> domain;
+
+ private:
+  mutable Stag known_;  // as current() found it last
+  Opening expected_{};
+  std::weak_ptr<QueuePairObject> poster_;
+  std::uint64_t poster_moves_ = 0;
+};
+
+enum class RegionKind : std::uint8_t { process, pages, bridge, through_send_queue };
+
+struct RegionObject : TagObject {
+  RegionObject(std::shared_ptr<DomainObject> of, Stag with, RegionKind as) : TagObject(std::move(of), with), kind(as) {}
+  ~RegionObject();
+  RegionObject(const RegionObject&) = delete;
+  RegionObject& operator=(const RegionObject&) = delete;
+
+  RegionKind kind;
+  std::span<std::byte> memory{};  ///< of RegionKind::process
+};
+
+struct WindowObject : TagObject {
+  WindowObject(std::shared_ptr<DomainObject> of, Stag with, WindowType as) : TagObject(std::move(of), with), type(as) {}
+  ~WindowObject();
+  WindowObject(const WindowObject&) = delete;
+  WindowObject& operator=(const WindowObject&) = delete;
+
+  WindowType type;
+};
+
+[[nodiscard]] Status status_of(fabric::ProtectionError error);
+/// Without overflow.
+[[nodiscard]] constexpr bool inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t all) {
+  return offset <= all && bytes <= all - offset;
+}
+[[nodiscard]] constexpr bool known(TouchControl touch) { return touch <= TouchControl::one_shot; }
+/// No unknown bits.
+[[nodiscard]] constexpr bool known(Rights rights) { return rights.bits < 64; }
+/// Whether the process may access its pages as a region or window with the rights will. fresh: ask the kernel; else it
+/// is asked only about what the record does not know.
+[[nodiscard]] bool accessible(ContextObject& context, std::span<const std::byte> memory, Rights rights, bool fresh);
+[[nodiscard]] bool accessible(ContextObject& context, const PageList& pages, Rights rights, bool fresh);
+
+}  // namespace splitnic::verbs::detail

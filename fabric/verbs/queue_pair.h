@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fabric/verbs/memory.h"
+#include "fabric/verbs/queues.h"
+#include "fabric/verbs/remote.h"
+#include "fabric/verbs/types.h"
+
+namespace splitnic::verbs {
+
+/// A queue pair's shape for its life; depths in work requests. The pointers are read during the call.
+struct QueuePairOptions {
+  const CompletionQueue* send_completions = nullptr;
+  const CompletionQueue* receive_completions = nullptr;
+  const SharedReceiveQueue* shared_receives = nullptr;  ///< null: a queue of its own
+  std::size_t send_depth = 64;
+  std::size_t receive_depth = 64;
+  bool acknowledged = true;  ///< reliable connection; false: unreliable connection
+  VirtualLane lane = VirtualLane::data;
+  QpNumber number{};  ///< 1 .. 15: a number that both ends know; 0: drawn
+  std::size_t reads_out = 4;
+  std::size_t reads_in = 4;
+  std::size_t max_inline_bytes = 0;
+  bool memory_requests = false;  ///< binds, registrations and invalidations through the send queue are allowed
+  MemoryRequestFailure on_memory_request_failure = MemoryRequestFailure::fail_sends;
+};
+
+/// What a bind gives: [offset, offset + bytes) of the region.
+struct Binding {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  Rights rights{};  ///< remote ones
+  TouchControl touch = TouchControl::unlimited;
+  std::uint8_t key = 0;       ///< type 2: the lower 8 bits of the tag
+  bool zero_based = false;    ///< type 2: peers address the first byte as 0
+  bool invalidatable = true;  ///< type 2: a peer's send may end it
+};
+
+/// What a registration through the send queue gives.
+struct Registration {
+  PageList pages{};  ///< lent until completion
+  std::uint8_t key = 0;
+  Rights rights{};
+  std::uint64_t base = 0;  ///< the address that peers use for byte 0
+  TouchControl touch = TouchControl::unlimited;
+  bool invalidatable = false;
+};
+
+/// id and flags of a memory request.
+struct RequestOptions {
+  std::uint64_t id = 0;
+  bool signalled = true;
+  bool fence = false;
+};
+
+/// Both ends of a conversation's half: requests that go out, receives for what comes in. Posting errors, besides
+/// bad_argument: bad_state, queue_full (the queue, or the completion queue that must take the outcome), bad_tag,
+/// bad_length, not_permitted, link_down. Everything later is a completion.
+class QueuePair : public Handle<detail::QueuePairObject> {
+ public:
+  using Handle::Handle;
+
+  /// What the peer's queue pair needs; changes with reset. Queue pair 0: a null handle.
+  [[nodiscard]] QueuePairAddress address() const;
+  /// Of a null handle: error.
+  [[nodiscard]] QueuePairState state() const;
+  /// One step of the state machine. peer: for ready_to_receive, where the packets come from. Errors: bad_argument (no
+  /// peer, or one that is not at the other end of this bridge), bad_state (no such step), in_use (sq_error while
+  /// requests are in flight), link_down.
+  Status modify(QueuePairState to, const QueuePairAddress* peer = nullptr);
+  /// The short way from reset to ready_to_send.
+  Status connect(const QueuePairAddress& peer);
+
+  /// Made by the functions of requests.h. Binds and registrations have posts of their own, below.
+  Status post_send(const WorkRequest& request);
+  /// Errors, besides the above: not_permitted (receives come from a shared queue).
+  Status post_receive(const ReceiveRequest& request);
+  /// How many more post_send() would take.
+  [[nodiscard]] std::size_t send_room() const;
+
+  /// Opens part of the region to the peer when its turn comes; window.remote_key() is good for requests posted after
+  /// it. What the table refuses completes as memory_request_error. Binds of one window in flight on several queue pairs
+  /// have no order. Errors, besides the above: bad_argument (also: other domains, the process may not access the
+  /// memory), bad_length (no bytes).
+  Status post_bind(MemoryWindow& window, const MemoryRegion& region, const Binding& binding,
+                   const RequestOptions& options = {});
+  /// A bind of nothing.
+  Status post_unbind(MemoryWindow& window, const RequestOptions& options = {});
+  /// Makes a region of allocate_region() valid when its turn comes; region.tag(), segment() and remote_key() are good
+  /// for requests posted after it.
+  Status post_register(MemoryRegion& region, const Registration& registration, const RequestOptions& options = {});
+  /// The same and a send in one request, whose id and flags count. Source: S3 (combined).
+  Status post_register_and_send(MemoryRegion& region, const Registration& registration, const WorkRequest& send);
+};
+
+}  // namespace splitnic::verbs

@@ -1,0 +1,34 @@
+#include "fabric/verbs/queues.h"
+
+#include "fabric/verbs/objects.h"
+
+namespace splitnic::verbs {
+
+std::optional<CqNumber> CompletionChannel::take() {
+  return object_ ? object_->context->adapter.take_notification(object_->number) : std::nullopt;
+}
+
+std::size_t CompletionQueue::poll(std::span<Completion> out) {
+  return object_ ? object_->context->adapter.poll_completions(object_->number, out) : 0;
+}
+
+Status CompletionQueue::arm(Arm what) {
+  if (!object_ || what > Arm::solicited) return Status::bad_argument;
+  return object_->context->adapter.arm(object_->number, what);
+}
+
+CqNumber CompletionQueue::number() const { return object_ ? object_->number : CqNumber{}; }
+
+Status SharedReceiveQueue::post_receive(const ReceiveRequest& request) {
+  if (!object_) return Status::bad_argument;
+  return object_->domain->context->adapter.post_shared_receive(object_->number, request);
+}
+
+Status SharedReceiveQueue::arm_limit(std::size_t receives) {
+  if (!object_) return Status::bad_argument;
+  return object_->domain->context->adapter.arm_limit(object_->number, receives);
+}
+
+SrqNumber SharedReceiveQueue::number() const { return object_ ? object_->number : SrqNumber{}; }
+
+}  // namespace splitnic::verbs
