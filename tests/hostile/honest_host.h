@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/hostile/board.h"
+
+namespace splitnic::fabric::hostile {
+
+inline constexpr PortAddress kOwnerPort{0x0200'0000'00a1};
+inline constexpr PortAddress kHonestPort{0x0200'0000'00b2};
+inline constexpr PortAddress kHostilePort{0x0200'0000'00c3};
+inline constexpr std::uint32_t kPsnToOwner = 1000;
+inline constexpr std::uint32_t kPsnFromOwner = 5000;
+inline constexpr std::size_t kGreetingBytes = 128;
+
+/// Byte i of the honest initiator's n-th send.
+constexpr std::byte greeting_byte(std::uint64_t n, std::size_t i) { return static_cast<std::byte>(n * 31 + i * 7); }
+
+/// The honest initiator's life: writes, reads back, counts with atomics and sends, one operation after the other, until
+/// told to finish; verifies each. Its exit status: 0, or something else where one of them was not as it has to be.
+int run_honest_host(const std::string& path, Board& board, std::uint64_t seed);
+
+}  // namespace splitnic::fabric::hostile

@@ -1,0 +1,301 @@
+#include "tests/hostile/hostile_host.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "common/check.h"
+#include "fabric/bridge/shm_bridge.h"
+#include "fabric/bridge/shm_setup.h"
+#include "tests/hostile/arena.h"
+
+namespace splitnic::fabric::hostile {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// Stays in the way until its turn, and then does something to the own memory between two steps of the handshake.
+class FalseBridge final : public Bridge {
+ public:
+  using Meddle = void (*)(std::span<std::byte>, SeededRandom&);
+  FalseBridge(std::unique_ptr<Bridge> real, std::span<std::byte> own_memory, SeededRandom& random)
+      : real_(std::move(real)), own_memory_(own_memory), random_(random) {}
+
+  void meddle(Meddle with) { meddle_ = with; }
+  PeerMemory local_memory() override { return real_->local_memory(); }
+  PeerWindow& peer_window() override { return real_->peer_window(); }
+  std::uint32_t read_scratchpad(std::size_t index) override { return real_->read_scratchpad(index); }
+  void write_scratchpad(std::size_t index, std::uint32_t value) override { real_->write_scratchpad(index, value); }
+  void publish() override {
+    if (meddle_ != nullptr) meddle_(own_memory_.first(kAnchorBytes), random_);
+    real_->publish();
+  }
+  void fence() override { real_->fence(); }
+  void before_doorbell() override { real_->before_doorbell(); }
+  void flush() override { real_->flush(); }
+  void ring() override { real_->ring(); }
+  bool take_doorbells() override { return real_->take_doorbells(); }
+  int doorbell_descriptor() const override { return real_->doorbell_descriptor(); }
+  LinkState link() override { return real_->link(); }
+
+ private:
+  std::unique_ptr<Bridge> real_;
+  std::span<std::byte> own_memory_;
+  SeededRandom& random_;
+  Meddle meddle_ = nullptr;
+};
+
+os::UniqueFd call(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  CHECK(path.size() < sizeof address.sun_path);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  os::UniqueFd caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  ShmHello hello{};
+  hello.magic = kShmSetupMagic;
+  hello.version = kShmSetupVersion;
+  hello.local_bytes = hello.window_bytes = kShmMinBytes;
+  CHECK(send(caller.get(), &hello, sizeof hello, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello));
+  return caller;
+}
+
+/// Memfd of the own memory, memfd of the window, doorbell.
+std::array<os::UniqueFd, kShmSetupDescriptors> answer_to(const os::UniqueFd& caller) {
+  ShmReply reply{};
+  iovec piece{&reply, sizeof reply};
+  std::array<int, kShmSetupDescriptors> descriptors{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  CHECK(recvmsg(caller.get(), &message, MSG_CMSG_CLOEXEC) == static_cast<ssize_t>(sizeof reply));
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  CHECK(header != nullptr && header->cmsg_len == CMSG_LEN(sizeof descriptors));
+  std::memcpy(descriptors.data(), CMSG_DATA(header), sizeof descriptors);
+  return {os::UniqueFd(descriptors[0]), os::UniqueFd(descriptors[1]), os::UniqueFd(descriptors[2])};
+}
+
+std::span<std::byte> map_all(int descriptor) {
+  struct stat status {};
+  CHECK(fstat(descriptor, &status) == 0);
+  const auto bytes = static_cast<std::size_t>(status.st_size);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  CHECK(memory != MAP_FAILED);
+  return {static_cast<std::byte*>(memory), bytes};
+}
+
+Anchor anchor_at(std::span<const std::byte> memory) {
+  AnchorBytes bytes{};
+  std::memcpy(&bytes, memory.data(), sizeof bytes);
+  const auto anchor = decode_anchor(bytes, 0, memory.size());
+  CHECK(anchor.has_value());
+  return *anchor;
+}
+
+std::uint64_t word_at(const std::byte* at) {
+  return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(at), __ATOMIC_ACQUIRE);
+}
+
+}  // namespace
+
+bool RawFifo::wait_for_room(std::size_t lines) const {
+  const Time give_up = monotonic_now() + milliseconds(50);
+  while (head_ - word_at(tail_) + lines > ring_.size() / kFifoLine - 1) {
+    if (monotonic_now() > give_up) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+void RawFifo::write_head(std::size_t lines, const FalseHead& head) {
+  const std::size_t ring_lines = ring_.size() / kFifoLine;
+  const std::uint64_t word = std::uint64_t{head.lines_field.value_or(static_cast<std::uint16_t>(lines))} |
+                             std::uint64_t{head.sequence.value_or(static_cast<std::uint16_t>(sequence_))} << 16U |
+                             std::uint64_t{head.epoch_tag.value_or(epoch_tag_)} << 32U;
+  std::byte* next = &ring_[(head_ + lines) % ring_lines * kFifoLine];
+  std::byte* here = &ring_[head_ % ring_lines * kFifoLine];
+  __atomic_store_n(reinterpret_cast<std::uint64_t*>(next), std::uint64_t{0}, __ATOMIC_RELEASE);
+  __atomic_store_n(reinterpret_cast<std::uint64_t*>(here), word, __ATOMIC_RELEASE);
+}
+
+std::span<std::byte> RawFifo::put(std::span<const std::byte> record, const FalseHead& head) {
+  constexpr std::uint16_t kPadding = 0x8000;
+  const std::size_t ring_lines = ring_.size() / kFifoLine;
+  const std::size_t lines = (kFifoHeadBytes + record.size() + kFifoLine - 1) / kFifoLine;
+  const std::size_t to_end = ring_lines - head_ % ring_lines;
+  if (lines > to_end) {
+    if (!wait_for_room(to_end)) return {};
+    write_head(to_end, {static_cast<std::uint16_t>(kPadding | to_end), {}, {}});
+    head_ += to_end;
+    ++sequence_;
+  }
+  if (!wait_for_room(lines)) return {};
+  const std::size_t at = head_ % ring_lines * kFifoLine;
+  std::ranges::copy(record, ring_.begin() + static_cast<std::ptrdiff_t>(at + kFifoHeadBytes));
+  write_head(lines, head);
+  head_ += lines;
+  ++sequence_;
+  return ring_.subspan(at + kFifoHeadBytes, record.size());
+}
+
+void RawFifo::put_head(const FalseHead& head) { write_head(1, head); }
+
+HostileHost::HostileHost(const std::string& path, Board& board, std::uint64_t seed) : board_(board), random_(seed) {
+  const os::UniqueFd caller = call(path);
+  auto [own, theirs, bell] = answer_to(caller);
+  mine_ = map_all(own.get());
+  theirs_ = map_all(theirs.get());
+  their_descriptor_ = os::UniqueFd(dup(theirs.get()));
+  std::shared_ptr<const ShmMemory> own_memory = ShmMemory::adopt(std::move(own), kShmMinBytes).value();
+  std::shared_ptr<const ShmMemory> window = ShmMemory::adopt(std::move(theirs), kShmMinBytes).value();
+  auto real = std::make_unique<ShmBridge>(std::move(own_memory), std::move(window), std::move(bell));
+  bridge_ = std::make_unique<FalseBridge>(std::move(real), this->own_memory(), random_);
+}
+
+void HostileHost::set_up() {
+  LinkOptions options;
+  options.port_address = kHostilePort;
+  link_ = std::make_unique<FabricLink>(*bridge_, options, random_);
+  link_->restart();
+  const auto wait_until = [this](auto condition) {
+    const Time give_up = monotonic_now() + seconds(20);
+    while (!condition()) {
+      CHECK(monotonic_now() < give_up);
+      link_->poll(monotonic_now());
+      pollfd bell{bridge_->doorbell_descriptor(), POLLIN, 0};
+      static_cast<void>(::poll(&bell, 1, 1));
+    }
+  };
+  wait_until([this] { return link_->up(); });
+  layout_ = anchor_at(window());
+  own_layout_ = anchor_at(own_memory());
+  std::ranges::copy(own_memory().first(kAnchorBytes), own_anchor_.begin());
+  const std::uint32_t tag = epoch_tag(link_->epoch(), link_->peer_epoch());
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    fifos_[lane] = RawFifo(part(layout_.fifos[lane]), &own_memory()[own_layout_.tails[lane].offset], tag);
+  }
+  board_.number = kNumber;
+  board_.stage.store(Stage::linked);
+  wait_until([this] { return board_.stage.load() == Stage::attacking; });
+  until_ = monotonic_now() + kAttackFor;
+}
+
+void HostileHost::look_around() {
+  ring();
+  const Time until = monotonic_now() + milliseconds(20);
+  do {
+    if (link_->up()) static_cast<void>(take());
+    sched_yield();
+  } while (monotonic_now() < until);
+  const std::span<const std::byte> memory = own_memory();
+  for (std::size_t at = 0; at + sizeof Arena::kSecret <= memory.size(); ++at) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, &memory[at], sizeof word);
+    board_.secret_seen = board_.secret_seen || word == Arena::kSecret;
+  }
+  board_.own_memory_spoilt = !std::ranges::equal(memory.first(kAnchorBytes), own_anchor_);
+}
+
+void HostileHost::handshake_again(void (*before)(std::span<std::byte> anchor, SeededRandom& random)) {
+  static_cast<FalseBridge&>(*bridge_).meddle(before);
+  link_->restart();
+  const Time give_up = monotonic_now() + milliseconds(300);
+  while (monotonic_now() < give_up && link_->phase() != LinkPhase::up) {
+    link_->poll(monotonic_now());
+    sched_yield();
+  }
+  std::ranges::copy(own_memory().first(kAnchorBytes), own_anchor_.begin());
+}
+
+Cell HostileHost::cell(Opcode opcode) {
+  Cell made;
+  made.opcode = opcode;
+  made.destination = kOwnerPort;
+  made.source = kHostilePort;
+  made.destination_queue_pair = owner().queue_pair;
+  made.source_queue_pair = kNumber;
+  made.packet_sequence = psn++;
+  return made;
+}
+
+Cell HostileHost::cell(Opcode opcode, const Grant& grant, std::int64_t offset, std::uint32_t bytes) {
+  Cell made = cell(opcode);
+  made.tag = grant.tag;
+  made.address = grant.address + static_cast<std::uint64_t>(offset);
+  made.message_bytes = bytes;
+  const MessageKind kind = traits(opcode).kind;
+  if (kind == MessageKind::read_request || kind == MessageKind::atomic) made.message_sequence = ++message_sequence;
+  return made;
+}
+
+std::vector<std::byte> HostileHost::sealed(const Cell& cell, std::span<const std::byte> payload) {
+  if (traits(cell.opcode).first) packet_crc_ = kPacketCrcStart;
+  const std::array pieces{payload};
+  const CellEnvelope envelope(cell, pieces, payload.size(), packet_crc_);
+  std::vector<std::byte> bytes(envelope.head().begin(), envelope.head().end());
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  bytes.insert(bytes.end(), envelope.tail().begin(), envelope.tail().end());
+  return bytes;
+}
+
+bool HostileHost::put(const Cell& cell, std::span<const std::byte> payload, VirtualLane lane) {
+  const bool written = !fifo(lane).put(sealed(cell, payload)).empty();
+  if (!written || puts_++ % 8 == 0) ring();
+  return written;
+}
+
+std::vector<std::byte> HostileHost::random_bytes(std::size_t bytes) {
+  std::vector<std::byte> made(bytes);
+  for (auto& byte : made) byte = static_cast<std::byte>(random_.next());
+  return made;
+}
+
+void HostileHost::note(const Cell& cell) {
+  if (cell.opcode != Opcode::terminate) return;
+  board_.told = cell.reason;
+  ++board_.times_told;
+}
+
+std::vector<Cell> HostileHost::take() {
+  std::vector<Cell> cells;
+  received_.clear();
+  for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
+    FifoReceiver& receiver = link_->receiver(lane);
+    while (const auto front = receiver.front()) {
+      received_.emplace_back(front->size());
+      front->copy_out(0, received_.back());
+      receiver.pop();
+      const auto decoded = decode_cell(received_.back());
+      CHECK(decoded.has_value());
+      cells.push_back(*decoded);
+      note(*decoded);
+    }
+    receiver.push_tail(true);
+  }
+  return cells;
+}
+
+bool HostileHost::wait_for(Opcode opcode) {
+  ring();
+  const Time give_up = monotonic_now() + seconds(1);
+  while (monotonic_now() < give_up) {
+    const std::vector<Cell> cells = take();
+    if (std::ranges::any_of(cells, [opcode](const Cell& cell) { return cell.opcode == opcode; })) return true;
+    sched_yield();
+  }
+  return false;
+}
+
+}  // namespace splitnic::fabric::hostile

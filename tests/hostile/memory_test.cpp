@@ -1,0 +1,343 @@
+// Stores to what the bridge shows of the owner: its whole local memory, word by word, at any time.
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/endian/buffers.hpp>
+#include <cstring>
+
+#include "fabric/memory/mpt.h"
+#include "fabric/wire/crc32c.h"
+#include "tests/hostile/owner.h"
+
+// Last: Catch2 takes the name CHECK over from common/check.h.
+#include <catch2/catch.hpp>
+
+namespace splitnic::fabric::hostile {
+namespace {
+
+void store(std::span<std::byte> at, std::uint64_t word) { std::memcpy(at.data(), &word, sizeof word); }
+
+void scribble(HostileHost& host, std::span<std::byte> over) {
+  for (std::size_t at = 0; at + 8 <= over.size(); at += 8) store(over.subspan(at), host.random().next());
+}
+
+/// A head word, one of the impossible ones.
+struct FalseLength {
+  const char* name;
+  std::uint16_t lines_field;
+};
+
+/// A word of the scratchpads with the checksum that belongs to it, as an end announces itself.
+struct Announcement {
+  std::uint32_t protocol = 0x534e'0001;
+  std::uint32_t phase = 2;
+  Epoch epoch{};
+  Epoch echoed{};
+  std::uint32_t anchor = 0;
+};
+void announce(HostileHost& host, const Announcement& what) {
+  const auto half = [](std::uint64_t value, unsigned shift) { return static_cast<std::uint32_t>(value >> shift); };
+  std::array<boost::endian::little_uint32_buf_t, 8> words;
+  words[0] = what.protocol;
+  words[1] = what.phase;
+  words[2] = half(what.epoch.value, 0);
+  words[3] = half(what.epoch.value, 32);
+  words[4] = half(what.echoed.value, 0);
+  words[5] = half(what.echoed.value, 32);
+  words[6] = what.anchor;
+  words[7] = crc32c(std::as_bytes(std::span(words).first<7>()));
+  std::memcpy(host.scratchpads().data(), words.data(), sizeof words);
+  host.ring();
+}
+
+MptGrant true_grant(HostileHost& host) {
+  MptGrant grant;
+  grant.generation = 1 + host.random().next32() / 2;
+  grant.tag = kHostileMemory.tag;
+  grant.address = kHostileMemory.address;
+  grant.length = kHostileMemory.bytes;
+  grant.window_offset = host.own_layout().buffers.offset;
+  grant.rights = Right::remote_write | Right::remote_read;
+  return grant;
+}
+
+/// Into every slot that the owner may look into.
+void publish(HostileHost& host, const MptGrant& grant) {
+  const std::uint32_t tag = epoch_tag(host.link().epoch(), host.link().peer_epoch());
+  const MptSlot slot = encode_mpt_slot(grant, tag);
+  const auto table = host.part(host.layout().mpt);
+  for (std::size_t at = 0; at < table.size(); at += sizeof slot) std::memcpy(&table[at], &slot, sizeof slot);
+}
+
+}  // namespace
+
+TEST_CASE("random bytes over the whole window end the session", "[hostile]") {
+  const int round = GENERATE(range(0, 4));
+  CAPTURE(round);
+  const Outcome outcome = endure(Ending::link, [](HostileHost& host) {
+    while (host.goes_on()) scribble(host, host.window());
+  });
+  CHECK(outcome.fault == "the peer wrote an impossible record or tail");
+}
+
+TEST_CASE("zeros, and ones, over the whole window stop there", "[hostile]") {
+  const auto value = GENERATE(std::byte{0}, std::byte{0xff});
+  endure(Ending::either_way, [value](HostileHost& host) {
+    while (host.goes_on()) std::ranges::fill(host.window(), value);
+  });
+}
+
+TEST_CASE("random words at random places stop there", "[hostile]") {
+  const int round = GENERATE(range(0, 4));
+  CAPTURE(round);
+  endure(Ending::either_way, [](HostileHost& host) {
+    while (host.goes_on()) {
+      const std::size_t at = host.random().below(host.window().size() / 8) * 8;
+      store(host.window().subspan(at), host.random().next());
+    }
+  });
+}
+
+TEST_CASE("a record of an impossible length makes the link faulty", "[hostile]") {
+  const auto row = GENERATE(values<FalseLength>({{"none", 0},
+                                                 {"longer than the ring", 0x7fff},
+                                                 {"up to the ring's end and beyond", 2049},
+                                                 {"the whole ring", 2048},
+                                                 {"a padding at the ring's start", 0x8000 | 2048},
+                                                 {"a padding of nothing", 0x8000}}));
+  CAPTURE(row.name);
+  const Outcome outcome = endure(Ending::link, [row](HostileHost& host) {
+    host.board().count = host.layout().fifos[1].bytes / kFifoLine;
+    host.fifo().put_head({row.lines_field, {}, {}});
+    host.ring();
+  });
+  REQUIRE(outcome.count == 2048);  // lines: what the rows are about
+  CHECK(outcome.fault == "the peer wrote an impossible record or tail");
+  CHECK(outcome.counters.cells_received == 0);
+}
+
+TEST_CASE("a record of another epoch or out of sequence is not there", "[hostile]") {
+  const bool epoch = GENERATE(false, true);
+  const Outcome outcome = endure(Ending::harmless, [epoch](HostileHost& host) {
+    while (host.goes_on()) {
+      FalseHead head;
+      if (epoch) head.epoch_tag = host.random().next32();
+      if (!epoch) head.sequence = static_cast<std::uint16_t>(1 + host.random().below(0xffff));
+      host.fifo().put_head(head);
+      host.ring();
+    }
+  });
+  CHECK(outcome.counters.cells_received == 0);
+}
+
+TEST_CASE("more room than was sent, or room taken back, makes the link faulty", "[hostile]") {
+  const bool beyond = GENERATE(false, true);
+  endure(Ending::link, [beyond](HostileHost& host) {
+    const auto tail = host.part(host.layout().tails[1]);
+    if (!beyond) {
+      // First all that is asked for, and its acknowledgements taken.
+      host.put(host.cell(Opcode::read_request, host.owner().open, 0, 4096));
+      host.wait_for(Opcode::read_response_last);
+      const Time seen_by = monotonic_now() + std::chrono::milliseconds(120);
+      while (monotonic_now() < seen_by) sched_yield();
+    }
+    store(tail, beyond ? 1'000'000 : 0);
+    host.ring();
+  });
+}
+
+TEST_CASE("an initiator that never gives room back starves nobody but itself", "[hostile]") {
+  const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
+    // 16 KiB an answer, 128 KiB of room, nothing taken: the fourth is the last that the depth allows.
+    for (int i = 0; i < 4; ++i) host.put(host.cell(Opcode::read_request, host.owner().open, 0, 16U << 10U));
+    for (int i = 0; i < 5000; ++i)
+      host.put(host.cell(Opcode::write_only, host.owner().open, 0, 8), host.random_bytes(8));
+  });
+  CHECK(outcome.counters.access_refused == 0);
+}
+
+TEST_CASE("the owner's own anchor record, once read, may be anything", "[hostile]") {
+  endure(Ending::harmless, [](HostileHost& host) {
+    while (host.goes_on()) scribble(host, host.window().first(kAnchorBytes));
+  });
+}
+
+TEST_CASE("false armed flags cost doorbells and sleep, and nothing else", "[hostile]") {
+  endure(Ending::harmless, [](HostileHost& host) {
+    while (host.goes_on()) {
+      store(host.part(host.layout().armed), host.random().next());
+      host.put(host.cell(Opcode::write_only, host.owner().open, 0, 8), host.random_bytes(8));
+      static_cast<void>(host.take());
+    }
+  });
+}
+
+TEST_CASE("granted direct memory may hold anything at any time, atomics on it too", "[hostile]") {
+  const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
+    const auto granted = host.part(host.layout().buffers).first(64U << 10U);
+    for (; host.goes_on(); ++host.board().count) {
+      scribble(host, granted.first(8192));
+      Cell cell = host.cell(Opcode::write_only, host.owner().direct, 0, 8192);
+      cell.direct = true;
+      host.put(cell);
+      host.put(host.cell(Opcode::fetch_add, host.owner().direct, 64, 8));
+      host.put(host.cell(Opcode::read_request, host.owner().direct, 0, 8192));
+      scribble(host, granted.first(8192));
+      if (!host.wait_for(Opcode::read_response_last)) break;
+    }
+  });
+  CHECK(outcome.count > 10);
+  CHECK(outcome.counters.atomics == outcome.count);
+}
+
+TEST_CASE("bridge memory that was not granted is the hostile initiator's to spoil, and nobody believes it",
+          "[hostile]") {
+  endure(Ending::harmless, [](HostileHost& host) {
+    while (host.goes_on()) scribble(host, host.part(host.layout().buffers));
+  });
+}
+
+// ---- grants that a hostile owner of memory makes
+
+TEST_CASE("a true grant is stored through", "[hostile]") {
+  const Outcome outcome = endure(Ending::harmless, Asks::direct_writes, [](HostileHost& host) {
+    publish(host, true_grant(host));
+    host.ring();
+    while (host.goes_on()) host.ring();
+  });
+  CHECK(outcome.asked > 0);
+}
+
+TEST_CASE("a grant outside of its maker's buffers is not believed", "[hostile]") {
+  struct Row {
+    const char* name;
+    void (*spoil)(MptGrant&, HostileHost&);
+  };
+  const auto row = GENERATE(values<Row>({
+      {"at the anchor", [](MptGrant& grant, HostileHost&) { grant.window_offset = 0; }},
+      {"beyond the window",
+       [](MptGrant& grant, HostileHost& host) { grant.window_offset = host.own_memory().size() - 64; }},
+      {"far beyond", [](MptGrant& grant, HostileHost&) { grant.window_offset = ~std::uint64_t{0} - 100; }},
+      {"longer than the window", [](MptGrant& grant, HostileHost&) { grant.length = ~std::uint64_t{0}; }},
+      {"that wraps", [](MptGrant& grant, HostileHost&) { grant.address = ~std::uint64_t{0} - 0x100; }},
+      {"across the buffers' end",
+       [](MptGrant& grant, HostileHost& host) {
+         const MemoryRange& buffers = host.own_layout().buffers;
+         grant.window_offset = buffers.offset + buffers.bytes - 64;
+       }},
+      {"without the right", [](MptGrant& grant, HostileHost&) { grant.rights = Rights{} | Right::remote_read; }},
+      {"too short", [](MptGrant& grant, HostileHost&) { grant.length = kAskedBytes - 1; }},
+  }));
+  CAPTURE(row.name);
+  const Outcome outcome = endure(Ending::harmless, Asks::direct_writes, [row](HostileHost& host) {
+    MptGrant grant = true_grant(host);
+    row.spoil(grant, host);
+    publish(host, grant);
+    while (host.goes_on()) host.ring();
+  });
+  CHECK(outcome.asked == 0);
+}
+
+TEST_CASE("grants that change while they are read lead nowhere but into their maker's buffers", "[hostile]") {
+  const bool whole = GENERATE(true, false);
+  endure(Ending::harmless, Asks::direct_writes, [whole](HostileHost& host) {
+    while (host.goes_on()) {
+      MptGrant grant = true_grant(host);
+      if (host.random().below(2) == 0) grant.window_offset = host.random().below(host.own_memory().size());
+      if (host.random().below(4) == 0) grant.length = host.random().next();
+      publish(host, grant);
+      if (!whole) scribble(host, host.part(host.layout().mpt));
+      host.ring();
+    }
+  });
+}
+
+// ---- epochs and announcements
+
+TEST_CASE("random scratchpads are torn announcements, and none", "[hostile]") {
+  endure(Ending::harmless, [](HostileHost& host) {
+    while (host.goes_on()) {
+      scribble(host, host.scratchpads());
+      host.ring();
+    }
+  });
+}
+
+TEST_CASE("a storm of new epochs voids the storming one's tags alone", "[hostile]") {
+  endure(Ending::link, [](HostileHost& host) {
+    while (host.goes_on()) {
+      announce(host, {.epoch = Epoch{host.random().next()},
+                      .echoed = host.random().below(2) == 0 ? host.link().peer_epoch() : Epoch{}});
+    }
+  });
+}
+
+TEST_CASE("an announcement that takes the echo or readiness back ends the epoch", "[hostile]") {
+  const bool echo = GENERATE(false, true);
+  endure(Ending::link, [echo](HostileHost& host) {
+    Announcement what{.epoch = host.link().epoch(), .echoed = host.link().peer_epoch()};
+    if (echo) what.echoed = Epoch{};
+    if (!echo) what.phase = 1;
+    announce(host, what);
+  });
+}
+
+TEST_CASE("another version of the link's protocol makes it faulty", "[hostile]") {
+  const Outcome outcome = endure(Ending::link, [](HostileHost& host) {
+    announce(host, {.protocol = 0x534e'0007, .epoch = host.link().epoch(), .echoed = host.link().peer_epoch()});
+  });
+  CHECK(outcome.fault == "the peer speaks another version of the link protocol");
+}
+
+TEST_CASE("an honest restart is served anew, without the tags of before", "[hostile]") {
+  const Outcome outcome = endure(Ending::link, [](HostileHost& host) {
+    host.handshake_again(nullptr);
+    host.board().count = host.link().up() ? 1 : 0;
+  });
+  CHECK(outcome.count == 1);
+}
+
+TEST_CASE("an anchor with anything false in it makes the link faulty", "[hostile]") {
+  using Spoil = void (*)(std::span<std::byte>, SeededRandom&);
+  struct Row {
+    const char* name;
+    Spoil spoil;
+  };
+  // Sealed again after the change, but for the first.
+  const auto row = GENERATE(values<Row>({
+      {"random bytes",
+       [](std::span<std::byte> anchor, SeededRandom& random) {
+         for (auto& byte : anchor) byte = static_cast<std::byte>(random.next());
+       }},
+      {"a region beyond the window",
+       [](std::span<std::byte> anchor, SeededRandom&) {
+         AnchorBytes bytes;
+         std::memcpy(&bytes, anchor.data(), sizeof bytes);
+         bytes.regions[0].offset = std::uint64_t{1} << 40U;
+         bytes.checksum = crc32c(std::as_bytes(std::span(&bytes, 1)).first(offsetof(AnchorBytes, checksum)));
+         std::memcpy(anchor.data(), &bytes, sizeof bytes);
+       }},
+      {"regions that overlap",
+       [](std::span<std::byte> anchor, SeededRandom&) {
+         AnchorBytes bytes;
+         std::memcpy(&bytes, anchor.data(), sizeof bytes);
+         bytes.regions[2].offset = bytes.regions[0].offset.value();
+         bytes.checksum = crc32c(std::as_bytes(std::span(&bytes, 1)).first(offsetof(AnchorBytes, checksum)));
+         std::memcpy(anchor.data(), &bytes, sizeof bytes);
+       }},
+      {"of other epochs",
+       [](std::span<std::byte> anchor, SeededRandom& random) {
+         AnchorBytes bytes;
+         std::memcpy(&bytes, anchor.data(), sizeof bytes);
+         bytes.epoch = random.next();
+         bytes.checksum = crc32c(std::as_bytes(std::span(&bytes, 1)).first(offsetof(AnchorBytes, checksum)));
+         std::memcpy(anchor.data(), &bytes, sizeof bytes);
+       }},
+  }));
+  CAPTURE(row.name);
+  const Outcome outcome = endure(Ending::link, [row](HostileHost& host) { host.handshake_again(row.spoil); });
+  CHECK(outcome.fault != "");
+}
+
+}  // namespace splitnic::fabric::hostile

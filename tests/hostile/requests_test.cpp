@@ -1,0 +1,260 @@
+// Requests that are well formed, CRCs and all, and ask for what is not theirs to have.
+#include <array>
+#include <string>
+
+#include "tests/hostile/owner.h"
+
+// Last: Catch2 takes the name CHECK over from common/check.h.
+#include <catch2/catch.hpp>
+
+namespace splitnic::fabric::hostile {
+namespace {
+
+/// A request, aimed at bytes of a tag, and what the owner has to answer.
+struct FalseRequest {
+  const char* name;
+  Opcode opcode;
+  Grant Introduction::*grant;
+  std::int64_t offset;  ///< from the grant's first byte
+  std::uint32_t bytes;
+  TerminateReason told;
+};
+
+constexpr std::int64_t kOpenBytes = Arena::kOpen.bytes;
+constexpr std::int64_t kWindowBytes = Arena::kWindow.bytes;
+
+// RFC 5041 section 7 for writes, RFC 5040 section 4.8 for what is answered and for rights.
+constexpr TerminateReason kWriteInvalid{1, 1, 0};
+constexpr TerminateReason kWriteBounds{1, 1, 1};
+constexpr TerminateReason kWriteForeign{1, 1, 2};
+constexpr TerminateReason kWriteWrap{1, 1, 3};
+constexpr TerminateReason kInvalid{0, 1, 0};
+constexpr TerminateReason kBounds{0, 1, 1};
+constexpr TerminateReason kRight{0, 1, 2};
+constexpr TerminateReason kForeign{0, 1, 3};
+constexpr TerminateReason kWrap{0, 1, 4};
+constexpr TerminateReason kMisaligned{0, 1, 0xff};
+
+using I = Introduction;
+constexpr std::array kFalseRequests{
+    FalseRequest{"a write one byte before", Opcode::write_only, &I::open, -1, 100, kWriteBounds},
+    FalseRequest{"a write one byte beyond", Opcode::write_only, &I::open, kOpenBytes - 99, 100, kWriteBounds},
+    FalseRequest{"a write far beyond", Opcode::write_only, &I::open, 100U << 10U, 100, kWriteBounds},
+    FalseRequest{"a write beyond the window, within its region", Opcode::write_only, &I::window, kWindowBytes, 64,
+                 kWriteBounds},
+    FalseRequest{"a write before the window, within its region", Opcode::write_only, &I::window, -64, 64, kWriteBounds},
+    FalseRequest{"a write by a region's tag where only its window is open", Opcode::write_only, &I::windowed, 0, 64,
+                 kRight},
+    FalseRequest{"a write where it may only read", Opcode::write_only, &I::readable, 0, 100, kRight},
+    FalseRequest{"a write where it may do nothing", Opcode::write_only, &I::local, 0, 100, kRight},
+    FalseRequest{"a write into another domain", Opcode::write_only, &I::foreign, 0, 100, kWriteForeign},
+    FalseRequest{"a write by another queue pair's tag", Opcode::write_only, &I::others, 0, 100, kWriteForeign},
+    FalseRequest{"a write by a tag that was deregistered", Opcode::write_only, &I::stale, 0, 100, kWriteInvalid},
+    FalseRequest{"a read one byte before", Opcode::read_request, &I::open, -1, 100, kBounds},
+    FalseRequest{"a read one byte beyond", Opcode::read_request, &I::readable, (8 << 10) - 99, 100, kBounds},
+    FalseRequest{"a read of everything", Opcode::read_request, &I::open, 0, 0xffff'ffff, kBounds},
+    FalseRequest{"a read beyond the window, within its region", Opcode::read_request, &I::window, kWindowBytes - 8, 64,
+                 kBounds},
+    FalseRequest{"a read where it may only write", Opcode::read_request, &I::writable, 0, 100, kRight},
+    FalseRequest{"a read where it may do nothing", Opcode::read_request, &I::local, 0, 100, kRight},
+    FalseRequest{"a read from another domain", Opcode::read_request, &I::foreign, 0, 100, kForeign},
+    FalseRequest{"a read by another queue pair's tag", Opcode::read_request, &I::others, 0, 100, kForeign},
+    FalseRequest{"a read by a tag that was deregistered", Opcode::read_request, &I::stale, 0, 100, kInvalid},
+    FalseRequest{"an atomic beyond", Opcode::fetch_add, &I::open, kOpenBytes, 8, kBounds},
+    FalseRequest{"an atomic across the end", Opcode::compare_swap, &I::open, kOpenBytes - 4, 8, kBounds},
+    FalseRequest{"an atomic off its word", Opcode::fetch_add, &I::open, 4, 8, kMisaligned},
+    FalseRequest{"an atomic where it may write", Opcode::fetch_add, &I::writable, 0, 8, kRight},
+    FalseRequest{"an atomic where it may read", Opcode::compare_swap, &I::readable, 0, 8, kRight},
+    FalseRequest{"an atomic on a window without that right", Opcode::fetch_add, &I::window, 0, 8, kRight},
+    FalseRequest{"an atomic in another domain", Opcode::compare_swap, &I::foreign, 0, 8, kForeign},
+    FalseRequest{"an atomic by a tag that was deregistered", Opcode::fetch_add, &I::stale, 0, 8, kInvalid},
+};
+
+/// Whoever is refused goes on all the same: nothing more may come of it, not even another terminate.
+void go_on(HostileHost& host) {
+  for (int i = 0; i < 50; ++i) host.put(host.cell(Opcode::write_only, host.owner().open, 0, 64), host.random_bytes(64));
+}
+
+void expect_refused(const Outcome& outcome, TerminateReason told) {
+  CHECK(outcome.counters.access_refused == 1);
+  CHECK(outcome.counters.terminates_sent == 1);
+  CHECK(outcome.times_told == 1);
+  CHECK(outcome.told == told);
+  CHECK(outcome.counters.segmented_reads == 0);
+  CHECK(outcome.counters.atomics == 0);
+}
+
+}  // namespace
+
+TEST_CASE("what the hostile initiator may do is done, and its session lives", "[hostile]") {
+  const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
+    for (; host.goes_on(); ++host.board().count) {
+      host.put(host.cell(Opcode::write_only, host.owner().open, 0, 200), host.random_bytes(200));
+      host.put(host.cell(Opcode::fetch_add, host.owner().open, 1024, 8));
+      host.put(host.cell(Opcode::read_request, host.owner().window, 0, 4096));
+      if (!host.wait_for(Opcode::read_response_last)) break;
+    }
+  });
+  CHECK(outcome.count > 20);
+  CHECK(outcome.counters.atomics == outcome.count);
+  CHECK(outcome.counters.segmented_reads == outcome.count);
+  CHECK(outcome.counters.access_refused == 0);
+  CHECK(outcome.times_told == 0);
+}
+
+TEST_CASE("a request for what is not its own is refused by its name, told once, and the queue pair ends", "[hostile]") {
+  for (const FalseRequest& row : kFalseRequests) {
+    DYNAMIC_SECTION(row.name) {
+      const Outcome outcome = endure(Ending::queue_pair, [row](HostileHost& host) {
+        const bool write = traits(row.opcode).is(MessageKind::write);
+        host.put(host.cell(row.opcode, host.owner().*row.grant, row.offset, row.bytes),
+                 host.random_bytes(write ? row.bytes : 0));
+        host.wait_for(Opcode::terminate);
+        go_on(host);
+      });
+      expect_refused(outcome, row.told);
+    }
+  }
+}
+
+TEST_CASE("an address that wraps at 2^64 is refused", "[hostile]") {
+  const Opcode opcode = GENERATE(Opcode::write_only, Opcode::read_request);
+  const Outcome outcome = endure(Ending::queue_pair, [opcode](HostileHost& host) {
+    Cell cell = host.cell(opcode, host.owner().open, 0, 100);
+    cell.address = ~std::uint64_t{0} - 50;
+    host.put(cell, host.random_bytes(opcode == Opcode::write_only ? 100 : 0));
+    host.wait_for(Opcode::terminate);
+    go_on(host);
+  });
+  expect_refused(outcome, opcode == Opcode::write_only ? kWriteWrap : kWrap);
+}
+
+TEST_CASE("a tag of any other instance is refused", "[hostile]") {
+  const Outcome outcome = endure(Ending::queue_pair, [](HostileHost& host) {
+    Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 100);
+    const auto other = static_cast<std::uint8_t>(1 + host.random().below(255));
+    cell.tag.value ^= other;
+    host.put(cell, host.random_bytes(100));
+    host.wait_for(Opcode::terminate);
+    go_on(host);
+  });
+  expect_refused(outcome, kWriteInvalid);
+}
+
+TEST_CASE("a direct write announced to memory that is not open to such is refused", "[hostile]") {
+  const Outcome outcome = endure(Ending::queue_pair, [](HostileHost& host) {
+    Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 4096);
+    cell.direct = true;
+    host.put(cell);
+    host.wait_for(Opcode::terminate);
+    go_on(host);
+  });
+  expect_refused(outcome, kWriteInvalid);
+}
+
+TEST_CASE("a direct write announced beyond its grant is refused", "[hostile]") {
+  const std::int64_t offset = GENERATE(std::int64_t{-8}, std::int64_t{(64 << 10) - 4088});
+  const Outcome outcome = endure(Ending::queue_pair, [offset](HostileHost& host) {
+    Cell cell = host.cell(Opcode::write_only, host.owner().direct, offset, 4096);
+    cell.direct = true;
+    host.put(cell);
+    host.wait_for(Opcode::terminate);
+    go_on(host);
+  });
+  expect_refused(outcome, kWriteBounds);
+}
+
+TEST_CASE("the neighbour's tag, known in every detail, is no tag on another's link", "[hostile]") {
+  const Opcode opcode = GENERATE(Opcode::write_only, Opcode::read_request, Opcode::fetch_add);
+  const Outcome outcome = endure(Ending::queue_pair, [opcode](HostileHost& host) {
+    const bool write = opcode == Opcode::write_only;
+    host.put(host.cell(opcode, host.owner().neighbour, 0, 8), host.random_bytes(write ? 8 : 0));
+    host.wait_for(Opcode::terminate);
+    go_on(host);
+  });
+  CHECK(outcome.counters.access_refused == 1);
+  CHECK(outcome.times_told == 1);
+}
+
+TEST_CASE("a message that names a tag to end ends nothing that was not opened to it", "[hostile]") {
+  Grant Introduction::*const grant = GENERATE(&I::open, &I::direct, &I::window, &I::foreign, &I::windowed);
+  const Outcome outcome = endure(Ending::queue_pair, [grant](HostileHost& host) {
+    Cell cell = host.cell(Opcode::send_only_invalidate);
+    cell.invalidate = (host.owner().*grant).tag;
+    host.put(cell, host.random_bytes(32));
+    host.wait_for(Opcode::terminate);
+    go_on(host);
+  });
+  CHECK(outcome.counters.access_refused == 1);
+  CHECK(outcome.times_told == 1);
+}
+
+TEST_CASE("the first cell of a long write is refused for its end already, and nothing of it is placed", "[hostile]") {
+  const Outcome outcome = endure(Ending::queue_pair, [](HostileHost& host) {
+    const auto payload = host.random_bytes(256);
+    Cell cell = host.cell(Opcode::write_first, host.owner().window, kWindowBytes - 512, 768);
+    host.put(cell, payload);
+    cell.opcode = Opcode::write_middle;
+    cell.cell_sequence = 1;
+    host.put(cell, payload);
+    cell.opcode = Opcode::write_last;
+    cell.cell_sequence = 2;
+    host.put(cell, payload);
+    host.wait_for(Opcode::terminate);
+  });
+  expect_refused(outcome, kWriteBounds);
+}
+
+TEST_CASE("guessed tags let nobody in", "[hostile]") {
+  const Outcome outcome = endure(Ending::queue_pair, [](HostileHost& host) {
+    Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 8);
+    // Its own are known to it: they are no guess.
+    cell.tag.value ^= host.random().next32() | 0x100U;
+    host.put(cell, host.random_bytes(8));
+    host.wait_for(Opcode::terminate);
+    go_on(host);
+  });
+  CHECK(outcome.counters.access_refused == 1);
+  CHECK(outcome.times_told == 1);
+}
+
+TEST_CASE("reads beyond the negotiated depth end the queue pair, after the answers that were promised", "[hostile]") {
+  const Outcome outcome = endure(Ending::queue_pair, [](HostileHost& host) {
+    // One record of the FIFO at a time: all of them are there before the first is
+    // answered, as nobody gives room back for the answers.
+    for (int i = 0; i < 100; ++i) {
+      host.put(host.cell(Opcode::read_request, host.owner().open, 0, 16U << 10U));
+    }
+    host.wait_for(Opcode::terminate);
+    go_on(host);
+  });
+  CHECK(outcome.times_told == 1);
+  CHECK(outcome.told == TerminateReason{1, 2, 2});
+  CHECK(outcome.counters.segmented_reads <= 16);
+}
+
+TEST_CASE("the same read asked for again and again is answered in turn, and keeps nobody waiting", "[hostile]") {
+  const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
+    const Cell cell = host.cell(Opcode::read_request, host.owner().open, 0, 16U << 10U);
+    while (host.goes_on()) {
+      for (int i = 0; i < 100; ++i) host.put(cell);
+      static_cast<void>(host.take());
+    }
+  });
+  CHECK(outcome.counters.dropped_duplicate > 100);
+  CHECK(outcome.counters.access_refused == 0);
+}
+
+TEST_CASE("a message sequence number out of turn ends the queue pair", "[hostile]") {
+  const std::uint32_t ahead = GENERATE(0U, 2U, 1000U, 0x8000'0000U);
+  const Outcome outcome = endure(Ending::queue_pair, [ahead](HostileHost& host) {
+    Cell cell = host.cell(Opcode::read_request, host.owner().open, 0, 64);
+    cell.message_sequence = ahead;
+    host.put(cell);
+    host.wait_for(Opcode::terminate);
+    go_on(host);
+  });
+  expect_refused(outcome, {1, 2, 3});
+}
+
+}  // namespace splitnic::fabric::hostile
