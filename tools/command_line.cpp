@@ -19,6 +19,15 @@ namespace {
 constexpr const char* kAbout =
     "splitnic: a virtual NIC for hosts, a real NIC on an I/O unit, and an RDMA channel fabric between them.";
 
+/// As CLI11 wants it: what is wrong, or nothing.
+std::string check_cell_bytes(const std::string& text) {
+  std::uint32_t bytes = 0;
+  if (!CLI::detail::lexical_cast(text, bytes) || bytes < 64 || bytes > 65520 || bytes % 16 != 0) {
+    return "must be a multiple of 16 from 64 to 65520";
+  }
+  return {};
+}
+
 void bind(CLI::App& app, DaemonOptions& options) {
   app.add_option("--name", options.name, "Name of this daemon (default: from the machine's name)");
   app.add_option("--control", options.control, "Control socket (default: one in the run-time directory)");
@@ -32,13 +41,7 @@ void bind(CLI::App& app, DaemonOptions& options) {
   app.add_option("--pool-elements", options.pool_elements, "Elements of this end's receive pool")
       ->check(CLI::Range(4U, 16384U));
   app.add_option("--cell-bytes", options.cell_bytes, "Payload bytes of a cell; the smaller of both ends' is used")
-      ->check([](const std::string& text) {
-        std::uint32_t bytes = 0;
-        if (!CLI::detail::lexical_cast(text, bytes) || bytes < 64 || bytes > 65520 || bytes % 16 != 0) {
-          return std::string("must be a multiple of 16 from 64 to 65520");
-        }
-        return std::string();
-      });
+      ->check(check_cell_bytes);
   app.add_option("--spin-us", options.spin_us, "Look for work this long, at most, before sleeping (microseconds)")
       ->check(CLI::Range(0U, 10000U));
   app.add_option("--moderation", options.moderation, "Doorbells from the peer at most per ENTRIES,BYTES,MICROSECONDS");
@@ -127,6 +130,21 @@ void bind(CLI::App& app, BenchNicCommand& command) {
   app.add_option("--forwarder", command.forwarder, "What to compare with (default: bench-forwarder beside splitnic)");
 }
 
+void bind(CLI::App& app, BenchFabricCommand& command) {
+  app.add_flag("--json", command.json, "Print JSON");
+  app.add_option("--runs", command.runs, "Runs of everything")->check(CLI::Range(1U, 1000U));
+  app.add_option("--seconds", command.seconds, "How long each measurement takes")->check(CLI::Range(0.01, 3600.0));
+  app.add_option("--operations", command.operations, "What to measure, separated by commas (default: all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"send", "write", "write-immediate", "read", "compare-swap", "tables"}));
+  app.add_option("--sizes", command.sizes, "Bytes of the messages, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::Range(8U, 1U << 20U));
+  app.add_flag("--spin,!--sleep", command.spin,
+               "Both ends look on for messages (default), or sleep between messages until a doorbell rings");
+  app.add_option("--cell-bytes", command.cell_bytes, "Payload bytes of a cell")->check(check_cell_bytes);
+}
+
 template <class Command>
 void parse_daemon(CLI::App& command_line, Command& command, int argc, const char* const* argv) {
   const std::string command_name = argv[1];
@@ -164,6 +182,9 @@ int run_command_line(int argc, const char* const* argv) {
   auto* bench_app = app.add_subcommand("bench", "Measure the speed of a part");
   bench_app->require_subcommand(1);
   bind(*bench_app->add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), bench_nic);
+  BenchFabricCommand bench_fabric;
+  auto* fabric_app = bench_app->add_subcommand("fabric", "The verbs between two processes, and the protection table");
+  bind(*fabric_app, bench_fabric);
   try {
     const std::string which = argc > 1 ? argv[1] : "";
     if (which == "host") {
@@ -188,6 +209,7 @@ int run_command_line(int argc, const char* const* argv) {
     require(unit.lan, "--lan");
     return run_io_unit(unit);
   }
+  if (fabric_app->parsed()) return run_bench_fabric(bench_fabric);
   if (bench_app->parsed()) return run_bench_nic(bench_nic);
   return run_status(status_app->parsed() ? status : stats);
 }

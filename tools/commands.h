@@ -59,10 +59,21 @@ struct BenchNicCommand {
   std::string forwarder;  ///< empty: bench-forwarder beside this program
 };
 
+struct BenchFabricCommand {
+  bool json = false;
+  unsigned runs = 5;
+  double seconds = 0.1;                 ///< each measurement
+  std::vector<std::string> operations;  ///< send, write, write-immediate, read, compare-swap, tables; empty: all
+  std::vector<std::uint32_t> sizes;     ///< bytes of a message; empty: a choice
+  bool spin = true;                     ///< both ends look on for messages; else they sleep between messages
+  std::uint32_t cell_bytes = 256;
+};
+
 int run_host(const HostCommand& command);
 int run_io_unit(const UnitCommand& command);
 int run_status(const StatusCommand& command);
 int run_bench_nic(const BenchNicCommand& command);
+int run_bench_fabric(const BenchFabricCommand& command);
 
 /// The whole program. Throws StartupError and UsageError for main to print.
 int run_command_line(int argc, const char* const* argv);

@@ -82,7 +82,7 @@ int run_bench_nic(const BenchNicCommand& command) {
   report.seconds = command.seconds;
   report.forwarder =
       command.forwarder.empty() ? (program.parent_path() / "bench-forwarder").string() : command.forwarder;
-  describe_machine(report);
+  report.machine = describe_machine();
   if (::access(report.forwarder.c_str(), X_OK) != 0) {
     throw StartupError{fmt::format("{} is no program to compare with: build bench-forwarder, or name it by --forwarder",
                                    report.forwarder)};

@@ -1,12 +1,8 @@
 #include "tools/bench/report.h"
 
 #include <fmt/format.h>
-#include <sys/utsname.h>
 
 #include <boost/json.hpp>
-#include <cstdlib>
-#include <fstream>
-#include <thread>
 
 #include "common/os/printable.h"
 #include "tools/bench/summary.h"
@@ -42,15 +38,6 @@ json::object object_of(const std::vector<double>& values) {
   return object;
 }
 
-json::object machine_object(const Report& report) {
-  json::object machine;
-  machine["cores"] = report.cores;
-  machine["processor"] = os::printable(report.processor);
-  machine["kernel"] = os::printable(report.kernel);
-  machine["load"] = report.load;
-  return machine;
-}
-
 /// How many goals there are, and how many are met.
 std::pair<std::size_t, std::size_t> count_goals(const Report& report) {
   std::size_t goals = 0;
@@ -65,24 +52,6 @@ std::pair<std::size_t, std::size_t> count_goals(const Report& report) {
 
 }  // namespace
 
-void describe_machine(Report& report) {
-  utsname name{};
-  ::uname(&name);
-  report.kernel = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
-  report.cores = std::thread::hardware_concurrency();
-  ::getloadavg(&report.load, 1);
-  report.processor = "unknown processor";
-  std::string megahertz;
-  std::ifstream processors("/proc/cpuinfo");
-  for (std::string line; std::getline(processors, line);) {
-    const auto value = line.find(": ");
-    if (value == std::string::npos) continue;
-    if (line.starts_with("model name")) report.processor = line.substr(value + 2);
-    if (line.starts_with("cpu MHz")) megahertz = line.substr(value + 2);
-  }
-  if (!megahertz.empty()) report.processor += fmt::format(", {:.2f} GHz", std::atof(megahertz.c_str()) / 1000);
-}
-
 double median_ratio(const Report& report, std::size_t metric) {
   return ratio_of(kMetrics[metric], summary_of(values_of(report.split_runs, metric)).median,
                   summary_of(values_of(report.forwarder_runs, metric)).median);
@@ -95,12 +64,12 @@ bool goal_met(const Report& report, std::size_t metric) {
 std::string to_text(const Report& report) {
   std::string text = fmt::format(
       "splitnic bench nic: the split driver beside a one-process TAP-to-libpcap forwarder\n"
-      "  machine     {} cores, {}, {}, load {:.2f} at the start\n"
+      "  machine     {}\n"
       "  versions    splitnic {}, forwarder {}\n"
       "  options     {} alternating runs, {} s for each measurement\n"
       "  conditions  {}\n\n",
-      report.cores, os::printable(report.processor), os::printable(report.kernel), report.load, report.version,
-      os::printable(report.forwarder), report.split_runs.size(), report.seconds, kConditions);
+      to_text(report.machine), report.version, os::printable(report.forwarder), report.split_runs.size(),
+      report.seconds, kConditions);
   text += fmt::format("{:<26} {:>7}  {:>29}  {:>29}  {:>6}  {}\n", "median (least .. most)", "", "split driver",
                       "forwarder", "ratio", "goal");
   for (std::size_t index = 0; index < kMetrics.size(); ++index) {
@@ -139,7 +108,7 @@ std::string to_json(const Report& report) {
   json::object object;
   object["benchmark"] = "nic";
   object["version"] = report.version;
-  object["machine"] = machine_object(report);
+  object["machine"] = to_json_object(report.machine);
   object["runs"] = report.split_runs.size();
   object["seconds"] = report.seconds;
   object["forwarder"] = os::printable(report.forwarder);

@@ -5,25 +5,20 @@
 #include <vector>
 
 #include "tools/bench/contest.h"
+#include "tools/bench/machine.h"
 
 namespace splitnic::tools::bench {
 
 /// Everything that one `splitnic bench nic` found out.
 struct Report {
   std::string version;
-  std::string kernel;
-  std::string processor;
-  unsigned cores = 0;
-  double load = 0;     ///< one-minute load average when it began
+  Machine machine;
   double seconds = 0;  ///< per measurement
   std::string forwarder;
   std::vector<Run> split_runs;        ///< at least one
   std::vector<Run> forwarder_runs;    ///< as many
   std::vector<std::string> repeated;  ///< why a pair of runs was thrown away and done again
 };
-
-/// Fills in what the machine says of itself.
-void describe_machine(Report& report);
 
 /// Ratio of the medians, for each metric.
 double median_ratio(const Report& report, std::size_t metric);
