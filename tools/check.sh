@@ -41,10 +41,11 @@ part_tidy() {
 }
 
 part_swarm() {
-  say "simulation: $swarm_seeds seeds under AddressSanitizer"
-  build asan splitnic_sim
+  say "simulation: $swarm_seeds seeds, and $((swarm_seeds / 30 + 1)) of protected memory, under AddressSanitizer"
+  build asan splitnic_sim memory_sim
   local first=$((RANDOM * 1000))
   build/asan/bin/splitnic_sim --seeds "$first-$((first + swarm_seeds - 1))"
+  build/asan/bin/memory_sim --seeds "$first-$((first + swarm_seeds / 30))" --operations 10000
 }
 
 part_fuzz() {

@@ -113,7 +113,7 @@ Status ChannelAdapter::deregister(Stag tag, DirectWrites writes) {
   const bool up = state_->follow_link();
   AdapterContext& context = state_->context;
   const ProtectionEntry* entry = context.table.find(tag);
-  const bool granted = up && entry != nullptr && entry->placeable;
+  const bool granted = up && entry != nullptr && entry->placeable && entry->memory.in_bridge();
   const MemoryRange range = granted ? MemoryRange{entry->memory.bridge_offset(), entry->memory.size()} : MemoryRange{};
   const auto gone = context.table.deregister(tag);
   if (!gone) return gone.error() == ProtectionError::windows_bound ? Status::in_use : Status::bad_tag;

@@ -49,6 +49,19 @@ TEST_CASE("a placeable region of a strict domain is not granted: what its check 
   CHECK(stored == std::array<std::byte, 64>{});
 }
 
+TEST_CASE("memory of the process that was called placeable leaves nothing of the bridge's in quarantine",
+          "[fabric][adapter]") {
+  TwoEndpoints two;
+  Endpoint& owner = two.end(1);
+  RegionOptions options;
+  options.rights = kAllRights;
+  options.placeable = true;
+  const auto memory = RegionMemory::of_process(owner.buffer);
+  const Stag tag = owner.adapter.table().register_region(owner.domain, memory, options).value();
+  REQUIRE(owner.adapter.deregister(tag) == Status::ok);
+  CHECK_FALSE(owner.adapter.in_quarantine({0, two.pair.link(1).bridge().local_memory().size()}));
+}
+
 TEST_CASE("a read that is forgotten does not end a one-shot window that was bound anew under the same tag",
           "[fabric][adapter]") {
   QueuePairOptions options;

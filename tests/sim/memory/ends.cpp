@@ -1,0 +1,151 @@
+// Adapters, their queue pairs, and their ends.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "world.h"
+
+namespace splitnic::sim {
+
+using namespace fabric;
+
+void MemoryWorld::make_adapter(std::size_t number) {
+  Site& site = sites_[number];
+  AdapterOptions options;
+  options.cell_payload_bytes = scenario_.cell_payload[number / 2];
+  options.max_message_bytes = 4096;
+  options.max_queue_pairs = kQueues;
+  options.max_regions = 20;
+  options.ack_timeout = std::chrono::milliseconds(1);
+  options.retry_count = 10'000;
+  options.receiver_not_ready_delay = std::chrono::microseconds(50);
+  options.receiver_not_ready_retries = 3;
+  site.adapter.reset();
+  site.engine = scenario_.engine[number] ? std::make_unique<SlowEngine>(fates_) : nullptr;
+  options.dma = site.engine.get();
+  site.adapter = std::make_unique<ChannelAdapter>(paths_[number / 2]->link(number % 2), options, adapters_);
+  site.completions = site.adapter->create_completion_queue(512);
+  site.domains.clear();
+  for (const DomainRules rules : {DomainRules::verbs, DomainRules::strict}) {
+    const ProtectionDomain domain = site.adapter->allocate_domain();
+    site.adapter->table().set_rules(domain, rules);
+    site.reference.table.rules[domain] = rules;
+    site.domains.push_back(domain);
+  }
+}
+
+/// What an adapter has counted, before it goes.
+void MemoryWorld::tally(const Site& site) {
+  const AdapterCounters& counters = site.adapter->counters();
+  summary_.direct += counters.direct_writes + counters.direct_reads;
+  summary_.retransmissions += counters.retransmissions;
+}
+
+void MemoryWorld::make_queues(std::size_t path) {
+  for (std::size_t queue = 0; queue < kQueues; ++queue) {
+    for (const std::size_t number : {2 * path, 2 * path + 1}) {
+      Site& site = sites_[number];
+      QueuePairOptions options;
+      options.domain = site.domains[queue == kQueues - 1 ? 1 : 0];
+      options.send_completions = options.receive_completions = site.completions;
+      options.send_depth = options.receive_depth = 32;
+      options.reads_in = 1 + below(4);
+      options.reads_out = 1 + below(4);
+      options.max_inline_bytes = 96;
+      options.memory_requests = !one_in(6);
+      options.on_memory_request_failure = one_in(2) ? MemoryRequestFailure::fail_sends : MemoryRequestFailure::fail;
+      Queue& made = site.queues[queue];
+      made = Queue{};
+      made.number = site.adapter->create_queue_pair(options).value();
+      made.domain = options.domain;
+      made.memory_requests = options.memory_requests;
+      made.fails_whole = options.on_memory_request_failure == MemoryRequestFailure::fail;
+      made.reads_in = options.reads_in;
+      made.inline_bytes = options.max_inline_bytes;
+    }
+    connect(path, queue);
+  }
+}
+
+void MemoryWorld::connect(std::size_t path, std::size_t queue) {
+  Site& left = sites_[2 * path];
+  Site& right = sites_[2 * path + 1];
+  const std::uint32_t psn[2] = {draws_.next32(), draws_.next32()};
+  const QueuePairPeer to_right{right.queues[queue].number, psn[0], psn[1], right.queues[queue].reads_in};
+  const QueuePairPeer to_left{left.queues[queue].number, psn[1], psn[0], left.queues[queue].reads_in};
+  const bool connected = left.adapter->connect(left.queues[queue].number, to_right) == Status::ok &&
+                         right.adapter->connect(right.queues[queue].number, to_left) == Status::ok;
+  if (!connected) violate("two queue pairs do not connect");
+  left.queues[queue].answered.clear();
+  right.queues[queue].answered.clear();
+}
+
+/// An epoch ends: a link starts anew, the bridge was away, or a program died. What is in flight may be done or not.
+void MemoryWorld::crash() {
+  const std::size_t path = below(kPaths);
+  const std::size_t end = below(2);
+  const std::size_t victim = 2 * path + end;
+  crashed_path_ = path;
+  ++summary_.crashes;
+  for (const std::size_t site : {2 * path, 2 * path + 1}) sites_[site].path_down = false;
+  const std::uint64_t how = below(3);
+  count("crash", how == 0 ? "restart" : how == 1 ? "cut" : "death", victim);
+  if (how == 0) {
+    paths_[path]->restart(end);
+  } else if (how == 1) {
+    paths_[path]->cut();
+    step();
+    paths_[path]->restore();
+  } else {
+    for (const Draft& request : in_flight_) {
+      if (request->from == victim && !request->done) {
+        request->done = true;
+        request->status = CompletionStatus::outcome_unknown;
+      }
+      if ((request->from ^ 1U) == victim && request->receive) request->receive->done = true;
+    }
+    tally(sites_[victim]);
+    sites_[victim].adapter.reset();
+    const bool scribble = one_in(2);
+    if (scribble) scribbled_image_ = sites_[victim].bridge_image;
+    paths_[path]->die(end, scribble);
+    make_adapter(victim);
+    sites_[victim].path_down = true;
+  }
+  come_up(path);
+  settle();
+  crashed_path_ = kPaths;
+  scribbled_image_ = images_.size();
+  if (verdicts_.clean()) stock(path);
+}
+
+void MemoryWorld::come_up(std::size_t path) {
+  const auto seen = [&](std::size_t site) { return sites_[site].path_down; };
+  for (int i = 0; i < 20'000 && verdicts_.clean(); ++i) {
+    if (paths_[path]->up() && seen(2 * path) && seen(2 * path + 1)) break;
+    step();
+  }
+  if (!paths_[path]->up()) violate("the link does not come up after a crash");
+}
+
+/// At rest after the end of an epoch: of each byte that was in flight, what it held, or what one of the requests that
+/// may have been carried out put there; nothing else has changed. Then everything is made anew.
+void MemoryWorld::judge_crash(std::size_t path) {
+  Possible possible;
+  for (const Draft& request : in_flight_) {
+    if (request->from / 2 == path) possible.add(*request);
+  }
+  judge(possible, "the requests in flight at a crash");
+  for (const std::size_t number : {2 * path, 2 * path + 1}) {
+    Site& site = sites_[number];
+    for (const Queue& queue : site.queues) static_cast<void>(site.adapter->destroy_queue_pair(queue.number));
+    site.reference.clear();
+    site.fatal.clear();
+    FabricLink& link = paths_[path]->link(number % 2);
+    images_[site.bridge_image].adopt(link.bridge().local_memory().slice(link.buffers().offset, link.buffers().bytes));
+  }
+  make_queues(path);
+}
+
+}  // namespace splitnic::sim

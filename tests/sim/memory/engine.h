@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <span>
+
+#include "common/random.h"
+#include "fabric/adapter/dma_provider.h"
+
+namespace splitnic::sim {
+
+/// A DMA engine that takes its time, in polls: some transfers are moved at once, some later and in another order, some
+/// find it busy.
+class SlowEngine final : public fabric::DmaProvider {
+ public:
+  explicit SlowEngine(RandomSource& random) : random_(random) {}
+
+  [[nodiscard]] fabric::DmaStart start(const fabric::DmaTransfer& transfer) override {
+    if (random_.below(3) == 0) return copy_.start(transfer);
+    if (waiting_.size() == kAtMost) return fabric::DmaStart::busy;
+    waiting_.push_back({transfer, random_.below(12)});
+    return fabric::DmaStart::started;
+  }
+  [[nodiscard]] std::size_t poll(std::span<fabric::DmaCompletion> out) override {
+    std::size_t ended = 0;
+    for (Waiting& waiting : waiting_) {
+      if (waiting.polls_left-- != 0 || ended == out.size()) continue;
+      out[ended++] = {waiting.transfer.id, copy_.start(waiting.transfer) == fabric::DmaStart::moved};
+    }
+    std::erase_if(waiting_, [](const Waiting& waiting) { return waiting.polls_left == ~std::uint64_t{0}; });
+    return ended;
+  }
+  void abandon() override { waiting_.clear(); }
+  [[nodiscard]] bool idle() const { return waiting_.empty(); }
+
+ private:
+  static constexpr std::size_t kAtMost = 4;
+  struct Waiting {
+    fabric::DmaTransfer transfer;
+    std::uint64_t polls_left = 0;
+  };
+
+  RandomSource& random_;
+  fabric::ProcessorCopy copy_;
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace splitnic::sim

@@ -1,0 +1,160 @@
+#include "reference.h"
+
+#include <algorithm>
+
+namespace splitnic::sim {
+
+using fabric::Access;
+using fabric::CompletionStatus;
+using fabric::EntryKind;
+using fabric::Right;
+using fabric::Stag;
+using fabric::TouchControl;
+
+Refusal refusal_of(Asked asked, const std::string& why) {
+  const auto access_error = [](std::uint8_t layer, std::uint8_t code) {
+    return Refusal{CompletionStatus::remote_access_error, {layer, 1, code}};
+  };
+  // DDP finds what is wrong with tagged segments, but has no code for rights; RDMAP finds the rest.
+  const bool ddp = asked == Asked::write;
+  const std::uint8_t layer = ddp ? 1 : 0;
+  if (asked == Asked::invalidate && (why == "wrong_kind" || why == "cannot_invalidate" || why == "windows_bound")) {
+    return access_error(0, 0x09);  // STag cannot be invalidated
+  }
+  if (why == "invalid_stag" || why == "stale_stag" || why == "wrong_kind") return access_error(layer, 0x00);
+  if (why == "base_or_bounds_violation") return access_error(layer, 0x01);
+  if (why == "stag_not_associated" || why == "wrong_queue_pair") return access_error(layer, ddp ? 0x02 : 0x03);
+  if (why == "to_wrap") return access_error(layer, ddp ? 0x03 : 0x04);
+  if (why == "access_rights_violation") return access_error(0, 0x02);
+  if (why == "misaligned_atomic") return {CompletionStatus::remote_invalid_request_error, {0, 1, 0xff}};
+  return {CompletionStatus::remote_operation_error, {0, 0, 0}};
+}
+
+std::string Reference::check(const Access& access, Side side, std::uint64_t address) const {
+  const std::string verdict = table.check(access, side, address);
+  const bool atomic = side == Side::remote && access.right == Right::remote_atomic;
+  if (!atomic || (verdict != "ok" && verdict != "misaligned_atomic")) return verdict;
+  // Here memory may begin anywhere: what counts is where the word is.
+  const bool word = access.bytes == 8 && address % 8 == 0 && pieces(access.tag, address, 8).front().offset % 8 == 0;
+  return word ? "ok" : "misaligned_atomic";
+}
+
+const Reference::Entry* Reference::find(Stag tag) const {
+  const auto found = table.entries.find(tag.index());
+  return found != table.entries.end() && found->second.instance == tag.instance() ? &found->second : nullptr;
+}
+
+Pieces Reference::pieces(Stag tag, std::uint64_t address, std::size_t bytes) const {
+  const Entry& entry = table.entries.at(tag.index());
+  const std::uint32_t region = fabric::is_window(entry.kind) ? entry.region : tag.index();
+  return part_of(memory.at(region), static_cast<std::size_t>(table.offset_of(tag, address)), bytes);
+}
+
+std::optional<Pieces> Reference::storable(Stag tag, std::uint64_t address, std::size_t bytes) const {
+  const auto inside = [&](const Entry& entry) {
+    const std::uint64_t offset = address - entry.base;
+    return entry.placeable && !table.strict(entry.domain) && entry.rights.has(Right::remote_write) &&
+           address >= entry.base && offset <= entry.length && bytes <= entry.length - offset;
+  };
+  if (const Entry* entry = find(tag); entry != nullptr && inside(*entry)) {
+    if (memory.at(tag.index()).front().image == bridge_image) return pieces(tag, address, bytes);
+  }
+  for (const Revoked& revoked : quarantine) {
+    if (revoked.tag != tag || !inside(revoked.entry)) continue;
+    return part_of({revoked.range}, static_cast<std::size_t>(address - revoked.entry.base), bytes);
+  }
+  return std::nullopt;
+}
+
+bool Reference::touch(const Access& access, bool read_request) {
+  Entry& entry = table.entries.at(access.tag.index());
+  const bool ends = (entry.touch == TouchControl::one_shot || entry.touch == TouchControl::one_touch) && !read_request;
+  if (ends) {
+    table.end(access.tag.index());
+  } else if (entry.touch == TouchControl::one_shot) {
+    entry.touched = true;
+    entry.taker = access.queue_pair;
+    entry.sequence = access.sequence;
+  }
+  return ends;
+}
+
+void Reference::take(Queue& queue, const Answered& request) {
+  queue.answered.push_back(request);
+  if (queue.answered.size() <= queue.reads_in) return;
+  const Answered displaced = queue.answered.front();
+  queue.answered.pop_front();
+  const Entry* entry = find(displaced.access.tag);
+  const bool its_own = displaced.read && entry != nullptr && entry->valid && entry->touch == TouchControl::one_shot &&
+                       entry->touched && entry->taker == displaced.access.queue_pair &&
+                       entry->sequence == displaced.access.sequence;
+  if (its_own) table.end(displaced.access.tag.index());
+}
+
+void Reference::adopt(Stag tag, EntryKind kind, fabric::ProtectionDomain domain) {
+  Entry entry;
+  entry.kind = kind;
+  entry.instance = tag.instance();
+  entry.domain = domain;
+  table.entries[tag.index()] = entry;
+}
+
+void Reference::describe(std::uint32_t index, const fabric::RegionOptions& options, std::uint64_t base,
+                         const Pieces& where) {
+  Entry& entry = table.entries.at(index);
+  entry.valid = true;
+  entry.base = base;
+  entry.length = bytes_of(where);
+  entry.rights = options.rights;
+  entry.touch = options.touch;
+  entry.touched = false;
+  entry.placeable = options.placeable;
+  entry.invalidatable = options.invalidatable;
+  entry.queue_pair = options.queue_pair;
+  memory[index] = where;
+}
+
+Stag Reference::tag_after(const fabric::Bind& request) const {
+  const Entry& window = table.entries.at(request.window.index());
+  if (window.kind == EntryKind::window_type_1) {
+    return Stag::from(request.window.index(), static_cast<std::uint8_t>(window.instance + 1));
+  }
+  return Stag::from(request.window.index(), request.length == 0 ? window.instance : request.key);
+}
+
+void Reference::bound(const fabric::Bind& request, const fabric::Consumer& by, Stag made) {
+  Entry& window = table.entries.at(request.window.index());
+  const bool type_2 = window.kind == EntryKind::window_type_2;
+  table.end(request.window.index());
+  window.instance = made.instance();
+  if (request.length == 0) return;
+  const Entry& region = table.entries.at(request.region.index());
+  window.valid = true;
+  window.base = request.zero_based ? 0 : request.address;
+  window.length = request.length;
+  window.offset = request.address - region.base;
+  window.rights = request.rights;
+  window.touch = request.touch;
+  window.touched = false;
+  window.invalidatable = request.invalidatable && type_2;
+  window.region = request.region.index();
+  if (type_2) window.queue_pair = by.queue_pair;
+}
+
+void Reference::forget(std::uint32_t index) {
+  table.entries.erase(index);
+  memory.erase(index);
+}
+
+std::size_t Reference::tags_in(fabric::ProtectionDomain domain) const {
+  return static_cast<std::size_t>(std::count_if(table.entries.begin(), table.entries.end(),
+                                                [&](const auto& entry) { return entry.second.domain == domain; }));
+}
+
+void Reference::clear() {
+  table.entries.clear();
+  memory.clear();
+  quarantine.clear();
+}
+
+}  // namespace splitnic::sim
