@@ -28,7 +28,8 @@ void enter_netns(const DaemonOptions& options);
 /// The daemon's control socket: options.control, or one in the run-time directory. Adds pid, version and up-time to
 /// what status says. Throws StartupError.
 std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
-                                                const std::string& role, std::function<os::DaemonStatus(os::ControlRequest)> status,
+                                                const std::string& role,
+                                                std::function<os::DaemonStatus(os::ControlRequest)> status,
                                                 os::Log& log);
 
 /// A driver core as a task of the event loop.
