@@ -79,6 +79,7 @@ Stag ProtectionTable::tag_of(const ProtectionEntry& entry) const { return Stag::
 auto ProtectionTable::allocate(ProtectionDomain domain, EntryKind kind) -> Checked<ProtectionEntry*> {
   const auto tag = tags_.allocate();
   if (!tag) return tl::unexpected(Error::table_full);
+  __builtin_prefetch(&entries_[tags_.coming()], 1);
   Domain& of = domains_[domain];
   ++of.tags;
   ProtectionEntry& entry = entries_[tag->index()];

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -30,6 +31,8 @@ class TagSpace {
     free_.reserve(slots);
     for (std::uint32_t index = 1; index < slots; ++index) free_.push_back(index);
     resting_.resize(slots);
+    if (slots >= kSlotsWorthDrawingAhead) ahead_.resize(kAhead);
+    for (auto& index : ahead_) index = draw();
   }
 
   [[nodiscard]] std::size_t slots() const { return instances_.size(); }
@@ -40,13 +43,17 @@ class TagSpace {
   /// nullopt: capacity tags are live.
   [[nodiscard]] std::optional<Stag> allocate() {
     if (live_ == capacity_) return std::nullopt;
-    const auto drawn = static_cast<std::size_t>(random_.below(free_.size()));
-    const std::uint32_t index = free_[drawn];
-    free_[drawn] = free_.back();
-    free_.pop_back();
+    std::uint32_t index = draw();
+    if (!ahead_.empty()) {
+      __builtin_prefetch(&instances_[index]);
+      coming_ = index;
+      std::swap(index, ahead_[++turn_ % kAhead]);
+    }
     ++live_;
     return Stag::from(index, ++instances_[index]);
   }
+  /// An index that allocate() will give soon, or 0: what belongs to it may be fetched into the cache.
+  [[nodiscard]] std::uint32_t coming() const { return coming_; }
 
   /// The same index under its next instance. tag: a live one.
   [[nodiscard]] Stag renew(Stag tag) { return Stag::from(tag.index(), ++instances_[tag.index()]); }
@@ -65,6 +72,18 @@ class TagSpace {
   }
 
  private:
+  // Indices are drawn a few uses ahead, as in a large table nothing of the next one is in the cache.
+  static constexpr std::size_t kAhead = 4;
+  static constexpr std::size_t kSlotsWorthDrawingAhead = 1024;
+
+  [[nodiscard]] std::uint32_t draw() {
+    const auto drawn = static_cast<std::size_t>(random_.below(free_.size()));
+    const std::uint32_t index = free_[drawn];
+    free_[drawn] = free_.back();
+    free_.pop_back();
+    return index;
+  }
+
   RandomSource& random_;
   std::size_t capacity_;
   std::size_t rest_slots_ = 0;
@@ -74,6 +93,9 @@ class TagSpace {
   std::vector<std::uint32_t> resting_;  // a ring of released indices, oldest at awake_
   std::size_t rested_ = 0;
   std::size_t awake_ = 0;
+  std::vector<std::uint32_t> ahead_;
+  std::size_t turn_ = 0;
+  std::uint32_t coming_ = 0;
 };
 
 }  // namespace splitnic::fabric

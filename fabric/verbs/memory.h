@@ -11,6 +11,7 @@
 
 namespace splitnic::verbs {
 
+class AddressHandle;
 class MemoryRegion;
 class MemoryWindow;
 class QueuePair;
@@ -64,6 +65,8 @@ class ProtectionDomain : public Handle<detail::DomainObject> {
   /// In state reset. Errors: bad_argument (a queue that is null or foreign, a number not in 1 .. 15, a shared queue of
   /// another domain), bad_length (a limit exceeded), no_resources (also: the number is taken).
   [[nodiscard]] Expected<QueuePair> create_queue_pair(const QueuePairOptions& options);
+  /// port: of the peer at the other end of this bridge. Errors: bad_argument (no such port), link_down.
+  [[nodiscard]] Expected<AddressHandle> create_address_handle(PortAddress port);
 };
 
 /// Other memory or rights under a new tag; what is not given stays.

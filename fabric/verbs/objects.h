@@ -14,6 +14,7 @@
 #include "fabric/bridge/link.h"
 #include "fabric/memory/local_protection.h"
 #include "fabric/memory/protection_table.h"
+#include "fabric/verbs/address_handle.h"
 #include "fabric/verbs/context.h"
 #include "fabric/verbs/queue_pair.h"
 
@@ -75,6 +76,20 @@ struct SharedReceiveQueueObject {
 
   std::shared_ptr<DomainObject> domain;
   SrqNumber number;
+};
+
+struct AddressObject {
+  AddressObject(std::shared_ptr<DomainObject> of, PortAddress to, std::uint64_t life)
+      : domain(std::move(of)), port(to), incarnation(life) {}
+
+  [[nodiscard]] bool valid() const {
+    const fabric::FabricLink& link = domain->context->link;
+    return link.up() && link.incarnation() == incarnation;
+  }
+
+  std::shared_ptr<DomainObject> domain;
+  PortAddress port;
+  std::uint64_t incarnation;  ///< of the link
 };
 
 struct QueuePairObject {

@@ -69,6 +69,13 @@ Status move(detail::QueuePairObject& queue_pair, fabric::QueuePairEvent event, c
   return Status::ok;
 }
 
+/// Whether the queue pair may go that way.
+Status leads_to(const AddressHandle& way, const QueuePairAddress& peer, const detail::QueuePairObject& queue_pair) {
+  const auto& object = way.object();
+  if (!object || object->domain != queue_pair.domain || object->port != peer.port) return Status::bad_argument;
+  return object->valid() ? Status::ok : Status::link_down;
+}
+
 /// The instance that a type 1 window takes next.
 Stag next_instance(Stag tag) { return Stag::from(tag.index(), static_cast<std::uint8_t>(tag.instance() + 1)); }
 
@@ -174,6 +181,16 @@ Status QueuePair::modify(QueuePairState to, const QueuePairAddress* peer) {
 
 Status QueuePair::connect(const QueuePairAddress& peer) {
   return object_ ? verbs::move(*object_, fabric::QueuePairEvent::connect, &peer) : Status::bad_argument;
+}
+
+Status QueuePair::modify(QueuePairState to, const AddressHandle& way, const QueuePairAddress& peer) {
+  const Status status = object_ ? leads_to(way, peer, *object_) : Status::bad_argument;
+  return status == Status::ok ? modify(to, &peer) : status;
+}
+
+Status QueuePair::connect(const AddressHandle& way, const QueuePairAddress& peer) {
+  const Status status = object_ ? leads_to(way, peer, *object_) : Status::bad_argument;
+  return status == Status::ok ? connect(peer) : status;
 }
 
 Status QueuePair::post_send(const WorkRequest& request) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fabric/verbs/address_handle.h"
 #include "fabric/verbs/memory.h"
 #include "fabric/verbs/queues.h"
 #include "fabric/verbs/remote.h"
@@ -72,6 +73,10 @@ class QueuePair : public Handle<detail::QueuePairObject> {
   Status modify(QueuePairState to, const QueuePairAddress* peer = nullptr);
   /// The short way from reset to ready_to_send.
   Status connect(const QueuePairAddress& peer);
+  /// The same two by an address handle: refused with link_down where its peer's life is over, with bad_argument where
+  /// it is another domain's or leads elsewhere than to the peer's port.
+  Status modify(QueuePairState to, const AddressHandle& way, const QueuePairAddress& peer);
+  Status connect(const AddressHandle& way, const QueuePairAddress& peer);
 
   /// Made by the functions of requests.h. Binds and registrations have posts of their own, below.
   Status post_send(const WorkRequest& request);

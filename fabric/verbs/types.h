@@ -82,6 +82,7 @@ struct ChannelObject;
 struct CompletionQueueObject;
 struct SharedReceiveQueueObject;
 struct QueuePairObject;
+struct AddressObject;
 }  // namespace detail
 
 }  // namespace splitnic::verbs

@@ -33,6 +33,7 @@ void check_null(Context& context, ProtectionDomain& domain, CompletionChannel& c
       {"allocate_windows", refusal(domain.allocate_windows(WindowType::type_2, 3)), kBad},
       {"create_shared_receive_queue", refusal(domain.create_shared_receive_queue(4)), kBad},
       {"create_queue_pair", refusal(domain.create_queue_pair(shape)), kBad},
+      {"create_address_handle", refusal(domain.create_address_handle(address.port)), kBad},
       {"CompletionQueue::arm", queue.arm(Arm::next), kBad},
       {"SharedReceiveQueue::post_receive", shared.post_receive({}), kBad},
       {"SharedReceiveQueue::arm_limit", shared.arm_limit(0), kBad},
@@ -43,6 +44,9 @@ void check_null(Context& context, ProtectionDomain& domain, CompletionChannel& c
       {"deregister", region.deregister(), kBad},
       {"modify", queue_pair.modify(QueuePairState::init), kBad},
       {"connect", queue_pair.connect(address), kBad},
+      {"modify by a handle", queue_pair.modify(QueuePairState::ready_to_receive, {}, address), kBad},
+      {"connect by a handle", queue_pair.connect({}, address), kBad},
+      {"connect, null handle", good.queue_pair.connect(AddressHandle(), address), kBad},
       {"post_send", queue_pair.post_send(send(1, {})), kBad},
       {"post_receive", queue_pair.post_receive({}), kBad},
       {"post_bind", queue_pair.post_bind(objects.type_1, good.region, small_binding()), kBad},
@@ -71,6 +75,8 @@ void check_null(Context& context, ProtectionDomain& domain, CompletionChannel& c
   CHECK(queue_pair.address() == QueuePairAddress{});
   CHECK(queue_pair.state() == QueuePairState::error);
   CHECK(queue_pair.send_room() == 0);
+  CHECK_FALSE(AddressHandle().valid());
+  CHECK(AddressHandle().port() == PortAddress{});
   check({
       {"a segment of a null region", good.queue_pair.post_send(send(1, {region.segment(0, 8)})), Status::bad_tag},
       {"a segment of a null window", good.queue_pair.post_send(send(1, {window.segment(0, 8)})), Status::bad_tag},
