@@ -27,7 +27,7 @@ wire::ReceiveFilter filter_of(const NicSettings& settings) {
 }  // namespace
 
 HostDriver::HostDriver(messaging::SessionOptions options, NicPort& nic, fabric::BridgeSource& bridges,
-                       RandomSource& random, HostNotices& notices)
+                       RandomSource& random, Notices& notices)
     : options_(std::move(options)), nic_(nic), bridges_(bridges), random_(random), notices_(notices) {
   options_.role = wire::Role::host;
   nic_.set_carrier(false);
@@ -151,7 +151,8 @@ void HostDriver::on_down(std::string_view reason) {
 void HostDriver::on_frame(const messaging::ReceivedFrame& frame) {
   if (nic_.write_frame(frame)) return;
   ++counters_.rx_refused_by_nic;
-  tell_of_refused_frames();
+  losses_.lost(*session_, now_,
+               [this] { return fmt::format("its interface refused frames, {} so far", counters_.rx_refused_by_nic); });
 }
 
 Answer HostDriver::on_request(const wire::RequestBody& request) {
@@ -182,17 +183,6 @@ void HostDriver::on_reply(wire::CfgRequest request, const Answer& answer) {
 
 void HostDriver::clear_unit_statistics() {
   if (up() && !session_->request(wire::StatisticsClear{})) notices_.notice("the I/O unit was not asked to clear");
-}
-
-/// The unit's people see why frames that it delivered went nowhere.
-void HostDriver::tell_of_refused_frames() {
-  constexpr Duration kFirst = std::chrono::seconds(1);
-  constexpr Duration kInterval = std::chrono::seconds(10);
-  if (losses_due_ == kNever) losses_due_ = now_ + kFirst;
-  if (now_ < losses_due_) return;
-  losses_due_ = now_ + kInterval;
-  session_->request(wire::StatusReport{
-      wire::kFramesLost, fmt::format("its interface refused frames, {} so far", counters_.rx_refused_by_nic)});
 }
 
 Time HostDriver::next_deadline() const {

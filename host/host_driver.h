@@ -8,20 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "common/notices.h"
 #include "common/random.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
 #include "host/nic_port.h"
+#include "messaging/loss_report.h"
 #include "messaging/session.h"
 
 namespace splitnic::host {
-
-/// Lines for people, from a core that knows no logger. Called on the owner's thread.
-class HostNotices {
- public:
-  virtual ~HostNotices() = default;
-  virtual void notice(const std::string& line) = 0;
-};
 
 struct HostCounters {
   std::uint64_t rx_refused_by_nic = 0;  ///< frames that the host's stack did not take
@@ -36,7 +31,7 @@ class HostDriver final : public messaging::SessionEvents {
  public:
   /// All references outlive the driver. options.role is set to host.
   HostDriver(messaging::SessionOptions options, NicPort& nic, fabric::BridgeSource& bridges, RandomSource& random,
-             HostNotices& notices);
+             Notices& notices);
   ~HostDriver() override;
   HostDriver(const HostDriver&) = delete;
   HostDriver& operator=(const HostDriver&) = delete;
@@ -87,13 +82,12 @@ class HostDriver final : public messaging::SessionEvents {
   void follow_settings(Time now);
   void send_settings(const NicSettings* before);
   void set_carrier(bool carrier);
-  void tell_of_refused_frames();
 
   messaging::SessionOptions options_;
   NicPort& nic_;
   fabric::BridgeSource& bridges_;
   RandomSource& random_;
-  HostNotices& notices_;
+  Notices& notices_;
   std::shared_ptr<fabric::Bridge> bridge_;
   std::unique_ptr<messaging::Session> session_;
   std::optional<std::vector<std::uint16_t>> vlans_;
@@ -101,8 +95,8 @@ class HostDriver final : public messaging::SessionEvents {
   Time now_{};
   Time settings_due_{};
   Time statistics_due_ = kNever;
-  Time losses_due_ = kNever;  // when the unit may hear (again) that the NIC refuses frames
-  bool announced_ = false;    // the session's settings have been sent since it came up
+  messaging::LossReport losses_;  // of frames that the NIC refuses
+  bool announced_ = false;        // the session's settings have been sent since it came up
   bool carrier_ = false;
   bool stopping_ = false;
   bool waiting_for_elements_ = false;

@@ -1,5 +1,7 @@
 #include "iounit/host_port.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -50,23 +52,14 @@ void HostPort::deliver(std::span<const std::byte> frame) {
   const auto memory = session_->claim();
   if (memory.empty()) {
     count(HostDrop::to_host_no_element);
-    return tell_of_lost_frames();
+    return losses_.lost(*session_, now_, [this] {
+      return fmt::format("frames come faster than this host takes them, {} lost so far",
+                         drops(HostDrop::to_host_no_element));
+    });
   }
   if (memory.size() < frame.size()) return count(HostDrop::to_host_too_long);
   std::memcpy(memory.data(), frame.data(), frame.size());
   session_->commit(static_cast<std::uint32_t>(frame.size()));
-}
-
-/// The host's people see why frames don't come: only the unit knows.
-void HostPort::tell_of_lost_frames() {
-  constexpr Duration kFirst = std::chrono::seconds(1);
-  constexpr Duration kInterval = std::chrono::seconds(10);
-  if (losses_due_ == kNever) losses_due_ = now_ + kFirst;
-  if (now_ < losses_due_) return;
-  losses_due_ = now_ + kInterval;
-  session_->request(wire::StatusReport{wire::kFramesLost, "frames come faster than this host takes them, " +
-                                                              std::to_string(drops(HostDrop::to_host_no_element)) +
-                                                              " lost so far"});
 }
 
 tl::expected<messaging::HelloGrant, Refusal> HostPort::on_hello(const wire::HelloRequest& hello) {

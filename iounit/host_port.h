@@ -11,6 +11,7 @@
 #include "fabric/bridge/bridge.h"
 #include "iounit/forwarding_table.h"
 #include "iounit/receive_filter.h"
+#include "messaging/loss_report.h"
 #include "messaging/session.h"
 
 namespace splitnic::iounit {
@@ -89,7 +90,6 @@ class HostPort final : public messaging::SessionEvents {
   void on_reply(messaging::wire::CfgRequest request, const messaging::Answer& answer) override;
   messaging::Answer set_filter(const messaging::wire::ReceiveFilter& wanted);
   [[nodiscard]] messaging::wire::Statistics statistics() const;
-  void tell_of_lost_frames();
 
   HostPortOwner& owner_;
   ForwardingPort number_;
@@ -101,7 +101,7 @@ class HostPort final : public messaging::SessionEvents {
   bool interface_up_ = true;
   Time now_{};
   Time down_since_{};
-  Time losses_due_ = kNever;  // when the host may hear (again) that it loses frames
+  messaging::LossReport losses_;  // of frames for which the host has no element
   std::array<std::uint64_t, kHostDrops> drops_{};
   std::array<std::uint64_t, kHostDrops> cleared_{};  // drops_ at the last statistics clear
   std::unique_ptr<messaging::Session> session_;      // last: its events use the rest

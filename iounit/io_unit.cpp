@@ -21,7 +21,7 @@ constexpr Duration kDownLimit = std::chrono::seconds(10);
 }  // namespace
 
 IoUnit::IoUnit(IoUnitOptions options, LanPort& lan, fabric::BridgeSource& bridges, RandomSource& random,
-               UnitNotices& notices)
+               Notices& notices)
     : options_(std::move(options)),
       lan_(lan),
       bridges_(bridges),

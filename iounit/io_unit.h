@@ -9,6 +9,7 @@
 
 #include "common/frame/ethernet.h"
 #include "common/frame/finish.h"
+#include "common/notices.h"
 #include "common/random.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
@@ -17,13 +18,6 @@
 #include "iounit/lan_port.h"
 
 namespace splitnic::iounit {
-
-/// Lines for people, from a core that knows no logger. Called on the owner's thread.
-class UnitNotices {
- public:
-  virtual ~UnitNotices() = default;
-  virtual void notice(const std::string& line) = 0;
-};
 
 struct IoUnitOptions {
   messaging::SessionOptions session;  ///< what every host's session is made from; role and max_mtu are set here
@@ -52,8 +46,7 @@ struct IoUnitCounters {
 class IoUnit final : private LanSink, public HostPortOwner {
  public:
   /// All references outlive the unit.
-  IoUnit(IoUnitOptions options, LanPort& lan, fabric::BridgeSource& bridges, RandomSource& random,
-         UnitNotices& notices);
+  IoUnit(IoUnitOptions options, LanPort& lan, fabric::BridgeSource& bridges, RandomSource& random, Notices& notices);
   ~IoUnit() override;
   IoUnit(const IoUnit&) = delete;
   IoUnit& operator=(const IoUnit&) = delete;
@@ -108,7 +101,7 @@ class IoUnit final : private LanSink, public HostPortOwner {
   LanPort& lan_;
   fabric::BridgeSource& bridges_;
   RandomSource& random_;
-  UnitNotices& notices_;
+  Notices& notices_;
   ForwardingTable table_;
   frame::FrameFinisher finisher_;
   std::vector<std::unique_ptr<HostPort>> hosts_;  // by number, null where free

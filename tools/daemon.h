@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/notices.h"
 #include "common/os/control_server.h"
 #include "common/os/daemon_status.h"
 #include "common/os/event_loop.h"
@@ -31,6 +32,16 @@ std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const Daemo
                                                 const std::string& role,
                                                 std::function<os::DaemonStatus(os::ControlRequest)> status,
                                                 os::Log& log);
+
+/// A core's notices as lines of the log, limited in rate. log is lent.
+class LogNotices final : public Notices {
+ public:
+  explicit LogNotices(os::Log& log) : log_(log) {}
+  void notice(const std::string& line) override { log_.limited("driver", os::LogLevel::kInfo, "{}", line); }
+
+ private:
+  os::Log& log_;
+};
 
 /// A driver core as a task of the event loop.
 template <class Driver>

@@ -13,15 +13,6 @@ namespace splitnic::tools {
 
 namespace {
 
-class LogNotices final : public host::HostNotices {
- public:
-  explicit LogNotices(os::Log& log) : log_(log) {}
-  void notice(const std::string& line) override { log_.limited("driver", os::LogLevel::kInfo, "{}", line); }
-
- private:
-  os::Log& log_;
-};
-
 std::string socket_path(const std::string& connect) {
   constexpr std::string_view kScheme = "shm:";
   if (connect.compare(0, kScheme.size(), kScheme) != 0) {

@@ -12,15 +12,6 @@ namespace splitnic::tools {
 
 namespace {
 
-class LogNotices final : public iounit::UnitNotices {
- public:
-  explicit LogNotices(os::Log& log) : log_(log) {}
-  void notice(const std::string& line) override { log_.limited("driver", os::LogLevel::kInfo, "{}", line); }
-
- private:
-  os::Log& log_;
-};
-
 std::vector<std::pair<std::string, MacAddress>> parse_allowed(const std::vector<std::string>& texts) {
   std::vector<std::pair<std::string, MacAddress>> allowed;
   for (const auto& text : texts) {

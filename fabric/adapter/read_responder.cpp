@@ -4,6 +4,7 @@
 #include "common/planted.h"
 #include "fabric/adapter/local_memory.h"
 #include "fabric/adapter/responder.h"
+#include "fabric/memory/read_admission.h"
 
 /// The responder's reads and atomics. Source: S3 Fig. 18A (a queue indexed by message sequence number), S2 Fig. 12
 /// (data stored by the owner's DMA provider), the verbs' atomics.
@@ -32,17 +33,12 @@ Opcode response_opcode(bool first, bool last) {
 
 }  // namespace
 
-/// A new request, in order. The transport is in order too, so that but one message sequence number is the expected one.
+/// A new request, in order.
 Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& cell) {
   ResponseQueue& responses = queue_pair.responses;
   const MessageKind kind = traits(cell.opcode).kind;
-  const bool expected = cell.message_sequence == static_cast<std::uint32_t>(responses.taken + 1);
-  if (!expected && !planted("any_message_sequence")) {
-    return refused(ProtectionError::unexpected_sequence, use_of(kind));
-  }
-  if (responses.taken - responses.answered >= responses.depth) {
-    return refused(ProtectionError::no_read_resource, use_of(kind));
-  }
+  const auto refusal = read_refusal(cell.message_sequence, responses.taken, responses.answered, responses.depth);
+  if (refusal && !planted("any_message_sequence")) return refused(*refusal, use_of(kind));
   ResponseRecord record;
   record.kind = kind;
   record.psn = cell.packet_sequence;

@@ -120,11 +120,11 @@ std::size_t Owner::poll() {
   serve(honest_, Arena::kHonestReceives);
   serve(hostile_, Arena::kReceives);
   ask_again();
-  if (moved == 0) sleep(now);
+  if (moved == 0) wait_for_doorbells(now);
   return moved;
 }
 
-void Owner::sleep(Time now) {
+void Owner::wait_for_doorbells(Time now) {
   std::vector<pollfd> readable;
   // The boards have no descriptor.
   Time until = now + milliseconds(listener_ != nullptr ? 1 : 50);

@@ -89,7 +89,7 @@ class Owner {
   template <class Condition>
   void poll_until(std::string_view what, Condition condition, Duration limit = std::chrono::seconds(10));
   std::size_t poll();
-  void sleep(Time now);
+  void wait_for_doorbells(Time now);
   void accept(Time now);
   void stop_listening();
   void introduce(Session& session, const Board& board);

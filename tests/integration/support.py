@@ -83,6 +83,23 @@ class LabTestCase(unittest.TestCase):
         self.assertGreaterEqual(verdict.good, least_good)
 
 
+class UndisturbedTestCase(LabTestCase):
+    """Whatever a test does to the I/O unit: its host loses no ping, it goes on serving, and no descriptor stays behind."""
+
+    hosts = 1
+
+    def setUp(self):
+        self.descriptors_before = self.unit.process.descriptors()
+        self.steady_ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
+        self.steady_ping.wait_replies(3)
+
+    def tearDown(self):
+        self.steady_ping.wait_replies(5)
+        self.assertEqual(self.steady_ping.finish().missing, [])
+        wait_until(lambda: self.unit.process.descriptors() == self.descriptors_before, 10, "descriptors as before")
+        self.assertEqual(self.unit.state(), "serving")
+
+
 def main():
     reason = not_permitted()
     if reason:

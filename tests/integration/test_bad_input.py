@@ -121,21 +121,8 @@ class CommandLine(support.LabTestCase):
         self.refused(1, "nosuch.ctl", "status", "--json", "--control", self.lab.dir / "nosuch.ctl")
 
 
-class Sockets(support.LabTestCase):
+class Sockets(support.UndisturbedTestCase):
     """Strangers on the I/O unit's socket and on the control sockets."""
-
-    hosts = 1
-
-    def setUp(self):
-        self.before = self.unit.process.descriptors()
-        self.ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
-        self.ping.wait_replies(3)
-
-    def tearDown(self):
-        self.ping.wait_replies(5)
-        self.assertEqual(self.ping.finish().missing, [])
-        wait_until(lambda: self.unit.process.descriptors() == self.before, 10, "descriptors as before")
-        self.assertEqual(self.unit.state(), "serving")
 
     def connect(self, path):
         """A connection of whatever kind the socket takes; None when it takes no more."""
@@ -181,11 +168,11 @@ class Sockets(support.LabTestCase):
                     taken += 1
             self.assertGreater(taken, 0)
             self.host[0].kill9()
-            self.ping.finish()
+            self.steady_ping.finish()
             self.host[0].launch().wait_state("up", 20)
             self.host[0].configure()
-            self.ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
-            self.ping.wait_replies(10)
+            self.steady_ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
+            self.steady_ping.wait_replies(10)
             for _ in range(20):
                 control = self.connect(self.unit.control)
                 if control:

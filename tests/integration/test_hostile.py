@@ -27,21 +27,8 @@ HEADER_BYTES = 4096
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
-class OtherHosts(support.LabTestCase):
+class OtherHosts(support.UndisturbedTestCase):
     """What connects to a real I/O unit and is no splitnic host of this version."""
-
-    hosts = 1
-
-    def setUp(self):
-        self.before = self.unit.process.descriptors()
-        self.ping = traffic.Ping(self.lab, self.host[0].ns, self.lan.address)
-        self.ping.wait_replies(3)
-
-    def tearDown(self):
-        self.ping.wait_replies(5)
-        self.assertEqual(self.ping.finish().missing, [])
-        wait_until(lambda: self.unit.process.descriptors() == self.before, 10, "descriptors as before")
-        self.assertEqual(self.unit.state(), "serving")
 
     def ask(self, hello):
         """What the unit answers, with how many descriptors; b"" when it hangs up."""

@@ -132,8 +132,8 @@ HostSite::HostSite(std::size_t index, const Scenario& scenario, const Edge& edge
 void HostSite::make() {
   driver_random_ = std::make_unique<SeededRandom>(random_.next());
   host::NicPort& nic = planted_ ? *planted_ : static_cast<host::NicPort&>(nic_);
-  driver_ = std::make_unique<host::HostDriver>(host_.session, nic, source_, *driver_random_,
-                                               static_cast<host::HostNotices&>(*this));
+  driver_ =
+      std::make_unique<host::HostDriver>(host_.session, nic, source_, *driver_random_, static_cast<Notices&>(*this));
 }
 
 std::size_t HostSite::poll_core(Time now) {
@@ -145,8 +145,8 @@ std::size_t HostSite::poll_core(Time now) {
 
 void UnitSite::make() {
   driver_random_ = std::make_unique<SeededRandom>(random_.next());
-  driver_ = std::make_unique<iounit::IoUnit>(scenario_.unit, lan_, source_, *driver_random_,
-                                             static_cast<iounit::UnitNotices&>(*this));
+  driver_ =
+      std::make_unique<iounit::IoUnit>(scenario_.unit, lan_, source_, *driver_random_, static_cast<Notices&>(*this));
 }
 
 const iounit::HostPort* UnitSite::port_of(const std::string& host) const {

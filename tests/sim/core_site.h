@@ -104,7 +104,7 @@ class CoreSite {
   mutable std::vector<int> descriptors_;
 };
 
-class HostSite final : public CoreSite, private host::HostNotices {
+class HostSite final : public CoreSite, private Notices {
  public:
   HostSite(std::size_t index, const Scenario& scenario, const Edge& edge, RandomSource& random);
   ~HostSite() override { driver_.reset(); }
@@ -141,7 +141,7 @@ class HostSite final : public CoreSite, private host::HostNotices {
   bool was_up_ = false;
 };
 
-class UnitSite final : public CoreSite, private iounit::UnitNotices {
+class UnitSite final : public CoreSite, private Notices {
  public:
   UnitSite(const Scenario& scenario, const Edge& edge, RandomSource& random)
       : CoreSite("unit", scenario, edge, random), lan_(edge, scenario.lan_mtu) {}

@@ -5,16 +5,15 @@
 //   splitnic_sim --seed 42 --trace   the same with every event
 //   splitnic_sim --seeds 1-2000      many; each one that fails with the command that replays it
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
+#include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <cstring>
+#include <map>
 #include <string>
 
+#include "seed_runs.h"
 #include "world.h"
 
 namespace {
@@ -22,13 +21,7 @@ namespace {
 using namespace splitnic;
 using namespace splitnic::sim;
 
-struct Options {
-  std::uint64_t seed = 1;
-  std::string seeds;
-  std::uint64_t first = 1;
-  std::uint64_t last = 1;
-  bool trace = false;
-  bool replay = false;
+struct Options : SeedOptions {
   std::string plant = "none";
   Limits limits;
 };
@@ -47,24 +40,8 @@ std::string replay_command(const Options& options, std::uint64_t seed) {
   return command;
 }
 
-// A failed CHECK aborts: what was under way is said from the signal handler, out of a buffer made before.
-std::array<char, 512> last_words;
-
-void note_seed(const Options& options, std::uint64_t seed) {
-  const std::string words =
-      fmt::format("violation: seed {}: the process was killed by a signal (a failed CHECK?)\n  replay: {}\n", seed,
-                  replay_command(options, seed));
-  last_words.fill('\0');
-  std::copy_n(words.begin(), std::min(words.size(), last_words.size() - 1), last_words.begin());
-}
-
-extern "C" void say_last_words(int) {
-  static_cast<void>(!write(STDERR_FILENO, last_words.data(), std::strlen(last_words.data())));
-  _exit(1);
-}
-
 Summary run_seed(const Options& options, std::uint64_t seed, bool verbose) {
-  note_seed(options, seed);
+  note_seed(seed, replay_command(options, seed));
   Scenario scenario = draw_scenario(seed);
   scenario.plant = kPlants.at(options.plant);
   if (verbose) {
@@ -96,42 +73,21 @@ int run_one(const Options& options) {
 
 int run_many(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
-  std::uint64_t failed = 0;
   Duration slowest{};
   std::uint64_t deliveries = 0;
-  for (std::uint64_t seed = options.first; seed <= options.last; ++seed) {
-    Summary summary = run_seed(options, seed, false);
-    if (options.replay && summary.violation.empty()) {
-      const Summary again = run_seed(options, seed, false);
-      if (again.trace_hash != summary.trace_hash) summary.violation = "two runs of this seed differ";
-    }
+  const auto run = [&](std::uint64_t seed) {
+    const Summary summary = run_seed(options, seed, false);
     slowest = std::max(slowest, summary.converged_in);
     deliveries += summary.deliveries;
-    if (!summary.violation.empty()) {
-      ++failed;
-      report_violation(options, seed, summary.violation);
-    }
-    const std::uint64_t done = seed - options.first + 1;
-    if (done % 100 == 0) {
-      fmt::print("{} seeds, {} failed\n", done, failed);
-      std::fflush(stdout);
-    }
-  }
+    return SeedResult{summary.trace_hash, summary.violation};
+  };
+  const std::uint64_t failed = run_range(options, run, [&](std::uint64_t seed, const std::string& violation) {
+    report_violation(options, seed, violation);
+  });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fmt::print("seeds {}-{}: {} failed, {} frames delivered, slowest to converge {:.1f} ms, {:.1f} s\n", options.first,
              options.last, failed, deliveries, milliseconds_of(slowest), seconds);
   return failed == 0 ? 0 : 1;
-}
-
-bool parse_range(Options& options) {
-  if (options.seeds.empty()) return true;
-  char rest = 0;
-  unsigned long long first = 0;
-  unsigned long long last = 0;
-  if (std::sscanf(options.seeds.c_str(), "%llu-%llu%c", &first, &last, &rest) != 2 || last < first) return false;
-  options.first = first;
-  options.last = last;
-  return true;
 }
 
 }  // namespace
@@ -140,22 +96,10 @@ int main(int argc, char** argv) {
   Options options;
   program_name = argv[0];
   CLI::App app("Deterministic simulation of the split network driver. Exit: 0 clean, 1 violation, 2 usage.");
-  auto* seed = app.add_option("--seed", options.seed, "run one seed, with its options printed first");
-  app.add_option("--seeds", options.seeds, "run seeds A-B")->excludes(seed);
-  app.add_flag("--trace", options.trace, "print every event");
-  app.add_flag("--replay", options.replay, "with --seeds: run each seed twice and compare");
+  add_options(app, options);
   app.add_option("--plant", options.plant, "plant a fault that the verdicts must find")->check(CLI::IsMember(kPlants));
   app.add_option("--steps", options.limits.steps, "moments of simulated time before a run counts as spinning");
   app.add_option("--sim-seconds", options.limits.fault_seconds, "time of faults, instead of the drawn one");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  if (!parse_range(options)) {
-    std::fputs("--seeds wants A-B, two numbers with A <= B\n", stderr);
-    return 2;
-  }
-  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, say_last_words);
-  return options.seeds.empty() ? run_one(options) : run_many(options);
+  if (const int code = parse(app, options, argc, argv); code >= 0) return code;
+  return options.range.empty() ? run_one(options) : run_many(options);
 }

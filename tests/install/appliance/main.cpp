@@ -53,7 +53,7 @@ class OneBridge final : public fabric::BridgeSource {
   std::unique_ptr<fabric::Bridge> bridge_;
 };
 
-struct Notices final : host::HostNotices, iounit::UnitNotices {
+struct PrintedNotices final : Notices {
   void notice(const std::string& line) override { std::printf("%s\n", line.c_str()); }
 };
 
@@ -72,7 +72,7 @@ int main() {
   auto ends = fabric::shm_pair();
   if (!ends) return 1;
   SystemRandom random;
-  Notices notices;
+  PrintedNotices notices;
   LoopLan lan;
   OneBridge host_bridge(std::move(ends->first));
   OneBridge unit_bridge(std::move(ends->second));
