@@ -22,23 +22,6 @@ constexpr std::size_t kCompletionsPerPoll = 128;
 
 constexpr fabric::QpNumber kControlQueuePair{1};
 
-void add(fabric::AdapterCounters& sum, const fabric::AdapterCounters& more) {
-  sum.cells_sent += more.cells_sent;
-  sum.cells_received += more.cells_received;
-  sum.acknowledgements_sent += more.acknowledgements_sent;
-  sum.retransmissions += more.retransmissions;
-  sum.dropped_bad_cell += more.dropped_bad_cell;
-  sum.dropped_wrong_address += more.dropped_wrong_address;
-  sum.dropped_unknown_queue_pair += more.dropped_unknown_queue_pair;
-  sum.dropped_out_of_sequence += more.dropped_out_of_sequence;
-  sum.dropped_duplicate += more.dropped_duplicate;
-  sum.dropped_no_receive += more.dropped_no_receive;
-  sum.dropped_unacknowledged += more.dropped_unacknowledged;
-  sum.direct_writes += more.direct_writes;
-  sum.segmented_writes += more.segmented_writes;
-  sum.access_refused += more.access_refused;
-}
-
 }  // namespace
 
 void Session::Port::on_message(std::span<const std::byte> message) {
@@ -90,7 +73,7 @@ void Session::release(std::string_view reason) {
   control_.reset();
   control_unacknowledged_.reset();
   data_.reset();
-  if (adapter_) add(past_counters_, adapter_->counters());
+  if (adapter_) past_counters_ += adapter_->counters();
   adapter_.reset();
   for (auto& slot : own_pools_) slot = OwnSlot{};
   next_pool_number_ = 0;
@@ -263,7 +246,7 @@ bool Session::finished() const { return state_ != SessionState::up || goodbye_do
 const fabric::AdapterCounters& Session::adapter_counters() const {
   static thread_local fabric::AdapterCounters sum;
   sum = past_counters_;
-  if (adapter_) add(sum, adapter_->counters());
+  if (adapter_) sum += adapter_->counters();
   return sum;
 }
 
@@ -306,6 +289,8 @@ std::vector<std::pair<std::string, std::uint64_t>> Session::drop_counts() const 
           {"cells_duplicate", fabric.dropped_duplicate},
           {"sends_without_receive", fabric.dropped_no_receive},
           {"unacknowledged_lost", fabric.dropped_unacknowledged},
+          {"fabric_events_lost", fabric.dropped_events},
+          {"drain_requests_lost", fabric.dropped_drains},
           {"access_refused", fabric.access_refused}};
 }
 

@@ -10,6 +10,8 @@
 
 #include "common/os/toml_config.h"
 #include "common/result.h"
+#include "fabric/wire/cell.h"
+#include "tools/bench/fabric/measurement.h"
 #include "tools/commands.h"
 
 namespace splitnic::tools {
@@ -22,8 +24,9 @@ constexpr const char* kAbout =
 /// As CLI11 wants it: what is wrong, or nothing.
 std::string check_cell_bytes(const std::string& text) {
   std::uint32_t bytes = 0;
-  if (!CLI::detail::lexical_cast(text, bytes) || bytes < 64 || bytes > 65520 || bytes % 16 != 0) {
-    return "must be a multiple of 16 from 64 to 65520";
+  if (!CLI::detail::lexical_cast(text, bytes) || bytes < fabric::kMinCellPayload || bytes > fabric::kMaxCellPayload ||
+      bytes % 16 != 0) {
+    return fmt::format("must be a multiple of 16 from {} to {}", fabric::kMinCellPayload, fabric::kMaxCellPayload);
   }
   return {};
 }
@@ -136,10 +139,10 @@ void bind(CLI::App& app, BenchFabricCommand& command) {
   app.add_option("--seconds", command.seconds, "How long each measurement takes")->check(CLI::Range(0.01, 3600.0));
   app.add_option("--operations", command.operations, "What to measure, separated by commas (default: all)")
       ->delimiter(',')
-      ->check(CLI::IsMember({"send", "write", "write-immediate", "read", "compare-swap", "tables"}));
+      ->check(CLI::IsMember(bench::operation_names()));
   app.add_option("--sizes", command.sizes, "Bytes of the messages, separated by commas")
       ->delimiter(',')
-      ->check(CLI::Range(8U, 1U << 20U));
+      ->check(CLI::Range(bench::kMinBytes, bench::kMaxBytes));
   app.add_flag("--spin,!--sleep", command.spin,
                "Both ends look on for messages (default), or sleep between messages until a doorbell rings");
   app.add_option("--cell-bytes", command.cell_bytes, "Payload bytes of a cell")->check(check_cell_bytes);

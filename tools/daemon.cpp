@@ -102,7 +102,7 @@ void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std
 
 std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
                                                 const std::string& role,
-                                                std::function<os::DaemonStatus(os::ControlRequest)> status,
+                                                std::function<os::DaemonStatus(os::ControlRequest)> answer,
                                                 os::Log& log) {
   std::string path = options.control;
   if (path.empty()) {
@@ -111,8 +111,8 @@ std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const Daemo
     path = os::default_control_path(*directory, role);
   }
   const Time started = monotonic_now();
-  const auto complete = [status = std::move(status), started](os::ControlRequest request) {
-    auto told = status(request);
+  const auto complete = [answer = std::move(answer), started](os::ControlRequest request) {
+    auto told = answer(request);
     told.pid = static_cast<std::uint32_t>(getpid());
     told.version = SPLITNIC_VERSION;
     told.uptime_ms = static_cast<std::uint64_t>((monotonic_now() - started) / std::chrono::milliseconds(1));

@@ -27,10 +27,10 @@ MacAddress parse_mac_option(const std::string& text, const char* option);
 void enter_netns(const DaemonOptions& options);
 
 /// The daemon's control socket: options.control, or one in the run-time directory. Adds pid, version and up-time to
-/// what status says. Throws StartupError.
+/// what answer says. Throws StartupError.
 std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
                                                 const std::string& role,
-                                                std::function<os::DaemonStatus(os::ControlRequest)> status,
+                                                std::function<os::DaemonStatus(os::ControlRequest)> answer,
                                                 os::Log& log);
 
 /// A core's notices as lines of the log, limited in rate. log is lent.

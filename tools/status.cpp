@@ -44,8 +44,7 @@ int run_status(const StatusCommand& command) {
   std::vector<os::DaemonStatus> all;
   bool failed = false;
   for (const auto& control : controls) {
-    auto status = os::query_status(control, std::chrono::seconds(5),
-                                   command.clear ? os::ControlRequest::clear : os::ControlRequest::status);
+    auto status = os::query_status(control, command.clear ? os::ControlRequest::clear : os::ControlRequest::status);
     if (!status) {
       fmt::print(stderr, "splitnic: {}\n", status.error().message);
       failed = true;

@@ -85,7 +85,7 @@ struct Exchange {
 
 }  // namespace
 
-Result<DaemonStatus> query_status(const std::string& path, Duration timeout, ControlRequest request) {
+Result<DaemonStatus> query_status(const std::string& path, ControlRequest request, Duration timeout) {
   if (auto fits = check_socket_path(path); !fits) return tl::unexpected(fits.error());
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   auto connected = connect_within(path, timeout);

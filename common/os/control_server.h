@@ -28,10 +28,10 @@ struct ControlServerOptions {
 /// no request is cut off. Thread: the io_context's.
 class ControlServer {
  public:
-  /// path: made with mode 0600, see UnixListener; its errors. status: called on the io_context's thread.
-  /// context and log are lent; the server goes before them.
+  /// path: made with mode 0600, see UnixListener; its errors. answer: gives the status, and clears when asked to;
+  /// called on the io_context's thread. context and log are lent; the server goes before them.
   static Result<std::unique_ptr<ControlServer>> open(boost::asio::io_context& context, const std::string& path,
-                                                     std::function<DaemonStatus(ControlRequest)> status, Log& log,
+                                                     std::function<DaemonStatus(ControlRequest)> answer, Log& log,
                                                      ControlServerOptions options = {});
   ~ControlServer();
 

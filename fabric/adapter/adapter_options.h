@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -105,5 +106,35 @@ struct AdapterCounters {
   std::uint64_t access_refused = 0;   ///< the protection table refused a peer's request
   std::uint64_t drains_completed = 0;
 };
+
+/// Every counter, for whoever adds up or lists them all.
+inline constexpr std::array kAdapterCounters{
+    &AdapterCounters::cells_sent,
+    &AdapterCounters::cells_received,
+    &AdapterCounters::acknowledgements_sent,
+    &AdapterCounters::terminates_sent,
+    &AdapterCounters::retransmissions,
+    &AdapterCounters::dropped_bad_cell,
+    &AdapterCounters::dropped_wrong_address,
+    &AdapterCounters::dropped_unknown_queue_pair,
+    &AdapterCounters::dropped_out_of_sequence,
+    &AdapterCounters::dropped_duplicate,
+    &AdapterCounters::dropped_no_receive,
+    &AdapterCounters::dropped_unacknowledged,
+    &AdapterCounters::dropped_events,
+    &AdapterCounters::dropped_drains,
+    &AdapterCounters::direct_writes,
+    &AdapterCounters::segmented_writes,
+    &AdapterCounters::direct_reads,
+    &AdapterCounters::segmented_reads,
+    &AdapterCounters::atomics,
+    &AdapterCounters::access_refused,
+    &AdapterCounters::drains_completed,
+};
+static_assert(sizeof(AdapterCounters) == kAdapterCounters.size() * sizeof(std::uint64_t));
+inline AdapterCounters& operator+=(AdapterCounters& sum, const AdapterCounters& more) {
+  for (const auto counter : kAdapterCounters) sum.*counter += more.*counter;
+  return sum;
+}
 
 }  // namespace splitnic::fabric

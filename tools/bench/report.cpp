@@ -23,21 +23,6 @@ std::vector<double> values_of(const std::vector<Run>& runs, std::size_t metric) 
   return values;
 }
 
-std::string cell_of(const Summary& summary, int decimals) {
-  return fmt::format("{:.{}f} ({:.{}f} .. {:.{}f})", summary.median, decimals, summary.min, decimals, summary.max,
-                     decimals);
-}
-
-json::object object_of(const std::vector<double>& values) {
-  const Summary summary = summary_of(values);
-  json::object object;
-  object["median"] = summary.median;
-  object["min"] = summary.min;
-  object["max"] = summary.max;
-  object["runs"] = json::array(values.begin(), values.end());
-  return object;
-}
-
 /// How many goals there are, and how many are met.
 std::pair<std::size_t, std::size_t> count_goals(const Report& report) {
   std::size_t goals = 0;
@@ -75,8 +60,8 @@ std::string to_text(const Report& report) {
   for (std::size_t index = 0; index < kMetrics.size(); ++index) {
     const auto& metric = kMetrics[index];
     text += fmt::format("{:<26} {:>7}  {:>29}  {:>29}", metric.title, metric.unit,
-                        cell_of(summary_of(values_of(report.split_runs, index)), metric.decimals),
-                        cell_of(summary_of(values_of(report.forwarder_runs, index)), metric.decimals));
+                        to_text(summary_of(values_of(report.split_runs, index)), metric.decimals),
+                        to_text(summary_of(values_of(report.forwarder_runs, index)), metric.decimals));
     if (metric.compared) text += fmt::format("  {:>6.2f}", median_ratio(report, index));
     if (metric.goal > 0) text += fmt::format("  {:.2f} {}", metric.goal, goal_met(report, index) ? "met" : "MISSED");
     text += '\n';
@@ -95,8 +80,8 @@ std::string to_json(const Report& report) {
     result["name"] = metric.key;
     result["unit"] = metric.unit;
     result["better"] = metric.less_is_better ? "less" : "more";
-    result["split"] = object_of(values_of(report.split_runs, index));
-    result["forwarder"] = object_of(values_of(report.forwarder_runs, index));
+    result["split"] = to_json_object(values_of(report.split_runs, index));
+    result["forwarder"] = to_json_object(values_of(report.forwarder_runs, index));
     if (metric.compared) result["ratio"] = median_ratio(report, index);
     if (metric.goal > 0) {
       result["goal"] = metric.goal;

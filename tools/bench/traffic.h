@@ -29,8 +29,8 @@ struct PacketRate {
 /// UDP of 64-byte frames (18 bytes of payload), sent as fast as the sender can.
 Result<PacketRate> measure_udp_rate(const Route& route, Duration length);
 
-/// ICMP echo, one per millisecond, answered by the kernel at the far end. Returns the median round trip in
-/// microseconds. Errors also: more than a tenth lost.
+/// ICMP echo, answered by the kernel at the far end. interval: between two echoes; 0: the next as soon as the last is
+/// back. Returns the median round trip in microseconds. Errors also: more than a tenth lost.
 Result<double> measure_ping(const Route& route, Duration length, Duration interval);
 
 /// Whether an echo comes back before the deadline: the way is open.

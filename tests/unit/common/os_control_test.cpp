@@ -227,7 +227,9 @@ TEST_CASE("a status too large for a reply is an error text", "[common][control]"
 
 TEST_CASE("asking where no daemon answers is a clear error", "[common][control]") {
   const TemporaryDirectory directory;
-  const auto error_of = [](const std::string& path) { return query_status(path, 20ms).error().message; };
+  const auto error_of = [](const std::string& path) {
+    return query_status(path, ControlRequest::status, 20ms).error().message;
+  };
   const std::string path = directory.path("s");
   CHECK(error_of(path) == path + ": No such file or directory");
   const auto mute = UnixListener::listen(path);
@@ -248,14 +250,14 @@ TEST_CASE("a client waits for room in a daemon's queue, but not for ever", "[com
   const auto full = UnixListener::listen(directory.path("s"), 0600, 0);
   REQUIRE(full);
   const UniqueFd first = connect_to(full->path());
-  CHECK(query_status(full->path(), 30ms).error().message == full->path() + ": no answer");
+  CHECK(query_status(full->path(), ControlRequest::status, 30ms).error().message == full->path() + ": no answer");
 }
 
 TEST_CASE("a request to clear reaches the daemon as such", "[common][control]") {
   const Daemon daemon;
   CHECK(query_status(daemon.path()));
   CHECK(daemon.clears() == 0);
-  CHECK(query_status(daemon.path(), 5s, ControlRequest::clear));
+  CHECK(query_status(daemon.path(), ControlRequest::clear));
   CHECK(daemon.answers() == 2);
   CHECK(daemon.clears() == 1);
 }

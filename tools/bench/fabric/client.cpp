@@ -10,7 +10,6 @@ namespace splitnic::tools::bench {
 namespace {
 
 constexpr std::size_t kMostSamples = 1U << 20U;
-constexpr int kRunUpShare = 5;
 
 double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 

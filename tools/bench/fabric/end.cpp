@@ -20,7 +20,6 @@ namespace {
 using verbs::Right;
 using verbs::Status;
 
-constexpr Duration kPatience = std::chrono::seconds(10);
 constexpr Duration kLongestSleep = std::chrono::milliseconds(100);
 // After so much looking on in vain, somebody else may have more use for the core.
 constexpr std::size_t kTurnsBeforeYield = 2000;

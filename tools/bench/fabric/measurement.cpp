@@ -55,6 +55,13 @@ const char* to_string(Verb verb) {
 
 const char* to_string(Path path) { return path == Path::direct ? "direct" : "segmented"; }
 
+std::vector<std::string> operation_names() {
+  std::vector<std::string> names;
+  for (const Verb verb : kVerbs) names.emplace_back(to_string(verb));
+  names.emplace_back(kTables);
+  return names;
+}
+
 Result<Plan> plan_of(const BenchFabricCommand& command) {
   std::vector<std::uint32_t> sizes(command.sizes);
   if (sizes.empty()) sizes.assign(kDefaultSizes.begin(), kDefaultSizes.end());

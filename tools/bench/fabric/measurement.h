@@ -1,10 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/result.h"
+#include "common/time.h"
 #include "tools/commands.h"
 
 namespace splitnic::tools::bench {
@@ -34,6 +37,11 @@ inline constexpr std::uint32_t kMaxBytes = 1U << 20U;
 /// What a frame of the virtual NIC comes to; beyond it latency only says the bandwidth once more.
 inline constexpr std::uint32_t kLongestLatencyMessage = 1500;
 
+/// The run-up of a measurement, as a share of its length: one in so many.
+inline constexpr int kRunUpShare = 5;
+/// With a peer that says nothing.
+inline constexpr Duration kPatience = std::chrono::seconds(10);
+
 /// Messages of one measurement.
 inline constexpr std::size_t kMostInFlight = 64;
 
@@ -44,6 +52,9 @@ inline constexpr std::size_t kMostInFlight = 64;
 }
 /// Whether messages arrive as completions of receives.
 [[nodiscard]] constexpr bool takes_receives(Verb verb) { return verb == Verb::send || verb == Verb::write_immediate; }
+
+/// What --operations knows.
+std::vector<std::string> operation_names();
 
 /// What was asked for on the command line, in the order of the report.
 struct Plan {

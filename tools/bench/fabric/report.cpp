@@ -32,21 +32,9 @@ Summary summary_of_runs(const FabricReport& report, ValueOf&& value_of) {
   return summary_of(values_of(report, std::forward<ValueOf>(value_of)));
 }
 
-std::string cell_of(const Summary& summary, int decimals) {
-  return fmt::format("{:.{}f} ({:.{}f} .. {:.{}f})", summary.median, decimals, summary.min, decimals, summary.max,
-                     decimals);
-}
-
 template <class ValueOf>
 json::object object_of(const FabricReport& report, ValueOf&& value_of) {
-  const std::vector<double> values = values_of(report, std::forward<ValueOf>(value_of));
-  const Summary summary = summary_of(values);
-  json::object object;
-  object["median"] = summary.median;
-  object["min"] = summary.min;
-  object["max"] = summary.max;
-  object["runs"] = json::array(values.begin(), values.end());
-  return object;
+  return to_json_object(values_of(report, std::forward<ValueOf>(value_of)));
 }
 
 bool measures(const FabricReport& report, Quantity quantity) {
@@ -113,7 +101,7 @@ std::string yardstick_text(const FabricReport& report) {
   const auto row = [&](const char* title, const char* unit, double per_unit, int decimals, auto value_of) {
     return fmt::format(
         "{:<46} {:>6}  {:>24}\n", title, unit,
-        cell_of(summary_of_runs(report, [&](const FabricRun& run) { return value_of(run.yardsticks) / per_unit; }),
+        to_text(summary_of_runs(report, [&](const FabricRun& run) { return value_of(run.yardsticks) / per_unit; }),
                 decimals));
   };
   return fmt::format("{:<46} {:>6}  {:>24}\n", "yardsticks: the machine without the fabric", "",
@@ -134,7 +122,7 @@ std::string latency_text(const FabricReport& report) {
     const auto tail =
         summary_of_runs(report, [&](const FabricRun& run) { return run.figures[row].percentile_99 / kMicro; });
     text += fmt::format("{:<16} {:<10} {:>8}  {:>24}  {:>24}  {:>10.1f}\n", to_string(what.verb), to_string(what.path),
-                        what.bytes, cell_of(median, 2), cell_of(tail, 2), against_yardstick(report, row));
+                        what.bytes, to_text(median, 2), to_text(tail, 2), against_yardstick(report, row));
   }
   return text +
          "  send, write and write-immediate: half the round trip of a ping-pong; a write's target looks at its "
@@ -150,7 +138,7 @@ std::string rate_text(const FabricReport& report) {
     if (what.quantity != Quantity::rate) continue;
     const auto rate = summary_of_runs(report, [&](const FabricRun& run) { return run.figures[row].per_second / 1e3; });
     text += fmt::format("{:<16} {:<10} {:>8}  {:>28}  {:>10.1f}", to_string(what.verb), to_string(what.path),
-                        what.bytes, cell_of(rate, 1), rate.median * what.bytes / 1e3);
+                        what.bytes, to_text(rate, 1), rate.median * what.bytes / 1e3);
     if (what.bytes >= kBesideCopy) text += fmt::format("  {:>9.0f}%", 100 * share_of_copy(report, row));
     text += '\n';
   }

@@ -21,7 +21,7 @@ struct FabricRun {
 
 /// A core for each of the two processes, if this one may use two.
 struct Cores {
-  int client = -1;
+  int client = -1;  ///< -1: not moved
   int server = -1;
 
   [[nodiscard]] bool apart() const { return client != server; }

@@ -22,8 +22,7 @@ using namespace fabric;
 constexpr std::size_t kSame = 10;
 constexpr std::size_t kAsked = 1U << 16U;  // accesses drawn beforehand; a power of two
 constexpr std::size_t kRounds = 64;        // between two looks at the clock
-constexpr int kRunUpShare = 5;
-constexpr std::size_t kSpare = 8;  // tags beside those that fill the table
+constexpr std::size_t kSpare = 8;          // tags beside those that fill the table
 constexpr std::size_t kPages = 16;
 constexpr std::size_t kPageBytes = 4096;
 

@@ -19,8 +19,6 @@ namespace splitnic::tools::bench {
 namespace {
 
 constexpr std::uint64_t kStop = ~std::uint64_t{0};
-constexpr Duration kPatience = std::chrono::seconds(10);
-constexpr int kRunUpShare = 5;
 constexpr std::size_t kRoundTripsAtOnce = 64;  // between two looks at the clock
 constexpr std::size_t kLooksAtOnce = 1U << 14U;
 

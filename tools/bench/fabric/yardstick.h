@@ -16,6 +16,8 @@ struct Yardsticks {
 /// channel: a SOCK_SEQPACKET socket to the other process, which calls serve_yardsticks() meanwhile. length: of each.
 /// yield: the two share a core. Errors: the other process is gone.
 Result<Yardsticks> measure_yardsticks(fabric::Bridge& bridge, int channel, Duration length, bool yield);
+/// Until the other process has measured all. While words are exchanged its end is noticed by nobody here: run_fabric()
+/// sees to it that this process ends with it.
 Result<void> serve_yardsticks(fabric::Bridge& bridge, int channel, bool yield);
 
 }  // namespace splitnic::tools::bench
