@@ -39,6 +39,8 @@ struct ChannelAdapter::State {
   void hand_on(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
   void take_ended_transfers();
   std::size_t send_cells();
+  /// Answers to the peer's reads and atomics, at most `budget` cells, and what waits for them; returns how many cells.
+  std::size_t answer(QueuePair& queue_pair, std::size_t budget);
   /// Tells that a queue pair that was to be drained is.
   void look_whether_drained(QueuePair& queue_pair);
 
@@ -50,7 +52,7 @@ struct ChannelAdapter::State {
   std::uint32_t own_cell_payload;
   std::vector<std::unique_ptr<QueuePair>> slots;
   std::vector<QueuePair*> active;
-  std::size_t turn = 0;  // whose turn it is in `active`
+  std::size_t turn = 0;  // 2 x position in `active`, + 1: of its requests rather than its answers
   std::vector<std::byte> record;
   std::vector<bool> domains{false};  // by number: allocated and not given back; 0 never is
   std::uint64_t incarnation = 0;

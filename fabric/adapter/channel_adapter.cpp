@@ -146,25 +146,30 @@ std::size_t ChannelAdapter::State::receive_cells(VirtualLane lane) {
   return taken;
 }
 
+/// Turns alternate between what a queue pair answers and what it asks, and the next poll goes on where this one's budget
+/// or the lane's room ended: neither long answers nor many requests hold up anything else.
 std::size_t ChannelAdapter::State::send_cells() {
   std::size_t sent = drains.push();
+  for (QueuePair* queue_pair : active) sent += responder.push_acknowledgement(*queue_pair) ? 1 : 0;
+  const std::size_t turns = 2 * active.size();
   std::size_t budget = kCellsOut;
-  // What answers the peer never waits for what asks it.
-  for (QueuePair* queue_pair : active) {
-    if (!queue_pair->responses.idle()) {
-      const std::size_t moved = responder.push_responses(*queue_pair, std::min(budget, kCellsPerTurn));
-      budget -= moved;
-    }
-    sent += responder.push_acknowledgement(*queue_pair) ? 1 : 0;
-  }
   std::size_t idle_turns = 0;
-  while (budget > 0 && idle_turns < active.size()) {
-    turn = (turn + 1) % active.size();
-    const std::size_t moved = requester.pump(*active[turn], std::min(budget, kCellsPerTurn));
+  while (budget > 0 && idle_turns < turns) {
+    turn = (turn + 1) % turns;
+    QueuePair& queue_pair = *active[turn / 2];
+    const std::size_t most = std::min(budget, kCellsPerTurn);
+    const std::size_t moved = turn % 2 == 0 ? answer(queue_pair, most) : requester.pump(queue_pair, most);
     idle_turns = moved == 0 ? idle_turns + 1 : 0;
-    budget -= moved;
+    budget -= std::min(budget, moved);
   }
   return sent + kCellsOut - budget;
+}
+
+std::size_t ChannelAdapter::State::answer(QueuePair& queue_pair, std::size_t budget) {
+  if (queue_pair.responses.idle()) return 0;
+  const std::size_t moved = responder.push_responses(queue_pair, budget);
+  // What had to wait for the answers: the acknowledgement of what came after them, or the end of the stream.
+  return moved + (responder.push_acknowledgement(queue_pair) ? 1 : 0);
 }
 
 ChannelAdapter::ChannelAdapter(FabricLink& link, const AdapterOptions& options, RandomSource& random)

@@ -43,6 +43,12 @@ const ProtectionEntry* ProtectionTable::find(Stag tag) const {
   return entry.kind != EntryKind::reserved && entry.instance == tag.instance() ? &entry : nullptr;
 }
 
+const ProtectionEntry* ProtectionTable::at(std::uint32_t index) const {
+  if (index >= entries_.size()) return nullptr;
+  const ProtectionEntry& entry = entries_[index];
+  return entry.kind != EntryKind::reserved ? &entry : nullptr;
+}
+
 std::optional<std::uint64_t> ProtectionTable::address_of(Stag region, const std::byte* byte) const {
   const ProtectionEntry* entry = find(region);
   if (entry == nullptr || entry->kind != EntryKind::region || !entry->memory.holds(byte, 0)) return std::nullopt;

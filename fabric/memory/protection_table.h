@@ -146,6 +146,9 @@ class ProtectionTable {
 
   /// The entry of exactly this tag, valid or not; null: there is none.
   [[nodiscard]] const ProtectionEntry* find(Stag tag) const;
+  /// The entry at this index whatever the instance of its tag, valid or not; null: out of range or reserved. For the
+  /// tag's owner, as binding and registering change the instance: it says nothing about a tag that somebody else names.
+  [[nodiscard]] const ProtectionEntry* at(std::uint32_t index) const;
   /// How peers address a byte of a region of the process's memory.
   [[nodiscard]] std::optional<std::uint64_t> address_of(Stag region, const std::byte* byte) const;
 

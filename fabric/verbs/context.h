@@ -49,6 +49,7 @@ class Context : public Handle<detail::ContextObject> {
   /// Events since the last call, oldest first; returns how many.
   [[nodiscard]] std::size_t poll_events(std::span<AsyncEvent> out);
 
+  /// The most that one may ask for; constant while it is open. Of a null handle all are 0.
   [[nodiscard]] AdapterLimits limits() const;
   /// Of everything since it was opened.
   [[nodiscard]] AdapterCounters counters() const;

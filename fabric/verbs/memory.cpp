@@ -16,12 +16,9 @@ constexpr std::uint64_t kMaxKeyBytes = std::numeric_limits<std::uint32_t>::max()
 /// A page table of one region; the rest of the process would not thank for more.
 constexpr std::size_t kMaxPages = std::size_t{1} << 20U;
 
-bool consistent(Rights rights) {
-  const bool remote_changes = rights.has(Right::remote_write) || rights.has(Right::remote_atomic);
-  return detail::known(rights) && (!remote_changes || rights.has(Right::local_write));
+bool consistent(const RegionOptions& options) {
+  return detail::consistent(options.rights) && detail::known(options.touch);
 }
-
-bool consistent(const RegionOptions& options) { return consistent(options.rights) && detail::known(options.touch); }
 
 Expected<MemoryRegion> register_in(const std::shared_ptr<detail::DomainObject>& domain,
                                    const fabric::RegionMemory& memory, const RegionOptions& options, RegionKind kind) {
@@ -38,6 +35,16 @@ Expected<MemoryRegion> register_in(const std::shared_ptr<detail::DomainObject>& 
 /// Segments are lists of 32-bit lengths: a longer one becomes one that no table lets pass.
 std::uint32_t segment_bytes(std::size_t bytes) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, kMaxKeyBytes));
+}
+
+/// What load() and store() go by: the region's entry, if [offset, offset + bytes) is inside what it opens.
+Expected<const fabric::ProtectionEntry*> opened(const std::shared_ptr<detail::RegionObject>& region, std::size_t offset,
+                                                std::size_t bytes) {
+  if (!region) return tl::unexpected(Status::bad_argument);
+  const fabric::ProtectionEntry* entry = region->entry();
+  if (entry == nullptr || !entry->valid) return tl::unexpected(Status::bad_tag);
+  if (!detail::inside(offset, bytes, entry->length)) return tl::unexpected(Status::bad_length);
+  return entry;
 }
 
 RemoteKey key_of(const detail::Opening& opening) {
@@ -76,7 +83,9 @@ Expected<MemoryRegion> ProtectionDomain::register_pages(const PageList& pages, c
 
 Expected<MemoryRegion> ProtectionDomain::register_bridge_memory(std::size_t offset, std::size_t bytes, Rights rights,
                                                                 BridgeAccess access) {
-  if (!object_ || !consistent(rights) || access > BridgeAccess::direct) return tl::unexpected(Status::bad_argument);
+  if (!object_ || !detail::consistent(rights) || access > BridgeAccess::direct) {
+    return tl::unexpected(Status::bad_argument);
+  }
   detail::ContextObject& context = *object_->context;
   if (!context.link.up()) return tl::unexpected(Status::link_down);
   const fabric::MemoryRange all = context.link.buffers();
@@ -160,19 +169,15 @@ Expected<RemoteKey> MemoryRegion::remote_key(std::size_t offset, std::size_t byt
 }
 
 Status MemoryRegion::load(std::size_t offset, std::span<std::byte> to) const {
-  if (!object_) return Status::bad_argument;
-  const fabric::ProtectionEntry* entry = object_->entry();
-  if (entry == nullptr || !entry->valid) return Status::bad_tag;
-  if (!detail::inside(offset, to.size(), entry->length)) return Status::bad_length;
-  return entry->memory.load(entry->offset + offset, to) ? Status::ok : Status::bad_argument;
+  const auto entry = opened(object_, offset, to.size());
+  if (!entry) return entry.error();
+  return (*entry)->memory.load((*entry)->offset + offset, to) ? Status::ok : Status::bad_argument;
 }
 
 Status MemoryRegion::store(std::size_t offset, std::span<const std::byte> from) {
-  if (!object_) return Status::bad_argument;
-  const fabric::ProtectionEntry* entry = object_->entry();
-  if (entry == nullptr || !entry->valid) return Status::bad_tag;
-  if (!detail::inside(offset, from.size(), entry->length)) return Status::bad_length;
-  return entry->memory.store(entry->offset + offset, from) ? Status::ok : Status::bad_argument;
+  const auto entry = opened(object_, offset, from.size());
+  if (!entry) return entry.error();
+  return (*entry)->memory.store((*entry)->offset + offset, from) ? Status::ok : Status::bad_argument;
 }
 
 Status MemoryRegion::reregister(const Reregistration& change) {
@@ -188,14 +193,15 @@ Status MemoryRegion::reregister(const Reregistration& change) {
   if (entry == nullptr || !entry->valid) return Status::bad_tag;
   const Rights rights = change.rights.value_or(entry->rights);
   const std::span<std::byte> memory = change.memory.empty() ? region.memory : change.memory;
-  if (!consistent(rights) || !detail::accessible(region.context(), memory, rights, true)) return Status::bad_argument;
+  const bool usable = detail::consistent(rights) && detail::accessible(region.context(), memory, rights, true);
+  if (!usable) return Status::bad_argument;
   fabric::Reregister with;
   if (change.domain != nullptr) with.domain = domain->number;
   if (!change.memory.empty()) with.memory = fabric::RegionMemory::of_process(memory);
   with.rights = change.rights;
-  const auto renewed = region.context().adapter.table().reregister(*region.current(), with);
+  const auto renewed = region.context().adapter.table().reregister(region.current(*entry), with);
   if (!renewed) return detail::status_of(renewed.error());
-  region.renamed(*renewed);
+  region.renamed();
   region.domain = std::move(domain);
   region.memory = memory;
   return Status::ok;

@@ -112,7 +112,9 @@ class MemoryWindow : public Handle<detail::WindowObject> {
  public:
   using Handle::Handle;
 
+  /// Whether its tag opens anything now: bound, and that was carried out.
   [[nodiscard]] bool valid() const;
+  /// As allocated; of a null handle type_1.
   [[nodiscard]] WindowType type() const;
   /// All requests that are posted taken as carried out; if one fails, the key opens nothing.
   [[nodiscard]] Stag tag() const;

@@ -7,8 +7,7 @@ namespace splitnic::verbs::detail {
 namespace {
 
 fabric::LocalAccess access_for(Rights rights) {
-  const bool writes =
-      rights.has(Right::local_write) || rights.has(Right::remote_write) || rights.has(Right::remote_atomic);
+  const bool writes = rights.has(Right::local_write) || changes_remotely(rights);
   return writes ? fabric::LocalAccess::write : fabric::LocalAccess::read;
 }
 
@@ -17,12 +16,12 @@ template <class Ends>
 void unbind_windows(ContextObject& context, Ends&& ends) {
   fabric::ProtectionTable& table = context.adapter.table();
   for (const auto& [index, owner] : context.tag_owners) {
-    const fabric::ProtectionEntry* entry = owner->entry();
+    const fabric::ProtectionEntry* entry = table.at(index);
     if (entry == nullptr || !is_window(entry->kind) || !entry->valid || !ends(*entry)) continue;
     fabric::Bind nothing;
     nothing.window = Stag::from(index, entry->instance);
     const auto tag = table.bind(nothing, {entry->domain, entry->queue_pair});
-    if (tag) owner->renamed(*tag);
+    if (tag) owner->renamed();
   }
 }
 
@@ -36,31 +35,19 @@ QueuePairObject::~QueuePairObject() {
   static_cast<void>(context().adapter.destroy_queue_pair(number));
 }
 
-TagObject::TagObject(std::shared_ptr<DomainObject> of, Stag with) : domain(std::move(of)), known_(with) {
+TagObject::TagObject(std::shared_ptr<DomainObject> of, Stag with) : domain(std::move(of)), index_(with.index()) {
   context().tag_owners[with.index()] = this;
 }
 
 TagObject::~TagObject() {
-  const auto found = context().tag_owners.find(known_.index());
+  const auto found = context().tag_owners.find(index_);
   if (found != context().tag_owners.end() && found->second == this) context().tag_owners.erase(found);
 }
 
-std::optional<Stag> TagObject::current() const {
-  const auto owner = context().tag_owners.find(known_.index());
-  if (owner == context().tag_owners.end() || owner->second != this) return std::nullopt;
-  const fabric::ProtectionTable& table = context().adapter.table();
-  for (unsigned later = 0; later < 256; ++later) {
-    const Stag tag = Stag::from(known_.index(), static_cast<std::uint8_t>(known_.instance() + later));
-    if (table.find(tag) == nullptr) continue;
-    known_ = tag;
-    return tag;
-  }
-  return std::nullopt;
-}
-
 const fabric::ProtectionEntry* TagObject::entry() const {
-  const auto tag = current();
-  return tag ? context().adapter.table().find(*tag) : nullptr;
+  const auto owner = context().tag_owners.find(index_);
+  const bool owned = owner != context().tag_owners.end() && owner->second == this;
+  return owned ? context().adapter.table().at(index_) : nullptr;
 }
 
 bool TagObject::valid() const {
@@ -74,10 +61,9 @@ Opening TagObject::expected() const {
     // In every other state requests have been flushed: the table knows better.
     if (state == QueuePairState::ready_to_send || state == QueuePairState::sq_drained) return expected_;
   }
-  const auto tag = current();
-  if (!tag) return {};
-  const fabric::ProtectionEntry& found = *context().adapter.table().find(*tag);
-  return found.valid ? Opening{*tag, found.base, found.length} : Opening{*tag};
+  const fabric::ProtectionEntry* found = entry();
+  if (found == nullptr) return {};
+  return found->valid ? Opening{current(*found), found->base, found->length} : Opening{current(*found)};
 }
 
 void TagObject::expect(const Opening& opening, const std::shared_ptr<QueuePairObject>& poster) {
@@ -86,23 +72,20 @@ void TagObject::expect(const Opening& opening, const std::shared_ptr<QueuePairOb
   poster_moves_ = poster->moves;
 }
 
-void TagObject::renamed(Stag tag) {
-  known_ = tag;
-  poster_.reset();
-}
-
 RegionObject::~RegionObject() {
-  const auto tag = current();
-  if (!tag) return;
-  if (context().adapter.table().find(*tag)->bound != 0) {
+  const fabric::ProtectionEntry* own = entry();
+  if (own == nullptr) return;
+  const Stag tag = current(*own);
+  if (own->bound != 0) {
     // Bound windows would keep the region that its owner has given up.
-    unbind_windows(context(), [&](const fabric::ProtectionEntry& window) { return window.bound == tag->index(); });
+    unbind_windows(context(), [&](const fabric::ProtectionEntry& window) { return window.bound == tag.index(); });
   }
-  static_cast<void>(context().adapter.deregister(*tag));
+  static_cast<void>(context().adapter.deregister(tag));
 }
 
 WindowObject::~WindowObject() {
-  if (const auto tag = current()) static_cast<void>(context().adapter.table().deallocate(*tag));
+  const fabric::ProtectionEntry* own = entry();
+  if (own != nullptr) static_cast<void>(context().adapter.table().deallocate(current(*own)));
 }
 
 Status status_of(fabric::ProtectionError error) {

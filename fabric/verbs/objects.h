@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -136,21 +135,21 @@ class TagObject {
   TagObject& operator=(const TagObject&) = delete;
 
   [[nodiscard]] ContextObject& context() const { return *domain->context; }
-  /// As the table has it; nullopt: void.
-  [[nodiscard]] std::optional<Stag> current() const;
-  /// Of the current tag; null: void. Good until the table changes.
+  /// Null: void. Good until the table changes.
   [[nodiscard]] const fabric::ProtectionEntry* entry() const;
+  /// As the table has it. own: what entry() found.
+  [[nodiscard]] Stag current(const fabric::ProtectionEntry& own) const { return Stag::from(index_, own.instance); }
   [[nodiscard]] bool valid() const;
   /// After what is posted.
   [[nodiscard]] Opening expected() const;
   void expect(const Opening& opening, const std::shared_ptr<QueuePairObject>& poster);
-  /// The table gave another tag, now.
-  void renamed(Stag tag);
+  /// The table gave another tag, now: what was expected will not be.
+  void renamed() { poster_.reset(); }
 
   std::shared_ptr<DomainObject> domain;
 
  private:
-  mutable Stag known_;  // as current() found it last
+  std::uint32_t index_;
   Opening expected_{};
   std::weak_ptr<QueuePairObject> poster_;
   std::uint64_t poster_moves_ = 0;
@@ -185,6 +184,14 @@ struct WindowObject : TagObject {
 [[nodiscard]] constexpr bool known(TouchControl touch) { return touch <= TouchControl::one_shot; }
 /// No unknown bits.
 [[nodiscard]] constexpr bool known(Rights rights) { return rights.bits < 64; }
+/// Peers may change what the rights open.
+[[nodiscard]] constexpr bool changes_remotely(Rights rights) {
+  return rights.has(Right::remote_write) || rights.has(Right::remote_atomic);
+}
+/// Of a region: known, and peers change only what the process itself may. Source: the verbs (ibv_reg_mr).
+[[nodiscard]] constexpr bool consistent(Rights rights) {
+  return known(rights) && (!changes_remotely(rights) || rights.has(Right::local_write));
+}
 /// Whether the process may access its pages as a region or window with the rights will. fresh: ask the kernel; else it
 /// is asked only about what the record does not know.
 [[nodiscard]] bool accessible(ContextObject& context, std::span<const std::byte> memory, Rights rights, bool fresh);

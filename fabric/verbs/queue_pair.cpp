@@ -41,13 +41,13 @@ bool goes_through_post_send(const WorkRequest& request) {
   return known && !memory && request.memory == nullptr && request.placed_bytes == 0;
 }
 
-WorkRequest memory_work(Operation operation, const RequestOptions& options, const fabric::MemoryRequest& memory) {
+/// Without what is to be done with the memory: post() adds that.
+WorkRequest memory_work(Operation operation, const RequestOptions& options) {
   WorkRequest request;
   request.id = options.id;
   request.operation = operation;
   request.signalled = options.signalled;
   request.fence = options.fence;
-  request.memory = &memory;
   return request;
 }
 
@@ -88,8 +88,9 @@ Status post(const std::shared_ptr<detail::QueuePairObject>& queue_pair, detail::
             const fabric::Bind& bind, const RequestOptions& options) {
   if (bind.window == Stag{}) return Status::bad_tag;
   const fabric::MemoryRequest memory = bind;
-  const Status status =
-      queue_pair->context().adapter.post_send(queue_pair->number, memory_work(Operation::bind_window, options, memory));
+  WorkRequest request = memory_work(Operation::bind_window, options);
+  request.memory = &memory;
+  const Status status = queue_pair->context().adapter.post_send(queue_pair->number, request);
   if (status != Status::ok) return status;
   window.expect({tag_after(window, bind), bind.zero_based ? 0 : bind.address, bind.length}, queue_pair);
   return Status::ok;
@@ -100,10 +101,7 @@ Status check(const detail::QueuePairObject& queue_pair, const MemoryRegion& regi
   const auto& object = region.object();
   if (!object || object->domain != queue_pair.domain) return Status::bad_argument;
   if (object->kind != detail::RegionKind::through_send_queue) return Status::bad_argument;
-  const bool known = detail::known(registration.rights) && detail::known(registration.touch);
-  const bool changed_remotely =
-      registration.rights.has(Right::remote_write) || registration.rights.has(Right::remote_atomic);
-  const bool consistent = known && (!changed_remotely || registration.rights.has(Right::local_write));
+  const bool consistent = detail::consistent(registration.rights) && detail::known(registration.touch);
   if (!consistent || !fabric::well_formed(registration.pages)) return Status::bad_argument;
   const bool accessible = detail::accessible(queue_pair.context(), registration.pages, registration.rights, false);
   return accessible ? Status::ok : Status::bad_argument;
@@ -246,12 +244,7 @@ Status QueuePair::post_unbind(MemoryWindow& window, const RequestOptions& option
 Status QueuePair::post_register(MemoryRegion& region, const Registration& registration, const RequestOptions& options) {
   if (!object_) return Status::bad_argument;
   if (const Status status = check(*object_, region, registration); status != Status::ok) return status;
-  WorkRequest request;
-  request.id = options.id;
-  request.operation = Operation::register_memory;
-  request.signalled = options.signalled;
-  request.fence = options.fence;
-  return verbs::post(object_, *region.object(), registration, request);
+  return verbs::post(object_, *region.object(), registration, memory_work(Operation::register_memory, options));
 }
 
 Status QueuePair::post_register_and_send(MemoryRegion& region, const Registration& registration,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fabric/bridge/anchor.h"
+#include "tests/hostile/board.h"
 
 namespace splitnic::fabric::hostile {
 
@@ -29,7 +30,7 @@ class Arena {
   static constexpr MemoryRange kStale{200U << 10U, 8U << 10U};
   static constexpr MemoryRange kReceives{216U << 10U, 8U << 10U};
   static constexpr MemoryRange kSink{232U << 10U, 4U << 10U};
-  static constexpr MemoryRange kHonest{256U << 10U, 64U << 10U};
+  static constexpr MemoryRange kHonest{256U << 10U, kHonestBytes};
   static constexpr MemoryRange kHonestReceives{336U << 10U, 8U << 10U};
 
   Arena();

@@ -16,8 +16,16 @@
 /// attacked.
 namespace splitnic::fabric::hostile {
 
+inline constexpr PortAddress kOwnerPort{0x0200'0000'00a1};
+inline constexpr PortAddress kHonestPort{0x0200'0000'00b2};
+inline constexpr PortAddress kHostilePort{0x0200'0000'00c3};
+/// Packet sequence numbers to begin with, of either initiator's queue pair.
+inline constexpr std::uint32_t kPsnToOwner = 1000;
+inline constexpr std::uint32_t kPsnFromOwner = 5000;
+
 inline constexpr std::size_t kHonestBytes = 64U << 10U;
 inline constexpr std::size_t kHonestDirectBytes = 16U << 10U;
+inline constexpr std::size_t kHostileDirectBytes = 64U << 10U;
 
 /// Memory of the owner, as an initiator addresses it.
 struct Grant {

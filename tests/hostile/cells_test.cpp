@@ -153,7 +153,7 @@ TEST_CASE("cells of no queue pair, of another or of another port are dropped and
     for (int i = 0; i < 300; ++i) {
       Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 64);
       if (i % 3 == 0) cell.destination_queue_pair = host.owner().idle_queue_pair;
-      if (i % 3 == 1) cell.source_queue_pair = QpNumber{78};
+      if (i % 3 == 1) cell.source_queue_pair = QpNumber{HostileHost::kNumber.value + 1};
       if (i % 3 == 2) cell.source = kHonestPort;
       host.put(cell, host.random_bytes(64));
     }

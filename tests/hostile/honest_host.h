@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -7,11 +8,6 @@
 
 namespace splitnic::fabric::hostile {
 
-inline constexpr PortAddress kOwnerPort{0x0200'0000'00a1};
-inline constexpr PortAddress kHonestPort{0x0200'0000'00b2};
-inline constexpr PortAddress kHostilePort{0x0200'0000'00c3};
-inline constexpr std::uint32_t kPsnToOwner = 1000;
-inline constexpr std::uint32_t kPsnFromOwner = 5000;
 inline constexpr std::size_t kGreetingBytes = 128;
 
 /// Byte i of the honest initiator's n-th send.

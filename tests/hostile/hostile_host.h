@@ -16,7 +16,6 @@
 #include "fabric/bridge/shm_memory.h"
 #include "fabric/wire/cell.h"
 #include "tests/hostile/board.h"
-#include "tests/hostile/honest_host.h"
 
 namespace splitnic::fabric::hostile {
 

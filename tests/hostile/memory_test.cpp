@@ -62,6 +62,16 @@ MptGrant true_grant(HostileHost& host) {
   return grant;
 }
 
+/// Sealed again afterwards.
+template <class Change>
+void change_anchor(std::span<std::byte> anchor, Change change) {
+  AnchorBytes bytes;
+  std::memcpy(&bytes, anchor.data(), sizeof bytes);
+  change(bytes);
+  bytes.checksum = crc32c(std::as_bytes(std::span(&bytes, 1)).first(offsetof(AnchorBytes, checksum)));
+  std::memcpy(anchor.data(), &bytes, sizeof bytes);
+}
+
 /// Into every slot that the owner may look into.
 void publish(HostileHost& host, const MptGrant& grant) {
   const std::uint32_t tag = epoch_tag(host.link().epoch(), host.link().peer_epoch());
@@ -175,7 +185,7 @@ TEST_CASE("false armed flags cost doorbells and sleep, and nothing else", "[host
 
 TEST_CASE("granted direct memory may hold anything at any time, atomics on it too", "[hostile]") {
   const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
-    const auto granted = host.part(host.layout().buffers).first(64U << 10U);
+    const auto granted = host.part(host.layout().buffers).first(kHostileDirectBytes);
     for (; host.goes_on(); ++host.board().count) {
       scribble(host, granted.first(8192));
       Cell cell = host.cell(Opcode::write_only, host.owner().direct, 0, 8192);
@@ -304,7 +314,6 @@ TEST_CASE("an anchor with anything false in it makes the link faulty", "[hostile
     const char* name;
     Spoil spoil;
   };
-  // Sealed again after the change, but for the first.
   const auto row = GENERATE(values<Row>({
       {"random bytes",
        [](std::span<std::byte> anchor, SeededRandom& random) {
@@ -312,27 +321,15 @@ TEST_CASE("an anchor with anything false in it makes the link faulty", "[hostile
        }},
       {"a region beyond the window",
        [](std::span<std::byte> anchor, SeededRandom&) {
-         AnchorBytes bytes;
-         std::memcpy(&bytes, anchor.data(), sizeof bytes);
-         bytes.regions[0].offset = std::uint64_t{1} << 40U;
-         bytes.checksum = crc32c(std::as_bytes(std::span(&bytes, 1)).first(offsetof(AnchorBytes, checksum)));
-         std::memcpy(anchor.data(), &bytes, sizeof bytes);
+         change_anchor(anchor, [](AnchorBytes& bytes) { bytes.regions[0].offset = std::uint64_t{1} << 40U; });
        }},
       {"regions that overlap",
        [](std::span<std::byte> anchor, SeededRandom&) {
-         AnchorBytes bytes;
-         std::memcpy(&bytes, anchor.data(), sizeof bytes);
-         bytes.regions[2].offset = bytes.regions[0].offset.value();
-         bytes.checksum = crc32c(std::as_bytes(std::span(&bytes, 1)).first(offsetof(AnchorBytes, checksum)));
-         std::memcpy(anchor.data(), &bytes, sizeof bytes);
+         change_anchor(anchor, [](AnchorBytes& bytes) { bytes.regions[2].offset = bytes.regions[0].offset.value(); });
        }},
       {"of other epochs",
        [](std::span<std::byte> anchor, SeededRandom& random) {
-         AnchorBytes bytes;
-         std::memcpy(&bytes, anchor.data(), sizeof bytes);
-         bytes.epoch = random.next();
-         bytes.checksum = crc32c(std::as_bytes(std::span(&bytes, 1)).first(offsetof(AnchorBytes, checksum)));
-         std::memcpy(anchor.data(), &bytes, sizeof bytes);
+         change_anchor(anchor, [&](AnchorBytes& bytes) { bytes.epoch = random.next(); });
        }},
   }));
   CAPTURE(row.name);

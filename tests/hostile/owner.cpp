@@ -12,6 +12,8 @@
 #include <iostream>
 #include <iterator>
 
+#include "tests/hostile/honest_host.h"
+
 // Last: Catch2 takes the name CHECK over from common/check.h.
 #include <catch2/catch.hpp>
 
@@ -242,7 +244,7 @@ void Owner::introduce_hostile() {
   told.others = grant(hostile_, Arena::kOthers, bound, domain);
   told.windowed = grant(hostile_, Arena::kWindowed, with(kLocalRights | Right::window_binding), domain);
   told.window = grant_window(hostile_);
-  told.direct = grant_direct(hostile_, 64U << 10U);
+  told.direct = grant_direct(hostile_, kHostileDirectBytes);
   told.stale = grant(hostile_, Arena::kStale, with(kEverything), domain);
   REQUIRE(hostile_.adapter->table().deregister(told.stale.tag));
   hostile_.tags.pop_back();
@@ -306,10 +308,9 @@ void Owner::ask() {
 /// As a driver does that stores directly: wherever the peer's grants allow it now.
 void Owner::ask_again() {
   if (attack_.asks != Asks::direct_writes || hostile_board_->stage.load() != Stage::attacking) return;
-  const auto at =
-      hostile_.adapter->claim_direct({kHostileMemory.address, kHostileMemory.tag}, static_cast<std::uint32_t>(4096));
+  const auto at = hostile_.adapter->claim_direct({kHostileMemory.address, kHostileMemory.tag}, kAskedBytes);
   if (!at) return;
-  static constexpr std::array<std::byte, 4096> kBytes{};
+  static constexpr std::array<std::byte, kAskedBytes> kBytes{};
   hostile_.bridge->peer_window().write(*at, kBytes);
   ++asked_;
 }

@@ -21,7 +21,9 @@ struct FalseRequest {
 };
 
 constexpr std::int64_t kOpenBytes = Arena::kOpen.bytes;
+constexpr std::int64_t kReadableBytes = Arena::kReadable.bytes;
 constexpr std::int64_t kWindowBytes = Arena::kWindow.bytes;
+constexpr std::int64_t kDirectBytes = kHostileDirectBytes;
 
 // RFC 5041 section 7 for writes, RFC 5040 section 4.8 for what is answered and for rights.
 constexpr TerminateReason kWriteInvalid{1, 1, 0};
@@ -51,7 +53,7 @@ constexpr std::array kFalseRequests{
     FalseRequest{"a write by another queue pair's tag", Opcode::write_only, &I::others, 0, 100, kWriteForeign},
     FalseRequest{"a write by a tag that was deregistered", Opcode::write_only, &I::stale, 0, 100, kWriteInvalid},
     FalseRequest{"a read one byte before", Opcode::read_request, &I::open, -1, 100, kBounds},
-    FalseRequest{"a read one byte beyond", Opcode::read_request, &I::readable, (8 << 10) - 99, 100, kBounds},
+    FalseRequest{"a read one byte beyond", Opcode::read_request, &I::readable, kReadableBytes - 99, 100, kBounds},
     FalseRequest{"a read of everything", Opcode::read_request, &I::open, 0, 0xffff'ffff, kBounds},
     FalseRequest{"a read beyond the window, within its region", Opcode::read_request, &I::window, kWindowBytes - 8, 64,
                  kBounds},
@@ -71,8 +73,16 @@ constexpr std::array kFalseRequests{
 };
 
 /// Whoever is refused goes on all the same: nothing more may come of it, not even another terminate.
-void go_on(HostileHost& host) {
+void be_refused(HostileHost& host) {
+  host.wait_for(Opcode::terminate);
   for (int i = 0; i < 50; ++i) host.put(host.cell(Opcode::write_only, host.owner().open, 0, 64), host.random_bytes(64));
+}
+
+/// The cell is a whole request; the bytes of a write are random.
+void ask_and_be_refused(HostileHost& host, const Cell& cell) {
+  const bool carries = traits(cell.opcode).is(MessageKind::write) && !cell.direct;
+  host.put(cell, host.random_bytes(carries ? cell.message_bytes : 0));
+  be_refused(host);
 }
 
 void expect_refused(const Outcome& outcome, TerminateReason told) {
@@ -106,11 +116,7 @@ TEST_CASE("a request for what is not its own is refused by its name, told once, 
   for (const FalseRequest& row : kFalseRequests) {
     DYNAMIC_SECTION(row.name) {
       const Outcome outcome = endure(Ending::queue_pair, [row](HostileHost& host) {
-        const bool write = traits(row.opcode).is(MessageKind::write);
-        host.put(host.cell(row.opcode, host.owner().*row.grant, row.offset, row.bytes),
-                 host.random_bytes(write ? row.bytes : 0));
-        host.wait_for(Opcode::terminate);
-        go_on(host);
+        ask_and_be_refused(host, host.cell(row.opcode, host.owner().*row.grant, row.offset, row.bytes));
       });
       expect_refused(outcome, row.told);
     }
@@ -122,9 +128,7 @@ TEST_CASE("an address that wraps at 2^64 is refused", "[hostile]") {
   const Outcome outcome = endure(Ending::queue_pair, [opcode](HostileHost& host) {
     Cell cell = host.cell(opcode, host.owner().open, 0, 100);
     cell.address = ~std::uint64_t{0} - 50;
-    host.put(cell, host.random_bytes(opcode == Opcode::write_only ? 100 : 0));
-    host.wait_for(Opcode::terminate);
-    go_on(host);
+    ask_and_be_refused(host, cell);
   });
   expect_refused(outcome, opcode == Opcode::write_only ? kWriteWrap : kWrap);
 }
@@ -134,9 +138,7 @@ TEST_CASE("a tag of any other instance is refused", "[hostile]") {
     Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 100);
     const auto other = static_cast<std::uint8_t>(1 + host.random().below(255));
     cell.tag.value ^= other;
-    host.put(cell, host.random_bytes(100));
-    host.wait_for(Opcode::terminate);
-    go_on(host);
+    ask_and_be_refused(host, cell);
   });
   expect_refused(outcome, kWriteInvalid);
 }
@@ -145,21 +147,17 @@ TEST_CASE("a direct write announced to memory that is not open to such is refuse
   const Outcome outcome = endure(Ending::queue_pair, [](HostileHost& host) {
     Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 4096);
     cell.direct = true;
-    host.put(cell);
-    host.wait_for(Opcode::terminate);
-    go_on(host);
+    ask_and_be_refused(host, cell);
   });
   expect_refused(outcome, kWriteInvalid);
 }
 
 TEST_CASE("a direct write announced beyond its grant is refused", "[hostile]") {
-  const std::int64_t offset = GENERATE(std::int64_t{-8}, std::int64_t{(64 << 10) - 4088});
+  const std::int64_t offset = GENERATE(std::int64_t{-8}, kDirectBytes - 4088);
   const Outcome outcome = endure(Ending::queue_pair, [offset](HostileHost& host) {
     Cell cell = host.cell(Opcode::write_only, host.owner().direct, offset, 4096);
     cell.direct = true;
-    host.put(cell);
-    host.wait_for(Opcode::terminate);
-    go_on(host);
+    ask_and_be_refused(host, cell);
   });
   expect_refused(outcome, kWriteBounds);
 }
@@ -167,10 +165,7 @@ TEST_CASE("a direct write announced beyond its grant is refused", "[hostile]") {
 TEST_CASE("the neighbour's tag, known in every detail, is no tag on another's link", "[hostile]") {
   const Opcode opcode = GENERATE(Opcode::write_only, Opcode::read_request, Opcode::fetch_add);
   const Outcome outcome = endure(Ending::queue_pair, [opcode](HostileHost& host) {
-    const bool write = opcode == Opcode::write_only;
-    host.put(host.cell(opcode, host.owner().neighbour, 0, 8), host.random_bytes(write ? 8 : 0));
-    host.wait_for(Opcode::terminate);
-    go_on(host);
+    ask_and_be_refused(host, host.cell(opcode, host.owner().neighbour, 0, 8));
   });
   CHECK(outcome.counters.access_refused == 1);
   CHECK(outcome.times_told == 1);
@@ -182,8 +177,7 @@ TEST_CASE("a message that names a tag to end ends nothing that was not opened to
     Cell cell = host.cell(Opcode::send_only_invalidate);
     cell.invalidate = (host.owner().*grant).tag;
     host.put(cell, host.random_bytes(32));
-    host.wait_for(Opcode::terminate);
-    go_on(host);
+    be_refused(host);
   });
   CHECK(outcome.counters.access_refused == 1);
   CHECK(outcome.times_told == 1);
@@ -206,13 +200,13 @@ TEST_CASE("the first cell of a long write is refused for its end already, and no
 }
 
 TEST_CASE("guessed tags let nobody in", "[hostile]") {
+  const int guess = GENERATE(range(0, 16));  // each of another seed
+  CAPTURE(guess);
   const Outcome outcome = endure(Ending::queue_pair, [](HostileHost& host) {
     Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 8);
     // Its own are known to it: they are no guess.
     cell.tag.value ^= host.random().next32() | 0x100U;
-    host.put(cell, host.random_bytes(8));
-    host.wait_for(Opcode::terminate);
-    go_on(host);
+    ask_and_be_refused(host, cell);
   });
   CHECK(outcome.counters.access_refused == 1);
   CHECK(outcome.times_told == 1);
@@ -225,8 +219,7 @@ TEST_CASE("reads beyond the negotiated depth end the queue pair, after the answe
     for (int i = 0; i < 100; ++i) {
       host.put(host.cell(Opcode::read_request, host.owner().open, 0, 16U << 10U));
     }
-    host.wait_for(Opcode::terminate);
-    go_on(host);
+    be_refused(host);
   });
   CHECK(outcome.times_told == 1);
   CHECK(outcome.told == TerminateReason{1, 2, 2});
@@ -250,9 +243,7 @@ TEST_CASE("a message sequence number out of turn ends the queue pair", "[hostile
   const Outcome outcome = endure(Ending::queue_pair, [ahead](HostileHost& host) {
     Cell cell = host.cell(Opcode::read_request, host.owner().open, 0, 64);
     cell.message_sequence = ahead;
-    host.put(cell);
-    host.wait_for(Opcode::terminate);
-    go_on(host);
+    ask_and_be_refused(host, cell);
   });
   expect_refused(outcome, {1, 2, 3});
 }

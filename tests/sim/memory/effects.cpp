@@ -264,8 +264,7 @@ void MemoryWorld::apply_memory_request(Request& request) {
     return reference.table.end(request.work.invalidate.index());
   }
   if (const auto* bind = std::get_if<Bind>(&*request.memory)) {
-    request.tag_expected = reference.tag_after(*bind);
-    reference.bound(*bind, by, request.tag_expected);
+    request.tag_expected = reference.table.bound(*bind, by);
   } else {
     const auto& registration = std::get<FastRegister>(*request.memory);
     request.tag_expected = Stag::from(registration.tag.index(), registration.key);

@@ -16,7 +16,7 @@ void MemoryWorld::make_adapter(std::size_t number) {
   options.cell_payload_bytes = scenario_.cell_payload[number / 2];
   options.max_message_bytes = 4096;
   options.max_queue_pairs = kQueues;
-  options.max_regions = 20;
+  options.max_regions = kTags;
   options.ack_timeout = std::chrono::milliseconds(1);
   options.retry_count = 10'000;
   options.receiver_not_ready_delay = std::chrono::microseconds(50);
@@ -115,8 +115,8 @@ void MemoryWorld::crash() {
   }
   come_up(path);
   settle();
-  crashed_path_ = kPaths;
-  scribbled_image_ = images_.size();
+  crashed_path_.reset();
+  scribbled_image_.reset();
   if (verdicts_.clean()) stock(path);
 }
 

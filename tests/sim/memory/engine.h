@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <span>
 
@@ -18,16 +19,17 @@ class SlowEngine final : public fabric::DmaProvider {
   [[nodiscard]] fabric::DmaStart start(const fabric::DmaTransfer& transfer) override {
     if (random_.below(3) == 0) return copy_.start(transfer);
     if (waiting_.size() == kAtMost) return fabric::DmaStart::busy;
-    waiting_.push_back({transfer, random_.below(12)});
+    waiting_.push_back({transfer, polls_ + random_.below(12)});
     return fabric::DmaStart::started;
   }
   [[nodiscard]] std::size_t poll(std::span<fabric::DmaCompletion> out) override {
     std::size_t ended = 0;
-    for (Waiting& waiting : waiting_) {
-      if (waiting.polls_left-- != 0 || ended == out.size()) continue;
+    std::erase_if(waiting_, [&](const Waiting& waiting) {
+      if (waiting.due > polls_ || ended == out.size()) return false;
       out[ended++] = {waiting.transfer.id, copy_.start(waiting.transfer) == fabric::DmaStart::moved};
-    }
-    std::erase_if(waiting_, [](const Waiting& waiting) { return waiting.polls_left == ~std::uint64_t{0}; });
+      return true;
+    });
+    ++polls_;
     return ended;
   }
   void abandon() override { waiting_.clear(); }
@@ -37,11 +39,12 @@ class SlowEngine final : public fabric::DmaProvider {
   static constexpr std::size_t kAtMost = 4;
   struct Waiting {
     fabric::DmaTransfer transfer;
-    std::uint64_t polls_left = 0;
+    std::uint64_t due = 0;  ///< at this poll, or as soon as there is room to tell
   };
 
   RandomSource& random_;
   fabric::ProcessorCopy copy_;
+  std::uint64_t polls_ = 0;
   std::deque<Waiting> waiting_;
 };
 

@@ -10,6 +10,7 @@
 #include "common/time.h"
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/sim_bridge.h"
+#include "lossy_relay.h"
 
 namespace splitnic::sim {
 
@@ -48,7 +49,8 @@ class Path {
   [[nodiscard]] fabric::SimBridgePair& bridge_of(std::size_t end) {
     return options_.relayed && end == 1 ? *bridges_[1] : *bridges_[0];
   }
-  [[nodiscard]] std::unique_ptr<fabric::FabricLink> make_link(std::size_t end, std::size_t bears, fabric::Bridge& on);
+  /// bears: the end whose port address it has.
+  [[nodiscard]] std::unique_ptr<fabric::FabricLink> make_link(fabric::Bridge& on, std::size_t bears);
   void restart_relay();
   std::size_t carry(fabric::FabricLink& from, fabric::FabricLink& to);
 
@@ -56,7 +58,8 @@ class Path {
   RandomSource& random_;
   std::vector<std::unique_ptr<fabric::SimBridgePair>> bridges_;
   std::array<std::unique_ptr<fabric::FabricLink>, 2> links_;
-  std::vector<std::unique_ptr<fabric::FabricLink>> relay_;  // towards end 0, towards end 1
+  fabric::test::LossyRelay relay_;
+  std::vector<std::unique_ptr<fabric::FabricLink>> relay_links_;  // towards end 0, towards end 1
 };
 
 }  // namespace splitnic::sim

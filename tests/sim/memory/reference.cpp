@@ -1,12 +1,9 @@
 #include "reference.h"
 
-#include <algorithm>
-
 namespace splitnic::sim {
 
 using fabric::Access;
 using fabric::CompletionStatus;
-using fabric::EntryKind;
 using fabric::Right;
 using fabric::Stag;
 using fabric::TouchControl;
@@ -67,15 +64,9 @@ std::optional<Pieces> Reference::storable(Stag tag, std::uint64_t address, std::
 }
 
 bool Reference::touch(const Access& access, bool read_request) {
-  Entry& entry = table.entries.at(access.tag.index());
-  const bool ends = (entry.touch == TouchControl::one_shot || entry.touch == TouchControl::one_touch) && !read_request;
-  if (ends) {
-    table.end(access.tag.index());
-  } else if (entry.touch == TouchControl::one_shot) {
-    entry.touched = true;
-    entry.taker = access.queue_pair;
-    entry.sequence = access.sequence;
-  }
+  const TouchControl touch = table.entries.at(access.tag.index()).touch;
+  const bool ends = touch != TouchControl::unlimited && !read_request;
+  table.touch(access, ends);
   return ends;
 }
 
@@ -91,64 +82,15 @@ void Reference::take(Queue& queue, const Answered& request) {
   if (its_own) table.end(displaced.access.tag.index());
 }
 
-void Reference::adopt(Stag tag, EntryKind kind, fabric::ProtectionDomain domain) {
-  Entry entry;
-  entry.kind = kind;
-  entry.instance = tag.instance();
-  entry.domain = domain;
-  table.entries[tag.index()] = entry;
-}
-
 void Reference::describe(std::uint32_t index, const fabric::RegionOptions& options, std::uint64_t base,
                          const Pieces& where) {
-  Entry& entry = table.entries.at(index);
-  entry.valid = true;
-  entry.base = base;
-  entry.length = bytes_of(where);
-  entry.rights = options.rights;
-  entry.touch = options.touch;
-  entry.touched = false;
-  entry.placeable = options.placeable;
-  entry.invalidatable = options.invalidatable;
-  entry.queue_pair = options.queue_pair;
+  table.describe(index, options, base, bytes_of(where));
   memory[index] = where;
-}
-
-Stag Reference::tag_after(const fabric::Bind& request) const {
-  const Entry& window = table.entries.at(request.window.index());
-  if (window.kind == EntryKind::window_type_1) {
-    return Stag::from(request.window.index(), static_cast<std::uint8_t>(window.instance + 1));
-  }
-  return Stag::from(request.window.index(), request.length == 0 ? window.instance : request.key);
-}
-
-void Reference::bound(const fabric::Bind& request, const fabric::Consumer& by, Stag made) {
-  Entry& window = table.entries.at(request.window.index());
-  const bool type_2 = window.kind == EntryKind::window_type_2;
-  table.end(request.window.index());
-  window.instance = made.instance();
-  if (request.length == 0) return;
-  const Entry& region = table.entries.at(request.region.index());
-  window.valid = true;
-  window.base = request.zero_based ? 0 : request.address;
-  window.length = request.length;
-  window.offset = request.address - region.base;
-  window.rights = request.rights;
-  window.touch = request.touch;
-  window.touched = false;
-  window.invalidatable = request.invalidatable && type_2;
-  window.region = request.region.index();
-  if (type_2) window.queue_pair = by.queue_pair;
 }
 
 void Reference::forget(std::uint32_t index) {
   table.entries.erase(index);
   memory.erase(index);
-}
-
-std::size_t Reference::tags_in(fabric::ProtectionDomain domain) const {
-  return static_cast<std::size_t>(std::count_if(table.entries.begin(), table.entries.end(),
-                                                [&](const auto& entry) { return entry.second.domain == domain; }));
 }
 
 void Reference::clear() {

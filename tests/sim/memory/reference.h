@@ -74,13 +74,9 @@ class Reference {
   bool touch(const fabric::Access& access, bool read_request);
   /// A read or atomic of the peer was taken; the entry of one that is forgotten for it may end.
   void take(Queue& queue, const Answered& request);
-  void adopt(fabric::Stag tag, fabric::EntryKind kind, fabric::ProtectionDomain domain);
+  /// where: the region's bytes.
   void describe(std::uint32_t index, const fabric::RegionOptions& options, std::uint64_t base, const Pieces& where);
-  void bound(const fabric::Bind& request, const fabric::Consumer& by, fabric::Stag made);
-  /// The tag that a bind must answer.
-  [[nodiscard]] fabric::Stag tag_after(const fabric::Bind& request) const;
   void forget(std::uint32_t index);
-  [[nodiscard]] std::size_t tags_in(fabric::ProtectionDomain domain) const;
   /// The epoch is over.
   void clear();
 };

@@ -14,11 +14,12 @@ std::string answer(const ProtectionTable::Checked<T>& result) {
   return result ? "ok" : to_string(result.error());
 }
 
-bool beyond_64_bits(const std::optional<std::uint64_t>& base, std::size_t bytes) {
-  return base && bytes != 0 && *base + (bytes - 1) < *base;
+/// What a registration must answer if there is room.
+std::string registration_verdict(const RegionOptions& options, std::size_t bytes) {
+  if (ProtectionModel::conflict(options)) return "options_conflict";
+  const bool wraps = options.base && bytes != 0 && *options.base + (bytes - 1) < *options.base;
+  return wraps ? "bad_range" : "ok";
 }
-
-constexpr std::size_t kTags = 20;
 
 }  // namespace
 
@@ -79,7 +80,7 @@ void MemoryWorld::registered(std::size_t number, const char* what, const Protect
   if (expected == "ok" && site.reference.table.entries.size() == kTags) expected = "table_full";
   if (!agree(what, answer(made), expected)) return;
   if (site.reference.table.entries.count(made->index()) != 0) return violate("a tag's index is given out twice");
-  site.reference.adopt(*made, EntryKind::region, domain);
+  site.reference.table.adopt(*made, EntryKind::region, domain);
   site.reference.describe(made->index(), options, site.adapter->region_address(*made), where);
   note(number, *made);
 }
@@ -94,13 +95,8 @@ void MemoryWorld::register_process_memory(std::size_t number) {
   const std::size_t offset = Arena::kPage + below(Arena::kBytes - 2 * Arena::kPage - bytes);
   const Pieces where{{site.arena_image, offset, bytes}};
   const auto memory = RegionMemory::of_process(arenas_[site.arena_image].memory().subspan(offset, bytes));
-  std::string expected = "ok";
-  if (ProtectionModel::conflict(options))
-    expected = "options_conflict";
-  else if (beyond_64_bits(options.base, bytes))
-    expected = "bad_range";
-  registered(number, "register", site.adapter->table().register_region(domain, memory, options), options, domain, where,
-             expected);
+  const auto made = site.adapter->table().register_region(domain, memory, options);
+  registered(number, "register", made, options, domain, where, registration_verdict(options, bytes));
 }
 
 void MemoryWorld::register_bridge_memory(std::size_t number) {
@@ -135,13 +131,8 @@ void MemoryWorld::register_pages(std::size_t number) {
   PageList list;
   std::vector<std::byte*> pages;
   const Pieces where = draw_pages(number, 1 + below(3), list, pages);
-  std::string expected = "ok";
-  if (ProtectionModel::conflict(options))
-    expected = "options_conflict";
-  else if (beyond_64_bits(options.base, bytes_of(where)))
-    expected = "bad_range";
   const auto made = site.adapter->table().register_region(domain, RegionMemory::of_pages(list).value(), options);
-  registered(number, "register pages", made, options, domain, where, expected);
+  registered(number, "register pages", made, options, domain, where, registration_verdict(options, bytes_of(where)));
   if (made && verdicts_.clean()) site.reference.table.entries.at(made->index()).max_pages = pages.size();
 }
 
@@ -164,11 +155,8 @@ void MemoryWorld::reregister(std::size_t number) {
   const std::string expected = site.reference.table.reregister(old, *change.rights);
   const auto made = site.adapter->table().reregister(old, change);
   if (!agree("reregister", answer(made), expected)) return;
+  if (*made != site.reference.table.reregistered(old, *change.rights)) return violate("not the next instance");
   auto& entry = site.reference.table.entries.at(old.index());
-  if (made->instance() != static_cast<std::uint8_t>(entry.instance + 1)) violate("not the next instance");
-  entry.instance = made->instance();
-  entry.rights = *change.rights;
-  entry.touched = false;
   if (change.domain) entry.domain = *change.domain;
   if (!where.empty()) {
     site.reference.memory[old.index()] = where;
@@ -201,8 +189,7 @@ void MemoryWorld::allocate_region(std::size_t number) {
   const auto made = site.adapter->table().allocate_region(domain, max_pages);
   const bool full = site.reference.table.entries.size() == kTags;
   if (!agree("allocate region", answer(made), full ? "table_full" : "ok")) return;
-  site.reference.adopt(*made, EntryKind::region, domain);
-  auto& entry = site.reference.table.entries.at(made->index());
+  Reference::Entry& entry = site.reference.table.adopt(*made, EntryKind::region, domain);
   entry.fast = true;
   entry.max_pages = max_pages;
   note(number, *made);
@@ -219,7 +206,7 @@ void MemoryWorld::allocate_window(std::size_t number) {
   const auto made = site.adapter->table().allocate_windows(domain, kind, wanted);
   if (!agree("allocate windows", answer(made), full ? "table_full" : "ok")) return;
   for (const Stag tag : wanted) {
-    site.reference.adopt(tag, kind, domain);
+    site.reference.table.adopt(tag, kind, domain);
     note(number, tag);
   }
 }
@@ -248,7 +235,7 @@ void MemoryWorld::deallocate_domain(std::size_t number) {
   Site& site = sites_[number];
   const std::size_t which = below(site.domains.size());
   const ProtectionDomain gone = site.domains[which];
-  const bool in_use = which < 2 || site.reference.tags_in(gone) != 0;
+  const bool in_use = which < 2 || site.reference.table.tags_in(gone) != 0;
   if (!agree("deallocate domain", to_string(site.adapter->deallocate_domain(gone)), in_use ? "in_use" : "ok")) return;
   site.domains.erase(site.domains.begin() + static_cast<std::ptrdiff_t>(which));
   site.reference.table.rules.erase(gone);

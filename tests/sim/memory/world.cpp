@@ -118,7 +118,7 @@ void MemoryWorld::settle() {
 void MemoryWorld::judge() {
   for (std::size_t site = 0; site < kSites; ++site) take_all(site);
   judge_either();
-  if (crashed_path_ != kPaths) judge_crash(crashed_path_);
+  if (crashed_path_) judge_crash(*crashed_path_);
   compare_memory();
   revive_queues();
   in_flight_.clear();

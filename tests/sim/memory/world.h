@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ namespace splitnic::sim {
 inline constexpr std::size_t kPaths = 2;
 inline constexpr std::size_t kQueues = 3;
 inline constexpr std::size_t kSites = 2 * kPaths;
+inline constexpr std::size_t kTags = 20;  ///< that an adapter has room for
 
 /// Everything that a seed decides before the first operation.
 struct MemoryScenario {
@@ -221,9 +223,9 @@ class MemoryWorld {
   std::array<Site, kSites> sites_;
   std::deque<Draft> in_flight_;
   std::uint64_t numbers_ = 0;
-  bool idle_ = false;                              // nothing moved in the last step
-  std::size_t crashed_path_ = kPaths;              // whose epoch is over; kPaths: none
-  std::size_t scribbled_image_ = ~std::size_t{0};  // of a program that died, and whose memory holds anything
+  bool idle_ = false;                           // nothing moved in the last step
+  std::optional<std::size_t> crashed_path_;     // whose epoch is over
+  std::optional<std::size_t> scribbled_image_;  // of a program that died, and whose memory holds anything
   std::deque<std::string> last_operations_;
   MemorySummary summary_;
 };

@@ -10,10 +10,7 @@ using Names = std::vector<std::string>;
 constexpr std::size_t kPage = 4096;
 
 QueuePairOptions memory_requests(MemoryRequestFailure on_failure = MemoryRequestFailure::fail_sends) {
-  QueuePairOptions options;
-  options.memory_requests = true;
-  options.on_memory_request_failure = on_failure;
-  return options;
+  return {.memory_requests = true, .on_memory_request_failure = on_failure};
 }
 
 /// A page of an endpoint, and a tag that has been allocated for it.
@@ -35,11 +32,7 @@ class FastRegion {
   }
   FastRegister& fast() { return std::get<FastRegister>(request); }
   WorkRequest registration(std::uint64_t id) const {
-    WorkRequest made;
-    made.id = id;
-    made.operation = Operation::register_memory;
-    made.memory = &request;
-    return made;
+    return {.id = id, .operation = Operation::register_memory, .memory = &request};
   }
   [[nodiscard]] LocalSegment segment(std::size_t offset, std::uint32_t bytes) const {
     return LocalSegment::at(0x10000 + offset, bytes, tag);
@@ -69,11 +62,7 @@ struct Window {
   }
   Bind& bind() { return std::get<Bind>(request); }
   WorkRequest binding(std::uint64_t id) const {
-    WorkRequest made;
-    made.id = id;
-    made.operation = Operation::bind_window;
-    made.memory = &request;
-    return made;
+    return {.id = id, .operation = Operation::bind_window, .memory = &request};
   }
   [[nodiscard]] RemoteAddress at(Stag bound) const { return {owned.at.address + 100, bound}; }
 
@@ -82,11 +71,7 @@ struct Window {
 };
 
 WorkRequest invalidation(std::uint64_t id, Stag tag) {
-  WorkRequest request;
-  request.id = id;
-  request.operation = Operation::local_invalidate;
-  request.invalidate = tag;
-  return request;
+  return {.id = id, .operation = Operation::local_invalidate, .invalidate = tag};
 }
 
 }  // namespace

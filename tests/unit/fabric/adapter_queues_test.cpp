@@ -22,18 +22,10 @@ struct Connection {
   QpNumber far;
 };
 
-QueuePairOptions inline_up_to(std::size_t bytes) {
-  QueuePairOptions options;
-  options.max_inline_bytes = bytes;
-  return options;
-}
+QueuePairOptions inline_up_to(std::size_t bytes) { return {.max_inline_bytes = bytes}; }
 
 WorkRequest delay_of(std::uint64_t id, Duration delay) {
-  WorkRequest request;
-  request.id = id;
-  request.operation = Operation::delay;
-  request.delay = delay;
-  return request;
+  return {.id = id, .operation = Operation::delay, .delay = delay};
 }
 
 }  // namespace

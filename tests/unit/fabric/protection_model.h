@@ -10,8 +10,8 @@
 namespace splitnic::fabric {
 
 /// The protection table once more, as the plainest reading of its rules: a map, no sharing, nothing kept that can be
-/// counted. Answers what the table must answer, "ok" or the refusal's name; what the table draws (tags, bases) it is
-/// told.
+/// counted. Answers what the table must answer, "ok" or the refusal's name, and is then told what was allowed, with
+/// what the table drew (tags, bases).
 class ProtectionModel {
  public:
   struct Entry {
@@ -162,6 +162,77 @@ class ProtectionModel {
     return entry.kind == EntryKind::region && windows_of(tag.index()) != 0 ? "windows_bound" : "ok";
   }
 
+  std::size_t tags_in(ProtectionDomain domain) const {
+    return static_cast<std::size_t>(std::count_if(entries.begin(), entries.end(),
+                                                  [&](const auto& entry) { return entry.second.domain == domain; }));
+  }
+
+  // What was allowed, and happened.
+
+  Entry& adopt(Stag tag, EntryKind kind, ProtectionDomain domain) {
+    Entry entry;
+    entry.kind = kind;
+    entry.instance = tag.instance();
+    entry.domain = domain;
+    return entries[tag.index()] = entry;
+  }
+  /// A region is valid from now on. base: the one asked for, or else the table's choice.
+  void describe(std::uint32_t index, const RegionOptions& options, std::uint64_t base, std::uint64_t length) {
+    Entry& entry = entries.at(index);
+    entry.valid = true;
+    entry.base = base;
+    entry.length = length;
+    entry.rights = options.rights;
+    entry.touch = options.touch;
+    entry.touched = false;
+    entry.placeable = options.placeable;
+    entry.invalidatable = options.invalidatable;
+    entry.queue_pair = options.queue_pair;
+  }
+  /// Returns the tag that the bind must answer.
+  Stag bound(const Bind& request, const Consumer& by) {
+    const std::uint32_t index = request.window.index();
+    Entry& window = entries.at(index);
+    const bool type_2 = window.kind == EntryKind::window_type_2;
+    if (!type_2) {
+      ++window.instance;
+    } else if (request.length != 0) {
+      window.instance = request.key;
+    }
+    const Stag made = Stag::from(index, window.instance);
+    end(index);
+    if (request.length == 0) return made;
+    const Entry& region = entries.at(request.region.index());
+    window.valid = true;
+    window.base = request.zero_based ? 0 : request.address;
+    window.length = request.length;
+    window.offset = request.address - region.base;
+    window.memory = region.memory;
+    window.rights = request.rights;
+    window.touch = request.touch;
+    window.touched = false;
+    window.invalidatable = request.invalidatable && type_2;
+    window.region = request.region.index();
+    if (type_2) window.queue_pair = by.queue_pair;
+    return made;
+  }
+  /// Returns the tag that the reregistration must answer.
+  Stag reregistered(Stag old, Rights rights) {
+    Entry& entry = entries.at(old.index());
+    ++entry.instance;
+    entry.rights = rights;
+    entry.touched = false;
+    return Stag::from(old.index(), entry.instance);
+  }
+  /// A checked access was carried out. ends: it was the last that the entry allows.
+  void touch(const Access& access, bool ends) {
+    Entry& entry = entries.at(access.tag.index());
+    if (ends) return end(access.tag.index());
+    if (entry.touch != TouchControl::one_shot) return;
+    entry.touched = true;
+    entry.taker = access.queue_pair;
+    entry.sequence = access.sequence;
+  }
   void end(std::uint32_t index) {
     Entry& entry = entries.at(index);
     entry.valid = false;

@@ -82,22 +82,10 @@ struct Run {
   Entry& adopt(Stag tag, EntryKind kind, ProtectionDomain domain) {
     REQUIRE(model.entries.count(tag.index()) == 0);
     note(tag);
-    Entry entry;
-    entry.kind = kind;
-    entry.instance = tag.instance();
-    entry.domain = domain;
-    return model.entries[tag.index()] = entry;
+    return model.adopt(tag, kind, domain);
   }
-  void describe(Stag tag, Entry& entry, const RegionOptions& options, std::uint64_t length) {
-    entry.valid = true;
-    entry.base = options.base ? *options.base : table.find(tag)->base;
-    entry.length = length;
-    entry.rights = options.rights;
-    entry.touch = options.touch;
-    entry.touched = false;
-    entry.placeable = options.placeable;
-    entry.invalidatable = options.invalidatable;
-    entry.queue_pair = options.queue_pair;
+  std::uint64_t base_of(Stag tag, const RegionOptions& options) const {
+    return options.base ? *options.base : table.find(tag)->base;
   }
   RegionOptions options() {
     RegionOptions result;
@@ -123,7 +111,7 @@ struct Run {
     if (!agree("register", verdict(made), expected)) return;
     Entry& entry = adopt(*made, EntryKind::region, domain);
     entry.memory = which;
-    describe(*made, entry, asked, behind.size());
+    model.describe(made->index(), asked, base_of(*made, asked), behind.size());
   }
   void reregister() {
     const Stag old = tag();
@@ -131,11 +119,8 @@ struct Run {
     change.rights = rights();
     const auto made = table.reregister(old, change);
     if (!agree("reregister", verdict(made), model.reregister(old, *change.rights))) return;
-    Entry& entry = model.entries.at(old.index());
-    entry.rights = *change.rights;
-    entry.touched = false;
-    REQUIRE(made->instance() == static_cast<std::uint8_t>(entry.instance + 1));
-    entry.instance = made->instance();
+    const Stag next = model.reregistered(old, *change.rights);
+    REQUIRE(*made == next);
     note(*made);
   }
   void deregister() {
@@ -163,10 +148,9 @@ struct Run {
     const std::string expected = model.fast_register(request, by);
     const auto made = table.fast_register(request, by);
     if (!agree("fast register", verdict(made), expected)) return;
-    Entry& entry = model.entries.at(request.tag.index());
-    entry.instance = request.key;
     REQUIRE(*made == Stag::from(request.tag.index(), request.key));
-    describe(*made, entry, request.options, bytes_of(request.pages));
+    model.entries.at(made->index()).instance = request.key;
+    model.describe(made->index(), request.options, base_of(*made, request.options), bytes_of(request.pages));
     note(*made);
   }
   void allocate_window() {
@@ -192,30 +176,10 @@ struct Run {
     request.touch = touch();
     const std::string expected = model.bind(request, by);
     const auto made = table.bind(request, by);
-    if (agree("bind", verdict(made), expected)) bound(request, by, *made);
-  }
-  void bound(const Bind& request, const Consumer& by, Stag made) {
-    Entry& window = model.entries.at(request.window.index());
-    const bool type_1 = window.kind == EntryKind::window_type_1;
-    std::uint8_t instance = type_1 ? static_cast<std::uint8_t>(window.instance + 1) : request.key;
-    if (request.length == 0 && !type_1) instance = window.instance;
-    REQUIRE(made == Stag::from(request.window.index(), instance));
-    model.end(request.window.index());
-    window.instance = instance;
-    note(made);
-    if (request.length == 0) return;
-    const Entry& region = model.entries.at(request.region.index());
-    window.valid = true;
-    window.base = request.zero_based ? 0 : request.address;
-    window.length = request.length;
-    window.offset = request.address - region.base;
-    window.memory = region.memory;
-    window.rights = request.rights;
-    window.touch = request.touch;
-    window.touched = false;
-    window.invalidatable = request.invalidatable && !type_1;
-    window.region = request.region.index();
-    if (!type_1) window.queue_pair = by.queue_pair;
+    if (!agree("bind", verdict(made), expected)) return;
+    const Stag next = model.bound(request, by);
+    REQUIRE(*made == next);
+    note(*made);
   }
   void deallocate() {
     const Stag gone = tag(is_window);
@@ -272,18 +236,14 @@ struct Run {
     REQUIRE((placed->memory->pages() != nullptr) == (found->second.memory == kPaged));
     if (side == Side::remote) use(access, found->second);
   }
-  void use(const Access& access, Entry& entry) {
+  void use(const Access& access, const Entry& entry) {
     const bool last = one_in(2);
     const TouchAction action = table.touch(access, {last, 9, 10, 1});
     const bool one_shot = entry.touch == TouchControl::one_shot;
     const bool one_touch = entry.touch == TouchControl::one_touch && access.right != Right::remote_read;
     const bool ends = last && (one_shot || one_touch);
     REQUIRE(action == (ends ? TouchAction::place_and_invalidate : TouchAction::place));
-    if (ends) return model.end(access.tag.index());
-    if (!one_shot) return;
-    entry.touched = true;
-    entry.taker = access.queue_pair;
-    entry.sequence = access.sequence;
+    model.touch(access, ends);
   }
 
   void step() {
@@ -315,7 +275,7 @@ struct Run {
       REQUIRE(there->valid == entry.valid);
       if (entry.kind == EntryKind::region) REQUIRE(there->bound == model.windows_of(index));
     }
-    REQUIRE(table.tags_in(ProtectionDomain{1}) + table.tags_in(ProtectionDomain{2}) == model.entries.size());
+    for (const auto& [domain, rules] : model.rules) REQUIRE(table.tags_in(domain) == model.tags_in(domain));
   }
 };
 
