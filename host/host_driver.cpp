@@ -26,7 +26,7 @@ wire::ReceiveFilter filter_of(const NicSettings& settings) {
 
 }  // namespace
 
-HostDriver::HostDriver(messaging::SessionOptions options, NicPort& nic, fabric::BridgeSource& bridges,
+HostDriver::HostDriver(messaging::SessionOptions options, VirtualNic& nic, fabric::BridgeSource& bridges,
                        RandomSource& random, Notices& notices)
     : options_(std::move(options)), nic_(nic), bridges_(bridges), random_(random), notices_(notices) {
   options_.role = wire::Role::host;
@@ -194,8 +194,8 @@ Time HostDriver::next_deadline() const {
 
 bool HostDriver::prepare_sleep() { return !session_ || session_->prepare_sleep(); }
 
-void HostDriver::awake() {
-  if (session_) session_->awake();
+void HostDriver::disarm() {
+  if (session_) session_->disarm();
 }
 
 void HostDriver::collect_descriptors(std::vector<int>& out) const {

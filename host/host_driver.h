@@ -12,7 +12,7 @@
 #include "common/random.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
-#include "host/nic_port.h"
+#include "host/virtual_nic.h"
 #include "messaging/loss_report.h"
 #include "messaging/session.h"
 
@@ -23,14 +23,14 @@ struct HostCounters {
   std::uint64_t tx_waits = 0;           ///< times the NIC was not read because the unit had no element free
 };
 
-/// The host module driver: between the host's NIC port and a push-push session with the I/O unit. Frames of the host
+/// The host module driver: between the host's NIC nic and a push-push session with the I/O unit. Frames of the host
 /// are read straight into the unit's elements; frames of the unit go to the host from where they lie. Settings of the
 /// host's system travel by CfgUtil; carrier follows the unit's. Reconnects for ever. Thread: one owner; driven by
 /// poll(). Source: S1 Fig. 5, host module driver 520.
 class HostDriver final : public messaging::SessionEvents {
  public:
   /// All references outlive the driver. options.role is set to host.
-  HostDriver(messaging::SessionOptions options, NicPort& nic, fabric::BridgeSource& bridges, RandomSource& random,
+  HostDriver(messaging::SessionOptions options, VirtualNic& nic, fabric::BridgeSource& bridges, RandomSource& random,
              Notices& notices);
   ~HostDriver() override;
   HostDriver(const HostDriver&) = delete;
@@ -44,7 +44,7 @@ class HostDriver final : public messaging::SessionEvents {
   [[nodiscard]] Time next_deadline() const;
   /// Arms the peer's doorbell and looks again; false: don't sleep.
   [[nodiscard]] bool prepare_sleep();
-  void awake();
+  void disarm();
   /// The unit waits for the core that this runs on (FabricLink).
   [[nodiscard]] bool peer_waits_for_core() { return session_ && session_->peer_waits_for_core(); }
   /// Descriptors to sleep on: the NIC's, the bridge's.
@@ -84,7 +84,7 @@ class HostDriver final : public messaging::SessionEvents {
   void set_carrier(bool carrier);
 
   messaging::SessionOptions options_;
-  NicPort& nic_;
+  VirtualNic& nic_;
   fabric::BridgeSource& bridges_;
   RandomSource& random_;
   Notices& notices_;

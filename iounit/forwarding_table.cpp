@@ -24,12 +24,12 @@ std::uint64_t mix(std::uint64_t value) {
 
 ForwardingTable::ForwardingTable(ForwardingTableLimits limits, std::uint64_t seed)
     : limits_(limits), seed_(seed), entries_(std::bit_ceil(std::max(limits.entries, kWays))) {
-  per_port_.reserve(64);
+  per_host_.reserve(64);
 }
 
-bool ForwardingTable::pin(const MacAddress& mac, ForwardingPort port) {
-  const auto [at, added] = pinned_.try_emplace(mac.as_number(), port);
-  if (!added) return at->second == port;
+bool ForwardingTable::pin(const MacAddress& mac, ForwardingTarget target) {
+  const auto [at, added] = pinned_.try_emplace(mac.as_number(), target);
+  if (!added) return at->second == target;
   for (Entry& entry : entries_) {
     if (entry.key != 0 && entry.key >> 12U == mac.as_number()) free_entry(entry);
   }
@@ -42,19 +42,19 @@ std::size_t ForwardingTable::set_of(std::uint64_t key) const {
   return (mix(key ^ seed_) & (entries_.size() / kWays - 1)) * kWays;
 }
 
-std::size_t& ForwardingTable::count_of(ForwardingPort port) {
-  if (port == kLanForwardingPort) return lan_entries_;
-  if (port.value >= per_port_.size()) per_port_.resize(port.value + 1U);
-  return per_port_[port.value];
+std::size_t& ForwardingTable::count_of(ForwardingTarget target) {
+  if (target == kLanTarget) return lan_entries_;
+  if (target.value >= per_host_.size()) per_host_.resize(target.value + 1U);
+  return per_host_[target.value];
 }
 
-bool ForwardingTable::may_add(ForwardingPort port) const {
-  if (port == kLanForwardingPort || port.value >= per_port_.size()) return true;
-  return per_port_[port.value] < limits_.entries_per_host;
+bool ForwardingTable::may_add(ForwardingTarget target) const {
+  if (target == kLanTarget || target.value >= per_host_.size()) return true;
+  return per_host_[target.value] < limits_.entries_per_host;
 }
 
 void ForwardingTable::free_entry(Entry& entry) {
-  std::size_t& count = count_of(entry.port);
+  std::size_t& count = count_of(entry.target);
   CHECK_OP(count, >, 0U);
   --count;
   --used_;
@@ -74,49 +74,50 @@ ForwardingTable::Entry& ForwardingTable::victim(std::size_t set, Time now) {
   return *oldest;
 }
 
-ForwardingTable::Learned ForwardingTable::learn(const MacAddress& source, std::uint16_t vlan, ForwardingPort port,
+ForwardingTable::Learned ForwardingTable::learn(const MacAddress& source, std::uint16_t vlan, ForwardingTarget target,
                                                 Time now) {
   if (source.is_multicast() || source.is_zero()) return Learned::kNoAddress;
   if (const auto pin = pinned_.find(source.as_number()); pin != pinned_.end()) {
-    return pin->second == port || planted("forged_source_accepted") ? Learned::kKnown : Learned::kPinned;
+    return pin->second == target || planted("forged_source_accepted") ? Learned::kKnown : Learned::kPinned;
   }
   const std::uint64_t key = key_of(source, vlan);
   const std::size_t set = set_of(key);
   for (std::size_t way = 0; way < kWays; ++way) {
     Entry& entry = entries_[set + way];
     if (entry.key != key) continue;
-    if (entry.port == port) {
+    if (entry.target == target) {
       entry.heard = now;
       return Learned::kKnown;
     }
-    if (!may_add(port)) return Learned::kPortFull;
-    --count_of(entry.port);
-    ++count_of(port);
-    entry.port = port;
+    if (!may_add(target)) return Learned::kTargetFull;
+    --count_of(entry.target);
+    ++count_of(target);
+    entry.target = target;
     entry.heard = now;
     return Learned::kMoved;
   }
-  if (!may_add(port)) return Learned::kPortFull;
-  victim(set, now) = Entry{key, now, port};
-  ++count_of(port);
+  if (!may_add(target)) return Learned::kTargetFull;
+  victim(set, now) = Entry{key, now, target};
+  ++count_of(target);
   ++used_;
   return Learned::kAdded;
 }
 
-std::optional<ForwardingPort> ForwardingTable::find(const MacAddress& destination, std::uint16_t vlan, Time now) const {
+std::optional<ForwardingTarget> ForwardingTable::find(const MacAddress& destination, std::uint16_t vlan,
+                                                      Time now) const {
   if (const auto pin = pinned_.find(destination.as_number()); pin != pinned_.end()) return pin->second;
   const std::uint64_t key = key_of(destination, vlan);
   const std::size_t set = set_of(key);
   for (std::size_t way = 0; way < kWays; ++way) {
     const Entry& entry = entries_[set + way];
-    if (entry.key == key && !aged(entry, now)) return entry.port;
+    if (entry.key == key && !aged(entry, now)) return entry.target;
   }
   return std::nullopt;
 }
 
-void ForwardingTable::forget(ForwardingPort port) {
+void ForwardingTable::forget(ForwardingTarget target) {
   for (Entry& entry : entries_) {
-    if (entry.key != 0 && entry.port == port) free_entry(entry);
+    if (entry.key != 0 && entry.target == target) free_entry(entry);
   }
 }
 

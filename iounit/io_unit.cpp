@@ -20,7 +20,7 @@ constexpr Duration kDownLimit = std::chrono::seconds(10);
 
 }  // namespace
 
-IoUnit::IoUnit(IoUnitOptions options, LanPort& lan, fabric::BridgeSource& bridges, RandomSource& random,
+IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& bridges, RandomSource& random,
                Notices& notices)
     : options_(std::move(options)),
       lan_(lan),
@@ -77,8 +77,8 @@ void IoUnit::accept_hosts(Time now) {
   }
   auto session = options_.session;
   session.max_mtu = max_mtu();
-  const ForwardingPort number{static_cast<std::uint16_t>(place - hosts_.begin())};
-  *place = std::make_unique<HostPort>(*this, number, std::move(bridge), session, random_, now);
+  const ForwardingTarget number{static_cast<std::uint16_t>(place - hosts_.begin())};
+  *place = std::make_unique<AttachedHost>(*this, number, std::move(bridge), session, random_, now);
 }
 
 void IoUnit::drop_dead_hosts(Time now) {
@@ -118,8 +118,8 @@ void IoUnit::follow_lan() {
     }
   }
   const std::size_t sessions = hosts_up();
-  if (sessions != sessions_told_) {
-    sessions_told_ = sessions;
+  if (sessions != reported_sessions_) {
+    reported_sessions_ = sessions;
     lan_.on_sessions(sessions, now_);
   }
 }
@@ -127,7 +127,7 @@ void IoUnit::follow_lan() {
 wire::LinkState IoUnit::lan_state() const { return {.up = lan_.carrier(), .speed_mbps = 0, .max_mtu = max_mtu()}; }
 
 /// Elements made for a smaller MTU than the LAN's now: such a session starts anew.
-bool IoUnit::outgrown(HostPort& host) {
+bool IoUnit::outgrown(AttachedHost& host) {
   if (host.session().max_mtu() >= max_mtu()) return false;
   host.session().reset("the LAN's MTU has grown: larger elements are needed");
   return true;
@@ -141,15 +141,15 @@ std::size_t IoUnit::hosts_up() const {
 // --- Frames
 // -----------------------------------------------------------------------------------------------------------
 
-HostPort* IoUnit::host_at(ForwardingPort number) {
+AttachedHost* IoUnit::host_at(ForwardingTarget number) {
   return number.value < hosts_.size() ? hosts_[number.value].get() : nullptr;
 }
 
 void IoUnit::forward_to_hosts(const frame::EthernetHeader& header, std::span<const std::byte> frame,
-                              const HostPort* from) {
+                              const AttachedHost* from) {
   if (!header.destination.is_multicast()) {
     const auto at = table_.find(header.destination, header.vlan_id, now_);
-    HostPort* const target = at ? host_at(*at) : nullptr;
+    AttachedHost* const target = at ? host_at(*at) : nullptr;
     if (target != nullptr && target != from && target->filter().accepts(header.destination, header.vlan_id)) {
       target->deliver(frame);
     }
@@ -170,7 +170,7 @@ void IoUnit::forward_to_hosts(const frame::EthernetHeader& header, std::span<con
 bool IoUnit::any_host_wants(const frame::EthernetHeader& header) {
   if (!header.destination.is_multicast() && promiscuous_hosts_ == 0) {
     const auto at = table_.find(header.destination, header.vlan_id, now_);
-    return at && *at != kLanForwardingPort;
+    return at && *at != kLanTarget;
   }
   return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& host) {
     return host && host->up() && host->filter().accepts(header.destination, header.vlan_id);
@@ -184,7 +184,7 @@ void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
     return;
   }
   using Learned = ForwardingTable::Learned;
-  const Learned learned = table_.learn(header->source, header->vlan_id, kLanForwardingPort, now_);
+  const Learned learned = table_.learn(header->source, header->vlan_id, kLanTarget, now_);
   if (learned == Learned::kPinned || learned == Learned::kNoAddress) {
     // A frame of one of our hosts that the LAN sent back, or one that no station can have sent.
     ++counters_.lan_malformed;
@@ -194,47 +194,47 @@ void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
     ++counters_.lan_unwanted;
     return;
   }
-  const auto result = finisher_.finish(
+  const auto result = offload_.complete(
       frame, lan_mtu_, [&](std::span<const std::byte> finished) { forward_to_hosts(*header, finished, nullptr); });
   switch (result) {
-    case frame::FinishResult::unchanged:
+    case frame::OffloadResult::unchanged:
       break;
-    case frame::FinishResult::finished:
-      ++counters_.lan_checksums_finished;
+    case frame::OffloadResult::finished:
+      ++counters_.lan_checksums_completed;
       break;
-    case frame::FinishResult::segmented:
+    case frame::OffloadResult::segmented:
       ++counters_.lan_segmented;
       break;
-    case frame::FinishResult::dropped_udp_oversize:
+    case frame::OffloadResult::dropped_udp_oversize:
       ++counters_.lan_udp_oversize;
       break;
-    case frame::FinishResult::dropped_malformed:
+    case frame::OffloadResult::dropped_malformed:
       ++counters_.lan_malformed;
       break;
-    case frame::FinishResult::dropped_oversize:
+    case frame::OffloadResult::dropped_oversize:
       ++counters_.lan_oversize;
       break;
   }
 }
 
-void IoUnit::frame_from_host(HostPort& port, const messaging::ReceivedFrame& received) {
-  if (received.size() > private_copy_.size()) return port.count(HostDrop::from_host_too_long);
+void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFrame& received) {
+  if (received.size() > private_copy_.size()) return attached.count(HostDrop::from_host_too_long);
   const auto frame = std::span(private_copy_).first(received.size());
   received.bytes.copy_out(0, frame);
   const auto header = frame::parse_ethernet(frame);
-  if (!header) return port.count(HostDrop::from_host_malformed);
-  if (!is_allowed(port.name(), header->source)) return port.count(HostDrop::from_host_not_allowed);
+  if (!header) return attached.count(HostDrop::from_host_malformed);
+  if (!is_allowed(attached.name(), header->source)) return attached.count(HostDrop::from_host_not_allowed);
   using Learned = ForwardingTable::Learned;
-  const Learned learned = table_.learn(header->source, header->vlan_id, port.number(), now_);
-  if (learned == Learned::kNoAddress) return port.count(HostDrop::from_host_bad_source);
-  if (learned == Learned::kPinned) return port.count(HostDrop::from_host_forged);
-  forward_to_hosts(*header, frame, &port);
+  const Learned learned = table_.learn(header->source, header->vlan_id, attached.number(), now_);
+  if (learned == Learned::kNoAddress) return attached.count(HostDrop::from_host_bad_source);
+  if (learned == Learned::kPinned) return attached.count(HostDrop::from_host_forged);
+  forward_to_hosts(*header, frame, &attached);
   const auto at =
       header->destination.is_multicast() ? std::nullopt : table_.find(header->destination, header->vlan_id, now_);
-  if (!at || *at == kLanForwardingPort) forward_to_lan(port, *header, frame);
+  if (!at || *at == kLanTarget) forward_to_lan(attached, *header, frame);
 }
 
-void IoUnit::forward_to_lan(HostPort& from, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
+void IoUnit::forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
   if (frame.size() - header.payload_offset > lan_mtu_) return from.count(HostDrop::from_host_too_long);
   if (!lan_.send(frame)) return from.count(HostDrop::from_host_lan_refused);
   sent_to_lan_ = true;
@@ -253,7 +253,7 @@ bool IoUnit::is_allowed(const std::string& host, const MacAddress& mac) const {
   return !restricted;
 }
 
-std::string IoUnit::whose(const MacAddress& mac, const HostPort& but) const {
+std::string IoUnit::whose(const MacAddress& mac, const AttachedHost& but) const {
   for (const auto& host : hosts_) {
     if (host && host.get() != &but && !host->name().empty() && host->mac() == mac) return host->name();
   }
@@ -261,67 +261,67 @@ std::string IoUnit::whose(const MacAddress& mac, const HostPort& but) const {
 }
 
 /// The address that a host gets that asks for none: the first that it is allowed, or one that is always its name's.
-MacAddress IoUnit::address_for(const std::string& host, const HostPort& port) const {
+MacAddress IoUnit::address_for(const std::string& host, const AttachedHost& attached) const {
   for (const auto& [name, allowed] : options_.allowed_macs) {
     if (name == host) return allowed;
   }
   std::string salted = host;
-  while (!whose(stable_mac_for(salted), port).empty()) salted += '+';
+  while (!whose(stable_mac_for(salted), attached).empty()) salted += '+';
   return stable_mac_for(salted);
 }
 
-tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(HostPort& port, const wire::HelloRequest& hello) {
+tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attached, const wire::HelloRequest& hello) {
   const auto refuse = [&](wire::CfgStatus status, std::string why) {
     ++counters_.hosts_refused;
     notices_.notice(fmt::format("refused host {}: {}", hello.name, why));
     return tl::unexpected(Refusal{status, std::move(why)});
   };
   for (const auto& host : hosts_) {
-    if (host && host.get() != &port && host->name() == hello.name && host->up()) {
+    if (host && host.get() != &attached && host->name() == hello.name && host->up()) {
       return refuse(wire::CfgStatus::busy, fmt::format("a host named {} is here already", hello.name));
     }
   }
-  const MacAddress mac = hello.requested_mac.is_zero() ? address_for(hello.name, port) : hello.requested_mac;
+  const MacAddress mac = hello.requested_mac.is_zero() ? address_for(hello.name, attached) : hello.requested_mac;
   if (mac.is_multicast()) return refuse(wire::CfgStatus::invalid_parameter, "a multicast address is no host's");
   if (!is_allowed(hello.name, mac)) {
     return refuse(wire::CfgStatus::not_permitted, fmt::format("address {} is not allowed to it", to_string(mac)));
   }
-  const std::string other = whose(mac, port);
-  table_.unpin(port.mac());
-  if (!other.empty() || !table_.pin(mac, port.number())) {
+  const std::string other = whose(mac, attached);
+  table_.unpin(attached.mac());
+  if (!other.empty() || !table_.pin(mac, attached.number())) {
     return refuse(wire::CfgStatus::not_permitted, fmt::format("address {} is host {}'s", to_string(mac), other));
   }
-  port.admitted(hello.name, mac);
+  attached.admitted(hello.name, mac);
   return messaging::HelloGrant{.mac = mac, .max_mtu = max_mtu(), .link_up = lan_.carrier()};
 }
 
-Answer IoUnit::change_mac(HostPort& port, const MacAddress& wanted) {
-  if (wanted == port.mac()) return wire::MacAddressReply{wanted};
-  if (!is_allowed(port.name(), wanted)) {
+Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
+  if (wanted == attached.mac()) return wire::MacAddressReply{wanted};
+  if (!is_allowed(attached.name(), wanted)) {
     return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "this address is not allowed to the host"});
   }
-  if (!whose(wanted, port).empty()) {
+  if (!whose(wanted, attached).empty()) {
     return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "another host has this address"});
   }
-  table_.unpin(port.mac());
-  static_cast<void>(table_.pin(wanted, port.number()));
-  port.set_mac(wanted);
-  notices_.notice(fmt::format("host {}: address {}", port.name(), to_string(wanted)));
+  table_.unpin(attached.mac());
+  static_cast<void>(table_.pin(wanted, attached.number()));
+  attached.set_mac(wanted);
+  notices_.notice(fmt::format("host {}: address {}", attached.name(), to_string(wanted)));
   return wire::MacAddressReply{wanted};
 }
 
-void IoUnit::host_up(HostPort& port) {
-  notices_.notice(fmt::format("host {} is up: address {}, mode {}", port.name(), to_string(port.mac()),
-                              port.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
+void IoUnit::host_up(AttachedHost& attached) {
+  notices_.notice(fmt::format("host {} is up: address {}, mode {}", attached.name(), to_string(attached.mac()),
+                              attached.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
   // What the hello was answered with may be old news by now.
-  if (!outgrown(port)) port.session().request(lan_state());
+  if (!outgrown(attached)) attached.session().request(lan_state());
 }
 
-void IoUnit::host_down(HostPort& port, std::string_view reason) {
-  if (port.name().empty()) return;
-  notices_.notice(fmt::format("host {} is down: {}", port.name(), reason));
-  table_.forget(port.number());
-  table_.unpin(port.mac());
+void IoUnit::host_down(AttachedHost& attached, std::string_view reason) {
+  if (attached.name().empty()) return;
+  notices_.notice(fmt::format("host {} is down: {}", attached.name(), reason));
+  table_.forget(attached.number());
+  table_.unpin(attached.mac());
 }
 
 void IoUnit::filters_changed() {
@@ -329,8 +329,8 @@ void IoUnit::filters_changed() {
       std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) { return host && host->promiscuous(); }));
 }
 
-void IoUnit::host_says(HostPort& port, const std::string& text) {
-  notices_.notice(fmt::format("host {} says: {}", port.name(), text));
+void IoUnit::host_says(AttachedHost& attached, const std::string& text) {
+  notices_.notice(fmt::format("host {} says: {}", attached.name(), text));
 }
 
 // --- Sleeping and stopping
@@ -353,9 +353,9 @@ bool IoUnit::prepare_sleep() {
   return true;
 }
 
-void IoUnit::awake() {
+void IoUnit::disarm() {
   for (auto& host : hosts_) {
-    if (host) host->session().awake();
+    if (host) host->session().disarm();
   }
 }
 

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "common/frame/ethernet.h"
-#include "common/frame/finish.h"
+#include "common/frame/software_offload.h"
 #include "common/notices.h"
 #include "common/random.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
+#include "iounit/attached_host.h"
 #include "iounit/forwarding_table.h"
-#include "iounit/host_port.h"
-#include "iounit/lan_port.h"
+#include "iounit/lan_engine.h"
 
 namespace splitnic::iounit {
 
@@ -33,7 +33,7 @@ struct IoUnitCounters {
   std::uint64_t lan_malformed = 0;
   std::uint64_t lan_udp_oversize = 0;  ///< beyond the MTU, segment size lost
   std::uint64_t lan_oversize = 0;      ///< beyond the MTU and nothing that can be cut
-  std::uint64_t lan_checksums_finished = 0;
+  std::uint64_t lan_checksums_completed = 0;
   std::uint64_t lan_segmented = 0;  ///< TCP frames cut to the MTU
   std::uint64_t hosts_refused = 0;  ///< hellos not granted
   std::uint64_t hosts_evicted = 0;  ///< bridges let go because their session did not come up
@@ -43,10 +43,10 @@ struct IoUnitCounters {
 /// LAN, floods by the hosts' filters, host to host without touching the LAN. Trusts no host and no LAN frame: headers
 /// are copied out once, checked and used from the copy. Thread: one owner; driven by poll(). Source: S1 Fig. 5, I/O
 /// unit module driver 540.
-class IoUnit final : private LanSink, public HostPortOwner {
+class IoUnit final : private LanSink, public AttachedHostOwner {
  public:
   /// All references outlive the unit.
-  IoUnit(IoUnitOptions options, LanPort& lan, fabric::BridgeSource& bridges, RandomSource& random, Notices& notices);
+  IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& bridges, RandomSource& random, Notices& notices);
   ~IoUnit() override;
   IoUnit(const IoUnit&) = delete;
   IoUnit& operator=(const IoUnit&) = delete;
@@ -55,7 +55,7 @@ class IoUnit final : private LanSink, public HostPortOwner {
   std::size_t poll(Time now);
   [[nodiscard]] Time next_deadline() const;
   [[nodiscard]] bool prepare_sleep();
-  void awake();
+  void disarm();
   /// A host waits for the core that this runs on (FabricLink).
   [[nodiscard]] bool peer_waits_for_core();
   void collect_descriptors(std::vector<int>& out) const;
@@ -64,7 +64,7 @@ class IoUnit final : private LanSink, public HostPortOwner {
   void begin_shutdown();
   [[nodiscard]] bool finished() const;
 
-  [[nodiscard]] const std::vector<std::unique_ptr<HostPort>>& hosts() const { return hosts_; }
+  [[nodiscard]] const std::vector<std::unique_ptr<AttachedHost>>& hosts() const { return hosts_; }
   [[nodiscard]] std::size_t hosts_up() const;
   [[nodiscard]] const IoUnitCounters& counters() const { return counters_; }
   [[nodiscard]] std::uint32_t mtu() const { return max_mtu(); }
@@ -73,44 +73,45 @@ class IoUnit final : private LanSink, public HostPortOwner {
  private:
   void on_lan_frame(std::span<const std::byte> frame) override;
 
-  tl::expected<messaging::HelloGrant, messaging::Refusal> admit(HostPort& port,
+  tl::expected<messaging::HelloGrant, messaging::Refusal> admit(AttachedHost& attached,
                                                                 const messaging::wire::HelloRequest& hello) override;
-  messaging::Answer change_mac(HostPort& port, const MacAddress& wanted) override;
-  void frame_from_host(HostPort& port, const messaging::ReceivedFrame& frame) override;
-  void host_up(HostPort& port) override;
-  void host_down(HostPort& port, std::string_view reason) override;
+  messaging::Answer change_mac(AttachedHost& attached, const MacAddress& wanted) override;
+  void frame_from_host(AttachedHost& attached, const messaging::ReceivedFrame& frame) override;
+  void host_up(AttachedHost& attached) override;
+  void host_down(AttachedHost& attached, std::string_view reason) override;
   void filters_changed() override;
-  void host_says(HostPort& port, const std::string& text) override;
+  void host_says(AttachedHost& attached, const std::string& text) override;
   [[nodiscard]] std::uint32_t max_mtu() const override;
 
   void accept_hosts(Time now);
   void drop_dead_hosts(Time now);
   void follow_lan();
-  bool outgrown(HostPort& host);
+  bool outgrown(AttachedHost& host);
   [[nodiscard]] messaging::wire::LinkState lan_state() const;
-  [[nodiscard]] std::string whose(const MacAddress& mac, const HostPort& but) const;
+  [[nodiscard]] std::string whose(const MacAddress& mac, const AttachedHost& but) const;
   [[nodiscard]] bool is_allowed(const std::string& host, const MacAddress& mac) const;
-  [[nodiscard]] MacAddress address_for(const std::string& host, const HostPort& port) const;
-  HostPort* host_at(ForwardingPort number);
+  [[nodiscard]] MacAddress address_for(const std::string& host, const AttachedHost& attached) const;
+  AttachedHost* host_at(ForwardingTarget number);
   /// Hands a complete frame to every host that shall have it, but the one it came from.
-  void forward_to_hosts(const frame::EthernetHeader& header, std::span<const std::byte> frame, const HostPort* from);
+  void forward_to_hosts(const frame::EthernetHeader& header, std::span<const std::byte> frame,
+                        const AttachedHost* from);
   [[nodiscard]] bool any_host_wants(const frame::EthernetHeader& header);
-  void forward_to_lan(HostPort& from, const frame::EthernetHeader& header, std::span<const std::byte> frame);
+  void forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame);
 
   IoUnitOptions options_;
-  LanPort& lan_;
+  LanEngine& lan_;
   fabric::BridgeSource& bridges_;
   RandomSource& random_;
   Notices& notices_;
   ForwardingTable table_;
-  frame::FrameFinisher finisher_;
-  std::vector<std::unique_ptr<HostPort>> hosts_;  // by number, null where free
+  frame::SoftwareOffload offload_;
+  std::vector<std::unique_ptr<AttachedHost>> hosts_;  // by number, null where free
   std::size_t promiscuous_hosts_ = 0;
   std::vector<std::byte> private_copy_;  // of the frame under way from a host
   Time now_{};
   bool lan_carrier_ = false;
   std::uint32_t lan_mtu_ = 0;
-  std::size_t sessions_told_ = 0;
+  std::size_t reported_sessions_ = 0;
   bool sent_to_lan_ = false;
   bool stopping_ = false;
   IoUnitCounters counters_;

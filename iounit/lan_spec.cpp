@@ -77,14 +77,14 @@ Result<LanSpec> parse_lan_spec(std::string_view text) {
   return text.starts_with(kFilePrefix) ? parse_savefiles(text) : parse_interface(text);
 }
 
-Result<std::unique_ptr<LanPort>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero, os::Log& log) {
+Result<std::unique_ptr<LanEngine>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero, os::Log& log) {
   if (const auto* files = std::get_if<SavefileSpec>(&spec)) {
-    return SavefileLan::open(*files, now, wall_at_zero, log).map([](auto lan) -> std::unique_ptr<LanPort> {
+    return SavefileLan::open(*files, now, wall_at_zero, log).map([](auto lan) -> std::unique_ptr<LanEngine> {
       return lan;
     });
   }
   return PcapLan::open(PcapOptions{.interface = std::get<InterfaceSpec>(spec).name}, now, log)
-      .map([](auto lan) -> std::unique_ptr<LanPort> { return lan; });
+      .map([](auto lan) -> std::unique_ptr<LanEngine> { return lan; });
 }
 
 }  // namespace splitnic::iounit

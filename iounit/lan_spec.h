@@ -10,7 +10,7 @@
 #include "common/os/log.h"
 #include "common/result.h"
 #include "common/time.h"
-#include "iounit/lan_port.h"
+#include "iounit/lan_engine.h"
 
 namespace splitnic::iounit {
 
@@ -37,7 +37,7 @@ using LanSpec = std::variant<InterfaceSpec, SavefileSpec>;
 
 /// The engine for a spec. wall_at_zero: what the wall clock shows at Time{}, for the stamps of written savefiles. log:
 /// outlives it. Errors: one sentence, fit for the start-up's exit.
-[[nodiscard]] Result<std::unique_ptr<LanPort>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero,
-                                                        os::Log& log);
+[[nodiscard]] Result<std::unique_ptr<LanEngine>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero,
+                                                          os::Log& log);
 
 }  // namespace splitnic::iounit

@@ -76,13 +76,13 @@ std::optional<Error> PcapLan::open_in_this_namespace(Time now) {
   auto links = os::LinkSocket::open();
   if (!links) return links.error();
   links_ = *std::move(links);
-  next_look_ = now + kLookInterval;
+  next_check_ = now + kCheckInterval;
   read_link();
   if (link_.index == 0) return Error{fmt::format("there is no LAN interface {}", options_.interface)};
   if (!link_.up) {
     log_.warning("LAN interface {} is down: no carrier until it is up", options_.interface);
     absent_ = true;
-    next_look_ = now + kReopenInterval;
+    next_check_ = now + kReopenInterval;
     return std::nullopt;
   }
   return activate();
@@ -138,7 +138,7 @@ std::size_t PcapLan::receive(LanSink& sink, std::size_t budget) {
   if (capture_ == nullptr || budget == 0) return 0;
   Taker taker{&sink, &counters_};
   const int result = pcap_dispatch(capture_.get(), static_cast<int>(budget), take, reinterpret_cast<u_char*>(&taker));
-  if (result < 0) look_at_once_ = true;
+  if (result < 0) check_at_once_ = true;
   return taker.handed;
 }
 
@@ -152,20 +152,20 @@ bool PcapLan::send(std::span<const std::byte> frame) {
     ++counters_.tx_frames;
     return true;
   }
-  if (errno == ENETDOWN || errno == ENXIO || errno == ENODEV) look_at_once_ = true;
+  if (errno == ENETDOWN || errno == ENXIO || errno == ENODEV) check_at_once_ = true;
   ++counters_.tx_errors;
   return false;
 }
 
 void PcapLan::poll(Time now) {
-  if (!look_at_once_ && now < std::min(next_event_look_, next_look_)) return;
-  next_event_look_ = now + kEventInterval;
+  if (!check_at_once_ && now < std::min(next_event_check_, next_check_)) return;
+  next_event_check_ = now + kEventInterval;
   const bool event = links_->poll_events([](const os::LinkEvent&) {}) != 0;
-  if (event || look_at_once_ || now >= next_look_) look(now);
+  if (event || check_at_once_ || now >= next_check_) look(now);
 }
 
 void PcapLan::look(Time now) {
-  const bool capture_failed = std::exchange(look_at_once_, false);
+  const bool capture_failed = std::exchange(check_at_once_, false);
   read_link();
   const bool same = link_.up && link_.index == captured_index_;
   if (capture_ != nullptr && (!same || capture_failed)) {
@@ -191,7 +191,7 @@ void PcapLan::look(Time now) {
     }
   }
   if (capture_ != nullptr) read_statistics();
-  next_look_ = now + (capture_ != nullptr ? kLookInterval : kReopenInterval);
+  next_check_ = now + (capture_ != nullptr ? kCheckInterval : kReopenInterval);
 }
 
 void PcapLan::close_capture() {

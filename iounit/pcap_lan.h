@@ -13,7 +13,7 @@
 #include "common/os/unique_fd.h"
 #include "common/result.h"
 #include "common/time.h"
-#include "iounit/lan_port.h"
+#include "iounit/lan_engine.h"
 
 struct pcap;
 
@@ -29,15 +29,15 @@ struct PcapOptions {
 /// A LAN interface by way of libpcap: promiscuous, inbound frames alone, at once. Frames with a VLAN tag arrive with
 /// the tag in place. An interface that is down or vanished is carrier down; it is reopened by name when it is back.
 /// Sleeps on the capture descriptor and on the kernel's link events.
-class PcapLan final : public LanPort {
+class PcapLan final : public LanEngine {
  public:
   static constexpr Duration kReopenInterval = std::chrono::milliseconds{500};
-  static constexpr Duration kLookInterval = std::chrono::seconds{1};
+  static constexpr Duration kCheckInterval = std::chrono::seconds{1};
   /// Between two looks for link events, each a system call: poll() may be called per batch of frames.
   static constexpr Duration kEventInterval = std::chrono::milliseconds{5};
 
   /// The interface of the thread's network namespace, which is also where it is looked for again later. One that exists
-  /// and is down is no error. log: outlives the port. Errors: no such interface, no permission, not Ethernet.
+  /// and is down is no error. log: outlives this engine. Errors: no such interface, no permission, not Ethernet.
   [[nodiscard]] static Result<std::unique_ptr<PcapLan>> open(const PcapOptions& options, Time now, os::Log& log);
   ~PcapLan() override;
 
@@ -45,7 +45,7 @@ class PcapLan final : public LanPort {
   bool send(std::span<const std::byte> frame) override;
   void flush() override {}
   void poll(Time now) override;
-  [[nodiscard]] Time next_deadline() const override { return next_look_; }
+  [[nodiscard]] Time next_deadline() const override { return next_check_; }
   [[nodiscard]] bool carrier() const override { return capture_ != nullptr && link_.running; }
   [[nodiscard]] std::uint32_t mtu() const override { return link_.mtu; }
   [[nodiscard]] const LanCounters& counters() const override { return counters_; }
@@ -82,9 +82,9 @@ class PcapLan final : public LanPort {
   std::uint32_t kernel_drops_seen_ = 0;  ///< of this capture
   bool absent_ = false;                  ///< its loss was logged, its return was not
   std::string last_refusal_;             ///< of activate(), logged once
-  bool look_at_once_ = false;            ///< receive or send met an error
-  Time next_look_{};
-  Time next_event_look_{};
+  bool check_at_once_ = false;           ///< receive or send met an error
+  Time next_check_{};
+  Time next_event_check_{};
   LanCounters counters_;
 };
 

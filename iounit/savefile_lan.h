@@ -11,7 +11,7 @@
 #include "common/os/log.h"
 #include "common/result.h"
 #include "common/time.h"
-#include "iounit/lan_port.h"
+#include "iounit/lan_engine.h"
 #include "iounit/lan_spec.h"
 
 struct pcap;
@@ -23,10 +23,10 @@ namespace splitnic::iounit {
 /// stamps). Playback starts with the wanted number of sessions; a frame is due when as much time has passed since then
 /// as lay between it and the first one of the file. Records cut short and a file that breaks off are counted as
 /// rx_truncated.
-class SavefileLan final : public LanPort {
+class SavefileLan final : public LanEngine {
  public:
-  /// log: outlives the port. Errors: a file that can't be opened or isn't a capture, a link type other than Ethernet,
-  /// input and output the same.
+  /// log: outlives this engine. Errors: a file that can't be opened or isn't a capture, a link type other than
+  /// Ethernet, input and output the same.
   [[nodiscard]] static Result<std::unique_ptr<SavefileLan>> open(const SavefileSpec& spec, Time now,
                                                                  Duration wall_at_zero, os::Log& log);
   ~SavefileLan() override;

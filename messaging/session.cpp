@@ -24,7 +24,7 @@ constexpr fabric::QpNumber kControlQueuePair{1};
 
 }  // namespace
 
-void Session::Port::on_message(std::span<const std::byte> message) {
+void Session::Receiver::on_message(std::span<const std::byte> message) {
   if (!session_.fault_.empty()) return;
   session_.last_heard_ = session_.now_;
   if (data_) {
@@ -34,7 +34,7 @@ void Session::Port::on_message(std::span<const std::byte> message) {
   }
 }
 
-void Session::Port::on_immediate(std::uint32_t immediate) {
+void Session::Receiver::on_immediate(std::uint32_t immediate) {
   if (!session_.fault_.empty()) return;
   session_.last_heard_ = session_.now_;
   if (!data_ || session_.mode_ != wire::Mode::rdma)
@@ -43,7 +43,7 @@ void Session::Port::on_immediate(std::uint32_t immediate) {
   session_.indicated(wire::decode_immediate(immediate), true);
 }
 
-void Session::Port::on_channel_failure(fabric::CompletionStatus status) {
+void Session::Receiver::on_channel_failure(fabric::CompletionStatus status) {
   session_.fault(std::string(data_ ? "data" : "control") + " channel failed: " + fabric::to_string(status));
 }
 
@@ -169,9 +169,9 @@ std::size_t Session::poll(Time now) {
 std::size_t Session::poll_channels() {
   const std::size_t received = adapter_->receive(now_);
   std::size_t work = received;
-  work += control_->poll(control_port_, kCompletionsPerPoll);
-  if (control_unacknowledged_) work += control_unacknowledged_->poll(control_port_, kCompletionsPerPoll);
-  if (data_) work += data_->poll(data_port_, kCompletionsPerPoll);
+  work += control_->poll(control_receiver_, kCompletionsPerPoll);
+  if (control_unacknowledged_) work += control_unacknowledged_->poll(control_receiver_, kCompletionsPerPoll);
+  if (data_) work += data_->poll(data_receiver_, kCompletionsPerPoll);
   // Frames first: what is handed on may bring what goes back, and one doorbell is enough for that and acknowledgements.
   const std::size_t sent = adapter_->send();
   if (received + sent != 0) ring_wanted_ = true;  // also for the room that was returned

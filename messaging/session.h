@@ -121,7 +121,7 @@ class Session {
   [[nodiscard]] Time next_deadline() const;
   /// The sleeping rule of the link: false means that work has come in.
   [[nodiscard]] bool prepare_sleep() { return link_.prepare_sleep(); }
-  void awake() { link_.awake(); }
+  void disarm() { link_.disarm(); }
   [[nodiscard]] bool peer_waits_for_core() { return link_.peer_waits_for_core(now_); }
 
   [[nodiscard]] SessionState state() const { return state_; }
@@ -165,9 +165,9 @@ class Session {
 
  private:
   /// Forwards a channel's receptions to the right member functions.
-  class Port final : public ChannelSink {
+  class Receiver final : public ChannelSink {
    public:
-    Port(Session& session, bool data) : session_(session), data_(data) {}
+    Receiver(Session& session, bool data) : session_(session), data_(data) {}
     void on_message(std::span<const std::byte> message) override;
     void on_immediate(std::uint32_t immediate) override;
     void on_channel_failure(fabric::CompletionStatus status) override;
@@ -229,7 +229,7 @@ class Session {
   void handle(const wire::CfgUtilReply& message);
   void handle(const wire::Unsupported& message);
   Answer answer(const wire::RequestBody& request);
-  void answer_unsupported(const wire::DecodeError& error);
+  void answer_unsupported(const wire::MessageFault& error);
   void answer_version(std::uint64_t transaction);
   void reply(std::uint64_t transaction, const Answer& answer);
   [[nodiscard]] bool send_answer(const WaitingAnswer& answer);
@@ -263,8 +263,8 @@ class Session {
   std::unique_ptr<Channel> control_;
   std::unique_ptr<Channel> control_unacknowledged_;  // mode S, from negotiated on
   std::unique_ptr<Channel> data_;
-  Port control_port_{*this, false};
-  Port data_port_{*this, true};
+  Receiver control_receiver_{*this, false};
+  Receiver data_receiver_{*this, true};
 
   SessionState state_ = SessionState::down;
   Time now_{};

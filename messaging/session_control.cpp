@@ -29,7 +29,7 @@ void Session::on_control_message(std::span<const std::byte> bytes) {
   std::visit([this](const auto& body) { handle(body); }, *message);
 }
 
-void Session::answer_unsupported(const wire::DecodeError& error) {
+void Session::answer_unsupported(const wire::MessageFault& error) {
   if (now_ < unsupported_after_) return;
   const auto answer = wire::unsupported_answer(error);
   if (!answer) return;

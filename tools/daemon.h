@@ -50,7 +50,7 @@ class DriverTask final : public os::Task {
   explicit DriverTask(Driver& driver) : driver_(driver) {}
   std::size_t poll(Time now) override { return driver_.poll(now); }
   bool prepare_sleep(Time) override { return driver_.prepare_sleep(); }
-  void awake() override { driver_.awake(); }
+  void disarm() override { driver_.disarm(); }
   [[nodiscard]] bool peer_waits_for_core() override { return driver_.peer_waits_for_core(); }
   [[nodiscard]] Time next_deadline() const override { return driver_.next_deadline(); }
   void collect_descriptors(std::vector<int>& out) const override { driver_.collect_descriptors(out); }

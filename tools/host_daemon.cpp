@@ -6,7 +6,7 @@
 
 #include "fabric/bridge/shm_source.h"
 #include "host/host_driver.h"
-#include "host/tap_port.h"
+#include "host/tap_nic.h"
 #include "tools/daemon.h"
 
 namespace splitnic::tools {
@@ -38,7 +38,7 @@ void check_tap_name(const std::string& name) {
   }
 }
 
-os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapPort& tap, const std::string& name) {
+os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& tap, const std::string& name) {
   os::DaemonStatus status;
   status.role = "host";
   status.name = name;
@@ -82,7 +82,7 @@ int run_host(const HostCommand& command) {
   const auto log = make_log(command.daemon, fmt::format("host {}", name));
 
   enter_netns(command.daemon);
-  auto tap = host::TapPort::open(tap_options, monotonic_now(), *log);
+  auto tap = host::TapNic::open(tap_options, monotonic_now(), *log);
   if (!tap) throw StartupError{tap.error().message};
   SystemRandom random;
   session.link.port_address = fabric::PortAddress{random.next() >> 16U};

@@ -34,7 +34,7 @@ iounit::LanSpec parse_lan(const UnitCommand& command) {
   return *spec;
 }
 
-std::unique_ptr<iounit::LanPort> open_lan(const iounit::LanSpec& spec, os::Log& log) {
+std::unique_ptr<iounit::LanEngine> open_lan(const iounit::LanSpec& spec, os::Log& log) {
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
   const Time now = monotonic_now();
   auto lan = iounit::open_lan(spec, now, std::chrono::duration_cast<Duration>(wall) - now.time_since_epoch(), log);
@@ -42,7 +42,7 @@ std::unique_ptr<iounit::LanPort> open_lan(const iounit::LanSpec& spec, os::Log& 
   return std::move(*lan);
 }
 
-os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanPort& lan,
+os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& lan,
                            const fabric::ShmListenerCounters& connections, const std::string& name) {
   os::DaemonStatus status;
   status.role = "iounit";
@@ -86,7 +86,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanPort& la
   }
   add_count(status.counts, "lan_rx_frames", lan_counters.rx_frames);
   add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);
-  add_count(status.counts, "lan_checksums_finished", counters.lan_checksums_finished);
+  add_count(status.counts, "lan_checksums_completed", counters.lan_checksums_completed);
   add_count(status.counts, "lan_segmented", counters.lan_segmented);
   return status;
 }

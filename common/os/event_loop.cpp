@@ -163,7 +163,7 @@ void EventLoop::try_to_sleep(Time now) {
   bool agreed = true;
   while (agreed && prepared < tasks_.size()) agreed = tasks_[prepared++]->prepare_sleep(now);
   if (agreed) sleep();
-  for (std::size_t at = 0; at < prepared; ++at) tasks_[at]->awake();
+  for (std::size_t at = 0; at < prepared; ++at) tasks_[at]->disarm();
 }
 
 void EventLoop::sleep() {

@@ -22,7 +22,7 @@ class Task {
   /// Arms whatever wakes it up, then looks again: false means that there is work, so don't sleep.
   virtual bool prepare_sleep(Time now) = 0;
   /// Disarms. Follows every prepare_sleep, also one that answered false.
-  virtual void awake() = 0;
+  virtual void disarm() = 0;
   /// Whoever brings the next work is awake and waits for this thread's core, so that looking on only delays it.
   [[nodiscard]] virtual bool peer_waits_for_core() { return false; }
   /// When poll wants to run again even if nothing happens. In the past only while poll has work.

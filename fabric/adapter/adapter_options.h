@@ -55,7 +55,7 @@ enum class MemoryRequestFailure : std::uint8_t {
 
 /// A queue pair's shape for its life. Of S1's two channel attributes the caller chooses acknowledged or not; every
 /// queue pair is connected. Depths in work requests. Source: S1 III.
-struct QueuePairOptions {
+struct QueuePairAttributes {
   ProtectionDomain domain{};
   CqNumber send_completions{};
   CqNumber receive_completions{};
@@ -79,7 +79,7 @@ struct QueuePairPeer {
   QpNumber number{};
   std::uint32_t first_psn_to_send = 0;   ///< 32 bits, this end's
   std::uint32_t first_psn_expected = 0;  ///< the peer's
-  std::size_t reads_in = 4;              ///< the peer's QueuePairOptions::reads_in
+  std::size_t reads_in = 4;              ///< the peer's QueuePairAttributes::reads_in
 };
 
 /// Event counts of an adapter since its creation; every drop has one.

@@ -36,13 +36,13 @@ struct ChannelAdapter::State {
   bool follow_link();
   std::size_t receive_cells(VirtualLane lane);
   void take_cell(std::span<const std::byte> bytes);
-  void hand_on(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
+  void dispatch(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
   void take_ended_transfers();
   std::size_t send_cells();
   /// Answers to the peer's reads and atomics, at most `budget` cells, and what waits for them; returns how many cells.
   std::size_t answer(QueuePair& queue_pair, std::size_t budget);
   /// Tells that a queue pair that was to be drained is.
-  void look_whether_drained(QueuePair& queue_pair);
+  void check_drained(QueuePair& queue_pair);
 
   RandomSource& random;
   AdapterContext context;

@@ -219,7 +219,7 @@ std::optional<QpNumber> ChannelAdapter::State::draw_number() {
   return QpNumber{(random.next32() & kMaxQueuePairNumber & ~mask) | slot};
 }
 
-std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairOptions& options) {
+std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttributes& options) {
   state_->follow_link();
   AdapterContext& context = state_->context;
   CompletionQueue* sends = context.completion_queue(options.send_completions);

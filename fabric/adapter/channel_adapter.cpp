@@ -88,10 +88,10 @@ void ChannelAdapter::State::take_cell(std::span<const std::byte> bytes) {
     ++context.counters.dropped_unknown_queue_pair;
     return;
   }
-  hand_on(*queue_pair, *cell, bytes);
+  dispatch(*queue_pair, *cell, bytes);
 }
 
-void ChannelAdapter::State::hand_on(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
+void ChannelAdapter::State::dispatch(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
   switch (traits(cell.opcode).kind) {
     case MessageKind::acknowledgement:
       return requester.take_acknowledgement(queue_pair, cell);
@@ -118,7 +118,7 @@ void ChannelAdapter::State::take_ended_transfers() {
   });
 }
 
-void ChannelAdapter::State::look_whether_drained(QueuePair& queue_pair) {
+void ChannelAdapter::State::check_drained(QueuePair& queue_pair) {
   const SendQueue& send = queue_pair.send;
   if (!queue_pair.draining || send.done < send.drain_to) return;
   queue_pair.draining = false;
@@ -146,8 +146,8 @@ std::size_t ChannelAdapter::State::receive_cells(VirtualLane lane) {
   return taken;
 }
 
-/// Turns alternate between what a queue pair answers and what it asks, and the next poll goes on where this one's budget
-/// or the lane's room ended: neither long answers nor many requests hold up anything else.
+/// Turns alternate between what a queue pair answers and what it asks, and the next poll goes on where this one's
+/// budget or the lane's room ended: neither long answers nor many requests hold up anything else.
 std::size_t ChannelAdapter::State::send_cells() {
   std::size_t sent = drains.push();
   for (QueuePair* queue_pair : active) sent += responder.push_acknowledgement(*queue_pair) ? 1 : 0;
@@ -231,7 +231,7 @@ std::size_t ChannelAdapter::send() {
   if (!state_->follow_link()) return 0;
   for (QueuePair* queue_pair : state_->active) state_->requester.check_time(*queue_pair);
   const std::size_t sent = state_->send_cells();
-  for (QueuePair* queue_pair : state_->active) state_->look_whether_drained(*queue_pair);
+  for (QueuePair* queue_pair : state_->active) state_->check_drained(*queue_pair);
   return sent;
 }
 

@@ -86,7 +86,7 @@ class ChannelAdapter {
   Status destroy_shared_receive_queue(SrqNumber queue);
 
   /// nullopt: an unknown or foreign object, a number that is taken, or beyond limits().
-  [[nodiscard]] std::optional<QpNumber> create_queue_pair(const QueuePairOptions& options);
+  [[nodiscard]] std::optional<QpNumber> create_queue_pair(const QueuePairAttributes& options);
   /// Binds the queue pair to the peer's: messages flow. From then on until destroyed or in error.
   Status connect(QpNumber queue_pair, const QueuePairPeer& peer);
   /// One step of the state machine (queue_pair_state.h). peer: with ready_to_receive and connect. Errors: bad_state

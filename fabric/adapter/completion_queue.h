@@ -38,7 +38,7 @@ class CompletionQueue {
   void push(const Completion& completion) {
     release();
     ring_[pushed_++] = completion;
-    if (armed_ != Arm::nothing) look_whether_to_notify(completion);
+    if (armed_ != Arm::nothing) notify_if_armed(completion);
   }
   /// Takes out the oldest completions, as many as there are and fit; returns how many.
   [[nodiscard]] std::size_t poll(std::span<Completion> out) {
@@ -57,7 +57,7 @@ class CompletionQueue {
   std::size_t users = 0;  ///< queue pairs whose requests end here, each direction counted
 
  private:
-  void look_whether_to_notify(const Completion& completion) {
+  void notify_if_armed(const Completion& completion) {
     const bool wanted = armed_ == Arm::next || completion.solicited || completion.status != CompletionStatus::success;
     if (!wanted) return;
     armed_ = Arm::nothing;

@@ -49,7 +49,7 @@ struct SendEntry {
 /// A send queue. Positions: done <= next <= sent or its successor, sent <= posted. Requests that go over the wire are
 /// numbered when their first cell leaves.
 struct SendQueue {
-  explicit SendQueue(const QueuePairOptions& with)
+  explicit SendQueue(const QueuePairAttributes& with)
       : entries(with.send_depth),
         depth(with.send_depth),
         memory(with.memory_requests ? with.send_depth : 0),
@@ -205,7 +205,7 @@ struct ResponseQueue {
 
 /// Thread: the adapter's owner.
 struct QueuePair {
-  QueuePair(QpNumber own, const QueuePairOptions& with)
+  QueuePair(QpNumber own, const QueuePairAttributes& with)
       : number(own),
         options(with),
         send(with),
@@ -216,7 +216,7 @@ struct QueuePair {
   [[nodiscard]] Consumer consumer() const { return {options.domain, number}; }
 
   QpNumber number;
-  QueuePairOptions options;
+  QueuePairAttributes options;
   QueuePairState state = QueuePairState::reset;
   QueuePairPeer peer{};
 

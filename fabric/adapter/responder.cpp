@@ -14,7 +14,7 @@ std::int32_t distance(std::uint32_t psn, std::uint32_t expected) { return static
 
 /// Answers are one cumulative state: the newer replaces the older, but "ok up to the packet before" does not take back
 /// that the packet itself was refused, which says the same and more.
-void owe(QueuePair& queue_pair, Syndrome syndrome, std::uint32_t psn) {
+void schedule_acknowledgement(QueuePair& queue_pair, Syndrome syndrome, std::uint32_t psn) {
   PendingAcknowledgement& pending = queue_pair.acknowledgement;
   const bool says_more =
       pending.wanted && pending.syndrome != Syndrome::ok && syndrome == Syndrome::ok && pending.psn == psn + 1;
@@ -130,7 +130,7 @@ bool Responder::in_order_acknowledged(QueuePair& queue_pair, const Cell& cell) {
     if (what.is(MessageKind::read_request) || what.is(MessageKind::atomic)) {
       answer_again(queue_pair, cell);
     } else if (what.last) {
-      owe(queue_pair, Syndrome::ok, queue_pair.expected_psn - 1);
+      schedule_acknowledgement(queue_pair, Syndrome::ok, queue_pair.expected_psn - 1);
     }
     return false;
   }
@@ -146,7 +146,7 @@ bool Responder::in_order_acknowledged(QueuePair& queue_pair, const Cell& cell) {
   ++context_.counters.dropped_out_of_sequence;
   queue_pair.incoming = Reassembly{};
   if (!queue_pair.silent) {
-    owe(queue_pair, Syndrome::sequence_error, queue_pair.expected_psn);
+    schedule_acknowledgement(queue_pair, Syndrome::sequence_error, queue_pair.expected_psn);
     queue_pair.silent = true;
   }
   return false;
@@ -294,7 +294,8 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
   queue_pair.incoming = Reassembly{};
   // An answer acknowledges its request: reads and atomics are owed nothing else.
   const bool answered = what.is(MessageKind::read_request) || what.is(MessageKind::atomic);
-  if (queue_pair.options.acknowledged && !answered) owe(queue_pair, Syndrome::ok, queue_pair.expected_psn);
+  if (queue_pair.options.acknowledged && !answered)
+    schedule_acknowledgement(queue_pair, Syndrome::ok, queue_pair.expected_psn);
   ++queue_pair.expected_psn;
 }
 
@@ -311,8 +312,9 @@ void Responder::refuse(QueuePair& queue_pair, Verdict why, std::span<const std::
       return;
     case Verdict::not_ready:
     case Verdict::damaged:
-      owe(queue_pair, why == Verdict::damaged ? Syndrome::sequence_error : Syndrome::receiver_not_ready,
-          queue_pair.expected_psn);
+      schedule_acknowledgement(queue_pair,
+                               why == Verdict::damaged ? Syndrome::sequence_error : Syndrome::receiver_not_ready,
+                               queue_pair.expected_psn);
       queue_pair.silent = true;
       return;
     case Verdict::refused:

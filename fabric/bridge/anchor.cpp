@@ -16,7 +16,7 @@ std::uint32_t checksum_of(const AnchorBytes& bytes) {
   return crc32c(std::as_bytes(std::span(&bytes, 1)).first(offsetof(AnchorBytes, checksum)));
 }
 
-void add_region(AnchorBytes& bytes, RegionKind kind, std::size_t lane, const MemoryRange& range) {
+void add_region(AnchorBytes& bytes, AnchorRegion kind, std::size_t lane, const MemoryRange& range) {
   const std::uint32_t index = bytes.region_count.value();
   CHECK(index < kAnchorMaxRegions);
   AnchorRegionBytes& region = bytes.regions[index];
@@ -64,26 +64,26 @@ class RegionReader {
 
   const char* place(const AnchorRegionBytes& region, const MemoryRange& range) {
     const std::size_t lane = region.lane.value();
-    const auto kind = static_cast<RegionKind>(region.kind.value());
-    const bool has_lane = kind == RegionKind::fifo || kind == RegionKind::tail;
+    const auto kind = static_cast<AnchorRegion>(region.kind.value());
+    const bool has_lane = kind == AnchorRegion::fifo || kind == AnchorRegion::tail;
     if (has_lane ? lane >= kLanes : lane != 0) return "region lane";
     switch (kind) {
-      case RegionKind::fifo:
+      case AnchorRegion::fifo:
         if (!std::has_single_bit(range.bytes) || range.bytes < kMinFifoBytes ||
             range.bytes > kMaxFifoLines * kFifoLine) {
           return "fifo size";
         }
         return put(lane, anchor_.fifos[lane], range);
-      case RegionKind::tail:
+      case AnchorRegion::tail:
         if (range.bytes != kFifoLine) return "tail size";
         return put(kLanes + lane, anchor_.tails[lane], range);
-      case RegionKind::armed:
+      case AnchorRegion::armed:
         if (range.bytes != kFifoLine) return "armed flag size";
         return put(2 * kLanes, anchor_.armed, range);
-      case RegionKind::mpt:
+      case AnchorRegion::mpt:
         if (range.bytes == 0) return "protection table size";
         return put(2 * kLanes + 1, anchor_.mpt, range);
-      case RegionKind::buffers:
+      case AnchorRegion::buffers:
         return put(2 * kLanes + 2, anchor_.buffers, range);
     }
     return "region kind";
@@ -130,12 +130,12 @@ AnchorBytes encode_anchor(const Anchor& anchor) {
   bytes.port_address = anchor.port_address.value;
   bytes.memory_bytes = anchor.memory_bytes;
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    add_region(bytes, RegionKind::fifo, lane, anchor.fifos[lane]);
-    add_region(bytes, RegionKind::tail, lane, anchor.tails[lane]);
+    add_region(bytes, AnchorRegion::fifo, lane, anchor.fifos[lane]);
+    add_region(bytes, AnchorRegion::tail, lane, anchor.tails[lane]);
   }
-  add_region(bytes, RegionKind::armed, 0, anchor.armed);
-  add_region(bytes, RegionKind::mpt, 0, anchor.mpt);
-  add_region(bytes, RegionKind::buffers, 0, anchor.buffers);
+  add_region(bytes, AnchorRegion::armed, 0, anchor.armed);
+  add_region(bytes, AnchorRegion::mpt, 0, anchor.mpt);
+  add_region(bytes, AnchorRegion::buffers, 0, anchor.buffers);
   bytes.checksum = checksum_of(bytes);
   bytes.commit = kAnchorCommit;
   return bytes;

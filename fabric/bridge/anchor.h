@@ -39,7 +39,7 @@ inline constexpr std::size_t kAnchorMaxRegions = 16;
 inline constexpr std::size_t kMptEntryBytes = 64;
 inline constexpr std::size_t kMinFifoBytes = 4096;
 
-enum class RegionKind : std::uint16_t { fifo = 1, tail = 2, armed = 3, mpt = 4, buffers = 5 };
+enum class AnchorRegion : std::uint16_t { fifo = 1, tail = 2, armed = 3, mpt = 4, buffers = 5 };
 enum class RegionWriter : std::uint8_t { owner = 0, peer = 1 };
 
 struct AnchorRegionBytes {

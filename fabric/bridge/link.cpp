@@ -247,8 +247,8 @@ void FabricLink::go_up(const Anchor& peer) {
 
 std::size_t FabricLink::poll(Time now) {
   const LinkPhase before = phase_;
-  if (now >= look_next_) {
-    look_next_ = now + kHangUpCheck;
+  if (now >= next_check_) {
+    next_check_ = now + kHangUpCheck;
     static_cast<void>(bridge_.take_doorbells());
   }
   if (bridge_.link() == LinkState::down) {
@@ -353,9 +353,9 @@ bool FabricLink::anything_waiting() {
 
 void FabricLink::set_armed(std::uint64_t flags) {
   ++armed_sequence_;
-  told_core_ = bridge_.core() & kArmedCoreMask;
+  published_core_ = bridge_.core() & kArmedCoreMask;
   bridge_.peer_window().write_word(peer_armed_offset_, armed_sequence_ << kArmedSequenceShift |
-                                                           std::uint64_t{told_core_} << kArmedCoreShift | flags);
+                                                           std::uint64_t{published_core_} << kArmedCoreShift | flags);
   armed_ = flags != 0;
 }
 
@@ -370,7 +370,7 @@ void FabricLink::ring_if_asleep(bool again) {
   if (!sent && returns == notified_returns_) return;
   notified_lines_ = lines;
   notified_returns_ = returns;
-  if ((bridge_.core() & kArmedCoreMask) != told_core_) set_armed(0);
+  if ((bridge_.core() & kArmedCoreMask) != published_core_) set_armed(0);
   // S1 (full fence): records before the look at the armed flag; pairs with S2 in prepare_sleep(). Without it both ends
   // could look before either write is visible: the record waits and the consumer sleeps.
   bridge_.before_doorbell();
@@ -389,7 +389,7 @@ bool FabricLink::prepare_sleep() {
   if (!up()) return true;  // the handshake rings for each of its steps, and its deadline is near
   for (auto& receiver : receivers_) receiver.push_tail(true);
   ring_if_asleep(false);
-  // What rang for the last sleep. Here rather than in awake(), where the record that it announced would wait for it.
+  // What rang for the last sleep. Here rather than in disarm(), where the record that it announced would wait for it.
   static_cast<void>(bridge_.take_doorbells());
   const bool wants_room = std::ranges::any_of(senders_, &FifoSender::wants_room);
   set_armed(wants_room ? kAsleep | kWantsRoom : kAsleep);
@@ -403,7 +403,7 @@ bool FabricLink::prepare_sleep() {
   return true;
 }
 
-void FabricLink::awake() {
+void FabricLink::disarm() {
   if (up()) {
     if (armed_) set_armed(0);
   } else {

@@ -92,7 +92,7 @@ class FabricLink {
   /// Arms the wake-up, makes sure it arrived, looks again: false means that something came in (and nothing is armed).
   [[nodiscard]] bool prepare_sleep();
   /// Back from sleep: disarms, empties doorbells.
-  void awake();
+  void disarm();
   /// The peer is awake and, as far as is known, waits for the core that this end is running on: to look on for what it
   /// will send would only keep it from sending. What the peer said last is believed for a short time only: it may have
   /// been stopped, or lie.
@@ -146,7 +146,7 @@ class FabricLink {
 
   std::size_t peer_armed_offset_ = 0;  // in the peer's memory: our armed flag
   std::uint64_t armed_sequence_ = 0;   // of our armed flag
-  std::uint32_t told_core_ = 0;        // in our armed flag
+  std::uint32_t published_core_ = 0;   // in our armed flag
   std::uint64_t believed_flag_ = 0;    // of the peer, as peer_waits_for_core() saw it last
   Time believed_since_{};
   bool armed_ = false;
@@ -154,7 +154,7 @@ class FabricLink {
   std::uint64_t notified_lines_ = 0;    // lines sent that the peer was told of
   std::uint64_t notified_returns_ = 0;  // lines returned likewise
   bool undelivered_ = false;            // at the last prepare_sleep()
-  Time look_next_{};
+  Time next_check_{};
   Time ring_again_next_{};
 };
 

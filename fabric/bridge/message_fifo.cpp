@@ -93,8 +93,9 @@ void FifoSender::append(std::size_t lines, std::uint16_t lines_field,
   }
   const std::size_t next = place_.ring_offset + ((head_ + lines) & (ring_lines_ - 1)) * kFifoLine;
   if (!planted("next_head_not_zeroed")) window_->write_word<std::uint64_t>(next, 0);
-  // F1 (publish): payload and the zeroed next head before this head; pairs with A1 in FifoReceiver::look(). Without it
-  // the receiver could take payload that has not arrived, or an old lap's bytes behind this record for the next one.
+  // F1 (publish): payload and the zeroed next head before this head; pairs with A1 in FifoReceiver::refresh_front().
+  // Without it the receiver could take payload that has not arrived, or an old lap's bytes behind this record for the
+  // next one.
   bridge_->publish();
   const HeadWord head{lines_field, static_cast<std::uint16_t>(sequence_), epoch_tag_};
   window_->write_word(at, head.packed());
@@ -132,7 +133,7 @@ FifoReceiver::FifoReceiver(Bridge& bridge, const FifoPlace& place, std::uint32_t
 }
 
 /// Looks for a record (or a padding) at the tail; on success its lines are in front_lines_.
-bool FifoReceiver::look() {
+bool FifoReceiver::refresh_front() {
   const std::size_t at = position();
   PeerMemory::next_message();
   // A1 (acquire, in load): pairs with F1 in FifoSender::append().
@@ -151,14 +152,14 @@ bool FifoReceiver::look() {
   if (padding) {
     tail_ += lines;
     ++sequence_;
-    return look();  // at most once: a padding leads to the ring's start, where there can be none
+    return refresh_front();  // at most once: a padding leads to the ring's start, where there can be none
   }
   front_lines_ = lines;
   return true;
 }
 
 std::optional<PeerMemory> FifoReceiver::front() {
-  if (front_lines_ == 0 && (faulty_ || !look())) return std::nullopt;
+  if (front_lines_ == 0 && (faulty_ || !refresh_front())) return std::nullopt;
   return ring_.slice(position() * kFifoLine + kFifoHeadBytes, front_lines_ * kFifoLine - kFifoHeadBytes);
 }
 

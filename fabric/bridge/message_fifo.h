@@ -98,7 +98,7 @@ class FifoReceiver {
   [[nodiscard]] bool faulty() const { return faulty_; }
 
  private:
-  [[nodiscard]] bool look();
+  [[nodiscard]] bool refresh_front();
   [[nodiscard]] std::size_t position() const { return static_cast<std::size_t>(tail_ & (ring_lines_ - 1)); }
 
   PeerMemory ring_;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Duration kRetryInterval = std::chrono::milliseconds(100);
 // The sockets are looked at this often while frames keep the loop from sleeping on them.
-constexpr Duration kLookInterval = std::chrono::milliseconds(5);
+constexpr Duration kCheckInterval = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -21,8 +21,8 @@ ShmConnectSource::ShmConnectSource(ShmConnectOptions options, BridgeNotice notic
 void ShmConnectSource::failed(const std::string& why, Time now) {
   attempt_.reset();
   try_at_ = now + kRetryInterval;
-  if (why == told_) return;
-  told_ = why;
+  if (why == reported_) return;
+  reported_ = why;
   notice_(why);
 }
 
@@ -44,7 +44,7 @@ std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
   }
   attempt_.reset();
   try_at_ = now + kRetryInterval;
-  told_.clear();
+  reported_.clear();
   return std::move(**outcome);
 }
 
@@ -59,23 +59,23 @@ ShmListenSource::ShmListenSource(std::unique_ptr<ShmListener> listener, BridgeNo
 
 std::shared_ptr<Bridge> ShmListenSource::poll(Time now) {
   if (auto waiting = listener_->take()) return std::move(waiting->bridge);
-  if (now < look_at_) return nullptr;
-  look_at_ = now + kLookInterval;
+  if (now < next_check_) return nullptr;
+  next_check_ = now + kCheckInterval;
   listener_->poll(now);
   const auto& counters = listener_->counters();
-  if (counters.refused_credentials != std::exchange(told_.refused_credentials, counters.refused_credentials)) {
+  if (counters.refused_credentials != std::exchange(reported_.refused_credentials, counters.refused_credentials)) {
     notice_("a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
   }
-  if (counters.refused_version != std::exchange(told_.refused_version, counters.refused_version)) {
+  if (counters.refused_version != std::exchange(reported_.refused_version, counters.refused_version)) {
     notice_("a connection was refused: it speaks another version");
   }
-  if (counters.refused_sizes != std::exchange(told_.refused_sizes, counters.refused_sizes)) {
+  if (counters.refused_sizes != std::exchange(reported_.refused_sizes, counters.refused_sizes)) {
     notice_("a connection was refused: it asked for impossible memory sizes");
   }
-  if (counters.refused_resources != std::exchange(told_.refused_resources, counters.refused_resources)) {
+  if (counters.refused_resources != std::exchange(reported_.refused_resources, counters.refused_resources)) {
     notice_(fmt::format("a connection was refused: {}", listener_->last_error()));
   }
-  if (counters.closed_garbage != std::exchange(told_.closed_garbage, counters.closed_garbage)) {
+  if (counters.closed_garbage != std::exchange(reported_.closed_garbage, counters.closed_garbage)) {
     notice_("a connection was closed: what it sent is no hello");
   }
   if (auto ready = listener_->take()) return std::move(ready->bridge);

@@ -30,7 +30,7 @@ class ShmConnectSource final : public BridgeSource {
   BridgeNotice notice_;
   std::unique_ptr<ShmConnector> attempt_;
   Time try_at_{};
-  std::string told_;
+  std::string reported_;
 };
 
 /// The I/O unit's bridges: one for each host that connects. Thread: the driver's owner.
@@ -45,8 +45,8 @@ class ShmListenSource final : public BridgeSource {
  private:
   std::unique_ptr<ShmListener> listener_;
   BridgeNotice notice_;
-  Time look_at_{};
-  ShmListenerCounters told_;
+  Time next_check_{};
+  ShmListenerCounters reported_;
 };
 
 }  // namespace splitnic::fabric

@@ -37,7 +37,7 @@ struct Placement {
 
 /// How a region may be used. Conflicts: placeable with touch control or invalidatable, as direct stores are not
 /// checked; touch control with window binding, as windows would outlive their region.
-struct RegionOptions {
+struct EntryOptions {
   Rights rights{};
   TouchControl touch = TouchControl::unlimited;
   bool placeable = false;
@@ -51,7 +51,7 @@ struct FastRegister {
   Stag tag{};            ///< as it is now
   std::uint8_t key = 0;  ///< the instance that it gets
   PageList pages{};
-  RegionOptions options{};  ///< not placeable
+  EntryOptions options{};  ///< not placeable
 };
 
 /// BindRKey. Source: S4 (RKey binding), the verbs' windows.
@@ -109,7 +109,7 @@ class ProtectionTable {
                                            bool placeable);
   /// Errors: table_full, options_conflict, bad_range (the given base).
   [[nodiscard]] Checked<Stag> register_region(ProtectionDomain domain, const RegionMemory& memory,
-                                              const RegionOptions& options);
+                                              const EntryOptions& options);
   /// The tag takes its next instance. Errors: those of naming a tag (invalid_stag, wrong_kind, stale_stag),
   /// windows_bound, options_conflict (also: a placeable region, which is deregistered and registered instead).
   [[nodiscard]] Checked<Stag> reregister(Stag region, const Reregister& change);
@@ -192,7 +192,7 @@ class ProtectionTable {
   [[nodiscard]] Checked<const ProtectionEntry*> bindable(const Bind& request, const Consumer& consumer) const;
   [[nodiscard]] Checked<ProtectionEntry*> allocate(ProtectionDomain domain, EntryKind kind);
   [[nodiscard]] Stag unbind(ProtectionEntry& window);
-  void describe(ProtectionEntry& entry, const RegionOptions& options);
+  void describe(ProtectionEntry& entry, const EntryOptions& options);
   void invalidate(ProtectionEntry& entry);
   void forget(std::uint32_t index);
   [[nodiscard]] std::uint32_t index_of(const ProtectionEntry& entry) const;

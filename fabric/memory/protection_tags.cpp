@@ -30,7 +30,7 @@ bool in_conflict(Rights rights, TouchControl touch) {
   return touch != TouchControl::unlimited && rights.has(Right::window_binding);
 }
 
-bool in_conflict(const RegionOptions& options) {
+bool in_conflict(const EntryOptions& options) {
   const bool ends_early = options.touch != TouchControl::unlimited || options.invalidatable;
   return (options.placeable && ends_early) || in_conflict(options.rights, options.touch);
 }
@@ -91,7 +91,7 @@ auto ProtectionTable::allocate(ProtectionDomain domain, EntryKind kind) -> Check
   return &entry;
 }
 
-void ProtectionTable::describe(ProtectionEntry& entry, const RegionOptions& options) {
+void ProtectionTable::describe(ProtectionEntry& entry, const EntryOptions& options) {
   entry.length = entry.memory.size();
   entry.base = options.base ? *options.base : draw_base(random_, entry.memory);
   entry.rights = options.rights;
@@ -134,14 +134,14 @@ auto ProtectionTable::named_by(Stag tag, bool (*is_kind)(EntryKind), const Consu
 
 std::optional<Stag> ProtectionTable::insert(ProtectionDomain domain, const RegionMemory& memory, Rights rights,
                                             bool placeable) {
-  RegionOptions options;
+  EntryOptions options;
   options.rights = rights;
   options.placeable = placeable;
   const auto tag = register_region(domain, memory, options);
   return tag ? std::optional(*tag) : std::nullopt;
 }
 
-auto ProtectionTable::register_region(ProtectionDomain domain, const RegionMemory& memory, const RegionOptions& options)
+auto ProtectionTable::register_region(ProtectionDomain domain, const RegionMemory& memory, const EntryOptions& options)
     -> Checked<Stag> {
   if (in_conflict(options)) return tl::unexpected(Error::options_conflict);
   if (reaches_beyond_64_bits(options.base, memory.size())) return tl::unexpected(Error::bad_range);
@@ -321,7 +321,7 @@ auto ProtectionTable::register_iscsi(const Consumer& consumer, const RegionMemor
   const auto entry = allocate(consumer.domain, EntryKind::iscsi);
   if (!entry) return tl::unexpected(entry.error());
   (*entry)->memory = memory;
-  RegionOptions options;
+  EntryOptions options;
   options.rights = rights;
   options.queue_pair = consumer.queue_pair;
   options.base = send_request;

@@ -72,8 +72,8 @@ int Context::descriptor() const {
   return down ? -1 : object_->link.bridge().doorbell_descriptor();
 }
 
-void Context::awake() {
-  if (object_) object_->link.awake();
+void Context::disarm() {
+  if (object_) object_->link.disarm();
 }
 
 bool Context::up() const { return object_ && object_->link.up(); }

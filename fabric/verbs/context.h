@@ -42,7 +42,7 @@ class Context : public Handle<detail::ContextObject> {
   /// Readable when the peer has rung. -1: there is nobody to ring any more, time alone is left to wait for.
   [[nodiscard]] int descriptor() const;
   /// After sleeping, for whatever reason it ended.
-  void awake();
+  void disarm();
   /// The peer is there. An epoch that ends is the event path_down: every queue pair has failed and every region and
   /// window is void; reset the former, register the latter anew.
   [[nodiscard]] bool up() const;

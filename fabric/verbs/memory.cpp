@@ -10,7 +10,7 @@
 namespace splitnic::verbs {
 namespace {
 
-using detail::RegionKind;
+using detail::RegionOrigin;
 
 constexpr std::uint64_t kMaxKeyBytes = std::numeric_limits<std::uint32_t>::max();
 /// A page table of one region; the rest of the process would not thank for more.
@@ -21,15 +21,16 @@ bool consistent(const RegionOptions& options) {
 }
 
 Expected<MemoryRegion> register_in(const std::shared_ptr<detail::DomainObject>& domain,
-                                   const fabric::RegionMemory& memory, const RegionOptions& options, RegionKind kind) {
-  fabric::RegionOptions with;
+                                   const fabric::RegionMemory& memory, const RegionOptions& options,
+                                   RegionOrigin origin) {
+  fabric::EntryOptions with;
   with.rights = options.rights;
   with.touch = options.touch;
   with.invalidatable = options.invalidatable;
   with.base = options.base;
   const auto tag = domain->context->adapter.table().register_region(domain->number, memory, with);
   if (!tag) return tl::unexpected(detail::status_of(tag.error()));
-  return MemoryRegion(std::make_shared<detail::RegionObject>(domain, *tag, kind));
+  return MemoryRegion(std::make_shared<detail::RegionObject>(domain, *tag, origin));
 }
 
 /// Segments are lists of 32-bit lengths: a longer one becomes one that no table lets pass.
@@ -61,7 +62,7 @@ Expected<MemoryRegion> ProtectionDomain::register_memory(std::span<std::byte> me
   if (!detail::accessible(*object_->context, memory, options.rights, true)) {
     return tl::unexpected(Status::bad_argument);
   }
-  auto region = register_in(object_, fabric::RegionMemory::of_process(memory), options, RegionKind::process);
+  auto region = register_in(object_, fabric::RegionMemory::of_process(memory), options, RegionOrigin::process);
   if (region) region->object()->memory = memory;
   return region;
 }
@@ -78,7 +79,7 @@ Expected<MemoryRegion> ProtectionDomain::register_pages(const PageList& pages, c
   const bool usable = fabric::well_formed(pages) && detail::accessible(*object_->context, pages, options.rights, true);
   const auto memory = usable ? fabric::RegionMemory::of_pages(pages) : std::nullopt;
   if (!memory) return tl::unexpected(Status::bad_argument);
-  return register_in(object_, *memory, options, RegionKind::pages);
+  return register_in(object_, *memory, options, RegionOrigin::pages);
 }
 
 Expected<MemoryRegion> ProtectionDomain::register_bridge_memory(std::size_t offset, std::size_t bytes, Rights rights,
@@ -97,7 +98,7 @@ Expected<MemoryRegion> ProtectionDomain::register_bridge_memory(std::size_t offs
   const auto tag =
       context.adapter.register_bridge_memory(object_->number, range, rights, access == BridgeAccess::direct);
   if (!tag) return tl::unexpected(Status::no_resources);
-  return MemoryRegion(std::make_shared<detail::RegionObject>(object_, *tag, RegionKind::bridge));
+  return MemoryRegion(std::make_shared<detail::RegionObject>(object_, *tag, RegionOrigin::bridge));
 }
 
 Expected<MemoryRegion> ProtectionDomain::allocate_region(std::size_t max_pages) {
@@ -105,7 +106,7 @@ Expected<MemoryRegion> ProtectionDomain::allocate_region(std::size_t max_pages) 
   if (max_pages == 0 || max_pages > kMaxPages) return tl::unexpected(Status::bad_length);
   const auto tag = object_->context->adapter.table().allocate_region(object_->number, max_pages);
   if (!tag) return tl::unexpected(detail::status_of(tag.error()));
-  return MemoryRegion(std::make_shared<detail::RegionObject>(object_, *tag, RegionKind::through_send_queue));
+  return MemoryRegion(std::make_shared<detail::RegionObject>(object_, *tag, RegionOrigin::through_send_queue));
 }
 
 Expected<std::vector<MemoryWindow>> ProtectionDomain::allocate_windows(WindowType type, std::size_t count) {
@@ -149,7 +150,7 @@ Stag MemoryRegion::tag() const { return object_ ? object_->expected().tag : Stag
 LocalSegment MemoryRegion::segment(std::size_t offset, std::size_t bytes) const {
   if (!object_) return LocalSegment{nullptr, segment_bytes(bytes), Stag{}};
   const detail::Opening opening = object_->expected();
-  if (object_->kind != RegionKind::process) {
+  if (object_->origin != RegionOrigin::process) {
     return LocalSegment::at(opening.base + offset, segment_bytes(bytes), opening.tag);
   }
   // An address beyond the memory is none: the post refuses it as it does one out of bounds.
@@ -183,7 +184,7 @@ Status MemoryRegion::store(std::size_t offset, std::span<const std::byte> from) 
 Status MemoryRegion::reregister(const Reregistration& change) {
   if (!object_) return Status::bad_argument;
   detail::RegionObject& region = *object_;
-  if (region.kind != RegionKind::process) return Status::not_permitted;
+  if (region.origin != RegionOrigin::process) return Status::not_permitted;
   std::shared_ptr<detail::DomainObject> domain = region.domain;
   if (change.domain != nullptr) {
     domain = change.domain->object();

@@ -155,16 +155,17 @@ class TagObject {
   std::uint64_t poster_moves_ = 0;
 };
 
-enum class RegionKind : std::uint8_t { process, pages, bridge, through_send_queue };
+enum class RegionOrigin : std::uint8_t { process, pages, bridge, through_send_queue };
 
 struct RegionObject : TagObject {
-  RegionObject(std::shared_ptr<DomainObject> of, Stag with, RegionKind as) : TagObject(std::move(of), with), kind(as) {}
+  RegionObject(std::shared_ptr<DomainObject> of, Stag with, RegionOrigin from)
+      : TagObject(std::move(of), with), origin(from) {}
   ~RegionObject();
   RegionObject(const RegionObject&) = delete;
   RegionObject& operator=(const RegionObject&) = delete;
 
-  RegionKind kind;
-  std::span<std::byte> memory{};  ///< of RegionKind::process
+  RegionOrigin origin;
+  std::span<std::byte> memory{};  ///< of RegionOrigin::process
 };
 
 struct WindowObject : TagObject {

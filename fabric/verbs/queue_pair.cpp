@@ -100,7 +100,7 @@ Status post(const std::shared_ptr<detail::QueuePairObject>& queue_pair, detail::
 Status check(const detail::QueuePairObject& queue_pair, const MemoryRegion& region, const Registration& registration) {
   const auto& object = region.object();
   if (!object || object->domain != queue_pair.domain) return Status::bad_argument;
-  if (object->kind != detail::RegionKind::through_send_queue) return Status::bad_argument;
+  if (object->origin != detail::RegionOrigin::through_send_queue) return Status::bad_argument;
   const bool consistent = detail::consistent(registration.rights) && detail::known(registration.touch);
   if (!consistent || !fabric::well_formed(registration.pages)) return Status::bad_argument;
   const bool accessible = detail::accessible(queue_pair.context(), registration.pages, registration.rights, false);
@@ -143,7 +143,7 @@ Expected<QueuePair> ProtectionDomain::create_queue_pair(const QueuePairOptions& 
       options.lane <= VirtualLane::data && options.on_memory_request_failure <= MemoryRequestFailure::fail;
   if (!fits) return tl::unexpected(Status::bad_argument);
   if (!within(context.adapter.limits(), options)) return tl::unexpected(Status::bad_length);
-  fabric::QueuePairOptions with;
+  fabric::QueuePairAttributes with;
   with.domain = object_->number;
   with.send_completions = options.send_completions->number();
   with.receive_completions = options.receive_completions->number();
@@ -216,7 +216,7 @@ Status QueuePair::post_bind(MemoryWindow& window, const MemoryRegion& region, co
   const detail::Opening opening = from.expected();
   if (opening.tag == Stag{}) return Status::bad_tag;
   const bool in_process =
-      from.kind == detail::RegionKind::process && detail::inside(binding.offset, binding.bytes, from.memory.size());
+      from.origin == detail::RegionOrigin::process && detail::inside(binding.offset, binding.bytes, from.memory.size());
   if (in_process && !detail::accessible(object_->context(), from.memory.subspan(binding.offset, binding.bytes),
                                         binding.rights, false)) {
     return Status::bad_argument;

@@ -24,7 +24,7 @@ Status wait(Context& context, Time now, Time until) {
   const timespec limit = timespec_of(deadline - now);
   // Interrupted is as good as rung: the caller polls and comes back.
   static_cast<void>(ppoll(&doorbell, 1, deadline == kNever ? nullptr : &limit, nullptr));
-  context.awake();
+  context.disarm();
   return Status::ok;
 }
 

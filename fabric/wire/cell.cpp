@@ -111,30 +111,30 @@ bool payload_fits_kind(const Cell& cell, const OpcodeTraits& what) {
 }
 
 /// The rules that tie a cell's fields together, after its CRC vouched for the bytes.
-std::optional<DecodeError> check_fields(const Cell& cell, const OpcodeTraits& what) {
+std::optional<CellFault> check_fields(const Cell& cell, const OpcodeTraits& what) {
   // Cells between adapters, not queue pairs, name none.
   const auto fits = [drain = what.is(MessageKind::drain)](QpNumber number) {
     return drain ? number.value == 0 : number.value != 0 && number.value <= kMaxQueuePairNumber;
   };
-  if (!fits(cell.destination_queue_pair)) return DecodeError::destination_queue_pair;
-  if (!fits(cell.source_queue_pair)) return DecodeError::source_queue_pair;
-  if (what.first != (cell.cell_sequence == 0)) return DecodeError::cell_sequence;
-  if (!payload_fits_kind(cell, what)) return DecodeError::payload_bytes;
+  if (!fits(cell.destination_queue_pair)) return CellFault::destination_queue_pair;
+  if (!fits(cell.source_queue_pair)) return CellFault::source_queue_pair;
+  if (what.first != (cell.cell_sequence == 0)) return CellFault::cell_sequence;
+  if (!payload_fits_kind(cell, what)) return CellFault::payload_bytes;
   const std::size_t payload = cell.payload.size();
   if (what.rdma_header && what.is(MessageKind::write) && !cell.direct) {
     const bool agrees = what.last ? cell.message_bytes == payload : cell.message_bytes > payload;
-    if (!agrees) return DecodeError::message_bytes;
+    if (!agrees) return CellFault::message_bytes;
   }
   if (what.is(MessageKind::atomic)) {
-    if (cell.message_bytes != kAtomicBytes) return DecodeError::message_bytes;
-    if (cell.opcode == Opcode::fetch_add && cell.compare != 0) return DecodeError::atomic;
+    if (cell.message_bytes != kAtomicBytes) return CellFault::message_bytes;
+    if (cell.opcode == Opcode::fetch_add && cell.compare != 0) return CellFault::atomic;
   }
   return std::nullopt;
 }
 
 /// The extended header of the cell's own kind, which stands last before the payload.
-std::optional<DecodeError> read_own_header(Cell& cell, MessageKind kind, std::span<const std::byte> bytes,
-                                           std::size_t at) {
+std::optional<CellFault> read_own_header(Cell& cell, MessageKind kind, std::span<const std::byte> bytes,
+                                         std::size_t at) {
   switch (kind) {
     case MessageKind::read_request: {
       const auto read = read_at<ReadHeader>(bytes, at);
@@ -145,7 +145,7 @@ std::optional<DecodeError> read_own_header(Cell& cell, MessageKind kind, std::sp
     }
     case MessageKind::atomic: {
       const auto atomic = read_at<AtomicHeader>(bytes, at);
-      if (atomic.reserved.value() != 0) return DecodeError::reserved;
+      if (atomic.reserved.value() != 0) return CellFault::reserved;
       cell.message_sequence = atomic.message_sequence.value();
       cell.swap_or_add = atomic.swap_or_add.value();
       cell.compare = atomic.compare.value();
@@ -156,15 +156,15 @@ std::optional<DecodeError> read_own_header(Cell& cell, MessageKind kind, std::sp
       return std::nullopt;
     case MessageKind::acknowledgement: {
       const auto ack = read_at<AcknowledgementHeader>(bytes, at);
-      if (ack.syndrome.value() >= kSyndromes) return DecodeError::syndrome;
-      if (ack.reserved != decltype(ack.reserved){}) return DecodeError::reserved;
+      if (ack.syndrome.value() >= kSyndromes) return CellFault::syndrome;
+      if (ack.reserved != decltype(ack.reserved){}) return CellFault::reserved;
       cell.syndrome = static_cast<Syndrome>(ack.syndrome.value());
       cell.delay_microseconds = ack.delay_microseconds.value();
       return std::nullopt;
     }
     case MessageKind::terminate: {
       const auto terminate = read_at<TerminateHeader>(bytes, at);
-      if (terminate.reserved != decltype(terminate.reserved){}) return DecodeError::reserved;
+      if (terminate.reserved != decltype(terminate.reserved){}) return CellFault::reserved;
       cell.reason = {terminate.layer.value(), terminate.type.value(), terminate.code.value()};
       return std::nullopt;
     }
@@ -184,26 +184,26 @@ std::optional<DecodeError> read_own_header(Cell& cell, MessageKind kind, std::sp
 }
 
 /// Into `cell`, whose fields are those of a new one; or why not.
-std::optional<DecodeError> read_cell(Cell& cell, std::span<const std::byte> bytes) {
-  if (bytes.size() < sizeof(CellHeader) + kCrcBytes) return DecodeError::too_short;
+std::optional<CellFault> read_cell(Cell& cell, std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(CellHeader) + kCrcBytes) return CellFault::too_short;
   const auto header = read_at<CellHeader>(bytes, 0);
-  if ((header.version_and_service_level.value() & 0xfU) != kCellVersion) return DecodeError::version;
+  if ((header.version_and_service_level.value() & 0xfU) != kCellVersion) return CellFault::version;
   const OpcodeTraits& what = traits(header.opcode.value());
-  if (what.kind == MessageKind::none) return DecodeError::opcode;
+  if (what.kind == MessageKind::none) return CellFault::opcode;
   const std::uint16_t flags = header.flags.value();
   const bool direct = (flags & kFlagDirect) != 0;
   const bool solicited = (flags & kFlagSolicited) != 0;
   const bool flags_fit = (flags & ~(kFlagDirect | kFlagSolicited)) == 0 && (!direct || what.may_be_direct()) &&
                          (!solicited || what.may_be_solicited());
-  if (!flags_fit) return DecodeError::flags;
+  if (!flags_fit) return CellFault::flags;
   const std::size_t payload_bytes = header.payload_bytes.value();
-  if (payload_bytes > kMaxCellPayload) return DecodeError::payload_bytes;
+  if (payload_bytes > kMaxCellPayload) return CellFault::payload_bytes;
   const std::size_t head_bytes = cell_head_bytes(static_cast<Opcode>(header.opcode.value()));
   const std::size_t packet_crc_at = head_bytes + payload_bytes;
   const std::size_t cell_crc_at = packet_crc_at + (has_packet_crc(what, direct) ? kCrcBytes : 0);
-  if (bytes.size() < cell_crc_at + kCrcBytes) return DecodeError::too_short;
+  if (bytes.size() < cell_crc_at + kCrcBytes) return CellFault::too_short;
   if (read_at<Crc>(bytes, cell_crc_at).value() != crc32c(bytes.first(cell_crc_at))) {
-    return DecodeError::cell_crc;
+    return CellFault::cell_crc;
   }
 
   cell.service_level = header.version_and_service_level.value() >> 4U;
@@ -342,8 +342,8 @@ void CellEnvelope::put_own_header(const Cell& cell, MessageKind kind) {
   }
 }
 
-tl::expected<Cell, DecodeError> decode_cell(std::span<const std::byte> bytes) {
-  tl::expected<Cell, DecodeError> result;  // one variable, so that the cell is not copied out
+tl::expected<Cell, CellFault> decode_cell(std::span<const std::byte> bytes) {
+  tl::expected<Cell, CellFault> result;  // one variable, so that the cell is not copied out
   if (const auto error = read_cell(*result, bytes)) result = tl::unexpected(*error);
   return result;
 }

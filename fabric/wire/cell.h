@@ -289,7 +289,7 @@ class CellEnvelope {
 inline constexpr std::uint32_t kPacketCrcStart = 0;
 
 /// The field that made a cell unbelievable.
-enum class DecodeError : std::uint8_t {
+enum class CellFault : std::uint8_t {
   too_short,
   version,
   opcode,
@@ -304,11 +304,11 @@ enum class DecodeError : std::uint8_t {
   reserved,
   atomic,
 };
-const char* to_string(DecodeError error);
+const char* to_string(CellFault error);
 
 /// Reads the cell at the start of `bytes`, a private copy; what follows the cell is ignored (FIFO records end on whole
 /// lines). Everything that a cell alone can show is checked; cell.payload points into `bytes`.
-[[nodiscard]] tl::expected<Cell, DecodeError> decode_cell(std::span<const std::byte> bytes);
+[[nodiscard]] tl::expected<Cell, CellFault> decode_cell(std::span<const std::byte> bytes);
 
 /// Header and extended headers of such a cell, in bytes.
 [[nodiscard]] std::size_t cell_head_bytes(Opcode opcode);

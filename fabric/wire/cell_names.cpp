@@ -72,33 +72,33 @@ const char* to_string(Syndrome syndrome) {
   return "?";
 }
 
-const char* to_string(DecodeError error) {
+const char* to_string(CellFault error) {
   switch (error) {
-    case DecodeError::too_short:
+    case CellFault::too_short:
       return "too_short";
-    case DecodeError::version:
+    case CellFault::version:
       return "version";
-    case DecodeError::opcode:
+    case CellFault::opcode:
       return "opcode";
-    case DecodeError::flags:
+    case CellFault::flags:
       return "flags";
-    case DecodeError::payload_bytes:
+    case CellFault::payload_bytes:
       return "payload_bytes";
-    case DecodeError::cell_crc:
+    case CellFault::cell_crc:
       return "cell_crc";
-    case DecodeError::destination_queue_pair:
+    case CellFault::destination_queue_pair:
       return "destination_queue_pair";
-    case DecodeError::source_queue_pair:
+    case CellFault::source_queue_pair:
       return "source_queue_pair";
-    case DecodeError::cell_sequence:
+    case CellFault::cell_sequence:
       return "cell_sequence";
-    case DecodeError::message_bytes:
+    case CellFault::message_bytes:
       return "message_bytes";
-    case DecodeError::syndrome:
+    case CellFault::syndrome:
       return "syndrome";
-    case DecodeError::reserved:
+    case CellFault::reserved:
       return "reserved";
-    case DecodeError::atomic:
+    case CellFault::atomic:
       return "atomic";
   }
   return "?";

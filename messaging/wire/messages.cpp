@@ -7,8 +7,8 @@
 namespace splitnic::messaging::wire {
 namespace {
 
-using Outcome = tl::expected<Message, DecodeError>;
-using Fault = std::optional<DecodeError>;
+using Outcome = tl::expected<Message, MessageFault>;
+using Fault = std::optional<MessageFault>;
 
 /// A message whose header has been read: the cursor-free view that the decoders below share.
 struct Envelope {
@@ -17,16 +17,16 @@ struct Envelope {
   std::uint32_t word;
   std::uint64_t transaction;
 
-  [[nodiscard]] DecodeError error(DecodeReason reason, std::string_view field, std::size_t offset) const {
+  [[nodiscard]] MessageFault error(DecodeReason reason, std::string_view field, std::size_t offset) const {
     return {.reason = reason,
             .offset = static_cast<std::uint32_t>(offset),
             .field = field,
             .word = word,
             .transaction = transaction};
   }
-  [[nodiscard]] tl::unexpected<DecodeError> fault(DecodeReason reason, std::string_view field,
-                                                  std::size_t offset) const {
-    return tl::unexpected<DecodeError>(error(reason, field, offset));
+  [[nodiscard]] tl::unexpected<MessageFault> fault(DecodeReason reason, std::string_view field,
+                                                   std::size_t offset) const {
+    return tl::unexpected<MessageFault>(error(reason, field, offset));
   }
   template <class Head>
   [[nodiscard]] Head head() const {
@@ -98,7 +98,7 @@ Fault check_entry(const Envelope& in, const Indication& entry, std::size_t at) {
 
 /// The list from `start` to the message's end, every entry checked.
 template <class Value>
-tl::expected<ListView<Value>, DecodeError> decode_list(const Envelope& in, std::size_t start) {
+tl::expected<ListView<Value>, MessageFault> decode_list(const Envelope& in, std::size_t start) {
   constexpr std::size_t kEntryBytes = sizeof(typename Value::Wire);
   const auto bytes = in.bytes.subspan(start);
   if (bytes.empty()) return in.fault(DecodeReason::no_entries, "list", start);
@@ -109,7 +109,7 @@ tl::expected<ListView<Value>, DecodeError> decode_list(const Envelope& in, std::
   const ListView<Value> list(bytes);
   std::size_t at = start;
   for (const Value entry : list) {
-    if (const auto fault = check_entry(in, entry, at)) return tl::unexpected<DecodeError>(*fault);
+    if (const auto fault = check_entry(in, entry, at)) return tl::unexpected<MessageFault>(*fault);
     at += kEntryBytes;
   }
   return list;
@@ -136,7 +136,7 @@ Outcome decode_pool(const Envelope& in) {
 }
 
 Outcome decode_pool_get(const Envelope& in) {
-  if (const auto fault = check_exact_size<BufferRecvPoolGetBody>(in)) return tl::unexpected<DecodeError>(*fault);
+  if (const auto fault = check_exact_size<BufferRecvPoolGetBody>(in)) return tl::unexpected<MessageFault>(*fault);
   const auto body = in.head<BufferRecvPoolGetBody>();
   const std::uint32_t packet_bytes = body.packet_bytes.value();
   const std::uint32_t packets = body.packets.value();
@@ -176,19 +176,19 @@ Fault check_cfg_util(const Envelope& in) {
 }
 
 Outcome decode_cfg_util_request(const Envelope& in) {
-  if (const auto fault = check_cfg_util(in)) return tl::unexpected<DecodeError>(*fault);
+  if (const auto fault = check_cfg_util(in)) return tl::unexpected<MessageFault>(*fault);
   return CfgUtilRequest{in.transaction, in.head<CfgUtilHead>().code.value(), in.bytes.subspan(sizeof(CfgUtilHead))};
 }
 
 Outcome decode_cfg_util_reply(const Envelope& in) {
-  if (const auto fault = check_cfg_util(in)) return tl::unexpected<DecodeError>(*fault);
+  if (const auto fault = check_cfg_util(in)) return tl::unexpected<MessageFault>(*fault);
   const std::uint32_t status = in.head<CfgUtilHead>().code.value();
   if (status > kLastCfgStatus) return in.fault(DecodeReason::out_of_range, "status", offsetof(CfgUtilHead, code));
   return CfgUtilReply{in.transaction, static_cast<CfgStatus>(status), in.bytes.subspan(sizeof(CfgUtilHead))};
 }
 
 Outcome decode_unsupported(const Envelope& in) {
-  if (const auto fault = check_exact_size<UnsupportedBody>(in)) return tl::unexpected<DecodeError>(*fault);
+  if (const auto fault = check_exact_size<UnsupportedBody>(in)) return tl::unexpected<MessageFault>(*fault);
   const auto body = in.head<UnsupportedBody>();
   const Unsupported value{in.transaction, body.offending_word.value(), body.lowest_version.value(),
                           body.highest_version.value(), body.reason.value()};
@@ -217,7 +217,7 @@ Outcome decode_body(const Envelope& in, Function function) {
         return Message(BufferPoolFlushRequest{in.transaction, list});
       });
     case Function::buffer_pool_flush_reply:
-      if (const auto fault = check_exact_size<MessageHeader>(in)) return tl::unexpected<DecodeError>(*fault);
+      if (const auto fault = check_exact_size<MessageHeader>(in)) return tl::unexpected<MessageFault>(*fault);
       return BufferPoolFlushReply{in.transaction};
     case Function::send_data:
       return decode_send_data(in);
@@ -237,9 +237,9 @@ Outcome decode_body(const Envelope& in, Function function) {
 
 }  // namespace
 
-tl::expected<Message, DecodeError> decode(std::span<const std::byte> message, const Limits& limits) {
+tl::expected<Message, MessageFault> decode(std::span<const std::byte> message, const Limits& limits) {
   if (message.size() < sizeof(MessageHeader)) {
-    return tl::unexpected<DecodeError>(DecodeError{
+    return tl::unexpected<MessageFault>(MessageFault{
         .reason = DecodeReason::too_short, .offset = static_cast<std::uint32_t>(message.size()), .field = "header"});
   }
   MessageHeader header;
@@ -257,7 +257,7 @@ tl::expected<Message, DecodeError> decode(std::span<const std::byte> message, co
   return decode_body(in, function);
 }
 
-std::optional<Unsupported> unsupported_answer(const DecodeError& error) {
+std::optional<Unsupported> unsupported_answer(const MessageFault& error) {
   const bool version = error.reason == DecodeReason::bad_version;
   if (!version && error.reason != DecodeReason::unknown_function) return std::nullopt;
   const auto function = static_cast<Function>(error.word >> 16U);
@@ -297,7 +297,7 @@ std::string_view to_string(DecodeReason reason) {
   return "unknown";
 }
 
-std::string to_string(const DecodeError& error) {
+std::string to_string(const MessageFault& error) {
   const auto function = static_cast<Function>(error.word >> 16U);
   return fmt::format("{} (word {:#010x}): {} at {}: {}", to_string(function), error.word, error.field, error.offset,
                      to_string(error.reason));

@@ -114,7 +114,7 @@ enum class DecodeReason : std::uint8_t {
 std::string_view to_string(DecodeReason reason);
 
 /// Why bytes are no message: the first field that is wrong, by name (static storage) and place.
-struct DecodeError {
+struct MessageFault {
   DecodeReason reason = DecodeReason::too_short;
   std::uint32_t offset = 0;  ///< of the field, in bytes from the message's start
   std::string_view field{};
@@ -123,15 +123,15 @@ struct DecodeError {
 };
 
 /// "BufferRecvPool: element bytes at 24: not a multiple", for logs and counters' details.
-std::string to_string(const DecodeError& error);
+std::string to_string(const MessageFault& error);
 
 /// Checks a received message completely and returns it as a value, or the first fault. Constant time but for lists,
 /// whose every entry is checked. message: private memory (copied out of what the peer can write), any alignment, lent
 /// as long as the value is used. No allocation, no exception. Thread: any.
-[[nodiscard]] tl::expected<Message, DecodeError> decode(std::span<const std::byte> message, const Limits& limits);
+[[nodiscard]] tl::expected<Message, MessageFault> decode(std::span<const std::byte> message, const Limits& limits);
 
 /// The answer that such a fault calls for: only an unknown function or version has one, never a reply and never a code
 /// with the top bit set, so that two peers cannot answer each other for ever. The sender limits its rate.
-[[nodiscard]] std::optional<Unsupported> unsupported_answer(const DecodeError& error);
+[[nodiscard]] std::optional<Unsupported> unsupported_answer(const MessageFault& error);
 
 }  // namespace splitnic::messaging::wire

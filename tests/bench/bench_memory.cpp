@@ -45,7 +45,7 @@ struct Filled {
   SeededRandom random{1};
   std::array<std::byte, 4096> memory{};
   Consumer consumer{ProtectionDomain{1}, QpNumber{1}};
-  RegionOptions options;
+  EntryOptions options;
   ProtectionTable table;
   std::vector<Stag> tags;
 };
@@ -170,7 +170,7 @@ constexpr std::uint32_t kOwners = 50;
 class Crowd {
  public:
   Crowd() : table_(kLive, random_) {
-    RegionOptions options;
+    EntryOptions options;
     options.rights = Rights{0x3f};
     options.base = 0;
     const RegionMemory all = RegionMemory::of_process(memory_);

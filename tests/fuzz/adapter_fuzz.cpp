@@ -193,7 +193,7 @@ class World {
     CHECK(adapter_->table().allocate_windows(domain_, EntryKind::window_type_2, windows));
     window_ = windows[0];
     fast_ = adapter_->table().allocate_region(domain_, 1).value();
-    QueuePairOptions options;
+    QueuePairAttributes options;
     options.domain = domain_;
     options.send_completions = options.receive_completions = completions_;
     options.acknowledged = acknowledged;

@@ -64,7 +64,7 @@ class HonestHost {
     link_.restart();
     wait_until([this] { return link_.up(); });
     const ProtectionDomain domain = adapter_.allocate_domain();
-    QueuePairOptions options;
+    QueuePairAttributes options;
     options.domain = domain;
     options.send_completions = options.receive_completions = completions_ = adapter_.create_completion_queue(256);
     number_ = adapter_.create_queue_pair(options).value();
@@ -113,7 +113,7 @@ class HonestHost {
       if (poll() != 0 || condition() || !link_.prepare_sleep()) continue;
       pollfd bell{bridge_->doorbell_descriptor(), POLLIN, 0};
       static_cast<void>(::poll(&bell, 1, link_.up() ? 100 : 1));
-      link_.awake();
+      link_.disarm();
     }
   }
 

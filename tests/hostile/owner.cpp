@@ -30,8 +30,8 @@ constexpr std::uint64_t kAskId = 1000;
 /// Operations of the honest initiator's before and after an attack.
 constexpr std::uint64_t kOperations = 300;
 
-RegionOptions with(Rights rights) {
-  RegionOptions options;
+EntryOptions with(Rights rights) {
+  EntryOptions options;
   options.rights = rights;
   return options;
 }
@@ -144,7 +144,7 @@ void Owner::wait_for_doorbells(Time now) {
     static_cast<void>(::poll(readable.data(), readable.size(), static_cast<int>(wait.count())));
   }
   for (Session* session : {&honest_, &hostile_}) {
-    if (session->link != nullptr) session->link->awake();
+    if (session->link != nullptr) session->link->disarm();
   }
 }
 
@@ -168,7 +168,7 @@ void Owner::accept(Time now) {
 
 // ---- introductions
 
-Grant Owner::grant(Session& session, const MemoryRange& range, const RegionOptions& options, ProtectionDomain domain) {
+Grant Owner::grant(Session& session, const MemoryRange& range, const EntryOptions& options, ProtectionDomain domain) {
   const RegionMemory memory = RegionMemory::of_process(arena_.at(range));
   const Stag tag = session.adapter->table().register_region(domain, memory, options).value();
   session.tags.push_back(tag);
@@ -206,7 +206,7 @@ void Owner::introduce(Session& session, const Board& board) {
   session.domain = session.adapter->allocate_domain();
   session.other_domain = session.adapter->allocate_domain();
   session.completions = session.adapter->create_completion_queue(256);
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.domain = session.domain;
   options.send_completions = options.receive_completions = session.completions;
   options.receive_depth = kReceives;
@@ -239,7 +239,7 @@ void Owner::introduce_hostile() {
   told.writable = grant(hostile_, Arena::kWritable, with(kLocalRights | Right::remote_write), domain);
   told.local = grant(hostile_, Arena::kLocal, with(kLocalRights | Right::window_binding), domain);
   told.foreign = grant(hostile_, Arena::kForeign, with(kEverything), hostile_.other_domain);
-  RegionOptions bound = with(kEverything);
+  EntryOptions bound = with(kEverything);
   bound.queue_pair = told.idle_queue_pair;
   told.others = grant(hostile_, Arena::kOthers, bound, domain);
   told.windowed = grant(hostile_, Arena::kWindowed, with(kLocalRights | Right::window_binding), domain);

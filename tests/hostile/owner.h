@@ -95,7 +95,7 @@ class Owner {
   void introduce(Session& session, const Board& board);
   void introduce_hostile();
   void introduce_honest();
-  [[nodiscard]] Grant grant(Session& session, const MemoryRange& range, const RegionOptions& options,
+  [[nodiscard]] Grant grant(Session& session, const MemoryRange& range, const EntryOptions& options,
                             ProtectionDomain domain);
   [[nodiscard]] Grant grant_direct(Session& session, std::size_t bytes);
   [[nodiscard]] Grant grant_window(Session& session);

@@ -131,7 +131,7 @@ HostSite::HostSite(std::size_t index, const Scenario& scenario, const Edge& edge
 
 void HostSite::make() {
   driver_random_ = std::make_unique<SeededRandom>(random_.next());
-  host::NicPort& nic = planted_ ? *planted_ : static_cast<host::NicPort&>(nic_);
+  host::VirtualNic& nic = planted_ ? *planted_ : static_cast<host::VirtualNic&>(nic_);
   driver_ =
       std::make_unique<host::HostDriver>(host_.session, nic, source_, *driver_random_, static_cast<Notices&>(*this));
 }
@@ -149,7 +149,7 @@ void UnitSite::make() {
       std::make_unique<iounit::IoUnit>(scenario_.unit, lan_, source_, *driver_random_, static_cast<Notices&>(*this));
 }
 
-const iounit::HostPort* UnitSite::port_of(const std::string& host) const {
+const iounit::AttachedHost* UnitSite::port_of(const std::string& host) const {
   if (!driver_) return nullptr;
   for (const auto& port : driver_->hosts()) {
     if (port && port->up() && port->name() == host) return port.get();

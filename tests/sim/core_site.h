@@ -125,7 +125,7 @@ class HostSite final : public CoreSite, private Notices {
   std::size_t poll_core(Time now) override;
   [[nodiscard]] Time core_deadline() const override { return driver_->next_deadline(); }
   [[nodiscard]] bool core_prepare_sleep() override { return driver_->prepare_sleep(); }
-  void core_awake() override { driver_->awake(); }
+  void core_awake() override { driver_->disarm(); }
   void core_begin_shutdown() override { driver_->begin_shutdown(); }
   [[nodiscard]] bool core_finished() const override { return driver_->finished(); }
   void core_descriptors(std::vector<int>& out) const override { driver_->collect_descriptors(out); }
@@ -134,7 +134,7 @@ class HostSite final : public CoreSite, private Notices {
 
   const HostScenario& host_;
   SimNic nic_;
-  std::unique_ptr<host::NicPort> planted_;
+  std::unique_ptr<host::VirtualNic> planted_;
   fabric::SimBridgePair pair_;
   std::unique_ptr<SeededRandom> driver_random_;
   std::unique_ptr<host::HostDriver> driver_;
@@ -151,7 +151,7 @@ class UnitSite final : public CoreSite, private Notices {
   [[nodiscard]] SimLan& lan() { return lan_; }
   [[nodiscard]] const iounit::IoUnit* driver() const { return driver_.get(); }
   /// The unit's port of that host, if its session is up; else null.
-  [[nodiscard]] const iounit::HostPort* port_of(const std::string& host) const;
+  [[nodiscard]] const iounit::AttachedHost* port_of(const std::string& host) const;
 
  private:
   void make() override;
@@ -159,7 +159,7 @@ class UnitSite final : public CoreSite, private Notices {
   std::size_t poll_core(Time now) override { return driver_->poll(now); }
   [[nodiscard]] Time core_deadline() const override { return driver_->next_deadline(); }
   [[nodiscard]] bool core_prepare_sleep() override { return driver_->prepare_sleep(); }
-  void core_awake() override { driver_->awake(); }
+  void core_awake() override { driver_->disarm(); }
   void core_begin_shutdown() override { driver_->begin_shutdown(); }
   [[nodiscard]] bool core_finished() const override { return driver_->finished(); }
   void core_descriptors(std::vector<int>& out) const override { driver_->collect_descriptors(out); }

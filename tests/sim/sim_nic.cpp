@@ -157,7 +157,7 @@ bool SimLan::send(std::span<const std::byte> frame) {
 
 namespace {
 
-class PlantedNic final : public host::NicPort {
+class PlantedNic final : public host::VirtualNic {
  public:
   PlantedNic(Plant plant, SimNic& nic, SimNic& other) : plant_(plant), nic_(nic), other_(other) {}
 
@@ -212,7 +212,7 @@ bool PlantedNic::write_frame(const messaging::ReceivedFrame& frame) {
 
 }  // namespace
 
-std::unique_ptr<host::NicPort> planted_nic(Plant plant, SimNic& nic, SimNic& other) {
+std::unique_ptr<host::VirtualNic> planted_nic(Plant plant, SimNic& nic, SimNic& other) {
   return std::make_unique<PlantedNic>(plant, nic, other);
 }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "frame_book.h"
-#include "host/nic_port.h"
-#include "iounit/lan_port.h"
+#include "host/virtual_nic.h"
+#include "iounit/lan_engine.h"
 
 namespace splitnic::sim {
 
@@ -55,7 +55,7 @@ void judge_latency(const Edge& edge, const SentFrame& frame, std::size_t receive
 
 /// The virtual NIC of one host, in the place of a TAP: a queue of frames that the host's stack sends, settings that its
 /// system makes, and a receiver that knows what this host may be given. Outlives its driver, as a TAP does.
-class SimNic final : public host::NicPort {
+class SimNic final : public host::VirtualNic {
  public:
   SimNic(const Edge& edge, const HostScenario& scenario, std::size_t index);
 
@@ -107,7 +107,7 @@ class SimNic final : public host::NicPort {
 
 /// The LAN on the other side of the I/O unit: a queue of frames from its stations, and a receiver for all that the
 /// unit sends. Outlives the unit.
-class SimLan final : public iounit::LanPort {
+class SimLan final : public iounit::LanEngine {
  public:
   SimLan(const Edge& edge, std::uint32_t mtu) : edge_(edge), mtu_(mtu) {}
 
@@ -139,6 +139,6 @@ class SimLan final : public iounit::LanPort {
 };
 
 /// A NIC with a fault planted in what it is given. other: where misdelivered frames go.
-std::unique_ptr<host::NicPort> planted_nic(Plant plant, SimNic& nic, SimNic& other);
+std::unique_ptr<host::VirtualNic> planted_nic(Plant plant, SimNic& nic, SimNic& other);
 
 }  // namespace splitnic::sim

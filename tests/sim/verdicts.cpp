@@ -42,7 +42,7 @@ std::string World::not_converged() const {
     if (!host->up()) {
       return fmt::format("{} is not up: {}", host->name(), host->driver() ? host->driver()->state() : "dead");
     }
-    const iounit::HostPort* port = unit_->port_of(host->name());
+    const iounit::AttachedHost* port = unit_->port_of(host->name());
     if (port == nullptr) return fmt::format("{} is not up at the unit", host->name());
     const auto& settings = host->nic().current();
     if (port->interface_up() != settings.up) return fmt::format("{}'s interface is not known to be up", host->name());
@@ -116,7 +116,7 @@ void World::judge_arrivals(Duration patience) {
 /// After a rest every element is with its user again.
 void World::judge_credits() {
   for (const auto& host : hosts_) {
-    const iounit::HostPort* port = unit_->port_of(host->name());
+    const iounit::AttachedHost* port = unit_->port_of(host->name());
     if (port == nullptr || !host->up()) return verdicts_.violate(now_, host->name() + " is not up any more");
     const auto out = host->driver()->session()->credits();
     const auto in = port->session().credits();
@@ -134,7 +134,7 @@ void World::judge_full_pools() {
   judge_convergence();  // a promiscuous host would want as many elements as all others together
   for (std::size_t index = 0; index < hosts_.size() && verdicts_.clean(); ++index) {
     HostSite& host = *hosts_[index];
-    const iounit::HostPort* port = unit_->port_of(host.name());
+    const iounit::AttachedHost* port = unit_->port_of(host.name());
     if (port == nullptr) return verdicts_.violate(now_, host.name() + " is not up any more");
     constexpr std::uint32_t kWithoutPool = 16;
     constexpr std::uint32_t kMostAtOnce = 300;  // a host that was in a rush has several pools

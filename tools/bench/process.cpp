@@ -20,7 +20,7 @@ namespace splitnic::tools::bench {
 namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(3);
-constexpr Duration kLookInterval = std::chrono::milliseconds(5);
+constexpr Duration kCheckInterval = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void Process::stop() {
   if (!running()) return;
   ::kill(pid_, SIGTERM);
   for (const Time give_up = monotonic_now() + kPatience; running() && monotonic_now() < give_up;) {
-    std::this_thread::sleep_for(kLookInterval);
+    std::this_thread::sleep_for(kCheckInterval);
   }
   if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);

@@ -8,7 +8,7 @@
 
 #include "fabric/bridge/shm_bridge.h"
 #include "host/host_driver.h"
-#include "host/port_api.h"
+#include "host/in_process_nic.h"
 #include "iounit/io_unit.h"
 
 using namespace splitnic;
@@ -16,7 +16,7 @@ using namespace splitnic;
 namespace {
 
 /// A LAN that keeps what it is sent and has frames put in by hand.
-class LoopLan final : public iounit::LanPort {
+class LoopLan final : public iounit::LanEngine {
  public:
   std::vector<std::vector<std::byte>> sent, waiting;
 
@@ -79,7 +79,7 @@ int main() {
   iounit::IoUnitOptions unit_options;
   unit_options.session.name = "appliance";
   iounit::IoUnit unit(unit_options, lan, unit_bridge, random, notices);
-  host::InProcessPort port;
+  host::InProcessNic port;
   messaging::SessionOptions session;
   session.name = "firmware";
   host::HostDriver driver(session, port, host_bridge, random, notices);

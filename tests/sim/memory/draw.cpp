@@ -39,8 +39,8 @@ ProtectionDomain MemoryWorld::draw_domain(std::size_t number) {
   return site.domains[one_in(8) ? below(site.domains.size()) : below(3) == 0 ? 1 : 0];
 }
 
-RegionOptions MemoryWorld::draw_options(std::size_t number) {
-  RegionOptions options;
+EntryOptions MemoryWorld::draw_options(std::size_t number) {
+  EntryOptions options;
   options.rights = draw_rights();
   if (one_in(5)) {
     options.touch = one_in(2) ? TouchControl::one_touch : TouchControl::one_shot;

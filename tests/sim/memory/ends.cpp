@@ -46,7 +46,7 @@ void MemoryWorld::make_queues(std::size_t path) {
   for (std::size_t queue = 0; queue < kQueues; ++queue) {
     for (const std::size_t number : {2 * path, 2 * path + 1}) {
       Site& site = sites_[number];
-      QueuePairOptions options;
+      QueuePairAttributes options;
       options.domain = site.domains[queue == kQueues - 1 ? 1 : 0];
       options.send_completions = options.receive_completions = site.completions;
       options.send_depth = options.receive_depth = 32;

@@ -82,7 +82,7 @@ void Reference::take(Queue& queue, const Answered& request) {
   if (its_own) table.end(displaced.access.tag.index());
 }
 
-void Reference::describe(std::uint32_t index, const fabric::RegionOptions& options, std::uint64_t base,
+void Reference::describe(std::uint32_t index, const fabric::EntryOptions& options, std::uint64_t base,
                          const Pieces& where) {
   table.describe(index, options, base, bytes_of(where));
   memory[index] = where;

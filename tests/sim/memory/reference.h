@@ -75,7 +75,7 @@ class Reference {
   /// A read or atomic of the peer was taken; the entry of one that is forgotten for it may end.
   void take(Queue& queue, const Answered& request);
   /// where: the region's bytes.
-  void describe(std::uint32_t index, const fabric::RegionOptions& options, std::uint64_t base, const Pieces& where);
+  void describe(std::uint32_t index, const fabric::EntryOptions& options, std::uint64_t base, const Pieces& where);
   void forget(std::uint32_t index);
   /// The epoch is over.
   void clear();

@@ -15,7 +15,7 @@ std::string answer(const ProtectionTable::Checked<T>& result) {
 }
 
 /// What a registration must answer if there is room.
-std::string registration_verdict(const RegionOptions& options, std::size_t bytes) {
+std::string registration_verdict(const EntryOptions& options, std::size_t bytes) {
   if (ProtectionModel::conflict(options)) return "options_conflict";
   const bool wraps = options.base && bytes != 0 && *options.base + (bytes - 1) < *options.base;
   return wraps ? "bad_range" : "ok";
@@ -74,7 +74,7 @@ void MemoryWorld::make_way(std::size_t site, std::uint32_t index) {
 }
 
 void MemoryWorld::registered(std::size_t number, const char* what, const ProtectionTable::Checked<Stag>& made,
-                             const RegionOptions& options, ProtectionDomain domain, const Pieces& where,
+                             const EntryOptions& options, ProtectionDomain domain, const Pieces& where,
                              std::string expected) {
   Site& site = sites_[number];
   if (expected == "ok" && site.reference.table.entries.size() == kTags) expected = "table_full";
@@ -88,7 +88,7 @@ void MemoryWorld::registered(std::size_t number, const char* what, const Protect
 void MemoryWorld::register_process_memory(std::size_t number) {
   make_way(number, 0);
   Site& site = sites_[number];
-  const RegionOptions options = draw_options(number);
+  const EntryOptions options = draw_options(number);
   const ProtectionDomain domain = draw_domain(number);
   // Neither the first nor the last page: nothing may ever change there.
   const std::size_t bytes = one_in(20) ? 0 : 1 + below(one_in(3) ? 200 : 2 * Arena::kPage);
@@ -102,7 +102,7 @@ void MemoryWorld::register_process_memory(std::size_t number) {
 void MemoryWorld::register_bridge_memory(std::size_t number) {
   make_way(number, 0);
   Site& site = sites_[number];
-  RegionOptions options;
+  EntryOptions options;
   options.rights = draw_rights();
   options.placeable = !one_in(3);
   const ProtectionDomain domain = draw_domain(number);
@@ -126,7 +126,7 @@ void MemoryWorld::register_bridge_memory(std::size_t number) {
 void MemoryWorld::register_pages(std::size_t number) {
   make_way(number, 0);
   Site& site = sites_[number];
-  const RegionOptions options = draw_options(number);
+  const EntryOptions options = draw_options(number);
   const ProtectionDomain domain = draw_domain(number);
   PageList list;
   std::vector<std::byte*> pages;

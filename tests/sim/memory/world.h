@@ -130,7 +130,7 @@ class MemoryWorld {
   void allocate_domain(std::size_t site);
   void deallocate_domain(std::size_t site);
   void registered(std::size_t site, const char* what, const fabric::ProtectionTable::Checked<fabric::Stag>& made,
-                  const fabric::RegionOptions& options, fabric::ProtectionDomain domain, const Pieces& where,
+                  const fabric::EntryOptions& options, fabric::ProtectionDomain domain, const Pieces& where,
                   std::string expected);
   [[nodiscard]] bool agree(const char* what, const std::string& says, const std::string& expected);
   void make_way(std::size_t site, std::uint32_t index);
@@ -139,7 +139,7 @@ class MemoryWorld {
   [[nodiscard]] fabric::Stag draw_tag(std::size_t site, bool (*is_kind)(fabric::EntryKind) = nullptr);
   [[nodiscard]] std::uint8_t draw_key(fabric::Stag tag);
   [[nodiscard]] fabric::Rights draw_rights(bool remote_only = false);
-  [[nodiscard]] fabric::RegionOptions draw_options(std::size_t site);
+  [[nodiscard]] fabric::EntryOptions draw_options(std::size_t site);
   [[nodiscard]] fabric::ProtectionDomain draw_domain(std::size_t site);
   struct Range {
     std::uint64_t address = 0;

@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "common/frame/finish.h"
+#include "common/frame/software_offload.h"
 #include "common/random.h"
-#include "tests/unit/common/finish_run.h"
+#include "tests/unit/common/offload_run.h"
 
 namespace splitnic::frame {
 namespace {
@@ -11,7 +11,7 @@ using test::Below;
 using test::below_with;
 using test::Bytes;
 using test::Fill;
-using test::finish;
+using test::in_software;
 using test::Tcp;
 
 constexpr std::uint8_t kFin = 0x01, kSyn = 0x02, kRst = 0x04, kPsh = 0x08, kAck = 0x10, kUrg = 0x20, kEce = 0x40,
@@ -38,8 +38,8 @@ std::vector<Bytes> expected_segments(const Below& below, const Tcp& tcp, const B
 }
 
 void check_segments(const Below& below, const Tcp& tcp, const Bytes& payload, std::uint32_t mtu, Fill fill) {
-  const auto run = finish(test::tcp_frame(below, tcp, payload, fill), mtu);
-  REQUIRE(run.result == FinishResult::segmented);
+  const auto run = in_software(test::tcp_frame(below, tcp, payload, fill), mtu);
+  REQUIRE(run.result == OffloadResult::segmented);
   REQUIRE_FALSE(run.same_memory);
   const auto expected = expected_segments(below, tcp, payload, mtu);
   REQUIRE(run.frames.size() == expected.size());
@@ -50,8 +50,8 @@ void check_segments(const Below& below, const Tcp& tcp, const Bytes& payload, st
   }
 }
 
-void check_dropped(const Bytes& frame, std::uint32_t mtu, FinishResult result) {
-  const auto run = finish(frame, mtu);
+void check_dropped(const Bytes& frame, std::uint32_t mtu, OffloadResult result) {
+  const auto run = in_software(frame, mtu);
   CHECK(run.result == result);
   CHECK(run.frames.empty());
 }
@@ -73,8 +73,8 @@ TEST_CASE("TCP is cut exactly where the MTU says, at every size around it", "[co
               for (const std::size_t bytes : {room * times - 1, room * times, room * times + 1}) {
                 if (bytes <= room) {
                   const Bytes complete = test::tcp_frame(below, tcp, test::pattern(bytes));
-                  CHECK(finish(complete, mtu).same_memory);
-                  const auto run = finish(test::tcp_frame(below, tcp, test::pattern(bytes), Fill::partial), mtu);
+                  CHECK(in_software(complete, mtu).same_memory);
+                  const auto run = in_software(test::tcp_frame(below, tcp, test::pattern(bytes), Fill::partial), mtu);
                   CHECK(run.frames == std::vector<Bytes>{complete});
                 } else {
                   check_segments(below, tcp, test::pattern(bytes), mtu, Fill::partial);
@@ -105,7 +105,7 @@ TEST_CASE("the largest IP packets are cut", "[common][frame]") {
 TEST_CASE("CWR stays with the first segment, FIN and PSH with the last, the rest with all", "[common][frame]") {
   const auto flags_of = [](const Bytes& segment) { return std::to_integer<unsigned>(segment[14 + 20 + 13]); };
   const Tcp tcp{.flags = kAck | kPsh | kFin | kCwr | kEce};
-  const auto run = finish(test::tcp_frame({}, tcp, test::pattern(1460 * 3), Fill::partial), 1500);
+  const auto run = in_software(test::tcp_frame({}, tcp, test::pattern(1460 * 3), Fill::partial), 1500);
   REQUIRE(run.frames.size() == 3);
   CHECK(flags_of(run.frames[0]) == (kAck | kEce | kCwr));
   CHECK(flags_of(run.frames[1]) == (kAck | kEce));
@@ -114,7 +114,7 @@ TEST_CASE("CWR stays with the first segment, FIN and PSH with the last, the rest
 
 TEST_CASE("the urgent pointer keeps pointing at the same byte", "[common][frame]") {
   const Tcp tcp{.flags = kAck | kUrg, .urgent = 2000};
-  const auto run = finish(test::tcp_frame({}, tcp, test::pattern(1460 * 3), Fill::partial), 1500);
+  const auto run = in_software(test::tcp_frame({}, tcp, test::pattern(1460 * 3), Fill::partial), 1500);
   REQUIRE(run.frames.size() == 3);
   const std::size_t transport = 34;
   const std::uint16_t expected[] = {2000, 540, 0};
@@ -134,7 +134,7 @@ TEST_CASE("padding behind an oversized packet goes into no segment", "[common][f
   const Bytes payload = test::pattern(3000);
   Bytes frame = test::tcp_frame({}, {}, payload, Fill::partial);
   frame.resize(frame.size() + 7, std::byte{0xee});
-  CHECK(finish(frame, 1500).frames == expected_segments({}, {}, payload, 1500));
+  CHECK(in_software(frame, 1500).frames == expected_segments({}, {}, payload, 1500));
 }
 
 TEST_CASE("a packet behind a segment routing header is cut under its final destination", "[common][frame]") {
@@ -157,23 +157,23 @@ TEST_CASE("oversized TCP that can't be followed is dropped as malformed", "[comm
     return changed;
   };
   for (unsigned words = 0; words < 5; ++words) {
-    check_dropped(broken(34 + 12, words << 4U), 1500, FinishResult::dropped_malformed);
+    check_dropped(broken(34 + 12, words << 4U), 1500, OffloadResult::dropped_malformed);
   }
-  check_dropped(broken(34 + 13, kSyn), 1500, FinishResult::dropped_malformed);
-  check_dropped(broken(34 + 13, kRst), 1500, FinishResult::dropped_malformed);
-  check_dropped(broken(14, 0x44), 1500, FinishResult::dropped_malformed);
-  check_dropped(broken(16, 0xff), 1500, FinishResult::dropped_malformed);  // total length beyond the frame
-  check_dropped(broken(22, 63), 1500, FinishResult::dropped_malformed);    // a header checksum that is wrong
+  check_dropped(broken(34 + 13, kSyn), 1500, OffloadResult::dropped_malformed);
+  check_dropped(broken(34 + 13, kRst), 1500, OffloadResult::dropped_malformed);
+  check_dropped(broken(14, 0x44), 1500, OffloadResult::dropped_malformed);
+  check_dropped(broken(16, 0xff), 1500, OffloadResult::dropped_malformed);  // total length beyond the frame
+  check_dropped(broken(22, 63), 1500, OffloadResult::dropped_malformed);    // a header checksum that is wrong
   // An IP packet that ends within its TCP header, too large by its extension headers alone.
   Below below = below_with(6, 0);
   below.ipv6_extensions.assign(1, {60, Bytes(2046)});
-  check_dropped(test::ip_frame(below, 6, test::pattern(19)), 1500, FinishResult::dropped_malformed);
+  check_dropped(test::ip_frame(below, 6, test::pattern(19)), 1500, OffloadResult::dropped_malformed);
 }
 
 TEST_CASE("an MTU without room for a sensible segment drops the frame", "[common][frame]") {
   const auto segments_at = [](const Below& below, const Tcp& tcp, std::uint32_t mtu) {
-    const auto run = finish(test::tcp_frame(below, tcp, test::pattern(3000), Fill::partial), mtu);
-    if (run.frames.empty()) CHECK(run.result == FinishResult::dropped_oversize);
+    const auto run = in_software(test::tcp_frame(below, tcp, test::pattern(3000), Fill::partial), mtu);
+    if (run.frames.empty()) CHECK(run.result == OffloadResult::dropped_oversize);
     return run.frames.size();
   };
   for (const std::uint32_t mtu : {0U, 1U, 39U, 40U, 41U, 47U}) CHECK(segments_at({}, {}, mtu) == 0);
@@ -190,9 +190,9 @@ TEST_CASE("an MTU without room for a sensible segment drops the frame", "[common
 }
 
 TEST_CASE("frames larger than any IP packet are dropped", "[common][frame]") {
-  check_dropped(Bytes(kMaxFrameBytes + 1), 1500, FinishResult::dropped_oversize);
-  check_dropped(Bytes(kMaxFrameBytes + 1), 0xffffffff, FinishResult::dropped_oversize);
-  CHECK(finish(Bytes(kMaxFrameBytes), 0xffffffff).same_memory);
+  check_dropped(Bytes(kMaxFrameBytes + 1), 1500, OffloadResult::dropped_oversize);
+  check_dropped(Bytes(kMaxFrameBytes + 1), 0xffffffff, OffloadResult::dropped_oversize);
+  CHECK(in_software(Bytes(kMaxFrameBytes), 0xffffffff).same_memory);
 }
 
 TEST_CASE("random streams come out of their segments as they went in", "[common][frame]") {
@@ -207,7 +207,7 @@ TEST_CASE("random streams come out of their segments as they went in", "[common]
     const auto mtu = static_cast<std::uint32_t>(400 + random.below(9000));
     const Bytes payload = test::pattern(random.below(round % 10 == 0 ? 65000 : 20000), random.next32());
     const Fill fill = random.below(2) == 0 ? Fill::partial : Fill::complete;
-    const auto run = finish(test::tcp_frame(below, tcp, payload, fill), mtu);
+    const auto run = in_software(test::tcp_frame(below, tcp, payload, fill), mtu);
 
     const std::size_t at = below.transport_offset() + 20 + tcp.options.size();
     Bytes received;

@@ -34,7 +34,7 @@ struct ScriptedTask final : Task {
 
   std::size_t poll(Time now) override { return on_poll(now); }
   bool prepare_sleep(Time) override { return ++prepared, on_prepare(); }
-  void awake() override { ++awoken; }
+  void disarm() override { ++awoken; }
   bool peer_waits_for_core() override { return peer_waits; }
   Time next_deadline() const override { return deadline(); }
   void collect_descriptors(std::vector<int>& out) const override {

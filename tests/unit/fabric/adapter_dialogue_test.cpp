@@ -9,8 +9,8 @@ namespace {
 constexpr std::uint32_t kPsn = ScriptedPeer::kPsn;
 constexpr std::uint32_t kOwnPsn = ScriptedPeer::kOwnPsn;
 
-QueuePairOptions unacknowledged() {
-  QueuePairOptions options;
+QueuePairAttributes unacknowledged() {
+  QueuePairAttributes options;
   options.acknowledged = false;
   return options;
 }

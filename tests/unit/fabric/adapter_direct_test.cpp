@@ -259,7 +259,7 @@ TEST_CASE("a copy that outlives its queue pair ends for nobody, not even a succe
   WithEngine with(engine);
   Granted granted(*with.two, 1);
   Endpoint& end = with.end(0);
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.number = QpNumber{3};
   const auto start = [&](std::uint64_t id) {
     REQUIRE(end.adapter.connect(QpNumber{3}, {with.end(1).number, 1, 2}) == Status::ok);
@@ -393,7 +393,7 @@ TEST_CASE("a drain waits for the engine's copies into that memory, and for no ot
 }
 
 TEST_CASE("a peer that never answers leaves the range in quarantine until the epoch ends", "[fabric][adapter][drain]") {
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.lane = VirtualLane::control;
   ScriptedPeer peer({}, options);
   ChannelAdapter& adapter = peer.host.adapter;
@@ -439,7 +439,7 @@ TEST_CASE("a peer that never answers leaves the range in quarantine until the ep
 }
 
 TEST_CASE("a peer's questions are remembered up to a bound, and each is answered once", "[fabric][adapter][drain]") {
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.lane = VirtualLane::control;
   ScriptedPeer peer({}, options);
   const auto ask = [&](std::uint32_t number) {

@@ -9,7 +9,7 @@ TEST_CASE("an acknowledged channel delivers everything once and in order though 
           "[fabric][adapter][sim]") {
   const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{9}));
   INFO("seed " << seed);
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.receive_depth = 8;
   RelayedEndpoints two(seed, options);
   SeededRandom random(seed);
@@ -58,7 +58,7 @@ TEST_CASE("an unacknowledged channel loses what is lost, and delivers the rest w
           "[fabric][adapter][sim]") {
   const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{9}));
   INFO("seed " << seed);
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.acknowledged = false;
   RelayedEndpoints two(seed, options);
   SeededRandom random(seed);
@@ -152,7 +152,7 @@ TEST_CASE("random cells with good CRCs never crash an adapter and never write ou
           "[fabric][adapter][hostile]") {
   const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{9}));
   INFO("seed " << seed);
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.acknowledged = seed % 2 == 0;
   ScriptedPeer peer({}, options);
   SeededRandom random(seed);

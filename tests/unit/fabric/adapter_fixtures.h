@@ -96,7 +96,7 @@ class Endpoint {
  public:
   static constexpr std::size_t kBufferBytes = 256U << 10U;
 
-  Endpoint(FabricLink& link, const AdapterOptions& options, RandomSource& random, const QueuePairOptions& queue_pair)
+  Endpoint(FabricLink& link, const AdapterOptions& options, RandomSource& random, const QueuePairAttributes& queue_pair)
       : adapter(link, options, random), buffer(kBufferBytes) {
     domain = adapter.allocate_domain();
     completions = adapter.create_completion_queue(1024);
@@ -104,7 +104,7 @@ class Endpoint {
     number = make_queue_pair(queue_pair);
   }
 
-  QpNumber make_queue_pair(QueuePairOptions with) {
+  QpNumber make_queue_pair(QueuePairAttributes with) {
     with.domain = domain;
     with.send_completions = with.receive_completions = completions;
     const auto made = adapter.create_queue_pair(with);
@@ -159,7 +159,7 @@ class Endpoint {
 /// Two adapters, one connected queue pair each.
 class TwoEndpoints {
  public:
-  explicit TwoEndpoints(const AdapterOptions& adapter = {}, const QueuePairOptions& queue_pair = {},
+  explicit TwoEndpoints(const AdapterOptions& adapter = {}, const QueuePairAttributes& queue_pair = {},
                         const SimBridgeOptions& bridge = LinkedPair::calm(), std::uint64_t seed = 1)
       : pair(bridge, seed),
         ends{std::make_unique<Endpoint>(pair.link(0), adapter, pair.random(), queue_pair),
@@ -201,7 +201,7 @@ class ScriptedPeer {
   static constexpr std::uint32_t kOwnPsn = 5000;  // of the adapter's
   static constexpr QpNumber kNumber{77};
 
-  explicit ScriptedPeer(const AdapterOptions& options = {}, const QueuePairOptions& queue_pair = {})
+  explicit ScriptedPeer(const AdapterOptions& options = {}, const QueuePairAttributes& queue_pair = {})
       : host(pair.link(0), options, pair.random(), queue_pair), lane(queue_pair.lane) {
     REQUIRE(host.adapter.connect(host.number, {kNumber, kOwnPsn, kPsn}) == Status::ok);
   }

@@ -9,7 +9,7 @@ using Names = std::vector<std::string>;
 
 constexpr std::size_t kPage = 4096;
 
-QueuePairOptions memory_requests(MemoryRequestFailure on_failure = MemoryRequestFailure::fail_sends) {
+QueuePairAttributes memory_requests(MemoryRequestFailure on_failure = MemoryRequestFailure::fail_sends) {
   return {.memory_requests = true, .on_memory_request_failure = on_failure};
 }
 
@@ -436,7 +436,7 @@ TEST_CASE("a one-touch entry takes one write of many cells, and no second one", 
 TEST_CASE("reads do not touch a one-touch entry, atomics do", "[fabric][adapter][touch]") {
   TwoEndpoints two({}, memory_requests());
   Endpoint& owner = two.end(1);
-  RegionOptions once;
+  EntryOptions once;
   once.rights = kAllRights | Right::remote_read | Right::remote_atomic;
   once.touch = TouchControl::one_touch;
   const Stag tag =
@@ -456,7 +456,7 @@ TEST_CASE("a one-touch sink takes one answer", "[fabric][adapter][touch]") {
   TwoEndpoints two;
   const Owned owned = open(two.end(1));
   Endpoint& reader = two.end(0);
-  RegionOptions once;
+  EntryOptions once;
   once.rights = kLocalRights;
   once.touch = TouchControl::one_touch;
   const Stag sink =

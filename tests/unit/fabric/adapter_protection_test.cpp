@@ -53,7 +53,7 @@ TEST_CASE("memory of the process that was called placeable leaves nothing of the
           "[fabric][adapter]") {
   TwoEndpoints two;
   Endpoint& owner = two.end(1);
-  RegionOptions options;
+  EntryOptions options;
   options.rights = kAllRights;
   options.placeable = true;
   const auto memory = RegionMemory::of_process(owner.buffer);
@@ -64,13 +64,13 @@ TEST_CASE("memory of the process that was called placeable leaves nothing of the
 
 TEST_CASE("a read that is forgotten does not end a one-shot window that was bound anew under the same tag",
           "[fabric][adapter]") {
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.reads_in = options.reads_out = 2;
   TwoEndpoints two({}, options);
   Endpoint& owner = two.end(1);
   ProtectionTable& table = owner.adapter.table();
   const Consumer consumer{owner.domain, owner.number};
-  RegionOptions region_options;
+  EntryOptions region_options;
   region_options.rights = kEverything;
   const Stag region =
       table.register_region(owner.domain, RegionMemory::of_process(owner.buffer), region_options).value();

@@ -13,7 +13,7 @@ constexpr std::uint32_t kOwnPsn = ScriptedPeer::kOwnPsn;
 
 /// A queue pair at each end, connected.
 struct Connection {
-  Connection(TwoEndpoints& two, const QueuePairOptions& first, const QueuePairOptions& second)
+  Connection(TwoEndpoints& two, const QueuePairAttributes& first, const QueuePairAttributes& second)
       : near(two.end(0).make_queue_pair(first)), far(two.end(1).make_queue_pair(second)) {
     REQUIRE(two.end(0).adapter.connect(near, {far, 100, 200}) == Status::ok);
     REQUIRE(two.end(1).adapter.connect(far, {near, 200, 100}) == Status::ok);
@@ -22,7 +22,7 @@ struct Connection {
   QpNumber far;
 };
 
-QueuePairOptions inline_up_to(std::size_t bytes) { return {.max_inline_bytes = bytes}; }
+QueuePairAttributes inline_up_to(std::size_t bytes) { return {.max_inline_bytes = bytes}; }
 
 WorkRequest delay_of(std::uint64_t id, Duration delay) {
   return {.id = id, .operation = Operation::delay, .delay = delay};
@@ -110,7 +110,7 @@ TEST_CASE("a solicited event wakes a peer who sleeps through all else", "[fabric
   int wakes = 0;
   const ChannelNumber channel = end.adapter.create_completion_channel([&wakes] { ++wakes; }).value();
   const CqNumber queue = end.adapter.make_completion_queue(16, channel).value();
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.domain = end.domain;
   options.send_completions = options.receive_completions = queue;
   const QpNumber far = end.adapter.create_queue_pair(options).value();
@@ -153,7 +153,7 @@ TEST_CASE("a solicited event wakes a peer who sleeps through all else", "[fabric
   }
   SECTION("one wake-up for several queues, which are taken one after the other") {
     const CqNumber second = end.adapter.make_completion_queue(16, channel).value();
-    QueuePairOptions other = options;
+    QueuePairAttributes other = options;
     other.send_completions = other.receive_completions = second;
     const QpNumber another = end.adapter.create_queue_pair(other).value();
     REQUIRE(end.adapter.post_receive(another, {1, {}}) == Status::ok);
@@ -188,7 +188,7 @@ TEST_CASE("queue pairs share a receive queue, in the order in which messages com
   TwoEndpoints two;
   Endpoint& end = two.end(1);
   const SrqNumber shared = end.adapter.create_shared_receive_queue(end.domain, 8).value();
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.shared_receives = shared;
   const Connection one(two, {}, options);
   const Connection other(two, {}, options);
@@ -239,7 +239,7 @@ TEST_CASE("a message that is coming in keeps the receive it took out of a shared
   ScriptedPeer peer;
   Endpoint& host = peer.host;
   const SrqNumber shared = host.adapter.create_shared_receive_queue(host.domain, 4).value();
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.shared_receives = shared;
   const QpNumber first = host.make_queue_pair(options);
   const QpNumber second = host.make_queue_pair(options);
@@ -273,7 +273,7 @@ TEST_CASE("a completion queue that has no room for a shared receive is overrun: 
   Endpoint& end = two.end(1);
   const SrqNumber shared = end.adapter.create_shared_receive_queue(end.domain, 8).value();
   const CqNumber small = end.adapter.create_completion_queue(2);
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.domain = end.domain;
   options.send_completions = end.completions;
   options.receive_completions = small;
@@ -358,11 +358,11 @@ TEST_CASE("an adapter's limits hold: each is reached, and none passed", "[fabric
   for (std::size_t i = 0; i < limits.tags; ++i) CHECK(adapter.register_memory(domain, memory, kAllRights).has_value());
   CHECK_FALSE(adapter.register_memory(domain, memory, kAllRights).has_value());
 
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.domain = domain;
   options.send_completions = options.receive_completions = queue;
-  const auto too_much = [&](auto QueuePairOptions::*member, std::size_t limit) {
-    QueuePairOptions more = options;
+  const auto too_much = [&](auto QueuePairAttributes::*member, std::size_t limit) {
+    QueuePairAttributes more = options;
     more.*member = limit + 1;
     CHECK_FALSE(adapter.create_queue_pair(more).has_value());
     more.*member = limit;
@@ -370,11 +370,11 @@ TEST_CASE("an adapter's limits hold: each is reached, and none passed", "[fabric
     REQUIRE(made.has_value());
     CHECK(adapter.destroy_queue_pair(*made) == Status::ok);
   };
-  too_much(&QueuePairOptions::send_depth, limits.queue_depth);
-  too_much(&QueuePairOptions::receive_depth, limits.queue_depth);
-  too_much(&QueuePairOptions::max_inline_bytes, limits.inline_bytes);
-  too_much(&QueuePairOptions::reads_in, limits.reads_in);
-  too_much(&QueuePairOptions::reads_out, limits.reads_out);
+  too_much(&QueuePairAttributes::send_depth, limits.queue_depth);
+  too_much(&QueuePairAttributes::receive_depth, limits.queue_depth);
+  too_much(&QueuePairAttributes::max_inline_bytes, limits.inline_bytes);
+  too_much(&QueuePairAttributes::reads_in, limits.reads_in);
+  too_much(&QueuePairAttributes::reads_out, limits.reads_out);
   for (std::size_t i = 0; i < limits.queue_pairs; ++i) CHECK(adapter.create_queue_pair(options).has_value());
   CHECK_FALSE(adapter.create_queue_pair(options).has_value());
 }
@@ -425,7 +425,7 @@ TEST_CASE("what is in use is not destroyed, and what is unknown is no object", "
   const SrqNumber shared = adapter.create_shared_receive_queue(domain, 4).value();
   std::vector<std::byte> memory(64);
   const Stag tag = adapter.register_memory(domain, memory, kAllRights).value();
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.domain = domain;
   options.send_completions = options.receive_completions = queue;
   options.shared_receives = shared;

@@ -84,7 +84,7 @@ TEST_CASE("an answer acknowledges its request and all before it", "[fabric][adap
 }
 
 TEST_CASE("no more reads are outstanding than the peer takes, and a fence waits for them", "[fabric][adapter][read]") {
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.reads_out = 2;
   ScriptedPeer peer({}, options);
   for (std::uint64_t i = 0; i < 3; ++i) {
@@ -210,10 +210,10 @@ TEST_CASE("an acknowledgement of what came after a read waits for the read's ans
   ScriptedPeer peer;
   const Owned owned = open(peer.host);
   REQUIRE(peer.host.receive(1, 200'000, 100) == Status::ok);
-  peer.put(read_cell(peer, kPsn, 1, owned.at, 4000));  // 16 cells, of which 8 go out in a turn
+  peer.put(read_cell(peer, kPsn, 1, owned.at, 72 * 256));  // 72 cells, of which 64 leave in one poll
   peer.put(peer.cell(Opcode::send_only, kPsn + 1), pattern(10, 1));
   auto cells = peer.poll_and_take();
-  REQUIRE(cells.size() == 8);
+  REQUIRE(cells.size() == 64);
   for (const Cell& cell : cells) CHECK(cell.packet_sequence == kPsn);
   cells = peer.poll_and_take();
   REQUIRE(cells.size() == 9);
@@ -224,7 +224,7 @@ TEST_CASE("an acknowledgement of what came after a read waits for the read's ans
 
 TEST_CASE("a request with an unexpected message sequence number, or beyond the depth, terminates",
           "[fabric][adapter][read]") {
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.reads_in = 2;
   ScriptedPeer peer({}, options);
   const Owned owned = open(peer.host);
@@ -298,8 +298,8 @@ TEST_CASE("the table refuses reads and atomics by name, and the requester hears 
 TEST_CASE("memory deregistered in the middle of its answer ends the stream at that read", "[fabric][adapter][read]") {
   ScriptedPeer peer;
   const Owned owned = open(peer.host);
-  peer.put(read_cell(peer, kPsn, 1, owned.at, 4000));
-  CHECK(peer.poll_and_take().size() == 8);
+  peer.put(read_cell(peer, kPsn, 1, owned.at, 72 * 256));
+  CHECK(peer.poll_and_take().size() == 64);
   REQUIRE(peer.host.adapter.deregister(owned.at.tag) == Status::ok);
   const auto cells = peer.poll_and_take();
   REQUIRE(cells.size() == 1);
@@ -309,7 +309,7 @@ TEST_CASE("memory deregistered in the middle of its answer ends the stream at th
 }
 
 TEST_CASE("reads and atomics need an acknowledged channel and a peer who takes them", "[fabric][adapter][read]") {
-  QueuePairOptions options;
+  QueuePairAttributes options;
   SECTION("unacknowledged") { options.acknowledged = false; }
   SECTION("none out") { options.reads_out = 0; }
   ScriptedPeer peer({}, options);
@@ -324,7 +324,7 @@ TEST_CASE("reads and atomics need an acknowledged channel and a peer who takes t
 
 TEST_CASE("a one-shot entry is read once, however often its answer is lost", "[fabric][adapter][read]") {
   ScriptedPeer peer;
-  RegionOptions once;
+  EntryOptions once;
   once.rights = kAllRights | Right::remote_read;
   once.touch = TouchControl::one_shot;
   const Stag tag = peer.host.adapter.table()

@@ -37,11 +37,11 @@ struct Scene {
   Endpoint& owner = two.end(1);
   alignas(64) std::array<std::byte, kBytes> memory{};
 
-  Stag region(const RegionOptions& options) {
+  Stag region(const EntryOptions& options) {
     return owner.adapter.table().register_region(owner.domain, RegionMemory::of_process(memory), options).value();
   }
   Stag region(Rights rights = kRemote) {
-    RegionOptions options;
+    EntryOptions options;
     options.rights = rights;
     options.base = 0x1000;
     return region(options);
@@ -92,7 +92,7 @@ const std::array kRefusals{
             {0, 1, 0}},
     Refusal{"wrong_queue_pair",
             [](Scene& scene) {
-              RegionOptions options;
+              EntryOptions options;
               options.rights = kRemote;
               options.base = 0x1000;
               options.queue_pair = QpNumber{12};
@@ -192,7 +192,7 @@ TEST_CASE("a misaligned atomic, and an invalidation that is not open, have codes
     reason.code = 3;
   }
   SECTION("wrong_queue_pair") {
-    RegionOptions options;
+    EntryOptions options;
     options.rights = kRemote;
     options.invalidatable = true;
     options.queue_pair = QpNumber{12};
@@ -204,7 +204,7 @@ TEST_CASE("a misaligned atomic, and an invalidation that is not open, have codes
     reason.code = 9;
   }
   SECTION("windows_bound") {
-    RegionOptions options;
+    EntryOptions options;
     options.rights = kEverything;
     options.invalidatable = true;
     request.invalidate = scene.region(options);

@@ -3,8 +3,8 @@
 namespace splitnic::fabric::test {
 namespace {
 
-QueuePairOptions channel(bool acknowledged) {
-  QueuePairOptions options;
+QueuePairAttributes channel(bool acknowledged) {
+  QueuePairAttributes options;
   options.acknowledged = acknowledged;
   return options;
 }
@@ -165,7 +165,7 @@ TEST_CASE("random messages of all kinds arrive once, in order and unchanged over
   const std::array<std::uint32_t, 6> payloads{64, 256, 1024, 4096, 16384, 65520};
   const bool acknowledged = seed % 2 == 0;
   INFO("seed " << seed);
-  QueuePairOptions options = channel(acknowledged);
+  QueuePairAttributes options = channel(acknowledged);
   options.send_depth = 16;
   options.receive_depth = 64;
   TwoEndpoints two(cells_of(payloads[seed % payloads.size()]), options, LinkedPair::rough(), seed);
@@ -211,7 +211,7 @@ TEST_CASE("random messages of all kinds arrive once, in order and unchanged over
 }
 
 TEST_CASE("a full lane makes requests wait and loses nothing", "[fabric][adapter]") {
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.send_depth = 64;
   options.receive_depth = 64;
   TwoEndpoints two({}, options);

@@ -76,7 +76,7 @@ TEST_CASE("misuse of a verb is answered with a status", "[fabric][adapter]") {
     std::array<Completion, 1> out;
     CHECK(adapter.poll_completions(CqNumber{0}, out) == 0);
     CHECK(adapter.poll_completions(CqNumber{99}, out) == 0);
-    QueuePairOptions options;
+    QueuePairAttributes options;
     CHECK_FALSE(adapter.create_queue_pair(options).has_value());
     options.send_completions = options.receive_completions = end.completions;
     options.number = QpNumber{16};
@@ -98,7 +98,7 @@ TEST_CASE("misuse of a verb is answered with a status", "[fabric][adapter]") {
 }
 
 TEST_CASE("a full queue is said so, and room comes back with completions", "[fabric][adapter]") {
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.send_depth = 5;
   options.receive_depth = 3;
   ScriptedPeer peer({}, options);
@@ -117,7 +117,7 @@ TEST_CASE("a completion queue promises no more places than it has", "[fabric][ad
   LinkedPair pair;
   ChannelAdapter adapter(pair.link(0), {}, pair.random());
   std::vector<std::byte> memory(100);
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.domain = adapter.allocate_domain();
   options.send_completions = options.receive_completions = adapter.create_completion_queue(4);
   const Stag tag = adapter.register_memory(options.domain, memory, kAllRights).value();
@@ -143,7 +143,7 @@ TEST_CASE("queue-pair numbers are distinct, 24 bits, and end with the adapter's 
   AdapterOptions limits;
   limits.max_queue_pairs = 20;
   ChannelAdapter adapter(pair.link(0), limits, pair.random());
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.send_completions = options.receive_completions = adapter.create_completion_queue(4);
   std::vector<std::uint32_t> numbers;
   for (int i = 0; i < 20; ++i) {

@@ -75,7 +75,7 @@ TEST_CASE("links and FIFOs load no byte of a record twice, from the handshake to
     receiver.pop();
     receiver.push_tail(false);
     second.notify();
-    second.awake();
+    second.disarm();
   }
   CHECK(listening.audit.double_loads() == 0);
   // And a reader that does it wrong is caught here, too.

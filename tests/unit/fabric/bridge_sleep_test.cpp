@@ -27,7 +27,7 @@ class Program {
 
   void run(Time now) {
     if (asleep_) {
-      link_.awake();
+      link_.disarm();
       asleep_ = false;
     }
     link_.poll(now);
@@ -205,7 +205,7 @@ TEST_CASE("prepare_sleep refuses when a record came in, and arms otherwise; the 
   REQUIRE(producer.sender(VirtualLane::data).send({record}));
   producer.notify();
   CHECK_FALSE(bridges.end(1).take_doorbells());  // rung for already
-  consumer.awake();
+  consumer.disarm();
   CHECK_FALSE(consumer.prepare_sleep());
 }
 
@@ -244,12 +244,12 @@ TEST_CASE("a peer that is awake on this core is seen to wait for it, asleep or s
   CHECK_FALSE(link.peer_waits_for_core(now));  // it has not said yet where it is
   REQUIRE(peer.prepare_sleep());
   CHECK_FALSE(link.peer_waits_for_core(now));
-  peer.awake();
+  peer.disarm();
   CHECK(link.peer_waits_for_core(now));
   CHECK(link.peer_waits_for_core(now + milliseconds(9)));
   CHECK_FALSE(link.peer_waits_for_core(now + milliseconds(10)));  // it may have been stopped
   REQUIRE(peer.prepare_sleep());
-  peer.awake();
+  peer.disarm();
   CHECK(link.peer_waits_for_core(now + milliseconds(20)));
 }
 
@@ -285,7 +285,7 @@ TEST_CASE("two threads play ping-pong through real sleep and lose no wake-up", "
       if (!link.prepare_sleep()) continue;
       pollfd bell{bridges.end(index).doorbell_descriptor(), POLLIN, 0};
       ::poll(&bell, 1, 20000);
-      link.awake();
+      link.disarm();
     }
     finished[index] = got == kRounds && sent == kRounds;
   };

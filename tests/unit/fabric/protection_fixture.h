@@ -36,11 +36,11 @@ struct ProtectionFixture {
 
   RegionMemory all_memory() { return RegionMemory::of_process(memory); }
   Stag region(Rights rights = kAllRights) {
-    RegionOptions options;
+    EntryOptions options;
     options.rights = rights;
     return region(options);
   }
-  Stag region(const RegionOptions& options) { return table.register_region(domain, all_memory(), options).value(); }
+  Stag region(const EntryOptions& options) { return table.register_region(domain, all_memory(), options).value(); }
   Stag window(EntryKind kind) {
     std::array<Stag, 1> tags{};
     if (!table.allocate_windows(domain, kind, tags)) std::abort();

@@ -15,7 +15,7 @@ constexpr std::uint32_t kGuesses = 1U << 24U;
 /// 10^5 live regions and windows of others, in 50 domains, all at the same address: only the tag stands in the way.
 struct Crowd {
   Crowd() : table(2 * kLive, random) {
-    RegionOptions options;
+    EntryOptions options;
     options.rights = kAllRights;
     options.base = 0;
     const RegionMemory all = RegionMemory::of_process(memory);

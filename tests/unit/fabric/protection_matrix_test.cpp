@@ -49,7 +49,7 @@ struct Made : ProtectionFixture {
     if (cell.kind == EntryKind::iscsi) {
       tag = table.register_iscsi(owner, all_memory(), cell.rights, 0xabcd).value();
     } else if (cell.kind == EntryKind::region) {
-      RegionOptions options;
+      EntryOptions options;
       options.rights = cell.rights;
       options.queue_pair = owner.queue_pair;
       tag = region(options);

@@ -114,7 +114,7 @@ class ProtectionModel {
     return entry.touch != TouchControl::unlimited && rights.has(Right::window_binding) ? "options_conflict" : "ok";
   }
 
-  static bool conflict(const RegionOptions& options) {
+  static bool conflict(const EntryOptions& options) {
     const bool limited = options.touch != TouchControl::unlimited;
     if (limited && options.rights.has(Right::window_binding)) return true;
     return options.placeable && (limited || options.invalidatable);
@@ -177,7 +177,7 @@ class ProtectionModel {
     return entries[tag.index()] = entry;
   }
   /// A region is valid from now on. base: the one asked for, or else the table's choice.
-  void describe(std::uint32_t index, const RegionOptions& options, std::uint64_t base, std::uint64_t length) {
+  void describe(std::uint32_t index, const EntryOptions& options, std::uint64_t base, std::uint64_t length) {
     Entry& entry = entries.at(index);
     entry.valid = true;
     entry.base = base;

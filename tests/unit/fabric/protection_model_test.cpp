@@ -84,11 +84,11 @@ struct Run {
     note(tag);
     return model.adopt(tag, kind, domain);
   }
-  std::uint64_t base_of(Stag tag, const RegionOptions& options) const {
+  std::uint64_t base_of(Stag tag, const EntryOptions& options) const {
     return options.base ? *options.base : table.find(tag)->base;
   }
-  RegionOptions options() {
-    RegionOptions result;
+  EntryOptions options() {
+    EntryOptions result;
     result.rights = rights();
     result.touch = touch();
     result.placeable = one_in(8);
@@ -103,7 +103,7 @@ struct Run {
 
   void register_region() {
     const int which = static_cast<int>(below(3));
-    const RegionOptions asked = options();
+    const EntryOptions asked = options();
     const ProtectionDomain domain = consumer().domain;
     const RegionMemory behind = memory(which);
     const auto made = table.register_region(domain, behind, asked);

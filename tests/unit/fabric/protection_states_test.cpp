@@ -44,7 +44,7 @@ struct Owner : ScriptedPeer {
   RegionMemory memory() { return RegionMemory::of_process(std::as_writable_bytes(std::span(words))); }
   RemoteAddress entry(EntryKind kind, Rights rights) {
     ProtectionTable& table = host.adapter.table();
-    RegionOptions options;
+    EntryOptions options;
     options.rights = kLocalRights | Right::window_binding;
     if (kind == EntryKind::region) options.rights = Rights{static_cast<std::uint16_t>(kLocalRights.bits | rights.bits)};
     const Stag region = table.register_region(host.domain, memory(), options).value();
@@ -132,7 +132,7 @@ TEST_CASE("a message that names a tag ends it in every state that receives, and 
     INFO(to_string(state));
     Owner owner(state);
     const bool connected = queue_pair_rules(state).connected;
-    RegionOptions options;
+    EntryOptions options;
     options.rights = kAllRights;
     options.invalidatable = true;
     const Stag tag = owner.host.adapter.table().register_region(owner.host.domain, owner.memory(), options).value();
@@ -189,7 +189,7 @@ TEST_CASE("a stale tag fails after its window was bound elsewhere, or to nothing
     bind.key = static_cast<std::uint8_t>(stale.tag.instance() + 1);
     bind.length = 64;
     bind.rights = Rights{} | Right::remote_write;
-    RegionOptions options;
+    EntryOptions options;
     options.rights = kLocalRights | Right::window_binding;
     bind.region = table.register_region(owner.host.domain, owner.memory(), options).value();
     bind.address = owner.host.adapter.region_address(bind.region);
@@ -201,7 +201,7 @@ TEST_CASE("a stale tag fails after its window was bound elsewhere, or to nothing
 TEST_CASE("a stale tag fails after its one use", "[fabric][memory][stale]") {
   const TouchControl touch = GENERATE(TouchControl::one_touch, TouchControl::one_shot);
   Owner owner(QueuePairState::ready_to_send);
-  RegionOptions options;
+  EntryOptions options;
   options.rights = kAllRights;
   options.touch = touch;
   const Stag tag = owner.host.adapter.table().register_region(owner.host.domain, owner.memory(), options).value();

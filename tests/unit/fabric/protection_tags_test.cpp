@@ -199,7 +199,7 @@ TEST_CASE("a bind that fails is refused for the first reason in order, and chang
     Fixture f;
     const Stag region = f.region(Rights{} | Right::local_read);  // no binding
     const Stag elsewhere = f.table.insert(f.other_domain, f.all_memory(), kAllRights, false).value();
-    RegionOptions another_s;
+    EntryOptions another_s;
     another_s.rights = kAllRights;
     another_s.queue_pair = f.another.queue_pair;
     Bind bind = f.binding(f.window(kind), region, kRemoteRights);
@@ -245,7 +245,7 @@ TEST_CASE("a bind that fails is refused for the first reason in order, and chang
 
 TEST_CASE("a region is not deregistered, re-registered or invalidated under its windows", "[fabric][memory]") {
   Fixture f;
-  RegionOptions options;
+  EntryOptions options;
   options.rights = kAllRights;
   options.invalidatable = true;
   const Stag region = f.region(options);
@@ -342,7 +342,7 @@ TEST_CASE("a fast-register that fails is refused for the first reason in order, 
 
 TEST_CASE("a peer's message invalidates only what was opened to it", "[fabric][memory]") {
   Fixture f;
-  RegionOptions options;
+  EntryOptions options;
   options.rights = kAllRights;
   const Stag closed_region = f.region(options);
   options.invalidatable = true;
@@ -429,7 +429,7 @@ TEST_CASE("options that can't go together are refused", "[fabric][memory]") {
     for (const bool placeable : {false, true}) {
       for (const bool invalidatable : {false, true}) {
         for (const bool binding : {false, true}) {
-          RegionOptions options;
+          EntryOptions options;
           options.rights = Rights{static_cast<std::uint16_t>(binding ? 32 : 0)};
           options.touch = touch;
           options.placeable = placeable;
@@ -447,7 +447,7 @@ TEST_CASE("options that can't go together are refused", "[fabric][memory]") {
       }
     }
   }
-  RegionOptions options;
+  EntryOptions options;
   options.base = ~std::uint64_t{0} - 4094;
   CHECK(verdict(f.table.register_region(f.domain, f.all_memory(), options)) == "bad_range");
   options.base = ~std::uint64_t{0} - 4095;

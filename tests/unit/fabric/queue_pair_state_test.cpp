@@ -119,7 +119,7 @@ TEST_CASE("draining finishes what was begun, begins nothing new, and tells when 
 
 TEST_CASE("an unacknowledged channel's local error flushes its sends alone, and they resume",
           "[fabric][adapter][state]") {
-  QueuePairOptions options;
+  QueuePairAttributes options;
   options.acknowledged = false;
   ScriptedPeer peer({}, options);
   REQUIRE(peer.host.receive(9, 0, 100) == Status::ok);

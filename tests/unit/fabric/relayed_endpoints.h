@@ -8,7 +8,7 @@ namespace splitnic::fabric::test {
 /// Two adapters with the relay between them. Links 1 of `left` and 0 of `right` are the relay's; they bear the port
 /// addresses of the ends that they stand for.
 struct RelayedEndpoints {
-  explicit RelayedEndpoints(std::uint64_t seed, const QueuePairOptions& options, unsigned lost = 50)
+  explicit RelayedEndpoints(std::uint64_t seed, const QueuePairAttributes& options, unsigned lost = 50)
       : left(LinkedPair::calm(), seed),
         right(LinkedPair::calm(), seed + 1000),
         losses(seed),

@@ -105,7 +105,7 @@ TEST_CASE("a one-touch entry is not touched by read requests, but by atomics and
     CHECK(t.ask(t.what) == "invalid_stag");
   }
   ProtectionFixture f;
-  RegionOptions options;
+  EntryOptions options;
   options.rights = Rights{} | Right::local_write;
   options.touch = TouchControl::one_touch;
   const Stag sink = f.region(options);
@@ -168,7 +168,7 @@ TEST_CASE("a one-shot entry is one operation's, from its first segment on", "[fa
 
 TEST_CASE("the owner's own accesses do not use a one-shot region up", "[fabric][memory]") {
   ProtectionFixture f;
-  RegionOptions options;
+  EntryOptions options;
   options.rights = Right::local_read | Right::remote_write;
   options.touch = TouchControl::one_shot;
   const Stag tag = f.region(options);

@@ -59,7 +59,7 @@ void check_null(Context& context, ProtectionDomain& domain, CompletionChannel& c
   CHECK(context.next_deadline(Time{}) == kNever);
   CHECK_FALSE((context.up() || context.prepare_sleep()));
   CHECK(context.descriptor() == -1);
-  context.awake();
+  context.disarm();
   CHECK(context.poll_events(event) == 0);
   CHECK(context.limits().queue_pairs == 0);
   CHECK(context.counters().cells_sent == 0);

@@ -66,7 +66,7 @@ TEST_CASE("verbs: a wait ends when the peer sends, and before it when something 
   REQUIRE(one.post_send(send(1, {})) == Status::ok);
   pair.first.poll(monotonic_now());
   CHECK(readable(pair.second.descriptor()));
-  pair.second.awake();
+  pair.second.disarm();
   CHECK(pair.second.poll(monotonic_now()) > 0);
   pair.settle();
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "iounit/lan_port.h"
+#include "iounit/lan_engine.h"
 
 namespace splitnic::iounit {
 

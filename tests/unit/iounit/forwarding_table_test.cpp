@@ -10,8 +10,8 @@ namespace {
 using namespace std::chrono_literals;
 using Learned = ForwardingTable::Learned;
 
-constexpr ForwardingPort kHostA{0};
-constexpr ForwardingPort kHostB{1};
+constexpr ForwardingTarget kHostA{0};
+constexpr ForwardingTarget kHostB{1};
 constexpr Time kStart{1h};
 
 MacAddress mac(std::uint32_t number) {
@@ -24,9 +24,9 @@ TEST_CASE("an address is found where it was last heard, in its VLAN alone", "[io
   CHECK_FALSE(table.find(mac(1), 0, kStart));
   CHECK(table.learn(mac(1), 0, kHostA, kStart) == Learned::kAdded);
   CHECK(table.learn(mac(1), 0, kHostA, kStart) == Learned::kKnown);
-  CHECK(table.learn(mac(1), 7, kLanForwardingPort, kStart) == Learned::kAdded);
+  CHECK(table.learn(mac(1), 7, kLanTarget, kStart) == Learned::kAdded);
   CHECK(table.find(mac(1), 0, kStart) == kHostA);
-  CHECK(table.find(mac(1), 7, kStart) == kLanForwardingPort);
+  CHECK(table.find(mac(1), 7, kStart) == kLanTarget);
   CHECK_FALSE(table.find(mac(1), 8, kStart));
 
   CHECK(table.learn(mac(1), 0, kHostB, kStart) == Learned::kMoved);
@@ -56,13 +56,13 @@ TEST_CASE("multicast and zero sources are not learned", "[iounit][forwarding]") 
 
 TEST_CASE("a pinned address can't be learned elsewhere and is found in every VLAN for ever", "[iounit][forwarding]") {
   ForwardingTable table({}, 1);
-  table.learn(mac(1), 5, kLanForwardingPort, kStart);
+  table.learn(mac(1), 5, kLanTarget, kStart);
   REQUIRE(table.pin(mac(1), kHostA));
   CHECK(table.size() == 0);
   CHECK(table.pin(mac(1), kHostA));
   CHECK_FALSE(table.pin(mac(1), kHostB));
   CHECK(table.learn(mac(1), 0, kHostB, kStart) == Learned::kPinned);
-  CHECK(table.learn(mac(1), 5, kLanForwardingPort, kStart) == Learned::kPinned);
+  CHECK(table.learn(mac(1), 5, kLanTarget, kStart) == Learned::kPinned);
   CHECK(table.learn(mac(1), 5, kHostA, kStart) == Learned::kKnown);
   CHECK(table.find(mac(1), 5, kStart + 1000h) == kHostA);
   table.forget(kHostA);
@@ -75,9 +75,9 @@ TEST_CASE("a host that invents addresses can't push out the other ports'", "[iou
   ForwardingTable table({.entries = 1024, .entries_per_host = 32}, 42);
   for (std::uint32_t number = 0; number < 100'000; ++number) table.learn(mac(number), 0, kHostA, kStart);
   CHECK(table.size() == 32);
-  CHECK(table.learn(mac(7'000'000), 0, kHostA, kStart) == Learned::kPortFull);
+  CHECK(table.learn(mac(7'000'000), 0, kHostA, kStart) == Learned::kTargetFull);
   CHECK(table.learn(mac(7'000'000), 0, kHostB, kStart) == Learned::kAdded);
-  CHECK(table.learn(mac(7'000'000), 0, kHostA, kStart) == Learned::kPortFull);
+  CHECK(table.learn(mac(7'000'000), 0, kHostA, kStart) == Learned::kTargetFull);
   CHECK(table.find(mac(7'000'000), 0, kStart) == kHostB);
   table.forget(kHostA);
   CHECK(table.size() == 1);
@@ -89,8 +89,8 @@ TEST_CASE("a flood of LAN addresses stays within the table and keeps the newest"
   CHECK(table.capacity() == 1024);
   for (std::uint32_t number = 0; number < 100'000; ++number) {
     const Time now = kStart + std::chrono::microseconds{number};
-    REQUIRE(table.learn(mac(number), 0, kLanForwardingPort, now) == Learned::kAdded);
-    REQUIRE(table.find(mac(number), 0, now) == kLanForwardingPort);
+    REQUIRE(table.learn(mac(number), 0, kLanTarget, now) == Learned::kAdded);
+    REQUIRE(table.find(mac(number), 0, now) == kLanTarget);
   }
   CHECK(table.size() <= 1024);
   CHECK(table.size() > 900);
@@ -102,8 +102,8 @@ TEST_CASE("counts stay true under random learning, ageing and forgetting", "[iou
   Time now = kStart;
   for (int step = 0; step < 50'000; ++step) {
     now += std::chrono::milliseconds{random.below(20)};
-    const ForwardingPort port =
-        random.below(4) == 0 ? kLanForwardingPort : ForwardingPort{static_cast<std::uint16_t>(random.below(5))};
+    const ForwardingTarget port =
+        random.below(4) == 0 ? kLanTarget : ForwardingTarget{static_cast<std::uint16_t>(random.below(5))};
     table.learn(mac(static_cast<std::uint32_t>(random.below(200))), static_cast<std::uint16_t>(random.below(3)), port,
                 now);
     if (random.below(100) == 0) table.forget(port);

@@ -135,7 +135,7 @@ TEST_CASE("frames lost in a full ring are counted", "[iounit][pcap][privileged]"
   REQUIRE(small);
   for (unsigned number = 0; number < 1000; ++number) REQUIRE(here->send(frame_of(60, number)));
   const std::size_t got = received(**small).size();
-  (*small)->poll(kStart + PcapLan::kLookInterval);
+  (*small)->poll(kStart + PcapLan::kCheckInterval);
   CHECK(got < 1000);
   CHECK(got + (*small)->counters().rx_kernel_drops == 1000);
 }

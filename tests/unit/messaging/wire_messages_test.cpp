@@ -291,7 +291,7 @@ TEST_CASE("only unknown functions and versions are answered with Unsupported", "
   CHECK_FALSE(answer_to({kPool, 2, 2, 0x8001}));
   CHECK_FALSE(answer_to({kPool, 2, 2, 0xffff}));
   CHECK_FALSE(answer_to({kPool, 12, 4, 1}));
-  CHECK_FALSE(unsupported_answer(DecodeError{}));
+  CHECK_FALSE(unsupported_answer(MessageFault{}));
 }
 
 TEST_CASE("bit 31 of a flushed pool says whose it is", "[messaging][wire]") {

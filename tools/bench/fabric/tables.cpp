@@ -128,7 +128,7 @@ class FullTable {
  private:
   SeededRandom random_{1};
   Consumer consumer_{ProtectionDomain{1}, QpNumber{1}};
-  RegionOptions options_;
+  EntryOptions options_;
   ProtectionTable table_;
   AlignedBytes memory_;
   std::vector<Stag> tags_;

@@ -10,12 +10,12 @@
 
 namespace splitnic::iounit {
 
-/// Takes frames from a LanPort.
+/// Takes frames from a LanEngine.
 class LanSink {
  public:
   virtual ~LanSink() = default;
   /// A frame from the LAN, destination address first, without FCS. The bytes are the engine's and valid during the
-  /// call; they may carry a partial checksum or be larger than the MTU (see common/frame/finish.h).
+  /// call; they may carry a partial checksum or be larger than the MTU (see common/frame/software_offload.h).
   virtual void on_lan_frame(std::span<const std::byte> frame) = 0;
 };
 
@@ -30,9 +30,9 @@ struct LanCounters {
 
 /// The I/O-unit driver's lower edge: a LAN. libpcap on an interface, savefiles, a model in the simulation.
 /// Thread: the driver's owner. Source: S1 Fig. 5, LAN interface 548.
-class LanPort {
+class LanEngine {
  public:
-  virtual ~LanPort() = default;
+  virtual ~LanEngine() = default;
 
   /// Hands at most `budget` waiting frames to sink; returns how many. Never blocks.
   virtual std::size_t receive(LanSink& sink, std::size_t budget) = 0;

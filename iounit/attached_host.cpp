@@ -1,4 +1,4 @@
-#include "iounit/host_port.h"
+#include "iounit/attached_host.h"
 
 #include <fmt/format.h>
 
@@ -19,8 +19,8 @@ std::string_view to_string(HostDrop cause) {
   return kNames[static_cast<std::size_t>(cause)];
 }
 
-HostPort::HostPort(HostPortOwner& owner, ForwardingPort number, std::shared_ptr<fabric::Bridge> bridge,
-                   const messaging::SessionOptions& options, RandomSource& random, Time now)
+AttachedHost::AttachedHost(AttachedHostOwner& owner, ForwardingTarget number, std::shared_ptr<fabric::Bridge> bridge,
+                           const messaging::SessionOptions& options, RandomSource& random, Time now)
     : owner_(owner),
       number_(number),
       bridge_(std::move(bridge)),
@@ -28,9 +28,9 @@ HostPort::HostPort(HostPortOwner& owner, ForwardingPort number, std::shared_ptr<
       down_since_(now),
       session_(std::make_unique<messaging::Session>(options, *bridge_, random, *this)) {}
 
-HostPort::~HostPort() = default;
+AttachedHost::~AttachedHost() = default;
 
-void HostPort::admitted(const std::string& name, const MacAddress& mac) {
+void AttachedHost::admitted(const std::string& name, const MacAddress& mac) {
   name_ = name;
   filter_ = ReceiveFilter{};
   // Until the first list of the host is in, it must not miss a group that it has joined.
@@ -41,12 +41,12 @@ void HostPort::admitted(const std::string& name, const MacAddress& mac) {
   owner_.filters_changed();
 }
 
-void HostPort::set_mac(const MacAddress& mac) {
+void AttachedHost::set_mac(const MacAddress& mac) {
   mac_ = mac;
   static_cast<void>(filter_.set_unicast(std::span(&mac_, 1)));
 }
 
-void HostPort::deliver(std::span<const std::byte> frame) {
+void AttachedHost::deliver(std::span<const std::byte> frame) {
   if (!session_->up()) return;  // host_down has been told: not a drop of this host's making
   if (!interface_up_) return count(HostDrop::to_host_interface_down);
   const auto memory = session_->claim();
@@ -62,23 +62,23 @@ void HostPort::deliver(std::span<const std::byte> frame) {
   session_->commit(static_cast<std::uint32_t>(frame.size()));
 }
 
-tl::expected<messaging::HelloGrant, Refusal> HostPort::on_hello(const wire::HelloRequest& hello) {
+tl::expected<messaging::HelloGrant, Refusal> AttachedHost::on_hello(const wire::HelloRequest& hello) {
   return owner_.admit(*this, hello);
 }
 
-void HostPort::on_up(const wire::HelloReply*) {
+void AttachedHost::on_up(const wire::HelloReply*) {
   down_since_ = kNever;
   owner_.host_up(*this);
 }
 
-void HostPort::on_down(std::string_view reason) {
+void AttachedHost::on_down(std::string_view reason) {
   if (down_since_ == kNever) down_since_ = now_;
   owner_.host_down(*this, reason);
 }
 
-void HostPort::on_frame(const messaging::ReceivedFrame& frame) { owner_.frame_from_host(*this, frame); }
+void AttachedHost::on_frame(const messaging::ReceivedFrame& frame) { owner_.frame_from_host(*this, frame); }
 
-Answer HostPort::on_request(const wire::RequestBody& request) {
+Answer AttachedHost::on_request(const wire::RequestBody& request) {
   if (const auto* mac = std::get_if<wire::SetMacAddress>(&request)) return owner_.change_mac(*this, mac->address);
   if (const auto* mtu = std::get_if<wire::SetMtu>(&request)) {
     return wire::MtuReply{std::min(mtu->bytes, owner_.max_mtu())};
@@ -108,7 +108,7 @@ Answer HostPort::on_request(const wire::RequestBody& request) {
   return tl::unexpected(Refusal{wire::CfgStatus::unknown_request, "not a request to an I/O unit"});
 }
 
-Answer HostPort::set_filter(const wire::ReceiveFilter& wanted) {
+Answer AttachedHost::set_filter(const wire::ReceiveFilter& wanted) {
   std::vector<MacAddress> unicast = wanted.unicast;
   unicast.push_back(mac_);
   if (!filter_.set_unicast(unicast) || !filter_.set_multicast(wanted.multicast)) {
@@ -121,9 +121,9 @@ Answer HostPort::set_filter(const wire::ReceiveFilter& wanted) {
   return wire::Acknowledged{};
 }
 
-void HostPort::on_reply(wire::CfgRequest, const Answer&) {}
+void AttachedHost::on_reply(wire::CfgRequest, const Answer&) {}
 
-wire::Statistics HostPort::statistics() const {
+wire::Statistics AttachedHost::statistics() const {
   wire::Statistics report;
   for (std::size_t index = 0; index < kHostDrops; ++index) {
     report.counters.push_back({std::string(to_string(static_cast<HostDrop>(index))), drops_[index] - cleared_[index]});

@@ -1,10 +1,10 @@
-#include "common/frame/finish.h"
+#include "common/frame/software_offload.h"
 
 #include <array>
 #include <catch2/catch.hpp>
 
 #include "common/random.h"
-#include "tests/unit/common/finish_run.h"
+#include "tests/unit/common/offload_run.h"
 
 namespace splitnic::frame {
 namespace {
@@ -13,28 +13,28 @@ using test::Below;
 using test::below_with;
 using test::Bytes;
 using test::Fill;
-using test::finish;
+using test::in_software;
 using test::Tcp;
 
 constexpr std::uint32_t kMtu = 1500;
 
 void check_untouched(const Bytes& frame, std::uint32_t mtu = kMtu) {
-  const auto run = finish(frame, mtu);
-  CHECK(run.result == FinishResult::unchanged);
+  const auto run = in_software(frame, mtu);
+  CHECK(run.result == OffloadResult::unchanged);
   REQUIRE(run.frames.size() == 1);
   CHECK(run.same_memory);
   CHECK(run.frames[0] == frame);
 }
 
 void check_becomes(const Bytes& frame, const Bytes& expected) {
-  const auto run = finish(frame, kMtu);
-  CHECK(run.result == FinishResult::finished);
+  const auto run = in_software(frame, kMtu);
+  CHECK(run.result == OffloadResult::finished);
   REQUIRE(run.frames.size() == 1);
   CHECK(run.frames[0] == expected);
 }
 
-void check_dropped(const Bytes& frame, std::uint32_t mtu, FinishResult result) {
-  const auto run = finish(frame, mtu);
+void check_dropped(const Bytes& frame, std::uint32_t mtu, OffloadResult result) {
+  const auto run = in_software(frame, mtu);
   CHECK(run.result == result);
   CHECK(run.frames.empty());
 }
@@ -173,12 +173,13 @@ TEST_CASE("IP fragments are never touched, and never cut", "[common][frame]") {
     below.ipv4_fragment = fragment;
     check_untouched(test::tcp_frame(below, {}, test::pattern(100), Fill::partial));
     check_untouched(test::udp_frame(below, test::pattern(100), Fill::partial));
-    check_dropped(test::tcp_frame(below, {}, test::pattern(kMtu), Fill::partial), kMtu, FinishResult::dropped_oversize);
+    check_dropped(test::tcp_frame(below, {}, test::pattern(kMtu), Fill::partial), kMtu,
+                  OffloadResult::dropped_oversize);
   }
   Below below = below_with(6, 0);
   below.ipv6_extensions = {{44, Bytes(6)}};
   check_untouched(test::tcp_frame(below, {}, test::pattern(100), Fill::partial));
-  check_dropped(test::tcp_frame(below, {}, test::pattern(kMtu), Fill::partial), kMtu, FinishResult::dropped_oversize);
+  check_dropped(test::tcp_frame(below, {}, test::pattern(kMtu), Fill::partial), kMtu, OffloadResult::dropped_oversize);
 }
 
 TEST_CASE("the final destination of a routing header is the pseudo-header's", "[common][frame]") {
@@ -205,7 +206,7 @@ TEST_CASE("a routing header of an unknown kind on its way hides the pseudo-heade
   Below below = below_with(6, 0);
   below.ipv6_extensions = {{43, {std::byte{3}, std::byte{1}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0}}}};
   check_untouched(test::tcp_frame(below, {}, test::pattern(50), Fill::partial));
-  check_dropped(test::tcp_frame(below, {}, test::pattern(kMtu)), kMtu, FinishResult::dropped_oversize);
+  check_dropped(test::tcp_frame(below, {}, test::pattern(kMtu)), kMtu, OffloadResult::dropped_oversize);
 }
 
 TEST_CASE("frames that are not IP pass up to the MTU, tags on top", "[common][frame]") {
@@ -216,7 +217,7 @@ TEST_CASE("frames that are not IP pass up to the MTU, tags on top", "[common][fr
         check_untouched(test::ethernet_frame(below, ethertype, test::pattern(bytes)));
       }
       check_dropped(test::ethernet_frame(below, ethertype, test::pattern(kMtu + 1)), kMtu,
-                    FinishResult::dropped_oversize);
+                    OffloadResult::dropped_oversize);
     }
   }
 }
@@ -225,9 +226,9 @@ TEST_CASE("UDP beyond the MTU is dropped under a name of its own", "[common][fra
   for_all_shapes([](const Below& below) {
     const std::size_t room = kMtu - (below.transport_offset() - below.ip_offset()) - 8;
     check_untouched(test::udp_frame(below, test::pattern(room)));
-    check_dropped(test::udp_frame(below, test::pattern(room + 1)), kMtu, FinishResult::dropped_udp_oversize);
+    check_dropped(test::udp_frame(below, test::pattern(room + 1)), kMtu, OffloadResult::dropped_udp_oversize);
     check_dropped(test::udp_frame(below, test::pattern(40000), Fill::partial), kMtu,
-                  FinishResult::dropped_udp_oversize);
+                  OffloadResult::dropped_udp_oversize);
   });
 }
 
@@ -237,7 +238,7 @@ TEST_CASE("other IP protocols pass within the MTU and are dropped beyond", "[com
     const std::size_t room = kMtu - (below.transport_offset() - below.ip_offset());
     for (const std::uint8_t protocol : std::array<std::uint8_t, 5>{1, 47, 50, 58, 132}) {
       check_untouched(test::ip_frame(below, protocol, test::pattern(room)));
-      check_dropped(test::ip_frame(below, protocol, test::pattern(room + 1)), kMtu, FinishResult::dropped_oversize);
+      check_dropped(test::ip_frame(below, protocol, test::pattern(room + 1)), kMtu, OffloadResult::dropped_oversize);
     }
   }
 }
@@ -273,7 +274,7 @@ TEST_CASE("a chain of extension headers without end is not followed", "[common][
                 test::tcp_frame(below, {}, test::pattern(9)));
   below.ipv6_extensions.assign(9, {60, Bytes(6)});
   check_untouched(test::tcp_frame(below, {}, test::pattern(9), Fill::partial));
-  check_dropped(test::tcp_frame(below, {}, test::pattern(3000)), kMtu, FinishResult::dropped_malformed);
+  check_dropped(test::tcp_frame(below, {}, test::pattern(3000)), kMtu, OffloadResult::dropped_malformed);
 }
 
 TEST_CASE("a frame cut at any byte harms nothing", "[common][frame]") {
@@ -283,12 +284,12 @@ TEST_CASE("a frame cut at any byte harms nothing", "[common][frame]") {
       for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
         const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
         if (bytes < below.ip_offset()) {
-          check_dropped(cut, kMtu, FinishResult::dropped_malformed);
+          check_dropped(cut, kMtu, OffloadResult::dropped_malformed);
         } else {
           check_untouched(cut);
           if (bytes > below.ip_offset()) {
             const std::uint32_t smaller = static_cast<std::uint32_t>(bytes - below.ip_offset() - 1);
-            check_dropped(cut, smaller, FinishResult::dropped_malformed);
+            check_dropped(cut, smaller, OffloadResult::dropped_malformed);
           }
         }
       }
@@ -307,11 +308,11 @@ TEST_CASE("frames with random bytes changed come out within the MTU or not at al
       frame[random.below(headers)] = static_cast<std::byte>(random.below(256));
     }
     const auto mtu = static_cast<std::uint32_t>(68 + random.below(1000));
-    for (const Bytes& out : finish(frame, mtu).frames) {
+    for (const Bytes& out : in_software(frame, mtu).frames) {
       const auto header = parse_ethernet(out);
       REQUIRE(header);
       REQUIRE(out.size() <= header->payload_offset + mtu);
-      REQUIRE(finish(out, mtu).result == FinishResult::unchanged);
+      REQUIRE(in_software(out, mtu).result == OffloadResult::unchanged);
     }
   }
 }

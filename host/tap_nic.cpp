@@ -1,4 +1,4 @@
-#include "host/tap_port.h"
+#include "host/tap_nic.h"
 
 #include <fcntl.h>
 #include <net/if.h>
@@ -32,27 +32,27 @@ os::UniqueFd open_multicast_list() { return os::UniqueFd(::open(os::kThreadDevMc
 
 }  // namespace
 
-Result<std::unique_ptr<TapPort>> TapPort::open(const TapOptions& options, Time now, os::Log& log) {
+Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now, os::Log& log) {
   if (auto error = name_error(options.name)) return tl::unexpected(*std::move(error));
   if (options.mac && (options.mac->is_multicast() || options.mac->is_zero())) {
     return fail("{} can't be the address of an interface", to_string(*options.mac));
   }
-  std::unique_ptr<TapPort> port(new TapPort(options, log));
+  std::unique_ptr<TapNic> nic(new TapNic(options, log));
   auto home = os::open_current_netns();
   if (!home) return tl::unexpected(home.error());
-  port->home_ = *std::move(home);
-  if (auto error = port->attach()) return tl::unexpected(*std::move(error));
-  port->look(now);
-  return port;
+  nic->home_ = *std::move(home);
+  if (auto error = nic->attach()) return tl::unexpected(*std::move(error));
+  nic->look(now);
+  return nic;
 }
 
-TapPort::~TapPort() {
+TapNic::~TapNic() {
   if (!device_ || keep_ || !made_here_) return;
   if (!device_->set_persistent(false)) log_.warning("TAP {} can't be removed", name_);
 }
 
 /// Makes or takes the interface options_.name of the thread's namespace.
-std::optional<Error> TapPort::attach() {
+std::optional<Error> TapNic::attach() {
   auto links = os::LinkSocket::open();
   if (!links) return links.error();
   links_ = *std::move(links);
@@ -76,7 +76,7 @@ std::optional<Error> TapPort::attach() {
 }
 
 /// A new interface goes with its descriptor until the last step, so a driver that dies in here leaves nothing unmarked.
-std::optional<Error> TapPort::mark_and_dress() {
+std::optional<Error> TapNic::mark_and_dress() {
   const Result<os::LinkInfo> made = links_->query(name_);
   if (!made) return made.error();
   if (options_.mac && !device_->set_mac(*options_.mac)) {
@@ -93,55 +93,55 @@ std::optional<Error> TapPort::mark_and_dress() {
   return std::nullopt;
 }
 
-std::size_t TapPort::read_frame(std::span<std::byte> to) {
+std::size_t TapNic::read_frame(std::span<std::byte> to) {
   if (!device_) return 0;
   const std::size_t bytes = device_->read_frame(to);
   const std::span<const std::byte> head = device_->head();
   const bool to_group = bytes != 0 && (std::to_integer<unsigned>(head.front()) & 1U) != 0;
-  if (to_group && frame::is_membership_report(head)) look_at_once_ = true;
+  if (to_group && frame::is_membership_report(head)) check_at_once_ = true;
   return bytes;
 }
 
-bool TapPort::write_frame(const messaging::ReceivedFrame& frame) { return device_ && device_->write_frame(frame); }
+bool TapNic::write_frame(const messaging::ReceivedFrame& frame) { return device_ && device_->write_frame(frame); }
 
-void TapPort::set_carrier(bool carrier) {
+void TapNic::set_carrier(bool carrier) {
   if (carrier == carrier_) return;
   carrier_ = carrier;
   if (device_) device_->set_carrier(carrier);
 }
 
-void TapPort::set_max_mtu(std::uint32_t max_mtu) {
+void TapNic::set_max_mtu(std::uint32_t max_mtu) {
   max_mtu_ = max_mtu;
-  look_at_once_ = true;
+  check_at_once_ = true;
 }
 
-MacAddress TapPort::preferred_mac() const {
+MacAddress TapNic::preferred_mac() const {
   if (!device_) return settings_.mac;
   const MacAddress current = device_->mac();
   return mac_is_ours_ && current == our_mac_ ? MacAddress{} : current;
 }
 
-void TapPort::set_mac(const MacAddress& mac) {
+void TapNic::set_mac(const MacAddress& mac) {
   if (!device_ || !mac_is_ours_ || device_->mac() != our_mac_) return;
   if (!device_->set_mac(mac)) {
     log_.warning("TAP {} refuses the address {} of the I/O unit", name_, to_string(mac));
     return;
   }
   our_mac_ = mac;
-  look_at_once_ = true;
+  check_at_once_ = true;
 }
 
-const NicSettings& TapPort::settings(Time now) {
-  if (!look_at_once_ && now < next_event_look_) return settings_;
-  next_event_look_ = now + kEventInterval;
+const NicSettings& TapNic::settings(Time now) {
+  if (!check_at_once_ && now < next_event_check_) return settings_;
+  next_event_check_ = now + kEventInterval;
   const bool event = links_ && links_->poll_events([](const os::LinkEvent&) {}) != 0;
-  if (event || look_at_once_ || now >= next_look_) look(now);
+  if (event || check_at_once_ || now >= next_check_) look(now);
   return settings_;
 }
 
-void TapPort::look(Time now) {
-  look_at_once_ = false;
-  next_look_ = now + kLookInterval;
+void TapNic::look(Time now) {
+  check_at_once_ = false;
+  next_check_ = now + kCheckInterval;
   if (!device_ || device_->name().empty()) make_again();
   if (!device_ || !follow_namespace()) return;
   name_ = device_->name();
@@ -156,7 +156,7 @@ void TapPort::look(Time now) {
 }
 
 /// Looks at the interface in the namespace that it is in now. False: it can't be looked at.
-bool TapPort::follow_namespace() {
+bool TapNic::follow_namespace() {
   os::UniqueFd now_in = device_->network_namespace();
   if (!now_in || os::same_netns(now_in.get(), where_.get())) return true;
   const auto inside = os::ScopedNetns::enter(now_in.get());
@@ -172,7 +172,7 @@ bool TapPort::follow_namespace() {
 }
 
 /// The interface was deleted, or a new one couldn't be made yet.
-void TapPort::make_again() {
+void TapNic::make_again() {
   const bool first_try = device_.has_value();
   if (first_try) {
     oversized_ += device_->oversized();
@@ -191,7 +191,7 @@ void TapPort::make_again() {
   device_->set_carrier(carrier_);
 }
 
-void TapPort::set_mtu_back(const os::LinkInfo& link) {
+void TapNic::set_mtu_back(const os::LinkInfo& link) {
   if (!links_->set_mtu(link, *max_mtu_)) {
     log_.warning("TAP {} has an MTU of {}, more than the I/O unit's {}, and it can't be set back", name_, settings_.mtu,
                  *max_mtu_);
@@ -201,7 +201,7 @@ void TapPort::set_mtu_back(const os::LinkInfo& link) {
   settings_.mtu = *max_mtu_;
 }
 
-void TapPort::read_multicast(const os::LinkInfo& link) {
+void TapNic::read_multicast(const os::LinkInfo& link) {
   settings_.all_multicast = true;
   // By way of the descriptor, since the path would mean the namespace that this thread is in.
   auto joined = os::read_dev_mcast(fmt::format("/proc/thread-self/fd/{}", multicast_list_.get()), link.index);
@@ -214,7 +214,7 @@ void TapPort::read_multicast(const os::LinkInfo& link) {
   settings_.all_multicast = link.all_multicast;
 }
 
-std::vector<int> TapPort::descriptors() const {
+std::vector<int> TapNic::descriptors() const {
   std::vector<int> descriptors;
   if (device_) descriptors.push_back(device_->descriptor());
   if (links_) descriptors.push_back(links_->descriptor());

@@ -31,32 +31,32 @@ enum class HostDrop : std::uint8_t {
 inline constexpr std::size_t kHostDrops = 9;
 std::string_view to_string(HostDrop cause);
 
-class HostPort;
+class AttachedHost;
 
-/// The I/O unit, as a host port sees it.
-class HostPortOwner {
+/// The I/O unit, as an attached host sees it.
+class AttachedHostOwner {
  public:
-  virtual ~HostPortOwner() = default;
-  virtual tl::expected<messaging::HelloGrant, messaging::Refusal> admit(HostPort& port,
+  virtual ~AttachedHostOwner() = default;
+  virtual tl::expected<messaging::HelloGrant, messaging::Refusal> admit(AttachedHost& attached,
                                                                         const messaging::wire::HelloRequest& hello) = 0;
-  virtual messaging::Answer change_mac(HostPort& port, const MacAddress& wanted) = 0;
-  virtual void frame_from_host(HostPort& port, const messaging::ReceivedFrame& frame) = 0;
-  virtual void host_up(HostPort& port) = 0;
-  virtual void host_down(HostPort& port, std::string_view reason) = 0;
+  virtual messaging::Answer change_mac(AttachedHost& attached, const MacAddress& wanted) = 0;
+  virtual void frame_from_host(AttachedHost& attached, const messaging::ReceivedFrame& frame) = 0;
+  virtual void host_up(AttachedHost& attached) = 0;
+  virtual void host_down(AttachedHost& attached, std::string_view reason) = 0;
   virtual void filters_changed() = 0;
-  virtual void host_says(HostPort& port, const std::string& text) = 0;
+  virtual void host_says(AttachedHost& attached, const std::string& text) = 0;
   [[nodiscard]] virtual std::uint32_t max_mtu() const = 0;
 };
 
 /// One host's place on the I/O unit: its bridge, its session, what its NIC shall receive, its counters. Thread: the
 /// unit's.
-class HostPort final : public messaging::SessionEvents {
+class AttachedHost final : public messaging::SessionEvents {
  public:
-  HostPort(HostPortOwner& owner, ForwardingPort number, std::shared_ptr<fabric::Bridge> bridge,
-           const messaging::SessionOptions& options, RandomSource& random, Time now);
-  ~HostPort() override;
+  AttachedHost(AttachedHostOwner& owner, ForwardingTarget number, std::shared_ptr<fabric::Bridge> bridge,
+               const messaging::SessionOptions& options, RandomSource& random, Time now);
+  ~AttachedHost() override;
 
-  [[nodiscard]] ForwardingPort number() const { return number_; }
+  [[nodiscard]] ForwardingTarget number() const { return number_; }
   [[nodiscard]] messaging::Session& session() { return *session_; }
   [[nodiscard]] const messaging::Session& session() const { return *session_; }
   [[nodiscard]] fabric::Bridge& bridge() { return *bridge_; }
@@ -91,8 +91,8 @@ class HostPort final : public messaging::SessionEvents {
   messaging::Answer set_filter(const messaging::wire::ReceiveFilter& wanted);
   [[nodiscard]] messaging::wire::Statistics statistics() const;
 
-  HostPortOwner& owner_;
-  ForwardingPort number_;
+  AttachedHostOwner& owner_;
+  ForwardingTarget number_;
   std::shared_ptr<fabric::Bridge> bridge_;
   std::string name_;
   MacAddress mac_;

@@ -14,8 +14,8 @@
 #include "common/os/unique_fd.h"
 #include "common/result.h"
 #include "common/time.h"
-#include "host/nic_port.h"
 #include "host/tap_device.h"
+#include "host/virtual_nic.h"
 
 namespace splitnic::host {
 
@@ -31,20 +31,20 @@ struct TapOptions {
 /// another network namespace, renamed, or deleted (then it is made again) while served.
 /// Settings are looked at when the kernel reports a link event, when an IGMP or MLD report leaves (not every kernel
 /// tells of joined groups by netlink), and once a second.
-class TapPort final : public NicPort {
+class TapNic final : public VirtualNic {
  public:
-  static constexpr Duration kLookInterval = std::chrono::seconds{1};
+  static constexpr Duration kCheckInterval = std::chrono::seconds{1};
   /// Between two looks for link events, each a system call: settings() may be called per batch of frames.
   static constexpr Duration kEventInterval = std::chrono::milliseconds{5};
   /// With more groups joined the NIC asks for all multicast.
   static constexpr std::size_t kMostMulticast = 512;
 
-  /// In the thread's network namespace. log: outlives the port. Errors: an unusable name or address, no tun driver, no
+  /// In the thread's network namespace. log: outlives the nic. Errors: an unusable name or address, no tun driver, no
   /// permission, another program attached, an interface of that name that is no TAP.
-  [[nodiscard]] static Result<std::unique_ptr<TapPort>> open(const TapOptions& options, Time now, os::Log& log);
-  ~TapPort() override;
-  TapPort(const TapPort&) = delete;
-  TapPort& operator=(const TapPort&) = delete;
+  [[nodiscard]] static Result<std::unique_ptr<TapNic>> open(const TapOptions& options, Time now, os::Log& log);
+  ~TapNic() override;
+  TapNic(const TapNic&) = delete;
+  TapNic& operator=(const TapNic&) = delete;
 
   std::size_t read_frame(std::span<std::byte> to) override;
   bool write_frame(const messaging::ReceivedFrame& frame) override;
@@ -66,7 +66,7 @@ class TapPort final : public NicPort {
   [[nodiscard]] const std::string& name() const { return name_; }
 
  private:
-  TapPort(const TapOptions& options, os::Log& log) : options_(options), log_(log), name_(options.name) {}
+  TapNic(const TapOptions& options, os::Log& log) : options_(options), log_(log), name_(options.name) {}
   [[nodiscard]] std::optional<Error> attach();
   [[nodiscard]] std::optional<Error> mark_and_dress();
   void look(Time now);
@@ -90,10 +90,10 @@ class TapPort final : public NicPort {
   bool carrier_ = false;
   bool made_here_ = false;
   bool keep_ = false;
-  bool look_at_once_ = true;
+  bool check_at_once_ = true;
   std::uint64_t oversized_ = 0;
-  Time next_look_{};
-  Time next_event_look_{};
+  Time next_check_{};
+  Time next_event_check_{};
 };
 
 }  // namespace splitnic::host

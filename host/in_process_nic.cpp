@@ -1,4 +1,4 @@
-#include "host/port_api.h"
+#include "host/in_process_nic.h"
 
 #include <sys/eventfd.h>
 
@@ -18,19 +18,19 @@ constexpr std::uint32_t kHeaderAndTags = frame::kEthernetHeaderBytes + 2 * frame
 
 }  // namespace
 
-InProcessPort::InProcessPort(const InProcessPortOptions& options)
+InProcessNic::InProcessNic(const InProcessNicOptions& options)
     : to_driver_(options.frames, options.frame_bytes),
       to_application_(options.frames, options.frame_bytes),
       longest_frame_(options.mtu + kHeaderAndTags),
       changed_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!changed_) throw StartupError{fmt::format("no descriptor for the port: {}", os::errno_text())};
+  if (!changed_) throw StartupError{fmt::format("no descriptor for the nic: {}", os::errno_text())};
   wanted_.mac = options.mac;
   wanted_.mtu = options.mtu;
   address_set_ = !options.mac.is_zero();
 }
 
 template <class Change>
-void InProcessPort::change(Change&& change) {
+void InProcessNic::change(Change&& change) {
   const std::lock_guard lock(mutex_);
   std::forward<Change>(change)(wanted_);
   longest_frame_.store(wanted_.mtu + kHeaderAndTags, std::memory_order_relaxed);
@@ -39,7 +39,7 @@ void InProcessPort::change(Change&& change) {
   ::eventfd_write(changed_.get(), 1);
 }
 
-bool InProcessPort::send(std::span<const std::byte> frame) {
+bool InProcessNic::send(std::span<const std::byte> frame) {
   if (!up_.load(std::memory_order_relaxed) || frame.size() < frame::kEthernetHeaderBytes ||
       frame.size() > longest_frame_.load(std::memory_order_relaxed)) {
     return false;
@@ -51,7 +51,7 @@ bool InProcessPort::send(std::span<const std::byte> frame) {
   return true;
 }
 
-std::size_t InProcessPort::receive(std::span<std::byte> to) {
+std::size_t InProcessNic::receive(std::span<std::byte> to) {
   for (auto frame = to_application_.front(); !frame.empty(); frame = to_application_.front()) {
     const std::size_t bytes = frame.size();
     const bool fits = bytes <= to.size();
@@ -63,18 +63,18 @@ std::size_t InProcessPort::receive(std::span<std::byte> to) {
   return 0;
 }
 
-void InProcessPort::set_up(bool up) {
+void InProcessNic::set_up(bool up) {
   change([up](NicSettings& wanted) { wanted.up = up; });
 }
 
-void InProcessPort::set_address(const MacAddress& mac) {
+void InProcessNic::set_address(const MacAddress& mac) {
   change([&](NicSettings& wanted) {
     wanted.mac = mac;
     address_set_ = true;
   });
 }
 
-bool InProcessPort::set_mtu(std::uint32_t mtu) {
+bool InProcessNic::set_mtu(std::uint32_t mtu) {
   bool accepted = false;
   change([&](NicSettings& wanted) {
     accepted = mtu >= kLeastMtu && mtu <= max_mtu_ && mtu + kHeaderAndTags <= to_driver_.frame_bytes();
@@ -83,15 +83,15 @@ bool InProcessPort::set_mtu(std::uint32_t mtu) {
   return accepted;
 }
 
-void InProcessPort::set_promiscuous(bool on) {
+void InProcessNic::set_promiscuous(bool on) {
   change([on](NicSettings& wanted) { wanted.promiscuous = on; });
 }
 
-void InProcessPort::set_all_multicast(bool on) {
+void InProcessNic::set_all_multicast(bool on) {
   change([on](NicSettings& wanted) { wanted.all_multicast = on; });
 }
 
-void InProcessPort::set_multicast(std::vector<MacAddress> groups) {
+void InProcessNic::set_multicast(std::vector<MacAddress> groups) {
   std::sort(groups.begin(), groups.end());
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
   change([&](NicSettings& wanted) {
@@ -100,17 +100,17 @@ void InProcessPort::set_multicast(std::vector<MacAddress> groups) {
   });
 }
 
-MacAddress InProcessPort::address() const {
+MacAddress InProcessNic::address() const {
   const std::lock_guard lock(mutex_);
   return wanted_.mac;
 }
 
-std::uint32_t InProcessPort::mtu() const {
+std::uint32_t InProcessNic::mtu() const {
   const std::lock_guard lock(mutex_);
   return wanted_.mtu;
 }
 
-std::size_t InProcessPort::read_frame(std::span<std::byte> to) {
+std::size_t InProcessNic::read_frame(std::span<std::byte> to) {
   for (auto frame = to_driver_.front(); !frame.empty(); frame = to_driver_.front()) {
     const std::size_t bytes = frame.size();
     const bool fits = bytes <= to.size();
@@ -122,7 +122,7 @@ std::size_t InProcessPort::read_frame(std::span<std::byte> to) {
   return 0;
 }
 
-bool InProcessPort::write_frame(const messaging::ReceivedFrame& frame) {
+bool InProcessNic::write_frame(const messaging::ReceivedFrame& frame) {
   const std::span<std::byte> place = to_application_.claim();
   if (!up_.load(std::memory_order_relaxed) || place.size() < frame.size() || frame.size() == 0) {
     count_drop();
@@ -133,25 +133,25 @@ bool InProcessPort::write_frame(const messaging::ReceivedFrame& frame) {
   return true;
 }
 
-void InProcessPort::set_max_mtu(std::uint32_t max_mtu) {
+void InProcessNic::set_max_mtu(std::uint32_t max_mtu) {
   change([&](NicSettings& wanted) {
     max_mtu_ = max_mtu;
     wanted.mtu = std::min(wanted.mtu, max_mtu);
   });
 }
 
-void InProcessPort::set_mac(const MacAddress& mac) {
+void InProcessNic::set_mac(const MacAddress& mac) {
   change([&](NicSettings& wanted) {
     if (!address_set_) wanted.mac = mac;
   });
 }
 
-MacAddress InProcessPort::preferred_mac() const {
+MacAddress InProcessNic::preferred_mac() const {
   const std::lock_guard lock(mutex_);
   return address_set_ ? wanted_.mac : MacAddress{};
 }
 
-const NicSettings& InProcessPort::settings(Time /*now*/) {
+const NicSettings& InProcessNic::settings(Time /*now*/) {
   if (generation_.load(std::memory_order_relaxed) != seen_generation_) {
     const std::lock_guard lock(mutex_);
     ::eventfd_t rung = 0;
@@ -162,6 +162,6 @@ const NicSettings& InProcessPort::settings(Time /*now*/) {
   return seen_;
 }
 
-std::vector<int> InProcessPort::descriptors() const { return {to_driver_.descriptor(), changed_.get()}; }
+std::vector<int> InProcessNic::descriptors() const { return {to_driver_.descriptor(), changed_.get()}; }
 
 }  // namespace splitnic::host

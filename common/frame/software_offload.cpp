@@ -1,4 +1,4 @@
-#include "common/frame/finish.h"
+#include "common/frame/software_offload.h"
 
 #include <algorithm>
 #include <cstring>
@@ -111,26 +111,26 @@ void rewrite_ip_header(std::span<std::byte> segment, const IpPacket& packet, std
 }
 
 // How to cut a packet that is larger than the MTU, or the result that refuses it.
-tl::expected<Cut, FinishResult> plan_cut(std::span<const std::byte> frame, const IpPacket& packet, std::uint32_t mtu) {
-  if (packet.fragment || packet.final_destination_unknown) return tl::unexpected(FinishResult::dropped_oversize);
-  if (packet.protocol == IpProtocol::udp) return tl::unexpected(FinishResult::dropped_udp_oversize);
-  if (packet.protocol != IpProtocol::tcp) return tl::unexpected(FinishResult::dropped_oversize);
+tl::expected<Cut, OffloadResult> plan_cut(std::span<const std::byte> frame, const IpPacket& packet, std::uint32_t mtu) {
+  if (packet.fragment || packet.final_destination_unknown) return tl::unexpected(OffloadResult::dropped_oversize);
+  if (packet.protocol == IpProtocol::udp) return tl::unexpected(OffloadResult::dropped_udp_oversize);
+  if (packet.protocol != IpProtocol::tcp) return tl::unexpected(OffloadResult::dropped_oversize);
   if (packet.version == IpVersion::v4) {
     // New headers get new checksums; a header that is already damaged must not become a right one.
     const auto header = frame.subspan(packet.offset, packet.transport_offset - packet.offset);
-    if (!InternetSum().add(header).is_valid()) return tl::unexpected(FinishResult::dropped_malformed);
+    if (!InternetSum().add(header).is_valid()) return tl::unexpected(OffloadResult::dropped_malformed);
   }
   const auto transport = transport_bytes(frame, packet);
   const auto header_bytes = tcp_header_bytes(transport);
-  if (!header_bytes) return tl::unexpected(FinishResult::dropped_malformed);
+  if (!header_bytes) return tl::unexpected(OffloadResult::dropped_malformed);
   const auto tcp = load<TcpHeader>(transport, 0);
   // SYN takes a sequence number and RST voids what follows: no stack sends them for cutting.
-  if ((tcp.flags & (tcp_flag::kSyn | tcp_flag::kRst)) != 0) return tl::unexpected(FinishResult::dropped_malformed);
+  if ((tcp.flags & (tcp_flag::kSyn | tcp_flag::kRst)) != 0) return tl::unexpected(OffloadResult::dropped_malformed);
 
   const std::size_t payload_offset = packet.transport_offset + *header_bytes;
   const std::size_t overhead = payload_offset - packet.offset;
   const std::size_t smallest = mtu < kSmallMtu ? kMinSegmentPayloadSmallMtu : kMinSegmentPayload;
-  if (mtu < overhead + smallest) return tl::unexpected(FinishResult::dropped_oversize);
+  if (mtu < overhead + smallest) return tl::unexpected(OffloadResult::dropped_oversize);
   return Cut{.tcp = tcp,
              .payload_offset = payload_offset,
              .payload_bytes = packet.end - payload_offset,
@@ -139,34 +139,34 @@ tl::expected<Cut, FinishResult> plan_cut(std::span<const std::byte> frame, const
 
 }  // namespace
 
-FrameFinisher::FrameFinisher() : scratch_(kMaxFrameBytes) {}
+SoftwareOffload::SoftwareOffload() : scratch_(kMaxFrameBytes) {}
 
-FinishResult FrameFinisher::finish(std::span<const std::byte> frame, std::uint32_t mtu, FrameSink& sink) {
-  if (frame.size() > kMaxFrameBytes) return FinishResult::dropped_oversize;
+OffloadResult SoftwareOffload::complete(std::span<const std::byte> frame, std::uint32_t mtu, FrameSink& sink) {
+  if (frame.size() > kMaxFrameBytes) return OffloadResult::dropped_oversize;
   const auto ethernet = parse_ethernet(frame);
-  if (!ethernet) return FinishResult::dropped_malformed;
+  if (!ethernet) return OffloadResult::dropped_malformed;
   const std::size_t fits = ethernet->payload_offset + mtu;
-  const auto as_it_is = [&](FinishResult if_oversize) {
+  const auto as_it_is = [&](OffloadResult if_oversize) {
     if (frame.size() > fits) return if_oversize;
     sink.on_frame(frame);
-    return FinishResult::unchanged;
+    return OffloadResult::unchanged;
   };
-  if (!ethernet->is_ip()) return as_it_is(FinishResult::dropped_oversize);
+  if (!ethernet->is_ip()) return as_it_is(OffloadResult::dropped_oversize);
   const auto packet = parse_ip(frame, *ethernet);
-  if (!packet || packet->end > frame.size()) return as_it_is(FinishResult::dropped_malformed);
+  if (!packet || packet->end > frame.size()) return as_it_is(OffloadResult::dropped_malformed);
 
   if (packet->end > fits) return cut_to_mtu(frame, *packet, mtu, sink);
   if (frame.size() <= fits) return complete_checksum(frame, *packet, sink);
   // Only what follows the packet (a captured FCS, a trailer) is too much: it goes, whatever the checksum is.
   complete_checksum(frame.first(packet->end), *packet, sink);
-  return FinishResult::finished;
+  return OffloadResult::finished;
 }
 
-FinishResult FrameFinisher::complete_checksum(std::span<const std::byte> frame, const IpPacket& packet,
-                                              FrameSink& sink) {
+OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> frame, const IpPacket& packet,
+                                                 FrameSink& sink) {
   const auto pass = [&] {
     sink.on_frame(frame);
-    return FinishResult::unchanged;
+    return OffloadResult::unchanged;
   };
   const auto covered = covered_by_checksum(frame, packet);
   if (!covered) return pass();
@@ -185,11 +185,11 @@ FinishResult FrameFinisher::complete_checksum(std::span<const std::byte> frame, 
   std::memcpy(patched.data(), frame.data(), frame.size());
   if (!planted("checksum_not_completed")) store(patched, covered->field_offset, big_uint16_buf_t(checksum));
   sink.on_frame(patched);
-  return FinishResult::finished;
+  return OffloadResult::finished;
 }
 
-FinishResult FrameFinisher::cut_to_mtu(std::span<const std::byte> frame, const IpPacket& packet, std::uint32_t mtu,
-                                       FrameSink& sink) {
+OffloadResult SoftwareOffload::cut_to_mtu(std::span<const std::byte> frame, const IpPacket& packet, std::uint32_t mtu,
+                                          FrameSink& sink) {
   const auto plan = plan_cut(frame, packet, mtu);
   if (!plan) return plan.error();
   const Cut& cut = *plan;
@@ -214,7 +214,7 @@ FinishResult FrameFinisher::cut_to_mtu(std::span<const std::byte> frame, const I
     part.begin += part.bytes;
     ++part.index;
   } while (!part.last);
-  return FinishResult::segmented;
+  return OffloadResult::segmented;
 }
 
 }  // namespace splitnic::frame

@@ -11,11 +11,11 @@
 #include "common/os/unique_fd.h"
 #include "common/time.h"
 #include "host/frame_ring.h"
-#include "host/nic_port.h"
+#include "host/virtual_nic.h"
 
 namespace splitnic::host {
 
-struct InProcessPortOptions {
+struct InProcessNicOptions {
   MacAddress mac{};                 ///< zero: the I/O unit's choice
   std::uint32_t mtu = 1500;         ///< layer-3 bytes
   std::size_t frames = 256;         ///< waiting frames in each direction
@@ -23,14 +23,14 @@ struct InProcessPortOptions {
 };
 
 /// A virtual NIC without an operating system's interface: the program that links the host driver is its stack, as
-/// appliance firmware is. Two sides, each of one thread: the application's and, behind NicPort, the driver's.
-class InProcessPort final : public NicPort {
+/// appliance firmware is. Two sides, each of one thread: the application's and, behind VirtualNic, the driver's.
+class InProcessNic final : public VirtualNic {
  public:
-  explicit InProcessPort(const InProcessPortOptions& options = {});
+  explicit InProcessNic(const InProcessNicOptions& options = {});
 
   // --- The application's side. ---
 
-  /// Hands one frame over, destination address first, without FCS; copied. False: the port is down, the ring full, or
+  /// Hands one frame over, destination address first, without FCS; copied. False: the nic is down, the ring full, or
   /// the frame shorter than 14 bytes or longer than the MTU with header and tags.
   bool send(std::span<const std::byte> frame);
   /// Copies the oldest waiting frame to `to`; returns its length, 0 when there is none. One longer than `to` is
@@ -51,7 +51,7 @@ class InProcessPort final : public NicPort {
   [[nodiscard]] bool carrier() const { return carrier_.load(std::memory_order_relaxed); }
   [[nodiscard]] MacAddress address() const;
   [[nodiscard]] std::uint32_t mtu() const;
-  /// Frames lost at this port: too long for who took them, or come while the ring was full or the port down.
+  /// Frames lost at this nic: too long for who took them, or come while the ring was full or the nic down.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
   // --- The driver's side. ---

@@ -15,7 +15,7 @@ struct IpPacket;
 /// Header and tags, and the largest IP packet: 40 bytes of IPv6 header before 65535 of payload.
 inline constexpr std::size_t kMaxFrameBytes = kEthernetHeaderBytes + kMaxVlanTags * kVlanTagBytes + 40 + 65535;
 
-enum class FinishResult : std::uint8_t {
+enum class OffloadResult : std::uint8_t {
   unchanged,             ///< the sink got the frame itself
   finished,              ///< one frame: its checksum completed, or what followed an IP packet that fits cut off
   segmented,             ///< two TCP segments or more
@@ -38,29 +38,30 @@ class FrameSink {
 /// Complete frames within the MTU cost a look at the headers. A wrong checksum, IP fragments, other protocols and
 /// malformed packets within the MTU pass as they are: a bridge doesn't repair. Never allocates after construction.
 /// Thread: the owner's.
-class FrameFinisher {
+class SoftwareOffload {
  public:
-  FrameFinisher();
+  SoftwareOffload();
 
   /// Hands sink the frames that `frame` comes to, in order; none if dropped.
   /// frame: private bytes, lent for the call. mtu: layer-3 bytes, so that Ethernet header and VLAN tags come on top.
-  FinishResult finish(std::span<const std::byte> frame, std::uint32_t mtu, FrameSink& sink);
+  OffloadResult complete(std::span<const std::byte> frame, std::uint32_t mtu, FrameSink& sink);
 
   /// The same with a callable of span<const byte>.
   template <class Emit>
-  requires std::invocable<Emit&, std::span<const std::byte>> FinishResult finish(std::span<const std::byte> frame,
-                                                                                 std::uint32_t mtu, Emit&& emit) {
+  requires std::invocable<Emit&, std::span<const std::byte>> OffloadResult complete(std::span<const std::byte> frame,
+                                                                                    std::uint32_t mtu, Emit&& emit) {
     struct CallingSink final : FrameSink {
       explicit CallingSink(Emit& emit_to) : emit_(emit_to) {}
       void on_frame(std::span<const std::byte> finished) override { emit_(finished); }
       Emit& emit_;
     } sink(emit);
-    return finish(frame, mtu, static_cast<FrameSink&>(sink));
+    return complete(frame, mtu, static_cast<FrameSink&>(sink));
   }
 
  private:
-  FinishResult complete_checksum(std::span<const std::byte> frame, const IpPacket& packet, FrameSink& sink);
-  FinishResult cut_to_mtu(std::span<const std::byte> frame, const IpPacket& packet, std::uint32_t mtu, FrameSink& sink);
+  OffloadResult complete_checksum(std::span<const std::byte> frame, const IpPacket& packet, FrameSink& sink);
+  OffloadResult cut_to_mtu(std::span<const std::byte> frame, const IpPacket& packet, std::uint32_t mtu,
+                           FrameSink& sink);
 
   std::vector<std::byte> scratch_;  // kMaxFrameBytes: the copy that is patched, or one segment
 };

@@ -1,4 +1,4 @@
-// Whatever a frame holds: what the finisher hands out fits the MTU, is final (a second pass leaves it alone), and has
+// Whatever a frame holds: what the offload hands out fits the MTU, is final (a second pass leaves it alone), and has
 // been left alone when it says so. Input: MTU, 16 bits little-endian, then the frame.
 
 #include <cstddef>
@@ -7,22 +7,22 @@
 
 #include "common/check.h"
 #include "common/frame/ethernet.h"
-#include "common/frame/finish.h"
 #include "common/frame/multicast.h"
+#include "common/frame/software_offload.h"
 
 namespace {
 
-using splitnic::frame::FinishResult;
+using splitnic::frame::OffloadResult;
 
 void check_final(std::span<const std::byte> finished, std::uint32_t mtu) {
   const auto header = splitnic::frame::parse_ethernet(finished);
   CHECK(header.has_value());
   CHECK_OP(finished.size(), <=, header->payload_offset + mtu);
-  static splitnic::frame::FrameFinisher again;
-  const auto result = again.finish(finished, mtu, [&](std::span<const std::byte> second) {
+  static splitnic::frame::SoftwareOffload again;
+  const auto result = again.complete(finished, mtu, [&](std::span<const std::byte> second) {
     CHECK(second.data() == finished.data() && second.size() == finished.size());
   });
-  CHECK(result == FinishResult::unchanged);
+  CHECK(result == OffloadResult::unchanged);
 }
 
 }  // namespace
@@ -32,18 +32,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint32_t mtu = data[0] | static_cast<std::uint32_t>(data[1]) << 8U;
   const auto frame = std::as_bytes(std::span(data + 2, size - 2));
 
-  static splitnic::frame::FrameFinisher finisher;
+  static splitnic::frame::SoftwareOffload offload;
   std::size_t frames = 0;
-  const auto result = finisher.finish(frame, mtu, [&](std::span<const std::byte> finished) {
+  const auto result = offload.complete(frame, mtu, [&](std::span<const std::byte> finished) {
     ++frames;
     check_final(finished, mtu);
   });
   switch (result) {
-    case FinishResult::unchanged:
-    case FinishResult::finished:
+    case OffloadResult::unchanged:
+    case OffloadResult::finished:
       CHECK_OP(frames, ==, 1U);
       break;
-    case FinishResult::segmented:
+    case OffloadResult::segmented:
       CHECK_OP(frames, >=, 2U);
       break;
     default:

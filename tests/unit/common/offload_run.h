@@ -3,22 +3,22 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/frame/finish.h"
+#include "common/frame/software_offload.h"
 #include "tests/unit/common/packet_builder.h"
 
 namespace splitnic::test {
 
-/// What a finisher made of one frame.
-struct FinishRun {
-  frame::FinishResult result{};
+/// What a offload made of one frame.
+struct OffloadRun {
+  frame::OffloadResult result{};
   std::vector<Bytes> frames;
   bool same_memory = false;  ///< the first frame handed out lies where the input does: nothing was copied
 };
 
-inline FinishRun finish(const Bytes& input, std::uint32_t mtu) {
-  static frame::FrameFinisher finisher;
-  FinishRun run;
-  run.result = finisher.finish(input, mtu, [&](std::span<const std::byte> frame) {
+inline OffloadRun in_software(const Bytes& input, std::uint32_t mtu) {
+  static frame::SoftwareOffload offload;
+  OffloadRun run;
+  run.result = offload.complete(input, mtu, [&](std::span<const std::byte> frame) {
     if (run.frames.empty()) run.same_memory = frame.data() == input.data();
     run.frames.emplace_back(frame.begin(), frame.end());
   });

@@ -1,4 +1,4 @@
-#include "host/tap_port.h"
+#include "host/tap_nic.h"
 
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -34,16 +34,16 @@ constexpr MacAddress kAdminsMac{{0x02, 0, 0, 0, 0, 3}};
 constexpr MacAddress kGroup{{0x01, 0, 0x5e, 1, 2, 3}};
 constexpr Time kStart{1h};
 
-std::unique_ptr<TapPort> opened(const TapOptions& options) {
-  auto port = TapPort::open(options, kStart, quiet_log());
-  if (!port) FAIL(port.error().message);
-  return *std::move(port);
+std::unique_ptr<TapNic> opened(const TapOptions& options) {
+  auto nic = TapNic::open(options, kStart, quiet_log());
+  if (!nic) FAIL(nic.error().message);
+  return *std::move(nic);
 }
 
 std::string refusal(const TapOptions& options) {
-  const auto port = TapPort::open(options, kStart, quiet_log());
-  REQUIRE_FALSE(port);
-  return port.error().message;
+  const auto nic = TapNic::open(options, kStart, quiet_log());
+  REQUIRE_FALSE(nic);
+  return nic.error().message;
 }
 
 /// Sends a broadcast datagram of `bytes` through the interface, which becomes an Ethernet frame 42 bytes longer.
@@ -63,21 +63,21 @@ void send_datagram(const char* interface, std::size_t bytes) {
 }
 
 /// The length of the next IPv4 frame (the stack sends others of its own accord), 0 when there is none.
-std::size_t next_ipv4(TapPort& port, std::span<std::byte> to) {
-  for (std::size_t bytes = port.read_frame(to); bytes != 0; bytes = port.read_frame(to)) {
+std::size_t next_ipv4(TapNic& nic, std::span<std::byte> to) {
+  for (std::size_t bytes = nic.read_frame(to); bytes != 0; bytes = nic.read_frame(to)) {
     if (to[12] == std::byte{0x08} && to[13] == std::byte{0x00} && to[23] == std::byte{17}) return bytes;
   }
   return 0;
 }
 
-bool deliver(TapPort& port, std::vector<std::byte> frame) {
-  return port.write_frame({fabric::PeerMemory::over(frame.data(), frame.size())});
+bool deliver(TapNic& nic, std::vector<std::byte> frame) {
+  return nic.write_frame({fabric::PeerMemory::over(frame.data(), frame.size())});
 }
 
-/// A time at which the port looks for events again.
+/// A time at which the nic looks for events again.
 Time later() {
   static Time now = kStart;
-  return now += TapPort::kEventInterval;
+  return now += TapNic::kEventInterval;
 }
 
 TEST_CASE("a TAP's name and address are checked before anything is made", "[host][tap]") {
@@ -93,26 +93,26 @@ TEST_CASE("a TAP that the driver made is marked, survives a crash with its setti
           "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
-  auto port = opened({.name = "sn0", .mac = kMac, .mtu = 1400});
-  CHECK(port->made_here());
+  auto nic = opened({.name = "sn0", .mac = kMac, .mtu = 1400});
+  CHECK(nic->made_here());
   CHECK_THAT(output_of("ip -d link show sn0"), Catch::Contains("alias splitnic sn0") && Catch::Contains("persist on") &&
                                                    Catch::Contains("mtu 1400") && Catch::Contains("02:00:00:00:00:01"));
   run("ip addr add 10.1.2.3/24 dev sn0");
   run("ip link set sn0 up mtu 1300");
   run("ip route add 10.9.0.0/16 via 10.1.2.1 dev sn0");
 
-  port->keep();
-  port.reset();
+  nic->keep();
+  nic.reset();
   CHECK_THAT(output_of("ip link show sn0"), !Catch::Contains("LOWER_UP"));
 
-  port = opened({.name = "sn0", .mac = kOtherMac, .mtu = 1500});
-  CHECK(port->made_here());
-  CHECK(port->settings(later()).mac == kMac);
-  CHECK(port->settings(later()).mtu == 1300);
+  nic = opened({.name = "sn0", .mac = kOtherMac, .mtu = 1500});
+  CHECK(nic->made_here());
+  CHECK(nic->settings(later()).mac == kMac);
+  CHECK(nic->settings(later()).mtu == 1300);
   CHECK_THAT(output_of("ip addr show sn0"), Catch::Contains("10.1.2.3/24"));
   CHECK_THAT(output_of("ip route"), Catch::Contains("10.9.0.0/16"));
 
-  port.reset();
+  nic.reset();
   CHECK(output_of("ip link show sn0 2>/dev/null").empty());
 }
 
@@ -121,18 +121,18 @@ TEST_CASE("a TAP that existed before is used and left", "[host][tap][privileged]
   if (!inside) return;
   run("ip tuntap add dev mine mode tap");
   run("ip link set mine address 02:00:00:00:00:03");
-  auto port = opened({.name = "mine"});
-  CHECK_FALSE(port->made_here());
-  port->set_mac(kOtherMac);
-  CHECK(port->settings(later()).mac == kAdminsMac);
-  port.reset();
+  auto nic = opened({.name = "mine"});
+  CHECK_FALSE(nic->made_here());
+  nic->set_mac(kOtherMac);
+  CHECK(nic->settings(later()).mac == kAdminsMac);
+  nic.reset();
   CHECK_THAT(output_of("ip link show mine"), Catch::Contains("mine") && !Catch::Contains("alias"));
 }
 
 TEST_CASE("a busy TAP and an interface of another kind are refused with one clear line", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
-  const auto port = opened({.name = "sn0"});
+  const auto nic = opened({.name = "sn0"});
   CHECK_THAT(refusal({.name = "sn0"}), Catch::Contains("sn0 is busy"));
   CHECK_THAT(refusal({.name = "lo"}), Catch::Contains("lo exists and is not a TAP"));
   run("ip tuntap add dev ptp mode tun");
@@ -144,18 +144,18 @@ TEST_CASE("a busy TAP and an interface of another kind are refused with one clea
 TEST_CASE("the unit's address is taken unless --mac or the administrator set one", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
-  const auto port = opened({.name = "sn0"});
-  CHECK(port->preferred_mac().is_zero());
-  port->set_mac(kMac);
-  CHECK(port->settings(later()).mac == kMac);
-  CHECK(port->preferred_mac().is_zero());
-  port->set_mac(kOtherMac);
-  CHECK(port->settings(later()).mac == kOtherMac);
+  const auto nic = opened({.name = "sn0"});
+  CHECK(nic->preferred_mac().is_zero());
+  nic->set_mac(kMac);
+  CHECK(nic->settings(later()).mac == kMac);
+  CHECK(nic->preferred_mac().is_zero());
+  nic->set_mac(kOtherMac);
+  CHECK(nic->settings(later()).mac == kOtherMac);
   run("ip link set sn0 address 02:00:00:00:00:03");
-  CHECK(port->settings(later()).mac == kAdminsMac);
-  CHECK(port->preferred_mac() == kAdminsMac);
-  port->set_mac(kMac);
-  CHECK(port->settings(later()).mac == kAdminsMac);
+  CHECK(nic->settings(later()).mac == kAdminsMac);
+  CHECK(nic->preferred_mac() == kAdminsMac);
+  nic->set_mac(kMac);
+  CHECK(nic->settings(later()).mac == kAdminsMac);
 
   const auto given = opened({.name = "sn1", .mac = kMac});
   CHECK(given->preferred_mac() == kMac);
@@ -166,12 +166,12 @@ TEST_CASE("the unit's address is taken unless --mac or the administrator set one
 TEST_CASE("the carrier is what the driver says", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
-  const auto port = opened({.name = "sn0"});
+  const auto nic = opened({.name = "sn0"});
   run("ip link set sn0 up");
   CHECK_THAT(output_of("ip link show sn0"), !Catch::Contains("LOWER_UP"));
-  port->set_carrier(true);
+  nic->set_carrier(true);
   CHECK_THAT(output_of("ip link show sn0"), Catch::Contains("LOWER_UP"));
-  port->set_carrier(false);
+  nic->set_carrier(false);
   CHECK_THAT(output_of("ip link show sn0"), !Catch::Contains("LOWER_UP"));
 }
 
@@ -179,37 +179,37 @@ TEST_CASE("flags, MTU and promiscuity are seen at once, a larger MTU than the un
           "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
-  const auto port = opened({.name = "sn0"});
-  CHECK_FALSE(port->settings(later()).up);
+  const auto nic = opened({.name = "sn0"});
+  CHECK_FALSE(nic->settings(later()).up);
   run("ip link set sn0 up promisc on");
-  CHECK(readable(port->descriptors()));
-  CHECK(port->settings(later()).up);
-  CHECK(port->settings(later()).promiscuous);
-  CHECK_FALSE(port->settings(later()).all_multicast);
+  CHECK(readable(nic->descriptors()));
+  CHECK(nic->settings(later()).up);
+  CHECK(nic->settings(later()).promiscuous);
+  CHECK_FALSE(nic->settings(later()).all_multicast);
   run("ip link set sn0 promisc off allmulticast on");
-  CHECK_FALSE(port->settings(later()).promiscuous);
-  CHECK(port->settings(later()).all_multicast);
+  CHECK_FALSE(nic->settings(later()).promiscuous);
+  CHECK(nic->settings(later()).all_multicast);
 
-  port->set_max_mtu(1500);
+  nic->set_max_mtu(1500);
   run("ip link set sn0 mtu 9000");
-  CHECK(port->settings(later()).mtu == 1500);
+  CHECK(nic->settings(later()).mtu == 1500);
   CHECK_THAT(output_of("ip link show sn0"), Catch::Contains("mtu 1500"));
   run("ip link set sn0 mtu 1280");
-  CHECK(port->settings(later()).mtu == 1280);
-  port->set_max_mtu(1000);
-  CHECK(port->settings(later()).mtu == 1000);
+  CHECK(nic->settings(later()).mtu == 1280);
+  nic->set_max_mtu(1000);
+  CHECK(nic->settings(later()).mtu == 1000);
 }
 
 TEST_CASE("joined groups are in the list once a membership report has left, and after a second without one",
           "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
-  const auto port = opened({.name = "sn0"});
+  const auto nic = opened({.name = "sn0"});
   run("ip addr add 10.1.2.3/24 dev sn0");
-  port->set_carrier(true);  // before up: the stack notices a later change by and by
+  nic->set_carrier(true);  // before up: the stack notices a later change by and by
   run("ip link set sn0 up");
   const auto joined = [&](Time now) {
-    const NicSettings& settings = port->settings(now);
+    const NicSettings& settings = nic->settings(now);
     return std::binary_search(settings.multicast.begin(), settings.multicast.end(), kGroup);
   };
   CHECK_FALSE(joined(later()));
@@ -223,73 +223,73 @@ TEST_CASE("joined groups are in the list once a membership report has left, and 
   const Time now = later();
   std::vector<std::byte> room(2048);
   while (!joined(now)) {
-    REQUIRE(readable({port->descriptors().front()}, 5s));
-    port->read_frame(room);
+    REQUIRE(readable({nic->descriptors().front()}, 5s));
+    nic->read_frame(room);
   }
   ::close(member);
 
   run("ip maddr add 01:00:5e:01:02:03 dev sn0");
-  CHECK(joined(now + TapPort::kLookInterval));
+  CHECK(joined(now + TapNic::kCheckInterval));
   run("ip maddr del 01:00:5e:01:02:03 dev sn0");
-  CHECK_FALSE(joined(now + 2 * TapPort::kLookInterval));
+  CHECK_FALSE(joined(now + 2 * TapNic::kCheckInterval));
 }
 
 TEST_CASE("frames cross a TAP both ways, one longer than the room for it is dropped alone", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
-  const auto port = opened({.name = "sn0", .mac = kMac});
+  const auto nic = opened({.name = "sn0", .mac = kMac});
   run("ip addr add 10.1.2.3/24 dev sn0");
-  port->set_carrier(true);  // before up: the stack notices a later change by and by
+  nic->set_carrier(true);  // before up: the stack notices a later change by and by
   run("ip link set sn0 up");
   std::vector<std::byte> room(142);
-  while (port->read_frame(room) != 0) {
+  while (nic->read_frame(room) != 0) {
   }
-  const std::uint64_t before = port->oversized();
+  const std::uint64_t before = nic->oversized();
   send_datagram("sn0", 100);
   send_datagram("sn0", 101);
   send_datagram("sn0", 50);
-  CHECK(readable({port->descriptors().front()}));
-  CHECK(next_ipv4(*port, room) == 142);
+  CHECK(readable({nic->descriptors().front()}));
+  CHECK(next_ipv4(*nic, room) == 142);
   CHECK(std::count(room.begin() + 42, room.end(), std::byte{'x'}) == 100);
-  CHECK(next_ipv4(*port, room) == 92);
-  CHECK(next_ipv4(*port, room) == 0);
-  CHECK(port->oversized() - before >= 1);
+  CHECK(next_ipv4(*nic, room) == 92);
+  CHECK(next_ipv4(*nic, room) == 0);
+  CHECK(nic->oversized() - before >= 1);
 
   std::vector<std::byte> frame(60);
   std::memcpy(frame.data(), kMac.octets.data(), 6);
   frame[12] = std::byte{0x88};
   frame[13] = std::byte{0xb5};
-  CHECK(deliver(*port, frame));
+  CHECK(deliver(*nic, frame));
   run("ip link set sn0 down");
-  CHECK_FALSE(deliver(*port, frame));
+  CHECK_FALSE(deliver(*nic, frame));
 }
 
 TEST_CASE("a TAP that is moved to another namespace and renamed there keeps working", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
   const OtherNamespace other;
-  const auto port = opened({.name = "sn0"});
-  port->set_max_mtu(1500);
-  CHECK(port->settings(later()).mtu == 1500);
+  const auto nic = opened({.name = "sn0"});
+  nic->set_max_mtu(1500);
+  CHECK(nic->settings(later()).mtu == 1500);
   run("ip link set sn0 netns " + other.process());
   const std::string in_other = "nsenter --net=/proc/" + other.process() + "/ns/net ";
   run(in_other + "ip link set sn0 name eth7");
   run(in_other + "ip link set eth7 up mtu 9000");
   run(in_other + "ip maddr add 01:00:5e:01:02:03 dev eth7");
-  CHECK(readable(port->descriptors()));
-  const NicSettings& settings = port->settings(later());
-  CHECK(port->name() == "eth7");
+  CHECK(readable(nic->descriptors()));
+  const NicSettings& settings = nic->settings(later());
+  CHECK(nic->name() == "eth7");
   CHECK(settings.up);
   CHECK(settings.mtu == 1500);
   CHECK_FALSE(settings.all_multicast);
   CHECK(std::binary_search(settings.multicast.begin(), settings.multicast.end(), kGroup));
 
   run(in_other + "ip link set eth7 mtu 1400");
-  CHECK(readable(port->descriptors()));
-  CHECK(port->settings(later()).mtu == 1400);
-  port->set_mac(kMac);
-  CHECK(port->settings(later()).mac == kMac);
-  port->set_carrier(true);
+  CHECK(readable(nic->descriptors()));
+  CHECK(nic->settings(later()).mtu == 1400);
+  nic->set_mac(kMac);
+  CHECK(nic->settings(later()).mac == kMac);
+  nic->set_carrier(true);
   CHECK_THAT(output_of(in_other + "ip link show eth7"), Catch::Contains("LOWER_UP"));
   run("true");  // this thread is still where it was
   CHECK(output_of("ip link show eth7 2>/dev/null").empty());
@@ -298,16 +298,16 @@ TEST_CASE("a TAP that is moved to another namespace and renamed there keeps work
 TEST_CASE("a deleted TAP is made again with its address, MTU and carrier", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
-  const auto port = opened({.name = "sn0", .mac = kMac, .mtu = 1300});
-  port->set_carrier(true);
+  const auto nic = opened({.name = "sn0", .mac = kMac, .mtu = 1300});
+  nic->set_carrier(true);
   run("ip link del sn0");
-  CHECK(readable(port->descriptors()));
-  const NicSettings& settings = port->settings(later());
+  CHECK(readable(nic->descriptors()));
+  const NicSettings& settings = nic->settings(later());
   CHECK(settings.mac == kMac);
   CHECK(settings.mtu == 1300);
   run("ip link set sn0 up");
   CHECK_THAT(output_of("ip link show sn0"), Catch::Contains("LOWER_UP"));
-  CHECK(port->settings(later()).up);
+  CHECK(nic->settings(later()).up);
 }
 
 }  // namespace

@@ -25,10 +25,10 @@ struct NicSettings {
 };
 
 /// The host driver's upper edge: where the host's stack hands frames over and takes them. A TAP device in production,
-/// the in-process port for appliance firmware, a model in the simulation. Thread: the driver's owner.
-class NicPort {
+/// the in-process nic for appliance firmware, a model in the simulation. Thread: the driver's owner.
+class VirtualNic {
  public:
-  virtual ~NicPort() = default;
+  virtual ~VirtualNic() = default;
 
   /// The next frame that the host wants sent, written to `to`, which may be write-only memory of the peer (never read
   /// it back). Returns its length; 0 when there is none now. A frame longer than `to` is dropped and counted.
@@ -38,12 +38,12 @@ class NicPort {
 
   /// The carrier that the host's system shall see.
   virtual void set_carrier(bool carrier) = 0;
-  /// The I/O unit's MTU is the port's maximum: a larger setting is set back (one log line).
+  /// The I/O unit's MTU is the nic's maximum: a larger setting is set back (one log line).
   virtual void set_max_mtu(std::uint32_t max_mtu) = 0;
   /// Takes the address that the I/O unit assigned, where the system has not set one itself.
   virtual void set_mac(const MacAddress& mac) = 0;
 
-  /// The address that this port already has for good (given by its user, or kept over a restart); zero: the unit's
+  /// The address that this nic already has for good (given by its user, or kept over a restart); zero: the unit's
   /// choice is welcome.
   [[nodiscard]] virtual MacAddress preferred_mac() const { return {}; }
 
