@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "fabric/wire/cell.h"
 #include "tools/bench/fabric/measurement.h"
-#include "tools/commands.h"
+#include "tools/command_line.h"
 
 namespace splitnic::tools {
 
@@ -164,36 +164,34 @@ void parse_daemon(CLI::App& command_line, Command& command, int argc, const char
 
 }  // namespace
 
-int run_command_line(int argc, const char* const* argv) {
-  CLI::App app(kAbout, "splitnic");
+void define_command_line(CLI::App& app, CommandLine& asked) {
+  app.name("splitnic");
+  app.description(kAbout);
   app.require_subcommand(1);
   app.set_version_flag("--version", SPLITNIC_VERSION);
-  HostCommand host;
-  UnitCommand unit;
-  StatusCommand status;
-  StatusCommand stats{.controls = {}, .json = false, .counters = true};
-  auto* host_app = app.add_subcommand("host", "Serve a virtual NIC on this host");
-  auto* unit_app = app.add_subcommand("iounit", "Serve hosts from a LAN");
-  auto* status_app = app.add_subcommand("status", "A line for each daemon and each of its peers");
+  bind(*app.add_subcommand("host", "Serve a virtual NIC on this host"), asked.host);
+  bind(*app.add_subcommand("iounit", "Serve hosts from a LAN"), asked.unit);
+  add_status(*app.add_subcommand("status", "A line for each daemon and each of its peers"), asked.status);
   auto* stats_app = app.add_subcommand("stats", "Every counter of each daemon");
-  bind(*host_app, host);
-  bind(*unit_app, unit);
-  add_status(*status_app, status);
-  add_status(*stats_app, stats);
-  stats_app->add_flag("--clear", stats.clear, "Print them, and let them start from nothing");
-  BenchNicCommand bench_nic;
+  add_status(*stats_app, asked.stats);
+  stats_app->add_flag("--clear", asked.stats.clear, "Print them, and let them start from nothing");
   auto* bench_app = app.add_subcommand("bench", "Measure the speed of a part");
   bench_app->require_subcommand(1);
-  bind(*bench_app->add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), bench_nic);
-  BenchFabricCommand bench_fabric;
-  auto* fabric_app = bench_app->add_subcommand("fabric", "The verbs between two processes, and the protection table");
-  bind(*fabric_app, bench_fabric);
+  bind(*bench_app->add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), asked.bench_nic);
+  bind(*bench_app->add_subcommand("fabric", "The verbs between two processes, and the protection table"),
+       asked.bench_fabric);
+}
+
+int run_command_line(int argc, const char* const* argv) {
+  CLI::App app;
+  CommandLine asked;
+  define_command_line(app, asked);
   try {
     const std::string which = argc > 1 ? argv[1] : "";
     if (which == "host") {
-      parse_daemon(app, host, argc, argv);
+      parse_daemon(app, asked.host, argc, argv);
     } else if (which == "iounit") {
-      parse_daemon(app, unit, argc, argv);
+      parse_daemon(app, asked.unit, argc, argv);
     } else {
       app.parse(argc, argv);
     }
@@ -202,19 +200,21 @@ int run_command_line(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     throw UsageError{std::string(error.what()) + " (see --help)"};
   }
-  if (host_app->parsed()) {
-    require(host.connect, "--connect");
-    require(host.tap, "--tap");
-    return run_host(host);
+  if (app.got_subcommand("host")) {
+    require(asked.host.connect, "--connect");
+    require(asked.host.tap, "--tap");
+    return run_host(asked.host);
   }
-  if (unit_app->parsed()) {
-    require(unit.listen, "--listen");
-    require(unit.lan, "--lan");
-    return run_io_unit(unit);
+  if (app.got_subcommand("iounit")) {
+    require(asked.unit.listen, "--listen");
+    require(asked.unit.lan, "--lan");
+    return run_io_unit(asked.unit);
   }
-  if (fabric_app->parsed()) return run_bench_fabric(bench_fabric);
-  if (bench_app->parsed()) return run_bench_nic(bench_nic);
-  return run_status(status_app->parsed() ? status : stats);
+  if (app.got_subcommand("bench")) {
+    const bool fabric = app.get_subcommand("bench")->got_subcommand("fabric");
+    return fabric ? run_bench_fabric(asked.bench_fabric) : run_bench_nic(asked.bench_nic);
+  }
+  return run_status(app.got_subcommand("status") ? asked.status : asked.stats);
 }
 
 }  // namespace splitnic::tools
