@@ -36,8 +36,10 @@ IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& brid
 
 IoUnit::~IoUnit() = default;
 
+// What the protocol can say (lo has an MTU of 65536). A LAN below its minimum serves no host: see admit.
 std::uint32_t IoUnit::max_mtu() const {
-  return options_.max_mtu == 0 ? lan_.mtu() : std::min(options_.max_mtu, lan_.mtu());
+  const std::uint32_t mtu = std::clamp(lan_.mtu(), wire::kMinMtu, wire::kMaxMtu);
+  return options_.max_mtu == 0 ? mtu : std::min(options_.max_mtu, mtu);
 }
 
 std::size_t IoUnit::poll(Time now) {
@@ -276,6 +278,10 @@ tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attache
     notices_.notice(fmt::format("refused host {}: {}", hello.name, why));
     return tl::unexpected(Refusal{status, std::move(why)});
   };
+  if (lan_.mtu() < wire::kMinMtu) {
+    return refuse(wire::CfgStatus::no_resources, fmt::format("the MTU of LAN {} is {}, below the minimum of {}",
+                                                             lan_.name(), lan_.mtu(), wire::kMinMtu));
+  }
   for (const auto& host : hosts_) {
     if (host && host.get() != &attached && host->name() == hello.name && host->up()) {
       return refuse(wire::CfgStatus::busy, fmt::format("a host named {} is here already", hello.name));

@@ -1,18 +1,15 @@
-// Command line and configuration files: the same options, from two places. The command line wins.
+// The command line: what can be said, what --help says about it, and which command runs.
+#include "tools/command_line.h"
+
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "common/os/toml_config.h"
 #include "common/result.h"
 #include "fabric/wire/cell.h"
 #include "tools/bench/fabric/measurement.h"
-#include "tools/command_line.h"
 
 namespace splitnic::tools {
 
@@ -20,165 +17,252 @@ namespace {
 
 constexpr const char* kAbout =
     "splitnic: a virtual NIC for hosts, a real NIC on an I/O unit, and an RDMA channel fabric between them.";
+constexpr std::size_t kHelpColumn = 32;
+constexpr std::size_t kHelpWidth = 100;
 
-/// As CLI11 wants it: what is wrong, or nothing.
-std::string check_cell_bytes(const std::string& text) {
-  std::uint32_t bytes = 0;
-  if (!CLI::detail::lexical_cast(text, bytes) || bytes < fabric::kMinCellPayload || bytes > fabric::kMaxCellPayload ||
-      bytes % 16 != 0) {
-    return fmt::format("must be a multiple of 16 from {} to {}", fabric::kMinCellPayload, fabric::kMaxCellPayload);
-  }
-  return {};
+template <class Number>
+CLI::Validator between(Number least, Number most) {
+  return {[least, most](std::string& text) {
+            Number number{};
+            const bool fits = CLI::detail::lexical_cast(text, number) && number >= least && number <= most;
+            return fits ? std::string() : fmt::format("{} is no number from {} to {}", text, least, most);
+          },
+          fmt::format("{} to {}", least, most)};
 }
 
+CLI::Validator cell_bytes() {
+  return {[](std::string& text) {
+            std::uint32_t bytes = 0;
+            const bool fits = CLI::detail::lexical_cast(text, bytes) && bytes >= fabric::kMinCellPayload &&
+                              bytes <= fabric::kMaxCellPayload && bytes % 16 == 0;
+            return fits ? std::string()
+                        : fmt::format("{} is no multiple of 16 from {} to {}", text, fabric::kMinCellPayload,
+                                      fabric::kMaxCellPayload);
+          },
+          fmt::format("a multiple of 16, {} to {}", fabric::kMinCellPayload, fabric::kMaxCellPayload)};
+}
+
+/// `text` in lines of at most `width` columns.
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::string lines;
+  std::size_t column = 0;
+  for (const auto& word : CLI::detail::split(text, ' ')) {
+    if (column != 0) {
+      const bool fits = column + 1 + word.size() <= width;
+      lines += fits ? ' ' : '\n';
+      column = fits ? column + 1 : 0;
+    }
+    lines += word;
+    column += word.size();
+  }
+  return lines;
+}
+
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  HelpFormatter() {
+    column_width(kHelpColumn);
+    label("SUBCOMMAND", "COMMAND");
+  }
+  std::string make_option_name(const CLI::Option* option, bool) const override { return facts_of(*option).flags; }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const auto facts = facts_of(*option);
+    return facts.value.empty() ? "" : " " + facts.value + (facts.repeatable ? " ..." : "");
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const auto facts = facts_of(*option);
+    std::string text = option->get_description();
+    if (facts.required) text += " (required)";
+    if (!facts.allowed.empty() && !facts.default_value.empty()) {
+      text += fmt::format(" ({}; default {})", facts.allowed, facts.default_value);
+    } else if (!facts.allowed.empty()) {
+      text += fmt::format(" ({})", facts.allowed);
+    } else if (!facts.default_value.empty()) {
+      text += fmt::format(" (default {})", facts.default_value);
+    }
+    return wrapped(text, kHelpWidth - kHelpColumn);
+  }
+};
+
 void bind(CLI::App& app, DaemonOptions& options) {
-  app.add_option("--name", options.name, "Name of this daemon (default: from the machine's name)");
-  app.add_option("--control", options.control, "Control socket (default: one in the run-time directory)");
-  app.add_option("--config", options.config, "TOML file with the same options; the command line wins");
-  app.add_option("--netns", options.netns, "Open the interface in this network namespace (ip netns)");
-  app.add_option("--log-level", options.log_level, "debug, info, warning, error or off");
-  app.add_option("--mtu", options.mtu, "Layer-3 bytes of a frame at most")->check(CLI::Range(68U, 65535U));
+  app.add_option("--control", options.control,
+                 "Control socket, which status and stats ask (default: one in the folder for control sockets)")
+      ->type_name("PATH");
+  app.add_option("--config", options.config, "TOML file with the same options; the command line wins")
+      ->type_name("FILE");
+  app.add_option("--netns", options.netns,
+                 "Open the interface in this network namespace: a name of ip netns, a path, or the pid of a process")
+      ->type_name("NAMESPACE");
+  app.add_option("--log-level", options.log_level, "debug, info, warning, error or off")
+      ->type_name("LEVEL")
+      ->capture_default_str();
   app.add_option("--mode", options.mode, "r: frames by RDMA write; s: by send/receive")
+      ->type_name("MODE")
       ->check(CLI::IsMember({"r", "s"}));
   app.add_flag("--no-data-channel", options.no_data_channel, "Frames as SendData on the control channel");
   app.add_option("--pool-elements", options.pool_elements, "Elements of this end's receive pool")
-      ->check(CLI::Range(4U, 16384U));
+      ->type_name("COUNT")
+      ->check(between(4U, 16384U))
+      ->capture_default_str();
   app.add_option("--cell-bytes", options.cell_bytes, "Payload bytes of a cell; the smaller of both ends' is used")
-      ->check(check_cell_bytes);
-  app.add_option("--spin-us", options.spin_us, "Look for work this long, at most, before sleeping (microseconds)")
-      ->check(CLI::Range(0U, 10000U));
-  app.add_option("--moderation", options.moderation, "Doorbells from the peer at most per ENTRIES,BYTES,MICROSECONDS");
+      ->type_name("BYTES")
+      ->check(cell_bytes())
+      ->capture_default_str();
+  app.add_option("--spin-us", options.spin_us, "Poll this long, at most, before sleeping; 0 saves processor time")
+      ->type_name("MICROSECONDS")
+      ->check(between(0U, 10000U))
+      ->capture_default_str();
+  app.add_option("--moderation", options.moderation,
+                 "Ask the peer to ring the doorbell only after so many entries, so many bytes or so much time, "
+                 "whichever comes first (default: at once)")
+      ->type_name("ENTRIES,BYTES,MICROSECONDS");
 }
 
 void bind(CLI::App& app, HostCommand& command) {
+  app.add_option("--connect", command.connect, "Where the I/O unit listens")->type_name("shm:PATH")->required();
+  app.add_option("--tap", command.tap, "Name of the virtual NIC, a TAP interface")->type_name("IFNAME")->required();
+  app.add_option("--name", command.daemon.name,
+                 "What the I/O unit knows this host by (default: the machine's name and the TAP's)")
+      ->type_name("NAME");
+  app.add_option("--mac", command.mac,
+                 "Address of the virtual NIC (default: one that the I/O unit derives from the name)")
+      ->type_name("ADDRESS");
+  app.add_option("--mtu", command.daemon.mtu,
+                 "MTU of the virtual NIC when it is made (default: 1500, or the I/O unit's if that is less)")
+      ->type_name("BYTES")
+      ->check(between(68U, 65535U));
+  app.add_option("--vlan", command.vlans, "Take tagged frames of the VLANs that are named like this, and of no other")
+      ->type_name("ID")
+      ->check(between(1U, 4094U));
   bind(app, command.daemon);
-  app.add_option("--connect", command.connect, "Where the I/O unit listens: shm:PATH");
-  app.add_option("--tap", command.tap, "Name of the virtual NIC, a TAP interface");
-  app.add_option("--vlan", command.vlans, "Take tagged frames of this VLAN, and of no other not so named")
-      ->check(CLI::Range(1U, 4094U));
-  app.add_option("--mac", command.mac, "Its address (default: one the I/O unit assigns, always the same per name)");
 }
 
 void bind(CLI::App& app, UnitCommand& command) {
-  bind(app, command.daemon);
-  app.add_option("--listen", command.listen, "Unix socket where hosts connect");
-  app.add_option("--lan", command.lan, "Interface, or file:IN.pcap,OUT.pcap[,pace=max][,wait-hosts=N][,mtu=N]");
-  app.add_option("--allow-uid", command.allow_uids, "Users whose hosts may connect, beside root and the own");
-  app.add_option("--allow-gid", command.allow_gids, "Groups whose hosts may connect");
+  app.add_option("--listen", command.listen, "Unix socket where hosts connect; its folder is made where it is missing")
+      ->type_name("PATH")
+      ->required();
+  app.add_option("--lan", command.lan,
+                 "An interface, or capture files: file:IN.pcap,OUT.pcap[,pace=max][,wait-hosts=N][,mtu=N]")
+      ->type_name("LAN")
+      ->required();
+  app.add_option("--name", command.daemon.name,
+                 "What hosts know this unit by (default: the machine's name and the LAN's)")
+      ->type_name("NAME");
+  app.add_option("--allow-uid", command.allow_uids,
+                 "A user whose hosts may connect, by name or number; root and the unit's own user always may")
+      ->type_name("USER");
+  app.add_option("--allow-gid", command.allow_gids, "A group whose hosts may connect, by name or number")
+      ->type_name("GROUP");
   app.add_option("--allow-mac", command.allow_macs,
-                 "HOST=MAC: this host may use this address, and no other not so named");
-  app.add_option("--wait-hosts", command.wait_hosts, "Start playback of a savefile when so many hosts are up");
-  app.add_option("--window-bytes", command.window_bytes, "Memory of each end that the other writes")
-      ->check(CLI::Range(std::size_t{1} << 20U, std::size_t{64} << 20U));
-  app.add_option("--max-hosts", command.max_hosts, "Hosts at most")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1024}));
+                 "The host of this name may use this address, and only addresses that are listed for it")
+      ->type_name("HOST=ADDRESS");
+  app.add_option("--mtu", command.daemon.mtu, "Largest MTU that hosts may use (default: the LAN's)")
+      ->type_name("BYTES")
+      ->check(between(68U, 65535U));
+  app.add_option("--max-hosts", command.max_hosts, "How many hosts are served at most; others are turned away")
+      ->type_name("COUNT")
+      ->check(between(std::size_t{1}, std::size_t{1024}))
+      ->capture_default_str();
+  app.add_option("--wait-hosts", command.wait_hosts,
+                 "Start playback of a capture file when this many hosts are up (default: 1)")
+      ->type_name("COUNT");
+  app.add_option("--window-bytes", command.window_bytes, "Memory of each end of a bridge that the other end writes")
+      ->type_name("BYTES")
+      ->check(between(std::size_t{1} << 20U, std::size_t{64} << 20U))
+      ->capture_default_str();
+  bind(app, command.daemon);
 }
 
-struct ConfigValues {
-  std::vector<std::string> texts;
-  unsigned line = 0;
-};
-
-/// The settings of one command: those at the file's top, and those in the table of its name.
-std::map<std::string, ConfigValues> read_values(const std::string& path, const std::string& command_name) {
-  const auto entries = os::read_config(path);
-  if (!entries) throw UsageError{entries.error().message};
-  std::map<std::string, ConfigValues> values;
-  for (const auto& entry : *entries) {
-    if (!entry.section.empty() && entry.section != "host" && entry.section != "iounit") {
-      throw UsageError{
-          fmt::format("{}:{}: no such table: [{}] (there are [host] and [iounit])", path, entry.line, entry.section)};
-    }
-    if (!entry.section.empty() && entry.section != command_name) continue;
-    auto& value = values[entry.key];
-    if (value.line == 0) value.line = entry.line;
-    value.texts.push_back(entry.value);
-  }
-  return values;
-}
-
-/// Reads the file into command: each key as if it stood on the command line, errors with its line.
-template <class Command>
-void apply_config(Command& command, const std::string& path, const std::string& command_name) {
-  for (const auto& [key, value] : read_values(path, command_name)) {
-    const auto where = fmt::format("{}:{}", path, value.line);
-    CLI::App single;
-    bind(single, command);
-    const auto* option = single.get_option_no_throw("--" + key);
-    if (key == "config" || option == nullptr) throw UsageError{fmt::format("{}: no such option: {}", where, key)};
-    std::vector<std::string> arguments;
-    for (const auto& text : value.texts) arguments.push_back(fmt::format("--{}={}", key, text));
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-    try {
-      single.parse(arguments);
-    } catch (const CLI::ParseError& error) {
-      throw UsageError{fmt::format("{}: {}", where, error.what())};
-    }
-  }
-}
-
-void require(const std::string& value, const char* option) {
-  if (value.empty()) throw UsageError{fmt::format("{} is required", option)};
-}
-
-void add_status(CLI::App& app, StatusCommand& command) {
-  app.add_option("--control", command.controls, "Control socket of a daemon (default: all daemons found)");
+void bind(CLI::App& app, StatusCommand& command) {
+  app.add_option("--control", command.controls, "Control socket of a daemon (default: those of all daemons found)")
+      ->type_name("PATH");
   app.add_flag("--json", command.json, "Print JSON");
+}
+
+template <class Bench>
+void bind_runs(CLI::App& app, Bench& command, double least_seconds) {
+  app.add_flag("--json", command.json, "Print JSON");
+  app.add_option("--runs", command.runs, "Runs of everything, one after the other")
+      ->type_name("COUNT")
+      ->check(between(1U, 1000U))
+      ->capture_default_str();
+  app.add_option("--seconds", command.seconds, "How long each measurement takes")
+      ->type_name("SECONDS")
+      ->check(between(least_seconds, 3600.0))
+      ->capture_default_str();
 }
 
 void bind(CLI::App& app, BenchNicCommand& command) {
-  app.add_flag("--json", command.json, "Print JSON");
-  app.add_option("--runs", command.runs, "Runs of each, alternating")->check(CLI::Range(1U, 1000U));
-  app.add_option("--seconds", command.seconds, "How long each measurement takes")->check(CLI::Range(0.1, 3600.0));
-  app.add_option("--forwarder", command.forwarder, "What to compare with (default: bench-forwarder beside splitnic)");
+  bind_runs(app, command, 0.1);
+  app.add_option("--forwarder", command.forwarder, "What to compare with (default: bench-forwarder beside splitnic)")
+      ->type_name("PATH");
 }
 
 void bind(CLI::App& app, BenchFabricCommand& command) {
-  app.add_flag("--json", command.json, "Print JSON");
-  app.add_option("--runs", command.runs, "Runs of everything")->check(CLI::Range(1U, 1000U));
-  app.add_option("--seconds", command.seconds, "How long each measurement takes")->check(CLI::Range(0.01, 3600.0));
+  bind_runs(app, command, 0.01);
   app.add_option("--operations", command.operations, "What to measure, separated by commas (default: all)")
+      ->type_name("LIST")
       ->delimiter(',')
       ->check(CLI::IsMember(bench::operation_names()));
-  app.add_option("--sizes", command.sizes, "Bytes of the messages, separated by commas")
+  app.add_option("--sizes", command.sizes, "Bytes of the messages, separated by commas (default: a choice)")
+      ->type_name("LIST")
       ->delimiter(',')
-      ->check(CLI::Range(bench::kMinBytes, bench::kMaxBytes));
+      ->check(between(bench::kMinBytes, bench::kMaxBytes));
   app.add_flag("--spin,!--sleep", command.spin,
-               "Both ends look on for messages (default), or sleep between messages until a doorbell rings");
-  app.add_option("--cell-bytes", command.cell_bytes, "Payload bytes of a cell")->check(check_cell_bytes);
+               "Both ends poll for messages (the default), or sleep between messages until a doorbell rings");
+  app.add_option("--cell-bytes", command.cell_bytes, "Payload bytes of a cell")
+      ->type_name("BYTES")
+      ->check(cell_bytes())
+      ->capture_default_str();
 }
 
-template <class Command>
-void parse_daemon(CLI::App& command_line, Command& command, int argc, const char* const* argv) {
-  const std::string command_name = argv[1];
-  // Twice: once to learn the configuration file's name, once on top of what it says.
-  command_line.parse(argc, argv);
-  if (command.daemon.config.empty()) return;
-  const std::string config = command.daemon.config;
-  command = Command{};
-  command.daemon.config = config;
-  apply_config(command, config, command_name);
-  command_line.clear();
-  command_line.parse(argc, argv);
+/// CLI11 would complain of a word that was not expected.
+void check_command_name(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty() || words.front().starts_with('-')) return;
+  std::string known;
+  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == words.front()) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  throw UsageError{fmt::format("unknown command: {} (there are {})", words.front(), known)};
 }
 
 }  // namespace
 
+OptionFacts facts_of(const CLI::Option& option) {
+  OptionFacts facts;
+  facts.flags = option.get_name(false, true);
+  constexpr std::string_view kNegative = "{false}";  // how CLI11 marks the flag that switches off
+  if (const auto at = facts.flags.find(kNegative); at != std::string::npos) facts.flags.erase(at, kNegative.size());
+  facts.required = option.get_required();
+  if (option.get_type_size() == 0) return facts;
+  // CLI11 appends what its checks say of themselves to the type's name, behind colons.
+  const std::string type = option.get_type_name();
+  const bool scheme = type.starts_with("shm:");
+  const auto colon = scheme ? std::string::npos : type.find(':');
+  facts.value = type.substr(0, colon);
+  if (colon != std::string::npos) facts.allowed = type.substr(colon + 1);
+  facts.default_value = option.get_default_str();
+  facts.repeatable = option.get_items_expected_max() > 1;
+  return facts;
+}
+
 void define_command_line(CLI::App& app, CommandLine& asked) {
   app.name("splitnic");
   app.description(kAbout);
+  app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(1);
   app.set_version_flag("--version", SPLITNIC_VERSION);
   bind(*app.add_subcommand("host", "Serve a virtual NIC on this host"), asked.host);
   bind(*app.add_subcommand("iounit", "Serve hosts from a LAN"), asked.unit);
-  add_status(*app.add_subcommand("status", "A line for each daemon and each of its peers"), asked.status);
-  auto* stats_app = app.add_subcommand("stats", "Every counter of each daemon");
-  add_status(*stats_app, asked.stats);
-  stats_app->add_flag("--clear", asked.stats.clear, "Print them, and let them start from nothing");
-  auto* bench_app = app.add_subcommand("bench", "Measure the speed of a part");
-  bench_app->require_subcommand(1);
-  bind(*bench_app->add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), asked.bench_nic);
-  bind(*bench_app->add_subcommand("fabric", "The verbs between two processes, and the protection table"),
+  bind(*app.add_subcommand("status", "A line for each daemon and each of its peers"), asked.status);
+  auto* stats = app.add_subcommand("stats", "Every counter of each daemon");
+  bind(*stats, asked.stats);
+  stats->add_flag("--clear", asked.stats.clear, "Print them, and let them start from zero");
+  auto* bench = app.add_subcommand("bench", "Measure the speed of a part");
+  bench->require_subcommand(1);
+  bind(*bench->add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), asked.bench_nic);
+  bind(*bench->add_subcommand("fabric", "The verbs between two processes, and the protection table"),
        asked.bench_fabric);
 }
 
@@ -186,35 +270,22 @@ int run_command_line(int argc, const char* const* argv) {
   CLI::App app;
   CommandLine asked;
   define_command_line(app, asked);
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  check_command_name(app, words);
   try {
-    const std::string which = argc > 1 ? argv[1] : "";
-    if (which == "host") {
-      parse_daemon(app, asked.host, argc, argv);
-    } else if (which == "iounit") {
-      parse_daemon(app, asked.unit, argc, argv);
-    } else {
-      app.parse(argc, argv);
-    }
+    parse_words(app, with_configuration(words));
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version
   } catch (const CLI::ParseError& error) {
     throw UsageError{std::string(error.what()) + " (see --help)"};
   }
-  if (app.got_subcommand("host")) {
-    require(asked.host.connect, "--connect");
-    require(asked.host.tap, "--tap");
-    return run_host(asked.host);
-  }
-  if (app.got_subcommand("iounit")) {
-    require(asked.unit.listen, "--listen");
-    require(asked.unit.lan, "--lan");
-    return run_io_unit(asked.unit);
-  }
-  if (app.got_subcommand("bench")) {
-    const bool fabric = app.get_subcommand("bench")->got_subcommand("fabric");
-    return fabric ? run_bench_fabric(asked.bench_fabric) : run_bench_nic(asked.bench_nic);
-  }
-  return run_status(app.got_subcommand("status") ? asked.status : asked.stats);
+  const std::string& chosen = app.get_subcommands().front()->get_name();
+  if (chosen == "host") return run_host(asked.host);
+  if (chosen == "iounit") return run_io_unit(asked.unit);
+  if (chosen == "status") return run_status(asked.status);
+  if (chosen == "stats") return run_status(asked.stats);
+  const bool fabric = app.get_subcommand("bench")->got_subcommand("fabric");
+  return fabric ? run_bench_fabric(asked.bench_fabric) : run_bench_nic(asked.bench_nic);
 }
 
 }  // namespace splitnic::tools

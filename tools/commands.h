@@ -11,10 +11,10 @@ namespace splitnic::tools {
 
 /// Options that both daemons have.
 struct DaemonOptions {
-  std::string name;     ///< empty: derived from the machine's name
+  std::string name;     ///< empty: from the machine's name and the LAN's or the TAP's
   std::string control;  ///< control socket; empty: in the run-time directory
   std::string config;   ///< TOML file with the same options
-  std::string netns;    ///< empty: the present one
+  std::string netns;    ///< a name, a path or a pid; empty: the present one
   std::string log_level = "info";
   std::uint32_t mtu = 0;  ///< 0: the host: 1500; the unit: the LAN's
   std::string mode;       ///< "r", "s"; empty: the host wishes r, the unit follows the host
@@ -37,8 +37,8 @@ struct UnitCommand {
   DaemonOptions daemon;
   std::string listen;
   std::string lan;
-  std::vector<std::uint32_t> allow_uids;
-  std::vector<std::uint32_t> allow_gids;
+  std::vector<std::string> allow_uids;  ///< names or numbers
+  std::vector<std::string> allow_gids;
   std::vector<std::string> allow_macs;  ///< "HOST=MAC"
   std::size_t wait_hosts = 0;           ///< 0: what the LAN's spec says
   std::size_t window_bytes = 4U << 20U;
@@ -49,7 +49,7 @@ struct StatusCommand {
   std::vector<std::string> controls;  ///< empty: all daemons found
   bool json = false;
   bool counters = false;  ///< `stats`: every counter; `status`: a line per daemon and peer
-  bool clear = false;     ///< the daemons' counters start from nothing after this answer
+  bool clear = false;     ///< the daemons' counters start from zero after this answer
 };
 
 struct BenchNicCommand {
@@ -65,7 +65,7 @@ struct BenchFabricCommand {
   double seconds = 0.1;                 ///< each measurement
   std::vector<std::string> operations;  ///< send, write, write-immediate, read, compare-swap, tables; empty: all
   std::vector<std::uint32_t> sizes;     ///< bytes of a message; empty: a choice
-  bool spin = true;                     ///< both ends look on for messages; else they sleep between messages
+  bool spin = true;                     ///< both ends poll for messages; else they sleep between messages
   std::uint32_t cell_bytes = 256;
 };
 

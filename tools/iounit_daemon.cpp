@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <type_traits>
 
+#include "common/os/account.h"
 #include "fabric/bridge/shm_source.h"
 #include "iounit/io_unit.h"
 #include "iounit/lan_spec.h"
@@ -21,6 +23,18 @@ std::vector<std::pair<std::string, MacAddress>> parse_allowed(const std::vector<
     allowed.emplace_back(text.substr(0, equals), parse_mac_option(text.substr(equals + 1), "--allow-mac"));
   }
   return allowed;
+}
+
+/// find: os::find_user or os::find_group.
+template <class Find>
+auto parse_ids(const std::vector<std::string>& texts, const char* option, Find find) {
+  std::vector<typename std::invoke_result_t<Find, const std::string&>::value_type> ids;
+  for (const auto& text : texts) {
+    const auto id = find(text);
+    if (!id) throw UsageError{fmt::format("{}: {}", option, id.error().message)};
+    ids.push_back(*id);
+  }
+  return ids;
 }
 
 iounit::LanSpec parse_lan(const UnitCommand& command) {
@@ -100,6 +114,8 @@ int run_io_unit(const UnitCommand& command) {
   options.max_mtu = command.daemon.mtu;
   options.max_hosts = command.max_hosts;
   options.allowed_macs = parse_allowed(command.allow_macs);
+  auto allow_uids = parse_ids(command.allow_uids, "--allow-uid", os::find_user);
+  auto allow_gids = parse_ids(command.allow_gids, "--allow-gid", os::find_group);
   const auto spec = parse_lan(command);
   const auto log = make_log(command.daemon, fmt::format("iounit {}", name));
   if (const auto fits = os::check_socket_path(command.listen); !fits) {
@@ -110,8 +126,8 @@ int run_io_unit(const UnitCommand& command) {
   const auto lan = open_lan(spec, *log);
   fabric::ShmListenOptions listen;
   listen.path = command.listen;
-  listen.allow_uids.assign(command.allow_uids.begin(), command.allow_uids.end());
-  listen.allow_gids.assign(command.allow_gids.begin(), command.allow_gids.end());
+  listen.allow_uids = std::move(allow_uids);
+  listen.allow_gids = std::move(allow_gids);
   listen.default_bytes = command.window_bytes;
   auto listener = fabric::ShmListener::listen(listen);
   if (!listener) throw StartupError{listener.error().message};

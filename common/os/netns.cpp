@@ -22,15 +22,23 @@ Result<void> move_to(int descriptor, std::string_view what) {
 
 }  // namespace
 
-Result<UniqueFd> open_netns(std::string_view name) {
-  if (name.empty() || name == "." || name == ".." || name.size() > 255 ||
-      name.find_first_of(std::string_view("/\0", 2)) != std::string_view::npos) {
-    return fail("'{}' can't be the name of a network namespace", name);
+Result<UniqueFd> open_netns(std::string_view which) {
+  const auto open_path = [](const std::string& path) { return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)); };
+  const bool is_path = which.find('/') != std::string_view::npos;
+  if (which.empty() || which == "." || which == ".." || (!is_path && which.size() > 255) ||
+      which.find('\0') != std::string_view::npos) {
+    return fail("'{}' can't be the name of a network namespace", which);
   }
-  UniqueFd descriptor(::open(("/run/netns/" + std::string(name)).c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd descriptor = open_path(is_path ? std::string(which) : fmt::format("/run/netns/{}", which));
   if (descriptor) return descriptor;
-  if (errno == ENOENT) return fail("no network namespace named {} (there is no /run/netns/{})", name, name);
-  return fail("opening the network namespace {}: {}", name, errno_text());
+  if (is_path || errno != ENOENT) return fail("opening the network namespace {}: {}", which, errno_text());
+  if (which.find_first_not_of("0123456789") != std::string_view::npos) {
+    return fail("no network namespace named {} (there is no /run/netns/{})", which, which);
+  }
+  descriptor = open_path(fmt::format("/proc/{}/ns/net", which));
+  if (descriptor) return descriptor;
+  if (errno == ENOENT) return fail("no network namespace named {}, and no process {}", which, which);
+  return fail("opening the network namespace of process {}: {}", which, errno_text());
 }
 
 Result<UniqueFd> open_current_netns() {
@@ -39,10 +47,10 @@ Result<UniqueFd> open_current_netns() {
   return fail("opening {}: {}", kThreadNetns, errno_text());
 }
 
-Result<void> enter_netns(std::string_view name) {
-  const Result<UniqueFd> descriptor = open_netns(name);
+Result<void> enter_netns(std::string_view which) {
+  const Result<UniqueFd> descriptor = open_netns(which);
   if (!descriptor) return tl::unexpected(descriptor.error());
-  return move_to(descriptor->get(), fmt::format("the network namespace {}", name));
+  return move_to(descriptor->get(), fmt::format("the network namespace {}", which));
 }
 
 Result<void> enter_netns(int descriptor) { return move_to(descriptor, fmt::format("descriptor {}", descriptor)); }

@@ -8,16 +8,17 @@
 
 namespace splitnic::os {
 
-/// A namespace made by `ip netns add NAME` (/run/netns/NAME). Errors: a name that can't be one, no such namespace,
-/// no permission.
-Result<UniqueFd> open_netns(std::string_view name);
+/// which: the name of a namespace made by `ip netns add NAME` (/run/netns/NAME), the path of one (it holds a '/'), or
+/// the pid of a process in it; a name of digits comes before a pid. Errors: a name that can't be one, no such
+/// namespace or process, no permission.
+Result<UniqueFd> open_netns(std::string_view which);
 
 /// The calling thread's own.
 Result<UniqueFd> open_current_netns();
 
 /// Moves the calling thread, and threads that it makes afterwards, for good. Before any other thread exists: the
 /// process.
-Result<void> enter_netns(std::string_view name);
+Result<void> enter_netns(std::string_view which);
 Result<void> enter_netns(int descriptor);
 
 /// Whether two descriptors stand for the same namespace.

@@ -215,8 +215,21 @@ TEST_CASE("a link moved to another namespace is found there, and its old one hea
 TEST_CASE("a namespace that isn't there is named in the error", "[common][netns]") {
   CHECK(enter_netns("no-such-netns").error().message ==
         "no network namespace named no-such-netns (there is no /run/netns/no-such-netns)");
-  for (const char* name : {"", ".", "..", "../x", "/proc/self/ns/net"}) {
+  for (const char* name : {"", ".", ".."}) {
     CHECK(enter_netns(name).error().message == "'" + std::string(name) + "' can't be the name of a network namespace");
+  }
+  CHECK(enter_netns("../no/such").error().message ==
+        "opening the network namespace ../no/such: No such file or directory");
+  CHECK(enter_netns("4194305").error().message == "no network namespace named 4194305, and no process 4194305");
+}
+
+TEST_CASE("a namespace is found by path and by the pid of a process in it", "[common][netns]") {
+  const auto here = open_current_netns();
+  REQUIRE(here);
+  for (const std::string& which : {std::string("/proc/self/ns/net"), std::to_string(::getpid())}) {
+    const auto found = open_netns(which);
+    REQUIRE(found);
+    CHECK(same_netns(found->get(), here->get()));
   }
 }
 

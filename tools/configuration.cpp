@@ -1,0 +1,94 @@
+// Configuration files: the options of a command, from a TOML file. The command line wins.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "common/os/toml_config.h"
+#include "common/result.h"
+#include "tools/command_line.h"
+
+namespace splitnic::tools {
+
+namespace {
+
+struct Setting {
+  std::vector<std::string> values;
+  unsigned line = 0;
+};
+
+/// The settings of one command: those at the file's top, and those in the table of its name.
+std::map<std::string, Setting> read_settings(const std::string& path, const std::string& command_name) {
+  const auto entries = os::read_config(path);
+  if (!entries) throw UsageError{entries.error().message};
+  std::map<std::string, Setting> settings;
+  for (const auto& entry : *entries) {
+    if (!entry.section.empty() && entry.section != "host" && entry.section != "iounit") {
+      throw UsageError{
+          fmt::format("{}:{}: no such table: [{}] (there are [host] and [iounit])", path, entry.line, entry.section)};
+    }
+    if (!entry.section.empty() && entry.section != command_name) continue;
+    auto& setting = settings[entry.key];
+    if (setting.line == 0) setting.line = entry.line;
+    setting.values.push_back(entry.value);
+  }
+  return settings;
+}
+
+void require_nothing(CLI::App& app) {
+  for (auto* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    for (auto* option : command->get_options()) option->required(false);
+  }
+}
+
+/// Parses the words with an app of its own (empty so far), in which no option is required.
+void parse_apart(CLI::App& app, CommandLine& asked, const std::vector<std::string>& words) {
+  define_command_line(app, asked);
+  require_nothing(app);
+  parse_words(app, words);
+}
+
+}  // namespace
+
+void parse_words(CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
+  app.parse(std::move(reversed));
+}
+
+// CLI11's own configuration files would know no line of a setting that is wrong, so each setting is parsed alone first.
+std::vector<std::string> with_configuration(const std::vector<std::string>& words) {
+  CommandLine given;
+  CLI::App app;
+  try {
+    parse_apart(app, given, words);
+  } catch (const CLI::ParseError&) {
+    return words;
+  }
+  const CLI::App* command = app.get_subcommands().front();
+  const std::string& name = command->get_name();
+  const std::string path = name == "host"     ? given.host.daemon.config
+                           : name == "iounit" ? given.unit.daemon.config
+                                              : std::string();
+  if (path.empty()) return words;
+  std::vector<std::string> merged = words;
+  for (const auto& [key, setting] : read_settings(path, name)) {
+    const auto where = fmt::format("{}:{}", path, setting.line);
+    const auto* option = command->get_option_no_throw("--" + key);
+    if (option == nullptr || key == "config" || key == "help") {
+      throw UsageError{fmt::format("{}: no such option: {}", where, key)};
+    }
+    std::vector<std::string> alone{name};
+    for (const auto& value : setting.values) alone.push_back(fmt::format("--{}={}", key, value));
+    try {
+      CommandLine unused;
+      CLI::App single;
+      parse_apart(single, unused, alone);
+    } catch (const CLI::ParseError& error) {
+      throw UsageError{fmt::format("{}: {}", where, error.what())};
+    }
+    if (option->count() == 0) merged.insert(merged.end(), alone.begin() + 1, alone.end());
+  }
+  return merged;
+}
+
+}  // namespace splitnic::tools
