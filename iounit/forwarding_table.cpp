@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "common/check.h"
-#include "common/planted.h"
 
 namespace splitnic::iounit {
 namespace {
@@ -78,7 +77,7 @@ ForwardingTable::Learned ForwardingTable::learn(const MacAddress& source, std::u
                                                 Time now) {
   if (source.is_multicast() || source.is_zero()) return Learned::kNoAddress;
   if (const auto pin = pinned_.find(source.as_number()); pin != pinned_.end()) {
-    return pin->second == target || planted("forged_source_accepted") ? Learned::kKnown : Learned::kPinned;
+    return pin->second == target ? Learned::kKnown : Learned::kPinned;
   }
   const std::uint64_t key = key_of(source, vlan);
   const std::size_t set = set_of(key);

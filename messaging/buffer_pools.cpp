@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/planted.h"
 #include "messaging/wire/immediate.h"
 
 namespace splitnic::messaging {
@@ -45,9 +44,9 @@ PoolFault OwnedPool::indicate(std::uint32_t element, std::uint32_t length, std::
   const auto expected = static_cast<std::uint32_t>(indicated_ % elements_);
   const std::uint32_t skipped = (element + elements_ - expected) % elements_;
   const std::uint64_t with_peer = returned_ + elements_ - indicated_;
-  if (skipped >= with_peer && !planted("double_indication_accepted")) return PoolFault::element_not_with_peer;
+  if (skipped >= with_peer) return PoolFault::element_not_with_peer;
   lost = skipped;
-  indicated_ += planted("lost_elements_kept") ? 1U : skipped + 1U;
+  indicated_ += skipped + 1U;
   return PoolFault::none;
 }
 
@@ -89,7 +88,7 @@ void PeerPool::consume() {
 PoolFault PeerPool::take_back(std::uint32_t first, std::uint32_t count) {
   if (first >= elements_ || count == 0 || count > elements_ - first) return PoolFault::element_out_of_range;
   for (std::uint32_t element = first; element < first + count; ++element) {
-    if (free_[element] && !planted("double_return_accepted")) return PoolFault::element_not_consumed;
+    if (free_[element]) return PoolFault::element_not_consumed;
     free_[element] = true;
   }
   available_ += count;

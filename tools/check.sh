@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing.
+# What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, planted bugs.
 #   tools/check.sh             everything, each part short
-#   tools/check.sh --mutants   builds in one planted bug after the other; each must fail a named test or a seed
 #   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz mutants
-# SWARM_SEEDS and FUZZ_SECONDS make the swarm larger and the fuzzing longer.
+# SWARM_SEEDS and FUZZ_SECONDS make the swarm larger and the fuzzing longer. MUTANTS is how many planted bugs are tried, or
+# "all"; which ones the commit's hash decides.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc)
 swarm_seeds=${SWARM_SEEDS:-300}
 fuzz_seconds=${FUZZ_SECONDS:-20}
+mutants=${MUTANTS:-8}
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -61,16 +62,18 @@ part_fuzz() {
   done
 }
 
-part_mutants() { tools/mutants.sh; }
+part_mutants() {
+  say "planted bugs: $mutants; each must fail the tests that are named for it"
+  if [ "$mutants" = all ]; then tools/mutants.py; else tools/mutants.py --draw "$mutants"; fi
+}
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(asan tsan swarm fuzz tidy)
+[ ${#parts[@]} -gt 0 ] || parts=(asan tsan swarm fuzz tidy mutants)
 level=check
-[ "${parts[*]}" = "--mutants" ] && level=test
+[ "${parts[*]}" = "mutants" ] && level=test
 tools/setup.sh $level
 for part in "${parts[@]}"; do
-  part=${part#--}
   declare -F "part_$part" >/dev/null || { echo "tools/check.sh: no such part: $part" >&2; exit 2; }
   "part_$part"
 done
-say "all checks passed: ${parts[*]#--}"
+say "all checks passed: ${parts[*]}"

@@ -8,7 +8,6 @@
 #include "common/frame/checksum.h"
 #include "common/frame/headers.h"
 #include "common/frame/ip.h"
-#include "common/planted.h"
 
 namespace splitnic::frame {
 namespace {
@@ -183,7 +182,7 @@ OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> fram
 
   const auto patched = std::span(scratch_).first(frame.size());
   std::memcpy(patched.data(), frame.data(), frame.size());
-  if (!planted("checksum_not_completed")) store(patched, covered->field_offset, big_uint16_buf_t(checksum));
+  store(patched, covered->field_offset, big_uint16_buf_t(checksum));
   sink.on_frame(patched);
   return OffloadResult::finished;
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/planted.h"
-
 namespace splitnic::fabric {
 namespace {
 
@@ -25,7 +23,6 @@ void Drains::begin(Stag tag, MemoryRange range) {
 }
 
 bool Drains::covers(MemoryRange range) const {
-  if (planted("no_quarantine")) return false;
   return std::any_of(asked_.begin(), asked_.end(), [&](const Asked& asked) { return overlap(asked.range, range); });
 }
 
@@ -55,7 +52,7 @@ void Drains::take(const Cell& cell) {
 std::size_t Drains::push_due() {
   std::size_t sent = 0;
   std::erase_if(to_answer_, [&](const ToAnswer& due) {
-    const bool busy = context_.transfers.busy_with(due.tag) && !planted("drained_while_copying");
+    const bool busy = context_.transfers.busy_with(due.tag);
     const bool answer = !busy && send(Opcode::drain_acknowledge, due.tag, due.number);
     sent += answer ? 1 : 0;
     return answer;

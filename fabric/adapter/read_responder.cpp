@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <span>
 
-#include "common/planted.h"
 #include "fabric/adapter/local_memory.h"
 #include "fabric/adapter/responder.h"
 #include "fabric/memory/read_admission.h"
@@ -38,7 +37,7 @@ Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& ce
   ResponseQueue& responses = queue_pair.responses;
   const MessageKind kind = traits(cell.opcode).kind;
   const auto refusal = read_refusal(cell.message_sequence, responses.taken, responses.answered, responses.depth);
-  if (refusal && !planted("any_message_sequence")) return refused(*refusal, use_of(kind));
+  if (refusal) return refused(*refusal, use_of(kind));
   ResponseRecord record;
   record.kind = kind;
   record.psn = cell.packet_sequence;
@@ -104,9 +103,6 @@ void Responder::answer_again(QueuePair& queue_pair, const Cell& cell) {
   for (std::uint64_t position = responses.oldest_kept(); position != responses.taken; ++position) {
     ResponseRecord& record = responses.records[position];
     if (record.psn != cell.packet_sequence) continue;
-    if (planted("atomic_executed_again") && record.kind == MessageKind::atomic) {
-      static_cast<void>(carry_out_atomic(queue_pair, cell, record.original));
-    }
     if (position <= responses.next) responses.restart_at(position);
     return;
   }

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "common/check.h"
-#include "common/planted.h"
 #include "fabric/adapter/local_memory.h"
 #include "fabric/adapter/request_check.h"
 #include "fabric/memory/guarded_copy.h"
@@ -94,11 +93,11 @@ std::size_t Requester::pump(QueuePair& queue_pair, std::size_t budget) {
 bool Requester::may_begin(const QueuePair& queue_pair, const SendEntry& entry) const {
   const SendQueue& send = queue_pair.send;
   if (entry.numbered || send.next < send.sent) return true;
-  if (entry.request.fence && send.unanswered != 0 && !planted("fence_ignored")) return false;
+  if (entry.request.fence && send.unanswered != 0) return false;
   if (is_answered(entry.request.operation) && send.unanswered >= send.max_unanswered) return false;
   // An invalidation would take memory from under a retry of what was sent before.
   const bool invalidates = entry.request.operation == Operation::local_invalidate;
-  return !invalidates || send.done == send.next || planted("invalidated_under_retry");
+  return !invalidates || send.done == send.next;
 }
 
 Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
@@ -106,7 +105,7 @@ Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
   if (entry.failure != CompletionStatus::success) return fail_at_turn(queue_pair, entry, entry.failure);
   const Operation operation = entry.request.operation;
   if (!goes_over_the_wire(operation)) {
-    if (send.next == send.sent || planted("retry_registers_again")) return carry_out(queue_pair, entry);
+    if (send.next == send.sent) return carry_out(queue_pair, entry);
     send.rewind_to(send.next + 1);  // carried out already: a retry passes it by
     return Step::carried_out;
   }
@@ -308,7 +307,7 @@ void Requester::message_sent(QueuePair& queue_pair) {
 Requester::Step Requester::fail_at_turn(QueuePair& queue_pair, SendEntry& entry, CompletionStatus status) {
   entry.failure = status;
   const bool others_first = queue_pair.send.done != queue_pair.send.next;
-  if (others_first && !planted("failure_out_of_turn")) return Step::stop;
+  if (others_first) return Step::stop;
   const bool memory_request = status == CompletionStatus::memory_request_error;
   const bool resumable = memory_request
                              ? queue_pair.options.on_memory_request_failure == MemoryRequestFailure::fail_sends

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "common/check.h"
-#include "common/planted.h"
 #include "fabric/adapter/local_memory.h"
 #include "fabric/adapter/requester.h"
 
@@ -190,7 +189,7 @@ void Requester::take_read_response(QueuePair& queue_pair, const Cell& cell, std:
   if (cell.direct) {
     if (!entry->direct_sink) return refuse_answer(queue_pair, *entry, head, ProtectionError::invalid_stag, kPeersFault);
     const auto refusal = sink_refusal(queue_pair, *entry, entry->psn);
-    if (refusal && !planted("direct_answer_without_sink")) {
+    if (refusal) {
       return refuse_answer(queue_pair, *entry, head, *refusal, kOwnFault);
     }
     return answered(queue_pair, *entry);

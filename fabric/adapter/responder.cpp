@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/planted.h"
 #include "fabric/adapter/local_memory.h"
 
 namespace splitnic::fabric {
@@ -374,7 +373,7 @@ bool Responder::push_terminate(QueuePair& queue_pair) {
   std::uint32_t packet_crc = kPacketCrcStart;
   const auto head = std::span(terminate.head).first(terminate.head_bytes);
   if (!send_cell(context_, queue_pair.options.lane, cell, head, packet_crc)) return false;
-  terminate.wanted = planted("terminate_twice") && context_.counters.terminates_sent == 0;
+  terminate.wanted = false;
   ++context_.counters.terminates_sent;
   return true;
 }
@@ -386,7 +385,7 @@ bool Responder::push_acknowledgement(QueuePair& queue_pair) {
   const ResponseQueue& responses = queue_pair.responses;
   // An acknowledgement of what came after a read would say that its answer was lost.
   const bool would_overtake = !responses.idle() && distance(owed.psn, responses.records[responses.next].psn) >= 0;
-  if (would_overtake && !planted("acknowledgement_overtakes_answer")) return false;
+  if (would_overtake) return false;
   Cell cell = addressed_cell(context_, queue_pair, Opcode::acknowledge, owed.psn);
   cell.syndrome = owed.syndrome;
   if (owed.syndrome == Syndrome::receiver_not_ready) {

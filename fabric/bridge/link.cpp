@@ -5,7 +5,6 @@
 #include <boost/endian/buffers.hpp>
 
 #include "common/check.h"
-#include "common/planted.h"
 #include "fabric/wire/crc32c.h"
 
 namespace splitnic::fabric {
@@ -395,7 +394,7 @@ bool FabricLink::prepare_sleep() {
   set_armed(wants_room ? kAsleep | kWantsRoom : kAsleep);
   // S2 (full fence, arrived): the armed flag before the second look; pairs with S1 in ring_if_asleep().
   bridge_.fence();
-  if (!planted("no_second_look") && anything_waiting()) {
+  if (anything_waiting()) {
     set_armed(0);
     return false;
   }

@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "common/check.h"
-#include "common/planted.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -57,7 +56,7 @@ std::size_t FifoSender::max_record_bytes() const {
 
 void FifoSender::read_tail() {
   const auto tail = local_.watch<std::uint64_t>(place_.tail_offset);
-  if ((tail < tail_ || tail > head_) && !planted("impossible_tail_believed")) {
+  if (tail < tail_ || tail > head_) {
     faulty_ = true;
     return;
   }
@@ -65,7 +64,7 @@ void FifoSender::read_tail() {
 }
 
 bool FifoSender::room_for(std::size_t lines) {
-  const auto fits = [&] { return head_ - tail_ + lines <= ring_lines_ - (planted("ring_overfilled") ? 0 : 1); };
+  const auto fits = [&] { return head_ - tail_ + lines <= ring_lines_ - 1; };
   if (fits()) return !faulty_;
   read_tail();
   return !faulty_ && fits();
@@ -92,7 +91,7 @@ void FifoSender::append(std::size_t lines, std::uint16_t lines_field,
     to += piece.size();
   }
   const std::size_t next = place_.ring_offset + ((head_ + lines) & (ring_lines_ - 1)) * kFifoLine;
-  if (!planted("next_head_not_zeroed")) window_->write_word<std::uint64_t>(next, 0);
+  window_->write_word<std::uint64_t>(next, 0);
   // F1 (publish): payload and the zeroed next head before this head; pairs with A1 in FifoReceiver::refresh_front().
   // Without it the receiver could take payload that has not arrived, or an old lap's bytes behind this record for the
   // next one.
@@ -138,14 +137,12 @@ bool FifoReceiver::refresh_front() {
   PeerMemory::next_message();
   // A1 (acquire, in load): pairs with F1 in FifoSender::append().
   const HeadWord head = HeadWord::unpacked(ring_.load<std::uint64_t>(at * kFifoLine));
-  if ((head.epoch_tag != epoch_tag_ && !planted("stale_epoch_accepted")) ||
-      head.sequence != static_cast<std::uint16_t>(sequence_))
-    return false;
+  if (head.epoch_tag != epoch_tag_ || head.sequence != static_cast<std::uint16_t>(sequence_)) return false;
   const bool padding = (head.lines_field & kPadding) != 0;
   const std::size_t lines = head.lines_field & ~kPadding;
   const std::size_t to_end = ring_lines_ - at;
   const bool possible = padding ? lines == to_end && at != 0 : lines > 0 && lines <= to_end && lines < ring_lines_;
-  if (!possible && !planted("record_length_believed")) {
+  if (!possible) {
     faulty_ = true;
     return false;
   }

@@ -1,7 +1,5 @@
 #include "fabric/memory/protection_table.h"
 
-#include "common/planted.h"
-
 namespace splitnic::fabric {
 namespace {
 
@@ -83,15 +81,11 @@ auto ProtectionTable::identify(const Access& access, Side side) const -> Checked
   if (access.tag.index() >= entries_.size()) return tl::unexpected(Error::invalid_stag);
   const ProtectionEntry& entry = entries_[access.tag.index()];
   if (!entry.valid) return tl::unexpected(Error::invalid_stag);
-  if (side != Side::local && used_up(entry, access) && !planted("one_shot_shared")) {
-    return tl::unexpected(Error::invalid_stag);
-  }
+  if (side != Side::local && used_up(entry, access)) return tl::unexpected(Error::invalid_stag);
   if (!usable(entry, side)) return tl::unexpected(Error::wrong_kind);
   if (entry.domain != access.domain) return tl::unexpected(Error::stag_not_associated);
-  if (entry.instance != access.tag.instance() && !planted("stale_tag_accepted")) {
-    return tl::unexpected(Error::stale_stag);
-  }
-  const bool bound = entry.queue_pair.value != 0 && !planted("binding_not_checked");
+  if (entry.instance != access.tag.instance()) return tl::unexpected(Error::stale_stag);
+  const bool bound = entry.queue_pair.value != 0;
   if (bound && entry.queue_pair != access.queue_pair) return tl::unexpected(Error::wrong_queue_pair);
   return &entry;
 }
@@ -99,11 +93,9 @@ auto ProtectionTable::identify(const Access& access, Side side) const -> Checked
 auto ProtectionTable::range(const ProtectionEntry& entry, const Access& access, std::uint64_t address) const
     -> Checked<void> {
   if (wraps(address, access.bytes)) return tl::unexpected(Error::to_wrap);
-  const bool lax = is_window(entry.kind) && access.right == Right::remote_read && planted("read_beyond_window");
-  const std::uint64_t length = lax ? memory_of(entry).size() - entry.offset : entry.length;
   const std::uint64_t first = first_address(entry);
-  const bool in_bounds = address >= first && inside(address - first, access.bytes, length);
-  if (!in_bounds && !planted("no_bounds_check")) return tl::unexpected(Error::base_or_bounds_violation);
+  const bool in_bounds = address >= first && inside(address - first, access.bytes, entry.length);
+  if (!in_bounds) return tl::unexpected(Error::base_or_bounds_violation);
   return {};
 }
 
@@ -159,7 +151,7 @@ TouchAction ProtectionTable::touch(const Access& access, const SegmentPosition& 
       entry.sequence = segment.sequence;
       break;
     case TouchAction::place_and_invalidate:
-      if (!planted("one_touch_twice")) invalidate(entry);
+      invalidate(entry);
       break;
     case TouchAction::invalidate_and_terminate:
       invalidate(entry);

@@ -1,5 +1,4 @@
 // The life of tags: registering, binding, invalidating. The checks are in protection_table.cpp.
-#include "common/planted.h"
 #include "fabric/memory/protection_table.h"
 
 namespace splitnic::fabric {
@@ -184,7 +183,7 @@ auto ProtectionTable::reregister(Stag region, const Reregister& change) -> Check
 auto ProtectionTable::deregister(Stag region) -> Checked<void> {
   const auto entry = named(region, is_region);
   if (!entry) return tl::unexpected(entry.error());
-  if ((*entry)->bound != 0 && !planted("window_outlives_region")) return tl::unexpected(Error::windows_bound);
+  if ((*entry)->bound != 0) return tl::unexpected(Error::windows_bound);
   forget(region.index());
   return {};
 }
@@ -287,9 +286,7 @@ auto ProtectionTable::to_invalidate(Stag tag, const Consumer& consumer) -> Check
   if (!entry.valid) return tl::unexpected(Error::invalid_stag);
   const bool kind = entry.kind == EntryKind::region || entry.kind == EntryKind::window_type_2;
   if (!kind) return tl::unexpected(Error::wrong_kind);
-  if (entry.domain != consumer.domain && !planted("invalidate_foreign")) {
-    return tl::unexpected(Error::stag_not_associated);
-  }
+  if (entry.domain != consumer.domain) return tl::unexpected(Error::stag_not_associated);
   if (entry.instance != tag.instance()) return tl::unexpected(Error::stale_stag);
   const bool bound = entry.queue_pair.value != 0;
   if (bound && entry.queue_pair != consumer.queue_pair) return tl::unexpected(Error::wrong_queue_pair);

@@ -6,19 +6,6 @@ option(SPLITNIC_AUDIT_LOADS "Count loads of peer-written memory so that a second
 add_library(splitnic_warnings INTERFACE)
 target_compile_options(splitnic_warnings INTERFACE -Wall -Wextra -Wconversion -Wshadow -Werror)
 
-# Only the files that know the mutant see its name, so that going from one mutant to the next compiles a file or two.
-function(splitnic_plant_mutant)
-  if(NOT SPLITNIC_MUTANT)
-    return()
-  endif()
-  foreach(source ${ARGN})
-    file(STRINGS "${source}" mentions REGEX "planted\\(\"${SPLITNIC_MUTANT}\"\\)")
-    if(mentions)
-      set_source_files_properties("${source}" PROPERTIES COMPILE_DEFINITIONS "SPLITNIC_MUTANT=\"${SPLITNIC_MUTANT}\"")
-    endif()
-  endforeach()
-endfunction()
-
 # splitnic_layer(NAME DEPENDS layer... LIBRARIES lib... PRIVATE_LIBRARIES lib...): the library of the folder it is called in; all *.cpp below it.
 function(splitnic_layer name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;GENERATED" ${ARGN})
@@ -37,7 +24,6 @@ function(splitnic_layer name)
   if(SPLITNIC_AUDIT_LOADS)
     target_compile_definitions(splitnic_${name} PUBLIC SPLITNIC_AUDIT_LOADS)
   endif()
-  splitnic_plant_mutant(${sources})
   if(BUILD_SHARED_LIBS)
     target_link_options(splitnic_${name} PRIVATE -Wl,-Bsymbolic-functions)
   endif()
