@@ -6,9 +6,12 @@ option(SPLITNIC_AUDIT_LOADS "Count loads of peer-written memory so that a second
 add_library(splitnic_warnings INTERFACE)
 target_compile_options(splitnic_warnings INTERFACE -Wall -Wextra -Wconversion -Wshadow -Werror)
 
-# splitnic_layer(NAME DEPENDS layer... LIBRARIES lib... PRIVATE_LIBRARIES lib...): the library of the folder it is called in; all *.cpp below it.
+# splitnic_layer(NAME DEPENDS layer... LIBRARIES lib... PRIVATE_LIBRARIES lib... PRIVATE_MODULES module...): the library
+# of the folder it is called in; all *.cpp below it. LIBRARIES are what its headers include; the private ones are used
+# by its sources alone, so that programs which link the shared library need not find them. PRIVATE_MODULES are
+# pkg-config's names.
 function(splitnic_layer name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;GENERATED" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;PRIVATE_MODULES;GENERATED" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cpp")
   add_library(splitnic_${name} ${sources} ${ARG_GENERATED})
   add_library(splitnic::${name} ALIAS splitnic_${name})
@@ -20,7 +23,8 @@ function(splitnic_layer name)
   foreach(layer ${ARG_DEPENDS})
     target_link_libraries(splitnic_${name} PUBLIC splitnic_${layer})
   endforeach()
-  target_link_libraries(splitnic_${name} PUBLIC ${ARG_LIBRARIES} PRIVATE ${ARG_PRIVATE_LIBRARIES})
+  list(TRANSFORM ARG_PRIVATE_MODULES PREPEND "PkgConfig::" OUTPUT_VARIABLE modules)
+  target_link_libraries(splitnic_${name} PUBLIC ${ARG_LIBRARIES} PRIVATE ${ARG_PRIVATE_LIBRARIES} ${modules})
   if(SPLITNIC_AUDIT_LOADS)
     target_compile_definitions(splitnic_${name} PUBLIC SPLITNIC_AUDIT_LOADS)
   endif()
@@ -29,11 +33,48 @@ function(splitnic_layer name)
   endif()
   set_target_properties(splitnic_${name} PROPERTIES
     OUTPUT_NAME splitnic-${name} EXPORT_NAME ${name}
-    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-  install(TARGETS splitnic_${name} EXPORT splitnic-targets
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    INSTALL_RPATH "$ORIGIN" VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  splitnic_install_layer(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE_MODULES}")
+endfunction()
+
+# The installed library, its headers, what find_package takes of it, and its .pc file.
+function(splitnic_install_layer name depends private_modules)
+  install(TARGETS splitnic_${name} EXPORT splitnic-${name}-targets
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libraries NAMELINK_COMPONENT development
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+  install(EXPORT splitnic-${name}-targets NAMESPACE splitnic::
+    DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/splitnic" COMPONENT development)
   install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/splitnic/${name}"
-    FILES_MATCHING PATTERN "*.h" PATTERN "*.capnp")
+    COMPONENT development FILES_MATCHING PATTERN "*.h" PATTERN "*.capnp")
+
+  # The layers below, all the way down, for find_package.
+  set(needs)
+  foreach(layer ${depends})
+    get_property(below GLOBAL PROPERTY splitnic_${layer}_needs)
+    list(APPEND needs ${layer} ${below})
+  endforeach()
+  set_property(GLOBAL PROPERTY splitnic_${name}_needs ${needs})
+  set_property(GLOBAL APPEND PROPERTY splitnic_layers ${name})
+  set_property(GLOBAL APPEND_STRING PROPERTY splitnic_layer_facts
+    "set(_splitnic_${name}_needs ${needs})\nset(_splitnic_${name}_modules ${private_modules})\n")
+
+  # pkg-config looks for Requires.private even when it only prints flags of the compiler. A shared library's private
+  # needs are therefore not listed at all.
+  if(depends)
+    list(TRANSFORM depends REPLACE "(.+)" "splitnic-\\1 = ${PROJECT_VERSION}" OUTPUT_VARIABLE requires)
+  else()
+    set(requires fmt)
+  endif()
+  if(NOT BUILD_SHARED_LIBS)
+    list(APPEND requires spdlog ${private_modules})
+  endif()
+  list(JOIN requires ", " requires)
+  set(definitions "$<$<BOOL:${SPLITNIC_AUDIT_LOADS}>: -DSPLITNIC_AUDIT_LOADS>")
+  string(REGEX REPLACE "[^/]+" ".." prefix_from_pc "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+  configure_file("${PROJECT_SOURCE_DIR}/tools/cmake/splitnic-layer.pc.in" "${CMAKE_CURRENT_BINARY_DIR}/layer.pc.in" @ONLY)
+  file(GENERATE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/splitnic-${name}.pc" INPUT "${CMAKE_CURRENT_BINARY_DIR}/layer.pc.in")
+  install(FILES "${CMAKE_CURRENT_BINARY_DIR}/splitnic-${name}.pc"
+    DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
 endfunction()
 
 # splitnic_unit_tests(LAYER lib...): one program from tests/unit/LAYER/**/*_test.cpp; each TEST_CASE is a ctest test.
@@ -47,11 +88,14 @@ function(splitnic_unit_tests layer)
   catch_discover_tests(unit_${layer} TEST_PREFIX "${layer}: " PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77)
 endfunction()
 
+# Configuration for find_package; after every layer.
 function(splitnic_install_package)
+  get_property(SPLITNIC_LAYERS GLOBAL PROPERTY splitnic_layers)
+  list(JOIN SPLITNIC_LAYERS " " SPLITNIC_LAYERS)
+  get_property(SPLITNIC_LAYER_FACTS GLOBAL PROPERTY splitnic_layer_facts)
   configure_package_config_file("${CMAKE_SOURCE_DIR}/tools/cmake/splitnic-config.cmake.in"
     "${CMAKE_BINARY_DIR}/splitnic-config.cmake" INSTALL_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/splitnic")
   write_basic_package_version_file("${CMAKE_BINARY_DIR}/splitnic-config-version.cmake" COMPATIBILITY SameMinorVersion)
   install(FILES "${CMAKE_BINARY_DIR}/splitnic-config.cmake" "${CMAKE_BINARY_DIR}/splitnic-config-version.cmake"
-    DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/splitnic")
-  install(EXPORT splitnic-targets NAMESPACE splitnic:: DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/splitnic")
+    DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/splitnic" COMPONENT development)
 endfunction()
