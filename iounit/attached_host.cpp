@@ -13,9 +13,9 @@ using messaging::Refusal;
 
 std::string_view to_string(HostDrop cause) {
   static constexpr std::array<std::string_view, kHostDrops> kNames{
-      "to_host_no_element",  "to_host_interface_down", "to_host_too_long",
-      "from_host_malformed", "from_host_bad_source",   "from_host_not_allowed",
-      "from_host_forged",    "from_host_too_long",     "from_host_lan_refused"};
+      "to_host_not_up",   "to_host_interface_down", "to_host_filtered",     "to_host_no_element",
+      "to_host_too_long", "from_host_malformed",    "from_host_bad_source", "from_host_not_allowed",
+      "from_host_forged", "from_host_to_itself",    "from_host_too_long",   "from_host_lan_refused"};
   return kNames[static_cast<std::size_t>(cause)];
 }
 
@@ -33,6 +33,7 @@ AttachedHost::~AttachedHost() = default;
 void AttachedHost::admitted(const std::string& name, const MacAddress& mac) {
   name_ = name;
   filter_ = ReceiveFilter{};
+  further_unicast_.clear();
   // Until the first list of the host is in, it must not miss a group that it has joined.
   filter_.set_all_multicast(true);
   promiscuous_ = false;
@@ -43,11 +44,18 @@ void AttachedHost::admitted(const std::string& name, const MacAddress& mac) {
 
 void AttachedHost::set_mac(const MacAddress& mac) {
   mac_ = mac;
-  static_cast<void>(filter_.set_unicast(std::span(&mac_, 1)));
+  std::vector<MacAddress> unicast = further_unicast_;
+  unicast.push_back(mac_);
+  static_cast<void>(filter_.set_unicast(unicast));  // as many as set_filter() has accepted
+}
+
+void AttachedHost::begin_shutdown() {
+  ending_ = true;
+  session_->begin_shutdown();
 }
 
 void AttachedHost::deliver(std::span<const std::byte> frame) {
-  if (!session_->up()) return;  // host_down has been told: not a drop of this host's making
+  if (!session_->up() || ending_) return count(HostDrop::to_host_not_up);
   if (!interface_up_) return count(HostDrop::to_host_interface_down);
   const auto memory = session_->claim();
   if (memory.empty()) {
@@ -109,13 +117,17 @@ Answer AttachedHost::on_request(const wire::RequestBody& request) {
 }
 
 Answer AttachedHost::set_filter(const wire::ReceiveFilter& wanted) {
+  // A refused filter changes nothing: all of it is checked before any of it holds.
+  ReceiveFilter next = filter_;
   std::vector<MacAddress> unicast = wanted.unicast;
   unicast.push_back(mac_);
-  if (!filter_.set_unicast(unicast) || !filter_.set_multicast(wanted.multicast)) {
+  if (!next.set_unicast(unicast) || !next.set_multicast(wanted.multicast)) {
     return tl::unexpected(Refusal{wire::CfgStatus::invalid_parameter, "address list not acceptable"});
   }
-  filter_.set_all_multicast(wanted.all_multicast);
-  filter_.set_promiscuous(wanted.promiscuous);
+  next.set_all_multicast(wanted.all_multicast);
+  next.set_promiscuous(wanted.promiscuous);
+  filter_ = std::move(next);
+  further_unicast_ = wanted.unicast;
   promiscuous_ = wanted.promiscuous;
   owner_.filters_changed();
   return wire::Acknowledged{};

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/mac_address.h"
 #include "fabric/bridge/bridge.h"
@@ -16,19 +17,24 @@
 
 namespace splitnic::iounit {
 
-/// Why a frame from or for one host went nowhere. Each has a counter per host.
+/// Why a frame from one host, or a copy for it, was dropped. Each cause has a counter per host; every dropped frame or
+/// copy counts under exactly one (see IoUnitCounters for the sum).
 enum class HostDrop : std::uint8_t {
-  to_host_no_element,      ///< the host's pool is exhausted: it takes frames more slowly than they come
+  to_host_not_up,          ///< addressed to the host while its session comes up or ends
   to_host_interface_down,  ///< its interface is administratively down
+  to_host_filtered,        ///< for an address last heard from it, but its receive or VLAN filter refuses the frame
+  to_host_no_element,      ///< the host's pool is exhausted: it takes frames more slowly than they come
   to_host_too_long,        ///< longer than its elements
   from_host_malformed,     ///< no Ethernet header
   from_host_bad_source,    ///< multicast or zero source address
   from_host_not_allowed,   ///< not one of the addresses the configuration allows it
   from_host_forged,        ///< the address of another host
+  from_host_to_itself,     ///< for an address last heard from the sender
   from_host_too_long,      ///< longer than the LAN carries
   from_host_lan_refused,   ///< the LAN engine did not take it (no carrier, error)
 };
-inline constexpr std::size_t kHostDrops = 9;
+inline constexpr std::size_t kHostDrops = 12;
+/// The counter's name, as `splitnic stats` and CfgUtil's statistics report it.
 std::string_view to_string(HostDrop cause);
 
 class AttachedHost;
@@ -69,11 +75,16 @@ class AttachedHost final : public messaging::SessionEvents {
   [[nodiscard]] Time down_since() const { return down_since_; }
   [[nodiscard]] const ReceiveFilter& filter() const { return filter_; }
   [[nodiscard]] bool promiscuous() const { return promiscuous_; }
+  /// It asked for unicast addresses beside its own: frames to them may come before it ever sent from them.
+  [[nodiscard]] bool has_further_addresses() const { return !further_unicast_.empty(); }
   /// As the host last said.
   [[nodiscard]] bool interface_up() const { return interface_up_; }
 
   void admitted(const std::string& name, const MacAddress& mac);
+  /// The further unicast addresses of the host's filter stay.
   void set_mac(const MacAddress& mac);
+  /// Orderly end: frames for the host are dropped from now on.
+  void begin_shutdown();
   void note_time(Time now) { now_ = now; }
 
   /// Pushes a complete frame (private bytes) to the host, or counts why not.
@@ -97,6 +108,8 @@ class AttachedHost final : public messaging::SessionEvents {
   std::string name_;
   MacAddress mac_;
   ReceiveFilter filter_;
+  std::vector<MacAddress> further_unicast_;  // in filter_, beside mac_
+  bool ending_ = false;
   bool promiscuous_ = false;
   bool interface_up_ = true;
   Time now_{};

@@ -35,7 +35,10 @@ bool ForwardingTable::pin(const MacAddress& mac, ForwardingTarget target) {
   return true;
 }
 
-void ForwardingTable::unpin(const MacAddress& mac) { pinned_.erase(mac.as_number()); }
+void ForwardingTable::unpin(const MacAddress& mac, ForwardingTarget target) {
+  const auto at = pinned_.find(mac.as_number());
+  if (at != pinned_.end() && at->second == target) pinned_.erase(at);
+}
 
 std::size_t ForwardingTable::set_of(std::uint64_t key) const {
   return (mix(key ^ seed_) & (entries_.size() / kWays - 1)) * kWays;

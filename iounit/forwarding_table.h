@@ -43,7 +43,8 @@ class ForwardingTable {
 
   /// Gives `mac` to `target` in every VLAN. False: pinned to another target.
   [[nodiscard]] bool pin(const MacAddress& mac, ForwardingTarget target);
-  void unpin(const MacAddress& mac);
+  /// Does nothing unless `mac` is pinned to `target`.
+  void unpin(const MacAddress& mac, ForwardingTarget target);
 
   /// A frame with this source came from target. vlan: 0 (untagged) .. 4094.
   Learned learn(const MacAddress& source, std::uint16_t vlan, ForwardingTarget target, Time now);

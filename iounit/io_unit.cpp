@@ -20,6 +20,13 @@ constexpr Duration kDownLimit = std::chrono::seconds(10);
 
 }  // namespace
 
+std::string_view to_string(LanDrop cause) {
+  static constexpr std::array<std::string_view, kLanDrops> kNames{"lan_malformed", "lan_bad_source", "lan_forged",
+                                                                  "lan_to_lan",    "lan_unwanted",   "lan_udp_oversize",
+                                                                  "lan_oversize"};
+  return kNames[static_cast<std::size_t>(cause)];
+}
+
 IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& bridges, RandomSource& random,
                Notices& notices)
     : options_(std::move(options)),
@@ -96,7 +103,7 @@ void IoUnit::drop_dead_hosts(Time now) {
                                   host->name().empty() ? "a nameless peer" : "host " + host->name()));
     }
     table_.forget(host->number());
-    table_.unpin(host->mac());
+    table_.unpin(host->mac(), host->number());
     host.reset();
     filters_changed();
   }
@@ -147,57 +154,66 @@ AttachedHost* IoUnit::host_at(ForwardingTarget number) {
   return number.value < hosts_.size() ? hosts_[number.value].get() : nullptr;
 }
 
-void IoUnit::forward_to_hosts(const frame::EthernetHeader& header, std::span<const std::byte> frame,
-                              const AttachedHost* from) {
-  if (!header.destination.is_multicast()) {
-    const auto at = table_.find(header.destination, header.vlan_id, now_);
-    AttachedHost* const target = at ? host_at(*at) : nullptr;
-    if (target != nullptr && target != from && target->filter().accepts(header.destination, header.vlan_id)) {
-      target->deliver(frame);
-    }
-    if (promiscuous_hosts_ == 0) return;
-    for (auto& host : hosts_) {
-      if (host && host.get() != target && host.get() != from && host->promiscuous() &&
-          host->filter().accepts(header.destination, header.vlan_id)) {
-        host->deliver(frame);
-      }
-    }
-    return;
-  }
-  for (auto& host : hosts_) {
-    if (host && host.get() != from && host->filter().accepts(header.destination, header.vlan_id)) host->deliver(frame);
-  }
+IoUnit::Destination IoUnit::destination_of(const frame::EthernetHeader& header) {
+  if (header.destination.is_multicast()) return {};
+  const auto at = table_.find(header.destination, header.vlan_id, now_);
+  return {.known = at.has_value(), .addressed = at ? host_at(*at) : nullptr};
 }
 
-bool IoUnit::any_host_wants(const frame::EthernetHeader& header) {
-  if (!header.destination.is_multicast() && promiscuous_hosts_ == 0) {
-    const auto at = table_.find(header.destination, header.vlan_id, now_);
-    return at && *at != kLanTarget;
+bool IoUnit::overhears(const AttachedHost& host, const frame::EthernetHeader& header, const Destination& destination) {
+  // An address that the table knows has its host; who else asks for it must be promiscuous to get a copy.
+  return host.up() && (host.promiscuous() || !destination.known) &&
+         host.filter().accepts(header.destination, header.vlan_id);
+}
+
+/// True without a walk over the hosts for nearly every unicast frame.
+bool IoUnit::nobody_overhears(const frame::EthernetHeader& header, const Destination& destination) const {
+  return !header.destination.is_multicast() && promiscuous_hosts_ == 0 &&
+         (destination.known || hosts_with_further_addresses_ == 0);
+}
+
+std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
+                                     std::span<const std::byte> frame, AttachedHost* from) {
+  std::size_t receivers = 0;
+  if (AttachedHost* const addressed = destination.addressed) {
+    ++receivers;
+    if (addressed == from) {
+      from->count(HostDrop::from_host_to_itself);
+    } else if (!addressed->filter().accepts(header.destination, header.vlan_id)) {
+      addressed->count(HostDrop::to_host_filtered);
+    } else {
+      addressed->deliver(frame);
+    }
   }
-  return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& host) {
-    return host && host->up() && host->filter().accepts(header.destination, header.vlan_id);
-  });
+  if (nobody_overhears(header, destination)) return receivers;
+  for (auto& host : hosts_) {
+    if (!host || host.get() == destination.addressed || host.get() == from) continue;
+    if (!overhears(*host, header, destination)) continue;
+    ++receivers;
+    host->deliver(frame);
+  }
+  return receivers;
 }
 
 void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
+  ++counters_.lan_frames;
   const auto header = frame::parse_ethernet(frame);
-  if (!header) {
-    ++counters_.lan_malformed;
-    return;
-  }
+  if (!header) return count(LanDrop::lan_malformed);
   using Learned = ForwardingTable::Learned;
   const Learned learned = table_.learn(header->source, header->vlan_id, kLanTarget, now_);
-  if (learned == Learned::kPinned || learned == Learned::kNoAddress) {
-    // A frame of one of our hosts that the LAN sent back, or one that no station can have sent.
-    ++counters_.lan_malformed;
-    return;
+  if (learned == Learned::kNoAddress) return count(LanDrop::lan_bad_source);
+  if (learned == Learned::kPinned) return count(LanDrop::lan_forged);
+  const Destination destination = destination_of(*header);
+  const auto takes = [&](const auto& host) { return host && overhears(*host, *header, destination); };
+  if (destination.addressed == nullptr &&
+      (nobody_overhears(*header, destination) || std::none_of(hosts_.begin(), hosts_.end(), takes))) {
+    return count(destination.known ? LanDrop::lan_to_lan : LanDrop::lan_unwanted);
   }
-  if (!any_host_wants(*header)) {
-    ++counters_.lan_unwanted;
-    return;
-  }
-  const auto result = offload_.complete(
-      frame, lan_mtu_, [&](std::span<const std::byte> finished) { forward_to_hosts(*header, finished, nullptr); });
+  std::size_t receivers = 0;
+  const auto result = offload_.complete(frame, lan_mtu_, [&](std::span<const std::byte> finished) {
+    receivers += forward_to_hosts(*header, destination, finished, nullptr);
+  });
+  if (receivers > 1) counters_.copies += receivers - 1;
   switch (result) {
     case frame::OffloadResult::unchanged:
       break;
@@ -208,14 +224,11 @@ void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
       ++counters_.lan_segmented;
       break;
     case frame::OffloadResult::dropped_udp_oversize:
-      ++counters_.lan_udp_oversize;
-      break;
+      return count(LanDrop::lan_udp_oversize);
     case frame::OffloadResult::dropped_malformed:
-      ++counters_.lan_malformed;
-      break;
+      return count(LanDrop::lan_malformed);
     case frame::OffloadResult::dropped_oversize:
-      ++counters_.lan_oversize;
-      break;
+      return count(LanDrop::lan_oversize);
   }
 }
 
@@ -230,10 +243,13 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
   const Learned learned = table_.learn(header->source, header->vlan_id, attached.number(), now_);
   if (learned == Learned::kNoAddress) return attached.count(HostDrop::from_host_bad_source);
   if (learned == Learned::kPinned) return attached.count(HostDrop::from_host_forged);
-  forward_to_hosts(*header, frame, &attached);
-  const auto at =
-      header->destination.is_multicast() ? std::nullopt : table_.find(header->destination, header->vlan_id, now_);
-  if (!at || *at == kLanTarget) forward_to_lan(attached, *header, frame);
+  const Destination destination = destination_of(*header);
+  std::size_t receivers = forward_to_hosts(*header, destination, frame, &attached);
+  if (destination.addressed == nullptr) {
+    ++receivers;
+    forward_to_lan(attached, *header, frame);
+  }
+  counters_.copies += receivers - 1;  // the host addressed, or the LAN, is always one
 }
 
 void IoUnit::forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
@@ -293,7 +309,7 @@ tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attache
     return refuse(wire::CfgStatus::not_permitted, fmt::format("address {} is not allowed to it", to_string(mac)));
   }
   const std::string other = whose(mac, attached);
-  table_.unpin(attached.mac());
+  table_.unpin(attached.mac(), attached.number());
   if (!other.empty() || !table_.pin(mac, attached.number())) {
     return refuse(wire::CfgStatus::not_permitted, fmt::format("address {} is host {}'s", to_string(mac), other));
   }
@@ -303,13 +319,16 @@ tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attache
 
 Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
   if (wanted == attached.mac()) return wire::MacAddressReply{wanted};
+  if (wanted.is_multicast() || wanted.is_zero()) {
+    return tl::unexpected(Refusal{wire::CfgStatus::invalid_parameter, "not a station's address"});
+  }
   if (!is_allowed(attached.name(), wanted)) {
     return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "this address is not allowed to the host"});
   }
   if (!whose(wanted, attached).empty()) {
     return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "another host has this address"});
   }
-  table_.unpin(attached.mac());
+  table_.unpin(attached.mac(), attached.number());
   static_cast<void>(table_.pin(wanted, attached.number()));
   attached.set_mac(wanted);
   notices_.notice(fmt::format("host {}: address {}", attached.name(), to_string(wanted)));
@@ -327,12 +346,16 @@ void IoUnit::host_down(AttachedHost& attached, std::string_view reason) {
   if (attached.name().empty()) return;
   notices_.notice(fmt::format("host {} is down: {}", attached.name(), reason));
   table_.forget(attached.number());
-  table_.unpin(attached.mac());
+  table_.unpin(attached.mac(), attached.number());
 }
 
 void IoUnit::filters_changed() {
-  promiscuous_hosts_ = static_cast<std::size_t>(
-      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) { return host && host->promiscuous(); }));
+  const auto count_hosts = [&](auto&& has_it) {
+    return static_cast<std::size_t>(
+        std::count_if(hosts_.begin(), hosts_.end(), [&](const auto& host) { return host && has_it(*host); }));
+  };
+  promiscuous_hosts_ = count_hosts([](const AttachedHost& host) { return host.promiscuous(); });
+  hosts_with_further_addresses_ = count_hosts([](const AttachedHost& host) { return host.has_further_addresses(); });
 }
 
 void IoUnit::host_says(AttachedHost& attached, const std::string& text) {
@@ -380,7 +403,7 @@ void IoUnit::collect_descriptors(std::vector<int>& out) const {
 void IoUnit::begin_shutdown() {
   stopping_ = true;
   for (auto& host : hosts_) {
-    if (host) host->session().begin_shutdown();
+    if (host) host->begin_shutdown();
   }
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,12 +29,31 @@ struct IoUnitOptions {
   std::vector<std::pair<std::string, MacAddress>> allowed_macs;
 };
 
-/// Frames that concern no single host.
+/// Why a frame of the LAN was dropped before it had a receiver.
+enum class LanDrop : std::uint8_t {
+  lan_malformed,     ///< no Ethernet header, or beyond the MTU with headers that can't be followed
+  lan_bad_source,    ///< multicast or zero source address
+  lan_forged,        ///< the source address is a host's: forged, or the LAN sent a host's frame back
+  lan_to_lan,        ///< for a station of the LAN itself
+  lan_unwanted,      ///< for a group that no host has joined, or an address that nobody has used
+  lan_udp_oversize,  ///< UDP beyond the MTU: the size that it was to be cut to is lost
+  lan_oversize,      ///< beyond the MTU and nothing that can be cut
+};
+inline constexpr std::size_t kLanDrops = 7;
+/// The counter's name, as `splitnic stats` reports it.
+std::string_view to_string(LanDrop cause);
+
+/// Event counts since the unit was made.
+///
+/// No frame is lost without a cause. A frame that comes in has one receiver or more, or is dropped; each receiver's
+/// copy is delivered or dropped. At any time between two polls, over the hosts that are still attached:
+///
+///     lan_frames + copies + sum of every host's rx_frames
+///       == frames sent to the LAN + sum of every host's tx_frames + sum of all LanDrop and HostDrop counters
 struct IoUnitCounters {
-  std::uint64_t lan_unwanted = 0;  ///< frames of the LAN that no host's filter took
-  std::uint64_t lan_malformed = 0;
-  std::uint64_t lan_udp_oversize = 0;  ///< beyond the MTU, segment size lost
-  std::uint64_t lan_oversize = 0;      ///< beyond the MTU and nothing that can be cut
+  std::uint64_t lan_frames = 0;  ///< frames that the LAN engine handed over
+  std::uint64_t copies = 0;      ///< beyond the first, of a frame with several receivers or several TCP segments
+  std::array<std::uint64_t, kLanDrops> lan_drops{};
   std::uint64_t lan_checksums_completed = 0;
   std::uint64_t lan_segmented = 0;  ///< TCP frames cut to the MTU
   std::uint64_t hosts_refused = 0;  ///< hellos not granted
@@ -67,6 +88,9 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   [[nodiscard]] const std::vector<std::unique_ptr<AttachedHost>>& hosts() const { return hosts_; }
   [[nodiscard]] std::size_t hosts_up() const;
   [[nodiscard]] const IoUnitCounters& counters() const { return counters_; }
+  [[nodiscard]] std::uint64_t drops(LanDrop cause) const {
+    return counters_.lan_drops[static_cast<std::size_t>(cause)];
+  }
   [[nodiscard]] std::uint32_t mtu() const { return max_mtu(); }
   [[nodiscard]] bool carrier() const { return lan_.carrier(); }
 
@@ -92,10 +116,21 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   [[nodiscard]] bool is_allowed(const std::string& host, const MacAddress& mac) const;
   [[nodiscard]] MacAddress address_for(const std::string& host, const AttachedHost& attached) const;
   AttachedHost* host_at(ForwardingTarget number);
-  /// Hands a complete frame to every host that shall have it, but the one it came from.
-  void forward_to_hosts(const frame::EthernetHeader& header, std::span<const std::byte> frame,
-                        const AttachedHost* from);
-  [[nodiscard]] bool any_host_wants(const frame::EthernetHeader& header);
+  /// Whom a frame is for, by its destination address.
+  struct Destination {
+    bool known = false;                 ///< the forwarding table has the address; false for groups
+    AttachedHost* addressed = nullptr;  ///< the host that it was last heard from, up or not; null: the LAN, or unknown
+  };
+  [[nodiscard]] Destination destination_of(const frame::EthernetHeader& header);
+  /// Whether `host` gets a copy although the frame is not addressed to it.
+  [[nodiscard]] static bool overhears(const AttachedHost& host, const frame::EthernetHeader& header,
+                                      const Destination& destination);
+  [[nodiscard]] bool nobody_overhears(const frame::EthernetHeader& header, const Destination& destination) const;
+  /// Hands a complete frame to every host that shall have it, but the one it came from (null: the LAN). Returns how
+  /// many receivers there were; each copy was delivered or counted as dropped.
+  std::size_t forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
+                               std::span<const std::byte> frame, AttachedHost* from);
+  void count(LanDrop cause) { ++counters_.lan_drops[static_cast<std::size_t>(cause)]; }
   void forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame);
 
   IoUnitOptions options_;
@@ -107,6 +142,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   frame::SoftwareOffload offload_;
   std::vector<std::unique_ptr<AttachedHost>> hosts_;  // by number, null where free
   std::size_t promiscuous_hosts_ = 0;
+  std::size_t hosts_with_further_addresses_ = 0;
   std::vector<std::byte> private_copy_;  // of the frame under way from a host
   Time now_{};
   bool lan_carrier_ = false;

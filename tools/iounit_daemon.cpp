@@ -78,12 +78,12 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
     status.peers.push_back(std::move(peer));
   }
   const auto& counters = unit.counters();
+  for (std::size_t index = 0; index < iounit::kLanDrops; ++index) {
+    const auto cause = static_cast<iounit::LanDrop>(index);
+    add_count(status.drops, std::string(iounit::to_string(cause)), unit.drops(cause));
+  }
   const auto& lan_counters = lan.counters();
   for (const auto& [cause, count] : std::initializer_list<std::pair<const char*, std::uint64_t>>{
-           {"lan_unwanted", counters.lan_unwanted},
-           {"lan_malformed", counters.lan_malformed},
-           {"lan_udp_oversize", counters.lan_udp_oversize},
-           {"lan_oversize", counters.lan_oversize},
            {"lan_truncated", lan_counters.rx_truncated},
            {"lan_kernel_drops", lan_counters.rx_kernel_drops},
            {"lan_tx_errors", lan_counters.tx_errors},
@@ -98,6 +98,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
            {"connections_excess", connections.closed_excess}}) {
     add_count(status.drops, cause, count);
   }
+  add_count(status.counts, "copies", counters.copies);
   add_count(status.counts, "lan_rx_frames", lan_counters.rx_frames);
   add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);
   add_count(status.counts, "lan_checksums_completed", counters.lan_checksums_completed);

@@ -67,7 +67,9 @@ TEST_CASE("a pinned address can't be learned elsewhere and is found in every VLA
   CHECK(table.find(mac(1), 5, kStart + 1000h) == kHostA);
   table.forget(kHostA);
   CHECK(table.find(mac(1), 0, kStart) == kHostA);
-  table.unpin(mac(1));
+  table.unpin(mac(1), kLanTarget);
+  CHECK(table.find(mac(1), 0, kStart) == kHostA);
+  table.unpin(mac(1), kHostA);
   CHECK_FALSE(table.find(mac(1), 0, kStart));
 }
 

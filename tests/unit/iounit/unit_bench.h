@@ -1,0 +1,368 @@
+#pragma once
+
+// An I/O unit in simulated time: a LAN in memory, hosts that are sessions on simulated bridges, and every counter by
+// its name.
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "common/random.h"
+#include "fabric/bridge/sim_bridge.h"
+#include "iounit/io_unit.h"
+#include "messaging/session.h"
+
+namespace splitnic::iounit::test {
+
+namespace wire = messaging::wire;
+using Frame = std::vector<std::byte>;
+
+inline MacAddress station(unsigned number) { return {{0x02, 0, 0, 0, 0x77, static_cast<std::uint8_t>(number)}}; }
+inline MacAddress group(unsigned number) { return {{0x01, 0, 0x5e, 0, 0, static_cast<std::uint8_t>(number)}}; }
+
+struct FrameOptions {
+  std::vector<std::uint16_t> vlans{};  ///< tags, outermost first
+  std::size_t payload_bytes = 46;      ///< what counts in an MTU
+};
+
+/// A frame of an experimental EtherType.
+inline Frame make_frame(const MacAddress& to, const MacAddress& from, const FrameOptions& options = {}) {
+  Frame frame;
+  const auto put = [&](unsigned octet) { frame.push_back(static_cast<std::byte>(octet & 0xffU)); };
+  for (const auto octet : to.octets) put(octet);
+  for (const auto octet : from.octets) put(octet);
+  for (const unsigned vlan : options.vlans) {
+    for (const unsigned octet : {0x81U, 0x00U, vlan >> 8U, vlan & 0xffU}) put(octet);
+  }
+  for (const unsigned octet : {0x88U, 0xb5U}) put(octet);
+  for (std::size_t at = 0; at < options.payload_bytes; ++at) put(static_cast<unsigned>(at));
+  return frame;
+}
+
+/// A LAN without a wire: what its stations send is queued, what the unit sends is kept.
+class MemoryLan final : public LanEngine {
+ public:
+  std::deque<Frame> arriving;
+  std::vector<Frame> sent;
+  std::vector<std::size_t> sessions;  ///< every number that the unit reported
+  std::size_t flushes = 0;
+  bool has_carrier = true;
+  bool refuses = false;
+  std::uint32_t lan_mtu = 1500;
+
+  std::size_t receive(LanSink& sink, std::size_t budget) override {
+    std::size_t done = 0;
+    for (; done < budget && !arriving.empty(); ++done) {
+      const Frame frame = std::move(arriving.front());
+      arriving.pop_front();
+      ++counters_.rx_frames;
+      sink.on_lan_frame(frame);
+    }
+    return done;
+  }
+  bool send(std::span<const std::byte> frame) override {
+    if (refuses) return ++counters_.tx_errors, false;
+    ++counters_.tx_frames;
+    sent.emplace_back(frame.begin(), frame.end());
+    return true;
+  }
+  void flush() override { ++flushes; }
+  void poll(Time) override {}
+  [[nodiscard]] Time next_deadline() const override { return kNever; }
+  [[nodiscard]] bool carrier() const override { return has_carrier; }
+  [[nodiscard]] std::uint32_t mtu() const override { return lan_mtu; }
+  void on_sessions(std::size_t count, Time) override { sessions.push_back(count); }
+  [[nodiscard]] const LanCounters& counters() const override { return counters_; }
+  [[nodiscard]] std::vector<int> descriptors() const override { return {}; }
+  [[nodiscard]] std::string name() const override { return "memory"; }
+
+ private:
+  LanCounters counters_;
+};
+
+/// The unit's bridges: those that a test has put in.
+class BridgeQueue final : public fabric::BridgeSource {
+ public:
+  std::deque<std::shared_ptr<fabric::Bridge>> waiting;
+  std::shared_ptr<fabric::Bridge> poll(Time) override {
+    if (waiting.empty()) return nullptr;
+    auto next = std::move(waiting.front());
+    waiting.pop_front();
+    return next;
+  }
+  [[nodiscard]] Time next_deadline() const override { return kNever; }
+  void collect_descriptors(std::vector<int>&) const override {}
+};
+
+struct RecordedNotices final : Notices {
+  std::vector<std::string> lines;
+  void notice(const std::string& line) override { lines.push_back(line); }
+  [[nodiscard]] bool any_contains(const std::string& text) const {
+    return std::ranges::any_of(lines, [&](const std::string& line) { return line.find(text) != std::string::npos; });
+  }
+};
+
+/// A bridge without a fault or a delay.
+inline fabric::SimBridgeOptions plain_bridge() {
+  return {.write_delay_max{},
+          .scratchpad_delay_max{},
+          .doorbell_delay_max{},
+          .torn_permille = 0,
+          .doorbell_lost_permille = 0,
+          .doorbell_spurious_permille = 0,
+          .memory_scribbled = false};
+}
+
+inline messaging::SessionOptions host_named(const std::string& name) {
+  messaging::SessionOptions options;
+  options.name = name;
+  options.pool_elements = 16;
+  return options;
+}
+
+/// A host: a real session in the host's role, and a record of what it is told. Without options.name it never says
+/// anything: a bridge without a session.
+class TestHost final : public messaging::SessionEvents {
+ public:
+  TestHost(const messaging::SessionOptions& options, RandomSource& random)
+      : random_(random), pair_(plain_bridge(), random) {
+    if (!options.name.empty()) start(options);
+  }
+  void start(const messaging::SessionOptions& options) {
+    name = options.name;
+    session_ = std::make_unique<messaging::Session>(options, pair_.end(0), random_, *this);
+  }
+
+  std::string name;
+  std::vector<Frame> frames;
+  std::vector<wire::HelloReply> hellos;
+  std::vector<std::string> downs;
+  std::vector<wire::RequestBody> requests;
+  std::vector<std::pair<wire::CfgRequest, messaging::Answer>> replies;
+  bool paused = false;    ///< its process is stopped
+  bool released = false;  ///< the unit has let go of its bridge
+
+  [[nodiscard]] messaging::Session& session() { return *session_; }
+  [[nodiscard]] bool up() const { return session_ && session_->up(); }
+  [[nodiscard]] MacAddress mac() const { return hellos.back().assigned_mac; }
+  fabric::SimBridgePair& pair() { return pair_; }
+  std::shared_ptr<fabric::Bridge> unit_end() {
+    released = false;
+    return {&pair_.end(1), [this](fabric::Bridge*) { released = true; }};
+  }
+
+  std::size_t poll(Time now) {
+    pair_.advance(now);
+    if (!session_ || paused) return 0;
+    const std::size_t work = session_->poll(now);
+    session_->flush();
+    return work;
+  }
+  [[nodiscard]] Time next_deadline() const { return session_ && !paused ? session_->next_deadline() : kNever; }
+
+  /// False: no element is free, or the frame is longer than one.
+  [[nodiscard]] bool send(const Frame& frame) {
+    const auto memory = session_->claim();
+    if (memory.size() < frame.size()) return false;
+    std::copy(frame.begin(), frame.end(), memory.begin());
+    session_->commit(static_cast<std::uint32_t>(frame.size()));
+    session_->flush();
+    return true;
+  }
+  /// The process dies: nothing is said any more, and the bridge goes down.
+  void die() {
+    session_.reset();
+    pair_.cut();
+  }
+
+ private:
+  tl::expected<messaging::HelloGrant, messaging::Refusal> on_hello(const wire::HelloRequest&) override {
+    return tl::unexpected(messaging::Refusal{});
+  }
+  void on_up(const wire::HelloReply* reply) override { hellos.push_back(*reply); }
+  void on_down(std::string_view reason) override { downs.emplace_back(reason); }
+  void on_frame(const messaging::ReceivedFrame& frame) override {
+    frames.emplace_back(frame.size());
+    frame.bytes.copy_out(0, frames.back());
+  }
+  messaging::Answer on_request(const wire::RequestBody& request) override {
+    requests.push_back(request);
+    return wire::Acknowledged{};
+  }
+  void on_reply(wire::CfgRequest request, const messaging::Answer& answer) override {
+    replies.emplace_back(request, answer);
+  }
+
+  RandomSource& random_;
+  fabric::SimBridgePair pair_;
+  std::unique_ptr<messaging::Session> session_;
+};
+
+using Drops = std::map<std::string, std::uint64_t>;
+
+/// The unit, its LAN and its hosts, driven by simulated time.
+class UnitBench {
+ public:
+  explicit UnitBench(IoUnitOptions options = {}, std::uint32_t lan_mtu = 1500, std::uint64_t seed = 1)
+      : random(seed), unit_options_(std::move(options)) {
+    lan.lan_mtu = lan_mtu;
+    unit_options_.session.name = "unit";
+    unit_options_.session.pool_elements = 16;
+    unit_ = std::make_unique<IoUnit>(unit_options_, lan, bridges_, random, notices);
+  }
+
+  SeededRandom random;
+  MemoryLan lan;
+  RecordedNotices notices;
+
+  [[nodiscard]] IoUnit& unit() { return *unit_; }
+  [[nodiscard]] Time now() const { return now_; }
+
+  /// A host that connects now. Owned by the bench, for as long as it lives.
+  TestHost& connect(const messaging::SessionOptions& options) {
+    hosts_.push_back(std::make_unique<TestHost>(options, random));
+    bridges_.waiting.push_back(hosts_.back()->unit_end());
+    return *hosts_.back();
+  }
+  TestHost& connect(const std::string& name) { return connect(host_named(name)); }
+  void connect_again(TestHost& host) { bridges_.waiting.push_back(host.unit_end()); }
+  /// One that connects and comes up.
+  TestHost& host_up(const messaging::SessionOptions& options) {
+    TestHost& host = connect(options);
+    CHECK(run_until([&] { return host.up() && attached(host.name) != nullptr; }));
+    settle();
+    return host;
+  }
+  TestHost& host_up(const std::string& name) { return host_up(host_named(name)); }
+  /// A bridge whose other end says nothing.
+  TestHost& silent_bridge() {
+    messaging::SessionOptions options;
+    options.name.clear();
+    return connect(options);
+  }
+
+  /// The unit's side of the host that is up under that name; null: none is.
+  [[nodiscard]] AttachedHost* attached(const std::string& name) {
+    for (const auto& host : unit_->hosts()) {
+      if (host && host->up() && host->name() == name) return host.get();
+    }
+    return nullptr;
+  }
+  [[nodiscard]] std::size_t attached_count() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(unit_->hosts(), [](const auto& host) { return host != nullptr; }));
+  }
+
+  /// One poll of everybody, without time going by.
+  std::size_t step() {
+    std::size_t work = 0;
+    for (auto& host : hosts_) work += host->poll(now_);
+    work += unit_->poll(now_);
+    for (auto& host : hosts_) host->pair().advance(now_);
+    return work;
+  }
+  /// Until nobody has anything to do at this time.
+  void settle() {
+    for (unsigned idle = 0, rounds = 0; idle < 4; ++rounds) {
+      CHECK_OP(rounds, <, 10000U);
+      idle = step() == 0 && lan.arriving.empty() ? idle + 1 : 0;
+    }
+  }
+  /// Settles at every deadline that anybody has within that time.
+  void run(Duration time) {
+    const Time end = now_ + time;
+    settle();
+    while (now_ < end) {
+      move_on(end);
+      settle();
+    }
+  }
+  [[nodiscard]] bool run_until(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(5)) {
+    const Time end = now_ + limit;
+    for (settle(); !condition(); settle()) {
+      if (now_ >= end) return false;
+      move_on(end);
+    }
+    return true;
+  }
+
+  /// A frame of the LAN arrives and everything that follows from it happens.
+  void from_lan(const Frame& frame, std::size_t times = 1) {
+    for (std::size_t i = 0; i < times; ++i) lan.arriving.push_back(frame);
+    settle();
+  }
+  /// The same from a host.
+  void from_host(TestHost& host, const Frame& frame, std::size_t times = 1) {
+    for (std::size_t i = 0; i < times; ++i) {
+      CHECK(host.send(frame));
+      settle();
+    }
+  }
+  /// A request of a host, and the unit's answer to it.
+  messaging::Answer ask(TestHost& host, const wire::RequestBody& body) {
+    const std::size_t before = host.replies.size();
+    CHECK(host.session().request(body));
+    CHECK(run_until([&] { return host.replies.size() > before; }));
+    return host.replies.back().second;
+  }
+  [[nodiscard]] bool grants(TestHost& host, const wire::RequestBody& body) { return ask(host, body).has_value(); }
+
+  /// Every counter of a lost frame that is not zero: "lan_...", "tx_errors", "HOST/to_host_...", "HOST/from_host_...".
+  [[nodiscard]] Drops drops() {
+    Drops all;
+    const auto add = [&](const std::string& name, std::uint64_t count) {
+      if (count != 0) all[name] += count;
+    };
+    for (std::size_t index = 0; index < kLanDrops; ++index) {
+      const auto cause = static_cast<LanDrop>(index);
+      add(std::string(to_string(cause)), unit_->drops(cause));
+    }
+    for (const auto& host : unit_->hosts()) {
+      for (std::size_t index = 0; host && index < kHostDrops; ++index) {
+        const auto cause = static_cast<HostDrop>(index);
+        add(host->name() + "/" + std::string(to_string(cause)), host->drops(cause));
+      }
+    }
+    return all;
+  }
+
+  /// Both sides of the sum that IoUnitCounters promises: frames in and their copies; frames delivered and dropped.
+  struct Sum {
+    std::uint64_t in = 0;
+    std::uint64_t delivered = 0;
+    std::uint64_t dropped = 0;
+    friend bool operator==(const Sum&, const Sum&) = default;
+  };
+  [[nodiscard]] Sum sum() {
+    Sum sum{.in = unit_->counters().lan_frames + unit_->counters().copies, .delivered = lan.counters().tx_frames};
+    for (const auto& host : unit_->hosts()) {
+      if (!host) continue;
+      sum.in += host->session().counters().rx_frames;
+      sum.delivered += host->session().counters().tx_frames;
+    }
+    for (const auto& [name, count] : drops()) sum.dropped += count;
+    return sum;
+  }
+
+ private:
+  void move_on(Time end) {
+    Time next = std::min(end, unit_->next_deadline());
+    for (const auto& host : hosts_) next = std::min({next, host->next_deadline(), host->pair().next_event()});
+    now_ = std::max(next, now_ + std::chrono::microseconds(100));
+  }
+
+  IoUnitOptions unit_options_;
+  BridgeQueue bridges_;
+  std::vector<std::unique_ptr<TestHost>> hosts_;  // outlive the unit, which holds their bridges
+  std::unique_ptr<IoUnit> unit_;
+  Time now_{std::chrono::hours(1)};
+};
+
+}  // namespace splitnic::iounit::test
