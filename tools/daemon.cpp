@@ -96,6 +96,13 @@ void enter_netns(const DaemonOptions& options) {
   if (!entered) throw StartupError{entered.error().message};
 }
 
+os::ServiceManager connect_service_manager(os::Log& log) {
+  auto service = os::ServiceManager::from_environment();
+  if (service) return std::move(*service);
+  log.warning("the service manager gets no reports: {}", service.error().message);
+  return {};
+}
+
 void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std::uint64_t value) {
   counts.push_back({name, value});
 }

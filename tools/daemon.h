@@ -11,6 +11,7 @@
 #include "common/os/daemon_status.h"
 #include "common/os/event_loop.h"
 #include "common/os/log.h"
+#include "common/os/service_manager.h"
 #include "messaging/session.h"
 #include "tools/commands.h"
 
@@ -41,6 +42,23 @@ class LogNotices final : public Notices {
 
  private:
   os::Log& log_;
+};
+
+/// The service manager that started this daemon. One that can't be reached is a line of the log.
+os::ServiceManager connect_service_manager(os::Log& log);
+
+/// Forwards a core's notices; the last one is the status that the service manager shows. Both arguments are lent.
+class ServiceNotices final : public Notices {
+ public:
+  ServiceNotices(Notices& next, os::ServiceManager& service) : next_(next), service_(service) {}
+  void notice(const std::string& line) override {
+    next_.notice(line);
+    service_.status(line);
+  }
+
+ private:
+  Notices& next_;
+  os::ServiceManager& service_;
 };
 
 /// A driver core as a task of the event loop.

@@ -81,13 +81,15 @@ int run_host(const HostCommand& command) {
   const fabric::ShmConnectOptions connect{.path = socket_path(command.connect)};
   const auto log = make_log(command.daemon, fmt::format("host {}", name));
 
+  auto service = connect_service_manager(*log);
   enter_netns(command.daemon);
   auto tap = host::TapNic::open(tap_options, monotonic_now(), *log);
   if (!tap) throw StartupError{tap.error().message};
   SystemRandom random;
   session.link.port_address = fabric::PortAddress{random.next() >> 16U};
   fabric::ShmConnectSource bridges(connect, [&](const std::string& why) { log->info("{}; trying again", why); });
-  LogNotices notices(*log);
+  LogNotices lines(*log);
+  ServiceNotices notices(lines, service);
   host::HostDriver driver(session, **tap, bridges, random, notices);
 
   if (!command.vlans.empty()) {
@@ -104,8 +106,10 @@ int run_host(const HostCommand& command) {
   DriverTask task(driver);
   loop.add(task);
   log->info("serving {}, connecting to {}", command.tap, command.connect);
+  service.ready("serving " + command.tap);
   loop.run();
   log->info("ending");
+  service.stopping();
   say_goodbye(driver);
   return 0;
 }

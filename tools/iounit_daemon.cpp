@@ -123,6 +123,7 @@ int run_io_unit(const UnitCommand& command) {
     throw UsageError{fmt::format("--listen: {}", fits.error().message)};
   }
 
+  auto service = connect_service_manager(*log);
   enter_netns(command.daemon);
   const auto lan = open_lan(spec, *log);
   fabric::ShmListenOptions listen;
@@ -137,7 +138,8 @@ int run_io_unit(const UnitCommand& command) {
   });
   SystemRandom random;
   options.session.link.port_address = fabric::PortAddress{random.next() >> 16U};
-  LogNotices notices(*log);
+  LogNotices lines(*log);
+  ServiceNotices notices(lines, service);
   iounit::IoUnit unit(options, *lan, bridges, random, notices);
 
   os::EventLoop loop({.spin_max = std::chrono::microseconds(command.daemon.spin_us)});
@@ -149,8 +151,10 @@ int run_io_unit(const UnitCommand& command) {
   DriverTask task(unit);
   loop.add(task);
   log->info("serving {} to hosts at {}", lan->name(), command.listen);
+  service.ready("serving " + lan->name());
   loop.run();
   log->info("ending");
+  service.stopping();
   say_goodbye(unit);
   return 0;
 }
