@@ -54,13 +54,17 @@ fabric::PeerMemory OwnedPool::bytes_of(std::uint32_t element, std::uint32_t leng
   return memory_.slice(std::size_t{element} * element_bytes_, length);
 }
 
-std::optional<wire::ElementRun> OwnedPool::take_return() {
+std::optional<wire::ElementRun> OwnedPool::next_return() const {
   const std::uint32_t waiting = unreturned();
   if (waiting == 0) return std::nullopt;
   const auto first = static_cast<std::uint32_t>(returned_ % elements_);
-  const std::uint32_t count = std::min(waiting, elements_ - first);
-  returned_ += count;
-  return wire::ElementRun{number_, first, count};
+  return wire::ElementRun{number_, first, std::min(waiting, elements_ - first)};
+}
+
+std::optional<wire::ElementRun> OwnedPool::take_return() {
+  const auto run = next_return();
+  if (run) returned_ += run->elements;
+  return run;
 }
 
 PeerPool::PeerPool(const wire::PoolAdvertisement& advertised)

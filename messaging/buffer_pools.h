@@ -41,8 +41,10 @@ class OwnedPool {
 
   /// Elements indicated (or lost) and not yet returned.
   [[nodiscard]] std::uint32_t unreturned() const { return static_cast<std::uint32_t>(indicated_ - returned_); }
-  /// The next run to return, at most to the ring's end; nullopt when all are with the peer. Taking it returns it.
-  [[nodiscard]] std::optional<wire::ElementRun> take_return();
+  /// The next run to return, at most to the ring's end; nullopt when all are with the peer.
+  [[nodiscard]] std::optional<wire::ElementRun> next_return() const;
+  /// The same, and from now on its elements are the peer's.
+  std::optional<wire::ElementRun> take_return();
 
   [[nodiscard]] wire::PoolNumber number() const { return number_; }
   [[nodiscard]] std::uint32_t elements() const { return elements_; }

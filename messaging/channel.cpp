@@ -75,7 +75,9 @@ std::span<std::byte> Channel::claim() {
 }
 
 bool Channel::post(const fabric::WorkRequest& request) {
-  return adapter_.post_send(queue_pair_, request) == fabric::Status::ok;
+  if (adapter_.post_send(queue_pair_, request) != fabric::Status::ok) return false;
+  ++posted_;
+  return true;
 }
 
 bool Channel::commit(std::size_t bytes) {

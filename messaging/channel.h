@@ -60,8 +60,10 @@ class Channel {
   [[nodiscard]] bool announce_write(std::uint32_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
   /// Room for one more write.
   [[nodiscard]] bool can_write() const { return adapter_.send_room(queue_pair_) > reserved_sends_; }
-  /// Everything posted has completed.
-  [[nodiscard]] bool idle() const { return adapter_.send_room(queue_pair_) == send_depth_; }
+  /// Requests posted since the channel was opened.
+  [[nodiscard]] std::uint64_t posted() const { return posted_; }
+  /// How many of them have completed, in order; on an acknowledged channel the peer has their bytes.
+  [[nodiscard]] std::uint64_t completed() const { return posted_ - (send_depth_ - adapter_.send_room(queue_pair_)); }
 
   /// Handles up to `budget` completions; returns how many.
   std::size_t poll(ChannelSink& sink, std::size_t budget);
@@ -84,6 +86,7 @@ class Channel {
   fabric::CqNumber completions_{};
   fabric::Stag tag_{};
   bool registered_ = false;
+  std::uint64_t posted_ = 0;
   std::vector<std::byte> memory_;    // receive buffers first, then send buffers
   std::vector<std::uint32_t> free_;  // send buffers not in flight; back() is the next claim
   std::array<fabric::Completion, 32>

@@ -80,11 +80,14 @@ void Session::release(std::string_view reason) {
   peer_pools_.clear();
   highest_peer_pool_.reset();
   peer_pool_in_use_ = 0;
-  exhausted_ = false;
+  exhausted_ = advertise_wanted_ = false;
+  extra_pool_writes_ = 0;
   returns_due_ = kNever;
   requests_.clear();
-  flush_to_answer_.reset();
+  flushes_.clear();
+  flushes_to_answer_.clear();
   waiting_answer_.reset();
+  limits_ = {};
   indications_.clear();
   claimed_ = {};
   tx_path_ = TxPath::none;
@@ -102,14 +105,15 @@ void Session::release(std::string_view reason) {
 std::unique_ptr<Channel> Session::open_channel(fabric::QpNumber number, bool acknowledged, fabric::VirtualLane lane,
                                                std::size_t writes) {
   // Before the hello this end's own terms bound what it can be sent.
-  return Channel::open(*adapter_, domain_,
-                       {.number = number,
-                        .acknowledged = acknowledged,
-                        .lane = lane,
-                        .send_buffers = writes > 0 ? std::size_t{64} : std::size_t{32},
-                        .receive_buffers = own_terms().receive_depth * (writes > 0 ? 4U : 1U),
-                        .message_bytes = own_terms().max_message_bytes,
-                        .writes = writes});
+  return Channel::open(
+      *adapter_, domain_,
+      {.number = number,
+       .acknowledged = acknowledged,
+       .lane = lane,
+       .send_buffers = writes > 0 ? std::size_t{64} : std::size_t{32},
+       .receive_buffers = own_terms().receive_depth * (writes > 0 ? 4U : 1U),
+       .message_bytes = lane == fabric::VirtualLane::data ? data_message_bytes() : own_terms().max_message_bytes,
+       .writes = writes});
 }
 
 void Session::start_epoch() {
@@ -200,7 +204,8 @@ void Session::poll_timers() {
     goodbye_sent_ = request(wire::Reset{0, "shutting down"});
   }
   if (now_ >= reset_due_) fault(reset_reason_);
-  answer_flush();
+  if (advertise_wanted_) advertise_pools();
+  answer_flushes();
   push_answer();
   push_requests();
 }
@@ -228,17 +233,7 @@ void Session::reset(std::string_view reason) {
 void Session::begin_shutdown() {
   shutting_down_ = true;
   if (state_ != SessionState::up || flush_requested_) return;
-  std::array<wire::FlushedPool, kMaxOwnPools> pools;
-  std::size_t count = 0;
-  for (auto& slot : own_pools_) {
-    if (slot.pool && slot.advertised) pools[count++] = {slot.pool->number(), false};
-  }
-  flush_requested_ =
-      count == 0 || send_message(wire::Function::buffer_pool_flush_request, [&](std::span<std::byte> out) {
-        return wire::encode_buffer_pool_flush_request(out, next_transaction_++, std::span(pools).first(count));
-      });
-  if (!flush_requested_) return;
-  for (auto& slot : own_pools_) slot.flushing = slot.pool.has_value();
+  flush_requested_ = flush_own_pools();
 }
 
 bool Session::finished() const { return state_ != SessionState::up || goodbye_done_; }

@@ -138,7 +138,7 @@ class Session {
   [[nodiscard]] std::uint32_t max_frame_bytes() const { return max_frame_bytes_; }
 
   /// Queues a request for the peer; a queued one of the same kind that has not left yet is replaced. False while not
-  /// negotiated, or when the queue is full. The answer comes by on_reply.
+  /// negotiated, when the queue is full, or if it is longer than the session's messages. The answer comes by on_reply.
   bool request(const wire::RequestBody& body);
 
   /// Ends the present epoch and starts anew, telling the peer why.
@@ -184,6 +184,7 @@ class Session {
     Time deadline{};
     unsigned tries = 0;
   };
+  struct OwnSlot;
   /// An answer for which there is no room yet.
   struct WaitingAnswer {
     std::uint64_t transaction = 0;
@@ -204,6 +205,7 @@ class Session {
   // session_hello.cpp: from control connected to up
   void send_hello();
   [[nodiscard]] wire::ChannelTerms own_terms() const;
+  [[nodiscard]] std::uint32_t data_message_bytes() const;
   Answer answer_hello(const wire::HelloRequest& hello);
   void accept_hello_reply(const wire::HelloReply& reply);
   void settle(const wire::ChannelTerms& mine, const wire::ChannelTerms& theirs, wire::Mode mode);
@@ -235,15 +237,18 @@ class Session {
   [[nodiscard]] bool send_answer(const WaitingAnswer& answer);
   void push_answer();
   void push_requests();
-  void answer_flush();
+  void answer_flushes();
+  [[nodiscard]] std::optional<std::uint64_t> send_flush(std::span<const wire::FlushedPool> pools);
+  [[nodiscard]] bool flush_own_pools();
   bool queue_request(wire::CfgRequest code, std::vector<std::byte> data);
   // session_data.cpp: pools and frames
   bool add_own_pool(std::uint32_t elements);
-  bool advertise_pools();
-  void remove_own_pool(std::size_t index);
+  void advertise_pools();
+  void remove_own_pool(OwnSlot& slot);
   void ask_for_pool();
   void drop_idle_peer_pools();
   void return_elements(bool all);
+  [[nodiscard]] bool return_elements_of(OwnedPool& pool);
   void flush_indications();
   void settle_pool_shape();
   void indicated(const wire::Indication& indication, bool immediate);
@@ -291,11 +296,18 @@ class Session {
   struct OwnSlot {
     std::optional<OwnedPool> pool;
     bool advertised = false;
-    bool flushing = false;
+    std::uint64_t flush = 0;                // transaction of this end's flush request for it; 0: none
     std::vector<std::byte> process_memory;  // where the pool does not fit the bridge: segmented writes
   };
   static constexpr std::size_t kMaxOwnPools = 8;
   static constexpr std::size_t kMaxPeerPools = 8;
+  // Flushes under way, each way: a request for each pool, by its owner or by its user.
+  static constexpr std::size_t kMaxFlushes = kMaxOwnPools + kMaxPeerPools;
+  /// A flush request of the peer.
+  struct FlushToAnswer {
+    std::uint64_t transaction = 0;
+    std::optional<std::uint64_t> writes;  // Channel::posted() when the last indication had left
+  };
   std::array<OwnSlot, kMaxOwnPools> own_pools_;
   std::uint32_t slot_elements_ = 0;  // elements of one pool
   std::size_t bridge_slots_ = 0;     // how many of own_pools_ fit the bridge's buffer memory; 0: process memory
@@ -304,6 +316,8 @@ class Session {
   std::optional<wire::PoolNumber> highest_peer_pool_;
   std::size_t peer_pool_in_use_ = 0;
   bool exhausted_ = false;
+  bool advertise_wanted_ = false;        // a pool of this end has not been advertised yet
+  std::uint64_t extra_pool_writes_ = 0;  // Channel::posted() at the last write or indication of a pool but the first
   Time pool_asked_at_{};
   Time extra_pool_used_at_{};
   Time returns_due_ = kNever;
@@ -320,8 +334,9 @@ class Session {
   bool ring_at_once_ = false;  // a message, or a batch that moderation does not cover
   bool shutting_down_ = false;
   bool flush_requested_ = false;
-  std::optional<WaitingAnswer> waiting_answer_;   // one: a peer that keeps to the protocol asks one thing at a time
-  std::optional<std::uint64_t> flush_to_answer_;  // transaction of a flush request of the peer
+  std::optional<WaitingAnswer> waiting_answer_;  // one: a peer that keeps to the protocol asks one thing at a time
+  std::vector<std::uint64_t> flushes_;           // transactions of this end's flush requests, not answered yet
+  std::deque<FlushToAnswer> flushes_to_answer_;
   bool goodbye_sent_ = false;
   bool goodbye_done_ = false;
   std::string reset_reason_;  // a reset has been announced; acted on when answered, or at reset_due_

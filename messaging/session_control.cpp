@@ -97,11 +97,13 @@ void Session::handle(const wire::BufferRecvPoolUpdate& message) {
 }
 
 void Session::handle(const wire::BufferPoolFlushRequest& message) {
+  // Each pool is flushed once by either side: a peer with more flushes under way would only make this end remember.
+  if (flushes_to_answer_.size() == kMaxFlushes) return fault("more flushes under way than there can be pools");
   for (const auto flushed : message.pools) {
     if (flushed.receivers_pool) {
       // The user is done with a pool of ours: its last write came before this message.
-      for (std::size_t index = 0; index < kMaxOwnPools; ++index) {
-        if (own_pools_[index].pool && own_pools_[index].pool->number() == flushed.pool) remove_own_pool(index);
+      for (auto& slot : own_pools_) {
+        if (slot.pool && slot.advertised && slot.pool->number() == flushed.pool) remove_own_pool(slot);
       }
     } else {
       std::erase_if(peer_pools_, [&](const PeerPool& pool) { return pool.number() == flushed.pool; });
@@ -109,22 +111,79 @@ void Session::handle(const wire::BufferPoolFlushRequest& message) {
       claimed_ = {};
     }
   }
-  flush_to_answer_ = message.transaction;
+  flushes_to_answer_.push_back({message.transaction, std::nullopt});
 }
 
-/// The owner may free its memory when it reads the answer: not before every write posted is acknowledged.
-void Session::answer_flush() {
-  if (!flush_to_answer_ || (data_ && !data_->idle())) return;
-  const auto transaction = *flush_to_answer_;
-  if (send_message(wire::Function::buffer_pool_flush_reply,
-                   [&](std::span<std::byte> out) { return wire::encode_buffer_pool_flush_reply(out, transaction); })) {
-    flush_to_answer_.reset();
+/// The owner may free its memory when it reads the answer: not before every write into it is acknowledged and
+/// indicated. Writes that were posted later go into other pools, and are not waited for.
+void Session::answer_flushes() {
+  while (!flushes_to_answer_.empty()) {
+    auto& oldest = flushes_to_answer_.front();
+    if (data_) {
+      if (!oldest.writes) {
+        flush_indications();
+        if (!indications_.empty()) return;
+        oldest.writes = data_->posted();
+      }
+      if (data_->completed() < *oldest.writes) return;
+    }
+    if (!send_message(wire::Function::buffer_pool_flush_reply, [&](std::span<std::byte> out) {
+          return wire::encode_buffer_pool_flush_reply(out, oldest.transaction);
+        })) {
+      return;
+    }
+    flushes_to_answer_.pop_front();
   }
 }
 
-void Session::handle(const wire::BufferPoolFlushReply&) {
-  for (std::size_t index = 0; index < kMaxOwnPools; ++index) {
-    if (own_pools_[index].flushing) remove_own_pool(index);
+/// Only the pools of the request that is answered are this end's again: of the others the peer has not said yet that
+/// its last write has arrived.
+void Session::handle(const wire::BufferPoolFlushReply& message) {
+  const auto request = std::find(flushes_.begin(), flushes_.end(), message.transaction);
+  if (request == flushes_.end()) {
+    ++counters_.stray_replies;
+    return;
+  }
+  flushes_.erase(request);
+  for (auto& slot : own_pools_) {
+    if (slot.pool && slot.flush == message.transaction) remove_own_pool(slot);
+  }
+}
+
+/// pools: at most as many as the hello allows in a list. Returns the transaction, or nullopt: not now.
+std::optional<std::uint64_t> Session::send_flush(std::span<const wire::FlushedPool> pools) {
+  if (flushes_.size() == kMaxFlushes) return std::nullopt;
+  const std::uint64_t transaction = next_transaction_;
+  if (!send_message(wire::Function::buffer_pool_flush_request, [&](std::span<std::byte> out) {
+        return wire::encode_buffer_pool_flush_request(out, transaction, pools);
+      })) {
+    return std::nullopt;
+  }
+  ++next_transaction_;
+  flushes_.push_back(transaction);
+  return transaction;
+}
+
+/// Asks for every pool of this end back. True when all have been asked for.
+bool Session::flush_own_pools() {
+  const std::size_t at_once = std::min<std::size_t>(kMaxOwnPools, limits_.list_entries);
+  for (;;) {
+    std::array<wire::FlushedPool, kMaxOwnPools> pools;
+    std::array<OwnSlot*, kMaxOwnPools> slots{};
+    std::size_t count = 0;
+    for (auto& slot : own_pools_) {
+      if (!slot.pool || slot.flush != 0 || count == at_once) continue;
+      if (!slot.advertised) {  // the peer does not know of it
+        remove_own_pool(slot);
+        continue;
+      }
+      slots[count] = &slot;
+      pools[count++] = {slot.pool->number(), false};
+    }
+    if (count == 0) return true;
+    const auto transaction = send_flush(std::span(pools).first(count));
+    if (!transaction) return false;
+    for (OwnSlot* slot : std::span(slots).first(count)) slot->flush = *transaction;
   }
 }
 
@@ -174,6 +233,10 @@ void Session::reply(std::uint64_t transaction, const Answer& answer) {
   WaitingAnswer told{.transaction = transaction,
                      .status = answer ? wire::CfgStatus::ok : answer.error().status,
                      .data = answer ? wire::encode(*answer) : wire::encode_refusal(answer.error().text)};
+  if (told.data.size() > limits_.message_bytes - sizeof(wire::CfgUtilHead)) {
+    told.status = wire::CfgStatus::no_resources;
+    told.data = wire::encode_refusal("the answer is longer than the session's messages");
+  }
   if (!waiting_answer_) {
     if (!send_answer(told)) waiting_answer_ = std::move(told);
     return;
@@ -198,6 +261,7 @@ bool Session::request(const wire::RequestBody& body) {
 }
 
 bool Session::queue_request(wire::CfgRequest code, std::vector<std::byte> data) {
+  if (data.size() > limits_.message_bytes - sizeof(wire::CfgUtilHead)) return false;
   const auto same = std::find_if(requests_.begin(), requests_.end(), [&](const PendingRequest& pending) {
     return pending.code == code && pending.transaction == 0;
   });
@@ -267,26 +331,31 @@ void Session::handle(const wire::Unsupported& message) {
 }
 
 // The other parts of Session send these.
-bool Session::advertise_pools() {
-  std::array<wire::PoolAdvertisement, kMaxOwnPools> advertised;
-  std::size_t count = 0;
-  for (const auto& slot : own_pools_) {
-    if (!slot.pool || slot.advertised) continue;
-    advertised[count++] = {.pool = slot.pool->number(),
-                           .elements = slot.pool->elements(),
-                           .element_bytes = slot.pool->element_bytes(),
-                           .memory_handle = slot.pool->tag().value,
-                           .address = adapter_->region_address(slot.pool->tag()),
-                           .context = 0};
+void Session::advertise_pools() {
+  const std::size_t at_once = std::min<std::size_t>(kMaxOwnPools, limits_.list_entries);
+  for (;;) {
+    std::array<wire::PoolAdvertisement, kMaxOwnPools> advertised;
+    std::array<OwnSlot*, kMaxOwnPools> slots{};
+    std::size_t count = 0;
+    for (auto& slot : own_pools_) {
+      if (!slot.pool || slot.advertised || count == at_once) continue;
+      slots[count] = &slot;
+      advertised[count++] = {.pool = slot.pool->number(),
+                             .elements = slot.pool->elements(),
+                             .element_bytes = slot.pool->element_bytes(),
+                             .memory_handle = slot.pool->tag().value,
+                             .address = adapter_->region_address(slot.pool->tag()),
+                             .context = 0};
+    }
+    advertise_wanted_ = count != 0;
+    if (count == 0) return;
+    if (!send_message(wire::Function::buffer_recv_pool, [&](std::span<std::byte> out) {
+          return wire::encode_buffer_recv_pool(out, 0, std::span(advertised).first(count));
+        })) {
+      return;
+    }
+    for (OwnSlot* slot : std::span(slots).first(count)) slot->advertised = true;
   }
-  if (count == 0) return true;
-  if (!send_message(wire::Function::buffer_recv_pool, [&](std::span<std::byte> out) {
-        return wire::encode_buffer_recv_pool(out, 0, std::span(advertised).first(count));
-      })) {
-    return false;
-  }
-  for (auto& slot : own_pools_) slot.advertised = slot.pool.has_value();
-  return true;
 }
 
 void Session::ask_for_pool() {
@@ -301,29 +370,40 @@ void Session::ask_for_pool() {
   }
 }
 
+/// False if some of them must wait for a free buffer.
+bool Session::return_elements_of(OwnedPool& pool) {
+  while (pool.unreturned() != 0) {
+    const auto buffer = control().claim();
+    if (buffer.empty()) return false;
+    wire::UpdateWriter writer(buffer.first(std::min<std::size_t>(buffer.size(), limits_.message_bytes)),
+                              limits_.list_entries);
+    // A ring has at most two runs; the list may be shorter.
+    while (const auto run = pool.next_return()) {
+      if (!writer.add(*run)) break;
+      pool.take_return();
+    }
+    const std::size_t bytes = writer.finish().size();
+    if (!control().commit(bytes)) {
+      fault("the control channel refused a message");
+      return false;
+    }
+    ++counters_.messages_sent[wire::index_of(wire::Function::buffer_recv_pool_update)];
+    ring_wanted_ = ring_at_once_ = true;
+  }
+  return true;
+}
+
 void Session::return_elements(bool all) {
   bool waiting = false;
   for (auto& slot : own_pools_) {
-    if (!slot.pool || slot.flushing) continue;
+    if (!slot.pool || slot.flush != 0) continue;
     auto& pool = *slot.pool;
     if (pool.unreturned() == 0) continue;
     if (!all && pool.unreturned() < std::max(1U, pool.elements() / 4)) {
       waiting = true;
-      continue;
-    }
-    const auto buffer = control().claim();
-    if (buffer.empty()) {
+    } else if (!return_elements_of(pool)) {
       waiting = true;
-      continue;
     }
-    wire::UpdateWriter writer(buffer, limits_.list_entries);
-    while (const auto run = pool.take_return()) {
-      if (!writer.add(*run)) break;  // never: a ring has at most two runs
-    }
-    const std::size_t bytes = writer.finish().size();
-    if (!control().commit(bytes)) return fault("the control channel refused a message");
-    ++counters_.messages_sent[wire::index_of(wire::Function::buffer_recv_pool_update)];
-    ring_wanted_ = ring_at_once_ = true;
   }
   // A few elements may wait for more, but not for ever.
   constexpr Duration kReturnDelay = milliseconds(50);
@@ -337,17 +417,19 @@ void Session::return_elements(bool all) {
 void Session::drop_idle_peer_pools() {
   // Pools beyond the first were asked for in a rush; after a while without one they go back.
   constexpr Duration kExtraPoolIdle = std::chrono::seconds(10);
-  if (peer_pools_.size() < 2 || now_ - extra_pool_used_at_ < kExtraPoolIdle || !data_->idle()) return;
+  if (peer_pools_.size() < 2 || now_ - extra_pool_used_at_ < kExtraPoolIdle) return;
+  // "Done with these" is for the owner to believe: the last write has arrived, and so has its indication.
+  if (!indications_.empty() || data_->completed() < extra_pool_writes_) return;
+  const std::size_t at_once = std::min<std::size_t>(kMaxPeerPools, limits_.list_entries);
   std::array<wire::FlushedPool, kMaxPeerPools> flushed;
   std::size_t count = 0;
-  for (std::size_t index = 1; index < peer_pools_.size(); ++index)
+  for (std::size_t index = 1; index < peer_pools_.size() && count < at_once; ++index) {
     flushed[count++] = {peer_pools_[index].number(), true};
-  if (send_message(wire::Function::buffer_pool_flush_request, [&](std::span<std::byte> out) {
-        return wire::encode_buffer_pool_flush_request(out, next_transaction_++, std::span(flushed).first(count));
-      })) {
-    peer_pools_.erase(peer_pools_.begin() + 1, peer_pools_.end());
-    peer_pool_in_use_ = 0;
   }
+  if (!send_flush(std::span(flushed).first(count))) return;
+  peer_pools_.erase(peer_pools_.begin() + 1, peer_pools_.begin() + 1 + static_cast<std::ptrdiff_t>(count));
+  peer_pool_in_use_ = 0;
+  claimed_ = {};
 }
 
 }  // namespace splitnic::messaging

@@ -51,13 +51,13 @@ bool Session::add_own_pool(std::uint32_t elements) {
   slot->pool.emplace(number, elements, element_bytes, memory, *tag,
                      wire::uses_immediate(number, elements, element_bytes));
   slot->advertised = false;
-  slot->flushing = false;
+  advertise_wanted_ = true;
   return true;
 }
 
-void Session::remove_own_pool(std::size_t index) {
-  static_cast<void>(adapter_->deregister(own_pools_[index].pool->tag()));
-  own_pools_[index] = OwnSlot{};
+void Session::remove_own_pool(OwnSlot& slot) {
+  static_cast<void>(adapter_->deregister(slot.pool->tag()));
+  slot = OwnSlot{};
 }
 
 OwnedPool* Session::own_pool(wire::PoolNumber number) {
@@ -140,7 +140,8 @@ std::span<std::byte> Session::claim() {
     case TxPath::send_data: {
       const auto buffer = control().claim();
       if (buffer.empty()) return {};
-      claimed_ = buffer.subspan(wire::kSendDataHeadBytes);
+      claimed_ =
+          buffer.first(std::min<std::size_t>(buffer.size(), limits_.message_bytes)).subspan(wire::kSendDataHeadBytes);
       break;
     }
     case TxPath::data_send:
@@ -202,6 +203,7 @@ void Session::commit(std::uint32_t bytes) {
         sent = data_->commit_write(bytes, place, with);
       }
       pool.consume();
+      if (peer_pool_in_use_ > 0) extra_pool_writes_ = data_->posted();
       ++(with != nullptr ? counters_.writes_with_immediate_sent : counters_.writes_sent);
       if (with == nullptr) indications_.push_back(indication);
       break;
@@ -222,10 +224,15 @@ void Session::flush_indications() {
   while (done < indications_.size()) {
     const auto buffer = data_->claim();
     if (buffer.empty()) break;
-    wire::IndicateWriter writer(buffer, limits_.list_entries);
-    while (done < indications_.size() && writer.add(indications_[done])) ++done;
+    wire::IndicateWriter writer(buffer.first(std::min<std::size_t>(buffer.size(), limits_.message_bytes)),
+                                limits_.list_entries);
+    bool extra = false;
+    for (; done < indications_.size() && writer.add(indications_[done]); ++done) {
+      extra |= peer_pools_.empty() || indications_[done].pool != peer_pools_.front().number();
+    }
     const std::size_t bytes = writer.finish().size();
     if (!data_->commit(bytes)) return fault("the data channel refused a message");
+    if (extra) extra_pool_writes_ = data_->posted();
     ++counters_.messages_sent[wire::index_of(wire::Function::buffer_rdma_indicate)];
   }
   indications_.erase(indications_.begin(), indications_.begin() + static_cast<std::ptrdiff_t>(done));

@@ -11,6 +11,8 @@ namespace {
 constexpr fabric::QpNumber kControlUnacknowledgedQueuePair{2};
 constexpr std::uint32_t kControlReceiveDepth = 64;
 constexpr std::uint32_t kListEntries = 128;
+// The longest receive filter and the longest statistics fit.
+constexpr std::uint32_t kLeastMessageBytes = 4096;
 // RDMA writes that may wait for their acknowledgement: more than a pool has elements, so that pools are what limits.
 constexpr std::size_t kWritesInFlight = 512;
 
@@ -20,13 +22,20 @@ constexpr std::uint32_t round_up(std::uint32_t value, std::uint32_t to) { return
 
 wire::ChannelTerms Session::own_terms() const {
   const std::uint32_t frame = std::min(options_.max_mtu + kFrameOverheadBytes, wire::kMaxFrameBytes);
-  return {.max_message_bytes =
-              round_up(std::max<std::uint32_t>(2048, frame + static_cast<std::uint32_t>(wire::kSendDataHeadBytes)), 64),
+  return {.max_message_bytes = round_up(
+              std::max<std::uint32_t>(kLeastMessageBytes, frame + static_cast<std::uint32_t>(wire::kSendDataHeadBytes)),
+              64),
           .max_list_entries = kListEntries,
           .max_frame_bytes = frame,
           .cell_bytes = options_.cell_bytes,
           .receive_depth = kControlReceiveDepth,
           .data_channel = {}};
+}
+
+/// Of each buffer of the data channel: a frame, or the longest list of indications.
+std::uint32_t Session::data_message_bytes() const {
+  const auto list = static_cast<std::uint32_t>(wire::list_message_bytes<wire::Indication>(kListEntries));
+  return round_up(std::max(list, own_terms().max_frame_bytes), 64);
 }
 
 void Session::send_hello() {
@@ -142,7 +151,6 @@ void Session::after_hello() {
 void Session::advance() {
   if (state_ == SessionState::negotiated) {
     const bool pools = mode_ == wire::Mode::rdma && data_;
-    if (pools && !own_pools_[0].advertised) advertise_pools();
     if (!pools || (own_pools_[0].advertised && !peer_pools_.empty())) move_to(SessionState::pools_exchanged);
   }
   if (state_ != SessionState::pools_exchanged) return;

@@ -3,6 +3,7 @@
 // A Session on one end of an in-process bridge and, on the other, a peer that says whatever a test wants: right, wrong,
 // or nothing.
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -91,6 +92,23 @@ class ScriptedHost {
     return condition();
   }
 
+  /// Only the session runs: the peer is stopped, and acknowledges nothing.
+  void run_session_alone(Duration time = std::chrono::milliseconds(2)) {
+    for (const Time end = now_ + time; now_ < end; now_ += std::chrono::microseconds(20)) session_->poll(now_);
+  }
+  /// Only the peer runs.
+  void run_peer_alone(Duration time = std::chrono::milliseconds(2)) {
+    for (const Time end = now_ + time; now_ < end; now_ += std::chrono::microseconds(20)) step_peer();
+  }
+  /// Long quiet times, in steps of a millisecond; the peer answers heartbeats.
+  void idle(Duration time) {
+    for (const Time end = now_ + time; now_ < end; now_ += std::chrono::milliseconds(1)) {
+      step();
+      answer_heartbeats();
+    }
+  }
+  [[nodiscard]] Time now() const { return now_; }
+
   /// Brings the link up and opens the control channel; says nothing yet.
   bool connect() {
     if (!run_until([&] { return link_->up() && link_->incarnation() != incarnation_; })) return false;
@@ -103,11 +121,12 @@ class ScriptedHost {
   }
 
   [[nodiscard]] wire::HelloRequest hello() {
-    data_ = messaging::Channel::open(*adapter_, domain_, {.lane = fabric::VirtualLane::data, .writes = 64});
+    data_ = messaging::Channel::open(*adapter_, domain_,
+                                     {.lane = fabric::VirtualLane::data, .send_buffers = 256, .writes = 256});
     wire::HelloRequest hello;
     hello.name = "script";
     hello.terms = {.max_message_bytes = 4096,
-                   .max_list_entries = 64,
+                   .max_list_entries = list_entries,
                    .max_frame_bytes = 1522,
                    .cell_bytes = 256,
                    .receive_depth = 64,
@@ -167,9 +186,38 @@ class ScriptedHost {
     return run_until([&] { return session_->up(); });
   }
 
+  /// A pool of which only the numbers exist.
   void advertise(std::uint32_t pool, std::uint32_t elements, std::uint32_t element_bytes = 1536) {
     const wire::PoolAdvertisement advertised{wire::PoolNumber{pool}, elements, element_bytes, 77, 0x1000, 0};
     say([&](auto out) { return wire::encode_buffer_recv_pool(out, 0, std::span(&advertised, 1)); });
+  }
+  /// A pool with memory behind it, into which the unit can write.
+  void advertise_memory(std::uint32_t pool, std::uint32_t elements) {
+    constexpr std::uint32_t kElementBytes = 1536;
+    auto& memory = memories_.emplace_back(std::size_t{elements} * kElementBytes);
+    const auto tag =
+        adapter_->register_memory(domain_, memory, fabric::Right::local_read | fabric::Right::remote_write);
+    CHECK(tag.has_value());
+    const wire::PoolAdvertisement advertised{wire::PoolNumber{pool},         elements, kElementBytes, tag->value,
+                                             adapter_->region_address(*tag), 0};
+    say([&](auto out) { return wire::encode_buffer_recv_pool(out, 0, std::span(&advertised, 1)); });
+  }
+  void flush(std::uint64_t transaction, std::uint32_t pool, bool receivers_pool) {
+    const wire::FlushedPool flushed{wire::PoolNumber{pool}, receivers_pool};
+    say([&](auto out) { return wire::encode_buffer_pool_flush_request(out, transaction, std::span(&flushed, 1)); });
+  }
+  void answer_flush(std::uint64_t transaction) {
+    say([&](auto out) { return wire::encode_buffer_pool_flush_reply(out, transaction); });
+  }
+  /// The messages of one type on the control channel so far. Valid until the next run.
+  template <class Message>
+  [[nodiscard]] std::vector<Message> got() const {
+    std::vector<Message> found;
+    for (const auto& bytes : received.messages) {
+      const auto decoded = wire::decode(bytes, {});
+      if (decoded && std::holds_alternative<Message>(*decoded)) found.push_back(std::get<Message>(*decoded));
+    }
+    return found;
   }
   /// The first pool that the unit has advertised.
   [[nodiscard]] std::optional<wire::PoolAdvertisement> unit_pool() const {
@@ -194,6 +242,7 @@ class ScriptedHost {
   RecordedEvents events;
   RecordedMessages received;
   RecordedMessages received_data;
+  std::uint32_t list_entries = 64;  ///< what the hello offers
 
  private:
   using Ends = std::pair<std::unique_ptr<fabric::Bridge>, std::unique_ptr<fabric::Bridge>>;
@@ -206,11 +255,26 @@ class ScriptedHost {
     control_.reset();
     data_.reset();
     adapter_.reset();
+    memories_.clear();
     received = {};
     received_data = {};
   }
   void step() {
     session_->poll(now_);
+    step_peer();
+  }
+  void answer_heartbeats() {
+    for (const auto& request : got<wire::CfgUtilRequest>()) {
+      if (request.transaction <= answered_ || request.code != static_cast<std::uint32_t>(wire::CfgRequest::heartbeat)) {
+        continue;
+      }
+      answered_ = request.transaction;
+      const auto beat = wire::decode_request(request.code, request.data);
+      const auto data = wire::encode(wire::ReplyBody(wire::HeartbeatReply{std::get<wire::Heartbeat>(*beat).sequence}));
+      say([&](auto out) { return wire::encode_cfg_util_reply(out, request.transaction, wire::CfgStatus::ok, data); });
+    }
+  }
+  void step_peer() {
     link_->poll(now_);
     if (!adapter_ || !link_->up()) return;
     adapter_->poll(now_);
@@ -230,6 +294,8 @@ class ScriptedHost {
   std::unique_ptr<messaging::Channel> control_;
   std::unique_ptr<messaging::Channel> data_;
   std::uint64_t next_transaction_ = 1000;
+  std::uint64_t answered_ = 0;  // the last heartbeat's transaction
+  std::deque<std::vector<std::byte>> memories_;
 };
 
 }  // namespace splitnic::test
