@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "common/os/memory.h"
+
 namespace splitnic::iounit {
 
 namespace wire = messaging::wire;
@@ -17,6 +19,8 @@ constexpr std::size_t kLanFramesPerPoll = 64;
 constexpr std::size_t kTablePlacesPerSweep = 16;
 // A bridge whose session does not come up holds memory for nothing: it is let go, and a living host connects again.
 constexpr Duration kDownLimit = std::chrono::seconds(10);
+// Hosts often end together: their memory is returned once, shortly after the last of them.
+constexpr Duration kMemoryPause = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -68,7 +72,10 @@ std::size_t IoUnit::poll(Time now) {
   follow_lan();
   drop_dead_hosts(now);
   accept_hosts(now);
-  if (work == 0) table_.sweep(now, kTablePlacesPerSweep);
+  if (work == 0) {
+    table_.sweep(now, kTablePlacesPerSweep);
+    return_memory(now);
+  }
   return work;
 }
 
@@ -106,7 +113,15 @@ void IoUnit::drop_dead_hosts(Time now) {
     table_.unpin(host->mac(), host->number());
     host.reset();
     filters_changed();
+    return_memory_at_ = now + kMemoryPause;
   }
+}
+
+/// A host's buffers are a megabyte and more; the allocator would keep what many hosts have freed.
+void IoUnit::return_memory(Time now) {
+  if (now < return_memory_at_) return;
+  return_memory_at_ = kNever;
+  os::return_free_memory();
 }
 
 /// Tells the hosts what changed on the LAN.
@@ -366,7 +381,7 @@ void IoUnit::host_says(AttachedHost& attached, const std::string& text) {
 // --------------------------------------------------------------------------------------------
 
 Time IoUnit::next_deadline() const {
-  Time deadline = std::min(lan_.next_deadline(), bridges_.next_deadline());
+  Time deadline = std::min({lan_.next_deadline(), bridges_.next_deadline(), return_memory_at_});
   for (const auto& host : hosts_) {
     if (!host) continue;
     deadline = std::min(deadline, host->session().next_deadline());

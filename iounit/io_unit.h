@@ -109,6 +109,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
 
   void accept_hosts(Time now);
   void drop_dead_hosts(Time now);
+  void return_memory(Time now);
   void follow_lan();
   bool outgrown(AttachedHost& host);
   [[nodiscard]] messaging::wire::LinkState lan_state() const;
@@ -148,6 +149,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   bool lan_carrier_ = false;
   std::uint32_t lan_mtu_ = 0;
   std::size_t reported_sessions_ = 0;
+  Time return_memory_at_ = kNever;  // hosts have ended since memory was last returned
   bool sent_to_lan_ = false;
   bool stopping_ = false;
   IoUnitCounters counters_;
