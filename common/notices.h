@@ -9,6 +9,9 @@ class Notices {
  public:
   virtual ~Notices() = default;
   virtual void notice(const std::string& line) = 0;
+  /// For what a peer can cause again and again, a refused hello for example: the same line may be reported once and
+  /// only counted afterwards.
+  virtual void recurring_notice(const std::string& line) { notice(line); }
 };
 
 }  // namespace splitnic

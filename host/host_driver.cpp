@@ -129,7 +129,7 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
   nic_.set_mac(reply->assigned_mac);
   announced_ = false;
   statistics_due_ = Time{};
-  last_reason_.clear();
+  reported_.clear();
   set_carrier(reply->link_up);
   notices_.notice(fmt::format("up: I/O unit {}, address {}, MTU up to {}, mode {}{}, LAN {}", reply->name,
                               to_string(reply->assigned_mac), reply->max_mtu,
@@ -143,9 +143,10 @@ void HostDriver::on_down(std::string_view reason) {
   statistics_due_ = kNever;
   // The port's address may have changed since it was asked for, perhaps because it was refused.
   if (options_.mac.is_zero()) session_->ask_for_mac(nic_.preferred_mac());
-  if (last_reason_ == reason) return;  // retried several times a second: said once
-  last_reason_ = reason;
-  notices_.notice(fmt::format("down: {}; trying again", reason));
+  if (stopping_) return;  // as it was told to
+  // Retried several times a second, and reasons may take turns.
+  std::string line = fmt::format("down: {}; trying again", reason);
+  if (reported_.first_time(line)) notices_.notice(line);
 }
 
 void HostDriver::on_frame(const messaging::ReceivedFrame& frame) {

@@ -10,6 +10,7 @@
 
 #include "common/notices.h"
 #include "common/random.h"
+#include "common/reported_once.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
 #include "host/virtual_nic.h"
@@ -101,7 +102,7 @@ class HostDriver final : public messaging::SessionEvents {
   bool stopping_ = false;
   bool waiting_for_elements_ = false;
   std::string unit_name_;
-  std::string last_reason_;
+  ReportedOnce reported_;  // why the session went down, since it was last up
   HostCounters counters_;
   std::vector<messaging::wire::Statistics::Counter> unit_statistics_;
 };

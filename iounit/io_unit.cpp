@@ -87,7 +87,7 @@ void IoUnit::accept_hosts(Time now) {
   if (place == hosts_.end()) {
     if (hosts_.size() == options_.max_hosts) {
       ++counters_.hosts_refused;
-      return notices_.notice(fmt::format("a host was turned away: {} are here already", hosts_.size()));
+      return notices_.recurring_notice(fmt::format("a host was turned away: {} are here already", hosts_.size()));
     }
     place = hosts_.insert(hosts_.end(), nullptr);
   }
@@ -106,8 +106,8 @@ void IoUnit::drop_dead_hosts(Time now) {
     if (!gone && !hopeless) continue;
     if (hopeless && !gone) {
       ++counters_.hosts_evicted;
-      notices_.notice(fmt::format("let go of {}: its session did not come up",
-                                  host->name().empty() ? "a nameless peer" : "host " + host->name()));
+      notices_.recurring_notice(fmt::format("let go of {}: its session did not come up",
+                                            host->name().empty() ? "a nameless peer" : "host " + host->name()));
     }
     table_.forget(host->number());
     table_.unpin(host->mac(), host->number());
@@ -306,7 +306,7 @@ MacAddress IoUnit::address_for(const std::string& host, const AttachedHost& atta
 tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attached, const wire::HelloRequest& hello) {
   const auto refuse = [&](wire::CfgStatus status, std::string why) {
     ++counters_.hosts_refused;
-    notices_.notice(fmt::format("refused host {}: {}", hello.name, why));
+    notices_.recurring_notice(fmt::format("refused host {}: {}", hello.name, why));
     return tl::unexpected(Refusal{status, std::move(why)});
   };
   if (lan_.mtu() < wire::kMinMtu) {

@@ -58,13 +58,14 @@ messaging::SessionOptions session_options(const DaemonOptions& options, const st
   return session;
 }
 
-std::string daemon_name(const DaemonOptions& options, const std::string& suffix) {
+std::string daemon_name(const DaemonOptions& options, const std::string& interface) {
   std::string name = options.name;
   if (name.empty()) {
     std::array<char, 65> machine{};
     if (gethostname(machine.data(), machine.size() - 1) != 0 || machine[0] == '\0') machine = {"localhost"};
-    name = fmt::format("{}-{}", machine.data(), suffix);
-    if (name.size() > messaging::wire::kMaxNameBytes) name.resize(messaging::wire::kMaxNameBytes);
+    // A long name loses its beginning, which several daemons of a machine share.
+    name = fmt::format("{}-{}", machine.data(), interface);
+    if (name.size() > messaging::wire::kMaxNameBytes) name.erase(0, name.size() - messaging::wire::kMaxNameBytes);
   }
   if (!messaging::wire::is_valid_name(name)) {
     throw UsageError{fmt::format("--name {}: 1 to {} bytes of UTF-8 without control characters and '/'", name,
@@ -79,6 +80,16 @@ std::unique_ptr<os::Log> make_log(const DaemonOptions& options, const std::strin
   os::LogOptions log;
   log.level = *level;
   return std::make_unique<os::Log>(subject, log);
+}
+
+os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log) {
+  os::EventLoopOptions loop{.spin_max = std::chrono::microseconds(options.spin_us)};
+  if (::isatty(STDIN_FILENO) == 0) {
+    loop.on_hangup = [&log] {
+      log.info("SIGHUP: options are read at the start only; restart the daemon to change them");
+    };
+  }
+  return loop;
 }
 
 MacAddress parse_mac_option(const std::string& text, const char* option) {
@@ -113,7 +124,7 @@ std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const Daemo
                                                 os::Log& log) {
   std::string path = options.control;
   if (path.empty()) {
-    const auto directory = os::make_runtime_directory();
+    const auto directory = os::make_control_directory();
     if (!directory) throw StartupError{directory.error().message};
     path = os::default_control_path(*directory, role);
   }

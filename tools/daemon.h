@@ -19,8 +19,9 @@ namespace splitnic::tools {
 
 /// What both daemons derive from their options. Throws UsageError for values that are wrong.
 messaging::SessionOptions session_options(const DaemonOptions& options, const std::string& name);
-/// options.name, or the machine's name with `suffix`. Throws UsageError for an impossible name.
-std::string daemon_name(const DaemonOptions& options, const std::string& suffix);
+/// options.name, or one from the machine's name and that of the interface that the daemon serves, so that several on a
+/// machine differ. Throws UsageError for an impossible name.
+std::string daemon_name(const DaemonOptions& options, const std::string& interface);
 std::unique_ptr<os::Log> make_log(const DaemonOptions& options, const std::string& subject);
 /// Throws UsageError unless it is an address that an interface may have.
 MacAddress parse_mac_option(const std::string& text, const char* option);
@@ -39,6 +40,7 @@ class LogNotices final : public Notices {
  public:
   explicit LogNotices(os::Log& log) : log_(log) {}
   void notice(const std::string& line) override { log_.limited("driver", os::LogLevel::kInfo, "{}", line); }
+  void recurring_notice(const std::string& line) override { log_.recurring(os::LogLevel::kInfo, line); }
 
  private:
   os::Log& log_;
@@ -76,6 +78,33 @@ class DriverTask final : public os::Task {
  private:
   Driver& driver_;
 };
+
+/// Brings lines of the log that nobody has read yet to their reader, once it reads again. log is lent.
+class LogTask final : public os::Task {
+ public:
+  explicit LogTask(os::Log& log) : log_(log) {}
+  std::size_t poll(Time now) override {
+    if (now < next_try_) return 0;
+    next_try_ = log_.flush() ? kNever : now + kRetryInterval;
+    return 0;
+  }
+  bool prepare_sleep(Time now) override {
+    if (next_try_ == kNever && log_.waiting()) next_try_ = now + kRetryInterval;
+    return true;
+  }
+  void disarm() override {}
+  [[nodiscard]] Time next_deadline() const override { return next_try_; }
+  void collect_descriptors(std::vector<int>&) const override {}
+
+ private:
+  static constexpr Duration kRetryInterval = std::chrono::milliseconds(100);
+  os::Log& log_;
+  Time next_try_ = kNever;
+};
+
+/// The loop's options for a daemon. SIGHUP: a daemon in a terminal ends when the terminal does; any other one writes a
+/// line that there is nothing to reload, and goes on. log is lent to the loop.
+os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log);
 
 /// After the loop was told to stop: lets the driver say goodbye, for a moment.
 template <class Driver>

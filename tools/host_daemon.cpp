@@ -46,6 +46,7 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   const auto* session = driver.session();
   status.epoch = session != nullptr ? session->epoch() : 0;
   status.mac = to_string(driver.settings().mac);
+  status.tap = tap.name();
   status.mtu = driver.settings().mtu;
   status.carrier = driver.carrier();
   status.mode = session == nullptr || session->mode() == messaging::wire::Mode::rdma ? "r" : "s";
@@ -97,7 +98,7 @@ int run_host(const HostCommand& command) {
     driver.limit_vlans({vlans.begin(), vlans.end()});
   }
 
-  os::EventLoop loop({.spin_max = std::chrono::microseconds(command.daemon.spin_us)});
+  os::EventLoop loop(loop_options(command.daemon, *log));
   os::ClearedCounts cleared;
   const auto tell = [&](os::ControlRequest request) {
     return answer(request, status_of(driver, **tap, name), cleared, driver);
@@ -105,6 +106,8 @@ int run_host(const HostCommand& command) {
   const auto control = open_control(loop, command.daemon, "host", tell, *log);
   DriverTask task(driver);
   loop.add(task);
+  LogTask log_task(*log);
+  loop.add(log_task);
   log->info("serving {}, connecting to {}", command.tap, command.connect);
   service.ready("serving " + command.tap);
   loop.run();

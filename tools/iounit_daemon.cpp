@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "common/os/account.h"
+#include "common/os/runtime_directory.h"
 #include "fabric/bridge/shm_source.h"
 #include "iounit/io_unit.h"
 #include "iounit/lan_spec.h"
@@ -48,6 +49,15 @@ iounit::LanSpec parse_lan(const UnitCommand& command) {
   return *spec;
 }
 
+/// The LAN's part of the unit's default name: the interface, or the capture file that is played.
+std::string interface_of(const iounit::LanSpec& spec) {
+  if (const auto* file = std::get_if<iounit::SavefileSpec>(&spec)) {
+    const std::string& path = file->input.empty() ? file->output : file->input;
+    return path.substr(path.rfind('/') + 1);
+  }
+  return std::get<iounit::InterfaceSpec>(spec).name;
+}
+
 std::unique_ptr<iounit::LanEngine> open_lan(const iounit::LanSpec& spec, os::Log& log) {
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
   const Time now = monotonic_now();
@@ -70,7 +80,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
     const auto& session = host->session();
     if (status.epoch == 0) status.epoch = session.epoch();
     auto peer = peer_status(&session, host->name(), std::string(messaging::to_string(session.state())));
-    peer.mac = to_string(host->mac());
+    if (!host->mac().is_zero()) peer.mac = to_string(host->mac());
     for (std::size_t index = 0; index < iounit::kHostDrops; ++index) {
       const auto cause = static_cast<iounit::HostDrop>(index);
       add_count(peer.drops, std::string(iounit::to_string(cause)), host->drops(cause));
@@ -109,7 +119,8 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
 }  // namespace
 
 int run_io_unit(const UnitCommand& command) {
-  const std::string name = daemon_name(command.daemon, "iounit");
+  const auto spec = parse_lan(command);
+  const std::string name = daemon_name(command.daemon, interface_of(spec));
   iounit::IoUnitOptions options;
   options.session = session_options(command.daemon, name);
   options.max_mtu = command.daemon.mtu;
@@ -117,7 +128,6 @@ int run_io_unit(const UnitCommand& command) {
   options.allowed_macs = parse_allowed(command.allow_macs);
   auto allow_uids = parse_ids(command.allow_uids, "--allow-uid", os::find_user);
   auto allow_gids = parse_ids(command.allow_gids, "--allow-gid", os::find_group);
-  const auto spec = parse_lan(command);
   const auto log = make_log(command.daemon, fmt::format("iounit {}", name));
   if (const auto fits = os::check_socket_path(command.listen); !fits) {
     throw UsageError{fmt::format("--listen: {}", fits.error().message)};
@@ -131,18 +141,20 @@ int run_io_unit(const UnitCommand& command) {
   listen.allow_uids = std::move(allow_uids);
   listen.allow_gids = std::move(allow_gids);
   listen.default_bytes = command.window_bytes;
+  if (const auto made = os::make_socket_directory(command.listen); !made) {
+    throw StartupError{fmt::format("--listen: {}", made.error().message)};
+  }
   auto listener = fabric::ShmListener::listen(listen);
   if (!listener) throw StartupError{listener.error().message};
-  fabric::ShmListenSource bridges(std::move(*listener), [&](const std::string& why) {
-    log->limited("connections", os::LogLevel::kWarning, "{}", why);
-  });
+  fabric::ShmListenSource bridges(std::move(*listener),
+                                  [&](const std::string& why) { log->recurring(os::LogLevel::kWarning, why); });
   SystemRandom random;
   options.session.link.port_address = fabric::PortAddress{random.next() >> 16U};
   LogNotices lines(*log);
   ServiceNotices notices(lines, service);
   iounit::IoUnit unit(options, *lan, bridges, random, notices);
 
-  os::EventLoop loop({.spin_max = std::chrono::microseconds(command.daemon.spin_us)});
+  os::EventLoop loop(loop_options(command.daemon, *log));
   os::ClearedCounts cleared;
   const auto tell = [&](os::ControlRequest request) {
     return cleared.answer(status_of(unit, *lan, bridges.counters(), name), request);
@@ -150,6 +162,12 @@ int run_io_unit(const UnitCommand& command) {
   const auto control = open_control(loop, command.daemon, "iounit", tell, *log);
   DriverTask task(unit);
   loop.add(task);
+  LogTask log_task(*log);
+  loop.add(log_task);
+  if (!(listen.allow_uids.empty() && listen.allow_gids.empty()) && !os::others_can_reach(command.listen)) {
+    log->warning("the folder of {} is closed to other users: the hosts of --allow-uid and --allow-gid can't connect",
+                 command.listen);
+  }
   log->info("serving {} to hosts at {}", lan->name(), command.listen);
   service.ready("serving " + lan->name());
   loop.run();

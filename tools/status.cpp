@@ -1,9 +1,13 @@
 // `splitnic status` and `splitnic stats`: asks daemons on their control sockets.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <future>
 
+#include "common/os/account.h"
 #include "common/os/control_client.h"
+#include "common/os/daemon_processes.h"
 #include "common/os/daemon_status.h"
 #include "common/os/runtime_directory.h"
 #include "common/result.h"
@@ -19,53 +23,85 @@ void print_counts(const char* title, const std::vector<os::NamedCount>& counts) 
   }
 }
 
+std::string if_any(const char* title, const std::string& text) {
+  return text.empty() ? std::string() : fmt::format(", {} {}", title, text);
+}
+
 void print(const os::DaemonStatus& status, bool counters) {
-  fmt::print("{} {}: {}, carrier {}, MTU {}{}{}{}{}\n", status.role, status.name, status.state,
-             status.carrier ? "yes" : "no", status.mtu, status.mac.empty() ? "" : ", address ", status.mac,
-             status.lan.empty() ? "" : ", LAN ", status.lan);
+  fmt::print("{} {}: {}{}{}, carrier {}, MTU {}{}, pid {}\n", status.role, status.name, status.state,
+             if_any("LAN", status.lan), if_any("TAP", status.tap), status.carrier ? "yes" : "no", status.mtu,
+             if_any("address", status.mac), status.pid);
   if (counters) {
     print_counts("drop", status.drops);
     print_counts("count", status.counts);
   }
   for (const auto& peer : status.peers) {
-    fmt::print("  peer {}: {}{}{}, sent {} frames ({} bytes), received {} ({} bytes)\n",
-               peer.name.empty() ? "(nameless)" : peer.name, peer.state, peer.mac.empty() ? "" : ", address ", peer.mac,
-               peer.tx_frames, peer.tx_bytes, peer.rx_frames, peer.rx_bytes);
+    fmt::print("  peer {}: {}{}, sent {} frames ({} bytes), received {} ({} bytes)\n",
+               peer.name.empty() ? "(nameless)" : peer.name, peer.state, if_any("address", peer.mac), peer.tx_frames,
+               peer.tx_bytes, peer.rx_frames, peer.rx_bytes);
     if (!counters) continue;
     print_counts("drop", peer.drops);
     print_counts("message", peer.messages);
   }
 }
 
+void print_json(const std::vector<os::DaemonStatus>& all, bool one) {
+  // One daemon asked by name is one object; whatever was found is a list.
+  if (one && all.size() == 1) return fmt::print("{}\n", os::to_json(all.front()));
+  std::string text;
+  for (const auto& status : all) text += (text.empty() ? "" : ",\n ") + os::to_json(status);
+  fmt::print("[{}]\n", text);
+}
+
+/// Asks all of them at once, so that one that does not answer delays only the end.
+std::vector<Result<os::DaemonStatus>> ask(const std::vector<std::string>& controls, os::ControlRequest request) {
+  std::vector<std::future<Result<os::DaemonStatus>>> questions;
+  for (const auto& control : controls) {
+    questions.push_back(
+        std::async(std::launch::async, [&control, request] { return os::query_status(control, request); }));
+  }
+  std::vector<Result<os::DaemonStatus>> answers;
+  for (auto& question : questions) answers.push_back(question.get());
+  return answers;
+}
+
+/// Names the daemons whose control sockets are not among those found: another user's, or somewhere else. Returns how
+/// many there are.
+std::size_t name_unasked(const std::vector<std::string>& controls) {
+  std::size_t unasked = 0;
+  for (const auto& process : os::find_daemon_processes()) {
+    const auto ending = fmt::format("/{}-{}.sock", process.role, process.pid);
+    if (std::ranges::any_of(controls, [&](const auto& control) { return control.ends_with(ending); })) continue;
+    ++unasked;
+    fmt::print(stderr, "splitnic: not asked: {} of user {}, pid {} (its control socket is not in this user's folder)\n",
+               process.role, os::user_name(process.user), process.pid);
+  }
+  return unasked;
+}
+
 }  // namespace
 
 int run_status(const StatusCommand& command) {
-  const auto controls = command.controls.empty() ? os::find_control_sockets() : command.controls;
+  const bool search = command.controls.empty();
+  const auto controls = search ? os::find_control_sockets() : command.controls;
   std::vector<os::DaemonStatus> all;
   bool failed = false;
-  for (const auto& control : controls) {
-    auto status = os::query_status(control, command.clear ? os::ControlRequest::clear : os::ControlRequest::status);
-    if (!status) {
-      fmt::print(stderr, "splitnic: {}\n", status.error().message);
+  for (auto& answer : ask(controls, command.clear ? os::ControlRequest::clear : os::ControlRequest::status)) {
+    if (answer) {
+      all.push_back(std::move(*answer));
+    } else {
+      fmt::print(stderr, "splitnic: {}\n", answer.error().message);
       failed = true;
-      continue;
     }
-    all.push_back(std::move(*status));
   }
+  const std::size_t unasked = search ? name_unasked(controls) : 0;
   if (command.json) {
-    // One daemon asked by name is one object; whatever was found is a list.
-    if (command.controls.size() == 1 && all.size() == 1) {
-      fmt::print("{}\n", os::to_json(all.front()));
-    } else if (!failed || !all.empty()) {
-      std::string text;
-      for (const auto& status : all) text += (text.empty() ? "" : ",\n ") + os::to_json(status);
-      fmt::print("[{}]\n", text);
-    }
+    if (!failed || !all.empty()) print_json(all, command.controls.size() == 1);
   } else {
-    if (all.empty() && !failed) fmt::print("no daemon is running here\n");
+    if (all.empty() && !failed && unasked == 0) fmt::print("no daemon is running here\n");
     for (const auto& status : all) print(status, command.counters);
   }
-  return failed ? 1 : 0;
+  return failed || (all.empty() && unasked != 0) ? 1 : 0;
 }
 
 }  // namespace splitnic::tools

@@ -12,7 +12,7 @@ struct Request {
 
   enum What {
     status @0;  # identity, state and every counter
-    clear @1;   # the same; afterwards the counters start from nothing
+    clear @1;   # the same; afterwards the counters start from zero
   }
 }
 
@@ -23,6 +23,8 @@ struct Reply {
   }
 }
 
+# The fields of DaemonStatus, Peer and NamedCount have the names of the structs in daemon_status.h, there with
+# underscores; a test compares them.
 struct DaemonStatus {
   role @0 :Text;      # "host", "iounit"
   name @1 :Text;
@@ -39,6 +41,7 @@ struct DaemonStatus {
   version @12 :Text;
   uptimeMs @13 :UInt64;
   counts @14 :List(NamedCount);
+  tap @15 :Text;      # what the host serves: the name of its virtual NIC
 }
 
 struct Peer {

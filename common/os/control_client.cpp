@@ -21,6 +21,8 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
+constexpr fmt::format_string<> kNoAnswer = "no answer (is the daemon stopped?)";
+
 // Connected by hand, because Asio takes a full queue (EAGAIN) for a connection under way. The kernel waits for room.
 Result<UniqueFd> connect_within(const std::string& path, Duration timeout) {
   UniqueFd descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -36,7 +38,7 @@ Result<UniqueFd> connect_within(const std::string& path, Duration timeout) {
     case ECONNREFUSED:
       return fail("nobody listens there (left behind by a daemon that died)");
     case EAGAIN:
-      return fail("no answer");
+      return fail(kNoAnswer);
     default:
       return fail("{}", errno_text());
   }
@@ -48,7 +50,7 @@ struct Exchange {
   asio::local::stream_protocol::socket socket{context};
   ControlMessage message{};
   ControlLength length{};
-  Result<void> outcome = fail("no answer");
+  Result<void> outcome = fail(kNoAnswer);
 
   using Handler = void (Exchange::*)();
 

@@ -1,10 +1,15 @@
 #include "common/os/control_protocol.h"
 
+#include <capnp/dynamic.h>
 #include <capnp/message.h>
 #include <capnp/serialize.h>
 
+#include <boost/describe/members.hpp>
+#include <boost/mp11/algorithm.hpp>
+#include <cctype>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "common/os/control.capnp.h"
 #include "common/os/printable.h"
@@ -36,65 +41,53 @@ auto read_message(const ControlMessage& message, Read read) -> decltype(read(std
   }
 }
 
-void encode_counts(capnp::List<control::NamedCount>::Builder builder, const std::vector<NamedCount>& counts) {
-  for (unsigned at = 0; at < builder.size(); ++at) {
-    builder[at].setName(counts[at].name);
-    builder[at].setCount(counts[at].count);
-  }
-}
-
 std::string text_of(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
 
-std::vector<NamedCount> decode_counts(capnp::List<control::NamedCount>::Reader reader) {
-  std::vector<NamedCount> counts;
-  for (const auto entry : reader) counts.push_back({text_of(entry.getName()), entry.getCount()});
-  return counts;
+/// The schema's name of a member: tx_frames is txFrames there.
+std::string schema_name(std::string_view member) {
+  std::string name;
+  for (std::size_t at = 0; at < member.size(); ++at) {
+    const bool word = member[at] == '_' && at + 1 < member.size();
+    name += word ? static_cast<char>(std::toupper(static_cast<unsigned char>(member[++at]))) : member[at];
+  }
+  return name;
 }
 
-void encode_peer(control::Peer::Builder builder, const PeerStatus& peer) {
-  builder.setName(peer.name);
-  builder.setState(peer.state);
-  builder.setMac(peer.mac);
-  builder.setTxFrames(peer.tx_frames);
-  builder.setRxFrames(peer.rx_frames);
-  builder.setTxBytes(peer.tx_bytes);
-  builder.setRxBytes(peer.rx_bytes);
-  encode_counts(builder.initDrops(static_cast<unsigned>(peer.drops.size())), peer.drops);
-  encode_counts(builder.initMessages(static_cast<unsigned>(peer.messages.size())), peer.messages);
+/// Calls visit(name in the schema, member) for each member of a described struct.
+template <class Struct, class Visit>
+void for_each_member(Struct& value, Visit visit) {
+  using Members = boost::describe::describe_members<std::remove_const_t<Struct>, boost::describe::mod_public>;
+  boost::mp11::mp_for_each<Members>([&](auto member) { visit(schema_name(member.name), value.*member.pointer); });
 }
 
-PeerStatus decode_peer(control::Peer::Reader reader) {
-  PeerStatus peer;
-  peer.name = text_of(reader.getName());
-  peer.state = text_of(reader.getState());
-  peer.mac = text_of(reader.getMac());
-  peer.tx_frames = reader.getTxFrames();
-  peer.rx_frames = reader.getRxFrames();
-  peer.tx_bytes = reader.getTxBytes();
-  peer.rx_bytes = reader.getRxBytes();
-  peer.drops = decode_counts(reader.getDrops());
-  peer.messages = decode_counts(reader.getMessages());
-  return peer;
+template <class Struct>
+void encode(capnp::DynamicStruct::Builder builder, const Struct& value) {
+  for_each_member(value, [&]<class Member>(const std::string& name, const Member& member) {
+    if constexpr (std::is_same_v<Member, std::string>) {
+      builder.set(name, capnp::Text::Reader(member.c_str(), member.size()));
+    } else if constexpr (std::is_arithmetic_v<Member>) {
+      builder.set(name, member);
+    } else {
+      auto list = builder.init(name, static_cast<unsigned>(member.size())).template as<capnp::DynamicList>();
+      for (unsigned at = 0; at < list.size(); ++at) encode(list[at].template as<capnp::DynamicStruct>(), member[at]);
+    }
+  });
 }
 
-DaemonStatus decode_status(control::DaemonStatus::Reader reader) {
-  DaemonStatus status;
-  status.role = text_of(reader.getRole());
-  status.name = text_of(reader.getName());
-  status.state = text_of(reader.getState());
-  status.epoch = reader.getEpoch();
-  status.mac = text_of(reader.getMac());
-  status.mtu = reader.getMtu();
-  status.carrier = reader.getCarrier();
-  status.lan = text_of(reader.getLan());
-  status.mode = text_of(reader.getMode());
-  for (const auto peer : reader.getPeers()) status.peers.push_back(decode_peer(peer));
-  status.drops = decode_counts(reader.getDrops());
-  status.counts = decode_counts(reader.getCounts());
-  status.pid = reader.getPid();
-  status.version = text_of(reader.getVersion());
-  status.uptime_ms = reader.getUptimeMs();
-  return status;
+template <class Struct>
+void decode(capnp::DynamicStruct::Reader reader, Struct& value) {
+  for_each_member(value, [&]<class Member>(const std::string& name, Member& member) {
+    const auto field = reader.get(name);
+    if constexpr (std::is_same_v<Member, std::string>) {
+      member = text_of(field.template as<capnp::Text>());
+    } else if constexpr (std::is_arithmetic_v<Member>) {
+      member = field.template as<Member>();
+    } else {
+      for (const auto entry : field.template as<capnp::DynamicList>()) {
+        decode(entry.template as<capnp::DynamicStruct>(), member.emplace_back());
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -121,23 +114,7 @@ Result<ControlRequest> decode_request(const ControlMessage& message) {
 
 ControlMessage encode_reply(const DaemonStatus& status) {
   capnp::MallocMessageBuilder builder;
-  auto root = builder.initRoot<control::Reply>().initStatus();
-  root.setRole(status.role);
-  root.setName(status.name);
-  root.setState(status.state);
-  root.setEpoch(status.epoch);
-  root.setMac(status.mac);
-  root.setMtu(status.mtu);
-  root.setCarrier(status.carrier);
-  root.setLan(status.lan);
-  root.setMode(status.mode);
-  auto peers = root.initPeers(static_cast<unsigned>(status.peers.size()));
-  for (unsigned at = 0; at < peers.size(); ++at) encode_peer(peers[at], status.peers[at]);
-  encode_counts(root.initDrops(static_cast<unsigned>(status.drops.size())), status.drops);
-  encode_counts(root.initCounts(static_cast<unsigned>(status.counts.size())), status.counts);
-  root.setPid(status.pid);
-  root.setVersion(status.version);
-  root.setUptimeMs(status.uptime_ms);
+  encode(builder.initRoot<control::Reply>().initStatus(), status);
   return flatten(builder);
 }
 
@@ -153,8 +130,11 @@ Result<DaemonStatus> decode_reply(const ControlMessage& message) {
     switch (root.which()) {
       case control::Reply::ERROR:
         return fail("{}", printable(text_of(root.getError())));
-      case control::Reply::STATUS:
-        return decode_status(root.getStatus());
+      case control::Reply::STATUS: {
+        DaemonStatus status;
+        decode(root.getStatus(), status);
+        return status;
+      }
     }
     return fail("unknown reply {}", static_cast<unsigned>(root.which()));
   });

@@ -1,6 +1,9 @@
 #include "common/os/daemon_status.h"
 
 #include <algorithm>
+#include <boost/describe/members.hpp>
+#include <boost/mp11/algorithm.hpp>
+#include <type_traits>
 
 namespace splitnic::os {
 namespace {
@@ -16,23 +19,32 @@ bool none_less(const Counts& counts, const Counts& before) {
   return std::ranges::all_of(counts, [&](const auto& count) { return count.count >= count_of(before, count.name); });
 }
 
-bool none_less(const PeerStatus& peer, const PeerStatus& before) {
-  return peer.tx_frames >= before.tx_frames && peer.rx_frames >= before.rx_frames && peer.tx_bytes >= before.tx_bytes &&
-         peer.rx_bytes >= before.rx_bytes && none_less(peer.drops, before.drops) &&
-         none_less(peer.messages, before.messages);
+/// Calls visit(count of peer, count of before) for all of a peer's counts, the numbers and the lists.
+template <class Peer, class Visit>
+void visit_counts(Peer& peer, const PeerStatus& before, Visit visit) {
+  boost::mp11::mp_for_each<boost::describe::describe_members<PeerStatus, boost::describe::mod_public>>(
+      [&](auto member) {
+        using Value = std::remove_cvref_t<decltype(peer.*member.pointer)>;
+        if constexpr (!std::is_same_v<Value, std::string>) visit(peer.*member.pointer, before.*member.pointer);
+      });
 }
+
+bool none_less(std::uint64_t count, std::uint64_t before) { return count >= before; }
+
+bool none_less(const PeerStatus& peer, const PeerStatus& before) {
+  bool none = true;
+  visit_counts(peer, before, [&](const auto& count, const auto& then) { none = none && none_less(count, then); });
+  return none;
+}
+
+void take_off(std::uint64_t& count, std::uint64_t before) { count -= before; }
 
 void take_off(Counts& counts, const Counts& before) {
   for (auto& count : counts) count.count -= std::min(count.count, count_of(before, count.name));
 }
 
 void take_off(PeerStatus& peer, const PeerStatus& before) {
-  peer.tx_frames -= before.tx_frames;
-  peer.rx_frames -= before.rx_frames;
-  peer.tx_bytes -= before.tx_bytes;
-  peer.rx_bytes -= before.rx_bytes;
-  take_off(peer.drops, before.drops);
-  take_off(peer.messages, before.messages);
+  visit_counts(peer, before, [](auto& count, const auto& then) { take_off(count, then); });
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Boost.JSON is used without its library; this is the file that holds its implementation.
+#include <boost/describe/members.hpp>
 #include <boost/json/src.hpp>
+#include <boost/mp11/algorithm.hpp>
 
 #include "common/os/daemon_status.h"
 #include "common/os/printable.h"
@@ -10,47 +12,39 @@ namespace {
 
 namespace json = boost::json;
 
-json::object counts(const std::vector<NamedCount>& named) {
+json::value value_of(const std::string& text) { return json::value(printable(text)); }
+
+template <class Number>
+requires std::is_arithmetic_v<Number> json::value value_of(Number number) { return json::value(number); }
+
+json::value value_of(const std::vector<NamedCount>& counts) {
   json::object object;
-  for (const auto& [name, count] : named) object[printable(name)] = count;
+  for (const auto& [name, count] : counts) object[printable(name)] = count;
   return object;
 }
 
-json::object peer_object(const PeerStatus& peer) {
-  json::object object;
-  object["name"] = printable(peer.name);
-  object["state"] = printable(peer.state);
-  object["mac"] = printable(peer.mac);
-  object["tx_frames"] = peer.tx_frames;
-  object["rx_frames"] = peer.rx_frames;
-  object["tx_bytes"] = peer.tx_bytes;
-  object["rx_bytes"] = peer.rx_bytes;
-  object["drops"] = counts(peer.drops);
-  object["messages"] = counts(peer.messages);
-  return object;
+template <class Struct>
+void add_members(json::object& object, const Struct& from);
+
+json::value value_of(const std::vector<PeerStatus>& peers) {
+  json::array array;
+  for (const auto& peer : peers) add_members(array.emplace_back(json::object()).as_object(), peer);
+  return array;
+}
+
+template <class Struct>
+void add_members(json::object& object, const Struct& from) {
+  boost::mp11::mp_for_each<boost::describe::describe_members<Struct, boost::describe::mod_public>>(
+      [&](auto member) { object[member.name] = value_of(from.*member.pointer); });
 }
 
 }  // namespace
 
 std::string to_json(const DaemonStatus& status) {
   json::object object;
-  object["role"] = printable(status.role);
-  object["name"] = printable(status.name);
-  object["state"] = printable(status.state);
+  object["schema_version"] = kStatusSchemaVersion;
+  add_members(object, status);
   object["epoch"] = fmt::format("{:016x}", status.epoch);  // 64 bits don't fit the numbers of most JSON readers
-  object["mac"] = printable(status.mac);
-  object["mtu"] = status.mtu;
-  object["carrier"] = status.carrier;
-  object["lan"] = printable(status.lan);
-  object["mode"] = printable(status.mode);
-  json::array peers;
-  for (const auto& peer : status.peers) peers.push_back(peer_object(peer));
-  object["peers"] = std::move(peers);
-  object["drops"] = counts(status.drops);
-  object["counts"] = counts(status.counts);
-  object["pid"] = status.pid;
-  object["version"] = printable(status.version);
-  object["uptime_ms"] = status.uptime_ms;
   return json::serialize(object);
 }
 

@@ -44,16 +44,29 @@ struct EventLoop::Edge {
   std::vector<pollfd> brief_waits;
   bool waiting = false;
   std::atomic<bool> stopped{false};
+  std::function<void()> hangup;
   int signal = 0;
 
   ~Edge() { static_cast<void>(watched.release()); }  // the wait set's to close
 
-  void watch_signals() {
+  void watch_signals(std::function<void()> on_hangup) {
     std::signal(SIGPIPE, SIG_IGN);
-    signals.add(SIGINT);
-    signals.add(SIGTERM);
+    hangup = std::move(on_hangup);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction present {};
+      const bool ignored = ::sigaction(number, nullptr, &present) == 0 && present.sa_handler == SIG_IGN;
+      if (number != SIGHUP || !ignored) signals.add(number);  // ignored: nohup
+    }
+    await_signal();
+  }
+
+  void await_signal() {
     signals.async_wait([this](const boost::system::error_code& error, int number) {
       if (error) return;
+      if (number == SIGHUP && hangup) {
+        hangup();
+        return await_signal();
+      }
       signal = number;
       stopped.store(true, std::memory_order_relaxed);
       signals.clear();
@@ -94,7 +107,7 @@ struct EventLoop::Edge {
 };
 
 EventLoop::EventLoop(EventLoopOptions options) : edge_(std::make_unique<Edge>()), spin_max_(options.spin_max) {
-  if (options.handle_signals) edge_->watch_signals();
+  if (options.handle_signals) edge_->watch_signals(std::move(options.on_hangup));
 }
 
 EventLoop::~EventLoop() = default;

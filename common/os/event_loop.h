@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -34,8 +35,10 @@ class Task {
 struct EventLoopOptions {
   /// The longest time that the loop looks on without work before it sleeps (--spin-us).
   Duration spin_max = std::chrono::microseconds(50);
-  /// SIGINT and SIGTERM end run(); SIGPIPE is ignored.
+  /// SIGINT, SIGTERM and SIGHUP end run(); SIGPIPE is ignored. A SIGHUP that was ignored before (nohup) stays ignored.
   bool handle_signals = true;
+  /// Where given, SIGHUP calls this, on the loop's thread, and run() goes on.
+  std::function<void()> on_hangup{};
 };
 
 struct EventLoopCounters {

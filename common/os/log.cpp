@@ -1,8 +1,9 @@
 #include "common/os/log.h"
 
 #include <spdlog/logger.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 
+#include "common/os/line_writer.h"
 #include "common/os/printable.h"
 
 namespace splitnic::os {
@@ -28,6 +29,36 @@ std::string_view level_name(LogLevel level) {
 
 }  // namespace
 
+/// spdlog gives the lines their time; where they go is the LineWriter's.
+class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit Sink(int descriptor) : writer_(descriptor) {}
+  bool write_waiting() {
+    const std::lock_guard lock(mutex_);
+    return writer_.flush();
+  }
+  bool waiting() {
+    const std::lock_guard lock(mutex_);
+    return writer_.waiting();
+  }
+  std::uint64_t lost() {
+    const std::lock_guard lock(mutex_);
+    return writer_.lost();
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    std::string_view text(line.data(), line.size());
+    while (text.ends_with('\n')) text.remove_suffix(1);
+    writer_.write(text);
+  }
+  void flush_() override {}
+
+  LineWriter writer_;
+};
+
 std::optional<LogLevel> parse_log_level(std::string_view text) {
   if (text == "debug") return LogLevel::kDebug;
   if (text == "info") return LogLevel::kInfo;
@@ -39,13 +70,16 @@ std::optional<LogLevel> parse_log_level(std::string_view text) {
 
 Log::Log(const std::string& subject, LogOptions options) : subject_(printable(subject)), options_(std::move(options)) {
   if (options_.write) return;
-  logger_ = std::make_shared<spdlog::logger>(subject_, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  sink_ = std::make_shared<Sink>(options_.descriptor);
+  logger_ = std::make_shared<spdlog::logger>(subject_, sink_);
   logger_->set_pattern("%H:%M:%S.%e %v");
-  logger_->flush_on(spdlog::level::trace);
 }
 
-// What was suppressed after the last line of its key would otherwise never be told.
+// What was suppressed after the last line of its key would otherwise never be reported.
 Log::~Log() {
+  for (const auto& [line, recurring] : recurring_) {
+    if (recurring.since != 0) write(LogLevel::kInfo, fmt::format("{} ({} more times)", line, recurring.since));
+  }
   for (const auto& [key, window] : windows_) {
     if (window.suppressed != 0)
       write(LogLevel::kInfo, fmt::format("{}: suppressed {} similar", key, window.suppressed));
@@ -72,6 +106,33 @@ std::optional<std::uint64_t> Log::admit(std::string_view key) {
   ++window.written;
   return std::exchange(window.suppressed, 0);
 }
+
+void Log::recurring(LogLevel level, std::string_view line) {
+  if (!enabled(level)) return;
+  std::uint64_t since = 0;
+  {
+    const Time now = options_.clock();
+    const std::lock_guard lock(windows_mutex_);
+    const auto found = recurring_.find(line);
+    if (found == recurring_.end()) {
+      // Where too many lines recur at a time only the common limit holds for the rest.
+      if (recurring_.size() < kMaxKeys) recurring_.emplace(line, Recurring{now});
+    } else {
+      ++found->second.since;
+      if (now - found->second.written < options_.recurring_interval) return;
+      found->second.written = now;
+      since = std::exchange(found->second.since, 0);
+    }
+  }
+  if (since == 0) return limited("recurring lines", level, "{}", line);
+  limited("recurring lines", level, "{} ({} times since it was last reported)", line, since);
+}
+
+bool Log::flush() { return !sink_ || sink_->write_waiting(); }
+
+bool Log::waiting() const { return sink_ && sink_->waiting(); }
+
+std::uint64_t Log::lost() const { return sink_ ? sink_->lost() : 0; }
 
 void Log::write(LogLevel level, std::string_view text) {
   if (!enabled(level)) return;

@@ -31,13 +31,18 @@ struct LogOptions {
   LogLevel level = LogLevel::kInfo;
   /// Lines with the same key let through per second.
   std::uint32_t limit_per_second = 5;
-  /// Given each line without time and newline; empty: stderr, with the time of day in front.
+  /// How long a recurring line is only counted before it is written again.
+  Duration recurring_interval = std::chrono::minutes(10);
+  /// Given each line without time and newline; empty: `descriptor`, with the time of day in front.
   std::function<void(std::string_view line)> write{};
   std::function<Time()> clock = monotonic_now;
+  /// stderr, unless a test says otherwise. Lent.
+  int descriptor = 2;
 };
 
 /// Lines for people: "12:03:04.123 info  host web1: link up". Handed to cores by reference; there is no global one.
-/// Control characters in the text are replaced, since much of it comes from peers. Any thread.
+/// Control characters in the text are replaced, since much of it comes from peers. Never waits for whoever reads the
+/// log: lines that find no room are lost and counted (LineWriter). Any thread.
 class Log {
  public:
   /// subject: who is speaking, "host web1".
@@ -76,6 +81,17 @@ class Log {
     write(level, text);
   }
 
+  /// For whatever a peer can cause for ever: a line is written the first time; equal ones are counted afterwards, and
+  /// one of them is written again after recurring_interval, with their number. Different lines are limited together,
+  /// as limited() does.
+  void recurring(LogLevel level, std::string_view line);
+
+  /// Writes lines that wait for their reader, as far as there is room now. True when none waits.
+  bool flush();
+  [[nodiscard]] bool waiting() const;
+  /// Lines that were lost because nobody read them.
+  [[nodiscard]] std::uint64_t lost() const;
+
   [[nodiscard]] bool enabled(LogLevel level) const { return level >= options_.level; }
 
  private:
@@ -87,14 +103,22 @@ class Log {
   /// Keys are bounded too: what is over shares one window.
   static constexpr std::size_t kMaxKeys = 256;
 
+  struct Recurring {
+    Time written{};
+    std::uint64_t since = 0;
+  };
+  class Sink;
+
   std::optional<std::uint64_t> admit(std::string_view key);
   void write(LogLevel level, std::string_view text);
 
   std::string subject_;
   LogOptions options_;
+  std::shared_ptr<Sink> sink_;
   std::shared_ptr<spdlog::logger> logger_;
-  std::mutex windows_mutex_;
+  std::mutex windows_mutex_;  // of the two maps
   std::map<std::string, Window, std::less<>> windows_;
+  std::map<std::string, Recurring, std::less<>> recurring_;
 };
 
 }  // namespace splitnic::os

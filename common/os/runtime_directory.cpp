@@ -15,46 +15,101 @@
 namespace splitnic::os {
 namespace {
 
-bool is_private_directory(const std::string& path) {
+constexpr mode_t kWritableByOthers = 022;
+constexpr mode_t kOpenToOthers = 077;
+
+/// A folder, not a link to one, of this user, without any of the forbidden rights.
+bool is_ours(const std::string& path, mode_t forbidden) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
-         (status.st_mode & 077U) == 0;
+         (status.st_mode & forbidden) == 0;
+}
+
+/// Root may read in any user's folder that is closed to others.
+bool is_readable_control_directory(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && (status.st_mode & kOpenToOthers) == 0 &&
+         (status.st_uid == ::geteuid() || ::geteuid() == 0);
+}
+
+std::string control_directory(const std::string& directory) { return directory + "/control"; }
+
+/// Makes the folder with exactly these rights, whatever the umask. False, with errno: not made.
+bool make_directory(const std::string& path, mode_t mode) {
+  return ::mkdir(path.c_str(), mode & 0700U) == 0 && ::chmod(path.c_str(), mode) == 0;
+}
+
+/// As make_directory; also true for a folder that is there already, whose rights are the caller's to check.
+bool have_directory(const std::string& path, mode_t mode) { return make_directory(path, mode) || errno == EEXIST; }
+
+std::string folder_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 }  // namespace
 
 std::vector<std::string> runtime_directories() {
   std::vector<std::string> directories;
+  const auto from_environment = [](const char* variable) -> std::string_view {
+    const char* value = std::getenv(variable);
+    return value != nullptr && *value == '/' ? value : std::string_view();
+  };
+  // Several folders are separated by colons; the first one will do.
+  const auto service = from_environment("RUNTIME_DIRECTORY");
+  if (!service.empty()) directories.emplace_back(service.substr(0, service.find(':')));
   if (::geteuid() == 0) directories.emplace_back("/run/splitnic");
-  const char* session = std::getenv("XDG_RUNTIME_DIR");
-  if (session != nullptr && *session == '/') directories.push_back(std::string(session) + "/splitnic");
+  const auto session = from_environment("XDG_RUNTIME_DIR");
+  if (!session.empty()) directories.push_back(std::string(session) + "/splitnic");
   directories.push_back(fmt::format("/tmp/splitnic-{}", ::geteuid()));
   return directories;
 }
 
-Result<std::string> make_runtime_directory(const std::vector<std::string>& candidates) {
+Result<std::string> make_control_directory(const std::vector<std::string>& candidates) {
+  constexpr std::string_view kHint = "name a control socket elsewhere with --control";
   std::string reason = "no candidates";
   for (const auto& directory : candidates) {
-    if (::mkdir(directory.c_str(), 0700) == 0) return directory;
     // Root of a user namespace may not write to /run, and XDG_RUNTIME_DIR may be gone: the next one will do.
-    if (errno != EEXIST) {
+    if (!have_directory(directory, 0755)) {
       reason = fmt::format("{}: {}", directory, errno_text());
       continue;
     }
-    if (is_private_directory(directory)) return directory;
-    return fail("{}: exists, but is not a directory that is ours alone (mode 0700)", directory);
+    if (!is_ours(directory, kWritableByOthers)) {
+      return fail("{}: exists, but is not a directory that only this user may write to; {}", directory, kHint);
+    }
+    const std::string control = control_directory(directory);
+    if (!have_directory(control, 0700)) {
+      reason = fmt::format("{}: {}", control, errno_text());
+      continue;
+    }
+    if (is_ours(control, kOpenToOthers)) return control;
+    return fail("{}: exists, but is not a directory that is this user's alone (mode 0700); {}", control, kHint);
   }
-  return fail("no directory for run-time files: {}", reason);
+  return fail("no directory for the control socket: {}; {}", reason, kHint);
+}
+
+Result<void> make_socket_directory(const std::string& socket_path) {
+  const std::string directory = folder_of(socket_path);
+  struct stat status {};
+  if (::stat(directory.c_str(), &status) == 0 || have_directory(directory, 0755)) return {};
+  return fail("{}: {}", directory, errno_text());
+}
+
+bool others_can_reach(const std::string& socket_path) {
+  struct stat status {};
+  return ::stat(folder_of(socket_path).c_str(), &status) == 0 && (status.st_mode & (S_IXGRP | S_IXOTH)) != 0;
 }
 
 std::string default_control_path(const std::string& directory, std::string_view role) {
   return fmt::format("{}/{}-{}.sock", directory, role, ::getpid());
 }
 
-std::vector<std::string> find_control_sockets(const std::vector<std::string>& directories) {
+std::vector<std::string> find_control_sockets(const std::vector<std::string>& candidates) {
   std::vector<std::string> live;
-  for (const auto& directory : directories) {
-    if (!is_private_directory(directory)) continue;
+  for (const auto& candidate : candidates) {
+    const std::string directory = control_directory(candidate);
+    if (!is_readable_control_directory(directory)) continue;
     std::error_code error;
     for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
          entry.increment(error)) {
@@ -62,10 +117,11 @@ std::vector<std::string> find_control_sockets(const std::vector<std::string>& di
       if (entry->path().extension() != ".sock") continue;
       const SocketState state = probe_socket(path);
       if (state == SocketState::kLive) live.push_back(path);
-      if (state == SocketState::kStale) remove_stale_socket(path);
+      if (state == SocketState::kStale && is_ours(directory, kOpenToOthers)) remove_stale_socket(path);
     }
   }
   std::sort(live.begin(), live.end());
+  live.erase(std::unique(live.begin(), live.end()), live.end());  // RUNTIME_DIRECTORY may be /run/splitnic
   return live;
 }
 

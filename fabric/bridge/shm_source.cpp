@@ -21,9 +21,7 @@ ShmConnectSource::ShmConnectSource(ShmConnectOptions options, BridgeNotice notic
 void ShmConnectSource::failed(const std::string& why, Time now) {
   attempt_.reset();
   try_at_ = now + kRetryInterval;
-  if (why == reported_) return;
-  reported_ = why;
-  notice_(why);
+  if (reported_.first_time(why)) notice_(why);
 }
 
 std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {

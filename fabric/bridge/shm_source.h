@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/reported_once.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
 #include "fabric/bridge/shm_connector.h"
@@ -12,10 +13,11 @@
 
 namespace splitnic::fabric {
 
-/// Lines for people: why there is no bridge. The same reason is told once until it changes.
+/// Lines for people: why there is no bridge.
 using BridgeNotice = std::function<void(const std::string&)>;
 
-/// The host's bridges: connects to an I/O unit's socket, again and again, for ever. Thread: the driver's owner.
+/// The host's bridges: connects to an I/O unit's socket, again and again, for ever. Each reason why that fails is
+/// reported once until it succeeds. Thread: the driver's owner.
 class ShmConnectSource final : public BridgeSource {
  public:
   ShmConnectSource(ShmConnectOptions options, BridgeNotice notice);
@@ -30,7 +32,7 @@ class ShmConnectSource final : public BridgeSource {
   BridgeNotice notice_;
   std::unique_ptr<ShmConnector> attempt_;
   Time try_at_{};
-  std::string reported_;
+  ReportedOnce reported_;
 };
 
 /// The I/O unit's bridges: one for each host that connects. Thread: the driver's owner.

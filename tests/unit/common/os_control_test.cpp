@@ -3,15 +3,22 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <capnp/schema.h>
+
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <boost/describe/members.hpp>
 #include <boost/json.hpp>
+#include <boost/mp11/algorithm.hpp>
 #include <catch2/catch.hpp>
+#include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
+#include "common/os/control.capnp.h"
 #include "common/os/control_client.h"
 #include "common/os/control_protocol.h"
 #include "common/os/control_server.h"
@@ -33,6 +40,7 @@ DaemonStatus sample() {
   status.mtu = 1500;
   status.carrier = true;
   status.lan = "eth0";
+  status.tap = "vnic0";
   status.mode = "r";
   status.peers = {
       {"web1", "up", "02:00:00:00:00:02", 1, 2, 3, 4, {{"filtered", 5}, {"pool-empty", 6}}, {{"SendData", 7}}},
@@ -116,6 +124,34 @@ TEST_CASE("a status survives the control socket's encoding", "[common][control]"
   CHECK(error.error().message == "too?large");
 }
 
+template <class Struct>
+std::set<std::string> members_of() {
+  std::set<std::string> names;
+  boost::mp11::mp_for_each<boost::describe::describe_members<Struct, boost::describe::mod_public>>(
+      [&](auto member) { names.insert(member.name); });
+  return names;
+}
+
+/// The schema's fields, txFrames as tx_frames.
+std::set<std::string> fields_of(capnp::StructSchema schema) {
+  std::set<std::string> names;
+  for (const auto field : schema.getFields()) {
+    std::string name;
+    for (const char character : std::string(field.getProto().getName().cStr())) {
+      if (std::isupper(static_cast<unsigned char>(character)) != 0) name += '_';
+      name += static_cast<char>(std::tolower(static_cast<unsigned char>(character)));
+    }
+    names.insert(name);
+  }
+  return names;
+}
+
+TEST_CASE("the control socket's schema and the status have the same members", "[common][control]") {
+  CHECK(members_of<DaemonStatus>() == fields_of(capnp::Schema::from<control::DaemonStatus>()));
+  CHECK(members_of<PeerStatus>() == fields_of(capnp::Schema::from<control::Peer>()));
+  CHECK(members_of<NamedCount>() == fields_of(capnp::Schema::from<control::NamedCount>()));
+}
+
 TEST_CASE("damaged control messages are errors, never more", "[common][control]") {
   SeededRandom random(1);
   const ControlMessage good = encode_reply(sample());
@@ -134,14 +170,15 @@ TEST_CASE("damaged control messages are errors, never more", "[common][control]"
 }
 
 TEST_CASE("the JSON of a status has the documented keys", "[common][control]") {
-  CHECK(to_json(sample()) ==
-        R"({"role":"iounit","name":"rack1","state":"up","epoch":"fedcba9876543210","mac":"02:00:00:00:00:01",)"
-        R"("mtu":1500,"carrier":true,"lan":"eth0","mode":"r","peers":[{"name":"web1","state":"up",)"
-        R"("mac":"02:00:00:00:00:02","tx_frames":1,"rx_frames":2,"tx_bytes":3,"rx_bytes":4,)"
-        R"("drops":{"filtered":5,"pool-empty":6},"messages":{"SendData":7}},{"name":"web2","state":"down","mac":"",)"
-        R"("tx_frames":0,"rx_frames":0,"tx_bytes":0,"rx_bytes":0,"drops":{},"messages":{}}],)"
-        R"("drops":{"lan-full":8},"counts":{"moved":9},)"
-        R"("pid":4711,"version":"0.1.0","uptime_ms":123456789012})");
+  CHECK(
+      to_json(sample()) ==
+      R"({"schema_version":1,"role":"iounit","name":"rack1","state":"up","epoch":"fedcba9876543210","mac":"02:00:00:00:00:01",)"
+      R"("mtu":1500,"carrier":true,"lan":"eth0","tap":"vnic0","mode":"r","peers":[{"name":"web1","state":"up",)"
+      R"("mac":"02:00:00:00:00:02","tx_frames":1,"rx_frames":2,"tx_bytes":3,"rx_bytes":4,)"
+      R"("drops":{"filtered":5,"pool-empty":6},"messages":{"SendData":7}},{"name":"web2","state":"down","mac":"",)"
+      R"("tx_frames":0,"rx_frames":0,"tx_bytes":0,"rx_bytes":0,"drops":{},"messages":{}}],)"
+      R"("drops":{"lan-full":8},"counts":{"moved":9},)"
+      R"("pid":4711,"version":"0.1.0","uptime_ms":123456789012})");
 }
 
 TEST_CASE("names that are no text still give valid JSON", "[common][control]") {
@@ -234,7 +271,7 @@ TEST_CASE("asking where no daemon answers is a clear error", "[common][control]"
   CHECK(error_of(path) == path + ": No such file or directory");
   const auto mute = UnixListener::listen(path);
   REQUIRE(mute);
-  CHECK(error_of(path) == path + ": no answer");
+  CHECK(error_of(path) == path + ": no answer (is the daemon stopped?)");
   {
     auto gone = UnixListener::listen(directory.path("gone"));
     std::filesystem::rename(gone->path(), directory.path("stale"));
@@ -250,7 +287,8 @@ TEST_CASE("a client waits for room in a daemon's queue, but not for ever", "[com
   const auto full = UnixListener::listen(directory.path("s"), 0600, 0);
   REQUIRE(full);
   const UniqueFd first = connect_to(full->path());
-  CHECK(query_status(full->path(), ControlRequest::status, 30ms).error().message == full->path() + ": no answer");
+  CHECK(query_status(full->path(), ControlRequest::status, 30ms).error().message ==
+        full->path() + ": no answer (is the daemon stopped?)");
 }
 
 TEST_CASE("a request to clear reaches the daemon as such", "[common][control]") {

@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr EventLoopOptions kQuiet{.spin_max = 0us, .handle_signals = false};
+const EventLoopOptions kQuiet{.spin_max = 0us, .handle_signals = false};
 
 /// A core made of functions.
 struct ScriptedTask final : Task {
@@ -244,13 +244,41 @@ TEST_CASE("an idle loop costs no processor time", "[common][event_loop]") {
 }
 
 TEST_CASE("a signal ends the loop and says which", "[common][event_loop]") {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     EventLoop loop;
     ScriptedTask task;
     loop.add(task);
     boost::asio::post(loop.context(), [signal] { ::raise(signal); });
     CHECK(loop.run() == signal);
   }
+}
+
+TEST_CASE("a hangup calls whoever wants to know, and the loop goes on", "[common][event_loop]") {
+  int hangups = 0;
+  EventLoop* running = nullptr;
+  EventLoopOptions options;
+  options.on_hangup = [&] {
+    ++hangups;
+    boost::asio::post(running->context(), [&] { ::raise(hangups < 3 ? SIGHUP : SIGTERM); });
+  };
+  EventLoop loop(options);
+  running = &loop;
+  boost::asio::post(loop.context(), [] { ::raise(SIGHUP); });
+  CHECK(loop.run() == SIGTERM);
+  CHECK(hangups == 3);
+}
+
+TEST_CASE("a hangup that nohup ignores stays ignored", "[common][event_loop]") {
+  std::signal(SIGHUP, SIG_IGN);
+  {
+    EventLoop loop;
+    boost::asio::post(loop.context(), [&] {
+      ::raise(SIGHUP);
+      loop.stop();
+    });
+    CHECK(loop.run() == 0);
+  }
+  CHECK(std::signal(SIGHUP, SIG_DFL) == SIG_IGN);
 }
 
 TEST_CASE("another thread can stop a loop that sleeps", "[common][event_loop]") {

@@ -75,6 +75,40 @@ TEST_CASE("what is suppressed last is told at the end", "[common][log]") {
   CHECK(captured.lines[2] == "info  x: bad: suppressed 1 similar");
 }
 
+TEST_CASE("a line that recurs is written once, then counted and summed up now and then", "[common][log]") {
+  Captured captured;
+  {
+    Log log("x", captured.options());
+    const auto recur = [&](int times) {
+      for (int time = 0; time < times; ++time) log.recurring(LogLevel::kInfo, "refused host a");
+    };
+    recur(1000);
+    CHECK(captured.lines == std::vector<std::string>{"info  x: refused host a"});
+    captured.now += std::chrono::minutes(10) - std::chrono::nanoseconds(1);
+    recur(1);
+    CHECK(captured.lines.size() == 1);
+    captured.now += std::chrono::nanoseconds(1);
+    recur(500);
+    REQUIRE(captured.lines.size() == 2);
+    CHECK(captured.lines[1] == "info  x: refused host a (1001 times since it was last reported)");
+    log.recurring(LogLevel::kInfo, "refused host b");
+    CHECK(captured.lines.back() == "info  x: refused host b");
+    log.recurring(LogLevel::kDebug, "not of this level");
+  }
+  REQUIRE(captured.lines.size() == 4);
+  CHECK(captured.lines.back() == "info  x: refused host a (499 more times)");
+}
+
+TEST_CASE("recurring lines that differ every time are limited together", "[common][log]") {
+  Captured captured;
+  {
+    Log log("x", captured.options());
+    for (int line = 0; line < 1000; ++line) log.recurring(LogLevel::kInfo, std::to_string(line));
+    CHECK(captured.lines.size() == 2);
+  }
+  CHECK(captured.lines.back() == "info  x: recurring lines: suppressed 998 similar");
+}
+
 TEST_CASE("more keys than there is room for share one limit", "[common][log]") {
   Captured captured;
   Log log("x", captured.options());

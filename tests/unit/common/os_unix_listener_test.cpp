@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/os/runtime_directory.h"
 #include "common/os/unix_listener.h"
+#include "os_stale_socket.h"
 #include "os_temporary_directory.h"
 
 namespace splitnic::os {
@@ -18,15 +18,6 @@ namespace {
 std::string error_of(const std::string& path) {
   const auto listener = UnixListener::listen(path);
   return listener ? "none" : listener.error().message;
-}
-
-// What a killed daemon leaves behind.
-void leave_stale_socket(const std::string& path, int type = SOCK_STREAM) {
-  const UniqueFd descriptor(::socket(AF_UNIX, type, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  REQUIRE(::bind(descriptor.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
 }
 
 TEST_CASE("a listener's socket has its mode from the start and goes with it", "[common][unix_listener]") {
@@ -100,46 +91,6 @@ TEST_CASE("a listener leaves alone what took its path meanwhile", "[common][unix
     std::ofstream(path) << "x";
   }
   CHECK(std::filesystem::exists(path));
-}
-
-TEST_CASE("the run-time directory is private or refused", "[common][runtime_directory]") {
-  const TemporaryDirectory directory;
-  const std::string candidate = directory.path("run");
-  const auto made = make_runtime_directory({directory.path("none/run"), candidate});
-  REQUIRE(made);
-  CHECK(*made == candidate);
-  struct stat status {};
-  REQUIRE(::stat(candidate.c_str(), &status) == 0);
-  CHECK((status.st_mode & 07777U) == 0700);
-  CHECK(make_runtime_directory({candidate}));  // again: it is ours
-
-  REQUIRE(::chmod(candidate.c_str(), 0755) == 0);
-  CHECK_FALSE(make_runtime_directory({candidate}));
-  const std::string link = directory.path("link");
-  std::filesystem::create_symlink(directory.path(), link);
-  CHECK_FALSE(make_runtime_directory({link}));
-  const auto none = make_runtime_directory({directory.path("none/run")});
-  REQUIRE_FALSE(none);
-  CHECK(none.error().message ==
-        "no directory for run-time files: " + directory.path("none/run") + ": No such file or directory");
-}
-
-TEST_CASE("live control sockets are found and stale ones removed", "[common][runtime_directory]") {
-  const TemporaryDirectory directory;
-  const auto second = UnixListener::listen(directory.path("iounit-2.sock"));
-  const auto first = UnixListener::listen(directory.path("host-1.sock"));
-  leave_stale_socket(directory.path("host-3.sock"));
-  leave_stale_socket(directory.path("foreign"));
-  std::ofstream(directory.path("file.sock")) << "x";
-  CHECK(find_control_sockets({directory.path("none"), directory.path()}) ==
-        std::vector<std::string>{directory.path("host-1.sock"), directory.path("iounit-2.sock")});
-  CHECK_FALSE(std::filesystem::exists(directory.path("host-3.sock")));
-  CHECK(std::filesystem::exists(directory.path("foreign")));
-  CHECK(std::filesystem::exists(directory.path("file.sock")));
-}
-
-TEST_CASE("a daemon's control socket is named by role and process", "[common][runtime_directory]") {
-  CHECK(default_control_path("/run/splitnic", "host") == "/run/splitnic/host-" + std::to_string(::getpid()) + ".sock");
 }
 
 }  // namespace

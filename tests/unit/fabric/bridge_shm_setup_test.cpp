@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <thread>
 
 #include "fabric/bridge/shm_source.h"
 #include "tests/unit/fabric/bridge_fixtures.h"
@@ -476,6 +478,39 @@ TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells eac
   }
   REQUIRE(bridge != nullptr);
   CHECK(bridge->link() == LinkState::up);
+}
+
+TEST_CASE("a host that is refused before it has spoken learns why, every time", "[fabric][shm]") {
+  test::TemporaryDirectory directory;
+  const std::string path = directory.file("socket");
+  const os::UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_un address = address_of(path);
+  REQUIRE(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(listen(listener.get(), 64) == 0);
+  constexpr int kAttempts = 500;
+  std::thread unit([&] {
+    ShmReply reply{};
+    reply.magic = kShmSetupMagic;
+    reply.version = kShmSetupVersion;
+    reply.status = static_cast<std::uint32_t>(ShmSetupStatus::not_permitted);
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      const os::UniqueFd connection(accept(listener.get(), nullptr, nullptr));
+      static_cast<void>(send(connection.get(), &reply, sizeof reply, MSG_NOSIGNAL));
+    }
+  });
+  std::set<std::string> reasons;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    auto made = ShmConnector::start({.path = path}, Time{});
+    if (!made) {
+      reasons.insert(made.error().message);
+      continue;
+    }
+    std::optional<Result<std::unique_ptr<Bridge>>> verdict;
+    while (!verdict) verdict = (*made)->poll(Time{});
+    reasons.insert(verdict->has_value() ? "none" : verdict->error().message);
+  }
+  unit.join();
+  CHECK(reasons == std::set<std::string>{path + ": the unit does not permit this user to connect"});
 }
 
 TEST_CASE("a unit that hangs up, or says nothing for two seconds, ends the attempt", "[fabric][shm]") {

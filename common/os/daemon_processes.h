@@ -1,0 +1,22 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace splitnic::os {
+
+/// A daemon that runs on this machine, whoever may ask it.
+struct DaemonProcess {
+  pid_t pid = 0;
+  uid_t user = 0;
+  std::string role;  ///< "host" or "iounit"
+  friend bool operator==(const DaemonProcess&, const DaemonProcess&) = default;
+};
+
+/// All processes that run `splitnic host` or `splitnic iounit`, by pid, as far as this user may see processes. proc:
+/// where the proc file system is mounted.
+std::vector<DaemonProcess> find_daemon_processes(const std::string& proc = "/proc");
+
+}  // namespace splitnic::os
