@@ -27,11 +27,6 @@ std::optional<T> if_any(std::uint32_t number) {
   return number == 0 ? std::nullopt : std::optional(T{number});
 }
 
-bool inside(const MemoryRange& range, const MemoryRange& all) {
-  return range.offset >= all.offset && range.offset - all.offset <= all.bytes &&
-         range.bytes <= all.bytes - (range.offset - all.offset);
-}
-
 }  // namespace
 
 AdapterLimits ChannelAdapter::limits() const {
@@ -86,7 +81,7 @@ std::optional<Stag> ChannelAdapter::register_bridge_memory(ProtectionDomain doma
                                                            bool placeable) {
   if (!state_->follow_link()) return std::nullopt;
   AdapterContext& context = state_->context;
-  if (!inside(range, context.link.buffers()) || state_->drains.covers(range)) return std::nullopt;
+  if (!context.link.buffers().contains(range) || state_->drains.covers(range)) return std::nullopt;
   const auto memory =
       RegionMemory::of_bridge(context.link.bridge().local_memory().slice(range.offset, range.bytes), range.offset);
   const auto tag = context.table.insert(domain, memory, rights, placeable);

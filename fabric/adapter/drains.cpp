@@ -7,10 +7,6 @@ namespace {
 
 constexpr std::size_t kAnswersAtMost = 256;
 
-bool overlap(const MemoryRange& left, const MemoryRange& right) {
-  return left.offset < right.offset + right.bytes && right.offset < left.offset + left.bytes;
-}
-
 }  // namespace
 
 void Drains::start() {
@@ -23,7 +19,7 @@ void Drains::begin(Stag tag, MemoryRange range) {
 }
 
 bool Drains::covers(MemoryRange range) const {
-  return std::any_of(asked_.begin(), asked_.end(), [&](const Asked& asked) { return overlap(asked.range, range); });
+  return std::any_of(asked_.begin(), asked_.end(), [&](const Asked& asked) { return asked.range.overlaps(range); });
 }
 
 void Drains::take(const Cell& cell) {

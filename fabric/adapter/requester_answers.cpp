@@ -4,6 +4,7 @@
 #include <span>
 
 #include "common/check.h"
+#include "common/sequence.h"
 #include "fabric/adapter/local_memory.h"
 #include "fabric/adapter/requester.h"
 
@@ -14,9 +15,6 @@ constexpr Duration kLongestReceiverNotReadyDelay = std::chrono::seconds(1);
 // How a request ends whose answer is refused: the peer answered what was not asked, or the memory for it went away.
 constexpr CompletionStatus kPeersFault = CompletionStatus::remote_operation_error;
 constexpr CompletionStatus kOwnFault = CompletionStatus::local_protection_error;
-
-/// How far `psn` is beyond `from`; negative: before it. Numbers wrap.
-std::int32_t distance(std::uint32_t psn, std::uint32_t from) { return static_cast<std::int32_t>(psn - from); }
 
 CompletionStatus failure_of(Syndrome syndrome) {
   return syndrome == Syndrome::remote_access_error ? CompletionStatus::remote_access_error
@@ -50,7 +48,7 @@ bool Requester::complete_ready(QueuePair& queue_pair) {
   while (send.done != send.sent) {
     const SendEntry& entry = send.entries[send.done];
     if (goes_over_the_wire(entry.request.operation)) {
-      if (distance(entry.psn, send.acknowledged_psn) >= 0) return true;
+      if (sequence_distance(entry.psn, send.acknowledged_psn) >= 0) return true;
       if (is_answered(entry.request.operation) && !entry.answered) return false;
     }
     complete_send(context_, queue_pair, CompletionStatus::success);
@@ -61,7 +59,7 @@ bool Requester::complete_ready(QueuePair& queue_pair) {
 /// Every packet before psn is acknowledged. An answer that should have come before is asked for again.
 void Requester::complete_acknowledged(QueuePair& queue_pair, std::uint32_t psn) {
   SendQueue& send = queue_pair.send;
-  if (distance(psn, send.acknowledged_psn) > 0) send.acknowledged_psn = psn;
+  if (sequence_distance(psn, send.acknowledged_psn) > 0) send.acknowledged_psn = psn;
   const std::uint64_t before = send.done;
   const bool answers_came = complete_ready(queue_pair);
   if (send.done != before) {
@@ -115,7 +113,7 @@ void Requester::end_before_refusal(QueuePair& queue_pair) {
   while (send.done != send.sent) {
     const SendEntry& entry = send.entries[send.done];
     const bool carried_out = !goes_over_the_wire(entry.request.operation);
-    if (!carried_out && distance(entry.psn, send.acknowledged_psn) >= 0) break;
+    if (!carried_out && sequence_distance(entry.psn, send.acknowledged_psn) >= 0) break;
     const bool known = carried_out || !is_answered(entry.request.operation) || entry.answered;
     complete_send(context_, queue_pair, known ? CompletionStatus::success : CompletionStatus::outcome_unknown);
   }
@@ -146,9 +144,9 @@ SendEntry* Requester::answered_by(QueuePair& queue_pair, const Cell& cell, bool 
   for (send.answered_to = std::max(send.answered_to, send.done); send.answered_to != send.sent; ++send.answered_to) {
     SendEntry& entry = send.entries[send.answered_to];
     if (!is_answered(entry.request.operation) || entry.answered) continue;
-    const std::int32_t ahead = distance(cell.packet_sequence, entry.psn);
+    const std::int32_t ahead = sequence_distance(cell.packet_sequence, entry.psn);
     if (ahead == 0 && read == (entry.request.operation == Operation::rdma_read)) return &entry;
-    if (ahead > 0 && distance(cell.packet_sequence, send.sent_psn) < 0) answer_missed(queue_pair);
+    if (ahead > 0 && sequence_distance(cell.packet_sequence, send.sent_psn) < 0) answer_missed(queue_pair);
     break;
   }
   ++context_.counters.dropped_duplicate;

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/range.h"
+#include "common/sequence.h"
 #include "fabric/adapter/local_memory.h"
 
 namespace splitnic::fabric {
 namespace {
-
-/// How far `psn` is beyond `expected`; negative: it came before. Numbers wrap.
-std::int32_t distance(std::uint32_t psn, std::uint32_t expected) { return static_cast<std::int32_t>(psn - expected); }
 
 /// Answers are one cumulative state: the newer replaces the older, but "ok up to the packet before" does not take back
 /// that the packet itself was refused, which says the same and more.
@@ -123,7 +122,7 @@ void Responder::take(QueuePair& queue_pair, const Cell& cell, std::span<const st
 bool Responder::in_order_acknowledged(QueuePair& queue_pair, const Cell& cell) {
   const OpcodeTraits& what = traits(cell.opcode);
   const Reassembly& incoming = queue_pair.incoming;
-  const std::int32_t ahead = distance(cell.packet_sequence, queue_pair.expected_psn);
+  const std::int32_t ahead = sequence_distance(cell.packet_sequence, queue_pair.expected_psn);
   if (ahead < 0) {  // done before; its acknowledgement may have been lost
     ++context_.counters.dropped_duplicate;
     if (what.is(MessageKind::read_request) || what.is(MessageKind::atomic)) {
@@ -153,7 +152,7 @@ bool Responder::in_order_acknowledged(QueuePair& queue_pair, const Cell& cell) {
 
 bool Responder::in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell) {
   Reassembly& incoming = queue_pair.incoming;
-  const std::int32_t ahead = distance(cell.packet_sequence, queue_pair.expected_psn);
+  const std::int32_t ahead = sequence_distance(cell.packet_sequence, queue_pair.expected_psn);
   if (ahead == 0 && incoming.active && !traits(cell.opcode).first && cell.cell_sequence == incoming.next_cell) {
     return true;
   }
@@ -240,7 +239,7 @@ Responder::Verdict Responder::place_send(QueuePair& queue_pair, const Cell& cell
   const Reassembly& incoming = queue_pair.incoming;
   if (receive.empty()) return Verdict::not_ready;
   const ReceiveEntry& entry = receive.entries[receive.taken];
-  if (incoming.offset > entry.bytes || cell.payload.size() > entry.bytes - incoming.offset) return Verdict::too_long;
+  if (!within(entry.bytes, {incoming.offset, cell.payload.size()})) return Verdict::too_long;
   std::span<const std::byte> left = cell.payload;
   const bool placed = for_parts(
       std::span(entry.segments).first(entry.segment_count), incoming.offset, static_cast<std::uint32_t>(left.size()),
@@ -384,7 +383,8 @@ bool Responder::push_acknowledgement(QueuePair& queue_pair) {
   if (!owed.wanted) return false;
   const ResponseQueue& responses = queue_pair.responses;
   // An acknowledgement of what came after a read would say that its answer was lost.
-  const bool would_overtake = !responses.idle() && distance(owed.psn, responses.records[responses.next].psn) >= 0;
+  const bool would_overtake =
+      !responses.idle() && sequence_distance(owed.psn, responses.records[responses.next].psn) >= 0;
   if (would_overtake) return false;
   Cell cell = addressed_cell(context_, queue_pair, Opcode::acknowledge, owed.psn);
   cell.syndrome = owed.syndrome;

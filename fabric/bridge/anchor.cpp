@@ -28,10 +28,6 @@ void add_region(AnchorBytes& bytes, AnchorRegion kind, std::size_t lane, const M
   bytes.region_count = index + 1;
 }
 
-bool overlap(const MemoryRange& a, const MemoryRange& b) {
-  return a.bytes != 0 && b.bytes != 0 && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
-
 /// Takes the regions of a record one after the other; each kind (and lane) exactly once.
 class RegionReader {
  public:
@@ -48,10 +44,10 @@ class RegionReader {
     if (region.reserved.value() != 0 || region.reserved2.value() != 0) return "region reserved";
     if (offset % kFifoLine != 0) return "region offset alignment";
     if (bytes % kFifoLine != 0) return "region size alignment";
-    if (offset > window_bytes_ || bytes > window_bytes_ - offset) return "region beyond the window";
-    const MemoryRange range{static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes)};
+    const MemoryRange range{offset, bytes};
+    if (!within(window_bytes_, range)) return "region beyond the window";
     for (std::size_t i = 0; i < taken_count_; ++i) {
-      if (overlap(taken_[i], range)) return "region overlap";
+      if (taken_[i].overlaps(range)) return "region overlap";
     }
     taken_[taken_count_++] = range;
     return place(region, range);

@@ -8,15 +8,13 @@
 #include <tl/expected.hpp>
 #include <type_traits>
 
+#include "common/range.h"
 #include "fabric/ids.h"
 
 namespace splitnic::fabric {
 
 /// Bytes of the peer's or the own memory, by offset from its start.
-struct MemoryRange {
-  std::size_t offset = 0;
-  std::size_t bytes = 0;
-};
+using MemoryRange = ByteRange;
 
 /// The anchor record: where a peer finds everything in this end's local memory. All numbers little-endian.
 ///

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "common/check.h"
+#include "common/range.h"
 
 namespace splitnic::fabric {
 
@@ -53,7 +54,7 @@ class PeerMemory {
 
   [[nodiscard]] std::size_t size() const { return bytes_; }
   [[nodiscard]] bool contains(std::uint64_t offset, std::uint64_t bytes) const {
-    return offset <= bytes_ && bytes <= bytes_ - offset;
+    return within(bytes_, {offset, bytes});
   }
   [[nodiscard]] PeerMemory slice(std::size_t offset, std::size_t bytes) const {
     CHECK(contains(offset, bytes));
@@ -164,7 +165,7 @@ class PeerWindow {
 
   [[nodiscard]] std::size_t size() const { return bytes_; }
   [[nodiscard]] bool contains(std::uint64_t offset, std::uint64_t bytes) const {
-    return offset <= bytes_ && bytes <= bytes_ - offset;
+    return within(bytes_, {offset, bytes});
   }
 
   void write(std::size_t offset, std::span<const std::byte> from) {

@@ -11,6 +11,7 @@
 #include <limits>
 #include <string>
 
+#include "common/range.h"
 #include "fabric/memory/guarded_copy.h"
 
 namespace splitnic::fabric {
@@ -104,7 +105,7 @@ void LocalProtection::add(const Mapping& mapping) {
 std::optional<LocalProtection::Range> LocalProtection::range_of(const void* at, std::size_t bytes) {
   constexpr auto kUserEnd = static_cast<std::uintptr_t>(std::numeric_limits<std::intptr_t>::max());
   const auto begin = reinterpret_cast<std::uintptr_t>(at);
-  if (begin == 0 || begin > kUserEnd || bytes > kUserEnd - begin) return std::nullopt;
+  if (begin == 0 || !within(kUserEnd, {begin, bytes})) return std::nullopt;
   return Range{begin, begin + bytes};
 }
 

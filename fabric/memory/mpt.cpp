@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "common/range.h"
 #include "fabric/wire/crc32c.h"
 
 namespace splitnic::fabric {
@@ -19,12 +20,6 @@ SetRange set_range(std::size_t slots, Stag tag) {
   const std::size_t ways = std::min(slots, kMptWays);
   if (ways == 0) return {};
   return {tag.index() % (slots / ways) * ways, ways};
-}
-
-bool within(const MemoryRange& range, std::uint64_t offset, std::uint64_t bytes) {
-  if (offset < range.offset) return false;
-  const std::uint64_t from_start = offset - range.offset;
-  return from_start <= range.bytes && bytes <= range.bytes - from_start;
 }
 
 }  // namespace
@@ -114,7 +109,7 @@ bool MptView::look_up(FabricLink& link, Stag tag, Cached& into) const {
     const auto grant = decode_mpt_slot(copy, epoch_tag(link.peer_epoch(), link.epoch()));
     if (!grant || grant->tag != tag) continue;
     // The owner may be hostile too: what it grants must lie in its own buffers, and in this end's mapping of them.
-    const bool believable = within(link.peer_buffers(), grant->window_offset, grant->length) &&
+    const bool believable = link.peer_buffers().contains({grant->window_offset, grant->length}) &&
                             link.bridge().peer_window().contains(grant->window_offset, grant->length) &&
                             grant->length <= ~grant->address;
     if (!believable) return false;
@@ -133,7 +128,7 @@ std::optional<std::size_t> MptView::claim(FabricLink& link, Stag tag, std::uint6
   const MptGrant& grant = cached.grant;
   if (!grant.rights.has(Right::remote_write) || address < grant.address) return std::nullopt;
   const std::uint64_t offset = address - grant.address;
-  if (offset > grant.length || bytes > grant.length - offset) return std::nullopt;
+  if (!within(grant.length, {offset, bytes})) return std::nullopt;
   return static_cast<std::size_t>(grant.window_offset + offset);
 }
 

@@ -1,15 +1,13 @@
 #include "fabric/memory/protection_table.h"
 
+#include "common/range.h"
+
 namespace splitnic::fabric {
 namespace {
 
 using Error = ProtectionError;
 
 bool wraps(std::uint64_t address, std::uint64_t bytes) { return bytes != 0 && bytes - 1 > ~address; }
-
-bool inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t length) {
-  return offset <= length && bytes <= length - offset;
-}
 
 /// Taken by another operation than the one that asks. S4: the translation is disabled for everybody else.
 bool used_up(const ProtectionEntry& entry, const Access& access) {
@@ -94,7 +92,7 @@ auto ProtectionTable::range(const ProtectionEntry& entry, const Access& access, 
     -> Checked<void> {
   if (wraps(address, access.bytes)) return tl::unexpected(Error::to_wrap);
   const std::uint64_t first = first_address(entry);
-  const bool in_bounds = address >= first && inside(address - first, access.bytes, entry.length);
+  const bool in_bounds = ByteRange{first, entry.length}.contains({address, access.bytes});
   if (!in_bounds) return tl::unexpected(Error::base_or_bounds_violation);
   return {};
 }

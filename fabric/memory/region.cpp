@@ -1,14 +1,11 @@
 #include "fabric/memory/region.h"
 
 #include "common/check.h"
+#include "common/range.h"
 #include "fabric/memory/guarded_copy.h"
 
 namespace splitnic::fabric {
 namespace {
-
-bool inside(const Translation& of, std::uint64_t offset, std::uint64_t bytes) {
-  return offset <= of.bytes && bytes <= of.bytes - offset;
-}
 
 /// The bytes at offset that are neighbours in memory, `most` at most. Memory of the process, in which they are.
 std::span<std::byte> run_at(const Translation& in, std::uint64_t offset, std::size_t most) {
@@ -58,7 +55,7 @@ bool RegionMemory::holds(const std::byte* address, std::uint64_t bytes) const {
   if (!translation_ || translation_->in_bridge || translation_->pages) return false;
   const std::uintptr_t begin = number(translation_->process.data());
   const std::uintptr_t at = number(address);
-  return at >= begin && inside(*translation_, at - begin, bytes);
+  return ByteRange{begin, translation_->bytes}.contains({at, bytes});
 }
 
 std::uint64_t RegionMemory::offset_of(const std::byte* address) const {
@@ -79,7 +76,7 @@ void RegionMemory::assign(const PageList& list) {
 
 bool RegionMemory::store(std::uint64_t offset, std::span<const std::byte> from) const {
   if (from.empty()) return true;
-  CHECK(translation_ && inside(*translation_, offset, from.size()));
+  CHECK(translation_ && within(translation_->bytes, {offset, from.size()}));
   if (translation_->in_bridge) {
     translation_->bridge.store_bytes(static_cast<std::size_t>(offset), from);
     return true;
@@ -95,7 +92,7 @@ bool RegionMemory::store(std::uint64_t offset, std::span<const std::byte> from) 
 
 bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to) const {
   if (to.empty()) return true;
-  CHECK(translation_ && inside(*translation_, offset, to.size()));
+  CHECK(translation_ && within(translation_->bytes, {offset, to.size()}));
   if (translation_->in_bridge) {
     translation_->bridge.copy_out(static_cast<std::size_t>(offset), to);
     return true;
@@ -110,7 +107,7 @@ bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to) const {
 }
 
 bool RegionMemory::can_atomic(std::uint64_t offset) const {
-  if (!translation_ || !inside(*translation_, offset, sizeof(std::uint64_t))) return false;
+  if (!translation_ || !within(translation_->bytes, {offset, sizeof(std::uint64_t)})) return false;
   if (translation_->in_bridge) return translation_->bridge.aligned(static_cast<std::size_t>(offset));
   return number(run_at(*translation_, offset, 1).data()) % sizeof(std::uint64_t) == 0;
 }

@@ -1,12 +1,8 @@
 #include "fabric/memory/touch.h"
 
+#include "common/sequence.h"
+
 namespace splitnic::fabric {
-namespace {
-
-/// How far `sequence` is beyond `from`; negative: before it. Numbers wrap.
-std::int32_t distance(std::uint32_t sequence, std::uint32_t from) { return static_cast<std::int32_t>(sequence - from); }
-
-}  // namespace
 
 TouchAction table_d(bool one_touch, bool touched, const SegmentPosition& segment) {
   if (!segment.last || !one_touch) return TouchAction::place;
@@ -17,7 +13,7 @@ TouchAction table_d(bool one_touch, bool touched, const SegmentPosition& segment
 }
 
 bool caught_up(std::uint32_t remembered, std::uint32_t next_expected) {
-  return distance(next_expected, remembered) > 0;
+  return sequence_distance(next_expected, remembered) > 0;
 }
 
 }  // namespace splitnic::fabric

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/range.h"
 #include "fabric/verbs/objects.h"
 
 namespace splitnic::verbs {
@@ -44,7 +45,7 @@ Expected<const fabric::ProtectionEntry*> opened(const std::shared_ptr<detail::Re
   if (!region) return tl::unexpected(Status::bad_argument);
   const fabric::ProtectionEntry* entry = region->entry();
   if (entry == nullptr || !entry->valid) return tl::unexpected(Status::bad_tag);
-  if (!detail::inside(offset, bytes, entry->length)) return tl::unexpected(Status::bad_length);
+  if (!within(entry->length, {offset, bytes})) return tl::unexpected(Status::bad_length);
   return entry;
 }
 
@@ -90,7 +91,7 @@ Expected<MemoryRegion> ProtectionDomain::register_bridge_memory(std::size_t offs
   detail::ContextObject& context = *object_->context;
   if (!context.link.up()) return tl::unexpected(Status::link_down);
   const fabric::MemoryRange all = context.link.buffers();
-  if (bytes == 0 || !detail::inside(offset, bytes, all.bytes)) return tl::unexpected(Status::bad_length);
+  if (bytes == 0 || !within(all.bytes, {offset, bytes})) return tl::unexpected(Status::bad_length);
   fabric::MemoryRange range;
   range.offset = all.offset + offset;
   range.bytes = bytes;
@@ -164,7 +165,7 @@ Expected<RemoteKey> MemoryRegion::remote_key(std::size_t offset, std::size_t byt
   if (!object_) return tl::unexpected(Status::bad_argument);
   const detail::Opening opening = object_->expected();
   if (opening.tag == Stag{}) return tl::unexpected(Status::bad_tag);
-  const bool fits = bytes <= kMaxKeyBytes && detail::inside(offset, bytes, opening.bytes);
+  const bool fits = bytes <= kMaxKeyBytes && within(opening.bytes, {offset, bytes});
   if (!fits) return tl::unexpected(Status::bad_length);
   return key_of({opening.tag, opening.base + offset, bytes});
 }

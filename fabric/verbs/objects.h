@@ -178,10 +178,6 @@ struct WindowObject : TagObject {
 };
 
 [[nodiscard]] Status status_of(fabric::ProtectionError error);
-/// Without overflow.
-[[nodiscard]] constexpr bool inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t all) {
-  return offset <= all && bytes <= all - offset;
-}
 [[nodiscard]] constexpr bool known(TouchControl touch) { return touch <= TouchControl::one_shot; }
 /// No unknown bits.
 [[nodiscard]] constexpr bool known(Rights rights) { return rights.bits < 64; }

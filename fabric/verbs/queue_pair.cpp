@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/range.h"
 #include "fabric/verbs/objects.h"
 
 namespace splitnic::verbs {
@@ -29,7 +30,7 @@ bool belongs(const std::shared_ptr<detail::DomainObject>& domain, const SharedRe
   return queue == nullptr || (*queue && queue->object()->domain == domain);
 }
 
-bool within(const AdapterLimits& limits, const QueuePairOptions& options) {
+bool keeps_to(const AdapterLimits& limits, const QueuePairOptions& options) {
   return options.send_depth != 0 && options.send_depth <= limits.queue_depth &&
          options.receive_depth <= limits.queue_depth && options.max_inline_bytes <= limits.inline_bytes &&
          options.reads_in <= limits.reads_in && options.reads_out <= limits.reads_out;
@@ -142,7 +143,7 @@ Expected<QueuePair> ProtectionDomain::create_queue_pair(const QueuePairOptions& 
       belongs(object_, options.shared_receives) && options.number.value < kFirstDrawnNumber &&
       options.lane <= VirtualLane::data && options.on_memory_request_failure <= MemoryRequestFailure::fail;
   if (!fits) return tl::unexpected(Status::bad_argument);
-  if (!within(context.adapter.limits(), options)) return tl::unexpected(Status::bad_length);
+  if (!keeps_to(context.adapter.limits(), options)) return tl::unexpected(Status::bad_length);
   fabric::QueuePairAttributes with;
   with.domain = object_->number;
   with.send_completions = options.send_completions->number();
@@ -216,7 +217,7 @@ Status QueuePair::post_bind(MemoryWindow& window, const MemoryRegion& region, co
   const detail::Opening opening = from.expected();
   if (opening.tag == Stag{}) return Status::bad_tag;
   const bool in_process =
-      from.origin == detail::RegionOrigin::process && detail::inside(binding.offset, binding.bytes, from.memory.size());
+      from.origin == detail::RegionOrigin::process && within(from.memory.size(), {binding.offset, binding.bytes});
   if (in_process && !detail::accessible(object_->context(), from.memory.subspan(binding.offset, binding.bytes),
                                         binding.rights, false)) {
     return Status::bad_argument;
