@@ -1,25 +1,11 @@
 #include "fabric/adapter/events.h"
 
+#include <boost/describe.hpp>
+
 namespace splitnic::fabric {
 
-const char* to_string(AsyncEventKind kind) {
-  switch (kind) {
-    case AsyncEventKind::queue_pair_fatal:
-      return "queue_pair_fatal";
-    case AsyncEventKind::send_queue_drained:
-      return "send_queue_drained";
-    case AsyncEventKind::shared_receive_limit:
-      return "shared_receive_limit";
-    case AsyncEventKind::completion_queue_overrun:
-      return "completion_queue_overrun";
-    case AsyncEventKind::path_down:
-      return "path_down";
-    case AsyncEventKind::memory_gone:
-      return "memory_gone";
-    case AsyncEventKind::memory_drained:
-      return "memory_drained";
-  }
-  return "?";
-}
+BOOST_DESCRIBE_ENUM(AsyncEventKind, queue_pair_fatal, send_queue_drained, shared_receive_limit,
+                    completion_queue_overrun, path_down, memory_gone, memory_drained)
+const char* to_string(AsyncEventKind kind) { return boost::describe::enum_to_string(kind, "?"); }
 
 }  // namespace splitnic::fabric

@@ -1,89 +1,20 @@
 #include "fabric/adapter/work.h"
 
+#include <boost/describe.hpp>
+
 namespace splitnic::fabric {
 
-const char* to_string(Status status) {
-  switch (status) {
-    case Status::ok:
-      return "ok";
-    case Status::queue_full:
-      return "queue_full";
-    case Status::bad_queue_pair:
-      return "bad_queue_pair";
-    case Status::bad_state:
-      return "bad_state";
-    case Status::bad_tag:
-      return "bad_tag";
-    case Status::bad_length:
-      return "bad_length";
-    case Status::link_down:
-      return "link_down";
-    case Status::no_resources:
-      return "no_resources";
-    case Status::bad_argument:
-      return "bad_argument";
-    case Status::not_permitted:
-      return "not_permitted";
-    case Status::in_use:
-      return "in_use";
-  }
-  return "?";
-}
+BOOST_DESCRIBE_ENUM(Status, ok, queue_full, bad_queue_pair, bad_state, bad_tag, bad_length, link_down, no_resources,
+                    bad_argument, not_permitted, in_use)
+const char* to_string(Status status) { return boost::describe::enum_to_string(status, "?"); }
 
-const char* to_string(Operation operation) {
-  switch (operation) {
-    case Operation::send:
-      return "send";
-    case Operation::rdma_write:
-      return "rdma_write";
-    case Operation::rdma_write_with_immediate:
-      return "rdma_write_with_immediate";
-    case Operation::send_with_invalidate:
-      return "send_with_invalidate";
-    case Operation::rdma_read:
-      return "rdma_read";
-    case Operation::compare_swap:
-      return "compare_swap";
-    case Operation::fetch_add:
-      return "fetch_add";
-    case Operation::bind_window:
-      return "bind_window";
-    case Operation::register_memory:
-      return "register_memory";
-    case Operation::local_invalidate:
-      return "local_invalidate";
-    case Operation::delay:
-      return "delay";
-  }
-  return "?";
-}
+BOOST_DESCRIBE_ENUM(Operation, send, rdma_write, rdma_write_with_immediate, send_with_invalidate, rdma_read,
+                    compare_swap, fetch_add, bind_window, register_memory, local_invalidate, delay)
+const char* to_string(Operation operation) { return boost::describe::enum_to_string(operation, "?"); }
 
-const char* to_string(CompletionStatus status) {
-  switch (status) {
-    case CompletionStatus::success:
-      return "success";
-    case CompletionStatus::local_length_error:
-      return "local_length_error";
-    case CompletionStatus::local_protection_error:
-      return "local_protection_error";
-    case CompletionStatus::remote_access_error:
-      return "remote_access_error";
-    case CompletionStatus::remote_operation_error:
-      return "remote_operation_error";
-    case CompletionStatus::receiver_not_ready:
-      return "receiver_not_ready";
-    case CompletionStatus::retry_exceeded:
-      return "retry_exceeded";
-    case CompletionStatus::flushed:
-      return "flushed";
-    case CompletionStatus::outcome_unknown:
-      return "outcome_unknown";
-    case CompletionStatus::memory_request_error:
-      return "memory_request_error";
-    case CompletionStatus::remote_invalid_request_error:
-      return "remote_invalid_request_error";
-  }
-  return "?";
-}
+BOOST_DESCRIBE_ENUM(CompletionStatus, success, local_length_error, local_protection_error, remote_access_error,
+                    remote_operation_error, receiver_not_ready, retry_exceeded, flushed, outcome_unknown,
+                    memory_request_error, remote_invalid_request_error)
+const char* to_string(CompletionStatus status) { return boost::describe::enum_to_string(status, "?"); }
 
 }  // namespace splitnic::fabric

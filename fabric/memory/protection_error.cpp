@@ -1,5 +1,7 @@
 #include "fabric/memory/protection_error.h"
 
+#include <boost/describe.hpp>
+
 namespace splitnic::fabric {
 namespace {
 
@@ -24,53 +26,11 @@ TerminateCode by(bool ddp, std::uint8_t ddp_code, std::uint8_t rdma_code) {
 
 }  // namespace
 
-const char* to_string(ProtectionError error) {
-  switch (error) {
-    case ProtectionError::invalid_stag:
-      return "invalid_stag";
-    case ProtectionError::wrong_kind:
-      return "wrong_kind";
-    case ProtectionError::stag_not_associated:
-      return "stag_not_associated";
-    case ProtectionError::stale_stag:
-      return "stale_stag";
-    case ProtectionError::wrong_queue_pair:
-      return "wrong_queue_pair";
-    case ProtectionError::to_wrap:
-      return "to_wrap";
-    case ProtectionError::base_or_bounds_violation:
-      return "base_or_bounds_violation";
-    case ProtectionError::access_rights_violation:
-      return "access_rights_violation";
-    case ProtectionError::misaligned_atomic:
-      return "misaligned_atomic";
-    case ProtectionError::touched_twice:
-      return "touched_twice";
-    case ProtectionError::memory_is_gone:
-      return "memory_is_gone";
-    case ProtectionError::cannot_invalidate:
-      return "cannot_invalidate";
-    case ProtectionError::no_read_resource:
-      return "no_read_resource";
-    case ProtectionError::unexpected_sequence:
-      return "unexpected_sequence";
-    case ProtectionError::table_full:
-      return "table_full";
-    case ProtectionError::already_valid:
-      return "already_valid";
-    case ProtectionError::windows_bound:
-      return "windows_bound";
-    case ProtectionError::binding_not_allowed:
-      return "binding_not_allowed";
-    case ProtectionError::options_conflict:
-      return "options_conflict";
-    case ProtectionError::bad_page_list:
-      return "bad_page_list";
-    case ProtectionError::bad_range:
-      return "bad_range";
-  }
-  return "?";
-}
+BOOST_DESCRIBE_ENUM(ProtectionError, invalid_stag, wrong_kind, stag_not_associated, stale_stag, wrong_queue_pair,
+                    to_wrap, base_or_bounds_violation, access_rights_violation, misaligned_atomic, touched_twice,
+                    memory_is_gone, cannot_invalidate, no_read_resource, unexpected_sequence, table_full, already_valid,
+                    windows_bound, binding_not_allowed, options_conflict, bad_page_list, bad_range)
+const char* to_string(ProtectionError error) { return boost::describe::enum_to_string(error, "?"); }
 
 RefusedAs refused_as(ProtectionError error, ProtectedUse use) {
   if (use == ProtectedUse::bind_request) return RefusedAs::window_bind_error;
