@@ -38,6 +38,11 @@ ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, co
   return context.table.check_response(access, peers_address(context, segment) + offset);
 }
 
+Status post_status(ProtectionError refusal) {
+  const bool beyond = refusal == ProtectionError::base_or_bounds_violation || refusal == ProtectionError::to_wrap;
+  return beyond ? Status::bad_length : Status::bad_tag;
+}
+
 std::uint64_t peers_address(const AdapterContext& context, const LocalSegment& segment) {
   if (by_peers_address(context, segment)) return segment.as_number();
   return context.table.address_of(segment.tag, segment.address).value_or(segment.as_number());

@@ -67,11 +67,11 @@ Status check_request(const AdapterContext& context, const QueuePair& queue_pair,
   bytes = static_cast<std::uint32_t>(total);
   if (request.inline_data || made_on_the_way(queue_pair, request)) return Status::ok;
   for (const LocalSegment& segment : segments) {
-    const bool good =
+    const auto placement =
         is_answered(request.operation)
-            ? check_sink(context, queue_pair.consumer(), segment, 0, segment.bytes, 0).has_value()
-            : check_segment(context, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_read).has_value();
-    if (!good) return Status::bad_tag;
+            ? check_sink(context, queue_pair.consumer(), segment, 0, segment.bytes, 0)
+            : check_segment(context, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_read);
+    if (!placement) return post_status(placement.error());
   }
   return Status::ok;
 }

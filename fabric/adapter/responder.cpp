@@ -55,9 +55,8 @@ Status Responder::fill(ReceiveEntry& entry, ProtectionDomain domain, QpNumber qu
     total += segment.bytes;
     // A receive for writes with immediate alone needs no memory: no bytes, no tag.
     if (segment.bytes == 0) continue;
-    if (!check_segment(context_, {domain, queue_pair}, segment, 0, segment.bytes, Right::local_write)) {
-      return Status::bad_tag;
-    }
+    const auto placement = check_segment(context_, {domain, queue_pair}, segment, 0, segment.bytes, Right::local_write);
+    if (!placement) return post_status(placement.error());
   }
   if (total > std::numeric_limits<std::uint32_t>::max()) return Status::bad_length;
   entry.bytes = static_cast<std::uint32_t>(total);

@@ -24,8 +24,8 @@ enum class [[nodiscard]] Status : std::uint8_t{
     queue_full,
     bad_queue_pair,
     bad_state,
-    bad_tag,  ///< a segment's tag is unknown, stale, of another domain, out of bounds or lacks the right
-    bad_length,
+    bad_tag,     ///< a segment's tag is unknown, stale, of another domain or lacks the right
+    bad_length,  ///< a segment reaches beyond what its tag opens; a size or count is beyond its limit
     link_down,
     no_resources,
     bad_argument,   ///< an unknown object, or values that contradict each other

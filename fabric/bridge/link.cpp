@@ -37,8 +37,9 @@ std::uint32_t low_half(Epoch epoch) { return static_cast<std::uint32_t>(epoch.va
 std::uint32_t high_half(Epoch epoch) { return static_cast<std::uint32_t>(epoch.value >> 32U); }
 Epoch joined(std::uint32_t low, std::uint32_t high) { return Epoch{std::uint64_t{high} << 32U | low}; }
 
-// The armed flag, 64 bits: sequence << 2 | wants room << 1 | asleep. A producer rings once per value, so a flag that it
-// has rung for, or that has become stale on its way, wakes nobody twice.
+// The armed flag, 64 bits: sequence << 18 | core << 2 | wants room << 1 | asleep. The core is the one that the flag's
+// writer ran on, plus one, in 16 bits; 0: unknown. A producer rings once per value, so a flag that it has rung for, or
+// that has become stale on its way, wakes nobody twice.
 constexpr std::uint64_t kAsleep = 1;
 constexpr std::uint64_t kWantsRoom = 2;
 constexpr unsigned kArmedCoreShift = 2;

@@ -12,27 +12,22 @@
 namespace splitnic::verbs {
 namespace {
 
-constexpr std::size_t kMaxQueuePairs = std::size_t{1} << 19U;
-constexpr std::size_t kMaxTags = std::size_t{1} << 22U;
-constexpr std::size_t kMaxEvents = std::size_t{1} << 20U;
-constexpr std::size_t kMaxMptEntries = std::size_t{1} << 20U;
-constexpr Duration kLongestTimeout = std::chrono::hours(1);
-
 bool possible(const fabric::LinkOptions& link) {
   const bool rings = std::ranges::all_of(link.fifo_bytes, [](std::size_t bytes) {
     return std::has_single_bit(bytes) && bytes >= fabric::kMinFifoBytes &&
            bytes <= fabric::kMaxFifoLines * fabric::kFifoLine;
   });
-  const bool table = link.mpt_entries != 0 && link.mpt_entries <= kMaxMptEntries;
+  const bool table = link.mpt_entries != 0 && link.mpt_entries <= ContextOptions::kMaxMptEntries;
   return rings && table && link.port_address.value >> 48U == 0;
 }
 
 bool possible(const fabric::AdapterOptions& adapter) {
-  const bool sizes = adapter.max_queue_pairs <= kMaxQueuePairs && adapter.max_regions <= kMaxTags &&
-                     adapter.max_events != 0 && adapter.max_events <= kMaxEvents;
-  const bool times = adapter.ack_timeout > Duration::zero() && adapter.ack_timeout <= kLongestTimeout &&
+  using Options = ContextOptions;
+  const bool sizes = adapter.max_queue_pairs <= Options::kMaxQueuePairs && adapter.max_regions <= Options::kMaxTags &&
+                     adapter.max_events != 0 && adapter.max_events <= Options::kMaxEvents;
+  const bool times = adapter.ack_timeout > Duration::zero() && adapter.ack_timeout <= Options::kLongestTimeout &&
                      adapter.receiver_not_ready_delay >= Duration::zero() &&
-                     adapter.receiver_not_ready_delay <= kLongestTimeout;
+                     adapter.receiver_not_ready_delay <= Options::kLongestTimeout;
   return sizes && times;
 }
 

@@ -14,7 +14,14 @@
 
 namespace splitnic::verbs {
 
+/// Limits and their defaults: docs/verbs.md, "Limits".
 struct ContextOptions {
+  static constexpr std::size_t kMaxQueuePairs = std::size_t{1} << 19U;
+  static constexpr std::size_t kMaxTags = std::size_t{1} << 22U;
+  static constexpr std::size_t kMaxEvents = std::size_t{1} << 20U;
+  static constexpr std::size_t kMaxMptEntries = std::size_t{1} << 20U;
+  static constexpr Duration kLongestTimeout = std::chrono::hours(1);
+
   fabric::LinkOptions link{};  ///< port_address 0: drawn
   fabric::AdapterOptions adapter{};
   /// Where tags, numbers and epochs come from; lent. Null: the kernel's generator. Tests alone give another.

@@ -14,8 +14,6 @@ namespace {
 using detail::RegionOrigin;
 
 constexpr std::uint64_t kMaxKeyBytes = std::numeric_limits<std::uint32_t>::max();
-/// A page table of one region; the rest of the process would not thank for more.
-constexpr std::size_t kMaxPages = std::size_t{1} << 20U;
 
 bool consistent(const RegionOptions& options) {
   return detail::consistent(options.rights) && detail::known(options.touch);

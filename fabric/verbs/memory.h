@@ -23,6 +23,9 @@ enum class WindowType : std::uint8_t {
   type_2,  ///< belongs to the queue pair that binds it; the binder chooses the key; can be invalidated
 };
 
+/// The most pages of one region that is registered by its pages.
+inline constexpr std::size_t kMaxPages = std::size_t{1} << 20U;
+
 struct RegionOptions {
   Rights rights{};  ///< as in the verbs, remote write and atomics only with local write
   TouchControl touch = TouchControl::unlimited;

@@ -41,8 +41,7 @@ Status MemoryWorld::post_status(const Request& request) const {
   if (request.bytes > 4096) return Status::bad_length;
   if (request.work.inline_data && request.bytes > queue.inline_bytes) return Status::bad_length;
   if (!permitted) return Status::not_permitted;
-  if (request.work.inline_data) return Status::ok;
-  return request.segments_verdict == "ok" ? Status::ok : Status::bad_tag;
+  return Status::ok;
 }
 
 std::string MemoryWorld::verdict_of(const Request& request) const {
@@ -76,6 +75,9 @@ std::string MemoryWorld::verdict_of(const Request& request) const {
 
 void MemoryWorld::foretell(Request& request) const {
   request.post_expected = post_status(request);
+  request.bad_segment = request.post_expected == Status::ok && !request.local() && !request.work.inline_data &&
+                        request.segments_verdict != "ok";
+  if (request.bad_segment) request.post_expected = request.segment_beyond() ? Status::bad_length : Status::bad_tag;
   request.verdict = request.post_expected == Status::ok ? verdict_of(request) : "ok";
   request.refused_here = request.local() || request.verdict.starts_with("registration");
   if (request.refused_here) {

@@ -62,6 +62,7 @@ struct Request {
   std::optional<Receive> receive;
 
   fabric::Status post_expected = fabric::Status::ok;
+  bool bad_segment = false;  ///< which is why the post is expected to be refused
   std::string verdict = "ok";
   Refusal refusal{};          ///< where the verdict is one
   bool follower = false;      ///< of a request that will fail: flushed
@@ -89,8 +90,11 @@ struct Request {
   }
   /// What is wrong with a segment would be noticed before anything is sent, whenever it is looked at.
   [[nodiscard]] bool fails_whole() const {
-    const bool bounds = segments_verdict == "base_or_bounds_violation" || segments_verdict == "to_wrap";
-    return answered() || (work.segment_count == 1 && bytes != 0 && !bounds);
+    return answered() || (work.segment_count == 1 && bytes != 0 && !segment_beyond());
+  }
+  /// The first bad segment reaches beyond what its tag opens.
+  [[nodiscard]] bool segment_beyond() const {
+    return segments_verdict == "base_or_bounds_violation" || segments_verdict == "to_wrap";
   }
   [[nodiscard]] fabric::CompletionStatus expected() const {
     if (follower) return fabric::CompletionStatus::flushed;

@@ -103,7 +103,7 @@ void MemoryWorld::draw_sinks(Request& request, std::uint32_t first) {
     request.work.segments[request.work.segment_count++] = sink.local;
     request.segment_tags.push_back(sink.local.tag);
     request.segments.insert(request.segments.end(), sink.pieces.begin(), sink.pieces.end());
-    if (!sink.good()) request.segments_verdict = sink.verdict;
+    if (!sink.good() && request.segments_verdict == "ok") request.segments_verdict = sink.verdict;
   }
 }
 
@@ -164,7 +164,7 @@ void MemoryWorld::draw_sources(Request& request, std::uint32_t bytes) {
     work.segments[work.segment_count++] = segment.local;
     request.segment_tags.push_back(segment.local.tag);
     request.segments.insert(request.segments.end(), segment.pieces.begin(), segment.pieces.end());
-    if (!segment.good()) request.segments_verdict = segment.verdict;
+    if (!segment.good() && request.segments_verdict == "ok") request.segments_verdict = segment.verdict;
   }
 }
 
@@ -244,7 +244,7 @@ bool MemoryWorld::follows_failure(const Request& request) const {
 /// Whether what is in flight must end first, for the model to be able to foretell the request.
 bool MemoryWorld::must_settle(const Request& request) const {
   const std::size_t path = request.from / 2;
-  const bool bad = request.post_expected == Status::bad_tag;
+  const bool bad = request.bad_segment;
   for (const Draft& other : in_flight_) {
     if (conflict(*other, request)) return true;
     if (other->from / 2 != path || other->queue != request.queue) continue;
@@ -275,7 +275,7 @@ bool MemoryWorld::fails_in_its_turn(Request& request) {
   const bool others = std::ranges::any_of(
       in_flight_, [&](const Draft& other) { return other->from == request.from && other->queue == request.queue; });
   if (!queue.memory_requests || !others) return false;
-  request.verdict = "bad_tag in its turn";
+  request.verdict = "bad segment in its turn";
   request.refusal = {CompletionStatus::local_protection_error, {}};
   AsyncEvent fatal;
   from(request).fatal[queue.number.value] = fatal;
@@ -323,7 +323,7 @@ void MemoryWorld::post(Draft draft) {
   count(what, !expected_ok ? to_string(status) : request.follower ? "flushed" : request.verdict, request.number);
   // Behind a request that fails it depends on whether that is known already.
   if (status == Status::bad_state && request.follower) return;
-  const bool taken_nevertheless = status == Status::ok && request.post_expected == Status::bad_tag;
+  const bool taken_nevertheless = status == Status::ok && request.bad_segment;
   if (taken_nevertheless && fails_in_its_turn(request)) return in_flight_.push_back(std::move(draft));
   if (status != request.post_expected) {
     return violate(fmt::format("posting {} answers {}, the model says {}", what, to_string(status),

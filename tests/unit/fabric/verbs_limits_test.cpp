@@ -228,4 +228,32 @@ TEST_CASE("verbs, misuse: contexts with impossible options", "[fabric][verbs][mi
   });
 }
 
+TEST_CASE("verbs: a peer that does not poll is waited for as long as the options say", "[fabric][verbs]") {
+  const ContextOptions defaults;
+  const Duration patience = (defaults.adapter.retry_count + 1) * defaults.adapter.ack_timeout;
+  CHECK(patience == milliseconds(1600));
+  constexpr Duration kStep = milliseconds(1);
+  Pair pair;
+  const auto only_a = [&](Duration time) {
+    for (const Time until = pair.now + time; pair.now < until;) {
+      pair.now += kStep;
+      pair.bridges.sim().advance(pair.now);
+      pair.a.context.poll(pair.now);
+    }
+  };
+  const WorkRequest write = rdma_write(1, {pair.a.region.segment(0, 8)}, pair.b.region.remote_key().at());
+
+  REQUIRE(pair.a.queue_pair.post_send(write) == Status::ok);
+  only_a(patience);  // the clock starts with the first of these polls
+  CHECK(pair.a.take().empty());
+  CHECK(pair.one(pair.a).status == CompletionStatus::success);
+
+  REQUIRE(pair.a.queue_pair.post_send(write) == Status::ok);
+  only_a(patience + kStep);
+  const auto ended = pair.a.take();
+  REQUIRE(ended.size() == 1);
+  CHECK(ended[0].status == CompletionStatus::retry_exceeded);
+  CHECK(pair.a.queue_pair.state() == QueuePairState::error);
+}
+
 }  // namespace splitnic::verbs::test

@@ -185,37 +185,37 @@ TEST_CASE("verbs, misuse: objects of another context, domain or kind", "[fabric]
        queue_pair.post_register_and_send(foreign.through_queue, page.registration(), send(1, {})), kBad},
       {"reregister of another kind", own.through_queue.reregister({}), Status::not_permitted},
   });
-  const auto as_segment = [&](const LocalSegment& segment) {
+  const auto as_segment = [&](const LocalSegment& segment, Status answer = Status::bad_tag) {
     ReceiveRequest scattered = receive(1, a.region.segment(0, 8));
     const std::array more{segment};
     scattered.more = more;
     const RemoteAddress there = pair.b.region.remote_key().at();
     check({
-        {"send", queue_pair.post_send(send(1, {segment})), Status::bad_tag},
-        {"second of a send", queue_pair.post_send(send(1, {a.region.segment(0, 8), segment})), Status::bad_tag},
-        {"rdma_write", queue_pair.post_send(rdma_write(1, {segment}, there)), Status::bad_tag},
-        {"rdma_read", queue_pair.post_send(rdma_read(1, {segment}, there)), Status::bad_tag},
-        {"compare_swap", queue_pair.post_send(compare_swap(1, segment, there, 0, 0)), Status::bad_tag},
-        {"fetch_add", queue_pair.post_send(fetch_add(1, segment, there, 0)), Status::bad_tag},
-        {"receive", queue_pair.post_receive(receive(1, segment)), Status::bad_tag},
-        {"second of a receive", queue_pair.post_receive(scattered), Status::bad_tag},
-        {"shared receive", own.shared.post_receive(receive(1, segment)), Status::bad_tag},
-        {"second of a shared receive", own.shared.post_receive(scattered), Status::bad_tag},
+        {"send", queue_pair.post_send(send(1, {segment})), answer},
+        {"second of a send", queue_pair.post_send(send(1, {a.region.segment(0, 8), segment})), answer},
+        {"rdma_write", queue_pair.post_send(rdma_write(1, {segment}, there)), answer},
+        {"rdma_read", queue_pair.post_send(rdma_read(1, {segment}, there)), answer},
+        {"compare_swap", queue_pair.post_send(compare_swap(1, segment, there, 0, 0)), answer},
+        {"fetch_add", queue_pair.post_send(fetch_add(1, segment, there, 0)), answer},
+        {"receive", queue_pair.post_receive(receive(1, segment)), answer},
+        {"second of a receive", queue_pair.post_receive(scattered), answer},
+        {"shared receive", own.shared.post_receive(receive(1, segment)), answer},
+        {"second of a shared receive", own.shared.post_receive(scattered), answer},
     });
   };
-  as_segment(pair.b.region.segment(0, 8));                   // of the peer
-  as_segment({memory, 8, foreign_tag});                      // the peer's tag for own memory
-  as_segment({pair.b.memory.data(), 8, a.region.tag()});     // memory that is not the tag's
-  as_segment(other_region.segment(0, 8));                    // another domain
-  as_segment({memory, 8, own.type_1.tag()});                 // a window that is not bound
-  as_segment(own.through_queue.segment(0, 8));               // a region that is not registered
-  as_segment({memory, 8, Stag{}});                           // no tag
-  as_segment({memory, 8, Stag{0xffffffff}});                 // beyond the table
-  as_segment({memory, 8, Stag{a.region.tag().value ^ 1U}});  // another instance
-  as_segment({nullptr, 8, a.region.tag()});
-  as_segment(a.region.segment(End::kBytes - 7, 8));
-  as_segment(a.region.segment(End::kBytes + 1, 8));
-  as_segment(a.region.segment(SIZE_MAX, 8));
+  as_segment(pair.b.region.segment(0, 8));                                    // of the peer
+  as_segment({memory, 8, foreign_tag});                                       // the peer's tag for own memory
+  as_segment({pair.b.memory.data(), 8, a.region.tag()}, Status::bad_length);  // memory that is not the tag's
+  as_segment(other_region.segment(0, 8));                                     // another domain
+  as_segment({memory, 8, own.type_1.tag()});                                  // a window that is not bound
+  as_segment(own.through_queue.segment(0, 8));                                // a region that is not registered
+  as_segment({memory, 8, Stag{}});                                            // no tag
+  as_segment({memory, 8, Stag{0xffffffff}});                                  // beyond the table
+  as_segment({memory, 8, Stag{a.region.tag().value ^ 1U}});                   // another instance
+  as_segment({nullptr, 8, a.region.tag()}, Status::bad_length);
+  as_segment(a.region.segment(End::kBytes - 7, 8), Status::bad_length);
+  as_segment(a.region.segment(End::kBytes + 1, 8), Status::bad_length);
+  as_segment(a.region.segment(SIZE_MAX, 8), Status::bad_length);
   bound(pair, a, own.type_1, small_binding());
   as_segment(own.type_1.segment(0, 8));  // a bound window where a region is wanted
   const MemoryRegion unreadable = made(a.domain.register_memory(a.memory, Rights{}));
