@@ -3,7 +3,9 @@
 
 - layers: what a file may include of the other layers (common <- fabric <- messaging <- {host, iounit} <- tools);
 - libraries: each third-party library stays in the few files that need it;
-- peer memory: only its accessor turns memory that a peer can write into something that C++ can dereference.
+- peer memory: only its accessor turns memory that a peer can write into something that C++ can dereference;
+- names of enumerators: BOOST_DESCRIBE_ENUM lists all of them, in order (a compiler warns of a switch alone);
+- documentation: the functions that docs/architecture.md names in "A frame's way" exist.
 
 Usage: source_rules.py [ROOT]. Prints each violation as file:line and exits 1 if there is any.
 """
@@ -25,6 +27,7 @@ LAYERS = {
 LIBRARIES = [
     (r"pcap(/|\.h)", ["iounit/"]),
     (r"boost/interprocess/", ["fabric/bridge/shm"]),
+    (r"boost/describe", ["fabric/"]),
     (r"boost/asio(/|\.hpp)", ["common/os/", "tools/"]),
     (r"(capnp|kj)/|.*\.capnp\.h$", ["common/os/", "messaging/wire/", "tools/cmake/"]),
     (r"isa-l(/|\.h)", ["fabric/wire/crc32c.cpp"]),
@@ -117,11 +120,68 @@ def raw_access_violations(layer, name, text):
                 yield f"{name}:{number}: raw access to what may be peer memory: {line.strip()}"
 
 
+def enumerators(text):
+    """Of each enum class in the text: its enumerators, in order."""
+    found = {}
+    for match in re.finditer(r"\benum\s+class\s+(?:\[\[\w+\]\]\s*)?(\w+)[^{;]*\{([^}]*)\}", without_comments(text)):
+        found[match.group(1)] = [entry.split("=")[0].strip() for entry in match.group(2).split(",") if entry.strip()]
+    return found
+
+
+def description_violations(name, texts):
+    """texts: every source by its path."""
+    code = without_comments(texts[name])
+    for match in re.finditer(r"\bBOOST_DESCRIBE_ENUM\(([^)]*)\)", code):
+        enum, *described = [entry.strip() for entry in match.group(1).split(",")]
+        # The includes of the text itself: without_comments() has blanked their paths.
+        near = [texts[name]] + [texts[header] for header in re.findall(r'#include "([^"]+)"', texts[name])
+                                if header in texts]
+        declared = next((names[enum] for names in map(enumerators, near) if enum in names), None)
+        number = code[:match.start()].count("\n") + 1
+        if declared is None:
+            yield f"{name}:{number}: {enum} is described, but declared in no header that is included here"
+        elif described != declared:
+            yield f"{name}:{number}: {enum} is described as {described}, and declared as {declared}"
+
+
+def has_member(texts, owner, member):
+    """Whether a source defines owner::member, or a header with the class has a member function of that name."""
+    for name, text in texts.items():
+        if re.search(rf"\b{owner}::(State::)?{member}\b", text):
+            return True
+        if name.endswith(".h") and re.search(rf"\b(class|struct) {owner}\b[^;]*{{", text):
+            if re.search(rf"\b{member}\(", text):
+                return True
+    return False
+
+
+def document_violations(root, texts):
+    path = root / "docs/architecture.md"
+    if not path.exists():
+        return
+    before, heading, rest = path.read_text(encoding="utf-8").partition("## A frame's way\n")
+    if not heading:
+        yield "docs/architecture.md:1: no section \"A frame's way\""
+    section = re.split(r"^## ", rest, flags=re.M)[0]
+    codes = {name: without_comments(text) for name, text in texts.items()}
+    for match in re.finditer(r"`([^`]+)`", section):
+        owner, _, member = match.group(1).rpartition("::")
+        known = has_member(codes, owner, member) if owner else any(
+            re.search(rf"\b{re.escape(member)}\b", text) for text in texts.values())
+        if not known:
+            number = (before + heading + section[:match.start()]).count("\n") + 1
+            yield f"docs/architecture.md:{number}: {match.group(1)} is in no source"
+
+
 def violations(root):
     found = []
-    for layer, name, text in sources(pathlib.Path(root)):
+    all_sources = list(sources(pathlib.Path(root)))
+    texts = {name: text for _, name, text in all_sources}
+    for layer, name, text in all_sources:
         found.extend(include_violations(layer, name, text))
         found.extend(raw_access_violations(layer, name, text))
+        found.extend(description_violations(name, texts))
+    found.extend(document_violations(pathlib.Path(root), texts))
     return found
 
 

@@ -70,6 +70,30 @@ class Planted(unittest.TestCase):
             self.accepted("fabric/adapter/a.h", "// " + code + "\n")
         self.accepted("fabric/bridge/peer_memory.h", "auto* word = reinterpret_cast<const std::uint32_t*>(place);\n")
 
+    def test_descriptions_of_enumerators(self):
+        header = "enum class [[nodiscard]] Cause : std::uint8_t {\n  slow,  ///< a, b\n  lost = 7,\n};\n"
+        describe = '#include "fabric/a.h"\nBOOST_DESCRIBE_ENUM({})\n'
+        for listed in ("Cause, slow, lost", "Cause, slow,\n    lost"):
+            self.assertEqual(self.found(**{"fabric/a.h": header, "fabric/a.cpp": describe.format(listed)}), [])
+        for listed in ("Cause, slow", "Cause, lost, slow", "Cause, slow, lost, gone", "Other, slow, lost"):
+            found = self.found(**{"fabric/a.h": header, "fabric/a.cpp": describe.format(listed)})
+            self.assertEqual(len(found), 1, found)
+            self.assertTrue(found[0].startswith("fabric/a.cpp:2:"), found)
+
+    def test_functions_on_a_frames_way(self):
+        sources = {
+            "fabric/a.h": "class Link : public Base {\n  void poll() {}\n};\nvoid look();\n",
+            "fabric/a.cpp": "// Link::gone() was here\nvoid Link::step(int) {}\n",
+        }
+        page = "# A\n\n`Other::one`\n\n## A frame's way\n\n{}\n\n## Next\n\n`Other::two`\n"
+        for named in ("`Link::poll`, `Link::step` and `look`", "no names"):
+            self.assertEqual(self.found(**sources, **{"docs/architecture.md": page.format(named)}), [])
+        for named in ("`Link::gone`", "`Lin::poll`", "`Link::step` and `Link::ste`", "`nothing`"):
+            found = self.found(**sources, **{"docs/architecture.md": page.format(named)})
+            self.assertEqual(len(found), 1, found)
+            self.assertTrue(found[0].startswith("docs/architecture.md:7:"), found)
+        self.assertEqual(len(self.found(**sources, **{"docs/architecture.md": "# A\n"})), 1)
+
 
 if __name__ == "__main__":
     unittest.main()
