@@ -29,6 +29,7 @@ wire::ReceiveFilter filter_of(const NicSettings& settings) {
 HostDriver::HostDriver(messaging::SessionOptions options, VirtualNic& nic, fabric::BridgeSource& bridges,
                        RandomSource& random, Notices& notices)
     : options_(std::move(options)), nic_(nic), bridges_(bridges), random_(random), notices_(notices) {
+  messaging::require_valid(options_);
   options_.role = wire::Role::host;
   nic_.set_carrier(false);
 }

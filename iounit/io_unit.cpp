@@ -40,6 +40,7 @@ IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& brid
       notices_(notices),
       table_(ForwardingTableLimits{}, random.next()),
       private_copy_(wire::kMaxFrameBytes) {
+  messaging::require_valid(options_.session);
   options_.session.role = wire::Role::io_unit;
   lan_carrier_ = lan_.carrier();
   lan_mtu_ = max_mtu();

@@ -1,8 +1,11 @@
 #include "messaging/session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/result.h"
 
 namespace splitnic::messaging {
 
@@ -53,10 +56,21 @@ Session::Session(const SessionOptions& options, fabric::Bridge& bridge, RandomSo
       random_(random),
       events_(events),
       link_(bridge, options.link, random) {
-  CHECK(wire::is_valid_name(options_.name));
+  require_valid(options_);
 }
 
 Session::~Session() = default;
+
+void require_valid(const SessionOptions& options) {
+  if (options.name.empty()) throw StartupError{"SessionOptions::name is empty: each end tells its peer its name"};
+  if (!wire::is_valid_name(options.name)) {
+    throw StartupError{
+        fmt::format("SessionOptions::name is {} bytes that are no name: {} at most, of UTF-8, without "
+                    "'/' and control characters",
+                    options.name.size(), wire::kMaxNameBytes)};
+  }
+  if (options.pool_elements == 0) throw StartupError{"SessionOptions::pool_elements is 0: one at least is needed"};
+}
 
 void Session::move_to(SessionState next) {
   CHECK(session_move(state_, next).legal);

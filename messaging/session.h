@@ -42,6 +42,10 @@ struct SessionOptions {
   fabric::LinkOptions link;
 };
 
+/// Throws StartupError, with what is wrong, for options that no session can be made with: a name that is none, no
+/// elements. The drivers call it when they are made, since their sessions are made later, when a bridge is there.
+void require_valid(const SessionOptions& options);
+
 /// Ethernet header and two VLAN tags beside the MTU.
 inline constexpr std::uint32_t kFrameOverheadBytes = 14 + 2 * 4;
 
@@ -111,6 +115,7 @@ struct Credits {
 /// and the events outlive it. Thread: one owner. Source: S1 IV; design, "Messaging".
 class Session {
  public:
+  /// Throws StartupError, as require_valid().
   Session(const SessionOptions& options, fabric::Bridge& bridge, RandomSource& random, SessionEvents& events);
   ~Session();
   Session(const Session&) = delete;

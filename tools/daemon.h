@@ -3,14 +3,14 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "common/notices.h"
 #include "common/os/control_server.h"
+#include "common/os/core_task.h"
 #include "common/os/daemon_status.h"
 #include "common/os/event_loop.h"
 #include "common/os/log.h"
+#include "common/os/log_notices.h"
 #include "common/os/service_manager.h"
 #include "messaging/session.h"
 #include "tools/commands.h"
@@ -35,17 +35,6 @@ std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const Daemo
                                                 std::function<os::DaemonStatus(os::ControlRequest)> answer,
                                                 os::Log& log);
 
-/// A core's notices as lines of the log, limited in rate. log is lent.
-class LogNotices final : public Notices {
- public:
-  explicit LogNotices(os::Log& log) : log_(log) {}
-  void notice(const std::string& line) override { log_.limited("driver", os::LogLevel::kInfo, "{}", line); }
-  void recurring_notice(const std::string& line) override { log_.recurring(os::LogLevel::kInfo, line); }
-
- private:
-  os::Log& log_;
-};
-
 /// The service manager that started this daemon. One that can't be reached is a line of the log.
 os::ServiceManager connect_service_manager(os::Log& log);
 
@@ -57,26 +46,14 @@ class ServiceNotices final : public Notices {
     next_.notice(line);
     service_.status(line);
   }
+  void recurring_notice(const std::string& line) override {
+    next_.recurring_notice(line);
+    service_.status(line);
+  }
 
  private:
   Notices& next_;
   os::ServiceManager& service_;
-};
-
-/// A driver core as a task of the event loop.
-template <class Driver>
-class DriverTask final : public os::Task {
- public:
-  explicit DriverTask(Driver& driver) : driver_(driver) {}
-  std::size_t poll(Time now) override { return driver_.poll(now); }
-  bool prepare_sleep(Time) override { return driver_.prepare_sleep(); }
-  void disarm() override { driver_.disarm(); }
-  [[nodiscard]] bool peer_waits_for_core() override { return driver_.peer_waits_for_core(); }
-  [[nodiscard]] Time next_deadline() const override { return driver_.next_deadline(); }
-  void collect_descriptors(std::vector<int>& out) const override { driver_.collect_descriptors(out); }
-
- private:
-  Driver& driver_;
 };
 
 /// Brings lines of the log that nobody has read yet to their reader, once it reads again. log is lent.
@@ -105,17 +82,6 @@ class LogTask final : public os::Task {
 /// The loop's options for a daemon. SIGHUP: a daemon in a terminal ends when the terminal does; any other one writes a
 /// line that there is nothing to reload, and goes on. log is lent to the loop.
 os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log);
-
-/// After the loop was told to stop: lets the driver say goodbye, for a moment.
-template <class Driver>
-void say_goodbye(Driver& driver) {
-  constexpr Duration kPatience = std::chrono::milliseconds(500);
-  const Time give_up = monotonic_now() + kPatience;
-  driver.begin_shutdown();
-  for (Time now = monotonic_now(); !driver.finished() && now < give_up; now = monotonic_now()) {
-    if (driver.poll(now) == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-}
 
 /// Counts of one peer, as the control socket tells them.
 os::PeerStatus peer_status(const messaging::Session* session, const std::string& name, const std::string& state);

@@ -89,7 +89,7 @@ int run_host(const HostCommand& command) {
   SystemRandom random;
   session.link.port_address = fabric::PortAddress{random.next() >> 16U};
   fabric::ShmConnectSource bridges(connect, [&](const std::string& why) { log->info("{}; trying again", why); });
-  LogNotices lines(*log);
+  os::LogNotices lines(*log);
   ServiceNotices notices(lines, service);
   host::HostDriver driver(session, **tap, bridges, random, notices);
 
@@ -104,7 +104,7 @@ int run_host(const HostCommand& command) {
     return answer(request, status_of(driver, **tap, name), cleared, driver);
   };
   const auto control = open_control(loop, command.daemon, "host", tell, *log);
-  DriverTask task(driver);
+  os::CoreTask task(driver);
   loop.add(task);
   LogTask log_task(*log);
   loop.add(log_task);
@@ -113,7 +113,7 @@ int run_host(const HostCommand& command) {
   loop.run();
   log->info("ending");
   service.stopping();
-  say_goodbye(driver);
+  os::shut_down(driver);
   return 0;
 }
 

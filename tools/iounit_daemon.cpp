@@ -150,7 +150,7 @@ int run_io_unit(const UnitCommand& command) {
                                   [&](const std::string& why) { log->recurring(os::LogLevel::kWarning, why); });
   SystemRandom random;
   options.session.link.port_address = fabric::PortAddress{random.next() >> 16U};
-  LogNotices lines(*log);
+  os::LogNotices lines(*log);
   ServiceNotices notices(lines, service);
   iounit::IoUnit unit(options, *lan, bridges, random, notices);
 
@@ -160,7 +160,7 @@ int run_io_unit(const UnitCommand& command) {
     return cleared.answer(status_of(unit, *lan, bridges.counters(), name), request);
   };
   const auto control = open_control(loop, command.daemon, "iounit", tell, *log);
-  DriverTask task(unit);
+  os::CoreTask task(unit);
   loop.add(task);
   LogTask log_task(*log);
   loop.add(log_task);
@@ -173,7 +173,7 @@ int run_io_unit(const UnitCommand& command) {
   loop.run();
   log->info("ending");
   service.stopping();
-  say_goodbye(unit);
+  os::shut_down(unit);
   return 0;
 }
 

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+#include "common/os/event_loop.h"
+#include "common/time.h"
+
+namespace splitnic::os {
+
+/// A driver core (iounit::IoUnit, host::HostDriver) as a task of an EventLoop. Thread: the loop's.
+template <class Core>
+class CoreTask final : public Task {
+ public:
+  /// core: lent; outlives this.
+  explicit CoreTask(Core& core) : core_(core) {}
+  std::size_t poll(Time now) override { return core_.poll(now); }
+  bool prepare_sleep(Time /*now*/) override { return core_.prepare_sleep(); }
+  void disarm() override { core_.disarm(); }
+  [[nodiscard]] bool peer_waits_for_core() override { return core_.peer_waits_for_core(); }
+  [[nodiscard]] Time next_deadline() const override { return core_.next_deadline(); }
+  void collect_descriptors(std::vector<int>& out) const override { core_.collect_descriptors(out); }
+
+ private:
+  Core& core_;
+};
+
+/// After the loop has ended: polls the core until its peers have been told and have answered, for `patience` at most.
+/// Returns whether they have. Sleeps between polls without work. Thread: the core's.
+template <class Core>
+bool shut_down(Core& core, Duration patience = std::chrono::milliseconds(500)) {
+  const Time give_up = monotonic_now() + patience;
+  core.begin_shutdown();
+  for (Time now = monotonic_now(); !core.finished() && now < give_up; now = monotonic_now()) {
+    if (core.poll(now) == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return core.finished();
+}
+
+}  // namespace splitnic::os

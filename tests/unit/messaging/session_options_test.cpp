@@ -1,0 +1,39 @@
+#include <string>
+
+#include "common/result.h"
+#include "messaging/session.h"
+// Catch2's CHECK replaces the house's from here on.
+#undef CHECK
+#include <catch2/catch.hpp>
+
+namespace splitnic::messaging {
+namespace {
+
+/// What is wrong with the options; empty: nothing.
+std::string refusal(const SessionOptions& options) {
+  try {
+    require_valid(options);
+    return "";
+  } catch (const StartupError& error) {
+    return error.message;
+  }
+}
+
+TEST_CASE("session options that no session can be made with are refused with the reason", "[messaging][session]") {
+  SessionOptions options;
+  CHECK(refusal(options) == "SessionOptions::name is empty: each end tells its peer its name");
+  options.name = "a/b";
+  CHECK(refusal(options) ==
+        "SessionOptions::name is 3 bytes that are no name: 64 at most, of UTF-8, without '/' and control characters");
+  options.name = std::string(65, 'x');
+  CHECK_FALSE(refusal(options).empty());
+  options.name = std::string(64, 'x');
+  CHECK(refusal(options).empty());
+  options.pool_elements = 0;
+  CHECK(refusal(options) == "SessionOptions::pool_elements is 0: one at least is needed");
+  options.pool_elements = 1;
+  CHECK(refusal(options).empty());
+}
+
+}  // namespace
+}  // namespace splitnic::messaging
