@@ -27,7 +27,6 @@ LAYERS = {
 LIBRARIES = [
     (r"pcap(/|\.h)", ["iounit/"]),
     (r"boost/interprocess/", ["fabric/bridge/shm"]),
-    (r"boost/describe", ["fabric/"]),
     (r"boost/asio(/|\.hpp)", ["common/os/", "tools/"]),
     (r"(capnp|kj)/|.*\.capnp\.h$", ["common/os/", "messaging/wire/", "tools/cmake/"]),
     (r"isa-l(/|\.h)", ["fabric/wire/crc32c.cpp"]),
