@@ -190,7 +190,7 @@ void HostDriver::clear_unit_statistics() {
 Time HostDriver::next_deadline() const {
   if (!session_) return bridges_.next_deadline();
   Time deadline = session_->next_deadline();
-  if (session_->up()) deadline = std::min({deadline, statistics_due_, settings_due_});
+  if (session_->up()) deadline = std::min({deadline, statistics_due_, settings_due_, nic_.next_deadline()});
   return deadline;
 }
 

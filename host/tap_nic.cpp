@@ -1,12 +1,13 @@
 #include "host/tap_nic.h"
 
 #include <fcntl.h>
-#include <net/if.h>
+#include <unistd.h>
 
-#include <algorithm>
+#include <cerrno>
 
 #include "common/frame/multicast.h"
 #include "common/os/dev_mcast.h"
+#include "common/os/errno_text.h"
 #include "common/os/netns.h"
 
 namespace splitnic::host {
@@ -14,26 +15,19 @@ namespace {
 
 constexpr std::string_view kMark = "splitnic ";
 
-std::optional<Error> name_error(const std::string& name) {
-  if (name.empty()) return Error{"the TAP's name is empty"};
-  if (name.size() >= IFNAMSIZ) {
-    return Error{fmt::format("the TAP's name '{}' is longer than {} characters", name, IFNAMSIZ - 1)};
-  }
-  // The kernel would take '%' as a pattern to number; the rest it refuses with less clear words.
-  const auto unusable = [](char c) { return c == '/' || c == ':' || c == '%' || static_cast<unsigned char>(c) <= ' '; };
-  if (name == "." || name == ".." || std::any_of(name.begin(), name.end(), unusable)) {
-    return Error{fmt::format("'{}' can't be the name of an interface", name)};
-  }
-  return std::nullopt;
-}
-
 /// The multicast lists of the thread's namespace; the descriptor goes on showing that namespace's.
 os::UniqueFd open_multicast_list() { return os::UniqueFd(::open(os::kThreadDevMcast, O_RDONLY | O_CLOEXEC)); }
+
+/// Switches a setting of the thread's namespace off. False: errno says why.
+bool switch_off(const std::string& path) {
+  const os::UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  return file && ::write(file.get(), "0", 1) == 1;
+}
 
 }  // namespace
 
 Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now, os::Log& log) {
-  if (auto error = name_error(options.name)) return tl::unexpected(*std::move(error));
+  if (auto usable = os::check_interface_name(options.name); !usable) return tl::unexpected(usable.error());
   if (options.mac && (options.mac->is_multicast() || options.mac->is_zero())) {
     return fail("{} can't be the address of an interface", to_string(*options.mac));
   }
@@ -87,10 +81,24 @@ std::optional<Error> TapNic::mark_and_dress() {
   }
   if (const auto set = links_->set_alias(*made, std::string(kMark) + name_); !set) return set.error();
   if (!device_->set_persistent(true)) return Error{fmt::format("the TAP {} can't be made persistent", name_)};
+  keep_neighbours();
   mac_is_ours_ = !options_.mac;
   our_mac_ = device_->mac();
   log_.info("TAP {} made", name_);
   return std::nullopt;
+}
+
+/// The carrier is lost with each end of a driver or an I/O unit, and most often the same LAN is back a moment later. By
+/// default Linux forgets the neighbours then, and the ARP requests of that moment are lost, so the host would wait for
+/// the second request, a whole second. Addresses that have become stale are found by neighbour unreachability
+/// detection. The thread is in the interface's namespace.
+void TapNic::keep_neighbours() {
+  const std::string name = device_->name();
+  for (const char* setting : {"ipv4/conf/{}/arp_evict_nocarrier", "ipv6/conf/{}/ndisc_evict_nocarrier"}) {
+    if (switch_off("/proc/sys/net/" + fmt::format(fmt::runtime(setting), name)) || errno == ENOENT) continue;
+    log_.info("TAP {} forgets its neighbours when it loses its carrier: {}", name, os::errno_text());
+    return;
+  }
 }
 
 std::size_t TapNic::read_frame(std::span<std::byte> to) {
@@ -135,13 +143,17 @@ const NicSettings& TapNic::settings(Time now) {
   if (!check_at_once_ && now < next_event_check_) return settings_;
   next_event_check_ = now + kEventInterval;
   const bool event = links_ && links_->poll_events([](const os::LinkEvent&) {}) != 0;
-  if (event || check_at_once_ || now >= next_check_) look(now);
+  if (event || check_at_once_ || now >= next_check_) {
+    look(now);
+  } else if (now >= next_multicast_check_) {
+    read_multicast(now);
+  }
   return settings_;
 }
 
 void TapNic::look(Time now) {
   check_at_once_ = false;
-  next_check_ = now + kCheckInterval;
+  next_check_ = next_multicast_check_ = now + kCheckInterval;
   if (!device_ || device_->name().empty()) make_again();
   if (!device_ || !follow_namespace()) return;
   name_ = device_->name();
@@ -152,7 +164,9 @@ void TapNic::look(Time now) {
   settings_.up = link->up;
   settings_.promiscuous = link->promiscuous;
   if (max_mtu_ && settings_.mtu > *max_mtu_) set_mtu_back(*link);
-  read_multicast(*link);
+  index_ = link->index;
+  all_multicast_ = link->all_multicast;
+  read_multicast(now);
 }
 
 /// Looks at the interface in the namespace that it is in now. False: it can't be looked at.
@@ -167,6 +181,7 @@ bool TapNic::follow_namespace() {
   links_ = *std::move(links);
   multicast_list_ = std::move(multicast);
   where_ = std::move(now_in);
+  if (made_here_) keep_neighbours();  // the new namespace has given the interface its own defaults
   log_.info("TAP {} was moved to another network namespace", device_->name());
   return true;
 }
@@ -201,17 +216,16 @@ void TapNic::set_mtu_back(const os::LinkInfo& link) {
   settings_.mtu = *max_mtu_;
 }
 
-void TapNic::read_multicast(const os::LinkInfo& link) {
-  settings_.all_multicast = true;
+void TapNic::read_multicast(Time now) {
   // By way of the descriptor, since the path would mean the namespace that this thread is in.
-  auto joined = os::read_dev_mcast(fmt::format("/proc/thread-self/fd/{}", multicast_list_.get()), link.index);
-  if (!joined) return;
-  settings_.multicast = *std::move(joined);
-  if (settings_.multicast.size() > kMostMulticast) {
-    settings_.multicast.clear();
-    return;
-  }
-  settings_.all_multicast = link.all_multicast;
+  const auto text = os::read_dev_mcast(fmt::format("/proc/thread-self/fd/{}", multicast_list_.get()));
+  const bool cheap = text && text->size() <= kLongListBytes;
+  next_multicast_check_ = now + (cheap ? kMulticastInterval : kCheckInterval);
+  settings_.multicast.clear();
+  if (text) settings_.multicast = os::parse_dev_mcast(*text, index_);
+  const bool too_many = settings_.multicast.size() > kMostMulticast;
+  if (too_many) settings_.multicast.clear();
+  settings_.all_multicast = !text || too_many || all_multicast_;
 }
 
 std::vector<int> TapNic::descriptors() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,12 +29,17 @@ struct TapOptions {
 /// The virtual NIC as a TAP interface. One that this driver makes carries the alias "splitnic NAME" and persists, so
 /// that addresses and routes outlive a crash; the next driver finds it by name, takes it as it is, and removes it when
 /// it ends cleanly. A TAP without the mark belongs to somebody else and is left behind. The interface may be moved to
-/// another network namespace, renamed, or deleted (then it is made again) while served.
-/// Settings are looked at when the kernel reports a link event, when an IGMP or MLD report leaves (not every kernel
-/// tells of joined groups by netlink), and once a second.
+/// another network namespace, renamed, or deleted (then it is made again) while served. One that this driver made
+/// keeps its neighbours (ARP, IPv6) while it has no carrier.
+/// The driver reads the settings when the kernel reports a link event, when an IGMP or MLD report leaves, and once a
+/// second. It reads the multicast list every 100 ms, because the kernel reports no change of it.
 class TapNic final : public VirtualNic {
  public:
   static constexpr Duration kCheckInterval = std::chrono::seconds{1};
+  /// Between two readings of the multicast list; kCheckInterval where the namespace's list is longer than
+  /// kLongListBytes (some 300 groups), so that reading costs less than a thousandth of a core.
+  static constexpr Duration kMulticastInterval = std::chrono::milliseconds{100};
+  static constexpr std::size_t kLongListBytes = 16384;
   /// Between two looks for link events, each a system call: settings() may be called per batch of frames.
   static constexpr Duration kEventInterval = std::chrono::milliseconds{5};
   /// With more groups joined the NIC asks for all multicast.
@@ -53,6 +59,7 @@ class TapNic final : public VirtualNic {
   void set_mac(const MacAddress& mac) override;
   [[nodiscard]] MacAddress preferred_mac() const override;
   const NicSettings& settings(Time now) override;
+  [[nodiscard]] Time next_deadline() const override { return std::min(next_check_, next_multicast_check_); }
   /// May change after settings(): the interface was moved or made again.
   [[nodiscard]] std::vector<int> descriptors() const override;
 
@@ -72,7 +79,8 @@ class TapNic final : public VirtualNic {
   void look(Time now);
   bool follow_namespace();
   void make_again();
-  void read_multicast(const os::LinkInfo& link);
+  void read_multicast(Time now);
+  void keep_neighbours();
   void set_mtu_back(const os::LinkInfo& link);
 
   TapOptions options_;
@@ -86,6 +94,8 @@ class TapNic final : public VirtualNic {
   NicSettings settings_;
   MacAddress our_mac_;  ///< the last one set or met at the making: another one is the administrator's
   bool mac_is_ours_ = false;
+  int index_ = 0;               ///< the interface's, as of the last look
+  bool all_multicast_ = false;  ///< its flag, as of the last look
   std::optional<std::uint32_t> max_mtu_;
   bool carrier_ = false;
   bool made_here_ = false;
@@ -93,6 +103,7 @@ class TapNic final : public VirtualNic {
   bool check_at_once_ = true;
   std::uint64_t oversized_ = 0;
   Time next_check_{};
+  Time next_multicast_check_{};
   Time next_event_check_{};
 };
 

@@ -49,6 +49,8 @@ class VirtualNic {
 
   /// The system's settings as they are now. Called at least once a second and after wake-ups; cheap when unchanged.
   virtual const NicSettings& settings(Time now) = 0;
+  /// When settings() wants to be called next, for changes that no descriptor announces.
+  [[nodiscard]] virtual Time next_deadline() const { return kNever; }
 
   /// Readable when read_frame or settings may have news; each is a descriptor to sleep on. Empty in the simulation.
   [[nodiscard]] virtual std::vector<int> descriptors() const = 0;

@@ -1,12 +1,11 @@
 #include "iounit/lan_spec.h"
 
-#include <net/if.h>
-
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <vector>
 
+#include "common/os/netlink.h"
 #include "iounit/pcap_lan.h"
 #include "iounit/savefile_lan.h"
 
@@ -33,11 +32,7 @@ bool parse_number(std::string_view text, Number least, Number most, Number& to) 
 
 Result<LanSpec> parse_interface(std::string_view text) {
   if (text.empty()) return fail("the LAN is empty: give an interface name or file:IN,OUT");
-  if (text.size() >= IFNAMSIZ) {
-    return fail("the LAN interface name '{}' is longer than {} characters", text, IFNAMSIZ - 1);
-  }
-  const auto unusable = [](char c) { return c == '/' || c == ':' || static_cast<unsigned char>(c) <= ' '; };
-  if (std::any_of(text.begin(), text.end(), unusable)) return fail("'{}' can't be an interface name", text);
+  if (auto usable = os::check_interface_name(text); !usable) return tl::unexpected(usable.error());
   return InterfaceSpec{std::string(text)};
 }
 

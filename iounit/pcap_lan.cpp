@@ -1,19 +1,14 @@
 #include "iounit/pcap_lan.h"
 
 #include <linux/if_packet.h>
-#include <net/if.h>
 #include <pcap/pcap.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "common/frame/ethernet.h"
-#include "common/os/errno_text.h"
 #include "common/os/netns.h"
 
 namespace splitnic::iounit {
@@ -71,14 +66,12 @@ std::optional<Error> PcapLan::open_in_this_namespace(Time now) {
   auto here = os::open_current_netns();
   if (!here) return here.error();
   namespace_ = *std::move(here);
-  control_ = os::UniqueFd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!control_) return Error{fmt::format("can't make a socket: {}", os::errno_text())};
   auto links = os::LinkSocket::open();
   if (!links) return links.error();
   links_ = *std::move(links);
   next_check_ = now + kCheckInterval;
-  read_link();
-  if (link_.index == 0) return Error{fmt::format("there is no LAN interface {}", options_.interface)};
+  if (auto found = read_link(); !found)
+    return Error{fmt::format("the LAN interface can't be used: {}", found.error().message)};
   if (!link_.up) {
     log_.warning("LAN interface {} is down: no carrier until it is up", options_.interface);
     absent_ = true;
@@ -88,21 +81,16 @@ std::optional<Error> PcapLan::open_in_this_namespace(Time now) {
   return activate();
 }
 
-void PcapLan::read_link() {
-  ifreq request;
-  std::memset(&request, 0, sizeof request);
-  options_.interface.copy(request.ifr_name, IFNAMSIZ - 1);
-  const auto ask = [&](unsigned long what) { return ::ioctl(control_.get(), what, &request) == 0; };
-  Link link{.mtu = link_.mtu};
-  if (ask(SIOCGIFINDEX)) {
-    link.index = request.ifr_ifindex;
-    if (ask(SIOCGIFMTU)) link.mtu = static_cast<std::uint32_t>(request.ifr_mtu);
-    if (ask(SIOCGIFFLAGS)) {
-      link.up = (request.ifr_flags & IFF_UP) != 0;
-      link.running = link.up && (request.ifr_flags & IFF_RUNNING) != 0;
-    }
+Result<void> PcapLan::read_link() {
+  const auto link = links_->query(options_.interface);
+  if (!link) {
+    link_ = Link{.mtu = link_.mtu};
+    return tl::unexpected(link.error());
   }
-  link_ = link;
+  // IFF_RUNNING would say the same up to a second later: the kernel updates it at most once a second.
+  const bool usable = link->oper_state != os::OperState::kDormant && link->oper_state != os::OperState::kTesting;
+  link_ = Link{.index = link->index, .up = link->up, .carrier = link->up && link->carrier && usable, .mtu = link->mtu};
+  return {};
 }
 
 /// Opens the capture; link_ is current and up.
@@ -166,7 +154,7 @@ void PcapLan::poll(Time now) {
 
 void PcapLan::look(Time now) {
   const bool capture_failed = std::exchange(check_at_once_, false);
-  read_link();
+  static_cast<void>(read_link());  // where it fails, the interface counts as vanished
   const bool same = link_.up && link_.index == captured_index_;
   if (capture_ != nullptr && (!same || capture_failed)) {
     close_capture();

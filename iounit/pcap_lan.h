@@ -27,8 +27,8 @@ struct PcapOptions {
 };
 
 /// A LAN interface by way of libpcap: promiscuous, inbound frames alone, at once. Frames with a VLAN tag arrive with
-/// the tag in place. An interface that is down or vanished is carrier down; it is reopened by name when it is back.
-/// Sleeps on the capture descriptor and on the kernel's link events.
+/// the tag in place. An interface that is down or vanished is carrier down. When the kernel reports it up again, it is
+/// reopened by name. Sleeps on the capture descriptor and on the kernel's link events.
 class PcapLan final : public LanEngine {
  public:
   static constexpr Duration kReopenInterval = std::chrono::milliseconds{500};
@@ -46,7 +46,7 @@ class PcapLan final : public LanEngine {
   void flush() override {}
   void poll(Time now) override;
   [[nodiscard]] Time next_deadline() const override { return next_check_; }
-  [[nodiscard]] bool carrier() const override { return capture_ != nullptr && link_.running; }
+  [[nodiscard]] bool carrier() const override { return capture_ != nullptr && link_.carrier; }
   [[nodiscard]] std::uint32_t mtu() const override { return link_.mtu; }
   [[nodiscard]] const LanCounters& counters() const override { return counters_; }
   [[nodiscard]] std::vector<int> descriptors() const override;
@@ -59,13 +59,13 @@ class PcapLan final : public LanEngine {
   struct Link {
     int index = 0;  ///< 0: there is no such interface
     bool up = false;
-    bool running = false;
+    bool carrier = false;
     std::uint32_t mtu = 1500;  ///< the last known
   };
 
   PcapLan(const PcapOptions& options, os::Log& log) : options_(options), log_(log) {}
   [[nodiscard]] std::optional<Error> open_in_this_namespace(Time now);
-  void read_link();
+  [[nodiscard]] Result<void> read_link();
   [[nodiscard]] std::optional<Error> activate();
   void look(Time now);
   void close_capture();
@@ -74,7 +74,6 @@ class PcapLan final : public LanEngine {
   PcapOptions options_;
   os::Log& log_;
   os::UniqueFd namespace_;  ///< where the interface is
-  os::UniqueFd control_;    ///< a socket of that namespace, for ioctl
   std::optional<os::LinkSocket> links_;
   Link link_;
   std::unique_ptr<pcap, Close> capture_;

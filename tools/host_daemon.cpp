@@ -24,20 +24,6 @@ std::string socket_path(const std::string& connect) {
   return path;
 }
 
-void check_tap_name(const std::string& name) {
-  constexpr std::size_t kMaxBytes = 15;  // IFNAMSIZ, its zero left out
-  const bool allowed =
-      name != "." && name != ".." && std::all_of(name.begin(), name.end(), [](unsigned char character) {
-        return character > ' ' && character != '/' && character != ':' && character != '%' && character != 0x7F;
-      });
-  if (name.size() > kMaxBytes || !allowed) {
-    throw UsageError{
-        fmt::format("--tap {}: no interface can have this name (1 to {} characters without '/', ':', '%' "
-                    "and blanks)",
-                    name, kMaxBytes)};
-  }
-}
-
 os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& tap, const std::string& name) {
   os::DaemonStatus status;
   status.role = "host";
@@ -71,7 +57,9 @@ os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os:
 }  // namespace
 
 int run_host(const HostCommand& command) {
-  check_tap_name(command.tap);
+  if (const auto usable = os::check_interface_name(command.tap); !usable) {
+    throw UsageError{fmt::format("--tap: {}", usable.error().message)};
+  }
   const std::string name = daemon_name(command.daemon, command.tap);
   auto session = session_options(command.daemon, name);
   host::TapOptions tap_options{.name = command.tap};

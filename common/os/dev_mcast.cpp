@@ -65,10 +65,6 @@ std::vector<MacAddress> parse_dev_mcast(std::string_view text, int interface_ind
   return addresses;
 }
 
-Result<std::vector<MacAddress>> read_dev_mcast(const std::string& path, int interface_index) {
-  const auto text = read_file(path, kMaxBytes);
-  if (!text) return tl::unexpected(text.error());
-  return parse_dev_mcast(*text, interface_index);
-}
+Result<std::string> read_dev_mcast(const std::string& path) { return read_file(path, kMaxBytes); }
 
 }  // namespace splitnic::os

@@ -16,7 +16,7 @@ inline constexpr const char* kThreadDevMcast = "/proc/thread-self/net/dev_mcast"
 /// that are not like this are passed over.
 std::vector<MacAddress> parse_dev_mcast(std::string_view text, int interface_index);
 
-/// The same from a file, kThreadDevMcast in the interface's namespace. Error: it can't be read.
-Result<std::vector<MacAddress>> read_dev_mcast(const std::string& path, int interface_index);
+/// The text for it. path: kThreadDevMcast in the interface's namespace. Error: it can't be read.
+Result<std::string> read_dev_mcast(const std::string& path);
 
 }  // namespace splitnic::os

@@ -6,6 +6,7 @@
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/os/errno_text.h"
@@ -163,6 +164,19 @@ struct LinkSocket::Request {
   }
 };
 
+Result<void> check_interface_name(std::string_view name) {
+  if (name.empty()) return fail("an interface name can't be empty");
+  if (name.size() > kMaxNameBytes)
+    return fail("the interface name '{}' is longer than {} characters", name, kMaxNameBytes);
+  const auto unusable = [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '/' || c == ':' || c == '%';
+  };
+  if (name == "." || name == ".." || std::any_of(name.begin(), name.end(), unusable)) {
+    return fail("'{}' can't be an interface name: none has blanks, '/', ':' or '%'", name);
+  }
+  return {};
+}
+
 void LinkSocket::Close::operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
 
 Result<LinkSocket::Socket> LinkSocket::open_socket(int flags, unsigned groups) {
@@ -212,9 +226,7 @@ Result<std::optional<LinkInfo>> LinkSocket::exchange(Request& request) {
 }
 
 Result<LinkInfo> LinkSocket::query(std::string_view name) {
-  if (name.empty() || name.size() > kMaxNameBytes) {
-    return fail("'{}' can't be an interface: names have 1 to {} characters", name, kMaxNameBytes);
-  }
+  if (auto usable = check_interface_name(name); !usable) return tl::unexpected(usable.error());
   Request request(RTM_GETLINK, 0, 0);
   mnl_attr_put_strz(request.header, IFLA_IFNAME, std::string(name).c_str());
   auto link = exchange(request);

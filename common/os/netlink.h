@@ -58,6 +58,10 @@ struct LinkEvent {
   std::optional<int> moved_to_index{};
 };
 
+/// Whether an interface may have this name: 1 to 15 characters, no blank, no '/', ':', '%' (the kernel would take it
+/// for a pattern to number) or control character, neither "." nor "..". Error: one line that says why not.
+[[nodiscard]] Result<void> check_interface_name(std::string_view name);
+
 /// rtnetlink for interfaces, of the network namespace that the thread was in when it was opened. Thread: one at a time.
 /// Requests take a few microseconds to some milliseconds: for the control path.
 class LinkSocket {

@@ -11,8 +11,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from lab import Host, IoUnit, Lab, LabError, traffic, wait_until  # noqa: E402,F401
 from lab.laboratory import not_permitted  # noqa: E402
 
-# The "less than a second", three times: a shared machine may look away for a while.
+# Until a restarted driver's session is up: less than a second, times three, because a shared machine may pause.
 RECOVERY_SECONDS = 3.0
+# Until traffic flows again, or a setting has its effect: 0.3 s, times three.
+RESUME_SECONDS = 0.9
 EXIT_SKIPPED = 77
 
 

@@ -97,6 +97,28 @@ class Interface(support.LabTestCase):
             wait_until(lambda h=host: h.ns.carrier(h.tap), SETTLE_SECONDS, f"the carrier of {host.name}")
             self.assert_reaches(host, self.lan.address, SETTLE_SECONDS)
 
+    def test_traffic_is_back_at_once_when_the_lan_interface_was_down(self):
+        ping = traffic.Ping(self.lab, self.ns, self.lan.address)
+        for _ in range(3):  # the kernel reports a second change of carrier up to a second later than the first
+            ping.wait_replies(5)
+            self.lan.unit_ns.ip("link", "set", self.lan.unit_if, "down")
+            self.lan.unit_ns.ip("link", "set", self.lan.unit_if, "up")
+        ping.wait_replies(5)
+        self.assertLess(ping.finish().longest_gap(), support.RESUME_SECONDS)
+
+    def test_a_group_joined_without_a_report_is_received_at_once(self):
+        group = "01:00:5e:05:06:07"
+        with frames.RawPort(self.ns, self.tap) as port:
+            for _ in range(3):
+                wait_until(lambda: not self.sees(port, group), SETTLE_SECONDS, "no frame to the group")
+                joined = time.monotonic()
+                self.ns.ip("maddr", "add", group, "dev", self.tap)
+                try:
+                    wait_until(lambda: self.sees(port, group), SETTLE_SECONDS, "frames to the group")
+                    self.assertLess(time.monotonic() - joined, support.RESUME_SECONDS)
+                finally:
+                    self.ns.ip("maddr", "del", group, "dev", self.tap)
+
     def test_a_lan_interface_that_vanishes_is_carrier_loss_and_is_found_again(self):
         self.lan.remove_interface()
         try:

@@ -70,7 +70,7 @@ class Recovery(support.LabTestCase):
             self.assertEqual(found[0], before)
 
     def assert_back_soon(self, report, restart):
-        self.assertLess(report.first_after(restart), support.RECOVERY_SECONDS, "until the first ping after the restart")
+        self.assertLess(report.first_after(restart), support.RESUME_SECONDS, "until the first ping after the restart")
         self.assertLess(report.longest_gap(restart + report.first_after(restart)), support.RECOVERY_SECONDS)
 
     def test_kill_9_of_the_host(self):

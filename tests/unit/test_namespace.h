@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,6 +46,7 @@ class OtherNamespace {
     REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
     process_ = ::fork();
     if (process_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also where the test crashes
       const char said = ::unshare(CLONE_NEWNET) == 0 ? 'y' : 'n';
       if (::write(ready[1], &said, 1) == 1) ::pause();
       ::_exit(0);

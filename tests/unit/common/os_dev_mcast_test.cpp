@@ -42,13 +42,13 @@ TEST_CASE("malformed lines of the multicast list are passed over", "[common][dev
 TEST_CASE("the multicast list is read from a file, and a missing one is an error", "[common][dev_mcast]") {
   const TemporaryDirectory directory;
   std::ofstream(directory.path("mcast")) << "1 lo 1 0 333300000001\n";
-  const auto list = read_dev_mcast(directory.path("mcast"), 1);
-  REQUIRE(list);
-  CHECK(*list == std::vector<MacAddress>{kAllNodes});
-  const auto missing = read_dev_mcast(directory.path("none"), 1);
+  const auto text = read_dev_mcast(directory.path("mcast"));
+  REQUIRE(text);
+  CHECK(parse_dev_mcast(*text, 1) == std::vector<MacAddress>{kAllNodes});
+  const auto missing = read_dev_mcast(directory.path("none"));
   REQUIRE_FALSE(missing);
   CHECK(missing.error().message == directory.path("none") + ": No such file or directory");
-  CHECK(read_dev_mcast(kThreadDevMcast, 1).has_value());
+  CHECK(read_dev_mcast(kThreadDevMcast).has_value());
 }
 
 }  // namespace

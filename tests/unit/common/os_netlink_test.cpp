@@ -64,13 +64,25 @@ TEST_CASE("an interface is found by name and index", "[common][netlink]") {
   CHECK(links->query(loopback->index)->name == "lo");
 }
 
+TEST_CASE("an interface name has 1 to 15 characters, none of them a blank, a slash, a colon or a percent sign",
+          "[common][netlink]") {
+  for (const char* name : {"e", "fifteen-letters", "eth0.42", "..."}) CHECK(check_interface_name(name).has_value());
+  for (const char* name : {".", "..", "a/b", "a b", "a:b", "tap%d", "a\n", "a\x7f", "a\tb"}) {
+    CAPTURE(name);
+    const auto checked = check_interface_name(name);
+    REQUIRE_FALSE(checked);
+    CHECK(checked.error().message.ends_with("can't be an interface name: none has blanks, '/', ':' or '%'"));
+  }
+  CHECK(check_interface_name("").error().message == "an interface name can't be empty");
+  CHECK(check_interface_name("sixteen-letters-").error().message ==
+        "the interface name 'sixteen-letters-' is longer than 15 characters");
+}
+
 TEST_CASE("an interface that isn't there is named in the error", "[common][netlink]") {
   auto links = LinkSocket::open();
   REQUIRE(links);
   CHECK(links->query("eth7x").error().message == "no interface named eth7x");
-  CHECK(links->query("").error().message == "'' can't be an interface: names have 1 to 15 characters");
-  CHECK(links->query("sixteen-letters-").error().message ==
-        "'sixteen-letters-' can't be an interface: names have 1 to 15 characters");
+  CHECK(links->query("").error().message == "an interface name can't be empty");
   CHECK(links->query(123456).error().message == "no interface has the index 123456");
   CHECK(links->query(0).error().message == "no interface has the index 0");
 }

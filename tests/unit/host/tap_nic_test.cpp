@@ -84,7 +84,7 @@ TEST_CASE("a TAP's name and address are checked before anything is made", "[host
   CHECK_THAT(refusal({.name = ""}), Catch::Contains("empty"));
   CHECK_THAT(refusal({.name = "abcdefghijklmnop"}), Catch::Contains("longer than 15"));
   for (const char* name : {"a/b", "a b", "tap%d", "..", "a:b", "a\n"}) {
-    CHECK_THAT(refusal({.name = name}), Catch::Contains("can't be the name"));
+    CHECK_THAT(refusal({.name = name}), Catch::Contains("can't be an interface name"));
   }
   CHECK_THAT(refusal({.name = "tap0", .mac = kGroup}), Catch::Contains("can't be the address"));
 }
@@ -200,7 +200,66 @@ TEST_CASE("flags, MTU and promiscuity are seen at once, a larger MTU than the un
   CHECK(nic->settings(later()).mtu == 1000);
 }
 
-TEST_CASE("joined groups are in the list once a membership report has left, and after a second without one",
+TEST_CASE("a TAP that the driver made keeps its neighbours without a carrier, over a crash and in another namespace",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const OtherNamespace other;
+  auto nic = opened({.name = "sn0"});
+  run("ip addr add 10.1.2.3/24 dev sn0");
+  nic->set_carrier(true);  // before up: the stack notices a later change by and by
+  run("ip link set sn0 up");
+  run("ip neigh replace 10.1.2.4 lladdr 02:00:00:00:00:09 dev sn0 nud reachable");
+  run("ip neigh replace fe80::9 lladdr 02:00:00:00:00:09 dev sn0 nud reachable");
+  const auto knows_both = [] {
+    const std::string shown = output_of("ip neigh show dev sn0 nud all");
+    return shown.find("10.1.2.4 lladdr 02:00:00:00:00:09") != std::string::npos &&
+           shown.find("fe80::9 lladdr 02:00:00:00:00:09") != std::string::npos;
+  };
+  REQUIRE(knows_both());
+  SECTION("when the LAN's carrier is lost") {
+    nic->set_carrier(false);
+    CHECK(knows_both());
+  }
+  SECTION("when the driver crashes and the next one takes the TAP") {
+    nic->keep();
+    nic.reset();
+    CHECK(knows_both());
+    nic = opened({.name = "sn0"});
+    CHECK(knows_both());
+  }
+  SECTION("where it has been moved to") {
+    run("ip link set sn0 netns " + other.process());
+    static_cast<void>(nic->settings(later()));
+    const std::string in_other = "nsenter --net=/proc/" + other.process() + "/ns/net ";
+    run(in_other + "ip link set sn0 up");
+    run(in_other + "ip neigh replace fe80::9 lladdr 02:00:00:00:00:09 dev sn0 nud reachable");
+    nic->set_carrier(false);
+    CHECK_THAT(output_of(in_other + "ip neigh show dev sn0 nud all"),
+               Catch::Contains("fe80::9 lladdr 02:00:00:00:00:09"));
+  }
+}
+
+TEST_CASE("somebody else's TAP keeps its settings for neighbours, and so does one that is taken over",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto setting = [](const std::string& name) {
+    return output_of("cat /proc/sys/net/ipv4/conf/" + name + "/arp_evict_nocarrier");
+  };
+  run("ip tuntap add dev mine mode tap");
+  const auto guest = opened({.name = "mine"});
+  CHECK(setting("mine") == "1\n");
+  auto nic = opened({.name = "sn0"});
+  CHECK(setting("sn0") == "0\n");
+  run("sysctl -qw net.ipv4.conf.sn0.arp_evict_nocarrier=1");
+  nic->keep();
+  nic.reset();
+  nic = opened({.name = "sn0"});
+  CHECK(setting("sn0") == "1\n");
+}
+
+TEST_CASE("joined groups are in the list once a membership report has left, and after 100 ms without one",
           "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
@@ -228,10 +287,50 @@ TEST_CASE("joined groups are in the list once a membership report has left, and 
   }
   ::close(member);
 
+  // Other groups than IP's are joined without a report, and nothing tells when one is left.
+  CHECK(nic->next_deadline() == now + TapNic::kMulticastInterval);
+  CHECK_FALSE(joined(now + TapNic::kMulticastInterval));
   run("ip maddr add 01:00:5e:01:02:03 dev sn0");
-  CHECK(joined(now + TapNic::kCheckInterval));
+  CHECK(joined(now + 2 * TapNic::kMulticastInterval));
   run("ip maddr del 01:00:5e:01:02:03 dev sn0");
-  CHECK_FALSE(joined(now + 2 * TapNic::kCheckInterval));
+  CHECK_FALSE(joined(now + 3 * TapNic::kMulticastInterval));
+  CHECK_FALSE(nic->settings(now + 3 * TapNic::kMulticastInterval).all_multicast);
+}
+
+TEST_CASE("a long multicast list is read once a second, and one beyond the limit asks for all multicast",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0"});
+  run("ip link set sn0 up");
+  Time now = later();
+  static_cast<void>(nic->settings(now));
+  const std::size_t before = nic->settings(now).multicast.size();
+  const auto add = [](std::size_t first, std::size_t last) {
+    const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ifreq request{};
+    std::strncpy(request.ifr_name, "sn0", IFNAMSIZ - 1);
+    bool added = true;
+    for (std::size_t n = first; n <= last; ++n) {
+      const unsigned char address[6] = {
+          1, 0, 0x5e, 1, static_cast<unsigned char>(n / 256), static_cast<unsigned char>(n % 256)};
+      std::memcpy(request.ifr_hwaddr.sa_data, address, sizeof address);
+      added = ::ioctl(fd, SIOCADDMULTI, &request) == 0 && added;
+    }
+    ::close(fd);
+    REQUIRE(added);
+  };
+  add(before + 1, TapNic::kMostMulticast);
+  now += TapNic::kMulticastInterval;
+  CHECK(nic->settings(now).multicast.size() == TapNic::kMostMulticast);
+  CHECK_FALSE(nic->settings(now).all_multicast);
+  CHECK(nic->next_deadline() > now + TapNic::kMulticastInterval);
+  add(TapNic::kMostMulticast + 1, TapNic::kMostMulticast + 1);
+  CHECK_FALSE(nic->settings(now + TapNic::kMulticastInterval).all_multicast);
+  now += TapNic::kCheckInterval;
+  CHECK(nic->settings(now).all_multicast);
+  CHECK(nic->settings(now).multicast.empty());
+  CHECK(nic->next_deadline() == now + TapNic::kCheckInterval);
 }
 
 TEST_CASE("frames cross a TAP both ways, one longer than the room for it is dropped alone", "[host][tap][privileged]") {
