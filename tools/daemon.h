@@ -46,10 +46,8 @@ class ServiceNotices final : public Notices {
     next_.notice(line);
     service_.status(line);
   }
-  void recurring_notice(const std::string& line) override {
-    next_.recurring_notice(line);
-    service_.status(line);
-  }
+  /// Of the log alone: several a second would only hide what happened last.
+  void recurring_notice(const std::string& line) override { next_.recurring_notice(line); }
 
  private:
   Notices& next_;

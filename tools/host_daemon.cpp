@@ -24,7 +24,8 @@ std::string socket_path(const std::string& connect) {
   return path;
 }
 
-os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& tap, const std::string& name) {
+os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& tap, const os::Log& log,
+                           const std::string& name) {
   os::DaemonStatus status;
   status.role = "host";
   status.name = name;
@@ -41,6 +42,7 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   add_count(peer.drops, "from_unit_refused_by_nic", driver.counters().rx_refused_by_nic);
   add_count(peer.messages, "WaitForElement", driver.counters().tx_waits);
   status.peers.push_back(std::move(peer));
+  add_count(status.counts, "log_lines_lost", log.lost());
   return status;
 }
 
@@ -89,7 +91,7 @@ int run_host(const HostCommand& command) {
   os::EventLoop loop(loop_options(command.daemon, *log));
   os::ClearedCounts cleared;
   const auto tell = [&](os::ControlRequest request) {
-    return answer(request, status_of(driver, **tap, name), cleared, driver);
+    return answer(request, status_of(driver, **tap, *log, name), cleared, driver);
   };
   const auto control = open_control(loop, command.daemon, "host", tell, *log);
   os::CoreTask task(driver);

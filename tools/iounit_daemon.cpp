@@ -67,7 +67,8 @@ std::unique_ptr<iounit::LanEngine> open_lan(const iounit::LanSpec& spec, os::Log
 }
 
 os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& lan,
-                           const fabric::ShmListenerCounters& connections, const std::string& name) {
+                           const fabric::ShmListenerCounters& connections, const os::Log& log,
+                           const std::string& name) {
   os::DaemonStatus status;
   status.role = "iounit";
   status.name = name;
@@ -113,6 +114,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
   add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);
   add_count(status.counts, "lan_checksums_completed", counters.lan_checksums_completed);
   add_count(status.counts, "lan_segmented", counters.lan_segmented);
+  add_count(status.counts, "log_lines_lost", log.lost());
   return status;
 }
 
@@ -157,7 +159,7 @@ int run_io_unit(const UnitCommand& command) {
   os::EventLoop loop(loop_options(command.daemon, *log));
   os::ClearedCounts cleared;
   const auto tell = [&](os::ControlRequest request) {
-    return cleared.answer(status_of(unit, *lan, bridges.counters(), name), request);
+    return cleared.answer(status_of(unit, *lan, bridges.counters(), *log, name), request);
   };
   const auto control = open_control(loop, command.daemon, "iounit", tell, *log);
   os::CoreTask task(unit);
