@@ -30,7 +30,7 @@ struct HostCounters {
 /// poll(). Source: S1 Fig. 5, host module driver 520.
 class HostDriver final : public messaging::SessionEvents {
  public:
-  /// All references outlive the driver. options.role is set to host. Throws StartupError for options that are none
+  /// All references outlive the driver. options.role is set to host. Throws StartupError for invalid options
   /// (messaging::require_valid).
   HostDriver(messaging::SessionOptions options, VirtualNic& nic, fabric::BridgeSource& bridges, RandomSource& random,
              Notices& notices);

@@ -66,7 +66,7 @@ struct IoUnitCounters {
 /// unit module driver 540.
 class IoUnit final : private LanSink, public AttachedHostOwner {
  public:
-  /// All references outlive the unit. Throws StartupError for session options that are none (require_valid).
+  /// All references outlive the unit. Throws StartupError for invalid session options (require_valid).
   IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& bridges, RandomSource& random, Notices& notices);
   ~IoUnit() override;
   IoUnit(const IoUnit&) = delete;

@@ -62,14 +62,14 @@ Session::Session(const SessionOptions& options, fabric::Bridge& bridge, RandomSo
 Session::~Session() = default;
 
 void require_valid(const SessionOptions& options) {
-  if (options.name.empty()) throw StartupError{"SessionOptions::name is empty: each end tells its peer its name"};
+  if (options.name.empty()) throw StartupError{"SessionOptions::name is empty: a session needs one"};
   if (!wire::is_valid_name(options.name)) {
     throw StartupError{
-        fmt::format("SessionOptions::name is {} bytes that are no name: {} at most, of UTF-8, without "
-                    "'/' and control characters",
-                    options.name.size(), wire::kMaxNameBytes)};
+        fmt::format("SessionOptions::name is not valid: it must be 1 to {} bytes of UTF-8 without '/' "
+                    "and control characters, and has {}",
+                    wire::kMaxNameBytes, options.name.size())};
   }
-  if (options.pool_elements == 0) throw StartupError{"SessionOptions::pool_elements is 0: one at least is needed"};
+  if (options.pool_elements == 0) throw StartupError{"SessionOptions::pool_elements is 0: it must be at least 1"};
 }
 
 void Session::move_to(SessionState next) {

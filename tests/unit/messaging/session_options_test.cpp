@@ -19,18 +19,19 @@ std::string refusal(const SessionOptions& options) {
   }
 }
 
-TEST_CASE("session options that no session can be made with are refused with the reason", "[messaging][session]") {
+TEST_CASE("invalid session options are refused with the reason", "[messaging][session]") {
   SessionOptions options;
-  CHECK(refusal(options) == "SessionOptions::name is empty: each end tells its peer its name");
+  CHECK(refusal(options) == "SessionOptions::name is empty: a session needs one");
   options.name = "a/b";
   CHECK(refusal(options) ==
-        "SessionOptions::name is 3 bytes that are no name: 64 at most, of UTF-8, without '/' and control characters");
+        "SessionOptions::name is not valid: it must be 1 to 64 bytes of UTF-8 without '/' and control characters, and "
+        "has 3");
   options.name = std::string(65, 'x');
   CHECK_FALSE(refusal(options).empty());
   options.name = std::string(64, 'x');
   CHECK(refusal(options).empty());
   options.pool_elements = 0;
-  CHECK(refusal(options) == "SessionOptions::pool_elements is 0: one at least is needed");
+  CHECK(refusal(options) == "SessionOptions::pool_elements is 0: it must be at least 1");
   options.pool_elements = 1;
   CHECK(refusal(options).empty());
 }
