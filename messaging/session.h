@@ -42,8 +42,8 @@ struct SessionOptions {
   fabric::LinkOptions link;
 };
 
-/// Throws StartupError, which says what is wrong, if the name is not valid or pool_elements is 0. The drivers call it in
-/// their constructors, since their sessions are made later, when a bridge is there.
+/// Throws StartupError, which says what is wrong, if the name is not valid or pool_elements is 0. The drivers call it
+/// in their constructors, since their sessions are made later, when a bridge is there.
 void require_valid(const SessionOptions& options);
 
 /// Ethernet header and two VLAN tags beside the MTU.
