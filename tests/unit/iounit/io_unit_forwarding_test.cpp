@@ -138,6 +138,10 @@ TEST_CASE("further addresses that a host asked for reach it before it ever sent 
   REQUIRE(bench.grants(bench.a, wire::ReceiveFilter{.unicast = {kBehindHost, bench.b.mac()}}));
   bench.from_lan(make_frame(bench.b.mac(), station(1)));
   CHECK(bench.got() == Got{0, 1, 0, 0});
+  REQUIRE(bench.grants(bench.c, wire::ReceiveFilter{.promiscuous = true}));
+  bench.from_lan(make_frame(bench.b.mac(), station(1)));
+  CHECK(bench.got() == Got{0, 1, 1, 0});
+  REQUIRE(bench.grants(bench.c, wire::ReceiveFilter{}));
   // Heard on the LAN, it is the LAN's.
   bench.from_lan(make_frame(bench.b.mac(), kBehindHost));
   CHECK(bench.got() == Got{0, 1, 0, 0});
