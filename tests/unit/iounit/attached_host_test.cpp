@@ -142,6 +142,7 @@ TEST_CASE("lists as long as permitted are taken, longer ones are not", "[iounit]
   CHECK(multicast(ReceiveFilter::kMaxMulticast));
   CHECK_FALSE(multicast(ReceiveFilter::kMaxMulticast + 1));
   // A host that has joined more than fit asks for all.
+  CHECK_FALSE(one.accepts(group(200)));
   REQUIRE(one.ask(wire::ReceiveFilter{.all_multicast = true}).has_value());
   CHECK(one.accepts(group(200)));
 }

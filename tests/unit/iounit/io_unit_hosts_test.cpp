@@ -309,6 +309,26 @@ TEST_CASE("a session that ends and comes up again in time keeps its place, and i
   CHECK_FALSE(a.released);
 }
 
+TEST_CASE("between two sessions of a host its addresses are nobody's", "[iounit][hosts]") {
+  UnitBench bench;
+  TestHost& a = bench.host_up("a");
+  TestHost& b = bench.host_up("b");
+  a.paused = true;
+  bench.attached("a")->session().reset("test");
+  bench.run(seconds(1));
+  CHECK(bench.attached_count() == 2);
+  bench.from_lan(make_frame(a.mac(), station(1)));
+  CHECK(bench.drops() == Drops{{"lan_unwanted", 1}});
+  bench.from_host(b, make_frame(a.mac(), b.mac()));
+  CHECK(bench.lan.sent.size() == 1);
+  // It comes back to them.
+  a.paused = false;
+  REQUIRE(bench.run_until([&] { return a.up() && bench.attached("a") != nullptr && a.hellos.size() == 2; }));
+  bench.settle();
+  bench.from_lan(make_frame(a.mac(), station(1)));
+  CHECK(a.frames.size() == 1);
+}
+
 TEST_CASE("a host that has died is forgotten at once, with all its addresses", "[iounit][hosts]") {
   UnitBench bench;
   TestHost& a = bench.host_up("a");
