@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/describe/enum.hpp>
+#include <boost/describe/enum_to_string.hpp>
 #include <cstring>
 
 namespace splitnic::iounit {
@@ -11,13 +13,11 @@ namespace wire = messaging::wire;
 using messaging::Answer;
 using messaging::Refusal;
 
-std::string_view to_string(HostDrop cause) {
-  static constexpr std::array<std::string_view, kHostDrops> kNames{
-      "to_host_not_up",   "to_host_interface_down", "to_host_filtered",     "to_host_no_element",
-      "to_host_too_long", "from_host_malformed",    "from_host_bad_source", "from_host_not_allowed",
-      "from_host_forged", "from_host_to_itself",    "from_host_too_long",   "from_host_lan_refused"};
-  return kNames[static_cast<std::size_t>(cause)];
-}
+BOOST_DESCRIBE_ENUM(HostDrop, to_host_not_up, to_host_interface_down, to_host_filtered, to_host_no_element,
+                    to_host_too_long, from_host_malformed, from_host_bad_source, from_host_not_allowed,
+                    from_host_forged, from_host_to_itself, from_host_too_long, from_host_lan_refused)
+
+std::string_view to_string(HostDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
 AttachedHost::AttachedHost(AttachedHostOwner& owner, ForwardingTarget number, std::shared_ptr<fabric::Bridge> bridge,
                            const messaging::SessionOptions& options, RandomSource& random, Time now)

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/describe/enum.hpp>
+#include <boost/describe/enum_to_string.hpp>
 
 #include "common/os/memory.h"
 
@@ -24,12 +26,10 @@ constexpr Duration kMemoryPause = std::chrono::milliseconds(500);
 
 }  // namespace
 
-std::string_view to_string(LanDrop cause) {
-  static constexpr std::array<std::string_view, kLanDrops> kNames{"lan_malformed", "lan_bad_source", "lan_forged",
-                                                                  "lan_to_lan",    "lan_unwanted",   "lan_udp_oversize",
-                                                                  "lan_oversize"};
-  return kNames[static_cast<std::size_t>(cause)];
-}
+BOOST_DESCRIBE_ENUM(LanDrop, lan_malformed, lan_bad_source, lan_forged, lan_to_lan, lan_unwanted, lan_udp_oversize,
+                    lan_oversize)
+
+std::string_view to_string(LanDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
 IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& bridges, RandomSource& random,
                Notices& notices)

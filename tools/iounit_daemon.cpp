@@ -1,6 +1,8 @@
 // `splitnic iounit`: a LAN, a socket where hosts connect, and the I/O-unit module driver between them.
 #include <fmt/format.h>
 
+#include <boost/describe/members.hpp>
+#include <boost/mp11/algorithm.hpp>
 #include <chrono>
 #include <type_traits>
 
@@ -66,6 +68,17 @@ std::unique_ptr<iounit::LanEngine> open_lan(const iounit::LanSpec& spec, os::Log
   return std::move(*lan);
 }
 
+void add_connections(os::DaemonStatus& status, const fabric::ShmListenerCounters& connections) {
+  using Counters = fabric::ShmListenerCounters;
+  using Members = boost::describe::describe_members<Counters, boost::describe::mod_public>;
+  static_assert(sizeof(Counters) == boost::mp11::mp_size<Members>::value * sizeof(std::uint64_t));
+  boost::mp11::mp_for_each<Members>([&](auto member) {
+    const bool lost = member.pointer != &Counters::connected && member.pointer != &Counters::accept_paused;
+    add_count(lost ? status.drops : status.counts, fmt::format("connections_{}", member.name),
+              connections.*member.pointer);
+  });
+}
+
 os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& lan,
                            const fabric::ShmListenerCounters& connections, const os::Log& log,
                            const std::string& name) {
@@ -94,21 +107,15 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
     add_count(status.drops, std::string(iounit::to_string(cause)), unit.drops(cause));
   }
   const auto& lan_counters = lan.counters();
-  for (const auto& [cause, count] : std::initializer_list<std::pair<const char*, std::uint64_t>>{
-           {"lan_truncated", lan_counters.rx_truncated},
-           {"lan_kernel_drops", lan_counters.rx_kernel_drops},
-           {"lan_tx_errors", lan_counters.tx_errors},
-           {"hosts_refused", counters.hosts_refused},
-           {"hosts_evicted", counters.hosts_evicted},
-           {"connections_refused_credentials", connections.refused_credentials},
-           {"connections_refused_version", connections.refused_version},
-           {"connections_refused_sizes", connections.refused_sizes},
-           {"connections_refused_resources", connections.refused_resources},
-           {"connections_garbage", connections.closed_garbage},
-           {"connections_silent", connections.closed_silent},
-           {"connections_excess", connections.closed_excess}}) {
+  for (const auto& [cause, count] :
+       std::initializer_list<std::pair<const char*, std::uint64_t>>{{"lan_truncated", lan_counters.rx_truncated},
+                                                                    {"lan_kernel_drops", lan_counters.rx_kernel_drops},
+                                                                    {"lan_tx_errors", lan_counters.tx_errors},
+                                                                    {"hosts_refused", counters.hosts_refused},
+                                                                    {"hosts_evicted", counters.hosts_evicted}}) {
     add_count(status.drops, cause, count);
   }
+  add_connections(status, connections);
   add_count(status.counts, "copies", counters.copies);
   add_count(status.counts, "lan_rx_frames", lan_counters.rx_frames);
   add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <boost/describe/class.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -43,6 +44,10 @@ struct ShmListenerCounters {
   std::uint64_t closed_hung_up = 0;     ///< by the other side
   std::uint64_t accept_paused = 0;      ///< out of descriptors; tried again shortly (not a connection)
 };
+/// The counters' names, as `splitnic stats` reports them behind "connections_".
+BOOST_DESCRIBE_STRUCT(ShmListenerCounters, (),
+                      (connected, refused_credentials, refused_version, refused_sizes, refused_resources,
+                       closed_garbage, closed_silent, closed_excess, closed_hung_up, accept_paused))
 
 /// A bridge to a host, just set up, and who the host is.
 struct ShmAccepted {
