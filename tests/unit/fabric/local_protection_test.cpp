@@ -238,14 +238,17 @@ TEST_CASE("questions are answered while another thread maps and unmaps", "[fabri
   const MappedMemory steady(1U << 20U);
   MappedMemory moving(1U << 20U);
   std::atomic<bool> stop = false;
+  std::atomic<int> laps = 0;
   std::thread mapper([&] {
     while (!stop) {
       moving.protect(PROT_NONE);
       moving.map_again();
       moving.protect(moving.size() / 4, moving.size() / 4, PROT_READ);
+      ++laps;
     }
   });
-  for (int n = 0; n < 300; ++n) {
+  // Until the mapper has had its turns: on a busy machine the questions may all be asked before its first.
+  for (int n = 0; n < 300 || laps < 10; ++n) {
     // Either answer is right for what moves, as long as there is one.
     static_cast<void>(protection.accessible(moving.data(), moving.size(), n % 2 == 0 ? kRead : kWrite));
     static_cast<void>(protection.accessible(moving.data(), page_bytes(), kWrite));

@@ -13,6 +13,7 @@ constexpr Time kNow{};
 constexpr MacAddress kMac{{0x02, 0, 0, 0, 0, 1}};
 constexpr MacAddress kUnitsMac{{0x02, 0, 0, 0, 0, 2}};
 constexpr MacAddress kGroup{{0x01, 0, 0x5e, 0, 0, 0xfb}};
+constexpr MacAddress kOtherGroup{{0x01, 0, 0x5e, 0, 0, 0xfa}};
 
 std::vector<std::byte> frame_of(std::size_t bytes, unsigned first = 1) {
   std::vector<std::byte> frame(bytes);
@@ -84,14 +85,18 @@ TEST_CASE("the application's settings reach the driver and ring its descriptor",
   CHECK(nic.settings(kNow) == NicSettings{});
   CHECK_FALSE(readable(nic.descriptors()));
 
-  nic.set_multicast({kGroup, kGroup});
+  nic.set_multicast({kGroup, kOtherGroup, kGroup});
   CHECK(readable(nic.descriptors()));
   nic.set_address(kMac);
   nic.set_up(true);
   CHECK(nic.set_mtu(9000));
   nic.set_promiscuous(true);
-  const NicSettings expected{
-      .mac = kMac, .mtu = 9000, .up = true, .promiscuous = true, .all_multicast = false, .multicast = {kGroup}};
+  const NicSettings expected{.mac = kMac,
+                             .mtu = 9000,
+                             .up = true,
+                             .promiscuous = true,
+                             .all_multicast = false,
+                             .multicast = {kOtherGroup, kGroup}};
   CHECK(nic.settings(kNow) == expected);
   CHECK_FALSE(readable(nic.descriptors()));
 }

@@ -200,6 +200,19 @@ TEST_CASE("flags, MTU and promiscuity are seen at once, a larger MTU than the un
   CHECK(nic->settings(later()).mtu == 1000);
 }
 
+TEST_CASE("a TAP's MTU may be the unit's and not one byte more", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0"});
+  nic->set_max_mtu(1500);
+  for (const char* mtu : {"1499", "1500"}) {
+    run(std::string("ip link set sn0 mtu ") + mtu);
+    CHECK(nic->settings(later()).mtu == static_cast<std::uint32_t>(std::stoul(mtu)));
+  }
+  run("ip link set sn0 mtu 1501");
+  CHECK(nic->settings(later()).mtu == 1500);
+}
+
 TEST_CASE("a TAP that the driver made keeps its neighbours without a carrier, over a crash and in another namespace",
           "[host][tap][privileged]") {
   const TestNamespace inside;
