@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, planted bugs.
 #   tools/check.sh             everything, each part short
-#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz mutants
+#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz mutants stress
+# stress, which runs only when it is named, runs every test STRESS_REPETITIONS times (20) beside two busy loops: hours.
 # SWARM_SEEDS and FUZZ_SECONDS make the swarm larger and the fuzzing longer. MUTANTS is how many planted bugs are tried, or
 # "all"; which ones the commit's hash decides.
 set -euo pipefail
@@ -10,6 +11,7 @@ jobs=$(nproc)
 swarm_seeds=${SWARM_SEEDS:-300}
 fuzz_seconds=${FUZZ_SECONDS:-20}
 mutants=${MUTANTS:-8}
+stress_repetitions=${STRESS_REPETITIONS:-20}
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -65,6 +67,22 @@ part_fuzz() {
 part_mutants() {
   say "planted bugs: $mutants; each must fail the tests that are named for it"
   if [ "$mutants" = all ]; then tools/mutants.py; else tools/mutants.py --draw "$mutants"; fi
+}
+
+part_stress() {
+  say "every test $stress_repetitions times beside two busy loops"
+  build release all
+  local result=0
+  loops=()
+  for _ in 1 2; do
+    (while :; do :; done) &
+    loops+=($!)
+  done
+  trap 'kill "${loops[@]}" 2>/dev/null' EXIT
+  ctest --preset release --repeat "until-fail:$stress_repetitions" --output-on-failure --no-tests=error || result=$?
+  kill "${loops[@]}"
+  trap - EXIT
+  return "$result"
 }
 
 parts=("$@")

@@ -13,7 +13,10 @@ from lab import Host, Interrupted, IoUnit, Lab, LabError, traffic  # noqa: E402
 from lab.laboratory import not_permitted  # noqa: E402
 
 WEB_FILE_BYTES = 200_000_000
-STEPS = 13
+STEPS = 15
+# A ping for itself finds everybody asleep; one that follows the last at once finds them awake.
+SPARSE_SECONDS = 0.05
+RESTARTS = 3
 
 
 class Narrator:
@@ -35,11 +38,30 @@ class Narrator:
         return value
 
 
+class KernelPath:
+    """Two namespaces joined by a bridge in a third, as containers are: no splitnic in between."""
+
+    address = "10.78.0.2"
+
+    def __init__(self, lab):
+        bridge = lab.namespace("bridge")
+        bridge.ip("link", "add", "br0", "type", "bridge")
+        bridge.ip("link", "set", "br0", "up")
+        for number, name in enumerate(("left", "right"), 1):
+            end = lab.namespace(name)
+            end.ip("link", "add", "eth0", "type", "veth", "peer", "name", f"port{number}", "netns", bridge.name)
+            bridge.ip("link", "set", f"port{number}", "master", "br0", "up")
+            end.ip("link", "set", "eth0", "up")
+            end.ip("addr", "add", f"10.78.0.{number}/24", "dev", "eth0")
+        self.ns = lab.namespace("left")
+
+
 class Demo:
     def __init__(self, lab):
         self.lab = lab
         self.say = Narrator()
         self.rows = []  # (what, host 1, host 2)
+        self.kernel = {}  # what the kernel's own path takes, by row
 
     def run(self):
         self.build_lan()
@@ -87,7 +109,7 @@ class Demo:
 
     def move_traffic(self):
         steps = [
-            ("pinging the peer over IPv4 and IPv6, 100 times each", self.ping),
+            ("pinging the peer: over IPv6, sparsely, and back to back", self.ping),
             ("fetching the 200 MB file with curl and comparing its SHA-256", self.fetch),
             ("TCP from the hosts to the peer, iperf3, 2 s each", lambda host: self.tcp(host, False)),
             ("TCP from the peer to the hosts, iperf3, 2 s each", lambda host: self.tcp(host, True)),
@@ -96,6 +118,10 @@ class Demo:
         for text, action in steps:
             self.say(text, lambda act=action: self.on_both(act))
         self.say("host 1 and host 2 to each other: ping, then TCP, 2 s each way", self.host_to_host)
+        self.say("the same pings over the kernel's own path, a veth pair and a bridge", self.kernel_path)
+        self.drops = [(daemon.name, daemon.drops()) for daemon in (self.unit, *self.hosts)]  # a restart forgets them
+        self.say(f"kill -9 and restart of host 1's driver, the LAN interface down and up, {RESTARTS} times each",
+                 self.interruptions)
 
     def on_both(self, action):
         """action(host) returns rows {what: text}; says the last one."""
@@ -106,14 +132,59 @@ class Demo:
         return None, " and ".join(result[last] for result in results)
 
     def ping(self, host):
-        rows = {}
-        for family, target in (("IPv4", self.lan.address), ("IPv6", self.lan.address6)):
-            traffic.reaches(self.lab, host.ns, target)
-            report = traffic.ping(self.lab, host.ns, target, count=100, interval=0.01)
-            if report.lost:
-                raise LabError(f"{host.name}: {report.lost} of {report.sent} pings to {target} lost")
-            rows[f"ping {family}: lost, median RTT"] = f"0 of {report.sent}, {report.rtt_median * 1e6:.0f} us"
+        rows = {"ping over IPv6: lost, median RTT": self.pings(host.ns, self.lan.address6, 100, 0.01)}
+        rows[f"ping every {SPARSE_SECONDS * 1000:.0f} ms: lost, median RTT"] = \
+            self.pings(host.ns, self.lan.address, 40, SPARSE_SECONDS)
+        rows["ping back to back: lost, median RTT"] = self.pings(host.ns, self.lan.address, 2000, 0)
         return rows
+
+    def pings(self, netns, target, count, interval):
+        """Text for the table. None may be lost."""
+        traffic.reaches(self.lab, netns, target)
+        report = traffic.ping(self.lab, netns, target, count=count, interval=interval)
+        if report.lost:
+            raise LabError(f"{netns.name}: {report.lost} of {report.sent} pings to {target} lost")
+        return f"0 of {report.sent}, {report.rtt_median * 1e6:.0f} us"
+
+    def kernel_path(self):
+        """What the same machine does without splitnic: a namespace on a bridge, two veth pairs in a row."""
+        kernel = KernelPath(self.lab)
+        sparse = self.pings(kernel.ns, kernel.address, 40, SPARSE_SECONDS)
+        busy = self.pings(kernel.ns, kernel.address, 2000, 0)
+        self.kernel = {f"ping every {SPARSE_SECONDS * 1000:.0f} ms: lost, median RTT": sparse,
+                       "ping back to back: lost, median RTT": busy}
+        return None, busy
+
+    def interruptions(self):
+        """How long the first reply to a ping every 10 ms takes after each accident."""
+        host = self.hosts[0]
+        lan = self.lan.unit_ns
+
+        def restart():
+            host.kill9()
+            moment = time.time()
+            host.launch()
+            return moment
+
+        def down_and_up():
+            lan.ip("link", "set", self.lan.unit_if, "down")
+            moment = time.time()
+            lan.ip("link", "set", self.lan.unit_if, "up")
+            return moment
+
+        said = []
+        for what, accident in (("restart of the driver", restart), ("LAN down and up", down_and_up)):
+            ping = traffic.Ping(self.lab, host.ns, self.lan.address, interval=0.01)
+            moments = []
+            for _ in range(RESTARTS):
+                ping.wait_replies(20)
+                moments.append(accident())
+            ping.wait_replies(20)
+            report = ping.finish()
+            took = sorted(report.first_after(moment) * 1000 for moment in moments)
+            said.append(f"{took[len(took) // 2]:.0f} to {took[-1]:.0f} ms")
+            self.rows.append((f"first reply after {what}: median to maximum", said[-1], ""))
+        return None, " and ".join(said)
 
     def fetch(self, host):
         digest, seconds = traffic.Download(self.lab, host.ns, f"{self.web.url}/file").finish(120)
@@ -136,14 +207,10 @@ class Demo:
     def host_to_host(self):
         first, second = self.hosts
         rates = []
-        traffic.reaches(self.lab, first.ns, second.address)
-        report = traffic.ping(self.lab, first.ns, second.address, count=100, interval=0.01)
-        if report.lost:
-            raise LabError(f"{report.lost} of {report.sent} pings lost")
+        round_trip = self.pings(first.ns, second.address, 100, 0.01)
         for source, target in ((first, second), (second, first)):
             flow = traffic.iperf3(self.lab, source.ns, target.ns, target.address, 2)
             rates.append(f"{flow.bits_per_second / 1e9:.2f} Gb/s")
-        round_trip = f"0 of {report.sent}, {report.rtt_median * 1e6:.0f} us"
         self.rows.append(("host to host: lost, median RTT", round_trip, ""))
         self.rows.append(("host to host: TCP to the other", *rates))
         return None, " and ".join(rates)
@@ -153,15 +220,15 @@ class Demo:
             if daemon.stats() is None:
                 raise LabError(f"{daemon.name} no longer answers: {daemon.process.last_line()}")
         width = max(len(what) for what, *_ in self.rows)
-        print(f"\n  {'':{width}}  {'host 1':>18}  {'host 2':>18}")
+        print(f"\n  {'':{width}}  {'host 1':>18}  {'host 2':>18}  {'veth and bridge':>18}")
         for what, one, two in self.rows:
-            print(f"  {what:{width}}  {one:>18}  {two:>18}")
+            print(f"  {what:{width}}  {one:>18}  {two:>18}  {self.kernel.get(what, ''):>18}".rstrip())
         print("\n  Frames dropped, by cause (the small-packet test offers more than can arrive):")
-        for daemon in (self.unit, *self.hosts):
+        for name, drops in self.drops:
             # What the unit counts for a host, the host repeats as unit_...
-            drops = ", ".join(f"{cause} {count}" for cause, count in sorted(daemon.drops().items())
-                              if not cause.startswith("unit_"))
-            print(f"    {daemon.name}: {drops or 'none'}")
+            causes = ", ".join(f"{cause} {count}" for cause, count in sorted(drops.items())
+                               if not cause.startswith("unit_"))
+            print(f"    {name}: {causes or 'none'}")
 
     def invite(self):
         """What to try, for --keep."""
