@@ -169,8 +169,8 @@ class ScriptedHost {
     return found;
   }
 
-  /// Says hello, takes the unit's pool, advertises one, says ready: the session is up.
-  bool come_up() {
+  /// Says hello and takes the unit's pool.
+  bool come_up_to_pools() {
     if (!connect()) return false;
     const auto reply = reply_to(request(hello()));
     if (!reply || reply->status != wire::CfgStatus::ok) return false;
@@ -180,7 +180,11 @@ class ScriptedHost {
     CHECK(data_->connect({.number = fabric::QpNumber{terms.data_channel->queue_pair},
                           .first_psn_to_send = 5,
                           .first_psn_expected = terms.data_channel->initial_psn}) == fabric::Status::ok);
-    if (!run_until([&] { return unit_pool().has_value(); })) return false;
+    return run_until([&] { return unit_pool().has_value(); });
+  }
+  /// Then advertises a pool and says ready: the session is up.
+  bool come_up() {
+    if (!come_up_to_pools()) return false;
     advertise(0, 4);
     request(wire::LinkState{.up = true});
     return run_until([&] { return session_->up(); });

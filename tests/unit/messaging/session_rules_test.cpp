@@ -1,0 +1,182 @@
+// What a session does with a peer that keeps to the protocol but is slow, early, or asks for much.
+#include "messaging/session.h"
+#include "scripted_peer.h"
+// Catch2's CHECK replaces the house's from here on.
+#undef CHECK
+#include <catch2/catch.hpp>
+
+using namespace splitnic;
+using namespace splitnic::messaging;
+using test::ScriptedHost;
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kControlBuffers = 32;
+
+/// The host asks for as many answers as the unit's control channel has buffers, and acknowledges nothing yet. Returns
+/// the transaction of the first; the others follow it.
+std::uint64_t ask_for_a_channel_full(ScriptedHost& host) {
+  const std::uint64_t first = host.request(wire::Heartbeat{1});
+  for (std::uint32_t beat = 2; beat <= kControlBuffers; ++beat) host.request(wire::Heartbeat{beat});
+  host.run_peer_alone();
+  return first;
+}
+
+void indicate(ScriptedHost& host, std::uint32_t element, std::uint32_t bytes) {
+  host.write(element, bytes, wire::encode_immediate({host.unit_pool()->pool, element, bytes}));
+}
+
+std::size_t requests_got(const ScriptedHost& host, wire::CfgRequest code) {
+  const auto requests = host.got<wire::CfgUtilRequest>();
+  return static_cast<std::size_t>(std::count_if(requests.begin(), requests.end(), [&](const auto& request) {
+    return request.code == static_cast<std::uint32_t>(code);
+  }));
+}
+
+}  // namespace
+
+TEST_CASE("an answer waits for room in a full control channel", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  const std::uint64_t first = ask_for_a_channel_full(host);
+  REQUIRE(host.session().request(wire::StatisticsReport{}));  // takes one of the buffers
+  host.run_session_alone();
+  const auto last = host.reply_to(first + kControlBuffers - 1);
+  REQUIRE(last);
+  REQUIRE(last->status == wire::CfgStatus::ok);
+  REQUIRE(host.session().counters().answers_not_sent == 0);
+}
+
+TEST_CASE("an answer without room dies with its session", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  const std::uint64_t first = ask_for_a_channel_full(host);
+  REQUIRE(host.session().request(wire::StatisticsReport{}));
+  host.run_session_alone();
+  host.session().reset("the test says so");
+  host.run_session_alone(milliseconds(300));
+  REQUIRE_FALSE(host.events.downs.empty());
+  REQUIRE(host.come_up());
+  host.run();
+  for (const auto& reply : host.got<wire::CfgUtilReply>()) REQUIRE(reply.transaction >= first + kControlBuffers);
+}
+
+TEST_CASE("a session that ends forgets its requests", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  REQUIRE(host.session().request(wire::StatisticsReport{}));
+  REQUIRE(host.session().request(wire::StatisticsClear{}));
+  host.session().reset("the test says so");
+  REQUIRE(host.run_until([&] { return !host.events.downs.empty(); }));
+  REQUIRE(host.come_up());
+  host.run(milliseconds(1500));
+  REQUIRE(host.session().up());
+  REQUIRE(requests_got(host, wire::CfgRequest::heartbeat) > 0);
+  REQUIRE(requests_got(host, wire::CfgRequest::statistics_report) == 0);
+  REQUIRE(requests_got(host, wire::CfgRequest::statistics_clear) == 0);
+}
+
+TEST_CASE("a pool for longer frames than agreed is refused and counted", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  host.say([](auto out) { return wire::encode_buffer_recv_pool_get(out, 0, 1522, 8); });
+  REQUIRE(host.run_until([&] { return host.got<wire::BufferRecvPool>().size() == 2; }));
+  REQUIRE(host.session().counters().pool_gets_refused == 0);
+  host.say([](auto out) { return wire::encode_buffer_recv_pool_get(out, 0, 1523, 8); });
+  REQUIRE(host.run_until([&] { return host.session().counters().pool_gets_refused == 1; }));
+  REQUIRE(host.got<wire::BufferRecvPool>().size() == 2);
+}
+
+TEST_CASE("a reply with another transaction answers nothing", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  REQUIRE(host.session().request(wire::LinkState{.up = false}));
+  REQUIRE(host.run_until([&] { return requests_got(host, wire::CfgRequest::link_state) == 1; }));
+  const std::uint64_t transaction = host.got<wire::CfgUtilRequest>().back().transaction;
+  const auto data = wire::encode(wire::ReplyBody(wire::Acknowledged{}));
+  host.say([&](auto out) { return wire::encode_cfg_util_reply(out, transaction + 1, wire::CfgStatus::ok, data); });
+  REQUIRE(host.run_until([&] { return host.session().counters().stray_replies == 1; }));
+  REQUIRE(host.events.replies.empty());
+  host.say([&](auto out) { return wire::encode_cfg_util_reply(out, transaction, wire::CfgStatus::ok, data); });
+  REQUIRE(host.run_until([&] { return host.events.replies.size() == 1; }));
+  REQUIRE(host.session().counters().stray_replies == 1);
+}
+
+TEST_CASE("a few consumed elements go back within 50 ms", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  indicate(host, 0, 60);
+  host.run(milliseconds(45));
+  REQUIRE(host.events.frames.size() == 1);
+  REQUIRE(host.got<wire::BufferRecvPoolUpdate>().empty());
+  host.run(milliseconds(10));
+  REQUIRE(host.got<wire::BufferRecvPoolUpdate>().size() == 1);
+}
+
+TEST_CASE("a quarter of a pool goes back at once", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  indicate(host, 0, 60);
+  indicate(host, 1, 60);
+  host.run();
+  REQUIRE(host.got<wire::BufferRecvPoolUpdate>().size() == 1);
+}
+
+TEST_CASE("the longest frame agreed arrives, one byte more is dropped and counted", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  const std::uint32_t longest = 1500 + kFrameOverheadBytes;
+  REQUIRE(host.session().max_frame_bytes() == longest);
+  indicate(host, 0, longest);
+  indicate(host, 1, longest + 1);
+  REQUIRE(host.run_until([&] { return host.session().counters().rx_bad_length == 1; }));
+  REQUIRE(host.events.frames.size() == 1);
+  REQUIRE(host.session().up());
+}
+
+TEST_CASE("an end without elements asks for a pool, every ten milliseconds", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  host.flush(30, 0, false);
+  host.advertise_memory(1, 2);
+  host.run(milliseconds(20));
+  for (int frame = 0; frame < 2; ++frame) {
+    REQUIRE_FALSE(host.session().claim().empty());
+    host.session().commit(60);
+  }
+  host.run();
+  REQUIRE(host.got<wire::BufferRecvPoolGet>().empty());
+  REQUIRE(host.session().claim().empty());
+  host.run(milliseconds(25));
+  const auto gets = host.got<wire::BufferRecvPoolGet>();
+  REQUIRE(gets.size() == 3);
+  REQUIRE(gets[0].packet_bytes == 1500 + kFrameOverheadBytes);
+  REQUIRE(gets[0].packets == 2);
+  host.advertise_memory(2, 2);
+  host.run(milliseconds(25));
+  REQUIRE(host.got<wire::BufferRecvPoolGet>().size() == 3);
+  REQUIRE_FALSE(host.session().claim().empty());
+}
+
+TEST_CASE("an end that shuts down takes no more frames", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  REQUIRE_FALSE(host.session().claim().empty());
+  host.session().begin_shutdown();
+  REQUIRE(host.session().claim().empty());
+}
+
+TEST_CASE("a frame before both ends have pools is dropped and counted", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up_to_pools());
+  indicate(host, 0, 60);
+  REQUIRE(host.run_until([&] { return host.session().counters().rx_before_up == 1; }));
+  REQUIRE(host.events.frames.empty());
+  host.advertise(0, 4);
+  host.request(wire::LinkState{.up = true});
+  REQUIRE(host.run_until([&] { return host.session().up(); }));
+  indicate(host, 1, 60);
+  REQUIRE(host.run_until([&] { return host.events.frames.size() == 1; }));
+}
