@@ -1,5 +1,5 @@
-"""What the integration tests share: a laboratory per class, logs of the daemons with every failure, exit code 77
-where the system permits no namespaces."""
+"""The common part of the integration tests: one laboratory per class, the daemons' logs with every failure, and exit
+code 77 if the system permits no namespaces."""
 
 import sys
 import time
@@ -11,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from lab import Host, IoUnit, Lab, LabError, traffic, wait_until  # noqa: E402,F401
 from lab.laboratory import not_permitted  # noqa: E402
 
-# Until a restarted driver's session is up: less than a second, times three, because a shared machine may pause.
+# The limit for a restarted driver's session to be up: a second, times three, because a shared machine may pause.
 RECOVERY_SECONDS = 3.0
-# Until traffic flows again, or a setting has its effect: 0.3 s, times three.
+# The limit for traffic to flow again, or for a setting to have its effect: 0.3 s, times three.
 RESUME_SECONDS = 0.9
 EXIT_SKIPPED = 77
 
@@ -51,7 +51,7 @@ class LabTestCase(unittest.TestCase):
             print(self.lab.log_tails(started), file=sys.stderr)
         return outcome
 
-    # Traffic, with this class's laboratory.
+    # Traffic in this class's laboratory.
 
     def ping(self, host, target, **options):
         return traffic.ping(self.lab, host.ns, target, **options)
@@ -69,7 +69,7 @@ class LabTestCase(unittest.TestCase):
         return flow
 
     def assert_udp(self, host, bits="20M", length=1400, most_lost=0.01, seconds=1, **options):
-        """The best of three: UDP is lost where a busy machine lets a program sleep while its buffers fill."""
+        """Best of three runs, because on a busy machine UDP is lost while a program waits and its buffers fill."""
         for _ in range(3):
             flow = traffic.iperf3(self.lab, host.ns, self.lan.ns, self.lan.address, seconds, udp_bits=bits,
                                   length=length, **options)
@@ -86,7 +86,7 @@ class LabTestCase(unittest.TestCase):
 
 
 class UndisturbedTestCase(LabTestCase):
-    """Whatever a test does to the I/O unit: its host loses no ping, it goes on serving, and no descriptor stays behind."""
+    """The tests must not disturb the I/O unit: its host loses no ping, it keeps serving, and it leaks no descriptor."""
 
     hosts = 1
 

@@ -1,4 +1,4 @@
-"""Bad input: one clear line and exit code 1 or 2, or a counted drop, and nothing else disturbed."""
+"""Bad input gives one clear line and exit code 1 or 2, or a counted drop, and disturbs nothing else."""
 
 import contextlib
 import random
@@ -15,7 +15,7 @@ INFO_LINE = re.compile(r"^\d\d:\d\d:\d\d\.\d+ info ")
 
 
 class CommandLine(support.LabTestCase):
-    """Daemons that can't start say why in one line and disturb no other."""
+    """A daemon that can't start says why in one line and disturbs no other daemon."""
 
     hosts = 1
 
@@ -25,10 +25,10 @@ class CommandLine(support.LabTestCase):
         self.addCleanup(lambda: self.assertEqual(self.ping.finish().missing, []))
 
     def refused(self, code, pattern, *words, netns=None, before=()):
-        """The command ends by itself with that code, and one line says what is wrong: it matches the pattern."""
+        """Checks that the command ends by itself with that code, and that its one error line matches the pattern."""
         with self.subTest(command=" ".join(map(str, words))):
             done = run([*before, self.lab.splitnic, *words], netns=netns, timeout=10, check=False)
-            # What a daemon says of its start before it meets the fault is no part of the complaint.
+            # A daemon may report its start before it meets the fault; these lines are not the error.
             lines = [line for line in done.stderr.splitlines() if line.strip() and not INFO_LINE.match(line)]
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertEqual(len(lines), 1, f"one line, not: {done.stderr}")
@@ -183,7 +183,7 @@ class Sockets(support.UndisturbedTestCase):
 
 
 class Frames(support.LabTestCase):
-    """Frames that make no sense, from the LAN and from a host."""
+    """Malformed frames, from the LAN and from a host."""
 
     hosts = 2
 
@@ -206,7 +206,7 @@ class Frames(support.LabTestCase):
 
 
 class Duplicates(support.LabTestCase):
-    """A second host of a name or MAC address that is taken never gets up, and the first one notices nothing."""
+    """A second host with a name or MAC address that is taken never comes up, and does not disturb the first one."""
 
     hosts = 1
 
@@ -226,7 +226,7 @@ class Duplicates(support.LabTestCase):
         double = Host(self.lab, self.unit, 7, name="double")
         double.port_name = self.host[0].port_name
         self.assert_kept_out(double)
-        # It has tried several times a second; the unit reports that once.
+        # The host has tried several times a second; the unit reports that once.
         self.assertGreater(self.unit.drops()["hosts_refused"], 5)
         wrote = [line for line in self.unit.process.text().splitlines() if f"refused host {double.port_name}" in line]
         self.assertEqual(len(wrote), 1, wrote)
@@ -244,7 +244,7 @@ class Duplicates(support.LabTestCase):
         self.addCleanup(right.stop)
         right.start()
         self.assert_pings(right, self.lan.address)
-        # What it sends from another address is dropped and counted, and does not reach the LAN.
+        # The unit drops and counts frames from another address; they do not reach the LAN.
         forged = frames.frame(self.lan.ns.mac(self.lan.peer_if), "02:77:00:00:00:23", b"forged".ljust(46))
         with frames.RawPort(self.lan.ns, self.lan.peer_if) as lan, frames.RawPort(right.ns, right.tap) as tap:
             dropped = sum(unit.drops().values())

@@ -1,5 +1,5 @@
-"""tshark judges what the hosts send to the LAN and what passes each TAP: no wrong checksum, nothing beyond the MTU,
-whether the LAN's peer leaves checksums and segmentation to the hardware that it does not have, or not."""
+"""tshark checks the frames from the hosts to the LAN and through each TAP: no wrong checksum, no frame beyond the MTU.
+The LAN's peer has its checksum and segmentation offloads on and off."""
 
 import support
 from lab import traffic
@@ -12,7 +12,7 @@ class Checksums(support.LabTestCase):
     hosts = 2
 
     def captures(self):
-        """Frames that come in at the LAN's peer, and both directions of each TAP."""
+        """Captures the incoming frames at the LAN's peer, and both directions of each TAP."""
         lan = Capture(self.lab, self.lan.ns, self.lan.peer_if, inbound=True, frames=FRAMES_JUDGED)
         return [lan] + [Capture(self.lab, host.ns, host.tap, frames=FRAMES_JUDGED) for host in self.host]
 
@@ -23,12 +23,12 @@ class Checksums(support.LabTestCase):
             self.assert_clean(capture, mtu)
 
     def mixed_traffic(self):
-        """A little of everything first, so that a capture that ends at its frame limit has seen all of it."""
+        """Sends a little of every kind first, so that a capture that ends at its frame limit contains all kinds."""
         for host, other in (self.host, reversed(self.host)):
             for target in (self.lan.address, self.lan.address6, other.address, other.address6):
                 self.assert_pings(host, target, count=3)
                 self.assert_pings(host, target, count=2, size=4000)
-        # Datagrams beyond the MTU travel in fragments: the checksum is in the first, over all of them.
+        # Datagrams beyond the MTU travel in fragments. The first has the checksum, which covers all of them.
         for length in (5000, 17):
             self.assert_udp(self.host[0], bits="500K", most_lost=0.2, length=length)
             self.assert_udp(self.host[0], bits="500K", most_lost=0.2, length=length, reverse=True)

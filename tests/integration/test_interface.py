@@ -1,4 +1,4 @@
-"""What `ip link set` does to the host's interface, and the LAN's carrier, have the effects they have on a NIC."""
+"""`ip link set` on the host's interface, and the LAN's carrier, have the same effects as with a real NIC."""
 
 import time
 
@@ -18,7 +18,7 @@ class Interface(support.LabTestCase):
         self.assert_reaches(self.subject, self.lan.address)
 
     def sees(self, port, destination):
-        """True when a frame that the LAN's peer sends to a MAC address comes out of the host's interface."""
+        """True if a frame from the LAN's peer to a MAC address comes out of the host's interface."""
         marker = str(time.monotonic_ns()).encode()
         raw = frames.frame(destination, self.lan.ns.mac(self.lan.peer_if), marker.ljust(46, b"."))
         with frames.RawPort(self.lan.ns, self.lan.peer_if) as lan:
@@ -127,7 +127,7 @@ class Interface(support.LabTestCase):
         finally:
             self.lan.restore_interface()
         wait_until(lambda: self.ns.carrier(self.tap), SETTLE_SECONDS, "the carrier")
-        # The peer that came back is a new interface with a new MAC address.
+        # The peer has come back as a new interface with a new MAC address.
         self.ns.ip("neigh", "flush", "dev", self.tap)
         self.assert_reaches(self.subject, self.lan.address, SETTLE_SECONDS)
 

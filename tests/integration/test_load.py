@@ -1,4 +1,4 @@
-"""Idle daemons sleep; a host that stands still under load is its own problem alone."""
+"""Idle daemons sleep; a host that is stopped under load disturbs no other host."""
 
 import time
 
@@ -31,7 +31,7 @@ class Idle(support.LabTestCase):
 
 
 class Counters(support.LabTestCase):
-    """What is lost is counted where it is lost, said to whom it concerns, and cleared on request."""
+    """Losses are counted where they happen, reported to the daemon that they concern, and cleared on request."""
 
     hosts = 1
     host_args = ("--pool-elements", "4")  # soon exhausted
@@ -50,7 +50,7 @@ class Counters(support.LabTestCase):
         self.assertGreaterEqual(after["peers"][0]["rx_frames"], 3)
         self.assertEqual(after["epoch"], before["epoch"])
 
-        own = self.unit.stats(clear=True)["peers"][0]  # has counts of its own, and its own clear
+        own = self.unit.stats(clear=True)["peers"][0]  # the unit has its own counts, and its own clear
         self.assertGreater(own["drops"]["to_host_no_element"], 0)
         self.assertGreater(own["messages"]["CfgUtilRequest_rx"], 1)
         self.assertEqual(self.unit.stats()["peers"][0]["drops"]["to_host_no_element"], 0)

@@ -1,4 +1,4 @@
-"""What an operator meets: a machine that has just booted, commands by hand, status, signals, logs that nobody reads."""
+"""The operator's view: a machine that has just booted, commands by hand, status, signals, logs that nobody reads."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ from lab.process import run
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "schemas" / "status.schema.json").read_text(encoding="utf-8"))
 GUEST, STRANGER = 65534, 65533
-STATUS_SECONDS = 1.5  # the most that a daemon that does not answer may cost
+STATUS_SECONDS = 1.5  # the limit for a daemon that does not answer
 
 
 def as_user(user, *words):
@@ -73,7 +73,7 @@ class Machine:
 
 
 class ByHand(support.LabTestCase):
-    """The README's commands, on machines of their own."""
+    """The README's commands, each on a machine of its own."""
 
     @classmethod
     def setUpClass(cls):
@@ -116,7 +116,7 @@ class ByHand(support.LabTestCase):
                 self.assertEqual(self.machine.mode("/run/splitnic/control"), 0o700)
                 done = self.machine.status()
                 self.assertEqual(done.returncode, 0, done.stderr)
-                # Every daemon can be told from the others without a name of its own.
+                # Every daemon can be distinguished from the others, although none has a name set by hand.
                 self.assertRegex(done.stdout, rf"iounit \S*{machine}-eth1: serving, LAN eth1, .*pid {unit.pid}\n")
                 for tap, host in zip(("vnic0", "vnic1"), hosts):
                     self.assertRegex(done.stdout, rf"host \S*{machine}-{tap}: up, TAP {tap}, .*pid {host.pid}\n")
@@ -201,7 +201,7 @@ class ByHand(support.LabTestCase):
 
 
 class Steering(support.LabTestCase):
-    """Questions and signals to daemons that serve."""
+    """Requests and signals to running daemons."""
 
     hosts = 2
 
@@ -280,7 +280,7 @@ class FullPipe:
         self.text = b""
 
     def read(self):
-        """All that has come out of it so far."""
+        """The output so far."""
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self.reader, 65536):
                 self.text += chunk
@@ -292,7 +292,7 @@ class FullPipe:
 
 
 class UnreadLogs(support.LabTestCase):
-    """Daemons whose stderr is a full pipe serve all the same."""
+    """Daemons whose stderr is a full pipe work nevertheless."""
 
     hosts = 0
 

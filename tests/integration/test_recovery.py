@@ -1,4 +1,4 @@
-"""kill -9 of the host driver, the I/O unit, and both, in the middle of a transfer; and who starts first."""
+"""kill -9 of the host driver, the I/O unit, and both, in the middle of a transfer; and both orders of starting."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ class Recovery(support.LabTestCase):
 
     @contextlib.contextmanager
     def transfer_and_pings(self):
-        """A download by h1 with the accident in the middle, a ping by each host around it; judged at the end."""
+        """Runs a download by h1 with the accident in the middle, and a ping by each host; checks both at the end."""
         victim = self.host[0]
         self.pings = [traffic.Ping(self.lab, host.ns, self.lan.address) for host in self.host]
         for ping in self.pings:
@@ -45,7 +45,7 @@ class Recovery(support.LabTestCase):
         self.reports = [ping.finish() for ping in self.pings]
 
     def set_by_hand(self):
-        """What an administrator has set on h1's interface; must read the same afterwards."""
+        """The settings of an administrator on h1's interface, which must be the same afterwards."""
         host = self.host[0]
         host.ns.ip("addr", "replace", "10.99.0.1/24", "dev", host.tap)
         host.ns.ip("route", "replace", "10.98.0.0/16", "via", self.lan.address, "dev", host.tap)
@@ -54,7 +54,7 @@ class Recovery(support.LabTestCase):
         return lambda: (host.ns.addresses(host.tap), host.ns.routes(), host.ns.mtu(host.tap), host.ns.mac(host.tap))
 
     def footprint(self, *daemons):
-        """What may not grow: shared memory, files next to the sockets, descriptors of those who live on."""
+        """Resources that may not grow: shared memory, files next to the sockets, descriptors of the surviving daemons."""
         sockets = sorted(path.name for path in self.lab.dir.iterdir() if path.suffix in (".sock", ".ctl"))
         return (sorted(os.listdir("/dev/shm")), sockets, [daemon.process.descriptors() for daemon in daemons])
 

@@ -1,4 +1,4 @@
-"""Savefiles as a LAN: what is in the one reaches the hosts, what the hosts send is in the other."""
+"""Savefiles as a LAN: the hosts get the frames of one file, and the other file gets the frames of the hosts."""
 
 import struct
 import time
@@ -28,7 +28,7 @@ class Savefile(unittest.TestCase):
         return IoUnit(self.lab, files=f"file:{self.source},{self.target}{pace}", args=args)
 
     def host(self, unit, number=1):
-        """A host whose interface is up before the session is, so that no frame comes too early to be seen."""
+        """A host whose interface is up before its session, so that no frame comes too early."""
         host = Host(self.lab, unit, number, ["--mac", MAC[:-1] + str(number)])
         host.ns.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
         host.ns.ip("tuntap", "add", "dev", host.tap, "mode", "tap")
@@ -36,7 +36,7 @@ class Savefile(unittest.TestCase):
         return host
 
     def played(self, port, count, seconds=5):
-        """Numbers of the frames that came, in order, with their times."""
+        """The numbers of the received frames, in order, with their times."""
         seen = []
         for raw in port.received(time.monotonic() + seconds):
             if raw[6:12] == frames.mac_bytes(PLAYER):

@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote run over the virtual NIC: each way of moving frames, one, two and four hosts."""
+"""Standard programs run over the virtual NIC, with each way of moving frames, and with one, two and four hosts."""
 
 import os
 import re
@@ -12,14 +12,14 @@ MULTICAST6 = "ff05::7712"
 
 
 def plain(name):
-    """A message's name without the differences of spelling: SendData, send_data."""
+    """A message's name in one spelling, for both SendData and send_data."""
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
 class Traffic:
-    """The tests; the classes below say with how many hosts and which way of moving frames."""
+    """The tests; the classes below set the number of hosts and the way of moving frames."""
 
-    # What `stats` must have counted on both sides, sent and received: the path was really taken, and no other.
+    # What `stats` must have counted on both sides, sent and received, to prove that frames took this path and no other.
     carried_by = "RdmaWriteImmediate"
     carriers = ("RdmaWriteImmediate", "BufferRdmaIndicate", "DataSend", "SendData")
 
@@ -113,7 +113,7 @@ class Traffic:
         stacks = [((0x8100, 0x0007),), ((0x8100, 0xEFFE),), ((0x88A8, 0x2005), (0x8100, 0x0007)), ((0x8100, 0x0000),)]
         with frames.RawPort(host.ns, host.tap) as inside, frames.RawPort(self.lan.ns, self.lan.peer_if) as outside:
             for tags in stacks:
-                # A packet socket takes one 802.1Q tag beyond the MTU and no other.
+                # Beyond the MTU, a packet socket accepts one 802.1Q tag and nothing else.
                 most = 1500 if len(tags) == 1 else 1500 - 4 * len(tags)
                 for size in (42, 46, 800, most):
                     payload = os.urandom(size)
@@ -136,7 +136,7 @@ class Traffic:
 
 
 def same_frame(raw, sent):
-    """Equal, but for the zeros with which a medium fills a frame of less than 60 bytes."""
+    """True if the frames are equal, except for the zeros by which a medium pads frames to 60 bytes."""
     return raw[:len(sent)] == sent and len(raw) <= max(60, len(sent)) and not any(raw[len(sent):])
 
 
@@ -164,7 +164,7 @@ class Pool300(Traffic, support.LabTestCase):
 
 
 class LongLivedTcp(support.LabTestCase):
-    """A connection that stays open, now quiet, now busy."""
+    """A connection that stays open, sometimes idle and sometimes busy."""
 
     hosts = 2
 

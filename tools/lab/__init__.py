@@ -1,8 +1,8 @@
-"""A LAN in network namespaces with splitnic's daemons on it: what the demo shows and the integration tests examine.
+"""A LAN in network namespaces with splitnic's daemons on it, for the demo and the integration tests.
 
-Knows Linux's tools and splitnic's command line; must not know anything of the inside of the daemons. Standard library
-only. Start with Lab (laboratory.py); the daemons are in daemons.py, traffic in traffic.py, frames and captures in
-frames.py and capture.py.
+This package knows Linux's tools and splitnic's command line, and nothing of the daemons' internals. It uses only the
+standard library. Start with Lab (laboratory.py); the daemons are in daemons.py, traffic in traffic.py, frames and
+captures in frames.py and capture.py.
 """
 
 from .daemons import Host, IoUnit

@@ -1,4 +1,4 @@
-"""Captures by tcpdump, judged by tshark; and savefiles written and read without either."""
+"""Captures by tcpdump, checked by tshark; and savefiles, written and read without either program."""
 
 import itertools
 import struct
@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 class Verdict:
     frames: int
     good: int          # frames with at least one checksum that tshark found right
-    wrong: list        # a line for each frame with a wrong checksum or that tshark can't parse
+    wrong: list        # a line for each frame that has a wrong checksum or that tshark can't parse
     beyond_mtu: list   # a line for each frame longer than the MTU allows
 
     def faults(self):
@@ -23,10 +23,10 @@ class Verdict:
 
 
 class Capture:
-    """tcpdump on one interface of a namespace; finish() stops it, verdict() judges what it caught."""
+    """tcpdump on one interface of a namespace; finish() stops it, verdict() checks the capture."""
 
     def __init__(self, lab, netns, interface, inbound=False, frames=None, name="capture", expression=()):
-        # A number each: one that was never finished may still be writing.
+        # Each capture has its own number, because an unfinished one may still be writing.
         self.path = lab.dir / f"{name}-{netns.name}-{next(_numbers)}.pcap"
         argv = ["tcpdump", "-i", interface, "-n", "-p", "-B", "32768", "-Z", "root", "-U", "-w", self.path]
         argv += ["-Q", "in"] if inbound else []
@@ -51,7 +51,7 @@ def judge(path, mtu):
     argv = ["tshark", "-n", "-r", path, "-T", "fields", "-E", "separator=;", "-E", "occurrence=a"]
     for protocol in ("ip", "tcp", "udp"):
         argv += ["-o", f"{protocol}.check_checksum:TRUE"]
-    # Payloads are bytes: a port number that happens to be EtherCAT's would find headers, and faults, in random data.
+    # Payloads are random: by a port number such as EtherCAT's, tshark would find headers, and faults, in random bytes.
     for protocol in ("tcp", "udp"):
         argv += ["-d", f"{protocol}.port==1-65535,data"]
     argv += [word for field in fields for word in ("-e", field)]
@@ -62,7 +62,7 @@ def judge(path, mtu):
         flat = [status for cell in statuses for status in cell.split(",") if status]
         # tshark: 0 bad, 1 good, 2 unverified, 3 not present
         bad = [protocol for protocol, cell in zip(_CHECKED, statuses) if "0" in cell.split(",")]
-        # Linux itself writes a TCP checksum of zero as 0xffff, which receivers take for the same number (RFC 1624).
+        # Linux itself writes a TCP checksum of zero as 0xffff, which is the same number to receivers (RFC 1624).
         if bad == ["tcp"] and (tcp, tcp_calculated) == ("0xffff", "0x0000"):
             bad = []
         if bad or malformed:
@@ -76,7 +76,7 @@ def judge(path, mtu):
 
 
 def write_savefile(path, frames, link_type=LINKTYPE_ETHERNET, times=None, cut=()):
-    """Writes a pcap savefile. times: seconds of each frame; cut: {index: bytes kept} for records cut short."""
+    """Writes a pcap savefile. times: seconds of each frame; cut: {index: bytes kept} for truncated records."""
     cut = dict(cut)
     with open(path, "wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link_type))
@@ -87,7 +87,7 @@ def write_savefile(path, frames, link_type=LINKTYPE_ETHERNET, times=None, cut=()
 
 
 def read_savefile(path):
-    """The frames of a little-endian pcap savefile; a record still being written at its end is left out."""
+    """The frames of a little-endian pcap savefile, without an incomplete record at its end."""
     data = path.read_bytes()
     frames, at = [], 24
     while at + 16 <= len(data):

@@ -1,4 +1,4 @@
-"""splitnic's two daemons as a person would run them."""
+"""splitnic's two daemons, run as a person would run them."""
 
 import json
 import signal
@@ -10,7 +10,7 @@ START_SECONDS = 10
 
 
 class Daemon:
-    """What both have: a command line, a control socket, and ways to end."""
+    """The common part of both daemons: a command line, a control socket, and ways to end."""
 
     role = ""
 
@@ -44,7 +44,7 @@ class Daemon:
         self.process.signal(signal.SIGCONT)
 
     def stats(self, clear=False):
-        """`splitnic stats --json` of this daemon; None while it does not answer. clear: and its counters start anew."""
+        """`splitnic stats --json` of this daemon; None while it does not answer. clear: also clears its counters."""
         done = self.lab.run_splitnic("stats", "--json", *(["--clear"] if clear else []), "--control", self.control)
         if done.returncode != 0:
             return None
@@ -68,7 +68,7 @@ class Daemon:
         return self
 
     def drops(self):
-        """Frames dropped by cause, over the daemon and all its peers, those that are not zero."""
+        """Dropped frames by cause, summed over the daemon and all its peers, without zeros."""
         answer = self.stats() or {}
         total = dict(answer.get("drops", {}))
         for peer in answer.get("peers", []):
@@ -77,7 +77,7 @@ class Daemon:
         return {cause: count for cause, count in total.items() if count}
 
     def messages(self):
-        """Messages by type, over all peers."""
+        """Messages by type, summed over all peers."""
         total = {}
         for peer in (self.stats() or {}).get("peers", []):
             for kind, count in peer.get("messages", {}).items():
@@ -85,7 +85,7 @@ class Daemon:
         return total
 
     def cpu_share(self, seconds):
-        """Share of one core it uses over the next `seconds`."""
+        """The share of one core that the daemon uses during the next `seconds`."""
         before, at = self.process.cpu_seconds(), time.monotonic()
         time.sleep(seconds)
         return (self.process.cpu_seconds() - before) / (time.monotonic() - at)
@@ -112,7 +112,7 @@ class IoUnit(Daemon):
         return self.launch().wait_state("serving")
 
     def peer(self, host_name):
-        """The statistics it keeps of one host; None while it knows none of that name."""
+        """The unit's statistics of one host; None while the unit knows no host of that name."""
         for peer in (self.stats() or {}).get("peers", []):
             if peer["name"] == host_name:
                 return peer
@@ -120,7 +120,7 @@ class IoUnit(Daemon):
 
 
 class Host(Daemon):
-    """The host driver with its TAP in a namespace of its own: 10.77.0.(10+number)/24 and fd77::(10+number)/64."""
+    """The host driver, with its TAP in its own namespace: 10.77.0.(10+number)/24 and fd77::(10+number)/64."""
 
     role = "host"
     tap = "tap0"
@@ -129,7 +129,7 @@ class Host(Daemon):
         super().__init__(lab, name or f"h{number}", lab.namespace(name or f"h{number}"))
         self.unit = unit
         self.args = list(args)
-        self.port_name = self.name  # what the I/O unit knows it by
+        self.port_name = self.name  # the I/O unit's name for this host
         self.address = f"10.77.0.{10 + number}"
         self.address6 = f"fd77::{10 + number}"
 
@@ -138,14 +138,14 @@ class Host(Daemon):
                 self.port_name, "--control", self.control, "--netns", self.ns.name, *self.args]
 
     def start(self, addresses=True):
-        """Starts it and waits until its session is up; then gives its interface addresses, where wanted."""
+        """Starts the host and waits until its session is up; then sets addresses on its interface, if wanted."""
         self.launch().wait_state("up")
         if addresses:
             self.configure()
         return self
 
     def configure(self, netns=None):
-        """Link up, addresses on, as an administrator would; then waits for the carrier."""
+        """Sets the link up and adds addresses, as an administrator would; then waits for the carrier."""
         namespace = netns or self.ns
         namespace.ip("link", "set", self.tap, "up")
         namespace.ip("addr", "replace", f"{self.address}/24", "dev", self.tap)

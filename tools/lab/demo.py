@@ -14,13 +14,13 @@ from lab.laboratory import not_permitted  # noqa: E402
 
 WEB_FILE_BYTES = 200_000_000
 STEPS = 15
-# A ping for itself finds everybody asleep; one that follows the last at once finds them awake.
+# A single ping finds all processes asleep; a ping that follows the last one at once finds them polling.
 SPARSE_SECONDS = 0.05
 RESTARTS = 3
 
 
 class Narrator:
-    """Says what is being done, then how it went, on one line each."""
+    """Prints one line per step: what the step does, and then its result."""
 
     def __init__(self):
         self.step = 0
@@ -39,7 +39,7 @@ class Narrator:
 
 
 class KernelPath:
-    """Two namespaces joined by a bridge in a third, as containers are: no splitnic in between."""
+    """Two namespaces, joined by a bridge in a third one, as containers are, without splitnic."""
 
     address = "10.78.0.2"
 
@@ -124,7 +124,7 @@ class Demo:
                  self.interruptions)
 
     def on_both(self, action):
-        """action(host) returns rows {what: text}; says the last one."""
+        """Runs action(host), which returns rows {what: text}, on both hosts; returns the last row's text."""
         results = [action(host) for host in self.hosts]
         for what in results[0]:
             self.rows.append((what, *(result[what] for result in results)))
@@ -139,7 +139,7 @@ class Demo:
         return rows
 
     def pings(self, netns, target, count, interval):
-        """Text for the table. None may be lost."""
+        """The text for the table. No ping may be lost."""
         traffic.reaches(self.lab, netns, target)
         report = traffic.ping(self.lab, netns, target, count=count, interval=interval)
         if report.lost:
@@ -147,7 +147,7 @@ class Demo:
         return f"0 of {report.sent}, {report.rtt_median * 1e6:.0f} us"
 
     def kernel_path(self):
-        """What the same machine does without splitnic: a namespace on a bridge, two veth pairs in a row."""
+        """Measures the same machine without splitnic: a namespace on a bridge, two veth pairs in a row."""
         kernel = KernelPath(self.lab)
         sparse = self.pings(kernel.ns, kernel.address, 40, SPARSE_SECONDS)
         busy = self.pings(kernel.ns, kernel.address, 2000, 0)
@@ -156,7 +156,7 @@ class Demo:
         return None, busy
 
     def interruptions(self):
-        """How long the first reply to a ping every 10 ms takes after each accident."""
+        """Measures the time to the first reply after each accident, with a ping every 10 ms."""
         host = self.hosts[0]
         lan = self.lan.unit_ns
 
@@ -231,7 +231,7 @@ class Demo:
             print(f"    {name}: {causes or 'none'}")
 
     def invite(self):
-        """What to try, for --keep."""
+        """Prints what to try, for --keep."""
         inside = f"ip netns exec {self.hosts[0].ns.name}"
         # An ordinary user's namespaces are to be found only from inside the user namespace they were made in.
         in_user_namespace = "SPLITNIC_DEMO_USERNS" in os.environ
@@ -247,7 +247,7 @@ class Demo:
 
 
 def show(keep):
-    """Runs the demo; returns the exit code. With keep, `keep` is called once it is to be left running."""
+    """Runs the demo; returns the exit code. keep: called at the end if the demo is to be left running."""
     started = time.monotonic()
     with Lab() as lab:
         demo = Demo(lab)
@@ -265,7 +265,7 @@ def show(keep):
 
 
 def stay(notify):
-    """Lets go of the terminal, tells the parent, and sleeps until a signal ends the demo."""
+    """Detaches from the terminal, notifies the parent, and sleeps until a signal ends the demo."""
     os.setsid()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -276,7 +276,7 @@ def stay(notify):
 
 
 def show_and_keep():
-    """The demo in a child, which stays when this process returns to the shell. Signals are passed on to it."""
+    """Runs the demo in a child, which stays when this process returns to the shell, and forwards signals to it."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Raw Ethernet frames by AF_PACKET: sending them, and seeing them byte for byte, VLAN tags included."""
+"""Raw Ethernet frames by AF_PACKET: sends them, and receives them byte for byte with their VLAN tags."""
 
 import select
 import socket
@@ -33,7 +33,7 @@ def multicast_mac(group):
 
 
 class RawPort:
-    """A packet socket on one interface of a namespace. Reports what comes in, not what this machine sends."""
+    """A packet socket on one interface of a namespace. It reports incoming frames, not this machine's own."""
 
     def __init__(self, netns, interface):
         self.socket = netns.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -53,7 +53,7 @@ class RawPort:
         self.socket.send(raw)
 
     def received(self, until=0.0):
-        """Yields frames that come in until time.monotonic() is `until`, at least those already waiting."""
+        """Yields the frames that come in until time.monotonic() is `until`, and in any case those already waiting."""
         while True:
             wait = max(0.0, until - time.monotonic())
             if not select.select([self.socket], [], [], wait)[0]:
@@ -63,11 +63,11 @@ class RawPort:
                 yield _with_tag(raw, ancillary)
 
     def expect(self, wanted, seconds=3):
-        """True when a frame for which wanted(frame) holds comes in time."""
+        """True if a frame with wanted(frame) comes in time."""
         return any(wanted(raw) for raw in self.received(time.monotonic() + seconds))
 
     def count(self, wanted, seconds):
-        """How many such frames come in `seconds`."""
+        """The number of such frames that come within `seconds`."""
         return sum(1 for raw in self.received(time.monotonic() + seconds) if wanted(raw))
 
     def drain(self):
@@ -76,7 +76,7 @@ class RawPort:
 
 
 def _with_tag(raw, ancillary):
-    """The kernel takes the outermost tag out of the bytes; this puts it back."""
+    """Puts the outermost tag back, which the kernel takes out of the bytes."""
     for level, kind, data in ancillary:
         if level == _SOL_PACKET and kind == _PACKET_AUXDATA:
             status, _, _, _, _, tci, tpid = struct.unpack("IIIHHHH", data[:20])

@@ -1,4 +1,4 @@
-"""The laboratory: owns every namespace, process and file that it makes, and leaves none of them behind."""
+"""The laboratory: owns all namespaces, processes and files that it makes, and leaves none of them behind."""
 
 import atexit
 import contextlib
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Interrupted(BaseException):
-    """SIGINT, SIGTERM or SIGHUP arrived; unwinds everything, so that clean-up happens on the way."""
+    """SIGINT, SIGTERM or SIGHUP arrived. The exception unwinds everything, so that all clean-up is done."""
 
     def __init__(self, number):
         super().__init__(signal.Signals(number).name)
@@ -28,7 +28,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def not_permitted():
-    """The reason why namespaces and TAPs can't be had here; None when they can."""
+    """The reason why this process can't make namespaces and TAPs; None if it can."""
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "/dev/net/tun is missing or may not be opened by this user"
     name = f"sn{os.getpid()}-probe"
@@ -51,7 +51,7 @@ def not_permitted():
 
 
 class Lan:
-    """The LAN: a peer in the namespace `lan`, joined by a veth pair to the interface the I/O unit serves in `unit`."""
+    """The LAN: a veth pair from a peer in the namespace `lan` to the interface that the I/O unit serves in `unit`."""
 
     peer_if = "peer0"
     unit_if = "lan0"
@@ -61,7 +61,7 @@ class Lan:
     def __init__(self, lab, mtu=1500):
         self.ns = lab.namespace("lan")
         self.unit_ns = lab.namespace("unit")
-        # The unit's namespace has no stack of its own on the LAN: what it sends is the hosts'.
+        # The unit's namespace has no stack on the LAN, so all frames that it sends are from the hosts.
         self.unit_ns.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
         self._plug(mtu)
 
@@ -75,7 +75,7 @@ class Lan:
         wait_until(lambda: self.ns.carrier(self.peer_if), 5, "the LAN's carrier")
 
     def unplug(self):
-        """Carrier loss as the unit sees it: the other end of its cable goes down."""
+        """Takes the carrier from the unit, by setting the other end of its cable down."""
         self.ns.ip("link", "set", self.peer_if, "down")
 
     def plug(self):
@@ -94,21 +94,22 @@ class Lan:
         self.unit_ns.ip("link", "set", self.unit_if, "mtu", mtu)
 
     def set_offloads(self, on):
-        """Checksum and segmentation offloads of the peer: on, frames reach the unit unfinished, as veth does."""
+        """Sets the peer's checksum and segmentation offloads. On: the unit gets frames that need both, as from veth."""
         state = "on" if on else "off"
         words = [word for feature in ("tx", "sg", "tso", "gso", "gro") for word in (feature, state)]
         self.ns.run("ethtool", "-K", self.peer_if, *words)
 
 
 class Lab:
-    """Everything in one with-block:
+    """The laboratory, for a with-block:
 
         with Lab() as lab:
             lan = lab.lan()
             ...
 
-    Ends by leaving the block, by an exception, by SIGINT, SIGTERM or SIGHUP, or with the interpreter: processes by
-    their pid, newest first; then namespaces, with the interfaces in them; then files. Main thread only.
+    It ends when the block ends, by an exception, by SIGINT, SIGTERM or SIGHUP, or with the interpreter. It then ends
+    the processes by pid, newest first, and removes the namespaces with their interfaces, and the files. Main thread
+    only.
     """
 
     def __init__(self, binaries=None):
@@ -141,7 +142,7 @@ class Lab:
         return self.dir / "logs"
 
     def namespace(self, name):
-        """Makes the namespace sn<pid>-NAME, or returns it if this laboratory has made it before."""
+        """Makes the namespace sn<pid>-NAME, or returns it if this laboratory has already made it."""
         full = f"{self.prefix}-{name}"
         for namespace in self._namespaces:
             if namespace.name == full:
@@ -156,18 +157,18 @@ class Lab:
         return Lan(self, mtu)
 
     def start(self, name, argv, netns=None, env=None):
-        """Starts a Process; it is ended with the laboratory at the latest."""
+        """Starts a Process, which the laboratory ends at the latest when it ends itself."""
         with self._shield():
             process = Process(name, argv, self.logs, netns, env)
             self._processes.append(process)
         return process
 
     def run_splitnic(self, *words, netns=None, timeout=20):
-        """Runs the command to its end; returns the CompletedProcess whatever its exit code."""
+        """Runs the command to its end and returns the CompletedProcess, whatever the exit code is."""
         return run([self.splitnic, *words], netns=netns, timeout=timeout, check=False)
 
     def close(self):
-        """Ends and removes everything. Signals wait until it has finished."""
+        """Ends and removes everything. Signals wait until this is done."""
         if self.dir is None:
             return
         with contextlib.suppress(Interrupted), self._shield():
@@ -188,7 +189,7 @@ class Lab:
         atexit.unregister(self.close)
 
     def log_tails(self, since=0.0, lines=12):
-        """The last lines of each log written to after `since` (time.time()), for a failure report."""
+        """The last lines of each log that was written after `since` (time.time()), for a failure report."""
         parts = []
         for log in sorted(self.logs.glob("*.log")) if self.dir else []:
             if log.stat().st_mtime < since:
@@ -199,7 +200,7 @@ class Lab:
         return "\n".join(parts)
 
     def _on_signal(self, number, _frame):
-        # Inside the shield something is between being made and being remembered: the signal waits for that.
+        # Inside the shield, something is made but not yet remembered, so the signal waits.
         if self._shielded:
             self._pending_signal = number
         else:

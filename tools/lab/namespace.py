@@ -1,4 +1,4 @@
-"""A network namespace: commands, sockets and settings inside it."""
+"""A network namespace, with commands, sockets and settings inside it."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 class Namespace:
-    """A namespace below /run/netns, made by the laboratory and removed with all that is in it."""
+    """A namespace below /run/netns. The laboratory makes it and removes it with everything inside."""
 
     def __init__(self, name):
         self.name = name
@@ -21,7 +21,7 @@ class Namespace:
 
     def create(self):
         run(["ip", "netns", "add", self.name])
-        # Duplicate address detection would hold every IPv6 address back for a second or two.
+        # Duplicate address detection would delay every IPv6 address by a second or two.
         self.sysctl("net/ipv6/conf/default/accept_dad", 0)
         self.sysctl("net/ipv6/conf/all/accept_dad", 0)
         self.ip("link", "set", "lo", "up")
@@ -30,19 +30,19 @@ class Namespace:
         run(["ip", "netns", "del", self.name], check=False)
 
     def argv(self, argv):
-        """The command line that runs argv inside, as the same process (nsenter executes it)."""
+        """The command line that runs argv inside, in the same process (nsenter executes it)."""
         return ["nsenter", f"--net={self.path}", "--"] + list(argv)
 
     def run(self, *argv, **options):
         return run(argv, netns=self, **options)
 
     def ip(self, *words, check=True):
-        """`ip -n NAME words...`; returns its output."""
+        """Runs `ip -n NAME words...` and returns its output."""
         return run(["ip", "-n", self.name, *words], check=check).stdout
 
     @contextlib.contextmanager
     def entered(self):
-        """This thread is inside until the block ends; a socket opened in it stays there."""
+        """Moves this thread into the namespace until the block ends. Sockets opened in the block stay there."""
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         there = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -68,13 +68,13 @@ class Namespace:
         return [link["ifname"] for link in json.loads(self.ip("-j", "link", "show") or "[]")]
 
     def link(self, interface):
-        """What `ip -d -j link show` says of an interface; None where there is none of that name."""
+        """The output of `ip -d -j link show` for an interface; None if there is no interface of that name."""
         out = self.ip("-d", "-j", "link", "show", "dev", interface, check=False)
         found = json.loads(out) if out.strip() else []
         return found[0] if found else None
 
     def carrier(self, interface):
-        """True when the interface is up and its carrier is on."""
+        """True if the interface is up and has carrier."""
         link = self.link(interface)
         return bool(link) and "UP" in link["flags"] and "LOWER_UP" in link["flags"] and \
             "NO-CARRIER" not in link["flags"]
@@ -86,7 +86,7 @@ class Namespace:
         return self.link(interface)["mtu"]
 
     def addresses(self, interface, family=None):
-        """The addresses of an interface with their prefix lengths, link-local ones left out."""
+        """The addresses of an interface with their prefix lengths, without link-local ones."""
         out = self.ip("-j", "addr", "show", "dev", interface, check=False)
         found = json.loads(out) if out.strip() else []
         return sorted(f"{a['local']}/{a['prefixlen']}" for entry in found for a in entry.get("addr_info", [])
@@ -98,7 +98,7 @@ class Namespace:
         return sorted(line.replace(" linkdown", "").strip() for line in out.splitlines() if line.strip())
 
     def listening(self, port, family="tcp"):
-        """True when some socket inside listens on the TCP port (or is bound to it, for family udp)."""
+        """True if a socket inside listens on the TCP port (for family udp: is bound to it)."""
         wanted = f":{port:04X}"
         state = "0A" if family == "tcp" else "07"
         with self.entered():

@@ -1,4 +1,4 @@
-"""Processes whose output is kept, whose readiness is waited for, and which never outlive this one."""
+"""Processes that keep their output, can be waited for, and never outlive this one."""
 
 import contextlib
 import ctypes
@@ -13,11 +13,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class LabError(Exception):
-    """The laboratory could not do what it was asked; the message says what and why, in a line or a few."""
+    """The laboratory could not do its work; the message says what failed and why, in one or a few lines."""
 
 
 def wait_until(condition, seconds, what):
-    """Returns condition()'s first true value; raises LabError when there is none within `seconds`."""
+    """Returns the first true value of condition(); raises LabError if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
     pause = 0.005
     while True:
@@ -51,8 +51,8 @@ def run(argv, timeout=60, check=True, netns=None, stdin=None):
 class Process:
     """A process in the background. Its output goes to files, which text() reads at any time.
 
-    It gets a session of its own, so that Ctrl-C reaches this program alone, which then ends its processes in order;
-    and the kernel ends it should this program be killed.
+    It has its own session, so that Ctrl-C reaches only this program, which then ends its processes in order. If this
+    program is killed, the kernel ends the process.
     """
 
     def __init__(self, name, argv, log_dir, netns=None, env=None):
@@ -84,18 +84,18 @@ class Process:
         return self.popen.poll() is None
 
     def text(self):
-        """All it has printed so far, both streams."""
+        """The output so far, of both streams."""
         return self.log.read_text(errors="replace")
 
     def wait(self, seconds):
-        """Returns the exit code (negative: the signal); LabError if it does not end in time."""
+        """Returns the exit code (negative: the signal); raises LabError if the process does not end in time."""
         try:
             return self.popen.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             raise LabError(f"{self.name} (process {self.pid}) did not end within {seconds:g} s") from None
 
     def wait_for_text(self, wanted, seconds=10):
-        """Waits until it has printed `wanted`; LabError with its last line if it ends before."""
+        """Waits until the process has printed `wanted`; raises LabError with its last line if it ends before."""
         def printed():
             over = not self.running()
             if wanted in self.text():
@@ -114,21 +114,21 @@ class Process:
             self.popen.send_signal(number)
 
     def begin_stop(self):
-        """SIGTERM to it and its children; stop() does the rest."""
+        """Sends SIGTERM to the process and its children; stop() does the rest."""
         if self.popen.returncode is None:
             self._signal_group(signal.SIGCONT)
             self._signal_group(signal.SIGTERM)
 
     def stop(self, seconds=5):
-        """SIGTERM, and SIGKILL when that does not help within `seconds`, children included. Returns the exit code."""
+        """Ends the process and its children: SIGTERM, and SIGKILL after `seconds`. Returns the exit code."""
         if self.popen.returncode is None:
             self.begin_stop()
             try:
                 wait_until(self._over, seconds, self.name)
             except LabError:
                 pass
-            # Whatever is left of its session: a web server's child goes on sending when its parent is gone. It was not
-            # waited for yet, so that the group's number is still its own.
+            # Ends the rest of its session: a web server's child continues to send after its parent ended. Nobody has
+            # waited for the process yet, so the number of its group is not reused.
             self._signal_group(signal.SIGKILL)
             self.popen.wait()
         return self.popen.returncode
@@ -145,7 +145,7 @@ class Process:
         self.popen.wait()
 
     def descriptors(self):
-        """How many descriptors it has open, those of a moment (somebody asked for statistics) left out."""
+        """The number of open descriptors, without short-lived ones (of a request for statistics)."""
         counts = []
         for _ in range(6):
             counts.append(len(os.listdir(f"/proc/{self.pid}/fd")))
@@ -153,7 +153,7 @@ class Process:
         return min(counts)
 
     def cpu_seconds(self):
-        """Time its threads, living ones, have spent on a core, to the microsecond where the kernel says it so."""
+        """The processor time of its living threads, to the microsecond if the kernel reports that."""
         nanoseconds = 0
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             try:
@@ -167,7 +167,7 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory_bytes(self):
-        """Its resident memory."""
+        """The resident memory of the process."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote, run over the virtual NIC, and what they report."""
+"""Standard programs, run over the virtual NIC, with their reports."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ class PingReport:
     received: int
     rtts: list      # seconds, in order of arrival
     arrivals: list  # time.time() of each reply
-    missing: list   # sequence numbers without a reply before the last one that got one
+    missing: list   # sequence numbers without a reply, up to the last one with a reply
 
     @property
     def lost(self):
@@ -29,17 +29,17 @@ class PingReport:
         return sorted(self.rtts)[len(self.rtts) // 2] if self.rtts else float("nan")
 
     def first_after(self, moment):
-        """Seconds from `moment` (time.time()) to the next reply; infinity if there was none."""
+        """The seconds from `moment` (time.time()) to the next reply; infinity if there was none."""
         return min((a - moment for a in self.arrivals if a > moment), default=float("inf"))
 
     def longest_gap(self, since=0.0):
-        """The longest time between two replies that follow each other, both after `since`."""
+        """The longest time between two successive replies after `since`."""
         times = [a for a in self.arrivals if a >= since]
         return max((b - a for a, b in zip(times, times[1:])), default=float("inf"))
 
 
 class Ping:
-    """ping in the background; finish() ends it and reports."""
+    """A ping in the background; finish() ends it and reports."""
 
     _reply = re.compile(r"^\[(\d+\.\d+)\] \d+ bytes from .*icmp_seq=(\d+) .*time=([\d.]+) ms", re.M)
     _summary = re.compile(r"(\d+) packets transmitted, (\d+) received")
@@ -56,18 +56,18 @@ class Ping:
         return len(self._reply.findall(self.process.text()))
 
     def wait_replies(self, count, seconds=10):
-        """Waits until `count` more replies than now have come."""
+        """Waits for `count` more replies."""
         wanted = self.replies() + count
         wait_until(lambda: self.replies() >= wanted or not self.process.running(), seconds,
                    f"{count} replies to ping")
 
     def report(self):
-        """Waits for the counted pings and reports."""
+        """Waits until all pings of the count are sent, and reports."""
         self.process.wait(self.seconds)
         return self._parse()
 
     def finish(self):
-        """Ends an uncounted ping, as Ctrl-C would, and reports."""
+        """Ends a ping without a count, as Ctrl-C would, and reports."""
         self.process.signal(2)
         self.process.wait(5)
         return self._parse()
@@ -85,26 +85,26 @@ class Ping:
 
 
 def ping(lab, netns, target, count=20, interval=0.02, size=None, dont_fragment=False):
-    """A counted ping, to its end."""
+    """Runs a ping with a count to its end."""
     return Ping(lab, netns, target, interval, count, size, dont_fragment).report()
 
 
 def reaches(lab, netns, target, seconds=10):
-    """Waits until the target answers a ping (neighbours resolved, carrier up); LabError if it does not."""
+    """Waits until the target answers a ping (neighbours resolved, carrier up); raises LabError if it does not."""
     wait_until(lambda: ping(lab, netns, target, count=1).received == 1, seconds, f"{target} to answer a ping")
 
 
 @dataclass
 class FlowReport:
-    bits_per_second: float   # that arrived
-    packets_per_second: float  # that arrived; UDP only
+    bits_per_second: float   # received
+    packets_per_second: float  # received; UDP only
     lost_share: float        # UDP only
-    bytes: int               # that arrived
+    bytes: int               # received
 
 
 def iperf3(lab, client_ns, server_ns, address, seconds=2, udp_bits=None, reverse=False, length=None, port=5201,
            parallel=1):
-    """One iperf3 run. udp_bits: rate of a UDP flow ("0": as fast as it goes); None: TCP. reverse: server sends."""
+    """One iperf3 run. udp_bits: rate of a UDP flow ("0": no limit); None: TCP. reverse: the server sends."""
     server = lab.start("iperf3-server", ["iperf3", "-s", "-1", "-p", port], server_ns)
     try:
         wait_until(lambda: server_ns.listening(port), 5, "iperf3's server")
@@ -135,7 +135,7 @@ def _udp_report(end):
 
 
 def make_file(path, size):
-    """A file of that many bytes which do not compress or repeat within a frame; returns its SHA-256."""
+    """Makes a file of that many bytes, which do not compress or repeat within a frame; returns its SHA-256."""
     digest = hashlib.sha256()
     block = os.urandom(1 << 20)
     with open(path, "wb") as out:
@@ -156,7 +156,7 @@ def sha256(path):
 
 
 class WebServer:
-    """busybox httpd on the LAN's peer, serving a folder of the laboratory."""
+    """busybox httpd on the LAN's peer, which serves a folder of the laboratory."""
 
     def __init__(self, lab, netns, address, port=80):
         self.root = lab.dir / "www"
@@ -186,7 +186,7 @@ class Download:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def finish(self, seconds=60):
-        """Waits for the end; returns (SHA-256, seconds it took) and removes the file."""
+        """Waits for the end; returns (SHA-256, duration in seconds) and removes the file."""
         code = self.process.wait(seconds)
         took = time.monotonic() - self.started
         if code != 0:
@@ -211,7 +211,7 @@ class DhcpServer:
 
 
 _DHCP_SCRIPT = """#!/bin/sh
-# What udhcpc runs: $1 is the event, the lease is in the environment.
+# The script that udhcpc runs: $1 is the event, the lease is in the environment.
 [ "$1" = bound ] || [ "$1" = renew ] || exit 0
 ip addr replace "$ip/${mask:-24}" dev "$interface"
 [ -z "$router" ] || ip route replace default via "${router%% *}" dev "$interface"
@@ -235,7 +235,7 @@ def dhcp_address(lab, netns, interface, seconds=10):
 
 @contextlib.contextmanager
 def udp_flood(lab, netns, address, bits="100M", length=1000, port=9):
-    """A UDP flow that nobody listens to, for the length of the block; yields its process."""
+    """Sends a UDP flow that nobody receives, until the block ends; yields its process."""
     program = Path(__file__).with_name("udp_flood.py")
     process = lab.start("udp-flood", ["python3", program, address, port, length, _bits(bits)], netns)
     process.wait_for_text("sending")

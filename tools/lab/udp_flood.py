@@ -17,7 +17,7 @@ def main():
         for _ in range(max(owed, 0)):
             try:
                 flow.sendto(payload, (address, port))
-            except OSError:  # refused by the receiver, or no neighbour yet: the flow goes on
+            except OSError:  # refused by the receiver, or no neighbour yet: continue
                 pass
             sent += 1
         time.sleep(0.001)
