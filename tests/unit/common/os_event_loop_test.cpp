@@ -264,6 +264,8 @@ TEST_CASE("a hangup calls whoever wants to know, and the loop goes on", "[common
   EventLoop loop(options);
   running = &loop;
   boost::asio::post(loop.context(), [] { ::raise(SIGHUP); });
+  boost::asio::steady_timer limit(loop.context(), 5s);
+  limit.async_wait([&](const boost::system::error_code&) { loop.stop(); });
   CHECK(loop.run() == SIGTERM);
   CHECK(hangups == 3);
 }
