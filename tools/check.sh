@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, planted bugs.
 #   tools/check.sh             everything, each part short
-#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz mutants stress
-# stress, which runs only when it is named, runs every test STRESS_REPETITIONS times (20) beside two busy loops: hours.
+#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz mutants stress package
+# stress and package run only when they are named. stress runs every test STRESS_REPETITIONS times (20) beside two busy
+# loops: hours. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where that
+# can't be done it fails and says why.
 # SWARM_SEEDS and FUZZ_SECONDS make the swarm larger and the fuzzing longer. MUTANTS is how many planted bugs are tried, or
 # "all"; which ones the commit's hash decides.
 set -euo pipefail
@@ -83,6 +85,11 @@ part_stress() {
   kill "${loops[@]}"
   trap - EXIT
   return "$result"
+}
+
+part_package() {
+  say "packages: made, installed in a fresh Debian, used, purged"
+  tools/package/check.sh
 }
 
 parts=("$@")

@@ -77,6 +77,9 @@ function(splitnic_install_layer name depends private_modules)
     DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
 endfunction()
 
+# The tests as a package: programs, and the integration tests with their laboratory as they lie in the source tree.
+set(SPLITNIC_TESTS_DIR "${CMAKE_INSTALL_LIBEXECDIR}/splitnic-tests")
+
 # splitnic_unit_tests(LAYER lib...): one program from tests/unit/LAYER/**/*_test.cpp; each TEST_CASE is a ctest test.
 function(splitnic_unit_tests layer)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*.cpp")
@@ -85,6 +88,7 @@ function(splitnic_unit_tests layer)
   endif()
   add_executable(unit_${layer} ${sources})
   target_link_libraries(unit_${layer} PRIVATE splitnic_warnings splitnic_catch_main ${ARGN})
+  install(TARGETS unit_${layer} RUNTIME DESTINATION "${SPLITNIC_TESTS_DIR}/bin" COMPONENT tests EXCLUDE_FROM_ALL)
   catch_discover_tests(unit_${layer} TEST_PREFIX "${layer}: " PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77)
 endfunction()
 
