@@ -79,8 +79,10 @@ class ChecksumsOfJumboFrames(support.LabTestCase):
         self.assertEqual(self.ping(host, self.lan.address, count=2, size=8973, dont_fragment=True).received, 0)
         self.assert_tcp(host)
         self.assert_tcp(host, reverse=True)
-        self.assert_udp(host, bits="50M", length=8900)
-        self.assert_udp(host, bits="50M", length=8900, reverse=True)
+        # A receive buffer holds 13 such datagrams: at a higher rate a busy machine loses many of them, and it is tshark
+        # that judges those which arrive.
+        self.assert_udp(host, bits="10M", most_lost=0.2, length=8900)
+        self.assert_udp(host, bits="10M", most_lost=0.2, length=8900, reverse=True)
         self.assert_clean(lan, 9000)
         self.assert_clean(tap, 9000)
 
