@@ -245,11 +245,8 @@ TEST_CASE("a TAP that the driver made keeps its neighbours without a carrier, ov
     run("ip link set sn0 netns " + other.process());
     static_cast<void>(nic->settings(later()));
     const std::string in_other = "nsenter --net=/proc/" + other.process() + "/ns/net ";
-    run(in_other + "ip link set sn0 up");
-    run(in_other + "ip neigh replace fe80::9 lladdr 02:00:00:00:00:09 dev sn0 nud reachable");
-    nic->set_carrier(false);
-    CHECK_THAT(output_of(in_other + "ip neigh show dev sn0 nud all"),
-               Catch::Contains("fe80::9 lladdr 02:00:00:00:00:09"));
+    CHECK(output_of(in_other + "cat /proc/sys/net/ipv4/conf/sn0/arp_evict_nocarrier") == "0\n");
+    CHECK(output_of(in_other + "cat /proc/sys/net/ipv6/conf/sn0/ndisc_evict_nocarrier") == "0\n");
   }
 }
 
