@@ -83,20 +83,29 @@ class OtherUsers(support.LabTestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return tuple(map(int, done.stdout.split()))
 
-    def test_who_may_connect(self):
+    def serve(self, *words):
         with open("/proc/self/uid_map", encoding="ascii") as ids:
             if int(ids.read().split()[2]) <= self.GUEST:
                 self.skipTest("this user namespace has no second user")
         place = Path(tempfile.mkdtemp(prefix="sn-open-"))
         self.addCleanup(shutil.rmtree, place)
         place.chmod(0o755)
-        unit = IoUnit(self.lab, self.lan, ["--allow-uid", self.GUEST], name="open")
+        unit = IoUnit(self.lab, self.lan, list(words), name="open")
         unit.socket = place / "unit.sock"
         unit.start()
         self.addCleanup(unit.stop)
+        return unit
+
+    def test_who_may_connect(self):
+        unit = self.serve("--allow-uid", self.GUEST)
         self.assertEqual(self.call_as(self.GUEST, unit.socket), (0, 3))
         self.assertEqual(self.call_as(self.STRANGER, unit.socket), (self.NOT_PERMITTED_STATUS, 0))
         self.assertIn("--allow-uid", unit.process.text())
+
+    def test_who_may_connect_by_group(self):
+        unit = self.serve("--allow-gid", self.GUEST)
+        self.assertEqual(self.call_as(self.GUEST, unit.socket), (0, 3))
+        self.assertEqual(self.call_as(self.STRANGER, unit.socket), (self.NOT_PERMITTED_STATUS, 0))
 
 
 class FalseUnit:

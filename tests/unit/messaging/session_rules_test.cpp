@@ -180,3 +180,21 @@ TEST_CASE("a frame before both ends have pools is dropped and counted", "[messag
   indicate(host, 1, 60);
   REQUIRE(host.run_until([&] { return host.events.frames.size() == 1; }));
 }
+
+TEST_CASE("credit is what the peer has returned", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  host.flush(30, 0, false);
+  host.advertise_memory(1, 2);
+  host.run();
+  REQUIRE(host.session().credits().free == 2);
+  for (int frame = 0; frame < 2; ++frame) {
+    REQUIRE_FALSE(host.session().claim().empty());
+    host.session().commit(60);
+  }
+  REQUIRE(host.session().credits().free == 0);
+  const wire::ElementRun both{wire::PoolNumber{1}, 0, 2};
+  host.say([&](auto out) { return wire::encode_buffer_recv_pool_update(out, 0, std::span(&both, 1)); });
+  REQUIRE(host.run_until([&] { return host.session().credits().free == 2; }));
+  REQUIRE(host.session().credits().elements == 2);
+}
