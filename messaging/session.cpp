@@ -291,6 +291,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Session::drop_counts() const 
           {"answers_not_sent", counters_.answers_not_sent},
           {"pool_gets_refused", counters_.pool_gets_refused},
           {"session_faults", counters_.faults},
+          {"doorbells_left_out", link_.doorbells_left_out()},
           {"cells_bad", fabric.dropped_bad_cell},
           {"cells_wrong_address", fabric.dropped_wrong_address},
           {"cells_unknown_queue_pair", fabric.dropped_unknown_queue_pair},

@@ -160,6 +160,8 @@ class Session {
 
   [[nodiscard]] const SessionCounters& counters() const { return counters_; }
   [[nodiscard]] const fabric::AdapterCounters& adapter_counters() const;
+  /// See FabricLink::doorbells_left_out().
+  [[nodiscard]] std::uint64_t doorbells_left_out() const { return link_.doorbells_left_out(); }
   [[nodiscard]] std::uint64_t epoch() const { return link_.epoch().value; }
   [[nodiscard]] wire::Mode mode() const { return mode_; }
   [[nodiscard]] Credits credits() const;

@@ -19,6 +19,8 @@ constexpr std::uint32_t kProtocolVersion = 1;
 constexpr Duration kAnnounceAgain = milliseconds(50);
 // While anything is outstanding, somebody looks again within this time: a doorbell may be lost.
 constexpr Duration kLookAgain = milliseconds(100);
+// What was not announced for so long was left out, not on its way.
+constexpr Duration kLeftOutAge = milliseconds(10);
 // How often a busy end empties its doorbells, which is where a bridge notices that the peer has hung up.
 constexpr Duration kHangUpCheck = milliseconds(10);
 
@@ -247,6 +249,7 @@ void FabricLink::go_up(const Anchor& peer) {
 
 std::size_t FabricLink::poll(Time now) {
   const LinkPhase before = phase_;
+  now_ = now;
   if (now >= next_check_) {
     next_check_ = now + kHangUpCheck;
     static_cast<void>(bridge_.take_doorbells());
@@ -366,10 +369,12 @@ void FabricLink::ring_if_asleep(bool again) {
     lines += senders_[lane].lines_written();
     returns += receivers_[lane].lines_returned();
   }
-  const bool sent = again || lines != notified_lines_;
+  const bool anything_new = lines != notified_lines_;
+  const bool sent = again || anything_new;
   if (!sent && returns == notified_returns_) return;
   notified_lines_ = lines;
   notified_returns_ = returns;
+  if (anything_new) looked_at_ = now_;
   if ((bridge_.core() & kArmedCoreMask) != published_core_) set_armed(0);
   // S1 (full fence): records before the look at the armed flag; pairs with S2 in prepare_sleep(). Without it both ends
   // could look before either write is visible: the record waits and the consumer sleeps.
@@ -377,6 +382,8 @@ void FabricLink::ring_if_asleep(bool again) {
   const auto flag = bridge_.local_memory().watch<std::uint64_t>(layout_.armed.offset);
   if ((flag & kAsleep) == 0 || (!sent && (flag & kWantsRoom) == 0)) return;
   if (flag == rung_for_ && !again) return;
+  // A consumer that is about to look again has armed already: only what is older cannot be its next find.
+  if (again && !anything_new && flag != rung_for_ && now_ - looked_at_ >= kLeftOutAge) ++doorbells_left_out_;
   rung_for_ = flag;
   bridge_.ring();
 }

@@ -97,6 +97,10 @@ class FabricLink {
   /// will send would only keep it from sending. What the peer said last is believed for a short time only: it may have
   /// been stopped, or lie.
   [[nodiscard]] bool peer_waits_for_core(Time now);
+  /// Doorbells that only the look every 100 ms rang: the peer slept on records that this end had looked to announce 10
+  /// ms before or earlier, and had never been rung for that sleep. A doorbell that is lost on its way does not count,
+  /// nor does a peer that was rung and has not woken yet. Stays 0 as long as the order of arming and looking holds.
+  [[nodiscard]] std::uint64_t doorbells_left_out() const { return doorbells_left_out_; }
   /// When to look again although no doorbell came. outstanding: the caller waits for something of the peer.
   [[nodiscard]] Time next_deadline(Time now, bool outstanding) const;
 
@@ -154,6 +158,9 @@ class FabricLink {
   std::uint64_t notified_lines_ = 0;    // lines sent that the peer was told of
   std::uint64_t notified_returns_ = 0;  // lines returned likewise
   bool undelivered_ = false;            // at the last prepare_sleep()
+  Time now_{};                          // of the last poll()
+  Time looked_at_{};                    // now_ when the peer's armed flag was looked at for what was new
+  std::uint64_t doorbells_left_out_ = 0;
   Time next_check_{};
   Time ring_again_next_{};
 };

@@ -41,6 +41,14 @@ class LabTestCase(unittest.TestCase):
             print(cls.lab.log_tails(), file=sys.stderr)
             raise
 
+    @classmethod
+    def tearDownClass(cls):
+        """Nobody was woken by the look every 100 ms that a doorbell should have woken."""
+        for daemon in (cls.unit, *cls.host):
+            if daemon.process.running():
+                left_out = daemon.drops().get("doorbells_left_out", 0)
+                assert left_out == 0, f"{daemon.name}: {left_out} doorbells were left out"
+
     def run(self, result=None):
         def faults():
             return len(result.failures) + len(result.errors)

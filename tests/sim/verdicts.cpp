@@ -32,7 +32,22 @@ void World::judge() {
                                                   &World::judge_credits,     &World::judge_full_pools,
                                                   &World::judge_idleness,    &World::judge_shutdown};
   for (const auto verdict : verdicts) {
+    if (verdicts_.clean()) judge_doorbells();
     if (verdicts_.clean()) (this->*verdict)();
+  }
+}
+
+/// Whatever doorbells a bridge loses, each was rung: nobody slept on records until the look every 100 ms.
+void World::judge_doorbells() {
+  for (const auto& host : hosts_) {
+    const auto* session = host->driver() ? host->driver()->session() : nullptr;
+    const iounit::AttachedHost* port = unit_->port_of(host->name());
+    const std::uint64_t left_out = (session != nullptr ? session->doorbells_left_out() : 0) +
+                                   (port != nullptr ? port->session().doorbells_left_out() : 0);
+    if (left_out != 0) {
+      verdicts_.violate(now_,
+                        fmt::format("{} doorbells were left out between {} and the unit", left_out, host->name()));
+    }
   }
 }
 

@@ -82,6 +82,7 @@ class World {
   void heal();
   // verdicts.cpp: after the heal
   void judge();
+  void judge_doorbells();
   void judge_convergence();
   [[nodiscard]] std::string not_converged() const;
   void judge_waves();

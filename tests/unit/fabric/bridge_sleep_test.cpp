@@ -125,6 +125,7 @@ TEST_CASE("whatever doorbells are lost, late or spurious, every record arrives w
       if (options.doorbell_lost_permille == 0) run_both(pair, {&first, &second}, now, now + milliseconds(1));
       REQUIRE(second.received() == expected);
     }
+    REQUIRE(first.link().doorbells_left_out() + second.link().doorbells_left_out() == 0);
   }
 }
 
@@ -154,6 +155,7 @@ TEST_CASE("without losses nobody waits for a deadline: a record reaches a sleepe
       REQUIRE(second.received() == expected);
       REQUIRE(first.unsent() == 0);
     }
+    REQUIRE(first.link().doorbells_left_out() + second.link().doorbells_left_out() == 0);
   }
 }
 
@@ -253,12 +255,15 @@ TEST_CASE("a peer that is awake on this core is seen to wait for it, asleep or s
   CHECK(link.peer_waits_for_core(now + milliseconds(20)));
 }
 
-// Two threads, each asleep in poll(2) on its doorbell when there is nothing: a lost wake-up would leave both asleep for
-// good, as no deadline is used here. It does not prove the order on other processors or on posted bridges.
+// Two threads, each asleep in poll(2) on its doorbell when there is nothing. No deadline is used here, so that a single
+// lost wake-up leaves both asleep until the test's patience ends, and fails it. It does not prove the order on other
+// processors or on posted bridges.
 TEST_CASE("two threads play ping-pong through real sleep and lose no wake-up", "[fabric][link][sleep][stress]") {
   ShmPairBridges bridges;
   constexpr std::uint64_t kRounds = 20000;
+  constexpr int kPatienceMs = 10'000;
   std::array<bool, 2> finished{};
+  std::array<std::uint64_t, 2> lost{};
   const auto play = [&](std::size_t index) {
     SeededRandom random(index + 1);
     FabricLink link(bridges.end(index), {}, random);
@@ -284,7 +289,7 @@ TEST_CASE("two threads play ping-pong through real sleep and lose no wake-up", "
       if (got == kRounds && sent == kRounds) break;
       if (!link.prepare_sleep()) continue;
       pollfd bell{bridges.end(index).doorbell_descriptor(), POLLIN, 0};
-      ::poll(&bell, 1, 20000);
+      lost[index] += ::poll(&bell, 1, kPatienceMs) == 0 ? 1 : 0;
       link.disarm();
     }
     finished[index] = got == kRounds && sent == kRounds;
@@ -294,6 +299,7 @@ TEST_CASE("two threads play ping-pong through real sleep and lose no wake-up", "
   other.join();
   CHECK(finished[0]);
   CHECK(finished[1]);
+  CHECK(lost[0] + lost[1] == 0);
 }
 
 }  // namespace splitnic::fabric

@@ -67,6 +67,13 @@ class ScriptedHost {
     link_->restart();
   }
 
+  ~ScriptedHost() {
+    CHECK(session_->doorbells_left_out() == 0);
+    CHECK(link_->doorbells_left_out() == 0);
+  }
+  ScriptedHost(const ScriptedHost&) = delete;
+  ScriptedHost& operator=(const ScriptedHost&) = delete;
+
   static messaging::SessionOptions unit_options() {
     messaging::SessionOptions options;
     options.role = wire::Role::io_unit;
