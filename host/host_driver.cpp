@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "messaging/statistics.h"
+
 namespace splitnic::host {
 
 namespace wire = messaging::wire;
@@ -38,6 +40,7 @@ HostDriver::~HostDriver() = default;
 
 std::size_t HostDriver::poll(Time now) {
   now_ = now;
+  if (!cleared_at_) cleared_at_ = now;
   std::size_t work = poll_bridge(now);
   if (!session_) return work;
   work += session_->poll(now);
@@ -151,7 +154,11 @@ void HostDriver::on_down(std::string_view reason) {
 }
 
 void HostDriver::on_frame(const messaging::ReceivedFrame& frame) {
-  if (nic_.write_frame(frame)) return;
+  if (nic_.write_frame(frame)) {
+    ++counters_.rx_frames;
+    counters_.rx_bytes += frame.size();
+    return;
+  }
   ++counters_.rx_refused_by_nic;
   losses_.lost(*session_, now_,
                [this] { return fmt::format("its interface refused frames, {} so far", counters_.rx_refused_by_nic); });
@@ -168,7 +175,30 @@ Answer HostDriver::on_request(const wire::RequestBody& request) {
     notices_.notice(fmt::format("the I/O unit says: {}", report->text));
     return wire::Acknowledged{};
   }
+  const bool clear = std::holds_alternative<wire::StatisticsClear>(request);
+  if (clear || std::holds_alternative<wire::StatisticsReport>(request)) return report_statistics(clear);
   return tl::unexpected(Refusal{wire::CfgStatus::unknown_request, "not a request to a host"});
+}
+
+wire::Statistics HostDriver::statistics() const {
+  wire::Statistics statistics = messaging::session_statistics(*session_);
+  // What is read from the NIC goes to the unit: while there is no element it is not read.
+  statistics.from_interface = statistics.to_peer;
+  statistics.to_interface = {
+      .frames = counters_.rx_frames, .bytes = counters_.rx_bytes, .errors = 0, .drops = counters_.rx_refused_by_nic};
+  statistics.counters.push_back({"refused_by_nic", counters_.rx_refused_by_nic});
+  return statistics;
+}
+
+Answer HostDriver::report_statistics(bool clear) {
+  auto counted = statistics();
+  auto report = messaging::since(counted, cleared_);
+  report.counted_for = now_ - *cleared_at_;
+  if (clear) {
+    cleared_ = std::move(counted);
+    cleared_at_ = now_;
+  }
+  return report;
 }
 
 void HostDriver::on_reply(wire::CfgRequest request, const Answer& answer) {
@@ -178,9 +208,7 @@ void HostDriver::on_reply(wire::CfgRequest request, const Answer& answer) {
   }
   const auto* statistics = std::get_if<wire::Statistics>(&*answer);
   if (statistics == nullptr) return;
-  unit_statistics_ = statistics->counters;
-  if (request != wire::CfgRequest::statistics_clear) return;
-  for (auto& counter : unit_statistics_) counter.value = 0;  // told were the values before
+  unit_statistics_ = messaging::as_of_now(request, *statistics);
 }
 
 void HostDriver::clear_unit_statistics() {

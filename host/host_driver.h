@@ -21,7 +21,9 @@ namespace splitnic::host {
 
 struct HostCounters {
   std::uint64_t rx_refused_by_nic = 0;  ///< frames that the host's stack did not take
-  std::uint64_t tx_waits = 0;           ///< times the NIC was not read because the unit had no element free
+  std::uint64_t rx_frames = 0;          ///< frames that it took, and their bytes
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t tx_waits = 0;  ///< times the NIC was not read because the unit had no element free
 };
 
 /// The host module driver: between the host's NIC nic and a push-push session with the I/O unit. Frames of the host
@@ -65,9 +67,7 @@ class HostDriver final : public messaging::SessionEvents {
   [[nodiscard]] const HostCounters& counters() const { return counters_; }
   [[nodiscard]] const NicSettings& settings() const { return settings_; }
   /// The unit's counters for this host, as of its last report (every few seconds while up).
-  [[nodiscard]] const std::vector<messaging::wire::Statistics::Counter>& unit_statistics() const {
-    return unit_statistics_;
-  }
+  [[nodiscard]] const messaging::wire::Statistics& unit_statistics() const { return unit_statistics_; }
   /// Asks the unit to let them start from nothing. Without a session nothing happens.
   void clear_unit_statistics();
 
@@ -84,6 +84,8 @@ class HostDriver final : public messaging::SessionEvents {
   void follow_settings(Time now);
   void send_settings(const NicSettings* before);
   void set_carrier(bool carrier);
+  [[nodiscard]] messaging::wire::Statistics statistics() const;
+  [[nodiscard]] messaging::Answer report_statistics(bool clear);
 
   messaging::SessionOptions options_;
   VirtualNic& nic_;
@@ -105,7 +107,9 @@ class HostDriver final : public messaging::SessionEvents {
   std::string unit_name_;
   ReportedOnce reported_;  // why the session went down, since it was last up
   HostCounters counters_;
-  std::vector<messaging::wire::Statistics::Counter> unit_statistics_;
+  messaging::wire::Statistics unit_statistics_;
+  messaging::wire::Statistics cleared_;  // statistics() when the unit last cleared them
+  std::optional<Time> cleared_at_;       // the first poll, or when the unit last cleared them
 };
 
 }  // namespace splitnic::host

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "messaging/statistics.h"
+
 #include <algorithm>
 #include <boost/describe/enum.hpp>
 #include <boost/describe/enum_to_string.hpp>
@@ -19,6 +21,26 @@ BOOST_DESCRIBE_ENUM(HostDrop, to_host_not_up, to_host_interface_down, to_host_fi
 
 std::string_view to_string(HostDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
+bool is_error(HostDrop cause) {
+  switch (cause) {
+    case HostDrop::to_host_too_long:
+    case HostDrop::from_host_malformed:
+    case HostDrop::from_host_bad_source:
+    case HostDrop::from_host_too_long:
+    case HostDrop::from_host_lan_refused:
+      return true;
+    case HostDrop::to_host_not_up:
+    case HostDrop::to_host_interface_down:
+    case HostDrop::to_host_filtered:
+    case HostDrop::to_host_no_element:
+    case HostDrop::from_host_not_allowed:
+    case HostDrop::from_host_forged:
+    case HostDrop::from_host_to_itself:
+      return false;
+  }
+  return false;
+}
+
 AttachedHost::AttachedHost(AttachedHostOwner& owner, ForwardingTarget number, std::shared_ptr<fabric::Bridge> bridge,
                            const messaging::SessionOptions& options, RandomSource& random, Time now)
     : owner_(owner),
@@ -26,6 +48,8 @@ AttachedHost::AttachedHost(AttachedHostOwner& owner, ForwardingTarget number, st
       bridge_(std::move(bridge)),
       now_(now),
       down_since_(now),
+      cleared_(owner.lan_statistics()),
+      cleared_at_(now),
       session_(std::make_unique<messaging::Session>(options, *bridge_, random, *this)) {}
 
 AttachedHost::~AttachedHost() = default;
@@ -76,11 +100,13 @@ tl::expected<messaging::HelloGrant, Refusal> AttachedHost::on_hello(const wire::
 
 void AttachedHost::on_up(const wire::HelloReply*) {
   down_since_ = kNever;
+  statistics_due_ = now_;
   owner_.host_up(*this);
 }
 
 void AttachedHost::on_down(std::string_view reason) {
   if (down_since_ == kNever) down_since_ = now_;
+  statistics_due_ = kNever;
   owner_.host_down(*this, reason);
 }
 
@@ -103,11 +129,16 @@ Answer AttachedHost::on_request(const wire::RequestBody& request) {
       return tl::unexpected(Refusal{wire::CfgStatus::invalid_parameter, "VLAN out of range"});
     return wire::Acknowledged{};
   }
-  if (std::holds_alternative<wire::StatisticsReport>(request)) return statistics();
-  if (std::holds_alternative<wire::StatisticsClear>(request)) {
-    auto before = statistics();
-    cleared_ = drops_;
-    return before;
+  const bool clear = std::holds_alternative<wire::StatisticsClear>(request);
+  if (clear || std::holds_alternative<wire::StatisticsReport>(request)) {
+    auto counted = statistics();
+    auto report = messaging::since(counted, cleared_);
+    report.counted_for = now_ - cleared_at_;
+    if (clear) {
+      cleared_ = std::move(counted);
+      cleared_at_ = now_;
+    }
+    return report;
   }
   if (const auto* report = std::get_if<wire::StatusReport>(&request)) {
     owner_.host_says(*this, report->text);
@@ -133,12 +164,34 @@ Answer AttachedHost::set_filter(const wire::ReceiveFilter& wanted) {
   return wire::Acknowledged{};
 }
 
-void AttachedHost::on_reply(wire::CfgRequest, const Answer&) {}
+void AttachedHost::on_reply(wire::CfgRequest request, const Answer& answer) {
+  const auto* statistics = answer ? std::get_if<wire::Statistics>(&*answer) : nullptr;
+  if (statistics == nullptr) return;
+  host_statistics_ = messaging::as_of_now(request, *statistics);
+}
+
+void AttachedHost::ask_for_statistics() {
+  constexpr Duration kInterval = std::chrono::seconds(5);
+  if (now_ < statistics_due_ || !up()) return;
+  session_->request(wire::StatisticsReport{});
+  statistics_due_ = now_ + kInterval;
+}
+
+void AttachedHost::clear_host_statistics() {
+  if (up()) session_->request(wire::StatisticsClear{});
+}
 
 wire::Statistics AttachedHost::statistics() const {
-  wire::Statistics report;
+  auto report = messaging::session_statistics(*session_);
+  const auto lan = owner_.lan_statistics();
+  report.from_interface = lan.from_interface;
+  report.to_interface = lan.to_interface;
   for (std::size_t index = 0; index < kHostDrops; ++index) {
-    report.counters.push_back({std::string(to_string(static_cast<HostDrop>(index))), drops_[index] - cleared_[index]});
+    const auto cause = static_cast<HostDrop>(index);
+    const std::string name(to_string(cause));
+    auto& flow = name.starts_with("to_host") ? report.to_peer : report.from_peer;
+    (is_error(cause) ? flow.errors : flow.drops) += drops_[index];
+    report.counters.push_back({name, drops_[index]});
   }
   return report;
 }

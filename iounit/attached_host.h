@@ -36,6 +36,9 @@ enum class HostDrop : std::uint8_t {
 inline constexpr std::size_t kHostDrops = 12;
 /// The counter's name, as `splitnic stats` and CfgUtil's statistics report it.
 std::string_view to_string(HostDrop cause);
+/// Of a frame that was damaged or impossible, or lost on its way; else it was sound, and there was no room or no
+/// permission for it.
+[[nodiscard]] bool is_error(HostDrop cause);
 
 class AttachedHost;
 
@@ -52,6 +55,8 @@ class AttachedHostOwner {
   virtual void filters_changed() = 0;
   virtual void host_says(AttachedHost& attached, const std::string& text) = 0;
   [[nodiscard]] virtual std::uint32_t max_mtu() const = 0;
+  /// from_interface and to_interface of the LAN since the unit was made; nothing else.
+  [[nodiscard]] virtual messaging::wire::Statistics lan_statistics() const = 0;
 };
 
 /// One host's place on the I/O unit: its bridge, its session, what its NIC shall receive, its counters. Thread: the
@@ -85,7 +90,14 @@ class AttachedHost final : public messaging::SessionEvents {
   void set_mac(const MacAddress& mac);
   /// Orderly end: frames for the host are dropped from now on.
   void begin_shutdown();
+  /// Before each poll of the session.
   void note_time(Time now) { now_ = now; }
+  /// Asks the host for its counters, every few seconds while it is up; after each poll of the session.
+  void ask_for_statistics();
+  /// The host's own counters, as of its last report.
+  [[nodiscard]] const messaging::wire::Statistics& host_statistics() const { return host_statistics_; }
+  /// Asks the host to let them start from nothing. Without a session nothing happens.
+  void clear_host_statistics();
 
   /// Pushes a complete frame (private bytes) to the host, or counts why not.
   void deliver(std::span<const std::byte> frame);
@@ -100,7 +112,7 @@ class AttachedHost final : public messaging::SessionEvents {
   messaging::Answer on_request(const messaging::wire::RequestBody& request) override;
   void on_reply(messaging::wire::CfgRequest request, const messaging::Answer& answer) override;
   messaging::Answer set_filter(const messaging::wire::ReceiveFilter& wanted);
-  [[nodiscard]] messaging::wire::Statistics statistics() const;
+  [[nodiscard]] messaging::wire::Statistics statistics() const;  // of everything that it counts, since it was made
 
   AttachedHostOwner& owner_;
   ForwardingTarget number_;
@@ -116,8 +128,11 @@ class AttachedHost final : public messaging::SessionEvents {
   Time down_since_{};
   messaging::LossReport losses_;  // of frames for which the host has no element
   std::array<std::uint64_t, kHostDrops> drops_{};
-  std::array<std::uint64_t, kHostDrops> cleared_{};  // drops_ at the last statistics clear
-  std::unique_ptr<messaging::Session> session_;      // last: its events use the rest
+  messaging::wire::Statistics cleared_;  // statistics() when the host last cleared them, or at first
+  Time cleared_at_{};
+  messaging::wire::Statistics host_statistics_;
+  Time statistics_due_ = kNever;
+  std::unique_ptr<messaging::Session> session_;  // last: its events use the rest
 };
 
 }  // namespace splitnic::iounit

@@ -66,7 +66,9 @@ std::size_t IoUnit::poll(Time now) {
   if (sent_to_lan_) lan_.flush();
   sent_to_lan_ = false;
   for (auto& host : hosts_) {
-    if (host) host->session().flush();
+    if (!host) continue;
+    host->ask_for_statistics();
+    host->session().flush();
   }
   // Housekeeping last: what it asks of the kernel no frame should wait for.
   lan_.poll(now);
@@ -213,6 +215,7 @@ std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const 
 
 void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
   ++counters_.lan_frames;
+  counters_.lan_bytes += frame.size();
   const auto header = frame::parse_ethernet(frame);
   if (!header) return count(LanDrop::lan_malformed);
   using Learned = ForwardingTable::Learned;
@@ -271,6 +274,7 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
 void IoUnit::forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
   if (frame.size() - header.payload_offset > lan_mtu_) return from.count(HostDrop::from_host_too_long);
   if (!lan_.send(frame)) return from.count(HostDrop::from_host_lan_refused);
+  counters_.lan_bytes_sent += frame.size();
   sent_to_lan_ = true;
 }
 
@@ -372,6 +376,22 @@ void IoUnit::filters_changed() {
   };
   promiscuous_hosts_ = count_hosts([](const AttachedHost& host) { return host.promiscuous(); });
   hosts_with_further_addresses_ = count_hosts([](const AttachedHost& host) { return host.has_further_addresses(); });
+}
+
+wire::Statistics IoUnit::lan_statistics() const {
+  const auto& lan = lan_.counters();
+  const auto drops = [this](LanDrop cause) { return counters_.lan_drops[static_cast<std::size_t>(cause)]; };
+  wire::Statistics statistics;
+  // What is for others on the LAN (lan_to_lan, lan_unwanted) is no loss.
+  statistics.from_interface = {
+      .frames = counters_.lan_frames,
+      .bytes = counters_.lan_bytes,
+      .errors = lan.rx_truncated + drops(LanDrop::lan_malformed) + drops(LanDrop::lan_bad_source),
+      .drops = lan.rx_kernel_drops + drops(LanDrop::lan_forged) + drops(LanDrop::lan_udp_oversize) +
+               drops(LanDrop::lan_oversize)};
+  statistics.to_interface = {
+      .frames = lan.tx_frames, .bytes = counters_.lan_bytes_sent, .errors = lan.tx_errors, .drops = 0};
+  return statistics;
 }
 
 void IoUnit::host_says(AttachedHost& attached, const std::string& text) {

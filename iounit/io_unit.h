@@ -51,8 +51,10 @@ std::string_view to_string(LanDrop cause);
 ///     lan_frames + copies + sum of every host's rx_frames
 ///       == frames sent to the LAN + sum of every host's tx_frames + sum of all LanDrop and HostDrop counters
 struct IoUnitCounters {
-  std::uint64_t lan_frames = 0;  ///< frames that the LAN engine handed over
-  std::uint64_t copies = 0;      ///< beyond the first, of a frame with several receivers or several TCP segments
+  std::uint64_t lan_frames = 0;      ///< frames that the LAN engine handed over
+  std::uint64_t lan_bytes = 0;       ///< of lan_frames
+  std::uint64_t lan_bytes_sent = 0;  ///< of the frames that the LAN engine took
+  std::uint64_t copies = 0;          ///< beyond the first, of a frame with several receivers or several TCP segments
   std::array<std::uint64_t, kLanDrops> lan_drops{};
   std::uint64_t lan_checksums_completed = 0;
   std::uint64_t lan_segmented = 0;  ///< TCP frames cut to the MTU
@@ -106,6 +108,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void filters_changed() override;
   void host_says(AttachedHost& attached, const std::string& text) override;
   [[nodiscard]] std::uint32_t max_mtu() const override;
+  [[nodiscard]] messaging::wire::Statistics lan_statistics() const override;
 
   void accept_hosts(Time now);
   void drop_dead_hosts(Time now);

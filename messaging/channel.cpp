@@ -35,7 +35,9 @@ bool Channel::set_up(fabric::ProtectionDomain domain, const ChannelOptions& opti
   if (!tag) return false;
   tag_ = *tag;
   registered_ = true;
-  completions_ = adapter_.create_completion_queue(send_depth_ + options.receive_buffers);
+  const auto completions = adapter_.make_completion_queue(send_depth_ + options.receive_buffers);
+  if (!completions) return false;
+  completions_ = *completions;
   const auto queue_pair = adapter_.create_queue_pair({.domain = domain,
                                                       .send_completions = completions_,
                                                       .receive_completions = completions_,
@@ -54,6 +56,7 @@ bool Channel::set_up(fabric::ProtectionDomain domain, const ChannelOptions& opti
 
 Channel::~Channel() {
   if (queue_pair_.value != 0) static_cast<void>(adapter_.destroy_queue_pair(queue_pair_));
+  if (completions_.value != 0) static_cast<void>(adapter_.destroy_completion_queue(completions_));
   if (registered_) static_cast<void>(adapter_.deregister(tag_));
 }
 

@@ -62,7 +62,8 @@ class Channel {
   [[nodiscard]] bool can_write() const { return adapter_.send_room(queue_pair_) > reserved_sends_; }
   /// Requests posted since the channel was opened.
   [[nodiscard]] std::uint64_t posted() const { return posted_; }
-  /// How many of them have completed, in order; on an acknowledged channel the peer has their bytes.
+  /// How many of them have completed, in order, and been seen by poll(); on an acknowledged channel the peer has their
+  /// bytes.
   [[nodiscard]] std::uint64_t completed() const { return posted_ - (send_depth_ - adapter_.send_room(queue_pair_)); }
 
   /// Handles up to `budget` completions; returns how many.

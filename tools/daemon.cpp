@@ -11,6 +11,7 @@
 #include "common/os/runtime_directory.h"
 #include "common/os/unix_listener.h"
 #include "common/result.h"
+#include "messaging/statistics.h"
 
 namespace splitnic::tools {
 
@@ -139,6 +140,12 @@ std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const Daemo
   auto server = os::ControlServer::open(loop.context(), path, complete, log);
   if (!server) throw StartupError{server.error().message};
   return std::move(*server);
+}
+
+void add_statistics(os::PeerStatus& peer, const messaging::wire::Statistics& statistics, const std::string& prefix) {
+  const auto names = messaging::named(statistics, prefix);
+  for (const auto& [name, value] : names.counts) add_count(peer.messages, name, value);
+  for (const auto& [name, value] : names.losses) add_count(peer.drops, name, value);
 }
 
 os::PeerStatus peer_status(const messaging::Session* session, const std::string& name, const std::string& state) {

@@ -83,6 +83,9 @@ os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log);
 
 /// Counts of one peer, as the control socket tells them.
 os::PeerStatus peer_status(const messaging::Session* session, const std::string& name, const std::string& state);
+/// What the peer reports of itself: frames and bytes beside the messages, errors and drops beside the drops, each name
+/// behind the prefix.
+void add_statistics(os::PeerStatus& peer, const messaging::wire::Statistics& statistics, const std::string& prefix);
 void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std::uint64_t value);
 
 }  // namespace splitnic::tools

@@ -50,8 +50,7 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
 os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os::ClearedCounts& cleared,
                         host::HostDriver& driver) {
   status = cleared.answer(std::move(status), request);
-  auto& drops = status.peers.front().drops;
-  for (const auto& counter : driver.unit_statistics()) add_count(drops, "unit_" + counter.name, counter.value);
+  add_statistics(status.peers.front(), driver.unit_statistics(), "unit_");
   if (request == os::ControlRequest::clear) driver.clear_unit_statistics();
   return status;
 }

@@ -125,6 +125,19 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
   return status;
 }
 
+/// The hosts keep counters of their own, and clear them themselves. status: of the hosts in the unit's order.
+os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os::ClearedCounts& cleared,
+                        const iounit::IoUnit& unit) {
+  status = cleared.answer(std::move(status), request);
+  auto peer = status.peers.begin();
+  for (const auto& host : unit.hosts()) {
+    if (!host) continue;
+    add_statistics(*peer++, host->host_statistics(), "host_");
+    if (request == os::ControlRequest::clear) host->clear_host_statistics();
+  }
+  return status;
+}
+
 }  // namespace
 
 int run_io_unit(const UnitCommand& command) {
@@ -166,7 +179,7 @@ int run_io_unit(const UnitCommand& command) {
   os::EventLoop loop(loop_options(command.daemon, *log));
   os::ClearedCounts cleared;
   const auto tell = [&](os::ControlRequest request) {
-    return cleared.answer(status_of(unit, *lan, bridges.counters(), *log, name), request);
+    return answer(request, status_of(unit, *lan, bridges.counters(), *log, name), cleared, unit);
   };
   const auto control = open_control(loop, command.daemon, "iounit", tell, *log);
   os::CoreTask task(unit);

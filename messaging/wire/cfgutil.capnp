@@ -102,12 +102,24 @@ struct Moderation {              # the doorbell waits until one of these is reac
 }
 
 struct Statistics {              # reply of StatisticsReport, and of StatisticsClear: the values just before they were cleared
-  counters @0 :List(Counter);
+  counters @0 :List(Counter);    # the causes of errors and drops, by name
+  countedForNs @1 :UInt64;       # the time since everything here was zero, up to the reply; below 2^63
+  fromPeer @2 :Flow;             # what the replier received from the one who asks
+  toPeer @3 :Flow;
+  fromInterface @4 :Flow;        # the replier's network interface: of an I/O unit the LAN, of a host its virtual NIC
+  toInterface @5 :Flow;
 
   struct Counter {
     name @0 :Text;
     value @1 :UInt64;
   }
+}
+
+struct Flow {                    # Ethernet frames one way
+  frames @0 :UInt64;             # that came through or went out
+  bytes @1 :UInt64;              # of them, from the destination address on, without FCS
+  errors @2 :UInt64;             # frames that were damaged or impossible, or lost on the way
+  drops @3 :UInt64;              # sound frames that were not passed on: no room, not wanted, not permitted
 }
 
 struct StatusReport {

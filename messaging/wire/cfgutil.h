@@ -145,13 +145,28 @@ struct StatisticsClear {
   friend bool operator==(const StatisticsClear&, const StatisticsClear&) = default;
 };
 /// Answers both; to a clear, the values just before it, so that no increment is lost between.
+/// Ethernet frames one way.
+struct Flow {
+  std::uint64_t frames = 0;  ///< that came through or went out
+  std::uint64_t bytes = 0;   ///< of them, from the destination address on, without FCS
+  std::uint64_t errors = 0;  ///< frames that were damaged or impossible, or lost on the way
+  std::uint64_t drops = 0;   ///< sound frames that were not passed on: no room, not wanted, not permitted
+  friend bool operator==(const Flow&, const Flow&) = default;
+};
+
+/// The replier's counters. Its interface is the LAN's at an I/O unit, the virtual NIC at a host.
 struct Statistics {
   struct Counter {
     std::string name{};  ///< see is_valid_name()
     std::uint64_t value = 0;
     friend bool operator==(const Counter&, const Counter&) = default;
   };
-  std::vector<Counter> counters{};  ///< at most kMaxCounters
+  std::vector<Counter> counters{};  ///< the causes of errors and drops; at most kMaxCounters
+  Duration counted_for{};           ///< since everything here was zero, up to the reply; not negative
+  Flow from_peer{};                 ///< from the one who asks
+  Flow to_peer{};
+  Flow from_interface{};
+  Flow to_interface{};
   friend bool operator==(const Statistics&, const Statistics&) = default;
 };
 

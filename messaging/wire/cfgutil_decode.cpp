@@ -175,8 +175,19 @@ Moderation read(schema::Moderation::Reader in) {
       .entries = in.getEntries(), .bytes = in.getBytes(), .time = Duration(static_cast<Duration::rep>(nanoseconds))};
 }
 
+Flow read(schema::Flow::Reader in) {
+  return {.frames = in.getFrames(), .bytes = in.getBytes(), .errors = in.getErrors(), .drops = in.getDrops()};
+}
+
 Statistics read(schema::Statistics::Reader in) {
+  constexpr auto kMaxTime = static_cast<std::uint64_t>(Duration::max().count());
   Statistics statistics;
+  statistics.counted_for =
+      Duration(static_cast<Duration::rep>(in_range<std::uint64_t>("time counted", in.getCountedForNs(), 0, kMaxTime)));
+  statistics.from_peer = read(in.getFromPeer());
+  statistics.to_peer = read(in.getToPeer());
+  statistics.from_interface = read(in.getFromInterface());
+  statistics.to_interface = read(in.getToInterface());
   const auto list = in.getCounters();
   statistics.counters.reserve(size_in("counter list", list, kMaxCounters));
   for (const auto counter : list) {

@@ -105,9 +105,22 @@ void build(capnp::MessageBuilder& message, const StatisticsReport&) { message.in
 void build(capnp::MessageBuilder& message, const StatisticsClear&) { message.initRoot<schema::Empty>(); }
 void build(capnp::MessageBuilder& message, const Acknowledged&) { message.initRoot<schema::Empty>(); }
 
+void build(schema::Flow::Builder out, const Flow& flow) {
+  out.setFrames(flow.frames);
+  out.setBytes(flow.bytes);
+  out.setErrors(flow.errors);
+  out.setDrops(flow.drops);
+}
+
 void build(capnp::MessageBuilder& message, const Statistics& body) {
   CHECK_OP(body.counters.size(), <=, kMaxCounters);
-  auto list = message.initRoot<schema::Statistics>().initCounters(static_cast<unsigned>(body.counters.size()));
+  auto out = message.initRoot<schema::Statistics>();
+  out.setCountedForNs(static_cast<std::uint64_t>(body.counted_for.count()));
+  build(out.initFromPeer(), body.from_peer);
+  build(out.initToPeer(), body.to_peer);
+  build(out.initFromInterface(), body.from_interface);
+  build(out.initToInterface(), body.to_interface);
+  auto list = out.initCounters(static_cast<unsigned>(body.counters.size()));
   for (unsigned i = 0; i < list.size(); ++i) {
     CHECK(is_valid_name(body.counters[i].name));
     list[i].setName(body.counters[i].name.c_str());

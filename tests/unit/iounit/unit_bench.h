@@ -144,7 +144,9 @@ class TestHost final : public messaging::SessionEvents {
   std::vector<Frame> frames;
   std::vector<wire::HelloReply> hellos;
   std::vector<std::string> downs;
-  std::vector<wire::RequestBody> requests;
+  std::vector<wire::RequestBody> requests;  ///< all but those for statistics
+  wire::Statistics statistics;              ///< what it answers them with
+  std::size_t statistics_asked = 0;
   std::vector<std::pair<wire::CfgRequest, messaging::Answer>> replies;
   bool paused = false;    ///< its process is stopped
   bool released = false;  ///< the unit has let go of its bridge
@@ -193,7 +195,12 @@ class TestHost final : public messaging::SessionEvents {
     frame.bytes.copy_out(0, frames.back());
   }
   messaging::Answer on_request(const wire::RequestBody& request) override {
+    if (std::holds_alternative<wire::StatisticsReport>(request)) {
+      ++statistics_asked;
+      return statistics;
+    }
     requests.push_back(request);
+    if (std::holds_alternative<wire::StatisticsClear>(request)) return statistics;
     return wire::Acknowledged{};
   }
   void on_reply(wire::CfgRequest request, const messaging::Answer& answer) override {

@@ -154,7 +154,13 @@ TEST_CASE("every request and reply survives the wire", "[messaging][wire]") {
         {CfgRequest::set_receive_filter, Acknowledged{}},
         {CfgRequest::set_vlan_filter, Acknowledged{}},
         {CfgRequest::set_moderation, Acknowledged{}},
-        {CfgRequest::statistics_report, Statistics{{{"a", random.next()}, {"b", random.next()}}}},
+        {CfgRequest::statistics_report,
+         Statistics{.counters = {{"a", random.next()}, {"b", random.next()}},
+                    .counted_for = splitnic::Duration(static_cast<splitnic::Duration::rep>(random.next() >> 1U)),
+                    .from_peer = {random.next(), random.next(), random.next(), random.next()},
+                    .to_peer = {random.next(), random.next(), random.next(), random.next()},
+                    .from_interface = {random.next(), random.next(), random.next(), random.next()},
+                    .to_interface = {random.next(), random.next(), random.next(), random.next()}}},
         {CfgRequest::statistics_clear, Statistics{}},
         {CfgRequest::status_report, Acknowledged{}},
         {CfgRequest::heartbeat, HeartbeatReply{random.next()}},
@@ -358,6 +364,11 @@ TEST_CASE("the hello's reply and the other replies are checked too", "[messaging
   CHECK_FALSE(refused(CfgRequest::statistics_report, counters(512, "n")));
   CHECK(refused(CfgRequest::statistics_report, counters(513, "n")));
   CHECK(refused(CfgRequest::statistics_clear, counters(1, "")));
+  const auto counted_for = [](std::uint64_t nanoseconds) {
+    return built<schema::Statistics>([&](schema::Statistics::Builder out) { out.setCountedForNs(nanoseconds); });
+  };
+  CHECK_FALSE(refused(CfgRequest::statistics_report, counted_for((std::uint64_t{1} << 63U) - 1)));
+  CHECK(refused(CfgRequest::statistics_report, counted_for(std::uint64_t{1} << 63U)));
 }
 
 TEST_CASE("an unknown request is told apart from a malformed one", "[messaging][wire]") {

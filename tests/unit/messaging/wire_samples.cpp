@@ -78,8 +78,13 @@ void add_replies(std::vector<Sample>& all) {
   all.push_back(reply("SetMacAddress", 2, CfgRequest::set_mac_address, MacAddressReply{kHostMac}));
   all.push_back(reply("SetMtu", 3, CfgRequest::set_mtu, MtuReply{1500}));
   all.push_back(reply("Acknowledged", 4, CfgRequest::link_state, Acknowledged{}));
-  all.push_back(
-      reply("Statistics", 8, CfgRequest::statistics_report, Statistics{{{"tx_frames", 12}, {"rx_frames", 1U << 31U}}}));
+  all.push_back(reply("Statistics", 8, CfgRequest::statistics_report,
+                      Statistics{.counters = {{"from_host_forged", 12}, {"to_host_no_element", 1U << 31U}},
+                                 .counted_for = std::chrono::milliseconds(61'250),
+                                 .from_peer = {.frames = 1000, .bytes = 64'000, .errors = 0, .drops = 12},
+                                 .to_peer = {.frames = 500, .bytes = 700'000, .errors = 0, .drops = 1U << 31U},
+                                 .from_interface = {.frames = 600, .bytes = 800'000, .errors = 1, .drops = 2},
+                                 .to_interface = {.frames = 988, .bytes = 63'232, .errors = 3, .drops = 0}}));
   all.push_back(reply("Heartbeat", 11, CfgRequest::heartbeat, HeartbeatReply{41}));
   const auto refusal = encode_refusal("another host has this address");
   all.push_back({"CfgUtilReply-refused",
@@ -146,6 +151,17 @@ class Description {
   void body(const Acknowledged&) {}
   void body(const Statistics& value) {
     for (const auto& counter : value.counters) add(counter.name, counter.value);
+    add("counted for ns", value.counted_for.count());
+    flow("from peer", value.from_peer);
+    flow("to peer", value.to_peer);
+    flow("from interface", value.from_interface);
+    flow("to interface", value.to_interface);
+  }
+  void flow(const std::string& way, const Flow& value) {
+    add(way + " frames", value.frames);
+    add(way + " bytes", value.bytes);
+    add(way + " errors", value.errors);
+    add(way + " drops", value.drops);
   }
   void body(const StatusReport& value) {
     add("code", value.code);

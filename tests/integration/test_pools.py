@@ -1,0 +1,86 @@
+"""Buffer pools between real daemons, by what both count: asked for, given back, and too large for the bridge's memory."""
+
+import support
+from lab import wait_until
+
+
+class Pools(support.LabTestCase):
+    """Pools of sixteen elements, which a burst exhausts."""
+
+    hosts = 1
+    unit_args = host_args = ("--pool-elements", "16")
+
+    def counted(self, daemon, message):
+        return daemon.messages().get(message, 0)
+
+    def test_a_burst_asks_for_pools_and_quiet_gives_them_back(self):
+        host = self.host[0]
+        ends = ((host, self.unit), (self.unit, host))
+        self.assert_tcp(host)
+        self.assert_tcp(host, reverse=True)
+        for user, owner in ends:
+            self.assertGreater(self.counted(user, "BufferRecvPoolGet_tx"), 0, f"{user.name} asks for elements")
+            self.assertGreater(self.counted(owner, "BufferRecvPoolGet_rx"), 0)
+            self.assertGreater(self.counted(owner, "BufferRecvPool_tx"), 1, f"{owner.name} gives more than the first")
+            self.assertEqual(self.counted(owner, "BufferRecvPool_tx"), self.counted(user, "BufferRecvPool_rx"))
+        # Ten seconds without use, and the users give the extra pools back.
+        wait_until(lambda: all(self.counted(user, "BufferPoolFlushReply_rx") > 0 for user, _ in ends), 20,
+                   "both users to give their extra pools back")
+        for user, owner in ends:
+            for message in ("BufferPoolFlushRequest", "BufferPoolFlushReply"):
+                sender, receiver = (user, owner) if message.endswith("Request") else (owner, user)
+                self.assertEqual(self.counted(sender, message + "_tx"), self.counted(receiver, message + "_rx"))
+            self.assertEqual(user.drops().get("session_faults", 0), 0)
+            self.assertEqual(user.drops().get("stray_replies", 0), 0)
+        self.assert_pings(host, self.lan.address)
+
+    def test_each_end_reports_the_others_statistics(self):
+        host = self.host[0]
+        self.assert_pings(host, self.lan.address)
+
+        def reported(daemon, prefix):
+            return {name: count for name, count in daemon.messages().items() if name.startswith(prefix)}
+        for daemon, prefix in ((host, "unit_"), (self.unit, "host_")):
+            wait_until(lambda d=daemon, p=prefix: reported(d, p).get(p + "to_interface_frames", 0) > 0, 10,
+                       f"{daemon.name} to have the other end's statistics")
+            for flow in ("from_peer", "to_peer", "from_interface", "to_interface"):
+                self.assertGreater(reported(daemon, prefix)[f"{prefix}{flow}_frames"], 0, flow)
+                self.assertGreaterEqual(reported(daemon, prefix)[f"{prefix}{flow}_bytes"],
+                                        14 * reported(daemon, prefix)[f"{prefix}{flow}_frames"])
+            before = reported(daemon, prefix)[prefix + "counted_ms"]
+            daemon.stats(clear=True)
+            wait_until(lambda d=daemon, p=prefix, b=before: reported(d, p)[p + "counted_ms"] < b, 10,
+                       f"the other end of {daemon.name} to count anew")
+
+
+class JumboWindow(support.LabTestCase):
+    """MTU 9000 in windows of 1 MiB: the pool is smaller than asked for, and still written directly."""
+
+    hosts = 1
+    lan_mtu = 9000
+    host_args = ("--mtu", "9000")
+    unit_args = ("--window-bytes", "1048576")
+    taken, not_taken = "DirectWrite_tx", "SegmentedWrite_tx"
+
+    def test_frames_take_the_way_that_fits_the_window(self):
+        host = self.host[0]
+        self.assert_pings(host, self.lan.address, size=self.lan_mtu - 28)
+        self.assert_tcp(host)
+        self.assert_tcp(host, reverse=True)
+        for daemon in (host, self.unit):
+            messages = daemon.messages()
+            self.assertGreater(messages.get(self.taken, 0), 0, daemon.name)
+            self.assertEqual(messages.get(self.not_taken, 0), 0, daemon.name)
+            self.assertEqual(daemon.drops().get("session_faults", 0), 0)
+
+
+class SegmentedPools(JumboWindow):
+    """Elements of 60000 bytes: fewer than sixteen fit the window, so that the pools lie in process memory."""
+
+    lan_mtu = 60000
+    host_args = ("--mtu", "60000")
+    taken, not_taken = "SegmentedWrite_tx", "DirectWrite_tx"
+
+
+if __name__ == "__main__":
+    support.main()
