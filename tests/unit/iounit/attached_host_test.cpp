@@ -31,6 +31,7 @@ struct RecordingOwner final : AttachedHostOwner {
   void filters_changed() override { ++filter_changes; }
   void host_says(AttachedHost&, const std::string& text) override { told.push_back("says: " + text); }
   [[nodiscard]] std::uint32_t max_mtu() const override { return mtu; }
+  [[nodiscard]] wire::Statistics lan_statistics() const override { return {}; }
 };
 
 /// A host named "a", admitted with station(1).
