@@ -163,7 +163,7 @@ class StationLan final : public iounit::LanEngine {
   [[nodiscard]] bool carrier() const override { return true; }
   [[nodiscard]] std::uint32_t mtu() const override { return 1500; }
   [[nodiscard]] const iounit::LanCounters& counters() const override { return counters_; }
-  [[nodiscard]] std::vector<int> descriptors() const override { return {}; }
+  void collect_descriptors(std::vector<int>& /*out*/) const override {}
   [[nodiscard]] std::string name() const override { return "station"; }
 
  private:
@@ -259,7 +259,7 @@ int serve_socket(const std::string& path) {
   listen.path = path;
   auto listener = fabric::ShmListener::listen(listen);
   if (!listener) throw StartupError{listener.error().message};
-  fabric::ShmListenSource bridges(std::move(*listener), [&](const std::string& why) { log.info("{}", why); });
+  fabric::ShmListenSource bridges(std::move(*listener), notices);
   iounit::IoUnit unit(unit_options(), lan, bridges, random, notices);
   os::EventLoop loop;
   os::CoreTask task(unit);

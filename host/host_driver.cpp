@@ -231,7 +231,7 @@ void HostDriver::disarm() {
 void HostDriver::collect_descriptors(std::vector<int>& out) const {
   // While no element is free the NIC's descriptor would only say what can't be acted on.
   if (session_ && session_->up() && !waiting_for_elements_) {
-    for (const int descriptor : nic_.descriptors()) out.push_back(descriptor);
+    nic_.collect_descriptors(out);
   }
   if (bridge_) {
     if (bridge_->doorbell_descriptor() >= 0) out.push_back(bridge_->doorbell_descriptor());

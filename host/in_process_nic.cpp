@@ -162,6 +162,9 @@ const NicSettings& InProcessNic::settings(Time /*now*/) {
   return seen_;
 }
 
-std::vector<int> InProcessNic::descriptors() const { return {to_driver_.descriptor(), changed_.get()}; }
+void InProcessNic::collect_descriptors(std::vector<int>& out) const {
+  out.push_back(to_driver_.descriptor());
+  out.push_back(changed_.get());
+}
 
 }  // namespace splitnic::host

@@ -63,7 +63,7 @@ class InProcessNic final : public VirtualNic {
   void set_mac(const MacAddress& mac) override;
   [[nodiscard]] MacAddress preferred_mac() const override;
   const NicSettings& settings(Time now) override;
-  [[nodiscard]] std::vector<int> descriptors() const override;
+  void collect_descriptors(std::vector<int>& out) const override;
 
  private:
   template <class Change>

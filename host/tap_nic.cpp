@@ -228,11 +228,9 @@ void TapNic::read_multicast(Time now) {
   settings_.all_multicast = !text || too_many || all_multicast_;
 }
 
-std::vector<int> TapNic::descriptors() const {
-  std::vector<int> descriptors;
-  if (device_) descriptors.push_back(device_->descriptor());
-  if (links_) descriptors.push_back(links_->descriptor());
-  return descriptors;
+void TapNic::collect_descriptors(std::vector<int>& out) const {
+  if (device_) out.push_back(device_->descriptor());
+  if (links_) out.push_back(links_->descriptor());
 }
 
 }  // namespace splitnic::host

@@ -61,7 +61,7 @@ class TapNic final : public VirtualNic {
   const NicSettings& settings(Time now) override;
   [[nodiscard]] Time next_deadline() const override { return std::min(next_check_, next_multicast_check_); }
   /// May change after settings(): the interface was moved or made again.
-  [[nodiscard]] std::vector<int> descriptors() const override;
+  void collect_descriptors(std::vector<int>& out) const override;
 
   /// Leave the interface behind at destruction, whoever made it: as after a crash.
   void keep() { keep_ = true; }

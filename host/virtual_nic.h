@@ -52,8 +52,8 @@ class VirtualNic {
   /// When settings() wants to be called next, for changes that no descriptor announces.
   [[nodiscard]] virtual Time next_deadline() const { return kNever; }
 
-  /// Readable when read_frame or settings may have news; each is a descriptor to sleep on. Empty in the simulation.
-  [[nodiscard]] virtual std::vector<int> descriptors() const = 0;
+  /// Appends the descriptors to sleep on: readable when read_frame or settings may have news.
+  virtual void collect_descriptors(std::vector<int>& out) const = 0;
 };
 
 }  // namespace splitnic::host

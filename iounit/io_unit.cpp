@@ -429,7 +429,7 @@ bool IoUnit::peer_waits_for_core() {
 }
 
 void IoUnit::collect_descriptors(std::vector<int>& out) const {
-  for (const int descriptor : lan_.descriptors()) out.push_back(descriptor);
+  lan_.collect_descriptors(out);
   bridges_.collect_descriptors(out);
   for (const auto& host : hosts_) {
     if (host && host->bridge().doorbell_descriptor() >= 0) out.push_back(host->bridge().doorbell_descriptor());

@@ -52,8 +52,8 @@ class LanEngine {
   /// For savefiles: called when `sessions` hosts are up, so that playback can wait for the first (or --wait-hosts).
   virtual void on_sessions(std::size_t /*sessions*/, Time /*now*/) {}
   [[nodiscard]] virtual const LanCounters& counters() const = 0;
-  /// Readable when receive or poll may have work; may change after poll(). Empty in the simulation.
-  [[nodiscard]] virtual std::vector<int> descriptors() const = 0;
+  /// Appends the descriptors that become readable when receive or poll may have work; they may change after poll().
+  virtual void collect_descriptors(std::vector<int>& out) const = 0;
   [[nodiscard]] virtual std::string name() const = 0;
 };
 

@@ -195,10 +195,9 @@ void PcapLan::read_statistics() {
   kernel_drops_seen_ = statistics.ps_drop;
 }
 
-std::vector<int> PcapLan::descriptors() const {
-  std::vector<int> descriptors{links_->descriptor()};
-  if (capture_ != nullptr) descriptors.push_back(pcap_get_selectable_fd(capture_.get()));
-  return descriptors;
+void PcapLan::collect_descriptors(std::vector<int>& out) const {
+  out.push_back(links_->descriptor());
+  if (capture_ != nullptr) out.push_back(pcap_get_selectable_fd(capture_.get()));
 }
 
 }  // namespace splitnic::iounit

@@ -49,7 +49,7 @@ class PcapLan final : public LanEngine {
   [[nodiscard]] bool carrier() const override { return capture_ != nullptr && link_.carrier; }
   [[nodiscard]] std::uint32_t mtu() const override { return link_.mtu; }
   [[nodiscard]] const LanCounters& counters() const override { return counters_; }
-  [[nodiscard]] std::vector<int> descriptors() const override;
+  void collect_descriptors(std::vector<int>& out) const override;
   [[nodiscard]] std::string name() const override { return options_.interface; }
 
  private:

@@ -40,7 +40,7 @@ class SavefileLan final : public LanEngine {
   [[nodiscard]] std::uint32_t mtu() const override { return spec_.mtu; }
   void on_sessions(std::size_t sessions, Time now) override;
   [[nodiscard]] const LanCounters& counters() const override { return counters_; }
-  [[nodiscard]] std::vector<int> descriptors() const override { return {}; }
+  void collect_descriptors(std::vector<int>& /*out*/) const override {}
   [[nodiscard]] std::string name() const override;
 
   /// Whether the input's last frame has been handed over (true without an input).

@@ -77,9 +77,9 @@ int run_host(const HostCommand& command) {
   if (!tap) throw StartupError{tap.error().message};
   SystemRandom random;
   session.link.port_address = fabric::PortAddress{random.next() >> 16U};
-  fabric::ShmConnectSource bridges(connect, [&](const std::string& why) { log->info("{}; trying again", why); });
   os::LogNotices lines(*log);
   ServiceNotices notices(lines, service);
+  fabric::ShmConnectSource bridges(connect, notices);
   host::HostDriver driver(session, **tap, bridges, random, notices);
 
   if (!command.vlans.empty()) {

@@ -168,8 +168,8 @@ int run_io_unit(const UnitCommand& command) {
   }
   auto listener = fabric::ShmListener::listen(listen);
   if (!listener) throw StartupError{listener.error().message};
-  fabric::ShmListenSource bridges(std::move(*listener),
-                                  [&](const std::string& why) { log->recurring(os::LogLevel::kWarning, why); });
+  os::LogNotices refusals(*log, os::LogLevel::kWarning);
+  fabric::ShmListenSource bridges(std::move(*listener), refusals);
   SystemRandom random;
   options.session.link.port_address = fabric::PortAddress{random.next() >> 16U};
   os::LogNotices lines(*log);

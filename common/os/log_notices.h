@@ -12,13 +12,14 @@ namespace splitnic::os {
 class LogNotices final : public Notices {
  public:
   /// log: lent; outlives this.
-  explicit LogNotices(Log& log) : log_(log) {}
-  void notice(const std::string& line) override { log_.limited("driver", LogLevel::kInfo, "{}", line); }
+  explicit LogNotices(Log& log, LogLevel level = LogLevel::kInfo) : log_(log), level_(level) {}
+  void notice(const std::string& line) override { log_.limited("driver", level_, "{}", line); }
   /// One line for a run of the same, by Log::recurring.
-  void recurring_notice(const std::string& line) override { log_.recurring(LogLevel::kInfo, line); }
+  void recurring_notice(const std::string& line) override { log_.recurring(level_, line); }
 
  private:
   Log& log_;
+  LogLevel level_;
 };
 
 }  // namespace splitnic::os

@@ -15,13 +15,13 @@ constexpr Duration kCheckInterval = std::chrono::milliseconds(5);
 
 }  // namespace
 
-ShmConnectSource::ShmConnectSource(ShmConnectOptions options, BridgeNotice notice)
-    : options_(std::move(options)), notice_(std::move(notice)) {}
+ShmConnectSource::ShmConnectSource(ShmConnectOptions options, Notices& notices)
+    : options_(std::move(options)), notices_(notices) {}
 
 void ShmConnectSource::failed(const std::string& why, Time now) {
   attempt_.reset();
   try_at_ = now + kRetryInterval;
-  if (reported_.first_time(why)) notice_(why);
+  if (reported_.first_time(why)) notices_.notice(fmt::format("{}; trying again", why));
 }
 
 std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
@@ -52,8 +52,8 @@ void ShmConnectSource::collect_descriptors(std::vector<int>& out) const {
   if (attempt_) out.push_back(attempt_->descriptor());
 }
 
-ShmListenSource::ShmListenSource(std::unique_ptr<ShmListener> listener, BridgeNotice notice)
-    : listener_(std::move(listener)), notice_(std::move(notice)) {}
+ShmListenSource::ShmListenSource(std::unique_ptr<ShmListener> listener, Notices& notices)
+    : listener_(std::move(listener)), notices_(notices) {}
 
 std::shared_ptr<Bridge> ShmListenSource::poll(Time now) {
   if (auto waiting = listener_->take()) return std::move(waiting->bridge);
@@ -62,19 +62,19 @@ std::shared_ptr<Bridge> ShmListenSource::poll(Time now) {
   listener_->poll(now);
   const auto& counters = listener_->counters();
   if (counters.refused_credentials != std::exchange(reported_.refused_credentials, counters.refused_credentials)) {
-    notice_("a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
+    notices_.recurring_notice("a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
   }
   if (counters.refused_version != std::exchange(reported_.refused_version, counters.refused_version)) {
-    notice_("a connection was refused: it speaks another version");
+    notices_.recurring_notice("a connection was refused: it speaks another version");
   }
   if (counters.refused_sizes != std::exchange(reported_.refused_sizes, counters.refused_sizes)) {
-    notice_("a connection was refused: it asked for impossible memory sizes");
+    notices_.recurring_notice("a connection was refused: it asked for impossible memory sizes");
   }
   if (counters.refused_resources != std::exchange(reported_.refused_resources, counters.refused_resources)) {
-    notice_(fmt::format("a connection was refused: {}", listener_->last_error()));
+    notices_.recurring_notice(fmt::format("a connection was refused: {}", listener_->last_error()));
   }
   if (counters.closed_garbage != std::exchange(reported_.closed_garbage, counters.closed_garbage)) {
-    notice_("a connection was closed: what it sent is no hello");
+    notices_.recurring_notice("a connection was closed: what it sent is no hello");
   }
   if (auto ready = listener_->take()) return std::move(ready->bridge);
   return nullptr;

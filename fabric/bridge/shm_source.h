@@ -1,10 +1,10 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/notices.h"
 #include "common/reported_once.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
@@ -13,14 +13,12 @@
 
 namespace splitnic::fabric {
 
-/// Lines for people: why there is no bridge.
-using BridgeNotice = std::function<void(const std::string&)>;
-
 /// The host's bridges: connects to an I/O unit's socket, again and again, for ever. Each reason why that fails is
 /// reported once until it succeeds. Thread: the driver's owner.
 class ShmConnectSource final : public BridgeSource {
  public:
-  ShmConnectSource(ShmConnectOptions options, BridgeNotice notice);
+  /// notices: told why there is no bridge. Lent; outlives the source.
+  ShmConnectSource(ShmConnectOptions options, Notices& notices);
   std::shared_ptr<Bridge> poll(Time now) override;
   [[nodiscard]] Time next_deadline() const override;
   void collect_descriptors(std::vector<int>& out) const override;
@@ -29,7 +27,7 @@ class ShmConnectSource final : public BridgeSource {
   void failed(const std::string& why, Time now);
 
   ShmConnectOptions options_;
-  BridgeNotice notice_;
+  Notices& notices_;
   std::unique_ptr<ShmConnector> attempt_;
   Time try_at_{};
   ReportedOnce reported_;
@@ -38,7 +36,8 @@ class ShmConnectSource final : public BridgeSource {
 /// The I/O unit's bridges: one for each host that connects. Thread: the driver's owner.
 class ShmListenSource final : public BridgeSource {
  public:
-  ShmListenSource(std::unique_ptr<ShmListener> listener, BridgeNotice notice);
+  /// notices: told who was turned away, and why, as recurring notices. Lent; outlives the source.
+  ShmListenSource(std::unique_ptr<ShmListener> listener, Notices& notices);
   std::shared_ptr<Bridge> poll(Time now) override;
   [[nodiscard]] Time next_deadline() const override;
   void collect_descriptors(std::vector<int>& out) const override;
@@ -46,7 +45,7 @@ class ShmListenSource final : public BridgeSource {
 
  private:
   std::unique_ptr<ShmListener> listener_;
-  BridgeNotice notice_;
+  Notices& notices_;
   Time next_check_{};
   ShmListenerCounters reported_;
 };

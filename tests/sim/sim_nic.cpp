@@ -168,7 +168,7 @@ class PlantedNic final : public host::VirtualNic {
   void set_mac(const MacAddress& mac) override { nic_.set_mac(mac); }
   [[nodiscard]] MacAddress preferred_mac() const override { return nic_.preferred_mac(); }
   const host::NicSettings& settings(Time now) override { return nic_.settings(now); }
-  [[nodiscard]] std::vector<int> descriptors() const override { return nic_.descriptors(); }
+  void collect_descriptors(std::vector<int>& out) const override { nic_.collect_descriptors(out); }
 
  private:
   Plant plant_;

@@ -86,7 +86,7 @@ class SimNic final : public host::VirtualNic {
   void set_mac(const MacAddress& mac) override;
   [[nodiscard]] MacAddress preferred_mac() const override;
   const host::NicSettings& settings(Time now) override;
-  [[nodiscard]] std::vector<int> descriptors() const override { return {kNicDescriptor}; }
+  void collect_descriptors(std::vector<int>& out) const override { out.push_back(kNicDescriptor); }
 
  private:
   void judge_filter(const SentFrame& frame);
@@ -125,7 +125,7 @@ class SimLan final : public iounit::LanEngine {
   [[nodiscard]] bool carrier() const override { return carrier_; }
   [[nodiscard]] std::uint32_t mtu() const override { return mtu_; }
   [[nodiscard]] const iounit::LanCounters& counters() const override { return counters_; }
-  [[nodiscard]] std::vector<int> descriptors() const override { return {kLanDescriptor}; }
+  void collect_descriptors(std::vector<int>& out) const override { out.push_back(kLanDescriptor); }
   [[nodiscard]] std::string name() const override { return "lan"; }
 
  private:

@@ -17,6 +17,14 @@
 
 namespace splitnic::testing {
 
+/// What a port of a core would sleep on.
+template <class Waits>
+std::vector<int> descriptors_of(const Waits& waits) {
+  std::vector<int> descriptors;
+  waits.collect_descriptors(descriptors);
+  return descriptors;
+}
+
 /// While it lives, the thread is in a network namespace of its own, which vanishes with everything in it. False, with a
 /// warning, where the test may not make one. The programs that run() starts are in it too.
 class TestNamespace {

@@ -452,9 +452,12 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
 
 TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells each reason once", "[fabric][shm]") {
   test::TemporaryDirectory directory;
-  std::vector<std::string> told;
+  struct Recorded final : Notices {
+    std::vector<std::string> lines;
+    void notice(const std::string& line) override { lines.push_back(line); }
+  } told;
   ShmConnectSource source({.path = directory.file("socket"), .local_bytes = kTestBytes, .window_bytes = kTestBytes},
-                          [&](const std::string& why) { told.push_back(why); });
+                          told);
   Time now{};
   // A week without a unit, asked for whenever it wants to be; then some days slept through at once.
   const Time later = now + std::chrono::hours(24 * 7);
@@ -465,7 +468,8 @@ TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells eac
     ++tries;
   }
   CHECK(tries == 7 * 24 * 60);
-  CHECK(told.size() == 1);
+  REQUIRE(told.lines.size() == 1);
+  CHECK_THAT(told.lines[0], Catch::Contains("; trying again"));
   now += std::chrono::hours(72);
   ShmListenOptions options;
   options.path = directory.file("socket");

@@ -73,7 +73,7 @@ class MemoryNic final : public VirtualNic {
   [[nodiscard]] MacAddress preferred_mac() const override { return preferred; }
   const NicSettings& settings(Time) override { return system; }
   [[nodiscard]] Time next_deadline() const override { return deadline; }
-  [[nodiscard]] std::vector<int> descriptors() const override { return {kNicDescriptor}; }
+  void collect_descriptors(std::vector<int>& out) const override { out.push_back(kNicDescriptor); }
 };
 
 /// One bridge, given while `offered` and nobody has it.

@@ -182,7 +182,7 @@ TEST_CASE("flags, MTU and promiscuity are seen at once, a larger MTU than the un
   const auto nic = opened({.name = "sn0"});
   CHECK_FALSE(nic->settings(later()).up);
   run("ip link set sn0 up promisc on");
-  CHECK(readable(nic->descriptors()));
+  CHECK(readable(testing::descriptors_of(*nic)));
   CHECK(nic->settings(later()).up);
   CHECK(nic->settings(later()).promiscuous);
   CHECK_FALSE(nic->settings(later()).all_multicast);
@@ -292,7 +292,7 @@ TEST_CASE("joined groups are in the list once a membership report has left, and 
   const Time now = later();
   std::vector<std::byte> room(2048);
   while (!joined(now)) {
-    REQUIRE(readable({nic->descriptors().front()}, 5s));
+    REQUIRE(readable({testing::descriptors_of(*nic).front()}, 5s));
     nic->read_frame(room);
   }
   ::close(member);
@@ -357,7 +357,7 @@ TEST_CASE("frames cross a TAP both ways, one longer than the room for it is drop
   send_datagram("sn0", 100);
   send_datagram("sn0", 101);
   send_datagram("sn0", 50);
-  CHECK(readable({nic->descriptors().front()}));
+  CHECK(readable({testing::descriptors_of(*nic).front()}));
   CHECK(next_ipv4(*nic, room) == 142);
   CHECK(std::count(room.begin() + 42, room.end(), std::byte{'x'}) == 100);
   CHECK(next_ipv4(*nic, room) == 92);
@@ -385,7 +385,7 @@ TEST_CASE("a TAP that is moved to another namespace and renamed there keeps work
   run(in_other + "ip link set sn0 name eth7");
   run(in_other + "ip link set eth7 up mtu 9000");
   run(in_other + "ip maddr add 01:00:5e:01:02:03 dev eth7");
-  CHECK(readable(nic->descriptors()));
+  CHECK(readable(testing::descriptors_of(*nic)));
   const NicSettings& settings = nic->settings(later());
   CHECK(nic->name() == "eth7");
   CHECK(settings.up);
@@ -394,7 +394,7 @@ TEST_CASE("a TAP that is moved to another namespace and renamed there keeps work
   CHECK(std::binary_search(settings.multicast.begin(), settings.multicast.end(), kGroup));
 
   run(in_other + "ip link set eth7 mtu 1400");
-  CHECK(readable(nic->descriptors()));
+  CHECK(readable(testing::descriptors_of(*nic)));
   CHECK(nic->settings(later()).mtu == 1400);
   nic->set_mac(kMac);
   CHECK(nic->settings(later()).mac == kMac);
@@ -410,7 +410,7 @@ TEST_CASE("a deleted TAP is made again with its address, MTU and carrier", "[hos
   const auto nic = opened({.name = "sn0", .mac = kMac, .mtu = 1300});
   nic->set_carrier(true);
   run("ip link del sn0");
-  CHECK(readable(nic->descriptors()));
+  CHECK(readable(testing::descriptors_of(*nic)));
   const NicSettings& settings = nic->settings(later());
   CHECK(settings.mac == kMac);
   CHECK(settings.mtu == 1300);

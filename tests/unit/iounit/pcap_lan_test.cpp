@@ -51,7 +51,7 @@ std::vector<Frame> received(PcapLan& lan) {
 /// Lets the port follow link events, which the kernel reports by and by, until its carrier is as wanted.
 bool carrier_becomes(PcapLan& lan, bool wanted) {
   for (static Time now = kStart + 1s; lan.carrier() != wanted; now += PcapLan::kEventInterval) {
-    if (!readable(lan.descriptors(), 5s)) return false;
+    if (!readable(testing::descriptors_of(lan), 5s)) return false;
     lan.poll(now);
   }
   return true;
@@ -81,7 +81,7 @@ TEST_CASE("frames cross an interface byte for byte, those with VLAN tags too, an
                                 tagged(1518, 4), twice_tagged,    frame_of(1514, 5)};
   for (const Frame& frame : sent) REQUIRE(here->send(frame));
   here->flush();
-  CHECK(readable(there->descriptors()));
+  CHECK(readable(testing::descriptors_of(*there)));
   CHECK(received(*there) == sent);
   CHECK(received(*here).empty());
   CHECK(here->counters().tx_frames == sent.size());

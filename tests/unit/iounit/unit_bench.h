@@ -80,7 +80,7 @@ class MemoryLan final : public LanEngine {
   [[nodiscard]] std::uint32_t mtu() const override { return lan_mtu; }
   void on_sessions(std::size_t count, Time) override { sessions.push_back(count); }
   [[nodiscard]] const LanCounters& counters() const override { return counters_; }
-  [[nodiscard]] std::vector<int> descriptors() const override { return {}; }
+  void collect_descriptors(std::vector<int>&) const override {}
   [[nodiscard]] std::string name() const override { return "memory"; }
 
  private:
