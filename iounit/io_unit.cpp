@@ -114,9 +114,18 @@ void IoUnit::drop_dead_hosts(Time now) {
     }
     table_.forget(host->number());
     table_.unpin(host->mac(), host->number());
+    keep_counts_of(*host);
     host.reset();
     filters_changed();
     return_memory_at_ = now + kMemoryPause;
+  }
+}
+
+void IoUnit::keep_counts_of(const AttachedHost& departing) {
+  counters_.departed_rx_frames += departing.session().counters().rx_frames;
+  counters_.departed_tx_frames += departing.session().counters().tx_frames;
+  for (std::size_t index = 0; index < kHostDrops; ++index) {
+    counters_.departed_drops += departing.drops(static_cast<HostDrop>(index));
   }
 }
 

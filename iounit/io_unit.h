@@ -46,16 +46,20 @@ std::string_view to_string(LanDrop cause);
 /// Event counts since the unit was made.
 ///
 /// No frame is lost without a cause. A frame that comes in has one receiver or more, or is dropped; each receiver's
-/// copy is delivered or dropped. At any time between two polls, over the hosts that are still attached:
+/// copy is delivered or dropped. At any time between two polls, over the hosts that are attached:
 ///
-///     lan_frames + copies + sum of every host's rx_frames
-///       == frames sent to the LAN + sum of every host's tx_frames + sum of all LanDrop and HostDrop counters
+///     lan_frames + copies + departed_rx_frames + sum of every host's rx_frames
+///       == frames sent to the LAN + departed_tx_frames + sum of every host's tx_frames
+///          + departed_drops + sum of all LanDrop and HostDrop counters
 struct IoUnitCounters {
   std::uint64_t lan_frames = 0;      ///< frames that the LAN engine handed over
   std::uint64_t lan_bytes = 0;       ///< of lan_frames
   std::uint64_t lan_bytes_sent = 0;  ///< of the frames that the LAN engine took
   std::uint64_t copies = 0;          ///< beyond the first, of a frame with several receivers or several TCP segments
   std::array<std::uint64_t, kLanDrops> lan_drops{};
+  std::uint64_t departed_rx_frames = 0;  ///< of hosts that are attached no more
+  std::uint64_t departed_tx_frames = 0;
+  std::uint64_t departed_drops = 0;  ///< under any HostDrop
   std::uint64_t lan_checksums_completed = 0;
   std::uint64_t lan_segmented = 0;  ///< TCP frames cut to the MTU
   std::uint64_t hosts_refused = 0;  ///< hellos not granted
@@ -113,6 +117,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void accept_hosts(Time now);
   void drop_dead_hosts(Time now);
   void return_memory(Time now);
+  void keep_counts_of(const AttachedHost& departing);
   void follow_lan();
   bool outgrown(AttachedHost& host);
   [[nodiscard]] messaging::wire::LinkState lan_state() const;

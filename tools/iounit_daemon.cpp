@@ -117,6 +117,9 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
   }
   add_connections(status, connections);
   add_count(status.counts, "copies", counters.copies);
+  add_count(status.counts, "departed_rx_frames", counters.departed_rx_frames);
+  add_count(status.counts, "departed_tx_frames", counters.departed_tx_frames);
+  add_count(status.drops, "departed_drops", counters.departed_drops);
   add_count(status.counts, "lan_rx_frames", lan_counters.rx_frames);
   add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);
   add_count(status.counts, "lan_checksums_completed", counters.lan_checksums_completed);

@@ -315,6 +315,21 @@ TEST_CASE("a frame with several receivers counts a copy for each beyond the firs
   require_sum(bench);
 }
 
+TEST_CASE("what a host has counted stays in the sum when it has gone", "[iounit][drops]") {
+  TwoHosts bench;
+  bench.from_host(bench.a, make_frame(station(1), bench.a.mac()), 5);
+  bench.from_lan(make_frame(bench.a.mac(), station(1)), 3);
+  bench.from_host(bench.a, make_frame(bench.a.mac(), bench.a.mac()), 2);
+  require_sum(bench);
+  bench.a.die();
+  REQUIRE(bench.run_until([&] { return bench.attached_count() == 1; }));
+  CHECK(bench.unit().counters().departed_rx_frames == 7);
+  CHECK(bench.unit().counters().departed_tx_frames == 3);
+  CHECK(bench.unit().counters().departed_drops == 2);
+  CHECK(bench.drops().empty());
+  require_sum(bench);
+}
+
 TEST_CASE("the segments of an oversized TCP frame are copies of it", "[iounit][drops]") {
   TwoHosts bench;
   splitnic::test::Below below;

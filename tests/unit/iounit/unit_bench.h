@@ -348,7 +348,10 @@ class UnitBench {
     friend bool operator==(const Sum&, const Sum&) = default;
   };
   [[nodiscard]] Sum sum() {
-    Sum sum{.in = unit_->counters().lan_frames + unit_->counters().copies, .delivered = lan.counters().tx_frames};
+    const auto& counters = unit_->counters();
+    Sum sum{.in = counters.lan_frames + counters.copies + counters.departed_rx_frames,
+            .delivered = lan.counters().tx_frames + counters.departed_tx_frames,
+            .dropped = counters.departed_drops};
     for (const auto& host : unit_->hosts()) {
       if (!host) continue;
       sum.in += host->session().counters().rx_frames;
