@@ -152,16 +152,16 @@ def command_of(test):
     return [binary, re.sub(r"([\\,\[\]])", r"\\\1", what)]
 
 
-def run_test(test):
-    """passed, failed or skipped; and what the test printed. One that does not end has failed."""
+def run_test(test, limit=TEST_SECONDS):
+    """passed, failed or skipped; and what the test printed. One that does not end within `limit` seconds has failed."""
     environment = {**os.environ, "SPLITNIC_BIN": str(ROOT / BUILD / "bin")}
     process = subprocess.Popen(command_of(test), cwd=ROOT / BUILD, env=environment, start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     try:
-        output, _ = process.communicate(timeout=TEST_SECONDS)
+        output, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        return "failed", f"did not end within {TEST_SECONDS} s"
+        return "failed", f"did not end within {limit:.0f} s"
     if process.returncode == 77 or (process.returncode == 0 and "skipped: " in output):
         return "skipped", output
     if "No test cases matched" in output or "No tests ran" in output:
@@ -175,36 +175,39 @@ def build(targets, jobs, plant=""):
     command = ["cmake", "--build", str(ROOT / BUILD), "-j", str(jobs), "--target", *sorted(targets)]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if result.returncode != 0:
-        raise Wrong(f"{plant or 'the tree'} does not compile:\n{result.stdout}")
+        lines = [line for line in result.stdout.splitlines() if not re.match(r"\[\d+/\d+\] ", line)]
+        raise Wrong("\n".join([f"{plant or 'the tree'} does not compile:", *lines]))
 
 
-def plant_and_test(mutant, jobs):
-    """The tests that passed although the bug was there; the time that it took."""
+def plant_and_test(mutant, limits, jobs):
+    """The tests that passed although the bug was there; the time that it took. limits: seconds of each test."""
     started = time.monotonic()
     path = ROOT / mutant.file
     original = path.read_text(encoding="utf-8")
     path.write_text(mutant.planted(ROOT), encoding="utf-8")
     try:
         build({target_of(test) for test in mutant.tests}, jobs, f"mutant {mutant.name}")
-        passed = [test for test in mutant.tests if run_test(test)[0] == "passed"]
+        passed = [test for test in mutant.tests if run_test(test, limits[test])[0] == "passed"]
     finally:
         path.write_text(original, encoding="utf-8")
     return passed, time.monotonic() - started
 
 
 def usable_tests(mutants, jobs):
-    """The tests that pass without a bug. One that fails without is an error; one that is skipped here is left out."""
+    """The tests that pass without a bug, each with the seconds that it may take with one: a bug often makes a test wait
+    for what never comes. A test that fails without a bug is an error; one that is skipped here is left out."""
     tests = sorted({test for mutant in mutants for test in mutant.tests})
     subprocess.run(["cmake", "--preset", "release", "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON"], cwd=ROOT, check=True,
                    stdout=subprocess.DEVNULL)
     build({target_of(test) for test in tests}, jobs)
-    usable = set()
+    usable = {}
     for test in tests:
+        started = time.monotonic()
         outcome, output = run_test(test)
         if outcome == "failed":
             raise Wrong(f'"{test}" fails without a mutant:\n{output}')
         if outcome == "passed":
-            usable.add(test)
+            usable[test] = min(TEST_SECONDS, 15 + 5 * (time.monotonic() - started))
         else:
             print(f'skipped here: "{test}"', flush=True)
     return usable
@@ -219,12 +222,12 @@ def run(mutants, jobs):
     usable = usable_tests(mutants, jobs)
     counts, failures = collections.Counter(), 0
     for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.name)):
-        if not set(mutant.tests) <= usable:
+        if not set(mutant.tests) <= usable.keys():
             counts["not run"] += 1
             say(mutant, "not run", 0, "its test is skipped here" if mutant.tests else mutant.survives)
             continue
         try:
-            passed, seconds = plant_and_test(mutant, jobs)
+            passed, seconds = plant_and_test(mutant, usable, jobs)
         except Wrong as wrong:
             failures += 1
             say(mutant, "ERROR", 0, str(wrong))
