@@ -3,7 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-/// CHECK(condition) and CHECK_OP(a, <=, b): a bug of ours; prints where and the values, then aborts. Never for input.
+/// CHECK(condition) and CHECK_OP(a, <=, b) catch bugs of ours: they print the place and the values, then abort. Never
+/// use them for input.
 #define CHECK(condition) ((condition) ? static_cast<void>(0) : ::splitnic::check_failed(__FILE__, __LINE__, #condition))
 
 #define CHECK_OP(left, op, right)                                                                                \

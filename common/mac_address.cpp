@@ -12,7 +12,7 @@ std::optional<std::uint8_t> hex_digit(char digit) {
   return std::nullopt;
 }
 
-// FNV-1a, 64 bits. Spelled out because a library's hash may change with its version, and with it every host's address.
+// FNV-1a, 64 bits. Written here because a library's hash may change with its version, and all hosts' addresses with it.
 std::uint64_t stable_hash(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3ULL;

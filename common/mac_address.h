@@ -34,11 +34,11 @@ struct MacAddress {
 
 inline constexpr MacAddress kBroadcastMac{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
 
-/// "02:00:5e:10:00:01", either case, exactly six two-digit groups; nullopt for anything else.
+/// Parses "02:00:5e:10:00:01": exactly six groups of two digits, in either case; nullopt for anything else.
 std::optional<MacAddress> parse_mac(std::string_view text);
 std::string to_string(const MacAddress& mac);
 
-/// A locally administered unicast address that is the same for the same name every time (a hash of the name).
+/// A locally administered unicast address, always the same for the same name (a hash of the name).
 MacAddress stable_mac_for(std::string_view name);
 
 }  // namespace splitnic

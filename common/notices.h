@@ -4,13 +4,13 @@
 
 namespace splitnic {
 
-/// Lines for people, from a core that knows no logger. Called on the core's thread.
+/// Receives lines for people from a core, which knows no logger. Called on the core's thread.
 class Notices {
  public:
   virtual ~Notices() = default;
   virtual void notice(const std::string& line) = 0;
-  /// For what a peer can cause again and again, a refused hello for example: the same line may be reported once and
-  /// only counted afterwards.
+  /// For events that a peer can cause again and again, for example a refused hello: the same line may be reported once
+  /// and only counted afterwards.
   virtual void recurring_notice(const std::string& line) { notice(line); }
 };
 

@@ -10,7 +10,7 @@ namespace splitnic {
 
 std::uint64_t RandomSource::below(std::uint64_t bound) {
   CHECK(bound > 0);
-  // Reject the tail of the range that would favour small values.
+  // Rejects the tail of the range, which would favour small values.
   const std::uint64_t threshold = (0 - bound) % bound;
   for (;;) {
     const std::uint64_t candidate = next();

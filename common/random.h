@@ -6,7 +6,7 @@
 
 namespace splitnic {
 
-/// Where a core gets its random numbers from. Thread: the owner's.
+/// A core's source of random numbers. Thread: the owner's.
 class RandomSource {
  public:
   virtual ~RandomSource() = default;
@@ -17,7 +17,7 @@ class RandomSource {
   std::uint32_t next32() { return static_cast<std::uint32_t>(next() >> 32U); }
 };
 
-/// The kernel's generator (getrandom): unpredictable to peers, for epochs and tags. Buffered, so cheap per number.
+/// The kernel's generator (getrandom): unpredictable to peers, for epochs and tags. Buffered, so numbers are cheap.
 class SystemRandom final : public RandomSource {
  public:
   std::uint64_t next() override;
@@ -27,7 +27,7 @@ class SystemRandom final : public RandomSource {
   std::size_t used_ = 64;
 };
 
-/// Reproducible numbers from a seed (splitmix64 into xoshiro256**): tests and the simulation, never production.
+/// Reproducible numbers from a seed (splitmix64 into xoshiro256**): for tests and the simulation, never for production.
 class SeededRandom final : public RandomSource {
  public:
   explicit SeededRandom(std::uint64_t seed);

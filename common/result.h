@@ -8,8 +8,8 @@
 
 namespace splitnic {
 
-/// Why an operation that people or their environment can make fail did fail: one sentence, fit for a log line.
-/// Per-packet paths return small status enums of their layer instead; bugs of ours end in CHECK.
+/// Why an operation failed that people or their environment can make fail: one sentence for a log line. Per-packet
+/// paths return small status enums of their layer instead; bugs of ours end in CHECK.
 struct Error {
   std::string message;
 };

@@ -6,7 +6,7 @@
 
 namespace splitnic {
 
-/// An identifier that is a type of its own, so that a call can't swap two of them. Tag is any incomplete struct.
+/// An identifier with its own type, so that a call can't swap two identifiers. Tag is any incomplete struct.
 template <class Tag, class Value>
 struct StrongId {
   using value_type = Value;

@@ -10,13 +10,14 @@ namespace splitnic::fabric {
 using QpNumber = StrongId<struct QpNumberTag, std::uint32_t>;
 using CqNumber = StrongId<struct CqNumberTag, std::uint32_t>;
 using ProtectionDomain = StrongId<struct ProtectionDomainTag, std::uint32_t>;
-/// S1's MAC of a channel-adapter port, 48 bits. Not the virtual NIC's MAC.
+/// S1's MAC of a channel-adapter port, 48 bits. It is not the virtual NIC's MAC.
 using PortAddress = StrongId<struct PortAddressTag, std::uint64_t>;
-/// One start of one end: random, compared for equality only. 0 means none.
+/// Identifies one life of one end: random, compared for equality only. 0 means none.
 using Epoch = StrongId<struct EpochTag, std::uint64_t>;
 
-/// Steering tag: names an entry of the owner's protection table. Index in the upper 24 bits (drawn at random), instance
-/// in the lower 8 (so that a stale tag of a reused index is refused). S1: memory handle. S4: RKey. Source: S3.
+/// Steering tag: names an entry of the owner's protection table. The upper 24 bits are the index, drawn at random. The
+/// lower 8 bits are the instance, so that a stale tag of a reused index is refused. S1: memory handle. S4: RKey.
+/// Source: S3.
 struct Stag {
   std::uint32_t value = 0;
   [[nodiscard]] constexpr std::uint32_t index() const { return value >> 8U; }

@@ -15,8 +15,8 @@ Word word_at(const std::byte* at) {
   return word;
 }
 
-// The sum's byte order doesn't matter until the end (RFC 1071, 2 B), so words are added as they lie in memory. 32-bit
-// words in 64-bit accumulators leave no carry to look after; four accumulators don't wait for each other.
+// The byte order doesn't matter until the end (RFC 1071, 2 B), so words are added in memory order. Sums of 32-bit words
+// in 64-bit accumulators need no carry handling. Four accumulators don't depend on each other.
 std::uint64_t sum_of(std::span<const std::byte> piece) {
   constexpr std::size_t kBlock = 32;
   constexpr std::uint64_t kLow = 0xffffffff;
@@ -43,7 +43,7 @@ std::uint64_t sum_of(std::span<const std::byte> piece) {
     left -= 2;
     at += 2;
   }
-  if (left == 1) {  // padded with a zero behind
+  if (left == 1) {  // padded with a zero byte
     const std::byte last[2] = {*at, std::byte{0}};
     lanes[1] += word_at<std::uint16_t>(last);
   }

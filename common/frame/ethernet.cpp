@@ -5,7 +5,7 @@
 namespace splitnic::frame {
 namespace {
 
-/// What follows a VLAN ethertype: the tag's control information, then the next ethertype.
+/// The bytes after a VLAN ethertype: the tag's control information, then the next ethertype.
 struct WireTag {
   big_uint16_buf_t control;
   big_uint16_buf_t ethertype;
@@ -16,7 +16,7 @@ bool is_vlan(std::uint16_t ethertype) { return ethertype == kEtherTypeVlan || et
 
 }  // namespace
 
-// Runs for every frame: the header is made in the caller's memory (one variable for every return), field by field.
+// Runs for every frame, so it writes the header field by field into the caller's memory (one variable for all returns).
 std::optional<EthernetHeader> parse_ethernet(std::span<const std::byte> frame) {
   std::optional<EthernetHeader> header;
   if (frame.size() < kEthernetHeaderBytes) return header;

@@ -9,7 +9,7 @@
 
 #include "common/check.h"
 
-/// Headers as they stand in a frame: packed, big-endian by type, no alignment. Parsers copy them out with load().
+/// Headers with their layout in a frame: packed, big-endian by type, no alignment. Parsers copy them out with load().
 namespace splitnic::frame {
 
 using boost::endian::big_uint16_buf_t;
@@ -56,8 +56,8 @@ struct Ipv6Header {
 };
 static_assert(sizeof(Ipv6Header) == 40 && alignof(Ipv6Header) == 1 && std::is_trivially_copyable_v<Ipv6Header>);
 
-/// The first four bytes of a hop-by-hop, routing or destination options header (RFC 8200, 4.3 to 4.6); the last two are
-/// the routing header's only.
+/// The first four bytes of a hop-by-hop, routing or destination options header (RFC 8200, 4.3 to 4.6). Only a routing
+/// header has the last two.
 struct Ipv6ExtensionHeader {
   std::uint8_t next_header;
   std::uint8_t eights_after_first;
@@ -106,7 +106,7 @@ template <class Header>
   return offset <= bytes.size() && bytes.size() - offset >= sizeof(Header);
 }
 
-/// A copy of the Header at offset, which bytes must hold.
+/// Copies out the Header at offset, which must lie within bytes.
 template <class Header>
 [[nodiscard]] Header load(std::span<const std::byte> bytes, std::size_t offset) {
   static_assert(std::is_trivially_copyable_v<Header>);
@@ -116,7 +116,7 @@ template <class Header>
   return header;
 }
 
-/// Writes header to bytes, which must have room for it at offset.
+/// Writes the header at offset; bytes must have room for it.
 template <class Header>
 void store(std::span<std::byte> bytes, std::size_t offset, const Header& header) {
   static_assert(std::is_trivially_copyable_v<Header>);

@@ -5,16 +5,16 @@
 namespace splitnic::frame {
 namespace {
 
-// More than any stack sends; bounds the work that a hostile packet can ask for.
+// More than any stack sends. This bounds the work that a hostile packet can cause.
 constexpr int kMaxExtensionHeaders = 8;
 
-// Routing headers whose first entry, 8 bytes in, is the final destination.
+// Routing headers whose first entry, at offset 8, is the final destination.
 constexpr std::uint8_t kRoutingTypeMobility = 2;  // RFC 6275, 6.4: the home address
 constexpr std::uint8_t kRoutingTypeSegments = 4;  // RFC 8754, 2: the segment list is in reverse
 constexpr std::size_t kRoutingFirstEntry = 8;
 
-// The parsers fill what the caller will get, and return false for a malformed packet: copies of a value just written
-// field by field would cost as much as the rest of the look at a frame.
+// The parsers fill the caller's value, and return false for a malformed packet. Copying a value just written field by
+// field would cost as much as the rest of the parsing.
 bool parse_ipv4(std::span<const std::byte> frame, std::size_t offset, IpPacket& packet) {
   if (!holds<Ipv4Header>(frame, offset)) return false;
   const auto header = load<Ipv4Header>(frame, offset);
@@ -36,7 +36,7 @@ bool parse_ipv4(std::span<const std::byte> frame, std::size_t offset, IpPacket& 
   return true;
 }
 
-// RFC 8200, 8.1: on the way to the final destination the header's own is that of the next hop.
+// RFC 8200, 8.1: until the packet arrives, the header's own destination is the next hop, not the final destination.
 void follow_routing_header(IpPacket& packet, const Ipv6ExtensionHeader& header, std::size_t header_bytes) {
   if (header.segments_left == 0) return;
   const bool known = header.routing_type == kRoutingTypeMobility || header.routing_type == kRoutingTypeSegments;

@@ -12,16 +12,16 @@ namespace splitnic::frame {
 
 enum class IpVersion : std::uint8_t { v4 = 4, v6 = 6 };
 
-/// Where things are in a frame that carries an IP packet. Offsets count from the frame's first byte.
+/// The positions of an IP packet's parts in its frame. Offsets count from the frame's first byte.
 struct IpPacket {
   IpVersion version{};
-  IpProtocol protocol{};  ///< of what is at transport_offset
-  bool fragment = false;  ///< not the whole of a transport message: what is at transport_offset may be no header
-  /// Source routing of a kind that hides the final destination, so that no pseudo-header can be made.
+  IpProtocol protocol{};  ///< of the header at transport_offset
+  bool fragment = false;  ///< only a part of a transport message: there may be no header at transport_offset
+  /// The packet has source routing that hides its final destination, so that the pseudo-header is unknown.
   bool final_destination_unknown = false;
   std::size_t offset = 0;
-  std::size_t transport_offset = 0;  ///< behind IPv4's options or IPv6's extension headers
-  std::size_t end = 0;               ///< by the header's word: may lie beyond the frame, or before its padding
+  std::size_t transport_offset = 0;  ///< after IPv4's options or IPv6's extension headers
+  std::size_t end = 0;               ///< by the header's length field: may be beyond the frame, or before its padding
   std::size_t source_offset = 0;
   std::size_t destination_offset = 0;  ///< of the final destination
   std::size_t address_bytes = 0;
@@ -34,9 +34,9 @@ struct IpPacket {
   }
 };
 
-/// frame: private bytes, possibly only the first of the frame; ethernet: parsed from it, is_ip(). The headers up to
-/// transport_offset lie within both frame and end. nullopt: malformed, or headers cut off.
-/// IPv6: passes hop-by-hop, routing and destination options headers; any other kind is the protocol.
+/// frame: private bytes, possibly only the first part of the frame; ethernet: parsed from it, is_ip(). In the result,
+/// all headers before transport_offset lie within both the frame and `end`. nullopt: malformed, or headers are cut off.
+/// IPv6: skips hop-by-hop, routing and destination options headers; any other header is the protocol.
 [[nodiscard]] std::optional<IpPacket> parse_ip(std::span<const std::byte> frame, const EthernetHeader& ethernet);
 
 }  // namespace splitnic::frame

@@ -22,7 +22,7 @@ bool contains(const Types& types, std::uint8_t type) {
 
 bool is_membership_report(std::span<const std::byte> frame) {
   const auto ethernet = parse_ethernet(frame);
-  // Both are sent to groups: the destination address spares nearly all frames the rest.
+  // Both are sent to groups, so the destination address rules out nearly all other frames.
   if (!ethernet || ethernet->audience() != Audience::multicast || !ethernet->is_ip()) return false;
   const auto packet = parse_ip(frame, *ethernet);
   if (!packet || packet->fragment || packet->transport_offset >= std::min(packet->end, frame.size())) return false;

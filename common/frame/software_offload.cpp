@@ -12,17 +12,17 @@
 namespace splitnic::frame {
 namespace {
 
-// Segments below this are the mark of a packet made to multiply (long extension headers), unless the MTU is small.
+// If the MTU is not small, smaller segments mean a hostile packet, made to be cut into many (long extension headers).
 constexpr std::size_t kMinSegmentPayload = 256;
 constexpr std::size_t kSmallMtu = 576;
-// What the smallest MTU of IPv4, 68, leaves behind its largest header (RFC 791, 3.2): bounds the number of segments.
+// The payload in the smallest MTU of IPv4, 68, with the largest header (RFC 791, 3.2): bounds the number of segments.
 constexpr std::size_t kMinSegmentPayloadSmallMtu = 8;
 
 std::span<const std::byte> transport_bytes(std::span<const std::byte> frame, const IpPacket& packet) {
   return frame.subspan(packet.transport_offset, packet.end - packet.transport_offset);
 }
 
-// Options included. nullopt: no TCP header, or one that says nonsense.
+// Bytes of the TCP header with its options. nullopt: no TCP header, or an impossible length.
 std::optional<std::size_t> tcp_header_bytes(std::span<const std::byte> transport) {
   if (!holds<TcpHeader>(transport, 0)) return std::nullopt;
   const std::size_t bytes = (load<TcpHeader>(transport, 0).offset_and_reserved >> 4U) * 4U;
@@ -30,14 +30,14 @@ std::optional<std::size_t> tcp_header_bytes(std::span<const std::byte> transport
   return bytes;
 }
 
-/// A checksum field and what it covers.
+/// A checksum field and the range that it covers.
 struct Covered {
   std::size_t field_offset;  // in the frame
   std::uint16_t field;
   std::uint16_t bytes;  // from the transport header on
 };
 
-// nullopt: no TCP or UDP header that can be relied on, or no checksum.
+// nullopt: no valid TCP or UDP header, or no checksum.
 std::optional<Covered> covered_by_checksum(std::span<const std::byte> frame, const IpPacket& packet) {
   if (packet.fragment || packet.final_destination_unknown) return std::nullopt;
   const auto transport = transport_bytes(frame, packet);
@@ -63,8 +63,8 @@ InternetSum pseudo_header_of(std::span<const std::byte> frame, const IpPacket& p
 struct Cut {
   TcpHeader tcp;
   std::size_t payload_offset;
-  std::size_t payload_bytes;  // of the whole
-  std::size_t segment_bytes;  // of payload in each segment but the last
+  std::size_t payload_bytes;  // of the whole packet
+  std::size_t segment_bytes;  // payload of each segment except the last
 };
 
 /// One segment's part of the payload.
@@ -79,7 +79,7 @@ TcpHeader tcp_header_of(const Cut& cut, const Part& part) {
   TcpHeader tcp = cut.tcp;
   tcp.sequence = tcp.sequence.value() + static_cast<std::uint32_t>(part.begin);
   tcp.checksum = 0;
-  // RFC 3168, 6.1.2: the window was reduced once. PSH and FIN stand behind the last byte.
+  // RFC 3168, 6.1.2: only the first segment says CWR. PSH and FIN belong to the last byte.
   if (part.index > 0) tcp.flags &= static_cast<std::uint8_t>(~tcp_flag::kCwr);
   if (!part.last) tcp.flags &= static_cast<std::uint8_t>(~(tcp_flag::kPsh | tcp_flag::kFin));
   if ((tcp.flags & tcp_flag::kUrg) != 0) {  // the pointer counts from the segment's own sequence number
@@ -93,7 +93,7 @@ TcpHeader tcp_header_of(const Cut& cut, const Part& part) {
   return tcp;
 }
 
-// segment: headers still those of the whole, to be made those of a packet that ends with the span.
+// segment: has the headers of the whole packet; they become those of a packet that ends where the span ends.
 void rewrite_ip_header(std::span<std::byte> segment, const IpPacket& packet, std::uint16_t identification) {
   if (packet.version == IpVersion::v6) {
     auto ip = load<Ipv6Header>(segment, packet.offset);
@@ -115,7 +115,7 @@ tl::expected<Cut, OffloadResult> plan_cut(std::span<const std::byte> frame, cons
   if (packet.protocol == IpProtocol::udp) return tl::unexpected(OffloadResult::dropped_udp_oversize);
   if (packet.protocol != IpProtocol::tcp) return tl::unexpected(OffloadResult::dropped_oversize);
   if (packet.version == IpVersion::v4) {
-    // New headers get new checksums; a header that is already damaged must not become a right one.
+    // The new headers get new checksums, which must not hide damage of the original header.
     const auto header = frame.subspan(packet.offset, packet.transport_offset - packet.offset);
     if (!InternetSum().add(header).is_valid()) return tl::unexpected(OffloadResult::dropped_malformed);
   }
@@ -123,7 +123,7 @@ tl::expected<Cut, OffloadResult> plan_cut(std::span<const std::byte> frame, cons
   const auto header_bytes = tcp_header_bytes(transport);
   if (!header_bytes) return tl::unexpected(OffloadResult::dropped_malformed);
   const auto tcp = load<TcpHeader>(transport, 0);
-  // SYN takes a sequence number and RST voids what follows: no stack sends them for cutting.
+  // SYN takes a sequence number and RST voids later data, so no stack sends them in a packet to be cut.
   if ((tcp.flags & (tcp_flag::kSyn | tcp_flag::kRst)) != 0) return tl::unexpected(OffloadResult::dropped_malformed);
 
   const std::size_t payload_offset = packet.transport_offset + *header_bytes;
@@ -156,7 +156,7 @@ OffloadResult SoftwareOffload::complete(std::span<const std::byte> frame, std::u
 
   if (packet->end > fits) return cut_to_mtu(frame, *packet, mtu, sink);
   if (frame.size() <= fits) return complete_checksum(frame, *packet, sink);
-  // Only what follows the packet (a captured FCS, a trailer) is too much: it goes, whatever the checksum is.
+  // Only the bytes after the packet (a captured FCS, a trailer) exceed the MTU. Cut them off, whatever the checksum is.
   complete_checksum(frame.first(packet->end), *packet, sink);
   return OffloadResult::finished;
 }
@@ -172,8 +172,8 @@ OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> fram
   InternetSum pseudo_header = pseudo_header_of(frame, packet, covered->bytes);
   if (pseudo_header.folded() != covered->field) return pass();
 
-  // A partial checksum, or by chance a complete one: some payloads make both the same. The field's content, being in
-  // the sum over the segment, already stands there for the pseudo-header.
+  // A partial checksum, or a complete one that has the same value by chance. The sum over the segment contains the
+  // field, whose value is the pseudo-header's sum.
   InternetSum with_field;
   with_field.add(frame.subspan(packet.transport_offset, covered->bytes));
   if (pseudo_header.add_number(with_field.folded()).is_valid()) return pass();

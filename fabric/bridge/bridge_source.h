@@ -8,14 +8,14 @@
 
 namespace splitnic::fabric {
 
-/// Where a driver gets its bridges from: a socket that hosts connect to, a connector that tries for ever, the
-/// simulation. Thread: the driver's owner.
+/// Provides a driver with bridges: from a socket that hosts connect to, from a connector that always tries again, or
+/// from the simulation. Thread: the driver's owner.
 class BridgeSource {
  public:
   virtual ~BridgeSource() = default;
-  /// A bridge that is ready for use, or null when there is none now. Bounded work, never blocks.
+  /// A bridge that is ready for use, or null if there is none now. Bounded work, never blocks.
   virtual std::shared_ptr<Bridge> poll(Time now) = 0;
-  /// When poll wants to run next, beside its descriptors.
+  /// When poll() must run next, even if no descriptor is readable.
   [[nodiscard]] virtual Time next_deadline() const = 0;
   virtual void collect_descriptors(std::vector<int>& out) const = 0;
 };

@@ -4,12 +4,13 @@
 
 namespace splitnic::fabric {
 
-/// Loads after it see memory as it is once the stores before it are visible to all processors: the store-to-load order
-/// that release and acquire do not give, and that "arm, then look again" stands on. Thread: any.
+/// Orders earlier stores before later loads: all processors see the stores before the loads are done. Release and
+/// acquire do not give this order, and "arm, then poll again" depends on it. Thread: any.
 inline void full_fence() {
 #ifdef __SANITIZE_THREAD__
-  // ThreadSanitizer does not understand fences (g++ refuses them). A locked exchange is a full fence of the processors
-  // it runs on; on a private word it lends the sanitizer no edge between threads that production would not have.
+  // ThreadSanitizer does not understand fences (g++ refuses them). A locked exchange is a full fence on the processors
+  // that the sanitizer supports. On a private word it gives the sanitizer no order between threads that production
+  // would not have.
   std::atomic<unsigned> word{0};
   static_cast<void>(word.exchange(1, std::memory_order_seq_cst));
 #else
@@ -17,7 +18,7 @@ inline void full_fence() {
 #endif
 }
 
-/// Stores before it are visible before stores after it.
+/// Earlier stores become visible before later stores.
 inline void store_fence() {
 #ifdef __SANITIZE_THREAD__
   full_fence();

@@ -19,14 +19,14 @@ concept Word = std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::uint16_
     std::is_same_v<T, std::uint32_t> || std::is_same_v<T, std::uint64_t>;
 
 #ifdef SPLITNIC_AUDIT_LOADS
-/// Test builds: which bytes of peer-written memory were read since the last begin(). A second load of a byte between
-/// two begin() calls is the double fetch that a hostile peer waits for; `double_loads` counts them.
+/// Test builds: records which bytes of peer-written memory were read since the last begin(). A second load of a byte
+/// between two begin() calls is a double fetch, which a hostile peer can exploit; double_loads() counts them.
 class LoadAudit {
  public:
   void begin();
   void record(const std::byte* at, std::size_t bytes);
   [[nodiscard]] std::uint64_t double_loads() const { return double_loads_; }
-  /// The audit that PeerMemory reports to; null when no test is listening. Thread: one per thread.
+  /// The audit that PeerMemory reports to; null if no test has set one. Each thread has its own.
   static LoadAudit*& current();
 
  private:
@@ -41,15 +41,15 @@ class LoadAudit {
 };
 #endif
 
-/// Local memory that a peer can write at any moment: the only way to read it. Hostile and changing: read each field
-/// once into a local, check the local, use the local. Offsets in bytes from the start of this view. Little-endian
-/// words. Does not own the memory; the bridge that made it does. Thread: any; words are read with acquire order.
-/// Source: S2 (shared memory of a storage controller); design, "The bridge".
+/// A view of local memory that a peer can write at any moment, and the only way to read such memory. The memory is
+/// hostile and changing: read each field once into a local, check the local, use the local. Offsets are bytes from the
+/// start of the view; words are little-endian. The bridge that made the view owns the memory. Thread: any; words are
+/// read with acquire order. Source: S2 (shared memory of a storage controller); design, "The bridge".
 class PeerMemory {
  public:
   PeerMemory() = default;
 
-  /// For bridges, and for tests that play one: a view of [base, base + bytes).
+  /// A view of [base, base + bytes). Only for bridges, and for tests in the role of a bridge.
   static PeerMemory over(std::byte* base, std::size_t bytes) { return PeerMemory(base, bytes); }
 
   [[nodiscard]] std::size_t size() const { return bytes_; }
@@ -61,38 +61,39 @@ class PeerMemory {
     return PeerMemory(base_ + offset, bytes);
   }
 
-  /// One aligned word, with acquire order: what the peer published before it is visible after it.
+  /// Reads one aligned word with acquire order: later loads see what the peer published before the word.
   template <Word T>
   [[nodiscard]] T load(std::size_t offset) const {
     CHECK(contains(offset, sizeof(T)));
     audit(offset, sizeof(T));
-    // A1 (acquire): pairs with R1 in PeerWindow::write_word; without it bytes announced by this word may still be old.
+    // A1 (acquire): pairs with R1 in PeerWindow::write_word. Without it, later loads may see old bytes where this word
+    // announces new ones.
     return __atomic_load_n(reinterpret_cast<const T*>(base_ + offset), __ATOMIC_ACQUIRE);
   }
 
-  /// One aligned word that is looked at again and again by design: a counter or a flag that stands alone, each value of
-  /// which is checked and used by itself. Ordered as load(), not audited.
+  /// Reads one aligned word that is polled by design: a counter or flag that stands alone, each value of which is
+  /// checked and used by itself. Ordered as load(), not audited.
   template <Word T>
   [[nodiscard]] T watch(std::size_t offset) const {
     CHECK(contains(offset, sizeof(T)));
     return __atomic_load_n(reinterpret_cast<const T*>(base_ + offset), __ATOMIC_ACQUIRE);
   }
 
-  /// Says that what is loaded from now on belongs to another message: its bytes may be loaded once (again).
+  /// Tells the audit that later loads belong to another message, so that each byte may be loaded once again.
   static void next_message() {
 #ifdef SPLITNIC_AUDIT_LOADS
     if (LoadAudit* listening = LoadAudit::current()) listening->begin();
 #endif
   }
 
-  /// Copies bytes out, each once. The copy is stable, the source is not.
+  /// Copies bytes out and reads each byte once. The copy is stable; the source is not.
   void copy_out(std::size_t offset, std::span<std::byte> to) const {
     CHECK(contains(offset, to.size()));
     audit(offset, to.size());
     if (!to.empty()) std::memcpy(to.data(), base_ + offset, to.size());
   }
 
-  /// The owner's own writes, before the peer is told of the place.
+  /// Writes by the owner, before the peer knows of the range.
   template <Word T>
   void store(std::size_t offset, T value) const {
     CHECK(contains(offset, sizeof(T)));
@@ -107,8 +108,8 @@ class PeerMemory {
     std::memset(base_ + offset, 0, bytes);
   }
 
-  /// The owner's atomics on an aligned 64-bit word, for peers that may not do their own; answers what was there. Atomic
-  /// with respect to this end alone: a peer's stores come in between.
+  /// Atomics on an aligned 64-bit word, which the owner carries out for its peers; they return the old value. Atomic
+  /// only with respect to this end: a peer's direct stores may interleave.
   [[nodiscard]] std::uint64_t compare_swap(std::size_t offset, std::uint64_t compare, std::uint64_t swap) const {
     CHECK(contains(offset, sizeof(swap)));
     __atomic_compare_exchange_n(reinterpret_cast<std::uint64_t*>(base_ + offset), &compare, swap, false,
@@ -124,7 +125,7 @@ class PeerMemory {
     return (reinterpret_cast<std::uintptr_t>(base_) + offset) % sizeof(std::uint64_t) == 0;
   }
 
-  /// For a gathering system call alone (writev to a TAP): the kernel reads these bytes once, this process never.
+  /// Only for a gathering system call (writev to a TAP): the kernel reads the bytes once; this process never does.
   [[nodiscard]] iovec for_kernel(std::size_t offset, std::size_t bytes) const {
     CHECK(contains(offset, bytes));
     return iovec{base_ + offset, bytes};
@@ -143,20 +144,20 @@ class PeerMemory {
   std::size_t bytes_ = 0;
 };
 
-/// A bridge whose writes do not land at once (the simulated one) takes them here instead of in memory.
+/// The sink for writes of a bridge on which writes arrive later (the simulated bridge).
 class PostedWrites {
  public:
   virtual ~PostedWrites() = default;
-  /// Bytes land at offset of the peer's memory, later; copied before return.
+  /// Writes the bytes at offset of the peer's memory, later; copies them before it returns.
   virtual void post(std::size_t offset, std::span<const std::byte> bytes) = 0;
-  /// Write-only staging memory for claim(); stays valid until the commit of the same range.
+  /// Write-only staging memory for claim(); valid until the commit of the same range.
   virtual std::span<std::byte> stage(std::size_t offset, std::size_t bytes) = 0;
-  /// A remote read: the peer's memory as it is now. Slow on real bridges.
+  /// Reads the peer's memory as it is now. Slow on real bridges.
   virtual void read(std::size_t offset, std::span<std::byte> to) = 0;
 };
 
-/// This end's window onto the peer's local memory. Writing is the use; reading is legal but slow (set-up only).
-/// Nothing written is ordered for the peer until Bridge::publish(). Thread: the bridge's owner.
+/// This end's window onto the peer's local memory. It is for writing; reading is possible but slow (set-up only).
+/// Only Bridge::publish() orders writes for the peer. Thread: the bridge's owner.
 class PeerWindow {
  public:
   PeerWindow() = default;
@@ -177,30 +178,31 @@ class PeerWindow {
     }
   }
 
-  /// One aligned word, stored whole.
+  /// Writes one aligned word atomically.
   template <Word T>
   void write_word(std::size_t offset, T value) {
     CHECK(contains(offset, sizeof(T)));
     if (posted_ != nullptr) {
       posted_->post(offset, std::as_bytes(std::span(&value, 1)));
     } else {
-      // R1 (release): everything written before is visible to who sees this word; pairs with A1 in PeerMemory::load.
+      // R1 (release): a reader that sees this word also sees everything written before; pairs with A1 in
+      // PeerMemory::load.
       __atomic_store_n(reinterpret_cast<T*>(base_ + offset), value, __ATOMIC_RELEASE);
     }
   }
 
-  /// Write-only memory that becomes [offset, offset + bytes) of the peer at commit(): the window itself where that is
-  /// cached memory, else a staging buffer. Never read it. At most one claim at a time.
+  /// Write-only memory that becomes [offset, offset + bytes) of the peer at commit(): the window itself if it is cached
+  /// memory, else a staging buffer. Never read it. At most one claim at a time.
   [[nodiscard]] std::span<std::byte> claim(std::size_t offset, std::size_t bytes) {
     CHECK(contains(offset, bytes));
     return posted_ != nullptr ? posted_->stage(offset, bytes) : std::span(base_ + offset, bytes);
   }
-  /// The first `bytes` of the claim at offset are the peer's.
+  /// Gives the peer the first claimed.size() bytes of the claim at offset.
   void commit(std::size_t offset, std::span<const std::byte> claimed) {
     if (posted_ != nullptr) posted_->post(offset, claimed);
   }
 
-  /// Remote read, for set-up.
+  /// Reads the peer's memory. Only for set-up.
   void read(std::size_t offset, std::span<std::byte> to) const {
     CHECK(contains(offset, to.size()));
     if (posted_ != nullptr) {

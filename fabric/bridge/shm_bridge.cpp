@@ -44,7 +44,7 @@ std::uint32_t ShmBridge::core() const { return static_cast<std::uint32_t>(sched_
 
 void ShmBridge::ring() {
   const char bell = 1;
-  // A full queue means that a doorbell is pending already. Never blocks, whatever the peer does with its end.
+  // If the queue is full, a doorbell is pending already. MSG_DONTWAIT: the peer can't make this end block.
   if (send(doorbell_.get(), &bell, sizeof bell, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
       (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)) {
     hung_up_ = true;
@@ -52,7 +52,7 @@ void ShmBridge::ring() {
 }
 
 bool ShmBridge::take_doorbells() {
-  // One system call for all that are likely to be there; a peer that rings without end costs no more than that.
+  // One system call takes as many doorbells as are usually pending. A peer that rings endlessly costs no more.
   constexpr std::size_t kAtOnce = 8;
   std::array<mmsghdr, kAtOnce> messages{};
   std::array<iovec, kAtOnce> pieces{};
@@ -69,7 +69,7 @@ bool ShmBridge::take_doorbells() {
   }
   bool rung = false;
   for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
-    // An empty datagram is the end: nobody rings with nothing.
+    // No doorbell is an empty datagram: the peer has hung up.
     if (messages[i].msg_len == 0) {
       hung_up_ = true;
     } else {

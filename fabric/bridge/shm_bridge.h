@@ -14,12 +14,12 @@ namespace splitnic::fabric {
 inline constexpr std::size_t kShmDefaultBytes = 4U << 20U;
 inline constexpr std::size_t kShmMinBytes = 1U << 20U;
 
-/// A bridge between two processes of one machine: both memories are shared and coherent, writes land at once, doorbells
-/// are one-byte datagrams. A peer that has hung up is gone for good: a new connection brings new memory. Made by
-/// ShmListener, ShmConnector or shm_pair().
+/// A bridge between two processes of one machine. Both memories are shared and coherent, writes arrive at once, and
+/// doorbells are one-byte datagrams. A peer that has hung up does not come back: a new connection gets a new bridge
+/// with new memory. Made by ShmListener, ShmConnector or shm_pair().
 class ShmBridge final : public Bridge {
  public:
-  /// doorbell: one end of a SOCK_SEQPACKET pair whose other end only the peer holds.
+  /// doorbell: one end of a SOCK_SEQPACKET pair; only the peer holds the other end.
   ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer, os::UniqueFd doorbell);
 
   PeerMemory local_memory() override { return local_memory_; }
@@ -47,8 +47,9 @@ class ShmBridge final : public Bridge {
   bool hung_up_ = false;
 };
 
-/// Two ends in this process, over the same mappings: for the appliance API, and for threads under ThreadSanitizer.
-/// bytes: of each end's local memory, multiples of 4096. Each end may have a thread of its own.
+/// Makes two ends in this process over the same mappings: for the appliance API, and for tests of threads under
+/// ThreadSanitizer. first_bytes, second_bytes: of each end's local memory, multiples of 4096. Each end may have a
+/// thread of its own.
 [[nodiscard]] Result<std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>> shm_pair(
     std::size_t first_bytes = kShmDefaultBytes, std::size_t second_bytes = kShmDefaultBytes);
 

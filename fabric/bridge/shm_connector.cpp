@@ -15,7 +15,7 @@
 namespace splitnic::fabric {
 namespace {
 
-// Room for one descriptor more than there may be, so that an extra one is seen and not silently cut off.
+// Room for one descriptor more than allowed, so that an extra one is noticed and not silently cut off.
 constexpr std::size_t kDescriptorRoom = kShmSetupDescriptors + 1;
 
 std::optional<Error> check_doorbell(int socket) {
@@ -25,7 +25,7 @@ std::optional<Error> check_doorbell(int socket) {
   const bool is_socket = getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 &&
                          getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0;
   if (is_socket && domain == AF_UNIX && type == SOCK_SEQPACKET) return std::nullopt;
-  return Error{"the unit's doorbell descriptor is no packet socket"};
+  return Error{"the unit's doorbell descriptor is not a packet socket"};
 }
 
 bool same_file(int first, int second) {
@@ -42,7 +42,7 @@ std::string refusal(std::uint32_t status, std::uint32_t version) {
     case ShmSetupStatus::not_permitted:
       return "the unit does not permit this user to connect";
     case ShmSetupStatus::bad_sizes:
-      return "the unit refuses the sizes of memory asked for";
+      return "the unit refuses the requested memory sizes";
     case ShmSetupStatus::no_resources:
       return "the unit lacks memory or descriptors for another host";
     case ShmSetupStatus::ok:
@@ -69,10 +69,10 @@ Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOption
   hello.local_bytes = options.local_bytes;
   hello.window_bytes = options.window_bytes;
   const ssize_t sent = send(socket.get(), &hello, sizeof hello, MSG_DONTWAIT | MSG_NOSIGNAL);
-  // A unit that does not permit this user answers and hangs up without waiting for the hello: its answer says why.
+  // A unit that does not permit this user replies and hangs up before the hello arrives; its reply gives the reason.
   const bool hung_up = sent < 0 && (errno == EPIPE || errno == ECONNRESET);
   if (sent != static_cast<ssize_t>(sizeof hello) && !hung_up) {
-    return fail("cannot say hello to {}: {}", options.path, os::errno_text());
+    return fail("cannot send the hello to {}: {}", options.path, os::errno_text());
   }
   return std::unique_ptr<ShmConnector>(new ShmConnector(options.path, std::move(socket), now + options.reply_limit));
 }
@@ -88,7 +88,7 @@ std::optional<Result<std::unique_ptr<Bridge>>> ShmConnector::poll(Time now) {
   return std::nullopt;
 }
 
-/// Takes what has come of the reply; descriptors come with any of its bytes.
+/// Receives the available part of the reply. Descriptors may come with any of its bytes.
 std::optional<Error> ShmConnector::receive() {
   iovec piece{reply_.data() + got_, reply_.size() - got_};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kDescriptorRoom * sizeof(int))> control{};
@@ -120,7 +120,7 @@ std::optional<Error> ShmConnector::receive() {
 Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
   ShmReply reply;
   std::memcpy(&reply, reply_.data(), sizeof reply);
-  if (reply.magic.value() != kShmSetupMagic) return fail("who answers is no splitnic I/O unit");
+  if (reply.magic.value() != kShmSetupMagic) return fail("the peer is not a splitnic I/O unit");
   const std::uint32_t version = reply.version.value();
   const std::uint32_t status = reply.status.value();
   if (status != static_cast<std::uint32_t>(ShmSetupStatus::ok)) return fail("{}", refusal(status, version));
@@ -135,7 +135,7 @@ Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
   const std::uint64_t window_bytes = reply.window_bytes.value();
   for (const std::uint64_t bytes : {local_bytes, window_bytes}) {
     if (bytes < kShmMinBytes || bytes > kMaxBytes || bytes % ShmMemory::kHeaderBytes != 0) {
-      return fail("the unit's memory of {} bytes is of no use", bytes);
+      return fail("the unit's memory of {} bytes can't be used", bytes);
     }
   }
   if (same_file(descriptors_[0].get(), descriptors_[1].get())) return fail("the unit sent the same memory twice");

@@ -17,19 +17,20 @@ namespace splitnic::fabric {
 
 struct ShmConnectOptions {
   std::string path;
-  std::size_t local_bytes = 0;   ///< of the memory that the unit writes; 0: what the unit prefers
+  std::size_t local_bytes = 0;   ///< of the memory that the unit writes; 0: the unit's default
   std::size_t window_bytes = 0;  ///< of the memory that this end writes; likewise
   Duration reply_limit = std::chrono::seconds(2);
 };
 
-/// The host's side of the shm set-up: one attempt. When and whether to try again is the caller's policy.
+/// The host's side of the shm set-up: one attempt. The caller decides whether and when to try again.
 /// Thread: the owner; nothing blocks.
 class ShmConnector {
  public:
-  /// Connects and says hello. Errors: nobody listens, no permission, path too long, the unit is too busy to accept.
+  /// Connects and sends the hello. Errors: nobody listens, no permission, path too long, the unit is too busy to
+  /// accept.
   [[nodiscard]] static Result<std::unique_ptr<ShmConnector>> start(const ShmConnectOptions& options, Time now);
 
-  /// nullopt: not decided yet. Otherwise the attempt is over, and the connector is of no more use.
+  /// nullopt: the attempt is not over yet. With a result it is over; destroy the connector then.
   [[nodiscard]] std::optional<Result<std::unique_ptr<Bridge>>> poll(Time now);
   /// Readable when poll() has something to do.
   [[nodiscard]] int descriptor() const { return socket_.get(); }

@@ -19,7 +19,7 @@ namespace {
 constexpr int kAcceptsPerPoll = 64;
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
-/// Sends the reply and, if any, the descriptors. The socket is fresh, so all of it fits or the host is no longer there.
+/// Sends the reply with the descriptors, if any. The socket is new, so either everything fits or the host has gone.
 bool send_reply(int socket, const ShmReply& reply, std::span<const int> descriptors) {
   iovec piece{const_cast<ShmReply*>(&reply), sizeof reply};
   msghdr message{};
@@ -96,7 +96,7 @@ std::size_t ShmListener::poll(Time now) {
   return moved + (setting_up_.size() + accepted_.size() != before ? 1 : 0);
 }
 
-/// False when there is nobody (left) to accept.
+/// False: no connection is waiting.
 bool ShmListener::accept_one(Time now) {
   Caller caller;
   caller.socket = os::UniqueFd(accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -118,7 +118,7 @@ bool ShmListener::accept_one(Time now) {
     return true;
   }
   caller.deadline = now + options_.hello_limit;
-  // A host that speaks at once, as ours does, never waits behind silent ones.
+  // A host that sends its hello at once, as ours does, never waits behind silent connections.
   if (read_hello(caller) == Progress::done) return true;
   if (setting_up_.size() >= options_.max_setting_up) {
     setting_up_.pop_front();
@@ -134,7 +134,8 @@ bool ShmListener::accept_one(Time now) {
   return true;
 }
 
-/// Without a free descriptor the listening socket would stay readable and keep its owner from sleeping.
+/// Stops watching the listening socket for a while. Without a free descriptor the socket would stay readable, and the
+/// owner could not sleep.
 void ShmListener::pause_accepting(Time now) {
   ++counters_.accept_paused;
   if (watch_listener(false)) accept_again_ = now + kAcceptPause;
@@ -148,7 +149,7 @@ bool ShmListener::permitted(const Caller& caller) const {
 }
 
 ShmListener::Progress ShmListener::read_hello(Caller& caller) {
-  // No control buffer: descriptors that somebody sends along are dropped by the kernel.
+  // Without a control buffer, the kernel drops any descriptors in the message.
   const ssize_t got = recv(caller.socket.get(), caller.hello + caller.got, kShmSetupBytes - caller.got, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::waiting;
   if (got <= 0) {
@@ -190,7 +191,7 @@ void ShmListener::answer(Caller& caller) {
   }
 }
 
-/// Makes memory and doorbells, fresh ones for every connection, and hands the host its half.
+/// Makes new memory and doorbells for the connection, and sends the host its half.
 std::optional<Error> ShmListener::set_up(Caller& caller, std::size_t local_bytes, std::size_t window_bytes) {
   const auto whole_pages = [](std::size_t bytes) {
     return (bytes + ShmMemory::kHeaderBytes - 1) / ShmMemory::kHeaderBytes * ShmMemory::kHeaderBytes;

@@ -22,34 +22,34 @@ namespace splitnic::fabric {
 
 struct ShmListenOptions {
   std::string path;
-  /// Who may connect besides root and the own user.
+  /// Users who may connect, besides root and the process's own user.
   std::vector<uid_t> allow_uids;
   std::vector<gid_t> allow_gids;  ///< primary or supplementary
   std::size_t default_bytes = kShmDefaultBytes;
-  std::size_t max_bytes = 64U << 20U;  ///< of each memory; what a host asks for beyond is refused
-  std::size_t max_setting_up = 64;     ///< connections without a complete hello; beyond, the oldest one is closed
+  std::size_t max_bytes = 64U << 20U;  ///< of each memory; a host that asks for more is refused
+  std::size_t max_setting_up = 64;     ///< connections without a complete hello; one more closes the oldest
   Duration hello_limit = std::chrono::seconds(2);
 };
 
-/// Why connections did not become bridges; each ended connection counts once.
+/// How connections ended: as bridges, or why not. Each ended connection counts once.
 struct ShmListenerCounters {
   std::uint64_t connected = 0;
   std::uint64_t refused_credentials = 0;
   std::uint64_t refused_version = 0;
   std::uint64_t refused_sizes = 0;
-  std::uint64_t refused_resources = 0;  ///< no memory or descriptors for it
-  std::uint64_t closed_garbage = 0;     ///< what came was no hello
+  std::uint64_t refused_resources = 0;  ///< no memory or descriptors were left
+  std::uint64_t closed_garbage = 0;     ///< the bytes received were not a hello
   std::uint64_t closed_silent = 0;      ///< no complete hello within the limit
-  std::uint64_t closed_excess = 0;      ///< made room for newer ones
-  std::uint64_t closed_hung_up = 0;     ///< by the other side
-  std::uint64_t accept_paused = 0;      ///< out of descriptors; tried again shortly (not a connection)
+  std::uint64_t closed_excess = 0;      ///< closed for newer connections
+  std::uint64_t closed_hung_up = 0;     ///< closed by the other side
+  std::uint64_t accept_paused = 0;      ///< out of descriptors; accepts again shortly (not a connection)
 };
-/// The counters' names, as `splitnic stats` reports them behind "connections_".
+/// The counters' names, as `splitnic stats` reports them after the prefix "connections_".
 BOOST_DESCRIBE_STRUCT(ShmListenerCounters, (),
                       (connected, refused_credentials, refused_version, refused_sizes, refused_resources,
                        closed_garbage, closed_silent, closed_excess, closed_hung_up, accept_paused))
 
-/// A bridge to a host, just set up, and who the host is.
+/// A new bridge to a host, with the host's credentials.
 struct ShmAccepted {
   std::unique_ptr<Bridge> bridge;
   pid_t pid = 0;
@@ -57,26 +57,26 @@ struct ShmAccepted {
   gid_t gid = 0;
 };
 
-/// The I/O unit's side of the shm set-up: listens, checks who connects, makes memory and doorbells for each. Nothing
-/// that a connection does or omits blocks or starves others. Thread: the owner. Source: design, "The bridge", shm.
+/// The I/O unit's side of the shm set-up: it listens, checks credentials, and makes memory and doorbells for each
+/// connection. No connection can block or starve others. Thread: the owner. Source: design, "The bridge", shm.
 class ShmListener {
  public:
-  /// A stale socket is replaced; a live one, or what is no socket, is an error and stays.
+  /// Listens, and replaces a stale socket. A live socket, or a file that is not a socket, is an error and stays.
   [[nodiscard]] static Result<std::unique_ptr<ShmListener>> listen(ShmListenOptions options);
   ~ShmListener();
   ShmListener(const ShmListener&) = delete;
   ShmListener& operator=(const ShmListener&) = delete;
 
-  /// Takes connections and hellos that are there, ends those that are too slow; bounded. Returns how many it moved on.
-  /// Costs system calls: to be called when descriptor() is readable or next_deadline() has come, not in every turn.
+  /// Accepts connections, reads hellos, and closes connections that are too slow; bounded. Returns how many it served.
+  /// It makes system calls, so call it when descriptor() is readable or next_deadline() has come, not in every turn.
   std::size_t poll(Time now);
-  /// The next bridge that has been set up.
+  /// The next bridge that is ready; nullopt: none.
   [[nodiscard]] std::optional<ShmAccepted> take();
   /// Readable when poll() has something to do.
   [[nodiscard]] int descriptor() const { return events_.get(); }
   [[nodiscard]] Time next_deadline() const;
   [[nodiscard]] const ShmListenerCounters& counters() const { return counters_; }
-  /// Why the last connection counted as refused_resources was; empty if none was.
+  /// The cause of the last connection counted as refused_resources; empty if there is none.
   [[nodiscard]] const std::string& last_error() const { return last_error_; }
   [[nodiscard]] std::size_t setting_up() const { return setting_up_.size(); }
 

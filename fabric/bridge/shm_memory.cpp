@@ -19,7 +19,7 @@ namespace {
 
 constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-/// What Boost.Interprocess calls a MemoryMappable: something with a handle to map.
+/// A MemoryMappable of Boost.Interprocess: it has a handle to map.
 struct Mappable {
   int descriptor;
   [[nodiscard]] boost::interprocess::mapping_handle_t get_mapping_handle() const { return {descriptor, false}; }
@@ -31,7 +31,7 @@ Result<std::unique_ptr<ShmMemory>> ShmMemory::create(std::size_t bytes) {
   const auto total = static_cast<off_t>(kHeaderBytes + bytes);
   os::UniqueFd descriptor(memfd_create("splitnic-bridge", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor) return fail("cannot create shared memory: {}", os::errno_text());
-  // Pages are allocated now, where a lack of memory is an error and not a SIGBUS later.
+  // Allocates the pages now, where a lack of memory is an error. Later it would be a SIGBUS.
   if (ftruncate(descriptor.get(), total) != 0 || fallocate(descriptor.get(), 0, 0, total) != 0) {
     return fail("cannot allocate {} bytes of shared memory: {}", total, os::errno_text());
   }
@@ -47,9 +47,9 @@ Result<std::unique_ptr<ShmMemory>> ShmMemory::adopt(os::UniqueFd descriptor, std
   if (fstat(descriptor.get(), &status) != 0 || fstatfs(descriptor.get(), &file_system) != 0) {
     return fail("the peer's memory descriptor cannot be examined: {}", os::errno_text());
   }
-  // Huge pages come from a pool that may run dry under a page that was punched out: a store would raise SIGBUS.
+  // Huge pages come from a pool. If the pool is empty, a store to a punched-out page raises SIGBUS.
   if (!S_ISREG(status.st_mode) || file_system.f_type != TMPFS_MAGIC) {
-    return fail("the peer's memory descriptor is no memfd of ordinary pages");
+    return fail("the peer's memory descriptor is not a memfd of ordinary pages");
   }
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0 || (static_cast<unsigned>(seals) & kSeals) != kSeals) {

@@ -11,25 +11,25 @@
 namespace splitnic::fabric {
 
 /// One end's local memory as a sealed memfd, mapped and prefaulted: a header page (the scratchpads that the peer writes
-/// for that end), then the memory itself. Nameless: gone with the last process that holds it. Thread: any.
+/// for that end), then the memory itself. It has no name, so the kernel frees it with the last process that holds it.
+/// Thread: any.
 class ShmMemory {
  public:
   static constexpr std::size_t kHeaderBytes = 4096;
 
-  /// bytes: of the memory itself, a multiple of kHeaderBytes. Errors: no memory, no descriptors.
+  /// bytes: of the memory without its header, a multiple of kHeaderBytes. Errors: no memory, no descriptors.
   [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> create(std::size_t bytes);
-  /// Of a descriptor that a peer sent, which is checked: a regular memfd of ordinary pages, sealed against any change
-  /// of its size and of its seals, exactly kHeaderBytes + bytes long. Only then is a store into it sure not to raise
-  /// SIGBUS.
+  /// Maps a descriptor that a peer sent. Checks that it is a memfd of ordinary pages, sealed against changes of its
+  /// size and seals, and exactly kHeaderBytes + bytes long; else a store into it could raise SIGBUS.
   [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> adopt(os::UniqueFd descriptor, std::size_t bytes);
 
-  /// As the end that owns it sees it, and as its peer does.
+  /// The views of the owner (local) and of its peer (window).
   [[nodiscard]] PeerMemory local() const;
   [[nodiscard]] PeerWindow window() const;
   [[nodiscard]] PeerMemory local_scratchpads() const;
   [[nodiscard]] PeerWindow window_scratchpads() const;
 
-  /// To be handed to the peer; -1 once closed. The mapping needs it no more.
+  /// The descriptor to send to the peer; -1 once closed. The mapping stays without it.
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
   void close_descriptor() { descriptor_.reset(); }
 

@@ -7,8 +7,9 @@
 
 #include "fabric/bridge/shm_bridge.h"
 
-/// What two processes say to each other on the Unix stream socket before they share memory. One message each way; all
-/// numbers little-endian; the layout of the first 16 bytes is frozen, so that any two versions can name each other.
+/// The messages that two processes exchange on the Unix stream socket before they share memory: one each way, all
+/// numbers little-endian. The layout of the first 16 bytes never changes, so that any two versions can identify each
+/// other.
 ///
 /// Host's hello:                              Unit's reply, with three descriptors (SCM_RIGHTS) if status is 0:
 ///
@@ -19,9 +20,9 @@
 /// 16 | local bytes     | window bytes |      16 | local bytes     | window bytes |
 ///    +-----------------+--------------+         +-----------------+--------------+
 ///
-/// Bytes as the host sees them: local is the memory that the unit writes, window the one that the host writes; 0 asks
-/// for the unit's default. Descriptors: memfd of the local memory, memfd of the window, the host's end of the doorbell
-/// socket.
+/// Sizes from the host's view: "local" is the memory that the unit writes, "window" the memory that the host writes; 0
+/// asks for the unit's default. Descriptors: memfd of the local memory, memfd of the window, the host's end of the
+/// doorbell socket.
 namespace splitnic::fabric {
 
 inline constexpr std::uint64_t kShmSetupMagic = 0x3143494e544c5053;  // "SPLTNIC1"

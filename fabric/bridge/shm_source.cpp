@@ -10,7 +10,7 @@ namespace splitnic::fabric {
 namespace {
 
 constexpr Duration kRetryInterval = std::chrono::milliseconds(100);
-// The sockets are looked at this often while frames keep the loop from sleeping on them.
+// The interval of polling the sockets while frames keep the loop from sleeping on them.
 constexpr Duration kCheckInterval = std::chrono::milliseconds(5);
 
 }  // namespace
@@ -65,16 +65,16 @@ std::shared_ptr<Bridge> ShmListenSource::poll(Time now) {
     notices_.recurring_notice("a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
   }
   if (counters.refused_version != std::exchange(reported_.refused_version, counters.refused_version)) {
-    notices_.recurring_notice("a connection was refused: it speaks another version");
+    notices_.recurring_notice("a connection was refused: it has another version of the shm set-up");
   }
   if (counters.refused_sizes != std::exchange(reported_.refused_sizes, counters.refused_sizes)) {
-    notices_.recurring_notice("a connection was refused: it asked for impossible memory sizes");
+    notices_.recurring_notice("a connection was refused: it asked for memory sizes that are not allowed");
   }
   if (counters.refused_resources != std::exchange(reported_.refused_resources, counters.refused_resources)) {
     notices_.recurring_notice(fmt::format("a connection was refused: {}", listener_->last_error()));
   }
   if (counters.closed_garbage != std::exchange(reported_.closed_garbage, counters.closed_garbage)) {
-    notices_.recurring_notice("a connection was closed: what it sent is no hello");
+    notices_.recurring_notice("a connection was closed: it sent something other than a hello");
   }
   if (auto ready = listener_->take()) return std::move(ready->bridge);
   return nullptr;

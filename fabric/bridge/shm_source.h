@@ -13,11 +13,11 @@
 
 namespace splitnic::fabric {
 
-/// The host's bridges: connects to an I/O unit's socket, again and again, for ever. Each reason why that fails is
-/// reported once until it succeeds. Thread: the driver's owner.
+/// The host's bridges: connects to an I/O unit's socket, and always tries again. Each reason for a failure is reported
+/// once until an attempt succeeds. Thread: the driver's owner.
 class ShmConnectSource final : public BridgeSource {
  public:
-  /// notices: told why there is no bridge. Lent; outlives the source.
+  /// notices: gets the reasons why there is no bridge. Lent; outlives the source.
   ShmConnectSource(ShmConnectOptions options, Notices& notices);
   std::shared_ptr<Bridge> poll(Time now) override;
   [[nodiscard]] Time next_deadline() const override;
@@ -36,7 +36,7 @@ class ShmConnectSource final : public BridgeSource {
 /// The I/O unit's bridges: one for each host that connects. Thread: the driver's owner.
 class ShmListenSource final : public BridgeSource {
  public:
-  /// notices: told who was turned away, and why, as recurring notices. Lent; outlives the source.
+  /// notices: gets a recurring notice for each refused connection, with the reason. Lent; outlives the source.
   ShmListenSource(std::unique_ptr<ShmListener> listener, Notices& notices);
   std::shared_ptr<Bridge> poll(Time now) override;
   [[nodiscard]] Time next_deadline() const override;

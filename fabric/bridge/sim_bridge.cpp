@@ -15,14 +15,14 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
-/// Bytes under way to a memory, sorted by when they land.
+/// Writes under way to a memory, sorted by their arrival times.
 class WritesUnderWay {
  public:
   void add(std::size_t offset, std::span<const std::byte> bytes, Time due) {
     const std::size_t end = offset + bytes.size();
     due = std::max(due, floor_);
     for (const auto& other : group_) {
-      // Later writes to the same bytes land later.
+      // Later writes to the same bytes arrive later.
       if (offset < other.end && other.offset < end) due = std::max(due, other.due);
     }
     group_.push_back({offset, end, due});
@@ -30,7 +30,7 @@ class WritesUnderWay {
     under_way_.emplace(std::pair(due, next_++), Write{offset, {bytes.begin(), bytes.end()}});
   }
 
-  /// What is added from now on lands after everything before.
+  /// All later writes arrive after all earlier ones.
   void order() {
     floor_ = latest_;
     group_.clear();
@@ -190,7 +190,7 @@ class SimBridgePair::End final : public Bridge, private PostedWrites {
     if (bytes.size() > sizeof(std::uint64_t) && world_.happens(world_.options.torn_permille)) {
       ++world_.counters.torn_writes;
       for (int cuts = 0; cuts < 3; ++cuts) {
-        // A cut lies at a multiple of 8 bytes of the memory, whatever the write's own start is.
+        // A write is cut at multiples of 8 bytes of the memory, wherever the write begins.
         const std::size_t to = (offset + done + world_.random.below(bytes.size() - done)) / 8 * 8;
         if (to <= offset + done) continue;
         post_piece(offset + done, bytes.subspan(done, to - offset - done));

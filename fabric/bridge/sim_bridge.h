@@ -16,22 +16,22 @@ struct SimBridgeOptions {
   Duration write_delay_max = std::chrono::microseconds(20);
   Duration scratchpad_delay_max = std::chrono::microseconds(50);
   Duration doorbell_delay_max = std::chrono::microseconds(50);
-  unsigned torn_permille = 200;             ///< writes that land in pieces, cut at multiples of 8 bytes
+  unsigned torn_permille = 200;             ///< writes that arrive in pieces, cut at multiples of 8 bytes
   unsigned doorbell_lost_permille = 100;    ///< doorbells that never arrive
-  unsigned doorbell_spurious_permille = 1;  ///< advances that ring an end nobody rang
-  bool memory_scribbled = true;             ///< what the memory holds at first: anything, or zeroes
+  unsigned doorbell_spurious_permille = 1;  ///< calls of advance() that ring an end although its peer did not
+  bool memory_scribbled = true;             ///< true: the memory begins with random bytes; false: with zeroes
 };
 
-/// Two ends of a bridge inside one process, driven by simulated time; every misfortune is drawn from the given source,
-/// so that a seed replays bit by bit. What it does that real bridges may do:
-/// - Writes land late: in any order and in pieces between two publish() calls, in order across them. Writes to the same
-///   bytes keep their order, and a write of 8 bytes or less lands whole.
-/// - Scratchpads travel on their own, each in order for itself.
-/// - A doorbell is late, lost, or rung by nobody.
-/// - cut() loses what is under way; until restore() reads are all ones. link() tells of every cut at least once.
-/// - forget() is the death of an end's program: what it wrote before still lands.
-/// A read-back delivers its direction's writes first; fence() also those that the other end had issued, which a real
-/// read's completion pushes ahead of itself. Thread: one for the whole pair.
+/// Two ends of a bridge inside one process, driven by simulated time. Every fault is drawn from the given source, so
+/// that a seed replays bit by bit. The pair does what real bridges may do:
+/// - Writes arrive late: between two publish() calls in any order and in pieces, across them in order. Writes to the
+///   same bytes keep their order, and a write of 8 bytes or less arrives whole.
+/// - Scratchpads are independent of the windows and of each other; each keeps its own order.
+/// - A doorbell is late, lost or spurious.
+/// - cut() loses all writes under way. Until restore(), reads return all ones. link() reports every cut at least once.
+/// - forget() simulates the death of an end's program. Its earlier writes still arrive.
+/// A read-back first delivers the writes of its direction. fence() also delivers the writes that the other end had
+/// issued, because the completion of a real read pushes them ahead of itself. Thread: one for the whole pair.
 class SimBridgePair {
  public:
   SimBridgePair(const SimBridgeOptions& options, RandomSource& random);
@@ -42,23 +42,23 @@ class SimBridgePair {
   /// index: 0 or 1. Owned by the pair.
   [[nodiscard]] Bridge& end(std::size_t index);
 
-  /// Moves time on and delivers what is due. now never goes back.
+  /// Advances the time and delivers everything that is due. now never goes back.
   void advance(Time now);
-  /// When the next thing under way is due; kNever if nothing is.
+  /// When the next write or doorbell under way is due; kNever if there is none.
   [[nodiscard]] Time next_event() const;
 
-  /// Whether end's doorbell descriptor, if it had one, would be readable: a doorbell or a change of the link is
-  /// pending.
+  /// Whether a doorbell or a link change is pending at the end, so that its doorbell descriptor, if it had one, would
+  /// be readable.
   [[nodiscard]] bool wake_pending(std::size_t index) const;
 
   void cut();
   void restore();
   [[nodiscard]] bool is_cut() const;
-  /// The program at this end has died and starts again: pending doorbells are gone; its memory stays or is scribbled
-  /// over.
+  /// The program at this end has died and starts again. Its pending doorbells are lost. Its memory stays, or is filled
+  /// with random bytes if `scribble`.
   void forget(std::size_t index, bool scribble);
 
-  /// What has happened so far, for reports.
+  /// Events so far, for reports.
   struct Counters {
     std::uint64_t writes = 0;
     std::uint64_t torn_writes = 0;

@@ -8,9 +8,9 @@
 
 namespace splitnic::fabric {
 
-/// The source of a driver that has one bridge for its whole life: an end of shm_pair(), or a device of an appliance.
-/// The first poll() returns it, every other one null. A driver releases a bridge only when that is down for good, and
-/// has none from then on. Thread: the driver's owner.
+/// Provides a driver with one bridge for its whole life: an end of shm_pair(), or a device of an appliance. The first
+/// poll() returns the bridge, every later one returns null. A driver releases a bridge only when the bridge is down for
+/// good; from then on it has none. Thread: the driver's owner.
 class SingleBridgeSource final : public BridgeSource {
  public:
   explicit SingleBridgeSource(std::shared_ptr<Bridge> bridge) : bridge_(std::move(bridge)) {}

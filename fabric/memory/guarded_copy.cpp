@@ -17,27 +17,27 @@
 namespace splitnic::fabric {
 namespace {
 
-/// What handled a signal before this did. Never freed: a handler may be reading it on another thread.
+/// The previous handler of a signal. Never freed, because a handler on another thread may be reading it.
 struct Previous {
   struct sigaction action {};
-  Previous* older = nullptr;        ///< what did before that, for reuse
-  std::atomic<bool> spent = false;  ///< a one-time handler (SA_RESETHAND) that has had its time
+  Previous* older = nullptr;        ///< the one before, for reuse
+  std::atomic<bool> spent = false;  ///< a one-time handler (SA_RESETHAND) that has run
 };
 
 struct Guard {
   const int signal;
   std::atomic<Previous*> previous = nullptr;
-  Previous* newest = nullptr;  ///< of all there have been
+  Previous* newest = nullptr;  ///< head of the list of all previous handlers
 };
 Guard guards[] = {{SIGSEGV}, {SIGBUS}};
 
 std::mutex install_mutex;
 std::atomic<bool> enabled = false;
-/// A fault has been passed on to a previous handler.
+/// True once a fault was forwarded to a previous handler.
 std::atomic<bool> passed_on = false;
 
-/// Ends the process as if there had been no handler: the same signal with the same cause, taken at the interrupted
-/// instruction once this handler has returned, so that a core dump shows it.
+/// Ends the process as if no handler were installed. It queues the same signal with the same cause; the process takes
+/// it at the interrupted instruction after this handler returns, so that a core dump shows that instruction.
 void leave_to_default(int signal, siginfo_t* info) {
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
@@ -47,11 +47,11 @@ void leave_to_default(int signal, siginfo_t* info) {
 
 void pass_on(Previous& previous, int signal, siginfo_t* info, void* context) {
   const struct sigaction& action = previous.action;
-  const bool sent = info->si_code <= 0;  // by a process, not by the processor
+  const bool sent = info->si_code <= 0;  // sent by a process, not raised by the processor
   const bool takes_info = (action.sa_flags & SA_SIGINFO) != 0;
   if (!takes_info && action.sa_handler == SIG_IGN && sent) return;
-  // Crash handlers put back what they found and raise the signal again. Where that was this handler, they must not be
-  // called a second time, and so for ever.
+  // Crash handlers restore the handler that they found and raise the signal again. If they found this handler, it must
+  // not call them again: that would be an endless loop.
   const bool raised_again = sent && info->si_pid == getpid() && passed_on.load();
   const bool one_time = (action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0;
   if (raised_again || (one_time && previous.spent.exchange(true)) ||
@@ -83,13 +83,13 @@ bool is_ours(const struct sigaction& action) {
 }
 
 bool same(const struct sigaction& left, const struct sigaction& right) {
-  // The two kinds of handler share their place; glibc keeps the rest of the mask zero.
+  // Both kinds of handler are in one union; glibc keeps the rest of the mask zero.
   return left.sa_sigaction == right.sa_sigaction && left.sa_flags == right.sa_flags &&
          std::memcmp(&left.sa_mask, &right.sa_mask, sizeof(left.sa_mask)) == 0;
 }
 
-/// The entry for an action, an earlier one of the guard if there is one: a test runner that exchanges handlers with
-/// each test must not make the list grow.
+/// Finds or makes the entry for an action. Entries are reused, because the list must not grow with a test runner that
+/// exchanges handlers for each test.
 Previous* previous_of(Guard& guard, const struct sigaction& action) {
   for (Previous* known = guard.newest; known != nullptr; known = known->older) {
     if (same(known->action, action)) return known;
@@ -104,10 +104,10 @@ void install(Guard& guard) {
   if (is_ours(current)) return;
   Previous* const previous = previous_of(guard, current);
   previous->spent.store(false);
-  // C2 (release): see C1. Before the handler is in place, because it may run at once.
+  // C2 (release): see C1. Must come before the handler is installed, because the handler may run at once.
   guard.previous.store(previous, std::memory_order_release);
-  // The previous handler gets the signal mask it asked for, and the alternative stack if the thread has one: the fault
-  // may be an overflow of the ordinary one.
+  // The previous handler gets the signal mask that it asked for, and the alternative stack if the thread has one,
+  // because the fault may be an overflow of the ordinary stack.
   struct sigaction action {};
   action.sa_sigaction = on_fault;
   action.sa_mask = current.sa_mask;
@@ -129,7 +129,7 @@ void enable_guarded_copy() {
   for (Guard& guard : guards) install(guard);
   routines::choose_widest();
   routines::unblock_faults();
-  enabled.store(true, std::memory_order_relaxed);  // orders nothing: the kernel knows the handler, that is all
+  enabled.store(true, std::memory_order_relaxed);  // orders nothing: it only says that the kernel knows the handler
 }
 
 bool guarded_copy(void* to, const void* from, std::size_t bytes) {

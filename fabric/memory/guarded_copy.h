@@ -5,35 +5,37 @@
 
 namespace splitnic::fabric {
 
-/// Access to memory that may be gone: registered once, and since unmapped, protected, or cut off by a shorter file.
-/// Where a plain access would raise SIGSEGV or SIGBUS, these answer false and the process goes on.
+/// Access to memory that may be gone: it was registered, and later unmapped, protected, or cut off by truncating its
+/// file. Where a plain access would raise SIGSEGV or SIGBUS, these functions return false and the process continues.
 ///
-/// How: the accesses are a few instructions whose place a signal handler knows; a fault there continues at a return of
-/// false, any other goes to the handler that was there before, or to the default. What does not fault pays for the
-/// access alone: no system call, no saved context, no lock.
+/// How: the accesses are a few instructions whose addresses a signal handler knows. After a fault in one of them,
+/// execution continues with a return of false. Any other fault goes to the previous handler, or to the default action.
+/// An access that does not fault costs no system call, no saved context and no lock.
 ///
-/// What the process owes: SIGSEGV and SIGBUS stay unblocked in threads that call these (a fault under a blocked signal
-/// kills), and a handler installed later passes on what it does not know, or enable_guarded_copy() is called after it.
+/// Requirements on the process: threads that call these functions leave SIGSEGV and SIGBUS unblocked (a fault under a
+/// blocked signal kills the process). A handler that is installed later forwards the faults that it does not know, or
+/// the process calls enable_guarded_copy() after installing it.
 ///
-/// Sanitizers: the accesses are in assembly on x86-64, so AddressSanitizer does not check them and ThreadSanitizer
-/// neither sees a race nor an ordering in them; nothing needs suppressing. Their default of letting the program have
-/// SIGSEGV (handle_segv=1) must stay.
+/// Sanitizers: the accesses are assembly on x86-64, so AddressSanitizer does not check them, and ThreadSanitizer sees
+/// neither races nor ordering in them; no suppression is needed. Keep the sanitizers' default handle_segv=1, which
+/// lets the program handle SIGSEGV.
 ///
 /// Thread: any, several at once.
 
-/// Installs the handler for SIGSEGV and SIGBUS, or puts it back on top where another has replaced it, and unblocks both
-/// signals in the calling thread. The first guarded access does this too; later ones do not look again.
+/// Installs the handler for SIGSEGV and SIGBUS, or installs it again if another handler has replaced it, and unblocks
+/// both signals in the calling thread. The first guarded access does this too; later accesses do not check again.
 void enable_guarded_copy();
 
-/// As memcpy: the ranges do not overlap. False: one of them faulted; any part of `to` may have been written.
+/// Copies as memcpy does; the ranges do not overlap. False: the access faulted, and any part of `to` may be written.
 [[nodiscard]] bool guarded_copy(void* to, const void* from, std::size_t bytes);
 
-/// Atomically stores `desired` if *at is `expected`; `before` is what was there. False: the access faulted (the memory
-/// must be writable even where nothing is stored) or `at` is no multiple of 8; nothing was changed, `before` neither.
+/// Atomically stores `desired` if *at is `expected`, and sets `before` to the value that *at had. False: the access
+/// faulted (the memory must be writable even if nothing is stored), or `at` is not a multiple of 8; then neither *at
+/// nor `before` has changed.
 [[nodiscard]] bool guarded_compare_swap(std::uint64_t* at, std::uint64_t expected, std::uint64_t desired,
                                         std::uint64_t& before);
 
-/// Atomically adds, modulo 2^64. Otherwise as above.
+/// Atomically adds, modulo 2^64. `before` and errors as above.
 [[nodiscard]] bool guarded_fetch_add(std::uint64_t* at, std::uint64_t addend, std::uint64_t& before);
 
 }  // namespace splitnic::fabric

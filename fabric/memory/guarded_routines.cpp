@@ -20,10 +20,10 @@ void unblock_faults() {
 
 #if defined(__x86_64__) && !defined(SPLITNIC_GUARDED_PORTABLE)
 
-// Nothing here touches the stack, so that "return 0" is right from every instruction between begin and end. A block's
-// last bytes are loaded before the loop and stored after it, overlapping what the loop did: no tail by single bytes.
-// splitnic_guarded_wide to splitnic_guarded_end uses AVX and has a way out of its own, which leaves the registers'
-// upper halves clean.
+// No instruction here touches the stack, so "return 0" is correct from every instruction between begin and end. A copy
+// loads the last bytes of a block before the loop and stores them after it, overlapping the loop's stores, instead of
+// copying a tail byte by byte. The code from splitnic_guarded_wide to splitnic_guarded_end uses AVX and has an exit of
+// its own, which clears the registers' upper halves.
 asm(R"(
   .pushsection .text, "ax", @progbits
   .macro splitnic_function name
@@ -199,7 +199,7 @@ namespace splitnic::fabric::routines {
 namespace {
 
 constexpr std::size_t kNever = ~std::size_t{0};
-constexpr std::size_t kWideBytesMin = 160;  // what splitnic_guarded_wide needs, and where it begins to be faster
+constexpr std::size_t kWideBytesMin = 160;  // splitnic_guarded_wide needs it, and is faster from here on
 std::atomic<std::size_t> wide_from = kNever;
 
 template <class Function>
@@ -239,7 +239,7 @@ bool recover(ucontext_t& context) {
 namespace splitnic::fabric::routines {
 namespace {
 
-/// Where this thread lands if it faults now. Initial-exec: the handler must not make the linker allocate it.
+/// Where this thread continues after a fault. Initial-exec: the handler must not make the dynamic linker allocate it.
 [[gnu::tls_model("initial-exec")]] thread_local sigjmp_buf* landing = nullptr;
 
 template <class Work>
@@ -247,7 +247,7 @@ template <class Work>
   sigjmp_buf here;
   if (sigsetjmp(here, 0) != 0) {
     landing = nullptr;
-    unblock_faults();  // the handler was left by the window
+    unblock_faults();  // siglongjmp() left the handler
     return false;
   }
   landing = &here;

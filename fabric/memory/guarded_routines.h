@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The instructions that may fault, and the way out of them: assembly on x86-64, sigsetjmp elsewhere (or where
-/// SPLITNIC_GUARDED_PORTABLE is defined, so that it can be tested). For guarded_copy.cpp alone, which see.
+/// The instructions that may fault, and the recovery from a fault: assembly on x86-64, sigsetjmp on other processors
+/// (and where SPLITNIC_GUARDED_PORTABLE is defined, for tests). Used by guarded_copy.cpp only; see there.
 namespace splitnic::fabric::routines {
 
 struct Fetched {
@@ -18,11 +18,12 @@ bool copy(void* to, const void* from, std::size_t bytes);
 Fetched compare_swap(std::uint64_t* at, std::uint64_t expected, std::uint64_t desired);
 Fetched fetch_add(std::uint64_t* at, std::uint64_t addend);
 
-/// In the signal handler: true if the fault was in one of the above, which will return its failure. May not return.
+/// Call in the signal handler. True: the fault was in one of the functions above, which then returns its failure. May
+/// not return.
 bool recover(ucontext_t& context);
-/// Looks what the processor has.
+/// Chooses the widest copy that the processor supports.
 void choose_widest();
-/// SIGSEGV and SIGBUS, in the calling thread.
+/// Unblocks SIGSEGV and SIGBUS in the calling thread.
 void unblock_faults();
 
 }  // namespace splitnic::fabric::routines

@@ -28,7 +28,7 @@ void* pointer(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): the kernel's own numbers
 }
 
-/// /proc/self/maps, or as much of it as can be had: empty where /proc isn't mounted.
+/// The readable part of /proc/self/maps; empty where /proc isn't mounted.
 std::string read_maps() {
   std::string text;
   const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -84,8 +84,8 @@ std::optional<LocalProtection::Mapping> LocalProtection::parse(std::string_view 
   return Mapping{range, rights[0] == 'r', rights[1] == 'w', of_file};
 }
 
-/// The kernel tells them in ascending order, but a map that changes while it is read may tell a place twice: the
-/// first stands.
+/// The kernel lists mappings in ascending order. If the map changes during the read, an address may be listed twice;
+/// then the first line counts.
 void LocalProtection::add(const Mapping& mapping) {
   Mapping next = mapping;
   if (!mappings_.empty()) {
@@ -101,7 +101,7 @@ void LocalProtection::add(const Mapping& mapping) {
   mappings_.push_back(next);
 }
 
-/// nullopt: begins at null, wraps around, or lies in the kernel's half of the addresses.
+/// nullopt: the range begins at null, wraps around, or lies in the kernel's half of the address space.
 std::optional<LocalProtection::Range> LocalProtection::range_of(const void* at, std::size_t bytes) {
   constexpr auto kUserEnd = static_cast<std::uintptr_t>(std::numeric_limits<std::intptr_t>::max());
   const auto begin = reinterpret_cast<std::uintptr_t>(at);
@@ -109,7 +109,7 @@ std::optional<LocalProtection::Range> LocalProtection::range_of(const void* at, 
   return Range{begin, begin + bytes};
 }
 
-/// The first mapping that ends behind the address.
+/// The first mapping that ends after the address.
 std::vector<LocalProtection::Mapping>::const_iterator LocalProtection::mapping_at(std::uintptr_t address) const {
   return std::upper_bound(mappings_.begin(), mappings_.end(), address,
                           [](std::uintptr_t value, const Mapping& mapping) { return value < mapping.range.end; });
@@ -130,7 +130,7 @@ bool LocalProtection::recorded(const void* at, std::size_t bytes, LocalAccess ac
   return range && recorded(*range, access);
 }
 
-/// Faults every page of the range in, as the access would, but gets an error where that would get a signal.
+/// Faults in every page of the range, as the access would. Where the access would raise a signal, madvise() fails.
 LocalProtection::Answer LocalProtection::ask_kernel(Range range, LocalAccess access) {
   const std::uintptr_t first = page_of(range.begin);
   const int advice = access == LocalAccess::read ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
@@ -140,18 +140,18 @@ LocalProtection::Answer LocalProtection::ask_kernel(Range range, LocalAccess acc
       case EINTR:
         continue;
       case EAGAIN:
-      case EINVAL:  // a right is missing; or device memory, which can't be populated; or a kernel before 5.14
+      case EINVAL:  // a right is missing, or device memory (which can't be populated), or a kernel before 5.14
         return Answer::unknown;
-      default:  // ENOMEM: not mapped; EFAULT: behind the file's end; EHWPOISON
+      default:  // ENOMEM: not mapped; EFAULT: beyond the file's end; EHWPOISON
         return Answer::no;
     }
   }
 }
 
-/// As above for the first and last page of each recorded mapping in the range, which finds what has since been
-/// protected and where a file ends.
+/// As above for the first and last page of each recorded mapping in the range. Finds mappings that were protected
+/// since, and the end of a file.
 LocalProtection::Answer LocalProtection::ask_kernel_at_ends(Range range, LocalAccess access) const {
-  // Writes nothing back on any kernel since 2.6.19; what it does is to look for gaps.
+  // MS_ASYNC writes nothing back on any kernel since 2.6.19; the call only finds gaps.
   const std::uintptr_t first = page_of(range.begin);
   if (msync(pointer(first), range.end - first, MS_ASYNC) != 0) return Answer::no;
   Answer answer = Answer::yes;
@@ -180,7 +180,7 @@ bool LocalProtection::accessible(const void* at, std::size_t bytes, LocalAccess 
     answer = ask_kernel_at_ends(*range, access);
   }
   if (answer != Answer::unknown) return answer == Answer::yes;
-  // The record may be out of date, or only the map tells a missing right from memory of a special kind.
+  // The record may be out of date. Also, only the map distinguishes a missing right from special memory.
   refresh();
   return recorded(*range, access) && ask_kernel_at_ends(*range, access) != Answer::no;
 }

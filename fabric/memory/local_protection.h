@@ -10,44 +10,45 @@ namespace splitnic::fabric {
 
 enum class LocalAccess : std::uint8_t { read, write };
 
-/// What the process itself may do with its memory, so that no tag is ever made for memory that it may not touch:
-/// recorded when a queue pair is opened, kept current by asking the kernel about the range at hand, never by reading
-/// the whole map for each registration.
+/// Says what the process itself may do with its memory, so that no tag is made for memory that the process may not
+/// touch. The mappings are recorded when a queue pair is opened. Later, the kernel is asked about the range at hand; a
+/// registration does not read the whole map again.
 ///
-/// A promise made here holds at that moment: the process may unmap or protect memory later, from any thread. What uses
-/// the memory goes through guarded_copy(), which this makes ready.
+/// An answer is true at that moment only: any thread may unmap or protect the memory later. Accesses to the memory
+/// therefore go through guarded_copy(), which the constructor enables.
 ///
-/// Thread: the adapter's owner. Nothing here faults, whatever the range. Source: S4 Fig. 17 (steps 604 to 612; the
+/// Thread: the adapter's owner. No function faults, whatever the range. Source: S4 Fig. 17 (steps 604 to 612; the
 /// record is the segment table, refresh() SegmentTableUpdate, accessible() MapLocalPage).
 class LocalProtection {
  public:
   /// Records the process's mappings.
   LocalProtection();
 
-  /// Records them anew. Reads /proc/self/maps, which takes 0.3 ms per thousand mappings.
+  /// Records them again. Reads /proc/self/maps, which takes 0.3 ms per thousand mappings.
   void refresh();
 
   /// Whether the process may access all of [at, at + bytes). No bytes: true, whatever `at` is.
   ///
-  /// Up to kExactBytesMax, and up to kFillBytesMax what the record does not know: the kernel's answer, page by page.
-  /// Otherwise the record's, read again if it says no, then the kernel's for the first and last page of each mapping
-  /// and for gaps between. So the cost does not grow with the range, and an enormous untouched one is not filled; what
-  /// was protected in the middle of a mapping since it was recorded is found at use.
+  /// The kernel answers, page by page, for ranges up to kExactBytesMax, and for ranges up to kFillBytesMax that the
+  /// record does not know. For other ranges the record answers, and is refreshed if it says no; then the kernel
+  /// confirms the first and last page of each mapping and looks for gaps. So the cost does not grow with the range, and
+  /// a huge untouched range is not filled. If a part in the middle of a mapping was protected after it was recorded,
+  /// the access finds that.
   ///
-  /// Pages that were looked at have been faulted in, for writing if `access` is (a copy-on-write page is copied).
+  /// The pages that the kernel checks are faulted in; for LocalAccess::write, copy-on-write pages are copied.
   [[nodiscard]] bool accessible(const void* at, std::size_t bytes, LocalAccess access);
 
-  /// The record's answer alone, without a system call (binding a memory window makes none). A yes may be stale; a no
-  /// may be memory that was mapped since: then accessible() knows.
+  /// The same from the record alone, without a system call (binding a memory window makes none). A yes may be out of
+  /// date. A no may be wrong for memory that was mapped since; ask accessible() then.
   [[nodiscard]] bool recorded(const void* at, std::size_t bytes, LocalAccess access) const;
 
   /// Mappings in the record; neighbours with the same rights and no file behind them count as one.
   [[nodiscard]] std::size_t mappings() const { return mappings_.size(); }
-  /// How often the map has been read.
+  /// Number of times the map was read.
   [[nodiscard]] std::uint64_t refreshes() const { return refreshes_; }
 
   static constexpr std::size_t kExactBytesMax = std::size_t{64} << 10U;
-  static constexpr std::size_t kFillBytesMax = std::size_t{16} << 20U;  ///< about what reading a large map costs
+  static constexpr std::size_t kFillBytesMax = std::size_t{16} << 20U;  ///< costs about a refresh() of a large map
 
  private:
   struct Range {

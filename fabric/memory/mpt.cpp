@@ -15,7 +15,7 @@ struct SetRange {
   std::size_t ways = 0;
 };
 
-/// Both ends find a tag's set by this alone.
+/// Where a tag's set is. Both ends compute it.
 SetRange set_range(std::size_t slots, Stag tag) {
   const std::size_t ways = std::min(slots, kMptWays);
   if (ways == 0) return {};
@@ -76,7 +76,7 @@ bool MptPublisher::grant(FabricLink& link, const MptGrant& grant) {
     const MptSlot wire = encode_mpt_slot(with_generation, epoch_tag(link.epoch(), link.peer_epoch()));
     PeerWindow& window = link.bridge().peer_window();
     const std::size_t at = offset_of(link, slot);
-    // The generation goes last: a reader that sees it sees the rest, and one that does not takes the slot for empty.
+    // The generation is written last: a reader that sees it sees the rest; to any other reader the slot is empty.
     window.write(at + sizeof wire.generation, std::as_bytes(std::span(&wire, 1)).subspan(sizeof wire.generation));
     link.bridge().publish();
     window.write_word<std::uint32_t>(at, slot.generation);
@@ -108,7 +108,7 @@ bool MptView::look_up(FabricLink& link, Stag tag, Cached& into) const {
     memory.copy_out(at, copy);
     const auto grant = decode_mpt_slot(copy, epoch_tag(link.peer_epoch(), link.epoch()));
     if (!grant || grant->tag != tag) continue;
-    // The owner may be hostile too: what it grants must lie in its own buffers, and in this end's mapping of them.
+    // The owner may be hostile: the grant must lie in the owner's buffers, and in this end's mapping of them.
     const bool believable = link.peer_buffers().contains({grant->window_offset, grant->length}) &&
                             link.bridge().peer_window().contains(grant->window_offset, grant->length) &&
                             grant->length <= ~grant->address;
@@ -121,7 +121,7 @@ bool MptView::look_up(FabricLink& link, Stag tag, Cached& into) const {
 
 std::optional<std::size_t> MptView::claim(FabricLink& link, Stag tag, std::uint64_t address, std::uint64_t bytes) {
   Cached& cached = cache_[tag.index() % kCacheSlots];
-  // A grant is whole under its generation, so the generation alone says whether the private copy still holds.
+  // Every change of a grant changes the generation, so the generation alone says whether the private copy is valid.
   const bool current = cached.used && cached.grant.tag == tag &&
                        link.bridge().local_memory().watch<std::uint32_t>(cached.slot_offset) == cached.grant.generation;
   if (!current && !look_up(link, tag, cached)) return std::nullopt;

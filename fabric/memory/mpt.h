@@ -18,7 +18,7 @@ namespace splitnic::fabric {
 /// A slot of the protection-table copy, written by the owner of the memory into the initiator's MPT range:
 ///
 ///      0 generation 32 | tag 32
-///      8 address 64                  what the initiator calls byte 0
+///      8 address 64                  of byte 0, as the initiator addresses it
 ///     16 length 64
 ///     24 window offset 64            of byte 0, in the initiator's peer window
 ///     32 rights 16 | reserved 16, 32
@@ -26,8 +26,8 @@ namespace splitnic::fabric {
 ///     56 check 32 | generation 32
 ///
 /// check: CRC-32C over bytes 0 .. 55, continued from the epoch tag (owner first, see epoch_tag()). generation: never 0,
-/// new with each grant and revocation of the slot; 0 means empty. Slots stand in sets of four: a tag's set is its index
-/// modulo their number. Source: S2 (memory protection table); design, "Protection".
+/// new with each grant and revocation of the slot; 0 means empty. Slots form sets of four: a tag's set is its index
+/// modulo the number of sets. Source: S2 (memory protection table); design, "Protection".
 struct MptSlot {
   boost::endian::little_uint32_buf_t generation;
   boost::endian::little_uint32_buf_t tag;
@@ -44,7 +44,7 @@ static_assert(offsetof(MptSlot, rights) == 32 && offsetof(MptSlot, check) == 56)
 
 inline constexpr std::size_t kMptWays = 4;
 
-/// What a slot says, once believed.
+/// The content of a valid slot.
 struct MptGrant {
   std::uint32_t generation = 0;
   Stag tag{};
@@ -59,15 +59,15 @@ struct MptGrant {
 [[nodiscard]] std::optional<MptGrant> decode_mpt_slot(std::span<const std::byte, sizeof(MptSlot)> bytes,
                                                       std::uint32_t epoch_tag);
 
-/// The owner's side: grants placeable entries to the peer. A bounded cache: what finds no slot is not granted, and its
-/// writes come segmented. Thread: the adapter's owner.
+/// The owner's side: grants placeable entries to the peer. The slots are a bounded cache: an entry that finds no free
+/// slot is not granted, and the peer's writes to it arrive segmented. Thread: the adapter's owner.
 class MptPublisher {
  public:
-  /// Forgets all grants: an epoch has begun, the peer's slots are empty. link: up.
+  /// Forgets all grants: an epoch has begun, and the peer's slots are empty. link: up.
   void start(FabricLink& link);
-  /// False: the tag's set is full. grant.generation is not looked at.
+  /// False: the tag's set is full. grant.generation is ignored.
   bool grant(FabricLink& link, const MptGrant& grant);
-  /// The peer stops storing when it next looks; what it claimed before may still arrive.
+  /// The peer stops storing at its next claim(); stores that it claimed before may still arrive.
   void revoke(FabricLink& link, Stag tag);
 
  private:
@@ -82,14 +82,15 @@ class MptPublisher {
   std::vector<Slot> slots_;
 };
 
-/// The initiator's side: where a remote range may be stored through the peer window. Believes nothing unchecked: slots
-/// are copied out, verified, bounded by the own mapping, and cached privately; a use reads the slot's generation alone.
-/// Thread: the adapter's owner.
+/// The initiator's side: where in the peer window a remote range may be stored. It trusts no slot unchecked: it copies
+/// the slot out, verifies it, checks it against its own mapping, and caches it privately. A use of a cached grant reads
+/// only the slot's generation. Thread: the adapter's owner.
 class MptView {
  public:
-  /// An epoch has begun: what was learnt before is void.
+  /// An epoch has begun: all cached grants are void.
   void start();
-  /// Offset in the peer window for [address, address + bytes) of the tag's entry; nullopt: not granted, go segmented.
+  /// Offset in the peer window for [address, address + bytes) of the tag's entry. nullopt: not granted, so send the
+  /// data segmented.
   [[nodiscard]] std::optional<std::size_t> claim(FabricLink& link, Stag tag, std::uint64_t address,
                                                  std::uint64_t bytes);
 

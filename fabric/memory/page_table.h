@@ -10,28 +10,29 @@ namespace splitnic::fabric {
 inline constexpr std::uint64_t kSmallestPage = std::uint64_t{1} << 12U;
 inline constexpr std::uint64_t kLargestPage = std::uint64_t{1} << 28U;
 
-/// Memory as physical pages, which need not be neighbours: starts first_offset bytes into the first page and ends
+/// Memory as physical pages, which need not be contiguous. It starts first_offset bytes into the first page and ends
 /// end_offset bytes into the last. Source: S3 Figs. 13 and 15 (iSCSI data segments).
 struct PageList {
   std::span<std::byte* const> pages;         ///< at multiples of kSmallestPage, not null; copied
   std::uint64_t page_bytes = kSmallestPage;  ///< a power of two, kSmallestPage .. kLargestPage
   std::uint64_t first_offset = 0;            ///< below page_bytes
-  std::uint64_t end_offset = kSmallestPage;  ///< 1 .. page_bytes; beyond first_offset if there is one page
+  std::uint64_t end_offset = kSmallestPage;  ///< 1 .. page_bytes; greater than first_offset if there is one page
 };
-/// False: breaks a rule above, or has no page at all.
+/// False: the list breaks a rule above, or has no page.
 [[nodiscard]] bool well_formed(const PageList& list);
-/// Of a well-formed list.
+/// The bytes that a well-formed list describes.
 [[nodiscard]] std::uint64_t bytes_of(const PageList& list);
 
-/// How an entry finds its pages: a list of them; a list of such lists; a list of those. Source: S3 Fig. 13, ATT
-/// control.
+/// How an entry finds its pages: one list of pages; a list of page lists; a list of lists of page lists. Source: S3
+/// Fig. 13, ATT control.
 enum class Indirection : std::uint8_t { direct, one_level, two_levels };
 
-/// S3's address translation table: where each byte of an entry's memory is. No list is longer than pages_per_list, but
-/// the outermost of two levels. Memory for max_pages is taken once, so that assigning takes none. Thread: the owner.
+/// S3's address translation table: where each byte of an entry's memory is. No list is longer than pages_per_list,
+/// except the outermost list of two levels. The constructor allocates memory for max_pages; assign() allocates none.
+/// Thread: the owner.
 class PageTable {
  public:
-  /// What one page of pointers holds.
+  /// Pointers in one page of 4 KiB.
   static constexpr std::size_t kPagesPerList = 512;
 
   /// pages_per_list: a power of two, at least 2.
@@ -41,15 +42,15 @@ class PageTable {
   [[nodiscard]] std::size_t max_pages() const { return max_pages_; }
   [[nodiscard]] std::uint64_t size() const { return bytes_; }
 
-  /// The list's pages replace the old. It is well-formed and has no more than max_pages.
+  /// Replaces the pages by those of the list. list: well-formed, with at most max_pages.
   void assign(const PageList& list);
   void clear() { bytes_ = 0; }
 
-  /// The bytes at offset that are neighbours in memory, `bytes` at most. offset: below size().
+  /// The contiguous memory at offset, at most `bytes` long. offset: below size().
   [[nodiscard]] std::span<std::byte> run_at(std::uint64_t offset, std::size_t bytes) const;
 
  private:
-  /// The walk; Table: this class or const of it.
+  /// Walks the lists to a page. Table: PageTable or const PageTable.
   template <class Table>
   [[nodiscard]] static auto& slot(Table& table, std::size_t page);
 

@@ -9,9 +9,9 @@
 
 namespace splitnic::fabric {
 
-/// S3's entry type; windows are of the verbs' two types.
+/// S3's entry type; the verbs have two types of windows.
 enum class EntryKind : std::uint8_t {
-  reserved,  ///< index 0, so that a zero tag never names memory; and every index without a tag
+  reserved,  ///< index 0, so that a zero tag never names memory, and every index without a tag
   region,
   window_type_1,  ///< usable by the domain's queue pairs; each binding takes the next instance
   window_type_2,  ///< bound to one queue pair; the consumer chooses the instance
@@ -22,7 +22,7 @@ constexpr bool is_window(EntryKind kind) {
   return kind == EntryKind::window_type_1 || kind == EntryKind::window_type_2;
 }
 
-/// Which entries a protection domain's remote and local accesses may use.
+/// Which entries remote and local accesses of a protection domain may use.
 enum class DomainRules : std::uint8_t {
   verbs,   ///< peers use regions and windows by their rights
   strict,  ///< S3: regions are local, windows are remote
@@ -32,19 +32,19 @@ enum class DomainRules : std::uint8_t {
 struct alignas(64) ProtectionEntry {
   std::uint64_t base = 0;  ///< the address that peers use for byte 0: opaque or chosen, not one of this process
   std::uint64_t length = 0;
-  RegionMemory memory{};     ///< a window's is its region's: windows index it, they hold none
+  RegionMemory memory{};     ///< a window has none of its own: it refers to its region's
   std::uint64_t offset = 0;  ///< of byte 0 in the memory
   ProtectionDomain domain{};
-  QpNumber queue_pair{};       ///< the only one that may use it; 0: any of the domain
-  QpNumber taker{};            ///< whose operation took a one-shot entry
-  std::uint32_t sequence = 0;  ///< touched: S3's stored sequence number; of a taken one-shot entry, the taker's packet
-  std::uint32_t bound = 0;     ///< of a region, the windows bound to it; of a bound window, its region's index
+  QpNumber queue_pair{};       ///< the only queue pair that may use the entry; 0: any of the domain
+  QpNumber taker{};            ///< the queue pair whose operation took a one-shot entry
+  std::uint32_t sequence = 0;  ///< touched entry: S3's stored sequence number; taken one-shot entry: the taker's packet
+  std::uint32_t bound = 0;     ///< region: number of windows bound to it; bound window: its region's index
   Rights rights{};
   EntryKind kind = EntryKind::reserved;
   std::uint8_t instance = 0;
-  bool valid = false;  ///< a tag may be allocated, and its entry not valid: a window not bound, a region not registered
+  bool valid = false;  ///< false with an allocated tag: a window that is not bound, a region that is not registered
   bool strict = false;
-  bool placeable = false;      ///< peers may store through their window; what is stored so passed no check here
+  bool placeable = false;      ///< peers may store through their peer window; such stores pass no check here
   bool invalidatable = false;  ///< by a peer's message
   bool fast = false;           ///< a region for registration through the send queue
   TouchControl touch = TouchControl::unlimited;

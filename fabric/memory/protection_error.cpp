@@ -16,7 +16,7 @@ bool is_local(ProtectedUse use) {
   return use == ProtectedUse::local_request || use == ProtectedUse::bind_request || use == ProtectedUse::receive;
 }
 
-/// DDP places tagged segments, and so finds what is wrong with them; it has no code for rights, which RDMAP knows.
+/// DDP places tagged segments and reports their errors. It has no code for rights; RDMAP reports those.
 bool by_ddp(ProtectedUse use) { return use == ProtectedUse::write || use == ProtectedUse::read_response; }
 
 TerminateCode by(bool ddp, std::uint8_t ddp_code, std::uint8_t rdma_code) {

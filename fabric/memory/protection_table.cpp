@@ -9,13 +9,13 @@ using Error = ProtectionError;
 
 bool wraps(std::uint64_t address, std::uint64_t bytes) { return bytes != 0 && bytes - 1 > ~address; }
 
-/// Taken by another operation than the one that asks. S4: the translation is disabled for everybody else.
+/// Whether another operation has taken the one-shot entry. S4: the translation is disabled for all others.
 bool used_up(const ProtectionEntry& entry, const Access& access) {
   const bool taken = entry.touch == TouchControl::one_shot && entry.touched;
   return taken && (entry.taker != access.queue_pair || entry.sequence != access.sequence);
 }
 
-/// Zero-based, whatever the base field keeps.
+/// An iSCSI entry is zero-based; its base field holds something else.
 std::uint64_t first_address(const ProtectionEntry& entry) { return entry.kind == EntryKind::iscsi ? 0 : entry.base; }
 
 Right right_of_response(const ProtectionEntry& entry) {
@@ -74,7 +74,7 @@ bool ProtectionTable::usable(const ProtectionEntry& entry, Side side) {
   return false;
 }
 
-// S3's order: valid, kind, domain, instance; then the binding to one queue pair, where the entry has one.
+// S3's order: valid, kind, domain, instance; then the binding to one queue pair, if the entry has one.
 auto ProtectionTable::identify(const Access& access, Side side) const -> Checked<const ProtectionEntry*> {
   if (access.tag.index() >= entries_.size()) return tl::unexpected(Error::invalid_stag);
   const ProtectionEntry& entry = entries_[access.tag.index()];

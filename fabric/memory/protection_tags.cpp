@@ -11,7 +11,7 @@ constexpr Rights kIscsiRights = Right::remote_read | Right::remote_write;
 
 bool within(Rights rights, Rights allowed) { return (rights.bits & ~allowed.bits) == 0; }
 
-/// Keeps the alignment of the memory within 4 KiB, and leaves room for any length below 2^63.
+/// Draws a base with the alignment of the memory within 4 KiB, and with room for any length below 2^63.
 std::uint64_t draw_base(RandomSource& random, const RegionMemory& memory) {
   constexpr std::uint64_t kInPage = kSmallestPage - 1;
   constexpr std::uint64_t kPage = 0x7fff'ffff'ffff'ffff & ~kInPage;
@@ -34,7 +34,7 @@ bool in_conflict(const EntryOptions& options) {
   return (options.placeable && ends_early) || in_conflict(options.rights, options.touch);
 }
 
-/// The verbs' rule, and the same for reading: a window gives no more than its region's owner has itself.
+/// The verbs' rule, extended to reading: a window gives peers no right that the region's owner lacks.
 bool may_bind(Rights region, Rights window) {
   const bool writes = window.has(Right::remote_write) || window.has(Right::remote_atomic);
   if (!region.has(Right::window_binding)) return false;
@@ -102,7 +102,7 @@ void ProtectionTable::describe(ProtectionEntry& entry, const EntryOptions& optio
   entry.valid = true;
 }
 
-/// What made the entry valid is undone; tag and memory stay, so that placements of the segment that ended it do.
+/// Makes the entry invalid. The tag and the memory stay, so that the segment that ended the entry can still be placed.
 void ProtectionTable::invalidate(ProtectionEntry& entry) {
   if (is_window(entry.kind) && entry.valid) {
     --entries_[entry.bound].bound;
@@ -112,7 +112,7 @@ void ProtectionTable::invalidate(ProtectionEntry& entry) {
   entry.queue_pair = QpNumber{};
 }
 
-// What names a tag for its owner: an index in use, the kind, the instance. Valid or not.
+// Finds the entry that a tag's owner names: an index in use, the right kind, the right instance. Valid or not.
 auto ProtectionTable::named(Stag tag, bool (*is_kind)(EntryKind)) -> Checked<ProtectionEntry*> {
   if (tag.index() >= entries_.size()) return tl::unexpected(Error::invalid_stag);
   ProtectionEntry& entry = entries_[tag.index()];
@@ -158,7 +158,7 @@ auto ProtectionTable::reregister(Stag region, const Reregister& change) -> Check
   if (entry.fast) return tl::unexpected(Error::wrong_kind);
   if (!entry.valid) return tl::unexpected(Error::invalid_stag);
   if (entry.bound != 0) return tl::unexpected(Error::windows_bound);
-  // A peer's grant would go on as it was, and with it the direct stores.
+  // The peer would keep its grant, and would continue to store directly.
   if (entry.placeable) return tl::unexpected(Error::options_conflict);
   if (in_conflict(change.rights.value_or(entry.rights), entry.touch)) return tl::unexpected(Error::options_conflict);
   if (change.domain) {
@@ -264,7 +264,7 @@ auto ProtectionTable::bind(const Bind& request, const Consumer& consumer) -> Che
   return tag;
 }
 
-/// Type 1 takes its next instance, as with every binding; the next type 2 binding brings its own.
+/// A type 1 window takes its next instance, as with every binding; the next binding of type 2 chooses one.
 Stag ProtectionTable::unbind(ProtectionEntry& window) {
   invalidate(window);
   if (window.kind == EntryKind::window_type_1) window.instance = tags_.renew(tag_of(window)).instance();
@@ -279,7 +279,7 @@ auto ProtectionTable::deallocate(Stag window) -> Checked<void> {
   return {};
 }
 
-// The order of the checks: valid, kind, domain, instance, binding; what an entry is open to comes last.
+// The order of the checks: valid, kind, domain, instance, binding. Whether the entry may be invalidated comes last.
 auto ProtectionTable::to_invalidate(Stag tag, const Consumer& consumer) -> Checked<ProtectionEntry*> {
   if (tag.index() >= entries_.size()) return tl::unexpected(Error::invalid_stag);
   ProtectionEntry& entry = entries_[tag.index()];

@@ -7,12 +7,12 @@
 namespace splitnic::fabric {
 namespace {
 
-/// The bytes at offset that are neighbours in memory, `most` at most. Memory of the process, in which they are.
+/// The contiguous memory at offset, at most `most` bytes. Only for memory of the process; offset is inside.
 std::span<std::byte> run_at(const Translation& in, std::uint64_t offset, std::size_t most) {
   return in.pages ? in.pages->run_at(offset, most) : in.process.subspan(static_cast<std::size_t>(offset), most);
 }
 
-/// The word at offset, which can_atomic() has found whole and aligned. Memory of the process.
+/// The word at offset. Only for memory of the process; can_atomic(offset) is true.
 std::uint64_t* word_at(const Translation& in, std::uint64_t offset) {
   return reinterpret_cast<std::uint64_t*>(run_at(in, offset, sizeof(std::uint64_t)).data());
 }

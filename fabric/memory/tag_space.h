@@ -13,15 +13,16 @@
 
 namespace splitnic::fabric {
 
-/// Hands out tags for a table of slots() entries. A free index is drawn at random, so that tags seen do not tell the
-/// next; a released index rests until a quarter of the table has been released after it; each use of an index takes the
-/// next instance, all 256 in turn from a random first one. Index 0 is never handed out. Thread: the owner. Source: S3
-/// (tag index and instance); design, "Protection".
+/// Allocates tags for a table of slots() entries. Free indices are drawn at random, so that known tags do not reveal
+/// the next one. A released index rests until a quarter of the table has been released after it. Each use of an index
+/// takes the next instance, through all 256 from a random first one. Index 0 is never allocated. Thread: the owner.
+/// Source: S3 (tag index and instance); design, "Protection".
 class TagSpace {
  public:
   static constexpr std::size_t kBytesPerSlot = sizeof(std::uint8_t) + 2 * sizeof(std::uint32_t);
 
-  /// capacity: live tags at most; the table is twice that, up to a power of two, so that resting never costs a tag.
+  /// capacity: the maximum of live tags. The table has at least twice as many slots (a power of two), so that resting
+  /// indices never take the place of a tag.
   TagSpace(std::size_t capacity, RandomSource& random) : random_(random), capacity_(capacity) {
     const std::size_t slots = std::bit_ceil(2 * capacity + 2);
     CHECK_OP(slots, <=, std::size_t{1} << 24U);
@@ -37,7 +38,7 @@ class TagSpace {
 
   [[nodiscard]] std::size_t slots() const { return instances_.size(); }
 
-  /// How many more allocate() would give.
+  /// Number of tags that allocate() can still give.
   [[nodiscard]] std::size_t left() const { return capacity_ - live_; }
 
   /// nullopt: capacity tags are live.
@@ -52,18 +53,18 @@ class TagSpace {
     ++live_;
     return Stag::from(index, ++instances_[index]);
   }
-  /// An index that allocate() will give soon, or 0: what belongs to it may be fetched into the cache.
+  /// An index that allocate() will give soon, or 0. The caller may prefetch the entry of that index.
   [[nodiscard]] std::uint32_t coming() const { return coming_; }
 
   /// The same index under its next instance. tag: a live one.
   [[nodiscard]] Stag renew(Stag tag) { return Stag::from(tag.index(), ++instances_[tag.index()]); }
-  /// The same index under an instance that somebody chose; the next one follows it.
+  /// The same index under the given instance; the next renew() continues from it.
   [[nodiscard]] Stag rename(Stag tag, std::uint8_t instance) {
     instances_[tag.index()] = instance;
     return Stag::from(tag.index(), instance);
   }
 
-  /// tag: one that allocate() gave and that has not been released.
+  /// tag: a live one.
   void release(Stag tag) {
     CHECK(live_ > 0 && tag.index() < slots());
     --live_;
@@ -72,7 +73,7 @@ class TagSpace {
   }
 
  private:
-  // Indices are drawn a few uses ahead, as in a large table nothing of the next one is in the cache.
+  // In a large table, the memory of the next index is never in the cache. So indices are drawn a few uses ahead.
   static constexpr std::size_t kAhead = 4;
   static constexpr std::size_t kSlotsWorthDrawingAhead = 1024;
 

@@ -4,16 +4,16 @@
 
 namespace splitnic::verbs {
 
-/// The way to a peer's port, found once for any number of queue pairs (ProtectionDomain::create_address_handle()). It
-/// leads to one life of the bridge: where that is over, connecting by the handle is refused, while a port address by
-/// itself may lead on to a peer who knows nothing of what was agreed.
+/// The address of a peer's port, for any number of queue pairs (ProtectionDomain::create_address_handle()). It is valid
+/// for one life of the bridge; afterwards, connecting by the handle is refused. A bare port address may instead reach a
+/// restarted peer, which does not know what was agreed before.
 class AddressHandle : public Handle<detail::AddressObject> {
  public:
   using Handle::Handle;
 
-  /// The peer is there, and nothing has begun anew since the handle was made.
+  /// True: the link is up, and it was not restarted since the handle was made.
   [[nodiscard]] bool valid() const;
-  /// 0 in a null handle.
+  /// The port address; 0 in a null handle.
   [[nodiscard]] PortAddress port() const;
 };
 

@@ -62,7 +62,7 @@ bool Context::prepare_sleep() {
 }
 
 int Context::descriptor() const {
-  // That of a peer that has hung up stays readable for ever.
+  // The descriptor of a peer that has hung up stays readable for ever.
   const bool down = !object_ || object_->link.phase() == fabric::LinkPhase::down;
   return down ? -1 : object_->link.bridge().doorbell_descriptor();
 }

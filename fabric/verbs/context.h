@@ -22,51 +22,50 @@ struct ContextOptions {
   static constexpr std::size_t kMaxMptEntries = std::size_t{1} << 20U;
   static constexpr Duration kLongestTimeout = std::chrono::hours(1);
 
-  fabric::LinkOptions link{};  ///< port_address 0: drawn
+  fabric::LinkOptions link{};  ///< port_address 0: drawn at random
   fabric::AdapterOptions adapter{};
-  /// Where tags, numbers and epochs come from; lent. Null: the kernel's generator. Tests alone give another.
+  /// The source of tags, numbers and epochs; lent. Null: the kernel's generator. Only tests give another one.
   RandomSource* random = nullptr;
 };
 
-/// An open channel adapter on one end of a bridge: where everything begins. The core has no thread: whoever owns the
-/// context polls it, and sleeps in a loop of its own or by wait() (wait.h).
+/// An open channel adapter on one end of a bridge; all other objects are made from it. The context has no thread: its
+/// owner polls it, and sleeps in a loop of its own or in wait() (wait.h).
 class Context : public Handle<detail::ContextObject> {
  public:
   using Handle::Handle;
 
-  /// Takes the bridge over and begins the handshake with the peer. Errors: bad_argument (no bridge, impossible
-  /// options).
+  /// Takes the bridge and begins the handshake with the peer. Errors: bad_argument (no bridge, impossible options).
   [[nodiscard]] static Expected<Context> open(std::shared_ptr<fabric::Bridge> bridge,
                                               const ContextOptions& options = {});
 
-  /// Moves everything on: handshake, cells in and out, answers, retries. Bounded; returns how much moved.
+  /// Does a bounded amount of work: handshake, cells in and out, responses, retries. Returns how much it did.
   std::size_t poll(Time now);
-  /// When poll() wants to run although the peer did not ring.
+  /// When poll() must run next, even if the peer does not ring.
   [[nodiscard]] Time next_deadline(Time now) const;
-  /// Before sleeping on descriptor(), when nothing moves any more: tells the peer to ring, and looks again. False: do
-  /// not sleep, something came in (or there is no descriptor at all).
+  /// Call it before sleeping on descriptor(), when poll() returns 0: arms the doorbell, and polls once more. False: do
+  /// not sleep, because something came in or the bridge has no descriptor.
   [[nodiscard]] bool prepare_sleep();
-  /// Readable when the peer has rung. -1: there is nobody to ring any more, time alone is left to wait for.
+  /// Readable when the peer has rung. -1: no peer can ring any more; wait for next_deadline() only.
   [[nodiscard]] int descriptor() const;
-  /// After sleeping, for whatever reason it ended.
+  /// Call it after sleeping, whatever ended the sleep.
   void disarm();
-  /// The peer is there. An epoch that ends is the event path_down: every queue pair has failed and every region and
-  /// window is void; reset the former, register the latter anew.
+  /// True: the peer is connected. The end of an epoch is the event path_down: every queue pair has failed, and every
+  /// region and window is void. Reset the queue pairs; register the regions and windows again.
   [[nodiscard]] bool up() const;
   /// Events since the last call, oldest first; returns how many.
   [[nodiscard]] std::size_t poll_events(std::span<AsyncEvent> out);
 
-  /// The most that one may ask for; constant while it is open. Of a null handle all are 0.
+  /// The adapter's limits; constant while the context is open. All 0 in a null handle.
   [[nodiscard]] AdapterLimits limits() const;
-  /// Of everything since it was opened.
+  /// Counters since the context was opened.
   [[nodiscard]] AdapterCounters counters() const;
-  /// Bytes of the bridge's memory that can be registered, addressed from 0; 0 while the peer is not there.
+  /// Bytes of the bridge's memory that can be registered, addressed from 0; 0 while up() is false.
   [[nodiscard]] std::size_t bridge_bytes() const;
 
-  /// rules: strict is S3's, regions for local use and windows for remote. Errors: bad_argument.
+  /// rules: strict means S3's rules, with regions for local use and windows for remote use. Errors: bad_argument.
   [[nodiscard]] Expected<ProtectionDomain> allocate_domain(DomainRules rules = DomainRules::verbs);
-  /// wake: called from within verbs and poll() when a notification can be taken where none could before: the place to
-  /// make a descriptor readable; it calls no verbs. May be empty. Errors: bad_argument, no_resources.
+  /// wake: called from within verbs and poll() when the empty channel gets a notification, for example to make a
+  /// descriptor readable. It must not call verbs. May be empty. Errors: bad_argument, no_resources.
   [[nodiscard]] Expected<CompletionChannel> create_completion_channel(std::function<void()> wake = {});
   /// capacity: completions. channel: where the queue reports when armed, or null. Errors: bad_argument, bad_length,
   /// no_resources.

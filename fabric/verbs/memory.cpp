@@ -32,12 +32,12 @@ Expected<MemoryRegion> register_in(const std::shared_ptr<detail::DomainObject>& 
   return MemoryRegion(std::make_shared<detail::RegionObject>(domain, *tag, origin));
 }
 
-/// Segments are lists of 32-bit lengths: a longer one becomes one that no table lets pass.
+/// Segment lengths have 32 bits. A greater length becomes the maximum, which the table refuses.
 std::uint32_t segment_bytes(std::size_t bytes) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, kMaxKeyBytes));
 }
 
-/// What load() and store() go by: the region's entry, if [offset, offset + bytes) is inside what it opens.
+/// For load() and store(): the region's entry, if [offset, offset + bytes) is inside the range that it opens.
 Expected<const fabric::ProtectionEntry*> opened(const std::shared_ptr<detail::RegionObject>& region, std::size_t offset,
                                                 std::size_t bytes) {
   if (!region) return tl::unexpected(Status::bad_argument);
@@ -152,7 +152,7 @@ LocalSegment MemoryRegion::segment(std::size_t offset, std::size_t bytes) const 
   if (object_->origin != RegionOrigin::process) {
     return LocalSegment::at(opening.base + offset, segment_bytes(bytes), opening.tag);
   }
-  // An address beyond the memory is none: the post refuses it as it does one out of bounds.
+  // An address beyond the memory becomes null, which the post refuses like any address out of bounds.
   std::byte* address = offset <= object_->memory.size() ? object_->memory.data() + offset : nullptr;
   return LocalSegment{address, segment_bytes(bytes), opening.tag};
 }

@@ -27,86 +27,90 @@ enum class WindowType : std::uint8_t {
 inline constexpr std::size_t kMaxPages = std::size_t{1} << 20U;
 
 struct RegionOptions {
-  Rights rights{};  ///< as in the verbs, remote write and atomics only with local write
+  Rights rights{};  ///< as in libibverbs, remote write and atomics need local write
   TouchControl touch = TouchControl::unlimited;
-  bool invalidatable = false;  ///< a peer's send may end it
-  /// The address that peers use for byte 0; nullopt: one is drawn.
+  bool invalidatable = false;  ///< a peer's send may invalidate the tag
+  /// The address that peers use for byte 0; nullopt: drawn at random.
   std::optional<std::uint64_t> base = {};
 };
 
 enum class BridgeAccess : std::uint8_t {
-  segmented,  ///< the peer's bytes come in cells
-  direct,     ///< the peer may store through its window: faster, and what it was granted it may scribble over
+  segmented,  ///< the peer's bytes arrive in cells
+  direct,     ///< the peer may store through its peer window: faster, but the stores are not checked
 };
 
-/// What may be used together: regions, windows and queue pairs of one domain.
+/// Regions, windows and queue pairs of one domain can be used together.
 class ProtectionDomain : public Handle<detail::DomainObject> {
  public:
   using Handle::Handle;
 
-  /// Memory of the process, which stays its own: it must outlive the region, or be missed (event memory_gone, an error
-  /// completion, no fault). Errors: bad_argument (the process may not access it so, or the rights contradict each
-  /// other), bad_length (none), no_resources.
+  /// Registers memory of the process, which keeps owning it. The memory should outlive the region; if it does not, an
+  /// access to it ends in the event memory_gone and an error completion, not in a fault. Errors: bad_argument (the
+  /// process may not access the memory so, or the rights contradict each other), bad_length (no bytes), no_resources.
   [[nodiscard]] Expected<MemoryRegion> register_memory(std::span<std::byte> memory, const RegionOptions& options);
   [[nodiscard]] Expected<MemoryRegion> register_memory(std::span<std::byte> memory, Rights rights);
-  /// The same of pages that need not be neighbours; they have peers' addresses alone. pages: read during the call.
+  /// The same for pages that need not be contiguous. They have only the addresses that peers use. pages: read during
+  /// the call.
   [[nodiscard]] Expected<MemoryRegion> register_pages(const PageList& pages, const RegionOptions& options);
-  /// [offset, offset + bytes) of the bridge's memory (Context::bridge_bytes). Errors: bad_length, bad_argument,
-  /// in_use (a peer may still write there: wait for memory_drained), link_down, no_resources.
+  /// Registers [offset, offset + bytes) of the bridge's memory (Context::bridge_bytes). Errors: bad_length,
+  /// bad_argument, in_use (a peer may still write there: wait for memory_drained), link_down, no_resources.
   [[nodiscard]] Expected<MemoryRegion> register_bridge_memory(std::size_t offset, std::size_t bytes, Rights rights,
                                                               BridgeAccess access = BridgeAccess::direct);
-  /// A region for QueuePair::post_register(): nothing yet, room for max_pages. Errors: bad_argument, bad_length,
+  /// A region without memory for QueuePair::post_register(), with room for max_pages. Errors: bad_argument, bad_length,
   /// no_resources.
   [[nodiscard]] Expected<MemoryRegion> allocate_region(std::size_t max_pages);
-  /// For QueuePair::post_bind(). Errors: bad_argument, no_resources. Source: S4 (AllocateRKey).
+  /// A window for QueuePair::post_bind(). Errors: bad_argument, no_resources. Source: S4 (AllocateRKey).
   [[nodiscard]] Expected<MemoryWindow> allocate_window(WindowType type);
-  /// Several, all or none. Errors: as above, bad_length (none asked for).
+  /// Several windows, all or none. Errors: as above, bad_length (count is 0).
   [[nodiscard]] Expected<std::vector<MemoryWindow>> allocate_windows(WindowType type, std::size_t count);
 
   /// depth: receives. Errors: bad_argument, bad_length, no_resources.
   [[nodiscard]] Expected<SharedReceiveQueue> create_shared_receive_queue(std::size_t depth);
-  /// In state reset. Errors: bad_argument (a queue that is null or foreign, a number not in 1 .. 15, a shared queue of
-  /// another domain), bad_length (a limit exceeded), no_resources (also: the number is taken).
+  /// A queue pair in state reset. Errors: bad_argument (a queue that is null or of another context, a number not in 1
+  /// .. 15, a shared queue of another domain), bad_length (a limit is exceeded), no_resources (also: the number is
+  /// taken).
   [[nodiscard]] Expected<QueuePair> create_queue_pair(const QueuePairOptions& options);
   /// port: of the peer at the other end of this bridge. Errors: bad_argument (no such port), link_down.
   [[nodiscard]] Expected<AddressHandle> create_address_handle(PortAddress port);
 };
 
-/// Other memory or rights under a new tag; what is not given stays.
+/// Changes of a region, under a new tag; fields that are not set stay as they are.
 struct Reregistration {
   const ProtectionDomain* domain = nullptr;
   std::span<std::byte> memory{};
   std::optional<Rights> rights = {};
 };
 
-/// Registered memory. Letting go of the handle ends every access at once, that of windows bound to it included. A
-/// region of an epoch that is over is void: nothing opens with it.
+/// Registered memory. Destroying the handle ends every access at once, including access by windows bound to the region.
+/// A region of an earlier epoch is void: its tag opens nothing.
 class MemoryRegion : public Handle<detail::RegionObject> {
  public:
   using Handle::Handle;
 
-  /// Whether its tag opens anything now; of a region registered through a send queue: once that was carried out.
+  /// Whether the tag opens anything now. A region for the send queue is valid once its registration was carried out.
   [[nodiscard]] bool valid() const;
-  /// Bytes that its tag opens.
+  /// Bytes that the tag opens.
   [[nodiscard]] std::size_t size() const;
-  /// Its tag, all requests that are posted taken as carried out.
+  /// The tag that the region will have once all posted requests have been carried out.
   [[nodiscard]] Stag tag() const;
   /// For a gather or scatter list. Nothing is checked before the post.
   [[nodiscard]] LocalSegment segment(std::size_t offset, std::size_t bytes) const;
-  /// To send to the peer: all of it, or the first 2^32 - 1 bytes. A null handle gives a key that opens nothing.
+  /// The key to send to the peer, for the whole region or its first 2^32 - 1 bytes. The key of a null handle opens
+  /// nothing.
   [[nodiscard]] RemoteKey remote_key() const;
-  /// Errors: bad_argument, bad_tag (void), bad_length (not inside, or longer than a key can say).
+  /// Errors: bad_argument, bad_tag (void), bad_length (not inside, or more than 2^32 - 1 bytes).
   [[nodiscard]] Expected<RemoteKey> remote_key(std::size_t offset, std::size_t bytes) const;
 
-  /// The own process's access by offset; the only one to bridge memory. Errors: bad_argument (also: the memory is
+  /// This process's own access by offset, the only one to bridge memory. Errors: bad_argument (also: the memory is
   /// gone), bad_length (not inside), bad_tag (void, or not registered yet).
   Status load(std::size_t offset, std::span<std::byte> to) const;
   Status store(std::size_t offset, std::span<const std::byte> from);
 
-  /// Regions of register_memory() alone. Errors: those of registering, in_use (windows are bound), not_permitted,
-  /// bad_tag (void).
+  /// Changes a region; only for regions of register_memory(). Errors: those of registering, in_use (windows are bound),
+  /// not_permitted, bad_tag (void).
   Status reregister(const Reregistration& change);
-  /// As letting go, but refused while windows are bound. Errors: bad_argument, in_use. Source: S3.
+  /// Ends the region as destroying the handle does, but is refused while windows are bound. Errors: bad_argument,
+  /// in_use. Source: S3.
   Status deregister();
 };
 
@@ -115,14 +119,15 @@ class MemoryWindow : public Handle<detail::WindowObject> {
  public:
   using Handle::Handle;
 
-  /// Whether its tag opens anything now: bound, and that was carried out.
+  /// Whether the tag opens anything now: the window is bound, and the bind was carried out.
   [[nodiscard]] bool valid() const;
-  /// As allocated; of a null handle type_1.
+  /// The type that was allocated; type_1 in a null handle.
   [[nodiscard]] WindowType type() const;
-  /// All requests that are posted taken as carried out; if one fails, the key opens nothing.
+  /// The tag and key that the window will have once all posted requests have been carried out; if one of them fails,
+  /// the key opens nothing.
   [[nodiscard]] Stag tag() const;
   [[nodiscard]] RemoteKey remote_key() const;
-  /// As the sink of an own read in strict domains.
+  /// A sink for a read of this process in strict domains.
   [[nodiscard]] LocalSegment segment(std::size_t offset, std::size_t bytes) const;
 };
 

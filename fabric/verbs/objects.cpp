@@ -11,7 +11,7 @@ fabric::LocalAccess access_for(Rights rights) {
   return writes ? fabric::LocalAccess::write : fabric::LocalAccess::read;
 }
 
-/// Ends the bound windows whose entry is one of those that `ends` names.
+/// Unbinds the bound windows for whose entries `ends` returns true.
 template <class Ends>
 void unbind_windows(ContextObject& context, Ends&& ends) {
   fabric::ProtectionTable& table = context.adapter.table();
@@ -28,7 +28,7 @@ void unbind_windows(ContextObject& context, Ends&& ends) {
 }  // namespace
 
 QueuePairObject::~QueuePairObject() {
-  // Its type 2 windows would be those of the next queue pair that gets the number.
+  // Else the next queue pair with this number would get its type 2 windows.
   if (memory_requests) {
     unbind_windows(context(), [&](const fabric::ProtectionEntry& window) { return window.queue_pair == number; });
   }
@@ -58,7 +58,7 @@ bool TagObject::valid() const {
 Opening TagObject::expected() const {
   if (const auto poster = poster_.lock(); poster != nullptr && poster->moves == poster_moves_) {
     const QueuePairState state = poster->state();
-    // In every other state requests have been flushed: the table knows better.
+    // In every other state the posted requests have been flushed, so the table's entry counts.
     if (state == QueuePairState::ready_to_send || state == QueuePairState::sq_drained) return expected_;
   }
   const fabric::ProtectionEntry* found = entry();
@@ -77,7 +77,7 @@ RegionObject::~RegionObject() {
   if (own == nullptr) return;
   const Stag tag = current(*own);
   if (own->bound != 0) {
-    // Bound windows would keep the region that its owner has given up.
+    // Bound windows would keep the region, although its owner destroys it.
     unbind_windows(context(), [&](const fabric::ProtectionEntry& window) { return window.bound == tag.index(); });
   }
   static_cast<void>(context().adapter.deregister(tag));

@@ -17,8 +17,9 @@
 #include "fabric/verbs/context.h"
 #include "fabric/verbs/queue_pair.h"
 
-/// What handles own. An object holds what it was made with, and gives its part of the adapter back when it goes; so the
-/// adapter's own rule, that what is in use is not destroyed, is never in the way. Thread: the context's owner.
+/// The objects that handles own. An object holds the objects that it was made with, and frees its part of the adapter
+/// when it is destroyed. So the adapter's own rule, that an object in use is not destroyed, never refuses it. Thread:
+/// the context's owner.
 namespace splitnic::verbs::detail {
 
 class TagObject;
@@ -37,8 +38,8 @@ struct ContextObject {
   fabric::FabricLink link;
   fabric::ChannelAdapter adapter;
   fabric::LocalProtection mappings;
-  /// Who got the tag of an index last. An epoch voids tags without their owners' knowledge, and the index may be
-  /// another's by then.
+  /// The object that got the tag of an index last. A new epoch voids tags without their owners' knowledge, and then
+  /// another object may get the index.
   std::unordered_map<std::uint32_t, TagObject*> tag_owners;
 };
 
@@ -115,18 +116,18 @@ struct QueuePairObject {
   std::uint32_t first_psn;
   std::uint16_t reads_in;
   bool memory_requests;
-  std::uint64_t moves = 0;  ///< of the state machine, by the caller
+  std::uint64_t moves = 0;  ///< state changes that the caller made
 };
 
-/// What a tag opens, as peers address it.
+/// The range that a tag opens, as peers address it.
 struct Opening {
   Stag tag{};  ///< empty: void
   std::uint64_t base = 0;
-  std::uint64_t bytes = 0;  ///< 0: nothing
+  std::uint64_t bytes = 0;  ///< 0: opens nothing
 };
 
-/// A tag of the table, by whichever instance it has. Binds and registrations give it another when they are carried out:
-/// what is posted meanwhile names the one that is to come.
+/// A tag of the table, whatever its instance. Binds and registrations change the instance when they are carried out.
+/// Requests posted after them use the new instance in advance.
 class TagObject {
  public:
   TagObject(std::shared_ptr<DomainObject> of, Stag with);
@@ -135,15 +136,15 @@ class TagObject {
   TagObject& operator=(const TagObject&) = delete;
 
   [[nodiscard]] ContextObject& context() const { return *domain->context; }
-  /// Null: void. Good until the table changes.
+  /// The tag's entry, valid until the table changes; null: void.
   [[nodiscard]] const fabric::ProtectionEntry* entry() const;
-  /// As the table has it. own: what entry() found.
+  /// The tag with the table's instance. own: the result of entry().
   [[nodiscard]] Stag current(const fabric::ProtectionEntry& own) const { return Stag::from(index_, own.instance); }
   [[nodiscard]] bool valid() const;
-  /// After what is posted.
+  /// What the tag will open once the posted requests have been carried out.
   [[nodiscard]] Opening expected() const;
   void expect(const Opening& opening, const std::shared_ptr<QueuePairObject>& poster);
-  /// The table gave another tag, now: what was expected will not be.
+  /// The table has changed the tag now: drops the expectation.
   void renamed() { poster_.reset(); }
 
   std::shared_ptr<DomainObject> domain;
@@ -181,16 +182,17 @@ struct WindowObject : TagObject {
 [[nodiscard]] constexpr bool known(TouchControl touch) { return touch <= TouchControl::one_shot; }
 /// No unknown bits.
 [[nodiscard]] constexpr bool known(Rights rights) { return rights.bits < 64; }
-/// Peers may change what the rights open.
+/// Whether the rights let peers change the memory.
 [[nodiscard]] constexpr bool changes_remotely(Rights rights) {
   return rights.has(Right::remote_write) || rights.has(Right::remote_atomic);
 }
-/// Of a region: known, and peers change only what the process itself may. Source: the verbs (ibv_reg_mr).
+/// Whether a region may have the rights: all known, and peers may change the memory only if the process may. Source:
+/// the verbs (ibv_reg_mr).
 [[nodiscard]] constexpr bool consistent(Rights rights) {
   return known(rights) && (!changes_remotely(rights) || rights.has(Right::local_write));
 }
-/// Whether the process may access its pages as a region or window with the rights will. fresh: ask the kernel; else it
-/// is asked only about what the record does not know.
+/// Whether the process may access the memory as a region or window with these rights needs. fresh: always ask the
+/// kernel; else ask it only where the record says no.
 [[nodiscard]] bool accessible(ContextObject& context, std::span<const std::byte> memory, Rights rights, bool fresh);
 [[nodiscard]] bool accessible(ContextObject& context, const PageList& pages, Rights rights, bool fresh);
 

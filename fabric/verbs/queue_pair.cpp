@@ -42,7 +42,7 @@ bool goes_through_post_send(const WorkRequest& request) {
   return known && !memory && request.memory == nullptr && request.placed_bytes == 0;
 }
 
-/// Without what is to be done with the memory: post() adds that.
+/// A work request without its memory request, which post() adds.
 WorkRequest memory_work(Operation operation, const RequestOptions& options) {
   WorkRequest request;
   request.id = options.id;
@@ -70,7 +70,7 @@ Status move(detail::QueuePairObject& queue_pair, fabric::QueuePairEvent event, c
   return Status::ok;
 }
 
-/// Whether the queue pair may go that way.
+/// Whether the queue pair may connect to the peer by this handle.
 Status leads_to(const AddressHandle& way, const QueuePairAddress& peer, const detail::QueuePairObject& queue_pair) {
   const auto& object = way.object();
   if (!object || object->domain != queue_pair.domain || object->port != peer.port) return Status::bad_argument;
@@ -97,7 +97,7 @@ Status post(const std::shared_ptr<detail::QueuePairObject>& queue_pair, detail::
   return Status::ok;
 }
 
-/// What is wrong with a registration, whatever the table will say.
+/// Checks a registration before the table does.
 Status check(const detail::QueuePairObject& queue_pair, const MemoryRegion& region, const Registration& registration) {
   const auto& object = region.object();
   if (!object || object->domain != queue_pair.domain) return Status::bad_argument;

@@ -11,7 +11,8 @@
 
 namespace splitnic::verbs {
 
-/// A queue pair's shape for its life; depths in work requests. The pointers are read during the call.
+/// The properties of a queue pair, constant for its life; depths in work requests. The pointers are read during the
+/// call.
 struct QueuePairOptions {
   const CompletionQueue* send_completions = nullptr;
   const CompletionQueue* receive_completions = nullptr;
@@ -20,7 +21,7 @@ struct QueuePairOptions {
   std::size_t receive_depth = 64;
   bool acknowledged = true;  ///< reliable connection; false: unreliable connection
   VirtualLane lane = VirtualLane::data;
-  QpNumber number{};  ///< 1 .. 15: a number that both ends know; 0: drawn
+  QpNumber number{};  ///< 1 .. 15: a number that both ends know; 0: drawn at random
   std::size_t reads_out = 4;
   std::size_t reads_in = 4;
   std::size_t max_inline_bytes = 0;
@@ -28,18 +29,18 @@ struct QueuePairOptions {
   MemoryRequestFailure on_memory_request_failure = MemoryRequestFailure::fail_sends;
 };
 
-/// What a bind gives: [offset, offset + bytes) of the region.
+/// What a bind opens: [offset, offset + bytes) of the region, with these rights and options.
 struct Binding {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-  Rights rights{};  ///< remote ones
+  Rights rights{};  ///< remote rights
   TouchControl touch = TouchControl::unlimited;
   std::uint8_t key = 0;       ///< type 2: the lower 8 bits of the tag
   bool zero_based = false;    ///< type 2: peers address the first byte as 0
-  bool invalidatable = true;  ///< type 2: a peer's send may end it
+  bool invalidatable = true;  ///< type 2: a peer's send may invalidate the tag
 };
 
-/// What a registration through the send queue gives.
+/// What a registration through the send queue opens.
 struct Registration {
   PageList pages{};  ///< lent until completion
   std::uint8_t key = 0;
@@ -49,54 +50,54 @@ struct Registration {
   bool invalidatable = false;
 };
 
-/// id and flags of a memory request.
+/// The id and flags of a memory request.
 struct RequestOptions {
   std::uint64_t id = 0;
   bool signalled = true;
   bool fence = false;
 };
 
-/// Both ends of a conversation's half: requests that go out, receives for what comes in. Posting errors, besides
-/// bad_argument: bad_state, queue_full (the queue, or the completion queue that must take the outcome), bad_tag,
-/// bad_length, not_permitted, link_down. Everything later is a completion.
+/// One end of a connection: a send queue for requests, and receives for the peer's sends. Errors of a post:
+/// bad_argument, bad_state, queue_full (the queue, or the completion queue for the result), bad_tag, bad_length,
+/// not_permitted, link_down. Later errors are completions.
 class QueuePair : public Handle<detail::QueuePairObject> {
  public:
   using Handle::Handle;
 
-  /// What the peer's queue pair needs; changes with reset. Queue pair 0: a null handle.
+  /// The address that the peer's queue pair needs; a reset changes it. Queue pair 0 in a null handle.
   [[nodiscard]] QueuePairAddress address() const;
-  /// Of a null handle: error.
+  /// The state; error in a null handle.
   [[nodiscard]] QueuePairState state() const;
-  /// One step of the state machine. peer: for ready_to_receive, where the packets come from. Errors: bad_argument (no
+  /// One step of the state machine. peer: for ready_to_receive, the source of the packets. Errors: bad_argument (no
   /// peer, or one that is not at the other end of this bridge), bad_state (no such step), in_use (sq_error while
   /// requests are in flight), link_down.
   Status modify(QueuePairState to, const QueuePairAddress* peer = nullptr);
-  /// The short way from reset to ready_to_send.
+  /// All steps from reset to ready_to_send.
   Status connect(const QueuePairAddress& peer);
-  /// The same two by an address handle: refused with link_down where its peer's life is over, with bad_argument where
-  /// it is another domain's or leads elsewhere than to the peer's port.
+  /// The same two by an address handle. Errors, besides the above: link_down (the handle is not valid() any more),
+  /// bad_argument (the handle belongs to another domain, or to another port than the peer's).
   Status modify(QueuePairState to, const AddressHandle& way, const QueuePairAddress& peer);
   Status connect(const AddressHandle& way, const QueuePairAddress& peer);
 
-  /// Made by the functions of requests.h. Binds and registrations have posts of their own, below.
+  /// Posts a request made by the functions of requests.h. Binds and registrations have their own functions below.
   Status post_send(const WorkRequest& request);
-  /// Errors, besides the above: not_permitted (receives come from a shared queue).
+  /// Errors, besides the above: not_permitted (the queue pair uses a shared receive queue).
   Status post_receive(const ReceiveRequest& request);
-  /// How many more post_send() would take.
+  /// Number of requests that post_send() can still take.
   [[nodiscard]] std::size_t send_room() const;
 
-  /// Opens part of the region to the peer when its turn comes; window.remote_key() is good for requests posted after
-  /// it. What the table refuses completes as memory_request_error. Binds of one window in flight on several queue pairs
-  /// have no order. Errors, besides the above: bad_argument (also: other domains, the process may not access the
-  /// memory), bad_length (no bytes).
+  /// Opens part of the region to the peer when the request is carried out. Requests posted after it can use
+  /// window.remote_key(). If the table refuses, the request completes as memory_request_error. Binds of one window in
+  /// flight on several queue pairs have no order. Errors, besides the above: bad_argument (also: other domains, the
+  /// process may not access the memory), bad_length (no bytes).
   Status post_bind(MemoryWindow& window, const MemoryRegion& region, const Binding& binding,
                    const RequestOptions& options = {});
-  /// A bind of nothing.
+  /// Unbinds the window.
   Status post_unbind(MemoryWindow& window, const RequestOptions& options = {});
-  /// Makes a region of allocate_region() valid when its turn comes; region.tag(), segment() and remote_key() are good
-  /// for requests posted after it.
+  /// Makes a region of allocate_region() valid when the request is carried out. Requests posted after it can use
+  /// region.tag(), segment() and remote_key().
   Status post_register(MemoryRegion& region, const Registration& registration, const RequestOptions& options = {});
-  /// The same and a send in one request, whose id and flags count. Source: S3 (combined).
+  /// Registers and sends in one request, with the id and flags of `send`. Source: S3 (combined).
   Status post_register_and_send(MemoryRegion& region, const Registration& registration, const WorkRequest& send);
 };
 

@@ -10,16 +10,16 @@
 
 #include "fabric/verbs/types.h"
 
-/// What programs tell each other, by whatever way they have, before and while they use the verbs. Little-endian.
+/// The records that programs send to each other, by any means, before and while they use the verbs. Little-endian.
 namespace splitnic::verbs {
 
-/// The key to a part of this end's memory. The address is opaque: it is no address of the process.
+/// The key to a part of this end's memory. The address is opaque: it is not an address of the process.
 struct RemoteKey {
   std::uint64_t address = 0;
   Stag tag{};
   std::uint32_t bytes = 0;
 
-  /// For a work request; nothing is checked here, the owner checks.
+  /// The address for a work request. Not checked here; the owner checks it.
   [[nodiscard]] RemoteAddress at(std::uint64_t offset = 0) const { return {address + offset, tag}; }
   friend constexpr bool operator==(const RemoteKey&, const RemoteKey&) = default;
 };
@@ -38,15 +38,15 @@ static_assert(offsetof(RemoteKeyWire, tag) == 8 && offsetof(RemoteKeyWire, bytes
 inline constexpr std::size_t kRemoteKeyBytes = sizeof(RemoteKeyWire);
 
 [[nodiscard]] std::array<std::byte, kRemoteKeyBytes> encode(const RemoteKey& key);
-/// nullopt: not kRemoteKeyBytes. Any other key is a key; whether it opens something is the owner's to say.
+/// nullopt: not kRemoteKeyBytes long. All keys of this length are accepted; the owner decides what they open.
 [[nodiscard]] std::optional<RemoteKey> decode_remote_key(std::span<const std::byte> bytes);
 
-/// Where a queue pair is reached: what the peer's queue pair must know to be ready to receive.
+/// The address of a queue pair: what the peer's queue pair needs in order to become ready to receive.
 struct QueuePairAddress {
   PortAddress port{};
   QpNumber queue_pair{};
   std::uint32_t first_psn = 0;  ///< of the packets that it will send
-  std::uint16_t reads_in = 0;   ///< reads and atomics that it answers at a time
+  std::uint16_t reads_in = 0;   ///< reads and atomics that it can answer at the same time
 
   friend constexpr bool operator==(const QueuePairAddress&, const QueuePairAddress&) = default;
 };
@@ -68,7 +68,7 @@ static_assert(offsetof(QueuePairAddressWire, first_psn) == 12 && offsetof(QueueP
 inline constexpr std::size_t kQueuePairAddressBytes = sizeof(QueuePairAddressWire);
 
 [[nodiscard]] std::array<std::byte, kQueuePairAddressBytes> encode(const QueuePairAddress& address);
-/// nullopt: not kQueuePairAddressBytes, unused bits set, or queue pair 0.
+/// nullopt: not kQueuePairAddressBytes long, unused bits are set, or queue pair 0.
 [[nodiscard]] std::optional<QueuePairAddress> decode_queue_pair_address(std::span<const std::byte> bytes);
 
 }  // namespace splitnic::verbs

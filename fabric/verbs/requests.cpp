@@ -5,7 +5,7 @@
 namespace splitnic::verbs {
 namespace {
 
-/// A list that is too long keeps its count, by which the post refuses it.
+/// A list that is too long keeps its count, so that the post refuses it.
 WorkRequest request(std::uint64_t id, Operation operation, Segments segments) {
   WorkRequest made;
   made.id = id;

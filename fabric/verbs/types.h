@@ -13,8 +13,8 @@
 #include "fabric/memory/page_table.h"
 #include "fabric/memory/protection_entry.h"
 
-/// The verbs: protected memory and queue pairs for programs. See docs/verbs.md. Everything here belongs to the thread
-/// that owns the Context; nothing blocks, and what a peer or a caller does wrong is answered with a status.
+/// The verbs: protected memory and queue pairs for programs. See docs/verbs.md. Only the thread that owns the Context
+/// may use them. Nothing blocks. An error of a peer or a caller is a status, never a crash.
 namespace splitnic::verbs {
 
 using fabric::AdapterCounters;
@@ -39,21 +39,21 @@ using fabric::Right;
 using fabric::Rights;
 using fabric::SrqNumber;
 using fabric::Stag;
-/// What a verb answers. bad_argument: also a handle that is null or moved from, or another context's.
+/// The result of a verb. bad_argument: also for a handle that is null, moved from, or of another context.
 using fabric::Status;
 using fabric::to_string;
 using fabric::TouchControl;
 using fabric::VirtualLane;
 using fabric::WorkRequest;
 
-/// A new object, or why there is none.
+/// A new object, or the reason why there is none.
 template <class T>
 using Expected = tl::expected<T, Status>;
 
-/// What every handle is: the one owner of an object, movable, null by default and when moved from. To let go of a
-/// handle ends what it names; what other objects were made with (a queue pair's domain and completion queues, a
-/// queue's channel, everything's context) lives on underneath until the last of them is gone. So handles may go in any
-/// order. Thread: the context's owner.
+/// The base of every handle: the only owner of an object, movable, null by default and when moved from. Destroying the
+/// handle ends the object. An object that others were made with (a queue pair's domain and completion queues, a queue's
+/// completion channel, the context) lives on internally until the last of them is destroyed. So handles may be
+/// destroyed in any order. Thread: the context's owner.
 template <class Object>
 class Handle {
  public:
@@ -66,7 +66,7 @@ class Handle {
   ~Handle() = default;
 
   [[nodiscard]] explicit operator bool() const { return object_ != nullptr; }
-  /// For the verbs themselves; null in a null handle.
+  /// Only for the verbs themselves; null in a null handle.
   [[nodiscard]] const std::shared_ptr<Object>& object() const { return object_; }
 
  protected:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Everything that a program of the verbs needs (docs/verbs.md).
+/// All headers that a program of the verbs needs (docs/verbs.md).
 #include "fabric/verbs/address_handle.h"  // IWYU pragma: export
 #include "fabric/verbs/context.h"         // IWYU pragma: export
 #include "fabric/verbs/memory.h"          // IWYU pragma: export

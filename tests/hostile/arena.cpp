@@ -10,7 +10,7 @@ namespace splitnic::fabric::hostile {
 namespace {
 
 constexpr std::array kMayBeRead{Arena::kOpen, Arena::kReadable, Arena::kWindow};
-// The honest initiator's region is compared with its model, byte by byte, elsewhere.
+// Owner::judge_memory() compares the honest initiator's region with its model, byte by byte.
 constexpr std::array kMayBeWritten{Arena::kOpen, Arena::kWritable, Arena::kWindow,        Arena::kReceives,
                                    Arena::kSink, Arena::kHonest,   Arena::kHonestReceives};
 

@@ -11,14 +11,15 @@
 
 namespace splitnic::fabric::hostile {
 
-/// The owner's memory that tests compare wholly: lots for what is registered, and canaries between and around them.
-/// Everything that the hostile initiator may not read is full of one word, which it looks for in what it receives.
+/// The owner's memory, which the tests compare as a whole: ranges to register, with canaries between and around them.
+/// All memory that the hostile initiator may not read is filled with one word. The initiator searches for this word in
+/// everything that it receives.
 class Arena {
  public:
   static constexpr std::size_t kBytes = 512U << 10U;
   static constexpr std::uint64_t kSecret = 0x5ec2e75ec2e75ec2;
 
-  // Of the hostile initiator, by the names of Introduction; then the honest one's.
+  // The ranges of the hostile initiator, named as in Introduction; then those of the honest initiator.
   static constexpr MemoryRange kOpen{64U << 10U, 16U << 10U};
   static constexpr MemoryRange kReadable{96U << 10U, 8U << 10U};
   static constexpr MemoryRange kWritable{112U << 10U, 8U << 10U};
@@ -38,7 +39,7 @@ class Arena {
   [[nodiscard]] std::span<std::byte> at(const MemoryRange& range) {
     return std::span(memory_).subspan(range.offset, range.bytes);
   }
-  /// Empty, or the first byte outside of what may be written that is not what it was.
+  /// Describes the first changed byte outside of the ranges that may be written; empty: there is none.
   [[nodiscard]] std::string damage() const;
 
  private:

@@ -12,14 +12,13 @@
 #include "fabric/ids.h"
 #include "fabric/wire/cell.h"
 
-/// What the three processes of a test tell each other beside the bridges: the stage directions. Nothing here is
-/// attacked.
+/// The records by which the three processes of a test cooperate, beside the bridges. No test attacks them.
 namespace splitnic::fabric::hostile {
 
 inline constexpr PortAddress kOwnerPort{0x0200'0000'00a1};
 inline constexpr PortAddress kHonestPort{0x0200'0000'00b2};
 inline constexpr PortAddress kHostilePort{0x0200'0000'00c3};
-/// Packet sequence numbers to begin with, of either initiator's queue pair.
+/// The first packet sequence numbers of each initiator's queue pair.
 inline constexpr std::uint32_t kPsnToOwner = 1000;
 inline constexpr std::uint32_t kPsnFromOwner = 5000;
 
@@ -34,12 +33,12 @@ struct Grant {
   std::uint64_t bytes = 0;
 };
 
-/// What an initiator is told, once its queue pair is connected. Of the hostile one's grants, `open`, `readable`,
-/// `writable`, `window` and `direct` are good for what their names say; the others must be refused whatever it does.
+/// What the owner tells an initiator after connecting its queue pair. The hostile initiator may use its grants `open`,
+/// `readable`, `writable`, `window` and `direct` as their names say. The owner must refuse every use of the others.
 struct Introduction {
   QpNumber queue_pair{};
-  QpNumber idle_queue_pair{};  ///< the owner's too, and connected to nobody
-  Grant open{};                ///< everything: read, write, atomics
+  QpNumber idle_queue_pair{};  ///< another queue pair of the owner, not connected
+  Grant open{};                ///< all rights: read, write, atomics
   Grant readable{};
   Grant writable{};
   Grant direct{};     ///< bridge memory, open to direct writes
@@ -49,29 +48,29 @@ struct Introduction {
   Grant foreign{};    ///< of another domain
   Grant others{};     ///< bound to another queue pair
   Grant stale{};      ///< deregistered
-  Grant neighbour{};  ///< the honest initiator's, in every detail
+  Grant neighbour{};  ///< the honest initiator's, copied exactly
 };
 
 enum class Stage : std::uint32_t { forked, linked, introduced, attacking, attacked, finish };
 
-/// One for each initiator, shared between its process and the owner's.
+/// One per initiator, shared between the initiator's process and the owner's.
 struct Board {
   std::atomic<Stage> stage{Stage::forked};
-  QpNumber number{};  ///< the initiator's; from linked on
+  QpNumber number{};  ///< the initiator's queue pair; valid from `linked` on
   Introduction introduction{};
-  std::atomic<std::uint64_t> operations{0};  ///< the honest one's, verified
+  std::atomic<std::uint64_t> operations{0};  ///< operations that the honest initiator has verified
 
-  // Findings of the initiator's, from attacked or its exit on.
-  TerminateReason told{};  ///< how the owner refused it
+  // The initiator's findings; valid from `attacked` or its exit on.
+  TerminateReason told{};  ///< the terminate reason that the owner sent
   std::uint32_t times_told = 0;
-  bool secret_seen = false;                     ///< among what the owner wrote to it
-  bool own_memory_spoilt = false;               ///< the owner wrote to it where it may not
-  std::uint64_t count = 0;                      ///< the attack's own
-  std::array<std::byte, kHonestBytes> model{};  ///< what the honest one's memory holds
+  bool secret_seen = false;                     ///< the owner wrote the secret word to the initiator
+  bool own_memory_spoilt = false;               ///< the owner wrote to the initiator's memory where it may not
+  std::uint64_t count = 0;                      ///< counted by the attack
+  std::array<std::byte, kHonestBytes> model{};  ///< the expected content of the honest initiator's memory
   std::array<std::byte, kHonestDirectBytes> direct_model{};
 };
 
-/// A board in memory that stays shared over fork(). Thread: the processes' own.
+/// A board in memory that stays shared after fork(). Thread: one per process.
 class SharedBoard {
  public:
   SharedBoard() {

@@ -1,4 +1,4 @@
-// Cells and records that are false, or half, or never end, or change while they are read.
+// Cells and records that are wrong, incomplete, endless, or change while they are read.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include "fabric/wire/crc32c.h"
 #include "tests/hostile/owner.h"
 
-// Last: Catch2 takes the name CHECK over from common/check.h.
+// Included last: Catch2 redefines CHECK, which common/check.h defines too.
 #include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
@@ -40,13 +40,13 @@ constexpr std::array kEveryOpcode{Opcode::send_first,
                                   Opcode::drain_request,
                                   Opcode::drain_acknowledge};
 
-/// With probability 1 / n a value from everywhere instead.
+/// Replaces the value with probability 1 / n.
 template <class T>
 void perhaps(HostileHost& host, std::uint64_t n, T& value, T instead) {
   if (host.random().below(n) == 0) value = instead;
 }
 
-/// Any opcode, most fields near the truth, each sometimes anything.
+/// A cell with any opcode. Most fields are nearly right, and each is sometimes random.
 Cell lie(HostileHost& host) {
   SeededRandom& random = host.random();
   const Opcode opcode = kEveryOpcode[random.below(kEveryOpcode.size())];
@@ -85,7 +85,7 @@ std::vector<std::byte> payload_of(HostileHost& host, const Cell& cell) {
   return host.random_bytes(truth ? cell.message_bytes : host.random().below(300));
 }
 
-/// The bytes of a FIFO record that is being read: other values again and again, the CRC of some fitting.
+/// Overwrites a FIFO record again and again while the owner reads it; some of the contents have a correct CRC.
 void rewrite(HostileHost& host, std::span<std::byte> record, const Cell& truth, std::span<const std::byte> payload) {
   const std::vector<std::byte> before(record.begin(), record.end());
   Cell other = truth;
@@ -120,7 +120,7 @@ TEST_CASE("cut cells, and cells with one bit wrong, are no cells", "[hostile]") 
       const auto payload = host.random_bytes(500);
       auto bytes = host.sealed(host.cell(Opcode::write_only, host.owner().open, 0, 500), payload);
       if (host.random().below(2) == 0) {
-        // So much less that the record is a line shorter.
+        // Cuts off so much that the record is at least a line shorter.
         bytes.resize(bytes.size() - kFifoLine - host.random().below(bytes.size() - kFifoLine - 1));
       } else {
         bytes[host.random().below(bytes.size())] ^= std::byte{1} << static_cast<int>(host.random().below(8));
@@ -172,7 +172,7 @@ TEST_CASE("a cell rewritten while it is read is taken as it was or as it is, or 
       const auto record = host.fifo().put(bytes);
       if (record.empty()) break;
       rewrite(host, record, cell, payload);
-      // What was damaged on its way is asked for again: from there.
+      // The owner asks again for damaged cells, so continue from this one.
       host.psn = cell.packet_sequence + (host.random().below(2) == 0 ? 1 : 0);
       static_cast<void>(host.take());
     }
@@ -185,7 +185,7 @@ TEST_CASE("messages that never end cost nothing but themselves", "[hostile]") {
   const Outcome outcome = endure(Ending::harmless, [first](HostileHost& host) {
     for (; host.goes_on(); ++host.board().count) {
       Cell cell = host.cell(first, host.owner().open, 0, 16U << 10U);
-      host.psn = cell.packet_sequence;  // begun again and again, as after a loss
+      host.psn = cell.packet_sequence;  // starts the message again and again, as after a loss
       if (!host.put(cell, host.random_bytes(64))) break;
       cell.opcode = first == Opcode::send_first ? Opcode::send_middle : Opcode::write_middle;
       cell.cell_sequence = 1;
@@ -228,7 +228,7 @@ TEST_CASE("cells out of order are dropped, however many come", "[hostile]") {
 }
 
 TEST_CASE("a storm of terminates ends the queue pair once and is answered with nothing", "[hostile]") {
-  const bool of_a_request = GENERATE(false, true);  // which was never made
+  const bool of_a_request = GENERATE(false, true);  // of a request that the owner never made
   const auto run = [of_a_request](HostileHost& host) {
     while (host.goes_on()) {
       std::vector<std::byte> refused = host.sealed(host.cell(Opcode::write_only, kHostileMemory, 0, 0));
@@ -273,7 +273,7 @@ TEST_CASE("drain requests without number are answered as far as there is room, a
       cell.destination_queue_pair = cell.source_queue_pair = QpNumber{};
       cell.generation = host.random().next32();
       cell.tag = Stag{host.random().next32()};
-      host.put(cell, {}, VirtualLane::control);  // and never takes an answer
+      host.put(cell, {}, VirtualLane::control);  // never takes an answer
     }
   });
   CHECK(outcome.counters.dropped_drains > 0);
@@ -282,7 +282,7 @@ TEST_CASE("drain requests without number are answered as far as there is room, a
 TEST_CASE("a drain that is never acknowledged keeps the memory in quarantine", "[hostile]") {
   const Outcome outcome = endure(Ending::harmless, Asks::drain, [](HostileHost& host) {
     while (host.goes_on()) {
-      // It stores on through the revoked grant, and acknowledges other drains.
+      // The initiator keeps storing through the revoked grant, and acknowledges other drains.
       const auto bytes = host.random_bytes(4096);
       std::ranges::copy(bytes, host.part(host.layout().buffers).begin());
       Cell cell = host.cell(Opcode::drain_acknowledge);

@@ -12,10 +12,10 @@
 
 namespace splitnic::fabric::hostile {
 
-/// A process that lives no longer than this object, nor than the process that made it. Thread: the owner.
+/// A process that ends with this object, and with the process that made it. Thread: the owner.
 class Child {
  public:
-  /// body: runs in the new process; what it returns is the exit status.
+  /// body: runs in the new process and returns the exit status.
   template <class Body>
   explicit Child(Body&& body) : pid_(fork()) {
     CHECK(pid_ >= 0);
@@ -39,7 +39,7 @@ class Child {
     waitpid(pid_, &status, 0);
     status_ = status;
   }
-  /// As waitpid tells it; nullopt: it runs.
+  /// The status from waitpid(); nullopt: the process still runs.
   [[nodiscard]] std::optional<int> status() {
     int status = 0;
     if (!status_ && waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;

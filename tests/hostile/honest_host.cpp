@@ -24,7 +24,7 @@ using std::chrono::seconds;
 
 constexpr std::size_t kMostBytes = 8U << 10U;
 
-/// An honest initiator was let down; the line says how.
+/// Thrown when the honest initiator got a wrong result; `line` is the line of the check.
 struct Disappointment {
   std::uint_least32_t line = 0;
 };
@@ -146,7 +146,7 @@ class HonestHost {
     });
   }
 
-  /// The last word of each memory is the counter's.
+  /// Writes and reads any bytes except the last word of the memory, which is the counter.
   void write_and_read(const Grant& grant, std::span<std::byte> model) {
     const std::size_t most = model.size() - sizeof(std::uint64_t);
     const std::size_t bytes = 1 + random_.below(std::min(most, kMostBytes));

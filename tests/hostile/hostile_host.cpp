@@ -23,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// Stays in the way until its turn, and then does something to the own memory between two steps of the handshake.
+/// A bridge that changes this end's memory between two steps of the handshake, once meddle() is set.
 class FalseBridge final : public Bridge {
  public:
   using Meddle = void (*)(std::span<std::byte>, SeededRandom&);
@@ -69,7 +69,7 @@ os::UniqueFd call(const std::string& path) {
   return caller;
 }
 
-/// Memfd of the own memory, memfd of the window, doorbell.
+/// The descriptors in the reply: memfd of the local memory, memfd of the window, doorbell.
 std::array<os::UniqueFd, kShmSetupDescriptors> answer_to(const os::UniqueFd& caller) {
   ShmReply reply{};
   iovec piece{&reply, sizeof reply};

@@ -19,7 +19,7 @@
 
 namespace splitnic::fabric::hostile {
 
-/// What a record's head word says; by default the truth.
+/// The fields of a record's head word; fields without a value are correct.
 struct FalseHead {
   std::optional<std::uint16_t> lines_field{};
   std::optional<std::uint16_t> sequence{};
@@ -30,13 +30,13 @@ struct FalseHead {
 class RawFifo {
  public:
   RawFifo() = default;
-  /// tail: where the receiver says what it has consumed, in the writer's memory.
+  /// tail: the word in the writer's memory where the receiver reports what it has consumed.
   RawFifo(std::span<std::byte> ring, const std::byte* tail, std::uint32_t epoch_tag)
       : ring_(ring), tail_(tail), epoch_tag_(epoch_tag) {}
 
-  /// Writes a record as soon as there is room; answers its place in the ring, or nothing if none came to be.
+  /// Writes a record as soon as there is room. Returns its place in the ring; empty: there was no room in time.
   std::span<std::byte> put(std::span<const std::byte> record, const FalseHead& head = {});
-  /// The head word of the next record alone.
+  /// Writes only the head word of the next record.
   void put_head(const FalseHead& head);
 
  private:
@@ -50,17 +50,17 @@ class RawFifo {
   std::uint64_t sequence_ = 0;
 };
 
-/// An initiator that has set up its bridge and its link as everybody does, and from then on does as it likes with all
-/// that it can reach. Lives in its own process.
+/// An initiator that sets up its bridge and its link correctly, and then misuses everything that it can reach. It runs
+/// in its own process.
 class HostileHost {
  public:
   static constexpr QpNumber kNumber{77};
-  /// How long an attack without an end goes on.
+  /// The duration of an attack that does not end by itself.
   static constexpr Duration kAttackFor = std::chrono::milliseconds(100);
 
   HostileHost(const std::string& path, Board& board, std::uint64_t seed);
   void set_up();
-  /// After the attack: looks what came of it, for the board.
+  /// Call it after the attack: writes the findings to the board.
   void look_around();
 
   [[nodiscard]] bool goes_on() const { return monotonic_now() < until_; }
@@ -68,15 +68,15 @@ class HostileHost {
   [[nodiscard]] Board& board() { return board_; }
   [[nodiscard]] SeededRandom& random() { return random_; }
 
-  /// The owner's local memory, all of it, and the scratchpads before it.
+  /// The whole local memory of the owner, and the scratchpads before it.
   [[nodiscard]] std::span<std::byte> window() { return theirs_.subspan(ShmMemory::kHeaderBytes); }
   [[nodiscard]] std::span<std::byte> scratchpads() { return theirs_.first(kScratchpads * sizeof(std::uint32_t)); }
-  /// What the owner writes.
+  /// The memory that the owner writes.
   [[nodiscard]] std::span<std::byte> own_memory() { return mine_.subspan(ShmMemory::kHeaderBytes); }
   [[nodiscard]] std::span<std::byte> part(const MemoryRange& range) {
     return window().subspan(range.offset, range.bytes);
   }
-  /// Of the owner's memory, and of the own.
+  /// The layouts of the owner's memory and of this initiator's memory.
   [[nodiscard]] const Anchor& layout() const { return layout_; }
   [[nodiscard]] const Anchor& own_layout() const { return own_layout_; }
   [[nodiscard]] int window_descriptor() const { return their_descriptor_.get(); }
@@ -84,20 +84,21 @@ class HostileHost {
   [[nodiscard]] FabricLink& link() { return *link_; }
   [[nodiscard]] RawFifo& fifo(VirtualLane lane = VirtualLane::data) { return fifos_[static_cast<std::size_t>(lane)]; }
   void ring() { bridge_->ring(); }
-  /// Goes through a handshake again; before: called with the own anchor's bytes once it is committed and not announced.
+  /// Repeats the handshake. before: called with the bytes of this end's anchor after the anchor is committed and before
+  /// it is announced.
   void handshake_again(void (*before)(std::span<std::byte> anchor, SeededRandom& random));
 
-  /// A cell from the connected queue pair, under the next packet sequence number.
+  /// A cell from the connected queue pair, with the next packet sequence number.
   [[nodiscard]] Cell cell(Opcode opcode);
-  /// The same of an operation on [offset, offset + bytes) of a grant.
+  /// The same for an operation on [offset, offset + bytes) of a grant.
   [[nodiscard]] Cell cell(Opcode opcode, const Grant& grant, std::int64_t offset, std::uint32_t bytes);
-  /// With right CRCs. False: there is no room any more.
+  /// Sends a cell with correct CRCs. False: there is no room any more.
   bool put(const Cell& cell, std::span<const std::byte> payload = {}, VirtualLane lane = VirtualLane::data);
   [[nodiscard]] std::vector<std::byte> sealed(const Cell& cell, std::span<const std::byte> payload = {});
   [[nodiscard]] std::vector<std::byte> random_bytes(std::size_t bytes);
-  /// Takes what the owner sent, and gives the room back.
+  /// Takes the cells that the owner sent, and returns their room.
   std::vector<Cell> take();
-  /// Until the owner has sent such a cell; false: not in a second.
+  /// Waits until the owner has sent such a cell; false: it sent none within a second.
   bool wait_for(Opcode opcode);
 
   std::uint32_t psn = kPsnToOwner;

@@ -1,4 +1,4 @@
-// Stores to what the bridge shows of the owner: its whole local memory, word by word, at any time.
+// Stores to all memory of the owner that the bridge gives access to: the whole local memory, word by word, at any time.
 #include <sched.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "fabric/wire/crc32c.h"
 #include "tests/hostile/owner.h"
 
-// Last: Catch2 takes the name CHECK over from common/check.h.
+// Included last: Catch2 redefines CHECK, which common/check.h defines too.
 #include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
@@ -22,13 +22,13 @@ void scribble(HostileHost& host, std::span<std::byte> over) {
   for (std::size_t at = 0; at + 8 <= over.size(); at += 8) store(over.subspan(at), host.random().next());
 }
 
-/// A head word, one of the impossible ones.
+/// An impossible length in a head word.
 struct FalseLength {
   const char* name;
   std::uint16_t lines_field;
 };
 
-/// A word of the scratchpads with the checksum that belongs to it, as an end announces itself.
+/// The scratchpads by which an end announces itself, with the matching checksum.
 struct Announcement {
   std::uint32_t protocol = 0x534e'0001;
   std::uint32_t phase = 2;
@@ -62,7 +62,7 @@ MptGrant true_grant(HostileHost& host) {
   return grant;
 }
 
-/// Sealed again afterwards.
+/// Changes the anchor, and then corrects its checksum.
 template <class Change>
 void change_anchor(std::span<std::byte> anchor, Change change) {
   AnchorBytes bytes;
@@ -72,7 +72,7 @@ void change_anchor(std::span<std::byte> anchor, Change change) {
   std::memcpy(anchor.data(), &bytes, sizeof bytes);
 }
 
-/// Into every slot that the owner may look into.
+/// Writes the grant into every slot that the owner may read.
 void publish(HostileHost& host, const MptGrant& grant) {
   const std::uint32_t tag = epoch_tag(host.link().epoch(), host.link().peer_epoch());
   const MptSlot slot = encode_mpt_slot(grant, tag);
@@ -122,7 +122,7 @@ TEST_CASE("a record of an impossible length makes the link faulty", "[hostile]")
     host.fifo().put_head({row.lines_field, {}, {}});
     host.ring();
   });
-  REQUIRE(outcome.count == 2048);  // lines: what the rows are about
+  REQUIRE(outcome.count == 2048);  // lines of the ring, which the rows assume
   CHECK(outcome.fault == "the peer wrote an impossible record or tail");
   CHECK(outcome.counters.cells_received == 0);
 }
@@ -146,7 +146,7 @@ TEST_CASE("more room than was sent, or room taken back, makes the link faulty", 
   endure(Ending::link, [beyond](HostileHost& host) {
     const auto tail = host.part(host.layout().tails[1]);
     if (!beyond) {
-      // First all that is asked for, and its acknowledgements taken.
+      // First get the whole response, and let the owner take its acknowledgements.
       host.put(host.cell(Opcode::read_request, host.owner().open, 0, 4096));
       host.wait_for(Opcode::read_response_last);
       const Time seen_by = monotonic_now() + std::chrono::milliseconds(120);
@@ -159,7 +159,7 @@ TEST_CASE("more room than was sent, or room taken back, makes the link faulty", 
 
 TEST_CASE("an initiator that never gives room back starves nobody but itself", "[hostile]") {
   const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
-    // 16 KiB an answer, 128 KiB of room, nothing taken: the fourth is the last that the depth allows.
+    // Each response has 16 KiB, the room is 128 KiB, and nothing is taken. The depth allows four requests.
     for (int i = 0; i < 4; ++i) host.put(host.cell(Opcode::read_request, host.owner().open, 0, 16U << 10U));
     for (int i = 0; i < 5000; ++i)
       host.put(host.cell(Opcode::write_only, host.owner().open, 0, 8), host.random_bytes(8));
@@ -208,7 +208,7 @@ TEST_CASE("bridge memory that was not granted is the hostile initiator's to spoi
   });
 }
 
-// ---- grants that a hostile owner of memory makes
+// ---- grants of a hostile owner of memory
 
 TEST_CASE("a true grant is stored through", "[hostile]") {
   const Outcome outcome = endure(Ending::harmless, Asks::direct_writes, [](HostileHost& host) {

@@ -14,7 +14,7 @@
 
 #include "tests/hostile/honest_host.h"
 
-// Last: Catch2 takes the name CHECK over from common/check.h.
+// Included last: Catch2 redefines CHECK, which common/check.h defines too.
 #include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
@@ -27,7 +27,7 @@ constexpr Rights kLocalRights = Right::local_read | Right::local_write;
 constexpr Rights kEverything = kLocalRights | Right::remote_read | Right::remote_write | Right::remote_atomic;
 constexpr std::size_t kReceives = 8;
 constexpr std::uint64_t kAskId = 1000;
-/// Operations of the honest initiator's before and after an attack.
+/// The number of operations of the honest initiator before and after an attack.
 constexpr std::uint64_t kOperations = 300;
 
 EntryOptions with(Rights rights) {
@@ -36,7 +36,7 @@ EntryOptions with(Rights rights) {
   return options;
 }
 
-/// What of the process an attack could make leak.
+/// Resources of the process that an attack could leak.
 struct Resources {
   std::size_t descriptors = 0;
   std::size_t shared_mappings = 0;
@@ -55,7 +55,7 @@ struct Resources {
   }
 };
 
-/// SPLITNIC_SEED replays; said once.
+/// The seed, printed once. SPLITNIC_SEED replays a run.
 std::uint64_t seed() {
   static const std::uint64_t chosen = [] {
     const char* given = std::getenv("SPLITNIC_SEED");
@@ -85,14 +85,14 @@ Owner::Owner(Attack attack, std::uint64_t seed) : attack_(std::move(attack)), ra
     attack_.run(host);
     host.look_around();
     hostile_board_->stage.store(Stage::attacked);
-    for (;;) ::pause();  // its memory stays mapped until it is ended
+    for (;;) ::pause();  // keeps its memory mapped until the owner ends it
     return 0;
   });
 }
 
 Owner::~Owner() { stop_listening(); }
 
-/// As soon as there is nobody to come: a bug that aborts leaves no socket behind.
+/// Called as soon as all initiators have connected, so that a bug that aborts leaves no socket behind.
 void Owner::stop_listening() {
   if (listener_ == nullptr) return;
   listener_.reset();
@@ -128,7 +128,7 @@ std::size_t Owner::poll() {
 
 void Owner::wait_for_doorbells(Time now) {
   std::vector<pollfd> readable;
-  // The boards have no descriptor.
+  // The boards have no descriptor, so poll them.
   Time until = now + milliseconds(listener_ != nullptr ? 1 : 50);
   bool may_sleep = true;
   for (Session* session : {&honest_, &hostile_}) {
@@ -166,7 +166,7 @@ void Owner::accept(Time now) {
   }
 }
 
-// ---- introductions
+// ---- introducing the initiators
 
 Grant Owner::grant(Session& session, const MemoryRange& range, const EntryOptions& options, ProtectionDomain domain) {
   const RegionMemory memory = RegionMemory::of_process(arena_.at(range));
@@ -200,7 +200,7 @@ Grant Owner::grant_window(Session& session) {
   return {tag, bind.address, bind.length};
 }
 
-/// What both have: a domain, a queue pair that is connected, memory for what the owner itself does.
+/// Makes what both initiators have: a domain and a connected queue pair.
 void Owner::introduce(Session& session, const Board& board) {
   session.incarnation = session.link->incarnation();
   session.domain = session.adapter->allocate_domain();
@@ -230,7 +230,7 @@ void Owner::introduce_hostile() {
   introduce(hostile_, *hostile_board_);
   Introduction& told = hostile_.introduction;
   const ProtectionDomain domain = hostile_.domain;
-  // The lots for the owner's own use stand together, from the receives to the sink.
+  // The ranges for the owner's own use are adjacent, from the receives to the sink.
   const MemoryRange own{Arena::kReceives.offset, Arena::kSink.offset + Arena::kSink.bytes - Arena::kReceives.offset};
   hostile_.memory = grant(hostile_, own, with(kLocalRights), domain).tag;
   told.neighbour = honest_.introduction.open;
@@ -256,7 +256,7 @@ void Owner::post_receive(Session& session, std::uint64_t slot, const MemoryRange
   const std::size_t bytes = receives.bytes / kReceives;
   const auto lot = arena_.at(receives).subspan(slot * bytes, bytes);
   const LocalSegment segment{lot.data(), static_cast<std::uint32_t>(lot.size()), session.memory};
-  // A queue pair that has failed since takes no more.
+  // The post fails if the queue pair has failed in the meantime.
   static_cast<void>(session.adapter->post_receive(session.introduction.queue_pair, ReceiveRequest{slot, segment, {}}));
 }
 
@@ -283,7 +283,7 @@ void Owner::serve(Session& session, const MemoryRange& receives) {
   }
 }
 
-// ---- what the owner asks of the hostile initiator
+// ---- requests of the owner to the hostile initiator
 
 void Owner::ask() {
   if (attack_.asks == Asks::drain) {
@@ -305,7 +305,7 @@ void Owner::ask() {
   REQUIRE(hostile_.adapter->post_send(hostile_.introduction.queue_pair, request) == Status::ok);
 }
 
-/// As a driver does that stores directly: wherever the peer's grants allow it now.
+/// Stores directly wherever the peer's grants allow it now, as a driver does.
 void Owner::ask_again() {
   if (attack_.asks != Asks::direct_writes || hostile_board_->stage.load() != Stage::attacking) return;
   const auto at = hostile_.adapter->claim_direct({kHostileMemory.address, kHostileMemory.tag}, kAskedBytes);
@@ -315,7 +315,7 @@ void Owner::ask_again() {
   ++asked_;
 }
 
-// ---- the story, and the verdicts
+// ---- the steps of a test, and its checks
 
 void Owner::connect() {
   poll_until("the links", [this] {
@@ -345,8 +345,8 @@ bool Owner::ended_as_it_must() {
   return false;
 }
 
-/// Everything that the table says to a queue pair of the domain about its tags: around the ends of their ranges, right
-/// by right.
+/// The table's answers to a queue pair of the domain about the domain's tags: for each right, around the ends of their
+/// ranges.
 std::vector<std::string> Owner::question(Session& session) const {
   constexpr std::array kRights{Right::remote_read, Right::remote_write, Right::remote_atomic};
   const ProtectionTable& table = session.adapter->table();
@@ -375,7 +375,7 @@ std::vector<std::string> Owner::question(Session& session) const {
 void Owner::judge_tables() {
   CHECK(question(honest_) == honest_table_);
   if (session_over()) {
-    // What was registered for an epoch ends with it.
+    // The end of an epoch ends everything that was registered for it.
     CHECK(hostile_.adapter->table().tags_in(hostile_.domain) == 0);
     CHECK(hostile_.adapter->table().tags_in(hostile_.other_domain) == 0);
     for (const Stag tag : hostile_.tags) CHECK(hostile_.adapter->table().find(tag) == nullptr);

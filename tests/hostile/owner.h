@@ -22,18 +22,18 @@
 
 namespace splitnic::fabric::hostile {
 
-/// How the hostile initiator's session has to end.
+/// How the hostile initiator's session must end.
 enum class Ending {
-  harmless,    ///< it does not: the link is up, the queue pair serves
-  queue_pair,  ///< the queue pair is in error, its link up
-  link,        ///< the link is faulty, or has voided its epoch and every tag with it
-  either_way,  ///< what is random may hit something vital, or not
+  harmless,    ///< it does not end: the link is up, the queue pair works
+  queue_pair,  ///< the queue pair is in error, its link is up
+  link,        ///< the link is faulty, or has voided its epoch with all tags
+  either_way,  ///< any of these, because the attack is random
 };
 
-/// What the owner itself asks of the hostile initiator's made-up memory meanwhile.
+/// The requests that the owner makes to the hostile initiator's (invented) memory during the attack.
 enum class Asks { nothing, read, atomic, direct_writes, drain };
 
-/// Where the owner's requests go.
+/// The target of the owner's requests.
 inline constexpr Grant kHostileMemory{Stag{0x123456}, 0x10000, 0x2000};
 inline constexpr std::uint32_t kAskedBytes = 4096;
 
@@ -43,18 +43,18 @@ struct Attack {
   std::function<void(HostileHost&)> run;
 };
 
-/// What the owner saw of the hostile initiator.
+/// The results of an attack, as the owner saw them.
 struct Outcome {
   AdapterCounters counters{};
   std::string fault;       ///< of the link
-  TerminateReason told{};  ///< as the hostile one received it
+  TerminateReason told{};  ///< the terminate reason that the hostile initiator received
   std::uint32_t times_told = 0;
-  std::uint64_t count = 0;      ///< what the attack counted
-  std::uint64_t asked = 0;      ///< requests of the owner's that were carried out
+  std::uint64_t count = 0;      ///< counted by the attack
+  std::uint64_t asked = 0;      ///< requests of the owner that were carried out
   CompletionStatus answered{};  ///< of the owner's read or atomic
 };
 
-/// One initiator, as its owner has it.
+/// The owner's state of one initiator.
 struct Session {
   std::unique_ptr<Bridge> bridge;
   std::unique_ptr<FabricLink> link;
@@ -63,14 +63,14 @@ struct Session {
   ProtectionDomain domain{};
   ProtectionDomain other_domain{};
   CqNumber completions{};
-  Stag memory{};  ///< what the owner's own requests and receives use
+  Stag memory{};  ///< the memory for the owner's own requests and receives
   std::vector<Stag> tags;
-  std::size_t direct_offset = 0;  ///< of what is open to direct writes, in the owner's local memory
+  std::size_t direct_offset = 0;  ///< of the range open to direct writes, in the owner's local memory
   std::uint64_t incarnation = 0;
 };
 
-/// The process whose memory all this is about: a listener and two sessions, driven by one loop that sleeps when there
-/// is nothing to do.
+/// The process whose memory is attacked: a listener and two sessions, driven by one loop that sleeps when there is no
+/// work.
 class Owner {
  public:
   Owner(Attack attack, std::uint64_t seed);
@@ -79,9 +79,9 @@ class Owner {
   Owner& operator=(const Owner&) = delete;
 
   void connect();
-  /// Until the attack has ended as it must and the honest initiator has gone on afterwards.
+  /// Polls until the attack has ended as it must and the honest initiator has completed operations after it.
   void endure();
-  /// The honest initiator's last word; then what the memory looks like.
+  /// Ends the honest initiator, checks its result, and then checks the memory.
   void judge_memory();
   [[nodiscard]] Outcome outcome() const;
 
@@ -127,8 +127,8 @@ class Owner {
   MemoryRange quarantined_{};
 };
 
-/// Carries out an attack and checks everything that every attack must leave as it was; the rest is the test's.
-/// run: in the hostile process; ends within a second.
+/// Carries out an attack, and checks everything that no attack may change. The test checks the rest. run: runs in the
+/// hostile process and ends within a second.
 Outcome endure(Ending ending, Asks asks, std::function<void(HostileHost&)> run);
 inline Outcome endure(Ending ending, std::function<void(HostileHost&)> run) {
   return endure(ending, Asks::nothing, std::move(run));

@@ -1,4 +1,4 @@
-// What a process can do with the descriptors it was given, and by how it ends.
+// Attacks with the descriptors that a process has received, and by the way in which it ends.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -10,13 +10,13 @@
 
 #include "tests/hostile/owner.h"
 
-// Last: Catch2 takes the name CHECK over from common/check.h.
+// Included last: Catch2 redefines CHECK, which common/check.h defines too.
 #include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
 namespace {
 
-/// A doorbell with descriptors attached, for the owner to keep.
+/// Rings with descriptors attached, which the owner might leak.
 void ring_with_descriptors(int doorbell, int descriptor) {
   char bell = 1;
   iovec piece{&bell, sizeof bell};

@@ -1,16 +1,16 @@
-// Requests that are well formed, CRCs and all, and ask for what is not theirs to have.
+// Requests that are well-formed, with correct CRCs, but for memory that the initiator may not access.
 #include <array>
 #include <string>
 
 #include "tests/hostile/owner.h"
 
-// Last: Catch2 takes the name CHECK over from common/check.h.
+// Included last: Catch2 redefines CHECK, which common/check.h defines too.
 #include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
 namespace {
 
-/// A request, aimed at bytes of a tag, and what the owner has to answer.
+/// A request for bytes of a grant, and the owner's expected answer.
 struct FalseRequest {
   const char* name;
   Opcode opcode;
@@ -25,7 +25,7 @@ constexpr std::int64_t kReadableBytes = Arena::kReadable.bytes;
 constexpr std::int64_t kWindowBytes = Arena::kWindow.bytes;
 constexpr std::int64_t kDirectBytes = kHostileDirectBytes;
 
-// RFC 5041 section 7 for writes, RFC 5040 section 4.8 for what is answered and for rights.
+// Source: RFC 5041 section 7 for writes; RFC 5040 section 4.8 for requests with a response, and for rights.
 constexpr TerminateReason kWriteInvalid{1, 1, 0};
 constexpr TerminateReason kWriteBounds{1, 1, 1};
 constexpr TerminateReason kWriteForeign{1, 1, 2};
@@ -72,13 +72,13 @@ constexpr std::array kFalseRequests{
     FalseRequest{"an atomic by a tag that was deregistered", Opcode::fetch_add, &I::stale, 0, 8, kInvalid},
 };
 
-/// Whoever is refused goes on all the same: nothing more may come of it, not even another terminate.
+/// Waits for the refusal, and then continues to write. The writes must have no effect, not even another terminate.
 void be_refused(HostileHost& host) {
   host.wait_for(Opcode::terminate);
   for (int i = 0; i < 50; ++i) host.put(host.cell(Opcode::write_only, host.owner().open, 0, 64), host.random_bytes(64));
 }
 
-/// The cell is a whole request; the bytes of a write are random.
+/// Sends a cell that is a whole request, and waits for its refusal. The bytes of a write are random.
 void ask_and_be_refused(HostileHost& host, const Cell& cell) {
   const bool carries = traits(cell.opcode).is(MessageKind::write) && !cell.direct;
   host.put(cell, host.random_bytes(carries ? cell.message_bytes : 0));
@@ -200,11 +200,11 @@ TEST_CASE("the first cell of a long write is refused for its end already, and no
 }
 
 TEST_CASE("guessed tags let nobody in", "[hostile]") {
-  const int guess = GENERATE(range(0, 16));  // each of another seed
+  const int guess = GENERATE(range(0, 16));  // each with another seed
   CAPTURE(guess);
   const Outcome outcome = endure(Ending::queue_pair, [](HostileHost& host) {
     Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 8);
-    // Its own are known to it: they are no guess.
+    // Changes the index, because the initiator knows its own tags.
     cell.tag.value ^= host.random().next32() | 0x100U;
     ask_and_be_refused(host, cell);
   });
@@ -214,8 +214,7 @@ TEST_CASE("guessed tags let nobody in", "[hostile]") {
 
 TEST_CASE("reads beyond the negotiated depth end the queue pair, after the answers that were promised", "[hostile]") {
   const Outcome outcome = endure(Ending::queue_pair, [](HostileHost& host) {
-    // One record of the FIFO at a time: all of them are there before the first is
-    // answered, as nobody gives room back for the answers.
+    // The initiator gives back no room, so all requests arrive before the owner has answered the first one.
     for (int i = 0; i < 100; ++i) {
       host.put(host.cell(Opcode::read_request, host.owner().open, 0, 16U << 10U));
     }

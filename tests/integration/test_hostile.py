@@ -1,5 +1,5 @@
-"""Peers that are not what they should be: of another version, with memory of the wrong kind, or writing anything
-anywhere into what they share. The daemon that meets one says so, and nobody else notices."""
+"""Wrong peers: of another version, with memory of the wrong kind, or writing anything anywhere into shared memory. The
+daemon that meets one reports it, and no other session notices."""
 
 import contextlib
 import fcntl
@@ -28,10 +28,10 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class OtherHosts(support.UndisturbedTestCase):
-    """What connects to a real I/O unit and is no splitnic host of this version."""
+    """Programs that connect to a real I/O unit and are not splitnic hosts of this version."""
 
     def ask(self, hello):
-        """What the unit answers, with how many descriptors; b"" when it hangs up."""
+        """The unit's answer, and the number of its descriptors; b"" if it hangs up."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
             caller.settimeout(5)
             caller.connect(str(self.unit.socket))
@@ -62,18 +62,18 @@ class OtherHosts(support.UndisturbedTestCase):
 
 
 class OtherUsers(support.LabTestCase):
-    """--allow-uid: that user may connect, besides root and the unit's own; who else reaches the socket is refused."""
+    """--allow-uid: that user may connect, besides root and the unit's own user; the unit refuses all others."""
 
     hosts = 0
     GUEST, STRANGER = 65534, 65533
     NOT_PERMITTED_STATUS = 2
-    # Connects as who runs it, says hello, prints the status of the answer and how many descriptors came with it.
+    # Connects as the user who runs it, sends the hello, prints the answer's status and its number of descriptors.
     CALL = ("import socket, struct, sys\n"
             "caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)\n"
             "caller.settimeout(5)\n"
             "caller.connect(sys.argv[1])\n"
             "try: caller.send(bytes.fromhex(sys.argv[2]))\n"
-            "except BrokenPipeError: pass\n"  # refused before it could speak; the answer is there all the same
+            "except BrokenPipeError: pass\n"  # refused before the hello; the answer is there nevertheless
             "data, descriptors, _, _ = socket.recv_fds(caller, 4096, 8)\n"
             "print(struct.unpack_from('<I', data, 12)[0], len(descriptors))\n")
 
@@ -109,7 +109,7 @@ class OtherUsers(support.LabTestCase):
 
 
 class FalseUnit:
-    """Listens as an I/O unit does, and answers the next host with what `make` returns: (reply, descriptors)."""
+    """Listens as an I/O unit does, and answers the next host with the result of `make`: (reply, descriptors)."""
 
     def __init__(self, path, make):
         self.make = make
@@ -119,7 +119,7 @@ class FalseUnit:
         self.listener.settimeout(10)
 
     def waiting_host(self):
-        """The next connection whose host has not given it up while it waited to be accepted."""
+        """Accepts the next connection that its host has not given up in the meantime."""
         while True:
             connection, _ = self.listener.accept()
             connection.settimeout(10)
@@ -141,7 +141,7 @@ class FalseUnit:
             for descriptor in descriptors:
                 os.close(descriptor)
             with contextlib.suppress(OSError):
-                connection.recv(1)  # until the host has seen it and hung up
+                connection.recv(1)  # waits until the host has read the answer and hung up
 
     def close(self):
         self.listener.close()
@@ -165,7 +165,7 @@ def reply(version=VERSION, status=0, local=BRIDGE_BYTES, window=BRIDGE_BYTES):
 
 
 class OtherUnits(support.LabTestCase):
-    """A real host that meets an I/O unit which is none: one line that says why, then it tries again, for ever."""
+    """A real host meets a false I/O unit: it says why in one line, and keeps trying again."""
 
     hosts = 1
 
@@ -173,13 +173,13 @@ class OtherUnits(support.LabTestCase):
         ("version 7", lambda: (reply(version=7, status=OTHER_VERSION_STATUS), [])),
         ("not sealed", lambda: (reply(), [memory(seals=0), memory(), doorbell()])),
         ("instead of", lambda: (reply(), [memory(BRIDGE_BYTES), memory(), doorbell()])),
-        ("no memfd", lambda: (reply(), [os.open("/dev/null", os.O_RDWR), memory(), doorbell()])),
+        ("not a memfd", lambda: (reply(), [os.open("/dev/null", os.O_RDWR), memory(), doorbell()])),
         ("not sealed", lambda: (reply(), [memory(), memory(seals=fcntl.F_SEAL_GROW), doorbell()])),
         ("2 descriptors instead of 3", lambda: (reply(), [memory(), memory()])),
-        ("no packet socket", lambda: (reply(), [memory(), memory(), doorbell(socket.SOCK_STREAM)])),
-        ("of no use", lambda: (reply(local=64), [memory(), memory(), doorbell()])),
+        ("not a packet socket", lambda: (reply(), [memory(), memory(), doorbell(socket.SOCK_STREAM)])),
+        ("can't be used", lambda: (reply(local=64), [memory(), memory(), doorbell()])),
         ("no answer from the unit", lambda: (reply()[:20], [])),
-        ("no splitnic I/O unit", lambda: (b"\0" * MESSAGE.size, [])),
+        ("not a splitnic I/O unit", lambda: (b"\0" * MESSAGE.size, [])),
     )
 
     def test_each_is_refused_in_one_line_and_the_real_unit_is_found_in_the_end(self):
@@ -196,7 +196,7 @@ class OtherUnits(support.LabTestCase):
                     before = wanderer.process.text().count("\n")
                     false.make = make
                     false.answer_one()
-                    # The line that it begins with is about the place where nobody answers yet.
+                    # The first line is about the socket on which nobody listens yet.
                     wait_until(lambda: any(says in line for line in wanderer.process.text().splitlines()[before:]), 10,
                                f'a line with "{says}"')
                     self.assertTrue(wanderer.process.running())
@@ -220,12 +220,12 @@ def bridge_mappings(pid):
 
 
 class HostileHost(support.LabTestCase):
-    """A host that writes anything anywhere into the memory that it shares, rings included, in the middle of traffic."""
+    """A host that writes anything anywhere into its shared memory, also into the rings, in the middle of traffic."""
 
     hosts = 2
 
     def scribble(self, host, seed, seconds):
-        """Random bytes at random places of the host's bridge memory, as if its driver wrote them. Returns how many."""
+        """Writes random bytes to random places of the host's bridge memory, as if its driver did. Returns how many."""
         dice = random.Random(seed)
         pid = host.process.pid
         until = time.monotonic() + seconds
@@ -238,7 +238,7 @@ class HostileHost(support.LabTestCase):
                 with contextlib.suppress(OSError):
                     for _ in range(200):
                         start, end = dice.choice(places)
-                        # The first pages hold scratchpads, rings and tables: as often as all the rest.
+                        # The first pages hold scratchpads, rings and tables: hit them as often as all the rest.
                         reach = dice.choice((HEADER_BYTES, 8 * HEADER_BYTES, end - start))
                         size = dice.choice((1, 4, 8, 64))
                         mem.seek(start + dice.randrange(0, reach - size))
@@ -259,7 +259,7 @@ class HostileHost(support.LabTestCase):
         self.assertTrue(self.unit.process.running())
         self.assertEqual(self.unit.process.pid, unit_pid)
         self.assertEqual(other.finish().missing, [])
-        # What it wrote stays where it is: a host that behaves again gets a new epoch, which starts from nothing.
+        # The random bytes stay in memory. A host that behaves again gets a new epoch, which starts from nothing.
         self.host[0].kill9()
         self.host[0].launch().wait_state("up", 20)
         self.assert_reaches(self.host[0], self.lan.address, 10)

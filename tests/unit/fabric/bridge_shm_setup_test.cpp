@@ -332,7 +332,7 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
          u.send_reply({u.memory[0].get(), u.memory[1].get(), u.bell.get(), u.bell.get()});
        }},
       {"a hundred", "more than 3", [](FakeUnit& u) { u.send_reply(std::vector<int>(100, u.bell.get())); }},
-      {"the wrong order", "no packet socket",
+      {"the wrong order", "not a packet socket",
        [](FakeUnit& u) {
          u.send_reply({u.bell.get(), u.memory[0].get(), u.memory[1].get()});
        }},
@@ -370,12 +370,12 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
          u.memory[1] = FakeUnit::memfd(kTestBytes + 8192);
          u.send_reply(u.descriptors());
        }},
-      {"an ordinary file", "not sealed|no memfd",
+      {"an ordinary file", "not sealed|not a memfd",
        [](FakeUnit& u) {
          u.memory[0] = os::UniqueFd(open(u.directory.file("").c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
          u.send_reply(u.descriptors());
        }},
-      {"a pipe", "no memfd",
+      {"a pipe", "not a memfd",
        [](FakeUnit& u) {
          int ends[2];
          REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
@@ -383,7 +383,7 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
          const os::UniqueFd other(ends[1]);
          u.send_reply(u.descriptors());
        }},
-      {"a stream socket as doorbell", "no packet socket",
+      {"a stream socket as doorbell", "not a packet socket",
        [](FakeUnit& u) {
          int ends[2];
          REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
@@ -391,22 +391,22 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
          const os::UniqueFd other(ends[1]);
          u.send_reply(u.descriptors());
        }},
-      {"sizes below the minimum", "of no use",
+      {"sizes below the minimum", "can't be used",
        [](FakeUnit& u) {
          u.reply.local_bytes = kShmMinBytes - 4096;
          u.send_reply(u.descriptors());
        }},
-      {"sizes off the page", "of no use",
+      {"sizes off the page", "can't be used",
        [](FakeUnit& u) {
          u.reply.window_bytes = kTestBytes + 64;
          u.send_reply(u.descriptors());
        }},
-      {"sizes of 2^64-4096", "of no use",
+      {"sizes of 2^64-4096", "can't be used",
        [](FakeUnit& u) {
          u.reply.window_bytes = ~std::uint64_t{4095};
          u.send_reply(u.descriptors());
        }},
-      {"another magic", "no splitnic I/O unit",
+      {"another magic", "not a splitnic I/O unit",
        [](FakeUnit& u) {
          u.reply.magic = 1;
          u.send_reply(u.descriptors());
