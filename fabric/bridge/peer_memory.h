@@ -169,6 +169,9 @@ class PeerWindow {
     return within(bytes_, {offset, bytes});
   }
 
+  /// Writes land at once, and claim() gives the window itself.
+  [[nodiscard]] bool is_memory() const { return posted_ == nullptr; }
+
   void write(std::size_t offset, std::span<const std::byte> from) {
     CHECK(contains(offset, from.size()));
     if (posted_ != nullptr) {

@@ -1,0 +1,183 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fabric/bridge/bridge.h"
+#include "fabric/wire/slot.h"
+
+namespace splitnic::fabric {
+
+/// Where the pieces of one slot ring lie. Offsets in bytes, multiples of 64.
+struct SlotRingPlace {
+  std::size_t slots_offset = 0;  ///< in the receiver's memory
+  std::size_t slot_lines = 0;    ///< a power of two, 8 .. kMaxSlotLines
+  std::size_t payload_offset = 0;
+  std::size_t payload_lines = 0;  ///< a power of two, 8 .. kMaxPayloadLines
+  std::size_t tail_offset = 0;    ///< of the tail line, in the sender's memory
+};
+inline constexpr std::size_t kMinRingLines = 8;
+inline constexpr std::size_t kMaxSlotLines = std::size_t{1} << 15U;
+inline constexpr std::size_t kMaxPayloadLines = std::size_t{1} << 24U;
+
+/// The tail line, pushed by the receiver into the sender's memory: how many answers it had published and how many lines
+/// it had consumed, since the epoch began. The tail is stored last: who loads it first, then the answers, knows of
+/// every answer to a slot before it.
+///
+///     0             8
+///    +-------------+---------+-------------- -
+///    | answers  64 | tail 64 | unused 48 bytes
+///    +-------------+---------+-------------- -
+inline constexpr std::size_t kTailAnswersAt = 0;
+inline constexpr std::size_t kTailAt = 8;
+
+/// What a line's sequence word is: its number since the epoch began, from a seed of both epochs. Bit 31 of the seed is
+/// set, so that zeroed memory is no slot before the ring's number has grown by 2^31 lines, when nothing is zero any
+/// more.
+[[nodiscard]] constexpr std::uint32_t line_sequence(std::uint32_t seed, std::uint64_t line) {
+  return (seed | 0x8000'0000U) + static_cast<std::uint32_t>(line);
+}
+
+/// Where to put what a claimed slot carries. Write-only: it may be the peer's memory.
+struct SlotClaim {
+  std::byte* extension = nullptr;       ///< the extended header, contiguous
+  std::span<std::byte> payload{};       ///< the payload's first bytes
+  std::span<std::byte> payload_rest{};  ///< the others; empty unless the payload lies in both lines of the slot
+  std::size_t payload_bytes = 0;        ///< of both
+};
+
+/// What the receiver has said: how far it has consumed, and how many answers it had published before.
+struct SlotTail {
+  std::uint64_t lines = 0;
+  std::uint64_t answers = 0;
+};
+
+/// The sender's end of a slot ring, with its payload ring. Slots are built in place where the peer window is memory,
+/// else staged. Nothing here wakes the peer. Thread: the bridge's owner. Source: S2 Figs. 6-9; design, "Slots and a
+/// payload ring".
+class SlotSender {
+ public:
+  SlotSender() = default;
+  /// seed: of both epochs, the receiver's likewise (epoch_tag()).
+  SlotSender(Bridge& bridge, const SlotRingPlace& place, std::uint32_t seed);
+
+  /// Longest payload of a slot: a quarter of the payload ring, so that neither the skipped end of the ring nor what is
+  /// under way can keep it out for ever.
+  [[nodiscard]] std::size_t max_payload_bytes() const { return payload_lines_ / 4 * kSlotLine; }
+
+  /// Finds room for a slot and says where its bytes go; false when there is none now (wants_room()), or when the peer's
+  /// tail is impossible (faulty()). extension_bytes: at most kSlotBodyInFirst; payload_bytes: at most
+  /// max_payload_bytes(). At most one claim at a time; claiming again replaces it.
+  [[nodiscard]] bool claim(std::size_t extension_bytes, std::size_t payload_bytes, SlotClaim& claim);
+  /// The claimed slot is the peer's, its bytes with it. Returns the number of lines sent so far, this slot's included:
+  /// the slot is consumed when the tail has reached it.
+  std::uint64_t release(const SlotFields& fields);
+
+  /// Loads the tail, then the answers. Impossible values leave what was known and set faulty().
+  SlotTail refresh_tail();
+  /// The same from a slot of the opposite ring (SlotFields::consumed): low 32 bits. Older than what is known is
+  /// nothing.
+  void note_consumed(std::uint32_t consumed);
+  /// As far as the last of both said.
+  [[nodiscard]] std::uint64_t tail() const { return tail_; }
+  /// Lines sent: changes with everything that the peer could be told of.
+  [[nodiscard]] std::uint64_t head() const { return head_; }
+  [[nodiscard]] bool drained() { return head_ == tail_ || refresh_tail().lines == head_; }
+  /// The last claim() found no room; until one succeeds.
+  [[nodiscard]] bool wants_room() const { return wants_room_; }
+  [[nodiscard]] bool faulty() const { return faulty_; }
+
+ private:
+  [[nodiscard]] bool room_for(std::uint64_t lines, std::uint64_t payload) const;
+  void advance_tail(std::uint64_t lines);
+  void store_lines(const SlotHeader& header);
+  [[nodiscard]] std::size_t line_offset(std::uint64_t line) const {
+    return place_.slots_offset + static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
+  }
+
+  Bridge* bridge_ = nullptr;
+  PeerWindow* window_ = nullptr;
+  PeerMemory local_;
+  SlotRingPlace place_{};
+  std::uint32_t seed_ = 0;
+  bool in_place_ = false;
+  std::size_t payload_lines_ = 0;
+  std::uint64_t head_ = 0;          // lines, only grows
+  std::uint64_t tail_ = 0;          // likewise, as the peer said last
+  std::uint64_t answers_ = 0;       // likewise
+  std::uint64_t payload_head_ = 0;  // lines of the payload ring, skipped ends included
+  std::uint64_t payload_tail_ = 0;
+  std::vector<std::uint64_t> payload_after_;  // by line of the ring: payload_head_ after the slot that ends there
+  SlotLayout claimed_{};
+  std::uint64_t claimed_payload_ = 0;  // what payload_head_ will be
+  std::span<std::byte> staged_payload_{};
+  alignas(kSlotLine) std::array<std::byte, 2 * kSlotLine> staged_{};
+  bool wants_room_ = false;
+  bool faulty_ = false;
+};
+
+/// A received slot: private fields, and its bytes where they lie in memory that the peer can write. Read each of those
+/// once.
+struct ReceivedSlot {
+  SlotFields fields{};
+  std::optional<SlotFault> fault{};  ///< set: the slot carries nothing that can be used; refuse it by its queue pair
+  std::uint32_t payload_bytes = 0;
+
+  /// to: the extended header, at most kSlotBodyInFirst bytes. Once.
+  void copy_extension(std::span<std::byte> to) const { first_.copy_out(0, to); }
+  /// The payload begins behind an extended header of so many bytes. In one or two pieces; the second may be empty.
+  /// False: such a header and such a payload don't fit the slot's shape.
+  [[nodiscard]] bool payload(std::size_t extension_bytes, std::array<PeerMemory, 2>& pieces) const;
+
+ private:
+  friend class SlotReceiver;
+  bool in_payload_ring_ = false;
+  PeerMemory first_;   // the body in the first line
+  PeerMemory second_;  // the body in the second line, or the payload in the payload ring
+};
+
+/// The receiver's end. Thread: the bridge's owner.
+class SlotReceiver {
+ public:
+  SlotReceiver() = default;
+  SlotReceiver(Bridge& bridge, const SlotRingPlace& place, std::uint32_t seed);
+
+  /// The oldest slot, its header copied and checked once; null: there is none. Good until pop().
+  [[nodiscard]] const ReceivedSlot* front();
+  /// Consumes front(): its lines and its payload are the sender's as soon as the tail is pushed.
+  void pop();
+  /// Lines consumed since the epoch began.
+  [[nodiscard]] std::uint64_t consumed() const { return tail_; }
+  /// Lines that the sender has been told of by push_tail.
+  [[nodiscard]] std::uint64_t pushed() const { return pushed_; }
+  /// Whether the sender awaits the consumption of a slot that push_tail has not told it of.
+  [[nodiscard]] bool awaited() const { return awaited_; }
+  /// A quarter of the ring, or of the payload ring, has been consumed since the last push_tail.
+  [[nodiscard]] bool much_consumed() const;
+  /// Tells the sender. answers: published for it since the epoch began, all of them before this.
+  void push_tail(std::uint64_t answers);
+
+ private:
+  [[nodiscard]] std::size_t line_offset(std::uint64_t line) const {
+    return static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
+  }
+
+  Bridge* bridge_ = nullptr;
+  PeerWindow* window_ = nullptr;
+  PeerMemory slots_;
+  PeerMemory payload_;
+  SlotRingPlace place_{};
+  std::uint32_t seed_ = 0;
+  std::uint64_t tail_ = 0;
+  std::uint64_t pushed_ = 0;
+  std::uint64_t payload_unpushed_ = 0;  // lines of payload consumed since the last push
+  bool awaited_ = false;
+  std::size_t front_lines_ = 0;  // 0: front() has found nothing yet
+  ReceivedSlot front_{};
+};
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <boost/endian/buffers.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+
+#include "fabric/ids.h"
+
+namespace splitnic::fabric {
+
+/// A slot: what one cell of a connected queue pair is on a bridge, whose two ends know each other's addresses. One or
+/// two lines of 64 bytes in the receiver's memory, little-endian:
+///
+///         0            4              8            12             16         17     18              20      24 28
+///        +------------+--------------+------------+--------------+----------+------+---------------+-------+--------+-----------
+///        -
+/// line 1 | sequence 32| payload   32 | payload 32 | consumed  32 | shape  8 | op. 8| cell sequence | QP 32 | PSN 32 |
+/// 36 bytes
+///        |            | bytes        | at (lines) |              |          |      | 16            |       |        |
+///        of body
+///        +------------+--------------+------------+--------------+----------+------+---------------+-------+--------+-----------
+///        -
+/// line 2 | sequence 32| 60 more bytes of body
+///        +------------+----------------------------------------------------------------------------------------------------------
+///        -
+///
+/// sequence: the line's number since the epoch began plus the ring's seed, so that neither an older lap nor an older
+/// epoch looks like a slot; the first line's is stored last and releases the slot. Body: the opcode's extended header,
+/// then the payload, where both fit 36 bytes (one line) or 96 (two). A longer payload lies contiguously in the payload
+/// ring, from `payload at` on; then only the extended header is in the body. consumed: how many lines of the opposite
+/// ring the sender has consumed, low 32 bits. shape: see SlotShape. QP: the destination queue pair, 24 bits used.
+/// Source: S2 Figs. 6-9 (the write that inserts advances the head); design, "Slots and a payload ring".
+struct SlotHeader {
+  boost::endian::little_uint32_buf_t payload_bytes;
+  boost::endian::little_uint32_buf_t payload_at;
+  boost::endian::little_uint32_buf_t consumed;
+  boost::endian::little_uint8_buf_t shape;
+  boost::endian::little_uint8_buf_t opcode;
+  boost::endian::little_uint16_buf_t cell_sequence;
+  boost::endian::little_uint32_buf_t queue_pair;
+  boost::endian::little_uint32_buf_t packet_sequence;
+};
+static_assert(sizeof(SlotHeader) == 24 && alignof(SlotHeader) == 1 && std::is_trivially_copyable_v<SlotHeader>);
+static_assert(offsetof(SlotHeader, shape) == 12 && offsetof(SlotHeader, queue_pair) == 16);
+
+inline constexpr std::size_t kSlotLine = 64;
+inline constexpr std::size_t kSlotSequenceBytes = 4;
+inline constexpr std::size_t kSlotBodyAt = kSlotSequenceBytes + sizeof(SlotHeader);
+/// Body bytes of a slot's first line, and of both.
+inline constexpr std::size_t kSlotBodyInFirst = kSlotLine - kSlotBodyAt;
+inline constexpr std::size_t kSlotBodyInBoth = kSlotBodyInFirst + kSlotLine - kSlotSequenceBytes;
+static_assert(kSlotBodyInFirst == 36 && kSlotBodyInBoth == 96);
+
+/// Bits of the shape byte; the others are zero.
+namespace slot_shape {
+inline constexpr std::uint8_t kTwoLines = 1;
+inline constexpr std::uint8_t kInPayloadRing = 2;  ///< the payload; never with an empty one
+inline constexpr std::uint8_t kAwaited = 4;        ///< the sender waits for the slot's consumption
+inline constexpr std::uint8_t kSolicited = 8;      ///< as a cell's flag
+inline constexpr std::uint8_t kDirect = 16;        ///< as a cell's flag
+inline constexpr std::uint8_t kKnown = 31;
+}  // namespace slot_shape
+
+/// A slot's fields by value, but for where its bytes are.
+struct SlotFields {
+  std::uint8_t opcode = 0;
+  bool awaited = false;
+  bool solicited = false;
+  bool direct = false;
+  std::uint16_t cell_sequence = 0;
+  QpNumber queue_pair{};
+  std::uint32_t packet_sequence = 0;
+  std::uint32_t consumed = 0;
+};
+
+/// Where the bytes are that a slot carries.
+struct SlotLayout {
+  bool two_lines = false;
+  bool in_payload_ring = false;
+  std::uint32_t payload_bytes = 0;
+  std::uint32_t payload_at = 0;  ///< line of the payload ring
+  friend bool operator==(const SlotLayout&, const SlotLayout&) = default;
+};
+
+/// How a slot with that much extended header and payload is laid out; payload_at is left to the ring.
+/// extension_bytes <= kSlotBodyInFirst.
+[[nodiscard]] SlotLayout slot_layout(std::size_t extension_bytes, std::size_t payload_bytes);
+
+[[nodiscard]] SlotHeader encode_slot(const SlotFields& fields, const SlotLayout& layout);
+
+/// The field of a slot that made it unbelievable. Its queue pair is told all the same.
+enum class SlotFault : std::uint8_t { shape, payload_bytes, payload_at, queue_pair, second_line };
+const char* to_string(SlotFault fault);
+
+struct DecodedSlot {
+  SlotFields fields{};
+  SlotLayout layout{};  ///< where fault is set: only two_lines is meant, all else is zero
+  std::optional<SlotFault> fault{};
+};
+/// Reads a header that was copied out of the ring. payload_lines: of the payload ring.
+[[nodiscard]] DecodedSlot decode_slot(const SlotHeader& header, std::size_t payload_lines);
+
+}  // namespace splitnic::fabric
