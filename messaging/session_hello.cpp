@@ -61,7 +61,7 @@ void Session::settle(const wire::ChannelTerms& mine, const wire::ChannelTerms& t
   limits_.list_entries = std::min(mine.max_list_entries, theirs.max_list_entries);
   limits_.frame_bytes = std::min(mine.max_frame_bytes, theirs.max_frame_bytes);
   max_frame_bytes_ = limits_.frame_bytes;
-  adapter_->set_cell_payload(std::min(mine.cell_bytes, theirs.cell_bytes));
+  CHECK(adapter_->set_cell_payload(std::min(mine.cell_bytes, theirs.cell_bytes)) == fabric::Status::ok);
   mode_ = mode;
 }
 

@@ -15,6 +15,7 @@ struct AdapterOptions {
   std::uint32_t cell_payload_bytes =
       256;  ///< 64 .. 65520, multiple of 16; the smaller of both ends' is used (set_cell_payload)
   std::uint32_t max_message_bytes = 1U << 20U;
+  std::size_t max_paths = 1024;
   std::size_t max_queue_pairs = 64;
   std::size_t max_regions = 256;  ///< tags: regions and windows
   std::size_t max_completion_queues = 256;
@@ -31,6 +32,7 @@ struct AdapterOptions {
 
 /// What an adapter takes at most. Source: S4 (query of the interface's attributes); ibv_query_device.
 struct AdapterLimits {
+  std::size_t paths = 0;
   std::size_t queue_pairs = 0;
   std::size_t completion_queues = 0;
   std::size_t shared_receive_queues = 0;
@@ -80,6 +82,7 @@ struct QueuePairPeer {
   std::uint32_t first_psn_to_send = 0;   ///< 32 bits, this end's
   std::uint32_t first_psn_expected = 0;  ///< the peer's
   std::size_t reads_in = 4;              ///< the peer's QueuePairAttributes::reads_in
+  PathNumber path{};                     ///< the way to it; 0: the adapter's only one
 };
 
 /// Event counts of an adapter since its creation; every drop has one.

@@ -9,7 +9,6 @@
 
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/adapter/context.h"
-#include "fabric/adapter/drains.h"
 #include "fabric/adapter/requester.h"
 #include "fabric/adapter/responder.h"
 
@@ -23,19 +22,21 @@ inline constexpr std::size_t kMaxReads = 256;
 /// What a ChannelAdapter is made of. A queue pair's slot is the low bits of its number: the first sixteen are those of
 /// the well-known numbers, and a drawn number is random above its slot's bits.
 struct ChannelAdapter::State {
-  State(FabricLink& link, const AdapterOptions& options, RandomSource& randomness);
+  State(const AdapterOptions& options, RandomSource& randomness);
 
   [[nodiscard]] QueuePair* find(QpNumber number) const {
     QueuePair* candidate = slots[number.value & (slots.size() - 1)].get();
     return candidate != nullptr && candidate->number == number ? candidate : nullptr;
   }
   [[nodiscard]] std::optional<QpNumber> draw_number();
-  void begin_epoch();
-  void end_epoch();
-  /// Notices that the link went down or through an epoch; true while it is up.
-  bool follow_link();
-  std::size_t receive_cells(VirtualLane lane);
-  void take_cell(std::span<const std::byte> bytes);
+  void begin_epoch(Path& path);
+  void end_epoch(Path& path);
+  /// Notices that the path's link went down or through an epoch; true while it is up.
+  bool follow(Path& path);
+  /// The same for every path.
+  void follow_all();
+  std::size_t receive_cells(Path& path, VirtualLane lane);
+  void take_cell(Path& path, std::span<const std::byte> bytes);
   void dispatch(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
   void take_ended_transfers();
   std::size_t send_cells();
@@ -48,15 +49,11 @@ struct ChannelAdapter::State {
   AdapterContext context;
   Requester requester;
   Responder responder;
-  Drains drains;
-  std::uint32_t own_cell_payload;
   std::vector<std::unique_ptr<QueuePair>> slots;
   std::vector<QueuePair*> active;
   std::size_t turn = 0;  // 2 x position in `active`, + 1: of its requests rather than its answers
   std::vector<std::byte> record;
   std::vector<bool> domains{false};  // by number: allocated and not given back; 0 never is
-  std::uint64_t incarnation = 0;
-  bool epoch_open = false;
 };
 
 }  // namespace splitnic::fabric

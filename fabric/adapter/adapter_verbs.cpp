@@ -32,6 +32,7 @@ std::optional<T> if_any(std::uint32_t number) {
 AdapterLimits ChannelAdapter::limits() const {
   const AdapterOptions& options = state_->context.options;
   AdapterLimits limits;
+  limits.paths = options.max_paths;
   limits.queue_pairs = options.max_queue_pairs;
   limits.completion_queues = options.max_completion_queues;
   limits.shared_receive_queues = options.max_shared_receive_queues;
@@ -45,6 +46,28 @@ AdapterLimits ChannelAdapter::limits() const {
   limits.message_bytes = options.max_message_bytes;
   limits.delay = kLongestDelay;
   return limits;
+}
+
+std::optional<PathNumber> ChannelAdapter::attach(FabricLink& link) {
+  auto& paths = state_->context.paths;
+  const auto free = std::find(paths.begin(), paths.end(), nullptr);
+  const PathNumber number{static_cast<std::uint32_t>(free - paths.begin() + 1)};
+  const auto made = if_any<PathNumber>(take_number(
+      paths, std::make_unique<Path>(state_->context, number, link, state_->context.options.cell_payload_bytes),
+      state_->context.options.max_paths));
+  if (made && link.up()) state_->begin_epoch(*state_->context.path(*made));
+  return made;
+}
+
+Status ChannelAdapter::detach(PathNumber number) {
+  Path* path = number.value != 0 ? state_->context.path(number) : nullptr;
+  if (path == nullptr) return Status::bad_argument;
+  if (path->open) state_->end_epoch(*path);
+  for (QueuePair* queue_pair : state_->active) {
+    if (queue_pair->path == path) queue_pair->path = nullptr;
+  }
+  state_->context.paths[number.value - 1].reset();
+  return Status::ok;
 }
 
 ProtectionDomain ChannelAdapter::allocate_domain() {
@@ -73,18 +96,19 @@ Status ChannelAdapter::deallocate_domain(ProtectionDomain domain) {
 
 std::optional<Stag> ChannelAdapter::register_memory(ProtectionDomain domain, std::span<std::byte> memory,
                                                     Rights rights) {
-  state_->follow_link();
   return state_->context.table.insert(domain, RegionMemory::of_process(memory), rights, false);
 }
 
 std::optional<Stag> ChannelAdapter::register_bridge_memory(ProtectionDomain domain, MemoryRange range, Rights rights,
-                                                           bool placeable) {
-  if (!state_->follow_link()) return std::nullopt;
+                                                           bool placeable, PathNumber number) {
   AdapterContext& context = state_->context;
-  if (!context.link.buffers().contains(range) || state_->drains.covers(range)) return std::nullopt;
-  const auto memory =
-      RegionMemory::of_bridge(context.link.bridge().local_memory().slice(range.offset, range.bytes), range.offset);
+  Path* path = context.path(number);
+  if (path == nullptr || !state_->follow(*path)) return std::nullopt;
+  if (!path->link.buffers().contains(range) || path->drains.covers(range)) return std::nullopt;
+  const PeerMemory bytes = path->link.bridge().local_memory().slice(range.offset, range.bytes);
+  const auto memory = RegionMemory::of_bridge(bytes, range.offset, path->number);
   const auto tag = context.table.insert(domain, memory, rights, placeable);
+  if (tag) path->regions.push_back(tag->index());
   // In a strict domain regions are local: who was granted one would store what its check refuses afterwards.
   if (tag && placeable && !context.table.find(*tag)->strict) {
     MptGrant grant;
@@ -94,7 +118,7 @@ std::optional<Stag> ChannelAdapter::register_bridge_memory(ProtectionDomain doma
     grant.window_offset = range.offset;
     grant.rights = rights;
     // No slot is no loss: the peer's writes to it come segmented.
-    static_cast<void>(context.grants.grant(context.link, grant));
+    static_cast<void>(path->grants.grant(path->link, grant));
   }
   return tag;
 }
@@ -105,23 +129,31 @@ std::uint64_t ChannelAdapter::region_address(Stag tag) const {
 }
 
 Status ChannelAdapter::deregister(Stag tag, DirectWrites writes) {
-  const bool up = state_->follow_link();
   AdapterContext& context = state_->context;
   const ProtectionEntry* entry = context.table.find(tag);
-  const bool granted = up && entry != nullptr && entry->placeable && entry->memory.in_bridge();
+  Path* path = entry != nullptr && entry->memory.in_bridge() ? context.path(entry->memory.path()) : nullptr;
+  if (path != nullptr) {
+    static_cast<void>(state_->follow(*path));
+    entry = context.table.find(tag);
+  }
+  const bool granted = path != nullptr && entry != nullptr && entry->placeable;
   const MemoryRange range = granted ? MemoryRange{entry->memory.bridge_offset(), entry->memory.size()} : MemoryRange{};
   const auto gone = context.table.deregister(tag);
   if (!gone) return gone.error() == ProtectionError::windows_bound ? Status::in_use : Status::bad_tag;
+  if (path != nullptr) std::erase(path->regions, tag.index());
   if (!granted) return Status::ok;
-  context.grants.revoke(context.link, tag);
-  if (writes == DirectWrites::drain) state_->drains.begin(tag, range);
+  path->grants.revoke(path->link, tag);
+  if (writes == DirectWrites::drain) path->drains.begin(tag, range);
   return Status::ok;
 }
 
-bool ChannelAdapter::in_quarantine(MemoryRange range) const { return state_->drains.covers(range); }
+bool ChannelAdapter::in_quarantine(MemoryRange range, PathNumber number) const {
+  const Path* path = state_->context.path(number);
+  return path != nullptr && path->drains.covers(range);
+}
 
 ProtectionTable& ChannelAdapter::table() {
-  state_->follow_link();
+  state_->follow_all();
   return state_->context.table;
 }
 
@@ -215,7 +247,6 @@ std::optional<QpNumber> ChannelAdapter::State::draw_number() {
 }
 
 std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttributes& options) {
-  state_->follow_link();
   AdapterContext& context = state_->context;
   CompletionQueue* sends = context.completion_queue(options.send_completions);
   CompletionQueue* receives = context.completion_queue(options.receive_completions);
@@ -250,9 +281,9 @@ Status ChannelAdapter::connect(QpNumber queue_pair, const QueuePairPeer& peer) {
 }
 
 Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const QueuePairPeer& peer) {
-  if (!state_->follow_link()) return Status::link_down;
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
+  if (found->path != nullptr) static_cast<void>(state_->follow(*found->path));
   const QueuePairMove& move = queue_pair_move(found->state, event);
   if (!move.legal) return Status::bad_state;
   AdapterContext& context = state_->context;
@@ -260,8 +291,12 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
     case QueuePairEvent::connect:
     case QueuePairEvent::ready_to_receive: {
       if (peer.number.value == 0 || peer.number.value > kMaxQueuePairNumber) return Status::bad_queue_pair;
+      Path* path = context.path(peer.path);
+      if (path == nullptr) return Status::bad_argument;
+      if (!state_->follow(*path)) return Status::link_down;
       SendQueue& send = found->send;
       found->peer = peer;
+      found->path = path;
       found->expected_psn = peer.first_psn_expected;
       send.acknowledged_psn = send.sent_psn = send.next_psn = peer.first_psn_to_send;
       send.max_unanswered = std::min(found->options.reads_out, peer.reads_in);

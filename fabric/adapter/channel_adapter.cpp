@@ -25,66 +25,76 @@ std::uint32_t fitting_payload(std::uint32_t bytes) {
 
 }  // namespace
 
-ChannelAdapter::State::State(FabricLink& link, const AdapterOptions& options, RandomSource& randomness)
+ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& randomness)
     : random(randomness),
-      context(link, options, randomness),
+      context(options, randomness),
       requester(context),
       responder(context),
-      drains(context),
-      own_cell_payload(context.options.cell_payload_bytes),
       slots(std::bit_ceil(kWellKnownNumbers + options.max_queue_pairs)),
       record(kMaxCellBytes + 2 * kFifoLine) {
   CHECK_OP(slots.size(), <=, std::size_t{1} << 20U);
   const std::size_t longest = kCellsPerPacket * kMinCellPayload;
   context.options.max_message_bytes =
       static_cast<std::uint32_t>(std::min<std::size_t>(options.max_message_bytes, longest));
-  context.options.cell_payload_bytes = own_cell_payload = fitting_payload(options.cell_payload_bytes);
+  context.options.cell_payload_bytes = fitting_payload(options.cell_payload_bytes);
   active.reserve(slots.size());
   enable_guarded_copy();  // registered memory may go missing at any time
-  if (link.up()) begin_epoch();
 }
 
-void ChannelAdapter::State::begin_epoch() {
-  epoch_open = true;
-  incarnation = context.link.incarnation();
-  context.grants.start(context.link);
-  context.peer_grants.start();
-  drains.start();
+void ChannelAdapter::State::begin_epoch(Path& path) {
+  path.open = true;
+  path.incarnation = path.link.incarnation();
+  path.grants.start(path.link);
+  path.peer_grants.start();
+  path.drains.start();
 }
 
-void ChannelAdapter::State::end_epoch() {
-  epoch_open = false;
-  context.transfers.abandon();
-  for (QueuePair* queue_pair : active) void_queue_pair(context, *queue_pair);
-  context.table.clear();
-  drains.start();
-  context.report(AsyncEvent{});  // path_down
+void ChannelAdapter::State::end_epoch(Path& path) {
+  path.open = false;
+  context.transfers.abandon(path.link.bridge().peer_window());
+  for (QueuePair* queue_pair : active) {
+    if (queue_pair->path == &path) void_queue_pair(context, *queue_pair);
+  }
+  context.table.end_bridge_memory(path.number, path.regions);
+  path.regions.clear();
+  path.drains.start();
+  AsyncEvent event;
+  event.kind = AsyncEventKind::path_down;
+  event.path = path.number;
+  context.report(event);
 }
 
-bool ChannelAdapter::State::follow_link() {
-  const bool same = context.link.up() && context.link.incarnation() == incarnation;
-  if (epoch_open && same) return true;
-  if (epoch_open) end_epoch();
-  if (!context.link.up()) return false;
-  begin_epoch();
+bool ChannelAdapter::State::follow(Path& path) {
+  const bool same = path.link.up() && path.link.incarnation() == path.incarnation;
+  if (path.open && same) return true;
+  if (path.open) end_epoch(path);
+  if (!path.link.up()) return false;
+  begin_epoch(path);
   return true;
 }
 
-void ChannelAdapter::State::take_cell(std::span<const std::byte> bytes) {
+void ChannelAdapter::State::follow_all() {
+  for (auto& path : context.paths) {
+    if (path != nullptr) static_cast<void>(follow(*path));
+  }
+}
+
+void ChannelAdapter::State::take_cell(Path& path, std::span<const std::byte> bytes) {
   const auto cell = decode_cell(bytes);
   if (!cell) {
     ++context.counters.dropped_bad_cell;
     return;
   }
-  const bool for_us =
-      cell->destination == context.link.port_address() && cell->source == context.link.peer_port_address();
+  const bool for_us = cell->destination == path.link.port_address() && cell->source == path.link.peer_port_address();
   if (!for_us) {
     ++context.counters.dropped_wrong_address;
     return;
   }
-  if (traits(cell->opcode).is(MessageKind::drain)) return drains.take(*cell);
+  if (traits(cell->opcode).is(MessageKind::drain)) return path.drains.take(*cell);
   QueuePair* queue_pair = find(cell->destination_queue_pair);
-  if (queue_pair == nullptr || queue_pair->peer.number != cell->source_queue_pair) {
+  const bool known =
+      queue_pair != nullptr && queue_pair->path == &path && queue_pair->peer.number == cell->source_queue_pair;
+  if (!known) {
     ++context.counters.dropped_unknown_queue_pair;
     return;
   }
@@ -128,8 +138,8 @@ void ChannelAdapter::State::check_drained(QueuePair& queue_pair) {
   context.report(event);
 }
 
-std::size_t ChannelAdapter::State::receive_cells(VirtualLane lane) {
-  FifoReceiver& receiver = context.link.receiver(lane);
+std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
+  FifoReceiver& receiver = path.link.receiver(lane);
   std::size_t taken = 0;
   for (; taken < kCellsInPerLane; ++taken) {
     const auto front = receiver.front();
@@ -139,7 +149,7 @@ std::size_t ChannelAdapter::State::receive_cells(VirtualLane lane) {
     const auto copy = std::span(record).first(std::min(front->size(), record.size()));
     front->copy_out(0, copy);
     receiver.pop();
-    take_cell(copy);
+    take_cell(path, copy);
   }
   // A lane that has run empty gives all its room back, so that a sender who waits for much of it can go on.
   receiver.push_tail(taken < kCellsInPerLane);
@@ -149,7 +159,10 @@ std::size_t ChannelAdapter::State::receive_cells(VirtualLane lane) {
 /// Turns alternate between what a queue pair answers and what it asks, and the next poll goes on where this one's
 /// budget or the lane's room ended: neither long answers nor many requests hold up anything else.
 std::size_t ChannelAdapter::State::send_cells() {
-  std::size_t sent = drains.push();
+  std::size_t sent = 0;
+  for (auto& path : context.paths) {
+    if (path != nullptr && path->open) sent += path->drains.push();
+  }
   for (QueuePair* queue_pair : active) sent += responder.push_acknowledgement(*queue_pair) ? 1 : 0;
   const std::size_t turns = 2 * active.size();
   std::size_t budget = kCellsOut;
@@ -172,15 +185,20 @@ std::size_t ChannelAdapter::State::answer(QueuePair& queue_pair, std::size_t bud
   return moved + (responder.push_acknowledgement(queue_pair) ? 1 : 0);
 }
 
+ChannelAdapter::ChannelAdapter(const AdapterOptions& options, RandomSource& random)
+    : state_(std::make_unique<State>(options, random)) {}
+
 ChannelAdapter::ChannelAdapter(FabricLink& link, const AdapterOptions& options, RandomSource& random)
-    : state_(std::make_unique<State>(link, options, random)) {}
+    : ChannelAdapter(options, random) {
+  CHECK(attach(link).has_value());
+}
 
 ChannelAdapter::~ChannelAdapter() = default;
 
 Status ChannelAdapter::post_send(QpNumber queue_pair, const WorkRequest& request) {
-  if (!state_->follow_link()) return Status::link_down;
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
+  if (found->path != nullptr && !state_->follow(*found->path)) return Status::link_down;
   const bool idle = found->send.next == found->send.posted;
   const Status status = state_->requester.post(*found, request);
   if (status == Status::ok && idle) static_cast<void>(state_->requester.pump(*found, kCellsAtPost));
@@ -188,13 +206,13 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, const WorkRequest& request
 }
 
 Status ChannelAdapter::post_receive(QpNumber queue_pair, const ReceiveRequest& request) {
-  state_->follow_link();
   QueuePair* found = state_->find(queue_pair);
-  return found == nullptr ? Status::bad_queue_pair : state_->responder.post(*found, request);
+  if (found == nullptr) return Status::bad_queue_pair;
+  if (found->path != nullptr) static_cast<void>(state_->follow(*found->path));
+  return state_->responder.post(*found, request);
 }
 
 Status ChannelAdapter::post_shared_receive(SrqNumber queue, const ReceiveRequest& request) {
-  state_->follow_link();
   SharedReceiveQueue* found = state_->context.shared_receive_queue(queue);
   return found == nullptr ? Status::bad_argument : state_->responder.post(*found, request);
 }
@@ -206,29 +224,35 @@ std::size_t ChannelAdapter::poll_completions(CqNumber queue, std::span<Completio
   return found == nullptr ? 0 : found->poll(out);
 }
 
-std::optional<std::size_t> ChannelAdapter::claim_direct(RemoteAddress remote, std::uint32_t bytes) {
-  if (!state_->follow_link()) return std::nullopt;
-  AdapterContext& context = state_->context;
-  return context.peer_grants.claim(context.link, remote.tag, remote.address, bytes);
+std::optional<std::size_t> ChannelAdapter::claim_direct(RemoteAddress remote, std::uint32_t bytes, PathNumber number) {
+  Path* path = state_->context.path(number);
+  if (path == nullptr || !state_->follow(*path)) return std::nullopt;
+  return path->peer_grants.claim(path->link, remote.tag, remote.address, bytes);
 }
 
 std::size_t ChannelAdapter::poll(Time now) {
   const std::size_t received = receive(now);
   const std::size_t sent = send();
   // Once for everything written since the last time, posts included.
-  state_->context.link.notify();
+  for (auto& path : state_->context.paths) {
+    if (path != nullptr) path->link.notify();
+  }
   return received + sent;
 }
 
 std::size_t ChannelAdapter::receive(Time now) {
   state_->context.now = now;
-  if (!state_->follow_link()) return 0;
   state_->take_ended_transfers();
-  return state_->receive_cells(VirtualLane::control) + state_->receive_cells(VirtualLane::data);
+  std::size_t received = 0;
+  for (auto& path : state_->context.paths) {
+    if (path == nullptr || !state_->follow(*path)) continue;
+    received += state_->receive_cells(*path, VirtualLane::control) + state_->receive_cells(*path, VirtualLane::data);
+  }
+  return received;
 }
 
 std::size_t ChannelAdapter::send() {
-  if (!state_->follow_link()) return 0;
+  state_->follow_all();
   for (QueuePair* queue_pair : state_->active) state_->requester.check_time(*queue_pair);
   const std::size_t sent = state_->send_cells();
   for (QueuePair* queue_pair : state_->active) state_->check_drained(*queue_pair);
@@ -237,29 +261,33 @@ std::size_t ChannelAdapter::send() {
 
 Time ChannelAdapter::next_deadline() const {
   Time deadline = kNever;
-  if (!state_->context.link.up()) return deadline;
   for (const QueuePair* queue_pair : state_->active) {
+    if (queue_pair->path == nullptr || !queue_pair->path->link.up()) continue;
     deadline = std::min(deadline, state_->requester.next_deadline(*queue_pair));
   }
-  deadline = std::min(deadline, state_->drains.next_deadline());
+  for (const auto& path : state_->context.paths) {
+    if (path != nullptr && path->link.up()) deadline = std::min(deadline, path->drains.next_deadline());
+  }
   // An engine has no descriptor to sleep on.
   return state_->context.transfers.any() ? state_->context.now : deadline;
 }
 
 bool ChannelAdapter::outstanding() const {
-  if (state_->drains.waiting()) return true;
+  const auto drains = [](const auto& path) { return path != nullptr && path->drains.waiting(); };
+  if (std::any_of(state_->context.paths.begin(), state_->context.paths.end(), drains)) return true;
   return std::any_of(state_->active.begin(), state_->active.end(), [](const QueuePair* queue_pair) {
     return queue_pair->send.done != queue_pair->send.posted || queue_pair->acknowledgement.wanted ||
            queue_pair->terminate.wanted || queue_pair->incoming.active || !queue_pair->responses.idle();
   });
 }
 
-void ChannelAdapter::set_cell_payload(std::uint32_t bytes) {
-  state_->context.options.cell_payload_bytes = std::min(state_->own_cell_payload, fitting_payload(bytes));
+Status ChannelAdapter::set_cell_payload(std::uint32_t bytes, PathNumber number) {
+  Path* path = state_->context.path(number);
+  if (path == nullptr) return Status::bad_argument;
+  path->cell_payload_bytes = std::min(state_->context.options.cell_payload_bytes, fitting_payload(bytes));
+  return Status::ok;
 }
 
 const AdapterCounters& ChannelAdapter::counters() const { return state_->context.counters; }
-
-FabricLink& ChannelAdapter::link() { return state_->context.link; }
 
 }  // namespace splitnic::fabric

@@ -21,16 +21,21 @@ namespace splitnic::fabric {
 
 /// What deregister() of placeable memory waits for.
 enum class DirectWrites : std::uint8_t {
-  drain,  ///< the peer's word: so long the range is in quarantine
+  drain,  ///< the peer's word; until then the range is in quarantine
   over,   ///< nothing: the users on both sides have agreed already that they are over
 };
 
-/// A channel adapter (HCA or TCA) on one link: queue pairs, completion queues, registered memory; segments messages
-/// into cells with header and CRCs, reassembles and places them, acknowledges, retries. Thread: the owner; driven by
-/// poll(). When the link's epoch changes every queue pair goes to error, requests in flight end as outcome_unknown, and
-/// every tag is void: the owner of the queue pairs destroys them and starts anew. Source: S1 III, IV.A, Fig. 8.
+/// A channel adapter (HCA or TCA): queue pairs, completion queues, registered memory, and a path to each of its peers;
+/// segments messages into cells with header and CRCs, reassembles and places them, acknowledges, retries. Thread: the
+/// owner; driven by poll(). When a path's epoch changes, its queue pairs go to error, their requests in flight end as
+/// outcome_unknown, and the regions of that bridge's memory are void. Other paths, their queue pairs, and every tag of
+/// the process's memory are unaffected. Source: S1 III, IV.A, Fig. 8; design, "Node, adapters, ports, paths".
+///
+/// Where a verb takes a path, PathNumber{} means the only one that is attached.
 class ChannelAdapter {
  public:
+  ChannelAdapter(const AdapterOptions& options, RandomSource& random);
+  /// With one path, on `link`.
   ChannelAdapter(FabricLink& link, const AdapterOptions& options, RandomSource& random);
   ~ChannelAdapter();
   ChannelAdapter(const ChannelAdapter&) = delete;
@@ -38,26 +43,32 @@ class ChannelAdapter {
 
   [[nodiscard]] AdapterLimits limits() const;
 
+  /// A path on this link, which outlives the path, and whose owner polls it. nullopt: beyond limits().
+  [[nodiscard]] std::optional<PathNumber> attach(FabricLink& link);
+  /// The path's epoch ends, as if its peer had died, and the link is not used any more. Errors: bad_argument.
+  Status detach(PathNumber path);
+
   [[nodiscard]] ProtectionDomain allocate_domain();
   /// Errors: bad_argument, in_use (tags, queue pairs, shared receive queues).
   Status deallocate_domain(ProtectionDomain domain);
 
-  /// Memory of the process; peers reach it segmented, the adapter copies. Must stay valid until deregistered; what goes
-  /// missing before is an error of who uses it, and an event.
+  /// Memory of the process; peers reach it segmented, the adapter copies. The caller keeps it valid until deregistered;
+  /// a request that meets memory that is gone fails, and an event says so.
   [[nodiscard]] std::optional<Stag> register_memory(ProtectionDomain domain, std::span<std::byte> memory,
                                                     Rights rights);
-  /// A range of link.buffers() (offsets within local memory). Remote addresses are offsets from the range's start plus
-  /// `address`, an opaque base that is drawn (see region_address). placeable: granted to the peer for direct writes
-  /// (pushed to its MPT). nullopt also where the range is in quarantine (see deregister).
+  /// A range of buffers() of the path's link (offsets within local memory). Remote addresses are offsets from the
+  /// range's start plus `address`, an opaque base that is drawn (see region_address). placeable: granted to the peer
+  /// for direct writes (pushed to its MPT). nullopt also where the path is down, or the range in quarantine (see
+  /// deregister).
   [[nodiscard]] std::optional<Stag> register_bridge_memory(ProtectionDomain domain, MemoryRange range, Rights rights,
-                                                           bool placeable);
+                                                           bool placeable, PathNumber path = {});
   /// The address that a peer uses for byte 0 of the region.
   [[nodiscard]] std::uint64_t region_address(Stag tag) const;
   /// The tag is void at once. Placeable memory may still be written by what the peer had begun: its range stays in
   /// quarantine until the peer has said that nothing is under way any more (event memory_drained), or the epoch ends.
   /// Errors: bad_tag, in_use (windows are bound).
   Status deregister(Stag tag, DirectWrites writes = DirectWrites::drain);
-  [[nodiscard]] bool in_quarantine(MemoryRange range) const;
+  [[nodiscard]] bool in_quarantine(MemoryRange range, PathNumber path = {}) const;
   /// For everything else about tags: regions of pages, windows, domain rules. Valid as long as the adapter; placeable
   /// regions are registered and deregistered above.
   [[nodiscard]] ProtectionTable& table();
@@ -112,21 +123,22 @@ class ChannelAdapter {
   /// checked against the pushed table copy and the own mapping. nullopt: not placeable, write segmented. Good until the
   /// next receive() or poll(), where the peer may be told that nothing is under way; users who agree on the memory's
   /// end between themselves (DirectWrites::over) may keep it longer.
-  [[nodiscard]] std::optional<std::size_t> claim_direct(RemoteAddress remote, std::uint32_t bytes);
+  [[nodiscard]] std::optional<std::size_t> claim_direct(RemoteAddress remote, std::uint32_t bytes,
+                                                        PathNumber path = {});
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved.
   std::size_t poll(Time now);
   /// poll() in two steps, for a user who handles what came in before acknowledgements leave, and who calls
-  /// link().notify() when all that it had to say is written.
+  /// FabricLink::notify() for each path when all that it had to say is written.
   std::size_t receive(Time now);
   std::size_t send();
   [[nodiscard]] Time next_deadline() const;
   /// Something is posted, unacknowledged or in quarantine.
   [[nodiscard]] bool outstanding() const;
 
-  void set_cell_payload(std::uint32_t bytes);
+  /// What both ends of the path have agreed on, at most AdapterOptions::cell_payload_bytes. Errors: bad_argument.
+  Status set_cell_payload(std::uint32_t bytes, PathNumber path = {});
   [[nodiscard]] const AdapterCounters& counters() const;
-  [[nodiscard]] FabricLink& link();
 
  private:
   struct State;

@@ -6,30 +6,26 @@
 
 #include "fabric/adapter/completion_queue.h"
 #include "fabric/adapter/events.h"
+#include "fabric/adapter/path.h"
 #include "fabric/adapter/queue_pair.h"
 #include "fabric/adapter/transfers.h"
-#include "fabric/bridge/link.h"
-#include "fabric/memory/mpt.h"
 #include "fabric/memory/protection_table.h"
 
 namespace splitnic::fabric {
 
 /// What the parts of one adapter share. Thread: the adapter's owner.
 struct AdapterContext {
-  AdapterContext(FabricLink& on, const AdapterOptions& with, RandomSource& random)
-      : link(on),
-        options(with),
+  AdapterContext(const AdapterOptions& with, RandomSource& random)
+      : options(with),
         table(with.max_regions, random),
         transfers(with.dma),
         events(with.max_events),
         staging(kMaxCellPayload) {}
 
-  FabricLink& link;
   AdapterOptions options;
   ProtectionTable table;
-  MptPublisher grants;
-  MptView peer_grants;
   Transfers transfers;
+  std::vector<std::unique_ptr<Path>> paths;                         ///< by number - 1; null: detached
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues;  ///< by number - 1; null: destroyed
   std::vector<std::unique_ptr<SharedReceiveQueue>> shared_receive_queues;
   std::vector<std::unique_ptr<CompletionChannel>> completion_channels;
@@ -45,13 +41,10 @@ struct AdapterContext {
   [[nodiscard]] CompletionChannel* completion_channel(ChannelNumber number) {
     return at(completion_channels, number.value);
   }
+  /// number 0: the only path that is attached. Null: there is no such path.
+  [[nodiscard]] Path* path(PathNumber number);
   void report(const AsyncEvent& event) {
     if (!events.push(event)) ++counters.dropped_events;
-  }
-  /// What a cell may carry on this lane now.
-  [[nodiscard]] std::size_t cell_payload(VirtualLane lane) {
-    const std::size_t room = link.sender(lane).max_record_bytes() - kMaxCellOverhead;
-    return std::min<std::size_t>(options.cell_payload_bytes, room);
   }
 
  private:
@@ -61,11 +54,10 @@ struct AdapterContext {
   }
 };
 
-/// The header of a cell of queue_pair to its peer.
-[[nodiscard]] Cell addressed_cell(const AdapterContext& context, const QueuePair& queue_pair, Opcode opcode,
-                                  std::uint32_t psn);
+/// The header of a cell of queue_pair, which has a path, to its peer.
+[[nodiscard]] Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn);
 /// Seals and sends; false: the lane is full. packet_crc: only moved on when sent.
-[[nodiscard]] bool send_cell(AdapterContext& context, VirtualLane lane, const Cell& cell,
+[[nodiscard]] bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
                              std::span<const std::byte> payload, std::uint32_t& packet_crc);
 
 /// Ends the oldest request of the send queue.

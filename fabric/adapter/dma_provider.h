@@ -50,8 +50,9 @@ class DmaProvider {
   [[nodiscard]] virtual DmaStart start(const DmaTransfer& transfer) = 0;
   /// Completions since the last call, in any order; returns how many.
   [[nodiscard]] virtual std::size_t poll(std::span<DmaCompletion> out) = 0;
-  /// The epoch is over: returns when nothing that was started writes any more; no completions come for it.
-  virtual void abandon() = 0;
+  /// The epoch of a path is over: returns when nothing that was started writes through its window any more; no
+  /// completions come for it.
+  virtual void abandon(const PeerWindow& window) = 0;
 };
 
 /// Copies at once. The default.
@@ -59,7 +60,7 @@ class ProcessorCopy final : public DmaProvider {
  public:
   [[nodiscard]] DmaStart start(const DmaTransfer& transfer) override;
   [[nodiscard]] std::size_t poll(std::span<DmaCompletion> /*out*/) override { return 0; }
-  void abandon() override {}
+  void abandon(const PeerWindow& /*window*/) override {}
 };
 
 }  // namespace splitnic::fabric

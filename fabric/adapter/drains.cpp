@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fabric/adapter/context.h"
+
 namespace splitnic::fabric {
 namespace {
 
@@ -41,6 +43,7 @@ void Drains::take(const Cell& cell) {
   ++context_.counters.drains_completed;
   AsyncEvent event;
   event.kind = AsyncEventKind::memory_drained;
+  event.path = path_.number;
   event.tag = cell.tag;
   context_.report(event);
 }
@@ -48,7 +51,7 @@ void Drains::take(const Cell& cell) {
 std::size_t Drains::push_due() {
   std::size_t sent = 0;
   std::erase_if(to_answer_, [&](const ToAnswer& due) {
-    const bool busy = context_.transfers.busy_with(due.tag);
+    const bool busy = context_.transfers.busy_with(path_.link.bridge().peer_window(), due.tag);
     const bool answer = !busy && send(Opcode::drain_acknowledge, due.tag, due.number);
     sent += answer ? 1 : 0;
     return answer;
@@ -65,12 +68,12 @@ std::size_t Drains::push_due() {
 bool Drains::send(Opcode opcode, Stag tag, std::uint32_t number) {
   Cell cell;
   cell.opcode = opcode;
-  cell.destination = context_.link.peer_port_address();
-  cell.source = context_.link.port_address();
+  cell.destination = path_.link.peer_port_address();
+  cell.source = path_.link.port_address();
   cell.tag = tag;
   cell.generation = number;
   std::uint32_t packet_crc = kPacketCrcStart;
-  return send_cell(context_, VirtualLane::control, cell, {}, packet_crc);
+  return send_cell(context_, path_, VirtualLane::control, cell, {}, packet_crc);
 }
 
 Time Drains::next_deadline() const {

@@ -4,17 +4,23 @@
 #include <cstdint>
 #include <vector>
 
-#include "fabric/adapter/context.h"
+#include "common/time.h"
+#include "fabric/bridge/anchor.h"
+#include "fabric/ids.h"
+#include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
 
-/// Ends direct writes through grants that were revoked. As the owner of memory: asks the peer, again until it answers,
-/// and keeps the range in quarantine so long, or until the epoch ends. As the initiator: answers once no copy into the
-/// tag is under way; the answer travels behind the last of them. No new one begins, as the revocation reached the MPT
-/// before the question. Thread: the adapter's owner. Source: design, "Protection".
+struct AdapterContext;
+struct Path;
+
+/// Ends direct writes through grants of one path that were revoked. As the owner of memory: asks the peer, again until
+/// it answers, and keeps the range in quarantine until then, or until the epoch ends. As the initiator: answers once no
+/// copy into the tag is under way; the answer travels behind the last of them. No new one begins, as the revocation
+/// reached the MPT before the question. Thread: the adapter's owner. Source: design, "Protection".
 class Drains {
  public:
-  explicit Drains(AdapterContext& context) : context_(context) {}
+  Drains(AdapterContext& context, Path& path) : context_(context), path_(path) {}
 
   /// An epoch has begun: nothing of the one before can be written any more.
   void start();
@@ -44,6 +50,7 @@ class Drains {
   [[nodiscard]] bool send(Opcode opcode, Stag tag, std::uint32_t number);
 
   AdapterContext& context_;
+  Path& path_;
   std::vector<Asked> asked_;
   std::vector<ToAnswer> to_answer_;
   std::uint32_t last_number_ = 0;

@@ -16,7 +16,7 @@ enum class AsyncEventKind : std::uint8_t {
   send_queue_drained,        ///< queue_pair, in sq_drained, has nothing in flight any more
   shared_receive_limit,      ///< fewer receives than armed for are left in shared_receives
   completion_queue_overrun,  ///< completions had no room for a receive out of a shared queue; its queue pair fails
-  path_down,                 ///< the link's epoch is over: every queue pair failed, every tag is void
+  path_down,                 ///< the epoch of `path` is over: its queue pairs failed, its bridge's regions are void
   memory_gone,               ///< registered as tag, and since taken from the process
   memory_drained,            ///< deregistered as tag: the peer's direct writes are over, the range may be used anew
 };
@@ -24,6 +24,7 @@ const char* to_string(AsyncEventKind kind);
 
 struct AsyncEvent {
   AsyncEventKind kind = AsyncEventKind::path_down;
+  PathNumber path{};  ///< path_down, memory_drained
   QpNumber queue_pair{};
   CqNumber completions{};
   SrqNumber shared_receives{};

@@ -1,5 +1,6 @@
 #include "fabric/adapter/queue_pair.h"
 
+#include <algorithm>
 #include <array>
 
 #include "common/check.h"
@@ -58,23 +59,31 @@ void tell_and_flush_sends(AdapterContext& context, QueuePair& queue_pair, Comple
 
 }  // namespace
 
-Cell addressed_cell(const AdapterContext& context, const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn) {
+Path* AdapterContext::path(PathNumber number) {
+  if (number.value != 0) return at(paths, number.value);
+  const auto attached = [](const auto& path) { return path != nullptr; };
+  const auto only = std::find_if(paths.begin(), paths.end(), attached);
+  if (only == paths.end() || std::any_of(only + 1, paths.end(), attached)) return nullptr;
+  return only->get();
+}
+
+Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn) {
   Cell cell;
   cell.opcode = opcode;
-  cell.destination = context.link.peer_port_address();
-  cell.source = context.link.port_address();
+  cell.destination = queue_pair.path->link.peer_port_address();
+  cell.source = queue_pair.path->link.port_address();
   cell.destination_queue_pair = queue_pair.peer.number;
   cell.source_queue_pair = queue_pair.number;
   cell.packet_sequence = psn;
   return cell;
 }
 
-bool send_cell(AdapterContext& context, VirtualLane lane, const Cell& cell, std::span<const std::byte> payload,
-               std::uint32_t& packet_crc) {
+bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
+               std::span<const std::byte> payload, std::uint32_t& packet_crc) {
   std::uint32_t crc = packet_crc;
   const std::array pieces{payload};
   const CellEnvelope envelope(cell, pieces, payload.size(), crc);
-  if (!context.link.sender(lane).send({envelope.head(), payload, envelope.tail()})) return false;
+  if (!path.link.sender(lane).send({envelope.head(), payload, envelope.tail()})) return false;
   packet_crc = crc;
   ++context.counters.cells_sent;
   return true;
@@ -159,6 +168,7 @@ void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   send.message_sequence = 0;
   queue_pair.state = QueuePairState::reset;
   queue_pair.peer = QueuePairPeer{};
+  queue_pair.path = nullptr;
   queue_pair.incoming = Reassembly{};
   queue_pair.silent = false;
   queue_pair.acknowledgement = PendingAcknowledgement{};

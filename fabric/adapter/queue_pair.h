@@ -203,6 +203,8 @@ struct ResponseQueue {
   }
 };
 
+struct Path;
+
 /// Thread: the adapter's owner.
 struct QueuePair {
   QueuePair(QpNumber own, const QueuePairAttributes& with)
@@ -219,6 +221,7 @@ struct QueuePair {
   QueuePairAttributes options;
   QueuePairState state = QueuePairState::reset;
   QueuePairPeer peer{};
+  Path* path = nullptr;  ///< to the peer, from ready_to_receive on
 
   SendQueue send;
   AnswerReassembly answer{};

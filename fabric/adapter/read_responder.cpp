@@ -121,9 +121,9 @@ bool Responder::push_response(QueuePair& queue_pair) {
   ResponseQueue& responses = queue_pair.responses;
   ResponseRecord& record = responses.records[responses.next];
   if (record.kind == MessageKind::read_request) return push_read_cell(queue_pair, record);
-  Cell cell = addressed_cell(context_, queue_pair, Opcode::atomic_acknowledge, record.psn);
+  Cell cell = addressed_cell(queue_pair, Opcode::atomic_acknowledge, record.psn);
   cell.original = record.original;
-  if (!send_cell(context_, queue_pair.options.lane, cell, {}, responses.packet_crc)) return false;
+  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell, {}, responses.packet_crc)) return false;
   responses.restart_at(responses.next + 1);
   return true;
 }
@@ -134,7 +134,7 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
   const bool direct = record.dma == DmaState::moved;
   const std::uint32_t left = direct ? 0 : record.bytes - responses.offset;
   const VirtualLane lane = queue_pair.options.lane;
-  const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, context_.cell_payload(lane)));
+  const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, queue_pair.path->cell_payload(lane)));
   const auto payload = std::span(context_.staging).first(bytes);
   if (!direct) {  // the table is asked again with every cell
     const Access access = read_access(queue_pair, record, bytes);
@@ -150,11 +150,11 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
     }
   }
   const bool last = bytes == left;
-  Cell cell = addressed_cell(context_, queue_pair, response_opcode(responses.cell == 0, last), record.psn);
+  Cell cell = addressed_cell(queue_pair, response_opcode(responses.cell == 0, last), record.psn);
   cell.direct = direct;
   cell.cell_sequence = responses.cell;
   // What was stored directly is published before this cell, which announces it.
-  if (!send_cell(context_, lane, cell, payload, responses.packet_crc)) return false;
+  if (!send_cell(context_, *queue_pair.path, lane, cell, payload, responses.packet_crc)) return false;
   responses.offset += bytes;
   ++responses.cell;
   if (!last) return true;
@@ -168,7 +168,8 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
 bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
   if (record.dma == DmaState::moving) return false;
   if (record.dma != DmaState::none || record.sink_tag == Stag{}) return true;
-  const auto at = context_.peer_grants.claim(context_.link, record.sink_tag, record.sink_address, record.bytes);
+  const auto at =
+      queue_pair.path->peer_grants.claim(queue_pair.path->link, record.sink_tag, record.sink_address, record.bytes);
   if (!at) return true;
   const auto placement = context_.table.check_remote(read_access(queue_pair, record, record.bytes), record.address);
   if (!placement) {
@@ -176,7 +177,7 @@ bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
     return false;
   }
   DmaTransfer transfer;
-  transfer.window = &context_.link.bridge().peer_window();
+  transfer.window = &queue_pair.path->link.bridge().peer_window();
   transfer.to = *at;
   transfer.pieces[0] = {*placement->memory, placement->offset, record.bytes};
   transfer.piece_count = 1;
@@ -215,7 +216,7 @@ void Responder::response_failed(QueuePair& queue_pair, const ResponseRecord& rec
                                 ? Syndrome::remote_access_error
                                 : Syndrome::remote_operation_error;
   // The request's head, as it came.
-  Cell request = addressed_cell(context_, queue_pair, Opcode::read_request, record.psn);
+  Cell request = addressed_cell(queue_pair, Opcode::read_request, record.psn);
   std::swap(request.destination, request.source);
   std::swap(request.destination_queue_pair, request.source_queue_pair);
   request.tag = record.tag;

@@ -158,10 +158,10 @@ CompletionStatus Requester::run_memory_request(QueuePair& queue_pair, SendEntry&
 Requester::Step Requester::move_directly(QueuePair& queue_pair, SendEntry& entry) {
   if (entry.dma == DmaState::moving) return Step::stop;
   const RemoteAddress& remote = entry.request.remote;
-  const auto at = context_.peer_grants.claim(context_.link, remote.tag, remote.address, entry.bytes);
+  const auto at = queue_pair.path->peer_grants.claim(queue_pair.path->link, remote.tag, remote.address, entry.bytes);
   if (!at) return Step::carried_out;
   DmaTransfer transfer;
-  transfer.window = &context_.link.bridge().peer_window();
+  transfer.window = &queue_pair.path->link.bridge().peer_window();
   transfer.to = *at;
   for (const LocalSegment& segment : segments_of(entry.request)) {
     const auto placement = check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_read);
@@ -219,7 +219,7 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   SendQueue& send = queue_pair.send;
   const VirtualLane lane = queue_pair.options.lane;
   const std::uint32_t left = entry.direct ? 0 : entry.bytes - send.next_offset;
-  const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, context_.cell_payload(lane)));
+  const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, queue_pair.path->cell_payload(lane)));
   // Copied before it is sealed: a user who changes it meanwhile hurts his bytes, not the cell.
   const auto payload = std::span(context_.staging).first(bytes);
   if (!load(queue_pair, entry, payload)) {
@@ -227,7 +227,7 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   }
   const bool last = bytes == left;
   const Opcode opcode = opcode_for(entry.request.operation, send.next_cell == 0, last);
-  Cell cell = addressed_cell(context_, queue_pair, opcode, entry.numbered ? entry.psn : send.next_psn);
+  Cell cell = addressed_cell(queue_pair, opcode, entry.numbered ? entry.psn : send.next_psn);
   cell.direct = entry.direct;
   cell.solicited = entry.request.solicited && traits(opcode).may_be_solicited();
   cell.cell_sequence = send.next_cell;
@@ -238,7 +238,7 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   cell.invalidate = entry.request.invalidate;
   // Direct bytes come before the cell that closes their message: FifoSender::send publishes before it writes the
   // record's head word, and with it everything stored through the same window.
-  if (!send_cell(context_, lane, cell, payload, send.packet_crc)) return Step::stop;
+  if (!send_cell(context_, *queue_pair.path, lane, cell, payload, send.packet_crc)) return Step::stop;
   number(queue_pair, entry);
   send.next_offset += bytes;
   ++send.next_cell;
@@ -257,7 +257,7 @@ Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& e
   if (sink_refusal(queue_pair, entry, psn)) {
     return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
   }
-  Cell cell = addressed_cell(context_, queue_pair, opcode_for(request.operation, true, true), psn);
+  Cell cell = addressed_cell(queue_pair, opcode_for(request.operation, true, true), psn);
   cell.address = request.remote.address;
   cell.tag = request.remote.tag;
   cell.message_bytes = entry.bytes;
@@ -273,7 +273,7 @@ Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& e
       cell.sink_address = peers_address(context_, request.segments[0]);
     }
   }
-  if (!send_cell(context_, queue_pair.options.lane, cell, {}, send.packet_crc)) return Step::stop;
+  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell, {}, send.packet_crc)) return Step::stop;
   number(queue_pair, entry);
   message_sent(queue_pair);
   return Step::cell;

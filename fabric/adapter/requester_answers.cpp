@@ -299,7 +299,7 @@ void Requester::check_time(QueuePair& queue_pair) {
     return;
   }
   if (context_.now < send.acknowledge_by) return;
-  if (context_.link.sender(queue_pair.options.lane).drained()) return retry(queue_pair);
+  if (queue_pair.path->link.sender(queue_pair.options.lane).drained()) return retry(queue_pair);
   // The peer has not taken all that lies in the lane: nothing is lost, it is slow. That ends too, but copies of what
   // waits there already would not help.
   if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
@@ -323,7 +323,8 @@ Time Requester::next_deadline(const QueuePair& queue_pair) const {
   }
   // A full lane is the link's to wake for, and what waits for an answer the peer's; what else is left waits for a
   // budget.
-  const bool waits = context_.link.sender(queue_pair.options.lane).wants_room() || !may_begin(queue_pair, entry) ||
+  const bool waits = queue_pair.path->link.sender(queue_pair.options.lane).wants_room() ||
+                     !may_begin(queue_pair, entry) ||
                      (entry.failure != CompletionStatus::success && send.done != send.next);
   return waits ? deadline : context_.now;
 }

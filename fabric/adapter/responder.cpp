@@ -366,11 +366,11 @@ void Responder::refuse_for_good(QueuePair& queue_pair, Syndrome syndrome, Termin
 
 bool Responder::push_terminate(QueuePair& queue_pair) {
   PendingTerminate& terminate = queue_pair.terminate;
-  Cell cell = addressed_cell(context_, queue_pair, Opcode::terminate, terminate.psn);
+  Cell cell = addressed_cell(queue_pair, Opcode::terminate, terminate.psn);
   cell.reason = terminate.reason;
   std::uint32_t packet_crc = kPacketCrcStart;
   const auto head = std::span(terminate.head).first(terminate.head_bytes);
-  if (!send_cell(context_, queue_pair.options.lane, cell, head, packet_crc)) return false;
+  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell, head, packet_crc)) return false;
   terminate.wanted = false;
   ++context_.counters.terminates_sent;
   return true;
@@ -385,7 +385,7 @@ bool Responder::push_acknowledgement(QueuePair& queue_pair) {
   const bool would_overtake =
       !responses.idle() && sequence_distance(owed.psn, responses.records[responses.next].psn) >= 0;
   if (would_overtake) return false;
-  Cell cell = addressed_cell(context_, queue_pair, Opcode::acknowledge, owed.psn);
+  Cell cell = addressed_cell(queue_pair, Opcode::acknowledge, owed.psn);
   cell.syndrome = owed.syndrome;
   if (owed.syndrome == Syndrome::receiver_not_ready) {
     const auto delay = std::chrono::ceil<std::chrono::microseconds>(context_.options.receiver_not_ready_delay).count();
@@ -393,7 +393,7 @@ bool Responder::push_acknowledgement(QueuePair& queue_pair) {
     cell.delay_microseconds = static_cast<std::uint32_t>(std::clamp<long long>(delay, 0, kLongest));
   }
   std::uint32_t packet_crc = kPacketCrcStart;
-  if (!send_cell(context_, queue_pair.options.lane, cell, {}, packet_crc)) return false;
+  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell, {}, packet_crc)) return false;
   owed.wanted = false;
   ++context_.counters.acknowledgements_sent;
   return true;

@@ -12,7 +12,7 @@ DmaStart Transfers::start(DmaTransfer& transfer, const TransferFor& what) {
   transfer.id = ++last_id_ * kAtMost + slot;
   const DmaStart answer = provider_->start(transfer);
   if (answer == DmaStart::started) {
-    *free = Slot{true, transfer.id, what};
+    *free = Slot{true, transfer.id, transfer.window, what};
     ++under_way_;
   }
   return answer;
@@ -26,9 +26,10 @@ const TransferFor* Transfers::finish(std::uint64_t id) {
   return &slot.what;
 }
 
-bool Transfers::busy_with(Stag into) const {
-  return under_way_ != 0 && std::any_of(slots_.begin(), slots_.end(),
-                                        [into](const Slot& slot) { return slot.used && slot.what.into == into; });
+bool Transfers::busy_with(const PeerWindow& window, Stag into) const {
+  return under_way_ != 0 && std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+           return slot.used && slot.window == &window && slot.what.into == into;
+         });
 }
 
 void Transfers::disown(QpNumber queue_pair) {
@@ -38,10 +39,21 @@ void Transfers::disown(QpNumber queue_pair) {
   }
 }
 
-void Transfers::abandon() {
-  if (under_way_ != 0) provider_->abandon();
-  for (Slot& slot : slots_) slot.used = false;
-  under_way_ = 0;
+void Transfers::abandon(const PeerWindow& window) {
+  const auto through_it = [&](const Slot& slot) { return slot.used && slot.window == &window; };
+  if (under_way_ == 0 || std::none_of(slots_.begin(), slots_.end(), through_it)) return;
+  provider_->abandon(window);
+  for (Slot& slot : slots_) {
+    if (!through_it(slot)) continue;
+    slot.used = false;
+    --under_way_;
+  }
+}
+
+Transfers::~Transfers() {
+  for (const Slot& slot : slots_) {
+    if (slot.used) abandon(*slot.window);
+  }
 }
 
 }  // namespace splitnic::fabric

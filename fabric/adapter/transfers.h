@@ -25,7 +25,7 @@ class Transfers {
  public:
   /// provider: lent; null: the processor.
   explicit Transfers(DmaProvider* provider) : provider_(provider != nullptr ? provider : &processor_) {}
-  ~Transfers() { abandon(); }
+  ~Transfers();
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
@@ -42,19 +42,20 @@ class Transfers {
     }
     return count;
   }
-  /// Whether something is still being written through the peer's tag.
-  [[nodiscard]] bool busy_with(Stag into) const;
+  /// Whether something is still being written through this tag of the peer behind the window.
+  [[nodiscard]] bool busy_with(const PeerWindow& window, Stag into) const;
   [[nodiscard]] bool any() const { return under_way_ != 0; }
   /// The queue pair is no more, or starts anew: what ends of it from now on ends for nobody.
   void disown(QpNumber queue_pair);
-  /// The epoch is over.
-  void abandon();
+  /// The epoch of the path with this window is over.
+  void abandon(const PeerWindow& window);
 
  private:
   static constexpr std::size_t kAtMost = 64;
   struct Slot {
     bool used = false;
     std::uint64_t id = 0;
+    const PeerWindow* window = nullptr;
     TransferFor what{};
   };
   [[nodiscard]] const TransferFor* finish(std::uint64_t id);

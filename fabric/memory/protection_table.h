@@ -102,8 +102,10 @@ class ProtectionTable {
   [[nodiscard]] std::size_t memory_bytes() const {
     return entries_.size() * (sizeof(ProtectionEntry) + TagSpace::kBytesPerSlot);
   }
-  /// Removes every entry.
-  void clear();
+  /// Ends what lies in the bridge's memory when a path's epoch is over: its regions are void, windows on them are not
+  /// bound any more. indices: of all tags that were such regions at some time. Walks the table only if windows are
+  /// bound to one of them.
+  void end_bridge_memory(PathNumber path, std::span<const std::uint32_t> indices);
 
   /// Registers a plain region under a new tag; nullopt: the table is full.
   [[nodiscard]] std::optional<Stag> insert(ProtectionDomain domain, const RegionMemory& memory, Rights rights,

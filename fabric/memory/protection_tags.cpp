@@ -1,6 +1,8 @@
 // The life of tags: registering, binding, invalidating. The checks are in protection_table.cpp.
 #include "fabric/memory/protection_table.h"
 
+#include <algorithm>
+
 namespace splitnic::fabric {
 namespace {
 
@@ -56,9 +58,19 @@ std::size_t ProtectionTable::tags_in(ProtectionDomain domain) const {
   return found == domains_.end() ? 0 : found->second.tags;
 }
 
-void ProtectionTable::clear() {
-  for (std::uint32_t index = 1; index < entries_.size(); ++index) {
-    if (entries_[index].kind != EntryKind::reserved) forget(index);
+void ProtectionTable::end_bridge_memory(PathNumber path, std::span<const std::uint32_t> indices) {
+  const auto ends = [&](std::uint32_t index) {
+    const ProtectionEntry& entry = entries_[index];
+    return entry.kind == EntryKind::region && entry.memory.in_bridge() && entry.memory.path() == path;
+  };
+  if (std::any_of(indices.begin(), indices.end(),
+                  [&](auto index) { return ends(index) && entries_[index].bound != 0; })) {
+    for (ProtectionEntry& entry : entries_) {
+      if (is_window(entry.kind) && entry.valid && ends(entry.bound)) invalidate(entry);
+    }
+  }
+  for (const std::uint32_t index : indices) {
+    if (ends(index)) forget(index);
   }
 }
 

@@ -28,10 +28,11 @@ RegionMemory RegionMemory::of_process(std::span<std::byte> memory) {
   return result;
 }
 
-RegionMemory RegionMemory::of_bridge(PeerMemory memory, std::size_t offset) {
+RegionMemory RegionMemory::of_bridge(PeerMemory memory, std::size_t offset, PathNumber path) {
   RegionMemory result(new Translation);
   result.translation_->bridge = memory;
   result.translation_->bridge_offset = offset;
+  result.translation_->path = path;
   result.translation_->in_bridge = true;
   result.translation_->bytes = memory.size();
   return result;

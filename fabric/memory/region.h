@@ -8,6 +8,7 @@
 #include <span>
 
 #include "fabric/bridge/peer_memory.h"
+#include "fabric/ids.h"
 #include "fabric/memory/page_table.h"
 
 namespace splitnic::fabric {
@@ -18,6 +19,7 @@ struct Translation : boost::intrusive_ref_counter<Translation> {
   std::optional<PageTable> pages{};
   PeerMemory bridge{};
   std::size_t bridge_offset = 0;
+  PathNumber path{};
   bool in_bridge = false;
   std::uint64_t bytes = 0;
 };
@@ -30,8 +32,8 @@ class RegionMemory {
   /// No memory.
   RegionMemory() = default;
   static RegionMemory of_process(std::span<std::byte> memory);
-  /// offset: where `memory` begins in the bridge's local memory.
-  static RegionMemory of_bridge(PeerMemory memory, std::size_t offset);
+  /// offset: where `memory` begins in the local memory of that path's bridge.
+  static RegionMemory of_bridge(PeerMemory memory, std::size_t offset, PathNumber path);
   /// nullopt: the list is not well_formed().
   static std::optional<RegionMemory> of_pages(const PageList& list,
                                               std::size_t pages_per_list = PageTable::kPagesPerList);
@@ -42,6 +44,8 @@ class RegionMemory {
   [[nodiscard]] bool in_bridge() const { return translation_ && translation_->in_bridge; }
   /// Offset of byte 0 in the bridge's local memory. Only if in_bridge().
   [[nodiscard]] std::size_t bridge_offset() const { return translation_->bridge_offset; }
+  /// The path of that bridge. Only if in_bridge().
+  [[nodiscard]] PathNumber path() const { return translation_->path; }
   /// The page table; null if the memory is in one piece (S3's direct pointer).
   [[nodiscard]] const PageTable* pages() const {
     return translation_ && translation_->pages ? &*translation_->pages : nullptr;

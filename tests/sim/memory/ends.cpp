@@ -111,7 +111,7 @@ void MemoryWorld::crash() {
     if (scribble) scribbled_image_ = sites_[victim].bridge_image;
     paths_[path]->die(end, scribble);
     make_adapter(victim);
-    sites_[victim].path_down = true;
+    sites_[victim].path_down = sites_[victim].reborn = true;
   }
   come_up(path);
   settle();
@@ -129,6 +129,53 @@ void MemoryWorld::come_up(std::size_t path) {
   if (!paths_[path]->up()) violate("the link does not come up after a crash");
 }
 
+/// After the end of an epoch, where the program lives: the regions of the bridge's memory are void, the windows on them
+/// bound no more, and every other tag is what it was. Not judged: what a request in flight may have changed.
+void MemoryWorld::judge_tags(std::size_t number) {
+  Site& site = sites_[number];
+  const auto in_bridge = [&](std::uint32_t index) {
+    const auto memory = site.reference.memory.find(index);
+    return memory != site.reference.memory.end() && !memory->second.empty() &&
+           memory->second.front().image == site.bridge_image;
+  };
+  const auto in_doubt = [&](std::uint32_t index) {
+    return std::ranges::any_of(in_flight_, [&](const Draft& request) { return uses_tag(*request, number, index); });
+  };
+  for (const auto& [index, entry] : site.reference.table.entries) {
+    const bool window = is_window(entry.kind);
+    if (in_doubt(index) || (window && entry.valid && in_doubt(entry.region))) continue;
+    const ProtectionEntry* there = site.adapter->table().at(index);
+    if (!window && in_bridge(index)) {
+      if (there != nullptr) violate("a region of the bridge's memory outlives its epoch");
+      continue;
+    }
+    const bool valid = entry.valid && !(window && in_bridge(entry.region));
+    if (there == nullptr || there->valid != valid || there->instance != entry.instance) {
+      violate("a tag of the process's memory did not outlive the peer");
+    }
+  }
+}
+
+/// So that both ends start from nothing again.
+void MemoryWorld::give_up_tags(std::size_t number) {
+  Site& site = sites_[number];
+  ProtectionTable& table = site.adapter->table();
+  const auto give_up = [&](bool windows) {
+    for (const auto& [index, entry] : site.reference.table.entries) {
+      const ProtectionEntry* there = table.at(index);
+      if (there == nullptr || is_window(there->kind) != windows) continue;
+      const Stag tag = Stag::from(index, there->instance);
+      const bool gone = windows ? table.deallocate(tag).has_value() : site.adapter->deregister(tag) == Status::ok;
+      if (!gone) violate("a tag can't be given up");
+    }
+  };
+  give_up(true);
+  give_up(false);
+  for (const ProtectionDomain domain : site.domains) {
+    if (table.tags_in(domain) != 0) violate("a domain has tags that nobody knows");
+  }
+}
+
 /// At rest after the end of an epoch: of each byte that was in flight, what it held, or what one of the requests that
 /// may have been carried out put there; nothing else has changed. Then everything is made anew.
 void MemoryWorld::judge_crash(std::size_t path) {
@@ -140,6 +187,10 @@ void MemoryWorld::judge_crash(std::size_t path) {
   for (const std::size_t number : {2 * path, 2 * path + 1}) {
     Site& site = sites_[number];
     for (const Queue& queue : site.queues) static_cast<void>(site.adapter->destroy_queue_pair(queue.number));
+    if (!std::exchange(site.reborn, false)) {
+      judge_tags(number);
+      give_up_tags(number);
+    }
     site.reference.clear();
     site.fatal.clear();
     FabricLink& link = paths_[path]->link(number % 2);

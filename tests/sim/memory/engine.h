@@ -32,7 +32,9 @@ class SlowEngine final : public fabric::DmaProvider {
     ++polls_;
     return ended;
   }
-  void abandon() override { waiting_.clear(); }
+  void abandon(const fabric::PeerWindow& window) override {
+    std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.transfer.window == &window; });
+  }
   [[nodiscard]] bool idle() const { return waiting_.empty(); }
 
  private:

@@ -54,6 +54,7 @@ struct Site {
   std::size_t noted = 0;
   std::map<std::uint32_t, fabric::AsyncEvent> fatal;  ///< by queue pair: what must be reported
   bool path_down = false;                             ///< was reported
+  bool reborn = false;                                ///< its program died, and the adapter is another one
 };
 
 struct MemorySummary {
@@ -109,6 +110,8 @@ class MemoryWorld {
   void crash();
   void come_up(std::size_t path);
   void judge_crash(std::size_t path);
+  void judge_tags(std::size_t site);
+  void give_up_tags(std::size_t site);
 
   // outcomes.cpp: what comes back
   void take_all(std::size_t site);

@@ -28,8 +28,8 @@ class SlowEngine final : public DmaProvider {
     }
     return count;
   }
-  void abandon() override {
-    waiting.clear();
+  void abandon(const PeerWindow& window) override {
+    std::erase_if(waiting, [&](const DmaTransfer& transfer) { return transfer.window == &window; });
     ++abandoned;
   }
 
@@ -71,7 +71,7 @@ class FileEngine final : public DmaProvider {
     return DmaStart::moved;
   }
   [[nodiscard]] std::size_t poll(std::span<DmaCompletion> /*out*/) override { return 0; }
-  void abandon() override {}
+  void abandon(const PeerWindow& /*window*/) override {}
 
   int from_file = 0;
 

@@ -123,14 +123,33 @@ TEST_CASE("a stale tag is refused after deregistration and after the index is us
   FAIL("the index never came again");
 }
 
-TEST_CASE("clearing the table voids every tag", "[fabric][memory]") {
+TEST_CASE("the end of a path's epoch voids the regions of its bridge's memory and no other", "[fabric][memory]") {
   Fixture f;
-  std::vector<Stag> tags;
-  for (int i = 0; i < 64; ++i) tags.push_back(f.add(Rights{} | Right::remote_write));
-  CHECK_FALSE(f.table.insert(f.domain, RegionMemory::of_process(f.memory), Rights{}, false).has_value());
-  f.table.clear();
-  for (const Stag tag : tags) CHECK(f.remote(tag, 0, 0) == "invalid_stag");
-  for (int i = 0; i < 64; ++i) f.add(Rights{});
+  std::vector<std::byte> window(4096);
+  const PeerMemory bridge = PeerMemory::over(window.data(), window.size());
+  const auto in_bridge = [&](std::uint32_t path) {
+    const auto memory = RegionMemory::of_bridge(bridge, 0, PathNumber{path});
+    return f.table.insert(f.domain, memory, Rights{} | Right::remote_write, false).value();
+  };
+  std::vector<Stag> ended;
+  std::vector<Stag> kept;
+  std::vector<std::uint32_t> indices;
+  for (int i = 0; i < 20; ++i) {
+    ended.push_back(in_bridge(1));
+    kept.push_back(in_bridge(2));
+    kept.push_back(f.add(Rights{} | Right::remote_write));
+  }
+  for (const Stag tag : ended) indices.push_back(tag.index());
+  // Indices of what has been deregistered since, of what is somebody else's now, and twice the same do no harm.
+  indices.push_back(kept[0].index());
+  indices.push_back(kept[1].index());
+  indices.push_back(ended[0].index());
+  REQUIRE(f.table.deregister(ended[7]));
+  f.table.end_bridge_memory(PathNumber{1}, indices);
+  for (const Stag tag : ended) CHECK(f.remote(tag, 0, 0) == "invalid_stag");
+  for (const Stag tag : kept) CHECK(f.remote(tag, f.table.find(tag)->base, 1) == "ok");
+  CHECK(f.table.tags_in(f.domain) == kept.size());
+  for (int i = 0; i < 24; ++i) f.add(Rights{});
 }
 
 TEST_CASE("no guess over a table's whole tag space but the live one's is let in", "[fabric][memory]") {

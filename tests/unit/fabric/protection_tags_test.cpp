@@ -479,10 +479,13 @@ TEST_CASE("a domain's rules hold for what is made in it from then on, and end wi
   const Stag strict = f.region();
   CHECK(f.use(before) == "ok");
   CHECK(f.use(strict) == "wrong_kind");
-  CHECK(f.use(f.bound(EntryKind::window_type_1, strict)) == "ok");
-  f.table.clear();
-  CHECK(f.use(f.region()) == "wrong_kind");
-  f.table.clear();
+  const Stag window = f.bound(EntryKind::window_type_1, strict);
+  CHECK(f.use(window) == "ok");
+  CHECK(f.table.deallocate(window));
+  for (const Stag tag : {before, strict}) CHECK(f.table.deregister(tag));
+  const Stag after = f.region();
+  CHECK(f.use(after) == "wrong_kind");
+  CHECK(f.table.deregister(after));
   f.table.forget_domain(f.domain);
   CHECK(f.use(f.region()) == "ok");
 }
@@ -496,7 +499,7 @@ TEST_CASE("entries may share one translation", "[fabric][memory]") {
   CHECK(f.table.deregister(first));
   CHECK(memory.sharers() == 2);
   CHECK(f.table.find(second)->memory.holds(f.memory.data(), 4096));
-  f.table.clear();
+  CHECK(f.table.deregister(second));
   CHECK(memory.sharers() == 1);
 }
 
@@ -515,22 +518,25 @@ TEST_CASE("peers' addresses of regions are drawn, and keep the alignment of the 
   CHECK_FALSE(f.table.address_of(Stag{}, f.memory.data()).has_value());
 }
 
-TEST_CASE("clearing the table voids windows, allocated regions and iSCSI entries too", "[fabric][memory]") {
+TEST_CASE("windows on a bridge's memory are bound no more when its epoch ends, and can be bound elsewhere",
+          "[fabric][memory]") {
   Fixture f;
+  const PeerMemory bytes = PeerMemory::over(f.memory.data(), f.memory.size());
+  const RegionMemory bridge = RegionMemory::of_bridge(bytes, 0, PathNumber{3});
+  const Stag gone = f.table.insert(f.domain, bridge, kAllRights, false).value();
   const Stag region = f.region();
-  const std::array tags{region,
-                        f.bound(EntryKind::window_type_1, region),
-                        f.bound(EntryKind::window_type_2, region),
-                        f.window(EntryKind::window_type_2),
-                        f.table.allocate_region(f.domain, 4).value(),
-                        f.table.register_iscsi(f.me, f.all_memory(), {}, 1).value()};
-  f.table.clear();
-  for (const Stag tag : tags) {
-    CHECK(f.table.find(tag) == nullptr);
-    CHECK(f.remote(tag, 0, 0) == "invalid_stag");
+  const std::array ended{f.bound(EntryKind::window_type_1, gone), f.bound(EntryKind::window_type_2, gone)};
+  const std::array kept{f.bound(EntryKind::window_type_1, region), f.bound(EntryKind::window_type_2, region)};
+  const std::array indices{gone.index(), region.index()};
+  f.table.end_bridge_memory(PathNumber{3}, indices);
+  CHECK(f.table.find(gone) == nullptr);
+  for (const Stag window : ended) {
+    REQUIRE(f.table.find(window) != nullptr);
+    CHECK_FALSE(f.table.find(window)->valid);
+    CHECK(f.table.bind(f.binding(window, region), f.me));
   }
-  CHECK(f.table.tags_in(f.domain) == 0);
-  for (int i = 0; i < 64; ++i) CHECK(f.use(f.region()) == "ok");
+  for (const Stag window : kept) CHECK(f.use(window) == "ok");
+  CHECK(f.table.find(region)->bound == 4);
 }
 
 }  // namespace splitnic::fabric

@@ -194,7 +194,7 @@ TEST_CASE("compare-and-swap and fetch-and-add work on every kind of memory", "[f
   const std::vector<std::byte*> pages = scattered(space, 2, kSmallestPage);
   const std::pair<RegionMemory, std::uint64_t> memories[] = {
       {RegionMemory::of_process(process), 16},
-      {RegionMemory::of_bridge(PeerMemory::over(bridge.data(), bridge.size()), 4096), 16},
+      {RegionMemory::of_bridge(PeerMemory::over(bridge.data(), bridge.size()), 4096, PathNumber{1}), 16},
       {of_pages(PageList{pages, kSmallestPage, 0, kSmallestPage}), 4088},
       {of_pages(PageList{pages, kSmallestPage, 0, kSmallestPage}), 4096},
       {of_pages(PageList{pages, kSmallestPage, 4, kSmallestPage}), 4084},
@@ -233,7 +233,7 @@ TEST_CASE("memory of the process is found by its address, other memory is not", 
   CHECK_FALSE(memory.holds(bytes.data() - 1, 1));
   CHECK_FALSE(memory.holds(bytes.data() + 1, ~std::uint64_t{0}));
   CHECK(memory.offset_of(bytes.data() + 7) == 7);
-  const RegionMemory bridge = RegionMemory::of_bridge(PeerMemory::over(bytes.data(), bytes.size()), 640);
+  const RegionMemory bridge = RegionMemory::of_bridge(PeerMemory::over(bytes.data(), bytes.size()), 640, PathNumber{1});
   CHECK(bridge.in_bridge());
   CHECK(bridge.bridge_offset() == 640);
   CHECK_FALSE(bridge.holds(bytes.data(), 1));

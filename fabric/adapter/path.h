@@ -1,0 +1,41 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fabric/adapter/drains.h"
+#include "fabric/bridge/link.h"
+#include "fabric/ids.h"
+#include "fabric/memory/mpt.h"
+#include "fabric/wire/cell.h"
+
+namespace splitnic::fabric {
+
+/// An adapter's way to one peer: the link, what each end has granted to the other, the direct writes that are to end.
+/// A queue pair has its path from connect() on. When the peer starts anew, the path's queue pairs fail, its grants end,
+/// and the regions in that bridge's memory are void; nothing else is. Thread: the adapter's owner. Source: design,
+/// "Node, adapters, ports, paths".
+struct Path {
+  Path(AdapterContext& context, PathNumber own, FabricLink& on, std::uint32_t cell_payload)
+      : number(own), link(on), drains(context, *this), cell_payload_bytes(cell_payload) {}
+
+  /// What a cell may carry on this lane. While the link is up.
+  [[nodiscard]] std::size_t cell_payload(VirtualLane lane) {
+    const std::size_t room = link.sender(lane).max_record_bytes() - kMaxCellOverhead;
+    return std::min<std::size_t>(cell_payload_bytes, room);
+  }
+
+  PathNumber number;
+  FabricLink& link;
+  MptPublisher grants{};
+  MptView peer_grants{};
+  Drains drains;
+  std::uint32_t cell_payload_bytes;
+  std::vector<std::uint32_t> regions{};  ///< tag indices of what was registered in the bridge's memory
+  std::uint64_t incarnation = 0;         ///< the link's, of the epoch that is open
+  bool open = false;                     ///< an epoch is under way
+};
+
+}  // namespace splitnic::fabric
