@@ -32,7 +32,6 @@ struct AdapterOptions {
 
 /// What an adapter takes at most. Source: S4 (query of the interface's attributes); ibv_query_device.
 struct AdapterLimits {
-  std::size_t paths = 0;
   std::size_t queue_pairs = 0;
   std::size_t completion_queues = 0;
   std::size_t shared_receive_queues = 0;

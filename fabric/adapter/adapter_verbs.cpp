@@ -32,7 +32,6 @@ std::optional<T> if_any(std::uint32_t number) {
 AdapterLimits ChannelAdapter::limits() const {
   const AdapterOptions& options = state_->context.options;
   AdapterLimits limits;
-  limits.paths = options.max_paths;
   limits.queue_pairs = options.max_queue_pairs;
   limits.completion_queues = options.max_completion_queues;
   limits.shared_receive_queues = options.max_shared_receive_queues;

@@ -43,7 +43,7 @@ class ChannelAdapter {
 
   [[nodiscard]] AdapterLimits limits() const;
 
-  /// A path on this link, which outlives the path, and whose owner polls it. nullopt: beyond limits().
+  /// A path on this link, which outlives the path, and whose owner polls it. nullopt: there are max_paths already.
   [[nodiscard]] std::optional<PathNumber> attach(FabricLink& link);
   /// The path's epoch ends, as if its peer had died, and the link is not used any more. Errors: bad_argument.
   Status detach(PathNumber path);

@@ -50,7 +50,7 @@ class Context : public Handle<detail::ContextObject> {
   /// Call it after sleeping, whatever ended the sleep.
   void disarm();
   /// True: the peer is connected. The end of an epoch is the event path_down: every queue pair has failed, and every
-  /// region and window is void. Reset the queue pairs; register the regions and windows again.
+  /// region of the bridge's memory is void. Reset the queue pairs; register bridge memory again. Other regions stay.
   [[nodiscard]] bool up() const;
   /// Events since the last call, oldest first; returns how many.
   [[nodiscard]] std::size_t poll_events(std::span<AsyncEvent> out);

@@ -82,7 +82,7 @@ struct Reregistration {
 };
 
 /// Registered memory. Destroying the handle ends every access at once, including access by windows bound to the region.
-/// A region of an earlier epoch is void: its tag opens nothing.
+/// A region of the bridge's memory is void after a new epoch: its tag opens nothing. Other regions stay valid.
 class MemoryRegion : public Handle<detail::RegionObject> {
  public:
   using Handle::Handle;

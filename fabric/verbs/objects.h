@@ -38,8 +38,8 @@ struct ContextObject {
   fabric::FabricLink link;
   fabric::ChannelAdapter adapter;
   fabric::LocalProtection mappings;
-  /// The object that got the tag of an index last. A new epoch voids tags without their owners' knowledge, and then
-  /// another object may get the index.
+  /// The object that got the tag of an index last. A new epoch voids tags of the bridge's memory without their owners'
+  /// knowledge, and then another object may get the index.
   std::unordered_map<std::uint32_t, TagObject*> tag_owners;
 };
 
