@@ -242,10 +242,12 @@ std::size_t ChannelAdapter::poll(Time now) {
 
 std::size_t ChannelAdapter::receive(Time now) {
   state_->context.now = now;
+  // Ended epochs first: an engine that is polled before it has abandoned their copies would store into the new ones.
+  state_->follow_all();
   state_->take_ended_transfers();
   std::size_t received = 0;
   for (auto& path : state_->context.paths) {
-    if (path == nullptr || !state_->follow(*path)) continue;
+    if (path == nullptr || !path->open) continue;
     received += state_->receive_cells(*path, VirtualLane::control) + state_->receive_cells(*path, VirtualLane::data);
   }
   return received;

@@ -110,7 +110,7 @@ void MemoryWorld::register_bridge_memory(std::size_t number) {
   const std::size_t bytes = 64 * (1 + below(32));
   const std::size_t offset = 64 * below(lines - bytes / 64);
   const Piece where{site.bridge_image, offset, bytes};
-  const MemoryRange range{site.adapter->link().buffers().offset + offset, bytes};
+  const MemoryRange range{paths_[number / 2]->link(number % 2).buffers().offset + offset, bytes};
   const bool quarantined = std::ranges::any_of(
       site.reference.quarantine, [&](const Reference::Revoked& revoked) { return overlap(revoked.range, where); });
   if (site.adapter->in_quarantine(range) != quarantined) violate("the model says otherwise about a quarantine");
