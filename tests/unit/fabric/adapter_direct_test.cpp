@@ -53,6 +53,29 @@ class SlowEngine final : public DmaProvider {
   std::deque<DmaCompletion> ended;
 };
 
+/// A DMA engine that moves what it was given when it is polled.
+class PolledEngine final : public DmaProvider {
+ public:
+  [[nodiscard]] DmaStart start(const DmaTransfer& transfer) override {
+    waiting.push_back(transfer);
+    return DmaStart::started;
+  }
+  [[nodiscard]] std::size_t poll(std::span<DmaCompletion> out) override {
+    if (waiting.empty() || out.empty()) return 0;
+    out[0] = {waiting.front().id, copy_.start(waiting.front()) == DmaStart::moved};
+    waiting.pop_front();
+    return 1;
+  }
+  void abandon(const PeerWindow& window) override {
+    std::erase_if(waiting, [&](const DmaTransfer& transfer) { return transfer.window == &window; });
+  }
+
+  std::deque<DmaTransfer> waiting;
+
+ private:
+  ProcessorCopy copy_;
+};
+
 /// A device that has the bytes itself: part of the process's address range stands for a file, whose bytes never pass
 /// through the process's memory. Whatever else is to be moved the processor copies.
 class FileEngine final : public DmaProvider {
@@ -237,6 +260,22 @@ TEST_CASE("a sink that was deregistered takes no direct answer", "[fabric][adapt
   CHECK(with.end(1).adapter.counters().terminates_sent == 1);
   CHECK(take_events(with.end(0)).at(0).reason == TerminateReason{1, 1, 0});  // no such tag
   CHECK_FALSE(with.end(1).adapter.in_quarantine(sink.range));
+}
+
+TEST_CASE("a copy of an epoch that is over never lands in the next one", "[fabric][adapter][dma]") {
+  PolledEngine engine;
+  WithEngine with(engine);
+  Granted granted(*with.two, 1);
+  with.end(0).fill(0, std::vector<std::byte>(100, std::byte{0xbd}));
+  REQUIRE(with.end(0).write(1, 0, 100, granted.at()) == Status::ok);
+  REQUIRE(engine.waiting.size() == 1);
+  with.two->pair.link(1).restart();
+  with.two->pair.come_up();
+  const std::vector<std::byte> marker(100, std::byte{0x11});
+  granted.memory.store_bytes(0, marker);
+  with.two->run(milliseconds(1));
+  CHECK(granted.bytes(0, 100) == marker);
+  CHECK(engine.waiting.empty());
 }
 
 TEST_CASE("an epoch's end abandons the engine's copies", "[fabric][adapter][dma]") {

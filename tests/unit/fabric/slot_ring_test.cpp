@@ -472,6 +472,33 @@ TEST_CASE("the ring does what a queue does, whatever the order of events, over a
   }
 }
 
+TEST_CASE("the tail never reaches the sender before the answers that were published with it", "[fabric][slot]") {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    SeededRandom random(seed);
+    SimBridgeOptions options;
+    options.local_bytes = {16384, 16384};
+    SimBridgePair pair(options, random);
+    pair.end(1).local_memory().zero(0, 8192);
+    pair.end(0).local_memory().zero(0, 64);
+    SlotSender sender(pair.end(0), kPlace, kSeed);
+    SlotReceiver receiver(pair.end(1), kPlace, kSeed);
+    Time now{};
+    // Each slot is answered: a tail of n lines comes with n answers, or more.
+    for (int step = 0; step < 100; ++step) {
+      Message message;
+      message.payload = Bytes(4);
+      static_cast<void>(send(sender, message));
+      while (receiver.front() != nullptr) receiver.pop();
+      if (receiver.consumed() != receiver.pushed()) receiver.push_tail(receiver.consumed());
+      now += std::chrono::microseconds(random.below(4));
+      pair.advance(now);
+      const SlotTail tail = sender.refresh_tail();
+      REQUIRE(tail.answers >= tail.lines);
+    }
+    REQUIRE(sender.tail() > 0);
+  }
+}
+
 // Two threads over one mapping, because ThreadSanitizer sees nothing across processes or across two mappings. It checks
 // that R2/A2 and R3/A3 order the bytes between threads on this processor. It does not prove the order of posted PCIe
 // writes (the simulated bridge stands for those), nor what a weaker processor might do (the models of tests/models
