@@ -28,10 +28,10 @@ void FrameRing::commit(std::size_t bytes) {
   const std::uint32_t place = free_.front();
   CHECK(free_.pop());
   CHECK(filled_.push(Frame{place, static_cast<std::uint32_t>(bytes)}));
-  // X1 (acquire-release exchange): the frame before the look at armed_; pairs with X2 in front(). One of the two
-  // exchanges comes first: if X2, this one sees the flag and rings; if this one, X2 reads from it and finds the frame.
-  // With a plain load here both sides could miss the other: the consumer would sleep on an unrung descriptor beside a
-  // waiting frame.
+  // X1 (acquire-release exchange): publishes the frame before it checks armed_; pairs with X2 in front(). One of the
+  // two exchanges comes first. If X2 is first, X1 sees the flag and signals. If X1 is first, X2 reads from it and finds
+  // the frame. With a plain load here, both sides could miss each other: the consumer would sleep on an unsignalled
+  // descriptor while a frame waits.
   if (armed_.exchange(false, std::memory_order_acq_rel)) ::eventfd_write(wake_.get(), 1);
 }
 
@@ -40,7 +40,7 @@ std::span<const std::byte> FrameRing::front() {
     if (armed_.load(std::memory_order_relaxed)) return {};
     ::eventfd_t rung = 0;
     ::eventfd_read(wake_.get(), &rung);
-    // X2 (acquire-release exchange): armed before the second look; see X1 in commit().
+    // X2 (acquire-release exchange): arms before the second check; see X1 in commit().
     armed_.exchange(true, std::memory_order_acq_rel);
     if (filled_.read_available() == 0) return {};
   }

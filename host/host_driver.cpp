@@ -52,7 +52,7 @@ std::size_t HostDriver::poll(Time now) {
   return work;
 }
 
-/// Takes a new bridge where there is none, and lets go of one that will not come back.
+/// Accepts a new bridge if there is none, and closes one that will not come back.
 std::size_t HostDriver::poll_bridge(Time now) {
   if (session_ && session_->state() == messaging::SessionState::down && bridge_->link() == fabric::LinkState::down) {
     session_.reset();
@@ -67,13 +67,13 @@ std::size_t HostDriver::poll_bridge(Time now) {
   return 1;
 }
 
-/// From the host's stack into the unit's elements, as long as there are both.
+/// Pushes frames from the host's stack into the unit's elements, while there are both.
 std::size_t HostDriver::push_frames() {
   std::size_t pushed = 0;
   for (; pushed < kFramesPerPoll; ++pushed) {
     const auto memory = session_->claim();
     if (memory.empty()) {
-      // The NIC is not read: its own queue holds the frames, and its stack feels the pressure.
+      // The driver does not read the NIC: frames wait in the NIC's own queue, and the stack gets back-pressure.
       if (!waiting_for_elements_) ++counters_.tx_waits;
       waiting_for_elements_ = true;
       return pushed;
@@ -99,7 +99,7 @@ void HostDriver::follow_settings(Time now) {
   announced_ = true;
 }
 
-/// before: what the unit knows; null: nothing.
+/// before: the settings that the unit knows; null: none.
 void HostDriver::send_settings(const NicSettings* before) {
   bool queued = true;
   if (before == nullptr || before->mac != settings_.mac) {
@@ -145,10 +145,10 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
 void HostDriver::on_down(std::string_view reason) {
   set_carrier(false);
   statistics_due_ = kNever;
-  // The port's address may have changed since it was asked for, perhaps because it was refused.
+  // The NIC's address may have changed since the last hello requested it, perhaps because the unit refused it.
   if (options_.mac.is_zero()) session_->ask_for_mac(nic_.preferred_mac());
-  if (stopping_) return;  // as it was told to
-  // Retried several times a second, and reasons may take turns.
+  if (stopping_) return;  // the caller requested this
+  // The session retries several times a second, and the reasons may alternate.
   std::string line = fmt::format("down: {}; trying again", reason);
   if (reported_.first_time(line)) notices_.notice(line);
 }
@@ -182,7 +182,7 @@ Answer HostDriver::on_request(const wire::RequestBody& request) {
 
 wire::Statistics HostDriver::statistics() const {
   wire::Statistics statistics = messaging::session_statistics(*session_);
-  // What is read from the NIC goes to the unit: while there is no element it is not read.
+  // All frames that the driver reads from the NIC go to the unit; without a free element it reads none.
   statistics.from_interface = statistics.to_peer;
   statistics.to_interface = {
       .frames = counters_.rx_frames, .bytes = counters_.rx_bytes, .errors = 0, .drops = counters_.rx_refused_by_nic};
@@ -229,7 +229,7 @@ void HostDriver::disarm() {
 }
 
 void HostDriver::collect_descriptors(std::vector<int>& out) const {
-  // While no element is free the NIC's descriptor would only say what can't be acted on.
+  // While no element is free, the driver can't act on the NIC's descriptor.
   if (session_ && session_->up() && !waiting_for_elements_) {
     nic_.collect_descriptors(out);
   }

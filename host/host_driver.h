@@ -20,19 +20,19 @@
 namespace splitnic::host {
 
 struct HostCounters {
-  std::uint64_t rx_refused_by_nic = 0;  ///< frames that the host's stack did not take
-  std::uint64_t rx_frames = 0;          ///< frames that it took, and their bytes
+  std::uint64_t rx_refused_by_nic = 0;  ///< frames that the host's stack refused
+  std::uint64_t rx_frames = 0;          ///< frames that it accepted, and their bytes
   std::uint64_t rx_bytes = 0;
-  std::uint64_t tx_waits = 0;  ///< times the NIC was not read because the unit had no element free
+  std::uint64_t tx_waits = 0;  ///< times that the driver did not read the NIC because the unit had no free element
 };
 
-/// The host module driver: between the host's NIC nic and a push-push session with the I/O unit. Frames of the host
-/// are read straight into the unit's elements; frames of the unit go to the host from where they lie. Settings of the
-/// host's system travel by CfgUtil; carrier follows the unit's. Reconnects for ever. Thread: one owner; driven by
-/// poll(). Source: S1 Fig. 5, host module driver 520.
+/// The host module driver. It connects the host's NIC with a push-push session to the I/O unit. It reads the host's
+/// frames directly into the unit's elements, and delivers the unit's frames to the host from the memory where they
+/// arrived. It sends the settings of the host's system by CfgUtil; its carrier follows the unit's. It reconnects for
+/// ever. Thread: one owner, which calls poll(). Source: S1 Fig. 5, host module driver 520.
 class HostDriver final : public messaging::SessionEvents {
  public:
-  /// All references outlive the driver. options.role is set to host. Throws StartupError for invalid options
+  /// All references must outlive the driver. Sets options.role to host. Throws StartupError for invalid options
   /// (messaging::require_valid).
   HostDriver(messaging::SessionOptions options, VirtualNic& nic, fabric::BridgeSource& bridges, RandomSource& random,
              Notices& notices);
@@ -40,21 +40,21 @@ class HostDriver final : public messaging::SessionEvents {
   HostDriver(const HostDriver&) = delete;
   HostDriver& operator=(const HostDriver&) = delete;
 
-  /// Tagged frames of these VLANs alone shall come in (1 .. 4094, strictly ascending). Before the first poll.
+  /// Limits received tagged frames to these VLANs (1 .. 4094, strictly ascending). Call before the first poll().
   void limit_vlans(std::vector<std::uint16_t> vlans) { vlans_ = std::move(vlans); }
 
-  /// Bounded work; returns how much was done.
+  /// Does a bounded amount of work and returns how much.
   std::size_t poll(Time now);
   [[nodiscard]] Time next_deadline() const;
-  /// Arms the peer's doorbell and looks again; false: don't sleep.
+  /// Arms the doorbell, then checks for work again; false: don't sleep.
   [[nodiscard]] bool prepare_sleep();
   void disarm();
-  /// The unit waits for the core that this runs on (FabricLink).
+  /// Whether the unit waits for the core that this driver runs on (FabricLink).
   [[nodiscard]] bool peer_waits_for_core() { return session_ && session_->peer_waits_for_core(); }
-  /// Descriptors to sleep on: the NIC's, the bridge's.
+  /// Appends the descriptors to sleep on: the NIC's and the bridge's.
   void collect_descriptors(std::vector<int>& out) const;
 
-  /// Orderly end: pools back, goodbye said. Poll until finished() or until the caller's patience ends.
+  /// Starts an orderly end (Session::begin_shutdown). Call poll() until finished(), or until the caller's time limit.
   void begin_shutdown();
   [[nodiscard]] bool finished() const;
 
@@ -68,7 +68,7 @@ class HostDriver final : public messaging::SessionEvents {
   [[nodiscard]] const NicSettings& settings() const { return settings_; }
   /// The unit's counters for this host, as of its last report (every few seconds while up).
   [[nodiscard]] const messaging::wire::Statistics& unit_statistics() const { return unit_statistics_; }
-  /// Asks the unit to let them start from nothing. Without a session nothing happens.
+  /// Asks the unit to clear them. Does nothing without a session.
   void clear_unit_statistics();
 
  private:
@@ -100,7 +100,7 @@ class HostDriver final : public messaging::SessionEvents {
   Time settings_due_{};
   Time statistics_due_ = kNever;
   messaging::LossReport losses_;  // of frames that the NIC refuses
-  bool announced_ = false;        // the session's settings have been sent since it came up
+  bool announced_ = false;        // the driver has sent the settings since the session came up
   bool carrier_ = false;
   bool stopping_ = false;
   bool waiting_for_elements_ = false;

@@ -16,42 +16,42 @@
 namespace splitnic::host {
 
 struct InProcessNicOptions {
-  MacAddress mac{};                 ///< zero: the I/O unit's choice
+  MacAddress mac{};                 ///< zero: the I/O unit chooses
   std::uint32_t mtu = 1500;         ///< layer-3 bytes
-  std::size_t frames = 256;         ///< waiting frames in each direction
-  std::size_t frame_bytes = 65600;  ///< the longest frame: 64 KiB of it with header and tags
+  std::size_t frames = 256;         ///< maximum waiting frames in each direction
+  std::size_t frame_bytes = 65600;  ///< maximum frame length: 64 KiB with header and tags
 };
 
-/// A virtual NIC without an operating system's interface: the program that links the host driver is its stack, as
-/// appliance firmware is. Two sides, each of one thread: the application's and, behind VirtualNic, the driver's.
+/// A virtual NIC without an operating-system interface. The program that links the host driver is its network stack, as
+/// appliance firmware is. The NIC has two sides, each for one thread: the application's and, behind VirtualNic, the
+/// driver's.
 class InProcessNic final : public VirtualNic {
  public:
   explicit InProcessNic(const InProcessNicOptions& options = {});
 
   // --- The application's side. ---
 
-  /// Hands one frame over, destination address first, without FCS; copied. False: the nic is down, the ring full, or
-  /// the frame shorter than 14 bytes or longer than the MTU with header and tags.
+  /// Sends a copy of one frame, destination address first, without FCS. False: the NIC is down, the ring is full, or
+  /// the frame is shorter than 14 bytes or longer than the MTU with header and tags.
   bool send(std::span<const std::byte> frame);
-  /// Copies the oldest waiting frame to `to`; returns its length, 0 when there is none. One longer than `to` is
-  /// dropped.
+  /// Copies the oldest waiting frame to `to`; returns its length, 0 when there is none. Drops a frame longer than `to`.
   std::size_t receive(std::span<std::byte> to);
-  /// Readable when a frame has come after receive() returned 0.
+  /// Readable when a frame has arrived after receive() returned 0.
   [[nodiscard]] int receive_descriptor() const { return to_application_.descriptor(); }
 
   void set_up(bool up);
   void set_address(const MacAddress& mac);
-  /// False: larger than the I/O unit's MTU, or below 68.
+  /// False: `mtu` is larger than the I/O unit's MTU, or below 68.
   [[nodiscard]] bool set_mtu(std::uint32_t mtu);
   void set_promiscuous(bool on);
   void set_all_multicast(bool on);
-  /// Replaces the list of joined groups; until the first call all multicast is received.
+  /// Replaces the list of joined groups. Until the first call, the NIC receives all multicast.
   void set_multicast(std::vector<MacAddress> groups);
 
   [[nodiscard]] bool carrier() const { return carrier_.load(std::memory_order_relaxed); }
   [[nodiscard]] MacAddress address() const;
   [[nodiscard]] std::uint32_t mtu() const;
-  /// Frames lost at this nic: too long for who took them, or come while the ring was full or the nic down.
+  /// Frames that this NIC dropped: too long for the receiver, or arrived while the ring was full or the NIC was down.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
   // --- The driver's side. ---
@@ -77,11 +77,11 @@ class InProcessNic final : public VirtualNic {
   std::atomic<std::uint32_t> longest_frame_;  ///< the MTU with header and two tags
   std::atomic<std::uint64_t> dropped_{0};
 
-  mutable std::mutex mutex_;  ///< guards the next five: configuration, never the per-frame path
+  mutable std::mutex mutex_;  ///< guards the next five members: configuration, never the per-frame path
   NicSettings wanted_;
   std::uint32_t max_mtu_ = 65535;
-  bool address_set_ = false;                  ///< by the application; the I/O unit's choice no longer counts
-  os::UniqueFd changed_;                      ///< an eventfd, rung when wanted_ is newer than the driver's copy
+  bool address_set_ = false;                  ///< the application set it; the I/O unit's choice no longer applies
+  os::UniqueFd changed_;                      ///< an eventfd, signalled when wanted_ is newer than the driver's copy
   std::atomic<std::uint64_t> generation_{1};  ///< of wanted_; written under the mutex, read without
   NicSettings seen_;                          ///< the driver's copy
   std::uint64_t seen_generation_ = 0;

@@ -18,7 +18,7 @@ namespace splitnic::host {
 namespace {
 
 constexpr const char* kTunPath = "/dev/net/tun";
-/// Longer frames that read_frame() drops before it gives the rest of the driver a turn.
+/// Maximum oversized frames that one read_frame() drops before the rest of the driver gets a turn.
 constexpr int kMostDropped = 16;
 
 Error open_error(int reason) {
@@ -58,7 +58,7 @@ Result<TapDevice> TapDevice::attach(const std::string& name) {
   if (!fd) return tl::unexpected(open_error(errno));
   ifreq request = empty_request();
   name.copy(request.ifr_name, IFNAMSIZ - 1);
-  // Without IFF_NO_CARRIER (kernels before 6.0 ignore it) the carrier would come up for a moment.
+  // Without IFF_NO_CARRIER (kernels before 6.0 ignore it), the carrier would briefly come up.
   request.ifr_flags = static_cast<short>(IFF_TAP | IFF_NO_PI | IFF_NO_CARRIER);
   if (::ioctl(fd.get(), TUNSETIFF, &request) != 0) return tl::unexpected(attach_error(name, errno));
   TapDevice device(std::move(fd));
@@ -67,8 +67,8 @@ Result<TapDevice> TapDevice::attach(const std::string& name) {
 }
 
 std::size_t TapDevice::read_frame(std::span<std::byte> to) {
-  // The kernel cuts a frame to what it is given. The spare byte is where the cut one shows: it is filled only by a
-  // frame that doesn't fit.
+  // The kernel truncates a frame to the buffer. Only a frame that doesn't fit fills the spare byte, which so reveals
+  // the truncation.
   std::byte spare{};
   const std::size_t head_room = std::min(head_.size(), to.size());
   const std::span<std::byte> rest = to.subspan(head_room);

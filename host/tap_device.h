@@ -14,23 +14,23 @@
 
 namespace splitnic::host {
 
-/// The kernel's side of one TAP interface: what goes through the tun descriptor, which works wherever the interface has
-/// been moved or renamed to. Thread: the owner's.
+/// One TAP interface through its tun descriptor, which keeps working after the interface is moved or renamed. Thread:
+/// the owner's.
 class TapDevice {
  public:
-  /// Makes the TAP `name` in the thread's network namespace or attaches to the one there; carrier off.
-  /// Errors: no tun driver, no permission, another program is attached, an interface of that name that isn't a TAP.
+  /// Creates the TAP `name` in the thread's network namespace, or attaches to an existing one, with carrier off.
+  /// Errors: no tun driver, no permission, another program is attached, the interface of that name is not a TAP.
   [[nodiscard]] static Result<TapDevice> attach(const std::string& name);
 
-  /// Of each frame that is read this much is kept privately too: `to` is not for reading.
+  /// The device keeps a private copy of this many bytes of each frame that it reads, because `to` is write-only.
   static constexpr std::size_t kHeadBytes = frame::kMembershipReportHeadBytes;
 
-  /// The next frame of the host's stack, written to `to`, all but its head by the kernel. 0: none now. One longer than
-  /// `to` is dropped and counted, and the next one is tried.
+  /// Reads the next frame of the host's stack into `to`; the kernel writes all but the head. Returns its length; 0:
+  /// none now. Drops and counts a frame longer than `to`, and tries the next one.
   std::size_t read_frame(std::span<std::byte> to);
-  /// The last read frame's first bytes, at most kHeadBytes. Valid until the next read.
+  /// The first bytes of the last frame read, at most kHeadBytes. Valid until the next read.
   [[nodiscard]] std::span<const std::byte> head() const { return std::span(head_).first(head_bytes_); }
-  /// False: refused, most often because the interface is down.
+  /// False: the kernel refused the frame, most often because the interface is down.
   bool write_frame(const messaging::ReceivedFrame& frame);
 
   /// Whether the interface outlives this descriptor.
@@ -38,9 +38,9 @@ class TapDevice {
   void set_carrier(bool carrier);
   [[nodiscard]] bool set_mac(const MacAddress& mac);
   [[nodiscard]] MacAddress mac() const;
-  /// Its name now: an administrator may have changed it. Empty once the interface was deleted.
+  /// The interface's present name, which an administrator may have changed. Empty after the interface was deleted.
   [[nodiscard]] std::string name() const;
-  /// The network namespace that it is in now; empty where the kernel or missing rights don't tell.
+  /// The interface's present network namespace. Empty if the kernel can't report it or the driver lacks the rights.
   [[nodiscard]] os::UniqueFd network_namespace() const;
 
   [[nodiscard]] int descriptor() const { return fd_.get(); }

@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::string_view kMark = "splitnic ";
 
-/// The multicast lists of the thread's namespace; the descriptor goes on showing that namespace's.
+/// Opens the multicast lists of the thread's namespace. The descriptor keeps showing that namespace's lists.
 os::UniqueFd open_multicast_list() { return os::UniqueFd(::open(os::kThreadDevMcast, O_RDONLY | O_CLOEXEC)); }
 
-/// Switches a setting of the thread's namespace off. False: errno says why.
+/// Switches off a setting of the thread's namespace. False: errno has the reason.
 bool switch_off(const std::string& path) {
   const os::UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   return file && ::write(file.get(), "0", 1) == 1;
@@ -45,7 +45,7 @@ TapNic::~TapNic() {
   if (!device_->set_persistent(false)) log_.warning("TAP {} can't be removed", name_);
 }
 
-/// Makes or takes the interface options_.name of the thread's namespace.
+/// Creates the interface options_.name in the thread's namespace, or takes over an existing one.
 std::optional<Error> TapNic::attach() {
   auto links = os::LinkSocket::open();
   if (!links) return links.error();
@@ -69,7 +69,8 @@ std::optional<Error> TapNic::attach() {
   return std::nullopt;
 }
 
-/// A new interface goes with its descriptor until the last step, so a driver that dies in here leaves nothing unmarked.
+/// The kernel deletes a new interface with its descriptor until the last step, so a driver that dies here leaves no
+/// unmarked interface.
 std::optional<Error> TapNic::mark_and_dress() {
   const Result<os::LinkInfo> made = links_->query(name_);
   if (!made) return made.error();
@@ -88,10 +89,10 @@ std::optional<Error> TapNic::mark_and_dress() {
   return std::nullopt;
 }
 
-/// The carrier is lost with each end of a driver or an I/O unit, and most often the same LAN is back a moment later. By
-/// default Linux forgets the neighbours then, and the ARP requests of that moment are lost, so the host would wait for
-/// the second request, a whole second. Addresses that have become stale are found by neighbour unreachability
-/// detection. The thread is in the interface's namespace.
+/// The carrier goes down whenever a driver or an I/O unit ends, and most often the same LAN is back a moment later. By
+/// default Linux then deletes the neighbours. The ARP requests of that moment are lost, so the host would wait a whole
+/// second for the second request. Neighbour unreachability detection finds stale addresses. The thread is in the
+/// interface's namespace.
 void TapNic::keep_neighbours() {
   const std::string name = device_->name();
   for (const char* setting : {"ipv4/conf/{}/arp_evict_nocarrier", "ipv6/conf/{}/ndisc_evict_nocarrier"}) {
@@ -158,7 +159,7 @@ void TapNic::look(Time now) {
   if (!device_ || !follow_namespace()) return;
   name_ = device_->name();
   const Result<os::LinkInfo> link = links_->query(name_);
-  if (!link) return;  // moved this moment: the next look follows it
+  if (!link) return;  // moved just now: the next check follows it
   settings_.mac = link->mac;
   settings_.mtu = link->mtu;
   settings_.up = link->up;
@@ -169,7 +170,7 @@ void TapNic::look(Time now) {
   read_multicast(now);
 }
 
-/// Looks at the interface in the namespace that it is in now. False: it can't be looked at.
+/// Checks the interface in its present namespace. False: the check is not possible.
 bool TapNic::follow_namespace() {
   os::UniqueFd now_in = device_->network_namespace();
   if (!now_in || os::same_netns(now_in.get(), where_.get())) return true;
@@ -186,7 +187,7 @@ bool TapNic::follow_namespace() {
   return true;
 }
 
-/// The interface was deleted, or a new one couldn't be made yet.
+/// Handles that the interface was deleted, or that a new one could not be created yet.
 void TapNic::make_again() {
   const bool first_try = device_.has_value();
   if (first_try) {
@@ -217,7 +218,7 @@ void TapNic::set_mtu_back(const os::LinkInfo& link) {
 }
 
 void TapNic::read_multicast(Time now) {
-  // By way of the descriptor, since the path would mean the namespace that this thread is in.
+  // Through the descriptor, because the path would mean the thread's present namespace.
   const auto text = os::read_dev_mcast(fmt::format("/proc/thread-self/fd/{}", multicast_list_.get()));
   const bool cheap = text && text->size() <= kLongListBytes;
   next_multicast_check_ = now + (cheap ? kMulticastInterval : kCheckInterval);

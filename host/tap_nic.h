@@ -22,31 +22,33 @@ namespace splitnic::host {
 
 struct TapOptions {
   std::string name;                    ///< 1 to 15 characters
-  std::optional<MacAddress> mac{};     ///< for a TAP that is made now, and for one that somebody else made
-  std::optional<std::uint32_t> mtu{};  ///< for a TAP that is made now; layer-3 bytes
+  std::optional<MacAddress> mac{};     ///< for a TAP that this driver creates now, and for one that somebody else made
+  std::optional<std::uint32_t> mtu{};  ///< for a TAP that this driver creates now; layer-3 bytes
 };
 
-/// The virtual NIC as a TAP interface. One that this driver makes carries the alias "splitnic NAME" and persists, so
-/// that addresses and routes outlive a crash; the next driver finds it by name, takes it as it is, and removes it when
-/// it ends cleanly. A TAP without the mark belongs to somebody else and is left behind. The interface may be moved to
-/// another network namespace, renamed, or deleted (then it is made again) while served. One that this driver made
-/// keeps its neighbours (ARP, IPv6) while it has no carrier.
+/// The virtual NIC as a TAP interface. The driver gives a TAP that it creates the alias "splitnic NAME" and makes it
+/// persistent, so that addresses and routes survive a crash. The next driver finds that TAP by name, keeps its
+/// settings, and removes it at a clean exit. A TAP without this alias belongs to somebody else; the driver leaves it in
+/// place. An administrator may move the interface to another network namespace, rename it, or delete it (the driver
+/// then creates it again) at any time. An interface that the driver made keeps its neighbours (ARP, IPv6) while it has
+/// no carrier.
 /// The driver reads the settings when the kernel reports a link event, when an IGMP or MLD report leaves, and once a
 /// second. It reads the multicast list every 100 ms, because the kernel reports no change of it.
 class TapNic final : public VirtualNic {
  public:
   static constexpr Duration kCheckInterval = std::chrono::seconds{1};
-  /// Between two readings of the multicast list; kCheckInterval where the namespace's list is longer than
+  /// Interval between two readings of the multicast list. It is kCheckInterval if the namespace's list is longer than
   /// kLongListBytes (some 300 groups), so that reading costs less than a thousandth of a core.
   static constexpr Duration kMulticastInterval = std::chrono::milliseconds{100};
   static constexpr std::size_t kLongListBytes = 16384;
-  /// Between two looks for link events, each a system call: settings() may be called per batch of frames.
+  /// Minimum interval between two checks for link events. Each check is a system call, and the driver may call
+  /// settings() once per batch of frames.
   static constexpr Duration kEventInterval = std::chrono::milliseconds{5};
-  /// With more groups joined the NIC asks for all multicast.
+  /// If the host has joined more groups than this, the NIC requests all multicast.
   static constexpr std::size_t kMostMulticast = 512;
 
-  /// In the thread's network namespace. log: outlives the nic. Errors: an unusable name or address, no tun driver, no
-  /// permission, another program attached, an interface of that name that is no TAP.
+  /// Opens the TAP in the thread's network namespace. log: must outlive the NIC. Errors: an invalid name or address, no
+  /// tun driver, no permission, another program is attached, the interface of that name is not a TAP.
   [[nodiscard]] static Result<std::unique_ptr<TapNic>> open(const TapOptions& options, Time now, os::Log& log);
   ~TapNic() override;
   TapNic(const TapNic&) = delete;
@@ -60,14 +62,14 @@ class TapNic final : public VirtualNic {
   [[nodiscard]] MacAddress preferred_mac() const override;
   const NicSettings& settings(Time now) override;
   [[nodiscard]] Time next_deadline() const override { return std::min(next_check_, next_multicast_check_); }
-  /// May change after settings(): the interface was moved or made again.
+  /// The descriptors may change in settings(), when the interface was moved or created again.
   void collect_descriptors(std::vector<int>& out) const override;
 
-  /// Leave the interface behind at destruction, whoever made it: as after a crash.
+  /// Makes the destructor leave the interface in place, even one that this driver made, as a crash would.
   void keep() { keep_ = true; }
   /// Whether this driver, or a crashed one before it, made the interface.
   [[nodiscard]] bool made_here() const { return made_here_; }
-  /// Outgoing frames dropped because they were longer than the room for them.
+  /// Outgoing frames that the driver dropped because they were longer than the memory for them.
   [[nodiscard]] std::uint64_t oversized() const { return oversized_ + (device_ ? device_->oversized() : 0); }
   /// The interface's name now.
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -87,15 +89,15 @@ class TapNic final : public VirtualNic {
   os::Log& log_;
   std::string name_;
   os::UniqueFd home_;                    ///< the network namespace of open()
-  os::UniqueFd where_;                   ///< the one that the interface is in now
+  os::UniqueFd where_;                   ///< the interface's present network namespace
   std::optional<TapDevice> device_;      ///< empty while a deleted interface can't be made again
   std::optional<os::LinkSocket> links_;  ///< of where_
   os::UniqueFd multicast_list_;          ///< /proc's, of where_
   NicSettings settings_;
-  MacAddress our_mac_;  ///< the last one set or met at the making: another one is the administrator's
+  MacAddress our_mac_;  ///< the last one that this driver set, or found at creation; any other is the administrator's
   bool mac_is_ours_ = false;
-  int index_ = 0;               ///< the interface's, as of the last look
-  bool all_multicast_ = false;  ///< its flag, as of the last look
+  int index_ = 0;               ///< the interface's index at the last check
+  bool all_multicast_ = false;  ///< the interface's flag at the last check
   std::optional<std::uint32_t> max_mtu_;
   bool carrier_ = false;
   bool made_here_ = false;

@@ -12,7 +12,7 @@
 
 namespace splitnic::host {
 
-/// What the host's system has set on its virtual NIC and the I/O unit must follow.
+/// Settings that the host's system made on its virtual NIC, and that the I/O unit must follow.
 struct NicSettings {
   MacAddress mac;
   std::uint32_t mtu = 1500;  ///< layer-3 bytes
@@ -24,35 +24,35 @@ struct NicSettings {
   friend bool operator==(const NicSettings&, const NicSettings&) = default;
 };
 
-/// The host driver's upper edge: where the host's stack hands frames over and takes them. A TAP device in production,
-/// the in-process nic for appliance firmware, a model in the simulation. Thread: the driver's owner.
+/// The host driver's upper interface, which exchanges frames with the host's stack: a TAP device in production, the
+/// in-process NIC for appliance firmware, a model in the simulation. Thread: the driver's owner.
 class VirtualNic {
  public:
   virtual ~VirtualNic() = default;
 
-  /// The next frame that the host wants sent, written to `to`, which may be write-only memory of the peer (never read
-  /// it back). Returns its length; 0 when there is none now. A frame longer than `to` is dropped and counted.
+  /// Writes the host's next outgoing frame to `to`, which may be the peer's memory (write-only; never read it back).
+  /// Returns the frame's length; 0 when there is none now. Drops and counts a frame longer than `to`.
   virtual std::size_t read_frame(std::span<std::byte> to) = 0;
-  /// Gives the host a frame. False where the host's side refused it (counted by the caller).
+  /// Delivers a frame to the host. False if the host's side refused it; the caller counts that.
   virtual bool write_frame(const messaging::ReceivedFrame& frame) = 0;
 
-  /// The carrier that the host's system shall see.
+  /// Sets the carrier that the host's system sees.
   virtual void set_carrier(bool carrier) = 0;
-  /// The I/O unit's MTU is the nic's maximum: a larger setting is set back (one log line).
+  /// Sets the NIC's maximum MTU, which is the I/O unit's. The NIC reduces a larger setting (one log line).
   virtual void set_max_mtu(std::uint32_t max_mtu) = 0;
-  /// Takes the address that the I/O unit assigned, where the system has not set one itself.
+  /// Sets the address that the I/O unit assigned, unless the host's system has set one itself.
   virtual void set_mac(const MacAddress& mac) = 0;
 
-  /// The address that this nic already has for good (given by its user, or kept over a restart); zero: the unit's
-  /// choice is welcome.
+  /// The address that this NIC must keep (its user gave it, or it survived a restart); zero: the unit may choose.
   [[nodiscard]] virtual MacAddress preferred_mac() const { return {}; }
 
-  /// The system's settings as they are now. Called at least once a second and after wake-ups; cheap when unchanged.
+  /// The system's present settings. The driver calls it at least once a second and after each wake-up; it is cheap when
+  /// nothing changed.
   virtual const NicSettings& settings(Time now) = 0;
-  /// When settings() wants to be called next, for changes that no descriptor announces.
+  /// When the driver must call settings() next, for changes that no descriptor reports.
   [[nodiscard]] virtual Time next_deadline() const { return kNever; }
 
-  /// Appends the descriptors to sleep on: readable when read_frame or settings may have news.
+  /// Appends the descriptors to sleep on. They become readable when read_frame() or settings() may have something new.
   virtual void collect_descriptors(std::vector<int>& out) const = 0;
 };
 

@@ -58,7 +58,7 @@ void AttachedHost::admitted(const std::string& name, const MacAddress& mac) {
   name_ = name;
   filter_ = ReceiveFilter{};
   further_unicast_.clear();
-  // Until the first list of the host is in, it must not miss a group that it has joined.
+  // Until the host's first list arrives, the host must not miss a group that it has joined.
   filter_.set_all_multicast(true);
   promiscuous_ = false;
   interface_up_ = true;
@@ -70,7 +70,7 @@ void AttachedHost::set_mac(const MacAddress& mac) {
   mac_ = mac;
   std::vector<MacAddress> unicast = further_unicast_;
   unicast.push_back(mac_);
-  static_cast<void>(filter_.set_unicast(unicast));  // as many as set_filter() has accepted
+  static_cast<void>(filter_.set_unicast(unicast));  // set_filter() has limited the number
 }
 
 void AttachedHost::begin_shutdown() {
@@ -148,7 +148,7 @@ Answer AttachedHost::on_request(const wire::RequestBody& request) {
 }
 
 Answer AttachedHost::set_filter(const wire::ReceiveFilter& wanted) {
-  // A refused filter changes nothing: all of it is checked before any of it holds.
+  // A refused filter changes nothing: check all of it before applying any of it.
   ReceiveFilter next = filter_;
   std::vector<MacAddress> unicast = wanted.unicast;
   unicast.push_back(mac_);

@@ -17,32 +17,32 @@
 
 namespace splitnic::iounit {
 
-/// Why a frame from one host, or a copy for it, was dropped. Each cause has a counter per host; every dropped frame or
-/// copy counts under exactly one (see IoUnitCounters for the sum).
+/// Why the I/O unit dropped a frame from one host, or a copy for it. Each cause has a counter per host; every dropped
+/// frame or copy counts under exactly one (see IoUnitCounters for the sum).
 enum class HostDrop : std::uint8_t {
-  to_host_not_up,          ///< addressed to the host while its session comes up or ends
+  to_host_not_up,          ///< for the host while its session comes up or ends
   to_host_interface_down,  ///< its interface is administratively down
   to_host_filtered,        ///< for an address last heard from it, but its receive or VLAN filter refuses the frame
-  to_host_no_element,      ///< the host's pool is exhausted: it takes frames more slowly than they come
+  to_host_no_element,      ///< the host's pool is exhausted: the host handles frames more slowly than they arrive
   to_host_too_long,        ///< longer than its elements
   from_host_malformed,     ///< no Ethernet header
   from_host_bad_source,    ///< multicast or zero source address
-  from_host_not_allowed,   ///< not one of the addresses the configuration allows it
-  from_host_forged,        ///< the address of another host
+  from_host_not_allowed,   ///< the configuration does not allow the host this source address
+  from_host_forged,        ///< the source address is another host's
   from_host_to_itself,     ///< for an address last heard from the sender
-  from_host_too_long,      ///< longer than the LAN carries
-  from_host_lan_refused,   ///< the LAN engine did not take it (no carrier, error)
+  from_host_too_long,      ///< longer than the LAN's maximum
+  from_host_lan_refused,   ///< the LAN engine refused it (no carrier, error)
 };
 inline constexpr std::size_t kHostDrops = 12;
 /// The counter's name, as `splitnic stats` and CfgUtil's statistics report it.
 std::string_view to_string(HostDrop cause);
-/// Of a frame that was damaged or impossible, or lost on its way; else it was sound, and there was no room or no
+/// True: the frame was damaged, invalid, or lost on its way. False: it was valid, but there was no room or no
 /// permission for it.
 [[nodiscard]] bool is_error(HostDrop cause);
 
 class AttachedHost;
 
-/// The I/O unit, as an attached host sees it.
+/// The I/O unit's interface for its attached hosts.
 class AttachedHostOwner {
  public:
   virtual ~AttachedHostOwner() = default;
@@ -55,12 +55,11 @@ class AttachedHostOwner {
   virtual void filters_changed() = 0;
   virtual void host_says(AttachedHost& attached, const std::string& text) = 0;
   [[nodiscard]] virtual std::uint32_t max_mtu() const = 0;
-  /// from_interface and to_interface of the LAN since the unit was made; nothing else.
+  /// Fills only from_interface and to_interface: the LAN's, since the construction of the unit.
   [[nodiscard]] virtual messaging::wire::Statistics lan_statistics() const = 0;
 };
 
-/// One host's place on the I/O unit: its bridge, its session, what its NIC shall receive, its counters. Thread: the
-/// unit's.
+/// One host that the I/O unit serves: its bridge, its session, its receive filter, its counters. Thread: the unit's.
 class AttachedHost final : public messaging::SessionEvents {
  public:
   AttachedHost(AttachedHostOwner& owner, ForwardingTarget number, std::shared_ptr<fabric::Bridge> bridge,
@@ -76,30 +75,31 @@ class AttachedHost final : public messaging::SessionEvents {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const MacAddress& mac() const { return mac_; }
   [[nodiscard]] bool up() const { return session_->up(); }
-  /// Since when the session has not been up; kNever while it is.
+  /// The time since which the session has not been up; kNever while it is up.
   [[nodiscard]] Time down_since() const { return down_since_; }
   [[nodiscard]] const ReceiveFilter& filter() const { return filter_; }
   [[nodiscard]] bool promiscuous() const { return promiscuous_; }
-  /// It asked for unicast addresses beside its own: frames to them may come before it ever sent from them.
+  /// Whether the host requested unicast addresses in addition to its own. Frames to them may arrive before it sends
+  /// from them.
   [[nodiscard]] bool has_further_addresses() const { return !further_unicast_.empty(); }
-  /// As the host last said.
+  /// As the host last reported.
   [[nodiscard]] bool interface_up() const { return interface_up_; }
 
   void admitted(const std::string& name, const MacAddress& mac);
-  /// The further unicast addresses of the host's filter stay.
+  /// Keeps the additional unicast addresses of the host's filter.
   void set_mac(const MacAddress& mac);
-  /// Orderly end: frames for the host are dropped from now on.
+  /// Starts an orderly end. Drops frames for the host from now on.
   void begin_shutdown();
-  /// Before each poll of the session.
+  /// Call before each poll of the session.
   void note_time(Time now) { now_ = now; }
-  /// Asks the host for its counters, every few seconds while it is up; after each poll of the session.
+  /// Asks the host for its counters every few seconds while it is up. Call after each poll of the session.
   void ask_for_statistics();
   /// The host's own counters, as of its last report.
   [[nodiscard]] const messaging::wire::Statistics& host_statistics() const { return host_statistics_; }
-  /// Asks the host to let them start from nothing. Without a session nothing happens.
+  /// Asks the host to clear its counters. Does nothing without a session.
   void clear_host_statistics();
 
-  /// Pushes a complete frame (private bytes) to the host, or counts why not.
+  /// Pushes a complete frame (private memory) to the host, or counts the cause of its drop.
   void deliver(std::span<const std::byte> frame);
   void count(HostDrop cause) { ++drops_[static_cast<std::size_t>(cause)]; }
   [[nodiscard]] std::uint64_t drops(HostDrop cause) const { return drops_[static_cast<std::size_t>(cause)]; }
@@ -112,7 +112,7 @@ class AttachedHost final : public messaging::SessionEvents {
   messaging::Answer on_request(const messaging::wire::RequestBody& request) override;
   void on_reply(messaging::wire::CfgRequest request, const messaging::Answer& answer) override;
   messaging::Answer set_filter(const messaging::wire::ReceiveFilter& wanted);
-  [[nodiscard]] messaging::wire::Statistics statistics() const;  // of everything that it counts, since it was made
+  [[nodiscard]] messaging::wire::Statistics statistics() const;  // all its counters, since construction
 
   AttachedHostOwner& owner_;
   ForwardingTarget number_;
@@ -132,7 +132,7 @@ class AttachedHost final : public messaging::SessionEvents {
   Time cleared_at_{};
   messaging::wire::Statistics host_statistics_;
   Time statistics_due_ = kNever;
-  std::unique_ptr<messaging::Session> session_;  // last: its events use the rest
+  std::unique_ptr<messaging::Session> session_;  // last member: its events use the others
 };
 
 }  // namespace splitnic::iounit

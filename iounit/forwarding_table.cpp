@@ -10,7 +10,7 @@ namespace {
 
 std::uint64_t key_of(const MacAddress& mac, std::uint16_t vlan) { return mac.as_number() << 12U | (vlan & 0xfffU); }
 
-/// The finalizer of MurmurHash3: every bit of the key reaches every bit of the result.
+/// The finalizer of MurmurHash3: every bit of the key affects every bit of the result.
 std::uint64_t mix(std::uint64_t value) {
   value ^= value >> 33U;
   value *= 0xff51afd7ed558ccdULL;
@@ -63,7 +63,7 @@ void ForwardingTable::free_entry(Entry& entry) {
   entry.key = 0;
 }
 
-/// A free place of the set, else the longest silent one, freed.
+/// Returns a free entry of the set; without one, frees the entry that was silent longest.
 ForwardingTable::Entry& ForwardingTable::victim(std::size_t set, Time now) {
   Entry* oldest = &entries_[set];
   for (std::size_t way = 0; way < kWays; ++way) {

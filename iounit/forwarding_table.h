@@ -12,50 +12,50 @@
 
 namespace splitnic::iounit {
 
-/// Where a frame can leave the I/O unit: a host by its index, or the LAN.
+/// A target that the I/O unit can forward a frame to: a host by its index, or the LAN.
 using ForwardingTarget = StrongId<struct ForwardingTargetTag, std::uint16_t>;
 inline constexpr ForwardingTarget kLanTarget{0xffff};
 
 struct ForwardingTableLimits {
-  std::size_t entries = 4096;  ///< learned addresses in all; rounded up to a power of two, at least 4
-  std::size_t entries_per_host =
-      256;  ///< of one target that is not the LAN's, so that no host can push out the others'
-  Duration age = std::chrono::seconds{300};  ///< an address not heard from for that long is forgotten
+  std::size_t entries = 4096;                ///< maximum learned addresses; rounded up to a power of two, at least 4
+  std::size_t entries_per_host = 256;        ///< maximum for one host, so that no host can displace the others' entries
+  Duration age = std::chrono::seconds{300};  ///< the table forgets an address after this long without a frame from it
 };
 
-/// Which target an address was last heard from. Learned entries are keyed by address and VLAN, age, and are replaced
-/// when the table is full; pinned ones (an address that belongs to a host by configuration) hold in every VLAN, never
-/// age and can't be learned elsewhere. Every operation but pin() and forget() takes constant time and allocates
-/// nothing. Thread: the driver's owner. Source: IEEE 802.1D-2004, 7.8 (learning) and 7.9 (filtering database).
+/// Stores the target that each address was last heard from. Address and VLAN are the key of a learned entry. Learned
+/// entries age, and the table replaces them when it is full. Pinned entries (an address that belongs to a host by
+/// configuration) hold in every VLAN, never age and can't be learned elsewhere. Every operation except pin() and
+/// forget() takes constant time and allocates nothing. Thread: the driver's owner. Source: IEEE 802.1D-2004, 7.8
+/// (learning) and 7.9 (filtering database).
 class ForwardingTable {
  public:
   enum class Learned : std::uint8_t {
-    kKnown,       ///< heard there before
-    kAdded,       ///< new, perhaps in place of the longest silent of its set
-    kMoved,       ///< was on another target
+    kKnown,       ///< already known at this target
+    kAdded,       ///< new; may have replaced the entry of its set that was silent longest
+    kMoved,       ///< known at another target until now
     kPinned,      ///< belongs to another target by configuration: the frame's source is forged
-    kTargetFull,  ///< its host has as many addresses as it may
-    kNoAddress,   ///< multicast or zero: no source of a valid frame
+    kTargetFull,  ///< the host has reached its maximum of addresses
+    kNoAddress,   ///< multicast or zero: not a valid source address
   };
 
-  /// seed: unpredictable to hosts and LAN, else they can aim at one set of the table.
+  /// seed: unpredictable to hosts and LAN; otherwise they can attack one set of the table.
   ForwardingTable(ForwardingTableLimits limits, std::uint64_t seed);
 
-  /// Gives `mac` to `target` in every VLAN. False: pinned to another target.
+  /// Assigns `mac` to `target` in every VLAN. False: `mac` is pinned to another target.
   [[nodiscard]] bool pin(const MacAddress& mac, ForwardingTarget target);
   /// Does nothing unless `mac` is pinned to `target`.
   void unpin(const MacAddress& mac, ForwardingTarget target);
 
-  /// A frame with this source came from target. vlan: 0 (untagged) .. 4094.
+  /// Records that a frame with this source came from `target`. vlan: 0 (untagged) .. 4094.
   Learned learn(const MacAddress& source, std::uint16_t vlan, ForwardingTarget target, Time now);
-  /// Where to send; nullopt: unknown, flood.
+  /// The target to forward to; nullopt: unknown, the caller floods.
   [[nodiscard]] std::optional<ForwardingTarget> find(const MacAddress& destination, std::uint16_t vlan, Time now) const;
-  /// Drops all that was learned of a target, when its session ends. Its pins stay. Walks the table.
+  /// Removes a target's learned entries when its session ends; its pins stay. Walks the table.
   void forget(ForwardingTarget target);
-  /// Frees aged entries among the next `budget` places; call it now and then, so that counts stay true.
+  /// Frees aged entries among the next `budget` entries. Call it regularly, so that counts stay true.
   void sweep(Time now, std::size_t budget);
 
-  /// Learned entries, aged ones that no sweep has met included.
+  /// Learned entries, including aged ones that no sweep has freed yet.
   [[nodiscard]] std::size_t size() const { return used_; }
   [[nodiscard]] std::size_t capacity() const { return entries_.size(); }
 
@@ -76,7 +76,7 @@ class ForwardingTable {
 
   ForwardingTableLimits limits_;
   std::uint64_t seed_;
-  std::vector<Entry> entries_;         ///< sets of kWays neighbours
+  std::vector<Entry> entries_;         ///< sets of kWays adjacent entries
   std::vector<std::size_t> per_host_;  ///< entries by host index; grows with the highest index seen
   boost::unordered_flat_map<std::uint64_t, ForwardingTarget> pinned_;  ///< by address
   std::size_t used_ = 0;

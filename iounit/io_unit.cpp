@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::size_t kLanFramesPerPoll = 64;
 constexpr std::size_t kTablePlacesPerSweep = 16;
-// A bridge whose session does not come up holds memory for nothing: it is let go, and a living host connects again.
+// A bridge whose session does not come up uses memory for nothing. The unit closes it; a live host connects again.
 constexpr Duration kDownLimit = std::chrono::seconds(10);
-// Hosts often end together: their memory is returned once, shortly after the last of them.
+// Hosts often end together: the unit returns their memory once, shortly after the last of them.
 constexpr Duration kMemoryPause = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -48,7 +48,7 @@ IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& brid
 
 IoUnit::~IoUnit() = default;
 
-// What the protocol can say (lo has an MTU of 65536). A LAN below its minimum serves no host: see admit.
+// Within the protocol's range (lo has an MTU of 65536). A LAN below the minimum serves no host: see admit.
 std::uint32_t IoUnit::max_mtu() const {
   const std::uint32_t mtu = std::clamp(lan_.mtu(), wire::kMinMtu, wire::kMaxMtu);
   return options_.max_mtu == 0 ? mtu : std::min(options_.max_mtu, mtu);
@@ -70,7 +70,7 @@ std::size_t IoUnit::poll(Time now) {
     host->ask_for_statistics();
     host->session().flush();
   }
-  // Housekeeping last: what it asks of the kernel no frame should wait for.
+  // Housekeeping last: no frame should wait for its system calls.
   lan_.poll(now);
   follow_lan();
   drop_dead_hosts(now);
@@ -129,14 +129,14 @@ void IoUnit::keep_counts_of(const AttachedHost& departing) {
   }
 }
 
-/// A host's buffers are a megabyte and more; the allocator would keep what many hosts have freed.
+/// A host's buffers take a megabyte or more; the allocator would keep what many hosts have freed.
 void IoUnit::return_memory(Time now) {
   if (now < return_memory_at_) return;
   return_memory_at_ = kNever;
   os::return_free_memory();
 }
 
-/// Tells the hosts what changed on the LAN.
+/// Reports changes of the LAN to the hosts.
 void IoUnit::follow_lan() {
   const bool carrier = lan_.carrier();
   const std::uint32_t mtu = max_mtu();
@@ -162,7 +162,7 @@ void IoUnit::follow_lan() {
 
 wire::LinkState IoUnit::lan_state() const { return {.up = lan_.carrier(), .speed_mbps = 0, .max_mtu = max_mtu()}; }
 
-/// Elements made for a smaller MTU than the LAN's now: such a session starts anew.
+/// Resets a session whose elements are too small for the LAN's present MTU.
 bool IoUnit::outgrown(AttachedHost& host) {
   if (host.session().max_mtu() >= max_mtu()) return false;
   host.session().reset("the LAN's MTU has grown: larger elements are needed");
@@ -188,12 +188,12 @@ IoUnit::Destination IoUnit::destination_of(const frame::EthernetHeader& header) 
 }
 
 bool IoUnit::overhears(const AttachedHost& host, const frame::EthernetHeader& header, const Destination& destination) {
-  // An address that the table knows has its host; who else asks for it must be promiscuous to get a copy.
+  // An address in the table belongs to one host; any other host must be promiscuous to get a copy.
   return host.up() && (host.promiscuous() || !destination.known) &&
          host.filter().accepts(header.destination, header.vlan_id);
 }
 
-/// True without a walk over the hosts for nearly every unicast frame.
+/// Avoids a walk over the hosts for nearly every unicast frame.
 bool IoUnit::nobody_overhears(const frame::EthernetHeader& header, const Destination& destination) const {
   return !header.destination.is_multicast() && promiscuous_hosts_ == 0 &&
          (destination.known || hosts_with_further_addresses_ == 0);
@@ -277,7 +277,7 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
     ++receivers;
     forward_to_lan(attached, *header, frame);
   }
-  counters_.copies += receivers - 1;  // the host addressed, or the LAN, is always one
+  counters_.copies += receivers - 1;  // the addressed host, or the LAN, is always one receiver
 }
 
 void IoUnit::forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
@@ -307,7 +307,7 @@ std::string IoUnit::whose(const MacAddress& mac, const AttachedHost& but) const 
   return {};
 }
 
-/// The address that a host gets that asks for none: the first that it is allowed, or one that is always its name's.
+/// The address for a host that requests none: the first one that it may use, or always the same one for its name.
 MacAddress IoUnit::address_for(const std::string& host, const AttachedHost& attached) const {
   for (const auto& [name, allowed] : options_.allowed_macs) {
     if (name == host) return allowed;
@@ -367,7 +367,7 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
 void IoUnit::host_up(AttachedHost& attached) {
   notices_.notice(fmt::format("host {} is up: address {}, mode {}", attached.name(), to_string(attached.mac()),
                               attached.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
-  // What the hello was answered with may be old news by now.
+  // The answer to the hello may be out of date by now.
   if (!outgrown(attached)) attached.session().request(lan_state());
 }
 
@@ -391,7 +391,7 @@ wire::Statistics IoUnit::lan_statistics() const {
   const auto& lan = lan_.counters();
   const auto drops = [this](LanDrop cause) { return counters_.lan_drops[static_cast<std::size_t>(cause)]; };
   wire::Statistics statistics;
-  // What is for others on the LAN (lan_to_lan, lan_unwanted) is no loss.
+  // Frames for others on the LAN (lan_to_lan, lan_unwanted) are no loss.
   statistics.from_interface = {
       .frames = counters_.lan_frames,
       .bytes = counters_.lan_bytes,

@@ -22,72 +22,72 @@
 namespace splitnic::iounit {
 
 struct IoUnitOptions {
-  messaging::SessionOptions session;  ///< what every host's session is made from; role and max_mtu are set here
-  std::uint32_t max_mtu = 0;          ///< limits the LAN's; 0: the LAN's
+  messaging::SessionOptions session;  ///< options of every host's session; the unit sets role and max_mtu
+  std::uint32_t max_mtu = 0;          ///< upper limit on the LAN's MTU; 0: no limit
   std::size_t max_hosts = 64;
-  /// Hosts named here may use these addresses alone, and get the first when they ask for none.
+  /// A host named here may use only these addresses, and gets the first one if it requests none.
   std::vector<std::pair<std::string, MacAddress>> allowed_macs;
 };
 
-/// Why a frame of the LAN was dropped before it had a receiver.
+/// Why the I/O unit dropped a frame of the LAN before it had a receiver.
 enum class LanDrop : std::uint8_t {
-  lan_malformed,     ///< no Ethernet header, or beyond the MTU with headers that can't be followed
+  lan_malformed,     ///< no Ethernet header, or longer than the MTU with headers that can't be parsed
   lan_bad_source,    ///< multicast or zero source address
   lan_forged,        ///< the source address is a host's: forged, or the LAN sent a host's frame back
   lan_to_lan,        ///< for a station of the LAN itself
   lan_unwanted,      ///< for a group that no host has joined, or an address that nobody has used
-  lan_udp_oversize,  ///< UDP beyond the MTU: the size that it was to be cut to is lost
-  lan_oversize,      ///< beyond the MTU and nothing that can be cut
+  lan_udp_oversize,  ///< UDP longer than the MTU: the size to segment it to is lost
+  lan_oversize,      ///< longer than the MTU, and of no kind that can be segmented
 };
 inline constexpr std::size_t kLanDrops = 7;
 /// The counter's name, as `splitnic stats` reports it.
 std::string_view to_string(LanDrop cause);
 
-/// Event counts since the unit was made.
+/// Event counts since the construction of the unit.
 ///
-/// No frame is lost without a cause. A frame that comes in has one receiver or more, or is dropped; each receiver's
-/// copy is delivered or dropped. At any time between two polls, over the hosts that are attached:
+/// Every lost frame has a cause. The unit drops an incoming frame, or finds one receiver or more for it; it delivers or
+/// drops each receiver's copy. At any time between two polls, over the attached hosts:
 ///
 ///     lan_frames + copies + departed_rx_frames + sum of every host's rx_frames
 ///       == frames sent to the LAN + departed_tx_frames + sum of every host's tx_frames
 ///          + departed_drops + sum of all LanDrop and HostDrop counters
 struct IoUnitCounters {
-  std::uint64_t lan_frames = 0;      ///< frames that the LAN engine handed over
+  std::uint64_t lan_frames = 0;      ///< frames that the LAN engine delivered
   std::uint64_t lan_bytes = 0;       ///< of lan_frames
-  std::uint64_t lan_bytes_sent = 0;  ///< of the frames that the LAN engine took
-  std::uint64_t copies = 0;          ///< beyond the first, of a frame with several receivers or several TCP segments
+  std::uint64_t lan_bytes_sent = 0;  ///< of the frames that the LAN engine accepted
+  std::uint64_t copies = 0;  ///< copies beyond the first, of a frame with several receivers or several TCP segments
   std::array<std::uint64_t, kLanDrops> lan_drops{};
-  std::uint64_t departed_rx_frames = 0;  ///< of hosts that are attached no more
+  std::uint64_t departed_rx_frames = 0;  ///< of hosts that are no longer attached
   std::uint64_t departed_tx_frames = 0;
   std::uint64_t departed_drops = 0;  ///< under any HostDrop
   std::uint64_t lan_checksums_completed = 0;
-  std::uint64_t lan_segmented = 0;  ///< TCP frames cut to the MTU
-  std::uint64_t hosts_refused = 0;  ///< hellos not granted
-  std::uint64_t hosts_evicted = 0;  ///< bridges let go because their session did not come up
+  std::uint64_t lan_segmented = 0;  ///< TCP frames that the unit segmented to the MTU
+  std::uint64_t hosts_refused = 0;  ///< hellos that the unit refused
+  std::uint64_t hosts_evicted = 0;  ///< bridges that the unit closed because their session did not come up
 };
 
-/// The I/O-unit module driver: serves many hosts from one LAN. Forwards by address and VLAN between its hosts and the
-/// LAN, floods by the hosts' filters, host to host without touching the LAN. Trusts no host and no LAN frame: headers
-/// are copied out once, checked and used from the copy. Thread: one owner; driven by poll(). Source: S1 Fig. 5, I/O
-/// unit module driver 540.
+/// The I/O-unit module driver, which connects many hosts to one LAN. It forwards by address and VLAN between its hosts
+/// and the LAN, and floods by the hosts' filters; frames from host to host do not touch the LAN. It trusts no host and
+/// no LAN frame: it copies the headers once, checks the copy and uses only that. Thread: one owner, which calls poll().
+/// Source: S1 Fig. 5, I/O unit module driver 540.
 class IoUnit final : private LanSink, public AttachedHostOwner {
  public:
-  /// All references outlive the unit. Throws StartupError for invalid session options (require_valid).
+  /// All references must outlive the unit. Throws StartupError for invalid session options (require_valid).
   IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& bridges, RandomSource& random, Notices& notices);
   ~IoUnit() override;
   IoUnit(const IoUnit&) = delete;
   IoUnit& operator=(const IoUnit&) = delete;
 
-  /// Bounded work; returns how much was done.
+  /// Does a bounded amount of work and returns how much.
   std::size_t poll(Time now);
   [[nodiscard]] Time next_deadline() const;
   [[nodiscard]] bool prepare_sleep();
   void disarm();
-  /// A host waits for the core that this runs on (FabricLink).
+  /// Whether a host waits for the core that this unit runs on (FabricLink).
   [[nodiscard]] bool peer_waits_for_core();
   void collect_descriptors(std::vector<int>& out) const;
 
-  /// Orderly end: every host is told. Poll until finished() or until the caller's patience ends.
+  /// Starts an orderly end of every host's session. Call poll() until finished(), or until the caller's time limit.
   void begin_shutdown();
   [[nodiscard]] bool finished() const;
 
@@ -125,18 +125,18 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   [[nodiscard]] bool is_allowed(const std::string& host, const MacAddress& mac) const;
   [[nodiscard]] MacAddress address_for(const std::string& host, const AttachedHost& attached) const;
   AttachedHost* host_at(ForwardingTarget number);
-  /// Whom a frame is for, by its destination address.
+  /// The receiver that a frame's destination address selects.
   struct Destination {
     bool known = false;                 ///< the forwarding table has the address; false for groups
-    AttachedHost* addressed = nullptr;  ///< the host that it was last heard from, up or not; null: the LAN, or unknown
+    AttachedHost* addressed = nullptr;  ///< the host that last sent from it, up or not; null: the LAN, or unknown
   };
   [[nodiscard]] Destination destination_of(const frame::EthernetHeader& header);
   /// Whether `host` gets a copy although the frame is not addressed to it.
   [[nodiscard]] static bool overhears(const AttachedHost& host, const frame::EthernetHeader& header,
                                       const Destination& destination);
   [[nodiscard]] bool nobody_overhears(const frame::EthernetHeader& header, const Destination& destination) const;
-  /// Hands a complete frame to every host that shall have it, but the one it came from (null: the LAN). Returns how
-  /// many receivers there were; each copy was delivered or counted as dropped.
+  /// Delivers a complete frame to every host that must get it, except `from` (null: the LAN). Returns the number of
+  /// receivers; it has delivered each copy or counted it as dropped.
   std::size_t forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
                                std::span<const std::byte> frame, AttachedHost* from);
   void count(LanDrop cause) { ++counters_.lan_drops[static_cast<std::size_t>(cause)]; }
@@ -152,12 +152,12 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   std::vector<std::unique_ptr<AttachedHost>> hosts_;  // by number, null where free
   std::size_t promiscuous_hosts_ = 0;
   std::size_t hosts_with_further_addresses_ = 0;
-  std::vector<std::byte> private_copy_;  // of the frame under way from a host
+  std::vector<std::byte> private_copy_;  // of the host's frame that the unit is handling
   Time now_{};
   bool lan_carrier_ = false;
   std::uint32_t lan_mtu_ = 0;
   std::size_t reported_sessions_ = 0;
-  Time return_memory_at_ = kNever;  // hosts have ended since memory was last returned
+  Time return_memory_at_ = kNever;  // set: hosts have ended since the unit last returned memory
   bool sent_to_lan_ = false;
   bool stopping_ = false;
   IoUnitCounters counters_;

@@ -19,24 +19,24 @@ struct InterfaceSpec {
   friend bool operator==(const InterfaceSpec&, const InterfaceSpec&) = default;
 };
 
-/// Savefiles as a LAN: frames come from `input` and go to `output`; either may be empty, not both.
+/// Savefiles as a LAN: frames come from `input` and go to `output`. Either may be empty, but not both.
 struct SavefileSpec {
   std::string input{};
   std::string output{};
-  bool pace_max = false;       ///< as fast as they are taken; else as far apart as they were captured
+  bool pace_max = false;       ///< true: plays frames as fast as the driver takes them; false: at the recorded pace
   std::size_t wait_hosts = 1;  ///< sessions that must be up before playback starts
-  std::uint32_t mtu = 1500;    ///< layer-3 bytes that this LAN is said to carry
+  std::uint32_t mtu = 1500;    ///< the MTU that this LAN reports, in layer-3 bytes
   friend bool operator==(const SavefileSpec&, const SavefileSpec&) = default;
 };
 
 using LanSpec = std::variant<InterfaceSpec, SavefileSpec>;
 
-/// "eth0", or "file:in.pcap,out.pcap[,pace=max|recorded][,wait-hosts=N][,mtu=N]" where one of the paths may be empty.
-/// Paths can't contain a comma. The error names what is wrong with the text.
+/// Parses "eth0", or "file:in.pcap,out.pcap[,pace=max|recorded][,wait-hosts=N][,mtu=N]" where one of the paths may be
+/// empty. Paths can't contain a comma. The error says what is wrong with the text.
 [[nodiscard]] Result<LanSpec> parse_lan_spec(std::string_view text);
 
-/// The engine for a spec. wall_at_zero: what the wall clock shows at Time{}, for the stamps of written savefiles. log:
-/// outlives it. Errors: one sentence, fit for the start-up's exit.
+/// Opens the engine for a spec. wall_at_zero: the wall-clock time at Time{}, for the timestamps in written savefiles.
+/// log: must outlive the engine. Errors: one sentence, which the program can print when it exits at start-up.
 [[nodiscard]] Result<std::unique_ptr<LanEngine>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero,
                                                           os::Log& log);
 

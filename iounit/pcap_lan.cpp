@@ -14,7 +14,7 @@
 namespace splitnic::iounit {
 namespace {
 
-/// The longest frame that receive offloads make, with header and tags: shorter and its end would be cut off.
+/// The longest frame that receive offloads make, with header and tags. A smaller value would truncate frames.
 constexpr int kSnapBytes = 65536 + 64;
 
 struct Taker {
@@ -87,13 +87,13 @@ Result<void> PcapLan::read_link() {
     link_ = Link{.mtu = link_.mtu};
     return tl::unexpected(link.error());
   }
-  // IFF_RUNNING would say the same up to a second later: the kernel updates it at most once a second.
+  // IFF_RUNNING would report the same up to a second later: the kernel updates it at most once a second.
   const bool usable = link->oper_state != os::OperState::kDormant && link->oper_state != os::OperState::kTesting;
   link_ = Link{.index = link->index, .up = link->up, .carrier = link->up && link->carrier && usable, .mtu = link->mtu};
   return {};
 }
 
-/// Opens the capture; link_ is current and up.
+/// Opens the capture. link_ must be current and up.
 std::optional<Error> PcapLan::activate() {
   char reason[PCAP_ERRBUF_SIZE] = "";
   std::unique_ptr<pcap, Close> capture(pcap_create(options_.interface.c_str(), reason));
@@ -112,8 +112,8 @@ std::optional<Error> PcapLan::activate() {
   }
   if (pcap_setnonblock(capture.get(), 1, reason) != 0) return Error{reason};
   if (pcap_setdirection(capture.get(), PCAP_D_IN) != 0) return refusal(options_.interface, 0, capture.get());
-  // libpcap drops what this machine itself sends after the kernel has copied it to the ring; the kernel can save itself
-  // the copy. Older than 4.20 it can't, and the direction above does the work.
+  // libpcap drops frames that this machine sends only after the kernel has copied them to the ring; this option avoids
+  // the copy. Kernels before 4.20 lack it; the direction above is then sufficient.
   const int ignore = 1;
   ::setsockopt(pcap_fileno(capture.get()), SOL_PACKET, PACKET_IGNORE_OUTGOING, &ignore, sizeof ignore);
   capture_ = std::move(capture);
@@ -154,7 +154,7 @@ void PcapLan::poll(Time now) {
 
 void PcapLan::look(Time now) {
   const bool capture_failed = std::exchange(check_at_once_, false);
-  static_cast<void>(read_link());  // where it fails, the interface counts as vanished
+  static_cast<void>(read_link());  // if it fails, the interface counts as vanished
   const bool same = link_.up && link_.index == captured_index_;
   if (capture_ != nullptr && (!same || capture_failed)) {
     close_capture();
@@ -167,7 +167,7 @@ void PcapLan::look(Time now) {
     absent_ = true;
   }
   if (capture_ == nullptr && link_.up) {
-    // The thread may be in another namespace by now; where it can't be left, it never was entered.
+    // The thread may be in another namespace by now. If it can't enter the interface's namespace, it never left it.
     const auto inside = os::ScopedNetns::enter(namespace_.get());
     if (const auto error = activate()) {
       if (error->message != last_refusal_) log_.warning("{}", error->message);

@@ -21,23 +21,25 @@ namespace splitnic::iounit {
 
 struct PcapOptions {
   std::string interface {};
-  /// The kernel's capture ring. Where receive offloads are on, each frame takes a slot of 128 KiB of it whatever its
-  /// length; the slots bridge the moments in which the driver isn't scheduled.
+  /// Size of the kernel's capture ring. Where receive offloads are on, each frame takes a slot of 128 KiB, whatever its
+  /// length. The slots hold frames while the driver isn't scheduled.
   int ring_bytes = 32 << 20;
 };
 
-/// A LAN interface by way of libpcap: promiscuous, inbound frames alone, at once. Frames with a VLAN tag arrive with
-/// the tag in place. An interface that is down or vanished is carrier down. When the kernel reports it up again, it is
-/// reopened by name. Sleeps on the capture descriptor and on the kernel's link events.
+/// A LAN interface through libpcap: promiscuous, inbound frames only, immediate mode. Frames keep their VLAN tags in
+/// place. Carrier is down while the interface is down or has vanished. When the kernel reports it up again, the engine
+/// reopens it by name. The driver sleeps on the capture descriptor and on the kernel's link events.
 class PcapLan final : public LanEngine {
  public:
   static constexpr Duration kReopenInterval = std::chrono::milliseconds{500};
   static constexpr Duration kCheckInterval = std::chrono::seconds{1};
-  /// Between two looks for link events, each a system call: poll() may be called per batch of frames.
+  /// Minimum interval between two checks for link events. Each check is a system call, and the driver may call poll()
+  /// once per batch of frames.
   static constexpr Duration kEventInterval = std::chrono::milliseconds{5};
 
-  /// The interface of the thread's network namespace, which is also where it is looked for again later. One that exists
-  /// and is down is no error. log: outlives this engine. Errors: no such interface, no permission, not Ethernet.
+  /// Opens the interface in the thread's network namespace; the engine later reopens it in the same namespace. An
+  /// interface that exists and is down is no error. log: must outlive the engine. Errors: no such interface, no
+  /// permission, not Ethernet.
   [[nodiscard]] static Result<std::unique_ptr<PcapLan>> open(const PcapOptions& options, Time now, os::Log& log);
   ~PcapLan() override;
 
@@ -79,7 +81,7 @@ class PcapLan final : public LanEngine {
   std::unique_ptr<pcap, Close> capture_;
   int captured_index_ = 0;
   std::uint32_t kernel_drops_seen_ = 0;  ///< of this capture
-  bool absent_ = false;                  ///< its loss was logged, its return was not
+  bool absent_ = false;                  ///< the engine has logged its loss, but not its return
   std::string last_refusal_;             ///< of activate(), logged once
   bool check_at_once_ = false;           ///< receive or send met an error
   Time next_check_{};

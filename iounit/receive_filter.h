@@ -11,24 +11,24 @@
 
 namespace splitnic::iounit {
 
-/// Which frames of the LAN and of other hosts one host wants, as its NIC's receive filter would decide. Starts closed
-/// but for broadcast. accepts() takes constant time and allocates nothing; the setters replace a whole list and
+/// Decides which frames of the LAN and of other hosts one host receives, as its NIC's receive filter would. Initially
+/// it accepts only broadcast. accepts() takes constant time and allocates nothing; the setters replace a whole list and
 /// allocate. Thread: the driver's owner. Source: S1 CfgUtil; virtio 1.2, 5.1.6.5.1 (packet receive filtering).
 class ReceiveFilter {
  public:
   static constexpr std::size_t kMaxUnicast = 256;
   static constexpr std::size_t kMaxMulticast = 1024;
 
-  /// The host's own addresses. False, nothing changed: too many, or one is multicast or zero.
+  /// Sets the host's own addresses. False, and no change: too many, or one is multicast or zero.
   [[nodiscard]] bool set_unicast(std::span<const MacAddress> own);
-  /// The joined groups. False, nothing changed: too many (set all-multicast then), or one is unicast.
+  /// Sets the joined groups. False, and no change: too many (set all-multicast instead), or one is unicast.
   [[nodiscard]] bool set_multicast(std::span<const MacAddress> groups);
   void set_all_multicast(bool on) { all_multicast_ = on; }
-  /// Every address; the VLAN filter still holds.
+  /// Accepts every address; the VLAN filter still applies.
   void set_promiscuous(bool on) { promiscuous_ = on; }
 
-  /// Limits tagged frames to these VLANs (1..4094). nullopt, the start: no limit. Untagged and priority-tagged (0)
-  /// frames always pass. False, nothing changed: a number out of range.
+  /// Limits tagged frames to these VLANs (1..4094). nullopt, the initial value: no limit. Untagged and priority-tagged
+  /// (0) frames always pass. False, and no change: a number out of range.
   [[nodiscard]] bool set_vlans(std::optional<std::span<const std::uint16_t>> vlans);
 
   /// vlan: of the frame's outermost tag, 0 without one.

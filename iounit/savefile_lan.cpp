@@ -15,10 +15,10 @@
 namespace splitnic::iounit {
 namespace {
 
-/// What tcpdump and Wireshark write: no frame that this program handles is longer.
+/// The value that tcpdump and Wireshark write; this program handles no longer frame.
 constexpr int kSnapBytes = 262144;
 
-/// As a Duration, held within what can be added to a Time: stamps in a file are whatever somebody wrote there.
+/// Converts to a Duration, limited to what can be added to a Time: a file's timestamps may have any value.
 Duration stamp_of(const pcap_pkthdr& header) {
   constexpr std::int64_t kMostSeconds = std::numeric_limits<std::int64_t>::max() / 1'000'000'000 / 4;
   const std::int64_t seconds = std::clamp<std::int64_t>(header.ts.tv_sec, 0, kMostSeconds);
@@ -47,7 +47,7 @@ Result<std::unique_ptr<SavefileLan>> SavefileLan::open(const SavefileSpec& spec,
 }
 
 std::optional<Error> SavefileLan::open_input() {
-  // O_NONBLOCK: a named pipe without a writer must not stop the start.
+  // O_NONBLOCK: a named pipe without a writer must not block the start.
   const int fd = ::open(spec_.input.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Error{fmt::format("can't read the LAN file {}: {}", spec_.input, os::errno_text())};
   struct stat status {};
@@ -129,7 +129,7 @@ std::size_t SavefileLan::receive(LanSink& sink, std::size_t budget) {
   return handed;
 }
 
-/// False: the record was unusable, or the file is at its end (then input_ is null).
+/// False: the record was unusable, or the file has ended (input_ is then null).
 bool SavefileLan::read_next() {
   if (input_ == nullptr) return false;
   pcap_pkthdr* header = nullptr;
@@ -172,7 +172,7 @@ bool SavefileLan::send(std::span<const std::byte> frame) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(stamp);
   pcap_pkthdr header{};
   header.ts.tv_sec = seconds.count();
-  header.ts.tv_usec = (stamp - seconds).count();  // nanoseconds: the file's stamps are declared so
+  header.ts.tv_usec = (stamp - seconds).count();  // nanoseconds, as the file's header declares
   header.caplen = header.len = static_cast<bpf_u_int32>(frame.size());
   pcap_dump(reinterpret_cast<u_char*>(output_.get()), &header, reinterpret_cast<const u_char*>(frame.data()));
   output_dirty_ = true;
@@ -182,7 +182,7 @@ bool SavefileLan::send(std::span<const std::byte> frame) {
 void SavefileLan::flush() {
   if (!output_dirty_ || output_ == nullptr) return;
   output_dirty_ = false;
-  // pcap_dump reports nothing; the stream remembers.
+  // pcap_dump reports no errors; the stream keeps them.
   const bool failed = pcap_dump_flush(output_.get()) != 0 || std::ferror(pcap_dump_file(output_.get())) != 0;
   if (!failed) return;
   ++counters_.tx_errors;

@@ -19,14 +19,13 @@ struct pcap_dumper;
 
 namespace splitnic::iounit {
 
-/// A LAN made of capture files: plays one (pcap or pcapng, Ethernet) and records into another (pcap, nanosecond
-/// stamps). Playback starts with the wanted number of sessions; a frame is due when as much time has passed since then
-/// as lay between it and the first one of the file. Records cut short and a file that breaks off are counted as
-/// rx_truncated.
+/// A LAN made of capture files. It plays one (pcap or pcapng, Ethernet) and records into another (pcap, nanosecond
+/// timestamps). Playback starts when the configured number of sessions is up. A frame is due as long after that as it
+/// was captured after the file's first frame. rx_truncated counts incomplete records and a file that ends too early.
 class SavefileLan final : public LanEngine {
  public:
-  /// log: outlives this engine. Errors: a file that can't be opened or isn't a capture, a link type other than
-  /// Ethernet, input and output the same.
+  /// log: must outlive the engine. Errors: a file that can't be opened or isn't a capture, a link type other than
+  /// Ethernet, the same file as input and output.
   [[nodiscard]] static Result<std::unique_ptr<SavefileLan>> open(const SavefileSpec& spec, Time now,
                                                                  Duration wall_at_zero, os::Log& log);
   ~SavefileLan() override;
@@ -43,7 +42,7 @@ class SavefileLan final : public LanEngine {
   void collect_descriptors(std::vector<int>& /*out*/) const override {}
   [[nodiscard]] std::string name() const override;
 
-  /// Whether the input's last frame has been handed over (true without an input).
+  /// Whether the engine has delivered the input's last frame (true without an input).
   [[nodiscard]] bool played() const { return input_ == nullptr; }
 
  private:
@@ -54,7 +53,7 @@ class SavefileLan final : public LanEngine {
     void operator()(pcap_dumper* output) const;
   };
   struct Record {
-    std::span<const std::byte> frame;  ///< libpcap's, until the next record is read
+    std::span<const std::byte> frame;  ///< libpcap's memory, valid until the next record is read
     Duration since_first;
   };
 

@@ -12,38 +12,39 @@
 
 namespace splitnic::messaging {
 
-/// Why a peer's indication or return can't be true. Each ends the session.
+/// What is wrong with an indication or return from the peer. Each fault ends the session.
 enum class PoolFault : std::uint8_t {
   none,
   unknown_pool,
   element_out_of_range,
-  element_not_with_peer,  ///< indicated, but it belongs to the owner
+  element_not_with_peer,  ///< the peer indicated an element that the owner holds
   length_out_of_range,
-  element_not_consumed,  ///< returned, but the user had not used it
+  element_not_consumed,  ///< the owner returned an element that the user has not consumed
 };
 const char* to_string(PoolFault fault);
 
-/// A pool in this end's memory, filled by the peer. An element belongs to the peer from its advertisement until it is
-/// indicated, to this end from then until it is returned. The peer takes elements in ring order and this end is done
-/// with a frame when the call that handed it over returns, so two counters are the whole state, and it is private.
+/// A pool in this end's memory, which the peer fills. The peer holds an element from its advertisement to its
+/// indication; then this end holds it until its return. The peer uses elements in ring order, and this end has finished
+/// with a frame when the call that delivers it returns. Two counters in private memory are therefore the whole state.
 /// Thread: the session's owner. Source: S1 IV.A.2, IV.B.1; design, "Elements are credits".
 class OwnedPool {
  public:
-  /// number: not used before in this epoch. memory: elements * element_bytes, peer-written. elements >= 1.
+  /// number: not used before in this epoch. memory: elements * element_bytes bytes, peer-written. elements >= 1.
   OwnedPool(wire::PoolNumber number, std::uint32_t elements, std::uint32_t element_bytes, fabric::PeerMemory memory,
             fabric::Stag tag, bool immediate);
 
-  /// The peer says that it has filled element with length bytes. Elements skipped before it were lost on the way: they
-  /// are this end's again, and are returned with the rest. lost: how many.
+  /// The peer reports that it filled `element` with `length` bytes. Frames for the elements that it skipped were lost
+  /// on the way; this end holds those elements again and returns them with the others. lost: the number of skipped
+  /// elements.
   [[nodiscard]] PoolFault indicate(std::uint32_t element, std::uint32_t length, std::uint32_t& lost);
   /// The bytes of an indicated element.
   [[nodiscard]] fabric::PeerMemory bytes_of(std::uint32_t element, std::uint32_t length) const;
 
   /// Elements indicated (or lost) and not yet returned.
   [[nodiscard]] std::uint32_t unreturned() const { return static_cast<std::uint32_t>(indicated_ - returned_); }
-  /// The next run to return, at most to the ring's end; nullopt when all are with the peer.
+  /// The next run to return, which ends at the ring's end at the latest. nullopt: the peer holds every element.
   [[nodiscard]] std::optional<wire::ElementRun> next_return() const;
-  /// The same, and from now on its elements are the peer's.
+  /// The same, and gives the run's elements to the peer.
   std::optional<wire::ElementRun> take_return();
 
   [[nodiscard]] wire::PoolNumber number() const { return number_; }
@@ -59,20 +60,21 @@ class OwnedPool {
   fabric::PeerMemory memory_;
   fabric::Stag tag_;
   bool immediate_;
-  std::uint64_t indicated_ = 0;  // elements the peer has used up since the start, lost ones included
-  std::uint64_t returned_ = 0;   // of these, given back; the peer holds [indicated_, returned_ + elements_)
+  std::uint64_t indicated_ = 0;  // elements that the peer indicated or skipped since the start
+  std::uint64_t returned_ = 0;   // how many of these were returned; the peer holds [indicated_, returned_ + elements_)
 };
 
-/// A pool in the peer's memory, as advertised, used by this end in ring order. Thread: the session's owner.
+/// A pool that the peer advertised in its memory. This end uses its elements in ring order. Thread: the session's
+/// owner.
 class PeerPool {
  public:
   explicit PeerPool(const wire::PoolAdvertisement& advertised);
 
-  /// The element that comes next in the ring, if this end may use it now.
+  /// The next element in the ring, if this end may use it now.
   [[nodiscard]] std::optional<std::uint32_t> next() const;
-  /// Uses up next().
+  /// Marks next() as used.
   void consume();
-  /// The owner gives elements back. Anything that this end had not consumed is a fault.
+  /// The owner returns elements. It is a fault to return an element that this end has not consumed.
   [[nodiscard]] PoolFault take_back(std::uint32_t first, std::uint32_t count);
 
   [[nodiscard]] fabric::RemoteAddress place_of(std::uint32_t element) const;

@@ -6,7 +6,7 @@ namespace splitnic::messaging {
 
 namespace {
 
-// Writes that were announced only: their completions say nothing but failure.
+// Writes that were only announced: they report a completion only on failure.
 constexpr std::uint64_t kNoBuffer = ~std::uint64_t{0};
 
 }  // namespace

@@ -17,28 +17,28 @@ struct ChannelOptions {
   fabric::VirtualLane lane = fabric::VirtualLane::control;
   std::size_t send_buffers = 32;
   std::size_t receive_buffers = 64;
-  std::uint32_t message_bytes = 4096;  ///< of each buffer: the longest message
-  std::size_t writes = 0;              ///< RDMA writes that may be outstanding beside the messages
+  std::uint32_t message_bytes = 4096;  ///< size of each buffer, the maximum message length
+  std::size_t writes = 0;              ///< maximum outstanding RDMA writes, in addition to the messages
 };
 
-/// Takes what a channel receives. Called from Channel::poll.
+/// Receives a channel's messages and events. Channel::poll() calls it.
 class ChannelSink {
  public:
   virtual ~ChannelSink() = default;
   /// A message, in this process's private memory, valid during the call.
   virtual void on_message(std::span<const std::byte> message) = 0;
-  /// An RDMA write with immediate data has been placed.
+  /// The peer's RDMA write with immediate data has arrived in this end's memory.
   virtual void on_immediate(std::uint32_t immediate) = 0;
-  /// A request failed: the queue pair is in error, the session is over.
+  /// A work request failed: the queue pair is in the error state, and the session must end.
   virtual void on_channel_failure(fabric::CompletionStatus status) = 0;
 };
 
-/// One channel of a session: a queue pair with registered buffers to send from and receive into, and room for RDMA
-/// writes. S1 calls 0 the control channel and 1 the data channel. Everything is allocated here, nothing per message.
-/// Thread: the session's owner. Source: S1 IV.A, Figs. 6 and 7.
+/// One channel of a session: a queue pair with registered send and receive buffers, and room for RDMA writes. In S1,
+/// channel 0 is the control channel and channel 1 the data channel. open() allocates all memory; messages allocate
+/// none. Thread: the session's owner. Source: S1 IV.A, Figs. 6 and 7.
 class Channel {
  public:
-  /// adapter outlives the channel. Null when the adapter has no room.
+  /// adapter: must outlive the channel. Returns null when the adapter has no room.
   static std::unique_ptr<Channel> open(fabric::ChannelAdapter& adapter, fabric::ProtectionDomain domain,
                                        const ChannelOptions& options);
   ~Channel();
@@ -48,21 +48,21 @@ class Channel {
   [[nodiscard]] fabric::QpNumber number() const { return queue_pair_; }
   [[nodiscard]] fabric::Status connect(const fabric::QueuePairPeer& peer);
 
-  /// A free send buffer of message_bytes, or empty when all are in flight. At most one claim at a time; claiming again
-  /// gives the same buffer.
+  /// Returns a free send buffer of message_bytes; empty when all are in flight. There is at most one claim at a time: a
+  /// second call returns the same buffer.
   [[nodiscard]] std::span<std::byte> claim();
   /// Sends the first `bytes` of the claim.
   [[nodiscard]] bool commit(std::size_t bytes);
-  /// Writes the first `bytes` of the claim to the peer's memory; with immediate data where given. The buffer is lent
-  /// until done.
+  /// Writes the first `bytes` of the claim to the peer's memory. immediate: the immediate data; null: none. The channel
+  /// keeps the buffer until the write completes.
   [[nodiscard]] bool commit_write(std::size_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
-  /// The bytes are in the peer's memory already (ChannelAdapter::claim_direct): announces them.
+  /// Announces a write whose bytes are in the peer's memory already (ChannelAdapter::claim_direct).
   [[nodiscard]] bool announce_write(std::uint32_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
-  /// Room for one more write.
+  /// Whether there is room for one more write.
   [[nodiscard]] bool can_write() const { return adapter_.send_room(queue_pair_) > reserved_sends_; }
   /// Requests posted since the channel was opened.
   [[nodiscard]] std::uint64_t posted() const { return posted_; }
-  /// How many of them have completed, in order, and been seen by poll(); on an acknowledged channel the peer has their
+  /// How many of these poll() has seen complete; they complete in order. On an acknowledged channel, the peer has their
   /// bytes.
   [[nodiscard]] std::uint64_t completed() const { return posted_ - (send_depth_ - adapter_.send_room(queue_pair_)); }
 
@@ -82,7 +82,7 @@ class Channel {
   std::size_t send_buffers_;
   std::size_t send_depth_;
   std::size_t receive_buffers_;
-  std::size_t reserved_sends_;  // send-queue places kept for messages, so that writes can't starve them
+  std::size_t reserved_sends_;  // send-queue entries reserved for messages, so that writes can't starve them
   fabric::QpNumber queue_pair_{};
   fabric::CqNumber completions_{};
   fabric::Stag tag_{};
@@ -90,8 +90,8 @@ class Channel {
   std::uint64_t posted_ = 0;
   std::vector<std::byte> memory_;    // receive buffers first, then send buffers
   std::vector<std::uint32_t> free_;  // send buffers not in flight; back() is the next claim
-  std::array<fabric::Completion, 32>
-      batch_{};  // taken at once; here, since to clear it for each poll would cost more than the poll
+  // The completions of one poll(). A member, because clearing it in each poll() would cost more than the poll().
+  std::array<fabric::Completion, 32> batch_{};
 };
 
 }  // namespace splitnic::messaging

@@ -7,11 +7,11 @@
 
 namespace splitnic::messaging {
 
-/// Tells the peer's people that frames of theirs get lost at this end: a StatusReport a second after the first loss,
-/// and every ten seconds while it goes on. Thread: the session's.
+/// Reports to the peer's operator that this end loses the peer's frames. Sends a StatusReport one second after the
+/// first loss, then every ten seconds while losses continue. Thread: the session's.
 class LossReport {
  public:
-  /// Call with each loss. say: the report's text, called when one is due.
+  /// Call for each loss. say: returns the report's text; called when a report is due.
   template <class Say>
   void lost(Session& session, Time now, Say say) {
     constexpr Duration kFirst = std::chrono::seconds(1);

@@ -14,9 +14,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// After a fault: long enough that a hostile peer can't keep this end busy, short enough to be called at once.
+// Pause after a fault: long enough that a hostile peer can't keep this end busy, short enough to seem immediate.
 constexpr Duration kPauseAfterFault = milliseconds(100);
-// From the anchor to up. Every step is a round trip of an awake peer; a peer that stalls is left.
+// Maximum time from the anchor to up. Every step is one round trip; the session gives up on a peer that stalls.
 constexpr Duration kSetUpLimit = seconds(3);
 constexpr Duration kHeartbeatInterval = seconds(1);
 // How long a peer has to acknowledge a reset before this end starts anew without it.
@@ -118,7 +118,7 @@ void Session::release(std::string_view reason) {
 
 std::unique_ptr<Channel> Session::open_channel(fabric::QpNumber number, bool acknowledged, fabric::VirtualLane lane,
                                                std::size_t writes) {
-  // Before the hello this end's own terms bound what it can be sent.
+  // Before the hello, this end's own terms limit what the peer may send.
   return Channel::open(
       *adapter_, domain_,
       {.number = number,
@@ -190,7 +190,8 @@ std::size_t Session::poll_channels() {
   work += control_->poll(control_receiver_, kCompletionsPerPoll);
   if (control_unacknowledged_) work += control_unacknowledged_->poll(control_receiver_, kCompletionsPerPoll);
   if (data_) work += data_->poll(data_receiver_, kCompletionsPerPoll);
-  // Frames first: what is handed on may bring what goes back, and one doorbell is enough for that and acknowledgements.
+  // Send first: the frames forwarded above may cause answers, and one doorbell is enough for these and the
+  // acknowledgements.
   const std::size_t sent = adapter_->send();
   if (received + sent != 0) ring_wanted_ = true;  // also for the room that was returned
   if (sent != 0) ring_at_once_ = true;

@@ -31,69 +31,70 @@ namespace splitnic::messaging {
 struct SessionOptions {
   wire::Role role = wire::Role::host;
   std::string name;                    ///< see wire::is_valid_name
-  wire::Mode mode = wire::Mode::rdma;  ///< wished by the host; the unit may insist (insist_on_mode)
-  bool insist_on_mode = false;         ///< unit: answer with `mode` whatever the host wished
+  wire::Mode mode = wire::Mode::rdma;  ///< the host's preference; the unit may override it (insist_on_mode)
+  bool insist_on_mode = false;         ///< unit: answer with `mode`, whatever the host requested
   bool data_channel = true;            ///< false: frames as SendData on the control channel
-  MacAddress mac;                      ///< host: wished address; zero: the unit chooses
-  std::uint32_t max_mtu = 1500;        ///< layer-3 bytes that this end can take
+  MacAddress mac;                      ///< host: requested address; zero: the unit chooses
+  std::uint32_t max_mtu = 1500;        ///< maximum layer-3 bytes that this end accepts
   std::uint32_t pool_elements = 256;
   std::uint32_t cell_bytes = 256;
-  wire::Moderation moderation;  ///< wished of the peer; all zero: none
+  wire::Moderation moderation;  ///< what this end requests of the peer; all zero: none
   fabric::LinkOptions link;
 };
 
-/// Throws StartupError, which says what is wrong, if the name is not valid or pool_elements is 0. The drivers call it
-/// in their constructors, since their sessions are made later, when a bridge is there.
+/// Throws StartupError, with the reason, if the name is invalid or pool_elements is 0. The drivers call it in their
+/// constructors, because they create their sessions later, when a bridge exists.
 void require_valid(const SessionOptions& options);
 
-/// Ethernet header and two VLAN tags beside the MTU.
+/// Frame bytes in addition to the MTU: the Ethernet header and two VLAN tags.
 inline constexpr std::uint32_t kFrameOverheadBytes = 14 + 2 * 4;
 
-/// Why a request of the peer was not granted.
+/// Why the receiver of a request refused it.
 struct Refusal {
   wire::CfgStatus status = wire::CfgStatus::invalid_parameter;
   std::string text;
 };
 using Answer = tl::expected<wire::ReplyBody, Refusal>;
 
-/// What the I/O unit grants a host that says hello.
+/// What the I/O unit grants in answer to a host's hello.
 struct HelloGrant {
   MacAddress mac;
   std::uint32_t max_mtu = 1500;
   bool link_up = false;
 };
 
-/// The driver on top of a session. Called from Session's calls alone, on its thread; none may destroy the session.
+/// The driver above a session. Only the session's own member functions make these calls, on the session's thread. None
+/// of them may destroy the session.
 class SessionEvents {
  public:
   virtual ~SessionEvents() = default;
-  /// Unit: may this host come in? Host: never called.
+  /// Unit: accepts or refuses the host. Host: never called.
   virtual tl::expected<HelloGrant, Refusal> on_hello(const wire::HelloRequest& hello) = 0;
-  /// Frames flow from now on. Host: the unit's reply; unit: null.
+  /// The session is up and carries frames. reply: the unit's reply at the host; null at the unit.
   virtual void on_up(const wire::HelloReply* reply) = 0;
-  /// The session was up, or on its way, and is down; it will try again by itself.
+  /// The session was up or coming up, and is now down. It reconnects by itself.
   virtual void on_down(std::string_view reason) = 0;
   virtual void on_frame(const ReceivedFrame& frame) = 0;
-  /// A request other than hello, heartbeat, moderation and reset, which the session answers itself.
+  /// Answers a request of the peer. The session itself answers hello, heartbeat, moderation and reset.
   virtual Answer on_request(const wire::RequestBody& request) = 0;
-  /// The peer's answer to a request() of ours.
+  /// The peer's answer to a request() of this end.
   virtual void on_reply(wire::CfgRequest request, const Answer& answer) = 0;
 };
 
-/// Event counts since the session object was made, over all epochs.
+/// Event counts since the construction of the session object, over all epochs.
 struct SessionCounters {
   std::uint64_t tx_frames = 0;
   std::uint64_t rx_frames = 0;
   std::uint64_t tx_bytes = 0;
   std::uint64_t rx_bytes = 0;
-  std::uint64_t rx_before_up = 0;      ///< frames that came before the session was up: dropped
-  std::uint64_t rx_bad_length = 0;     ///< frames shorter than an Ethernet header or longer than agreed: dropped
-  std::uint64_t lost_elements = 0;     ///< elements the peer skipped: frames lost on the way
-  std::uint64_t bad_messages = 0;      ///< messages that made no sense
-  std::uint64_t stray_replies = 0;     ///< replies to nothing we asked
-  std::uint64_t answers_not_sent = 0;  ///< the peer asks faster than it takes answers
+  std::uint64_t rx_before_up = 0;      ///< frames dropped because they arrived before the session was up
+  std::uint64_t rx_bad_length = 0;     ///< frames dropped: shorter than an Ethernet header or longer than agreed
+  std::uint64_t lost_elements = 0;     ///< elements that the peer skipped; their frames were lost on the way
+  std::uint64_t bad_messages = 0;      ///< messages that this end could not decode or use
+  std::uint64_t stray_replies = 0;     ///< replies that match no request of this end
+  std::uint64_t answers_not_sent = 0;  ///< answers dropped because the peer requests faster than it receives answers
   std::uint64_t pool_gets_refused = 0;
-  std::uint64_t faults = 0;  ///< sessions ended for a reason
+  std::uint64_t faults = 0;  ///< sessions that ended with a fault
   std::uint64_t ups = 0;
   std::array<std::uint64_t, wire::kFunctions.size()> messages_sent{};
   std::array<std::uint64_t, wire::kFunctions.size()> messages_received{};
@@ -104,27 +105,27 @@ struct SessionCounters {
   std::uint64_t data_sends_received = 0;
 };
 
-/// Elements of the peer's pools: in all, and those that this end may fill now. None where frames go without pools.
+/// Elements of the peer's pools: all of them, and those that this end may fill now. Both are 0 if frames use no pools.
 struct Credits {
   std::uint32_t elements = 0;
   std::uint32_t free = 0;
 };
 
-/// A push-push session over one bridge: brings the link, the channels and the pools up, keeps them up, for ever, and
-/// moves frames. The same code in both roles. Owns the link and the adapter of its end; the bridge, the random source
-/// and the events outlive it. Thread: one owner. Source: S1 IV; design, "Messaging".
+/// A push-push session over one bridge. It brings up the link, the channels and the pools, restores them after each
+/// fault, and transfers frames. Both roles use this code. It owns the link and the adapter of its end; the bridge, the
+/// random source and the events must outlive it. Thread: one owner. Source: S1 IV; design, "Messaging".
 class Session {
  public:
-  /// Throws StartupError, as require_valid().
+  /// Throws StartupError like require_valid().
   Session(const SessionOptions& options, fabric::Bridge& bridge, RandomSource& random, SessionEvents& events);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Bounded work; returns how much was done. While up, call flush() when what came in has been handled.
+  /// Does a bounded amount of work and returns how much. While up, call flush() after handling what arrived.
   std::size_t poll(Time now);
   [[nodiscard]] Time next_deadline() const;
-  /// The sleeping rule of the link: false means that work has come in.
+  /// See FabricLink::prepare_sleep(): false means that work has arrived.
   [[nodiscard]] bool prepare_sleep() { return link_.prepare_sleep(); }
   void disarm() { link_.disarm(); }
   [[nodiscard]] bool peer_waits_for_core() { return link_.peer_waits_for_core(now_); }
@@ -132,29 +133,31 @@ class Session {
   [[nodiscard]] SessionState state() const { return state_; }
   [[nodiscard]] bool up() const { return state_ == SessionState::up; }
 
-  /// Memory for one frame to the peer, as long as max_frame_bytes(), write-only (it may be the peer's); empty while not
-  /// up, or when the peer has no element free or the queue is full (back-pressure). At most one claim at a time; claim
-  /// again replaces it.
+  /// Returns max_frame_bytes() bytes for one frame to the peer, write-only (the memory may be the peer's). Empty while
+  /// not up, when the peer has no free element, or when the queue is full (back-pressure). There is at most one claim
+  /// at a time; a new claim replaces it.
   [[nodiscard]] std::span<std::byte> claim();
-  /// The first `bytes` (14 .. claim size) of the claim are a frame: pushes and, in batches, indicates it.
+  /// Pushes the first `bytes` (14 .. claim size) of the claim as a frame. Indications go out in batches.
   void commit(std::uint32_t bytes);
-  /// Ends a batch: indications out, the peer woken if it sleeps (subject to the moderation that it asked for).
+  /// Ends a batch: sends the indications, and wakes the peer if it sleeps, subject to the moderation that the peer
+  /// requested.
   void flush();
   [[nodiscard]] std::uint32_t max_frame_bytes() const { return max_frame_bytes_; }
 
-  /// Queues a request for the peer; a queued one of the same kind that has not left yet is replaced. False while not
-  /// negotiated, when the queue is full, or if it is longer than the session's messages. The answer comes by on_reply.
+  /// Queues a request for the peer. It replaces a queued request of the same kind that has not been sent. False before
+  /// the session is negotiated, when the queue is full, or if the request is longer than the session's messages.
+  /// on_reply() delivers the answer.
   bool request(const wire::RequestBody& body);
 
-  /// Ends the present epoch and starts anew, telling the peer why.
+  /// Sends the peer the reason, ends the present epoch and starts a new one.
   void reset(std::string_view reason);
-  /// Host: the address to ask for in the next hello.
+  /// Host: sets the address that the next hello requests.
   void ask_for_mac(const MacAddress& mac) { options_.mac = mac; }
-  /// What this end can take from its next epoch on; max_mtu() is what it offers in the present one.
+  /// Sets the maximum MTU that this end offers from its next epoch on. max_mtu(): the one in the present epoch.
   void set_max_mtu(std::uint32_t max_mtu) { next_max_mtu_ = max_mtu; }
   [[nodiscard]] std::uint32_t max_mtu() const { return options_.max_mtu; }
-  /// Orderly end: takes the pools back and says goodbye. finished() within a few round trips, or never if the peer is
-  /// gone: the caller bounds the wait.
+  /// Starts an orderly end: takes the pools back and sends a reset. finished() becomes true within a few round trips,
+  /// or never if the peer is gone; the caller limits the wait.
   void begin_shutdown();
   [[nodiscard]] bool finished() const;
 
@@ -166,12 +169,12 @@ class Session {
   [[nodiscard]] wire::Mode mode() const { return mode_; }
   [[nodiscard]] Credits credits() const;
   [[nodiscard]] bool has_data_channel() const { return data_ != nullptr; }
-  /// Names of counters for people, with values: frame drops by cause, and messages by type.
+  /// Named counters for display: frame drops by cause, and messages by type.
   [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> drop_counts() const;
   [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> message_counts() const;
 
  private:
-  /// Forwards a channel's receptions to the right member functions.
+  /// Passes what a channel receives to the session's member functions.
   class Receiver final : public ChannelSink {
    public:
     Receiver(Session& session, bool data) : session_(session), data_(data) {}
@@ -192,7 +195,7 @@ class Session {
     unsigned tries = 0;
   };
   struct OwnSlot;
-  /// An answer for which there is no room yet.
+  /// An answer that waits for a free send buffer.
   struct WaitingAnswer {
     std::uint64_t transaction = 0;
     wire::CfgStatus status{};
@@ -284,7 +287,7 @@ class Session {
   Time restart_at_{};
   bool restart_wanted_ = true;  // a new epoch of this end is due at restart_at_
   std::uint64_t incarnation_ = 0;
-  std::string fault_;  // set while handling, acted on at the end of poll
+  std::string fault_;  // set during poll(), which ends the session for it before it returns
   wire::Mode mode_ = wire::Mode::rdma;
   wire::Limits limits_;
   std::uint32_t first_psn_ = 0;
@@ -304,16 +307,16 @@ class Session {
     std::optional<OwnedPool> pool;
     bool advertised = false;
     std::uint64_t flush = 0;                // transaction of this end's flush request for it; 0: none
-    std::vector<std::byte> process_memory;  // where the pool does not fit the bridge: segmented writes
+    std::vector<std::byte> process_memory;  // used if the pool does not fit the bridge: segmented writes
   };
   static constexpr std::size_t kMaxOwnPools = 8;
   static constexpr std::size_t kMaxPeerPools = 8;
-  // Flushes under way, each way: a request for each pool, by its owner or by its user.
+  // Maximum outstanding flushes in each direction: one request per pool, from its owner or its user.
   static constexpr std::size_t kMaxFlushes = kMaxOwnPools + kMaxPeerPools;
   /// A flush request of the peer.
   struct FlushToAnswer {
     std::uint64_t transaction = 0;
-    std::optional<std::uint64_t> writes;  // Channel::posted() when the last indication had left
+    std::optional<std::uint64_t> writes;  // Channel::posted() after the last indication was sent
   };
   std::array<OwnSlot, kMaxOwnPools> own_pools_;
   std::uint32_t slot_elements_ = 0;  // elements of one pool
@@ -337,22 +340,22 @@ class Session {
   std::uint32_t unrung_entries_ = 0;
   std::uint32_t unrung_bytes_ = 0;
   Time ring_due_ = kNever;
-  bool ring_wanted_ = false;   // something was written that the peer should not sleep through
+  bool ring_wanted_ = false;   // this end wrote something that must wake the peer
   bool ring_at_once_ = false;  // a message, or a batch that moderation does not cover
   bool shutting_down_ = false;
   bool flush_requested_ = false;
-  std::optional<WaitingAnswer> waiting_answer_;  // one: a peer that keeps to the protocol asks one thing at a time
-  std::vector<std::uint64_t> flushes_;           // transactions of this end's flush requests, not answered yet
+  std::optional<WaitingAnswer> waiting_answer_;  // one is enough: the protocol allows one request at a time
+  std::vector<std::uint64_t> flushes_;           // transactions of this end's unanswered flush requests
   std::deque<FlushToAnswer> flushes_to_answer_;
   bool goodbye_sent_ = false;
   bool goodbye_done_ = false;
-  std::string reset_reason_;  // a reset has been announced; acted on when answered, or at reset_due_
+  std::string reset_reason_;  // this end has sent a reset, which takes effect when answered or at reset_due_
   Time reset_due_ = kNever;
 
   SessionCounters counters_;
 };
 
-/// encode(span) -> bytes used. False when no buffer is free: the caller keeps what it wants to say and tries again.
+/// encode(span) returns the bytes used. False when no buffer is free: the caller keeps its message and tries again.
 template <class Encode>
 bool Session::send_message(wire::Function function, Encode&& encode) {
   auto& channel = control();

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 constexpr Duration kAnswerLimit = std::chrono::seconds(1);
 constexpr unsigned kTries = 3;
 constexpr std::size_t kMaxQueuedRequests = 32;
-// An Unsupported at most this often: a peer that speaks nonsense fast is not answered fast.
+// Minimum interval between two Unsupported: a peer that sends nonsense fast gets slow answers.
 constexpr Duration kUnsupportedInterval = milliseconds(100);
 
 }  // namespace
@@ -39,7 +39,7 @@ void Session::answer_unsupported(const wire::MessageFault& error) {
   }
 }
 
-/// A hello of versions that this end does not speak.
+/// Answers a hello that has no version in common with this end.
 void Session::answer_version(std::uint64_t transaction) {
   ++counters_.bad_messages;
   constexpr std::uint32_t kWord = static_cast<std::uint32_t>(wire::Function::cfg_util_request) << 16U | 1U;
@@ -71,7 +71,7 @@ void Session::handle(const wire::BufferRecvPool& message) {
 }
 
 void Session::handle(const wire::BufferRecvPoolGet& message) {
-  // An end that takes its pools back gives no new ones: it would never be done.
+  // An end that takes its pools back adds no new ones: otherwise it would never finish.
   if (state_ != SessionState::up || shutting_down_ || mode_ != wire::Mode::rdma || !data_) {
     ++counters_.pool_gets_refused;
     return;
@@ -87,7 +87,7 @@ void Session::handle(const wire::BufferRecvPoolUpdate& message) {
   for (const auto run : message.runs) {
     const auto pool = std::find_if(peer_pools_.begin(), peer_pools_.end(),
                                    [&](const PeerPool& candidate) { return candidate.number() == run.pool; });
-    // Returns may cross a flush of ours on the way.
+    // Returned elements and this end's flush may cross on the way.
     if (pool == peer_pools_.end() && highest_peer_pool_ && run.pool <= *highest_peer_pool_) continue;
     const PoolFault verdict =
         pool == peer_pools_.end() ? PoolFault::unknown_pool : pool->take_back(run.first, run.elements);
@@ -97,11 +97,11 @@ void Session::handle(const wire::BufferRecvPoolUpdate& message) {
 }
 
 void Session::handle(const wire::BufferPoolFlushRequest& message) {
-  // Each pool is flushed once by either side: a peer with more flushes under way would only make this end remember.
+  // Each side flushes each pool at most once. More outstanding flushes would only use this end's memory.
   if (flushes_to_answer_.size() == kMaxFlushes) return fault("more flushes under way than there can be pools");
   for (const auto flushed : message.pools) {
     if (flushed.receivers_pool) {
-      // The user is done with a pool of ours: its last write came before this message.
+      // The user has stopped using a pool of this end; its last write came before this message.
       for (auto& slot : own_pools_) {
         if (slot.pool && slot.advertised && slot.pool->number() == flushed.pool) remove_own_pool(slot);
       }
@@ -114,8 +114,8 @@ void Session::handle(const wire::BufferPoolFlushRequest& message) {
   flushes_to_answer_.push_back({message.transaction, std::nullopt});
 }
 
-/// The owner may free its memory when it reads the answer: not before every write into it is acknowledged and
-/// indicated. Writes that were posted later go into other pools, and are not waited for.
+/// The owner may free its memory when it reads the answer. This end therefore answers after every write into that
+/// memory is acknowledged and indicated. It does not wait for later writes, which go into other pools.
 void Session::answer_flushes() {
   while (!flushes_to_answer_.empty()) {
     auto& oldest = flushes_to_answer_.front();
@@ -136,8 +136,8 @@ void Session::answer_flushes() {
   }
 }
 
-/// Only the pools of the request that is answered are this end's again: of the others the peer has not said yet that
-/// its last write has arrived.
+/// Frees only the pools of the answered request. For the others, the peer has not yet confirmed that its last write has
+/// arrived.
 void Session::handle(const wire::BufferPoolFlushReply& message) {
   const auto request = std::find(flushes_.begin(), flushes_.end(), message.transaction);
   if (request == flushes_.end()) {
@@ -150,7 +150,7 @@ void Session::handle(const wire::BufferPoolFlushReply& message) {
   }
 }
 
-/// pools: at most as many as the hello allows in a list. Returns the transaction, or nullopt: not now.
+/// pools: at most as many as the hello allows in a list. Returns the transaction; nullopt: not possible now.
 std::optional<std::uint64_t> Session::send_flush(std::span<const wire::FlushedPool> pools) {
   if (flushes_.size() == kMaxFlushes) return std::nullopt;
   const std::uint64_t transaction = next_transaction_;
@@ -164,7 +164,7 @@ std::optional<std::uint64_t> Session::send_flush(std::span<const wire::FlushedPo
   return transaction;
 }
 
-/// Asks for every pool of this end back. True when all have been asked for.
+/// Requests every pool of this end back. True when it has requested all of them.
 bool Session::flush_own_pools() {
   const std::size_t at_once = std::min<std::size_t>(kMaxOwnPools, limits_.list_entries);
   for (;;) {
@@ -216,7 +216,7 @@ Answer Session::answer(const wire::RequestBody& request) {
   }
   if (const auto* reset = std::get_if<wire::Reset>(&request)) {
     reset_reason_ = "the peer: " + reset->text;
-    reset_due_ = now_;  // after the answer has left
+    reset_due_ = now_;  // takes effect after the answer has been sent
     return wire::Acknowledged{};
   }
   if (std::holds_alternative<wire::LinkState>(request) && options_.role == wire::Role::io_unit) {
@@ -241,7 +241,7 @@ void Session::reply(std::uint64_t transaction, const Answer& answer) {
     if (!send_answer(told)) waiting_answer_ = std::move(told);
     return;
   }
-  // The peer asks faster than it takes answers. It will ask again, or give up.
+  // The peer requests faster than it receives answers. It will request again, or give up.
   ++counters_.answers_not_sent;
 }
 
@@ -275,7 +275,7 @@ bool Session::queue_request(wire::CfgRequest code, std::vector<std::byte> data) 
   return true;
 }
 
-/// One request is under way at a time, so that settings take effect in the order in which they were made.
+/// Sends one request at a time, so that settings take effect in the order in which they were made.
 void Session::push_requests() {
   if (requests_.empty()) return;
   auto& front = requests_.front();
@@ -330,7 +330,7 @@ void Session::handle(const wire::Unsupported& message) {
         std::to_string(message.lowest_version) + " to " + std::to_string(message.highest_version) + ")");
 }
 
-// The other parts of Session send these.
+// Messages that the other parts of Session send.
 void Session::advertise_pools() {
   const std::size_t at_once = std::min<std::size_t>(kMaxOwnPools, limits_.list_entries);
   for (;;) {
@@ -370,14 +370,14 @@ void Session::ask_for_pool() {
   }
 }
 
-/// False if some of them must wait for a free buffer.
+/// False if some elements must wait for a free buffer.
 bool Session::return_elements_of(OwnedPool& pool) {
   while (pool.unreturned() != 0) {
     const auto buffer = control().claim();
     if (buffer.empty()) return false;
     wire::UpdateWriter writer(buffer.first(std::min<std::size_t>(buffer.size(), limits_.message_bytes)),
                               limits_.list_entries);
-    // A ring has at most two runs; the list may be shorter.
+    // A ring has at most two runs; the list may have room for fewer.
     while (const auto run = pool.next_return()) {
       if (!writer.add(*run)) break;
       pool.take_return();
@@ -405,7 +405,7 @@ void Session::return_elements(bool all) {
       waiting = true;
     }
   }
-  // A few elements may wait for more, but not for ever.
+  // A few elements may wait for more, but only for a limited time.
   constexpr Duration kReturnDelay = milliseconds(50);
   if (!waiting) {
     returns_due_ = kNever;
@@ -415,10 +415,10 @@ void Session::return_elements(bool all) {
 }
 
 void Session::drop_idle_peer_pools() {
-  // Pools beyond the first were asked for in a rush; after a while without one they go back.
+  // This end requested the pools beyond the first during a burst; it returns them when they stay unused.
   constexpr Duration kExtraPoolIdle = std::chrono::seconds(10);
   if (peer_pools_.size() < 2 || now_ - extra_pool_used_at_ < kExtraPoolIdle) return;
-  // "Done with these" is for the owner to believe: the last write has arrived, and so has its indication.
+  // The flush tells the owner that the last write and its indication have arrived, so both must be complete.
   if (!indications_.empty() || data_->completed() < extra_pool_writes_) return;
   const std::size_t at_once = std::min<std::size_t>(kMaxPeerPools, limits_.list_entries);
   std::array<wire::FlushedPool, kMaxPeerPools> flushed;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t round_up(std::uint32_t value, std::uint32_t to) { return (value + to - 1) / to * to; }
 
-// Below this a pool in the bridge's memory is not worth having; a segmented one in process memory serves better.
+// With fewer elements, a pool in the bridge's memory is worse than a segmented pool in process memory.
 constexpr std::uint32_t kFewestElements = 16;
 
 }  // namespace
@@ -23,7 +23,7 @@ void Session::settle_pool_shape() {
   bridge_slots_ = std::min(kMaxOwnPools, room / slot_elements_);
 }
 
-/// A pool in the first free slot; false when there is none.
+/// Creates a pool in the first free slot; false when there is none.
 bool Session::add_own_pool(std::uint32_t elements) {
   if (elements == 0) return false;
   const std::uint32_t element_bytes = round_up(max_frame_bytes_, wire::kElementGrain);
@@ -110,7 +110,7 @@ void Session::deliver(const ReceivedFrame& frame) {
   events_.on_frame(frame);
 }
 
-/// The oldest pool with a free element, so that the memory in use stays small and the others fall idle.
+/// The oldest pool with a free element, so that the memory in use stays small and the other pools become idle.
 PeerPool* Session::usable_peer_pool() {
   for (std::size_t index = 0; index < peer_pools_.size(); ++index) {
     if (!peer_pools_[index].next()) continue;
@@ -171,7 +171,7 @@ std::span<std::byte> Session::claim() {
 }
 
 void Session::commit(std::uint32_t bytes) {
-  if (claimed_.empty()) return;  // the session went down, or a pool was withdrawn, after the claim
+  if (claimed_.empty()) return;  // the session went down, or the peer withdrew a pool, after the claim
   CHECK_OP(bytes, <=, claimed_.size());
   bool sent = false;
   switch (tx_path_) {

@@ -1,4 +1,4 @@
-// Session, from control connected to up: who the peer is, what both can do, the data channel, and "ready".
+// Session, from control connected to up: hello, negotiation, the data channel, and "ready".
 #include <algorithm>
 
 #include "common/check.h"
@@ -11,9 +11,9 @@ namespace {
 constexpr fabric::QpNumber kControlUnacknowledgedQueuePair{2};
 constexpr std::uint32_t kControlReceiveDepth = 64;
 constexpr std::uint32_t kListEntries = 128;
-// The longest receive filter and the longest statistics fit.
+// Large enough for the longest receive filter and the longest statistics.
 constexpr std::uint32_t kLeastMessageBytes = 4096;
-// RDMA writes that may wait for their acknowledgement: more than a pool has elements, so that pools are what limits.
+// Maximum unacknowledged RDMA writes: more than a pool's elements, so that the pools are the limit.
 constexpr std::size_t kWritesInFlight = 512;
 
 constexpr std::uint32_t round_up(std::uint32_t value, std::uint32_t to) { return (value + to - 1) / to * to; }
@@ -32,7 +32,7 @@ wire::ChannelTerms Session::own_terms() const {
           .data_channel = {}};
 }
 
-/// Of each buffer of the data channel: a frame, or the longest list of indications.
+/// The size of each buffer of the data channel: for a frame, or the longest list of indications.
 std::uint32_t Session::data_message_bytes() const {
   const auto list = static_cast<std::uint32_t>(wire::list_message_bytes<wire::Indication>(kListEntries));
   return round_up(std::max(list, own_terms().max_frame_bytes), 64);
@@ -55,7 +55,7 @@ void Session::send_hello() {
   queue_request(wire::CfgRequest::hello, wire::encode(wire::RequestBody(hello)));
 }
 
-/// What both ends can do: the smaller of each.
+/// Settles on what both ends support: the smaller of each value.
 void Session::settle(const wire::ChannelTerms& mine, const wire::ChannelTerms& theirs, wire::Mode mode) {
   limits_.message_bytes = std::min(mine.max_message_bytes, theirs.max_message_bytes);
   limits_.list_entries = std::min(mine.max_list_entries, theirs.max_list_entries);
@@ -80,12 +80,13 @@ Answer Session::answer_hello(const wire::HelloRequest& hello) {
     return tl::unexpected(Refusal{Status::invalid_parameter, "a second hello in one session"});
   }
   const auto version = wire::common_version(hello);
-  CHECK(version.has_value());  // handle() has answered a hello without one
+  CHECK(version.has_value());  // handle() answers a hello without a common version itself
   const auto grant = events_.on_hello(hello);
   if (!grant) return tl::unexpected(grant.error());
 
   const wire::Mode mode = options_.insist_on_mode ? options_.mode : hello.mode;
-  // The grant may be less than when the epoch began: this session is for that much, and outgrown by more.
+  // The grant may be smaller than max_mtu at the start of the epoch. The session then uses the grant, and a larger MTU
+  // outgrows it.
   options_.max_mtu = std::min(options_.max_mtu, grant->max_mtu);
   auto terms = own_terms();
   settle(terms, hello.terms, mode);
@@ -115,7 +116,8 @@ Answer Session::answer_hello(const wire::HelloRequest& hello) {
 void Session::accept_hello_reply(const wire::HelloReply& reply) {
   if (reply.role != wire::Role::io_unit) return fault("the peer is not an I/O unit");
   if (reply.mode != options_.mode) {
-    // The unit insists. A data channel is acknowledged or not for life: start again in the unit's mode.
+    // The unit overrides the mode. A data channel can't change between acknowledged and not: start again in the unit's
+    // mode.
     options_.mode = reply.mode;
     return fault(reply.mode == wire::Mode::send ? "the I/O unit wants mode S" : "the I/O unit wants mode R");
   }
@@ -129,7 +131,7 @@ void Session::accept_hello_reply(const wire::HelloReply& reply) {
   after_hello();
 }
 
-/// Both ends, once the hello is answered.
+/// Runs at both ends after the answer to the hello.
 void Session::after_hello() {
   if (mode_ == wire::Mode::send) {
     control_unacknowledged_ = open_channel(kControlUnacknowledgedQueuePair, false, fabric::VirtualLane::control, 0);
@@ -147,7 +149,7 @@ void Session::after_hello() {
   advance();
 }
 
-/// negotiated -> pools exchanged -> up, as far as what has come in allows.
+/// Moves from negotiated to pools_exchanged to up, as far as the received messages allow.
 void Session::advance() {
   if (state_ == SessionState::negotiated) {
     const bool pools = mode_ == wire::Mode::rdma && data_;
@@ -156,7 +158,7 @@ void Session::advance() {
   if (state_ != SessionState::pools_exchanged) return;
   const bool host = options_.role == wire::Role::host;
   if (host && !own_ready_sent_) {
-    // The host's first LinkState says "ready"; the unit's answer to it says the same.
+    // The host's first LinkState means "ready"; so does the unit's answer to it.
     own_ready_sent_ =
         queue_request(wire::CfgRequest::link_state, wire::encode(wire::RequestBody(wire::LinkState{.up = true})));
   }

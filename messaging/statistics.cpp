@@ -6,7 +6,7 @@ namespace splitnic::messaging {
 
 namespace {
 
-// A session whose bridge was replaced counts from nothing: then what it has counted is what is new.
+// After a bridge was replaced, the session's counters start at zero; the increase is then the whole count.
 std::uint64_t grown(std::uint64_t now, std::uint64_t before) { return now >= before ? now - before : now; }
 
 wire::Flow since(const wire::Flow& now, const wire::Flow& before) {

@@ -9,19 +9,19 @@
 
 namespace splitnic::messaging {
 
-/// The two flows of a session, as this end counts them: from_peer and to_peer, since the session object was made.
-/// Frames lost or refused by the session itself are among the errors and drops; the driver adds its own.
+/// A session's two flows as this end counts them, from_peer and to_peer, since the construction of the session object.
+/// Errors and drops include the frames that the session itself lost or refused; the driver adds its own.
 [[nodiscard]] wire::Statistics session_statistics(const Session& session);
 
-/// What was counted since `before`, an earlier report of the same counters by the same names; counted_for is now's.
+/// The increase since `before`, an earlier report with the same counter names. counted_for is that of `now`.
 [[nodiscard]] wire::Statistics since(const wire::Statistics& now, const wire::Statistics& before);
 
-/// What the answer to a StatisticsReport or StatisticsClear says of the time after it: that of a clear reports the
-/// values before it, and everything is zero now.
+/// The peer's counters after it answered `request`. The answer to StatisticsClear carries the values before the clear,
+/// so the result is all zero; the answer to StatisticsReport is itself the result.
 [[nodiscard]] wire::Statistics as_of_now(wire::CfgRequest request, const wire::Statistics& answer);
 
-/// A report as counters for people, each name behind `prefix`: frames, bytes and the time counted (milliseconds) in
-/// `counts`; errors, drops and the causes by name in `losses`.
+/// A report as counters for display, with `prefix` in front of each name: frames, bytes and the time counted
+/// (milliseconds) in `counts`; errors, drops and the causes by name in `losses`.
 struct NamedStatistics {
   std::vector<std::pair<std::string, std::uint64_t>> counts;
   std::vector<std::pair<std::string, std::uint64_t>> losses;

@@ -14,14 +14,14 @@
 #include "common/time.h"
 #include "messaging/wire/layout.h"
 
-/// What CfgUtilRequest and CfgUtilReply carry, as plain values (S1 IV.B.3). The encoding is Cap'n Proto
-/// (cfgutil.capnp), which only cfgutil.cpp knows. Control plane: allocates.
+/// The contents of CfgUtilRequest and CfgUtilReply as plain values (S1 IV.B.3). The encoding is Cap'n Proto
+/// (cfgutil.capnp), which only cfgutil_encode.cpp and cfgutil_decode.cpp use. Control plane: allocates.
 namespace splitnic::messaging::wire {
 
 inline constexpr std::size_t kMaxNameBytes = 64;
 inline constexpr std::size_t kMaxTextBytes = 256;
 inline constexpr std::size_t kMaxUnicastFilters = 64;
-/// A host with more groups than this asks for all of them.
+/// A host that has joined more groups than this requests all multicast.
 inline constexpr std::size_t kMaxMulticastFilters = 256;
 inline constexpr std::size_t kMaxCounters = 512;
 inline constexpr std::uint16_t kMaxVlan = 4094;
@@ -40,7 +40,8 @@ enum class Role : std::uint16_t { host = 1, io_unit = 2 };
 /// S1 Fig. 7 (data by RDMA write) and Fig. 6 (data by send/receive).
 enum class Mode : std::uint16_t { rdma = 1, send = 2 };
 
-/// One side's offer for the channels; in the reply what is settled, never more than offered, and the replier's end.
+/// One side's offer for the channels. In the reply: the agreed values, never more than the offer, and the replier's
+/// end.
 struct ChannelTerms {
   std::uint32_t max_message_bytes = 0;  ///< kMinMessageBytes .. kMaxMessageBytes
   std::uint32_t max_list_entries = 0;   ///< 1 .. kMaxListEntries
@@ -48,7 +49,7 @@ struct ChannelTerms {
   std::uint32_t cell_bytes = 0;         ///< kMinCellBytes .. kMaxCellBytes
   std::uint32_t receive_depth = 0;      ///< receives kept posted on the control channel, 1 .. kMaxReceiveDepth
 
-  /// The sender's end of the data channel. Without one, frames travel as SendData on the control channel.
+  /// The sender's end of the data channel. Without a data channel, frames travel as SendData on the control channel.
   struct DataChannel {
     std::uint32_t queue_pair = 0;     ///< 1 .. kMaxQueuePair
     std::uint32_t receive_depth = 0;  ///< receives kept posted on it, 1 .. kMaxReceiveDepth
@@ -114,23 +115,23 @@ struct LinkState {
   friend bool operator==(const LinkState&, const LinkState&) = default;
 };
 
-/// Replaces the filter before it. Broadcast and the port's own address always pass.
+/// Replaces the previous filter. Broadcast and the host's own address always pass.
 struct ReceiveFilter {
   std::vector<MacAddress> unicast{};    ///< further addresses, at most kMaxUnicastFilters
-  std::vector<MacAddress> multicast{};  ///< at most kMaxMulticastFilters; with more of them, all_multicast
+  std::vector<MacAddress> multicast{};  ///< at most kMaxMulticastFilters; a host with more groups sets all_multicast
   bool all_multicast = false;
   bool promiscuous = false;
   friend bool operator==(const ReceiveFilter&, const ReceiveFilter&) = default;
 };
 
-/// Replaces the filter before it. Untagged frames always pass.
+/// Replaces the previous filter. Untagged frames always pass.
 struct VlanFilter {
-  std::optional<std::vector<std::uint16_t>> only{};  ///< these, strictly ascending, 1 .. kMaxVlan; nullopt: all
+  std::optional<std::vector<std::uint16_t>> only{};  ///< only these, strictly ascending, 1 .. kMaxVlan; nullopt: all
   friend bool operator==(const VlanFilter&, const VlanFilter&) = default;
 };
 
-/// The receiver of this request holds its doorbells back until one of these is reached; 0 does not count. All zero, or
-/// one entry: no moderation.
+/// The receiver of this request delays its doorbells until it reaches one of these limits; 0: that limit does not
+/// apply. All zero, or one entry: no moderation.
 struct Moderation {
   std::uint32_t entries = 0;
   std::uint32_t bytes = 0;
@@ -144,17 +145,18 @@ struct StatisticsReport {
 struct StatisticsClear {
   friend bool operator==(const StatisticsClear&, const StatisticsClear&) = default;
 };
-/// Answers both; to a clear, the values just before it, so that no increment is lost between.
-/// Ethernet frames one way.
+/// Ethernet frames in one direction.
 struct Flow {
-  std::uint64_t frames = 0;  ///< that came through or went out
-  std::uint64_t bytes = 0;   ///< of them, from the destination address on, without FCS
-  std::uint64_t errors = 0;  ///< frames that were damaged or impossible, or lost on the way
-  std::uint64_t drops = 0;   ///< sound frames that were not passed on: no room, not wanted, not permitted
+  std::uint64_t frames = 0;  ///< that arrived intact, or that went out
+  std::uint64_t bytes = 0;   ///< of these frames, from the destination address on, without FCS
+  std::uint64_t errors = 0;  ///< frames that were damaged, invalid, or lost on the way
+  std::uint64_t drops = 0;   ///< valid frames that were not forwarded: no room, not wanted, not permitted
   friend bool operator==(const Flow&, const Flow&) = default;
 };
 
-/// The replier's counters. Its interface is the LAN's at an I/O unit, the virtual NIC at a host.
+/// The replier's counters, in answer to StatisticsReport or StatisticsClear. The answer to a clear carries the values
+/// just before it, so that no increment is lost in between. The replier's interface is the LAN at an I/O unit, the
+/// virtual NIC at a host.
 struct Statistics {
   struct Counter {
     std::string name{};  ///< see is_valid_name()
@@ -162,8 +164,8 @@ struct Statistics {
     friend bool operator==(const Counter&, const Counter&) = default;
   };
   std::vector<Counter> counters{};  ///< the causes of errors and drops; at most kMaxCounters
-  Duration counted_for{};           ///< since everything here was zero, up to the reply; not negative
-  Flow from_peer{};                 ///< from the one who asks
+  Duration counted_for{};           ///< time since all of these were zero, up to the reply; not negative
+  Flow from_peer{};                 ///< from the requester
   Flow to_peer{};
   Flow from_interface{};
   Flow to_interface{};
@@ -171,9 +173,9 @@ struct Statistics {
 };
 
 /// Codes of status reports.
-inline constexpr std::uint32_t kFramesLost = 1;  ///< frames for or from the peer that went nowhere at the sender's
+inline constexpr std::uint32_t kFramesLost = 1;  ///< the sender lost frames for or from its peer
 
-/// Something worth a line in the peer's log. Unknown codes are for people too.
+/// A line for the peer's log. The peer logs unknown codes too.
 struct StatusReport {
   std::uint32_t code = 0;
   std::string text{};  ///< see is_valid_text()
@@ -189,14 +191,14 @@ struct HeartbeatReply {
   friend bool operator==(const HeartbeatReply&, const HeartbeatReply&) = default;
 };
 
-/// The sender ends the session; both start over.
+/// The sender ends the session; both ends start a new one.
 struct Reset {
   std::uint32_t code = 0;
   std::string text{};  ///< see is_valid_text()
   friend bool operator==(const Reset&, const Reset&) = default;
 };
 
-/// "Done", for requests whose reply says no more.
+/// "Done": the reply to requests that need no other answer.
 struct Acknowledged {
   friend bool operator==(const Acknowledged&, const Acknowledged&) = default;
 };
@@ -208,22 +210,23 @@ using ReplyBody = std::variant<HelloReply, MacAddressReply, MtuReply, Acknowledg
 
 inline CfgRequest request_of(const RequestBody& body) { return static_cast<CfgRequest>(body.index() + 1); }
 
-/// Why data is not what its code says, with the status that answers it: unknown_request, malformed (no such Cap'n Proto
+/// Why data does not match its code, with the status to answer: unknown_request, malformed (not a valid Cap'n Proto
 /// message) or invalid_parameter (a field is out of its range).
 struct CfgFault {
   CfgStatus status = CfgStatus::malformed;
   std::string what{};
 };
 
-/// The data of a CfgUtilRequest or of an ok CfgUtilReply. The values must be ones that decoding accepts.
+/// Encodes the data of a CfgUtilRequest or of an ok CfgUtilReply. The values must be ones that decoding accepts.
 std::vector<std::byte> encode(const RequestBody& body);
 std::vector<std::byte> encode(const ReplyBody& body);
-/// The data of a CfgUtilReply that is not ok: says why, for people. Cut to kMaxTextBytes, cleaned of what is not text.
+/// Encodes the data of a CfgUtilReply that is not ok: the reason, for display. Cuts the text to kMaxTextBytes and
+/// replaces invalid characters.
 std::vector<std::byte> encode_refusal(const std::string& text);
 
-/// data: private memory, any alignment. Everything in it is checked. Throws nothing.
+/// data: private memory, any alignment. Checks everything in it. Throws nothing.
 [[nodiscard]] tl::expected<RequestBody, CfgFault> decode_request(std::uint32_t code, std::span<const std::byte> data);
-/// The reply to a request of that code whose status is ok.
+/// Decodes the ok reply to a request with this code.
 [[nodiscard]] tl::expected<ReplyBody, CfgFault> decode_reply(CfgRequest request, std::span<const std::byte> data);
 /// Why the peer refused; empty if it gave no readable reason.
 [[nodiscard]] std::string decode_refusal(std::span<const std::byte> data);

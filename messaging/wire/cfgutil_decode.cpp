@@ -15,7 +15,7 @@
 namespace splitnic::messaging::wire {
 namespace {
 
-/// A field that is out of its range. Thrown and caught in this file alone, like kj's own exceptions.
+/// A field that is out of its range. Only this file throws and catches it, like kj's own exceptions.
 struct Invalid {
   std::string what;
 };
@@ -258,8 +258,8 @@ ReplyBody read_reply(CfgRequest request, capnp::MessageReader& in) {
   check_failed(__FILE__, __LINE__, "the request is one of CfgRequest");
 }
 
-/// Hands `data`, aligned and bounded, to `read`. Cap'n Proto reports a message that is none by exceptions: they end
-/// here.
+/// Passes `data`, aligned and bounded, to `read_body`. Cap'n Proto throws for an invalid message; this function catches
+/// it.
 template <class Body, class Read>
 tl::expected<Body, CfgFault> decode_any(std::span<const std::byte> data, Read&& read_body) {
   constexpr std::size_t kWordBytes = sizeof(capnp::word);
@@ -269,7 +269,7 @@ tl::expected<Body, CfgFault> decode_any(std::span<const std::byte> data, Read&& 
   auto words = kj::heapArray<capnp::word>(data.size() / kWordBytes);
   std::memcpy(words.asBytes().begin(), data.data(), data.size());
   capnp::ReaderOptions options;
-  // Every object is read once or twice; a message that points to the same words again and again is not read on.
+  // The decoders read every object once or twice; this limit stops a message that points to the same words many times.
   options.traversalLimitInWords = 4 * words.size() + 64;
   options.nestingLimit = 8;
   try {

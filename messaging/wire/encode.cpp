@@ -45,7 +45,7 @@ std::size_t encode_cfg_util(std::span<std::byte> out, const MessageHeader& heade
   return put_bytes(out, put(out, 0, head), data);
 }
 
-/// True if b goes on where a ends: then a becomes both.
+/// True if b starts where a ends; a then becomes both.
 bool merge(ElementRun& a, const ElementRun& b) {
   if (a.pool != b.pool || a.first + a.elements != b.first) return false;
   a.elements += b.elements;

@@ -13,7 +13,7 @@
 
 namespace splitnic::messaging::wire {
 
-/// The number of a buffer pool, chosen by its owner and not reused within an epoch; below 2^31.
+/// The number of a buffer pool, below 2^31. Its owner chooses it and does not reuse it within an epoch.
 using PoolNumber = StrongId<struct PoolNumberTag, std::uint32_t>;
 
 /// The smallest Ethernet frame: the two addresses and the type.
@@ -25,8 +25,8 @@ inline constexpr std::uint32_t kElementGrain = 64;
 inline constexpr std::uint32_t kMaxFrameBytes = 65'600;
 static_assert(kMaxFrameBytes % kElementGrain == 0);
 
-/// A pool that its owner opens to the peer's RDMA writes: `elements` buffers of `element_bytes` each, back to back
-/// from `address` on, in the region that `memory_handle` (its tag) names. S1 IV.B.1, BufferRecvPool.
+/// A pool that its owner opens to the peer's RDMA writes: `elements` contiguous buffers of `element_bytes` each,
+/// starting at `address`, in the region that `memory_handle` (its tag) names. S1 IV.B.1, BufferRecvPool.
 struct PoolAdvertisement {
   using Wire = PoolEntry;
   PoolNumber pool{};
@@ -51,7 +51,7 @@ struct PoolAdvertisement {
   }
 };
 
-/// Elements first .. first + elements - 1 of a pool, which its owner gives back to the peer. BufferRecvPoolUpdate.
+/// Elements first .. first + elements - 1 of a pool, which its owner returns to the peer. BufferRecvPoolUpdate.
 struct ElementRun {
   using Wire = UpdateEntry;
   PoolNumber pool{};
@@ -67,8 +67,8 @@ struct ElementRun {
   }
 };
 
-/// Where an RDMA write has put a frame: `length` bytes from the start of that element. BufferRDMAIndicate, or the
-/// immediate data of the write (immediate.h).
+/// The place of a frame that an RDMA write delivered: `length` bytes from the start of the element. Sent in
+/// BufferRDMAIndicate, or in the immediate data of the write (immediate.h).
 struct Indication {
   using Wire = IndicateEntry;
   PoolNumber pool{};
@@ -84,12 +84,13 @@ struct Indication {
   }
 };
 
-/// True if the indication lies inside a pool of that shape and could hold a frame: what its owner checks first.
+/// True if the indication lies inside a pool of this shape and its length is possible for a frame. The pool's owner
+/// checks this first.
 constexpr bool fits_pool(const Indication& indication, std::uint32_t elements, std::uint32_t element_bytes) {
   return indication.element < elements && indication.length >= kMinFrameBytes && indication.length <= element_bytes;
 }
 
-/// A pool that is to be used no more: the message's receiver's own, or its sender's. BufferPoolFlushRequest.
+/// A pool whose use ends: the receiver's own, or the sender's. BufferPoolFlushRequest.
 struct FlushedPool {
   using Wire = FlushEntry;
   PoolNumber pool{};
@@ -105,8 +106,8 @@ struct FlushedPool {
   }
 };
 
-/// The entries of a list message, in place: values are made when asked for. Views the bytes that were given to
-/// decode(), whole entries that it has checked, and is valid as long as they are.
+/// The entries of a list message, read in place: each access makes a value. Refers to the bytes that decode() was
+/// given, whole entries that it has checked; valid as long as those bytes are.
 template <class Value>
 class ListView {
  public:

@@ -17,8 +17,8 @@ inline constexpr std::uint32_t kImmediatePools = 256;
 inline constexpr std::uint32_t kImmediateElements = 256;
 inline constexpr std::uint32_t kImmediateElementBytes = 65'536;
 
-/// True if writes into a pool of that shape are indicated by immediate data, false if by BufferRDMAIndicate: a pool
-/// has one form, settled for both sides when it is advertised.
+/// True if immediate data indicates writes into a pool of this shape, false if BufferRDMAIndicate does. A pool uses one
+/// form only, which its advertisement determines for both sides.
 constexpr bool uses_immediate(PoolNumber pool, std::uint32_t elements, std::uint32_t element_bytes) {
   return pool.value < kImmediatePools && elements <= kImmediateElements && element_bytes <= kImmediateElementBytes;
 }
@@ -32,7 +32,7 @@ inline std::uint32_t encode_immediate(const Indication& indication) {
   return indication.pool.value << 24U | indication.element << 16U | (indication.length & 0xffffU);
 }
 
-/// Every value decodes. Whether it lies inside its pool is for fits_pool() to say; that also confines length 0 to
+/// Every value decodes. The caller checks with fits_pool() that it lies inside its pool; that also limits length 0 to
 /// pools with elements of 65536 bytes.
 constexpr Indication decode_immediate(std::uint32_t immediate) {
   const std::uint32_t length = immediate & 0xffffU;

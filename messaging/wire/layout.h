@@ -7,15 +7,15 @@
 #include <string_view>
 #include <type_traits>
 
-/// The bytes of the push-push messages (S1 section IV.B; docs/protocol.md, "Messages"). All numbers are little-endian;
-/// the structs below have alignment 1 and no padding, and are only ever copied from and to private memory.
+/// The bytes of the push-push messages (S1 section IV.B; docs/protocol.md, "Messages"). All numbers are little-endian.
+/// The structs below have alignment 1 and no padding; code copies them only from and to private memory.
 namespace splitnic::messaging::wire {
 
 /// The protocol versions that this implementation speaks.
 inline constexpr std::uint16_t kLowestVersion = 1;
 inline constexpr std::uint16_t kHighestVersion = 1;
 
-/// What a message is. The numbers are the wire's. Codes with the top bit set are never answered by Unsupported.
+/// The function code of a message, as on the wire. A receiver never answers a code with the top bit set by Unsupported.
 enum class Function : std::uint16_t {
   buffer_recv_pool = 1,
   buffer_recv_pool_get = 2,
@@ -37,15 +37,15 @@ inline constexpr std::array kFunctions{
     Function::cfg_util_reply,          Function::unsupported,
 };
 
-/// S1's spelling ("BufferRecvPool"), the key of the message counters; "unknown" for a number that is no function.
+/// S1's spelling ("BufferRecvPool"), the key of the message counters; "unknown" for any other number.
 std::string_view to_string(Function function);
 
-/// The function's place in kFunctions, for arrays of counters. The function must be one of them.
+/// The function's index in kFunctions, for arrays of counters. function: must be in kFunctions.
 constexpr std::size_t index_of(Function function) {
   return function == Function::unsupported ? kFunctions.size() - 1 : static_cast<std::size_t>(function) - 1;
 }
 
-/// What a CfgUtilRequest asks for. The numbers are the wire's.
+/// The request code of a CfgUtilRequest, as on the wire.
 enum class CfgRequest : std::uint32_t {
   hello = 1,
   set_mac_address = 2,
@@ -63,7 +63,7 @@ enum class CfgRequest : std::uint32_t {
 
 inline constexpr std::uint32_t kLastCfgRequest = static_cast<std::uint32_t>(CfgRequest::reset);
 
-/// How a CfgUtilRequest ended. The numbers are the wire's.
+/// The result of a CfgUtilRequest, as on the wire.
 enum class CfgStatus : std::uint32_t {
   ok = 0,
   unknown_request = 1,
@@ -79,7 +79,7 @@ inline constexpr std::uint32_t kLastCfgStatus = static_cast<std::uint32_t>(CfgSt
 std::string_view to_string(CfgRequest request);
 std::string_view to_string(CfgStatus status);
 
-/// Why an Unsupported was sent.
+/// Why the receiver of a message sent Unsupported.
 enum class UnsupportedReason : std::uint32_t { unknown_function = 1, version = 2 };
 
 using boost::endian::little_uint16_buf_t;
@@ -91,7 +91,7 @@ using boost::endian::little_uint64_buf_t;
 //  |    function     |     version     |   0    one 32-bit word: bytes 0-1 version, bytes 2-3 function
 //  +-----------------+-----------------+
 //  |        transaction context        |   4    64 bits: chosen by the requester, echoed in the reply,
-//  |                                   |   8    0 in what answers nothing and wants no answer
+//  |                                   |   8    0 in a message that is no reply and expects none
 //  +-----------------------------------+
 struct MessageHeader {
   little_uint16_buf_t version;
@@ -111,7 +111,7 @@ struct BufferRecvPoolHead {
 //  |           element bytes           |   8    a multiple of 64, and the stride
 //  |           memory handle           |  12    the region's tag
 //  |              address              |  16    64 bits: of element 0
-//  |           pool context            |  24    64 bits: the owner's own business
+//  |           pool context            |  24    64 bits: only the owner interprets it
 //  +-----------------------------------+
 struct PoolEntry {
   little_uint32_buf_t pool;
@@ -133,7 +133,7 @@ struct BufferRecvPoolGetBody {
 //  +-----------------------------------+
 //  |               pool                |   0
 //  |           first element           |   4
-//  |             elements              |   8    1 .. : this many, from the first on, are free again
+//  |             elements              |   8    1 .. : this many, starting at the first, are free again
 //  +-----------------------------------+
 struct UpdateEntry {
   little_uint32_buf_t pool;
@@ -171,7 +171,7 @@ struct IndicateEntry {
   little_uint32_buf_t length;
 };
 
-// CfgUtilRequest (8) and CfgUtilReply (9): this head, then the data, which thereby starts at a multiple of 8.
+// CfgUtilRequest (8) and CfgUtilReply (9): this head, then the data, which starts at a multiple of 8.
 //  +-----------------------------------+
 //  |       request code / status       |  12
 //  |            data bytes             |  16
@@ -184,9 +184,9 @@ struct CfgUtilHead {
   little_uint32_buf_t reserved;
 };
 
-// Unsupported (0x8000): understood in every version, so its layout never changes.
+// Unsupported (0x8000): every version understands it, so its layout never changes.
 //  +-----------------------------------+
-//  |          offending word           |  12    the first word of the message that was not understood
+//  |          offending word           |  12    the first word of the message that the receiver did not understand
 //  +-----------------+-----------------+
 //  | highest version | lowest version  |  16    that the sender of Unsupported speaks
 //  +-----------------+-----------------+

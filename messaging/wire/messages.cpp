@@ -10,7 +10,7 @@ namespace {
 using Outcome = tl::expected<Message, MessageFault>;
 using Fault = std::optional<MessageFault>;
 
-/// A message whose header has been read: the cursor-free view that the decoders below share.
+/// A message after its header was read: the view, without a cursor, that the decoders below share.
 struct Envelope {
   std::span<const std::byte> bytes;
   const Limits& limits;
@@ -96,7 +96,7 @@ Fault check_entry(const Envelope& in, const Indication& entry, std::size_t at) {
   return std::nullopt;
 }
 
-/// The list from `start` to the message's end, every entry checked.
+/// Reads the list from `start` to the message's end and checks every entry.
 template <class Value>
 tl::expected<ListView<Value>, MessageFault> decode_list(const Envelope& in, std::size_t start) {
   constexpr std::size_t kEntryBytes = sizeof(typename Value::Wire);
@@ -115,7 +115,7 @@ tl::expected<ListView<Value>, MessageFault> decode_list(const Envelope& in, std:
   return list;
 }
 
-/// The message is a body of exactly that size.
+/// Checks that the message is a body of exactly this size.
 template <class Body>
 Fault check_exact_size(const Envelope& in) {
   if (in.bytes.size() < sizeof(Body)) return in.error(DecodeReason::too_short, "body", in.bytes.size());
@@ -162,7 +162,7 @@ Outcome decode_send_data(const Envelope& in) {
   return SendData{in.transaction, frame};
 }
 
-/// What CfgUtilRequest and CfgUtilReply share; the code is theirs to judge.
+/// Checks what CfgUtilRequest and CfgUtilReply share; the callers check the code.
 Fault check_cfg_util(const Envelope& in) {
   if (in.bytes.size() < sizeof(CfgUtilHead)) return in.error(DecodeReason::too_short, "head", in.bytes.size());
   const auto head = in.head<CfgUtilHead>();
@@ -250,7 +250,7 @@ tl::expected<Message, MessageFault> decode(std::span<const std::byte> message, c
                     .limits = limits,
                     .word = static_cast<std::uint32_t>(header.function.value()) << 16U | version,
                     .transaction = header.transaction.value()};
-  // Unsupported tells a peer which versions we speak, so it has to be readable whatever the peer speaks.
+  // Unsupported tells a peer which versions this end speaks, so it must be readable in every version.
   const bool speaks = version >= kLowestVersion && version <= kHighestVersion;
   if (!speaks && function != Function::unsupported) return in.fault(DecodeReason::bad_version, "version", 0);
   if (message.size() > limits.message_bytes) return in.fault(DecodeReason::too_long, "message", limits.message_bytes);
