@@ -1,4 +1,4 @@
-// The command line: what can be said, what --help says about it, and which command runs.
+// The command line: its commands and options, their help texts, and the choice of the command to run.
 #include "tools/command_line.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ CLI::Validator cell_bytes() {
           fmt::format("a multiple of 16, {} to {}", fabric::kMinCellPayload, fabric::kMaxCellPayload)};
 }
 
-/// `text` in lines of at most `width` columns.
+/// Breaks `text` into lines of at most `width` columns.
 std::string wrapped(const std::string& text, std::size_t width) {
   std::string lines;
   std::size_t column = 0;
@@ -236,7 +236,7 @@ OptionFacts facts_of(const CLI::Option& option) {
   if (const auto at = facts.flags.find(kNegative); at != std::string::npos) facts.flags.erase(at, kNegative.size());
   facts.required = option.get_required();
   if (option.get_type_size() == 0) return facts;
-  // CLI11 appends what its checks say of themselves to the type's name, behind colons.
+  // CLI11 appends the descriptions of its checks to the type's name, behind colons.
   const std::string type = option.get_type_name();
   const bool scheme = type.starts_with("shm:");
   const auto colon = scheme ? std::string::npos : type.find(':');

@@ -5,24 +5,25 @@
 #include <string>
 #include <vector>
 
-/// What each command of `splitnic` was asked to do, as plain values, and the functions that do it. The parsing is in
-/// command_line.cpp; each command has a file of its own. All return the process's exit code: 0, 1 at run time, 2 usage.
+/// The options of each command of `splitnic` as plain values, and the functions that run the commands. The parsing is
+/// in command_line.cpp; each command has a file of its own. All return the process's exit code: 0 for success, 1 for an
+/// error at run time, 2 for a usage error.
 namespace splitnic::tools {
 
 /// Options that both daemons have.
 struct DaemonOptions {
-  std::string name;     ///< empty: from the machine's name and the LAN's or the TAP's
+  std::string name;     ///< empty: derived from the names of the machine and of the LAN or the TAP
   std::string control;  ///< control socket; empty: in the run-time directory
   std::string config;   ///< TOML file with the same options
-  std::string netns;    ///< a name, a path or a pid; empty: the present one
+  std::string netns;    ///< a name, a path or a pid; empty: the current one
   std::string log_level = "info";
   std::uint32_t mtu = 0;  ///< 0: the host: 1500; the unit: the LAN's
-  std::string mode;       ///< "r", "s"; empty: the host wishes r, the unit follows the host
+  std::string mode;       ///< "r", "s"; empty: the host asks for r, the unit follows the host
   bool no_data_channel = false;
   std::uint32_t pool_elements = 256;
   std::uint32_t cell_bytes = 256;
   std::uint32_t spin_us = 50;
-  std::string moderation;  ///< "ENTRIES,BYTES,MICROSECONDS" asked of the peer
+  std::string moderation;  ///< "ENTRIES,BYTES,MICROSECONDS", requested from the peer
 };
 
 struct HostCommand {
@@ -30,7 +31,7 @@ struct HostCommand {
   std::string connect;
   std::string tap;
   std::string mac;
-  std::vector<std::uint16_t> vlans;  ///< tagged frames of these alone; empty: of all
+  std::vector<std::uint16_t> vlans;  ///< accepts tagged frames of these VLANs only; empty: of all
 };
 
 struct UnitCommand {
@@ -40,13 +41,13 @@ struct UnitCommand {
   std::vector<std::string> allow_uids;  ///< names or numbers
   std::vector<std::string> allow_gids;
   std::vector<std::string> allow_macs;  ///< "HOST=MAC"
-  std::size_t wait_hosts = 0;           ///< 0: what the LAN's spec says
+  std::size_t wait_hosts = 0;           ///< 0: as the LAN's specification says
   std::size_t window_bytes = 4U << 20U;
   std::size_t max_hosts = 64;
 };
 
 struct StatusCommand {
-  std::vector<std::string> controls;  ///< empty: all daemons found
+  std::vector<std::string> controls;  ///< empty: all running daemons found
   bool json = false;
   bool counters = false;  ///< `stats`: every counter; `status`: a line per daemon and peer
   bool clear = false;     ///< the daemons' counters start from zero after this answer
@@ -56,7 +57,7 @@ struct BenchNicCommand {
   bool json = false;
   unsigned runs = 5;
   double seconds = 2;     ///< each measurement
-  std::string forwarder;  ///< empty: bench-forwarder beside this program
+  std::string forwarder;  ///< empty: bench-forwarder in this program's folder
 };
 
 struct BenchFabricCommand {
@@ -64,8 +65,8 @@ struct BenchFabricCommand {
   unsigned runs = 5;
   double seconds = 0.1;                 ///< each measurement
   std::vector<std::string> operations;  ///< send, write, write-immediate, read, compare-swap, tables; empty: all
-  std::vector<std::uint32_t> sizes;     ///< bytes of a message; empty: a choice
-  bool spin = true;                     ///< both ends poll for messages; else they sleep between messages
+  std::vector<std::uint32_t> sizes;     ///< bytes of a message; empty: a default selection
+  bool spin = true;                     ///< both ends spin for messages; otherwise they sleep between messages
   std::uint32_t cell_bytes = 256;
 };
 

@@ -1,4 +1,4 @@
-// Configuration files: the options of a command, from a TOML file. The command line wins.
+// Configuration files: the options of a command, from a TOML file. The command line overrides them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Setting {
   unsigned line = 0;
 };
 
-/// The settings of one command: those at the file's top, and those in the table of its name.
+/// The settings of one command: those at the file's top, and those in the command's table.
 std::map<std::string, Setting> read_settings(const std::string& path, const std::string& command_name) {
   const auto entries = os::read_config(path);
   if (!entries) throw UsageError{entries.error().message};
@@ -41,7 +41,7 @@ void require_nothing(CLI::App& app) {
   }
 }
 
-/// Parses the words with an app of its own (empty so far), in which no option is required.
+/// Parses the words with an app of its own (still empty), in which no option is required.
 void parse_apart(CLI::App& app, CommandLine& asked, const std::vector<std::string>& words) {
   define_command_line(app, asked);
   require_nothing(app);
@@ -51,11 +51,12 @@ void parse_apart(CLI::App& app, CommandLine& asked, const std::vector<std::strin
 }  // namespace
 
 void parse_words(CLI::App& app, const std::vector<std::string>& words) {
-  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them in this order
   app.parse(std::move(reversed));
 }
 
-// CLI11's own configuration files would know no line of a setting that is wrong, so each setting is parsed alone first.
+// CLI11's own configuration files do not report the line of a wrong setting. So this function first parses each setting
+// alone.
 std::vector<std::string> with_configuration(const std::vector<std::string>& words) {
   CommandLine given;
   CLI::App app;

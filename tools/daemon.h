@@ -17,28 +17,28 @@
 
 namespace splitnic::tools {
 
-/// What both daemons derive from their options. Throws UsageError for values that are wrong.
+/// The session options that both daemons derive from their options. Throws UsageError for wrong values.
 messaging::SessionOptions session_options(const DaemonOptions& options, const std::string& name);
-/// options.name, or one from the machine's name and that of the interface that the daemon serves, so that several on a
-/// machine differ. Throws UsageError for an impossible name.
+/// options.name, or a name derived from the machine's name and the interface that the daemon serves, so that the names
+/// of several daemons on a machine differ. Throws UsageError for an impossible name.
 std::string daemon_name(const DaemonOptions& options, const std::string& interface);
 std::unique_ptr<os::Log> make_log(const DaemonOptions& options, const std::string& subject);
 /// Throws UsageError unless it is an address that an interface may have.
 MacAddress parse_mac_option(const std::string& text, const char* option);
-/// Moves this thread into options.netns, where given. Throws StartupError.
+/// Moves this thread into options.netns, if set. Throws StartupError.
 void enter_netns(const DaemonOptions& options);
 
-/// The daemon's control socket: options.control, or one in the run-time directory. Adds pid, version and up-time to
-/// what answer says. Throws StartupError.
+/// Opens the daemon's control socket: options.control, or one in the run-time directory. Adds pid, version and up-time
+/// to the status that answer returns. Throws StartupError.
 std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
                                                 const std::string& role,
                                                 std::function<os::DaemonStatus(os::ControlRequest)> answer,
                                                 os::Log& log);
 
-/// The service manager that started this daemon. One that can't be reached is a line of the log.
+/// The service manager that started this daemon. If it can't be reached, the function writes a log line.
 os::ServiceManager connect_service_manager(os::Log& log);
 
-/// Forwards a core's notices; the last one is the status that the service manager shows. Both arguments are lent.
+/// Forwards a core's notices. The service manager shows the last one as the status. Both arguments are lent.
 class ServiceNotices final : public Notices {
  public:
   ServiceNotices(Notices& next, os::ServiceManager& service) : next_(next), service_(service) {}
@@ -46,7 +46,7 @@ class ServiceNotices final : public Notices {
     next_.notice(line);
     service_.status(line);
   }
-  /// Of the log alone: several a second would only hide what happened last.
+  /// Writes to the log only: with several notices a second, the status would hide the last important event.
   void recurring_notice(const std::string& line) override { next_.recurring_notice(line); }
 
  private:
@@ -54,7 +54,7 @@ class ServiceNotices final : public Notices {
   os::ServiceManager& service_;
 };
 
-/// Brings lines of the log that nobody has read yet to their reader, once it reads again. log is lent.
+/// Writes waiting log lines when their reader reads again. log is lent.
 class LogTask final : public os::Task {
  public:
   explicit LogTask(os::Log& log) : log_(log) {}
@@ -77,14 +77,14 @@ class LogTask final : public os::Task {
   Time next_try_ = kNever;
 };
 
-/// The loop's options for a daemon. SIGHUP: a daemon in a terminal ends when the terminal does; any other one writes a
-/// line that there is nothing to reload, and goes on. log is lent to the loop.
+/// The loop's options for a daemon. On SIGHUP a daemon whose standard input is a terminal ends; any other daemon writes
+/// a line that there is nothing to reload, and continues. log is lent to the loop.
 os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log);
 
-/// Counts of one peer, as the control socket tells them.
+/// The counts of one peer, as the control socket reports them.
 os::PeerStatus peer_status(const messaging::Session* session, const std::string& name, const std::string& state);
-/// What the peer reports of itself: frames and bytes beside the messages, errors and drops beside the drops, each name
-/// behind the prefix.
+/// Adds what the peer reports about itself, each name with the prefix: frames and bytes go to the messages, errors and
+/// drops to the drops.
 void add_statistics(os::PeerStatus& peer, const messaging::wire::Statistics& statistics, const std::string& prefix);
 void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std::uint64_t value);
 

@@ -46,7 +46,7 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   return status;
 }
 
-/// The unit keeps its own counters for this host, and clears them itself.
+/// The unit has its own counters for this host and clears them itself.
 os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os::ClearedCounts& cleared,
                         host::HostDriver& driver) {
   status = cleared.answer(std::move(status), request);
@@ -66,7 +66,7 @@ int run_host(const HostCommand& command) {
   host::TapOptions tap_options{.name = command.tap};
   if (!command.mac.empty()) session.mac = *(tap_options.mac = parse_mac_option(command.mac, "--mac"));
   if (command.daemon.mtu != 0) tap_options.mtu = command.daemon.mtu;
-  // What the unit offers beyond this is cut at the hello; element memory follows the smaller of both.
+  // The hello cuts larger offers of the unit to this; element memory follows the smaller of both.
   session.max_mtu = std::max<std::uint32_t>(9216, command.daemon.mtu);
   const fabric::ShmConnectOptions connect{.path = socket_path(command.connect)};
   const auto log = make_log(command.daemon, fmt::format("host {}", name));

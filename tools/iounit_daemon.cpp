@@ -51,7 +51,7 @@ iounit::LanSpec parse_lan(const UnitCommand& command) {
   return *spec;
 }
 
-/// The LAN's part of the unit's default name: the interface, or the capture file that is played.
+/// The LAN's part of the unit's default name: the interface, or the capture file that the unit plays.
 std::string interface_of(const iounit::LanSpec& spec) {
   if (const auto* file = std::get_if<iounit::SavefileSpec>(&spec)) {
     const std::string& path = file->input.empty() ? file->output : file->input;
@@ -128,7 +128,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
   return status;
 }
 
-/// The hosts keep counters of their own, and clear them themselves. status: of the hosts in the unit's order.
+/// The hosts have their own counters and clear them themselves. status: the hosts' status, in the unit's order.
 os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os::ClearedCounts& cleared,
                         const iounit::IoUnit& unit) {
   status = cleared.answer(std::move(status), request);

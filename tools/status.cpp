@@ -46,14 +46,14 @@ void print(const os::DaemonStatus& status, bool counters) {
 }
 
 void print_json(const std::vector<os::DaemonStatus>& all, bool one) {
-  // One daemon asked by name is one object; whatever was found is a list.
+  // A single daemon given by --control is one object; daemons found by the search are a list.
   if (one && all.size() == 1) return fmt::print("{}\n", os::to_json(all.front()));
   std::string text;
   for (const auto& status : all) text += (text.empty() ? "" : ",\n ") + os::to_json(status);
   fmt::print("[{}]\n", text);
 }
 
-/// Asks all of them at once, so that one that does not answer delays only the end.
+/// Queries all of them at once, so that a daemon without an answer delays only the end.
 std::vector<Result<os::DaemonStatus>> ask(const std::vector<std::string>& controls, os::ControlRequest request) {
   std::vector<std::future<Result<os::DaemonStatus>>> questions;
   for (const auto& control : controls) {
@@ -65,8 +65,8 @@ std::vector<Result<os::DaemonStatus>> ask(const std::vector<std::string>& contro
   return answers;
 }
 
-/// Names the daemons whose control sockets are not among those found: another user's, or somewhere else. Returns how
-/// many there are.
+/// Names the running daemons whose control sockets were not found: those of other users, or in other places. Returns
+/// how many there are.
 std::size_t name_unasked(const std::vector<std::string>& controls) {
   std::size_t unasked = 0;
   for (const auto& process : os::find_daemon_processes()) {

@@ -12,7 +12,7 @@
 namespace splitnic::os {
 namespace {
 
-// What the largest entries of a group file take; an entry beyond it counts as not found.
+// The size of the largest entries of a group file. A larger entry counts as not found.
 constexpr std::size_t kEntryBytes = std::size_t{1} << 16U;
 
 std::optional<std::uint32_t> parse_number(const std::string& text) {

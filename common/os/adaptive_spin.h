@@ -6,10 +6,10 @@
 
 namespace splitnic::os {
 
-/// How long a loop that ran out of work looks on before it sleeps. A wake-up costs several microseconds, so looking on
-/// pays when the next work is near, and wastes a core that the peer may need when it isn't. Learns from the pauses
-/// seen: spins while at least about one in three was short, because a conversation's pauses alternate: a short one for
-/// the answer, a long one until the next question.
+/// How long a loop without work spins before it sleeps. A wake-up costs several microseconds. Spinning pays if the next
+/// work comes soon; otherwise it wastes a core that the peer may need. The object learns from the pauses that it
+/// observes. The loop spins while at least about one pause in three is short, because the pauses of a conversation
+/// alternate: a short one before the answer, a long one before the next question.
 class AdaptiveSpin {
  public:
   /// max: the longest spin; zero means never to spin.
@@ -17,14 +17,14 @@ class AdaptiveSpin {
 
   [[nodiscard]] Duration current() const { return credit_ > 0 ? max_ : Duration(0); }
 
-  /// Work turned up after a pause of this length, slept through or not.
+  /// Work arrived after a pause of this length, whether the loop slept through it or not.
   void observe_pause(Duration pause) {
     credit_ = pause <= max_ ? std::min(credit_ + kShortPauseEarns, kMostCredit) : std::max(credit_ - 1, 0);
   }
 
  private:
   static constexpr int kShortPauseEarns = 2;
-  static constexpr int kMostCredit = 8;  // so many spins in vain end it
+  static constexpr int kMostCredit = 8;  // after this many spins without work the loop no longer spins
   Duration max_;
   int credit_ = 0;
 };

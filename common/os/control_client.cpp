@@ -23,7 +23,8 @@ using boost::system::error_code;
 
 constexpr fmt::format_string<> kNoAnswer = "no answer (is the daemon stopped?)";
 
-// Connected by hand, because Asio takes a full queue (EAGAIN) for a connection under way. The kernel waits for room.
+// Connects without Asio, because Asio mistakes a full queue (EAGAIN) for a connection under way. The kernel waits for
+// room.
 Result<UniqueFd> connect_within(const std::string& path, Duration timeout) {
   UniqueFd descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(timeout);
@@ -44,7 +45,7 @@ Result<UniqueFd> connect_within(const std::string& path, Duration timeout) {
   }
 }
 
-/// One request and its reply, step by step; `outcome` tells how far it came.
+/// One request and its reply, step by step; `outcome` says how far the exchange has come.
 struct Exchange {
   asio::io_context context{1};
   asio::local::stream_protocol::socket socket{context};

@@ -8,13 +8,13 @@
 
 namespace splitnic::os {
 
-/// How long a daemon has to answer. One that runs answers in milliseconds; who asks does not wait long for one that is
-/// stopped.
+/// The time limit for a daemon's answer. A running daemon answers in milliseconds. The limit is short, so that a
+/// stopped daemon does not delay the asking process long.
 inline constexpr Duration kAnswerLimit = std::chrono::milliseconds(1200);
 
-/// Asks the daemon behind a control socket (request: see ControlRequest). Blocks for at most timeout. Errors name the
-/// path: nobody there, no permission, no answer, a malformed one. The texts in the answer are the daemon's and its
-/// peers'. Any thread.
+/// Queries the daemon behind a control socket (request: see ControlRequest). Blocks for at most timeout. Errors name
+/// the path: no daemon, no permission, no answer, a malformed answer. The texts in the answer come from the daemon and
+/// its peers. Any thread.
 Result<DaemonStatus> query_status(const std::string& path, ControlRequest request = ControlRequest::status,
                                   Duration timeout = kAnswerLimit);
 

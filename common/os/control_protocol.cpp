@@ -17,7 +17,7 @@
 namespace splitnic::os {
 namespace {
 
-// A message may be read through a few times over, not more: pointers in it may overlap to make it look larger.
+// A reader may traverse a message only a few times, because overlapping pointers can make it look larger.
 constexpr capnp::ReaderOptions kReaderOptions{.traversalLimitInWords = 4 * kMaxControlBytes / sizeof(capnp::word),
                                               .nestingLimit = 8};
 static_assert(sizeof(ControlMessage::value_type) == sizeof(capnp::word));
@@ -31,7 +31,7 @@ ControlMessage flatten(capnp::MessageBuilder& builder) {
 
 template <class Read>
 auto read_message(const ControlMessage& message, Read read) -> decltype(read(std::declval<capnp::MessageReader&>())) {
-  // Cap'n Proto reports malformed messages by exceptions; they go no further than this.
+  // Cap'n Proto throws exceptions for malformed messages; this function catches them all.
   try {
     const kj::ArrayPtr<const capnp::word> words(reinterpret_cast<const capnp::word*>(message.data()), message.size());
     capnp::FlatArrayMessageReader reader(words, kReaderOptions);
@@ -43,7 +43,7 @@ auto read_message(const ControlMessage& message, Read read) -> decltype(read(std
 
 std::string text_of(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
 
-/// The schema's name of a member: tx_frames is txFrames there.
+/// The schema's name of a member: the schema's name of tx_frames is txFrames.
 std::string schema_name(std::string_view member) {
   std::string name;
   for (std::size_t at = 0; at < member.size(); ++at) {

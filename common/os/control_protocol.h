@@ -11,21 +11,21 @@
 
 namespace splitnic::os {
 
-/// The messages of a control socket (control.capnp), each sent behind its length:
+/// The messages of a control socket (control.capnp), each behind its length:
 ///
 ///   0 bytes 32 (little-endian)   4 Cap'n Proto message, a multiple of 8 bytes
 using ControlLength = boost::endian::little_uint32_buf_t;
 static_assert(sizeof(ControlLength) == 4);
 
-/// Words of a message, aligned as Cap'n Proto wants them.
+/// Words of a message, aligned as Cap'n Proto needs them.
 using ControlMessage = std::vector<std::uint64_t>;
 
 inline constexpr std::size_t kMaxControlBytes = std::size_t{1} << 20U;
-/// A request is a few words; more is somebody else's protocol.
+/// A request is a few words. A longer one belongs to another protocol.
 inline constexpr std::size_t kMaxRequestBytes = 4096;
 
 ControlMessage encode_request(ControlRequest request);
-/// Errors: not a request that is known here.
+/// Errors: no known request.
 Result<ControlRequest> decode_request(const ControlMessage& message);
 
 ControlMessage encode_reply(const DaemonStatus& status);

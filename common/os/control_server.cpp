@@ -18,7 +18,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using StreamSocket = asio::local::stream_protocol::socket;
 
-/// What the connections have in common. Handlers hold it, so that they may run after the server is gone.
+/// The state that the connections share. Handlers hold it, because they may run after the server's destruction.
 struct ControlServer::Shared {
   std::function<DaemonStatus(ControlRequest)> answer;
   Log* log;
@@ -26,7 +26,7 @@ struct ControlServer::Shared {
   std::list<std::weak_ptr<Connection>> connections{};  // oldest first
 };
 
-/// One client: length, message, reply, and again. The timer cuts it off whatever it is waiting for.
+/// One client: length, message, reply, and again. The timer closes the connection in every state.
 class ControlServer::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(StreamSocket socket, std::shared_ptr<Shared> shared)
@@ -101,7 +101,7 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
   ControlMessage message_;
 };
 
-/// Takes connections for as long as it is open.
+/// Accepts connections while it is open.
 struct ControlServer::Acceptor : std::enable_shared_from_this<Acceptor> {
   asio::local::stream_protocol::acceptor acceptor;
   asio::steady_timer pause;
@@ -119,7 +119,7 @@ struct ControlServer::Acceptor : std::enable_shared_from_this<Acceptor> {
     });
   }
 
-  // Out of descriptors, most likely: accepting again at once would spin.
+  // Most likely the process has no descriptors left. Accepting again at once would spin.
   void accept_later() {
     pause.expires_after(std::chrono::milliseconds(100));
     pause.async_wait([self = shared_from_this()](const error_code& error) {

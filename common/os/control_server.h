@@ -18,18 +18,19 @@ class io_context;
 namespace splitnic::os {
 
 struct ControlServerOptions {
-  /// For a whole request, from the connection or the previous reply to the reply's last byte.
+  /// The time limit for one request, from the connection or the previous reply to the last byte of the reply.
   Duration request_timeout = std::chrono::seconds(5);
-  /// One more takes the place of the oldest, so that idle connections lock nobody out.
+  /// A further connection replaces the oldest one, so that idle connections lock nobody out.
   std::size_t max_connections = 32;
 };
 
-/// Answers status requests on a Unix socket (control.capnp). A connection that is idle, sends too much or sends what is
-/// no request is cut off. Thread: the io_context's.
+/// Answers status requests on a Unix socket (control.capnp). Closes a connection that is idle, sends too much, or sends
+/// something other than a request. Thread: the io_context's.
 class ControlServer {
  public:
-  /// path: made with mode 0600, see UnixListener; its errors. answer: gives the status, and clears when asked to;
-  /// called on the io_context's thread. context and log are lent; the server goes before them.
+  /// path: the server creates it with mode 0600; same errors as UnixListener. answer: returns the status, and clears the
+  /// counters on request; the server calls it on the io_context's thread. context and log are lent; destroy the server
+  /// before them.
   static Result<std::unique_ptr<ControlServer>> open(boost::asio::io_context& context, const std::string& path,
                                                      std::function<DaemonStatus(ControlRequest)> answer, Log& log,
                                                      ControlServerOptions options = {});

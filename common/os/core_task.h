@@ -27,8 +27,8 @@ class CoreTask final : public Task {
   Core& core_;
 };
 
-/// After the loop has ended: shuts the core down in good order, polling it for `patience` at most. Returns whether it
-/// has finished. Sleeps between polls without work. Thread: the core's.
+/// Call after the loop has ended. Shuts the core down in good order and polls it for `patience` at most. Returns
+/// whether the core has finished. Sleeps between polls without work. Thread: the core's.
 template <class Core>
 bool shut_down(Core& core, Duration patience = std::chrono::milliseconds(500)) {
   const Time give_up = monotonic_now() + patience;

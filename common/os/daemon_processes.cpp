@@ -22,7 +22,7 @@ std::optional<pid_t> parse_pid(const std::string& text) {
   return pid;
 }
 
-/// The word at `from` of a command line in which a zero ends each word.
+/// The word at `from` of a command line; a zero byte ends each word.
 std::string word_at(const std::string& command_line, std::size_t from) {
   return command_line.substr(from, command_line.find('\0', from) - from);
 }

@@ -7,7 +7,7 @@
 
 namespace splitnic::os {
 
-/// A daemon that runs on this machine, whoever may ask it.
+/// A daemon that runs on this machine, of any user.
 struct DaemonProcess {
   pid_t pid = 0;
   uid_t user = 0;
@@ -15,8 +15,8 @@ struct DaemonProcess {
   friend bool operator==(const DaemonProcess&, const DaemonProcess&) = default;
 };
 
-/// All processes that run `splitnic host` or `splitnic iounit`, by pid, as far as this user may see processes. proc:
-/// where the proc file system is mounted.
+/// All processes that run `splitnic host` or `splitnic iounit`, sorted by pid, if this user may see them. proc: the
+/// mount point of the proc file system.
 std::vector<DaemonProcess> find_daemon_processes(const std::string& proc = "/proc");
 
 }  // namespace splitnic::os

@@ -1,4 +1,4 @@
-// Boost.JSON is used without its library; this is the file that holds its implementation.
+// splitnic uses Boost.JSON without its library; this file contains the implementation.
 #include <boost/describe/members.hpp>
 #include <boost/json/src.hpp>
 #include <boost/mp11/algorithm.hpp>

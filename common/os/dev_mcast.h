@@ -12,11 +12,12 @@ namespace splitnic::os {
 /// The link-layer multicast addresses that the calling thread's network namespace has joined.
 inline constexpr const char* kThreadDevMcast = "/proc/thread-self/net/dev_mcast";
 
-/// The addresses of one interface, sorted, each once. text: lines "index name users global-users 01005e000001"; lines
-/// that are not like this are passed over.
+/// The addresses of one interface, sorted, without duplicates. text: lines "index name users global-users
+/// 01005e000001"; the parser skips other lines.
 std::vector<MacAddress> parse_dev_mcast(std::string_view text, int interface_index);
 
-/// The text for it. path: kThreadDevMcast in the interface's namespace. Error: it can't be read.
+/// Returns the text for parse_dev_mcast. path: kThreadDevMcast in the interface's namespace. Error: the file can't be
+/// read.
 Result<std::string> read_dev_mcast(const std::string& path);
 
 }  // namespace splitnic::os

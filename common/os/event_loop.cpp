@@ -23,18 +23,18 @@ namespace {
 
 namespace asio = boost::asio;
 
-// How long control requests and signals may wait: so many rounds of work, or so long without any.
+// How long control requests and signals may wait: this many rounds of work, or this long without work.
 constexpr std::uint32_t kServiceIterations = 64;
 constexpr Duration kServiceInterval = std::chrono::milliseconds(2);
 
-// Between packets of the same conversation the loop sleeps with one plain system call. Only a pause longer than this is
-// worth the several that Asio's way of sleeping takes; until then its servers wait.
+// Between packets of the same conversation the loop sleeps with one plain system call. Asio needs several system calls
+// to sleep, which pays only in a longer pause than this. Asio's servers wait until then.
 constexpr Duration kBriefSleep = std::chrono::milliseconds(10);
 
 }  // namespace
 
-/// The Asio side. The tasks' descriptors don't go to Asio one by one but through a WaitSet: tasks replace them without
-/// telling (a reconnect may even get the same number), which Asio's registrations would not survive.
+/// The Asio side. Asio does not get the tasks' descriptors one by one, but one WaitSet. Tasks replace descriptors
+/// without notice (a reconnect may even get the same number), and Asio's registrations would not survive this.
 struct EventLoop::Edge {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> keep_running{context.get_executor()};
@@ -47,7 +47,7 @@ struct EventLoop::Edge {
   std::function<void()> hangup;
   int signal = 0;
 
-  ~Edge() { static_cast<void>(watched.release()); }  // the wait set's to close
+  ~Edge() { static_cast<void>(watched.release()); }  // the wait set closes it
 
   void watch_signals(std::function<void()> on_hangup) {
     std::signal(SIGPIPE, SIG_IGN);
@@ -80,8 +80,8 @@ struct EventLoop::Edge {
     waiting = false;
   }
 
-  // True when a descriptor, the deadline or a signal ended the sleep, false when it was too long to be brief.
-  // Nothing is registered, so it doesn't matter which files the descriptors stood for last time.
+  // True when a descriptor, the deadline or a signal ended the sleep; false when the time for a short sleep was over.
+  // Nothing is registered, so it doesn't matter which files the descriptors referred to last time.
   bool sleep_briefly(const std::vector<int>& descriptors, Time deadline) {
     brief_waits.clear();
     for (const int descriptor : descriptors) brief_waits.push_back({descriptor, POLLIN, 0});
@@ -89,17 +89,17 @@ struct EventLoop::Edge {
     const Duration patience = std::clamp(left, Duration(0), kBriefSleep);
     const timespec timeout{0, patience.count()};
     const int ready = ::ppoll(brief_waits.data(), brief_waits.size(), &timeout, nullptr);
-    if (ready < 0) context.poll();  // a signal, which Asio has taken note of
+    if (ready < 0) context.poll();  // a signal; Asio has recorded it
     return ready != 0 || left < kBriefSleep;
   }
 
-  // A wait stays outstanding until it completes, however often the loop wakes up for something else. Starting one asks
-  // for the state, not the edge: what became readable before completes it at once.
+  // A wait stays outstanding until it completes, even if the loop wakes up for other reasons. A new wait checks the
+  // state and not the edge: if the descriptor is readable already, the wait completes at once.
   void wait() {
     if (waiting) return;
     waiting = true;
     watched.async_wait(asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
-      if (error == asio::error::operation_aborted) return;  // of a descriptor that has been replaced
+      if (error == asio::error::operation_aborted) return;  // the descriptor has been replaced
       CHECK(!error);
       waiting = false;
     });
@@ -129,7 +129,7 @@ int EventLoop::run() {
     ++counters_.iterations;
     const std::size_t work = poll_tasks(now);
     serve_if_due(now, work != 0);
-    // After serving, since a stop served there has used up what would end the sleep.
+    // After serving, because a stop during the service has used up the event that would end the sleep.
     if (edge_->stopped.load(std::memory_order_relaxed)) break;
     if (work != 0) {
       if (idle_since) spin.observe_pause(now - *idle_since);
@@ -137,10 +137,10 @@ int EventLoop::run() {
       continue;
     }
     if (!idle_since) idle_since = now;
-    // One spin per pause: after a wake-up that brought no work the loop goes straight back to sleep. To yield is not
-    // enough where the peer shares the core: the scheduler may well choose the one that yielded.
+    // The loop spins once per pause. After a wake-up without work it sleeps again at once. Yielding is not enough if
+    // the peer shares the core: the scheduler may choose the yielding thread again.
     if (now - *idle_since < spin.current() && !peer_waits_for_core()) {
-      // Not only a pause of the core: where it is needed by the one whose work is awaited here, that one runs now.
+      // More than a pause instruction: if the process that produces the next work needs this core, it runs now.
       std::this_thread::yield();
     } else {
       try_to_sleep(now);
@@ -160,7 +160,7 @@ bool EventLoop::peer_waits_for_core() {
   return std::ranges::any_of(tasks_, [](Task* task) { return task->peer_waits_for_core(); });
 }
 
-// What has just woken the loop up comes first: while there is work, servers wait for several rounds of it.
+// The work that woke the loop comes first. While there is work, servers wait for several rounds of it.
 void EventLoop::serve_if_due(Time now, bool busy) {
   ++iterations_since_service_;
   if (iterations_since_service_ < kServiceIterations && (busy || now - served_ < kServiceInterval)) return;
@@ -170,7 +170,7 @@ void EventLoop::serve_if_due(Time now, bool busy) {
   edge_->context.poll();
 }
 
-// Arm, then look again: prepare_sleep looks after arming, so what comes after that look rings.
+// Arm, then poll once more: prepare_sleep polls after arming, so any later work rings.
 void EventLoop::try_to_sleep(Time now) {
   std::size_t prepared = 0;
   bool agreed = true;

@@ -18,38 +18,41 @@ namespace splitnic::os {
 class Task {
  public:
   virtual ~Task() = default;
-  /// Does a bounded amount of work; returns how much. Zero means that there was none, not that it was done.
+  /// Does a bounded amount of work and returns how much. Zero means that there was no work at all.
   virtual std::size_t poll(Time now) = 0;
-  /// Arms whatever wakes it up, then looks again: false means that there is work, so don't sleep.
+  /// Arms the doorbells and other sources of wake-ups, then polls once more. False means that there is work, so don't
+  /// sleep.
   virtual bool prepare_sleep(Time now) = 0;
-  /// Disarms. Follows every prepare_sleep, also one that answered false.
+  /// Disarms. The loop calls it after every prepare_sleep, also after one that returned false.
   virtual void disarm() = 0;
-  /// Whoever brings the next work is awake and waits for this thread's core, so that looking on only delays it.
+  /// True if the process that produces the next work is awake and waits for this thread's core. Spinning would only
+  /// delay that process.
   [[nodiscard]] virtual bool peer_waits_for_core() { return false; }
-  /// When poll wants to run again even if nothing happens. In the past only while poll has work.
+  /// The time at which poll must run again even if nothing happens. It is in the past only while poll has work.
   [[nodiscard]] virtual Time next_deadline() const = 0;
-  /// Appends the descriptors whose readability means work. Asked before each sleep; they may differ every time.
+  /// Appends the descriptors that are readable when there is work. The loop calls it before each sleep; the descriptors
+  /// may differ every time.
   virtual void collect_descriptors(std::vector<int>& out) const = 0;
 };
 
 struct EventLoopOptions {
-  /// The longest time that the loop looks on without work before it sleeps (--spin-us).
+  /// The longest time that the loop spins without work before it sleeps (--spin-us).
   Duration spin_max = std::chrono::microseconds(50);
   /// SIGINT, SIGTERM and SIGHUP end run(); SIGPIPE is ignored. A SIGHUP that was ignored before (nohup) stays ignored.
   bool handle_signals = true;
-  /// Where given, SIGHUP calls this, on the loop's thread, and run() goes on.
+  /// If set, SIGHUP calls this on the loop's thread, and run() continues.
   std::function<void()> on_hangup{};
 };
 
 struct EventLoopCounters {
   std::uint64_t iterations = 0;
   std::uint64_t sleeps = 0;
-  std::uint64_t services = 0;  ///< looks at the io_context while busy
+  std::uint64_t services = 0;  ///< polls of the io_context while busy
 };
 
-/// The edge around poll-driven cores: polls while there is work, looks on for a short adaptive time, then sleeps until
-/// a descriptor, a deadline, a signal, or something of the io_context (the control socket). Costs nothing while idle.
-/// Thread: one, except stop().
+/// The edge around poll-driven cores. The loop polls while there is work, spins for a short adaptive time, and then
+/// sleeps until a descriptor, a deadline, a signal, or an event of the io_context (the control socket). It uses no CPU
+/// time while idle. Thread: one, except stop().
 class EventLoop {
  public:
   /// Throws StartupError if the kernel gives no descriptors.
@@ -58,18 +61,18 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  /// Lent; must outlive run(). Not during run().
+  /// task is lent and must outlive run(). Do not call during run().
   void add(Task& task);
 
-  /// For servers on the same thread. They are looked after every 64 rounds while the tasks are busy, and within 10
-  /// ms of a pause.
+  /// For servers on the same thread. The loop polls them every 64 rounds while the tasks are busy, and within 10 ms of
+  /// a pause.
   [[nodiscard]] boost::asio::io_context& context();
 
-  /// Until stop() or a signal; returns the signal, 0 for stop(). A second signal then kills the process as usual, so
-  /// that nobody has to wait for a tear-down that hangs.
+  /// Runs until stop() or a signal. Returns the signal, or 0 after stop(). A second signal then kills the process as
+  /// usual, so that nobody has to wait if the shutdown hangs.
   int run();
 
-  /// Any thread, or a task.
+  /// Any thread or task may call it.
   void stop();
 
   [[nodiscard]] const EventLoopCounters& counters() const { return counters_; }

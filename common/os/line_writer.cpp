@@ -31,7 +31,7 @@ std::size_t LineWriter::take(std::string_view bytes) {
   } else if (kind_ == Kind::file || reopened_) {
     written = ::write(reopened_ ? reopened_.get() : descriptor_, bytes.data(), bytes.size());
   } else {
-    // A pipe that is writable takes PIPE_BUF bytes without blocking.
+    // A writable pipe takes PIPE_BUF bytes without blocking.
     pollfd room{descriptor_, POLLOUT, 0};
     if (::poll(&room, 1, 0) != 1) return 0;
     written = ::write(descriptor_, bytes.data(), std::min<std::size_t>(bytes.size(), PIPE_BUF));
@@ -62,7 +62,7 @@ void LineWriter::push(std::string_view line) {
 void LineWriter::write(std::string_view line) {
   flush();
   const std::size_t bytes = std::min(line.size() + 1, kMaxWaitingBytes);
-  // Once a line is lost the next ones are too until the loss can be reported, so that it stands in the right place.
+  // After a lost line the writer loses the next lines, too, until it can report the loss in the right place.
   if (lost_unreported_ != 0 || waiting_bytes_ + bytes > kMaxWaitingBytes) {
     ++lost_;
     ++lost_unreported_;

@@ -10,19 +10,19 @@
 
 namespace splitnic::os {
 
-/// Writes lines to a descriptor and never waits for its reader: what does not fit into a pipe, a terminal or a socket
-/// waits here, at most kMaxWaitingBytes of it. Lines beyond that are lost and counted; a line in their place says how
-/// many. A regular file takes every line at once. Thread: one at a time.
+/// Writes lines to a descriptor and never waits for its reader. If a pipe, terminal or socket is full, the writer
+/// buffers at most kMaxWaitingBytes. It loses and counts lines beyond that, and writes a line in their place that says
+/// how many. A regular file takes every line at once. Thread: one at a time.
 class LineWriter {
  public:
   static constexpr std::size_t kMaxWaitingBytes = std::size_t{64} << 10U;
 
-  /// descriptor: lent, and its flags stay as they are, since other processes may share them.
+  /// descriptor: lent. Its flags stay unchanged, because other processes may share them.
   explicit LineWriter(int descriptor);
 
-  /// line: without its newline, at most kMaxWaitingBytes, the rest is cut off.
+  /// line: without its newline, at most kMaxWaitingBytes; the writer cuts off the rest.
   void write(std::string_view line);
-  /// Writes what waits, as far as the reader has made room. True when nothing waits any more.
+  /// Writes buffered lines while the reader makes room. True if no line waits any more.
   bool flush();
   [[nodiscard]] bool waiting() const { return !waiting_.empty() || lost_unreported_ != 0; }
   /// Lines lost so far.
@@ -31,13 +31,14 @@ class LineWriter {
  private:
   enum class Kind : std::uint8_t { file, socket, stream };
 
-  /// Bytes that the descriptor took now. Those of a descriptor that fails (its reader is gone) count as taken.
+  /// Returns how many bytes the descriptor took now. If the descriptor fails (its reader is gone), all bytes count as
+  /// taken.
   std::size_t take(std::string_view bytes);
   void push(std::string_view line);
 
   int descriptor_;
   Kind kind_ = Kind::stream;
-  UniqueFd reopened_;  // the same pipe or terminal with an O_NONBLOCK of its own; none where that is not permitted
+  UniqueFd reopened_;  // the same pipe or terminal, reopened with O_NONBLOCK; none if not permitted
   std::deque<std::string> waiting_;
   std::size_t waiting_bytes_ = 0;
   std::uint64_t lost_ = 0;

@@ -29,7 +29,7 @@ std::string_view level_name(LogLevel level) {
 
 }  // namespace
 
-/// spdlog gives the lines their time; where they go is the LineWriter's.
+/// spdlog adds the time to the lines; the LineWriter writes them.
 class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit Sink(int descriptor) : writer_(descriptor) {}
@@ -75,7 +75,7 @@ Log::Log(const std::string& subject, LogOptions options) : subject_(printable(su
   logger_->set_pattern("%H:%M:%S.%e %v");
 }
 
-// What was suppressed after the last line of its key would otherwise never be reported.
+// Without this the log would never report lines suppressed after the last line of their key.
 Log::~Log() {
   for (const auto& [line, recurring] : recurring_) {
     if (recurring.since != 0) write(LogLevel::kInfo, fmt::format("{} ({} more times)", line, recurring.since));
@@ -115,7 +115,7 @@ void Log::recurring(LogLevel level, std::string_view line) {
     const std::lock_guard lock(windows_mutex_);
     const auto found = recurring_.find(line);
     if (found == recurring_.end()) {
-      // Where too many lines recur at a time only the common limit holds for the rest.
+      // If too many different lines recur at a time, only the common limit applies to the rest.
       if (recurring_.size() < kMaxKeys) recurring_.emplace(line, Recurring{now});
     } else {
       ++found->second.since;

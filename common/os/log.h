@@ -26,26 +26,27 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 /// "debug", "info", "warning" (or "warn"), "error", "off"; nullopt for anything else.
 std::optional<LogLevel> parse_log_level(std::string_view text);
 
-/// Where a Log writes and what clock its rate limit reads. Both replaceable, for tests.
+/// Where a Log writes, and the clock of its rate limit. Tests replace both.
 struct LogOptions {
   LogLevel level = LogLevel::kInfo;
-  /// Lines with the same key let through per second.
+  /// Maximum number of lines with the same key per second.
   std::uint32_t limit_per_second = 5;
-  /// How long a recurring line is only counted before it is written again.
+  /// How long the log only counts a recurring line before it writes the line again.
   Duration recurring_interval = std::chrono::minutes(10);
-  /// Given each line without time and newline; empty: `descriptor`, with the time of day in front.
+  /// Receives each line without time and newline. If empty, the log writes to `descriptor`, with the time of day in
+  /// front.
   std::function<void(std::string_view line)> write{};
   std::function<Time()> clock = monotonic_now;
-  /// stderr, unless a test says otherwise. Lent.
+  /// stderr, except in tests. Lent.
   int descriptor = 2;
 };
 
-/// Lines for people: "12:03:04.123 info  host web1: link up". Handed to cores by reference; there is no global one.
-/// Control characters in the text are replaced, since much of it comes from peers. Never waits for whoever reads the
-/// log: lines that find no room are lost and counted (LineWriter). Any thread.
+/// Lines for people: "12:03:04.123 info host web1: link up". Cores receive it by reference; there is no global one. The
+/// log replaces control characters in the text, because much of the text comes from peers. It never waits for the
+/// reader of the log: it loses and counts lines that find no room (LineWriter). Any thread.
 class Log {
  public:
-  /// subject: who is speaking, "host web1".
+  /// subject: the name of the daemon in each line, "host web1".
   explicit Log(const std::string& subject, LogOptions options = {});
   ~Log();
   Log(const Log&) = delete;
@@ -68,9 +69,9 @@ class Log {
     if (enabled(LogLevel::kError)) write(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// For whatever peers can cause at will: of the lines with one key at most limit_per_second are written each second;
-  /// the next one that is ends in "(suppressed n similar)". key: one per call site, or per call site and peer. The text
-  /// is formatted only when it is written.
+  /// For events that peers can cause at will. The log writes at most limit_per_second lines with one key each second.
+  /// The next line that it writes ends in "(suppressed n similar)". key: one per call site, or per call site and peer.
+  /// The text is formatted only when it is written.
   template <class... Args>
   void limited(std::string_view key, LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
     if (!enabled(level)) return;
@@ -81,12 +82,12 @@ class Log {
     write(level, text);
   }
 
-  /// For whatever a peer can cause for ever: a line is written the first time; equal ones are counted afterwards, and
-  /// one of them is written again after recurring_interval, with their number. Different lines are limited together,
-  /// as limited() does.
+  /// For events that a peer can cause without end. The log writes a line the first time and then counts equal lines.
+  /// After recurring_interval it writes the next one again, with their number. Different lines share one limit, as in
+  /// limited().
   void recurring(LogLevel level, std::string_view line);
 
-  /// Writes lines that wait for their reader, as far as there is room now. True when none waits.
+  /// Writes waiting lines while there is room. True if no line waits any more.
   bool flush();
   [[nodiscard]] bool waiting() const;
   /// Lines that were lost because nobody read them.
@@ -100,7 +101,7 @@ class Log {
     std::uint32_t written = 0;
     std::uint64_t suppressed = 0;
   };
-  /// Keys are bounded too: what is over shares one window.
+  /// The number of keys is bounded, too; all further keys share one window.
   static constexpr std::size_t kMaxKeys = 256;
 
   struct Recurring {
@@ -116,7 +117,7 @@ class Log {
   LogOptions options_;
   std::shared_ptr<Sink> sink_;
   std::shared_ptr<spdlog::logger> logger_;
-  std::mutex windows_mutex_;  // of the two maps
+  std::mutex windows_mutex_;  // protects the two maps
   std::map<std::string, Window, std::less<>> windows_;
   std::map<std::string, Recurring, std::less<>> recurring_;
 };

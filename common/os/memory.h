@@ -2,10 +2,10 @@
 
 namespace splitnic::os {
 
-/// Returns freed memory to the system that the allocator would keep for later. glibc moves its limit for mappings of
-/// their own up to the size of the largest block ever freed, so the large blocks of whatever ended lie in the heap
-/// between small ones that live on, and are kept. Walks the heap: after something large has ended, while idle, not per
-/// packet. Thread: any.
+/// Returns freed memory to the system that the allocator would otherwise keep. glibc raises its threshold for separate
+/// mappings up to the size of the largest block ever freed. Large freed blocks then lie in the heap between small live
+/// blocks, and glibc keeps them. The function walks the heap: call it after something large has ended, while idle, and
+/// not per packet. Thread: any.
 void return_free_memory();
 
 }  // namespace splitnic::os

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxReceivesPerPoll = 64;
 constexpr int kEventBufferBytes = 1 << 20;
 constexpr std::size_t kMaxNameBytes = IFNAMSIZ - 1;
 
-// The attribute's number if it has the right size: the kernel is trusted, its future is not.
+// The attribute's number, if it has the right size. We trust today's kernel; a later one may use another size.
 template <class Number>
 void assign(const nlattr* attribute, Number& into) {
   if (mnl_attr_get_payload_len(attribute) == sizeof(Number)) {
@@ -119,7 +119,7 @@ std::optional<LinkEvent> parse_link(const nlmsghdr* header) {
   if (header->nlmsg_type != RTM_NEWLINK && header->nlmsg_type != RTM_DELLINK) return std::nullopt;
   if (mnl_nlmsg_get_payload_len(header) < sizeof(ifinfomsg)) return std::nullopt;
   const auto* info = static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(header));
-  // Bridges report their ports in the same group: such a "removed" only means that the port left its bridge.
+  // Bridges report their members in the same group: such a "removed" only means that the member left its bridge.
   if (info->ifi_family != AF_UNSPEC) return std::nullopt;
   LinkEvent event;
   event.kind = header->nlmsg_type == RTM_NEWLINK ? LinkEvent::Kind::kChanged : LinkEvent::Kind::kRemoved;
@@ -132,7 +132,7 @@ std::optional<LinkEvent> parse_link(const nlmsghdr* header) {
   return event;
 }
 
-// The kernel's own words about a refusal (NLMSGERR_ATTR_MSG), in parentheses; empty where it has none.
+// The kernel's own text about a refusal (NLMSGERR_ATTR_MSG), in parentheses; empty if there is none.
 std::string explanation(const nlmsghdr* header) {
   if ((header->nlmsg_flags & NLM_F_ACK_TLVS) == 0) return {};
   const auto* error = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header));
@@ -149,7 +149,7 @@ std::string explanation(const nlmsghdr* header) {
 
 }  // namespace
 
-/// One message in the making.
+/// A message under construction.
 struct LinkSocket::Request {
   alignas(nlmsghdr) char bytes[512]{};
   nlmsghdr* header = mnl_nlmsg_put_header(bytes);
@@ -183,7 +183,7 @@ Result<LinkSocket::Socket> LinkSocket::open_socket(int flags, unsigned groups) {
   Socket socket(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | flags));
   if (!socket) return fail("opening an rtnetlink socket: {}", errno_text());
   const int on = 1;
-  // Both are refinements: longer error texts, and room for a burst of events.
+  // Neither option is essential: longer error texts, and room for a burst of events.
   static_cast<void>(mnl_socket_setsockopt(socket.get(), NETLINK_EXT_ACK, const_cast<int*>(&on), sizeof on));
   if (groups != 0) {
     ::setsockopt(mnl_socket_get_fd(socket.get()), SOL_SOCKET, SO_RCVBUF, &kEventBufferBytes, sizeof kEventBufferBytes);
@@ -202,7 +202,7 @@ Result<LinkSocket> LinkSocket::open() {
   return LinkSocket(std::move(*requests), std::move(*events));
 }
 
-// Sends a request and takes the answers up to its acknowledgement (or its one link). The error is the bare reason.
+// Sends a request and receives the answers up to its acknowledgement (or its one link). The error is only the reason.
 Result<std::optional<LinkInfo>> LinkSocket::exchange(Request& request) {
   request.header->nlmsg_seq = ++sequence_;
   if (mnl_socket_sendto(requests_.get(), request.bytes, request.header->nlmsg_len) < 0) return fail("{}", errno_text());

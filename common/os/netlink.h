@@ -30,40 +30,41 @@ enum class OperState : std::uint8_t {
 struct LinkInfo {
   int index = 0;
   std::string name;
-  MacAddress mac;  ///< zero where the link has none of six octets
+  MacAddress mac;  ///< zero if the link has no address of six octets
   std::uint32_t mtu = 0;
   std::uint32_t min_mtu = 0;
-  std::uint32_t max_mtu = 0;  ///< 0: not told
+  std::uint32_t max_mtu = 0;  ///< 0: not reported
   bool up = false;            ///< administratively (IFF_UP)
   bool running = false;
   bool promiscuous = false;  ///< by command, or because somebody (a bridge, a capture) needs it
   bool all_multicast = false;
   bool carrier = false;
   OperState oper_state = OperState::kUnknown;
-  std::optional<int> master;  ///< index of the bridge or bond that it is a port of
-  std::string kind;           ///< "tun" (a TAP too), "veth", "bridge"; empty for devices that no link type made
-  std::string alias;          ///< what administrators and programs wrote on it
+  std::optional<int> master;  ///< index of the bridge or bond that it is a member of
+  std::string kind;           ///< "tun" (also of a TAP), "veth", "bridge"; empty if no link type created the device
+  std::string alias;          ///< a text that administrators and programs set
 };
 
 struct LinkEvent {
   enum class Kind {
     kChanged,  ///< new, or changed
     kRemoved,  ///< gone from this namespace; `link` has index and name
-    kResync,   ///< events were lost: query again what matters; `link` is empty
+    kResync,   ///< events were lost: query the links again; `link` is empty
   };
   Kind kind = Kind::kChanged;
   LinkInfo link{};
-  /// kRemoved by a move to another namespace: that one's id as seen from here (RTM_GETNSID), and the index there.
+  /// Set if kRemoved means a move to another namespace: the id of that namespace as seen from here (RTM_GETNSID), and
+  /// the index of the link there.
   std::optional<int> moved_to_netnsid{};
   std::optional<int> moved_to_index{};
 };
 
-/// Whether an interface may have this name: 1 to 15 characters, no blank, no '/', ':', '%' (the kernel would take it
-/// for a pattern to number) or control character, neither "." nor "..". Error: one line that says why not.
+/// Whether an interface may have this name: 1 to 15 characters; no blank, no '/', ':', '%' (the kernel would read it as
+/// a pattern for a number) and no control character; neither "." nor "..". Error: one line that gives the reason.
 [[nodiscard]] Result<void> check_interface_name(std::string_view name);
 
-/// rtnetlink for interfaces, of the network namespace that the thread was in when it was opened. Thread: one at a time.
-/// Requests take a few microseconds to some milliseconds: for the control path.
+/// rtnetlink for interfaces, in the network namespace of the thread that opened it. Thread: one at a time. Requests
+/// take from a few microseconds to some milliseconds: use it on the control path.
 class LinkSocket {
  public:
   static Result<LinkSocket> open();
@@ -72,20 +73,20 @@ class LinkSocket {
   [[nodiscard]] Result<LinkInfo> query(std::string_view name);
   [[nodiscard]] Result<LinkInfo> query(int index);
 
-  /// The link is found by its index, its name serves messages. Errors: "setting the MTU of lan0 to 99999: Invalid
-  /// argument (mtu greater than device maximum)".
+  /// The kernel finds the link by its index; its name appears in messages. Errors: "setting the MTU of lan0 to 99999:
+  /// Invalid argument (mtu greater than device maximum)".
   [[nodiscard]] Result<void> set_mtu(const LinkInfo& link, std::uint32_t mtu);
   [[nodiscard]] Result<void> set_mac(const LinkInfo& link, const MacAddress& mac);
   [[nodiscard]] Result<void> set_up(const LinkInfo& link, bool up);
-  /// At most 255 bytes; readable as LinkInfo::alias from any namespace that the link is moved to.
+  /// At most 255 bytes. It is readable as LinkInfo::alias in every namespace that the link moves to.
   [[nodiscard]] Result<void> set_alias(const LinkInfo& link, const std::string& alias);
-  /// Takes the link out of its bridge or bond.
+  /// Removes the link from its bridge or bond.
   [[nodiscard]] Result<void> clear_master(const LinkInfo& link);
 
-  /// Hands on what happened to the namespace's links since the last call, at most a few hundred events; never blocks.
-  /// Returns how many.
+  /// Reports the events of the namespace's links since the last call, at most a few hundred. Never blocks. Returns how
+  /// many.
   std::size_t poll_events(const std::function<void(const LinkEvent&)>& on_event);
-  /// Readable when poll_events has something.
+  /// The descriptor is readable when poll_events has events.
   [[nodiscard]] int descriptor() const;
 
  private:

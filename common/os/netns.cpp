@@ -69,7 +69,8 @@ Result<ScopedNetns> ScopedNetns::enter(int target) {
   return ScopedNetns(std::move(*home));
 }
 
-// A thread that could not return would go on in the wrong namespace unnoticed; the kernel gives no reason to refuse.
+// If the thread could not return, it would continue in the wrong namespace unnoticed. The kernel has no reason to
+// refuse.
 ScopedNetns::~ScopedNetns() {
   if (home_) CHECK(::setns(home_.get(), CLONE_NEWNET) == 0);
 }

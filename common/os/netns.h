@@ -8,24 +8,24 @@
 
 namespace splitnic::os {
 
-/// which: the name of a namespace made by `ip netns add NAME` (/run/netns/NAME), the path of one (it holds a '/'), or
-/// the pid of a process in it; a name of digits comes before a pid. Errors: a name that can't be one, no such
-/// namespace or process, no permission.
+/// which: the name of a namespace of `ip netns add NAME` (/run/netns/NAME), the path of one (it contains a '/'), or the
+/// pid of a process in it. A name that consists of digits takes precedence over a pid. Errors: an impossible name, no
+/// such namespace or process, no permission.
 Result<UniqueFd> open_netns(std::string_view which);
 
-/// The calling thread's own.
+/// Opens the calling thread's own namespace.
 Result<UniqueFd> open_current_netns();
 
-/// Moves the calling thread, and threads that it makes afterwards, for good. Before any other thread exists: the
-/// process.
+/// Moves the calling thread permanently, and with it the threads that it creates later. Call it before any other thread
+/// exists to move the whole process.
 Result<void> enter_netns(std::string_view which);
 Result<void> enter_netns(int descriptor);
 
-/// Whether two descriptors stand for the same namespace.
+/// Whether two descriptors refer to the same namespace.
 bool same_netns(int one, int other);
 
-/// The calling thread in another network namespace for as long as this lives; destroyed by the same thread.
-/// What was opened meanwhile (netlink sockets, TAP queues) stays in that namespace.
+/// Keeps the calling thread in another network namespace during its lifetime. The same thread must destroy it.
+/// Descriptors opened meanwhile (netlink sockets, TAP queues) stay in that namespace.
 class ScopedNetns {
  public:
   /// target: a namespace's descriptor (of /run/netns/NAME, or TUNGETDEVNETNS for a TAP that was moved), lent for the

@@ -14,7 +14,8 @@ std::size_t sequence_length(std::uint8_t lead) {
   return 0;
 }
 
-// Bytes of the character that `text` starts with; 0 where it is malformed, overlong, a surrogate or a control.
+// The number of bytes of the character at the start of `text`; 0 if it is malformed, overlong, a surrogate or a control
+// character.
 std::size_t printable_character(std::string_view text) {
   const auto byte = [&](std::size_t at) { return static_cast<std::uint8_t>(text[at]); };
   const std::size_t length = sequence_length(byte(0));

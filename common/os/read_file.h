@@ -7,7 +7,7 @@
 
 namespace splitnic::os {
 
-/// A whole file, also one of /proc, which tells no size. Errors: "PATH: No such file or directory", larger than
+/// Reads a whole file, also one of /proc, which reports no size. Errors: "PATH: No such file or directory", larger than
 /// max_bytes.
 Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
 

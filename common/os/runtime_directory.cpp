@@ -18,14 +18,14 @@ namespace {
 constexpr mode_t kWritableByOthers = 022;
 constexpr mode_t kOpenToOthers = 077;
 
-/// A folder, not a link to one, of this user, without any of the forbidden rights.
+/// True for a folder (not a link to one) that belongs to this user and has none of the forbidden rights.
 bool is_ours(const std::string& path, mode_t forbidden) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
          (status.st_mode & forbidden) == 0;
 }
 
-/// Root may read in any user's folder that is closed to others.
+/// Root may also read folders of other users that are closed to others.
 bool is_readable_control_directory(const std::string& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && (status.st_mode & kOpenToOthers) == 0 &&
@@ -34,12 +34,12 @@ bool is_readable_control_directory(const std::string& path) {
 
 std::string control_directory(const std::string& directory) { return directory + "/control"; }
 
-/// Makes the folder with exactly these rights, whatever the umask. False, with errno: not made.
+/// Creates the folder with exactly these rights, whatever the umask. False, with errno, if it was not created.
 bool make_directory(const std::string& path, mode_t mode) {
   return ::mkdir(path.c_str(), mode & 0700U) == 0 && ::chmod(path.c_str(), mode) == 0;
 }
 
-/// As make_directory; also true for a folder that is there already, whose rights are the caller's to check.
+/// Like make_directory, but also true for an existing folder; the caller checks its rights.
 bool have_directory(const std::string& path, mode_t mode) { return make_directory(path, mode) || errno == EEXIST; }
 
 std::string folder_of(const std::string& path) {
@@ -56,7 +56,7 @@ std::vector<std::string> runtime_directories() {
     const char* value = std::getenv(variable);
     return value != nullptr && *value == '/' ? value : std::string_view();
   };
-  // Several folders are separated by colons; the first one will do.
+  // Colons separate several folders; the first one is enough.
   const auto service = from_environment("RUNTIME_DIRECTORY");
   if (!service.empty()) directories.emplace_back(service.substr(0, service.find(':')));
   if (::geteuid() == 0) directories.emplace_back("/run/splitnic");
@@ -70,7 +70,7 @@ Result<std::string> make_control_directory(const std::vector<std::string>& candi
   constexpr std::string_view kHint = "name a control socket elsewhere with --control";
   std::string reason = "no candidates";
   for (const auto& directory : candidates) {
-    // Root of a user namespace may not write to /run, and XDG_RUNTIME_DIR may be gone: the next one will do.
+    // Root of a user namespace may not write to /run, and XDG_RUNTIME_DIR may not exist: try the next one.
     if (!have_directory(directory, 0755)) {
       reason = fmt::format("{}: {}", directory, errno_text());
       continue;

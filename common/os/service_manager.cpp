@@ -39,7 +39,8 @@ std::string ServiceManager::one_line(std::string text) {
 
 void ServiceManager::send(const std::string& report, bool wait) {
   if (!socket_) return;
-  // A report that fails has no other reader: whoever restarts the service manager asks it, not this process.
+  // Ignore a failed report: nobody else reads it, and the administrator who restarts the service manager asks the
+  // service manager, not this process.
   while (::send(socket_.get(), report.data(), report.size(), MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT)) < 0 &&
          errno == EINTR) {
   }

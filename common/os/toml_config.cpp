@@ -1,5 +1,5 @@
-// toml++ 3.0 asserts, and without assertions assumes, that a table's header starts with a key; "[[[" in a user's file
-// is no bug of ours. With the assertion silent it goes on to report a parse error with its line.
+// toml++ 3.0 asserts that a table's header starts with a key, and assumes it if assertions are off. "[[[" in a user's
+// file is not a bug of ours. With the assertion disabled toml++ reports a parse error with its line.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(condition)
 #define TOML_EXCEPTIONS 0
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20U;
 
-/// Turns the parsed tree into entries.
+/// Converts the parsed tree to entries.
 class Flattener {
  public:
   explicit Flattener(const std::string& path) : path_(path) {}

@@ -8,23 +8,23 @@
 
 namespace splitnic::os {
 
-/// One setting of a configuration file, as the command line would have it.
+/// One setting of a configuration file, in the form of the command line.
 struct ConfigEntry {
   enum class Kind { kText, kFlag };
-  std::string section;  ///< the table it stands in, empty at the top
+  std::string section;  ///< the table of the setting; empty at the top
   std::string key;
-  std::string value;  ///< strings as they are, numbers in decimal; "true" or "false" for a flag
+  std::string value;  ///< strings unchanged, numbers in decimal; "true" or "false" for a flag
   Kind kind = Kind::kText;
   unsigned line = 0;
   friend bool operator==(const ConfigEntry&, const ConfigEntry&) = default;
 };
 
 /// Reads TOML with keys at the top and in tables one level deep, in the order of the file. A list gives one entry per
-/// element. Errors: "FILE:LINE: ..." for wrong syntax, duplicate keys and values that no option takes (dates, nested
-/// tables); "FILE: ..." if it can't be read.
+/// element. Errors: "FILE:LINE: ..." for wrong syntax, duplicate keys and values that no option accepts (dates, nested
+/// tables); "FILE: ..." if the file can't be read.
 Result<std::vector<ConfigEntry>> read_config(const std::string& path);
 
-/// The same from text; path is for messages.
+/// The same for a text; path appears in messages.
 Result<std::vector<ConfigEntry>> parse_config(std::string_view text, const std::string& path);
 
 }  // namespace splitnic::os

@@ -22,7 +22,7 @@ class UniqueFd {
 
   [[nodiscard]] int get() const { return descriptor_; }
   [[nodiscard]] explicit operator bool() const { return descriptor_ >= 0; }
-  /// Hands the descriptor over to the caller.
+  /// Transfers ownership of the descriptor to the caller.
   [[nodiscard]] int release() { return std::exchange(descriptor_, -1); }
   void reset(int descriptor = -1) {
     if (descriptor_ >= 0) ::close(descriptor_);

@@ -26,9 +26,9 @@ sockaddr_un address_of(const std::string& path) {
 
 const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
 
-// Keeps two processes from replacing the same stale socket, the second one removing what the first has just bound. The
-// lock is the directory's own, so nothing is left behind; someone who holds it for long (anybody may, in /tmp) can only
-// take away the protection against the race.
+// Prevents two processes from replacing the same stale socket, where the second would remove the socket that the first
+// has just bound. The lock is on the directory itself, so nothing is left behind. Anybody may hold the lock for long
+// (in /tmp), but this only removes the protection against the race.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& path) {
@@ -105,8 +105,8 @@ Result<UnixListener> UnixListener::listen(const std::string& path, mode_t mode, 
     case SocketState::kUnknown:
       return fail("{}: {}", path, errno_text());
   }
-  // The path is created with the mode that the socket has at that moment (less the umask): there is no time at which
-  // others could connect who may not.
+  // bind creates the path with the mode that the socket has at that moment (less the umask). So there is no moment in
+  // which other users could connect without permission.
   const sockaddr_un address = address_of(path);
   if (::fchmod(descriptor.get(), mode) != 0 || ::bind(descriptor.get(), generic(address), sizeof address) != 0) {
     if (errno == EADDRINUSE) return fail("address in use: {}", path);

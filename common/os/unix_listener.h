@@ -10,31 +10,32 @@
 
 namespace splitnic::os {
 
-/// What sun_path holds besides its terminator.
+/// The bytes that sun_path holds without its terminator.
 inline constexpr std::size_t kMaxSocketPathBytes = 107;
 
-/// Errors: empty, or longer than the kernel takes.
+/// Errors: the path is empty, or longer than the kernel allows.
 Result<void> check_socket_path(const std::string& path);
 
 enum class SocketState {
   kAbsent,
-  kLive,       ///< somebody listens
+  kLive,       ///< a process listens
   kStale,      ///< a socket left behind: connections are refused
   kNotSocket,  ///< something else, a symbolic link included
-  kUnknown,    ///< can't be told, most often for lack of permission
+  kUnknown,    ///< unknown, most often for lack of permission
 };
 
-/// Finds out by connecting (and hanging up at once, if that works). Never blocks.
+/// Tests the socket by connecting to it, and closes the connection at once. Never blocks.
 SocketState probe_socket(const std::string& path);
 
-/// Removes path if it is a stale socket; true if it did. Never touches anything else.
+/// Removes path if it is a stale socket, and returns true if so. Never touches anything else.
 bool remove_stale_socket(const std::string& path);
 
-/// A listening Unix stream socket in the file system. A stale socket in its place is replaced; a live one is an error,
-/// and so is anything that is no socket, which stays untouched. The path is removed at the end if it is still ours.
+/// A listening Unix stream socket in the file system. It replaces a stale socket at its path. A live socket is an
+/// error, and so is anything that is not a socket, which stays untouched. The destructor removes the path if it still
+/// belongs to this object.
 class UnixListener {
  public:
-  /// The descriptor does not block. mode: the permission bits that the path gets, never wider in between.
+  /// The descriptor does not block. mode: the permission bits of the path; they are never wider in between.
   /// Errors: "address in use: PATH ...", "PATH: exists and is no socket", too long a path, no permission.
   static Result<UnixListener> listen(const std::string& path, mode_t mode = 0600, int backlog = 64);
 
@@ -43,7 +44,7 @@ class UnixListener {
   ~UnixListener();
 
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
-  /// Hands the descriptor over; the path remains this object's to remove.
+  /// Transfers ownership of the descriptor; this object still removes the path.
   [[nodiscard]] UniqueFd take_descriptor() { return std::move(descriptor_); }
   [[nodiscard]] const std::string& path() const { return path_; }
 

@@ -16,7 +16,7 @@ WaitSet::WaitSet() : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD
   rebuild();
 }
 
-// False if the kernel has it already.
+// False if the kernel has the descriptor already.
 bool WaitSet::add(int descriptor) {
   epoll_event event{};
   event.events = EPOLLIN;
@@ -25,14 +25,14 @@ bool WaitSet::add(int descriptor) {
   return false;
 }
 
-// Adding a descriptor that is registered fails; if it succeeds, the number stands for another file than before. That is
-// how a descriptor that was closed and reused between two sleeps is noticed, for one short system call each.
+// Adding a registered descriptor fails. If it succeeds, the number refers to another file than before. This detects,
+// with one short system call each, descriptors that were closed and reused between two sleeps.
 bool WaitSet::still_registered() {
   return std::none_of(descriptors_.begin(), descriptors_.end(), [this](int descriptor) { return add(descriptor); });
 }
 
-// From scratch, because a file that somebody else holds open stays in an epoll after our descriptor for it is closed,
-// and can't be taken out any more. Changes are rare.
+// Rebuilds the set. A file that another process holds open stays in an epoll after we close our descriptor for it, and
+// nobody can remove it then. Changes are rare.
 void WaitSet::rebuild() {
   epoll_.reset();  // first, so that a process that is short of descriptors gets this one back
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));

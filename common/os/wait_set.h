@@ -8,18 +8,18 @@
 
 namespace splitnic::os {
 
-/// Many descriptors and a deadline behind one descriptor, which is readable while any of them is readable or the
-/// deadline has passed: level-triggered, so nothing that came early is lost.
-/// The descriptors are lent, and may be closed or replaced by others of the same number at any time between updates.
+/// One descriptor that stands for many descriptors and a deadline. It is readable while any of them is readable or the
+/// deadline has passed. It is level-triggered, so an early event is not lost. The descriptors are lent. Between updates
+/// their owners may close them or replace them by others with the same number.
 class WaitSet {
  public:
   /// Throws StartupError if the kernel gives no descriptors.
   WaitSet();
 
-  /// Waits for exactly these from now on; true if descriptor() stands for a new file. Closed descriptors and ones that
-  /// can't be waited for (regular files) are bugs of the caller.
+  /// From now on waits for exactly these descriptors. True if descriptor() now refers to a new file. Closed
+  /// descriptors, and descriptors that can't be waited for (regular files), are bugs of the caller.
   bool update(std::span<const int> descriptors);
-  /// kNever for none. Reaching the deadline keeps descriptor() readable until it is set to a later one.
+  /// kNever means no deadline. After the deadline descriptor() stays readable until a later deadline is set.
   void set_deadline(Time deadline);
   [[nodiscard]] int descriptor() const { return epoll_.get(); }
 
