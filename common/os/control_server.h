@@ -28,9 +28,9 @@ struct ControlServerOptions {
 /// something other than a request. Thread: the io_context's.
 class ControlServer {
  public:
-  /// path: the server creates it with mode 0600; same errors as UnixListener. answer: returns the status, and clears the
-  /// counters on request; the server calls it on the io_context's thread. context and log are lent; destroy the server
-  /// before them.
+  /// path: the server creates it with mode 0600; same errors as UnixListener. answer: returns the status, and clears
+  /// the counters on request; the server calls it on the io_context's thread. context and log are lent; destroy the
+  /// server before them.
   static Result<std::unique_ptr<ControlServer>> open(boost::asio::io_context& context, const std::string& path,
                                                      std::function<DaemonStatus(ControlRequest)> answer, Log& log,
                                                      ControlServerOptions options = {});
