@@ -181,6 +181,7 @@ Grant Owner::grant_direct(Session& session, std::size_t bytes) {
   const auto tag = session.adapter->register_bridge_memory(session.domain, range, kEverything, true);
   REQUIRE(tag.has_value());
   session.tags.push_back(*tag);
+  session.bridge_tags.push_back(*tag);
   return {*tag, session.adapter->region_address(*tag), bytes};
 }
 
@@ -291,6 +292,7 @@ void Owner::ask() {
     quarantined_ = {hostile_.direct_offset, static_cast<std::size_t>(direct.bytes)};
     REQUIRE(hostile_.adapter->deregister(direct.tag) == Status::ok);
     std::erase(hostile_.tags, direct.tag);
+    std::erase(hostile_.bridge_tags, direct.tag);
     return;
   }
   if (attack_.asks != Asks::read && attack_.asks != Asks::atomic) return;
@@ -347,12 +349,17 @@ bool Owner::ended_as_it_must() {
 
 /// The table's answers to a queue pair of the domain about the domain's tags: for each right, around the ends of their
 /// ranges.
-std::vector<std::string> Owner::question(Session& session) const {
+std::vector<std::string> Owner::question(const Session& session, bool with_bridge) const {
   constexpr std::array kRights{Right::remote_read, Right::remote_write, Right::remote_atomic};
   const ProtectionTable& table = session.adapter->table();
   std::vector<std::string> answers;
-  answers.push_back(fmt::format("{} and {} tags", table.tags_in(session.domain), table.tags_in(session.other_domain)));
+  const auto in_bridge = [&](Stag tag) { return std::ranges::count(session.bridge_tags, tag) != 0; };
+  const auto left_out =
+      std::ranges::count_if(session.bridge_tags, [&](Stag tag) { return table.find(tag) != nullptr; });
+  const std::size_t tags = table.tags_in(session.domain) - (with_bridge ? 0 : static_cast<std::size_t>(left_out));
+  answers.push_back(fmt::format("{} and {} tags", tags, table.tags_in(session.other_domain)));
   for (const Stag tag : session.tags) {
+    if (!with_bridge && in_bridge(tag)) continue;
     const ProtectionEntry* entry = table.find(tag);
     if (entry == nullptr || !entry->valid) {
       answers.push_back(fmt::format("{:#x} is gone", tag.value));
@@ -375,10 +382,9 @@ std::vector<std::string> Owner::question(Session& session) const {
 void Owner::judge_tables() {
   CHECK(question(honest_) == honest_table_);
   if (session_over()) {
-    // The end of an epoch ends everything that was registered for it.
-    CHECK(hostile_.adapter->table().tags_in(hostile_.domain) == 0);
-    CHECK(hostile_.adapter->table().tags_in(hostile_.other_domain) == 0);
-    for (const Stag tag : hostile_.tags) CHECK(hostile_.adapter->table().find(tag) == nullptr);
+    // The end of an epoch ends the regions of the bridge's memory, and nothing else.
+    for (const Stag tag : hostile_.bridge_tags) CHECK(hostile_.adapter->table().find(tag) == nullptr);
+    CHECK(question(hostile_, false) == hostile_process_table_);
   } else {
     CHECK(question(hostile_) == hostile_table_);
   }
@@ -387,6 +393,7 @@ void Owner::judge_tables() {
 void Owner::endure() {
   ask();
   hostile_table_ = question(hostile_);
+  hostile_process_table_ = question(hostile_, false);
   hostile_board_->stage.store(Stage::attacking);
   poll_until("the attack", [this] { return hostile_board_->stage.load() == Stage::attacked; });
   poll_until("the end of the session", [this] { return ended_as_it_must(); });

@@ -26,7 +26,7 @@ namespace splitnic::fabric::hostile {
 enum class Ending {
   harmless,    ///< it does not end: the link is up, the queue pair works
   queue_pair,  ///< the queue pair is in error, its link is up
-  link,        ///< the link is faulty, or has voided its epoch with all tags
+  link,        ///< the link is faulty, or has ended its epoch, and with it the tags of its memory
   either_way,  ///< any of these, because the attack is random
 };
 
@@ -65,6 +65,7 @@ struct Session {
   CqNumber completions{};
   Stag memory{};  ///< the memory for the owner's own requests and receives
   std::vector<Stag> tags;
+  std::vector<Stag> bridge_tags;  ///< those among them of the bridge's memory
   std::size_t direct_offset = 0;  ///< of the range open to direct writes, in the owner's local memory
   std::uint64_t incarnation = 0;
 };
@@ -103,7 +104,8 @@ class Owner {
   void serve(Session& session, const MemoryRange& receives);
   void ask();
   void ask_again();
-  [[nodiscard]] std::vector<std::string> question(Session& session) const;
+  /// with_bridge: also about tags of the bridge's memory.
+  [[nodiscard]] std::vector<std::string> question(const Session& session, bool with_bridge = true) const;
   [[nodiscard]] bool session_over();
   [[nodiscard]] bool ended_as_it_must();
   void judge_tables();
@@ -121,6 +123,7 @@ class Owner {
   std::unique_ptr<Child> hostile_process_;
   std::vector<std::string> honest_table_;
   std::vector<std::string> hostile_table_;
+  std::vector<std::string> hostile_process_table_;  // without the bridge's memory
   std::uint64_t greetings_ = 0;
   std::uint64_t asked_ = 0;
   CompletionStatus answered_ = CompletionStatus::success;

@@ -95,7 +95,7 @@ class ByHand(support.LabTestCase):
         unit.wait_for_text("serving eth1")
         return unit
 
-    def host(self, tap, *words, **options):
+    def start_host(self, tap, *words, **options):
         return self.start("host", "--connect", "shm:/run/splitnic/lan0.sock", "--tap", tap, *words, **options)
 
     def wait_up(self, *hosts):
@@ -107,10 +107,10 @@ class ByHand(support.LabTestCase):
         for first in ("host", "iounit"):
             with self.subTest(first=first):
                 self.assertFalse(self.machine.exists("/run/splitnic"))
-                early = [self.host("vnic0")] if first == "host" else []
+                early = [self.start_host("vnic0")] if first == "host" else []
                 unit = self.unit()
-                hosts = early or [self.host("vnic0")]
-                hosts.append(self.host("vnic1"))
+                hosts = early or [self.start_host("vnic0")]
+                hosts.append(self.start_host("vnic1"))
                 self.wait_up(*hosts)
                 self.assertEqual(self.machine.mode("/run/splitnic"), 0o755)
                 self.assertEqual(self.machine.mode("/run/splitnic/control"), 0o700)
@@ -129,7 +129,7 @@ class ByHand(support.LabTestCase):
     def test_a_folder_that_a_service_manager_made(self):
         self.machine.run("install", "-d", "-m", "0755", "/run/splitnic")
         self.unit()
-        self.wait_up(self.host("vnic0"))
+        self.wait_up(self.start_host("vnic0"))
         self.assertEqual(self.machine.mode("/run/splitnic"), 0o755)
 
     def test_a_folder_where_others_may_write_is_refused(self):
@@ -146,10 +146,10 @@ class ByHand(support.LabTestCase):
         unit = self.unit("--allow-uid", GUEST)
         for user in (GUEST, STRANGER):
             self.machine.run("install", "-d", "-m", "0700", "-o", user, f"/run/user-{user}")
-        guest = self.host("vnic0", "--control", f"/run/user-{GUEST}/h.ctl", user=GUEST)
+        guest = self.start_host("vnic0", "--control", f"/run/user-{GUEST}/h.ctl", user=GUEST)
         self.wait_up(guest)
         self.assertNotIn("can't connect", unit.text())
-        stranger = self.host("vnic1", "--control", f"/run/user-{STRANGER}/h.ctl", user=STRANGER)
+        stranger = self.start_host("vnic1", "--control", f"/run/user-{STRANGER}/h.ctl", user=STRANGER)
         stranger.wait_for_text("does not permit this user to connect")
         # It goes on trying several times a second; each side reports that once.
         attempts = self.refusals() + 10
@@ -178,14 +178,14 @@ class ByHand(support.LabTestCase):
     def test_the_loopback_interface_as_a_lan(self):
         """Its MTU of 65536 is beyond the protocol's largest."""
         unit = self.start("iounit", "--listen", "/run/splitnic/lan0.sock", "--lan", "lo")
-        self.wait_up(self.host("vnic0"))
+        self.wait_up(self.start_host("vnic0"))
         self.assertIn("MTU 65535", self.machine.status().stdout)
         self.assertNotIn("restarted", unit.text())
 
     def test_a_lan_with_an_mtu_below_the_least(self):
         self.machine.run("ip", "link", "set", "lo", "mtu", "67")
         unit = self.start("iounit", "--listen", "/run/splitnic/lan0.sock", "--lan", "lo")
-        host = self.host("vnic0")
+        host = self.start_host("vnic0")
         host.wait_for_text("the MTU of LAN lo is 67, below the minimum of 68; trying again")
         self.machine.run("ip", "link", "set", "lo", "mtu", "68")
         self.wait_up(host)
