@@ -399,11 +399,8 @@ void Session::return_elements(bool all) {
     if (!slot.pool || slot.flush != 0) continue;
     auto& pool = *slot.pool;
     if (pool.unreturned() == 0) continue;
-    if (!all && pool.unreturned() < std::max(1U, pool.elements() / 4)) {
-      waiting = true;
-    } else if (!return_elements_of(pool)) {
-      waiting = true;
-    }
+    const bool enough = all || pool.unreturned() >= std::max(1U, pool.elements() / 4);
+    if (!enough || !return_elements_of(pool)) waiting = true;
   }
   // A few elements may wait for more, but only for a limited time.
   constexpr Duration kReturnDelay = milliseconds(50);

@@ -149,8 +149,6 @@ TouchAction ProtectionTable::touch(const Access& access, const SegmentPosition& 
       entry.sequence = segment.sequence;
       break;
     case TouchAction::place_and_invalidate:
-      invalidate(entry);
-      break;
     case TouchAction::invalidate_and_terminate:
       invalidate(entry);
       break;
