@@ -369,8 +369,8 @@ class UnitBench {
   }
 
   IoUnitOptions unit_options_;
+  std::vector<std::unique_ptr<TestHost>> hosts_;  // outlive the queue and the unit, which hold their bridges
   BridgeQueue bridges_;
-  std::vector<std::unique_ptr<TestHost>> hosts_;  // outlive the unit, which holds their bridges
   std::unique_ptr<IoUnit> unit_;
   Time now_{std::chrono::hours(1)};
 };
