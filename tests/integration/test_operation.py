@@ -90,7 +90,7 @@ class ByHand(support.LabTestCase):
         self.addCleanup(process.stop)
         return process
 
-    def unit(self, *words):
+    def start_unit(self, *words):
         unit = self.start("iounit", "--listen", "/run/splitnic/lan0.sock", "--lan", "eth1", *words)
         unit.wait_for_text("serving eth1")
         return unit
@@ -108,7 +108,7 @@ class ByHand(support.LabTestCase):
             with self.subTest(first=first):
                 self.assertFalse(self.machine.exists("/run/splitnic"))
                 early = [self.start_host("vnic0")] if first == "host" else []
-                unit = self.unit()
+                unit = self.start_unit()
                 hosts = early or [self.start_host("vnic0")]
                 hosts.append(self.start_host("vnic1"))
                 self.wait_up(*hosts)
@@ -128,7 +128,7 @@ class ByHand(support.LabTestCase):
 
     def test_a_folder_that_a_service_manager_made(self):
         self.machine.run("install", "-d", "-m", "0755", "/run/splitnic")
-        self.unit()
+        self.start_unit()
         self.wait_up(self.start_host("vnic0"))
         self.assertEqual(self.machine.mode("/run/splitnic"), 0o755)
 
@@ -143,7 +143,7 @@ class ByHand(support.LabTestCase):
             self.skipTest("this user namespace has no second user")
         # Wherever this machine lets ordinary users open it or not.
         self.machine.run("sh", "-ec", "mount -t tmpfs tmpfs /dev/net; mknod -m 0666 /dev/net/tun c 10 200")
-        unit = self.unit("--allow-uid", GUEST)
+        unit = self.start_unit("--allow-uid", GUEST)
         for user in (GUEST, STRANGER):
             self.machine.run("install", "-d", "-m", "0700", "-o", user, f"/run/user-{user}")
         guest = self.start_host("vnic0", "--control", f"/run/user-{GUEST}/h.ctl", user=GUEST)
@@ -169,7 +169,7 @@ class ByHand(support.LabTestCase):
     def test_daemons_of_another_user_are_named(self):
         if not has_other_users():
             self.skipTest("this user namespace has no second user")
-        unit = self.unit()
+        unit = self.start_unit()
         done = self.machine.status(user=GUEST)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, rf"not asked: iounit of user root, pid {unit.pid} \(")
