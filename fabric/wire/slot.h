@@ -91,7 +91,7 @@ struct SlotLayout {
 
 [[nodiscard]] SlotHeader encode_slot(const SlotFields& fields, const SlotLayout& layout);
 
-/// The field of a slot that made it unbelievable. Its queue pair is told all the same.
+/// The field that makes a slot impossible to use. The slot still names its queue pair, which is refused.
 enum class SlotFault : std::uint8_t { shape, payload_bytes, payload_at, queue_pair, second_line };
 const char* to_string(SlotFault fault);
 

@@ -10,6 +10,7 @@
 // Catch2's CHECK replaces the house's from here on.
 #undef CHECK
 #include <catch2/catch.hpp>
+#include <thread>
 
 namespace splitnic::fabric {
 namespace {
@@ -35,7 +36,7 @@ pid_t connecting_process(const std::string& path) {
   if (!attempt) _exit(2);
   for (Time now = start; now < start + std::chrono::seconds(10); now = monotonic_now()) {
     if (const auto outcome = (*attempt)->poll(now)) _exit(outcome->has_value() ? 0 : 1);
-    usleep(200);
+    std::this_thread::yield();
   }
   _exit(4);
 }
@@ -61,7 +62,7 @@ Outcome try_to_connect(std::vector<uid_t> uids, std::vector<gid_t> gids) {
   int status = 0;
   while (waitpid(child, &status, WNOHANG) == 0) {
     (*listener)->poll(monotonic_now());
-    usleep(200);
+    std::this_thread::yield();
   }
   REQUIRE(WIFEXITED(status));
   return {WEXITSTATUS(status), (*listener)->counters()};

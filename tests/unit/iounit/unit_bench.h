@@ -127,7 +127,7 @@ inline messaging::SessionOptions host_named(const std::string& name) {
   return options;
 }
 
-/// A host: a real session in the host's role, and a record of what it is told. Without options.name it never says
+/// A host: a real session in the host's role, and a record of what it receives. Without options.name it never says
 /// anything: a bridge without a session.
 class TestHost final : public messaging::SessionEvents {
  public:
