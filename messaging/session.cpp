@@ -184,6 +184,17 @@ std::size_t Session::poll(Time now) {
   return work;
 }
 
+bool Session::prepare_sleep() {
+  // In the pause after a fault nothing is received. A record of the ended epoch may wait in the link, which would refuse
+  // every sleep because of it, and would arm and disarm all the time.
+  return restart_wanted_ || link_.prepare_sleep();
+}
+
+void Session::disarm() {
+  if (restart_wanted_) static_cast<void>(link_.bridge().take_doorbells());
+  link_.disarm();
+}
+
 std::size_t Session::poll_channels() {
   const std::size_t received = adapter_->receive(now_);
   std::size_t work = received;

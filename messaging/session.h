@@ -126,8 +126,8 @@ class Session {
   std::size_t poll(Time now);
   [[nodiscard]] Time next_deadline() const;
   /// See FabricLink::prepare_sleep(): false means that work has arrived.
-  [[nodiscard]] bool prepare_sleep() { return link_.prepare_sleep(); }
-  void disarm() { link_.disarm(); }
+  [[nodiscard]] bool prepare_sleep();
+  void disarm();
   [[nodiscard]] bool peer_waits_for_core() { return link_.peer_waits_for_core(now_); }
 
   [[nodiscard]] SessionState state() const { return state_; }

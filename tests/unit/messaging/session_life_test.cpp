@@ -48,6 +48,23 @@ TEST_CASE("a peer that answers its heartbeats is kept", "[messaging][session]") 
   REQUIRE(host.session().counters().messages_sent[wire::index_of(wire::Function::cfg_util_request)] >= 19);
 }
 
+TEST_CASE("in the pause after a fault a session sleeps until its restart, whatever waits in the ended epoch",
+          "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  const std::vector<std::byte> half_a_header(6);
+  host.send(half_a_header);
+  REQUIRE(host.run_until([&] { return !host.events.downs.empty(); }));
+  host.send(half_a_header);
+  host.run_peer_alone();
+  REQUIRE(host.session().prepare_sleep());
+  const Time wake = host.session().next_deadline();
+  REQUIRE(wake > host.now());
+  REQUIRE(wake <= host.now() + milliseconds(100));
+  host.session().disarm();
+  REQUIRE(host.come_up());
+}
+
 TEST_CASE("a new epoch starts with nothing of the one before", "[messaging][session]") {
   ScriptedHost host;
   REQUIRE(host.come_up());
