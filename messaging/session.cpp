@@ -185,8 +185,8 @@ std::size_t Session::poll(Time now) {
 }
 
 bool Session::prepare_sleep() {
-  // In the pause after a fault nothing is received. A record of the ended epoch may wait in the link, which would refuse
-  // every sleep because of it, and would arm and disarm all the time.
+  // In the pause after a fault nothing is received. A record of the ended epoch may wait in the link, which would
+  // refuse every sleep because of it, and would arm and disarm all the time.
   return restart_wanted_ || link_.prepare_sleep();
 }
 
