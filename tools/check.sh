@@ -40,7 +40,7 @@ part_tidy() {
   cmake --preset release >/dev/null
   cmake --build --preset release
   local files
-  mapfile -t files < <(git ls-files 'common/*.cpp' 'fabric/*.cpp' 'messaging/*.cpp' 'host/*.cpp' 'iounit/*.cpp' 'tools/*.cpp')
+  mapfile -t files < <(git ls-files 'common/*.cpp' 'fabric/*.cpp' 'messaging/*.cpp' 'host/*.cpp' 'iounit/*.cpp' 'tools/*.cpp' 'bench/*.cpp')
   printf '%s\0' "${files[@]}" | xargs -0 -P "$jobs" -n 4 clang-tidy-16 --quiet -p build/release \
     "--extra-arg-before=-include" "--extra-arg-before=$PWD/tools/cmake/kj_comparisons.h" 2> >(grep -v 'warnings generated' >&2)
 }

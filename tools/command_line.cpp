@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "fabric/wire/cell.h"
-#include "tools/bench/fabric/measurement.h"
+#include "tools/command_help.h"
 
 namespace splitnic::tools {
 
@@ -17,72 +16,6 @@ namespace {
 
 constexpr const char* kAbout =
     "splitnic: a virtual NIC for hosts, a real NIC on an I/O unit, and an RDMA channel fabric between them.";
-constexpr std::size_t kHelpColumn = 32;
-constexpr std::size_t kHelpWidth = 100;
-
-template <class Number>
-CLI::Validator between(Number least, Number most) {
-  return {[least, most](std::string& text) {
-            Number number{};
-            const bool fits = CLI::detail::lexical_cast(text, number) && number >= least && number <= most;
-            return fits ? std::string() : fmt::format("{} is no number from {} to {}", text, least, most);
-          },
-          fmt::format("{} to {}", least, most)};
-}
-
-CLI::Validator cell_bytes() {
-  return {[](std::string& text) {
-            std::uint32_t bytes = 0;
-            const bool fits = CLI::detail::lexical_cast(text, bytes) && bytes >= fabric::kMinCellPayload &&
-                              bytes <= fabric::kMaxCellPayload && bytes % 16 == 0;
-            return fits ? std::string()
-                        : fmt::format("{} is no multiple of 16 from {} to {}", text, fabric::kMinCellPayload,
-                                      fabric::kMaxCellPayload);
-          },
-          fmt::format("a multiple of 16, {} to {}", fabric::kMinCellPayload, fabric::kMaxCellPayload)};
-}
-
-/// Breaks `text` into lines of at most `width` columns.
-std::string wrapped(const std::string& text, std::size_t width) {
-  std::string lines;
-  std::size_t column = 0;
-  for (const auto& word : CLI::detail::split(text, ' ')) {
-    if (column != 0) {
-      const bool fits = column + 1 + word.size() <= width;
-      lines += fits ? ' ' : '\n';
-      column = fits ? column + 1 : 0;
-    }
-    lines += word;
-    column += word.size();
-  }
-  return lines;
-}
-
-class HelpFormatter final : public CLI::Formatter {
- public:
-  HelpFormatter() {
-    column_width(kHelpColumn);
-    label("SUBCOMMAND", "COMMAND");
-  }
-  std::string make_option_name(const CLI::Option* option, bool) const override { return facts_of(*option).flags; }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    const auto facts = facts_of(*option);
-    return facts.value.empty() ? "" : " " + facts.value + (facts.repeatable ? " ..." : "");
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    const auto facts = facts_of(*option);
-    std::string text = option->get_description();
-    if (facts.required) text += " (required)";
-    if (!facts.allowed.empty() && !facts.default_value.empty()) {
-      text += fmt::format(" ({}; default {})", facts.allowed, facts.default_value);
-    } else if (!facts.allowed.empty()) {
-      text += fmt::format(" ({})", facts.allowed);
-    } else if (!facts.default_value.empty()) {
-      text += fmt::format(" (default {})", facts.default_value);
-    }
-    return wrapped(text, kHelpWidth - kHelpColumn);
-  }
-};
 
 void bind(CLI::App& app, DaemonOptions& options) {
   app.add_option("--control", options.control,
@@ -179,78 +112,12 @@ void bind(CLI::App& app, StatusCommand& command) {
   app.add_flag("--json", command.json, "Print JSON");
 }
 
-template <class Bench>
-void bind_runs(CLI::App& app, Bench& command, double least_seconds) {
-  app.add_flag("--json", command.json, "Print JSON");
-  app.add_option("--runs", command.runs, "Runs of everything, one after the other")
-      ->type_name("COUNT")
-      ->check(between(1U, 1000U))
-      ->capture_default_str();
-  app.add_option("--seconds", command.seconds, "How long each measurement takes")
-      ->type_name("SECONDS")
-      ->check(between(least_seconds, 3600.0))
-      ->capture_default_str();
-}
-
-void bind(CLI::App& app, BenchNicCommand& command) {
-  bind_runs(app, command, 0.1);
-  app.add_option("--forwarder", command.forwarder, "What to compare with (default: bench-forwarder beside splitnic)")
-      ->type_name("PATH");
-}
-
-void bind(CLI::App& app, BenchFabricCommand& command) {
-  bind_runs(app, command, 0.01);
-  app.add_option("--operations", command.operations, "What to measure, separated by commas (default: all)")
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->check(CLI::IsMember(bench::operation_names()));
-  app.add_option("--sizes", command.sizes, "Bytes of the messages, separated by commas (default: a choice)")
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->check(between(bench::kMinBytes, bench::kMaxBytes));
-  app.add_flag("--spin,!--sleep", command.spin,
-               "Both ends poll for messages (the default), or sleep between messages until a doorbell rings");
-  app.add_option("--cell-bytes", command.cell_bytes, "Payload bytes of a cell")
-      ->type_name("BYTES")
-      ->check(cell_bytes())
-      ->capture_default_str();
-}
-
-/// CLI11 would complain of a word that was not expected.
-void check_command_name(const CLI::App& app, const std::vector<std::string>& words) {
-  if (words.empty() || words.front().starts_with('-')) return;
-  std::string known;
-  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == words.front()) return;
-    known += (known.empty() ? "" : ", ") + command->get_name();
-  }
-  throw UsageError{fmt::format("unknown command: {} (there are {})", words.front(), known)};
-}
-
 }  // namespace
-
-OptionFacts facts_of(const CLI::Option& option) {
-  OptionFacts facts;
-  facts.flags = option.get_name(false, true);
-  constexpr std::string_view kNegative = "{false}";  // how CLI11 marks the flag that switches off
-  if (const auto at = facts.flags.find(kNegative); at != std::string::npos) facts.flags.erase(at, kNegative.size());
-  facts.required = option.get_required();
-  if (option.get_type_size() == 0) return facts;
-  // CLI11 appends the descriptions of its checks to the type's name, behind colons.
-  const std::string type = option.get_type_name();
-  const bool scheme = type.starts_with("shm:");
-  const auto colon = scheme ? std::string::npos : type.find(':');
-  facts.value = type.substr(0, colon);
-  if (colon != std::string::npos) facts.allowed = type.substr(colon + 1);
-  facts.default_value = option.get_default_str();
-  facts.repeatable = option.get_items_expected_max() > 1;
-  return facts;
-}
 
 void define_command_line(CLI::App& app, CommandLine& asked) {
   app.name("splitnic");
   app.description(kAbout);
-  app.formatter(std::make_shared<HelpFormatter>());
+  app.formatter(make_help_formatter());
   app.require_subcommand(1);
   app.set_version_flag("--version", SPLITNIC_VERSION);
   bind(*app.add_subcommand("host", "Serve a virtual NIC on this host"), asked.host);
@@ -259,11 +126,6 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
   auto* stats = app.add_subcommand("stats", "Every counter of each daemon");
   bind(*stats, asked.stats);
   stats->add_flag("--clear", asked.stats.clear, "Print them, and let them start from zero");
-  auto* bench = app.add_subcommand("bench", "Measure the speed of a part");
-  bench->require_subcommand(1);
-  bind(*bench->add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), asked.bench_nic);
-  bind(*bench->add_subcommand("fabric", "The verbs between two processes, and the protection table"),
-       asked.bench_fabric);
 }
 
 int run_command_line(int argc, const char* const* argv) {
@@ -271,6 +133,9 @@ int run_command_line(int argc, const char* const* argv) {
   CommandLine asked;
   define_command_line(app, asked);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && words.front() == "bench") {
+    throw UsageError{"the benchmarks are a program of their own: splitnic-bench"};
+  }
   check_command_name(app, words);
   try {
     parse_words(app, with_configuration(words));
@@ -283,9 +148,7 @@ int run_command_line(int argc, const char* const* argv) {
   if (chosen == "host") return run_host(asked.host);
   if (chosen == "iounit") return run_io_unit(asked.unit);
   if (chosen == "status") return run_status(asked.status);
-  if (chosen == "stats") return run_status(asked.stats);
-  const bool fabric = app.get_subcommand("bench")->got_subcommand("fabric");
-  return fabric ? run_bench_fabric(asked.bench_fabric) : run_bench_nic(asked.bench_nic);
+  return run_status(asked.stats);
 }
 
 }  // namespace splitnic::tools

@@ -14,8 +14,6 @@ struct CommandLine {
   UnitCommand unit;
   StatusCommand status;
   StatusCommand stats{.controls = {}, .json = false, .counters = true};
-  BenchNicCommand bench_nic;
-  BenchFabricCommand bench_fabric;
 };
 
 /// Adds every command and option of `splitnic` to app, with descriptions, ranges and defaults. Parsing writes into
@@ -23,23 +21,9 @@ struct CommandLine {
 /// completion reads it, so that neither has texts of its own.
 void define_command_line(CLI::App& app, CommandLine& asked);
 
-/// What documentation says about one option, in addition to its description.
-struct OptionFacts {
-  std::string flags;          ///< "--mtu", or "--spin,--sleep" for a flag and its opposite
-  std::string value;          ///< "BYTES"; empty for a flag
-  std::string allowed;        ///< "68 to 65535", "{r,s}"; empty if any text is allowed
-  std::string default_value;  ///< empty if the description names it, or if there is none
-  bool required = false;
-  bool repeatable = false;
-};
-OptionFacts facts_of(const CLI::Option& option);
-
 /// Returns the words of a command line, with the settings of its --config file added if the words do not contain them.
 /// Unchanged without --config, or if the words are wrong (parsing them reports the error). Throws UsageError,
 /// "FILE:LINE: ...", for a file that can't be read and for unknown or impossible settings.
 std::vector<std::string> with_configuration(const std::vector<std::string>& words);
-
-/// Parses the words, without the program's name, with `app`. Throws CLI::ParseError.
-void parse_words(CLI::App& app, const std::vector<std::string>& words);
 
 }  // namespace splitnic::tools

@@ -53,28 +53,9 @@ struct StatusCommand {
   bool clear = false;     ///< the daemons' counters start from zero after this answer
 };
 
-struct BenchNicCommand {
-  bool json = false;
-  unsigned runs = 5;
-  double seconds = 2;     ///< each measurement
-  std::string forwarder;  ///< empty: bench-forwarder in this program's folder
-};
-
-struct BenchFabricCommand {
-  bool json = false;
-  unsigned runs = 5;
-  double seconds = 0.1;                 ///< each measurement
-  std::vector<std::string> operations;  ///< send, write, write-immediate, read, compare-swap, tables; empty: all
-  std::vector<std::uint32_t> sizes;     ///< bytes of a message; empty: a default selection
-  bool spin = true;                     ///< both ends spin for messages; otherwise they sleep between messages
-  std::uint32_t cell_bytes = 256;
-};
-
 int run_host(const HostCommand& command);
 int run_io_unit(const UnitCommand& command);
 int run_status(const StatusCommand& command);
-int run_bench_nic(const BenchNicCommand& command);
-int run_bench_fabric(const BenchFabricCommand& command);
 
 /// The whole program. Throws StartupError and UsageError for main to print.
 int run_command_line(int argc, const char* const* argv);

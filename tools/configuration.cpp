@@ -6,6 +6,7 @@
 
 #include "common/os/toml_config.h"
 #include "common/result.h"
+#include "tools/command_help.h"
 #include "tools/command_line.h"
 
 namespace splitnic::tools {
@@ -49,11 +50,6 @@ void parse_apart(CLI::App& app, CommandLine& asked, const std::vector<std::strin
 }
 
 }  // namespace
-
-void parse_words(CLI::App& app, const std::vector<std::string>& words) {
-  std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them in this order
-  app.parse(std::move(reversed));
-}
 
 // CLI11's own configuration files do not report the line of a wrong setting. So this function first parses each setting
 // alone.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`splitnic bench fabric` runs, measures everything that was asked for, compares what arrived byte by byte, and leaves
+"""`splitnic-bench fabric` runs, measures everything that was asked for, compares what arrived byte by byte, and leaves
 nothing behind. How fast it is, is nobody's business here."""
 
 import json
@@ -10,14 +10,14 @@ import time
 import unittest
 from pathlib import Path
 
-SPLITNIC = str(Path(os.environ["SPLITNIC_BIN"]) / "splitnic")
+SPLITNIC_BENCH = str(Path(os.environ["SPLITNIC_BIN"]) / "splitnic-bench")
 PING_PONGS = {"send": ["segmented"], "write": ["segmented", "direct"], "write-immediate": ["segmented", "direct"]}
 PATHS = {**PING_PONGS, "read": ["segmented", "direct"]}
 TABLE_SIZES = [10, 1000, 100_000, 1_000_000]
 
 
 def bench(*arguments):
-    return subprocess.run([SPLITNIC, "bench", "fabric", *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([SPLITNIC_BENCH, "fabric", *arguments], capture_output=True, text=True, timeout=120)
 
 
 def children_of(pid):
@@ -104,11 +104,11 @@ class BenchFabric(unittest.TestCase):
                       ["--cell-bytes", "100"], ["--seconds", "0"]):
             done = bench(*wrong)
             self.assertEqual(done.returncode, 2, wrong)
-            self.assertTrue(done.stderr.startswith("splitnic: "), done.stderr)
+            self.assertTrue(done.stderr.startswith("splitnic-bench: "), done.stderr)
 
     def test_the_other_process_ends_with_the_first(self):
         for waiting in ("--spin", "--sleep"):
-            process = subprocess.Popen([SPLITNIC, "bench", "fabric", waiting, "--seconds", "20"],
+            process = subprocess.Popen([SPLITNIC_BENCH, "fabric", waiting, "--seconds", "20"],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             wait_until(lambda: children_of(process.pid), "a second process")
             child = children_of(process.pid)[0]
@@ -118,11 +118,11 @@ class BenchFabric(unittest.TestCase):
                        "State:\tZ" in Path(f"/proc/{child}/status").read_text(), "its end")
 
     def test_the_first_process_says_that_the_other_one_is_gone(self):
-        process = subprocess.Popen([SPLITNIC, "bench", "fabric", "--sleep", "--seconds", "1", "--operations", "send"],
+        process = subprocess.Popen([SPLITNIC_BENCH, "fabric", "--sleep", "--seconds", "1", "--operations", "send"],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         wait_until(lambda: children_of(process.pid), "a second process")
         os.kill(int(children_of(process.pid)[0]), signal.SIGKILL)
-        self.assertIn("splitnic: the other process is gone", process.communicate(timeout=60)[1])
+        self.assertIn("splitnic-bench: the other process is gone", process.communicate(timeout=60)[1])
         self.assertEqual(process.returncode, 1)
 
 

@@ -1,6 +1,7 @@
 """The manual pages and the completion say what `--help` says, option by option, and are well formed.
 
-Usage: documents_test.py PROGRAM FOLDER     FOLDER holds the pages and splitnic.bash, as built.
+Usage: documents_test.py SPLITNIC FOLDER SPLITNIC_BENCH FOLDER
+A folder holds the pages and the completion of the program before it, as built.
 """
 
 import pathlib
@@ -9,13 +10,7 @@ import subprocess
 import sys
 import unittest
 
-PROGRAM, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
 COMMANDS = "(?:Subc|C)ommands"  # their title in --help
-# Which part of which page describes the options of which command.
-PLACES = {(): ("splitnic.1", "OPTIONS"), ("host",): ("splitnic-host.8", "OPTIONS"),
-          ("iounit",): ("splitnic-iounit.8", "OPTIONS"), ("status",): ("splitnic.1", "splitnic status"),
-          ("stats",): ("splitnic.1", "splitnic stats"), ("bench", "nic"): ("splitnic.1", "splitnic bench nic"),
-          ("bench", "fabric"): ("splitnic.1", "splitnic bench fabric")}
 
 
 def output(*words):
@@ -38,70 +33,97 @@ def entries(text):
     return found
 
 
-def help_part(command, title):
-    text = output(PROGRAM, *command, "--help")
-    part = re.search(rf"^{title}:\n((?:  .*\n)+)", text, re.MULTILINE)
-    return entries(part.group(1)) if part else {}
-
-
 def normal(terms):
     """--help writes "-h,--help", manual pages "-h, --help"."""
     return {term.replace(", -", ",-"): description for term, description in terms.items()}
 
 
-def page_part(page, title):
-    text = re.sub(".\b", "", output("mandoc", "-Tascii", "-Owidth=500", str(FOLDER / page)))
-    part = re.search(rf"^ *{title}\n((?:     .*\n|\n)+)", text, re.MULTILINE)
-    return part.group(1) if part else ""
+class Documents:
+    """The tests of one program. PLACES: which part of which page describes the options of which command."""
+    NAME, PLACES, PAGES = "", {}, ()
+    program, folder = "", pathlib.Path()
 
+    def help_part(self, command, title):
+        text = output(self.program, *command, "--help")
+        part = re.search(rf"^{title}:\n((?:  .*\n)+)", text, re.MULTILINE)
+        return entries(part.group(1)) if part else {}
 
-def leaves(command=()):
-    below = help_part(command, COMMANDS)
-    return [command] if not below else [leaf for name in below for leaf in leaves((*command, name))]
+    def page_part(self, page, title):
+        text = re.sub(".\b", "", output("mandoc", "-Tascii", "-Owidth=500", str(self.folder / page)))
+        part = re.search(rf"^ *{title}\n((?:     .*\n|\n)+)", text, re.MULTILINE)
+        return part.group(1) if part else ""
 
+    def leaves(self, command=()):
+        below = self.help_part(command, COMMANDS)
+        return [command] if not below else [leaf for name in below for leaf in self.leaves((*command, name))]
 
-class Documents(unittest.TestCase):
     def test_pages_describe_each_option_as_help_does(self):
-        self.assertEqual(sorted(leaves()), sorted(place for place in PLACES if place))
-        for command, (page, title) in PLACES.items():
+        self.assertEqual(sorted(self.leaves()), sorted(place for place in self.PLACES if place))
+        for command, (page, title) in self.PLACES.items():
             with self.subTest(command=command):
-                told = help_part(command, "Options")
+                told = self.help_part(command, "Options")
                 self.assertIn("-h,--help", told)
-                self.assertEqual(normal(entries(page_part(page, title))), told)
+                self.assertEqual(normal(entries(self.page_part(page, title))), told)
 
     def test_the_first_page_lists_each_command(self):
-        listed = {name: text.rstrip(".") for name, text in entries(page_part("splitnic.1", "COMMANDS")).items()}
-        self.assertEqual(listed, help_part((), COMMANDS))
+        listed = {name: text.rstrip(".") for name, text in entries(self.page_part(self.PAGES[0], "COMMANDS")).items()}
+        self.assertEqual(listed, self.help_part((), COMMANDS))
 
     def test_pages_have_every_section(self):
-        for page in ("splitnic.1", "splitnic-host.8", "splitnic-iounit.8"):
+        for page in self.PAGES:
             for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "FILES", "EXAMPLES", "SEE ALSO"):
                 with self.subTest(page=page, section=section):
-                    self.assertTrue(page_part(page, section).strip())
+                    self.assertTrue(self.page_part(page, section).strip())
 
     def test_pages_are_well_formed(self):
-        for page in sorted(FOLDER.glob("*.[18]")):
-            lint = subprocess.run(["mandoc", "-Tlint", "-Wwarning", str(page)], capture_output=True, text=True)
+        self.assertEqual(sorted(page.name for page in self.folder.glob("*.[18]")), sorted(self.PAGES))
+        for page in self.PAGES:
+            lint = subprocess.run(["mandoc", "-Tlint", "-Wwarning", str(self.folder / page)], capture_output=True,
+                                  text=True)
             self.assertEqual((lint.returncode, lint.stdout), (0, ""))
 
     def complete(self, *words):
         script = """source "$1"; shift; compopt() { echo "files"; }
-                    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _splitnic; printf '%s\\n' "${COMPREPLY[@]}" """
-        return output("bash", "-c", script, "bash", str(FOLDER / "splitnic.bash"), *words).split()
+                    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_${1//-/_}"; printf '%s\\n' "${COMPREPLY[@]}" """
+        return output("bash", "-c", script, "bash", str(self.folder / f"{self.NAME}.bash"), self.NAME, *words).split()
 
     def test_the_completion_offers_commands_and_options(self):
-        for command in PLACES:
+        for command in self.PLACES:
             with self.subTest(command=command):
-                options = [name for term in help_part(command, "Options") for name in term.split()[0].split(",")]
-                self.assertEqual(sorted(self.complete("splitnic", *command, "-")), sorted(options))
-        self.assertEqual(self.complete("splitnic", ""), [*help_part((), COMMANDS), "-h", "--help", "--version"])
+                options = [name for term in self.help_part(command, "Options") for name in term.split()[0].split(",")]
+                self.assertEqual(sorted(self.complete(*command, "-")), sorted(options))
+        self.assertEqual(self.complete(""), [*self.help_part((), COMMANDS), "-h", "--help", "--version"])
+
+
+class Splitnic(Documents, unittest.TestCase):
+    NAME, PAGES = "splitnic", ("splitnic.1", "splitnic-host.8", "splitnic-iounit.8")
+    PLACES = {(): ("splitnic.1", "OPTIONS"), ("host",): ("splitnic-host.8", "OPTIONS"),
+              ("iounit",): ("splitnic-iounit.8", "OPTIONS"), ("status",): ("splitnic.1", "splitnic status"),
+              ("stats",): ("splitnic.1", "splitnic stats")}
 
     def test_the_completion_knows_values(self):
-        self.assertEqual(self.complete("splitnic", "host", "--mode", ""), ["r", "s"])
-        self.assertIn("lo", self.complete("splitnic", "iounit", "--lan", "l"))
-        self.assertEqual(self.complete("splitnic", "host", "--config", ""), ["files"])
-        self.assertEqual(self.complete("splitnic", "host", "--mtu", ""), [])
+        self.assertEqual(self.complete("host", "--mode", ""), ["r", "s"])
+        self.assertIn("lo", self.complete("iounit", "--lan", "l"))
+        self.assertEqual(self.complete("host", "--config", ""), ["files"])
+        self.assertEqual(self.complete("host", "--mtu", ""), [])
+
+    def test_the_benchmarks_are_named_where_they_were(self):
+        done = subprocess.run([self.program, "bench", "nic"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr, "splitnic: the benchmarks are a program of their own: splitnic-bench\n")
+
+
+class SplitnicBench(Documents, unittest.TestCase):
+    NAME, PAGES = "splitnic-bench", ("splitnic-bench.1",)
+    PLACES = {(): ("splitnic-bench.1", "OPTIONS"), ("nic",): ("splitnic-bench.1", "splitnic-bench nic"),
+              ("fabric",): ("splitnic-bench.1", "splitnic-bench fabric")}
+
+    def test_the_completion_knows_values(self):
+        self.assertEqual(self.complete("nic", "--forwarder", ""), ["files"])
+        self.assertEqual(self.complete("nic", "--runs", ""), [])
 
 
 if __name__ == "__main__":
+    Splitnic.program, Splitnic.folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    SplitnicBench.program, SplitnicBench.folder = sys.argv[3], pathlib.Path(sys.argv[4])
     unittest.main(argv=sys.argv[:1])

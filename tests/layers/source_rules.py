@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rules that a compiler does not know, checked over the sources:
 
-- layers: what a file may include of the other layers (common <- fabric <- messaging <- {host, iounit} <- tools);
+- layers: what a file may include of the other layers (common <- fabric <- messaging <- {host, iounit} <- tools <- bench);
 - libraries: each third-party library stays in the few files that need it;
 - peer memory: only its accessor turns memory that a peer can write into something that C++ can dereference;
 - names of enumerators: BOOST_DESCRIBE_ENUM lists all of them, in order (a compiler warns of a switch alone);
@@ -21,17 +21,18 @@ LAYERS = {
     "host": {"common", "fabric", "messaging", "host"},
     "iounit": {"common", "fabric", "messaging", "iounit"},
     "tools": {"common", "fabric", "messaging", "host", "iounit", "tools"},
+    "bench": {"common", "fabric", "messaging", "host", "iounit", "tools", "bench"},
 }
 
 # Included header -> the files (by the start of their path) that may include it.
 LIBRARIES = [
-    (r"pcap(/|\.h)", ["iounit/"]),
+    (r"pcap(/|\.h)", ["iounit/", "bench/forwarder/"]),
     (r"boost/interprocess/", ["fabric/bridge/shm"]),
     (r"boost/asio(/|\.hpp)", ["common/os/", "tools/"]),
     (r"(capnp|kj)/|.*\.capnp\.h$", ["common/os/", "messaging/wire/", "tools/cmake/"]),
     (r"isa-l(/|\.h)", ["fabric/wire/crc32c.cpp"]),
     (r"libmnl/", ["common/os/"]),
-    (r"CLI/", ["tools/"]),
+    (r"CLI/", ["tools/", "bench/"]),
     (r"toml", ["common/os/", "tools/"]),
 ]
 
@@ -50,15 +51,16 @@ RAW_ACCESS = {
         "host/tap_device.cpp": "sockaddr and ioctl arguments",
         "iounit/pcap_lan.cpp": "libpcap's user argument",
         "iounit/savefile_lan.cpp": "libpcap's byte and dumper types",
-        "tools/bench/echo.cpp": "sockaddr",
-        "tools/bench/laboratory.cpp": "an ioctl argument",
-        "tools/bench/traffic.cpp": "sockaddr",
+        "bench/nic/echo.cpp": "sockaddr",
+        "bench/nic/laboratory.cpp": "an ioctl argument",
+        "bench/nic/traffic.cpp": "sockaddr",
+        "bench/forwarder/bench_forwarder.cpp": "libpcap's user argument",
     },
     r"\bconst_cast\b": {
         "fabric/wire/crc32c.cpp": "the prototype of ISA-L",
         "fabric/bridge/shm_listener.cpp": "iovec of an outgoing message",
         "messaging/received_frame.h": "a frame in private memory, seen through the accessor",
-        "tools/bench/process.cpp": "the arguments of exec",
+        "bench/nic/process.cpp": "the arguments of exec",
     },
     r"\bmmap\s*\(": {},
     r"\bget_address\s*\(": {"fabric/bridge/shm_memory.h": "where the mapping becomes accessors"},
@@ -73,8 +75,8 @@ RAW_ACCESS = {
         "host/tap_device.cpp": "writev: the kernel reads the frame once",
     },
 }
-# Layers that come near peer memory. common knows none; tools only start what the others do.
-RAW_ACCESS_LAYERS = ("fabric", "messaging", "host", "iounit", "tools")
+# Layers that come near peer memory. common knows none; tools and bench only start what the others do.
+RAW_ACCESS_LAYERS = ("fabric", "messaging", "host", "iounit", "tools", "bench")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 

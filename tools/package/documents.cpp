@@ -1,10 +1,11 @@
 // Makes the manual pages and the shell completion from the definition of the command line, so that they can't differ
 // from `--help`. Run by the build:
-//   splitnic-documents page TEMPLATE DATE     the manual page with each @...@ line of the template replaced
-//   splitnic-documents completion             the completion for bash
+//   page TEMPLATE DATE     the manual page with each @...@ line of the template replaced
+//   completion             the completion for bash
+#include "tools/package/documents.h"
+
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -13,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/command_line.h"
+#include "tools/command_help.h"
 
 namespace splitnic::tools {
 
@@ -50,7 +51,7 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
 
 std::vector<std::string> names_of(const CLI::Option& option) { return CLI::detail::split(facts_of(option).flags, ','); }
 
-/// The command that `path` ("bench nic", empty: the program) names below app. Throws CLI::OptionNotFound.
+/// The command that `path` ("stats", empty: the program) names below app. Throws CLI::OptionNotFound.
 const CLI::App& find_command(const CLI::App& app, const std::string& path) {
   const CLI::App* command = &app;
   if (!path.empty()) {
@@ -109,7 +110,7 @@ std::string expansion(const CLI::App& app, const std::string& line) {
   const auto& command = find_command(app, path);
   if (what == "OPTIONS") return option_list(app, command);
   if (what == "COMMANDS") return command_list(command);
-  if (what == "SYNOPSIS") return synopsis(command, path.empty() ? "splitnic" : "splitnic " + path);
+  if (what == "SYNOPSIS") return synopsis(command, path.empty() ? app.get_name() : app.get_name() + " " + path);
   throw std::invalid_argument("no such mark: " + line);
 }
 
@@ -144,7 +145,7 @@ void for_each_command(const CLI::App& app, const std::string& path,
 
 void print_completion(const CLI::App& app) {
   std::string commands, values, words;
-  for_each_command(app, "splitnic", [&](const CLI::App& command, const std::string& path) {
+  for_each_command(app, app.get_name(), [&](const CLI::App& command, const std::string& path) {
     std::string here;
     for (const auto* below : commands_of(command)) {
       commands += fmt::format("      '{} {}') command+=\" $word\" ;;\n", path, below->get_name());
@@ -163,49 +164,46 @@ void print_completion(const CLI::App& app) {
     words += fmt::format("    '{}') words='{}' ;;\n", path, here);
   });
   fmt::print(
-      R"(# bash completion for splitnic, made from its command line
-_splitnic() {{
+      R"(# bash completion for {0}, made from its command line
+_{1}() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}}
-  local command=splitnic words= value= word
+  local command={0} words= value= word
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
     case "$command $word" in
-{}    esac
+{2}    esac
   done
   case "$command $previous" in
-{}  esac
+{3}  esac
   [ -n "$value" ] || case "$command" in
-{}  esac
+{4}  esac
   [ "$value" != file ] || compopt -o default
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }}
-complete -F _splitnic splitnic
+complete -F _{1} {0}
 )",
-      commands, values, words);
+      app.get_name(), CLI::detail::find_and_replace(app.get_name(), "-", "_"), commands, values, words);
 }
 
-int run(const std::vector<std::string>& arguments) {
-  CommandLine asked;
-  CLI::App app;
-  define_command_line(app, asked);
+void print(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.size() == 3 && arguments[0] == "page") {
     print_page(app, arguments[1].c_str(), arguments[2]);
   } else if (arguments.size() == 1 && arguments[0] == "completion") {
     print_completion(app);
   } else {
-    throw std::invalid_argument("usage: splitnic-documents page TEMPLATE DATE | completion");
+    throw std::invalid_argument("usage: page TEMPLATE DATE | completion");
   }
-  return 0;
 }
 
 }  // namespace
 
-}  // namespace splitnic::tools
-
-int main(int argc, char** argv) {
+int print_documents(const CLI::App& app, int argc, const char* const* argv) {
   try {
-    return splitnic::tools::run({argv + 1, argv + argc});
+    print(app, {argv + 1, argv + argc});
+    return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "splitnic-documents: %s\n", error.what());
+    std::fprintf(stderr, "%s-documents: %s\n", app.get_name().c_str(), error.what());
     return 1;
   }
 }
+
+}  // namespace splitnic::tools

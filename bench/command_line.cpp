@@ -1,0 +1,87 @@
+// The command line: its commands and options, their help texts, and the choice of the command to run.
+#include "bench/command_line.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bench/fabric/measurement.h"
+#include "common/result.h"
+#include "tools/command_help.h"
+
+namespace splitnic::bench {
+
+namespace {
+
+constexpr const char* kAbout = "splitnic-bench: measures splitnic, beside other programs that do the same job.";
+
+template <class Command>
+void bind_runs(CLI::App& app, Command& command, double least_seconds) {
+  app.add_flag("--json", command.json, "Print JSON");
+  app.add_option("--runs", command.runs, "Runs of everything, one after the other")
+      ->type_name("COUNT")
+      ->check(tools::between(1U, 1000U))
+      ->capture_default_str();
+  app.add_option("--seconds", command.seconds, "How long each measurement takes")
+      ->type_name("SECONDS")
+      ->check(tools::between(least_seconds, 3600.0))
+      ->capture_default_str();
+}
+
+void bind(CLI::App& app, NicCommand& command) {
+  bind_runs(app, command, 0.1);
+  app.add_option("--forwarder", command.forwarder,
+                 "What to compare with (default: bench-forwarder of this build or installation)")
+      ->type_name("PATH");
+  app.add_option("--splitnic", command.splitnic,
+                 "The program to measure (default: splitnic beside this program, or the PATH's)")
+      ->type_name("PATH");
+}
+
+void bind(CLI::App& app, FabricCommand& command) {
+  bind_runs(app, command, 0.01);
+  app.add_option("--operations", command.operations, "What to measure, separated by commas (default: all)")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::IsMember(operation_names()));
+  app.add_option("--sizes", command.sizes, "Bytes of the messages, separated by commas (default: a choice)")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(tools::between(kMinBytes, kMaxBytes));
+  app.add_flag("--spin,!--sleep", command.spin,
+               "Both ends poll for messages (the default), or sleep between messages until a doorbell rings");
+  app.add_option("--cell-bytes", command.cell_bytes, "Payload bytes of a cell")
+      ->type_name("BYTES")
+      ->check(tools::cell_bytes())
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void define_command_line(CLI::App& app, CommandLine& asked) {
+  app.name("splitnic-bench");
+  app.description(kAbout);
+  app.formatter(tools::make_help_formatter());
+  app.require_subcommand(1);
+  app.set_version_flag("--version", SPLITNIC_VERSION);
+  bind(*app.add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), asked.nic);
+  bind(*app.add_subcommand("fabric", "The verbs between two processes, and the protection table"), asked.fabric);
+}
+
+int run_command_line(int argc, const char* const* argv) {
+  CLI::App app;
+  CommandLine asked;
+  define_command_line(app, asked);
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  tools::check_command_name(app, words);
+  try {
+    tools::parse_words(app, words);
+  } catch (const CLI::Success& done) {
+    return app.exit(done);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    throw UsageError{std::string(error.what()) + " (see --help)"};
+  }
+  return app.got_subcommand("fabric") ? run_fabric_command(asked.fabric) : run_nic_command(asked.nic);
+}
+
+}  // namespace splitnic::bench

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// The options of each command of `splitnic-bench` as plain values, and the functions that run the commands. The
+/// parsing is in command_line.cpp; each command has a folder of its own. All return the process's exit code: 0 for
+/// success, 1 for an error at run time, 2 for a usage error.
+namespace splitnic::bench {
+
+struct NicCommand {
+  bool json = false;
+  unsigned runs = 5;
+  double seconds = 2;     ///< each measurement
+  std::string forwarder;  ///< empty: bench-forwarder of this build or installation
+  std::string splitnic;   ///< the program to measure; empty: the one beside this program, or the PATH's
+};
+
+struct FabricCommand {
+  bool json = false;
+  unsigned runs = 5;
+  double seconds = 0.1;                 ///< each measurement
+  std::vector<std::string> operations;  ///< send, write, write-immediate, read, compare-swap, tables; empty: all
+  std::vector<std::uint32_t> sizes;     ///< bytes of a message; empty: a default selection
+  bool spin = true;                     ///< both ends spin for messages; otherwise they sleep between messages
+  std::uint32_t cell_bytes = 256;
+};
+
+int run_nic_command(const NicCommand& command);
+int run_fabric_command(const FabricCommand& command);
+
+/// The whole program. Throws StartupError and UsageError for main to print.
+int run_command_line(int argc, const char* const* argv);
+
+}  // namespace splitnic::bench

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "bench/fabric/end.h"
+#include "bench/fabric/flow.h"
+#include "bench/fabric/measurement.h"
+#include "common/result.h"
+#include "common/time.h"
+
+namespace splitnic::bench {
+
+/// What one measurement found, in seconds. Of a latency: of half a ping-pong's round trip, or of a read or an atomic
+/// from its post to its completion.
+struct Figures {
+  double median = 0;
+  double percentile_99 = 0;
+  double per_second = 0;  ///< messages; of a rate
+};
+
+/// Does the plan's measurements with the other end's help (server.h). end: has come up.
+class Client {
+ public:
+  Client(End& end, const Plan& plan);
+
+  /// Measures for `length` after a run-up of a fifth of it, then has both ends look at every byte that must be there.
+  /// Errors also: a request failed, or the bytes are not those that were sent.
+  Result<Figures> measure(std::uint32_t row, Duration length);
+
+ private:
+  struct Exchange;
+  Result<Figures> measure_one(std::uint32_t row, Duration length);
+  Result<ControlMessage> ask(const ControlMessage& message);
+  Result<Figures> measure_latency(Exchange& exchange, Time from, Time until);
+  Result<Figures> measure_rate(Exchange& exchange, Time from, Time until);
+  Result<void> drain(Exchange& exchange);
+
+  End& end_;
+  const Plan& plan_;
+  std::vector<double> samples_;
+};
+
+}  // namespace splitnic::bench

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <boost/align/aligned_allocator.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "bench/fabric/measurement.h"
+#include "common/result.h"
+#include "fabric/verbs/verbs.h"
+
+namespace splitnic::bench {
+
+/// Memory that begins with a page.
+using AlignedBytes = std::vector<std::byte, boost::alignment::aligned_allocator<std::byte, 4096>>;
+
+/// Registered memory of one end. Owns the registration, not the bytes.
+class Area {
+ public:
+  Area() = default;
+  /// Of the process, at `bytes`; or of the bridge, without.
+  explicit Area(verbs::MemoryRegion region, std::span<std::byte> bytes = {})
+      : region_(std::move(region)), bytes_(bytes) {}
+
+  [[nodiscard]] verbs::RemoteKey key() const { return region_.remote_key(); }
+  [[nodiscard]] verbs::LocalSegment segment(std::size_t offset, std::size_t bytes) const {
+    return region_.segment(offset, bytes);
+  }
+
+  /// CHECKs that the region is valid and has the bytes.
+  void store(std::size_t offset, std::span<const std::byte> from);
+  void load(std::size_t offset, std::span<std::byte> to) const;
+  [[nodiscard]] std::uint64_t word(std::size_t offset) const;
+  void set_word(std::size_t offset, std::uint64_t value);
+
+ private:
+  verbs::MemoryRegion region_;
+  std::span<std::byte> bytes_;
+};
+
+/// Which message's bytes a slot holds. id: the flow's, so that what an earlier one left is not taken for it.
+[[nodiscard]] std::uint64_t stamp_of(std::uint32_t id, const SlotLayout& layout, std::uint64_t sequence);
+
+/// The source's slots as they are before the first message, stamps included.
+void fill(Area& source, const SlotLayout& layout, std::uint32_t id);
+void clear(Area& sink, const SlotLayout& layout);
+/// What the sink must hold when messages 0 .. count - 1 have arrived: every byte is looked at. The error says which
+/// message is not what was sent.
+Result<void> check_arrived(const Area& sink, const SlotLayout& layout, std::uint32_t id, std::uint64_t count);
+/// Likewise of compare-and-swaps that count a word up: each slot holds what the word held before.
+Result<void> check_counted(const Area& sink, const SlotLayout& layout, std::uint64_t count);
+
+}  // namespace splitnic::bench

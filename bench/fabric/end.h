@@ -1,0 +1,114 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bench/fabric/contents.h"
+#include "bench/fabric/measurement.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "fabric/bridge/bridge.h"
+#include "fabric/verbs/verbs.h"
+
+namespace splitnic::bench {
+
+struct EndOptions {
+  bool sleep = false;        ///< where there is nothing to do, until the peer rings; else look on
+  bool shares_core = false;  ///< with the other end: who looks on lets the other run
+  std::uint32_t cell_bytes = 256;
+};
+
+/// What the two ends say to each other about the measurements: the client asks, the server answers.
+struct ControlMessage {
+  enum class Kind : std::uint32_t {
+    begin,  ///< row of the plan; address: of the queue pair. The answer has the server's, which is ready
+    end,    ///< count: messages that were sent. The answer says what was wrong with what arrived
+  };
+  Kind kind = Kind::begin;
+  std::uint32_t row = 0;
+  std::uint64_t count = 0;
+  std::array<std::byte, verbs::kQueuePairAddressBytes> address{};
+  std::array<char, 192> text{};  ///< empty: all is well
+};
+
+/// Keys to the memory of the other end.
+struct RemoteAreas {
+  verbs::RemoteKey source{};
+  verbs::RemoteKey segmented_sink{};
+  verbs::RemoteKey direct_sink{};
+
+  [[nodiscard]] const verbs::RemoteKey& sink(Path path) const {
+    return path == Path::direct ? direct_sink : segmented_sink;
+  }
+};
+
+/// One process's end: a context whose link is up, registered memory, a queue pair to talk about the measurements by.
+/// Thread: one.
+class End {
+ public:
+  End(std::shared_ptr<fabric::Bridge> bridge, const EndOptions& options);
+
+  /// channel: a SOCK_SEQPACKET socket to the other process, lent; for what is said before the first queue pair exists.
+  Result<void> come_up(int channel);
+
+  /// Rounds until done() is true, which is asked after each. Errors: the other process is gone, or is silent for long;
+  /// what note_failure() was told.
+  template <class Done>
+  Result<void> run_until(Done&& done) {
+    std::size_t idle_turns = 0;
+    for (;;) {
+      const bool is_done = done();
+      if (!failure_.empty()) return fail("{}", failure_);
+      if (is_done) return {};
+      if (turn() != 0) {
+        idle_turns = 0;
+      } else if (auto rested = rest(idle_turns++); !rested) {
+        return rested;
+      }
+    }
+  }
+  /// Ends run_until(), at once and from then on.
+  void note_failure(std::string what) { failure_ = std::move(what); }
+
+  Result<void> say(const ControlMessage& message);
+  /// What the other end said, once.
+  [[nodiscard]] std::optional<ControlMessage> heard();
+
+  [[nodiscard]] verbs::Context& context() { return context_; }
+  [[nodiscard]] verbs::ProtectionDomain& domain() { return domain_; }
+  /// Where messages come from, and where they go by either path; kAreaBytes each.
+  [[nodiscard]] Area& source() { return source_; }
+  [[nodiscard]] Area& sink(Path path) { return path == Path::direct ? direct_sink_ : segmented_sink_; }
+  [[nodiscard]] const RemoteAreas& remote() const { return remote_; }
+
+ private:
+  std::size_t turn();
+  Result<void> rest(std::size_t idle_turns);
+  Result<void> register_areas();
+  Result<void> make_control_queue_pair();
+  Result<void> introduce(int channel);
+  void post_control_receive();
+
+  EndOptions options_;
+  Time now_{};
+  Time idle_since_{};
+  bool talking_ = false;  ///< to the other end, so that its doorbell says everything
+  std::string failure_;
+  AlignedBytes memory_;
+  AlignedBytes control_memory_;
+  verbs::Context context_;
+  verbs::ProtectionDomain domain_;
+  Area source_;
+  Area segmented_sink_;
+  Area direct_sink_;
+  RemoteAreas remote_;
+  verbs::MemoryRegion control_region_;
+  verbs::CompletionQueue control_completions_;
+  verbs::QueuePair control_;
+};
+
+}  // namespace splitnic::bench

@@ -1,0 +1,92 @@
+#include "bench/fabric/measurement.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace splitnic::bench {
+
+namespace {
+
+constexpr std::array<Verb, 5> kVerbs{Verb::send, Verb::write, Verb::write_immediate, Verb::read, Verb::compare_swap};
+constexpr std::string_view kTables = "tables";
+constexpr std::array<std::uint32_t, 7> kDefaultSizes{8, 64, 256, 1500, 4096, 65536, 1U << 20U};
+constexpr std::size_t kLine = 64;
+// Two, so that a message's bytes stay as they are until it is acknowledged, while the next is made.
+constexpr std::size_t kPingPongSlots = 2;
+
+bool asked_for(const std::vector<std::string>& operations, std::string_view name) {
+  return operations.empty() || std::find(operations.begin(), operations.end(), name) != operations.end();
+}
+
+void add(std::vector<Measurement>& to, Quantity quantity, Verb verb, const std::vector<std::uint32_t>& sizes) {
+  if (verb == Verb::compare_swap) {
+    to.push_back({quantity, verb, Path::segmented, sizeof(std::uint64_t)});
+    return;
+  }
+  for (const Path path : {Path::segmented, Path::direct}) {
+    // The receiver alone knows where a send goes.
+    if (verb == Verb::send && path == Path::direct) continue;
+    for (const std::uint32_t bytes : sizes) {
+      if (quantity == Quantity::rate || bytes <= kLongestLatencyMessage) to.push_back({quantity, verb, path, bytes});
+    }
+  }
+}
+
+}  // namespace
+
+const char* to_string(Quantity quantity) { return quantity == Quantity::latency ? "latency" : "rate"; }
+
+const char* to_string(Verb verb) {
+  switch (verb) {
+    case Verb::send:
+      return "send";
+    case Verb::write:
+      return "write";
+    case Verb::write_immediate:
+      return "write-immediate";
+    case Verb::read:
+      return "read";
+    case Verb::compare_swap:
+      return "compare-swap";
+  }
+  return "?";
+}
+
+const char* to_string(Path path) { return path == Path::direct ? "direct" : "segmented"; }
+
+std::vector<std::string> operation_names() {
+  std::vector<std::string> names;
+  for (const Verb verb : kVerbs) names.emplace_back(to_string(verb));
+  names.emplace_back(kTables);
+  return names;
+}
+
+Result<Plan> plan_of(const FabricCommand& command) {
+  std::vector<std::uint32_t> sizes(command.sizes);
+  if (sizes.empty()) sizes.assign(kDefaultSizes.begin(), kDefaultSizes.end());
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  Plan plan;
+  plan.tables = asked_for(command.operations, kTables);
+  for (const Quantity quantity : {Quantity::latency, Quantity::rate}) {
+    for (const Verb verb : kVerbs) {
+      if (asked_for(command.operations, to_string(verb))) add(plan.measurements, quantity, verb, sizes);
+    }
+  }
+  if (plan.measurements.empty() && !plan.tables) return fail("nothing to measure");
+  return plan;
+}
+
+SlotLayout::SlotLayout(const Measurement& what)
+    : bytes(what.bytes),
+      slots(kPingPongSlots),
+      stride((what.bytes + kLine - 1) / kLine * kLine),
+      stamp_at((what.bytes - sizeof(std::uint64_t)) / sizeof(std::uint64_t) * sizeof(std::uint64_t)),
+      source_moves(what.verb != Verb::read) {
+  // No more memory than the caches hold: it is the fabric that is measured.
+  constexpr std::size_t kCached = kMaxBytes;
+  if (what.quantity == Quantity::rate) slots = std::clamp(kCached / stride, kPingPongSlots, kMostInFlight);
+}
+
+}  // namespace splitnic::bench

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/commands.h"
+#include "common/result.h"
+#include "common/time.h"
+
+namespace splitnic::bench {
+
+enum class Quantity : std::uint8_t {
+  latency,  ///< one message at a time
+  rate,     ///< as many in flight as have their own place in memory
+};
+enum class Verb : std::uint8_t { send, write, write_immediate, read, compare_swap };
+enum class Path : std::uint8_t {
+  segmented,  ///< in cells, placed by the owner of the memory, which is the process's
+  direct,     ///< stored through the peer window into bridge memory
+};
+const char* to_string(Quantity quantity);
+const char* to_string(Verb verb);
+const char* to_string(Path path);
+
+/// What one measurement moves, and how.
+struct Measurement {
+  Quantity quantity = Quantity::latency;
+  Verb verb = Verb::send;
+  Path path = Path::segmented;
+  std::uint32_t bytes = 0;  ///< of a message, kMinBytes .. kMaxBytes
+};
+inline constexpr std::uint32_t kMinBytes = 8;
+inline constexpr std::uint32_t kMaxBytes = 1U << 20U;
+/// What a frame of the virtual NIC comes to; beyond it latency only says the bandwidth once more.
+inline constexpr std::uint32_t kLongestLatencyMessage = 1500;
+
+/// The run-up of a measurement, as a share of its length: one in so many.
+inline constexpr int kRunUpShare = 5;
+/// With a peer that says nothing.
+inline constexpr Duration kPatience = std::chrono::seconds(10);
+
+/// Messages of one measurement.
+inline constexpr std::size_t kMostInFlight = 64;
+
+/// Whether the peer's program answers each message with one like it. Reads and atomics are over when their own answer
+/// is there.
+[[nodiscard]] constexpr bool is_ping_pong(const Measurement& what) {
+  return what.quantity == Quantity::latency && what.verb < Verb::read;
+}
+/// Whether messages arrive as completions of receives.
+[[nodiscard]] constexpr bool takes_receives(Verb verb) { return verb == Verb::send || verb == Verb::write_immediate; }
+
+/// What --operations knows.
+std::vector<std::string> operation_names();
+
+/// What was asked for on the command line, in the order of the report.
+struct Plan {
+  std::vector<Measurement> measurements;
+  bool tables = false;  ///< cost by the number of entries
+};
+/// Errors: nothing is left to measure.
+Result<Plan> plan_of(const FabricCommand& command);
+
+/// Where a measurement's messages lie, at their source and at their sink: message n in slot n modulo slots. Each slot
+/// holds bytes of its own, and a stamp that tells which message brought them.
+struct SlotLayout {
+  explicit SlotLayout(const Measurement& what);
+
+  std::uint32_t bytes;
+  std::size_t slots;     ///< and so messages in flight at most
+  std::size_t stride;    ///< from slot to slot: whole cache lines
+  std::size_t stamp_at;  ///< offset in the slot of the stamp, 64 bits, aligned; in the message's last bytes
+  bool source_moves;     ///< each message has a stamp of its own; a read finds what stays there
+
+  [[nodiscard]] std::size_t offset_of(std::uint64_t sequence) const {
+    return static_cast<std::size_t>(sequence % slots) * stride;
+  }
+};
+/// Of the flow of a measurement's messages, and of that of the answers.
+[[nodiscard]] constexpr std::uint32_t ping_id(std::uint32_t row) { return 2 * row + 1; }
+[[nodiscard]] constexpr std::uint32_t pong_id(std::uint32_t row) { return 2 * row + 2; }
+
+/// Of one direction of a measurement.
+inline constexpr std::size_t kAreaBytes = 2U << 20U;
+
+}  // namespace splitnic::bench

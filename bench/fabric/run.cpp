@@ -1,0 +1,142 @@
+#include "bench/fabric/run.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "bench/fabric/server.h"
+#include "common/os/errno_text.h"
+#include "common/os/unique_fd.h"
+#include "fabric/bridge/shm_bridge.h"
+
+namespace splitnic::bench {
+
+namespace {
+
+void move_to_core(int core) {
+  if (core < 0) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(core), &set);
+  // A wish: without it the measurement is less steady, not wrong.
+  static_cast<void>(::sched_setaffinity(0, sizeof set, &set));
+}
+
+/// Ends the process when it goes.
+class OtherProcess {
+ public:
+  explicit OtherProcess(pid_t pid) : pid_(pid) {}
+  OtherProcess(const OtherProcess&) = delete;
+  OtherProcess& operator=(const OtherProcess&) = delete;
+  ~OtherProcess() {
+    ::kill(pid_, SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+
+ private:
+  pid_t pid_;
+};
+
+/// The other process, from its first moment to its last.
+[[noreturn]] void be_server(std::unique_ptr<fabric::Bridge> bridge, int channel, pid_t client, const Plan& plan,
+                            const EndOptions& options, const Cores& cores) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != client) ::_exit(1);  // it was over before the wish was made
+  move_to_core(cores.server);
+  auto served = serve_yardsticks(*bridge, channel, options.shares_core);
+  if (served) {
+    End end(std::move(bridge), options);
+    served = end.come_up(channel);
+    if (served) served = serve(end, plan);
+  }
+  fmt::print(stderr, "splitnic-bench: the process that answers: {}\n", served.error().message);
+  ::_exit(1);
+}
+
+/// end: empty; whose it is also says when it goes.
+Result<FabricRun> measure_all(std::optional<End>& end, std::unique_ptr<fabric::Bridge> bridge, int channel,
+                              const Plan& plan, const EndOptions& options, Duration length) {
+  FabricRun run;
+  const auto yardsticks = measure_yardsticks(*bridge, channel, length, options.shares_core);
+  if (!yardsticks) return tl::unexpected(yardsticks.error());
+  run.yardsticks = *yardsticks;
+  end.emplace(std::move(bridge), options);
+  if (auto up = end->come_up(channel); !up) return tl::unexpected(up.error());
+  Client client(*end, plan);
+  for (std::uint32_t row = 0; row < plan.measurements.size(); ++row) {
+    const auto figures = client.measure(row, length);
+    if (!figures) return tl::unexpected(figures.error());
+    run.figures.push_back(*figures);
+  }
+  return run;
+}
+
+/// Forks; both processes' lives, but for the tables.
+Result<FabricRun> measure_between_processes(const Plan& plan, const EndOptions& options, const Cores& cores,
+                                            Duration length) {
+  auto bridges = fabric::shm_pair();
+  if (!bridges) return tl::unexpected(bridges.error());
+  std::array<int, 2> sockets{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
+    return fail("no socket: {}", os::errno_text());
+  }
+  os::UniqueFd own(sockets[0]);
+  os::UniqueFd others(sockets[1]);
+  const pid_t self = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) return fail("no second process: {}", os::errno_text());
+  if (pid == 0) {
+    // Each process holds its own end alone, so that it notices when the other one is gone.
+    own.reset();
+    bridges->first.reset();
+    be_server(std::move(bridges->second), others.get(), self, plan, options, cores);
+  }
+  std::optional<End> end;  // goes after the other process, which would take it for a failure
+  const OtherProcess other(pid);
+  others.reset();
+  bridges->second.reset();
+  move_to_core(cores.client);
+  return measure_all(end, std::move(bridges->first), own.get(), plan, options, length);
+}
+
+}  // namespace
+
+Cores choose_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return {};
+  Cores cores;
+  for (int core = 0; core < CPU_SETSIZE && cores.server < 0; ++core) {
+    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) (cores.client < 0 ? cores.client : cores.server) = core;
+  }
+  return cores.server < 0 ? Cores{} : cores;
+}
+
+Result<FabricRun> run_fabric(const Plan& plan, const EndOptions& options, const Cores& cores, Duration length) {
+  FabricRun run;
+  if (!plan.measurements.empty()) {
+    auto measured = measure_between_processes(plan, options, cores, length);
+    if (!measured) return measured;
+    run = std::move(*measured);
+  }
+  if (plan.tables) {
+    auto tables = measure_tables(length);
+    if (!tables) return tl::unexpected(tables.error());
+    run.tables = std::move(*tables);
+  }
+  return run;
+}
+
+}  // namespace splitnic::bench

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <string>
+
+namespace splitnic::bench {
+
+/// What the machine says of itself when a benchmark begins.
+struct Machine {
+  std::string kernel;
+  std::string processor;
+  unsigned cores = 0;
+  double load = 0;  ///< one-minute load average
+};
+
+Machine describe_machine();
+
+/// One line, without a line break.
+std::string to_text(const Machine& machine);
+boost::json::object to_json_object(const Machine& machine);
+
+}  // namespace splitnic::bench

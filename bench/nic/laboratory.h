@@ -1,0 +1,54 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+
+namespace splitnic::bench {
+
+/// Runs work in a process of its own, in new user (unless root), mount, process and network namespaces with a private
+/// /run, and returns what it returned. Whatever ends this process or that one, by whatever signal, ends all that work
+/// started and removes every interface and namespace it made: the kernel sees to it.
+/// Throws StartupError where this user may not make namespaces. Call before any thread exists.
+int run_apart(const std::function<int()>& work);
+
+/// Two network namespaces with a cable between them, and a third one for the host whose virtual NIC is measured:
+///
+///   peer: eth0 10.77.0.1 --- veth --- unit: lan0          host: tap0 10.77.0.2
+///
+/// What lies between lan0 and tap0 is the contestant's. Offloads of the cable are off, so that what leaves the peer
+/// is fit for a contestant that neither completes checksums nor cuts frames. Only inside run_apart.
+class Laboratory {
+ public:
+  static constexpr const char* kPeer = "peer";
+  static constexpr const char* kUnit = "unit";
+  static constexpr const char* kHost = "host";
+  static constexpr const char* kLan = "lan0";
+  static constexpr const char* kTap = "tap0";
+  static constexpr const char* kPeerAddress = "10.77.0.1";
+  static constexpr const char* kHostAddress = "10.77.0.2";
+
+  static Result<Laboratory> build();
+
+  [[nodiscard]] int peer_netns() const { return peer_.get(); }
+  [[nodiscard]] int host_netns() const { return host_.get(); }
+  /// Where sockets and logs may go.
+  [[nodiscard]] std::string scratch(const std::string& name) const;
+
+  /// Waits for the contestant's TAP, then gives it its address and sets it up.
+  Result<void> dress_tap();
+  /// Removes the TAP, should the contestant have left it, and what the peer knows of it.
+  void clear_tap();
+
+ private:
+  Laboratory() = default;
+  Result<void> make_namespaces();
+  Result<void> make_cable();
+
+  os::UniqueFd peer_;
+  os::UniqueFd host_;
+};
+
+}  // namespace splitnic::bench

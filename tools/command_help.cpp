@@ -1,0 +1,108 @@
+// What the command lines of both programs share.
+#include "tools/command_help.h"
+
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "fabric/wire/cell.h"
+
+namespace splitnic::tools {
+
+namespace {
+
+constexpr std::size_t kHelpColumn = 32;
+constexpr std::size_t kHelpWidth = 100;
+
+/// Breaks `text` into lines of at most `width` columns.
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::string lines;
+  std::size_t column = 0;
+  for (const auto& word : CLI::detail::split(text, ' ')) {
+    if (column != 0) {
+      const bool fits = column + 1 + word.size() <= width;
+      lines += fits ? ' ' : '\n';
+      column = fits ? column + 1 : 0;
+    }
+    lines += word;
+    column += word.size();
+  }
+  return lines;
+}
+
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  HelpFormatter() {
+    column_width(kHelpColumn);
+    label("SUBCOMMAND", "COMMAND");
+  }
+  std::string make_option_name(const CLI::Option* option, bool) const override { return facts_of(*option).flags; }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const auto facts = facts_of(*option);
+    return facts.value.empty() ? "" : " " + facts.value + (facts.repeatable ? " ..." : "");
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const auto facts = facts_of(*option);
+    std::string text = option->get_description();
+    if (facts.required) text += " (required)";
+    if (!facts.allowed.empty() && !facts.default_value.empty()) {
+      text += fmt::format(" ({}; default {})", facts.allowed, facts.default_value);
+    } else if (!facts.allowed.empty()) {
+      text += fmt::format(" ({})", facts.allowed);
+    } else if (!facts.default_value.empty()) {
+      text += fmt::format(" (default {})", facts.default_value);
+    }
+    return wrapped(text, kHelpWidth - kHelpColumn);
+  }
+};
+
+}  // namespace
+
+CLI::Validator cell_bytes() {
+  return {[](std::string& text) {
+            std::uint32_t bytes = 0;
+            const bool fits = CLI::detail::lexical_cast(text, bytes) && bytes >= fabric::kMinCellPayload &&
+                              bytes <= fabric::kMaxCellPayload && bytes % 16 == 0;
+            return fits ? std::string()
+                        : fmt::format("{} is no multiple of 16 from {} to {}", text, fabric::kMinCellPayload,
+                                      fabric::kMaxCellPayload);
+          },
+          fmt::format("a multiple of 16, {} to {}", fabric::kMinCellPayload, fabric::kMaxCellPayload)};
+}
+
+std::shared_ptr<CLI::FormatterBase> make_help_formatter() { return std::make_shared<HelpFormatter>(); }
+
+void check_command_name(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty() || words.front().starts_with('-')) return;
+  std::string known;
+  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == words.front()) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  throw UsageError{fmt::format("unknown command: {} (there are {})", words.front(), known)};
+}
+
+void parse_words(CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them in this order
+  app.parse(std::move(reversed));
+}
+
+OptionFacts facts_of(const CLI::Option& option) {
+  OptionFacts facts;
+  facts.flags = option.get_name(false, true);
+  constexpr std::string_view kNegative = "{false}";  // how CLI11 marks the flag that switches off
+  if (const auto at = facts.flags.find(kNegative); at != std::string::npos) facts.flags.erase(at, kNegative.size());
+  facts.required = option.get_required();
+  if (option.get_type_size() == 0) return facts;
+  // CLI11 appends the descriptions of its checks to the type's name, behind colons.
+  const std::string type = option.get_type_name();
+  const bool scheme = type.starts_with("shm:");
+  const auto colon = scheme ? std::string::npos : type.find(':');
+  facts.value = type.substr(0, colon);
+  if (colon != std::string::npos) facts.allowed = type.substr(colon + 1);
+  facts.default_value = option.get_default_str();
+  facts.repeatable = option.get_items_expected_max() > 1;
+  return facts;
+}
+
+}  // namespace splitnic::tools

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+/// What the command lines of `splitnic` and `splitnic-bench` share: checks of values, the layout of --help, and the
+/// facts about options that manual pages and completion repeat.
+namespace splitnic::tools {
+
+/// Accepts numbers from least to most.
+template <class Number>
+CLI::Validator between(Number least, Number most) {
+  return {[least, most](std::string& text) {
+            Number number{};
+            const bool fits = CLI::detail::lexical_cast(text, number) && number >= least && number <= most;
+            return fits ? std::string() : fmt::format("{} is no number from {} to {}", text, least, most);
+          },
+          fmt::format("{} to {}", least, most)};
+}
+
+/// Accepts payload sizes of a cell, in bytes.
+CLI::Validator cell_bytes();
+
+std::shared_ptr<CLI::FormatterBase> make_help_formatter();
+
+/// Throws UsageError if the first word is neither an option nor a command of app: CLI11 would only report an unexpected
+/// word.
+void check_command_name(const CLI::App& app, const std::vector<std::string>& words);
+
+/// Parses the words, without the program's name, with `app`. Throws CLI::ParseError.
+void parse_words(CLI::App& app, const std::vector<std::string>& words);
+
+/// What documentation says about one option, in addition to its description.
+struct OptionFacts {
+  std::string flags;          ///< "--mtu", or "--spin,--sleep" for a flag and its opposite
+  std::string value;          ///< "BYTES"; empty for a flag
+  std::string allowed;        ///< "68 to 65535", "{r,s}"; empty if any text is allowed
+  std::string default_value;  ///< empty if the description names it, or if there is none
+  bool required = false;
+  bool repeatable = false;
+};
+OptionFacts facts_of(const CLI::Option& option);
+
+}  // namespace splitnic::tools
