@@ -55,6 +55,7 @@ std::size_t HostDriver::poll(Time now) {
 /// Accepts a new bridge if there is none, and closes one that will not come back.
 std::size_t HostDriver::poll_bridge(Time now) {
   if (session_ && session_->state() == messaging::SessionState::down && bridge_->link() == fabric::LinkState::down) {
+    past_ += session_->totals();
     session_.reset();
     bridge_.reset();
   }
@@ -181,13 +182,19 @@ Answer HostDriver::on_request(const wire::RequestBody& request) {
 }
 
 wire::Statistics HostDriver::statistics() const {
-  wire::Statistics statistics = messaging::session_statistics(*session_);
+  wire::Statistics statistics = messaging::session_statistics(totals().session);
   // All frames that the driver reads from the NIC go to the unit; without a free element it reads none.
   statistics.from_interface = statistics.to_peer;
   statistics.to_interface = {
       .frames = counters_.rx_frames, .bytes = counters_.rx_bytes, .errors = 0, .drops = counters_.rx_refused_by_nic};
   statistics.counters.push_back({"refused_by_nic", counters_.rx_refused_by_nic});
   return statistics;
+}
+
+messaging::SessionTotals HostDriver::totals() const {
+  auto sum = past_;
+  if (session_) sum += session_->totals();
+  return sum;
 }
 
 Answer HostDriver::report_statistics(bool clear) {

@@ -63,6 +63,8 @@ class HostDriver final : public messaging::SessionEvents {
   [[nodiscard]] std::string state() const;
   /// Null while there is no bridge.
   [[nodiscard]] const messaging::Session* session() const { return session_.get(); }
+  /// Counted over all sessions of this driver.
+  [[nodiscard]] messaging::SessionTotals totals() const;
   [[nodiscard]] const std::string& unit_name() const { return unit_name_; }
   [[nodiscard]] const HostCounters& counters() const { return counters_; }
   [[nodiscard]] const NicSettings& settings() const { return settings_; }
@@ -94,6 +96,7 @@ class HostDriver final : public messaging::SessionEvents {
   Notices& notices_;
   std::shared_ptr<fabric::Bridge> bridge_;
   std::unique_ptr<messaging::Session> session_;
+  messaging::SessionTotals past_;  // of the sessions before session_
   std::optional<std::vector<std::uint16_t>> vlans_;
   NicSettings settings_;
   Time now_{};

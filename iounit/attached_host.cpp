@@ -182,7 +182,7 @@ void AttachedHost::clear_host_statistics() {
 }
 
 wire::Statistics AttachedHost::statistics() const {
-  auto report = messaging::session_statistics(*session_);
+  auto report = messaging::session_statistics(session_->counters());
   const auto lan = owner_.lan_statistics();
   report.from_interface = lan.from_interface;
   report.to_interface = lan.to_interface;

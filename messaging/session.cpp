@@ -264,11 +264,14 @@ void Session::begin_shutdown() {
 
 bool Session::finished() const { return state_ != SessionState::up || goodbye_done_; }
 
-const fabric::AdapterCounters& Session::adapter_counters() const {
-  static thread_local fabric::AdapterCounters sum;
-  sum = past_counters_;
+fabric::AdapterCounters Session::adapter_counters() const {
+  auto sum = past_counters_;
   if (adapter_) sum += adapter_->counters();
   return sum;
+}
+
+SessionTotals Session::totals() const {
+  return {.session = counters_, .adapter = adapter_counters(), .doorbells_left_out = doorbells_left_out()};
 }
 
 void Session::ring() {
@@ -291,47 +294,6 @@ void Session::flush() {
   if (!adapter_) return;
   flush_indications();
   ring();
-}
-
-std::vector<std::pair<std::string, std::uint64_t>> Session::drop_counts() const {
-  const auto& fabric = adapter_counters();
-  return {{"rx_before_up", counters_.rx_before_up},
-          {"rx_bad_length", counters_.rx_bad_length},
-          {"rx_lost_elements", counters_.lost_elements},
-          {"bad_messages", counters_.bad_messages},
-          {"stray_replies", counters_.stray_replies},
-          {"answers_not_sent", counters_.answers_not_sent},
-          {"pool_gets_refused", counters_.pool_gets_refused},
-          {"session_faults", counters_.faults},
-          {"doorbells_left_out", link_.doorbells_left_out()},
-          {"cells_bad", fabric.dropped_bad_cell},
-          {"cells_wrong_address", fabric.dropped_wrong_address},
-          {"cells_unknown_queue_pair", fabric.dropped_unknown_queue_pair},
-          {"cells_out_of_sequence", fabric.dropped_out_of_sequence},
-          {"cells_duplicate", fabric.dropped_duplicate},
-          {"sends_without_receive", fabric.dropped_no_receive},
-          {"unacknowledged_lost", fabric.dropped_unacknowledged},
-          {"fabric_events_lost", fabric.dropped_events},
-          {"drain_requests_lost", fabric.dropped_drains},
-          {"access_refused", fabric.access_refused}};
-}
-
-std::vector<std::pair<std::string, std::uint64_t>> Session::message_counts() const {
-  std::vector<std::pair<std::string, std::uint64_t>> counts;
-  for (const auto function : wire::kFunctions) {
-    const std::string name(wire::to_string(function));
-    counts.emplace_back(name + "_tx", counters_.messages_sent[wire::index_of(function)]);
-    counts.emplace_back(name + "_rx", counters_.messages_received[wire::index_of(function)]);
-  }
-  const auto& fabric = adapter_counters();
-  counts.emplace_back("RDMAWriteImmediate_tx", counters_.writes_with_immediate_sent);
-  counts.emplace_back("RDMAWriteImmediate_rx", counters_.writes_with_immediate_received);
-  counts.emplace_back("RDMAWrite_tx", counters_.writes_sent);
-  counts.emplace_back("DataSend_tx", counters_.data_sends_sent);
-  counts.emplace_back("DataSend_rx", counters_.data_sends_received);
-  counts.emplace_back("DirectWrite_tx", fabric.direct_writes);
-  counts.emplace_back("SegmentedWrite_tx", fabric.segmented_writes);
-  return counts;
 }
 
 }  // namespace splitnic::messaging

@@ -20,6 +20,7 @@
 #include "messaging/buffer_pools.h"
 #include "messaging/channel.h"
 #include "messaging/received_frame.h"
+#include "messaging/session_counters.h"
 #include "messaging/session_state.h"
 #include "messaging/wire/cfgutil.h"
 #include "messaging/wire/encode.h"
@@ -81,30 +82,6 @@ class SessionEvents {
   virtual void on_reply(wire::CfgRequest request, const Answer& answer) = 0;
 };
 
-/// Event counts since the construction of the session object, over all epochs.
-struct SessionCounters {
-  std::uint64_t tx_frames = 0;
-  std::uint64_t rx_frames = 0;
-  std::uint64_t tx_bytes = 0;
-  std::uint64_t rx_bytes = 0;
-  std::uint64_t rx_before_up = 0;      ///< frames dropped because they arrived before the session was up
-  std::uint64_t rx_bad_length = 0;     ///< frames dropped: shorter than an Ethernet header or longer than agreed
-  std::uint64_t lost_elements = 0;     ///< elements that the peer skipped; their frames were lost on the way
-  std::uint64_t bad_messages = 0;      ///< messages that this end could not decode or use
-  std::uint64_t stray_replies = 0;     ///< replies that match no request of this end
-  std::uint64_t answers_not_sent = 0;  ///< answers dropped because the peer requests faster than it receives answers
-  std::uint64_t pool_gets_refused = 0;
-  std::uint64_t faults = 0;  ///< sessions that ended with a fault
-  std::uint64_t ups = 0;
-  std::array<std::uint64_t, wire::kFunctions.size()> messages_sent{};
-  std::array<std::uint64_t, wire::kFunctions.size()> messages_received{};
-  std::uint64_t writes_sent = 0;  ///< RDMA writes, announced by BufferRDMAIndicate
-  std::uint64_t writes_with_immediate_sent = 0;
-  std::uint64_t writes_with_immediate_received = 0;
-  std::uint64_t data_sends_sent = 0;  ///< mode S
-  std::uint64_t data_sends_received = 0;
-};
-
 /// Elements of the peer's pools: all of them, and those that this end may fill now. Both are 0 if frames use no pools.
 struct Credits {
   std::uint32_t elements = 0;
@@ -162,16 +139,15 @@ class Session {
   [[nodiscard]] bool finished() const;
 
   [[nodiscard]] const SessionCounters& counters() const { return counters_; }
-  [[nodiscard]] const fabric::AdapterCounters& adapter_counters() const;
+  [[nodiscard]] fabric::AdapterCounters adapter_counters() const;
   /// See FabricLink::doorbells_left_out().
   [[nodiscard]] std::uint64_t doorbells_left_out() const { return link_.doorbells_left_out(); }
+  /// All counters of this session object, over all its epochs. The driver adds them up over its session objects.
+  [[nodiscard]] SessionTotals totals() const;
   [[nodiscard]] std::uint64_t epoch() const { return link_.epoch().value; }
   [[nodiscard]] wire::Mode mode() const { return mode_; }
   [[nodiscard]] Credits credits() const;
   [[nodiscard]] bool has_data_channel() const { return data_ != nullptr; }
-  /// Named counters for display: frame drops by cause, and messages by type.
-  [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> drop_counts() const;
-  [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> message_counts() const;
 
  private:
   /// Passes what a channel receives to the session's member functions.

@@ -6,20 +6,16 @@ namespace splitnic::messaging {
 
 namespace {
 
-// After a bridge was replaced, the session's counters start at zero; the increase is then the whole count.
-std::uint64_t grown(std::uint64_t now, std::uint64_t before) { return now >= before ? now - before : now; }
-
 wire::Flow since(const wire::Flow& now, const wire::Flow& before) {
-  return {.frames = grown(now.frames, before.frames),
-          .bytes = grown(now.bytes, before.bytes),
-          .errors = grown(now.errors, before.errors),
-          .drops = grown(now.drops, before.drops)};
+  return {.frames = now.frames - before.frames,
+          .bytes = now.bytes - before.bytes,
+          .errors = now.errors - before.errors,
+          .drops = now.drops - before.drops};
 }
 
 }  // namespace
 
-wire::Statistics session_statistics(const Session& session) {
-  const auto& counters = session.counters();
+wire::Statistics session_statistics(const SessionCounters& counters) {
   wire::Statistics statistics;
   statistics.from_peer = {.frames = counters.rx_frames,
                           .bytes = counters.rx_bytes,
@@ -38,7 +34,7 @@ wire::Statistics since(const wire::Statistics& now, const wire::Statistics& befo
   for (auto& counter : grown_by.counters) {
     const auto same =
         std::ranges::find_if(before.counters, [&](const auto& other) { return other.name == counter.name; });
-    if (same != before.counters.end()) counter.value = grown(counter.value, same->value);
+    if (same != before.counters.end()) counter.value -= same->value;
   }
   return grown_by;
 }

@@ -4,16 +4,16 @@
 #include <utility>
 #include <vector>
 
-#include "messaging/session.h"
+#include "messaging/session_counters.h"
 #include "messaging/wire/cfgutil.h"
 
 namespace splitnic::messaging {
 
-/// A session's two flows as this end counts them, from_peer and to_peer, since the construction of the session object.
-/// Errors and drops include the frames that the session itself lost or refused; the driver adds its own.
-[[nodiscard]] wire::Statistics session_statistics(const Session& session);
+/// A session's two flows as this end counts them, from_peer and to_peer. Errors and drops include the frames that the
+/// session itself lost or refused; the driver adds its own.
+[[nodiscard]] wire::Statistics session_statistics(const SessionCounters& counters);
 
-/// The increase since `before`, an earlier report with the same counter names. counted_for is that of `now`.
+/// The increase since `before`, an earlier report of the same counters, which only grow. counted_for is that of `now`.
 [[nodiscard]] wire::Statistics since(const wire::Statistics& now, const wire::Statistics& before);
 
 /// The peer's counters after it answered `request`. The answer to StatisticsClear carries the values before the clear,

@@ -148,18 +148,16 @@ void add_statistics(os::PeerStatus& peer, const messaging::wire::Statistics& sta
   for (const auto& [name, value] : names.losses) add_count(peer.drops, name, value);
 }
 
-os::PeerStatus peer_status(const messaging::Session* session, const std::string& name, const std::string& state) {
+os::PeerStatus peer_status(const messaging::SessionTotals& totals, const std::string& name, const std::string& state) {
   os::PeerStatus peer;
   peer.name = name;
   peer.state = state;
-  if (session == nullptr) return peer;
-  const auto& counters = session->counters();
-  peer.tx_frames = counters.tx_frames;
-  peer.rx_frames = counters.rx_frames;
-  peer.tx_bytes = counters.tx_bytes;
-  peer.rx_bytes = counters.rx_bytes;
-  for (const auto& [cause, count] : session->drop_counts()) add_count(peer.drops, cause, count);
-  for (const auto& [message, count] : session->message_counts()) add_count(peer.messages, message, count);
+  peer.tx_frames = totals.session.tx_frames;
+  peer.rx_frames = totals.session.rx_frames;
+  peer.tx_bytes = totals.session.tx_bytes;
+  peer.rx_bytes = totals.session.rx_bytes;
+  for (const auto& [cause, count] : messaging::drop_counts(totals)) add_count(peer.drops, cause, count);
+  for (const auto& [message, count] : messaging::message_counts(totals)) add_count(peer.messages, message, count);
   return peer;
 }
 

@@ -82,7 +82,7 @@ class LogTask final : public os::Task {
 os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log);
 
 /// The counts of one peer, as the control socket reports them.
-os::PeerStatus peer_status(const messaging::Session* session, const std::string& name, const std::string& state);
+os::PeerStatus peer_status(const messaging::SessionTotals& totals, const std::string& name, const std::string& state);
 /// Adds what the peer reports about itself, each name with the prefix: frames and bytes go to the messages, errors and
 /// drops to the drops.
 void add_statistics(os::PeerStatus& peer, const messaging::wire::Statistics& statistics, const std::string& prefix);

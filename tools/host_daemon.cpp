@@ -37,7 +37,7 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   status.mtu = driver.settings().mtu;
   status.carrier = driver.carrier();
   status.mode = session == nullptr || session->mode() == messaging::wire::Mode::rdma ? "r" : "s";
-  auto peer = peer_status(session, driver.unit_name(), driver.state());
+  auto peer = peer_status(driver.totals(), driver.unit_name(), driver.state());
   add_count(peer.drops, "to_unit_too_long", tap.oversized());
   add_count(peer.drops, "from_unit_refused_by_nic", driver.counters().rx_refused_by_nic);
   add_count(peer.messages, "WaitForElement", driver.counters().tx_waits);

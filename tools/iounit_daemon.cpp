@@ -93,7 +93,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
     if (!host) continue;
     const auto& session = host->session();
     if (status.epoch == 0) status.epoch = session.epoch();
-    auto peer = peer_status(&session, host->name(), std::string(messaging::to_string(session.state())));
+    auto peer = peer_status(session.totals(), host->name(), std::string(messaging::to_string(session.state())));
     if (!host->mac().is_zero()) peer.mac = to_string(host->mac());
     for (std::size_t index = 0; index < iounit::kHostDrops; ++index) {
       const auto cause = static_cast<iounit::HostDrop>(index);

@@ -53,6 +53,29 @@ class Pools(support.LabTestCase):
                        f"the other end of {daemon.name} to count anew")
 
 
+class EndOfTheUnit(support.LabTestCase):
+    """An owner that ends takes its elements back first; the user's counters outlive the session."""
+
+    hosts = 1
+
+    def test_the_unit_takes_its_elements_back(self):
+        host = self.host[0]
+        before = host.messages()
+        self.assertEqual(self.unit.stop(), 0)
+        wait_until(lambda: host.state() != "up", 10, "the session to end")
+        after = host.messages()
+        for message in ("BufferPoolFlushRequest_rx", "BufferPoolFlushReply_tx"):
+            self.assertEqual(after.get(message, 0) - before.get(message, 0), 1, message)
+        self.unit.launch().wait_state("serving")
+        host.wait_state("up")
+        self.assert_reaches(host, self.lan.address)
+        again = host.messages()
+        for message in filter(lambda name: not name.startswith("unit_"), after):
+            self.assertGreaterEqual(again[message], after[message], message)
+        self.assertEqual(again["BufferPoolFlushRequest_rx"], after["BufferPoolFlushRequest_rx"])
+        self.assertEqual(host.drops().get("stray_replies", 0), 0)
+
+
 class JumboWindow(support.LabTestCase):
     """MTU 9000 in windows of 1 MiB: the pool is smaller than asked for, and still written directly."""
 

@@ -358,6 +358,32 @@ TEST_CASE("a bridge that has gone is let go, and the next one is taken", "[host]
   CHECK(bench.unit.frames == std::vector<Frame>{frame_of(60)});
 }
 
+TEST_CASE("what the sessions of a driver have counted adds up over their bridges", "[host][driver]") {
+  DriverBench bench;
+  const auto sent_and_received = [&](std::uint64_t frames) {
+    const auto totals = bench.driver().totals();
+    CHECK(totals.session.tx_frames == frames);
+    CHECK(totals.session.tx_bytes == 60 * frames);
+    CHECK(totals.session.rx_frames == frames);
+    CHECK(totals.session.ups == frames);
+    CHECK(totals.adapter.direct_writes == frames);
+  };
+  for (std::uint64_t session = 1; session <= 3; ++session) {
+    bench.bridges.offered = true;
+    bench.come_up();
+    bench.nic.sending.push_back(frame_of(60));
+    bench.settle();
+    bench.from_unit(frame_of(60));
+    sent_and_received(session);
+    bench.bridges.offered = false;
+    bench.unit.stop();
+    bench.pair.cut();
+    REQUIRE(bench.run_until([&] { return bench.driver().session() == nullptr; }));
+    sent_and_received(session);
+    bench.pair.restore();
+  }
+}
+
 TEST_CASE("the options of the session have their effect", "[host][driver]") {
   messaging::SessionOptions options = host_options();
   options.role = wire::Role::io_unit;  // the driver knows better

@@ -25,11 +25,6 @@ TEST_CASE("what was counted since an earlier report is the difference of every v
   REQUIRE(since(report(3), {}) == report(3));
 }
 
-TEST_CASE("counters that began anew are reported as they are", "[messaging][statistics]") {
-  auto expected = report(1);
-  REQUIRE(since(report(1), report(3)) == expected);
-}
-
 TEST_CASE("the answer to a clear says that everything is zero now, that to a report what it is",
           "[messaging][statistics]") {
   REQUIRE(as_of_now(wire::CfgRequest::statistics_report, report(3)) == report(3));
