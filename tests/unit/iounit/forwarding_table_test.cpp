@@ -114,6 +114,13 @@ TEST_CASE("counts stay true under random learning, ageing and forgetting", "[iou
   }
   table.sweep(now + 1h, table.capacity());
   CHECK(table.size() == 0);
+  // Each host has all of its share again.
+  for (std::uint16_t host = 0; host < 5; ++host) {
+    for (std::uint32_t number = 0; number < 16; ++number) {
+      CHECK(table.learn(mac(number), 0, ForwardingTarget{host}, now + 1h) != ForwardingTable::Learned::kTargetFull);
+    }
+    table.forget(ForwardingTarget{host});
+  }
 }
 
 }  // namespace
