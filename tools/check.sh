@@ -5,14 +5,16 @@
 # stress and package run only when they are named. stress runs every test STRESS_REPETITIONS times (20) beside two busy
 # loops: hours. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where that
 # can't be done it fails and says why.
-# SWARM_SEEDS and FUZZ_SECONDS make the swarm larger and the fuzzing longer. MUTANTS is how many planted bugs are tried, or
-# "all"; which ones the commit's hash decides.
+# SWARM_SEEDS and FUZZ_SECONDS make the swarm larger and the fuzzing longer. TIDY=all makes the linter check every file;
+# without it tools/tidy_files.py chooses. MUTANTS is how many planted bugs are tried, or "all"; the commit's hash decides
+# which ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc)
 swarm_seeds=${SWARM_SEEDS:-300}
 fuzz_seconds=${FUZZ_SECONDS:-20}
 mutants=${MUTANTS:-8}
+tidy=${TIDY:-}
 stress_repetitions=${STRESS_REPETITIONS:-20}
 
 say() { printf '\n== %s\n' "$*"; }
@@ -36,11 +38,13 @@ part_tsan() {
 }
 
 part_tidy() {
-  say "clang-tidy"
+  say "clang-tidy: $([ "$tidy" = all ] && echo "every file" || echo "the changed files and a third of the others")"
   cmake --preset release >/dev/null
   cmake --build --preset release
   local files
-  mapfile -t files < <(git ls-files 'common/*.cpp' 'fabric/*.cpp' 'messaging/*.cpp' 'host/*.cpp' 'iounit/*.cpp' 'tools/*.cpp' 'bench/*.cpp')
+  files=$(tools/tidy_files.py $([ "$tidy" != all ] || echo --all))
+  mapfile -t files <<<"$files"
+  echo "${#files[@]} files"
   printf '%s\0' "${files[@]}" | xargs -0 -P "$jobs" -n 4 clang-tidy-16 --quiet -p build/release \
     "--extra-arg-before=-include" "--extra-arg-before=$PWD/tools/cmake/kj_comparisons.h" 2> >(grep -v 'warnings generated' >&2)
 }

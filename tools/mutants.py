@@ -179,38 +179,54 @@ def build(targets, jobs, plant=""):
         raise Wrong("\n".join([f"{plant or 'the tree'} does not compile:", *lines]))
 
 
+def reason_of(output):
+    """The one line of a failed test's output that says best why it failed."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for mark in (r"[\w.]*(Error|Exception|TimeoutExpired)\b", r"did not end within", r".*: FAILED:", r".*(CHECK|Sanitizer)\b"):
+        found = [number for number, line in enumerate(lines) if re.match(mark, line)]
+        if found:
+            at = found[0] if "FAILED" in mark else found[-1]
+            return " ".join(lines[at:at + 2] if "FAILED" in mark else lines[at:at + 1])[:200]
+    return lines[-1][:200] if lines else "no output"
+
+
 def plant_and_test(mutant, limits, jobs):
-    """The tests that passed although the bug was there; the time that it took. limits: seconds of each test."""
+    """The tests that passed although the bug was there; why the first of the others failed; the time that it took.
+    limits: seconds of each test."""
     started = time.monotonic()
     path = ROOT / mutant.file
     original = path.read_text(encoding="utf-8")
     path.write_text(mutant.planted(ROOT), encoding="utf-8")
     try:
         build({target_of(test) for test in mutant.tests}, jobs, f"mutant {mutant.name}")
-        passed = [test for test in mutant.tests if run_test(test, limits[test])[0] == "passed"]
+        results = {test: run_test(test, limits[test]) for test in mutant.tests}
     finally:
         path.write_text(original, encoding="utf-8")
-    return passed, time.monotonic() - started
+    passed = [test for test, (outcome, _) in results.items() if outcome == "passed"]
+    reasons = [reason_of(output) for outcome, output in results.values() if outcome != "passed"]
+    return passed, next(iter(reasons), ""), time.monotonic() - started
 
 
 def usable_tests(mutants, jobs):
     """The tests that pass without a bug, each with the seconds that it may take with one: a bug often makes a test wait
-    for what never comes. A test that fails without a bug is an error; one that is skipped here is left out."""
+    for what never comes. Tests that are skipped here are left out. The second value: tests that fail without a bug, each
+    with its reason; their mutants are errors."""
     tests = sorted({test for mutant in mutants for test in mutant.tests})
     subprocess.run(["cmake", "--preset", "release", "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON"], cwd=ROOT, check=True,
                    stdout=subprocess.DEVNULL)
     build({target_of(test) for test in tests}, jobs)
-    usable = {}
+    usable, failing = {}, {}
     for test in tests:
         started = time.monotonic()
         outcome, output = run_test(test)
         if outcome == "failed":
-            raise Wrong(f'"{test}" fails without a mutant:\n{output}')
-        if outcome == "passed":
+            failing[test] = reason_of(output)
+            print(f'fails without a mutant: "{test}"\n{output}', flush=True)
+        elif outcome == "passed":
             usable[test] = min(TEST_SECONDS, 15 + 5 * (time.monotonic() - started))
         else:
             print(f'skipped here: "{test}"', flush=True)
-    return usable
+    return usable, failing
 
 
 def say(mutant, result, seconds, text):
@@ -219,15 +235,20 @@ def say(mutant, result, seconds, text):
 
 def run(mutants, jobs):
     """Plants each; prints a table. Returns the number of failures."""
-    usable = usable_tests(mutants, jobs)
+    usable, failing = usable_tests(mutants, jobs)
     counts, failures = collections.Counter(), 0
     for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.name)):
+        if failing.keys() & set(mutant.tests):
+            failures += 1
+            say(mutant, "ERROR", 0, "a test fails without the bug: " +
+                "; ".join(f"{test}: {failing[test]}" for test in mutant.tests if test in failing))
+            continue
         if not set(mutant.tests) <= usable.keys():
             counts["not run"] += 1
             say(mutant, "not run", 0, "its test is skipped here" if mutant.tests else mutant.survives)
             continue
         try:
-            passed, seconds = plant_and_test(mutant, usable, jobs)
+            passed, reason, seconds = plant_and_test(mutant, usable, jobs)
         except Wrong as wrong:
             failures += 1
             say(mutant, "ERROR", 0, str(wrong))
@@ -237,7 +258,7 @@ def run(mutants, jobs):
             say(mutant, "CAUGHT", seconds, "although it is listed as a survivor: remove the reason")
         elif not passed:
             counts["caught"] += 1
-            say(mutant, "caught", seconds, mutant.tests[0])
+            say(mutant, "caught", seconds, f"{mutant.tests[0]}: {reason}")
         elif mutant.survives:
             counts["survived, with a reason"] += 1
             say(mutant, "survived", seconds, mutant.survives)
