@@ -85,6 +85,7 @@ std::unique_ptr<os::Log> make_log(const DaemonOptions& options, const std::strin
 
 os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log) {
   os::EventLoopOptions loop{.spin_max = std::chrono::microseconds(options.spin_us)};
+  loop.on_trouble = [&log](const std::string& line) { log.recurring(os::LogLevel::kWarning, line); };
   if (::isatty(STDIN_FILENO) == 0) {
     loop.on_hangup = [&log] {
       log.info("SIGHUP: options are read at the start only; restart the daemon to change them");

@@ -73,11 +73,20 @@ struct EventLoop::Edge {
     });
   }
 
-  void set_descriptors(const std::vector<int>& descriptors) {
-    if (!wait_set.update(descriptors)) return;
+  /// Errors: the kernel can't watch them all.
+  Result<void> set_descriptors(const std::vector<int>& descriptors) {
+    const auto updated = wait_set.update(descriptors);
+    if (updated && !*updated) return {};
+    // Asio registers the descriptor in an epoll of its own, which may be refused for the same reasons.
     static_cast<void>(watched.release());
-    watched.assign(wait_set.descriptor());
     waiting = false;
+    if (!updated) return tl::unexpected(updated.error());
+    boost::system::error_code refused;
+    watched.assign(wait_set.descriptor(), refused);
+    if (!refused) return {};
+    static_cast<void>(watched.release());
+    wait_set.forget();
+    return fail("watching the wait set: {}", refused.message());
   }
 
   // True when a descriptor, the deadline or a signal ended the sleep; false when the time for a short sleep was over.
@@ -106,7 +115,8 @@ struct EventLoop::Edge {
   }
 };
 
-EventLoop::EventLoop(EventLoopOptions options) : edge_(std::make_unique<Edge>()), spin_max_(options.spin_max) {
+EventLoop::EventLoop(EventLoopOptions options)
+    : edge_(std::make_unique<Edge>()), spin_max_(options.spin_max), on_trouble_(std::move(options.on_trouble)) {
   if (options.handle_signals) edge_->watch_signals(std::move(options.on_hangup));
 }
 
@@ -188,7 +198,12 @@ void EventLoop::sleep() {
   }
   ++counters_.sleeps;
   if (edge_->sleep_briefly(descriptors_, deadline)) return;
-  edge_->set_descriptors(descriptors_);
+  if (const auto watched = edge_->set_descriptors(descriptors_); !watched) {
+    // Without the long sleep the loop continues: it sleeps briefly, again and again, and tries this each time.
+    ++counters_.sleeps_cut_short;
+    if (on_trouble_) on_trouble_("can't sleep for long: " + watched.error().message);
+    return;
+  }
   edge_->wait_set.set_deadline(deadline);
   edge_->wait();
   edge_->context.run_one();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/time.h"
@@ -42,12 +43,16 @@ struct EventLoopOptions {
   bool handle_signals = true;
   /// If set, SIGHUP calls this on the loop's thread, and run() continues.
   std::function<void()> on_hangup{};
+  /// If set, gets a line on the loop's thread each time that the kernel refuses to watch the tasks' descriptors, for
+  /// lack of memory, descriptors or watches. The loop continues and sleeps for at most 10 ms at a time.
+  std::function<void(const std::string&)> on_trouble{};
 };
 
 struct EventLoopCounters {
   std::uint64_t iterations = 0;
   std::uint64_t sleeps = 0;
-  std::uint64_t services = 0;  ///< polls of the io_context while busy
+  std::uint64_t services = 0;          ///< polls of the io_context while busy
+  std::uint64_t sleeps_cut_short = 0;  ///< the kernel refused to watch the descriptors
 };
 
 /// The edge around poll-driven cores. The loop polls while there is work, spins for a short adaptive time, and then
@@ -90,6 +95,7 @@ class EventLoop {
   std::vector<Task*> tasks_;
   std::vector<int> descriptors_;
   Duration spin_max_;
+  std::function<void(const std::string&)> on_trouble_;
   EventLoopCounters counters_;
   Time served_{};
   std::uint32_t iterations_since_service_ = 0;

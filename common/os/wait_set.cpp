@@ -4,6 +4,8 @@
 #include <sys/timerfd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 #include "common/check.h"
 #include "common/os/errno_text.h"
@@ -13,41 +15,50 @@ namespace splitnic::os {
 
 WaitSet::WaitSet() : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
   if (!timer_) throw StartupError{fmt::format("creating a timer: {}", errno_text())};
-  rebuild();
+  if (const auto made = rebuild(); !made) throw StartupError{made.error().message};
 }
 
-// False if the kernel has the descriptor already.
-bool WaitSet::add(int descriptor) {
+WaitSet::Added WaitSet::add(int descriptor) {
   epoll_event event{};
   event.events = EPOLLIN;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return true;
-  CHECK_OP(errno, ==, EEXIST);
-  return false;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return Added::yes;
+  if (errno == EEXIST) return Added::present;
+  // Bugs of the caller: a closed descriptor, and one that can't be waited for. The kernel may refuse any other
+  // descriptor at any time, because the watches of a user have a limit (ENOSPC), and because memory has (ENOMEM).
+  CHECK_OP(errno, !=, EBADF);
+  CHECK_OP(errno, !=, EPERM);
+  return Added::refused;
 }
 
 // Adding a registered descriptor fails. If it succeeds, the number refers to another file than before. This detects,
 // with one short system call each, descriptors that were closed and reused between two sleeps.
 bool WaitSet::still_registered() {
-  return std::none_of(descriptors_.begin(), descriptors_.end(), [this](int descriptor) { return add(descriptor); });
+  return complete_ && std::all_of(descriptors_.begin(), descriptors_.end(),
+                                  [this](int descriptor) { return add(descriptor) == Added::present; });
 }
 
 // Rebuilds the set. A file that another process holds open stays in an epoll after we close our descriptor for it, and
 // nobody can remove it then. Changes are rare.
-void WaitSet::rebuild() {
+Result<void> WaitSet::rebuild() {
+  complete_ = false;
   epoll_.reset();  // first, so that a process that is short of descriptors gets this one back
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_) throw StartupError{fmt::format("creating an epoll: {}", errno_text())};
-  add(timer_.get());
-  for (const int descriptor : descriptors_) add(descriptor);
+  if (!epoll_) return fail("creating an epoll: {}", errno_text());
+  if (add(timer_.get()) == Added::refused) return fail("watching the timer: {}", errno_text());
+  for (const int descriptor : descriptors_) {
+    if (add(descriptor) == Added::refused) return fail("watching a descriptor: {}", errno_text());
+  }
+  complete_ = true;
+  return {};
 }
 
-bool WaitSet::update(std::span<const int> descriptors) {
+Result<bool> WaitSet::update(std::span<const int> descriptors) {
   if (std::equal(descriptors.begin(), descriptors.end(), descriptors_.begin(), descriptors_.end())) {
     if (still_registered()) return false;
   } else {
     descriptors_.assign(descriptors.begin(), descriptors.end());
   }
-  rebuild();
+  if (auto rebuilt = rebuild(); !rebuilt) return tl::unexpected(std::move(rebuilt.error()));
   return true;
 }
 

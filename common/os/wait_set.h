@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/os/unique_fd.h"
+#include "common/result.h"
 #include "common/time.h"
 
 namespace splitnic::os {
@@ -18,20 +19,27 @@ class WaitSet {
 
   /// From now on waits for exactly these descriptors. True if descriptor() now refers to a new file. Closed
   /// descriptors, and descriptors that can't be waited for (regular files), are bugs of the caller.
-  bool update(std::span<const int> descriptors);
+  /// Errors: the kernel lacks memory, descriptors or watches. Then the set is not complete, descriptor() may be -1, and
+  /// the next update() starts anew.
+  [[nodiscard]] Result<bool> update(std::span<const int> descriptors);
+  /// The next update() starts anew.
+  void forget() { complete_ = false; }
   /// kNever means no deadline. After the deadline descriptor() stays readable until a later deadline is set.
   void set_deadline(Time deadline);
   [[nodiscard]] int descriptor() const { return epoll_.get(); }
 
  private:
-  bool add(int descriptor);
-  bool still_registered();
-  void rebuild();
+  enum class Added { yes, present, refused };
+
+  [[nodiscard]] Added add(int descriptor);
+  [[nodiscard]] bool still_registered();
+  [[nodiscard]] Result<void> rebuild();
 
   UniqueFd epoll_;
   UniqueFd timer_;
   Time deadline_ = kNever;
   std::vector<int> descriptors_;
+  bool complete_ = false;
 };
 
 }  // namespace splitnic::os
