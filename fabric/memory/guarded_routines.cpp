@@ -247,7 +247,6 @@ template <class Work>
   sigjmp_buf here;
   if (sigsetjmp(here, 0) != 0) {
     landing = nullptr;
-    unblock_faults();  // siglongjmp() left the handler
     return false;
   }
   landing = &here;
@@ -284,8 +283,12 @@ Fetched fetch_add(std::uint64_t* at, std::uint64_t addend) {
   return {done ? 1U : 0U, before};
 }
 
-bool recover(ucontext_t&) {
+bool recover(ucontext_t& context) {
   if (landing == nullptr) return false;
+  // siglongjmp() leaves the handler without the kernel's return, which would restore the signals that the handler
+  // blocks: its own, and all that the previous handler asked for. The mask of the interrupted instruction is restored
+  // here, because sigsetjmp() would need a system call for each access to save it.
+  pthread_sigmask(SIG_SETMASK, &context.uc_sigmask, nullptr);
   siglongjmp(*landing, 1);
 }
 

@@ -409,6 +409,31 @@ TEST_CASE("making ready unblocks the signals in the calling thread", "[fabric][m
   CHECK(exited_with(status, 17));
 }
 
+TEST_CASE("a fault leaves the thread's signal mask as it was, whatever the handler before blocks", "[fabric][memory]") {
+  const auto status = status_of_child([] {
+    struct sigaction action {};
+    action.sa_handler = leaving_handler;
+    sigfillset(&action.sa_mask);
+    for (const int signal : {SIGSEGV, SIGBUS}) sigaction(signal, &action, nullptr);
+    enable_guarded_copy();
+    sigset_t before;
+    sigemptyset(&before);
+    sigaddset(&before, SIGUSR2);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    std::array<char, 8> to{};
+    std::uint64_t word = 0;
+    if (guarded_copy(to.data(), nullptr, to.size()) || guarded_fetch_add(nullptr, 1, word)) _exit(2);
+    sigset_t after;
+    pthread_sigmask(SIG_SETMASK, nullptr, &after);
+    for (int signal = 1; signal < SIGRTMIN; ++signal) {
+      if (sigismember(&after, signal) != sigismember(&before, signal)) _exit(3);
+    }
+    std::signal(SIGTERM, SIG_DFL);
+    raise(SIGTERM);
+  });
+  CHECK(died_of(status, SIGTERM));
+}
+
 TEST_CASE("a fault with errno at hand leaves errno alone", "[fabric][memory]") {
   enable_guarded_copy();
   std::array<char, 8> to{};
