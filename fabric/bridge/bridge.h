@@ -1,7 +1,10 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "fabric/bridge/peer_memory.h"
 
@@ -10,6 +13,13 @@ namespace splitnic::fabric {
 enum class LinkState { down, up };
 
 inline constexpr std::size_t kScratchpads = 16;
+
+/// The process at the other end of a bridge, as the kernel attested it when the bridge was made (SO_PEERCRED).
+struct BridgePeer {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
 
 /// One end of a point-to-point bridge: local memory that the peer writes, a window onto the peer's memory, scratchpads,
 /// doorbells, link state. A PCIe NTB, or a device that behaves like one. The bridge gives its sizes; no constant does.
@@ -50,6 +60,9 @@ class Bridge {
   /// The processor core that the caller runs on, as a number from 1 that means the same to the peer; 0 if the two ends
   /// never share a core. A hint: the caller may have moved already.
   [[nodiscard]] virtual std::uint32_t core() const { return 0; }
+
+  /// nullopt: nobody attests it, because the bridge is a device or both ends belong to one program.
+  [[nodiscard]] virtual std::optional<BridgePeer> peer() const { return std::nullopt; }
 
   /// down is final for a bridge whose peer has hung up (shm); other bridges may come up again (sim, pci).
   [[nodiscard]] virtual LinkState link() = 0;

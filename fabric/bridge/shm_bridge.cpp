@@ -13,14 +13,15 @@
 namespace splitnic::fabric {
 
 ShmBridge::ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer,
-                     os::UniqueFd doorbell)
+                     os::UniqueFd doorbell, std::optional<BridgePeer> process)
     : local_(std::move(local)),
       peer_(std::move(peer)),
       local_memory_(local_->local()),
       peer_window_(peer_->window()),
       scratchpads_in_(local_->local_scratchpads()),
       scratchpads_out_(peer_->window_scratchpads()),
-      doorbell_(std::move(doorbell)) {}
+      doorbell_(std::move(doorbell)),
+      process_(process) {}
 
 std::uint32_t ShmBridge::read_scratchpad(std::size_t index) {
   CHECK(index < kScratchpads);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "common/os/unique_fd.h"
@@ -20,7 +21,9 @@ inline constexpr std::size_t kShmMinBytes = 1U << 20U;
 class ShmBridge final : public Bridge {
  public:
   /// doorbell: one end of a SOCK_SEQPACKET pair; only the peer holds the other end.
-  ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer, os::UniqueFd doorbell);
+  /// process: that of the other end, if it is known.
+  ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer, os::UniqueFd doorbell,
+            std::optional<BridgePeer> process = std::nullopt);
 
   PeerMemory local_memory() override { return local_memory_; }
   PeerWindow& peer_window() override { return peer_window_; }
@@ -34,6 +37,7 @@ class ShmBridge final : public Bridge {
   bool take_doorbells() override;
   [[nodiscard]] std::uint32_t core() const override;
   [[nodiscard]] int doorbell_descriptor() const override { return doorbell_.get(); }
+  [[nodiscard]] std::optional<BridgePeer> peer() const override { return process_; }
   [[nodiscard]] LinkState link() override { return hung_up_ ? LinkState::down : LinkState::up; }
 
  private:
@@ -44,6 +48,7 @@ class ShmBridge final : public Bridge {
   PeerMemory scratchpads_in_;
   PeerWindow scratchpads_out_;
   os::UniqueFd doorbell_;
+  std::optional<BridgePeer> process_;
   bool hung_up_ = false;
 };
 

@@ -218,7 +218,8 @@ std::optional<Error> ShmListener::set_up(Caller& caller, std::size_t local_bytes
   }
   (*of_host)->close_descriptor();
   (*of_unit)->close_descriptor();
-  caller.who.bridge = std::make_unique<ShmBridge>(std::move(*of_unit), std::move(*of_host), std::move(unit_bell));
+  caller.who.bridge = std::make_unique<ShmBridge>(std::move(*of_unit), std::move(*of_host), std::move(unit_bell),
+                                                  BridgePeer{caller.who.pid, caller.who.uid, caller.who.gid});
   accepted_.push_back(std::move(caller.who));
   ++counters_.connected;
   return std::nullopt;
