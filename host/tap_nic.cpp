@@ -85,7 +85,7 @@ std::optional<Error> TapNic::mark_and_dress() {
   keep_neighbours();
   mac_is_ours_ = !options_.mac;
   our_mac_ = device_->mac();
-  log_.info("TAP {} made", name_);
+  log_.info("created TAP {}", name_);
   return std::nullopt;
 }
 
@@ -193,7 +193,7 @@ void TapNic::make_again() {
   if (first_try) {
     oversized_ += device_->oversized();
     device_.reset();
-    log_.warning("TAP {} was deleted: making it again", name_);
+    log_.warning("TAP {} was deleted; creating it again", name_);
   }
   const auto inside = os::ScopedNetns::enter(home_.get());
   const MacAddress address = settings_.mac;

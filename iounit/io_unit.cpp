@@ -90,7 +90,7 @@ void IoUnit::accept_hosts(Time now) {
   if (place == hosts_.end()) {
     if (hosts_.size() == options_.max_hosts) {
       ++counters_.hosts_refused;
-      return notices_.recurring_notice(fmt::format("a host was turned away: {} are here already", hosts_.size()));
+      return notices_.recurring_notice(fmt::format("a host was refused: {} hosts are attached already", hosts_.size()));
     }
     place = hosts_.insert(hosts_.end(), nullptr);
   }
@@ -109,7 +109,7 @@ void IoUnit::drop_dead_hosts(Time now) {
     if (!gone && !hopeless) continue;
     if (hopeless && !gone) {
       ++counters_.hosts_evicted;
-      notices_.recurring_notice(fmt::format("let go of {}: its session did not come up",
+      notices_.recurring_notice(fmt::format("closed the bridge of {}: its session did not come up",
                                             host->name().empty() ? "a nameless peer" : "host " + host->name()));
     }
     table_.forget(host->number());
@@ -333,9 +333,9 @@ tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attache
     }
   }
   const MacAddress mac = hello.requested_mac.is_zero() ? address_for(hello.name, attached) : hello.requested_mac;
-  if (mac.is_multicast()) return refuse(wire::CfgStatus::invalid_parameter, "a multicast address is no host's");
+  if (mac.is_multicast()) return refuse(wire::CfgStatus::invalid_parameter, "a host can't have a multicast address");
   if (!is_allowed(hello.name, mac)) {
-    return refuse(wire::CfgStatus::not_permitted, fmt::format("address {} is not allowed to it", to_string(mac)));
+    return refuse(wire::CfgStatus::not_permitted, fmt::format("it may not use address {}", to_string(mac)));
   }
   const std::string other = whose(mac, attached);
   table_.unpin(attached.mac(), attached.number());
@@ -349,10 +349,10 @@ tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attache
 Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
   if (wanted == attached.mac()) return wire::MacAddressReply{wanted};
   if (wanted.is_multicast() || wanted.is_zero()) {
-    return tl::unexpected(Refusal{wire::CfgStatus::invalid_parameter, "not a station's address"});
+    return tl::unexpected(Refusal{wire::CfgStatus::invalid_parameter, "a host can't have this address"});
   }
   if (!is_allowed(attached.name(), wanted)) {
-    return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "this address is not allowed to the host"});
+    return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "this host may not use this address"});
   }
   if (!whose(wanted, attached).empty()) {
     return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "another host has this address"});

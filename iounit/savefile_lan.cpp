@@ -156,7 +156,7 @@ bool SavefileLan::read_next() {
 
 void SavefileLan::end_input(const std::string& why) {
   if (!why.empty()) log_.warning("LAN file {}: playback ends early: {}", spec_.input, why);
-  log_.info("LAN file {}: played {} frames, skipped {} cut ones", spec_.input, counters_.rx_frames,
+  log_.info("LAN file {}: played {} frames, skipped {} truncated ones", spec_.input, counters_.rx_frames,
             counters_.rx_truncated);
   input_.reset();
 }

@@ -41,7 +41,7 @@ void Session::Receiver::on_immediate(std::uint32_t immediate) {
   if (!session_.fault_.empty()) return;
   session_.last_heard_ = session_.now_;
   if (!data_ || session_.mode_ != wire::Mode::rdma)
-    return session_.fault("RDMA write with immediate where none belongs");
+    return session_.fault("an RDMA write with immediate data outside the data channel or mode R");
   ++session_.counters_.writes_with_immediate_received;
   session_.indicated(wire::decode_immediate(immediate), true);
 }

@@ -98,7 +98,7 @@ void Session::handle(const wire::BufferRecvPoolUpdate& message) {
 
 void Session::handle(const wire::BufferPoolFlushRequest& message) {
   // Each side flushes each pool at most once. More outstanding flushes would only use this end's memory.
-  if (flushes_to_answer_.size() == kMaxFlushes) return fault("more flushes under way than there can be pools");
+  if (flushes_to_answer_.size() == kMaxFlushes) return fault("more flush requests outstanding than there can be pools");
   for (const auto flushed : message.pools) {
     if (flushed.receivers_pool) {
       // The user has stopped using a pool of this end; its last write came before this message.

@@ -88,7 +88,7 @@ void Session::on_data_message(std::span<const std::byte> bytes) {
 
 void Session::indicated(const wire::Indication& indication, bool immediate) {
   OwnedPool* pool = own_pool(indication.pool);
-  if (pool == nullptr || pool->immediate() != immediate) return fault("indication of a pool that is not open to it");
+  if (pool == nullptr || pool->immediate() != immediate) return fault("an indication that does not fit its pool");
   std::uint32_t lost = 0;
   const PoolFault verdict = pool->indicate(indication.element, indication.length, lost);
   if (verdict != PoolFault::none) return fault(std::string("indication: ") + to_string(verdict));

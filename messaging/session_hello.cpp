@@ -74,7 +74,7 @@ bool Session::connect_data(const wire::ChannelTerms& theirs) {
 Answer Session::answer_hello(const wire::HelloRequest& hello) {
   using Status = wire::CfgStatus;
   if (options_.role != wire::Role::io_unit || hello.role != wire::Role::host) {
-    return tl::unexpected(Refusal{Status::invalid_parameter, "a hello goes from a host to an I/O unit"});
+    return tl::unexpected(Refusal{Status::invalid_parameter, "only a host sends a hello, and only to an I/O unit"});
   }
   if (state_ != SessionState::control_connected) {
     return tl::unexpected(Refusal{Status::invalid_parameter, "a second hello in one session"});
@@ -119,13 +119,13 @@ void Session::accept_hello_reply(const wire::HelloReply& reply) {
     // The unit overrides the mode. A data channel can't change between acknowledged and not: start again in the unit's
     // mode.
     options_.mode = reply.mode;
-    return fault(reply.mode == wire::Mode::send ? "the I/O unit wants mode S" : "the I/O unit wants mode R");
+    return fault(reply.mode == wire::Mode::send ? "the I/O unit requires mode S" : "the I/O unit requires mode R");
   }
   settle(own_terms(), reply.terms, reply.mode);
   if (!reply.terms.data_channel) {
     data_.reset();
   } else if (!data_ || !connect_data(reply.terms)) {
-    return fault("the I/O unit answered with a data channel that can't be");
+    return fault("the data channel of the I/O unit's answer can't be connected");
   }
   hello_reply_ = reply;
   after_hello();

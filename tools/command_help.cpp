@@ -64,7 +64,7 @@ CLI::Validator cell_bytes() {
             const bool fits = CLI::detail::lexical_cast(text, bytes) && bytes >= fabric::kMinCellPayload &&
                               bytes <= fabric::kMaxCellPayload && bytes % 16 == 0;
             return fits ? std::string()
-                        : fmt::format("{} is no multiple of 16 from {} to {}", text, fabric::kMinCellPayload,
+                        : fmt::format("{} is not a multiple of 16 from {} to {}", text, fabric::kMinCellPayload,
                                       fabric::kMaxCellPayload);
           },
           fmt::format("a multiple of 16, {} to {}", fabric::kMinCellPayload, fabric::kMaxCellPayload)};

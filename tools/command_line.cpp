@@ -19,7 +19,7 @@ constexpr const char* kAbout =
 
 void bind(CLI::App& app, DaemonOptions& options) {
   app.add_option("--control", options.control,
-                 "Control socket, which status and stats ask (default: one in the folder for control sockets)")
+                 "Control socket, which status and stats query (default: one in the folder for control sockets)")
       ->type_name("PATH");
   app.add_option("--config", options.config, "TOML file with the same options; the command line wins")
       ->type_name("FILE");
@@ -29,10 +29,10 @@ void bind(CLI::App& app, DaemonOptions& options) {
   app.add_option("--log-level", options.log_level, "debug, info, warning, error or off")
       ->type_name("LEVEL")
       ->capture_default_str();
-  app.add_option("--mode", options.mode, "r: frames by RDMA write; s: by send/receive")
+  app.add_option("--mode", options.mode, "r: send frames by RDMA write; s: by send/receive")
       ->type_name("MODE")
       ->check(CLI::IsMember({"r", "s"}));
-  app.add_flag("--no-data-channel", options.no_data_channel, "Frames as SendData on the control channel");
+  app.add_flag("--no-data-channel", options.no_data_channel, "Send frames as SendData on the control channel");
   app.add_option("--pool-elements", options.pool_elements, "Elements of this end's receive pool")
       ->type_name("COUNT")
       ->check(between(4U, 16384U))
@@ -41,12 +41,12 @@ void bind(CLI::App& app, DaemonOptions& options) {
       ->type_name("BYTES")
       ->check(cell_bytes())
       ->capture_default_str();
-  app.add_option("--spin-us", options.spin_us, "Poll this long, at most, before sleeping; 0 saves processor time")
+  app.add_option("--spin-us", options.spin_us, "Maximum time to poll before sleeping; 0 saves processor time")
       ->type_name("MICROSECONDS")
       ->check(between(0U, 10000U))
       ->capture_default_str();
   app.add_option("--moderation", options.moderation,
-                 "Ask the peer to ring the doorbell only after so many entries, so many bytes or so much time, "
+                 "Request that the peer rings the doorbell only after this many entries, bytes or microseconds, "
                  "whichever comes first (default: at once)")
       ->type_name("ENTRIES,BYTES,MICROSECONDS");
 }
@@ -55,23 +55,24 @@ void bind(CLI::App& app, HostCommand& command) {
   app.add_option("--connect", command.connect, "Where the I/O unit listens")->type_name("shm:PATH")->required();
   app.add_option("--tap", command.tap, "Name of the virtual NIC, a TAP interface")->type_name("IFNAME")->required();
   app.add_option("--name", command.daemon.name,
-                 "What the I/O unit knows this host by (default: the machine's name and the TAP's)")
+                 "This host's name at the I/O unit (default: the names of the machine and the TAP)")
       ->type_name("NAME");
   app.add_option("--mac", command.mac,
                  "Address of the virtual NIC (default: one that the I/O unit derives from the name)")
       ->type_name("ADDRESS");
   app.add_option("--mtu", command.daemon.mtu,
-                 "MTU of the virtual NIC when it is made (default: 1500, or the I/O unit's if that is less)")
+                 "MTU of a newly created virtual NIC (default: 1500, or the I/O unit's maximum if that is less)")
       ->type_name("BYTES")
       ->check(between(68U, 65535U));
-  app.add_option("--vlan", command.vlans, "Take tagged frames of the VLANs that are named like this, and of no other")
+  app.add_option("--vlan", command.vlans,
+                 "Receive tagged frames of this VLAN; frames of VLANs that are not listed are dropped")
       ->type_name("ID")
       ->check(between(1U, 4094U));
   bind(app, command.daemon);
 }
 
 void bind(CLI::App& app, UnitCommand& command) {
-  app.add_option("--listen", command.listen, "Unix socket where hosts connect; its folder is made where it is missing")
+  app.add_option("--listen", command.listen, "Unix socket where hosts connect; a missing folder is created")
       ->type_name("PATH")
       ->required();
   app.add_option("--lan", command.lan,
@@ -79,7 +80,7 @@ void bind(CLI::App& app, UnitCommand& command) {
       ->type_name("LAN")
       ->required();
   app.add_option("--name", command.daemon.name,
-                 "What hosts know this unit by (default: the machine's name and the LAN's)")
+                 "This unit's name at its hosts (default: the names of the machine and the LAN)")
       ->type_name("NAME");
   app.add_option("--allow-uid", command.allow_uids,
                  "A user whose hosts may connect, by name or number; root and the unit's own user always may")
@@ -89,15 +90,15 @@ void bind(CLI::App& app, UnitCommand& command) {
   app.add_option("--allow-mac", command.allow_macs,
                  "The host of this name may use this address, and only addresses that are listed for it")
       ->type_name("HOST=ADDRESS");
-  app.add_option("--mtu", command.daemon.mtu, "Largest MTU that hosts may use (default: the LAN's)")
+  app.add_option("--mtu", command.daemon.mtu, "Maximum MTU of the hosts (default: the LAN's)")
       ->type_name("BYTES")
       ->check(between(68U, 65535U));
-  app.add_option("--max-hosts", command.max_hosts, "How many hosts are served at most; others are turned away")
+  app.add_option("--max-hosts", command.max_hosts, "Maximum number of hosts; further hosts are refused")
       ->type_name("COUNT")
       ->check(between(std::size_t{1}, std::size_t{1024}))
       ->capture_default_str();
   app.add_option("--wait-hosts", command.wait_hosts,
-                 "Start playback of a capture file when this many hosts are up (default: 1)")
+                 "Start the playback of a capture file when this many hosts are up (default: 1)")
       ->type_name("COUNT");
   app.add_option("--window-bytes", command.window_bytes, "Memory of each end of a bridge that the other end writes")
       ->type_name("BYTES")
@@ -125,7 +126,7 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
   bind(*app.add_subcommand("status", "A line for each daemon and each of its peers"), asked.status);
   auto* stats = app.add_subcommand("stats", "Every counter of each daemon");
   bind(*stats, asked.stats);
-  stats->add_flag("--clear", asked.stats.clear, "Print them, and let them start from zero");
+  stats->add_flag("--clear", asked.stats.clear, "Print the counters, then reset them to zero");
 }
 
 int run_command_line(int argc, const char* const* argv) {
@@ -134,7 +135,7 @@ int run_command_line(int argc, const char* const* argv) {
   define_command_line(app, asked);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (!words.empty() && words.front() == "bench") {
-    throw UsageError{"the benchmarks are a program of their own: splitnic-bench"};
+    throw UsageError{"the benchmarks are a separate program: splitnic-bench"};
   }
   check_command_name(app, words);
   try {

@@ -90,7 +90,7 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
   }
 
   void refuse(std::string_view why) {
-    shared_->log->limited("control", LogLevel::kWarning, "control socket: cut a client off: {}", why);
+    shared_->log->limited("control", LogLevel::kWarning, "control socket: disconnected a client: {}", why);
     close();
   }
 

@@ -81,7 +81,7 @@ struct LinkState {               # from the unit: the LAN's carrier; from the ho
   maxMtu @2 :UInt32;             # zero: as before
 }
 
-struct ReceiveFilter {           # replaces the one before; broadcast and the port's own address always pass
+struct ReceiveFilter {           # replaces the one before; broadcast and the host's own address always pass
   unicast @0 :List(Mac);         # further addresses
   multicast @1 :List(Mac);
   allMulticast @2 :Bool;

@@ -110,7 +110,7 @@ class Splitnic(Documents, unittest.TestCase):
     def test_the_benchmarks_are_named_where_they_were(self):
         done = subprocess.run([self.program, "bench", "nic"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertEqual(done.stderr, "splitnic: the benchmarks are a program of their own: splitnic-bench\n")
+        self.assertEqual(done.stderr, "splitnic: the benchmarks are a separate program: splitnic-bench\n")
 
 
 class SplitnicBench(Documents, unittest.TestCase):

@@ -182,6 +182,14 @@ class ByHand(support.LabTestCase):
         self.assertIn("MTU 65535", self.machine.status().stdout)
         self.assertNotIn("restarted", unit.text())
 
+    def test_the_units_mtu_limits_its_hosts(self):
+        self.start_unit("--mtu", "1280")
+        host = self.start_host("vnic0")
+        host.wait_for_text("MTU up to 1280")
+        self.assertRegex(self.machine.status().stdout, "iounit .*MTU 1280")
+        wait_until(lambda: " mtu 1280 " in self.machine.run("ip", "link", "show", "vnic0").stdout, 5,
+                   "the TAP to have the unit's MTU")
+
     def test_a_lan_with_an_mtu_below_the_least(self):
         self.machine.run("ip", "link", "set", "lo", "mtu", "67")
         unit = self.start("iounit", "--listen", "/run/splitnic/lan0.sock", "--lan", "lo")

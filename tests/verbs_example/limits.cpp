@@ -43,7 +43,7 @@ int main() {
   const verbs::AdapterLimits most = largest();
   const std::string open = "`open()`: `bad_argument`";
 
-  std::printf("| what | default | at most | beyond it |\n|---|---|---|---|\n");
+  std::printf("| limit | default | maximum | beyond the maximum |\n|---|---|---|---|\n");
   row("queue pairs of a context, `adapter.max_queue_pairs`", number(adapter.max_queue_pairs),
       number(Options::kMaxQueuePairs), "`no_resources`; " + open);
   row("tags (regions and windows), `adapter.max_regions`", number(adapter.max_regions), number(Options::kMaxTags),
@@ -55,43 +55,44 @@ int main() {
   row("completion channels, `adapter.max_completion_channels`", number(adapter.max_completion_channels), "memory",
       "`no_resources`");
   row("events not yet polled, `adapter.max_events`", number(adapter.max_events), number(Options::kMaxEvents),
-      "lost, counted as `dropped_events`; " + open);
+      "further events are lost and counted as `dropped_events`; " + open);
   row("bytes of a message, `adapter.max_message_bytes`", number(adapter.max_message_bytes), number(most.message_bytes),
-      "`bad_length`; an option beyond it counts as the most");
+      "`bad_length`; `open()`: the maximum is used");
   row("payload bytes of a cell, `adapter.cell_payload_bytes`", number(adapter.cell_payload_bytes),
-      number(fabric::kMaxCellPayload), "counts as the most; the smaller of both ends' is used");
+      number(fabric::kMaxCellPayload), "`open()`: the maximum is used. The two ends use the smaller of their values");
   row("regions whose direct stores the peer may make, `link.mpt_entries`", number(context.link.mpt_entries),
-      number(Options::kMaxMptEntries), "carried in cells; " + open);
+      number(Options::kMaxMptEntries), "further regions: data travels in cells; " + open);
   row("ring bytes of the control lane, `link.fifo_bytes[0]`", number(context.link.fifo_bytes[0]),
       number(fabric::kMaxFifoLines * fabric::kFifoLine), open);
   row("ring bytes of the data lane, `link.fifo_bytes[1]`", number(context.link.fifo_bytes[1]),
       number(fabric::kMaxFifoLines * fabric::kFifoLine), open);
-  row("time until a request is sent again, `adapter.ack_timeout`", milliseconds(adapter.ack_timeout),
+  row("time until an unanswered request is sent again, `adapter.ack_timeout`", milliseconds(adapter.ack_timeout),
       milliseconds(Options::kLongestTimeout), open);
-  row("times that it is, `adapter.retry_count`", number(adapter.retry_count), "any", "");
-  row("time that a sender waits for a receive, `adapter.receiver_not_ready_delay`",
+  row("number of these repetitions, `adapter.retry_count`", number(adapter.retry_count), "any", "");
+  row("time that a sender waits after the answer that no receive is posted, `adapter.receiver_not_ready_delay`",
       milliseconds(adapter.receiver_not_ready_delay), milliseconds(Options::kLongestTimeout),
-      "the sender waits 1 s at most; " + open);
-  row("times that it does, `adapter.receiver_not_ready_retries`", number(adapter.receiver_not_ready_retries), "any",
+      "a sender waits at most 1 s; " + open);
+  row("number of these waits, `adapter.receiver_not_ready_retries`", number(adapter.receiver_not_ready_retries), "any",
       "");
   row("requests of a send queue, `send_depth`", number(queue_pair.send_depth), number(most.queue_depth),
-      "`bad_length`; a full one: `queue_full`");
+      "`bad_length`; a full queue: `queue_full`");
   row("requests of a receive queue, `receive_depth`", number(queue_pair.receive_depth), number(most.queue_depth),
-      "`bad_length`; a full one: `queue_full`");
-  row("own reads and atomics under way, `reads_out`", number(queue_pair.reads_out), number(most.reads_out),
-      "`bad_length`; one more waits in the send queue");
-  row("the peer's reads and atomics under way, `reads_in`", number(queue_pair.reads_in), number(most.reads_in),
-      "`bad_length`; one more of the peer ends the queue pair");
+      "`bad_length`; a full queue: `queue_full`");
+  row("own outstanding reads and atomics, `reads_out`", number(queue_pair.reads_out), number(most.reads_out),
+      "`bad_length`; a further one waits in the send queue");
+  row("outstanding reads and atomics of the peer, `reads_in`", number(queue_pair.reads_in), number(most.reads_in),
+      "`bad_length`; a further one ends the queue pair");
   row("bytes of an inline request, `max_inline_bytes`", number(queue_pair.max_inline_bytes), number(most.inline_bytes),
       "`bad_length`");
   row("completions of a completion queue", "none", number(most.completion_depth),
-      "`bad_length`; a full one: posts are refused with `queue_full`");
-  row("receives of a shared receive queue", "none", number(most.queue_depth), "`bad_length`; a full one: `queue_full`");
+      "`bad_length`; a full completion queue: posts are refused with `queue_full`");
+  row("receives of a shared receive queue", "none", number(most.queue_depth),
+      "`bad_length`; a full queue: `queue_full`");
   row("segments of a request", "", number(fabric::kMaxSegments), "`bad_length`");
   row("bytes that a key opens", "", number(std::numeric_limits<std::uint32_t>::max()),
-      "`bad_length`: a second key opens the rest");
+      "`bad_length`; a second key can open the rest");
   row("pages of a region", "", number(verbs::kMaxPages), "`bad_length`");
   row("time of a `delay()`", "", milliseconds(most.delay), "`bad_argument`");
-  row("silence of the peer while a request awaits its answer",
-      milliseconds((adapter.retry_count + 1) * adapter.ack_timeout), "by the options above", "`retry_exceeded`");
+  row("time without an answer of the peer until a request fails",
+      milliseconds((adapter.retry_count + 1) * adapter.ack_timeout), "set by the options above", "`retry_exceeded`");
 }

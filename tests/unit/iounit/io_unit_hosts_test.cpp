@@ -196,7 +196,7 @@ TEST_CASE("addresses by configuration: the first when none is asked for, another
     TestHost& host = bench.connect(host_with("a", station(60)));
     bench.run(milliseconds(50));
     CHECK_FALSE(host.up());
-    CHECK(bench.notices.any_contains("address " + to_string(station(60)) + " is not allowed to it"));
+    CHECK(bench.notices.any_contains("it may not use address " + to_string(station(60))));
   }
   SECTION("a host that is not named has the address of its name, and may send from others") {
     TestHost& host = bench.host_up("free");
@@ -272,7 +272,7 @@ TEST_CASE("a bridge whose session does not come up is let go after ten seconds, 
   CHECK(bench.attached_count() == 0);
   CHECK(silent.released);
   CHECK(bench.unit().counters().hosts_evicted == 1);
-  CHECK(bench.notices.any_contains("let go of a nameless peer: its session did not come up"));
+  CHECK(bench.notices.any_contains("closed the bridge of a nameless peer: its session did not come up"));
 }
 
 TEST_CASE("a host that was up and falls silent is let go ten seconds after its session ended", "[iounit][hosts]") {
@@ -290,7 +290,7 @@ TEST_CASE("a host that was up and falls silent is let go ten seconds after its s
   CHECK(bench.attached_count() == 0);
   CHECK(a.released);
   CHECK(bench.unit().counters().hosts_evicted == 1);
-  CHECK(bench.notices.any_contains("let go of host a: its session did not come up"));
+  CHECK(bench.notices.any_contains("closed the bridge of host a: its session did not come up"));
 }
 
 TEST_CASE("a session that ends and comes up again in time keeps its place, and its limit starts anew",
