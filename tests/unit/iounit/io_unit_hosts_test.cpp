@@ -135,7 +135,7 @@ TEST_CASE("as many hosts as permitted come in; one more is turned away, and let 
   bench.run(milliseconds(100));
   CHECK(bench.unit().counters().hosts_refused == 1);
   CHECK(c.released);
-  CHECK(bench.notices.any_contains("2 are here already"));
+  CHECK(bench.notices.any_contains("2 hosts are attached already"));
   CHECK(bench.unit().hosts_up() == 2);
 
   a.die();
