@@ -106,7 +106,7 @@ TEST_CASE("every flush request gets its own reply, as many as there can be pools
   SECTION("one more") {
     ask(kMost + 1);
     REQUIRE(host.run_until([&] { return !host.events.downs.empty(); }));
-    REQUIRE_THAT(host.events.downs.front(), Catch::Contains("more flushes"));
+    REQUIRE_THAT(host.events.downs.front(), Catch::Contains("more flush requests"));
   }
 }
 
