@@ -24,6 +24,11 @@ struct MacAddress {
     }
     return true;
   }
+  /// 01:80:c2:00:00:00 to 0f, between neighbours on one link (spanning tree, pause, LACP, 802.1X, LLDP): no bridge
+  /// forwards frames to them. Source: IEEE 802.1Q-2018, 8.6.3.
+  [[nodiscard]] constexpr bool is_link_local_group() const {
+    return (as_number() & ~std::uint64_t{0xf}) == 0x0180c2000000U;
+  }
   /// The address as a number, first octet most significant: a hash key.
   [[nodiscard]] constexpr std::uint64_t as_number() const {
     std::uint64_t number = 0;

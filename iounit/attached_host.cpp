@@ -8,6 +8,8 @@
 #include <boost/describe/enum.hpp>
 #include <boost/describe/enum_to_string.hpp>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 namespace splitnic::iounit {
 
@@ -17,7 +19,8 @@ using messaging::Refusal;
 
 BOOST_DESCRIBE_ENUM(HostDrop, to_host_not_up, to_host_interface_down, to_host_filtered, to_host_no_element,
                     to_host_too_long, from_host_malformed, from_host_bad_source, from_host_not_allowed,
-                    from_host_forged, from_host_to_itself, from_host_too_long, from_host_lan_refused)
+                    from_host_forged, from_host_lan_source, from_host_link_local, from_host_to_itself,
+                    from_host_too_long, from_host_lan_refused)
 
 std::string_view to_string(HostDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
@@ -35,6 +38,8 @@ bool is_error(HostDrop cause) {
     case HostDrop::to_host_no_element:
     case HostDrop::from_host_not_allowed:
     case HostDrop::from_host_forged:
+    case HostDrop::from_host_lan_source:
+    case HostDrop::from_host_link_local:
     case HostDrop::from_host_to_itself:
       return false;
   }
@@ -54,15 +59,22 @@ AttachedHost::AttachedHost(AttachedHostOwner& owner, ForwardingTarget number, st
 
 AttachedHost::~AttachedHost() = default;
 
-void AttachedHost::admitted(const std::string& name, const MacAddress& mac) {
+void AttachedHost::admitted(const std::string& name, const MacAddress& mac, HostRights rights) {
   name_ = name;
+  is_admitted_ = true;
+  mac_ = mac;
+  rights_ = std::move(rights);
   filter_ = ReceiveFilter{};
-  further_unicast_.clear();
   // Until the host's first list arrives, the host must not miss a group that it has joined.
-  filter_.set_all_multicast(true);
-  promiscuous_ = false;
+  wanted_ = {.all_multicast = true};
+  static_cast<void>(apply(wanted_));
   interface_up_ = true;
-  set_mac(mac);
+  owner_.filters_changed();
+}
+
+void AttachedHost::set_rights(HostRights rights) {
+  rights_ = std::move(rights);
+  static_cast<void>(apply(wanted_));
   owner_.filters_changed();
 }
 
@@ -149,19 +161,46 @@ Answer AttachedHost::on_request(const wire::RequestBody& request) {
 
 Answer AttachedHost::set_filter(const wire::ReceiveFilter& wanted) {
   // A refused filter changes nothing: check all of it before applying any of it.
-  ReceiveFilter next = filter_;
+  ReceiveFilter checked;
   std::vector<MacAddress> unicast = wanted.unicast;
   unicast.push_back(mac_);
-  if (!next.set_unicast(unicast) || !next.set_multicast(wanted.multicast)) {
+  if (!checked.set_unicast(unicast) || !checked.set_multicast(wanted.multicast)) {
     return tl::unexpected(Refusal{wire::CfgStatus::invalid_parameter, "address list not acceptable"});
   }
-  next.set_all_multicast(wanted.all_multicast);
-  next.set_promiscuous(wanted.promiscuous);
-  filter_ = std::move(next);
-  further_unicast_ = wanted.unicast;
-  promiscuous_ = wanted.promiscuous;
+  wanted_ = wanted;
+  if (const std::string limits = apply(wanted_); !limits.empty()) report_limits(limits);
   owner_.filters_changed();
   return wire::Acknowledged{};
+}
+
+/// Sets what the policy permits of a valid filter. Returns what it does not permit, for people; empty: nothing.
+std::string AttachedHost::apply(const wire::ReceiveFilter& wanted) {
+  const bool all = rights_.promiscuous || rights_.foreign_sources;
+  further_unicast_.clear();
+  std::ranges::copy_if(wanted.unicast, std::back_inserter(further_unicast_), [&](const MacAddress& mac) {
+    return all || std::ranges::find(rights_.addresses, mac) != rights_.addresses.end();
+  });
+  promiscuous_ = wanted.promiscuous && rights_.promiscuous;
+  is_bridge_ = wanted.promiscuous && rights_.foreign_sources;
+  set_mac(mac_);
+  static_cast<void>(filter_.set_multicast(wanted.multicast));  // set_filter() has limited the number
+  filter_.set_all_multicast(wanted.all_multicast || wanted.promiscuous);
+  filter_.set_promiscuous(promiscuous_);
+  if (wanted.promiscuous && !promiscuous_ && !is_bridge_) {
+    return "promiscuous mode is not permitted to this host: it gets no unicast frames of others";
+  }
+  if (further_unicast_.size() < wanted.unicast.size()) {
+    return "frames to further addresses are not permitted to this host";
+  }
+  return {};
+}
+
+void AttachedHost::report_limits(const std::string& why) {
+  owner_.filter_limited(*this, why);
+  constexpr Duration kInterval = std::chrono::seconds(10);
+  if (!up() || now_ - kInterval < limits_reported_) return;
+  limits_reported_ = now_;
+  session_->request(wire::StatusReport{wire::kNotPermitted, why});
 }
 
 void AttachedHost::on_reply(wire::CfgRequest request, const Answer& answer) {

@@ -11,6 +11,7 @@
 #include "common/mac_address.h"
 #include "fabric/bridge/bridge.h"
 #include "iounit/forwarding_table.h"
+#include "iounit/policy_rules.h"
 #include "iounit/receive_filter.h"
 #include "messaging/loss_report.h"
 #include "messaging/session.h"
@@ -27,13 +28,15 @@ enum class HostDrop : std::uint8_t {
   to_host_too_long,        ///< longer than its elements
   from_host_malformed,     ///< no Ethernet header
   from_host_bad_source,    ///< multicast or zero source address
-  from_host_not_allowed,   ///< the configuration does not allow the host this source address
+  from_host_not_allowed,   ///< the source address is not the host's own, and the policy allows it no other
   from_host_forged,        ///< the source address is another host's
+  from_host_lan_source,    ///< the source address is a LAN station's
+  from_host_link_local,    ///< for a group between neighbours on one link (01:80:c2:00:00:00 to 0f)
   from_host_to_itself,     ///< for an address last heard from the sender
   from_host_too_long,      ///< longer than the LAN's maximum
   from_host_lan_refused,   ///< the LAN engine refused it (no carrier, error)
 };
-inline constexpr std::size_t kHostDrops = 12;
+inline constexpr std::size_t kHostDrops = 14;
 /// The counter's name, as `splitnic stats` and CfgUtil's statistics report it.
 std::string_view to_string(HostDrop cause);
 /// True: the frame was damaged, invalid, or lost on its way. False: it was valid, but there was no room or no
@@ -53,6 +56,8 @@ class AttachedHostOwner {
   virtual void host_up(AttachedHost& attached) = 0;
   virtual void host_down(AttachedHost& attached, std::string_view reason) = 0;
   virtual void filters_changed() = 0;
+  /// The unit did not set all of the filter that the host requested. why: for people.
+  virtual void filter_limited(AttachedHost& attached, const std::string& why) = 0;
   virtual void host_says(AttachedHost& attached, const std::string& text) = 0;
   [[nodiscard]] virtual std::uint32_t max_mtu() const = 0;
   /// Fills only from_interface and to_interface: the LAN's, since the construction of the unit.
@@ -78,6 +83,13 @@ class AttachedHost final : public messaging::SessionEvents {
   /// The time since which the session has not been up; kNever while it is up.
   [[nodiscard]] Time down_since() const { return down_since_; }
   [[nodiscard]] const ReceiveFilter& filter() const { return filter_; }
+  [[nodiscard]] const HostRights& rights() const { return rights_; }
+  /// The policy has changed. Applies the host's last filter again.
+  void set_rights(HostRights rights);
+  /// Whether it receives a frame to an address last heard from it.
+  [[nodiscard]] bool accepts_addressed(const MacAddress& destination, std::uint16_t vlan) const {
+    return filter_.accepts(destination, vlan) || (is_bridge_ && filter_.accepts_vlan(vlan));
+  }
   [[nodiscard]] bool promiscuous() const { return promiscuous_; }
   /// Whether the host requested unicast addresses in addition to its own. Frames to them may arrive before it sends
   /// from them.
@@ -85,7 +97,10 @@ class AttachedHost final : public messaging::SessionEvents {
   /// As the host last reported.
   [[nodiscard]] bool interface_up() const { return interface_up_; }
 
-  void admitted(const std::string& name, const MacAddress& mac);
+  void admitted(const std::string& name, const MacAddress& mac, HostRights rights);
+  /// Between a hello that the unit has admitted and the end of its session.
+  [[nodiscard]] bool is_admitted() const { return is_admitted_; }
+  void hung_up() { is_admitted_ = false; }
   /// Keeps the additional unicast addresses of the host's filter.
   void set_mac(const MacAddress& mac);
   /// Starts an orderly end. Drops frames for the host from now on.
@@ -112,6 +127,8 @@ class AttachedHost final : public messaging::SessionEvents {
   messaging::Answer on_request(const messaging::wire::RequestBody& request) override;
   void on_reply(messaging::wire::CfgRequest request, const messaging::Answer& answer) override;
   messaging::Answer set_filter(const messaging::wire::ReceiveFilter& wanted);
+  [[nodiscard]] std::string apply(const messaging::wire::ReceiveFilter& wanted);
+  void report_limits(const std::string& why);
   [[nodiscard]] messaging::wire::Statistics statistics() const;  // all its counters, since construction
 
   AttachedHostOwner& owner_;
@@ -120,13 +137,18 @@ class AttachedHost final : public messaging::SessionEvents {
   std::string name_;
   MacAddress mac_;
   ReceiveFilter filter_;
+  HostRights rights_;
+  messaging::wire::ReceiveFilter wanted_;    // as the host requested it
   std::vector<MacAddress> further_unicast_;  // in filter_, beside mac_
   bool ending_ = false;
+  bool is_admitted_ = false;
   bool promiscuous_ = false;
+  bool is_bridge_ = false;  // it may send from foreign addresses and requests the frames to them
   bool interface_up_ = true;
   Time now_{};
   Time down_since_{};
   messaging::LossReport losses_;  // of frames for which the host has no element
+  Time limits_reported_ = Time::min();
   std::array<std::uint64_t, kHostDrops> drops_{};
   messaging::wire::Statistics cleared_;  // statistics() when the host last cleared them, or at first
   Time cleared_at_{};

@@ -50,6 +50,8 @@ class ForwardingTable {
   Learned learn(const MacAddress& source, std::uint16_t vlan, ForwardingTarget target, Time now);
   /// The target to forward to; nullopt: unknown, the caller floods.
   [[nodiscard]] std::optional<ForwardingTarget> find(const MacAddress& destination, std::uint16_t vlan, Time now) const;
+  /// For learned entries, from now on.
+  void set_age(Duration age) { limits_.age = age; }
   /// Removes a target's learned entries when its session ends; its pins stay. Walks the table.
   void forget(ForwardingTarget target);
   /// Frees aged entries among the next `budget` entries. Call it regularly, so that counts stay true.

@@ -26,8 +26,8 @@ constexpr Duration kMemoryPause = std::chrono::milliseconds(500);
 
 }  // namespace
 
-BOOST_DESCRIBE_ENUM(LanDrop, lan_malformed, lan_bad_source, lan_forged, lan_to_lan, lan_unwanted, lan_udp_oversize,
-                    lan_oversize)
+BOOST_DESCRIBE_ENUM(LanDrop, lan_malformed, lan_bad_source, lan_forged, lan_link_local, lan_to_lan, lan_unwanted,
+                    lan_udp_oversize, lan_oversize)
 
 std::string_view to_string(LanDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
@@ -39,6 +39,7 @@ IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& brid
       random_(random),
       notices_(notices),
       table_(ForwardingTableLimits{}, random.next()),
+      policy_(options_.policy, random.next()),
       private_copy_(wire::kMaxFrameBytes) {
   messaging::require_valid(options_.session);
   options_.session.role = wire::Role::io_unit;
@@ -114,6 +115,7 @@ void IoUnit::drop_dead_hosts(Time now) {
     }
     table_.forget(host->number());
     table_.unpin(host->mac(), host->number());
+    if (host->is_admitted()) policy_.detach(host->name(), now);
     keep_counts_of(*host);
     host.reset();
     filters_changed();
@@ -206,7 +208,7 @@ std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const 
     ++receivers;
     if (addressed == from) {
       from->count(HostDrop::from_host_to_itself);
-    } else if (!addressed->filter().accepts(header.destination, header.vlan_id)) {
+    } else if (!addressed->accepts_addressed(header.destination, header.vlan_id)) {
       addressed->count(HostDrop::to_host_filtered);
     } else {
       addressed->deliver(frame);
@@ -231,6 +233,8 @@ void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
   const Learned learned = table_.learn(header->source, header->vlan_id, kLanTarget, now_);
   if (learned == Learned::kNoAddress) return count(LanDrop::lan_bad_source);
   if (learned == Learned::kPinned) return count(LanDrop::lan_forged);
+  policy_.heard_on_lan(header->source, now_);
+  if (header->destination.is_link_local_group()) return count(LanDrop::lan_link_local);
   const Destination destination = destination_of(*header);
   const auto takes = [&](const auto& host) { return host && overhears(*host, *header, destination); };
   if (destination.addressed == nullptr &&
@@ -266,10 +270,10 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
   received.bytes.copy_out(0, frame);
   const auto header = frame::parse_ethernet(frame);
   if (!header) return attached.count(HostDrop::from_host_malformed);
-  if (!is_allowed(attached.name(), header->source)) return attached.count(HostDrop::from_host_not_allowed);
+  if (const auto cause = why_not_source(attached, header->source)) return attached.count(*cause);
+  if (header->destination.is_link_local_group()) return attached.count(HostDrop::from_host_link_local);
   using Learned = ForwardingTable::Learned;
   const Learned learned = table_.learn(header->source, header->vlan_id, attached.number(), now_);
-  if (learned == Learned::kNoAddress) return attached.count(HostDrop::from_host_bad_source);
   if (learned == Learned::kPinned) return attached.count(HostDrop::from_host_forged);
   const Destination destination = destination_of(*header);
   std::size_t receivers = forward_to_hosts(*header, destination, frame, &attached);
@@ -290,31 +294,16 @@ void IoUnit::forward_to_lan(AttachedHost& from, const frame::EthernetHeader& hea
 // --- Hosts
 // ------------------------------------------------------------------------------------------------------------
 
-bool IoUnit::is_allowed(const std::string& host, const MacAddress& mac) const {
-  bool restricted = false;
-  for (const auto& [name, allowed] : options_.allowed_macs) {
-    if (name != host) continue;
-    if (allowed == mac) return true;
-    restricted = true;
-  }
-  return !restricted;
-}
-
-std::string IoUnit::whose(const MacAddress& mac, const AttachedHost& but) const {
-  for (const auto& host : hosts_) {
-    if (host && host.get() != &but && !host->name().empty() && host->mac() == mac) return host->name();
-  }
-  return {};
-}
-
-/// The address for a host that requests none: the first one that it may use, or always the same one for its name.
-MacAddress IoUnit::address_for(const std::string& host, const AttachedHost& attached) const {
-  for (const auto& [name, allowed] : options_.allowed_macs) {
-    if (name == host) return allowed;
-  }
-  std::string salted = host;
-  while (!whose(stable_mac_for(salted), attached).empty()) salted += '+';
-  return stable_mac_for(salted);
+/// Why the host may not send from this address; nullopt: it may.
+std::optional<HostDrop> IoUnit::why_not_source(const AttachedHost& from, const MacAddress& source) const {
+  if (source == from.mac()) return std::nullopt;
+  if (source.is_multicast() || source.is_zero()) return HostDrop::from_host_bad_source;
+  const HostRights& rights = from.rights();
+  if (std::ranges::find(rights.addresses, source) != rights.addresses.end()) return std::nullopt;
+  if (policy_.is_another_hosts(source, from.name(), now_)) return HostDrop::from_host_forged;
+  if (!rights.foreign_sources) return HostDrop::from_host_not_allowed;
+  if (policy_.is_lan_stations(source, now_)) return HostDrop::from_host_lan_source;
+  return std::nullopt;
 }
 
 tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attached, const wire::HelloRequest& hello) {
@@ -327,22 +316,29 @@ tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attache
     return refuse(wire::CfgStatus::no_resources, fmt::format("the MTU of LAN {} is {}, below the minimum of {}",
                                                              lan_.name(), lan_.mtu(), wire::kMinMtu));
   }
+  const auto process = attached.bridge().peer();
+  if (auto why = policy_.why_not_name(hello.name, process)) {
+    ++counters_.names_refused;
+    return refuse(wire::CfgStatus::not_permitted, std::move(*why));
+  }
   for (const auto& host : hosts_) {
     if (host && host.get() != &attached && host->name() == hello.name && host->up()) {
       return refuse(wire::CfgStatus::busy, fmt::format("a host named {} is here already", hello.name));
     }
   }
-  const MacAddress mac = hello.requested_mac.is_zero() ? address_for(hello.name, attached) : hello.requested_mac;
+  MacAddress mac = hello.requested_mac;
+  if (mac.is_zero()) mac = policy_.address_for(hello.name, now_).value_or(MacAddress{});
+  if (mac.is_zero()) return refuse(wire::CfgStatus::no_resources, "no address is free for it");
   if (mac.is_multicast()) return refuse(wire::CfgStatus::invalid_parameter, "a host can't have a multicast address");
-  if (!is_allowed(hello.name, mac)) {
-    return refuse(wire::CfgStatus::not_permitted, fmt::format("it may not use address {}", to_string(mac)));
-  }
-  const std::string other = whose(mac, attached);
   table_.unpin(attached.mac(), attached.number());
-  if (!other.empty() || !table_.pin(mac, attached.number())) {
-    return refuse(wire::CfgStatus::not_permitted, fmt::format("address {} is host {}'s", to_string(mac), other));
+  auto why = policy_.why_not_address(hello.name, mac, now_);
+  if (!why && !table_.pin(mac, attached.number())) why = fmt::format("address {} is another host's", to_string(mac));
+  if (why) {
+    ++counters_.addresses_refused;
+    return refuse(wire::CfgStatus::not_permitted, std::move(*why));
   }
-  attached.admitted(hello.name, mac);
+  policy_.attach(hello.name, process, mac);
+  attached.admitted(hello.name, mac, policy_.rights_of(hello.name));
   return messaging::HelloGrant{.mac = mac, .max_mtu = max_mtu(), .link_up = lan_.carrier()};
 }
 
@@ -351,17 +347,30 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
   if (wanted.is_multicast() || wanted.is_zero()) {
     return tl::unexpected(Refusal{wire::CfgStatus::invalid_parameter, "a host can't have this address"});
   }
-  if (!is_allowed(attached.name(), wanted)) {
-    return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "this host may not use this address"});
-  }
-  if (!whose(wanted, attached).empty()) {
-    return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "another host has this address"});
+  if (auto why = policy_.why_not_address(attached.name(), wanted, now_)) {
+    ++counters_.addresses_refused;
+    notices_.recurring_notice(
+        fmt::format("host {} keeps address {}: {}", attached.name(), to_string(attached.mac()), *why));
+    return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, std::move(*why)});
   }
   table_.unpin(attached.mac(), attached.number());
   static_cast<void>(table_.pin(wanted, attached.number()));
+  policy_.attach(attached.name(), attached.bridge().peer(), wanted);
   attached.set_mac(wanted);
   notices_.notice(fmt::format("host {}: address {}", attached.name(), to_string(wanted)));
   return wire::MacAddressReply{wanted};
+}
+
+void IoUnit::set_rules(PolicyRules rules) {
+  policy_.set_rules(std::move(rules));
+  for (auto& host : hosts_) {
+    if (!host || host->name().empty()) continue;
+    host->set_rights(policy_.rights_of(host->name()));
+    if (!host->is_admitted()) continue;
+    auto why = policy_.why_not_name(host->name(), host->bridge().peer());
+    if (!why) why = policy_.why_not_address(host->name(), host->mac(), now_);
+    if (why) host->session().reset(fmt::format("the new policy does not permit this host: {}", *why));
+  }
 }
 
 void IoUnit::host_up(AttachedHost& attached) {
@@ -372,10 +381,12 @@ void IoUnit::host_up(AttachedHost& attached) {
 }
 
 void IoUnit::host_down(AttachedHost& attached, std::string_view reason) {
-  if (attached.name().empty()) return;
+  if (!attached.is_admitted()) return;
+  attached.hung_up();
   notices_.notice(fmt::format("host {} is down: {}", attached.name(), reason));
   table_.forget(attached.number());
   table_.unpin(attached.mac(), attached.number());
+  policy_.detach(attached.name(), now_);
 }
 
 void IoUnit::filters_changed() {
@@ -385,6 +396,11 @@ void IoUnit::filters_changed() {
   };
   promiscuous_hosts_ = count_hosts([](const AttachedHost& host) { return host.promiscuous(); });
   hosts_with_further_addresses_ = count_hosts([](const AttachedHost& host) { return host.has_further_addresses(); });
+}
+
+void IoUnit::filter_limited(AttachedHost& attached, const std::string& why) {
+  ++counters_.filters_limited;
+  notices_.recurring_notice(fmt::format("host {}: {}", attached.name(), why));
 }
 
 wire::Statistics IoUnit::lan_statistics() const {

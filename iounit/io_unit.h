@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "common/frame/ethernet.h"
@@ -18,6 +18,7 @@
 #include "iounit/attached_host.h"
 #include "iounit/forwarding_table.h"
 #include "iounit/lan_engine.h"
+#include "iounit/policy.h"
 
 namespace splitnic::iounit {
 
@@ -25,8 +26,7 @@ struct IoUnitOptions {
   messaging::SessionOptions session;  ///< options of every host's session; the unit sets role and max_mtu
   std::uint32_t max_mtu = 0;          ///< upper limit on the LAN's MTU; 0: no limit
   std::size_t max_hosts = 64;
-  /// A host named here may use only these addresses, and gets the first one if it requests none.
-  std::vector<std::pair<std::string, MacAddress>> allowed_macs;
+  PolicyRules policy;
 };
 
 /// Why the I/O unit dropped a frame of the LAN before it had a receiver.
@@ -34,12 +34,13 @@ enum class LanDrop : std::uint8_t {
   lan_malformed,     ///< no Ethernet header, or longer than the MTU with headers that can't be parsed
   lan_bad_source,    ///< multicast or zero source address
   lan_forged,        ///< the source address is a host's: forged, or the LAN sent a host's frame back
+  lan_link_local,    ///< for a group between neighbours on one link (01:80:c2:00:00:00 to 0f)
   lan_to_lan,        ///< for a station of the LAN itself
   lan_unwanted,      ///< for a group that no host has joined, or an address that nobody has used
   lan_udp_oversize,  ///< UDP longer than the MTU: the size to segment it to is lost
   lan_oversize,      ///< longer than the MTU, and of no kind that can be segmented
 };
-inline constexpr std::size_t kLanDrops = 7;
+inline constexpr std::size_t kLanDrops = 8;
 /// The counter's name, as `splitnic stats` reports it.
 std::string_view to_string(LanDrop cause);
 
@@ -61,9 +62,12 @@ struct IoUnitCounters {
   std::uint64_t departed_tx_frames = 0;
   std::uint64_t departed_drops = 0;  ///< under any HostDrop
   std::uint64_t lan_checksums_completed = 0;
-  std::uint64_t lan_segmented = 0;  ///< TCP frames that the unit segmented to the MTU
-  std::uint64_t hosts_refused = 0;  ///< hellos that the unit refused
-  std::uint64_t hosts_evicted = 0;  ///< bridges that the unit closed because their session did not come up
+  std::uint64_t lan_segmented = 0;      ///< TCP frames that the unit segmented to the MTU
+  std::uint64_t hosts_refused = 0;      ///< hellos that the unit refused
+  std::uint64_t hosts_evicted = 0;      ///< bridges that the unit closed because their session did not come up
+  std::uint64_t names_refused = 0;      ///< of hosts_refused: the name is another user's, or not in the policy
+  std::uint64_t addresses_refused = 0;  ///< addresses that the policy did not permit, in hellos and later
+  std::uint64_t filters_limited = 0;    ///< receive filters of which the policy did not permit all
 };
 
 /// The I/O-unit module driver, which connects many hosts to one LAN. It forwards by address and VLAN between its hosts
@@ -98,6 +102,10 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
     return counters_.lan_drops[static_cast<std::size_t>(cause)];
   }
   [[nodiscard]] std::uint32_t mtu() const { return max_mtu(); }
+  /// Applies new rules to the attached hosts. Ends only the sessions of hosts that the rules do not permit.
+  void set_rules(PolicyRules rules);
+  [[nodiscard]] Policy& policy() { return policy_; }
+  [[nodiscard]] const Policy& policy() const { return policy_; }
   [[nodiscard]] bool carrier() const { return lan_.carrier(); }
 
  private:
@@ -110,6 +118,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void host_up(AttachedHost& attached) override;
   void host_down(AttachedHost& attached, std::string_view reason) override;
   void filters_changed() override;
+  void filter_limited(AttachedHost& attached, const std::string& why) override;
   void host_says(AttachedHost& attached, const std::string& text) override;
   [[nodiscard]] std::uint32_t max_mtu() const override;
   [[nodiscard]] messaging::wire::Statistics lan_statistics() const override;
@@ -121,9 +130,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void follow_lan();
   bool outgrown(AttachedHost& host);
   [[nodiscard]] messaging::wire::LinkState lan_state() const;
-  [[nodiscard]] std::string whose(const MacAddress& mac, const AttachedHost& but) const;
-  [[nodiscard]] bool is_allowed(const std::string& host, const MacAddress& mac) const;
-  [[nodiscard]] MacAddress address_for(const std::string& host, const AttachedHost& attached) const;
+  [[nodiscard]] std::optional<HostDrop> why_not_source(const AttachedHost& from, const MacAddress& source) const;
   AttachedHost* host_at(ForwardingTarget number);
   /// The receiver that a frame's destination address selects.
   struct Destination {
@@ -148,6 +155,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   RandomSource& random_;
   Notices& notices_;
   ForwardingTable table_;
+  Policy policy_;
   frame::SoftwareOffload offload_;
   std::vector<std::unique_ptr<AttachedHost>> hosts_;  // by number, null where free
   std::size_t promiscuous_hosts_ = 0;

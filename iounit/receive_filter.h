@@ -32,8 +32,12 @@ class ReceiveFilter {
   [[nodiscard]] bool set_vlans(std::optional<std::span<const std::uint16_t>> vlans);
 
   /// vlan: of the frame's outermost tag, 0 without one.
+  [[nodiscard]] bool accepts_vlan(std::uint16_t vlan) const {
+    return vlan == 0 || !filter_vlans_ || vlans_.test(vlan & 0xfffU);
+  }
+  /// vlan: as above.
   [[nodiscard]] bool accepts(const MacAddress& destination, std::uint16_t vlan) const {
-    if (vlan != 0 && filter_vlans_ && !vlans_.test(vlan & 0xfffU)) return false;
+    if (!accepts_vlan(vlan)) return false;
     if (promiscuous_ || destination.is_broadcast()) return true;
     if (destination.is_multicast()) return all_multicast_ || multicast_.contains(destination.as_number());
     return unicast_.contains(destination.as_number());

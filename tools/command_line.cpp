@@ -90,6 +90,11 @@ void bind(CLI::App& app, UnitCommand& command) {
   app.add_option("--allow-mac", command.allow_macs,
                  "The host of this name may use this address, and only addresses that are listed for it")
       ->type_name("HOST=ADDRESS");
+  app.add_flag("--allow-foreign-sources", command.allow_foreign_sources,
+               "Hosts may send from addresses that are not their own, for bridges behind them; addresses of other "
+               "hosts and of the LAN's stations stay refused");
+  app.add_flag("--allow-promiscuous", command.allow_promiscuous,
+               "Hosts may receive the unicast frames of all others by promiscuous mode");
   app.add_option("--mtu", command.daemon.mtu, "Maximum MTU of the hosts (default: the LAN's)")
       ->type_name("BYTES")
       ->check(between(68U, 65535U));

@@ -41,7 +41,9 @@ struct UnitCommand {
   std::vector<std::string> allow_uids;  ///< names or numbers
   std::vector<std::string> allow_gids;
   std::vector<std::string> allow_macs;  ///< "HOST=MAC"
-  std::size_t wait_hosts = 0;           ///< 0: as the LAN's specification says
+  bool allow_foreign_sources = false;
+  bool allow_promiscuous = false;
+  std::size_t wait_hosts = 0;  ///< 0: as the LAN's specification says
   std::size_t window_bytes = 4U << 20U;
   std::size_t max_hosts = 64;
 };

@@ -17,15 +17,13 @@ namespace splitnic::tools {
 
 namespace {
 
-std::vector<std::pair<std::string, MacAddress>> parse_allowed(const std::vector<std::string>& texts) {
-  std::vector<std::pair<std::string, MacAddress>> allowed;
+void add_allowed(iounit::PolicyRules& rules, const std::vector<std::string>& texts) {
   for (const auto& text : texts) {
     const auto equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
       throw UsageError{fmt::format("--allow-mac {}: expected HOST=MAC", text)};
-    allowed.emplace_back(text.substr(0, equals), parse_mac_option(text.substr(equals + 1), "--allow-mac"));
+    rules.allow(text.substr(0, equals), parse_mac_option(text.substr(equals + 1), "--allow-mac"));
   }
-  return allowed;
 }
 
 /// find: os::find_user or os::find_group.
@@ -116,6 +114,9 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
     add_count(status.drops, cause, count);
   }
   add_connections(status, connections);
+  add_count(status.counts, "names_refused", counters.names_refused);
+  add_count(status.counts, "addresses_refused", counters.addresses_refused);
+  add_count(status.counts, "filters_limited", counters.filters_limited);
   add_count(status.counts, "copies", counters.copies);
   add_count(status.counts, "departed_rx_frames", counters.departed_rx_frames);
   add_count(status.counts, "departed_tx_frames", counters.departed_tx_frames);
@@ -150,7 +151,9 @@ int run_io_unit(const UnitCommand& command) {
   options.session = session_options(command.daemon, name);
   options.max_mtu = command.daemon.mtu;
   options.max_hosts = command.max_hosts;
-  options.allowed_macs = parse_allowed(command.allow_macs);
+  options.policy.others.foreign_sources = command.allow_foreign_sources;
+  options.policy.others.promiscuous = command.allow_promiscuous;
+  add_allowed(options.policy, command.allow_macs);
   auto allow_uids = parse_ids(command.allow_uids, "--allow-uid", os::find_user);
   auto allow_gids = parse_ids(command.allow_gids, "--allow-gid", os::find_group);
   const auto log = make_log(command.daemon, fmt::format("iounit {}", name));

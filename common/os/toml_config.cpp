@@ -21,13 +21,18 @@ constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20U;
 /// Converts the parsed tree to entries.
 class Flattener {
  public:
-  explicit Flattener(const std::string& path) : path_(path) {}
+  Flattener(const std::string& path, ConfigTables tables) : path_(path), tables_(tables) {}
 
   Result<void> table(const std::string& section, const toml::table& table) {
     for (const auto& [key, node] : table) {
       const std::string name(key.str());
       if (const auto* nested = node.as_table(); nested != nullptr && section.empty()) {
         if (auto done = this->table(name, *nested); !done) return done;
+        continue;
+      }
+      if (const auto* list = node.as_array();
+          list != nullptr && list->is_array_of_tables() && section.empty() && tables_ == ConfigTables::kRepeated) {
+        if (auto done = repeated(name, *list); !done) return done;
         continue;
       }
       if (const auto* list = node.as_array()) {
@@ -57,9 +62,21 @@ class Flattener {
     ConfigEntry entry;
   };
 
+  Result<void> repeated(const std::string& section, const toml::array& tables) {
+    for (const auto& each : tables) {
+      ++table_;
+      const auto position = each.source().begin;
+      placed_.push_back(
+          {{position.line, position.column}, {section, {}, {}, ConfigEntry::Kind::kTable, position.line, table_}});
+      if (auto done = table(section, *each.as_table()); !done) return done;
+    }
+    table_ = 0;
+    return {};
+  }
+
   Result<void> value(const std::string& section, const std::string& key, const toml::node& node) {
     const auto position = node.source().begin;
-    ConfigEntry entry{section, key, {}, ConfigEntry::Kind::kText, position.line};
+    ConfigEntry entry{section, key, {}, ConfigEntry::Kind::kText, position.line, table_};
     if (const auto* text = node.as_string()) {
       entry.value = text->get();
       if (entry.value.find('\0') != std::string::npos) {
@@ -80,25 +97,36 @@ class Flattener {
   }
 
   const std::string& path_;
+  ConfigTables tables_;
+  std::size_t table_ = 0;  // of repeated tables, the number of the present one
   std::vector<Placed> placed_;
 };
 
 }  // namespace
 
-Result<std::vector<ConfigEntry>> parse_config(std::string_view text, const std::string& path) {
+Result<std::vector<ConfigEntry>> parse_config(std::string_view text, const std::string& path, ConfigTables tables) {
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
     return fail("{}:{}: {}", path, parsed.error().source().begin.line, parsed.error().description());
   }
-  Flattener flattener(path);
+  Flattener flattener(path, tables);
   if (auto done = flattener.table({}, parsed.table()); !done) return tl::unexpected(done.error());
   return flattener.in_file_order();
 }
 
-Result<std::vector<ConfigEntry>> read_config(const std::string& path) {
+Result<std::vector<ConfigEntry>> read_config(const std::string& path, ConfigTables tables) {
   const auto text = read_file(path, kMaxFileBytes);
   if (!text) return tl::unexpected(text.error());
-  return parse_config(*text, path);
+  return parse_config(*text, path, tables);
+}
+
+std::string toml_string(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char character : text) {
+    if (character == '"' || character == '\\') quoted += '\\';
+    quoted += character;
+  }
+  return quoted + '"';
 }
 
 }  // namespace splitnic::os

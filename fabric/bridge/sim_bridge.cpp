@@ -90,14 +90,19 @@ struct SimBridgePair::World {
 
 class SimBridgePair::End final : public Bridge, private PostedWrites {
  public:
-  End(World& world, std::size_t local_bytes, std::size_t window_bytes)
-      : world_(world), memory_(local_bytes / sizeof(Line)), window_(PeerWindow::posted(this, window_bytes)) {
+  /// index: of this end, 0 or 1.
+  End(World& world, std::size_t index)
+      : world_(world),
+        peer_process_(world.options.processes[1 - index]),
+        memory_(world.options.local_bytes[index] / sizeof(Line)),
+        window_(PeerWindow::posted(this, world.options.local_bytes[1 - index])) {
     if (world_.options.memory_scribbled) scribble();
   }
   void join(End& peer) { peer_ = &peer; }
 
   PeerMemory local_memory() override { return PeerMemory::over(base(), memory_.size() * sizeof(Line)); }
   PeerWindow& peer_window() override { return window_; }
+  std::optional<BridgePeer> peer() const override { return peer_process_; }
 
   std::uint32_t read_scratchpad(std::size_t index) override {
     CHECK(index < kScratchpads);
@@ -232,6 +237,7 @@ class SimBridgePair::End final : public Bridge, private PostedWrites {
   std::byte* base() { return memory_.front().bytes; }
 
   World& world_;
+  std::optional<BridgePeer> peer_process_;
   End* peer_ = nullptr;
   std::vector<Line> memory_;
   PeerWindow window_;
@@ -249,8 +255,7 @@ class SimBridgePair::End final : public Bridge, private PostedWrites {
 SimBridgePair::SimBridgePair(const SimBridgeOptions& options, RandomSource& random)
     : world_(std::make_unique<World>(options, random)) {
   for (const std::size_t bytes : options.local_bytes) CHECK(bytes > 0 && bytes % sizeof(Line) == 0);
-  ends_[0] = std::make_unique<End>(*world_, options.local_bytes[0], options.local_bytes[1]);
-  ends_[1] = std::make_unique<End>(*world_, options.local_bytes[1], options.local_bytes[0]);
+  for (const std::size_t index : {0U, 1U}) ends_[index] = std::make_unique<End>(*world_, index);
   ends_[0]->join(*ends_[1]);
   ends_[1]->join(*ends_[0]);
 }

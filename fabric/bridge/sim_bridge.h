@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "common/random.h"
 #include "common/time.h"
@@ -20,6 +21,7 @@ struct SimBridgeOptions {
   unsigned doorbell_lost_permille = 100;    ///< doorbells that never arrive
   unsigned doorbell_spurious_permille = 1;  ///< calls of advance() that ring an end although its peer did not
   bool memory_scribbled = true;             ///< true: the memory begins with random bytes; false: with zeroes
+  std::array<std::optional<BridgePeer>, 2> processes{};  ///< at end 0 and end 1, as the other end is told
 };
 
 /// Two ends of a bridge inside one process, driven by simulated time. Every fault is drawn from the given source, so

@@ -123,7 +123,7 @@ struct Flow {                    # Ethernet frames one way
 }
 
 struct StatusReport {
-  code @0 :UInt32;
+  code @0 :UInt32;  # 1: frames were lost; 2: not all of a request was permitted
   text @1 :Text;
 }
 

@@ -173,7 +173,8 @@ struct Statistics {
 };
 
 /// Codes of status reports.
-inline constexpr std::uint32_t kFramesLost = 1;  ///< the sender lost frames for or from its peer
+inline constexpr std::uint32_t kFramesLost = 1;    ///< the sender lost frames for or from its peer
+inline constexpr std::uint32_t kNotPermitted = 2;  ///< the sender did not do all that its peer requested
 
 /// A line for the peer's log. The peer logs unknown codes too.
 struct StatusReport {

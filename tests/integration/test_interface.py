@@ -11,6 +11,7 @@ SETTLE_SECONDS = 5
 
 class Interface(support.LabTestCase):
     hosts = 2
+    unit_args = ("--allow-promiscuous",)
 
     def setUp(self):
         self.subject = self.host[0]

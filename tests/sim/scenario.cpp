@@ -102,10 +102,15 @@ Scenario draw_scenario(std::uint64_t seed) {
   }
   scenario.unit.session = draw_session(random, "unit", 0);
   scenario.unit.session.insist_on_mode = one_in(random, 5);
+  auto& policy = scenario.unit.policy;
+  policy.others.promiscuous = true;
+  // Stations of this LAN forge the addresses of hosts that are away, and a host must get its address back in time even
+  // if the unit has restarted meanwhile.
+  policy.station_memory = Duration::zero();
   for (const auto& host : scenario.hosts) {
     if (!host.restricted) continue;
     for (std::size_t index = 0; index + 1 < host.macs.size(); ++index) {
-      scenario.unit.allowed_macs.emplace_back(host.session.name, host.macs[index]);
+      policy.allow(host.session.name, host.macs[index]);
     }
   }
   scenario.fault_time = between(random, milliseconds(20), milliseconds(1200));

@@ -54,6 +54,28 @@ TEST_CASE("every fault of a configuration file is told with its line", "[common]
   CHECK(error_of("a = \"x\\u0000y\"\n") == "f.toml:1: a: a text can't hold a zero character");
 }
 
+TEST_CASE("tables of one name are numbered where the caller permits them, empty ones too", "[common][config]") {
+  const auto entries =
+      parse_config("[policy]\na = 1\n[[host]]\nname = 'x'\nl = [1, 2]\n[[host]]\n[[host]]\nname = 'y'\n", "f.toml",
+                   ConfigTables::kRepeated);
+  REQUIRE(entries);
+  CHECK(*entries == std::vector<ConfigEntry>{{"policy", "a", "1", Kind::kText, 2},
+                                             {"host", "", "", Kind::kTable, 3, 1},
+                                             {"host", "name", "x", Kind::kText, 4, 1},
+                                             {"host", "l", "1", Kind::kText, 5, 1},
+                                             {"host", "l", "2", Kind::kText, 5, 1},
+                                             {"host", "", "", Kind::kTable, 6, 2},
+                                             {"host", "", "", Kind::kTable, 7, 3},
+                                             {"host", "name", "y", Kind::kText, 8, 3}});
+}
+
+TEST_CASE("a text written as TOML is read back", "[common][config]") {
+  const std::string text = "a \"quoted\" \\ name, \xc3\xa4 'too'";
+  const auto entries = parse_config("name = " + toml_string(text), "f.toml");
+  REQUIRE(entries);
+  CHECK(entries->front().value == text);
+}
+
 TEST_CASE("an empty configuration file and an empty list set nothing", "[common][config]") {
   CHECK(parse_config("", "f.toml")->empty());
   CHECK(parse_config("a = []\n[t]\n", "f.toml")->empty());

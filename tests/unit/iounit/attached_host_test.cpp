@@ -15,10 +15,11 @@ struct RecordingOwner final : AttachedHostOwner {
   std::vector<std::string> told;
   unsigned filter_changes = 0;
   std::uint32_t mtu = 1500;
+  HostRights rights{.addresses = {}, .foreign_sources = true, .promiscuous = true};
 
   tl::expected<messaging::HelloGrant, messaging::Refusal> admit(AttachedHost& attached,
                                                                 const wire::HelloRequest& hello) override {
-    attached.admitted(hello.name, station(1));
+    attached.admitted(hello.name, station(1), rights);
     return messaging::HelloGrant{.mac = station(1), .max_mtu = mtu, .link_up = true};
   }
   messaging::Answer change_mac(AttachedHost& attached, const MacAddress& wanted) override {
@@ -29,6 +30,7 @@ struct RecordingOwner final : AttachedHostOwner {
   void host_up(AttachedHost&) override { told.emplace_back("up"); }
   void host_down(AttachedHost&, std::string_view reason) override { told.push_back("down: " + std::string(reason)); }
   void filters_changed() override { ++filter_changes; }
+  void filter_limited(AttachedHost&, const std::string& why) override { told.push_back("limited: " + why); }
   void host_says(AttachedHost&, const std::string& text) override { told.push_back("says: " + text); }
   [[nodiscard]] std::uint32_t max_mtu() const override { return mtu; }
   [[nodiscard]] wire::Statistics lan_statistics() const override { return {}; }

@@ -35,6 +35,7 @@ TEST_CASE("every cause has a name of its own", "[iounit][drops]") {
   CHECK(to_string(LanDrop::lan_malformed) == "lan_malformed");
   CHECK(to_string(LanDrop::lan_bad_source) == "lan_bad_source");
   CHECK(to_string(LanDrop::lan_forged) == "lan_forged");
+  CHECK(to_string(LanDrop::lan_link_local) == "lan_link_local");
   CHECK(to_string(LanDrop::lan_to_lan) == "lan_to_lan");
   CHECK(to_string(LanDrop::lan_unwanted) == "lan_unwanted");
   CHECK(to_string(LanDrop::lan_udp_oversize) == "lan_udp_oversize");
@@ -48,6 +49,8 @@ TEST_CASE("every cause has a name of its own", "[iounit][drops]") {
   CHECK(to_string(HostDrop::from_host_bad_source) == "from_host_bad_source");
   CHECK(to_string(HostDrop::from_host_not_allowed) == "from_host_not_allowed");
   CHECK(to_string(HostDrop::from_host_forged) == "from_host_forged");
+  CHECK(to_string(HostDrop::from_host_lan_source) == "from_host_lan_source");
+  CHECK(to_string(HostDrop::from_host_link_local) == "from_host_link_local");
   CHECK(to_string(HostDrop::from_host_to_itself) == "from_host_to_itself");
   CHECK(to_string(HostDrop::from_host_too_long) == "from_host_too_long");
   CHECK(to_string(HostDrop::from_host_lan_refused) == "from_host_lan_refused");
@@ -73,6 +76,9 @@ TEST_CASE("a frame of the LAN that has no receiver counts under the one cause th
   SECTION("from a group") { drop("lan_bad_source", make_frame(bench.a.mac(), group(1))); }
   SECTION("from the zero address") { drop("lan_bad_source", make_frame(bench.a.mac(), {})); }
   SECTION("from the address of a host") { drop("lan_forged", make_frame(bench.a.mac(), bench.b.mac())); }
+  SECTION("to a group between neighbours on one link") {
+    drop("lan_link_local", make_frame({{0x01, 0x80, 0xc2, 0, 0, 0x0e}}, station(1)));
+  }
   SECTION("to an address that nobody has used") { drop("lan_unwanted", make_frame(kNobody, station(1))); }
   SECTION("to a group that no host has joined") { drop("lan_unwanted", make_frame(group(1), station(1))); }
   SECTION("to the zero address") { drop("lan_unwanted", make_frame({}, station(1))); }
@@ -105,7 +111,7 @@ TEST_CASE("a frame between two stations of the LAN is theirs", "[iounit][drops]"
 
 TEST_CASE("an address heard from a host whose filter refuses it: every lost frame is counted at that host",
           "[iounit][drops]") {
-  TwoHosts bench;
+  TwoHosts bench(trusting_options());
   bench.from_host(bench.a, make_frame(station(1), kBehindHost));  // a bridge behind a, which is not promiscuous
   REQUIRE(bench.lan.sent.size() == 1);
 
@@ -139,7 +145,7 @@ TEST_CASE("a VLAN that a host's list leaves out counts as filtered", "[iounit][d
 
 TEST_CASE("what a host may not send counts at that host under the one cause", "[iounit][drops]") {
   IoUnitOptions options;
-  options.allowed_macs = {{"b", station(200)}};
+  options.policy.allow("b", station(200));
   TwoHosts bench(options);
   const auto drop = [&](TestHost& host, const char* cause, const Frame& frame) {
     bench.from_host(host, frame, 3);
@@ -159,6 +165,10 @@ TEST_CASE("what a host may not send counts at that host under the one cause", "[
   SECTION("from another host's address") { drop(bench.a, "from_host_forged", make_frame(station(1), bench.b.mac())); }
   SECTION("from an address that is not allowed to it") {
     drop(bench.b, "from_host_not_allowed", make_frame(bench.a.mac(), kBehindHost));
+  }
+  SECTION("to a group between neighbours on one link") {
+    const auto last = static_cast<std::uint8_t>(GENERATE(0, 1, 2, 3, 14, 15));  // spanning tree .. LLDP
+    drop(bench.a, "from_host_link_local", make_frame({{0x01, 0x80, 0xc2, 0, 0, last}}, bench.a.mac()));
   }
   SECTION("longer than the LAN carries") {
     drop(bench.a, "from_host_too_long", make_frame(station(1), bench.a.mac(), {.payload_bytes = 1501}));
@@ -294,7 +304,7 @@ TEST_CASE("what is addressed to a host whose session comes up or ends is counted
 }
 
 TEST_CASE("a frame with several receivers counts a copy for each beyond the first", "[iounit][drops]") {
-  TwoHosts bench;
+  TwoHosts bench(trusting_options());
   TestHost& c = bench.host_up("c");
   REQUIRE(bench.grants(c, wire::ReceiveFilter{}));
   bench.from_lan(make_frame(kBroadcastMac, station(1)));

@@ -13,7 +13,7 @@ using std::chrono::seconds;
 constexpr MacAddress kBehindHost{{0x02, 0, 0, 0, 0x55, 0x01}};
 
 struct ThreeHosts : UnitBench {
-  ThreeHosts() {
+  ThreeHosts() : UnitBench(trusting_options()) {
     for (TestHost* host : {&a, &b, &c}) REQUIRE(grants(*host, wire::ReceiveFilter{}));
   }
   TestHost& a = host_up("a");

@@ -46,7 +46,10 @@ class RandomTraffic {
  private:
   static IoUnitOptions options() {
     IoUnitOptions options;
-    options.allowed_macs = {{"c", station(201)}, {"c", station(202)}};
+    options.policy.others.foreign_sources = true;
+    options.policy.others.promiscuous = true;
+    options.policy.allow("c", station(201));
+    options.policy.allow("c", station(202));
     return options;
   }
   static MacAddress behind(std::size_t host) { return {{2, 0, 0, 0, 0x55, static_cast<std::uint8_t>(host)}}; }

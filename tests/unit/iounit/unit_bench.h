@@ -109,6 +109,13 @@ struct RecordedNotices final : Notices {
   }
 };
 
+/// Options under which every host may send from foreign addresses and be promiscuous.
+inline IoUnitOptions trusting_options() {
+  IoUnitOptions options;
+  options.policy.others = {.addresses = {}, .foreign_sources = true, .promiscuous = true};
+  return options;
+}
+
 /// A bridge without a fault or a delay.
 inline fabric::SimBridgeOptions plain_bridge() {
   return {.write_delay_max{},
@@ -131,8 +138,9 @@ inline messaging::SessionOptions host_named(const std::string& name) {
 /// anything: a bridge without a session.
 class TestHost final : public messaging::SessionEvents {
  public:
-  TestHost(const messaging::SessionOptions& options, RandomSource& random)
-      : random_(random), pair_(plain_bridge(), random) {
+  TestHost(const messaging::SessionOptions& options, RandomSource& random,
+           const fabric::SimBridgeOptions& bridge = plain_bridge())
+      : random_(random), pair_(bridge, random) {
     if (!options.name.empty()) start(options);
   }
   void start(const messaging::SessionOptions& options) {
@@ -233,16 +241,25 @@ class UnitBench {
   [[nodiscard]] Time now() const { return now_; }
 
   /// A host that connects now. Owned by the bench, for as long as it lives.
-  TestHost& connect(const messaging::SessionOptions& options) {
-    hosts_.push_back(std::make_unique<TestHost>(options, random));
+  TestHost& connect(const messaging::SessionOptions& options, const fabric::SimBridgeOptions& bridge = plain_bridge()) {
+    hosts_.push_back(std::make_unique<TestHost>(options, random, bridge));
     bridges_.waiting.push_back(hosts_.back()->unit_end());
     return *hosts_.back();
   }
   TestHost& connect(const std::string& name) { return connect(host_named(name)); }
+  /// A host whose bridge reports this user.
+  TestHost& connect_as(uid_t user, const std::string& name, gid_t group = 100) {
+    auto bridge = plain_bridge();
+    bridge.processes[0] = fabric::BridgePeer{.pid = 1, .uid = user, .gid = group};
+    return connect(host_named(name), bridge);
+  }
   void connect_again(TestHost& host) { bridges_.waiting.push_back(host.unit_end()); }
   /// One that connects and comes up.
-  TestHost& host_up(const messaging::SessionOptions& options) {
-    TestHost& host = connect(options);
+  TestHost& host_up(const messaging::SessionOptions& options) { return wait_up(connect(options)); }
+  TestHost& host_up_as(uid_t user, const std::string& name, gid_t group = 100) {
+    return wait_up(connect_as(user, name, group));
+  }
+  TestHost& wait_up(TestHost& host) {
     CHECK(run_until([&] { return host.up() && attached(host.name) != nullptr; }));
     settle();
     return host;

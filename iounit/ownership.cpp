@@ -1,0 +1,100 @@
+#include "iounit/ownership.h"
+
+#include <algorithm>
+
+namespace splitnic::iounit {
+
+const OwnedName* Ownership::find(const std::string& name) const {
+  const auto at = names_.find(name);
+  return at == names_.end() ? nullptr : &at->second.owned;
+}
+
+const OwnedName* Ownership::holder_of(const MacAddress& address, Time now) const {
+  const auto at = by_address_.find(address.as_number());
+  if (at == by_address_.end()) return nullptr;
+  const OwnedName* const owned = find(at->second);
+  return owned != nullptr && now < owned->held_until ? owned : nullptr;
+}
+
+const OwnedName* Ownership::derived_from(const MacAddress& address) const {
+  const auto at = derived_.find(address.as_number());
+  return at == derived_.end() ? nullptr : find(at->second);
+}
+
+void Ownership::attach(const std::string& name, std::optional<uid_t> user, const MacAddress& address) {
+  Entry& entry = entry_for(name, user);
+  entry.last_use = ++uses_;
+  if (entry.owned.address != address) {
+    give_address(entry, address);
+    ++revision_;
+  }
+  entry.owned.held_until = kNever;
+}
+
+void Ownership::detach(const std::string& name, Time held_until) {
+  if (const auto at = names_.find(name); at != names_.end()) at->second.owned.held_until = held_until;
+}
+
+Ownership::Entry& Ownership::entry_for(const std::string& name, std::optional<uid_t> user) {
+  if (const auto at = names_.find(name); at != names_.end()) {
+    if (at->second.owned.user != user) ++revision_;  // the configuration gives the name to another user
+    at->second.owned.user = user;
+    return at->second;
+  }
+  make_room(user);
+  ++revision_;
+  derived_[stable_mac_for(name).as_number()] = name;
+  return names_.emplace(name, Entry{.owned = {.name = name, .user = user}}).first->second;
+}
+
+/// Forgets the longest unused name of a user that has too many. Names of attached hosts stay.
+void Ownership::make_room(std::optional<uid_t> user) {
+  std::size_t count = 0;
+  auto oldest = names_.end();
+  for (auto at = names_.begin(); at != names_.end(); ++at) {
+    const auto& [owned, last_use] = at->second;
+    if (owned.user != user) continue;
+    ++count;
+    if (owned.held_until == kNever) continue;
+    if (oldest == names_.end() || last_use < oldest->second.last_use) oldest = at;
+  }
+  if (count < kNamesPerUser || oldest == names_.end()) return;
+  by_address_.erase(oldest->second.owned.address.as_number());
+  if (const auto derived = derived_.find(stable_mac_for(oldest->first).as_number());
+      derived != derived_.end() && derived->second == oldest->first) {
+    derived_.erase(derived);
+  }
+  names_.erase(oldest);
+  ++revision_;
+}
+
+void Ownership::give_address(Entry& entry, const MacAddress& address) {
+  if (!entry.owned.address.is_zero()) by_address_.erase(entry.owned.address.as_number());
+  entry.owned.address = address;
+  if (address.is_zero()) return;
+  const auto [at, added] = by_address_.try_emplace(address.as_number(), entry.owned.name);
+  if (added) return;
+  if (const auto before = names_.find(at->second); before != names_.end()) before->second.owned.address = {};
+  at->second = entry.owned.name;
+}
+
+std::vector<OwnedName> Ownership::saved() const {
+  std::vector<const Entry*> entries;
+  for (const auto& [name, entry] : names_) {
+    if (entry.owned.user) entries.push_back(&entry);
+  }
+  std::ranges::sort(entries, {}, [](const Entry* entry) { return entry->last_use; });
+  std::vector<OwnedName> names;
+  names.reserve(entries.size());
+  for (const Entry* entry : entries) names.push_back(entry->owned);
+  return names;
+}
+
+void Ownership::restore(const std::vector<OwnedName>& names, Time held_until) {
+  for (const OwnedName& owned : names) {
+    attach(owned.name, owned.user, owned.address);
+    detach(owned.name, held_until);
+  }
+}
+
+}  // namespace splitnic::iounit

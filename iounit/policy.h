@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "fabric/bridge/bridge.h"
+#include "iounit/forwarding_table.h"
+#include "iounit/ownership.h"
+#include "iounit/policy_rules.h"
+
+namespace splitnic::iounit {
+
+/// Decides who may come with which name and use which address: from the rules, from who owns names and addresses, and
+/// from the stations that the LAN has shown. The unit asks it at every hello and every change of an address, and for
+/// every frame whose source is not the sender's own address. It remembers at most 4096 stations of the LAN; if there
+/// are more, it forgets those that were silent longest. Thread: the unit's.
+class Policy {
+ public:
+  /// seed: unpredictable to hosts and LAN.
+  Policy(PolicyRules rules, std::uint64_t seed);
+
+  [[nodiscard]] const PolicyRules& rules() const { return rules_; }
+  void set_rules(PolicyRules rules);
+  [[nodiscard]] const HostRights& rights_of(const std::string& name) const;
+
+  /// Why this process may not bring a host of this name; nullopt: it may. process: nullopt if nobody attests it.
+  [[nodiscard]] std::optional<std::string> why_not_name(const std::string& name,
+                                                        const std::optional<fabric::BridgePeer>& process) const;
+  /// Why the host of this name may not use this address (of one station); nullopt: it may.
+  [[nodiscard]] std::optional<std::string> why_not_address(const std::string& name, const MacAddress& address,
+                                                           Time now) const;
+  /// The address for a host that requests none; nullopt: none is free.
+  [[nodiscard]] std::optional<MacAddress> address_for(const std::string& name, Time now) const;
+
+  /// Whether the address is another host's: in use, held or configured.
+  [[nodiscard]] bool is_another_hosts(const MacAddress& address, const std::string& name, Time now) const;
+  /// Whether the address is a LAN station's: configured, or heard there recently.
+  [[nodiscard]] bool is_lan_stations(const MacAddress& address, Time now) const;
+
+  /// A frame with this source has come from the LAN.
+  void heard_on_lan(const MacAddress& source, Time now) { stations_.learn(source, 0, kLanTarget, now); }
+  /// The host is admitted, or has changed its address.
+  void attach(const std::string& name, const std::optional<fabric::BridgePeer>& process, const MacAddress& address);
+  /// The host has hung up.
+  void detach(const std::string& name, Time now) { ownership_.detach(name, now + rules_.address_hold); }
+
+  [[nodiscard]] Ownership& ownership() { return ownership_; }
+  [[nodiscard]] const Ownership& ownership() const { return ownership_; }
+
+ private:
+  [[nodiscard]] const HostRule* configured_for_another(const MacAddress& address, const std::string& name) const;
+
+  PolicyRules rules_;
+  Ownership ownership_;
+  ForwardingTable stations_;  ///< of the LAN, in any VLAN
+};
+
+}  // namespace splitnic::iounit

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/mac_address.h"
+#include "common/time.h"
+
+namespace splitnic::iounit {
+
+/// What one host may do.
+struct HostRights {
+  /// The addresses of its NIC; the first one is for a host that requests none. Nobody else may use them. Empty: any
+  /// address that is free.
+  std::vector<MacAddress> addresses;
+  /// May send from addresses that are not its own, for a bridge behind it. An address that belongs to another host or
+  /// that a station of the LAN uses stays refused.
+  bool foreign_sources = false;
+  bool promiscuous = false;  ///< may receive the unicast frames of all others
+  friend bool operator==(const HostRights&, const HostRights&) = default;
+};
+
+/// The rights of the host that comes with this name, and who may bring the name. With neither user nor group, the name
+/// belongs to the user who brought it first.
+struct HostRule {
+  std::string name;
+  std::optional<uid_t> user;
+  std::optional<gid_t> group;  ///< the primary group of the process that brings it
+  HostRights rights;
+  friend bool operator==(const HostRule&, const HostRule&) = default;
+};
+
+/// Everything that the configuration says about hosts. The default is safe without any configuration.
+struct PolicyRules {
+  HostRights others;            ///< of hosts without a rule
+  std::vector<HostRule> hosts;  ///< names differ
+  bool listed_only = false;     ///< refuse hosts without a rule
+  /// Addresses of stations of the LAN, for example the gateway's. No host gets them.
+  std::vector<MacAddress> lan_addresses;
+  /// A host does not get an address that a station of the LAN has used within this time. 0: it may.
+  Duration station_memory = std::chrono::seconds(60);
+  /// An address stays its last owner's for this long after the owner has hung up.
+  Duration address_hold = std::chrono::seconds(300);
+
+  /// Null: the name has no rule.
+  [[nodiscard]] const HostRule* find(const std::string& name) const;
+  /// Allows the host this address, and only addresses that are listed for it (--allow-mac).
+  void allow(const std::string& name, const MacAddress& address);
+  friend bool operator==(const PolicyRules&, const PolicyRules&) = default;
+};
+
+}  // namespace splitnic::iounit
