@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace splitnic {
 
@@ -12,6 +13,10 @@ class Notices {
   /// For events that a peer can cause again and again, for example a refused hello: the same line may be reported once
   /// and only counted afterwards.
   virtual void recurring_notice(const std::string& line) { notice(line); }
+  /// The same for events that one of several peers causes. source: the peer and the kind of event, from a bounded set
+  /// ("host 3 state"). However many events one source causes, the lines of the others are written.
+  virtual void notice_from(std::string_view /*source*/, const std::string& line) { notice(line); }
+  virtual void recurring_notice_from(std::string_view /*source*/, const std::string& line) { recurring_notice(line); }
 };
 
 }  // namespace splitnic

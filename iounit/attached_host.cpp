@@ -104,6 +104,7 @@ void AttachedHost::deliver(std::span<const std::byte> frame) {
   if (memory.size() < frame.size()) return count(HostDrop::to_host_too_long);
   std::memcpy(memory.data(), frame.data(), frame.size());
   session_->commit(static_cast<std::uint32_t>(frame.size()));
+  last_frame_at_ = now_;
 }
 
 tl::expected<messaging::HelloGrant, Refusal> AttachedHost::on_hello(const wire::HelloRequest& hello) {
@@ -122,7 +123,10 @@ void AttachedHost::on_down(std::string_view reason) {
   owner_.host_down(*this, reason);
 }
 
-void AttachedHost::on_frame(const messaging::ReceivedFrame& frame) { owner_.frame_from_host(*this, frame); }
+void AttachedHost::on_frame(const messaging::ReceivedFrame& frame) {
+  last_frame_at_ = now_;
+  owner_.frame_from_host(*this, frame);
+}
 
 Answer AttachedHost::on_request(const wire::RequestBody& request) {
   if (const auto* mac = std::get_if<wire::SetMacAddress>(&request)) return owner_.change_mac(*this, mac->address);

@@ -82,6 +82,8 @@ class AttachedHost final : public messaging::SessionEvents {
   [[nodiscard]] bool up() const { return session_->up(); }
   /// The time since which the session has not been up; kNever while it is up.
   [[nodiscard]] Time down_since() const { return down_since_; }
+  /// When the last frame came from it or was delivered to it; long ago if there was none.
+  [[nodiscard]] Time last_frame_at() const { return last_frame_at_; }
   [[nodiscard]] const ReceiveFilter& filter() const { return filter_; }
   [[nodiscard]] const HostRights& rights() const { return rights_; }
   /// The policy has changed. Applies the host's last filter again.
@@ -149,6 +151,7 @@ class AttachedHost final : public messaging::SessionEvents {
   Time down_since_{};
   messaging::LossReport losses_;  // of frames for which the host has no element
   Time limits_reported_ = Time::min();
+  Time last_frame_at_{};
   std::array<std::uint64_t, kHostDrops> drops_{};
   messaging::wire::Statistics cleared_;  // statistics() when the host last cleared them, or at first
   Time cleared_at_{};

@@ -21,6 +21,8 @@ constexpr std::size_t kLanFramesPerPoll = 64;
 constexpr std::size_t kTablePlacesPerSweep = 16;
 // A bridge whose session does not come up uses memory for nothing. The unit closes it; a live host connects again.
 constexpr Duration kDownLimit = std::chrono::seconds(10);
+// A host counts as active for this long after its last frame.
+constexpr Duration kActive = std::chrono::milliseconds(100);
 // Hosts often end together: the unit returns their memory once, shortly after the last of them.
 constexpr Duration kMemoryPause = std::chrono::milliseconds(500);
 
@@ -110,8 +112,9 @@ void IoUnit::drop_dead_hosts(Time now) {
     if (!gone && !hopeless) continue;
     if (hopeless && !gone) {
       ++counters_.hosts_evicted;
-      notices_.recurring_notice(fmt::format("closed the bridge of {}: its session did not come up",
-                                            host->name().empty() ? "a nameless peer" : "host " + host->name()));
+      tell_recurring(*host, "refused",
+                     fmt::format("closed the bridge of {}: its session did not come up",
+                                 host->name().empty() ? "a nameless peer" : "host " + host->name()));
     }
     table_.forget(host->number());
     table_.unpin(host->mac(), host->number());
@@ -309,7 +312,7 @@ std::optional<HostDrop> IoUnit::why_not_source(const AttachedHost& from, const M
 tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attached, const wire::HelloRequest& hello) {
   const auto refuse = [&](wire::CfgStatus status, std::string why) {
     ++counters_.hosts_refused;
-    notices_.recurring_notice(fmt::format("refused host {}: {}", hello.name, why));
+    tell_recurring(attached, "refused", fmt::format("refused host {}: {}", hello.name, why));
     return tl::unexpected(Refusal{status, std::move(why)});
   };
   if (lan_.mtu() < wire::kMinMtu) {
@@ -357,7 +360,7 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
   static_cast<void>(table_.pin(wanted, attached.number()));
   policy_.attach(attached.name(), attached.bridge().peer(), wanted);
   attached.set_mac(wanted);
-  notices_.notice(fmt::format("host {}: address {}", attached.name(), to_string(wanted)));
+  tell(attached, "state", fmt::format("host {}: address {}", attached.name(), to_string(wanted)));
   return wire::MacAddressReply{wanted};
 }
 
@@ -374,8 +377,9 @@ void IoUnit::set_rules(PolicyRules rules) {
 }
 
 void IoUnit::host_up(AttachedHost& attached) {
-  notices_.notice(fmt::format("host {} is up: address {}, mode {}", attached.name(), to_string(attached.mac()),
-                              attached.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
+  tell(attached, "state",
+       fmt::format("host {} is up: address {}, mode {}", attached.name(), to_string(attached.mac()),
+                   attached.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
   // The answer to the hello may be out of date by now.
   if (!outgrown(attached)) attached.session().request(lan_state());
 }
@@ -383,7 +387,7 @@ void IoUnit::host_up(AttachedHost& attached) {
 void IoUnit::host_down(AttachedHost& attached, std::string_view reason) {
   if (!attached.is_admitted()) return;
   attached.hung_up();
-  notices_.notice(fmt::format("host {} is down: {}", attached.name(), reason));
+  tell(attached, "state", fmt::format("host {} is down: {}", attached.name(), reason));
   table_.forget(attached.number());
   table_.unpin(attached.mac(), attached.number());
   policy_.detach(attached.name(), now_);
@@ -400,7 +404,7 @@ void IoUnit::filters_changed() {
 
 void IoUnit::filter_limited(AttachedHost& attached, const std::string& why) {
   ++counters_.filters_limited;
-  notices_.recurring_notice(fmt::format("host {}: {}", attached.name(), why));
+  tell_recurring(attached, "filter", fmt::format("host {}: {}", attached.name(), why));
 }
 
 wire::Statistics IoUnit::lan_statistics() const {
@@ -420,7 +424,16 @@ wire::Statistics IoUnit::lan_statistics() const {
 }
 
 void IoUnit::host_says(AttachedHost& attached, const std::string& text) {
-  notices_.notice(fmt::format("host {} says: {}", attached.name(), text));
+  tell(attached, "words", fmt::format("host {} says: {}", attached.name(), text));
+}
+
+// By the host's place, not by its name: places are few, and names are the hosts' choice.
+void IoUnit::tell(const AttachedHost& about, std::string_view kind, const std::string& line) {
+  notices_.notice_from(fmt::format("host {} {}", about.number().value, kind), line);
+}
+
+void IoUnit::tell_recurring(const AttachedHost& about, std::string_view kind, const std::string& line) {
+  notices_.recurring_notice_from(fmt::format("host {} {}", about.number().value, kind), line);
 }
 
 // --- Sleeping and stopping
@@ -449,8 +462,18 @@ void IoUnit::disarm() {
   }
 }
 
+// A host's word about its core may be a lie, so it counts for this host alone: the unit spins as long as a host with
+// traffic does not wait for the core.
 bool IoUnit::peer_waits_for_core() {
-  return std::ranges::any_of(hosts_, [](const auto& host) { return host && host->session().peer_waits_for_core(); });
+  bool some_wait = false;
+  bool some_do_not = false;
+  for (const auto& host : hosts_) {
+    if (!host) continue;
+    const bool waits = host->session().peer_waits_for_core();  // asked of all: it notes since when they say so
+    if (now_ - host->last_frame_at() > kActive) continue;
+    (waits ? some_wait : some_do_not) = true;
+  }
+  return some_wait && !some_do_not;
 }
 
 void IoUnit::collect_descriptors(std::vector<int>& out) const {

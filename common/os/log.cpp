@@ -1,5 +1,7 @@
 #include "common/os/log.h"
 
+#include <algorithm>
+
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
 
@@ -77,8 +79,10 @@ Log::Log(const std::string& subject, LogOptions options) : subject_(printable(su
 
 // Without this the log would never report lines suppressed after the last line of their key.
 Log::~Log() {
-  for (const auto& [line, recurring] : recurring_) {
-    if (recurring.since != 0) write(LogLevel::kInfo, fmt::format("{} ({} more times)", line, recurring.since));
+  for (const auto& [key, lines] : recurring_) {
+    for (const auto& [line, recurring] : lines) {
+      if (recurring.since != 0) write(LogLevel::kInfo, fmt::format("{} ({} more times)", line, recurring.since));
+    }
   }
   for (const auto& [key, window] : windows_) {
     if (window.suppressed != 0)
@@ -107,16 +111,22 @@ std::optional<std::uint64_t> Log::admit(std::string_view key) {
   return std::exchange(window.suppressed, 0);
 }
 
-void Log::recurring(LogLevel level, std::string_view line) {
+void Log::recurring(LogLevel level, std::string_view line, std::string_view key) {
   if (!enabled(level)) return;
   std::uint64_t since = 0;
   {
     const Time now = options_.clock();
     const std::lock_guard lock(windows_mutex_);
-    const auto found = recurring_.find(line);
-    if (found == recurring_.end()) {
-      // If too many different lines recur at a time, only the common limit applies to the rest.
-      if (recurring_.size() < kMaxKeys) recurring_.emplace(line, Recurring{now});
+    auto lines = recurring_.find(key);
+    if (lines == recurring_.end()) {
+      // The keys are bounded, too; all further keys share one.
+      const std::string_view slot = recurring_.size() < kMaxKeys ? key : std::string_view("other messages");
+      lines = recurring_.try_emplace(std::string(slot)).first;
+    }
+    const auto found = lines->second.find(line);
+    if (found == lines->second.end()) {
+      forget_oldest(lines->second);
+      lines->second.emplace(line, Recurring{now});
     } else {
       ++found->second.since;
       if (now - found->second.written < options_.recurring_interval) return;
@@ -124,8 +134,13 @@ void Log::recurring(LogLevel level, std::string_view line) {
       since = std::exchange(found->second.since, 0);
     }
   }
-  if (since == 0) return limited("recurring lines", level, "{}", line);
-  limited("recurring lines", level, "{} ({} times since it was last reported)", line, since);
+  if (since == 0) return limited(key, level, "{}", line);
+  limited(key, level, "{} ({} times since it was last reported)", line, since);
+}
+
+void Log::forget_oldest(Lines& lines) {
+  if (lines.size() < kMaxRecurring) return;
+  lines.erase(std::ranges::min_element(lines, {}, [](const auto& line) { return line.second.written; }));
 }
 
 bool Log::flush() { return !sink_ || sink_->write_waiting(); }

@@ -83,9 +83,9 @@ class Log {
   }
 
   /// For events that a peer can cause without end. The log writes a line the first time and then counts equal lines.
-  /// After recurring_interval it writes the next one again, with their number. Different lines share one limit, as in
-  /// limited().
-  void recurring(LogLevel level, std::string_view line);
+  /// After recurring_interval it writes the next one again, with their number. Different lines with one key share one
+  /// limit, as in limited(); the log remembers kMaxRecurring lines of a key and forgets the one written longest ago.
+  void recurring(LogLevel level, std::string_view line, std::string_view key = "recurring lines");
 
   /// Writes waiting lines while there is room. True if no line waits any more.
   bool flush();
@@ -102,15 +102,18 @@ class Log {
     std::uint64_t suppressed = 0;
   };
   /// The number of keys is bounded, too; all further keys share one window.
-  static constexpr std::size_t kMaxKeys = 256;
+  static constexpr std::size_t kMaxKeys = 4096;
+  static constexpr std::size_t kMaxRecurring = 16;
 
   struct Recurring {
     Time written{};
     std::uint64_t since = 0;
   };
+  using Lines = std::map<std::string, Recurring, std::less<>>;
   class Sink;
 
   std::optional<std::uint64_t> admit(std::string_view key);
+  static void forget_oldest(Lines& lines);
   void write(LogLevel level, std::string_view text);
 
   std::string subject_;
@@ -119,7 +122,7 @@ class Log {
   std::shared_ptr<spdlog::logger> logger_;
   std::mutex windows_mutex_;  // protects the two maps
   std::map<std::string, Window, std::less<>> windows_;
-  std::map<std::string, Recurring, std::less<>> recurring_;
+  std::map<std::string, Lines, std::less<>> recurring_;  // by key
 };
 
 }  // namespace splitnic::os

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "common/notices.h"
 #include "common/os/log.h"
 
 namespace splitnic::os {
 
-/// Writes a core's notices to a log, at most LogOptions::limit_per_second of them each second, because peers can cause
-/// them at will. Thread: the core's.
+/// Writes a core's notices to a log, at most LogOptions::limit_per_second of each source each second, because peers can
+/// cause them at will. Thread: the core's.
 class LogNotices final : public Notices {
  public:
   /// log: lent; outlives this.
@@ -16,6 +17,12 @@ class LogNotices final : public Notices {
   void notice(const std::string& line) override { log_.limited("driver", level_, "{}", line); }
   /// Writes one line for a run of equal notices, with Log::recurring.
   void recurring_notice(const std::string& line) override { log_.recurring(level_, line); }
+  void notice_from(std::string_view source, const std::string& line) override {
+    log_.limited(source, level_, "{}", line);
+  }
+  void recurring_notice_from(std::string_view source, const std::string& line) override {
+    log_.recurring(level_, line, source);
+  }
 
  private:
   Log& log_;

@@ -93,6 +93,7 @@ class SimBridgePair::End final : public Bridge, private PostedWrites {
   /// index: of this end, 0 or 1.
   End(World& world, std::size_t index)
       : world_(world),
+        core_(world.options.cores[index]),
         peer_process_(world.options.processes[1 - index]),
         memory_(world.options.local_bytes[index] / sizeof(Line)),
         window_(PeerWindow::posted(this, world.options.local_bytes[1 - index])) {
@@ -102,6 +103,7 @@ class SimBridgePair::End final : public Bridge, private PostedWrites {
 
   PeerMemory local_memory() override { return PeerMemory::over(base(), memory_.size() * sizeof(Line)); }
   PeerWindow& peer_window() override { return window_; }
+  std::uint32_t core() const override { return core_; }
   std::optional<BridgePeer> peer() const override { return peer_process_; }
 
   std::uint32_t read_scratchpad(std::size_t index) override {
@@ -237,6 +239,7 @@ class SimBridgePair::End final : public Bridge, private PostedWrites {
   std::byte* base() { return memory_.front().bytes; }
 
   World& world_;
+  std::uint32_t core_;
   std::optional<BridgePeer> peer_process_;
   End* peer_ = nullptr;
   std::vector<Line> memory_;

@@ -21,6 +21,7 @@ struct SimBridgeOptions {
   unsigned doorbell_lost_permille = 100;    ///< doorbells that never arrive
   unsigned doorbell_spurious_permille = 1;  ///< calls of advance() that ring an end although its peer did not
   bool memory_scribbled = true;             ///< true: the memory begins with random bytes; false: with zeroes
+  std::array<std::uint32_t, 2> cores{};     ///< that end 0 and end 1 run on (Bridge::core)
   std::array<std::optional<BridgePeer>, 2> processes{};  ///< at end 0 and end 1, as the other end is told
 };
 

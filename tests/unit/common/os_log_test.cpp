@@ -112,8 +112,21 @@ TEST_CASE("recurring lines that differ every time are limited together", "[commo
 TEST_CASE("more keys than there is room for share one limit", "[common][log]") {
   Captured captured;
   Log log("x", captured.options());
-  for (int key = 0; key < 1000; ++key) log.limited(std::to_string(key), LogLevel::kWarning, "line");
-  CHECK(captured.lines.size() == 256 + 2);
+  for (int key = 0; key < 5000; ++key) log.limited(std::to_string(key), LogLevel::kWarning, "line");
+  CHECK(captured.lines.size() == 4096 + 2);
+}
+
+TEST_CASE("recurring lines of one key, however many, neither hide nor repeat those of another", "[common][log]") {
+  Captured captured;
+  Log log("x", captured.options());
+  log.recurring(LogLevel::kInfo, "calm", "b");
+  for (int line = 0; line < 1000; ++line) log.recurring(LogLevel::kInfo, std::to_string(line), "a");
+  CHECK(captured.lines.size() == 3);
+  log.recurring(LogLevel::kInfo, "calm", "b");
+  CHECK(captured.lines.size() == 3);
+  log.recurring(LogLevel::kInfo, "news", "b");
+  REQUIRE(captured.lines.size() == 4);
+  CHECK(captured.lines.back() == "info  x: news");
 }
 
 TEST_CASE("log levels have the names of the option", "[common][log]") {

@@ -103,7 +103,16 @@ class BridgeQueue final : public fabric::BridgeSource {
 
 struct RecordedNotices final : Notices {
   std::vector<std::string> lines;
+  Notices* also = nullptr;  ///< gets those of hosts, too
   void notice(const std::string& line) override { lines.push_back(line); }
+  void notice_from(std::string_view source, const std::string& line) override {
+    lines.push_back(line);
+    if (also != nullptr) also->notice_from(source, line);
+  }
+  void recurring_notice_from(std::string_view source, const std::string& line) override {
+    lines.push_back(line);
+    if (also != nullptr) also->recurring_notice_from(source, line);
+  }
   [[nodiscard]] bool any_contains(const std::string& text) const {
     return std::ranges::any_of(lines, [&](const std::string& line) { return line.find(text) != std::string::npos; });
   }
