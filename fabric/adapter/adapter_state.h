@@ -36,8 +36,8 @@ struct ChannelAdapter::State {
   /// The same for every path.
   void follow_all();
   std::size_t receive_cells(Path& path, VirtualLane lane);
-  void take_cell(Path& path, std::span<const std::byte> bytes);
-  void dispatch(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
+  void take_cell(Path& path, const ReceivedCell& received);
+  void dispatch(QueuePair& queue_pair, const ReceivedCell& received);
   void take_ended_transfers();
   std::size_t send_cells();
   /// Answers to the peer's reads and atomics, at most `budget` cells, and what waits for them; returns how many cells.
@@ -51,8 +51,7 @@ struct ChannelAdapter::State {
   Responder responder;
   std::vector<std::unique_ptr<QueuePair>> slots;
   std::vector<QueuePair*> active;
-  std::size_t turn = 0;  // 2 x position in `active`, + 1: of its requests rather than its answers
-  std::vector<std::byte> record;
+  std::size_t turn = 0;              // 2 x position in `active`, + 1: of its requests rather than its answers
   std::vector<bool> domains{false};  // by number: allocated and not given back; 0 never is
 };
 

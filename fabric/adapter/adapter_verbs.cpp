@@ -47,7 +47,7 @@ AdapterLimits ChannelAdapter::limits() const {
   return limits;
 }
 
-std::optional<PathNumber> ChannelAdapter::attach(FabricLink& link) {
+std::optional<PathNumber> ChannelAdapter::attach(CellLink& link) {
   auto& paths = state_->context.paths;
   const auto free = std::find(paths.begin(), paths.end(), nullptr);
   const PathNumber number{static_cast<std::uint32_t>(free - paths.begin() + 1)};
@@ -102,9 +102,9 @@ std::optional<Stag> ChannelAdapter::register_bridge_memory(ProtectionDomain doma
                                                            bool placeable, PathNumber number) {
   AdapterContext& context = state_->context;
   Path* path = context.path(number);
-  if (path == nullptr || !state_->follow(*path)) return std::nullopt;
-  if (!path->link.buffers().contains(range) || path->drains.covers(range)) return std::nullopt;
-  const PeerMemory bytes = path->link.bridge().local_memory().slice(range.offset, range.bytes);
+  if (path == nullptr || path->direct == nullptr || !state_->follow(*path)) return std::nullopt;
+  if (!path->direct->buffers.contains(range) || path->drains.covers(range)) return std::nullopt;
+  const PeerMemory bytes = path->direct->bridge.local_memory().slice(range.offset, range.bytes);
   const auto memory = RegionMemory::of_bridge(bytes, range.offset, path->number);
   const auto tag = context.table.insert(domain, memory, rights, placeable);
   if (tag) path->regions.push_back(tag->index());
@@ -117,7 +117,7 @@ std::optional<Stag> ChannelAdapter::register_bridge_memory(ProtectionDomain doma
     grant.window_offset = range.offset;
     grant.rights = rights;
     // No slot is no loss: the peer's writes to it come segmented.
-    static_cast<void>(path->grants.grant(path->link, grant));
+    static_cast<void>(path->grants.grant(*path->direct, grant));
   }
   return tag;
 }
@@ -141,7 +141,7 @@ Status ChannelAdapter::deregister(Stag tag, DirectWrites writes) {
   if (!gone) return gone.error() == ProtectionError::windows_bound ? Status::in_use : Status::bad_tag;
   if (path != nullptr) std::erase(path->regions, tag.index());
   if (!granted) return Status::ok;
-  path->grants.revoke(path->link, tag);
+  path->grants.revoke(*path->direct, tag);
   if (writes == DirectWrites::drain) path->drains.begin(tag, range);
   return Status::ok;
 }

@@ -30,8 +30,7 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
       context(options, randomness),
       requester(context),
       responder(context),
-      slots(std::bit_ceil(kWellKnownNumbers + options.max_queue_pairs)),
-      record(kMaxCellBytes + 2 * kFifoLine) {
+      slots(std::bit_ceil(kWellKnownNumbers + options.max_queue_pairs)) {
   CHECK_OP(slots.size(), <=, std::size_t{1} << 20U);
   const std::size_t longest = kCellsPerPacket * kMinCellPayload;
   context.options.max_message_bytes =
@@ -44,14 +43,14 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
 void ChannelAdapter::State::begin_epoch(Path& path) {
   path.open = true;
   path.incarnation = path.link.incarnation();
-  path.grants.start(path.link);
+  if (path.direct != nullptr) path.grants.start(*path.direct);
   path.peer_grants.start();
   path.drains.start();
 }
 
 void ChannelAdapter::State::end_epoch(Path& path) {
   path.open = false;
-  context.transfers.abandon(path.link.bridge().peer_window());
+  if (path.direct != nullptr) context.transfers.abandon(path.direct->bridge.peer_window());
   for (QueuePair* queue_pair : active) {
     if (queue_pair->path == &path) void_queue_pair(context, *queue_pair);
   }
@@ -79,40 +78,38 @@ void ChannelAdapter::State::follow_all() {
   }
 }
 
-void ChannelAdapter::State::take_cell(Path& path, std::span<const std::byte> bytes) {
-  const auto cell = decode_cell(bytes);
-  if (!cell) {
-    ++context.counters.dropped_bad_cell;
+void ChannelAdapter::State::take_cell(Path& path, const ReceivedCell& received) {
+  if (received.fault) {
+    ++(*received.fault == CellFault::port_address ? context.counters.dropped_wrong_address
+                                                  : context.counters.dropped_bad_cell);
     return;
   }
-  const bool for_us = cell->destination == path.link.port_address() && cell->source == path.link.peer_port_address();
-  if (!for_us) {
-    ++context.counters.dropped_wrong_address;
-    return;
-  }
-  if (traits(cell->opcode).is(MessageKind::drain)) return path.drains.take(*cell);
-  QueuePair* queue_pair = find(cell->destination_queue_pair);
-  const bool known =
-      queue_pair != nullptr && queue_pair->path == &path && queue_pair->peer.number == cell->source_queue_pair;
-  if (!known) {
+  const Cell& cell = received.cell;
+  if (traits(cell.opcode).is(MessageKind::drain)) return path.drains.take(cell);
+  QueuePair* queue_pair = find(cell.destination_queue_pair);
+  const auto from_peer = [&] {
+    const QpNumber source = cell.source_queue_pair;
+    return source.value == 0 || source == queue_pair->peer.number;
+  };
+  if (queue_pair == nullptr || queue_pair->path != &path || !from_peer()) {
     ++context.counters.dropped_unknown_queue_pair;
     return;
   }
-  dispatch(*queue_pair, *cell, bytes);
+  dispatch(*queue_pair, received);
 }
 
-void ChannelAdapter::State::dispatch(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
-  switch (traits(cell.opcode).kind) {
+void ChannelAdapter::State::dispatch(QueuePair& queue_pair, const ReceivedCell& received) {
+  switch (traits(received.cell.opcode).kind) {
     case MessageKind::acknowledgement:
-      return requester.take_acknowledgement(queue_pair, cell);
+      return requester.take_acknowledgement(queue_pair, received.cell);
     case MessageKind::terminate:
-      return requester.take_terminate(queue_pair, cell);
+      return requester.take_terminate(queue_pair, received);
     case MessageKind::read_response:
-      return requester.take_read_response(queue_pair, cell, bytes);
+      return requester.take_read_response(queue_pair, received);
     case MessageKind::atomic_response:
-      return requester.take_atomic_response(queue_pair, cell, bytes);
+      return requester.take_atomic_response(queue_pair, received);
     default:
-      return responder.take(queue_pair, cell, bytes);
+      return responder.take(queue_pair, received);
   }
 }
 
@@ -139,20 +136,16 @@ void ChannelAdapter::State::check_drained(QueuePair& queue_pair) {
 }
 
 std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
-  FifoReceiver& receiver = path.link.receiver(lane);
   std::size_t taken = 0;
   for (; taken < kCellsInPerLane; ++taken) {
-    const auto front = receiver.front();
-    if (!front) break;
+    const ReceivedCell* cell = path.link.front(lane);
+    if (cell == nullptr) break;
     ++context.counters.cells_received;
-    // The one read of what the peer wrote: all that follows works on the copy.
-    const auto copy = std::span(record).first(std::min(front->size(), record.size()));
-    front->copy_out(0, copy);
-    receiver.pop();
-    take_cell(path, copy);
+    take_cell(path, *cell);
+    path.link.pop(lane);
   }
-  // A lane that has run empty gives all its room back, so that a sender who waits for much of it can go on.
-  receiver.push_tail(taken < kCellsInPerLane);
+  // An empty lane gives all its room back, so that a sender who waits for much of it can go on.
+  path.link.return_room(lane, taken < kCellsInPerLane);
   return taken;
 }
 
@@ -188,7 +181,7 @@ std::size_t ChannelAdapter::State::answer(QueuePair& queue_pair, std::size_t bud
 ChannelAdapter::ChannelAdapter(const AdapterOptions& options, RandomSource& random)
     : state_(std::make_unique<State>(options, random)) {}
 
-ChannelAdapter::ChannelAdapter(FabricLink& link, const AdapterOptions& options, RandomSource& random)
+ChannelAdapter::ChannelAdapter(CellLink& link, const AdapterOptions& options, RandomSource& random)
     : ChannelAdapter(options, random) {
   CHECK(attach(link).has_value());
 }
@@ -227,7 +220,7 @@ std::size_t ChannelAdapter::poll_completions(CqNumber queue, std::span<Completio
 std::optional<std::size_t> ChannelAdapter::claim_direct(RemoteAddress remote, std::uint32_t bytes, PathNumber number) {
   Path* path = state_->context.path(number);
   if (path == nullptr || !state_->follow(*path)) return std::nullopt;
-  return path->peer_grants.claim(path->link, remote.tag, remote.address, bytes);
+  return path->claim_direct(remote, bytes);
 }
 
 std::size_t ChannelAdapter::poll(Time now) {

@@ -14,7 +14,7 @@
 #include "fabric/adapter/events.h"
 #include "fabric/adapter/queue_pair_state.h"
 #include "fabric/adapter/work.h"
-#include "fabric/bridge/link.h"
+#include "fabric/link/cell_link.h"
 #include "fabric/memory/rights.h"
 
 namespace splitnic::fabric {
@@ -36,7 +36,7 @@ class ChannelAdapter {
  public:
   ChannelAdapter(const AdapterOptions& options, RandomSource& random);
   /// With one path, on `link`.
-  ChannelAdapter(FabricLink& link, const AdapterOptions& options, RandomSource& random);
+  ChannelAdapter(CellLink& link, const AdapterOptions& options, RandomSource& random);
   ~ChannelAdapter();
   ChannelAdapter(const ChannelAdapter&) = delete;
   ChannelAdapter& operator=(const ChannelAdapter&) = delete;
@@ -44,7 +44,7 @@ class ChannelAdapter {
   [[nodiscard]] AdapterLimits limits() const;
 
   /// A path on this link, which outlives the path, and whose owner polls it. nullopt: there are max_paths already.
-  [[nodiscard]] std::optional<PathNumber> attach(FabricLink& link);
+  [[nodiscard]] std::optional<PathNumber> attach(CellLink& link);
   /// The path's epoch ends, as if its peer had died, and the link is not used any more. Errors: bad_argument.
   Status detach(PathNumber path);
 
@@ -56,10 +56,10 @@ class ChannelAdapter {
   /// a request that meets memory that is gone fails, and an event says so.
   [[nodiscard]] std::optional<Stag> register_memory(ProtectionDomain domain, std::span<std::byte> memory,
                                                     Rights rights);
-  /// A range of buffers() of the path's link (offsets within local memory). Remote addresses are offsets from the
-  /// range's start plus `address`, an opaque base that is drawn (see region_address). placeable: granted to the peer
-  /// for direct writes (pushed to its MPT). nullopt also where the path is down, or the range in quarantine (see
-  /// deregister).
+  /// A range of DirectAccess::buffers of the path's link (offsets within local memory). Remote addresses are offsets
+  /// from the range's start plus `address`, an opaque base that is drawn (see region_address). placeable: granted to
+  /// the peer for direct writes (pushed to its MPT). nullopt also where the path is down or has no such memory, or the
+  /// range in quarantine (see deregister).
   [[nodiscard]] std::optional<Stag> register_bridge_memory(ProtectionDomain domain, MemoryRange range, Rights rights,
                                                            bool placeable, PathNumber path = {});
   /// The address that a peer uses for byte 0 of the region.
@@ -129,7 +129,7 @@ class ChannelAdapter {
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved.
   std::size_t poll(Time now);
   /// poll() in two steps, for a user who handles what came in before acknowledgements leave, and who calls
-  /// FabricLink::notify() for each path when all that it had to say is written.
+  /// CellLink::notify() for each path when all that it had to say is written.
   std::size_t receive(Time now);
   std::size_t send();
   [[nodiscard]] Time next_deadline() const;

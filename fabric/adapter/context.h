@@ -16,11 +16,7 @@ namespace splitnic::fabric {
 /// What the parts of one adapter share. Thread: the adapter's owner.
 struct AdapterContext {
   AdapterContext(const AdapterOptions& with, RandomSource& random)
-      : options(with),
-        table(with.max_regions, random),
-        transfers(with.dma),
-        events(with.max_events),
-        staging(kMaxCellPayload) {}
+      : options(with), table(with.max_regions, random), transfers(with.dma), events(with.max_events) {}
 
   AdapterOptions options;
   ProtectionTable table;
@@ -31,8 +27,7 @@ struct AdapterContext {
   std::vector<std::unique_ptr<CompletionChannel>> completion_channels;
   EventQueue events;
   AdapterCounters counters{};
-  Time now{};                      ///< of the last poll
-  std::vector<std::byte> staging;  ///< a cell's payload: what is sealed is what is sent
+  Time now{};  ///< of the last poll
 
   [[nodiscard]] CompletionQueue* completion_queue(CqNumber number) { return at(completion_queues, number.value); }
   [[nodiscard]] SharedReceiveQueue* shared_receive_queue(SrqNumber number) {
@@ -54,11 +49,13 @@ struct AdapterContext {
   }
 };
 
-/// The header of a cell of queue_pair, which has a path, to its peer.
+/// The header of a cell of queue_pair to its peer.
 [[nodiscard]] Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn);
-/// Seals and sends; false: the lane is full. packet_crc: only moved on when sent.
+/// Sends the cell that was claimed last (CellLink::claim).
+void release_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc);
+/// Sends a message of one cell with this payload; false: the lane is full.
 [[nodiscard]] bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
-                             std::span<const std::byte> payload, std::uint32_t& packet_crc);
+                             std::span<const std::byte> payload = {});
 
 /// Ends the oldest request of the send queue.
 void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status);

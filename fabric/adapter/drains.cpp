@@ -51,7 +51,8 @@ void Drains::take(const Cell& cell) {
 std::size_t Drains::push_due() {
   std::size_t sent = 0;
   std::erase_if(to_answer_, [&](const ToAnswer& due) {
-    const bool busy = context_.transfers.busy_with(path_.link.bridge().peer_window(), due.tag);
+    const bool busy =
+        path_.direct != nullptr && context_.transfers.busy_with(path_.direct->bridge.peer_window(), due.tag);
     const bool answer = !busy && send(Opcode::drain_acknowledge, due.tag, due.number);
     sent += answer ? 1 : 0;
     return answer;
@@ -68,12 +69,9 @@ std::size_t Drains::push_due() {
 bool Drains::send(Opcode opcode, Stag tag, std::uint32_t number) {
   Cell cell;
   cell.opcode = opcode;
-  cell.destination = path_.link.peer_port_address();
-  cell.source = path_.link.port_address();
   cell.tag = tag;
   cell.generation = number;
-  std::uint32_t packet_crc = kPacketCrcStart;
-  return send_cell(context_, path_, VirtualLane::control, cell, {}, packet_crc);
+  return send_cell(context_, path_, VirtualLane::control, cell);
 }
 
 Time Drains::next_deadline() const {

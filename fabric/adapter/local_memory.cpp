@@ -48,6 +48,31 @@ std::uint64_t peers_address(const AdapterContext& context, const LocalSegment& s
   return context.table.address_of(segment.tag, segment.address).value_or(segment.as_number());
 }
 
+bool load_placement(const Placement& placement, ClaimedPayload& to, std::size_t bytes) {
+  for (std::uint64_t offset = placement.offset; bytes != 0;) {
+    const std::span<std::byte> piece = to.next(bytes);
+    if (!placement.memory->load(offset, piece)) return false;
+    offset += piece.size();
+    bytes -= piece.size();
+  }
+  return true;
+}
+
+bool store_placement(const Placement& placement, const CellPayload& from) {
+  std::uint64_t offset = placement.offset;
+  for (const PeerMemory& piece : from.pieces()) {
+    if (piece.size() == 0) continue;
+    if (!placement.memory->store(offset, piece)) return false;
+    offset += piece.size();
+  }
+  return true;
+}
+
+bool packet_is_whole(std::uint32_t& packet_crc, const ReceivedCell& received) {
+  packet_crc = extend_packet_crc(packet_crc, received.cell, received.bytes);
+  return !traits(received.cell.opcode).last || packet_crc == received.cell.packet_crc;
+}
+
 void report_gone(AdapterContext& context, QpNumber queue_pair, Stag tag) {
   AsyncEvent event;
   event.kind = AsyncEventKind::memory_gone;

@@ -40,6 +40,14 @@ bool for_parts(std::span<const LocalSegment> segments, std::uint32_t offset, std
   return true;
 }
 
+/// The first bytes of the placement, into the next of a claimed cell. False: the memory is gone.
+[[nodiscard]] bool load_placement(const Placement& placement, ClaimedPayload& to, std::size_t bytes);
+/// A received payload into the placement. False: likewise.
+[[nodiscard]] bool store_placement(const Placement& placement, const CellPayload& from);
+
+/// Runs the packet's CRC over the cell. False: the cell ends its packet, and the packet is damaged.
+[[nodiscard]] bool packet_is_whole(std::uint32_t& packet_crc, const ReceivedCell& received);
+
 /// The memory of a tag has been taken from the process.
 void report_gone(AdapterContext& context, QpNumber queue_pair, Stag tag);
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "fabric/adapter/drains.h"
-#include "fabric/bridge/link.h"
+#include "fabric/adapter/work.h"
 #include "fabric/ids.h"
+#include "fabric/link/cell_link.h"
 #include "fabric/memory/mpt.h"
 #include "fabric/wire/cell.h"
 
@@ -18,17 +20,28 @@ namespace splitnic::fabric {
 /// and the regions in that bridge's memory are void; nothing else is. Thread: the adapter's owner. Source: design,
 /// "Node, adapters, ports, paths".
 struct Path {
-  Path(AdapterContext& context, PathNumber own, FabricLink& on, std::uint32_t cell_payload)
-      : number(own), link(on), drains(context, *this), cell_payload_bytes(cell_payload) {}
+  Path(AdapterContext& context, PathNumber own, CellLink& on, std::uint32_t cell_payload)
+      : number(own),
+        link(on),
+        direct(on.direct()),
+        corrupts(on.properties().corrupts),
+        drains(context, *this),
+        cell_payload_bytes(cell_payload) {}
 
   /// What a cell may carry on this lane. While the link is up.
-  [[nodiscard]] std::size_t cell_payload(VirtualLane lane) {
-    const std::size_t room = link.sender(lane).max_record_bytes() - kMaxCellOverhead;
-    return std::min<std::size_t>(cell_payload_bytes, room);
+  [[nodiscard]] std::size_t cell_payload(VirtualLane lane) const {
+    return std::min<std::size_t>(cell_payload_bytes, link.max_payload(lane));
+  }
+  /// Where the peer's grant lets [address, address + bytes) be stored through the peer window; nullopt: send it
+  /// segmented.
+  [[nodiscard]] std::optional<std::size_t> claim_direct(RemoteAddress remote, std::uint64_t bytes) {
+    return direct == nullptr ? std::nullopt : peer_grants.claim(*direct, remote.tag, remote.address, bytes);
   }
 
   PathNumber number;
-  FabricLink& link;
+  CellLink& link;
+  DirectAccess* direct;  ///< the link's; null: there is none
+  bool corrupts;         ///< the link may corrupt cells
   MptPublisher grants{};
   MptView peer_grants{};
   Drains drains;

@@ -1,7 +1,6 @@
 #include "fabric/adapter/queue_pair.h"
 
 #include <algorithm>
-#include <array>
 
 #include "common/check.h"
 #include "fabric/adapter/context.h"
@@ -70,22 +69,24 @@ Path* AdapterContext::path(PathNumber number) {
 Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn) {
   Cell cell;
   cell.opcode = opcode;
-  cell.destination = queue_pair.path->link.peer_port_address();
-  cell.source = queue_pair.path->link.port_address();
   cell.destination_queue_pair = queue_pair.peer.number;
   cell.source_queue_pair = queue_pair.number;
   cell.packet_sequence = psn;
   return cell;
 }
 
-bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
-               std::span<const std::byte> payload, std::uint32_t& packet_crc) {
-  std::uint32_t crc = packet_crc;
-  const std::array pieces{payload};
-  const CellEnvelope envelope(cell, pieces, payload.size(), crc);
-  if (!path.link.sender(lane).send({envelope.head(), payload, envelope.tail()})) return false;
-  packet_crc = crc;
+void release_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) {
+  path.link.release(lane, cell, packet_crc);
   ++context.counters.cells_sent;
+}
+
+bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
+               std::span<const std::byte> payload) {
+  ClaimedPayload to;
+  if (!path.link.claim(lane, cell, payload.size(), to)) return false;
+  to.put(payload);
+  std::uint32_t packet_crc = kPacketCrcStart;
+  release_cell(context, path, lane, cell, packet_crc);
   return true;
 }
 

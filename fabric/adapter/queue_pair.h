@@ -114,6 +114,10 @@ struct PendingTerminate {
   std::uint32_t psn = 0;
   std::uint8_t head_bytes = 0;  ///< of the refused cell; 0: none was at fault
   std::array<std::byte, kMaxCellHeadBytes> head{};
+
+  void name(const Cell& refused, std::size_t payload_bytes) {
+    head_bytes = static_cast<std::uint8_t>(encode_cell_head(refused, payload_bytes, head));
+  }
 };
 
 /// A posted receive, its scatter list in place.

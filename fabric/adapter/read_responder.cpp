@@ -123,7 +123,7 @@ bool Responder::push_response(QueuePair& queue_pair) {
   if (record.kind == MessageKind::read_request) return push_read_cell(queue_pair, record);
   Cell cell = addressed_cell(queue_pair, Opcode::atomic_acknowledge, record.psn);
   cell.original = record.original;
-  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell, {}, responses.packet_crc)) return false;
+  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return false;
   responses.restart_at(responses.next + 1);
   return true;
 }
@@ -135,7 +135,12 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
   const std::uint32_t left = direct ? 0 : record.bytes - responses.offset;
   const VirtualLane lane = queue_pair.options.lane;
   const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, queue_pair.path->cell_payload(lane)));
-  const auto payload = std::span(context_.staging).first(bytes);
+  const bool last = bytes == left;
+  Cell cell = addressed_cell(queue_pair, response_opcode(responses.cell == 0, last), record.psn);
+  cell.direct = direct;
+  cell.cell_sequence = responses.cell;
+  ClaimedPayload payload;
+  if (!queue_pair.path->link.claim(lane, cell, bytes, payload)) return false;
   if (!direct) {  // the table is asked again with every cell
     const Access access = read_access(queue_pair, record, bytes);
     const auto placement = context_.table.check_remote(access, record.address + responses.offset);
@@ -143,18 +148,14 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
       response_failed(queue_pair, record, placement.error());
       return false;
     }
-    if (!placement->load(payload)) {
+    if (!load_placement(*placement, payload, bytes)) {
       report_gone(context_, queue_pair.number, record.tag);
       response_failed(queue_pair, record, ProtectionError::memory_is_gone);
       return false;
     }
   }
-  const bool last = bytes == left;
-  Cell cell = addressed_cell(queue_pair, response_opcode(responses.cell == 0, last), record.psn);
-  cell.direct = direct;
-  cell.cell_sequence = responses.cell;
   // What was stored directly is published before this cell, which announces it.
-  if (!send_cell(context_, *queue_pair.path, lane, cell, payload, responses.packet_crc)) return false;
+  release_cell(context_, *queue_pair.path, lane, cell, responses.packet_crc);
   responses.offset += bytes;
   ++responses.cell;
   if (!last) return true;
@@ -168,8 +169,7 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
 bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
   if (record.dma == DmaState::moving) return false;
   if (record.dma != DmaState::none || record.sink_tag == Stag{}) return true;
-  const auto at =
-      queue_pair.path->peer_grants.claim(queue_pair.path->link, record.sink_tag, record.sink_address, record.bytes);
+  const auto at = queue_pair.path->claim_direct({record.sink_address, record.sink_tag}, record.bytes);
   if (!at) return true;
   const auto placement = context_.table.check_remote(read_access(queue_pair, record, record.bytes), record.address);
   if (!placement) {
@@ -177,7 +177,7 @@ bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
     return false;
   }
   DmaTransfer transfer;
-  transfer.window = &queue_pair.path->link.bridge().peer_window();
+  transfer.window = &queue_pair.path->direct->bridge.peer_window();
   transfer.to = *at;
   transfer.pieces[0] = {*placement->memory, placement->offset, record.bytes};
   transfer.piece_count = 1;
@@ -217,7 +217,6 @@ void Responder::response_failed(QueuePair& queue_pair, const ResponseRecord& rec
                                 : Syndrome::remote_operation_error;
   // The request's head, as it came.
   Cell request = addressed_cell(queue_pair, Opcode::read_request, record.psn);
-  std::swap(request.destination, request.source);
   std::swap(request.destination_queue_pair, request.source_queue_pair);
   request.tag = record.tag;
   request.address = record.address;
@@ -225,11 +224,10 @@ void Responder::response_failed(QueuePair& queue_pair, const ResponseRecord& rec
   request.sink_tag = record.sink_tag;
   request.sink_address = record.sink_address;
   request.message_sequence = record.message_sequence;
-  std::uint32_t packet_crc = kPacketCrcStart;
-  const CellEnvelope envelope(request, {}, 0, packet_crc);
-  const std::uint32_t psn = record.psn;
+  request.destination = queue_pair.path->link.port_address();
+  request.source = queue_pair.path->link.peer_port_address();
   queue_pair.responses.restart_at(queue_pair.responses.taken);
-  refuse_for_good(queue_pair, syndrome, {code.layer, code.type, code.code}, psn, envelope.head());
+  refuse_for_good(queue_pair, syndrome, {code.layer, code.type, code.code}, request, 0);
 }
 
 /// The answer to a read of a one-shot entry has arrived for sure: the entry ends.

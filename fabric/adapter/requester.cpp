@@ -158,10 +158,10 @@ CompletionStatus Requester::run_memory_request(QueuePair& queue_pair, SendEntry&
 Requester::Step Requester::move_directly(QueuePair& queue_pair, SendEntry& entry) {
   if (entry.dma == DmaState::moving) return Step::stop;
   const RemoteAddress& remote = entry.request.remote;
-  const auto at = queue_pair.path->peer_grants.claim(queue_pair.path->link, remote.tag, remote.address, entry.bytes);
+  const auto at = queue_pair.path->claim_direct(remote, entry.bytes);
   if (!at) return Step::carried_out;
   DmaTransfer transfer;
-  transfer.window = &queue_pair.path->link.bridge().peer_window();
+  transfer.window = &queue_pair.path->direct->bridge.peer_window();
   transfer.to = *at;
   for (const LocalSegment& segment : segments_of(entry.request)) {
     const auto placement = check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_read);
@@ -196,11 +196,11 @@ void Requester::transfer_ended(QueuePair& queue_pair, std::uint64_t position, bo
 }
 
 /// The next bytes of the request's message.
-bool Requester::load(QueuePair& queue_pair, SendEntry& entry, std::span<std::byte> to) {
+bool Requester::load(QueuePair& queue_pair, SendEntry& entry, ClaimedPayload to) {
   SendQueue& send = queue_pair.send;
   const auto bytes = static_cast<std::uint32_t>(to.size());
   if (entry.request.inline_data) {
-    std::ranges::copy(send.inline_at(send.next).subspan(send.next_offset, bytes), to.begin());
+    to.put(send.inline_at(send.next).subspan(send.next_offset, bytes));
     return true;
   }
   return for_parts(segments_of(entry.request), send.next_offset, bytes,
@@ -208,9 +208,8 @@ bool Requester::load(QueuePair& queue_pair, SendEntry& entry, std::span<std::byt
                      const auto placement =
                          check_segment(context_, queue_pair.consumer(), segment, offset, part, Right::local_read);
                      if (!placement) return false;
-                     const bool there = placement->load(to.first(part));
+                     const bool there = load_placement(*placement, to, part);
                      if (!there) report_gone(context_, queue_pair.number, segment.tag);
-                     to = to.subspan(part);
                      return there;
                    });
 }
@@ -220,11 +219,6 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   const VirtualLane lane = queue_pair.options.lane;
   const std::uint32_t left = entry.direct ? 0 : entry.bytes - send.next_offset;
   const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, queue_pair.path->cell_payload(lane)));
-  // Copied before it is sealed: a user who changes it meanwhile hurts his bytes, not the cell.
-  const auto payload = std::span(context_.staging).first(bytes);
-  if (!load(queue_pair, entry, payload)) {
-    return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
-  }
   const bool last = bytes == left;
   const Opcode opcode = opcode_for(entry.request.operation, send.next_cell == 0, last);
   Cell cell = addressed_cell(queue_pair, opcode, entry.numbered ? entry.psn : send.next_psn);
@@ -236,9 +230,13 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   cell.message_bytes = entry.bytes;
   cell.immediate = entry.request.immediate;
   cell.invalidate = entry.request.invalidate;
-  // Direct bytes come before the cell that closes their message: FifoSender::send publishes before it writes the
-  // record's head word, and with it everything stored through the same window.
-  if (!send_cell(context_, *queue_pair.path, lane, cell, payload, send.packet_crc)) return Step::stop;
+  ClaimedPayload payload;
+  if (!queue_pair.path->link.claim(lane, cell, bytes, payload)) return Step::stop;
+  if (!load(queue_pair, entry, payload)) {
+    return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
+  }
+  // Direct bytes come before the cell that closes their message: release() publishes them with the cell.
+  release_cell(context_, *queue_pair.path, lane, cell, send.packet_crc);
   number(queue_pair, entry);
   send.next_offset += bytes;
   ++send.next_cell;
@@ -273,7 +271,7 @@ Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& e
       cell.sink_address = peers_address(context_, request.segments[0]);
     }
   }
-  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell, {}, send.packet_crc)) return Step::stop;
+  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return Step::stop;
   number(queue_pair, entry);
   message_sent(queue_pair);
   return Step::cell;
@@ -321,13 +319,13 @@ Requester::Step Requester::fail_at_turn(QueuePair& queue_pair, SendEntry& entry,
 }
 
 void end_stream(AdapterContext& context, QueuePair& queue_pair, TerminateReason reason, CompletionStatus first,
-                std::span<const std::byte> head) {
+                const ReceivedCell* answer) {
   PendingTerminate& terminate = queue_pair.terminate;
   terminate.wanted = queue_pair.options.acknowledged;
   terminate.reason = reason;
   terminate.psn = queue_pair.expected_psn;
-  terminate.head_bytes = static_cast<std::uint8_t>(head.size());
-  std::ranges::copy(head, terminate.head.begin());
+  terminate.head_bytes = 0;
+  if (answer != nullptr) terminate.name(answer->cell, answer->payload.size());
   queue_pair.acknowledgement = {false, Syndrome::remote_operation_error, queue_pair.expected_psn};
   fail_queue_pair(context, queue_pair, first);
 }

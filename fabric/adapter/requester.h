@@ -22,10 +22,9 @@ class Requester {
 
   /// The peer's answers. Numbers that can't be are ignored.
   void take_acknowledgement(QueuePair& queue_pair, const Cell& cell);
-  void take_terminate(QueuePair& queue_pair, const Cell& cell);
-  /// bytes: what `cell` was decoded from.
-  void take_read_response(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
-  void take_atomic_response(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
+  void take_terminate(QueuePair& queue_pair, const ReceivedCell& received);
+  void take_read_response(QueuePair& queue_pair, const ReceivedCell& received);
+  void take_atomic_response(QueuePair& queue_pair, const ReceivedCell& received);
 
   /// Timeouts by context.now.
   void check_time(QueuePair& queue_pair);
@@ -44,7 +43,7 @@ class Requester {
   [[nodiscard]] Step move_directly(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step send_message_cell(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step send_request_cell(QueuePair& queue_pair, SendEntry& entry);
-  [[nodiscard]] bool load(QueuePair& queue_pair, SendEntry& entry, std::span<std::byte> to);
+  [[nodiscard]] bool load(QueuePair& queue_pair, SendEntry& entry, ClaimedPayload to);
   void number(QueuePair& queue_pair, SendEntry& entry);
   void message_sent(QueuePair& queue_pair);
   /// The request at `next` can't go on: ends it when those before it have ended.
@@ -60,21 +59,21 @@ class Requester {
   [[nodiscard]] std::optional<ProtectionError> sink_refusal(const QueuePair& queue_pair, const SendEntry& entry,
                                                             std::uint32_t psn) const;
   [[nodiscard]] std::optional<ProtectionError> place_answer(QueuePair& queue_pair, SendEntry& entry,
-                                                            std::span<const std::byte> bytes, bool last);
+                                                            const CellPayload& payload, bool last);
   [[nodiscard]] std::optional<ProtectionError> place_part(QueuePair& queue_pair, const SendEntry& entry,
                                                           const LocalSegment& segment, std::uint32_t offset,
-                                                          std::span<const std::byte> bytes, bool last);
+                                                          const CellPayload& payload, bool last);
   void end_before_refusal(QueuePair& queue_pair);
-  void refuse_answer(QueuePair& queue_pair, const SendEntry& entry, std::span<const std::byte> head,
-                     ProtectionError error, CompletionStatus status);
+  void refuse_answer(QueuePair& queue_pair, const SendEntry& entry, const ReceivedCell& received, ProtectionError error,
+                     CompletionStatus status);
   void retry(QueuePair& queue_pair);
 
   AdapterContext& context_;
 };
 
 /// Ends the stream for good: the peer is told once, everything posted here is flushed, the oldest send ends with
-/// `first`. For what no request of the peer was at fault. head: of the answer that was; or none.
+/// `first`. For what no request of the peer was at fault. answer: the one that was; or null.
 void end_stream(AdapterContext& context, QueuePair& queue_pair, TerminateReason reason, CompletionStatus first,
-                std::span<const std::byte> head = {});
+                const ReceivedCell* answer = nullptr);
 
 }  // namespace splitnic::fabric

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstring>
 #include <optional>
 #include <span>
 
@@ -33,10 +35,11 @@ CompletionStatus failure_of(TerminateReason reason) {
 }
 
 /// Whether the terminate message refuses a request, rather than an answer or nothing that came.
-bool names_request(const Cell& terminate) {
-  if (terminate.payload.size() <= offsetof(CellHeader, opcode)) return false;
-  const auto opcode = std::to_integer<std::uint8_t>(terminate.payload[offsetof(CellHeader, opcode)]);
-  const OpcodeTraits& refused = traits(opcode);
+bool names_request(const CellPayload& refused_head) {
+  std::array<std::byte, offsetof(CellHeader, opcode) + 1> start{};
+  if (refused_head.size() < start.size()) return false;
+  refused_head.copy_out(start);
+  const OpcodeTraits& refused = traits(std::to_integer<std::uint8_t>(start.back()));
   return !refused.is(MessageKind::read_response) && !refused.is(MessageKind::atomic_response);
 }
 
@@ -124,10 +127,11 @@ void Requester::refused(QueuePair& queue_pair, CompletionStatus status) {
   fail_queue_pair(context_, queue_pair, status);
 }
 
-void Requester::take_terminate(QueuePair& queue_pair, const Cell& cell) {
+void Requester::take_terminate(QueuePair& queue_pair, const ReceivedCell& received) {
+  const Cell& cell = received.cell;
   SendQueue& send = queue_pair.send;
   if (!queue_pair.rules().connected || !queue_pair.options.acknowledged) return;
-  const bool of_a_request = names_request(cell);
+  const bool of_a_request = names_request(received.payload);
   const std::uint32_t good = cell.packet_sequence - send.acknowledged_psn;
   if (of_a_request && good >= send.next_psn - send.acknowledged_psn) return;
   queue_pair.terminate.reason = cell.reason;
@@ -169,11 +173,11 @@ void Requester::answered(QueuePair& queue_pair, SendEntry& entry) {
   complete_acknowledged(queue_pair, entry.psn + 1);
 }
 
-void Requester::take_read_response(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
+void Requester::take_read_response(QueuePair& queue_pair, const ReceivedCell& received) {
+  const Cell& cell = received.cell;
   SendEntry* entry = answered_by(queue_pair, cell, true);
   if (entry == nullptr) return;
   const OpcodeTraits& what = traits(cell.opcode);
-  const auto head = bytes.first(cell_head_bytes(cell.opcode));
   AnswerReassembly& answer = queue_pair.answer;
   if (what.first) {
     answer = AnswerReassembly{.active = true};
@@ -185,34 +189,39 @@ void Requester::take_read_response(QueuePair& queue_pair, const Cell& cell, std:
   }
   ++answer.next_cell;
   if (cell.direct) {
-    if (!entry->direct_sink) return refuse_answer(queue_pair, *entry, head, ProtectionError::invalid_stag, kPeersFault);
+    if (!entry->direct_sink)
+      return refuse_answer(queue_pair, *entry, received, ProtectionError::invalid_stag, kPeersFault);
     const auto refusal = sink_refusal(queue_pair, *entry, entry->psn);
     if (refusal) {
-      return refuse_answer(queue_pair, *entry, head, *refusal, kOwnFault);
+      return refuse_answer(queue_pair, *entry, received, *refusal, kOwnFault);
     }
     return answered(queue_pair, *entry);
   }
   const std::size_t left = entry->bytes - answer.offset;
-  const bool fits = what.last ? cell.payload.size() == left : cell.payload.size() < left;
-  if (!fits) return refuse_answer(queue_pair, *entry, head, ProtectionError::base_or_bounds_violation, kPeersFault);
-  answer.packet_crc = extend_packet_crc(answer.packet_crc, cell, bytes);
-  if (what.last && answer.packet_crc != cell.packet_crc) {
+  const std::size_t here = received.payload.size();
+  const bool fits = what.last ? here == left : here < left;
+  if (!fits) return refuse_answer(queue_pair, *entry, received, ProtectionError::base_or_bounds_violation, kPeersFault);
+  if (queue_pair.path->corrupts && !packet_is_whole(answer.packet_crc, received)) {
     ++context_.counters.dropped_bad_cell;
     return answer_missed(queue_pair);
   }
-  if (const auto refusal = place_answer(queue_pair, *entry, cell.payload, what.last)) {
-    return refuse_answer(queue_pair, *entry, head, *refusal, kOwnFault);
+  if (const auto refusal = place_answer(queue_pair, *entry, received.payload, what.last)) {
+    return refuse_answer(queue_pair, *entry, received, *refusal, kOwnFault);
   }
   queue_pair.send.acknowledge_by = kNever;  // it is coming
   if (what.last) answered(queue_pair, *entry);
 }
 
-void Requester::take_atomic_response(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
+void Requester::take_atomic_response(QueuePair& queue_pair, const ReceivedCell& received) {
+  const Cell& cell = received.cell;
   SendEntry* entry = answered_by(queue_pair, cell, false);
   if (entry == nullptr) return;
   queue_pair.answer = AnswerReassembly{.active = true};
-  if (const auto refusal = place_answer(queue_pair, *entry, std::as_bytes(std::span(&cell.original, 1)), true)) {
-    return refuse_answer(queue_pair, *entry, bytes.first(cell_head_bytes(cell.opcode)), *refusal, kOwnFault);
+  std::array<std::byte, kAtomicBytes> result;
+  std::memcpy(result.data(), &cell.original, result.size());
+  const CellPayload payload(PeerMemory::over(result.data(), result.size()));
+  if (const auto refusal = place_answer(queue_pair, *entry, payload, true)) {
+    return refuse_answer(queue_pair, *entry, received, *refusal, kOwnFault);
   }
   answered(queue_pair, *entry);
 }
@@ -229,25 +238,27 @@ std::optional<ProtectionError> Requester::sink_refusal(const QueuePair& queue_pa
 
 /// Into the request's segments.
 std::optional<ProtectionError> Requester::place_answer(QueuePair& queue_pair, SendEntry& entry,
-                                                       std::span<const std::byte> bytes, bool last) {
+                                                       const CellPayload& payload, bool last) {
   AnswerReassembly& answer = queue_pair.answer;
   const auto segments = std::span(entry.request.segments).first(entry.request.segment_count);
-  const auto size = static_cast<std::uint32_t>(bytes.size());
+  const auto size = static_cast<std::uint32_t>(payload.size());
+  std::uint32_t taken = 0;
   std::optional<ProtectionError> refusal;
-  const bool placed = for_parts(
-      segments, answer.offset, size, [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
-        refusal = place_part(queue_pair, entry, segment, offset, bytes.first(part), last && part == bytes.size());
-        bytes = bytes.subspan(part);
-        return !refusal;
-      });
+  const bool placed = for_parts(segments, answer.offset, size,
+                                [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
+                                  const CellPayload here = payload.slice(taken, part);
+                                  taken += part;
+                                  refusal = place_part(queue_pair, entry, segment, offset, here, last && taken == size);
+                                  return !refusal;
+                                });
   if (placed) answer.offset += size;
   return refusal;
 }
 
 std::optional<ProtectionError> Requester::place_part(QueuePair& queue_pair, const SendEntry& entry,
                                                      const LocalSegment& segment, std::uint32_t offset,
-                                                     std::span<const std::byte> bytes, bool last) {
-  const auto size = static_cast<std::uint32_t>(bytes.size());
+                                                     const CellPayload& payload, bool last) {
+  const auto size = static_cast<std::uint32_t>(payload.size());
   const auto placement = check_sink(context_, queue_pair.consumer(), segment, offset, size, entry.psn);
   if (!placement) return placement.error();
   if (placement->entry->touch != TouchControl::unlimited) {
@@ -259,20 +270,20 @@ std::optional<ProtectionError> Requester::place_part(QueuePair& queue_pair, cons
     const TouchAction action = context_.table.touch(access, {last, entry.psn, entry.psn + 1, 1});
     if (action == TouchAction::invalidate_and_terminate) return ProtectionError::touched_twice;
   }
-  if (placement->store(bytes)) return std::nullopt;
+  if (store_placement(*placement, payload)) return std::nullopt;
   report_gone(context_, queue_pair.number, segment.tag);
   return ProtectionError::memory_is_gone;
 }
 
 /// An answer can't be taken: the request ends with `status`, the peer is told once.
-void Requester::refuse_answer(QueuePair& queue_pair, const SendEntry& entry, std::span<const std::byte> head,
+void Requester::refuse_answer(QueuePair& queue_pair, const SendEntry& entry, const ReceivedCell& received,
                               ProtectionError error, CompletionStatus status) {
   // Those before it may not have ended, but the peer has answered them all.
   complete_acknowledged(queue_pair, entry.psn);
   if (!queue_pair.rules().connected) return;
   end_before_refusal(queue_pair);
   const TerminateCode code = terminate_code(error, ProtectedUse::read_response);
-  end_stream(context_, queue_pair, {code.layer, code.type, code.code}, status, head);
+  end_stream(context_, queue_pair, {code.layer, code.type, code.code}, status, &received);
 }
 
 /// Goes back to the oldest message that is not acknowledged.
@@ -299,7 +310,7 @@ void Requester::check_time(QueuePair& queue_pair) {
     return;
   }
   if (context_.now < send.acknowledge_by) return;
-  if (queue_pair.path->link.sender(queue_pair.options.lane).drained()) return retry(queue_pair);
+  if (queue_pair.path->link.drained(queue_pair.options.lane)) return retry(queue_pair);
   // The peer has not taken all that lies in the lane: nothing is lost, it is slow. That ends too, but copies of what
   // waits there already would not help.
   if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
@@ -323,8 +334,7 @@ Time Requester::next_deadline(const QueuePair& queue_pair) const {
   }
   // A full lane is the link's to wake for, and what waits for an answer the peer's; what else is left waits for a
   // budget.
-  const bool waits = queue_pair.path->link.sender(queue_pair.options.lane).wants_room() ||
-                     !may_begin(queue_pair, entry) ||
+  const bool waits = queue_pair.path->link.wants_room(queue_pair.options.lane) || !may_begin(queue_pair, entry) ||
                      (entry.failure != CompletionStatus::success && send.done != send.next);
   return waits ? deadline : context_.now;
 }

@@ -102,7 +102,8 @@ Responder::Verdict Responder::have_receive(QueuePair& queue_pair) {
   return Verdict::good;
 }
 
-void Responder::take(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
+void Responder::take(QueuePair& queue_pair, const ReceivedCell& received) {
+  const Cell& cell = received.cell;
   if (!queue_pair.rules().connected || queue_pair.refusing) {
     ++context_.counters.dropped_unknown_queue_pair;
     // The terminate that ended the queue pair may have been lost: a peer that goes on is refused again.
@@ -113,8 +114,8 @@ void Responder::take(QueuePair& queue_pair, const Cell& cell, std::span<const st
   const bool in_order = queue_pair.options.acknowledged ? in_order_acknowledged(queue_pair, cell)
                                                         : in_order_unacknowledged(queue_pair, cell);
   if (!in_order) return;
-  const Verdict verdict = accept(queue_pair, cell, bytes);
-  if (verdict != Verdict::good) return refuse(queue_pair, verdict, bytes.first(cell_head_bytes(cell.opcode)));
+  const Verdict verdict = accept(queue_pair, received);
+  if (verdict != Verdict::good) return refuse(queue_pair, verdict, received);
   if (traits(cell.opcode).last) finish(queue_pair, cell);
 }
 
@@ -171,7 +172,8 @@ bool Responder::in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell)
   return true;
 }
 
-Responder::Verdict Responder::accept(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes) {
+Responder::Verdict Responder::accept(QueuePair& queue_pair, const ReceivedCell& received) {
+  const Cell& cell = received.cell;
   const OpcodeTraits& what = traits(cell.opcode);
   Reassembly& incoming = queue_pair.incoming;
   if (what.first) {
@@ -180,16 +182,15 @@ Responder::Verdict Responder::accept(QueuePair& queue_pair, const Cell& cell, st
     return Verdict::nonsense;
   }
   ++incoming.next_cell;
-  if (!cell.direct) {
-    incoming.packet_crc = extend_packet_crc(incoming.packet_crc, cell, bytes);
-    if (what.last && incoming.packet_crc != cell.packet_crc) return Verdict::damaged;
+  if (queue_pair.path->corrupts && !cell.direct && !packet_is_whole(incoming.packet_crc, received)) {
+    return Verdict::damaged;
   }
   if (what.is(MessageKind::read_request) || what.is(MessageKind::atomic)) return take_request(queue_pair, cell);
   if (what.immediate) {
     if (const Verdict verdict = have_receive(queue_pair); verdict != Verdict::good) return verdict;
   }
   if (cell.direct) return Verdict::good;
-  const Verdict verdict = place(queue_pair, cell);
+  const Verdict verdict = place(queue_pair, received);
   if (verdict != Verdict::good || !what.invalidate) return verdict;
   const auto ended = context_.table.invalidate_remote(cell.invalidate, queue_pair.consumer());
   return ended ? Verdict::good : refused(ended.error(), ProtectedUse::invalidate);
@@ -224,44 +225,45 @@ Responder::Verdict Responder::refused(ProtectionError error, ProtectedUse use) {
   return Verdict::refused;
 }
 
-Responder::Verdict Responder::place(QueuePair& queue_pair, const Cell& cell) {
+Responder::Verdict Responder::place(QueuePair& queue_pair, const ReceivedCell& received) {
   Reassembly& incoming = queue_pair.incoming;
   const Verdict verdict =
-      incoming.kind == MessageKind::send ? place_send(queue_pair, cell) : place_write(queue_pair, cell);
-  if (verdict == Verdict::good) incoming.offset += static_cast<std::uint32_t>(cell.payload.size());
+      incoming.kind == MessageKind::send ? place_send(queue_pair, received.payload) : place_write(queue_pair, received);
+  if (verdict == Verdict::good) incoming.offset += static_cast<std::uint32_t>(received.payload.size());
   return verdict;
 }
 
 // The table is asked again with every cell: between two of them the memory may have been deregistered.
-Responder::Verdict Responder::place_send(QueuePair& queue_pair, const Cell& cell) {
+Responder::Verdict Responder::place_send(QueuePair& queue_pair, const CellPayload& payload) {
   const ReceiveQueue& receive = queue_pair.receive;
   const Reassembly& incoming = queue_pair.incoming;
   if (receive.empty()) return Verdict::not_ready;
   const ReceiveEntry& entry = receive.entries[receive.taken];
-  if (!within(entry.bytes, {incoming.offset, cell.payload.size()})) return Verdict::too_long;
-  std::span<const std::byte> left = cell.payload;
+  if (!within(entry.bytes, {incoming.offset, payload.size()})) return Verdict::too_long;
+  std::uint32_t taken = 0;
   const bool placed = for_parts(
-      std::span(entry.segments).first(entry.segment_count), incoming.offset, static_cast<std::uint32_t>(left.size()),
+      std::span(entry.segments).first(entry.segment_count), incoming.offset, static_cast<std::uint32_t>(payload.size()),
       [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
         const auto placement =
             check_segment(context_, queue_pair.consumer(), segment, offset, part, Right::local_write);
         if (!placement) return false;
-        const bool there = placement->store(left.first(part));
+        const bool there = store_placement(*placement, payload.slice(taken, part));
         if (!there) report_gone(context_, queue_pair.number, segment.tag);
-        left = left.subspan(part);
+        taken += part;
         return there;
       });
   return placed ? Verdict::good : Verdict::receive_is_void;
 }
 
-Responder::Verdict Responder::place_write(QueuePair& queue_pair, const Cell& cell) {
+Responder::Verdict Responder::place_write(QueuePair& queue_pair, const ReceivedCell& received) {
+  const Cell& cell = received.cell;
+  const std::size_t bytes = received.payload.size();
   const Reassembly& incoming = queue_pair.incoming;
   const bool last = traits(cell.opcode).last;
   const std::size_t left = incoming.message_bytes - incoming.offset;
-  const bool fits = last ? cell.payload.size() == left : cell.payload.size() < left;
+  const bool fits = last ? bytes == left : bytes < left;
   if (!fits) return Verdict::nonsense;
-  const Access access =
-      access_of(queue_pair, incoming.tag, cell.payload.size(), Right::remote_write, cell.packet_sequence);
+  const Access access = access_of(queue_pair, incoming.tag, bytes, Right::remote_write, cell.packet_sequence);
   const auto placement = context_.table.check_remote(access, incoming.address + incoming.offset);
   if (!placement) return refused(placement.error(), ProtectedUse::write);
   if (placement->entry->touch != TouchControl::unlimited) {
@@ -270,7 +272,7 @@ Responder::Verdict Responder::place_write(QueuePair& queue_pair, const Cell& cel
       return refused(ProtectionError::touched_twice, ProtectedUse::write);
     }
   }
-  if (placement->store(cell.payload)) return Verdict::good;
+  if (store_placement(*placement, received.payload)) return Verdict::good;
   report_gone(context_, queue_pair.number, incoming.tag);
   return refused(ProtectionError::memory_is_gone, ProtectedUse::write);
 }
@@ -296,13 +298,13 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
   ++queue_pair.expected_psn;
 }
 
-void Responder::refuse(QueuePair& queue_pair, Verdict why, std::span<const std::byte> head) {
+void Responder::refuse(QueuePair& queue_pair, Verdict why, const ReceivedCell& received) {
   queue_pair.incoming = Reassembly{};
   if (why == Verdict::refused) ++context_.counters.access_refused;
   if (why == Verdict::damaged) ++context_.counters.dropped_bad_cell;
   if (!queue_pair.options.acknowledged) return refuse_unacknowledged(queue_pair, why);
   const auto for_good = [&](Syndrome syndrome, TerminateReason reason) {
-    refuse_for_good(queue_pair, syndrome, reason, queue_pair.expected_psn, head);
+    refuse_for_good(queue_pair, syndrome, reason, received.cell, received.payload.size());
   };
   switch (why) {
     case Verdict::good:
@@ -348,15 +350,14 @@ void Responder::refuse_unacknowledged(QueuePair& queue_pair, Verdict why) {
 
 /// Tells the peer once by a terminate message, and again by an acknowledgement's syndrome if it goes on. What the peer
 /// asked for before is answered first.
-void Responder::refuse_for_good(QueuePair& queue_pair, Syndrome syndrome, TerminateReason reason, std::uint32_t psn,
-                                std::span<const std::byte> head) {
+void Responder::refuse_for_good(QueuePair& queue_pair, Syndrome syndrome, TerminateReason reason, const Cell& request,
+                                std::size_t payload_bytes) {
   PendingTerminate& terminate = queue_pair.terminate;
   terminate.wanted = true;
   terminate.reason = reason;
-  terminate.psn = psn;
-  terminate.head_bytes = static_cast<std::uint8_t>(head.size());
-  std::ranges::copy(head, terminate.head.begin());
-  queue_pair.acknowledgement = PendingAcknowledgement{false, syndrome, psn};
+  terminate.psn = request.packet_sequence;
+  terminate.name(request, payload_bytes);
+  queue_pair.acknowledgement = PendingAcknowledgement{false, syndrome, request.packet_sequence};
   if (queue_pair.responses.idle()) {
     fail_queue_pair(context_, queue_pair, CompletionStatus::flushed);
   } else {
@@ -368,9 +369,8 @@ bool Responder::push_terminate(QueuePair& queue_pair) {
   PendingTerminate& terminate = queue_pair.terminate;
   Cell cell = addressed_cell(queue_pair, Opcode::terminate, terminate.psn);
   cell.reason = terminate.reason;
-  std::uint32_t packet_crc = kPacketCrcStart;
   const auto head = std::span(terminate.head).first(terminate.head_bytes);
-  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell, head, packet_crc)) return false;
+  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell, head)) return false;
   terminate.wanted = false;
   ++context_.counters.terminates_sent;
   return true;
@@ -392,8 +392,7 @@ bool Responder::push_acknowledgement(QueuePair& queue_pair) {
     constexpr long long kLongest = std::numeric_limits<std::uint32_t>::max();
     cell.delay_microseconds = static_cast<std::uint32_t>(std::clamp<long long>(delay, 0, kLongest));
   }
-  std::uint32_t packet_crc = kPacketCrcStart;
-  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell, {}, packet_crc)) return false;
+  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return false;
   owed.wanted = false;
   ++context_.counters.acknowledgements_sent;
   return true;

@@ -15,8 +15,8 @@ class Responder {
 
   Status post(QueuePair& queue_pair, const ReceiveRequest& request);
   Status post(SharedReceiveQueue& shared, const ReceiveRequest& request);
-  /// A cell of a message, addressed to queue_pair by its peer. bytes: what `cell` was decoded from.
-  void take(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
+  /// A cell of a message, addressed to queue_pair by its peer.
+  void take(QueuePair& queue_pair, const ReceivedCell& received);
   /// Sends what is owed, if anything; true if a cell went out. Never waits for requests.
   bool push_acknowledgement(QueuePair& queue_pair);
   /// Answers to the peer's reads and atomics, at most `budget` cells; returns how many went out.
@@ -41,18 +41,18 @@ class Responder {
   Status fill(ReceiveEntry& entry, ProtectionDomain domain, QpNumber queue_pair, const ReceiveRequest& request) const;
   [[nodiscard]] bool in_order_acknowledged(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] bool in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell);
-  [[nodiscard]] Verdict accept(QueuePair& queue_pair, const Cell& cell, std::span<const std::byte> bytes);
+  [[nodiscard]] Verdict accept(QueuePair& queue_pair, const ReceivedCell& received);
   [[nodiscard]] Verdict begin(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict have_receive(QueuePair& queue_pair);
-  [[nodiscard]] Verdict place(QueuePair& queue_pair, const Cell& cell);
-  [[nodiscard]] Verdict place_send(QueuePair& queue_pair, const Cell& cell);
-  [[nodiscard]] Verdict place_write(QueuePair& queue_pair, const Cell& cell);
+  [[nodiscard]] Verdict place(QueuePair& queue_pair, const ReceivedCell& received);
+  [[nodiscard]] Verdict place_send(QueuePair& queue_pair, const CellPayload& payload);
+  [[nodiscard]] Verdict place_write(QueuePair& queue_pair, const ReceivedCell& received);
   [[nodiscard]] Verdict refused(ProtectionError error, ProtectedUse use);
   void finish(QueuePair& queue_pair, const Cell& cell);
-  void refuse(QueuePair& queue_pair, Verdict why, std::span<const std::byte> head);
+  void refuse(QueuePair& queue_pair, Verdict why, const ReceivedCell& received);
   void refuse_unacknowledged(QueuePair& queue_pair, Verdict why);
-  void refuse_for_good(QueuePair& queue_pair, Syndrome syndrome, TerminateReason reason, std::uint32_t psn,
-                       std::span<const std::byte> head);
+  void refuse_for_good(QueuePair& queue_pair, Syndrome syndrome, TerminateReason reason, const Cell& request,
+                       std::size_t payload_bytes);
   [[nodiscard]] bool push_terminate(QueuePair& queue_pair);
 
   // read_responder.cpp: reads and atomics

@@ -13,8 +13,7 @@
 
 namespace splitnic::fabric {
 
-/// Bytes of the peer's or the own memory, by offset from its start.
-using MemoryRange = ByteRange;
+using MemoryRange = ByteRange;  // as in cell_link.h
 
 /// The anchor record: where a peer finds everything in this end's local memory. All numbers little-endian.
 ///

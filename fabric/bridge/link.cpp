@@ -68,7 +68,12 @@ std::uint32_t epoch_tag(Epoch sender, Epoch receiver) {
 }
 
 FabricLink::FabricLink(Bridge& bridge, const LinkOptions& options, RandomSource& random)
-    : bridge_(bridge), options_(options), random_(random) {
+    : bridge_(bridge),
+      options_(options),
+      random_(random),
+      direct_(bridge),
+      claimed_(kMaxCellPayload),
+      record_(kMaxCellBytes + 2 * kFifoLine) {
   for (const std::size_t bytes : options_.fifo_bytes) {
     CHECK(std::has_single_bit(bytes) && bytes >= kMinFifoBytes && bytes <= kMaxFifoLines * kFifoLine);
   }
@@ -132,7 +137,8 @@ bool FabricLink::peer_group_changed() {
 void FabricLink::void_epoch() {
   senders_ = {};
   receivers_ = {};
-  buffers_ = peer_buffers_ = mpt_ = peer_mpt_ = MemoryRange{};
+  direct_.buffers = direct_.peer_buffers = direct_.mpt = direct_.peer_mpt = MemoryRange{};
+  in_record_.reset();
   peer_port_address_ = PortAddress{};
   armed_ = false;
   undelivered_ = false;
@@ -234,10 +240,12 @@ void FabricLink::go_up(const Anchor& peer) {
     receivers_[lane] =
         FifoReceiver(bridge_, {layout_.fifos[lane].offset, layout_.fifos[lane].bytes, peer.tails[lane].offset}, tag_in);
   }
-  buffers_ = layout_.buffers;
-  mpt_ = layout_.mpt;
-  peer_buffers_ = peer.buffers;
-  peer_mpt_ = peer.mpt;
+  direct_.buffers = layout_.buffers;
+  direct_.mpt = layout_.mpt;
+  direct_.peer_buffers = peer.buffers;
+  direct_.peer_mpt = peer.mpt;
+  direct_.tag_out = tag_out;
+  direct_.tag_in = tag_in;
   peer_port_address_ = peer.port_address;
   peer_armed_offset_ = peer.armed.offset;
   armed_sequence_ = rung_for_ = notified_lines_ = notified_returns_ = 0;
@@ -335,6 +343,62 @@ void FabricLink::follow(const PeerGroup& group) {
     case LinkPhase::faulty:
       return;
   }
+}
+
+// ---- cells
+
+std::size_t FabricLink::max_payload(VirtualLane lane) const {
+  const FifoSender& to = senders_[static_cast<std::size_t>(lane)];
+  return std::min<std::size_t>(to.max_record_bytes() - kMaxCellOverhead, kMaxCellPayload);
+}
+
+bool FabricLink::wants_room(VirtualLane lane) const { return senders_[static_cast<std::size_t>(lane)].wants_room(); }
+
+bool FabricLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) {
+  const std::size_t most = cell_head_bytes(cell.opcode) + payload_bytes + 2 * kCrcBytes;
+  if (!sender(lane).prepare(most)) return false;
+  claimed_bytes_ = payload_bytes;
+  to = ClaimedPayload(std::span(claimed_).first(payload_bytes));
+  return true;
+}
+
+void FabricLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) {
+  Cell addressed = cell;
+  addressed.source = options_.port_address;
+  addressed.destination = peer_port_address_;
+  const auto payload = std::span<const std::byte>(claimed_).first(claimed_bytes_);
+  const std::array pieces{payload};
+  const CellEnvelope envelope(addressed, pieces, payload.size(), packet_crc);
+  CHECK(sender(lane).send({envelope.head(), payload, envelope.tail()}));
+}
+
+const ReceivedCell* FabricLink::front(VirtualLane lane) {
+  if (in_record_ == lane) return &received_;
+  const auto record = receiver(lane).front();
+  if (!record) return nullptr;
+  // The one read of what the peer wrote: all that follows works on the copy.
+  const auto copy = std::span(record_).first(std::min(record->size(), record_.size()));
+  record->copy_out(0, copy);
+  in_record_ = lane;
+  received_ = ReceivedCell{};
+  const auto cell = decode_cell(copy);
+  if (!cell) {
+    received_.fault = cell.error();
+    return &received_;
+  }
+  received_.cell = *cell;
+  received_.bytes = copy;
+  if (cell->destination != options_.port_address || cell->source != peer_port_address_) {
+    received_.fault = CellFault::port_address;
+  }
+  const std::size_t head = cell_head_bytes(cell->opcode);
+  received_.payload = CellPayload(PeerMemory::over(&record_[head], cell->payload.size()));
+  return &received_;
+}
+
+void FabricLink::pop(VirtualLane lane) {
+  if (in_record_ == lane) in_record_.reset();
+  receiver(lane).pop();
 }
 
 // ---- sleeping

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "common/random.h"
 #include "common/time.h"
@@ -10,6 +12,7 @@
 #include "fabric/bridge/bridge.h"
 #include "fabric/bridge/message_fifo.h"
 #include "fabric/ids.h"
+#include "fabric/link/cell_link.h"
 
 namespace splitnic::fabric {
 
@@ -53,46 +56,52 @@ enum class LinkPhase { down, init, ready, up, faulty };
 /// An echo counts only in the same group as the peer's present epoch, so a pair of epochs is laid out at most once, and
 /// a restart anywhere in the middle only leads back to the first line. Announcements are repeated, with a doorbell,
 /// until up.
-class FabricLink {
+class FabricLink final : public CellLink {
  public:
   FabricLink(Bridge& bridge, const LinkOptions& options, RandomSource& random);
-  ~FabricLink();
+  ~FabricLink() override;
   FabricLink(const FabricLink&) = delete;
   FabricLink& operator=(const FabricLink&) = delete;
 
   /// Voids everything of the present epoch and announces a new one. Call at start-up too.
   void restart();
   /// Advances the handshake; bounded. Returns 1 if the phase changed, else 0.
-  std::size_t poll(Time now);
+  std::size_t poll(Time now) override;
   [[nodiscard]] LinkPhase phase() const { return phase_; }
-  [[nodiscard]] bool up() const { return phase_ == LinkPhase::up; }
-  /// Changes with every transition to up, so that users see that an epoch went by between two of their polls.
-  [[nodiscard]] std::uint64_t incarnation() const { return incarnation_; }
+  [[nodiscard]] bool up() const override { return phase_ == LinkPhase::up; }
+  [[nodiscard]] std::uint64_t incarnation() const override { return incarnation_; }
   [[nodiscard]] const char* fault() const { return fault_; }
 
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   [[nodiscard]] Epoch peer_epoch() const { return peer_epoch_; }
-  [[nodiscard]] PortAddress port_address() const { return options_.port_address; }
-  [[nodiscard]] PortAddress peer_port_address() const { return peer_port_address_; }
+  [[nodiscard]] PortAddress port_address() const override { return options_.port_address; }
+  [[nodiscard]] PortAddress peer_port_address() const override { return peer_port_address_; }
 
   /// While up only.
   [[nodiscard]] FifoSender& sender(VirtualLane lane) { return senders_[static_cast<std::size_t>(lane)]; }
   [[nodiscard]] FifoReceiver& receiver(VirtualLane lane) { return receivers_[static_cast<std::size_t>(lane)]; }
-  /// Local memory for buffers that the peer writes directly; the peer's likewise, within the window.
-  [[nodiscard]] MemoryRange buffers() const { return buffers_; }
-  [[nodiscard]] MemoryRange peer_buffers() const { return peer_buffers_; }
-  /// The protection-table copy: the peer's entries pushed here, and ours pushed there (fabric/memory/mpt.h).
-  [[nodiscard]] MemoryRange mpt() const { return mpt_; }
-  [[nodiscard]] MemoryRange peer_mpt() const { return peer_mpt_; }
+  [[nodiscard]] DirectAccess* direct() override { return &direct_; }
+  /// Local memory for buffers that the peer writes directly.
+  [[nodiscard]] MemoryRange buffers() const { return direct_.buffers; }
   [[nodiscard]] Bridge& bridge() { return bridge_; }
+
+  [[nodiscard]] LinkProperties properties() const override { return {.lossless = true, .corrupts = true}; }
+  [[nodiscard]] std::size_t max_payload(VirtualLane lane) const override;
+  [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) override;
+  void release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override;
+  [[nodiscard]] bool wants_room(VirtualLane lane) const override;
+  [[nodiscard]] bool drained(VirtualLane lane) override { return sender(lane).drained(); }
+  [[nodiscard]] const ReceivedCell* front(VirtualLane lane) override;
+  void pop(VirtualLane lane) override;
+  void return_room(VirtualLane lane, bool all) override { receiver(lane).push_tail(all); }
 
   /// Wakes the peer if it sleeps and something was sent since the last call, or if it waits for room and room was
   /// returned. Once per batch, after everything was written, also after a refused send. Nearly free otherwise.
-  void notify();
+  void notify() override;
   /// Arms the wake-up, makes sure it arrived, looks again: false means that something came in (and nothing is armed).
-  [[nodiscard]] bool prepare_sleep();
+  [[nodiscard]] bool prepare_sleep() override;
   /// Back from sleep: disarms, empties doorbells.
-  void disarm();
+  void disarm() override;
   /// The peer is awake and, as far as is known, waits for the core that this end is running on: to look on for what it
   /// will send would only keep it from sending. What the peer said last is believed for a short time only: it may have
   /// been stopped, or lie.
@@ -102,7 +111,8 @@ class FabricLink {
   /// nor does a peer that was rung and has not woken yet. Stays 0 as long as the order of arming and looking holds.
   [[nodiscard]] std::uint64_t doorbells_left_out() const { return doorbells_left_out_; }
   /// When to look again although no doorbell came. outstanding: the caller waits for something of the peer.
-  [[nodiscard]] Time next_deadline(Time now, bool outstanding) const;
+  [[nodiscard]] Time next_deadline(Time now, bool outstanding) const override;
+  [[nodiscard]] int descriptor() const override { return bridge_.doorbell_descriptor(); }
 
  private:
   struct PeerGroup;
@@ -139,8 +149,13 @@ class FabricLink {
   PortAddress peer_port_address_{};
   std::array<FifoSender, kLanes> senders_{};
   std::array<FifoReceiver, kLanes> receivers_{};
-  MemoryRange buffers_, peer_buffers_, mpt_, peer_mpt_;
-  Anchor layout_;  // of the local memory
+  DirectAccess direct_;
+  std::vector<std::byte> claimed_;  // a cell's payload: what is sealed is what is sent
+  std::size_t claimed_bytes_ = 0;
+  std::vector<std::byte> record_;           // of the oldest record, while in_record_
+  ReceivedCell received_{};                 // likewise
+  std::optional<VirtualLane> in_record_{};  // the lane whose oldest record is there
+  Anchor layout_;                           // of the local memory
 
   GroupPhase announced_ = GroupPhase::init;
   Time announce_next_{};

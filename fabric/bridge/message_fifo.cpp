@@ -102,9 +102,7 @@ void FifoSender::append(std::size_t lines, std::uint16_t lines_field,
   ++sequence_;
 }
 
-bool FifoSender::send(std::initializer_list<std::span<const std::byte>> pieces) {
-  std::size_t bytes = 0;
-  for (const auto piece : pieces) bytes += piece.size();
+bool FifoSender::prepare(std::size_t bytes) {
   CHECK(bytes > 0 && bytes <= max_record_bytes());
   const std::size_t lines = lines_of(bytes);
   wants_room_ = true;
@@ -116,9 +114,17 @@ bool FifoSender::send(std::initializer_list<std::span<const std::byte>> pieces) 
     append(to_end, static_cast<std::uint16_t>(kPadding | to_end), {});
   }
   if (!room_for(lines)) return false;
+  wants_room_ = false;
+  return true;
+}
+
+bool FifoSender::send(std::initializer_list<std::span<const std::byte>> pieces) {
+  std::size_t bytes = 0;
+  for (const auto piece : pieces) bytes += piece.size();
+  if (!prepare(bytes)) return false;
+  const std::size_t lines = lines_of(bytes);
   append(lines, static_cast<std::uint16_t>(lines), pieces);
   ++records_;
-  wants_room_ = false;
   return true;
 }
 

@@ -46,6 +46,8 @@ class FifoSender {
   /// Appends one record made of the pieces in order, 1 .. max_record_bytes() together; false when it does not fit now
   /// (FabricLink::prepare_sleep and notify know of it). A peer's impossible tail counts as "no room" and sets faulty().
   [[nodiscard]] bool send(std::initializer_list<std::span<const std::byte>> pieces);
+  /// Whether send() would take a record of so many bytes now; if so, it will until one is sent.
+  [[nodiscard]] bool prepare(std::size_t bytes);
   /// Longest record the ring can ever take, in bytes.
   [[nodiscard]] std::size_t max_record_bytes() const;
   /// Whether the peer has consumed everything sent, as far as it said so.

@@ -49,7 +49,8 @@ class PeerMemory {
  public:
   PeerMemory() = default;
 
-  /// A view of [base, base + bytes). Only for bridges, and for tests in the role of a bridge.
+  /// A view of [base, base + bytes). For bridges, for tests in their role, and for private copies that take the place
+  /// of such memory.
   static PeerMemory over(std::byte* base, std::size_t bytes) { return PeerMemory(base, bytes); }
 
   [[nodiscard]] std::size_t size() const { return bytes_; }
@@ -93,6 +94,14 @@ class PeerMemory {
     if (!to.empty()) std::memcpy(to.data(), base_ + offset, to.size());
   }
 
+  /// The same by `copy(to, from, bytes)`, which reads each byte once and survives memory that is gone; what it answers.
+  template <class Copy>
+  [[nodiscard]] bool copy_by(std::size_t offset, std::span<std::byte> to, Copy&& copy) const {
+    CHECK(contains(offset, to.size()));
+    audit(offset, to.size());
+    return to.empty() || copy(to.data(), base_ + offset, to.size());
+  }
+
   /// Writes by the owner, before the peer knows of the range.
   template <Word T>
   void store(std::size_t offset, T value) const {
@@ -102,6 +111,12 @@ class PeerMemory {
   void store_bytes(std::size_t offset, std::span<const std::byte> from) const {
     CHECK(contains(offset, from.size()));
     if (!from.empty()) std::memcpy(base_ + offset, from.data(), from.size());
+  }
+  /// Copies all of `from`, which may be the same memory, and reads each byte once.
+  void store_from(std::size_t offset, const PeerMemory& from) const {
+    CHECK(contains(offset, from.size()));
+    from.audit(0, from.size());
+    if (from.size() != 0) std::memmove(base_ + offset, from.base_, from.size());
   }
   void zero(std::size_t offset, std::size_t bytes) const {
     CHECK(contains(offset, bytes));

@@ -54,18 +54,18 @@ std::optional<MptGrant> decode_mpt_slot(std::span<const std::byte, sizeof(MptSlo
   return grant;
 }
 
-void MptPublisher::start(FabricLink& link) { slots_.assign(link.peer_mpt().bytes / sizeof(MptSlot), Slot{}); }
+void MptPublisher::start(DirectAccess& direct) { slots_.assign(direct.peer_mpt.bytes / sizeof(MptSlot), Slot{}); }
 
 std::span<MptPublisher::Slot> MptPublisher::set_of(Stag tag) {
   const SetRange range = set_range(slots_.size(), tag);
   return std::span(slots_).subspan(range.first, range.ways);
 }
 
-std::size_t MptPublisher::offset_of(const FabricLink& link, const Slot& slot) const {
-  return link.peer_mpt().offset + static_cast<std::size_t>(&slot - slots_.data()) * sizeof(MptSlot);
+std::size_t MptPublisher::offset_of(const DirectAccess& direct, const Slot& slot) const {
+  return direct.peer_mpt.offset + static_cast<std::size_t>(&slot - slots_.data()) * sizeof(MptSlot);
 }
 
-bool MptPublisher::grant(FabricLink& link, const MptGrant& grant) {
+bool MptPublisher::grant(DirectAccess& direct, const MptGrant& grant) {
   for (Slot& slot : set_of(grant.tag)) {
     if (slot.used) continue;
     slot.used = true;
@@ -73,44 +73,44 @@ bool MptPublisher::grant(FabricLink& link, const MptGrant& grant) {
     if (++slot.generation == 0) slot.generation = 1;
     MptGrant with_generation = grant;
     with_generation.generation = slot.generation;
-    const MptSlot wire = encode_mpt_slot(with_generation, epoch_tag(link.epoch(), link.peer_epoch()));
-    PeerWindow& window = link.bridge().peer_window();
-    const std::size_t at = offset_of(link, slot);
+    const MptSlot wire = encode_mpt_slot(with_generation, direct.tag_out);
+    PeerWindow& window = direct.bridge.peer_window();
+    const std::size_t at = offset_of(direct, slot);
     // The generation is written last: a reader that sees it sees the rest; to any other reader the slot is empty.
     window.write(at + sizeof wire.generation, std::as_bytes(std::span(&wire, 1)).subspan(sizeof wire.generation));
-    link.bridge().publish();
+    direct.bridge.publish();
     window.write_word<std::uint32_t>(at, slot.generation);
     return true;
   }
   return false;
 }
 
-void MptPublisher::revoke(FabricLink& link, Stag tag) {
+void MptPublisher::revoke(DirectAccess& direct, Stag tag) {
   for (Slot& slot : set_of(tag)) {
     if (!slot.used || slot.tag != tag) continue;
     slot.used = false;
-    link.bridge().peer_window().write_word<std::uint32_t>(offset_of(link, slot), 0);
-    link.bridge().publish();
+    direct.bridge.peer_window().write_word<std::uint32_t>(offset_of(direct, slot), 0);
+    direct.bridge.publish();
     return;
   }
 }
 
 void MptView::start() { cache_ = {}; }
 
-bool MptView::look_up(FabricLink& link, Stag tag, Cached& into) const {
-  const MemoryRange mpt = link.mpt();
+bool MptView::look_up(DirectAccess& direct, Stag tag, Cached& into) const {
+  const MemoryRange mpt = direct.mpt;
   const SetRange set = set_range(mpt.bytes / sizeof(MptSlot), tag);
-  const PeerMemory memory = link.bridge().local_memory();
+  const PeerMemory memory = direct.bridge.local_memory();
   PeerMemory::next_message();
   for (std::size_t way = 0; way < set.ways; ++way) {
     const std::size_t at = mpt.offset + (set.first + way) * sizeof(MptSlot);
     std::array<std::byte, sizeof(MptSlot)> copy;
     memory.copy_out(at, copy);
-    const auto grant = decode_mpt_slot(copy, epoch_tag(link.peer_epoch(), link.epoch()));
+    const auto grant = decode_mpt_slot(copy, direct.tag_in);
     if (!grant || grant->tag != tag) continue;
     // The owner may be hostile: the grant must lie in the owner's buffers, and in this end's mapping of them.
-    const bool believable = link.peer_buffers().contains({grant->window_offset, grant->length}) &&
-                            link.bridge().peer_window().contains(grant->window_offset, grant->length) &&
+    const bool believable = direct.peer_buffers.contains({grant->window_offset, grant->length}) &&
+                            direct.bridge.peer_window().contains(grant->window_offset, grant->length) &&
                             grant->length <= ~grant->address;
     if (!believable) return false;
     into = Cached{*grant, at, true};
@@ -119,12 +119,12 @@ bool MptView::look_up(FabricLink& link, Stag tag, Cached& into) const {
   return false;
 }
 
-std::optional<std::size_t> MptView::claim(FabricLink& link, Stag tag, std::uint64_t address, std::uint64_t bytes) {
+std::optional<std::size_t> MptView::claim(DirectAccess& direct, Stag tag, std::uint64_t address, std::uint64_t bytes) {
   Cached& cached = cache_[tag.index() % kCacheSlots];
   // Every change of a grant changes the generation, so the generation alone says whether the private copy is valid.
   const bool current = cached.used && cached.grant.tag == tag &&
-                       link.bridge().local_memory().watch<std::uint32_t>(cached.slot_offset) == cached.grant.generation;
-  if (!current && !look_up(link, tag, cached)) return std::nullopt;
+                       direct.bridge.local_memory().watch<std::uint32_t>(cached.slot_offset) == cached.grant.generation;
+  if (!current && !look_up(direct, tag, cached)) return std::nullopt;
   const MptGrant& grant = cached.grant;
   if (!grant.rights.has(Right::remote_write) || address < grant.address) return std::nullopt;
   const std::uint64_t offset = address - grant.address;

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "fabric/bridge/link.h"
 #include "fabric/ids.h"
+#include "fabric/link/cell_link.h"
 #include "fabric/memory/rights.h"
 
 namespace splitnic::fabric {
@@ -63,12 +63,12 @@ struct MptGrant {
 /// slot is not granted, and the peer's writes to it arrive segmented. Thread: the adapter's owner.
 class MptPublisher {
  public:
-  /// Forgets all grants: an epoch has begun, and the peer's slots are empty. link: up.
-  void start(FabricLink& link);
+  /// Forgets all grants: an epoch has begun, and the peer's slots are empty. direct: of a link that is up.
+  void start(DirectAccess& direct);
   /// False: the tag's set is full. grant.generation is ignored.
-  bool grant(FabricLink& link, const MptGrant& grant);
+  bool grant(DirectAccess& direct, const MptGrant& grant);
   /// The peer stops storing at its next claim(); stores that it claimed before may still arrive.
-  void revoke(FabricLink& link, Stag tag);
+  void revoke(DirectAccess& direct, Stag tag);
 
  private:
   struct Slot {
@@ -77,7 +77,7 @@ class MptPublisher {
     bool used = false;
   };
   [[nodiscard]] std::span<Slot> set_of(Stag tag);
-  std::size_t offset_of(const FabricLink& link, const Slot& slot) const;
+  std::size_t offset_of(const DirectAccess& direct, const Slot& slot) const;
 
   std::vector<Slot> slots_;
 };
@@ -91,7 +91,7 @@ class MptView {
   void start();
   /// Offset in the peer window for [address, address + bytes) of the tag's entry. nullopt: not granted, so send the
   /// data segmented.
-  [[nodiscard]] std::optional<std::size_t> claim(FabricLink& link, Stag tag, std::uint64_t address,
+  [[nodiscard]] std::optional<std::size_t> claim(DirectAccess& direct, Stag tag, std::uint64_t address,
                                                  std::uint64_t bytes);
 
  private:
@@ -100,7 +100,7 @@ class MptView {
     std::size_t slot_offset = 0;  // in local memory
     bool used = false;
   };
-  [[nodiscard]] bool look_up(FabricLink& link, Stag tag, Cached& into) const;
+  [[nodiscard]] bool look_up(DirectAccess& direct, Stag tag, Cached& into) const;
 
   static constexpr std::size_t kCacheSlots = 32;
   std::array<Cached, kCacheSlots> cache_{};

@@ -91,6 +91,22 @@ bool RegionMemory::store(std::uint64_t offset, std::span<const std::byte> from) 
   return true;
 }
 
+bool RegionMemory::store(std::uint64_t offset, const PeerMemory& from) const {
+  if (from.size() == 0) return true;
+  CHECK(translation_ && within(translation_->bytes, {offset, from.size()}));
+  if (translation_->in_bridge) {
+    translation_->bridge.store_from(static_cast<std::size_t>(offset), from);
+    return true;
+  }
+  for (std::size_t done = 0; done < from.size();) {
+    const std::span<std::byte> run = run_at(*translation_, offset + done, from.size() - done);
+    const auto copy = [](std::byte* to, const std::byte* at, std::size_t bytes) { return guarded_copy(to, at, bytes); };
+    if (!from.copy_by(done, run, copy)) return false;
+    done += run.size();
+  }
+  return true;
+}
+
 bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to) const {
   if (to.empty()) return true;
   CHECK(translation_ && within(translation_->bytes, {offset, to.size()}));

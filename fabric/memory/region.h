@@ -68,6 +68,7 @@ class RegionMemory {
   /// For all of the following, the table has checked that the range is inside. False: the process does not have this
   /// memory any more (it was unmapped or protected since); how much was copied is undefined.
   [[nodiscard]] bool store(std::uint64_t offset, std::span<const std::byte> from) const;
+  [[nodiscard]] bool store(std::uint64_t offset, const PeerMemory& from) const;
   [[nodiscard]] bool load(std::uint64_t offset, std::span<std::byte> to) const;
   /// Atomic with respect to every access of this process: 8 bytes in host order. offset: can_atomic(). before: gets the
   /// old value.

@@ -233,70 +233,9 @@ std::optional<CellFault> read_cell(Cell& cell, std::span<const std::byte> bytes)
   return check_fields(cell, what);
 }
 
-}  // namespace
-
-const OpcodeTraits& traits(std::uint8_t opcode) { return opcode < kTraits.size() ? kTraits[opcode] : kNotAnOpcode; }
-
-std::size_t cell_head_bytes(Opcode opcode) { return kHeadBytes[static_cast<std::size_t>(opcode)]; }
-
-CellEnvelope::CellEnvelope(const Cell& cell, std::span<const std::span<const std::byte>> pieces,
-                           std::size_t payload_bytes, std::uint32_t& packet_crc) {
-  const OpcodeTraits& what = traits(cell.opcode);
-  CHECK_OP(payload_bytes, <=, kMaxCellPayload);
-  CHECK(!cell.direct || (what.may_be_direct() && payload_bytes == 0));
-  put_head(cell, payload_bytes);
-  std::uint32_t cell_crc = crc32c(head());
-  for (const auto piece : pieces) cell_crc = crc32c(piece, cell_crc);
-  if (!cell.direct) {
-    packet_crc = cover_head(packet_crc, head());
-    for (const auto piece : pieces) packet_crc = crc32c(piece, packet_crc);
-  }
-  if (has_packet_crc(what, cell.direct)) {
-    const Crc wire(packet_crc);
-    std::memcpy(tail_.data(), &wire, sizeof wire);
-    tail_bytes_ = sizeof wire;
-    cell_crc = crc32c(tail(), cell_crc);
-  }
-  const Crc wire(cell_crc);
-  std::memcpy(tail_.data() + tail_bytes_, &wire, sizeof wire);
-  tail_bytes_ += sizeof wire;
-}
-
-void CellEnvelope::put_head(const Cell& cell, std::size_t payload_bytes) {
-  const OpcodeTraits& what = traits(cell.opcode);
-  const auto append = [this](const auto& part) {
-    std::memcpy(head_.data() + head_bytes_, &part, sizeof part);
-    head_bytes_ += sizeof part;
-  };
-  CellHeader header;
-  header.version_and_service_level = static_cast<std::uint8_t>(kCellVersion | (cell.service_level & 0xfU) << 4U);
-  header.opcode = static_cast<std::uint8_t>(cell.opcode);
-  header.flags = static_cast<std::uint16_t>((cell.direct ? kFlagDirect : 0U) | (cell.solicited ? kFlagSolicited : 0U));
-  header.destination_port = cell.destination.value;
-  header.source_port = cell.source.value;
-  header.destination_queue_pair = cell.destination_queue_pair.value;
-  header.source_queue_pair = cell.source_queue_pair.value;
-  header.packet_sequence = cell.packet_sequence;
-  header.cell_sequence = cell.cell_sequence;
-  header.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
-  append(header);
-  if (what.rdma_header) {
-    RdmaHeader rdma;
-    rdma.address = cell.address;
-    rdma.tag = cell.tag.value;
-    rdma.length = cell.message_bytes;
-    append(rdma);
-  }
-  if (what.immediate) append(Immediate(cell.immediate));
-  if (what.invalidate) append(InvalidateTag(cell.invalidate.value));
-  if (own_header_bytes(what.kind) != 0) put_own_header(cell, what.kind);
-}
-
-void CellEnvelope::put_own_header(const Cell& cell, MessageKind kind) {
-  const auto append = [this](const auto& part) {
-    std::memcpy(head_.data() + head_bytes_, &part, sizeof part);
-    head_bytes_ += sizeof part;
-  };
+/// The extended header of the cell's own kind, which stands last before the payload.
+void put_own_header(const Cell& cell, MessageKind kind, std::byte* to) {
+  const auto append = [to](const auto& part) { std::memcpy(to, &part, sizeof part); };
   switch (kind) {
     case MessageKind::read_request: {
       ReadHeader read;
@@ -340,6 +279,68 @@ void CellEnvelope::put_own_header(const Cell& cell, MessageKind kind) {
     case MessageKind::read_response:
       return;
   }
+}
+
+}  // namespace
+
+const OpcodeTraits& traits(std::uint8_t opcode) { return opcode < kTraits.size() ? kTraits[opcode] : kNotAnOpcode; }
+
+std::size_t cell_head_bytes(Opcode opcode) { return kHeadBytes[static_cast<std::size_t>(opcode)]; }
+
+std::size_t encode_cell_head(const Cell& cell, std::size_t payload_bytes, std::span<std::byte, kMaxCellHeadBytes> to) {
+  const OpcodeTraits& what = traits(cell.opcode);
+  std::size_t used = 0;
+  const auto append = [&](const auto& part) {
+    std::memcpy(&to[used], &part, sizeof part);
+    used += sizeof part;
+  };
+  CellHeader header;
+  header.version_and_service_level = static_cast<std::uint8_t>(kCellVersion | (cell.service_level & 0xfU) << 4U);
+  header.opcode = static_cast<std::uint8_t>(cell.opcode);
+  header.flags = static_cast<std::uint16_t>((cell.direct ? kFlagDirect : 0U) | (cell.solicited ? kFlagSolicited : 0U));
+  header.destination_port = cell.destination.value;
+  header.source_port = cell.source.value;
+  header.destination_queue_pair = cell.destination_queue_pair.value;
+  header.source_queue_pair = cell.source_queue_pair.value;
+  header.packet_sequence = cell.packet_sequence;
+  header.cell_sequence = cell.cell_sequence;
+  header.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
+  append(header);
+  if (what.rdma_header) {
+    RdmaHeader rdma;
+    rdma.address = cell.address;
+    rdma.tag = cell.tag.value;
+    rdma.length = cell.message_bytes;
+    append(rdma);
+  }
+  if (what.immediate) append(Immediate(cell.immediate));
+  if (what.invalidate) append(InvalidateTag(cell.invalidate.value));
+  const std::size_t own = own_header_bytes(what.kind);
+  if (own != 0) put_own_header(cell, what.kind, &to[used]);
+  return used + own;
+}
+
+CellEnvelope::CellEnvelope(const Cell& cell, std::span<const std::span<const std::byte>> pieces,
+                           std::size_t payload_bytes, std::uint32_t& packet_crc) {
+  const OpcodeTraits& what = traits(cell.opcode);
+  CHECK_OP(payload_bytes, <=, kMaxCellPayload);
+  CHECK(!cell.direct || (what.may_be_direct() && payload_bytes == 0));
+  head_bytes_ = encode_cell_head(cell, payload_bytes, head_);
+  std::uint32_t cell_crc = crc32c(head());
+  for (const auto piece : pieces) cell_crc = crc32c(piece, cell_crc);
+  if (!cell.direct) {
+    packet_crc = cover_head(packet_crc, head());
+    for (const auto piece : pieces) packet_crc = crc32c(piece, packet_crc);
+  }
+  if (has_packet_crc(what, cell.direct)) {
+    const Crc wire(packet_crc);
+    std::memcpy(tail_.data(), &wire, sizeof wire);
+    tail_bytes_ = sizeof wire;
+    cell_crc = crc32c(tail(), cell_crc);
+  }
+  const Crc wire(cell_crc);
+  std::memcpy(tail_.data() + tail_bytes_, &wire, sizeof wire);
+  tail_bytes_ += sizeof wire;
 }
 
 tl::expected<Cell, CellFault> decode_cell(std::span<const std::byte> bytes) {

@@ -266,6 +266,9 @@ struct Cell {
   std::span<const std::byte> payload{};
 };
 
+/// Writes header and extended headers of the cell into `to`; returns how many bytes. cell.payload is not looked at.
+std::size_t encode_cell_head(const Cell& cell, std::size_t payload_bytes, std::span<std::byte, kMaxCellHeadBytes> to);
+
 /// What stands before and behind a cell's payload on the wire.
 class CellEnvelope {
  public:
@@ -277,9 +280,6 @@ class CellEnvelope {
   [[nodiscard]] std::span<const std::byte> tail() const { return std::span(tail_).first(tail_bytes_); }
 
  private:
-  void put_head(const Cell& cell, std::size_t payload_bytes);
-  void put_own_header(const Cell& cell, MessageKind kind);
-
   std::array<std::byte, kMaxCellHeadBytes> head_;
   std::array<std::byte, 2 * kCrcBytes> tail_;
   std::size_t head_bytes_ = 0;
@@ -303,6 +303,7 @@ enum class CellFault : std::uint8_t {
   syndrome,
   reserved,
   atomic,
+  port_address,  ///< found by the link
 };
 const char* to_string(CellFault error);
 

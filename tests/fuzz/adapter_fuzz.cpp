@@ -168,14 +168,14 @@ class World {
   }
   /// Memory of the peer's that the adapter may store into directly.
   void grant_to_adapter() {
-    grants_.start(peer_);
+    grants_.start(*peer_.direct());
     MptGrant grant;
     grant.tag = kGranted.tag;
     grant.address = kGranted.address;
     grant.length = 4096;
     grant.window_offset = peer_.buffers().offset;
     grant.rights = kPlaceableRights;
-    CHECK(grants_.grant(peer_, grant));
+    CHECK(grants_.grant(*peer_.direct(), grant));
   }
   void rebuild(bool acknowledged) {
     static_cast<void>(adapter_->destroy_queue_pair(number_));

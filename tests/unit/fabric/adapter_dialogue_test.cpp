@@ -394,14 +394,14 @@ TEST_CASE("a direct write's retry sends its closing cell alone", "[fabric][adapt
   options.ack_timeout = milliseconds(10);
   ScriptedPeer peer(options);
   MptPublisher publisher;
-  publisher.start(peer.pair.link(1));
+  publisher.start(*peer.pair.link(1).direct());
   MptGrant grant;
   grant.tag = Stag::from(9, 9);
   grant.address = 0x10000;
   grant.length = 8192;
   grant.window_offset = peer.pair.link(1).buffers().offset;
   grant.rights = kAllRights;
-  REQUIRE(publisher.grant(peer.pair.link(1), grant));
+  REQUIRE(publisher.grant(*peer.pair.link(1).direct(), grant));
   peer.pair.advance(microseconds(1));
   REQUIRE(peer.host.write(1, 0, 8000, {0x10000 + 64, grant.tag}, 5) == Status::ok);
   for (int round = 0; round < 3; ++round) {

@@ -120,8 +120,8 @@ TEST_CASE("two ends shake epochs and come up with each other's addresses and pla
   REQUIRE(pair.come_up(milliseconds(10)));
   CHECK(pair.link(0).peer_port_address() == PortAddress{0x101});
   CHECK(pair.link(1).peer_port_address() == PortAddress{0x100});
-  CHECK(pair.link(0).peer_buffers().offset == pair.link(1).buffers().offset);
-  CHECK(pair.link(0).peer_mpt().bytes == pair.link(1).mpt().bytes);
+  CHECK(pair.link(0).direct()->peer_buffers.offset == pair.link(1).buffers().offset);
+  CHECK(pair.link(0).direct()->peer_mpt.bytes == pair.link(1).direct()->mpt.bytes);
   CHECK(pair.link(0).incarnation() == 1);
   CHECK(pair.link(0).buffers().offset % 64 == 0);
 }

@@ -5,20 +5,20 @@
 namespace splitnic::fabric::test {
 namespace {
 
-MptGrant grant_for(FabricLink& owner, Stag tag, std::size_t at = 0, std::uint64_t bytes = 4096) {
+MptGrant grant_for(DirectAccess& owner, Stag tag, std::size_t at = 0, std::uint64_t bytes = 4096) {
   MptGrant grant;
   grant.tag = tag;
   grant.address = 0x7000'0000;
   grant.length = bytes;
-  grant.window_offset = owner.buffers().offset + at;
+  grant.window_offset = owner.buffers.offset + at;
   grant.rights = kAllRights;
   return grant;
 }
 
 struct Fixture {
   LinkedPair pair;
-  FabricLink& owner = pair.link(1);
-  FabricLink& initiator = pair.link(0);
+  DirectAccess& owner = *pair.link(1).direct();
+  DirectAccess& initiator = *pair.link(0).direct();
   MptPublisher publisher;
   MptView view;
   Fixture() {
@@ -31,8 +31,7 @@ struct Fixture {
   }
   /// What a hostile owner writes by hand.
   void forge(std::size_t slot, const MptSlot& bytes) {
-    owner.bridge().peer_window().write(owner.peer_mpt().offset + slot * sizeof bytes,
-                                       std::as_bytes(std::span(&bytes, 1)));
+    owner.bridge.peer_window().write(owner.peer_mpt.offset + slot * sizeof bytes, std::as_bytes(std::span(&bytes, 1)));
   }
 };
 
@@ -68,7 +67,7 @@ TEST_CASE("a granted range is claimed within its bounds alone", "[fabric][memory
   const Stag tag = Stag::from(1234, 5);
   CHECK_FALSE(f.claim(tag, 0x7000'0000, 1).has_value());
   REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag, 64)));
-  const std::size_t at = f.owner.buffers().offset + 64;
+  const std::size_t at = f.owner.buffers.offset + 64;
   CHECK(f.claim(tag, 0x7000'0000, 4096) == at);
   CHECK(f.claim(tag, 0x7000'0000 + 4095, 1) == at + 4095);
   CHECK(f.claim(tag, 0x7000'0000 + 4096, 0) == at + 4096);
@@ -89,12 +88,12 @@ TEST_CASE("a revoked grant is no longer claimed, from the cache neither", "[fabr
   const Stag again = Stag::from(1234, 6);
   REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, again, 4096)));
   CHECK_FALSE(f.claim(tag, 0x7000'0000, 1).has_value());
-  CHECK(f.claim(again, 0x7000'0000, 1) == f.owner.buffers().offset + 4096);
+  CHECK(f.claim(again, 0x7000'0000, 1) == f.owner.buffers.offset + 4096);
 }
 
 TEST_CASE("a full set grants no more, and grants again after a revocation", "[fabric][memory]") {
   Fixture f;
-  const auto sets = static_cast<std::uint32_t>(f.owner.peer_mpt().bytes / sizeof(MptSlot) / kMptWays);
+  const auto sets = static_cast<std::uint32_t>(f.owner.peer_mpt.bytes / sizeof(MptSlot) / kMptWays);
   for (std::uint32_t way = 0; way < kMptWays; ++way) {
     REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, Stag::from(7 + way * sets, 0))));
   }
@@ -108,8 +107,8 @@ TEST_CASE("a full set grants no more, and grants again after a revocation", "[fa
 TEST_CASE("what a hostile owner grants outside its own buffers is not believed", "[fabric][memory]") {
   Fixture f;
   const Stag tag = Stag::from(0, 1);  // set 0, slot 0
-  const std::uint32_t epochs = epoch_tag(f.owner.epoch(), f.owner.peer_epoch());
-  const MemoryRange buffers = f.owner.buffers();
+  const std::uint32_t epochs = f.owner.tag_out;
+  const MemoryRange buffers = f.owner.buffers;
   std::uint32_t generation = 0;
   const auto claimable = [&](auto change) {
     MptGrant grant = grant_for(f.owner, tag);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
 // Catch2's CHECK replaces the house's from here on.
 #undef CHECK

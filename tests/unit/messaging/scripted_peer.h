@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
 #include "messaging/session.h"
 

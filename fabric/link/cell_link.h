@@ -1,0 +1,178 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "common/check.h"
+#include "common/range.h"
+#include "common/time.h"
+#include "fabric/bridge/bridge.h"
+#include "fabric/ids.h"
+#include "fabric/wire/cell.h"
+
+namespace splitnic::fabric {
+
+/// Bytes of the own or the peer's memory, by offset from its start.
+using MemoryRange = ByteRange;
+
+/// What a link promises. The transport leaves out work because of these properties, never because of a link's kind.
+struct LinkProperties {
+  /// Every released cell arrives once and in the order of its lane, or the epoch ends.
+  bool lossless = false;
+  /// A cell may arrive with other bytes than it left with. Cells and packets carry CRCs.
+  bool corrupts = true;
+};
+
+/// The memory that both ends share beside the lanes, for direct writes. Ranges are offsets in local memory (buffers,
+/// mpt) or in the peer window (peer_*); they are empty while the link is not up.
+struct DirectAccess {
+  explicit DirectAccess(Bridge& on) : bridge(on) {}
+
+  Bridge& bridge;
+  MemoryRange buffers{};       ///< what this end may grant to the peer
+  MemoryRange peer_buffers{};  ///< where the peer's grants may lie
+  MemoryRange mpt{};           ///< the peer's grants (fabric/memory/mpt.h)
+  MemoryRange peer_mpt{};      ///< this end's
+  std::uint32_t tag_out = 0;   ///< seals what this end writes into peer_mpt; new with every epoch
+  std::uint32_t tag_in = 0;    ///< likewise of the peer
+};
+
+/// Where the payload of a claimed cell goes: one or two pieces of write-only memory, filled from the start.
+class ClaimedPayload {
+ public:
+  ClaimedPayload() = default;
+  explicit ClaimedPayload(std::span<std::byte> first, std::span<std::byte> second = {})
+      : first_(first), second_(second) {}
+
+  [[nodiscard]] std::size_t size() const { return first_.size() + second_.size(); }
+  /// The next bytes to fill, contiguous, at most at_most; empty only if at_most is 0 or nothing is left.
+  [[nodiscard]] std::span<std::byte> next(std::size_t at_most) {
+    if (first_.empty()) {
+      first_ = second_;
+      second_ = {};
+    }
+    const auto taken = first_.first(std::min(at_most, first_.size()));
+    first_ = first_.subspan(taken.size());
+    return taken;
+  }
+  /// Fills the next bytes; from: at most size().
+  void put(std::span<const std::byte> from) {
+    while (!from.empty()) {
+      const auto piece = next(from.size());
+      std::copy_n(from.begin(), piece.size(), piece.begin());
+      from = from.subspan(piece.size());
+    }
+  }
+
+ private:
+  std::span<std::byte> first_{};
+  std::span<std::byte> second_{};
+};
+
+/// The payload of a received cell, where the link has it: in memory that the peer may be able to write. Copy each byte
+/// once. One or two pieces.
+class CellPayload {
+ public:
+  CellPayload() = default;
+  explicit CellPayload(PeerMemory first, PeerMemory second = {}) : pieces_{first, second} {}
+
+  [[nodiscard]] std::size_t size() const { return pieces_[0].size() + pieces_[1].size(); }
+  [[nodiscard]] const std::array<PeerMemory, 2>& pieces() const { return pieces_; }
+  /// [offset, offset + bytes), which is inside.
+  [[nodiscard]] CellPayload slice(std::size_t offset, std::size_t bytes) const {
+    CHECK(within(size(), {offset, bytes}));
+    const std::size_t in_first = pieces_[0].size();
+    if (offset >= in_first) return CellPayload(pieces_[1].slice(offset - in_first, bytes));
+    const std::size_t here = std::min(bytes, in_first - offset);
+    const PeerMemory first = pieces_[0].slice(offset, here);
+    return here == bytes ? CellPayload(first) : CellPayload(first, pieces_[1].slice(0, bytes - here));
+  }
+  /// The first to.size() bytes.
+  void copy_out(std::span<std::byte> to) const {
+    const std::size_t in_first = std::min(to.size(), pieces_[0].size());
+    pieces_[0].copy_out(0, to.first(in_first));
+    pieces_[1].copy_out(0, to.subspan(in_first));
+  }
+
+ private:
+  std::array<PeerMemory, 2> pieces_{};
+};
+
+/// A received cell: its fields by value, checked as far as a cell alone can show; its payload where it lies.
+struct ReceivedCell {
+  /// A source queue pair or port addresses of 0: the link carries none. cell.payload is set only if the link corrupts.
+  Cell cell{};
+  std::optional<CellFault> fault{};  ///< set: nothing else can be used
+  CellPayload payload{};
+  std::span<const std::byte> bytes{};  ///< the whole cell, private, for the packet CRC; empty unless the link corrupts
+};
+
+/// One attachment of an adapter to the fabric, to one peer: lanes that carry cells both ways, and the wake-up. A path
+/// runs over one such link; a socket that serves many peers has many. An epoch begins with each transition to up and
+/// ends when the link goes down or the peer starts anew; nothing of one epoch arrives in another. Thread: the adapter's
+/// owner, who also polls the link. Source: S1 III; design, "Node, adapters, ports, paths".
+class CellLink {
+ public:
+  virtual ~CellLink() = default;
+
+  /// The same for the link's life.
+  [[nodiscard]] virtual LinkProperties properties() const = 0;
+  [[nodiscard]] virtual bool up() const = 0;
+  /// Changes with every transition to up, so that users see that an epoch went by between two of their polls.
+  [[nodiscard]] virtual std::uint64_t incarnation() const = 0;
+  [[nodiscard]] virtual PortAddress port_address() const = 0;
+  [[nodiscard]] virtual PortAddress peer_port_address() const = 0;
+  /// Null: the peer's memory cannot be written, and everything is segmented. The same object for the link's life.
+  [[nodiscard]] virtual DirectAccess* direct() { return nullptr; }
+
+  // The lanes, while up. Bounded and without system calls.
+
+  /// The longest payload of a cell on this lane, 64 .. kMaxCellPayload; the same for an epoch.
+  [[nodiscard]] virtual std::size_t max_payload(VirtualLane lane) const = 0;
+  /// Finds room for a cell with the head that its opcode calls for and payload_bytes, and says where the payload goes;
+  /// false: the lane is full (wants_room()). payload_bytes: at most max_payload(). At most one claim of a link at a
+  /// time: claiming again replaces it, and nothing is lost by a claim that is never released.
+  [[nodiscard]] virtual bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes,
+                                   ClaimedPayload& to) = 0;
+  /// Sends the claimed cell; everything stored through the peer window before is visible to the peer before the cell.
+  /// cell: as claimed; the link fills in the port addresses. packet_crc: runs over the packet's cells where the link
+  /// corrupts; untouched elsewhere.
+  virtual void release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) = 0;
+  /// The last claim() found no room; until one succeeds.
+  [[nodiscard]] virtual bool wants_room(VirtualLane lane) const = 0;
+  /// The peer has consumed everything released, as far as it said so. A link that loses cells answers true when nothing
+  /// waits at this end.
+  [[nodiscard]] virtual bool drained(VirtualLane lane) = 0;
+
+  /// The oldest cell that came in; null: there is none. Good until pop(). A cell that is not addressed to this end by
+  /// its peer has the fault port_address.
+  [[nodiscard]] virtual const ReceivedCell* front(VirtualLane lane) = 0;
+  /// Consumes front().
+  virtual void pop(VirtualLane lane) = 0;
+  /// Gives the peer the room of what was consumed, when that is much, or `all` of it. Once per burst.
+  virtual void return_room(VirtualLane lane, bool all) = 0;
+
+  /// Flushes what was released, and wakes the peer if it sleeps and there is something new for it. Once per burst,
+  /// after everything was released, also after a refused claim. Nearly free otherwise.
+  virtual void notify() = 0;
+
+  // For who polls the link.
+
+  /// Advances the epochs' handshake and timers; bounded. Returns 1 if up() or the epoch changed, else 0.
+  virtual std::size_t poll(Time now) = 0;
+  /// Arms the wake-up, makes sure that it arrived, looks again: false means that something came in (and nothing is
+  /// armed).
+  [[nodiscard]] virtual bool prepare_sleep() = 0;
+  /// Back from sleep: disarms, takes what made the descriptor readable.
+  virtual void disarm() = 0;
+  /// When to poll again although nothing woke this end. outstanding: the caller waits for something of the peer.
+  [[nodiscard]] virtual Time next_deadline(Time now, bool outstanding) const = 0;
+  /// Readable when the link wants to be polled; -1: there is none (the simulation).
+  [[nodiscard]] virtual int descriptor() const = 0;
+};
+
+}  // namespace splitnic::fabric
