@@ -215,7 +215,7 @@ bool UdpPeer::store(const UdpData& data) {
   return true;
 }
 
-std::span<const std::byte> UdpPeer::front(VirtualLane number) {
+std::span<std::byte> UdpPeer::front(VirtualLane number) {
   In& lane = in(number);
   if (lane.rest.empty()) lane.rest = lane.runs.front();
   if (lane.rest.empty()) return {};
@@ -252,6 +252,7 @@ std::span<std::byte> UdpPeer::claim(VirtualLane lane, std::size_t bytes) {
   Out& to = out(lane);
   const std::size_t needed = kUdpRecordHead + bytes;
   to.wants_room = true;
+  to.granted_when_refused = to.granted;
   if (to.used + needed > datagram_bytes_ && !send_datagram(lane, false)) return {};
   const std::uint64_t after = to.position + (to.used - sizeof(UdpDataBytes)) + needed;
   if (after > to.granted) {

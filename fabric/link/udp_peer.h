@@ -110,13 +110,17 @@ class UdpPeer {
   void release(VirtualLane lane, std::size_t bytes);
   /// The last claim() of the lane found no room.
   [[nodiscard]] bool wants_room(VirtualLane lane) const { return out(lane).wants_room; }
+  /// The peer has granted more since.
+  [[nodiscard]] bool room_again(VirtualLane lane) const {
+    return wants_room(lane) && out(lane).granted != out(lane).granted_when_refused;
+  }
   /// Sends the datagrams under construction, and what the peer waits for. False: the sink had no room for all of it.
   bool flush();
   /// Nothing waits to be sent.
   [[nodiscard]] bool drained(VirtualLane lane) const { return out(lane).used == sizeof(UdpDataBytes); }
 
   /// The oldest record; empty: there is none. Good until pop().
-  [[nodiscard]] std::span<const std::byte> front(VirtualLane lane);
+  [[nodiscard]] std::span<std::byte> front(VirtualLane lane);
   void pop(VirtualLane lane);
 
  private:
@@ -129,14 +133,15 @@ class UdpPeer {
     std::size_t used = sizeof(UdpDataBytes);
     std::uint64_t position = 0;  // of the first record in the datagram
     std::uint64_t granted = 0;
+    std::uint64_t granted_when_refused = 0;
     bool wants_room = false;
     Time ask_next = kNever;
   };
   struct In {
     RecordRing runs;
-    std::span<const std::byte> rest{};  // of the oldest run, from the oldest record on
-    std::uint64_t seen = 0;             // the position behind the last record that was sent, as far as it is known
-    std::uint64_t granted = 0;          // as the peer was told
+    std::span<std::byte> rest{};  // of the oldest run, from the oldest record on
+    std::uint64_t seen = 0;       // the position behind the last record that was sent, as far as it is known
+    std::uint64_t granted = 0;    // as the peer was told
   };
 
   [[nodiscard]] Out& out(VirtualLane lane) { return out_[static_cast<std::size_t>(lane)]; }

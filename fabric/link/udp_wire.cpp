@@ -137,11 +137,4 @@ tl::expected<UdpDatagram, UdpFault> decode_udp(std::span<const std::byte> datagr
   }
 }
 
-std::span<const std::byte> next_udp_record(std::span<const std::byte>& records) {
-  const std::size_t bytes = read_at<RecordLength>(records, 0).value();
-  const auto record = records.subspan(kUdpRecordHead, bytes);
-  records = records.subspan(kUdpRecordHead + bytes);
-  return record;
-}
-
 }  // namespace splitnic::fabric

@@ -4,6 +4,7 @@
 #include <boost/endian/buffers.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <tl/expected.hpp>
 #include <type_traits>
@@ -141,6 +142,13 @@ using UdpDatagram = std::variant<UdpHello, UdpData>;
 [[nodiscard]] tl::expected<UdpDatagram, UdpFault> decode_udp(std::span<const std::byte> datagram);
 
 /// The first record of `records`, which decode_udp() checked and which are not empty; moves them on.
-[[nodiscard]] std::span<const std::byte> next_udp_record(std::span<const std::byte>& records);
+template <class Byte>
+[[nodiscard]] std::span<Byte> next_udp_record(std::span<Byte>& records) {
+  boost::endian::little_uint16_buf_t length;
+  std::memcpy(&length, records.data(), sizeof length);
+  const auto record = records.subspan(kUdpRecordHead, length.value());
+  records = records.subspan(kUdpRecordHead + length.value());
+  return record;
+}
 
 }  // namespace splitnic::fabric

@@ -28,7 +28,7 @@ LAYERS = {
 LIBRARIES = [
     (r"pcap(/|\.h)", ["iounit/", "bench/forwarder/"]),
     (r"boost/interprocess/", ["fabric/bridge/shm"]),
-    (r"boost/asio(/|\.hpp)", ["common/os/", "tools/"]),
+    (r"boost/asio(/|\.hpp)", ["common/os/", "tools/", "fabric/link/udp_socket.cpp"]),
     (r"(capnp|kj)/|.*\.capnp\.h$", ["common/os/", "messaging/wire/", "tools/cmake/"]),
     (r"isa-l(/|\.h)", ["fabric/wire/crc32c.cpp"]),
     (r"libmnl/", ["common/os/"]),

@@ -96,7 +96,7 @@ class Endpoint {
  public:
   static constexpr std::size_t kBufferBytes = 256U << 10U;
 
-  Endpoint(FabricLink& link, const AdapterOptions& options, RandomSource& random, const QueuePairAttributes& queue_pair)
+  Endpoint(CellLink& link, const AdapterOptions& options, RandomSource& random, const QueuePairAttributes& queue_pair)
       : adapter(link, options, random), buffer(kBufferBytes) {
     domain = adapter.allocate_domain();
     completions = adapter.create_completion_queue(1024);

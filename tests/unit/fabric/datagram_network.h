@@ -18,8 +18,9 @@ struct DatagramFaults {
   std::uint32_t duplicated = 0;
   std::uint32_t damaged = 0;
   Duration delay_min = std::chrono::microseconds(10);
-  /// More than delay_min: datagrams overtake each other.
+  /// Of those that are late, which others overtake.
   Duration delay_max = std::chrono::microseconds(10);
+  std::uint32_t late = 1000;
 };
 
 /// One direction between two ends, in simulated time.
@@ -69,7 +70,7 @@ class DatagramNetwork final : public DatagramSink {
       ++damaged;
       copy[random_.below(copy.size())] ^= static_cast<std::byte>(1U << random_.below(8));
     }
-    const Duration spread = faults.delay_max - faults.delay_min;
+    const Duration spread = happens(faults.late) ? faults.delay_max - faults.delay_min : Duration{};
     const auto extra = static_cast<Duration::rep>(random_.below(static_cast<std::uint64_t>(spread.count()) + 1));
     on_the_way.emplace(now_ + faults.delay_min + Duration(extra), std::move(copy));
   }

@@ -1,0 +1,148 @@
+#include "fabric/link/udp_socket.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/udp.hpp>
+#include <boost/asio/socket_base.hpp>
+#include <boost/system/error_code.hpp>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace splitnic::fabric {
+namespace {
+
+using boost::asio::ip::udp;
+using boost::system::error_code;
+
+constexpr std::size_t kDatagramsAtOnce = 64;
+// What the kernel keeps while this end is busy; the system's limit cuts it.
+constexpr int kKernelBytes = 1 << 20;
+
+Result<udp::endpoint> endpoint_of(const UdpAddress& address) {
+  error_code error;
+  const auto ip = boost::asio::ip::make_address(address.ip, error);
+  if (error) return fail("'{}' is not an IP address", address.ip);
+  return udp::endpoint(ip, address.udp_port);
+}
+
+class PeerSink final : public DatagramSink {
+ public:
+  PeerSink(udp::socket& socket, udp::endpoint to, UdpSocketCounters& counters)
+      : socket_(socket), to_(std::move(to)), counters_(counters) {}
+
+  [[nodiscard]] bool send(std::span<const std::byte> datagram) override {
+    error_code error;
+    socket_.send_to(boost::asio::buffer(datagram.data(), datagram.size()), to_, 0, error);
+    if (!error) return true;
+    if (error == boost::asio::error::would_block || error == boost::asio::error::no_buffer_space) return false;
+    ++counters_.send_failed;
+    return true;
+  }
+
+ private:
+  udp::socket& socket_;
+  udp::endpoint to_;
+  UdpSocketCounters& counters_;
+};
+
+}  // namespace
+
+std::string to_string(const UdpAddress& address) {
+  const bool v6 = address.ip.find(':') != std::string::npos;
+  return v6 ? fmt::format("[{}]:{}", address.ip, address.udp_port) : fmt::format("{}:{}", address.ip, address.udp_port);
+}
+
+struct UdpSocket::State {
+  struct Known {
+    std::unique_ptr<PeerSink> sink;
+    UdpPeer* peer = nullptr;
+  };
+
+  boost::asio::io_context context{1};
+  udp::socket socket{context};
+  UdpSocketCounters counters{};
+  std::map<udp::endpoint, Known> peers;
+  std::array<std::byte, kUdpMaxDatagram + 1> datagram{};
+};
+
+UdpSocket::UdpSocket(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+UdpSocket::~UdpSocket() = default;
+
+Result<std::unique_ptr<UdpSocket>> UdpSocket::open(const UdpAddress& local) {
+  const auto endpoint = endpoint_of(local);
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  auto state = std::make_unique<State>();
+  error_code error;
+  udp::socket& socket = state->socket;
+  socket.open(endpoint->protocol(), error);
+  if (!error) socket.bind(*endpoint, error);
+  if (!error) socket.non_blocking(true, error);
+  if (error) return fail("cannot use UDP address {}: {}", to_string(local), error.message());
+  // What the system refuses here costs losses, which the transport repairs.
+  error_code ignored;
+  socket.set_option(boost::asio::socket_base::receive_buffer_size(kKernelBytes), ignored);
+  socket.set_option(boost::asio::socket_base::send_buffer_size(kKernelBytes), ignored);
+  return std::unique_ptr<UdpSocket>(new UdpSocket(std::move(state)));
+}
+
+UdpAddress UdpSocket::local() const {
+  error_code error;
+  const udp::endpoint endpoint = state_->socket.local_endpoint(error);
+  return {endpoint.address().to_string(), endpoint.port()};
+}
+
+Result<std::unique_ptr<UdpLink>> UdpSocket::connect(const UdpAddress& peer, const UdpOptions& options,
+                                                    RandomSource& random) {
+  const auto endpoint = endpoint_of(peer);
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  error_code error;
+  if (endpoint->protocol() != state_->socket.local_endpoint(error).protocol()) {
+    return fail("UDP address {} is not of the same family as {}", to_string(peer), to_string(local()));
+  }
+  State::Known& known = state_->peers[*endpoint];
+  if (known.peer != nullptr) return fail("UDP address {} has a link already", to_string(peer));
+  if (known.sink == nullptr) known.sink = std::make_unique<PeerSink>(state_->socket, *endpoint, state_->counters);
+  auto made = std::make_unique<UdpLink>(*known.sink, options, random, this);
+  known.peer = &made->peer();
+  return made;
+}
+
+void UdpSocket::forget(const UdpPeer& peer) {
+  std::erase_if(state_->peers, [&peer](const auto& each) { return each.second.peer == &peer; });
+}
+
+std::size_t UdpSocket::receive(Time now) {
+  std::size_t count = 0;
+  while (count < kDatagramsAtOnce) {
+    error_code error;
+    udp::endpoint from;
+    const auto into = boost::asio::buffer(state_->datagram.data(), state_->datagram.size());
+    const std::size_t bytes = state_->socket.receive_from(into, from, 0, error);
+    if (error == boost::asio::error::would_block) break;
+    ++count;
+    if (error) {
+      ++state_->counters.receive_failed;
+      continue;
+    }
+    const auto known = state_->peers.find(from);
+    if (known == state_->peers.end()) {
+      ++state_->counters.dropped_unknown_source;
+      continue;
+    }
+    ++state_->counters.datagrams_received;
+    known->second.peer->take(std::span(state_->datagram).first(bytes), now);
+  }
+  return count;
+}
+
+int UdpSocket::descriptor() const { return state_->socket.native_handle(); }
+
+const UdpSocketCounters& UdpSocket::counters() const { return state_->counters; }
+
+}  // namespace splitnic::fabric
