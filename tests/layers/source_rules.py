@@ -67,6 +67,9 @@ RAW_ACCESS = {
     r"\bPeerMemory::over\b": {
         "fabric/bridge/shm_memory.cpp": "the bridge that owns the mapping",
         "fabric/bridge/sim_bridge.cpp": "the bridge that owns the memory",
+        "fabric/bridge/link.cpp": "a private copy of a cell, seen through the accessor",
+        "fabric/link/udp_link.cpp": "a private copy of a cell, seen through the accessor",
+        "fabric/adapter/requester_answers.cpp": "a private result, seen through the accessor",
         "messaging/received_frame.h": "a frame in private memory, seen through the accessor",
     },
     r"\bPeerWindow::mapped\b": {"fabric/bridge/shm_memory.cpp": "the bridge that owns the mapping"},
