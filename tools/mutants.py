@@ -182,7 +182,7 @@ def build(targets, jobs, plant=""):
 def reason_of(output):
     """The one line of a failed test's output that says best why it failed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    for mark in (r"[\w.]*(Error|Exception|TimeoutExpired)\b", r"did not end within", r".*: FAILED:", r".*(CHECK|Sanitizer)\b"):
+    for mark in (r"(?!Exception translation)[\w.]*(Error|Exception|TimeoutExpired)\b", r"did not end within", r".*: FAILED:", r".*(CHECK|Sanitizer)\b"):
         found = [number for number, line in enumerate(lines) if re.match(mark, line)]
         if found:
             at = found[0] if "FAILED" in mark else found[-1]

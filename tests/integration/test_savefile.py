@@ -72,10 +72,12 @@ class Savefile(unittest.TestCase):
         unit = self.unit(pace="").start()
         host = self.host(unit)
         with frames.RawPort(host.ns, host.tap) as port:
+            started = time.monotonic()
             host.start(addresses=False)
             seen = self.played(port, 3)
         self.assertEqual([n for n, _ in seen], [0, 1, 2])
-        self.assertGreater(seen[2][1] - seen[0][1], 0.7)
+        # Not since the first frame: this process may have been late to receive it.
+        self.assertGreater(seen[2][1] - started, 0.8)
 
     def test_playback_waits_for_as_many_hosts_as_it_is_told(self):
         write_savefile(self.source, [numbered(n, frames.BROADCAST) for n in range(5)])
