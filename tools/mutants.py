@@ -179,14 +179,20 @@ def build(targets, jobs, plant=""):
         raise Wrong("\n".join([f"{plant or 'the tree'} does not compile:", *lines]))
 
 
+# What the line of a failed test's output that says best why it failed begins with, the best one first.
+REASONS = (r"(?!Exception translation)[\w.]*(Error|Exception|TimeoutExpired)\b", r"did not end within",
+           r".*: FAILED:", r".*(CHECK|Sanitizer)\b")
+
+
 def reason_of(output):
-    """The one line of a failed test's output that says best why it failed."""
+    """Why a test failed, in one line of its output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    for mark in (r"(?!Exception translation)[\w.]*(Error|Exception|TimeoutExpired)\b", r"did not end within", r".*: FAILED:", r".*(CHECK|Sanitizer)\b"):
+    for mark in REASONS:
         found = [number for number, line in enumerate(lines) if re.match(mark, line)]
+        if found and "FAILED" in mark:  # the first failure, with the condition in the next line
+            return " ".join(lines[found[0]:found[0] + 2])[:200]
         if found:
-            at = found[0] if "FAILED" in mark else found[-1]
-            return " ".join(lines[at:at + 2] if "FAILED" in mark else lines[at:at + 1])[:200]
+            return lines[found[-1]][:200]
     return lines[-1][:200] if lines else "no output"
 
 
