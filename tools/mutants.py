@@ -99,13 +99,15 @@ def source_folder(root, program):
 
 @functools.lru_cache
 def catch_names(folder):
-    """The names of the Catch2 tests in the sources below the folder."""
+    """The names of the Catch2 tests in the sources below the folder. Those of templates end with " - ": Catch2 adds the
+    type."""
     names = set()
     literal = r'"(?:\\.|[^"\\])*"'
-    start = re.compile(rf"\bTEST_CASE(?:_METHOD)?\(\s*(?:[\w:]+,\s*)?((?:{literal}\s*)+)")
+    start = re.compile(rf"\b(TEMPLATE_)?TEST_CASE(?:_METHOD)?\(\s*(?:[\w:]+,\s*)?((?:{literal}\s*)+)")
     for path in folder.rglob("*.cpp"):
         for match in start.finditer(path.read_text(encoding="utf-8")):
-            names.add("".join(part[1:-1] for part in re.findall(literal, match.group(1))).replace('\\"', '"'))
+            name = "".join(part[1:-1] for part in re.findall(literal, match.group(2))).replace('\\"', '"')
+            names.add(f"{name} - " if match.group(1) else name)
     return names
 
 
@@ -120,7 +122,8 @@ def check_exists(root, test):
         body = re.search(rf"^class {group}\b.*?(?=^class |\Z)", text, re.M | re.S)
         known = body is not None and f"def {method}(" in body.group()
     else:
-        known = what in catch_names(source_folder(root, program))
+        names = catch_names(source_folder(root, program))
+        known = what in names or re.sub(r" - [\w:]+$", " - ", what) in names
     if not known:
         raise Wrong(f'no such test: "{test}"')
 
