@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/fabric/comparison.h"
 #include "bench/fabric/measurement.h"
 #include "common/result.h"
 #include "tools/command_help.h"
@@ -54,6 +55,32 @@ void bind(CLI::App& app, FabricCommand& command) {
       ->type_name("BYTES")
       ->check(tools::cell_bytes())
       ->capture_default_str();
+  app.add_option("--rounds", command.rounds, "Rounds of samples beside the peers")
+      ->type_name("COUNT")
+      ->check(tools::between(1U, 1000U))
+      ->capture_default_str();
+  app.add_option("--peers", command.peers, "Folder of the peer programs (default: of this build or installation)")
+      ->type_name("PATH");
+  app.add_option("--rows", command.rows, "Rows of the comparison with the peers, separated by commas (default: all)")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::IsMember(row_names()));
+  app.add_option("--svg", command.svg, "Draw the comparison with the peers into this file")->type_name("FILE");
+  app.add_flag("--quick", command.quick,
+               "Fewer and shorter measurements, without the protection table, in less than half a minute");
+}
+
+/// What --quick changes, unless other options say something else.
+void make_quick(const CLI::App& app, FabricCommand& command) {
+  if (app.count("--runs") == 0) command.runs = 1;
+  if (app.count("--seconds") == 0) command.seconds = 0.01;
+  if (app.count("--rounds") == 0) command.rounds = 3;
+  // Filling the largest protection table takes longer than all the rest.
+  if (app.count("--operations") == 0) {
+    command.operations = operation_names();
+    std::erase(command.operations, kTables);
+  }
+  if (app.count("--sizes") == 0) command.sizes = {8, 64, 1500, 65536};
 }
 
 }  // namespace
@@ -65,7 +92,8 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
   app.require_subcommand(1);
   app.set_version_flag("--version", SPLITNIC_VERSION);
   bind(*app.add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), asked.nic);
-  bind(*app.add_subcommand("fabric", "The verbs between two processes, and the protection table"), asked.fabric);
+  bind(*app.add_subcommand("fabric", "The verbs between two processes, the protection table, and both beside peers"),
+       asked.fabric);
 }
 
 int run_command_line(int argc, const char* const* argv) {
@@ -81,7 +109,9 @@ int run_command_line(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     throw UsageError{std::string(error.what()) + " (see --help)"};
   }
-  return app.got_subcommand("fabric") ? run_fabric_command(asked.fabric) : run_nic_command(asked.nic);
+  if (app.got_subcommand("nic")) return run_nic_command(asked.nic);
+  if (asked.fabric.quick) make_quick(*app.get_subcommand("fabric"), asked.fabric);
+  return run_fabric_command(asked.fabric);
 }
 
 }  // namespace splitnic::bench

@@ -19,12 +19,17 @@ struct NicCommand {
 
 struct FabricCommand {
   bool json = false;
-  unsigned runs = 5;
-  double seconds = 0.1;                 ///< each measurement
-  std::vector<std::string> operations;  ///< send, write, write-immediate, read, compare-swap, tables; empty: all
+  unsigned runs = 2;
+  double seconds = 0.05;                ///< each measurement
+  std::vector<std::string> operations;  ///< send, write, write-immediate, read, compare-swap, tables, peers; empty: all
   std::vector<std::uint32_t> sizes;     ///< bytes of a message; empty: a default selection
   bool spin = true;                     ///< both ends spin for messages; otherwise they sleep between messages
   std::uint32_t cell_bytes = 256;
+  unsigned rounds = 10;           ///< of samples beside the peers
+  std::string peers;              ///< folder of the peer programs; empty: this build's or installation's
+  std::vector<std::string> rows;  ///< of the comparison, by their keys; empty: all
+  std::string svg;                ///< file for a picture of the comparison; empty: none
+  bool quick = false;             ///< fewer and shorter measurements, unless an option asks for others
 };
 
 int run_nic_command(const NicCommand& command);

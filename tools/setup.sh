@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what this machine lacks, from Debian's packages, and nothing else. The only place that says what is needed.
 #   tools/setup.sh build|demo|test|check      each level includes the ones before it
+#   tools/setup.sh bench                      demo, and the libraries that splitnic-bench fabric compares splitnic with
 # As an ordinary user it installs nothing: it prints the one command that root must run, and fails, if something is missing.
 set -euo pipefail
 
@@ -10,14 +11,16 @@ build=(g++ cmake ninja-build pkg-config git ca-certificates
 demo=(iproute2 iputils-ping iperf3 dnsmasq-base busybox curl ethtool procps util-linux python3 uidmap)
 libraries=(catch2 libbenchmark-dev)  # of the tests: CMake looks for them whatever is built
 tests=(clang-format-14 tshark tcpdump mandoc spin python3-jsonschema)
+bench=(libucx-dev libfabric-dev libdpdk-dev librte-net-memif23)
 check=(clang-16 clang-tidy-16 libclang-rt-16-dev dpkg-dev file lintian mmdebstrap systemd)
 
 case "${1:-}" in
   build) wanted=("${build[@]}") ;;
   demo)  wanted=("${build[@]}" "${libraries[@]}" "${demo[@]}") ;;
   test)  wanted=("${build[@]}" "${libraries[@]}" "${demo[@]}" "${tests[@]}") ;;
+  bench) wanted=("${build[@]}" "${libraries[@]}" "${demo[@]}" "${bench[@]}") ;;
   check) wanted=("${build[@]}" "${libraries[@]}" "${demo[@]}" "${tests[@]}" "${check[@]}") ;;
-  *) echo "usage: tools/setup.sh build|demo|test|check" >&2; exit 2 ;;
+  *) echo "usage: tools/setup.sh build|demo|test|check|bench" >&2; exit 2 ;;
 esac
 
 missing=()

@@ -3,17 +3,58 @@
 
 #include <chrono>
 #include <cstdio>
+#include <fstream>
+#include <string>
+#include <utility>
 
 #include "bench/commands.h"
+#include "bench/fabric/comparison_report.h"
 #include "bench/fabric/report.h"
 #include "bench/fabric/run.h"
+#include "bench/programs.h"
+#include "common/os/errno_text.h"
 #include "common/result.h"
 
 namespace splitnic::bench {
 
+namespace {
+
+int complain(const std::string& message) {
+  fmt::print(stderr, "splitnic-bench: {}\n", message);
+  return 1;
+}
+
+Duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+/// The peers wait by spinning, and so does splitnic beside them.
+Result<Comparison> compare_with_peers(const FabricCommand& command, const FabricReport& report, const Cores& cores) {
+  ComparisonOptions options;
+  options.end = report.options;
+  options.end.sleep = false;
+  options.cores = cores;
+  options.peers = command.peers.empty() ? find_program("bench-peer-ring").parent_path().string() : command.peers;
+  options.rounds = command.rounds;
+  options.rows = command.rows;
+  options.length = duration_of(command.seconds);
+  return compare(options);
+}
+
+Result<void> write_svg(const std::string& path, const FabricReport& report) {
+  std::ofstream file(path);
+  file << to_svg(*report.comparison, to_text(report.machine));
+  if (!file.flush()) return fail("{} can't be written: {}", path, os::errno_text());
+  return {};
+}
+
+}  // namespace
+
 int run_fabric_command(const FabricCommand& command) {
   auto plan = plan_of(command);
   if (!plan) throw UsageError{plan.error().message};
+  if (!command.svg.empty() && !plan->peers)
+    throw UsageError{"--svg draws the comparison with peers, which is left out"};
   const Cores cores = choose_cores();
   FabricReport report;
   report.version = SPLITNIC_VERSION;
@@ -23,15 +64,20 @@ int run_fabric_command(const FabricCommand& command) {
   report.options.shares_core = !cores.apart();
   report.options.cell_bytes = command.cell_bytes;
   report.seconds = command.seconds;
-  const auto length = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(command.seconds));
-  while (report.runs.size() < command.runs) {
+  const bool runs = !report.plan.measurements.empty() || report.plan.tables;
+  while (runs && report.runs.size() < command.runs) {
     fmt::print(stderr, "run {} of {}\n", report.runs.size() + 1, command.runs);
-    auto run = run_fabric(report.plan, report.options, cores, length);
-    if (!run) {
-      fmt::print(stderr, "splitnic-bench: {}\n", run.error().message);
-      return 1;
-    }
+    auto run = run_fabric(report.plan, report.options, cores, duration_of(command.seconds));
+    if (!run) return complain(run.error().message);
     report.runs.push_back(std::move(*run));
+  }
+  if (report.plan.peers) {
+    auto comparison = compare_with_peers(command, report, cores);
+    if (!comparison) return complain(comparison.error().message);
+    report.comparison = std::move(*comparison);
+  }
+  if (!command.svg.empty()) {
+    if (auto written = write_svg(command.svg, report); !written) return complain(written.error().message);
   }
   fmt::print("{}\n", command.json ? to_json(report) : to_text(report));
   return 0;

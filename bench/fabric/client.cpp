@@ -10,6 +10,7 @@ namespace splitnic::bench {
 namespace {
 
 constexpr std::size_t kMostSamples = 1U << 20U;
+constexpr Duration kSlice = std::chrono::microseconds(500);
 
 double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 
@@ -21,11 +22,32 @@ double percentile(std::vector<double>& values, std::size_t percent) {
   return *at;
 }
 
+/// Rates of slices of time. Their median tells the rate, however often another program takes a core.
+struct Slices {
+  explicit Slices(Time from) : begin(from) {}
+
+  void note(Time now, std::uint64_t count) {
+    if (now < begin) {
+      base = count;
+      since = now;
+    } else if (now - since >= kSlice && count > base) {
+      rates.push_back(static_cast<double>(count - base) / seconds(now - since));
+      base = count;
+      since = now;
+    }
+  }
+
+  Time begin;
+  Time since{};
+  std::uint64_t base = 0;
+  std::vector<double> rates;
+};
+
 }  // namespace
 
 /// One measurement, from the side that asks.
 struct Client::Exchange {
-  Exchange(End& end, DataQueuePair made, const Measurement& of, std::uint32_t row)
+  Exchange(End& end, DataQueuePairs made, const Measurement& of, std::uint32_t row)
       : what(of), with(std::move(made)), pings(end, with, of, ping_id(row)) {}
 
   /// With a queue pair that is connected: receives are posted.
@@ -40,7 +62,7 @@ struct Client::Exchange {
   [[nodiscard]] std::uint64_t answered() const { return pongs ? pongs->arrived() : pings.completed(); }
 
   Measurement what;
-  DataQueuePair with;
+  DataQueuePairs with;
   Outgoing pings;
   std::optional<Incoming> pongs;
 };
@@ -67,19 +89,15 @@ Result<Figures> Client::measure(std::uint32_t row, Duration length) {
 }
 
 Result<Figures> Client::measure_one(std::uint32_t row, Duration length) {
-  auto with = DataQueuePair::make(end_);
+  auto with = DataQueuePairs::make(end_, plan_.measurements[row]);
   if (!with) return tl::unexpected(with.error());
   Exchange exchange(end_, std::move(*with), plan_.measurements[row], row);
   ControlMessage message;
-  message.kind = ControlMessage::Kind::begin;
   message.row = row;
-  message.address = verbs::encode(exchange.with.address());
-  const auto begun = ask(message);
-  if (!begun) return tl::unexpected(begun.error());
-  const auto peer = verbs::decode_queue_pair_address(begun->address);
-  if (!peer) return fail("the other process has no queue pair");
-  if (auto connected = exchange.with.connect(*peer); !connected) return tl::unexpected(connected.error());
+  if (auto connected = connect(exchange.with, message); !connected) return tl::unexpected(connected.error());
   exchange.expect_pongs(end_, row);
+  message.kind = ControlMessage::Kind::start;
+  if (const auto started = ask(message); !started) return tl::unexpected(started.error());
 
   const Time from = monotonic_now() + length / kRunUpShare;
   auto figures = exchange.what.quantity == Quantity::latency ? measure_latency(exchange, from, from + length)
@@ -92,6 +110,19 @@ Result<Figures> Client::measure_one(std::uint32_t row, Duration length) {
   auto checked = exchange.pongs ? exchange.pongs->check(message.count) : exchange.pings.check();
   if (!checked) return tl::unexpected(checked.error());
   return figures;
+}
+
+Result<void> Client::connect(DataQueuePairs& with, ControlMessage& message) {
+  message.kind = ControlMessage::Kind::begin;
+  if (const auto begun = ask(message); !begun) return tl::unexpected(begun.error());
+  message.kind = ControlMessage::Kind::connect;
+  for (message.count = 0; message.count < with.count(); message.count += kAddressesAtOnce) {
+    with.put_addresses(message);
+    const auto answer = ask(message);
+    if (!answer) return tl::unexpected(answer.error());
+    if (auto connected = with.connect(*answer); !connected) return connected;
+  }
+  return {};
 }
 
 Result<Figures> Client::measure_latency(Exchange& exchange, Time from, Time until) {
@@ -121,24 +152,20 @@ Result<Figures> Client::measure_latency(Exchange& exchange, Time from, Time unti
 }
 
 Result<Figures> Client::measure_rate(Exchange& exchange, Time from, Time until) {
-  Time first{};
+  Slices slices(from);
   Time now{};
-  std::uint64_t completed_first = 0;
   const auto moved = end_.run_until([&] {
     exchange.poll();
     while (exchange.pings.may_post() && exchange.pings.post_next()) {
     }
     now = monotonic_now();
-    if (first == Time{} && now >= from) {
-      first = now;
-      completed_first = exchange.pings.completed();
-    }
+    slices.note(now, exchange.pings.completed());
     // However long one message takes, one is needed.
-    return now >= until && exchange.pings.completed() > completed_first;
+    return now >= until && !slices.rates.empty();
   });
   if (!moved) return tl::unexpected(moved.error());
   Figures figures;
-  figures.per_second = static_cast<double>(exchange.pings.completed() - completed_first) / seconds(now - first);
+  figures.per_second = percentile(slices.rates, 50);
   return figures;
 }
 

@@ -31,6 +31,8 @@ class Client {
  private:
   struct Exchange;
   Result<Figures> measure_one(std::uint32_t row, Duration length);
+  /// Connects each of `with` with one of the other end; message: a draft that has the row.
+  Result<void> connect(DataQueuePairs& with, ControlMessage& message);
   Result<ControlMessage> ask(const ControlMessage& message);
   Result<Figures> measure_latency(Exchange& exchange, Time from, Time until);
   Result<Figures> measure_rate(Exchange& exchange, Time from, Time until);

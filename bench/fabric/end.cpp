@@ -24,6 +24,7 @@ constexpr Duration kLongestSleep = std::chrono::milliseconds(100);
 // After so much looking on in vain, somebody else may have more use for the core.
 constexpr std::size_t kTurnsBeforeYield = 2000;
 constexpr std::size_t kControlDepth = 4;
+constexpr std::size_t kSpareQueuePairs = 63;  // the control queue pair, and those that an earlier measurement leaves
 
 constexpr verbs::Rights kRights =
     Right::local_read | Right::local_write | Right::remote_read | Right::remote_write | Right::remote_atomic;
@@ -55,6 +56,7 @@ verbs::ContextOptions context_options(const EndOptions& with) {
   verbs::ContextOptions options;
   options.adapter.cell_payload_bytes = with.cell_bytes;
   options.adapter.max_message_bytes = kMaxBytes;
+  options.adapter.max_queue_pairs = with.queue_pairs + kSpareQueuePairs;
   return options;
 }
 

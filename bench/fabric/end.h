@@ -17,21 +17,26 @@
 namespace splitnic::bench {
 
 struct EndOptions {
-  bool sleep = false;        ///< where there is nothing to do, until the peer rings; else look on
-  bool shares_core = false;  ///< with the other end: who looks on lets the other run
+  bool sleep = false;        ///< when there is nothing to do, until the peer rings; else spin
+  bool shares_core = false;  ///< with the other end: an end that spins lets the other one run
   std::uint32_t cell_bytes = 256;
+  std::size_t queue_pairs = 1;  ///< of the measurement with the most
 };
+
+inline constexpr std::size_t kAddressesAtOnce = 32;
 
 /// What the two ends say to each other about the measurements: the client asks, the server answers.
 struct ControlMessage {
   enum class Kind : std::uint32_t {
-    begin,  ///< row of the plan; address: of the queue pair. The answer has the server's, which is ready
-    end,    ///< count: messages that were sent. The answer says what was wrong with what arrived
+    begin,    ///< row of the plan
+    connect,  ///< addresses: of queue pair `count` and the next ones. The answer has the server's, which are ready
+    start,    ///< all are connected; the server takes messages from its answer on
+    end,      ///< count: messages that were sent. The answer says what was wrong with what arrived
   };
   Kind kind = Kind::begin;
   std::uint32_t row = 0;
   std::uint64_t count = 0;
-  std::array<std::byte, verbs::kQueuePairAddressBytes> address{};
+  std::array<std::array<std::byte, verbs::kQueuePairAddressBytes>, kAddressesAtOnce> addresses{};
   std::array<char, 192> text{};  ///< empty: all is well
 };
 

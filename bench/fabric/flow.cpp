@@ -10,7 +10,8 @@ namespace {
 
 using verbs::Status;
 
-constexpr std::size_t kDepth = 2 * kMostInFlight;
+constexpr std::size_t kDepth = 2 * kMostInFlightInLists;
+constexpr std::size_t kIdleDepth = 4;
 constexpr std::size_t kCompletionsAtOnce = 16;
 constexpr std::size_t kReads = kMostInFlight;
 
@@ -27,21 +28,22 @@ std::vector<verbs::LocalSegment> segments_of(const Area& area, const SlotLayout&
   return segments;
 }
 
-/// Takes the completions that are there; their number. A failed one ends the end's run_until().
-std::size_t take(End& end, verbs::CompletionQueue& from) {
+/// Takes the completions that are there, and gives each one's id to `note`. A failed one ends the end's run_until().
+template <class Note>
+void take(End& end, verbs::CompletionQueue& from, Note&& note) {
   std::array<verbs::Completion, kCompletionsAtOnce> completions;
   const std::size_t count = from.poll(completions);
   for (std::size_t i = 0; i < count; ++i) {
-    if (completions[i].status == verbs::CompletionStatus::success) continue;
-    end.note_failure(to_string(completions[i].status));
+    if (completions[i].status != verbs::CompletionStatus::success) end.note_failure(to_string(completions[i].status));
+    note(completions[i].id);
   }
-  return count;
 }
 
 }  // namespace
 
-Result<DataQueuePair> DataQueuePair::make(End& end) {
-  DataQueuePair made;
+Result<DataQueuePairs> DataQueuePairs::make(End& end, const Measurement& what) {
+  DataQueuePairs made;
+  made.busy_ = what.queue_pairs;
   auto sent = end.context().create_completion_queue(kDepth);
   auto received = end.context().create_completion_queue(kDepth);
   if (!sent || !received) return fail("no completion queues");
@@ -52,20 +54,37 @@ Result<DataQueuePair> DataQueuePair::make(End& end) {
   shape.receive_completions = &made.received_;
   shape.send_depth = shape.receive_depth = kDepth;
   shape.reads_in = shape.reads_out = kReads;
-  auto queue_pair = end.domain().create_queue_pair(shape);
-  if (!queue_pair) return fail("no queue pair: {}", to_string(queue_pair.error()));
-  made.queue_pair_ = std::move(*queue_pair);
+  made.queue_pairs_.reserve(what.queue_pairs + what.idle_queue_pairs);
+  for (std::size_t i = 0; i < made.queue_pairs_.capacity(); ++i) {
+    if (i == what.queue_pairs) shape.send_depth = shape.receive_depth = shape.reads_in = shape.reads_out = kIdleDepth;
+    auto queue_pair = end.domain().create_queue_pair(shape);
+    if (!queue_pair) return fail("no queue pair: {}", to_string(queue_pair.error()));
+    made.queue_pairs_.push_back(std::move(*queue_pair));
+  }
   return made;
 }
 
-Result<void> DataQueuePair::connect(const verbs::QueuePairAddress& peer) {
-  const Status status = queue_pair_.connect(peer);
-  if (status != Status::ok) return fail("the queue pairs could not be connected: {}", to_string(status));
+void DataQueuePairs::put_addresses(ControlMessage& message) const {
+  const auto first = static_cast<std::size_t>(message.count);
+  for (std::size_t i = 0; i < kAddressesAtOnce && first + i < count(); ++i) {
+    message.addresses[i] = verbs::encode(queue_pairs_[first + i].address());
+  }
+}
+
+Result<void> DataQueuePairs::connect(const ControlMessage& message) {
+  if (message.count >= count()) return fail("asked for a queue pair that does not exist");
+  const auto first = static_cast<std::size_t>(message.count);
+  for (std::size_t i = 0; i < kAddressesAtOnce && first + i < count(); ++i) {
+    const auto peer = verbs::decode_queue_pair_address(message.addresses[i]);
+    if (!peer) return fail("the other process has no queue pair");
+    const Status status = queue_pairs_[first + i].connect(*peer);
+    if (status != Status::ok) return fail("the queue pairs could not be connected: {}", to_string(status));
+  }
   return {};
 }
 
-Outgoing::Outgoing(End& end, DataQueuePair& with, const Measurement& what, std::uint32_t id)
-    : end_(end), with_(with), what_(what), layout_(what), id_(id) {
+Outgoing::Outgoing(End& end, DataQueuePairs& with, const Measurement& what, std::uint32_t id)
+    : end_(end), with_(with), what_(what), layout_(what), id_(id), under_way_(what.queue_pairs) {
   Area& own = answers_itself(what.verb) ? end.sink(what.path) : end.source();
   segments_ = segments_of(own, layout_);
   remote_ = what.verb == Verb::read ? end.remote().source : end.remote().sink(what.path);
@@ -94,20 +113,33 @@ verbs::WorkRequest Outgoing::request_of(std::uint64_t sequence) const {
   return verbs::compare_swap(sequence, local, remote_.at(kCounterOffset), sequence, sequence + 1);
 }
 
-bool Outgoing::post_next() {
-  if (!answers_itself(what_.verb)) {
-    end_.source().set_word(layout_.offset_of(posted_) + layout_.stamp_at, stamp_of(id_, layout_, posted_));
-  }
-  const Status status = with_.queue_pair().post_send(request_of(posted_));
-  if (status == Status::ok) {
-    ++posted_;
-    return true;
-  }
-  end_.note_failure(fmt::format("posting a request: {}", to_string(status)));
-  return false;
+bool Outgoing::may_post() const {
+  if (posted_ - completed_ + what_.list > layout_.slots) return false;
+  // Queue pairs do not wait for each other, so those of one may be complete while those of another are not.
+  return what_.queue_pairs == 1 || under_way_[with_.index_of(posted_)] < layout_.slots / what_.queue_pairs;
 }
 
-void Outgoing::poll() { completed_ += take(end_, with_.sent()); }
+bool Outgoing::post_next() {
+  for (std::uint32_t left = what_.list; left > 0; --left) {
+    if (!answers_itself(what_.verb)) {
+      end_.source().set_word(layout_.offset_of(posted_) + layout_.stamp_at, stamp_of(id_, layout_, posted_));
+    }
+    const Status status = with_.of(posted_).post_send(request_of(posted_));
+    if (status != Status::ok) {
+      end_.note_failure(fmt::format("posting a request: {}", to_string(status)));
+      return false;
+    }
+    ++under_way_[with_.index_of(posted_++)];
+  }
+  return true;
+}
+
+void Outgoing::poll() {
+  take(end_, with_.sent(), [this](std::uint64_t sequence) {
+    --under_way_[with_.index_of(sequence)];
+    ++completed_;
+  });
+}
 
 Result<void> Outgoing::check() const {
   if (what_.verb == Verb::read) return check_arrived(end_.sink(what_.path), layout_, id_, completed_);
@@ -115,7 +147,7 @@ Result<void> Outgoing::check() const {
   return {};
 }
 
-Incoming::Incoming(End& end, DataQueuePair& with, const Measurement& what, std::uint32_t id)
+Incoming::Incoming(End& end, DataQueuePairs& with, const Measurement& what, std::uint32_t id)
     : end_(end), with_(with), what_(what), layout_(what), id_(id) {
   if (what.verb == Verb::read) {
     fill(end.source(), layout_, id);
@@ -132,16 +164,16 @@ void Incoming::post_receive(std::uint64_t sequence) {
   // A write with immediate brings its own address.
   const auto segment =
       what_.verb == Verb::send ? segments_[static_cast<std::size_t>(sequence % layout_.slots)] : verbs::LocalSegment{};
-  const Status status = with_.queue_pair().post_receive(verbs::receive(sequence, segment));
+  const Status status = with_.of(sequence).post_receive(verbs::receive(sequence, segment));
   if (status != Status::ok) end_.note_failure(fmt::format("posting a receive: {}", to_string(status)));
 }
 
 void Incoming::poll() {
   if (takes_receives(what_.verb)) {
-    for (std::size_t left = take(end_, with_.received()); left > 0; --left) {
-      post_receive(arrived_ + 2 * layout_.slots);
+    take(end_, with_.received(), [this](std::uint64_t sequence) {
+      post_receive(sequence + 2 * layout_.slots);
       ++arrived_;
-    }
+    });
   } else if (is_ping_pong(what_)) {
     const std::size_t at = layout_.offset_of(arrived_) + layout_.stamp_at;
     if (end_.sink(what_.path).word(at) == stamp_of(id_, layout_, arrived_)) ++arrived_;

@@ -14,32 +14,41 @@
 
 namespace splitnic::bench {
 
-/// The queue pair of one measurement, with completion queues of its own: nothing is left over from the one before.
-class DataQueuePair {
+/// The queue pairs of one measurement, with completion queues of their own: nothing is left over from the one before.
+/// The busy ones come first.
+class DataQueuePairs {
  public:
-  static Result<DataQueuePair> make(End& end);
+  static Result<DataQueuePairs> make(End& end, const Measurement& what);
 
-  [[nodiscard]] verbs::QueuePairAddress address() const { return queue_pair_.address(); }
-  Result<void> connect(const verbs::QueuePairAddress& peer);
+  [[nodiscard]] std::size_t count() const { return queue_pairs_.size(); }
+  /// Puts the addresses of queue pair message.count and the next ones into the message; as many as fit.
+  void put_addresses(ControlMessage& message) const;
+  /// Connects the same ones with those of the peer's message. Errors: there are no such, or not so many.
+  Result<void> connect(const ControlMessage& message);
 
-  [[nodiscard]] verbs::QueuePair& queue_pair() { return queue_pair_; }
+  /// Which one carries the message.
+  [[nodiscard]] std::size_t index_of(std::uint64_t sequence) const {
+    return busy_ == 1 ? 0 : static_cast<std::size_t>(sequence % busy_);
+  }
+  [[nodiscard]] verbs::QueuePair& of(std::uint64_t sequence) { return queue_pairs_[index_of(sequence)]; }
   [[nodiscard]] verbs::CompletionQueue& sent() { return sent_; }
   [[nodiscard]] verbs::CompletionQueue& received() { return received_; }
 
  private:
   verbs::CompletionQueue sent_;
   verbs::CompletionQueue received_;
-  verbs::QueuePair queue_pair_;
+  std::size_t busy_ = 1;
+  std::vector<verbs::QueuePair> queue_pairs_;
 };
 
 /// One direction's messages, at the end that posts them. id: the flow's; both its ends know it.
 class Outgoing {
  public:
-  Outgoing(End& end, DataQueuePair& with, const Measurement& what, std::uint32_t id);
+  Outgoing(End& end, DataQueuePairs& with, const Measurement& what, std::uint32_t id);
 
-  /// False: the message's place is still lent to an earlier one.
-  [[nodiscard]] bool may_post() const { return posted_ - completed_ < layout_.slots; }
-  /// False: it failed, which ends the end's run_until().
+  /// False: the place of one of the next messages, as many as a list has, is still lent to an earlier one.
+  [[nodiscard]] bool may_post() const;
+  /// Posts a list. False: it failed, which ends the end's run_until().
   bool post_next();
   /// Takes what is complete.
   void poll();
@@ -53,12 +62,13 @@ class Outgoing {
   [[nodiscard]] verbs::WorkRequest request_of(std::uint64_t sequence) const;
 
   End& end_;
-  DataQueuePair& with_;
+  DataQueuePairs& with_;
   Measurement what_;
   SlotLayout layout_;
   std::uint32_t id_;
   std::uint64_t posted_ = 0;
   std::uint64_t completed_ = 0;
+  std::vector<std::uint64_t> under_way_;       ///< of each busy queue pair
   std::vector<verbs::LocalSegment> segments_;  ///< of each slot
   verbs::RemoteKey remote_{};
 };
@@ -66,7 +76,7 @@ class Outgoing {
 /// The same messages, at the other end.
 class Incoming {
  public:
-  Incoming(End& end, DataQueuePair& with, const Measurement& what, std::uint32_t id);
+  Incoming(End& end, DataQueuePairs& with, const Measurement& what, std::uint32_t id);
 
   /// Looks for what has arrived; a failure ends the end's run_until().
   void poll();
@@ -80,7 +90,7 @@ class Incoming {
   void post_receive(std::uint64_t sequence);
 
   End& end_;
-  DataQueuePair& with_;
+  DataQueuePairs& with_;
   Measurement what_;
   SlotLayout layout_;
   std::uint32_t id_;

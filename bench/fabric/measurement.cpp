@@ -9,7 +9,7 @@ namespace splitnic::bench {
 namespace {
 
 constexpr std::array<Verb, 5> kVerbs{Verb::send, Verb::write, Verb::write_immediate, Verb::read, Verb::compare_swap};
-constexpr std::string_view kTables = "tables";
+constexpr std::string_view kPeers = "peers";
 constexpr std::array<std::uint32_t, 7> kDefaultSizes{8, 64, 256, 1500, 4096, 65536, 1U << 20U};
 constexpr std::size_t kLine = 64;
 // Two, so that a message's bytes stay as they are until it is acknowledged, while the next is made.
@@ -59,6 +59,7 @@ std::vector<std::string> operation_names() {
   std::vector<std::string> names;
   for (const Verb verb : kVerbs) names.emplace_back(to_string(verb));
   names.emplace_back(kTables);
+  names.emplace_back(kPeers);
   return names;
 }
 
@@ -69,12 +70,13 @@ Result<Plan> plan_of(const FabricCommand& command) {
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   Plan plan;
   plan.tables = asked_for(command.operations, kTables);
+  plan.peers = asked_for(command.operations, kPeers);
   for (const Quantity quantity : {Quantity::latency, Quantity::rate}) {
     for (const Verb verb : kVerbs) {
       if (asked_for(command.operations, to_string(verb))) add(plan.measurements, quantity, verb, sizes);
     }
   }
-  if (plan.measurements.empty() && !plan.tables) return fail("nothing to measure");
+  if (plan.measurements.empty() && !plan.tables && !plan.peers) return fail("nothing to measure");
   return plan;
 }
 
@@ -86,7 +88,11 @@ SlotLayout::SlotLayout(const Measurement& what)
       source_moves(what.verb != Verb::read) {
   // No more memory than the caches hold: it is the fabric that is measured.
   constexpr std::size_t kCached = kMaxBytes;
-  if (what.quantity == Quantity::rate) slots = std::clamp(kCached / stride, kPingPongSlots, kMostInFlight);
+  if (what.quantity == Quantity::rate) {
+    slots = std::clamp(kCached / stride, kPingPongSlots, what.list > 1 ? kMostInFlightInLists : kMostInFlight);
+    // Each slot belongs to one queue pair.
+    if (slots > what.queue_pairs) slots -= slots % what.queue_pairs;
+  }
 }
 
 }  // namespace splitnic::bench

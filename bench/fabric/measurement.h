@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/commands.h"
@@ -30,7 +31,10 @@ struct Measurement {
   Quantity quantity = Quantity::latency;
   Verb verb = Verb::send;
   Path path = Path::segmented;
-  std::uint32_t bytes = 0;  ///< of a message, kMinBytes .. kMaxBytes
+  std::uint32_t bytes = 0;             ///< of a message, kMinBytes .. kMaxBytes
+  std::uint32_t list = 1;              ///< of a rate: requests that are posted together, at most kMostInFlight
+  std::uint32_t queue_pairs = 1;       ///< of a rate: the messages take turns on so many
+  std::uint32_t idle_queue_pairs = 0;  ///< connected as well, and never used
 };
 inline constexpr std::uint32_t kMinBytes = 8;
 inline constexpr std::uint32_t kMaxBytes = 1U << 20U;
@@ -42,8 +46,10 @@ inline constexpr int kRunUpShare = 5;
 /// With a peer that says nothing.
 inline constexpr Duration kPatience = std::chrono::seconds(10);
 
-/// Messages of one measurement.
+/// Messages of one measurement. Those that are posted in lists need more of them, or a list would wait for the one
+/// before.
 inline constexpr std::size_t kMostInFlight = 64;
+inline constexpr std::size_t kMostInFlightInLists = 256;
 
 /// Whether the peer's program answers each message with one like it. Reads and atomics are over when their own answer
 /// is there.
@@ -53,13 +59,15 @@ inline constexpr std::size_t kMostInFlight = 64;
 /// Whether messages arrive as completions of receives.
 [[nodiscard]] constexpr bool takes_receives(Verb verb) { return verb == Verb::send || verb == Verb::write_immediate; }
 
-/// What --operations knows.
+/// What --operations knows, kTables among them.
+inline constexpr std::string_view kTables = "tables";
 std::vector<std::string> operation_names();
 
 /// What was asked for on the command line, in the order of the report.
 struct Plan {
   std::vector<Measurement> measurements;
   bool tables = false;  ///< cost by the number of entries
+  bool peers = false;   ///< splitnic beside other programs
 };
 /// Errors: nothing is left to measure.
 Result<Plan> plan_of(const FabricCommand& command);

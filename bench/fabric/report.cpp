@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "bench/fabric/comparison_report.h"
 #include "bench/summary.h"
 
 namespace splitnic::bench {
@@ -90,10 +91,10 @@ std::string head(const FabricReport& report) {
       "splitnic-bench fabric: the verbs between two processes, over shared memory\n"
       "  machine     {}\n"
       "  version     splitnic {}\n"
-      "  options     {} runs, {} s for each measurement; ends {}; cells of {} bytes\n"
-      "  conditions  {}; what arrived was compared byte by byte after each measurement\n\n",
-      to_text(report.machine), report.version, report.runs.size(), report.seconds,
-      report.options.sleep ? "sleep between messages" : "look on, without sleep", report.options.cell_bytes,
+      "  options     {}{} s for each measurement; ends {}; cells of {} bytes\n"
+      "  conditions  {}; what arrives is compared byte by byte after each measurement\n\n",
+      to_text(report.machine), report.version, report.runs.empty() ? "" : fmt::format("{} runs, ", report.runs.size()),
+      report.seconds, report.options.sleep ? "sleep between messages" : "spin", report.options.cell_bytes,
       report.options.shares_core ? "both processes share the only core" : "each process on a core of its own");
 }
 
@@ -105,7 +106,7 @@ std::string yardstick_text(const FabricReport& report) {
                 decimals));
   };
   return fmt::format("{:<46} {:>6}  {:>24}\n", "yardsticks: the machine without the fabric", "",
-                     "median (least .. most)") +
+                     "median (min .. max)") +
          row("a cache line from core to core", "us", kMicro, 3, [](const Yardsticks& y) { return y.line; }) +
          row("8 bytes over a Unix socket, both asleep", "us", kMicro, 2, [](const Yardsticks& y) { return y.socket; }) +
          row("memcpy of 1 MiB into shared memory", "GB/s", 1e9, 2, [](const Yardsticks& y) { return y.copy; }) + '\n';
@@ -113,7 +114,7 @@ std::string yardstick_text(const FabricReport& report) {
 
 std::string latency_text(const FabricReport& report) {
   std::string text =
-      fmt::format("{:<16} {:<10} {:>8}  {:>24}  {:>24}  {:>10}\n", "latency, us", "", "bytes", "median (least .. most)",
+      fmt::format("{:<16} {:<10} {:>8}  {:>24}  {:>24}  {:>10}\n", "latency, us", "", "bytes", "median (min .. max)",
                   "99th percentile", report.options.sleep ? "x socket" : "x line");
   for (std::size_t row = 0; row < report.plan.measurements.size(); ++row) {
     const Measurement& what = report.plan.measurements[row];
@@ -125,14 +126,14 @@ std::string latency_text(const FabricReport& report) {
                         what.bytes, to_text(median, 2), to_text(tail, 2), against_yardstick(report, row));
   }
   return text +
-         "  send, write and write-immediate: half the round trip of a ping-pong; a write's target looks at its "
+         "  send, write and write-immediate: half the round trip of a ping-pong; a write's target polls its "
          "memory.\n"
          "  read and compare-swap: from post to completion, there and back.\n\n";
 }
 
 std::string rate_text(const FabricReport& report) {
   std::string text = fmt::format("{:<16} {:<10} {:>8}  {:>28}  {:>10}  {:>10}\n", "rate, thousand/s", "", "bytes",
-                                 "median (least .. most)", "MB/s", "of memcpy");
+                                 "median (min .. max)", "MB/s", "of memcpy");
   for (std::size_t row = 0; row < report.plan.measurements.size(); ++row) {
     const Measurement& what = report.plan.measurements[row];
     if (what.quantity != Quantity::rate) continue;
@@ -254,12 +255,14 @@ std::string to_text(const FabricReport& report) {
     if (measures(report, Quantity::rate)) text += rate_text(report);
   }
   if (report.plan.tables) text += table_text(report);
+  if (report.comparison) text += to_text(*report.comparison);
   return text.substr(0, text.find_last_not_of('\n') + 1);
 }
 
 std::string to_json(const FabricReport& report) {
   json::object object;
   object["benchmark"] = "fabric";
+  object["format"] = kReportFormat;
   object["version"] = report.version;
   object["machine"] = to_json_object(report.machine);
   object["runs"] = report.runs.size();
@@ -273,6 +276,7 @@ std::string to_json(const FabricReport& report) {
     object["rate"] = rate_array(report);
   }
   if (report.plan.tables) object["tables"] = table_array(report);
+  if (report.comparison) object["comparison"] = to_json_object(*report.comparison);
   return json::serialize(object);
 }
 

@@ -15,6 +15,7 @@
 #include <optional>
 #include <utility>
 
+#include "bench/fabric/placement.h"
 #include "bench/fabric/server.h"
 #include "common/os/errno_text.h"
 #include "common/os/unique_fd.h"
@@ -23,15 +24,6 @@
 namespace splitnic::bench {
 
 namespace {
-
-void move_to_core(int core) {
-  if (core < 0) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<std::size_t>(core), &set);
-  // A wish: without it the measurement is less steady, not wrong.
-  static_cast<void>(::sched_setaffinity(0, sizeof set, &set));
-}
 
 /// Ends the process when it goes.
 class OtherProcess {
@@ -49,17 +41,27 @@ class OtherProcess {
   pid_t pid_;
 };
 
+/// What a pair of processes is for.
+struct Purpose {
+  Plan plan;
+  EndOptions options;
+  Cores cores;
+  bool yardsticks = true;
+  bool realtime = false;
+};
+
 /// The other process, from its first moment to its last.
-[[noreturn]] void be_server(std::unique_ptr<fabric::Bridge> bridge, int channel, pid_t client, const Plan& plan,
-                            const EndOptions& options, const Cores& cores) {
+[[noreturn]] void be_server(std::unique_ptr<fabric::Bridge> bridge, int channel, pid_t client, const Purpose& purpose) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != client) ::_exit(1);  // it was over before the wish was made
-  move_to_core(cores.server);
-  auto served = serve_yardsticks(*bridge, channel, options.shares_core);
+  move_to_core(purpose.cores.server);
+  const RaisedPriority priority(purpose.cores, purpose.realtime);
+  Result<void> served;
+  if (purpose.yardsticks) served = serve_yardsticks(*bridge, channel, purpose.options.shares_core);
   if (served) {
-    End end(std::move(bridge), options);
+    End end(std::move(bridge), purpose.options);
     served = end.come_up(channel);
-    if (served) served = serve(end, plan);
+    if (served) served = serve(end, purpose.plan);
   }
   fmt::print(stderr, "splitnic-bench: the process that answers: {}\n", served.error().message);
   ::_exit(1);
@@ -67,15 +69,17 @@ class OtherProcess {
 
 /// end: empty; whose it is also says when it goes.
 Result<FabricRun> measure_all(std::optional<End>& end, std::unique_ptr<fabric::Bridge> bridge, int channel,
-                              const Plan& plan, const EndOptions& options, Duration length) {
+                              const Purpose& purpose, Duration length) {
   FabricRun run;
-  const auto yardsticks = measure_yardsticks(*bridge, channel, length, options.shares_core);
-  if (!yardsticks) return tl::unexpected(yardsticks.error());
-  run.yardsticks = *yardsticks;
-  end.emplace(std::move(bridge), options);
+  if (purpose.yardsticks) {
+    const auto yardsticks = measure_yardsticks(*bridge, channel, length, purpose.options.shares_core);
+    if (!yardsticks) return tl::unexpected(yardsticks.error());
+    run.yardsticks = *yardsticks;
+  }
+  end.emplace(std::move(bridge), purpose.options);
   if (auto up = end->come_up(channel); !up) return tl::unexpected(up.error());
-  Client client(*end, plan);
-  for (std::uint32_t row = 0; row < plan.measurements.size(); ++row) {
+  Client client(*end, purpose.plan);
+  for (std::uint32_t row = 0; row < purpose.plan.measurements.size(); ++row) {
     const auto figures = client.measure(row, length);
     if (!figures) return tl::unexpected(figures.error());
     run.figures.push_back(*figures);
@@ -84,8 +88,7 @@ Result<FabricRun> measure_all(std::optional<End>& end, std::unique_ptr<fabric::B
 }
 
 /// Forks; both processes' lives, but for the tables.
-Result<FabricRun> measure_between_processes(const Plan& plan, const EndOptions& options, const Cores& cores,
-                                            Duration length) {
+Result<FabricRun> measure_between_processes(const Purpose& purpose, Duration length) {
   auto bridges = fabric::shm_pair();
   if (!bridges) return tl::unexpected(bridges.error());
   std::array<int, 2> sockets{};
@@ -101,14 +104,14 @@ Result<FabricRun> measure_between_processes(const Plan& plan, const EndOptions& 
     // Each process holds its own end alone, so that it notices when the other one is gone.
     own.reset();
     bridges->first.reset();
-    be_server(std::move(bridges->second), others.get(), self, plan, options, cores);
+    be_server(std::move(bridges->second), others.get(), self, purpose);
   }
   std::optional<End> end;  // goes after the other process, which would take it for a failure
   const OtherProcess other(pid);
   others.reset();
   bridges->second.reset();
-  move_to_core(cores.client);
-  return measure_all(end, std::move(bridges->first), own.get(), plan, options, length);
+  move_to_core(purpose.cores.client);
+  return measure_all(end, std::move(bridges->first), own.get(), purpose, length);
 }
 
 }  // namespace
@@ -127,7 +130,7 @@ Cores choose_cores() {
 Result<FabricRun> run_fabric(const Plan& plan, const EndOptions& options, const Cores& cores, Duration length) {
   FabricRun run;
   if (!plan.measurements.empty()) {
-    auto measured = measure_between_processes(plan, options, cores, length);
+    auto measured = measure_between_processes({plan, options, cores}, length);
     if (!measured) return measured;
     run = std::move(*measured);
   }
@@ -137,6 +140,15 @@ Result<FabricRun> run_fabric(const Plan& plan, const EndOptions& options, const 
     run.tables = std::move(*tables);
   }
   return run;
+}
+
+Result<Figures> run_measurement(const Measurement& what, EndOptions options, const Cores& cores, bool realtime,
+                                Duration length) {
+  options.queue_pairs = what.queue_pairs + what.idle_queue_pairs;
+  const RaisedPriority priority(cores, realtime);
+  auto run = measure_between_processes({{{what}, false}, options, cores, false, realtime}, length);
+  if (!run) return tl::unexpected(run.error());
+  return run->figures.front();
 }
 
 }  // namespace splitnic::bench

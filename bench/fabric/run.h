@@ -33,4 +33,8 @@ Cores choose_cores();
 /// Call without threads. Errors: those of Client, no resources for a process or a bridge.
 Result<FabricRun> run_fabric(const Plan& plan, const EndOptions& options, const Cores& cores, Duration length);
 
+/// One measurement alone, between two new processes at real-time priority where `realtime`. Errors: as run_fabric.
+Result<Figures> run_measurement(const Measurement& what, EndOptions options, const Cores& cores, bool realtime,
+                                Duration length);
+
 }  // namespace splitnic::bench

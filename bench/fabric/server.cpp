@@ -14,45 +14,68 @@ namespace {
 /// One measurement, from the side that is asked.
 class Served {
  public:
-  Served(End& end, DataQueuePair with, const Measurement& what, std::uint32_t row)
-      : with_(std::move(with)), pings_(end, with_, what, ping_id(row)) {
-    if (is_ping_pong(what)) pongs_.emplace(end, with_, what, pong_id(row));
-  }
+  Served(End& end, DataQueuePairs with, const Measurement& what, std::uint32_t row)
+      : end_(end), with_(std::move(with)), what_(what), row_(row) {}
 
-  [[nodiscard]] DataQueuePair& with() { return with_; }
+  [[nodiscard]] DataQueuePairs& with() { return with_; }
+  /// Once the queue pairs are connected.
+  void start() {
+    pings_.emplace(end_, with_, what_, ping_id(row_));
+    if (is_ping_pong(what_)) pongs_.emplace(end_, with_, what_, pong_id(row_));
+  }
   void poll() {
-    pings_.poll();
+    if (pings_) pings_->poll();
     if (!pongs_) return;
     pongs_->poll();
-    while (pongs_->posted() < pings_.arrived() && pongs_->may_post() && pongs_->post_next()) {
+    while (pongs_->posted() < pings_->arrived() && pongs_->may_post() && pongs_->post_next()) {
     }
   }
   Result<void> check(std::uint64_t sent) {
+    if (!pings_) return fail("the measurement ends before it starts");
     // The word of the end may have come in together with the last messages.
-    for (std::uint64_t before = ~pings_.arrived(); before != pings_.arrived();) {
-      before = pings_.arrived();
+    for (std::uint64_t before = ~pings_->arrived(); before != pings_->arrived();) {
+      before = pings_->arrived();
       poll();
     }
-    return pings_.check(sent);
+    return pings_->check(sent);
   }
 
  private:
-  DataQueuePair with_;
-  Incoming pings_;
+  End& end_;
+  DataQueuePairs with_;
+  Measurement what_;
+  std::uint32_t row_;
+  std::optional<Incoming> pings_;
   std::optional<Outgoing> pongs_;
 };
 
 void put_text(const std::string& text, ControlMessage& into) { text.copy(into.text.data(), into.text.size() - 1); }
 
-Result<std::unique_ptr<Served>> begin(End& end, const Plan& plan, const ControlMessage& asked, ControlMessage& answer) {
-  const auto peer = verbs::decode_queue_pair_address(asked.address);
-  if (!peer || asked.row >= plan.measurements.size()) return fail("asked for what is not in the plan");
-  auto with = DataQueuePair::make(end);
-  if (!with) return tl::unexpected(with.error());
-  // Receives are taken from the state init on, and nothing is sent before the answer: connect first, then post them.
-  if (auto connected = with->connect(*peer); !connected) return tl::unexpected(connected.error());
-  answer.address = verbs::encode(with->address());
-  return std::make_unique<Served>(end, std::move(*with), plan.measurements[asked.row], asked.row);
+Result<void> obey(End& end, const Plan& plan, std::unique_ptr<Served>& present, const ControlMessage& asked,
+                  ControlMessage& answer) {
+  if (asked.kind == ControlMessage::Kind::begin) {
+    present.reset();
+    if (asked.row >= plan.measurements.size()) return fail("asked for what is not in the plan");
+    const Measurement& what = plan.measurements[asked.row];
+    auto with = DataQueuePairs::make(end, what);
+    if (!with) return tl::unexpected(with.error());
+    present = std::make_unique<Served>(end, std::move(*with), what, asked.row);
+    return {};
+  }
+  if (!present) return fail("asked for a measurement that has not begun");
+  if (asked.kind == ControlMessage::Kind::connect) {
+    answer.count = asked.count;
+    present->with().put_addresses(answer);
+    return present->with().connect(asked);
+  }
+  if (asked.kind == ControlMessage::Kind::start) {
+    // Receives are taken from the state init on, but nothing is sent before this answer.
+    present->start();
+    return {};
+  }
+  const auto checked = present->check(asked.count);
+  present.reset();
+  return checked;
 }
 
 }  // namespace
@@ -69,18 +92,7 @@ Result<void> serve(End& end, const Plan& plan) {
     if (!waited) return waited;
     ControlMessage answer;
     answer.kind = asked->kind;
-    if (asked->kind == ControlMessage::Kind::begin) {
-      present.reset();
-      auto begun = begin(end, plan, *asked, answer);
-      if (begun) {
-        present = std::move(*begun);
-      } else {
-        put_text(begun.error().message, answer);
-      }
-    } else if (present) {
-      if (const auto checked = present->check(asked->count); !checked) put_text(checked.error().message, answer);
-      present.reset();
-    }
+    if (const auto done = obey(end, plan, present, *asked, answer); !done) put_text(done.error().message, answer);
     if (auto said = end.say(answer); !said) return said;
   }
 }

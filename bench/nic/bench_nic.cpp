@@ -4,12 +4,13 @@
 
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
+#include <string>
 
 #include "bench/commands.h"
 #include "bench/nic/contest.h"
 #include "bench/nic/laboratory.h"
 #include "bench/nic/report.h"
+#include "bench/programs.h"
 #include "common/result.h"
 
 namespace splitnic::bench {
@@ -71,33 +72,20 @@ int bench_in_laboratory(const NicCommand& command, const std::string& program, R
   return 0;
 }
 
-/// Where a package installs the tests' programs, seen from the folder of this program.
-constexpr const char* kInstalledForwarder = "../libexec/splitnic-tests/bin/bench-forwarder";
-
-/// `named` if the user has named one; else the first of `places` that is a program; else the name alone, for a look-up
-/// in PATH.
-std::string find_program(const std::string& named, const std::vector<std::filesystem::path>& places) {
-  if (!named.empty()) return named;
-  for (const auto& place : places) {
-    if (::access(place.c_str(), X_OK) == 0) return place.string();
-  }
-  return places.front().filename().string();
-}
-
 }  // namespace
 
 int run_nic_command(const NicCommand& command) {
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   Report report;
   report.version = SPLITNIC_VERSION;
   report.seconds = command.seconds;
-  report.forwarder = find_program(command.forwarder, {folder / "bench-forwarder", folder / kInstalledForwarder});
+  report.forwarder = command.forwarder.empty() ? find_program("bench-forwarder").string() : command.forwarder;
   report.machine = describe_machine();
   if (::access(report.forwarder.c_str(), X_OK) != 0) {
     throw StartupError{fmt::format("{} is no program to compare with: build bench-forwarder, or name it by --forwarder",
                                    report.forwarder)};
   }
-  const std::string program = find_program(command.splitnic, {folder / "splitnic"});
+  std::string program = command.splitnic.empty() ? find_program("splitnic").string() : command.splitnic;
+  if (command.splitnic.empty() && ::access(program.c_str(), X_OK) != 0) program = "splitnic";  // the PATH's
   return run_apart([&] { return bench_in_laboratory(command, program, report); });
 }
 

@@ -31,8 +31,8 @@ inline constexpr std::array<Metric, 9> kMetrics{{
     {"udp_to_lan_lost", "  lost of what was sent", "%", 1e-2, 1, true, 0, false},
     {"udp_to_host", "UDP 64-byte, LAN to host", "1000/s", 1e3, 1, false, 0.95},
     {"udp_to_host_lost", "  lost of what was sent", "%", 1e-2, 1, true, 0, false},
-    {"ping", "ping, at once again", "us", 1, 1, true, 0.8},
-    {"ping_after_pause", "ping, one a millisecond", "us", 1, 1, true, 0},
+    {"ping", "back-to-back ping", "us", 1, 1, true, 0.8},
+    {"ping_after_pause", "ping, one each millisecond", "us", 1, 1, true, 0},
 }};
 inline constexpr std::size_t kRequestResponse = 2;
 inline constexpr std::size_t kPing = 7;

@@ -55,7 +55,7 @@ std::string to_text(const Report& report) {
       "  conditions  {}\n\n",
       to_text(report.machine), report.version, os::printable(report.forwarder), report.split_runs.size(),
       report.seconds, kConditions);
-  text += fmt::format("{:<26} {:>7}  {:>29}  {:>29}  {:>6}  {}\n", "median (least .. most)", "", "split driver",
+  text += fmt::format("{:<26} {:>7}  {:>29}  {:>29}  {:>6}  {}\n", "median (min .. max)", "", "split driver",
                       "forwarder", "ratio", "goal");
   for (std::size_t index = 0; index < kMetrics.size(); ++index) {
     const auto& metric = kMetrics[index];
@@ -92,6 +92,7 @@ std::string to_json(const Report& report) {
   const auto [goals, met] = count_goals(report);
   json::object object;
   object["benchmark"] = "nic";
+  object["format"] = kReportFormat;
   object["version"] = report.version;
   object["machine"] = to_json_object(report.machine);
   object["runs"] = report.split_runs.size();

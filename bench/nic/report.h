@@ -9,6 +9,9 @@
 
 namespace splitnic::bench {
 
+/// Of the JSON. It grows when a field changes its meaning or goes; fields may be added.
+inline constexpr int kReportFormat = 1;
+
 /// Everything that one `splitnic-bench nic` found out.
 struct Report {
   std::string version;

@@ -27,7 +27,7 @@ LAYERS = {
 # Included header -> the files (by the start of their path) that may include it.
 LIBRARIES = [
     (r"pcap(/|\.h)", ["iounit/", "bench/forwarder/"]),
-    (r"boost/interprocess/", ["fabric/bridge/shm"]),
+    (r"boost/interprocess/", ["fabric/bridge/shm", "bench/peers/"]),
     (r"boost/asio(/|\.hpp)", ["common/os/", "tools/", "fabric/link/udp_socket.cpp"]),
     (r"(capnp|kj)/|.*\.capnp\.h$", ["common/os/", "messaging/wire/", "tools/cmake/"]),
     (r"isa-l(/|\.h)", ["fabric/wire/crc32c.cpp"]),
@@ -80,6 +80,8 @@ RAW_ACCESS = {
 }
 # Layers that come near peer memory. common knows none; tools and bench only start what the others do.
 RAW_ACCESS_LAYERS = ("fabric", "messaging", "host", "iounit", "tools", "bench")
+# Programs beside which splitnic is measured: they share no memory with it, and include nothing of it.
+STRANGERS = "bench/peers/"
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
@@ -108,6 +110,8 @@ def include_violations(layer, name, text):
         top = header.split("/")[0]
         if ".." in header.split("/"):
             yield f"{name}:{number}: include paths start at the root: {header}"
+        elif name.startswith(STRANGERS) and top in LAYERS and not header.startswith(STRANGERS):
+            yield f"{name}:{number}: a peer must share no code with splitnic: {header}"
         elif top == "tests" or (top in LAYERS and top not in LAYERS[layer]):
             yield f"{name}:{number}: {layer} must not know {top}: {header}"
         for pattern, allowed in LIBRARIES:
@@ -116,7 +120,7 @@ def include_violations(layer, name, text):
 
 
 def raw_access_violations(layer, name, text):
-    if layer not in RAW_ACCESS_LAYERS:
+    if layer not in RAW_ACCESS_LAYERS or name.startswith(STRANGERS):
         return
     for number, line in enumerate(without_comments(text).split("\n"), 1):
         for pattern, allowed in RAW_ACCESS.items():

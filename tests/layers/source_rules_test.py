@@ -35,6 +35,12 @@ class Planted(unittest.TestCase):
         self.refused("host/a.cpp", '#include "iounit/b.h"\n')
         self.refused("iounit/a.cpp", '#include "host/b.h"\n')
 
+    def test_peers_of_the_benchmark_are_strangers(self):
+        self.refused("bench/peers/a.cpp", '#include "fabric/b.h"\n')
+        self.refused("bench/peers/a.cpp", '#include "bench/summary.h"\n')
+        self.accepted("bench/peers/a.cpp", '#include "bench/peers/harness.h"\n')
+        self.accepted("bench/peers/a.cpp", "void* at = mmap(nullptr, n, 0, 0, fd, 0);\n")
+
     def test_forms_of_include(self):
         self.refused("fabric/a.cpp", "#  include <messaging/b.h>\n")
         self.refused("fabric/a.cpp", '#include "../messaging/b.h"\n')

@@ -1,0 +1,156 @@
+// bench-peer-libfabric: sends and receives of libfabric's shared-memory provider.
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/peers/harness.h"
+
+namespace splitnic::bench::peers {
+
+namespace {
+
+constexpr std::size_t kMostUnderWay = 64;
+constexpr std::size_t kReceives = 128;
+
+void check(long status, const char* what) {
+  if (status < 0) throw std::runtime_error(std::string(what) + ": " + fi_strerror(static_cast<int>(-status)));
+}
+
+class Libfabric final : public Side {
+ public:
+  explicit Libfabric(int channel) : source_(kMostUnderWay * kMaxBytes, std::byte{1}), sink_(kReceives * kMaxBytes) {
+    open();
+    std::array<char, 512> name{};
+    std::size_t bytes = name.size();
+    check(fi_getname(&endpoint_->fid, name.data(), &bytes), "the endpoint's name");
+    const auto other = exchange(channel, name.data(), bytes);
+    if (fi_av_insert(addresses_, other.data(), 1, &peer_, 0, nullptr) != 1) throw std::runtime_error("no such address");
+    for (std::size_t i = 0; i < kReceives; ++i) post_receive();
+  }
+
+  void begin(const Task& task) override {
+    task_ = task;
+    started_ = completed_ = 0;
+    places_ = std::clamp<std::size_t>((1U << 20U) / task.bytes, 2, kMostUnderWay);
+  }
+
+  std::size_t send(std::uint64_t first, std::size_t count) override {
+    for (std::size_t taken = 0; taken < count; ++taken) {
+      if (started_ - completed_ >= places_) {
+        complete();
+        if (started_ - completed_ >= places_) return taken;
+      }
+      std::byte* from = source_.data() + started_ % places_ * task_.bytes;
+      const std::uint64_t stamp = first + taken + 1;
+      std::memcpy(from, &stamp, sizeof stamp);
+      const auto status = fi_send(endpoint_, from, task_.bytes, nullptr, peer_, nullptr);
+      if (status == -FI_EAGAIN) {
+        complete();
+        return taken;
+      }
+      check(status, "sending");
+      ++started_;
+    }
+    return count;
+  }
+
+  std::size_t receive(std::uint64_t next) override {
+    std::array<fi_cq_msg_entry, 32> entries;
+    const auto got = fi_cq_read(received_, entries.data(), entries.size());
+    if (got == -FI_EAGAIN) return 0;
+    check(got, "receiving");
+    for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
+      std::uint64_t stamp = 0;
+      std::memcpy(&stamp, place(consumed_), sizeof stamp);
+      if (stamp != next + i + 1 || entries[i].len != task_.bytes) throw std::runtime_error("another message came");
+      ++consumed_;
+      post_receive();
+    }
+    return static_cast<std::size_t>(got);
+  }
+
+  bool flush() override {
+    complete();
+    return completed_ == started_;
+  }
+  void progress() override { complete(); }
+
+ private:
+  void open() {
+    fi_info* hints = fi_allocinfo();
+    hints->caps = FI_MSG;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
+    hints->fabric_attr->prov_name = ::strdup("shm");
+    fi_info* info = nullptr;
+    const int found = fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &info);
+    fi_freeinfo(hints);
+    check(found, "the provider shm");
+    check(fi_fabric(info->fabric_attr, &fabric_, nullptr), "the fabric");
+    check(fi_domain(fabric_, info, &domain_, nullptr), "the domain");
+    fi_av_attr addresses{};
+    addresses.type = FI_AV_TABLE;
+    addresses.count = 2;
+    check(fi_av_open(domain_, &addresses, &addresses_, nullptr), "the address vector");
+    fi_cq_attr queue{};
+    queue.format = FI_CQ_FORMAT_MSG;
+    queue.size = 4 * kReceives;
+    check(fi_cq_open(domain_, &queue, &sent_, nullptr), "a completion queue");
+    check(fi_cq_open(domain_, &queue, &received_, nullptr), "a completion queue");
+    check(fi_endpoint(domain_, info, &endpoint_, nullptr), "the endpoint");
+    check(fi_ep_bind(endpoint_, &addresses_->fid, 0), "binding the addresses");
+    check(fi_ep_bind(endpoint_, &sent_->fid, FI_TRANSMIT), "binding a completion queue");
+    check(fi_ep_bind(endpoint_, &received_->fid, FI_RECV), "binding a completion queue");
+    check(fi_enable(endpoint_), "enabling the endpoint");
+    fi_freeinfo(info);
+  }
+
+  std::byte* place(std::uint64_t receive) { return sink_.data() + receive % kReceives * kMaxBytes; }
+
+  void post_receive() {
+    check(fi_recv(endpoint_, place(posted_), kMaxBytes, nullptr, FI_ADDR_UNSPEC, nullptr), "posting a receive");
+    ++posted_;
+  }
+
+  void complete() {
+    std::array<fi_cq_msg_entry, 32> entries;
+    const auto got = fi_cq_read(sent_, entries.data(), entries.size());
+    if (got == -FI_EAGAIN) return;
+    check(got, "completing");
+    completed_ += static_cast<std::uint64_t>(got);
+  }
+
+  Task task_;
+  std::vector<std::byte> source_;
+  std::vector<std::byte> sink_;
+  std::size_t places_ = kMostUnderWay;
+  std::uint64_t started_ = 0, completed_ = 0, posted_ = 0, consumed_ = 0;
+  fi_addr_t peer_ = FI_ADDR_UNSPEC;
+  fid_fabric* fabric_ = nullptr;
+  fid_domain* domain_ = nullptr;
+  fid_av* addresses_ = nullptr;
+  fid_cq* sent_ = nullptr;
+  fid_cq* received_ = nullptr;
+  fid_ep* endpoint_ = nullptr;
+};
+
+}  // namespace
+
+}  // namespace splitnic::bench::peers
+
+int main(int argc, char** argv) {
+  using namespace splitnic::bench::peers;
+  return run(argc, argv, {"bench-peer-libfabric", {"send"}, [](Role, int channel) -> std::unique_ptr<Side> {
+                            return std::make_unique<Libfabric>(channel);
+                          }});
+}

@@ -1,0 +1,15 @@
+#include "bench/programs.h"
+
+#include <unistd.h>
+
+namespace splitnic::bench {
+
+std::filesystem::path find_program(const std::string& name) {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const auto beside = folder / name;
+  const auto installed = folder / "../libexec/splitnic-tests/bin" / name;
+  const bool is_installed = ::access(beside.c_str(), X_OK) != 0 && ::access(installed.c_str(), X_OK) == 0;
+  return is_installed ? installed : beside;
+}
+
+}  // namespace splitnic::bench
