@@ -36,7 +36,7 @@ Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now
   if (!home) return tl::unexpected(home.error());
   nic->home_ = *std::move(home);
   if (auto error = nic->attach()) return tl::unexpected(*std::move(error));
-  nic->look(now);
+  nic->refresh(now);
   return nic;
 }
 
@@ -145,14 +145,14 @@ const NicSettings& TapNic::settings(Time now) {
   next_event_check_ = now + kEventInterval;
   const bool event = links_ && links_->poll_events([](const os::LinkEvent&) {}) != 0;
   if (event || check_at_once_ || now >= next_check_) {
-    look(now);
+    refresh(now);
   } else if (now >= next_multicast_check_) {
     read_multicast(now);
   }
   return settings_;
 }
 
-void TapNic::look(Time now) {
+void TapNic::refresh(Time now) {
   check_at_once_ = false;
   next_check_ = next_multicast_check_ = now + kCheckInterval;
   if (!device_ || device_->name().empty()) make_again();

@@ -78,7 +78,7 @@ class TapNic final : public VirtualNic {
   TapNic(const TapOptions& options, os::Log& log) : options_(options), log_(log), name_(options.name) {}
   [[nodiscard]] std::optional<Error> attach();
   [[nodiscard]] std::optional<Error> mark_and_dress();
-  void look(Time now);
+  void refresh(Time now);
   bool follow_namespace();
   void make_again();
   void read_multicast(Time now);

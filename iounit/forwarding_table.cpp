@@ -124,7 +124,7 @@ void ForwardingTable::forget(ForwardingTarget target) {
 }
 
 void ForwardingTable::sweep(Time now, std::size_t budget) {
-  for (std::size_t looked = 0; looked < std::min(budget, entries_.size()); ++looked) {
+  for (std::size_t visited = 0; visited < std::min(budget, entries_.size()); ++visited) {
     Entry& entry = entries_[sweep_at_];
     sweep_at_ = (sweep_at_ + 1) & (entries_.size() - 1);
     if (entry.key != 0 && aged(entry, now)) free_entry(entry);

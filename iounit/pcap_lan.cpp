@@ -149,10 +149,10 @@ void PcapLan::poll(Time now) {
   if (!check_at_once_ && now < std::min(next_event_check_, next_check_)) return;
   next_event_check_ = now + kEventInterval;
   const bool event = links_->poll_events([](const os::LinkEvent&) {}) != 0;
-  if (event || check_at_once_ || now >= next_check_) look(now);
+  if (event || check_at_once_ || now >= next_check_) refresh(now);
 }
 
-void PcapLan::look(Time now) {
+void PcapLan::refresh(Time now) {
   const bool capture_failed = std::exchange(check_at_once_, false);
   static_cast<void>(read_link());  // if it fails, the interface counts as vanished
   const bool same = link_.up && link_.index == captured_index_;

@@ -69,7 +69,7 @@ class PcapLan final : public LanEngine {
   [[nodiscard]] std::optional<Error> open_in_this_namespace(Time now);
   [[nodiscard]] Result<void> read_link();
   [[nodiscard]] std::optional<Error> activate();
-  void look(Time now);
+  void refresh(Time now);
   void close_capture();
   void read_statistics();
 

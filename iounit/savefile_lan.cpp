@@ -115,7 +115,7 @@ Time SavefileLan::due(const Record& record) const {
 std::size_t SavefileLan::receive(LanSink& sink, std::size_t budget) {
   if (!started_) return 0;
   std::size_t handed = 0;
-  for (std::size_t looked = 0; looked < budget; ++looked) {
+  for (std::size_t records = 0; records < budget; ++records) {
     if (!next_ && !read_next()) {
       if (input_ == nullptr) break;
       continue;

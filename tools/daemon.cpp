@@ -18,8 +18,8 @@ namespace splitnic::tools {
 namespace {
 
 messaging::wire::Moderation parse_moderation(const std::string& text) {
-  messaging::wire::Moderation wish;
-  if (text.empty()) return wish;
+  messaging::wire::Moderation moderation;
+  if (text.empty()) return moderation;
   std::array<std::uint32_t, 3> numbers{};
   const char* at = text.data();
   const char* const end = at + text.size();
@@ -31,13 +31,13 @@ messaging::wire::Moderation parse_moderation(const std::string& text) {
     }
     at = next + 1;
   }
-  wish.entries = numbers[0];
-  wish.bytes = numbers[1];
-  wish.time = std::chrono::microseconds(numbers[2]);
-  if (wish.time > messaging::wire::kMaxModerationTime) {
+  moderation.entries = numbers[0];
+  moderation.bytes = numbers[1];
+  moderation.time = std::chrono::microseconds(numbers[2]);
+  if (moderation.time > messaging::wire::kMaxModerationTime) {
     throw UsageError{fmt::format("--moderation {}: at most 100000 microseconds", text)};
   }
-  return wish;
+  return moderation;
 }
 
 }  // namespace

@@ -89,10 +89,10 @@ int run_host(const HostCommand& command) {
 
   os::EventLoop loop(loop_options(command.daemon, *log));
   os::ClearedCounts cleared;
-  const auto tell = [&](os::ControlRequest request) {
+  const auto reply = [&](os::ControlRequest request) {
     return answer(request, status_of(driver, **tap, *log, name), cleared, driver);
   };
-  const auto control = open_control(loop, command.daemon, "host", tell, *log);
+  const auto control = open_control(loop, command.daemon, "host", reply, *log);
   os::CoreTask task(driver);
   loop.add(task);
   LogTask log_task(*log);

@@ -184,10 +184,10 @@ int run_io_unit(const UnitCommand& command) {
 
   os::EventLoop loop(loop_options(command.daemon, *log));
   os::ClearedCounts cleared;
-  const auto tell = [&](os::ControlRequest request) {
+  const auto reply = [&](os::ControlRequest request) {
     return answer(request, status_of(unit, *lan, bridges.counters(), *log, name), cleared, unit);
   };
-  const auto control = open_control(loop, command.daemon, "iounit", tell, *log);
+  const auto control = open_control(loop, command.daemon, "iounit", reply, *log);
   os::CoreTask task(unit);
   loop.add(task);
   LogTask log_task(*log);
