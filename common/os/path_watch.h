@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include "common/os/unique_fd.h"
+
+namespace splitnic::os {
+
+/// Notices when a path appears or is replaced (inotify). It watches the folder of the path, or the nearest folder above
+/// it that exists. The kernel can run out of watches, and some file systems report nothing, so the owner looks now and
+/// then as well. Thread: the owner.
+class PathWatch {
+ public:
+  explicit PathWatch(std::string path);
+
+  /// Takes what has happened. True if the path may have changed: look, then call it again when descriptor() is
+  /// readable. A folder that appeared or went counts too. The first call returns true.
+  bool changed();
+  /// Readable when something has happened; -1 if the kernel gives no inotify.
+  [[nodiscard]] int descriptor() const { return events_.get(); }
+
+ private:
+  /// Watches the nearest folder, and the name in it that leads to the path. True: another watch than before.
+  bool watch();
+
+  std::string path_;
+  UniqueFd events_;
+  int watched_ = -1;  // inotify's number; -1: none
+  std::string name_;  // in that folder: the next part of the path
+};
+
+}  // namespace splitnic::os
