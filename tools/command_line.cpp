@@ -102,6 +102,22 @@ void bind(CLI::App& app, UnitCommand& command) {
       ->type_name("COUNT")
       ->check(between(std::size_t{1}, std::size_t{1024}))
       ->capture_default_str();
+  app.add_option("--hosts-per-user", command.hosts_per_user,
+                 "How many hosts of one user are served at most (default: a quarter of --max-hosts); root and the "
+                 "unit's own user may have all places")
+      ->type_name("COUNT")
+      ->check(between(std::size_t{1}, std::size_t{1024}));
+  app.add_option("--memory-per-user", command.memory_per_user,
+                 "Memory of the bridges of one user's hosts (default: enough for --hosts-per-user); root and the "
+                 "unit's own user have no limit")
+      ->type_name("BYTES")
+      ->check(between(std::size_t{2} << 20U, std::size_t{1} << 40U));
+  app.add_option("--setups-per-minute", command.setups_per_minute,
+                 "Once so many bridges of one user have ended within a minute, each further set-up waits, 10 ms at "
+                 "first and twice as long each time, up to 5 s")
+      ->type_name("COUNT")
+      ->check(between(std::size_t{1}, std::size_t{1'000'000}))
+      ->capture_default_str();
   app.add_option("--wait-hosts", command.wait_hosts,
                  "Start the playback of a capture file when this many hosts are up (default: 1)")
       ->type_name("COUNT");

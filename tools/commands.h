@@ -46,6 +46,9 @@ struct UnitCommand {
   std::size_t wait_hosts = 0;  ///< 0: as the LAN's specification says
   std::size_t window_bytes = 4U << 20U;
   std::size_t max_hosts = 64;
+  std::size_t hosts_per_user = 0;   ///< 0: a quarter of max_hosts
+  std::size_t memory_per_user = 0;  ///< bytes; 0: that of hosts_per_user hosts
+  std::size_t setups_per_minute = 10;
 };
 
 struct StatusCommand {

@@ -68,7 +68,7 @@ int run_host(const HostCommand& command) {
   if (command.daemon.mtu != 0) tap_options.mtu = command.daemon.mtu;
   // The hello cuts larger offers of the unit to this; element memory follows the smaller of both.
   session.max_mtu = std::max<std::uint32_t>(9216, command.daemon.mtu);
-  const fabric::ShmConnectOptions connect{.path = socket_path(command.connect)};
+  const fabric::ShmConnectOptions connect{.path = socket_path(command.connect), .name = name};
   const auto log = make_log(command.daemon, fmt::format("host {}", name));
 
   auto service = connect_service_manager(*log);

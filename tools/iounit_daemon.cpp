@@ -1,6 +1,7 @@
 // `splitnic iounit`: a LAN, a socket where hosts connect, and the I/O-unit module driver between them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/describe/members.hpp>
 #include <boost/mp11/algorithm.hpp>
 #include <chrono>
@@ -58,6 +59,18 @@ std::string interface_of(const iounit::LanSpec& spec) {
   return std::get<iounit::InterfaceSpec>(spec).name;
 }
 
+/// The place of each host, and what one user gets of them unless the options say otherwise: a quarter.
+fabric::UserLimitOptions user_limits(const UnitCommand& command) {
+  fabric::UserLimitOptions limits;
+  limits.places = command.max_hosts;
+  limits.places_per_user =
+      command.hosts_per_user != 0 ? command.hosts_per_user : std::max<std::size_t>(1, command.max_hosts / 4);
+  limits.bytes_per_user =
+      command.memory_per_user != 0 ? command.memory_per_user : limits.places_per_user * 2 * command.window_bytes;
+  limits.free_ends = command.setups_per_minute;
+  return limits;
+}
+
 std::unique_ptr<iounit::LanEngine> open_lan(const iounit::LanSpec& spec, os::Log& log) {
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
   const Time now = monotonic_now();
@@ -71,7 +84,8 @@ void add_connections(os::DaemonStatus& status, const fabric::ShmListenerCounters
   using Members = boost::describe::describe_members<Counters, boost::describe::mod_public>;
   static_assert(sizeof(Counters) == boost::mp11::mp_size<Members>::value * sizeof(std::uint64_t));
   boost::mp11::mp_for_each<Members>([&](auto member) {
-    const bool lost = member.pointer != &Counters::connected && member.pointer != &Counters::accept_paused;
+    const bool lost = member.pointer != &Counters::connected && member.pointer != &Counters::accept_paused &&
+                      member.pointer != &Counters::setup_delayed;
     add_count(lost ? status.drops : status.counts, fmt::format("connections_{}", member.name),
               connections.*member.pointer);
   });
@@ -168,7 +182,8 @@ int run_io_unit(const UnitCommand& command) {
   listen.path = command.listen;
   listen.allow_uids = std::move(allow_uids);
   listen.allow_gids = std::move(allow_gids);
-  listen.default_bytes = command.window_bytes;
+  listen.window_bytes = command.window_bytes;
+  listen.limits = user_limits(command);
   if (const auto made = os::make_socket_directory(command.listen); !made) {
     throw StartupError{fmt::format("--listen: {}", made.error().message)};
   }

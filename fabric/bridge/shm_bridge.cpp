@@ -3,25 +3,25 @@
 #include <sched.h>
 #include <sys/socket.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
+#include <utility>
 
 #include "common/os/errno_text.h"
 #include "fabric/bridge/full_fence.h"
 
 namespace splitnic::fabric {
 
-ShmBridge::ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer,
-                     os::UniqueFd doorbell, std::optional<BridgePeer> process)
-    : local_(std::move(local)),
-      peer_(std::move(peer)),
-      local_memory_(local_->local()),
-      peer_window_(peer_->window()),
-      scratchpads_in_(local_->local_scratchpads()),
-      scratchpads_out_(peer_->window_scratchpads()),
-      doorbell_(std::move(doorbell)),
-      process_(process) {}
+ShmBridge::ShmBridge(ShmParts parts, std::optional<BridgePeer> process, std::function<void(ShmParts)> release)
+    : parts_(std::move(parts)),
+      local_memory_(parts_.local->local()),
+      peer_window_(parts_.peer->window()),
+      scratchpads_in_(parts_.local->local_scratchpads()),
+      scratchpads_out_(parts_.peer->window_scratchpads()),
+      process_(process),
+      release_(std::move(release)) {}
+
+ShmBridge::~ShmBridge() {
+  if (release_) release_(std::move(parts_));
+}
 
 std::uint32_t ShmBridge::read_scratchpad(std::size_t index) {
   CHECK(index < kScratchpads);
@@ -43,42 +43,9 @@ void ShmBridge::flush() { full_fence(); }
 
 std::uint32_t ShmBridge::core() const { return static_cast<std::uint32_t>(sched_getcpu() + 1); }
 
-void ShmBridge::ring() {
-  const char bell = 1;
-  // If the queue is full, a doorbell is pending already. MSG_DONTWAIT: the peer can't make this end block.
-  if (send(doorbell_.get(), &bell, sizeof bell, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
-      (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)) {
-    hung_up_ = true;
-  }
-}
+void ShmBridge::ring() { parts_.doorbell->ring(); }
 
-bool ShmBridge::take_doorbells() {
-  // One system call takes as many doorbells as are usually pending. A peer that rings endlessly costs no more.
-  constexpr std::size_t kAtOnce = 8;
-  std::array<mmsghdr, kAtOnce> messages{};
-  std::array<iovec, kAtOnce> pieces{};
-  std::array<char, kAtOnce> bells{};
-  for (std::size_t i = 0; i < kAtOnce; ++i) {
-    pieces[i] = {&bells[i], 1};
-    messages[i].msg_hdr.msg_iov = &pieces[i];
-    messages[i].msg_hdr.msg_iovlen = 1;
-  }
-  const int got = recvmmsg(doorbell_.get(), messages.data(), kAtOnce, MSG_DONTWAIT, nullptr);
-  if (got < 0) {
-    if (errno != EAGAIN && errno != EINTR) hung_up_ = true;
-    return false;
-  }
-  bool rung = false;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
-    // No doorbell is an empty datagram: the peer has hung up.
-    if (messages[i].msg_len == 0) {
-      hung_up_ = true;
-    } else {
-      rung = true;
-    }
-  }
-  return rung;
-}
+bool ShmBridge::take_doorbells() { return parts_.doorbell->take(); }
 
 Result<std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>> shm_pair(std::size_t first_bytes,
                                                                              std::size_t second_bytes) {
@@ -90,15 +57,15 @@ Result<std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>> shm_pair(std
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, bells) != 0) {
     return fail("cannot create doorbells: {}", os::errno_text());
   }
-  os::UniqueFd first_bell(bells[0]);
-  os::UniqueFd second_bell(bells[1]);
+  auto first_bell = std::make_unique<PacketDoorbell>(os::UniqueFd(bells[0]));
+  auto second_bell = std::make_unique<PacketDoorbell>(os::UniqueFd(bells[1]));
   (*first)->close_descriptor();
   (*second)->close_descriptor();
   const std::shared_ptr<const ShmMemory> of_first = std::move(*first);
   const std::shared_ptr<const ShmMemory> of_second = std::move(*second);
   return std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>(
-      std::make_unique<ShmBridge>(of_first, of_second, std::move(first_bell)),
-      std::make_unique<ShmBridge>(of_second, of_first, std::move(second_bell)));
+      std::make_unique<ShmBridge>(ShmParts{of_first, of_second, std::move(first_bell)}),
+      std::make_unique<ShmBridge>(ShmParts{of_second, of_first, std::move(second_bell)}));
 }
 
 }  // namespace splitnic::fabric

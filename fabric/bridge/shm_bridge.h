@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "common/os/unique_fd.h"
 #include "common/result.h"
 #include "fabric/bridge/bridge.h"
+#include "fabric/bridge/shm_doorbell.h"
 #include "fabric/bridge/shm_memory.h"
 
 namespace splitnic::fabric {
@@ -15,15 +16,25 @@ namespace splitnic::fabric {
 inline constexpr std::size_t kShmDefaultBytes = 4U << 20U;
 inline constexpr std::size_t kShmMinBytes = 1U << 20U;
 
-/// A bridge between two processes of one machine. Both memories are shared and coherent, writes arrive at once, and
-/// doorbells are one-byte datagrams. A peer that has hung up does not come back: a new connection gets a new bridge
-/// with new memory. Made by ShmListener, ShmConnector or shm_pair().
+/// What a bridge holds of the system: two mappings and doorbells.
+struct ShmParts {
+  std::shared_ptr<const ShmMemory> local;
+  std::shared_ptr<const ShmMemory> peer;
+  std::unique_ptr<ShmDoorbell> doorbell;
+};
+
+/// A bridge between two processes of one machine. Both memories are shared and coherent, and writes arrive at once. A
+/// peer that has hung up does not come back: a new connection gets a new bridge with new memory. Made by ShmListener,
+/// ShmConnector or shm_pair().
 class ShmBridge final : public Bridge {
  public:
-  /// doorbell: one end of a SOCK_SEQPACKET pair; only the peer holds the other end.
-  /// process: that of the other end, if it is known.
-  ShmBridge(std::shared_ptr<const ShmMemory> local, std::shared_ptr<const ShmMemory> peer, os::UniqueFd doorbell,
-            std::optional<BridgePeer> process = std::nullopt);
+  /// process: that of the other end, if it is known. release: if set, gets the parts when the bridge ends, on the
+  /// thread that ends it, because unmapping takes long; otherwise the destructor unmaps and closes.
+  explicit ShmBridge(ShmParts parts, std::optional<BridgePeer> process = std::nullopt,
+                     std::function<void(ShmParts)> release = {});
+  ~ShmBridge() override;
+  ShmBridge(const ShmBridge&) = delete;
+  ShmBridge& operator=(const ShmBridge&) = delete;
 
   PeerMemory local_memory() override { return local_memory_; }
   PeerWindow& peer_window() override { return peer_window_; }
@@ -36,20 +47,18 @@ class ShmBridge final : public Bridge {
   void ring() override;
   bool take_doorbells() override;
   [[nodiscard]] std::uint32_t core() const override;
-  [[nodiscard]] int doorbell_descriptor() const override { return doorbell_.get(); }
+  [[nodiscard]] int doorbell_descriptor() const override { return parts_.doorbell->descriptor(); }
   [[nodiscard]] std::optional<BridgePeer> peer() const override { return process_; }
-  [[nodiscard]] LinkState link() override { return hung_up_ ? LinkState::down : LinkState::up; }
+  [[nodiscard]] LinkState link() override { return parts_.doorbell->hung_up() ? LinkState::down : LinkState::up; }
 
  private:
-  std::shared_ptr<const ShmMemory> local_;
-  std::shared_ptr<const ShmMemory> peer_;
+  ShmParts parts_;
   PeerMemory local_memory_;
   PeerWindow peer_window_;
   PeerMemory scratchpads_in_;
   PeerWindow scratchpads_out_;
-  os::UniqueFd doorbell_;
   std::optional<BridgePeer> process_;
-  bool hung_up_ = false;
+  std::function<void(ShmParts)> release_;
 };
 
 /// Makes two ends in this process over the same mappings: for the appliance API, and for tests of threads under

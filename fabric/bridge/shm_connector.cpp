@@ -3,13 +3,17 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/passed_descriptors.h"
 #include "common/os/unix_listener.h"
+#include "fabric/bridge/shm_bridge.h"
 #include "fabric/bridge/shm_memory.h"
 
 namespace splitnic::fabric {
@@ -26,6 +30,16 @@ std::optional<Error> check_doorbell(int socket) {
                          getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0;
   if (is_socket && domain == AF_UNIX && type == SOCK_SEQPACKET) return std::nullopt;
   return Error{"the unit's doorbell descriptor is not a packet socket"};
+}
+
+/// Writing to another kind of file could block, or have effects.
+std::optional<Error> check_bell_to_ring(int event) {
+  std::array<char, 64> kind{};
+  const ssize_t bytes = readlink(fmt::format("/proc/self/fd/{}", event).c_str(), kind.data(), kind.size());
+  if (bytes > 0 && std::string_view(kind.data(), static_cast<std::size_t>(bytes)) == "anon_inode:[eventfd]") {
+    return std::nullopt;
+  }
+  return Error{"the unit's second doorbell descriptor is not an eventfd"};
 }
 
 bool same_file(int first, int second) {
@@ -45,6 +59,14 @@ std::string refusal(std::uint32_t status, std::uint32_t version) {
       return "the unit refuses the requested memory sizes";
     case ShmSetupStatus::no_resources:
       return "the unit lacks memory or descriptors for another host";
+    case ShmSetupStatus::no_place:
+      return "the unit serves as many hosts as it may";
+    case ShmSetupStatus::user_limit:
+      return "this user has as many hosts, or as much memory, as the unit gives to one user";
+    case ShmSetupStatus::purpose_refused:
+      return "the unit does not serve this kind of connection";
+    case ShmSetupStatus::no_session:
+      return "the unit has no such session of this user";
     case ShmSetupStatus::ok:
       break;
   }
@@ -55,6 +77,7 @@ std::string refusal(std::uint32_t status, std::uint32_t version) {
 
 Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOptions& options, Time now) {
   if (auto fits = os::check_socket_path(options.path); !fits) return tl::unexpected(fits.error());
+  if (!is_valid_shm_name(options.name)) return fail("{}: a name without control characters is needed", options.path);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, options.path.data(), options.path.size());
@@ -63,11 +86,12 @@ Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOption
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return fail("cannot connect to {}: {}", options.path, os::errno_text());
   }
-  ShmHello hello{};
-  hello.magic = kShmSetupMagic;
-  hello.version = kShmSetupVersion;
-  hello.local_bytes = options.local_bytes;
-  hello.window_bytes = options.window_bytes;
+  const ShmHello hello = encode_shm_hello({.local_bytes = options.local_bytes,
+                                           .window_bytes = options.window_bytes,
+                                           .purpose = options.purpose,
+                                           .cookie = options.cookie,
+                                           .features = options.features,
+                                           .name = options.name});
   const ssize_t sent = send(socket.get(), &hello, sizeof hello, MSG_DONTWAIT | MSG_NOSIGNAL);
   // A unit that does not permit this user replies and hangs up before the hello arrives; its reply gives the reason.
   const bool hung_up = sent < 0 && (errno == EPIPE || errno == ECONNRESET);
@@ -79,6 +103,7 @@ Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOption
 
 std::optional<Result<std::unique_ptr<Bridge>>> ShmConnector::poll(Time now) {
   if (auto error = receive()) return fail("{}: {}", path_, error->message);
+  if (auto error = check_identity()) return fail("{}: {}", path_, error->message);
   if (got_ == reply_.size()) {
     auto bridge = finish();
     if (!bridge) return fail("{}: {}", path_, bridge.error().message);
@@ -117,16 +142,22 @@ std::optional<Error> ShmConnector::receive() {
   return std::nullopt;
 }
 
+/// Another version's reply may be shorter than this one's.
+std::optional<Error> ShmConnector::check_identity() const {
+  if (got_ < kShmIdentityBytes) return std::nullopt;
+  ShmReply reply{};
+  std::memcpy(&reply, reply_.data(), kShmIdentityBytes);
+  if (reply.magic.value() != kShmSetupMagic) return Error{"the peer is not a splitnic I/O unit"};
+  const std::uint32_t version = reply.version.value();
+  if (version == kShmSetupVersion) return std::nullopt;
+  return Error{refusal(static_cast<std::uint32_t>(ShmSetupStatus::other_version), version)};
+}
+
 Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
   ShmReply reply;
   std::memcpy(&reply, reply_.data(), sizeof reply);
-  if (reply.magic.value() != kShmSetupMagic) return fail("the peer is not a splitnic I/O unit");
-  const std::uint32_t version = reply.version.value();
   const std::uint32_t status = reply.status.value();
-  if (status != static_cast<std::uint32_t>(ShmSetupStatus::ok)) return fail("{}", refusal(status, version));
-  if (version != kShmSetupVersion) {
-    return fail("{}", refusal(static_cast<std::uint32_t>(ShmSetupStatus::other_version), version));
-  }
+  if (status != static_cast<std::uint32_t>(ShmSetupStatus::ok)) return fail("{}", refusal(status, kShmSetupVersion));
   if (descriptors_.size() != kShmSetupDescriptors) {
     return fail("the unit sent {} descriptors instead of {}", descriptors_.size(), kShmSetupDescriptors);
   }
@@ -140,13 +171,18 @@ Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
   }
   if (same_file(descriptors_[0].get(), descriptors_[1].get())) return fail("the unit sent the same memory twice");
   if (auto bad = check_doorbell(descriptors_[2].get())) return tl::unexpected(*bad);
+  if (auto bad = check_bell_to_ring(descriptors_[3].get())) return tl::unexpected(*bad);
   auto local = ShmMemory::adopt(std::move(descriptors_[0]), local_bytes);
   if (!local) return tl::unexpected(local.error());
   auto window = ShmMemory::adopt(std::move(descriptors_[1]), window_bytes);
   if (!window) return tl::unexpected(window.error());
   (*local)->close_descriptor();
   (*window)->close_descriptor();
-  return std::make_unique<ShmBridge>(std::move(*local), std::move(*window), std::move(descriptors_[2]));
+  cookie_ = reply.cookie.value();
+  features_ = reply.features.value();
+  static_cast<void>(os::refuse_descriptors(descriptors_[2].get()));
+  auto doorbell = std::make_unique<HostDoorbell>(std::move(descriptors_[2]), std::move(descriptors_[3]));
+  return std::make_unique<ShmBridge>(ShmParts{std::move(*local), std::move(*window), std::move(doorbell)});
 }
 
 }  // namespace splitnic::fabric

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,10 +17,15 @@
 namespace splitnic::fabric {
 
 struct ShmConnectOptions {
-  std::string path;
-  std::size_t local_bytes = 0;   ///< of the memory that the unit writes; 0: the unit's default
+  std::string path{};
+  std::size_t local_bytes = 0;   ///< of the memory that the unit writes; 0: as the unit chooses
   std::size_t window_bytes = 0;  ///< of the memory that this end writes; likewise
-  Duration reply_limit = std::chrono::seconds(2);
+  /// Longer than the longest pause that a unit makes for a user whose hosts come and go.
+  Duration reply_limit = std::chrono::seconds(6);
+  ShmPurpose purpose = ShmPurpose::session;
+  std::uint64_t cookie = 0;    ///< of the session that a further queue belongs to; otherwise 0
+  std::uint64_t features = 0;  ///< that this end has
+  std::string name{};          ///< see is_valid_shm_name
 };
 
 /// The host's side of the shm set-up: one attempt. The caller decides whether and when to try again.
@@ -35,18 +41,25 @@ class ShmConnector {
   /// Readable when poll() has something to do.
   [[nodiscard]] int descriptor() const { return socket_.get(); }
   [[nodiscard]] Time next_deadline() const { return deadline_; }
+  /// From the unit's reply, once poll() has returned a bridge: the session's cookie, and the features that both ends
+  /// have.
+  [[nodiscard]] std::uint64_t cookie() const { return cookie_; }
+  [[nodiscard]] std::uint64_t features() const { return features_; }
 
  private:
   ShmConnector(std::string path, os::UniqueFd socket, Time deadline)
       : path_(std::move(path)), socket_(std::move(socket)), deadline_(deadline) {}
   [[nodiscard]] std::optional<Error> receive();
+  [[nodiscard]] std::optional<Error> check_identity() const;
   [[nodiscard]] Result<std::unique_ptr<Bridge>> finish();
 
   std::string path_;
   os::UniqueFd socket_;
   Time deadline_;
-  std::array<std::byte, kShmSetupBytes> reply_{};
+  std::array<std::byte, kShmReplyBytes> reply_{};
   std::size_t got_ = 0;
+  std::uint64_t cookie_ = 0;
+  std::uint64_t features_ = 0;
   std::vector<os::UniqueFd> descriptors_;
 };
 

@@ -1,6 +1,8 @@
 #include "fabric/bridge/shm_listener.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,16 +10,30 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
 
+#include "common/os/close_elsewhere.h"
 #include "common/os/errno_text.h"
+#include "common/os/passed_descriptors.h"
 #include "fabric/bridge/shm_memory.h"
 
 namespace splitnic::fabric {
 namespace {
 
 constexpr int kAcceptsPerPoll = 64;
+constexpr int kEventsPerPoll = 64;
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+/// How long a host that was told may take to hang up.
+constexpr Duration kHangUpLimit = std::chrono::seconds(1);
+constexpr Duration kCloseAgain = std::chrono::milliseconds(100);
+
+// What an event of the epoll is about; any other number is that of a bridge that hung up.
+constexpr std::uint64_t kNewCaller = 0;
+constexpr std::uint64_t kBridgeEnded = 1;
+constexpr std::uint64_t kCallerSpoke = 2;
+constexpr std::uint64_t kFirstBridge = 3;
 
 /// Sends the reply with the descriptors, if any. The socket is new, so either everything fits or the host has gone.
 bool send_reply(int socket, const ShmReply& reply, std::span<const int> descriptors) {
@@ -54,46 +70,168 @@ bool in_supplementary_groups(int socket, const std::vector<gid_t>& groups) {
   return std::ranges::find_first_of(known, groups) != known.end();
 }
 
+bool has_hung_up(int socket) {
+  pollfd state{socket, POLLRDHUP, 0};
+  return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+}
+
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + ShmMemory::kHeaderBytes - 1) / ShmMemory::kHeaderBytes * ShmMemory::kHeaderBytes;
+}
+
+bool unlimited(uid_t user) { return user == 0 || user == geteuid(); }
+
 }  // namespace
+
+struct ShmListener::Made {
+  std::unique_ptr<ShmMemory> of_host;
+  std::unique_ptr<ShmMemory> of_unit;
+  std::unique_ptr<UnitDoorbell> doorbell;
+  os::UniqueFd host_socket;
+};
+
+/// Where bridges leave their parts when they end, on any thread.
+struct ShmListener::Returns {
+  std::mutex mutex;  // protects the next two
+  std::vector<std::pair<std::uint64_t, ShmParts>> parts;
+  bool open = true;  ///< the listener is there
+  os::UniqueFd event;
+
+  void give_back(std::uint64_t number, ShmParts given) {
+    const std::lock_guard lock(mutex);
+    if (!open) return;  // `given` ends here
+    parts.emplace_back(number, std::move(given));
+    const std::uint64_t one = 1;
+    static_cast<void>(write(event.get(), &one, sizeof one));
+  }
+};
 
 Result<std::unique_ptr<ShmListener>> ShmListener::listen(ShmListenOptions options) {
   const bool others = !options.allow_uids.empty() || !options.allow_gids.empty();
   auto socket = os::UnixListener::listen(options.path, others ? 0666 : 0600);
   if (!socket) return tl::unexpected(socket.error());
+  // Connections inherit it. Kernels that don't know it leave the work to read_hello().
+  if (options.refuse_descriptors) static_cast<void>(os::refuse_descriptors(socket->descriptor()));
   os::UniqueFd events(epoll_create1(EPOLL_CLOEXEC));
-  if (!events) return fail("cannot watch {}: {}", options.path, os::errno_text());
-  std::unique_ptr<ShmListener> listener(new ShmListener(std::move(options), std::move(*socket), std::move(events)));
-  if (!listener->watch_listener(true)) {
+  os::UniqueFd returned(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!events || !returned) return fail("cannot watch {}: {}", options.path, os::errno_text());
+  std::unique_ptr<ShmListener> listener(
+      new ShmListener(std::move(options), std::move(*socket), std::move(events), std::move(returned)));
+  if (!listener->watch(listener->socket_.descriptor(), EPOLLIN, kNewCaller) ||
+      !listener->watch(listener->returns_->event.get(), EPOLLIN, kBridgeEnded)) {
     return fail("cannot watch {}: {}", listener->options_.path, os::errno_text());
   }
   return listener;
 }
 
-ShmListener::ShmListener(ShmListenOptions options, os::UnixListener socket, os::UniqueFd events)
-    : options_(std::move(options)), socket_(std::move(socket)), events_(std::move(events)) {}
+ShmListener::ShmListener(ShmListenOptions options, os::UnixListener socket, os::UniqueFd events, os::UniqueFd returned)
+    : options_(std::move(options)),
+      socket_(std::move(socket)),
+      events_(std::move(events)),
+      limits_(options_.limits),
+      returns_(std::make_shared<Returns>()),
+      next_number_(kFirstBridge) {
+  returns_->event = std::move(returned);
+}
 
-ShmListener::~ShmListener() = default;
+ShmListener::~ShmListener() {
+  {
+    const std::lock_guard lock(returns_->mutex);
+    returns_->open = false;
+  }
+  // Connections that nobody has accepted hold what their callers attached, too.
+  close_later(socket_.take_descriptor());
+  for (Caller& caller : setting_up_) close_later(std::move(caller.socket));
+  static_cast<void>(os::close_elsewhere(std::move(closing_)));
+}
 
-bool ShmListener::watch_listener(bool on) {
+bool ShmListener::watch(int descriptor, std::uint32_t events, std::uint64_t tag) {
   epoll_event event{};
-  event.events = EPOLLIN;
-  return epoll_ctl(events_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, socket_.descriptor(), &event) == 0;
+  event.events = events;
+  event.data.u64 = tag;
+  return epoll_ctl(events_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
 
 std::size_t ShmListener::poll(Time now) {
-  const std::uint64_t before = setting_up_.size() + accepted_.size();
-  std::size_t moved = 0;
-  if (now >= accept_again_ && watch_listener(true)) accept_again_ = kNever;
+  const ShmListenerCounters before = counters_;
+  const std::size_t held = bridges_.size();
+  take_events(now);
+  take_back(now);
+  std::size_t moved = held - bridges_.size();
+  if (now >= accept_again_ && watch(socket_.descriptor(), EPOLLIN, kNewCaller)) accept_again_ = kNever;
   if (accept_again_ == kNever) {
     for (int i = 0; i < kAcceptsPerPoll && accept_one(now); ++i) ++moved;
   }
   std::erase_if(setting_up_, [&](Caller& caller) {
-    if (read_hello(caller) == Progress::done) return true;
-    if (now < caller.deadline) return false;
-    ++counters_.closed_silent;
+    if (serve(caller, now) == Progress::waiting) return false;
+    close_later(std::move(caller.socket));
+    ++moved;
     return true;
   });
-  return moved + (setting_up_.size() + accepted_.size() != before ? 1 : 0);
+  if (!closing_.empty()) closing_ = os::close_elsewhere(std::exchange(closing_, {}));
+  close_again_ = closing_.empty() ? kNever : now + kCloseAgain;
+  return moved + (counters_.connected != before.connected ? 1 : 0);
+}
+
+void ShmListener::take_events(Time now) {
+  std::array<epoll_event, kEventsPerPoll> events{};
+  const int count = epoll_wait(events_.get(), events.data(), kEventsPerPoll, 0);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
+    if (tag >= kFirstBridge) note_hang_up(tag, now);
+  }
+}
+
+void ShmListener::note_hang_up(std::uint64_t number, Time now) {
+  const auto found = bridges_.find(number);
+  if (found == bridges_.end()) return;
+  Held& held = found->second;
+  if (held.parts) return end(number, std::move(*held.parts), now);
+  held.hung_up->store(true, std::memory_order_relaxed);
+  // The state stays, and so would the event.
+  epoll_ctl(events_.get(), EPOLL_CTL_DEL, held.socket, nullptr);
+  ++ending_soon_;
+  ++hang_ups_;
+}
+
+/// Takes what the bridges' users have given back. A host that is still there is told, and may hang up first: it may not
+/// have read the last messages yet.
+void ShmListener::take_back(Time now) {
+  std::vector<std::pair<std::uint64_t, ShmParts>> given;
+  {
+    const std::lock_guard lock(returns_->mutex);
+    given.swap(returns_->parts);
+    std::uint64_t count = 0;
+    static_cast<void>(read(returns_->event.get(), &count, sizeof count));
+  }
+  for (auto& [number, parts] : given) {
+    Held& held = bridges_.at(number);
+    if (held.hung_up->load(std::memory_order_relaxed)) {
+      end(number, std::move(parts), now);
+      continue;
+    }
+    static_cast<void>(send(held.socket, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL));
+    held.parts = std::move(parts);
+    ends_.emplace_back(now + kHangUpLimit, number);
+    ++ending_soon_;
+  }
+  while (!ends_.empty() && now >= ends_.front().first) {
+    const auto found = bridges_.find(ends_.front().second);
+    ends_.pop_front();
+    if (found != bridges_.end()) end(found->first, std::move(*found->second.parts), now);
+  }
+}
+
+/// Unmapping takes time, and happens here and not in the thread that used the bridge.
+void ShmListener::end(std::uint64_t number, ShmParts parts, Time now) {
+  const Held held = std::move(bridges_.at(number));
+  bridges_.erase(number);
+  epoll_ctl(events_.get(), EPOLL_CTL_DEL, held.socket, nullptr);  // fails if it is not there
+  // Hosts can keep the memory mapped, or its descriptors unread in their socket, when they have hung up.
+  parts.local->discard();
+  parts.peer->discard();
+  limits_.release(held.user, held.bytes, now);
+  if (held.parts || held.hung_up->load(std::memory_order_relaxed)) --ending_soon_;
 }
 
 /// False: no connection is waiting.
@@ -108,121 +246,245 @@ bool ShmListener::accept_one(Time now) {
   socklen_t bytes = sizeof who;
   if (getsockopt(caller.socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0) {
     ++counters_.closed_hung_up;
+    close_later(std::move(caller.socket));
     return true;
   }
-  caller.who.pid = who.pid;
-  caller.who.uid = who.uid;
-  caller.who.gid = who.gid;
-  if (!permitted(caller)) {
-    refuse(caller, ShmSetupStatus::not_permitted, counters_.refused_credentials);
-    return true;
-  }
+  caller.who = {who.pid, who.uid, who.gid};
   caller.deadline = now + options_.hello_limit;
+  const bool welcome = permitted(caller);
+  if (!welcome) refuse(caller, ShmSetupStatus::not_permitted, counters_.refused_credentials);
   // A host that sends its hello at once, as ours does, never waits behind silent connections.
-  if (read_hello(caller) == Progress::done) return true;
-  if (setting_up_.size() >= options_.max_setting_up) {
-    setting_up_.pop_front();
-    ++counters_.closed_excess;
+  if (!welcome || serve(caller, now) == Progress::done) {
+    close_later(std::move(caller.socket));
+    return true;
   }
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (epoll_ctl(events_.get(), EPOLL_CTL_ADD, caller.socket.get(), &event) != 0) {
+  make_room(caller);
+  // Edges, because what was read stays in the queue.
+  if (!watch(caller.socket.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, kCallerSpoke)) {
+    last_error_ = "cannot watch a connection: " + os::errno_text();
     ++counters_.refused_resources;
+    close_later(std::move(caller.socket));
     return true;
   }
   setting_up_.push_back(std::move(caller));
   return true;
 }
 
+/// Closes the oldest connection of the user who has the most, or of the caller's user if that one has its share.
+void ShmListener::make_room(const Caller& caller) {
+  std::map<uid_t, std::size_t> counts;
+  for (const Caller& other : setting_up_) ++counts[other.who.uid];
+  uid_t whose = caller.who.uid;
+  if (counts[whose] < options_.max_setting_up_per_user) {
+    if (setting_up_.size() < options_.max_setting_up) return;
+    whose = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; })->first;
+  }
+  const auto oldest = std::ranges::find(setting_up_, whose, [](const Caller& other) { return other.who.uid; });
+  close_later(std::move(oldest->socket));
+  setting_up_.erase(oldest);
+  ++counters_.closed_excess;
+}
+
 /// Stops watching the listening socket for a while. Without a free descriptor the socket would stay readable, and the
 /// owner could not sleep.
 void ShmListener::pause_accepting(Time now) {
   ++counters_.accept_paused;
-  if (watch_listener(false)) accept_again_ = now + kAcceptPause;
+  if (epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket_.descriptor(), nullptr) == 0) accept_again_ = now + kAcceptPause;
 }
 
 bool ShmListener::permitted(const Caller& caller) const {
   const auto listed = [](const auto& list, auto id) { return std::ranges::find(list, id) != list.end(); };
-  return caller.who.uid == 0 || caller.who.uid == geteuid() || listed(options_.allow_uids, caller.who.uid) ||
+  return unlimited(caller.who.uid) || listed(options_.allow_uids, caller.who.uid) ||
          listed(options_.allow_gids, caller.who.gid) ||
          in_supplementary_groups(caller.socket.get(), options_.allow_gids);
 }
 
+ShmListener::Progress ShmListener::serve(Caller& caller, Time now) {
+  if (!caller.hello && read_hello(caller) == Progress::done) return Progress::done;
+  if (caller.hello) return answer(caller, now);
+  if (now < caller.deadline) return Progress::waiting;
+  ++counters_.closed_silent;
+  return Progress::done;
+}
+
+/// Looks at the hello and leaves it in the queue: whoever takes bytes from the queue closes the descriptors attached to
+/// them, unless it has room for the descriptors, and then it has to close them itself.
 ShmListener::Progress ShmListener::read_hello(Caller& caller) {
-  // Without a control buffer, the kernel drops any descriptors in the message.
-  const ssize_t got = recv(caller.socket.get(), caller.hello + caller.got, kShmSetupBytes - caller.got, MSG_DONTWAIT);
+  std::array<std::byte, kShmHelloBytes> bytes{};
+  iovec piece{bytes.data(), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  const ssize_t got = recvmsg(caller.socket.get(), &message, MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::waiting;
   if (got <= 0) {
     ++counters_.closed_hung_up;
     return Progress::done;
   }
-  caller.got += static_cast<std::size_t>(got);
-  if (caller.got < kShmSetupBytes) return Progress::waiting;
-  answer(caller);
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    ++counters_.closed_descriptors;
+    return Progress::done;
+  }
+  auto hello = decode_shm_hello(std::span(bytes).first(static_cast<std::size_t>(got)));
+  if (hello) {
+    caller.hello = std::move(*hello);
+    return acceptable(caller) ? Progress::waiting : Progress::done;
+  }
+  switch (hello.error().fault) {
+    case ShmHelloFault::incomplete:
+      return Progress::waiting;
+    case ShmHelloFault::other_version:
+      refuse(caller, ShmSetupStatus::other_version, counters_.refused_version);
+      return Progress::done;
+    case ShmHelloFault::garbage:
+      break;
+  }
+  ++counters_.closed_garbage;
   return Progress::done;
 }
 
-void ShmListener::answer(Caller& caller) {
-  ShmHello hello;
-  std::memcpy(&hello, caller.hello, sizeof hello);
-  if (hello.magic.value() != kShmSetupMagic) {
-    ++counters_.closed_garbage;
-    return;
+/// Checks what the options say about a hello; sizes become those of the memory to make.
+bool ShmListener::acceptable(Caller& caller) {
+  ShmHelloFields& hello = *caller.hello;
+  if (std::ranges::find(options_.purposes, hello.purpose) == options_.purposes.end()) {
+    refuse(caller, ShmSetupStatus::purpose_refused, counters_.refused_purpose);
+    return false;
   }
-  if (hello.version.value() != kShmSetupVersion) {
-    refuse(caller, ShmSetupStatus::other_version, counters_.refused_version);
-    return;
+  for (std::uint64_t* bytes : {&hello.local_bytes, &hello.window_bytes}) {
+    if (*bytes == 0) *bytes = options_.window_bytes;
+    if (*bytes < kShmMinBytes || *bytes > options_.window_bytes) {
+      refuse(caller, ShmSetupStatus::bad_sizes, counters_.refused_sizes);
+      return false;
+    }
+    *bytes = whole_pages(*bytes);
   }
-  if (hello.reserved.value() != 0) {
-    ++counters_.closed_garbage;
-    return;
-  }
-  const auto wanted = [&](std::uint64_t bytes) { return bytes == 0 ? options_.default_bytes : bytes; };
-  const auto possible = [&](std::uint64_t bytes) { return bytes >= kShmMinBytes && bytes <= options_.max_bytes; };
-  const std::uint64_t local_bytes = wanted(hello.local_bytes.value());
-  const std::uint64_t window_bytes = wanted(hello.window_bytes.value());
-  if (!possible(local_bytes) || !possible(window_bytes)) {
-    refuse(caller, ShmSetupStatus::bad_sizes, counters_.refused_sizes);
-    return;
-  }
-  if (auto error = set_up(caller, local_bytes, window_bytes)) {
-    last_error_ = std::move(error->message);
-    refuse(caller, ShmSetupStatus::no_resources, counters_.refused_resources);
-  }
+  return true;
 }
 
-/// Makes new memory and doorbells for the connection, and sends the host its half.
-std::optional<Error> ShmListener::set_up(Caller& caller, std::size_t local_bytes, std::size_t window_bytes) {
-  const auto whole_pages = [](std::size_t bytes) {
-    return (bytes + ShmMemory::kHeaderBytes - 1) / ShmMemory::kHeaderBytes * ShmMemory::kHeaderBytes;
-  };
-  auto of_host = ShmMemory::create(whole_pages(local_bytes));
-  if (!of_host) return of_host.error();
-  auto of_unit = ShmMemory::create(whole_pages(window_bytes));
-  if (!of_unit) return of_unit.error();
-  int bells[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, bells) != 0) {
-    return Error{fmt::format("cannot create doorbells: {}", os::errno_text())};
+ShmListener::Progress ShmListener::answer(Caller& caller, Time now) {
+  const Time allowed = limits_.next_setup(caller.who.uid, now);
+  if (now < allowed) {
+    if (caller.served_at == kNever) ++counters_.setup_delayed;
+    caller.served_at = allowed;
+    return Progress::waiting;
   }
-  os::UniqueFd unit_bell(bells[0]);
-  const os::UniqueFd host_bell(bells[1]);
-
-  ShmReply reply = reply_with(ShmSetupStatus::ok);
-  reply.local_bytes = whole_pages(local_bytes);
-  reply.window_bytes = whole_pages(window_bytes);
-  const std::array<int, kShmSetupDescriptors> descriptors{(*of_host)->descriptor(), (*of_unit)->descriptor(),
-                                                          host_bell.get()};
-  if (!send_reply(caller.socket.get(), reply, descriptors)) {
+  if (has_hung_up(caller.socket.get())) {
     ++counters_.closed_hung_up;
-    return std::nullopt;
+    return Progress::done;
   }
-  (*of_host)->close_descriptor();
-  (*of_unit)->close_descriptor();
-  caller.who.bridge = std::make_unique<ShmBridge>(std::move(*of_unit), std::move(*of_host), std::move(unit_bell),
-                                                  BridgePeer{caller.who.pid, caller.who.uid, caller.who.gid});
-  accepted_.push_back(std::move(caller.who));
+  const ShmHelloFields& hello = *caller.hello;
+  const bool known =
+      hello.purpose != ShmPurpose::further_queue || std::ranges::any_of(bridges_, [&](const auto& entry) {
+        return entry.second.cookie == hello.cookie && entry.second.user == caller.who.uid;
+      });
+  if (!known) {
+    refuse(caller, ShmSetupStatus::no_session, counters_.refused_session);
+    return Progress::done;
+  }
+  return reserve_and_set_up(caller, now);
+}
+
+ShmListener::Progress ShmListener::reserve_and_set_up(Caller& caller, Time now) {
+  const std::size_t bytes = caller.hello->local_bytes + caller.hello->window_bytes;
+  const auto verdict = limits_.reserve(caller.who.uid, bytes, unlimited(caller.who.uid));
+  if (verdict != UserLimits::Verdict::reserved) {
+    // A host that was killed is back before the old bridge has ended.
+    if (ending_soon_ != 0 && now < caller.deadline) {
+      caller.served_at = caller.deadline;
+      return Progress::waiting;
+    }
+    const bool full = verdict == UserLimits::Verdict::no_place;
+    refuse(caller, full ? ShmSetupStatus::no_place : ShmSetupStatus::user_limit,
+           full ? counters_.refused_places : counters_.refused_user_limit);
+    return Progress::done;
+  }
+  auto made = make(caller.hello->local_bytes, caller.hello->window_bytes);
+  if (!made) {
+    limits_.release(caller.who.uid, bytes, now);
+    last_error_ = std::move(made.error().message);
+    refuse(caller, ShmSetupStatus::no_resources, counters_.refused_resources);
+    return Progress::done;
+  }
+  hand_over(caller, std::move(*made), bytes);
+  return Progress::done;
+}
+
+/// Makes new memory and doorbells.
+Result<ShmListener::Made> ShmListener::make(std::size_t local_bytes, std::size_t window_bytes) const {
+  Made made;
+  auto of_host = ShmMemory::create(local_bytes);
+  if (!of_host) return tl::unexpected(of_host.error());
+  auto of_unit = ShmMemory::create(window_bytes);
+  if (!of_unit) return tl::unexpected(of_unit.error());
+  made.of_host = std::move(*of_host);
+  made.of_unit = std::move(*of_unit);
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    return fail("cannot create doorbells: {}", os::errno_text());
+  }
+  os::UniqueFd unit_socket(sockets[0]);
+  made.host_socket = os::UniqueFd(sockets[1]);
+  os::UniqueFd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  // The host must never be able to queue anything here: closing the socket would close what it attached.
+  if (!event || shutdown(unit_socket.get(), SHUT_RD) != 0) {
+    return fail("cannot create doorbells: {}", os::errno_text());
+  }
+  auto doorbell = UnitDoorbell::make(std::move(unit_socket), std::move(event));
+  if (!doorbell) return tl::unexpected(doorbell.error());
+  made.doorbell = std::move(*doorbell);
+  return made;
+}
+
+/// Sends the host its half and keeps the unit's. The place is reserved.
+void ShmListener::hand_over(Caller& caller, Made made, std::size_t reserved) {
+  const ShmHelloFields& hello = *caller.hello;
+  const std::uint64_t number = next_number_++;
+  const auto flag = [&](ShmPurpose purpose) {
+    return std::ranges::find(options_.purposes, purpose) != options_.purposes.end();
+  };
+  const std::uint64_t features = flag(ShmPurpose::further_queue) ? kShmFeatureFurtherQueues : 0;
+  ShmAccepted accepted;
+  accepted.pid = caller.who.pid;
+  accepted.uid = caller.who.uid;
+  accepted.gid = caller.who.gid;
+  accepted.purpose = hello.purpose;
+  accepted.cookie = hello.cookie;
+  accepted.features = hello.features & features;
+  accepted.name = hello.name;
+  if (hello.purpose == ShmPurpose::session) {
+    while (accepted.cookie == 0) accepted.cookie = random_.next();
+  }
+  ShmReply reply = reply_with(ShmSetupStatus::ok);
+  reply.local_bytes = hello.local_bytes;
+  reply.window_bytes = hello.window_bytes;
+  reply.cookie = accepted.cookie;
+  reply.features = accepted.features;
+  const std::array<int, kShmSetupDescriptors> descriptors{made.of_host->descriptor(), made.of_unit->descriptor(),
+                                                          made.host_socket.get(), made.doorbell->event()};
+  const bool sent = send_reply(caller.socket.get(), reply, descriptors);
+  made.of_host->close_descriptor();
+  made.of_unit->close_descriptor();
+  made.host_socket.reset();
+
+  // From here on it is a bridge, which takes the ordinary way back if it has nobody at the other end.
+  Held held{caller.who.uid,
+            reserved,
+            hello.purpose == ShmPurpose::session ? accepted.cookie : 0,
+            made.doorbell->socket(),
+            made.doorbell->hang_up_flag(),
+            std::nullopt};
+  // EPOLLHUP needs no request. If the socket can't be watched, take() of the doorbell finds the hang-up.
+  static_cast<void>(watch(held.socket, 0, number));
+  bridges_.emplace(number, std::move(held));
+  accepted.bridge = std::make_unique<ShmBridge>(
+      ShmParts{std::move(made.of_unit), std::move(made.of_host), std::move(made.doorbell)}, caller.who,
+      [returns = returns_, number](ShmParts parts) { returns->give_back(number, std::move(parts)); });
+  if (!sent) {
+    ++counters_.closed_hung_up;
+    return;
+  }
   ++counters_.connected;
-  return std::nullopt;
+  accepted_.push_back(std::move(accepted));
 }
 
 void ShmListener::refuse(Caller& caller, ShmSetupStatus status, std::uint64_t& counter) {
@@ -238,7 +500,10 @@ std::optional<ShmAccepted> ShmListener::take() {
 }
 
 Time ShmListener::next_deadline() const {
-  return setting_up_.empty() ? accept_again_ : std::min(accept_again_, setting_up_.front().deadline);
+  Time next = std::min(accept_again_, close_again_);
+  if (!ends_.empty()) next = std::min(next, ends_.front().first);
+  for (const Caller& caller : setting_up_) next = std::min(next, caller.hello ? caller.served_at : caller.deadline);
+  return next;
 }
 
 }  // namespace splitnic::fabric

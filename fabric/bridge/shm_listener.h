@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <boost/describe/class.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +10,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/os/unique_fd.h"
 #include "common/os/unix_listener.h"
+#include "common/random.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge.h"
+#include "fabric/bridge/shm_bridge.h"
 #include "fabric/bridge/shm_setup.h"
+#include "fabric/bridge/user_limits.h"
 
 namespace splitnic::fabric {
 
@@ -25,10 +31,18 @@ struct ShmListenOptions {
   /// Users who may connect, besides root and the process's own user.
   std::vector<uid_t> allow_uids;
   std::vector<gid_t> allow_gids;  ///< primary or supplementary
-  std::size_t default_bytes = kShmDefaultBytes;
-  std::size_t max_bytes = 64U << 20U;  ///< of each memory; a host that asks for more is refused
-  std::size_t max_setting_up = 64;     ///< connections without a complete hello; one more closes the oldest
+  /// Of each memory, at least kShmMinBytes. A host may ask for less, but not for more.
+  std::size_t window_bytes = kShmDefaultBytes;
+  /// The limits per user bind neither root nor the process's own user; the pauses bind every user.
+  UserLimitOptions limits;
+  std::vector<ShmPurpose> purposes = {ShmPurpose::session};  ///< those that are served
+  /// Connections without a bridge yet, of all users and of one. One more closes the oldest one of the user who has the
+  /// most, or of this user.
+  std::size_t max_setting_up = 64;
+  std::size_t max_setting_up_per_user = 16;
   Duration hello_limit = std::chrono::seconds(2);
+  /// Where the kernel can (Linux 6.16), it refuses descriptors that a caller attaches when the caller sends them.
+  bool refuse_descriptors = true;
 };
 
 /// How connections ended: as bridges, or why not. Each ended connection counts once.
@@ -37,28 +51,41 @@ struct ShmListenerCounters {
   std::uint64_t refused_credentials = 0;
   std::uint64_t refused_version = 0;
   std::uint64_t refused_sizes = 0;
-  std::uint64_t refused_resources = 0;  ///< no memory or descriptors were left
-  std::uint64_t closed_garbage = 0;     ///< the bytes received were not a hello
-  std::uint64_t closed_silent = 0;      ///< no complete hello within the limit
-  std::uint64_t closed_excess = 0;      ///< closed for newer connections
-  std::uint64_t closed_hung_up = 0;     ///< closed by the other side
-  std::uint64_t accept_paused = 0;      ///< out of descriptors; accepts again shortly (not a connection)
+  std::uint64_t refused_purpose = 0;
+  std::uint64_t refused_session = 0;     ///< a further queue for a session that is not there, or is another user's
+  std::uint64_t refused_places = 0;      ///< all places were taken
+  std::uint64_t refused_user_limit = 0;  ///< the user had as much as one user may have
+  std::uint64_t refused_resources = 0;   ///< no memory or descriptors were left
+  std::uint64_t closed_garbage = 0;      ///< the bytes received were not a hello
+  std::uint64_t closed_descriptors = 0;  ///< the caller attached descriptors
+  std::uint64_t closed_silent = 0;       ///< no complete hello within the limit
+  std::uint64_t closed_excess = 0;       ///< closed for newer connections
+  std::uint64_t closed_hung_up = 0;      ///< closed by the other side
+  std::uint64_t accept_paused = 0;       ///< out of descriptors; accepts again shortly (not a connection)
+  std::uint64_t setup_delayed = 0;       ///< the user's hosts came and went too often; served later (not an end)
 };
 /// The counters' names, as `splitnic stats` reports them after the prefix "connections_".
 BOOST_DESCRIBE_STRUCT(ShmListenerCounters, (),
-                      (connected, refused_credentials, refused_version, refused_sizes, refused_resources,
-                       closed_garbage, closed_silent, closed_excess, closed_hung_up, accept_paused))
+                      (connected, refused_credentials, refused_version, refused_sizes, refused_purpose, refused_session,
+                       refused_places, refused_user_limit, refused_resources, closed_garbage, closed_descriptors,
+                       closed_silent, closed_excess, closed_hung_up, accept_paused, setup_delayed))
 
-/// A new bridge to a host, with the host's credentials.
+/// A new bridge to a host, and what the host said about itself. The kernel attests the credentials.
 struct ShmAccepted {
   std::unique_ptr<Bridge> bridge;
   pid_t pid = 0;
   uid_t uid = 0;
   gid_t gid = 0;
+  ShmPurpose purpose = ShmPurpose::session;
+  std::uint64_t cookie = 0;    ///< of the session; other purposes have none of their own
+  std::uint64_t features = 0;  ///< that both ends have
+  std::string name{};          ///< empty: none
 };
 
-/// The I/O unit's side of the shm set-up: it listens, checks credentials, and makes memory and doorbells for each
-/// connection. No connection can block or starve others. Thread: the owner. Source: design, "The bridge", shm.
+/// The I/O unit's side of the shm set-up: it listens, checks credentials and limits, and makes memory and doorbells for
+/// each connection. No connection can block or starve others, and no close of what strangers attach runs in the
+/// owner's thread. Making and prefaulting memory takes milliseconds, so a thread that moves frames leaves all this to a
+/// Doorman. Thread: the owner; the bridges may be used, and end, on another one. Source: design, "The bridge", shm.
 class ShmListener {
  public:
   /// Listens, and replaces a stale socket. A live socket, or a file that is not a socket, is an error and stays.
@@ -67,7 +94,8 @@ class ShmListener {
   ShmListener(const ShmListener&) = delete;
   ShmListener& operator=(const ShmListener&) = delete;
 
-  /// Accepts connections, reads hellos, and closes connections that are too slow; bounded. Returns how many it served.
+  /// Accepts connections, reads hellos, makes bridges, takes back those that have ended, and closes connections that
+  /// are too slow; bounded. Returns how many it served.
   /// It makes system calls, so call it when descriptor() is readable or next_deadline() has come, not in every turn.
   std::size_t poll(Time now);
   /// The next bridge that is ready; nullopt: none.
@@ -79,34 +107,69 @@ class ShmListener {
   /// The cause of the last connection counted as refused_resources; empty if there is none.
   [[nodiscard]] const std::string& last_error() const { return last_error_; }
   [[nodiscard]] std::size_t setting_up() const { return setting_up_.size(); }
+  /// Bridges that have not ended yet, and how many hang-ups of theirs poll() has seen since the start.
+  [[nodiscard]] std::size_t bridges() const { return bridges_.size(); }
+  [[nodiscard]] std::uint64_t hang_ups() const { return hang_ups_; }
 
  private:
-  /// A connection whose hello is not complete.
+  /// A connection without a bridge: its hello is not complete, or has to wait.
   struct Caller {
     os::UniqueFd socket;
-    ShmAccepted who;
-    Time deadline{};
-    std::byte hello[kShmSetupBytes];
-    std::size_t got = 0;
+    BridgePeer who;
+    Time deadline{};  ///< of the hello, and of a hello that waits for a place
+    std::optional<ShmHelloFields> hello;
+    Time served_at = kNever;  ///< while a pause delays it
   };
+  /// A bridge that its user has not ended yet.
+  struct Held {
+    uid_t user = 0;
+    std::size_t bytes = 0;
+    std::uint64_t cookie = 0;
+    int socket = -1;  ///< of the doorbell, which the parts own
+    std::shared_ptr<std::atomic<bool>> hung_up;
+    std::optional<ShmParts> parts;  ///< given back; the host has not hung up yet
+  };
+  /// Both memories and all descriptors of a bridge to be.
+  struct Made;
+  struct Returns;
   enum class Progress { waiting, done };
 
-  ShmListener(ShmListenOptions options, os::UnixListener socket, os::UniqueFd events);
+  ShmListener(ShmListenOptions options, os::UnixListener socket, os::UniqueFd events, os::UniqueFd returned);
+  [[nodiscard]] bool watch(int descriptor, std::uint32_t events, std::uint64_t tag);
+  void take_events(Time now);
+  void take_back(Time now);
+  void note_hang_up(std::uint64_t number, Time now);
+  void end(std::uint64_t number, ShmParts parts, Time now);
   [[nodiscard]] bool accept_one(Time now);
+  void make_room(const Caller& caller);
   void pause_accepting(Time now);
-  [[nodiscard]] bool watch_listener(bool on);
   [[nodiscard]] bool permitted(const Caller& caller) const;
+  [[nodiscard]] Progress serve(Caller& caller, Time now);
   [[nodiscard]] Progress read_hello(Caller& caller);
-  void answer(Caller& caller);
-  [[nodiscard]] std::optional<Error> set_up(Caller& caller, std::size_t local_bytes, std::size_t window_bytes);
+  [[nodiscard]] Progress answer(Caller& caller, Time now);
+  [[nodiscard]] bool acceptable(Caller& caller);
+  [[nodiscard]] Progress reserve_and_set_up(Caller& caller, Time now);
+  [[nodiscard]] Result<Made> make(std::size_t local_bytes, std::size_t window_bytes) const;
+  void hand_over(Caller& caller, Made made, std::size_t reserved);
   void refuse(Caller& caller, ShmSetupStatus status, std::uint64_t& counter);
+  void close_later(os::UniqueFd socket) { closing_.push_back(std::move(socket)); }
 
   ShmListenOptions options_;
+  SystemRandom random_;
   os::UnixListener socket_;
   os::UniqueFd events_;
+  UserLimits limits_;
+  std::shared_ptr<Returns> returns_;
   std::deque<Caller> setting_up_;  // oldest first
   std::deque<ShmAccepted> accepted_;
+  std::unordered_map<std::uint64_t, Held> bridges_;  // by a number that is never used again
+  std::uint64_t next_number_;
+  std::uint64_t hang_ups_ = 0;
+  std::size_t ending_soon_ = 0;                      // bridges whose host has hung up, or which were given back
+  std::deque<std::pair<Time, std::uint64_t>> ends_;  // given back while the host was there; when they end anyway
+  std::vector<os::UniqueFd> closing_;
   Time accept_again_ = kNever;  // while paused
+  Time close_again_ = kNever;   // while no thread could be started
   ShmListenerCounters counters_;
   std::string last_error_;
 };

@@ -72,6 +72,8 @@ Result<std::unique_ptr<ShmMemory>> ShmMemory::map(os::UniqueFd descriptor, std::
   }
 }
 
+void ShmMemory::discard() const { static_cast<void>(madvise(base(), region_.get_size(), MADV_REMOVE)); }
+
 PeerMemory ShmMemory::local() const {
   return PeerMemory::over(base() + kHeaderBytes, region_.get_size() - kHeaderBytes);
 }

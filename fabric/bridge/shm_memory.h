@@ -29,6 +29,10 @@ class ShmMemory {
   [[nodiscard]] PeerMemory local_scratchpads() const;
   [[nodiscard]] PeerWindow window_scratchpads() const;
 
+  /// Frees the pages. Whoever still maps the memory, or holds its descriptor, reads zeros and gets pages of its own
+  /// account for what it writes.
+  void discard() const;
+
   /// The descriptor to send to the peer; -1 once closed. The mapping stays without it.
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
   void close_descriptor() { descriptor_.reset(); }

@@ -10,22 +10,35 @@ namespace splitnic::fabric {
 namespace {
 
 constexpr Duration kRetryInterval = std::chrono::milliseconds(100);
-// The interval of polling the sockets while frames keep the loop from sleeping on them.
-constexpr Duration kCheckInterval = std::chrono::milliseconds(5);
+/// A socket that has just appeared does not listen yet.
+constexpr Duration kFirstRetry = std::chrono::milliseconds(1);
+
+std::unique_ptr<Doorman> started(std::unique_ptr<ShmListener> listener) {
+  auto doorman = DoormanThread::start(std::move(listener));
+  if (!doorman) throw StartupError{doorman.error().message};
+  return std::move(*doorman);
+}
 
 }  // namespace
 
 ShmConnectSource::ShmConnectSource(ShmConnectOptions options, Notices& notices)
-    : options_(std::move(options)), notices_(notices) {}
+    : options_(std::move(options)), notices_(notices), next_wait_(kRetryInterval) {}
 
 void ShmConnectSource::failed(const std::string& why, Time now) {
   attempt_.reset();
-  try_at_ = now + kRetryInterval;
+  try_at_ = now + next_wait_;
+  next_wait_ = std::min(2 * next_wait_, kRetryInterval);
   if (reported_.first_time(why)) notices_.notice(fmt::format("{}; trying again", why));
 }
 
 std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
   if (!attempt_) {
+    if (!watch_) watch_.emplace(options_.path);
+    // Watch, then look: what appears after the look is an event.
+    if (watch_->changed()) {
+      try_at_ = now;
+      next_wait_ = kFirstRetry;
+    }
     if (now < try_at_) return nullptr;
     auto started = ShmConnector::start(options_, now);
     if (!started) {
@@ -41,6 +54,7 @@ std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
     return nullptr;
   }
   attempt_.reset();
+  watch_.reset();
   try_at_ = now + kRetryInterval;
   reported_.clear();
   return std::move(**outcome);
@@ -49,39 +63,47 @@ std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
 Time ShmConnectSource::next_deadline() const { return attempt_ ? attempt_->next_deadline() : try_at_; }
 
 void ShmConnectSource::collect_descriptors(std::vector<int>& out) const {
-  if (attempt_) out.push_back(attempt_->descriptor());
+  if (attempt_) return out.push_back(attempt_->descriptor());
+  if (watch_ && watch_->descriptor() >= 0) out.push_back(watch_->descriptor());
 }
 
-ShmListenSource::ShmListenSource(std::unique_ptr<ShmListener> listener, Notices& notices)
-    : listener_(std::move(listener)), notices_(notices) {}
+ShmListenSource::ShmListenSource(std::unique_ptr<Doorman> doorman, Notices& notices)
+    : doorman_(std::move(doorman)), notices_(notices) {}
 
-std::shared_ptr<Bridge> ShmListenSource::poll(Time now) {
-  if (auto waiting = listener_->take()) return std::move(waiting->bridge);
-  if (now < next_check_) return nullptr;
-  next_check_ = now + kCheckInterval;
-  listener_->poll(now);
-  const auto& counters = listener_->counters();
-  if (counters.refused_credentials != std::exchange(reported_.refused_credentials, counters.refused_credentials)) {
-    notices_.recurring_notice("a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
-  }
-  if (counters.refused_version != std::exchange(reported_.refused_version, counters.refused_version)) {
-    notices_.recurring_notice("a connection was refused: it has another version of the shm set-up");
-  }
-  if (counters.refused_sizes != std::exchange(reported_.refused_sizes, counters.refused_sizes)) {
-    notices_.recurring_notice("a connection was refused: it asked for memory sizes that are not allowed");
-  }
-  if (counters.refused_resources != std::exchange(reported_.refused_resources, counters.refused_resources)) {
-    notices_.recurring_notice(fmt::format("a connection was refused: {}", listener_->last_error()));
-  }
-  if (counters.closed_garbage != std::exchange(reported_.closed_garbage, counters.closed_garbage)) {
-    notices_.recurring_notice("a connection was closed: it sent something other than a hello");
-  }
-  if (auto ready = listener_->take()) return std::move(ready->bridge);
+ShmListenSource::ShmListenSource(std::unique_ptr<ShmListener> listener, Notices& notices)
+    : ShmListenSource(started(std::move(listener)), notices) {}
+
+std::shared_ptr<Bridge> ShmListenSource::poll(Time /*now*/) {
+  if (!doorman_->has_news()) return nullptr;
+  report();
+  if (auto ready = doorman_->take()) return std::move(ready->bridge);
   return nullptr;
 }
 
-Time ShmListenSource::next_deadline() const { return listener_->next_deadline(); }
+/// Tells why connections were refused. The doorman limits how often.
+void ShmListenSource::report() {
+  const auto [now, last_error] = doorman_->report();
+  const auto tell = [&](std::uint64_t ShmListenerCounters::*counter, const std::string& line) {
+    if (now.*counter != reported_.*counter) notices_.recurring_notice(line);
+  };
+  tell(&ShmListenerCounters::refused_credentials,
+       "a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
+  tell(&ShmListenerCounters::refused_version, "a connection was refused: it has another version of the shm set-up");
+  tell(&ShmListenerCounters::refused_sizes,
+       "a connection was refused: it asked for memory sizes that are not allowed (see --window-bytes)");
+  tell(&ShmListenerCounters::refused_purpose, "a connection was refused: it wanted something that is not served here");
+  tell(&ShmListenerCounters::refused_session, "a connection was refused: it is no part of a session of its user");
+  tell(&ShmListenerCounters::refused_places, "a host was turned away: all places are taken (see --max-hosts)");
+  tell(&ShmListenerCounters::refused_user_limit,
+       "a host was turned away: its user has as much as one user may (see --hosts-per-user, --memory-per-user)");
+  tell(&ShmListenerCounters::refused_resources, "a connection was refused: " + last_error);
+  tell(&ShmListenerCounters::closed_garbage, "a connection was closed: it sent something other than a hello");
+  tell(&ShmListenerCounters::closed_descriptors, "a connection was closed: it sent descriptors");
+  tell(&ShmListenerCounters::setup_delayed,
+       "a host waits to be set up: those of its user come and go too often (see --setups-per-minute)");
+  reported_ = now;
+}
 
-void ShmListenSource::collect_descriptors(std::vector<int>& out) const { out.push_back(listener_->descriptor()); }
+void ShmListenSource::collect_descriptors(std::vector<int>& out) const { out.push_back(doorman_->descriptor()); }
 
 }  // namespace splitnic::fabric

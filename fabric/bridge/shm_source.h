@@ -1,20 +1,23 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/notices.h"
+#include "common/os/path_watch.h"
 #include "common/reported_once.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
+#include "fabric/bridge/doorman.h"
 #include "fabric/bridge/shm_connector.h"
 #include "fabric/bridge/shm_listener.h"
 
 namespace splitnic::fabric {
 
-/// The host's bridges: connects to an I/O unit's socket, and always tries again. Each reason for a failure is reported
-/// once until an attempt succeeds. Thread: the driver's owner.
+/// The host's bridges: connects to an I/O unit's socket, and always tries again: as soon as a socket appears, and now
+/// and then. Each reason for a failure is reported once until an attempt succeeds. Thread: the driver's owner.
 class ShmConnectSource final : public BridgeSource {
  public:
   /// notices: gets the reasons why there is no bridge. Lent; outlives the source.
@@ -29,24 +32,29 @@ class ShmConnectSource final : public BridgeSource {
   ShmConnectOptions options_;
   Notices& notices_;
   std::unique_ptr<ShmConnector> attempt_;
+  std::optional<os::PathWatch> watch_;  // while there is no bridge
   Time try_at_{};
+  Duration next_wait_;
   ReportedOnce reported_;
 };
 
-/// The I/O unit's bridges: one for each host that connects. Thread: the driver's owner.
+/// The I/O unit's bridges: one for each host that connects. A doorman sets them up. Thread: the driver's owner.
 class ShmListenSource final : public BridgeSource {
  public:
-  /// notices: gets a recurring notice for each refused connection, with the reason. Lent; outlives the source.
+  /// notices: gets a recurring notice for refused connections, with the reason. Lent; outlives the source.
+  ShmListenSource(std::unique_ptr<Doorman> doorman, Notices& notices);
+  /// The listener gets a DoormanThread. Throws StartupError if there are no threads or descriptors left.
   ShmListenSource(std::unique_ptr<ShmListener> listener, Notices& notices);
   std::shared_ptr<Bridge> poll(Time now) override;
-  [[nodiscard]] Time next_deadline() const override;
+  [[nodiscard]] Time next_deadline() const override { return kNever; }
   void collect_descriptors(std::vector<int>& out) const override;
-  [[nodiscard]] const ShmListenerCounters& counters() const { return listener_->counters(); }
+  [[nodiscard]] ShmListenerCounters counters() const { return doorman_->report().counters; }
 
  private:
-  std::unique_ptr<ShmListener> listener_;
+  void report();
+
+  std::unique_ptr<Doorman> doorman_;
   Notices& notices_;
-  Time next_check_{};
   ShmListenerCounters reported_;
 };
 

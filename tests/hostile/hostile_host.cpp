@@ -61,15 +61,12 @@ os::UniqueFd call(const std::string& path) {
   std::memcpy(address.sun_path, path.data(), path.size());
   os::UniqueFd caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   CHECK(connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  ShmHello hello{};
-  hello.magic = kShmSetupMagic;
-  hello.version = kShmSetupVersion;
-  hello.local_bytes = hello.window_bytes = kShmMinBytes;
+  const ShmHello hello = encode_shm_hello({.local_bytes = kShmMinBytes, .window_bytes = kShmMinBytes});
   CHECK(send(caller.get(), &hello, sizeof hello, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello));
   return caller;
 }
 
-/// The descriptors in the reply: memfd of the local memory, memfd of the window, doorbell.
+/// The descriptors in the reply: memfd of the local memory, memfd of the window, doorbell to hear, doorbell to ring.
 std::array<os::UniqueFd, kShmSetupDescriptors> answer_to(const os::UniqueFd& caller) {
   ShmReply reply{};
   iovec piece{&reply, sizeof reply};
@@ -84,7 +81,8 @@ std::array<os::UniqueFd, kShmSetupDescriptors> answer_to(const os::UniqueFd& cal
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   CHECK(header != nullptr && header->cmsg_len == CMSG_LEN(sizeof descriptors));
   std::memcpy(descriptors.data(), CMSG_DATA(header), sizeof descriptors);
-  return {os::UniqueFd(descriptors[0]), os::UniqueFd(descriptors[1]), os::UniqueFd(descriptors[2])};
+  return {os::UniqueFd(descriptors[0]), os::UniqueFd(descriptors[1]), os::UniqueFd(descriptors[2]),
+          os::UniqueFd(descriptors[3])};
 }
 
 std::span<std::byte> map_all(int descriptor) {
@@ -154,13 +152,14 @@ void RawFifo::put_head(const FalseHead& head) { write_head(1, head); }
 
 HostileHost::HostileHost(const std::string& path, Board& board, std::uint64_t seed) : board_(board), random_(seed) {
   const os::UniqueFd caller = call(path);
-  auto [own, theirs, bell] = answer_to(caller);
+  auto [own, theirs, bell, bell_to_ring] = answer_to(caller);
   mine_ = map_all(own.get());
   theirs_ = map_all(theirs.get());
   their_descriptor_ = os::UniqueFd(dup(theirs.get()));
   std::shared_ptr<const ShmMemory> own_memory = ShmMemory::adopt(std::move(own), kShmMinBytes).value();
   std::shared_ptr<const ShmMemory> window = ShmMemory::adopt(std::move(theirs), kShmMinBytes).value();
-  auto real = std::make_unique<ShmBridge>(std::move(own_memory), std::move(window), std::move(bell));
+  auto doorbell = std::make_unique<HostDoorbell>(std::move(bell), std::move(bell_to_ring));
+  auto real = std::make_unique<ShmBridge>(ShmParts{std::move(own_memory), std::move(window), std::move(doorbell)});
   bridge_ = std::make_unique<FalseBridge>(std::move(real), this->own_memory(), random_);
 }
 

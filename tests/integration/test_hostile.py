@@ -19,12 +19,22 @@ from lab.process import run
 
 # The set-up of a shared-memory bridge: docs/protocol.md, "Shared memory".
 MAGIC = 0x3143494E544C5053
-VERSION = 1
+VERSION = 2
 OTHER_VERSION_STATUS = 1
-MESSAGE = struct.Struct("<QIIQQ")
+REPLY = struct.Struct("<QIIQQQQ16x")
+DESCRIPTORS = 4
 BRIDGE_BYTES = 1 << 20
+SESSION = 1
 HEADER_BYTES = 4096
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+def hello(version=VERSION, local=0, window=0, purpose=SESSION):
+    return struct.pack("<QIIQQI28x64s", MAGIC, version, 0, local, window, purpose, b"false")
+
+
+def status_of(data):
+    return REPLY.unpack(data)[2]
 
 
 class OtherHosts(support.UndisturbedTestCase):
@@ -44,21 +54,25 @@ class OtherHosts(support.UndisturbedTestCase):
         return b"", 0
 
     def test_another_version_is_told_ours_and_gets_no_memory(self):
-        data, descriptors = self.ask(MESSAGE.pack(MAGIC, 7, 0, 0, 0))
-        magic, version, status, _, _ = MESSAGE.unpack(data)
+        data, descriptors = self.ask(hello(version=7))
+        magic, version, status, *_ = REPLY.unpack(data)
         self.assertEqual((magic, version, status, descriptors), (MAGIC, VERSION, OTHER_VERSION_STATUS, 0))
         wait_until(lambda: "another version" in self.unit.process.text(), 5, "a line about the version")
 
     def test_impossible_sizes_are_refused(self):
         for local, window in ((1, 0), (0, 1), ((1 << 64) - 1, 0), (0, 1 << 40)):
-            data, descriptors = self.ask(MESSAGE.pack(MAGIC, VERSION, 0, local, window))
-            self.assertNotEqual(MESSAGE.unpack(data)[2], 0)
+            data, descriptors = self.ask(hello(local=local, window=window))
+            self.assertNotEqual(status_of(data), 0)
             self.assertEqual(descriptors, 0)
 
     def test_who_takes_the_memory_and_goes(self):
         for _ in range(50):
-            data, descriptors = self.ask(MESSAGE.pack(MAGIC, VERSION, 0, 0, 0))
-            self.assertEqual((MESSAGE.unpack(data)[2], descriptors), (0, 3))
+            data, descriptors = self.ask(hello())
+            self.assertEqual((status_of(data), descriptors), (0, DESCRIPTORS))
+
+    def test_a_host_of_version_1_is_told_ours(self):
+        data, descriptors = self.ask(struct.pack("<QIIQQ", MAGIC, 1, 0, 0, 0))
+        self.assertEqual((REPLY.unpack(data)[1:3], descriptors), ((VERSION, OTHER_VERSION_STATUS), 0))
 
 
 class OtherUsers(support.LabTestCase):
@@ -79,7 +93,7 @@ class OtherUsers(support.LabTestCase):
 
     def call_as(self, user, path):
         done = run(["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "/usr/bin/python3", "-c", self.CALL,
-                    path, MESSAGE.pack(MAGIC, VERSION, 0, 0, 0).hex()], check=False)
+                    path, hello().hex()], check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return tuple(map(int, done.stdout.split()))
 
@@ -98,13 +112,13 @@ class OtherUsers(support.LabTestCase):
 
     def test_who_may_connect(self):
         unit = self.serve("--allow-uid", self.GUEST)
-        self.assertEqual(self.call_as(self.GUEST, unit.socket), (0, 3))
+        self.assertEqual(self.call_as(self.GUEST, unit.socket), (0, DESCRIPTORS))
         self.assertEqual(self.call_as(self.STRANGER, unit.socket), (self.NOT_PERMITTED_STATUS, 0))
         self.assertIn("--allow-uid", unit.process.text())
 
     def test_who_may_connect_by_group(self):
         unit = self.serve("--allow-gid", self.GUEST)
-        self.assertEqual(self.call_as(self.GUEST, unit.socket), (0, 3))
+        self.assertEqual(self.call_as(self.GUEST, unit.socket), (0, DESCRIPTORS))
         self.assertEqual(self.call_as(self.STRANGER, unit.socket), (self.NOT_PERMITTED_STATUS, 0))
 
 
@@ -123,7 +137,7 @@ class FalseUnit:
         while True:
             connection, _ = self.listener.accept()
             connection.settimeout(10)
-            connection.recv(MESSAGE.size)
+            connection.recv(len(hello()))
             connection.setblocking(False)
             try:
                 connection.recv(1)
@@ -160,8 +174,13 @@ def doorbell(kind=socket.SOCK_SEQPACKET):
     return ours.detach()
 
 
+def bell(kind=socket.SOCK_SEQPACKET):
+    """The two descriptors of the doorbells: the one to hear, and the one to ring."""
+    return [doorbell(kind), os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)]
+
+
 def reply(version=VERSION, status=0, local=BRIDGE_BYTES, window=BRIDGE_BYTES):
-    return MESSAGE.pack(MAGIC, version, status, local, window)
+    return REPLY.pack(MAGIC, version, status, local, window, 1, 0)
 
 
 class OtherUnits(support.LabTestCase):
@@ -171,15 +190,16 @@ class OtherUnits(support.LabTestCase):
 
     CASES = (
         ("version 7", lambda: (reply(version=7, status=OTHER_VERSION_STATUS), [])),
-        ("not sealed", lambda: (reply(), [memory(seals=0), memory(), doorbell()])),
-        ("instead of", lambda: (reply(), [memory(BRIDGE_BYTES), memory(), doorbell()])),
-        ("not a memfd", lambda: (reply(), [os.open("/dev/null", os.O_RDWR), memory(), doorbell()])),
-        ("not sealed", lambda: (reply(), [memory(), memory(seals=fcntl.F_SEAL_GROW), doorbell()])),
-        ("2 descriptors instead of 3", lambda: (reply(), [memory(), memory()])),
-        ("not a packet socket", lambda: (reply(), [memory(), memory(), doorbell(socket.SOCK_STREAM)])),
-        ("can't be used", lambda: (reply(local=64), [memory(), memory(), doorbell()])),
+        ("not sealed", lambda: (reply(), [memory(seals=0), memory(), *bell()])),
+        ("instead of", lambda: (reply(), [memory(BRIDGE_BYTES), memory(), *bell()])),
+        ("not a memfd", lambda: (reply(), [os.open("/dev/null", os.O_RDWR), memory(), *bell()])),
+        ("not sealed", lambda: (reply(), [memory(), memory(seals=fcntl.F_SEAL_GROW), *bell()])),
+        ("2 descriptors instead of 4", lambda: (reply(), [memory(), memory()])),
+        ("not a packet socket", lambda: (reply(), [memory(), memory(), *bell(socket.SOCK_STREAM)])),
+        ("not an eventfd", lambda: (reply(), [memory(), memory(), doorbell(), doorbell()])),
+        ("can't be used", lambda: (reply(local=64), [memory(), memory(), *bell()])),
         ("no answer from the unit", lambda: (reply()[:20], [])),
-        ("not a splitnic I/O unit", lambda: (b"\0" * MESSAGE.size, [])),
+        ("not a splitnic I/O unit", lambda: (b"\0" * REPLY.size, [])),
     )
 
     def wanderer(self, path):

@@ -104,6 +104,8 @@ class IoUnit(Daemon):
 
     def argv(self):
         place = ["--netns", self.ns.name] if self.ns else []
+        if "--setups-per-minute" not in self.args:
+            place += ["--setups-per-minute", "1000000"]  # the tests restart hosts more often than people do
         return [self.lab.splitnic, "iounit", "--listen", self.socket, "--lan", self.lan_spec, "--name", self.name,
                 "--control", self.control, *place, *self.args]
 

@@ -1,6 +1,9 @@
-#include "fabric/bridge/shm_setup.h"
+#include "fabric/bridge/shm_source.h"
+// Before Catch2, whose CHECK is the one that tests mean.
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,7 +16,6 @@
 #include <set>
 #include <thread>
 
-#include "fabric/bridge/shm_source.h"
 #include "tests/unit/fabric/bridge_fixtures.h"
 
 namespace splitnic::fabric {
@@ -53,27 +55,24 @@ struct RawCaller {
   }
   bool hung_up_on() {
     char byte = 0;
+    pollfd state{socket.get(), POLLIN, 0};
+    if (poll(&state, 1, 5000) != 1) return false;  // closed elsewhere, so not at once
     return recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
   }
   os::UniqueFd socket;
 };
 
 ShmHello hello(std::uint32_t version = kShmSetupVersion, std::uint64_t bytes = kTestBytes) {
-  ShmHello message{};
-  message.magic = kShmSetupMagic;
+  ShmHello message = encode_shm_hello({.local_bytes = bytes, .window_bytes = bytes});
   message.version = version;
-  message.local_bytes = bytes;
-  message.window_bytes = bytes;
   return message;
 }
 
 std::span<const std::byte> wire(const ShmHello& message) { return std::as_bytes(std::span(&message, 1)); }
 
 struct Unit {
-  explicit Unit(std::size_t max_setting_up = 64) {
-    ShmListenOptions options;
+  explicit Unit(ShmListenOptions options = {}) {
     options.path = directory.file("socket");
-    options.max_setting_up = max_setting_up;
     auto made = ShmListener::listen(options);
     REQUIRE(made.has_value());
     listener = std::move(*made);
@@ -99,12 +98,6 @@ struct Unit {
 
 }  // namespace
 
-TEST_CASE("set-up messages have the bytes that the protocol says", "[fabric][shm]") {
-  const ShmHello message = hello(1, 0x0102030405);
-  const auto bytes = wire(message);
-  CHECK(std::memcmp(bytes.data(), "SPLTNIC1\1\0\0\0\0\0\0\0\5\4\3\2\1\0\0\0\5\4\3\2\1\0\0\0", 32) == 0);
-}
-
 TEST_CASE("random bytes, silence, half a hello and a caller that leaves disturb nobody and are counted",
           "[fabric][shm]") {
   Unit unit;
@@ -114,7 +107,7 @@ TEST_CASE("random bytes, silence, half a hello and a caller that leaves disturb 
   garbage.say(test::random_bytes(random, 5000));
   RawCaller silent(unit.path);
   RawCaller half(unit.path);
-  half.say(wire(hello()).first(31));
+  half.say(wire(hello()).first(kShmHelloBytes - 1));
   { RawCaller leaves(unit.path); }
   unit.poll_all(now);
   CHECK(unit.listener->counters().closed_garbage == 1);
@@ -139,7 +132,7 @@ TEST_CASE("a hello may come in pieces", "[fabric][shm]") {
   Unit unit;
   RawCaller caller(unit.path);
   const ShmHello message = hello();
-  for (std::size_t i = 0; i < kShmSetupBytes; ++i) {
+  for (std::size_t i = 0; i < kShmHelloBytes; ++i) {
     unit.poll_all(Time{});
     CHECK_FALSE(unit.listener->take().has_value());
     caller.say(wire(message).subspan(i, 1));
@@ -149,7 +142,10 @@ TEST_CASE("a hello may come in pieces", "[fabric][shm]") {
 }
 
 TEST_CASE("200 idle connections keep no host from its bridge, nor the unit's descriptors", "[fabric][shm]") {
-  Unit unit(64);
+  ShmListenOptions options;
+  options.max_setting_up_per_user = 64;
+  options.limits.free_ends = 100;
+  Unit unit(options);
   const std::size_t before = open_descriptors();
   std::vector<std::unique_ptr<RawCaller>> idle;
   Time now{};
@@ -162,6 +158,7 @@ TEST_CASE("200 idle connections keep no host from its bridge, nor the unit's des
   unit.poll_all(now);
   CHECK(unit.listener->counters().closed_excess == 136);
   CHECK(unit.serves(now));
+  unit.poll_all(now);  // takes back the bridge
   CHECK(open_descriptors() == before + 200 + 64);
   unit.poll_all(now + seconds(3));
   CHECK(unit.listener->counters().closed_silent == 64);
@@ -171,16 +168,17 @@ TEST_CASE("200 idle connections keep no host from its bridge, nor the unit's des
 TEST_CASE("what a hello asks for is checked at its boundaries", "[fabric][shm]") {
   const auto [version, bytes, status] = GENERATE(table<std::uint32_t, std::uint64_t, ShmSetupStatus>({
       {0, kTestBytes, ShmSetupStatus::other_version},
-      {2, kTestBytes, ShmSetupStatus::other_version},
+      {1, kTestBytes, ShmSetupStatus::other_version},
+      {3, kTestBytes, ShmSetupStatus::other_version},
       {0xffffffff, 0, ShmSetupStatus::other_version},
-      {1, 1, ShmSetupStatus::bad_sizes},
-      {1, kShmMinBytes - 1, ShmSetupStatus::bad_sizes},
-      {1, (64U << 20U) + 1, ShmSetupStatus::bad_sizes},
-      {1, ~std::uint64_t{0}, ShmSetupStatus::bad_sizes},
-      {1, 0, ShmSetupStatus::ok},
-      {1, kShmMinBytes, ShmSetupStatus::ok},
-      {1, kShmMinBytes + 1, ShmSetupStatus::ok},
-      {1, 64U << 20U, ShmSetupStatus::ok},
+      {2, 1, ShmSetupStatus::bad_sizes},
+      {2, kShmMinBytes - 1, ShmSetupStatus::bad_sizes},
+      {2, kShmDefaultBytes + 1, ShmSetupStatus::bad_sizes},
+      {2, ~std::uint64_t{0}, ShmSetupStatus::bad_sizes},
+      {2, 0, ShmSetupStatus::ok},
+      {2, kShmMinBytes, ShmSetupStatus::ok},
+      {2, kShmMinBytes + 1, ShmSetupStatus::ok},
+      {2, kShmDefaultBytes, ShmSetupStatus::ok},
   }));
   INFO("version " << version << ", bytes " << bytes);
   Unit unit;
@@ -248,6 +246,7 @@ struct FakeUnit {
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, bells) == 0);
     bell = os::UniqueFd(bells[0]);
     own_bell = os::UniqueFd(bells[1]);
+    event = os::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     memory[0] = memfd();
     memory[1] = memfd();
     reply.magic = kShmSetupMagic;
@@ -264,9 +263,9 @@ struct FakeUnit {
     if (seals != 0) REQUIRE(fcntl(made.get(), F_ADD_SEALS, seals) == 0);
     return made;
   }
-  std::vector<int> descriptors() const { return {memory[0].get(), memory[1].get(), bell.get()}; }
+  std::vector<int> descriptors() const { return {memory[0].get(), memory[1].get(), bell.get(), event.get()}; }
 
-  void send_reply(const std::vector<int>& fds, std::size_t bytes = kShmSetupBytes) {
+  void send_reply(const std::vector<int>& fds, std::size_t bytes = kShmReplyBytes) {
     iovec piece{&reply, bytes};
     std::vector<std::byte> control(CMSG_SPACE(fds.size() * sizeof(int)));
     msghdr message{};
@@ -297,6 +296,7 @@ struct FakeUnit {
   os::UniqueFd connection;
   os::UniqueFd bell;
   os::UniqueFd own_bell;
+  os::UniqueFd event;
   std::array<os::UniqueFd, 2> memory;
   ShmReply reply{};
 };
@@ -309,7 +309,8 @@ TEST_CASE("a fair reply makes a bridge, in one piece or in two", "[fabric][shm]"
   SECTION("two") {
     unit.send_reply(unit.descriptors(), 5);
     CHECK_FALSE(unit.connector->poll(Time{}).has_value());
-    REQUIRE(send(unit.connection.get(), reinterpret_cast<const char*>(&unit.reply) + 5, 27, 0) == 27);
+    REQUIRE(send(unit.connection.get(), reinterpret_cast<const char*>(&unit.reply) + 5, kShmReplyBytes - 5, 0) ==
+            static_cast<ssize_t>(kShmReplyBytes - 5));
   }
   CHECK(unit.verdict().empty());
 }
@@ -322,23 +323,23 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
     void (*send)(FakeUnit&);
   };
   const Row rows[] = {
-      {"none", "0 descriptors instead of 3", [](FakeUnit& u) { u.send_reply({}); }},
-      {"one too few", "2 descriptors instead of 3",
+      {"none", "0 descriptors instead of 4", [](FakeUnit& u) { u.send_reply({}); }},
+      {"one too few", "3 descriptors instead of 4",
        [](FakeUnit& u) {
-         u.send_reply({u.memory[0].get(), u.memory[1].get()});
+         u.send_reply({u.memory[0].get(), u.memory[1].get(), u.bell.get()});
        }},
-      {"one too many", "more than 3",
+      {"one too many", "more than 4",
        [](FakeUnit& u) {
-         u.send_reply({u.memory[0].get(), u.memory[1].get(), u.bell.get(), u.bell.get()});
+         u.send_reply({u.memory[0].get(), u.memory[1].get(), u.bell.get(), u.event.get(), u.event.get()});
        }},
-      {"a hundred", "more than 3", [](FakeUnit& u) { u.send_reply(std::vector<int>(100, u.bell.get())); }},
+      {"a hundred", "more than 4", [](FakeUnit& u) { u.send_reply(std::vector<int>(100, u.bell.get())); }},
       {"the wrong order", "not a packet socket",
        [](FakeUnit& u) {
-         u.send_reply({u.bell.get(), u.memory[0].get(), u.memory[1].get()});
+         u.send_reply({u.bell.get(), u.memory[0].get(), u.memory[1].get(), u.event.get()});
        }},
       {"the same memory twice", "same memory twice",
        [](FakeUnit& u) {
-         u.send_reply({u.memory[0].get(), u.memory[0].get(), u.bell.get()});
+         u.send_reply({u.memory[0].get(), u.memory[0].get(), u.bell.get(), u.event.get()});
        }},
       {"unsealed memory", "not sealed",
        [](FakeUnit& u) {
@@ -391,6 +392,14 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
          const os::UniqueFd other(ends[1]);
          u.send_reply(u.descriptors());
        }},
+      {"a pipe as the doorbell to ring", "not an eventfd",
+       [](FakeUnit& u) {
+         int ends[2];
+         REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+         u.event = os::UniqueFd(ends[1]);
+         const os::UniqueFd other(ends[0]);
+         u.send_reply(u.descriptors());
+       }},
       {"sizes below the minimum", "can't be used",
        [](FakeUnit& u) {
          u.reply.local_bytes = kShmMinBytes - 4096;
@@ -411,13 +420,13 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
          u.reply.magic = 1;
          u.send_reply(u.descriptors());
        }},
-      {"another version", "version 7 of the shm set-up, this host version 1",
+      {"another version", "version 7 of the shm set-up, this host version 2",
        [](FakeUnit& u) {
          u.reply.version = 7;
          u.reply.status = 1;
          u.send_reply({});
        }},
-      {"another version that says ok", "version 7 of the shm set-up, this host version 1",
+      {"another version that says ok", "version 7 of the shm set-up, this host version 2",
        [](FakeUnit& u) {
          u.reply.version = 7;
          u.send_reply(u.descriptors());
@@ -426,6 +435,33 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
        [](FakeUnit& u) {
          u.reply.status = 2;
          u.send_reply({});
+       }},
+      {"no place", "as many hosts as it may",
+       [](FakeUnit& u) {
+         u.reply.status = 5;
+         u.send_reply({});
+       }},
+      {"a user's limit", "gives to one user",
+       [](FakeUnit& u) {
+         u.reply.status = 6;
+         u.send_reply({});
+       }},
+      {"a purpose that is not served", "this kind of connection",
+       [](FakeUnit& u) {
+         u.reply.status = 7;
+         u.send_reply({});
+       }},
+      {"a session that is not there", "no such session",
+       [](FakeUnit& u) {
+         u.reply.status = 8;
+         u.send_reply({});
+       }},
+      {"the shorter reply of version 1", "version 1 of the shm set-up, this host version 2",
+       [](FakeUnit& u) {
+         u.reply.version = 1;
+         u.reply.status = 1;
+         u.send_reply({}, 32);
+         u.connection.reset();
        }},
       {"an unknown status", "unknown status 99",
        [](FakeUnit& u) {
@@ -517,7 +553,7 @@ TEST_CASE("a host that is refused before it has spoken learns why, every time", 
   CHECK(reasons == std::set<std::string>{path + ": the unit does not permit this user to connect"});
 }
 
-TEST_CASE("a unit that hangs up, or says nothing for two seconds, ends the attempt", "[fabric][shm]") {
+TEST_CASE("a unit that hangs up, or says nothing for six seconds, ends the attempt", "[fabric][shm]") {
   FakeUnit unit;
   CHECK_FALSE(unit.connector->poll(Time{}).has_value());
   SECTION("hangs up") {
@@ -525,8 +561,8 @@ TEST_CASE("a unit that hangs up, or says nothing for two seconds, ends the attem
     CHECK_THAT(unit.verdict(), Catch::Contains("during set-up"));
   }
   SECTION("silence") {
-    CHECK_FALSE(unit.connector->poll(Time{} + milliseconds(1999)).has_value());
-    const auto result = unit.connector->poll(Time{} + milliseconds(2000));
+    CHECK_FALSE(unit.connector->poll(Time{} + milliseconds(5999)).has_value());
+    const auto result = unit.connector->poll(Time{} + milliseconds(6000));
     REQUIRE(result.has_value());
     CHECK_FALSE(result->has_value());
   }

@@ -54,7 +54,7 @@ Outcome try_to_connect(std::vector<uid_t> uids, std::vector<gid_t> gids) {
   options.path = directory.path("socket");
   options.allow_uids = std::move(uids);
   options.allow_gids = std::move(gids);
-  options.default_bytes = 1U << 20U;
+  options.window_bytes = 1U << 20U;
   auto listener = ShmListener::listen(options);
   REQUIRE(listener.has_value());
   const pid_t child = connecting_process(options.path);

@@ -1,0 +1,93 @@
+#include "fabric/bridge/shm_doorbell.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "common/os/errno_text.h"
+
+namespace splitnic::fabric {
+namespace {
+
+/// False: the other end is gone. If its queue is full, a doorbell is pending already.
+bool send_packet(int socket) {
+  const char bell = 1;
+  return send(socket, &bell, sizeof bell, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
+         (errno != EPIPE && errno != ECONNRESET && errno != ENOTCONN);
+}
+
+}  // namespace
+
+void PacketDoorbell::ring() {
+  if (!send_packet(socket_.get())) hung_up_ = true;
+}
+
+bool PacketDoorbell::take() {
+  // One system call takes as many doorbells as are usually pending. A peer that rings endlessly costs no more.
+  constexpr std::size_t kAtOnce = 8;
+  std::array<mmsghdr, kAtOnce> messages{};
+  std::array<iovec, kAtOnce> pieces{};
+  std::array<char, kAtOnce> bells{};
+  for (std::size_t i = 0; i < kAtOnce; ++i) {
+    pieces[i] = {&bells[i], 1};
+    messages[i].msg_hdr.msg_iov = &pieces[i];
+    messages[i].msg_hdr.msg_iovlen = 1;
+  }
+  const int got = recvmmsg(socket_.get(), messages.data(), kAtOnce, MSG_DONTWAIT, nullptr);
+  if (got < 0) {
+    if (errno != EAGAIN && errno != EINTR) hung_up_ = true;
+    return false;
+  }
+  bool rung = false;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
+    // No doorbell is an empty datagram: the peer has hung up.
+    if (messages[i].msg_len == 0) {
+      hung_up_ = true;
+    } else {
+      rung = true;
+    }
+  }
+  return rung;
+}
+
+void HostDoorbell::ring() {
+  const std::uint64_t one = 1;
+  // An eventfd at its highest value has a doorbell pending. Then, and only then, the write fails, because the unit made
+  // the eventfd non-blocking.
+  static_cast<void>(write(event_.get(), &one, sizeof one));
+}
+
+Result<std::unique_ptr<UnitDoorbell>> UnitDoorbell::make(os::UniqueFd socket, os::UniqueFd event) {
+  os::UniqueFd both(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event rung{};
+  rung.events = EPOLLIN;
+  epoll_event hung_up{};  // EPOLLHUP needs no request
+  if (!both || epoll_ctl(both.get(), EPOLL_CTL_ADD, event.get(), &rung) != 0 ||
+      epoll_ctl(both.get(), EPOLL_CTL_ADD, socket.get(), &hung_up) != 0) {
+    return fail("cannot watch doorbells: {}", os::errno_text());
+  }
+  return std::unique_ptr<UnitDoorbell>(new UnitDoorbell(std::move(socket), std::move(event), std::move(both)));
+}
+
+void UnitDoorbell::ring() {
+  if (!send_packet(socket_.get())) hung_up_->store(true, std::memory_order_relaxed);
+}
+
+bool UnitDoorbell::take() {
+  std::uint64_t rings = 0;
+  iovec piece{&rings, sizeof rings};
+  // RWF_NOWAIT, because the host can clear O_NONBLOCK, which belongs to the file that both share.
+  if (preadv2(event_.get(), &piece, 1, -1, RWF_NOWAIT) == static_cast<ssize_t>(sizeof rings)) return true;
+  pollfd state{socket_.get(), 0, 0};
+  if (poll(&state, 1, 0) == 1 && (state.revents & POLLHUP) != 0) hung_up_->store(true, std::memory_order_relaxed);
+  return false;
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,550 @@
+// The doorman against strangers, and the limits, delays and hang-ups of a listener.
+#include "fabric/bridge/doorman.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "common/os/passed_descriptors.h"
+#include "fabric/bridge/shm_source.h"
+#include "tests/unit/common/lingering_socket.h"
+#include "tests/unit/fabric/bridge_fixtures.h"
+
+namespace splitnic::fabric {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+ShmListenOptions small(const std::string& path) {
+  ShmListenOptions options;
+  options.path = path;
+  options.window_bytes = kShmMinBytes;
+  return options;
+}
+
+os::UniqueFd call(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  os::UniqueFd caller(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return caller;
+}
+
+std::vector<std::byte> hello_bytes(const ShmHelloFields& fields = {}) {
+  const ShmHello hello = encode_shm_hello(fields);
+  const auto bytes = std::as_bytes(std::span(&hello, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+void say(const os::UniqueFd& caller, std::span<const std::byte> bytes) {
+  REQUIRE(send(caller.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+}
+
+std::optional<ShmSetupStatus> answer_to(const os::UniqueFd& caller) {
+  ShmReply reply{};
+  if (recv(caller.get(), &reply, sizeof reply, MSG_DONTWAIT) != static_cast<ssize_t>(sizeof reply)) return std::nullopt;
+  return static_cast<ShmSetupStatus>(reply.status.value());
+}
+
+std::size_t bridge_mappings() {
+  std::size_t count = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) count += line.find("memfd:splitnic-bridge") != std::string::npos;
+  return count;
+}
+
+/// A listener that the test polls at times of its choice.
+struct Polled {
+  explicit Polled(ShmListenOptions options = {}) {
+    options.path = directory.file("socket");
+    options.window_bytes = kShmMinBytes;
+    auto made = ShmListener::listen(options);
+    REQUIRE(made.has_value());
+    listener = std::move(*made);
+  }
+  void poll() {
+    for (int i = 0; i < 3; ++i) listener->poll(now);
+  }
+  [[nodiscard]] std::unique_ptr<ShmConnector> start(ShmConnectOptions options = {}) const {
+    options.path = directory.file("socket");
+    auto connector = ShmConnector::start(options, now);
+    REQUIRE(connector.has_value());
+    return std::move(*connector);
+  }
+  /// A host with its bridge, and the unit's end of it.
+  struct Connected {
+    std::unique_ptr<ShmConnector> connector;
+    std::unique_ptr<Bridge> host;
+    ShmAccepted unit;
+  };
+  [[nodiscard]] Connected connected(const ShmConnectOptions& options = {}) {
+    Connected both;
+    both.connector = start(options);
+    poll();
+    both.unit = std::move(listener->take().value());
+    both.host = std::move(both.connector->poll(now).value().value());
+    return both;
+  }
+  [[nodiscard]] std::string refusal(const ShmConnectOptions& options = {}) {
+    const auto connector = start(options);
+    poll();
+    const auto outcome = connector->poll(now);
+    REQUIRE(outcome.has_value());
+    REQUIRE_FALSE(outcome->has_value());
+    return outcome->error().message;
+  }
+  test::TemporaryDirectory directory;
+  std::unique_ptr<ShmListener> listener;
+  Time now{};
+};
+
+/// A doorman's thread, and the test's as the one that moves frames.
+struct Attended {
+  explicit Attended(bool refuse_descriptors) : options(small(directory.file("socket"))) {
+    options.refuse_descriptors = refuse_descriptors;
+    auto listener = ShmListener::listen(options);
+    REQUIRE(listener.has_value());
+    auto made = DoormanThread::start(std::move(*listener));
+    REQUIRE(made.has_value());
+    doorman = std::move(*made);
+  }
+  template <class Condition>
+  bool wait_until(Condition condition, Duration limit = seconds(10)) const {
+    for (const Time give_up = monotonic_now() + limit; monotonic_now() < give_up;) {
+      if (condition()) return true;
+      pollfd state{doorman->descriptor(), POLLIN, 0};
+      ::poll(&state, 1, 1);
+    }
+    return condition();
+  }
+  /// How long an honest host waits for its bridge.
+  Duration time_to_attach() {
+    const Time start = monotonic_now();
+    auto connector = ShmConnector::start({.path = options.path}, start);
+    REQUIRE(connector.has_value());
+    std::optional<ShmAccepted> accepted;
+    REQUIRE(wait_until([&] {
+      if (!accepted) accepted = doorman->take();
+      return accepted.has_value();
+    }));
+    std::optional<Result<std::unique_ptr<Bridge>>> host;
+    while (!host) host = (*connector)->poll(monotonic_now());
+    REQUIRE(host->has_value());
+    return monotonic_now() - start;
+  }
+  test::TemporaryDirectory directory;
+  ShmListenOptions options;
+  std::unique_ptr<DoormanThread> doorman;
+};
+
+}  // namespace
+
+TEST_CASE("strangers attach lingering sockets, and an honest host attaches within half a second", "[fabric][shm]") {
+  // As on a kernel that can't refuse descriptors.
+  Attended unit(false);
+  const auto hello = hello_bytes();
+  const auto garbage = std::vector<std::byte>(300);
+  std::vector<os::LingeringSocket> strangers;
+  std::vector<os::UniqueFd> callers;
+  struct Attack {
+    std::span<const std::byte> before;
+    std::span<const std::byte> with;
+    bool stays;
+  };
+  const auto whole = std::span<const std::byte>(hello);
+  const Attack attacks[] = {
+      {{}, whole, true},           // with the hello
+      {{}, whole.first(1), true},  // with its first byte
+      {whole.first(50), whole.subspan(50), true},
+      {whole, whole.first(1), true},  // behind a hello that is answered
+      {{}, garbage, true},
+      {{}, whole.first(40), false},  // and leaves
+      {{}, whole, false},
+  };
+  for (const auto& [before, with, stays] : attacks) {
+    auto caller = call(unit.options.path);
+    strangers.emplace_back(30);
+    if (!before.empty()) say(caller, before);
+    // Behind a whole hello it may come too late.
+    const bool attached = strangers.back().attach_to(caller.get(), with);
+    CHECK((attached || before.size() == whole.size()));
+    strangers.back().let_go();
+    if (stays) callers.push_back(std::move(caller));
+    // A close that lasts would delay each of them by half a minute; a busy machine does not.
+    Duration fastest = unit.time_to_attach();
+    for (int i = 0; i < 4 && fastest >= milliseconds(500); ++i) fastest = std::min(fastest, unit.time_to_attach());
+    CHECK(fastest < milliseconds(500));
+  }
+  const auto ended = [&] {
+    const auto counters = unit.doorman->report().counters;
+    return counters.closed_descriptors + counters.closed_garbage + counters.closed_hung_up;
+  };
+  CHECK(unit.wait_until([&] { return ended() >= std::size(attacks) - 1; }));
+  callers.clear();
+  const Time start = monotonic_now();
+  unit.doorman.reset();
+  CHECK(monotonic_now() - start < seconds(5));
+  for (const auto& stranger : strangers) CHECK(stranger.closed_at_last());
+}
+
+TEST_CASE("connections that nobody has accepted are closed elsewhere, too", "[fabric][shm]") {
+  Polled unit([] {
+    ShmListenOptions options;
+    options.refuse_descriptors = false;
+    return options;
+  }());
+  const auto caller = call(unit.directory.file("socket"));
+  os::LingeringSocket stranger(30);
+  REQUIRE(stranger.attach_to(caller.get(), hello_bytes()));
+  stranger.let_go();
+  const Time start = monotonic_now();
+  unit.listener.reset();
+  CHECK(monotonic_now() - start < seconds(5));
+  CHECK(stranger.closed_at_last());
+}
+
+TEST_CASE("a kernel that can refuses descriptors when they are sent", "[fabric][shm]") {
+  const os::UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!os::refuse_descriptors(probe.get())) {
+    WARN("skipped: this kernel is older than Linux 6.16");
+    return;
+  }
+  Polled unit;
+  const auto caller = call(unit.directory.file("socket"));
+  const os::LingeringSocket stranger(30);
+  CHECK_FALSE(stranger.attach_to(caller.get(), hello_bytes()));
+  unit.poll();
+  CHECK_FALSE(stranger.attach_to(caller.get(), hello_bytes()));
+}
+
+TEST_CASE("a host can attach nothing to its doorbells, nor make the unit wait for one", "[fabric][shm]") {
+  Polled unit([] {
+    ShmListenOptions options;
+    options.refuse_descriptors = false;
+    return options;
+  }());
+  const auto caller = call(unit.directory.file("socket"));
+  say(caller, hello_bytes());
+  unit.poll();
+  auto accepted = unit.listener->take();
+  REQUIRE(accepted.has_value());
+  ShmReply reply{};
+  iovec piece{&reply, sizeof reply};
+  std::array<int, kShmSetupDescriptors> got{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof got)> control{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  REQUIRE(recvmsg(caller.get(), &message, MSG_CMSG_CLOEXEC) == static_cast<ssize_t>(sizeof reply));
+  std::memcpy(got.data(), CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
+  const os::UniqueFd memory[2] = {os::UniqueFd(got[0]), os::UniqueFd(got[1])};
+  os::UniqueFd hears(got[2]);
+  const os::UniqueFd rings(got[3]);
+
+  os::LingeringSocket stranger(30);
+  CHECK_FALSE(stranger.attach_to(hears.get(), std::vector<std::byte>(1)));
+  CHECK(errno == EPIPE);
+  // Waiting for a doorbell would now block: the flag is one of the file that both ends share.
+  REQUIRE(fcntl(rings.get(), F_SETFL, 0) == 0);
+  CHECK_FALSE(accepted->bridge->take_doorbells());
+  const std::uint64_t highest = ~std::uint64_t{0} - 1;
+  REQUIRE(write(rings.get(), &highest, sizeof highest) == static_cast<ssize_t>(sizeof highest));
+  CHECK(accepted->bridge->take_doorbells());
+  CHECK_FALSE(accepted->bridge->take_doorbells());
+  // A host that hears none of its doorbells does not make the unit wait either.
+  for (int i = 0; i < 2000; ++i) accepted->bridge->ring();
+  CHECK(accepted->bridge->link() == LinkState::up);
+  hears.reset();
+  accepted->bridge->ring();
+  CHECK(accepted->bridge->link() == LinkState::down);
+}
+
+TEST_CASE("with one place, sixteen hosts get one bridge, and memory is made for no other", "[fabric][shm]") {
+  ShmListenOptions options;
+  options.limits.places = 1;
+  Polled unit(options);
+  const std::size_t before = bridge_mappings();
+  std::vector<os::UniqueFd> callers;
+  for (int i = 0; i < 16; ++i) {
+    callers.push_back(call(unit.directory.file("socket")));
+    say(callers.back(), hello_bytes());
+  }
+  unit.poll();
+  CHECK(bridge_mappings() == before + 2);
+  CHECK(unit.listener->counters().connected == 1);
+  CHECK(unit.listener->counters().refused_places == 15);
+  CHECK(answer_to(callers[0]) == ShmSetupStatus::ok);
+  for (std::size_t i = 1; i < callers.size(); ++i) CHECK(answer_to(callers[i]) == ShmSetupStatus::no_place);
+}
+
+TEST_CASE("the unit's option limits both memories, and a host gets no more by asking", "[fabric][shm]") {
+  Polled unit;
+  CHECK_THAT(unit.refusal({.local_bytes = kShmMinBytes + 1}), Catch::Contains("refuses the requested memory sizes"));
+  CHECK_THAT(unit.refusal({.window_bytes = 64U << 20U}), Catch::Contains("refuses the requested memory sizes"));
+  CHECK(unit.listener->counters().refused_sizes == 2);
+  const auto both = unit.connected();
+  CHECK(both.host->local_memory().size() == kShmMinBytes);
+  CHECK(both.host->peer_window().size() == kShmMinBytes);
+}
+
+TEST_CASE("a user whose hosts come and go waits ever longer, without a refusal, and others do not wait",
+          "[fabric][shm]") {
+  Polled unit;
+  for (int i = 0; i < 10; ++i) static_cast<void>(unit.connected());
+  unit.poll();
+  CHECK(unit.listener->bridges() == 0);
+  for (const Duration pause : {milliseconds(10), milliseconds(20), milliseconds(40)}) {
+    CAPTURE(pause.count());
+    const std::uint64_t delayed = unit.listener->counters().setup_delayed;
+    const auto connector = unit.start();
+    unit.poll();
+    CHECK(unit.listener->counters().setup_delayed == delayed + 1);
+    CHECK(unit.listener->next_deadline() == unit.now + pause);
+    unit.now += pause - Duration(1);
+    unit.poll();
+    CHECK_FALSE(unit.listener->take().has_value());
+    unit.now += Duration(1);
+    unit.poll();
+    CHECK(unit.listener->take().has_value());
+    CHECK(connector->poll(unit.now).value().has_value());
+    unit.poll();
+  }
+  // Pauses keep nobody's place, and end with the caller.
+  { const auto leaves = unit.start(); }
+  unit.poll();
+  CHECK(unit.listener->setting_up() == 1);
+  unit.now += milliseconds(80);
+  unit.poll();
+  CHECK(unit.listener->setting_up() == 0);
+  CHECK(unit.listener->bridges() == 0);
+}
+
+TEST_CASE("a hang-up wakes whoever polls the listener, and the bridge is down", "[fabric][shm]") {
+  Polled unit;
+  auto both = unit.connected();
+  both.host.reset();
+  both.connector.reset();
+  pollfd state{unit.listener->descriptor(), POLLIN, 0};
+  CHECK(::poll(&state, 1, 5000) == 1);
+  CHECK(both.unit.bridge->link() == LinkState::up);
+  unit.poll();
+  CHECK(both.unit.bridge->link() == LinkState::down);
+  CHECK(unit.listener->hang_ups() == 1);
+  CHECK(::poll(&state, 1, 0) == 0);  // no busy loop until the bridge ends
+  CHECK(unit.listener->bridges() == 1);
+  both.unit.bridge.reset();
+  CHECK(::poll(&state, 1, 0) == 1);
+  unit.poll();
+  CHECK(unit.listener->bridges() == 0);
+}
+
+TEST_CASE("a bridge wakes its owner for doorbells and for the hang-up, also where nobody polls the listener",
+          "[fabric][shm]") {
+  Polled unit;
+  auto both = unit.connected();
+  pollfd state{both.unit.bridge->doorbell_descriptor(), POLLIN, 0};
+  CHECK(::poll(&state, 1, 0) == 0);
+  both.host->ring();
+  CHECK(::poll(&state, 1, 0) == 1);
+  CHECK(both.unit.bridge->take_doorbells());
+  CHECK(::poll(&state, 1, 0) == 0);
+  both.host.reset();
+  CHECK(::poll(&state, 1, 5000) == 1);
+  CHECK_FALSE(both.unit.bridge->take_doorbells());
+  CHECK(both.unit.bridge->link() == LinkState::down);
+}
+
+TEST_CASE("a host whose bridge the unit ends is told, and keeps the content until it hangs up or a second has passed",
+          "[fabric][shm]") {
+  Polled unit;
+  auto both = unit.connected();
+  const auto last_words = test::bytes_of("the last message");
+  both.unit.bridge->peer_window().write(64, last_words);
+  both.unit.bridge.reset();
+  unit.poll();
+  pollfd state{both.host->doorbell_descriptor(), POLLIN, 0};
+  CHECK(::poll(&state, 1, 0) == 1);
+  static_cast<void>(both.host->take_doorbells());
+  CHECK(both.host->link() == LinkState::down);
+  std::vector<std::byte> read(last_words.size());
+  both.host->local_memory().copy_out(64, read);
+  CHECK(read == last_words);
+  CHECK(unit.listener->bridges() == 1);
+  SECTION("it hangs up") {
+    both.host.reset();
+    unit.poll();
+    CHECK(unit.listener->bridges() == 0);
+  }
+  SECTION("a second passes") {
+    CHECK(unit.listener->next_deadline() == unit.now + seconds(1));
+    unit.now += seconds(1) - Duration(1);
+    unit.poll();
+    CHECK(unit.listener->bridges() == 1);
+    unit.now += Duration(1);
+    unit.poll();
+    CHECK(unit.listener->bridges() == 0);
+    // The pages are not the unit's any more: what the host reads is new.
+    both.host->local_memory().copy_out(64, read);
+    CHECK(read == std::vector<std::byte>(read.size()));
+  }
+}
+
+TEST_CASE("a killed host that is back before its old bridge has ended waits for the place", "[fabric][shm]") {
+  ShmListenOptions options;
+  options.limits.places = 1;
+  Polled unit(options);
+  auto first = unit.connected();
+  first.host.reset();
+  const auto second = unit.start();
+  unit.poll();
+  CHECK_FALSE(second->poll(unit.now).has_value());
+  first.unit.bridge.reset();
+  unit.poll();
+  CHECK(unit.listener->take().has_value());
+  CHECK(second->poll(unit.now).value().has_value());
+  unit.poll();
+
+  // Where the old one does not end, the wait does.
+  auto third = unit.connected();
+  third.host.reset();
+  const auto fourth = unit.start();
+  unit.poll();
+  CHECK(unit.listener->next_deadline() == unit.now + seconds(2));
+  unit.now += seconds(2);
+  unit.poll();
+  const auto verdict = fourth->poll(unit.now);
+  REQUIRE(verdict.has_value());
+  CHECK_THAT(verdict->error().message, Catch::Contains("as many hosts as it may"));
+}
+
+TEST_CASE("a further queue needs the cookie of a session that is there", "[fabric][shm]") {
+  ShmListenOptions options;
+  options.purposes = {ShmPurpose::session, ShmPurpose::further_queue};
+  Polled unit(options);
+  auto session = unit.connected({.features = kShmFeatureFurtherQueues | 1U << 7U, .name = "web1"});
+  const std::uint64_t cookie = session.connector->cookie();
+  CHECK(cookie != 0);
+  CHECK(session.unit.cookie == cookie);
+  CHECK(session.unit.name == "web1");
+  CHECK(session.connector->features() == kShmFeatureFurtherQueues);
+  CHECK(session.unit.features == kShmFeatureFurtherQueues);
+  const ShmConnectOptions queue{.purpose = ShmPurpose::further_queue, .cookie = cookie};
+  const auto further = unit.connected(queue);
+  CHECK(further.unit.purpose == ShmPurpose::further_queue);
+  CHECK(further.unit.cookie == cookie);
+  CHECK_THAT(unit.refusal({.purpose = ShmPurpose::further_queue, .cookie = cookie + 1}),
+             Catch::Contains("no such session"));
+  CHECK(unit.listener->counters().refused_session == 1);
+  session.host.reset();
+  session.unit.bridge.reset();
+  unit.poll();
+  CHECK_THAT(unit.refusal(queue), Catch::Contains("no such session"));
+}
+
+TEST_CASE("purposes that are not served are refused, and a unit without further queues has not the feature",
+          "[fabric][shm]") {
+  Polled unit;
+  CHECK_THAT(unit.refusal({.purpose = ShmPurpose::endnode}), Catch::Contains("this kind of connection"));
+  CHECK_THAT(unit.refusal({.purpose = ShmPurpose::further_queue, .cookie = 1}),
+             Catch::Contains("this kind of connection"));
+  CHECK(unit.listener->counters().refused_purpose == 2);
+  CHECK(unit.connected({.features = kShmFeatureFurtherQueues}).connector->features() == 0);
+}
+
+TEST_CASE("a doorman hands over bridges, tells of hang-ups, and is quiet otherwise", "[fabric][shm]") {
+  Attended unit(true);
+  auto connector = ShmConnector::start({.path = unit.options.path}, monotonic_now());
+  REQUIRE(connector.has_value());
+  std::optional<ShmAccepted> accepted;
+  CHECK(unit.wait_until([&] { return (accepted = unit.doorman->take()).has_value(); }));
+  CHECK(accepted->uid == getuid());
+  CHECK(accepted->bridge->peer().value().pid == getpid());
+  std::optional<Result<std::unique_ptr<Bridge>>> host;
+  while (!host) host = (*connector)->poll(monotonic_now());
+  CHECK_FALSE(unit.doorman->take().has_value());
+  CHECK_FALSE(unit.doorman->has_news());
+  pollfd state{unit.doorman->descriptor(), POLLIN, 0};
+  CHECK(::poll(&state, 1, 0) == 0);
+  host.reset();
+  CHECK(::poll(&state, 1, 5000) == 1);
+  CHECK(unit.doorman->has_news());
+  CHECK_FALSE(unit.doorman->take().has_value());
+  CHECK(accepted->bridge->link() == LinkState::down);
+  CHECK(unit.doorman->report().counters.connected == 1);
+  // The bridge may outlive the doorman.
+  unit.doorman.reset();
+  accepted->bridge.reset();
+}
+
+TEST_CASE("refused strangers wake the owner now and then, not each time", "[fabric][shm]") {
+  Attended unit(true);
+  constexpr std::uint64_t kStrangers = 40;
+  std::uint64_t woken = 0;
+  const Time start = monotonic_now();
+  for (std::uint64_t i = 1; i <= kStrangers; ++i) {
+    say(call(unit.options.path), std::vector<std::byte>(200));
+    unit.wait_until([&] { return unit.doorman->report().counters.closed_garbage == i; });
+    if (!unit.doorman->has_news()) continue;
+    ++woken;
+    CHECK_FALSE(unit.doorman->take().has_value());
+  }
+  const auto intervals = static_cast<std::uint64_t>((monotonic_now() - start) / milliseconds(100));
+  CHECK(woken <= intervals + 1);
+  CHECK(unit.wait_until([&] { return unit.doorman->report().counters.closed_garbage == kStrangers; }));
+}
+
+TEST_CASE("a host notices a new socket without waiting for its next attempt", "[fabric][shm]") {
+  const test::TemporaryDirectory directory;
+  struct Ignored final : Notices {
+    void notice(const std::string&) override {}
+  } ignored;
+  const std::string folder = directory.file("run");
+  const bool with_folder = GENERATE(true, false);
+  const bool stale = with_folder && GENERATE(false, true);
+  CAPTURE(with_folder, stale);
+  if (with_folder) REQUIRE(mkdir(folder.c_str(), 0700) == 0);
+  const std::string path = folder + "/socket";
+  if (stale) {
+    const os::UniqueFd dead(::socket(AF_UNIX, SOCK_STREAM, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    REQUIRE(bind(dead.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  }
+  ShmConnectSource source({.path = path}, ignored);
+  // The clock stands still, so no attempt is due by time, except those that follow an event.
+  const Time now{};
+  for (int i = 0; i < 3; ++i) REQUIRE(source.poll(now) == nullptr);
+  REQUIRE(source.next_deadline() > now);
+  std::vector<int> descriptors;
+  source.collect_descriptors(descriptors);
+  REQUIRE(descriptors.size() == 1);
+  pollfd state{descriptors[0], POLLIN, 0};
+  CHECK(::poll(&state, 1, 0) == 0);
+  if (!with_folder) REQUIRE(mkdir(folder.c_str(), 0700) == 0);
+  auto listener = ShmListener::listen(small(path));
+  REQUIRE(listener.has_value());
+  CHECK(::poll(&state, 1, 0) == 1);
+  std::shared_ptr<Bridge> bridge;
+  for (int turn = 0; turn < 10 && !bridge; ++turn) {
+    bridge = source.poll(now);
+    (*listener)->poll(now);
+  }
+  CHECK(bridge != nullptr);
+  descriptors.clear();
+  source.collect_descriptors(descriptors);
+  CHECK(descriptors.empty());  // events of the folder do not wake a host that has its bridge
+  listener->reset();
+  rmdir(folder.c_str());
+}
+
+}  // namespace splitnic::fabric
