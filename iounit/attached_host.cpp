@@ -18,9 +18,11 @@ using messaging::Answer;
 using messaging::Refusal;
 
 BOOST_DESCRIBE_ENUM(HostDrop, to_host_not_up, to_host_interface_down, to_host_filtered, to_host_no_element,
-                    to_host_too_long, from_host_malformed, from_host_bad_source, from_host_not_allowed,
-                    from_host_forged, from_host_lan_source, from_host_link_local, from_host_to_itself,
-                    from_host_too_long, from_host_lan_refused)
+                    to_host_too_long, to_host_over_rate, from_host_malformed, from_host_bad_source,
+                    from_host_not_allowed, from_host_forged, from_host_lan_source, from_host_link_local, from_host_vlan,
+                    from_host_group, from_host_ip_address, from_host_dhcp_server, from_host_router, from_host_over_rate,
+                    from_host_broadcasts, from_host_multicasts, from_host_to_itself, from_host_too_long,
+                    from_host_lan_refused)
 
 std::string_view to_string(HostDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
@@ -40,6 +42,15 @@ bool is_error(HostDrop cause) {
     case HostDrop::from_host_forged:
     case HostDrop::from_host_lan_source:
     case HostDrop::from_host_link_local:
+    case HostDrop::from_host_vlan:
+    case HostDrop::from_host_group:
+    case HostDrop::from_host_ip_address:
+    case HostDrop::from_host_dhcp_server:
+    case HostDrop::from_host_router:
+    case HostDrop::from_host_over_rate:
+    case HostDrop::from_host_broadcasts:
+    case HostDrop::from_host_multicasts:
+    case HostDrop::to_host_over_rate:
     case HostDrop::from_host_to_itself:
       return false;
   }
@@ -63,19 +74,34 @@ void AttachedHost::admitted(const std::string& name, const MacAddress& mac, Host
   name_ = name;
   is_admitted_ = true;
   mac_ = mac;
-  rights_ = std::move(rights);
   filter_ = ReceiveFilter{};
   // Until the host's first list arrives, the host must not miss a group that it has joined.
   wanted_ = {.all_multicast = true};
-  static_cast<void>(apply(wanted_));
   interface_up_ = true;
-  owner_.filters_changed();
+  set_rights(std::move(rights));
 }
 
 void AttachedHost::set_rights(HostRights rights) {
   rights_ = std::move(rights);
+  vlans_ = VlanMembership(rights_.access_vlan, rights_.trunk_vlans);
+  send_limit_ = Limit(rights_.send);
+  receive_limit_ = Limit(rights_.receive);
+  broadcasts_ = TokenBucket(rights_.broadcasts, rights_.broadcasts);
+  multicasts_ = TokenBucket(rights_.multicasts, rights_.multicasts);
   static_cast<void>(apply(wanted_));
   owner_.filters_changed();
+}
+
+AttachedHost::Limit::Limit(const RateLimits& limits)
+    : bytes(limits.bytes, std::max(limits.bytes / 4, kLargestFrame)),
+      frames(limits.frames, std::max<std::uint64_t>(limits.frames / 4, 1)) {}
+
+std::optional<HostDrop> AttachedHost::over_rate(frame::Audience audience) {
+  if (audience == frame::Audience::broadcast && !broadcasts_.take(1, now_)) return HostDrop::from_host_broadcasts;
+  if (audience != frame::Audience::multicast) return std::nullopt;
+  if (!rights_.multicast) return HostDrop::from_host_group;
+  if (!multicasts_.take(1, now_)) return HostDrop::from_host_multicasts;
+  return std::nullopt;
 }
 
 void AttachedHost::set_mac(const MacAddress& mac) {
@@ -90,9 +116,10 @@ void AttachedHost::begin_shutdown() {
   session_->begin_shutdown();
 }
 
-void AttachedHost::deliver(std::span<const std::byte> frame) {
+void AttachedHost::deliver(const frame::EthernetHeader& header, std::span<const std::byte> frame) {
   if (!session_->up() || ending_) return count(HostDrop::to_host_not_up);
   if (!interface_up_) return count(HostDrop::to_host_interface_down);
+  if (!receive_limit_.take(frame.size(), now_)) return count(HostDrop::to_host_over_rate);
   const auto memory = session_->claim();
   if (memory.empty()) {
     count(HostDrop::to_host_no_element);
@@ -101,9 +128,14 @@ void AttachedHost::deliver(std::span<const std::byte> frame) {
                          drops(HostDrop::to_host_no_element));
     });
   }
-  if (memory.size() < frame.size()) return count(HostDrop::to_host_too_long);
-  std::memcpy(memory.data(), frame.data(), frame.size());
-  session_->commit(static_cast<std::uint32_t>(frame.size()));
+  // The tag of its access VLAN stays here.
+  const std::size_t tag = vlans_.untags(header) ? frame::kVlanTagBytes : 0;
+  const std::size_t size = frame.size() - tag;
+  if (memory.size() < size) return count(HostDrop::to_host_too_long);
+  constexpr std::size_t kAddresses = 2 * sizeof(MacAddress);
+  std::memcpy(memory.data(), frame.data(), kAddresses);
+  std::memcpy(memory.data() + kAddresses, frame.data() + kAddresses + tag, size - kAddresses);
+  session_->commit(static_cast<std::uint32_t>(size));
   last_frame_at_ = now_;
 }
 
@@ -125,6 +157,7 @@ void AttachedHost::on_down(std::string_view reason) {
 
 void AttachedHost::on_frame(const messaging::ReceivedFrame& frame) {
   last_frame_at_ = now_;
+  if (!send_limit_.take(frame.size(), now_)) return count(HostDrop::from_host_over_rate);
   owner_.frame_from_host(*this, frame);
 }
 
@@ -187,8 +220,9 @@ std::string AttachedHost::apply(const wire::ReceiveFilter& wanted) {
   promiscuous_ = wanted.promiscuous && rights_.promiscuous;
   is_bridge_ = wanted.promiscuous && rights_.foreign_sources;
   set_mac(mac_);
-  static_cast<void>(filter_.set_multicast(wanted.multicast));  // set_filter() has limited the number
-  filter_.set_all_multicast(wanted.all_multicast || wanted.promiscuous);
+  const auto groups = rights_.multicast ? wanted.multicast : std::vector<MacAddress>{};
+  static_cast<void>(filter_.set_multicast(groups));  // set_filter() has limited the number
+  filter_.set_all_multicast(rights_.multicast && (wanted.all_multicast || wanted.promiscuous));
   filter_.set_promiscuous(promiscuous_);
   if (wanted.promiscuous && !promiscuous_ && !is_bridge_) {
     return "promiscuous mode is not permitted to this host: it gets no unicast frames of others";

@@ -4,15 +4,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/frame/ethernet.h"
 #include "common/mac_address.h"
 #include "fabric/bridge/bridge.h"
 #include "iounit/forwarding_table.h"
 #include "iounit/policy_rules.h"
 #include "iounit/receive_filter.h"
+#include "iounit/token_bucket.h"
+#include "iounit/vlan_membership.h"
 #include "messaging/loss_report.h"
 #include "messaging/session.h"
 
@@ -26,17 +30,26 @@ enum class HostDrop : std::uint8_t {
   to_host_filtered,        ///< for an address last heard from it, but its receive or VLAN filter refuses the frame
   to_host_no_element,      ///< the host's pool is exhausted: the host handles frames more slowly than they arrive
   to_host_too_long,        ///< longer than its elements
+  to_host_over_rate,       ///< beyond the rate at which the policy lets it receive
   from_host_malformed,     ///< no Ethernet header
   from_host_bad_source,    ///< multicast or zero source address
   from_host_not_allowed,   ///< the source address is not the host's own, and the policy allows it no other
   from_host_forged,        ///< the source address is another host's
   from_host_lan_source,    ///< the source address is a LAN station's
   from_host_link_local,    ///< for a group between neighbours on one link (01:80:c2:00:00:00 to 0f)
+  from_host_vlan,          ///< with the tag of a VLAN that the host is not in, or without a tag where it needs one
+  from_host_group,         ///< for a group, and the policy permits it none
+  from_host_ip_address,    ///< an ARP message, IP packet or neighbour advertisement for an address that is not its own
+  from_host_dhcp_server,   ///< from the port of a DHCP server, and the host may be none
+  from_host_router,        ///< an IPv6 router advertisement or redirect, and the host may be no router
+  from_host_over_rate,     ///< beyond the rate at which the policy lets it send
+  from_host_broadcasts,    ///< beyond the rate of broadcasts
+  from_host_multicasts,    ///< beyond the rate of frames to groups
   from_host_to_itself,     ///< for an address last heard from the sender
   from_host_too_long,      ///< longer than the LAN's maximum
   from_host_lan_refused,   ///< the LAN engine refused it (no carrier, error)
 };
-inline constexpr std::size_t kHostDrops = 14;
+inline constexpr std::size_t kHostDrops = 23;
 /// The counter's name, as `splitnic stats` and CfgUtil's statistics report it.
 std::string_view to_string(HostDrop cause);
 /// True: the frame was damaged, invalid, or lost on its way. False: it was valid, but there was no room or no
@@ -88,10 +101,19 @@ class AttachedHost final : public messaging::SessionEvents {
   [[nodiscard]] const HostRights& rights() const { return rights_; }
   /// The policy has changed. Applies the host's last filter again.
   void set_rights(HostRights rights);
-  /// Whether it receives a frame to an address last heard from it.
-  [[nodiscard]] bool accepts_addressed(const MacAddress& destination, std::uint16_t vlan) const {
-    return filter_.accepts(destination, vlan) || (is_bridge_ && filter_.accepts_vlan(vlan));
+  /// Whether it receives a frame to an address last heard from it. The frame is in one of its VLANs.
+  [[nodiscard]] bool accepts_addressed(const frame::EthernetHeader& header) const {
+    const std::uint16_t vlan = vlans_.outward(header).value_or(0);
+    return filter_.accepts(header.destination, vlan) || (is_bridge_ && filter_.accepts_vlan(vlan));
   }
+  /// Whether it is in the frame's VLAN and its filter accepts the frame.
+  [[nodiscard]] bool accepts(const frame::EthernetHeader& header) const {
+    const auto vlan = vlans_.outward(header);
+    return vlan && filter_.accepts(header.destination, *vlan);
+  }
+  [[nodiscard]] const VlanMembership& vlans() const { return vlans_; }
+  /// The cause if the policy does not let the host send to this audience now; counts the frame against its limits.
+  [[nodiscard]] std::optional<HostDrop> over_rate(frame::Audience audience);
   [[nodiscard]] bool promiscuous() const { return promiscuous_; }
   /// Whether the host requested unicast addresses in addition to its own. Frames to them may arrive before it sends
   /// from them.
@@ -116,8 +138,9 @@ class AttachedHost final : public messaging::SessionEvents {
   /// Asks the host to clear its counters. Does nothing without a session.
   void clear_host_statistics();
 
-  /// Pushes a complete frame (private memory) to the host, or counts the cause of its drop.
-  void deliver(std::span<const std::byte> frame);
+  /// Pushes a complete frame (private memory) to the host, without the tag of its access VLAN, or counts the cause of
+  /// its drop. header: of the frame.
+  void deliver(const frame::EthernetHeader& header, std::span<const std::byte> frame);
   void count(HostDrop cause) { ++drops_[static_cast<std::size_t>(cause)]; }
   [[nodiscard]] std::uint64_t drops(HostDrop cause) const { return drops_[static_cast<std::size_t>(cause)]; }
 
@@ -133,6 +156,17 @@ class AttachedHost final : public messaging::SessionEvents {
   void report_limits(const std::string& why);
   [[nodiscard]] messaging::wire::Statistics statistics() const;  // all its counters, since construction
 
+  static constexpr std::uint64_t kLargestFrame = 65536;
+  struct Limit {
+    Limit() = default;
+    explicit Limit(const RateLimits& limits);
+    [[nodiscard]] bool take(std::size_t frame_bytes, Time now) {
+      return bytes.take(frame_bytes, now) && frames.take(1, now);
+    }
+    TokenBucket bytes;
+    TokenBucket frames;
+  };
+
   AttachedHostOwner& owner_;
   ForwardingTarget number_;
   std::shared_ptr<fabric::Bridge> bridge_;
@@ -140,6 +174,11 @@ class AttachedHost final : public messaging::SessionEvents {
   MacAddress mac_;
   ReceiveFilter filter_;
   HostRights rights_;
+  VlanMembership vlans_;
+  Limit send_limit_;
+  Limit receive_limit_;
+  TokenBucket broadcasts_;
+  TokenBucket multicasts_;
   messaging::wire::ReceiveFilter wanted_;    // as the host requested it
   std::vector<MacAddress> further_unicast_;  // in filter_, beside mac_
   bool ending_ = false;

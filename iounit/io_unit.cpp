@@ -6,6 +6,7 @@
 #include <array>
 #include <boost/describe/enum.hpp>
 #include <boost/describe/enum_to_string.hpp>
+#include <cstring>
 
 #include "common/os/memory.h"
 
@@ -42,7 +43,7 @@ IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& brid
       notices_(notices),
       table_(ForwardingTableLimits{}, random.next()),
       policy_(options_.policy, random.next()),
-      private_copy_(wire::kMaxFrameBytes) {
+      private_copy_(frame::kVlanTagBytes + wire::kMaxFrameBytes) {
   messaging::require_valid(options_.session);
   options_.session.role = wire::Role::io_unit;
   lan_carrier_ = lan_.carrier();
@@ -189,13 +190,15 @@ AttachedHost* IoUnit::host_at(ForwardingTarget number) {
 IoUnit::Destination IoUnit::destination_of(const frame::EthernetHeader& header) {
   if (header.destination.is_multicast()) return {};
   const auto at = table_.find(header.destination, header.vlan_id, now_);
-  return {.known = at.has_value(), .addressed = at ? host_at(*at) : nullptr};
+  AttachedHost* const host = at ? host_at(*at) : nullptr;
+  // In a VLAN that the host is not in, its address may be anybody's.
+  if (host != nullptr && !host->vlans().outward(header)) return {};
+  return {.known = at.has_value(), .addressed = host};
 }
 
 bool IoUnit::overhears(const AttachedHost& host, const frame::EthernetHeader& header, const Destination& destination) {
   // An address in the table belongs to one host; any other host must be promiscuous to get a copy.
-  return host.up() && (host.promiscuous() || !destination.known) &&
-         host.filter().accepts(header.destination, header.vlan_id);
+  return host.up() && (host.promiscuous() || !destination.known) && host.accepts(header);
 }
 
 /// Avoids a walk over the hosts for nearly every unicast frame.
@@ -211,10 +214,10 @@ std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const 
     ++receivers;
     if (addressed == from) {
       from->count(HostDrop::from_host_to_itself);
-    } else if (!addressed->accepts_addressed(header.destination, header.vlan_id)) {
+    } else if (!addressed->accepts_addressed(header)) {
       addressed->count(HostDrop::to_host_filtered);
     } else {
-      addressed->deliver(frame);
+      addressed->deliver(header, frame);
     }
   }
   if (nobody_overhears(header, destination)) return receivers;
@@ -222,7 +225,7 @@ std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const 
     if (!host || host.get() == destination.addressed || host.get() == from) continue;
     if (!overhears(*host, header, destination)) continue;
     ++receivers;
-    host->deliver(frame);
+    host->deliver(header, frame);
   }
   return receivers;
 }
@@ -267,14 +270,59 @@ void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
   }
 }
 
+namespace {
+
+std::optional<HostDrop> why_not_claim(const IpGuard& guard, const frame::EthernetHeader& header,
+                                      std::span<const std::byte> frame) {
+  switch (forbidden_claim(guard, header, frame)) {
+    case IpClaim::none:
+      break;
+    case IpClaim::address:
+      return HostDrop::from_host_ip_address;
+    case IpClaim::dhcp_server:
+      return HostDrop::from_host_dhcp_server;
+    case IpClaim::router:
+      return HostDrop::from_host_router;
+  }
+  return std::nullopt;
+}
+
+/// Puts the tag of this VLAN into the frame, which lies in memory behind room for one. Returns where the frame is now.
+std::span<std::byte> put_tag(std::span<std::byte> memory, std::span<std::byte> frame, VlanMembership::Inward how,
+                             std::uint16_t vlan) {
+  constexpr std::size_t kAddresses = 2 * sizeof(MacAddress);
+  if (how == VlanMembership::Inward::tag) {
+    std::memmove(memory.data(), frame.data(), kAddresses);
+    frame = memory.first(frame.size() + frame::kVlanTagBytes);
+    frame[kAddresses] = std::byte{frame::kEtherTypeVlan >> 8U};
+    frame[kAddresses + 1] = std::byte{frame::kEtherTypeVlan & 0xffU};
+    frame[kAddresses + 2] = {};
+  }
+  // The upper four bits are the priority, which stays.
+  frame[kAddresses + 2] = (frame[kAddresses + 2] & std::byte{0xf0}) | static_cast<std::byte>(vlan >> 8U);
+  frame[kAddresses + 3] = static_cast<std::byte>(vlan & 0xffU);
+  return frame;
+}
+
+}  // namespace
+
 void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFrame& received) {
-  if (received.size() > private_copy_.size()) return attached.count(HostDrop::from_host_too_long);
-  const auto frame = std::span(private_copy_).first(received.size());
+  if (received.size() > wire::kMaxFrameBytes) return attached.count(HostDrop::from_host_too_long);
+  // In front of the frame there is room for a tag.
+  auto frame = std::span(private_copy_).subspan(frame::kVlanTagBytes, received.size());
   received.bytes.copy_out(0, frame);
-  const auto header = frame::parse_ethernet(frame);
+  auto header = frame::parse_ethernet(frame);
   if (!header) return attached.count(HostDrop::from_host_malformed);
   if (const auto cause = why_not_source(attached, header->source)) return attached.count(*cause);
   if (header->destination.is_link_local_group()) return attached.count(HostDrop::from_host_link_local);
+  if (const auto cause = why_not_claim(attached.rights().ip, *header, frame)) return attached.count(*cause);
+  if (const auto cause = attached.over_rate(header->audience())) return attached.count(*cause);
+  const auto inward = attached.vlans().inward(*header);
+  if (inward == VlanMembership::Inward::refuse) return attached.count(HostDrop::from_host_vlan);
+  if (inward != VlanMembership::Inward::unchanged) {
+    frame = put_tag(private_copy_, frame, inward, attached.vlans().access());
+    header = frame::parse_ethernet(frame);
+  }
   using Learned = ForwardingTable::Learned;
   const Learned learned = table_.learn(header->source, header->vlan_id, attached.number(), now_);
   if (learned == Learned::kPinned) return attached.count(HostDrop::from_host_forged);

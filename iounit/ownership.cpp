@@ -78,6 +78,13 @@ void Ownership::give_address(Entry& entry, const MacAddress& address) {
   at->second = entry.owned.name;
 }
 
+std::vector<OwnedName> Ownership::all() const {
+  std::vector<OwnedName> names;
+  names.reserve(names_.size());
+  for (const auto& [name, entry] : names_) names.push_back(entry.owned);
+  return names;
+}
+
 std::vector<OwnedName> Ownership::saved() const {
   std::vector<const Entry*> entries;
   for (const auto& [name, entry] : names_) {

@@ -42,6 +42,8 @@ class Ownership {
   /// The host has hung up.
   void detach(const std::string& name, Time held_until);
 
+  /// Every known name, in alphabetical order.
+  [[nodiscard]] std::vector<OwnedName> all() const;
   /// Every name with a user, the longest unused first: what must survive a restart of the unit.
   [[nodiscard]] std::vector<OwnedName> saved() const;
   /// Names from before a restart, in the order of saved(). Their addresses are held until then. Call before attach().

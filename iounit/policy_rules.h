@@ -3,14 +3,23 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/mac_address.h"
 #include "common/time.h"
+#include "iounit/ip_guard.h"
 
 namespace splitnic::iounit {
+
+/// Limits in one direction, per second; 0: no limit. At most TokenBucket::kMaxRate.
+struct RateLimits {
+  std::uint64_t bytes = 0;
+  std::uint64_t frames = 0;
+  friend bool operator==(const RateLimits&, const RateLimits&) = default;
+};
 
 /// What one host may do.
 struct HostRights {
@@ -21,6 +30,16 @@ struct HostRights {
   /// that a station of the LAN uses stays refused.
   bool foreign_sources = false;
   bool promiscuous = false;  ///< may receive the unicast frames of all others
+  bool multicast = true;     ///< may send to groups and receive from them; broadcast is no group here
+  /// See VlanMembership.
+  std::optional<std::uint16_t> access_vlan{};
+  std::vector<std::uint16_t> trunk_vlans{};
+  RateLimits send{};     ///< from the host
+  RateLimits receive{};  ///< to the host
+  /// Frames per second that it may send to all and to groups, because each is copied to many; 0: no limit.
+  std::uint64_t broadcasts = 1000;
+  std::uint64_t multicasts = 0;
+  IpGuard ip{};
   friend bool operator==(const HostRights&, const HostRights&) = default;
 };
 

@@ -93,6 +93,7 @@ OptionFacts facts_of(const CLI::Option& option) {
   constexpr std::string_view kNegative = "{false}";  // how CLI11 marks the flag that switches off
   if (const auto at = facts.flags.find(kNegative); at != std::string::npos) facts.flags.erase(at, kNegative.size());
   facts.required = option.get_required();
+  facts.positional = !facts.flags.starts_with('-');
   if (option.get_type_size() == 0) return facts;
   // CLI11 appends the descriptions of its checks to the type's name, behind colons.
   const std::string type = option.get_type_name();

@@ -42,6 +42,7 @@ struct OptionFacts {
   std::string default_value;  ///< empty if the description names it, or if there is none
   bool required = false;
   bool repeatable = false;
+  bool positional = false;  ///< a word without dashes; flags is what documentation calls it
 };
 OptionFacts facts_of(const CLI::Option& option);
 

@@ -90,6 +90,13 @@ void bind(CLI::App& app, UnitCommand& command) {
   app.add_option("--allow-mac", command.allow_macs,
                  "The host of this name may use this address, and only addresses that are listed for it")
       ->type_name("HOST=ADDRESS");
+  app.add_option("--policy", command.policy,
+                 "TOML file that says what each host may do; read again on SIGHUP and by splitnic policy reload")
+      ->type_name("FILE");
+  app.add_option("--state-directory", command.state_directory,
+                 "Where the unit keeps the owners of names across restarts (default: $STATE_DIRECTORY, which systemd "
+                 "sets; without it the unit forgets them when it ends)")
+      ->type_name("PATH");
   app.add_flag("--allow-foreign-sources", command.allow_foreign_sources,
                "Hosts may send from addresses that are not their own, for bridges behind them; addresses of other "
                "hosts and of the LAN's stations stay refused");
@@ -148,6 +155,18 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
   auto* stats = app.add_subcommand("stats", "Every counter of each daemon");
   bind(*stats, asked.stats);
   stats->add_flag("--clear", asked.stats.clear, "Print the counters, then reset them to zero");
+  auto* policy = app.add_subcommand("policy", "Check, show or reload an I/O unit's policy");
+  policy->require_subcommand(1);
+  policy->add_subcommand("check", "Check a policy file")
+      ->add_option("FILE", asked.policy.file, "The file")
+      ->type_name("FILE")
+      ->required();
+  for (auto* command : {policy->add_subcommand("show", "Print the rules in force, in TOML, and who owns each name"),
+                        policy->add_subcommand("reload", "Let the unit read its policy file again")}) {
+    command
+        ->add_option("--control", asked.policy.control, "Control socket of the unit (default: the only unit that runs)")
+        ->type_name("PATH");
+  }
 }
 
 int run_command_line(int argc, const char* const* argv) {
@@ -170,6 +189,12 @@ int run_command_line(int argc, const char* const* argv) {
   if (chosen == "host") return run_host(asked.host);
   if (chosen == "iounit") return run_io_unit(asked.unit);
   if (chosen == "status") return run_status(asked.status);
+  if (chosen == "policy") {
+    const auto* policy = app.get_subcommand("policy");
+    if (policy->got_subcommand("check")) return run_policy_check(asked.policy);
+    const bool show = policy->got_subcommand("show");
+    return run_policy_request(asked.policy, show ? os::ControlRequest::show_policy : os::ControlRequest::reload_policy);
+  }
   return run_status(asked.stats);
 }
 

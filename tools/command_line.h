@@ -13,6 +13,7 @@ struct CommandLine {
   HostCommand host;
   UnitCommand unit;
   StatusCommand status;
+  PolicyCommand policy;
   StatusCommand stats{.controls = {}, .json = false, .counters = true};
 };
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "common/os/daemon_status.h"
+
 /// The options of each command of `splitnic` as plain values, and the functions that run the commands. The parsing is
 /// in command_line.cpp; each command has a file of its own. All return the process's exit code: 0 for success, 1 for an
 /// error at run time, 2 for a usage error.
@@ -41,6 +43,8 @@ struct UnitCommand {
   std::vector<std::string> allow_uids;  ///< names or numbers
   std::vector<std::string> allow_gids;
   std::vector<std::string> allow_macs;  ///< "HOST=MAC"
+  std::string policy;                   ///< file of rules; empty: none
+  std::string state_directory;          ///< empty: $STATE_DIRECTORY, or none
   bool allow_foreign_sources = false;
   bool allow_promiscuous = false;
   std::size_t wait_hosts = 0;  ///< 0: as the LAN's specification says
@@ -58,9 +62,17 @@ struct StatusCommand {
   bool clear = false;     ///< the daemons' counters start from zero after this answer
 };
 
+struct PolicyCommand {
+  std::string file;     ///< to check
+  std::string control;  ///< of an I/O unit; empty: the only one that runs
+};
+
 int run_host(const HostCommand& command);
 int run_io_unit(const UnitCommand& command);
 int run_status(const StatusCommand& command);
+int run_policy_check(const PolicyCommand& command);
+/// request: show_policy or reload_policy.
+int run_policy_request(const PolicyCommand& command, os::ControlRequest request);
 
 /// The whole program. Throws StartupError and UsageError for main to print.
 int run_command_line(int argc, const char* const* argv);

@@ -83,13 +83,16 @@ std::unique_ptr<os::Log> make_log(const DaemonOptions& options, const std::strin
   return std::make_unique<os::Log>(subject, log);
 }
 
-os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log) {
+os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log, std::function<void()> reload) {
   os::EventLoopOptions loop{.spin_max = std::chrono::microseconds(options.spin_us)};
   loop.on_trouble = [&log](const std::string& line) { log.recurring(os::LogLevel::kWarning, line); };
   if (::isatty(STDIN_FILENO) == 0) {
-    loop.on_hangup = [&log] {
-      log.info("SIGHUP: options are read at the start only; restart the daemon to change them");
-    };
+    loop.on_hangup = std::move(reload);
+    if (!loop.on_hangup) {
+      loop.on_hangup = [&log] {
+        log.info("SIGHUP: options are read at the start only; restart the daemon to change them");
+      };
+    }
   }
   return loop;
 }
@@ -122,7 +125,7 @@ void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std
 
 std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
                                                 const std::string& role,
-                                                std::function<os::DaemonStatus(os::ControlRequest)> answer,
+                                                std::function<Result<os::ControlAnswer>(os::ControlRequest)> answer,
                                                 os::Log& log) {
   std::string path = options.control;
   if (path.empty()) {
@@ -133,9 +136,11 @@ std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const Daemo
   const Time started = monotonic_now();
   const auto complete = [answer = std::move(answer), started](os::ControlRequest request) {
     auto told = answer(request);
-    told.pid = static_cast<std::uint32_t>(getpid());
-    told.version = SPLITNIC_VERSION;
-    told.uptime_ms = static_cast<std::uint64_t>((monotonic_now() - started) / std::chrono::milliseconds(1));
+    if (auto* status = told ? std::get_if<os::DaemonStatus>(&*told) : nullptr) {
+      status->pid = static_cast<std::uint32_t>(getpid());
+      status->version = SPLITNIC_VERSION;
+      status->uptime_ms = static_cast<std::uint64_t>((monotonic_now() - started) / std::chrono::milliseconds(1));
+    }
     return told;
   };
   auto server = os::ControlServer::open(loop.context(), path, complete, log);

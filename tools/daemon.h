@@ -12,6 +12,7 @@
 #include "common/os/log.h"
 #include "common/os/log_notices.h"
 #include "common/os/service_manager.h"
+#include "common/result.h"
 #include "messaging/session.h"
 #include "tools/commands.h"
 
@@ -29,10 +30,10 @@ MacAddress parse_mac_option(const std::string& text, const char* option);
 void enter_netns(const DaemonOptions& options);
 
 /// Opens the daemon's control socket: options.control, or one in the run-time directory. Adds pid, version and up-time
-/// to the status that answer returns. Throws StartupError.
+/// to a status that answer returns. Throws StartupError.
 std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
                                                 const std::string& role,
-                                                std::function<os::DaemonStatus(os::ControlRequest)> answer,
+                                                std::function<Result<os::ControlAnswer>(os::ControlRequest)> answer,
                                                 os::Log& log);
 
 /// The service manager that started this daemon. If it can't be reached, the function writes a log line.
@@ -82,9 +83,9 @@ class LogTask final : public os::Task {
   Time next_try_ = kNever;
 };
 
-/// The loop's options for a daemon. On SIGHUP a daemon whose standard input is a terminal ends; any other daemon writes
-/// a line that there is nothing to reload, and continues. log is lent to the loop.
-os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log);
+/// The loop's options for a daemon. On SIGHUP a daemon whose standard input is a terminal ends; any other daemon calls
+/// reload and continues. Without reload it writes a line that there is nothing to reload. log is lent to the loop.
+os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log, std::function<void()> reload = {});
 
 /// The counts of one peer, as the control socket reports them.
 os::PeerStatus peer_status(const messaging::SessionTotals& totals, const std::string& name, const std::string& state);

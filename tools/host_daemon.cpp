@@ -89,7 +89,10 @@ int run_host(const HostCommand& command) {
 
   os::EventLoop loop(loop_options(command.daemon, *log));
   os::ClearedCounts cleared;
-  const auto reply = [&](os::ControlRequest request) {
+  const auto reply = [&](os::ControlRequest request) -> Result<os::ControlAnswer> {
+    if (request == os::ControlRequest::show_policy || request == os::ControlRequest::reload_policy) {
+      return fail("a host has no policy; ask its I/O unit");
+    }
     return answer(request, status_of(driver, **tap, *log, name), cleared, driver);
   };
   const auto control = open_control(loop, command.daemon, "host", reply, *log);

@@ -13,19 +13,11 @@
 #include "iounit/io_unit.h"
 #include "iounit/lan_spec.h"
 #include "tools/daemon.h"
+#include "tools/unit_policy.h"
 
 namespace splitnic::tools {
 
 namespace {
-
-void add_allowed(iounit::PolicyRules& rules, const std::vector<std::string>& texts) {
-  for (const auto& text : texts) {
-    const auto equals = text.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw UsageError{fmt::format("--allow-mac {}: expected HOST=MAC", text)};
-    rules.allow(text.substr(0, equals), parse_mac_option(text.substr(equals + 1), "--allow-mac"));
-  }
-}
 
 /// find: os::find_user or os::find_group.
 template <class Find>
@@ -165,15 +157,14 @@ int run_io_unit(const UnitCommand& command) {
   options.session = session_options(command.daemon, name);
   options.max_mtu = command.daemon.mtu;
   options.max_hosts = command.max_hosts;
-  options.policy.others.foreign_sources = command.allow_foreign_sources;
-  options.policy.others.promiscuous = command.allow_promiscuous;
-  add_allowed(options.policy, command.allow_macs);
   auto allow_uids = parse_ids(command.allow_uids, "--allow-uid", os::find_user);
   auto allow_gids = parse_ids(command.allow_gids, "--allow-gid", os::find_group);
   const auto log = make_log(command.daemon, fmt::format("iounit {}", name));
   if (const auto fits = os::check_socket_path(command.listen); !fits) {
     throw UsageError{fmt::format("--listen: {}", fits.error().message)};
   }
+  UnitPolicy policy(command, name, *log);
+  options.policy = policy.rules();
 
   auto service = connect_service_manager(*log);
   enter_netns(command.daemon);
@@ -196,10 +187,15 @@ int run_io_unit(const UnitCommand& command) {
   os::LogNotices lines(*log);
   ServiceNotices notices(lines, service);
   iounit::IoUnit unit(options, *lan, bridges, random, notices);
+  policy.serve(unit, monotonic_now());
 
-  os::EventLoop loop(loop_options(command.daemon, *log));
+  os::EventLoop loop(loop_options(command.daemon, *log, [&] {
+    if (const auto done = policy.reload(); !done) log->warning("SIGHUP: {}", done.error().message);
+  }));
   os::ClearedCounts cleared;
-  const auto reply = [&](os::ControlRequest request) {
+  const auto reply = [&](os::ControlRequest request) -> Result<os::ControlAnswer> {
+    if (request == os::ControlRequest::show_policy) return policy.show(monotonic_now());
+    if (request == os::ControlRequest::reload_policy) return policy.reload();
     return answer(request, status_of(unit, *lan, bridges.counters(), *log, name), cleared, unit);
   };
   const auto control = open_control(loop, command.daemon, "iounit", reply, *log);
@@ -207,6 +203,7 @@ int run_io_unit(const UnitCommand& command) {
   loop.add(task);
   LogTask log_task(*log);
   loop.add(log_task);
+  loop.add(policy);
   if (!(listen.allow_uids.empty() && listen.allow_gids.empty()) && !os::others_can_reach(command.listen)) {
     log->warning("the folder of {} is closed to other users: the hosts of --allow-uid and --allow-gid can't connect",
                  command.listen);
@@ -217,6 +214,7 @@ int run_io_unit(const UnitCommand& command) {
   log->info("ending");
   service.stopping();
   os::shut_down(unit);
+  policy.finish();
   return 0;
 }
 

@@ -31,7 +31,10 @@ std::optional<EthernetHeader> parse_ethernet(std::span<const std::byte> frame) {
       return header;
     }
     const auto tag = load<WireTag>(frame, header->payload_offset);
-    if (header->vlan_tags == 0) header->vlan_id = tag.control.value() & kVlanIdMask;
+    if (header->vlan_tags == 0) {
+      header->outer_tpid = header->ethertype;
+      header->vlan_id = tag.control.value() & kVlanIdMask;
+    }
     ++header->vlan_tags;
     header->ethertype = tag.ethertype.value();
     header->payload_offset += kVlanTagBytes;

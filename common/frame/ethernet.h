@@ -31,6 +31,7 @@ struct EthernetHeader {
   MacAddress destination;
   MacAddress source;
   std::uint8_t vlan_tags = 0;
+  std::uint16_t outer_tpid = 0;    ///< the EtherType of the first (outermost) tag; 0 without a tag
   std::uint16_t vlan_id = 0;       ///< of the first (outermost) tag; 0 without a tag or in a priority tag
   std::uint16_t ethertype = 0;     ///< after the tags; below 0x600 it is an 802.3 length
   std::size_t payload_offset = 0;  ///< bytes of header and tags, which don't count in an MTU

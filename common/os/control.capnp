@@ -13,6 +13,8 @@ struct Request {
   enum What {
     status @0;  # identity, state and every counter
     clear @1;   # the same; afterwards the counters start from zero
+    showPolicy @2;    # an I/O unit's policy, as text
+    reloadPolicy @3;  # the unit reads its policy file again; a line for people
   }
 }
 
@@ -20,6 +22,7 @@ struct Reply {
   union {
     error @0 :Text;
     status @1 :DaemonStatus;
+    text @2 :Text;
   }
 }
 

@@ -86,9 +86,9 @@ struct Exchange {
   void finish() { outcome = {}; }
 };
 
-}  // namespace
-
-Result<DaemonStatus> query_status(const std::string& path, ControlRequest request, Duration timeout) {
+/// Wanted: the alternative of ControlAnswer that answers this request.
+template <class Wanted>
+Result<Wanted> query(const std::string& path, ControlRequest request, Duration timeout) {
   if (auto fits = check_socket_path(path); !fits) return tl::unexpected(fits.error());
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   auto connected = connect_within(path, timeout);
@@ -98,9 +98,20 @@ Result<DaemonStatus> query_status(const std::string& path, ControlRequest reques
   exchange.send(request);
   exchange.context.run_until(deadline);
   if (!exchange.outcome) return fail("{}: {}", path, exchange.outcome.error().message);
-  auto status = decode_reply(exchange.message);
-  if (!status) return fail("{}: {}", path, status.error().message);
-  return status;
+  auto answer = decode_reply(exchange.message);
+  if (!answer) return fail("{}: {}", path, answer.error().message);
+  if (auto* wanted = std::get_if<Wanted>(&*answer)) return std::move(*wanted);
+  return fail("{}: the answer is of another kind", path);
+}
+
+}  // namespace
+
+Result<DaemonStatus> query_status(const std::string& path, ControlRequest request, Duration timeout) {
+  return query<DaemonStatus>(path, request, timeout);
+}
+
+Result<std::string> query_text(const std::string& path, ControlRequest request, Duration timeout) {
+  return query<std::string>(path, request, timeout);
 }
 
 }  // namespace splitnic::os

@@ -17,5 +17,7 @@ inline constexpr Duration kAnswerLimit = std::chrono::milliseconds(1200);
 /// its peers. Any thread.
 Result<DaemonStatus> query_status(const std::string& path, ControlRequest request = ControlRequest::status,
                                   Duration timeout = kAnswerLimit);
+/// The same for a request whose answer is a text.
+Result<std::string> query_text(const std::string& path, ControlRequest request, Duration timeout = kAnswerLimit);
 
 }  // namespace splitnic::os

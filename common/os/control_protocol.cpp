@@ -92,10 +92,27 @@ void decode(capnp::DynamicStruct::Reader reader, Struct& value) {
 
 }  // namespace
 
+namespace {
+
+control::Request::What schema_request(ControlRequest request) {
+  switch (request) {
+    case ControlRequest::status:
+      break;
+    case ControlRequest::clear:
+      return control::Request::What::CLEAR;
+    case ControlRequest::show_policy:
+      return control::Request::What::SHOW_POLICY;
+    case ControlRequest::reload_policy:
+      return control::Request::What::RELOAD_POLICY;
+  }
+  return control::Request::What::STATUS;
+}
+
+}  // namespace
+
 ControlMessage encode_request(ControlRequest request) {
   capnp::MallocMessageBuilder builder;
-  const bool clear = request == ControlRequest::clear;
-  builder.initRoot<control::Request>().setWhat(clear ? control::Request::What::CLEAR : control::Request::What::STATUS);
+  builder.initRoot<control::Request>().setWhat(schema_request(request));
   return flatten(builder);
 }
 
@@ -107,14 +124,23 @@ Result<ControlRequest> decode_request(const ControlMessage& message) {
         return ControlRequest::status;
       case control::Request::What::CLEAR:
         return ControlRequest::clear;
+      case control::Request::What::SHOW_POLICY:
+        return ControlRequest::show_policy;
+      case control::Request::What::RELOAD_POLICY:
+        return ControlRequest::reload_policy;
     }
     return fail("unknown request {}", static_cast<unsigned>(what));
   });
 }
 
-ControlMessage encode_reply(const DaemonStatus& status) {
+ControlMessage encode_reply(const ControlAnswer& answer) {
   capnp::MallocMessageBuilder builder;
-  encode(builder.initRoot<control::Reply>().initStatus(), status);
+  auto reply = builder.initRoot<control::Reply>();
+  if (const auto* text = std::get_if<std::string>(&answer)) {
+    reply.setText(capnp::Text::Reader(text->c_str(), text->size()));
+  } else {
+    encode(reply.initStatus(), std::get<DaemonStatus>(answer));
+  }
   return flatten(builder);
 }
 
@@ -124,8 +150,8 @@ ControlMessage encode_error_reply(const std::string& error) {
   return flatten(builder);
 }
 
-Result<DaemonStatus> decode_reply(const ControlMessage& message) {
-  return read_message(message, [](capnp::MessageReader& reader) -> Result<DaemonStatus> {
+Result<ControlAnswer> decode_reply(const ControlMessage& message) {
+  return read_message(message, [](capnp::MessageReader& reader) -> Result<ControlAnswer> {
     const auto root = reader.getRoot<control::Reply>();
     switch (root.which()) {
       case control::Reply::ERROR:
@@ -133,8 +159,10 @@ Result<DaemonStatus> decode_reply(const ControlMessage& message) {
       case control::Reply::STATUS: {
         DaemonStatus status;
         decode(root.getStatus(), status);
-        return status;
+        return ControlAnswer(std::move(status));
       }
+      case control::Reply::TEXT:
+        return ControlAnswer(text_of(root.getText()));
     }
     return fail("unknown reply {}", static_cast<unsigned>(root.which()));
   });

@@ -28,9 +28,9 @@ ControlMessage encode_request(ControlRequest request);
 /// Errors: no known request.
 Result<ControlRequest> decode_request(const ControlMessage& message);
 
-ControlMessage encode_reply(const DaemonStatus& status);
+ControlMessage encode_reply(const ControlAnswer& answer);
 ControlMessage encode_error_reply(const std::string& error);
 /// Errors: malformed, or the daemon's own error text.
-Result<DaemonStatus> decode_reply(const ControlMessage& message);
+Result<ControlAnswer> decode_reply(const ControlMessage& message);
 
 }  // namespace splitnic::os

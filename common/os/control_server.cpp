@@ -20,7 +20,7 @@ using StreamSocket = asio::local::stream_protocol::socket;
 
 /// The state that the connections share. Handlers hold it, because they may run after the server's destruction.
 struct ControlServer::Shared {
-  std::function<DaemonStatus(ControlRequest)> answer;
+  std::function<Result<ControlAnswer>(ControlRequest)> answer;
   Log* log;
   ControlServerOptions options;
   std::list<std::weak_ptr<Connection>> connections{};  // oldest first
@@ -77,7 +77,8 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
   void answer() {
     const auto request = decode_request(message_);
     if (!request) return refuse(request.error().message);
-    message_ = encode_reply(shared_->answer(*request));
+    const auto reply_of = shared_->answer(*request);
+    message_ = reply_of ? encode_reply(*reply_of) : encode_error_reply(reply_of.error().message);
     if (message_.size() * sizeof(ControlMessage::value_type) > kMaxControlBytes) {
       message_ = encode_error_reply("the status is too large for one reply");
     }
@@ -140,8 +141,8 @@ struct ControlServer::Acceptor : std::enable_shared_from_this<Acceptor> {
 };
 
 Result<std::unique_ptr<ControlServer>> ControlServer::open(asio::io_context& context, const std::string& path,
-                                                           std::function<DaemonStatus(ControlRequest)> answer, Log& log,
-                                                           ControlServerOptions options) {
+                                                           std::function<Result<ControlAnswer>(ControlRequest)> answer,
+                                                           Log& log, ControlServerOptions options) {
   auto listener = UnixListener::listen(path);
   if (!listener) return fail("control socket: {}", listener.error().message);
   auto shared = std::make_shared<Shared>(Shared{std::move(answer), &log, options});

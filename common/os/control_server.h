@@ -28,12 +28,13 @@ struct ControlServerOptions {
 /// something other than a request. Thread: the io_context's.
 class ControlServer {
  public:
-  /// path: the server creates it with mode 0600; same errors as UnixListener. answer: returns the status, and clears
-  /// the counters on request; the server calls it on the io_context's thread. context and log are lent; destroy the
+  /// path: the server creates it with mode 0600; same errors as UnixListener. answer: does what is
+  /// requested and returns the reply, or an error that the server reports to the client; the server calls it on the
+  /// io_context's thread. context and log are lent; destroy the
   /// server before them.
   static Result<std::unique_ptr<ControlServer>> open(boost::asio::io_context& context, const std::string& path,
-                                                     std::function<DaemonStatus(ControlRequest)> answer, Log& log,
-                                                     ControlServerOptions options = {});
+                                                     std::function<Result<ControlAnswer>(ControlRequest)> answer,
+                                                     Log& log, ControlServerOptions options = {});
   ~ControlServer();
 
   [[nodiscard]] const std::string& path() const { return listener_.path(); }

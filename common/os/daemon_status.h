@@ -3,6 +3,7 @@
 #include <boost/describe/class.hpp>
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace splitnic::os {
@@ -55,11 +56,16 @@ BOOST_DESCRIBE_STRUCT(DaemonStatus, (),
                       (role, name, state, epoch, mac, mtu, carrier, lan, tap, mode, peers, drops, counts, pid, version,
                        uptime_ms))
 
-/// Requests to a daemon. The daemon answers both with its status.
+/// Requests to a daemon. It answers the first two with its status, the others with a text.
 enum class ControlRequest : std::uint8_t {
   status,
-  clear,  ///< the answer holds the counters before the clear; then they start from zero
+  clear,          ///< the answer holds the counters before the clear; then they start from zero
+  show_policy,    ///< an I/O unit's policy
+  reload_policy,  ///< an I/O unit reads its policy file again
 };
+
+/// The answer of a daemon: its status, or a text for people.
+using ControlAnswer = std::variant<DaemonStatus, std::string>;
 
 /// The counters that a daemon reports since the last clear. The underlying counters continue to count.
 class ClearedCounts {

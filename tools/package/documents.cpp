@@ -70,7 +70,7 @@ std::string option_list(const CLI::App& app, const CLI::App& command) {
     for (const auto& name : names_of(*option)) {
       names += fmt::format("{}\\fB{}\\fR", names.empty() ? "" : ", ", roff(name));
     }
-    const auto value = facts.value.empty() ? "" : fmt::format(" \\fI{}\\fR", roff(facts.value));
+    const auto value = facts.value.empty() || facts.positional ? "" : fmt::format(" \\fI{}\\fR", roff(facts.value));
     out += fmt::format(".TP 4\n{}{}{}\n{}\n", names, value, facts.repeatable ? " ..." : "",
                        roff(formatter->make_option_desc(option)));
   }
@@ -96,7 +96,9 @@ std::string synopsis(const CLI::App& command, const std::string& words) {
   std::string line = fmt::format("\\fB{}\\fR", roff(words));
   for (const auto* option : options_of(command)) {
     const auto facts = facts_of(*option);
-    if (facts.required) line += fmt::format(" \\fB{}\\fR \\fI{}\\fR", roff(facts.flags), roff(facts.value));
+    if (!facts.required) continue;
+    if (!facts.positional) line += fmt::format(" \\fB{}\\fR", roff(facts.flags));
+    line += fmt::format(" \\fI{}\\fR", roff(facts.value));
   }
   return line + " [\\fIoptions\\fR]\n";
 }
@@ -147,12 +149,15 @@ void print_completion(const CLI::App& app) {
   std::string commands, values, words;
   for_each_command(app, app.get_name(), [&](const CLI::App& command, const std::string& path) {
     std::string here;
+    bool file_here = false;  // as a word without dashes
     for (const auto* below : commands_of(command)) {
       commands += fmt::format("      '{} {}') command+=\" $word\" ;;\n", path, below->get_name());
       here += (here.empty() ? "" : " ") + below->get_name();
     }
     for (const auto* option : options_of(command)) {
       const auto facts = facts_of(*option);
+      file_here = file_here || (facts.positional && facts.value == "FILE");
+      if (facts.positional) continue;
       for (const auto& name : names_of(*option)) {
         here += (here.empty() ? "" : " ") + name;
         if (facts.value.empty()) continue;
@@ -161,7 +166,7 @@ void print_completion(const CLI::App& app) {
                               file ? "file" : "text");
       }
     }
-    words += fmt::format("    '{}') words='{}' ;;\n", path, here);
+    words += fmt::format("    '{}') words='{}'{} ;;\n", path, here, file_here ? " value=file" : "");
   });
   fmt::print(
       R"(# bash completion for {0}, made from its command line

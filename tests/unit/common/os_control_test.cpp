@@ -59,8 +59,10 @@ class Daemon {
   explicit Daemon(ControlServerOptions options = {}, DaemonStatus answer = sample()) : status(std::move(answer)) {
     auto opened = ControlServer::open(
         context_, path(),
-        [this](ControlRequest request) {
+        [this](ControlRequest request) -> Result<ControlAnswer> {
           ++answers_;
+          if (request == ControlRequest::show_policy) return std::string("[policy]\n");
+          if (request == ControlRequest::reload_policy) return fail("p.toml:3: wrong");
           if (request == ControlRequest::clear) ++clears_;
           return status;
         },
@@ -112,16 +114,29 @@ bool is_cut_off(const UniqueFd& socket) {
 }
 
 TEST_CASE("a status survives the control socket's encoding", "[common][control]") {
-  for (const auto request : {ControlRequest::status, ControlRequest::clear}) {
+  for (const auto request :
+       {ControlRequest::status, ControlRequest::clear, ControlRequest::show_policy, ControlRequest::reload_policy}) {
     CHECK(decode_request(encode_request(request)) == request);
   }
   const auto decoded = decode_reply(encode_reply(sample()));
   REQUIRE(decoded);
-  CHECK(*decoded == sample());
-  CHECK(*decode_reply(encode_reply({})) == DaemonStatus{});
+  CHECK(*decoded == ControlAnswer(sample()));
+  CHECK(*decode_reply(encode_reply(DaemonStatus{})) == ControlAnswer(DaemonStatus{}));
+  CHECK(*decode_reply(encode_reply(std::string("text"))) == ControlAnswer(std::string("text")));
   const auto error = decode_reply(encode_error_reply("too\nlarge"));
   REQUIRE_FALSE(error);
   CHECK(error.error().message == "too?large");
+}
+
+TEST_CASE("a daemon answers a request for a text, or says why it can't", "[common][control]") {
+  Daemon daemon;
+  const auto text = query_text(daemon.path(), ControlRequest::show_policy);
+  REQUIRE(text);
+  CHECK(*text == "[policy]\n");
+  const auto refused = query_text(daemon.path(), ControlRequest::reload_policy);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message == daemon.path() + ": p.toml:3: wrong");
+  CHECK_FALSE(query_status(daemon.path(), ControlRequest::show_policy));  // an answer of another kind
 }
 
 template <class Struct>

@@ -15,7 +15,7 @@ struct RecordingOwner final : AttachedHostOwner {
   std::vector<std::string> told;
   unsigned filter_changes = 0;
   std::uint32_t mtu = 1500;
-  HostRights rights{.addresses = {}, .foreign_sources = true, .promiscuous = true};
+  HostRights rights = trusting_options().policy.others;
 
   tl::expected<messaging::HelloGrant, messaging::Refusal> admit(AttachedHost& attached,
                                                                 const wire::HelloRequest& hello) override {

@@ -51,6 +51,15 @@ TEST_CASE("every cause has a name of its own", "[iounit][drops]") {
   CHECK(to_string(HostDrop::from_host_forged) == "from_host_forged");
   CHECK(to_string(HostDrop::from_host_lan_source) == "from_host_lan_source");
   CHECK(to_string(HostDrop::from_host_link_local) == "from_host_link_local");
+  CHECK(to_string(HostDrop::to_host_over_rate) == "to_host_over_rate");
+  CHECK(to_string(HostDrop::from_host_vlan) == "from_host_vlan");
+  CHECK(to_string(HostDrop::from_host_group) == "from_host_group");
+  CHECK(to_string(HostDrop::from_host_ip_address) == "from_host_ip_address");
+  CHECK(to_string(HostDrop::from_host_dhcp_server) == "from_host_dhcp_server");
+  CHECK(to_string(HostDrop::from_host_router) == "from_host_router");
+  CHECK(to_string(HostDrop::from_host_over_rate) == "from_host_over_rate");
+  CHECK(to_string(HostDrop::from_host_broadcasts) == "from_host_broadcasts");
+  CHECK(to_string(HostDrop::from_host_multicasts) == "from_host_multicasts");
   CHECK(to_string(HostDrop::from_host_to_itself) == "from_host_to_itself");
   CHECK(to_string(HostDrop::from_host_too_long) == "from_host_too_long");
   CHECK(to_string(HostDrop::from_host_lan_refused) == "from_host_lan_refused");

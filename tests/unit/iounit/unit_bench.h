@@ -121,7 +121,8 @@ struct RecordedNotices final : Notices {
 /// Options under which every host may send from foreign addresses and be promiscuous.
 inline IoUnitOptions trusting_options() {
   IoUnitOptions options;
-  options.policy.others = {.addresses = {}, .foreign_sources = true, .promiscuous = true};
+  options.policy.others.foreign_sources = true;
+  options.policy.others.promiscuous = true;
   return options;
 }
 

@@ -1,0 +1,158 @@
+#include "iounit/ip_guard.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/frame/headers.h"
+#include "common/frame/ip.h"
+
+namespace splitnic::iounit {
+
+namespace {
+
+using frame::big_uint16_buf_t;
+
+/// RFC 826, for Ethernet and IPv4.
+struct ArpMessage {
+  big_uint16_buf_t hardware;
+  big_uint16_buf_t protocol;
+  std::uint8_t hardware_bytes;
+  std::uint8_t protocol_bytes;
+  big_uint16_buf_t operation;
+  MacAddress sender_hardware;
+  std::byte sender[4];
+  MacAddress target_hardware;
+  std::byte target[4];
+};
+static_assert(sizeof(ArpMessage) == 28 && alignof(ArpMessage) == 1);
+
+/// The beginning of a UDP header (RFC 768) and of an ICMPv6 message (RFC 4443).
+struct UdpPorts {
+  big_uint16_buf_t source;
+  big_uint16_buf_t destination;
+};
+
+/// RFC 8200, 4.5.
+struct FragmentHeader {
+  std::uint8_t next_header;
+  std::uint8_t reserved;
+  big_uint16_buf_t offset_and_flags;
+  frame::big_uint32_buf_t identification;
+};
+static_assert(sizeof(FragmentHeader) == 8 && alignof(FragmentHeader) == 1);
+constexpr std::uint16_t kFragmentOffset = 0xfff8;
+
+constexpr std::uint16_t kDhcpServerPort = 67;
+constexpr std::uint16_t kDhcpv6ServerPort = 547;
+constexpr std::byte kRouterAdvertisement{134};
+constexpr std::byte kNeighbourAdvertisement{136};
+constexpr std::byte kRedirect{137};
+constexpr std::size_t kAdvertisedTarget = 8;  // its offset in a neighbour advertisement
+
+/// Whether these bytes may be an address of the host.
+bool is_permitted(const IpGuard& guard, std::span<const std::byte> address) {
+  if (guard.addresses.empty()) return true;
+  if (std::ranges::all_of(address, [](std::byte octet) { return octet == std::byte{}; })) return true;
+  const bool link_local =
+      address.size() == 16 && address[0] == std::byte{0xfe} && (address[1] & std::byte{0xc0}) == std::byte{0x80};
+  return link_local || std::ranges::any_of(guard.addresses, [&](const IpAddress& own) {
+           return own.bytes == address.size() && std::equal(address.begin(), address.end(), own.octets.begin());
+         });
+}
+
+IpClaim claim_of_arp(const IpGuard& guard, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
+  if (guard.addresses.empty()) return IpClaim::none;
+  if (!frame::holds<ArpMessage>(frame, header.payload_offset)) return IpClaim::address;
+  const auto arp = frame::load<ArpMessage>(frame, header.payload_offset);
+  const bool of_ipv4 = arp.hardware.value() == 1 && arp.protocol.value() == frame::kEtherTypeIpv4 &&
+                       arp.hardware_bytes == 6 && arp.protocol_bytes == 4;
+  return of_ipv4 && arp.sender_hardware == header.source && is_permitted(guard, arp.sender) ? IpClaim::none
+                                                                                            : IpClaim::address;
+}
+
+IpClaim claim_of_icmpv6(const IpGuard& guard, const frame::IpPacket& packet, std::span<const std::byte> message) {
+  if (message.empty()) return IpClaim::none;
+  if (!guard.router && (message[0] == kRouterAdvertisement || message[0] == kRedirect)) return IpClaim::router;
+  if (message[0] != kNeighbourAdvertisement || guard.addresses.empty()) return IpClaim::none;
+  if (message.size() < kAdvertisedTarget + packet.address_bytes) return IpClaim::address;
+  return is_permitted(guard, message.subspan(kAdvertisedTarget, packet.address_bytes)) ? IpClaim::none
+                                                                                       : IpClaim::address;
+}
+
+/// The beginning of a transport message.
+struct Message {
+  frame::IpProtocol protocol{};
+  std::span<const std::byte> bytes;
+};
+
+/// nullopt: the packet is a fragment behind the first one.
+std::optional<Message> first_message(const frame::IpPacket& packet, std::span<const std::byte> frame) {
+  const std::size_t end = std::min(packet.end, frame.size());
+  const std::size_t begin = std::min(packet.transport_offset, end);
+  Message message{packet.protocol, frame.subspan(begin, end - begin)};
+  if (!packet.fragment) return message;
+  if (packet.version == frame::IpVersion::v4) {
+    const auto header = frame::load<frame::Ipv4Header>(frame, packet.offset);
+    const bool first = (header.flags_and_fragment.value() & frame::kIpv4FragmentOffset) == 0;
+    return first ? std::optional(message) : std::nullopt;
+  }
+  if (!frame::holds<FragmentHeader>(message.bytes, 0)) return message;  // of protocol `fragment`
+  const auto header = frame::load<FragmentHeader>(message.bytes, 0);
+  if ((header.offset_and_flags.value() & kFragmentOffset) != 0) return std::nullopt;
+  return Message{frame::IpProtocol{header.next_header}, message.bytes.subspan(sizeof header)};
+}
+
+/// Whether the headers up to the message are in a later fragment (RFC 7112 forbids such packets).
+bool is_hidden(frame::IpProtocol protocol) {
+  return protocol == frame::IpProtocol::fragment || protocol == frame::IpProtocol::hop_by_hop ||
+         protocol == frame::IpProtocol::routing || protocol == frame::IpProtocol::destination_options;
+}
+
+}  // namespace
+
+std::optional<IpAddress> parse_ip_address(const std::string& text) {
+  IpAddress address;
+  if (::inet_pton(AF_INET, text.c_str(), address.octets.data()) == 1) {
+    address.bytes = 4;
+  } else if (::inet_pton(AF_INET6, text.c_str(), address.octets.data()) == 1) {
+    address.bytes = 16;
+  } else {
+    return std::nullopt;
+  }
+  return address;
+}
+
+std::string to_string(const IpAddress& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const int family = address.bytes == 4 ? AF_INET : AF_INET6;
+  return ::inet_ntop(family, address.octets.data(), text.data(), text.size()) != nullptr ? text.data() : "";
+}
+
+IpClaim forbidden_claim(const IpGuard& guard, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
+  if (guard.addresses.empty() && guard.dhcp_server && guard.router) return IpClaim::none;
+  if (header.ethertype == frame::kEtherTypeArp) return claim_of_arp(guard, header, frame);
+  if (!header.is_ip()) return IpClaim::none;
+  const auto packet = frame::parse_ip(frame, header);
+  // Nobody can tell what a receiver would make of it.
+  if (!packet) return guard.addresses.empty() ? IpClaim::none : IpClaim::address;
+  if (!is_permitted(guard, packet->source(frame))) return IpClaim::address;
+  const auto message = first_message(*packet, frame);
+  if (!message) return IpClaim::none;
+  if (packet->version == frame::IpVersion::v6 && !guard.router && is_hidden(message->protocol)) return IpClaim::router;
+  if (packet->version == frame::IpVersion::v6 && message->protocol == frame::IpProtocol::icmpv6) {
+    return claim_of_icmpv6(guard, *packet, message->bytes);
+  }
+  if (message->protocol == frame::IpProtocol::udp && !guard.dhcp_server) {
+    // A fragment that ends within the header hides the port.
+    if (!frame::holds<UdpPorts>(message->bytes, 0)) return IpClaim::dhcp_server;
+    const auto from = frame::load<UdpPorts>(message->bytes, 0).source.value();
+    if (from == (packet->version == frame::IpVersion::v4 ? kDhcpServerPort : kDhcpv6ServerPort)) {
+      return IpClaim::dhcp_server;
+    }
+  }
+  return IpClaim::none;
+}
+
+}  // namespace splitnic::iounit

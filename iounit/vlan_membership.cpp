@@ -1,0 +1,37 @@
+#include "iounit/vlan_membership.h"
+
+#include "common/check.h"
+
+namespace splitnic::iounit {
+
+VlanMembership::VlanMembership(std::optional<std::uint16_t> access, const std::vector<std::uint16_t>& trunk)
+    : limited_(access || !trunk.empty()), access_(access) {
+  if (access) CHECK_OP(*access, <=, 4094);
+  for (const std::uint16_t vlan : trunk) {
+    CHECK_OP(vlan, <=, 4094);
+    trunk_.set(vlan);
+  }
+}
+
+VlanMembership::Inward VlanMembership::inward(const frame::EthernetHeader& header) const {
+  if (!limited_) return Inward::unchanged;
+  if (header.vlan_id != 0) {
+    const bool member = header.outer_tpid == frame::kEtherTypeVlan && trunk_.test(header.vlan_id & 0xfffU);
+    return member ? Inward::unchanged : Inward::refuse;
+  }
+  if (!access_) return Inward::refuse;
+  if (*access_ == 0) return Inward::unchanged;
+  if (header.vlan_tags == 0) return Inward::tag;
+  // A tag behind the priority tag would become the outermost one at the first hop that removes ours.
+  return header.vlan_tags == 1 && header.outer_tpid == frame::kEtherTypeVlan ? Inward::retag : Inward::refuse;
+}
+
+std::optional<std::uint16_t> VlanMembership::outward(const frame::EthernetHeader& header) const {
+  if (!limited_) return header.vlan_id;
+  if (header.vlan_id == 0) return access_ == 0 ? std::optional<std::uint16_t>(0) : std::nullopt;
+  if (untags(header)) return 0;
+  const bool member = header.outer_tpid == frame::kEtherTypeVlan && trunk_.test(header.vlan_id & 0xfffU);
+  return member ? std::optional(header.vlan_id) : std::nullopt;
+}
+
+}  // namespace splitnic::iounit

@@ -1,0 +1,174 @@
+#include "iounit/ip_guard.h"
+
+#include "tests/unit/common/packet_builder.h"
+#include "unit_bench.h"
+// Catch2's CHECK replaces the house's from here on.
+#undef CHECK
+#include <catch2/catch.hpp>
+
+namespace splitnic::iounit::test {
+namespace {
+
+using namespace splitnic::test;
+
+IpClaim claim_of(const IpGuard& guard, const Bytes& frame) {
+  return forbidden_claim(guard, *frame::parse_ethernet(frame), frame);
+}
+
+/// The addresses that packet_builder's frames come from, and a link-local one.
+IpGuard own_addresses() { return {.addresses = {*parse_ip_address("10.0.0.1"), *parse_ip_address("2001:db8::1")}}; }
+
+Bytes arp(const MacAddress& source, const MacAddress& sender, std::uint32_t address, unsigned operation = 1) {
+  Bytes message;
+  put16(message, 1);
+  put16(message, 0x0800);
+  put8(message, 6);
+  put8(message, 4);
+  put16(message, operation);
+  for (const auto octet : sender.octets) put8(message, octet);
+  put32(message, address);
+  put(message, Bytes(6));
+  put32(message, 0x0a0000fe);
+  Below below;
+  below.source = source;
+  return ethernet_frame(below, 0x0806, message);
+}
+
+/// An ICMPv6 message of this type about this address.
+Bytes icmpv6(unsigned type, const IpAddress& about, Below below = {}) {
+  Bytes message;
+  put8(message, type);
+  put(message, Bytes(7));
+  put(message, about.octets);
+  below.ip_version = 6;
+  return ip_frame(below, 58, message);
+}
+
+Bytes udp_from(int version, std::uint16_t port, Below below = {}) {
+  Bytes message;
+  put16(message, port);
+  put(message, Bytes(10));
+  below.ip_version = version;
+  return ip_frame(below, 17, message);
+}
+
+TEST_CASE("IP addresses are read and written", "[iounit][guard]") {
+  for (const char* text : {"10.1.2.3", "fd00::1", "::"}) {
+    REQUIRE(parse_ip_address(text).has_value());
+    CHECK(to_string(*parse_ip_address(text)) == text);
+  }
+  for (const char* text : {"", "10.1.2", "10.1.2.256", "fd00::1/64", "name"}) CHECK_FALSE(parse_ip_address(text));
+}
+
+TEST_CASE("without a guard a host may claim anything", "[iounit][guard]") {
+  const IpGuard none;
+  const MacAddress mac = station(1);
+  CHECK(claim_of(none, arp(mac, station(2), 0x0a0000fe)) == IpClaim::none);
+  CHECK(claim_of(none, icmpv6(134, {})) == IpClaim::none);
+  CHECK(claim_of(none, udp_from(4, 67)) == IpClaim::none);
+}
+
+TEST_CASE("a host with addresses sends ARP for these alone, and from its own hardware address", "[iounit][guard]") {
+  const IpGuard guard = own_addresses();
+  const MacAddress mac = station(1);
+  for (const unsigned operation : {1U, 2U}) {
+    CHECK(claim_of(guard, arp(mac, mac, 0x0a000001, operation)) == IpClaim::none);
+    CHECK(claim_of(guard, arp(mac, mac, 0x0a0000fe, operation)) == IpClaim::address);  // the gateway's
+    CHECK(claim_of(guard, arp(mac, station(2), 0x0a000001, operation)) == IpClaim::address);
+  }
+  CHECK(claim_of(guard, arp(mac, mac, 0)) == IpClaim::none);  // a probe
+  Bytes cut = arp(mac, mac, 0x0a000001);
+  cut.resize(14 + 27);
+  CHECK(claim_of(guard, cut) == IpClaim::address);
+  Bytes strange = arp(mac, mac, 0x0a000001);
+  strange[14 + 4] = std::byte{8};  // a hardware address of eight bytes
+  CHECK(claim_of(guard, strange) == IpClaim::address);
+}
+
+TEST_CASE("a host with addresses sends IP packets and neighbour advertisements for these alone", "[iounit][guard]") {
+  const IpGuard guard = own_addresses();
+  CHECK(claim_of(guard, udp_from(4, 5000)) == IpClaim::none);
+  CHECK(claim_of(guard, udp_from(6, 5000)) == IpClaim::none);
+  IpGuard other = guard;
+  other.addresses = {*parse_ip_address("10.0.0.7"), *parse_ip_address("2001:db8::7")};
+  CHECK(claim_of(other, udp_from(4, 5000)) == IpClaim::address);
+  CHECK(claim_of(other, udp_from(6, 5000)) == IpClaim::address);
+  CHECK(claim_of(guard, icmpv6(136, *parse_ip_address("2001:db8::1"))) == IpClaim::none);
+  CHECK(claim_of(guard, icmpv6(136, *parse_ip_address("fe80::1"))) == IpClaim::none);
+  CHECK(claim_of(guard, icmpv6(136, *parse_ip_address("2001:db8::fe"))) == IpClaim::address);
+  CHECK(claim_of(guard, icmpv6(135, *parse_ip_address("2001:db8::fe"))) == IpClaim::none);  // it asks for it
+  Bytes cut = udp_from(4, 5000);
+  cut.resize(14 + 19);
+  CHECK(claim_of(guard, cut) == IpClaim::address);
+  Below hidden;
+  hidden.ipv6_extensions = {{.type = 0, .body = Bytes(6)}, {.type = 60, .body = Bytes(14)}};
+  CHECK(claim_of(guard, icmpv6(136, *parse_ip_address("2001:db8::fe"), hidden)) == IpClaim::address);
+}
+
+TEST_CASE("a host that is no router sends no advertisement, behind extension headers and fragments neither",
+          "[iounit][guard]") {
+  const IpGuard guard{.addresses = {}, .dhcp_server = true, .router = false};
+  CHECK(claim_of(guard, icmpv6(134, {})) == IpClaim::router);
+  CHECK(claim_of(guard, icmpv6(137, {})) == IpClaim::router);
+  CHECK(claim_of(guard, icmpv6(133, {})) == IpClaim::none);
+  CHECK(claim_of(guard, icmpv6(128, {})) == IpClaim::none);
+  Below tagged;
+  tagged.vlans = {{0x8100, 5}};
+  tagged.ipv6_extensions = {{.type = 60, .body = Bytes(6)}};
+  CHECK(claim_of(guard, icmpv6(134, {}, tagged)) == IpClaim::router);
+  Below fragment;
+  fragment.ipv6_extensions = {{.type = 44, .body = Bytes(6)}};  // offset 0
+  CHECK(claim_of(guard, icmpv6(134, {}, fragment)) == IpClaim::router);
+  CHECK(claim_of(guard, icmpv6(128, {}, fragment)) == IpClaim::none);
+  fragment.ipv6_extensions.push_back(
+      {.type = 60, .body = Bytes(6)});  // what it carries is in a later fragment, perhaps
+  CHECK(claim_of(guard, icmpv6(128, {}, fragment)) == IpClaim::router);
+  Below later;
+  later.ipv6_extensions = {{.type = 44, .body = {std::byte{1}, std::byte{0}, {}, {}, {}, {}}}};
+  CHECK(claim_of(guard, icmpv6(134, {}, later)) == IpClaim::none);
+}
+
+TEST_CASE("a host that is no DHCP server sends nothing from a server's port", "[iounit][guard]") {
+  const IpGuard guard{.addresses = {}, .dhcp_server = false, .router = true};
+  CHECK(claim_of(guard, udp_from(4, 67)) == IpClaim::dhcp_server);
+  CHECK(claim_of(guard, udp_from(6, 547)) == IpClaim::dhcp_server);
+  CHECK(claim_of(guard, udp_from(4, 68)) == IpClaim::none);
+  CHECK(claim_of(guard, udp_from(6, 546)) == IpClaim::none);
+  CHECK(claim_of(guard, udp_from(4, 547)) == IpClaim::none);
+  Below first;
+  first.ipv4_fragment = 0x2000;
+  CHECK(claim_of(guard, udp_from(4, 67, first)) == IpClaim::dhcp_server);
+  Below later;
+  later.ipv4_fragment = 0x0001;
+  CHECK(claim_of(guard, udp_from(4, 67, later)) == IpClaim::none);
+  Bytes tiny;
+  put16(tiny, 67);
+  CHECK(claim_of(guard, ip_frame(first, 17, tiny)) == IpClaim::dhcp_server);
+}
+
+TEST_CASE("the unit drops and counts forbidden claims, each under its cause", "[iounit][guard][drops]") {
+  IoUnitOptions options;
+  options.policy.others.ip.addresses = {*parse_ip_address("10.0.0.1")};
+  options.policy.others.ip.dhcp_server = false;
+  options.policy.others.ip.router = false;
+  UnitBench bench(options);
+  TestHost& a = bench.host_up("a");
+  Below below;
+  below.source = a.mac();
+  bench.from_host(a, udp_from(4, 5000, below));
+  bench.from_host(a, arp(a.mac(), a.mac(), 0x0a000001));
+  CHECK(bench.lan.sent.size() == 2);
+  bench.from_host(a, arp(a.mac(), a.mac(), 0x0a0000fe), 2);
+  bench.from_host(a, udp_from(4, 67, below), 3);
+  Below link_local = below;
+  Bytes advertisement = icmpv6(134, {}, link_local);
+  advertisement[14 + 8] = std::byte{0xfe};  // its source: fe80:...
+  advertisement[14 + 9] = std::byte{0x80};
+  bench.from_host(a, advertisement, 4);
+  CHECK(bench.lan.sent.size() == 2);
+  CHECK(bench.drops() ==
+        Drops{{"a/from_host_ip_address", 2}, {"a/from_host_dhcp_server", 3}, {"a/from_host_router", 4}});
+}
+
+}  // namespace
+}  // namespace splitnic::iounit::test

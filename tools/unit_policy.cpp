@@ -1,0 +1,152 @@
+#include "tools/unit_policy.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "common/os/errno_text.h"
+#include "common/os/printable.h"
+#include "common/os/read_file.h"
+#include "common/os/write_file.h"
+#include "iounit/policy_file.h"
+#include "tools/daemon.h"
+
+namespace splitnic::tools {
+
+namespace {
+
+constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20U;
+constexpr Duration kWriteInterval = std::chrono::seconds(1);
+
+void add_allowed(iounit::PolicyRules& rules, const std::vector<std::string>& texts) {
+  for (const auto& text : texts) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError{fmt::format("--allow-mac {}: expected HOST=MAC", text)};
+    rules.allow(text.substr(0, equals), parse_mac_option(text.substr(equals + 1), "--allow-mac"));
+  }
+}
+
+/// --state-directory, or the one that systemd has made for the service; empty: none.
+std::string state_directory(const UnitCommand& command) {
+  if (!command.state_directory.empty()) return command.state_directory;
+  const char* const given = std::getenv("STATE_DIRECTORY");
+  const std::string directories = given != nullptr ? given : "";
+  return directories.substr(0, directories.find(':'));
+}
+
+}  // namespace
+
+UnitPolicy::UnitPolicy(const UnitCommand& command, const std::string& name, os::Log& log)
+    : command_(command), log_(log) {
+  auto rules = read_rules();
+  if (!rules) throw UsageError{rules.error().message};
+  rules_ = std::move(*rules);
+  if (const auto directory = state_directory(command); !directory.empty()) open_state(directory, name);
+}
+
+void UnitPolicy::finish() {
+  if (names_path_.empty()) return;
+  if (writing_.valid()) end_write();
+  if (unit_->policy().ownership().revision() == written_) return;
+  begin_write();
+  end_write();
+}
+
+Result<iounit::PolicyRules> UnitPolicy::read_rules() const {
+  iounit::PolicyRules base;
+  base.others.foreign_sources = command_.allow_foreign_sources;
+  base.others.promiscuous = command_.allow_promiscuous;
+  Result<iounit::PolicyRules> rules = base;
+  if (!command_.policy.empty()) rules = iounit::read_policy(command_.policy, base);
+  if (rules) add_allowed(*rules, command_.allow_macs);
+  return rules;
+}
+
+/// Only this user may write there: the file says to whom names belong.
+void UnitPolicy::open_state(const std::string& directory, const std::string& name) {
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw StartupError{fmt::format("--state-directory {}: {}", directory, os::errno_text())};
+  }
+  struct stat found {};
+  if (::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
+    throw StartupError{fmt::format("--state-directory {}: not a directory", directory)};
+  }
+  if ((found.st_uid != ::geteuid() && found.st_uid != 0) || (found.st_mode & 022U) != 0) {
+    throw StartupError{fmt::format("--state-directory {}: other users may write there", directory)};
+  }
+  names_path_ = fmt::format("{}/names-{}.toml", directory, name);
+  if (::access(names_path_.c_str(), F_OK) != 0 && errno == ENOENT) return;
+  const auto text = os::read_file(names_path_, kMaxFileBytes);
+  if (!text) throw StartupError{text.error().message};
+  auto names = iounit::parse_names(*text, names_path_);
+  if (!names) throw StartupError{names.error().message};
+  saved_ = std::move(*names);
+}
+
+void UnitPolicy::serve(iounit::IoUnit& unit, Time now) {
+  unit_ = &unit;
+  unit.policy().ownership().restore(std::exchange(saved_, {}), now + rules_.address_hold);
+  written_ = unit.policy().ownership().revision();
+}
+
+Result<std::string> UnitPolicy::reload() {
+  if (command_.policy.empty()) return fail("there is no policy file (--policy)");
+  auto rules = read_rules();
+  if (!rules) return fail("{}; the old policy stays in force", rules.error().message);
+  const std::string done = fmt::format("policy {}: {} hosts", command_.policy, rules->hosts.size());
+  unit_->set_rules(std::move(*rules));
+  log_.info("read {}", done);
+  return done;
+}
+
+std::string UnitPolicy::show(Time now) const {
+  const iounit::Policy& policy = unit_->policy();
+  std::string text = iounit::to_toml(policy.rules());
+  for (const auto& [name, user, address, held_until] : policy.ownership().all()) {
+    const bool attached = held_until == kNever;
+    text += fmt::format("\n# name {}: {}", os::printable(name), user ? fmt::format("user {}", *user) : "no user");
+    if (!address.is_zero() && now < held_until) {
+      text += fmt::format(", {} address {}", attached ? "uses" : "holds", to_string(address));
+    }
+  }
+  return text + '\n';
+}
+
+std::size_t UnitPolicy::poll(Time now) {
+  if (names_path_.empty()) return 0;
+  if (next_write_ == kNever) {
+    if (unit_->policy().ownership().revision() == written_) return 0;
+    next_write_ = now;
+  }
+  if (now < next_write_) return 0;
+  if (writing_.valid()) {
+    if (writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      next_write_ = now + kWriteInterval;
+      return 0;
+    }
+    end_write();
+  }
+  begin_write();
+  // Changes that follow closely are written together.
+  next_write_ = unit_->policy().ownership().revision() == written_ ? kNever : now + kWriteInterval;
+  return 0;
+}
+
+void UnitPolicy::begin_write() {
+  written_ = unit_->policy().ownership().revision();
+  writing_ =
+      std::async(std::launch::async, [path = names_path_, text = iounit::to_toml(unit_->policy().ownership().saved())] {
+        return os::write_file(path, text);
+      });
+}
+
+void UnitPolicy::end_write() {
+  if (const auto done = writing_.get(); !done)
+    log_.limited("names", os::LogLevel::kWarning, "names: {}", done.error().message);
+}
+
+}  // namespace splitnic::tools

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <string>
+
+#include "common/os/event_loop.h"
+#include "common/os/log.h"
+#include "common/result.h"
+#include "iounit/io_unit.h"
+#include "tools/commands.h"
+
+namespace splitnic::tools {
+
+/// The files behind an I/O unit's policy: the rules, read at the start and again on request, and the owners of names,
+/// written to the state directory within a second of a change. Thread: the loop's; a thread of its own waits for the
+/// disk.
+class UnitPolicy final : public os::Task {
+ public:
+  /// name: the unit's. command and log are lent. Throws UsageError for wrong rules, StartupError if the state directory
+  /// or its file can't be used.
+  UnitPolicy(const UnitCommand& command, const std::string& name, os::Log& log);
+
+  /// The rules of the options and of the policy file, as they were at the start.
+  [[nodiscard]] const iounit::PolicyRules& rules() const { return rules_; }
+  /// Gives the unit the saved names and keeps those that it learns. unit: lent until finish(); call once.
+  void serve(iounit::IoUnit& unit, Time now);
+
+  /// Writes what has changed, and waits for it. Call before the unit ends.
+  void finish();
+
+  /// Reads the policy file again and gives its rules to the unit. Returns a line for people. On errors the rules stay.
+  Result<std::string> reload();
+  /// The rules in TOML, and the known names as comments.
+  [[nodiscard]] std::string show(Time now) const;
+
+  std::size_t poll(Time now) override;
+  bool prepare_sleep(Time /*now*/) override { return true; }
+  void disarm() override {}
+  [[nodiscard]] Time next_deadline() const override { return next_write_; }
+  void collect_descriptors(std::vector<int>& /*out*/) const override {}
+
+ private:
+  [[nodiscard]] Result<iounit::PolicyRules> read_rules() const;
+  void open_state(const std::string& directory, const std::string& name);
+  void begin_write();
+  void end_write();
+
+  const UnitCommand& command_;
+  os::Log& log_;
+  iounit::PolicyRules rules_;
+  iounit::IoUnit* unit_ = nullptr;
+  std::string names_path_;  // empty: names are not saved
+  std::vector<iounit::OwnedName> saved_;
+  std::uint64_t written_ = 0;  // the revision of the file
+  Time next_write_ = kNever;   // set while the file is out of date
+  std::future<Result<void>> writing_;
+};
+
+}  // namespace splitnic::tools
