@@ -21,6 +21,8 @@ struct AdapterOptions {
   std::size_t max_completion_queues = 256;
   std::size_t max_shared_receive_queues = 64;
   std::size_t max_completion_channels = 64;
+  std::size_t max_address_handles = 1024;
+  std::size_t max_groups = 64;   ///< multicast groups that the adapter sends to or takes datagrams of
   std::size_t max_events = 256;  ///< asynchronous events not yet polled; more are counted and lost
   Duration ack_timeout = std::chrono::milliseconds(200);
   unsigned retry_count = 7;
@@ -54,8 +56,8 @@ enum class MemoryRequestFailure : std::uint8_t {
   fail,        ///< to error, with a terminate message
 };
 
-/// A queue pair's shape for its life. Of S1's two channel attributes the caller chooses acknowledged or not; every
-/// queue pair is connected. Depths in work requests. Source: S1 III.
+/// A queue pair's shape for its life. The caller chooses both of S1's channel attributes: acknowledged or not,
+/// connected or not; there are no acknowledged datagrams. Depths in work requests. Source: S1 III.
 struct QueuePairAttributes {
   ProtectionDomain domain{};
   CqNumber send_completions{};
@@ -63,6 +65,11 @@ struct QueuePairAttributes {
   std::size_t send_depth = 64;
   std::size_t receive_depth = 64;
   bool acknowledged = true;
+  /// Not connected: every send names its destination (WorkRequest::datagram), and messages fit one cell. Not
+  /// acknowledged.
+  bool datagram = false;
+  /// Datagrams that name another key are dropped. Source: the verbs (Q_Key).
+  std::uint32_t queue_key = 0;
   VirtualLane lane = VirtualLane::data;
   /// A number of the caller's choice (well-known services, 1 .. 15); 0: drawn.
   QpNumber number{};
@@ -107,6 +114,13 @@ struct AdapterCounters {
   std::uint64_t atomics = 0;          ///< of a peer, executed
   std::uint64_t access_refused = 0;   ///< the protection table refused a peer's request
   std::uint64_t drains_completed = 0;
+  std::uint64_t datagrams_sent = 0;  ///< one for each member that a copy was sent to
+  std::uint64_t datagrams_received = 0;
+  std::uint64_t dropped_wrong_queue_key = 0;    ///< of a peer's datagram
+  std::uint64_t dropped_no_group_member = 0;    ///< no queue pair here is attached to the datagram's group
+  std::uint64_t dropped_datagram_too_long = 0;  ///< for the posted receive, or for the path
+  std::uint64_t dropped_datagram_no_path = 0;   ///< own ones: the path was down, or the address handle gone
+  std::uint64_t dropped_datagram_no_room = 0;   ///< own ones: the lane was full for longer than the timeout
 };
 
 /// Every counter, for whoever adds up or lists them all.
@@ -132,6 +146,13 @@ inline constexpr std::array kAdapterCounters{
     &AdapterCounters::atomics,
     &AdapterCounters::access_refused,
     &AdapterCounters::drains_completed,
+    &AdapterCounters::datagrams_sent,
+    &AdapterCounters::datagrams_received,
+    &AdapterCounters::dropped_wrong_queue_key,
+    &AdapterCounters::dropped_no_group_member,
+    &AdapterCounters::dropped_datagram_too_long,
+    &AdapterCounters::dropped_datagram_no_path,
+    &AdapterCounters::dropped_datagram_no_room,
 };
 static_assert(sizeof(AdapterCounters) == kAdapterCounters.size() * sizeof(std::uint64_t));
 inline AdapterCounters& operator+=(AdapterCounters& sum, const AdapterCounters& more) {

@@ -38,6 +38,7 @@ struct ChannelAdapter::State {
   std::size_t receive_cells(Path& path, VirtualLane lane);
   void take_cell(Path& path, const ReceivedCell& received);
   void dispatch(QueuePair& queue_pair, const ReceivedCell& received);
+  void take_datagram(Path& path, const ReceivedCell& received);
   void take_ended_transfers();
   std::size_t send_cells();
   /// Answers to the peer's reads and atomics, at most `budget` cells, and what waits for them; returns how many cells.

@@ -65,6 +65,7 @@ Status ChannelAdapter::detach(PathNumber number) {
   for (QueuePair* queue_pair : state_->active) {
     if (queue_pair->path == path) queue_pair->path = nullptr;
   }
+  state_->context.datagrams.forget(number);
   state_->context.paths[number.value - 1].reset();
   return Status::ok;
 }
@@ -242,7 +243,9 @@ std::optional<QpNumber> ChannelAdapter::State::draw_number() {
   if (free.empty()) return std::nullopt;
   const std::uint32_t slot = free[static_cast<std::size_t>(random.below(free.size()))];
   const auto mask = static_cast<std::uint32_t>(slots.size() - 1);
-  return QpNumber{(random.next32() & kMaxQueuePairNumber & ~mask) | slot};
+  QpNumber number = kMulticastQueuePair;
+  while (number == kMulticastQueuePair) number.value = (random.next32() & kMaxQueuePairNumber & ~mask) | slot;
+  return number;
 }
 
 std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttributes& options) {
@@ -253,10 +256,11 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
   const bool objects_fit =
       sends != nullptr && receives != nullptr &&
       (options.shared_receives.value == 0 || (shared != nullptr && shared->domain == options.domain));
+  const bool service_fits = !options.datagram || (!options.acknowledged && !options.memory_requests);
   const bool within_limits = options.send_depth <= kMaxQueueDepth && options.receive_depth <= kMaxQueueDepth &&
                              options.max_inline_bytes <= kMaxInlineBytes && options.reads_in <= kMaxReads &&
                              options.reads_out <= kMaxReads && state_->active.size() < context.options.max_queue_pairs;
-  if (!objects_fit || !within_limits) return std::nullopt;
+  if (!objects_fit || !within_limits || !service_fits) return std::nullopt;
   QpNumber number = options.number;
   if (number.value == 0) {
     const auto drawn = state_->draw_number();
@@ -289,6 +293,7 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
   switch (event) {
     case QueuePairEvent::connect:
     case QueuePairEvent::ready_to_receive: {
+      if (found->options.datagram) break;  // no peer
       if (peer.number.value == 0 || peer.number.value > kMaxQueuePairNumber) return Status::bad_queue_pair;
       Path* path = context.path(peer.path);
       if (path == nullptr) return Status::bad_argument;
@@ -340,6 +345,7 @@ Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
   --context.completion_queue(found->options.send_completions)->users;
   --context.completion_queue(found->options.receive_completions)->users;
   if (auto* shared = context.shared_receive_queue(found->options.shared_receives)) --shared->users;
+  context.datagrams.forget(queue_pair);
   std::erase(state_->active, found);
   state_->slots[queue_pair.value & (state_->slots.size() - 1)].reset();
   return Status::ok;

@@ -86,6 +86,7 @@ void ChannelAdapter::State::take_cell(Path& path, const ReceivedCell& received) 
   }
   const Cell& cell = received.cell;
   if (traits(cell.opcode).is(MessageKind::drain)) return path.drains.take(cell);
+  if (traits(cell.opcode).is(MessageKind::datagram)) return take_datagram(path, received);
   QueuePair* queue_pair = find(cell.destination_queue_pair);
   const auto from_peer = [&] {
     const QpNumber source = cell.source_queue_pair;
@@ -257,6 +258,9 @@ std::size_t ChannelAdapter::send() {
 Time ChannelAdapter::next_deadline() const {
   Time deadline = kNever;
   for (const QueuePair* queue_pair : state_->active) {
+    if (queue_pair->options.datagram) {
+      deadline = std::min(deadline, state_->requester.next_datagram_deadline(*queue_pair));
+    }
     if (queue_pair->path == nullptr || !queue_pair->path->link.up()) continue;
     deadline = std::min(deadline, state_->requester.next_deadline(*queue_pair));
   }

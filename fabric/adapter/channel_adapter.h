@@ -110,6 +110,23 @@ class ChannelAdapter {
   /// How many more requests post_send would take now; 0 for an unknown queue pair.
   [[nodiscard]] std::size_t send_room(QpNumber queue_pair) const;
 
+  /// Where datagrams can be sent: to a port of a peer, or to the members of a group. It outlives the peer's epochs, but
+  /// not the path. nullopt: no such path, a group with a path, values out of range, no resources.
+  [[nodiscard]] std::optional<AddressHandleNumber> create_address_handle(const AddressHandleOptions& options);
+  /// Datagrams that were posted and have not left are dropped. Errors: bad_argument.
+  Status destroy_address_handle(AddressHandleNumber handle);
+  /// The queue pair takes the group's datagrams. Errors: bad_queue_pair, bad_argument (not a group), not_permitted (no
+  /// datagram queue pair), in_use (attached already), no_resources.
+  Status attach_to_group(QpNumber queue_pair, const Gid& group);
+  /// Errors: bad_argument (not attached).
+  Status detach_from_group(QpNumber queue_pair, const Gid& group);
+  /// A copy of every datagram that is sent to the group goes out on the path, until it is detached. Queue pairs of this
+  /// adapter get one only by a loop-back path. Errors: bad_argument (not a group, no such path), in_use (a member
+  /// already), no_resources.
+  Status add_group_member(const Gid& group, PathNumber path);
+  /// Errors: bad_argument (not a member).
+  Status remove_group_member(const Gid& group, PathNumber path);
+
   /// Queues a request; bytes leave at once or in poll(), and it is the next poll() that wakes a sleeping peer.
   /// Errors: queue_full (also: no place left in the completion queue), bad_*, not_permitted, link_down.
   Status post_send(QpNumber queue_pair, const WorkRequest& request);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fabric/adapter/completion_queue.h"
+#include "fabric/adapter/datagrams.h"
 #include "fabric/adapter/events.h"
 #include "fabric/adapter/path.h"
 #include "fabric/adapter/queue_pair.h"
@@ -25,6 +26,7 @@ struct AdapterContext {
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues;  ///< by number - 1; null: destroyed
   std::vector<std::unique_ptr<SharedReceiveQueue>> shared_receive_queues;
   std::vector<std::unique_ptr<CompletionChannel>> completion_channels;
+  DatagramTables datagrams;
   EventQueue events;
   AdapterCounters counters{};
   Time now{};  ///< of the last poll

@@ -84,6 +84,7 @@ struct SendQueue {
   bool loss_noticed = false;      ///< an answer was missed and asked for again; the next time is the timeout's
   Time acknowledge_by = kNever;   ///< kNever: nothing awaited, or not yet started by a poll
   Time hold_until = Time::min();  ///< receiver not ready
+  Time drop_at = kNever;          ///< datagrams: what finds no room is dropped from then on; kNever: there was room
   Time delay_until = kNever;      ///< of a delay at `next`; kNever: not yet started by a poll
 
   /// Positions of which at least a cell has been on the wire, or which were carried out, from done.

@@ -64,6 +64,9 @@ Status check_request(const AdapterContext& context, const QueuePair& queue_pair,
   for (const LocalSegment& segment : segments) total += segment.bytes;
   if (total > context.options.max_message_bytes) return Status::bad_length;
   if (const Status shape = check_shape(queue_pair, request, total); shape != Status::ok) return shape;
+  if (queue_pair.options.datagram) {
+    if (const Status status = check_datagram(context, request, total); status != Status::ok) return status;
+  }
   bytes = static_cast<std::uint32_t>(total);
   if (request.inline_data || made_on_the_way(queue_pair, request)) return Status::ok;
   for (const LocalSegment& segment : segments) {

@@ -114,6 +114,7 @@ Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
     if (status != CompletionStatus::success) return fail_at_turn(queue_pair, entry, status);
     entry.memory_done = true;
   }
+  if (queue_pair.options.datagram) return send_datagram(queue_pair, entry);
   if (is_answered(operation)) return send_request_cell(queue_pair, entry);
   const bool may_be_direct = is_write(operation) && !entry.direct && !entry.request.inline_data && entry.bytes > 0;
   if (may_be_direct && send.next_cell == 0) {

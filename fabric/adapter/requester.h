@@ -30,6 +30,8 @@ class Requester {
   void check_time(QueuePair& queue_pair);
   /// When check_time or pump wants to run next, without anything coming in.
   [[nodiscard]] Time next_deadline(const QueuePair& queue_pair) const;
+  /// The same for a datagram queue pair.
+  [[nodiscard]] Time next_datagram_deadline(const QueuePair& queue_pair) const;
 
  private:
   /// What a turn of the request at `next` came to.
@@ -48,6 +50,11 @@ class Requester {
   void message_sent(QueuePair& queue_pair);
   /// The request at `next` can't go on: ends it when those before it have ended.
   Step fail_at_turn(QueuePair& queue_pair, SendEntry& entry, CompletionStatus status);
+
+  // datagrams.cpp
+  enum class Copy { sent, dropped, blocked, failed };
+  [[nodiscard]] Step send_datagram(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] Copy send_copy(QueuePair& queue_pair, SendEntry& entry, const AddressHandle& to, PathNumber by);
 
   // requester_answers.cpp: what comes back
   void complete_acknowledged(QueuePair& queue_pair, std::uint32_t psn);

@@ -240,19 +240,23 @@ Responder::Verdict Responder::place_send(QueuePair& queue_pair, const CellPayloa
   if (receive.empty()) return Verdict::not_ready;
   const ReceiveEntry& entry = receive.entries[receive.taken];
   if (!within(entry.bytes, {incoming.offset, payload.size()})) return Verdict::too_long;
+  return scatter(queue_pair, incoming.offset, payload) ? Verdict::good : Verdict::receive_is_void;
+}
+
+/// Into the oldest receive, which is long enough. False: its memory is not there any more.
+bool Responder::scatter(QueuePair& queue_pair, std::uint32_t at, const CellPayload& payload) {
+  const ReceiveEntry& entry = queue_pair.receive.entries[queue_pair.receive.taken];
   std::uint32_t taken = 0;
-  const bool placed = for_parts(
-      std::span(entry.segments).first(entry.segment_count), incoming.offset, static_cast<std::uint32_t>(payload.size()),
-      [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
-        const auto placement =
-            check_segment(context_, queue_pair.consumer(), segment, offset, part, Right::local_write);
-        if (!placement) return false;
-        const bool there = store_placement(*placement, payload.slice(taken, part));
-        if (!there) report_gone(context_, queue_pair.number, segment.tag);
-        taken += part;
-        return there;
-      });
-  return placed ? Verdict::good : Verdict::receive_is_void;
+  return for_parts(std::span(entry.segments).first(entry.segment_count), at, static_cast<std::uint32_t>(payload.size()),
+                   [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
+                     const auto placement =
+                         check_segment(context_, queue_pair.consumer(), segment, offset, part, Right::local_write);
+                     if (!placement) return false;
+                     const bool there = store_placement(*placement, payload.slice(taken, part));
+                     if (!there) report_gone(context_, queue_pair.number, segment.tag);
+                     taken += part;
+                     return there;
+                   });
 }
 
 Responder::Verdict Responder::place_write(QueuePair& queue_pair, const ReceivedCell& received) {

@@ -17,6 +17,9 @@ class Responder {
   Status post(SharedReceiveQueue& shared, const ReceiveRequest& request);
   /// A cell of a message, addressed to queue_pair by its peer.
   void take(QueuePair& queue_pair, const ReceivedCell& received);
+  /// A datagram for queue_pair, which takes such; message: what follows its header.
+  void take_datagram(QueuePair& queue_pair, const Path& path, const DatagramHeader& header, const Cell& cell,
+                     const CellPayload& message);
   /// Sends what is owed, if anything; true if a cell went out. Never waits for requests.
   bool push_acknowledgement(QueuePair& queue_pair);
   /// Answers to the peer's reads and atomics, at most `budget` cells; returns how many went out.
@@ -45,6 +48,7 @@ class Responder {
   [[nodiscard]] Verdict begin(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict have_receive(QueuePair& queue_pair);
   [[nodiscard]] Verdict place(QueuePair& queue_pair, const ReceivedCell& received);
+  [[nodiscard]] bool scatter(QueuePair& queue_pair, std::uint32_t at, const CellPayload& payload);
   [[nodiscard]] Verdict place_send(QueuePair& queue_pair, const CellPayload& payload);
   [[nodiscard]] Verdict place_write(QueuePair& queue_pair, const ReceivedCell& received);
   [[nodiscard]] Verdict refused(ProtectionError error, ProtectedUse use);

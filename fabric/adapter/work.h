@@ -10,6 +10,7 @@
 #include "common/time.h"
 #include "fabric/ids.h"
 #include "fabric/memory/protection_table.h"
+#include "fabric/wire/datagram.h"
 
 namespace splitnic::fabric {
 
@@ -89,6 +90,27 @@ struct RemoteAddress {
   Stag tag{};
 };
 
+/// An address handle; 0 is never one.
+using AddressHandleNumber = StrongId<struct AddressHandleNumberTag, std::uint32_t>;
+
+/// What an address handle says. Source: the verbs (ibv_ah_attr).
+struct AddressHandleOptions {
+  PathNumber path{};               ///< to a peer; 0: the adapter's only one
+  Gid group{};                     ///< or to a multicast group; all zero: none
+  std::uint8_t service_level = 0;  ///< 0 .. 15
+  std::uint8_t traffic_class = 0;  ///< of the route header, as is the rest
+  std::uint32_t flow_label = 0;    ///< 20 bits
+  std::uint8_t hop_limit = 64;
+};
+
+/// Where a datagram goes. queue_pair: at the peer; of a group's handle it is not looked at. queue_key: must be that of
+/// the receiver; with the highest bit set, the sender's own is used. Source: the verbs (ibv_send_wr, ud).
+struct DatagramTarget {
+  AddressHandleNumber handle{};
+  QpNumber queue_pair{};
+  std::uint32_t queue_key = 0;
+};
+
 /// What a memory request asks of the protection table. A page list is lent until completion.
 using MemoryRequest = std::variant<Bind, FastRegister>;
 
@@ -101,7 +123,8 @@ struct WorkRequest {
   bool inline_data = false;  ///< sends and writes: the segments' bytes are copied now; no tags, nothing is lent
   std::array<LocalSegment, kMaxSegments> segments{};
   std::size_t segment_count = 0;
-  RemoteAddress remote{};  ///< RDMA and atomics
+  RemoteAddress remote{};     ///< RDMA and atomics
+  DatagramTarget datagram{};  ///< sends of datagram queue pairs
   std::uint32_t immediate = 0;
   /// RDMA writes whose bytes the caller has stored through the peer window already (ChannelAdapter::claim_direct):
   /// their number; segments are empty then. 0: the adapter moves the segments.
@@ -132,6 +155,9 @@ struct Completion {
   std::uint32_t immediate = 0;
   std::uint32_t bytes = 0;  ///< received, or read
   Stag tag{};               ///< a bind's or registration's from now on; what was invalidated
+  bool has_route = false;   ///< a datagram: the message is behind a RouteHeader; `bytes` counts both
+  QpNumber source{};        ///< of a datagram: the sender's queue pair, and the path that it came by
+  PathNumber path{};
 };
 
 }  // namespace splitnic::fabric

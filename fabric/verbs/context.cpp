@@ -81,6 +81,14 @@ AdapterCounters Context::counters() const { return object_ ? object_->adapter.co
 
 std::size_t Context::bridge_bytes() const { return up() ? object_->link.buffers().bytes : 0; }
 
+Status Context::add_group_member(const Gid& group) {
+  return object_ ? object_->adapter.add_group_member(group, {}) : Status::bad_argument;
+}
+
+Status Context::remove_group_member(const Gid& group) {
+  return object_ ? object_->adapter.remove_group_member(group, {}) : Status::bad_argument;
+}
+
 Expected<ProtectionDomain> Context::allocate_domain(DomainRules rules) {
   if (!object_ || rules > DomainRules::strict) return tl::unexpected(Status::bad_argument);
   const fabric::ProtectionDomain number = object_->adapter.allocate_domain();

@@ -62,6 +62,11 @@ class Context : public Handle<detail::ContextObject> {
   /// Bytes of the bridge's memory that can be registered, addressed from 0; 0 while up() is false.
   [[nodiscard]] std::size_t bridge_bytes() const;
 
+  /// Datagrams to the group go to the peer, or no longer. Errors: bad_argument (not a group, not a member), in_use (a
+  /// member already), no_resources.
+  Status add_group_member(const Gid& group);
+  Status remove_group_member(const Gid& group);
+
   /// rules: strict means S3's rules, with regions for local use and windows for remote use. Errors: bad_argument.
   [[nodiscard]] Expected<ProtectionDomain> allocate_domain(DomainRules rules = DomainRules::verbs);
   /// wake: called from within verbs and poll() when the empty channel gets a notification, for example to make a

@@ -70,8 +70,12 @@ class ProtectionDomain : public Handle<detail::DomainObject> {
   /// .. 15, a shared queue of another domain), bad_length (a limit is exceeded), no_resources (also: the number is
   /// taken).
   [[nodiscard]] Expected<QueuePair> create_queue_pair(const QueuePairOptions& options);
-  /// port: of the peer at the other end of this bridge. Errors: bad_argument (no such port), link_down.
+  /// port: of the peer at the other end of this bridge. Errors: bad_argument (no such port), link_down,
+  /// no_resources.
   [[nodiscard]] Expected<AddressHandle> create_address_handle(PortAddress port);
+  /// Of a multicast group, for datagrams to its members (Context::add_group_member()). Errors: bad_argument (not a
+  /// group), no_resources.
+  [[nodiscard]] Expected<AddressHandle> create_group_handle(const Gid& group);
 };
 
 /// Changes of a region, under a new tag; fields that are not set stay as they are.

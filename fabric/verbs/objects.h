@@ -79,8 +79,11 @@ struct SharedReceiveQueueObject {
 };
 
 struct AddressObject {
-  AddressObject(std::shared_ptr<DomainObject> of, PortAddress to, std::uint64_t life)
-      : domain(std::move(of)), port(to), incarnation(life) {}
+  AddressObject(std::shared_ptr<DomainObject> of, PortAddress to, std::uint64_t life, fabric::AddressHandleNumber with)
+      : domain(std::move(of)), port(to), incarnation(life), number(with) {}
+  ~AddressObject() { static_cast<void>(domain->context->adapter.destroy_address_handle(number)); }
+  AddressObject(const AddressObject&) = delete;
+  AddressObject& operator=(const AddressObject&) = delete;
 
   [[nodiscard]] bool valid() const {
     const fabric::FabricLink& link = domain->context->link;
@@ -90,6 +93,7 @@ struct AddressObject {
   std::shared_ptr<DomainObject> domain;
   PortAddress port;
   std::uint64_t incarnation;  ///< of the link
+  fabric::AddressHandleNumber number;
 };
 
 struct QueuePairObject {
@@ -100,7 +104,8 @@ struct QueuePairObject {
         number(with),
         first_psn(domain->context->random.next32()),
         reads_in(static_cast<std::uint16_t>(options.reads_in)),
-        memory_requests(options.memory_requests) {
+        memory_requests(options.memory_requests),
+        datagram(options.datagram) {
     if (options.shared_receives != nullptr) shared_receives = options.shared_receives->object();
   }
   ~QueuePairObject();
@@ -116,6 +121,7 @@ struct QueuePairObject {
   std::uint32_t first_psn;
   std::uint16_t reads_in;
   bool memory_requests;
+  bool datagram;
   std::uint64_t moves = 0;  ///< state changes that the caller made
 };
 

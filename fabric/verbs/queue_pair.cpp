@@ -141,7 +141,8 @@ Expected<QueuePair> ProtectionDomain::create_queue_pair(const QueuePairOptions& 
   const bool fits =
       belongs(object_->context, options.send_completions) && belongs(object_->context, options.receive_completions) &&
       belongs(object_, options.shared_receives) && options.number.value < kFirstDrawnNumber &&
-      options.lane <= VirtualLane::data && options.on_memory_request_failure <= MemoryRequestFailure::fail;
+      options.lane <= VirtualLane::data && (!options.datagram || (!options.acknowledged && !options.memory_requests)) &&
+      options.on_memory_request_failure <= MemoryRequestFailure::fail;
   if (!fits) return tl::unexpected(Status::bad_argument);
   if (!keeps_to(context.adapter.limits(), options)) return tl::unexpected(Status::bad_length);
   fabric::QueuePairAttributes with;
@@ -159,6 +160,8 @@ Expected<QueuePair> ProtectionDomain::create_queue_pair(const QueuePairOptions& 
   with.max_inline_bytes = options.max_inline_bytes;
   with.memory_requests = options.memory_requests;
   with.on_memory_request_failure = options.on_memory_request_failure;
+  with.datagram = options.datagram;
+  with.queue_key = options.queue_key;
   const auto number = context.adapter.create_queue_pair(with);
   if (!number) return tl::unexpected(Status::no_resources);
   context.mappings.refresh();  // S4 Fig. 17: recorded when a queue pair is opened
@@ -180,6 +183,21 @@ Status QueuePair::modify(QueuePairState to, const QueuePairAddress* peer) {
 
 Status QueuePair::connect(const QueuePairAddress& peer) {
   return object_ ? verbs::move(*object_, fabric::QueuePairEvent::connect, &peer) : Status::bad_argument;
+}
+
+Status QueuePair::start() {
+  if (!object_ || !object_->datagram) return Status::bad_argument;
+  return verbs::move(*object_, fabric::QueuePairEvent::connect, nullptr);
+}
+
+Status QueuePair::attach(const Gid& group) {
+  if (!object_) return Status::bad_argument;
+  return object_->context().adapter.attach_to_group(object_->number, group);
+}
+
+Status QueuePair::detach(const Gid& group) {
+  if (!object_) return Status::bad_argument;
+  return object_->context().adapter.detach_from_group(object_->number, group);
 }
 
 Status QueuePair::modify(QueuePairState to, const AddressHandle& way, const QueuePairAddress& peer) {

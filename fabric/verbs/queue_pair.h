@@ -19,7 +19,9 @@ struct QueuePairOptions {
   const SharedReceiveQueue* shared_receives = nullptr;  ///< null: a queue of its own
   std::size_t send_depth = 64;
   std::size_t receive_depth = 64;
-  bool acknowledged = true;  ///< reliable connection; false: unreliable connection
+  bool acknowledged = true;     ///< reliable connection; false: unreliable connection
+  bool datagram = false;        ///< unreliable datagrams, with any peer; then not acknowledged
+  std::uint32_t queue_key = 0;  ///< datagrams that name another key are dropped
   VirtualLane lane = VirtualLane::data;
   QpNumber number{};  ///< 1 .. 15: a number that both ends know; 0: drawn at random
   std::size_t reads_out = 4;
@@ -57,7 +59,8 @@ struct RequestOptions {
   bool fence = false;
 };
 
-/// One end of a connection: a send queue for requests, and receives for the peer's sends. Errors of a post:
+/// One end of a connection, or of none that takes and sends datagrams: a send queue for requests, and receives for the
+/// peer's sends. A datagram's receive begins with 40 bytes for the RouteHeader. Errors of a post:
 /// bad_argument, bad_state, queue_full (the queue, or the completion queue for the result), bad_tag, bad_length,
 /// not_permitted, link_down. Later errors are completions.
 class QueuePair : public Handle<detail::QueuePairObject> {
@@ -74,6 +77,9 @@ class QueuePair : public Handle<detail::QueuePairObject> {
   Status modify(QueuePairState to, const QueuePairAddress* peer = nullptr);
   /// All steps from reset to ready_to_send.
   Status connect(const QueuePairAddress& peer);
+  /// All steps from reset to ready_to_send, of a datagram queue pair, which has no peer. Errors: bad_argument (not a
+  /// datagram queue pair), bad_state.
+  Status start();
   /// The same two by an address handle. Errors, besides the above: link_down (the handle is not valid() any more),
   /// bad_argument (the handle belongs to another domain, or to another port than the peer's).
   Status modify(QueuePairState to, const AddressHandle& way, const QueuePairAddress& peer);
@@ -83,6 +89,10 @@ class QueuePair : public Handle<detail::QueuePairObject> {
   Status post_send(const WorkRequest& request);
   /// Errors, besides the above: not_permitted (the queue pair uses a shared receive queue).
   Status post_receive(const ReceiveRequest& request);
+  /// From now on, or no longer, takes the datagrams of the multicast group. Errors: bad_argument (not a group, not
+  /// attached), not_permitted (not a datagram queue pair), in_use (attached already), no_resources.
+  Status attach(const Gid& group);
+  Status detach(const Gid& group);
   /// Number of requests that post_send() can still take.
   [[nodiscard]] std::size_t send_room() const;
 

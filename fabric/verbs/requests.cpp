@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fabric/verbs/objects.h"
+
 namespace splitnic::verbs {
 namespace {
 
@@ -28,6 +30,13 @@ WorkRequest send(std::uint64_t id, Segments segments) { return request(id, Opera
 WorkRequest send_with_invalidate(std::uint64_t id, Segments segments, Stag tag) {
   WorkRequest made = request(id, Operation::send_with_invalidate, segments);
   made.invalidate = tag;
+  return made;
+}
+
+WorkRequest send_datagram(std::uint64_t id, Segments segments, const AddressHandle& to, QpNumber queue_pair,
+                          std::uint32_t queue_key) {
+  WorkRequest made = request(id, Operation::send, segments);
+  made.datagram = {to ? to.object()->number : fabric::AddressHandleNumber{}, queue_pair, queue_key};
   return made;
 }
 

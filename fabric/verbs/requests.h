@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "fabric/verbs/address_handle.h"
 #include "fabric/verbs/types.h"
 
 /// Work requests for QueuePair::post_send(). The flags (signalled, fence, solicited, inline_data) are fields to set
@@ -15,6 +16,11 @@ using Segments = std::initializer_list<LocalSegment>;
 [[nodiscard]] WorkRequest send(std::uint64_t id, Segments segments);
 /// tag: a tag of the peer, which the arrival of the message invalidates.
 [[nodiscard]] WorkRequest send_with_invalidate(std::uint64_t id, Segments segments, Stag tag);
+/// To a datagram queue pair of the peer, whose queue key the receiver checks; of a group's handle, the queue pair is
+/// not looked at. The handle is read during the call; a datagram that has not left when the handle ends is dropped. The
+/// message must fit one cell.
+[[nodiscard]] WorkRequest send_datagram(std::uint64_t id, Segments segments, const AddressHandle& to,
+                                        QpNumber queue_pair, std::uint32_t queue_key);
 [[nodiscard]] WorkRequest rdma_write(std::uint64_t id, Segments from, RemoteAddress to);
 /// Consumes a receive of the peer, whose completion has the immediate.
 [[nodiscard]] WorkRequest rdma_write_with_immediate(std::uint64_t id, Segments from, RemoteAddress to,

@@ -26,6 +26,7 @@ using fabric::Completion;
 using fabric::CompletionStatus;
 using fabric::CqNumber;
 using fabric::DomainRules;
+using fabric::Gid;
 using fabric::LocalSegment;
 using fabric::MemoryRequestFailure;
 using fabric::Operation;
@@ -37,6 +38,7 @@ using fabric::ReceiveRequest;
 using fabric::RemoteAddress;
 using fabric::Right;
 using fabric::Rights;
+using fabric::RouteHeader;
 using fabric::SrqNumber;
 using fabric::Stag;
 /// The result of a verb. bad_argument: also for a handle that is null, moved from, or of another context.

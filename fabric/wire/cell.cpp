@@ -45,6 +45,7 @@ constexpr std::array<OpcodeTraits, 32> make_traits() {
       at(Opcode::fetch_add) = {.kind = MessageKind::atomic, .first = true, .last = true, .rdma_header = true};
   at(Opcode::terminate) = {.kind = MessageKind::terminate, .first = true, .last = true};
   at(Opcode::drain_request) = at(Opcode::drain_acknowledge) = {.kind = MessageKind::drain, .first = true, .last = true};
+  at(Opcode::datagram) = {.kind = MessageKind::datagram, .first = true, .last = true};
   return table;
 }
 constexpr std::array<OpcodeTraits, 32> kTraits = make_traits();
@@ -69,6 +70,7 @@ constexpr std::size_t own_header_bytes(MessageKind kind) {
     case MessageKind::send:
     case MessageKind::write:
     case MessageKind::read_response:
+    case MessageKind::datagram:
       return 0;
   }
   return 0;
@@ -178,6 +180,7 @@ std::optional<CellFault> read_own_header(Cell& cell, MessageKind kind, std::span
     case MessageKind::send:
     case MessageKind::write:
     case MessageKind::read_response:
+    case MessageKind::datagram:
       return std::nullopt;
   }
   return std::nullopt;
@@ -277,6 +280,7 @@ void put_own_header(const Cell& cell, MessageKind kind, std::byte* to) {
     case MessageKind::send:
     case MessageKind::write:
     case MessageKind::read_response:
+    case MessageKind::datagram:
       return;
   }
 }

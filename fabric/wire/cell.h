@@ -149,7 +149,8 @@ inline constexpr std::uint16_t kFlagSolicited = 2;
 /// What an atomic works on: an aligned word.
 inline constexpr std::uint32_t kAtomicBytes = 8;
 
-/// Numbers as in InfiniBand's reliable-connection transport; those from 24 on are free there. What is missing here is
+/// Numbers as in InfiniBand's reliable-connection transport; those from 24 on are free there. The payload of a datagram
+/// begins with its own header (fabric/wire/datagram.h). What is missing here is
 /// refused.
 enum class Opcode : std::uint8_t {
   send_first = 0,
@@ -176,6 +177,7 @@ enum class Opcode : std::uint8_t {
   terminate = 24,
   drain_request = 25,
   drain_acknowledge = 26,
+  datagram = 27,
 };
 const char* to_string(Opcode opcode);
 
@@ -190,6 +192,7 @@ enum class MessageKind : std::uint8_t {
   acknowledgement,
   terminate,
   drain,
+  datagram,
 };
 
 /// What an opcode says about its cell.
@@ -204,13 +207,16 @@ struct OpcodeTraits {
   [[nodiscard]] constexpr bool is(MessageKind which) const { return kind == which; }
   /// Whether the cell may carry bytes of a message.
   [[nodiscard]] constexpr bool carries_message() const {
-    return is(MessageKind::send) || is(MessageKind::write) || is(MessageKind::read_response);
+    return is(MessageKind::send) || is(MessageKind::write) || is(MessageKind::read_response) ||
+           is(MessageKind::datagram);
   }
   [[nodiscard]] constexpr bool may_be_direct() const {
     return first && last && (is(MessageKind::write) || is(MessageKind::read_response));
   }
   /// Whether it completes a receive of the peer.
-  [[nodiscard]] constexpr bool may_be_solicited() const { return last && (is(MessageKind::send) || immediate); }
+  [[nodiscard]] constexpr bool may_be_solicited() const {
+    return last && (is(MessageKind::send) || is(MessageKind::datagram) || immediate);
+  }
 };
 [[nodiscard]] const OpcodeTraits& traits(std::uint8_t opcode);
 [[nodiscard]] inline const OpcodeTraits& traits(Opcode opcode) { return traits(static_cast<std::uint8_t>(opcode)); }

@@ -69,6 +69,7 @@ RAW_ACCESS = {
         "fabric/bridge/sim_bridge.cpp": "the bridge that owns the memory",
         "fabric/bridge/link.cpp": "a private copy of a cell, seen through the accessor",
         "fabric/link/udp_link.cpp": "a private copy of a cell, seen through the accessor",
+        "fabric/adapter/datagrams.cpp": "a private route header, seen through the accessor",
         "fabric/adapter/requester_answers.cpp": "a private result, seen through the accessor",
         "messaging/received_frame.h": "a frame in private memory, seen through the accessor",
     },

@@ -1,0 +1,315 @@
+#include "fabric/adapter/datagrams.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/range.h"
+#include "fabric/adapter/adapter_state.h"
+#include "fabric/adapter/local_memory.h"
+
+namespace splitnic::fabric {
+namespace {
+
+// A number is a generation and a place, so that what was posted with a handle never goes where the next one says.
+constexpr unsigned kIndexBits = 16;
+constexpr std::size_t kMostHandles = (std::size_t{1} << kIndexBits) - 1;
+constexpr std::uint32_t kOwnQueueKey = 0x8000'0000;
+constexpr std::uint8_t kMaxServiceLevel = 15;
+
+}  // namespace
+
+// ---- handles and groups
+
+std::optional<AddressHandleNumber> DatagramTables::create(const AddressHandleOptions& options, std::size_t most) {
+  auto free = std::ranges::find(handles_, false, &AddressHandle::used);
+  if (free == handles_.end()) {
+    if (handles_.size() == std::min(most, kMostHandles)) return std::nullopt;
+    free = handles_.insert(free, AddressHandle{});
+  }
+  free->options = options;
+  free->used = true;
+  return AddressHandleNumber{free->generation << kIndexBits | static_cast<std::uint32_t>(free - handles_.begin() + 1)};
+}
+
+const AddressHandle* DatagramTables::find(AddressHandleNumber number) const {
+  const std::size_t index = number.value & kMostHandles;
+  if (index == 0 || index > handles_.size()) return nullptr;
+  const AddressHandle& handle = handles_[index - 1];
+  return handle.used && handle.generation == number.value >> kIndexBits ? &handle : nullptr;
+}
+
+bool DatagramTables::destroy(AddressHandleNumber number) {
+  if (find(number) == nullptr) return false;
+  handles_[(number.value & kMostHandles) - 1].retire();
+  return true;
+}
+
+const DatagramTables::Group* DatagramTables::find(const Gid& group) const {
+  const auto found = std::ranges::find(groups_, group, &Group::gid);
+  return found == groups_.end() ? nullptr : &*found;
+}
+
+DatagramTables::Group* DatagramTables::find_or_make(const Gid& group, std::size_t most) {
+  const auto found = std::ranges::find(groups_, group, &Group::gid);
+  if (found != groups_.end()) return &*found;
+  if (groups_.size() == most) return nullptr;
+  groups_.push_back(Group{.gid = group});
+  return &groups_.back();
+}
+
+void DatagramTables::drop_empty_groups() {
+  std::erase_if(groups_, [](const Group& group) { return group.attached.empty() && group.members.empty(); });
+}
+
+Status DatagramTables::attach(QpNumber queue_pair, const Gid& gid, std::size_t most_groups) {
+  Group* group = find_or_make(gid, most_groups);
+  if (group == nullptr) return Status::no_resources;
+  if (std::ranges::find(group->attached, queue_pair) != group->attached.end()) return Status::in_use;
+  group->attached.push_back(queue_pair);
+  return Status::ok;
+}
+
+Status DatagramTables::add(PathNumber path, const Gid& gid, std::size_t most_groups) {
+  Group* group = find_or_make(gid, most_groups);
+  if (group == nullptr) return Status::no_resources;
+  if (std::ranges::find(group->members, path) != group->members.end()) return Status::in_use;
+  group->members.push_back(path);
+  return Status::ok;
+}
+
+Status DatagramTables::remove(QpNumber queue_pair, const Gid& gid) {
+  const auto group = std::ranges::find(groups_, gid, &Group::gid);
+  const bool was = group != groups_.end() && std::erase(group->attached, queue_pair) != 0;
+  drop_empty_groups();
+  return was ? Status::ok : Status::bad_argument;
+}
+
+Status DatagramTables::remove(PathNumber path, const Gid& gid) {
+  const auto group = std::ranges::find(groups_, gid, &Group::gid);
+  const bool was = group != groups_.end() && std::erase(group->members, path) != 0;
+  drop_empty_groups();
+  return was ? Status::ok : Status::bad_argument;
+}
+
+void DatagramTables::forget(PathNumber path) {
+  for (AddressHandle& handle : handles_) {
+    if (handle.used && handle.options.path == path) handle.retire();
+  }
+  for (Group& group : groups_) std::erase(group.members, path);
+  drop_empty_groups();
+}
+
+void DatagramTables::forget(QpNumber queue_pair) {
+  for (Group& group : groups_) std::erase(group.attached, queue_pair);
+  drop_empty_groups();
+}
+
+std::optional<AddressHandleNumber> ChannelAdapter::create_address_handle(const AddressHandleOptions& options) {
+  AdapterContext& context = state_->context;
+  if (options.service_level > kMaxServiceLevel || options.flow_label > kMaxFlowLabel) return std::nullopt;
+  AddressHandleOptions with = options;
+  if (options.group == Gid{}) {
+    const Path* path = context.path(options.path);
+    if (path == nullptr) return std::nullopt;
+    with.path = path->number;
+  } else if (!options.group.is_group() || options.path.value != 0) {
+    return std::nullopt;
+  }
+  return context.datagrams.create(with, context.options.max_address_handles);
+}
+
+Status ChannelAdapter::destroy_address_handle(AddressHandleNumber handle) {
+  return state_->context.datagrams.destroy(handle) ? Status::ok : Status::bad_argument;
+}
+
+Status ChannelAdapter::attach_to_group(QpNumber queue_pair, const Gid& group) {
+  const QueuePair* found = state_->find(queue_pair);
+  if (found == nullptr) return Status::bad_queue_pair;
+  if (!group.is_group()) return Status::bad_argument;
+  if (!found->options.datagram) return Status::not_permitted;
+  return state_->context.datagrams.attach(queue_pair, group, state_->context.options.max_groups);
+}
+
+Status ChannelAdapter::detach_from_group(QpNumber queue_pair, const Gid& group) {
+  return state_->context.datagrams.remove(queue_pair, group);
+}
+
+Status ChannelAdapter::add_group_member(const Gid& group, PathNumber number) {
+  const Path* path = state_->context.path(number);
+  if (path == nullptr || !group.is_group()) return Status::bad_argument;
+  return state_->context.datagrams.add(path->number, group, state_->context.options.max_groups);
+}
+
+Status ChannelAdapter::remove_group_member(const Gid& group, PathNumber number) {
+  const Path* path = state_->context.path(number);
+  return path == nullptr ? Status::bad_argument : state_->context.datagrams.remove(path->number, group);
+}
+
+// ---- what goes out
+
+Status check_datagram(const AdapterContext& context, const WorkRequest& request, std::uint64_t total) {
+  if (request.operation != Operation::send) return Status::not_permitted;
+  const AddressHandle* to = context.datagrams.find(request.datagram.handle);
+  if (to == nullptr) return Status::bad_argument;
+  const QpNumber queue_pair = request.datagram.queue_pair;
+  if (!to->to_group() && (queue_pair.value == 0 || queue_pair.value >= kMulticastQueuePair.value)) {
+    return Status::bad_queue_pair;
+  }
+  std::uint64_t cell = context.options.cell_payload_bytes;
+  if (!to->to_group())
+    cell = std::min<std::uint64_t>(cell, context.paths[to->options.path.value - 1]->cell_payload_bytes);
+  return total + sizeof(DatagramBytes) <= cell ? Status::ok : Status::bad_length;
+}
+
+/// Copies that find no room are tried again for one timeout; then they are dropped until there is room again. So a peer
+/// that does not take its datagrams holds the others' up only for so long.
+Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry) {
+  SendQueue& send = queue_pair.send;
+  const AddressHandle* to = context_.datagrams.find(entry.request.datagram.handle);
+  if (to == nullptr) ++context_.counters.dropped_datagram_no_path;
+  std::span<const PathNumber> paths;
+  if (to != nullptr && to->to_group()) {
+    if (const auto* group = context_.datagrams.find(to->options.group)) paths = group->members;
+  } else if (to != nullptr) {
+    paths = std::span(&to->options.path, 1);
+  }
+  bool any = false;
+  for (; send.next_cell < paths.size(); ++send.next_cell) {  // the copies that are done
+    const Copy copy = send_copy(queue_pair, entry, *to, paths[send.next_cell]);
+    if (copy == Copy::failed) return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
+    if (copy == Copy::blocked) {
+      if (send.drop_at == kNever) send.drop_at = context_.now + context_.options.ack_timeout;
+      if (context_.now < send.drop_at) return Step::stop;
+      ++context_.counters.dropped_datagram_no_room;
+    } else if (copy == Copy::sent) {
+      any = true;
+      send.drop_at = kNever;
+    }
+  }
+  number(queue_pair, entry);
+  message_sent(queue_pair);
+  return any ? Step::cell : Step::carried_out;
+}
+
+Requester::Copy Requester::send_copy(QueuePair& queue_pair, SendEntry& entry, const AddressHandle& to, PathNumber by) {
+  const DatagramTarget& target = entry.request.datagram;
+  const VirtualLane lane = queue_pair.options.lane;
+  Path* path = context_.path(by);
+  if (path == nullptr || !path->open || !path->link.up()) {
+    ++context_.counters.dropped_datagram_no_path;
+    return Copy::dropped;
+  }
+  const std::size_t bytes = sizeof(DatagramBytes) + entry.bytes;
+  if (bytes > path->cell_payload(lane)) {
+    ++context_.counters.dropped_datagram_too_long;
+    return Copy::dropped;
+  }
+  DatagramHeader header;
+  header.queue_key = (target.queue_key & kOwnQueueKey) != 0 ? queue_pair.options.queue_key : target.queue_key;
+  header.source_queue_pair = queue_pair.number;
+  header.flow_label = to.options.flow_label;
+  header.traffic_class = to.options.traffic_class;
+  header.hop_limit = to.options.hop_limit;
+  header.group = to.options.group;
+  Cell cell;
+  cell.opcode = Opcode::datagram;
+  cell.service_level = to.options.service_level;
+  cell.solicited = entry.request.solicited;
+  cell.destination_queue_pair = to.to_group() ? kMulticastQueuePair : target.queue_pair;
+  cell.source_queue_pair = queue_pair.number;
+  cell.packet_sequence = queue_pair.send.next_psn;
+  ClaimedPayload payload;
+  if (!path->link.claim(lane, cell, bytes, payload)) return Copy::blocked;
+  const DatagramBytes head = encode_datagram(header);
+  payload.put(std::as_bytes(std::span(&head, 1)));
+  if (!load(queue_pair, entry, payload)) return Copy::failed;
+  std::uint32_t packet_crc = kPacketCrcStart;
+  release_cell(context_, *path, lane, cell, packet_crc);
+  ++context_.counters.datagrams_sent;
+  return Copy::sent;
+}
+
+Time Requester::next_datagram_deadline(const QueuePair& queue_pair) const {
+  const SendQueue& send = queue_pair.send;
+  if (!queue_pair.rules().begin_sends || send.next == send.posted) return kNever;
+  return send.drop_at == kNever ? context_.now : std::max(send.drop_at, context_.now);
+}
+
+// ---- what comes in
+
+void ChannelAdapter::State::take_datagram(Path& path, const ReceivedCell& received) {
+  const Cell& cell = received.cell;
+  const CellPayload& payload = received.payload;
+  std::uint32_t packet_crc = kPacketCrcStart;
+  DatagramBytes bytes;
+  const bool whole = payload.size() >= sizeof bytes && (!path.corrupts || packet_is_whole(packet_crc, received));
+  if (!whole) {
+    ++context.counters.dropped_bad_cell;
+    return;
+  }
+  payload.slice(0, sizeof bytes).copy_out(std::as_writable_bytes(std::span(&bytes, 1)));
+  const auto header = decode_datagram(bytes);
+  const bool from_one =
+      header && (cell.source_queue_pair.value == 0 || cell.source_queue_pair == header->source_queue_pair);
+  const bool multicast = cell.destination_queue_pair == kMulticastQueuePair;
+  if (!from_one || multicast != header->group.is_group()) {
+    ++context.counters.dropped_bad_cell;
+    return;
+  }
+  const CellPayload message = payload.slice(sizeof bytes, payload.size() - sizeof bytes);
+  const auto takes = [](const QueuePair* queue_pair) {
+    return queue_pair != nullptr && queue_pair->options.datagram && queue_pair->rules().connected;
+  };
+  if (!multicast) {
+    QueuePair* queue_pair = find(cell.destination_queue_pair);
+    if (takes(queue_pair)) return responder.take_datagram(*queue_pair, path, *header, cell, message);
+    ++context.counters.dropped_unknown_queue_pair;
+    return;
+  }
+  std::size_t takers = 0;
+  if (const auto* group = context.datagrams.find(header->group)) {
+    for (const QpNumber number : group->attached) {
+      QueuePair* queue_pair = find(number);
+      if (!takes(queue_pair)) continue;
+      ++takers;
+      PeerMemory::next_message();  // each of them gets a copy of its own; nothing of one decides about another
+      responder.take_datagram(*queue_pair, path, *header, cell, message);
+    }
+  }
+  if (takers == 0) ++context.counters.dropped_no_group_member;
+}
+
+void Responder::take_datagram(QueuePair& queue_pair, const Path& path, const DatagramHeader& header, const Cell& cell,
+                              const CellPayload& message) {
+  AdapterCounters& counters = context_.counters;
+  if (header.queue_key != queue_pair.options.queue_key) {
+    ++counters.dropped_wrong_queue_key;
+    return;
+  }
+  if (have_receive(queue_pair) != Verdict::good) {
+    ++counters.dropped_no_receive;
+    return;
+  }
+  const ReceiveEntry& entry = queue_pair.receive.entries[queue_pair.receive.taken];
+  if (!within(entry.bytes, {kRouteHeaderBytes, message.size()})) {
+    ++counters.dropped_datagram_too_long;
+    return;
+  }
+  RouteHeader route = route_of(header, path.link.peer_port_address(), path.link.port_address(), message.size());
+  const auto route_bytes = std::as_writable_bytes(std::span(&route, 1));
+  const CellPayload before(PeerMemory::over(route_bytes.data(), route_bytes.size()));
+  if (!scatter(queue_pair, 0, before) || !scatter(queue_pair, kRouteHeaderBytes, message)) {
+    ++counters.dropped_unacknowledged;
+    return;
+  }
+  ++counters.datagrams_received;
+  Completion completion;
+  completion.bytes = kRouteHeaderBytes + static_cast<std::uint32_t>(message.size());
+  completion.solicited = cell.solicited;
+  completion.has_route = true;
+  completion.source = header.source_queue_pair;
+  completion.path = path.number;
+  complete_receive(context_, queue_pair, completion);
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "fabric/adapter/work.h"
+#include "fabric/ids.h"
+#include "fabric/wire/datagram.h"
+
+namespace splitnic::fabric {
+
+struct AddressHandle {
+  AddressHandleOptions options{};
+  std::uint32_t generation = 0;  ///< 16 bits
+  bool used = false;
+  void retire() {
+    used = false;
+    generation = (generation + 1) & 0xffffU;
+  }
+  [[nodiscard]] bool to_group() const { return options.group.is_group(); }
+};
+
+/// An adapter's address handles and groups. Thread: the adapter's owner.
+class DatagramTables {
+ public:
+  struct Group {
+    Gid gid{};
+    std::vector<QpNumber> attached{};   ///< queue pairs here
+    std::vector<PathNumber> members{};  ///< where copies go
+  };
+
+  [[nodiscard]] std::optional<AddressHandleNumber> create(const AddressHandleOptions& options, std::size_t most);
+  /// False: there is none.
+  bool destroy(AddressHandleNumber number);
+  /// Null: there is none.
+  [[nodiscard]] const AddressHandle* find(AddressHandleNumber number) const;
+  [[nodiscard]] const Group* find(const Gid& group) const;
+  Status attach(QpNumber queue_pair, const Gid& group, std::size_t most_groups);
+  Status add(PathNumber path, const Gid& group, std::size_t most_groups);
+  Status remove(QpNumber queue_pair, const Gid& group);
+  Status remove(PathNumber path, const Gid& group);
+  /// The path is gone, and with it the handles that name it; its number may become another's.
+  void forget(PathNumber path);
+  void forget(QpNumber queue_pair);
+
+ private:
+  [[nodiscard]] Group* find_or_make(const Gid& group, std::size_t most);
+  void drop_empty_groups();
+
+  std::vector<AddressHandle> handles_;  // by number - 1
+  std::vector<Group> groups_;
+};
+
+struct AdapterContext;
+struct Path;
+
+/// What a datagram queue pair's request may not be. total: bytes of the message.
+[[nodiscard]] Status check_datagram(const AdapterContext& context, const WorkRequest& request, std::uint64_t total);
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <array>
+#include <boost/endian/buffers.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+
+#include "fabric/ids.h"
+
+namespace splitnic::fabric {
+
+/// Global identifier: an IPv6 address, in the order of the wire. One that begins with ff is a multicast group.
+struct Gid {
+  std::array<std::uint8_t, 16> bytes{};
+  [[nodiscard]] constexpr bool is_group() const { return bytes[0] == 0xff; }
+  friend constexpr bool operator==(const Gid&, const Gid&) = default;
+};
+/// Of a channel adapter's port: fe80::/64 and the port address as a modified EUI-64. Source: RFC 4291, appendix A.
+[[nodiscard]] Gid port_gid(PortAddress port);
+
+/// The first 40 bytes of every receive buffer that takes a datagram: where it came from, in the layout that verbs
+/// programs know (struct ibv_grh). Big-endian.
+///
+///      0 version 4 (6) | traffic class 8 | flow label 20
+///      4 payload bytes 16 | next header 8 (0x1b) | hop limit 8
+///      8 source GID 128
+///     24 destination GID 128       of the receiver's port, or the multicast group
+///
+/// payload bytes: of the message. Source: the InfiniBand architecture, 8.3 (global route header).
+struct RouteHeader {
+  boost::endian::big_uint32_buf_t version_class_flow;
+  boost::endian::big_uint16_buf_t payload_bytes;
+  boost::endian::big_uint8_buf_t next_header;
+  boost::endian::big_uint8_buf_t hop_limit;
+  Gid source;
+  Gid destination;
+};
+static_assert(sizeof(RouteHeader) == 40 && alignof(RouteHeader) == 1 && std::is_trivially_copyable_v<RouteHeader>);
+static_assert(offsetof(RouteHeader, source) == 8 && offsetof(RouteHeader, destination) == 24);
+
+inline constexpr std::uint32_t kRouteHeaderBytes = sizeof(RouteHeader);
+inline constexpr std::uint8_t kRouteNextHeader = 0x1b;
+inline constexpr std::uint32_t kMaxFlowLabel = 0xf'ffff;
+/// Every multicast datagram goes to this queue pair. Source: InfiniBand, 10.5.
+inline constexpr QpNumber kMulticastQueuePair{0xff'ffff};
+
+/// Opens the payload of a datagram cell; the message follows. Little-endian.
+///
+///      0 queue key 32 | source queue pair 32
+///      8 flow label 20, traffic class 8, zero 4 | hop limit 8 | reserved 24
+///     16 group 128                 all zero: not a multicast datagram
+struct DatagramBytes {
+  boost::endian::little_uint32_buf_t queue_key;
+  boost::endian::little_uint32_buf_t source_queue_pair;
+  boost::endian::little_uint32_buf_t class_and_flow;
+  boost::endian::little_uint8_buf_t hop_limit;
+  std::array<std::uint8_t, 3> reserved;
+  Gid group;
+};
+static_assert(sizeof(DatagramBytes) == 32 && alignof(DatagramBytes) == 1 &&
+              std::is_trivially_copyable_v<DatagramBytes>);
+static_assert(offsetof(DatagramBytes, class_and_flow) == 8 && offsetof(DatagramBytes, group) == 16);
+
+struct DatagramHeader {
+  std::uint32_t queue_key = 0;
+  QpNumber source_queue_pair{};
+  std::uint32_t flow_label = 0;
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 0;
+  Gid group{};
+  friend bool operator==(const DatagramHeader&, const DatagramHeader&) = default;
+};
+
+[[nodiscard]] DatagramBytes encode_datagram(const DatagramHeader& header);
+/// nullopt: reserved bits, a source queue pair that is none, a group that is none.
+[[nodiscard]] std::optional<DatagramHeader> decode_datagram(const DatagramBytes& bytes);
+/// What the receiver finds before the message.
+[[nodiscard]] RouteHeader route_of(const DatagramHeader& header, PortAddress source, PortAddress receiver,
+                                   std::size_t message_bytes);
+
+}  // namespace splitnic::fabric

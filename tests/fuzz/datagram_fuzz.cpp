@@ -1,0 +1,26 @@
+// Any bytes as the header of a datagram: refused, or given back as they were, with a route header that says the same.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "common/check.h"
+#include "fabric/wire/datagram.h"
+
+using namespace splitnic;
+using namespace splitnic::fabric;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
+  DatagramBytes bytes{};
+  std::memcpy(&bytes, input, std::min(size, sizeof bytes));
+  const auto header = decode_datagram(bytes);
+  if (!header) return 0;
+  const DatagramBytes again = encode_datagram(*header);
+  CHECK(std::memcmp(&again, &bytes, sizeof bytes) == 0);
+  CHECK(header->group == Gid{} || header->group.is_group());
+  const PortAddress receiver{0x1122'3344'5566};
+  const RouteHeader route = route_of(*header, PortAddress{1}, receiver, size % 65536);
+  CHECK(route.version_class_flow.value() >> 28U == 6);
+  CHECK(route.destination == (header->group == Gid{} ? port_gid(receiver) : header->group));
+  return 0;
+}

@@ -1,0 +1,465 @@
+#include "adapter_requests.h"
+#include "link_fixtures.h"
+
+/// Unreliable datagrams: any queue pair to any other, by address handles and groups.
+namespace splitnic::fabric::test {
+namespace {
+
+constexpr std::uint32_t kKey = 0x11111111;
+constexpr std::size_t kTo = 8192;  // where an end's receives lie in its buffer
+
+Gid group_of(std::uint8_t last) {
+  Gid gid;
+  gid.bytes[0] = 0xff;
+  gid.bytes[15] = last;
+  return gid;
+}
+
+QueuePairAttributes datagrams(std::uint32_t queue_key = kKey) {
+  QueuePairAttributes with;
+  with.acknowledged = false;
+  with.datagram = true;
+  with.queue_key = queue_key;
+  return with;
+}
+
+/// One adapter per end of a link, each with a datagram queue pair that is ready, and a handle to the other.
+template <class Links>
+struct Ends {
+  explicit Ends(const AdapterOptions& options = {}) {
+    for (int i = 0; i < 100'000 && !(links.end(0).up() && links.end(1).up()); ++i) links.step();
+    REQUIRE((links.end(0).up() && links.end(1).up()));
+    for (std::size_t i = 0; i < 2; ++i) {
+      ends[i] = std::make_unique<Endpoint>(links.end(i), options, random, datagrams());
+      REQUIRE(ends[i]->adapter.connect(ends[i]->number, {}) == Status::ok);
+      handles[i] = ends[i]->adapter.create_address_handle({}).value();
+    }
+  }
+  void step() {
+    links.step();
+    for (auto& end : ends) end->adapter.poll(links.now());
+  }
+  void run(int steps = 200) {
+    for (int i = 0; i < steps; ++i) step();
+  }
+  Status send(std::uint64_t id, std::size_t bytes, const DatagramTarget& to) {
+    WorkRequest request = send_request(id, first().segment(0, bytes));
+    request.datagram = to;
+    return post(first(), request);
+  }
+  [[nodiscard]] DatagramTarget to_second(std::uint32_t queue_key = kKey) {
+    return {handles[0], second().number, queue_key};
+  }
+  Endpoint& first() { return *ends[0]; }
+  Endpoint& second() { return *ends[1]; }
+  [[nodiscard]] const AdapterCounters& taken() { return second().adapter.counters(); }
+
+  Links links;
+  SeededRandom random{41};
+  std::array<std::unique_ptr<Endpoint>, 2> ends;
+  std::array<AddressHandleNumber, 2> handles{};
+};
+using Calm = Ends<LoopbackLinks>;
+
+RouteHeader route_in(const Endpoint& end, std::size_t at) {
+  RouteHeader route;
+  std::memcpy(&route, end.buffer.data() + at, sizeof route);
+  return route;
+}
+
+}  // namespace
+
+TEST_CASE("a datagram arrives behind its route header, and says who sent it", "[fabric][adapter][datagram]") {
+  Calm two;
+  const auto message = pattern(150, 1);
+  two.first().fill(0, message);
+  REQUIRE(two.second().receive(7, kTo, 40 + 150) == Status::ok);
+  REQUIRE(two.send(1, 150, two.to_second()) == Status::ok);
+  two.run();
+  const auto sent = two.first().take();
+  REQUIRE(sent.size() == 1);
+  CHECK(sent[0].status == CompletionStatus::success);
+  const auto arrived = two.second().take();
+  REQUIRE(arrived.size() == 1);
+  CHECK(arrived[0].id == 7);
+  CHECK(arrived[0].status == CompletionStatus::success);
+  CHECK(arrived[0].bytes == 190);
+  CHECK(arrived[0].has_route);
+  CHECK(arrived[0].source == two.first().number);
+  CHECK(arrived[0].path == PathNumber{1});
+  CHECK(two.second().holds(kTo + 40, message));
+  const RouteHeader route = route_in(two.second(), kTo);
+  CHECK(route.source == port_gid(kLinkPorts[0]));
+  CHECK(route.destination == port_gid(kLinkPorts[1]));
+  CHECK(route.payload_bytes.value() == 150);
+  CHECK(route.hop_limit.value() == 64);
+  CHECK(two.first().adapter.counters().datagrams_sent == 1);
+  CHECK(two.taken().datagrams_received == 1);
+
+  // The answer, by what the completion says.
+  REQUIRE(two.first().receive(8, kTo, 100) == Status::ok);
+  AddressHandleOptions back;
+  back.path = arrived[0].path;
+  back.hop_limit = 9;
+  back.traffic_class = 0x12;
+  back.flow_label = 0x34567;
+  WorkRequest answer = send_request(2, two.second().segment(0, 0));
+  answer.datagram = {two.second().adapter.create_address_handle(back).value(), arrived[0].source, kKey};
+  REQUIRE(post(two.second(), answer) == Status::ok);
+  two.run();
+  const auto answered = two.first().take();
+  REQUIRE(answered.size() == 1);
+  CHECK(answered[0].bytes == 40);
+  CHECK(route_in(two.first(), kTo).version_class_flow.value() == 0x61234567);
+  CHECK(route_in(two.first(), kTo).hop_limit.value() == 9);
+}
+
+TEMPLATE_TEST_CASE("datagrams cross every link, whole or not at all", "[fabric][adapter][datagram]",
+                   SPLITNIC_EVERY_LINK) {
+  Ends<TestType> two;
+  std::uint32_t received = 0;
+  std::uint32_t highest = 0;
+  for (std::uint32_t i = 0; i < 64; ++i) REQUIRE(two.second().receive(i, kTo + 256 * i, 256) == Status::ok);
+  for (std::uint32_t n = 1; n <= 100; ++n) {
+    auto message = pattern(100, n);
+    std::memcpy(message.data(), &n, sizeof n);
+    two.first().fill(0, message);
+    REQUIRE(two.send(n, 100, two.to_second()) == Status::ok);
+    for (int i = 0; i < 10 || two.first().adapter.outstanding(); ++i) two.step();
+    REQUIRE(two.first().take().size() == 1);
+    for (const Completion& done : two.second().take()) {
+      REQUIRE(done.status == CompletionStatus::success);
+      REQUIRE(done.bytes == 140);
+      const std::size_t at = kTo + 256 * done.id;
+      std::uint32_t number = 0;
+      std::memcpy(&number, two.second().buffer.data() + at + 40, sizeof number);
+      REQUIRE(number <= n);
+      auto expected = pattern(100, number);
+      std::memcpy(expected.data(), &number, sizeof number);
+      REQUIRE(two.second().holds(at + 40, expected));
+      REQUIRE(two.second().receive(done.id, at, 256) == Status::ok);
+      ++received;
+      highest = std::max(highest, number);
+    }
+  }
+  if (two.links.end(0).properties().lossless) {
+    CHECK(received == 100);
+  } else {
+    CHECK(received >= 50);
+  }
+  CHECK(highest >= 99);
+}
+
+TEST_CASE("a datagram that its receiver does not want is counted, dropped, and costs nothing else",
+          "[fabric][adapter][datagram]") {
+  struct Row {
+    const char* what;
+    std::uint64_t AdapterCounters::*counter;
+    std::function<DatagramTarget(Calm&)> target;
+    std::size_t bytes = 100;
+  };
+  const std::vector<Row> rows{
+      {"a wrong queue key", &AdapterCounters::dropped_wrong_queue_key,
+       [](Calm& two) { return two.to_second(kKey ^ 1U); }},
+      {"a queue pair that does not exist", &AdapterCounters::dropped_unknown_queue_pair,
+       [](Calm& two) {
+         return DatagramTarget{two.handles[0], QpNumber{two.second().number.value ^ 0x10'0000U}, kKey};
+       }},
+      {"a connected queue pair", &AdapterCounters::dropped_unknown_queue_pair,
+       [](Calm& two) {
+         return DatagramTarget{two.handles[0], two.second().make_queue_pair({}), kKey};
+       }},
+      {"a queue pair that is not ready", &AdapterCounters::dropped_unknown_queue_pair,
+       [](Calm& two) {
+         return DatagramTarget{two.handles[0], two.second().make_queue_pair(datagrams()), kKey};
+       }},
+      {"a queue pair without a receive", &AdapterCounters::dropped_no_receive,
+       [](Calm& two) {
+         const QpNumber number = two.second().make_queue_pair(datagrams());
+         REQUIRE(two.second().adapter.connect(number, {}) == Status::ok);
+         return DatagramTarget{two.handles[0], number, kKey};
+       }},
+      {"one byte more than the receive takes", &AdapterCounters::dropped_datagram_too_long,
+       [](Calm& two) { return two.to_second(); }, 101},
+      {"a group that nobody is attached to", &AdapterCounters::dropped_no_group_member,
+       [](Calm& two) {
+         REQUIRE(two.first().adapter.add_group_member(group_of(1), {}) == Status::ok);
+         AddressHandleOptions to;
+         to.group = group_of(1);
+         return DatagramTarget{two.first().adapter.create_address_handle(to).value(), {}, kKey};
+       }},
+  };
+  for (const Row& row : rows) {
+    INFO(row.what);
+    Calm two;
+    REQUIRE(two.second().receive(7, kTo, 140) == Status::ok);
+    const auto before = two.second().buffer;
+    REQUIRE(two.send(1, row.bytes, row.target(two)) == Status::ok);
+    two.run();
+    CHECK(two.first().take().size() == 1);  // it has left: that is all that the sender learns
+    CHECK(two.taken().*row.counter == 1);
+    CHECK(two.taken().datagrams_received == 0);
+    CHECK(two.second().take().empty());
+    CHECK(two.second().buffer == before);
+    // The receive is still there, and 100 bytes fit it.
+    REQUIRE(two.send(2, 100, two.to_second()) == Status::ok);
+    two.run();
+    CHECK(two.second().take().size() == 1);
+  }
+}
+
+TEST_CASE("the highest bit of a queue key stands for the sender's own", "[fabric][adapter][datagram]") {
+  Calm two;
+  REQUIRE(two.second().receive(7, kTo, 140) == Status::ok);
+  REQUIRE(two.send(1, 10, two.to_second(0x8000'0000)) == Status::ok);
+  two.run();
+  CHECK(two.second().take().size() == 1);
+}
+
+TEST_CASE("a group's datagram goes to each member's path, and there to each queue pair that is attached",
+          "[fabric][adapter][datagram]") {
+  // The sender has three paths, two of them to members; at one of these two queue pairs are attached.
+  std::array<std::unique_ptr<LoopbackLinks>, 3> links;
+  std::array<std::unique_ptr<Endpoint>, 3> peers;
+  std::array<PathNumber, 3> paths{};
+  SeededRandom random(3);
+  Time now{};
+  for (auto& link : links) link = std::make_unique<LoopbackLinks>();
+  Endpoint sender(links[0]->end(0), {}, random, datagrams());
+  for (std::size_t i = 0; i < 3; ++i) {
+    paths[i] = i == 0 ? PathNumber{1} : sender.adapter.attach(links[i]->end(0)).value();
+    peers[i] = std::make_unique<Endpoint>(links[i]->end(1), AdapterOptions{}, random, datagrams());
+    REQUIRE(peers[i]->adapter.connect(peers[i]->number, {}) == Status::ok);
+    REQUIRE(peers[i]->adapter.attach_to_group(peers[i]->number, group_of(5)) == Status::ok);
+    REQUIRE(peers[i]->receive(i, kTo, 200) == Status::ok);
+  }
+  REQUIRE(sender.adapter.connect(sender.number, {}) == Status::ok);
+  const QpNumber second = peers[2]->make_queue_pair(datagrams());
+  REQUIRE(peers[2]->adapter.connect(second, {}) == Status::ok);
+  REQUIRE(peers[2]->adapter.attach_to_group(second, group_of(5)) == Status::ok);
+  REQUIRE(peers[2]->adapter.post_receive(second, {20, peers[2]->segment(kTo + 1000, 200)}) == Status::ok);
+  const auto run = [&] {
+    for (int i = 0; i < 100; ++i) {
+      now += microseconds(10);
+      for (auto& link : links) link->step();
+      sender.adapter.poll(now);
+      for (auto& peer : peers) peer->adapter.poll(now);
+    }
+  };
+  run();
+  REQUIRE(sender.adapter.add_group_member(group_of(5), paths[0]) == Status::ok);
+  REQUIRE(sender.adapter.add_group_member(group_of(5), paths[2]) == Status::ok);
+  AddressHandleOptions to;
+  to.group = group_of(5);
+  const auto handle = sender.adapter.create_address_handle(to).value();
+  const auto message = pattern(120, 5);
+  sender.fill(0, message);
+  const auto send = [&] {
+    WorkRequest request = send_request(1, sender.segment(0, 120));
+    request.datagram = {handle, {}, kKey};
+    REQUIRE(post(sender, request) == Status::ok);
+    run();
+  };
+  send();
+  CHECK(sender.take().size() == 1);
+  CHECK(sender.adapter.counters().datagrams_sent == 2);
+  CHECK(peers[0]->take().size() == 1);
+  CHECK(peers[1]->take().empty());
+  CHECK(peers[2]->take().size() == 2);
+  for (const std::size_t at : {kTo, kTo + 1000}) {
+    CHECK(peers[2]->holds(at + 40, message));
+    CHECK(route_in(*peers[2], at).destination == group_of(5));
+  }
+  // Who leaves gets no more.
+  REQUIRE(sender.adapter.remove_group_member(group_of(5), paths[0]) == Status::ok);
+  REQUIRE(peers[2]->adapter.detach_from_group(second, group_of(5)) == Status::ok);
+  REQUIRE(peers[0]->receive(0, kTo, 200) == Status::ok);
+  REQUIRE(peers[2]->receive(2, kTo, 200) == Status::ok);
+  send();
+  CHECK(sender.adapter.counters().datagrams_sent == 3);
+  CHECK(peers[0]->take().empty());
+  CHECK(peers[2]->take().size() == 1);
+  // A path that is detached is no member any more.
+  REQUIRE(sender.adapter.detach(paths[2]) == Status::ok);
+  send();
+  CHECK(sender.adapter.counters().datagrams_sent == 3);
+}
+
+TEST_CASE("datagram verbs are refused where they make no sense", "[fabric][adapter][datagram]") {
+  Calm two;
+  Endpoint& end = two.first();
+  ChannelAdapter& adapter = end.adapter;
+  // Shapes of queue pairs.
+  QueuePairAttributes acknowledged = datagrams();
+  acknowledged.domain = end.domain;
+  acknowledged.send_completions = acknowledged.receive_completions = end.completions;
+  acknowledged.acknowledged = true;
+  CHECK_FALSE(adapter.create_queue_pair(acknowledged).has_value());
+  // Requests.
+  CHECK(two.send(1, 10, {AddressHandleNumber{}, two.second().number, kKey}) == Status::bad_argument);
+  CHECK(two.send(1, 10, {two.handles[0], QpNumber{}, kKey}) == Status::bad_queue_pair);
+  CHECK(two.send(1, 10, {two.handles[0], kMulticastQueuePair, kKey}) == Status::bad_queue_pair);
+  CHECK(two.send(1, 256 - 32, two.to_second()) == Status::ok);
+  CHECK(two.send(1, 256 - 31, two.to_second()) == Status::bad_length);
+  WorkRequest write = write_request(1, end.segment(0, 10), {});
+  write.datagram = two.to_second();
+  CHECK(post(end, write) == Status::not_permitted);
+  // Handles.
+  CHECK_FALSE(adapter.create_address_handle({.path = PathNumber{2}}).has_value());
+  CHECK_FALSE(adapter.create_address_handle({.service_level = 16}).has_value());
+  CHECK_FALSE(adapter.create_address_handle({.flow_label = 1U << 20U}).has_value());
+  CHECK_FALSE(adapter.create_address_handle({.group = port_gid(kLinkPorts[0])}).has_value());
+  CHECK_FALSE(adapter.create_address_handle({.path = PathNumber{1}, .group = group_of(1)}).has_value());
+  CHECK(adapter.destroy_address_handle(two.handles[0]) == Status::ok);
+  CHECK(adapter.destroy_address_handle(two.handles[0]) == Status::bad_argument);
+  const auto next = adapter.create_address_handle({}).value();
+  CHECK(next != two.handles[0]);  // what was posted with the old one must not use it
+  CHECK(two.send(1, 10, two.to_second()) == Status::bad_argument);
+  // Groups.
+  CHECK(adapter.attach_to_group(end.number, port_gid(kLinkPorts[0])) == Status::bad_argument);
+  CHECK(adapter.attach_to_group(QpNumber{}, group_of(1)) == Status::bad_queue_pair);
+  CHECK(adapter.attach_to_group(end.make_queue_pair({}), group_of(1)) == Status::not_permitted);
+  CHECK(adapter.attach_to_group(end.number, group_of(1)) == Status::ok);
+  CHECK(adapter.attach_to_group(end.number, group_of(1)) == Status::in_use);
+  CHECK(adapter.detach_from_group(end.number, group_of(2)) == Status::bad_argument);
+  CHECK(adapter.add_group_member(group_of(1), PathNumber{9}) == Status::bad_argument);
+  CHECK(adapter.add_group_member(group_of(1), {}) == Status::ok);
+  CHECK(adapter.add_group_member(group_of(1), {}) == Status::in_use);
+  CHECK(adapter.remove_group_member(group_of(2), {}) == Status::bad_argument);
+  for (std::uint8_t i = 2; i <= 64; ++i) CHECK(adapter.attach_to_group(end.number, group_of(i)) == Status::ok);
+  CHECK(adapter.attach_to_group(end.number, group_of(65)) == Status::no_resources);
+  CHECK(adapter.destroy_queue_pair(end.number) == Status::ok);
+  CHECK(adapter.add_group_member(group_of(65), {}) == Status::ok);  // its groups are free again
+}
+
+TEST_CASE("a datagram queue pair outlives a peer that starts anew; what is sent meanwhile is dropped and counted",
+          "[fabric][adapter][datagram][paths]") {
+  Calm two;
+  REQUIRE(two.second().receive(7, kTo, 200) == Status::ok);
+  two.links.restart(0);  // of the sender's own end
+  REQUIRE(two.send(1, 10, two.to_second()) == Status::ok);
+  two.first().adapter.poll(two.links.now());
+  CHECK(two.first().adapter.counters().dropped_datagram_no_path == 1);
+  CHECK(two.first().take().size() == 1);
+  two.run(20'000);
+  REQUIRE(two.links.end(0).up());
+  CHECK_FALSE(two.first().adapter.in_error(two.first().number));
+  CHECK_FALSE(two.second().adapter.in_error(two.second().number));
+  REQUIRE(two.send(2, 10, two.to_second()) == Status::ok);
+  two.run();
+  CHECK(two.second().take().size() == 1);
+}
+
+TEST_CASE("a peer that takes nothing delays the datagrams of others for one timeout only",
+          "[fabric][adapter][datagram]") {
+  AdapterOptions options;
+  options.ack_timeout = milliseconds(1);
+  Calm two(options);
+  // Nobody polls the second adapter, so its lane fills up.
+  const auto poll_first = [&two](int steps) {
+    for (int i = 0; i < steps; ++i) {
+      two.links.step();
+      two.first().adapter.poll(two.links.now());
+    }
+  };
+  std::uint64_t posted = 0;
+  while (two.first().adapter.counters().dropped_datagram_no_room == 0) {
+    while (two.send(posted, 200, two.to_second()) == Status::ok) ++posted;
+    poll_first(1);
+    static_cast<void>(two.first().take());
+    REQUIRE(posted < 10'000);
+  }
+  // The rest follows at once.
+  poll_first(10);
+  CHECK_FALSE(two.first().adapter.outstanding());
+  const AdapterCounters& counters = two.first().adapter.counters();
+  CHECK(counters.datagrams_sent + counters.dropped_datagram_no_room == posted);
+  CHECK(two.first().adapter.next_deadline() == kNever);
+  // When the peer takes them again, datagrams go.
+  for (int i = 0; i < 50; ++i) two.step();
+  const std::uint64_t sent = counters.datagrams_sent;
+  REQUIRE(two.send(posted, 10, two.to_second()) == Status::ok);
+  two.run();
+  CHECK(counters.datagrams_sent == sent + 1);
+}
+
+TEST_CASE("a datagram whose header makes no sense is dropped as a bad cell", "[fabric][adapter][datagram][hostile]") {
+  struct Row {
+    const char* what;
+    std::size_t at;  // in the datagram's header
+    std::uint8_t flip;
+    QpNumber to;
+  };
+  // By a peer that seals what it likes.
+  for (const Row& row : {Row{"a reserved byte", 13, 1, {}}, Row{"another source than the cell's", 4, 1, {}},
+                         Row{"a group for a queue pair", 16, 0xff, {}},
+                         Row{"the multicast queue pair without a group", 0, 0, kMulticastQueuePair}}) {
+    INFO(row.what);
+    Calm two;
+    REQUIRE(two.second().receive(7, kTo, 200) == Status::ok);
+    DatagramHeader header;
+    header.queue_key = kKey;
+    header.source_queue_pair = QpNumber{0x1000};
+    DatagramBytes bytes = encode_datagram(header);
+    auto raw = std::as_writable_bytes(std::span(&bytes, 1));
+    raw[row.at] ^= std::byte{row.flip};
+    Cell cell;
+    cell.opcode = Opcode::datagram;
+    cell.destination_queue_pair = row.to.value != 0 ? row.to : two.second().number;
+    cell.source_queue_pair = QpNumber{0x1000};
+    ClaimedPayload to;
+    REQUIRE(two.links.end(0).claim(VirtualLane::data, cell, raw.size(), to));
+    to.put(raw);
+    std::uint32_t packet_crc = kPacketCrcStart;
+    two.links.end(0).release(VirtualLane::data, cell, packet_crc);
+    two.links.end(0).notify();
+    two.run(5);
+    CHECK(two.taken().dropped_bad_cell == 1);
+    CHECK(two.second().take().empty());
+  }
+  Calm two;
+  Cell cell;
+  cell.opcode = Opcode::datagram;
+  cell.destination_queue_pair = two.second().number;
+  cell.source_queue_pair = QpNumber{0x1000};
+  ClaimedPayload to;
+  REQUIRE(two.links.end(0).claim(VirtualLane::data, cell, sizeof(DatagramBytes) - 1, to));
+  to.put(std::vector<std::byte>(sizeof(DatagramBytes) - 1));
+  std::uint32_t packet_crc = kPacketCrcStart;
+  two.links.end(0).release(VirtualLane::data, cell, packet_crc);
+  two.links.end(0).notify();
+  two.run(5);
+  CHECK(two.taken().dropped_bad_cell == 1);
+}
+
+TEST_CASE("datagrams go into a shared receive queue, and memory that is gone drops them",
+          "[fabric][adapter][datagram]") {
+  Calm two;
+  Endpoint& end = two.second();
+  const SrqNumber shared = end.adapter.create_shared_receive_queue(end.domain, 4).value();
+  QueuePairAttributes with = datagrams();
+  with.shared_receives = shared;
+  const QpNumber number = end.make_queue_pair(with);
+  REQUIRE(end.adapter.connect(number, {}) == Status::ok);
+  REQUIRE(end.adapter.post_shared_receive(shared, {3, end.segment(kTo, 200)}) == Status::ok);
+  const DatagramTarget target{two.handles[0], number, kKey};
+  REQUIRE(two.send(1, 10, target) == Status::ok);
+  two.run();
+  const auto arrived = end.take();
+  REQUIRE(arrived.size() == 1);
+  CHECK(arrived[0].id == 3);
+  REQUIRE(two.send(2, 10, target) == Status::ok);
+  two.run();
+  CHECK(two.taken().dropped_no_receive == 1);
+
+  std::vector<std::byte> gone(200);
+  const Stag tag = end.adapter.register_memory(end.domain, gone, kLocalRights).value();
+  REQUIRE(end.adapter.post_receive(end.number, {4, {gone.data(), 200, tag}}) == Status::ok);
+  REQUIRE(end.adapter.deregister(tag) == Status::ok);
+  REQUIRE(two.send(3, 10, two.to_second()) == Status::ok);
+  two.run();
+  CHECK(two.taken().dropped_unacknowledged == 1);
+  CHECK(end.take().empty());
+}
+
+}  // namespace splitnic::fabric::test
