@@ -40,6 +40,8 @@ void MemoryWorld::tally(const Site& site) {
   const AdapterCounters& counters = site.adapter->counters();
   summary_.direct += counters.direct_writes + counters.direct_reads;
   summary_.retransmissions += counters.retransmissions;
+  summary_.out_of_sequence += counters.dropped_out_of_sequence;
+  summary_.duplicates += counters.dropped_duplicate;
 }
 
 void MemoryWorld::make_queues(std::size_t path) {

@@ -63,10 +63,10 @@ int run_one(const Options& options) {
   }
   fmt::print(
       "{} operations in {:.1f} s ({:.0f}/s), {} of {} allowed, {} kinds of verdict, {} crashes; all memory compared {} "
-      "times; {} direct, {} retransmissions\ntrace hash {:016x}\n",
+      "times; {} direct, {} retransmissions, {} cells out of sequence, {} duplicates\ntrace hash {:016x}\n",
       summary.operations, seconds, static_cast<double>(summary.operations) / seconds, allowed, all,
       summary.verdicts.size(), summary.crashes, summary.comparisons, summary.direct, summary.retransmissions,
-      summary.trace_hash);
+      summary.out_of_sequence, summary.duplicates, summary.trace_hash);
   if (summary.violation.empty()) return 0;
   report_violation(options, options.seed, summary);
   return 1;

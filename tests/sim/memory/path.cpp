@@ -15,7 +15,9 @@ constexpr std::array<PortAddress, 2> kPorts{PortAddress{0x0200'0000'00a1}, PortA
 }  // namespace
 
 Path::Path(const PathOptions& options, RandomSource& random)
-    : options_(options), random_(random), relay_(random, options.lost_permille, options.doubled_permille) {
+    : options_(options),
+      random_(random),
+      relay_(random, options.lost_permille, options.doubled_permille, options.late_permille) {
   bridges_.push_back(std::make_unique<SimBridgePair>(options.bridge, random));
   if (options.relayed) bridges_.push_back(std::make_unique<SimBridgePair>(options.bridge, random));
   for (std::size_t end = 0; end < 2; ++end) {
@@ -41,14 +43,19 @@ bool Path::up() const {
 }
 
 bool Path::quiet() const {
-  return std::ranges::all_of(bridges_, [](const auto& bridge) { return bridge->next_event() == kNever; });
+  return relay_.empty() &&
+         std::ranges::all_of(bridges_, [](const auto& bridge) { return bridge->next_event() == kNever; });
 }
 
 std::size_t Path::advance(Time now) {
   for (auto& bridge : bridges_) bridge->advance(now);
   for (auto& link : links_) link->poll(now);
   for (auto& link : relay_links_) link->poll(now);
-  if (!options_.relayed || !up()) return 0;
+  if (!options_.relayed) return 0;
+  if (!up()) {
+    relay_.clear();
+    return 0;
+  }
   return carry(*relay_links_[0], *relay_links_[1]) + carry(*relay_links_[1], *relay_links_[0]);
 }
 
@@ -60,7 +67,7 @@ std::size_t Path::carry(FabricLink& from, FabricLink& to) {
 }
 
 Time Path::next_event(Time now) const {
-  Time next = kNever;
+  Time next = relay_.empty() ? kNever : now;
   for (const auto& bridge : bridges_) next = std::min(next, bridge->next_event());
   for (const auto& link : links_) next = std::min(next, link->next_deadline(now, true));
   for (const auto& link : relay_links_) next = std::min(next, link->next_deadline(now, true));
@@ -68,6 +75,7 @@ Time Path::next_event(Time now) const {
 }
 
 void Path::restart_relay() {
+  relay_.clear();
   for (auto& link : relay_links_) link->restart();
 }
 

@@ -17,9 +17,10 @@ namespace splitnic::sim {
 struct PathOptions {
   fabric::SimBridgeOptions bridge;
   fabric::LinkOptions link;  ///< of both ends, but for the port addresses
-  bool relayed = false;      ///< two bridges with a relay between them, which loses cells and sends some twice
+  bool relayed = false;      ///< two bridges with a relay between them, which loses, repeats and reorders cells
   unsigned lost_permille = 0;
   unsigned doubled_permille = 0;
+  unsigned late_permille = 0;  ///< later cells overtake these
 };
 
 /// The two ends' links, over one simulated bridge, or over two and a relay. The relay knows nothing of what it carries,

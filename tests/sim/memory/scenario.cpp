@@ -31,6 +31,9 @@ MemoryScenario draw_memory_scenario(std::uint64_t seed) {
   for (bool& engine : scenario.engine) engine = between(0, 1) == 0;
   scenario.in_flight_max = between(1, 24);
   scenario.crash_gap = between(500, 4000);
+  for (PathOptions& options : scenario.paths) {
+    if (options.relayed && between(0, 1) == 0) options.late_permille = static_cast<unsigned>(between(1, 60));
+  }
   return scenario;
 }
 
@@ -44,8 +47,8 @@ std::string to_text(const MemoryScenario& scenario) {
                         options.link.mpt_entries, options.bridge.write_delay_max.count() / 1000,
                         options.bridge.torn_permille);
     if (options.relayed) {
-      text +=
-          fmt::format("; a relay loses {} and doubles {} permille", options.lost_permille, options.doubled_permille);
+      text += fmt::format("; a relay loses {}, doubles {} and delays {} permille", options.lost_permille,
+                          options.doubled_permille, options.late_permille);
     }
     const bool owners = scenario.engine[2 * path];
     const bool own = scenario.engine[2 * path + 1];

@@ -65,6 +65,8 @@ struct MemorySummary {
   std::uint64_t comparisons = 0;  ///< of all memory with the model's
   std::uint64_t direct = 0;       ///< writes and reads through the window
   std::uint64_t retransmissions = 0;
+  std::uint64_t out_of_sequence = 0;  ///< cells that came early or late
+  std::uint64_t duplicates = 0;
   std::map<std::string, std::uint64_t> verdicts;
   std::vector<std::string> last_operations;
 };

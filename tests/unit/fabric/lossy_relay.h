@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "common/random.h"
@@ -8,16 +9,17 @@
 
 namespace splitnic::fabric::test {
 
-/// Sits between two ends, each on a bridge of its own, hands their cells on, loses some and sends some twice.
+/// Sits between two ends, each on a bridge of its own, hands their cells on, loses some, sends some twice, and holds
+/// some back, so that later ones overtake them.
 class LossyRelay {
  public:
   /// random: of the losses; lent.
-  LossyRelay(RandomSource& random, unsigned lost_permille, unsigned doubled_permille)
-      : random_(random), lost_(lost_permille), doubled_(doubled_permille) {}
+  LossyRelay(RandomSource& random, unsigned lost_permille, unsigned doubled_permille, unsigned late_permille = 0)
+      : random_(random), lost_(lost_permille), doubled_(doubled_permille), late_(late_permille) {}
 
   /// Returns how many cells were there. Rings nobody.
   std::size_t carry(FabricLink& from, FabricLink& to) {
-    std::size_t carried = 0;
+    std::size_t carried = deliver_late(to);
     for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
       FifoReceiver& receiver = from.receiver(lane);
       while (const auto front = receiver.front()) {
@@ -27,17 +29,51 @@ class LossyRelay {
         ++carried;
         if (random_.below(1000) < lost_) continue;
         const bool twice = random_.below(1000) < doubled_;
-        for (int i = 0; i < (twice ? 2 : 1); ++i) static_cast<void>(to.sender(lane).send({bytes}));  // full: lost too
+        for (int i = 0; i < (twice ? 2 : 1); ++i) {
+          if (late_ != 0 && random_.below(1000) < late_) {
+            held_.push_back({&to, lane, bytes, 1 + random_.below(8)});
+          } else {
+            static_cast<void>(to.sender(lane).send({bytes}));  // full: lost too
+          }
+        }
       }
       receiver.push_tail(true);
     }
     return carried;
   }
+  /// Nothing is held back.
+  [[nodiscard]] bool empty() const { return held_.empty(); }
+  /// An epoch is over: nothing of it may come later.
+  void clear() { held_.clear(); }
 
  private:
+  struct Held {
+    FabricLink* to;
+    VirtualLane lane;
+    std::vector<std::byte> bytes;
+    std::uint64_t turns;
+  };
+
+  std::size_t deliver_late(FabricLink& to) {
+    const auto due = [&to](Held& held) { return held.to == &to && --held.turns == 0; };
+    std::size_t delivered = 0;
+    for (auto held = held_.begin(); held != held_.end();) {
+      if (!due(*held)) {
+        ++held;
+        continue;
+      }
+      static_cast<void>(to.sender(held->lane).send({held->bytes}));
+      held = held_.erase(held);
+      ++delivered;
+    }
+    return delivered;
+  }
+
   RandomSource& random_;
   unsigned lost_;
   unsigned doubled_;
+  unsigned late_;
+  std::vector<Held> held_;
 };
 
 }  // namespace splitnic::fabric::test
