@@ -38,6 +38,7 @@ Result<Comparison> compare_with_peers(const FabricCommand& command, const Fabric
   options.rounds = command.rounds;
   options.rows = command.rows;
   options.length = duration_of(command.seconds);
+  options.load = report.machine.load;
   return compare(options);
 }
 

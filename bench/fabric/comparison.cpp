@@ -22,6 +22,7 @@ constexpr std::uint32_t kFrameBytes = 1500;
 constexpr std::uint32_t kLargeBytes = 64U << 10U;
 constexpr std::uint32_t kBusyQueuePairs = 10;
 constexpr std::uint32_t kIdleQueuePairs = 9990;
+constexpr double kBusyLoad = 0.7;  // more, and other programs take the cores during samples
 /// The placements may have different goals; where the goal is one, so is its pair.
 constexpr Bounds both(double bound) { return {bound, bound}; }
 
@@ -279,6 +280,10 @@ Outcome outcome_of(const Comparison& comparison, std::size_t row, Placement plac
   const auto own = comparison.median(row, kSplitnic, placement);
   const auto reference = comparison.median(row, what.reference, placement);
   Outcome outcome;
+  if (!comparison.unfit.empty()) {
+    outcome.reason = comparison.unfit;
+    return outcome;
+  }
   if (!own || !reference) {
     const std::string program = kContestants[what.reference].program;
     const auto skipped = std::ranges::find(comparison.skipped, program, &SkippedPeer::program);
@@ -305,6 +310,15 @@ Result<Comparison> compare(const ComparisonOptions& options) {
   // For the work between the samples, too: on a busy machine it would take longer than they do.
   const RaisedPriority priority(options.cores);
   comparison.realtime = priority.raised();
+  if (!options.cores.apart()) {
+    // Peers spin without giving way, so each message would take a time slice.
+    comparison.unfit = "the two processes share the only core";
+    return comparison;
+  }
+  if (!comparison.realtime && options.load > kBusyLoad) {
+    comparison.unfit =
+        fmt::format("other programs run (load {:.1f}), and this user may not have real-time priority", options.load);
+  }
   auto gauge = LineGauge::start(options.cores);
   if (!gauge) return tl::unexpected(gauge.error());
   Peers peers(options, comparison);

@@ -96,6 +96,7 @@ struct ComparisonOptions {
   std::size_t rounds = 1;
   std::vector<std::string> rows;  ///< keys; empty: all
   Duration length{};              ///< of a sample
+  double load = 0;                ///< load average of the machine at the start
 };
 
 struct Comparison {
@@ -104,6 +105,7 @@ struct Comparison {
   std::size_t moved = 0;          ///< samples during which the placement changed; discarded
   std::size_t rounds = 0;
   bool realtime = false;
+  std::string unfit;                 ///< why this run judges no goal; empty: it does
   std::vector<SkippedPeer> skipped;  ///< peers that are not there, or that failed
 
   /// In the row's unit; nothing with fewer than kFewestSamples.

@@ -78,7 +78,7 @@ std::string medians_text(const Comparison& comparison, Placement placement) {
 /// Enough digits that a ratio beside its bound never looks like the bound.
 std::string ratio_text(double ratio, double bound) {
   for (int decimals = 2; decimals < 6; ++decimals) {
-    const auto text = fmt::format("{:.{}f}", ratio, decimals);
+    auto text = fmt::format("{:.{}f}", ratio, decimals);
     if (text != fmt::format("{:.{}f}", bound, decimals) || ratio == bound) return text;
   }
   return fmt::format("{}", ratio);
@@ -168,7 +168,9 @@ std::string to_text(const Comparison& comparison) {
   std::string text = fmt::format(
       "splitnic beside its peers: {} rounds, {} samples, {} discarded because the cores moved meanwhile; {} priority\n",
       comparison.rounds, comparison.samples.size(), comparison.moved, comparison.realtime ? "real-time" : "normal");
-  text += peers_text(comparison) + '\n';
+  text += peers_text(comparison);
+  if (!comparison.unfit.empty()) text += fmt::format("no goal is judged: {}\n", comparison.unfit);
+  text += '\n';
   for (const Placement placement : kPlacements) text += medians_text(comparison, placement);
   return text + goals_text(comparison) + '\n';
 }
@@ -179,6 +181,7 @@ json::object to_json_object(const Comparison& comparison) {
   object["samples"] = comparison.samples.size();
   object["moved"] = comparison.moved;
   object["realtime"] = comparison.realtime;
+  if (!comparison.unfit.empty()) object["unfit"] = comparison.unfit;
   json::array skipped;
   for (const auto& peer : comparison.skipped) skipped.push_back({{"program", peer.program}, {"reason", peer.reason}});
   object["skipped"] = std::move(skipped);

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "common/os/errno_text.h"
@@ -23,6 +24,7 @@ namespace splitnic::bench {
 namespace {
 
 constexpr Duration kStartPatience = std::chrono::seconds(20);
+constexpr Duration kEndPatience = std::chrono::seconds(2);
 constexpr Duration kTaskPatience = std::chrono::seconds(15);
 
 bool is_of_protocol(const std::string& line) {
@@ -75,6 +77,15 @@ PeerProcess::~PeerProcess() { end(); }
 
 void PeerProcess::end() {
   if (pid_ < 0) return;
+  // It ends with its input, and removes what its library has in /dev/shm. A peer that does not is killed.
+  ::shutdown(channel_.get(), SHUT_WR);
+  for (const Time give_up = monotonic_now() + kEndPatience; monotonic_now() < give_up;) {
+    if (::waitpid(pid_, nullptr, WNOHANG) == pid_) {
+      pid_ = -1;
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   ::kill(pid_, SIGKILL);  // its other process ends with it
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }

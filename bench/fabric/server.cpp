@@ -73,7 +73,7 @@ Result<void> obey(End& end, const Plan& plan, std::unique_ptr<Served>& present, 
     present->start();
     return {};
   }
-  const auto checked = present->check(asked.count);
+  auto checked = present->check(asked.count);
   present.reset();
   return checked;
 }

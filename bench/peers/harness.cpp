@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -398,7 +399,11 @@ int run(int argc, char** argv, const Peer& peer) {
   }
   const int code = run_process(role, peer, channels[child == 0 ? 1 : 0], progress, std::atoi(argv[child == 0 ? 2 : 1]),
                                std::strcmp(argv[3], "realtime") == 0);
-  // Neither library need tear down what ends with the process.
+  if (child != 0) {
+    ::close(channels[0]);  // so the other process ends, too, and may clean up
+    while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
   std::fflush(nullptr);
   ::_exit(code);
 }

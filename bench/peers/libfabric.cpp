@@ -37,6 +37,14 @@ class Libfabric final : public Side {
     for (std::size_t i = 0; i < kReceives; ++i) post_receive();
   }
 
+  /// Removes the endpoint's file in /dev/shm.
+  ~Libfabric() override {
+    for (fid* object :
+         {&endpoint_->fid, &sent_->fid, &received_->fid, &addresses_->fid, &domain_->fid, &fabric_->fid}) {
+      fi_close(object);
+    }
+  }
+
   void begin(const Task& task) override {
     task_ = task;
     started_ = completed_ = 0;

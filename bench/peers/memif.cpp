@@ -23,6 +23,7 @@ constexpr std::uint16_t kDevice = 0;
 constexpr std::uint16_t kRingEntries = 1024;
 constexpr std::size_t kBurst = 32;
 constexpr unsigned kBuffers = 8191;
+constexpr auto kAnySocket = static_cast<unsigned>(SOCKET_ID_ANY);
 constexpr auto kPatience = std::chrono::seconds(10);
 
 void check(int status, const char* what) {
@@ -101,8 +102,8 @@ class Memif final : public Side {
     if (pool_ == nullptr) throw std::runtime_error(std::string("packets: ") + rte_strerror(rte_errno));
     const rte_eth_conf configuration{};
     check(rte_eth_dev_configure(kDevice, 1, 1, &configuration), "the device");
-    check(rte_eth_rx_queue_setup(kDevice, 0, kRingEntries, SOCKET_ID_ANY, nullptr, pool_), "the receive queue");
-    check(rte_eth_tx_queue_setup(kDevice, 0, kRingEntries, SOCKET_ID_ANY, nullptr), "the send queue");
+    check(rte_eth_rx_queue_setup(kDevice, 0, kRingEntries, kAnySocket, nullptr, pool_), "the receive queue");
+    check(rte_eth_tx_queue_setup(kDevice, 0, kRingEntries, kAnySocket, nullptr), "the send queue");
     check(rte_eth_dev_start(kDevice), "starting the device");
   }
 

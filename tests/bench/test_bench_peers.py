@@ -5,6 +5,7 @@ ring and the message queue also run as they are."""
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -108,6 +109,8 @@ class Peers(unittest.TestCase):
             text = self.run_bench()
             goals = [line for line in text.splitlines()
                      if (" of UCX " in line or " of DPDK " in line) and "too few samples" not in line]
+            if "no goal is judged" in text:
+                self.skipTest("the machine is busy, and this user may not have real-time priority")
             self.assertGreater(len(goals), 0, text)
             for line in goals:
                 self.assertTrue(line.endswith("MISSED" if fast else "holds, aim reached"), line)
@@ -123,6 +126,24 @@ class Peers(unittest.TestCase):
         titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
         for contestant in ("splitnic", "UCX put", "DPDK memif"):
             self.assertTrue(any(title.startswith(contestant + ":") for title in titles), titles)
+
+    @unittest.skipIf(os.cpu_count() < 2, "one core")
+    def test_a_single_core_judges_nothing(self):
+        report = json.loads(subprocess.run(
+            ["taskset", "-c", "0", BINARIES / "splitnic-bench", "fabric", "--operations", "peers", "--quick", "--json"],
+            capture_output=True, text=True, timeout=60, check=True).stdout)
+        jsonschema.validate(report, SCHEMA)
+        self.assertEqual(report["comparison"]["samples"], 0)
+        self.assertEqual((report["comparison"]["goals"]["hold"], report["comparison"]["goals"]["missed"]), (0, 0))
+        self.assertEqual(report["comparison"]["unfit"], "the two processes share the only core")
+
+    def test_peers_leave_nothing_behind(self):
+        def files():  # libfabric's names are PID:UID:NUMBER
+            return {name for name in os.listdir("/dev/shm") if re.match(r"\d+:\d+:|bench-peer|ucx", name)}
+        before = files()
+        self.folder = BINARIES
+        self.run_bench("--rows", "send_64", rows=None, rounds=1)
+        self.assertEqual(files() - before, set())
 
     def test_peers_of_the_build(self):
         there = [program for program in PROGRAMS if (BINARIES / program).exists()]
