@@ -14,6 +14,7 @@
 #include "common/time.h"
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/bridge/link.h"
+#include "fabric/bridge/shm_bridge.h"
 #include "fabric/bridge/shm_connector.h"
 
 namespace splitnic::fabric::hostile {
