@@ -63,6 +63,8 @@ class Documents:
             with self.subTest(command=command):
                 told = self.help_part(command, "Options")
                 self.assertIn("-h,--help", told)
+                # "FILE FILE": --help names a word that is no option before its kind.
+                told |= {term.split()[0]: text for term, text in self.help_part(command, "Positionals").items()}
                 self.assertEqual(normal(entries(self.page_part(page, title))), told)
 
     def test_the_first_page_lists_each_command(self):
@@ -91,7 +93,8 @@ class Documents:
         for command in self.PLACES:
             with self.subTest(command=command):
                 options = [name for term in self.help_part(command, "Options") for name in term.split()[0].split(",")]
-                self.assertEqual(sorted(self.complete(*command, "-")), sorted(options))
+                files = ["files"] if self.help_part(command, "Positionals") else []
+                self.assertEqual(sorted(self.complete(*command, "-")), sorted(options + files))
         self.assertEqual(self.complete(""), [*self.help_part((), COMMANDS), "-h", "--help", "--version"])
 
 
@@ -99,7 +102,10 @@ class Splitnic(Documents, unittest.TestCase):
     NAME, PAGES = "splitnic", ("splitnic.1", "splitnic-host.8", "splitnic-iounit.8")
     PLACES = {(): ("splitnic.1", "OPTIONS"), ("host",): ("splitnic-host.8", "OPTIONS"),
               ("iounit",): ("splitnic-iounit.8", "OPTIONS"), ("status",): ("splitnic.1", "splitnic status"),
-              ("stats",): ("splitnic.1", "splitnic stats")}
+              ("stats",): ("splitnic.1", "splitnic stats"),
+              ("policy", "check"): ("splitnic.1", "splitnic policy check"),
+              ("policy", "show"): ("splitnic.1", "splitnic policy show"),
+              ("policy", "reload"): ("splitnic.1", "splitnic policy reload")}
 
     def test_the_completion_knows_values(self):
         self.assertEqual(self.complete("host", "--mode", ""), ["r", "s"])

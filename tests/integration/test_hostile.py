@@ -114,7 +114,7 @@ class OtherUsers(support.LabTestCase):
         unit = self.serve("--allow-uid", self.GUEST)
         self.assertEqual(self.call_as(self.GUEST, unit.socket), (0, DESCRIPTORS))
         self.assertEqual(self.call_as(self.STRANGER, unit.socket), (self.NOT_PERMITTED_STATUS, 0))
-        self.assertIn("--allow-uid", unit.process.text())
+        unit.process.wait_for_text("--allow-uid")
 
     def test_who_may_connect_by_group(self):
         unit = self.serve("--allow-gid", self.GUEST)
