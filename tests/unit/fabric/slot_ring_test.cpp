@@ -391,9 +391,25 @@ TEST_CASE("consumption told by a slot counts as the tail line does, whichever co
   CHECK(ring.sender.tail() == 9);
   CHECK_FALSE(ring.sender.faulty());
   SECTION("more than was sent") { ring.sender.note_consumed(13); }
-  SECTION("long ago") { ring.sender.note_consumed(9U - 17U); }
+  SECTION("far more") { ring.sender.note_consumed(9U + 0x7fff'ffffU); }
   CHECK(ring.sender.faulty());
   CHECK(ring.sender.tail() == 9);
+}
+
+TEST_CASE("a slot that waited while the tail line moved on by many rings says nothing new", "[fabric][slot]") {
+  Ring ring;
+  SeededRandom random(8);
+  const Message message = draw(random, 0, 4);
+  constexpr std::uint64_t kLaps = 10;
+  for (std::uint64_t sent = 1; sent <= kLaps * kPlace.slot_lines; ++sent) {
+    REQUIRE(send(ring.sender, message));
+    ring.forge_tail(0, sent);
+    REQUIRE(ring.sender.refresh_tail().lines == sent);
+  }
+  ring.sender.note_consumed(5);
+  CHECK(ring.sender.tail() == kLaps * kPlace.slot_lines);
+  CHECK_FALSE(ring.sender.faulty());
+  CHECK(send(ring.sender, message));
 }
 
 TEST_CASE("each byte of a slot is read once", "[fabric][slot][audit]") {
