@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "common/check.h"
-#include "fabric/bridge/message_fifo.h"
 #include "fabric/wire/crc32c.h"
 
 namespace splitnic::fabric {
@@ -28,6 +27,10 @@ void add_region(AnchorBytes& bytes, AnchorRegion kind, std::size_t lane, const M
   bytes.region_count = index + 1;
 }
 
+bool is_ring(std::uint64_t bytes, std::size_t most_lines) {
+  return std::has_single_bit(bytes) && bytes >= kMinRingLines * kSlotLine && bytes <= most_lines * kSlotLine;
+}
+
 /// Takes the regions of a record one after the other; each kind (and lane) exactly once.
 class RegionReader {
  public:
@@ -42,8 +45,8 @@ class RegionReader {
     const std::uint64_t bytes = region.bytes.value();
     if (region.writer.value() != static_cast<std::uint8_t>(RegionWriter::peer)) return "region writer";
     if (region.reserved.value() != 0 || region.reserved2.value() != 0) return "region reserved";
-    if (offset % kFifoLine != 0) return "region offset alignment";
-    if (bytes % kFifoLine != 0) return "region size alignment";
+    if (offset % kSlotLine != 0) return "region offset alignment";
+    if (bytes % kSlotLine != 0) return "region size alignment";
     const MemoryRange range{offset, bytes};
     if (!within(window_bytes_, range)) return "region beyond the window";
     for (std::size_t i = 0; i < taken_count_; ++i) {
@@ -56,31 +59,31 @@ class RegionReader {
   [[nodiscard]] bool complete() const { return taken_count_ == 1 + kSlots; }
 
  private:
-  static constexpr std::size_t kSlots = 2 * kLanes + 3;
+  static constexpr std::size_t kSlots = 3 * kLanes + 3;
 
   const char* place(const AnchorRegionBytes& region, const MemoryRange& range) {
     const std::size_t lane = region.lane.value();
     const auto kind = static_cast<AnchorRegion>(region.kind.value());
-    const bool has_lane = kind == AnchorRegion::fifo || kind == AnchorRegion::tail;
+    const bool has_lane = kind == AnchorRegion::slots || kind == AnchorRegion::payload || kind == AnchorRegion::tail;
     if (has_lane ? lane >= kLanes : lane != 0) return "region lane";
     switch (kind) {
-      case AnchorRegion::fifo:
-        if (!std::has_single_bit(range.bytes) || range.bytes < kMinFifoBytes ||
-            range.bytes > kMaxFifoLines * kFifoLine) {
-          return "fifo size";
-        }
-        return put(lane, anchor_.fifos[lane], range);
+      case AnchorRegion::slots:
+        if (!is_ring(range.bytes, kMaxSlotLines)) return "slot ring size";
+        return put(lane, anchor_.slots[lane], range);
+      case AnchorRegion::payload:
+        if (!is_ring(range.bytes, kMaxPayloadLines)) return "payload ring size";
+        return put(kLanes + lane, anchor_.payloads[lane], range);
       case AnchorRegion::tail:
-        if (range.bytes != kFifoLine) return "tail size";
-        return put(kLanes + lane, anchor_.tails[lane], range);
+        if (range.bytes != kSlotLine) return "tail size";
+        return put(2 * kLanes + lane, anchor_.tails[lane], range);
       case AnchorRegion::armed:
-        if (range.bytes != kFifoLine) return "armed flag size";
-        return put(2 * kLanes, anchor_.armed, range);
+        if (range.bytes != kSlotLine) return "armed flag size";
+        return put(3 * kLanes, anchor_.armed, range);
       case AnchorRegion::mpt:
         if (range.bytes == 0) return "protection table size";
-        return put(2 * kLanes + 1, anchor_.mpt, range);
+        return put(3 * kLanes + 1, anchor_.mpt, range);
       case AnchorRegion::buffers:
-        return put(2 * kLanes + 2, anchor_.buffers, range);
+        return put(3 * kLanes + 2, anchor_.buffers, range);
     }
     return "region kind";
   }
@@ -126,7 +129,8 @@ AnchorBytes encode_anchor(const Anchor& anchor) {
   bytes.port_address = anchor.port_address.value;
   bytes.memory_bytes = anchor.memory_bytes;
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    add_region(bytes, AnchorRegion::fifo, lane, anchor.fifos[lane]);
+    add_region(bytes, AnchorRegion::slots, lane, anchor.slots[lane]);
+    add_region(bytes, AnchorRegion::payload, lane, anchor.payloads[lane]);
     add_region(bytes, AnchorRegion::tail, lane, anchor.tails[lane]);
   }
   add_region(bytes, AnchorRegion::armed, 0, anchor.armed);

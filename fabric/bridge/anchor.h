@@ -10,6 +10,7 @@
 
 #include "common/range.h"
 #include "fabric/ids.h"
+#include "fabric/link/slot_ring.h"
 
 namespace splitnic::fabric {
 
@@ -30,13 +31,12 @@ using MemoryRange = ByteRange;  // as in cell_link.h
 ///
 /// The checksum covers bytes 0 .. 575; the commit word is stored last. Source: S2 Figs. 4, 5 (404, 500, 502).
 inline constexpr std::uint64_t kAnchorMagic = 0x3148434e41544c53;  // "SLTANCH1"
-inline constexpr std::uint32_t kAnchorVersion = 1;
+inline constexpr std::uint32_t kAnchorVersion = 2;
 inline constexpr std::uint32_t kAnchorCommit = 0x54494d43;  // "CMIT"
 inline constexpr std::size_t kAnchorMaxRegions = 16;
 inline constexpr std::size_t kMptEntryBytes = 64;
-inline constexpr std::size_t kMinFifoBytes = 4096;
 
-enum class AnchorRegion : std::uint16_t { fifo = 1, tail = 2, armed = 3, mpt = 4, buffers = 5 };
+enum class AnchorRegion : std::uint16_t { slots = 1, payload = 2, tail = 3, armed = 4, mpt = 5, buffers = 6 };
 enum class RegionWriter : std::uint8_t { owner = 0, peer = 1 };
 
 struct AnchorRegionBytes {
@@ -78,9 +78,10 @@ struct Anchor {
   Epoch peer_epoch{};
   PortAddress port_address{};
   std::uint64_t memory_bytes = 0;
-  std::array<MemoryRange, kLanes> fifos{};  ///< rings, powers of two
-  std::array<MemoryRange, kLanes> tails{};  ///< of the rings that this end sends into: a line each
-  MemoryRange armed{};                      ///< a line
+  std::array<MemoryRange, kLanes> slots{};     ///< rings that the peer sends into, powers of two (slot_ring.h)
+  std::array<MemoryRange, kLanes> payloads{};  ///< their payload rings, powers of two
+  std::array<MemoryRange, kLanes> tails{};     ///< the tail lines of the rings that this end sends into
+  MemoryRange armed{};                         ///< a line
   MemoryRange mpt{};
   MemoryRange buffers{};  ///< may be empty
 };

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <boost/endian/buffers.hpp>
+#include <numeric>
 
 #include "common/check.h"
 #include "fabric/wire/crc32c.h"
+#include "fabric/wire/slot_cell.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -49,6 +51,55 @@ constexpr std::uint32_t kArmedCoreMask = 0xFFFF;
 constexpr unsigned kArmedSequenceShift = 18;
 constexpr Duration kCoreBelieved = std::chrono::milliseconds(10);
 
+struct RingSizes {
+  std::array<std::size_t, kLanes> slots{};
+  std::array<std::size_t, kLanes> payloads{};
+};
+
+/// The sizes that the options ask for, the largest halved until all together fit `room`, or none can be halved.
+RingSizes fitting_rings(const LinkOptions& options, std::size_t room) {
+  std::array<std::size_t, 2 * kLanes> sizes;
+  std::ranges::copy(options.payload_bytes, sizes.begin());
+  std::ranges::copy(options.slot_bytes, sizes.begin() + kLanes);
+  const auto total = [&] { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); };
+  while (total() > room) {
+    const auto largest = std::ranges::max_element(sizes);
+    if (*largest == LinkOptions::kMinRingBytes) break;
+    *largest /= 2;
+  }
+  RingSizes fitting;
+  std::copy_n(sizes.begin(), kLanes, fitting.payloads.begin());
+  std::copy_n(sizes.begin() + kLanes, kLanes, fitting.slots.begin());
+  return fitting;
+}
+
+/// The ring in `receiver`'s memory that `sender` sends into.
+SlotRingPlace ring_place(const Anchor& receiver, const Anchor& sender, std::size_t lane) {
+  SlotRingPlace place;
+  place.slots_offset = receiver.slots[lane].offset;
+  place.slot_lines = receiver.slots[lane].bytes / kSlotLine;
+  place.payload_offset = receiver.payloads[lane].offset;
+  place.payload_lines = receiver.payloads[lane].bytes / kSlotLine;
+  place.tail_offset = sender.tails[lane].offset;
+  return place;
+}
+
+CellFault cell_fault(SlotFault fault) {
+  switch (fault) {
+    case SlotFault::payload_bytes:
+      return CellFault::payload_bytes;
+    case SlotFault::payload_at:
+      return CellFault::payload_at;
+    case SlotFault::queue_pair:
+      return CellFault::destination_queue_pair;
+    case SlotFault::second_line:
+      return CellFault::second_line;
+    case SlotFault::shape:
+      break;
+  }
+  return CellFault::slot_shape;
+}
+
 }  // namespace
 
 struct FabricLink::PeerGroup {
@@ -68,15 +119,12 @@ std::uint32_t epoch_tag(Epoch sender, Epoch receiver) {
 }
 
 FabricLink::FabricLink(Bridge& bridge, const LinkOptions& options, RandomSource& random)
-    : bridge_(bridge),
-      options_(options),
-      random_(random),
-      direct_(bridge),
-      claimed_(kMaxCellPayload),
-      record_(kMaxCellBytes + 2 * kFifoLine) {
-  for (const std::size_t bytes : options_.fifo_bytes) {
-    CHECK(std::has_single_bit(bytes) && bytes >= kMinFifoBytes && bytes <= kMaxFifoLines * kFifoLine);
-  }
+    : bridge_(bridge), options_(options), random_(random), direct_(bridge) {
+  const auto check = [](std::size_t bytes, std::size_t most) {
+    CHECK(std::has_single_bit(bytes) && bytes >= LinkOptions::kMinRingBytes && bytes <= most);
+  };
+  for (const std::size_t bytes : options_.slot_bytes) check(bytes, LinkOptions::kMaxSlotBytes);
+  for (const std::size_t bytes : options_.payload_bytes) check(bytes, LinkOptions::kMaxPayloadBytes);
   CHECK(options_.mpt_entries > 0);
   CHECK(options_.port_address.value >> 48U == 0);
 }
@@ -135,10 +183,8 @@ bool FabricLink::peer_group_changed() {
 
 /// Rings, cursors and flags of the epoch so far are used no more.
 void FabricLink::void_epoch() {
-  senders_ = {};
-  receivers_ = {};
+  lanes_ = {};
   direct_.buffers = direct_.peer_buffers = direct_.mpt = direct_.peer_mpt = MemoryRange{};
-  in_record_.reset();
   peer_port_address_ = PortAddress{};
   armed_ = false;
   undelivered_ = false;
@@ -172,7 +218,7 @@ void FabricLink::answer_new_epoch(Epoch peer) {
   void_epoch();
   phase_ = LinkPhase::init;
   // L2 (flush): every write of ours for an older epoch of the peer has landed before the echo that lets it zero its
-  // rings. Without it a late write could put an old record into a new ring.
+  // rings. Without it a late write could put an old slot into a new ring.
   bridge_.flush();
   peer_epoch_ = echoed_ = peer;
   announce(GroupPhase::init);
@@ -193,12 +239,16 @@ bool FabricLink::lay_out() {
   layout_.peer_epoch = peer_epoch_;
   layout_.port_address = options_.port_address;
   layout_.memory_bytes = memory.size();
-  layout_.armed = take(kFifoLine);
-  for (auto& tail : layout_.tails) tail = take(kFifoLine);
-  for (std::size_t lane = 0; lane < kLanes; ++lane) layout_.fifos[lane] = take(options_.fifo_bytes[lane]);
+  layout_.armed = take(kSlotLine);
+  for (auto& tail : layout_.tails) tail = take(kSlotLine);
+  const RingSizes rings = fitting_rings(options_, memory.size() / 4);
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    layout_.slots[lane] = take(rings.slots[lane]);
+    layout_.payloads[lane] = take(rings.payloads[lane]);
+  }
   layout_.mpt = take(options_.mpt_entries * kMptEntryBytes);
   if (used > memory.size()) return false;
-  layout_.buffers = take((memory.size() - used) / kFifoLine * kFifoLine);
+  layout_.buffers = take((memory.size() - used) / kSlotLine * kSlotLine);
 
   memory.zero(0, layout_.buffers.offset);
   const AnchorBytes anchor = encode_anchor(layout_);
@@ -210,7 +260,7 @@ bool FabricLink::lay_out() {
 
 bool FabricLink::read_peer_anchor(std::size_t offset) {
   PeerWindow& window = bridge_.peer_window();
-  if (offset % kFifoLine != 0 || !window.contains(offset, kAnchorBytes)) {
+  if (offset % kSlotLine != 0 || !window.contains(offset, kAnchorBytes)) {
     fail_link("the peer's anchor offset lies outside its memory");
     return false;
   }
@@ -235,10 +285,8 @@ void FabricLink::go_up(const Anchor& peer) {
   const std::uint32_t tag_out = epoch_tag(epoch_, peer_epoch_);
   const std::uint32_t tag_in = epoch_tag(peer_epoch_, epoch_);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    senders_[lane] =
-        FifoSender(bridge_, {peer.fifos[lane].offset, peer.fifos[lane].bytes, layout_.tails[lane].offset}, tag_out);
-    receivers_[lane] =
-        FifoReceiver(bridge_, {layout_.fifos[lane].offset, layout_.fifos[lane].bytes, peer.tails[lane].offset}, tag_in);
+    lanes_[lane].sender = SlotSender(bridge_, ring_place(peer, layout_, lane), tag_out);
+    lanes_[lane].receiver = SlotReceiver(bridge_, ring_place(layout_, peer, lane), tag_in);
   }
   direct_.buffers = layout_.buffers;
   direct_.mpt = layout_.mpt;
@@ -294,8 +342,8 @@ void FabricLink::step(Time now) {
 }
 
 void FabricLink::step_up(Time now) {
-  if (fifos_faulty()) {
-    fail_link("the peer wrote an impossible record or tail");
+  if (rings_faulty()) {
+    fail_link("the peer wrote an impossible tail");
     return;
   }
   if (peer_group_changed()) {
@@ -305,7 +353,7 @@ void FabricLink::step_up(Time now) {
   }
   if (now >= ring_again_next_) {
     ring_again_next_ = now + kLookAgain;
-    if (!drained()) ring_if_asleep(true);
+    if (!all_drained()) ring_if_asleep(true);
   }
 }
 
@@ -348,74 +396,83 @@ void FabricLink::follow(const PeerGroup& group) {
 // ---- cells
 
 std::size_t FabricLink::max_payload(VirtualLane lane) const {
-  const FifoSender& to = senders_[static_cast<std::size_t>(lane)];
-  return std::min<std::size_t>(to.max_record_bytes() - kMaxCellOverhead, kMaxCellPayload);
+  return std::min<std::size_t>(at(lane).sender.max_payload_bytes(), kMaxCellPayload);
 }
 
-bool FabricLink::wants_room(VirtualLane lane) const { return senders_[static_cast<std::size_t>(lane)].wants_room(); }
+bool FabricLink::wants_room(VirtualLane lane) const { return at(lane).sender.wants_room(); }
+
+bool FabricLink::drained(VirtualLane lane) { return at(lane).sender.drained(); }
 
 bool FabricLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) {
-  const std::size_t most = cell_head_bytes(cell.opcode) + payload_bytes + 2 * kCrcBytes;
-  if (!sender(lane).prepare(most)) return false;
-  claimed_bytes_ = payload_bytes;
-  to = ClaimedPayload(std::span(claimed_).first(payload_bytes));
+  SlotClaim claim;
+  if (!at(lane).sender.claim(slot_extension_bytes(cell.opcode), payload_bytes, claim)) return false;
+  encode_slot_extension(cell, claim.extension);
+  to = ClaimedPayload(claim.payload, claim.payload_rest);
   return true;
 }
 
-void FabricLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) {
-  Cell addressed = cell;
-  addressed.source = options_.port_address;
-  addressed.destination = peer_port_address_;
-  const auto payload = std::span<const std::byte>(claimed_).first(claimed_bytes_);
-  const std::array pieces{payload};
-  const CellEnvelope envelope(addressed, pieces, payload.size(), packet_crc);
-  CHECK(sender(lane).send({envelope.head(), payload, envelope.tail()}));
+void FabricLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& /*packet_crc*/) {
+  SlotFields fields = slot_fields(cell);
+  fields.consumed = static_cast<std::uint32_t>(at(lane).receiver.consumed());
+  at(lane).sender.release(fields);
+}
+
+/// A slot's fields by value; its payload stays where it is.
+void FabricLink::read_front(Lane& lane, const ReceivedSlot& slot) {
+  lane.has_front = true;
+  lane.front = ReceivedCell{};
+  ReceivedCell& received = lane.front;
+  received.fault = decode_slot_fields(slot.fields, received.cell);
+  if (slot.fault) received.fault = cell_fault(*slot.fault);
+  if (received.fault) return;
+  lane.sender.note_consumed(slot.fields.consumed);
+  std::array<std::byte, kSlotBodyInFirst> extension;
+  const auto headers = std::span(extension).first(slot_extension_bytes(received.cell.opcode));
+  slot.copy_extension(headers);
+  std::array<PeerMemory, 2> pieces;
+  if (!slot.payload(headers.size(), pieces)) {
+    received.fault = CellFault::payload_bytes;
+    return;
+  }
+  received.payload = CellPayload(pieces[0], pieces[1]);
+  received.fault = decode_slot_extension(headers, slot.payload_bytes, received.cell);
 }
 
 const ReceivedCell* FabricLink::front(VirtualLane lane) {
-  if (in_record_ == lane) return &received_;
-  const auto record = receiver(lane).front();
-  if (!record) return nullptr;
-  // The one read of what the peer wrote: all that follows works on the copy.
-  const auto copy = std::span(record_).first(std::min(record->size(), record_.size()));
-  record->copy_out(0, copy);
-  in_record_ = lane;
-  received_ = ReceivedCell{};
-  const auto cell = decode_cell(copy);
-  if (!cell) {
-    received_.fault = cell.error();
-    return &received_;
-  }
-  received_.cell = *cell;
-  received_.bytes = copy;
-  if (cell->destination != options_.port_address || cell->source != peer_port_address_) {
-    received_.fault = CellFault::port_address;
-  }
-  const std::size_t head = cell_head_bytes(cell->opcode);
-  received_.payload = CellPayload(PeerMemory::over(&record_[head], cell->payload.size()));
-  return &received_;
+  Lane& from = at(lane);
+  if (from.has_front) return &from.front;
+  const ReceivedSlot* slot = from.receiver.front();
+  if (slot == nullptr) return nullptr;
+  read_front(from, *slot);
+  return &from.front;
 }
 
 void FabricLink::pop(VirtualLane lane) {
-  if (in_record_ == lane) in_record_.reset();
-  receiver(lane).pop();
+  at(lane).has_front = false;
+  at(lane).receiver.pop();
+}
+
+void FabricLink::return_room(VirtualLane lane, bool all) {
+  SlotReceiver& receiver = at(lane).receiver;
+  const bool push = all ? receiver.consumed() != receiver.pushed() : receiver.much_consumed();
+  if (push) receiver.push_tail(0);
 }
 
 // ---- sleeping
 
-bool FabricLink::fifos_faulty() const {
-  return std::ranges::any_of(senders_, &FifoSender::faulty) || std::ranges::any_of(receivers_, &FifoReceiver::faulty);
+bool FabricLink::rings_faulty() const {
+  return std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.sender.faulty(); });
 }
 
-bool FabricLink::drained() {
-  return std::ranges::all_of(senders_, [](FifoSender& sender) { return sender.drained(); });
+bool FabricLink::all_drained() {
+  return std::ranges::all_of(lanes_, [](Lane& lane) { return lane.sender.drained(); });
 }
 
 bool FabricLink::anything_waiting() {
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    if (receivers_[lane].front().has_value() || senders_[lane].room_again()) return true;
+  for (Lane& lane : lanes_) {
+    if (lane.receiver.front() != nullptr || lane.sender.room_again()) return true;
   }
-  return fifos_faulty() || peer_group_changed();
+  return rings_faulty() || peer_group_changed();
 }
 
 void FabricLink::set_armed(std::uint64_t flags) {
@@ -429,9 +486,9 @@ void FabricLink::set_armed(std::uint64_t flags) {
 void FabricLink::ring_if_asleep(bool again) {
   std::uint64_t lines = 0;
   std::uint64_t returns = 0;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    lines += senders_[lane].lines_written();
-    returns += receivers_[lane].lines_returned();
+  for (const Lane& lane : lanes_) {
+    lines += lane.sender.head();
+    returns += lane.receiver.pushed();
   }
   const bool anything_new = lines != notified_lines_;
   const bool sent = again || anything_new;
@@ -440,8 +497,8 @@ void FabricLink::ring_if_asleep(bool again) {
   notified_returns_ = returns;
   if (anything_new) looked_at_ = now_;
   if ((bridge_.core() & kArmedCoreMask) != published_core_) set_armed(0);
-  // S1 (full fence): records before the look at the armed flag; pairs with S2 in prepare_sleep(). Without it both ends
-  // could look before either write is visible: the record waits and the consumer sleeps.
+  // S1 (full fence): cells before the look at the armed flag; pairs with S2 in prepare_sleep(). Without it both ends
+  // could look before either write is visible: the cell waits and the consumer sleeps.
   bridge_.before_doorbell();
   const auto flag = bridge_.local_memory().watch<std::uint64_t>(layout_.armed.offset);
   if ((flag & kAsleep) == 0 || (!sent && (flag & kWantsRoom) == 0)) return;
@@ -458,11 +515,12 @@ void FabricLink::notify() {
 
 bool FabricLink::prepare_sleep() {
   if (!up()) return true;  // the handshake rings for each of its steps, and its deadline is near
-  for (auto& receiver : receivers_) receiver.push_tail(true);
+  return_room(VirtualLane::control, true);
+  return_room(VirtualLane::data, true);
   ring_if_asleep(false);
-  // What rang for the last sleep. Here rather than in disarm(), where the record that it announced would wait for it.
+  // What rang for the last sleep. Here rather than in disarm(), where the cell that it announced would wait for it.
   static_cast<void>(bridge_.take_doorbells());
-  const bool wants_room = std::ranges::any_of(senders_, &FifoSender::wants_room);
+  const bool wants_room = std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.sender.wants_room(); });
   set_armed(wants_room ? kAsleep | kWantsRoom : kAsleep);
   // S2 (full fence, arrived): the armed flag before the second look; pairs with S1 in ring_if_asleep().
   bridge_.fence();
@@ -470,7 +528,7 @@ bool FabricLink::prepare_sleep() {
     set_armed(0);
     return false;
   }
-  undelivered_ = !drained();
+  undelivered_ = !all_drained();
   return true;
 }
 

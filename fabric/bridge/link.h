@@ -3,39 +3,44 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <vector>
 
 #include "common/random.h"
 #include "common/time.h"
 #include "fabric/bridge/anchor.h"
 #include "fabric/bridge/bridge.h"
-#include "fabric/bridge/message_fifo.h"
 #include "fabric/ids.h"
 #include "fabric/link/cell_link.h"
+#include "fabric/link/slot_ring.h"
 
 namespace splitnic::fabric {
 
 struct LinkOptions {
-  /// Ring bytes this end offers per lane; powers of two, at least 4 KiB.
-  std::array<std::size_t, kLanes> fifo_bytes{32U << 10U, 128U << 10U};
+  /// Bytes of the slot ring, and of the payload ring, that this end offers for each lane; powers of two within the
+  /// limits below. A cell takes at most a quarter of the payload ring. Where all rings together would take more than a
+  /// quarter of the bridge's memory, the largest is halved until they do not.
+  std::array<std::size_t, kLanes> slot_bytes{16U << 10U, 64U << 10U};
+  std::array<std::size_t, kLanes> payload_bytes{32U << 10U, 128U << 10U};
   /// Slots of the protection-table copy that the peer may push to this end.
   std::size_t mpt_entries = 64;
   PortAddress port_address{};
+
+  static constexpr std::size_t kMinRingBytes = kMinRingLines * kSlotLine;
+  static constexpr std::size_t kMaxSlotBytes = kMaxSlotLines * kSlotLine;
+  static constexpr std::size_t kMaxPayloadBytes = kMaxPayloadLines * kSlotLine;
 };
 
 /// down: the bridge is down. init: this end waits for the peer to echo its epoch. ready: this end's memory is laid out
-/// and its anchor committed; the peer's not yet read. up: both; records flow. faulty: the peer's anchor or rings made
-/// no sense; stays until restart().
+/// and its anchor committed; the peer's anchor is not read yet. up: both; cells flow. faulty: the peer's anchor or a
+/// tail made no sense; stays until restart().
 enum class LinkPhase { down, init, ready, up, faulty };
 
-/// The tag that records written by `sender` for `receiver` carry: CRC-32C over both epochs (little-endian, sender
-/// first); 0, which zeroed memory would match, is replaced by 1.
+/// The seed of the sequence words that `sender` writes for `receiver`, and the start of the checksum of its grants:
+/// CRC-32C over both epochs (little-endian, sender first); 0, which zeroed memory would match, is replaced by 1.
 [[nodiscard]] std::uint32_t epoch_tag(Epoch sender, Epoch receiver);
 
-/// A bridge made usable: epochs shaken, memory laid out by anchor records, a message FIFO per lane, doorbells with the
-/// sleeping rule. One per bridge end. Thread: the owner. Source: S2 Figs. 4, 5; design, "Epochs", "Anchor record",
-/// "Sleeping".
+/// A bridge that carries cells: epochs shaken, memory laid out by anchor records, a slot ring with a payload ring for
+/// each lane, doorbells with the sleeping rule. One per bridge end. Thread: the owner. Source: S2 Figs. 4, 5; design,
+/// "Epochs", "Anchor record", "Sleeping".
 ///
 /// Scratchpads 0 .. 7 hold each end's announcement for the other:
 ///
@@ -77,23 +82,20 @@ class FabricLink final : public CellLink {
   [[nodiscard]] PortAddress port_address() const override { return options_.port_address; }
   [[nodiscard]] PortAddress peer_port_address() const override { return peer_port_address_; }
 
-  /// While up only.
-  [[nodiscard]] FifoSender& sender(VirtualLane lane) { return senders_[static_cast<std::size_t>(lane)]; }
-  [[nodiscard]] FifoReceiver& receiver(VirtualLane lane) { return receivers_[static_cast<std::size_t>(lane)]; }
   [[nodiscard]] DirectAccess* direct() override { return &direct_; }
   /// Local memory for buffers that the peer writes directly.
   [[nodiscard]] MemoryRange buffers() const { return direct_.buffers; }
   [[nodiscard]] Bridge& bridge() { return bridge_; }
 
-  [[nodiscard]] LinkProperties properties() const override { return {.lossless = true, .corrupts = true}; }
+  [[nodiscard]] LinkProperties properties() const override { return {.lossless = true, .corrupts = false}; }
   [[nodiscard]] std::size_t max_payload(VirtualLane lane) const override;
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) override;
   void release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override;
   [[nodiscard]] bool wants_room(VirtualLane lane) const override;
-  [[nodiscard]] bool drained(VirtualLane lane) override { return sender(lane).drained(); }
+  [[nodiscard]] bool drained(VirtualLane lane) override;
   [[nodiscard]] const ReceivedCell* front(VirtualLane lane) override;
   void pop(VirtualLane lane) override;
-  void return_room(VirtualLane lane, bool all) override { receiver(lane).push_tail(all); }
+  void return_room(VirtualLane lane, bool all) override;
 
   /// Wakes the peer if it sleeps and something was sent since the last call, or if it waits for room and room was
   /// returned. Once per batch, after everything was written, also after a refused send. Nearly free otherwise.
@@ -106,7 +108,7 @@ class FabricLink final : public CellLink {
   /// will send would only keep it from sending. What the peer said last is believed for a short time only: it may have
   /// been stopped, or lie.
   [[nodiscard]] bool peer_waits_for_core(Time now);
-  /// Doorbells that only the look every 100 ms rang: the peer slept on records that this end had looked to announce 10
+  /// Doorbells that only the look every 100 ms rang: the peer slept on cells that this end had looked to announce 10
   /// ms before or earlier, and had never been rung for that sleep. A doorbell that is lost on its way does not count,
   /// nor does a peer that was rung and has not woken yet. Stays 0 as long as the order of arming and looking holds.
   [[nodiscard]] std::uint64_t doorbells_left_out() const { return doorbells_left_out_; }
@@ -116,6 +118,13 @@ class FabricLink final : public CellLink {
 
  private:
   struct PeerGroup;
+  /// The ring that this end sends into, and the one that it consumes.
+  struct Lane {
+    SlotSender sender{};
+    SlotReceiver receiver{};
+    ReceivedCell front{};
+    bool has_front = false;  ///< `front` is that of the receiver
+  };
   enum class GroupPhase : std::uint32_t { init = 1, ready = 2, faulty = 3 };
 
   void step(Time now);
@@ -134,8 +143,11 @@ class FabricLink final : public CellLink {
   void set_armed(std::uint64_t flags);
   void ring_if_asleep(bool again);
   [[nodiscard]] bool anything_waiting();
-  [[nodiscard]] bool fifos_faulty() const;
-  [[nodiscard]] bool drained();
+  [[nodiscard]] bool rings_faulty() const;
+  [[nodiscard]] bool all_drained();
+  [[nodiscard]] Lane& at(VirtualLane lane) { return lanes_[static_cast<std::size_t>(lane)]; }
+  [[nodiscard]] const Lane& at(VirtualLane lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
+  static void read_front(Lane& lane, const ReceivedSlot& slot);
 
   Bridge& bridge_;
   LinkOptions options_;
@@ -147,15 +159,9 @@ class FabricLink final : public CellLink {
   Epoch peer_epoch_{};
   Epoch echoed_{};
   PortAddress peer_port_address_{};
-  std::array<FifoSender, kLanes> senders_{};
-  std::array<FifoReceiver, kLanes> receivers_{};
+  std::array<Lane, kLanes> lanes_{};
   DirectAccess direct_;
-  std::vector<std::byte> claimed_;  // a cell's payload: what is sealed is what is sent
-  std::size_t claimed_bytes_ = 0;
-  std::vector<std::byte> record_;           // of the oldest record, while in_record_
-  ReceivedCell received_{};                 // likewise
-  std::optional<VirtualLane> in_record_{};  // the lane whose oldest record is there
-  Anchor layout_;                           // of the local memory
+  Anchor layout_;  // of the local memory
 
   GroupPhase announced_ = GroupPhase::init;
   Time announce_next_{};

@@ -144,6 +144,13 @@ SlotTail SlotSender::refresh_tail() {
   return {tail_, answers_};
 }
 
+bool SlotSender::room_again() {
+  if (!wants_room_) return false;
+  const std::uint64_t before = tail_;
+  static_cast<void>(refresh_tail());
+  return faulty_ || tail_ != before;
+}
+
 void SlotSender::note_consumed(std::uint32_t consumed) {
   const std::uint32_t more = consumed - static_cast<std::uint32_t>(tail_);
   if (more <= head_ - tail_) return advance_tail(tail_ + more);

@@ -89,6 +89,8 @@ class SlotSender {
   [[nodiscard]] bool drained() { return head_ == tail_ || refresh_tail().lines == head_; }
   /// The last claim() found no room; until one succeeds.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
+  /// wants_room(), and the peer has consumed something since the last look.
+  [[nodiscard]] bool room_again();
   [[nodiscard]] bool faulty() const { return faulty_; }
 
  private:

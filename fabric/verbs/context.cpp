@@ -6,17 +6,20 @@
 #include <utility>
 
 #include "fabric/bridge/anchor.h"
-#include "fabric/bridge/message_fifo.h"
 #include "fabric/verbs/objects.h"
 
 namespace splitnic::verbs {
 namespace {
 
 bool possible(const fabric::LinkOptions& link) {
-  const bool rings = std::ranges::all_of(link.fifo_bytes, [](std::size_t bytes) {
-    return std::has_single_bit(bytes) && bytes >= fabric::kMinFifoBytes &&
-           bytes <= fabric::kMaxFifoLines * fabric::kFifoLine;
-  });
+  using Link = fabric::LinkOptions;
+  const auto ring = [](std::size_t most) {
+    return [most](std::size_t bytes) {
+      return std::has_single_bit(bytes) && bytes >= Link::kMinRingBytes && bytes <= most;
+    };
+  };
+  const bool rings = std::ranges::all_of(link.slot_bytes, ring(Link::kMaxSlotBytes)) &&
+                     std::ranges::all_of(link.payload_bytes, ring(Link::kMaxPayloadBytes));
   const bool table = link.mpt_entries != 0 && link.mpt_entries <= ContextOptions::kMaxMptEntries;
   return rings && table && link.port_address.value >> 48U == 0;
 }

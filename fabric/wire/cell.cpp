@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "fabric/wire/cell_parts.h"
 #include "fabric/wire/crc32c.h"
 
 namespace splitnic::fabric {
@@ -105,33 +106,10 @@ std::uint32_t cover_head(std::uint32_t crc, std::span<const std::byte> head) {
 
 /// Only an Only cell may be empty: a message of several cells has bytes in each, so its cells are bounded by its
 /// length.
-bool payload_fits_kind(const Cell& cell, const OpcodeTraits& what) {
-  const std::size_t payload = cell.payload.size();
+bool payload_fits_kind(const Cell& cell, const OpcodeTraits& what, std::size_t payload) {
   if (what.is(MessageKind::terminate)) return payload <= kMaxCellHeadBytes;
   if (!what.carries_message() || cell.direct) return payload == 0;
   return payload != 0 || (what.first && what.last);
-}
-
-/// The rules that tie a cell's fields together, after its CRC vouched for the bytes.
-std::optional<CellFault> check_fields(const Cell& cell, const OpcodeTraits& what) {
-  // Cells between adapters, not queue pairs, name none.
-  const auto fits = [drain = what.is(MessageKind::drain)](QpNumber number) {
-    return drain ? number.value == 0 : number.value != 0 && number.value <= kMaxQueuePairNumber;
-  };
-  if (!fits(cell.destination_queue_pair)) return CellFault::destination_queue_pair;
-  if (!fits(cell.source_queue_pair)) return CellFault::source_queue_pair;
-  if (what.first != (cell.cell_sequence == 0)) return CellFault::cell_sequence;
-  if (!payload_fits_kind(cell, what)) return CellFault::payload_bytes;
-  const std::size_t payload = cell.payload.size();
-  if (what.rdma_header && what.is(MessageKind::write) && !cell.direct) {
-    const bool agrees = what.last ? cell.message_bytes == payload : cell.message_bytes > payload;
-    if (!agrees) return CellFault::message_bytes;
-  }
-  if (what.is(MessageKind::atomic)) {
-    if (cell.message_bytes != kAtomicBytes) return CellFault::message_bytes;
-    if (cell.opcode == Opcode::fetch_add && cell.compare != 0) return CellFault::atomic;
-  }
-  return std::nullopt;
 }
 
 /// The extended header of the cell's own kind, which stands last before the payload.
@@ -196,9 +174,9 @@ std::optional<CellFault> read_cell(Cell& cell, std::span<const std::byte> bytes)
   const std::uint16_t flags = header.flags.value();
   const bool direct = (flags & kFlagDirect) != 0;
   const bool solicited = (flags & kFlagSolicited) != 0;
-  const bool flags_fit = (flags & ~(kFlagDirect | kFlagSolicited)) == 0 && (!direct || what.may_be_direct()) &&
-                         (!solicited || what.may_be_solicited());
-  if (!flags_fit) return CellFault::flags;
+  if ((flags & ~(kFlagDirect | kFlagSolicited)) != 0 || !cell_parts::flags_fit(what, direct, solicited)) {
+    return CellFault::flags;
+  }
   const std::size_t payload_bytes = header.payload_bytes.value();
   if (payload_bytes > kMaxCellPayload) return CellFault::payload_bytes;
   const std::size_t head_bytes = cell_head_bytes(static_cast<Opcode>(header.opcode.value()));
@@ -220,20 +198,10 @@ std::optional<CellFault> read_cell(Cell& cell, std::span<const std::byte> bytes)
   cell.packet_sequence = header.packet_sequence.value();
   cell.cell_sequence = header.cell_sequence.value();
   cell.payload = bytes.subspan(head_bytes, payload_bytes);
-  if (what.rdma_header) {
-    const auto rdma = read_at<RdmaHeader>(bytes, sizeof(CellHeader));
-    cell.address = rdma.address.value();
-    cell.tag = Stag{rdma.tag.value()};
-    cell.message_bytes = rdma.length.value();
-  }
-  if (what.immediate) cell.immediate = read_at<Immediate>(bytes, head_bytes - sizeof(Immediate)).value();
-  if (what.invalidate)
-    cell.invalidate = Stag{read_at<InvalidateTag>(bytes, head_bytes - sizeof(InvalidateTag)).value()};
-  if (const std::size_t own = own_header_bytes(what.kind); own != 0) {
-    if (const auto error = read_own_header(cell, what.kind, bytes, head_bytes - own)) return error;
-  }
+  const auto extensions = bytes.subspan(sizeof(CellHeader), head_bytes - sizeof(CellHeader));
+  if (const auto error = cell_parts::read_extensions(cell, extensions)) return error;
   if (has_packet_crc(what, direct)) cell.packet_crc = read_at<Crc>(bytes, packet_crc_at).value();
-  return check_fields(cell, what);
+  return cell_parts::check_fields(cell, payload_bytes, true);
 }
 
 /// The extended header of the cell's own kind, which stands last before the payload.
@@ -287,17 +255,77 @@ void put_own_header(const Cell& cell, MessageKind kind, std::byte* to) {
 
 }  // namespace
 
+namespace cell_parts {
+
+std::size_t put_extensions(const Cell& cell, std::byte* to) {
+  const OpcodeTraits& what = traits(cell.opcode);
+  std::size_t used = 0;
+  const auto append = [&](const auto& part) {
+    std::memcpy(to + used, &part, sizeof part);
+    used += sizeof part;
+  };
+  if (what.rdma_header) {
+    RdmaHeader rdma;
+    rdma.address = cell.address;
+    rdma.tag = cell.tag.value;
+    rdma.length = cell.message_bytes;
+    append(rdma);
+  }
+  if (what.immediate) append(Immediate(cell.immediate));
+  if (what.invalidate) append(InvalidateTag(cell.invalidate.value));
+  const std::size_t own = own_header_bytes(what.kind);
+  if (own != 0) put_own_header(cell, what.kind, to + used);
+  return used + own;
+}
+
+std::optional<CellFault> read_extensions(Cell& cell, std::span<const std::byte> bytes) {
+  const OpcodeTraits& what = traits(cell.opcode);
+  const std::size_t own = own_header_bytes(what.kind);
+  if (what.rdma_header) {
+    const auto rdma = read_at<RdmaHeader>(bytes, 0);
+    cell.address = rdma.address.value();
+    cell.tag = Stag{rdma.tag.value()};
+    cell.message_bytes = rdma.length.value();
+  }
+  if (what.immediate) cell.immediate = read_at<Immediate>(bytes, bytes.size() - sizeof(Immediate)).value();
+  if (what.invalidate) {
+    cell.invalidate = Stag{read_at<InvalidateTag>(bytes, bytes.size() - sizeof(InvalidateTag)).value()};
+  }
+  return own == 0 ? std::nullopt : read_own_header(cell, what.kind, bytes, bytes.size() - own);
+}
+
+bool flags_fit(const OpcodeTraits& what, bool direct, bool solicited) {
+  return (!direct || what.may_be_direct()) && (!solicited || what.may_be_solicited());
+}
+
+std::optional<CellFault> check_fields(const Cell& cell, std::size_t payload_bytes, bool carries_source) {
+  const OpcodeTraits& what = traits(cell.opcode);
+  // Cells between adapters, not queue pairs, name none.
+  const auto fits = [drain = what.is(MessageKind::drain)](QpNumber number) {
+    return drain ? number.value == 0 : number.value != 0 && number.value <= kMaxQueuePairNumber;
+  };
+  if (!fits(cell.destination_queue_pair)) return CellFault::destination_queue_pair;
+  if (carries_source && !fits(cell.source_queue_pair)) return CellFault::source_queue_pair;
+  if (what.first != (cell.cell_sequence == 0)) return CellFault::cell_sequence;
+  if (!payload_fits_kind(cell, what, payload_bytes)) return CellFault::payload_bytes;
+  if (what.rdma_header && what.is(MessageKind::write) && !cell.direct) {
+    const bool agrees = what.last ? cell.message_bytes == payload_bytes : cell.message_bytes > payload_bytes;
+    if (!agrees) return CellFault::message_bytes;
+  }
+  if (what.is(MessageKind::atomic)) {
+    if (cell.message_bytes != kAtomicBytes) return CellFault::message_bytes;
+    if (cell.opcode == Opcode::fetch_add && cell.compare != 0) return CellFault::atomic;
+  }
+  return std::nullopt;
+}
+
+}  // namespace cell_parts
+
 const OpcodeTraits& traits(std::uint8_t opcode) { return opcode < kTraits.size() ? kTraits[opcode] : kNotAnOpcode; }
 
 std::size_t cell_head_bytes(Opcode opcode) { return kHeadBytes[static_cast<std::size_t>(opcode)]; }
 
 std::size_t encode_cell_head(const Cell& cell, std::size_t payload_bytes, std::span<std::byte, kMaxCellHeadBytes> to) {
-  const OpcodeTraits& what = traits(cell.opcode);
-  std::size_t used = 0;
-  const auto append = [&](const auto& part) {
-    std::memcpy(&to[used], &part, sizeof part);
-    used += sizeof part;
-  };
   CellHeader header;
   header.version_and_service_level = static_cast<std::uint8_t>(kCellVersion | (cell.service_level & 0xfU) << 4U);
   header.opcode = static_cast<std::uint8_t>(cell.opcode);
@@ -309,19 +337,8 @@ std::size_t encode_cell_head(const Cell& cell, std::size_t payload_bytes, std::s
   header.packet_sequence = cell.packet_sequence;
   header.cell_sequence = cell.cell_sequence;
   header.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
-  append(header);
-  if (what.rdma_header) {
-    RdmaHeader rdma;
-    rdma.address = cell.address;
-    rdma.tag = cell.tag.value;
-    rdma.length = cell.message_bytes;
-    append(rdma);
-  }
-  if (what.immediate) append(Immediate(cell.immediate));
-  if (what.invalidate) append(InvalidateTag(cell.invalidate.value));
-  const std::size_t own = own_header_bytes(what.kind);
-  if (own != 0) put_own_header(cell, what.kind, &to[used]);
-  return used + own;
+  std::memcpy(to.data(), &header, sizeof header);
+  return sizeof header + cell_parts::put_extensions(cell, to.data() + sizeof header);
 }
 
 CellEnvelope::CellEnvelope(const Cell& cell, std::span<const std::span<const std::byte>> pieces,

@@ -29,8 +29,7 @@ namespace splitnic::fabric {
 /// Cell CRC: CRC-32C over every byte before it. Packet CRC: in Last and Only cells; CRC-32C over all cells of the
 /// packet in order, of each the bytes 1 .. 3 (opcode, flags) and 16 .. the payload's end: everything but the version,
 /// the service level, both port addresses (a router rewrites those) and the CRCs themselves. A direct cell has no
-/// packet CRC: the path that stored its data has no routers, and so a write with immediate fits one 64-byte line of a
-/// message FIFO. Source: S1 II, Fig. 8; design, "Cells and the adapter".
+/// packet CRC: the path that stored its data has no routers. Source: S1 II, Fig. 8; design, "Cells and the adapter".
 struct CellHeader {
   boost::endian::little_uint8_buf_t version_and_service_level;  // low half: version
   boost::endian::little_uint8_buf_t opcode;
@@ -310,11 +309,14 @@ enum class CellFault : std::uint8_t {
   reserved,
   atomic,
   port_address,  ///< found by the link
+  slot_shape,
+  payload_at,   ///< of a slot: no place in the payload ring
+  second_line,  ///< of a slot: not there
 };
 const char* to_string(CellFault error);
 
-/// Reads the cell at the start of `bytes`, a private copy; what follows the cell is ignored (FIFO records end on whole
-/// lines). Everything that a cell alone can show is checked; cell.payload points into `bytes`.
+/// Reads the cell at the start of `bytes`, a private copy; what follows the cell is ignored (a record may be longer).
+/// Everything that a cell alone can show is checked; cell.payload points into `bytes`.
 [[nodiscard]] tl::expected<Cell, CellFault> decode_cell(std::span<const std::byte> bytes);
 
 /// Header and extended headers of such a cell, in bytes.

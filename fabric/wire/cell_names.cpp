@@ -15,7 +15,8 @@ BOOST_DESCRIBE_ENUM(Syndrome, ok, receiver_not_ready, sequence_error, remote_acc
 const char* to_string(Syndrome syndrome) { return boost::describe::enum_to_string(syndrome, "?"); }
 
 BOOST_DESCRIBE_ENUM(CellFault, too_short, version, opcode, flags, payload_bytes, cell_crc, destination_queue_pair,
-                    source_queue_pair, cell_sequence, message_bytes, syndrome, reserved, atomic, port_address)
+                    source_queue_pair, cell_sequence, message_bytes, syndrome, reserved, atomic, port_address,
+                    slot_shape, payload_at, second_line)
 const char* to_string(CellFault error) { return boost::describe::enum_to_string(error, "?"); }
 
 }  // namespace splitnic::fabric

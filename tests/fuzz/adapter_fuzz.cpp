@@ -63,7 +63,8 @@ SimBridgeOptions calm() {
 
 LinkOptions link_options(std::uint64_t port) {
   LinkOptions options;
-  options.fifo_bytes = {8U << 10U, 16U << 10U};
+  options.slot_bytes = {4U << 10U, 8U << 10U};
+  options.payload_bytes = {8U << 10U, 16U << 10U};
   options.port_address = PortAddress{port};
   return options;
 }
@@ -148,13 +149,12 @@ class World {
     bridges_.advance(now_);
     if (!peer_.up()) return;
     for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
-      while (const auto front = peer_.receiver(lane).front()) {
-        std::vector<std::byte> bytes(front->size());
-        front->copy_out(0, bytes);
-        peer_.receiver(lane).pop();
-        remember(decode_cell(bytes).value());
+      while (const ReceivedCell* front = peer_.front(lane)) {
+        CHECK(!front->fault);
+        remember(front->cell);
+        peer_.pop(lane);
       }
-      peer_.receiver(lane).push_tail(true);
+      peer_.return_room(lane, true);
     }
   }
   /// What an answer has to fit.
@@ -313,8 +313,6 @@ class World {
     const std::uint8_t shape = input.byte();
     cell.direct = what.may_be_direct() && (shape & 1U) != 0;
     cell.solicited = what.may_be_solicited() && (shape & 2U) != 0;
-    cell.destination = PortAddress{(shape & 0xe0U) == 0xe0U ? 5U : 1U};
-    cell.source = PortAddress{2};
     if (!what.is(MessageKind::drain)) {
       cell.destination_queue_pair = number_;
       cell.source_queue_pair = kPeerNumber;
@@ -349,12 +347,14 @@ class World {
     const bool asks = what.is(MessageKind::atomic) || what.is(MessageKind::read_request);
     if (asks) cell.message_sequence = message_sequence_ + ((shape & 0xc0U) == 0xc0U ? 0 : 1);
     const std::vector<std::byte> bytes(payload, std::byte{input.byte()});
-    if (what.first) packet_crc_ = kPacketCrcStart;
-    const std::array<std::span<const std::byte>, 1> pieces{bytes};
-    const CellEnvelope envelope(cell, pieces, payload, packet_crc_);
     if (!peer_.up()) return;
     const auto lane = (shape & 4U) != 0 ? VirtualLane::control : VirtualLane::data;
-    static_cast<void>(peer_.sender(lane).send({envelope.head(), bytes, envelope.tail()}));
+    ClaimedPayload to;
+    if (peer_.claim(lane, cell, bytes.size(), to)) {
+      to.put(bytes);
+      std::uint32_t packet_crc = kPacketCrcStart;
+      peer_.release(lane, cell, packet_crc);
+    }
     if (what.last && !answers && !what.is(MessageKind::drain) && cell.packet_sequence == psn_) {
       ++psn_;
       message_sequence_ += asks ? 1 : 0;
@@ -382,7 +382,6 @@ class World {
   Stag fast_{};
   QpNumber number_{};
   std::uint32_t psn_ = 0;
-  std::uint32_t packet_crc_ = kPacketCrcStart;
   std::uint32_t message_sequence_ = 0;
   std::uint32_t sent_psn_ = 0;  // of the adapter's last send or write, and of its last read or atomic
   std::uint32_t asked_psn_ = 0;

@@ -9,7 +9,6 @@
 
 #include "common/check.h"
 #include "fabric/bridge/anchor.h"
-#include "fabric/bridge/message_fifo.h"
 #include "fabric/wire/crc32c.h"
 
 using namespace splitnic::fabric;
@@ -25,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   good.memory_bytes = kWindow;
   good.armed = {640, 64};
   good.tails = {MemoryRange{704, 64}, MemoryRange{768, 64}};
-  good.fifos = {MemoryRange{832, 4096}, MemoryRange{4928, 8192}};
+  good.slots = {MemoryRange{832, 1024}, MemoryRange{4928, 2048}};
+  good.payloads = {MemoryRange{1856, 2048}, MemoryRange{6976, 4096}};
   good.mpt = {13120, 4096};
   good.buffers = {17216, 65536};
   AnchorBytes bytes{};
@@ -49,14 +49,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   std::vector<MemoryRange> ranges{{anchor_offset, kAnchorBytes}, anchor->armed, anchor->mpt, anchor->buffers};
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    ranges.push_back(anchor->fifos[lane]);
+    ranges.push_back(anchor->slots[lane]);
+    ranges.push_back(anchor->payloads[lane]);
     ranges.push_back(anchor->tails[lane]);
-    CHECK(std::has_single_bit(anchor->fifos[lane].bytes) && anchor->fifos[lane].bytes <= kMaxFifoLines * kFifoLine);
-    CHECK(anchor->tails[lane].bytes == kFifoLine);
+    const auto is_ring = [](std::uint64_t ring, std::size_t most) {
+      return std::has_single_bit(ring) && ring >= kMinRingLines * kSlotLine && ring <= most * kSlotLine;
+    };
+    CHECK(is_ring(anchor->slots[lane].bytes, kMaxSlotLines));
+    CHECK(is_ring(anchor->payloads[lane].bytes, kMaxPayloadLines));
+    CHECK(anchor->tails[lane].bytes == kSlotLine);
   }
-  CHECK(anchor->armed.bytes == kFifoLine);
+  CHECK(anchor->armed.bytes == kSlotLine);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    CHECK(ranges[i].offset % kFifoLine == 0 && ranges[i].bytes % kFifoLine == 0);
+    CHECK(ranges[i].offset % kSlotLine == 0 && ranges[i].bytes % kSlotLine == 0);
     CHECK(ranges[i].offset <= kWindow && ranges[i].bytes <= kWindow - ranges[i].offset);
     for (std::size_t j = 0; j < i; ++j) {
       CHECK(ranges[i].bytes == 0 || ranges[j].bytes == 0 || ranges[i].offset >= ranges[j].offset + ranges[j].bytes ||

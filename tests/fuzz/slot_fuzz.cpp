@@ -13,6 +13,7 @@
 #include "common/random.h"
 #include "fabric/bridge/sim_bridge.h"
 #include "fabric/link/slot_ring.h"
+#include "fabric/wire/slot_cell.h"
 
 using namespace splitnic;
 using namespace splitnic::fabric;
@@ -35,6 +36,23 @@ SlotHeader forged(const std::uint8_t* from) {
   return header;
 }
 
+/// What is believed of a slot's cell is encoded to the same bytes again.
+void take_cell(const ReceivedSlot& slot) {
+  Cell cell;
+  if (decode_slot_fields(slot.fields, cell)) return;
+  std::array<std::byte, kSlotBodyInFirst> bytes{};
+  const auto extension = std::span(bytes).first(slot_extension_bytes(cell.opcode));
+  PeerMemory::next_message();
+  slot.copy_extension(extension);
+  if (decode_slot_extension(extension, slot.payload_bytes, cell)) return;
+  std::array<std::byte, kSlotBodyInFirst> again{};
+  encode_slot_extension(cell, again.data());
+  CHECK(again == bytes);
+  const SlotFields fields = slot_fields(cell);
+  CHECK(fields.opcode == slot.fields.opcode && fields.direct == slot.fields.direct);
+  CHECK(fields.queue_pair == slot.fields.queue_pair && fields.packet_sequence == slot.fields.packet_sequence);
+}
+
 void take(SlotReceiver& receiver) {
   for (int taken = 0; taken < 4; ++taken) {
     const std::uint64_t before = receiver.consumed();
@@ -51,6 +69,7 @@ void take(SlotReceiver& receiver) {
         piece.copy_out(0, copy);
       }
     }
+    if (!slot->fault) take_cell(*slot);
     receiver.pop();
     CHECK(receiver.consumed() - before == 1 || receiver.consumed() - before == 2);
   }

@@ -1,9 +1,9 @@
-// Cells and records that are wrong, incomplete, endless, or change while they are read.
+// Cells and slots that are wrong, incomplete, endless, or change while they are read.
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "fabric/wire/crc32c.h"
+#include "fabric/wire/slot_cell.h"
 #include "tests/hostile/owner.h"
 
 // Included last: Catch2 redefines CHECK, which common/check.h defines too.
@@ -54,7 +54,7 @@ Cell lie(HostileHost& host) {
   const auto offset = static_cast<std::int64_t>(random.below(32U << 10U)) - (8 << 10);
   Cell cell = host.cell(opcode, grant, offset, static_cast<std::uint32_t>(random.below(1024)));
   if (random.below(4) == 0) --host.psn;
-  if (traits(opcode).is(MessageKind::drain)) cell.destination_queue_pair = cell.source_queue_pair = QpNumber{};
+  if (traits(opcode).is(MessageKind::drain)) cell.destination_queue_pair = QpNumber{};
   if (traits(opcode).is(MessageKind::atomic)) cell.message_bytes = kAtomicBytes;
   cell.direct = traits(opcode).may_be_direct() && random.below(4) == 0;
   cell.solicited = traits(opcode).may_be_solicited() && random.below(2) == 0;
@@ -72,9 +72,6 @@ Cell lie(HostileHost& host) {
   perhaps(host, 8, cell.packet_sequence, random.next32());
   perhaps(host, 8, cell.message_sequence, random.next32());
   perhaps(host, 16, cell.destination_queue_pair, QpNumber{random.next32() & kMaxQueuePairNumber});
-  perhaps(host, 16, cell.source_queue_pair, QpNumber{random.next32() & kMaxQueuePairNumber});
-  perhaps(host, 16, cell.destination, PortAddress{random.next() >> 16U});
-  perhaps(host, 16, cell.source, PortAddress{random.next() >> 16U});
   return cell;
 }
 
@@ -85,27 +82,40 @@ std::vector<std::byte> payload_of(HostileHost& host, const Cell& cell) {
   return host.random_bytes(truth ? cell.message_bytes : host.random().below(300));
 }
 
-/// Overwrites a FIFO record again and again while the owner reads it; some of the contents have a correct CRC.
-void rewrite(HostileHost& host, std::span<std::byte> record, const Cell& truth, std::span<const std::byte> payload) {
-  const std::vector<std::byte> before(record.begin(), record.end());
+/// Overwrites a slot again and again while the owner reads it, but for the word that releases it.
+void rewrite(HostileHost& host, const RawSlots::Place& place, const Cell& truth) {
+  const std::span<std::byte> line = place.line.subspan(kSlotSequenceBytes);
+  const std::vector<std::byte> before(line.begin(), line.end());
   Cell other = truth;
   other.tag = host.owner().foreign.tag;
   other.address = host.owner().foreign.address;
-  const std::vector<std::byte> after = host.sealed(other, payload);
+  std::vector<std::byte> after = before;
+  encode_slot_extension(other, &after[kSlotBodyAt - kSlotSequenceBytes]);
   for (int i = 0; i < 20; ++i) {
-    std::ranges::copy(after, record.begin());
-    std::ranges::copy(before, record.begin());
-    record[host.random().below(record.size())] ^= std::byte{0xff};
+    std::ranges::copy(after, line.begin());
+    std::ranges::copy(before, line.begin());
+    line[host.random().below(line.size())] ^= std::byte{0xff};
+    place.payload[host.random().below(place.payload.size())] ^= std::byte{0xff};
   }
 }
 
+/// A slot that contradicts itself.
+struct FalseSlot {
+  const char* name;
+  void (*change)(SlotHeader& header, std::size_t payload_lines);
+  bool second_line = true;
+};
+
 }  // namespace
 
-TEST_CASE("random bytes in a record are no cell, each counted, none harmful", "[hostile]") {
+TEST_CASE("random bytes in a slot are no cell, each counted, none harmful", "[hostile]") {
   const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
     for (; host.goes_on() && host.board().count < 5000; ++host.board().count) {
-      const auto bytes = host.random_bytes(1 + host.random().below(2000));
-      if (host.fifo().put(bytes).empty()) break;
+      SlotHeader header;
+      const auto bytes = host.random_bytes(sizeof header);
+      std::memcpy(&header, bytes.data(), sizeof header);
+      header.opcode = static_cast<std::uint8_t>(host.random().below(228) + 28);  // none of them is one
+      if (host.slots().put(header, host.random_bytes(kSlotBodyInFirst)).line.empty()) break;
       if (host.board().count % 16 == 0) host.ring();
     }
   });
@@ -114,26 +124,63 @@ TEST_CASE("random bytes in a record are no cell, each counted, none harmful", "[
   CHECK(outcome.counters.cells_received == outcome.count);
 }
 
-TEST_CASE("cut cells, and cells with one bit wrong, are no cells", "[hostile]") {
-  const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
-    for (; host.goes_on() && host.board().count < 5000; ++host.board().count) {
-      const auto payload = host.random_bytes(500);
-      auto bytes = host.sealed(host.cell(Opcode::write_only, host.owner().open, 0, 500), payload);
-      if (host.random().below(2) == 0) {
-        // Cuts off so much that the record is at least a line shorter.
-        bytes.resize(bytes.size() - kFifoLine - host.random().below(bytes.size() - kFifoLine - 1));
-      } else {
-        bytes[host.random().below(bytes.size())] ^= std::byte{1} << static_cast<int>(host.random().below(8));
-      }
-      if (host.fifo().put(bytes).empty()) break;
+TEST_CASE("slots that contradict themselves are no cells", "[hostile]") {
+  const auto row = GENERATE(values<FalseSlot>({
+      {"an unknown shape", [](SlotHeader& h, std::size_t) { h.shape = 32; }},
+      {"two lines and the payload ring", [](SlotHeader& h, std::size_t) { h.shape = 3; }},
+      {"more in a line than it has", [](SlotHeader& h, std::size_t) { h.payload_bytes = 37; }},
+      {"less than the extended headers leave", [](SlotHeader& h, std::size_t) { h.payload_bytes = 21; }},
+      {"more in two lines than they have",
+       [](SlotHeader& h, std::size_t) {
+         h.shape = 1;
+         h.payload_bytes = 97;
+       }},
+      {"a place in the payload ring that is not used", [](SlotHeader& h, std::size_t) { h.payload_at = 1; }},
+      {"nothing in the payload ring",
+       [](SlotHeader& h, std::size_t) {
+         h.shape = 2;
+         h.payload_bytes = 0;
+       }},
+      {"one byte more than the payload ring",
+       [](SlotHeader& h, std::size_t lines) {
+         h.shape = 2;
+         h.payload_bytes = static_cast<std::uint32_t>(lines * kSlotLine + 1);
+       }},
+      {"across the payload ring's end",
+       [](SlotHeader& h, std::size_t lines) {
+         h.shape = 2;
+         h.payload_bytes = 2 * kSlotLine;
+         h.payload_at = static_cast<std::uint32_t>(lines - 1);
+       }},
+      {"far outside the payload ring",
+       [](SlotHeader& h, std::size_t) {
+         h.shape = 2;
+         h.payload_bytes = 200;
+         h.payload_at = 0xffff'ffff;
+       }},
+      {"a queue pair of 25 bits", [](SlotHeader& h, std::size_t) { h.queue_pair = 0x100'0000; }},
+      {"a second line that is not there", [](SlotHeader& h, std::size_t) { h.shape = 1; }, false},
+      {"an opcode that is none", [](SlotHeader& h, std::size_t) { h.opcode = 28; }},
+      {"a cell sequence in an Only cell", [](SlotHeader& h, std::size_t) { h.cell_sequence = 1; }},
+  }));
+  CAPTURE(row.name);
+  const Outcome outcome = endure(Ending::harmless, [row](HostileHost& host) {
+    for (; host.goes_on() && host.board().count < 1000; ++host.board().count) {
+      const Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 16);
+      SlotHeader header = encode_slot(slot_fields(cell), slot_layout(slot_extension_bytes(cell.opcode), 16));
+      row.change(header, host.slots().payload_lines());
+      std::array<std::byte, kSlotBodyInFirst> body{};
+      encode_slot_extension(cell, body.data());
+      if (host.slots().put(header, body, row.second_line).line.empty()) break;
       if (host.board().count % 16 == 0) host.ring();
     }
   });
   CHECK(outcome.count > 100);
   CHECK(outcome.counters.dropped_bad_cell == outcome.count);
+  CHECK(outcome.counters.segmented_writes == 0);
 }
 
-TEST_CASE("cells with right CRCs and anything in them reach nothing that was not granted", "[hostile]") {
+TEST_CASE("cells with anything in them reach nothing that was not granted", "[hostile]") {
   const int round = GENERATE(range(0, 10));
   CAPTURE(round);
   const Outcome outcome = endure(Ending::either_way, [](HostileHost& host) {
@@ -148,31 +195,30 @@ TEST_CASE("cells with right CRCs and anything in them reach nothing that was not
   CHECK(outcome.times_told <= 1);
 }
 
-TEST_CASE("cells of no queue pair, of another or of another port are dropped and counted", "[hostile]") {
+TEST_CASE("cells of no queue pair, or of another, are dropped and counted", "[hostile]") {
   const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
     for (int i = 0; i < 300; ++i) {
       Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 64);
       if (i % 3 == 0) cell.destination_queue_pair = host.owner().idle_queue_pair;
-      if (i % 3 == 1) cell.source_queue_pair = QpNumber{HostileHost::kNumber.value + 1};
-      if (i % 3 == 2) cell.source = kHonestPort;
+      if (i % 3 == 1) cell.destination_queue_pair.value ^= 0x80'0000;
+      if (i % 3 == 2) cell.destination_queue_pair = QpNumber{};
       host.put(cell, host.random_bytes(64));
     }
   });
   CHECK(outcome.counters.dropped_unknown_queue_pair == 200);
-  CHECK(outcome.counters.dropped_wrong_address == 100);
+  CHECK(outcome.counters.dropped_bad_cell == 100);
   CHECK(outcome.counters.segmented_writes == 0);
 }
 
-TEST_CASE("a cell rewritten while it is read is taken as it was or as it is, or not at all", "[hostile]") {
+TEST_CASE("a slot rewritten while it is read reaches nothing that was not granted", "[hostile]") {
   const Outcome outcome = endure(Ending::either_way, [](HostileHost& host) {
     for (; host.goes_on(); ++host.board().count) {
       const auto payload = host.random_bytes(200);
       const Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 200);
-      const auto bytes = host.sealed(cell, payload);
-      const auto record = host.fifo().put(bytes);
-      if (record.empty()) break;
-      rewrite(host, record, cell, payload);
-      // The owner asks again for damaged cells, so continue from this one.
+      const RawSlots::Place place = host.slots().put(cell, payload);
+      if (place.line.empty()) break;
+      rewrite(host, place, cell);
+      // A slot that was no cell is lost, so continue from this one, half the time.
       host.psn = cell.packet_sequence + (host.random().below(2) == 0 ? 1 : 0);
       static_cast<void>(host.take());
     }
@@ -231,8 +277,8 @@ TEST_CASE("a storm of terminates ends the queue pair once and is answered with n
   const bool of_a_request = GENERATE(false, true);  // of a request that the owner never made
   const auto run = [of_a_request](HostileHost& host) {
     while (host.goes_on()) {
-      std::vector<std::byte> refused = host.sealed(host.cell(Opcode::write_only, kHostileMemory, 0, 0));
-      refused.resize(of_a_request ? cell_head_bytes(Opcode::write_only) : 0);
+      std::vector<std::byte> refused = HostileHost::head_of(host.cell(Opcode::write_only, kHostileMemory, 0, 0));
+      if (!of_a_request) refused.clear();
       Cell cell = host.cell(Opcode::terminate);
       cell.packet_sequence = of_a_request ? host.random().next32() : kPsnFromOwner;
       cell.reason = {static_cast<std::uint8_t>(host.random().below(3)),
@@ -253,7 +299,7 @@ TEST_CASE("answers and acknowledgements that nobody asked for change nothing", "
     while (host.goes_on()) {
       Cell cell = host.cell(kAnswers[host.random().below(kAnswers.size())]);
       const OpcodeTraits& what = traits(cell.opcode);
-      if (what.is(MessageKind::drain)) cell.destination_queue_pair = cell.source_queue_pair = QpNumber{};
+      if (what.is(MessageKind::drain)) cell.destination_queue_pair = QpNumber{};
       cell.cell_sequence = what.first ? 0 : 1;
       cell.packet_sequence = kPsnFromOwner + static_cast<std::uint32_t>(host.random().below(3)) - 1;
       cell.syndrome = static_cast<Syndrome>(host.random().below(kSyndromes));
@@ -271,7 +317,7 @@ TEST_CASE("drain requests without number are answered as far as there is room, a
     // A busy machine may leave it no turn for long.
     for (int sent = 0; host.goes_on() || sent < 500; ++sent) {
       Cell cell = host.cell(Opcode::drain_request);
-      cell.destination_queue_pair = cell.source_queue_pair = QpNumber{};
+      cell.destination_queue_pair = QpNumber{};
       cell.generation = host.random().next32();
       cell.tag = Stag{host.random().next32()};
       host.put(cell, {}, VirtualLane::control);  // never takes an answer
@@ -287,7 +333,7 @@ TEST_CASE("a drain that is never acknowledged keeps the memory in quarantine", "
       const auto bytes = host.random_bytes(4096);
       std::ranges::copy(bytes, host.part(host.layout().buffers).begin());
       Cell cell = host.cell(Opcode::drain_acknowledge);
-      cell.destination_queue_pair = cell.source_queue_pair = QpNumber{};
+      cell.destination_queue_pair = QpNumber{};
       cell.tag = host.owner().direct.tag;
       cell.generation = 2 + host.random().next32() / 2;
       host.put(cell, {}, VirtualLane::control);

@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/bridge/shm_setup.h"
+#include "fabric/wire/slot_cell.h"
 #include "tests/hostile/arena.h"
 
 namespace splitnic::fabric::hostile {
@@ -108,47 +109,61 @@ std::uint64_t word_at(const std::byte* at) {
 
 }  // namespace
 
-bool RawFifo::wait_for_room(std::size_t lines) const {
+bool RawSlots::wait_until_free(std::size_t lines) const {
   const Time give_up = monotonic_now() + milliseconds(50);
-  while (head_ - word_at(tail_) + lines > ring_.size() / kFifoLine - 1) {
+  while (head_ - word_at(tail_ + kTailAt) + lines > slots_.size() / kSlotLine) {
     if (monotonic_now() > give_up) return false;
     sched_yield();
   }
   return true;
 }
 
-void RawFifo::write_head(std::size_t lines, const FalseHead& head) {
-  const std::size_t ring_lines = ring_.size() / kFifoLine;
-  const std::uint64_t word = std::uint64_t{head.lines_field.value_or(static_cast<std::uint16_t>(lines))} |
-                             std::uint64_t{head.sequence.value_or(static_cast<std::uint16_t>(sequence_))} << 16U |
-                             std::uint64_t{head.epoch_tag.value_or(epoch_tag_)} << 32U;
-  std::byte* next = &ring_[(head_ + lines) % ring_lines * kFifoLine];
-  std::byte* here = &ring_[head_ % ring_lines * kFifoLine];
-  __atomic_store_n(reinterpret_cast<std::uint64_t*>(next), std::uint64_t{0}, __ATOMIC_RELEASE);
-  __atomic_store_n(reinterpret_cast<std::uint64_t*>(here), word, __ATOMIC_RELEASE);
-}
-
-std::span<std::byte> RawFifo::put(std::span<const std::byte> record, const FalseHead& head) {
-  constexpr std::uint16_t kPadding = 0x8000;
-  const std::size_t ring_lines = ring_.size() / kFifoLine;
-  const std::size_t lines = (kFifoHeadBytes + record.size() + kFifoLine - 1) / kFifoLine;
-  const std::size_t to_end = ring_lines - head_ % ring_lines;
-  if (lines > to_end) {
-    if (!wait_for_room(to_end)) return {};
-    write_head(to_end, {static_cast<std::uint16_t>(kPadding | to_end), {}, {}});
-    head_ += to_end;
-    ++sequence_;
+RawSlots::Place RawSlots::put(const SlotHeader& header, std::span<const std::byte> body, bool second_line) {
+  const bool two_lines = (header.shape.value() & slot_shape::kTwoLines) != 0;
+  if (!wait_until_free(two_lines ? 2 : 1)) return {};
+  const std::span<std::byte> first = line(head_);
+  const std::size_t in_first = std::min(body.size(), kSlotBodyInFirst);
+  SlotHeader whole = header;
+  whole.consumed = static_cast<std::uint32_t>(word_at(opposite_ + kTailAt));
+  std::memcpy(&first[kSlotSequenceBytes], &whole, sizeof whole);
+  std::ranges::copy(body.first(in_first), first.subspan(kSlotBodyAt).begin());
+  if (two_lines) {
+    const std::span<std::byte> second = line(head_ + 1);
+    const std::uint32_t sequence = line_sequence(seed_, head_ + 1) + (second_line ? 0U : 1U);
+    std::memcpy(second.data(), &sequence, sizeof sequence);
+    std::ranges::copy(body.subspan(in_first), second.subspan(kSlotSequenceBytes).begin());
   }
-  if (!wait_for_room(lines)) return {};
-  const std::size_t at = head_ % ring_lines * kFifoLine;
-  std::ranges::copy(record, ring_.begin() + static_cast<std::ptrdiff_t>(at + kFifoHeadBytes));
-  write_head(lines, head);
-  head_ += lines;
-  ++sequence_;
-  return ring_.subspan(at + kFifoHeadBytes, record.size());
+  put_sequence(0);
+  head_ += two_lines ? 2 : 1;
+  return {first, {}};
 }
 
-void RawFifo::put_head(const FalseHead& head) { write_head(1, head); }
+RawSlots::Place RawSlots::put(const Cell& cell, std::span<const std::byte> payload) {
+  std::array<std::byte, kSlotBodyInBoth> body{};
+  const std::size_t extension = slot_extension_bytes(cell.opcode);
+  encode_slot_extension(cell, body.data());
+  const SlotLayout layout = slot_layout(extension, payload.size());
+  const SlotHeader header = encode_slot(slot_fields(cell), layout);
+  if (!layout.in_payload_ring) {
+    std::ranges::copy(payload, &body[extension]);
+    return put(header, std::span(body).first(extension + payload.size()));
+  }
+  // Beside the payloads before it, for as long as the ring lasts; then over them, consumed or not.
+  if (payload_.size() - payload_at_ < payload.size()) payload_at_ = 0;
+  const std::span<std::byte> at = payload_.subspan(payload_at_, payload.size());
+  std::ranges::copy(payload, at.begin());
+  SlotHeader whole = header;
+  whole.payload_at = static_cast<std::uint32_t>(payload_at_ / kSlotLine);
+  payload_at_ += (payload.size() + kSlotLine - 1) / kSlotLine * kSlotLine;
+  Place place = put(whole, std::span(body).first(extension));
+  place.payload = at;
+  return place;
+}
+
+void RawSlots::put_sequence(std::uint32_t off) {
+  const std::uint32_t sequence = line_sequence(seed_, head_) + off;
+  __atomic_store_n(reinterpret_cast<std::uint32_t*>(line(head_).data()), sequence, __ATOMIC_RELEASE);
+}
 
 HostileHost::HostileHost(const std::string& path, Board& board, std::uint64_t seed) : board_(board), random_(seed) {
   const os::UniqueFd caller = call(path);
@@ -183,7 +198,8 @@ void HostileHost::set_up() {
   std::ranges::copy(own_memory().first(kAnchorBytes), own_anchor_.begin());
   const std::uint32_t tag = epoch_tag(link_->epoch(), link_->peer_epoch());
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    fifos_[lane] = RawFifo(part(layout_.fifos[lane]), &own_memory()[own_layout_.tails[lane].offset], tag);
+    slots_[lane] = RawSlots(part(layout_.slots[lane]), part(layout_.payloads[lane]),
+                            &own_memory()[own_layout_.tails[lane].offset], part(layout_.tails[lane]).data(), tag);
   }
   board_.number = kNumber;
   board_.stage.store(Stage::linked);
@@ -221,10 +237,7 @@ void HostileHost::handshake_again(void (*before)(std::span<std::byte> anchor, Se
 Cell HostileHost::cell(Opcode opcode) {
   Cell made;
   made.opcode = opcode;
-  made.destination = kOwnerPort;
-  made.source = kHostilePort;
   made.destination_queue_pair = owner().queue_pair;
-  made.source_queue_pair = kNumber;
   made.packet_sequence = psn++;
   return made;
 }
@@ -239,18 +252,14 @@ Cell HostileHost::cell(Opcode opcode, const Grant& grant, std::int64_t offset, s
   return made;
 }
 
-std::vector<std::byte> HostileHost::sealed(const Cell& cell, std::span<const std::byte> payload) {
-  if (traits(cell.opcode).first) packet_crc_ = kPacketCrcStart;
-  const std::array pieces{payload};
-  const CellEnvelope envelope(cell, pieces, payload.size(), packet_crc_);
-  std::vector<std::byte> bytes(envelope.head().begin(), envelope.head().end());
-  bytes.insert(bytes.end(), payload.begin(), payload.end());
-  bytes.insert(bytes.end(), envelope.tail().begin(), envelope.tail().end());
-  return bytes;
+std::vector<std::byte> HostileHost::head_of(const Cell& cell) {
+  std::array<std::byte, kMaxCellHeadBytes> head{};
+  const std::size_t bytes = encode_cell_head(cell, 0, head);
+  return {head.begin(), head.begin() + static_cast<std::ptrdiff_t>(bytes)};
 }
 
 bool HostileHost::put(const Cell& cell, std::span<const std::byte> payload, VirtualLane lane) {
-  const bool written = !fifo(lane).put(sealed(cell, payload)).empty();
+  const bool written = !slots(lane).put(cell, payload).line.empty();
   if (!written || puts_++ % 8 == 0) ring();
   return written;
 }
@@ -269,19 +278,14 @@ void HostileHost::note(const Cell& cell) {
 
 std::vector<Cell> HostileHost::take() {
   std::vector<Cell> cells;
-  received_.clear();
   for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
-    FifoReceiver& receiver = link_->receiver(lane);
-    while (const auto front = receiver.front()) {
-      received_.emplace_back(front->size());
-      front->copy_out(0, received_.back());
-      receiver.pop();
-      const auto decoded = decode_cell(received_.back());
-      CHECK(decoded.has_value());
-      cells.push_back(*decoded);
-      note(*decoded);
+    while (const ReceivedCell* front = link_->front(lane)) {
+      CHECK(!front->fault);
+      cells.push_back(front->cell);
+      note(front->cell);
+      link_->pop(lane);
     }
-    receiver.push_tail(true);
+    link_->return_room(lane, true);
   }
   return cells;
 }

@@ -15,39 +15,50 @@
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_memory.h"
 #include "fabric/wire/cell.h"
+#include "fabric/wire/slot.h"
 #include "tests/hostile/board.h"
 
 namespace splitnic::fabric::hostile {
 
-/// The fields of a record's head word; fields without a value are correct.
-struct FalseHead {
-  std::optional<std::uint16_t> lines_field{};
-  std::optional<std::uint16_t> sequence{};
-  std::optional<std::uint32_t> epoch_tag{};
-};
-
-/// A message FIFO written by hand.
-class RawFifo {
+/// A slot ring with its payload ring, written by hand.
+class RawSlots {
  public:
-  RawFifo() = default;
-  /// tail: the word in the writer's memory where the receiver reports what it has consumed.
-  RawFifo(std::span<std::byte> ring, const std::byte* tail, std::uint32_t epoch_tag)
-      : ring_(ring), tail_(tail), epoch_tag_(epoch_tag) {}
+  /// What a slot takes in the rings.
+  struct Place {
+    std::span<std::byte> line{};  ///< the first; empty: there was no room in time
+    std::span<std::byte> payload{};
+  };
 
-  /// Writes a record as soon as there is room. Returns its place in the ring; empty: there was no room in time.
-  std::span<std::byte> put(std::span<const std::byte> record, const FalseHead& head = {});
-  /// Writes only the head word of the next record.
-  void put_head(const FalseHead& head);
+  RawSlots() = default;
+  /// tail: the line in the writer's memory where the receiver reports what it has consumed. opposite: the line in the
+  /// receiver's memory where the writer's link reports the same of the opposite ring.
+  RawSlots(std::span<std::byte> slots, std::span<std::byte> payload, const std::byte* tail, const std::byte* opposite,
+           std::uint32_t seed)
+      : slots_(slots), payload_(payload), tail_(tail), opposite_(opposite), seed_(seed) {}
+
+  /// Writes a slot as soon as there is room; body: what follows the header, in the first line and the second. The
+  /// header's shape says how many lines that are; its `consumed` is filled in. second_line: the second line's sequence
+  /// word is correct.
+  Place put(const SlotHeader& header, std::span<const std::byte> body, bool second_line = true);
+  /// Writes a slot with the cell's fields, and its payload as a sender lays it out.
+  Place put(const Cell& cell, std::span<const std::byte> payload);
+  /// Writes only the sequence word of the next line; off: added to the correct one.
+  void put_sequence(std::uint32_t off);
+  [[nodiscard]] std::size_t payload_lines() const { return payload_.size() / kSlotLine; }
 
  private:
-  [[nodiscard]] bool wait_for_room(std::size_t lines) const;
-  void write_head(std::size_t lines, const FalseHead& head);
+  [[nodiscard]] bool wait_until_free(std::size_t lines) const;
+  [[nodiscard]] std::span<std::byte> line(std::uint64_t number) {
+    return slots_.subspan(number % (slots_.size() / kSlotLine) * kSlotLine, kSlotLine);
+  }
 
-  std::span<std::byte> ring_{};
+  std::span<std::byte> slots_{};
+  std::span<std::byte> payload_{};
   const std::byte* tail_ = nullptr;
-  std::uint32_t epoch_tag_ = 0;
+  const std::byte* opposite_ = nullptr;
+  std::uint32_t seed_ = 0;
   std::uint64_t head_ = 0;
-  std::uint64_t sequence_ = 0;
+  std::size_t payload_at_ = 0;
 };
 
 /// An initiator that sets up its bridge and its link correctly, and then misuses everything that it can reach. It runs
@@ -82,7 +93,7 @@ class HostileHost {
   [[nodiscard]] int window_descriptor() const { return their_descriptor_.get(); }
   [[nodiscard]] int doorbell() const { return bridge_->doorbell_descriptor(); }
   [[nodiscard]] FabricLink& link() { return *link_; }
-  [[nodiscard]] RawFifo& fifo(VirtualLane lane = VirtualLane::data) { return fifos_[static_cast<std::size_t>(lane)]; }
+  [[nodiscard]] RawSlots& slots(VirtualLane lane = VirtualLane::data) { return slots_[static_cast<std::size_t>(lane)]; }
   void ring() { bridge_->ring(); }
   /// Repeats the handshake. before: called with the bytes of this end's anchor after the anchor is committed and before
   /// it is announced.
@@ -92,9 +103,10 @@ class HostileHost {
   [[nodiscard]] Cell cell(Opcode opcode);
   /// The same for an operation on [offset, offset + bytes) of a grant.
   [[nodiscard]] Cell cell(Opcode opcode, const Grant& grant, std::int64_t offset, std::uint32_t bytes);
-  /// Sends a cell with correct CRCs. False: there is no room any more.
+  /// Sends a cell. False: there is no room any more.
   bool put(const Cell& cell, std::span<const std::byte> payload = {}, VirtualLane lane = VirtualLane::data);
-  [[nodiscard]] std::vector<std::byte> sealed(const Cell& cell, std::span<const std::byte> payload = {});
+  /// Header and extended headers of the cell, as a terminate message names it.
+  [[nodiscard]] static std::vector<std::byte> head_of(const Cell& cell);
   [[nodiscard]] std::vector<std::byte> random_bytes(std::size_t bytes);
   /// Takes the cells that the owner sent, and returns their room.
   std::vector<Cell> take();
@@ -118,10 +130,8 @@ class HostileHost {
   Anchor layout_;
   Anchor own_layout_;
   std::array<std::byte, kAnchorBytes> own_anchor_{};
-  std::array<RawFifo, kLanes> fifos_;
-  std::uint32_t packet_crc_ = kPacketCrcStart;
+  std::array<RawSlots, kLanes> slots_;
   std::uint64_t puts_ = 0;
-  std::vector<std::vector<std::byte>> received_;
 };
 
 }  // namespace splitnic::fabric::hostile

@@ -28,8 +28,10 @@ messaging::SessionOptions draw_session(RandomSource& random, std::string name, s
                                                      : one_in(random, 3) ? between(random, 250, 300)
                                                                          : between(random, 16, 256));
   options.cell_bytes = pick(random, std::array<std::uint32_t, 6>{64, 256, 256, 512, 1024, 4096});
-  options.link.fifo_bytes = {pick(random, std::array<std::size_t, 4>{4U << 10U, 8U << 10U, 32U << 10U, 64U << 10U}),
-                             pick(random, std::array<std::size_t, 4>{4U << 10U, 16U << 10U, 64U << 10U, 128U << 10U})};
+  options.link.payload_bytes = {
+      pick(random, std::array<std::size_t, 4>{4U << 10U, 8U << 10U, 32U << 10U, 64U << 10U}),
+      pick(random, std::array<std::size_t, 4>{4U << 10U, 16U << 10U, 64U << 10U, 128U << 10U})};
+  options.link.slot_bytes = options.link.payload_bytes;
   if (one_in(random, 3)) {
     options.moderation = {.entries = static_cast<std::uint32_t>(random.below(32)),
                           .bytes = one_in(random, 2) ? 0U : 16384U,
@@ -126,9 +128,9 @@ Scenario draw_scenario(std::uint64_t seed) {
 std::string to_text(const Scenario& scenario) {
   const auto session = [](const messaging::SessionOptions& options) {
     return fmt::format(
-        "mode {}{}, {} pool elements, {}-byte cells, FIFOs {}+{} bytes, MTU up to {}, moderation {}/{}/{} us",
+        "mode {}{}, {} pool elements, {}-byte cells, payload rings {}+{} bytes, MTU up to {}, moderation {}/{}/{} us",
         options.mode == messaging::wire::Mode::rdma ? 'R' : 'S', options.data_channel ? "" : " without data channel",
-        options.pool_elements, options.cell_bytes, options.link.fifo_bytes[0], options.link.fifo_bytes[1],
+        options.pool_elements, options.cell_bytes, options.link.payload_bytes[0], options.link.payload_bytes[1],
         options.max_mtu, options.moderation.entries, options.moderation.bytes, options.moderation.time.count() / 1000);
   };
   const auto micros = [](Duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); };

@@ -62,10 +62,14 @@ int main() {
       number(fabric::kMaxCellPayload), "`open()`: the maximum is used. The two ends use the smaller of their values");
   row("regions whose direct stores the peer may make, `link.mpt_entries`", number(context.link.mpt_entries),
       number(Options::kMaxMptEntries), "further regions: data travels in cells; " + open);
-  row("ring bytes of the control lane, `link.fifo_bytes[0]`", number(context.link.fifo_bytes[0]),
-      number(fabric::kMaxFifoLines * fabric::kFifoLine), open);
-  row("ring bytes of the data lane, `link.fifo_bytes[1]`", number(context.link.fifo_bytes[1]),
-      number(fabric::kMaxFifoLines * fabric::kFifoLine), open);
+  row("bytes of the control lane's slot ring, `link.slot_bytes[0]`", number(context.link.slot_bytes[0]),
+      number(fabric::LinkOptions::kMaxSlotBytes), open);
+  row("bytes of the data lane's slot ring, `link.slot_bytes[1]`", number(context.link.slot_bytes[1]),
+      number(fabric::LinkOptions::kMaxSlotBytes), open);
+  row("bytes of the control lane's payload ring, `link.payload_bytes[0]`", number(context.link.payload_bytes[0]),
+      number(fabric::LinkOptions::kMaxPayloadBytes), open);
+  row("bytes of the data lane's payload ring, `link.payload_bytes[1]`", number(context.link.payload_bytes[1]),
+      number(fabric::LinkOptions::kMaxPayloadBytes), open);
   row("time until an unanswered request is sent again, `adapter.ack_timeout`", milliseconds(adapter.ack_timeout),
       milliseconds(Options::kLongestTimeout), open);
   row("number of these repetitions, `adapter.retry_count`", number(adapter.retry_count), "any", "");

@@ -24,7 +24,7 @@ void MemoryWorld::make_adapter(std::size_t number) {
   site.adapter.reset();
   site.engine = scenario_.engine[number] ? std::make_unique<SlowEngine>(fates_) : nullptr;
   options.dma = site.engine.get();
-  site.adapter = std::make_unique<ChannelAdapter>(paths_[number / 2]->link(number % 2), options, adapters_);
+  site.adapter = std::make_unique<ChannelAdapter>(paths_[number / 2]->cells(number % 2), options, adapters_);
   site.completions = site.adapter->create_completion_queue(512);
   site.domains.clear();
   for (const DomainRules rules : {DomainRules::verbs, DomainRules::strict}) {

@@ -23,6 +23,7 @@ Path::Path(const PathOptions& options, RandomSource& random)
   for (std::size_t end = 0; end < 2; ++end) {
     links_[end] = make_link(bridge_of(end).end(end), end);
     links_[end]->restart();
+    make_sealed(end);
   }
   if (!options.relayed) return;
   // The relay's links bear the port addresses of the ends that they stand for.
@@ -43,7 +44,8 @@ bool Path::up() const {
 }
 
 bool Path::quiet() const {
-  return relay_.empty() &&
+  const auto carried = [](const auto& link) { return link == nullptr || link->empty(); };
+  return relay_.empty() && std::ranges::all_of(sealed_, carried) &&
          std::ranges::all_of(bridges_, [](const auto& bridge) { return bridge->next_event() == kNever; });
 }
 
@@ -56,14 +58,11 @@ std::size_t Path::advance(Time now) {
     relay_.clear();
     return 0;
   }
-  return carry(*relay_links_[0], *relay_links_[1]) + carry(*relay_links_[1], *relay_links_[0]);
+  return relay_.carry(*sealed_[0], *sealed_[1]) + relay_.carry(*sealed_[1], *sealed_[0]);
 }
 
-std::size_t Path::carry(FabricLink& from, FabricLink& to) {
-  const std::size_t carried = relay_.carry(from, to);
-  to.notify();
-  from.notify();
-  return carried;
+void Path::make_sealed(std::size_t end) {
+  if (options_.relayed) sealed_[end] = std::make_unique<fabric::test::SealedLink>(*links_[end]);
 }
 
 Time Path::next_event(Time now) const {
@@ -85,10 +84,12 @@ void Path::restart(std::size_t end) {
 }
 
 void Path::die(std::size_t end, bool scribble) {
+  sealed_[end].reset();
   links_[end].reset();
   bridge_of(end).forget(end, scribble);
   links_[end] = make_link(bridge_of(end).end(end), end);
   links_[end]->restart();
+  make_sealed(end);
   restart_relay();
 }
 

@@ -23,14 +23,19 @@ struct PathOptions {
   unsigned late_permille = 0;  ///< later cells overtake these
 };
 
-/// The two ends' links, over one simulated bridge, or over two and a relay. The relay knows nothing of what it carries,
-/// and no protection table crosses it: what goes through it is segmented.
+/// The two ends' links, over one simulated bridge, or over two and a relay, whose cells carry CRCs. The relay knows
+/// nothing of what it carries, and no protection table crosses it: what goes through it is segmented.
 class Path {
  public:
   /// random: of every misfortune; lent.
   Path(const PathOptions& options, RandomSource& random);
 
   [[nodiscard]] fabric::FabricLink& link(std::size_t end) { return *links_[end]; }
+  /// What the end's adapter uses.
+  [[nodiscard]] fabric::CellLink& cells(std::size_t end) {
+    if (sealed_[end] != nullptr) return *sealed_[end];
+    return *links_[end];
+  }
   [[nodiscard]] bool lossy() const { return options_.relayed; }
   [[nodiscard]] bool up() const;
   /// Nothing is under way.
@@ -53,12 +58,13 @@ class Path {
   /// bears: the end whose port address it has.
   [[nodiscard]] std::unique_ptr<fabric::FabricLink> make_link(fabric::Bridge& on, std::size_t bears);
   void restart_relay();
-  std::size_t carry(fabric::FabricLink& from, fabric::FabricLink& to);
+  void make_sealed(std::size_t end);
 
   PathOptions options_;
   RandomSource& random_;
   std::vector<std::unique_ptr<fabric::SimBridgePair>> bridges_;
   std::array<std::unique_ptr<fabric::FabricLink>, 2> links_;
+  std::array<std::unique_ptr<fabric::test::SealedLink>, 2> sealed_;  // relayed only
   fabric::test::LossyRelay relay_;
   std::vector<std::unique_ptr<fabric::FabricLink>> relay_links_;  // towards end 0, towards end 1
 };

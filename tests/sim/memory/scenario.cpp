@@ -20,7 +20,8 @@ MemoryScenario draw_memory_scenario(std::uint64_t seed) {
     options.bridge.torn_permille = static_cast<unsigned>(between(0, 200));
     options.bridge.doorbell_lost_permille = static_cast<unsigned>(between(0, 500));
     options.bridge.doorbell_spurious_permille = 0;
-    options.link.fifo_bytes = {4U << 10U, between(0, 1) == 0 ? 8U << 10U : 16U << 10U};
+    options.link.payload_bytes = {1U << 10U, between(0, 1) == 0 ? 2U << 10U : 4U << 10U};
+    options.link.slot_bytes = {1U << 10U, options.link.payload_bytes[1] / 2};
     options.link.mpt_entries = static_cast<std::size_t>(between(1, 16));
     // The second initiator is beyond a relay, half the time.
     options.relayed = path == 1 && between(0, 1) == 0;
@@ -42,10 +43,10 @@ std::string to_text(const MemoryScenario& scenario) {
                                  scenario.in_flight_max, scenario.crash_gap);
   for (std::size_t path = 0; path < kPaths; ++path) {
     const PathOptions& options = scenario.paths[path];
-    text += fmt::format("  initiator {}: {}-byte cells, FIFOs {}+{}, {} MPT slots, writes late by up to {} us, torn {}",
-                        path + 1, scenario.cell_payload[path], options.link.fifo_bytes[0], options.link.fifo_bytes[1],
-                        options.link.mpt_entries, options.bridge.write_delay_max.count() / 1000,
-                        options.bridge.torn_permille);
+    text += fmt::format(
+        "  initiator {}: {}-byte cells, payload rings {}+{}, {} MPT slots, writes late by up to {} us, torn {}",
+        path + 1, scenario.cell_payload[path], options.link.payload_bytes[0], options.link.payload_bytes[1],
+        options.link.mpt_entries, options.bridge.write_delay_max.count() / 1000, options.bridge.torn_permille);
     if (options.relayed) {
       text += fmt::format("; a relay loses {}, doubles {} and delays {} permille", options.lost_permille,
                           options.doubled_permille, options.late_permille);

@@ -18,6 +18,7 @@
 #include "fabric/memory/mpt.h"
 #include "fabric/memory/protection_table.h"
 #include "fabric/wire/cell.h"
+#include "sealed_link.h"
 
 // Last: Catch2 takes the name CHECK over from common/check.h.
 #include <catch2/catch.hpp>
@@ -194,7 +195,8 @@ class TwoEndpoints {
   std::array<std::unique_ptr<Endpoint>, 2> ends;
 };
 
-/// An adapter at end 0; at end 1 a peer that writes cells by hand and reads what comes back.
+/// An adapter at end 0, on a link whose cells carry CRCs; at end 1 a peer that writes cells by hand and reads what
+/// comes back.
 class ScriptedPeer {
  public:
   static constexpr std::uint32_t kPsn = 1000;     // of the scripted peer's packets
@@ -202,7 +204,7 @@ class ScriptedPeer {
   static constexpr QpNumber kNumber{77};
 
   explicit ScriptedPeer(const AdapterOptions& options = {}, const QueuePairAttributes& queue_pair = {})
-      : host(pair.link(0), options, pair.random(), queue_pair), lane(queue_pair.lane) {
+      : host(sealed, options, pair.random(), queue_pair), lane(queue_pair.lane) {
     REQUIRE(host.adapter.connect(host.number, {kNumber, kOwnPsn, kPsn}) == Status::ok);
   }
 
@@ -221,11 +223,9 @@ class ScriptedPeer {
   /// The packet CRC runs on over Middle and Last cells, as in a sender.
   void put(const Cell& made, std::span<const std::byte> payload = {}) {
     if (traits(made.opcode).first) packet_crc = kPacketCrcStart;
-    const std::array pieces{payload};
-    const CellEnvelope envelope(made, pieces, payload.size(), packet_crc);
-    REQUIRE(pair.link(1).sender(lane).send({envelope.head(), payload, envelope.tail()}));
+    sealed.in(lane).push_back(SealedLink::sealed(made, payload, packet_crc));
   }
-  void put_raw(std::span<const std::byte> bytes) { REQUIRE(pair.link(1).sender(lane).send({bytes})); }
+  void put_raw(std::span<const std::byte> bytes) { sealed.in(lane).emplace_back(bytes.begin(), bytes.end()); }
   void acknowledge(Syndrome syndrome, std::uint32_t psn, std::uint32_t delay_microseconds = 0) {
     Cell made = cell(Opcode::acknowledge, psn);
     made.syndrome = syndrome;
@@ -241,16 +241,12 @@ class ScriptedPeer {
   std::vector<Cell> take() {
     pair.advance(microseconds(1));
     std::vector<Cell> cells;
-    FifoReceiver& receiver = pair.link(1).receiver(lane);
-    while (const auto front = receiver.front()) {
-      received.push_back(std::make_unique<std::vector<std::byte>>(front->size()));
-      front->copy_out(0, *received.back());
-      receiver.pop();
+    for (SealedLink::Queue& sent = sealed.out(lane); !sent.empty(); sent.pop_front()) {
+      received.push_back(std::make_unique<std::vector<std::byte>>(sent.front()));
       const auto decoded = decode_cell(*received.back());
       REQUIRE(decoded.has_value());
       cells.push_back(*decoded);
     }
-    receiver.push_tail(true);
     return cells;
   }
   std::vector<Cell> poll_and_take(Duration by = microseconds(1)) {
@@ -259,6 +255,7 @@ class ScriptedPeer {
   }
 
   LinkedPair pair;
+  SealedLink sealed{pair.link(0)};
   Endpoint host;
   VirtualLane lane;
   std::uint32_t packet_crc = kPacketCrcStart;

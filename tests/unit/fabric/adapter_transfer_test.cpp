@@ -221,7 +221,7 @@ TEST_CASE("a full lane makes requests wait and loses nothing", "[fabric][adapter
   for (std::uint64_t i = 0; i < 10; ++i) REQUIRE(two.end(0).send(i, 0, data.size()) == Status::ok);
   // The receiver looks away: the sender fills the lane and stops, without losing count.
   for (int i = 0; i < 100; ++i) two.end(0).adapter.poll(two.pair.now());
-  CHECK(two.pair.link(0).sender(VirtualLane::data).wants_room());
+  CHECK(two.pair.link(0).wants_room(VirtualLane::data));
   CHECK(two.end(0).take().empty());
   REQUIRE(two.settle());
   CHECK(two.end(1).take().size() == 10);

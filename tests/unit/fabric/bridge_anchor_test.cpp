@@ -6,6 +6,7 @@
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/wire/crc32c.h"
+#include "tests/unit/fabric/link_records.h"
 
 #include <catch2/catch.hpp>
 
@@ -22,7 +23,8 @@ Anchor sample() {
   anchor.memory_bytes = kWindow;
   anchor.armed = {640, 64};
   anchor.tails = {MemoryRange{704, 64}, MemoryRange{768, 64}};
-  anchor.fifos = {MemoryRange{832, 4096}, MemoryRange{4928, 8192}};
+  anchor.slots = {MemoryRange{832, 1024}, MemoryRange{4928, 2048}};
+  anchor.payloads = {MemoryRange{1856, 2048}, MemoryRange{6976, 4096}};
   anchor.mpt = {13120, 4096};
   anchor.buffers = {17216, kWindow - 17216 - 17216 % 64};
   return anchor;
@@ -38,11 +40,12 @@ struct Malformed {
   std::function<void(AnchorBytes&)> change;
 };
 
-// The regions of an encoded record: fifo 0, tail 0, fifo 1, tail 1, armed, mpt, buffers.
+// The regions of an encoded record: slots 0, payload 0, tail 0, slots 1, payload 1, tail 1, armed, mpt, buffers.
 const Malformed kMalformed[] = {
     {"another magic", "magic", [](AnchorBytes& a) { a.magic = kAnchorMagic + 1; }},
     {"version 0", "version", [](AnchorBytes& a) { a.version = 0; }},
-    {"version 2", "version", [](AnchorBytes& a) { a.version = 2; }},
+    {"version 1, with message FIFOs", "version", [](AnchorBytes& a) { a.version = 1; }},
+    {"version 3", "version", [](AnchorBytes& a) { a.version = 3; }},
     {"a shorter record", "record bytes", [](AnchorBytes& a) { a.record_bytes = 639; }},
     {"a longer record", "record bytes", [](AnchorBytes& a) { a.record_bytes = 641; }},
     {"no epoch", "epoch", [](AnchorBytes& a) { a.epoch = 0; }},
@@ -52,56 +55,59 @@ const Malformed kMalformed[] = {
     {"a reserved word", "reserved", [](AnchorBytes& a) { a.reserved = 1; }},
     {"another reserved word", "reserved", [](AnchorBytes& a) { a.reserved2 = 1; }},
     {"no regions", "region missing", [](AnchorBytes& a) { a.region_count = 0; }},
-    {"one region too few", "region missing", [](AnchorBytes& a) { a.region_count = 6; }},
+    {"one region too few", "region missing", [](AnchorBytes& a) { a.region_count = 8; }},
     {"an empty region more", "region kind",
      [](AnchorBytes& a) {
-       a.region_count = 8;
-       a.regions[7].writer = 1;
+       a.region_count = 10;
+       a.regions[9].writer = 1;
      }},
     {"17 regions", "region count", [](AnchorBytes& a) { a.region_count = 17; }},
     {"2^32-1 regions", "region count", [](AnchorBytes& a) { a.region_count = ~std::uint32_t{0}; }},
-    {"kind 0", "region kind", [](AnchorBytes& a) { a.regions[4].kind = 0; }},
-    {"kind 6", "region kind", [](AnchorBytes& a) { a.regions[4].kind = 6; }},
+    {"kind 0", "region kind", [](AnchorBytes& a) { a.regions[6].kind = 0; }},
+    {"kind 7", "region kind", [](AnchorBytes& a) { a.regions[6].kind = 7; }},
     {"lane 2", "region lane", [](AnchorBytes& a) { a.regions[0].lane = 2; }},
     {"lane 255", "region lane", [](AnchorBytes& a) { a.regions[1].lane = 255; }},
-    {"a lane where there is none", "region lane", [](AnchorBytes& a) { a.regions[5].lane = 1; }},
-    {"the same lane twice", "region twice", [](AnchorBytes& a) { a.regions[2].lane = 0; }},
-    {"the same kind twice", "region twice", [](AnchorBytes& a) { a.regions[6].kind = 4; }},
+    {"a lane where there is none", "region lane", [](AnchorBytes& a) { a.regions[7].lane = 1; }},
+    {"the same lane twice", "region twice", [](AnchorBytes& a) { a.regions[3].lane = 0; }},
+    {"the same kind twice", "region twice", [](AnchorBytes& a) { a.regions[8].kind = 5; }},
     {"a region that the owner writes", "region writer", [](AnchorBytes& a) { a.regions[0].writer = 0; }},
     {"a region that nobody writes", "region writer", [](AnchorBytes& a) { a.regions[0].writer = 2; }},
-    {"a region's reserved word", "region reserved", [](AnchorBytes& a) { a.regions[3].reserved = 1; }},
-    {"a region's other reserved word", "region reserved", [](AnchorBytes& a) { a.regions[3].reserved2 = 1; }},
-    {"an offset off the line", "region offset alignment", [](AnchorBytes& a) { a.regions[4].offset = 648; }},
-    {"a size off the line", "region size alignment", [](AnchorBytes& a) { a.regions[5].bytes = 4095; }},
+    {"a region's reserved word", "region reserved", [](AnchorBytes& a) { a.regions[5].reserved = 1; }},
+    {"a region's other reserved word", "region reserved", [](AnchorBytes& a) { a.regions[5].reserved2 = 1; }},
+    {"an offset off the line", "region offset alignment", [](AnchorBytes& a) { a.regions[6].offset = 648; }},
+    {"a size off the line", "region size alignment", [](AnchorBytes& a) { a.regions[7].bytes = 4095; }},
     {"a start at the window's end", "region beyond the window", [](AnchorBytes& a) { a.regions[0].offset = kWindow; }},
     {"an end one line beyond", "region beyond the window",
      [](AnchorBytes& a) {
-       a.regions[6].bytes = a.regions[6].bytes.value() + 64;
-       a.regions[6].offset = a.regions[6].offset.value() + 64;
+       a.regions[8].bytes = a.regions[8].bytes.value() + 64;
+       a.regions[8].offset = a.regions[8].offset.value() + 64;
      }},
-    {"a size of 2^64-64", "region beyond the window", [](AnchorBytes& a) { a.regions[6].bytes = ~std::uint64_t{63}; }},
+    {"a size of 2^64-64", "region beyond the window", [](AnchorBytes& a) { a.regions[8].bytes = ~std::uint64_t{63}; }},
     {"an offset of 2^64-64", "region beyond the window",
-     [](AnchorBytes& a) { a.regions[6].offset = ~std::uint64_t{63}; }},
+     [](AnchorBytes& a) { a.regions[8].offset = ~std::uint64_t{63}; }},
     {"offset and size that add up past 2^64", "region beyond the window",
      [](AnchorBytes& a) {
-       a.regions[6].offset = ~std::uint64_t{63};
-       a.regions[6].bytes = 128;
+       a.regions[8].offset = ~std::uint64_t{63};
+       a.regions[8].bytes = 128;
      }},
-    {"a region on the record itself", "region overlap", [](AnchorBytes& a) { a.regions[4].offset = 576; }},
-    {"a region one line into another", "region overlap", [](AnchorBytes& a) { a.regions[3].offset = 832; }},
-    {"two tails in one place", "region overlap", [](AnchorBytes& a) { a.regions[3].offset = 704; }},
-    {"a ring of no power of two", "fifo size", [](AnchorBytes& a) { a.regions[0].bytes = 4096 - 64; }},
-    {"a ring of nothing", "fifo size", [](AnchorBytes& a) { a.regions[0].bytes = 0; }},
-    {"a ring that is too small", "fifo size", [](AnchorBytes& a) { a.regions[0].bytes = 2048; }},
+    {"a region on the record itself", "region overlap", [](AnchorBytes& a) { a.regions[6].offset = 576; }},
+    {"a region one line into another", "region overlap", [](AnchorBytes& a) { a.regions[5].offset = 832; }},
+    {"two tails in one place", "region overlap", [](AnchorBytes& a) { a.regions[5].offset = 704; }},
+    {"a slot ring of no power of two", "slot ring size", [](AnchorBytes& a) { a.regions[0].bytes = 1024 - 64; }},
+    {"a slot ring of nothing", "slot ring size", [](AnchorBytes& a) { a.regions[0].bytes = 0; }},
+    {"a slot ring that is too small", "slot ring size", [](AnchorBytes& a) { a.regions[0].bytes = 256; }},
+    {"a payload ring of no power of two", "payload ring size", [](AnchorBytes& a) { a.regions[1].bytes = 2048 - 64; }},
+    {"a payload ring of nothing", "payload ring size", [](AnchorBytes& a) { a.regions[1].bytes = 0; }},
+    {"a payload ring that is too small", "payload ring size", [](AnchorBytes& a) { a.regions[1].bytes = 256; }},
     {"a tail of two lines", "tail size",
      [](AnchorBytes& a) {
-       a.regions[3].offset = 200000;
-       a.regions[3].bytes = 128;
-       a.regions[6].bytes = 64;
+       a.regions[5].offset = 200000;
+       a.regions[5].bytes = 128;
+       a.regions[8].bytes = 64;
      }},
-    {"a tail of nothing", "tail size", [](AnchorBytes& a) { a.regions[1].bytes = 0; }},
-    {"an armed flag of nothing", "armed flag size", [](AnchorBytes& a) { a.regions[4].bytes = 0; }},
-    {"a table of nothing", "protection table size", [](AnchorBytes& a) { a.regions[5].bytes = 0; }},
+    {"a tail of nothing", "tail size", [](AnchorBytes& a) { a.regions[2].bytes = 0; }},
+    {"an armed flag of nothing", "armed flag size", [](AnchorBytes& a) { a.regions[6].bytes = 0; }},
+    {"a table of nothing", "protection table size", [](AnchorBytes& a) { a.regions[7].bytes = 0; }},
 };
 
 }  // namespace
@@ -112,8 +118,10 @@ TEST_CASE("an anchor record says what was encoded", "[fabric][anchor]") {
   CHECK(decoded->epoch == sample().epoch);
   CHECK(decoded->peer_epoch == sample().peer_epoch);
   CHECK(decoded->port_address == sample().port_address);
-  CHECK(decoded->fifos[1].offset == 4928);
-  CHECK(decoded->fifos[1].bytes == 8192);
+  CHECK(decoded->slots[1].offset == 4928);
+  CHECK(decoded->slots[1].bytes == 2048);
+  CHECK(decoded->payloads[0].offset == 1856);
+  CHECK(decoded->payloads[1].bytes == 4096);
   CHECK(decoded->tails[1].offset == 768);
   CHECK(decoded->armed.offset == 640);
   CHECK(decoded->mpt.bytes == 4096);
@@ -129,7 +137,7 @@ TEST_CASE("the bytes of an anchor record are pinned", "[fabric][anchor]") {
     return text;
   };
   CHECK(hex(0, 16) ==
-        "534c54414e43483101000000"
+        "534c54414e43483102000000"
         "80020000");
   CHECK(hex(16, 16) ==
         "8877665544332211"
@@ -138,7 +146,7 @@ TEST_CASE("the bytes of an anchor record are pinned", "[fabric][anchor]") {
         "0100000000020000"
         "0000100000000000");
   CHECK(hex(48, 16) ==
-        "07000000"
+        "09000000"
         "00000000"
         "0000000000000000");
   CHECK(hex(64, 32) ==
@@ -147,10 +155,18 @@ TEST_CASE("the bytes of an anchor record are pinned", "[fabric][anchor]") {
         "01"
         "00000000"
         "4003000000000000"
-        "0010000000000000"
+        "0004000000000000"
         "0000000000000000");
-  CHECK(hex(160, 32) ==
+  CHECK(hex(96, 32) ==
         "0200"
+        "00"
+        "01"
+        "00000000"
+        "4007000000000000"
+        "0008000000000000"
+        "0000000000000000");
+  CHECK(hex(224, 32) ==
+        "0300"
         "01"
         "01"
         "00000000"
@@ -310,7 +326,7 @@ TEST_CASE("an anchor offset that is misaligned or outside the window is refused"
                                                                    {kWindow - 640, true}}));
   INFO("offset " << offset);
   HostilePeer hostile;
-  const auto no_overlap = [](AnchorBytes& a) { a.regions[6].bytes = 64; };
+  const auto no_overlap = [](AnchorBytes& a) { a.regions[8].bytes = 64; };
   if (good) hostile.put_anchor(no_overlap, offset);
   hostile.shake(offset);
   CHECK(hostile.link->up() == good);
@@ -384,16 +400,16 @@ TEST_CASE("a peer that changes its epoch, takes its echo back, or says that it i
     CHECK(peer.link->phase() == LinkPhase::init);
     CHECK(peer.link->epoch() != before);
   }
-  SECTION("an impossible record") {
-    const auto tag = epoch_tag(peer.epoch, peer.link->epoch());
+  SECTION("an impossible tail") {
     const auto anchor_of_link = [&] {
       AnchorBytes bytes{};
       peer.peer->peer_window().read(0, std::as_writable_bytes(std::span(&bytes, 1)));
       return decode_anchor(bytes, 0, kWindow);
     }();
     REQUIRE(anchor_of_link.has_value());
-    peer.peer->peer_window().write_word(anchor_of_link->fifos[1].offset, std::uint64_t{tag} << 32U);
-    CHECK_FALSE(peer.link->receiver(VirtualLane::data).front().has_value());
+    peer.peer->peer_window().write_word(anchor_of_link->tails[1].offset + kTailAt, std::uint64_t{2});
+    REQUIRE(test::send_record(*peer.link, VirtualLane::data, std::as_bytes(std::span("a line"))));
+    CHECK_FALSE(peer.link->drained(VirtualLane::data));
     peer.poll();
     CHECK(peer.link->phase() == LinkPhase::faulty);
   }

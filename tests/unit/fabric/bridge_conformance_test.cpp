@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/unit/fabric/bridge_fixtures.h"
+#include "tests/unit/fabric/link_records.h"
 
 // What every bridge promises, one test for all of them.
 namespace splitnic::fabric {
@@ -163,15 +164,10 @@ TEMPLATE_TEST_CASE("two links come up over any bridge and carry records both way
   REQUIRE(unit.up());
   for (int i = 0; i < 1000; ++i) {
     const auto record = random_bytes(random, 1 + random.below(2000));
-    REQUIRE(host.sender(VirtualLane::control).send({record}));
+    REQUIRE(test::send_record(host, VirtualLane::control, record));
     bridges.settle();
-    const auto got = unit.receiver(VirtualLane::control).front();
-    REQUIRE(got.has_value());
-    std::vector<std::byte> copy(record.size());
-    got->copy_out(0, copy);
-    REQUIRE(copy == record);
-    unit.receiver(VirtualLane::control).pop();
-    unit.receiver(VirtualLane::control).push_tail(false);
+    REQUIRE(test::take_record(unit, VirtualLane::control) == record);
+    unit.return_room(VirtualLane::control, false);
     bridges.settle();
   }
 }

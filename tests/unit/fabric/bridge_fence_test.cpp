@@ -5,6 +5,7 @@
 
 #include "fabric/bridge/link.h"
 #include "tests/unit/fabric/bridge_fixtures.h"
+#include "tests/unit/fabric/link_records.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -64,7 +65,7 @@ struct TwoLinks {
     peer.poll(now);
   }
   void peer_falls_asleep() { bridges.end(1).peer_window().write_word(kArmedFlag, ++sequence << 18U | kAsleep); }
-  void send() { REQUIRE(link.sender(VirtualLane::data).send({test::bytes_of("record")})); }
+  void send() { REQUIRE(test::send_record(link, VirtualLane::data, test::bytes_of("record"))); }
   [[nodiscard]] bool peer_rung() { return bridges.end(1).take_doorbells(); }
 
   ShmPairBridges bridges;
@@ -96,7 +97,7 @@ TEST_CASE("a consumer looks again behind its fence: a record that came until the
     // The producer sees the flag that the fence has made visible, and sends.
     const PeerMemory at_peer = two.bridges.end(1).local_memory();
     armed = (at_peer.watch<std::uint64_t>(TwoLinks::kArmedFlag) & TwoLinks::kAsleep) != 0;
-    REQUIRE(two.peer.sender(VirtualLane::data).send({test::bytes_of("record")}));
+    REQUIRE(test::send_record(two.peer, VirtualLane::data, test::bytes_of("record")));
   };
   CHECK_FALSE(two.link.prepare_sleep());
   CHECK(armed);
@@ -165,9 +166,8 @@ TEST_CASE("a doorbell that was left out is rung by the look every 100 ms, and co
   SECTION("the record has been taken") {
     two.send();
     two.link.notify();
-    REQUIRE(two.peer.receiver(VirtualLane::data).front());
-    two.peer.receiver(VirtualLane::data).pop();
-    two.peer.receiver(VirtualLane::data).push_tail(true);
+    REQUIRE(test::take_record(two.peer, VirtualLane::data));
+    two.peer.return_room(VirtualLane::data, true);
     two.peer_falls_asleep();
     two.now = look;
     two.link.poll(two.now);

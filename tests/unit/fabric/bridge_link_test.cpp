@@ -1,11 +1,13 @@
 #include "fabric/bridge/link.h"
 
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <optional>
 
 #include "tests/unit/fabric/bridge_fixtures.h"
+#include "tests/unit/fabric/link_records.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -16,7 +18,8 @@ using test::random_bytes;
 
 LinkOptions small_options(std::uint64_t port) {
   LinkOptions options;
-  options.fifo_bytes = {4096, 8192};
+  options.slot_bytes = {1024, 2048};
+  options.payload_bytes = {4096, 8192};
   options.port_address = PortAddress{port};
   return options;
 }
@@ -74,7 +77,7 @@ class LinkPair {
   Time now_{};
 };
 
-/// Records carry {sender's epoch, receiver's epoch, number, filling}: whether one is from another epoch shows.
+/// Cells carry {sender's epoch, receiver's epoch, number, filling}: whether one is from another epoch shows.
 struct Traffic {
   std::array<std::uint64_t, 2> sent{};
   std::array<std::uint64_t, 2> received{};
@@ -91,25 +94,25 @@ struct Traffic {
     forget_if_new(pair, index);
     FabricLink& link = pair.link(index);
     const std::array<std::uint64_t, 3> words{link.epoch().value, link.peer_epoch().value, sent[index]};
-    const auto filling = random_bytes(pair.random(), pair.random().below(900));
-    if (link.sender(VirtualLane::data).send({std::as_bytes(std::span(words)), filling})) ++sent[index];
+    auto record = random_bytes(pair.random(), sizeof words + pair.random().below(900));
+    std::memcpy(record.data(), words.data(), sizeof words);
+    if (test::send_record(link, VirtualLane::data, record)) ++sent[index];
     link.notify();
   }
 
   void receive(LinkPair& pair, std::size_t index) {
     forget_if_new(pair, index);
     FabricLink& link = pair.link(index);
-    FifoReceiver& receiver = link.receiver(VirtualLane::data);
-    while (const auto record = receiver.front()) {
-      REQUIRE(record->load<std::uint64_t>(0) == link.peer_epoch().value);
-      REQUIRE(record->load<std::uint64_t>(8) == link.epoch().value);
-      REQUIRE(record->load<std::uint64_t>(16) == received[index]);
+    while (const ReceivedCell* cell = link.front(VirtualLane::data)) {
+      REQUIRE_FALSE(cell->fault.has_value());
+      std::array<std::uint64_t, 3> words{};
+      cell->payload.copy_out(std::as_writable_bytes(std::span(words)));
+      REQUIRE(words == std::array{link.peer_epoch().value, link.epoch().value, received[index]});
       ++received[index];
-      receiver.pop();
+      link.pop(VirtualLane::data);
     }
-    receiver.push_tail(false);
+    link.return_room(VirtualLane::data, false);
     link.notify();
-    REQUIRE_FALSE(receiver.faulty());
   }
 };
 
@@ -126,7 +129,34 @@ TEST_CASE("two ends shake epochs and come up with each other's addresses and pla
   CHECK(pair.link(0).buffers().offset % 64 == 0);
 }
 
-TEST_CASE("record tags tell both epochs and the direction", "[fabric][link]") {
+TEST_CASE("rings take at most a quarter of a bridge's memory, and a cell a quarter of its payload ring",
+          "[fabric][link]") {
+  const std::size_t bytes = GENERATE(std::size_t{64U << 10U}, std::size_t{256U << 10U}, std::size_t{1U << 20U});
+  CAPTURE(bytes);
+  SeededRandom random(1);
+  SimBridgeOptions options;
+  options.local_bytes = {bytes, bytes};
+  SimBridgePair bridges(options, random);
+  FabricLink first(bridges.end(0), {}, random);
+  FabricLink second(bridges.end(1), {}, random);
+  first.restart();
+  second.restart();
+  for (Time now{}; !first.up() || !second.up(); now += microseconds(100)) {
+    bridges.advance(now);
+    first.poll(now);
+    second.poll(now);
+  }
+  constexpr std::size_t kRingsAt = 832;  // docs/protocol.md, "Local memory"
+  const std::size_t rings = first.buffers().offset - kRingsAt - LinkOptions{}.mpt_entries * kMptEntryBytes;
+  CHECK(rings <= bytes / 4);
+  CHECK(rings > bytes / 8);
+  const std::size_t longest = second.max_payload(VirtualLane::data);
+  CHECK(longest >= bytes / 64);
+  CHECK(4 * longest <= rings);
+  REQUIRE(test::send_record(second, VirtualLane::data, random_bytes(random, longest)));
+}
+
+TEST_CASE("seeds tell both epochs and the direction", "[fabric][link]") {
   const Epoch a{0x0102030405060708};
   const Epoch b{0x1112131415161718};
   CHECK(epoch_tag(a, b) == 0xa3fce11e);
@@ -144,7 +174,7 @@ TEST_CASE("once the survivor has echoed a restarted peer's epoch, nothing it wro
   LinkPair pair(5, slow);
   REQUIRE(pair.come_up(milliseconds(500)));
   FabricLink& survivor = pair.link(0);
-  for (int i = 0; i < 5; ++i) REQUIRE(survivor.sender(VirtualLane::data).send({random_bytes(pair.random(), 100)}));
+  for (int i = 0; i < 5; ++i) REQUIRE(test::send_record(survivor, VirtualLane::data, random_bytes(pair.random(), 100)));
   pair.die(1, true);
   pair.start(1);
   pair.advance(microseconds(1));

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/unit/fabric/bridge_fixtures.h"
+#include "tests/unit/fabric/link_records.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -32,16 +33,11 @@ class Program {
     }
     link_.poll(now);
     if (link_.up()) {
-      FifoReceiver& receiver = link_.receiver(VirtualLane::data);
-      while (const auto record = receiver.front()) {
-        last_seen_ = record->load<std::uint64_t>(0);
-        ++received_;
-        receiver.pop();
-      }
-      receiver.push_tail(false);
+      while (test::take_record(link_, VirtualLane::data)) ++received_;
+      link_.return_room(VirtualLane::data, false);
       while (to_send_ > 0) {
         const std::array<std::uint64_t, 50> words{++number_};
-        if (!link_.sender(VirtualLane::data).send({std::as_bytes(std::span(words))})) break;
+        if (!test::send_record(link_, VirtualLane::data, std::as_bytes(std::span(words)))) break;
         --to_send_;
       }
       link_.notify();
@@ -68,12 +64,12 @@ class Program {
   std::uint64_t to_send_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t received_ = 0;
-  std::uint64_t last_seen_ = 0;
 };
 
 LinkOptions small_rings() {
   LinkOptions options;
-  options.fifo_bytes = {4096, 4096};
+  options.slot_bytes = {1024, 1024};
+  options.payload_bytes = {4096, 4096};
   return options;
 }
 
@@ -195,16 +191,16 @@ TEST_CASE("prepare_sleep refuses when a record came in, and arms otherwise; the 
   while (bridges.end(1).take_doorbells()) {
   }
   const auto record = test::bytes_of("record");
-  REQUIRE(producer.sender(VirtualLane::control).send({record}));
+  REQUIRE(test::send_record(producer, VirtualLane::control, record));
   producer.notify();
   CHECK_FALSE(bridges.end(1).take_doorbells());  // awake: no doorbell
   CHECK_FALSE(consumer.prepare_sleep());
-  consumer.receiver(VirtualLane::control).pop();
+  REQUIRE(test::take_record(consumer, VirtualLane::control));
   CHECK(consumer.prepare_sleep());
-  REQUIRE(producer.sender(VirtualLane::data).send({record}));
+  REQUIRE(test::send_record(producer, VirtualLane::data, record));
   producer.notify();
   CHECK(bridges.end(1).take_doorbells());
-  REQUIRE(producer.sender(VirtualLane::data).send({record}));
+  REQUIRE(test::send_record(producer, VirtualLane::data, record));
   producer.notify();
   CHECK_FALSE(bridges.end(1).take_doorbells());  // rung for already
   consumer.disarm();
@@ -276,13 +272,9 @@ TEST_CASE("two threads play ping-pong through real sleep and lose no wake-up", "
       link.poll(now);
       now = monotonic_now();
       if (!link.up()) continue;
-      auto& receiver = link.receiver(VirtualLane::data);
-      while (receiver.front()) {
-        receiver.pop();
-        ++got;
-      }
+      while (test::take_record(link, VirtualLane::data)) ++got;
       if (sent < kRounds && (index == 0 ? sent == got : sent < got) &&
-          link.sender(VirtualLane::data).send({std::as_bytes(std::span(&sent, 1))})) {
+          test::send_record(link, VirtualLane::data, std::as_bytes(std::span(&sent, 1)))) {
         ++sent;
       }
       link.notify();

@@ -38,7 +38,8 @@ class LinkPair {
   static LinkOptions fabric_options(std::size_t index) {
     LinkOptions options;
     options.port_address = kLinkPorts.at(index);
-    options.fifo_bytes = {4U << 10U, 16U << 10U};
+    options.slot_bytes = {1U << 10U, 4U << 10U};
+    options.payload_bytes = {4U << 10U, 16U << 10U};
     return options;
   }
   static UdpOptions udp_options(std::size_t index) {

@@ -2,15 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/random.h"
-#include "fabric/bridge/link.h"
+#include "sealed_link.h"
 
 namespace splitnic::fabric::test {
 
-/// Sits between two ends, each on a bridge of its own, hands their cells on, loses some, sends some twice, and holds
-/// some back, so that later ones overtake them.
+/// Carries cells between two ends, loses some, sends some twice, and holds some back, so that later ones overtake them.
 class LossyRelay {
  public:
   /// random: of the losses; lent.
@@ -18,26 +18,23 @@ class LossyRelay {
       : random_(random), lost_(lost_permille), doubled_(doubled_permille), late_(late_permille) {}
 
   /// Returns how many cells were there. Rings nobody.
-  std::size_t carry(FabricLink& from, FabricLink& to) {
+  std::size_t carry(SealedLink& from, SealedLink& to) {
     std::size_t carried = deliver_late(to);
     for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
-      FifoReceiver& receiver = from.receiver(lane);
-      while (const auto front = receiver.front()) {
-        std::vector<std::byte> bytes(front->size());
-        front->copy_out(0, bytes);
-        receiver.pop();
-        ++carried;
+      SealedLink::Queue& waiting = from.out(lane);
+      for (; !waiting.empty(); ++carried) {
+        const SealedLink::Record bytes = std::move(waiting.front());
+        waiting.pop_front();
         if (random_.below(1000) < lost_) continue;
         const bool twice = random_.below(1000) < doubled_;
         for (int i = 0; i < (twice ? 2 : 1); ++i) {
           if (late_ != 0 && random_.below(1000) < late_) {
             held_.push_back({&to, lane, bytes, 1 + random_.below(8)});
           } else {
-            static_cast<void>(to.sender(lane).send({bytes}));  // full: lost too
+            to.in(lane).push_back(bytes);
           }
         }
       }
-      receiver.push_tail(true);
     }
     return carried;
   }
@@ -48,13 +45,13 @@ class LossyRelay {
 
  private:
   struct Held {
-    FabricLink* to;
+    SealedLink* to;
     VirtualLane lane;
-    std::vector<std::byte> bytes;
+    SealedLink::Record bytes;
     std::uint64_t turns;
   };
 
-  std::size_t deliver_late(FabricLink& to) {
+  std::size_t deliver_late(SealedLink& to) {
     const auto due = [&to](Held& held) { return held.to == &to && --held.turns == 0; };
     std::size_t delivered = 0;
     for (auto held = held_.begin(); held != held_.end();) {
@@ -62,7 +59,7 @@ class LossyRelay {
         ++held;
         continue;
       }
-      static_cast<void>(to.sender(held->lane).send({held->bytes}));
+      to.in(held->lane).push_back(std::move(held->bytes));
       held = held_.erase(held);
       ++delivered;
     }

@@ -22,7 +22,8 @@ class Wire {
 inline LinkOptions small_link(std::uint64_t port) {
   LinkOptions options;
   options.port_address = PortAddress{port};
-  options.fifo_bytes = {4U << 10U, 8U << 10U};
+  options.slot_bytes = {1U << 10U, 2U << 10U};
+  options.payload_bytes = {1U << 10U, 4U << 10U};
   return options;
 }
 inline UdpOptions small_udp(std::uint64_t port) {

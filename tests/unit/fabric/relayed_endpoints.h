@@ -5,16 +5,14 @@
 
 namespace splitnic::fabric::test {
 
-/// Two adapters with the relay between them. Links 1 of `left` and 0 of `right` are the relay's; they bear the port
-/// addresses of the ends that they stand for.
+/// Two adapters with the relay between them.
 struct RelayedEndpoints {
   explicit RelayedEndpoints(std::uint64_t seed, const QueuePairAttributes& options, unsigned lost = 50)
-      : left(LinkedPair::calm(), seed),
-        right(LinkedPair::calm(), seed + 1000),
+      : pair(LinkedPair::calm(), seed),
         losses(seed),
         relay(losses, lost, 20),
-        first(left.link(0), quick(), left.random(), options),
-        second(right.link(1), quick(), right.random(), options) {
+        first(links[0], quick(), pair.random(), options),
+        second(links[1], quick(), pair.random(), options) {
     REQUIRE(first.adapter.connect(first.number, {second.number, 0xffff'fff0, 0x7fff'fff8}) == Status::ok);
     REQUIRE(second.adapter.connect(second.number, {first.number, 0x7fff'fff8, 0xffff'fff0}) == Status::ok);
   }
@@ -28,16 +26,15 @@ struct RelayedEndpoints {
   }
   void step() {
     now += microseconds(20);
-    left.advance(microseconds(20));
-    right.advance(microseconds(20));
-    relay.carry(left.link(1), right.link(0));
-    relay.carry(right.link(0), left.link(1));
+    pair.advance(microseconds(20));
+    relay.carry(links[0], links[1]);
+    relay.carry(links[1], links[0]);
     first.adapter.poll(now);
     second.adapter.poll(now);
   }
   Time now{};
-  LinkedPair left;
-  LinkedPair right;
+  LinkedPair pair;
+  std::array<SealedLink, 2> links{SealedLink(pair.link(0)), SealedLink(pair.link(1))};
   SeededRandom losses;
   LossyRelay relay;
   Endpoint first;

@@ -206,10 +206,14 @@ TEST_CASE("verbs, misuse: contexts with impossible options", "[fabric][verbs][mi
   };
   check({
       {"defaults", with([](auto&) {}), Status::ok},
-      {"ring size 0", with([](auto& o) { o.link.fifo_bytes[0] = 0; }), kBad},
-      {"ring size no power", with([](auto& o) { o.link.fifo_bytes[1] = 5000; }), kBad},
-      {"ring too small", with([](auto& o) { o.link.fifo_bytes[1] = 2048; }), kBad},
-      {"ring too large", with([](auto& o) { o.link.fifo_bytes[1] = std::size_t{1} << 63U; }), kBad},
+      {"slot ring of 0", with([](auto& o) { o.link.slot_bytes[0] = 0; }), kBad},
+      {"slot ring of no power", with([](auto& o) { o.link.slot_bytes[1] = 5000; }), kBad},
+      {"slot ring too small", with([](auto& o) { o.link.slot_bytes[1] = 256; }), kBad},
+      {"slot ring too large", with([](auto& o) { o.link.slot_bytes[1] = 4U << 20U; }), kBad},
+      {"payload ring of 0", with([](auto& o) { o.link.payload_bytes[0] = 0; }), kBad},
+      {"payload ring of no power", with([](auto& o) { o.link.payload_bytes[1] = 5000; }), kBad},
+      {"payload ring too small", with([](auto& o) { o.link.payload_bytes[0] = 256; }), kBad},
+      {"payload ring too large", with([](auto& o) { o.link.payload_bytes[1] = std::size_t{1} << 63U; }), kBad},
       {"no published table", with([](auto& o) { o.link.mpt_entries = 0; }), kBad},
       {"published table too large", with([](auto& o) { o.link.mpt_entries = SIZE_MAX; }), kBad},
       {"port address of 49 bits", with([](auto& o) { o.link.port_address.value = std::uint64_t{1} << 48U; }), kBad},

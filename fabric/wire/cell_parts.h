@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "fabric/wire/cell.h"
+
+/// What the two encodings of a cell, sealed (cell.h) and in a slot (slot_cell.h), have in common.
+namespace splitnic::fabric::cell_parts {
+
+/// Writes the extended headers of the cell one after the other; returns how many bytes.
+std::size_t put_extensions(const Cell& cell, std::byte* to);
+/// Reads the extended headers that cell.opcode calls for; bytes: exactly them.
+[[nodiscard]] std::optional<CellFault> read_extensions(Cell& cell, std::span<const std::byte> bytes);
+/// Whether the flags fit the opcode.
+[[nodiscard]] bool flags_fit(const OpcodeTraits& what, bool direct, bool solicited);
+/// The rules that tie the fields of a cell with a payload of payload_bytes together. A source queue pair that the
+/// encoding does not carry is not looked at.
+[[nodiscard]] std::optional<CellFault> check_fields(const Cell& cell, std::size_t payload_bytes, bool carries_source);
+
+}  // namespace splitnic::fabric::cell_parts

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "fabric/wire/cell.h"
+#include "fabric/wire/slot.h"
+
+namespace splitnic::fabric {
+
+/// A cell in a slot: the slot's header says opcode, flags, destination queue pair, packet and cell sequence; the body
+/// begins with the extended headers of a cell (cell.h), and the payload follows. Port addresses, the source queue pair
+/// and CRCs are not carried. Only atomics have a form of their own, so that they fit the first line:
+///
+///      0 address 64
+///      8 tag 32 | message sequence number 32
+///     16 swap or add 64
+///     24 compare 64                     of fetch_add: 0
+
+/// Bytes of the extended headers of such a cell in a slot, at most kSlotBodyInFirst.
+[[nodiscard]] std::size_t slot_extension_bytes(Opcode opcode);
+/// to: slot_extension_bytes(); written once, in any order. cell.payload is not looked at.
+void encode_slot_extension(const Cell& cell, std::byte* to);
+/// The cell's part of the slot's header.
+[[nodiscard]] SlotFields slot_fields(const Cell& cell);
+
+/// Reads opcode, flags and numbers of a slot's header into a new `cell`; the first field that cannot be.
+[[nodiscard]] std::optional<CellFault> decode_slot_fields(const SlotFields& fields, Cell& cell);
+/// Then the extended headers, a private copy of slot_extension_bytes() bytes, and checks everything that a cell alone
+/// can show.
+[[nodiscard]] std::optional<CellFault> decode_slot_extension(std::span<const std::byte> bytes,
+                                                             std::size_t payload_bytes, Cell& cell);
+
+}  // namespace splitnic::fabric
