@@ -25,7 +25,7 @@ void flush_sends(AdapterContext& context, QueuePair& queue_pair) {
   send.acknowledged_psn = send.sent_psn = send.next_psn;
   send.unanswered = 0;
   send.loss_noticed = false;
-  send.acknowledge_by = send.delay_until = kNever;
+  send.acknowledge_by = send.delay_until = send.room_by = kNever;
   send.hold_until = Time::min();
   queue_pair.answer = AnswerReassembly{};
 }

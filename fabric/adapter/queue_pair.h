@@ -83,6 +83,7 @@ struct SendQueue {
   unsigned receiver_not_ready_left = 0;
   bool loss_noticed = false;      ///< an answer was missed and asked for again; the next time is the timeout's
   Time acknowledge_by = kNever;   ///< kNever: nothing awaited, or not yet started by a poll
+  Time room_by = kNever;          ///< when a partly sent message that finds no room ends; kNever: none waits so
   Time hold_until = Time::min();  ///< receiver not ready
   Time drop_at = kNever;          ///< datagrams: what finds no room is dropped from then on; kNever: there was room
   Time delay_until = kNever;      ///< of a delay at `next`; kNever: not yet started by a poll

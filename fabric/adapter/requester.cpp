@@ -241,6 +241,7 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   number(queue_pair, entry);
   send.next_offset += bytes;
   ++send.next_cell;
+  send.room_by = kNever;
   if (last) message_sent(queue_pair);
   return Step::cell;
 }

@@ -296,9 +296,34 @@ void Requester::retry(QueuePair& queue_pair) {
   send.rewind_to(send.done);
 }
 
+/// A partly sent message waits for room, and nothing before it for an answer.
+bool Requester::lacks_room(const QueuePair& queue_pair) {
+  const SendQueue& send = queue_pair.send;
+  return send.next_cell != 0 && send.sent == send.done && queue_pair.path->link.wants_room(queue_pair.options.lane);
+}
+
+/// ... since its last cell left, for as long as a request waits for an answer in all.
+bool Requester::lacked_room_for_long(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  if (!lacks_room(queue_pair)) {
+    send.room_by = kNever;
+    return false;
+  }
+  if (send.room_by == kNever) {
+    const Duration once = std::max(context_.options.ack_timeout, Duration(1));
+    const auto times =
+        std::min<Duration::rep>(Duration::rep{context_.options.retry_count} + 1, (kNever - context_.now) / once);
+    send.room_by = context_.now + once * times;
+  }
+  return context_.now >= send.room_by;
+}
+
 void Requester::check_time(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
   if (!queue_pair.rules().connected) return;
+  if (lacked_room_for_long(queue_pair)) {
+    return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
+  }
   if (send.next != send.posted && send.next == send.sent && send.delay_until == kNever &&
       send.entries[send.next].request.operation == Operation::delay) {
     send.delay_until = context_.now + send.entries[send.next].request.delay;
@@ -325,6 +350,9 @@ Time Requester::next_deadline(const QueuePair& queue_pair) const {
   Time deadline = kNever;
   if (send.sent != send.done) {
     deadline = send.acknowledge_by == kNever ? context_.now + context_.options.ack_timeout : send.acknowledge_by;
+  }
+  if (lacks_room(queue_pair)) {
+    deadline = send.room_by == kNever ? context_.now + context_.options.ack_timeout : send.room_by;
   }
   const bool goes_on = queue_pair.rules().begin_sends || send.next < send.drain_to;
   if (send.next == send.posted || !goes_on) return deadline;

@@ -88,6 +88,36 @@ TEST_CASE("an unacknowledged channel loses what is lost, and delivers the rest w
   CHECK(arrived < 300);
 }
 
+TEST_CASE("a message longer than its lane's rings ends when its peer has given no room for long", "[fabric][adapter]") {
+  AdapterOptions options;
+  options.ack_timeout = milliseconds(1);
+  options.retry_count = 3;
+  QueuePairAttributes queue_pair;
+  queue_pair.acknowledged = GENERATE(true, false);
+  TwoEndpoints two(options, queue_pair);
+  REQUIRE(two.end(1).receive(1, 0, Endpoint::kBufferBytes) == Status::ok);
+  REQUIRE(two.end(0).send(1, 0, Endpoint::kBufferBytes) == Status::ok);
+  const auto poll_sender_for = [&](Duration time) {
+    for (const Time until = two.pair.now() + time; two.pair.now() < until;) {
+      two.pair.advance(microseconds(50));
+      two.end(0).adapter.poll(two.pair.now());
+    }
+  };
+  poll_sender_for(milliseconds(3));
+  REQUIRE(two.pair.link(0).wants_room(VirtualLane::data));
+  CHECK(two.end(0).adapter.next_deadline() <= two.pair.now() + milliseconds(2));
+  // The peer gives room, and the time begins anew.
+  for (int i = 0; i < 4; ++i) two.end(1).adapter.poll(two.pair.now());
+  poll_sender_for(microseconds(3900));
+  REQUIRE(two.pair.link(0).wants_room(VirtualLane::data));
+  CHECK(two.end(0).take().empty());
+  poll_sender_for(milliseconds(1));
+  const auto ended = two.end(0).take();
+  REQUIRE(ended.size() == 1);
+  CHECK(ended[0].status == CompletionStatus::retry_exceeded);
+  CHECK(two.end(0).adapter.in_error(two.end(0).number));
+}
+
 TEST_CASE("an epoch that goes by ends what was in flight as unknown and flushes the rest", "[fabric][adapter]") {
   TwoEndpoints two;
   two.end(0).fill(0, pattern(60'000, 1));
