@@ -98,8 +98,8 @@ TEST_CASE("each field of a datagram's header is refused just beyond its boundary
   for (const Row& row : rows) {
     INFO(row.what);
     DatagramBytes bytes = encode_datagram(some_header());
-    std::memcpy(std::as_writable_bytes(std::span(&bytes, 1)).subspan(row.at).data(), row.value.data(),
-                row.value.size());
+    std::ranges::copy(std::as_bytes(std::span(row.value)),
+                      std::as_writable_bytes(std::span(&bytes, 1)).subspan(row.at).begin());
     CHECK(decode_datagram(bytes).has_value() == row.good);
   }
 }
