@@ -113,9 +113,9 @@ void IoUnit::drop_dead_hosts(Time now) {
     if (!gone && !hopeless) continue;
     if (hopeless && !gone) {
       ++counters_.hosts_evicted;
-      tell_recurring(*host, "refused",
-                     fmt::format("closed the bridge of {}: its session did not come up",
-                                 host->name().empty() ? "a nameless peer" : "host " + host->name()));
+      recurring_notice_about(*host, "refused",
+                             fmt::format("closed the bridge of {}: its session did not come up",
+                                         host->name().empty() ? "a nameless peer" : "host " + host->name()));
     }
     table_.forget(host->number());
     table_.unpin(host->mac(), host->number());
@@ -360,7 +360,7 @@ std::optional<HostDrop> IoUnit::why_not_source(const AttachedHost& from, const M
 tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attached, const wire::HelloRequest& hello) {
   const auto refuse = [&](wire::CfgStatus status, std::string why) {
     ++counters_.hosts_refused;
-    tell_recurring(attached, "refused", fmt::format("refused host {}: {}", hello.name, why));
+    recurring_notice_about(attached, "refused", fmt::format("refused host {}: {}", hello.name, why));
     return tl::unexpected(Refusal{status, std::move(why)});
   };
   if (lan_.mtu() < wire::kMinMtu) {
@@ -408,7 +408,7 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
   static_cast<void>(table_.pin(wanted, attached.number()));
   policy_.attach(attached.name(), attached.bridge().peer(), wanted);
   attached.set_mac(wanted);
-  tell(attached, "state", fmt::format("host {}: address {}", attached.name(), to_string(wanted)));
+  notice_about(attached, "state", fmt::format("host {}: address {}", attached.name(), to_string(wanted)));
   return wire::MacAddressReply{wanted};
 }
 
@@ -425,9 +425,9 @@ void IoUnit::set_rules(PolicyRules rules) {
 }
 
 void IoUnit::host_up(AttachedHost& attached) {
-  tell(attached, "state",
-       fmt::format("host {} is up: address {}, mode {}", attached.name(), to_string(attached.mac()),
-                   attached.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
+  notice_about(attached, "state",
+               fmt::format("host {} is up: address {}, mode {}", attached.name(), to_string(attached.mac()),
+                           attached.session().mode() == wire::Mode::rdma ? 'R' : 'S'));
   // The answer to the hello may be out of date by now.
   if (!outgrown(attached)) attached.session().request(lan_state());
 }
@@ -435,7 +435,7 @@ void IoUnit::host_up(AttachedHost& attached) {
 void IoUnit::host_down(AttachedHost& attached, std::string_view reason) {
   if (!attached.is_admitted()) return;
   attached.hung_up();
-  tell(attached, "state", fmt::format("host {} is down: {}", attached.name(), reason));
+  notice_about(attached, "state", fmt::format("host {} is down: {}", attached.name(), reason));
   table_.forget(attached.number());
   table_.unpin(attached.mac(), attached.number());
   policy_.detach(attached.name(), now_);
@@ -452,7 +452,7 @@ void IoUnit::filters_changed() {
 
 void IoUnit::filter_limited(AttachedHost& attached, const std::string& why) {
   ++counters_.filters_limited;
-  tell_recurring(attached, "filter", fmt::format("host {}: {}", attached.name(), why));
+  recurring_notice_about(attached, "filter", fmt::format("host {}: {}", attached.name(), why));
 }
 
 wire::Statistics IoUnit::lan_statistics() const {
@@ -472,15 +472,15 @@ wire::Statistics IoUnit::lan_statistics() const {
 }
 
 void IoUnit::host_says(AttachedHost& attached, const std::string& text) {
-  tell(attached, "words", fmt::format("host {} says: {}", attached.name(), text));
+  notice_about(attached, "words", fmt::format("host {} says: {}", attached.name(), text));
 }
 
 // By the host's place, not by its name: places are few, and names are the hosts' choice.
-void IoUnit::tell(const AttachedHost& about, std::string_view kind, const std::string& line) {
+void IoUnit::notice_about(const AttachedHost& about, std::string_view kind, const std::string& line) {
   notices_.notice_from(fmt::format("host {} {}", about.number().value, kind), line);
 }
 
-void IoUnit::tell_recurring(const AttachedHost& about, std::string_view kind, const std::string& line) {
+void IoUnit::recurring_notice_about(const AttachedHost& about, std::string_view kind, const std::string& line) {
   notices_.recurring_notice_from(fmt::format("host {} {}", about.number().value, kind), line);
 }
 

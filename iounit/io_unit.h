@@ -146,8 +146,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   /// receivers; it has delivered each copy or counted it as dropped.
   std::size_t forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
                                std::span<const std::byte> frame, AttachedHost* from);
-  void tell(const AttachedHost& about, std::string_view kind, const std::string& line);
-  void tell_recurring(const AttachedHost& about, std::string_view kind, const std::string& line);
+  void notice_about(const AttachedHost& about, std::string_view kind, const std::string& line);
+  void recurring_notice_about(const AttachedHost& about, std::string_view kind, const std::string& line);
   void count(LanDrop cause) { ++counters_.lan_drops[static_cast<std::size_t>(cause)]; }
   void forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame);
 

@@ -136,15 +136,15 @@ void ControlSession::handle(const wire::CfgUtilRequest& message) {
 }
 
 void ControlSession::reply(std::uint64_t transaction, const Answer& answer) {
-  WaitingAnswer told{.transaction = transaction,
-                     .status = answer ? wire::CfgStatus::ok : answer.error().status,
-                     .data = answer ? wire::encode(*answer) : wire::encode_refusal(answer.error().text)};
-  if (told.data.size() > context_.limits.message_bytes - sizeof(wire::CfgUtilHead)) {
-    told.status = wire::CfgStatus::no_resources;
-    told.data = wire::encode_refusal("the answer is longer than the session's messages");
+  WaitingAnswer waiting{.transaction = transaction,
+                        .status = answer ? wire::CfgStatus::ok : answer.error().status,
+                        .data = answer ? wire::encode(*answer) : wire::encode_refusal(answer.error().text)};
+  if (waiting.data.size() > context_.limits.message_bytes - sizeof(wire::CfgUtilHead)) {
+    waiting.status = wire::CfgStatus::no_resources;
+    waiting.data = wire::encode_refusal("the answer is longer than the session's messages");
   }
   if (!waiting_answer_) {
-    if (!send_answer(told)) waiting_answer_ = std::move(told);
+    if (!send_answer(waiting)) waiting_answer_ = std::move(waiting);
     return;
   }
   // The peer requests faster than it receives answers. It will request again, or give up.

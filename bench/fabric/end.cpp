@@ -21,7 +21,7 @@ using verbs::Right;
 using verbs::Status;
 
 constexpr Duration kLongestSleep = std::chrono::milliseconds(100);
-// After so much looking on in vain, somebody else may have more use for the core.
+// After so many polls in vain, another process may have more use for the core.
 constexpr std::size_t kTurnsBeforeYield = 2000;
 constexpr std::size_t kControlDepth = 4;
 constexpr std::size_t kSpareQueuePairs = 63;  // the control queue pair, and those that an earlier measurement leaves
@@ -147,7 +147,7 @@ Result<void> End::say(const ControlMessage& message) {
   auto request = verbs::send(0, {verbs::LocalSegment{bytes.data(), sizeof message, verbs::Stag{}}});
   request.inline_data = true;
   const Status status = control_.post_send(request);
-  if (status != Status::ok) return fail("the other process can't be told: {}", to_string(status));
+  if (status != Status::ok) return fail("can't send to the other process: {}", to_string(status));
   return {};
 }
 

@@ -57,11 +57,11 @@ class End {
  public:
   End(std::shared_ptr<fabric::Bridge> bridge, const EndOptions& options);
 
-  /// channel: a SOCK_SEQPACKET socket to the other process, lent; for what is said before the first queue pair exists.
+  /// channel: a SOCK_SEQPACKET socket to the other process, lent; carries messages until the first queue pair exists.
   Result<void> come_up(int channel);
 
-  /// Rounds until done() is true, which is asked after each. Errors: the other process is gone, or is silent for long;
-  /// what note_failure() was told.
+  /// Polls until done() is true; checks it after each round. Errors: the other process is gone, or is silent for long;
+  /// the failure that note_failure() noted.
   template <class Done>
   Result<void> run_until(Done&& done) {
     std::size_t idle_turns = 0;

@@ -22,7 +22,7 @@ constexpr std::uint64_t kStop = ~std::uint64_t{0};
 constexpr std::size_t kRoundTripsAtOnce = 64;  // between two looks at the clock
 constexpr std::size_t kLooksAtOnce = 1U << 14U;
 
-/// Looks on until the word that the other process stores is `value`. False: it does not come.
+/// Spins until the word that the other process stores is `value`. False: the value does not come.
 bool await_word(fabric::Bridge& bridge, std::uint64_t value, bool yield) {
   const fabric::PeerMemory memory = bridge.local_memory();
   const Time give_up = monotonic_now() + kPatience;

@@ -12,7 +12,7 @@ namespace splitnic::bench {
 /// A program started by the benchmark, stopped at the latest when this is destroyed. Its output goes to a log file.
 class Process {
  public:
-  /// arguments: the program (a path, or a name looked up in PATH), then what it is told.
+  /// arguments: the program (a path, or a name that PATH finds), then the program's arguments.
   static Result<Process> start(const std::vector<std::string>& arguments, const std::string& log_path);
 
   Process(Process&& other) noexcept;
@@ -32,7 +32,7 @@ class Process {
   Process(pid_t pid, std::string name, std::string log_path);
 
   pid_t pid_ = -1;
-  int status_ = 0;  ///< as waitpid tells it, once it has ended
+  int status_ = 0;  ///< as waitpid reports it, once the program has ended
   std::string name_;
   std::string log_path_;
 };

@@ -105,8 +105,8 @@ struct AdapterCounters {
   std::uint64_t dropped_duplicate = 0;
   std::uint64_t dropped_no_receive = 0;      ///< unacknowledged channel, nothing posted
   std::uint64_t dropped_unacknowledged = 0;  ///< unacknowledged message lost or refused otherwise
-  std::uint64_t dropped_events = 0;          ///< asynchronous events that nobody had room for
-  std::uint64_t dropped_drains = 0;          ///< a peer's requests to drain beyond what is remembered; it asks again
+  std::uint64_t dropped_events = 0;          ///< asynchronous events that did not fit the queue of events
+  std::uint64_t dropped_drains = 0;          ///< a peer's drain requests that found no place; the peer repeats them
   std::uint64_t direct_writes = 0;
   std::uint64_t segmented_writes = 0;
   std::uint64_t direct_reads = 0;     ///< a peer's reads that were answered through the window
@@ -123,7 +123,7 @@ struct AdapterCounters {
   std::uint64_t dropped_datagram_no_room = 0;   ///< own ones: the lane was full for longer than the timeout
 };
 
-/// Every counter, for whoever adds up or lists them all.
+/// Every counter, for code that adds up or lists all of them.
 inline constexpr std::array kAdapterCounters{
     &AdapterCounters::cells_sent,
     &AdapterCounters::cells_received,

@@ -43,7 +43,7 @@ struct ChannelAdapter::State {
   std::size_t send_cells();
   /// Answers to the peer's reads and atomics, at most `budget` cells, and what waits for them; returns how many cells.
   std::size_t answer(QueuePair& queue_pair, std::size_t budget);
-  /// Tells that a queue pair that was to be drained is.
+  /// Reports a queue pair whose drain is complete.
   void check_drained(QueuePair& queue_pair);
 
   RandomSource& random;

@@ -21,8 +21,8 @@ namespace splitnic::fabric {
 
 /// What deregister() of placeable memory waits for.
 enum class DirectWrites : std::uint8_t {
-  drain,  ///< the peer's word; until then the range is in quarantine
-  over,   ///< nothing: the users on both sides have agreed already that they are over
+  drain,  ///< the peer's answer; the range stays in quarantine until then
+  over,   ///< nothing: the users on both sides have agreed already that no write is under way
 };
 
 /// A channel adapter (HCA or TCA): queue pairs, completion queues, registered memory, and a path to each of its peers;
@@ -64,8 +64,8 @@ class ChannelAdapter {
                                                            bool placeable, PathNumber path = {});
   /// The address that a peer uses for byte 0 of the region.
   [[nodiscard]] std::uint64_t region_address(Stag tag) const;
-  /// The tag is void at once. Placeable memory may still be written by what the peer had begun: its range stays in
-  /// quarantine until the peer has said that nothing is under way any more (event memory_drained), or the epoch ends.
+  /// The tag is void at once. The peer may still finish writes into placeable memory that it had begun: the range stays
+  /// in quarantine until the peer reports that no write is under way (event memory_drained), or the epoch ends.
   /// Errors: bad_tag, in_use (windows are bound).
   Status deregister(Stag tag, DirectWrites writes = DirectWrites::drain);
   [[nodiscard]] bool in_quarantine(MemoryRange range, PathNumber path = {}) const;
@@ -133,20 +133,20 @@ class ChannelAdapter {
   /// A receive for writes with immediate alone may have an empty segment without a tag.
   Status post_receive(QpNumber queue_pair, const ReceiveRequest& request);
   [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out);
-  /// What happened besides, oldest first; returns how many.
+  /// Asynchronous events, oldest first; returns how many.
   [[nodiscard]] std::size_t poll_events(std::span<AsyncEvent> out);
 
   /// Where [address, address + bytes) of the peer's region may be stored directly: its offset in the peer window,
-  /// checked against the pushed table copy and the own mapping. nullopt: not placeable, write segmented. Good until the
-  /// next receive() or poll(), where the peer may be told that nothing is under way; users who agree on the memory's
-  /// end between themselves (DirectWrites::over) may keep it longer.
+  /// checked against the pushed table copy and the own mapping. nullopt: not placeable, write segmented. Valid until
+  /// the next receive() or poll(), which may answer the peer that no write is under way. Users who agree on the
+  /// memory's end between themselves (DirectWrites::over) may keep it longer.
   [[nodiscard]] std::optional<std::size_t> claim_direct(RemoteAddress remote, std::uint32_t bytes,
                                                         PathNumber path = {});
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved.
   std::size_t poll(Time now);
-  /// poll() in two steps, for a user who handles what came in before acknowledgements leave, and who calls
-  /// CellLink::notify() for each path when all that it had to say is written.
+  /// poll() in two steps, for a user who handles incoming messages before acknowledgements leave. The user then calls
+  /// CellLink::notify() for each path when it has written everything.
   std::size_t receive(Time now);
   std::size_t send();
   [[nodiscard]] Time next_deadline() const;

@@ -17,15 +17,15 @@ enum class Arm : std::uint8_t {
   solicited,  ///< a receive whose sender asked for attention, or any failure
 };
 
-/// Where armed completion queues report. Knows no descriptor: `wake` is called when the first notification comes in
-/// after all were taken, and whoever waits on a descriptor makes it readable there. Thread: the adapter's owner; wake
-/// is called from within its verbs.
+/// Where armed completion queues report. The channel has no descriptor. It calls `wake` when a notification comes in
+/// while none waits; a user who waits on a descriptor makes it readable there. Thread: the adapter's owner; the
+/// adapter's verbs and polls call `wake`.
 class CompletionChannel {
  public:
   explicit CompletionChannel(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   void notify(CqNumber queue) {
-    waiting_.push_back(queue);  // at most once per queue: an armed queue notifies once, and is armed anew after
+    waiting_.push_back(queue);  // at most once per queue: a queue notifies once each time that it is armed
     if (waiting_.size() == 1 && wake_) wake_();
   }
   /// The oldest notification.

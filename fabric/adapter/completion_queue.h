@@ -12,9 +12,9 @@
 
 namespace splitnic::fabric {
 
-/// Completions in the order in which requests ended. A posted request reserves its place, so that nothing a peer does
-/// can overflow the queue: where there is no place left, it is the post that is refused. (A receive out of a shared
-/// queue reserves when a message takes it: there the queue can be overrun.) Thread: the adapter's owner.
+/// Completions in the order in which requests ended. A posted request reserves its place, so no peer can overflow the
+/// queue: if no place is left, the post is refused. (A receive of a shared queue reserves its place only when a
+/// message takes it, so these receives can overrun the queue.) Thread: the adapter's owner.
 class CompletionQueue {
  public:
   /// channel: may be null; lent.

@@ -66,11 +66,11 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion
 /// To error: the oldest send ends with `first` (unless that is flushed or nothing is posted), everything else is
 /// flushed.
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first);
-/// To error without an event, everything flushed: the user's own doing.
+/// To error without an event, everything flushed, because the user asked for it.
 void flush_queue_pair(AdapterContext& context, QueuePair& queue_pair);
 /// To sq_error: likewise, of the send queue alone. Nothing of it is in flight.
 void fail_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first);
-/// To error because an epoch went by or the peer gave up: sends that were begun end as outcome_unknown, the rest is
+/// To error because an epoch ended or the peer gave up: sends that had begun end as outcome_unknown, the rest is
 /// flushed.
 void void_queue_pair(AdapterContext& context, QueuePair& queue_pair);
 /// To reset: everything posted is forgotten without completions.

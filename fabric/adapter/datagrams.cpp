@@ -161,8 +161,8 @@ Status check_datagram(const AdapterContext& context, const WorkRequest& request,
   return total + sizeof(DatagramBytes) <= cell ? Status::ok : Status::bad_length;
 }
 
-/// Copies that find no room are tried again for one timeout; then they are dropped until there is room again. So a peer
-/// that does not take its datagrams holds the others' up only for so long.
+/// Tries copies that find no room again for one timeout, then drops them until there is room again. So a peer that does
+/// not take its datagrams delays those of the others by one timeout at most.
 Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
   const AddressHandle* to = context_.datagrams.find(entry.request.datagram.handle);

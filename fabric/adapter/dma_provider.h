@@ -35,23 +35,23 @@ struct DmaCompletion {
 enum class DmaStart : std::uint8_t {
   moved,    ///< done already; no completion follows
   failed,   ///< likewise
-  started,  ///< poll() will tell
-  busy,     ///< not taken: again later
+  started,  ///< poll() will report the completion
+  busy,     ///< not taken: try again later
 };
 
-/// What moves the bytes of RDMA writes and of directly answered reads through the peer window: this processor, a DMA
-/// engine, a device that has the bytes itself. What a transfer wrote has been written before its completion is told, so
-/// that publish() afterwards orders it before the record that announces it. Thread: the adapter's owner. Source: S2
-/// (DMA provider), Figs. 10 and 12.
+/// Moves the bytes of RDMA writes and of directly answered reads through the peer window: this processor, a DMA
+/// engine, or a device that has the bytes itself. A transfer has written all its bytes before the provider reports its
+/// completion, so a later publish() orders them before the slot that announces them. Thread: the adapter's owner.
+/// Source: S2 (DMA provider), Figs. 10 and 12.
 class DmaProvider {
  public:
   virtual ~DmaProvider() = default;
-  /// transfer: copied by who needs it longer.
+  /// transfer: lent for the call; a provider that needs it longer copies it.
   [[nodiscard]] virtual DmaStart start(const DmaTransfer& transfer) = 0;
   /// Completions since the last call, in any order; returns how many.
   [[nodiscard]] virtual std::size_t poll(std::span<DmaCompletion> out) = 0;
-  /// The epoch of a path is over: returns when nothing that was started writes through its window any more; no
-  /// completions come for it.
+  /// The epoch of a path is over: returns when no transfer writes through this window any more. These transfers get no
+  /// completions.
   virtual void abandon(const PeerWindow& window) = 0;
 };
 

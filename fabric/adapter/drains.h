@@ -14,10 +14,10 @@ namespace splitnic::fabric {
 struct AdapterContext;
 struct Path;
 
-/// Ends direct writes through grants of one path that were revoked. As the owner of memory: asks the peer, again until
-/// it answers, and keeps the range in quarantine until then, or until the epoch ends. As the initiator: answers once no
-/// copy into the tag is under way; the answer travels behind the last of them. No new one begins, as the revocation
-/// reached the MPT before the question. Thread: the adapter's owner. Source: design, "Protection".
+/// Ends direct writes through revoked grants of one path. The owner of the memory asks the peer, repeats the request
+/// until the peer answers, and keeps the range in quarantine until then, or until the epoch ends. The initiator answers
+/// when no copy into the tag is under way; the answer travels behind the last copy. No new copy begins, because the
+/// revocation reached the MPT before the request. Thread: the adapter's owner. Source: design, "Protection".
 class Drains {
  public:
   Drains(AdapterContext& context, Path& path) : context_(context), path_(path) {}

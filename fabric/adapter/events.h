@@ -10,7 +10,7 @@
 
 namespace splitnic::fabric {
 
-/// What happens to an adapter's objects without a request of its user.
+/// An event at one of the adapter's objects that its user did not request.
 enum class AsyncEventKind : std::uint8_t {
   queue_pair_fatal,          ///< queue_pair went to error; reason: of the terminate message, sent or received
   send_queue_drained,        ///< queue_pair, in sq_drained, has nothing in flight any more

@@ -17,7 +17,8 @@ namespace splitnic::fabric {
 [[nodiscard]] ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, const Consumer& user,
                                                              const LocalSegment& segment, std::uint32_t offset,
                                                              std::uint32_t bytes, std::uint32_t psn);
-/// What a post answers where a segment was refused: bad_length beyond what the tag opens, else bad_tag.
+/// The status of a post whose segment the table refuses: bad_length if the segment reaches beyond the tag's memory,
+/// else bad_tag.
 [[nodiscard]] Status post_status(ProtectionError refusal);
 /// The address that peers would use for the segment's first byte; what is not a region's is answered as it stands.
 [[nodiscard]] std::uint64_t peers_address(const AdapterContext& context, const LocalSegment& segment);

@@ -50,9 +50,9 @@ void enter_error(AdapterContext& context, QueuePair& queue_pair) {
   context.report(event);
 }
 
-void tell_and_flush_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {
-  const bool told = first != CompletionStatus::flushed && queue_pair.send.done != queue_pair.send.posted;
-  if (told) complete_send(context, queue_pair, first);
+void fail_and_flush_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {
+  const bool failed = first != CompletionStatus::flushed && queue_pair.send.done != queue_pair.send.posted;
+  if (failed) complete_send(context, queue_pair, first);
   flush_sends(context, queue_pair);
 }
 
@@ -122,7 +122,7 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion
 
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {
   enter_error(context, queue_pair);
-  tell_and_flush_sends(context, queue_pair, first);
+  fail_and_flush_sends(context, queue_pair, first);
   flush_receives(context, queue_pair);
 }
 
@@ -139,7 +139,7 @@ void fail_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus
   CHECK(move.legal);
   queue_pair.state = move.to;
   queue_pair.draining = false;
-  tell_and_flush_sends(context, queue_pair, first);
+  fail_and_flush_sends(context, queue_pair, first);
 }
 
 void void_queue_pair(AdapterContext& context, QueuePair& queue_pair) {

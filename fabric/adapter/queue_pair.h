@@ -102,14 +102,14 @@ struct SendQueue {
   [[nodiscard]] std::optional<MemoryRequest>& memory_at(std::uint64_t position) { return memory[position % depth]; }
 };
 
-/// What the responder owes the peer: one cumulative state, sent when the lane has room.
+/// The acknowledgement that the responder has yet to send: one cumulative state, sent when the lane has room.
 struct PendingAcknowledgement {
   bool wanted = false;
   Syndrome syndrome = Syndrome::ok;
   std::uint32_t psn = 0;
 };
 
-/// The end of the stream, told once; after that a peer who goes on gets the acknowledgement's refusal.
+/// The terminate message, sent once. A peer that continues to send gets an acknowledgement with a refusal.
 struct PendingTerminate {
   bool wanted = false;
   TerminateReason reason{};
@@ -180,7 +180,7 @@ struct ResponseRecord {
   std::uint32_t bytes = 0;
   Stag sink_tag{};
   std::uint64_t sink_address = 0;
-  std::uint64_t original = 0;  ///< an atomic's result: executed once, told as often as it takes
+  std::uint64_t original = 0;  ///< an atomic's result: computed once, sent again with each repeated request
   DmaState dma = DmaState::none;
 };
 
@@ -235,8 +235,10 @@ struct QueuePair {
   ReceiveQueue receive;  ///< with a shared queue: the one that the present message took
   std::uint32_t expected_psn = 0;
   Reassembly incoming{};
-  bool silent = false;    ///< a packet was refused for now: nothing is said until it comes again
-  bool refusing = false;  ///< for good: what was asked before is still answered, then the queue pair ends
+  /// A packet was refused for now: no acknowledgement leaves until the packet comes again.
+  bool silent = false;
+  /// A packet was refused for good: earlier requests get their answers, then the queue pair ends.
+  bool refusing = false;
   PendingAcknowledgement acknowledgement{};
   PendingTerminate terminate{};
   bool terminated_by_peer = false;

@@ -12,9 +12,9 @@ enum class QueuePairState : std::uint8_t {
   init,
   ready_to_receive,
   ready_to_send,
-  sq_drained,  ///< what was begun is finished, nothing new begins; an event says when it is over
+  sq_drained,  ///< requests that have begun finish, no new one begins; an event reports when the last has finished
   sq_error,    ///< the send queue was flushed; receiving goes on
-  error,       ///< everything was flushed; a peer that goes on is told the refusal again
+  error,       ///< everything was flushed; a peer that continues to send gets the refusal again
 };
 inline constexpr std::size_t kQueuePairStates = 7;
 const char* to_string(QueuePairState state);

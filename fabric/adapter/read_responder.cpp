@@ -60,7 +60,7 @@ Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& ce
     record.sink_tag = cell.sink_tag;
     record.sink_address = cell.sink_address;
   }
-  // The peer asks for no more than depth at a time: whoever asks for this has the answer of the record it displaces.
+  // The peer keeps at most `depth` requests open: with this request it has the answer whose record is replaced here.
   if (responses.taken >= responses.depth) {
     end_one_shot(queue_pair, responses.records[responses.taken - responses.depth]);
   }
@@ -97,7 +97,8 @@ Responder::Verdict Responder::carry_out_atomic(QueuePair& queue_pair, const Cell
   return Verdict::good;
 }
 
-/// A request that was taken before, and whose answer may have been lost: reads are read again, atomics told again.
+/// A request that was taken before, and whose answer may have been lost: a read reads the memory again, an atomic
+/// returns its first result again.
 void Responder::answer_again(QueuePair& queue_pair, const Cell& cell) {
   ResponseQueue& responses = queue_pair.responses;
   for (std::uint64_t position = responses.oldest_kept(); position != responses.taken; ++position) {
@@ -141,7 +142,7 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
   cell.cell_sequence = responses.cell;
   ClaimedPayload payload;
   if (!queue_pair.path->link.claim(lane, cell, bytes, payload)) return false;
-  if (!direct) {  // the table is asked again with every cell
+  if (!direct) {  // checks the table again for every cell
     const Access access = read_access(queue_pair, record, bytes);
     const auto placement = context_.table.check_remote(access, record.address + responses.offset);
     if (!placement) {

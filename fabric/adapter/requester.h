@@ -80,8 +80,8 @@ class Requester {
   AdapterContext& context_;
 };
 
-/// Ends the stream for good: the peer is told once, everything posted here is flushed, the oldest send ends with
-/// `first`. For what no request of the peer was at fault. answer: the one that was; or null.
+/// Ends the stream for good, because of a failure that no request of the peer has caused: sends one terminate message,
+/// flushes everything posted here, and ends the oldest send with `first`. answer: the peer's answer at fault, or null.
 void end_stream(AdapterContext& context, QueuePair& queue_pair, TerminateReason reason, CompletionStatus first,
                 const ReceivedCell* answer = nullptr);
 

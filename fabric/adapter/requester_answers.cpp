@@ -275,7 +275,7 @@ std::optional<ProtectionError> Requester::place_part(QueuePair& queue_pair, cons
   return ProtectionError::memory_is_gone;
 }
 
-/// An answer can't be taken: the request ends with `status`, the peer is told once.
+/// An answer can't be taken: ends the request with `status`, and sends the peer one terminate message.
 void Requester::refuse_answer(QueuePair& queue_pair, const SendEntry& entry, const ReceivedCell& received,
                               ProtectionError error, CompletionStatus status) {
   // Those before it may not have ended, but the peer has answered them all.

@@ -93,7 +93,7 @@ Responder::Verdict Responder::have_receive(QueuePair& queue_pair) {
   if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Verdict::overrun;
   receive.entries[receive.posted++] = shared->queue.entries[shared->queue.taken++];
   if (shared->limit != 0 && shared->queue.posted - shared->queue.taken < shared->limit) {
-    shared->limit = 0;  // told once; armed anew by the user
+    shared->limit = 0;  // one event each time that the user arms the limit
     AsyncEvent event;
     event.kind = AsyncEventKind::shared_receive_limit;
     event.shared_receives = queue_pair.options.shared_receives;
@@ -233,7 +233,7 @@ Responder::Verdict Responder::place(QueuePair& queue_pair, const ReceivedCell& r
   return verdict;
 }
 
-// The table is asked again with every cell: between two of them the memory may have been deregistered.
+// Checks the table again for every cell: the owner may have deregistered the memory between two of them.
 Responder::Verdict Responder::place_send(QueuePair& queue_pair, const CellPayload& payload) {
   const ReceiveQueue& receive = queue_pair.receive;
   const Reassembly& incoming = queue_pair.incoming;
@@ -352,8 +352,8 @@ void Responder::refuse_unacknowledged(QueuePair& queue_pair, Verdict why) {
   queue_pair.silent = true;
 }
 
-/// Tells the peer once by a terminate message, and again by an acknowledgement's syndrome if it goes on. What the peer
-/// asked for before is answered first.
+/// Sends the peer one terminate message, and an acknowledgement's syndrome for each message that it still sends. First
+/// it answers the peer's earlier requests.
 void Responder::refuse_for_good(QueuePair& queue_pair, Syndrome syndrome, TerminateReason reason, const Cell& request,
                                 std::size_t payload_bytes) {
   PendingTerminate& terminate = queue_pair.terminate;

@@ -20,7 +20,7 @@ class Responder {
   /// A datagram for queue_pair, which takes such; message: what follows its header.
   void take_datagram(QueuePair& queue_pair, const Path& path, const DatagramHeader& header, const Cell& cell,
                      const CellPayload& message);
-  /// Sends what is owed, if anything; true if a cell went out. Never waits for requests.
+  /// Sends the pending acknowledgement or terminate message, if any; true if a cell went out. Never waits for requests.
   bool push_acknowledgement(QueuePair& queue_pair);
   /// Answers to the peer's reads and atomics, at most `budget` cells; returns how many went out.
   std::size_t push_responses(QueuePair& queue_pair, std::size_t budget);
@@ -74,7 +74,7 @@ class Responder {
   ProtectedUse use_ = ProtectedUse::write;
 };
 
-/// What the peer is told when it is told no more than that. Source: RFC 5040 section 4.8, RFC 5041 section 8.2.
+/// Terminate reasons that name no error of the protection table. Source: RFC 5040 section 4.8, RFC 5041 section 8.2.
 inline constexpr TerminateReason kUnspecifiedOperationError{0, 2, 0xff};
 inline constexpr TerminateReason kMessageTooLong{1, 2, 5};
 inline constexpr TerminateReason kLocalCatastrophe{0, 0, 0};

@@ -8,7 +8,7 @@
 namespace splitnic::fabric {
 
 /// Slots of a work queue, allocated once. Positions only grow (64 bits); a position's slot is position mod capacity.
-/// Whoever uses it keeps the positions and never has more than capacity() of them live.
+/// The user keeps the positions, and never has more than capacity() of them live.
 template <class T>
 class Ring {
  public:

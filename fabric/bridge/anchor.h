@@ -71,8 +71,8 @@ static_assert(sizeof(AnchorRegionBytes) == 32 && sizeof(AnchorBytes) == kAnchorB
 static_assert(offsetof(AnchorBytes, regions) == 64 && offsetof(AnchorBytes, checksum) == 576);
 static_assert(offsetof(AnchorBytes, commit) == 580);
 
-/// What an anchor says, once believed. Every range is a multiple of 64 bytes at a multiple of 64 and overlaps no other,
-/// nor the record itself.
+/// The fields of an anchor that has passed all checks. Every range is a multiple of 64 bytes at a multiple of 64 and
+/// overlaps no other range, nor the record itself.
 struct Anchor {
   Epoch epoch{};
   Epoch peer_epoch{};
@@ -86,11 +86,11 @@ struct Anchor {
   MemoryRange buffers{};  ///< may be empty
 };
 
-/// The record with its commit word set: whoever stores it in shared memory stores that word last.
+/// The record with its commit word set. A caller that stores the record in shared memory stores that word last.
 [[nodiscard]] AnchorBytes encode_anchor(const Anchor& anchor);
 
-/// What may be believed of a peer's record, copied out of its memory before; or the name of the first field that makes
-/// no sense. anchor_offset: where the record lies; window_bytes: how much of the peer's memory this end can reach.
+/// Checks a peer's record, a private copy; the error is the name of the first impossible field. anchor_offset: where
+/// the record lies; window_bytes: how much of the peer's memory this end can reach.
 [[nodiscard]] tl::expected<Anchor, const char*> decode_anchor(const AnchorBytes& bytes, std::size_t anchor_offset,
                                                               std::size_t window_bytes);
 

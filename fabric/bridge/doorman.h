@@ -28,7 +28,7 @@ class Doorman {
     std::string last_error;  ///< of the last connection counted as refused_resources
   };
 
-  /// True until a take() has found nothing. Costs no system call, so ask in every turn.
+  /// True until a take() has found nothing. Costs no system call, so call it in every turn.
   [[nodiscard]] virtual bool has_news() const = 0;
   /// The next finished bridge; nullopt: none.
   [[nodiscard]] virtual std::optional<ShmAccepted> take() = 0;
@@ -48,7 +48,7 @@ class DoormanThread final : public Doorman {
   DoormanThread(const DoormanThread&) = delete;
   DoormanThread& operator=(const DoormanThread&) = delete;
 
-  // D1 (acquire): pairs with D2 in publish(). What is told is behind the lock; the flag only saves taking it.
+  // D1 (acquire): pairs with D2 in publish(). The lock protects the data; the flag only saves taking the lock.
   [[nodiscard]] bool has_news() const override { return has_news_.load(std::memory_order_acquire); }
   [[nodiscard]] std::optional<ShmAccepted> take() override;
   [[nodiscard]] int descriptor() const override { return news_.get(); }

@@ -19,9 +19,9 @@ constexpr std::uint32_t kProtocolVersion = 1;
 
 // How often an end that is not up repeats its announcement and its doorbell, either of which may be lost.
 constexpr Duration kAnnounceAgain = milliseconds(50);
-// While anything is outstanding, somebody looks again within this time: a doorbell may be lost.
+// While anything is outstanding, this end polls again within this time: a doorbell may be lost.
 constexpr Duration kLookAgain = milliseconds(100);
-// What was not announced for so long was left out, not on its way.
+// A doorbell that has not rung after this time was left out; it is not on its way.
 constexpr Duration kLeftOutAge = milliseconds(10);
 // How often a busy end empties its doorbells, which is where a bridge notices that the peer has hung up.
 constexpr Duration kHangUpCheck = milliseconds(10);
@@ -266,7 +266,7 @@ bool FabricLink::read_peer_anchor(std::size_t offset) {
   }
   AnchorBytes bytes{};
   window.read(offset, std::as_writable_bytes(std::span(&bytes, 1)));
-  if (bridge_.link() == LinkState::down) return false;  // what was read may be all ones
+  if (bridge_.link() == LinkState::down) return false;  // the copy may be all ones
   const auto anchor = decode_anchor(bytes, offset, window.size());
   if (!anchor) {
     if (peer_group_changed()) return false;  // it died since, and its memory with it
@@ -299,7 +299,7 @@ void FabricLink::go_up(const Anchor& peer) {
   armed_sequence_ = rung_for_ = notified_lines_ = notified_returns_ = 0;
   ++incarnation_;
   phase_ = LinkPhase::up;
-  // The peer may have gone to sleep between its own last look and our becoming ready.
+  // The peer may have gone to sleep between its own last poll and the moment when this end became ready.
   bridge_.ring();
 }
 
@@ -497,13 +497,13 @@ void FabricLink::ring_if_asleep(bool again) {
   notified_returns_ = returns;
   if (anything_new) looked_at_ = now_;
   if ((bridge_.core() & kArmedCoreMask) != published_core_) set_armed(0);
-  // S1 (full fence): cells before the look at the armed flag; pairs with S2 in prepare_sleep(). Without it both ends
-  // could look before either write is visible: the cell waits and the consumer sleeps.
+  // S1 (full fence): stores the cells before it loads the armed flag; pairs with S2 in prepare_sleep(). Without it both
+  // ends could load before either store is visible: the cell waits and the consumer sleeps.
   bridge_.before_doorbell();
   const auto flag = bridge_.local_memory().watch<std::uint64_t>(layout_.armed.offset);
   if ((flag & kAsleep) == 0 || (!sent && (flag & kWantsRoom) == 0)) return;
   if (flag == rung_for_ && !again) return;
-  // A consumer that is about to look again has armed already: only what is older cannot be its next find.
+  // A consumer that is about to poll again has armed already. Its poll can find all cells but the older ones.
   if (again && !anything_new && flag != rung_for_ && now_ - looked_at_ >= kLeftOutAge) ++doorbells_left_out_;
   rung_for_ = flag;
   bridge_.ring();
@@ -518,11 +518,11 @@ bool FabricLink::prepare_sleep() {
   return_room(VirtualLane::control, true);
   return_room(VirtualLane::data, true);
   ring_if_asleep(false);
-  // What rang for the last sleep. Here rather than in disarm(), where the cell that it announced would wait for it.
+  // Empties the doorbells of the last sleep. Here rather than in disarm(), which would delay the announced cell.
   static_cast<void>(bridge_.take_doorbells());
   const bool wants_room = std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.sender.wants_room(); });
   set_armed(wants_room ? kAsleep | kWantsRoom : kAsleep);
-  // S2 (full fence, arrived): the armed flag before the second look; pairs with S1 in ring_if_asleep().
+  // S2 (full fence, arrived): the armed flag before the second poll; pairs with S1 in ring_if_asleep().
   bridge_.fence();
   if (anything_waiting()) {
     set_armed(0);
@@ -563,7 +563,7 @@ Time FabricLink::next_deadline(Time now, bool outstanding) const {
     case LinkPhase::faulty:
       return kNever;
     case LinkPhase::up:
-      // From when this end looked last, not from now: other wake-ups in between don't put it off.
+      // Counts from this end's last look at the flag, not from now, so that other wake-ups do not put it off.
       return outstanding || undelivered_ ? std::max(now, ring_again_next_) : kNever;
   }
   return kNever;

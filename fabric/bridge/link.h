@@ -38,9 +38,9 @@ enum class LinkPhase { down, init, ready, up, faulty };
 /// CRC-32C over both epochs (little-endian, sender first); 0, which zeroed memory would match, is replaced by 1.
 [[nodiscard]] std::uint32_t epoch_tag(Epoch sender, Epoch receiver);
 
-/// A bridge that carries cells: epochs shaken, memory laid out by anchor records, a slot ring with a payload ring for
-/// each lane, doorbells with the sleeping rule. One per bridge end. Thread: the owner. Source: S2 Figs. 4, 5; design,
-/// "Epochs", "Anchor record", "Sleeping".
+/// A link over a bridge: the handshake of epochs, memory laid out by anchor records, a slot ring with a payload ring
+/// for each lane, doorbells with the sleeping rule. One per bridge end. Thread: the owner. Source: S2 Figs. 4, 5;
+/// design, "Epochs", "Anchor record", "Sleeping".
 ///
 /// Scratchpads 0 .. 7 hold each end's announcement for the other:
 ///
@@ -52,15 +52,16 @@ enum class LinkPhase { down, init, ready, up, faulty };
 /// protocol: 0x534e in the upper half, version 1 in the lower. phase: 1 init, 2 ready, 3 faulty. A group whose checksum
 /// does not fit is torn and read again later. The handshake, for each end:
 ///
-///   a new epoch of the peer   stop using the rings; flush every write issued so far (read-back); only then echo it, as
-///   init own epoch echoed          nothing of an older epoch can land any more: zero rings, tails, flag and table,
-///   store the
-///                             anchor with both epochs, announce ready
-///   ready, and peer ready     read its anchor; up
+///   the end sees              it does
+///   a new epoch of the peer   stops using the rings; flushes every write issued so far (read-back); then echoes the
+///                             epoch, in phase init
+///   its own epoch echoed      no write of an older epoch can land any more: zeroes rings, tails, flag and table;
+///                             stores the anchor with both epochs; announces ready
+///   a ready peer, when ready  reads the peer's anchor; is up
 ///
 /// An echo counts only in the same group as the peer's present epoch, so a pair of epochs is laid out at most once, and
-/// a restart anywhere in the middle only leads back to the first line. Announcements are repeated, with a doorbell,
-/// until up.
+/// a restart anywhere in the middle only leads back to the first line. Each end repeats its announcement and the
+/// doorbell until it is up.
 class FabricLink final : public CellLink {
  public:
   FabricLink(Bridge& bridge, const LinkOptions& options, RandomSource& random);
@@ -100,19 +101,20 @@ class FabricLink final : public CellLink {
   /// Wakes the peer if it sleeps and something was sent since the last call, or if it waits for room and room was
   /// returned. Once per batch, after everything was written, also after a refused send. Nearly free otherwise.
   void notify() override;
-  /// Arms the wake-up, makes sure it arrived, looks again: false means that something came in (and nothing is armed).
+  /// Arms the wake-up, makes sure that it arrived, and polls once more. False: something came in, and nothing is armed.
   [[nodiscard]] bool prepare_sleep() override;
   /// Back from sleep: disarms, empties doorbells.
   void disarm() override;
-  /// The peer is awake and, as far as is known, waits for the core that this end is running on: to look on for what it
-  /// will send would only keep it from sending. What the peer said last is believed for a short time only: it may have
-  /// been stopped, or lie.
+  /// The peer is awake and, as far as this end knows, waits for the core that this end runs on. Spinning would only
+  /// keep the peer from sending. This end trusts the peer's last flag for a short time only, because the peer may have
+  /// been stopped, or may lie.
   [[nodiscard]] bool peer_waits_for_core(Time now);
-  /// Doorbells that only the look every 100 ms rang: the peer slept on cells that this end had looked to announce 10
-  /// ms before or earlier, and had never been rung for that sleep. A doorbell that is lost on its way does not count,
-  /// nor does a peer that was rung and has not woken yet. Stays 0 as long as the order of arming and looking holds.
+  /// Doorbells that only the poll every 100 ms rang: the peer slept although cells waited that this end had tried to
+  /// announce at least 10 ms before, and this end had never rung for that sleep. A doorbell that is lost on its way
+  /// does not count, nor does a peer that was rung and has not woken yet. Stays 0 while both ends arm and poll in the
+  /// right order.
   [[nodiscard]] std::uint64_t doorbells_left_out() const { return doorbells_left_out_; }
-  /// When to look again although no doorbell came. outstanding: the caller waits for something of the peer.
+  /// When to poll again although no doorbell came. outstanding: the caller waits for something from the peer.
   [[nodiscard]] Time next_deadline(Time now, bool outstanding) const override;
   [[nodiscard]] int descriptor() const override { return bridge_.doorbell_descriptor(); }
 
@@ -172,11 +174,11 @@ class FabricLink final : public CellLink {
   std::size_t peer_armed_offset_ = 0;  // in the peer's memory: our armed flag
   std::uint64_t armed_sequence_ = 0;   // of our armed flag
   std::uint32_t published_core_ = 0;   // in our armed flag
-  std::uint64_t believed_flag_ = 0;    // of the peer, as peer_waits_for_core() saw it last
+  std::uint64_t believed_flag_ = 0;    // the peer's, as peer_waits_for_core() saw it last
   Time believed_since_{};
   bool armed_ = false;
   std::uint64_t rung_for_ = 0;          // the peer's armed flag that we rang for
-  std::uint64_t notified_lines_ = 0;    // lines sent that the peer was told of
+  std::uint64_t notified_lines_ = 0;    // lines sent that were announced to the peer
   std::uint64_t notified_returns_ = 0;  // lines returned likewise
   bool undelivered_ = false;            // at the last prepare_sleep()
   Time now_{};                          // of the last poll()

@@ -67,7 +67,7 @@ class UnitDoorbell final : public ShmDoorbell {
   /// Lent: valid while this object lives.
   [[nodiscard]] int socket() const { return socket_.get(); }
   [[nodiscard]] int event() const { return event_.get(); }
-  /// Whoever sees the hang-up first sets it, on any thread. It orders nothing.
+  /// The thread that sees the hang-up first sets it. It orders nothing.
   [[nodiscard]] std::shared_ptr<std::atomic<bool>> hang_up_flag() const { return hung_up_; }
 
  private:

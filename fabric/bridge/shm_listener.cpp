@@ -25,7 +25,7 @@ namespace {
 constexpr int kAcceptsPerPoll = 64;
 constexpr int kEventsPerPoll = 64;
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
-/// How long a host that was told may take to hang up.
+/// How long a host may take to hang up after it got the hang-up datagram.
 constexpr Duration kHangUpLimit = std::chrono::seconds(1);
 constexpr Duration kCloseAgain = std::chrono::milliseconds(100);
 
@@ -194,8 +194,8 @@ void ShmListener::note_hang_up(std::uint64_t number, Time now) {
   ++hang_ups_;
 }
 
-/// Takes what the bridges' users have given back. A host that is still there is told, and may hang up first: it may not
-/// have read the last messages yet.
+/// Takes the parts that the bridges' users have given back. A host that is still there gets the hang-up datagram and
+/// some time to hang up, because it may not have read the last messages yet.
 void ShmListener::take_back(Time now) {
   std::vector<std::pair<std::uint64_t, ShmParts>> given;
   {
@@ -307,8 +307,8 @@ ShmListener::Progress ShmListener::serve(Caller& caller, Time now) {
   return Progress::done;
 }
 
-/// Looks at the hello and leaves it in the queue: whoever takes bytes from the queue closes the descriptors attached to
-/// them, unless it has room for the descriptors, and then it has to close them itself.
+/// Peeks at the hello and leaves it in the queue. A process that takes bytes from the queue also gets the descriptors
+/// attached to them, or closes them if it has no room for descriptors. Either way the closes would run in this thread.
 ShmListener::Progress ShmListener::read_hello(Caller& caller) {
   std::array<std::byte, kShmHelloBytes> bytes{};
   iovec piece{bytes.data(), bytes.size()};
@@ -343,7 +343,7 @@ ShmListener::Progress ShmListener::read_hello(Caller& caller) {
   return Progress::done;
 }
 
-/// Checks what the options say about a hello; sizes become those of the memory to make.
+/// Checks a hello against the options; its sizes become those of the memory to make.
 bool ShmListener::acceptable(Caller& caller) {
   ShmHelloFields& hello = *caller.hello;
   if (std::ranges::find(options_.purposes, hello.purpose) == options_.purposes.end()) {

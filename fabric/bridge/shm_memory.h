@@ -29,8 +29,8 @@ class ShmMemory {
   [[nodiscard]] PeerMemory local_scratchpads() const;
   [[nodiscard]] PeerWindow window_scratchpads() const;
 
-  /// Frees the pages. Whoever still maps the memory, or holds its descriptor, reads zeros and gets pages of its own
-  /// account for what it writes.
+  /// Frees the pages. A process that still maps the memory, or holds its descriptor, then reads zeros, and its writes
+  /// allocate pages on its own account.
   void discard() const;
 
   /// The descriptor to send to the peer; -1 once closed. The mapping stays without it.

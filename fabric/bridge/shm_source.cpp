@@ -80,27 +80,31 @@ std::shared_ptr<Bridge> ShmListenSource::poll(Time /*now*/) {
   return nullptr;
 }
 
-/// Tells why connections were refused. The doorman limits how often.
+/// Reports why connections were refused. The doorman limits how often.
 void ShmListenSource::report() {
   const auto [now, last_error] = doorman_->report();
-  const auto tell = [&](std::uint64_t ShmListenerCounters::*counter, const std::string& line) {
+  const auto report_cause = [&](std::uint64_t ShmListenerCounters::*counter, const std::string& line) {
     if (now.*counter != reported_.*counter) notices_.recurring_notice(line);
   };
-  tell(&ShmListenerCounters::refused_credentials,
-       "a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
-  tell(&ShmListenerCounters::refused_version, "a connection was refused: it has another version of the shm set-up");
-  tell(&ShmListenerCounters::refused_sizes,
-       "a connection was refused: it asked for memory sizes that are not allowed (see --window-bytes)");
-  tell(&ShmListenerCounters::refused_purpose, "a connection was refused: it wanted something that is not served here");
-  tell(&ShmListenerCounters::refused_session, "a connection was refused: it is no part of a session of its user");
-  tell(&ShmListenerCounters::refused_places, "a host was turned away: all places are taken (see --max-hosts)");
-  tell(&ShmListenerCounters::refused_user_limit,
-       "a host was turned away: its user has as much as one user may (see --hosts-per-user, --memory-per-user)");
-  tell(&ShmListenerCounters::refused_resources, "a connection was refused: " + last_error);
-  tell(&ShmListenerCounters::closed_garbage, "a connection was closed: it sent something other than a hello");
-  tell(&ShmListenerCounters::closed_descriptors, "a connection was closed: it sent descriptors");
-  tell(&ShmListenerCounters::setup_delayed,
-       "a host waits to be set up: those of its user come and go too often (see --setups-per-minute)");
+  report_cause(&ShmListenerCounters::refused_credentials,
+               "a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
+  report_cause(&ShmListenerCounters::refused_version,
+               "a connection was refused: it has another version of the shm set-up");
+  report_cause(&ShmListenerCounters::refused_sizes,
+               "a connection was refused: it asked for memory sizes that are not allowed (see --window-bytes)");
+  report_cause(&ShmListenerCounters::refused_purpose,
+               "a connection was refused: it wanted something that is not served here");
+  report_cause(&ShmListenerCounters::refused_session,
+               "a connection was refused: it is no part of a session of its user");
+  report_cause(&ShmListenerCounters::refused_places, "a host was turned away: all places are taken (see --max-hosts)");
+  report_cause(
+      &ShmListenerCounters::refused_user_limit,
+      "a host was turned away: its user has as much as one user may (see --hosts-per-user, --memory-per-user)");
+  report_cause(&ShmListenerCounters::refused_resources, "a connection was refused: " + last_error);
+  report_cause(&ShmListenerCounters::closed_garbage, "a connection was closed: it sent something other than a hello");
+  report_cause(&ShmListenerCounters::closed_descriptors, "a connection was closed: it sent descriptors");
+  report_cause(&ShmListenerCounters::setup_delayed,
+               "a host waits to be set up: those of its user come and go too often (see --setups-per-minute)");
   reported_ = now;
 }
 

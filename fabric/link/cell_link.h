@@ -160,12 +160,11 @@ class CellLink {
   /// after everything was released, also after a refused claim. Nearly free otherwise.
   virtual void notify() = 0;
 
-  // For who polls the link.
+  // For the owner, who polls the link.
 
   /// Advances the epochs' handshake and timers; bounded. Returns 1 if up() or the epoch changed, else 0.
   virtual std::size_t poll(Time now) = 0;
-  /// Arms the wake-up, makes sure that it arrived, looks again: false means that something came in (and nothing is
-  /// armed).
+  /// Arms the wake-up, makes sure that it arrived, and polls once more. False: something came in, and nothing is armed.
   [[nodiscard]] virtual bool prepare_sleep() = 0;
   /// Back from sleep: disarms, takes what made the descriptor readable.
   virtual void disarm() = 0;

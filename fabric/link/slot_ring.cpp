@@ -154,8 +154,8 @@ bool SlotSender::room_again() {
 void SlotSender::note_consumed(std::uint32_t consumed) {
   const std::uint32_t more = consumed - static_cast<std::uint32_t>(tail_);
   if (more <= head_ - tail_) return advance_tail(tail_ + more);
-  // What is behind is old news: while the slot waited in its ring, the tail line may have moved on by many rings. Only
-  // what is ahead of the head is impossible.
+  // A count behind the tail is old: while the slot waited in its ring, the tail line may have moved on by many rings.
+  // Only a count ahead of the head is impossible.
   const bool older = static_cast<std::int32_t>(more) < 0;
   if (!older) faulty_ = true;
 }

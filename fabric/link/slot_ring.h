@@ -25,8 +25,8 @@ inline constexpr std::size_t kMaxSlotLines = std::size_t{1} << 15U;
 inline constexpr std::size_t kMaxPayloadLines = std::size_t{1} << 24U;
 
 /// The tail line, pushed by the receiver into the sender's memory: how many answers it had published and how many lines
-/// it had consumed, since the epoch began. The tail is stored last: who loads it first, then the answers, knows of
-/// every answer to a slot before it.
+/// it had consumed, since the epoch began. The receiver stores the tail last. So a sender that loads the tail first,
+/// and then the answers, sees every answer to the slots before the tail.
 ///
 ///     0             8
 ///    +-------------+---------+-------------- -
@@ -79,17 +79,16 @@ class SlotSender {
 
   /// Loads the tail, then the answers. Impossible values leave what was known and set faulty().
   SlotTail refresh_tail();
-  /// The same from a slot of the opposite ring (SlotFields::consumed): low 32 bits. Older than what is known is
-  /// nothing.
+  /// The same from a slot of the opposite ring (SlotFields::consumed): low 32 bits. An older count changes nothing.
   void note_consumed(std::uint32_t consumed);
-  /// As far as the last of both said.
+  /// According to the newer of the two.
   [[nodiscard]] std::uint64_t tail() const { return tail_; }
-  /// Lines sent: changes with everything that the peer could be told of.
+  /// Lines sent: changes whenever there is something new to announce to the peer.
   [[nodiscard]] std::uint64_t head() const { return head_; }
   [[nodiscard]] bool drained() { return head_ == tail_ || refresh_tail().lines == head_; }
   /// The last claim() found no room; until one succeeds.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
-  /// wants_room(), and the peer has consumed something since the last look.
+  /// wants_room(), and the peer has consumed something since the last refresh.
   [[nodiscard]] bool room_again();
   [[nodiscard]] bool faulty() const { return faulty_; }
 
@@ -154,13 +153,14 @@ class SlotReceiver {
   void pop();
   /// Lines consumed since the epoch began.
   [[nodiscard]] std::uint64_t consumed() const { return tail_; }
-  /// Lines that the sender has been told of by push_tail.
+  /// Lines whose consumption push_tail has reported to the sender.
   [[nodiscard]] std::uint64_t pushed() const { return pushed_; }
-  /// Whether the sender awaits the consumption of a slot that push_tail has not told it of.
+  /// Whether the sender awaits the consumption of a slot that push_tail has not reported yet.
   [[nodiscard]] bool awaited() const { return awaited_; }
   /// A quarter of the ring, or of the payload ring, has been consumed since the last push_tail.
   [[nodiscard]] bool much_consumed() const;
-  /// Tells the sender. answers: published for it since the epoch began, all of them before this.
+  /// Reports the tail to the sender. answers: how many were published for it since the epoch began, all before this
+  /// call.
   void push_tail(std::uint64_t answers);
 
  private:

@@ -8,7 +8,7 @@
 namespace splitnic::fabric {
 namespace {
 
-// A socket without room has some again soon; no descriptor tells.
+// A socket without room has some again soon; no descriptor reports this.
 constexpr Duration kSendAgain = std::chrono::milliseconds(1);
 
 std::size_t record_bytes(const Cell& cell, std::size_t payload_bytes) {

@@ -19,16 +19,17 @@ class DatagramSource {
   virtual std::size_t receive(Time now) = 0;
   /// Readable when a datagram has come.
   [[nodiscard]] virtual int descriptor() const = 0;
-  /// What comes for this peer is no longer taken.
+  /// Takes no more datagrams for this peer.
   virtual void forget(const UdpPeer& peer) = 0;
 };
 
 /// A link over UDP datagrams. It loses, repeats and reorders cells, and it has no memory in common with its peer: RDMA
-/// data travels in cells. Made by UdpSocket::connect(), or by who has datagrams of his own. Thread: the owner.
+/// data travels in cells. Made by UdpSocket::connect(), or by a caller with another source of datagrams. Thread: the
+/// owner.
 class UdpLink final : public CellLink {
  public:
-  /// sink, random: lent. source: lent, polled with the link, told of its end; null: the caller gives datagrams to
-  /// peer().
+  /// sink, random: lent. source: lent; the link polls it, and calls forget() at its end. Null: the caller gives
+  /// datagrams to peer().
   UdpLink(DatagramSink& sink, const UdpOptions& options, RandomSource& random, DatagramSource* source = nullptr);
   ~UdpLink() override;
   UdpLink(const UdpLink&) = delete;

@@ -15,7 +15,7 @@ namespace {
 constexpr Duration kAnswerAgain = std::chrono::milliseconds(1);
 // A peer that has not shown by data that it is up is given up after so many hellos.
 constexpr int kHellosUnconfirmed = 10;
-// The peer is told of room when a quarter of the window is new.
+// Sends a grant when a quarter of the window is new.
 constexpr std::uint32_t kGrantShare = 4;
 
 }  // namespace
@@ -230,7 +230,7 @@ void UdpPeer::pop(VirtualLane number) {
   if (lane.rest.empty()) lane.runs.pop();
 }
 
-/// What is lost counts as seen once something later comes, so the window does not shrink by it.
+/// Lost bytes count as seen once a later datagram comes, so a loss does not shrink the window.
 std::uint64_t UdpPeer::grantable(std::size_t lane) const {
   const std::uint64_t stored = in_[lane].runs.bytes();
   return std::max(in_[lane].granted, in_[lane].seen + (options_.window_bytes[lane] - stored));

@@ -30,9 +30,9 @@ struct UdpOptions {
   std::uint32_t datagram_bytes = 1472;
   /// How often an end repeats a hello that was not answered.
   Duration hello_again = std::chrono::milliseconds(50);
-  /// An end that has sent nothing for so long sends an empty datagram.
+  /// An end that has sent nothing for this time sends an empty datagram.
   Duration keep_alive = std::chrono::milliseconds(250);
-  /// A peer that was not heard for so long is gone.
+  /// A peer that was not heard for this time is gone.
   Duration silence = std::chrono::seconds(2);
   /// How often an end without room in a lane asks for more; the peer's grant may have been lost.
   Duration ask_again = std::chrono::milliseconds(5);
@@ -65,20 +65,20 @@ struct NamedCounter {
 [[nodiscard]] std::vector<NamedCounter> describe(const UdpCounters& counters);
 
 /// One end of a link over datagrams that may be lost, duplicated, reordered, damaged or forged. It has no socket: its
-/// owner gives it what came from the peer's address, and a sink. A record that arrives is one that the peer sent in
-/// this incarnation; it may arrive twice, late or never, and nothing is repaired here. Thread: the owner.
+/// owner gives it the datagrams from the peer's address, and a sink. Every record that arrives was sent by the peer in
+/// this incarnation. A record may arrive twice, late or never, and this class repairs nothing. Thread: the owner.
 ///
 /// Set-up. Each end has an offer, a random key and epoch that nobody uses yet:
 ///
 ///     not up                      every 50 ms: hello(receiver key 0, own offer)
-///     hello with receiver key 0   changes nothing; is answered: hello(its sender's key, own offer), or, when it comes
-///                                 from the present peer, the key and epoch that this peer is to use
-///     hello with the offer's key  its sender sees what is sent to the peer's address: up. The offer is the own key and
-///                                 epoch from now on, a new one is drawn, queues start empty, and the peer is told:
-///                                 hello(its key, own key), repeated until a datagram with data comes
+///     hello with receiver key 0   changes nothing; the answer is hello(its sender's key, own offer), or, if the sender
+///                                 is the present peer, the key and epoch that this peer is to use
+///     hello with the offer's key  its sender receives what is sent to the peer's address: up. The offer becomes the
+///                                 own key and epoch, a new offer is drawn, queues start empty; sends hello(the peer's
+///                                 key, own key), repeated until a datagram with data comes
 ///
-/// So a hello that is forged, or one that was on its way for long, never ends what is up; a peer that has restarted
-/// does, at once. Source: DTLS's and TCP's cookies (RFC 6347 section 4.2.1, RFC 4987 section 3.6) for the two steps.
+/// So a forged hello, or one that was on its way for long, never ends an incarnation; a peer that has restarted ends it
+/// at once. Source: DTLS's and TCP's cookies (RFC 6347 section 4.2.1, RFC 4987 section 3.6) for the two steps.
 class UdpPeer {
  public:
   /// sink: lent.
@@ -141,7 +141,7 @@ class UdpPeer {
     RecordRing runs;
     std::span<std::byte> rest{};  // of the oldest run, from the oldest record on
     std::uint64_t seen = 0;       // the position behind the last record that was sent, as far as it is known
-    std::uint64_t granted = 0;    // as the peer was told
+    std::uint64_t granted = 0;    // the last grant sent to the peer
   };
 
   [[nodiscard]] Out& out(VirtualLane lane) { return out_[static_cast<std::size_t>(lane)]; }

@@ -15,8 +15,8 @@
 
 namespace splitnic::fabric {
 
-/// What a sender of datagrams must know to be listened to: random, drawn anew for each incarnation of a link, 0 is
-/// none. It stops forgers that cannot see the datagrams, and nobody else: it is neither encryption nor authentication.
+/// The key that a datagram must carry: random, drawn anew for each incarnation of a link; 0 is none. It stops only
+/// forgers that cannot see the datagrams: it is neither encryption nor authentication.
 using UdpKey = StrongId<struct UdpKeyTag, std::uint64_t>;
 
 /// Opens every datagram. check: CRC-32C over the whole datagram without these four bytes.
@@ -138,7 +138,7 @@ const char* to_string(UdpFault fault);
 void seal_udp(const UdpData& data, std::span<std::byte> datagram);
 
 using UdpDatagram = std::variant<UdpHello, UdpData>;
-/// Reads a whole datagram, a private copy. Everything that it alone can show is checked.
+/// Reads a whole datagram, a private copy, and checks everything that the datagram alone can show.
 [[nodiscard]] tl::expected<UdpDatagram, UdpFault> decode_udp(std::span<const std::byte> datagram);
 
 /// The first record of `records`, which decode_udp() checked and which are not empty; moves them on.

@@ -26,10 +26,11 @@ namespace splitnic::fabric {
 ///     terminate          terminate 8; its payload is the head of the cell that it refuses
 ///     drain              drain 8
 ///
-/// Cell CRC: CRC-32C over every byte before it. Packet CRC: in Last and Only cells; CRC-32C over all cells of the
-/// packet in order, of each the bytes 1 .. 3 (opcode, flags) and 16 .. the payload's end: everything but the version,
-/// the service level, both port addresses (a router rewrites those) and the CRCs themselves. A direct cell has no
-/// packet CRC: the path that stored its data has no routers. Source: S1 II, Fig. 8; design, "Cells and the adapter".
+/// Cell CRC: CRC-32C over every byte before it. Packet CRC, in Last and Only cells: CRC-32C over all cells of the
+/// packet in order. In each cell it covers bytes 1 .. 3 (opcode, flags) and the bytes from 16 to the end of the
+/// payload. It does not cover the version, the service level and both port addresses, because routers rewrite them, nor
+/// the CRCs themselves. A direct cell has no packet CRC, because its path has no routers. Source: S1 II, Fig. 8;
+/// design, "Cells and the adapter".
 struct CellHeader {
   boost::endian::little_uint8_buf_t version_and_service_level;  // low half: version
   boost::endian::little_uint8_buf_t opcode;
@@ -49,8 +50,8 @@ static_assert(offsetof(CellHeader, destination_queue_pair) == 16 && offsetof(Cel
 static_assert(offsetof(CellHeader, packet_sequence) == 24 && offsetof(CellHeader, cell_sequence) == 28);
 static_assert(offsetof(CellHeader, payload_bytes) == 30);
 
-/// In First and Only cells of RDMA writes, in read requests and atomics. length: of the whole message, of what is to be
-/// read, 8.
+/// In First and Only cells of RDMA writes, in read requests and atomics. length: of the whole message; how many bytes
+/// to read; 8 for atomics.
 ///
 ///      0 address 64
 ///      8 tag 32 | length 32
@@ -67,7 +68,7 @@ static_assert(sizeof(RdmaHeader) == 16 && std::is_trivially_copyable_v<RdmaHeade
 ///      8 sink address 64
 ///
 /// The message sequence number (MSN) counts reads and atomics of the queue pair, from 1. sink: where the initiator
-/// wants the bytes, for an owner who may store there directly; tag 0: nowhere known, the answer is to be segmented.
+/// wants the bytes, for an owner who may store there directly; tag 0: no such place, the owner segments its answer.
 /// Source: RFC 5040 4.4; S3 Fig. 18A.
 struct ReadHeader {
   boost::endian::little_uint32_buf_t message_sequence;
@@ -97,8 +98,8 @@ struct ResultHeader {
 };
 static_assert(sizeof(ResultHeader) == 8 && std::is_trivially_copyable_v<ResultHeader>);
 
-/// Why a stream ends; its payload is the head (header and extended headers) of the cell that was refused, request or
-/// answer, or nothing where no cell of the peer was at fault.
+/// Why a stream ends. The payload is the head (header and extended headers) of the refused request or answer; it is
+/// empty if no cell of the peer was at fault.
 ///
 ///      0 layer 8 | error type 8 | error code 8 | reserved 8
 ///      4 reserved 32
@@ -112,10 +113,10 @@ struct TerminateHeader {
 };
 static_assert(sizeof(TerminateHeader) == 8 && std::is_trivially_copyable_v<TerminateHeader>);
 
-/// Between adapters, not queue pairs (whose numbers are 0): the owner of the memory asks that direct writes through a
-/// revoked grant be over; the initiator says that they are, behind the last of them in the lane.
+/// Between adapters; the numbers of both queue pairs are 0. The owner of the memory asks whether direct writes through
+/// a revoked grant are over. The initiator answers when they are; the answer is behind the last of them in the lane.
 ///
-///      0 tag 32 | generation 32        of the grant; a number of the owner's for this question
+///      0 tag 32 | generation 32        of the grant; a number that the owner chooses for this request
 struct DrainHeader {
   boost::endian::little_uint32_buf_t tag;
   boost::endian::little_uint32_buf_t generation;
@@ -141,16 +142,15 @@ inline constexpr std::size_t kMaxCellOverhead = kMaxCellHeadBytes + 2 * kCrcByte
 inline constexpr std::size_t kMaxCellBytes = kMaxCellPayload + kMaxCellOverhead;
 
 /// The flags. direct: the message's bytes were stored through the peer window already; only in Only cells of RDMA
-/// writes and read responses. solicited: the receiver's consumer wants to be woken; only where a receive is completed,
-/// in the Last and Only cells of sends and writes with immediate. The other bits are zero.
+/// writes and read responses. solicited: the sender wants the receiver's program to be woken; only in cells that
+/// complete a receive, the Last and Only cells of sends and writes with immediate. The other bits are zero.
 inline constexpr std::uint16_t kFlagDirect = 1;
 inline constexpr std::uint16_t kFlagSolicited = 2;
 /// What an atomic works on: an aligned word.
 inline constexpr std::uint32_t kAtomicBytes = 8;
 
 /// Numbers as in InfiniBand's reliable-connection transport; those from 24 on are free there. The payload of a datagram
-/// begins with its own header (fabric/wire/datagram.h). What is missing here is
-/// refused.
+/// begins with its own header (fabric/wire/datagram.h). A receiver refuses all other numbers.
 enum class Opcode : std::uint8_t {
   send_first = 0,
   send_middle = 1,
@@ -240,7 +240,7 @@ struct TerminateReason {
   friend constexpr bool operator==(TerminateReason, TerminateReason) = default;
 };
 
-/// A cell's fields by value. The payload is apart when a cell is made, a view of the decoder's input when one is read.
+/// A cell's fields by value. An encoder gets the payload separately; a decoder sets it to a view of its input.
 struct Cell {
   std::uint8_t service_level = 0;  ///< 0 .. 15
   Opcode opcode = Opcode::send_only;
@@ -271,13 +271,13 @@ struct Cell {
   std::span<const std::byte> payload{};
 };
 
-/// Writes header and extended headers of the cell into `to`; returns how many bytes. cell.payload is not looked at.
+/// Writes header and extended headers of the cell into `to`; returns how many bytes. Ignores cell.payload.
 std::size_t encode_cell_head(const Cell& cell, std::size_t payload_bytes, std::span<std::byte, kMaxCellHeadBytes> to);
 
 /// What stands before and behind a cell's payload on the wire.
 class CellEnvelope {
  public:
-  /// Seals `cell` around the payload made of `pieces` (cell.payload is not looked at), of payload_bytes altogether.
+  /// Seals `cell` around the payload made of `pieces`, payload_bytes altogether. Ignores cell.payload.
   /// packet_crc: running over the packet's cells; start a packet with kPacketCrcStart.
   CellEnvelope(const Cell& cell, std::span<const std::span<const std::byte>> pieces, std::size_t payload_bytes,
                std::uint32_t& packet_crc);
@@ -315,8 +315,8 @@ enum class CellFault : std::uint8_t {
 };
 const char* to_string(CellFault error);
 
-/// Reads the cell at the start of `bytes`, a private copy; what follows the cell is ignored (a record may be longer).
-/// Everything that a cell alone can show is checked; cell.payload points into `bytes`.
+/// Reads the cell at the start of `bytes`, a private copy. Ignores the bytes behind the cell (a record may be longer).
+/// Checks everything that a cell alone can show. cell.payload points into `bytes`.
 [[nodiscard]] tl::expected<Cell, CellFault> decode_cell(std::span<const std::byte> bytes);
 
 /// Header and extended headers of such a cell, in bytes.

@@ -6,7 +6,7 @@
 
 #include "fabric/wire/cell.h"
 
-/// What the two encodings of a cell, sealed (cell.h) and in a slot (slot_cell.h), have in common.
+/// The parts that both encodings of a cell share: sealed (cell.h) and in a slot (slot_cell.h).
 namespace splitnic::fabric::cell_parts {
 
 /// Writes the extended headers of the cell one after the other; returns how many bytes.
@@ -15,8 +15,8 @@ std::size_t put_extensions(const Cell& cell, std::byte* to);
 [[nodiscard]] std::optional<CellFault> read_extensions(Cell& cell, std::span<const std::byte> bytes);
 /// Whether the flags fit the opcode.
 [[nodiscard]] bool flags_fit(const OpcodeTraits& what, bool direct, bool solicited);
-/// The rules that tie the fields of a cell with a payload of payload_bytes together. A source queue pair that the
-/// encoding does not carry is not looked at.
+/// Whether the fields of a cell with a payload of payload_bytes fit together. Does not check a source queue pair that
+/// the encoding does not carry.
 [[nodiscard]] std::optional<CellFault> check_fields(const Cell& cell, std::size_t payload_bytes, bool carries_source);
 
 }  // namespace splitnic::fabric::cell_parts

@@ -6,8 +6,8 @@
 
 namespace splitnic::fabric {
 
-/// CRC-32C (Castagnoli, reflected, initial and final inversion; RFC 3720 B.4). To go on over several pieces, pass the
-/// result for the pieces before. crc32c("123456789") is 0xe3069283. Thread: any.
+/// CRC-32C (Castagnoli, reflected, initial and final inversion; RFC 3720 B.4). To compute it over several pieces, pass
+/// the result for the earlier pieces. crc32c("123456789") is 0xe3069283. Thread: any.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace splitnic::fabric

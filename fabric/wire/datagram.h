@@ -75,9 +75,9 @@ struct DatagramHeader {
 };
 
 [[nodiscard]] DatagramBytes encode_datagram(const DatagramHeader& header);
-/// nullopt: reserved bits, a source queue pair that is none, a group that is none.
+/// nullopt: reserved bits are set, or the source queue pair or the group is impossible.
 [[nodiscard]] std::optional<DatagramHeader> decode_datagram(const DatagramBytes& bytes);
-/// What the receiver finds before the message.
+/// The header that the receiver finds in front of the message.
 [[nodiscard]] RouteHeader route_of(const DatagramHeader& header, PortAddress source, PortAddress receiver,
                                    std::size_t message_bytes);
 

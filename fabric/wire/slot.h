@@ -11,27 +11,27 @@
 
 namespace splitnic::fabric {
 
-/// A slot: what one cell of a connected queue pair is on a bridge, whose two ends know each other's addresses. One or
-/// two lines of 64 bytes in the receiver's memory, little-endian:
+/// A slot: one cell of a connected queue pair on a bridge, whose two ends know each other's addresses. One or two lines
+/// of 64 bytes in the receiver's memory, little-endian:
 ///
-///         0            4              8            12             16         17     18              20      24 28
-///        +------------+--------------+------------+--------------+----------+------+---------------+-------+--------+-----------
-///        -
-/// line 1 | sequence 32| payload   32 | payload 32 | consumed  32 | shape  8 | op. 8| cell sequence | QP 32 | PSN 32 |
-/// 36 bytes
-///        |            | bytes        | at (lines) |              |          |      | 16            |       |        |
-///        of body
-///        +------------+--------------+------------+--------------+----------+------+---------------+-------+--------+-----------
-///        -
-/// line 2 | sequence 32| 60 more bytes of body
-///        +------------+----------------------------------------------------------------------------------------------------------
-///        -
+///         0             4              8               12            16
+///        +-------------+--------------+---------------+-------------+
+/// line 1 | sequence 32 | payload      | payload at 32 | consumed 32 |
+///        |             | bytes 32     | (a line)      |             |
+///        +---------+----------+------------------+----+--+----------+---------------
+///     16 | shape 8 | opcode 8 | cell sequence 16 | QP 32 | PSN 32   | 36 bytes of body
+///        +---------+----------+------------------+-------+----------+---------------
+///         16        17         18                 20      24         28
+///        +-------------+------------------------------
+/// line 2 | sequence 32 | 60 more bytes of body
+///        +-------------+------------------------------
 ///
-/// sequence: the line's number since the epoch began plus the ring's seed, so that neither an older lap nor an older
-/// epoch looks like a slot; the first line's is stored last and releases the slot. Body: the opcode's extended header,
-/// then the payload, where both fit 36 bytes (one line) or 96 (two). A longer payload lies contiguously in the payload
-/// ring, from `payload at` on; then only the extended header is in the body. consumed: how many lines of the opposite
-/// ring the sender has consumed, low 32 bits. shape: see SlotShape. QP: the destination queue pair, 24 bits used.
+/// sequence: the line's number since the epoch began plus the ring's seed, so that lines of an older lap or epoch never
+/// look like a slot. The sender stores the first line's sequence last; this releases the slot. Body: the opcode's
+/// extended header, then the payload, if both fit 36 bytes (one line) or 96 (two). A longer payload lies contiguously
+/// in the payload ring, from line `payload at` on; then only the extended header is in the body. consumed: how many
+/// lines of the opposite ring the sender has consumed, low 32 bits. shape: see slot_shape. QP: the destination queue
+/// pair, 24 bits used.
 /// Source: S2 Figs. 6-9 (the write that inserts advances the head); design, "Slots and a payload ring".
 struct SlotHeader {
   boost::endian::little_uint32_buf_t payload_bytes;
@@ -64,7 +64,7 @@ inline constexpr std::uint8_t kDirect = 16;        ///< as a cell's flag
 inline constexpr std::uint8_t kKnown = 31;
 }  // namespace slot_shape
 
-/// A slot's fields by value, but for where its bytes are.
+/// A slot's fields by value, except the places of its bytes.
 struct SlotFields {
   std::uint8_t opcode = 0;
   bool awaited = false;
@@ -76,7 +76,7 @@ struct SlotFields {
   std::uint32_t consumed = 0;
 };
 
-/// Where the bytes are that a slot carries.
+/// The places of a slot's bytes.
 struct SlotLayout {
   bool two_lines = false;
   bool in_payload_ring = false;
@@ -85,19 +85,19 @@ struct SlotLayout {
   friend bool operator==(const SlotLayout&, const SlotLayout&) = default;
 };
 
-/// How a slot with that much extended header and payload is laid out; payload_at is left to the ring.
+/// The layout of a slot with so many bytes of extended header and payload. The ring sets payload_at.
 /// extension_bytes <= kSlotBodyInFirst.
 [[nodiscard]] SlotLayout slot_layout(std::size_t extension_bytes, std::size_t payload_bytes);
 
 [[nodiscard]] SlotHeader encode_slot(const SlotFields& fields, const SlotLayout& layout);
 
-/// The field that makes a slot impossible to use. The slot still names its queue pair, which is refused.
+/// The field that makes a slot unusable. The slot still names its queue pair, and the responder refuses the message.
 enum class SlotFault : std::uint8_t { shape, payload_bytes, payload_at, queue_pair, second_line };
 const char* to_string(SlotFault fault);
 
 struct DecodedSlot {
   SlotFields fields{};
-  SlotLayout layout{};  ///< where fault is set: only two_lines is meant, all else is zero
+  SlotLayout layout{};  ///< if fault is set, only two_lines is valid and all else is zero
   std::optional<SlotFault> fault{};
 };
 /// Reads a header that was copied out of the ring. payload_lines: of the payload ring.

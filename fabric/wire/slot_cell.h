@@ -9,9 +9,9 @@
 
 namespace splitnic::fabric {
 
-/// A cell in a slot: the slot's header says opcode, flags, destination queue pair, packet and cell sequence; the body
-/// begins with the extended headers of a cell (cell.h), and the payload follows. Port addresses, the source queue pair
-/// and CRCs are not carried. Only atomics have a form of their own, so that they fit the first line:
+/// A cell in a slot. The slot's header has opcode, flags, destination queue pair, packet and cell sequence. The body
+/// begins with the extended headers of a cell (cell.h), and the payload follows. A slot has no port addresses, no
+/// source queue pair and no CRCs. Only atomics have a form of their own, so that they fit the first line:
 ///
 ///      0 address 64
 ///      8 tag 32 | message sequence number 32
@@ -20,15 +20,16 @@ namespace splitnic::fabric {
 
 /// Bytes of the extended headers of such a cell in a slot, at most kSlotBodyInFirst.
 [[nodiscard]] std::size_t slot_extension_bytes(Opcode opcode);
-/// to: slot_extension_bytes(); written once, in any order. cell.payload is not looked at.
+/// to: slot_extension_bytes(); written once, in any order. Ignores cell.payload.
 void encode_slot_extension(const Cell& cell, std::byte* to);
 /// The cell's part of the slot's header.
 [[nodiscard]] SlotFields slot_fields(const Cell& cell);
 
-/// Reads opcode, flags and numbers of a slot's header into a new `cell`; the first field that cannot be.
+/// Reads opcode, flags and numbers of a slot's header into a new `cell`; returns the first field with an impossible
+/// value.
 [[nodiscard]] std::optional<CellFault> decode_slot_fields(const SlotFields& fields, Cell& cell);
-/// Then the extended headers, a private copy of slot_extension_bytes() bytes, and checks everything that a cell alone
-/// can show.
+/// Then reads the extended headers from a private copy of slot_extension_bytes() bytes, and checks everything that a
+/// cell alone can show.
 [[nodiscard]] std::optional<CellFault> decode_slot_extension(std::span<const std::byte> bytes,
                                                              std::size_t payload_bytes, Cell& cell);
 
