@@ -1,19 +1,38 @@
 #pragma once
 
-#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "common/os/unique_fd.h"
 
 namespace splitnic::os {
 
-/// From now on the kernel refuses descriptors (SCM_RIGHTS) that are sent to this Unix socket, or to a connection that
-/// it accepts. False: the kernel is older than Linux 6.16 and does not know how.
-inline bool refuse_descriptors(int socket) {
-#ifdef SO_PASSRIGHTS
-  constexpr int kOption = SO_PASSRIGHTS;
-#else
-  constexpr int kOption = 83;  // younger than the headers
-#endif
-  const int pass = 0;
-  return ::setsockopt(socket, SOL_SOCKET, kOption, &pass, sizeof pass) == 0;
-}
+/// Descriptors that travel over Unix sockets (SCM_RIGHTS). Any thread.
+
+/// Most descriptors in one message of the two functions below.
+inline constexpr std::size_t kMaxPassedDescriptors = 16;
+
+/// Sends `bytes` in one call, with copies of the descriptors; the caller keeps its own. descriptors: at most
+/// kMaxPassedDescriptors, none is right. flags: as for sendmsg(2); MSG_NOSIGNAL is added. Returns what sendmsg does:
+/// the bytes sent, or -1 and errno.
+[[nodiscard]] ssize_t send_with_descriptors(int socket, std::span<const std::byte> bytes,
+                                            std::span<const int> descriptors, int flags);
+
+struct ReceivedDescriptors {
+  ssize_t bytes = -1;                   ///< what recvmsg(2) returned; -1: errno says why
+  std::vector<UniqueFd> descriptors{};  ///< close-on-exec
+  bool more = false;                    ///< more came than there was room for; the kernel has closed the others
+};
+/// Receives bytes and the descriptors that came with them. most: room for so many descriptors, at most
+/// kMaxPassedDescriptors. flags: as for recvmsg(2).
+[[nodiscard]] ReceivedDescriptors receive_with_descriptors(int socket, std::span<std::byte> to, std::size_t most,
+                                                           int flags);
+
+/// From now on the kernel refuses descriptors that are sent to this Unix socket, or to a connection that it accepts.
+/// False: the kernel is older than Linux 6.16 and does not know how.
+bool refuse_descriptors(int socket);
 
 }  // namespace splitnic::os

@@ -5,8 +5,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -18,9 +20,6 @@
 
 namespace splitnic::fabric {
 namespace {
-
-// Room for one descriptor more than allowed, so that an extra one is noticed and not silently cut off.
-constexpr std::size_t kDescriptorRoom = kShmSetupDescriptors + 1;
 
 std::optional<Error> check_doorbell(int socket) {
   int domain = 0;
@@ -115,26 +114,13 @@ std::optional<Result<std::unique_ptr<Bridge>>> ShmConnector::poll(Time now) {
 
 /// Receives the available part of the reply. Descriptors may come with any of its bytes.
 std::optional<Error> ShmConnector::receive() {
-  iovec piece{reply_.data() + got_, reply_.size() - got_};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kDescriptorRoom * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  auto received =
+      os::receive_with_descriptors(socket_.get(), std::span(reply_).subspan(got_), kShmSetupDescriptors, MSG_DONTWAIT);
+  const ssize_t got = received.bytes;
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   if (got < 0) return Error{fmt::format("connection lost during set-up: {}", os::errno_text())};
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int descriptor = -1;
-      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof descriptor);
-      descriptors_.emplace_back(descriptor);
-    }
-  }
-  if ((message.msg_flags & MSG_CTRUNC) != 0 || descriptors_.size() > kShmSetupDescriptors) {
+  std::ranges::move(received.descriptors, std::back_inserter(descriptors_));
+  if (received.more || descriptors_.size() > kShmSetupDescriptors) {
     return Error{fmt::format("the unit sent more than {} descriptors, or some were cut off", kShmSetupDescriptors)};
   }
   if (got == 0) return Error{"the unit hung up during set-up"};

@@ -37,21 +37,8 @@ constexpr std::uint64_t kFirstBridge = 3;
 
 /// Sends the reply with the descriptors, if any. The socket is new, so either everything fits or the host has gone.
 bool send_reply(int socket, const ShmReply& reply, std::span<const int> descriptors) {
-  iovec piece{const_cast<ShmReply*>(&reply), sizeof reply};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kShmSetupDescriptors * sizeof(int))> control{};
-  if (!descriptors.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  }
-  return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof reply);
+  return os::send_with_descriptors(socket, std::as_bytes(std::span(&reply, 1)), descriptors, MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof reply);
 }
 
 ShmReply reply_with(ShmSetupStatus status) {

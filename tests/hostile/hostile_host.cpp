@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/os/passed_descriptors.h"
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/bridge/shm_setup.h"
 #include "fabric/wire/slot_cell.h"
@@ -70,20 +71,11 @@ os::UniqueFd call(const std::string& path) {
 /// The descriptors in the reply: memfd of the local memory, memfd of the window, doorbell to hear, doorbell to ring.
 std::array<os::UniqueFd, kShmSetupDescriptors> answer_to(const os::UniqueFd& caller) {
   ShmReply reply{};
-  iovec piece{&reply, sizeof reply};
-  std::array<int, kShmSetupDescriptors> descriptors{};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  CHECK(recvmsg(caller.get(), &message, MSG_CMSG_CLOEXEC) == static_cast<ssize_t>(sizeof reply));
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  CHECK(header != nullptr && header->cmsg_len == CMSG_LEN(sizeof descriptors));
-  std::memcpy(descriptors.data(), CMSG_DATA(header), sizeof descriptors);
-  return {os::UniqueFd(descriptors[0]), os::UniqueFd(descriptors[1]), os::UniqueFd(descriptors[2]),
-          os::UniqueFd(descriptors[3])};
+  auto received =
+      os::receive_with_descriptors(caller.get(), std::as_writable_bytes(std::span(&reply, 1)), kShmSetupDescriptors, 0);
+  auto& got = received.descriptors;
+  CHECK(received.bytes == static_cast<ssize_t>(sizeof reply) && got.size() == kShmSetupDescriptors);
+  return {std::move(got[0]), std::move(got[1]), std::move(got[2]), std::move(got[3])};
 }
 
 std::span<std::byte> map_all(int descriptor) {
@@ -171,6 +163,7 @@ HostileHost::HostileHost(const std::string& path, Board& board, std::uint64_t se
   mine_ = map_all(own.get());
   theirs_ = map_all(theirs.get());
   their_descriptor_ = os::UniqueFd(dup(theirs.get()));
+  event_ = os::UniqueFd(dup(bell_to_ring.get()));
   std::shared_ptr<const ShmMemory> own_memory = ShmMemory::adopt(std::move(own), kShmMinBytes).value();
   std::shared_ptr<const ShmMemory> window = ShmMemory::adopt(std::move(theirs), kShmMinBytes).value();
   auto doorbell = std::make_unique<HostDoorbell>(std::move(bell), std::move(bell_to_ring));

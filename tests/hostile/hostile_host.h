@@ -91,7 +91,10 @@ class HostileHost {
   [[nodiscard]] const Anchor& layout() const { return layout_; }
   [[nodiscard]] const Anchor& own_layout() const { return own_layout_; }
   [[nodiscard]] int window_descriptor() const { return their_descriptor_.get(); }
+  /// Hears the owner's doorbells; the owner receives nothing on its other end.
   [[nodiscard]] int doorbell() const { return bridge_->doorbell_descriptor(); }
+  /// The eventfd that rings the owner.
+  [[nodiscard]] int event() const { return event_.get(); }
   [[nodiscard]] FabricLink& link() { return *link_; }
   [[nodiscard]] RawSlots& slots(VirtualLane lane = VirtualLane::data) { return slots_[static_cast<std::size_t>(lane)]; }
   void ring() { bridge_->ring(); }
@@ -123,6 +126,7 @@ class HostileHost {
   SeededRandom random_;
   Time until_{};
   os::UniqueFd their_descriptor_;
+  os::UniqueFd event_;
   std::span<std::byte> theirs_{};
   std::span<std::byte> mine_{};
   std::unique_ptr<Bridge> bridge_;

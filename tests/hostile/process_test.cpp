@@ -6,53 +6,47 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
+#include <cstdint>
+#include <limits>
+#include <span>
 
+#include "common/os/passed_descriptors.h"
 #include "tests/hostile/owner.h"
 
 // Included last: Catch2 redefines CHECK, which common/check.h defines too.
 #include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
-namespace {
-
-/// Rings with descriptors attached, which the owner might leak.
-void ring_with_descriptors(int doorbell, int descriptor) {
-  char bell = 1;
-  iovec piece{&bell, sizeof bell};
-  std::array<int, 4> gift;
-  gift.fill(descriptor);
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof gift)> control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof gift);
-  std::memcpy(CMSG_DATA(header), gift.data(), sizeof gift);
-  static_cast<void>(sendmsg(doorbell, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
-}
-
-}  // namespace
-
 TEST_CASE("doorbells as fast as they go keep nobody from being served", "[hostile]") {
   endure(Ending::harmless, [](HostileHost& host) {
     while (host.goes_on()) host.ring();
   });
 }
 
-TEST_CASE("doorbells of any size, and with descriptors, are doorbells", "[hostile]") {
-  endure(Ending::harmless, [](HostileHost& host) {
-    const auto bytes = host.random_bytes(100'000);
+TEST_CASE("doorbells of any count, and an eventfd that is full, are doorbells", "[hostile]") {
+  constexpr std::uint64_t kFull = std::numeric_limits<std::uint64_t>::max() - 1;
+  const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
+    fcntl(host.event(), F_SETFL, fcntl(host.event(), F_GETFL) | O_NONBLOCK);
     while (host.goes_on()) {
-      static_cast<void>(
-          send(host.doorbell(), bytes.data(), 1 + host.random().below(bytes.size()), MSG_DONTWAIT | MSG_NOSIGNAL));
-      ring_with_descriptors(host.doorbell(), host.window_descriptor());
+      const std::uint64_t count = host.random().below(2) == 0 ? kFull : 1 + host.random().below(1000);
+      host.board().count += write(host.event(), &count, sizeof count) == sizeof count ? 1 : 0;
     }
   });
+  CHECK(outcome.count > 0);
+}
+
+TEST_CASE("nothing can be sent to the owner's end of the doorbells, with or without descriptors", "[hostile]") {
+  const Outcome outcome = endure(Ending::harmless, [](HostileHost& host) {
+    const auto bytes = host.random_bytes(100'000);
+    const std::array<int, 4> gift{host.window_descriptor(), host.window_descriptor(), host.window_descriptor(),
+                                  host.window_descriptor()};
+    while (host.goes_on()) {
+      const auto some = std::span(bytes).first(1 + host.random().below(bytes.size()));
+      host.board().count += os::send_with_descriptors(host.doorbell(), some, {}, MSG_DONTWAIT) >= 0 ? 1 : 0;
+      host.board().count += os::send_with_descriptors(host.doorbell(), some.first(1), gift, MSG_DONTWAIT) >= 0 ? 1 : 0;
+    }
+  });
+  CHECK(outcome.count == 0);
 }
 
 TEST_CASE("hanging up the doorbells ends the session", "[hostile]") {

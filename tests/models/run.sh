@@ -15,7 +15,7 @@ check() {  # check MODEL good|bad MACRO...
     cd "$name"
     cp "$models/$model.pml" "$models/memory.inc" .
     spin -a "${@/#/-D}" "$model.pml" >spin.log
-    cc -O1 -w -DSAFETY -DNOFAIR -DCOLLAPSE -o pan pan.c
+    cc -w -DSAFETY -DNOFAIR -DCOLLAPSE -o pan pan.c
     ./pan -m200000 >pan.log 2>&1 || true
     local errors found=good
     errors=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' pan.log)

@@ -10,12 +10,12 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "common/os/close_elsewhere.h"
+#include "common/os/passed_descriptors.h"
 #include "common/os/unique_fd.h"
 
 namespace splitnic::os {
@@ -46,20 +46,8 @@ class LingeringSocket {
 
   /// Sends `bytes` over a Unix socket with the TCP socket attached. False: the kernel refused.
   [[nodiscard]] bool attach_to(int socket, std::span<const std::byte> bytes) const {
-    iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    const int descriptor = socket_.get();
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
+    const std::array descriptors{socket_.get()};
+    return send_with_descriptors(socket, bytes, descriptors, MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
   }
   /// From now on those that it was sent to have the last references, unless they have closed them already.
   void let_go() {

@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 
+#include "common/os/passed_descriptors.h"
 #include "tests/unit/fabric/bridge_fixtures.h"
 
 namespace splitnic::fabric {
@@ -266,21 +267,8 @@ struct FakeUnit {
   std::vector<int> descriptors() const { return {memory[0].get(), memory[1].get(), bell.get(), event.get()}; }
 
   void send_reply(const std::vector<int>& fds, std::size_t bytes = kShmReplyBytes) {
-    iovec piece{&reply, bytes};
-    std::vector<std::byte> control(CMSG_SPACE(fds.size() * sizeof(int)));
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    if (!fds.empty()) {
-      message.msg_control = control.data();
-      message.msg_controllen = control.size();
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-      std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
-    }
-    REQUIRE(sendmsg(connection.get(), &message, 0) == static_cast<ssize_t>(bytes));
+    const auto sent = std::as_bytes(std::span(&reply, 1)).first(bytes);
+    REQUIRE(os::send_with_descriptors(connection.get(), sent, fds, 0) == static_cast<ssize_t>(bytes));
   }
   /// What the host says to the reply; empty if it took it.
   std::string verdict() {

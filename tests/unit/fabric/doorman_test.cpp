@@ -241,19 +241,13 @@ TEST_CASE("a host can attach nothing to its doorbells, nor make the unit wait fo
   auto accepted = unit.listener->take();
   REQUIRE(accepted.has_value());
   ShmReply reply{};
-  iovec piece{&reply, sizeof reply};
-  std::array<int, kShmSetupDescriptors> got{};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof got)> control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  REQUIRE(recvmsg(caller.get(), &message, MSG_CMSG_CLOEXEC) == static_cast<ssize_t>(sizeof reply));
-  std::memcpy(got.data(), CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
-  const os::UniqueFd memory[2] = {os::UniqueFd(got[0]), os::UniqueFd(got[1])};
-  os::UniqueFd hears(got[2]);
-  const os::UniqueFd rings(got[3]);
+  auto received =
+      os::receive_with_descriptors(caller.get(), std::as_writable_bytes(std::span(&reply, 1)), kShmSetupDescriptors, 0);
+  REQUIRE(received.bytes == static_cast<ssize_t>(sizeof reply));
+  auto& got = received.descriptors;
+  REQUIRE(got.size() == kShmSetupDescriptors);
+  os::UniqueFd hears = std::move(got[2]);
+  const os::UniqueFd rings = std::move(got[3]);
 
   os::LingeringSocket stranger(30);
   CHECK_FALSE(stranger.attach_to(hears.get(), std::vector<std::byte>(1)));
