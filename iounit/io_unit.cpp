@@ -128,6 +128,7 @@ void IoUnit::drop_dead_hosts(Time now) {
 }
 
 void IoUnit::keep_counts_of(const AttachedHost& departing) {
+  departed_ += departing.session().totals();
   counters_.departed_rx_frames += departing.session().counters().rx_frames;
   counters_.departed_tx_frames += departing.session().counters().tx_frames;
   for (std::size_t index = 0; index < kHostDrops; ++index) {

@@ -19,6 +19,7 @@
 #include "iounit/forwarding_table.h"
 #include "iounit/lan_engine.h"
 #include "iounit/policy.h"
+#include "messaging/session_counters.h"
 
 namespace splitnic::iounit {
 
@@ -98,6 +99,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   [[nodiscard]] const std::vector<std::unique_ptr<AttachedHost>>& hosts() const { return hosts_; }
   [[nodiscard]] std::size_t hosts_up() const;
   [[nodiscard]] const IoUnitCounters& counters() const { return counters_; }
+  /// What the sessions of hosts that are no longer attached have counted.
+  [[nodiscard]] const messaging::SessionTotals& departed() const { return departed_; }
   [[nodiscard]] std::uint64_t drops(LanDrop cause) const {
     return counters_.lan_drops[static_cast<std::size_t>(cause)];
   }
@@ -171,6 +174,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   bool sent_to_lan_ = false;
   bool stopping_ = false;
   IoUnitCounters counters_;
+  messaging::SessionTotals departed_;
 };
 
 }  // namespace splitnic::iounit

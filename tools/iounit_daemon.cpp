@@ -127,6 +127,12 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
   add_count(status.counts, "departed_rx_frames", counters.departed_rx_frames);
   add_count(status.counts, "departed_tx_frames", counters.departed_tx_frames);
   add_count(status.drops, "departed_drops", counters.departed_drops);
+  for (const auto& [message, count] : messaging::message_counts(unit.departed())) {
+    add_count(status.counts, "departed_" + message, count);
+  }
+  for (const auto& [cause, count] : messaging::drop_counts(unit.departed())) {
+    add_count(status.drops, "departed_" + cause, count);
+  }
   add_count(status.counts, "lan_rx_frames", lan_counters.rx_frames);
   add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);
   add_count(status.counts, "lan_checksums_completed", counters.lan_checksums_completed);

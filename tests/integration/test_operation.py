@@ -151,7 +151,7 @@ class ByHand(support.LabTestCase):
         self.assertNotIn("can't connect", unit.text())
         stranger = self.start_host("vnic1", "--control", f"/run/user-{STRANGER}/h.ctl", user=STRANGER)
         stranger.wait_for_text("does not permit this user to connect")
-        # It goes on trying several times a second; each side reports that once.
+        # The host continues to try several times a second; each side reports that once.
         attempts = self.refusals() + 10
         wait_until(lambda: self.refusals() >= attempts, 10, "ten more attempts of the stranger")
         self.assertEqual(stranger.text().count("trying again"), 1, stranger.text())

@@ -1,4 +1,4 @@
-"""What a host tries to get of its neighbours' names, addresses and frames, between real daemons; and the options that
+"""A host tries to take its neighbours' names, addresses and frames, between real daemons; and the options that
 permit it."""
 
 import shutil

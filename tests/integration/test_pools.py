@@ -76,6 +76,31 @@ class EndOfTheUnit(support.LabTestCase):
         self.assertEqual(host.drops().get("stray_replies", 0), 0)
 
 
+class EndOfTheHost(support.LabTestCase):
+    """A host that ends takes its elements back first, too; the unit keeps the counts of its session."""
+
+    hosts = 1
+
+    def test_the_host_takes_its_elements_back(self):
+        host = self.host[0]
+        self.assert_pings(host, self.lan.address)
+        messages = ("BufferPoolFlushRequest_rx", "BufferPoolFlushReply_tx", "RDMAWriteImmediate_tx")
+        for round_of in (1, 2):
+            before = self.unit.stats()["counts"]
+            attached = self.unit.messages()
+            self.assertEqual(host.stop(), 0)
+            wait_until(lambda: not self.unit.stats()["peers"], 10, "the unit to forget the host")
+            after = self.unit.stats()
+            taken = {name: after["counts"]["departed_" + name] - before["departed_" + name] for name in messages}
+            self.assertEqual(taken["BufferPoolFlushRequest_rx"], attached["BufferPoolFlushRequest_rx"] + 1, round_of)
+            self.assertEqual(taken["BufferPoolFlushReply_tx"], attached["BufferPoolFlushReply_tx"] + 1, round_of)
+            self.assertGreaterEqual(taken["RDMAWriteImmediate_tx"], attached["RDMAWriteImmediate_tx"])
+            for cause in ("stray_replies", "bad_messages"):
+                self.assertEqual(after["drops"]["departed_" + cause], 0, cause)
+            host.start()
+            self.assert_reaches(host, self.lan.address)
+
+
 class JumboWindow(support.LabTestCase):
     """MTU 9000 in windows of 1 MiB: the pool is smaller than asked for, and still written directly."""
 

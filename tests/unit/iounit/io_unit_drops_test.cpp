@@ -345,6 +345,11 @@ TEST_CASE("what a host has counted stays in the sum when it has gone", "[iounit]
   CHECK(bench.unit().counters().departed_rx_frames == 7);
   CHECK(bench.unit().counters().departed_tx_frames == 3);
   CHECK(bench.unit().counters().departed_drops == 2);
+  const auto& departed = bench.unit().departed().session;
+  CHECK(departed.rx_frames == 7);
+  CHECK(departed.tx_frames == 3);
+  CHECK(departed.ups == 1);
+  CHECK(departed.messages_received[wire::index_of(wire::Function::buffer_recv_pool)] == 1);
   CHECK(bench.drops().empty());
   require_sum(bench);
 }
