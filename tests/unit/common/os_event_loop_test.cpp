@@ -253,7 +253,8 @@ TEST_CASE("a signal ends the loop and says which", "[common][event_loop]") {
   }
 }
 
-TEST_CASE("a hangup calls whoever wants to know, and the loop goes on", "[common][event_loop]") {
+TEST_CASE("a hangup calls on_hangup, and the loop continues", "[common][event_loop]") {
+  std::signal(SIGHUP, SIG_DFL);  // nohup, which may run the tests, ignores it
   int hangups = 0;
   EventLoop* running = nullptr;
   EventLoopOptions options;
