@@ -5,7 +5,7 @@
 
 namespace splitnic::bench {
 
-/// What the machine says of itself when a benchmark begins.
+/// The machine at the start of a benchmark.
 struct Machine {
   std::string kernel;
   std::string processor;

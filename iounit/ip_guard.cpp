@@ -135,7 +135,7 @@ IpClaim forbidden_claim(const IpGuard& guard, const frame::EthernetHeader& heade
   if (header.ethertype == frame::kEtherTypeArp) return claim_of_arp(guard, header, frame);
   if (!header.is_ip()) return IpClaim::none;
   const auto packet = frame::parse_ip(frame, header);
-  // Nobody can tell what a receiver would make of it.
+  // Receivers differ in how they would read such a packet.
   if (!packet) return guard.addresses.empty() ? IpClaim::none : IpClaim::address;
   if (!is_permitted(guard, packet->source(frame))) return IpClaim::address;
   const auto message = first_message(*packet, frame);

@@ -72,7 +72,7 @@ struct EpochContext {
   SessionState state = SessionState::bridge_up;
   Time state_since{};
   Time now{};
-  std::string fault{};         ///< why the session must end; empty: it goes on
+  std::string fault{};         ///< why the session must end; empty: it continues
   bool shutting_down = false;  ///< the session takes no more frames
   wire::Mode mode{};           ///< negotiated, as the next three
   wire::Limits limits{};

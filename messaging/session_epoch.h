@@ -31,7 +31,7 @@ class SessionEpoch final : private ControlEvents {
   [[nodiscard]] bool outstanding() const { return context_.adapter.outstanding(); }
   /// Ends a batch of frames.
   void flush();
-  /// Why the epoch must end; empty: it goes on.
+  /// Why the epoch must end; empty: it continues.
   [[nodiscard]] const std::string& fault() const { return context_.fault; }
   void fail(std::string reason) { context_.fail(std::move(reason)); }
 

@@ -1,4 +1,4 @@
-// What the command lines of both programs share.
+// The parts that the command lines of both programs share.
 #include "tools/command_help.h"
 
 #include <string>

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-/// What the command lines of `splitnic` and `splitnic-bench` share: checks of values, the layout of --help, and the
-/// facts about options that manual pages and completion repeat.
+/// The parts that the command lines of `splitnic` and `splitnic-bench` share: checks of values, the layout of --help,
+/// the facts about options that manual pages and completion repeat.
 namespace splitnic::tools {
 
 /// Accepts numbers from least to most.

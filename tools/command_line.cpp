@@ -21,7 +21,7 @@ void bind(CLI::App& app, DaemonOptions& options) {
   app.add_option("--control", options.control,
                  "Control socket, which status and stats query (default: one in the folder for control sockets)")
       ->type_name("PATH");
-  app.add_option("--config", options.config, "TOML file with the same options; the command line wins")
+  app.add_option("--config", options.config, "TOML file with the same options; the command line overrides it")
       ->type_name("FILE");
   app.add_option("--netns", options.netns,
                  "Open the interface in this network namespace: a name of ip netns, a path, or the pid of a process")
@@ -120,7 +120,7 @@ void bind(CLI::App& app, UnitCommand& command) {
       ->type_name("BYTES")
       ->check(between(std::size_t{2} << 20U, std::size_t{1} << 40U));
   app.add_option("--setups-per-minute", command.setups_per_minute,
-                 "Once so many bridges of one user have ended within a minute, each further set-up waits, 10 ms at "
+                 "If this many bridges of one user have ended within a minute, each further set-up waits, 10 ms at "
                  "first and twice as long each time, up to 5 s")
       ->type_name("COUNT")
       ->check(between(std::size_t{1}, std::size_t{1'000'000}))

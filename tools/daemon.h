@@ -49,7 +49,7 @@ class ServiceNotices final : public Notices {
   }
   /// Writes to the log only: with several notices a second, the status would hide the last important event.
   void recurring_notice(const std::string& line) override { next_.recurring_notice(line); }
-  /// Also to the log only: a peer must not choose what the service manager shows.
+  /// To the log only: a peer must not choose the text that the service manager shows.
   void notice_from(std::string_view source, const std::string& line) override { next_.notice_from(source, line); }
   void recurring_notice_from(std::string_view source, const std::string& line) override {
     next_.recurring_notice_from(source, line);

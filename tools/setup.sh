@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what this machine lacks, from Debian's packages, and nothing else. The only place that says what is needed.
+# Installs the missing Debian packages, and nothing else. No other file lists the packages that a machine needs.
 #   tools/setup.sh build|demo|test|check      each level includes the ones before it
 #   tools/setup.sh bench                      demo, and the libraries that splitnic-bench fabric compares splitnic with
 # As an ordinary user it installs nothing: it prints the one command that root must run, and fails, if something is missing.

@@ -11,8 +11,8 @@
 
 namespace splitnic::bench {
 
-/// What one measurement found, in seconds. Of a latency: of half a ping-pong's round trip, or of a read or an atomic
-/// from its post to its completion.
+/// The result of one measurement, in seconds. A latency is half the round trip of a ping-pong, or the time of a read or
+/// an atomic from its post to its completion.
 struct Figures {
   double median = 0;
   double percentile_99 = 0;
@@ -24,8 +24,8 @@ class Client {
  public:
   Client(End& end, const Plan& plan);
 
-  /// Measures for `length` after a run-up of a fifth of it, then has both ends look at every byte that must be there.
-  /// Errors also: a request failed, or the bytes are not those that were sent.
+  /// Measures for `length` after a warm-up of a fifth of it; then both ends compare every byte with the expected
+  /// content. Errors also: a request failed, or the bytes are not those that were sent.
   Result<Figures> measure(std::uint32_t row, Duration length);
 
  private:

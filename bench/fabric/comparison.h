@@ -14,14 +14,14 @@
 
 namespace splitnic::bench {
 
-/// What runs beside splitnic: an operation of a peer program.
+/// A contestant beside splitnic: an operation of a peer program.
 struct Contestant {
   const char* key;      ///< in JSON
   const char* title;    ///< in the table
   const char* program;  ///< empty: splitnic itself
   const char* operation;
 };
-/// The first is splitnic; the second is splitnic again, in what a row compares it with.
+/// The first is splitnic; the second is splitnic again, as the reference of a row that compares it with itself.
 inline constexpr std::size_t kSplitnic = 0;
 inline constexpr std::size_t kSplitnicReference = 1;
 inline constexpr std::size_t kSlotRing = 2;
@@ -48,8 +48,8 @@ const char* to_string(Unit unit);
 /// Bounds of a ratio, for each of kPlacements.
 using Bounds = std::array<double, kPlacements.size()>;
 
-/// A row of the comparison. The ratio is splitnic's median by the reference's: of times at most the goal, of rates at
-/// least.
+/// A row of the comparison. The ratio is splitnic's median divided by the reference's. For times it should be at most
+/// the goal, for rates at least.
 struct ComparedRow {
   const char* key;
   const char* title;
@@ -64,7 +64,7 @@ struct ComparedRow {
   double reference_factor = 1;
 };
 const std::vector<ComparedRow>& compared_rows();
-/// What --rows knows.
+/// The keys that --rows accepts.
 std::vector<std::string> row_names();
 /// Goals of the same table that this version can't measure, and why.
 struct UnmeasuredGoal {
@@ -117,7 +117,7 @@ struct Comparison {
 inline constexpr std::size_t kFewestSamples = 3;
 
 enum class Verdict : std::uint8_t { holds, missed, not_measured };
-/// What a row has come to in one placement.
+/// The result of a row in one placement.
 struct Outcome {
   Verdict verdict = Verdict::not_measured;
   double ratio = 0;
@@ -128,8 +128,8 @@ struct Outcome {
 /// Whether less is better.
 [[nodiscard]] inline bool is_time(const ComparedRow& row) { return row.what.quantity == Quantity::latency; }
 
-/// Samples of every row and contestant in turn, round by round. Tells its progress on standard error. Call without
-/// threads. Errors: splitnic's own measurement failed. A peer that fails is left out from then on, and named.
+/// Takes samples of every row and contestant in turn, round by round. Writes its progress to standard error. Call
+/// without threads. Errors: splitnic's own measurement failed. A peer that fails is left out from then on, and named.
 Result<Comparison> compare(const ComparisonOptions& options);
 
 }  // namespace splitnic::bench

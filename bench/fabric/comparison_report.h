@@ -7,7 +7,7 @@
 
 namespace splitnic::bench {
 
-/// The medians of each placement, then the goals with what holds and what is missed.
+/// The medians of each placement, then the goals: which hold and which are missed.
 std::string to_text(const Comparison& comparison);
 boost::json::object to_json_object(const Comparison& comparison);
 /// A picture: for each row and placement, where splitnic and its peers stand beside the row's reference.

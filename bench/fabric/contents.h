@@ -40,14 +40,14 @@ class Area {
   std::span<std::byte> bytes_;
 };
 
-/// Which message's bytes a slot holds. id: the flow's, so that what an earlier one left is not taken for it.
+/// The stamp of the message whose bytes a slot holds. id: the flow's, so that bytes of an earlier flow do not match.
 [[nodiscard]] std::uint64_t stamp_of(std::uint32_t id, const SlotLayout& layout, std::uint64_t sequence);
 
 /// The source's slots as they are before the first message, stamps included.
 void fill(Area& source, const SlotLayout& layout, std::uint32_t id);
 void clear(Area& sink, const SlotLayout& layout);
-/// What the sink must hold when messages 0 .. count - 1 have arrived: every byte is looked at. The error says which
-/// message is not what was sent.
+/// Compares every byte of the sink with its expected content when messages 0 .. count - 1 have arrived. The error names
+/// the message that differs.
 Result<void> check_arrived(const Area& sink, const SlotLayout& layout, std::uint32_t id, std::uint64_t count);
 /// Likewise of compare-and-swaps that count a word up: each slot holds what the word held before.
 Result<void> check_counted(const Area& sink, const SlotLayout& layout, std::uint64_t count);

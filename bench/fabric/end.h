@@ -25,13 +25,13 @@ struct EndOptions {
 
 inline constexpr std::size_t kAddressesAtOnce = 32;
 
-/// What the two ends say to each other about the measurements: the client asks, the server answers.
+/// The messages by which the two ends agree on the measurements: the client requests, the server answers.
 struct ControlMessage {
   enum class Kind : std::uint32_t {
     begin,    ///< row of the plan
     connect,  ///< addresses: of queue pair `count` and the next ones. The answer has the server's, which are ready
     start,    ///< all are connected; the server takes messages from its answer on
-    end,      ///< count: messages that were sent. The answer says what was wrong with what arrived
+    end,      ///< count: messages that were sent. The answer says what was wrong with the bytes that arrived
   };
   Kind kind = Kind::begin;
   std::uint32_t row = 0;
@@ -51,7 +51,7 @@ struct RemoteAreas {
   }
 };
 
-/// One process's end: a context whose link is up, registered memory, a queue pair to talk about the measurements by.
+/// One process's end: a context whose link is up, registered memory, a queue pair for the messages above.
 /// Thread: one.
 class End {
  public:
@@ -80,7 +80,7 @@ class End {
   void note_failure(std::string what) { failure_ = std::move(what); }
 
   Result<void> say(const ControlMessage& message);
-  /// What the other end said, once.
+  /// The other end's message, once.
   [[nodiscard]] std::optional<ControlMessage> heard();
 
   [[nodiscard]] verbs::Context& context() { return context_; }

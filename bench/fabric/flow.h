@@ -14,7 +14,7 @@
 
 namespace splitnic::bench {
 
-/// The queue pairs of one measurement, with completion queues of their own: nothing is left over from the one before.
+/// The queue pairs of one measurement, with completion queues of their own, so that nothing of an earlier one remains.
 /// The busy ones come first.
 class DataQueuePairs {
  public:
@@ -46,16 +46,16 @@ class Outgoing {
  public:
   Outgoing(End& end, DataQueuePairs& with, const Measurement& what, std::uint32_t id);
 
-  /// False: the place of one of the next messages, as many as a list has, is still lent to an earlier one.
+  /// False: an earlier message still uses a place that the next list of messages needs.
   [[nodiscard]] bool may_post() const;
   /// Posts a list. False: it failed, which ends the end's run_until().
   bool post_next();
-  /// Takes what is complete.
+  /// Takes the completions that are there.
   void poll();
 
   [[nodiscard]] std::uint64_t posted() const { return posted_; }
   [[nodiscard]] std::uint64_t completed() const { return completed_; }
-  /// Of reads and atomics, all complete: what they brought.
+  /// Whether completed reads and atomics brought the expected bytes.
   Result<void> check() const;
 
  private:
@@ -78,12 +78,12 @@ class Incoming {
  public:
   Incoming(End& end, DataQueuePairs& with, const Measurement& what, std::uint32_t id);
 
-  /// Looks for what has arrived; a failure ends the end's run_until().
+  /// Takes the messages that have arrived; a failure ends the end's run_until().
   void poll();
-  /// Messages, so far. Of reads and atomics nothing is noticed here; of a rate's writes neither, who polls memory would
-  /// slow them down.
+  /// The number of messages that have arrived so far. This end does not notice reads and atomics, nor the writes of a
+  /// rate, because polling memory would slow them down.
   [[nodiscard]] std::uint64_t arrived() const { return arrived_; }
-  /// Whether what is in memory are the first `sent` messages.
+  /// Whether the memory holds the first `sent` messages.
   Result<void> check(std::uint64_t sent) const;
 
  private:

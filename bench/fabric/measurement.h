@@ -26,7 +26,7 @@ const char* to_string(Quantity quantity);
 const char* to_string(Verb verb);
 const char* to_string(Path path);
 
-/// What one measurement moves, and how.
+/// The messages of one measurement, and how they travel.
 struct Measurement {
   Quantity quantity = Quantity::latency;
   Verb verb = Verb::send;
@@ -38,12 +38,12 @@ struct Measurement {
 };
 inline constexpr std::uint32_t kMinBytes = 8;
 inline constexpr std::uint32_t kMaxBytes = 1U << 20U;
-/// What a frame of the virtual NIC comes to; beyond it latency only says the bandwidth once more.
+/// The size of a frame of the virtual NIC. Beyond this size, latency only repeats the bandwidth.
 inline constexpr std::uint32_t kLongestLatencyMessage = 1500;
 
-/// The run-up of a measurement, as a share of its length: one in so many.
+/// The warm-up of a measurement is its length divided by this.
 inline constexpr int kRunUpShare = 5;
-/// With a peer that says nothing.
+/// How long an end waits for a silent peer.
 inline constexpr Duration kPatience = std::chrono::seconds(10);
 
 /// Messages of one measurement. Those that are posted in lists need more of them, or a list would wait for the one
@@ -59,11 +59,11 @@ inline constexpr std::size_t kMostInFlightInLists = 256;
 /// Whether messages arrive as completions of receives.
 [[nodiscard]] constexpr bool takes_receives(Verb verb) { return verb == Verb::send || verb == Verb::write_immediate; }
 
-/// What --operations knows, kTables among them.
+/// The operations that --operations accepts, kTables among them.
 inline constexpr std::string_view kTables = "tables";
 std::vector<std::string> operation_names();
 
-/// What was asked for on the command line, in the order of the report.
+/// The measurements that the command line requests, in the order of the report.
 struct Plan {
   std::vector<Measurement> measurements;
   bool tables = false;  ///< cost by the number of entries

@@ -13,7 +13,7 @@
 
 namespace splitnic::bench {
 
-/// What a peer is asked to measure (bench/peers/harness.h).
+/// A measurement that the benchmark requests from a peer (bench/peers/harness.h).
 struct PeerTask {
   std::string operation;
   const char* kind = "latency";  ///< latency, rate, one-sided
@@ -21,7 +21,8 @@ struct PeerTask {
   std::uint32_t list = 1;
 };
 
-/// A peer program of the comparison, connected and asleep until it is asked. Ends with this object. Thread: one.
+/// A peer program of the comparison, connected and asleep until its next measurement. Ends with this object. Thread:
+/// one.
 class PeerProcess {
  public:
   /// path: the program. realtime: its samples run at real-time priority. Errors: why it can't run here, in its own
@@ -32,12 +33,12 @@ class PeerProcess {
   ~PeerProcess();
 
   [[nodiscard]] bool offers(const std::string& operation) const;
-  /// median of latency in seconds one way, or per_second. Errors: the peer's own; it is of no use any more then.
+  /// median of latency in seconds one way, or per_second. Errors: the peer's own; the peer can't be used any more then.
   Result<Figures> measure(const PeerTask& task, Duration length);
 
  private:
   PeerProcess(pid_t pid, os::UniqueFd channel);
-  /// The next line of the protocol; others are remembered as the last words. Errors: it ended, or says nothing.
+  /// The next line of the protocol; keeps other lines for the error text. Errors: the peer ended, or is silent.
   Result<std::string> read_line(Duration patience);
   void end();
 

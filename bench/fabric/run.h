@@ -28,9 +28,9 @@ struct Cores {
 };
 Cores choose_cores();
 
-/// Starts another process on the other core, brings up a bridge in shared memory between the two, measures. Whatever
-/// ends this process ends that one; nothing of either has a name that could stay behind. length: of each measurement.
-/// Call without threads. Errors: those of Client, no resources for a process or a bridge.
+/// Starts another process on the other core, brings up a bridge in shared memory between the two, measures. The other
+/// process ends with this one, however this one ends; neither creates a name that could stay. length: of each
+/// measurement. Call without threads. Errors: those of Client, no resources for a process or a bridge.
 Result<FabricRun> run_fabric(const Plan& plan, const EndOptions& options, const Cores& cores, Duration length);
 
 /// One measurement alone, between two new processes at real-time priority where `realtime`. Errors: as run_fabric.

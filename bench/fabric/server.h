@@ -6,7 +6,7 @@
 
 namespace splitnic::bench {
 
-/// The other side of Client: takes part in the plan's measurements as they are asked for, and looks at what arrived.
+/// The other side of Client: takes part in the measurements that the client requests, and checks the bytes that arrive.
 /// Returns only with an error, at the latest when the client is gone. end: has come up.
 Result<void> serve(End& end, const Plan& plan);
 

@@ -11,11 +11,11 @@ namespace splitnic::bench {
 
 inline constexpr std::array<std::size_t, 4> kTableSizes{10, 1000, 100'000, 1'000'000};
 
-/// What is asked of a protection table, in the order of the report.
+/// The measured operations of a protection table, in the order of the report.
 struct TableOperation {
   const char* key;    ///< in JSON
   const char* title;  ///< in the table
-  bool held_to_flat;  ///< touches what the cache holds, whatever the size of the table
+  bool held_to_flat;  ///< touches only memory that the cache holds, whatever the size of the table
 };
 inline constexpr std::array<TableOperation, 7> kTableOperations{{
     {"look_up_same", "look-up, among the same 10 entries", true},
@@ -27,7 +27,7 @@ inline constexpr std::array<TableOperation, 7> kTableOperations{{
     {"bare_read", "yardstick: a read anywhere in as much memory", false},
 }};
 inline constexpr std::size_t kBareRead = 6;
-/// The largest table may cost so many times what the smallest costs, where the cache plays no part.
+/// How many times the cost in the smallest table an operation may cost in the largest, if it touches only the cache.
 inline constexpr double kFlat = 2;
 
 /// Seconds for each operation in a table with so many entries.

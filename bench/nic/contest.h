@@ -11,7 +11,7 @@
 
 namespace splitnic::bench {
 
-/// What is measured, in the order of the report.
+/// The metrics, in the order of the report.
 struct Metric {
   const char* key;    ///< in JSON
   const char* title;  ///< in the table
@@ -40,7 +40,7 @@ inline constexpr std::size_t kPing = 7;
 /// One value per metric.
 using Run = std::array<double, kMetrics.size()>;
 
-/// What carries frames between lan0 and tap0, as the programs that do it.
+/// The programs that carry frames between lan0 and tap0.
 struct Contestant {
   std::string name;
   std::vector<std::vector<std::string>> programs;

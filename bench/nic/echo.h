@@ -15,7 +15,7 @@ class Echo {
   /// netns: where from. address: IPv4, in text. Errors: no permission for raw sockets.
   static Result<Echo> open(int netns, const char* address);
 
-  /// Sends one and waits for its answer; the time between, or nothing.
+  /// Sends one request and waits for its answer. Returns the time between; nothing if no answer comes.
   std::optional<Duration> once(Duration patience);
 
  private:

@@ -9,8 +9,8 @@
 namespace splitnic::bench {
 
 /// Runs work in a process of its own, in new user (unless root), mount, process and network namespaces with a private
-/// /run, and returns what it returned. Whatever ends this process or that one, by whatever signal, ends all that work
-/// started and removes every interface and namespace it made: the kernel sees to it.
+/// /run, and returns the result of work. However this process or that one ends, by any signal, the kernel ends all
+/// processes that work started, and removes every interface and namespace that it made.
 /// Throws StartupError where this user may not make namespaces. Call before any thread exists.
 int run_apart(const std::function<int()>& work);
 
@@ -18,8 +18,8 @@ int run_apart(const std::function<int()>& work);
 ///
 ///   peer: eth0 10.77.0.1 --- veth --- unit: lan0          host: tap0 10.77.0.2
 ///
-/// What lies between lan0 and tap0 is the contestant's. Offloads of the cable are off, so that what leaves the peer
-/// is fit for a contestant that neither completes checksums nor cuts frames. Only inside run_apart.
+/// The contestant carries frames between lan0 and tap0. Offloads of the cable are off, so that the peer's frames suit a
+/// contestant that neither completes checksums nor segments frames. Only inside run_apart.
 class Laboratory {
  public:
   static constexpr const char* kPeer = "peer";
@@ -39,7 +39,7 @@ class Laboratory {
 
   /// Waits for the contestant's TAP, then gives it its address and sets it up.
   Result<void> dress_tap();
-  /// Removes the TAP, should the contestant have left it, and what the peer knows of it.
+  /// Removes the TAP if the contestant has left it, and the peer's neighbour entry for it.
   void clear_tap();
 
  private:

@@ -19,7 +19,7 @@ class Process {
   Process& operator=(Process&&) = delete;
   ~Process();
 
-  /// Asks with SIGTERM, insists with SIGKILL after a few seconds.
+  /// Ends the program with SIGTERM, or with SIGKILL after a few seconds.
   void stop();
   /// Waits until it has ended by itself; anything but exit code 0 is an error with the last line it wrote.
   Result<void> wait();
@@ -37,7 +37,7 @@ class Process {
   std::string log_path_;
 };
 
-/// One command of iproute2: run_ip({"link", "set", "lan0", "up"}). log_path: scratch for what it says.
+/// One command of iproute2: run_ip({"link", "set", "lan0", "up"}). log_path: a file for its output.
 Result<void> run_ip(std::vector<std::string> arguments, const std::string& log_path);
 
 }  // namespace splitnic::bench

@@ -20,7 +20,7 @@ struct Report {
   std::string forwarder;
   std::vector<Run> split_runs;        ///< at least one
   std::vector<Run> forwarder_runs;    ///< as many
-  std::vector<std::string> repeated;  ///< why a pair of runs was thrown away and done again
+  std::vector<std::string> repeated;  ///< why a pair of runs was discarded and repeated
 };
 
 /// Ratio of the medians, for each metric.

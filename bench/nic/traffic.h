@@ -13,8 +13,8 @@ struct Route {
   const char* to_address = nullptr;
 };
 
-/// All of these open plain sockets in both namespaces, run for `length` after a short run-up and return when it is
-/// over. Errors: no connection, or nothing arriving for seconds.
+/// All of these open plain sockets in both namespaces, run for `length` after a short warm-up, and then return.
+/// Errors: no connection, or nothing arrives for seconds.
 
 /// One TCP connection, written as fast as it takes. Returns bits per second, as received.
 Result<double> measure_tcp_stream(const Route& route, Duration length);
@@ -24,7 +24,7 @@ Result<double> measure_tcp_request_response(const Route& route, Duration length)
 
 struct PacketRate {
   double received_per_second = 0;
-  double lost_share = 0;  ///< 0 .. 1 of what was sent meanwhile
+  double lost_share = 0;  ///< 0 .. 1 of the packets sent meanwhile
 };
 /// UDP of 64-byte frames (18 bytes of payload), sent as fast as the sender can.
 Result<PacketRate> measure_udp_rate(const Route& route, Duration length);

@@ -22,11 +22,11 @@ inline constexpr std::size_t kMaxBytes = 64U << 10U;
 
 enum class Role : std::uint8_t { client, server };
 
-/// What is measured. operation: an index of Peer::operations().
+/// A measurement. operation: an index of Peer::operations().
 struct Task {
   std::uint32_t operation = 0;
   std::uint32_t bytes = 0;
-  std::uint32_t list = 1;  ///< messages that the sender hands over together, 1 .. 32
+  std::uint32_t list = 1;  ///< messages that the sender posts together, 1 .. 32
 };
 
 /// One of the two processes of a peer. Message n of a task begins with the 64-bit number n + 1, little-endian; its
@@ -35,7 +35,7 @@ class Side {
  public:
   virtual ~Side() = default;
 
-  /// Both sides call it before a task; what an earlier task left is gone, and nothing is under way.
+  /// Both sides call it before a task. It removes everything of an earlier task; nothing is under way.
   virtual void begin(const Task& task) = 0;
   /// Sends up to `count` messages, numbered from `first`; returns how many were taken, fewer if there is no room.
   virtual std::size_t send(std::uint64_t first, std::size_t count) = 0;
@@ -44,7 +44,7 @@ class Side {
   virtual std::size_t receive(std::uint64_t next) = 0;
   /// Both sides call it after a task, until all that was sent is complete at the sender. Returns whether it is.
   virtual bool flush() { return true; }
-  /// What the library needs to be called for while this side waits for the other. May do nothing.
+  /// Lets the library make progress while this side waits for the other. May do nothing.
   virtual void progress() {}
 };
 

@@ -13,7 +13,7 @@ class PathWatch {
  public:
   explicit PathWatch(std::string path);
 
-  /// Takes what has happened. True if the path may have changed: look, then call it again when descriptor() is
+  /// Takes the pending events. True if the path may have changed: check it, then call this again when descriptor() is
   /// readable. A folder that appeared or went counts too. The first call returns true.
   bool changed();
   /// Readable when something has happened; -1 if the kernel gives no inotify.

@@ -11,7 +11,7 @@ namespace splitnic::fabric {
 enum class LocalAccess : std::uint8_t { read, write };
 
 /// Says what the process itself may do with its memory, so that no tag is made for memory that the process may not
-/// touch. The mappings are recorded when a queue pair is opened. Later, the kernel is asked about the range at hand; a
+/// touch. It records the mappings when a queue pair is opened. Later it asks the kernel about the range in question; a
 /// registration does not read the whole map again.
 ///
 /// An answer is true at that moment only: any thread may unmap or protect the memory later. Accesses to the memory

@@ -103,7 +103,7 @@ std::string synopsis(const CLI::App& command, const std::string& words) {
   return line + " [\\fIoptions\\fR]\n";
 }
 
-/// What one @...@ line of a template stands for. Throws for a line that stands for nothing.
+/// The text that replaces one @...@ line of a template. Throws for an unknown line.
 std::string expansion(const CLI::App& app, const std::string& line) {
   const std::string words = line.substr(1, line.size() - 2);
   const auto space = words.find(' ');

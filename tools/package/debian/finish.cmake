@@ -1,4 +1,4 @@
-# CPack runs this over what it installed, before it makes packages: what Debian wants of files in a package.
+# CPack runs this over the installed files before it makes packages. It applies Debian's rules for files in a package.
 find_program(GZIP gzip REQUIRED)
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)  # of SOURCE_DATE_EPOCH, where that is set
 
