@@ -12,8 +12,8 @@ namespace splitnic::os {
 
 /// Descriptors that travel over Unix sockets (SCM_RIGHTS). Any thread.
 
-/// Most descriptors in one message of the two functions below.
-inline constexpr std::size_t kMaxPassedDescriptors = 16;
+/// The kernel's maximum of descriptors in one message (SCM_MAX_FD).
+inline constexpr std::size_t kMaxPassedDescriptors = 253;
 
 /// Sends `bytes` in one call, with copies of the descriptors; the caller keeps its own. descriptors: at most
 /// kMaxPassedDescriptors, none is right. flags: as for sendmsg(2); MSG_NOSIGNAL is added. Returns what sendmsg does:

@@ -80,7 +80,7 @@ TEST_CASE("bytes may come without descriptors; an empty socket and a hang-up are
 }
 
 TEST_CASE("descriptors beyond the room are reported, not kept in silence", "[os][descriptors]") {
-  const std::size_t room = GENERATE(0, 1, 2, 3, 15, 16);
+  const std::size_t room = GENERATE(0, 1, 2, 3, 252, 253);
   const Pair pair = connected_pair();
   const Pipe pipe = some_pipe();
   std::vector<std::byte> bytes(10);
