@@ -30,7 +30,7 @@ constexpr Duration kMemoryPause = std::chrono::milliseconds(500);
 }  // namespace
 
 BOOST_DESCRIBE_ENUM(LanDrop, lan_malformed, lan_bad_source, lan_forged, lan_link_local, lan_to_lan, lan_unwanted,
-                    lan_udp_oversize, lan_oversize)
+                    lan_udp_oversize, lan_oversize, lan_bad_offload)
 
 std::string_view to_string(LanDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
@@ -231,7 +231,7 @@ std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const 
   return receivers;
 }
 
-void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
+void IoUnit::take_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload* offload) {
   ++counters_.lan_frames;
   counters_.lan_bytes += frame.size();
   const auto header = frame::parse_ethernet(frame);
@@ -249,9 +249,11 @@ void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
     return count(destination.known ? LanDrop::lan_to_lan : LanDrop::lan_unwanted);
   }
   std::size_t receivers = 0;
-  const auto result = offload_.complete(frame, lan_mtu_, [&](std::span<const std::byte> finished) {
+  const auto forward = [&](std::span<const std::byte> finished) {
     receivers += forward_to_hosts(*header, destination, finished, nullptr);
-  });
+  };
+  const auto result = offload == nullptr ? offload_.complete(frame, lan_mtu_, forward)
+                                         : offload_.complete(frame, *offload, lan_mtu_, forward);
   if (receivers > 1) counters_.copies += receivers - 1;
   switch (result) {
     case frame::OffloadResult::unchanged:
@@ -268,6 +270,8 @@ void IoUnit::on_lan_frame(std::span<const std::byte> frame) {
       return count(LanDrop::lan_malformed);
     case frame::OffloadResult::dropped_oversize:
       return count(LanDrop::lan_oversize);
+    case frame::OffloadResult::dropped_bad_offload:
+      return count(LanDrop::lan_bad_offload);
   }
 }
 
@@ -461,12 +465,12 @@ wire::Statistics IoUnit::lan_statistics() const {
   const auto drops = [this](LanDrop cause) { return counters_.lan_drops[static_cast<std::size_t>(cause)]; };
   wire::Statistics statistics;
   // Frames for others on the LAN (lan_to_lan, lan_unwanted) are no loss.
-  statistics.from_interface = {
-      .frames = counters_.lan_frames,
-      .bytes = counters_.lan_bytes,
-      .errors = lan.rx_truncated + drops(LanDrop::lan_malformed) + drops(LanDrop::lan_bad_source),
-      .drops = lan.rx_kernel_drops + drops(LanDrop::lan_forged) + drops(LanDrop::lan_udp_oversize) +
-               drops(LanDrop::lan_oversize)};
+  statistics.from_interface = {.frames = counters_.lan_frames,
+                               .bytes = counters_.lan_bytes,
+                               .errors = lan.rx_truncated + drops(LanDrop::lan_malformed) +
+                                         drops(LanDrop::lan_bad_source) + drops(LanDrop::lan_bad_offload),
+                               .drops = lan.rx_kernel_drops + drops(LanDrop::lan_forged) +
+                                        drops(LanDrop::lan_udp_oversize) + drops(LanDrop::lan_oversize)};
   statistics.to_interface = {
       .frames = lan.tx_frames, .bytes = counters_.lan_bytes_sent, .errors = lan.tx_errors, .drops = 0};
   return statistics;

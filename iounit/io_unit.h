@@ -38,10 +38,11 @@ enum class LanDrop : std::uint8_t {
   lan_link_local,    ///< for a group between neighbours on one link (01:80:c2:00:00:00 to 0f)
   lan_to_lan,        ///< for a station of the LAN itself
   lan_unwanted,      ///< for a group that no host has joined, or an address that nobody has used
-  lan_udp_oversize,  ///< UDP longer than the MTU: the size to segment it to is lost
+  lan_udp_oversize,  ///< UDP longer than the MTU: the size to segment it to is lost, or is longer too
   lan_oversize,      ///< longer than the MTU, and of no kind that can be segmented
+  lan_bad_offload,   ///< the metadata of its checksum or segmentation does not fit it (frame::OffloadFault)
 };
-inline constexpr std::size_t kLanDrops = 8;
+inline constexpr std::size_t kLanDrops = 9;
 /// The counter's name, as `splitnic stats` reports it.
 std::string_view to_string(LanDrop cause);
 
@@ -57,13 +58,13 @@ struct IoUnitCounters {
   std::uint64_t lan_frames = 0;      ///< frames that the LAN engine delivered
   std::uint64_t lan_bytes = 0;       ///< of lan_frames
   std::uint64_t lan_bytes_sent = 0;  ///< of the frames that the LAN engine accepted
-  std::uint64_t copies = 0;  ///< copies beyond the first, of a frame with several receivers or several TCP segments
+  std::uint64_t copies = 0;          ///< copies beyond the first, of a frame with several receivers or several segments
   std::array<std::uint64_t, kLanDrops> lan_drops{};
   std::uint64_t departed_rx_frames = 0;  ///< of hosts that are no longer attached
   std::uint64_t departed_tx_frames = 0;
   std::uint64_t departed_drops = 0;  ///< under any HostDrop
   std::uint64_t lan_checksums_completed = 0;
-  std::uint64_t lan_segmented = 0;      ///< TCP frames that the unit segmented to the MTU
+  std::uint64_t lan_segmented = 0;      ///< frames that the unit segmented
   std::uint64_t hosts_refused = 0;      ///< hellos that the unit refused
   std::uint64_t hosts_evicted = 0;      ///< bridges that the unit closed because their session did not come up
   std::uint64_t names_refused = 0;      ///< of hosts_refused: the name is another user's, or not in the policy
@@ -112,7 +113,12 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   [[nodiscard]] bool carrier() const { return lan_.carrier(); }
 
  private:
-  void on_lan_frame(std::span<const std::byte> frame) override;
+  void on_lan_frame(std::span<const std::byte> frame) override { take_lan_frame(frame, nullptr); }
+  void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) override {
+    take_lan_frame(frame, &offload);
+  }
+  /// offload: null where the LAN engine knows none.
+  void take_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload* offload);
 
   tl::expected<messaging::HelloGrant, messaging::Refusal> admit(AttachedHost& attached,
                                                                 const messaging::wire::HelloRequest& hello) override;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/frame/frame_offload.h"
 #include "common/time.h"
 
 namespace splitnic::iounit {
@@ -17,6 +18,9 @@ class LanSink {
   /// A frame from the LAN, destination address first, without FCS. The engine owns the bytes, which are valid during
   /// the call. The frame may carry a partial checksum or be larger than the MTU (see common/frame/software_offload.h).
   virtual void on_lan_frame(std::span<const std::byte> frame) = 0;
+  /// The same from an engine that knows what the sender left to the NIC. With the default FrameOffload the frame's
+  /// checksums are complete. The metadata may be wrong: the driver checks it.
+  virtual void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) = 0;
 };
 
 /// Counters of a LAN engine since it was opened.

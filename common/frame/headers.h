@@ -18,10 +18,13 @@ using boost::endian::big_uint32_buf_t;
 enum class IpProtocol : std::uint8_t {
   hop_by_hop = 0,
   igmp = 2,
+  ipv4_tunnel = 4,
   tcp = 6,
   udp = 17,
+  ipv6_tunnel = 41,
   routing = 43,
   fragment = 44,
+  gre = 47,
   icmpv6 = 58,
   destination_options = 60,
 };

@@ -90,4 +90,16 @@ std::optional<IpPacket> parse_ip(std::span<const std::byte> frame, const Etherne
   return packet;
 }
 
+std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame, const EthernetHeader& ethernet) {
+  if (!ethernet.is_ip()) return std::nullopt;
+  auto packet = parse_ip(frame, ethernet);
+  if (packet && packet->end > frame.size()) packet.reset();
+  return packet;
+}
+
+std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame) {
+  const auto ethernet = parse_ethernet(frame);
+  return ethernet ? parse_whole_ip(frame, *ethernet) : std::nullopt;
+}
+
 }  // namespace splitnic::frame

@@ -39,4 +39,8 @@ struct IpPacket {
 /// IPv6: skips hop-by-hop, routing and destination options headers; any other header is the protocol.
 [[nodiscard]] std::optional<IpPacket> parse_ip(std::span<const std::byte> frame, const EthernetHeader& ethernet);
 
+/// The IP packet in a frame that contains all of it, so that `end` is within the frame; nullopt: there is none.
+[[nodiscard]] std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame);
+[[nodiscard]] std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame, const EthernetHeader& ethernet);
+
 }  // namespace splitnic::frame

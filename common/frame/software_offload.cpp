@@ -4,10 +4,12 @@
 #include <cstring>
 #include <optional>
 #include <tl/expected.hpp>
+#include <variant>
 
 #include "common/frame/checksum.h"
 #include "common/frame/headers.h"
 #include "common/frame/ip.h"
+#include "common/frame/transport.h"
 
 namespace splitnic::frame {
 namespace {
@@ -17,18 +19,6 @@ constexpr std::size_t kMinSegmentPayload = 256;
 constexpr std::size_t kSmallMtu = 576;
 // The payload in the smallest MTU of IPv4, 68, with the largest header (RFC 791, 3.2): bounds the number of segments.
 constexpr std::size_t kMinSegmentPayloadSmallMtu = 8;
-
-std::span<const std::byte> transport_bytes(std::span<const std::byte> frame, const IpPacket& packet) {
-  return frame.subspan(packet.transport_offset, packet.end - packet.transport_offset);
-}
-
-// Bytes of the TCP header with its options. nullopt: no TCP header, or an impossible length.
-std::optional<std::size_t> tcp_header_bytes(std::span<const std::byte> transport) {
-  if (!holds<TcpHeader>(transport, 0)) return std::nullopt;
-  const std::size_t bytes = (load<TcpHeader>(transport, 0).offset_and_reserved >> 4U) * 4U;
-  if (bytes < sizeof(TcpHeader) || bytes > transport.size()) return std::nullopt;
-  return bytes;
-}
 
 /// A checksum field and the range that it covers.
 struct Covered {
@@ -45,9 +35,8 @@ std::optional<Covered> covered_by_checksum(std::span<const std::byte> frame, con
     return Covered{packet.transport_offset + offsetof(TcpHeader, checksum),
                    load<TcpHeader>(transport, 0).checksum.value(), static_cast<std::uint16_t>(transport.size())};
   }
-  if (packet.protocol == IpProtocol::udp && holds<UdpHeader>(transport, 0)) {
+  if (packet.protocol == IpProtocol::udp && udp_datagram_bytes(transport)) {
     const auto udp = load<UdpHeader>(transport, 0);
-    if (udp.bytes.value() < sizeof udp || udp.bytes.value() > transport.size()) return std::nullopt;
     if (udp.checksum.value() == 0 && packet.version == IpVersion::v4) return std::nullopt;
     return Covered{packet.transport_offset + offsetof(UdpHeader, checksum), udp.checksum.value(), udp.bytes.value()};
   }
@@ -59,9 +48,12 @@ InternetSum pseudo_header_of(std::span<const std::byte> frame, const IpPacket& p
                            static_cast<std::uint16_t>(transport_size));
 }
 
-/// A TCP packet that can be cut, and how. Offsets as in IpPacket.
+// RFC 768: a UDP checksum of zero would mean that there is none.
+std::uint16_t never_zero(std::uint16_t checksum) { return checksum == 0 ? std::uint16_t{0xffff} : checksum; }
+
+/// A packet that can be cut, and how. Offsets as in IpPacket.
 struct Cut {
-  TcpHeader tcp;
+  std::variant<TcpHeader, UdpHeader> header;
   std::size_t payload_offset;
   std::size_t payload_bytes;  // of the whole packet
   std::size_t segment_bytes;  // payload of each segment except the last
@@ -75,10 +67,8 @@ struct Part {
   bool last;
 };
 
-TcpHeader tcp_header_of(const Cut& cut, const Part& part) {
-  TcpHeader tcp = cut.tcp;
+TcpHeader header_of(TcpHeader tcp, const Part& part) {
   tcp.sequence = tcp.sequence.value() + static_cast<std::uint32_t>(part.begin);
-  tcp.checksum = 0;
   // RFC 3168, 6.1.2: only the first segment says CWR. PSH and FIN belong to the last byte.
   if (part.index > 0) tcp.flags &= static_cast<std::uint8_t>(~tcp_flag::kCwr);
   if (!part.last) tcp.flags &= static_cast<std::uint8_t>(~(tcp_flag::kPsh | tcp_flag::kFin));
@@ -91,6 +81,32 @@ TcpHeader tcp_header_of(const Cut& cut, const Part& part) {
     }
   }
   return tcp;
+}
+
+UdpHeader header_of(UdpHeader udp, const Part& part) {
+  udp.bytes = static_cast<std::uint16_t>(sizeof udp + part.bytes);
+  return udp;
+}
+
+// Stores the part's transport header with its checksum. segment: has the IP header of the part and its payload.
+void rewrite_transport(std::span<std::byte> segment, const IpPacket& packet, TcpHeader tcp) {
+  tcp.checksum = 0;
+  store(segment, packet.transport_offset, tcp);
+  const auto transport = segment.subspan(packet.transport_offset);
+  InternetSum sum = pseudo_header_of(segment, packet, transport.size());
+  tcp.checksum = sum.add(transport).checksum();
+  store(segment, packet.transport_offset, tcp);
+}
+
+void rewrite_transport(std::span<std::byte> segment, const IpPacket& packet, UdpHeader udp) {
+  const bool none = udp.checksum.value() == 0 && packet.version == IpVersion::v4;
+  udp.checksum = 0;
+  store(segment, packet.transport_offset, udp);
+  if (none) return;
+  const auto transport = segment.subspan(packet.transport_offset);
+  InternetSum sum = pseudo_header_of(segment, packet, transport.size());
+  udp.checksum = never_zero(sum.add(transport).checksum());
+  store(segment, packet.transport_offset, udp);
 }
 
 // segment: has the headers of the whole packet; they become those of a packet that ends where the span ends.
@@ -109,31 +125,54 @@ void rewrite_ip_header(std::span<std::byte> segment, const IpPacket& packet, std
   store(segment, packet.offset, ip);
 }
 
-// How to cut a packet that is larger than the MTU, or the result that refuses it.
-tl::expected<Cut, OffloadResult> plan_cut(std::span<const std::byte> frame, const IpPacket& packet, std::uint32_t mtu) {
-  if (packet.fragment || packet.final_destination_unknown) return tl::unexpected(OffloadResult::dropped_oversize);
-  if (packet.protocol == IpProtocol::udp) return tl::unexpected(OffloadResult::dropped_udp_oversize);
-  if (packet.protocol != IpProtocol::tcp) return tl::unexpected(OffloadResult::dropped_oversize);
-  if (packet.version == IpVersion::v4) {
-    // The new headers get new checksums, which must not hide damage of the original header.
-    const auto header = frame.subspan(packet.offset, packet.transport_offset - packet.offset);
-    if (!InternetSum().add(header).is_valid()) return tl::unexpected(OffloadResult::dropped_malformed);
-  }
+bool has_valid_ip_header(std::span<const std::byte> frame, const IpPacket& packet) {
+  if (packet.version == IpVersion::v6) return true;
+  const auto header = frame.subspan(packet.offset, packet.transport_offset - packet.offset);
+  return InternetSum().add(header).is_valid();
+}
+
+// How to cut a packet that is larger than the MTU or that is to be cut by its metadata, or the result that refuses it.
+tl::expected<Cut, OffloadResult> plan_cut(std::span<const std::byte> frame, const IpPacket& packet,
+                                          const FrameOffload& offload, std::uint32_t mtu) {
+  const auto refuse = [](OffloadResult result) { return tl::unexpected(result); };
+  if (packet.fragment || packet.final_destination_unknown) return refuse(OffloadResult::dropped_oversize);
+  const bool udp = packet.protocol == IpProtocol::udp;
+  if (udp && offload.kind == SegmentKind::none) return refuse(OffloadResult::dropped_udp_oversize);
+  if (!udp && packet.protocol != IpProtocol::tcp) return refuse(OffloadResult::dropped_oversize);
+  // The new headers get new checksums, which must not hide damage of the original header.
+  if (!has_valid_ip_header(frame, packet)) return refuse(OffloadResult::dropped_malformed);
+
   const auto transport = transport_bytes(frame, packet);
-  const auto header_bytes = tcp_header_bytes(transport);
-  if (!header_bytes) return tl::unexpected(OffloadResult::dropped_malformed);
+  const auto header_bytes = udp ? sizeof(UdpHeader) : tcp_header_bytes(transport);
+  if (!header_bytes) return refuse(OffloadResult::dropped_malformed);
+  Cut cut{.header = {},
+          .payload_offset = packet.transport_offset + *header_bytes,
+          .payload_bytes = transport.size() - *header_bytes,
+          .segment_bytes = offload.segment_bytes};
+  const std::size_t overhead = cut.payload_offset - packet.offset;
+  if (udp) {
+    if (overhead + cut.segment_bytes > mtu) return refuse(OffloadResult::dropped_udp_oversize);
+    cut.header = load<UdpHeader>(transport, 0);
+    return cut;
+  }
   const auto tcp = load<TcpHeader>(transport, 0);
   // SYN takes a sequence number and RST voids later data, so no stack sends them in a packet to be cut.
-  if ((tcp.flags & (tcp_flag::kSyn | tcp_flag::kRst)) != 0) return tl::unexpected(OffloadResult::dropped_malformed);
-
-  const std::size_t payload_offset = packet.transport_offset + *header_bytes;
-  const std::size_t overhead = payload_offset - packet.offset;
+  if ((tcp.flags & (tcp_flag::kSyn | tcp_flag::kRst)) != 0) return refuse(OffloadResult::dropped_malformed);
   const std::size_t smallest = mtu < kSmallMtu ? kMinSegmentPayloadSmallMtu : kMinSegmentPayload;
-  if (mtu < overhead + smallest) return tl::unexpected(OffloadResult::dropped_oversize);
-  return Cut{.tcp = tcp,
-             .payload_offset = payload_offset,
-             .payload_bytes = packet.end - payload_offset,
-             .segment_bytes = mtu - overhead};
+  if (mtu < overhead + smallest) return refuse(OffloadResult::dropped_oversize);
+  const std::size_t room = mtu - overhead;
+  cut.segment_bytes = offload.kind == SegmentKind::none ? room : std::min(cut.segment_bytes, room);
+  cut.header = tcp;
+  return cut;
+}
+
+// Whether the metadata asks for more than one segment. It must have been checked before.
+bool is_super_frame(std::span<const std::byte> frame, const IpPacket& packet, const FrameOffload& offload) {
+  if (offload.kind == SegmentKind::none) return false;
+  const auto transport = transport_bytes(frame, packet);
+  const std::size_t header_bytes =
+      offload.kind == SegmentKind::udp ? sizeof(UdpHeader) : tcp_header_bytes(transport).value_or(transport.size());
+  return transport.size() - header_bytes > offload.segment_bytes;
 }
 
 }  // namespace
@@ -154,10 +193,29 @@ OffloadResult SoftwareOffload::complete(std::span<const std::byte> frame, std::u
   const auto packet = parse_ip(frame, *ethernet);
   if (!packet || packet->end > frame.size()) return as_it_is(OffloadResult::dropped_malformed);
 
-  if (packet->end > fits) return cut_to_mtu(frame, *packet, mtu, sink);
+  if (packet->end > fits) return cut(frame, *packet, FrameOffload{}, mtu, sink);
   if (frame.size() <= fits) return complete_checksum(frame, *packet, sink);
   // Only the bytes after the packet (a captured FCS, a trailer) exceed the MTU. Cut them off, whatever the checksum is.
   complete_checksum(frame.first(packet->end), *packet, sink);
+  return OffloadResult::finished;
+}
+
+OffloadResult SoftwareOffload::complete(std::span<const std::byte> frame, const FrameOffload& offload,
+                                        std::uint32_t mtu, FrameSink& sink) {
+  if (frame.size() > kMaxFrameBytes) return OffloadResult::dropped_oversize;
+  const auto ethernet = parse_ethernet(frame);
+  if (!ethernet) return OffloadResult::dropped_malformed;
+  const std::size_t fits = ethernet->payload_offset + mtu;
+  if (!offload.asks_for_work() && frame.size() <= fits) {
+    sink.on_frame(frame);
+    return OffloadResult::unchanged;
+  }
+  const auto packet = parse_whole_ip(frame, *ethernet);
+  if (why_not_offload(frame, packet ? &*packet : nullptr, offload)) return OffloadResult::dropped_bad_offload;
+  if (!packet) return ethernet->is_ip() ? OffloadResult::dropped_malformed : OffloadResult::dropped_oversize;
+  if (packet->end > fits || is_super_frame(frame, *packet, offload)) return cut(frame, *packet, offload, mtu, sink);
+  if (frame.size() <= fits) return complete_checksum(frame, *packet, offload, sink);
+  complete_checksum(frame.first(packet->end), *packet, offload, sink);
   return OffloadResult::finished;
 }
 
@@ -178,7 +236,7 @@ OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> fram
   with_field.add(frame.subspan(packet.transport_offset, covered->bytes));
   if (pseudo_header.add_number(with_field.folded()).is_valid()) return pass();
   std::uint16_t checksum = with_field.checksum();
-  if (checksum == 0 && packet.protocol == IpProtocol::udp) checksum = 0xffff;  // RFC 768: 0 would mean none
+  if (packet.protocol == IpProtocol::udp) checksum = never_zero(checksum);
 
   const auto patched = std::span(scratch_).first(frame.size());
   std::memcpy(patched.data(), frame.data(), frame.size());
@@ -187,9 +245,36 @@ OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> fram
   return OffloadResult::finished;
 }
 
-OffloadResult SoftwareOffload::cut_to_mtu(std::span<const std::byte> frame, const IpPacket& packet, std::uint32_t mtu,
-                                          FrameSink& sink) {
-  const auto plan = plan_cut(frame, packet, mtu);
+OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> frame, const IpPacket& packet,
+                                                 const FrameOffload& offload, FrameSink& sink) {
+  if (!offload.partial_checksum) {
+    sink.on_frame(frame);
+    return OffloadResult::unchanged;
+  }
+  const auto patched = std::span(scratch_).first(frame.size());
+  std::memcpy(patched.data(), frame.data(), frame.size());
+  const std::size_t field = std::size_t{offload.checksum_start} + offload.checksum_offset;
+  const bool own_header = offload.checksum_start == packet.transport_offset;
+  InternetSum sum;
+  std::size_t covered = packet.end - offload.checksum_start;
+  if (own_header && packet.protocol == IpProtocol::udp) {
+    covered = udp_datagram_bytes(transport_bytes(frame, packet)).value_or(covered);
+  }
+  if (own_header && !packet.final_destination_unknown) {
+    // The sum of the pseudo-header is computed again: the field may hold anything.
+    store(patched, field, big_uint16_buf_t(0));
+    sum = pseudo_header_of(frame, packet, covered);
+  }
+  std::uint16_t checksum = sum.add(patched.subspan(offload.checksum_start, covered)).checksum();
+  if (!own_header || packet.protocol == IpProtocol::udp) checksum = never_zero(checksum);
+  store(patched, field, big_uint16_buf_t(checksum));
+  sink.on_frame(patched);
+  return OffloadResult::finished;
+}
+
+OffloadResult SoftwareOffload::cut(std::span<const std::byte> frame, const IpPacket& packet,
+                                   const FrameOffload& offload, std::uint32_t mtu, FrameSink& sink) {
+  const auto plan = plan_cut(frame, packet, offload, mtu);
   if (!plan) return plan.error();
   const Cut& cut = *plan;
   const std::uint16_t first_identification =
@@ -203,12 +288,7 @@ OffloadResult SoftwareOffload::cut_to_mtu(std::span<const std::byte> frame, cons
     const auto segment = std::span(scratch_).first(cut.payload_offset + part.bytes);
     std::memcpy(segment.data() + cut.payload_offset, frame.data() + cut.payload_offset + part.begin, part.bytes);
     rewrite_ip_header(segment, packet, static_cast<std::uint16_t>(first_identification + part.index));
-    TcpHeader tcp = tcp_header_of(cut, part);
-    store(segment, packet.transport_offset, tcp);
-    const auto transport = segment.subspan(packet.transport_offset);
-    InternetSum sum = pseudo_header_of(segment, packet, transport.size());
-    tcp.checksum = sum.add(transport).checksum();
-    store(segment, packet.transport_offset, tcp);
+    std::visit([&](const auto& header) { rewrite_transport(segment, packet, header_of(header, part)); }, cut.header);
     sink.on_frame(segment);
     part.begin += part.bytes;
     ++part.index;

@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "common/frame/ethernet.h"
+#include "common/frame/frame_offload.h"
 
 namespace splitnic::frame {
-
-struct IpPacket;
 
 /// Header, tags and the largest IP packet: an IPv6 header of 40 bytes and 65535 bytes of payload.
 inline constexpr std::size_t kMaxFrameBytes = kEthernetHeaderBytes + kMaxVlanTags * kVlanTagBytes + 40 + 65535;
@@ -18,10 +17,11 @@ inline constexpr std::size_t kMaxFrameBytes = kEthernetHeaderBytes + kMaxVlanTag
 enum class OffloadResult : std::uint8_t {
   unchanged,             ///< the sink got the frame itself
   finished,              ///< the sink got one frame: its checksum was completed, or bytes after the IP packet cut off
-  segmented,             ///< the sink got two or more TCP segments
-  dropped_udp_oversize,  ///< UDP beyond the MTU: the intended segment size is unknown
+  segmented,             ///< the sink got two or more segments
+  dropped_udp_oversize,  ///< UDP beyond the MTU: the intended segment size is unknown, or beyond the MTU too
   dropped_malformed,     ///< no Ethernet header, or beyond the MTU with malformed headers
   dropped_oversize,      ///< beyond the MTU and can't be cut, or the MTU leaves no room for segments
+  dropped_bad_offload,   ///< the metadata does not fit the frame (why_not_offload)
 };
 
 /// Takes frames. frame: begins with the destination address; valid during the call.
@@ -31,9 +31,10 @@ class FrameSink {
   virtual void on_frame(std::span<const std::byte> frame) = 0;
 };
 
-/// Software checksum and segmentation, for a medium without offloads. libpcap may capture frames from a veth or a TAP
-/// that were meant for an offloading NIC: the TCP or UDP checksum field holds only the folded sum of the pseudo-header
-/// (a partial checksum), and a TCP frame may be larger than the MTU, for the NIC to cut.
+/// Software checksum and segmentation, for a next hop without offloads. A frame that was meant for an offloading NIC
+/// may have a partial checksum, where the TCP or UDP checksum field holds only the folded sum of the pseudo-header, and
+/// may be a super-frame, larger than the MTU, for the NIC to cut. With metadata (FrameOffload) the frame says so
+/// itself. libpcap has none: there a partial checksum is recognised by its value, and TCP is cut to the MTU.
 ///
 /// A complete frame within the MTU costs only a parse of its headers. Wrong checksums, IP fragments, other protocols
 /// and malformed packets within the MTU pass unchanged, because a bridge doesn't repair. Never allocates after
@@ -45,23 +46,39 @@ class SoftwareOffload {
   /// Gives `sink` the frames made from `frame`, in order; none if dropped.
   /// frame: private bytes, lent for the call. mtu: layer-3 bytes, without Ethernet header and VLAN tags.
   OffloadResult complete(std::span<const std::byte> frame, std::uint32_t mtu, FrameSink& sink);
+  /// The same with the frame's metadata, which may be hostile. Segments of TCP have at most segment_bytes of payload,
+  /// and fewer where the MTU requires that; datagrams of UDP have exactly segment_bytes, except for the last.
+  OffloadResult complete(std::span<const std::byte> frame, const FrameOffload& offload, std::uint32_t mtu,
+                         FrameSink& sink);
 
   /// The same with a callable that takes span<const byte>.
   template <class Emit>
   requires std::invocable<Emit&, std::span<const std::byte>> OffloadResult complete(std::span<const std::byte> frame,
                                                                                     std::uint32_t mtu, Emit&& emit) {
-    struct CallingSink final : FrameSink {
-      explicit CallingSink(Emit& emit_to) : emit_(emit_to) {}
-      void on_frame(std::span<const std::byte> finished) override { emit_(finished); }
-      Emit& emit_;
-    } sink(emit);
+    CallingSink<Emit> sink(emit);
     return complete(frame, mtu, static_cast<FrameSink&>(sink));
+  }
+  template <class Emit>
+  requires std::invocable<Emit&, std::span<const std::byte>> OffloadResult complete(std::span<const std::byte> frame,
+                                                                                    const FrameOffload& offload,
+                                                                                    std::uint32_t mtu, Emit&& emit) {
+    CallingSink<Emit> sink(emit);
+    return complete(frame, offload, mtu, static_cast<FrameSink&>(sink));
   }
 
  private:
+  template <class Emit>
+  struct CallingSink final : FrameSink {
+    explicit CallingSink(Emit& emit_to) : emit(emit_to) {}
+    void on_frame(std::span<const std::byte> finished) override { emit(finished); }
+    Emit& emit;
+  };
+
   OffloadResult complete_checksum(std::span<const std::byte> frame, const IpPacket& packet, FrameSink& sink);
-  OffloadResult cut_to_mtu(std::span<const std::byte> frame, const IpPacket& packet, std::uint32_t mtu,
-                           FrameSink& sink);
+  OffloadResult complete_checksum(std::span<const std::byte> frame, const IpPacket& packet, const FrameOffload& offload,
+                                  FrameSink& sink);
+  OffloadResult cut(std::span<const std::byte> frame, const IpPacket& packet, const FrameOffload& offload,
+                    std::uint32_t mtu, FrameSink& sink);
 
   std::vector<std::byte> scratch_;  // kMaxFrameBytes: the copy with a completed checksum, or one segment
 };

@@ -17,24 +17,10 @@ using test::Tcp;
 constexpr std::uint8_t kFin = 0x01, kSyn = 0x02, kRst = 0x04, kPsh = 0x08, kAck = 0x10, kUrg = 0x20, kEce = 0x40,
                        kCwr = 0x80;
 
-/// What a frame's segments must be: each one built anew with the packet builder.
+/// What a frame's segments must be.
 std::vector<Bytes> expected_segments(const Below& below, const Tcp& tcp, const Bytes& payload, std::uint32_t mtu) {
   const std::size_t overhead = below.transport_offset() - below.ip_offset() + 20 + tcp.options.size();
-  const std::size_t room = mtu - overhead;
-  std::vector<Bytes> segments;
-  for (std::size_t begin = 0; begin < payload.size(); begin += room) {
-    const std::size_t bytes = std::min(room, payload.size() - begin);
-    Below segment_below = below;
-    segment_below.ipv4_identification = static_cast<std::uint16_t>(below.ipv4_identification + segments.size());
-    Tcp segment_tcp = tcp;
-    segment_tcp.sequence = tcp.sequence + static_cast<std::uint32_t>(begin);
-    unsigned flags = tcp.flags;
-    if (begin > 0) flags &= 0xffU ^ kCwr;
-    if (begin + bytes < payload.size()) flags &= 0xffU ^ (kFin | kPsh);
-    segment_tcp.flags = static_cast<std::uint8_t>(flags);
-    segments.push_back(test::tcp_frame(segment_below, segment_tcp, std::span(payload).subspan(begin, bytes)));
-  }
-  return segments;
+  return test::tcp_segments(below, tcp, payload, mtu - overhead);
 }
 
 void check_segments(const Below& below, const Tcp& tcp, const Bytes& payload, std::uint32_t mtu, Fill fill) {

@@ -13,7 +13,12 @@ using Frame = std::vector<std::byte>;
 /// Keeps a copy of every frame it is handed.
 struct CollectedFrames final : LanSink {
   void on_lan_frame(std::span<const std::byte> frame) override { frames.emplace_back(frame.begin(), frame.end()); }
+  void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) override {
+    on_lan_frame(frame);
+    offloads.push_back(offload);
+  }
   std::vector<Frame> frames;
+  std::vector<frame::FrameOffload> offloads;  ///< of each frame, from an engine that knows them
 };
 
 /// A frame of `bytes` with distinguishable content: broadcast, from 02:00:00:00:00:01, experimental EtherType 0x88b5.

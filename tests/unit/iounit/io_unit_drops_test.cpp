@@ -1,5 +1,5 @@
 // Every cause of a lost frame, provoked: its counter by name and the exact number, and no other counter moves.
-#include "tests/unit/common/packet_builder.h"
+#include "tests/unit/common/offload_run.h"
 #include "unit_bench.h"
 // Catch2's CHECK replaces the house's from here on.
 #undef CHECK
@@ -40,6 +40,7 @@ TEST_CASE("every cause has a name of its own", "[iounit][drops]") {
   CHECK(to_string(LanDrop::lan_unwanted) == "lan_unwanted");
   CHECK(to_string(LanDrop::lan_udp_oversize) == "lan_udp_oversize");
   CHECK(to_string(LanDrop::lan_oversize) == "lan_oversize");
+  CHECK(to_string(LanDrop::lan_bad_offload) == "lan_bad_offload");
   CHECK(to_string(HostDrop::to_host_not_up) == "to_host_not_up");
   CHECK(to_string(HostDrop::to_host_interface_down) == "to_host_interface_down");
   CHECK(to_string(HostDrop::to_host_filtered) == "to_host_filtered");
@@ -63,6 +64,24 @@ TEST_CASE("every cause has a name of its own", "[iounit][drops]") {
   CHECK(to_string(HostDrop::from_host_to_itself) == "from_host_to_itself");
   CHECK(to_string(HostDrop::from_host_too_long) == "from_host_too_long");
   CHECK(to_string(HostDrop::from_host_lan_refused) == "from_host_lan_refused");
+}
+
+TEST_CASE("a UDP super-frame of the LAN reaches a host as the datagrams that its sender meant", "[iounit]") {
+  TwoHosts bench;
+  splitnic::test::Below below;
+  below.destination = bench.a.mac();
+  below.source = station(1);
+  const auto payload = splitnic::test::pattern(900);
+  bench.lan.offload = {.partial_checksum = true,
+                       .checksum_start = 34,
+                       .checksum_offset = 6,
+                       .kind = frame::SegmentKind::udp,
+                       .segment_bytes = 300};
+  bench.from_lan(splitnic::test::udp_frame(below, payload, splitnic::test::Fill::partial), 1);
+  CHECK(bench.a.frames == splitnic::test::udp_segments(below, payload, 300));
+  CHECK(bench.unit().counters().lan_segmented == 1);
+  CHECK(bench.unit().counters().copies == 2);
+  require_sum(bench);
 }
 
 TEST_CASE("a frame of the LAN that has no receiver counts under the one cause that says why", "[iounit][drops]") {
@@ -100,6 +119,14 @@ TEST_CASE("a frame of the LAN that has no receiver counts under the one cause th
   below.source = station(1);
   SECTION("UDP beyond the MTU") {
     drop("lan_udp_oversize", splitnic::test::udp_frame(below, splitnic::test::pattern(1473)));
+  }
+  SECTION("UDP whose metadata cuts it into datagrams beyond the MTU") {
+    bench.lan.offload = {.kind = frame::SegmentKind::udp, .segment_bytes = 1473};
+    drop("lan_udp_oversize", splitnic::test::udp_frame(below, splitnic::test::pattern(4000)));
+  }
+  SECTION("with metadata that does not fit it") {
+    bench.lan.offload = {.kind = frame::SegmentKind::tcp_v4, .segment_bytes = 500};
+    drop("lan_bad_offload", splitnic::test::udp_frame(below, splitnic::test::pattern(600)));
   }
   SECTION("IP beyond the MTU whose headers can't be followed") {
     Frame frame = splitnic::test::udp_frame(below, splitnic::test::pattern(1473));

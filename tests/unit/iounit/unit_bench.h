@@ -50,6 +50,7 @@ inline Frame make_frame(const MacAddress& to, const MacAddress& from, const Fram
 class MemoryLan final : public LanEngine {
  public:
   std::deque<Frame> arriving;
+  std::optional<frame::FrameOffload> offload;  ///< of every arriving frame, if the LAN has metadata
   std::vector<Frame> sent;
   std::vector<std::size_t> sessions;  ///< every number that the unit reported
   std::size_t flushes = 0;
@@ -63,7 +64,11 @@ class MemoryLan final : public LanEngine {
       const Frame frame = std::move(arriving.front());
       arriving.pop_front();
       ++counters_.rx_frames;
-      sink.on_lan_frame(frame);
+      if (offload) {
+        sink.on_lan_frame(frame, *offload);
+      } else {
+        sink.on_lan_frame(frame);
+      }
     }
     return done;
   }

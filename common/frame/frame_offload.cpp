@@ -1,0 +1,154 @@
+#include "common/frame/frame_offload.h"
+
+#include <boost/describe/enum.hpp>
+#include <boost/describe/enum_to_string.hpp>
+
+#include "common/frame/ip.h"
+#include "common/frame/transport.h"
+
+namespace splitnic::frame {
+namespace {
+
+// Fewer payload bytes in each segment are refused, unless the segments are few: merging of received frames (GRO) makes
+// super-frames of single bytes, but not of many.
+constexpr std::size_t kMinSegmentBytes = 8;
+constexpr std::size_t kMaxSmallSegments = 128;
+// A tunnel's own header, in front of which no checksum of its payload starts (RFC 2784; VXLAN and others have a UDP
+// header and 8 bytes).
+constexpr std::size_t kMinTunnelHeaderBytes = 4;
+
+namespace virtio {
+constexpr std::uint8_t kNeedsChecksum = 0x01;
+constexpr std::uint8_t kChecksumValid = 0x02;
+constexpr std::uint8_t kSegmentNone = 0;
+constexpr std::uint8_t kSegmentTcpV4 = 1;
+constexpr std::uint8_t kSegmentTcpV6 = 4;
+constexpr std::uint8_t kSegmentUdp = 5;
+constexpr std::uint8_t kSegmentEcn = 0x80;
+}  // namespace virtio
+
+bool is_tunnel(IpProtocol protocol) {
+  return protocol == IpProtocol::ipv4_tunnel || protocol == IpProtocol::ipv6_tunnel || protocol == IpProtocol::gre;
+}
+
+// Where a checksum may be completed: the field of the packet's own TCP or UDP header, or anything in the payload of a
+// tunnel. The sender could have written that payload itself.
+std::optional<OffloadFault> why_not_checksum(std::span<const std::byte> transport, const IpPacket& packet,
+                                             const FrameOffload& offload) {
+  const std::size_t field = std::size_t{offload.checksum_start} + offload.checksum_offset;
+  if (field + sizeof(std::uint16_t) > packet.end) return OffloadFault::checksum_outside;
+  // The sum takes words from checksum_start on; the field must be one of them.
+  if (offload.checksum_offset % 2 != 0 || offload.checksum_start < packet.transport_offset) {
+    return OffloadFault::checksum_position;
+  }
+  const std::size_t inside = offload.checksum_start - packet.transport_offset;
+  const bool own_header = inside == 0;
+  switch (packet.protocol) {
+    case IpProtocol::tcp:
+      if (!own_header || offload.checksum_offset != offsetof(TcpHeader, checksum)) break;
+      if (!tcp_header_bytes(transport)) return OffloadFault::transport_header;
+      return std::nullopt;
+    case IpProtocol::udp:
+      if (own_header ? offload.checksum_offset != offsetof(UdpHeader, checksum) : inside < sizeof(UdpHeader)) break;
+      if (!udp_datagram_bytes(transport)) return OffloadFault::transport_header;
+      return std::nullopt;
+    default:
+      if (is_tunnel(packet.protocol) && inside >= kMinTunnelHeaderBytes) return std::nullopt;
+  }
+  return OffloadFault::checksum_position;
+}
+
+bool is_of_kind(const IpPacket& packet, SegmentKind kind) {
+  switch (kind) {
+    case SegmentKind::tcp_v4:
+      return packet.version == IpVersion::v4 && packet.protocol == IpProtocol::tcp;
+    case SegmentKind::tcp_v6:
+      return packet.version == IpVersion::v6 && packet.protocol == IpProtocol::tcp;
+    case SegmentKind::udp:
+      return packet.protocol == IpProtocol::udp;
+    case SegmentKind::none:
+      break;
+  }
+  return false;
+}
+
+std::optional<OffloadFault> why_not_segments(std::span<const std::byte> transport, const IpPacket& packet,
+                                             const FrameOffload& offload) {
+  if (!is_of_kind(packet, offload.kind)) return OffloadFault::kind_mismatch;
+  if (offload.partial_checksum && offload.checksum_start != packet.transport_offset) {
+    return OffloadFault::checksum_position;
+  }
+  std::optional<std::size_t> header_bytes;
+  if (offload.kind != SegmentKind::udp) {
+    header_bytes = tcp_header_bytes(transport);
+  } else if (udp_datagram_bytes(transport) == transport.size()) {
+    header_bytes = sizeof(UdpHeader);
+  }
+  if (!header_bytes) return OffloadFault::transport_header;
+  if (offload.segment_bytes == 0) return OffloadFault::segment_size_zero;
+  const std::size_t payload_bytes = transport.size() - *header_bytes;
+  if (offload.segment_bytes < kMinSegmentBytes && payload_bytes > kMaxSmallSegments * offload.segment_bytes) {
+    return OffloadFault::segments_too_small;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+BOOST_DESCRIBE_ENUM(OffloadFault, unknown_flags, unknown_kind, header_outside, not_ip, fragment, checksum_outside,
+                    checksum_position, kind_mismatch, transport_header, segment_size_zero, segments_too_small)
+
+std::string_view to_string(OffloadFault fault) { return boost::describe::enum_to_string(fault, "unknown"); }
+
+std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame, const IpPacket* packet,
+                                            const FrameOffload& offload) {
+  if (!offload.asks_for_work()) return std::nullopt;
+  if (offload.header_bytes > frame.size()) return OffloadFault::header_outside;
+  if (packet == nullptr) return OffloadFault::not_ip;
+  if (packet->fragment) return OffloadFault::fragment;
+  const auto transport = transport_bytes(frame, *packet);
+  if (offload.partial_checksum) {
+    if (const auto fault = why_not_checksum(transport, *packet, offload)) return fault;
+  }
+  if (offload.kind == SegmentKind::none) return std::nullopt;
+  return why_not_segments(transport, *packet, offload);
+}
+
+std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame, const FrameOffload& offload) {
+  const auto packet = parse_whole_ip(frame);
+  return why_not_offload(frame, packet ? &*packet : nullptr, offload);
+}
+
+tl::expected<FrameOffload, OffloadFault> parse_virtio_net_header(const VirtioNetHeader& header) {
+  if ((header.flags & ~(virtio::kNeedsChecksum | virtio::kChecksumValid)) != 0) {
+    return tl::unexpected(OffloadFault::unknown_flags);
+  }
+  FrameOffload offload;
+  offload.partial_checksum = (header.flags & virtio::kNeedsChecksum) != 0;
+  if (offload.partial_checksum) {
+    offload.checksum_start = header.checksum_start.value();
+    offload.checksum_offset = header.checksum_offset.value();
+  }
+  switch (header.kind) {
+    case virtio::kSegmentNone:
+      return offload;
+    case virtio::kSegmentTcpV4:
+    case virtio::kSegmentTcpV4 | virtio::kSegmentEcn:
+      offload.kind = SegmentKind::tcp_v4;
+      break;
+    case virtio::kSegmentTcpV6:
+    case virtio::kSegmentTcpV6 | virtio::kSegmentEcn:
+      offload.kind = SegmentKind::tcp_v6;
+      break;
+    case virtio::kSegmentUdp:
+      offload.kind = SegmentKind::udp;
+      break;
+    default:
+      return tl::unexpected(OffloadFault::unknown_kind);
+  }
+  offload.segment_bytes = header.segment_bytes.value();
+  offload.header_bytes = header.header_bytes.value();
+  return offload;
+}
+
+}  // namespace splitnic::frame

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <boost/endian/buffers.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <tl/expected.hpp>
+
+namespace splitnic::frame {
+
+struct IpPacket;
+
+/// What a super-frame is cut into.
+enum class SegmentKind : std::uint8_t { none, tcp_v4, tcp_v6, udp };
+
+/// What the sender of a frame left to the NIC. Offsets count from the frame's first byte. The default: nothing, the
+/// frame is complete. The values come from a kernel or a peer and may be anything: see why_not_offload().
+/// Source: virtio 1.2, 5.1.6.
+struct FrameOffload {
+  bool partial_checksum = false;      ///< the checksum's field holds the sum of the pseudo-header only
+  std::uint16_t checksum_start = 0;   ///< the first byte that the checksum covers
+  std::uint16_t checksum_offset = 0;  ///< of the checksum's field, from checksum_start
+  SegmentKind kind = SegmentKind::none;
+  std::uint16_t segment_bytes = 0;  ///< of TCP or UDP payload in each segment; the last may have less
+  std::uint16_t header_bytes = 0;   ///< a hint, which must lie within the frame; the headers themselves decide
+
+  [[nodiscard]] bool asks_for_work() const { return partial_checksum || kind != SegmentKind::none; }
+  friend bool operator==(const FrameOffload&, const FrameOffload&) = default;
+};
+
+/// Why offload metadata is refused.
+enum class OffloadFault : std::uint8_t {
+  unknown_flags,       ///< of the virtio-net header
+  unknown_kind,        ///< a kind of segmentation that has no SegmentKind
+  header_outside,      ///< header_bytes is beyond the frame
+  not_ip,              ///< no IP packet, or not all of it is in the frame
+  fragment,            ///< an IP fragment has no transport header of its own to complete
+  checksum_outside,    ///< the checksum's field is beyond the packet
+  checksum_position,   ///< not the field of this TCP or UDP header, nor inside of a tunnel's payload
+  kind_mismatch,       ///< the packet is not of that IP version or protocol
+  transport_header,    ///< the TCP or UDP header is cut off, or has an impossible length
+  segment_size_zero,   ///< of a kind that needs one
+  segments_too_small,  ///< too many segments of too few bytes: made to multiply the frame
+};
+/// The enumerator's name.
+[[nodiscard]] std::string_view to_string(OffloadFault fault);
+
+/// Why the metadata does not fit its frame; nullopt: it does, or asks for nothing. Work in software then writes
+/// nothing in front of the transport header except IP's lengths, identification and checksum, and no more than a
+/// checksum into a frame that is not cut. So addresses, ports and tags that were judged before stay as they were.
+/// frame: private bytes.
+[[nodiscard]] std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame,
+                                                          const FrameOffload& offload);
+/// The same for a caller that has parsed the packet; null: not IP, malformed, or not all of it is in the frame.
+[[nodiscard]] std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame, const IpPacket* packet,
+                                                          const FrameOffload& offload);
+
+/// The header in front of a frame, as a packet socket or a TAP carries it. Source: virtio 1.2, 5.1.6, the legacy
+/// format; linux/virtio_net.h.
+struct VirtioNetHeader {
+  std::uint8_t flags;
+  std::uint8_t kind;
+  boost::endian::little_uint16_buf_t header_bytes;
+  boost::endian::little_uint16_buf_t segment_bytes;
+  boost::endian::little_uint16_buf_t checksum_start;
+  boost::endian::little_uint16_buf_t checksum_offset;
+};
+static_assert(sizeof(VirtioNetHeader) == 10 && alignof(VirtioNetHeader) == 1);
+static_assert(offsetof(VirtioNetHeader, segment_bytes) == 4 && offsetof(VirtioNetHeader, checksum_offset) == 8);
+
+/// What a header asks for. Fields that its flags and kind don't use are left out. Errors: unknown_flags, unknown_kind.
+[[nodiscard]] tl::expected<FrameOffload, OffloadFault> parse_virtio_net_header(const VirtioNetHeader& header);
+
+}  // namespace splitnic::frame
