@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/frame/frame_offload.h"
@@ -40,7 +41,8 @@ class LanEngine {
 
   /// Delivers at most `budget` waiting frames to `sink`; returns how many. Never blocks.
   virtual std::size_t receive(LanSink& sink, std::size_t budget) = 0;
-  /// Sends one frame of at least 14 bytes; the engine pads it if the medium requires more. False: refused, counted.
+  /// Sends one frame of at least 14 bytes; the engine pads it if the medium requires more. False: refused, counted. An
+  /// engine that collects frames until flush() counts those that the interface refuses then under tx_errors alone.
   virtual bool send(std::span<const std::byte> frame) = 0;
   /// Ends a batch of sends: leaves no sent frame in this process.
   virtual void flush() = 0;
@@ -59,6 +61,8 @@ class LanEngine {
   /// Appends the descriptors that become readable when receive() or poll() may have work; poll() may change them.
   virtual void collect_descriptors(std::vector<int>& out) const = 0;
   [[nodiscard]] virtual std::string name() const = 0;
+  /// How the engine reaches the LAN, for `splitnic status`: "pcap", "packet", "savefile"; other engines may leave it.
+  [[nodiscard]] virtual std::string_view engine() const { return "other"; }
 };
 
 }  // namespace splitnic::iounit

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/os/netlink.h"
+#include "iounit/packet_lan.h"
 #include "iounit/pcap_lan.h"
 #include "iounit/savefile_lan.h"
 
@@ -66,6 +67,19 @@ Result<LanSpec> parse_savefiles(std::string_view text) {
   return spec;
 }
 
+using OpenedLan = Result<std::unique_ptr<LanEngine>>;
+
+OpenedLan open_interface(const InterfaceSpec& spec, Time now, os::Log& log) {
+  const auto as_engine = [](auto lan) -> std::unique_ptr<LanEngine> { return lan; };
+  const auto by_pcap = [&] { return PcapLan::open({.interface = spec.name}, now, log).map(as_engine); };
+  if (spec.engine == InterfaceEngine::pcap) return by_pcap();
+  OpenedLan lan = PacketLan::open({.interface = spec.name}, now, log).map(as_engine);
+  if (lan || spec.engine == InterfaceEngine::packet) return lan;
+  OpenedLan instead = by_pcap();
+  if (instead) log.warning("{}; using libpcap", lan.error().message);
+  return instead;
+}
+
 }  // namespace
 
 Result<LanSpec> parse_lan_spec(std::string_view text) {
@@ -78,8 +92,12 @@ Result<std::unique_ptr<LanEngine>> open_lan(const LanSpec& spec, Time now, Durat
       return lan;
     });
   }
-  return PcapLan::open(PcapOptions{.interface = std::get<InterfaceSpec>(spec).name}, now, log)
-      .map([](auto lan) -> std::unique_ptr<LanEngine> { return lan; });
+  auto lan = open_interface(std::get<InterfaceSpec>(spec), now, log);
+  if (lan) {
+    log.info("LAN interface {}: {}", (*lan)->name(),
+             (*lan)->engine() == "packet" ? "packet socket with virtio-net headers" : "libpcap");
+  }
+  return lan;
 }
 
 }  // namespace splitnic::iounit

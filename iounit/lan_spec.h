@@ -14,8 +14,12 @@
 
 namespace splitnic::iounit {
 
+/// How to reach a LAN interface: a packet socket with virtio-net headers, libpcap, or the first of them that works.
+enum class InterfaceEngine : std::uint8_t { automatic, packet, pcap };
+
 struct InterfaceSpec {
   std::string name;  ///< 1 to 15 characters
+  InterfaceEngine engine = InterfaceEngine::automatic;
   friend bool operator==(const InterfaceSpec&, const InterfaceSpec&) = default;
 };
 
@@ -35,8 +39,9 @@ using LanSpec = std::variant<InterfaceSpec, SavefileSpec>;
 /// empty. Paths can't contain a comma. The error says what is wrong with the text.
 [[nodiscard]] Result<LanSpec> parse_lan_spec(std::string_view text);
 
-/// Opens the engine for a spec. wall_at_zero: the wall-clock time at Time{}, for the timestamps in written savefiles.
-/// log: must outlive the engine. Errors: one sentence, which the program can print when it exits at start-up.
+/// Opens the engine for a spec, and logs which one it took for an interface. wall_at_zero: the wall-clock time at
+/// Time{}, for the timestamps in written savefiles. log: must outlive the engine. Errors: one sentence, which the
+/// program can print when it exits at start-up.
 [[nodiscard]] Result<std::unique_ptr<LanEngine>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero,
                                                           os::Log& log);
 

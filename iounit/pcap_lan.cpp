@@ -4,12 +4,9 @@
 #include <pcap/pcap.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "common/frame/ethernet.h"
-#include "common/os/netns.h"
 
 namespace splitnic::iounit {
 namespace {
@@ -62,62 +59,29 @@ Result<std::unique_ptr<PcapLan>> PcapLan::open(const PcapOptions& options, Time 
   return lan;
 }
 
-std::optional<Error> PcapLan::open_in_this_namespace(Time now) {
-  auto here = os::open_current_netns();
-  if (!here) return here.error();
-  namespace_ = *std::move(here);
-  auto links = os::LinkSocket::open();
-  if (!links) return links.error();
-  links_ = *std::move(links);
-  next_check_ = now + kCheckInterval;
-  if (auto found = read_link(); !found)
-    return Error{fmt::format("the LAN interface can't be used: {}", found.error().message)};
-  if (!link_.up) {
-    log_.warning("LAN interface {} is down: no carrier until it is up", options_.interface);
-    absent_ = true;
-    next_check_ = now + kReopenInterval;
-    return std::nullopt;
-  }
-  return activate();
-}
-
-Result<void> PcapLan::read_link() {
-  const auto link = links_->query(options_.interface);
-  if (!link) {
-    link_ = Link{.mtu = link_.mtu};
-    return tl::unexpected(link.error());
-  }
-  // IFF_RUNNING would report the same up to a second later: the kernel updates it at most once a second.
-  const bool usable = link->oper_state != os::OperState::kDormant && link->oper_state != os::OperState::kTesting;
-  link_ = Link{.index = link->index, .up = link->up, .carrier = link->up && link->carrier && usable, .mtu = link->mtu};
-  return {};
-}
-
-/// Opens the capture. link_ must be current and up.
-std::optional<Error> PcapLan::activate() {
+std::optional<Error> PcapLan::open_capture() {
   char reason[PCAP_ERRBUF_SIZE] = "";
-  std::unique_ptr<pcap, Close> capture(pcap_create(options_.interface.c_str(), reason));
+  std::unique_ptr<pcap, Close> capture(pcap_create(interface().c_str(), reason));
   if (capture == nullptr) return Error{reason};
   pcap_set_snaplen(capture.get(), kSnapBytes);
   pcap_set_promisc(capture.get(), 1);
   pcap_set_immediate_mode(capture.get(), 1);
-  pcap_set_buffer_size(capture.get(), options_.ring_bytes);
+  pcap_set_buffer_size(capture.get(), ring_bytes_);
   const int result = pcap_activate(capture.get());
-  if (result < 0) return refusal(options_.interface, result, capture.get());
-  if (result > 0) log_.warning("LAN interface {}: {}", options_.interface, pcap_statustostr(result));
+  if (result < 0) return refusal(interface(), result, capture.get());
+  if (result > 0) log().warning("LAN interface {}: {}", interface(), pcap_statustostr(result));
   if (const int link_type = pcap_datalink(capture.get()); link_type != DLT_EN10MB) {
     const char* type_name = pcap_datalink_val_to_name(link_type);
-    return Error{fmt::format("the LAN interface {} is not Ethernet but {}", options_.interface,
+    return Error{fmt::format("the LAN interface {} is not Ethernet but {}", interface(),
                              type_name != nullptr ? type_name : std::to_string(link_type))};
   }
   if (pcap_setnonblock(capture.get(), 1, reason) != 0) return Error{reason};
-  if (pcap_setdirection(capture.get(), PCAP_D_IN) != 0) return refusal(options_.interface, 0, capture.get());
+  if (pcap_setdirection(capture.get(), PCAP_D_IN) != 0) return refusal(interface(), 0, capture.get());
   // libpcap drops frames that this machine sends only after the kernel has copied them to the ring; this option avoids
   // the copy. Kernels before 4.20 lack it; the direction above is then sufficient.
   const int ignore = 1;
   ::setsockopt(pcap_fileno(capture.get()), SOL_PACKET, PACKET_IGNORE_OUTGOING, &ignore, sizeof ignore);
   capture_ = std::move(capture);
-  captured_index_ = link_.index;
   kernel_drops_seen_ = 0;
   return std::nullopt;
 }
@@ -126,7 +90,7 @@ std::size_t PcapLan::receive(LanSink& sink, std::size_t budget) {
   if (capture_ == nullptr || budget == 0) return 0;
   Taker taker{&sink, &counters_};
   const int result = pcap_dispatch(capture_.get(), static_cast<int>(budget), take, reinterpret_cast<u_char*>(&taker));
-  if (result < 0) check_at_once_ = true;
+  if (result < 0) check_at_once();
   return taker.handed;
 }
 
@@ -140,64 +104,20 @@ bool PcapLan::send(std::span<const std::byte> frame) {
     ++counters_.tx_frames;
     return true;
   }
-  if (errno == ENETDOWN || errno == ENXIO || errno == ENODEV) check_at_once_ = true;
+  if (errno == ENETDOWN || errno == ENXIO || errno == ENODEV) check_at_once();
   ++counters_.tx_errors;
   return false;
 }
 
-void PcapLan::poll(Time now) {
-  if (!check_at_once_ && now < std::min(next_event_check_, next_check_)) return;
-  next_event_check_ = now + kEventInterval;
-  const bool event = links_->poll_events([](const os::LinkEvent&) {}) != 0;
-  if (event || check_at_once_ || now >= next_check_) refresh(now);
-}
+void PcapLan::close_capture() { capture_.reset(); }
 
-void PcapLan::refresh(Time now) {
-  const bool capture_failed = std::exchange(check_at_once_, false);
-  static_cast<void>(read_link());  // if it fails, the interface counts as vanished
-  const bool same = link_.up && link_.index == captured_index_;
-  if (capture_ != nullptr && (!same || capture_failed)) {
-    close_capture();
-    if (!absent_) {
-      log_.warning("LAN interface {} {}: carrier down", options_.interface,
-                   link_.index == 0 ? "has vanished"
-                   : !link_.up      ? "is down"
-                                    : "was replaced");
-    }
-    absent_ = true;
-  }
-  if (capture_ == nullptr && link_.up) {
-    // The thread may be in another namespace by now. If it can't enter the interface's namespace, it never left it.
-    const auto inside = os::ScopedNetns::enter(namespace_.get());
-    if (const auto error = activate()) {
-      if (error->message != last_refusal_) log_.warning("{}", error->message);
-      last_refusal_ = error->message;
-    } else {
-      log_.info("LAN interface {} is back", options_.interface);
-      last_refusal_.clear();
-      absent_ = false;
-    }
-  }
-  if (capture_ != nullptr) read_statistics();
-  next_check_ = now + (capture_ != nullptr ? kCheckInterval : kReopenInterval);
-}
-
-void PcapLan::close_capture() {
-  read_statistics();
-  capture_.reset();
-  captured_index_ = 0;
-}
-
-void PcapLan::read_statistics() {
+void PcapLan::read_kernel_drops() {
   pcap_stat statistics{};
   if (pcap_stats(capture_.get(), &statistics) != 0) return;
   counters_.rx_kernel_drops += statistics.ps_drop - kernel_drops_seen_;
   kernel_drops_seen_ = statistics.ps_drop;
 }
 
-void PcapLan::collect_descriptors(std::vector<int>& out) const {
-  out.push_back(links_->descriptor());
-  if (capture_ != nullptr) out.push_back(pcap_get_selectable_fd(capture_.get()));
-}
+int PcapLan::capture_descriptor() const { return pcap_get_selectable_fd(capture_.get()); }
 
 }  // namespace splitnic::iounit

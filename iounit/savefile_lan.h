@@ -41,6 +41,7 @@ class SavefileLan final : public LanEngine {
   [[nodiscard]] const LanCounters& counters() const override { return counters_; }
   void collect_descriptors(std::vector<int>& /*out*/) const override {}
   [[nodiscard]] std::string name() const override;
+  [[nodiscard]] std::string_view engine() const override { return "savefile"; }
 
   /// Whether the engine has delivered the input's last frame (true without an input).
   [[nodiscard]] bool played() const { return input_ == nullptr; }

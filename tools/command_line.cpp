@@ -79,6 +79,13 @@ void bind(CLI::App& app, UnitCommand& command) {
                  "An interface, or capture files: file:IN.pcap,OUT.pcap[,pace=max][,wait-hosts=N][,mtu=N]")
       ->type_name("LAN")
       ->required();
+  app.add_option(
+         "--lan-engine", command.lan_engine,
+         "How to reach the interface: packet (a packet socket with virtio-net headers), pcap (libpcap), or auto "
+         "(packet where that works)")
+      ->type_name("ENGINE")
+      ->check(CLI::IsMember({"auto", "packet", "pcap"}))
+      ->capture_default_str();
   app.add_option("--name", command.daemon.name,
                  "This unit's name at its hosts (default: the names of the machine and the LAN)")
       ->type_name("NAME");

@@ -39,6 +39,12 @@ iounit::LanSpec parse_lan(const UnitCommand& command) {
     if (file == nullptr) throw UsageError{"--wait-hosts goes with --lan file:..."};
     file->wait_hosts = command.wait_hosts;
   }
+  if (command.lan_engine != "auto") {
+    auto* interface = std::get_if<iounit::InterfaceSpec>(&*spec);
+    if (interface == nullptr) throw UsageError{"--lan-engine goes with --lan INTERFACE"};
+    interface->engine =
+        command.lan_engine == "packet" ? iounit::InterfaceEngine::packet : iounit::InterfaceEngine::pcap;
+  }
   return *spec;
 }
 
@@ -93,6 +99,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
   status.mtu = unit.mtu();
   status.carrier = unit.carrier();
   status.lan = lan.name();
+  status.lan_engine = lan.engine();
   for (const auto& host : unit.hosts()) {
     if (!host) continue;
     const auto& session = host->session();

@@ -28,9 +28,9 @@ std::string if_any(const char* title, const std::string& text) {
 }
 
 void print(const os::DaemonStatus& status, bool counters) {
-  fmt::print("{} {}: {}{}{}, carrier {}, MTU {}{}, pid {}\n", status.role, status.name, status.state,
-             if_any("LAN", status.lan), if_any("TAP", status.tap), status.carrier ? "yes" : "no", status.mtu,
-             if_any("address", status.mac), status.pid);
+  fmt::print("{} {}: {}{}{}{}, carrier {}, MTU {}{}, pid {}\n", status.role, status.name, status.state,
+             if_any("LAN", status.lan), if_any("engine", status.lan_engine), if_any("TAP", status.tap),
+             status.carrier ? "yes" : "no", status.mtu, if_any("address", status.mac), status.pid);
   if (counters) {
     print_counts("drop", status.drops);
     print_counts("count", status.counts);

@@ -41,9 +41,10 @@ struct DaemonStatus {
   std::string mac;  ///< empty if there is none
   std::uint32_t mtu = 0;
   bool carrier = false;
-  std::string lan;   ///< the LAN of the I/O unit: an interface or savefiles
-  std::string tap;   ///< the name of the host's virtual NIC
-  std::string mode;  ///< "r" or "s"
+  std::string lan;         ///< the LAN of the I/O unit: an interface or savefiles
+  std::string lan_engine;  ///< how the unit reaches it: "packet", "pcap", "savefile"
+  std::string tap;         ///< the name of the host's virtual NIC
+  std::string mode;        ///< "r" or "s"
   std::vector<PeerStatus> peers;
   std::vector<NamedCount> drops;
   std::vector<NamedCount> counts;  ///< counters of events other than drops
@@ -53,8 +54,8 @@ struct DaemonStatus {
   friend bool operator==(const DaemonStatus&, const DaemonStatus&) = default;
 };
 BOOST_DESCRIBE_STRUCT(DaemonStatus, (),
-                      (role, name, state, epoch, mac, mtu, carrier, lan, tap, mode, peers, drops, counts, pid, version,
-                       uptime_ms))
+                      (role, name, state, epoch, mac, mtu, carrier, lan, lan_engine, tap, mode, peers, drops, counts,
+                       pid, version, uptime_ms))
 
 /// Requests to a daemon. It answers the first two with its status, the others with a text.
 enum class ControlRequest : std::uint8_t {

@@ -51,6 +51,8 @@ class CommandLine(support.LabTestCase):
         self.refused(2, "--allow-uid: no user named nosuchuser", *self.unit_words("--allow-uid", "nosuchuser"))
         self.refused(2, "--allow-gid: no group named nosuchgroup", *self.unit_words("--allow-gid", "nosuchgroup"))
         self.refused(2, "mode", *self.unit_words("--mode", "x"))
+        self.refused(2, "lan-engine", *self.unit_words("--lan-engine", "x"))
+        self.refused(2, "--lan-engine goes with", *self.unit_words("--lan-engine", "pcap", lan="file:,out.pcap"))
         self.refused(2, "mtu", *self.unit_words("--mtu", "many"))
         self.refused(2, "mac", *self.host_words("--mac", "02:77:00"))
         self.refused(2, "mac", *self.host_words("--mac", "03:77:00:00:00:01"))

@@ -64,6 +64,29 @@ class Checksums(support.LabTestCase):
         self.check_with_offloads(False)
 
 
+    def test_a_udp_super_frame_of_the_lan_arrives_as_its_datagrams(self):
+        self.lan.set_offloads(True)
+        host = self.host[0]
+        segmented = self.unit.stats()["counts"]["lan_segmented"]
+        self.assertEqual(traffic.udp_segments(self.lab, self.lan.ns, host.ns, host.address, 3, 300),
+                         self.datagrams)
+        if self.datagrams == [300, 300, 300]:
+            self.assertEqual(self.unit.stats()["counts"]["lan_segmented"], segmented + 1)
+
+    datagrams = [300, 300, 300]
+    engine = "packet"
+
+    def test_the_engine_is_reported(self):
+        self.assertEqual(self.unit.stats()["lan_engine"], self.engine)
+
+
+class ChecksumsWithLibpcap(Checksums):
+    unit_args = ("--lan-engine", "pcap")
+    datagrams = [900]  # libpcap does not know where one ends
+    engine = "pcap"
+    test_with_the_peers_offloads_off = None  # nothing for an engine to complete
+
+
 class ChecksumsOfJumboFrames(support.LabTestCase):
     hosts = 1
     lan_mtu = 9000

@@ -49,6 +49,7 @@ RAW_ACCESS = {
         "fabric/memory/local_protection.cpp": "address ranges as the kernel's map has them; never dereferenced",
         "fabric/memory/region.cpp": "compares addresses of the process's own memory, and its words for atomics",
         "host/tap_device.cpp": "sockaddr and ioctl arguments",
+        "iounit/packet_lan.cpp": "sockaddr",
         "iounit/pcap_lan.cpp": "libpcap's user argument",
         "iounit/savefile_lan.cpp": "libpcap's byte and dumper types",
         "bench/nic/echo.cpp": "sockaddr",

@@ -245,6 +245,16 @@ def udp_flood(lab, netns, address, bits="100M", length=1000, port=9):
         process.stop(1)
 
 
+def udp_segments(lab, sender_ns, receiver_ns, address, count, length, port=9009):
+    """Sends `count` datagrams of `length` bytes by one call; returns the lengths of those that arrive."""
+    script = Path(__file__).with_name("udp_segments.py")
+    receiver = lab.start("udp-segments", ["python3", "-B", script, "receive", port, count * length], receiver_ns)
+    receiver.wait_for_text("ready")
+    sender_ns.run("python3", "-B", script, "send", address, port, count, length)
+    receiver.wait_for_text("lengths")
+    return [int(word) for word in receiver.text().split("lengths")[1].split()]
+
+
 def _bits(text):
     units = {"K": 10**3, "M": 10**6, "G": 10**9}
     return int(float(text[:-1]) * units[text[-1]]) if text[-1] in units else int(text)

@@ -40,6 +40,7 @@ DaemonStatus sample() {
   status.mtu = 1500;
   status.carrier = true;
   status.lan = "eth0";
+  status.lan_engine = "packet";
   status.tap = "vnic0";
   status.mode = "r";
   status.peers = {
@@ -188,7 +189,8 @@ TEST_CASE("the JSON of a status has the documented keys", "[common][control]") {
   CHECK(
       to_json(sample()) ==
       R"({"schema_version":1,"role":"iounit","name":"rack1","state":"up","epoch":"fedcba9876543210","mac":"02:00:00:00:00:01",)"
-      R"("mtu":1500,"carrier":true,"lan":"eth0","tap":"vnic0","mode":"r","peers":[{"name":"web1","state":"up",)"
+      R"("mtu":1500,"carrier":true,"lan":"eth0","lan_engine":"packet","tap":"vnic0","mode":"r",)"
+      R"("peers":[{"name":"web1","state":"up",)"
       R"("mac":"02:00:00:00:00:02","tx_frames":1,"rx_frames":2,"tx_bytes":3,"rx_bytes":4,)"
       R"("drops":{"filtered":5,"pool-empty":6},"messages":{"SendData":7}},{"name":"web2","state":"down","mac":"",)"
       R"("tx_frames":0,"rx_frames":0,"tx_bytes":0,"rx_bytes":0,"drops":{},"messages":{}}],)"

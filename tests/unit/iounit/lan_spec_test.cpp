@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/unit/quiet_log.h"
+#include "tests/unit/test_namespace.h"
 
 namespace splitnic::iounit {
 namespace {
@@ -48,6 +49,27 @@ TEST_CASE("a wrong LAN is refused with what is wrong about it", "[iounit][spec]"
   CHECK_THAT(refusal("file:a,b,mtu=99999999999"), Catch::Contains("mtu=99999999999"));
   CHECK_THAT(refusal("file:a,b,"), Catch::Contains("unknown option ''"));
   CHECK_THAT(refusal("file:a,b,c"), Catch::Contains("unknown option 'c'"));
+}
+
+TEST_CASE("an interface is opened by the engine that was asked for, by a packet socket otherwise",
+          "[iounit][spec][privileged]") {
+  const testing::TestNamespace inside;
+  if (!inside) return;
+  testing::run("ip link add lan0 type veth peer name lan1");
+  const auto engine_for = [](InterfaceEngine asked) {
+    const auto lan = open_lan(InterfaceSpec{"lan0", asked}, Time{}, {}, testing::quiet_log());
+    REQUIRE(lan);
+    CHECK((*lan)->name() == "lan0");
+    return std::string((*lan)->engine());
+  };
+  CHECK(engine_for(InterfaceEngine::automatic) == "packet");
+  CHECK(engine_for(InterfaceEngine::packet) == "packet");
+  CHECK(engine_for(InterfaceEngine::pcap) == "pcap");
+  for (const auto engine : {InterfaceEngine::automatic, InterfaceEngine::packet, InterfaceEngine::pcap}) {
+    const auto missing = open_lan(InterfaceSpec{"nosuch", engine}, Time{}, {}, testing::quiet_log());
+    REQUIRE_FALSE(missing);
+    CHECK_THAT(missing.error().message, Catch::Contains("no interface named nosuch"));
+  }
 }
 
 TEST_CASE("opening a LAN hands on the engine's refusal", "[iounit][spec]") {

@@ -1,0 +1,302 @@
+#include "iounit/packet_lan.h"
+
+#include <arpa/inet.h>
+#include <linux/if_arp.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "common/frame/ethernet.h"
+#include "common/frame/frame_offload.h"
+#include "common/frame/software_offload.h"
+#include "common/os/errno_text.h"
+
+namespace splitnic::iounit {
+namespace {
+
+using frame::FrameOffload;
+using frame::VirtioNetHeader;
+
+// Small batches, whose buffers stay in the cache: a super-frame has 64 KiB.
+constexpr std::size_t kReceiveBatch = 16;
+constexpr std::size_t kSendBatch = 64;
+constexpr std::size_t kSendBytes = 256 << 10;
+constexpr int kSocketSendBytes = 4 << 20;
+constexpr std::size_t kAddressBytes = 2 * sizeof(MacAddress);
+// Room for a tag that the kernel has taken out, then the frame.
+constexpr std::size_t kSlotBytes = (frame::kVlanTagBytes + frame::kMaxFrameBytes + 63) / 64 * 64;
+
+template <class Value>
+bool set_option(int socket, int level, int name, const Value& value) {
+  return ::setsockopt(socket, level, name, &value, sizeof value) == 0;
+}
+
+struct Tag {
+  std::uint16_t tpid;
+  std::uint16_t control;
+};
+
+/// The tag that the kernel has taken out of a frame.
+std::optional<Tag> stripped_tag(msghdr& message) {
+  for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
+    if (at->cmsg_level != SOL_PACKET || at->cmsg_type != PACKET_AUXDATA) continue;
+    tpacket_auxdata auxiliary;
+    if (at->cmsg_len < CMSG_LEN(sizeof auxiliary)) continue;
+    std::memcpy(&auxiliary, CMSG_DATA(at), sizeof auxiliary);
+    if ((auxiliary.tp_status & TP_STATUS_VLAN_VALID) == 0) return std::nullopt;
+    const bool has_tpid = (auxiliary.tp_status & TP_STATUS_VLAN_TPID_VALID) != 0;
+    return Tag{has_tpid ? auxiliary.tp_vlan_tpid : frame::kEtherTypeVlan, auxiliary.tp_vlan_tci};
+  }
+  return std::nullopt;
+}
+
+void put16(std::span<std::byte> bytes, std::size_t at, std::uint16_t number) {
+  bytes[at] = static_cast<std::byte>(number >> 8U);
+  bytes[at + 1] = static_cast<std::byte>(number & 0xffU);
+}
+
+/// Puts the tag back. memory: room for the tag, then the frame. Returns the frame with its tag.
+std::span<const std::byte> restore_tag(std::span<std::byte> memory, Tag tag) {
+  std::memmove(memory.data(), memory.data() + frame::kVlanTagBytes, kAddressBytes);
+  put16(memory, kAddressBytes, tag.tpid);
+  put16(memory, kAddressBytes + 2, tag.control);
+  return memory;
+}
+
+/// The metadata of a frame behind whose addresses a tag was put.
+FrameOffload moved_by_tag(FrameOffload offload) {
+  const auto moved = [](std::uint16_t offset) {
+    constexpr std::size_t kMax = std::numeric_limits<std::uint16_t>::max();
+    return static_cast<std::uint16_t>(std::min(offset + frame::kVlanTagBytes, kMax));
+  };
+  if (offload.partial_checksum) offload.checksum_start = moved(offload.checksum_start);
+  if (offload.kind != frame::SegmentKind::none) offload.header_bytes = moved(offload.header_bytes);
+  return offload;
+}
+
+bool interface_lost(int error) { return error == ENETDOWN || error == ENXIO || error == ENODEV; }
+
+}  // namespace
+
+/// The buffers of a batch of received frames.
+struct PacketLan::Receiver {
+  struct Slot {
+    VirtioNetHeader header;
+    sockaddr_ll from;
+    std::array<iovec, 2> parts;
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(tpacket_auxdata))> control;
+  };
+
+  Receiver() : memory(kReceiveBatch * kSlotBytes) {
+    for (std::size_t slot = 0; slot < kReceiveBatch; ++slot) {
+      const auto frame = bytes(slot).subspan(frame::kVlanTagBytes);
+      slots[slot].parts = {iovec{&slots[slot].header, sizeof(VirtioNetHeader)}, iovec{frame.data(), frame.size()}};
+    }
+  }
+  std::span<std::byte> bytes(std::size_t slot) { return std::span(memory).subspan(slot * kSlotBytes, kSlotBytes); }
+  /// The kernel overwrites the lengths, so each batch sets them again.
+  void prepare(std::size_t count) {
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      messages[slot] = {};
+      msghdr& message = messages[slot].msg_hdr;
+      message.msg_name = &slots[slot].from;
+      message.msg_namelen = sizeof slots[slot].from;
+      message.msg_iov = slots[slot].parts.data();
+      message.msg_iovlen = slots[slot].parts.size();
+      message.msg_control = slots[slot].control.data();
+      message.msg_controllen = slots[slot].control.size();
+    }
+  }
+
+  std::vector<std::byte> memory;
+  std::array<Slot, kReceiveBatch> slots{};
+  std::array<mmsghdr, kReceiveBatch> messages{};
+};
+
+/// Frames to be sent, each behind a virtio-net header of zeros: its checksums are complete.
+struct PacketLan::Sender {
+  Sender() : memory(kSendBytes) {}
+  [[nodiscard]] bool has_room(std::size_t frame_bytes) const {
+    return queued < kSendBatch && memory.size() - used >= sizeof(VirtioNetHeader) + frame_bytes;
+  }
+  void add(std::span<const std::byte> frame) {
+    std::byte* to = memory.data() + used;
+    const std::size_t bytes = sizeof(VirtioNetHeader) + frame.size();
+    std::memset(to, 0, sizeof(VirtioNetHeader));
+    std::memcpy(to + sizeof(VirtioNetHeader), frame.data(), frame.size());
+    parts[queued] = {to, bytes};
+    messages[queued] = {};
+    messages[queued].msg_hdr.msg_iov = &parts[queued];
+    messages[queued].msg_hdr.msg_iovlen = 1;
+    used += bytes;
+    ++queued;
+  }
+
+  std::vector<std::byte> memory;
+  std::array<iovec, kSendBatch> parts{};
+  std::array<mmsghdr, kSendBatch> messages{};
+  std::size_t queued = 0;
+  std::size_t used = 0;
+};
+
+PacketLan::PacketLan(const PacketOptions& options, os::Log& log)
+    : InterfaceLan(options.interface, log),
+      receive_bytes_(options.receive_bytes),
+      receiver_(std::make_unique<Receiver>()),
+      sender_(std::make_unique<Sender>()) {}
+
+PacketLan::~PacketLan() = default;
+
+Result<std::unique_ptr<PacketLan>> PacketLan::open(const PacketOptions& options, Time now, os::Log& log) {
+  std::unique_ptr<PacketLan> lan(new PacketLan(options, log));
+  if (auto error = lan->open_in_this_namespace(now)) return tl::unexpected(*std::move(error));
+  return lan;
+}
+
+std::optional<Error> PacketLan::open_capture() {
+  const auto refusal = [&](const char* what) {
+    return Error{fmt::format("can't use a packet socket on the LAN interface {}: {}: {}", interface(), what,
+                             os::errno_text(errno))};
+  };
+  os::UniqueFd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int fd = socket.get();
+  if (fd < 0 && (errno == EPERM || errno == EACCES)) {
+    return Error{
+        fmt::format("no permission to capture on the LAN interface {}: run as root or with CAP_NET_RAW", interface())};
+  }
+  if (fd < 0) return refusal("socket");
+  const int on = 1;
+  if (!set_option(fd, SOL_PACKET, PACKET_VNET_HDR, on)) return refusal("virtio-net headers");
+  if (!set_option(fd, SOL_PACKET, PACKET_AUXDATA, on)) return refusal("VLAN tags");
+  // Kernels before 4.20 lack this; receive() drops such frames, too.
+  set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, on);
+  if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes_)) {
+    set_option(fd, SOL_SOCKET, SO_RCVBUF, receive_bytes_);
+  }
+  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, kSocketSendBytes)) {
+    set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketSendBytes);
+  }
+  sockaddr_ll address{};
+  address.sll_family = AF_PACKET;
+  address.sll_protocol = htons(ETH_P_ALL);
+  address.sll_ifindex = link().index;
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return refusal("bind");
+  socklen_t address_bytes = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &address_bytes) != 0) return refusal("getsockname");
+  if (address.sll_hatype != ARPHRD_ETHER && address.sll_hatype != ARPHRD_LOOPBACK) {
+    return Error{
+        fmt::format("the LAN interface {} is not Ethernet but of hardware type {}", interface(), address.sll_hatype)};
+  }
+  // All-multicast as well: a device may refuse promiscuous mode.
+  for (const std::uint16_t type : {std::uint16_t{PACKET_MR_PROMISC}, std::uint16_t{PACKET_MR_ALLMULTI}}) {
+    packet_mreq membership{};
+    membership.mr_ifindex = link().index;
+    membership.mr_type = type;
+    if (!set_option(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)) {
+      log().warning("LAN interface {}: no {} mode: {}", interface(),
+                    type == PACKET_MR_PROMISC ? "promiscuous" : "all-multicast", os::errno_text(errno));
+    }
+  }
+  socket_ = std::move(socket);
+  return std::nullopt;
+}
+
+std::size_t PacketLan::receive(LanSink& sink, std::size_t budget) {
+  std::size_t delivered = 0;
+  for (std::size_t taken = 0; is_open() && taken < budget;) {
+    const std::size_t wanted = std::min(budget - taken, kReceiveBatch);
+    receiver_->prepare(wanted);
+    const int got =
+        ::recvmmsg(socket_.get(), receiver_->messages.data(), static_cast<unsigned>(wanted), MSG_DONTWAIT, nullptr);
+    if (got < 0 && errno == EINVAL) {
+      // The kernel has dropped a frame whose segmentation a virtio-net header can't describe.
+      ++counters_.rx_truncated;
+      ++taken;
+      continue;
+    }
+    if (got < 0) {
+      if (errno != EAGAIN && errno != EINTR) check_at_once();
+      break;
+    }
+    for (std::size_t slot = 0; slot < static_cast<std::size_t>(got); ++slot) deliver(slot, sink, delivered);
+    taken += static_cast<std::size_t>(got);
+    if (static_cast<std::size_t>(got) < wanted) break;
+  }
+  return delivered;
+}
+
+void PacketLan::deliver(std::size_t slot, LanSink& sink, std::size_t& delivered) {
+  mmsghdr& message = receiver_->messages[slot];
+  const Receiver::Slot& about = receiver_->slots[slot];
+  if (about.from.sll_pkttype == PACKET_OUTGOING) return;
+  if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0 ||
+      message.msg_len < sizeof(VirtioNetHeader) + frame::kEthernetHeaderBytes) {
+    ++counters_.rx_truncated;
+    return;
+  }
+  const std::size_t bytes = message.msg_len - sizeof(VirtioNetHeader);
+  const auto memory = receiver_->bytes(slot).first(frame::kVlanTagBytes + bytes);
+  std::span<const std::byte> frame = memory.subspan(frame::kVlanTagBytes);
+  auto offload = frame::parse_virtio_net_header(about.header);
+  if (const auto tag = stripped_tag(message.msg_hdr)) {
+    frame = restore_tag(memory, *tag);
+    if (offload) offload = moved_by_tag(*offload);
+  }
+  ++counters_.rx_frames;
+  ++delivered;
+  if (offload) {
+    sink.on_lan_frame(frame, *offload);
+  } else {
+    sink.on_lan_frame(frame);
+  }
+}
+
+bool PacketLan::send(std::span<const std::byte> frame) {
+  const auto header = frame::parse_ethernet(frame);
+  // The kernel allows for one tag beyond the MTU.
+  const std::size_t allowed = frame::kEthernetHeaderBytes + link().mtu +
+                              (header && header->vlan_tags > 0 ? frame::kVlanTagBytes : std::size_t{0});
+  if (!is_open() || !header || frame.size() > std::min(allowed, frame::kMaxFrameBytes)) {
+    ++counters_.tx_errors;
+    return false;
+  }
+  if (!sender_->has_room(frame.size())) flush();
+  sender_->add(frame);
+  return true;
+}
+
+void PacketLan::flush() {
+  Sender& batch = *sender_;
+  for (std::size_t done = 0; done < batch.queued;) {
+    const int sent = is_open() ? ::sendmmsg(socket_.get(), &batch.messages[done],
+                                            static_cast<unsigned>(batch.queued - done), MSG_DONTWAIT)
+                               : -1;
+    if (sent > 0) {
+      counters_.tx_frames += static_cast<std::size_t>(sent);
+      done += static_cast<std::size_t>(sent);
+      continue;
+    }
+    if (is_open() && errno == EINTR) continue;
+    if (is_open() && interface_lost(errno)) check_at_once();
+    ++counters_.tx_errors;  // the first of the rest; the others have a try of their own
+    ++done;
+  }
+  batch.queued = 0;
+  batch.used = 0;
+}
+
+void PacketLan::read_kernel_drops() {
+  tpacket_stats statistics{};  // since the last query
+  socklen_t bytes = sizeof statistics;
+  if (::getsockopt(socket_.get(), SOL_PACKET, PACKET_STATISTICS, &statistics, &bytes) != 0) return;
+  counters_.rx_kernel_drops += statistics.tp_drops;
+}
+
+}  // namespace splitnic::iounit

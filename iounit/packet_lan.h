@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/os/log.h"
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "iounit/interface_lan.h"
+
+namespace splitnic::iounit {
+
+struct PacketOptions {
+  std::string interface {};
+  /// Limit on the memory of frames that wait in the kernel for this process. The kernel counts a frame's whole buffer,
+  /// 768 bytes or more for the smallest.
+  int receive_bytes = 32 << 20;
+};
+
+/// A LAN interface through a packet socket with virtio-net headers (packet(7)): promiscuous, inbound frames only. Each
+/// frame comes with what its sender left to the NIC, so that checksums and super-frames of TCP and UDP are finished by
+/// their metadata. Frames are received and sent in batches; flush() sends.
+class PacketLan final : public InterfaceLan {
+ public:
+  /// See InterfaceLan::open_in_this_namespace. log: must outlive the engine. Errors: no such interface, no permission,
+  /// not Ethernet, a kernel without virtio-net headers on packet sockets (before 2.6.39).
+  [[nodiscard]] static Result<std::unique_ptr<PacketLan>> open(const PacketOptions& options, Time now, os::Log& log);
+  ~PacketLan() override;
+
+  std::size_t receive(LanSink& sink, std::size_t budget) override;
+  bool send(std::span<const std::byte> frame) override;
+  void flush() override;
+  [[nodiscard]] std::string_view engine() const override { return "packet"; }
+
+ private:
+  struct Receiver;
+  struct Sender;
+
+  PacketLan(const PacketOptions& options, os::Log& log);
+  [[nodiscard]] std::optional<Error> open_capture() override;
+  void close_capture() override { socket_ = {}; }
+  [[nodiscard]] bool is_open() const override { return socket_.get() >= 0; }
+  [[nodiscard]] int capture_descriptor() const override { return socket_.get(); }
+  void read_kernel_drops() override;
+  void deliver(std::size_t slot, LanSink& sink, std::size_t& delivered);
+
+  int receive_bytes_;
+  os::UniqueFd socket_;
+  std::unique_ptr<Receiver> receiver_;
+  std::unique_ptr<Sender> sender_;
+};
+
+}  // namespace splitnic::iounit

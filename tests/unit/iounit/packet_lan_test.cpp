@@ -1,0 +1,200 @@
+#include "iounit/packet_lan.h"
+
+#include <arpa/inet.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/os/unique_fd.h"
+#include "tests/unit/common/offload_run.h"
+#include "tests/unit/iounit/collected_frames.h"
+#include "tests/unit/quiet_log.h"
+#include "tests/unit/test_namespace.h"
+
+namespace splitnic::iounit {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::quiet_log;
+using testing::readable;
+using testing::run;
+using testing::TestNamespace;
+
+constexpr Time kStart{1h};
+
+std::unique_ptr<PacketLan> opened(const char* interface) {
+  auto lan = PacketLan::open(PacketOptions{.interface = interface}, kStart, quiet_log());
+  if (!lan) FAIL(lan.error().message);
+  return *std::move(lan);
+}
+
+/// lan0, which an engine opens, and lan1, behind which a station has the address 10.0.0.1. Its peer 10.0.0.2 exists in
+/// its neighbour table alone.
+void make_station() {
+  run("ip link add lan0 type veth peer name lan1");
+  run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
+  run("ip link set lan0 up");
+  run("ip link set lan1 up");
+  run("until ip link show lan0 | grep -q 'state UP'; do :; done");
+  run("ip addr add 10.0.0.1/24 dev lan1");
+  run("ip neigh replace 10.0.0.2 lladdr 02:00:00:00:00:02 dev lan1");
+}
+
+/// The station sends `payload` to its peer by one call, as datagrams of `segment_bytes`.
+void send_datagrams(const splitnic::test::Bytes& payload, int segment_bytes) {
+  const os::UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in peer{};
+  peer.sin_family = AF_INET;
+  peer.sin_port = htons(53);
+  REQUIRE(::inet_pton(AF_INET, "10.0.0.2", &peer.sin_addr) == 1);
+  REQUIRE(::setsockopt(socket.get(), SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes) == 0);
+  REQUIRE(::sendto(socket.get(), payload.data(), payload.size(), 0, reinterpret_cast<const sockaddr*>(&peer),
+                   sizeof peer) == static_cast<ssize_t>(payload.size()));
+}
+
+/// The same on VLAN 42, by a packet socket: not every kernel has VLAN interfaces.
+void send_tagged_datagrams(const splitnic::test::Bytes& payload, std::uint16_t segment_bytes) {
+  const os::UniqueFd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  REQUIRE(::setsockopt(socket.get(), SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) == 0);
+  sockaddr_ll to{};
+  to.sll_family = AF_PACKET;
+  to.sll_protocol = htons(ETH_P_ALL);
+  to.sll_ifindex = static_cast<int>(::if_nametoindex("lan1"));
+  splitnic::test::Below below;
+  below.vlans = {{.control = 42}};
+  splitnic::test::Bytes message{std::byte{1}, std::byte{5}};  // a partial checksum; segments of UDP
+  for (const unsigned number : {46U, unsigned{segment_bytes}, 38U, 6U}) {
+    message.push_back(static_cast<std::byte>(number & 0xffU));
+    message.push_back(static_cast<std::byte>(number >> 8U));
+  }
+  splitnic::test::put(message, splitnic::test::udp_frame(below, payload, splitnic::test::Fill::partial));
+  REQUIRE(::sendto(socket.get(), message.data(), message.size(), 0, reinterpret_cast<const sockaddr*>(&to),
+                   sizeof to) == static_cast<ssize_t>(message.size()));
+}
+
+/// The one UDP frame that the engine has received, and its metadata.
+std::pair<Frame, frame::FrameOffload> received_one(PacketLan& lan) {
+  REQUIRE(readable({testing::descriptors_of(lan).back()}, 5s));
+  CollectedFrames sink;
+  lan.receive(sink, 16);
+  REQUIRE(sink.frames.size() == 1);
+  REQUIRE(sink.offloads.size() == 1);
+  return {sink.frames[0], sink.offloads[0]};
+}
+
+}  // namespace
+
+TEST_CASE("UDP that its sender left to be segmented arrives with its segment size, tagged or not",
+          "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_station();
+  const auto lan = opened("lan0");
+  const auto payload = splitnic::test::pattern(900);
+  for (const bool tagged : {false, true}) {
+    INFO((tagged ? "VLAN 42" : "untagged"));
+    if (tagged) {
+      send_tagged_datagrams(payload, 300);
+    } else {
+      send_datagrams(payload, 300);
+    }
+    const auto [frame, offload] = received_one(*lan);
+    const std::size_t tag_bytes = tagged ? 4 : 0;
+    if (tagged) {
+      CHECK(splitnic::test::get16(frame, 12) == 0x8100);
+      CHECK((splitnic::test::get16(frame, 14) & 0xfffU) == 42);
+    }
+    CHECK(splitnic::test::get16(frame, 12 + tag_bytes) == 0x0800);
+    CHECK(offload.kind == frame::SegmentKind::udp);
+    CHECK(offload.segment_bytes == 300);
+    CHECK(offload.partial_checksum);
+    CHECK(offload.checksum_start == 34 + tag_bytes);
+    CHECK(offload.checksum_offset == 6);
+    CHECK(offload.header_bytes >= 42 + tag_bytes);
+    const auto finished = splitnic::test::in_software(frame, offload, 1500);
+    REQUIRE(finished.frames.size() == 3);
+    splitnic::test::Bytes together;
+    for (const auto& datagram : finished.frames) {
+      splitnic::test::put(together, std::span(datagram).subspan(42 + tag_bytes));
+      // RFC 768: addresses, protocol and length, then the datagram.
+      splitnic::test::Bytes covered;
+      splitnic::test::put(covered, std::span(datagram).subspan(26 + tag_bytes, 8));
+      splitnic::test::put32(covered, 17);
+      splitnic::test::put32(covered, 308);
+      splitnic::test::put(covered, std::span(datagram).subspan(34 + tag_bytes));
+      CHECK(splitnic::test::reference_sum(covered) == 0xffff);
+    }
+    CHECK(together == payload);
+  }
+}
+
+TEST_CASE("a frame with a partial checksum arrives with the place of the checksum", "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_station();
+  const auto lan = opened("lan0");
+  send_datagrams(splitnic::test::pattern(299), 300);
+  const auto [frame, offload] = received_one(*lan);
+  CHECK(offload.partial_checksum);
+  CHECK(offload.kind == frame::SegmentKind::none);
+  CHECK(splitnic::test::in_software(frame, offload, 1500).result == frame::OffloadResult::finished);
+}
+
+TEST_CASE("frames that are sent wait for the flush, unless the batch is full", "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_station();
+  const auto here = opened("lan0");
+  const auto there = opened("lan1");
+  std::vector<Frame> sent;
+  const auto send = [&](std::size_t frames, std::size_t bytes) {
+    for (std::size_t number = 0; number < frames; ++number) {
+      sent.push_back(frame_of(bytes, static_cast<unsigned>(sent.size())));
+      REQUIRE(here->send(sent.back()));
+    }
+  };
+  const auto all_received = [&] {
+    CollectedFrames sink;
+    while (there->receive(sink, 1000) != 0) {
+    }
+    return sink.frames;
+  };
+  send(3, 60);
+  CHECK(all_received().empty());
+  CHECK(here->counters().tx_frames == 0);
+  here->flush();
+  CHECK(all_received() == sent);
+  sent.clear();
+  send(200, 1514);
+  CHECK(here->counters().tx_frames >= 3 + 128);
+  here->flush();
+  here->flush();
+  CHECK(all_received() == sent);
+  CHECK(here->counters().tx_frames == 203);
+  CHECK(there->counters().rx_frames == 203);
+}
+
+TEST_CASE("each frame of a batch that the interface refuses is counted", "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_station();
+  const auto lan = opened("lan0");
+  for (unsigned number = 0; number < 3; ++number) REQUIRE(lan->send(frame_of(1514, number)));
+  run("ip link set lan0 mtu 1000");
+  REQUIRE(lan->send(frame_of(60, 3)));
+  lan->flush();
+  CHECK(lan->counters().tx_errors == 3);
+  CHECK(lan->counters().tx_frames == 1);
+}
+
+}  // namespace splitnic::iounit
