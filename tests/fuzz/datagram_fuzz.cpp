@@ -12,7 +12,9 @@ using namespace splitnic::fabric;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
   DatagramBytes bytes{};
-  std::memcpy(&bytes, input, std::min(size, sizeof bytes));
+  // Not memcpy, which takes no null pointer: an empty input may be one.
+  std::ranges::copy(std::as_bytes(std::span(input, std::min(size, sizeof bytes))),
+                    std::as_writable_bytes(std::span(&bytes, 1)).begin());
   const auto header = decode_datagram(bytes);
   if (!header) return 0;
   const DatagramBytes again = encode_datagram(*header);
