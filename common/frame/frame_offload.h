@@ -50,7 +50,7 @@ enum class OffloadFault : std::uint8_t {
 /// Why the metadata does not fit its frame; nullopt: it does, or asks for nothing. Work in software then writes
 /// nothing in front of the transport header except IP's lengths, identification and checksum, and no more than a
 /// checksum into a frame that is not cut. So addresses, ports and tags that were judged before stay as they were.
-/// frame: private bytes.
+/// frame: private bytes, lent for the call. Any thread.
 [[nodiscard]] std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame,
                                                           const FrameOffload& offload);
 /// The same for a caller that has parsed the packet; null: not IP, malformed, or not all of it is in the frame.
@@ -71,6 +71,7 @@ static_assert(sizeof(VirtioNetHeader) == 10 && alignof(VirtioNetHeader) == 1);
 static_assert(offsetof(VirtioNetHeader, segment_bytes) == 4 && offsetof(VirtioNetHeader, checksum_offset) == 8);
 
 /// What a header asks for. Fields that its flags and kind don't use are left out. Errors: unknown_flags, unknown_kind.
+/// Any thread.
 [[nodiscard]] tl::expected<FrameOffload, OffloadFault> parse_virtio_net_header(const VirtioNetHeader& header);
 
 }  // namespace splitnic::frame

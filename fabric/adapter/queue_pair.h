@@ -235,7 +235,7 @@ struct QueuePair {
   ReceiveQueue receive;  ///< with a shared queue: the one that the present message took
   std::uint32_t expected_psn = 0;
   Reassembly incoming{};
-  /// A packet was refused for now: no acknowledgement leaves until the packet comes again.
+  /// A packet was refused and may be sent again. Until it arrives again, this end sends no acknowledgement.
   bool silent = false;
   /// A packet was refused for good: earlier requests get their answers, then the queue pair ends.
   bool refusing = false;

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "fabric/wire/slot_cell.h"
 #include "tests/hostile/owner.h"
+#include "tests/unit/fabric/every_opcode.h"
 
 // Included last: Catch2 redefines CHECK, which common/check.h defines too.
 #include <catch2/catch.hpp>
@@ -15,30 +17,6 @@ namespace {
 using I = Introduction;
 constexpr std::array kEveryGrant{&I::open,     &I::readable, &I::writable, &I::direct, &I::window,
                                  &I::windowed, &I::local,    &I::foreign,  &I::others, &I::stale};
-constexpr std::array kEveryOpcode{Opcode::send_first,
-                                  Opcode::send_middle,
-                                  Opcode::send_last,
-                                  Opcode::send_only,
-                                  Opcode::write_first,
-                                  Opcode::write_middle,
-                                  Opcode::write_last,
-                                  Opcode::write_last_immediate,
-                                  Opcode::write_only,
-                                  Opcode::write_only_immediate,
-                                  Opcode::read_request,
-                                  Opcode::read_response_first,
-                                  Opcode::read_response_middle,
-                                  Opcode::read_response_last,
-                                  Opcode::read_response_only,
-                                  Opcode::acknowledge,
-                                  Opcode::atomic_acknowledge,
-                                  Opcode::compare_swap,
-                                  Opcode::fetch_add,
-                                  Opcode::send_last_invalidate,
-                                  Opcode::send_only_invalidate,
-                                  Opcode::terminate,
-                                  Opcode::drain_request,
-                                  Opcode::drain_acknowledge};
 
 /// Replaces the value with probability 1 / n.
 template <class T>
@@ -49,7 +27,8 @@ void perhaps(HostileHost& host, std::uint64_t n, T& value, T instead) {
 /// A cell with any opcode. Most fields are nearly right, and each is sometimes random.
 Cell lie(HostileHost& host) {
   SeededRandom& random = host.random();
-  const Opcode opcode = kEveryOpcode[random.below(kEveryOpcode.size())];
+  static const std::vector<Opcode> opcodes = test::every_opcode();
+  const Opcode opcode = opcodes[random.below(opcodes.size())];
   const Grant& grant = host.owner().*kEveryGrant[random.below(kEveryGrant.size())];
   const auto offset = static_cast<std::int64_t>(random.below(32U << 10U)) - (8 << 10);
   Cell cell = host.cell(opcode, grant, offset, static_cast<std::uint32_t>(random.below(1024)));

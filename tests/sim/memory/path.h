@@ -23,8 +23,8 @@ struct PathOptions {
   unsigned late_permille = 0;  ///< later cells overtake these
 };
 
-/// The two ends' links, over one simulated bridge, or over two and a relay, whose cells carry CRCs. The relay knows
-/// nothing of what it carries, and no protection table crosses it: what goes through it is segmented.
+/// The two ends' links, over one simulated bridge, or over two and a relay, whose cells carry CRCs. The relay
+/// forwards cells and does not read them. It forwards no protection table, so there are no direct writes through it.
 class Path {
  public:
   /// random: of every misfortune; lent.

@@ -7,35 +7,10 @@
 #include <vector>
 
 #include "common/random.h"
+#include "tests/unit/fabric/every_opcode.h"
 
 namespace splitnic::fabric {
 namespace {
-
-constexpr std::array kEveryOpcode{Opcode::send_first,
-                                  Opcode::send_middle,
-                                  Opcode::send_last,
-                                  Opcode::send_only,
-                                  Opcode::write_first,
-                                  Opcode::write_middle,
-                                  Opcode::write_last,
-                                  Opcode::write_last_immediate,
-                                  Opcode::write_only,
-                                  Opcode::write_only_immediate,
-                                  Opcode::read_request,
-                                  Opcode::read_response_first,
-                                  Opcode::read_response_middle,
-                                  Opcode::read_response_last,
-                                  Opcode::read_response_only,
-                                  Opcode::acknowledge,
-                                  Opcode::atomic_acknowledge,
-                                  Opcode::compare_swap,
-                                  Opcode::fetch_add,
-                                  Opcode::send_last_invalidate,
-                                  Opcode::send_only_invalidate,
-                                  Opcode::terminate,
-                                  Opcode::drain_request,
-                                  Opcode::drain_acknowledge,
-                                  Opcode::datagram};
 
 /// A cell whose fields fit each other, with payload_bytes of payload.
 Cell sample(Opcode opcode, RandomSource& random, std::size_t payload_bytes) {
@@ -85,7 +60,9 @@ std::size_t payload_for(Opcode opcode) { return traits(opcode).carries_message()
 
 TEST_CASE("every opcode's cell goes through a slot, its extended headers in the first line", "[fabric][wire][slot]") {
   SeededRandom random(5);
-  for (const Opcode opcode : kEveryOpcode) {
+  const std::vector<Opcode> opcodes = test::every_opcode();
+  CHECK(opcodes.size() == 25);
+  for (const Opcode opcode : opcodes) {
     INFO(to_string(opcode));
     REQUIRE(slot_extension_bytes(opcode) <= kSlotBodyInFirst);
     const Cell sent = sample(opcode, random, payload_for(opcode));
