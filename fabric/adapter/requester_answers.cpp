@@ -296,13 +296,13 @@ void Requester::retry(QueuePair& queue_pair) {
   send.rewind_to(send.done);
 }
 
-/// A partly sent message waits for room, and nothing before it for an answer.
+/// A partly sent message waits for room, and no request before it waits for an answer.
 bool Requester::lacks_room(const QueuePair& queue_pair) {
   const SendQueue& send = queue_pair.send;
   return send.next_cell != 0 && send.sent == send.done && queue_pair.path->link.wants_room(queue_pair.options.lane);
 }
 
-/// ... since its last cell left, for as long as a request waits for an answer in all.
+/// lacks_room() has held since the message's last cell left, for as long as a request waits for its answer in all.
 bool Requester::lacked_room_for_long(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
   if (!lacks_room(queue_pair)) {
