@@ -2,9 +2,9 @@
 # What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, planted bugs.
 #   tools/check.sh             everything, each part short
 #   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz mutants stress package
-# stress and package run only when they are named. stress runs beside two busy loops: unit tests and simulations
-# STRESS_REPETITIONS times each (20), integration tests STRESS_INTEGRATION times (3); about an hour. package makes the
-# Debian packages and tries them, as root, in a Debian that it downloads; where that can't be done it fails and says why.
+# stress and package run only when they are named. stress runs each test STRESS_REPETITIONS times (20) beside two busy
+# loops, without models, benchmarks and installation: about two hours on two cores. package makes the Debian packages
+# and tries them, as root, in a Debian that it downloads; where that can't be done it fails and says why.
 # SWARM_SEEDS and FUZZ_SECONDS make the swarm larger and the fuzzing longer. TIDY=all makes the linter check every file;
 # without it tools/tidy_files.py chooses. MUTANTS is how many planted bugs are tried, or "all"; the commit's hash decides
 # which ones.
@@ -16,7 +16,6 @@ fuzz_seconds=${FUZZ_SECONDS:-20}
 mutants=${MUTANTS:-8}
 tidy=${TIDY:-}
 stress_repetitions=${STRESS_REPETITIONS:-20}
-stress_integration=${STRESS_INTEGRATION:-3}
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -77,7 +76,7 @@ part_mutants() {
 }
 
 part_stress() {
-  say "beside two busy loops: tests $stress_repetitions times, integration tests $stress_integration times"
+  say "beside two busy loops: each test $stress_repetitions times"
   build release all
   local result=0
   loops=()
@@ -86,11 +85,9 @@ part_stress() {
     loops+=($!)
   done
   trap 'kill "${loops[@]}" 2>/dev/null' EXIT
-  # Twice as many at a time as there are cores, so that each test also competes with the others.
-  ctest --preset release -LE "integration|install|models" -j $((2 * jobs)) --repeat "until-fail:$stress_repetitions" \
-    --output-on-failure --no-tests=error || result=$?
-  ctest --preset release -L integration --repeat "until-fail:$stress_integration" --output-on-failure \
-    --no-tests=error || result=$?
+  # More at a time than there are cores, so that each test also competes with the others.
+  ctest --preset release -E "^(bench|install|models):" -j $((2 * jobs + 1)) \
+    --repeat "until-fail:$stress_repetitions" --output-on-failure --no-tests=error || result=$?
   kill "${loops[@]}"
   trap - EXIT
   return "$result"

@@ -7,4 +7,5 @@ cmake --preset release >build-configure.log 2>&1 || { cat build-configure.log; r
 rm -f build-configure.log
 cmake --build --preset release
 tools/format.sh --check
-exec ctest --test-dir build/release --output-on-failure -j "$(nproc)" "$@"
+# One more at a time than there are cores: the integration tests mostly wait.
+exec ctest --test-dir build/release --output-on-failure -j "$(($(nproc) + 1))" "$@"
