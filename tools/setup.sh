@@ -10,9 +10,9 @@ build=(g++ cmake ninja-build pkg-config git ca-certificates
        libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev)
 demo=(iproute2 iputils-ping iperf3 dnsmasq-base busybox curl ethtool procps util-linux python3 uidmap)
 libraries=(catch2 libbenchmark-dev)  # of the tests: CMake looks for them whatever is built
-tests=(clang-format-14 tshark tcpdump mandoc spin python3-jsonschema)
+tests=(clang-format-14 tshark tcpdump mandoc spin python3-jsonschema systemd)
 bench=(libucx-dev libfabric-dev libdpdk-dev librte-net-memif23)
-check=(clang-16 clang-tidy-16 libclang-rt-16-dev dpkg-dev file lintian mmdebstrap systemd)
+check=(clang-16 clang-tidy-16 libclang-rt-16-dev dpkg-dev file lintian mmdebstrap)
 
 case "${1:-}" in
   build) wanted=("${build[@]}") ;;
