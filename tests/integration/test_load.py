@@ -42,13 +42,20 @@ class Counters(support.LabTestCase):
         with traffic.udp_flood(self.lab, self.lan.ns, host.address, "200M", length=200):
             host.process.wait_for_text("the I/O unit says: frames come faster than this host takes them")
         wait_until(lambda: self.of_unit(host.stats()) > 0, 10, "the unit's counters with the host")
+        counts = []
+
+        def flood_is_over():  # what the kernel has kept of it is still on its way
+            of_host = self.unit.stats()["peers"][0]
+            counts.append((of_host["tx_frames"], of_host["drops"]))
+            return counts[-1:] == counts[-2:-1]
+        wait_until(flood_is_over, 10, "the rest of the flood")
         before = host.stats(clear=True)
         self.assertGreater(before["peers"][0]["rx_frames"], 100)
         wait_until(lambda: self.of_unit(host.stats()) == 0, 5, "the unit's counters to be cleared")
-        self.assert_pings(host, self.lan.address, count=3)
+        self.assert_reaches(host, self.lan.address)
         after = host.stats()
         self.assertLess(after["peers"][0]["rx_frames"], 100)
-        self.assertGreaterEqual(after["peers"][0]["rx_frames"], 3)
+        self.assertGreaterEqual(after["peers"][0]["rx_frames"], 1)
         self.assertEqual(after["epoch"], before["epoch"])
 
         own = self.unit.stats(clear=True)["peers"][0]  # the unit has its own counts, and its own clear

@@ -111,9 +111,9 @@ class Recovery(support.LabTestCase):
         with self.transfer_and_pings():
             self.unit.kill9()
             self.host[0].kill9()
-            restart = time.time()
             for daemon in (self.unit, self.host[0]) if first_back == "unit" else (self.host[0], self.unit):
                 daemon.launch()
+            restart = time.time()  # of both: nothing can arrive while one of them is missing
         for report in self.reports:
             self.assert_back_soon(report, restart)
         self.assertEqual(settings(), wanted)
