@@ -60,10 +60,11 @@ std::span<std::byte> bytes_of(T& object) {
   return std::as_writable_bytes(std::span(&object, 1));
 }
 
-/// What both programs need: a context, a domain, a completion queue, a queue pair.
+/// What both programs need: a context with a path to the other, a domain, a completion queue, a queue pair.
 struct End {
   explicit End(std::shared_ptr<fabric::Bridge> bridge)
-      : context(made(verbs::Context::open(std::move(bridge)), "context")),
+      : context(made(verbs::Context::open(), "context")),
+        path(made(context.add_path(std::move(bridge)), "path")),
         domain(made(context.allocate_domain(), "domain")),
         completions(made(context.create_completion_queue(64), "completion queue")) {
     verbs::QueuePairOptions options;
@@ -71,7 +72,7 @@ struct End {
     options.memory_requests = true;  // windows are bound through the send queue
     options.max_inline_bytes = verbs::kRemoteKeyBytes;
     queue_pair = made(domain.create_queue_pair(options), "queue pair");
-    run_until([this] { return context.up(); });
+    run_until([this] { return path.up(); });
   }
 
   /// The whole event loop: poll; when nothing moves any more, sleep until the peer rings.
@@ -96,6 +97,7 @@ struct End {
   }
 
   verbs::Context context;
+  verbs::Path path;
   verbs::ProtectionDomain domain;
   verbs::CompletionQueue completions;
   verbs::QueuePair queue_pair;

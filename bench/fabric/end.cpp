@@ -64,13 +64,16 @@ verbs::ContextOptions context_options(const EndOptions& with) {
 
 End::End(std::shared_ptr<fabric::Bridge> bridge, const EndOptions& options)
     : options_(options), memory_(2 * kAreaBytes), control_memory_(kControlDepth * sizeof(ControlMessage)) {
-  auto context = verbs::Context::open(std::move(bridge), context_options(options));
+  auto context = verbs::Context::open(context_options(options));
   CHECK(context.has_value());
   context_ = std::move(*context);
+  auto path = context_.add_path(std::move(bridge));
+  CHECK(path.has_value());
+  path_ = std::move(*path);
 }
 
 Result<void> End::come_up(int channel) {
-  if (auto up = run_until([this] { return context_.up(); }); !up) return up;
+  if (auto up = run_until([this] { return path_.up(); }); !up) return up;
   if (auto done = register_areas(); !done) return done;
   if (auto done = make_control_queue_pair(); !done) return done;
   if (auto done = introduce(channel); !done) return done;
@@ -79,7 +82,7 @@ Result<void> End::come_up(int channel) {
 }
 
 Result<void> End::register_areas() {
-  if (context_.bridge_bytes() < kAreaBytes) return fail("the bridge's memory is too small");
+  if (path_.bridge_bytes() < kAreaBytes) return fail("the bridge's memory is too small");
   auto domain = context_.allocate_domain();
   if (!domain) return fail("no protection domain: {}", to_string(domain.error()));
   domain_ = std::move(*domain);
@@ -90,7 +93,7 @@ Result<void> End::register_areas() {
     if (!region) return fail("memory could not be registered: {}", to_string(region.error()));
     *area = Area(std::move(*region), bytes);
   }
-  auto placeable = domain_.register_bridge_memory(0, kAreaBytes, kRights, verbs::BridgeAccess::direct);
+  auto placeable = domain_.register_bridge_memory(path_, 0, kAreaBytes, kRights, verbs::BridgeAccess::direct);
   auto control = domain_.register_memory(control_memory_, Right::local_read | Right::local_write);
   if (!placeable || !control) return fail("memory could not be registered");
   direct_sink_ = Area(std::move(*placeable));
@@ -172,7 +175,7 @@ std::size_t End::turn() {
 }
 
 Result<void> End::rest(std::size_t idle_turns) {
-  if (talking_ && !context_.up()) return fail("the other process is gone");
+  if (talking_ && !path_.up()) return fail("the other process is gone");
   if (idle_turns == 0) idle_since_ = now_;
   if (now_ - idle_since_ > kPatience) {
     return fail("nothing has come from the other process for {} s",

@@ -106,6 +106,7 @@ class End {
   AlignedBytes memory_;
   AlignedBytes control_memory_;
   verbs::Context context_;
+  verbs::Path path_;
   verbs::ProtectionDomain domain_;
   Area source_;
   Area segmented_sink_;

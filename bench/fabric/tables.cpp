@@ -136,11 +136,9 @@ class FullTable {
 
 /// What a program sees: registering also asks whether the process may access the memory, and makes a handle.
 Result<double> register_by_verbs(std::size_t entries, Duration length) {
-  auto bridges = shm_pair();
-  if (!bridges) return tl::unexpected(bridges.error());
   verbs::ContextOptions options;
   options.adapter.max_regions = entries + kSpare;
-  auto context = verbs::Context::open(std::move(bridges->first), options);
+  auto context = verbs::Context::open(options);
   CHECK(context.has_value());
   auto domain = context->allocate_domain();
   CHECK(domain.has_value());

@@ -4,14 +4,15 @@
 
 namespace splitnic::verbs {
 
-Expected<AddressHandle> ProtectionDomain::create_address_handle(PortAddress port) {
-  if (!object_) return tl::unexpected(Status::bad_argument);
-  const fabric::FabricLink& link = object_->context->link;
-  if (!link.up()) return tl::unexpected(Status::link_down);
-  if (port != link.peer_port_address()) return tl::unexpected(Status::bad_argument);
-  const auto number = object_->context->adapter.create_address_handle({});
+Expected<AddressHandle> ProtectionDomain::create_address_handle(const Path& path) {
+  const bool own = object_ && path && path.object()->context == object_->context;
+  if (!own) return tl::unexpected(Status::bad_argument);
+  if (!path.up()) return tl::unexpected(Status::link_down);
+  fabric::AddressHandleOptions to;
+  to.path = path.number();
+  const auto number = object_->context->adapter.create_address_handle(to);
   if (!number) return tl::unexpected(Status::no_resources);
-  return AddressHandle(std::make_shared<detail::AddressObject>(object_, port, link.incarnation(), *number));
+  return AddressHandle(std::make_shared<detail::AddressObject>(object_, path.object(), *number));
 }
 
 Expected<AddressHandle> ProtectionDomain::create_group_handle(const Gid& group) {
@@ -20,11 +21,10 @@ Expected<AddressHandle> ProtectionDomain::create_group_handle(const Gid& group) 
   to.group = group;
   const auto number = object_->context->adapter.create_address_handle(to);
   if (!number) return tl::unexpected(Status::no_resources);
-  const std::uint64_t life = object_->context->link.incarnation();
-  return AddressHandle(std::make_shared<detail::AddressObject>(object_, PortAddress{}, life, *number));
+  return AddressHandle(std::make_shared<detail::AddressObject>(object_, nullptr, *number));
 }
 
-bool AddressHandle::valid() const { return object_ && object_->valid(); }
+bool AddressHandle::valid() const { return object_ && object_->way() != nullptr; }
 
 PortAddress AddressHandle::port() const { return object_ ? object_->port : PortAddress{}; }
 

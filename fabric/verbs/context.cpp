@@ -1,28 +1,13 @@
 #include "fabric/verbs/context.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <utility>
 
-#include "fabric/bridge/anchor.h"
 #include "fabric/verbs/objects.h"
 
 namespace splitnic::verbs {
 namespace {
-
-bool possible(const fabric::LinkOptions& link) {
-  using Link = fabric::LinkOptions;
-  const auto ring = [](std::size_t most) {
-    return [most](std::size_t bytes) {
-      return std::has_single_bit(bytes) && bytes >= Link::kMinRingBytes && bytes <= most;
-    };
-  };
-  const bool rings = std::ranges::all_of(link.slot_bytes, ring(Link::kMaxSlotBytes)) &&
-                     std::ranges::all_of(link.payload_bytes, ring(Link::kMaxPayloadBytes));
-  const bool table = link.mpt_entries != 0 && link.mpt_entries <= ContextOptions::kMaxMptEntries;
-  return rings && table && link.port_address.value >> 48U == 0;
-}
 
 bool possible(const fabric::AdapterOptions& adapter) {
   using Options = ContextOptions;
@@ -36,45 +21,50 @@ bool possible(const fabric::AdapterOptions& adapter) {
 
 }  // namespace
 
-Expected<Context> Context::open(std::shared_ptr<fabric::Bridge> bridge, const ContextOptions& options) {
-  if (bridge == nullptr || !possible(options.link) || !possible(options.adapter)) {
-    return tl::unexpected(Status::bad_argument);
-  }
-  fabric::LinkOptions link = options.link;
-  SystemRandom system_random;
-  RandomSource& random = options.random != nullptr ? *options.random : system_random;
-  while (link.port_address.value == 0) link.port_address.value = random.next() >> 16U;
-  auto object = std::make_shared<detail::ContextObject>(std::move(bridge), link, options.adapter, options.random);
-  object->link.restart();
-  return Context(std::move(object));
+Expected<Context> Context::open(const ContextOptions& options) {
+  if (!possible(options.adapter) || options.port_address.value >> 48U != 0) return tl::unexpected(Status::bad_argument);
+  return Context(std::make_shared<detail::ContextObject>(options));
 }
+
+PortAddress Context::port_address() const { return object_ ? object_->port : PortAddress{}; }
 
 std::size_t Context::poll(Time now) {
   if (!object_) return 0;
-  const std::size_t moved = object_->link.poll(now);
+  std::size_t moved = 0;
+  for (const detail::PathObject* path : object_->paths) moved += path->link->poll(now);
   return moved + object_->adapter.poll(now);
 }
 
 Time Context::next_deadline(Time now) const {
   if (!object_) return kNever;
-  return std::min(object_->adapter.next_deadline(), object_->link.next_deadline(now, object_->adapter.outstanding()));
+  Time deadline = object_->adapter.next_deadline();
+  const bool outstanding = object_->adapter.outstanding();
+  for (const detail::PathObject* path : object_->paths) {
+    deadline = std::min(deadline, path->link->next_deadline(now, outstanding));
+  }
+  return deadline;
 }
 
 bool Context::prepare_sleep() {
-  return object_ && object_->link.bridge().doorbell_descriptor() >= 0 && object_->link.prepare_sleep();
+  if (!object_) return false;
+  const auto& paths = object_->paths;
+  const auto armed_to = std::ranges::find_if_not(paths, [](const detail::PathObject* path) {
+    const bool unwakeable = path->link->up() && path->descriptor() < 0;
+    return !unwakeable && path->link->prepare_sleep();
+  });
+  if (armed_to == paths.end() && object_->doorbells.update(paths)) return true;
+  std::for_each(paths.begin(), armed_to, [](const detail::PathObject* path) { path->link->disarm(); });
+  return false;
 }
 
 int Context::descriptor() const {
-  // The descriptor of a peer that has hung up stays readable for ever.
-  const bool down = !object_ || object_->link.phase() == fabric::LinkPhase::down;
-  return down ? -1 : object_->link.bridge().doorbell_descriptor();
+  return object_ && object_->doorbells.update(object_->paths) ? object_->doorbells.descriptor() : -1;
 }
 
 void Context::disarm() {
-  if (object_) object_->link.disarm();
+  if (!object_) return;
+  for (const detail::PathObject* path : object_->paths) path->link->disarm();
 }
-
-bool Context::up() const { return object_ && object_->link.up(); }
 
 std::size_t Context::poll_events(std::span<AsyncEvent> out) { return object_ ? object_->adapter.poll_events(out) : 0; }
 
@@ -82,14 +72,14 @@ AdapterLimits Context::limits() const { return object_ ? object_->adapter.limits
 
 AdapterCounters Context::counters() const { return object_ ? object_->adapter.counters() : AdapterCounters{}; }
 
-std::size_t Context::bridge_bytes() const { return up() ? object_->link.buffers().bytes : 0; }
-
-Status Context::add_group_member(const Gid& group) {
-  return object_ ? object_->adapter.add_group_member(group, {}) : Status::bad_argument;
+Status Context::add_group_member(const Gid& group, const Path& path) {
+  const bool own = object_ && path && path.object()->context == object_;
+  return own ? object_->adapter.add_group_member(group, path.number()) : Status::bad_argument;
 }
 
-Status Context::remove_group_member(const Gid& group) {
-  return object_ ? object_->adapter.remove_group_member(group, {}) : Status::bad_argument;
+Status Context::remove_group_member(const Gid& group, const Path& path) {
+  const bool own = object_ && path && path.object()->context == object_;
+  return own ? object_->adapter.remove_group_member(group, path.number()) : Status::bad_argument;
 }
 
 Expected<ProtectionDomain> Context::allocate_domain(DomainRules rules) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -9,7 +10,9 @@
 #include "common/time.h"
 #include "fabric/bridge/bridge.h"
 #include "fabric/bridge/link.h"
+#include "fabric/link/cell_link.h"
 #include "fabric/verbs/memory.h"
+#include "fabric/verbs/path.h"
 #include "fabric/verbs/queues.h"
 
 namespace splitnic::verbs {
@@ -22,36 +25,47 @@ struct ContextOptions {
   static constexpr std::size_t kMaxMptEntries = std::size_t{1} << 20U;
   static constexpr Duration kLongestTimeout = std::chrono::hours(1);
 
-  fabric::LinkOptions link{};  ///< port_address 0: drawn at random
   fabric::AdapterOptions adapter{};
+  PortAddress port_address{};  ///< 48 bits; 0: drawn at random
   /// The source of tags, numbers and epochs; lent. Null: the kernel's generator. Only tests give another one.
   RandomSource* random = nullptr;
 };
 
-/// An open channel adapter on one end of a bridge; all other objects are made from it. The context has no thread: its
-/// owner polls it, and sleeps in a loop of its own or in wait() (wait.h).
+/// An open channel adapter with one port and a path to each of its peers; all other objects are made from it. The
+/// context has no thread: its owner polls it, and sleeps in a loop of its own or in wait() (wait.h).
 class Context : public Handle<detail::ContextObject> {
  public:
   using Handle::Handle;
 
-  /// Takes the bridge and begins the handshake with the peer. Errors: bad_argument (no bridge, impossible options).
-  [[nodiscard]] static Expected<Context> open(std::shared_ptr<fabric::Bridge> bridge,
-                                              const ContextOptions& options = {});
+  /// Errors: bad_argument (impossible options).
+  [[nodiscard]] static Expected<Context> open(const ContextOptions& options = {});
 
-  /// Does a bounded amount of work: handshake, cells in and out, responses, retries. Returns how much it did.
+  /// The address of the context's port, the same on all paths; 0 in a null handle.
+  [[nodiscard]] PortAddress port_address() const;
+  /// Takes one end of a bridge and begins the handshake with the peer at its other end. link.port_address: 0, or
+  /// port_address(). Errors: bad_argument (no bridge, impossible options), no_resources (max_paths).
+  [[nodiscard]] Expected<Path> add_path(std::shared_ptr<fabric::Bridge> bridge, const fabric::LinkOptions& link = {});
+  /// A path over any other link, for example fabric::UdpLink; the context polls the link. It must have been made with
+  /// port_address(), and everything that the link itself uses must outlive the path. Errors: bad_argument,
+  /// no_resources.
+  [[nodiscard]] Expected<Path> add_path(std::shared_ptr<fabric::CellLink> link);
+  /// A link from the context to itself: of two queue pairs that talk to each other, one connects over each of the two
+  /// paths. Errors: bad_argument, no_resources.
+  [[nodiscard]] Expected<std::array<Path, 2>> add_loopback(const fabric::LinkOptions& link = {});
+
+  /// Does a bounded amount of work on every path: handshake, cells in and out, responses, retries. Returns how much it
+  /// did.
   std::size_t poll(Time now);
-  /// When poll() must run next, even if the peer does not ring.
+  /// When poll() must run next, even if no peer rings.
   [[nodiscard]] Time next_deadline(Time now) const;
-  /// Call it before sleeping on descriptor(), when poll() returns 0: arms the doorbell, and polls once more. False: do
-  /// not sleep, because something came in or the bridge has no descriptor.
+  /// Call it before sleeping on descriptor(), when poll() returns 0: arms the doorbells, and polls once more. False: do
+  /// not sleep, because something came in or a link has no descriptor.
   [[nodiscard]] bool prepare_sleep();
-  /// Readable when the peer has rung. -1: no peer can ring any more; wait for next_deadline() only.
+  /// Readable when a peer has rung. It may change with the paths: ask after each prepare_sleep(). -1: no peer can ring
+  /// any more; wait for next_deadline() only.
   [[nodiscard]] int descriptor() const;
   /// Call it after sleeping, whatever ended the sleep.
   void disarm();
-  /// True: the peer is connected. The end of an epoch is the event path_down: every queue pair has failed, and every
-  /// region of the bridge's memory is void. Reset the queue pairs; register bridge memory again. Other regions stay.
-  [[nodiscard]] bool up() const;
   /// Events since the last call, oldest first; returns how many.
   [[nodiscard]] std::size_t poll_events(std::span<AsyncEvent> out);
 
@@ -59,13 +73,10 @@ class Context : public Handle<detail::ContextObject> {
   [[nodiscard]] AdapterLimits limits() const;
   /// Counters since the context was opened.
   [[nodiscard]] AdapterCounters counters() const;
-  /// Bytes of the bridge's memory that can be registered, addressed from 0; 0 while up() is false.
-  [[nodiscard]] std::size_t bridge_bytes() const;
-
-  /// Datagrams to the group go to the peer, or no longer. Errors: bad_argument (not a group, not a member), in_use (a
-  /// member already), no_resources.
-  Status add_group_member(const Gid& group);
-  Status remove_group_member(const Gid& group);
+  /// Datagrams to the group go to the path's peer, or no longer. Errors: bad_argument (not a group, not a member, not a
+  /// path of this context), in_use (a member already), no_resources.
+  Status add_group_member(const Gid& group, const Path& path);
+  Status remove_group_member(const Gid& group, const Path& path);
 
   /// rules: strict means S3's rules, with regions for local use and windows for remote use. Errors: bad_argument.
   [[nodiscard]] Expected<ProtectionDomain> allocate_domain(DomainRules rules = DomainRules::verbs);

@@ -81,21 +81,20 @@ Expected<MemoryRegion> ProtectionDomain::register_pages(const PageList& pages, c
   return register_in(object_, *memory, options, RegionOrigin::pages);
 }
 
-Expected<MemoryRegion> ProtectionDomain::register_bridge_memory(std::size_t offset, std::size_t bytes, Rights rights,
-                                                                BridgeAccess access) {
-  if (!object_ || !detail::consistent(rights) || access > BridgeAccess::direct) {
-    return tl::unexpected(Status::bad_argument);
-  }
-  detail::ContextObject& context = *object_->context;
-  if (!context.link.up()) return tl::unexpected(Status::link_down);
-  const fabric::MemoryRange all = context.link.buffers();
-  if (bytes == 0 || !within(all.bytes, {offset, bytes})) return tl::unexpected(Status::bad_length);
+Expected<MemoryRegion> ProtectionDomain::register_bridge_memory(const Path& path, std::size_t offset, std::size_t bytes,
+                                                                Rights rights, BridgeAccess access) {
+  const bool fits = object_ && path && path.object()->context == object_->context && detail::consistent(rights) &&
+                    access <= BridgeAccess::direct;
+  if (!fits) return tl::unexpected(Status::bad_argument);
+  if (!path.up()) return tl::unexpected(Status::link_down);
+  if (bytes == 0 || !within(path.bridge_bytes(), {offset, bytes})) return tl::unexpected(Status::bad_length);
+  fabric::ChannelAdapter& adapter = object_->context->adapter;
   fabric::MemoryRange range;
-  range.offset = all.offset + offset;
+  range.offset = path.object()->link->direct()->buffers.offset + offset;
   range.bytes = bytes;
-  if (context.adapter.in_quarantine(range)) return tl::unexpected(Status::in_use);
-  const auto tag =
-      context.adapter.register_bridge_memory(object_->number, range, rights, access == BridgeAccess::direct);
+  if (adapter.in_quarantine(range, path.number())) return tl::unexpected(Status::in_use);
+  const bool placeable = access == BridgeAccess::direct;
+  const auto tag = adapter.register_bridge_memory(object_->number, range, rights, placeable, path.number());
   if (!tag) return tl::unexpected(Status::no_resources);
   return MemoryRegion(std::make_shared<detail::RegionObject>(object_, *tag, RegionOrigin::bridge));
 }

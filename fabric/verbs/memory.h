@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "fabric/verbs/path.h"
 #include "fabric/verbs/remote.h"
 #include "fabric/verbs/types.h"
 
@@ -52,9 +53,10 @@ class ProtectionDomain : public Handle<detail::DomainObject> {
   /// The same for pages that need not be contiguous. They have only the addresses that peers use. pages: read during
   /// the call.
   [[nodiscard]] Expected<MemoryRegion> register_pages(const PageList& pages, const RegionOptions& options);
-  /// Registers [offset, offset + bytes) of the bridge's memory (Context::bridge_bytes). Errors: bad_length,
+  /// Registers [offset, offset + bytes) of the memory of the path's bridge (Path::bridge_bytes). Errors: bad_length,
   /// bad_argument, in_use (a peer may still write there: wait for memory_drained), link_down, no_resources.
-  [[nodiscard]] Expected<MemoryRegion> register_bridge_memory(std::size_t offset, std::size_t bytes, Rights rights,
+  [[nodiscard]] Expected<MemoryRegion> register_bridge_memory(const Path& path, std::size_t offset, std::size_t bytes,
+                                                              Rights rights,
                                                               BridgeAccess access = BridgeAccess::direct);
   /// A region without memory for QueuePair::post_register(), with room for max_pages. Errors: bad_argument, bad_length,
   /// no_resources.
@@ -66,13 +68,13 @@ class ProtectionDomain : public Handle<detail::DomainObject> {
 
   /// depth: receives. Errors: bad_argument, bad_length, no_resources.
   [[nodiscard]] Expected<SharedReceiveQueue> create_shared_receive_queue(std::size_t depth);
-  /// A queue pair in state reset. Errors: bad_argument (a queue that is null or of another context, a number not in 1
+  /// A queue pair in state reset. Errors: bad_argument (a queue that is null or of another context, a number not in 2
   /// .. 15, a shared queue of another domain), bad_length (a limit is exceeded), no_resources (also: the number is
   /// taken).
   [[nodiscard]] Expected<QueuePair> create_queue_pair(const QueuePairOptions& options);
-  /// port: of the peer at the other end of this bridge. Errors: bad_argument (no such port), link_down,
+  /// Of the path's peer, in its present life. Errors: bad_argument (not a path of this context), link_down,
   /// no_resources.
-  [[nodiscard]] Expected<AddressHandle> create_address_handle(PortAddress port);
+  [[nodiscard]] Expected<AddressHandle> create_address_handle(const Path& path);
   /// Of a multicast group, for datagrams to its members (Context::add_group_member()). Errors: bad_argument (not a
   /// group), no_resources.
   [[nodiscard]] Expected<AddressHandle> create_group_handle(const Gid& group);

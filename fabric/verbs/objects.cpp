@@ -1,7 +1,10 @@
 #include "fabric/verbs/objects.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
+
+#include "common/result.h"
 
 namespace splitnic::verbs::detail {
 namespace {
@@ -26,6 +29,40 @@ void unbind_windows(ContextObject& context, Ends&& ends) {
 }
 
 }  // namespace
+
+bool Doorbells::update(std::span<PathObject* const> paths) {
+  next_.clear();
+  for (const PathObject* path : paths) {
+    const int descriptor = path->descriptor();
+    if (descriptor >= 0 && std::ranges::find(next_, descriptor) == next_.end()) next_.push_back(descriptor);
+  }
+  if (known_ && next_ == descriptors_) return true;
+  known_ = false;
+  descriptors_ = next_;
+  if (descriptors_.size() > 1) {
+    try {
+      if (!all_) all_.emplace();
+    } catch (const StartupError&) {
+      return false;
+    }
+    all_->forget();
+    if (!all_->update(descriptors_)) return false;
+  }
+  known_ = true;
+  return true;
+}
+
+int Doorbells::descriptor() const {
+  if (descriptors_.empty()) return -1;
+  return descriptors_.size() == 1 ? descriptors_.front() : all_->descriptor();
+}
+
+ContextObject::ContextObject(const ContextOptions& options)
+    : random(options.random != nullptr ? *options.random : system_random),
+      port(options.port_address),
+      adapter(options.adapter, random) {
+  while (port.value == 0) port.value = random.next() >> 16U;
+}
 
 QueuePairObject::~QueuePairObject() {
   // Else the next queue pair with this number would get its type 2 windows.

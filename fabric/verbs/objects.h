@@ -3,14 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "common/os/wait_set.h"
 #include "common/random.h"
 #include "fabric/adapter/channel_adapter.h"
-#include "fabric/bridge/bridge.h"
 #include "fabric/bridge/link.h"
+#include "fabric/link/cell_link.h"
 #include "fabric/memory/local_protection.h"
 #include "fabric/memory/protection_table.h"
 #include "fabric/verbs/address_handle.h"
@@ -24,23 +27,68 @@ namespace splitnic::verbs::detail {
 
 class TagObject;
 
-struct ContextObject {
-  ContextObject(std::shared_ptr<fabric::Bridge> on, const fabric::LinkOptions& link_options,
-                const fabric::AdapterOptions& adapter_options, RandomSource* given)
-      : bridge(std::move(on)),
-        random(given != nullptr ? *given : system_random),
-        link(*bridge, link_options, random),
-        adapter(link, adapter_options, random) {}
+/// One descriptor for the doorbells of all paths.
+class Doorbells {
+ public:
+  /// From now on these paths'. False: the kernel has no memory or descriptors for it.
+  [[nodiscard]] bool update(std::span<PathObject* const> paths);
+  /// -1: no path has a doorbell.
+  [[nodiscard]] int descriptor() const;
+  /// A path has come or gone: the numbers of descriptors may mean other files.
+  void forget() { known_ = false; }
 
-  std::shared_ptr<fabric::Bridge> bridge;
+ private:
+  std::vector<int> descriptors_{};    // of the paths, each once
+  std::vector<int> next_{};           // scratch
+  std::optional<os::WaitSet> all_{};  // where there are several
+  bool known_ = false;
+};
+
+struct ContextObject {
+  explicit ContextObject(const ContextOptions& options);
+
   SystemRandom system_random;
   RandomSource& random;
-  fabric::FabricLink link;
+  PortAddress port;
   fabric::ChannelAdapter adapter;
+  std::vector<PathObject*> paths{};
+  Doorbells doorbells{};
   fabric::LocalProtection mappings;
   /// The object that got the tag of an index last. A new epoch voids tags of the bridge's memory without their owners'
   /// knowledge, and then another object may get the index.
   std::unordered_map<std::uint32_t, TagObject*> tag_owners;
+};
+
+/// Only its handle owns it; others refer to it weakly.
+struct PathObject {
+  PathObject(std::shared_ptr<ContextObject> of, std::shared_ptr<fabric::CellLink> over, PathNumber with)
+      : context(std::move(of)),
+        link(std::move(over)),
+        number(with),
+        bridge_link_(dynamic_cast<const fabric::FabricLink*>(link.get())) {
+    context->paths.push_back(this);
+    context->doorbells.forget();
+  }
+  ~PathObject() {
+    static_cast<void>(context->adapter.detach(number));
+    std::erase(context->paths, this);
+    context->doorbells.forget();
+  }
+  PathObject(const PathObject&) = delete;
+  PathObject& operator=(const PathObject&) = delete;
+
+  /// -1: nobody can ring. The descriptor of a bridge whose peer has hung up stays readable for ever.
+  [[nodiscard]] int descriptor() const {
+    const bool hung_up = bridge_link_ != nullptr && bridge_link_->phase() == fabric::LinkPhase::down;
+    return hung_up ? -1 : link->descriptor();
+  }
+
+  std::shared_ptr<ContextObject> context;
+  std::shared_ptr<fabric::CellLink> link;
+  PathNumber number;
+
+ private:
+  const fabric::FabricLink* bridge_link_;  // the link, if it is one
 };
 
 struct DomainObject {
@@ -79,20 +127,29 @@ struct SharedReceiveQueueObject {
 };
 
 struct AddressObject {
-  AddressObject(std::shared_ptr<DomainObject> of, PortAddress to, std::uint64_t life, fabric::AddressHandleNumber with)
-      : domain(std::move(of)), port(to), incarnation(life), number(with) {}
+  /// way: null for a group.
+  AddressObject(std::shared_ptr<DomainObject> of, const std::shared_ptr<PathObject>& way,
+                fabric::AddressHandleNumber with)
+      : domain(std::move(of)), path(way), number(with) {
+    if (way == nullptr) return;
+    port = way->link->peer_port_address();
+    incarnation = way->link->incarnation();
+  }
   ~AddressObject() { static_cast<void>(domain->context->adapter.destroy_address_handle(number)); }
   AddressObject(const AddressObject&) = delete;
   AddressObject& operator=(const AddressObject&) = delete;
 
-  [[nodiscard]] bool valid() const {
-    const fabric::FabricLink& link = domain->context->link;
-    return link.up() && link.incarnation() == incarnation;
+  /// The path, in the life that the handle was made for; else null.
+  [[nodiscard]] std::shared_ptr<PathObject> way() const {
+    auto found = path.lock();
+    const bool same = found != nullptr && found->link->up() && found->link->incarnation() == incarnation;
+    return same ? found : nullptr;
   }
 
   std::shared_ptr<DomainObject> domain;
-  PortAddress port;
-  std::uint64_t incarnation;  ///< of the link
+  std::weak_ptr<PathObject> path;
+  PortAddress port{};
+  std::uint64_t incarnation = 0;  ///< of the link
   fabric::AddressHandleNumber number;
 };
 

@@ -1,5 +1,6 @@
 #include "fabric/verbs/queue_pair.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -10,6 +11,7 @@ namespace splitnic::verbs {
 namespace {
 
 constexpr std::uint32_t kFirstDrawnNumber = 16;
+constexpr std::uint32_t kOwnNumber = 1;  // of the queue pair for connection management
 constexpr Rights kWindowRights = Right::remote_read | Right::remote_write | Right::remote_atomic;
 
 /// In the order of QueuePairState.
@@ -52,30 +54,56 @@ WorkRequest memory_work(Operation operation, const RequestOptions& options) {
   return request;
 }
 
-Status move(detail::QueuePairObject& queue_pair, fabric::QueuePairEvent event, const QueuePairAddress* peer) {
+Status move(detail::QueuePairObject& queue_pair, fabric::QueuePairEvent event, const fabric::QueuePairPeer& peer = {}) {
   detail::ContextObject& context = queue_pair.context();
-  fabric::QueuePairPeer with;
-  if (peer != nullptr) {
-    if (!context.link.up()) return Status::link_down;
-    if (peer->port != context.link.peer_port_address()) return Status::bad_argument;
-    with.number = peer->queue_pair;
-    with.first_psn_to_send = queue_pair.first_psn;
-    with.first_psn_expected = peer->first_psn;
-    with.reads_in = peer->reads_in;
-  }
-  const Status status = context.adapter.modify(queue_pair.number, event, with);
+  const Status status = context.adapter.modify(queue_pair.number, event, peer);
   if (status != Status::ok) return status == Status::bad_queue_pair ? Status::bad_argument : status;
   ++queue_pair.moves;
   if (event == fabric::QueuePairEvent::reset) queue_pair.first_psn = context.random.next32();
   return Status::ok;
 }
 
-/// Whether the queue pair may connect to the peer by this handle.
-Status leads_to(const AddressHandle& way, const QueuePairAddress& peer, const detail::QueuePairObject& queue_pair) {
-  const auto& object = way.object();
-  if (!object || object->domain != queue_pair.domain || object->port != peer.port) return Status::bad_argument;
-  return object->valid() ? Status::ok : Status::link_down;
+/// A move that takes the peer, over this path.
+Status move(detail::QueuePairObject& queue_pair, fabric::QueuePairEvent event, const detail::PathObject& path,
+            const QueuePairAddress& peer) {
+  if (!path.link->up()) return Status::link_down;
+  if (peer.port != path.link->peer_port_address()) return Status::bad_argument;
+  fabric::QueuePairPeer with;
+  with.number = peer.queue_pair;
+  with.first_psn_to_send = queue_pair.first_psn;
+  with.first_psn_expected = peer.first_psn;
+  with.reads_in = peer.reads_in;
+  with.path = path.number;
+  return move(queue_pair, event, with);
 }
+
+/// The only path to this port.
+Expected<const detail::PathObject*> route(const detail::ContextObject& context, PortAddress port) {
+  const auto leads_there = [port](const detail::PathObject* path) {
+    return path->link->up() && path->link->peer_port_address() == port;
+  };
+  const auto& paths = context.paths;
+  const auto found = std::ranges::find_if(paths, leads_there);
+  if (found != paths.end()) {
+    const bool only = std::none_of(found + 1, paths.end(), leads_there);
+    return only ? Expected<const detail::PathObject*>(*found) : tl::unexpected(Status::bad_argument);
+  }
+  const bool all_up = std::ranges::all_of(paths, [](const detail::PathObject* path) { return path->link->up(); });
+  return tl::unexpected(all_up ? Status::bad_argument : Status::link_down);
+}
+
+/// The path that the handle leads to, where the queue pair may connect by it to the peer.
+Expected<std::shared_ptr<detail::PathObject>> route(const AddressHandle& way, const QueuePairAddress& peer,
+                                                    const detail::QueuePairObject& queue_pair) {
+  const auto& object = way.object();
+  const bool fits = object && object->domain == queue_pair.domain && object->port == peer.port;
+  if (!fits) return tl::unexpected(Status::bad_argument);
+  auto path = object->way();
+  if (path == nullptr) return tl::unexpected(Status::link_down);
+  return path;
+}
+
+fabric::QueuePairEvent event_of(QueuePairState to) { return kEventsByState[static_cast<std::size_t>(to)]; }
 
 /// The instance that a type 1 window takes next.
 Stag next_instance(Stag tag) { return Stag::from(tag.index(), static_cast<std::uint8_t>(tag.instance() + 1)); }
@@ -138,11 +166,12 @@ Status post(const std::shared_ptr<detail::QueuePairObject>& queue_pair, detail::
 Expected<QueuePair> ProtectionDomain::create_queue_pair(const QueuePairOptions& options) {
   if (!object_) return tl::unexpected(Status::bad_argument);
   detail::ContextObject& context = *object_->context;
-  const bool fits =
-      belongs(object_->context, options.send_completions) && belongs(object_->context, options.receive_completions) &&
-      belongs(object_, options.shared_receives) && options.number.value < kFirstDrawnNumber &&
-      options.lane <= VirtualLane::data && (!options.datagram || (!options.acknowledged && !options.memory_requests)) &&
-      options.on_memory_request_failure <= MemoryRequestFailure::fail;
+  const bool fits = belongs(object_->context, options.send_completions) &&
+                    belongs(object_->context, options.receive_completions) &&
+                    belongs(object_, options.shared_receives) && options.number.value < kFirstDrawnNumber &&
+                    options.number.value != kOwnNumber && options.lane <= VirtualLane::data &&
+                    (!options.datagram || (!options.acknowledged && !options.memory_requests)) &&
+                    options.on_memory_request_failure <= MemoryRequestFailure::fail;
   if (!fits) return tl::unexpected(Status::bad_argument);
   if (!keeps_to(context.adapter.limits(), options)) return tl::unexpected(Status::bad_length);
   fabric::QueuePairAttributes with;
@@ -170,24 +199,40 @@ Expected<QueuePair> ProtectionDomain::create_queue_pair(const QueuePairOptions& 
 
 QueuePairAddress QueuePair::address() const {
   if (!object_) return {};
-  return {object_->context().link.port_address(), object_->number, object_->first_psn, object_->reads_in};
+  return {object_->context().port, object_->number, object_->first_psn, object_->reads_in};
 }
 
 QueuePairState QueuePair::state() const { return object_ ? object_->state() : QueuePairState::error; }
 
 Status QueuePair::modify(QueuePairState to, const QueuePairAddress* peer) {
   if (!object_ || to > QueuePairState::error) return Status::bad_argument;
-  const bool takes_peer = to == QueuePairState::ready_to_receive;
-  return verbs::move(*object_, kEventsByState[static_cast<std::size_t>(to)], takes_peer ? peer : nullptr);
+  const bool takes_peer = to == QueuePairState::ready_to_receive && peer != nullptr;
+  if (!takes_peer) return verbs::move(*object_, event_of(to));
+  const auto path = route(object_->context(), peer->port);
+  return path ? verbs::move(*object_, event_of(to), **path, *peer) : path.error();
 }
 
 Status QueuePair::connect(const QueuePairAddress& peer) {
-  return object_ ? verbs::move(*object_, fabric::QueuePairEvent::connect, &peer) : Status::bad_argument;
+  if (!object_) return Status::bad_argument;
+  const auto path = route(object_->context(), peer.port);
+  return path ? verbs::move(*object_, fabric::QueuePairEvent::connect, **path, peer) : path.error();
+}
+
+Status QueuePair::modify(QueuePairState to, const Path& path, const QueuePairAddress& peer) {
+  const bool own = object_ && path && path.object()->context == object_->domain->context;
+  if (!own || to > QueuePairState::error) return Status::bad_argument;
+  if (to != QueuePairState::ready_to_receive) return verbs::move(*object_, event_of(to));
+  return verbs::move(*object_, event_of(to), *path.object(), peer);
+}
+
+Status QueuePair::connect(const Path& path, const QueuePairAddress& peer) {
+  const bool own = object_ && path && path.object()->context == object_->domain->context;
+  return own ? verbs::move(*object_, fabric::QueuePairEvent::connect, *path.object(), peer) : Status::bad_argument;
 }
 
 Status QueuePair::start() {
   if (!object_ || !object_->datagram) return Status::bad_argument;
-  return verbs::move(*object_, fabric::QueuePairEvent::connect, nullptr);
+  return verbs::move(*object_, fabric::QueuePairEvent::connect);
 }
 
 Status QueuePair::attach(const Gid& group) {
@@ -201,13 +246,17 @@ Status QueuePair::detach(const Gid& group) {
 }
 
 Status QueuePair::modify(QueuePairState to, const AddressHandle& way, const QueuePairAddress& peer) {
-  const Status status = object_ ? leads_to(way, peer, *object_) : Status::bad_argument;
-  return status == Status::ok ? modify(to, &peer) : status;
+  if (!object_ || to > QueuePairState::error) return Status::bad_argument;
+  const auto path = route(way, peer, *object_);
+  if (!path) return path.error();
+  if (to != QueuePairState::ready_to_receive) return verbs::move(*object_, event_of(to));
+  return verbs::move(*object_, event_of(to), **path, peer);
 }
 
 Status QueuePair::connect(const AddressHandle& way, const QueuePairAddress& peer) {
-  const Status status = object_ ? leads_to(way, peer, *object_) : Status::bad_argument;
-  return status == Status::ok ? connect(peer) : status;
+  if (!object_) return Status::bad_argument;
+  const auto path = route(way, peer, *object_);
+  return path ? verbs::move(*object_, fabric::QueuePairEvent::connect, **path, peer) : path.error();
 }
 
 Status QueuePair::post_send(const WorkRequest& request) {

@@ -5,6 +5,7 @@
 
 #include "fabric/verbs/address_handle.h"
 #include "fabric/verbs/memory.h"
+#include "fabric/verbs/path.h"
 #include "fabric/verbs/queues.h"
 #include "fabric/verbs/remote.h"
 #include "fabric/verbs/types.h"
@@ -23,7 +24,7 @@ struct QueuePairOptions {
   bool datagram = false;        ///< unreliable datagrams, with any peer; then not acknowledged
   std::uint32_t queue_key = 0;  ///< datagrams that name another key are dropped
   VirtualLane lane = VirtualLane::data;
-  QpNumber number{};  ///< 1 .. 15: a number that both ends know; 0: drawn at random
+  QpNumber number{};  ///< 2 .. 15: a number that both ends know; 0: drawn at random. 1 is the context's own
   std::size_t reads_out = 4;
   std::size_t reads_in = 4;
   std::size_t max_inline_bytes = 0;
@@ -71,16 +72,21 @@ class QueuePair : public Handle<detail::QueuePairObject> {
   [[nodiscard]] QueuePairAddress address() const;
   /// The state; error in a null handle.
   [[nodiscard]] QueuePairState state() const;
-  /// One step of the state machine. peer: for ready_to_receive, the source of the packets. Errors: bad_argument (no
-  /// peer, or one that is not at the other end of this bridge), bad_state (no such step), in_use (sq_error while
-  /// requests are in flight), link_down.
+  /// One step of the state machine. peer: for ready_to_receive, the source of the packets; the path is the one that
+  /// leads to its port. Errors: bad_argument (no peer, no path or more than one leads to it), bad_state (no such step),
+  /// in_use (sq_error while requests are in flight), link_down (also: no path leads to the peer now, but some are
+  /// down).
   Status modify(QueuePairState to, const QueuePairAddress* peer = nullptr);
   /// All steps from reset to ready_to_send.
   Status connect(const QueuePairAddress& peer);
+  /// The same two over this path. Errors, besides the above: bad_argument (a path of another context, or to another
+  /// port than the peer's).
+  Status modify(QueuePairState to, const Path& path, const QueuePairAddress& peer);
+  Status connect(const Path& path, const QueuePairAddress& peer);
   /// All steps from reset to ready_to_send, of a datagram queue pair, which has no peer. Errors: bad_argument (not a
   /// datagram queue pair), bad_state.
   Status start();
-  /// The same two by an address handle. Errors, besides the above: link_down (the handle is not valid() any more),
+  /// Over the path of an address handle. Errors, besides the above: link_down (the handle is not valid() any more),
   /// bad_argument (the handle belongs to another domain, or to another port than the peer's).
   Status modify(QueuePairState to, const AddressHandle& way, const QueuePairAddress& peer);
   Status connect(const AddressHandle& way, const QueuePairAddress& peer);

@@ -31,6 +31,7 @@ using fabric::LocalSegment;
 using fabric::MemoryRequestFailure;
 using fabric::Operation;
 using fabric::PageList;
+using fabric::PathNumber;
 using fabric::PortAddress;
 using fabric::QpNumber;
 using fabric::QueuePairState;
@@ -55,7 +56,7 @@ using Expected = tl::expected<T, Status>;
 /// The base of every handle: the only owner of an object, movable, null by default and when moved from. Destroying the
 /// handle ends the object. An object that others were made with (a queue pair's domain and completion queues, a queue's
 /// completion channel, the context) lives on internally until the last of them is destroyed. So handles may be
-/// destroyed in any order. Thread: the context's owner.
+/// destroyed in any order. Only a path ends at once, with everything that used it. Thread: the context's owner.
 template <class Object>
 class Handle {
  public:
@@ -77,6 +78,7 @@ class Handle {
 
 namespace detail {
 struct ContextObject;
+struct PathObject;
 struct DomainObject;
 struct RegionObject;
 struct WindowObject;

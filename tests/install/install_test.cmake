@@ -38,7 +38,7 @@ build_outside(appliance ${disabled})
 build_outside(verbs ${disabled})
 
 foreach(layer common fabric messaging host iounit)
-  run(${environment} pkg-config --print-errors --exists "splitnic-${layer} >= 0.1")
+  run(${environment} pkg-config --print-errors --exists "splitnic-${layer} >= 0.2")
 endforeach()
 run(${environment} pkg-config --cflags --libs splitnic-fabric)
 if(SHARED AND output MATCHES "capnp|kj|pcap|mnl|spdlog|isal")

@@ -46,10 +46,11 @@ End::End(std::shared_ptr<fabric::Bridge> bridge, os::UniqueFd socket, const Shap
     : socket_(std::move(socket)), memory_(std::make_unique<Memory>()) {
   ContextOptions patient;
   patient.adapter.ack_timeout = kPatience;  // a busy machine causes no retries, which the counters would show
-  context = made(Context::open(std::move(bridge), patient));
+  context = made(Context::open(patient));
+  path = made(context.add_path(std::move(bridge)));
   domain = made(context.allocate_domain(shape.rules));
   completions = made(context.create_completion_queue(64));
-  run_until([this] { return context.up(); });
+  run_until([this] { return path.up(); });
   region = made(domain.register_memory(memory(), kEverything));
   QueuePairOptions options;
   options.send_completions = options.receive_completions = &completions;

@@ -113,6 +113,7 @@ class End {
 
  public:
   Context context;
+  Path path;
   ProtectionDomain domain;
   CompletionQueue completions;
   MemoryRegion region;  ///< over memory(), with all rights

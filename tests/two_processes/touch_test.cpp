@@ -156,7 +156,7 @@ TEST_CASE("in strict domains a region's tag is refused to the other process, and
           "[two_processes]") {
   const auto owner = [](End& end) {
     // Bridge memory is no exception: the initiator is granted no direct writes.
-    MemoryRegion direct = made(end.domain.register_bridge_memory(0, kPage, kEverything));
+    MemoryRegion direct = made(end.domain.register_bridge_memory(end.path, 0, kPage, kEverything));
     const auto before = pattern(kBytes, 1);
     end.fill(0, before);
     REQUIRE(direct.store(0, before) == Status::ok);

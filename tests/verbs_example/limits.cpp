@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "fabric/bridge/shm_bridge.h"
+#include "fabric/bridge/link.h"
 #include "fabric/verbs/verbs.h"
 #include "fabric/wire/cell.h"
 
@@ -25,11 +25,9 @@ void row(const std::string& what, const std::string& usual, const std::string& m
 
 /// As an adapter answers that was asked for as much as can be.
 verbs::AdapterLimits largest() {
-  auto ends = fabric::shm_pair();
   verbs::ContextOptions options;
   options.adapter.max_message_bytes = std::numeric_limits<std::uint32_t>::max();
-  auto context =
-      ends ? verbs::Context::open(std::move(ends->first), options) : tl::unexpected(verbs::Status::link_down);
+  auto context = verbs::Context::open(options);
   return context ? context->limits() : verbs::AdapterLimits{};
 }
 
@@ -39,11 +37,14 @@ int main() {
   using Options = verbs::ContextOptions;
   const Options context;
   const fabric::AdapterOptions& adapter = context.adapter;
+  const fabric::LinkOptions link;
   const verbs::QueuePairOptions queue_pair;
   const verbs::AdapterLimits most = largest();
   const std::string open = "`open()`: `bad_argument`";
+  const std::string add_path = "`add_path()`: `bad_argument`";
 
   std::printf("| limit | default | maximum | beyond the maximum |\n|---|---|---|---|\n");
+  row("paths of a context, `adapter.max_paths`", number(adapter.max_paths), "memory", "`no_resources`");
   row("queue pairs of a context, `adapter.max_queue_pairs`", number(adapter.max_queue_pairs),
       number(Options::kMaxQueuePairs), "`no_resources`; " + open);
   row("tags (regions and windows), `adapter.max_regions`", number(adapter.max_regions), number(Options::kMaxTags),
@@ -60,16 +61,16 @@ int main() {
       "`bad_length`; `open()`: the maximum is used");
   row("payload bytes of a cell, `adapter.cell_payload_bytes`", number(adapter.cell_payload_bytes),
       number(fabric::kMaxCellPayload), "`open()`: the maximum is used. The two ends use the smaller of their values");
-  row("regions whose direct stores the peer may make, `link.mpt_entries`", number(context.link.mpt_entries),
-      number(Options::kMaxMptEntries), "further regions: data travels in cells; " + open);
-  row("bytes of the control lane's slot ring, `link.slot_bytes[0]`", number(context.link.slot_bytes[0]),
-      number(fabric::LinkOptions::kMaxSlotBytes), open);
-  row("bytes of the data lane's slot ring, `link.slot_bytes[1]`", number(context.link.slot_bytes[1]),
-      number(fabric::LinkOptions::kMaxSlotBytes), open);
-  row("bytes of the control lane's payload ring, `link.payload_bytes[0]`", number(context.link.payload_bytes[0]),
-      number(fabric::LinkOptions::kMaxPayloadBytes), open);
-  row("bytes of the data lane's payload ring, `link.payload_bytes[1]`", number(context.link.payload_bytes[1]),
-      number(fabric::LinkOptions::kMaxPayloadBytes), open);
+  row("regions whose direct stores the peer may make, `link.mpt_entries`", number(link.mpt_entries),
+      number(Options::kMaxMptEntries), "further regions: data travels in cells; " + add_path);
+  row("bytes of the control lane's slot ring, `link.slot_bytes[0]`", number(link.slot_bytes[0]),
+      number(fabric::LinkOptions::kMaxSlotBytes), add_path);
+  row("bytes of the data lane's slot ring, `link.slot_bytes[1]`", number(link.slot_bytes[1]),
+      number(fabric::LinkOptions::kMaxSlotBytes), add_path);
+  row("bytes of the control lane's payload ring, `link.payload_bytes[0]`", number(link.payload_bytes[0]),
+      number(fabric::LinkOptions::kMaxPayloadBytes), add_path);
+  row("bytes of the data lane's payload ring, `link.payload_bytes[1]`", number(link.payload_bytes[1]),
+      number(fabric::LinkOptions::kMaxPayloadBytes), add_path);
   row("time until an unanswered request is sent again, `adapter.ack_timeout`", milliseconds(adapter.ack_timeout),
       milliseconds(Options::kLongestTimeout), open);
   row("number of these repetitions, `adapter.retry_count`", number(adapter.retry_count), "any", "");

@@ -9,8 +9,8 @@ using enum QueuePairState;
 
 TEST_CASE("verbs: one address handle connects any number of queue pairs, in one step or in all", "[fabric][verbs]") {
   Pair pair;
-  const AddressHandle to_b = made(pair.a.domain.create_address_handle(pair.b.queue_pair.address().port));
-  const AddressHandle to_a = made(pair.b.domain.create_address_handle(pair.a.queue_pair.address().port));
+  const AddressHandle to_b = made(pair.a.domain.create_address_handle(pair.a.path));
+  const AddressHandle to_a = made(pair.b.domain.create_address_handle(pair.b.path));
   CHECK((to_b.valid() && to_a.valid()));
   CHECK(to_b.port() == pair.b.queue_pair.address().port);
   for (const bool in_one_step : {true, false}) {
@@ -39,21 +39,19 @@ TEST_CASE("verbs: an address handle leads to the peer, within its domain, and in
           "[fabric][verbs][misuse]") {
   Pair pair;
   const QueuePairAddress its = pair.b.queue_pair.address();
-  const AddressHandle way = made(pair.a.domain.create_address_handle(its.port));
+  const AddressHandle way = made(pair.a.domain.create_address_handle(pair.a.path));
   ProtectionDomain second = made(pair.a.context.allocate_domain());
-  const AddressHandle of_second = made(second.create_address_handle(its.port));
-  const AddressHandle of_b = made(pair.b.domain.create_address_handle(pair.a.queue_pair.address().port));
+  const AddressHandle of_second = made(second.create_address_handle(pair.a.path));
+  const AddressHandle of_b = made(pair.b.domain.create_address_handle(pair.b.path));
   QueuePair one = pair.a.another(plain());
   QueuePairAddress elsewhere = its;
   elsewhere.port = PortAddress{its.port.value ^ 1U};
   check({
-      {"no such port", refusal(pair.a.domain.create_address_handle(elsewhere.port)), kBad},
-      {"the own port", refusal(pair.a.domain.create_address_handle(one.address().port)), kBad},
-      {"no port", refusal(pair.a.domain.create_address_handle({})), kBad},
+      {"another context's path", refusal(pair.a.domain.create_address_handle(pair.b.path)), kBad},
       {"a queue pair elsewhere", one.connect(way, elsewhere), kBad},
       {"another domain's handle", one.connect(of_second, its), kBad},
       {"another context's handle", one.connect(of_b, its), kBad},
-      {"a null handle", one.connect({}, its), kBad},
+      {"a null handle", one.connect(AddressHandle(), its), kBad},
       {"not a step that takes a peer", one.modify(ready_to_send, way, its), Status::bad_state},
   });
   CHECK(one.state() == reset);
@@ -65,18 +63,20 @@ TEST_CASE("verbs: an address handle leads to the peer, within its domain, and in
       {"a life that is over", one.connect(way, now), Status::link_down},
       {"one step, by a life that is over", one.modify(ready_to_receive, way, now), Status::link_down},
   });
-  const AddressHandle renewed = made(pair.a.domain.create_address_handle(now.port));
+  const AddressHandle renewed = made(pair.a.domain.create_address_handle(pair.a.path));
   CHECK(renewed.valid());
 
   pair.a.domain = ProtectionDomain();  // the handle holds what it was made in
   CHECK(renewed.valid());
   CHECK(renewed.port() == now.port);
+  pair.a.path = Path();  // but not the way
+  CHECK_FALSE(renewed.valid());
 }
 
 TEST_CASE("verbs: without a peer there is no way to it", "[fabric][verbs][misuse]") {
   Bridges bridges;
   End alone(bridges, 0, plain(), DomainRules::verbs);
-  CHECK(refusal(alone.domain.create_address_handle(PortAddress{1})) == Status::link_down);
+  CHECK(refusal(alone.domain.create_address_handle(alone.path)) == Status::link_down);
 }
 
 }  // namespace splitnic::verbs::test

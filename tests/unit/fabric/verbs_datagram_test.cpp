@@ -31,10 +31,10 @@ TEST_CASE("verbs: datagrams to a queue pair and to a group, behind a route heade
   QueuePair to = pair.b.another(datagrams());
   REQUIRE(from.start() == Status::ok);
   REQUIRE(to.start() == Status::ok);
-  const AddressHandle peer = made(pair.a.domain.create_address_handle(pair.b.queue_pair.address().port));
+  const AddressHandle peer = made(pair.a.domain.create_address_handle(pair.a.path));
   const AddressHandle members = made(pair.a.domain.create_group_handle(group()));
   REQUIRE(to.attach(group()) == Status::ok);
-  REQUIRE(pair.a.context.add_group_member(group()) == Status::ok);
+  REQUIRE(pair.a.context.add_group_member(group(), pair.a.path) == Status::ok);
   const auto bytes = pattern(100, 3);
   pair.a.fill(0, bytes);
   for (const bool to_group : {false, true}) {
@@ -83,8 +83,8 @@ TEST_CASE("verbs: datagram verbs refuse what makes no sense", "[fabric][verbs][d
       {"a group of a connected queue pair", pair.a.queue_pair.attach(group()), Status::not_permitted},
       {"a group that it is not attached to", from.detach(group()), kBad},
       {"a handle of no group", refusal(pair.a.domain.create_group_handle(Gid{})), kBad},
-      {"a member of no group", pair.a.context.add_group_member(Gid{}), kBad},
-      {"a member that is none", pair.a.context.remove_group_member(group()), kBad},
+      {"a member of no group", pair.a.context.add_group_member(Gid{}, pair.a.path), kBad},
+      {"a member that is none", pair.a.context.remove_group_member(group(), pair.a.path), kBad},
   });
   REQUIRE(from.start() == Status::ok);
   check({

@@ -64,7 +64,7 @@ class Bridges {
   fabric::SimBridgePair pair_;
 };
 
-/// What a program has: a context, a domain, a completion queue, a region, a queue pair.
+/// What a program has: a context with a path, a domain, a completion queue, a region, a queue pair.
 struct End {
   static constexpr std::size_t kBytes = 64U << 10U;
 
@@ -75,7 +75,8 @@ struct End {
     options.adapter.max_regions = tags;
     options.adapter.max_completion_queues = 8;
     options.adapter.max_queue_pairs = 8;
-    context = made(Context::open(bridges.end(index), options));
+    context = made(Context::open(options));
+    path = made(context.add_path(bridges.end(index)));
     domain = made(context.allocate_domain(rules));
     completions = made(context.create_completion_queue(256));
     region = made(domain.register_memory(memory, kEverything));
@@ -105,6 +106,7 @@ struct End {
   std::uint64_t& word(std::size_t offset) { return *reinterpret_cast<std::uint64_t*>(memory.data() + offset); }
 
   Context context;
+  Path path;
   ProtectionDomain domain;
   CompletionQueue completions;
   std::vector<std::byte> memory;
@@ -143,8 +145,8 @@ class Pair {
     for (int i = 0; i < steps; ++i) step();
   }
   void come_up() {
-    for (int i = 0; i < 10'000 && !(a.context.up() && b.context.up()); ++i) step(milliseconds(1));
-    REQUIRE((a.context.up() && b.context.up()));
+    for (int i = 0; i < 10'000 && !(a.path.up() && b.path.up()); ++i) step(milliseconds(1));
+    REQUIRE((a.path.up() && b.path.up()));
   }
   /// Runs, then expects that end's only completion.
   Completion one(End& end) {
@@ -188,7 +190,7 @@ class Pair {
     bridges.sim().cut();
     run(20);
     bridges.sim().restore();
-    for (int i = 0; i < 10 || !(a.context.up() && b.context.up()); ++i) {
+    for (int i = 0; i < 10 || !(a.path.up() && b.path.up()); ++i) {
       REQUIRE(i < 10'000);
       step(milliseconds(1));
     }

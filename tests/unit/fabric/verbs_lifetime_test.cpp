@@ -11,14 +11,15 @@ using enum CompletionStatus;
 
 namespace {
 
-constexpr std::size_t kHandles = 9;
+constexpr std::size_t kHandles = 10;
 
 /// One of each kind, in the midst of work.
 struct Everything {
   explicit Everything(Bridges& bridges, std::size_t index) {
     ContextOptions options;
     options.random = &bridges.random();
-    context = made(Context::open(bridges.end(index), options));
+    context = made(Context::open(options));
+    path = made(context.add_path(bridges.end(index)));
     domain = made(context.allocate_domain());
     channel = made(context.create_completion_channel());
     completions = made(context.create_completion_queue(64, &channel));
@@ -71,6 +72,9 @@ struct Everything {
       case 7:
         type_2 = MemoryWindow();
         return;
+      case 8:
+        path = Path();
+        return;
       default:
         queue_pair = QueuePair();
         return;
@@ -93,6 +97,7 @@ struct Everything {
 
   std::vector<std::byte> memory = std::vector<std::byte>(256);
   Context context;
+  Path path;
   ProtectionDomain domain;
   CompletionChannel channel;
   CompletionQueue completions;
@@ -122,7 +127,7 @@ void fill_up(End& end) {
   CHECK(refusal(end.domain.register_memory(end.memory, kLocal)) == Status::no_resources);
   CHECK(refusal(end.domain.allocate_region(1)) == Status::no_resources);
   CHECK(refusal(end.domain.allocate_window(WindowType::type_1)) == Status::no_resources);
-  CHECK(refusal(end.domain.register_bridge_memory(0, 64, kLocal)) == Status::no_resources);
+  CHECK(refusal(end.domain.register_bridge_memory(end.path, 0, 64, kLocal)) == Status::no_resources);
   QueuePairOptions shape = plain();
   shape.send_completions = shape.receive_completions = &end.completions;
   CHECK(refusal(end.domain.create_queue_pair(shape)) == Status::no_resources);
@@ -152,7 +157,7 @@ TEST_CASE("verbs: handles go in any order, in the midst of work", "[fabric][verb
         other.context.poll(now);
       }
     };
-    while (!(one.context.up() && other.context.up())) run(1);
+    while (!(one.path.up() && other.path.up())) run(1);
     REQUIRE(one.queue_pair.connect(other.queue_pair.address()) == Status::ok);
     REQUIRE(other.queue_pair.connect(one.queue_pair.address()) == Status::ok);
     one.be_busy();
@@ -203,7 +208,7 @@ TEST_CASE("verbs: a new epoch fails every queue pair and voids the bridge's regi
           "[fabric][verbs]") {
   Pair pair;
   MemoryWindow window = made(pair.b.domain.allocate_window(WindowType::type_1));
-  MemoryRegion bridge = made(pair.b.domain.register_bridge_memory(0, 4096, kEverything));
+  MemoryRegion bridge = made(pair.b.domain.register_bridge_memory(pair.b.path, 0, 4096, kEverything));
   MemoryWindow on_bridge = made(pair.b.domain.allocate_window(WindowType::type_1));
   SharedReceiveQueue shared = made(pair.b.domain.create_shared_receive_queue(4));
   Binding binding;
@@ -261,13 +266,13 @@ TEST_CASE("verbs: a new epoch fails every queue pair and voids the bridge's regi
 TEST_CASE("verbs: a context alone at its bridge waits, and its objects are made all the same", "[fabric][verbs]") {
   Bridges bridges;
   End end(bridges, 0, plain(), DomainRules::verbs);
-  CHECK_FALSE(end.context.up());
-  CHECK(end.context.bridge_bytes() == 0);
+  CHECK_FALSE(end.path.up());
+  CHECK(end.path.bridge_bytes() == 0);
   CHECK(end.region.valid());
   CHECK(end.queue_pair.connect({PortAddress{1}, QpNumber{99}, 0, 0}) == Status::link_down);
   CHECK(end.queue_pair.post_send(send(1, {})) == Status::bad_state);
   CHECK(end.queue_pair.post_receive(receive(1, end.region.segment(0, 8))) == Status::ok);
-  CHECK(refusal(end.domain.register_bridge_memory(0, 64, kLocal)) == Status::link_down);
+  CHECK(refusal(end.domain.register_bridge_memory(end.path, 0, 64, kLocal)) == Status::link_down);
   CHECK(end.context.next_deadline(Time{}) < kNever);
 }
 

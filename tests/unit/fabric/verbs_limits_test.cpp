@@ -36,7 +36,7 @@ TEST_CASE("verbs, misuse: at each limit, and one beyond", "[fabric][verbs][misus
       {"pages + 1", refusal(a.domain.allocate_region((std::size_t{1} << 20U) + 1)), over},
       {"no pages", refusal(a.domain.allocate_region(0)), over},
       {"no memory", refusal(a.domain.register_memory({}, kLocal)), over},
-      {"bridge", refusal(a.domain.register_bridge_memory(0, a.context.bridge_bytes(), kLocal)), Status::ok},
+      {"bridge", refusal(a.domain.register_bridge_memory(a.path, 0, a.path.bridge_bytes(), kLocal)), Status::ok},
       {"send depth", with([&](auto& o) { o.send_depth = limits.queue_depth; }), Status::ok},
       {"send depth + 1", with([&](auto& o) { o.send_depth = limits.queue_depth + 1; }), over},
       {"send depth 0", with([&](auto& o) { o.send_depth = 0; }), over},
@@ -55,13 +55,13 @@ TEST_CASE("verbs, misuse: at each limit, and one beyond", "[fabric][verbs][misus
   REQUIRE(a.queue_pair.modify(QueuePairState::error) == Status::ok);
   pair.mend();
   a.take();
-  const std::size_t all = a.context.bridge_bytes();
+  const std::size_t all = a.path.bridge_bytes();
   check({
-      {"bridge + 1", refusal(a.domain.register_bridge_memory(0, all + 1, kLocal)), over},
-      {"bridge, end + 1", refusal(a.domain.register_bridge_memory(1, all, kLocal)), over},
-      {"bridge, at the end", refusal(a.domain.register_bridge_memory(all, 1, kLocal)), over},
-      {"bridge, wrapping", refusal(a.domain.register_bridge_memory(SIZE_MAX, 2, kLocal)), over},
-      {"bridge, nothing", refusal(a.domain.register_bridge_memory(0, 0, kLocal)), over},
+      {"bridge + 1", refusal(a.domain.register_bridge_memory(a.path, 0, all + 1, kLocal)), over},
+      {"bridge, end + 1", refusal(a.domain.register_bridge_memory(a.path, 1, all, kLocal)), over},
+      {"bridge, at the end", refusal(a.domain.register_bridge_memory(a.path, all, 1, kLocal)), over},
+      {"bridge, wrapping", refusal(a.domain.register_bridge_memory(a.path, SIZE_MAX, 2, kLocal)), over},
+      {"bridge, nothing", refusal(a.domain.register_bridge_memory(a.path, 0, 0, kLocal)), over},
   });
   still_works(pair);
 }
@@ -202,21 +202,32 @@ TEST_CASE("verbs, misuse: contexts with impossible options", "[fabric][verbs][mi
     ContextOptions options;
     options.random = &bridges.random();
     change(options);
-    return refusal(Context::open(bridges.end(0), options));
+    return refusal(Context::open(options));
+  };
+  ContextOptions own_port;
+  own_port.random = &bridges.random();
+  own_port.port_address = PortAddress{5};
+  Context context = made(Context::open(own_port));
+  const auto path_with = [&](auto change) {
+    fabric::LinkOptions options;
+    change(options);
+    return refusal(context.add_path(bridges.end(0), options));
   };
   check({
       {"defaults", with([](auto&) {}), Status::ok},
-      {"slot ring of 0", with([](auto& o) { o.link.slot_bytes[0] = 0; }), kBad},
-      {"slot ring of no power", with([](auto& o) { o.link.slot_bytes[1] = 5000; }), kBad},
-      {"slot ring too small", with([](auto& o) { o.link.slot_bytes[1] = 256; }), kBad},
-      {"slot ring too large", with([](auto& o) { o.link.slot_bytes[1] = 4U << 20U; }), kBad},
-      {"payload ring of 0", with([](auto& o) { o.link.payload_bytes[0] = 0; }), kBad},
-      {"payload ring of no power", with([](auto& o) { o.link.payload_bytes[1] = 5000; }), kBad},
-      {"payload ring too small", with([](auto& o) { o.link.payload_bytes[0] = 256; }), kBad},
-      {"payload ring too large", with([](auto& o) { o.link.payload_bytes[1] = std::size_t{1} << 63U; }), kBad},
-      {"no published table", with([](auto& o) { o.link.mpt_entries = 0; }), kBad},
-      {"published table too large", with([](auto& o) { o.link.mpt_entries = SIZE_MAX; }), kBad},
-      {"port address of 49 bits", with([](auto& o) { o.link.port_address.value = std::uint64_t{1} << 48U; }), kBad},
+      {"port address of 49 bits", with([](auto& o) { o.port_address.value = std::uint64_t{1} << 48U; }), kBad},
+      {"slot ring of 0", path_with([](auto& o) { o.slot_bytes[0] = 0; }), kBad},
+      {"slot ring of no power", path_with([](auto& o) { o.slot_bytes[1] = 5000; }), kBad},
+      {"slot ring too small", path_with([](auto& o) { o.slot_bytes[1] = 256; }), kBad},
+      {"slot ring too large", path_with([](auto& o) { o.slot_bytes[1] = 4U << 20U; }), kBad},
+      {"payload ring of 0", path_with([](auto& o) { o.payload_bytes[0] = 0; }), kBad},
+      {"payload ring of no power", path_with([](auto& o) { o.payload_bytes[1] = 5000; }), kBad},
+      {"payload ring too small", path_with([](auto& o) { o.payload_bytes[0] = 256; }), kBad},
+      {"payload ring too large", path_with([](auto& o) { o.payload_bytes[1] = std::size_t{1} << 63U; }), kBad},
+      {"no published table", path_with([](auto& o) { o.mpt_entries = 0; }), kBad},
+      {"published table too large", path_with([](auto& o) { o.mpt_entries = SIZE_MAX; }), kBad},
+      {"another port address", path_with([](auto& o) { o.port_address = PortAddress{6}; }), kBad},
+      {"the context's port address", path_with([](auto& o) { o.port_address = PortAddress{5}; }), Status::ok},
       {"queue pairs", with([](auto& o) { o.adapter.max_queue_pairs = SIZE_MAX; }), kBad},
       {"tags", with([](auto& o) { o.adapter.max_regions = SIZE_MAX; }), kBad},
       {"no events", with([](auto& o) { o.adapter.max_events = 0; }), kBad},

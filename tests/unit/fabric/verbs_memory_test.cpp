@@ -189,10 +189,11 @@ TEST_CASE("verbs: pages have peers' addresses alone, and are read and written by
 TEST_CASE("verbs: bridge memory is written directly or in cells, and rests until direct writes are over",
           "[fabric][verbs]") {
   Pair pair;
-  const std::size_t all = pair.b.context.bridge_bytes();
+  const std::size_t all = pair.b.path.bridge_bytes();
   REQUIRE(all > 65536);
   for (const auto access : {BridgeAccess::segmented, BridgeAccess::direct}) {
-    MemoryRegion region = made(pair.b.domain.register_bridge_memory(all - 4096, 4096, kEverything, access));
+    MemoryRegion region =
+        made(pair.b.domain.register_bridge_memory(pair.b.path, all - 4096, 4096, kEverything, access));
     const auto bytes = pattern(4000, 1);
     pair.a.fill(0, bytes);
     CHECK(pair.write(region.remote_key().at(96), 4000) == success);
@@ -206,7 +207,7 @@ TEST_CASE("verbs: bridge memory is written directly or in cells, and rests until
     REQUIRE(region.deregister() == Status::ok);
     CHECK_FALSE(region);
     if (access == BridgeAccess::segmented) continue;
-    const auto again = [&] { return pair.b.domain.register_bridge_memory(all - 64, 64, kEverything); };
+    const auto again = [&] { return pair.b.domain.register_bridge_memory(pair.b.path, all - 64, 64, kEverything); };
     CHECK(refusal(again()) == Status::in_use);
     pair.run();
     const auto events = pair.b.events();

@@ -17,6 +17,7 @@ void check_null(Context& context, ProtectionDomain& domain, CompletionChannel& c
   std::array<std::byte, 8> word{};
   std::array<Completion, 1> completion;
   std::array<AsyncEvent, 1> event;
+  Bridges bridges;
   const QueuePairAddress address = good.queue_pair.address();
   QueuePairOptions shape = plain();
   shape.send_completions = shape.receive_completions = &good.completions;
@@ -25,15 +26,19 @@ void check_null(Context& context, ProtectionDomain& domain, CompletionChannel& c
       {"create_completion_channel", refusal(context.create_completion_channel()), kBad},
       {"create_completion_queue", refusal(context.create_completion_queue(4)), kBad},
       {"wait", wait(context, Time{}, Time{}), kBad},
+      {"add_path", refusal(context.add_path(bridges.end(0))), kBad},
+      {"add_path of a link", refusal(context.add_path(std::shared_ptr<fabric::CellLink>{})), kBad},
+      {"add_loopback", refusal(context.add_loopback()), kBad},
+      {"add_group_member", context.add_group_member(Gid{{0xff}}, good.path), kBad},
       {"register_memory", refusal(domain.register_memory(good.memory, kLocal)), kBad},
       {"register_pages", refusal(domain.register_pages(page.registration().pages, {})), kBad},
-      {"register_bridge_memory", refusal(domain.register_bridge_memory(0, 64, kLocal)), kBad},
+      {"register_bridge_memory", refusal(domain.register_bridge_memory(good.path, 0, 64, kLocal)), kBad},
       {"allocate_region", refusal(domain.allocate_region(1)), kBad},
       {"allocate_window", refusal(domain.allocate_window(WindowType::type_1)), kBad},
       {"allocate_windows", refusal(domain.allocate_windows(WindowType::type_2, 3)), kBad},
       {"create_shared_receive_queue", refusal(domain.create_shared_receive_queue(4)), kBad},
       {"create_queue_pair", refusal(domain.create_queue_pair(shape)), kBad},
-      {"create_address_handle", refusal(domain.create_address_handle(address.port)), kBad},
+      {"create_address_handle", refusal(domain.create_address_handle(good.path)), kBad},
       {"CompletionQueue::arm", queue.arm(Arm::next), kBad},
       {"SharedReceiveQueue::post_receive", shared.post_receive({}), kBad},
       {"SharedReceiveQueue::arm_limit", shared.arm_limit(0), kBad},
@@ -44,8 +49,10 @@ void check_null(Context& context, ProtectionDomain& domain, CompletionChannel& c
       {"deregister", region.deregister(), kBad},
       {"modify", queue_pair.modify(QueuePairState::init), kBad},
       {"connect", queue_pair.connect(address), kBad},
-      {"modify by a handle", queue_pair.modify(QueuePairState::ready_to_receive, {}, address), kBad},
-      {"connect by a handle", queue_pair.connect({}, address), kBad},
+      {"modify by a handle", queue_pair.modify(QueuePairState::ready_to_receive, AddressHandle(), address), kBad},
+      {"modify over a path", queue_pair.modify(QueuePairState::ready_to_receive, good.path, address), kBad},
+      {"connect over a path", queue_pair.connect(good.path, address), kBad},
+      {"connect by a handle", queue_pair.connect(AddressHandle(), address), kBad},
       {"connect, null handle", good.queue_pair.connect(AddressHandle(), address), kBad},
       {"post_send", queue_pair.post_send(send(1, {})), kBad},
       {"post_receive", queue_pair.post_receive({}), kBad},
@@ -57,13 +64,13 @@ void check_null(Context& context, ProtectionDomain& domain, CompletionChannel& c
   });
   CHECK(context.poll(Time{}) == 0);
   CHECK(context.next_deadline(Time{}) == kNever);
-  CHECK_FALSE((context.up() || context.prepare_sleep()));
+  CHECK_FALSE(context.prepare_sleep());
+  CHECK(context.port_address() == PortAddress{});
   CHECK(context.descriptor() == -1);
   context.disarm();
   CHECK(context.poll_events(event) == 0);
   CHECK(context.limits().queue_pairs == 0);
   CHECK(context.counters().cells_sent == 0);
-  CHECK(context.bridge_bytes() == 0);
   CHECK_FALSE(channel.take().has_value());
   CHECK(queue.poll(completion) == 0);
   CHECK(queue.number() == CqNumber{});
@@ -116,7 +123,17 @@ TEST_CASE("verbs, misuse: null handles", "[fabric][verbs][misuse]") {
   MemoryWindow window;
   QueuePair queue_pair;
   check_null(context, domain, channel, queue, shared, region, window, queue_pair, pair.a, objects);
-  check({{"Context::open without a bridge", refusal(Context::open(nullptr)), kBad}});
+  const Path path;
+  CHECK_FALSE(path.up());
+  CHECK((path.number() == PathNumber{} && path.peer_port() == PortAddress{} && path.bridge_bytes() == 0));
+  check({
+      {"add_path without a bridge", refusal(pair.a.context.add_path(std::shared_ptr<fabric::Bridge>{})), kBad},
+      {"add_path without a link", refusal(pair.a.context.add_path(std::shared_ptr<fabric::CellLink>{})), kBad},
+      {"register_bridge_memory, null path", refusal(pair.a.domain.register_bridge_memory(path, 0, 64, kLocal)), kBad},
+      {"create_address_handle, null path", refusal(pair.a.domain.create_address_handle(path)), kBad},
+      {"add_group_member, null path", pair.a.context.add_group_member(Gid{{0xff}}, path), kBad},
+      {"connect, null path", pair.a.queue_pair.connect(path, pair.b.queue_pair.address()), kBad},
+  });
   still_works(pair);
 }
 

@@ -18,11 +18,13 @@ struct SharedPair {
   SharedPair() {
     auto ends = fabric::shm_pair();
     REQUIRE(ends.has_value());
-    first = made(Context::open(std::move(ends->first)));
-    second = made(Context::open(std::move(ends->second)));
+    first = made(Context::open());
+    second = made(Context::open());
+    to_second = made(first.add_path(std::move(ends->first)));
+    to_first = made(second.add_path(std::move(ends->second)));
     const Time limit = monotonic_now() + std::chrono::seconds(10);
-    while (!(first.up() && second.up()) && monotonic_now() < limit) settle();
-    REQUIRE((first.up() && second.up()));
+    while (!(to_second.up() && to_first.up()) && monotonic_now() < limit) settle();
+    REQUIRE((to_second.up() && to_first.up()));
     settle();
   }
   /// Until nothing moves.
@@ -36,6 +38,8 @@ struct SharedPair {
 
   Context first;
   Context second;
+  Path to_second;
+  Path to_first;
 };
 
 bool readable(int descriptor) {
@@ -94,11 +98,11 @@ TEST_CASE("verbs: a wait ends at its time", "[fabric][verbs]") {
 TEST_CASE("verbs: a peer that has hung up ends the waiting once, and is not waited for in circles", "[fabric][verbs]") {
   SharedPair pair;
   REQUIRE(pair.first.descriptor() >= 0);
-  pair.second = Context();
+  pair.to_first = Path();
   const Time far = monotonic_now() + std::chrono::hours(1);
   CHECK(wait(pair.first, monotonic_now(), far) == Status::ok);
   pair.first.poll(monotonic_now());
-  CHECK_FALSE(pair.first.up());
+  CHECK_FALSE(pair.to_second.up());
   CHECK(pair.first.descriptor() == -1);
   const Time until = monotonic_now() + milliseconds(5);
   int waits = 0;

@@ -105,7 +105,8 @@ TEST_CASE("verbs: windows open bridge memory, pages and what was registered thro
   registration.base = 0x7000;
   MemoryRegion through_queue = made(pair.b.domain.allocate_region(2));
   const MemoryRegion scattered = made(pair.b.domain.register_pages(registration.pages, options));
-  const MemoryRegion direct = made(pair.b.domain.register_bridge_memory(0, 2 * fabric::kSmallestPage, kEverything));
+  const MemoryRegion direct =
+      made(pair.b.domain.register_bridge_memory(pair.b.path, 0, 2 * fabric::kSmallestPage, kEverything));
   auto windows = made(pair.b.domain.allocate_windows(WindowType::type_2, 3));
   REQUIRE(windows.size() == 3);
   REQUIRE(pair.b.queue_pair.post_register(through_queue, registration) == Status::ok);
