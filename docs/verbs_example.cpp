@@ -1,6 +1,5 @@
 // Two processes over a bridge of shared memory. The server opens a board to its client, who writes on it, reads it and
 // counts the visit: messages, a memory window, RDMA write and read, an atomic; asleep while there is nothing to do.
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,10 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "fabric/bridge/shm_bridge.h"
+#include "fabric/verbs/connection.h"
 #include "fabric/verbs/verbs.h"
 #include "fabric/verbs/wait.h"
 
@@ -22,6 +23,8 @@ using namespace splitnic;
 using verbs::Right, verbs::Status;
 
 namespace {
+
+constexpr verbs::ServiceNumber kBoardService{1};
 
 // Names of requests, which come back in their completions.
 enum : std::uint64_t { kHello = 1, kOffer, kWrite, kRead, kVisit, kGoodbye };
@@ -103,21 +106,7 @@ struct End {
   verbs::QueuePair queue_pair;
 };
 
-// Queue pairs learn of each other by whatever way the programs have; here, a socket.
-void tell_address(int socket, const verbs::QueuePair& own) {
-  const auto bytes = encode(own.address());
-  if (write(socket, bytes.data(), bytes.size()) != ssize_t{verbs::kQueuePairAddressBytes}) give_up("socket", "closed");
-}
-
-verbs::QueuePairAddress hear_address(int socket) {
-  std::array<std::byte, verbs::kQueuePairAddressBytes> bytes{};
-  if (read(socket, bytes.data(), bytes.size()) != ssize_t{bytes.size()}) give_up("socket", "closed");
-  const auto address = verbs::decode_queue_pair_address(bytes);
-  if (!address) give_up("peer's address", "is none");
-  return *address;
-}
-
-void serve(End& end, int socket) {
+void serve(End& end) {
   Board board;
   auto region =
       made(end.domain.register_memory(bytes_of(board), Right::local_read | Right::local_write | Right::window_binding),
@@ -125,9 +114,12 @@ void serve(End& end, int socket) {
   auto window = made(end.domain.allocate_window(verbs::WindowType::type_2), "window");
   check(end.queue_pair.post_receive(verbs::receive(kHello, {})), "receive");  // nothing but the message counts
   check(end.queue_pair.post_receive(verbs::receive(kGoodbye, {})), "receive");
-  // Connected before the client knows where to: its first message finds everything ready.
-  check(end.queue_pair.connect(hear_address(socket)), "connect");
-  tell_address(socket, end.queue_pair);
+  // Without a poll in between: a request that comes before is repeated, one that finds no listener is rejected.
+  auto connections = made(verbs::Connections::open(end.context), "connections");
+  auto listener = made(connections.listen(kBoardService), "listener");
+  std::optional<verbs::Connection> connection;
+  end.run_until([&] { return (connection = listener.take()).has_value(); });
+  check(connection->accept(end.queue_pair), "accept");
   end.expect(kHello);
 
   // The queue works in order: when the key leaves, the window is open.
@@ -147,15 +139,20 @@ void serve(End& end, int socket) {
   const auto goodbye = end.expect(kGoodbye);
   const bool closed = goodbye.has_invalidated && !window.valid();
   if (!closed || board.visits != 1 || board.text[0] == 0) give_up("board", "not as a client leaves it");
+  // The client leaves in order; a client that died would be lost instead.
+  end.run_until([&] { return connection->state() == verbs::ConnectionState::ended; });
+  if (connection->info().ending != verbs::ConnectionEventKind::disconnected) give_up("client", "lost");
   std::printf("server: visit %d says \"%s\"\n", static_cast<int>(board.visits), board.text);
 }
 
-void visit(End& end, int socket) {
+void visit(End& end) {
   Desk desk;
   auto region = made(end.domain.register_memory(bytes_of(desk), Right::local_read | Right::local_write), "desk");
   check(end.queue_pair.post_receive(verbs::receive(kOffer, region.segment(0, sizeof(desk.key)))), "receive");
-  tell_address(socket, end.queue_pair);
-  check(end.queue_pair.connect(hear_address(socket)), "connect");
+  auto connections = made(verbs::Connections::open(end.context), "connections");
+  auto connection = made(connections.connect(end.path, kBoardService, end.queue_pair), "connection");
+  end.run_until([&] { return connection.state() != verbs::ConnectionState::connecting; });
+  if (connection.state() != verbs::ConnectionState::established) give_up("server", "does not answer");
   auto hello = verbs::send(kHello, {});
   hello.signalled = false;  // a completion only if it fails
   check(end.queue_pair.post_send(hello), "hello");
@@ -181,6 +178,8 @@ void visit(End& end, int socket) {
   end.expect(kGoodbye);
   const bool as_written = std::memcmp(desk.text, desk.read_back, sizeof(desk.text)) == 0;
   if (!as_written || desk.visits_before != 0) give_up("board", "not as written");
+  check(connection.disconnect(), "disconnect");
+  end.run_until([&] { return connection.state() == verbs::ConnectionState::ended; });
   std::printf("client: wrote, read back and was the first\n");
 }
 
@@ -188,20 +187,19 @@ void visit(End& end, int socket) {
 
 int main() {
   auto ends = fabric::shm_pair();
-  int sockets[2];
-  if (!ends || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0) give_up("bridge", "cannot be made");
+  if (!ends) give_up("bridge", "cannot be made");
   const pid_t client = fork();
   if (client < 0) give_up("client", "cannot be started");
   auto& [servers, clients] = *ends;
   if (client == 0) {
     servers.reset();
     End end(std::move(clients));
-    visit(end, sockets[1]);
+    visit(end);
     return 0;
   }
   clients.reset();
   End end(std::move(servers));
-  serve(end, sockets[0]);
+  serve(end);
   int status = 0;
   waitpid(client, &status, 0);
   return status == 0 ? 0 : 1;

@@ -31,13 +31,16 @@ PortAddress Context::port_address() const { return object_ ? object_->port : Por
 std::size_t Context::poll(Time now) {
   if (!object_) return 0;
   std::size_t moved = 0;
-  for (const detail::PathObject* path : object_->paths) moved += path->link->poll(now);
-  return moved + object_->adapter.poll(now);
+  for (detail::PathObject* path : object_->paths) moved += path->poll(now);
+  moved += object_->adapter.poll(now);
+  if (object_->connections != nullptr) moved += object_->connections->poll(now);
+  return moved;
 }
 
 Time Context::next_deadline(Time now) const {
   if (!object_) return kNever;
   Time deadline = object_->adapter.next_deadline();
+  if (object_->connections != nullptr) deadline = std::min(deadline, object_->connections->next_deadline());
   const bool outstanding = object_->adapter.outstanding();
   for (const detail::PathObject* path : object_->paths) {
     deadline = std::min(deadline, path->link->next_deadline(now, outstanding));

@@ -57,6 +57,15 @@ int Doorbells::descriptor() const {
   return descriptors_.size() == 1 ? descriptors_.front() : all_->descriptor();
 }
 
+std::size_t PathObject::poll(Time now) {
+  const std::size_t moved = link->poll(now);
+  const std::uint64_t incarnation = link->up() ? link->incarnation() : 0;
+  if (incarnation == incarnation_) return moved;
+  if (incarnation_ != 0 && context->connections != nullptr) context->connections->path_down(number);
+  incarnation_ = incarnation;
+  return moved;
+}
+
 ContextObject::ContextObject(const ContextOptions& options)
     : random(options.random != nullptr ? *options.random : system_random),
       port(options.port_address),

@@ -13,6 +13,7 @@
 #include "common/random.h"
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/bridge/link.h"
+#include "fabric/connect/connection_manager.h"
 #include "fabric/link/cell_link.h"
 #include "fabric/memory/local_protection.h"
 #include "fabric/memory/protection_table.h"
@@ -52,6 +53,7 @@ struct ContextObject {
   PortAddress port;
   fabric::ChannelAdapter adapter;
   std::vector<PathObject*> paths{};
+  fabric::ConnectionManager* connections = nullptr;  ///< of the open Connections
   Doorbells doorbells{};
   fabric::LocalProtection mappings;
   /// The object that got the tag of an index last. A new epoch voids tags of the bridge's memory without their owners'
@@ -70,6 +72,7 @@ struct PathObject {
     context->doorbells.forget();
   }
   ~PathObject() {
+    if (context->connections != nullptr) context->connections->path_down(number);
     static_cast<void>(context->adapter.detach(number));
     std::erase(context->paths, this);
     context->doorbells.forget();
@@ -82,6 +85,8 @@ struct PathObject {
     const bool hung_up = bridge_link_ != nullptr && bridge_link_->phase() == fabric::LinkPhase::down;
     return hung_up ? -1 : link->descriptor();
   }
+  /// Polls the link; tells the connections when an epoch is over.
+  std::size_t poll(Time now);
 
   std::shared_ptr<ContextObject> context;
   std::shared_ptr<fabric::CellLink> link;
@@ -89,6 +94,7 @@ struct PathObject {
 
  private:
   const fabric::FabricLink* bridge_link_;  // the link, if it is one
+  std::uint64_t incarnation_ = 0;          // of the epoch that is open; 0: none
 };
 
 struct DomainObject {
@@ -161,6 +167,8 @@ struct QueuePairObject {
         number(with),
         first_psn(domain->context->random.next32()),
         reads_in(static_cast<std::uint16_t>(options.reads_in)),
+        reads_out(static_cast<std::uint16_t>(options.reads_out)),
+        acknowledged(options.acknowledged),
         memory_requests(options.memory_requests),
         datagram(options.datagram) {
     if (options.shared_receives != nullptr) shared_receives = options.shared_receives->object();
@@ -177,6 +185,8 @@ struct QueuePairObject {
   QpNumber number;
   std::uint32_t first_psn;
   std::uint16_t reads_in;
+  std::uint16_t reads_out;
+  bool acknowledged;
   bool memory_requests;
   bool datagram;
   std::uint64_t moves = 0;  ///< state changes that the caller made
