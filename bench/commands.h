@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "fabric/wire/cell.h"
+
 /// The options of each command of `splitnic-bench` as plain values, and the functions that run the commands. The
 /// parsing is in command_line.cpp; each command has a folder of its own. All return the process's exit code: 0 for
 /// success, 1 for an error at run time, 2 for a usage error.
@@ -24,7 +26,7 @@ struct FabricCommand {
   std::vector<std::string> operations;  ///< send, write, write-immediate, read, compare-swap, tables, peers; empty: all
   std::vector<std::uint32_t> sizes;     ///< bytes of a message; empty: a default selection
   bool spin = true;                     ///< both ends spin for messages; otherwise they sleep between messages
-  std::uint32_t cell_bytes = 256;
+  std::uint32_t cell_bytes = fabric::kDefaultCellPayload;
   unsigned rounds = 10;           ///< of samples beside the peers
   std::string peers;              ///< folder of the peer programs; empty: this build's or installation's
   std::vector<std::string> rows;  ///< of the comparison, by their keys; empty: all

@@ -7,6 +7,7 @@
 
 #include "common/mac_address.h"
 #include "fabric/bridge/link.h"
+#include "fabric/wire/cell.h"
 #include "messaging/received_frame.h"
 #include "messaging/session_counters.h"
 #include "messaging/wire/cfgutil.h"
@@ -23,7 +24,7 @@ struct SessionOptions {
   MacAddress mac;                      ///< host: requested address; zero: the unit chooses
   std::uint32_t max_mtu = 1500;        ///< maximum layer-3 bytes that this end accepts
   std::uint32_t pool_elements = 256;
-  std::uint32_t cell_bytes = 256;
+  std::uint32_t cell_bytes = fabric::kDefaultCellPayload;
   wire::Moderation moderation;  ///< what this end requests of the peer; all zero: none
   fabric::LinkOptions link;
 };

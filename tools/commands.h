@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/os/daemon_status.h"
+#include "fabric/wire/cell.h"
 
 /// The options of each command of `splitnic` as plain values, and the functions that run the commands. The parsing is
 /// in command_line.cpp; each command has a file of its own. All return the process's exit code: 0 for success, 1 for an
@@ -23,7 +24,7 @@ struct DaemonOptions {
   std::string mode;       ///< "r", "s"; empty: the host asks for r, the unit follows the host
   bool no_data_channel = false;
   std::uint32_t pool_elements = 256;
-  std::uint32_t cell_bytes = 256;
+  std::uint32_t cell_bytes = fabric::kDefaultCellPayload;
   std::uint32_t spin_us = 50;
   std::string moderation;  ///< "ENTRIES,BYTES,MICROSECONDS", requested from the peer
 };

@@ -13,13 +13,14 @@
 #include "common/time.h"
 #include "fabric/bridge/bridge.h"
 #include "fabric/verbs/verbs.h"
+#include "fabric/wire/cell.h"
 
 namespace splitnic::bench {
 
 struct EndOptions {
   bool sleep = false;        ///< when there is nothing to do, until the peer rings; else spin
   bool shares_core = false;  ///< with the other end: an end that spins lets the other one run
-  std::uint32_t cell_bytes = 256;
+  std::uint32_t cell_bytes = fabric::kDefaultCellPayload;
   std::size_t queue_pairs = 1;  ///< of the measurement with the most
 };
 

@@ -6,14 +6,15 @@
 
 #include "common/time.h"
 #include "fabric/adapter/work.h"
+#include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
 
 class DmaProvider;
 
 struct AdapterOptions {
-  std::uint32_t cell_payload_bytes =
-      256;  ///< 64 .. 65520, multiple of 16; the smaller of both ends' is used (set_cell_payload)
+  /// 64 .. 65520, multiple of 16; the smaller of both ends' is used (set_cell_payload), or less where a lane has less.
+  std::uint32_t cell_payload_bytes = kDefaultCellPayload;
   std::uint32_t max_message_bytes = 1U << 20U;
   std::size_t max_paths = 1024;
   std::size_t max_queue_pairs = 64;
@@ -96,6 +97,7 @@ struct AdapterCounters {
   std::uint64_t cells_sent = 0;
   std::uint64_t cells_received = 0;
   std::uint64_t acknowledgements_sent = 0;
+  std::uint64_t not_taken_sent = 0;  ///< a peer's messages were consumed, and are not acknowledged by that
   std::uint64_t terminates_sent = 0;
   std::uint64_t retransmissions = 0;
   std::uint64_t dropped_bad_cell = 0;  ///< version, length, flags or CRC made no sense
@@ -128,6 +130,7 @@ inline constexpr std::array kAdapterCounters{
     &AdapterCounters::cells_sent,
     &AdapterCounters::cells_received,
     &AdapterCounters::acknowledgements_sent,
+    &AdapterCounters::not_taken_sent,
     &AdapterCounters::terminates_sent,
     &AdapterCounters::retransmissions,
     &AdapterCounters::dropped_bad_cell,

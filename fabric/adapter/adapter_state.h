@@ -29,6 +29,14 @@ struct ChannelAdapter::State {
     return candidate != nullptr && candidate->number == number ? candidate : nullptr;
   }
   [[nodiscard]] std::optional<QpNumber> draw_number();
+  /// The polls look after this queue pair until it has nothing left to do. Called by whatever gives it something.
+  void activate(QueuePair& queue_pair) {
+    if (queue_pair.active) return;
+    queue_pair.active = true;
+    active.push_back(&queue_pair);
+  }
+  /// Takes those that have nothing left to do off the list of active ones.
+  void release_idle();
   void begin_epoch(Path& path);
   void end_epoch(Path& path);
   /// Notices that the path's link went down or through an epoch; true while it is up.
@@ -36,11 +44,21 @@ struct ChannelAdapter::State {
   /// The same for every path.
   void follow_all();
   std::size_t receive_cells(Path& path, VirtualLane lane);
-  void take_cell(Path& path, const ReceivedCell& received);
-  void dispatch(QueuePair& queue_pair, const ReceivedCell& received);
+  /// False: the cell is of a message, and was not taken.
+  [[nodiscard]] bool take_cell(Path& path, const ReceivedCell& received);
+  [[nodiscard]] bool dispatch(QueuePair& queue_pair, const ReceivedCell& received);
+  /// Completes what the peer has settled; returns how many requests.
+  std::size_t take_settled(Path& path, VirtualLane lane);
+  /// The peer is to know that the consumption of this cell acknowledges nothing.
+  void refuse_consumed(Path& path, VirtualLane lane, const Cell& cell);
+  /// False: there is still something of the kind that the lane has no room for.
+  bool push_not_taken(Path& path, VirtualLane lane);
+  void take_not_taken(Path& path, const Cell& cell);
   void take_datagram(Path& path, const ReceivedCell& received);
   void take_ended_transfers();
   std::size_t send_cells();
+  /// Tells the peers what was consumed; returns how many lanes had something to tell.
+  std::size_t return_room();
   /// Answers to the peer's reads and atomics, at most `budget` cells, and what waits for them; returns how many cells.
   std::size_t answer(QueuePair& queue_pair, std::size_t budget);
   /// Reports a queue pair whose drain is complete.
@@ -51,9 +69,10 @@ struct ChannelAdapter::State {
   Requester requester;
   Responder responder;
   std::vector<std::unique_ptr<QueuePair>> slots;
-  std::vector<QueuePair*> active;
-  std::size_t turn = 0;              // 2 x position in `active`, + 1: of its requests rather than its answers
-  std::vector<bool> domains{false};  // by number: allocated and not given back; 0 never is
+  std::vector<QueuePair*> queue_pairs;  // all of them
+  std::vector<QueuePair*> active;       // those with QueuePair::active
+  std::size_t turn = 0;                 // 2 x position in `active`, + 1: of its requests rather than its answers
+  std::vector<bool> domains{false};     // by number: allocated and not given back; 0 never is
 };
 
 }  // namespace splitnic::fabric

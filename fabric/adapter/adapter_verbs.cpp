@@ -62,7 +62,7 @@ Status ChannelAdapter::detach(PathNumber number) {
   Path* path = number.value != 0 ? state_->context.path(number) : nullptr;
   if (path == nullptr) return Status::bad_argument;
   if (path->open) state_->end_epoch(*path);
-  for (QueuePair* queue_pair : state_->active) {
+  for (QueuePair* queue_pair : state_->queue_pairs) {
     if (queue_pair->path == path) queue_pair->path = nullptr;
   }
   state_->context.datagrams.forget(number);
@@ -84,7 +84,7 @@ Status ChannelAdapter::deallocate_domain(ProtectionDomain domain) {
   const auto& shared = state_->context.shared_receive_queues;
   const bool in_use =
       state_->context.table.tags_in(domain) != 0 ||
-      std::any_of(state_->active.begin(), state_->active.end(),
+      std::any_of(state_->queue_pairs.begin(), state_->queue_pairs.end(),
                   [domain](const QueuePair* queue_pair) { return queue_pair->options.domain == domain; }) ||
       std::any_of(shared.begin(), shared.end(),
                   [domain](const auto& queue) { return queue != nullptr && queue->domain == domain; });
@@ -259,7 +259,8 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
   const bool service_fits = !options.datagram || (!options.acknowledged && !options.memory_requests);
   const bool within_limits = options.send_depth <= kMaxQueueDepth && options.receive_depth <= kMaxQueueDepth &&
                              options.max_inline_bytes <= kMaxInlineBytes && options.reads_in <= kMaxReads &&
-                             options.reads_out <= kMaxReads && state_->active.size() < context.options.max_queue_pairs;
+                             options.reads_out <= kMaxReads &&
+                             state_->queue_pairs.size() < context.options.max_queue_pairs;
   if (!objects_fit || !within_limits || !service_fits) return std::nullopt;
   QpNumber number = options.number;
   if (number.value == 0) {
@@ -272,7 +273,7 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
   auto& slot = state_->slots[number.value & (state_->slots.size() - 1)];
   slot = std::make_unique<QueuePair>(number, options);
   slot->send.max_unanswered = options.reads_out;
-  state_->active.push_back(slot.get());
+  state_->queue_pairs.push_back(slot.get());
   ++sends->users;
   ++receives->users;
   if (shared != nullptr) ++shared->users;
@@ -329,6 +330,7 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
       break;
   }
   found->state = move.to;
+  state_->activate(*found);
   return Status::ok;
 }
 
@@ -346,6 +348,7 @@ Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
   --context.completion_queue(found->options.receive_completions)->users;
   if (auto* shared = context.shared_receive_queue(found->options.shared_receives)) --shared->users;
   context.datagrams.forget(queue_pair);
+  std::erase(state_->queue_pairs, found);
   std::erase(state_->active, found);
   state_->slots[queue_pair.value & (state_->slots.size() - 1)].reset();
   return Status::ok;

@@ -36,6 +36,7 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
   context.options.max_message_bytes =
       static_cast<std::uint32_t>(std::min<std::size_t>(options.max_message_bytes, longest));
   context.options.cell_payload_bytes = fitting_payload(options.cell_payload_bytes);
+  queue_pairs.reserve(slots.size());
   active.reserve(slots.size());
   enable_guarded_copy();  // registered memory may go missing at any time
 }
@@ -46,12 +47,14 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
   if (path.direct != nullptr) path.grants.start(*path.direct);
   path.peer_grants.start();
   path.drains.start();
+  path.not_taken = {};
+  path.settled = {};
 }
 
 void ChannelAdapter::State::end_epoch(Path& path) {
   path.open = false;
   if (path.direct != nullptr) context.transfers.abandon(path.direct->bridge.peer_window());
-  for (QueuePair* queue_pair : active) {
+  for (QueuePair* queue_pair : queue_pairs) {
     if (queue_pair->path == &path) void_queue_pair(context, *queue_pair);
   }
   context.table.end_bridge_memory(path.number, path.regions);
@@ -78,15 +81,26 @@ void ChannelAdapter::State::follow_all() {
   }
 }
 
-void ChannelAdapter::State::take_cell(Path& path, const ReceivedCell& received) {
+bool ChannelAdapter::State::take_cell(Path& path, const ReceivedCell& received) {
   if (received.fault) {
     ++(*received.fault == CellFault::port_address ? context.counters.dropped_wrong_address
                                                   : context.counters.dropped_bad_cell);
-    return;
+    return false;
   }
   const Cell& cell = received.cell;
-  if (traits(cell.opcode).is(MessageKind::drain)) return path.drains.take(cell);
-  if (traits(cell.opcode).is(MessageKind::datagram)) return take_datagram(path, received);
+  switch (traits(cell.opcode).kind) {
+    case MessageKind::drain:
+      path.drains.take(cell);
+      return true;
+    case MessageKind::datagram:
+      take_datagram(path, received);
+      return true;
+    case MessageKind::not_taken:
+      take_not_taken(path, cell);
+      return true;
+    default:
+      break;
+  }
   QueuePair* queue_pair = find(cell.destination_queue_pair);
   const auto from_peer = [&] {
     const QpNumber source = cell.source_queue_pair;
@@ -94,24 +108,76 @@ void ChannelAdapter::State::take_cell(Path& path, const ReceivedCell& received) 
   };
   if (queue_pair == nullptr || queue_pair->path != &path || !from_peer()) {
     ++context.counters.dropped_unknown_queue_pair;
-    return;
+    return false;
   }
-  dispatch(*queue_pair, received);
+  activate(*queue_pair);
+  return dispatch(*queue_pair, received);
 }
 
-void ChannelAdapter::State::dispatch(QueuePair& queue_pair, const ReceivedCell& received) {
+bool ChannelAdapter::State::dispatch(QueuePair& queue_pair, const ReceivedCell& received) {
   switch (traits(received.cell.opcode).kind) {
     case MessageKind::acknowledgement:
-      return requester.take_acknowledgement(queue_pair, received.cell);
+      requester.take_acknowledgement(queue_pair, received.cell);
+      return true;
     case MessageKind::terminate:
-      return requester.take_terminate(queue_pair, received);
+      requester.take_terminate(queue_pair, received);
+      return true;
     case MessageKind::read_response:
-      return requester.take_read_response(queue_pair, received);
+      requester.take_read_response(queue_pair, received);
+      return true;
     case MessageKind::atomic_response:
-      return requester.take_atomic_response(queue_pair, received);
+      requester.take_atomic_response(queue_pair, received);
+      return true;
     default:
       return responder.take(queue_pair, received);
   }
+}
+
+/// The peer's queue pair may be a slot's that names no queue pair of this end: so the cell says which number it named.
+void ChannelAdapter::State::refuse_consumed(Path& path, VirtualLane lane, const Cell& cell) {
+  PendingNotTaken& pending = path.not_taken[static_cast<std::size_t>(lane)];
+  const bool nameable = cell.destination_queue_pair.value <= kMaxQueuePairNumber;
+  const QpNumber named = nameable ? cell.destination_queue_pair : QpNumber{};
+  if (!pending.wanted) {
+    pending = {true, named, cell.packet_sequence};
+  } else if (pending.queue_pair != named || pending.psn != cell.packet_sequence) {
+    pending.queue_pair = QpNumber{};  // the lane has been full: one cell speaks for all
+  }
+  static_cast<void>(push_not_taken(path, lane));
+}
+
+bool ChannelAdapter::State::push_not_taken(Path& path, VirtualLane lane) {
+  PendingNotTaken& pending = path.not_taken[static_cast<std::size_t>(lane)];
+  if (!pending.wanted) return true;
+  Cell cell;
+  cell.opcode = Opcode::not_taken;
+  cell.destination_queue_pair = pending.queue_pair;
+  cell.packet_sequence = pending.psn;
+  if (!send_cell(context, path, lane, cell)) return false;
+  pending.wanted = false;
+  ++context.counters.not_taken_sent;
+  return true;
+}
+
+void ChannelAdapter::State::take_not_taken(Path& path, const Cell& cell) {
+  const QpNumber named = cell.destination_queue_pair;
+  for (QueuePair* queue_pair : active) {
+    if (queue_pair->path != &path || (named.value != 0 && queue_pair->peer.number != named)) continue;
+    requester.take_not_taken(*queue_pair, named.value == 0 ? std::nullopt : std::optional(cell.packet_sequence));
+  }
+}
+
+std::size_t ChannelAdapter::State::take_settled(Path& path, VirtualLane lane) {
+  if (!path.tells_settled) return 0;
+  const std::uint64_t settled = path.link.settled(lane);
+  std::uint64_t& before = path.settled[static_cast<std::size_t>(lane)];
+  if (settled == before) return 0;
+  before = settled;
+  std::size_t ended = 0;
+  for (QueuePair* queue_pair : active) {
+    if (queue_pair->path == &path && queue_pair->options.lane == lane) ended += requester.take_settled(*queue_pair);
+  }
+  return ended;
 }
 
 void ChannelAdapter::State::take_ended_transfers() {
@@ -142,12 +208,26 @@ std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
     const ReceivedCell* cell = path.link.front(lane);
     if (cell == nullptr) break;
     ++context.counters.cells_received;
-    take_cell(path, *cell);
+    if (!take_cell(path, *cell) && cell->cell.awaited) refuse_consumed(path, lane, cell->cell);
     path.link.pop(lane);
   }
-  // An empty lane gives all its room back, so that a sender who waits for much of it can go on.
-  path.link.return_room(lane, taken < kCellsInPerLane);
+  // What was placed or refused is settled; but no cell may pass for taken whose refusal the peer can't read yet.
+  if (push_not_taken(path, lane)) path.link.settle(lane);
+  path.more[static_cast<std::size_t>(lane)] = taken == kCellsInPerLane;
   return taken;
+}
+
+/// After what was sent, which has said in passing what is settled. An empty lane gives all its room back, so that a
+/// sender who waits for much of it can go on; and a sender learns by one poll that its messages were taken.
+std::size_t ChannelAdapter::State::return_room() {
+  std::size_t told = 0;
+  for (auto& path : context.paths) {
+    if (path == nullptr || !path->open) continue;
+    for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
+      told += path->link.return_room(lane, !path->more[static_cast<std::size_t>(lane)]) ? 1 : 0;
+    }
+  }
+  return told;
 }
 
 /// Turns alternate between what a queue pair answers and what it asks, and the next poll goes on where this one's
@@ -172,6 +252,18 @@ std::size_t ChannelAdapter::State::send_cells() {
   return sent + kCellsOut - budget;
 }
 
+void ChannelAdapter::State::release_idle() {
+  std::size_t kept = 0;
+  const std::size_t whose_turn = turn / 2;
+  for (std::size_t position = 0; position < active.size(); ++position) {
+    QueuePair& queue_pair = *active[position];
+    if (position == whose_turn) turn = 2 * kept + turn % 2;
+    queue_pair.active = queue_pair.outstanding();
+    if (queue_pair.active) active[kept++] = &queue_pair;
+  }
+  active.resize(kept);
+}
+
 std::size_t ChannelAdapter::State::answer(QueuePair& queue_pair, std::size_t budget) {
   if (queue_pair.responses.idle()) return 0;
   const std::size_t moved = responder.push_responses(queue_pair, budget);
@@ -193,6 +285,7 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, const WorkRequest& request
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
   if (found->path != nullptr && !state_->follow(*found->path)) return Status::link_down;
+  state_->activate(*found);
   const bool idle = found->send.next == found->send.posted;
   const Status status = state_->requester.post(*found, request);
   if (status == Status::ok && idle) static_cast<void>(state_->requester.pump(*found, kCellsAtPost));
@@ -242,7 +335,12 @@ std::size_t ChannelAdapter::receive(Time now) {
   std::size_t received = 0;
   for (auto& path : state_->context.paths) {
     if (path == nullptr || !path->open) continue;
-    received += state_->receive_cells(*path, VirtualLane::control) + state_->receive_cells(*path, VirtualLane::data);
+    for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
+      // Requests that ended before these cells left the peer complete before what the cells bring.
+      received += state_->take_settled(*path, lane);
+      const std::size_t cells = state_->receive_cells(*path, lane);
+      if (cells != 0) received += cells + state_->take_settled(*path, lane);
+    }
   }
   return received;
 }
@@ -250,8 +348,9 @@ std::size_t ChannelAdapter::receive(Time now) {
 std::size_t ChannelAdapter::send() {
   state_->follow_all();
   for (QueuePair* queue_pair : state_->active) state_->requester.check_time(*queue_pair);
-  const std::size_t sent = state_->send_cells();
+  const std::size_t sent = state_->send_cells() + state_->return_room();
   for (QueuePair* queue_pair : state_->active) state_->check_drained(*queue_pair);
+  state_->release_idle();
   return sent;
 }
 
@@ -272,12 +371,13 @@ Time ChannelAdapter::next_deadline() const {
 }
 
 bool ChannelAdapter::outstanding() const {
-  const auto drains = [](const auto& path) { return path != nullptr && path->drains.waiting(); };
-  if (std::any_of(state_->context.paths.begin(), state_->context.paths.end(), drains)) return true;
-  return std::any_of(state_->active.begin(), state_->active.end(), [](const QueuePair* queue_pair) {
-    return queue_pair->send.done != queue_pair->send.posted || queue_pair->acknowledgement.wanted ||
-           queue_pair->terminate.wanted || queue_pair->incoming.active || !queue_pair->responses.idle();
-  });
+  const auto owes = [](const auto& path) {
+    const auto wanted = [](const PendingNotTaken& pending) { return pending.wanted; };
+    return path != nullptr && (path->drains.waiting() || std::ranges::any_of(path->not_taken, wanted));
+  };
+  if (std::any_of(state_->context.paths.begin(), state_->context.paths.end(), owes)) return true;
+  return std::any_of(state_->active.begin(), state_->active.end(),
+                     [](const QueuePair* queue_pair) { return queue_pair->outstanding(); });
 }
 
 Status ChannelAdapter::set_cell_payload(std::uint32_t bytes, PathNumber number) {

@@ -143,7 +143,8 @@ class ChannelAdapter {
   [[nodiscard]] std::optional<std::size_t> claim_direct(RemoteAddress remote, std::uint32_t bytes,
                                                         PathNumber path = {});
 
-  /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved.
+  /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved,
+  /// requests ended, and times that the peer was told of what this end consumed.
   std::size_t poll(Time now);
   /// poll() in two steps, for a user who handles incoming messages before acknowledgements leave. The user then calls
   /// CellLink::notify() for each path when it has written everything.

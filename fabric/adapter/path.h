@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,6 +16,13 @@
 
 namespace splitnic::fabric {
 
+/// A message that was consumed and not taken, of which the peer has not been told yet; several become one of them all.
+struct PendingNotTaken {
+  bool wanted = false;
+  QpNumber queue_pair{};  ///< 0: perhaps of any
+  std::uint32_t psn = 0;
+};
+
 /// An adapter's way to one peer: the link, what each end has granted to the other, the direct writes that are to end.
 /// A queue pair has its path from connect() on. When the peer starts anew, the path's queue pairs fail, its grants end,
 /// and the regions in that bridge's memory are void; nothing else is. Thread: the adapter's owner. Source: design,
@@ -25,6 +33,7 @@ struct Path {
         link(on),
         direct(on.direct()),
         corrupts(on.properties().corrupts),
+        tells_settled(on.properties().tells_settled),
         drains(context, *this),
         cell_payload_bytes(cell_payload) {}
 
@@ -42,6 +51,10 @@ struct Path {
   CellLink& link;
   DirectAccess* direct;  ///< the link's; null: there is none
   bool corrupts;         ///< the link may corrupt cells
+  bool tells_settled;    ///< consumption acknowledges
+  std::array<PendingNotTaken, kLanes> not_taken{};
+  std::array<std::uint64_t, kLanes> settled{};  ///< as far as requests have been completed by it
+  std::array<bool, kLanes> more{};              ///< the last burst was as long as bursts may be
   MptPublisher grants{};
   MptView peer_grants{};
   Drains drains;

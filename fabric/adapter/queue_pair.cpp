@@ -75,9 +75,10 @@ Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t ps
   return cell;
 }
 
-void release_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) {
-  path.link.release(lane, cell, packet_crc);
+std::uint64_t release_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
+                           std::uint32_t& packet_crc) {
   ++context.counters.cells_sent;
+  return path.link.release(lane, cell, packet_crc);
 }
 
 bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
@@ -86,7 +87,7 @@ bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell
   if (!path.link.claim(lane, cell, payload.size(), to)) return false;
   to.put(payload);
   std::uint32_t packet_crc = kPacketCrcStart;
-  release_cell(context, path, lane, cell, packet_crc);
+  static_cast<void>(release_cell(context, path, lane, cell, packet_crc));
   return true;
 }
 

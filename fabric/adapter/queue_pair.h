@@ -36,6 +36,7 @@ struct SendEntry {
   std::uint32_t bytes = 0;
   std::uint32_t psn = 0;               ///< from when it is numbered
   std::uint32_t message_sequence = 0;  ///< likewise, of reads and atomics
+  std::uint64_t settled_at = 0;        ///< done when the lane is settled to here; 0: consumption says nothing about it
   bool numbered = false;               ///< a cell of it was on the wire
   bool direct = false;       ///< the bytes are in the peer's memory: the closing cell alone is sent, also when retried
   bool answered = false;     ///< reads and atomics
@@ -244,6 +245,13 @@ struct QueuePair {
   bool terminated_by_peer = false;
   ResponseQueue responses;
   bool draining = false;  ///< an event is due when nothing is in flight
+  bool active = false;    ///< in the adapter's list of those that polls look after
+
+  /// Posted requests, answers that are due, or a message that is partly in: polls have something to do, or may have.
+  [[nodiscard]] bool outstanding() const {
+    return send.done != send.posted || acknowledgement.wanted || terminate.wanted || incoming.active ||
+           !responses.idle();
+  }
 };
 
 }  // namespace splitnic::fabric

@@ -231,13 +231,15 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   cell.message_bytes = entry.bytes;
   cell.immediate = entry.request.immediate;
   cell.invalidate = entry.request.invalidate;
+  cell.awaited = last && queue_pair.options.acknowledged && queue_pair.path->tells_settled;
   ClaimedPayload payload;
   if (!queue_pair.path->link.claim(lane, cell, bytes, payload)) return Step::stop;
   if (!load(queue_pair, entry, payload)) {
     return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
   }
   // Direct bytes come before the cell that closes their message: release() publishes them with the cell.
-  release_cell(context_, *queue_pair.path, lane, cell, send.packet_crc);
+  const std::uint64_t position = release_cell(context_, *queue_pair.path, lane, cell, send.packet_crc);
+  if (cell.awaited) entry.settled_at = position;
   number(queue_pair, entry);
   send.next_offset += bytes;
   ++send.next_cell;

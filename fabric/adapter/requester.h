@@ -22,6 +22,10 @@ class Requester {
 
   /// The peer's answers. Numbers that can't be are ignored.
   void take_acknowledgement(QueuePair& queue_pair, const Cell& cell);
+  /// The lane of its path is settled further. Returns how many requests ended by it.
+  std::size_t take_settled(QueuePair& queue_pair);
+  /// The peer consumed a message without taking it: the one with this packet sequence number; nullopt: perhaps any.
+  void take_not_taken(QueuePair& queue_pair, std::optional<std::uint32_t> psn);
   void take_terminate(QueuePair& queue_pair, const ReceivedCell& received);
   void take_read_response(QueuePair& queue_pair, const ReceivedCell& received);
   void take_atomic_response(QueuePair& queue_pair, const ReceivedCell& received);
@@ -58,6 +62,7 @@ class Requester {
 
   // requester_answers.cpp: what comes back
   void complete_acknowledged(QueuePair& queue_pair, std::uint32_t psn);
+  void progressed(QueuePair& queue_pair);
   [[nodiscard]] bool complete_ready(QueuePair& queue_pair);
   void refused(QueuePair& queue_pair, CompletionStatus status);
   [[nodiscard]] SendEntry* answered_by(QueuePair& queue_pair, const Cell& cell, bool read);

@@ -45,14 +45,18 @@ bool names_request(const CellPayload& refused_head) {
 
 }  // namespace
 
-/// Ends what is acknowledged, oldest first. False: one of them is a read or atomic whose answer has not come.
+/// Ends what is acknowledged, by an answer or by its consumption, oldest first. False: one of them is a read or atomic
+/// whose answer has not come.
 bool Requester::complete_ready(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
+  const std::uint64_t settled = queue_pair.path->settled[static_cast<std::size_t>(queue_pair.options.lane)];
   while (send.done != send.sent) {
     const SendEntry& entry = send.entries[send.done];
     if (goes_over_the_wire(entry.request.operation)) {
-      if (sequence_distance(entry.psn, send.acknowledged_psn) >= 0) return true;
+      const bool consumed = entry.settled_at != 0 && entry.settled_at <= settled;
+      if (!consumed && sequence_distance(entry.psn, send.acknowledged_psn) >= 0) return true;
       if (is_answered(entry.request.operation) && !entry.answered) return false;
+      if (sequence_distance(entry.psn, send.acknowledged_psn) >= 0) send.acknowledged_psn = entry.psn + 1;
     }
     complete_send(context_, queue_pair, CompletionStatus::success);
   }
@@ -65,14 +69,37 @@ void Requester::complete_acknowledged(QueuePair& queue_pair, std::uint32_t psn) 
   if (sequence_distance(psn, send.acknowledged_psn) > 0) send.acknowledged_psn = psn;
   const std::uint64_t before = send.done;
   const bool answers_came = complete_ready(queue_pair);
-  if (send.done != before) {
-    send.retries_left = context_.options.retry_count;
-    send.receiver_not_ready_left = context_.options.receiver_not_ready_retries;
-    send.acknowledge_by = kNever;
-    send.loss_noticed = false;
-    if (send.next < send.done) send.rewind_to(send.done);
-  }
+  if (send.done != before) progressed(queue_pair);
   if (!answers_came) answer_missed(queue_pair);
+}
+
+/// Requests have ended.
+void Requester::progressed(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  send.retries_left = context_.options.retry_count;
+  send.receiver_not_ready_left = context_.options.receiver_not_ready_retries;
+  send.acknowledge_by = kNever;
+  send.loss_noticed = false;
+  if (send.next < send.done) send.rewind_to(send.done);
+}
+
+std::size_t Requester::take_settled(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  if (!queue_pair.rules().connected || !queue_pair.options.acknowledged) return 0;
+  const std::uint64_t before = send.done;
+  static_cast<void>(complete_ready(queue_pair));
+  if (send.done != before) progressed(queue_pair);
+  return send.done - before;
+}
+
+/// Its consumption does not acknowledge it. What comes after it in the queue can't end before it; so it stays until an
+/// answer, or a copy of it, or the timeout decides.
+void Requester::take_not_taken(QueuePair& queue_pair, std::optional<std::uint32_t> psn) {
+  SendQueue& send = queue_pair.send;
+  for (std::uint64_t position = send.done; position != send.sent; ++position) {
+    SendEntry& entry = send.entries[position];
+    if (!psn || entry.psn == *psn) entry.settled_at = 0;
+  }
 }
 
 void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {

@@ -102,21 +102,26 @@ Responder::Verdict Responder::have_receive(QueuePair& queue_pair) {
   return Verdict::good;
 }
 
-void Responder::take(QueuePair& queue_pair, const ReceivedCell& received) {
+bool Responder::take(QueuePair& queue_pair, const ReceivedCell& received) {
   const Cell& cell = received.cell;
   if (!queue_pair.rules().connected || queue_pair.refusing) {
     ++context_.counters.dropped_unknown_queue_pair;
     // The terminate that ended the queue pair may have been lost: a peer that goes on is refused again.
     PendingAcknowledgement& last = queue_pair.acknowledgement;
     if (queue_pair.state == QueuePairState::error && is_refusal(last.syndrome)) last.wanted = true;
-    return;
+    return false;
   }
   const bool in_order = queue_pair.options.acknowledged ? in_order_acknowledged(queue_pair, cell)
                                                         : in_order_unacknowledged(queue_pair, cell);
-  if (!in_order) return;
+  if (!in_order) return false;
   const Verdict verdict = accept(queue_pair, received);
-  if (verdict != Verdict::good) return refuse(queue_pair, verdict, received);
+  if (verdict != Verdict::good) {
+    refuse(queue_pair, verdict, received);
+    return false;
+  }
   if (traits(cell.opcode).last) finish(queue_pair, cell);
+  // A queue pair that never acknowledges does not by consumption either.
+  return queue_pair.options.acknowledged;
 }
 
 bool Responder::in_order_acknowledged(QueuePair& queue_pair, const Cell& cell) {
@@ -297,8 +302,11 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
   queue_pair.incoming = Reassembly{};
   // An answer acknowledges its request: reads and atomics are owed nothing else.
   const bool answered = what.is(MessageKind::read_request) || what.is(MessageKind::atomic);
-  if (queue_pair.options.acknowledged && !answered)
+  if (queue_pair.options.acknowledged && !answered) {
     schedule_acknowledgement(queue_pair, Syndrome::ok, queue_pair.expected_psn);
+    // Consumption says it already. What was owed before, a refusal for now of this packet, is out of date.
+    if (cell.awaited) queue_pair.acknowledgement.wanted = false;
+  }
   ++queue_pair.expected_psn;
 }
 

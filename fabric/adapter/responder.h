@@ -15,8 +15,9 @@ class Responder {
 
   Status post(QueuePair& queue_pair, const ReceiveRequest& request);
   Status post(SharedReceiveQueue& shared, const ReceiveRequest& request);
-  /// A cell of a message, addressed to queue_pair by its peer.
-  void take(QueuePair& queue_pair, const ReceivedCell& received);
+  /// A cell of a message, addressed to queue_pair by its peer. False: it was not taken; it was refused, is a copy, or
+  /// comes out of turn.
+  [[nodiscard]] bool take(QueuePair& queue_pair, const ReceivedCell& received);
   /// A datagram for queue_pair, which takes such; message: what follows its header.
   void take_datagram(QueuePair& queue_pair, const Path& path, const DatagramHeader& header, const Cell& cell,
                      const CellPayload& message);

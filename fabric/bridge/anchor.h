@@ -31,7 +31,7 @@ using MemoryRange = ByteRange;  // as in cell_link.h
 ///
 /// The checksum covers bytes 0 .. 575; the commit word is stored last. Source: S2 Figs. 4, 5 (404, 500, 502).
 inline constexpr std::uint64_t kAnchorMagic = 0x3148434e41544c53;  // "SLTANCH1"
-inline constexpr std::uint32_t kAnchorVersion = 2;
+inline constexpr std::uint32_t kAnchorVersion = 3;
 inline constexpr std::uint32_t kAnchorCommit = 0x54494d43;  // "CMIT"
 inline constexpr std::size_t kAnchorMaxRegions = 16;
 inline constexpr std::size_t kMptEntryBytes = 64;

@@ -41,11 +41,12 @@ std::uint32_t low_half(Epoch epoch) { return static_cast<std::uint32_t>(epoch.va
 std::uint32_t high_half(Epoch epoch) { return static_cast<std::uint32_t>(epoch.value >> 32U); }
 Epoch joined(std::uint32_t low, std::uint32_t high) { return Epoch{std::uint64_t{high} << 32U | low}; }
 
-// The armed flag, 64 bits: sequence << 18 | core << 2 | wants room << 1 | asleep. The core is the one that the flag's
+// The armed flag, 64 bits: sequence << 18 | core << 2 | wants return << 1 | asleep. Wants return: it waits for room, or
+// for something to be settled. The core is the one that the flag's
 // writer ran on, plus one, in 16 bits; 0: unknown. A producer rings once per value, so a flag that it has rung for, or
 // that has become stale on its way, wakes nobody twice.
 constexpr std::uint64_t kAsleep = 1;
-constexpr std::uint64_t kWantsRoom = 2;
+constexpr std::uint64_t kWantsReturn = 2;
 constexpr unsigned kArmedCoreShift = 2;
 constexpr std::uint32_t kArmedCoreMask = 0xFFFF;
 constexpr unsigned kArmedSequenceShift = 18;
@@ -411,10 +412,18 @@ bool FabricLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_b
   return true;
 }
 
-void FabricLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& /*packet_crc*/) {
+std::uint64_t FabricLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& /*packet_crc*/) {
+  Lane& to = at(lane);
   SlotFields fields = slot_fields(cell);
-  fields.consumed = static_cast<std::uint32_t>(at(lane).receiver.consumed());
-  at(lane).sender.release(fields);
+  fields.settled = static_cast<std::uint32_t>(to.receiver.settled());
+  const std::uint64_t position = to.sender.release(fields);
+  to.receiver.told_by_slot();
+  return position;
+}
+
+std::uint64_t FabricLink::settled(VirtualLane lane) {
+  Lane& of = at(lane);
+  return of.sender.awaits() ? of.sender.refresh_settled(of.receiver.consumed()) : of.sender.settled();
 }
 
 /// A slot's fields by value; its payload stays where it is.
@@ -425,7 +434,7 @@ void FabricLink::read_front(Lane& lane, const ReceivedSlot& slot) {
   received.fault = decode_slot_fields(slot.fields, received.cell);
   if (slot.fault) received.fault = cell_fault(*slot.fault);
   if (received.fault) return;
-  lane.sender.note_consumed(slot.fields.consumed);
+  lane.sender.note_settled(slot.fields.settled);
   std::array<std::byte, kSlotBodyInFirst> extension;
   const auto headers = std::span(extension).first(slot_extension_bytes(received.cell.opcode));
   slot.copy_extension(headers);
@@ -452,10 +461,11 @@ void FabricLink::pop(VirtualLane lane) {
   at(lane).receiver.pop();
 }
 
-void FabricLink::return_room(VirtualLane lane, bool all) {
-  SlotReceiver& receiver = at(lane).receiver;
-  const bool push = all ? receiver.consumed() != receiver.pushed() : receiver.much_consumed();
-  if (push) receiver.push_tail(0);
+bool FabricLink::return_room(VirtualLane lane, bool all) {
+  Lane& of = at(lane);
+  const bool push = all ? of.receiver.untold() : of.receiver.much_consumed();
+  if (push) of.receiver.push_tail(of.sender.head());
+  return push;
 }
 
 // ---- sleeping
@@ -471,6 +481,7 @@ bool FabricLink::all_drained() {
 bool FabricLink::anything_waiting() {
   for (Lane& lane : lanes_) {
     if (lane.receiver.front() != nullptr || lane.sender.room_again()) return true;
+    if (lane.sender.settled_again(lane.receiver.consumed())) return true;
   }
   return rings_faulty() || peer_group_changed();
 }
@@ -488,7 +499,7 @@ void FabricLink::ring_if_asleep(bool again) {
   std::uint64_t returns = 0;
   for (const Lane& lane : lanes_) {
     lines += lane.sender.head();
-    returns += lane.receiver.pushed();
+    returns += lane.receiver.told();
   }
   const bool anything_new = lines != notified_lines_;
   const bool sent = again || anything_new;
@@ -501,7 +512,7 @@ void FabricLink::ring_if_asleep(bool again) {
   // ends could load before either store is visible: the cell waits and the consumer sleeps.
   bridge_.before_doorbell();
   const auto flag = bridge_.local_memory().watch<std::uint64_t>(layout_.armed.offset);
-  if ((flag & kAsleep) == 0 || (!sent && (flag & kWantsRoom) == 0)) return;
+  if ((flag & kAsleep) == 0 || (!sent && (flag & kWantsReturn) == 0)) return;
   if (flag == rung_for_ && !again) return;
   // A consumer that is about to poll again has armed already. Its poll can find all cells but the older ones.
   if (again && !anything_new && flag != rung_for_ && now_ - looked_at_ >= kLeftOutAge) ++doorbells_left_out_;
@@ -515,13 +526,15 @@ void FabricLink::notify() {
 
 bool FabricLink::prepare_sleep() {
   if (!up()) return true;  // the handshake rings for each of its steps, and its deadline is near
-  return_room(VirtualLane::control, true);
-  return_room(VirtualLane::data, true);
+  for (Lane& lane : lanes_) {
+    if (lane.receiver.line_behind()) lane.receiver.push_tail(lane.sender.head());
+  }
   ring_if_asleep(false);
   // Empties the doorbells of the last sleep. Here rather than in disarm(), which would delay the announced cell.
   static_cast<void>(bridge_.take_doorbells());
-  const bool wants_room = std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.sender.wants_room(); });
-  set_armed(wants_room ? kAsleep | kWantsRoom : kAsleep);
+  const bool wants_return =
+      std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.sender.wants_room() || lane.sender.awaits(); });
+  set_armed(wants_return ? kAsleep | kWantsReturn : kAsleep);
   // S2 (full fence, arrived): the armed flag before the second poll; pairs with S1 in ring_if_asleep().
   bridge_.fence();
   if (anything_waiting()) {

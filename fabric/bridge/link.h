@@ -88,18 +88,23 @@ class FabricLink final : public CellLink {
   [[nodiscard]] MemoryRange buffers() const { return direct_.buffers; }
   [[nodiscard]] Bridge& bridge() { return bridge_; }
 
-  [[nodiscard]] LinkProperties properties() const override { return {.lossless = true, .corrupts = false}; }
+  [[nodiscard]] LinkProperties properties() const override {
+    return {.lossless = true, .corrupts = false, .tells_settled = true};
+  }
   [[nodiscard]] std::size_t max_payload(VirtualLane lane) const override;
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) override;
-  void release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override;
+  std::uint64_t release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override;
+  [[nodiscard]] std::uint64_t settled(VirtualLane lane) override;
   [[nodiscard]] bool wants_room(VirtualLane lane) const override;
   [[nodiscard]] bool drained(VirtualLane lane) override;
   [[nodiscard]] const ReceivedCell* front(VirtualLane lane) override;
   void pop(VirtualLane lane) override;
-  void return_room(VirtualLane lane, bool all) override;
+  void settle(VirtualLane lane) override { at(lane).receiver.settle(); }
+  bool return_room(VirtualLane lane, bool all) override;
 
-  /// Wakes the peer if it sleeps and something was sent since the last call, or if it waits for room and room was
-  /// returned. Once per batch, after everything was written, also after a refused send. Nearly free otherwise.
+  /// Wakes the peer if it sleeps and something was sent since the last call, or if it waits for room or for something
+  /// to be settled and was told of some. Once per batch, after everything was written, also after a refused send.
+  /// Nearly free otherwise.
   void notify() override;
   /// Arms the wake-up, makes sure that it arrived, and polls once more. False: something came in, and nothing is armed.
   [[nodiscard]] bool prepare_sleep() override;
@@ -179,7 +184,7 @@ class FabricLink final : public CellLink {
   bool armed_ = false;
   std::uint64_t rung_for_ = 0;          // the peer's armed flag that we rang for
   std::uint64_t notified_lines_ = 0;    // lines sent that were announced to the peer
-  std::uint64_t notified_returns_ = 0;  // lines returned likewise
+  std::uint64_t notified_returns_ = 0;  // lines returned and settled likewise
   bool undelivered_ = false;            // at the last prepare_sleep()
   Time now_{};                          // of the last poll()
   Time looked_at_{};                    // now_ when the peer's armed flag was looked at for what was new

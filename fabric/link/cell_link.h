@@ -25,6 +25,8 @@ struct LinkProperties {
   bool lossless = false;
   /// A cell may arrive with other bytes than it left with. Cells and packets carry CRCs.
   bool corrupts = true;
+  /// Of lossless links: the peer's consumption can be seen (CellLink::settled), and acknowledges messages.
+  bool tells_settled = false;
 };
 
 /// The memory that both ends share beside the lanes, for direct writes. Ranges are offsets in local memory (buffers,
@@ -141,7 +143,12 @@ class CellLink {
   /// Sends the claimed cell; everything stored through the peer window before is visible to the peer before the cell.
   /// cell: as claimed; the link fills in the port addresses. packet_crc: runs over the packet's cells where the link
   /// corrupts; untouched elsewhere.
-  virtual void release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) = 0;
+  /// Returns the cell's position in the lane, which settled() will reach; 0 where properties().tells_settled is not
+  /// set.
+  virtual std::uint64_t release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) = 0;
+  /// How far the peer has dealt with what was released: each cell with Cell::awaited up to this position was taken, or
+  /// a not_taken cell that names it has come in and was popped before. Grows; ends with the epoch.
+  [[nodiscard]] virtual std::uint64_t settled(VirtualLane /*lane*/) { return 0; }
   /// The last claim() found no room; until one succeeds.
   [[nodiscard]] virtual bool wants_room(VirtualLane lane) const = 0;
   /// The peer has consumed everything released, as far as it said so. A link that loses cells answers true when nothing
@@ -153,8 +160,12 @@ class CellLink {
   [[nodiscard]] virtual const ReceivedCell* front(VirtualLane lane) = 0;
   /// Consumes front().
   virtual void pop(VirtualLane lane) = 0;
-  /// Gives the peer the room of what was consumed, when that is much, or `all` of it. Once per burst.
-  virtual void return_room(VirtualLane lane, bool all) = 0;
+  /// Everything popped so far has been dealt with: placed, or a not_taken cell was released that names it. Before what
+  /// is released next.
+  virtual void settle(VirtualLane /*lane*/) {}
+  /// Gives the peer the room of what was consumed, and tells it how far this end has settled, when that is much, or
+  /// `all` of it. Once per burst. True: there was something to tell.
+  virtual bool return_room(VirtualLane lane, bool all) = 0;
 
   /// Flushes what was released, and wakes the peer if it sleeps and there is something new for it. Once per burst,
   /// after everything was released, also after a refused claim. Nearly free otherwise.

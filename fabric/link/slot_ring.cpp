@@ -117,6 +117,7 @@ std::uint64_t SlotSender::release(const SlotFields& fields) {
   // R2 (release, in write_word): where the window is memory, what P1 is elsewhere; pairs with A2.
   window_->write_word(line_offset(head_), line_sequence(seed_, head_));
   head_ += claimed_.two_lines ? 2 : 1;
+  if (fields.awaited) awaited_to_ = head_;
   payload_head_ = claimed_payload_;
   payload_after_[static_cast<std::size_t>((head_ - 1) & (place_.slot_lines - 1))] = payload_head_;
   return head_;
@@ -128,20 +129,49 @@ void SlotSender::advance_tail(std::uint64_t lines) {
   payload_tail_ = payload_after_[static_cast<std::size_t>((lines - 1) & (place_.slot_lines - 1))];
 }
 
-SlotTail SlotSender::refresh_tail() {
-  // A3 (acquire, in watch): the tail before the answers, and before what they announce; pairs with R3 in
-  // SlotReceiver::push_tail(). Without it a message that was refused could be taken for done.
+std::uint64_t SlotSender::refresh_tail() {
+  // A4 (acquire, in watch): pairs with R4 in SlotReceiver::push_tail().
   const auto tail = local_.watch<std::uint64_t>(place_.tail_offset + kTailAt);
-  const auto answers = local_.watch<std::uint64_t>(place_.tail_offset + kTailAnswersAt);
-  // A slot of the opposite ring may have said more already (note_consumed).
-  const bool older = tail < tail_ && tail_ - tail <= place_.slot_lines;
-  if (tail > head_ || (tail < tail_ && !older) || answers < answers_) {
+  if (tail > head_ || tail < tail_said_) {
     faulty_ = true;
-  } else {
-    if (!older) advance_tail(tail);
-    answers_ = answers;
+    return tail_;
   }
-  return {tail_, answers_};
+  tail_said_ = tail;
+  // Slots of the opposite ring may have said more already, by any number of rings.
+  if (tail > tail_) advance_tail(tail);
+  return tail_;
+}
+
+std::uint64_t SlotSender::refresh_settled(std::uint64_t taken) {
+  // What was said first is believed first: if it gave way to something newer, whose answers are always a little
+  // ahead, a sender that receives without a pause would never believe anything.
+  if (settled_said_ > settled_) {
+    if (answers_ > taken) return settled_;
+    advance_settled(settled_said_);
+  }
+  // A3 (acquire, in watch): settled before answers, and before what they announce; pairs with R3 in
+  // SlotReceiver::push_tail(). Without it a message that was refused could be taken for done.
+  const auto settled = local_.watch<std::uint64_t>(place_.tail_offset + kTailSettledAt);
+  const auto answers = local_.watch<std::uint64_t>(place_.tail_offset + kTailAnswersAt);
+  if (settled > head_ || settled < settled_said_ || answers < answers_) {
+    faulty_ = true;
+    return settled_;
+  }
+  settled_said_ = settled;
+  answers_ = answers;
+  if (answers_ <= taken && settled_said_ > settled_) advance_settled(settled_said_);
+  return settled_;
+}
+
+bool SlotSender::settled_again(std::uint64_t taken) {
+  if (!awaits()) return false;
+  const std::uint64_t before = settled_;
+  return refresh_settled(taken) != before || faulty_;
+}
+
+void SlotSender::advance_settled(std::uint64_t lines) {
+  settled_ = lines;
+  if (lines > tail_) advance_tail(lines);
 }
 
 bool SlotSender::room_again() {
@@ -151,11 +181,11 @@ bool SlotSender::room_again() {
   return faulty_ || tail_ != before;
 }
 
-void SlotSender::note_consumed(std::uint32_t consumed) {
-  const std::uint32_t more = consumed - static_cast<std::uint32_t>(tail_);
-  if (more <= head_ - tail_) return advance_tail(tail_ + more);
-  // A count behind the tail is old: while the slot waited in its ring, the tail line may have moved on by many rings.
-  // Only a count ahead of the head is impossible.
+void SlotSender::note_settled(std::uint32_t settled) {
+  const std::uint32_t more = settled - static_cast<std::uint32_t>(settled_);
+  if (more <= head_ - settled_) return advance_settled(settled_ + more);
+  // A count behind is old: while the slot waited in its ring, the tail line may have moved on by many rings. Only a
+  // count ahead of the head is impossible.
   const bool older = static_cast<std::int32_t>(more) < 0;
   if (!older) faulty_ = true;
 }
@@ -215,24 +245,31 @@ void SlotReceiver::pop() {
   CHECK(front_lines_ > 0);
   tail_ += front_lines_;
   front_lines_ = 0;
-  awaited_ = awaited_ || front_.fields.awaited;
-  if (front_.in_payload_ring_) payload_unpushed_ += lines_of(front_.payload_bytes);
+  if (front_.in_payload_ring_) payload_untold_ += lines_of(front_.payload_bytes);
+}
+
+void SlotReceiver::told_by_slot() {
+  told_settled_ = settled_;
+  told_tail_ = std::max(told_tail_, settled_);
+  if (told_tail_ == tail_) payload_untold_ = 0;
 }
 
 bool SlotReceiver::much_consumed() const {
-  return tail_ - pushed_ >= place_.slot_lines / 4 || payload_unpushed_ >= place_.payload_lines / 4;
+  return tail_ - told_tail_ >= place_.slot_lines / 4 || payload_untold_ >= place_.payload_lines / 4;
 }
 
 void SlotReceiver::push_tail(std::uint64_t answers) {
   window_->write_word(place_.tail_offset + kTailAnswersAt, answers);
   if (!window_->is_memory()) bridge_->publish();
-  // R3 (release, in write_word; published elsewhere): the answers' count, and the answers, before the tail that lets
-  // the sender complete; and the slots' bytes were read before the sender may overwrite them. Pairs with A3 in
+  // R3 (release, in write_word; published elsewhere): what was placed, the refusals and their count before settled,
+  // which lets the sender complete. Pairs with A3 in SlotSender::refresh_settled().
+  window_->write_word(place_.tail_offset + kTailSettledAt, settled_);
+  // R4 (release, in write_word): the slots' bytes were read before the sender may overwrite them. Pairs with A4 in
   // SlotSender::refresh_tail().
   window_->write_word(place_.tail_offset + kTailAt, tail_);
-  pushed_ = tail_;
-  payload_unpushed_ = 0;
-  awaited_ = false;
+  pushed_tail_ = told_tail_ = tail_;
+  told_settled_ = settled_;
+  payload_untold_ = 0;
 }
 
 }  // namespace splitnic::fabric

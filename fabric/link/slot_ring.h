@@ -24,16 +24,22 @@ inline constexpr std::size_t kMinRingLines = 8;
 inline constexpr std::size_t kMaxSlotLines = std::size_t{1} << 15U;
 inline constexpr std::size_t kMaxPayloadLines = std::size_t{1} << 24U;
 
-/// The tail line, pushed by the receiver into the sender's memory: how many answers it had published and how many lines
-/// it had consumed, since the epoch began. The receiver stores the tail last. So a sender that loads the tail first,
-/// and then the answers, sees every answer to the slots before the tail.
+/// The tail line, pushed by the receiver into the sender's memory; counts since the epoch began.
 ///
-///     0             8
-///    +-------------+---------+-------------- -
-///    | answers  64 | tail 64 | unused 48 bytes
-///    +-------------+---------+-------------- -
+///     0             8            16        24
+///    +-------------+------------+---------+-------------- -
+///    | answers  64 | settled 64 | tail 64 | unused 40 bytes
+///    +-------------+------------+---------+-------------- -
+///
+/// tail: how many lines it has consumed; their room is the sender's again. settled: how many lines it has dealt with:
+/// each slot before was taken, or its refusal was sent in the opposite ring. answers: how many lines of the opposite
+/// ring it had sent by then, those refusals among them. settled is stored after answers: a sender that loads settled
+/// first, and believes it only after it has read the opposite ring as far as answers says, has read every refusal of a
+/// slot before settled. settled may stay behind the tail while a refusal finds no room; so neither direction ever waits
+/// for the other, even if both are full.
 inline constexpr std::size_t kTailAnswersAt = 0;
-inline constexpr std::size_t kTailAt = 8;
+inline constexpr std::size_t kTailSettledAt = 8;
+inline constexpr std::size_t kTailAt = 16;
 
 /// What a line's sequence word is: its number since the epoch began, from a seed of both epochs. Bit 31 of the seed is
 /// set, so that zeroed memory is no slot before the ring's number has grown by 2^31 lines, when nothing is zero any
@@ -48,12 +54,6 @@ struct SlotClaim {
   std::span<std::byte> payload{};       ///< the payload's first bytes
   std::span<std::byte> payload_rest{};  ///< the others; empty unless the payload lies in both lines of the slot
   std::size_t payload_bytes = 0;        ///< of both
-};
-
-/// What the receiver has said: how far it has consumed, and how many answers it had published before.
-struct SlotTail {
-  std::uint64_t lines = 0;
-  std::uint64_t answers = 0;
 };
 
 /// The sender's end of a slot ring, with its payload ring. Slots are built in place where the peer window is memory,
@@ -74,18 +74,28 @@ class SlotSender {
   /// max_payload_bytes(). At most one claim at a time; claiming again replaces it.
   [[nodiscard]] bool claim(std::size_t extension_bytes, std::size_t payload_bytes, SlotClaim& claim);
   /// The claimed slot is the peer's, its bytes with it. Returns the number of lines sent so far, this slot's included:
-  /// the slot is consumed when the tail has reached it.
+  /// the slot is settled when settled() has reached it.
   std::uint64_t release(const SlotFields& fields);
 
-  /// Loads the tail, then the answers. Impossible values leave what was known and set faulty().
-  SlotTail refresh_tail();
-  /// The same from a slot of the opposite ring (SlotFields::consumed): low 32 bits. An older count changes nothing.
-  void note_consumed(std::uint32_t consumed);
-  /// According to the newer of the two.
+  /// Loads the tail and returns it. An impossible value leaves what was known and sets faulty().
+  std::uint64_t refresh_tail();
+  /// Loads settled, then answers. taken: lines of the opposite ring that were consumed, and whose contents were acted
+  /// on. Impossible values leave what was known and set faulty(). Returns settled().
+  std::uint64_t refresh_settled(std::uint64_t taken);
+  /// settled as a slot of the opposite ring says it (SlotFields::settled, low 32 bits), whose turn has come: everything
+  /// sent before it has been acted on. Older than what is known is nothing.
+  void note_settled(std::uint32_t settled);
+  /// As far as the peer said last.
   [[nodiscard]] std::uint64_t tail() const { return tail_; }
-  /// Lines sent: changes whenever there is something new to announce to the peer.
+  /// How far the peer has dealt with what was sent, as far as it can be believed.
+  [[nodiscard]] std::uint64_t settled() const { return settled_; }
+  /// A slot was sent with SlotFields::awaited and is not settled yet.
+  [[nodiscard]] bool awaits() const { return settled_ < awaited_to_; }
+  /// awaits(), and more has been settled since the last look.
+  [[nodiscard]] bool settled_again(std::uint64_t taken);
+  /// Lines sent: changes with everything that the peer could be told of.
   [[nodiscard]] std::uint64_t head() const { return head_; }
-  [[nodiscard]] bool drained() { return head_ == tail_ || refresh_tail().lines == head_; }
+  [[nodiscard]] bool drained() { return head_ == tail_ || refresh_tail() == head_; }
   /// The last claim() found no room; until one succeeds.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
   /// wants_room(), and the peer has consumed something since the last refresh.
@@ -95,6 +105,7 @@ class SlotSender {
  private:
   [[nodiscard]] bool room_for(std::uint64_t lines, std::uint64_t payload) const;
   void advance_tail(std::uint64_t lines);
+  void advance_settled(std::uint64_t lines);
   void store_lines(const SlotHeader& header);
   [[nodiscard]] std::size_t line_offset(std::uint64_t line) const {
     return place_.slots_offset + static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
@@ -109,7 +120,11 @@ class SlotSender {
   std::size_t payload_lines_ = 0;
   std::uint64_t head_ = 0;          // lines, only grows
   std::uint64_t tail_ = 0;          // likewise, as the peer said last
-  std::uint64_t answers_ = 0;       // likewise
+  std::uint64_t tail_said_ = 0;     // likewise, in the tail line
+  std::uint64_t settled_ = 0;       // lines, only grows: what is believed
+  std::uint64_t settled_said_ = 0;  // in the tail line; believed when answers_ lines were taken
+  std::uint64_t answers_ = 0;
+  std::uint64_t awaited_to_ = 0;    // head_ after the last slot whose settling is awaited
   std::uint64_t payload_head_ = 0;  // lines of the payload ring, skipped ends included
   std::uint64_t payload_tail_ = 0;
   std::vector<std::uint64_t> payload_after_;  // by line of the ring: payload_head_ after the slot that ends there
@@ -153,14 +168,21 @@ class SlotReceiver {
   void pop();
   /// Lines consumed since the epoch began.
   [[nodiscard]] std::uint64_t consumed() const { return tail_; }
-  /// Lines whose consumption push_tail has reported to the sender.
-  [[nodiscard]] std::uint64_t pushed() const { return pushed_; }
-  /// Whether the sender awaits the consumption of a slot that push_tail has not reported yet.
-  [[nodiscard]] bool awaited() const { return awaited_; }
-  /// A quarter of the ring, or of the payload ring, has been consumed since the last push_tail.
+  /// Everything consumed has been dealt with: taken, or its refusal sent in the opposite ring.
+  void settle() { settled_ = tail_; }
+  [[nodiscard]] std::uint64_t settled() const { return settled_; }
+  /// A slot of the opposite ring was released that said settled().
+  void told_by_slot();
+  /// Changes whenever the sender is told something: lines consumed and settled of which it has been told.
+  [[nodiscard]] std::uint64_t told() const { return told_tail_ + told_settled_; }
+  /// There is something that the sender has not been told.
+  [[nodiscard]] bool untold() const { return told_tail_ != tail_ || told_settled_ != settled_; }
+  /// The tail line does not say all of it; slots may have. A sender sees that only when it takes them: so an end that
+  /// sleeps pushes the line.
+  [[nodiscard]] bool line_behind() const { return pushed_tail_ != tail_ || untold(); }
+  /// A quarter of the ring, or of the payload ring, has been consumed since the sender was last told.
   [[nodiscard]] bool much_consumed() const;
-  /// Reports the tail to the sender. answers: how many were published for it since the epoch began, all before this
-  /// call.
+  /// Tells the sender how far this end has consumed and settled. answers: lines that were sent in the opposite ring.
   void push_tail(std::uint64_t answers);
 
  private:
@@ -175,10 +197,12 @@ class SlotReceiver {
   SlotRingPlace place_{};
   std::uint32_t seed_ = 0;
   std::uint64_t tail_ = 0;
-  std::uint64_t pushed_ = 0;
-  std::uint64_t payload_unpushed_ = 0;  // lines of payload consumed since the last push
-  bool awaited_ = false;
-  std::size_t front_lines_ = 0;  // 0: front() has found nothing yet
+  std::uint64_t settled_ = 0;
+  std::uint64_t pushed_tail_ = 0;  // in the tail line
+  std::uint64_t told_tail_ = 0;    // there, or by a slot
+  std::uint64_t told_settled_ = 0;
+  std::uint64_t payload_untold_ = 0;  // lines of payload consumed that the sender has not been told of
+  std::size_t front_lines_ = 0;       // 0: front() has found nothing yet
   ReceivedSlot front_{};
 };
 

@@ -37,7 +37,7 @@ bool UdpLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_byte
   return true;
 }
 
-void UdpLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) {
+std::uint64_t UdpLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) {
   Cell addressed = cell;
   addressed.source = peer_.port_address();
   addressed.destination = peer_.peer_port_address();
@@ -50,6 +50,7 @@ void UdpLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_
   std::ranges::copy(envelope.head(), claimed_.begin());
   std::ranges::copy(envelope.tail(), claimed_.last(envelope.tail().size()).begin());
   peer_.release(lane, claimed_.size());
+  return 0;
   claimed_ = {};
 }
 

@@ -47,12 +47,12 @@ class UdpLink final : public CellLink {
 
   [[nodiscard]] std::size_t max_payload(VirtualLane lane) const override;
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) override;
-  void release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override;
+  std::uint64_t release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override;
   [[nodiscard]] bool wants_room(VirtualLane lane) const override { return peer_.wants_room(lane); }
   [[nodiscard]] bool drained(VirtualLane lane) override { return peer_.drained(lane); }
   [[nodiscard]] const ReceivedCell* front(VirtualLane lane) override;
   void pop(VirtualLane lane) override;
-  void return_room(VirtualLane /*lane*/, bool /*all*/) override {}  // flush() knows what was consumed
+  bool return_room(VirtualLane /*lane*/, bool /*all*/) override { return false; }  // flush() knows what was consumed
   void notify() override { static_cast<void>(peer_.flush()); }
 
   std::size_t poll(Time now) override;

@@ -47,6 +47,7 @@ constexpr std::array<OpcodeTraits, 32> make_traits() {
   at(Opcode::terminate) = {.kind = MessageKind::terminate, .first = true, .last = true};
   at(Opcode::drain_request) = at(Opcode::drain_acknowledge) = {.kind = MessageKind::drain, .first = true, .last = true};
   at(Opcode::datagram) = {.kind = MessageKind::datagram, .first = true, .last = true};
+  at(Opcode::not_taken) = {.kind = MessageKind::not_taken, .first = true, .last = true};
   return table;
 }
 constexpr std::array<OpcodeTraits, 32> kTraits = make_traits();
@@ -72,6 +73,7 @@ constexpr std::size_t own_header_bytes(MessageKind kind) {
     case MessageKind::write:
     case MessageKind::read_response:
     case MessageKind::datagram:
+    case MessageKind::not_taken:
       return 0;
   }
   return 0;
@@ -159,6 +161,7 @@ std::optional<CellFault> read_own_header(Cell& cell, MessageKind kind, std::span
     case MessageKind::write:
     case MessageKind::read_response:
     case MessageKind::datagram:
+    case MessageKind::not_taken:
       return std::nullopt;
   }
   return std::nullopt;
@@ -249,6 +252,7 @@ void put_own_header(const Cell& cell, MessageKind kind, std::byte* to) {
     case MessageKind::write:
     case MessageKind::read_response:
     case MessageKind::datagram:
+    case MessageKind::not_taken:
       return;
   }
 }
@@ -300,12 +304,15 @@ bool flags_fit(const OpcodeTraits& what, bool direct, bool solicited) {
 
 std::optional<CellFault> check_fields(const Cell& cell, std::size_t payload_bytes, bool carries_source) {
   const OpcodeTraits& what = traits(cell.opcode);
-  // Cells between adapters, not queue pairs, name none.
-  const auto fits = [drain = what.is(MessageKind::drain)](QpNumber number) {
-    return drain ? number.value == 0 : number.value != 0 && number.value <= kMaxQueuePairNumber;
+  // Cells between adapters, not queue pairs, come from none, and are for none.
+  const auto fits = [](QpNumber number, bool none) {
+    return none ? number.value == 0 : number.value != 0 && number.value <= kMaxQueuePairNumber;
   };
-  if (!fits(cell.destination_queue_pair)) return CellFault::destination_queue_pair;
-  if (carries_source && !fits(cell.source_queue_pair)) return CellFault::source_queue_pair;
+  const bool not_taken = what.is(MessageKind::not_taken);  // names one of the peer's, or none
+  const bool adapters = what.is(MessageKind::drain) || not_taken;
+  const bool names = not_taken && cell.destination_queue_pair.value != 0;
+  if (!fits(cell.destination_queue_pair, adapters && !names)) return CellFault::destination_queue_pair;
+  if (carries_source && !fits(cell.source_queue_pair, adapters)) return CellFault::source_queue_pair;
   if (what.first != (cell.cell_sequence == 0)) return CellFault::cell_sequence;
   if (!payload_fits_kind(cell, what, payload_bytes)) return CellFault::payload_bytes;
   if (what.rdma_header && what.is(MessageKind::write) && !cell.direct) {

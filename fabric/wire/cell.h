@@ -133,7 +133,8 @@ static_assert(sizeof(AcknowledgementHeader) == 8 && std::is_trivially_copyable_v
 inline constexpr std::uint8_t kCellVersion = 1;
 inline constexpr std::uint32_t kMinCellPayload = 64;
 inline constexpr std::uint32_t kMaxCellPayload = 65520;
-inline constexpr std::uint32_t kDefaultCellPayload = 256;
+/// A frame of 1500 bytes and a page fit one cell; a few cells fit a lane's ring of any size.
+inline constexpr std::uint32_t kDefaultCellPayload = 4096;
 inline constexpr std::uint32_t kMaxQueuePairNumber = 0xff'ffff;
 inline constexpr std::size_t kCrcBytes = 4;
 /// Of an atomic: the longest head there is.
@@ -150,7 +151,9 @@ inline constexpr std::uint16_t kFlagSolicited = 2;
 inline constexpr std::uint32_t kAtomicBytes = 8;
 
 /// Numbers as in InfiniBand's reliable-connection transport; those from 24 on are free there. The payload of a datagram
-/// begins with its own header (fabric/wire/datagram.h). A receiver refuses all other numbers.
+/// begins with its own header (fabric/wire/datagram.h). not_taken is between adapters: it names the destination queue
+/// pair and the packet sequence number of a cell that was consumed and not taken; queue pair 0: perhaps of any that was
+/// sent so far. A receiver refuses all other numbers.
 enum class Opcode : std::uint8_t {
   send_first = 0,
   send_middle = 1,
@@ -177,6 +180,7 @@ enum class Opcode : std::uint8_t {
   drain_request = 25,
   drain_acknowledge = 26,
   datagram = 27,
+  not_taken = 28,
 };
 const char* to_string(Opcode opcode);
 
@@ -192,6 +196,7 @@ enum class MessageKind : std::uint8_t {
   terminate,
   drain,
   datagram,
+  not_taken,
 };
 
 /// What an opcode says about its cell.
@@ -246,6 +251,7 @@ struct Cell {
   Opcode opcode = Opcode::send_only;
   bool direct = false;
   bool solicited = false;
+  bool awaited = false;  ///< consumption acknowledges the message (LinkProperties::tells_settled); only slots carry it
   PortAddress destination{};
   PortAddress source{};
   QpNumber destination_queue_pair{};

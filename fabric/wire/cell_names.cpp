@@ -8,7 +8,7 @@ BOOST_DESCRIBE_ENUM(Opcode, send_first, send_middle, send_last, send_only, write
                     write_last_immediate, write_only, write_only_immediate, read_request, read_response_first,
                     read_response_middle, read_response_last, read_response_only, acknowledge, atomic_acknowledge,
                     compare_swap, fetch_add, send_last_invalidate, send_only_invalidate, terminate, drain_request,
-                    drain_acknowledge, datagram)
+                    drain_acknowledge, datagram, not_taken)
 const char* to_string(Opcode opcode) { return boost::describe::enum_to_string(opcode, "?"); }
 
 BOOST_DESCRIBE_ENUM(Syndrome, ok, receiver_not_ready, sequence_error, remote_access_error, remote_operation_error)

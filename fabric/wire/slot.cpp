@@ -20,7 +20,7 @@ SlotHeader encode_slot(const SlotFields& fields, const SlotLayout& layout) {
   SlotHeader header;
   header.payload_bytes = layout.payload_bytes;
   header.payload_at = layout.payload_at;
-  header.consumed = fields.consumed;
+  header.settled = fields.settled;
   header.shape = static_cast<std::uint8_t>(
       (layout.two_lines ? kTwoLines : 0U) | (layout.in_payload_ring ? kInPayloadRing : 0U) |
       (fields.awaited ? kAwaited : 0U) | (fields.solicited ? kSolicited : 0U) | (fields.direct ? kDirect : 0U));
@@ -60,7 +60,7 @@ DecodedSlot decode_slot(const SlotHeader& header, std::size_t payload_lines) {
   slot.fields.cell_sequence = header.cell_sequence.value();
   slot.fields.queue_pair = QpNumber{header.queue_pair.value()};
   slot.fields.packet_sequence = header.packet_sequence.value();
-  slot.fields.consumed = header.consumed.value();
+  slot.fields.settled = header.settled.value();
   slot.layout.two_lines = (shape & kTwoLines) != 0;
   slot.layout.in_payload_ring = (shape & kInPayloadRing) != 0;
   slot.layout.payload_bytes = header.payload_bytes.value();

@@ -16,7 +16,7 @@ namespace splitnic::fabric {
 ///
 ///         0             4              8               12            16
 ///        +-------------+--------------+---------------+-------------+
-/// line 1 | sequence 32 | payload      | payload at 32 | consumed 32 |
+/// line 1 | sequence 32 | payload      | payload at 32 | settled 32  |
 ///        |             | bytes 32     | (a line)      |             |
 ///        +---------+----------+------------------+----+--+----------+---------------
 ///     16 | shape 8 | opcode 8 | cell sequence 16 | QP 32 | PSN 32   | 36 bytes of body
@@ -29,14 +29,14 @@ namespace splitnic::fabric {
 /// sequence: the line's number since the epoch began plus the ring's seed, so that lines of an older lap or epoch never
 /// look like a slot. The sender stores the first line's sequence last; this releases the slot. Body: the opcode's
 /// extended header, then the payload, if both fit 36 bytes (one line) or 96 (two). A longer payload lies contiguously
-/// in the payload ring, from line `payload at` on; then only the extended header is in the body. consumed: how many
-/// lines of the opposite ring the sender has consumed, low 32 bits. shape: see slot_shape. QP: the destination queue
-/// pair, 24 bits used.
+/// in the payload ring, from line `payload at` on; then only the extended header is in the body. settled: how many
+/// lines of the opposite ring the sender has settled (slot_ring.h), low 32 bits; all its refusals lie before this slot.
+/// shape: see slot_shape. QP: the destination queue pair, 24 bits used.
 /// Source: S2 Figs. 6-9 (the write that inserts advances the head); design, "Slots and a payload ring".
 struct SlotHeader {
   boost::endian::little_uint32_buf_t payload_bytes;
   boost::endian::little_uint32_buf_t payload_at;
-  boost::endian::little_uint32_buf_t consumed;
+  boost::endian::little_uint32_buf_t settled;
   boost::endian::little_uint8_buf_t shape;
   boost::endian::little_uint8_buf_t opcode;
   boost::endian::little_uint16_buf_t cell_sequence;
@@ -58,9 +58,9 @@ static_assert(kSlotBodyInFirst == 36 && kSlotBodyInBoth == 96);
 namespace slot_shape {
 inline constexpr std::uint8_t kTwoLines = 1;
 inline constexpr std::uint8_t kInPayloadRing = 2;  ///< the payload; never with an empty one
-inline constexpr std::uint8_t kAwaited = 4;        ///< the sender waits for the slot's consumption
-inline constexpr std::uint8_t kSolicited = 8;      ///< as a cell's flag
-inline constexpr std::uint8_t kDirect = 16;        ///< as a cell's flag
+inline constexpr std::uint8_t kAwaited = 4;    ///< the slot's settling acknowledges its message, if no refusal names it
+inline constexpr std::uint8_t kSolicited = 8;  ///< as a cell's flag
+inline constexpr std::uint8_t kDirect = 16;    ///< as a cell's flag
 inline constexpr std::uint8_t kKnown = 31;
 }  // namespace slot_shape
 
@@ -73,7 +73,7 @@ struct SlotFields {
   std::uint16_t cell_sequence = 0;
   QpNumber queue_pair{};
   std::uint32_t packet_sequence = 0;
-  std::uint32_t consumed = 0;
+  std::uint32_t settled = 0;
 };
 
 /// The places of a slot's bytes.

@@ -43,6 +43,7 @@ void encode_slot_extension(const Cell& cell, std::byte* to) {
 SlotFields slot_fields(const Cell& cell) {
   SlotFields fields;
   fields.opcode = static_cast<std::uint8_t>(cell.opcode);
+  fields.awaited = cell.awaited;
   fields.solicited = cell.solicited;
   fields.direct = cell.direct;
   fields.cell_sequence = cell.cell_sequence;
@@ -56,6 +57,7 @@ std::optional<CellFault> decode_slot_fields(const SlotFields& fields, Cell& cell
   cell.destination_queue_pair = fields.queue_pair;
   cell.packet_sequence = fields.packet_sequence;
   cell.cell_sequence = fields.cell_sequence;
+  cell.awaited = fields.awaited;
   if (what.kind == MessageKind::none) return CellFault::opcode;
   cell.opcode = static_cast<Opcode>(fields.opcode);
   cell.direct = fields.direct;

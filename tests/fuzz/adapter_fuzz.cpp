@@ -85,7 +85,9 @@ class World {
     peer_.restart();
     come_up();
     grant_to_adapter();
-    adapter_.emplace(own_, AdapterOptions{}, random_);
+    AdapterOptions options;
+    options.cell_payload_bytes = 256;  // so that its messages have several cells
+    adapter_.emplace(own_, options, random_);
     domain_ = adapter_->allocate_domain();
     completions_ = adapter_->create_completion_queue(256);
     rebuild(true);

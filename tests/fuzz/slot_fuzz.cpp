@@ -32,7 +32,7 @@ SlotHeader forged(const std::uint8_t* from) {
   header.payload_at = from[2] > 250 ? ~0U : from[2] % 10U;
   header.opcode = from[3];
   header.queue_pair = from[3] > 250 ? ~0U : from[3];
-  header.consumed = from[2];
+  header.settled = from[2];
   return header;
 }
 
@@ -104,6 +104,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 1:
         tail.store<std::uint64_t>(kTailAt, (with[2] & 1U) != 0 ? value % 64 : ~value);
         tail.store<std::uint64_t>(kTailAnswersAt, with[3]);
+        tail.store<std::uint64_t>(kTailSettledAt, (with[2] & 2U) != 0 ? value % 64 : with[4]);
         break;
       case 2: {
         const bool was_faulty = sender.faulty();
@@ -114,19 +115,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         CHECK(claim.payload.size() + claim.payload_rest.size() == value % (sender.max_payload_bytes() + 1));
         std::ranges::fill(claim.payload, std::byte{0x5a});
         std::ranges::fill(claim.payload_rest, std::byte{0x5a});
-        sender.release({});
+        sender.release({.awaited = (with[2] & 1U) != 0});
         break;
       }
       case 3:
         take(receiver);
         break;
       case 4:
+        if ((with[2] & 1U) != 0) receiver.settle();
+        if ((with[2] & 2U) != 0) receiver.told_by_slot();
         receiver.push_tail(value);
+        CHECK(!receiver.untold() && receiver.settled() <= receiver.consumed());
         break;
       case 5:
-        sender.note_consumed(static_cast<std::uint32_t>(value));
+        sender.note_settled(static_cast<std::uint32_t>(value));
         static_cast<void>(sender.refresh_tail());
-        CHECK(sender.tail() <= sender.head());
+        static_cast<void>(sender.refresh_settled(with[2]));
+        CHECK(sender.tail() <= sender.head() && sender.settled() <= sender.tail());
         break;
       default:
         now += std::chrono::microseconds(value % 30);

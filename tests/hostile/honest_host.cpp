@@ -94,6 +94,7 @@ class HonestHost {
   }
   static AdapterOptions adapter_options() {
     AdapterOptions options;
+    options.cell_payload_bytes = 256;  // so that a message of some hundred bytes has several cells
     options.ack_timeout = seconds(2);
     return options;
   }

@@ -116,7 +116,7 @@ RawSlots::Place RawSlots::put(const SlotHeader& header, std::span<const std::byt
   const std::span<std::byte> first = line(head_);
   const std::size_t in_first = std::min(body.size(), kSlotBodyInFirst);
   SlotHeader whole = header;
-  whole.consumed = static_cast<std::uint32_t>(word_at(opposite_ + kTailAt));
+  whole.settled = static_cast<std::uint32_t>(word_at(opposite_ + kTailSettledAt));
   std::memcpy(&first[kSlotSequenceBytes], &whole, sizeof whole);
   std::ranges::copy(body.first(in_first), first.subspan(kSlotBodyAt).begin());
   if (two_lines) {

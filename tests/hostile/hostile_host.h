@@ -37,7 +37,7 @@ class RawSlots {
       : slots_(slots), payload_(payload), tail_(tail), opposite_(opposite), seed_(seed) {}
 
   /// Writes a slot as soon as there is room; body: what follows the header, in the first line and the second. The
-  /// header's shape says how many lines that are; its `consumed` is filled in. second_line: the second line's sequence
+  /// header's shape says how many lines that are; its `settled` is filled in. second_line: the second line's sequence
   /// word is correct.
   Place put(const SlotHeader& header, std::span<const std::byte> body, bool second_line = true);
   /// Writes a slot with the cell's fields, and its payload as a sender lays it out.

@@ -161,6 +161,7 @@ void Owner::accept(Time now) {
     session.link = std::make_unique<FabricLink>(*session.bridge, options, random_);
     session.link->restart();
     AdapterOptions adapter;
+    adapter.cell_payload_bytes = 256;  // so that a message of some hundred bytes has several cells
     adapter.ack_timeout = seconds(2);
     session.adapter = std::make_unique<ChannelAdapter>(*session.link, adapter, random_);
   }

@@ -1,17 +1,17 @@
 /*
  * Consumption is acknowledgement, but for what was refused. The responder consumes messages in order; message kRefused
- * it refuses: it publishes the answer, then counts it in the tail line, then stores the tail. The requester loads the
- * tail, then the answers' count, takes the answers up to it, and only then completes what was consumed.
+ * it refuses: it publishes the answer, then counts it in the tail line, then stores settled. The requester loads
+ * settled, then the answers' count, takes the answers up to it, and only then completes what was settled.
  *
- * A refused message that completes as done, or one after it, is the bug. It must be found when the tail is stored first
- * (TAIL_FIRST), without the barrier before it (NO_BARRIER), and when the count is loaded before the tail (COUNT_FIRST).
+ * A refused message that completes as done, or one after it, is the bug. It must be found when settled is stored first
+ * (SETTLED_FIRST), without the barrier before it (NO_BARRIER), and when the count is loaded before it (COUNT_FIRST).
  */
 #define kMessages 4
 #define kRefused 2
 
 #define ANSWER 0  /* the refused message's number, in the requester's memory */
 #define ANSWERS 1 /* the tail line: how many answers */
-#define TAIL 2    /* the tail line: how many messages */
+#define SETTLED 2 /* the tail line: how many messages */
 
 byte memory[3];
 
@@ -32,11 +32,11 @@ active proctype responder() {
         answers++
      :: else -> skip
      fi;
-     /* The tail may be pushed for each message or for several. */
+     /* The tail line may be pushed for each message or for several. */
      if
      :: message == kMessages || true ->
-#ifdef TAIL_FIRST
-        STORE(responder_stores, TAIL, message);
+#ifdef SETTLED_FIRST
+        STORE(responder_stores, SETTLED, message);
         BARRIER(responder_stores);
         STORE(responder_stores, ANSWERS, answers)
 #else
@@ -44,7 +44,7 @@ active proctype responder() {
 #ifndef NO_BARRIER
         BARRIER(responder_stores);
 #endif
-        STORE(responder_stores, TAIL, message)
+        STORE(responder_stores, SETTLED, message)
 #endif
      :: message < kMessages -> skip
      fi;
@@ -53,22 +53,22 @@ active proctype responder() {
 }
 
 active proctype requester() {
-  byte done = 0, tail, answers, refused = 0;
+  byte done = 0, settled, answers, refused = 0;
   do
   :: done == kMessages || refused > 0 -> break
   :: else ->
 #ifdef COUNT_FIRST
      answers = memory[ANSWERS];
-     tail = memory[TAIL];
+     settled = memory[SETTLED];
 #else
-     tail = memory[TAIL];
+     settled = memory[SETTLED];
      answers = memory[ANSWERS];
 #endif
      if
-     :: answers > 0 -> refused = memory[ANSWER]; assert(refused == kRefused); tail = kRefused - 1
+     :: answers > 0 -> refused = memory[ANSWER]; assert(refused == kRefused); settled = kRefused - 1
      :: else -> skip
      fi;
-     assert(tail < kRefused);
-     done = (tail > done -> tail : done)
+     assert(settled < kRefused);
+     done = (settled > done -> settled : done)
   od
 }

@@ -40,7 +40,7 @@ for order in TSO WEAK; do
   check slots bad $order TAIL_EARLY
   check slots bad $order NO_ROOM
   check answers good $order
-  check answers bad $order TAIL_FIRST
+  check answers bad $order SETTLED_FIRST
   check answers bad $order COUNT_FIRST
 done
 # Stores of one processor are seen in order on x86: only weaker ones need these.

@@ -26,7 +26,7 @@ QueuePairAttributes datagrams(std::uint32_t queue_key = kKey) {
 /// One adapter per end of a link, each with a datagram queue pair that is ready, and a handle to the other.
 template <class Links>
 struct Ends {
-  explicit Ends(const AdapterOptions& options = {}) {
+  explicit Ends(const AdapterOptions& options = small_cells()) {
     for (int i = 0; i < 100'000 && !(links.end(0).up() && links.end(1).up()); ++i) links.step();
     REQUIRE((links.end(0).up() && links.end(1).up()));
     for (std::size_t i = 0; i < 2; ++i) {
@@ -229,7 +229,7 @@ TEST_CASE("a group's datagram goes to each member's path, and there to each queu
   Endpoint sender(links[0]->end(0), {}, random, datagrams());
   for (std::size_t i = 0; i < 3; ++i) {
     paths[i] = i == 0 ? PathNumber{1} : sender.adapter.attach(links[i]->end(0)).value();
-    peers[i] = std::make_unique<Endpoint>(links[i]->end(1), AdapterOptions{}, random, datagrams());
+    peers[i] = std::make_unique<Endpoint>(links[i]->end(1), test::small_cells(), random, datagrams());
     REQUIRE(peers[i]->adapter.connect(peers[i]->number, {}) == Status::ok);
     REQUIRE(peers[i]->adapter.attach_to_group(peers[i]->number, group_of(5)) == Status::ok);
     REQUIRE(peers[i]->receive(i, kTo, 200) == Status::ok);
@@ -354,7 +354,7 @@ TEST_CASE("a datagram queue pair outlives a peer that starts anew; what is sent 
 
 TEST_CASE("a peer that takes nothing delays the datagrams of others for one timeout only",
           "[fabric][adapter][datagram]") {
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.ack_timeout = milliseconds(1);
   Calm two(options);
   // Nobody polls the second adapter, so its lane fills up.

@@ -113,7 +113,7 @@ TEST_CASE("a packet whose CRC does not span its cells is asked for again", "[fab
 }
 
 TEST_CASE("without a posted receive the peer is told to try later, and may", "[fabric][adapter]") {
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.receiver_not_ready_delay = microseconds(1500);
   ScriptedPeer peer(options);
   peer.put(peer.cell(Opcode::send_only, kPsn), pattern(10, 1));
@@ -233,7 +233,7 @@ TEST_CASE("memory deregistered under a posted receive or an incoming write is no
 }
 
 TEST_CASE("an unacknowledged channel drops, counts and goes on", "[fabric][adapter]") {
-  ScriptedPeer peer({}, unacknowledged());
+  ScriptedPeer peer(test::small_cells(), unacknowledged());
   const auto& counters = peer.host.adapter.counters();
   const auto send = [&peer](std::uint32_t psn) { peer.put(peer.cell(Opcode::send_only, psn), pattern(10, psn)); };
 
@@ -270,7 +270,7 @@ TEST_CASE("an unacknowledged channel drops, counts and goes on", "[fabric][adapt
 }
 
 TEST_CASE("an unacknowledged request is complete when it is on the wire", "[fabric][adapter]") {
-  ScriptedPeer peer({}, unacknowledged());
+  ScriptedPeer peer(test::small_cells(), unacknowledged());
   REQUIRE(peer.host.send(1, 0, 600) == Status::ok);
   const auto done = peer.host.take();
   REQUIRE(done.size() == 1);
@@ -303,7 +303,7 @@ TEST_CASE("a request completes with its acknowledgement, not before, and not for
 }
 
 TEST_CASE("without an acknowledgement everything is sent again, so often and no more", "[fabric][adapter]") {
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.retry_count = 3;
   options.ack_timeout = milliseconds(10);
   ScriptedPeer peer(options);
@@ -338,7 +338,7 @@ TEST_CASE("a retry goes back to the message that was refused", "[fabric][adapter
 }
 
 TEST_CASE("receiver not ready: the requester waits as long as asked, and gives up in the end", "[fabric][adapter]") {
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.receiver_not_ready_retries = 2;
   ScriptedPeer peer(options);
   REQUIRE(peer.host.send(1, 0, 64) == Status::ok);
@@ -390,7 +390,7 @@ TEST_CASE("the peer's refusal ends the request with its reason and flushes the r
 }
 
 TEST_CASE("a direct write's retry sends its closing cell alone", "[fabric][adapter]") {
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.ack_timeout = milliseconds(10);
   ScriptedPeer peer(options);
   MptPublisher publisher;

@@ -136,7 +136,7 @@ struct Granted {
 /// Two ends; the first moves its bytes by the engine.
 struct WithEngine {
   explicit WithEngine(DmaProvider& engine) {
-    AdapterOptions options;
+    AdapterOptions options = test::small_cells();
     options.dma = &engine;
     two.emplace(options);
   }
@@ -434,7 +434,7 @@ TEST_CASE("a drain waits for the engine's copies into that memory, and for no ot
 TEST_CASE("a peer that never answers leaves the range in quarantine until the epoch ends", "[fabric][adapter][drain]") {
   QueuePairAttributes options;
   options.lane = VirtualLane::control;
-  ScriptedPeer peer({}, options);
+  ScriptedPeer peer(test::small_cells(), options);
   ChannelAdapter& adapter = peer.host.adapter;
   const MemoryRange range{peer.pair.link(0).buffers().offset, 4096};
   const Stag tag = adapter.register_bridge_memory(peer.host.domain, range, kAllRights, true).value();
@@ -480,7 +480,7 @@ TEST_CASE("a peer that never answers leaves the range in quarantine until the ep
 TEST_CASE("a peer's questions are remembered up to a bound, and each is answered once", "[fabric][adapter][drain]") {
   QueuePairAttributes options;
   options.lane = VirtualLane::control;
-  ScriptedPeer peer({}, options);
+  ScriptedPeer peer(test::small_cells(), options);
   const auto ask = [&](std::uint32_t number) {
     Cell cell = peer.cell(Opcode::drain_request, 0);
     cell.destination_queue_pair = cell.source_queue_pair = QpNumber{};
@@ -504,7 +504,7 @@ TEST_CASE("memory that is used anew after a drain is not written by what the pee
           "[fabric][adapter][drain][sim]") {
   const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{25}));
   INFO("seed " << seed);
-  TwoEndpoints two({}, {}, LinkedPair::rough(), seed);
+  TwoEndpoints two(test::small_cells(), {}, LinkedPair::rough(), seed);
   SeededRandom random(seed);
   Endpoint& writer = two.end(0);
   constexpr std::size_t kBytes = 4096;

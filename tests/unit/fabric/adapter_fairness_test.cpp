@@ -43,7 +43,7 @@ struct ManyReaders {
 TEST_CASE("long answers to many readers hold up neither each other nor the owner's own requests",
           "[fabric][adapter][fairness]") {
   // Small cells use up a poll's budget, large ones the lane.
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.cell_payload_bytes = GENERATE(256U, 16384U);
   const int steps = options.cell_payload_bytes == 256 ? 300 : 40;  // not half of what the answers need
   ManyReaders many(options);

@@ -89,7 +89,7 @@ TEST_CASE("an unacknowledged channel loses what is lost, and delivers the rest w
 }
 
 TEST_CASE("a message longer than its lane's rings ends when its peer has given no room for long", "[fabric][adapter]") {
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.ack_timeout = milliseconds(1);
   options.retry_count = 3;
   QueuePairAttributes queue_pair;
@@ -184,7 +184,7 @@ TEST_CASE("random cells with good CRCs never crash an adapter and never write ou
   INFO("seed " << seed);
   QueuePairAttributes options;
   options.acknowledged = seed % 2 == 0;
-  ScriptedPeer peer({}, options);
+  ScriptedPeer peer(test::small_cells(), options);
   SeededRandom random(seed);
   constexpr std::array<std::uint8_t, 22> kOpcodes{0,  1,  2,  4,  6,  7,  8,  9,  10, 11, 12,
                                                   13, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24};

@@ -92,6 +92,13 @@ inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
   return result;
 }
 
+/// Cells of 256 bytes, so that messages of some hundred bytes have several.
+inline AdapterOptions small_cells() {
+  AdapterOptions options;
+  options.cell_payload_bytes = 256;
+  return options;
+}
+
 /// An adapter with a registered buffer and a queue pair, as a driver would have.
 class Endpoint {
  public:
@@ -160,7 +167,7 @@ class Endpoint {
 /// Two adapters, one connected queue pair each.
 class TwoEndpoints {
  public:
-  explicit TwoEndpoints(const AdapterOptions& adapter = {}, const QueuePairAttributes& queue_pair = {},
+  explicit TwoEndpoints(const AdapterOptions& adapter = small_cells(), const QueuePairAttributes& queue_pair = {},
                         const SimBridgeOptions& bridge = LinkedPair::calm(), std::uint64_t seed = 1)
       : pair(bridge, seed),
         ends{std::make_unique<Endpoint>(pair.link(0), adapter, pair.random(), queue_pair),
@@ -203,7 +210,7 @@ class ScriptedPeer {
   static constexpr std::uint32_t kOwnPsn = 5000;  // of the adapter's
   static constexpr QpNumber kNumber{77};
 
-  explicit ScriptedPeer(const AdapterOptions& options = {}, const QueuePairAttributes& queue_pair = {})
+  explicit ScriptedPeer(const AdapterOptions& options = small_cells(), const QueuePairAttributes& queue_pair = {})
       : host(sealed, options, pair.random(), queue_pair), lane(queue_pair.lane) {
     REQUIRE(host.adapter.connect(host.number, {kNumber, kOwnPsn, kPsn}) == Status::ok);
   }

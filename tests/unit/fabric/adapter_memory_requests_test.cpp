@@ -78,7 +78,7 @@ WorkRequest invalidation(std::uint64_t id, Stag tag) {
 
 TEST_CASE("a tag registered through the send queue is used by the next request, without a round trip",
           "[fabric][adapter][registration]") {
-  ScriptedPeer peer({}, memory_requests());
+  ScriptedPeer peer(test::small_cells(), memory_requests());
   FastRegion region(peer.host);
   std::memcpy(region.page, "straight away", 13);
   const bool queue_is_held_up = GENERATE(false, true);
@@ -112,7 +112,7 @@ TEST_CASE("a tag registered through the send queue is used by the next request, 
 
 TEST_CASE("a peer reads, writes and counts in memory that was registered through the send queue",
           "[fabric][adapter][registration]") {
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   FastRegion region(two.end(1));
   REQUIRE(post(two.end(1), region.registration(1)) == Status::ok);
   two.end(0).fill(0, pattern(100, 1));
@@ -126,7 +126,7 @@ TEST_CASE("a peer reads, writes and counts in memory that was registered through
 }
 
 TEST_CASE("one request registers and sends", "[fabric][adapter][registration]") {
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   FastRegion region(two.end(0));
   std::memcpy(region.page, "both", 4);
   REQUIRE(two.end(1).receive(5, 0, 64) == Status::ok);
@@ -147,7 +147,7 @@ TEST_CASE("one request registers and sends", "[fabric][adapter][registration]") 
 }
 
 TEST_CASE("a combined request registers once, however often its send is retried", "[fabric][adapter][registration]") {
-  ScriptedPeer peer({}, memory_requests());
+  ScriptedPeer peer(test::small_cells(), memory_requests());
   FastRegion region(peer.host);
   WorkRequest both = send_request(1, region.segment(0, 600));
   both.memory = &region.request;
@@ -164,7 +164,7 @@ TEST_CASE("a combined request registers once, however often its send is retried"
 
 TEST_CASE("a refused memory request, first option: the sends are flushed, receiving goes on, and they resume",
           "[fabric][adapter][registration]") {
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   Endpoint& end = two.end(0);
   FastRegion region(end);
   REQUIRE(end.receive(90, 0, 64) == Status::ok);
@@ -213,7 +213,7 @@ TEST_CASE("a refused memory request, first option: the sends are flushed, receiv
 
 TEST_CASE("a refused memory request, second option: the queue pair ends, and the peer is told once",
           "[fabric][adapter][registration]") {
-  TwoEndpoints two({}, memory_requests(MemoryRequestFailure::fail));
+  TwoEndpoints two(test::small_cells(), memory_requests(MemoryRequestFailure::fail));
   Endpoint& end = two.end(0);
   const QpNumber near = end.make_queue_pair({});
   const QpNumber far = two.end(1).make_queue_pair({});
@@ -241,7 +241,7 @@ TEST_CASE("a refused memory request, second option: the queue pair ends, and the
 
 TEST_CASE("memory requests need a queue pair that was made for them, and fit their operation",
           "[fabric][adapter][registration]") {
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   Endpoint& end = two.end(0);
   FastRegion region(end);
   Window window(end);
@@ -273,7 +273,7 @@ TEST_CASE("memory requests need a queue pair that was made for them, and fit the
 TEST_CASE("a window bound through the send queue opens its range to the peer, unbound it opens nothing",
           "[fabric][adapter][window]") {
   const auto kind = GENERATE(EntryKind::window_type_1, EntryKind::window_type_2);
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   Endpoint& owner = two.end(1);
   Window window(owner, kind);
   REQUIRE(post(owner, window.binding(1)) == Status::ok);
@@ -305,7 +305,7 @@ TEST_CASE("a window bound through the send queue opens its range to the peer, un
 TEST_CASE("a bound window ends one byte before what is not its own", "[fabric][adapter][window]") {
   const int before = GENERATE(1, 0);
   const int bytes = GENERATE(50, 51);
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   Endpoint& owner = two.end(1);
   Window window(owner);
   REQUIRE(post(owner, window.binding(1)) == Status::ok);
@@ -322,7 +322,7 @@ TEST_CASE("a bound window ends one byte before what is not its own", "[fabric][a
 
 TEST_CASE("a local invalidation waits for what was sent before it, which may be sent again",
           "[fabric][adapter][registration]") {
-  ScriptedPeer peer({}, memory_requests());
+  ScriptedPeer peer(test::small_cells(), memory_requests());
   FastRegion region(peer.host);
   REQUIRE(post(peer.host, region.registration(1)) == Status::ok);
   REQUIRE(post(peer.host, send_request(2, region.segment(0, 100))) == Status::ok);
@@ -346,7 +346,7 @@ TEST_CASE("a local invalidation waits for what was sent before it, which may be 
 
 TEST_CASE("a retry passes by the memory requests between the messages that it repeats",
           "[fabric][adapter][registration]") {
-  ScriptedPeer peer({}, memory_requests());
+  ScriptedPeer peer(test::small_cells(), memory_requests());
   FastRegion region(peer.host);
   REQUIRE(peer.host.send(1, 0, 8) == Status::ok);
   REQUIRE(post(peer.host, region.registration(2)) == Status::ok);
@@ -364,7 +364,7 @@ TEST_CASE("a retry passes by the memory requests between the messages that it re
 
 TEST_CASE("a send that names a tag ends it at the owner, who is told which", "[fabric][adapter][invalidate]") {
   const std::size_t bytes = GENERATE(0U, 100U, 1000U);
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   Endpoint& owner = two.end(1);
   Window window(owner);
   REQUIRE(post(owner, window.binding(1)) == Status::ok);
@@ -387,7 +387,7 @@ TEST_CASE("a send that names a tag ends it at the owner, who is told which", "[f
 
 TEST_CASE("a send that names a tag that is not open to it ends the stream, and ends nothing else",
           "[fabric][adapter][invalidate]") {
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   Endpoint& owner = two.end(1);
   Window window(owner);
   TerminateReason reason{0, 1, 9};  // RFC 5040: can't be invalidated
@@ -415,7 +415,7 @@ TEST_CASE("a send that names a tag that is not open to it ends the stream, and e
 
 TEST_CASE("a one-touch entry takes one write of many cells, and no second one", "[fabric][adapter][touch]") {
   const auto touch = GENERATE(TouchControl::one_touch, TouchControl::one_shot);
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   Endpoint& owner = two.end(1);
   Window window(owner);
   window.bind().touch = touch;
@@ -434,7 +434,7 @@ TEST_CASE("a one-touch entry takes one write of many cells, and no second one", 
 }
 
 TEST_CASE("reads do not touch a one-touch entry, atomics do", "[fabric][adapter][touch]") {
-  TwoEndpoints two({}, memory_requests());
+  TwoEndpoints two(test::small_cells(), memory_requests());
   Endpoint& owner = two.end(1);
   EntryOptions once;
   once.rights = kAllRights | Right::remote_read | Right::remote_atomic;

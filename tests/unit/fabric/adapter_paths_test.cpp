@@ -16,7 +16,7 @@ struct Star {
       pairs[i] = std::make_unique<LinkedPair>(LinkedPair::calm(), 10 + i);
       paths[i] = owner.attach(pairs[i]->link(1)).value();
       peers[i] =
-          std::make_unique<Endpoint>(pairs[i]->link(0), AdapterOptions{}, pairs[i]->random(), QueuePairAttributes{});
+          std::make_unique<Endpoint>(pairs[i]->link(0), test::small_cells(), pairs[i]->random(), QueuePairAttributes{});
       connect(i);
     }
   }
@@ -144,7 +144,7 @@ TEST_CASE("a verb that needs a path takes the only one, names one of several, an
   SeededRandom random(4);
   LinkedPair first;
   LinkedPair second;
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.max_paths = 2;
   ChannelAdapter adapter(options, random);
   CHECK(adapter.set_cell_payload(512) == Status::bad_argument);

@@ -66,7 +66,7 @@ TEST_CASE("a read that is forgotten does not end a one-shot window that was boun
           "[fabric][adapter]") {
   QueuePairAttributes options;
   options.reads_in = options.reads_out = 2;
-  TwoEndpoints two({}, options);
+  TwoEndpoints two(test::small_cells(), options);
   Endpoint& owner = two.end(1);
   ProtectionTable& table = owner.adapter.table();
   const Consumer consumer{owner.domain, owner.number};

@@ -31,7 +31,7 @@ WorkRequest delay_of(std::uint64_t id, Duration delay) {
 }  // namespace
 
 TEST_CASE("inline data is what was said at the post, also in a retry, and needs no region", "[fabric][adapter]") {
-  ScriptedPeer peer({}, inline_up_to(300));
+  ScriptedPeer peer(test::small_cells(), inline_up_to(300));
   auto data = pattern(300, 1);
   const auto said = data;
   WorkRequest request = send_request(1, {data.data(), 100, Stag{}});
@@ -56,7 +56,7 @@ TEST_CASE("inline data is what was said at the post, also in a retry, and needs 
 }
 
 TEST_CASE("inline data has a limit, and is for what is said, not for what is fetched", "[fabric][adapter]") {
-  ScriptedPeer peer({}, inline_up_to(64));
+  ScriptedPeer peer(test::small_cells(), inline_up_to(64));
   auto data = pattern(100, 1);
   WorkRequest request = send_request(1, {data.data(), 64, Stag{}});
   request.inline_data = true;
@@ -299,7 +299,7 @@ TEST_CASE("a completion queue that has no room for a shared receive is overrun: 
 }
 
 TEST_CASE("an epoch's end is an event, and events that find no room are counted", "[fabric][adapter][events]") {
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.max_events = 2;
   TwoEndpoints two(options);
   for (int i = 0; i < 3; ++i) {

@@ -86,7 +86,7 @@ TEST_CASE("an answer acknowledges its request and all before it", "[fabric][adap
 TEST_CASE("no more reads are outstanding than the peer takes, and a fence waits for them", "[fabric][adapter][read]") {
   QueuePairAttributes options;
   options.reads_out = 2;
-  ScriptedPeer peer({}, options);
+  ScriptedPeer peer(test::small_cells(), options);
   for (std::uint64_t i = 0; i < 3; ++i) {
     REQUIRE(peer.host.adapter.post_send(peer.host.number, read_request(peer.host, i, i * 8, 8, {5, Stag{6}})) ==
             Status::ok);
@@ -110,7 +110,7 @@ TEST_CASE("no more reads are outstanding than the peer takes, and a fence waits 
 }
 
 TEST_CASE("a missed answer is asked for again, once at once and then by the timeout", "[fabric][adapter][read]") {
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.ack_timeout = milliseconds(10);
   ScriptedPeer peer(options);
   REQUIRE(peer.host.adapter.post_send(peer.host.number, read_request(peer.host, 1, 0, 300, {5, Stag{6}})) ==
@@ -226,7 +226,7 @@ TEST_CASE("a request with an unexpected message sequence number, or beyond the d
           "[fabric][adapter][read]") {
   QueuePairAttributes options;
   options.reads_in = 2;
-  ScriptedPeer peer({}, options);
+  ScriptedPeer peer(test::small_cells(), options);
   const Owned owned = open(peer.host);
   TerminateReason reason{1, 2, 3};
   std::size_t answers = 0;
@@ -312,7 +312,7 @@ TEST_CASE("reads and atomics need an acknowledged channel and a peer who takes t
   QueuePairAttributes options;
   SECTION("unacknowledged") { options.acknowledged = false; }
   SECTION("none out") { options.reads_out = 0; }
-  ScriptedPeer peer({}, options);
+  ScriptedPeer peer(test::small_cells(), options);
   CHECK(peer.host.adapter.post_send(peer.host.number, read_request(peer.host, 1, 0, 8, {1, Stag{2}})) ==
         Status::not_permitted);
   if (!options.acknowledged) {

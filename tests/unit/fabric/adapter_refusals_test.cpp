@@ -404,7 +404,7 @@ TEST_CASE("memory of the owner that is gone ends the peer's request, and is an e
 TEST_CASE("a page that is gone in the first, middle or last segment of a write: what is before it is placed, no more",
           "[fabric][adapter][gone]") {
   const std::size_t fault = GENERATE(0U, 1U, 2U);
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.cell_payload_bytes = static_cast<std::uint32_t>(page_bytes());
   TwoEndpoints two(options);
   Endpoint& owner = two.end(1);
@@ -437,7 +437,7 @@ TEST_CASE("a page that is gone in the first, middle or last segment of a write: 
 
 TEST_CASE("a page of a sink that is gone ends the read, and the owner is told once", "[fabric][adapter][gone]") {
   const std::size_t fault = GENERATE(0U, 1U, 2U);
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.cell_payload_bytes = static_cast<std::uint32_t>(page_bytes());
   TwoEndpoints two(options);
   Endpoint& reader = two.end(0);

@@ -41,7 +41,7 @@ struct BridgeRegion {
 TEST_CASE("a send arrives in the posted receive, whole, at every size around a cell's payload", "[fabric][adapter]") {
   const bool acknowledged = GENERATE(true, false);
   const std::size_t bytes = GENERATE(0U, 1U, 255U, 256U, 257U, 511U, 512U, 513U, 1500U, 65536U);
-  TwoEndpoints two({}, channel(acknowledged));
+  TwoEndpoints two(test::small_cells(), channel(acknowledged));
   const auto sent = pattern(bytes, bytes + 1);
   two.end(0).fill(0, sent);
   REQUIRE(two.end(1).receive(7, 1000, bytes + 10) == Status::ok);
@@ -128,7 +128,7 @@ TEST_CASE("a write to memory that is not granted for direct stores goes segmente
 }
 
 TEST_CASE("a message is gathered from its segments across cell borders", "[fabric][adapter]") {
-  TwoEndpoints two({}, {});
+  TwoEndpoints two(test::small_cells(), {});
   const auto data = pattern(2000, 8);
   two.end(0).fill(0, data);
   WorkRequest request;
@@ -214,7 +214,7 @@ TEST_CASE("a full lane makes requests wait and loses nothing", "[fabric][adapter
   QueuePairAttributes options;
   options.send_depth = 64;
   options.receive_depth = 64;
-  TwoEndpoints two({}, options);
+  TwoEndpoints two(test::small_cells(), options);
   const auto data = pattern(60'000, 4);
   two.end(0).fill(0, data);
   for (std::uint64_t i = 0; i < 10; ++i) REQUIRE(two.end(1).receive(i, 0, 65536) == Status::ok);

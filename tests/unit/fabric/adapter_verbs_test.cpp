@@ -101,7 +101,7 @@ TEST_CASE("a full queue is said so, and room comes back with completions", "[fab
   QueuePairAttributes options;
   options.send_depth = 5;
   options.receive_depth = 3;
-  ScriptedPeer peer({}, options);
+  ScriptedPeer peer(test::small_cells(), options);
   CHECK(peer.host.adapter.send_room(peer.host.number) == 5);
   for (std::uint64_t i = 0; i < 5; ++i) CHECK(peer.host.send(i, 0, 64) == Status::ok);
   CHECK(peer.host.send(5, 0, 64) == Status::queue_full);

@@ -45,7 +45,8 @@ const Malformed kMalformed[] = {
     {"another magic", "magic", [](AnchorBytes& a) { a.magic = kAnchorMagic + 1; }},
     {"version 0", "version", [](AnchorBytes& a) { a.version = 0; }},
     {"version 1, with message FIFOs", "version", [](AnchorBytes& a) { a.version = 1; }},
-    {"version 3", "version", [](AnchorBytes& a) { a.version = 3; }},
+    {"version 2, without a position to which slots are settled", "version", [](AnchorBytes& a) { a.version = 2; }},
+    {"version 4", "version", [](AnchorBytes& a) { a.version = 4; }},
     {"a shorter record", "record bytes", [](AnchorBytes& a) { a.record_bytes = 639; }},
     {"a longer record", "record bytes", [](AnchorBytes& a) { a.record_bytes = 641; }},
     {"no epoch", "epoch", [](AnchorBytes& a) { a.epoch = 0; }},
@@ -137,7 +138,7 @@ TEST_CASE("the bytes of an anchor record are pinned", "[fabric][anchor]") {
     return text;
   };
   CHECK(hex(0, 16) ==
-        "534c54414e43483102000000"
+        "534c54414e43483103000000"
         "80020000");
   CHECK(hex(16, 16) ==
         "8877665544332211"

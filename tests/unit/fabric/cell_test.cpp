@@ -82,6 +82,9 @@ Cell believable(Opcode opcode, std::size_t payload) {
       cell.tag = Stag{0x6162'6364};
       cell.generation = 17;
       break;
+    case MessageKind::not_taken:
+      cell.source_queue_pair = QpNumber{0};
+      break;
     default:
       break;
   }
@@ -378,6 +381,10 @@ TEST_CASE("each field of the extended headers at its borders likewise", "[fabric
     CHECK(error_of(cell, 2, {1, 0}) != "ok");  // direct, but with a payload or never
     if (what.is(MessageKind::drain)) {
       CHECK(error_of(cell, 16, {1}) == "destination_queue_pair");
+      CHECK(error_of(cell, 20, {1}) == "source_queue_pair");
+    } else if (what.is(MessageKind::not_taken)) {
+      CHECK(error_of(cell, 16, {0, 0, 0}) == "ok");  // perhaps of any
+      CHECK(error_of(cell, 19, {1}) == "destination_queue_pair");
       CHECK(error_of(cell, 20, {1}) == "source_queue_pair");
     } else {
       CHECK(error_of(cell, 16, {0, 0, 0}) == "destination_queue_pair");

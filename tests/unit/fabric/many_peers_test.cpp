@@ -12,7 +12,7 @@ constexpr std::size_t kWord = kShare - 8;
 constexpr std::size_t kMessage = 200;
 
 AdapterOptions patient() {
-  AdapterOptions options;
+  AdapterOptions options = test::small_cells();
   options.ack_timeout = milliseconds(2);
   options.retry_count = 200;
   options.receiver_not_ready_retries = 1000;

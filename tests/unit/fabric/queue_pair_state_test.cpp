@@ -121,7 +121,7 @@ TEST_CASE("an unacknowledged channel's local error flushes its sends alone, and 
           "[fabric][adapter][state]") {
   QueuePairAttributes options;
   options.acknowledged = false;
-  ScriptedPeer peer({}, options);
+  ScriptedPeer peer(test::small_cells(), options);
   REQUIRE(peer.host.receive(9, 0, 100) == Status::ok);
   REQUIRE(peer.host.send(1, 0, 200'000) == Status::ok);  // more than the lane takes
   REQUIRE(peer.host.send(2, 0, 64) == Status::ok);

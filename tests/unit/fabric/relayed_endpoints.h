@@ -17,7 +17,7 @@ struct RelayedEndpoints {
     REQUIRE(second.adapter.connect(second.number, {first.number, 0x7fff'fff8, 0xffff'fff0}) == Status::ok);
   }
   static AdapterOptions quick() {
-    AdapterOptions options;
+    AdapterOptions options = small_cells();
     options.ack_timeout = milliseconds(2);
     options.retry_count = 100;
     options.receiver_not_ready_retries = 1000;

@@ -57,11 +57,12 @@ class SealedLink final : public CellLink {
     to = ClaimedPayload(payload_);
     return true;
   }
-  void release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override {
+  std::uint64_t release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override {
     Cell addressed = cell;
     addressed.source = port_address();
     addressed.destination = peer_port_address();
     out(lane).push_back(sealed(addressed, payload_, packet_crc));
+    return 0;
   }
   [[nodiscard]] bool wants_room(VirtualLane lane) const override { return wants_room_[static_cast<std::size_t>(lane)]; }
   [[nodiscard]] bool drained(VirtualLane lane) override { return out(lane).empty(); }
@@ -85,7 +86,7 @@ class SealedLink final : public CellLink {
     return &received_;
   }
   void pop(VirtualLane lane) override { in(lane).pop_front(); }
-  void return_room(VirtualLane /*lane*/, bool /*all*/) override {}
+  bool return_room(VirtualLane /*lane*/, bool /*all*/) override { return false; }
 
   void notify() override { under_.notify(); }
   std::size_t poll(Time now) override { return under_.poll(now); }

@@ -18,6 +18,7 @@ Cell sample(Opcode opcode, RandomSource& random, std::size_t payload_bytes) {
   Cell cell;
   cell.opcode = opcode;
   cell.solicited = what.may_be_solicited();
+  cell.awaited = random.below(2) == 0;
   cell.destination_queue_pair = QpNumber{what.is(MessageKind::drain) ? 0 : 0x12'3456U};
   cell.packet_sequence = random.next32();
   cell.cell_sequence = what.first ? 0 : 7;
@@ -61,7 +62,7 @@ std::size_t payload_for(Opcode opcode) { return traits(opcode).carries_message()
 TEST_CASE("every opcode's cell goes through a slot, its extended headers in the first line", "[fabric][wire][slot]") {
   SeededRandom random(5);
   const std::vector<Opcode> opcodes = test::every_opcode();
-  CHECK(opcodes.size() == 25);
+  CHECK(opcodes.size() == 26);
   for (const Opcode opcode : opcodes) {
     INFO(to_string(opcode));
     REQUIRE(slot_extension_bytes(opcode) <= kSlotBodyInFirst);
@@ -71,6 +72,7 @@ TEST_CASE("every opcode's cell goes through a slot, its extended headers in the 
     REQUIRE_FALSE(decode(slot_fields(sent), extension, payload_for(opcode), got).has_value());
     CHECK(got.opcode == sent.opcode);
     CHECK(got.solicited == sent.solicited);
+    CHECK(got.awaited == sent.awaited);
     CHECK(got.destination_queue_pair == sent.destination_queue_pair);
     CHECK(got.source_queue_pair == QpNumber{});
     CHECK(got.packet_sequence == sent.packet_sequence);

@@ -1,0 +1,498 @@
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "adapter_fixtures.h"
+
+/// On a link that tells what was settled, consumption acknowledges: what it completes, what it does not, and what a
+/// peer is told of messages that were consumed without having been taken.
+namespace splitnic::fabric {
+namespace {
+
+using test::Endpoint;
+using test::LinkedPair;
+using test::microseconds;
+using test::milliseconds;
+using test::TwoEndpoints;
+
+constexpr VirtualLane kData = VirtualLane::data;
+
+/// An adapter at end 0; at end 1 a peer that takes slots and settles them by hand.
+struct SlotPeer {
+  static constexpr std::uint32_t kPsn = 1000;     // of the peer's packets
+  static constexpr std::uint32_t kOwnPsn = 5000;  // of the adapter's
+  static constexpr QpNumber kNumber{77};
+
+  explicit SlotPeer(const AdapterOptions& options = test::small_cells(), const QueuePairAttributes& queue_pair = {})
+      : host(pair.link(0), options, pair.random(), queue_pair) {
+    REQUIRE(host.adapter.connect(host.number, {kNumber, kOwnPsn, kPsn}) == Status::ok);
+  }
+
+  Cell cell(Opcode opcode, std::uint32_t psn) const {
+    Cell made;
+    made.opcode = opcode;
+    made.destination_queue_pair = host.number;
+    made.packet_sequence = psn;
+    return made;
+  }
+  Cell awaited_send(std::uint32_t psn) const {
+    Cell made = cell(Opcode::send_only, psn);
+    made.awaited = true;
+    return made;
+  }
+  static Cell not_taken(QpNumber queue_pair, std::uint32_t psn) {
+    Cell made;
+    made.opcode = Opcode::not_taken;
+    made.destination_queue_pair = queue_pair;
+    made.packet_sequence = psn;
+    return made;
+  }
+  bool put(const Cell& made, std::span<const std::byte> payload = {}) {
+    ClaimedPayload to;
+    if (!link.claim(kData, made, payload.size(), to)) return false;
+    to.put(payload);
+    std::uint32_t packet_crc = kPacketCrcStart;
+    static_cast<void>(link.release(kData, made, packet_crc));
+    return true;
+  }
+  /// Consumes what the adapter sent, and settles nothing.
+  std::vector<Cell> take() {
+    pair.advance(microseconds(1));
+    std::vector<Cell> cells;
+    for (const ReceivedCell* received = link.front(kData); received != nullptr; received = link.front(kData)) {
+      REQUIRE_FALSE(received->fault.has_value());
+      cells.push_back(received->cell);
+      link.pop(kData);
+    }
+    return cells;
+  }
+  void tell() { static_cast<void>(link.return_room(kData, true)); }
+  void settle() {
+    link.settle(kData);
+    tell();
+  }
+  void poll(Duration by = microseconds(1)) {
+    pair.advance(by);
+    host.adapter.poll(pair.now());
+    pair.advance(Duration::zero());
+  }
+  std::size_t completed() {
+    std::size_t good = 0;
+    for (const Completion& done : host.take()) good += done.status == CompletionStatus::success ? 1 : 0;
+    return good;
+  }
+
+  LinkedPair pair;
+  Endpoint host;
+  FabricLink& link = pair.link(1);
+};
+
+std::vector<std::uint64_t> ids_of(const std::vector<Completion>& completions, CompletionStatus status) {
+  std::vector<std::uint64_t> ids;
+  for (const Completion& done : completions) {
+    if (!done.receive && done.status == status) ids.push_back(done.id);
+  }
+  return ids;
+}
+
+}  // namespace
+
+TEST_CASE("a send and a segmented write end when their last cell is settled, and cost no cell back",
+          "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  REQUIRE(peer.host.send(1, 0, 10) == Status::ok);
+  REQUIRE(peer.host.write(2, 0, 1000, {4096, Stag{5}}) == Status::ok);
+  const auto cells = peer.take();
+  REQUIRE(cells.size() == 5);
+  CHECK(cells[0].awaited);
+  for (std::size_t i = 1; i < 4; ++i) CHECK_FALSE(cells[i].awaited);  // only a last cell ends a request
+  CHECK(cells[4].awaited);
+  peer.tell();  // the room is free, no more
+  peer.poll();
+  CHECK(peer.host.take().empty());
+  CHECK(peer.pair.link(0).drained(kData));
+  peer.settle();
+  peer.poll();
+  CHECK(ids_of(peer.host.take(), CompletionStatus::success) == std::vector<std::uint64_t>{1, 2});
+  CHECK(peer.take().empty());
+  CHECK(peer.host.adapter.counters().retransmissions == 0);
+}
+
+TEST_CASE("a slot that answers says what is settled, and no tail line is needed", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  REQUIRE(peer.host.receive(9, 4096, 64) == Status::ok);
+  REQUIRE(peer.host.send(1, 0, 10) == Status::ok);
+  CHECK(peer.take().size() == 1);
+  peer.link.settle(kData);
+  REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn), test::pattern(8, 1)));
+  peer.poll();
+  CHECK(ids_of(peer.host.take(), CompletionStatus::success) == std::vector<std::uint64_t>{1});
+  CHECK_FALSE(peer.link.return_room(kData, true));  // it was told
+}
+
+TEST_CASE("a refusal is read before the position that would complete its request", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  REQUIRE(peer.host.send(1, 0, 10) == Status::ok);
+  REQUIRE(peer.host.send(2, 0, 10) == Status::ok);
+  CHECK(peer.take().size() == 2);
+  // So much is before it in the ring that one poll of the adapter does not get there.
+  constexpr int kBefore = 100;
+  for (int i = 0; i < kBefore; ++i) REQUIRE(peer.put(peer.cell(Opcode::acknowledge, SlotPeer::kOwnPsn - 5)));
+  REQUIRE(peer.put(SlotPeer::not_taken(SlotPeer::kNumber, SlotPeer::kOwnPsn)));
+  peer.settle();
+  for (int i = 0; i < 10; ++i) peer.poll();
+  CHECK(peer.host.take().empty());  // nor does the second: it comes after the first
+  // A copy that is taken ends it.
+  peer.poll(milliseconds(300));
+  const auto again = peer.take();
+  REQUIRE(again.size() == 2);
+  CHECK(again[0].packet_sequence == SlotPeer::kOwnPsn);
+  peer.settle();
+  peer.poll();
+  CHECK(ids_of(peer.host.take(), CompletionStatus::success) == std::vector<std::uint64_t>{1, 2});
+}
+
+TEST_CASE("what was settled before a flood of cells is believed in the middle of it",
+          "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  REQUIRE(peer.host.send(1, 0, 10) == Status::ok);
+  CHECK(peer.take().size() == 1);
+  Cell junk = peer.cell(Opcode::acknowledge, SlotPeer::kOwnPsn - 5);
+  for (int i = 0; i < 200; ++i) REQUIRE(peer.put(junk));
+  peer.settle();
+  std::size_t ended = 0;
+  for (int i = 0; i < 20; ++i) {
+    peer.poll();
+    ended += peer.completed();
+    for (int more = 0; more < 64; ++more) REQUIRE(peer.put(junk));
+  }
+  CHECK(ended == 1);
+}
+
+TEST_CASE("a refusal of any message keeps all that were sent from ending by consumption",
+          "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  for (std::uint64_t id = 1; id <= 3; ++id) REQUIRE(peer.host.send(id, 0, 10) == Status::ok);
+  CHECK(peer.take().size() == 3);
+  SECTION("of this queue pair's peer, another message") {
+    REQUIRE(peer.put(SlotPeer::not_taken(SlotPeer::kNumber, SlotPeer::kOwnPsn + 1)));
+    peer.settle();
+    peer.poll();
+    CHECK(ids_of(peer.host.take(), CompletionStatus::success) == std::vector<std::uint64_t>{1});
+  }
+  SECTION("of another queue pair's peer") {
+    REQUIRE(peer.put(SlotPeer::not_taken(QpNumber{78}, SlotPeer::kOwnPsn)));
+    peer.settle();
+    peer.poll();
+    CHECK(peer.completed() == 3);
+  }
+  SECTION("of all") {
+    REQUIRE(peer.put(SlotPeer::not_taken(QpNumber{}, 0)));
+    peer.settle();
+    peer.poll();
+    CHECK(peer.completed() == 0);
+    REQUIRE(peer.host.send(4, 0, 10) == Status::ok);  // what is sent later is not meant, but comes after
+    CHECK(peer.take().size() == 1);
+    peer.settle();
+    peer.poll();
+    CHECK(peer.completed() == 0);
+    peer.poll(milliseconds(300));
+    CHECK(peer.take().size() == 4);
+    peer.settle();
+    peer.poll();
+    CHECK(peer.completed() == 4);
+  }
+}
+
+TEST_CASE("consumption does not complete a read, and what comes after one waits for its answer",
+          "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  WorkRequest read;
+  read.id = 1;
+  read.operation = Operation::rdma_read;
+  read.segments[0] = peer.host.segment(0, 8);
+  read.segment_count = 1;
+  read.remote = {4096, Stag{5}};
+  REQUIRE(peer.host.adapter.post_send(peer.host.number, read) == Status::ok);
+  REQUIRE(peer.host.send(2, 0, 10) == Status::ok);
+  const auto cells = peer.take();
+  REQUIRE(cells.size() == 2);
+  CHECK_FALSE(cells[0].awaited);
+  peer.settle();
+  peer.poll();
+  CHECK(peer.host.take().empty());
+  CHECK(peer.host.adapter.counters().retransmissions == 0);
+  REQUIRE(peer.put(peer.cell(Opcode::read_response_only, SlotPeer::kOwnPsn), test::pattern(8, 1)));
+  peer.poll();
+  CHECK(ids_of(peer.host.take(), CompletionStatus::success) == std::vector<std::uint64_t>{1, 2});
+}
+
+TEST_CASE("consumption that stands still ends a request after the last timeout, and sends no copies",
+          "[fabric][adapter][consumption]") {
+  AdapterOptions options = test::small_cells();
+  options.ack_timeout = milliseconds(10);
+  options.retry_count = 2;
+  SlotPeer peer(options);
+  REQUIRE(peer.host.send(1, 0, 10) == Status::ok);
+  for (int i = 0; i < 28; ++i) peer.poll(milliseconds(1));
+  CHECK(peer.host.take().empty());
+  for (int i = 0; i < 6; ++i) peer.poll(milliseconds(1));
+  CHECK(ids_of(peer.host.take(), CompletionStatus::retry_exceeded) == std::vector<std::uint64_t>{1});
+  CHECK(peer.host.adapter.counters().retransmissions == 0);
+}
+
+TEST_CASE("each awaited message that is not taken is refused by name, before it is settled",
+          "[fabric][adapter][consumption]") {
+  QueuePairAttributes attributes;
+  SECTION("an unknown queue pair") {
+    SlotPeer peer(test::small_cells(), attributes);
+    Cell lost = peer.awaited_send(3);
+    lost.destination_queue_pair = QpNumber{0xabcdef};
+    REQUIRE(peer.put(lost));
+    peer.poll();
+    const auto back = peer.take();
+    REQUIRE(back.size() == 1);
+    CHECK(back[0].opcode == Opcode::not_taken);
+    CHECK(back[0].destination_queue_pair == QpNumber{0xabcdef});
+    CHECK(back[0].packet_sequence == 3);
+    CHECK(peer.host.adapter.counters().not_taken_sent == 1);
+    CHECK(peer.host.adapter.counters().dropped_unknown_queue_pair == 1);
+    lost.awaited = false;  // nobody waits for it
+    REQUIRE(peer.put(lost));
+    peer.poll();
+    CHECK(peer.take().empty());
+  }
+  SECTION("an opcode that is none") {
+    SlotPeer peer(test::small_cells(), attributes);
+    Cell odd = peer.awaited_send(SlotPeer::kPsn);
+    odd.opcode = static_cast<Opcode>(31);
+    REQUIRE(peer.put(odd));
+    peer.poll();
+    const auto back = peer.take();
+    REQUIRE(back.size() == 1);
+    CHECK(back[0].opcode == Opcode::not_taken);
+    CHECK(back[0].destination_queue_pair == peer.host.number);
+    CHECK(peer.host.adapter.counters().dropped_bad_cell == 1);
+  }
+  SECTION("no receive posted, and the rest of the run") {
+    SlotPeer peer(test::small_cells(), attributes);
+    for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn + i)));
+    peer.poll();
+    const auto back = peer.take();
+    REQUIRE(back.size() == 4);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      CHECK(back[i].opcode == Opcode::not_taken);
+      CHECK(back[i].packet_sequence == SlotPeer::kPsn + i);
+    }
+    CHECK(back[3].syndrome == Syndrome::receiver_not_ready);
+  }
+  SECTION("a copy of what was taken before: an acknowledgement says so") {
+    SlotPeer peer(test::small_cells(), attributes);
+    REQUIRE(peer.host.receive(1, 0, 64) == Status::ok);
+    REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn)));
+    peer.poll();
+    CHECK(peer.take().empty());
+    REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn)));
+    peer.poll();
+    const auto back = peer.take();
+    REQUIRE(back.size() == 2);
+    CHECK(back[0].opcode == Opcode::not_taken);
+    CHECK(back[1].opcode == Opcode::acknowledge);
+    CHECK(back[1].syndrome == Syndrome::ok);
+    CHECK(back[1].packet_sequence == SlotPeer::kPsn);
+  }
+  SECTION("a queue pair in error") {
+    SlotPeer peer(test::small_cells(), attributes);
+    REQUIRE(peer.host.adapter.modify(peer.host.number, QueuePairEvent::fail) == Status::ok);
+    REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn)));
+    peer.poll();
+    const auto back = peer.take();
+    REQUIRE(back.size() == 1);
+    CHECK(back[0].opcode == Opcode::not_taken);
+  }
+  SECTION("a queue pair that acknowledges nothing") {
+    attributes.acknowledged = false;
+    SlotPeer peer(test::small_cells(), attributes);
+    REQUIRE(peer.host.receive(1, 0, 64) == Status::ok);
+    REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn)));
+    peer.poll();
+    const auto back = peer.take();
+    REQUIRE(back.size() == 1);
+    CHECK(back[0].opcode == Opcode::not_taken);
+  }
+}
+
+TEST_CASE("while a refusal finds no room, room is given and nothing is settled", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  // The adapter's own lane is full: the peer takes nothing.
+  std::uint64_t posted = 0;
+  while (!peer.pair.link(0).wants_room(kData)) {
+    const Status status = peer.host.send(posted, 0, 10);
+    REQUIRE((status == Status::ok || status == Status::queue_full));
+    if (status == Status::ok) ++posted;
+    if (status == Status::queue_full) break;
+  }
+  ClaimedPayload to;
+  const Cell filler = SlotPeer::not_taken(QpNumber{99}, 0);
+  while (peer.pair.link(0).claim(kData, filler, 0, to)) {
+    std::uint32_t packet_crc = kPacketCrcStart;
+    static_cast<void>(peer.pair.link(0).release(kData, filler, packet_crc));
+  }
+  for (std::uint32_t i = 0; i < 5; ++i) REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn + i)));
+  for (int i = 0; i < 5; ++i) peer.poll();
+  CHECK(peer.host.adapter.counters().not_taken_sent == 0);
+  CHECK(peer.host.adapter.outstanding());
+  CHECK(peer.link.drained(kData));       // consumed
+  CHECK(peer.link.settled(kData) == 0);  // and not settled
+  peer.take();
+  peer.tell();
+  peer.poll();
+  CHECK(peer.link.settled(kData) == 0);  // not before the refusal is read
+  const auto back = peer.take();
+  REQUIRE_FALSE(back.empty());
+  CHECK(back[0].opcode == Opcode::not_taken);
+  CHECK(back[0].destination_queue_pair == QpNumber{});  // one for all five
+  CHECK(peer.link.settled(kData) > 0);
+  CHECK(peer.host.adapter.counters().not_taken_sent == 1);
+}
+
+TEST_CASE("lanes that are full in both directions drain, refusals and all", "[fabric][adapter][consumption]") {
+  AdapterOptions options = test::small_cells();
+  options.receiver_not_ready_delay = microseconds(100);
+  options.receiver_not_ready_retries = 1000;
+  options.ack_timeout = milliseconds(5);
+  options.retry_count = 100;
+  QueuePairAttributes attributes;
+  attributes.send_depth = attributes.receive_depth = 256;
+  TwoEndpoints two(options, attributes, LinkedPair::rough());
+  constexpr std::uint64_t kMessages = 200;
+  for (std::size_t end : {0U, 1U}) {
+    for (std::uint64_t id = 0; id < kMessages; ++id) REQUIRE(two.end(end).send(id, 0, 900) == Status::ok);
+  }
+  two.run(milliseconds(2));
+  std::array<std::uint64_t, 2> sent{};
+  std::array<std::uint64_t, 2> arrived{};
+  std::array<std::uint64_t, 2> posted{};
+  SeededRandom random(3);
+  for (int i = 0; i < 200'000 && (sent[0] < kMessages || sent[1] < kMessages); ++i) {
+    for (std::size_t end : {0U, 1U}) {
+      if (posted[end] < kMessages && random.below(20) == 0) {
+        REQUIRE(two.end(end).receive(posted[end]++, 4096, 1024) == Status::ok);
+      }
+    }
+    two.step();
+    for (std::size_t end : {0U, 1U}) {
+      for (const Completion& done : two.end(end).take()) {
+        REQUIRE(done.status == CompletionStatus::success);
+        REQUIRE(done.id == (done.receive ? arrived : sent)[end]++);
+      }
+    }
+    REQUIRE((sent[0] <= arrived[1] && sent[1] <= arrived[0]));  // never before it is there
+  }
+  CHECK(sent == std::array<std::uint64_t, 2>{kMessages, kMessages});
+  CHECK(arrived == sent);
+  CHECK(two.end(0).adapter.counters().not_taken_sent > 0);
+}
+
+TEST_CASE("messages for a queue pair that is gone end as retry_exceeded, and others go on",
+          "[fabric][adapter][consumption]") {
+  AdapterOptions options = test::small_cells();
+  options.ack_timeout = milliseconds(5);
+  options.retry_count = 2;
+  TwoEndpoints two(options);
+  QueuePairAttributes attributes;
+  const QpNumber other0 = two.end(0).make_queue_pair(attributes);
+  const QpNumber other1 = two.end(1).make_queue_pair(attributes);
+  REQUIRE(two.end(0).adapter.connect(other0, {other1, 7, 9}) == Status::ok);
+  REQUIRE(two.end(1).adapter.connect(other1, {other0, 9, 7}) == Status::ok);
+  REQUIRE(two.end(1).adapter.destroy_queue_pair(two.end(1).number) == Status::ok);
+  REQUIRE(two.end(0).send(1, 0, 10) == Status::ok);
+  REQUIRE(two.end(1).adapter.post_receive(other1, {5, two.end(1).segment(0, 64)}) == Status::ok);
+  WorkRequest request;
+  request.id = 2;
+  request.segments[0] = two.end(0).segment(0, 10);
+  request.segment_count = 1;
+  REQUIRE(two.end(0).adapter.post_send(other0, request) == Status::ok);
+  two.run(milliseconds(1));
+  CHECK(ids_of(two.end(0).take(), CompletionStatus::success) == std::vector<std::uint64_t>{2});
+  two.run(milliseconds(30));
+  CHECK(ids_of(two.end(0).take(), CompletionStatus::retry_exceeded) == std::vector<std::uint64_t>{1});
+  CHECK(two.end(1).adapter.counters().not_taken_sent == 3);
+}
+
+TEST_CASE("a position of before a reset or an epoch completes nothing after it", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  REQUIRE(peer.host.send(1, 0, 10) == Status::ok);
+  SECTION("a reset: the slot was an older request's") {
+    REQUIRE(peer.host.adapter.modify(peer.host.number, QueuePairEvent::reset) == Status::ok);
+    REQUIRE(peer.host.adapter.connect(peer.host.number, {SlotPeer::kNumber, 300, 200}) == Status::ok);
+    CHECK(peer.take().size() == 1);
+    REQUIRE(peer.host.send(2, 0, 10) == Status::ok);
+    peer.settle();
+    peer.poll();
+    CHECK(peer.completed() == 0);
+    CHECK(peer.take().size() == 1);
+    peer.settle();
+    peer.poll();
+    CHECK(peer.completed() == 1);
+  }
+  SECTION("an epoch: positions begin anew") {
+    CHECK(peer.take().size() == 1);
+    peer.settle();
+    peer.link.restart();
+    peer.pair.come_up();
+    peer.poll();
+    CHECK(peer.completed() == 0);
+    CHECK(peer.pair.link(0).settled(kData) == 0);
+  }
+}
+
+TEST_CASE("one poll takes a message and says that it is settled", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  REQUIRE(peer.host.receive(1, 0, 64) == Status::ok);
+  REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn), test::pattern(8, 1)));
+  peer.poll();
+  CHECK(peer.link.settled(kData) == 1);
+  CHECK(peer.take().empty());
+}
+
+TEST_CASE("an end that sleeps says in the tail line what its slots have said", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  REQUIRE(peer.host.receive(1, 0, 64) == Status::ok);
+  REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn), test::pattern(8, 1)));
+  peer.pair.advance(microseconds(1));
+  REQUIRE(peer.host.adapter.receive(peer.pair.now()) == 1);
+  REQUIRE(peer.host.send(1, 0, 10) == Status::ok);  // says that it is settled
+  REQUIRE(peer.host.adapter.send() == 0);
+  peer.pair.advance(microseconds(1));
+  CHECK_FALSE(peer.link.drained(kData));  // the slot has not been read
+  REQUIRE(peer.pair.link(0).prepare_sleep());
+  peer.pair.advance(microseconds(1));
+  CHECK(peer.link.drained(kData));  // so the peer has no reason to ring a sleeper
+}
+
+TEST_CASE("a sender that sleeps on what it awaits is rung when it is settled", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  FabricLink& host_link = peer.pair.link(0);
+  REQUIRE(peer.host.send(1, 0, 10) == Status::ok);
+  const bool awaited = GENERATE(true, false);
+  if (!awaited) {  // settled before it sleeps
+    peer.take();
+    peer.settle();
+    peer.pair.advance(microseconds(1));
+    CHECK_FALSE(host_link.prepare_sleep());
+    return;
+  }
+  REQUIRE(host_link.prepare_sleep());
+  peer.take();
+  const auto before = peer.pair.bridges().counters().doorbells;
+  peer.settle();
+  peer.link.notify();
+  CHECK(peer.pair.bridges().counters().doorbells == before + 1);
+  host_link.disarm();
+  peer.poll();
+  CHECK(peer.completed() == 1);
+}
+
+}  // namespace splitnic::fabric
