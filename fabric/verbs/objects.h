@@ -251,6 +251,17 @@ struct WindowObject : TagObject {
   WindowType type;
 };
 
+/// Posts one after the other until one is refused.
+template <class Request, class Post>
+Status post_list(std::span<const Request> requests, std::size_t& posted, Post&& post) {
+  posted = 0;
+  for (const Request& request : requests) {
+    if (const Status status = post(request); status != Status::ok) return status;
+    ++posted;
+  }
+  return Status::ok;
+}
+
 [[nodiscard]] Status status_of(fabric::ProtectionError error);
 [[nodiscard]] constexpr bool known(TouchControl touch) { return touch <= TouchControl::one_shot; }
 /// No unknown bits.

@@ -268,6 +268,14 @@ Status QueuePair::post_receive(const ReceiveRequest& request) {
   return object_ ? object_->context().adapter.post_receive(object_->number, request) : Status::bad_argument;
 }
 
+Status QueuePair::post_send(std::span<const WorkRequest> requests, std::size_t& posted) {
+  return detail::post_list(requests, posted, [this](const WorkRequest& request) { return post_send(request); });
+}
+
+Status QueuePair::post_receive(std::span<const ReceiveRequest> requests, std::size_t& posted) {
+  return detail::post_list(requests, posted, [this](const ReceiveRequest& request) { return post_receive(request); });
+}
+
 std::size_t QueuePair::send_room() const { return object_ ? object_->context().adapter.send_room(object_->number) : 0; }
 
 Status QueuePair::post_bind(MemoryWindow& window, const MemoryRegion& region, const Binding& binding,

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "fabric/verbs/address_handle.h"
 #include "fabric/verbs/memory.h"
@@ -95,6 +96,10 @@ class QueuePair : public Handle<detail::QueuePairObject> {
   Status post_send(const WorkRequest& request);
   /// Errors, besides the above: not_permitted (the queue pair uses a shared receive queue).
   Status post_receive(const ReceiveRequest& request);
+  /// Posts a list, in order, up to the first request that is refused; its status is returned. posted: how many requests
+  /// were taken. Source: the verbs (ibv_post_send and its bad_wr).
+  Status post_send(std::span<const WorkRequest> requests, std::size_t& posted);
+  Status post_receive(std::span<const ReceiveRequest> requests, std::size_t& posted);
   /// From now on, or no longer, takes the datagrams of the multicast group. Errors: bad_argument (not a group, not
   /// attached), not_permitted (not a datagram queue pair), in_use (attached already), no_resources.
   Status attach(const Gid& group);

@@ -24,6 +24,10 @@ Status SharedReceiveQueue::post_receive(const ReceiveRequest& request) {
   return object_->domain->context->adapter.post_shared_receive(object_->number, request);
 }
 
+Status SharedReceiveQueue::post_receive(std::span<const ReceiveRequest> requests, std::size_t& posted) {
+  return detail::post_list(requests, posted, [this](const ReceiveRequest& request) { return post_receive(request); });
+}
+
 Status SharedReceiveQueue::arm_limit(std::size_t receives) {
   if (!object_) return Status::bad_argument;
   return object_->domain->context->adapter.arm_limit(object_->number, receives);

@@ -38,6 +38,9 @@ class SharedReceiveQueue : public Handle<detail::SharedReceiveQueueObject> {
 
   /// Errors: bad_argument, queue_full, bad_tag, bad_length.
   Status post_receive(const ReceiveRequest& request);
+  /// Posts a list, in order, up to the first request that is refused; its status is returned. posted: how many requests
+  /// were taken.
+  Status post_receive(std::span<const ReceiveRequest> requests, std::size_t& posted);
   /// Arms one event, shared_receive_limit, for when fewer than `receives` are left; 0 disarms. Errors: bad_argument
   /// (also: more than the depth).
   Status arm_limit(std::size_t receives);

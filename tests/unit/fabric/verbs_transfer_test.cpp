@@ -231,4 +231,37 @@ TEST_CASE("verbs: keys and addresses have the bytes that the documentation says"
   CHECK_FALSE(decode_queue_pair_address(std::span(bytes).first(23)).has_value());
 }
 
+TEST_CASE("verbs: a list is posted up to the first request that is refused", "[fabric][verbs]") {
+  Pair pair;
+  const auto word = [](End& end, std::size_t index) { return end.region.segment(8 * index, 8); };
+  std::size_t posted = 99;
+  const std::array receives{receive(0, word(pair.b, 0)), receive(1, word(pair.b, 1)), receive(2, word(pair.b, 2)),
+                            receive(3, pair.b.region.segment(End::kBytes, 1)), receive(4, word(pair.b, 4))};
+  CHECK(pair.b.queue_pair.post_receive(receives, posted) == Status::bad_length);
+  CHECK(posted == 3);
+  const auto bytes = pattern(24, 7);
+  pair.a.fill(0, bytes);
+  const std::array sends{send(10, {word(pair.a, 0)}), send(11, {word(pair.a, 1)}), send(12, {word(pair.a, 2)})};
+  CHECK(pair.a.queue_pair.post_send(sends, posted) == Status::ok);
+  CHECK(posted == 3);
+  pair.run();
+  const auto got = pair.b.take();
+  const auto sent = pair.a.take();
+  REQUIRE((got.size() == 3 && sent.size() == 3));
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(got[i].id == i);
+    CHECK(sent[i].id == 10 + i);
+  }
+  CHECK(pair.b.holds(0, bytes));
+
+  SharedReceiveQueue shared = made(pair.b.domain.create_shared_receive_queue(2));
+  CHECK(shared.post_receive(std::span(receives).first(3), posted) == Status::queue_full);
+  CHECK(posted == 2);
+  CHECK(pair.a.queue_pair.post_send(std::span<const WorkRequest>{}, posted) == Status::ok);
+  CHECK(posted == 0);
+  posted = 99;
+  CHECK(QueuePair().post_send(sends, posted) == Status::bad_argument);
+  CHECK(posted == 0);
+}
+
 }  // namespace splitnic::verbs::test
