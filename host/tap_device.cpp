@@ -5,6 +5,8 @@
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -64,6 +66,21 @@ Result<TapDevice> TapDevice::attach(const std::string& name) {
   TapDevice device(std::move(fd));
   device.set_carrier(false);
   return device;
+}
+
+Result<TapDevice> TapDevice::adopt(os::UniqueFd descriptor) {
+  // The same request means something else to another kind of device.
+  constexpr unsigned kMajor = 10;  // of /dev/net/tun (the kernel's devices.txt)
+  constexpr unsigned kMinor = 200;
+  struct stat status {};
+  const bool is_tun =
+      ::fstat(descriptor.get(), &status) == 0 && S_ISCHR(status.st_mode) && status.st_rdev == ::makedev(kMajor, kMinor);
+  ifreq request = empty_request();
+  if (!is_tun || ::ioctl(descriptor.get(), TUNGETIFF, &request) != 0 ||
+      (static_cast<unsigned short>(request.ifr_flags) & IFF_TAP) == 0) {
+    return fail("the descriptor is not that of a TAP");
+  }
+  return TapDevice(std::move(descriptor));
 }
 
 std::size_t TapDevice::read_frame(std::span<std::byte> to) {

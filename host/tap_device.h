@@ -22,6 +22,11 @@ class TapDevice {
   /// Errors: no tun driver, no permission, another program is attached, the interface of that name is not a TAP.
   [[nodiscard]] static Result<TapDevice> attach(const std::string& name);
 
+  /// The device behind a descriptor that another process has attached. Errors: it is no TAP's.
+  [[nodiscard]] static Result<TapDevice> adopt(os::UniqueFd descriptor);
+  /// Transfers ownership of the descriptor to the caller; the device is empty then.
+  [[nodiscard]] os::UniqueFd release() { return std::move(fd_); }
+
   /// The device keeps a private copy of this many bytes of each frame that it reads, because `to` is write-only.
   static constexpr std::size_t kHeadBytes = frame::kMembershipReportHeadBytes;
 

@@ -1,30 +1,10 @@
 #include "host/tap_nic.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "common/frame/multicast.h"
 #include "common/os/dev_mcast.h"
-#include "common/os/errno_text.h"
 #include "common/os/netns.h"
 
 namespace splitnic::host {
-namespace {
-
-constexpr std::string_view kMark = "splitnic ";
-
-/// Opens the multicast lists of the thread's namespace. The descriptor keeps showing that namespace's lists.
-os::UniqueFd open_multicast_list() { return os::UniqueFd(::open(os::kThreadDevMcast, O_RDONLY | O_CLOEXEC)); }
-
-/// Switches off a setting of the thread's namespace. False: errno has the reason.
-bool switch_off(const std::string& path) {
-  const os::UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  return file && ::write(file.get(), "0", 1) == 1;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now, os::Log& log) {
   if (auto usable = os::check_interface_name(options.name); !usable) return tl::unexpected(usable.error());
@@ -32,9 +12,9 @@ Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now
     return fail("{} can't be the address of an interface", to_string(*options.mac));
   }
   std::unique_ptr<TapNic> nic(new TapNic(options, log));
-  auto home = os::open_current_netns();
-  if (!home) return tl::unexpected(home.error());
-  nic->home_ = *std::move(home);
+  auto rights = OwnTapRights::in_this_namespace();
+  if (!rights) return tl::unexpected(rights.error());
+  nic->use(std::make_unique<OwnTapRights>(*std::move(rights)));
   if (auto error = nic->attach()) return tl::unexpected(*std::move(error));
   nic->refresh(now);
   return nic;
@@ -45,61 +25,29 @@ TapNic::~TapNic() {
   if (!device_->set_persistent(false)) log_.warning("TAP {} can't be removed", name_);
 }
 
-/// Creates the interface options_.name in the thread's namespace, or takes over an existing one.
+/// Creates the interface options_.name, or takes over an existing one.
 std::optional<Error> TapNic::attach() {
-  auto links = os::LinkSocket::open();
-  if (!links) return links.error();
-  links_ = *std::move(links);
-  multicast_list_ = open_multicast_list();
-  const Result<os::LinkInfo> before = links_->query(options_.name);
-  if (before && before->kind != "tun") {
-    return Error{fmt::format("the interface {} exists and is not a TAP", options_.name)};
-  }
-  auto device = TapDevice::attach(options_.name);
-  if (!device) return device.error();
-  device_ = *std::move(device);
+  auto tap = rights_->attach(options_);
+  if (!tap) return tap.error();
+  device_ = std::move(tap->device);
+  made_here_ = tap->made_here;
   name_ = options_.name;
-  where_ = device_->network_namespace();
-  made_here_ = !before || before->alias.starts_with(kMark);
-  if (!before) return mark_and_dress();
-  if (!made_here_ && options_.mac && !device_->set_mac(*options_.mac)) {
-    return Error{fmt::format("the TAP {} refuses the address {}", name_, to_string(*options_.mac))};
+  if (tap->created) {
+    mac_is_ours_ = !options_.mac;
+    our_mac_ = device_->mac();
+    log_.info("created TAP {}", name_);
+  } else {
+    log_.info("TAP {} taken over{}", name_, made_here_ ? " from a driver that ended without removing it" : "");
   }
-  log_.info("TAP {} taken over{}", name_, made_here_ ? " from a driver that ended without removing it" : "");
+  take_place(std::move(tap->place));
   return std::nullopt;
 }
 
-/// The kernel deletes a new interface with its descriptor until the last step, so a driver that dies here leaves no
-/// unmarked interface.
-std::optional<Error> TapNic::mark_and_dress() {
-  const Result<os::LinkInfo> made = links_->query(name_);
-  if (!made) return made.error();
-  if (options_.mac && !device_->set_mac(*options_.mac)) {
-    return Error{fmt::format("the TAP {} refuses the address {}", name_, to_string(*options_.mac))};
-  }
-  if (options_.mtu) {
-    if (const auto set = links_->set_mtu(*made, *options_.mtu); !set) return set.error();
-  }
-  if (const auto set = links_->set_alias(*made, std::string(kMark) + name_); !set) return set.error();
-  if (!device_->set_persistent(true)) return Error{fmt::format("the TAP {} can't be made persistent", name_)};
-  keep_neighbours();
-  mac_is_ours_ = !options_.mac;
-  our_mac_ = device_->mac();
-  log_.info("created TAP {}", name_);
-  return std::nullopt;
-}
-
-/// The carrier goes down whenever a driver or an I/O unit ends, and most often the same LAN is back a moment later. By
-/// default Linux then deletes the neighbours. The ARP requests of that moment are lost, so the host would wait a whole
-/// second for the second request. Neighbour unreachability detection finds stale addresses. The thread is in the
-/// interface's namespace.
-void TapNic::keep_neighbours() {
-  const std::string name = device_->name();
-  for (const char* setting : {"ipv4/conf/{}/arp_evict_nocarrier", "ipv6/conf/{}/ndisc_evict_nocarrier"}) {
-    if (switch_off("/proc/sys/net/" + fmt::format(fmt::runtime(setting), name)) || errno == ENOENT) continue;
-    log_.info("TAP {} forgets its neighbours when it loses its carrier: {}", name, os::errno_text());
-    return;
-  }
+void TapNic::take_place(TapPlace place) {
+  if (!place.note.empty()) log_.info("{}", place.note);
+  links_ = std::move(place.links);
+  multicast_list_ = std::move(place.multicast_list);
+  where_ = std::move(place.network_namespace);
 }
 
 std::size_t TapNic::read_frame(std::span<std::byte> to) {
@@ -156,34 +104,39 @@ void TapNic::refresh(Time now) {
   check_at_once_ = false;
   next_check_ = next_multicast_check_ = now + kCheckInterval;
   if (!device_ || device_->name().empty()) make_again();
-  if (!device_ || !follow_namespace()) return;
+  if (!device_) return;
   name_ = device_->name();
-  const Result<os::LinkInfo> link = links_->query(name_);
+  Result<os::LinkInfo> link = query();
+  if (!link) {
+    if (!follow_namespace()) return;
+    link = query();
+  }
   if (!link) return;  // moved just now: the next check follows it
   settings_.mac = link->mac;
   settings_.mtu = link->mtu;
   settings_.up = link->up;
   settings_.promiscuous = link->promiscuous;
-  if (max_mtu_ && settings_.mtu > *max_mtu_) set_mtu_back(*link);
+  if (max_mtu_ && settings_.mtu > *max_mtu_) set_mtu_back();
   index_ = link->index;
   all_multicast_ = link->all_multicast;
   read_multicast(now);
 }
 
-/// Checks the interface in its present namespace. False: the check is not possible.
+/// Another interface may have got the name in the namespace that ours has left.
+Result<os::LinkInfo> TapNic::query() {
+  auto link = links_->query(name_);
+  if (link && (link->kind != "tun" || link->mac != device_->mac())) return fail("{} is another interface", name_);
+  return link;
+}
+
+/// Looks for the interface in its present namespace. False: the check is not possible.
 bool TapNic::follow_namespace() {
-  os::UniqueFd now_in = device_->network_namespace();
-  if (!now_in || os::same_netns(now_in.get(), where_.get())) return true;
-  const auto inside = os::ScopedNetns::enter(now_in.get());
-  if (!inside) return false;
-  auto links = os::LinkSocket::open();
-  os::UniqueFd multicast = open_multicast_list();
-  if (!links || !multicast) return false;
-  links_ = *std::move(links);
-  multicast_list_ = std::move(multicast);
-  where_ = std::move(now_in);
-  if (made_here_) keep_neighbours();  // the new namespace has given the interface its own defaults
-  log_.info("TAP {} was moved to another network namespace", device_->name());
+  // A new namespace has given the interface its own defaults for neighbours.
+  auto place = rights_->find(*device_, made_here_);
+  if (!place || !place->multicast_list) return false;
+  const bool moved = !where_ || !os::same_netns(place->network_namespace.get(), where_.get());
+  take_place(*std::move(place));
+  if (moved) log_.info("TAP {} was moved to another network namespace", device_->name());
   return true;
 }
 
@@ -195,7 +148,6 @@ void TapNic::make_again() {
     device_.reset();
     log_.warning("TAP {} was deleted; creating it again", name_);
   }
-  const auto inside = os::ScopedNetns::enter(home_.get());
   const MacAddress address = settings_.mac;
   options_.mac = address;
   options_.mtu = settings_.mtu;
@@ -207,8 +159,8 @@ void TapNic::make_again() {
   device_->set_carrier(carrier_);
 }
 
-void TapNic::set_mtu_back(const os::LinkInfo& link) {
-  if (!links_->set_mtu(link, *max_mtu_)) {
+void TapNic::set_mtu_back() {
+  if (!rights_->set_mtu(*device_, *max_mtu_)) {
     log_.warning("TAP {} has an MTU of {}, more than the I/O unit's {}, and it can't be set back", name_, settings_.mtu,
                  *max_mtu_);
     return;

@@ -16,15 +16,10 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "host/tap_device.h"
+#include "host/tap_rights.h"
 #include "host/virtual_nic.h"
 
 namespace splitnic::host {
-
-struct TapOptions {
-  std::string name;                    ///< 1 to 15 characters
-  std::optional<MacAddress> mac{};     ///< for a TAP that this driver creates now, and for one that somebody else made
-  std::optional<std::uint32_t> mtu{};  ///< for a TAP that this driver creates now; layer-3 bytes
-};
 
 /// The virtual NIC as a TAP interface. The driver gives a TAP that it creates the alias "splitnic NAME" and makes it
 /// persistent, so that addresses and routes survive a crash. The next driver finds that TAP by name, keeps its
@@ -50,6 +45,8 @@ class TapNic final : public VirtualNic {
   /// Opens the TAP in the thread's network namespace. log: must outlive the NIC. Errors: an invalid name or address, no
   /// tun driver, no permission, another program is attached, the interface of that name is not a TAP.
   [[nodiscard]] static Result<std::unique_ptr<TapNic>> open(const TapOptions& options, Time now, os::Log& log);
+  /// From now on these rights do what the driver may need privileges for. They work in the namespace of open().
+  void use(std::unique_ptr<TapRights> rights) { rights_ = std::move(rights); }
   ~TapNic() override;
   TapNic(const TapNic&) = delete;
   TapNic& operator=(const TapNic&) = delete;
@@ -77,19 +74,19 @@ class TapNic final : public VirtualNic {
  private:
   TapNic(const TapOptions& options, os::Log& log) : options_(options), log_(log), name_(options.name) {}
   [[nodiscard]] std::optional<Error> attach();
-  [[nodiscard]] std::optional<Error> mark_and_dress();
   void refresh(Time now);
+  [[nodiscard]] Result<os::LinkInfo> query();
   bool follow_namespace();
+  void take_place(TapPlace place);
   void make_again();
   void read_multicast(Time now);
-  void keep_neighbours();
-  void set_mtu_back(const os::LinkInfo& link);
+  void set_mtu_back();
 
   TapOptions options_;
   os::Log& log_;
   std::string name_;
-  os::UniqueFd home_;                    ///< the network namespace of open()
-  os::UniqueFd where_;                   ///< the interface's present network namespace
+  std::unique_ptr<TapRights> rights_;
+  os::UniqueFd where_;                   ///< the interface's present network namespace; empty: not known
   std::optional<TapDevice> device_;      ///< empty while a deleted interface can't be made again
   std::optional<os::LinkSocket> links_;  ///< of where_
   os::UniqueFd multicast_list_;          ///< /proc's, of where_

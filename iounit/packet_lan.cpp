@@ -1,8 +1,5 @@
 #include "iounit/packet_lan.h"
 
-#include <arpa/inet.h>
-#include <linux/if_arp.h>
-#include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <sys/socket.h>
 
@@ -16,7 +13,6 @@
 #include "common/frame/ethernet.h"
 #include "common/frame/frame_offload.h"
 #include "common/frame/software_offload.h"
-#include "common/os/errno_text.h"
 
 namespace splitnic::iounit {
 namespace {
@@ -28,15 +24,9 @@ using frame::VirtioNetHeader;
 constexpr std::size_t kReceiveBatch = 16;
 constexpr std::size_t kSendBatch = 64;
 constexpr std::size_t kSendBytes = 256 << 10;
-constexpr int kSocketSendBytes = 4 << 20;
 constexpr std::size_t kAddressBytes = 2 * sizeof(MacAddress);
 // Room for a tag that the kernel has taken out, then the frame.
 constexpr std::size_t kSlotBytes = (frame::kVlanTagBytes + frame::kMaxFrameBytes + 63) / 64 * 64;
-
-template <class Value>
-bool set_option(int socket, int level, int name, const Value& value) {
-  return ::setsockopt(socket, level, name, &value, sizeof value) == 0;
-}
 
 struct Tag {
   std::uint16_t tpid;
@@ -148,7 +138,7 @@ struct PacketLan::Sender {
 
 PacketLan::PacketLan(const PacketOptions& options, os::Log& log)
     : InterfaceLan(options.interface, log),
-      receive_bytes_(options.receive_bytes),
+      opener_([options](int index) { return open_packet_socket(options.interface, index, options.receive_bytes); }),
       receiver_(std::make_unique<Receiver>()),
       sender_(std::make_unique<Sender>()) {}
 
@@ -161,50 +151,10 @@ Result<std::unique_ptr<PacketLan>> PacketLan::open(const PacketOptions& options,
 }
 
 std::optional<Error> PacketLan::open_capture() {
-  const auto refusal = [&](const char* what) {
-    return Error{fmt::format("can't use a packet socket on the LAN interface {}: {}: {}", interface(), what,
-                             os::errno_text(errno))};
-  };
-  os::UniqueFd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int fd = socket.get();
-  if (fd < 0 && (errno == EPERM || errno == EACCES)) {
-    return Error{
-        fmt::format("no permission to capture on the LAN interface {}: run as root or with CAP_NET_RAW", interface())};
-  }
-  if (fd < 0) return refusal("socket");
-  const int on = 1;
-  if (!set_option(fd, SOL_PACKET, PACKET_VNET_HDR, on)) return refusal("virtio-net headers");
-  if (!set_option(fd, SOL_PACKET, PACKET_AUXDATA, on)) return refusal("VLAN tags");
-  // Kernels before 4.20 lack this; receive() drops such frames, too.
-  set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, on);
-  if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes_)) {
-    set_option(fd, SOL_SOCKET, SO_RCVBUF, receive_bytes_);
-  }
-  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, kSocketSendBytes)) {
-    set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketSendBytes);
-  }
-  sockaddr_ll address{};
-  address.sll_family = AF_PACKET;
-  address.sll_protocol = htons(ETH_P_ALL);
-  address.sll_ifindex = link().index;
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return refusal("bind");
-  socklen_t address_bytes = sizeof address;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &address_bytes) != 0) return refusal("getsockname");
-  if (address.sll_hatype != ARPHRD_ETHER && address.sll_hatype != ARPHRD_LOOPBACK) {
-    return Error{
-        fmt::format("the LAN interface {} is not Ethernet but of hardware type {}", interface(), address.sll_hatype)};
-  }
-  // All-multicast as well: a device may refuse promiscuous mode.
-  for (const std::uint16_t type : {std::uint16_t{PACKET_MR_PROMISC}, std::uint16_t{PACKET_MR_ALLMULTI}}) {
-    packet_mreq membership{};
-    membership.mr_ifindex = link().index;
-    membership.mr_type = type;
-    if (!set_option(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)) {
-      log().warning("LAN interface {}: no {} mode: {}", interface(),
-                    type == PACKET_MR_PROMISC ? "promiscuous" : "all-multicast", os::errno_text(errno));
-    }
-  }
-  socket_ = std::move(socket);
+  auto made = opener_(link().index);
+  if (!made) return made.error();
+  for (const std::string& note : made->notes) log().warning("{}", note);
+  socket_ = std::move(made->descriptor);
   return std::nullopt;
 }
 

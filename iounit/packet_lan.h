@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/os/log.h"
@@ -14,14 +15,17 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "iounit/interface_lan.h"
+#include "iounit/packet_socket.h"
 
 namespace splitnic::iounit {
+
+inline constexpr int kPacketReceiveBytes = 32 << 20;
 
 struct PacketOptions {
   std::string interface {};
   /// Limit on the memory of frames that wait in the kernel for this process. The kernel counts a frame's whole buffer,
   /// 768 bytes or more for the smallest.
-  int receive_bytes = 32 << 20;
+  int receive_bytes = kPacketReceiveBytes;
 };
 
 /// A LAN interface through a packet socket with virtio-net headers (packet(7)): promiscuous, inbound frames only. Each
@@ -37,6 +41,7 @@ class PacketLan final : public InterfaceLan {
   std::size_t receive(LanSink& sink, std::size_t budget) override;
   bool send(std::span<const std::byte> frame) override;
   void flush() override;
+  void reopen_with(PacketSocketOpener opener) override { opener_ = std::move(opener); }
   [[nodiscard]] std::string_view engine() const override { return "packet"; }
 
  private:
@@ -51,7 +56,7 @@ class PacketLan final : public InterfaceLan {
   void read_kernel_drops() override;
   void deliver(std::size_t slot, LanSink& sink, std::size_t& delivered);
 
-  int receive_bytes_;
+  PacketSocketOpener opener_;
   os::UniqueFd socket_;
   std::unique_ptr<Receiver> receiver_;
   std::unique_ptr<Sender> sender_;

@@ -26,6 +26,11 @@ void bind(CLI::App& app, DaemonOptions& options) {
   app.add_option("--netns", options.netns,
                  "Open the interface in this network namespace: a name of ip netns, a path, or the pid of a process")
       ->type_name("NAMESPACE");
+  app.add_option("--user", options.user,
+                 "Become this user, by name or number, when interfaces and sockets are open; needs root at the start")
+      ->type_name("USER");
+  app.add_flag("--no-sandbox", options.no_sandbox,
+               "Keep all rights and permit every system call, for debugging; the log says so");
   app.add_option("--log-level", options.log_level, "debug, info, warning, error or off")
       ->type_name("LEVEL")
       ->capture_default_str();

@@ -18,7 +18,9 @@ struct DaemonOptions {
   std::string name;     ///< empty: derived from the names of the machine and of the LAN or the TAP
   std::string control;  ///< control socket; empty: in the run-time directory
   std::string config;   ///< TOML file with the same options
-  std::string netns;    ///< a name, a path or a pid; empty: the current one
+  std::string user;     ///< name or number; empty: the one who starts the daemon
+  bool no_sandbox = false;
+  std::string netns;  ///< a name, a path or a pid; empty: the current one
   std::string log_level = "info";
   std::uint32_t mtu = 0;  ///< 0: the host: 1500; the unit: the LAN's
   std::string mode;       ///< "r", "s"; empty: the host asks for r, the unit follows the host

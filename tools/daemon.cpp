@@ -123,16 +123,21 @@ void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std
   counts.push_back({name, value});
 }
 
-std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
-                                                const std::string& role,
-                                                std::function<Result<os::ControlAnswer>(os::ControlRequest)> answer,
-                                                os::Log& log) {
+os::UnixListener listen_for_control(const DaemonOptions& options, const std::string& role) {
   std::string path = options.control;
   if (path.empty()) {
     const auto directory = os::make_control_directory();
     if (!directory) throw StartupError{directory.error().message};
     path = os::default_control_path(*directory, role);
   }
+  auto listener = os::UnixListener::listen(path);
+  if (!listener) throw StartupError{fmt::format("control socket: {}", listener.error().message)};
+  return std::move(*listener);
+}
+
+std::unique_ptr<os::ControlServer> serve_control(os::EventLoop& loop, os::UnixListener listener,
+                                                 std::function<Result<os::ControlAnswer>(os::ControlRequest)> answer,
+                                                 os::Log& log) {
   const Time started = monotonic_now();
   const auto complete = [answer = std::move(answer), started](os::ControlRequest request) {
     auto told = answer(request);
@@ -143,9 +148,7 @@ std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const Daemo
     }
     return told;
   };
-  auto server = os::ControlServer::open(loop.context(), path, complete, log);
-  if (!server) throw StartupError{server.error().message};
-  return std::move(*server);
+  return os::ControlServer::serve(loop.context(), std::move(listener), complete, log);
 }
 
 void add_statistics(os::PeerStatus& peer, const messaging::wire::Statistics& statistics, const std::string& prefix) {

@@ -12,6 +12,7 @@
 #include "common/os/log.h"
 #include "common/os/log_notices.h"
 #include "common/os/service_manager.h"
+#include "common/os/unix_listener.h"
 #include "common/result.h"
 #include "messaging/session.h"
 #include "tools/commands.h"
@@ -29,12 +30,12 @@ MacAddress parse_mac_option(const std::string& text, const char* option);
 /// Moves this thread into options.netns, if set. Throws StartupError.
 void enter_netns(const DaemonOptions& options);
 
-/// Opens the daemon's control socket: options.control, or one in the run-time directory. Adds pid, version and up-time
-/// to a status that answer returns. Throws StartupError.
-std::unique_ptr<os::ControlServer> open_control(os::EventLoop& loop, const DaemonOptions& options,
-                                                const std::string& role,
-                                                std::function<Result<os::ControlAnswer>(os::ControlRequest)> answer,
-                                                os::Log& log);
+/// Opens the daemon's control socket: options.control, or one in the run-time directory. Throws StartupError.
+os::UnixListener listen_for_control(const DaemonOptions& options, const std::string& role);
+/// Answers requests on the control socket. Adds pid, version and up-time to a status that answer returns.
+std::unique_ptr<os::ControlServer> serve_control(os::EventLoop& loop, os::UnixListener listener,
+                                                 std::function<Result<os::ControlAnswer>(os::ControlRequest)> answer,
+                                                 os::Log& log);
 
 /// The service manager that started this daemon. If it can't be reached, the function writes a log line.
 os::ServiceManager connect_service_manager(os::Log& log);

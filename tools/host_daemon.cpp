@@ -1,5 +1,6 @@
 // `splitnic host`: a TAP interface, a connection to an I/O unit, and the host module driver between them.
 #include <fmt/format.h>
+#include <linux/capability.h>
 
 #include <algorithm>
 #include <set>
@@ -7,7 +8,9 @@
 #include "fabric/bridge/shm_source.h"
 #include "host/host_driver.h"
 #include "host/tap_nic.h"
+#include "host/tap_requests.h"
 #include "tools/daemon.h"
+#include "tools/sandbox.h"
 
 namespace splitnic::tools {
 
@@ -55,6 +58,16 @@ os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os:
   return status;
 }
 
+/// The driver gives up its rights. From now on a process of its own makes a deleted TAP again and follows a TAP that
+/// was moved.
+void give_up_rights(Sandbox& sandbox, host::TapNic& tap, const std::string& name, const std::string& control) {
+  sandbox.give_away(control);
+  auto process = sandbox.start_privileged(host::tap_service(name), {CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE},
+                                          FilteredPart::host_rights, {control});
+  if (process) tap.use(std::make_unique<host::TapRequests>(std::move(process)));
+  sandbox.drop({});
+}
+
 }  // namespace
 
 int run_host(const HostCommand& command) {
@@ -70,11 +83,14 @@ int run_host(const HostCommand& command) {
   session.max_mtu = std::max<std::uint32_t>(9216, command.daemon.mtu);
   const fabric::ShmConnectOptions connect{.path = socket_path(command.connect), .name = name};
   const auto log = make_log(command.daemon, fmt::format("host {}", name));
+  Sandbox sandbox(command.daemon, fmt::format("host {}", name), *log);
 
   auto service = connect_service_manager(*log);
   enter_netns(command.daemon);
   auto tap = host::TapNic::open(tap_options, monotonic_now(), *log);
   if (!tap) throw StartupError{tap.error().message};
+  auto control_socket = listen_for_control(command.daemon, "host");
+  give_up_rights(sandbox, **tap, command.tap, control_socket.path());
   SystemRandom random;
   session.link.port_address = fabric::PortAddress{random.next() >> 16U};
   os::LogNotices lines(*log);
@@ -95,18 +111,19 @@ int run_host(const HostCommand& command) {
     }
     return answer(request, status_of(driver, **tap, *log, name), cleared, driver);
   };
-  const auto control = open_control(loop, command.daemon, "host", reply, *log);
+  const auto control = serve_control(loop, std::move(control_socket), reply, *log);
   os::CoreTask task(driver);
   loop.add(task);
   LogTask log_task(*log);
   loop.add(log_task);
   log->info("serving {}, connecting to {}", command.tap, command.connect);
+  sandbox.close(loop, FilteredPart::host);
   service.ready("serving " + command.tap);
   loop.run();
   log->info("ending");
   service.stopping();
   os::shut_down(driver);
-  return 0;
+  return sandbox.exit_code();
 }
 
 }  // namespace splitnic::tools

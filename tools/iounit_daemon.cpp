@@ -1,5 +1,6 @@
 // `splitnic iounit`: a LAN, a socket where hosts connect, and the I/O-unit module driver between them.
 #include <fmt/format.h>
+#include <linux/capability.h>
 
 #include <algorithm>
 #include <boost/describe/members.hpp>
@@ -13,7 +14,9 @@
 #include "iounit/io_unit.h"
 #include "iounit/lan_spec.h"
 #include "tools/daemon.h"
+#include "tools/sandbox.h"
 #include "tools/unit_policy.h"
+#include "tools/unit_requests.h"
 
 namespace splitnic::tools {
 
@@ -161,6 +164,25 @@ os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os:
   return status;
 }
 
+/// The unit gives up its rights. From now on a process of its own opens packet sockets and reads the policy file.
+/// libpcap opens its captures in the unit, which keeps the right to that. Returns the filter that fits.
+FilteredPart give_up_rights(Sandbox& sandbox, const UnitCommand& command, const iounit::LanSpec& spec,
+                            iounit::LanEngine& lan, UnitPolicy& policy, const std::string& control) {
+  const auto* interface = std::get_if<iounit::InterfaceSpec>(&spec);
+  const bool by_libpcap = lan.engine() == "pcap";
+  for (const auto& socket : {control, command.listen}) sandbox.give_away(socket);
+  const UnitService service(interface != nullptr ? interface->name : std::string(), command.policy, policy.base());
+  auto process =
+      sandbox.start_privileged([service](const os::PrivilegedMessage& request) { return service.serve(request); },
+                               {CAP_NET_RAW, CAP_NET_ADMIN, CAP_DAC_OVERRIDE}, std::nullopt, {control, command.listen});
+  if (process) {
+    lan.reopen_with([process](int index) { return iounit::request_packet_socket(*process, index); });
+    policy.read_by(process);
+  }
+  sandbox.drop(by_libpcap ? std::vector<int>{CAP_NET_RAW} : std::vector<int>{});
+  return by_libpcap ? FilteredPart::unit_with_libpcap : FilteredPart::unit;
+}
+
 }  // namespace
 
 int run_io_unit(const UnitCommand& command) {
@@ -176,7 +198,8 @@ int run_io_unit(const UnitCommand& command) {
   if (const auto fits = os::check_socket_path(command.listen); !fits) {
     throw UsageError{fmt::format("--listen: {}", fits.error().message)};
   }
-  UnitPolicy policy(command, name, *log);
+  Sandbox sandbox(command.daemon, fmt::format("iounit {}", name), *log);
+  UnitPolicy policy(command, name, sandbox.account(), *log);
   options.policy = policy.rules();
 
   auto service = connect_service_manager(*log);
@@ -193,6 +216,8 @@ int run_io_unit(const UnitCommand& command) {
   }
   auto listener = fabric::ShmListener::listen(listen);
   if (!listener) throw StartupError{listener.error().message};
+  auto control_socket = listen_for_control(command.daemon, "iounit");
+  const FilteredPart part = give_up_rights(sandbox, command, spec, *lan, policy, control_socket.path());
   os::LogNotices refusals(*log, os::LogLevel::kWarning);
   fabric::ShmListenSource bridges(std::move(*listener), refusals);
   SystemRandom random;
@@ -211,7 +236,7 @@ int run_io_unit(const UnitCommand& command) {
     if (request == os::ControlRequest::reload_policy) return policy.reload();
     return answer(request, status_of(unit, *lan, bridges.counters(), *log, name), cleared, unit);
   };
-  const auto control = open_control(loop, command.daemon, "iounit", reply, *log);
+  const auto control = serve_control(loop, std::move(control_socket), reply, *log);
   os::CoreTask task(unit);
   loop.add(task);
   LogTask log_task(*log);
@@ -222,13 +247,14 @@ int run_io_unit(const UnitCommand& command) {
                  command.listen);
   }
   log->info("serving {} to hosts at {}", lan->name(), command.listen);
+  sandbox.close(loop, part);
   service.ready("serving " + lan->name());
   loop.run();
   log->info("ending");
   service.stopping();
   os::shut_down(unit);
   policy.finish();
-  return 0;
+  return sandbox.exit_code();
 }
 
 }  // namespace splitnic::tools

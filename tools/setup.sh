@@ -7,6 +7,7 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config git ca-certificates
        libboost1.81-dev capnproto libcapnp-dev libssl-dev libpcap-dev libisal-dev libmnl-dev libexpected-dev
+       libseccomp-dev libcap-ng-dev
        libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev)
 demo=(iproute2 iputils-ping iperf3 dnsmasq-base busybox curl ethtool procps util-linux python3 uidmap)
 libraries=(catch2 libbenchmark-dev)  # of the tests: CMake looks for them whatever is built

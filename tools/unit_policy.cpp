@@ -13,6 +13,7 @@
 #include "common/os/write_file.h"
 #include "iounit/policy_file.h"
 #include "tools/daemon.h"
+#include "tools/unit_requests.h"
 
 namespace splitnic::tools {
 
@@ -40,12 +41,13 @@ std::string state_directory(const UnitCommand& command) {
 
 }  // namespace
 
-UnitPolicy::UnitPolicy(const UnitCommand& command, const std::string& name, os::Log& log)
+UnitPolicy::UnitPolicy(const UnitCommand& command, const std::string& name, const std::optional<Account>& account,
+                       os::Log& log)
     : command_(command), log_(log) {
   auto rules = read_rules();
   if (!rules) throw UsageError{rules.error().message};
   rules_ = std::move(*rules);
-  if (const auto directory = state_directory(command); !directory.empty()) open_state(directory, name);
+  if (const auto directory = state_directory(command); !directory.empty()) open_state(directory, name, account);
 }
 
 void UnitPolicy::finish() {
@@ -56,26 +58,39 @@ void UnitPolicy::finish() {
   end_write();
 }
 
-Result<iounit::PolicyRules> UnitPolicy::read_rules() const {
+iounit::PolicyRules UnitPolicy::base() const {
   iounit::PolicyRules base;
   base.others.foreign_sources = command_.allow_foreign_sources;
   base.others.promiscuous = command_.allow_promiscuous;
-  Result<iounit::PolicyRules> rules = base;
-  if (!command_.policy.empty()) rules = iounit::read_policy(command_.policy, base);
+  return base;
+}
+
+Result<iounit::PolicyRules> UnitPolicy::read_rules() const {
+  Result<iounit::PolicyRules> rules = base();
+  if (!command_.policy.empty() && process_) {
+    rules = request_policy(*process_).and_then(
+        [&](const std::string& text) { return iounit::parse_policy(text, command_.policy, base()); });
+  } else if (!command_.policy.empty()) {
+    rules = iounit::read_policy(command_.policy, base());
+  }
   if (rules) add_allowed(*rules, command_.allow_macs);
   return rules;
 }
 
 /// Only this user may write there: the file says to whom names belong.
-void UnitPolicy::open_state(const std::string& directory, const std::string& name) {
-  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+void UnitPolicy::open_state(const std::string& directory, const std::string& name,
+                            const std::optional<Account>& account) {
+  const bool made = ::mkdir(directory.c_str(), 0700) == 0;
+  if ((!made && errno != EEXIST) ||
+      (made && account && ::chown(directory.c_str(), account->user, account->group) != 0)) {
     throw StartupError{fmt::format("--state-directory {}: {}", directory, os::errno_text())};
   }
   struct stat found {};
   if (::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
     throw StartupError{fmt::format("--state-directory {}: not a directory", directory)};
   }
-  if ((found.st_uid != ::geteuid() && found.st_uid != 0) || (found.st_mode & 022U) != 0) {
+  const uid_t user = account ? account->user : ::geteuid();
+  if ((found.st_uid != user && found.st_uid != 0) || (found.st_mode & 022U) != 0) {
     throw StartupError{fmt::format("--state-directory {}: other users may write there", directory)};
   }
   names_path_ = fmt::format("{}/names-{}.toml", directory, name);

@@ -2,13 +2,18 @@
 
 #include <cstdint>
 #include <future>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "common/os/event_loop.h"
 #include "common/os/log.h"
+#include "common/os/privileged_process.h"
 #include "common/result.h"
 #include "iounit/io_unit.h"
 #include "tools/commands.h"
+#include "tools/privileges.h"
 
 namespace splitnic::tools {
 
@@ -17,10 +22,14 @@ namespace splitnic::tools {
 /// disk.
 class UnitPolicy final : public os::Task {
  public:
-  /// name: the unit's. command and log are lent. Throws UsageError for wrong rules, StartupError if the state directory
-  /// or its file can't be used.
-  UnitPolicy(const UnitCommand& command, const std::string& name, os::Log& log);
+  /// name: the unit's. account: the user that the unit will be; gets a state directory that is made now. command and
+  /// log are lent. Throws UsageError for wrong rules, StartupError if the state directory or its file can't be used.
+  UnitPolicy(const UnitCommand& command, const std::string& name, const std::optional<Account>& account, os::Log& log);
 
+  /// From now on reads the policy file by this process, which may look up users and has the right to read the file.
+  void read_by(std::shared_ptr<os::PrivilegedProcess> process) { process_ = std::move(process); }
+  /// The rules of the options alone.
+  [[nodiscard]] iounit::PolicyRules base() const;
   /// The rules of the options and of the policy file, as they were at the start.
   [[nodiscard]] const iounit::PolicyRules& rules() const { return rules_; }
   /// Gives the unit the saved names and keeps those that it learns. unit: lent until finish(); call once.
@@ -42,12 +51,13 @@ class UnitPolicy final : public os::Task {
 
  private:
   [[nodiscard]] Result<iounit::PolicyRules> read_rules() const;
-  void open_state(const std::string& directory, const std::string& name);
+  void open_state(const std::string& directory, const std::string& name, const std::optional<Account>& account);
   void begin_write();
   void end_write();
 
   const UnitCommand& command_;
   os::Log& log_;
+  std::shared_ptr<os::PrivilegedProcess> process_;
   iounit::PolicyRules rules_;
   iounit::IoUnit* unit_ = nullptr;
   std::string names_path_;  // empty: names are not saved

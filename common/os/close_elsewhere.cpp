@@ -1,7 +1,6 @@
 #include "common/os/close_elsewhere.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "common/os/blocked_signals.h"
 
 namespace splitnic::os {
 namespace {
@@ -49,22 +50,6 @@ void carry_away(const std::shared_ptr<Handover>& handover) {
   handover->closed.wait();
 }
 
-/// Threads inherit the mask of their creator: the process's signals are for its other threads.
-class AllSignalsBlocked {
- public:
-  AllSignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~AllSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
 }  // namespace
 
 std::vector<UniqueFd> close_elsewhere(std::vector<UniqueFd> descriptors) {
@@ -73,7 +58,8 @@ std::vector<UniqueFd> close_elsewhere(std::vector<UniqueFd> descriptors) {
   handover->descriptors = std::move(descriptors);
   std::thread thread;
   try {
-    const AllSignalsBlocked blocked;
+    // Threads inherit the mask of their creator.
+    const BlockedSignals blocked;
     thread = std::thread(carry_away, handover);
   } catch (const std::system_error&) {
     return std::move(handover->descriptors);

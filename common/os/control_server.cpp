@@ -145,8 +145,14 @@ Result<std::unique_ptr<ControlServer>> ControlServer::open(asio::io_context& con
                                                            Log& log, ControlServerOptions options) {
   auto listener = UnixListener::listen(path);
   if (!listener) return fail("control socket: {}", listener.error().message);
+  return serve(context, std::move(*listener), std::move(answer), log, options);
+}
+
+std::unique_ptr<ControlServer> ControlServer::serve(asio::io_context& context, UnixListener listener,
+                                                    std::function<Result<ControlAnswer>(ControlRequest)> answer,
+                                                    Log& log, ControlServerOptions options) {
   auto shared = std::make_shared<Shared>(Shared{std::move(answer), &log, options});
-  return std::unique_ptr<ControlServer>(new ControlServer(context, std::move(*listener), std::move(shared)));
+  return std::unique_ptr<ControlServer>(new ControlServer(context, std::move(listener), std::move(shared)));
 }
 
 ControlServer::ControlServer(asio::io_context& context, UnixListener listener, std::shared_ptr<Shared> shared)

@@ -35,6 +35,10 @@ class ControlServer {
   static Result<std::unique_ptr<ControlServer>> open(boost::asio::io_context& context, const std::string& path,
                                                      std::function<Result<ControlAnswer>(ControlRequest)> answer,
                                                      Log& log, ControlServerOptions options = {});
+  /// The same with a socket that listens already, which a process opens before it gives up the right to.
+  static std::unique_ptr<ControlServer> serve(boost::asio::io_context& context, UnixListener listener,
+                                              std::function<Result<ControlAnswer>(ControlRequest)> answer, Log& log,
+                                              ControlServerOptions options = {});
   ~ControlServer();
 
   [[nodiscard]] const std::string& path() const { return listener_.path(); }

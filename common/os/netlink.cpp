@@ -202,6 +202,18 @@ Result<LinkSocket> LinkSocket::open() {
   return LinkSocket(std::move(*requests), std::move(*events));
 }
 
+Result<LinkSocket> LinkSocket::adopt(UniqueFd requests, UniqueFd events) {
+  const auto adopted = [](UniqueFd& descriptor) {
+    Socket socket(mnl_socket_fdopen(descriptor.get()));
+    if (socket) static_cast<void>(descriptor.release());
+    return socket;
+  };
+  Socket of_requests = adopted(requests);
+  Socket of_events = adopted(events);
+  if (!of_requests || !of_events) return fail("adopting rtnetlink sockets: {}", errno_text());
+  return LinkSocket(std::move(of_requests), std::move(of_events));
+}
+
 // Sends a request and receives the answers up to its acknowledgement (or its one link). The error is only the reason.
 Result<std::optional<LinkInfo>> LinkSocket::exchange(Request& request) {
   request.header->nlmsg_seq = ++sequence_;
@@ -309,5 +321,9 @@ std::size_t LinkSocket::poll_events(const std::function<void(const LinkEvent&)>&
 }
 
 int LinkSocket::descriptor() const { return mnl_socket_get_fd(events_.get()); }
+
+std::pair<int, int> LinkSocket::descriptors() const {
+  return {mnl_socket_get_fd(requests_.get()), mnl_socket_get_fd(events_.get())};
+}
 
 }  // namespace splitnic::os

@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/mac_address.h"
+#include "common/os/unique_fd.h"
 #include "common/result.h"
 
 struct mnl_socket;
@@ -68,6 +70,9 @@ struct LinkEvent {
 class LinkSocket {
  public:
   static Result<LinkSocket> open();
+  /// The sockets that another LinkSocket opened, most often in another process: copies of its descriptors(). Requests
+  /// that change a link also need the right in this process. Errors: these are no netlink sockets.
+  static Result<LinkSocket> adopt(UniqueFd requests, UniqueFd events);
 
   /// Errors: "no interface named eth7".
   [[nodiscard]] Result<LinkInfo> query(std::string_view name);
@@ -88,6 +93,8 @@ class LinkSocket {
   std::size_t poll_events(const std::function<void(const LinkEvent&)>& on_event);
   /// The descriptor is readable when poll_events has events.
   [[nodiscard]] int descriptor() const;
+  /// The sockets of requests and of events, for adopt() in another process; lent.
+  [[nodiscard]] std::pair<int, int> descriptors() const;
 
  private:
   struct Close {

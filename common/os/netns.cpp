@@ -65,6 +65,7 @@ bool same_netns(int one, int other) {
 Result<ScopedNetns> ScopedNetns::enter(int target) {
   Result<UniqueFd> home = open_current_netns();
   if (!home) return tl::unexpected(home.error());
+  if (same_netns(home->get(), target)) return ScopedNetns(UniqueFd());
   if (auto moved = enter_netns(target); !moved) return tl::unexpected(moved.error());
   return ScopedNetns(std::move(*home));
 }

@@ -29,7 +29,7 @@ bool same_netns(int one, int other);
 class ScopedNetns {
  public:
   /// target: a namespace's descriptor (of /run/netns/NAME, or TUNGETDEVNETNS for a TAP that was moved), lent for the
-  /// call.
+  /// call. Nothing happens, and no right is needed, if the thread is there already.
   static Result<ScopedNetns> enter(int target);
 
   ScopedNetns(ScopedNetns&&) noexcept = default;
@@ -38,7 +38,7 @@ class ScopedNetns {
 
  private:
   explicit ScopedNetns(UniqueFd home) : home_(std::move(home)) {}
-  UniqueFd home_;
+  UniqueFd home_;  ///< empty: the thread did not move
 };
 
 }  // namespace splitnic::os

@@ -1,7 +1,6 @@
 #include "fabric/bridge/doorman.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/os/blocked_signals.h"
 #include "common/os/errno_text.h"
 
 namespace splitnic::fabric {
@@ -40,18 +40,12 @@ Result<std::unique_ptr<DoormanThread>> DoormanThread::start(std::unique_ptr<ShmL
   os::UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!news || !stop) return fail("cannot start the doorman: {}", os::errno_text());
   std::unique_ptr<DoormanThread> doorman(new DoormanThread(std::move(listener), std::move(news), std::move(stop)));
-  // The process's signals are for its other threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
+    const os::BlockedSignals blocked;
     doorman->thread_ = std::thread([self = doorman.get()] { self->run(); });
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return fail("cannot start the doorman: {}", error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return doorman;
 }
 

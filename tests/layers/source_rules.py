@@ -34,6 +34,8 @@ LIBRARIES = [
     (r"libmnl/", ["common/os/"]),
     (r"CLI/", ["tools/", "bench/"]),
     (r"toml", ["common/os/", "tools/"]),
+    (r"seccomp\.h", ["tools/system_call_filter.cpp"]),
+    (r"cap-ng\.h", ["tools/privileges.cpp"]),
 ]
 
 # What could reach peer memory beside its accessor -> files that may, and why.
@@ -49,7 +51,7 @@ RAW_ACCESS = {
         "fabric/memory/local_protection.cpp": "address ranges as the kernel's map has them; never dereferenced",
         "fabric/memory/region.cpp": "compares addresses of the process's own memory, and its words for atomics",
         "host/tap_device.cpp": "sockaddr and ioctl arguments",
-        "iounit/packet_lan.cpp": "sockaddr",
+        "iounit/packet_socket.cpp": "sockaddr",
         "iounit/pcap_lan.cpp": "libpcap's user argument",
         "iounit/savefile_lan.cpp": "libpcap's byte and dumper types",
         "bench/nic/echo.cpp": "sockaddr",

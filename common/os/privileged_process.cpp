@@ -1,0 +1,131 @@
+#include "common/os/privileged_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "common/os/errno_text.h"
+#include "common/os/passed_descriptors.h"
+
+namespace splitnic::os {
+namespace {
+
+// The first byte of an answer.
+constexpr std::byte kDone{0};
+constexpr std::byte kRefused{1};
+
+std::vector<std::byte> bytes_of(const std::string& text) {
+  const auto* first = reinterpret_cast<const std::byte*>(text.data());
+  return {first, first + std::min(text.size(), kMaxPrivilegedBytes)};
+}
+
+/// Sends an answer; a requester that has ended needs none.
+void send_answer(int socket, const Result<PrivilegedMessage>& answer) {
+  std::vector<std::byte> bytes{answer ? kDone : kRefused};
+  std::vector<int> descriptors;
+  const std::vector<std::byte> body = answer ? answer->bytes : bytes_of(answer.error().message);
+  bytes.insert(bytes.end(), body.begin(), body.end());
+  if (answer) {
+    for (const UniqueFd& descriptor : answer->descriptors) descriptors.push_back(descriptor.get());
+  }
+  static_cast<void>(send_with_descriptors(socket, bytes, descriptors, 0));
+}
+
+/// The new process, which never returns.
+[[noreturn]] void live(UniqueFd socket, const PrivilegedWork& work) {
+  // A terminal's Ctrl-C and a service manager's SIGTERM reach this process, too. It ends after the requester.
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(number, SIG_IGN);
+  ::prctl(PR_SET_NAME, "splitnic-rights");
+  const int kept = ::fcntl(socket.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (kept > STDERR_FILENO + 1) ::close_range(STDERR_FILENO + 1, static_cast<unsigned>(kept) - 1, 0);
+  ::close_range(static_cast<unsigned>(kept) + 1, ~0U, 0);
+  static_cast<void>(socket.release());
+  try {
+    if (work.begin) work.begin();
+    serve_privileged(kept, work.service);
+    if (work.end) work.end();
+  } catch (const StartupError& error) {
+    std::fprintf(stderr, "splitnic: the privileged process: %s\n", error.message.c_str());
+    ::_exit(1);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "splitnic: the privileged process: %s\n", error.what());
+    ::_exit(1);
+  }
+  ::_exit(0);
+}
+
+}  // namespace
+
+void serve_privileged(int socket, const PrivilegedService& service) {
+  std::array<std::byte, kMaxPrivilegedBytes> bytes{};
+  for (;;) {
+    auto received = receive_with_descriptors(socket, bytes, kMaxPrivilegedDescriptors, MSG_TRUNC);
+    if (received.bytes < 0 && errno == EINTR) continue;
+    if (received.bytes <= 0) return;
+    const auto length = static_cast<std::size_t>(received.bytes);
+    if (length > bytes.size() || received.more) {
+      send_answer(socket,
+                  fail("a request has at most {} bytes and {} descriptors", bytes.size(), kMaxPrivilegedDescriptors));
+      continue;
+    }
+    const auto body = std::span(bytes).first(length);
+    send_answer(socket, service({{body.begin(), body.end()}, std::move(received.descriptors)}));
+  }
+}
+
+Result<std::unique_ptr<PrivilegedProcess>> PrivilegedProcess::start(const PrivilegedWork& work) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return fail("starting the privileged process: {}", errno_text());
+  }
+  UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  const pid_t process = ::fork();
+  if (process < 0) return fail("starting the privileged process: {}", errno_text());
+  if (process == 0) {
+    ours.reset();
+    live(std::move(theirs), work);
+  }
+  return std::unique_ptr<PrivilegedProcess>(new PrivilegedProcess(std::move(ours)));
+}
+
+Result<PrivilegedMessage> PrivilegedProcess::request(std::span<const std::byte> bytes,
+                                                     std::span<const int> descriptors) {
+  constexpr fmt::format_string<> kEnded = "the privileged process has ended";
+  if (broken_ || send_with_descriptors(socket_.get(), bytes, descriptors, 0) < 0) return fail(kEnded);
+  pollfd answer{socket_.get(), POLLIN, 0};
+  int ready = 0;
+  while ((ready = ::poll(&answer, 1, kPatienceMs)) < 0 && errno == EINTR) {
+  }
+  if (ready == 0) {
+    broken_ = true;
+    return fail("the privileged process does not answer");
+  }
+  std::array<std::byte, 1 + kMaxPrivilegedBytes> room{};
+  auto received = receive_with_descriptors(socket_.get(), room, kMaxPrivilegedDescriptors, MSG_DONTWAIT);
+  if (received.bytes < 1) return fail(kEnded);
+  const auto body = std::span(room).subspan(1, static_cast<std::size_t>(received.bytes) - 1);
+  if (room.front() == kDone) return PrivilegedMessage{{body.begin(), body.end()}, std::move(received.descriptors)};
+  return fail("{}", std::string(reinterpret_cast<const char*>(body.data()), body.size()));
+}
+
+bool PrivilegedProcess::ended() {
+  if (broken_) return true;
+  std::byte next{};
+  const ssize_t got = ::recv(socket_.get(), &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+}  // namespace splitnic::os

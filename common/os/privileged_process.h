@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+
+namespace splitnic::os {
+
+/// What a request or an answer consists of: bytes, and descriptors that the kernel copies to the other process.
+struct PrivilegedMessage {
+  std::vector<std::byte> bytes{};
+  std::vector<UniqueFd> descriptors{};
+};
+inline constexpr std::size_t kMaxPrivilegedBytes = 1024;
+inline constexpr std::size_t kMaxPrivilegedDescriptors = 8;
+
+/// Does what a request asks for. Runs in the privileged process. The request comes from a process that may have been
+/// taken over, so the service checks every field and descriptor. Errors travel back to the requester.
+using PrivilegedService = std::function<Result<PrivilegedMessage>(PrivilegedMessage request)>;
+
+/// Answers requests one after the other until the other end of the packet socket is closed. Ignores datagrams that are
+/// too long and answers them with an error. socket: lent.
+void serve_privileged(int socket, const PrivilegedService& service);
+
+/// What the privileged process does in its life.
+struct PrivilegedWork {
+  /// Runs first: gives up what the service does not need. Throws StartupError, which ends the process.
+  std::function<void()> begin{};
+  PrivilegedService service;
+  /// Runs when the requester has ended, in whatever way.
+  std::function<void()> end{};
+};
+
+/// A process that keeps the rights which this process gives up, and does fixed requests for this process alone. It ends
+/// with this process; this process must end with it (see ended()). Thread: one at a time.
+class PrivilegedProcess {
+ public:
+  /// How long request() waits. Requests wait for the kernel's configuration lock, which busy machines hold for long.
+  static constexpr int kPatienceMs = 10'000;
+
+  /// Forks. Call it before there are other threads, and after the thread has entered the namespaces that the service
+  /// works in. The new process inherits stderr and no other descriptor; it ignores the signals that end daemons.
+  /// Errors: no process, no descriptors.
+  [[nodiscard]] static Result<std::unique_ptr<PrivilegedProcess>> start(const PrivilegedWork& work);
+
+  /// Sends a request and waits for its answer. descriptors: lent. Errors: the service's; the process has ended, or did
+  /// not answer in time and then counts as ended.
+  [[nodiscard]] Result<PrivilegedMessage> request(std::span<const std::byte> bytes, std::span<const int> descriptors);
+  /// Whether the process has ended. Makes a system call.
+  [[nodiscard]] bool ended();
+  /// Becomes readable when the process ends, and while an answer waits.
+  [[nodiscard]] int descriptor() const { return socket_.get(); }
+
+ private:
+  explicit PrivilegedProcess(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  UniqueFd socket_;
+  bool broken_ = false;  ///< an answer may still come, and nobody could tell to which request
+};
+
+}  // namespace splitnic::os

@@ -1,0 +1,107 @@
+#include "host/tap_rights.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "common/os/dev_mcast.h"
+#include "common/os/errno_text.h"
+#include "common/os/netns.h"
+
+namespace splitnic::host {
+namespace {
+
+constexpr std::string_view kMark = "splitnic ";
+
+/// The multicast lists of the thread's namespace. The descriptor keeps showing that namespace's lists.
+os::UniqueFd open_multicast_list() { return os::UniqueFd(::open(os::kThreadDevMcast, O_RDONLY | O_CLOEXEC)); }
+
+/// Switches off a setting of the thread's namespace. False: errno has the reason.
+bool switch_off(const std::string& path) {
+  const os::UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  return file && ::write(file.get(), "0", 1) == 1;
+}
+
+/// The carrier goes down whenever a driver or an I/O unit ends, and most often the same LAN is back a moment later. By
+/// default Linux then deletes the neighbours. The ARP requests of that moment are lost, so the host would wait a whole
+/// second for the second request. Neighbour unreachability detection finds stale addresses. The thread is in the
+/// interface's namespace. Returns what did not work.
+std::string keep_neighbours_of(const std::string& name) {
+  for (const char* setting : {"ipv4/conf/{}/arp_evict_nocarrier", "ipv6/conf/{}/ndisc_evict_nocarrier"}) {
+    if (switch_off("/proc/sys/net/" + fmt::format(fmt::runtime(setting), name)) || errno == ENOENT) continue;
+    return fmt::format("TAP {} forgets its neighbours when it loses its carrier: {}", name, os::errno_text());
+  }
+  return {};
+}
+
+/// The kernel deletes a new interface with its descriptor until the last step, so a driver that dies here leaves no
+/// unmarked interface.
+Result<void> mark_and_dress(const TapOptions& options, AttachedTap& tap) {
+  os::LinkSocket& links = tap.place.links;
+  const auto link = links.query(options.name);
+  if (!link) return tl::unexpected(link.error());
+  if (options.mac && !tap.device.set_mac(*options.mac)) {
+    return fail("the TAP {} refuses the address {}", options.name, to_string(*options.mac));
+  }
+  if (options.mtu) {
+    if (auto set = links.set_mtu(*link, *options.mtu); !set) return set;
+  }
+  if (auto set = links.set_alias(*link, std::string(kMark) + options.name); !set) return set;
+  if (!tap.device.set_persistent(true)) return fail("the TAP {} can't be made persistent", options.name);
+  tap.place.note = keep_neighbours_of(options.name);
+  return {};
+}
+
+}  // namespace
+
+Result<OwnTapRights> OwnTapRights::in_this_namespace() {
+  return os::open_current_netns().map([](os::UniqueFd home) { return OwnTapRights(std::move(home)); });
+}
+
+Result<AttachedTap> OwnTapRights::attach(const TapOptions& options) {
+  const auto inside = os::ScopedNetns::enter(home_.get());
+  if (!inside) return tl::unexpected(inside.error());
+  auto links = os::LinkSocket::open();
+  if (!links) return tl::unexpected(links.error());
+  const auto before = links->query(options.name);
+  if (before && before->kind != "tun") return fail("the interface {} exists and is not a TAP", options.name);
+  auto device = TapDevice::attach(options.name);
+  if (!device) return tl::unexpected(device.error());
+  const bool made_here = !before || before->alias.starts_with(kMark);
+  auto here = os::open_current_netns();
+  if (!here) return tl::unexpected(here.error());
+  TapPlace place{*std::move(here), *std::move(links), open_multicast_list()};
+  AttachedTap tap{*std::move(device), std::move(place), made_here, !before};
+  if (!before) {
+    if (auto dressed = mark_and_dress(options, tap); !dressed) return tl::unexpected(dressed.error());
+  } else if (!made_here && options.mac && !tap.device.set_mac(*options.mac)) {
+    return fail("the TAP {} refuses the address {}", options.name, to_string(*options.mac));
+  }
+  return tap;
+}
+
+Result<TapPlace> OwnTapRights::find(const TapDevice& device, bool keep_neighbours) {
+  os::UniqueFd now_in = device.network_namespace();
+  if (!now_in) return fail("the TAP's network namespace is not known: {}", os::errno_text());
+  const auto inside = os::ScopedNetns::enter(now_in.get());
+  if (!inside) return tl::unexpected(inside.error());
+  auto links = os::LinkSocket::open();
+  if (!links) return tl::unexpected(links.error());
+  TapPlace place{std::move(now_in), *std::move(links), open_multicast_list()};
+  if (keep_neighbours) place.note = keep_neighbours_of(device.name());
+  return place;
+}
+
+Result<void> OwnTapRights::set_mtu(const TapDevice& device, std::uint32_t mtu) {
+  auto place = find(device, false);
+  if (!place) return tl::unexpected(place.error());
+  const auto link = place->links.query(device.name());
+  if (!link) return tl::unexpected(link.error());
+  return place->links.set_mtu(*link, mtu);
+}
+
+}  // namespace splitnic::host

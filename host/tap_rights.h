@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/mac_address.h"
+#include "common/os/netlink.h"
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+#include "host/tap_device.h"
+
+namespace splitnic::host {
+
+struct TapOptions {
+  std::string name;                    ///< 1 to 15 characters
+  std::optional<MacAddress> mac{};     ///< for a TAP that this driver creates now, and for one that somebody else made
+  std::optional<std::uint32_t> mtu{};  ///< for a TAP that this driver creates now; layer-3 bytes
+};
+
+/// What an interface's driver sees of the network namespace that the interface is in.
+struct TapPlace {
+  os::UniqueFd network_namespace;
+  os::LinkSocket links;
+  os::UniqueFd multicast_list;  ///< /proc's; empty if it can't be opened
+  std::string note{};           ///< what did not work and is not essential; empty: nothing
+};
+
+struct AttachedTap {
+  TapDevice device;
+  TapPlace place;
+  bool made_here = false;  ///< by this driver or a crashed one before it
+  bool created = false;    ///< now
+};
+
+/// What a TapNic needs privileges for. After the start, the driver has none, and a process that kept them does this
+/// work (see tap_requests.h). Thread: the owner's.
+class TapRights {
+ public:
+  virtual ~TapRights() = default;
+  /// Creates the TAP options.name in the driver's own namespace and marks it, or takes over an existing TAP. Errors: no
+  /// tun driver, no permission, another program is attached, the interface of that name is not a TAP.
+  [[nodiscard]] virtual Result<AttachedTap> attach(const TapOptions& options) = 0;
+  /// Where the interface is now. keep_neighbours: whether the interface's settings for neighbours are the driver's.
+  /// Errors: the kernel can't report it, no permission.
+  [[nodiscard]] virtual Result<TapPlace> find(const TapDevice& device, bool keep_neighbours) = 0;
+  [[nodiscard]] virtual Result<void> set_mtu(const TapDevice& device, std::uint32_t mtu) = 0;
+};
+
+/// The rights of this process.
+class OwnTapRights final : public TapRights {
+ public:
+  /// The driver's namespace is the one that the thread is in now.
+  [[nodiscard]] static Result<OwnTapRights> in_this_namespace();
+
+  [[nodiscard]] Result<AttachedTap> attach(const TapOptions& options) override;
+  [[nodiscard]] Result<TapPlace> find(const TapDevice& device, bool keep_neighbours) override;
+  [[nodiscard]] Result<void> set_mtu(const TapDevice& device, std::uint32_t mtu) override;
+
+ private:
+  explicit OwnTapRights(os::UniqueFd home) : home_(std::move(home)) {}
+
+  os::UniqueFd home_;
+};
+
+}  // namespace splitnic::host

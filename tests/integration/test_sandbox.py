@@ -1,0 +1,214 @@
+"""The daemons have given up what they don't need, and still do all their work."""
+
+import os
+import signal
+import unittest
+from pathlib import Path
+
+import support
+from lab import Host, IoUnit, Lab, traffic, wait_until
+from lab.process import run
+
+GUEST = 65534
+SETTLE_SECONDS = 5
+
+
+def status(pid):
+    """Of each thread: the fields of /proc/PID/task/TID/status as text."""
+    threads = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        fields = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        threads.append({name: value.strip() for name, value in fields.items()})
+    return threads
+
+
+def children(pid):
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ended(pid):
+    """Nobody of this program waits for the process, so it may stay as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+class Sandbox(support.LabTestCase):
+    hosts = 1
+    unit_args = ("--policy", "/dev/null")
+
+    def setUp(self):
+        self.subject = self.host[0]
+        self.assert_reaches(self.subject, self.lan.address)
+
+    def test_no_thread_has_a_capability_or_may_get_one_and_all_are_filtered(self):
+        for daemon in (self.unit, self.subject):
+            threads = status(daemon.process.pid)
+            self.assertGreater(len(threads), 0)
+            for thread in threads:
+                self.assertEqual({int(thread[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")}, {0},
+                                 f"{daemon.name}: {thread}")
+                self.assertEqual((thread["NoNewPrivs"], thread["Seccomp"]), ("1", "2"), daemon.name)
+
+    def test_the_privileged_process_has_its_capabilities_alone_and_only_stderr(self):
+        admin, raw, system, override = (1 << number for number in (12, 13, 21, 1))
+        for daemon, permitted in ((self.unit, raw | admin | override), (self.subject, admin | system | override)):
+            process, = children(daemon.process.pid)
+            thread, = status(process)
+            self.assertEqual(int(thread["CapEff"], 16) & ~permitted, 0)
+            self.assertEqual(int(thread["CapBnd"], 16) & ~permitted, 0)
+            self.assertEqual(thread["NoNewPrivs"], "1")
+            files = {os.readlink(f"/proc/{process}/fd/{name}") for name in os.listdir(f"/proc/{process}/fd")
+                     if int(name) > 2}
+            self.assertEqual({file.split(":")[0] for file in files} - {"net"}, {"socket"}, daemon.name)
+        thread, = status(children(self.subject.process.pid)[0])
+        self.assertEqual(thread["Seccomp"], "2")
+
+    def test_a_deleted_tap_is_made_again(self):
+        before = self.subject.ns.mac(self.subject.tap)
+        self.subject.ns.ip("link", "del", self.subject.tap)
+        wait_until(lambda: self.subject.tap in self.subject.ns.links(), SETTLE_SECONDS, "the TAP")
+        self.subject.configure()
+        self.assertEqual(self.subject.ns.mac(self.subject.tap), before)
+        self.assert_reaches(self.subject, self.lan.address, SETTLE_SECONDS)
+
+    def test_a_policy_with_names_of_users_is_read_again(self):
+        policy = self.lab.dir / "policy.toml"
+        policy.write_text('[[host]]\nname = "elsewhere"\nuser = "nobody"\n', encoding="utf-8")
+        lan = f"file:,{self.lab.dir / 'out.pcap'}"
+        unit = IoUnit(self.lab, files=lan, args=["--policy", policy], name="ruled").start()
+        policy.write_text('[[host]]\nname = "other"\nuser = "daemon"\n', encoding="utf-8")
+        done = self.lab.run_splitnic("policy", "reload", "--control", unit.control)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("user = 1\n", self.lab.run_splitnic("policy", "show", "--control", unit.control).stdout)
+        policy.write_text('[[host]]\nname = "other"\nuser = "nobody by this name"\n', encoding="utf-8")
+        done = self.lab.run_splitnic("policy", "reload", "--control", unit.control)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no user named nobody by this name", done.stderr)
+        self.assertEqual(unit.stop(), 0)
+
+    def test_the_two_processes_of_a_daemon_end_together(self):
+        for make in (lambda: IoUnit(self.lab, files=f"file:,{self.lab.dir / 'end.pcap'}", name="ending").start(),
+                     lambda: Host(self.lab, self.unit, 7, name="h7").start(addresses=False)):
+            daemon = make()
+            privileged, = children(daemon.process.pid)
+            daemon.kill9()
+            wait_until(lambda pid=privileged: ended(pid), SETTLE_SECONDS, "the privileged process to end")
+            daemon = make()
+            os.kill(children(daemon.process.pid)[0], signal.SIGKILL)
+            self.assertEqual(daemon.process.wait(SETTLE_SECONDS), 1)
+            self.assertIn("the privileged process has ended", daemon.process.text())
+
+    def test_without_the_sandbox_the_log_says_so_and_nothing_is_given_up(self):
+        unit = IoUnit(self.lab, files=f"file:,{self.lab.dir / 'open.pcap'}", args=["--no-sandbox"], name="open").start()
+        self.assertIn("no sandbox (--no-sandbox)", unit.process.text())
+        self.assertEqual({thread["Seccomp"] for thread in status(unit.process.pid)}, {"0"})
+        self.assertEqual(children(unit.process.pid), [])
+        self.assertEqual(unit.stop(), 0)
+        done = self.lab.run_splitnic("iounit", "--listen", self.lab.dir / "x.sock", "--lan", "file:,x.pcap",
+                                     "--no-sandbox", "--user", "nobody")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--user needs the sandbox", done.stderr)
+
+
+class WithLibpcap(support.LabTestCase):
+    """libpcap opens its captures itself."""
+
+    hosts = 1
+    unit_args = ("--lan-engine", "pcap")
+
+    def test_an_interface_that_comes_back_is_found_by_the_unit_with_one_capability(self):
+        host = self.host[0]
+        self.assert_reaches(host, self.lan.address)
+        for thread in status(self.unit.process.pid):
+            self.assertEqual(int(thread["CapEff"], 16), 1 << 13)  # CAP_NET_RAW
+            self.assertEqual(thread["Seccomp"], "2")
+        self.lan.remove_interface()
+        wait_until(lambda: not host.ns.carrier(host.tap), SETTLE_SECONDS, "carrier loss")
+        self.lan.restore_interface()
+        wait_until(lambda: host.ns.carrier(host.tap), SETTLE_SECONDS, "the carrier")
+        host.ns.ip("neigh", "flush", "dev", host.tap)
+        self.assert_reaches(host, self.lan.address, SETTLE_SECONDS)
+
+
+class Users(unittest.TestCase):
+    """Another user than root: by --user, from the start with a prepared TAP, and root of a user namespace."""
+
+    def setUp(self):
+        with open("/proc/self/uid_map", encoding="ascii") as ids:
+            if int(ids.read().split()[2]) <= GUEST:
+                self.skipTest("there are no other users in this user namespace")
+        self.lab = Lab().__enter__()
+        self.addCleanup(self.lab.close)
+        self.lab.dir.chmod(0o755)
+        self.lan = self.lab.lan()
+
+    def assert_is(self, user, process):
+        for thread in status(process.pid):
+            self.assertEqual(set(thread["Uid"].split()), {str(user)})
+            self.assertEqual(int(thread["CapEff"], 16), 0)
+            self.assertEqual(thread["Seccomp"], "2")
+
+    def test_daemons_become_another_user_and_leave_nothing_behind(self):
+        state = self.lab.dir / "state"
+        unit = IoUnit(self.lab, self.lan, ["--user", GUEST, "--state-directory", state]).start()
+        host = Host(self.lab, unit, 1, ["--user", GUEST]).start()
+        for daemon in (unit, host):
+            self.assert_is(GUEST, daemon.process)
+        traffic.reaches(self.lab, host.ns, self.lan.address, SETTLE_SECONDS)
+        self.lan.remove_interface()
+        wait_until(lambda: not host.ns.carrier(host.tap), SETTLE_SECONDS, "carrier loss")
+        self.lan.restore_interface()
+        wait_until(lambda: host.ns.carrier(host.tap), SETTLE_SECONDS, "the carrier")
+        host.ns.ip("link", "del", host.tap)
+        wait_until(lambda: host.tap in host.ns.links(), SETTLE_SECONDS, "the TAP")
+        self.assertEqual((host.stop(), unit.stop()), (0, 0))
+        self.assertNotIn(host.tap, host.ns.links())
+        self.assertEqual([file.name for file in state.iterdir()], ["names-unit.toml"])
+        self.assertEqual(state.stat().st_uid, GUEST)
+        for path in (unit.socket, unit.control, host.control):
+            wait_until(lambda path=path: not path.exists(), SETTLE_SECONDS, f"{path.name} to be removed")
+
+    def test_a_user_without_rights_serves_a_tap_that_was_prepared(self):
+        unit = IoUnit(self.lab, self.lan, ["--allow-uid", GUEST]).start()
+        host = Host(self.lab, unit, 1)
+        folder = self.lab.dir / "guest"
+        folder.mkdir()
+        os.chown(folder, GUEST, GUEST)
+        host.control = folder / "h1.ctl"
+        host.ns.ip("tuntap", "add", "dev", host.tap, "mode", "tap", "user", str(GUEST))
+        host.process = self.lab.start("h1", ["setpriv", "--reuid", GUEST, "--regid", GUEST, "--clear-groups",
+                                             "--bounding-set=-all", "--inh-caps=-all", self.lab.splitnic, "host",
+                                             "--connect", f"shm:{unit.socket}", "--tap", host.tap, "--name", "h1",
+                                             "--control", host.control], netns=host.ns)
+        host.wait_state("up").configure()
+        self.assert_is(GUEST, host.process)
+        traffic.reaches(self.lab, host.ns, self.lan.address, SETTLE_SECONDS)
+        host.ns.ip("link", "set", host.tap, "mtu", "1280")
+        wait_until(lambda: host.stats()["mtu"] == 1280, SETTLE_SECONDS, "the new MTU")
+        self.assertEqual(host.stop(), 0)
+        self.assertIn(host.tap, host.ns.links())
+
+    def test_root_of_a_user_namespace(self):
+        inside = ["unshare", "--user", "--map-root-user", "--net"]
+        if run([*inside, "true"], check=False).returncode != 0:
+            self.skipTest("user namespaces can't be made")
+        unit = IoUnit(self.lab, self.lan).start()
+        control = self.lab.dir / "inside.ctl"
+        process = self.lab.start("inside", [*inside, self.lab.splitnic, "host", "--connect", f"shm:{unit.socket}", "--tap",
+                                            "tap0", "--name", "inside", "--control", control])
+        wait_until(lambda: (unit.peer("inside") or {}).get("state") == "up", 10, "the host's session")
+        self.assert_is(0, process)
+        enter = ["nsenter", "-t", str(process.pid), "-U", "-n", "--preserve-credentials"]
+        run([*enter, "ip", "link", "set", "tap0", "up"])
+        run([*enter, "ip", "addr", "add", "10.77.0.50/24", "dev", "tap0"])
+        wait_until(lambda: run([*enter, "ping", "-c1", "-W1", self.lan.address], check=False).returncode == 0, 10,
+                   "a ping from inside")
+        run([*enter, "ip", "link", "del", "tap0"])
+        wait_until(lambda: "tap0" in run([*enter, "ip", "link"]).stdout, SETTLE_SECONDS, "the TAP")
+        self.assertEqual(process.stop(), 0)
+
+
+if __name__ == "__main__":
+    support.main()

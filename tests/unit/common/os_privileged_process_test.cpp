@@ -1,0 +1,122 @@
+#include "common/os/privileged_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstring>
+#include <string>
+
+namespace splitnic::os {
+namespace {
+
+std::vector<std::byte> bytes_of(const std::string& text) {
+  std::vector<std::byte> bytes;
+  for (const char letter : text) bytes.push_back(static_cast<std::byte>(letter));
+  return bytes;
+}
+
+std::string text_of(const std::vector<std::byte>& bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) text += static_cast<char>(byte);
+  return text;
+}
+
+/// Answers with the process's number, and with a pipe's end of which the other end came with the request.
+Result<PrivilegedMessage> serve(PrivilegedMessage request) {
+  const std::string text = text_of(request.bytes);
+  if (text == "who") return PrivilegedMessage{bytes_of(std::to_string(::getpid()))};
+  if (text == "end") ::_exit(1);
+  if (text != "pipe") return fail("{} is not served", text);
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0 || ::write(ends[1], "hello", 5) != 5) return fail("no pipe");
+  ::close(ends[1]);
+  PrivilegedMessage answer{bytes_of(std::to_string(request.descriptors.size()))};
+  answer.descriptors.emplace_back(ends[0]);
+  return answer;
+}
+
+bool hangs_up(int descriptor) {
+  pollfd state{descriptor, POLLIN, 0};
+  return ::poll(&state, 1, 5000) == 1;
+}
+
+TEST_CASE("another process answers requests, with descriptors both ways", "[common][privileged-process]") {
+  auto process = PrivilegedProcess::start({.service = serve});
+  REQUIRE(process);
+  const auto who = (*process)->request(bytes_of("who"), {});
+  REQUIRE(who);
+  CHECK(text_of(who->bytes) != std::to_string(::getpid()));
+
+  const std::array<int, 2> sent{STDIN_FILENO, STDERR_FILENO};
+  const auto answer = (*process)->request(bytes_of("pipe"), sent);
+  REQUIRE(answer);
+  CHECK(text_of(answer->bytes) == "2");
+  REQUIRE(answer->descriptors.size() == 1);
+  std::array<char, 8> text{};
+  CHECK(::read(answer->descriptors.front().get(), text.data(), text.size()) == 5);
+  CHECK(std::string(text.data()) == "hello");
+}
+
+TEST_CASE("a refusal comes back as the service's words, and the next request is served",
+          "[common][privileged-process]") {
+  auto process = PrivilegedProcess::start({.service = serve});
+  REQUIRE(process);
+  const auto refused = (*process)->request(bytes_of("cake"), {});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message == "cake is not served");
+  const auto too_long = (*process)->request(std::vector<std::byte>(kMaxPrivilegedBytes + 1), {});
+  REQUIRE_FALSE(too_long);
+  CHECK_THAT(too_long.error().message, Catch::Contains("at most 1024 bytes"));
+  const std::vector<int> many(kMaxPrivilegedDescriptors + 1, STDIN_FILENO);
+  const auto too_many = (*process)->request(bytes_of("pipe"), many);
+  REQUIRE_FALSE(too_many);
+  CHECK_THAT(too_many.error().message, Catch::Contains("8 descriptors"));
+  CHECK((*process)->request(bytes_of("who"), {}));
+  CHECK_FALSE((*process)->ended());
+}
+
+TEST_CASE("the end of the privileged process is seen, and requests fail from then on", "[common][privileged-process]") {
+  auto process = PrivilegedProcess::start({.service = serve});
+  REQUIRE(process);
+  CHECK_FALSE((*process)->ended());
+  const auto cut = (*process)->request(bytes_of("end"), {});
+  REQUIRE_FALSE(cut);
+  CHECK(cut.error().message == "the privileged process has ended");
+  CHECK(hangs_up((*process)->descriptor()));
+  CHECK((*process)->ended());
+  CHECK_FALSE((*process)->request(bytes_of("who"), {}));
+}
+
+TEST_CASE("the privileged process ends after its requester, whatever signals say, and does its last work then",
+          "[common][privileged-process]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  // The process keeps no descriptor but stderr, which is the pipe for it.
+  const int stderr_before = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  REQUIRE(::dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+  auto process = PrivilegedProcess::start(
+      {.service = serve, .end = [] { static_cast<void>(!::write(STDERR_FILENO, "last", 4)); }});
+  REQUIRE(::dup2(stderr_before, STDERR_FILENO) == STDERR_FILENO);
+  ::close(stderr_before);
+  ::close(ends[1]);
+  REQUIRE(process);
+  const auto who = (*process)->request(bytes_of("who"), {});
+  REQUIRE(who);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) REQUIRE(::kill(std::stoi(text_of(who->bytes)), number) == 0);
+  CHECK((*process)->request(bytes_of("who"), {}));
+  process->reset();
+  REQUIRE(hangs_up(ends[0]));
+  std::array<char, 8> text{};
+  CHECK(::read(ends[0], text.data(), text.size()) == 4);
+  CHECK(std::string(text.data()) == "last");
+  CHECK(::read(ends[0], text.data(), text.size()) == 0);  // it has ended
+  ::close(ends[0]);
+}
+
+}  // namespace
+}  // namespace splitnic::os

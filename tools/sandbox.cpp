@@ -1,0 +1,100 @@
+#include "tools/sandbox.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <utility>
+
+#include "common/os/errno_text.h"
+#include "common/os/unix_listener.h"
+
+namespace splitnic::tools {
+
+namespace asio = boost::asio;
+
+/// Waits for the end of the privileged process. Its answers are read elsewhere, so a readable socket may mean nothing.
+struct Sandbox::Watch : std::enable_shared_from_this<Watch> {
+  os::EventLoop& loop;
+  os::PrivilegedProcess& process;
+  os::Log& log;
+  asio::posix::stream_descriptor socket;
+  bool ended = false;
+
+  Watch(os::EventLoop& its_loop, os::PrivilegedProcess& its_process, os::Log& its_log)
+      : loop(its_loop), process(its_process), log(its_log), socket(its_loop.context(), its_process.descriptor()) {}
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() { static_cast<void>(socket.release()); }  // the process's
+
+  void wait() {
+    socket.async_wait(asio::posix::stream_descriptor::wait_read, [weak = weak_from_this()](const auto& error) {
+      const auto self = weak.lock();
+      if (error || !self) return;
+      if (!self->process.ended()) return self->wait();
+      self->ended = true;
+      self->log.error("the privileged process has ended: ending");
+      self->loop.stop();
+    });
+  }
+};
+
+Sandbox::Sandbox(const DaemonOptions& options, std::string subject, os::Log& log)
+    : on_(!options.no_sandbox), subject_(std::move(subject)), log_(log) {
+  if (!on_ && !options.user.empty()) throw UsageError{"--user needs the sandbox: leave out --no-sandbox"};
+  if (!options.user.empty()) account_ = find_account(options.user);
+}
+
+void Sandbox::give_away(const std::string& path) const {
+  if (!account_ || ::chown(path.c_str(), account_->user, account_->group) == 0) return;
+  throw StartupError{fmt::format("{}: giving it to the user of --user: {}", path, os::errno_text())};
+}
+
+std::shared_ptr<os::PrivilegedProcess> Sandbox::start_privileged(os::PrivilegedService service, std::vector<int> keep,
+                                                                 std::optional<FilteredPart> filter,
+                                                                 std::vector<std::string> sockets) {
+  if (!on_) return nullptr;
+  os::PrivilegedWork work;
+  work.begin = [keep = std::move(keep), filter, subject = subject_] {
+    keep_only(keep, std::nullopt);
+    if (!filter) return;
+    const auto closed = close_filter(permitted_calls(*filter), subject + ", privileged process");
+    if (!closed) throw StartupError{closed.error().message};
+  };
+  work.service = std::move(service);
+  // The user of --user may have no right to remove files from the folders that root has made.
+  if (account_) {
+    work.end = [sockets = std::move(sockets)] {
+      for (const auto& path : sockets) os::remove_stale_socket(path);
+    };
+  }
+  auto process = os::PrivilegedProcess::start(work);
+  if (!process) throw StartupError{process.error().message};
+  process_ = *std::move(process);
+  return process_;
+}
+
+void Sandbox::drop(const std::vector<int>& keep) {
+  if (on_) keep_only(keep, account_);
+}
+
+void Sandbox::close(os::EventLoop& loop, FilteredPart part) {
+  if (!on_) {
+    log_.warning("no sandbox (--no-sandbox): this daemon keeps its rights and may make any system call");
+    return;
+  }
+  if (process_) {
+    watch_ = std::make_shared<Watch>(loop, *process_, log_);
+    watch_->wait();
+  }
+  const auto& calls = permitted_calls(part);
+  const uid_t user = ::geteuid();
+  if (const auto closed = close_filter(calls, subject_); !closed) throw StartupError{closed.error().message};
+  log_.info("sandbox: {}user {}, {} system calls permitted", process_ ? "a privileged process, " : "", user,
+            filter_is_built_in() ? fmt::format("{}", count_names(calls)) : "all (a sanitizer's build)");
+}
+
+int Sandbox::exit_code() const { return watch_ && watch_->ended ? 1 : 0; }
+
+}  // namespace splitnic::tools

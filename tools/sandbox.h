@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/os/event_loop.h"
+#include "common/os/log.h"
+#include "common/os/privileged_process.h"
+#include "tools/commands.h"
+#include "tools/privileges.h"
+#include "tools/system_call_filter.h"
+
+namespace splitnic::tools {
+
+/// What a daemon gives up once its interface and its sockets are open, and in which order:
+/// 1. start_privileged(): a process keeps the rights that the daemon needs now and then.
+/// 2. drop(): no capabilities, the user of --user. Before the daemon has threads.
+/// 3. close(): the filter of system calls. When everything is set up.
+/// With --no-sandbox all three do nothing. Thread: the loop's.
+class Sandbox {
+ public:
+  /// subject: in the log line about a forbidden call. options and log are lent. Throws UsageError.
+  Sandbox(const DaemonOptions& options, std::string subject, os::Log& log);
+
+  [[nodiscard]] bool on() const { return on_; }
+  [[nodiscard]] const std::optional<Account>& account() const { return account_; }
+  /// Gives a file of this daemon to the user of --user, if any. Throws StartupError.
+  void give_away(const std::string& path) const;
+
+  /// keep: the capabilities of the privileged process, of those that the daemon has. filter: its system calls; none:
+  /// all. sockets: files that this process removes when the daemon has ended and may not do it itself. Returns nullptr
+  /// with --no-sandbox. Throws StartupError.
+  std::shared_ptr<os::PrivilegedProcess> start_privileged(os::PrivilegedService service, std::vector<int> keep,
+                                                          std::optional<FilteredPart> filter,
+                                                          std::vector<std::string> sockets);
+  /// keep: the daemon's own capabilities. Throws StartupError.
+  void drop(const std::vector<int>& keep);
+  /// Ends the loop when the privileged process ends. Throws StartupError.
+  void close(os::EventLoop& loop, FilteredPart part);
+
+  /// The daemon's exit code: 1 if it ended because the privileged process had ended.
+  [[nodiscard]] int exit_code() const;
+
+ private:
+  struct Watch;
+
+  bool on_;
+  std::optional<Account> account_;
+  std::string subject_;
+  os::Log& log_;
+  std::shared_ptr<os::PrivilegedProcess> process_;
+  std::shared_ptr<Watch> watch_;
+};
+
+}  // namespace splitnic::tools

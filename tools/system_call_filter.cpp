@@ -1,0 +1,117 @@
+#include "tools/system_call_filter.h"
+
+#include <fmt/format.h>
+#include <seccomp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+
+#include "common/check.h"
+#include "common/os/errno_text.h"
+
+namespace splitnic::tools {
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kBuiltIn = false;
+#elif defined(__has_feature)
+constexpr bool kBuiltIn = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#else
+constexpr bool kBuiltIn = true;
+#endif
+
+constexpr std::size_t kMaxCalls = 512;  // x86-64 has numbers up to 462
+
+/// What the signal handler writes. A handler gets no argument of its own, and may not allocate, so this is static.
+struct Report {
+  std::array<char, 160> beginning{};
+  std::array<std::array<char, 32>, kMaxCalls> names{};
+};
+Report report;
+
+template <std::size_t kSize>
+void copy(const std::string& text, std::array<char, kSize>& to) {
+  to.fill('\0');
+  text.copy(to.data(), to.size() - 1);
+}
+
+void write_text(const char* text) { static_cast<void>(!::write(STDERR_FILENO, text, std::strlen(text))); }
+
+/// Async-signal-safe. Names the call and ends the process by the same signal.
+void on_forbidden_call(int /*signal*/, siginfo_t* info, void* /*context*/) {
+  write_text(report.beginning.data());
+  const auto number = static_cast<std::size_t>(info->si_syscall);
+  write_text(number < report.names.size() && report.names[number].front() != '\0' ? report.names[number].data()
+                                                                                  : "with an unknown number");
+  write_text(": ending\n");
+  // The signal is blocked here, so the next forbidden call, which does nothing without its magic numbers, ends the
+  // process by SIGSYS.
+  ::syscall(SYS_reboot, 0, 0, 0, nullptr);
+  ::_exit(128 + SIGSYS);
+}
+
+void prepare_report(const std::string& subject) {
+  copy(fmt::format("splitnic {}: the sandbox forbids the system call ", subject), report.beginning);
+  for (std::size_t number = 0; number < report.names.size(); ++number) {
+    const std::unique_ptr<char, decltype(&std::free)> name(
+        seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, static_cast<int>(number)), &std::free);
+    copy(name ? std::string(name.get()) : std::string(), report.names[number]);
+  }
+}
+
+Result<void> failed(const char* what, int error) {
+  return fail("the sandbox's filter of system calls: {}: {}", what, os::errno_text(-error));
+}
+
+int add_rule(scmp_filter_ctx filter, const PermittedCall& call) {
+  const int number = seccomp_syscall_resolve_name(std::string(call.name).c_str());
+  CHECK_OP(number, !=, __NR_SCMP_ERROR);
+  std::vector<scmp_arg_cmp> conditions;
+  for (const auto& condition : call.conditions) {
+    conditions.push_back({condition.argument, SCMP_CMP_MASKED_EQ, condition.mask, condition.value});
+  }
+  return seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, number, static_cast<unsigned>(conditions.size()),
+                                conditions.data());
+}
+
+}  // namespace
+
+bool filter_is_built_in() { return kBuiltIn; }
+
+Result<void> close_filter(const std::vector<PermittedCall>& calls, const std::string& subject) {
+  if (!kBuiltIn) return {};
+  prepare_report(subject);
+  struct sigaction action {};
+  action.sa_sigaction = on_forbidden_call;
+  action.sa_flags = SA_SIGINFO;
+  CHECK(::sigaction(SIGSYS, &action, nullptr) == 0);
+
+  const std::unique_ptr<void, decltype(&seccomp_release)> filter(seccomp_init(SCMP_ACT_TRAP), &seccomp_release);
+  if (!filter) return failed("starting it", -ENOMEM);
+  // All threads; another architecture's calls are not even named; a binary tree instead of a list.
+  for (const auto& [attribute, value] : {std::pair{SCMP_FLTATR_CTL_TSYNC, std::uint32_t{1}},
+                                         {SCMP_FLTATR_ACT_BADARCH, std::uint32_t{SCMP_ACT_KILL_PROCESS}},
+                                         {SCMP_FLTATR_CTL_OPTIMIZE, std::uint32_t{2}}}) {
+    if (const int set = seccomp_attr_set(filter.get(), attribute, value); set != 0) return failed("setting it up", set);
+  }
+  for (const auto& call : calls) {
+    if (const int added = add_rule(filter.get(), call); added != 0) {
+      return failed(std::string(call.name).c_str(), added);
+    }
+  }
+  // The flags of clone3 are in memory, where a filter can't look. The C library then uses clone.
+  if (const int added = seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0); added != 0) {
+    return failed("clone3", added);
+  }
+  if (const int loaded = seccomp_load(filter.get()); loaded != 0) return failed("closing it", loaded);
+  return {};
+}
+
+}  // namespace splitnic::tools
