@@ -6,6 +6,14 @@ option(SPLITNIC_AUDIT_LOADS "Count loads of peer-written memory so that a second
 add_library(splitnic_warnings INTERFACE)
 target_compile_options(splitnic_warnings INTERFACE -Wall -Wextra -Wconversion -Wshadow -Werror)
 
+# What makes the exploitation of a memory fault harder in shipped programs and libraries: they lie at random addresses,
+# their relocations are done at the start and then read-only, and no stack is executable. tests/layers/hardened_test.py
+# reads the built files.
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES CXX)
+add_library(splitnic_hardening INTERFACE)
+target_link_options(splitnic_hardening INTERFACE -Wl,-z,relro,-z,now,-z,noexecstack)
+
 # splitnic_layer(NAME DEPENDS layer... LIBRARIES lib... PRIVATE_LIBRARIES lib... PRIVATE_MODULES module...): the library
 # of the folder it is called in; all *.cpp below it. LIBRARIES are what its headers include; the private ones are used
 # by its sources alone, so that programs which link the shared library need not find them. PRIVATE_MODULES are
@@ -19,7 +27,8 @@ function(splitnic_layer name)
     "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>" "$<BUILD_INTERFACE:${CMAKE_BINARY_DIR}>"
     "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/splitnic>")
   target_compile_features(splitnic_${name} PUBLIC cxx_std_20)
-  target_link_libraries(splitnic_${name} PRIVATE $<BUILD_INTERFACE:splitnic_warnings>)
+  target_link_libraries(splitnic_${name} PRIVATE $<BUILD_INTERFACE:splitnic_warnings>
+    $<BUILD_INTERFACE:splitnic_hardening>)
   foreach(layer ${ARG_DEPENDS})
     target_link_libraries(splitnic_${name} PUBLIC splitnic_${layer})
   endforeach()
