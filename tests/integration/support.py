@@ -71,8 +71,8 @@ class LabTestCase(unittest.TestCase):
         return traffic.ping(self.lab, host.ns, target, **options)
 
     def assert_pings(self, host, target, **options):
-        report = self.ping(host, target, **options)
-        self.assertEqual(report.lost, 0, f"{host.name} to {target}: {report.received} of {report.sent}")
+        report = traffic.answered(self.lab, host.ns, target, **options)
+        self.assertEqual(report.missing, [], f"{host.name} to {target}: {report.received} of {report.sent}")
 
     def assert_reaches(self, host, target, seconds=RECOVERY_SECONDS):
         traffic.reaches(self.lab, host.ns, target, seconds)

@@ -141,9 +141,9 @@ class Demo:
     def pings(self, netns, target, count, interval):
         """The text for the table. No ping may be lost."""
         traffic.reaches(self.lab, netns, target)
-        report = traffic.ping(self.lab, netns, target, count=count, interval=interval)
-        if report.lost:
-            raise LabError(f"{netns.name}: {report.lost} of {report.sent} pings to {target} lost")
+        report = traffic.answered(self.lab, netns, target, count=count, interval=interval)
+        if report.missing:
+            raise LabError(f"{netns.name}: {len(report.missing)} of {report.sent} pings to {target} lost")
         return f"0 of {report.sent}, {report.rtt_median * 1e6:.0f} us"
 
     def kernel_path(self):
