@@ -72,8 +72,8 @@ struct UnmeasuredGoal {
   const char* reason;
 };
 inline constexpr std::array<UnmeasuredGoal, 2> kUnmeasuredGoals{{
-    {"1000 paths of which ten are busy, against ten", "a context of the verbs has one peer"},
-    {"unreliable datagrams against the reliable connection", "the verbs have no datagrams between two processes yet"},
+    {"1000 paths of which ten are busy, against ten", "this program measures between two ends alone"},
+    {"unreliable datagrams against the reliable connection", "this program does not measure datagrams yet"},
 }};
 
 /// One sample, in the row's unit.
