@@ -57,7 +57,7 @@ class LanEngine {
   /// Layer-3 bytes.
   [[nodiscard]] virtual std::uint32_t mtu() const = 0;
   /// For packet sockets: opens the next ones in this way, because the process has given up the right to do it itself.
-  virtual void reopen_with(PacketSocketOpener /*opener*/) {}
+  virtual void reopen_with(const PacketSocketOpener& /*opener*/) {}
   /// For savefiles: reports that `sessions` hosts are up, so that playback can wait for the first (or --wait-hosts).
   virtual void on_sessions(std::size_t /*sessions*/, Time /*now*/) {}
   [[nodiscard]] virtual const LanCounters& counters() const = 0;

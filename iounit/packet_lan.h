@@ -41,7 +41,7 @@ class PacketLan final : public InterfaceLan {
   std::size_t receive(LanSink& sink, std::size_t budget) override;
   bool send(std::span<const std::byte> frame) override;
   void flush() override;
-  void reopen_with(PacketSocketOpener opener) override { opener_ = std::move(opener); }
+  void reopen_with(const PacketSocketOpener& opener) override { opener_ = opener; }
   [[nodiscard]] std::string_view engine() const override { return "packet"; }
 
  private:
