@@ -10,7 +10,7 @@
 namespace splitnic::bench {
 
 Summary summary_of(std::vector<double> values) {
-  CHECK(!values.empty());
+  SPLITNIC_CHECK(!values.empty());
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;
   const double median = values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;

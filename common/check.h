@@ -3,11 +3,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-/// CHECK(condition) and CHECK_OP(a, <=, b) catch bugs of ours: they print the place and the values, then abort. Never
-/// use them for input.
-#define CHECK(condition) ((condition) ? static_cast<void>(0) : ::splitnic::check_failed(__FILE__, __LINE__, #condition))
+/// SPLITNIC_CHECK(condition) and SPLITNIC_CHECK_OP(a, <=, b) catch bugs of ours: they print the place and the values,
+/// then abort. Never use them for input.
+#define SPLITNIC_CHECK(condition) \
+  ((condition) ? static_cast<void>(0) : ::splitnic::check_failed(__FILE__, __LINE__, #condition))
 
-#define CHECK_OP(left, op, right)                                                                                \
+#define SPLITNIC_CHECK_OP(left, op, right)                                                                       \
   do {                                                                                                           \
     const auto check_left = (left);                                                                              \
     const auto check_right = (right);                                                                            \

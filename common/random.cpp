@@ -9,7 +9,7 @@
 namespace splitnic {
 
 std::uint64_t RandomSource::below(std::uint64_t bound) {
-  CHECK(bound > 0);
+  SPLITNIC_CHECK(bound > 0);
   // Rejects the tail of the range, which would favour small values.
   const std::uint64_t threshold = (0 - bound) % bound;
   for (;;) {

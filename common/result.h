@@ -9,7 +9,7 @@
 namespace splitnic {
 
 /// Why an operation failed that people or their environment can make fail: one sentence for a log line. Per-packet
-/// paths return small status enums of their layer instead; bugs of ours end in CHECK.
+/// paths return small status enums of their layer instead; bugs of ours end in SPLITNIC_CHECK.
 struct Error {
   std::string message;
 };

@@ -15,7 +15,7 @@ FrameRing::FrameRing(std::size_t frames, std::size_t frame_bytes)
       free_(frames),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw StartupError{fmt::format("no descriptor for a frame ring: {}", os::errno_text())};
-  for (std::uint32_t place = 0; place < frames; ++place) CHECK(free_.push(place));
+  for (std::uint32_t place = 0; place < frames; ++place) SPLITNIC_CHECK(free_.push(place));
 }
 
 std::span<std::byte> FrameRing::claim() {
@@ -24,10 +24,10 @@ std::span<std::byte> FrameRing::claim() {
 }
 
 void FrameRing::commit(std::size_t bytes) {
-  CHECK_OP(bytes, <=, frame_bytes_);
+  SPLITNIC_CHECK_OP(bytes, <=, frame_bytes_);
   const std::uint32_t place = free_.front();
-  CHECK(free_.pop());
-  CHECK(filled_.push(Frame{place, static_cast<std::uint32_t>(bytes)}));
+  SPLITNIC_CHECK(free_.pop());
+  SPLITNIC_CHECK(filled_.push(Frame{place, static_cast<std::uint32_t>(bytes)}));
   // X1 (acquire-release exchange): publishes the frame before it checks armed_; pairs with X2 in front(). One of the
   // two exchanges comes first. If X2 is first, X1 sees the flag and signals. If X1 is first, X2 reads from it and finds
   // the frame. With a plain load here, both sides could miss each other: the consumer would sleep on an unsignalled
@@ -50,8 +50,8 @@ std::span<const std::byte> FrameRing::front() {
 
 void FrameRing::pop() {
   const std::uint32_t place = filled_.front().place;
-  CHECK(filled_.pop());
-  CHECK(free_.push(place));
+  SPLITNIC_CHECK(filled_.pop());
+  SPLITNIC_CHECK(free_.push(place));
 }
 
 }  // namespace splitnic::host

@@ -57,7 +57,7 @@ bool ForwardingTable::may_add(ForwardingTarget target) const {
 
 void ForwardingTable::free_entry(Entry& entry) {
   std::size_t& count = count_of(entry.target);
-  CHECK_OP(count, >, 0U);
+  SPLITNIC_CHECK_OP(count, >, 0U);
   --count;
   --used_;
   entry.key = 0;

@@ -6,9 +6,9 @@ namespace splitnic::iounit {
 
 VlanMembership::VlanMembership(std::optional<std::uint16_t> access, const std::vector<std::uint16_t>& trunk)
     : limited_(access || !trunk.empty()), access_(access) {
-  if (access) CHECK_OP(*access, <=, 4094);
+  if (access) SPLITNIC_CHECK_OP(*access, <=, 4094);
   for (const std::uint16_t vlan : trunk) {
-    CHECK_OP(vlan, <=, 4094);
+    SPLITNIC_CHECK_OP(vlan, <=, 4094);
     trunk_.set(vlan);
   }
 }

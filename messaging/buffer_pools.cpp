@@ -33,8 +33,8 @@ OwnedPool::OwnedPool(wire::PoolNumber number, std::uint32_t elements, std::uint3
       memory_(memory),
       tag_(tag),
       immediate_(immediate) {
-  CHECK(elements > 0);
-  CHECK(memory.contains(0, std::uint64_t{elements} * element_bytes));
+  SPLITNIC_CHECK(elements > 0);
+  SPLITNIC_CHECK(memory.contains(0, std::uint64_t{elements} * element_bytes));
 }
 
 PoolFault OwnedPool::indicate(std::uint32_t element, std::uint32_t length, std::uint32_t& lost) {
@@ -83,7 +83,7 @@ std::optional<std::uint32_t> PeerPool::next() const {
 }
 
 void PeerPool::consume() {
-  CHECK(free_[next_]);
+  SPLITNIC_CHECK(free_[next_]);
   free_[next_] = false;
   --available_;
   next_ = next_ + 1 == elements_ ? 0 : next_ + 1;

@@ -57,7 +57,7 @@ void EpochContext::fail(std::string reason) {
 }
 
 void EpochContext::move_to(SessionState next) {
-  CHECK(session_move(state, next).legal);
+  SPLITNIC_CHECK(session_move(state, next).legal);
   state = next;
   state_since = now;
 }

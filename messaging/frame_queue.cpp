@@ -159,7 +159,7 @@ std::span<std::byte> FrameQueue::claim() {
 
 void FrameQueue::commit(std::uint32_t bytes) {
   if (claimed_.empty()) return;  // the session went down, or the peer withdrew a pool, after the claim
-  CHECK_OP(bytes, <=, claimed_.size());
+  SPLITNIC_CHECK_OP(bytes, <=, claimed_.size());
   bool sent = false;
   switch (tx_path_) {
     case TxPath::none:

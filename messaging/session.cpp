@@ -42,7 +42,7 @@ Session::~Session() = default;
 // ---- epochs
 
 void Session::start_epoch() {
-  CHECK(session_move(state_, SessionState::anchor_read).legal);
+  SPLITNIC_CHECK(session_move(state_, SessionState::anchor_read).legal);
   options_.max_mtu = next_max_mtu_;
   incarnation_ = link_.incarnation();
   epoch_ = std::make_unique<SessionEpoch>(options_, counters_, events_, random_, link_, now_);

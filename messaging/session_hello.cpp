@@ -26,7 +26,7 @@ void SessionEpoch::settle(const wire::ChannelTerms& mine, const wire::ChannelTer
   context_.limits.list_entries = std::min(mine.max_list_entries, theirs.max_list_entries);
   context_.limits.frame_bytes = std::min(mine.max_frame_bytes, theirs.max_frame_bytes);
   context_.max_frame_bytes = context_.limits.frame_bytes;
-  CHECK(context_.adapter.set_cell_payload(std::min(mine.cell_bytes, theirs.cell_bytes)) == fabric::Status::ok);
+  SPLITNIC_CHECK(context_.adapter.set_cell_payload(std::min(mine.cell_bytes, theirs.cell_bytes)) == fabric::Status::ok);
   context_.mode = mode;
 }
 
@@ -39,7 +39,7 @@ Answer SessionEpoch::answer_hello(const wire::HelloRequest& hello) {
     return tl::unexpected(Refusal{Status::invalid_parameter, "a second hello in one session"});
   }
   const auto version = wire::common_version(hello);
-  CHECK(version.has_value());  // handle() answers a hello without a common version itself
+  SPLITNIC_CHECK(version.has_value());  // handle() answers a hello without a common version itself
   const auto grant = context_.events.on_hello(hello);
   if (!grant) return tl::unexpected(grant.error());
 

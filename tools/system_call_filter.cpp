@@ -76,7 +76,7 @@ Result<void> failed(const char* what, int error) {
 
 int add_rule(scmp_filter_ctx filter, const PermittedCall& call) {
   const int number = seccomp_syscall_resolve_name(std::string(call.name).c_str());
-  CHECK_OP(number, !=, __NR_SCMP_ERROR);
+  SPLITNIC_CHECK_OP(number, !=, __NR_SCMP_ERROR);
   std::vector<scmp_arg_cmp> conditions;
   for (const auto& condition : call.conditions) {
     conditions.push_back({condition.argument, SCMP_CMP_MASKED_EQ, condition.mask, condition.value});
@@ -95,7 +95,7 @@ Result<void> close_filter(const std::vector<PermittedCall>& calls, const std::st
   struct sigaction action {};
   action.sa_sigaction = on_forbidden_call;
   action.sa_flags = SA_SIGINFO;
-  CHECK(::sigaction(SIGSYS, &action, nullptr) == 0);
+  SPLITNIC_CHECK(::sigaction(SIGSYS, &action, nullptr) == 0);
 
   const std::unique_ptr<void, decltype(&seccomp_release)> filter(seccomp_init(SCMP_ACT_TRAP), &seccomp_release);
   if (!filter) return failed("starting it", -ENOMEM);

@@ -27,11 +27,11 @@ std::vector<std::byte> pattern_of(std::uint32_t id, std::size_t slot, std::size_
 }  // namespace
 
 void Area::store(std::size_t offset, std::span<const std::byte> from) {
-  CHECK(region_.store(offset, from) == verbs::Status::ok);
+  SPLITNIC_CHECK(region_.store(offset, from) == verbs::Status::ok);
 }
 
 void Area::load(std::size_t offset, std::span<std::byte> to) const {
-  CHECK(region_.load(offset, to) == verbs::Status::ok);
+  SPLITNIC_CHECK(region_.load(offset, to) == verbs::Status::ok);
 }
 
 std::uint64_t Area::word(std::size_t offset) const {

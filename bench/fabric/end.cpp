@@ -65,10 +65,10 @@ verbs::ContextOptions context_options(const EndOptions& with) {
 End::End(std::shared_ptr<fabric::Bridge> bridge, const EndOptions& options)
     : options_(options), memory_(2 * kAreaBytes), control_memory_(kControlDepth * sizeof(ControlMessage)) {
   auto context = verbs::Context::open(context_options(options));
-  CHECK(context.has_value());
+  SPLITNIC_CHECK(context.has_value());
   context_ = std::move(*context);
   auto path = context_.add_path(std::move(bridge));
-  CHECK(path.has_value());
+  SPLITNIC_CHECK(path.has_value());
   path_ = std::move(*path);
 }
 
@@ -182,7 +182,7 @@ Result<void> End::rest(std::size_t idle_turns) {
                 std::chrono::duration_cast<std::chrono::seconds>(kPatience).count());
   }
   if (options_.sleep && talking_) {
-    CHECK(verbs::wait(context_, now_, now_ + kLongestSleep) == Status::ok);
+    SPLITNIC_CHECK(verbs::wait(context_, now_, now_ + kLongestSleep) == Status::ok);
   } else if (options_.shares_core || idle_turns > kTurnsBeforeYield) {
     std::this_thread::yield();
   }

@@ -75,7 +75,7 @@ class FullTable {
     }
     return time_of(length, [&](std::size_t i) {
       const auto placement = table_.check_remote(accesses[i % kAsked], addresses[i % kAsked]);
-      CHECK(placement.has_value());
+      SPLITNIC_CHECK(placement.has_value());
       use(placement);
     });
   }
@@ -84,13 +84,13 @@ class FullTable {
     const RegionMemory memory = RegionMemory::of_process(memory_);
     return time_of(length, [&](std::size_t) {
       const auto tag = table_.register_region(consumer_.domain, memory, options_);
-      CHECK(tag && table_.deregister(*tag));
+      SPLITNIC_CHECK(tag && table_.deregister(*tag));
     });
   }
 
   double bind_and_unbind(Duration length) {
     std::array<Stag, 1> window{};
-    CHECK(table_.allocate_windows(consumer_.domain, EntryKind::window_type_2, window));
+    SPLITNIC_CHECK(table_.allocate_windows(consumer_.domain, EntryKind::window_type_2, window));
     Bind bind;
     bind.window = window[0];
     bind.length = 100;
@@ -103,7 +103,7 @@ class FullTable {
       nothing.window = table_.bind(bind, consumer_).value();
       bind.window = table_.bind(nothing, consumer_).value();
     });
-    CHECK(table_.deallocate(bind.window));
+    SPLITNIC_CHECK(table_.deallocate(bind.window));
     return cost;
   }
 
@@ -119,9 +119,9 @@ class FullTable {
     const double cost = time_of(length, [&](std::size_t) {
       ++request.key;
       request.tag = table_.fast_register(request, consumer_).value();
-      CHECK(table_.invalidate_local(request.tag, consumer_));
+      SPLITNIC_CHECK(table_.invalidate_local(request.tag, consumer_));
     });
-    CHECK(table_.deregister(request.tag));
+    SPLITNIC_CHECK(table_.deregister(request.tag));
     return cost;
   }
 
@@ -139,13 +139,13 @@ Result<double> register_by_verbs(std::size_t entries, Duration length) {
   verbs::ContextOptions options;
   options.adapter.max_regions = entries + kSpare;
   auto context = verbs::Context::open(options);
-  CHECK(context.has_value());
+  SPLITNIC_CHECK(context.has_value());
   auto domain = context->allocate_domain();
-  CHECK(domain.has_value());
+  SPLITNIC_CHECK(domain.has_value());
   AlignedBytes memory(kPageBytes);
   const auto make = [&] {
     auto region = domain->register_memory(memory, Right::local_read | Right::local_write | Right::remote_write);
-    CHECK(region.has_value());
+    SPLITNIC_CHECK(region.has_value());
     return std::move(*region);
   };
   std::vector<verbs::MemoryRegion> regions;

@@ -100,7 +100,7 @@ void register_and_deregister(benchmark::State& state) {
   const RegionMemory memory = RegionMemory::of_process(f.memory);
   for (auto _ : state) {
     const auto tag = f.table.register_region(f.consumer.domain, memory, f.options);
-    CHECK(tag && f.table.deregister(*tag));
+    SPLITNIC_CHECK(tag && f.table.deregister(*tag));
   }
   report(state, f);
 }
@@ -117,16 +117,16 @@ void fast_register_and_invalidate(benchmark::State& state) {
   for (auto _ : state) {
     ++request.key;
     request.tag = f.table.fast_register(request, f.consumer).value();
-    CHECK(f.table.invalidate_local(request.tag, f.consumer));
+    SPLITNIC_CHECK(f.table.invalidate_local(request.tag, f.consumer));
   }
-  CHECK(f.table.deregister(request.tag));
+  SPLITNIC_CHECK(f.table.deregister(request.tag));
   report(state, f);
 }
 
 void bind_and_unbind(benchmark::State& state, EntryKind kind) {
   Filled& f = filled(static_cast<std::size_t>(state.range(0)));
   std::array<Stag, 1> window{};
-  CHECK(f.table.allocate_windows(f.consumer.domain, kind, window));
+  SPLITNIC_CHECK(f.table.allocate_windows(f.consumer.domain, kind, window));
   Bind bind;
   bind.window = window[0];
   bind.length = 100;
@@ -143,7 +143,7 @@ void bind_and_unbind(benchmark::State& state, EntryKind kind) {
     bind.window = f.table.bind(nothing, f.consumer).value();
     i = (i + 1) % kAsked;
   }
-  CHECK(f.table.deallocate(bind.window));
+  SPLITNIC_CHECK(f.table.deallocate(bind.window));
   report(state, f);
 }
 void bind_type_1(benchmark::State& state) { bind_and_unbind(state, EntryKind::window_type_1); }
@@ -182,7 +182,7 @@ class Crowd {
       bind.key = static_cast<std::uint8_t>(i);
       std::array<Stag, 1> window{};
       const EntryKind kind = i % 2 == 0 ? EntryKind::window_type_1 : EntryKind::window_type_2;
-      CHECK(table_.allocate_windows(owner(i).domain, kind, window));
+      SPLITNIC_CHECK(table_.allocate_windows(owner(i).domain, kind, window));
       bind.window = window[0];
       tags_.push_back(bind.region);
       tags_.push_back(table_.bind(bind, owner(i)).value());

@@ -113,7 +113,7 @@ template <class Header>
 template <class Header>
 [[nodiscard]] Header load(std::span<const std::byte> bytes, std::size_t offset) {
   static_assert(std::is_trivially_copyable_v<Header>);
-  CHECK(holds<Header>(bytes, offset));
+  SPLITNIC_CHECK(holds<Header>(bytes, offset));
   Header header;
   std::memcpy(&header, bytes.data() + offset, sizeof header);
   return header;
@@ -123,7 +123,7 @@ template <class Header>
 template <class Header>
 void store(std::span<std::byte> bytes, std::size_t offset, const Header& header) {
   static_assert(std::is_trivially_copyable_v<Header>);
-  CHECK(holds<Header>(bytes, offset));
+  SPLITNIC_CHECK(holds<Header>(bytes, offset));
   std::memcpy(bytes.data() + offset, &header, sizeof header);
 }
 

@@ -109,7 +109,7 @@ struct EventLoop::Edge {
     waiting = true;
     watched.async_wait(asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
       if (error == asio::error::operation_aborted) return;  // the descriptor has been replaced
-      CHECK(!error);
+      SPLITNIC_CHECK(!error);
       waiting = false;
     });
   }

@@ -73,7 +73,7 @@ Result<ScopedNetns> ScopedNetns::enter(int target) {
 // If the thread could not return, it would continue in the wrong namespace unnoticed. The kernel has no reason to
 // refuse.
 ScopedNetns::~ScopedNetns() {
-  if (home_) CHECK(::setns(home_.get(), CLONE_NEWNET) == 0);
+  if (home_) SPLITNIC_CHECK(::setns(home_.get(), CLONE_NEWNET) == 0);
 }
 
 }  // namespace splitnic::os

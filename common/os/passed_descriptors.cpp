@@ -23,7 +23,7 @@ msghdr message_of(iovec& piece) {
 
 ssize_t send_with_descriptors(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors,
                               int flags) {
-  CHECK_OP(descriptors.size(), <=, kMaxPassedDescriptors);
+  SPLITNIC_CHECK_OP(descriptors.size(), <=, kMaxPassedDescriptors);
   iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message = message_of(piece);
   alignas(cmsghdr) Control control{};
@@ -40,7 +40,7 @@ ssize_t send_with_descriptors(int socket, std::span<const std::byte> bytes, std:
 }
 
 ReceivedDescriptors receive_with_descriptors(int socket, std::span<std::byte> to, std::size_t most, int flags) {
-  CHECK_OP(most, <=, kMaxPassedDescriptors);
+  SPLITNIC_CHECK_OP(most, <=, kMaxPassedDescriptors);
   iovec piece{to.data(), to.size()};
   msghdr message = message_of(piece);
   alignas(cmsghdr) Control control{};

@@ -17,7 +17,7 @@ namespace splitnic::os {
 namespace {
 
 sockaddr_un address_of(const std::string& path) {
-  CHECK_OP(path.size(), <=, kMaxSocketPathBytes);
+  SPLITNIC_CHECK_OP(path.size(), <=, kMaxSocketPathBytes);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::copy(path.begin(), path.end(), address.sun_path);

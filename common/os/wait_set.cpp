@@ -25,8 +25,8 @@ WaitSet::Added WaitSet::add(int descriptor) {
   if (errno == EEXIST) return Added::present;
   // Bugs of the caller: a closed descriptor, and one that can't be waited for. The kernel may refuse any other
   // descriptor at any time, because the watches of a user have a limit (ENOSPC), and because memory has (ENOMEM).
-  CHECK_OP(errno, !=, EBADF);
-  CHECK_OP(errno, !=, EPERM);
+  SPLITNIC_CHECK_OP(errno, !=, EBADF);
+  SPLITNIC_CHECK_OP(errno, !=, EPERM);
   return Added::refused;
 }
 
@@ -72,7 +72,7 @@ void WaitSet::set_deadline(Time deadline) {
     when.it_value.tv_sec = seconds.count();
     when.it_value.tv_nsec = (since_boot - seconds).count();
   }
-  CHECK(::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0);
+  SPLITNIC_CHECK(::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0);
   deadline_ = deadline;
 }
 

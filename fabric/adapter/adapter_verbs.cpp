@@ -172,7 +172,7 @@ std::optional<CqNumber> ChannelAdapter::make_completion_queue(std::size_t capaci
 
 CqNumber ChannelAdapter::create_completion_queue(std::size_t capacity) {
   const auto made = make_completion_queue(capacity);
-  CHECK(made.has_value());
+  SPLITNIC_CHECK(made.has_value());
   return *made;
 }
 

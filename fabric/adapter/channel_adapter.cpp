@@ -31,7 +31,7 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
       requester(context),
       responder(context),
       slots(std::bit_ceil(kWellKnownNumbers + options.max_queue_pairs)) {
-  CHECK_OP(slots.size(), <=, std::size_t{1} << 20U);
+  SPLITNIC_CHECK_OP(slots.size(), <=, std::size_t{1} << 20U);
   const std::size_t longest = kCellsPerPacket * kMinCellPayload;
   context.options.max_message_bytes =
       static_cast<std::uint32_t>(std::min<std::size_t>(options.max_message_bytes, longest));
@@ -168,7 +168,7 @@ void ChannelAdapter::State::take_not_taken(Path& path, const Cell& cell) {
 }
 
 std::size_t ChannelAdapter::State::take_settled(Path& path, VirtualLane lane) {
-  if (!path.tells_settled) return 0;
+  if (!path.reports_settled) return 0;
   const std::uint64_t settled = path.link.settled(lane);
   std::uint64_t& before = path.settled[static_cast<std::size_t>(lane)];
   if (settled == before) return 0;
@@ -276,7 +276,7 @@ ChannelAdapter::ChannelAdapter(const AdapterOptions& options, RandomSource& rand
 
 ChannelAdapter::ChannelAdapter(CellLink& link, const AdapterOptions& options, RandomSource& random)
     : ChannelAdapter(options, random) {
-  CHECK(attach(link).has_value());
+  SPLITNIC_CHECK(attach(link).has_value());
 }
 
 ChannelAdapter::~ChannelAdapter() = default;

@@ -31,7 +31,7 @@ class CompletionQueue {
   }
   /// A request ended without a completion: its place is free again.
   void release() {
-    CHECK(reserved_ > 0);
+    SPLITNIC_CHECK(reserved_ > 0);
     --reserved_;
   }
   /// Uses one reserved place.

@@ -33,7 +33,7 @@ struct Path {
         link(on),
         direct(on.direct()),
         corrupts(on.properties().corrupts),
-        tells_settled(on.properties().tells_settled),
+        reports_settled(on.properties().reports_settled),
         drains(context, *this),
         cell_payload_bytes(cell_payload) {}
 
@@ -51,7 +51,7 @@ struct Path {
   CellLink& link;
   DirectAccess* direct;  ///< the link's; null: there is none
   bool corrupts;         ///< the link may corrupt cells
-  bool tells_settled;    ///< consumption acknowledges
+  bool reports_settled;  ///< consumption acknowledges
   std::array<PendingNotTaken, kLanes> not_taken{};
   std::array<std::uint64_t, kLanes> settled{};  ///< as far as requests have been completed by it
   std::array<bool, kLanes> more{};              ///< the last burst was as long as bursts may be

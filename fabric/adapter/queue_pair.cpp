@@ -93,7 +93,7 @@ bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell
 
 void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status) {
   SendQueue& send = queue_pair.send;
-  CHECK(send.done != send.posted);
+  SPLITNIC_CHECK(send.done != send.posted);
   const SendEntry& entry = send.entries[send.done];
   CompletionQueue& queue = *context.completion_queue(queue_pair.options.send_completions);
   if (entry.request.signalled || status != CompletionStatus::success) {
@@ -113,7 +113,7 @@ void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionSta
 
 void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion completion) {
   ReceiveQueue& receive = queue_pair.receive;
-  CHECK(!receive.empty());
+  SPLITNIC_CHECK(!receive.empty());
   completion.id = receive.entries[receive.taken].id;
   completion.queue_pair = queue_pair.number;
   completion.receive = true;
@@ -137,7 +137,7 @@ void flush_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
 
 void fail_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {
   const QueuePairMove& move = queue_pair_move(queue_pair.state, QueuePairEvent::fail_sends);
-  CHECK(move.legal);
+  SPLITNIC_CHECK(move.legal);
   queue_pair.state = move.to;
   queue_pair.draining = false;
   fail_and_flush_sends(context, queue_pair, first);

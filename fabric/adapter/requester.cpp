@@ -231,7 +231,7 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   cell.message_bytes = entry.bytes;
   cell.immediate = entry.request.immediate;
   cell.invalidate = entry.request.invalidate;
-  cell.awaited = last && queue_pair.options.acknowledged && queue_pair.path->tells_settled;
+  cell.awaited = last && queue_pair.options.acknowledged && queue_pair.path->reports_settled;
   ClaimedPayload payload;
   if (!queue_pair.path->link.claim(lane, cell, bytes, payload)) return Step::stop;
   if (!load(queue_pair, entry, payload)) {

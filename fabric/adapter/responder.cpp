@@ -304,7 +304,8 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
   const bool answered = what.is(MessageKind::read_request) || what.is(MessageKind::atomic);
   if (queue_pair.options.acknowledged && !answered) {
     schedule_acknowledgement(queue_pair, Syndrome::ok, queue_pair.expected_psn);
-    // Consumption says it already. What was owed before, a refusal for now of this packet, is out of date.
+    // The consumption of this cell acknowledges the message, so no answer is sent: neither this one, nor one that was
+    // still to be sent and asked the peer to send this packet again.
     if (cell.awaited) queue_pair.acknowledgement.wanted = false;
   }
   ++queue_pair.expected_psn;

@@ -17,7 +17,7 @@ std::uint32_t checksum_of(const AnchorBytes& bytes) {
 
 void add_region(AnchorBytes& bytes, AnchorRegion kind, std::size_t lane, const MemoryRange& range) {
   const std::uint32_t index = bytes.region_count.value();
-  CHECK(index < kAnchorMaxRegions);
+  SPLITNIC_CHECK(index < kAnchorMaxRegions);
   AnchorRegionBytes& region = bytes.regions[index];
   region.kind = static_cast<std::uint16_t>(kind);
   region.lane = static_cast<std::uint8_t>(lane);

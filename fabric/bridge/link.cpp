@@ -41,10 +41,10 @@ std::uint32_t low_half(Epoch epoch) { return static_cast<std::uint32_t>(epoch.va
 std::uint32_t high_half(Epoch epoch) { return static_cast<std::uint32_t>(epoch.value >> 32U); }
 Epoch joined(std::uint32_t low, std::uint32_t high) { return Epoch{std::uint64_t{high} << 32U | low}; }
 
-// The armed flag, 64 bits: sequence << 18 | core << 2 | wants return << 1 | asleep. Wants return: it waits for room, or
-// for something to be settled. The core is the one that the flag's
-// writer ran on, plus one, in 16 bits; 0: unknown. A producer rings once per value, so a flag that it has rung for, or
-// that has become stale on its way, wakes nobody twice.
+// The armed flag, 64 bits: sequence << 18 | core << 2 | wants return << 1 | asleep. "Wants return": its writer waits
+// for room, or for something to be settled. The core is the one that its writer ran on, plus one, in 16 bits; 0:
+// unknown. A producer rings once per value, so a flag that it has rung for, or that has become stale on its way, wakes
+// nobody twice.
 constexpr std::uint64_t kAsleep = 1;
 constexpr std::uint64_t kWantsReturn = 2;
 constexpr unsigned kArmedCoreShift = 2;
@@ -122,12 +122,12 @@ std::uint32_t epoch_tag(Epoch sender, Epoch receiver) {
 FabricLink::FabricLink(Bridge& bridge, const LinkOptions& options, RandomSource& random)
     : bridge_(bridge), options_(options), random_(random), direct_(bridge) {
   const auto check = [](std::size_t bytes, std::size_t most) {
-    CHECK(std::has_single_bit(bytes) && bytes >= LinkOptions::kMinRingBytes && bytes <= most);
+    SPLITNIC_CHECK(std::has_single_bit(bytes) && bytes >= LinkOptions::kMinRingBytes && bytes <= most);
   };
   for (const std::size_t bytes : options_.slot_bytes) check(bytes, LinkOptions::kMaxSlotBytes);
   for (const std::size_t bytes : options_.payload_bytes) check(bytes, LinkOptions::kMaxPayloadBytes);
-  CHECK(options_.mpt_entries > 0);
-  CHECK(options_.port_address.value >> 48U == 0);
+  SPLITNIC_CHECK(options_.mpt_entries > 0);
+  SPLITNIC_CHECK(options_.port_address.value >> 48U == 0);
 }
 
 FabricLink::~FabricLink() = default;
@@ -417,7 +417,7 @@ std::uint64_t FabricLink::release(VirtualLane lane, const Cell& cell, std::uint3
   SlotFields fields = slot_fields(cell);
   fields.settled = static_cast<std::uint32_t>(to.receiver.settled());
   const std::uint64_t position = to.sender.release(fields);
-  to.receiver.told_by_slot();
+  to.receiver.reported_by_slot();
   return position;
 }
 
@@ -463,7 +463,7 @@ void FabricLink::pop(VirtualLane lane) {
 
 bool FabricLink::return_room(VirtualLane lane, bool all) {
   Lane& of = at(lane);
-  const bool push = all ? of.receiver.untold() : of.receiver.much_consumed();
+  const bool push = all ? of.receiver.unreported() : of.receiver.much_consumed();
   if (push) of.receiver.push_tail(of.sender.head());
   return push;
 }
@@ -499,7 +499,7 @@ void FabricLink::ring_if_asleep(bool again) {
   std::uint64_t returns = 0;
   for (const Lane& lane : lanes_) {
     lines += lane.sender.head();
-    returns += lane.receiver.told();
+    returns += lane.receiver.reported();
   }
   const bool anything_new = lines != notified_lines_;
   const bool sent = again || anything_new;

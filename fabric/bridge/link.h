@@ -89,7 +89,7 @@ class FabricLink final : public CellLink {
   [[nodiscard]] Bridge& bridge() { return bridge_; }
 
   [[nodiscard]] LinkProperties properties() const override {
-    return {.lossless = true, .corrupts = false, .tells_settled = true};
+    return {.lossless = true, .corrupts = false, .reports_settled = true};
   }
   [[nodiscard]] std::size_t max_payload(VirtualLane lane) const override;
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) override;

@@ -19,7 +19,7 @@ void LoadAudit::record(const std::byte* at, std::size_t bytes) {
     ranges_[used_ - 1].end = end;
     return;
   }
-  CHECK(used_ < kMaxRanges);
+  SPLITNIC_CHECK(used_ < kMaxRanges);
   ranges_[used_++] = Range{at, end};
 }
 

@@ -58,14 +58,14 @@ class PeerMemory {
     return within(bytes_, {offset, bytes});
   }
   [[nodiscard]] PeerMemory slice(std::size_t offset, std::size_t bytes) const {
-    CHECK(contains(offset, bytes));
+    SPLITNIC_CHECK(contains(offset, bytes));
     return PeerMemory(base_ + offset, bytes);
   }
 
   /// Reads one aligned word with acquire order: later loads see what the peer published before the word.
   template <Word T>
   [[nodiscard]] T load(std::size_t offset) const {
-    CHECK(contains(offset, sizeof(T)));
+    SPLITNIC_CHECK(contains(offset, sizeof(T)));
     audit(offset, sizeof(T));
     // A1 (acquire): pairs with R1 in PeerWindow::write_word. Without it, later loads may see old bytes where this word
     // announces new ones.
@@ -76,7 +76,7 @@ class PeerMemory {
   /// checked and used by itself. Ordered as load(), not audited.
   template <Word T>
   [[nodiscard]] T watch(std::size_t offset) const {
-    CHECK(contains(offset, sizeof(T)));
+    SPLITNIC_CHECK(contains(offset, sizeof(T)));
     return __atomic_load_n(reinterpret_cast<const T*>(base_ + offset), __ATOMIC_ACQUIRE);
   }
 
@@ -89,7 +89,7 @@ class PeerMemory {
 
   /// Copies bytes out and reads each byte once. The copy is stable; the source is not.
   void copy_out(std::size_t offset, std::span<std::byte> to) const {
-    CHECK(contains(offset, to.size()));
+    SPLITNIC_CHECK(contains(offset, to.size()));
     audit(offset, to.size());
     if (!to.empty()) std::memcpy(to.data(), base_ + offset, to.size());
   }
@@ -97,7 +97,7 @@ class PeerMemory {
   /// The same by `copy(to, from, bytes)`, which reads each byte once and survives memory that is gone; what it answers.
   template <class Copy>
   [[nodiscard]] bool copy_by(std::size_t offset, std::span<std::byte> to, Copy&& copy) const {
-    CHECK(contains(offset, to.size()));
+    SPLITNIC_CHECK(contains(offset, to.size()));
     audit(offset, to.size());
     return to.empty() || copy(to.data(), base_ + offset, to.size());
   }
@@ -105,34 +105,34 @@ class PeerMemory {
   /// Writes by the owner, before the peer knows of the range.
   template <Word T>
   void store(std::size_t offset, T value) const {
-    CHECK(contains(offset, sizeof(T)));
+    SPLITNIC_CHECK(contains(offset, sizeof(T)));
     __atomic_store_n(reinterpret_cast<T*>(base_ + offset), value, __ATOMIC_RELEASE);
   }
   void store_bytes(std::size_t offset, std::span<const std::byte> from) const {
-    CHECK(contains(offset, from.size()));
+    SPLITNIC_CHECK(contains(offset, from.size()));
     if (!from.empty()) std::memcpy(base_ + offset, from.data(), from.size());
   }
   /// Copies all of `from`, which may be the same memory, and reads each byte once.
   void store_from(std::size_t offset, const PeerMemory& from) const {
-    CHECK(contains(offset, from.size()));
+    SPLITNIC_CHECK(contains(offset, from.size()));
     from.audit(0, from.size());
     if (from.size() != 0) std::memmove(base_ + offset, from.base_, from.size());
   }
   void zero(std::size_t offset, std::size_t bytes) const {
-    CHECK(contains(offset, bytes));
+    SPLITNIC_CHECK(contains(offset, bytes));
     std::memset(base_ + offset, 0, bytes);
   }
 
   /// Atomics on an aligned 64-bit word, which the owner carries out for its peers; they return the old value. Atomic
   /// only with respect to this end: a peer's direct stores may interleave.
   [[nodiscard]] std::uint64_t compare_swap(std::size_t offset, std::uint64_t compare, std::uint64_t swap) const {
-    CHECK(contains(offset, sizeof(swap)));
+    SPLITNIC_CHECK(contains(offset, sizeof(swap)));
     __atomic_compare_exchange_n(reinterpret_cast<std::uint64_t*>(base_ + offset), &compare, swap, false,
                                 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     return compare;
   }
   [[nodiscard]] std::uint64_t fetch_add(std::size_t offset, std::uint64_t add) const {
-    CHECK(contains(offset, sizeof(add)));
+    SPLITNIC_CHECK(contains(offset, sizeof(add)));
     return __atomic_fetch_add(reinterpret_cast<std::uint64_t*>(base_ + offset), add, __ATOMIC_ACQ_REL);
   }
   /// Whether a 64-bit word at offset is aligned in memory.
@@ -142,7 +142,7 @@ class PeerMemory {
 
   /// Only for a gathering system call (writev to a TAP): the kernel reads the bytes once; this process never does.
   [[nodiscard]] iovec for_kernel(std::size_t offset, std::size_t bytes) const {
-    CHECK(contains(offset, bytes));
+    SPLITNIC_CHECK(contains(offset, bytes));
     return iovec{base_ + offset, bytes};
   }
 
@@ -188,7 +188,7 @@ class PeerWindow {
   [[nodiscard]] bool is_memory() const { return posted_ == nullptr; }
 
   void write(std::size_t offset, std::span<const std::byte> from) {
-    CHECK(contains(offset, from.size()));
+    SPLITNIC_CHECK(contains(offset, from.size()));
     if (posted_ != nullptr) {
       posted_->post(offset, from);
     } else if (!from.empty()) {
@@ -199,7 +199,7 @@ class PeerWindow {
   /// Writes one aligned word atomically.
   template <Word T>
   void write_word(std::size_t offset, T value) {
-    CHECK(contains(offset, sizeof(T)));
+    SPLITNIC_CHECK(contains(offset, sizeof(T)));
     if (posted_ != nullptr) {
       posted_->post(offset, std::as_bytes(std::span(&value, 1)));
     } else {
@@ -212,7 +212,7 @@ class PeerWindow {
   /// Write-only memory that becomes [offset, offset + bytes) of the peer at commit(): the window itself if it is cached
   /// memory, else a staging buffer. Never read it. At most one claim at a time.
   [[nodiscard]] std::span<std::byte> claim(std::size_t offset, std::size_t bytes) {
-    CHECK(contains(offset, bytes));
+    SPLITNIC_CHECK(contains(offset, bytes));
     return posted_ != nullptr ? posted_->stage(offset, bytes) : std::span(base_ + offset, bytes);
   }
   /// Gives the peer the first claimed.size() bytes of the claim at offset.
@@ -222,7 +222,7 @@ class PeerWindow {
 
   /// Reads the peer's memory. Only for set-up.
   void read(std::size_t offset, std::span<std::byte> to) const {
-    CHECK(contains(offset, to.size()));
+    SPLITNIC_CHECK(contains(offset, to.size()));
     if (posted_ != nullptr) {
       posted_->read(offset, to);
     } else if (!to.empty()) {

@@ -24,12 +24,12 @@ ShmBridge::~ShmBridge() {
 }
 
 std::uint32_t ShmBridge::read_scratchpad(std::size_t index) {
-  CHECK(index < kScratchpads);
+  SPLITNIC_CHECK(index < kScratchpads);
   return scratchpads_in_.watch<std::uint32_t>(index * sizeof(std::uint32_t));
 }
 
 void ShmBridge::write_scratchpad(std::size_t index, std::uint32_t value) {
-  CHECK(index < kScratchpads);
+  SPLITNIC_CHECK(index < kScratchpads);
   scratchpads_out_.write_word(index * sizeof(std::uint32_t), value);
 }
 

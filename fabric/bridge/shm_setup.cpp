@@ -26,8 +26,8 @@ bool is_valid_shm_name(std::string_view name) {
 }
 
 ShmHello encode_shm_hello(const ShmHelloFields& fields) {
-  CHECK(is_valid_shm_name(fields.name));
-  CHECK((fields.purpose == ShmPurpose::further_queue) == (fields.cookie != 0));
+  SPLITNIC_CHECK(is_valid_shm_name(fields.name));
+  SPLITNIC_CHECK((fields.purpose == ShmPurpose::further_queue) == (fields.cookie != 0));
   ShmHello hello{};
   hello.magic = kShmSetupMagic;
   hello.version = kShmSetupVersion;

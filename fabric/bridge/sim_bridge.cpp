@@ -107,11 +107,11 @@ class SimBridgePair::End final : public Bridge, private PostedWrites {
   std::optional<BridgePeer> peer() const override { return peer_process_; }
 
   std::uint32_t read_scratchpad(std::size_t index) override {
-    CHECK(index < kScratchpads);
+    SPLITNIC_CHECK(index < kScratchpads);
     return world_.cut ? ~std::uint32_t{0} : scratchpads_[index];
   }
   void write_scratchpad(std::size_t index, std::uint32_t value) override {
-    CHECK(index < kScratchpads);
+    SPLITNIC_CHECK(index < kScratchpads);
     if (world_.cut) return;
     Time& floor = scratchpad_floor_[index];
     floor = std::max(floor, world_.after(world_.options.scratchpad_delay_max));
@@ -257,7 +257,7 @@ class SimBridgePair::End final : public Bridge, private PostedWrites {
 
 SimBridgePair::SimBridgePair(const SimBridgeOptions& options, RandomSource& random)
     : world_(std::make_unique<World>(options, random)) {
-  for (const std::size_t bytes : options.local_bytes) CHECK(bytes > 0 && bytes % sizeof(Line) == 0);
+  for (const std::size_t bytes : options.local_bytes) SPLITNIC_CHECK(bytes > 0 && bytes % sizeof(Line) == 0);
   for (const std::size_t index : {0U, 1U}) ends_[index] = std::make_unique<End>(*world_, index);
   ends_[0]->join(*ends_[1]);
   ends_[1]->join(*ends_[0]);
@@ -268,7 +268,7 @@ SimBridgePair::~SimBridgePair() = default;
 Bridge& SimBridgePair::end(std::size_t index) { return *ends_.at(index); }
 
 void SimBridgePair::advance(Time now) {
-  CHECK(now >= world_->now);
+  SPLITNIC_CHECK(now >= world_->now);
   world_->now = now;
   for (auto& end : ends_) end->advance();
 }

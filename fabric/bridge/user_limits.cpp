@@ -31,8 +31,8 @@ UserLimits::Verdict UserLimits::reserve(uid_t user, std::size_t bytes, bool unli
 
 void UserLimits::release(uid_t user, std::size_t bytes, Time now) {
   User& of = users_.at(user);
-  CHECK_OP(of.places, >, 0U);
-  CHECK_OP(of.bytes, >=, bytes);
+  SPLITNIC_CHECK_OP(of.places, >, 0U);
+  SPLITNIC_CHECK_OP(of.bytes, >=, bytes);
   --of.places;
   of.bytes -= bytes;
   --places_;

@@ -32,7 +32,7 @@ bool ConnectionEndpoint::create() {
   const auto queue_pair = adapter_.create_queue_pair(attributes);
   if (!queue_pair) return false;
   queue_pair_ = *queue_pair;
-  CHECK(adapter_.connect(queue_pair_, {}) == Status::ok);
+  SPLITNIC_CHECK(adapter_.connect(queue_pair_, {}) == Status::ok);
   for (std::size_t place = 0; place < kDepth; ++place) post_receive(place);
   return true;
 }
@@ -49,7 +49,7 @@ void ConnectionEndpoint::post_receive(std::size_t place) {
   ReceiveRequest request;
   request.id = place;
   request.segment = {memory_.data() + place * kReceiveBytes, static_cast<std::uint32_t>(kReceiveBytes), tag_};
-  CHECK(adapter_.post_receive(queue_pair_, request) == Status::ok);
+  SPLITNIC_CHECK(adapter_.post_receive(queue_pair_, request) == Status::ok);
 }
 
 Status ConnectionEndpoint::send(PathNumber path, std::span<std::byte> message) {

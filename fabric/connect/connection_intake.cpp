@@ -122,7 +122,7 @@ void ConnectionManager::take_request(const ConnectionMessage& message, PathNumbe
   record->data = message.data;
   requests_.emplace(key_of(path, message.sender), record->number);
   listener->second.waiting.push_back(record->number);
-  tell(*record, Event::request, message.data);
+  report(*record, Event::request, message.data);
 }
 
 void ConnectionManager::take_request_again(Record& record) {
@@ -164,12 +164,8 @@ void ConnectionManager::take_reply(Record& record, const ConnectionMessage& mess
     return end(record, Event::rejected);
   }
   record.data = message.data;
-  record.state = State::established;
-  record.repeat_at = record.give_up_at = kNever;
-  record.clock_starts = false;
-  ++counters_.established;
   answer(record.path, message_of(record, Kind::ready));
-  tell(record, Event::established, message.data);
+  establish(record, message.data);
 }
 
 void ConnectionManager::take_ready(Record& record, const ConnectionMessage& message) {
@@ -177,11 +173,16 @@ void ConnectionManager::take_ready(Record& record, const ConnectionMessage& mess
     ++(record.passive && record.state != State::requested ? counters_.duplicates : counters_.dropped_unexpected);
     return;
   }
+  establish(record, message.data);
+}
+
+/// data: of the message that established the connection.
+void ConnectionManager::establish(Record& record, const PrivateData& data) {
   record.state = State::established;
   record.repeat_at = record.give_up_at = kNever;
   record.clock_starts = false;
   ++counters_.established;
-  tell(record, Event::established, message.data);
+  report(record, Event::established, data);
 }
 
 void ConnectionManager::take_reject(Record& record, const ConnectionMessage& message) {

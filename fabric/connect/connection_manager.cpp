@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <boost/describe.hpp>
 
 #include "common/check.h"
 #include "fabric/connect/connection_endpoint.h"
@@ -21,45 +22,15 @@ void drop_events(std::deque<ConnectionEvent>& events, ConnectionNumber connectio
 
 }  // namespace
 
-const char* to_string(ConnectionState state) {
-  switch (state) {
-    case State::connecting:
-      return "connecting";
-    case State::requested:
-      return "requested";
-    case State::accepting:
-      return "accepting";
-    case State::established:
-      return "established";
-    case State::disconnecting:
-      return "disconnecting";
-    case State::ended:
-      return "ended";
-  }
-  return "unknown";
-}
+BOOST_DESCRIBE_ENUM(ConnectionState, connecting, requested, accepting, established, disconnecting, ended)
+const char* to_string(ConnectionState state) { return boost::describe::enum_to_string(state, "?"); }
 
-const char* to_string(ConnectionEventKind kind) {
-  switch (kind) {
-    case Event::request:
-      return "request";
-    case Event::established:
-      return "established";
-    case Event::rejected:
-      return "rejected";
-    case Event::unreachable:
-      return "unreachable";
-    case Event::disconnected:
-      return "disconnected";
-    case Event::lost:
-      return "lost";
-  }
-  return "unknown";
-}
+BOOST_DESCRIBE_ENUM(ConnectionEventKind, request, established, rejected, unreachable, disconnected, lost)
+const char* to_string(ConnectionEventKind kind) { return boost::describe::enum_to_string(kind, "?"); }
 
 ConnectionManager::ConnectionManager(ChannelAdapter& adapter, RandomSource& random, const ConnectionOptions& options)
     : adapter_(adapter), random_(random), options_(options) {
-  CHECK_OP(options.max_connections, <=, ConnectionOptions::kMaxConnections);
+  SPLITNIC_CHECK_OP(options.max_connections, <=, ConnectionOptions::kMaxConnections);
 }
 
 ConnectionManager::~ConnectionManager() = default;
@@ -355,7 +326,7 @@ void ConnectionManager::path_down(PathNumber path) {
 
 // ---- ends
 
-void ConnectionManager::tell(const Record& record, Event kind, const PrivateData& data) {
+void ConnectionManager::report(const Record& record, Event kind, const PrivateData& data) {
   if (!record.held) return;
   ConnectionEvent event;
   event.kind = kind;
@@ -376,7 +347,7 @@ void ConnectionManager::end(Record& record, Event how, const PrivateData& data) 
     drop_events(events_, record.number);
     record.waits = record.held = false;
   }
-  tell(record, how, data);
+  report(record, how, data);
   if (!record.held && !record.passive) return forget(record);
   record.repeat_at = kNever;
   start_clock(record, options_.rest);

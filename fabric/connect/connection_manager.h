@@ -50,8 +50,8 @@ enum class ConnectionState : std::uint8_t {
 };
 const char* to_string(ConnectionState state);
 
-/// What a program is told about a connection. Each of the last four ends it; its queue pair is in error then if it was
-/// connected.
+/// What a program learns about a connection. Each of the last four ends the connection. A queue pair that was
+/// connected is then in error.
 enum class ConnectionEventKind : std::uint8_t {
   request,       ///< a listener has one more request to take
   established,   ///< sends may be posted; of an accepted connection: the peer knows
@@ -111,7 +111,8 @@ struct ConnectionCounters {
 ///     disconnect() --disconnect request-->               disconnecting; the peer's connection ends at once
 ///                <--disconnect reply--                   ended
 ///
-/// An end that waits for an answer repeats its last message. Whoever gets a message twice answers it as the first time.
+/// An end that waits for an answer repeats its last message. An end that gets a message for the second time answers it
+/// again.
 /// A request that waits for the program's decision is answered by `received`, so that its sender waits longer.
 class ConnectionManager {
  public:
@@ -142,7 +143,7 @@ class ConnectionManager {
   [[nodiscard]] tl::expected<ConnectionNumber, Status> connect(PathNumber path, ServiceNumber service,
                                                                const ConnectionEnd& own,
                                                                std::span<const std::byte> data);
-  /// Connects the queue pair, and tells the peer. Errors: bad_argument (no such connection, or a queue pair of the
+  /// Connects the queue pair, and sends the reply. Errors: bad_argument (no such connection, or a queue pair of the
   /// other kind), bad_state (the request does not wait any more; the queue pair cannot be connected), bad_length,
   /// link_down.
   Status accept(ConnectionNumber connection, const ConnectionEnd& own, std::span<const std::byte> data);
@@ -192,6 +193,7 @@ class ConnectionManager {
   void take_reply(Record& record, const ConnectionMessage& message);
   void take_ready(Record& record, const ConnectionMessage& message);
   void take_received(Record& record, const ConnectionMessage& message);
+  void establish(Record& record, const PrivateData& data);
   void take_reject(Record& record, const ConnectionMessage& message);
   void take_disconnect_request(Record& record, const ConnectionMessage& message);
 
@@ -203,7 +205,7 @@ class ConnectionManager {
   void start_clock(Record& record, Duration limit);
   void check_time(Record& record);
   void give_up(Record& record);
-  void tell(const Record& record, ConnectionEventKind kind, const PrivateData& data);
+  void report(const Record& record, ConnectionEventKind kind, const PrivateData& data);
   void end(Record& record, ConnectionEventKind how, const PrivateData& data = {});
   void fail_queue_pair(const Record& record);
   [[nodiscard]] Status connect_queue_pair(const Record& record);

@@ -1,32 +1,32 @@
 #include "fabric/connect/connection_message.h"
 
+#include <boost/describe.hpp>
 #include <cstring>
 
 #include "fabric/wire/datagram.h"
 
 namespace splitnic::fabric {
+
+BOOST_DESCRIBE_ENUM(ConnectionMessageKind, request, received, reject, reply, ready, disconnect_request,
+                    disconnect_reply)
+
+BOOST_DESCRIBE_ENUM(RejectReason, none, no_queue_pair, no_resources, timeout, unknown_connection, no_listener,
+                    by_program)
+const char* to_string(RejectReason reason) { return boost::describe::enum_to_string(reason, "?"); }
+
+BOOST_DESCRIBE_ENUM(ConnectionFault, length, version, kind, flags, sender, receiver, queue_pair, unused, reason,
+                    service, private_bytes)
+const char* to_string(ConnectionFault fault) { return boost::describe::enum_to_string(fault, "?"); }
+
 namespace {
 
 using Kind = ConnectionMessageKind;
 using Fault = ConnectionFault;
 
-bool known(std::uint8_t kind) {
-  return kind >= static_cast<std::uint8_t>(Kind::request) && kind <= static_cast<std::uint8_t>(Kind::disconnect_reply);
-}
-
-bool known(RejectReason reason) {
-  switch (reason) {
-    case RejectReason::no_queue_pair:
-    case RejectReason::no_resources:
-    case RejectReason::timeout:
-    case RejectReason::unknown_connection:
-    case RejectReason::no_listener:
-    case RejectReason::by_program:
-      return true;
-    case RejectReason::none:
-      break;
-  }
-  return false;
+/// Whether the number is that of an enumerator.
+template <class Enum>
+bool known(Enum number) {
+  return boost::describe::enum_to_string(number, nullptr) != nullptr;
 }
 
 /// What the fields of a head say that is wrong, whatever follows them.
@@ -45,38 +45,12 @@ std::optional<Fault> fault_of(const ConnectionHead& head, Kind kind) {
       number == 0 && head.first_psn.value() == 0 && head.reads_in.value() == 0 && head.reads_out.value() == 0;
   if ((!has_end && !end_clear) || head.reserved.value() != 0) return Fault::unused;
   const auto reason = static_cast<RejectReason>(head.reason.value());
-  if (reject ? !known(reason) : reason != RejectReason::none) return Fault::reason;
+  const bool has_reason = reason != RejectReason::none;
+  if (!known(reason) || has_reason != reject) return Fault::reason;
   return std::nullopt;
 }
 
 }  // namespace
-
-const char* to_string(RejectReason reason) {
-  switch (reason) {
-    case RejectReason::none:
-      return "none";
-    case RejectReason::no_queue_pair:
-      return "no queue pair";
-    case RejectReason::no_resources:
-      return "no resources";
-    case RejectReason::timeout:
-      return "timeout";
-    case RejectReason::unknown_connection:
-      return "unknown connection";
-    case RejectReason::no_listener:
-      return "no listener";
-    case RejectReason::by_program:
-      return "by the program";
-  }
-  return "unknown";
-}
-
-const char* to_string(ConnectionFault fault) {
-  constexpr std::array<const char*, kConnectionFaults> kNames{"length", "version",  "kind",         "flags",
-                                                              "sender", "receiver", "queue pair",   "unused",
-                                                              "reason", "service",  "private bytes"};
-  return kNames.at(static_cast<std::size_t>(fault));
-}
 
 ConnectionMessageBytes encode_connection(const ConnectionMessage& message) {
   ConnectionHead head{};
@@ -112,9 +86,9 @@ tl::expected<ConnectionMessage, ConnectionFault> decode_connection(std::span<con
   std::memcpy(&head, bytes.data(), sizeof head);
   std::span<const std::byte> rest = bytes.subspan(sizeof head);
   if (head.version.value() != kConnectionVersion) return tl::unexpected(Fault::version);
-  if (!known(head.kind.value())) return tl::unexpected(Fault::kind);
   ConnectionMessage message;
   message.kind = static_cast<Kind>(head.kind.value());
+  if (!known(message.kind)) return tl::unexpected(Fault::kind);
   const bool request = message.kind == Kind::request;
   if (bytes.size() != connection_message_bytes(message.kind, head.private_bytes.value())) {
     return tl::unexpected(Fault::length);

@@ -26,7 +26,7 @@ struct LinkProperties {
   /// A cell may arrive with other bytes than it left with. Cells and packets carry CRCs.
   bool corrupts = true;
   /// Of lossless links: the peer's consumption can be seen (CellLink::settled), and acknowledges messages.
-  bool tells_settled = false;
+  bool reports_settled = false;
 };
 
 /// The memory that both ends share beside the lanes, for direct writes. Ranges are offsets in local memory (buffers,
@@ -86,7 +86,7 @@ class CellPayload {
   [[nodiscard]] const std::array<PeerMemory, 2>& pieces() const { return pieces_; }
   /// [offset, offset + bytes), which is inside.
   [[nodiscard]] CellPayload slice(std::size_t offset, std::size_t bytes) const {
-    CHECK(within(size(), {offset, bytes}));
+    SPLITNIC_CHECK(within(size(), {offset, bytes}));
     const std::size_t in_first = pieces_[0].size();
     if (offset >= in_first) return CellPayload(pieces_[1].slice(offset - in_first, bytes));
     const std::size_t here = std::min(bytes, in_first - offset);
@@ -143,7 +143,7 @@ class CellLink {
   /// Sends the claimed cell; everything stored through the peer window before is visible to the peer before the cell.
   /// cell: as claimed; the link fills in the port addresses. packet_crc: runs over the packet's cells where the link
   /// corrupts; untouched elsewhere.
-  /// Returns the cell's position in the lane, which settled() will reach; 0 where properties().tells_settled is not
+  /// Returns the cell's position in the lane, which settled() will reach; 0 where properties().reports_settled is not
   /// set.
   virtual std::uint64_t release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) = 0;
   /// How far the peer has dealt with what was released: each cell with Cell::awaited up to this position was taken, or
@@ -163,8 +163,8 @@ class CellLink {
   /// Everything popped so far has been dealt with: placed, or a not_taken cell was released that names it. Before what
   /// is released next.
   virtual void settle(VirtualLane /*lane*/) {}
-  /// Gives the peer the room of what was consumed, and tells it how far this end has settled, when that is much, or
-  /// `all` of it. Once per burst. True: there was something to tell.
+  /// Gives the peer the room of what was consumed, and reports to it how far this end has settled, when that is much,
+  /// or `all` of it. Once per burst. True: there was something to report.
   virtual bool return_room(VirtualLane lane, bool all) = 0;
 
   /// Flushes what was released, and wakes the peer if it sleeps and there is something new for it. Once per burst,

@@ -22,7 +22,7 @@ RecordRing::RecordRing(std::size_t bytes, std::size_t longest)
       storage_(std::make_unique<std::byte[]>(capacity_)) {}
 
 std::span<std::byte> RecordRing::claim(std::size_t bytes) {
-  CHECK(bytes >= kShortest && bytes <= longest_);
+  SPLITNIC_CHECK(bytes >= kShortest && bytes <= longest_);
   const std::size_t needed = kLengthBytes + rounded(bytes);
   std::uint64_t at = head_;
   const std::size_t to_end = capacity_ - at % capacity_;
@@ -35,7 +35,7 @@ std::span<std::byte> RecordRing::claim(std::size_t bytes) {
 }
 
 void RecordRing::put() {
-  CHECK(claimed_ > 0);
+  SPLITNIC_CHECK(claimed_ > 0);
   const std::uint64_t length = claimed_;
   std::memcpy(&storage_[claimed_at_ % capacity_], &length, kLengthBytes);
   head_ = claimed_at_ + kLengthBytes + rounded(claimed_);
@@ -59,7 +59,7 @@ std::span<std::byte> RecordRing::front() {
 
 void RecordRing::pop() {
   const std::size_t bytes = front().size();
-  CHECK(bytes > 0);
+  SPLITNIC_CHECK(bytes > 0);
   tail_ += kLengthBytes + rounded(bytes);
   bytes_ -= bytes;
 }

@@ -13,11 +13,11 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 const SlotRingPlace& checked(const SlotRingPlace& place) {
-  CHECK(place.slots_offset % kSlotLine == 0 && place.payload_offset % kSlotLine == 0);
-  CHECK(place.tail_offset % kSlotLine == 0);
-  CHECK(std::has_single_bit(place.slot_lines) && std::has_single_bit(place.payload_lines));
-  CHECK(place.slot_lines >= kMinRingLines && place.slot_lines <= kMaxSlotLines);
-  CHECK(place.payload_lines >= kMinRingLines && place.payload_lines <= kMaxPayloadLines);
+  SPLITNIC_CHECK(place.slots_offset % kSlotLine == 0 && place.payload_offset % kSlotLine == 0);
+  SPLITNIC_CHECK(place.tail_offset % kSlotLine == 0);
+  SPLITNIC_CHECK(std::has_single_bit(place.slot_lines) && std::has_single_bit(place.payload_lines));
+  SPLITNIC_CHECK(place.slot_lines >= kMinRingLines && place.slot_lines <= kMaxSlotLines);
+  SPLITNIC_CHECK(place.payload_lines >= kMinRingLines && place.payload_lines <= kMaxPayloadLines);
   return place;
 }
 
@@ -34,9 +34,9 @@ SlotSender::SlotSender(Bridge& bridge, const SlotRingPlace& place, std::uint32_t
       in_place_(window_->is_memory()),
       payload_lines_(place.payload_lines),
       payload_after_(place.slot_lines) {
-  CHECK(window_->contains(place.slots_offset, place.slot_lines * kSlotLine));
-  CHECK(window_->contains(place.payload_offset, place.payload_lines * kSlotLine));
-  CHECK(local_.contains(place.tail_offset, kSlotLine));
+  SPLITNIC_CHECK(window_->contains(place.slots_offset, place.slot_lines * kSlotLine));
+  SPLITNIC_CHECK(window_->contains(place.payload_offset, place.payload_lines * kSlotLine));
+  SPLITNIC_CHECK(local_.contains(place.tail_offset, kSlotLine));
 }
 
 bool SlotSender::room_for(std::uint64_t lines, std::uint64_t payload) const {
@@ -44,7 +44,7 @@ bool SlotSender::room_for(std::uint64_t lines, std::uint64_t payload) const {
 }
 
 bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_bytes, SlotClaim& claim) {
-  CHECK_OP(payload_bytes, <=, max_payload_bytes());
+  SPLITNIC_CHECK_OP(payload_bytes, <=, max_payload_bytes());
   SlotLayout layout = slot_layout(extension_bytes, payload_bytes);
   std::uint64_t payload = payload_head_;
   if (layout.in_payload_ring) {
@@ -211,7 +211,7 @@ SlotReceiver::SlotReceiver(Bridge& bridge, const SlotRingPlace& place, std::uint
       payload_(bridge.local_memory().slice(place.payload_offset, place.payload_lines * kSlotLine)),
       place_(checked(place)),
       seed_(seed) {
-  CHECK(window_->contains(place.tail_offset, kSlotLine));
+  SPLITNIC_CHECK(window_->contains(place.tail_offset, kSlotLine));
 }
 
 const ReceivedSlot* SlotReceiver::front() {
@@ -242,20 +242,20 @@ const ReceivedSlot* SlotReceiver::front() {
 }
 
 void SlotReceiver::pop() {
-  CHECK(front_lines_ > 0);
+  SPLITNIC_CHECK(front_lines_ > 0);
   tail_ += front_lines_;
   front_lines_ = 0;
-  if (front_.in_payload_ring_) payload_untold_ += lines_of(front_.payload_bytes);
+  if (front_.in_payload_ring_) payload_unreported_ += lines_of(front_.payload_bytes);
 }
 
-void SlotReceiver::told_by_slot() {
-  told_settled_ = settled_;
-  told_tail_ = std::max(told_tail_, settled_);
-  if (told_tail_ == tail_) payload_untold_ = 0;
+void SlotReceiver::reported_by_slot() {
+  reported_settled_ = settled_;
+  reported_tail_ = std::max(reported_tail_, settled_);
+  if (reported_tail_ == tail_) payload_unreported_ = 0;
 }
 
 bool SlotReceiver::much_consumed() const {
-  return tail_ - told_tail_ >= place_.slot_lines / 4 || payload_untold_ >= place_.payload_lines / 4;
+  return tail_ - reported_tail_ >= place_.slot_lines / 4 || payload_unreported_ >= place_.payload_lines / 4;
 }
 
 void SlotReceiver::push_tail(std::uint64_t answers) {
@@ -267,9 +267,9 @@ void SlotReceiver::push_tail(std::uint64_t answers) {
   // R4 (release, in write_word): the slots' bytes were read before the sender may overwrite them. Pairs with A4 in
   // SlotSender::refresh_tail().
   window_->write_word(place_.tail_offset + kTailAt, tail_);
-  pushed_tail_ = told_tail_ = tail_;
-  told_settled_ = settled_;
-  payload_untold_ = 0;
+  pushed_tail_ = reported_tail_ = tail_;
+  reported_settled_ = settled_;
+  payload_unreported_ = 0;
 }
 
 }  // namespace splitnic::fabric

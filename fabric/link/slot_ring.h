@@ -91,9 +91,9 @@ class SlotSender {
   [[nodiscard]] std::uint64_t settled() const { return settled_; }
   /// A slot was sent with SlotFields::awaited and is not settled yet.
   [[nodiscard]] bool awaits() const { return settled_ < awaited_to_; }
-  /// awaits(), and more has been settled since the last look.
+  /// awaits(), and the peer has settled more since the last refresh_settled().
   [[nodiscard]] bool settled_again(std::uint64_t taken);
-  /// Lines sent: changes with everything that the peer could be told of.
+  /// Lines sent.
   [[nodiscard]] std::uint64_t head() const { return head_; }
   [[nodiscard]] bool drained() { return head_ == tail_ || refresh_tail() == head_; }
   /// The last claim() found no room; until one succeeds.
@@ -172,17 +172,17 @@ class SlotReceiver {
   void settle() { settled_ = tail_; }
   [[nodiscard]] std::uint64_t settled() const { return settled_; }
   /// A slot of the opposite ring was released that said settled().
-  void told_by_slot();
-  /// Changes whenever the sender is told something: lines consumed and settled of which it has been told.
-  [[nodiscard]] std::uint64_t told() const { return told_tail_ + told_settled_; }
-  /// There is something that the sender has not been told.
-  [[nodiscard]] bool untold() const { return told_tail_ != tail_ || told_settled_ != settled_; }
-  /// The tail line does not say all of it; slots may have. A sender sees that only when it takes them: so an end that
-  /// sleeps pushes the line.
-  [[nodiscard]] bool line_behind() const { return pushed_tail_ != tail_ || untold(); }
-  /// A quarter of the ring, or of the payload ring, has been consumed since the sender was last told.
+  void reported_by_slot();
+  /// The sum of the two positions that were reported to the sender, in lines. It changes with each report.
+  [[nodiscard]] std::uint64_t reported() const { return reported_tail_ + reported_settled_; }
+  /// A position was not yet reported to the sender.
+  [[nodiscard]] bool unreported() const { return reported_tail_ != tail_ || reported_settled_ != settled_; }
+  /// A position is not in the tail line, though a slot may have reported it. The sender refreshes from the line even if
+  /// it does not receive, so an end pushes the line before it sleeps.
+  [[nodiscard]] bool line_behind() const { return pushed_tail_ != tail_ || unreported(); }
+  /// A quarter of the ring, or of the payload ring, has been consumed since the last report to the sender.
   [[nodiscard]] bool much_consumed() const;
-  /// Tells the sender how far this end has consumed and settled. answers: lines that were sent in the opposite ring.
+  /// Reports to the sender how far this end has consumed and settled. answers: lines sent in the opposite ring.
   void push_tail(std::uint64_t answers);
 
  private:
@@ -198,11 +198,11 @@ class SlotReceiver {
   std::uint32_t seed_ = 0;
   std::uint64_t tail_ = 0;
   std::uint64_t settled_ = 0;
-  std::uint64_t pushed_tail_ = 0;  // in the tail line
-  std::uint64_t told_tail_ = 0;    // there, or by a slot
-  std::uint64_t told_settled_ = 0;
-  std::uint64_t payload_untold_ = 0;  // lines of payload consumed that the sender has not been told of
-  std::size_t front_lines_ = 0;       // 0: front() has found nothing yet
+  std::uint64_t pushed_tail_ = 0;    // in the tail line
+  std::uint64_t reported_tail_ = 0;  // there, or by a slot
+  std::uint64_t reported_settled_ = 0;
+  std::uint64_t payload_unreported_ = 0;  // lines of payload consumed and not yet reported
+  std::size_t front_lines_ = 0;           // 0: front() has found nothing yet
   ReceivedSlot front_{};
 };
 

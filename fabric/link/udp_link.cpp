@@ -45,8 +45,8 @@ std::uint64_t UdpLink::release(VirtualLane lane, const Cell& cell, std::uint32_t
   const auto payload = std::span<const std::byte>(claimed_).subspan(head, claimed_payload_);
   const std::array pieces{payload};
   const CellEnvelope envelope(addressed, pieces, payload.size(), packet_crc);
-  CHECK_OP(envelope.head().size(), ==, head);
-  CHECK_OP(head + payload.size() + envelope.tail().size(), ==, claimed_.size());
+  SPLITNIC_CHECK_OP(envelope.head().size(), ==, head);
+  SPLITNIC_CHECK_OP(head + payload.size() + envelope.tail().size(), ==, claimed_.size());
   std::ranges::copy(envelope.head(), claimed_.begin());
   std::ranges::copy(envelope.tail(), claimed_.last(envelope.tail().size()).begin());
   peer_.release(lane, claimed_.size());

@@ -48,10 +48,10 @@ std::vector<NamedCounter> describe(const UdpCounters& counters) {
 
 UdpPeer::UdpPeer(DatagramSink& sink, const UdpOptions& options, RandomSource& random)
     : sink_(sink), options_(options), random_(random), offer_(draw()) {
-  CHECK(options_.datagram_bytes >= kUdpMinDatagram && options_.datagram_bytes <= kUdpMaxDatagram);
-  CHECK(options_.port_address.value >> 48U == 0);
+  SPLITNIC_CHECK(options_.datagram_bytes >= kUdpMinDatagram && options_.datagram_bytes <= kUdpMaxDatagram);
+  SPLITNIC_CHECK(options_.port_address.value >> 48U == 0);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    CHECK_OP(options_.window_bytes[lane], >=, options_.datagram_bytes);
+    SPLITNIC_CHECK_OP(options_.window_bytes[lane], >=, options_.datagram_bytes);
     out_[lane].datagram.resize(options_.datagram_bytes);
     in_[lane].runs = RecordRing(options_.window_bytes[lane], options_.datagram_bytes);
   }
@@ -225,7 +225,7 @@ std::span<std::byte> UdpPeer::front(VirtualLane number) {
 
 void UdpPeer::pop(VirtualLane number) {
   In& lane = in(number);
-  CHECK(!lane.rest.empty());
+  SPLITNIC_CHECK(!lane.rest.empty());
   static_cast<void>(next_udp_record(lane.rest));
   if (lane.rest.empty()) lane.runs.pop();
 }
@@ -248,7 +248,7 @@ bool UdpPeer::grant_is_due() const {
 std::size_t UdpPeer::max_record_bytes() const { return datagram_bytes_ - sizeof(UdpDataBytes) - kUdpRecordHead; }
 
 std::span<std::byte> UdpPeer::claim(VirtualLane lane, std::size_t bytes) {
-  CHECK(up_ && bytes >= kUdpMinRecord && bytes <= max_record_bytes());
+  SPLITNIC_CHECK(up_ && bytes >= kUdpMinRecord && bytes <= max_record_bytes());
   Out& to = out(lane);
   const std::size_t needed = kUdpRecordHead + bytes;
   to.wants_room = true;
@@ -266,7 +266,7 @@ std::span<std::byte> UdpPeer::claim(VirtualLane lane, std::size_t bytes) {
 
 void UdpPeer::release(VirtualLane lane, std::size_t bytes) {
   Out& to = out(lane);
-  CHECK(bytes >= kUdpMinRecord && to.used + kUdpRecordHead + bytes <= datagram_bytes_);
+  SPLITNIC_CHECK(bytes >= kUdpMinRecord && to.used + kUdpRecordHead + bytes <= datagram_bytes_);
   const boost::endian::little_uint16_buf_t length(static_cast<std::uint16_t>(bytes));
   std::memcpy(&to.datagram[to.used], &length, sizeof length);
   to.used += kUdpRecordHead + bytes;

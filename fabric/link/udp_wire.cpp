@@ -108,7 +108,7 @@ UdpHelloBytes encode_udp(const UdpHello& hello) {
 }
 
 void seal_udp(const UdpData& data, std::span<std::byte> datagram) {
-  CHECK_OP(datagram.size(), >=, sizeof(UdpDataBytes));
+  SPLITNIC_CHECK_OP(datagram.size(), >=, sizeof(UdpDataBytes));
   UdpDataBytes bytes{};
   bytes.common = common_of(kUdpData, data.receiver_key);
   bytes.epochs = data.epochs;

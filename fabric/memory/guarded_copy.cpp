@@ -100,7 +100,7 @@ Previous* previous_of(Guard& guard, const struct sigaction& action) {
 
 void install(Guard& guard) {
   struct sigaction current {};
-  CHECK(sigaction(guard.signal, nullptr, &current) == 0);
+  SPLITNIC_CHECK(sigaction(guard.signal, nullptr, &current) == 0);
   if (is_ours(current)) return;
   Previous* const previous = previous_of(guard, current);
   previous->spent.store(false);
@@ -112,7 +112,7 @@ void install(Guard& guard) {
   action.sa_sigaction = on_fault;
   action.sa_mask = current.sa_mask;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | (current.sa_flags & (SA_NODEFER | SA_RESTART));
-  CHECK(sigaction(guard.signal, &action, nullptr) == 0);
+  SPLITNIC_CHECK(sigaction(guard.signal, &action, nullptr) == 0);
 }
 
 inline void ensure_enabled() {

@@ -30,7 +30,7 @@ std::uint64_t bytes_of(const PageList& list) {
 
 PageTable::PageTable(std::size_t max_pages, std::size_t pages_per_list)
     : list_shift_(static_cast<unsigned>(std::countr_zero(pages_per_list))), max_pages_(max_pages) {
-  CHECK(pages_per_list >= 2 && std::has_single_bit(pages_per_list));
+  SPLITNIC_CHECK(pages_per_list >= 2 && std::has_single_bit(pages_per_list));
   if (max_pages <= pages_per_list) {
     pages_.resize(max_pages);
     return;
@@ -61,7 +61,7 @@ auto& PageTable::slot(Table& table, std::size_t page) {
 }
 
 void PageTable::assign(const PageList& list) {
-  CHECK(well_formed(list) && list.pages.size() <= max_pages_);
+  SPLITNIC_CHECK(well_formed(list) && list.pages.size() <= max_pages_);
   page_shift_ = static_cast<unsigned>(std::countr_zero(list.page_bytes));
   first_offset_ = list.first_offset;
   bytes_ = bytes_of(list);
@@ -69,7 +69,7 @@ void PageTable::assign(const PageList& list) {
 }
 
 std::span<std::byte> PageTable::run_at(std::uint64_t offset, std::size_t bytes) const {
-  CHECK(offset < bytes_);
+  SPLITNIC_CHECK(offset < bytes_);
   const std::uint64_t at = first_offset_ + offset;
   const std::uint64_t page_bytes = std::uint64_t{1} << page_shift_;
   const std::uint64_t in_page = at & (page_bytes - 1);

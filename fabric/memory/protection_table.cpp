@@ -54,7 +54,7 @@ std::optional<std::uint64_t> ProtectionTable::address_of(Stag region, const std:
 const RegionMemory& ProtectionTable::memory_of(const ProtectionEntry& entry) const {
   if (!is_window(entry.kind)) return entry.memory;
   const ProtectionEntry& region = entries_[entry.bound];
-  CHECK(region.valid && region.kind == EntryKind::region);
+  SPLITNIC_CHECK(region.valid && region.kind == EntryKind::region);
   return region.memory;
 }
 
@@ -137,9 +137,9 @@ auto ProtectionTable::check_local(const Access& access, const std::byte* address
 }
 
 TouchAction ProtectionTable::touch(const Access& access, const SegmentPosition& segment) {
-  CHECK(find(access.tag) != nullptr);
+  SPLITNIC_CHECK(find(access.tag) != nullptr);
   ProtectionEntry& entry = entries_[access.tag.index()];
-  CHECK(entry.valid);
+  SPLITNIC_CHECK(entry.valid);
   if (entry.touch == TouchControl::one_shot) return take(entry, access, segment.last);
   const bool touches = entry.touch == TouchControl::one_touch && access.right != Right::remote_read;
   const TouchAction action = table_d(touches, entry.touched, segment);

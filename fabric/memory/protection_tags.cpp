@@ -49,7 +49,7 @@ bool may_bind(Rights region, Rights window) {
 void ProtectionTable::set_rules(ProtectionDomain domain, DomainRules rules) { domains_[domain].rules = rules; }
 
 void ProtectionTable::forget_domain(ProtectionDomain domain) {
-  CHECK(tags_in(domain) == 0);
+  SPLITNIC_CHECK(tags_in(domain) == 0);
   domains_.erase(domain);
 }
 
@@ -94,7 +94,7 @@ auto ProtectionTable::allocate(ProtectionDomain domain, EntryKind kind) -> Check
   Domain& of = domains_[domain];
   ++of.tags;
   ProtectionEntry& entry = entries_[tag->index()];
-  CHECK(entry.kind == EntryKind::reserved && !entry.valid);
+  SPLITNIC_CHECK(entry.kind == EntryKind::reserved && !entry.valid);
   entry.kind = kind;
   entry.instance = tag->instance();
   entry.domain = domain;
@@ -227,7 +227,7 @@ auto ProtectionTable::fast_register(const FastRegister& request, const Consumer&
 }
 
 auto ProtectionTable::allocate_windows(ProtectionDomain domain, EntryKind kind, std::span<Stag> tags) -> Checked<void> {
-  CHECK(is_window(kind));
+  SPLITNIC_CHECK(is_window(kind));
   if (tags.size() > tags_.left()) return tl::unexpected(Error::table_full);
   for (Stag& tag : tags) tag = tag_of(**allocate(domain, kind));
   return {};

@@ -69,7 +69,7 @@ std::uint64_t RegionMemory::first_byte_in_page() const {
 }
 
 void RegionMemory::assign(const PageList& list) {
-  CHECK(pages() != nullptr);
+  SPLITNIC_CHECK(pages() != nullptr);
   if (sharers() > 1) *this = for_pages(pages()->max_pages());
   translation_->pages->assign(list);
   translation_->bytes = bytes_of(list);
@@ -77,7 +77,7 @@ void RegionMemory::assign(const PageList& list) {
 
 bool RegionMemory::store(std::uint64_t offset, std::span<const std::byte> from) const {
   if (from.empty()) return true;
-  CHECK(translation_ && within(translation_->bytes, {offset, from.size()}));
+  SPLITNIC_CHECK(translation_ && within(translation_->bytes, {offset, from.size()}));
   if (translation_->in_bridge) {
     translation_->bridge.store_bytes(static_cast<std::size_t>(offset), from);
     return true;
@@ -93,7 +93,7 @@ bool RegionMemory::store(std::uint64_t offset, std::span<const std::byte> from) 
 
 bool RegionMemory::store(std::uint64_t offset, const PeerMemory& from) const {
   if (from.size() == 0) return true;
-  CHECK(translation_ && within(translation_->bytes, {offset, from.size()}));
+  SPLITNIC_CHECK(translation_ && within(translation_->bytes, {offset, from.size()}));
   if (translation_->in_bridge) {
     translation_->bridge.store_from(static_cast<std::size_t>(offset), from);
     return true;
@@ -109,7 +109,7 @@ bool RegionMemory::store(std::uint64_t offset, const PeerMemory& from) const {
 
 bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to) const {
   if (to.empty()) return true;
-  CHECK(translation_ && within(translation_->bytes, {offset, to.size()}));
+  SPLITNIC_CHECK(translation_ && within(translation_->bytes, {offset, to.size()}));
   if (translation_->in_bridge) {
     translation_->bridge.copy_out(static_cast<std::size_t>(offset), to);
     return true;
@@ -131,14 +131,14 @@ bool RegionMemory::can_atomic(std::uint64_t offset) const {
 
 bool RegionMemory::compare_swap(std::uint64_t offset, std::uint64_t compare, std::uint64_t swap,
                                 std::uint64_t& before) const {
-  CHECK(can_atomic(offset));
+  SPLITNIC_CHECK(can_atomic(offset));
   if (!translation_->in_bridge) return guarded_compare_swap(word_at(*translation_, offset), compare, swap, before);
   before = translation_->bridge.compare_swap(static_cast<std::size_t>(offset), compare, swap);
   return true;
 }
 
 bool RegionMemory::fetch_add(std::uint64_t offset, std::uint64_t add, std::uint64_t& before) const {
-  CHECK(can_atomic(offset));
+  SPLITNIC_CHECK(can_atomic(offset));
   if (!translation_->in_bridge) return guarded_fetch_add(word_at(*translation_, offset), add, before);
   before = translation_->bridge.fetch_add(static_cast<std::size_t>(offset), add);
   return true;

@@ -25,7 +25,7 @@ class TagSpace {
   /// indices never take the place of a tag.
   TagSpace(std::size_t capacity, RandomSource& random) : random_(random), capacity_(capacity) {
     const std::size_t slots = std::bit_ceil(2 * capacity + 2);
-    CHECK_OP(slots, <=, std::size_t{1} << 24U);
+    SPLITNIC_CHECK_OP(slots, <=, std::size_t{1} << 24U);
     rest_slots_ = slots / 4;
     instances_.resize(slots);
     for (auto& instance : instances_) instance = static_cast<std::uint8_t>(random.next32() & 0xffU);
@@ -66,7 +66,7 @@ class TagSpace {
 
   /// tag: a live one.
   void release(Stag tag) {
-    CHECK(live_ > 0 && tag.index() < slots());
+    SPLITNIC_CHECK(live_ > 0 && tag.index() < slots());
     --live_;
     resting_[rested_++ & (slots() - 1)] = tag.index();
     if (rested_ - awake_ > rest_slots_) free_.push_back(resting_[awake_++ & (slots() - 1)]);

@@ -351,8 +351,8 @@ std::size_t encode_cell_head(const Cell& cell, std::size_t payload_bytes, std::s
 CellEnvelope::CellEnvelope(const Cell& cell, std::span<const std::span<const std::byte>> pieces,
                            std::size_t payload_bytes, std::uint32_t& packet_crc) {
   const OpcodeTraits& what = traits(cell.opcode);
-  CHECK_OP(payload_bytes, <=, kMaxCellPayload);
-  CHECK(!cell.direct || (what.may_be_direct() && payload_bytes == 0));
+  SPLITNIC_CHECK_OP(payload_bytes, <=, kMaxCellPayload);
+  SPLITNIC_CHECK(!cell.direct || (what.may_be_direct() && payload_bytes == 0));
   head_bytes_ = encode_cell_head(cell, payload_bytes, head_);
   std::uint32_t cell_crc = crc32c(head());
   for (const auto piece : pieces) cell_crc = crc32c(piece, cell_crc);

@@ -251,7 +251,8 @@ struct Cell {
   Opcode opcode = Opcode::send_only;
   bool direct = false;
   bool solicited = false;
-  bool awaited = false;  ///< consumption acknowledges the message (LinkProperties::tells_settled); only slots carry it
+  bool awaited =
+      false;  ///< consumption acknowledges the message (LinkProperties::reports_settled); only slots carry it
   PortAddress destination{};
   PortAddress source{};
   QpNumber destination_queue_pair{};

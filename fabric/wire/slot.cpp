@@ -6,7 +6,7 @@
 namespace splitnic::fabric {
 
 SlotLayout slot_layout(std::size_t extension_bytes, std::size_t payload_bytes) {
-  CHECK_OP(extension_bytes, <=, kSlotBodyInFirst);
+  SPLITNIC_CHECK_OP(extension_bytes, <=, kSlotBodyInFirst);
   SlotLayout layout;
   layout.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
   const std::size_t body = extension_bytes + payload_bytes;

@@ -28,7 +28,7 @@ void fill(capnp::List<std::uint64_t>::Builder out, const std::vector<MacAddress>
 }
 
 void build(capnp::MessageBuilder& message, const HelloRequest& hello) {
-  CHECK(is_valid_name(hello.name));
+  SPLITNIC_CHECK(is_valid_name(hello.name));
   auto out = message.initRoot<schema::HelloRequest>();
   out.setLowestVersion(hello.lowest_version);
   out.setHighestVersion(hello.highest_version);
@@ -41,7 +41,7 @@ void build(capnp::MessageBuilder& message, const HelloRequest& hello) {
 }
 
 void build(capnp::MessageBuilder& message, const HelloReply& hello) {
-  CHECK(is_valid_name(hello.name));
+  SPLITNIC_CHECK(is_valid_name(hello.name));
   auto out = message.initRoot<schema::HelloReply>();
   out.setVersion(hello.version);
   out.setRole(static_cast<schema::Role>(hello.role));
@@ -77,8 +77,8 @@ void build(capnp::MessageBuilder& message, const LinkState& body) {
 }
 
 void build(capnp::MessageBuilder& message, const ReceiveFilter& body) {
-  CHECK_OP(body.unicast.size(), <=, kMaxUnicastFilters);
-  CHECK_OP(body.multicast.size(), <=, kMaxMulticastFilters);
+  SPLITNIC_CHECK_OP(body.unicast.size(), <=, kMaxUnicastFilters);
+  SPLITNIC_CHECK_OP(body.multicast.size(), <=, kMaxMulticastFilters);
   auto out = message.initRoot<schema::ReceiveFilter>();
   fill(out.initUnicast(static_cast<unsigned>(body.unicast.size())), body.unicast);
   fill(out.initMulticast(static_cast<unsigned>(body.multicast.size())), body.multicast);
@@ -89,7 +89,7 @@ void build(capnp::MessageBuilder& message, const ReceiveFilter& body) {
 void build(capnp::MessageBuilder& message, const VlanFilter& body) {
   auto out = message.initRoot<schema::VlanFilter>();
   if (!body.only) return out.setAll();
-  CHECK_OP(body.only->size(), <=, std::size_t{kMaxVlan});
+  SPLITNIC_CHECK_OP(body.only->size(), <=, std::size_t{kMaxVlan});
   auto list = out.initOnly(static_cast<unsigned>(body.only->size()));
   for (unsigned i = 0; i < list.size(); ++i) list.set(i, (*body.only)[i]);
 }
@@ -113,7 +113,7 @@ void build(schema::Flow::Builder out, const Flow& flow) {
 }
 
 void build(capnp::MessageBuilder& message, const Statistics& body) {
-  CHECK_OP(body.counters.size(), <=, kMaxCounters);
+  SPLITNIC_CHECK_OP(body.counters.size(), <=, kMaxCounters);
   auto out = message.initRoot<schema::Statistics>();
   out.setCountedForNs(static_cast<std::uint64_t>(body.counted_for.count()));
   build(out.initFromPeer(), body.from_peer);
@@ -122,14 +122,14 @@ void build(capnp::MessageBuilder& message, const Statistics& body) {
   build(out.initToInterface(), body.to_interface);
   auto list = out.initCounters(static_cast<unsigned>(body.counters.size()));
   for (unsigned i = 0; i < list.size(); ++i) {
-    CHECK(is_valid_name(body.counters[i].name));
+    SPLITNIC_CHECK(is_valid_name(body.counters[i].name));
     list[i].setName(body.counters[i].name.c_str());
     list[i].setValue(body.counters[i].value);
   }
 }
 
 void build(capnp::MessageBuilder& message, const StatusReport& body) {
-  CHECK(is_valid_text(body.text));
+  SPLITNIC_CHECK(is_valid_text(body.text));
   auto out = message.initRoot<schema::StatusReport>();
   out.setCode(body.code);
   out.setText(body.text.c_str());
@@ -144,7 +144,7 @@ void build(capnp::MessageBuilder& message, const HeartbeatReply& body) {
 }
 
 void build(capnp::MessageBuilder& message, const Reset& body) {
-  CHECK(is_valid_text(body.text));
+  SPLITNIC_CHECK(is_valid_text(body.text));
   auto out = message.initRoot<schema::Reset>();
   out.setCode(body.code);
   out.setText(body.text.c_str());

@@ -13,20 +13,20 @@ MessageHeader header_of(Function function, std::uint64_t transaction) {
 
 template <class Wire>
 std::size_t put(std::span<std::byte> out, std::size_t at, const Wire& wire) {
-  CHECK_OP(out.size(), >=, at + sizeof(wire));
+  SPLITNIC_CHECK_OP(out.size(), >=, at + sizeof(wire));
   std::memcpy(out.data() + at, &wire, sizeof(wire));
   return at + sizeof(wire);
 }
 
 std::size_t put_bytes(std::span<std::byte> out, std::size_t at, std::span<const std::byte> bytes) {
-  CHECK_OP(out.size(), >=, at + bytes.size());
+  SPLITNIC_CHECK_OP(out.size(), >=, at + bytes.size());
   if (!bytes.empty()) std::memcpy(out.data() + at, bytes.data(), bytes.size());
   return at + bytes.size();
 }
 
 template <class Value>
 std::size_t put_list(std::span<std::byte> out, std::size_t at, std::span<const Value> values) {
-  CHECK(!values.empty());
+  SPLITNIC_CHECK(!values.empty());
   for (const Value& value : values) at = put(out, at, value.to_wire());
   return at;
 }
@@ -84,7 +84,7 @@ std::size_t encode_buffer_pool_flush_reply(std::span<std::byte> out, std::uint64
 }
 
 std::size_t encode_send_data_head(std::span<std::byte> out, std::uint64_t transaction, std::uint32_t frame_bytes) {
-  CHECK_OP(frame_bytes, >=, kMinFrameBytes);
+  SPLITNIC_CHECK_OP(frame_bytes, >=, kMinFrameBytes);
   return put(out, 0, SendDataHead{header_of(Function::send_data, transaction), little_uint32_buf_t(frame_bytes)});
 }
 
@@ -123,7 +123,7 @@ ListWriter<Value>::ListWriter(std::span<std::byte> buffer, std::size_t max_entri
       capacity_(buffer.size() < sizeof(MessageHeader)
                     ? 0
                     : std::min(max_entries, (buffer.size() - sizeof(MessageHeader)) / sizeof(typename Value::Wire))) {
-  CHECK_OP(capacity_, >, 0U);
+  SPLITNIC_CHECK_OP(capacity_, >, 0U);
 }
 
 template <class Value>

@@ -142,7 +142,7 @@ class ListView {
 
   [[nodiscard]] std::size_t size() const { return bytes_.size() / sizeof(typename Value::Wire); }
   [[nodiscard]] Value operator[](std::size_t index) const {
-    CHECK_OP(index, <, size());
+    SPLITNIC_CHECK_OP(index, <, size());
     return load(bytes_.data() + index * sizeof(typename Value::Wire));
   }
   [[nodiscard]] Iterator begin() const { return Iterator(bytes_.data()); }

@@ -25,10 +25,10 @@ constexpr bool uses_immediate(PoolNumber pool, std::uint32_t elements, std::uint
 
 /// The indication must be of a pool that uses_immediate().
 inline std::uint32_t encode_immediate(const Indication& indication) {
-  CHECK_OP(indication.pool.value, <, kImmediatePools);
-  CHECK_OP(indication.element, <, kImmediateElements);
-  CHECK_OP(indication.length, >, 0U);
-  CHECK_OP(indication.length, <=, kImmediateElementBytes);
+  SPLITNIC_CHECK_OP(indication.pool.value, <, kImmediatePools);
+  SPLITNIC_CHECK_OP(indication.element, <, kImmediateElements);
+  SPLITNIC_CHECK_OP(indication.length, >, 0U);
+  SPLITNIC_CHECK_OP(indication.length, <=, kImmediateElementBytes);
   return indication.pool.value << 24U | indication.element << 16U | (indication.length & 0xffffU);
 }
 

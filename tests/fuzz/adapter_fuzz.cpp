@@ -79,7 +79,7 @@ class World {
     void* at = memory_.data() + kGuard;
     std::size_t room = memory_.size() - kGuard;
     page_ = static_cast<std::byte*>(std::align(kPage, kPage + kGuard, at, room));
-    CHECK(page_ != nullptr);
+    SPLITNIC_CHECK(page_ != nullptr);
     pages_ = {page_};
     own_.restart();
     peer_.restart();
@@ -129,18 +129,18 @@ class World {
     }
     static_cast<void>(adapter_->destroy_queue_pair(number_));
     collect();
-    CHECK_OP(posted_, <=, ended_);
-    CHECK_OP(ended_, <=, posted_ + unsignalled_);
+    SPLITNIC_CHECK_OP(posted_, <=, ended_);
+    SPLITNIC_CHECK_OP(ended_, <=, posted_ + unsignalled_);
     const auto guard_holds = [](std::byte byte) { return byte == kUntouched; };
     const std::span<std::byte> all(memory_);
-    CHECK(std::all_of(all.data(), page_, guard_holds));
-    CHECK(std::all_of(page_ + kPage, all.data() + all.size(), guard_holds));
+    SPLITNIC_CHECK(std::all_of(all.data(), page_, guard_holds));
+    SPLITNIC_CHECK(std::all_of(page_ + kPage, all.data() + all.size(), guard_holds));
   }
 
  private:
   void come_up() {
     for (int i = 0; i < 1000 && !(own_.up() && peer_.up()); ++i) advance(std::chrono::milliseconds(1));
-    CHECK(own_.up() && peer_.up());
+    SPLITNIC_CHECK(own_.up() && peer_.up());
   }
   void advance(Duration by) {
     now_ += by;
@@ -152,7 +152,7 @@ class World {
     if (!peer_.up()) return;
     for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
       while (const ReceivedCell* front = peer_.front(lane)) {
-        CHECK(!front->fault);
+        SPLITNIC_CHECK(!front->fault);
         remember(front->cell);
         peer_.pop(lane);
       }
@@ -177,12 +177,12 @@ class World {
     grant.length = 4096;
     grant.window_offset = peer_.buffers().offset;
     grant.rights = kPlaceableRights;
-    CHECK(grants_.grant(*peer_.direct(), grant));
+    SPLITNIC_CHECK(grants_.grant(*peer_.direct(), grant));
   }
   void rebuild(bool acknowledged) {
     static_cast<void>(adapter_->destroy_queue_pair(number_));
     collect();
-    CHECK_OP(adapter_->counters().terminates_sent, <=, built_);
+    SPLITNIC_CHECK_OP(adapter_->counters().terminates_sent, <=, built_);
     ++built_;
     static_cast<void>(adapter_->table().deallocate(window_));
     static_cast<void>(adapter_->table().deregister(fast_));
@@ -192,7 +192,7 @@ class World {
     bridge_tag_ = adapter_->register_bridge_memory(domain_, {own_.buffers().offset + 64, 4096}, kPlaceableRights, true)
                       .value_or(Stag{});
     std::array<Stag, 1> windows{};
-    CHECK(adapter_->table().allocate_windows(domain_, EntryKind::window_type_2, windows));
+    SPLITNIC_CHECK(adapter_->table().allocate_windows(domain_, EntryKind::window_type_2, windows));
     window_ = windows[0];
     fast_ = adapter_->table().allocate_region(domain_, 1).value();
     QueuePairAttributes options;
@@ -301,7 +301,7 @@ class World {
         if (end.operation == Operation::register_memory && end.tag != Stag{}) fast_ = end.tag;
       }
     }
-    CHECK_OP(ended_, <=, posted_ + unsignalled_);
+    SPLITNIC_CHECK_OP(ended_, <=, posted_ + unsignalled_);
     std::array<AsyncEvent, 16> events;
     while (adapter_->poll_events(events) != 0) {
     }

@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   const auto anchor = decode_anchor(bytes, anchor_offset, kWindow);
   if (!anchor) {
-    CHECK(anchor.error() != nullptr);
+    SPLITNIC_CHECK(anchor.error() != nullptr);
     return 0;
   }
   std::vector<MemoryRange> ranges{{anchor_offset, kAnchorBytes}, anchor->armed, anchor->mpt, anchor->buffers};
@@ -55,17 +55,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto is_ring = [](std::uint64_t ring, std::size_t most) {
       return std::has_single_bit(ring) && ring >= kMinRingLines * kSlotLine && ring <= most * kSlotLine;
     };
-    CHECK(is_ring(anchor->slots[lane].bytes, kMaxSlotLines));
-    CHECK(is_ring(anchor->payloads[lane].bytes, kMaxPayloadLines));
-    CHECK(anchor->tails[lane].bytes == kSlotLine);
+    SPLITNIC_CHECK(is_ring(anchor->slots[lane].bytes, kMaxSlotLines));
+    SPLITNIC_CHECK(is_ring(anchor->payloads[lane].bytes, kMaxPayloadLines));
+    SPLITNIC_CHECK(anchor->tails[lane].bytes == kSlotLine);
   }
-  CHECK(anchor->armed.bytes == kSlotLine);
+  SPLITNIC_CHECK(anchor->armed.bytes == kSlotLine);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    CHECK(ranges[i].offset % kSlotLine == 0 && ranges[i].bytes % kSlotLine == 0);
-    CHECK(ranges[i].offset <= kWindow && ranges[i].bytes <= kWindow - ranges[i].offset);
+    SPLITNIC_CHECK(ranges[i].offset % kSlotLine == 0 && ranges[i].bytes % kSlotLine == 0);
+    SPLITNIC_CHECK(ranges[i].offset <= kWindow && ranges[i].bytes <= kWindow - ranges[i].offset);
     for (std::size_t j = 0; j < i; ++j) {
-      CHECK(ranges[i].bytes == 0 || ranges[j].bytes == 0 || ranges[i].offset >= ranges[j].offset + ranges[j].bytes ||
-            ranges[j].offset >= ranges[i].offset + ranges[i].bytes);
+      SPLITNIC_CHECK(ranges[i].bytes == 0 || ranges[j].bytes == 0 ||
+                     ranges[i].offset >= ranges[j].offset + ranges[j].bytes ||
+                     ranges[j].offset >= ranges[i].offset + ranges[i].bytes);
     }
   }
   return 0;

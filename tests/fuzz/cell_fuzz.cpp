@@ -20,18 +20,18 @@ using namespace splitnic::fabric;
 void take(std::span<const std::byte> bytes) {
   const auto cell = decode_cell(bytes);
   if (!cell) {
-    CHECK(to_string(cell.error())[0] != '?');
+    SPLITNIC_CHECK(to_string(cell.error())[0] != '?');
     return;
   }
-  CHECK_OP(cell->payload.size(), <=, kMaxCellPayload);
+  SPLITNIC_CHECK_OP(cell->payload.size(), <=, kMaxCellPayload);
   const std::array pieces{cell->payload};
   std::uint32_t packet_crc = kPacketCrcStart;
   const CellEnvelope again(*cell, pieces, cell->payload.size(), packet_crc);
   const auto head = again.head();
-  CHECK(std::equal(head.begin(), head.end(), bytes.begin()));
-  CHECK(cell->payload.data() == bytes.data() + head.size());
-  CHECK_OP(head.size() + cell->payload.size() + again.tail().size(), <=, bytes.size());
-  if (!cell->direct) CHECK(packet_crc == extend_packet_crc(kPacketCrcStart, *cell, bytes));
+  SPLITNIC_CHECK(std::equal(head.begin(), head.end(), bytes.begin()));
+  SPLITNIC_CHECK(cell->payload.data() == bytes.data() + head.size());
+  SPLITNIC_CHECK_OP(head.size() + cell->payload.size() + again.tail().size(), <=, bytes.size());
+  if (!cell->direct) SPLITNIC_CHECK(packet_crc == extend_packet_crc(kPacketCrcStart, *cell, bytes));
 }
 
 }  // namespace

@@ -13,12 +13,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   const auto bytes = std::as_bytes(std::span(input, size));
   const auto message = decode_connection(bytes);
   if (!message) {
-    CHECK(static_cast<std::size_t>(message.error()) < kConnectionFaults);
+    SPLITNIC_CHECK(static_cast<std::size_t>(message.error()) < kConnectionFaults);
     return 0;
   }
   ConnectionMessageBytes again = encode_connection(*message);
-  CHECK(std::ranges::equal(again.span(), bytes));
-  CHECK((message->kind == ConnectionMessageKind::request) == (message->receiver.value == 0));
-  CHECK((message->kind == ConnectionMessageKind::reject) == (message->reason != RejectReason::none));
+  SPLITNIC_CHECK(std::ranges::equal(again.span(), bytes));
+  SPLITNIC_CHECK((message->kind == ConnectionMessageKind::request) == (message->receiver.value == 0));
+  SPLITNIC_CHECK((message->kind == ConnectionMessageKind::reject) == (message->reason != RejectReason::none));
   return 0;
 }

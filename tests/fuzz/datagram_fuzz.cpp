@@ -18,11 +18,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   const auto header = decode_datagram(bytes);
   if (!header) return 0;
   const DatagramBytes again = encode_datagram(*header);
-  CHECK(std::memcmp(&again, &bytes, sizeof bytes) == 0);
-  CHECK(header->group == Gid{} || header->group.is_group());
+  SPLITNIC_CHECK(std::memcmp(&again, &bytes, sizeof bytes) == 0);
+  SPLITNIC_CHECK(header->group == Gid{} || header->group.is_group());
   const PortAddress receiver{0x1122'3344'5566};
   const RouteHeader route = route_of(*header, PortAddress{1}, receiver, size % 65536);
-  CHECK(route.version_class_flow.value() >> 28U == 6);
-  CHECK(route.destination == (header->group == Gid{} ? port_gid(receiver) : header->group));
+  SPLITNIC_CHECK(route.version_class_flow.value() >> 28U == 6);
+  SPLITNIC_CHECK(route.destination == (header->group == Gid{} ? port_gid(receiver) : header->group));
   return 0;
 }

@@ -24,9 +24,9 @@ struct CheckingSink final : splitnic::frame::FrameSink {
   void on_frame(std::span<const std::byte> finished) override {
     ++frames;
     const auto header = splitnic::frame::parse_ethernet(finished);
-    CHECK(header.has_value());
-    CHECK_OP(finished.size(), <=, header->payload_offset + mtu);
-    CHECK_OP(finished.size(), <=, frame.size());
+    SPLITNIC_CHECK(header.has_value());
+    SPLITNIC_CHECK_OP(finished.size(), <=, header->payload_offset + mtu);
+    SPLITNIC_CHECK_OP(finished.size(), <=, frame.size());
     const auto packet = splitnic::frame::parse_whole_ip(frame);
     // Without an IP packet the frame itself comes out.
     const std::size_t ip = packet ? packet->offset : frame.size();
@@ -36,7 +36,7 @@ struct CheckingSink final : splitnic::frame::FrameSink {
       const bool may =
           at >= ip && (packet->version == IpVersion::v4 ? (in_ip >= 2 && in_ip < 6) || in_ip == 10 || in_ip == 11
                                                         : in_ip == 4 || in_ip == 5);
-      CHECK(may || finished[at] == frame[at]);
+      SPLITNIC_CHECK(may || finished[at] == frame[at]);
     }
   }
 
@@ -62,16 +62,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   switch (result) {
     case OffloadResult::unchanged:
     case OffloadResult::finished:
-      CHECK_OP(sink.frames, ==, 1U);
+      SPLITNIC_CHECK_OP(sink.frames, ==, 1U);
       break;
     case OffloadResult::segmented:
-      CHECK_OP(sink.frames, >=, 2U);
+      SPLITNIC_CHECK_OP(sink.frames, >=, 2U);
       break;
     case OffloadResult::dropped_bad_offload:
-      CHECK(why_not_offload(sink.frame, *offload).has_value());
+      SPLITNIC_CHECK(why_not_offload(sink.frame, *offload).has_value());
       [[fallthrough]];
     default:
-      CHECK_OP(sink.frames, ==, 0U);
+      SPLITNIC_CHECK_OP(sink.frames, ==, 0U);
   }
   return 0;
 }

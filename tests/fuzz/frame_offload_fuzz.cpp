@@ -16,13 +16,13 @@ using splitnic::frame::OffloadResult;
 
 void check_final(std::span<const std::byte> finished, std::uint32_t mtu) {
   const auto header = splitnic::frame::parse_ethernet(finished);
-  CHECK(header.has_value());
-  CHECK_OP(finished.size(), <=, header->payload_offset + mtu);
+  SPLITNIC_CHECK(header.has_value());
+  SPLITNIC_CHECK_OP(finished.size(), <=, header->payload_offset + mtu);
   static splitnic::frame::SoftwareOffload again;
   const auto result = again.complete(finished, mtu, [&](std::span<const std::byte> second) {
-    CHECK(second.data() == finished.data() && second.size() == finished.size());
+    SPLITNIC_CHECK(second.data() == finished.data() && second.size() == finished.size());
   });
-  CHECK(result == OffloadResult::unchanged);
+  SPLITNIC_CHECK(result == OffloadResult::unchanged);
 }
 
 }  // namespace
@@ -41,13 +41,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   switch (result) {
     case OffloadResult::unchanged:
     case OffloadResult::finished:
-      CHECK_OP(frames, ==, 1U);
+      SPLITNIC_CHECK_OP(frames, ==, 1U);
       break;
     case OffloadResult::segmented:
-      CHECK_OP(frames, >=, 2U);
+      SPLITNIC_CHECK_OP(frames, >=, 2U);
       break;
     default:
-      CHECK_OP(frames, ==, 0U);
+      SPLITNIC_CHECK_OP(frames, ==, 0U);
   }
   static_cast<void>(splitnic::frame::is_membership_report(frame));
   return 0;

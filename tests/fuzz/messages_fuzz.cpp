@@ -26,7 +26,7 @@ constexpr Limits kLimits{.message_bytes = 4096,
 
 template <class Value>
 std::vector<Value> values_of(const ListView<Value>& list) {
-  CHECK(list.size() > 0 && list.size() <= kLimits.list_entries);
+  SPLITNIC_CHECK(list.size() > 0 && list.size() <= kLimits.list_entries);
   return {list.begin(), list.end()};
 }
 
@@ -36,7 +36,7 @@ struct Encoder {
   std::size_t operator()(const BufferRecvPool& message) const {
     const auto pools = values_of(message.pools);
     for (const auto& pool : pools)
-      CHECK_OP(pool.address, <=, ~0ULL - std::uint64_t{pool.elements} * pool.element_bytes);
+      SPLITNIC_CHECK_OP(pool.address, <=, ~0ULL - std::uint64_t{pool.elements} * pool.element_bytes);
     return encode_buffer_recv_pool(out, message.transaction, pools);
   }
   std::size_t operator()(const BufferRecvPoolGet& message) const {
@@ -56,13 +56,13 @@ struct Encoder {
   }
   std::size_t operator()(const BufferRdmaIndicate& message) const {
     const auto indications = values_of(message.indications);
-    for (const auto& one : indications) CHECK(fits_pool(one, kLimits.pool_elements, kLimits.element_bytes));
+    for (const auto& one : indications) SPLITNIC_CHECK(fits_pool(one, kLimits.pool_elements, kLimits.element_bytes));
     return encode_buffer_rdma_indicate(out, message.transaction, indications);
   }
   std::size_t operator()(const CfgUtilRequest& message) const {
     if (const auto body = decode_request(message.code, message.data)) {
       const auto again = decode_request(message.code, encode(*body));
-      CHECK(again && *again == *body);
+      SPLITNIC_CHECK(again && *again == *body);
     }
     return encode_cfg_util_request(out, message.transaction, static_cast<CfgRequest>(message.code), message.data);
   }
@@ -71,10 +71,10 @@ struct Encoder {
       const auto request = static_cast<CfgRequest>(code);
       if (const auto body = decode_reply(request, message.data)) {
         const auto again = decode_reply(request, encode(*body));
-        CHECK(again && *again == *body);
+        SPLITNIC_CHECK(again && *again == *body);
       }
     }
-    CHECK(is_valid_text(decode_refusal(message.data)));
+    SPLITNIC_CHECK(is_valid_text(decode_refusal(message.data)));
     return encode_cfg_util_reply(out, message.transaction, message.status, message.data);
   }
   std::size_t operator()(const Unsupported& message) const { return encode_unsupported(out, message); }
@@ -86,15 +86,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto message = decode(bytes, kLimits);
   if (!message) {
-    CHECK_OP(message.error().offset, <=, size);
-    CHECK(!message.error().field.empty() && !to_string(message.error()).empty());
-    if (const auto answer = unsupported_answer(message.error())) CHECK_OP(answer->offending_word, <, 0x8000'0000U);
+    SPLITNIC_CHECK_OP(message.error().offset, <=, size);
+    SPLITNIC_CHECK(!message.error().field.empty() && !to_string(message.error()).empty());
+    if (const auto answer = unsupported_answer(message.error()))
+      SPLITNIC_CHECK_OP(answer->offending_word, <, 0x8000'0000U);
     return 0;
   }
   std::vector<std::byte> again(kLimits.message_bytes);
   again.resize(std::visit(Encoder{again}, *message));
   // The version of Unsupported is its sender's own.
   const std::size_t from = std::holds_alternative<Unsupported>(*message) ? sizeof(std::uint16_t) : 0;
-  CHECK(std::ranges::equal(bytes.subspan(from), std::span<const std::byte>(again).subspan(from)));
+  SPLITNIC_CHECK(std::ranges::equal(bytes.subspan(from), std::span<const std::byte>(again).subspan(from)));
   return 0;
 }

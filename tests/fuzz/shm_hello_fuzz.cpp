@@ -28,14 +28,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto fields = decode_shm_hello(received);
   if (!fields) {
     const bool incomplete = fields.error().fault == ShmHelloFault::incomplete;
-    CHECK(incomplete == (fields.error().field[0] == 0));
-    CHECK(!incomplete || count < kShmHelloBytes);
+    SPLITNIC_CHECK(incomplete == (fields.error().field[0] == 0));
+    SPLITNIC_CHECK(!incomplete || count < kShmHelloBytes);
     return 0;
   }
-  CHECK(count >= kShmHelloBytes);
-  CHECK(is_valid_shm_name(fields->name));
-  CHECK((fields->purpose == ShmPurpose::further_queue) == (fields->cookie != 0));
+  SPLITNIC_CHECK(count >= kShmHelloBytes);
+  SPLITNIC_CHECK(is_valid_shm_name(fields->name));
+  SPLITNIC_CHECK((fields->purpose == ShmPurpose::further_queue) == (fields->cookie != 0));
   const ShmHello again = encode_shm_hello(*fields);
-  CHECK(std::memcmp(&again, bytes.data(), sizeof again) == 0);
+  SPLITNIC_CHECK(std::memcmp(&again, bytes.data(), sizeof again) == 0);
   return 0;
 }

@@ -47,10 +47,10 @@ void take_cell(const ReceivedSlot& slot) {
   if (decode_slot_extension(extension, slot.payload_bytes, cell)) return;
   std::array<std::byte, kSlotBodyInFirst> again{};
   encode_slot_extension(cell, again.data());
-  CHECK(again == bytes);
+  SPLITNIC_CHECK(again == bytes);
   const SlotFields fields = slot_fields(cell);
-  CHECK(fields.opcode == slot.fields.opcode && fields.direct == slot.fields.direct);
-  CHECK(fields.queue_pair == slot.fields.queue_pair && fields.packet_sequence == slot.fields.packet_sequence);
+  SPLITNIC_CHECK(fields.opcode == slot.fields.opcode && fields.direct == slot.fields.direct);
+  SPLITNIC_CHECK(fields.queue_pair == slot.fields.queue_pair && fields.packet_sequence == slot.fields.packet_sequence);
 }
 
 void take(SlotReceiver& receiver) {
@@ -61,8 +61,8 @@ void take(SlotReceiver& receiver) {
     for (const std::size_t extension : {0U, 20U, 36U}) {
       std::array<PeerMemory, 2> pieces;
       const bool good = slot->payload(extension, pieces);
-      CHECK(!good || !slot->fault);
-      CHECK(pieces[0].size() + pieces[1].size() == (good ? slot->payload_bytes : 0));
+      SPLITNIC_CHECK(!good || !slot->fault);
+      SPLITNIC_CHECK(pieces[0].size() + pieces[1].size() == (good ? slot->payload_bytes : 0));
       PeerMemory::next_message();
       for (const PeerMemory& piece : pieces) {
         std::vector<std::byte> copy(piece.size());
@@ -71,7 +71,7 @@ void take(SlotReceiver& receiver) {
     }
     if (!slot->fault) take_cell(*slot);
     receiver.pop();
-    CHECK(receiver.consumed() - before == 1 || receiver.consumed() - before == 2);
+    SPLITNIC_CHECK(receiver.consumed() - before == 1 || receiver.consumed() - before == 2);
   }
 }
 
@@ -110,9 +110,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         const bool was_faulty = sender.faulty();
         SlotClaim claim;
         const bool claimed = sender.claim(with[0] % 37U, value % (sender.max_payload_bytes() + 1), claim);
-        CHECK(!was_faulty || !claimed);
+        SPLITNIC_CHECK(!was_faulty || !claimed);
         if (!claimed) break;
-        CHECK(claim.payload.size() + claim.payload_rest.size() == value % (sender.max_payload_bytes() + 1));
+        SPLITNIC_CHECK(claim.payload.size() + claim.payload_rest.size() == value % (sender.max_payload_bytes() + 1));
         std::ranges::fill(claim.payload, std::byte{0x5a});
         std::ranges::fill(claim.payload_rest, std::byte{0x5a});
         sender.release({.awaited = (with[2] & 1U) != 0});
@@ -123,15 +123,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       case 4:
         if ((with[2] & 1U) != 0) receiver.settle();
-        if ((with[2] & 2U) != 0) receiver.told_by_slot();
+        if ((with[2] & 2U) != 0) receiver.reported_by_slot();
         receiver.push_tail(value);
-        CHECK(!receiver.untold() && receiver.settled() <= receiver.consumed());
+        SPLITNIC_CHECK(!receiver.unreported() && receiver.settled() <= receiver.consumed());
         break;
       case 5:
         sender.note_settled(static_cast<std::uint32_t>(value));
         static_cast<void>(sender.refresh_tail());
         static_cast<void>(sender.refresh_settled(with[2]));
-        CHECK(sender.tail() <= sender.head() && sender.settled() <= sender.tail());
+        SPLITNIC_CHECK(sender.tail() <= sender.head() && sender.settled() <= sender.tail());
         break;
       default:
         now += std::chrono::microseconds(value % 30);

@@ -31,14 +31,14 @@ void check_decoder(std::span<const std::byte> bytes) {
   if (!decoded) return;
   if (const auto* hello = std::get_if<UdpHello>(&*decoded)) {
     const UdpHelloBytes again = encode_udp(*hello);
-    CHECK(std::ranges::equal(std::as_bytes(std::span(&again, 1)), bytes));
+    SPLITNIC_CHECK(std::ranges::equal(std::as_bytes(std::span(&again, 1)), bytes));
     return;
   }
   const auto& data = std::get<UdpData>(*decoded);
   std::vector<std::byte> again(bytes.begin(), bytes.end());
   seal_udp(data, again);
-  CHECK(std::ranges::equal(again, bytes));
-  for (auto rest = data.records; !rest.empty();) CHECK(next_udp_record(rest).size() >= kUdpMinRecord);
+  SPLITNIC_CHECK(std::ranges::equal(again, bytes));
+  for (auto rest = data.records; !rest.empty();) SPLITNIC_CHECK(next_udp_record(rest).size() >= kUdpMinRecord);
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   hello.datagram_bytes = 1472;
   const UdpHelloBytes opening = encode_udp(hello);
   peer.take(std::as_bytes(std::span(&opening, 1)), now);
-  CHECK(peer.up());
+  SPLITNIC_CHECK(peer.up());
 
   // Each step: 1 byte what, 2 bytes a number, 1 byte how many bytes of records.
   std::size_t at = 0;
@@ -95,7 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
       std::ranges::fill(claimed, std::byte{1});
       peer.release(data.lane, claimed.size());
     }
-    CHECK(peer.up() && peer.incarnation() == 1);
+    SPLITNIC_CHECK(peer.up() && peer.incarnation() == 1);
   }
   std::size_t stored = 0;
   for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
@@ -104,6 +104,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
       peer.pop(lane);
     }
   }
-  CHECK(stored <= 2048 + 4096);
+  SPLITNIC_CHECK(stored <= 2048 + 4096);
   return 0;
 }

@@ -75,7 +75,7 @@ class SharedBoard {
  public:
   SharedBoard() {
     void* memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED);
+    SPLITNIC_CHECK(memory != MAP_FAILED);
     board_ = new (memory) Board;
   }
   ~SharedBoard() { munmap(board_, sizeof(Board)); }

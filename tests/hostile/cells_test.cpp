@@ -1,15 +1,13 @@
 // Cells and slots that are wrong, incomplete, endless, or change while they are read.
 #include <algorithm>
 #include <array>
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <vector>
 
 #include "fabric/wire/slot_cell.h"
 #include "tests/hostile/owner.h"
 #include "tests/unit/fabric/every_opcode.h"
-
-// Included last: Catch2 redefines CHECK, which common/check.h defines too.
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
 namespace {

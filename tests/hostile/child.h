@@ -18,7 +18,7 @@ class Child {
   /// body: runs in the new process and returns the exit status.
   template <class Body>
   explicit Child(Body&& body) : pid_(fork()) {
-    CHECK(pid_ >= 0);
+    SPLITNIC_CHECK(pid_ >= 0);
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     _exit(body());

@@ -59,12 +59,12 @@ class FalseBridge final : public Bridge {
 os::UniqueFd call(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  CHECK(path.size() < sizeof address.sun_path);
+  SPLITNIC_CHECK(path.size() < sizeof address.sun_path);
   std::memcpy(address.sun_path, path.data(), path.size());
   os::UniqueFd caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  CHECK(connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  SPLITNIC_CHECK(connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
   const ShmHello hello = encode_shm_hello({.local_bytes = kShmMinBytes, .window_bytes = kShmMinBytes});
-  CHECK(send(caller.get(), &hello, sizeof hello, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello));
+  SPLITNIC_CHECK(send(caller.get(), &hello, sizeof hello, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello));
   return caller;
 }
 
@@ -74,16 +74,16 @@ std::array<os::UniqueFd, kShmSetupDescriptors> answer_to(const os::UniqueFd& cal
   auto received =
       os::receive_with_descriptors(caller.get(), std::as_writable_bytes(std::span(&reply, 1)), kShmSetupDescriptors, 0);
   auto& got = received.descriptors;
-  CHECK(received.bytes == static_cast<ssize_t>(sizeof reply) && got.size() == kShmSetupDescriptors);
+  SPLITNIC_CHECK(received.bytes == static_cast<ssize_t>(sizeof reply) && got.size() == kShmSetupDescriptors);
   return {std::move(got[0]), std::move(got[1]), std::move(got[2]), std::move(got[3])};
 }
 
 std::span<std::byte> map_all(int descriptor) {
   struct stat status {};
-  CHECK(fstat(descriptor, &status) == 0);
+  SPLITNIC_CHECK(fstat(descriptor, &status) == 0);
   const auto bytes = static_cast<std::size_t>(status.st_size);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  CHECK(memory != MAP_FAILED);
+  SPLITNIC_CHECK(memory != MAP_FAILED);
   return {static_cast<std::byte*>(memory), bytes};
 }
 
@@ -91,7 +91,7 @@ Anchor anchor_at(std::span<const std::byte> memory) {
   AnchorBytes bytes{};
   std::memcpy(&bytes, memory.data(), sizeof bytes);
   const auto anchor = decode_anchor(bytes, 0, memory.size());
-  CHECK(anchor.has_value());
+  SPLITNIC_CHECK(anchor.has_value());
   return *anchor;
 }
 
@@ -179,7 +179,7 @@ void HostileHost::set_up() {
   const auto wait_until = [this](auto condition) {
     const Time give_up = monotonic_now() + seconds(20);
     while (!condition()) {
-      CHECK(monotonic_now() < give_up);
+      SPLITNIC_CHECK(monotonic_now() < give_up);
       link_->poll(monotonic_now());
       pollfd bell{bridge_->doorbell_descriptor(), POLLIN, 0};
       static_cast<void>(::poll(&bell, 1, 1));
@@ -273,7 +273,7 @@ std::vector<Cell> HostileHost::take() {
   std::vector<Cell> cells;
   for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
     while (const ReceivedCell* front = link_->front(lane)) {
-      CHECK(!front->fault);
+      SPLITNIC_CHECK(!front->fault);
       cells.push_back(front->cell);
       note(front->cell);
       link_->pop(lane);

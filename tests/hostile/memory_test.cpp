@@ -1,5 +1,6 @@
 // Stores to all memory of the owner that the bridge gives access to: the whole local memory, word by word, at any time.
 #include <sched.h>
+#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <array>
@@ -9,9 +10,6 @@
 #include "fabric/memory/mpt.h"
 #include "fabric/wire/crc32c.h"
 #include "tests/hostile/owner.h"
-
-// Included last: Catch2 redefines CHECK, which common/check.h defines too.
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
 namespace {

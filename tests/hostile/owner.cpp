@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -13,9 +14,6 @@
 #include <iterator>
 
 #include "tests/hostile/honest_host.h"
-
-// Included last: Catch2 redefines CHECK, which common/check.h defines too.
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
 namespace {

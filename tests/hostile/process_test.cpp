@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
 
 #include <array>
 #include <cstdint>
@@ -12,9 +13,6 @@
 
 #include "common/os/passed_descriptors.h"
 #include "tests/hostile/owner.h"
-
-// Included last: Catch2 redefines CHECK, which common/check.h defines too.
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
 TEST_CASE("doorbells as fast as they go keep nobody from being served", "[hostile]") {

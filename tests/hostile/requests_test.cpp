@@ -1,11 +1,9 @@
 // Requests that are well-formed, with correct CRCs, but for memory that the initiator may not access.
 #include <array>
+#include <catch2/catch.hpp>
 #include <string>
 
 #include "tests/hostile/owner.h"
-
-// Included last: Catch2 redefines CHECK, which common/check.h defines too.
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric::hostile {
 namespace {

@@ -12,7 +12,7 @@
 namespace splitnic::sim {
 namespace {
 
-// A failed CHECK aborts: what was under way is said from the signal handler, out of a buffer made before.
+// A failed SPLITNIC_CHECK aborts: what was under way is said from the signal handler, out of a buffer made before.
 std::array<char, 512> last_words;
 
 extern "C" void say_last_words(int) {
@@ -55,8 +55,9 @@ int parse(CLI::App& app, SeedOptions& options, int argc, const char* const* argv
 }
 
 void note_seed(std::uint64_t seed, const std::string& replay_command) {
-  const std::string words = fmt::format(
-      "violation: seed {}: the process was killed by a signal (a failed CHECK?)\n  replay: {}\n", seed, replay_command);
+  const std::string words =
+      fmt::format("violation: seed {}: the process was killed by a signal (a failed SPLITNIC_CHECK?)\n  replay: {}\n",
+                  seed, replay_command);
   last_words.fill('\0');
   std::copy_n(words.begin(), std::min(words.size(), last_words.size() - 1), last_words.begin());
 }

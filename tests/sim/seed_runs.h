@@ -21,7 +21,7 @@ void add_options(CLI::App& app, SeedOptions& options);
 /// Parses the command line. Returns -1, or the exit code with which the program ends at once: 0 after --help, 2 usage.
 int parse(CLI::App& app, SeedOptions& options, int argc, const char* const* argv);
 
-/// From now on a CHECK that fails, or a signal that ends the process, says the command that replays the seed.
+/// From now on a SPLITNIC_CHECK that fails, or a signal that ends the process, says the command that replays the seed.
 void note_seed(std::uint64_t seed, const std::string& replay_command);
 
 /// One seed of a range.

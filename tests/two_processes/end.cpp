@@ -1,6 +1,7 @@
 #include "tests/two_processes/end.h"
 
 #include <sys/socket.h>
+#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,9 +12,6 @@
 #include "common/random.h"
 #include "fabric/bridge/shm_bridge.h"
 #include "tests/hostile/child.h"
-
-// Included last: Catch2 redefines CHECK, which common/check.h defines too.
-#include <catch2/catch.hpp>
 
 namespace splitnic::verbs::two_processes {
 namespace {

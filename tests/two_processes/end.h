@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +16,6 @@
 #include "common/time.h"
 #include "fabric/bridge/bridge.h"
 #include "fabric/verbs/verbs.h"
-
-// Included last: Catch2 redefines CHECK, which common/check.h defines too.
-#include <catch2/catch.hpp>
 
 /// Scenarios of two processes. Both use REQUIRE: in the initiator's process, a failure is printed and ends the process.
 namespace splitnic::verbs::two_processes {

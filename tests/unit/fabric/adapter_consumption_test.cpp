@@ -18,6 +18,14 @@ using test::TwoEndpoints;
 
 constexpr VirtualLane kData = VirtualLane::data;
 
+/// A request ends after three of these timeouts.
+AdapterOptions two_retries(Duration ack_timeout) {
+  AdapterOptions options = test::small_cells();
+  options.ack_timeout = ack_timeout;
+  options.retry_count = 2;
+  return options;
+}
+
 /// An adapter at end 0; at end 1 a peer that takes slots and settles them by hand.
 struct SlotPeer {
   static constexpr std::uint32_t kPsn = 1000;     // of the peer's packets
@@ -230,10 +238,7 @@ TEST_CASE("consumption does not complete a read, and what comes after one waits 
 
 TEST_CASE("consumption that stands still ends a request after the last timeout, and sends no copies",
           "[fabric][adapter][consumption]") {
-  AdapterOptions options = test::small_cells();
-  options.ack_timeout = milliseconds(10);
-  options.retry_count = 2;
-  SlotPeer peer(options);
+  SlotPeer peer(two_retries(milliseconds(10)));
   REQUIRE(peer.host.send(1, 0, 10) == Status::ok);
   for (int i = 0; i < 28; ++i) peer.poll(milliseconds(1));
   CHECK(peer.host.take().empty());
@@ -397,10 +402,7 @@ TEST_CASE("lanes that are full in both directions drain, refusals and all", "[fa
 
 TEST_CASE("messages for a queue pair that is gone end as retry_exceeded, and others go on",
           "[fabric][adapter][consumption]") {
-  AdapterOptions options = test::small_cells();
-  options.ack_timeout = milliseconds(5);
-  options.retry_count = 2;
-  TwoEndpoints two(options);
+  TwoEndpoints two(two_retries(milliseconds(5)));
   QueuePairAttributes attributes;
   const QpNumber other0 = two.end(0).make_queue_pair(attributes);
   const QpNumber other1 = two.end(1).make_queue_pair(attributes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <catch2/catch.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,9 +20,6 @@
 #include "fabric/memory/protection_table.h"
 #include "fabric/wire/cell.h"
 #include "sealed_link.h"
-
-// Last: Catch2 takes the name CHECK over from common/check.h.
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric::test {
 

@@ -1,5 +1,6 @@
 #include "fabric/bridge/anchor.h"
 
+#include <catch2/catch.hpp>
 #include <functional>
 #include <string>
 
@@ -7,8 +8,6 @@
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/wire/crc32c.h"
 #include "tests/unit/fabric/link_records.h"
-
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric {
 namespace {

@@ -10,9 +10,9 @@
 
 #include <stdlib.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
 
 #include <array>
-#include <catch2/catch.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-
 #include <catch2/catch.hpp>
+
 #include <cstring>
 #include <filesystem>
 #include <fstream>

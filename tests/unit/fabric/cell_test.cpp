@@ -1,6 +1,7 @@
 #include "fabric/wire/cell.h"
 
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -12,8 +13,6 @@
 
 #include "adapter_fixtures.h"
 #include "fabric/wire/crc32c.h"
-
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric::test {
 namespace {

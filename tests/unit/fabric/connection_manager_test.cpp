@@ -1,10 +1,11 @@
 #include "fabric/connect/connection_manager.h"
 
+#include <catch2/catch.hpp>
+
 #include "fabric/connect/connection_endpoint.h"
 #include "link_fixtures.h"
 
 // Again last, as in the fixtures.
-#include <catch2/catch.hpp>
 
 // Dialogues: a connection manager, and a peer that says whatever the test wants.
 namespace splitnic::fabric {

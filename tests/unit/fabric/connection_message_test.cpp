@@ -1,11 +1,9 @@
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <functional>
 #include <vector>
 
 #include "fabric/connect/connection_message.h"
-
-// Last: Catch2 takes the name CHECK over from common/check.h.
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric {
 namespace {

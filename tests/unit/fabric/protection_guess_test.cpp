@@ -1,10 +1,9 @@
 // What a stranger gets who tries tags: nothing, however many.
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <iostream>
 
 #include "protection_fixture.h"
-
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric {
 namespace {

@@ -1,14 +1,13 @@
 // A million random operations on the table and on a plain model of it: the same verdict, by the same code, each time.
 #include "protection_model.h"
 
+#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
 #include <memory>
 
 #include "protection_fixture.h"
-
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric {
 namespace {

@@ -1,6 +1,7 @@
 #include "fabric/memory/region.h"
 
 #include <sys/mman.h>
+#include <catch2/catch.hpp>
 
 #include <array>
 #include <cstring>
@@ -9,8 +10,6 @@
 
 #include "common/random.h"
 #include "fabric/memory/guarded_copy.h"
-
-#include <catch2/catch.hpp>
 
 namespace splitnic::fabric {
 namespace {

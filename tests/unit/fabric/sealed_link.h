@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "common/check.h"
 #include "fabric/bridge/link.h"
 #include "fabric/link/cell_link.h"
 

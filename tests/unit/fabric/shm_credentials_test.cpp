@@ -3,14 +3,12 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
 
+#include <thread>
 #include "fabric/bridge/shm_connector.h"
 #include "fabric/bridge/shm_listener.h"
 #include "tests/unit/common/os_temporary_directory.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
-#include <thread>
 
 namespace splitnic::fabric {
 namespace {

@@ -5,111 +5,13 @@
 #include <deque>
 #include <thread>
 
-#include "tests/unit/fabric/bridge_fixtures.h"
+#include "tests/unit/fabric/slot_ring_fixture.h"
 
-namespace splitnic::fabric {
-namespace {
-
-using test::random_bytes;
-using Bytes = std::vector<std::byte>;
-
-constexpr std::uint32_t kSeed = 0x1234'5678;
-constexpr SlotRingPlace kPlace{
-    .slots_offset = 64, .slot_lines = 16, .payload_offset = 64 + 16 * 64, .payload_lines = 32, .tail_offset = 0};
-
-struct Message {
-  SlotFields fields{};
-  Bytes extension;
-  Bytes payload;
-};
-
-bool send(SlotSender& sender, const Message& message) {
-  SlotClaim claim;
-  if (!sender.claim(message.extension.size(), message.payload.size(), claim)) return false;
-  std::copy(message.extension.begin(), message.extension.end(), claim.extension);
-  REQUIRE(claim.payload.size() + claim.payload_rest.size() == message.payload.size());
-  const auto middle = message.payload.begin() + static_cast<std::ptrdiff_t>(claim.payload.size());
-  std::copy(message.payload.begin(), middle, claim.payload.begin());
-  std::copy(middle, message.payload.end(), claim.payload_rest.begin());
-  sender.release(message.fields);
-  return true;
-}
-
-Bytes payload_of(const ReceivedSlot& slot, std::size_t extension_bytes) {
-  std::array<PeerMemory, 2> pieces;
-  REQUIRE(slot.payload(extension_bytes, pieces));
-  Bytes bytes(pieces[0].size() + pieces[1].size());
-  pieces[0].copy_out(0, std::span(bytes).first(pieces[0].size()));
-  pieces[1].copy_out(0, std::span(bytes).subspan(pieces[0].size()));
-  return bytes;
-}
-
-void check_front(SlotReceiver& receiver, const Message& message) {
-  const ReceivedSlot* slot = receiver.front();
-  REQUIRE(slot != nullptr);
-  REQUIRE_FALSE(slot->fault.has_value());
-  REQUIRE(slot->fields.opcode == message.fields.opcode);
-  REQUIRE(slot->fields.awaited == message.fields.awaited);
-  REQUIRE(slot->fields.solicited == message.fields.solicited);
-  REQUIRE(slot->fields.direct == message.fields.direct);
-  REQUIRE(slot->fields.cell_sequence == message.fields.cell_sequence);
-  REQUIRE(slot->fields.queue_pair == message.fields.queue_pair);
-  REQUIRE(slot->fields.packet_sequence == message.fields.packet_sequence);
-  REQUIRE(slot->fields.settled == message.fields.settled);
-  Bytes extension(message.extension.size());
-  slot->copy_extension(extension);
-  REQUIRE(extension == message.extension);
-  REQUIRE(payload_of(*slot, extension.size()) == message.payload);
-  receiver.pop();
-}
-
-Message draw(RandomSource& random, std::size_t extension_bytes, std::size_t payload_bytes) {
-  Message message;
-  message.fields.opcode = static_cast<std::uint8_t>(random.below(256));
-  message.fields.awaited = random.below(2) == 0;
-  message.fields.solicited = random.below(2) == 0;
-  message.fields.direct = random.below(2) == 0;
-  message.fields.cell_sequence = static_cast<std::uint16_t>(random.below(65536));
-  message.fields.queue_pair = QpNumber{static_cast<std::uint32_t>(random.below(1U << 24U))};
-  message.fields.packet_sequence = random.next32();
-  message.fields.settled = random.next32();
-  message.extension = random_bytes(random, extension_bytes);
-  message.payload = random_bytes(random, payload_bytes);
-  return message;
-}
-
-/// A ring from end 0 to end 1.
-struct Ring {
-  explicit Ring(const SlotRingPlace& at = kPlace) : place(at) {
-    memory().zero(0, place.payload_offset + place.payload_lines * kSlotLine);
-    bridges.end(0).local_memory().zero(0, kSlotLine);
-    sender = SlotSender(bridges.end(0), place, kSeed);
-    receiver = SlotReceiver(bridges.end(1), place, kSeed);
-  }
-  [[nodiscard]] PeerMemory memory() { return bridges.end(1).local_memory(); }
-  /// A hostile sender's slot at a line of the ring.
-  void forge(std::size_t line, const SlotHeader& header) {
-    const std::size_t at = place.slots_offset + line % place.slot_lines * kSlotLine;
-    memory().store_bytes(at + kSlotSequenceBytes, std::as_bytes(std::span(&header, 1)));
-    memory().store<std::uint32_t>(at, line_sequence(kSeed, line));
-  }
-  void forge_tail(std::uint64_t tail) { bridges.end(0).local_memory().store<std::uint64_t>(kTailAt, tail); }
-  void forge_settled(std::uint64_t answers, std::uint64_t settled) {
-    bridges.end(0).local_memory().store<std::uint64_t>(kTailAnswersAt, answers);
-    bridges.end(0).local_memory().store<std::uint64_t>(kTailSettledAt, settled);
-  }
-
-  SlotRingPlace place;
-  test::ShmPairBridges bridges;
-  SlotSender sender;
-  SlotReceiver receiver;
-};
-
-}  // namespace
+namespace splitnic::fabric::test {
 
 TEST_CASE("a slot's bytes are as the protocol says", "[fabric][slot]") {
-  Ring ring;
-  Message message;
+  TestRing ring;
+  SlotMessage message;
   message.fields = {.opcode = 0x0b,
                     .awaited = true,
                     .solicited = true,
@@ -153,11 +55,11 @@ TEST_CASE("a slot's bytes are as the protocol says", "[fabric][slot]") {
 TEST_CASE("a message of every length passes, whatever its extended header, at every place of the rings",
           "[fabric][slot]") {
   SeededRandom random(1);
-  Ring ring;
+  TestRing ring;
   REQUIRE(ring.sender.max_payload_bytes() == 8 * 64);
   for (const std::size_t extension : {0U, 1U, 8U, 20U, 35U, 36U}) {
     for (std::size_t bytes = 0; bytes <= ring.sender.max_payload_bytes(); ++bytes) {
-      const Message message = draw(random, extension, bytes);
+      const SlotMessage message = draw(random, extension, bytes);
       INFO(extension << " + " << bytes << " bytes");
       REQUIRE(send(ring.sender, message));
       check_front(ring.receiver, message);
@@ -182,10 +84,10 @@ TEST_CASE("a slot takes one line up to 36 bytes of body, two up to 96, and the p
 }
 
 TEST_CASE("all lines of the ring can be under way, and not one more", "[fabric][slot]") {
-  Ring ring;
+  TestRing ring;
   SeededRandom random(2);
-  const Message one = draw(random, 0, 36);
-  const Message two = draw(random, 0, 37);
+  const SlotMessage one = draw(random, 0, 36);
+  const SlotMessage two = draw(random, 0, 37);
   for (int i = 0; i < 15; ++i) REQUIRE(send(ring.sender, one));
   CHECK_FALSE(send(ring.sender, two));
   CHECK(ring.sender.wants_room());
@@ -206,10 +108,10 @@ TEST_CASE("all lines of the ring can be under way, and not one more", "[fabric][
 }
 
 TEST_CASE("payload room comes back with the slots, skipped ends with it", "[fabric][slot]") {
-  Ring ring;  // 32 lines of payload
+  TestRing ring;  // 32 lines of payload
   SeededRandom random(3);
-  const Message quarter = draw(random, 0, 8 * 64);
-  const Message seven = draw(random, 0, 7 * 64);
+  const SlotMessage quarter = draw(random, 0, 8 * 64);
+  const SlotMessage seven = draw(random, 0, 7 * 64);
   for (int i = 0; i < 4; ++i) REQUIRE(send(ring.sender, i == 0 ? seven : quarter));
   // 31 lines are in use: a message of one line more fits, one of two does not, though no slot is missing.
   CHECK_FALSE(send(ring.sender, draw(random, 0, 2 * 64)));
@@ -228,10 +130,10 @@ TEST_CASE("payload room comes back with the slots, skipped ends with it", "[fabr
 }
 
 TEST_CASE("a quarter of the payload ring consumed is much, however few slots it took", "[fabric][slot]") {
-  Ring ring;
+  TestRing ring;
   SeededRandom random(4);
-  const Message seven = draw(random, 0, 7 * 64);
-  const Message two_lines = draw(random, 0, 97);
+  const SlotMessage seven = draw(random, 0, 7 * 64);
+  const SlotMessage two_lines = draw(random, 0, 97);
   REQUIRE(send(ring.sender, seven));
   REQUIRE(send(ring.sender, two_lines));
   check_front(ring.receiver, seven);
@@ -242,88 +144,15 @@ TEST_CASE("a quarter of the payload ring consumed is much, however few slots it 
   CHECK_FALSE(ring.receiver.much_consumed());
 }
 
-TEST_CASE("a receiver has something to tell until it was told, by the tail line or by a slot", "[fabric][slot]") {
-  Ring ring;
-  SeededRandom random(5);
-  const Message seven = draw(random, 0, 7 * 64);
-  REQUIRE(send(ring.sender, seven));
-  CHECK_FALSE(ring.receiver.untold());
-  check_front(ring.receiver, seven);
-  CHECK(ring.receiver.untold());
-  SECTION("that the room is free, before it is settled") {
-    ring.receiver.push_tail(0);
-    CHECK_FALSE(ring.receiver.untold());
-    CHECK(ring.sender.refresh_tail() == 1);
-    CHECK(ring.sender.refresh_settled(0) == 0);
-    ring.receiver.told_by_slot();  // one that says nothing new
-    CHECK_FALSE(ring.receiver.untold());
-    ring.receiver.settle();
-    CHECK(ring.receiver.untold());
-    ring.receiver.push_tail(0);
-    CHECK_FALSE(ring.receiver.untold());
-    CHECK(ring.sender.refresh_settled(0) == 1);
-  }
-  SECTION("by a slot, as far as it is settled") {
-    ring.receiver.settle();
-    const std::uint64_t before = ring.receiver.told();
-    ring.receiver.told_by_slot();
-    CHECK(ring.receiver.told() != before);
-    CHECK_FALSE(ring.receiver.untold());
-    CHECK(ring.receiver.line_behind());
-    REQUIRE(send(ring.sender, seven));
-    check_front(ring.receiver, seven);
-    ring.receiver.told_by_slot();
-    CHECK(ring.receiver.untold());
-  }
-}
-
-TEST_CASE("a sender awaits the settling of the slots that say so", "[fabric][slot]") {
-  Ring ring;
-  SeededRandom random(5);
-  Message message = draw(random, 0, 1);
-  message.fields.awaited = false;
-  REQUIRE(send(ring.sender, message));
-  CHECK_FALSE(ring.sender.awaits());
-  message.fields.awaited = true;
-  REQUIRE(send(ring.sender, message));
-  message.fields.awaited = false;
-  REQUIRE(send(ring.sender, message));
-  ring.forge_settled(0, 1);
-  CHECK(ring.sender.settled_again(0));
-  CHECK_FALSE(ring.sender.settled_again(0));
-  CHECK(ring.sender.awaits());
-  ring.forge_settled(0, 2);
-  CHECK(ring.sender.refresh_settled(0) == 2);
-  CHECK_FALSE(ring.sender.awaits());
-}
-
-TEST_CASE("what is settled is believed when the answers before it have been taken", "[fabric][slot]") {
-  Ring ring;
-  SeededRandom random(5);
-  Message message = draw(random, 0, 1);
-  message.fields.awaited = true;
-  for (int i = 0; i < 8; ++i) REQUIRE(send(ring.sender, message));
-  ring.forge_settled(3, 4);
-  CHECK(ring.sender.refresh_settled(2) == 0);
-  // Something newer, with more answers, does not put off what was said before.
-  ring.forge_settled(9, 7);
-  CHECK(ring.sender.refresh_settled(2) == 0);
-  CHECK(ring.sender.refresh_settled(3) == 4);
-  CHECK(ring.sender.refresh_settled(8) == 4);
-  CHECK(ring.sender.refresh_settled(9) == 7);
-  CHECK(ring.sender.tail() == 7);  // what is settled was consumed
-  CHECK_FALSE(ring.sender.faulty());
-}
-
 TEST_CASE("neither an older lap nor old payload looks like a slot", "[fabric][slot]") {
-  Ring ring;
+  TestRing ring;
   // Bodies that hold, where a line's sequence word stands, the very words of the lines to come.
   for (std::uint64_t lap = 0; lap < 3; ++lap) {
     for (std::uint64_t line = 0; line < 16; line += 2) {
-      Message message;
+      SlotMessage message;
       message.payload = Bytes(96);
       for (std::size_t at = 0; at + 4 <= 96; at += 4) {
-        const std::uint32_t word = line_sequence(kSeed, ring.sender.head() + 2 + at % 3);
+        const std::uint32_t word = line_sequence(kSlotSeed, ring.sender.head() + 2 + at % 3);
         std::memcpy(message.payload.data() + at, &word, sizeof word);
       }
       REQUIRE(send(ring.sender, message));
@@ -333,7 +162,7 @@ TEST_CASE("neither an older lap nor old payload looks like a slot", "[fabric][sl
     }
   }
   // A ring of another epoch over the same memory finds nothing in it.
-  SlotReceiver other(ring.bridges.end(1), kPlace, kSeed + 1);
+  SlotReceiver other(ring.bridges.end(1), kSlotPlace, kSlotSeed + 1);
   CHECK(other.front() == nullptr);
 }
 
@@ -369,7 +198,7 @@ TEST_CASE("a slot whose fields contradict each other is delivered with its fault
       Row{0x80, 0, 0, 1, SlotFault::shape}, Row{kKnown & ~kInPayloadRing, 50, 0, 1, {}}, Row{0, 0, 0, 0xff'ffff, {}},
       Row{0, 0, 0, 0x100'0000, SlotFault::queue_pair});
   INFO("shape " << int(row.shape) << ", " << row.bytes << " bytes at " << row.at);
-  Ring ring;
+  TestRing ring;
   SlotHeader header{};
   header.shape = row.shape;
   header.payload_bytes = row.bytes;
@@ -390,7 +219,7 @@ TEST_CASE("a slot whose fields contradict each other is delivered with its fault
 }
 
 TEST_CASE("a payload is not longer than the body that its extended header leaves", "[fabric][slot][hostile]") {
-  Ring ring;
+  TestRing ring;
   SlotHeader header{};
   header.payload_bytes = 30;
   ring.forge(0, header);
@@ -405,7 +234,7 @@ TEST_CASE("a payload is not longer than the body that its extended header leaves
 }
 
 TEST_CASE("a second line that is not this slot's is a fault", "[fabric][slot][hostile]") {
-  Ring ring;
+  TestRing ring;
   SlotHeader header{};
   header.shape = slot_shape::kTwoLines;
   ring.forge(0, header);
@@ -417,9 +246,9 @@ TEST_CASE("a second line that is not this slot's is a fault", "[fabric][slot][ho
 }
 
 TEST_CASE("an impossible tail is a fault, and gives no room", "[fabric][slot][hostile]") {
-  Ring ring;
+  TestRing ring;
   SeededRandom random(6);
-  const Message message = draw(random, 0, 4);
+  const SlotMessage message = draw(random, 0, 4);
   for (int i = 0; i < 16; ++i) REQUIRE(send(ring.sender, message));
   ring.forge_tail(10);
   CHECK(ring.sender.refresh_tail() == 10);
@@ -432,86 +261,14 @@ TEST_CASE("an impossible tail is a fault, and gives no room", "[fabric][slot][ho
   CHECK_FALSE(send(ring.sender, message));
 }
 
-TEST_CASE("an impossible position to which slots are settled is a fault, and completes nothing",
-          "[fabric][slot][hostile]") {
-  Ring ring;
-  SeededRandom random(6);
-  const Message message = draw(random, 0, 4);
-  for (int i = 0; i < 16; ++i) REQUIRE(send(ring.sender, message));
-  ring.forge_settled(5, 10);
-  CHECK(ring.sender.refresh_settled(5) == 10);
-  SECTION("beyond what was sent") { ring.forge_settled(5, 17); }
-  SECTION("all ones") { ring.forge_settled(5, ~std::uint64_t{0}); }
-  SECTION("taken back") { ring.forge_settled(5, 9); }
-  SECTION("answers that are taken back") { ring.forge_settled(4, 11); }
-  CHECK(ring.sender.refresh_settled(5) == 10);
-  CHECK(ring.sender.faulty());
-}
-
-TEST_CASE("what a slot says is settled counts as the tail line does, whichever comes first", "[fabric][slot]") {
-  Ring ring;
-  SeededRandom random(7);
-  const Message message = draw(random, 0, 4);
-  for (int i = 0; i < 12; ++i) REQUIRE(send(ring.sender, message));
-  ring.sender.note_settled(5);
-  CHECK(ring.sender.settled() == 5);
-  CHECK(ring.sender.tail() == 5);
-  ring.forge_tail(3);  // pushed before the slot was written
-  ring.forge_settled(0, 3);
-  CHECK(ring.sender.refresh_tail() == 5);
-  CHECK(ring.sender.refresh_settled(0) == 5);
-  ring.forge_settled(0, 9);
-  CHECK(ring.sender.refresh_settled(0) == 9);
-  CHECK(ring.sender.tail() == 9);
-  ring.sender.note_settled(5);
-  CHECK(ring.sender.settled() == 9);
-  CHECK_FALSE(ring.sender.faulty());
-  SECTION("more than was sent") { ring.sender.note_settled(13); }
-  SECTION("far more") { ring.sender.note_settled(9U + 0x7fff'ffffU); }
-  CHECK(ring.sender.faulty());
-  CHECK(ring.sender.settled() == 9);
-}
-
-TEST_CASE("a tail line that slots have left many rings behind is no fault, and says nothing new", "[fabric][slot]") {
-  Ring ring;
-  SeededRandom random(8);
-  const Message message = draw(random, 0, 4);
-  constexpr std::uint64_t kLaps = 10;
-  for (std::uint64_t sent = 1; sent <= kLaps * kPlace.slot_lines; ++sent) {
-    REQUIRE(send(ring.sender, message));
-    ring.sender.note_settled(static_cast<std::uint32_t>(sent));
-  }
-  CHECK(ring.sender.refresh_tail() == kLaps * kPlace.slot_lines);
-  CHECK(ring.sender.refresh_settled(0) == kLaps * kPlace.slot_lines);
-  CHECK_FALSE(ring.sender.faulty());
-}
-
-TEST_CASE("a slot that waited while the tail line moved on by many rings says nothing new", "[fabric][slot]") {
-  Ring ring;
-  SeededRandom random(8);
-  const Message message = draw(random, 0, 4);
-  constexpr std::uint64_t kLaps = 10;
-  for (std::uint64_t sent = 1; sent <= kLaps * kPlace.slot_lines; ++sent) {
-    REQUIRE(send(ring.sender, message));
-    ring.forge_tail(sent);
-    ring.forge_settled(0, sent);
-    REQUIRE(ring.sender.refresh_tail() == sent);
-    REQUIRE(ring.sender.refresh_settled(0) == sent);
-  }
-  ring.sender.note_settled(5);
-  CHECK(ring.sender.settled() == kLaps * kPlace.slot_lines);
-  CHECK_FALSE(ring.sender.faulty());
-  CHECK(send(ring.sender, message));
-}
-
 TEST_CASE("each byte of a slot is read once", "[fabric][slot][audit]") {
 #ifdef SPLITNIC_AUDIT_LOADS
-  Ring ring;
+  TestRing ring;
   SeededRandom random(8);
   LoadAudit audit;
   LoadAudit::current() = &audit;
   for (const std::size_t bytes : {0U, 10U, 36U, 37U, 90U, 96U, 97U, 500U}) {
-    const Message message = draw(random, bytes < 60 ? 20 : 0, bytes);
+    const SlotMessage message = draw(random, bytes < 60 ? 20 : 0, bytes);
     REQUIRE(send(ring.sender, message));
     check_front(ring.receiver, message);
     ring.receiver.push_tail(0);
@@ -525,7 +282,7 @@ TEST_CASE("each byte of a slot is read once", "[fabric][slot][audit]") {
 
 TEST_CASE("the ring does what a queue does, whatever the order of events, over a bridge that delays and tears",
           "[fabric][slot]") {
-  for (std::uint64_t seed = 1; seed <= test::seeds(300); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
     INFO("seed " << seed);
     SeededRandom random(seed);
     SimBridgeOptions options;
@@ -534,19 +291,19 @@ TEST_CASE("the ring does what a queue does, whatever the order of events, over a
     SimBridgePair pair(options, random);
     pair.end(1).local_memory().zero(0, 8192);
     pair.end(0).local_memory().zero(0, 64);
-    SlotSender sender(pair.end(0), kPlace, static_cast<std::uint32_t>(random.next()));
+    SlotSender sender(pair.end(0), kSlotPlace, static_cast<std::uint32_t>(random.next()));
     SlotReceiver receiver;
     const std::uint32_t ring_seed = random.next32();
-    sender = SlotSender(pair.end(0), kPlace, ring_seed);
-    receiver = SlotReceiver(pair.end(1), kPlace, ring_seed);
-    std::deque<Message> model;
+    sender = SlotSender(pair.end(0), kSlotPlace, ring_seed);
+    receiver = SlotReceiver(pair.end(1), kSlotPlace, ring_seed);
+    std::deque<SlotMessage> model;
     std::uint64_t answers = 0;
     Time now{};
     for (int step = 0; step < 500; ++step) {
       switch (random.below(4)) {
         case 0: {
           const std::size_t longest = random.below(4) == 0 ? sender.max_payload_bytes() : 100;
-          Message message = draw(random, random.below(37), random.below(longest + 1));
+          SlotMessage message = draw(random, random.below(37), random.below(longest + 1));
           if (send(sender, message)) model.push_back(std::move(message));
           break;
         }
@@ -579,44 +336,12 @@ TEST_CASE("the ring does what a queue does, whatever the order of events, over a
   }
 }
 
-TEST_CASE("what is settled never reaches the sender before the count of answers that was published with it",
-          "[fabric][slot]") {
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    SeededRandom random(seed);
-    SimBridgeOptions options;
-    options.local_bytes = {16384, 16384};
-    SimBridgePair pair(options, random);
-    pair.end(1).local_memory().zero(0, 8192);
-    pair.end(0).local_memory().zero(0, 64);
-    SlotSender sender(pair.end(0), kPlace, kSeed);
-    SlotReceiver receiver(pair.end(1), kPlace, kSeed);
-    Time now{};
-    std::uint64_t believed = 0;
-    // Each slot is answered: what is settled to n lines comes with n answers, or more, and is not believed with fewer.
-    for (int step = 0; step < 100; ++step) {
-      Message message;
-      message.payload = Bytes(4);
-      static_cast<void>(send(sender, message));
-      while (receiver.front() != nullptr) receiver.pop();
-      receiver.settle();
-      if (receiver.untold()) receiver.push_tail(receiver.consumed());
-      now += std::chrono::microseconds(random.below(4));
-      pair.advance(now);
-      const std::uint64_t taken = receiver.consumed() - random.below(receiver.consumed() + 1);
-      REQUIRE(sender.refresh_settled(taken) <= std::max(taken, believed));
-      believed = sender.settled();
-      REQUIRE_FALSE(sender.faulty());
-    }
-    REQUIRE(sender.refresh_settled(receiver.consumed()) > 0);
-  }
-}
-
 // Two threads over one mapping, because ThreadSanitizer sees nothing across processes or across two mappings. It checks
 // that R2/A2 and R3/A3 order the bytes between threads on this processor. It does not prove the order of posted PCIe
 // writes (the simulated bridge stands for those), nor what a weaker processor might do (the models of tests/models
 // stand for that), nor anything about a peer that cheats.
 TEST_CASE("a producer and a consumer thread pass every slot whole and in order", "[fabric][slot][stress]") {
-  Ring ring;
+  TestRing ring;
   constexpr std::uint32_t kSlots = 20'000;
   const auto bytes_of = [](std::uint32_t number) { return std::size_t{number} * 7 % 513; };
   std::thread producer([&] {
@@ -659,4 +384,4 @@ TEST_CASE("a producer and a consumer thread pass every slot whole and in order",
   CHECK_FALSE(ring.sender.faulty());
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::test

@@ -1,8 +1,8 @@
 #include "fabric/memory/touch.h"
 
-#include "protection_fixture.h"
-
 #include <catch2/catch.hpp>
+
+#include "protection_fixture.h"
 
 namespace splitnic::fabric {
 namespace {

@@ -1,12 +1,12 @@
 #include "fabric/verbs/connection.h"
 
+#include <catch2/catch.hpp>
 #include <cstring>
 
 #include "link_fixtures.h"
 #include "verbs_misuse.h"
 
 // Again last, as in the fixtures.
-#include <catch2/catch.hpp>
 
 // Connections between programs: on every link, with its losses, copies and delays.
 namespace splitnic::verbs::test {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +15,6 @@
 #include "common/time.h"
 #include "fabric/bridge/sim_bridge.h"
 #include "fabric/verbs/verbs.h"
-
-// Last: Catch2 takes the name CHECK over from common/check.h.
-#include <catch2/catch.hpp>
 
 namespace splitnic::verbs::test {
 

@@ -1,10 +1,10 @@
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <iostream>
 
 #include "verbs_fixture.h"
 
 // Again last, as in the fixture.
-#include <catch2/catch.hpp>
 
 namespace splitnic::verbs::test {
 

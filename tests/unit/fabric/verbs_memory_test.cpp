@@ -1,8 +1,9 @@
+#include <catch2/catch.hpp>
+
 #include "mapped_memory.h"
 #include "verbs_fixture.h"
 
 // Again last, as in the fixture.
-#include <catch2/catch.hpp>
 
 namespace splitnic::verbs::test {
 

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <array>
+#include <catch2/catch.hpp>
 #include <initializer_list>
 
 #include "mapped_memory.h"
 #include "verbs_fixture.h"
 
 // Again last, as in the fixture.
-#include <catch2/catch.hpp>
 
 /// For the tests that call every verb as it should not be: a status, and nothing else changes.
 namespace splitnic::verbs::test {

@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <catch2/catch.hpp>
 
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/link/udp_socket.h"
@@ -6,7 +7,6 @@
 #include "verbs_misuse.h"
 
 // Again last, as in the fixture.
-#include <catch2/catch.hpp>
 
 /// One context with many peers.
 namespace splitnic::verbs::test {
@@ -67,6 +67,21 @@ struct Star {
   std::array<QueuePair, kPeers> queue_pairs;
   std::array<std::optional<End>, kPeers> peers;
 };
+
+/// One datagram by the path, to a queue pair that is not there.
+void send_to_nobody(Context& from, const Path& by) {
+  ProtectionDomain domain = made(from.allocate_domain());
+  CompletionQueue queue = made(from.create_completion_queue(4));
+  QueuePairOptions shape;
+  shape.send_completions = shape.receive_completions = &queue;
+  shape.datagram = true;
+  shape.acknowledged = false;
+  QueuePair queue_pair = made(domain.create_queue_pair(shape));
+  REQUIRE(queue_pair.start() == Status::ok);
+  const AddressHandle to = made(domain.create_address_handle(by));
+  REQUIRE(queue_pair.post_send(send_datagram(1, {}, to, QpNumber{99}, 1)) == Status::ok);
+  from.poll(monotonic_now());
+}
 
 }  // namespace
 
@@ -226,19 +241,9 @@ TEST_CASE("verbs: each of several peers ends the sleep, by one descriptor", "[fa
   Mixed mixed;
   for (Context* peer : {&mixed.by_bridge, &mixed.by_udp}) {
     const Path& way = peer == &mixed.by_bridge ? mixed.ends[0] : mixed.ends[1];
-    ProtectionDomain domain = made(peer->allocate_domain());
-    CompletionQueue queue = made(peer->create_completion_queue(4));
-    QueuePairOptions shape;
-    shape.send_completions = shape.receive_completions = &queue;
-    shape.datagram = true;
-    shape.acknowledged = false;
-    QueuePair queue_pair = made(domain.create_queue_pair(shape));
-    REQUIRE(queue_pair.start() == Status::ok);
-    const AddressHandle hub = made(domain.create_address_handle(way));
     while (!mixed.hub.prepare_sleep()) mixed.settle();
     CHECK_FALSE(readable(mixed.hub.descriptor()));
-    REQUIRE(queue_pair.post_send(send_datagram(1, {}, hub, QpNumber{99}, 1)) == Status::ok);
-    peer->poll(monotonic_now());
+    send_to_nobody(*peer, way);
     CHECK(readable(mixed.hub.descriptor()));
     CHECK(wait(mixed.hub, monotonic_now(), monotonic_now() + std::chrono::hours(1)) == Status::ok);
     mixed.hub.disarm();
@@ -282,22 +287,9 @@ TEST_CASE("verbs: what came over one path keeps the context awake, and no other 
   settle();
   REQUIRE(hub.prepare_sleep());  // takes the doorbells of the handshake
   hub.disarm();
-  const auto say = [&](std::size_t i) {
-    ProtectionDomain domain = made(peers[i].allocate_domain());
-    CompletionQueue queue = made(peers[i].create_completion_queue(4));
-    QueuePairOptions shape;
-    shape.send_completions = shape.receive_completions = &queue;
-    shape.datagram = true;
-    shape.acknowledged = false;
-    QueuePair queue_pair = made(domain.create_queue_pair(shape));
-    REQUIRE(queue_pair.start() == Status::ok);
-    const AddressHandle to = made(domain.create_address_handle(ends[i]));
-    REQUIRE(queue_pair.post_send(send_datagram(1, {}, to, QpNumber{99}, 1)) == Status::ok);
-    peers[i].poll(monotonic_now());
-  };
-  say(1);
+  send_to_nobody(peers[1], ends[1]);
   CHECK_FALSE(hub.prepare_sleep());
-  say(0);
+  send_to_nobody(peers[0], ends[0]);
   CHECK_FALSE(readable(doorbells[0]->doorbell_descriptor()));
 }
 

@@ -1,9 +1,10 @@
 #include "verbs_misuse.h"
 
+#include <catch2/catch.hpp>
+
 #include "fabric/memory/protection_table.h"
 
 // Again last, as in the fixture.
-#include <catch2/catch.hpp>
 
 namespace splitnic::verbs::test {
 

@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <catch2/catch.hpp>
 
 #include <optional>
 
@@ -7,7 +8,6 @@
 #include "verbs_fixture.h"
 
 // Again last, as in the fixture.
-#include <catch2/catch.hpp>
 
 namespace splitnic::verbs::test {
 

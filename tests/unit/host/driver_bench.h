@@ -57,7 +57,7 @@ class MemoryNic final : public VirtualNic {
     if (sending.empty()) return 0;
     const Frame frame = std::move(sending.front());
     sending.pop_front();
-    CHECK_OP(frame.size(), <=, to.size());
+    SPLITNIC_CHECK_OP(frame.size(), <=, to.size());
     std::copy(frame.begin(), frame.end(), to.begin());
     return frame.size();
   }
@@ -227,13 +227,13 @@ class DriverBench {
   /// The unit starts and the session comes up.
   void come_up() {
     start_unit();
-    CHECK(run_until([&] { return driver_->up() && unit.up(); }));
+    SPLITNIC_CHECK(run_until([&] { return driver_->up() && unit.up(); }));
     settle();
   }
   /// Until nobody has anything to do at this time.
   void settle() {
     for (unsigned idle = 0, rounds = 0; idle < 4; ++rounds) {
-      CHECK_OP(rounds, <, 10000U);
+      SPLITNIC_CHECK_OP(rounds, <, 10000U);
       std::size_t work = driver_->poll(now_) + unit.poll(now_);
       pair.advance(now_);
       idle = work == 0 ? idle + 1 : 0;
@@ -251,7 +251,7 @@ class DriverBench {
     return true;
   }
   void from_unit(const Frame& frame) {
-    CHECK(unit.send(frame));
+    SPLITNIC_CHECK(unit.send(frame));
     settle();
   }
   [[nodiscard]] std::vector<int> descriptors() const {

@@ -1,9 +1,8 @@
 #include "host/host_driver.h"
 
-#include "driver_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
 #include <catch2/catch.hpp>
+
+#include "driver_bench.h"
 
 namespace splitnic::host::test {
 namespace {

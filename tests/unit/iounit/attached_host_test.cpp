@@ -1,10 +1,9 @@
 // One host's place on the unit, its requests answered one by one: an owner that records, and no session that is up.
 #include "iounit/attached_host.h"
 
-#include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
 #include <catch2/catch.hpp>
+
+#include "unit_bench.h"
 
 namespace splitnic::iounit::test {
 namespace {

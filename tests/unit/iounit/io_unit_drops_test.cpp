@@ -1,9 +1,8 @@
 // Every cause of a lost frame, provoked: its counter by name and the exact number, and no other counter moves.
+#include <catch2/catch.hpp>
+
 #include "tests/unit/common/offload_run.h"
 #include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 namespace splitnic::iounit::test {
 namespace {

@@ -1,8 +1,7 @@
 // Where frames go: between hosts, to and from the LAN, by address, group, VLAN and filter.
-#include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
 #include <catch2/catch.hpp>
+
+#include "unit_bench.h"
 
 namespace splitnic::iounit::test {
 namespace {

@@ -1,8 +1,7 @@
 // Who may come in, with which address, for how long; what each option of the unit does.
-#include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
 #include <catch2/catch.hpp>
+
+#include "unit_bench.h"
 
 namespace splitnic::iounit::test {
 namespace {

@@ -1,9 +1,8 @@
 // VLANs, rates and storm limits of a host, in simulated time, to the exact frame.
+#include <catch2/catch.hpp>
+
 #include "tests/unit/common/packet_builder.h"
 #include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 namespace splitnic::iounit::test {
 namespace {

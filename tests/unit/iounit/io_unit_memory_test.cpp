@@ -1,11 +1,9 @@
 // What hosts leave behind when they have died: no memory.
+#include <catch2/catch.hpp>
 #include <fstream>
 #include <sstream>
 
 #include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 namespace splitnic::iounit::test {
 namespace {

@@ -1,9 +1,8 @@
 // What a noisy or lying host does to its neighbours: nothing.
+#include <catch2/catch.hpp>
+
 #include "common/os/log_notices.h"
 #include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 namespace splitnic::iounit::test {
 namespace {

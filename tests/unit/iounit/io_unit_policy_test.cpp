@@ -1,9 +1,8 @@
 // Who may use which name and address, and which frames reach whom: what one host tries to get of another's, in
 // simulated time, each refusal with its counter.
-#include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
 #include <catch2/catch.hpp>
+
+#include "unit_bench.h"
 
 namespace splitnic::iounit::test {
 namespace {

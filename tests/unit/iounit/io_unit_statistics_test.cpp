@@ -1,8 +1,7 @@
 // Statistics between a unit and its hosts, each flow to the exact number.
-#include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
 #include <catch2/catch.hpp>
+
+#include "unit_bench.h"
 
 using namespace splitnic;
 using namespace splitnic::iounit;

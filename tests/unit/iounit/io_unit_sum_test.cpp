@@ -1,10 +1,8 @@
 // Random traffic from a seed: for every class of destination, what came in is what was delivered and what was dropped.
+#include <catch2/catch.hpp>
 #include <set>
 
 #include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 namespace splitnic::iounit::test {
 namespace {

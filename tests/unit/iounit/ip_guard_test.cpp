@@ -1,10 +1,9 @@
 #include "iounit/ip_guard.h"
 
+#include <catch2/catch.hpp>
+
 #include "tests/unit/common/packet_builder.h"
 #include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 namespace splitnic::iounit::test {
 namespace {

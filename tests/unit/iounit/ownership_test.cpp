@@ -1,11 +1,9 @@
 #include "iounit/ownership.h"
 
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 namespace splitnic::iounit::test {
 namespace {

@@ -275,7 +275,7 @@ class UnitBench {
     return wait_up(connect_as(user, name, group));
   }
   TestHost& wait_up(TestHost& host) {
-    CHECK(run_until([&] { return host.up() && attached(host.name) != nullptr; }));
+    SPLITNIC_CHECK(run_until([&] { return host.up() && attached(host.name) != nullptr; }));
     settle();
     return host;
   }
@@ -310,7 +310,7 @@ class UnitBench {
   /// Until nobody has anything to do at this time.
   void settle() {
     for (unsigned idle = 0, rounds = 0; idle < 4; ++rounds) {
-      CHECK_OP(rounds, <, 10000U);
+      SPLITNIC_CHECK_OP(rounds, <, 10000U);
       idle = step() == 0 && lan.arriving.empty() ? idle + 1 : 0;
     }
   }
@@ -340,15 +340,15 @@ class UnitBench {
   /// The same from a host.
   void from_host(TestHost& host, const Frame& frame, std::size_t times = 1) {
     for (std::size_t i = 0; i < times; ++i) {
-      CHECK(host.send(frame));
+      SPLITNIC_CHECK(host.send(frame));
       settle();
     }
   }
   /// A request of a host, and the unit's answer to it.
   messaging::Answer ask(TestHost& host, const wire::RequestBody& body) {
     const std::size_t before = host.replies.size();
-    CHECK(host.session().request(body));
-    CHECK(run_until([&] { return host.replies.size() > before; }));
+    SPLITNIC_CHECK(host.session().request(body));
+    SPLITNIC_CHECK(run_until([&] { return host.replies.size() > before; }));
     return host.replies.back().second;
   }
   [[nodiscard]] bool grants(TestHost& host, const wire::RequestBody& body) { return ask(host, body).has_value(); }

@@ -1,9 +1,8 @@
 #include "iounit/vlan_membership.h"
 
-#include "unit_bench.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
 #include <catch2/catch.hpp>
+
+#include "unit_bench.h"
 
 namespace splitnic::iounit::test {
 namespace {

@@ -1,15 +1,13 @@
 #include "messaging/channel.h"
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 using namespace splitnic;
 using namespace splitnic::messaging;

@@ -69,8 +69,8 @@ class ScriptedHost {
   }
 
   ~ScriptedHost() {
-    CHECK(session_->doorbells_left_out() == 0);
-    CHECK(link_->doorbells_left_out() == 0);
+    SPLITNIC_CHECK(session_->doorbells_left_out() == 0);
+    SPLITNIC_CHECK(link_->doorbells_left_out() == 0);
   }
   ScriptedHost(const ScriptedHost&) = delete;
   ScriptedHost& operator=(const ScriptedHost&) = delete;
@@ -145,9 +145,9 @@ class ScriptedHost {
   /// Sends raw bytes on the control channel.
   void send(std::span<const std::byte> message) {
     const auto buffer = control_->claim();
-    CHECK(buffer.size() >= message.size());
+    SPLITNIC_CHECK(buffer.size() >= message.size());
     std::copy(message.begin(), message.end(), buffer.begin());
-    CHECK(control_->commit(message.size()));
+    SPLITNIC_CHECK(control_->commit(message.size()));
     link_->notify();
   }
   template <class Encode>
@@ -185,9 +185,9 @@ class ScriptedHost {
     const auto body = wire::decode_reply(wire::CfgRequest::hello, reply->data);
     if (!body) return false;
     const auto terms = std::get<wire::HelloReply>(*body).terms;
-    CHECK(data_->connect({.number = fabric::QpNumber{terms.data_channel->queue_pair},
-                          .first_psn_to_send = 5,
-                          .first_psn_expected = terms.data_channel->initial_psn}) == fabric::Status::ok);
+    SPLITNIC_CHECK(data_->connect({.number = fabric::QpNumber{terms.data_channel->queue_pair},
+                                   .first_psn_to_send = 5,
+                                   .first_psn_expected = terms.data_channel->initial_psn}) == fabric::Status::ok);
     return run_until([&] { return unit_pool().has_value(); });
   }
   /// Then advertises a pool and says ready: the session is up.
@@ -209,7 +209,7 @@ class ScriptedHost {
     auto& memory = memories_.emplace_back(std::size_t{elements} * kElementBytes);
     const auto tag =
         adapter_->register_memory(domain_, memory, fabric::Right::local_read | fabric::Right::remote_write);
-    CHECK(tag.has_value());
+    SPLITNIC_CHECK(tag.has_value());
     const wire::PoolAdvertisement advertised{wire::PoolNumber{pool},         elements, kElementBytes, tag->value,
                                              adapter_->region_address(*tag), 0};
     say([&](auto out) { return wire::encode_buffer_recv_pool(out, 0, std::span(&advertised, 1)); });
@@ -247,7 +247,7 @@ class ScriptedHost {
     std::fill(buffer.begin(), buffer.begin() + bytes, std::byte{0x42});
     const fabric::RemoteAddress to{pool.address + std::uint64_t{element} * pool.element_bytes,
                                    fabric::Stag{pool.memory_handle}};
-    CHECK(data_->commit_write(bytes, to, &immediate));
+    SPLITNIC_CHECK(data_->commit_write(bytes, to, &immediate));
     link_->notify();
   }
 
@@ -260,7 +260,7 @@ class ScriptedHost {
   using Ends = std::pair<std::unique_ptr<fabric::Bridge>, std::unique_ptr<fabric::Bridge>>;
   static Ends make_ends() {
     auto ends = fabric::shm_pair(1U << 20U, 1U << 20U);
-    CHECK(ends.has_value());
+    SPLITNIC_CHECK(ends.has_value());
     return std::move(*ends);
   }
   void close() {

@@ -1,10 +1,9 @@
 // When a session rings its peer: at once, or as rarely as the peer asked it to.
+#include <catch2/catch.hpp>
+
 #include "fabric/bridge/sim_bridge.h"
 #include "messaging/session.h"
 #include "scripted_peer.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 using namespace splitnic;
 using namespace splitnic::messaging;

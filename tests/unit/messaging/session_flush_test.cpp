@@ -1,9 +1,8 @@
 // Pools taken back: by their owner or by their user, several at a time, in the midst of writes.
+#include <catch2/catch.hpp>
+
 #include "messaging/session.h"
 #include "scripted_peer.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 using namespace splitnic;
 using namespace splitnic::messaging;

@@ -1,9 +1,8 @@
 // Sessions over time: peers that fall silent, and what one epoch leaves to the next (nothing).
+#include <catch2/catch.hpp>
+
 #include "messaging/session.h"
 #include "scripted_peer.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 using namespace splitnic;
 using namespace splitnic::messaging;

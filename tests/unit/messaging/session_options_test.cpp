@@ -1,10 +1,8 @@
+#include <catch2/catch.hpp>
 #include <string>
 
 #include "common/result.h"
 #include "messaging/session.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 namespace splitnic::messaging {
 namespace {

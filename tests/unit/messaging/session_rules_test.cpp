@@ -1,9 +1,8 @@
 // What a session does with a peer that keeps to the protocol but is slow, early, or asks for much.
+#include <catch2/catch.hpp>
+
 #include "messaging/session.h"
 #include "scripted_peer.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
-#include <catch2/catch.hpp>
 
 using namespace splitnic;
 using namespace splitnic::messaging;

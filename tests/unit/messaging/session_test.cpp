@@ -1,9 +1,8 @@
 #include "messaging/session.h"
 
-#include "scripted_peer.h"
-// Catch2's CHECK replaces the house's from here on.
-#undef CHECK
 #include <catch2/catch.hpp>
+
+#include "scripted_peer.h"
 
 using namespace splitnic;
 using namespace splitnic::messaging;

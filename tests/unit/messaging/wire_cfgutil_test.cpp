@@ -2,6 +2,7 @@
 
 #include <capnp/message.h>
 #include <capnp/serialize.h>
+#include <catch2/catch.hpp>
 
 #include "common/random.h"
 #include "messaging/wire/cfgutil.capnp.h"
@@ -9,7 +10,6 @@
 #include "tests/unit/messaging/wire_samples.h"
 
 // After the house's headers, so that CHECK is Catch's.
-#include <catch2/catch.hpp>
 #include <cstring>
 #include <functional>
 
