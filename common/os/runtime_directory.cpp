@@ -66,8 +66,7 @@ std::vector<std::string> runtime_directories() {
   return directories;
 }
 
-Result<std::string> make_control_directory(const std::vector<std::string>& candidates) {
-  constexpr std::string_view kHint = "name a control socket elsewhere with --control";
+Result<std::string> make_private_directory(const PrivateDirectory& what, const std::vector<std::string>& candidates) {
   std::string reason = "no candidates";
   for (const auto& directory : candidates) {
     // Root of a user namespace may not write to /run, and XDG_RUNTIME_DIR may not exist: try the next one.
@@ -76,17 +75,23 @@ Result<std::string> make_control_directory(const std::vector<std::string>& candi
       continue;
     }
     if (!is_ours(directory, kWritableByOthers)) {
-      return fail("{}: exists, but is not a directory that only this user may write to; {}", directory, kHint);
+      return fail("{}: exists, but is not a directory that only this user may write to; {}", directory, what.remedy);
     }
-    const std::string control = control_directory(directory);
-    if (!have_directory(control, 0700)) {
-      reason = fmt::format("{}: {}", control, errno_text());
+    const std::string inner = directory + "/" + what.name;
+    if (!have_directory(inner, 0700)) {
+      reason = fmt::format("{}: {}", inner, errno_text());
       continue;
     }
-    if (is_ours(control, kOpenToOthers)) return control;
-    return fail("{}: exists, but is not a directory that is this user's alone (mode 0700); {}", control, kHint);
+    if (is_ours(inner, kOpenToOthers)) return inner;
+    return fail("{}: exists, but is not a directory that is this user's alone (mode 0700); {}", inner, what.remedy);
   }
-  return fail("no directory for the control socket: {}; {}", reason, kHint);
+  return fail("no directory for {}: {}; {}", what.holds, reason, what.remedy);
+}
+
+Result<std::string> make_control_directory(const std::vector<std::string>& candidates) {
+  return make_private_directory(
+      {.name = "control", .holds = "the control socket", .remedy = "name a control socket elsewhere with --control"},
+      candidates);
 }
 
 Result<void> make_socket_directory(const std::string& socket_path) {

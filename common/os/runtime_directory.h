@@ -13,9 +13,19 @@ namespace splitnic::os {
 /// 0755), control sockets in the folder `control` inside it (mode 0700).
 std::vector<std::string> runtime_directories();
 
-/// Creates the first of `candidates` that can be created, with its folder for control sockets, and returns the latter.
-/// Existing folders must belong to this user. Others must have no right to write to the outer folder and no access to
-/// the inner one. Anything else is an error, because another user may have prepared the folder.
+/// A folder of one user inside a runtime directory.
+struct PrivateDirectory {
+  std::string name{};         ///< of the folder; no path
+  std::string_view holds{};   ///< "the control socket": for errors
+  std::string_view remedy{};  ///< what the user can do about an error
+};
+
+/// Creates the first of `candidates` that can be created (mode 0755), and in it the private folder (mode 0700), and
+/// returns the latter. Existing folders must belong to this user. Others must have no right to write to the outer
+/// folder and no access to the inner one. Anything else is an error, because another user may have prepared the folder.
+Result<std::string> make_private_directory(const PrivateDirectory& what, const std::vector<std::string>& candidates);
+
+/// The same for the folder `control`, with the daemons' control sockets.
 Result<std::string> make_control_directory(const std::vector<std::string>& candidates = runtime_directories());
 
 /// Creates the folder of a socket that others connect to, with mode 0755, if it is missing and its parent exists. An

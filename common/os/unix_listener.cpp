@@ -5,26 +5,14 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
-#include <algorithm>
 #include <utility>
 
-#include "common/check.h"
 #include "common/os/errno_text.h"
+#include "common/os/unix_address.h"
 
 namespace splitnic::os {
 namespace {
-
-sockaddr_un address_of(const std::string& path) {
-  SPLITNIC_CHECK_OP(path.size(), <=, kMaxSocketPathBytes);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::copy(path.begin(), path.end(), address.sun_path);
-  return address;
-}
-
-const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
 
 // Prevents two processes from replacing the same stale socket, where the second would remove the socket that the first
 // has just bound. The lock is on the directory itself, so nothing is left behind. Anybody may hold the lock for long
@@ -66,8 +54,8 @@ SocketState probe_socket(const std::string& path) {
   if (path.size() > kMaxSocketPathBytes) return SocketState::kUnknown;
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!probe) return SocketState::kUnknown;
-  const sockaddr_un address = address_of(path);
-  if (::connect(probe.get(), generic(address), sizeof address) == 0) return SocketState::kLive;
+  const UnixAddress address(path);
+  if (::connect(probe.get(), address.get(), UnixAddress::size()) == 0) return SocketState::kLive;
   switch (errno) {
     case ECONNREFUSED:
       return SocketState::kStale;
@@ -107,8 +95,8 @@ Result<UnixListener> UnixListener::listen(const std::string& path, mode_t mode, 
   }
   // bind creates the path with the mode that the socket has at that moment (less the umask). So there is no moment in
   // which other users could connect without permission.
-  const sockaddr_un address = address_of(path);
-  if (::fchmod(descriptor.get(), mode) != 0 || ::bind(descriptor.get(), generic(address), sizeof address) != 0) {
+  const UnixAddress address(path);
+  if (::fchmod(descriptor.get(), mode) != 0 || ::bind(descriptor.get(), address.get(), UnixAddress::size()) != 0) {
     if (errno == EADDRINUSE) return fail("address in use: {}", path);
     return fail("{}: {}", path, errno_text());
   }

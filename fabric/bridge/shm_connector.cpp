@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +13,8 @@
 
 #include "common/os/errno_text.h"
 #include "common/os/passed_descriptors.h"
-#include "common/os/unix_listener.h"
+#include "common/os/unix_address.h"
+#include "fabric/bridge/attested_peer.h"
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/bridge/shm_memory.h"
 
@@ -77,12 +77,10 @@ std::string refusal(std::uint32_t status, std::uint32_t version) {
 Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOptions& options, Time now) {
   if (auto fits = os::check_socket_path(options.path); !fits) return tl::unexpected(fits.error());
   if (!is_valid_shm_name(options.name)) return fail("{}: a name without control characters is needed", options.path);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, options.path.data(), options.path.size());
+  const os::UnixAddress address(options.path);
   os::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return fail("cannot create a socket: {}", os::errno_text());
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (connect(socket.get(), address.get(), os::UnixAddress::size()) != 0) {
     return fail("cannot connect to {}: {}", options.path, os::errno_text());
   }
   const ShmHello hello = encode_shm_hello({.local_bytes = options.local_bytes,
@@ -168,7 +166,8 @@ Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
   features_ = reply.features.value();
   static_cast<void>(os::refuse_descriptors(descriptors_[2].get()));
   auto doorbell = std::make_unique<HostDoorbell>(std::move(descriptors_[2]), std::move(descriptors_[3]));
-  return std::make_unique<ShmBridge>(ShmParts{std::move(*local), std::move(*window), std::move(doorbell)});
+  return std::make_unique<ShmBridge>(ShmParts{std::move(*local), std::move(*window), std::move(doorbell)},
+                                     attested_peer(socket_.get()));
 }
 
 }  // namespace splitnic::fabric

@@ -17,6 +17,7 @@
 #include "common/os/close_elsewhere.h"
 #include "common/os/errno_text.h"
 #include "common/os/passed_descriptors.h"
+#include "fabric/bridge/attested_peer.h"
 #include "fabric/bridge/shm_memory.h"
 
 namespace splitnic::fabric {
@@ -229,14 +230,13 @@ bool ShmListener::accept_one(Time now) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting(now);
     return errno == ECONNABORTED || errno == EINTR;
   }
-  ucred who{};
-  socklen_t bytes = sizeof who;
-  if (getsockopt(caller.socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0) {
+  const auto who = attested_peer(caller.socket.get());
+  if (!who) {
     ++counters_.closed_hung_up;
     close_later(std::move(caller.socket));
     return true;
   }
-  caller.who = {who.pid, who.uid, who.gid};
+  caller.who = *who;
   caller.deadline = now + options_.hello_limit;
   const bool welcome = permitted(caller);
   if (!welcome) refuse(caller, ShmSetupStatus::not_permitted, counters_.refused_credentials);

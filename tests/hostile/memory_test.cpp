@@ -1,10 +1,10 @@
 // Stores to all memory of the owner that the bridge gives access to: the whole local memory, word by word, at any time.
 #include <sched.h>
-#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <array>
 #include <boost/endian/buffers.hpp>
+#include <catch2/catch.hpp>
 #include <cstring>
 
 #include "fabric/memory/mpt.h"

@@ -4,9 +4,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 #include <fstream>

@@ -4,9 +4,9 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 #include <array>
+#include <catch2/catch.hpp>
 #include <cstdint>
 #include <limits>
 #include <span>

@@ -44,7 +44,6 @@ RAW_ACCESS = {
     r"\breinterpret_cast\b": {
         ACCESSOR: "the accessor",
         "fabric/wire/crc32c.cpp": "the prototype of ISA-L; the bytes are private copies or outgoing",
-        "fabric/bridge/shm_connector.cpp": "sockaddr",
         "fabric/adapter/work.h": "segments that name their bytes as peers do, by a number; never dereferenced",
         "fabric/memory/guarded_copy.cpp": "the alignment of an address",
         "fabric/memory/guarded_routines.cpp": "instruction addresses",

@@ -1,9 +1,9 @@
 #include "tests/two_processes/end.h"
 
 #include <sys/socket.h>
-#include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cerrno>
 #include <exception>
 #include <iostream>

@@ -1,18 +1,10 @@
 #pragma once
 
-// Before Catch2, whose CHECK is the one that tests mean.
-#include "common/random.h"
-#include "common/time.h"
-#include "fabric/bridge/shm_bridge.h"
-#include "fabric/bridge/shm_connector.h"
-#include "fabric/bridge/shm_listener.h"
-#include "fabric/bridge/sim_bridge.h"
-
 #include <stdlib.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 #include <array>
+#include <catch2/catch.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +12,13 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "common/random.h"
+#include "common/time.h"
+#include "fabric/bridge/shm_bridge.h"
+#include "fabric/bridge/shm_connector.h"
+#include "fabric/bridge/shm_listener.h"
+#include "fabric/bridge/sim_bridge.h"
 
 /// Bridges that the conformance tests run against, two ends each, with one way to let what is under way arrive.
 namespace splitnic::fabric::test {

@@ -1,5 +1,4 @@
 #include "fabric/bridge/shm_source.h"
-// Before Catch2, whose CHECK is the one that tests mean.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -8,8 +7,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <catch2/catch.hpp>
 
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 #include <fstream>

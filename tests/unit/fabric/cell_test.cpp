@@ -1,8 +1,8 @@
 #include "fabric/wire/cell.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 
+#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -1,6 +1,12 @@
 #pragma once
 
-// Before Catch2, whose CHECK is the one that tests mean.
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/bridge/sim_bridge.h"
@@ -8,13 +14,6 @@
 #include "fabric/link/udp_link.h"
 #include "fabric/link/udp_socket.h"
 #include "tests/unit/fabric/datagram_network.h"
-
-#include <array>
-#include <catch2/catch.hpp>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <vector>
 
 /// Two ends of each kind of link, with one way to let time pass.
 namespace splitnic::fabric::test {

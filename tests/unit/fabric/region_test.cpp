@@ -1,9 +1,9 @@
 #include "fabric/memory/region.h"
 
 #include <sys/mman.h>
-#include <catch2/catch.hpp>
 
 #include <array>
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <utility>
 #include <vector>

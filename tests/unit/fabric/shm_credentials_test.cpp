@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
+#include <catch2/catch.hpp>
 #include <thread>
 #include "fabric/bridge/shm_connector.h"
 #include "fabric/bridge/shm_listener.h"

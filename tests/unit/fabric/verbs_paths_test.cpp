@@ -1,4 +1,5 @@
 #include <poll.h>
+
 #include <catch2/catch.hpp>
 
 #include "fabric/bridge/shm_bridge.h"

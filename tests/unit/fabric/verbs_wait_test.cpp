@@ -1,6 +1,6 @@
 #include <poll.h>
-#include <catch2/catch.hpp>
 
+#include <catch2/catch.hpp>
 #include <optional>
 
 #include "fabric/bridge/shm_bridge.h"

@@ -1,6 +1,7 @@
 #include "iounit/ownership.h"
 
 #include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
 #include "unit_bench.h"

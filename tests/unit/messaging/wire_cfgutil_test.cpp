@@ -2,6 +2,7 @@
 
 #include <capnp/message.h>
 #include <capnp/serialize.h>
+
 #include <catch2/catch.hpp>
 
 #include "common/random.h"

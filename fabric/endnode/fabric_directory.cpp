@@ -1,0 +1,43 @@
+#include "fabric/endnode/fabric_directory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "common/os/runtime_directory.h"
+
+namespace splitnic::fabric {
+namespace {
+
+constexpr std::size_t kLongestName = 32;
+
+bool is_valid_name(std::string_view name) {
+  return !name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, [](unsigned char character) {
+    return std::isalnum(character) != 0 || character == '-' || character == '_' || character == '.';
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> fabric_directories() {
+  std::vector<std::string> directories;
+  const char* session = std::getenv("XDG_RUNTIME_DIR");
+  if (session != nullptr && *session == '/') directories.push_back(std::string(session) + "/splitnic");
+  directories.emplace_back("/run/splitnic");
+  directories.push_back(fmt::format("/tmp/splitnic-{}", ::geteuid()));
+  return directories;
+}
+
+Result<std::string> make_fabric_directory(std::string_view name, const std::vector<std::string>& candidates) {
+  if (!is_valid_name(name)) {
+    return fail("a fabric's name has 1 to {} letters, digits, '-', '_' and '.': \"{}\"", kLongestName, name);
+  }
+  return os::make_private_directory({.name = "fabric-" + std::string(name),
+                                     .holds = "the fabric",
+                                     .remedy = "set XDG_RUNTIME_DIR to a directory of this user"},
+                                    candidates);
+}
+
+}  // namespace splitnic::fabric

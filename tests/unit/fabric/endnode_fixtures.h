@@ -1,0 +1,79 @@
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdint>
+#include <utility>
+
+#include "common/os/unique_fd.h"
+
+/// Other processes that hold local IDs.
+namespace splitnic::fabric::test {
+
+/// Ends a process that is not a child of this one.
+class KilledAtTheEnd {
+ public:
+  explicit KilledAtTheEnd(pid_t process) : process_(process) {}
+  ~KilledAtTheEnd() { ::kill(process_, SIGKILL); }
+  KilledAtTheEnd(const KilledAtTheEnd&) = delete;
+  KilledAtTheEnd& operator=(const KilledAtTheEnd&) = delete;
+
+ private:
+  pid_t process_;
+};
+
+/// A child that runs `work` and reports through a pipe. Fork it before the test has threads.
+class OtherProcess {
+ public:
+  class Pipe {
+   public:
+    explicit Pipe(int to) : to_(to) {}
+    void say_number(std::int64_t number) { static_cast<void>(!::write(to_, &number, sizeof number)); }
+
+   private:
+    int to_;
+  };
+
+  template <class Work>
+  explicit OtherProcess(Work work) {
+    std::array<int, 2> ends{};
+    REQUIRE(::pipe(ends.data()) == 0);
+    from_ = os::UniqueFd(ends[0]);
+    os::UniqueFd to(ends[1]);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      ::alarm(60);  // if the test is killed
+      Pipe pipe(to.get());
+      work(pipe);
+      ::_exit(0);
+    }
+  }
+  ~OtherProcess() { kill(); }
+  OtherProcess(const OtherProcess&) = delete;
+  OtherProcess& operator=(const OtherProcess&) = delete;
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  std::int64_t number() {
+    std::int64_t number = 0;
+    REQUIRE(::read(from_.get(), &number, sizeof number) == static_cast<ssize_t>(sizeof number));
+    return number;
+  }
+  /// As kill -9; returns when it is gone.
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  os::UniqueFd from_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace splitnic::fabric::test

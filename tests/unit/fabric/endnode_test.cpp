@@ -1,0 +1,323 @@
+#include "fabric/endnode/endnode.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <set>
+
+#include "common/os/unix_address.h"
+#include "fabric/endnode/knock.h"
+#include "tests/unit/common/os_temporary_directory.h"
+#include "tests/unit/fabric/endnode_fixtures.h"
+
+namespace splitnic::fabric::test {
+namespace {
+
+constexpr Duration kDeadline = std::chrono::seconds(10);
+
+struct TestEndnode {
+  explicit TestEndnode(const std::string& directory, std::uint64_t seed, std::size_t max_peers = 16) : random(seed) {
+    auto opened = Endnode::open({.directory = directory, .window_bytes = kShmMinBytes, .max_peers = max_peers}, random);
+    REQUIRE(opened);
+    endnode = std::move(*opened);
+  }
+  LocalId id() const { return endnode->local_id(); }
+  void poll() {
+    while (auto change = endnode->poll(monotonic_now())) changes.push_back(std::move(*change));
+    // As users of a bridge do: this is how they see a hang-up.
+    for (const auto& change : changes) {
+      if (change.bridge) static_cast<void>(change.bridge->take_doorbells());
+    }
+  }
+  /// The bridges that were handed out.
+  std::size_t bridges() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(changes, [](const EndnodeChange& change) { return change.bridge != nullptr; }));
+  }
+  std::size_t deaths() const { return changes.size() - bridges(); }
+
+  SeededRandom random;
+  std::unique_ptr<Endnode> endnode;
+  std::vector<EndnodeChange> changes;
+};
+
+/// Polls these endnodes, when they ask for it alone, until it is done.
+void run(std::vector<TestEndnode*> ends, const std::function<bool()>& done) {
+  const Time give_up = monotonic_now() + kDeadline;
+  for (;;) {
+    for (TestEndnode* end : ends) end->poll();
+    if (done()) return;
+    const Time now = monotonic_now();
+    REQUIRE(now < give_up);
+    std::vector<pollfd> waits;
+    Time next = give_up;
+    for (TestEndnode* end : ends) {
+      waits.push_back({end->endnode->descriptor(), POLLIN, 0});
+      next = std::min(next, end->endnode->next_deadline());
+    }
+    for (TestEndnode* end : ends) {
+      for (const auto& change : end->changes) {
+        if (change.bridge && change.bridge->link() == LinkState::up) {
+          waits.push_back({change.bridge->doorbell_descriptor(), POLLIN, 0});
+        }
+      }
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(std::max(next - now, Duration(0)));
+    static_cast<void>(::poll(waits.data(), waits.size(), static_cast<int>(left.count()) + 1));
+  }
+}
+
+std::set<std::string> files_of(const std::string& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.insert(entry.path().filename());
+  return names;
+}
+
+/// A process with an endnode that serves whoever calls or knocks. Says its local ID.
+OtherProcess serving(const std::string& directory, bool with_child = false) {
+  return OtherProcess([directory, with_child](OtherProcess::Pipe& pipe) {
+    SystemRandom random;
+    auto endnode = Endnode::open({.directory = directory, .window_bytes = kShmMinBytes}, random);
+    if (!endnode) ::_exit(1);
+    std::vector<std::shared_ptr<Bridge>> bridges;
+    pipe.say_number((*endnode)->local_id().value);
+    bool forked = false;
+    for (;;) {
+      while (auto change = (*endnode)->poll(monotonic_now())) {
+        bridges.push_back(change->bridge);
+        if (!with_child || forked) continue;
+        forked = true;
+        const pid_t child = ::fork();  // it has a copy of every descriptor
+        if (child == 0) {
+          for (;;) ::pause();
+        }
+        pipe.say_number(child);
+      }
+      pollfd wait{(*endnode)->descriptor(), POLLIN, 0};
+      static_cast<void>(::poll(&wait, 1, 5));
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("two endnodes make one bridge, whichever of them wants it, or both at once", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  for (const auto& [first_wants, second_wants] : {std::pair{true, false}, {false, true}, {true, true}}) {
+    CAPTURE(first_wants, second_wants);
+    TestEndnode first(directory.path(), 1);
+    TestEndnode second(directory.path(), 2);
+    REQUIRE(first.id() != second.id());
+    if (first_wants) REQUIRE(first.endnode->reach(second.id(), monotonic_now()));
+    if (second_wants) REQUIRE(second.endnode->reach(first.id(), monotonic_now()));
+    run({&first, &second}, [&] { return first.bridges() == 1 && second.bridges() == 1; });
+    CHECK(first.changes.size() == 1);
+    CHECK(second.changes.size() == 1);
+    CHECK(first.changes[0].peer == second.id());
+    CHECK(second.changes[0].peer == first.id());
+    CHECK(first.endnode->has_bridge(second.id()));
+    // What one end writes is in the other one's memory.
+    first.changes[0].bridge->write_scratchpad(3, 77);
+    CHECK(second.changes[0].bridge->read_scratchpad(3) == 77);
+    CHECK(first.endnode->counters().bridges_made == 1);
+    CHECK(second.endnode->counters().refused_bridges == 0);
+    REQUIRE(first.endnode->reach(second.id(), monotonic_now()));  // there is one
+    CHECK(first.endnode->next_deadline() == kNever);
+  }
+  CHECK(files_of(directory.path()) == std::set<std::string>{"local-ids"});
+}
+
+TEST_CASE("an endnode that is not there yet is reached when it comes", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  TestEndnode first(directory.path(), 1);
+  LocalId later{};
+  {
+    const TestEndnode second(directory.path(), 2);
+    later = second.id();
+  }
+  REQUIRE(first.endnode->reach(later, monotonic_now()));
+  first.poll();
+  CHECK(first.changes.empty());
+  CHECK(first.endnode->next_deadline() != kNever);
+  TestEndnode second(directory.path(), 2);
+  REQUIRE(second.id() == later);
+  run({&first, &second}, [&] { return first.bridges() == 1 && second.bridges() == 1; });
+}
+
+TEST_CASE("an end that has given up its bridge and wants one again gets a new one", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  TestEndnode first(directory.path(), 1);
+  TestEndnode second(directory.path(), 2);
+  REQUIRE(first.endnode->reach(second.id(), monotonic_now()));
+  run({&first, &second}, [&] { return first.bridges() == 1 && second.bridges() == 1; });
+  // Once each of them: one of them calls, and one of them knocks.
+  for (auto [one, other] : {std::pair{&first, &second}, {&second, &first}}) {
+    one->changes.clear();
+    other->changes.erase(other->changes.begin(), other->changes.end() - 1);
+    SECTION("forgotten") { one->endnode->forget(other->id()); }
+    SECTION("ended") {}
+    CHECK_FALSE(one->endnode->has_bridge(other->id()));
+    REQUIRE(one->endnode->reach(other->id(), monotonic_now()));
+    run({&first, &second}, [&] { return one->bridges() == 1 && other->bridges() == 2; });
+    CHECK(other->deaths() == 1);
+    CHECK_FALSE(other->changes[1].bridge);  // before the new one
+  }
+}
+
+TEST_CASE("a wish that is forgotten is not tried any more", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  TestEndnode first(directory.path(), 1);
+  REQUIRE(
+      first.endnode->reach(LocalId{first.id() == LocalId{5} ? std::uint16_t{6} : std::uint16_t{5}}, monotonic_now()));
+  CHECK(first.endnode->next_deadline() != kNever);
+  first.endnode->forget(LocalId{5});
+  first.endnode->forget(LocalId{6});
+  CHECK(first.endnode->next_deadline() == kNever);
+}
+
+TEST_CASE("the death of a peer is seen although a child holds its sockets", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  OtherProcess other = serving(directory.path(), true);
+  const LocalId peer{static_cast<std::uint16_t>(other.number())};
+  TestEndnode first(directory.path(), 1);
+  REQUIRE(first.endnode->reach(peer, monotonic_now()));
+  run({&first}, [&] { return first.bridges() == 1; });
+  const KilledAtTheEnd child(static_cast<pid_t>(other.number()));
+  other.kill();
+  run({&first}, [&] { return first.deaths() == 1; });
+  CHECK(first.endnode->counters().peers_died == 1);
+  CHECK_FALSE(first.endnode->has_bridge(peer));
+  CHECK_FALSE(first.endnode->ids().holder(peer));
+  // The next endnode removes what was left.
+  CHECK(files_of(directory.path()).contains(fmt::format("{}", peer.value)));
+  const TestEndnode second(directory.path(), 2);
+  CHECK_FALSE(files_of(directory.path()).contains(fmt::format("{}", peer.value)));
+  CHECK_FALSE(files_of(directory.path()).contains(fmt::format("{}.knock", peer.value)));
+}
+
+TEST_CASE("each of many peers has its own bridge, and its own death", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  std::vector<std::unique_ptr<OtherProcess>> others;
+  std::vector<LocalId> peers;
+  for (int count = 0; count < 4; ++count) {
+    others.emplace_back(new OtherProcess(serving(directory.path())));
+    peers.push_back(LocalId{static_cast<std::uint16_t>(others.back()->number())});
+  }
+  TestEndnode first(directory.path(), 1);
+  for (const LocalId peer : peers) REQUIRE(first.endnode->reach(peer, monotonic_now()));
+  run({&first}, [&] { return first.bridges() == 4; });
+  others[2]->kill();
+  run({&first}, [&] { return first.deaths() == 1; });
+  CHECK(first.changes.back().peer == peers[2]);
+  for (const std::size_t alive : {0U, 1U, 3U}) CHECK(first.endnode->has_bridge(peers[alive]));
+}
+
+TEST_CASE("a caller that does not hold the ID that it goes by is refused", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  OtherProcess other = serving(directory.path());  // holds an ID that is not ours
+  const LocalId foreign{static_cast<std::uint16_t>(other.number())};
+  TestEndnode unit(directory.path(), 1);
+  const LocalId higher{static_cast<std::uint16_t>(unit.id().value + 1)};
+  std::uint64_t refused = 0;
+  for (const std::string& name :
+       {fmt::format("{}", foreign.value), fmt::format("{}", unit.id().value), fmt::format("{}", higher.value),
+        std::string("0"), std::string(""), std::string("17.knock"), std::string("65535"), std::string("17x")}) {
+    CAPTURE(name);
+    auto call = ShmConnector::start(
+        {.path = fmt::format("{}/{}", directory.path(), unit.id().value), .purpose = ShmPurpose::endnode, .name = name},
+        monotonic_now());
+    REQUIRE(call);
+    ++refused;
+    run({&unit}, [&] { return unit.endnode->counters().refused_bridges == refused; });
+  }
+  CHECK(unit.changes.empty());
+}
+
+TEST_CASE("an endnode calls the higher ones alone", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  TestEndnode one(directory.path(), 1);
+  TestEndnode two(directory.path(), 2);
+  auto& lower = one.id() < two.id() ? one : two;
+  auto& higher = one.id() < two.id() ? two : one;
+  // A call in the higher one's name, by the process that holds its ID.
+  auto call = ShmConnector::start({.path = fmt::format("{}/{}", directory.path(), lower.id().value),
+                                   .purpose = ShmPurpose::endnode,
+                                   .name = fmt::format("{}", higher.id().value)},
+                                  monotonic_now());
+  REQUIRE(call);
+  run({&lower}, [&] { return lower.endnode->counters().refused_bridges == 1; });
+  CHECK(lower.changes.empty());
+}
+
+TEST_CASE("a knock that is malformed or leads nowhere is counted, nothing else", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  TestEndnode unit(directory.path(), 1);
+  const os::UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const os::UnixAddress address(fmt::format("{}/{}.knock", directory.path(), unit.id().value));
+  const auto send = [&](const KnockMessage& message, std::size_t bytes) {
+    REQUIRE(::sendto(socket.get(), &message, bytes, 0, address.get(), os::UnixAddress::size()) ==
+            static_cast<ssize_t>(bytes));
+  };
+  KnockMessage right{};
+  right.magic = kKnockMagic;
+  right.version = kKnockVersion;
+  right.from = unit.id().value == kMaxLocalId ? 1 : kMaxLocalId;  // nobody holds it
+  send(right, sizeof right);
+  send(right, sizeof right - 1);
+  send(right, 0);
+  KnockMessage wrong = right;
+  wrong.magic = kKnockMagic + 1;
+  send(wrong, sizeof wrong);
+  wrong = right;
+  wrong.version = kKnockVersion + 1;
+  send(wrong, sizeof wrong);
+  for (const std::uint16_t from : {std::uint16_t{0}, std::uint16_t{0xffff}, unit.id().value}) {
+    wrong = right;
+    wrong.from = from;
+    send(wrong, sizeof wrong);
+  }
+  run({&unit}, [&] { return unit.endnode->counters().refused_knocks == 8; });
+  CHECK(unit.endnode->counters().knocks == 0);
+  CHECK(unit.endnode->next_deadline() == kNever);
+}
+
+TEST_CASE("the bytes of a knock", "[fabric][endnode][wire]") {
+  KnockMessage message{};
+  message.magic = kKnockMagic;
+  message.version = kKnockVersion;
+  message.from = 0x0102;
+  const auto bytes = std::as_bytes(std::span(&message, 1));
+  const std::array<std::uint8_t, 8> expected{'S', 'L', 'N', 'K', 1, 0, 2, 1};
+  CHECK(std::ranges::equal(bytes, std::as_bytes(std::span(expected))));
+}
+
+TEST_CASE("an endnode has at most as many peers as it may", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  TestEndnode first(directory.path(), 1, 1);
+  const LocalId one{first.id().value == 1 ? std::uint16_t{9} : std::uint16_t{1}};
+  REQUIRE(first.endnode->reach(one, monotonic_now()));
+  REQUIRE(first.endnode->reach(one, monotonic_now()));
+  CHECK_FALSE(
+      first.endnode->reach(LocalId{first.id().value == 2 ? std::uint16_t{9} : std::uint16_t{2}}, monotonic_now()));
+}
+
+TEST_CASE("an endnode needs a folder that is there, and short enough for a socket", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  SeededRandom random(1);
+  CHECK(Endnode::open({.directory = directory.path("none")}, random).error().message ==
+        directory.path("none") + "/local-ids: No such file or directory");
+  const std::string deep = directory.path(std::string(80, 'd'));
+  std::filesystem::create_directory(deep);
+  CHECK_FALSE(Endnode::open({.directory = deep}, random));
+  // The ID is free again.
+  auto ids = LocalIds::open(deep);
+  REQUIRE(ids);
+  CHECK((*ids)->holders().empty());
+}
+
+}  // namespace splitnic::fabric::test

@@ -1,0 +1,131 @@
+#include "fabric/endnode/local_ids.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <set>
+
+#include "fabric/endnode/fabric_directory.h"
+#include "tests/unit/common/os_temporary_directory.h"
+#include "tests/unit/fabric/endnode_fixtures.h"
+
+namespace splitnic::fabric::test {
+namespace {
+
+std::vector<std::uint16_t> numbers(const std::vector<LocalIds::Holder>& holders) {
+  std::vector<std::uint16_t> ids;
+  for (const auto& holder : holders) ids.push_back(holder.id.value);
+  return ids;
+}
+
+}  // namespace
+
+TEST_CASE("each local ID has one holder in a process", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  SeededRandom random(1);
+  auto ids = LocalIds::open(directory.path());
+  REQUIRE(ids);
+  REQUIRE(*LocalIds::open(directory.path()) == *ids);  // one object for one file
+  std::set<std::uint16_t> taken;
+  for (int count = 0; count < 100; ++count) {
+    const auto id = (*ids)->take(random);
+    REQUIRE(id);
+    CHECK(id->value >= 1);
+    CHECK(id->value <= kMaxLocalId);
+    CHECK(taken.insert(id->value).second);
+    CHECK((*ids)->holder(*id)->pid == ::getpid());
+  }
+  CHECK(numbers((*ids)->holders()) == std::vector<std::uint16_t>(taken.begin(), taken.end()));
+  const LocalId first{*taken.begin()};
+  CHECK_FALSE((*ids)->take(first));
+  (*ids)->give_back(first);
+  CHECK_FALSE((*ids)->holder(first));
+  CHECK((*ids)->take(first));
+}
+
+TEST_CASE("the first and the last local ID are IDs, those beside them are not", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  auto ids = LocalIds::open(directory.path());
+  REQUIRE(ids);
+  for (const std::uint16_t id : {std::uint16_t{1}, kMaxLocalId}) {
+    REQUIRE((*ids)->take(LocalId{id}));
+    CHECK((*ids)->holder(LocalId{id}));
+  }
+  CHECK_FALSE((*ids)->holder(LocalId{0}));
+  CHECK_FALSE((*ids)->holder(LocalId{kMaxLocalId + 1}));
+  CHECK(numbers((*ids)->holders()) == std::vector<std::uint16_t>{1, kMaxLocalId});
+}
+
+TEST_CASE("a process's local IDs end with it, although a child of it lives on", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  // The owner takes ID 7, and its child keeps copies of all its descriptors.
+  OtherProcess owner([&](OtherProcess::Pipe& pipe) {
+    auto ids = LocalIds::open(directory.path());
+    if (!ids || !(*ids)->take(LocalId{7}) || !(*ids)->take(LocalId{8})) _exit(1);
+    if (::fork() == 0) {
+      // The child holds nothing of its parent's, and takes IDs of its own.
+      auto own = LocalIds::open(directory.path());
+      const bool right = own && *own != *ids && !(*own)->take(LocalId{7}) && (*own)->take(LocalId{9});
+      pipe.say_number(right ? ::getpid() : 0);
+      for (;;) ::pause();
+    }
+    for (;;) ::pause();
+  });
+  const auto child = static_cast<pid_t>(owner.number());
+  REQUIRE(child > 0);
+  const KilledAtTheEnd kill_child(child);
+  auto ids = LocalIds::open(directory.path());
+  REQUIRE(ids);
+  CHECK((*ids)->holder(LocalId{7})->pid == owner.pid());
+  CHECK((*ids)->holder(LocalId{9})->pid == child);
+  CHECK(numbers((*ids)->holders()) == std::vector<std::uint16_t>{7, 8, 9});
+  CHECK_FALSE((*ids)->take(LocalId{7}));
+  owner.kill();
+  CHECK_FALSE((*ids)->holder(LocalId{7}));
+  CHECK(numbers((*ids)->holders()) == std::vector<std::uint16_t>{9});
+  CHECK((*ids)->take(LocalId{7}));
+}
+
+TEST_CASE("a fabric's folder is its user's alone", "[fabric][endnode]") {
+  namespace fs = std::filesystem;
+  const os::TemporaryDirectory directory;
+  const std::string run = directory.path("run");
+  const auto made = make_fabric_directory("lab-1.a_b", {directory.path("none/run"), run});
+  REQUIRE(made);
+  CHECK(*made == run + "/fabric-lab-1.a_b");
+  CHECK((fs::status(*made).permissions() & fs::perms::mask) == fs::perms::owner_all);
+  CHECK(make_fabric_directory("lab-1.a_b", {run}) == *made);
+  CHECK(make_fabric_directory("other", {run}) == run + "/fabric-other");
+  fs::permissions(*made, fs::perms::owner_all | fs::perms::group_read);
+  CHECK(make_fabric_directory("lab-1.a_b", {run}).error().message ==
+        *made +
+            ": exists, but is not a directory that is this user's alone (mode 0700); set XDG_RUNTIME_DIR to a "
+            "directory of this user");
+  fs::create_symlink(run + "/fabric-other", run + "/fabric-link");
+  CHECK_FALSE(make_fabric_directory("link", {run}));
+  for (const std::string name : {"", "a/b", "a b", "..", ".", "\n", "123456789012345678901234567890123"}) {
+    const bool dots = name == ".." || name == ".";
+    CAPTURE(name);
+    CHECK(make_fabric_directory(name, {run}).has_value() == dots);  // "fabric-.." is a name as any other
+  }
+}
+
+TEST_CASE("fabrics are looked for where the session, the machine and the user have their folders",
+          "[fabric][endnode]") {
+  const char* before = std::getenv("XDG_RUNTIME_DIR");
+  const std::string session = before == nullptr ? "" : before;
+  ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+  const std::string last = fmt::format("/tmp/splitnic-{}", ::geteuid());
+  CHECK(fabric_directories() == std::vector<std::string>{"/run/user/7/splitnic", "/run/splitnic", last});
+  ::setenv("XDG_RUNTIME_DIR", "relative", 1);
+  CHECK(fabric_directories() == std::vector<std::string>{"/run/splitnic", last});
+  ::unsetenv("XDG_RUNTIME_DIR");
+  CHECK(fabric_directories() == std::vector<std::string>{"/run/splitnic", last});
+  if (before != nullptr) ::setenv("XDG_RUNTIME_DIR", session.c_str(), 1);
+}
+
+}  // namespace splitnic::fabric::test
