@@ -15,6 +15,8 @@ using messaging::Refusal;
 namespace {
 
 constexpr std::size_t kFramesPerPoll = 64;
+// The unit should begin with super-frames before all of a burst has been read.
+constexpr std::size_t kBytesPerPoll = 256 << 10;
 constexpr Duration kSettingsInterval = std::chrono::seconds(1);
 constexpr Duration kStatisticsInterval = std::chrono::seconds(5);
 
@@ -33,6 +35,8 @@ HostDriver::HostDriver(messaging::SessionOptions options, VirtualNic& nic, fabri
     : options_(std::move(options)), nic_(nic), bridges_(bridges), random_(random), notices_(notices) {
   messaging::require_valid(options_);
   options_.role = wire::Role::host;
+  options_.offloads = options_.offloads && nic_.offloads().frames;
+  options_.udp_segments = options_.offloads && nic_.offloads().udp_segments;
   nic_.set_carrier(false);
 }
 
@@ -71,8 +75,8 @@ std::size_t HostDriver::poll_bridge(Time now) {
 /// Pushes frames from the host's stack into the unit's elements, while there are both.
 std::size_t HostDriver::push_frames() {
   std::size_t pushed = 0;
-  for (; pushed < kFramesPerPoll; ++pushed) {
-    const auto memory = session_->claim();
+  for (std::size_t bytes_pushed = 0; pushed < kFramesPerPoll && bytes_pushed < kBytesPerPoll; ++pushed) {
+    const auto memory = session_->claim(session_->longest_frame_bytes());
     if (memory.empty()) {
       // The driver does not read the NIC: frames wait in the NIC's own queue, and the stack gets back-pressure.
       if (!waiting_for_elements_) ++counters_.tx_waits;
@@ -80,9 +84,12 @@ std::size_t HostDriver::push_frames() {
       return pushed;
     }
     waiting_for_elements_ = false;
-    const std::size_t bytes = nic_.read_frame(memory);
+    frame::FrameOffload offload;
+    const std::size_t bytes = session_->offloads() ? nic_.read_unfinished(memory, session_->max_frame_bytes(), offload)
+                                                   : nic_.read_frame(memory);
     if (bytes == 0) break;
-    session_->commit(static_cast<std::uint32_t>(bytes));
+    session_->commit(static_cast<std::uint32_t>(bytes), offload);
+    bytes_pushed += bytes;
   }
   return pushed;
 }
@@ -132,15 +139,16 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
   unit_name_ = reply->name;
   nic_.set_max_mtu(reply->max_mtu);
   nic_.set_mac(reply->assigned_mac);
+  nic_.set_offloads({.frames = session_->offloads(), .udp_segments = session_->udp_segments()});
   announced_ = false;
   statistics_due_ = Time{};
   reported_.clear();
   set_carrier(reply->link_up);
-  notices_.notice(fmt::format("up: I/O unit {}, address {}, MTU up to {}, mode {}{}, LAN {}", reply->name,
-                              to_string(reply->assigned_mac), reply->max_mtu,
-                              session_->mode() == wire::Mode::rdma ? 'R' : 'S',
-                              session_->has_data_channel() ? "" : " without a data channel",
-                              reply->link_up ? "has carrier" : "has no carrier"));
+  notices_.notice(
+      fmt::format("up: I/O unit {}, address {}, MTU up to {}, mode {}{}{}, LAN {}", reply->name,
+                  to_string(reply->assigned_mac), reply->max_mtu, session_->mode() == wire::Mode::rdma ? 'R' : 'S',
+                  session_->has_data_channel() ? "" : " without a data channel",
+                  session_->offloads() ? " with offloads" : "", reply->link_up ? "has carrier" : "has no carrier"));
 }
 
 void HostDriver::on_down(std::string_view reason) {

@@ -128,7 +128,7 @@ bool InProcessNic::write_frame(const messaging::ReceivedFrame& frame) {
     count_drop();
     return false;
   }
-  frame.bytes.copy_out(0, place.first(frame.size()));
+  frame.copy_out(place.first(frame.size()));
   to_application_.commit(frame.size());
   return true;
 }

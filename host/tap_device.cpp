@@ -20,6 +20,8 @@ namespace splitnic::host {
 namespace {
 
 constexpr const char* kTunPath = "/dev/net/tun";
+/// TUN_F_USO4 and TUN_F_USO6: super-frames of UDP, since Linux 6.2.
+constexpr unsigned long kUdpSegments = 0x20 | 0x40;
 /// Maximum oversized frames that one read_frame() drops before the rest of the driver gets a turn.
 constexpr int kMostDropped = 16;
 
@@ -55,16 +57,28 @@ ifreq empty_request() {
 
 }  // namespace
 
-Result<TapDevice> TapDevice::attach(const std::string& name) {
+Result<TapDevice> TapDevice::attach(const std::string& name, bool unfinished) {
   os::UniqueFd fd(::open(kTunPath, O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!fd) return tl::unexpected(open_error(errno));
   ifreq request = empty_request();
   name.copy(request.ifr_name, IFNAMSIZ - 1);
   // Without IFF_NO_CARRIER (kernels before 6.0 ignore it), the carrier would briefly come up.
-  request.ifr_flags = static_cast<short>(IFF_TAP | IFF_NO_PI | IFF_NO_CARRIER);
+  request.ifr_flags = static_cast<short>(IFF_TAP | IFF_NO_PI | IFF_NO_CARRIER | (unfinished ? IFF_VNET_HDR : 0));
   if (::ioctl(fd.get(), TUNSETIFF, &request) != 0) return tl::unexpected(attach_error(name, errno));
   TapDevice device(std::move(fd));
   device.set_carrier(false);
+  if (unfinished) {
+    int header_bytes = sizeof(frame::VirtioNetHeader);
+    int little_endian = 1;
+    if (::ioctl(device.descriptor(), TUNSETVNETHDRSZ, &header_bytes) != 0 ||
+        ::ioctl(device.descriptor(), TUNSETVNETLE, &little_endian) != 0) {
+      return fail("the TAP {} takes no virtio-net header: {}", name, os::errno_text());
+    }
+    device.has_header_ = true;
+  }
+  // A driver that died may have left the interface with offloads.
+  if (!device.switch_offloads({})) return fail("the offloads of the TAP {} can't be set", name);
+  device.probe_offloads();
   return device;
 }
 
@@ -80,33 +94,78 @@ Result<TapDevice> TapDevice::adopt(os::UniqueFd descriptor) {
       (static_cast<unsigned short>(request.ifr_flags) & IFF_TAP) == 0) {
     return fail("the descriptor is not that of a TAP");
   }
-  return TapDevice(std::move(descriptor));
+  TapDevice device(std::move(descriptor));
+  device.has_header_ = (static_cast<unsigned short>(request.ifr_flags) & IFF_VNET_HDR) != 0;
+  return device;
 }
 
-std::size_t TapDevice::read_frame(std::span<std::byte> to) {
+bool TapDevice::switch_offloads(const NicOffloads& to) {
+  const unsigned long frames = to.frames ? TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 : 0;
+  return ::ioctl(fd_.get(), TUNSETOFFLOAD, frames | (to.udp_segments ? kUdpSegments : 0)) == 0;
+}
+
+void TapDevice::probe_offloads() {
+  possible_ = permitted_ = {};
+  if (!has_header_) return;
+  for (const bool udp_segments : {true, false}) {
+    const NicOffloads all{.frames = true, .udp_segments = udp_segments};
+    if (!switch_offloads(all)) continue;
+    possible_ = all;
+    break;
+  }
+  static_cast<void>(switch_offloads({}));
+}
+
+void TapDevice::set_offloads(const NicOffloads& permitted) {
+  if (permitted == permitted_ || !switch_offloads(permitted)) return;
+  permitted_ = permitted;
+}
+
+bool TapDevice::permits(const frame::FrameOffload& offload) const {
+  if (offload.kind == frame::SegmentKind::udp) return permitted_.udp_segments;
+  return permitted_.frames || !offload.asks_for_work();
+}
+
+std::size_t TapDevice::read_frame(std::span<std::byte> to, std::size_t max_complete_bytes,
+                                  frame::FrameOffload& offload) {
   // The kernel truncates a frame to the buffer. Only a frame that doesn't fit fills the spare byte, which so reveals
   // the truncation.
   std::byte spare{};
+  frame::VirtioNetHeader header{};
+  const std::size_t header_bytes = has_header_ ? sizeof header : 0;
   const std::size_t head_room = std::min(head_.size(), to.size());
   const std::span<std::byte> rest = to.subspan(head_room);
-  const iovec parts[3] = {{head_.data(), head_room}, {rest.data(), rest.size()}, {&spare, 1}};
+  const iovec parts[4] = {{&header, header_bytes}, {head_.data(), head_room}, {rest.data(), rest.size()}, {&spare, 1}};
   for (int dropped = 0; dropped < kMostDropped; ++dropped) {
-    const ssize_t result = ::readv(fd_.get(), parts, 3);
-    if (result <= 0) return 0;
-    const auto bytes = static_cast<std::size_t>(result);
-    if (bytes <= to.size()) {
-      head_bytes_ = std::min(bytes, head_room);
-      std::memcpy(to.data(), head_.data(), head_bytes_);
-      return bytes;
+    const ssize_t result = ::readv(fd_.get(), parts, 4);
+    if (result <= static_cast<ssize_t>(header_bytes)) return 0;
+    const std::size_t bytes = static_cast<std::size_t>(result) - header_bytes;
+    const auto metadata = frame::parse_virtio_net_header(header);
+    if (!metadata || !permits(*metadata)) {
+      ++unfinished_;
+      continue;
     }
-    ++oversized_;
+    const bool segmented = metadata->kind != frame::SegmentKind::none;
+    if (bytes > to.size() || (bytes > max_complete_bytes && !segmented)) {
+      ++oversized_;
+      continue;
+    }
+    offload = *metadata;
+    head_bytes_ = std::min(bytes, head_room);
+    std::memcpy(to.data(), head_.data(), head_bytes_);
+    return bytes;
   }
   return 0;
 }
 
 bool TapDevice::write_frame(const messaging::ReceivedFrame& frame) {
-  const iovec part = frame.bytes.for_kernel(0, frame.size());
-  return ::write(fd_.get(), part.iov_base, part.iov_len) == static_cast<ssize_t>(frame.size());
+  frame::VirtioNetHeader header = frame::make_virtio_net_header(frame.offload);
+  const std::size_t header_bytes = has_header_ ? sizeof header : 0;
+  if (!has_header_ && frame.offload.asks_for_work()) return false;
+  const iovec parts[3] = {{&header, header_bytes},
+                          frame.bytes.for_kernel(0, frame.bytes.size()),
+                          frame.rest.for_kernel(0, frame.rest.size())};
+  return ::writev(fd_.get(), parts, 3) == static_cast<ssize_t>(header_bytes + frame.size());
 }
 
 bool TapDevice::set_persistent(bool persistent) { return ::ioctl(fd_.get(), TUNSETPERSIST, persistent ? 1 : 0) == 0; }

@@ -10,6 +10,7 @@
 #include "common/mac_address.h"
 #include "common/os/unique_fd.h"
 #include "common/result.h"
+#include "host/virtual_nic.h"
 #include "messaging/received_frame.h"
 
 namespace splitnic::host {
@@ -19,8 +20,10 @@ namespace splitnic::host {
 class TapDevice {
  public:
   /// Creates the TAP `name` in the thread's network namespace, or attaches to an existing one, with carrier off.
-  /// Errors: no tun driver, no permission, another program is attached, the interface of that name is not a TAP.
-  [[nodiscard]] static Result<TapDevice> attach(const std::string& name);
+  /// unfinished: the device exchanges frames with metadata (virtio-net header); the stack leaves nothing to the device
+  /// before set_offloads(). Errors: no tun driver, no permission, another program is attached, the interface of that
+  /// name is not a TAP, a kernel without virtio-net headers (before 2.6.33).
+  [[nodiscard]] static Result<TapDevice> attach(const std::string& name, bool unfinished);
 
   /// The device behind a descriptor that another process has attached. Errors: it is no TAP's.
   [[nodiscard]] static Result<TapDevice> adopt(os::UniqueFd descriptor);
@@ -31,8 +34,16 @@ class TapDevice {
   static constexpr std::size_t kHeadBytes = frame::kMembershipReportHeadBytes;
 
   /// Reads the next frame of the host's stack into `to`; the kernel writes all but the head. Returns its length; 0:
-  /// none now. Drops and counts a frame longer than `to`, and tries the next one.
-  std::size_t read_frame(std::span<std::byte> to);
+  /// none now. Drops and counts a frame longer than `to`, or than max_complete_bytes if it is not to be segmented, and
+  /// an unfinished frame that the last set_offloads() does not permit. It then tries the next one.
+  std::size_t read_frame(std::span<std::byte> to, std::size_t max_complete_bytes, frame::FrameOffload& offload);
+  /// What the kernel and this device can do, as probe_offloads() found it. attach() probes; after adopt() the caller
+  /// does so, if it is the one that reads the frames.
+  [[nodiscard]] const NicOffloads& offloads() const { return possible_; }
+  /// Asks the kernel, and switches all offloads off.
+  void probe_offloads();
+  /// See VirtualNic. Frames that wait in the device keep what they are.
+  void set_offloads(const NicOffloads& permitted);
   /// The first bytes of the last frame read, at most kHeadBytes. Valid until the next read.
   [[nodiscard]] std::span<const std::byte> head() const { return std::span(head_).first(head_bytes_); }
   /// False: the kernel refused the frame, most often because the interface is down.
@@ -50,13 +61,22 @@ class TapDevice {
 
   [[nodiscard]] int descriptor() const { return fd_.get(); }
   [[nodiscard]] std::uint64_t oversized() const { return oversized_; }
+  /// Frames that the stack left unfinished before set_offloads() no longer permitted that, and that were dropped.
+  [[nodiscard]] std::uint64_t unfinished() const { return unfinished_; }
 
  private:
+  [[nodiscard]] bool switch_offloads(const NicOffloads& to);
+  [[nodiscard]] bool permits(const frame::FrameOffload& offload) const;
+
   explicit TapDevice(os::UniqueFd fd) : fd_(std::move(fd)) {}
   os::UniqueFd fd_;
   std::array<std::byte, kHeadBytes> head_{};
   std::size_t head_bytes_ = 0;
+  bool has_header_ = false;  ///< each frame has a virtio-net header
+  NicOffloads possible_;
+  NicOffloads permitted_;
   std::uint64_t oversized_ = 0;
+  std::uint64_t unfinished_ = 0;
 };
 
 }  // namespace splitnic::host

@@ -16,6 +16,7 @@ Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now
   if (!rights) return tl::unexpected(rights.error());
   nic->use(std::make_unique<OwnTapRights>(*std::move(rights)));
   if (auto error = nic->attach()) return tl::unexpected(*std::move(error));
+  nic->offloads_ = nic->device_->offloads();
   nic->refresh(now);
   return nic;
 }
@@ -31,6 +32,7 @@ std::optional<Error> TapNic::attach() {
   if (!tap) return tap.error();
   device_ = std::move(tap->device);
   made_here_ = tap->made_here;
+  device_->set_offloads(permitted_);
   name_ = options_.name;
   if (tap->created) {
     mac_is_ours_ = !options_.mac;
@@ -51,8 +53,14 @@ void TapNic::take_place(TapPlace place) {
 }
 
 std::size_t TapNic::read_frame(std::span<std::byte> to) {
+  frame::FrameOffload none;
+  return read_unfinished(to, to.size(), none);
+}
+
+std::size_t TapNic::read_unfinished(std::span<std::byte> to, std::size_t max_complete_bytes,
+                                    frame::FrameOffload& offload) {
   if (!device_) return 0;
-  const std::size_t bytes = device_->read_frame(to);
+  const std::size_t bytes = device_->read_frame(to, max_complete_bytes, offload);
   const std::span<const std::byte> head = device_->head();
   const bool to_group = bytes != 0 && (std::to_integer<unsigned>(head.front()) & 1U) != 0;
   if (to_group && frame::is_membership_report(head)) check_at_once_ = true;
@@ -60,6 +68,11 @@ std::size_t TapNic::read_frame(std::span<std::byte> to) {
 }
 
 bool TapNic::write_frame(const messaging::ReceivedFrame& frame) { return device_ && device_->write_frame(frame); }
+
+void TapNic::set_offloads(const NicOffloads& permitted) {
+  permitted_ = permitted;
+  if (device_) device_->set_offloads(permitted);
+}
 
 void TapNic::set_carrier(bool carrier) {
   if (carrier == carrier_) return;
@@ -145,6 +158,7 @@ void TapNic::make_again() {
   const bool first_try = device_.has_value();
   if (first_try) {
     oversized_ += device_->oversized();
+    unfinished_ += device_->unfinished();
     device_.reset();
     log_.warning("TAP {} was deleted; creating it again", name_);
   }

@@ -52,6 +52,10 @@ class TapNic final : public VirtualNic {
   TapNic& operator=(const TapNic&) = delete;
 
   std::size_t read_frame(std::span<std::byte> to) override;
+  std::size_t read_unfinished(std::span<std::byte> to, std::size_t max_complete_bytes,
+                              frame::FrameOffload& offload) override;
+  [[nodiscard]] NicOffloads offloads() const override { return offloads_; }
+  void set_offloads(const NicOffloads& permitted) override;
   bool write_frame(const messaging::ReceivedFrame& frame) override;
   void set_carrier(bool carrier) override;
   void set_max_mtu(std::uint32_t max_mtu) override;
@@ -68,6 +72,8 @@ class TapNic final : public VirtualNic {
   [[nodiscard]] bool made_here() const { return made_here_; }
   /// Outgoing frames that the driver dropped because they were longer than the memory for them.
   [[nodiscard]] std::uint64_t oversized() const { return oversized_ + (device_ ? device_->oversized() : 0); }
+  /// Outgoing frames that the driver dropped because they were unfinished when the offloads had been switched off.
+  [[nodiscard]] std::uint64_t unfinished() const { return unfinished_ + (device_ ? device_->unfinished() : 0); }
   /// The interface's name now.
   [[nodiscard]] const std::string& name() const { return name_; }
 
@@ -100,7 +106,10 @@ class TapNic final : public VirtualNic {
   bool made_here_ = false;
   bool keep_ = false;
   bool check_at_once_ = true;
+  NicOffloads offloads_;   ///< of the first device: the kernel's
+  NicOffloads permitted_;  ///< by the last set_offloads()
   std::uint64_t oversized_ = 0;
+  std::uint64_t unfinished_ = 0;
   Time next_check_{};
   Time next_multicast_check_{};
   Time next_event_check_{};

@@ -100,7 +100,7 @@ Result<PrivilegedMessage> TapService::serve(PrivilegedMessage request) {
 }
 
 Result<PrivilegedMessage> TapService::attach(const TapRequest& request) {
-  TapOptions options{.name = name_};
+  TapOptions options{.name = name_, .offloads = offloads_};
   if (request.has_mac != 0) {
     options.mac = mac_of(request);
     if (options.mac->is_multicast() || options.mac->is_zero()) return fail("no TAP has this address");
@@ -116,15 +116,15 @@ Result<PrivilegedMessage> TapService::attach(const TapRequest& request) {
   return complete(std::move(answer));
 }
 
-os::PrivilegedService tap_service(std::string name) {
-  return [name = std::move(name),
+os::PrivilegedService tap_service(std::string name, bool offloads) {
+  return [name = std::move(name), offloads,
           rights = std::shared_ptr<OwnTapRights>()](PrivilegedMessage request) mutable -> Result<PrivilegedMessage> {
     if (!rights) {
       auto own = OwnTapRights::in_this_namespace();
       if (!own) return tl::unexpected(own.error());
       rights = std::make_shared<OwnTapRights>(*std::move(own));
     }
-    return TapService(name, *rights).serve(std::move(request));
+    return TapService(name, *rights, offloads).serve(std::move(request));
   };
 }
 
@@ -140,6 +140,7 @@ Result<AttachedTap> TapRequests::attach(const TapOptions& options) {
   }
   auto device = TapDevice::adopt(std::move(answer->descriptors.back()));
   if (!device) return tl::unexpected(device.error());
+  device->probe_offloads();
   auto place = place_of(*answer, kAttachBytes);
   if (!place) return tl::unexpected(place.error());
   return AttachedTap{*std::move(device), *std::move(place), answer->bytes[kMadeHere] != std::byte{},

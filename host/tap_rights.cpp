@@ -69,7 +69,7 @@ Result<AttachedTap> OwnTapRights::attach(const TapOptions& options) {
   if (!links) return tl::unexpected(links.error());
   const auto before = links->query(options.name);
   if (before && before->kind != "tun") return fail("the interface {} exists and is not a TAP", options.name);
-  auto device = TapDevice::attach(options.name);
+  auto device = TapDevice::attach(options.name, options.offloads);
   if (!device) return tl::unexpected(device.error());
   const bool made_here = !before || before->alias.starts_with(kMark);
   auto here = os::open_current_netns();

@@ -16,6 +16,7 @@ struct TapOptions {
   std::string name;                    ///< 1 to 15 characters
   std::optional<MacAddress> mac{};     ///< for a TAP that this driver creates now, and for one that somebody else made
   std::optional<std::uint32_t> mtu{};  ///< for a TAP that this driver creates now; layer-3 bytes
+  bool offloads = false;               ///< frames with metadata, where the driver and the I/O unit take them
 };
 
 /// What an interface's driver sees of the network namespace that the interface is in.

@@ -24,6 +24,13 @@ struct NicSettings {
   friend bool operator==(const NicSettings&, const NicSettings&) = default;
 };
 
+/// What a NIC and its driver may leave to each other.
+struct NicOffloads {
+  bool frames = false;        ///< partial checksums, and super-frames of TCP
+  bool udp_segments = false;  ///< super-frames of UDP too
+  friend bool operator==(const NicOffloads&, const NicOffloads&) = default;
+};
+
 /// The host driver's upper interface, which exchanges frames with the host's stack: a TAP device in production, the
 /// in-process NIC for appliance firmware, a model in the simulation. Thread: the driver's owner.
 class VirtualNic {
@@ -33,7 +40,19 @@ class VirtualNic {
   /// Writes the host's next outgoing frame to `to`, which may be the peer's memory (write-only; never read it back).
   /// Returns the frame's length; 0 when there is none now. Drops and counts a frame longer than `to`.
   virtual std::size_t read_frame(std::span<std::byte> to) = 0;
-  /// Delivers a frame to the host. False if the host's side refused it; the caller counts that.
+  /// The same while set_offloads() permits unfinished frames. offload: what the driver is to finish. Drops and counts a
+  /// frame that is longer than max_complete_bytes, unless it is to be segmented.
+  virtual std::size_t read_unfinished(std::span<std::byte> to, std::size_t /*max_complete_bytes*/,
+                                      frame::FrameOffload& offload) {
+    offload = {};
+    return read_frame(to);
+  }
+  /// What this NIC can do.
+  [[nodiscard]] virtual NicOffloads offloads() const { return {}; }
+  /// What its frames may leave to the driver from now on: nothing at first, at most offloads().
+  virtual void set_offloads(const NicOffloads& /*permitted*/) {}
+  /// Delivers a frame to the host. False if the host's side refused it; the caller counts that. Only with offloads()
+  /// the frame may be unfinished.
   virtual bool write_frame(const messaging::ReceivedFrame& frame) = 0;
 
   /// Sets the carrier that the host's system sees.

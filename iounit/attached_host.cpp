@@ -22,7 +22,7 @@ BOOST_DESCRIBE_ENUM(HostDrop, to_host_not_up, to_host_interface_down, to_host_fi
                     from_host_not_allowed, from_host_forged, from_host_lan_source, from_host_link_local, from_host_vlan,
                     from_host_group, from_host_ip_address, from_host_dhcp_server, from_host_router, from_host_over_rate,
                     from_host_broadcasts, from_host_multicasts, from_host_to_itself, from_host_too_long,
-                    from_host_lan_refused)
+                    from_host_lan_refused, from_host_bad_offload)
 
 std::string_view to_string(HostDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
@@ -33,6 +33,7 @@ bool is_error(HostDrop cause) {
     case HostDrop::from_host_bad_source:
     case HostDrop::from_host_too_long:
     case HostDrop::from_host_lan_refused:
+    case HostDrop::from_host_bad_offload:
       return true;
     case HostDrop::to_host_not_up:
     case HostDrop::to_host_interface_down:
@@ -94,13 +95,19 @@ void AttachedHost::set_rights(HostRights rights) {
 
 AttachedHost::Limit::Limit(const RateLimits& limits)
     : bytes(limits.bytes, std::max(limits.bytes / 4, kLargestFrame)),
-      frames(limits.frames, std::max<std::uint64_t>(limits.frames / 4, 1)) {}
+      frames(limits.frames, std::max<std::uint64_t>(limits.frames / 4, 1)),
+      most_frames(std::max<std::uint64_t>(limits.frames / 4, 1)) {}
 
-std::optional<HostDrop> AttachedHost::over_rate(frame::Audience audience) {
-  if (audience == frame::Audience::broadcast && !broadcasts_.take(1, now_)) return HostDrop::from_host_broadcasts;
+std::optional<HostDrop> AttachedHost::over_rate(frame::Audience audience, std::uint64_t frames) {
+  const auto over = [&](TokenBucket& bucket, std::uint64_t most) {
+    return !bucket.take(std::clamp<std::uint64_t>(frames, 1, std::max<std::uint64_t>(most, 1)), now_);
+  };
+  if (audience == frame::Audience::broadcast && over(broadcasts_, rights_.broadcasts)) {
+    return HostDrop::from_host_broadcasts;
+  }
   if (audience != frame::Audience::multicast) return std::nullopt;
   if (!rights_.multicast) return HostDrop::from_host_group;
-  if (!multicasts_.take(1, now_)) return HostDrop::from_host_multicasts;
+  if (over(multicasts_, rights_.multicasts)) return HostDrop::from_host_multicasts;
   return std::nullopt;
 }
 
@@ -116,11 +123,18 @@ void AttachedHost::begin_shutdown() {
   session_->begin_shutdown();
 }
 
-void AttachedHost::deliver(const frame::EthernetHeader& header, std::span<const std::byte> frame) {
+void AttachedHost::deliver(const frame::EthernetHeader& header, std::span<const std::byte> frame,
+                           const frame::UnfinishedFrame* unfinished) {
+  const frame::FrameOffload offload = unfinished != nullptr ? unfinished->offload : frame::FrameOffload{};
   if (!session_->up() || ending_) return count(HostDrop::to_host_not_up);
   if (!interface_up_) return count(HostDrop::to_host_interface_down);
-  if (!receive_limit_.take(frame.size(), now_)) return count(HostDrop::to_host_over_rate);
-  const auto memory = session_->claim();
+  if (!receive_limit_.take(frame.size(), frame::counts_as_frames(frame.size(), offload), now_)) {
+    return count(HostDrop::to_host_over_rate);
+  }
+  // The tag of its access VLAN stays here.
+  const std::size_t tag = vlans_.untags(header) ? frame::kVlanTagBytes : 0;
+  const std::size_t size = frame.size() - tag;
+  const auto memory = session_->claim(static_cast<std::uint32_t>(size));
   if (memory.empty()) {
     count(HostDrop::to_host_no_element);
     return losses_.lost(*session_, now_, [this] {
@@ -128,14 +142,12 @@ void AttachedHost::deliver(const frame::EthernetHeader& header, std::span<const 
                          drops(HostDrop::to_host_no_element));
     });
   }
-  // The tag of its access VLAN stays here.
-  const std::size_t tag = vlans_.untags(header) ? frame::kVlanTagBytes : 0;
-  const std::size_t size = frame.size() - tag;
-  if (memory.size() < size) return count(HostDrop::to_host_too_long);
+  const std::size_t longest = (unfinished != nullptr ? unfinished->longest_bytes : frame.size()) - tag;
+  if (memory.size() < size || longest > session_->max_frame_bytes()) return count(HostDrop::to_host_too_long);
   constexpr std::size_t kAddresses = 2 * sizeof(MacAddress);
   std::memcpy(memory.data(), frame.data(), kAddresses);
   std::memcpy(memory.data() + kAddresses, frame.data() + kAddresses + tag, size - kAddresses);
-  session_->commit(static_cast<std::uint32_t>(size));
+  session_->commit(static_cast<std::uint32_t>(size), frame::moved_by(offload, -static_cast<std::ptrdiff_t>(tag)));
   last_frame_at_ = now_;
 }
 
@@ -157,7 +169,9 @@ void AttachedHost::on_down(std::string_view reason) {
 
 void AttachedHost::on_frame(const messaging::ReceivedFrame& frame) {
   last_frame_at_ = now_;
-  if (!send_limit_.take(frame.size(), now_)) return count(HostDrop::from_host_over_rate);
+  if (!send_limit_.take(frame.size(), frame::counts_as_frames(frame.size(), frame.offload), now_)) {
+    return count(HostDrop::from_host_over_rate);
+  }
   owner_.frame_from_host(*this, frame);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "common/frame/ethernet.h"
+#include "common/frame/software_offload.h"
 #include "common/mac_address.h"
 #include "fabric/bridge/bridge.h"
 #include "iounit/forwarding_table.h"
@@ -31,7 +33,7 @@ enum class HostDrop : std::uint8_t {
   to_host_no_element,      ///< the host's pool is exhausted: the host handles frames more slowly than they arrive
   to_host_too_long,        ///< longer than its elements
   to_host_over_rate,       ///< beyond the rate at which the policy lets it receive
-  from_host_malformed,     ///< no Ethernet header
+  from_host_malformed,     ///< no Ethernet header, or a super-frame with damaged headers
   from_host_bad_source,    ///< multicast or zero source address
   from_host_not_allowed,   ///< the source address is not the host's own, and the policy allows it no other
   from_host_forged,        ///< the source address is another host's
@@ -48,8 +50,9 @@ enum class HostDrop : std::uint8_t {
   from_host_to_itself,     ///< for an address last heard from the sender
   from_host_too_long,      ///< longer than the LAN's maximum
   from_host_lan_refused,   ///< the LAN engine refused it (no carrier, error)
+  from_host_bad_offload,   ///< the metadata of its checksum or segmentation does not fit it (frame::OffloadFault)
 };
-inline constexpr std::size_t kHostDrops = 23;
+inline constexpr std::size_t kHostDrops = 24;
 /// The counter's name, as `splitnic stats` and CfgUtil's statistics report it.
 std::string_view to_string(HostDrop cause);
 /// True: the frame was damaged, invalid, or lost on its way. False: it was valid, but there was no room or no
@@ -112,8 +115,8 @@ class AttachedHost final : public messaging::SessionEvents {
     return vlan && filter_.accepts(header.destination, *vlan);
   }
   [[nodiscard]] const VlanMembership& vlans() const { return vlans_; }
-  /// The cause if the policy does not let the host send to this audience now; counts the frame against its limits.
-  [[nodiscard]] std::optional<HostDrop> over_rate(frame::Audience audience);
+  /// The cause if the policy does not let the host send to this audience now; counts so many frames against its limits.
+  [[nodiscard]] std::optional<HostDrop> over_rate(frame::Audience audience, std::uint64_t frames = 1);
   [[nodiscard]] bool promiscuous() const { return promiscuous_; }
   /// Whether the host requested unicast addresses in addition to its own. Frames to them may arrive before it sends
   /// from them.
@@ -138,9 +141,14 @@ class AttachedHost final : public messaging::SessionEvents {
   /// Asks the host to clear its counters. Does nothing without a session.
   void clear_host_statistics();
 
-  /// Pushes a complete frame (private memory) to the host, without the tag of its access VLAN, or counts the cause of
-  /// its drop. header: of the frame.
-  void deliver(const frame::EthernetHeader& header, std::span<const std::byte> frame);
+  /// Whether the host finishes frames with a partial checksum, and super-frames of this kind, itself.
+  [[nodiscard]] bool takes(const frame::FrameOffload& offload) const {
+    return session_->offloads() && (offload.kind != frame::SegmentKind::udp || session_->udp_segments());
+  }
+  /// Pushes a frame (private memory) to the host, without the tag of its access VLAN, or counts the cause of its drop.
+  /// header: of the frame. unfinished: what the host is to do with it, if it takes() that; null: the frame is complete.
+  void deliver(const frame::EthernetHeader& header, std::span<const std::byte> frame,
+               const frame::UnfinishedFrame* unfinished = nullptr);
   void count(HostDrop cause) { ++drops_[static_cast<std::size_t>(cause)]; }
   [[nodiscard]] std::uint64_t drops(HostDrop cause) const { return drops_[static_cast<std::size_t>(cause)]; }
 
@@ -160,11 +168,13 @@ class AttachedHost final : public messaging::SessionEvents {
   struct Limit {
     Limit() = default;
     explicit Limit(const RateLimits& limits);
-    [[nodiscard]] bool take(std::size_t frame_bytes, Time now) {
-      return bytes.take(frame_bytes, now) && frames.take(1, now);
+    /// counts_as: of the frame (frame::counts_as_frames); no frame takes more than may be taken at once.
+    [[nodiscard]] bool take(std::size_t frame_bytes, std::uint64_t counts_as, Time now) {
+      return bytes.take(frame_bytes, now) && frames.take(std::min(counts_as, most_frames), now);
     }
     TokenBucket bytes;
     TokenBucket frames;
+    std::uint64_t most_frames = 1;
   };
 
   AttachedHostOwner& owner_;

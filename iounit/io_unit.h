@@ -64,7 +64,10 @@ struct IoUnitCounters {
   std::uint64_t departed_tx_frames = 0;
   std::uint64_t departed_drops = 0;  ///< under any HostDrop
   std::uint64_t lan_checksums_completed = 0;
-  std::uint64_t lan_segmented = 0;      ///< frames that the unit segmented
+  std::uint64_t lan_segmented = 0;             ///< frames that the unit segmented
+  std::uint64_t host_checksums_completed = 0;  ///< the same of hosts' frames, for receivers that can't do it
+  std::uint64_t host_segmented = 0;
+  std::uint64_t passed_unfinished = 0;  ///< copies that hosts and the LAN finish themselves
   std::uint64_t hosts_refused = 0;      ///< hellos that the unit refused
   std::uint64_t hosts_evicted = 0;      ///< bridges that the unit closed because their session did not come up
   std::uint64_t names_refused = 0;      ///< of hosts_refused: the name is another user's, or not in the policy
@@ -154,11 +157,20 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   /// Delivers a complete frame to every host that must get it, except `from` (null: the LAN). Returns the number of
   /// receivers; it has delivered each copy or counted it as dropped.
   std::size_t forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
-                               std::span<const std::byte> frame, AttachedHost* from);
+                               std::span<const std::byte> frame, const AttachedHost* from);
+  /// Finds the hosts that get a copy, for receivers_. Returns how many others were to get one: counted as dropped.
+  std::size_t find_receivers(const frame::EthernetHeader& header, const Destination& destination,
+                             const AttachedHost* from);
+  /// Delivers a frame that asks for work to every host that must get it, and from a host also to the LAN. Each receiver
+  /// that can finish it gets it whole; the others get what software makes of it. Returns the number of copies.
+  std::size_t forward_unfinished(const frame::EthernetHeader& header, const Destination& destination,
+                                 std::span<const std::byte> frame, const frame::UnfinishedFrame& unfinished,
+                                 AttachedHost* from);
   void notice_about(const AttachedHost& about, std::string_view kind, const std::string& line);
   void recurring_notice_about(const AttachedHost& about, std::string_view kind, const std::string& line);
   void count(LanDrop cause) { ++counters_.lan_drops[static_cast<std::size_t>(cause)]; }
   void forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame);
+  void send_to_lan(AttachedHost& from, std::span<const std::byte> frame, const frame::FrameOffload& offload);
 
   IoUnitOptions options_;
   LanEngine& lan_;
@@ -171,7 +183,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   std::vector<std::unique_ptr<AttachedHost>> hosts_;  // by number, null where free
   std::size_t promiscuous_hosts_ = 0;
   std::size_t hosts_with_further_addresses_ = 0;
-  std::vector<std::byte> private_copy_;  // of the host's frame that the unit is handling
+  std::vector<AttachedHost*> receivers_;  // of the frame that the unit is handling
+  std::vector<std::byte> private_copy_;   // of the host's frame that the unit is handling
   Time now_{};
   bool lan_carrier_ = false;
   std::uint32_t lan_mtu_ = 0;

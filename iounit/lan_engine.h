@@ -45,6 +45,14 @@ class LanEngine {
   /// Sends one frame of at least 14 bytes; the engine pads it if the medium requires more. False: refused, counted. An
   /// engine that collects frames until flush() counts those that the interface refuses then under tx_errors alone.
   virtual bool send(std::span<const std::byte> frame) = 0;
+  /// Whether the LAN takes frames with a partial checksum, and super-frames of this kind, and finishes them itself.
+  /// Where it does not, the caller does, with frame::SoftwareOffload.
+  [[nodiscard]] virtual bool takes_offloads(frame::SegmentKind /*kind*/) const { return false; }
+  /// The same as send(frame) for a frame whose checksum or segmentation is left to the LAN, if takes_offloads() for its
+  /// kind. frame::judge_unfinished() must have found it whole for the LAN's MTU.
+  virtual bool send_unfinished(std::span<const std::byte> frame, const frame::FrameOffload& offload) {
+    return !offload.asks_for_work() && send(frame);
+  }
   /// Ends a batch of sends: leaves no sent frame in this process.
   virtual void flush() = 0;
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "common/frame/ethernet.h"
@@ -22,6 +21,8 @@ using frame::VirtioNetHeader;
 
 // Small batches, whose buffers stay in the cache: a super-frame has 64 KiB.
 constexpr std::size_t kReceiveBatch = 16;
+// After so many bytes, receive() lets the driver wake the receivers, whatever its budget.
+constexpr std::size_t kReceiveBytes = 512 << 10;
 constexpr std::size_t kSendBatch = 64;
 constexpr std::size_t kSendBytes = 256 << 10;
 constexpr std::size_t kAddressBytes = 2 * sizeof(MacAddress);
@@ -58,17 +59,6 @@ std::span<const std::byte> restore_tag(std::span<std::byte> memory, Tag tag) {
   put16(memory, kAddressBytes, tag.tpid);
   put16(memory, kAddressBytes + 2, tag.control);
   return memory;
-}
-
-/// The metadata of a frame behind whose addresses a tag was put.
-FrameOffload moved_by_tag(FrameOffload offload) {
-  const auto moved = [](std::uint16_t offset) {
-    constexpr std::size_t kMax = std::numeric_limits<std::uint16_t>::max();
-    return static_cast<std::uint16_t>(std::min(offset + frame::kVlanTagBytes, kMax));
-  };
-  if (offload.partial_checksum) offload.checksum_start = moved(offload.checksum_start);
-  if (offload.kind != frame::SegmentKind::none) offload.header_bytes = moved(offload.header_bytes);
-  return offload;
 }
 
 bool interface_lost(int error) { return error == ENETDOWN || error == ENXIO || error == ENODEV; }
@@ -110,16 +100,16 @@ struct PacketLan::Receiver {
   std::array<mmsghdr, kReceiveBatch> messages{};
 };
 
-/// Frames to be sent, each behind a virtio-net header of zeros: its checksums are complete.
+/// Frames to be sent, each behind its virtio-net header.
 struct PacketLan::Sender {
   Sender() : memory(kSendBytes) {}
   [[nodiscard]] bool has_room(std::size_t frame_bytes) const {
     return queued < kSendBatch && memory.size() - used >= sizeof(VirtioNetHeader) + frame_bytes;
   }
-  void add(std::span<const std::byte> frame) {
+  void add(std::span<const std::byte> frame, const VirtioNetHeader& header) {
     std::byte* to = memory.data() + used;
     const std::size_t bytes = sizeof(VirtioNetHeader) + frame.size();
-    std::memset(to, 0, sizeof(VirtioNetHeader));
+    std::memcpy(to, &header, sizeof header);
     std::memcpy(to + sizeof(VirtioNetHeader), frame.data(), frame.size());
     parts[queued] = {to, bytes};
     messages[queued] = {};
@@ -127,6 +117,12 @@ struct PacketLan::Sender {
     messages[queued].msg_hdr.msg_iovlen = 1;
     used += bytes;
     ++queued;
+  }
+
+  [[nodiscard]] VirtioNetHeader header(std::size_t message) const {
+    VirtioNetHeader header;
+    std::memcpy(&header, parts[message].iov_base, sizeof header);
+    return header;
   }
 
   std::vector<std::byte> memory;
@@ -160,6 +156,7 @@ std::optional<Error> PacketLan::open_capture() {
 
 std::size_t PacketLan::receive(LanSink& sink, std::size_t budget) {
   std::size_t delivered = 0;
+  std::size_t bytes = 0;
   for (std::size_t taken = 0; is_open() && taken < budget;) {
     const std::size_t wanted = std::min(budget - taken, kReceiveBatch);
     receiver_->prepare(wanted);
@@ -175,9 +172,12 @@ std::size_t PacketLan::receive(LanSink& sink, std::size_t budget) {
       if (errno != EAGAIN && errno != EINTR) check_at_once();
       break;
     }
-    for (std::size_t slot = 0; slot < static_cast<std::size_t>(got); ++slot) deliver(slot, sink, delivered);
+    for (std::size_t slot = 0; slot < static_cast<std::size_t>(got); ++slot) {
+      bytes += receiver_->messages[slot].msg_len;
+      deliver(slot, sink, delivered);
+    }
     taken += static_cast<std::size_t>(got);
-    if (static_cast<std::size_t>(got) < wanted) break;
+    if (static_cast<std::size_t>(got) < wanted || bytes > kReceiveBytes) break;
   }
   return delivered;
 }
@@ -197,7 +197,7 @@ void PacketLan::deliver(std::size_t slot, LanSink& sink, std::size_t& delivered)
   auto offload = frame::parse_virtio_net_header(about.header);
   if (const auto tag = stripped_tag(message.msg_hdr)) {
     frame = restore_tag(memory, *tag);
-    if (offload) offload = moved_by_tag(*offload);
+    if (offload) offload = frame::moved_by(*offload, frame::kVlanTagBytes);
   }
   ++counters_.rx_frames;
   ++delivered;
@@ -208,17 +208,19 @@ void PacketLan::deliver(std::size_t slot, LanSink& sink, std::size_t& delivered)
   }
 }
 
-bool PacketLan::send(std::span<const std::byte> frame) {
+bool PacketLan::send_unfinished(std::span<const std::byte> frame, const FrameOffload& offload) {
   const auto header = frame::parse_ethernet(frame);
   // The kernel allows for one tag beyond the MTU.
   const std::size_t allowed = frame::kEthernetHeaderBytes + link().mtu +
                               (header && header->vlan_tags > 0 ? frame::kVlanTagBytes : std::size_t{0});
-  if (!is_open() || !header || frame.size() > std::min(allowed, frame::kMaxFrameBytes)) {
+  const bool segmented = offload.kind != frame::SegmentKind::none;
+  const std::size_t most = segmented ? frame::kMaxFrameBytes : std::min(allowed, frame::kMaxFrameBytes);
+  if (!is_open() || !header || frame.size() > most) {
     ++counters_.tx_errors;
     return false;
   }
   if (!sender_->has_room(frame.size())) flush();
-  sender_->add(frame);
+  sender_->add(frame, frame::make_virtio_net_header(offload));
   return true;
 }
 
@@ -235,11 +237,20 @@ void PacketLan::flush() {
     }
     if (is_open() && errno == EINTR) continue;
     if (is_open() && interface_lost(errno)) check_at_once();
+    if (is_open() && errno == EINVAL) note_refusal(batch.header(done));
     ++counters_.tx_errors;  // the first of the rest; the others have a try of their own
     ++done;
   }
   batch.queued = 0;
   batch.used = 0;
+}
+
+/// A kernel that doesn't know super-frames of UDP says so only when it gets one. The driver cuts the next ones itself.
+void PacketLan::note_refusal(const VirtioNetHeader& header) {
+  const auto offload = frame::parse_virtio_net_header(header);
+  if (refuses_udp_segments_ || !offload || offload->kind != frame::SegmentKind::udp) return;
+  refuses_udp_segments_ = true;
+  log().info("LAN interface {}: the kernel takes no super-frames of UDP, so this program cuts them", interface());
 }
 
 void PacketLan::read_kernel_drops() {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/frame/frame_offload.h"
 #include "common/os/log.h"
 #include "common/os/unique_fd.h"
 #include "common/result.h"
@@ -38,7 +39,11 @@ class PacketLan final : public InterfaceLan {
   ~PacketLan() override;
 
   std::size_t receive(LanSink& sink, std::size_t budget) override;
-  bool send(std::span<const std::byte> frame) override;
+  bool send(std::span<const std::byte> frame) override { return send_unfinished(frame, {}); }
+  [[nodiscard]] bool takes_offloads(frame::SegmentKind kind) const override {
+    return kind != frame::SegmentKind::udp || !refuses_udp_segments_;
+  }
+  bool send_unfinished(std::span<const std::byte> frame, const frame::FrameOffload& offload) override;
   void flush() override;
   void reopen_with(const PacketSocketOpener& opener) override { opener_ = opener; }
   [[nodiscard]] std::string_view engine() const override { return "packet"; }
@@ -54,7 +59,9 @@ class PacketLan final : public InterfaceLan {
   [[nodiscard]] int capture_descriptor() const override { return socket_.get(); }
   void read_kernel_drops() override;
   void deliver(std::size_t slot, LanSink& sink, std::size_t& delivered);
+  void note_refusal(const frame::VirtioNetHeader& header);
 
+  bool refuses_udp_segments_ = false;  ///< the kernel has refused a super-frame of UDP (before 6.2)
   PacketSocketOpener opener_;
   os::UniqueFd socket_;
   std::unique_ptr<Receiver> receiver_;

@@ -26,13 +26,14 @@ const char* to_string(PoolFault fault) {
 }
 
 OwnedPool::OwnedPool(wire::PoolNumber number, std::uint32_t elements, std::uint32_t element_bytes,
-                     fabric::PeerMemory memory, fabric::Stag tag, bool immediate)
+                     fabric::PeerMemory memory, fabric::Stag tag, bool immediate, bool spans)
     : number_(number),
       elements_(elements),
       element_bytes_(element_bytes),
       memory_(memory),
       tag_(tag),
-      immediate_(immediate) {
+      immediate_(immediate),
+      spans_(spans) {
   SPLITNIC_CHECK(elements > 0);
   SPLITNIC_CHECK(memory.contains(0, std::uint64_t{elements} * element_bytes));
 }
@@ -40,18 +41,23 @@ OwnedPool::OwnedPool(wire::PoolNumber number, std::uint32_t elements, std::uint3
 PoolFault OwnedPool::indicate(std::uint32_t element, std::uint32_t length, std::uint32_t& lost) {
   lost = 0;
   if (element >= elements_) return PoolFault::element_out_of_range;
-  if (length < wire::kMinFrameBytes || length > element_bytes_) return PoolFault::length_out_of_range;
+  const std::uint64_t most = spans_ ? std::uint64_t{elements_} * element_bytes_ : element_bytes_;
+  if (length < wire::kMinFrameBytes || length > most) return PoolFault::length_out_of_range;
   const auto expected = static_cast<std::uint32_t>(indicated_ % elements_);
   const std::uint32_t skipped = (element + elements_ - expected) % elements_;
   const std::uint64_t with_peer = returned_ + elements_ - indicated_;
-  if (skipped >= with_peer) return PoolFault::element_not_with_peer;
+  const std::uint64_t used = std::uint64_t{skipped} + elements_for(length, element_bytes_);
+  if (used > with_peer) return PoolFault::element_not_with_peer;
   lost = skipped;
-  indicated_ += skipped + 1U;
+  indicated_ += used;
   return PoolFault::none;
 }
 
-fabric::PeerMemory OwnedPool::bytes_of(std::uint32_t element, std::uint32_t length) const {
-  return memory_.slice(std::size_t{element} * element_bytes_, length);
+OwnedPool::Bytes OwnedPool::bytes_of(std::uint32_t element, std::uint32_t length) const {
+  const std::size_t at = std::size_t{element} * element_bytes_;
+  const std::size_t before_end = std::size_t{elements_} * element_bytes_ - at;
+  const std::size_t first = std::min<std::size_t>(length, before_end);
+  return {memory_.slice(at, first), memory_.slice(0, length - first)};
 }
 
 std::optional<wire::ElementRun> OwnedPool::next_return() const {
@@ -82,11 +88,20 @@ std::optional<std::uint32_t> PeerPool::next() const {
   return next_;
 }
 
-void PeerPool::consume() {
-  SPLITNIC_CHECK(free_[next_]);
-  free_[next_] = false;
-  --available_;
-  next_ = next_ + 1 == elements_ ? 0 : next_ + 1;
+bool PeerPool::has(std::uint32_t count) {
+  if (count > available_) return false;
+  while (run_ < count && free_[(next_ + run_) % elements_]) ++run_;
+  return run_ >= count;
+}
+
+void PeerPool::consume(std::uint32_t count) {
+  SPLITNIC_CHECK(has(count));
+  for (std::uint32_t used = 0; used < count; ++used) {
+    free_[next_] = false;
+    next_ = next_ + 1 == elements_ ? 0 : next_ + 1;
+  }
+  available_ -= count;
+  run_ -= count;
 }
 
 PoolFault PeerPool::take_back(std::uint32_t first, std::uint32_t count) {

@@ -58,8 +58,13 @@ class Channel {
   [[nodiscard]] bool commit_write(std::size_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
   /// Announces a write whose bytes are in the peer's memory already (ChannelAdapter::claim_direct).
   [[nodiscard]] bool announce_write(std::uint32_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
-  /// Whether there is room for one more write.
-  [[nodiscard]] bool can_write() const { return adapter_.send_room(queue_pair_) > reserved_sends_; }
+  /// Whether there is room for so many more writes.
+  [[nodiscard]] bool can_write(std::size_t writes = 1) const {
+    return adapter_.send_room(queue_pair_) >= reserved_sends_ + writes;
+  }
+  /// Send buffers that are not in flight.
+  [[nodiscard]] std::size_t free_buffers() const { return free_.size(); }
+  [[nodiscard]] std::uint32_t message_bytes() const { return message_bytes_; }
   /// Requests posted since the channel was opened.
   [[nodiscard]] std::uint64_t posted() const { return posted_; }
   /// How many of these poll() has seen complete; they complete in order. On an acknowledged channel, the peer has their

@@ -74,9 +74,23 @@ wire::ChannelTerms EpochContext::own_terms() const {
           .data_channel = {}};
 }
 
+std::uint64_t EpochContext::own_features(wire::Mode in) const {
+  if (!options.offloads || in != wire::Mode::rdma || !options.data_channel) return 0;
+  const std::uint64_t pool_bytes =
+      std::uint64_t{options.pool_elements} * round_up(own_terms().max_frame_bytes, wire::kElementGrain);
+  if (pool_bytes < 2 * wire::kMaxFrameBytes) return 0;
+  return wire::kFeatureOffloads | (options.udp_segments ? wire::kFeatureUdpSegments : 0);
+}
+
+void EpochContext::agree_on(std::uint64_t features) {
+  offloads = (features & wire::kFeatureOffloads) != 0;
+  udp_segments = offloads && (features & wire::kFeatureUdpSegments) != 0;
+}
+
 std::uint32_t EpochContext::data_message_bytes() const {
   const auto list = static_cast<std::uint32_t>(wire::list_message_bytes<wire::Indication>(kListEntries));
-  return round_up(std::max(list, own_terms().max_frame_bytes), 64);
+  const std::uint32_t header = options.offloads ? wire::kOffloadHeaderBytes : 0;
+  return round_up(std::max(list, own_terms().max_frame_bytes + header), 64);
 }
 
 std::unique_ptr<Channel> EpochContext::open_channel(fabric::QpNumber number, bool acknowledged,

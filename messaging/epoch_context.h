@@ -54,6 +54,9 @@ struct EpochContext {
   void move_to(SessionState next);
   /// What this end offers in its hello.
   [[nodiscard]] wire::ChannelTerms own_terms() const;
+  /// The features that this end offers or grants in a mode.
+  [[nodiscard]] std::uint64_t own_features(wire::Mode in) const;
+  void agree_on(std::uint64_t features);
   /// The size of each buffer of a data channel: for a frame, or the longest list of indications.
   [[nodiscard]] std::uint32_t data_message_bytes() const;
   /// A channel with buffers for this end's terms. writes: maximum outstanding RDMA writes. Null: the adapter has no
@@ -76,7 +79,16 @@ struct EpochContext {
   bool shutting_down = false;  ///< the session takes no more frames
   wire::Mode mode{};           ///< negotiated, as the next three
   wire::Limits limits{};
-  std::uint32_t max_frame_bytes = 0;
+  std::uint32_t max_frame_bytes = 0;  ///< of a frame that is not to be segmented
+  bool offloads = false;              ///< wire::kFeatureOffloads
+  bool udp_segments = false;          ///< wire::kFeatureUdpSegments
+
+  /// In front of each frame.
+  [[nodiscard]] std::uint32_t header_bytes() const { return offloads ? wire::kOffloadHeaderBytes : 0; }
+  /// Of any frame, without that header.
+  [[nodiscard]] std::uint32_t longest_frame_bytes() const {
+    return offloads ? wire::kMaxSuperFrameBytes : max_frame_bytes;
+  }
 };
 
 }  // namespace splitnic::messaging

@@ -1,6 +1,7 @@
 #include "messaging/frame_queue.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "common/check.h"
@@ -70,17 +71,40 @@ void FrameQueue::on_message(std::span<const std::byte> bytes) {
 
 void FrameQueue::indicated(const wire::Indication& indication, bool immediate) {
   OwnedPool* pool = own_pool(indication.pool);
-  if (pool == nullptr || pool->immediate() != immediate)
-    return context_.fail("an indication that does not fit its pool");
+  // Immediate data has no room for the longest frames, so with offloads a list is good for every pool.
+  const bool fits = pool != nullptr && (pool->immediate() == immediate || (context_.offloads && !immediate));
+  if (!fits) return context_.fail("an indication that does not fit its pool");
   std::uint32_t lost = 0;
   const PoolFault verdict = pool->indicate(indication.element, indication.length, lost);
   if (verdict != PoolFault::none) return context_.fail(std::string("indication: ") + to_string(verdict));
   context_.counters.lost_elements += lost;
-  deliver({pool->bytes_of(indication.element, indication.length)});
+  const OwnedPool::Bytes bytes = pool->bytes_of(indication.element, indication.length);
+  if (context_.offloads) return deliver_unfinished(bytes);
+  deliver({bytes.first});
+}
+
+/// Takes the virtio-net header from the front of the frame.
+void FrameQueue::deliver_unfinished(const OwnedPool::Bytes& bytes) {
+  frame::VirtioNetHeader header;
+  const std::size_t length = bytes.first.size() + bytes.rest.size();
+  if (length < sizeof header + wire::kMinFrameBytes) {
+    ++context_.counters.rx_bad_length;
+    return;
+  }
+  // An element is longer than the header, so all of it is in the first part.
+  bytes.first.copy_out(0, std::as_writable_bytes(std::span(&header, 1)));
+  const auto offload = frame::parse_virtio_net_header(header);
+  if (!offload || (offload->kind == frame::SegmentKind::udp && !context_.udp_segments)) {
+    ++context_.counters.rx_bad_offload;
+    return;
+  }
+  deliver({bytes.first.slice(sizeof header, bytes.first.size() - sizeof header), bytes.rest, *offload});
 }
 
 void FrameQueue::deliver(const ReceivedFrame& frame) {
-  if (frame.size() < wire::kMinFrameBytes || frame.size() > context_.max_frame_bytes) {
+  const bool segmented = frame.offload.kind != frame::SegmentKind::none;
+  const std::uint32_t most = segmented ? context_.longest_frame_bytes() : context_.max_frame_bytes;
+  if (frame.size() < wire::kMinFrameBytes || frame.size() > most) {
     ++context_.counters.rx_bad_length;
     return;
   }
@@ -97,13 +121,15 @@ void FrameQueue::handle(const wire::SendData& message) { deliver(ReceivedFrame::
 
 // ---- frames to the peer
 
-/// The oldest pool with a free element, so that the memory in use stays small and the other pools become idle.
-PeerPool* FrameQueue::usable_peer_pool() {
+/// The oldest pool with free elements for so many bytes, so that the memory in use stays small and the other pools
+/// become idle.
+PeerPool* FrameQueue::usable_peer_pool(std::uint32_t bytes) {
   for (std::size_t index = 0; index < peer_pools_.size(); ++index) {
-    if (!peer_pools_[index].next()) continue;
+    PeerPool& pool = peer_pools_[index];
+    if (!pool.has(context_.offloads ? elements_for(bytes, pool.element_bytes()) : 1)) continue;
     peer_pool_in_use_ = index;
     if (index > 0) extra_pool_used_at_ = context_.now;
-    return &peer_pools_[index];
+    return &pool;
   }
   exhausted_ = true;
   return nullptr;
@@ -118,9 +144,11 @@ Credits FrameQueue::credits() const {
   return sum;
 }
 
-std::span<std::byte> FrameQueue::claim() {
+std::span<std::byte> FrameQueue::claim(std::uint32_t frame_bytes) {
   claimed_ = {};
   if (context_.state != SessionState::up || context_.shutting_down) return {};
+  const std::uint32_t header_bytes = context_.header_bytes();
+  const std::uint32_t bytes = header_bytes + std::min(frame_bytes, context_.longest_frame_bytes());
   switch (tx_path_) {
     case TxPath::none:
       return {};
@@ -135,31 +163,52 @@ std::span<std::byte> FrameQueue::claim() {
       claimed_ = data_->claim();
       break;
     case TxPath::direct:
-    case TxPath::segmented: {
-      if (!data_->can_write()) return {};
-      PeerPool* pool = usable_peer_pool();
-      if (pool == nullptr) return {};
-      const auto place = pool->place_of(*pool->next());
-      const std::uint32_t bytes = std::min(context_.max_frame_bytes, pool->element_bytes());
-      if (const auto offset = context_.adapter.claim_direct(place, bytes)) {
-        tx_path_ = TxPath::direct;
-        claimed_offset_ = *offset;
-        claimed_ = context_.link.bridge().peer_window().claim(*offset, bytes);
-      } else {
-        tx_path_ = TxPath::segmented;
-        claimed_ = data_->claim();
-      }
-      if (claimed_.size() > bytes) claimed_ = claimed_.first(bytes);
+    case TxPath::segmented:
+    case TxPath::staged:
+      claimed_ = claim_elements(bytes);
       break;
-    }
   }
-  if (claimed_.size() > context_.max_frame_bytes) claimed_ = claimed_.first(context_.max_frame_bytes);
-  return claimed_;
+  if (claimed_.size() > bytes) claimed_ = claimed_.first(bytes);
+  return claimed_.empty() ? claimed_ : claimed_.subspan(header_bytes);
 }
 
-void FrameQueue::commit(std::uint32_t bytes) {
+/// Memory for the next elements of a pool of the peer. Elements are contiguous, so a frame that spans some lies in one
+/// range, or in two where it goes round the end of the ring.
+std::span<std::byte> FrameQueue::claim_elements(std::uint32_t bytes) {
+  if (!data_->can_write()) return {};
+  PeerPool* pool = usable_peer_pool(bytes);
+  if (pool == nullptr) return {};
+  if (!context_.offloads) bytes = std::min(bytes, pool->element_bytes());
+  const std::uint32_t first = *pool->next();
+  if (bytes <= pool->bytes_from(first)) {
+    if (const auto offset = context_.adapter.claim_direct(pool->place_of(first), bytes)) {
+      tx_path_ = TxPath::direct;
+      claimed_offset_ = *offset;
+      return context_.link.bridge().peer_window().claim(*offset, bytes);
+    }
+    if (!context_.offloads) {
+      tx_path_ = TxPath::segmented;
+      return data_->claim();
+    }
+  }
+  // At worst, each buffer of the data channel takes a part, and both ranges end with a short one. One more buffer is
+  // for the indication.
+  const std::size_t parts = bytes / data_->message_bytes() + 2;
+  if (data_->free_buffers() <= parts || !data_->can_write(parts)) return {};
+  tx_path_ = TxPath::staged;
+  staging_.resize(wire::kMaxFrameBytes);
+  return std::span(staging_).first(bytes);
+}
+
+void FrameQueue::commit(std::uint32_t bytes, const frame::FrameOffload& offload) {
   if (claimed_.empty()) return;  // the session went down, or the peer withdrew a pool, after the claim
-  SPLITNIC_CHECK_OP(bytes, <=, claimed_.size());
+  const std::uint32_t with_header = context_.header_bytes() + bytes;
+  SPLITNIC_CHECK_OP(with_header, <=, claimed_.size());
+  SPLITNIC_CHECK(context_.offloads || !offload.asks_for_work());
+  if (context_.offloads) {
+    const frame::VirtioNetHeader header = frame::make_virtio_net_header(offload);
+    std::memcpy(claimed_.data(), &header, sizeof header);
+  }
   bool sent = false;
   switch (tx_path_) {
     case TxPath::none:
@@ -174,24 +223,10 @@ void FrameQueue::commit(std::uint32_t bytes) {
       ++context_.counters.data_sends_sent;
       break;
     case TxPath::direct:
-    case TxPath::segmented: {
-      PeerPool& pool = peer_pools_[peer_pool_in_use_];
-      const wire::Indication indication{pool.number(), *pool.next(), bytes};
-      const auto place = pool.place_of(indication.element);
-      const std::uint32_t immediate = pool.immediate() ? wire::encode_immediate(indication) : 0;
-      const std::uint32_t* with = pool.immediate() ? &immediate : nullptr;
-      if (tx_path_ == TxPath::direct) {
-        context_.link.bridge().peer_window().commit(claimed_offset_, claimed_.first(bytes));
-        sent = data_->announce_write(bytes, place, with);
-      } else {
-        sent = data_->commit_write(bytes, place, with);
-      }
-      pool.consume();
-      if (peer_pool_in_use_ > 0) extra_pool_writes_ = data_->posted();
-      ++(with != nullptr ? context_.counters.writes_with_immediate_sent : context_.counters.writes_sent);
-      if (with == nullptr) indications_.push_back(indication);
+    case TxPath::segmented:
+    case TxPath::staged:
+      sent = commit_elements(with_header);
       break;
-    }
   }
   claimed_ = {};
   if (!sent) return context_.fail("the data channel refused a frame");
@@ -199,6 +234,62 @@ void FrameQueue::commit(std::uint32_t bytes) {
   context_.counters.tx_bytes += bytes;
   context_.doorbell.count_frame(bytes);
   if (indications_.size() >= context_.limits.list_entries) flush_indications();
+}
+
+/// bytes: of the claim, with the header.
+bool FrameQueue::commit_elements(std::uint32_t bytes) {
+  PeerPool& pool = peer_pools_[peer_pool_in_use_];
+  const wire::Indication indication{pool.number(), *pool.next(), bytes};
+  const auto place = pool.place_of(indication.element);
+  const std::uint32_t elements = elements_for(bytes, pool.element_bytes());
+  // Indications must arrive in the order of the ring: none may overtake one that waits for the end of the batch.
+  const bool has_room = bytes <= wire::kMaxImmediateLength;
+  const bool by_immediate = pool.immediate() && has_room && (!context_.offloads || indications_.empty());
+  const std::uint32_t immediate = by_immediate ? wire::encode_immediate(indication) : 0;
+  const std::uint32_t* with = by_immediate ? &immediate : nullptr;
+  bool sent = false;
+  if (tx_path_ == TxPath::direct) {
+    context_.link.bridge().peer_window().commit(claimed_offset_, claimed_.first(bytes));
+    sent = data_->announce_write(bytes, place, with);
+  } else if (tx_path_ == TxPath::segmented) {
+    sent = data_->commit_write(bytes, place, with);
+  } else {
+    sent = write_staged(pool, bytes, with);
+  }
+  pool.consume(elements);
+  if (peer_pool_in_use_ > 0) extra_pool_writes_ = data_->posted();
+  ++(by_immediate ? context_.counters.writes_with_immediate_sent : context_.counters.writes_sent);
+  if (!by_immediate) indications_.push_back(indication);
+  return sent;
+}
+
+bool FrameQueue::write_staged(const PeerPool& pool, std::uint32_t bytes, const std::uint32_t* immediate) {
+  const std::uint32_t first = *pool.next();
+  const auto frame = std::span<const std::byte>(staging_).first(bytes);
+  const std::size_t before_end = std::min<std::size_t>(bytes, pool.bytes_from(first));
+  if (before_end == bytes) return write(pool.place_of(first), frame, immediate);
+  return write(pool.place_of(first), frame.first(before_end), nullptr) &&
+         write(pool.place_of(0), frame.subspan(before_end), immediate);
+}
+
+/// One range: stored by this end where the peer's grant allows it, else in buffers of the data channel.
+bool FrameQueue::write(fabric::RemoteAddress to, std::span<const std::byte> bytes, const std::uint32_t* immediate) {
+  const auto length = static_cast<std::uint32_t>(bytes.size());
+  if (const auto offset = context_.adapter.claim_direct(to, length)) {
+    context_.link.bridge().peer_window().write(*offset, bytes);
+    return data_->announce_write(length, to, immediate);
+  }
+  while (!bytes.empty()) {
+    const auto buffer = data_->claim();
+    if (buffer.empty()) return false;
+    const auto part = bytes.first(std::min(bytes.size(), buffer.size()));
+    std::copy(part.begin(), part.end(), buffer.begin());
+    const bool last = part.size() == bytes.size();
+    if (!data_->commit_write(part.size(), to, last ? immediate : nullptr)) return false;
+    to.address += part.size();
+    bytes = bytes.subspan(part.size());
+  }
+  return true;
 }
 
 void FrameQueue::flush_indications() {

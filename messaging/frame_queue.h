@@ -43,8 +43,8 @@ class FrameQueue final : private ChannelSink {
   void start();
 
   // ---- frames to the peer; see Session::claim() and commit()
-  [[nodiscard]] std::span<std::byte> claim();
-  void commit(std::uint32_t bytes);
+  [[nodiscard]] std::span<std::byte> claim(std::uint32_t bytes);
+  void commit(std::uint32_t bytes, const frame::FrameOffload& offload);
   void flush_indications();
   [[nodiscard]] Credits credits() const;
 
@@ -71,7 +71,14 @@ class FrameQueue final : private ChannelSink {
   [[nodiscard]] bool own_pools_gone() const;
 
  private:
-  enum class TxPath : std::uint8_t { none, direct, segmented, data_send, send_data };
+  enum class TxPath : std::uint8_t {
+    none,
+    direct,     // the claim is the peer's memory
+    segmented,  // the claim is a buffer of the data channel
+    staged,     // the claim is staging_, for a frame that may go round the end of its ring, or that goes segmented
+    data_send,
+    send_data
+  };
   struct OwnSlot {
     std::optional<OwnedPool> pool;
     bool advertised = false;
@@ -94,9 +101,15 @@ class FrameQueue final : private ChannelSink {
 
   // frame_queue.cpp: frames
   void indicated(const wire::Indication& indication, bool immediate);
+  void deliver_unfinished(const OwnedPool::Bytes& bytes);
   void deliver(const ReceivedFrame& frame);
-  [[nodiscard]] PeerPool* usable_peer_pool();
+  [[nodiscard]] PeerPool* usable_peer_pool(std::uint32_t bytes);
+  [[nodiscard]] std::span<std::byte> claim_elements(std::uint32_t bytes);
+  [[nodiscard]] bool commit_elements(std::uint32_t bytes);
+  [[nodiscard]] bool write_staged(const PeerPool& pool, std::uint32_t bytes, const std::uint32_t* immediate);
+  [[nodiscard]] bool write(fabric::RemoteAddress to, std::span<const std::byte> bytes, const std::uint32_t* immediate);
   // frame_queue_pools.cpp: pools, and the messages about them
+  [[nodiscard]] std::uint32_t own_element_bytes() const;
   void settle_pool_shape();
   bool add_own_pool(std::uint32_t elements);
   void remove_own_pool(OwnSlot& slot);
@@ -130,8 +143,9 @@ class FrameQueue final : private ChannelSink {
   Time extra_pool_used_at_{};
 
   TxPath tx_path_ = TxPath::none;
-  std::span<std::byte> claimed_;
+  std::span<std::byte> claimed_;  // with the virtio-net header, where there is one
   std::size_t claimed_offset_ = 0;
+  std::vector<std::byte> staging_;
   std::vector<wire::Indication> indications_;
 
   std::vector<std::uint64_t> flushes_;  // transactions of this end's unanswered flush requests

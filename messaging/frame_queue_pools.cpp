@@ -14,21 +14,31 @@ constexpr std::uint32_t round_up(std::uint32_t value, std::uint32_t to) { return
 
 // With fewer elements, a pool in the bridge's memory is worse than a segmented pool in process memory.
 constexpr std::uint32_t kFewestElements = 16;
+// Where frames span elements: while one of the longest is being consumed, there is room for another.
+constexpr std::uint32_t kSpannedBytes = 2 * wire::kMaxFrameBytes;
 
 }  // namespace
 
+std::uint32_t FrameQueue::own_element_bytes() const {
+  return round_up(context_.header_bytes() + context_.max_frame_bytes, wire::kElementGrain);
+}
+
 void FrameQueue::settle_pool_shape() {
-  const std::uint32_t element_bytes = round_up(context_.max_frame_bytes, wire::kElementGrain);
+  const std::uint32_t element_bytes = own_element_bytes();
   const std::size_t room = context_.link.buffers().bytes / element_bytes;
-  slot_elements_ = context_.options.pool_elements;
-  if (room < slot_elements_ && room >= kFewestElements) slot_elements_ = static_cast<std::uint32_t>(room);
+  const std::uint32_t fewest = context_.offloads ? elements_for(kSpannedBytes, element_bytes) : 1;
+  slot_elements_ = std::max(context_.options.pool_elements, fewest);
+  if (room < slot_elements_ && room >= std::max(kFewestElements, fewest)) {
+    slot_elements_ = static_cast<std::uint32_t>(room);
+  }
   bridge_slots_ = std::min(kMaxOwnPools, room / slot_elements_);
 }
 
 /// Creates a pool in the first free slot; false when there is none.
 bool FrameQueue::add_own_pool(std::uint32_t elements) {
   if (elements == 0) return false;
-  const std::uint32_t element_bytes = round_up(context_.max_frame_bytes, wire::kElementGrain);
+  const std::uint32_t element_bytes = own_element_bytes();
+  if (context_.offloads) elements = std::max(elements, elements_for(wire::kMaxFrameBytes, element_bytes));
   const std::size_t slots = std::max<std::size_t>(1, bridge_slots_);
   const auto slot = std::find_if(own_pools_.begin(), own_pools_.begin() + static_cast<std::ptrdiff_t>(slots),
                                  [](const OwnSlot& candidate) { return !candidate.pool; });
@@ -51,7 +61,7 @@ bool FrameQueue::add_own_pool(std::uint32_t elements) {
   if (!tag) return false;
   const wire::PoolNumber number{next_pool_number_++};
   slot->pool.emplace(number, elements, element_bytes, memory, *tag,
-                     wire::uses_immediate(number, elements, element_bytes));
+                     wire::uses_immediate(number, elements, element_bytes), context_.offloads);
   slot->advertised = false;
   advertise_wanted_ = true;
   return true;
@@ -129,6 +139,8 @@ void FrameQueue::handle(const wire::BufferRecvPool& message) {
   for (const auto advertised : message.pools) {
     if (highest_peer_pool_ && advertised.pool <= *highest_peer_pool_)
       return context_.fail("a pool number was used again");
+    if (context_.offloads && std::uint64_t{advertised.elements} * advertised.element_bytes < wire::kMaxFrameBytes)
+      return context_.fail("a pool that is too small for the longest frame");
     elements += advertised.elements;
     if (peer_pools_.size() == kMaxPeerPools || elements > context_.limits.pool_elements)
       return context_.fail("too many pools");

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "common/check.h"
+#include "common/frame/frame_offload.h"
 #include "fabric/bridge/peer_memory.h"
 
 namespace splitnic::messaging {
@@ -12,14 +14,24 @@ namespace splitnic::messaging {
 /// its buffer then returns to the peer. The bytes may be in memory that the peer can still write: copy every field that
 /// a decision needs once, and decide on the copy.
 struct ReceivedFrame {
-  fabric::PeerMemory bytes;  ///< exactly the frame: bytes.size() is its length
+  fabric::PeerMemory bytes{};  ///< the frame, or its first part
+  fabric::PeerMemory rest{};   ///< continues `bytes` where the frame goes round the end of a ring of elements
+  /// What the peer left to this end. The values may be anything: see frame::why_not_offload(). Without
+  /// Session::offloads(), the frame is complete.
+  frame::FrameOffload offload{};
 
   /// A frame that arrived in cells and is therefore in this process's own memory. Callers only read it.
   static ReceivedFrame in_private_memory(std::span<const std::byte> frame) {
     return {fabric::PeerMemory::over(const_cast<std::byte*>(frame.data()), frame.size())};
   }
 
-  [[nodiscard]] std::size_t size() const { return bytes.size(); }
+  [[nodiscard]] std::size_t size() const { return bytes.size() + rest.size(); }
+  /// Copies the whole frame and reads each byte once. to: size() bytes.
+  void copy_out(std::span<std::byte> to) const {
+    SPLITNIC_CHECK_OP(to.size(), ==, size());
+    bytes.copy_out(0, to.first(bytes.size()));
+    rest.copy_out(0, to.subspan(bytes.size()));
+  }
 };
 
 }  // namespace splitnic::messaging

@@ -127,10 +127,12 @@ Time Session::next_deadline() const {
 
 // ---- frames and requests
 
-std::span<std::byte> Session::claim() { return epoch_ ? epoch_->frames().claim() : std::span<std::byte>(); }
+std::span<std::byte> Session::claim(std::uint32_t bytes) {
+  return epoch_ ? epoch_->frames().claim(bytes) : std::span<std::byte>();
+}
 
-void Session::commit(std::uint32_t bytes) {
-  if (epoch_) epoch_->frames().commit(bytes);
+void Session::commit(std::uint32_t bytes, const frame::FrameOffload& offload) {
+  if (epoch_) epoch_->frames().commit(bytes, offload);
 }
 
 void Session::flush() {

@@ -43,16 +43,26 @@ class Session {
   [[nodiscard]] SessionState state() const { return epoch_ ? epoch_->state() : state_; }
   [[nodiscard]] bool up() const { return state() == SessionState::up; }
 
-  /// Returns max_frame_bytes() bytes for one frame to the peer, write-only (the memory may be the peer's). Empty while
-  /// not up, when the peer has no free element, or when the queue is full (back-pressure). There is at most one claim
-  /// at a time; a new claim replaces it.
-  [[nodiscard]] std::span<std::byte> claim();
-  /// Pushes the first `bytes` (14 .. claim size) of the claim as a frame. Indications go out in batches.
-  void commit(std::uint32_t bytes);
+  /// Returns memory for one frame of up to `bytes`, write-only (the memory may be the peer's): so many bytes, or fewer
+  /// if no frame may be that long. Empty while not up, when the peer has no free element, or when the queue is full
+  /// (back-pressure). There is at most one claim at a time; a new claim replaces it.
+  [[nodiscard]] std::span<std::byte> claim(std::uint32_t bytes);
+  /// The same for a frame of up to max_frame_bytes().
+  [[nodiscard]] std::span<std::byte> claim() { return claim(max_frame_bytes()); }
+  /// Pushes the first `bytes` (14 .. claim size) of the claim as a frame. Indications go out in batches. offload: what
+  /// the peer is to finish, only if offloads(); without kind, the frame must not be longer than max_frame_bytes(), and
+  /// a kind of UDP needs udp_segments().
+  void commit(std::uint32_t bytes, const frame::FrameOffload& offload = {});
   /// Ends a batch: sends the indications, and wakes the peer if it sleeps, subject to the moderation that the peer
   /// requested.
   void flush();
+  /// The longest frame that is not to be segmented: the agreed MTU with header and tags.
   [[nodiscard]] std::uint32_t max_frame_bytes() const { return epoch_ ? epoch_->max_frame_bytes() : 0; }
+  /// The longest frame of all: a super-frame where offloads().
+  [[nodiscard]] std::uint32_t longest_frame_bytes() const { return epoch_ ? epoch_->longest_frame_bytes() : 0; }
+  /// Whether frames carry metadata, so that the receiver finishes their checksums and segments.
+  [[nodiscard]] bool offloads() const { return epoch_ && epoch_->offloads(); }
+  [[nodiscard]] bool udp_segments() const { return epoch_ && epoch_->udp_segments(); }
 
   /// Queues a request for the peer. It replaces a queued request of the same kind that has not been sent. False before
   /// the session is negotiated, when the queue is full, or if the request is longer than the session's messages.

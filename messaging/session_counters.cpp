@@ -15,6 +15,7 @@ constexpr std::array kCounters{
     &SessionCounters::rx_bytes,
     &SessionCounters::rx_before_up,
     &SessionCounters::rx_bad_length,
+    &SessionCounters::rx_bad_offload,
     &SessionCounters::lost_elements,
     &SessionCounters::bad_messages,
     &SessionCounters::stray_replies,
@@ -51,6 +52,7 @@ NamedCounts drop_counts(const SessionTotals& totals) {
   const auto& [session, fabric, doorbells_left_out] = totals;
   return {{"rx_before_up", session.rx_before_up},
           {"rx_bad_length", session.rx_bad_length},
+          {"rx_bad_offload", session.rx_bad_offload},
           {"rx_lost_elements", session.lost_elements},
           {"bad_messages", session.bad_messages},
           {"stray_replies", session.stray_replies},

@@ -19,6 +19,7 @@ struct SessionCounters {
   std::uint64_t rx_bytes = 0;
   std::uint64_t rx_before_up = 0;      ///< frames dropped because they arrived before the session was up
   std::uint64_t rx_bad_length = 0;     ///< frames dropped: shorter than an Ethernet header or longer than agreed
+  std::uint64_t rx_bad_offload = 0;    ///< frames dropped: their virtio-net header has unknown flags or kind
   std::uint64_t lost_elements = 0;     ///< elements that the peer skipped; their frames were lost on the way
   std::uint64_t bad_messages = 0;      ///< messages that this end could not decode or use
   std::uint64_t stray_replies = 0;     ///< replies that match no request of this end

@@ -38,6 +38,9 @@ class SessionEpoch final : private ControlEvents {
   [[nodiscard]] SessionState state() const { return context_.state; }
   [[nodiscard]] wire::Mode mode() const { return context_.mode; }
   [[nodiscard]] std::uint32_t max_frame_bytes() const { return context_.max_frame_bytes; }
+  [[nodiscard]] std::uint32_t longest_frame_bytes() const { return context_.longest_frame_bytes(); }
+  [[nodiscard]] bool offloads() const { return context_.offloads; }
+  [[nodiscard]] bool udp_segments() const { return context_.udp_segments; }
   [[nodiscard]] FrameQueue& frames() { return frames_; }
   [[nodiscard]] const FrameQueue& frames() const { return frames_; }
   [[nodiscard]] const fabric::AdapterCounters& adapter_counters() const { return context_.adapter.counters(); }

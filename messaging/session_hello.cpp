@@ -10,6 +10,7 @@ void SessionEpoch::send_hello() {
   wire::HelloRequest hello;
   hello.role = context_.options.role;
   hello.mode = context_.options.mode;
+  hello.features = context_.own_features(hello.mode);
   hello.name = context_.options.name;
   hello.requested_mac = context_.options.mac;
   hello.terms = context_.own_terms();
@@ -59,10 +60,12 @@ Answer SessionEpoch::answer_hello(const wire::HelloRequest& hello) {
       return tl::unexpected(Refusal{Status::no_resources, "no data channel"});
     }
   }
+  const std::uint64_t features = terms.data_channel ? hello.features & context_.own_features(mode) : 0;
+  context_.agree_on(features);
   return wire::HelloReply{.version = *version,
                           .role = context_.options.role,
                           .mode = mode,
-                          .features = 0,
+                          .features = features,
                           .name = context_.options.name,
                           .assigned_mac = grant->mac,
                           .max_mtu = grant->max_mtu,
@@ -86,6 +89,11 @@ void SessionEpoch::accept_hello_reply(const wire::HelloReply& reply) {
   } else if (!frames_.connect(reply.terms)) {
     return context_.fail("the data channel of the I/O unit's answer can't be connected");
   }
+  if ((reply.features & ~context_.own_features(reply.mode)) != 0 ||
+      (reply.features != 0 && !reply.terms.data_channel)) {
+    return context_.fail("the I/O unit's answer has features that this end did not offer");
+  }
+  context_.agree_on(reply.features);
   hello_reply_ = reply;
   after_hello();
 }

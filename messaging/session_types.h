@@ -21,9 +21,11 @@ struct SessionOptions {
   wire::Mode mode = wire::Mode::rdma;  ///< the host's preference; the unit may override it (insist_on_mode)
   bool insist_on_mode = false;         ///< unit: answer with `mode`, whatever the host requested
   bool data_channel = true;            ///< false: frames as SendData on the control channel
+  bool offloads = false;               ///< frames with metadata, and super-frames of TCP: mode R with a data channel
+  bool udp_segments = false;           ///< super-frames of UDP too; only with offloads
   MacAddress mac;                      ///< host: requested address; zero: the unit chooses
   std::uint32_t max_mtu = 1500;        ///< maximum layer-3 bytes that this end accepts
-  std::uint32_t pool_elements = 256;
+  std::uint32_t pool_elements = 256;   ///< a pool that can't hold two of the longest super-frames means no offloads
   std::uint32_t cell_bytes = fabric::kDefaultCellPayload;
   wire::Moderation moderation;  ///< what this end requests of the peer; all zero: none
   fabric::LinkOptions link;

@@ -19,7 +19,7 @@ wire::Statistics session_statistics(const SessionCounters& counters) {
   wire::Statistics statistics;
   statistics.from_peer = {.frames = counters.rx_frames,
                           .bytes = counters.rx_bytes,
-                          .errors = counters.rx_bad_length + counters.lost_elements,
+                          .errors = counters.rx_bad_length + counters.rx_bad_offload + counters.lost_elements,
                           .drops = counters.rx_before_up};
   statistics.to_peer = {.frames = counters.tx_frames, .bytes = counters.tx_bytes, .errors = 0, .drops = 0};
   return statistics;

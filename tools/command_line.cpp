@@ -38,6 +38,12 @@ void bind(CLI::App& app, DaemonOptions& options) {
       ->type_name("MODE")
       ->check(CLI::IsMember({"r", "s"}));
   app.add_flag("--no-data-channel", options.no_data_channel, "Send frames as SendData on the control channel");
+  app.add_option("--offloads", options.offloads,
+                 "on: checksums and segments of TCP and UDP are left to the next hop that can make them, and frames of "
+                 "64 KiB pass whole, where the other end does the same; off: every frame is finished")
+      ->type_name("ON|OFF")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
   app.add_option("--pool-elements", options.pool_elements, "Elements of this end's receive pool")
       ->type_name("COUNT")
       ->check(between(4U, 16384U))

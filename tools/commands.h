@@ -25,6 +25,7 @@ struct DaemonOptions {
   std::uint32_t mtu = 0;  ///< 0: the host: 1500; the unit: the LAN's
   std::string mode;       ///< "r", "s"; empty: the host asks for r, the unit follows the host
   bool no_data_channel = false;
+  std::string offloads = "on";
   std::uint32_t pool_elements = 256;
   std::uint32_t cell_bytes = fabric::kDefaultCellPayload;
   std::uint32_t spin_us = 50;

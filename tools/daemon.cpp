@@ -53,6 +53,7 @@ messaging::SessionOptions session_options(const DaemonOptions& options, const st
   session.mode = options.mode == "s" ? messaging::wire::Mode::send : messaging::wire::Mode::rdma;
   session.insist_on_mode = !options.mode.empty();
   session.data_channel = !options.no_data_channel;
+  session.offloads = session.udp_segments = options.offloads == "on";
   session.pool_elements = options.pool_elements;
   session.cell_bytes = options.cell_bytes;
   session.moderation = parse_moderation(options.moderation);

@@ -42,6 +42,7 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   status.mode = session == nullptr || session->mode() == messaging::wire::Mode::rdma ? "r" : "s";
   auto peer = peer_status(driver.totals(), driver.unit_name(), driver.state());
   add_count(peer.drops, "to_unit_too_long", tap.oversized());
+  add_count(peer.drops, "to_unit_unfinished", tap.unfinished());
   add_count(peer.drops, "from_unit_refused_by_nic", driver.counters().rx_refused_by_nic);
   add_count(peer.messages, "WaitForElement", driver.counters().tx_waits);
   status.peers.push_back(std::move(peer));
@@ -60,10 +61,11 @@ os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os:
 
 /// The driver gives up its rights. From now on a process of its own makes a deleted TAP again and follows a TAP that
 /// was moved.
-void give_up_rights(Sandbox& sandbox, host::TapNic& tap, const std::string& name, const std::string& control) {
+void give_up_rights(Sandbox& sandbox, host::TapNic& tap, const host::TapOptions& options, const std::string& control) {
   sandbox.give_away(control);
-  auto process = sandbox.start_privileged(host::tap_service(name), {CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE},
-                                          FilteredPart::host_rights, {control});
+  auto process =
+      sandbox.start_privileged(host::tap_service(options.name, options.offloads),
+                               {CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE}, FilteredPart::host_rights, {control});
   if (process) tap.use(std::make_unique<host::TapRequests>(std::move(process)));
   sandbox.drop({});
 }
@@ -76,7 +78,7 @@ int run_host(const HostCommand& command) {
   }
   const std::string name = daemon_name(command.daemon, command.tap);
   auto session = session_options(command.daemon, name);
-  host::TapOptions tap_options{.name = command.tap};
+  host::TapOptions tap_options{.name = command.tap, .offloads = session.offloads};
   if (!command.mac.empty()) session.mac = *(tap_options.mac = parse_mac_option(command.mac, "--mac"));
   if (command.daemon.mtu != 0) tap_options.mtu = command.daemon.mtu;
   // The hello cuts larger offers of the unit to this; element memory follows the smaller of both.
@@ -90,7 +92,7 @@ int run_host(const HostCommand& command) {
   auto tap = host::TapNic::open(tap_options, monotonic_now(), *log);
   if (!tap) throw StartupError{tap.error().message};
   auto control_socket = listen_for_control(command.daemon, "host");
-  give_up_rights(sandbox, **tap, command.tap, control_socket.path());
+  give_up_rights(sandbox, **tap, tap_options, control_socket.path());
   SystemRandom random;
   session.link.port_address = fabric::PortAddress{random.next() >> 16U};
   os::LogNotices lines(*log);

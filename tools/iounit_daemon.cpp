@@ -147,6 +147,9 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
   add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);
   add_count(status.counts, "lan_checksums_completed", counters.lan_checksums_completed);
   add_count(status.counts, "lan_segmented", counters.lan_segmented);
+  add_count(status.counts, "host_checksums_completed", counters.host_checksums_completed);
+  add_count(status.counts, "host_segmented", counters.host_segmented);
+  add_count(status.counts, "passed_unfinished", counters.passed_unfinished);
   add_count(status.counts, "log_lines_lost", log.lost());
   return status;
 }

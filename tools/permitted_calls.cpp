@@ -23,6 +23,9 @@ using Condition = PermittedCall::Condition;
 // The kernel looks at 32 bits of these arguments, and the upper half of the register may have anything.
 constexpr std::uint64_t kAllBits = 0xffffffff;
 
+/// Those that TapDevice switches: checksums, super-frames of TCP, and TUN_F_USO4 and TUN_F_USO6 of UDP.
+constexpr std::uint64_t kTapOffloads = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | 0x20U | 0x40U;
+
 Condition is(unsigned argument, std::uint64_t value) { return {argument, kAllBits, value}; }
 Condition has_none(unsigned argument, std::uint64_t bits) { return {argument, bits, 0}; }
 Condition has_all(unsigned argument, std::uint64_t bits) { return {argument, bits, bits}; }
@@ -83,6 +86,7 @@ const Calls& host_calls() {
       {"inotify_rm_watch"},
       {"ioctl", {is(1, TUNGETIFF)}},
       {"ioctl", {is(1, TUNSETCARRIER)}},
+      {"ioctl", {is(1, TUNSETOFFLOAD), has_none(2, kAllBits & ~kTapOffloads)}},
       {"ioctl", {is(1, TUNSETPERSIST)}},
       {"ioctl", {is(1, SIOCGIFHWADDR)}},
       {"ioctl", {is(1, SIOCSIFHWADDR)}},
@@ -91,6 +95,7 @@ const Calls& host_calls() {
       {"readv"},
       {"setsockopt"},
       {"socket", {is(0, AF_UNIX)}},
+      {"writev"},
   };
   return calls;
 }

@@ -21,9 +21,9 @@ Contestant split_driver(const Laboratory& laboratory, const std::string& program
   const auto socket = laboratory.scratch("unit.socket");
   return {"split driver",
           {{program, "iounit", "--listen", socket, "--lan", Laboratory::kLan, "--netns", Laboratory::kUnit, "--control",
-            laboratory.scratch("unit.control")},
+            laboratory.scratch("unit.control"), "--offloads", "off"},
            {program, "host", "--connect", "shm:" + socket, "--tap", Laboratory::kTap, "--netns", Laboratory::kHost,
-            "--control", laboratory.scratch("host.control")}}};
+            "--control", laboratory.scratch("host.control"), "--offloads", "off"}}};
 }
 
 Contestant forwarder(const std::string& program) {

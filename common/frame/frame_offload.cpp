@@ -1,7 +1,10 @@
 #include "common/frame/frame_offload.h"
 
+#include <algorithm>
 #include <boost/describe/enum.hpp>
 #include <boost/describe/enum_to_string.hpp>
+
+#include <limits>
 
 #include "common/frame/ip.h"
 #include "common/frame/transport.h"
@@ -100,6 +103,17 @@ BOOST_DESCRIBE_ENUM(OffloadFault, unknown_flags, unknown_kind, header_outside, n
 
 std::string_view to_string(OffloadFault fault) { return boost::describe::enum_to_string(fault, "unknown"); }
 
+FrameOffload moved_by(const FrameOffload& offload, std::ptrdiff_t bytes) {
+  const auto moved = [&](std::uint16_t offset) {
+    constexpr std::ptrdiff_t kMax = std::numeric_limits<std::uint16_t>::max();
+    return static_cast<std::uint16_t>(std::clamp<std::ptrdiff_t>(offset + bytes, 0, kMax));
+  };
+  FrameOffload result = offload;
+  if (offload.partial_checksum) result.checksum_start = moved(offload.checksum_start);
+  if (offload.kind != SegmentKind::none) result.header_bytes = moved(offload.header_bytes);
+  return result;
+}
+
 std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame, const IpPacket* packet,
                                             const FrameOffload& offload) {
   if (!offload.asks_for_work()) return std::nullopt;
@@ -149,6 +163,31 @@ tl::expected<FrameOffload, OffloadFault> parse_virtio_net_header(const VirtioNet
   offload.segment_bytes = header.segment_bytes.value();
   offload.header_bytes = header.header_bytes.value();
   return offload;
+}
+
+VirtioNetHeader make_virtio_net_header(const FrameOffload& offload) {
+  VirtioNetHeader header{};
+  if (offload.partial_checksum) {
+    header.flags = virtio::kNeedsChecksum;
+    header.checksum_start = offload.checksum_start;
+    header.checksum_offset = offload.checksum_offset;
+  }
+  switch (offload.kind) {
+    case SegmentKind::none:
+      return header;
+    case SegmentKind::tcp_v4:
+      header.kind = virtio::kSegmentTcpV4;
+      break;
+    case SegmentKind::tcp_v6:
+      header.kind = virtio::kSegmentTcpV6;
+      break;
+    case SegmentKind::udp:
+      header.kind = virtio::kSegmentUdp;
+      break;
+  }
+  header.segment_bytes = offload.segment_bytes;
+  header.header_bytes = offload.header_bytes;
+  return header;
 }
 
 }  // namespace splitnic::frame

@@ -30,6 +30,17 @@ struct FrameOffload {
   friend bool operator==(const FrameOffload&, const FrameOffload&) = default;
 };
 
+/// The metadata of a frame into whose addresses' end `bytes` were put; negative: taken out. Offsets that don't fit
+/// become the nearest that do, and then fit no frame.
+[[nodiscard]] FrameOffload moved_by(const FrameOffload& offload, std::ptrdiff_t bytes);
+
+/// How many frames a super-frame counts as where frames are limited: its length by its segments', rounded up. Any other
+/// frame counts as one. The metadata need not be checked.
+[[nodiscard]] constexpr std::uint64_t counts_as_frames(std::size_t frame_bytes, const FrameOffload& offload) {
+  if (offload.kind == SegmentKind::none || offload.segment_bytes == 0) return 1;
+  return (frame_bytes + offload.segment_bytes - 1) / offload.segment_bytes;
+}
+
 /// Why offload metadata is refused.
 enum class OffloadFault : std::uint8_t {
   unknown_flags,       ///< of the virtio-net header
@@ -73,5 +84,7 @@ static_assert(offsetof(VirtioNetHeader, segment_bytes) == 4 && offsetof(VirtioNe
 /// What a header asks for. Fields that its flags and kind don't use are left out. Errors: unknown_flags, unknown_kind.
 /// Any thread.
 [[nodiscard]] tl::expected<FrameOffload, OffloadFault> parse_virtio_net_header(const VirtioNetHeader& header);
+/// The header that asks for this. All zeros: the frame is complete.
+[[nodiscard]] VirtioNetHeader make_virtio_net_header(const FrameOffload& offload);
 
 }  // namespace splitnic::frame

@@ -175,7 +175,80 @@ bool is_super_frame(std::span<const std::byte> frame, const IpPacket& packet, co
   return transport.size() - header_bytes > offload.segment_bytes;
 }
 
+/// What is done with a frame and its metadata.
+struct Way {
+  OffloadResult result{};
+  std::size_t fits = 0;              // bytes of a frame within the MTU
+  std::optional<IpPacket> packet{};  // unless nothing is to be done
+  std::optional<Cut> cut{};          // if segmented
+};
+
+Way way_of(std::span<const std::byte> frame, const FrameOffload& offload, std::uint32_t mtu) {
+  if (frame.size() > kMaxFrameBytes) return {OffloadResult::dropped_oversize};
+  const auto ethernet = parse_ethernet(frame);
+  if (!ethernet) return {OffloadResult::dropped_malformed};
+  const std::size_t fits = ethernet->payload_offset + mtu;
+  if (!offload.asks_for_work() && frame.size() <= fits) return {OffloadResult::unchanged, fits};
+  const auto packet = parse_whole_ip(frame, *ethernet);
+  if (why_not_offload(frame, packet ? &*packet : nullptr, offload)) return {OffloadResult::dropped_bad_offload};
+  if (!packet) return {ethernet->is_ip() ? OffloadResult::dropped_malformed : OffloadResult::dropped_oversize};
+  if (packet->end > fits || is_super_frame(frame, *packet, offload)) {
+    const auto cut = plan_cut(frame, *packet, offload, mtu);
+    if (!cut) return {cut.error()};
+    return {OffloadResult::segmented, fits, packet, *cut};
+  }
+  const bool changed = offload.partial_checksum || frame.size() > fits;
+  return {changed ? OffloadResult::finished : OffloadResult::unchanged, fits, packet};
+}
+
+// scratch: kMaxFrameBytes, for one segment at a time.
+void emit_segments(std::span<const std::byte> frame, const IpPacket& packet, const Cut& cut,
+                   std::span<std::byte> scratch, FrameSink& sink) {
+  const std::uint16_t first_identification =
+      packet.version == IpVersion::v4 ? load<Ipv4Header>(frame, packet.offset).identification.value() : std::uint16_t{};
+  std::memcpy(scratch.data(), frame.data(), cut.payload_offset);
+
+  Part part{};
+  do {
+    part.bytes = std::min(cut.segment_bytes, cut.payload_bytes - part.begin);
+    part.last = part.begin + part.bytes == cut.payload_bytes;
+    const auto segment = scratch.first(cut.payload_offset + part.bytes);
+    std::memcpy(segment.data() + cut.payload_offset, frame.data() + cut.payload_offset + part.begin, part.bytes);
+    rewrite_ip_header(segment, packet, static_cast<std::uint16_t>(first_identification + part.index));
+    std::visit([&](const auto& header) { rewrite_transport(segment, packet, header_of(header, part)); }, cut.header);
+    sink.on_frame(segment);
+    part.begin += part.bytes;
+    ++part.index;
+  } while (!part.last);
+}
+
+// Whether all of the frame is the packet, and all of the packet the TCP segment or UDP datagram.
+bool is_all_transport(std::span<const std::byte> frame, const IpPacket& packet) {
+  if (packet.end != frame.size()) return false;
+  const auto transport = transport_bytes(frame, packet);
+  return packet.protocol != IpProtocol::udp || udp_datagram_bytes(transport) == transport.size();
+}
+
 }  // namespace
+
+UnfinishedFrame judge_unfinished(std::span<const std::byte> frame, const FrameOffload& offload, std::uint32_t mtu) {
+  const Way way = way_of(frame, offload, mtu);
+  UnfinishedFrame judged{.result = way.result, .offload = offload};
+  if (!way.packet) {
+    if (way.result == OffloadResult::unchanged) judged.longest_bytes = frame.size();
+    return judged;
+  }
+  judged.whole = offload.partial_checksum && is_all_transport(frame, *way.packet);
+  if (!way.cut) {
+    judged.longest_bytes = frame.size() <= way.fits ? frame.size() : way.packet->end;
+    if (judged.whole) judged.offload.kind = SegmentKind::none;  // one segment is no super-frame
+    return judged;
+  }
+  judged.longest_bytes = way.cut->payload_offset + std::min(way.cut->segment_bytes, way.cut->payload_bytes);
+  judged.whole = judged.whole && offload.kind != SegmentKind::none && way.cut->segment_bytes == offload.segment_bytes;
+  if (judged.whole) judged.offload.header_bytes = static_cast<std::uint16_t>(way.cut->payload_offset);
+  return judged;
+}
 
 SoftwareOffload::SoftwareOffload() : scratch_(kMaxFrameBytes) {}
 
@@ -193,7 +266,12 @@ OffloadResult SoftwareOffload::complete(std::span<const std::byte> frame, std::u
   const auto packet = parse_ip(frame, *ethernet);
   if (!packet || packet->end > frame.size()) return as_it_is(OffloadResult::dropped_malformed);
 
-  if (packet->end > fits) return cut(frame, *packet, FrameOffload{}, mtu, sink);
+  if (packet->end > fits) {
+    const auto plan = plan_cut(frame, *packet, FrameOffload{}, mtu);
+    if (!plan) return plan.error();
+    emit_segments(frame, *packet, *plan, scratch_, sink);
+    return OffloadResult::segmented;
+  }
   if (frame.size() <= fits) return complete_checksum(frame, *packet, sink);
   // Only the bytes after the packet (a captured FCS, a trailer) exceed the MTU. Cut them off, whatever the checksum is.
   complete_checksum(frame.first(packet->end), *packet, sink);
@@ -202,21 +280,16 @@ OffloadResult SoftwareOffload::complete(std::span<const std::byte> frame, std::u
 
 OffloadResult SoftwareOffload::complete(std::span<const std::byte> frame, const FrameOffload& offload,
                                         std::uint32_t mtu, FrameSink& sink) {
-  if (frame.size() > kMaxFrameBytes) return OffloadResult::dropped_oversize;
-  const auto ethernet = parse_ethernet(frame);
-  if (!ethernet) return OffloadResult::dropped_malformed;
-  const std::size_t fits = ethernet->payload_offset + mtu;
-  if (!offload.asks_for_work() && frame.size() <= fits) {
+  const Way way = way_of(frame, offload, mtu);
+  if (way.cut) {
+    emit_segments(frame, *way.packet, *way.cut, scratch_, sink);
+  } else if (way.packet) {
+    // Bytes after the packet are cut off where they exceed the MTU.
+    complete_checksum(frame.size() <= way.fits ? frame : frame.first(way.packet->end), *way.packet, offload, sink);
+  } else if (way.result == OffloadResult::unchanged) {
     sink.on_frame(frame);
-    return OffloadResult::unchanged;
   }
-  const auto packet = parse_whole_ip(frame, *ethernet);
-  if (why_not_offload(frame, packet ? &*packet : nullptr, offload)) return OffloadResult::dropped_bad_offload;
-  if (!packet) return ethernet->is_ip() ? OffloadResult::dropped_malformed : OffloadResult::dropped_oversize;
-  if (packet->end > fits || is_super_frame(frame, *packet, offload)) return cut(frame, *packet, offload, mtu, sink);
-  if (frame.size() <= fits) return complete_checksum(frame, *packet, offload, sink);
-  complete_checksum(frame.first(packet->end), *packet, offload, sink);
-  return OffloadResult::finished;
+  return way.result;
 }
 
 OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> frame, const IpPacket& packet,
@@ -270,30 +343,6 @@ OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> fram
   store(patched, field, big_uint16_buf_t(checksum));
   sink.on_frame(patched);
   return OffloadResult::finished;
-}
-
-OffloadResult SoftwareOffload::cut(std::span<const std::byte> frame, const IpPacket& packet,
-                                   const FrameOffload& offload, std::uint32_t mtu, FrameSink& sink) {
-  const auto plan = plan_cut(frame, packet, offload, mtu);
-  if (!plan) return plan.error();
-  const Cut& cut = *plan;
-  const std::uint16_t first_identification =
-      packet.version == IpVersion::v4 ? load<Ipv4Header>(frame, packet.offset).identification.value() : std::uint16_t{};
-  std::memcpy(scratch_.data(), frame.data(), cut.payload_offset);
-
-  Part part{};
-  do {
-    part.bytes = std::min(cut.segment_bytes, cut.payload_bytes - part.begin);
-    part.last = part.begin + part.bytes == cut.payload_bytes;
-    const auto segment = std::span(scratch_).first(cut.payload_offset + part.bytes);
-    std::memcpy(segment.data() + cut.payload_offset, frame.data() + cut.payload_offset + part.begin, part.bytes);
-    rewrite_ip_header(segment, packet, static_cast<std::uint16_t>(first_identification + part.index));
-    std::visit([&](const auto& header) { rewrite_transport(segment, packet, header_of(header, part)); }, cut.header);
-    sink.on_frame(segment);
-    part.begin += part.bytes;
-    ++part.index;
-  } while (!part.last);
-  return OffloadResult::segmented;
 }
 
 }  // namespace splitnic::frame

@@ -24,6 +24,25 @@ enum class OffloadResult : std::uint8_t {
   dropped_bad_offload,   ///< the metadata does not fit the frame (why_not_offload)
 };
 
+/// What becomes of a frame with metadata that asks for work, which may be hostile.
+struct UnfinishedFrame {
+  OffloadResult result{};         ///< what SoftwareOffload::complete() gives with the same MTU
+  bool whole = false;             ///< a hop that finishes frames of this kind itself may get the frame as it is
+  FrameOffload offload{};         ///< for that hop, or for complete(); if whole, header_bytes is what the headers have
+  std::size_t longest_bytes = 0;  ///< of the frames that it becomes, with header and tags; 0 if it is dropped
+
+  /// So many bytes were put behind the frame's addresses.
+  void grow(std::size_t bytes) {
+    offload = moved_by(offload, static_cast<std::ptrdiff_t>(bytes));
+    longest_bytes += bytes;
+  }
+};
+/// Judges a frame as SoftwareOffload::complete() does, without the work. A frame is whole only if a kernel or a NIC
+/// makes the same frames from it: its checksum is left to the hop too, no byte follows the packet, and its segments
+/// fit the MTU. frame, mtu: as for complete(). Any thread.
+[[nodiscard]] UnfinishedFrame judge_unfinished(std::span<const std::byte> frame, const FrameOffload& offload,
+                                               std::uint32_t mtu);
+
 /// Takes frames. frame: begins with the destination address; valid during the call.
 class FrameSink {
  public:
@@ -77,8 +96,6 @@ class SoftwareOffload {
   OffloadResult complete_checksum(std::span<const std::byte> frame, const IpPacket& packet, FrameSink& sink);
   OffloadResult complete_checksum(std::span<const std::byte> frame, const IpPacket& packet, const FrameOffload& offload,
                                   FrameSink& sink);
-  OffloadResult cut(std::span<const std::byte> frame, const IpPacket& packet, const FrameOffload& offload,
-                    std::uint32_t mtu, FrameSink& sink);
 
   std::vector<std::byte> scratch_;  // kMaxFrameBytes: the copy with a completed checksum, or one segment
 };

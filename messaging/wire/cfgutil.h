@@ -40,6 +40,13 @@ enum class Role : std::uint16_t { host = 1, io_unit = 2 };
 /// S1 Fig. 7 (data by RDMA write) and Fig. 6 (data by send/receive).
 enum class Mode : std::uint16_t { rdma = 1, send = 2 };
 
+/// Bits of the hello's features. An end offers what it can do; the reply has the bits of both ends.
+/// Each frame has a virtio-net header, and may be longer than an element: it then spans the elements that follow. Only
+/// in mode R with a data channel.
+inline constexpr std::uint64_t kFeatureOffloads = 1U << 0U;
+/// Super-frames of UDP may be sent as well. Only with kFeatureOffloads.
+inline constexpr std::uint64_t kFeatureUdpSegments = 1U << 1U;
+
 /// One side's offer for the channels. In the reply: the agreed values, never more than the offer, and the replier's
 /// end.
 struct ChannelTerms {
@@ -65,7 +72,7 @@ struct HelloRequest {
   std::uint16_t highest_version = kHighestVersion;
   Role role = Role::host;
   Mode mode = Mode::rdma;
-  std::uint64_t features = 0;  ///< version 1 assigns no bit
+  std::uint64_t features = 0;  ///< kFeature...; other bits are ignored
   std::string name{};          ///< see is_valid_name()
   MacAddress requested_mac{};  ///< zero: the unit chooses
   ChannelTerms terms{};

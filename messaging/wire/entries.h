@@ -8,6 +8,7 @@
 #include <span>
 
 #include "common/check.h"
+#include "common/frame/frame_offload.h"
 #include "common/strong_id.h"
 #include "messaging/wire/layout.h"
 
@@ -24,6 +25,10 @@ inline constexpr std::uint32_t kElementGrain = 64;
 /// to the grain of elements.
 inline constexpr std::uint32_t kMaxFrameBytes = 65'600;
 static_assert(kMaxFrameBytes % kElementGrain == 0);
+/// The virtio-net header in front of each frame, where the hello agreed on offloads.
+inline constexpr std::uint32_t kOffloadHeaderBytes = sizeof(frame::VirtioNetHeader);
+/// The longest super-frame, without that header.
+inline constexpr std::uint32_t kMaxSuperFrameBytes = kMaxFrameBytes - kOffloadHeaderBytes;
 
 /// A pool that its owner opens to the peer's RDMA writes: `elements` contiguous buffers of `element_bytes` each,
 /// starting at `address`, in the region that `memory_handle` (its tag) names. S1 IV.B.1, BufferRecvPool.

@@ -1,5 +1,6 @@
 // Whatever metadata comes with a frame: what the offload hands out fits the MTU, keeps the addresses, tags and ports
-// that were judged before, and metadata that does not fit its frame yields nothing.
+// that were judged before, and metadata that does not fit its frame yields nothing. A frame passes whole only with
+// metadata that fits it.
 // Input: MTU, 16 bits little-endian, a virtio-net header of 10 bytes, then the frame.
 
 #include <algorithm>
@@ -57,8 +58,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto offload = splitnic::frame::parse_virtio_net_header(header);
   if (!offload) return 0;
 
+  // A hop that gets the frame whole gets metadata that fits it, and segments within the MTU.
+  const auto judged = splitnic::frame::judge_unfinished(sink.frame, *offload, sink.mtu);
+  if (judged.whole) {
+    SPLITNIC_CHECK(!why_not_offload(sink.frame, judged.offload));
+    const auto again = splitnic::frame::judge_unfinished(sink.frame, judged.offload, sink.mtu);
+    SPLITNIC_CHECK(again.whole && again.result == judged.result && again.offload == judged.offload);
+    SPLITNIC_CHECK_OP(judged.longest_bytes, <=, splitnic::frame::parse_ethernet(sink.frame)->payload_offset + sink.mtu);
+  }
+
   static splitnic::frame::SoftwareOffload software;
   const auto result = software.complete(sink.frame, *offload, sink.mtu, sink);
+  SPLITNIC_CHECK(result == judged.result);
   switch (result) {
     case OffloadResult::unchanged:
     case OffloadResult::finished:

@@ -57,6 +57,8 @@ class CommandLine(support.LabTestCase):
         self.refused(2, "mac", *self.host_words("--mac", "02:77:00"))
         self.refused(2, "mac", *self.host_words("--mac", "03:77:00:00:00:01"))
         self.refused(2, "pool-elements", *self.host_words("--pool-elements", "0"))
+        for words in (self.host_words, self.unit_words):
+            self.refused(2, "offloads", *words("--offloads", "tcp"))
         self.refused(2, "cell-bytes", *self.host_words("--cell-bytes", "1"))
         self.refused(2, "connect", *self.host_words(connect="pigeon:/nowhere"))
 

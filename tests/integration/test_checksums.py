@@ -1,5 +1,5 @@
-"""tshark checks the frames from the hosts to the LAN and through each TAP: no wrong checksum, no frame beyond the MTU.
-The LAN's peer has its checksum and segmentation offloads on and off."""
+"""tshark checks the frames from the hosts to the LAN: no wrong checksum, no frame beyond the MTU. Without --offloads it
+also checks those through each TAP. The LAN's peer has its checksum and segmentation offloads on and off."""
 
 import support
 from lab import traffic
@@ -10,11 +10,14 @@ FRAMES_JUDGED = 8000
 
 class Checksums(support.LabTestCase):
     hosts = 2
+    unit_args = host_args = ("--offloads", "off")
+    taps_too = True  # with offloads, a TAP carries frames that nobody has finished yet
 
     def captures(self):
         """Captures the incoming frames at the LAN's peer, and both directions of each TAP."""
         lan = Capture(self.lab, self.lan.ns, self.lan.peer_if, inbound=True, frames=FRAMES_JUDGED)
-        return [lan] + [Capture(self.lab, host.ns, host.tap, frames=FRAMES_JUDGED) for host in self.host]
+        taps = self.host if self.taps_too else []
+        return [lan] + [Capture(self.lab, host.ns, host.tap, frames=FRAMES_JUDGED) for host in taps]
 
     def judged(self, traffic_to_make, mtu=1500):
         captures = self.captures()
@@ -81,7 +84,11 @@ class Checksums(support.LabTestCase):
 
 
 class ChecksumsWithLibpcap(Checksums):
+    """With offloads between the unit and its hosts, which end at libpcap."""
+
     unit_args = ("--lan-engine", "pcap")
+    host_args = ()
+    taps_too = False
     datagrams = [900]  # libpcap does not know where one ends
     engine = "pcap"
     test_with_the_peers_offloads_off = None  # nothing for an engine to complete
@@ -95,8 +102,9 @@ class ChecksumsOfJumboFrames(support.LabTestCase):
     def test_mtu_9000(self):
         host = self.host[0]
         self.assertEqual(host.ns.mtu(host.tap), 9000)
+        self.lan.set_offloads(False)
+        self.lan.set_unit_offloads(False)
         lan = Capture(self.lab, self.lan.ns, self.lan.peer_if, inbound=True, frames=FRAMES_JUDGED)
-        tap = Capture(self.lab, host.ns, host.tap, frames=FRAMES_JUDGED)
         self.assert_pings(host, self.lan.address, size=8972, dont_fragment=True)
         self.assert_pings(host, self.lan.address6, size=8952, dont_fragment=True)
         self.assertEqual(self.ping(host, self.lan.address, count=2, size=8973, dont_fragment=True).received, 0)
@@ -107,7 +115,7 @@ class ChecksumsOfJumboFrames(support.LabTestCase):
         self.assert_udp(host, bits="10M", most_lost=0.2, length=8900)
         self.assert_udp(host, bits="10M", most_lost=0.2, length=8900, reverse=True)
         self.assert_clean(lan, 9000)
-        self.assert_clean(tap, 9000)
+        self.assertGreater(self.unit.stats()["counts"]["passed_unfinished"], 0)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ std::size_t SimNic::read_frame(std::span<std::byte> to) {
 bool SimNic::write_frame(const messaging::ReceivedFrame& frame) {
   if (refusing_ && ++received_ % kRefusedEvery == 0) return false;
   copy_.resize(frame.size());
-  frame.bytes.copy_out(0, copy_);
+  frame.copy_out(copy_);
   const SentFrame* sent = edge_.book.arrived(index_, copy_, edge_.now);
   if (sent == nullptr) return true;
   judge_filter(*sent);
@@ -183,7 +183,7 @@ bool PlantedNic::write_frame(const messaging::ReceivedFrame& frame) {
   constexpr unsigned kEvery = 5;
   if (++frames_ % kEvery != 0 && held_.empty()) return nic_.write_frame(frame);
   bytes_.resize(frame.size());
-  frame.bytes.copy_out(0, bytes_);
+  frame.copy_out(bytes_);
   switch (plant_) {
     case Plant::drop:
       return true;

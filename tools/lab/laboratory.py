@@ -95,9 +95,17 @@ class Lan:
 
     def set_offloads(self, on):
         """Sets the peer's checksum and segmentation offloads. On: the unit gets frames that need both, as from veth."""
+        self._set_offloads(self.ns, self.peer_if, on)
+
+    def set_unit_offloads(self, on):
+        """Sets those of the unit's interface. Off: every frame leaves it finished, as from a NIC."""
+        self._set_offloads(self.unit_ns, self.unit_if, on)
+
+    @staticmethod
+    def _set_offloads(netns, interface, on):
         state = "on" if on else "off"
         words = [word for feature in ("tx", "sg", "tso", "gso", "gro") for word in (feature, state)]
-        self.ns.run("ethtool", "-K", self.peer_if, *words)
+        netns.run("ethtool", "-K", interface, *words)
 
 
 class Lab:

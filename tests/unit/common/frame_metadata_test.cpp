@@ -435,6 +435,13 @@ TEST_CASE("the virtio-net header has the bytes of the specification", "[common][
                               .segment_bytes = 1460,
                               .header_bytes = 0x42};
   CHECK(parse_virtio_net_header(header) == expected);
+  FrameOffload asked = expected;
+  for (const auto kind : {SegmentKind::tcp_v4, SegmentKind::tcp_v6, SegmentKind::udp}) {
+    asked.kind = kind;
+    CHECK(parse_virtio_net_header(make_virtio_net_header(asked)) == asked);
+  }
+  const VirtioNetHeader none = make_virtio_net_header({.checksum_start = 1, .segment_bytes = 2, .header_bytes = 3});
+  CHECK(std::memcmp(&none, std::array<std::byte, sizeof none>{}.data(), sizeof none) == 0);
 }
 
 TEST_CASE("every flag and kind of a virtio-net header is known or refused", "[common][frame]") {

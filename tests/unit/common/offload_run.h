@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "common/frame/software_offload.h"
@@ -28,7 +29,7 @@ inline OffloadRun in_software(const Bytes& input, std::uint32_t mtu) {
   return run;
 }
 
-/// The same with the frame's metadata.
+/// The same with the frame's metadata. What judge_unfinished() says beforehand must come true.
 inline OffloadRun in_software(const Bytes& input, const frame::FrameOffload& asked, std::uint32_t mtu) {
   static frame::SoftwareOffload offload;
   OffloadRun run;
@@ -36,6 +37,10 @@ inline OffloadRun in_software(const Bytes& input, const frame::FrameOffload& ask
     if (run.frames.empty()) run.same_memory = frame.data() == input.data();
     run.frames.emplace_back(frame.begin(), frame.end());
   });
+  const auto judged = frame::judge_unfinished(input, asked, mtu);
+  std::size_t longest = 0;
+  for (const Bytes& made : run.frames) longest = std::max(longest, made.size());
+  if (judged.result != run.result || judged.longest_bytes != longest) throw std::logic_error("judged otherwise");
   return run;
 }
 

@@ -42,8 +42,12 @@ inline Frame frame_of(std::size_t bytes, unsigned mark = 1) {
 class MemoryNic final : public VirtualNic {
  public:
   std::deque<Frame> sending;
+  frame::FrameOffload sending_offload;  ///< of every frame that is longer than the longest complete one
   std::vector<Frame> received;
-  std::vector<bool> carriers;  ///< every call
+  std::vector<frame::FrameOffload> received_offloads;
+  NicOffloads able;
+  std::vector<NicOffloads> permitted;  ///< every call
+  std::vector<bool> carriers;          ///< every call
   std::vector<std::uint32_t> max_mtus;
   std::vector<MacAddress> macs;
   NicSettings system{.mac = kHostsMac, .up = true, .all_multicast = false, .multicast = {}};
@@ -61,10 +65,22 @@ class MemoryNic final : public VirtualNic {
     std::copy(frame.begin(), frame.end(), to.begin());
     return frame.size();
   }
+  std::size_t read_unfinished(std::span<std::byte> to, std::size_t max_complete_bytes,
+                              frame::FrameOffload& offload) override {
+    const bool is_super = !sending.empty() && sending.front().size() > max_complete_bytes;
+    offload = is_super ? sending_offload : frame::FrameOffload{};
+    return read_frame(to);
+  }
+  [[nodiscard]] NicOffloads offloads() const override { return able; }
+  void set_offloads(const NicOffloads& to) override {
+    SPLITNIC_CHECK(carriers.empty() || !carriers.back());
+    permitted.push_back(to);
+  }
   bool write_frame(const messaging::ReceivedFrame& frame) override {
     if (refuses) return false;
     received.emplace_back(frame.size());
-    frame.bytes.copy_out(0, received.back());
+    frame.copy_out(received.back());
+    received_offloads.push_back(frame.offload);
     return true;
   }
   void set_carrier(bool carrier) override { carriers.push_back(carrier); }
@@ -109,10 +125,14 @@ class TestUnit final : public messaging::SessionEvents {
   std::vector<wire::RequestBody> requests;
   std::vector<std::pair<wire::CfgRequest, messaging::Answer>> replies;
   std::vector<Frame> frames;
+  std::vector<frame::FrameOffload> offloads;  ///< of each frame
   std::vector<std::string> downs;
+  NicOffloads able;
 
   void start(fabric::Bridge& bridge, RandomSource& random, std::uint32_t elements) {
     messaging::SessionOptions options;
+    options.offloads = able.frames;
+    options.udp_segments = able.udp_segments;
     options.role = wire::Role::io_unit;
     options.name = "unit";
     options.pool_elements = elements;
@@ -128,11 +148,11 @@ class TestUnit final : public messaging::SessionEvents {
     session_->flush();
     return work;
   }
-  [[nodiscard]] bool send(const Frame& frame) {
-    const auto memory = session_->claim();
+  [[nodiscard]] bool send(const Frame& frame, const frame::FrameOffload& offload = {}) {
+    const auto memory = session_->claim(static_cast<std::uint32_t>(frame.size()));
     if (memory.size() < frame.size()) return false;
     std::copy(frame.begin(), frame.end(), memory.begin());
-    session_->commit(static_cast<std::uint32_t>(frame.size()));
+    session_->commit(static_cast<std::uint32_t>(frame.size()), offload);
     session_->flush();
     return true;
   }
@@ -156,7 +176,8 @@ class TestUnit final : public messaging::SessionEvents {
   void on_down(std::string_view reason) override { downs.emplace_back(reason); }
   void on_frame(const messaging::ReceivedFrame& frame) override {
     frames.emplace_back(frame.size());
-    frame.bytes.copy_out(0, frames.back());
+    frame.copy_out(frames.back());
+    offloads.push_back(frame.offload);
   }
   messaging::Answer on_request(const wire::RequestBody& request) override {
     requests.push_back(request);
@@ -208,8 +229,10 @@ inline messaging::SessionOptions host_options() {
 /// The driver, its NIC and its unit, driven by simulated time.
 class DriverBench {
  public:
-  explicit DriverBench(const messaging::SessionOptions& options = host_options(), std::uint32_t unit_elements = 8)
+  explicit DriverBench(const messaging::SessionOptions& options = host_options(), std::uint32_t unit_elements = 8,
+                       const NicOffloads& of_nic = {})
       : random(1), pair(plain_bridge(), random), bridges(pair.end(0)), unit_elements_(unit_elements) {
+    nic.able = of_nic;
     driver_ = std::make_unique<HostDriver>(options, nic, bridges, random, notices);
   }
 

@@ -114,7 +114,7 @@ TEST_CASE("a TAP is made, measured and followed by another process", "[host][tap
   const TestNamespace inside;
   if (!inside) return;
   const OtherNamespace other;
-  auto process = os::PrivilegedProcess::start({.service = tap_service("sn0")});
+  auto process = os::PrivilegedProcess::start({.service = tap_service("sn0", true)});
   REQUIRE(process);
   TapRequests rights(std::shared_ptr<os::PrivilegedProcess>(*std::move(process)));
 
@@ -124,6 +124,7 @@ TEST_CASE("a TAP is made, measured and followed by another process", "[host][tap
   CHECK(tap->made_here);
   CHECK(tap->device.name() == "sn0");
   CHECK(tap->device.mac() == kMac);
+  CHECK(tap->device.offloads().frames);
   CHECK(tap->place.links.query("sn0")->mtu == 1400);
   CHECK_FALSE(rights.attach({.name = "sn0"}));  // busy
 

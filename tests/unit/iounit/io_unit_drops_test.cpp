@@ -63,6 +63,7 @@ TEST_CASE("every cause has a name of its own", "[iounit][drops]") {
   CHECK(to_string(HostDrop::from_host_to_itself) == "from_host_to_itself");
   CHECK(to_string(HostDrop::from_host_too_long) == "from_host_too_long");
   CHECK(to_string(HostDrop::from_host_lan_refused) == "from_host_lan_refused");
+  CHECK(to_string(HostDrop::from_host_bad_offload) == "from_host_bad_offload");
 }
 
 TEST_CASE("a UDP super-frame of the LAN reaches a host as the datagrams that its sender meant", "[iounit]") {

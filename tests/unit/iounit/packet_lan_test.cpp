@@ -184,6 +184,45 @@ TEST_CASE("frames that are sent wait for the flush, unless the batch is full", "
   CHECK(there->counters().rx_frames == 203);
 }
 
+TEST_CASE("super-frames that are sent whole arrive whole, with their metadata", "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_station();
+  const auto here = opened("lan0");
+  const auto there = opened("lan1");
+  for (const auto kind : {frame::SegmentKind::none, frame::SegmentKind::tcp_v6, frame::SegmentKind::udp}) {
+    CHECK(here->takes_offloads(kind));
+  }
+  const splitnic::test::Below v4, v6 = splitnic::test::below_with(6, 0);
+  const auto payload = splitnic::test::pattern(20000);
+  using splitnic::test::Fill;
+  struct Row {
+    Frame frame;
+    frame::FrameOffload offload;
+  };
+  const Row rows[] = {
+      {splitnic::test::tcp_frame(v4, {}, payload, Fill::partial), {true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54}},
+      {splitnic::test::tcp_frame(v6, {}, payload, Fill::partial), {true, 54, 16, frame::SegmentKind::tcp_v6, 1440, 74}},
+      {splitnic::test::udp_frame(v4, payload, Fill::partial), {true, 34, 6, frame::SegmentKind::udp, 1400, 42}},
+      {splitnic::test::udp_frame(v4, splitnic::test::pattern(99), Fill::partial), {true, 34, 6}},
+  };
+  for (const Row& row : rows) {
+    REQUIRE(here->send_unfinished(row.frame, row.offload));
+    here->flush();
+    const auto [frame, offload] = received_one(*there);
+    CHECK(frame == row.frame);
+    CHECK(offload.kind == row.offload.kind);
+    CHECK(offload.segment_bytes == row.offload.segment_bytes);
+    CHECK(offload.partial_checksum);
+    CHECK(offload.checksum_start == row.offload.checksum_start);
+    CHECK(offload.checksum_offset == row.offload.checksum_offset);
+  }
+  CHECK(here->counters().tx_frames == 4);
+  REQUIRE(here->send_unfinished(rows[3].frame, {true, 0xffff, 0xffff}));
+  here->flush();
+  CHECK(here->counters().tx_errors == 1);
+}
+
 TEST_CASE("each frame of a batch that the interface refuses is counted", "[iounit][lan][privileged]") {
   const TestNamespace inside;
   if (!inside) return;

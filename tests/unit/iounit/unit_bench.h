@@ -56,6 +56,8 @@ class MemoryLan final : public LanEngine {
   std::size_t flushes = 0;
   bool has_carrier = true;
   bool refuses = false;
+  std::vector<frame::SegmentKind> takes;           ///< what it finishes itself; none: it takes complete frames only
+  std::vector<frame::FrameOffload> sent_offloads;  ///< of each frame in `sent`
   std::uint32_t lan_mtu = 1500;
 
   std::size_t receive(LanSink& sink, std::size_t budget) override {
@@ -72,10 +74,16 @@ class MemoryLan final : public LanEngine {
     }
     return done;
   }
-  bool send(std::span<const std::byte> frame) override {
+  bool send(std::span<const std::byte> frame) override { return send_unfinished(frame, {}); }
+  [[nodiscard]] bool takes_offloads(frame::SegmentKind kind) const override {
+    return std::ranges::find(takes, kind) != takes.end();
+  }
+  bool send_unfinished(std::span<const std::byte> frame, const frame::FrameOffload& unfinished) override {
+    SPLITNIC_CHECK(!unfinished.asks_for_work() || takes_offloads(unfinished.kind));
     if (refuses) return ++counters_.tx_errors, false;
     ++counters_.tx_frames;
     sent.emplace_back(frame.begin(), frame.end());
+    sent_offloads.push_back(unfinished);
     return true;
   }
   void flush() override { ++flushes; }
@@ -165,6 +173,7 @@ class TestHost final : public messaging::SessionEvents {
 
   std::string name;
   std::vector<Frame> frames;
+  std::vector<frame::FrameOffload> offloads;  ///< of each frame
   std::vector<wire::HelloReply> hellos;
   std::vector<std::string> downs;
   std::vector<wire::RequestBody> requests;  ///< all but those for statistics
@@ -193,11 +202,11 @@ class TestHost final : public messaging::SessionEvents {
   [[nodiscard]] Time next_deadline() const { return session_ && !paused ? session_->next_deadline() : kNever; }
 
   /// False: no element is free, or the frame is longer than one.
-  [[nodiscard]] bool send(const Frame& frame) {
-    const auto memory = session_->claim();
+  [[nodiscard]] bool send(const Frame& frame, const frame::FrameOffload& offload = {}) {
+    const auto memory = session_->claim(session_->longest_frame_bytes());
     if (memory.size() < frame.size()) return false;
     std::copy(frame.begin(), frame.end(), memory.begin());
-    session_->commit(static_cast<std::uint32_t>(frame.size()));
+    session_->commit(static_cast<std::uint32_t>(frame.size()), offload);
     session_->flush();
     return true;
   }
@@ -215,7 +224,8 @@ class TestHost final : public messaging::SessionEvents {
   void on_down(std::string_view reason) override { downs.emplace_back(reason); }
   void on_frame(const messaging::ReceivedFrame& frame) override {
     frames.emplace_back(frame.size());
-    frame.bytes.copy_out(0, frames.back());
+    frame.copy_out(frames.back());
+    offloads.push_back(frame.offload);
   }
   messaging::Answer on_request(const wire::RequestBody& request) override {
     if (std::holds_alternative<wire::StatisticsReport>(request)) {
@@ -244,7 +254,7 @@ class UnitBench {
       : random(seed), unit_options_(std::move(options)) {
     lan.lan_mtu = lan_mtu;
     unit_options_.session.name = "unit";
-    unit_options_.session.pool_elements = 16;
+    unit_options_.session.pool_elements = unit_options_.session.offloads ? 128 : 16;
     unit_ = std::make_unique<IoUnit>(unit_options_, lan, bridges_, random, notices);
   }
 
@@ -338,9 +348,9 @@ class UnitBench {
     settle();
   }
   /// The same from a host.
-  void from_host(TestHost& host, const Frame& frame, std::size_t times = 1) {
+  void from_host(TestHost& host, const Frame& frame, std::size_t times = 1, const frame::FrameOffload& offload = {}) {
     for (std::size_t i = 0; i < times; ++i) {
-      SPLITNIC_CHECK(host.send(frame));
+      SPLITNIC_CHECK(host.send(frame, offload));
       settle();
     }
   }

@@ -25,6 +25,7 @@ struct RecordedEvents final : messaging::SessionEvents {
   int ups = 0;
   std::vector<std::string> downs;
   std::vector<std::vector<std::byte>> frames;
+  std::vector<frame::FrameOffload> offloads;  ///< of each frame
   std::vector<wire::RequestBody> requests;
   std::vector<std::pair<wire::CfgRequest, messaging::Answer>> replies;
   std::uint32_t granted_mtu = 1500;
@@ -36,7 +37,8 @@ struct RecordedEvents final : messaging::SessionEvents {
   void on_down(std::string_view reason) override { downs.emplace_back(reason); }
   void on_frame(const messaging::ReceivedFrame& frame) override {
     frames.emplace_back(frame.size());
-    frame.bytes.copy_out(0, frames.back());
+    frame.copy_out(frames.back());
+    offloads.push_back(frame.offload);
   }
   messaging::Answer on_request(const wire::RequestBody& request) override {
     requests.push_back(request);
@@ -133,6 +135,7 @@ class ScriptedHost {
                                      {.lane = fabric::VirtualLane::data, .send_buffers = 256, .writes = 256});
     wire::HelloRequest hello;
     hello.name = "script";
+    hello.features = features;
     hello.terms = {.max_message_bytes = 4096,
                    .max_list_entries = list_entries,
                    .max_frame_bytes = 1522,
@@ -214,6 +217,16 @@ class ScriptedHost {
                                              adapter_->region_address(*tag), 0};
     say([&](auto out) { return wire::encode_buffer_recv_pool(out, 0, std::span(&advertised, 1)); });
   }
+  /// The memory of the pool that advertise_memory() made last.
+  [[nodiscard]] std::span<const std::byte> memory() const { return memories_.back(); }
+  /// Says where writes have put a frame, whether there were any or not.
+  void indicate(const wire::Indication& indication) {
+    const auto buffer = data_->claim();
+    wire::IndicateWriter writer(buffer, 1);
+    SPLITNIC_CHECK(writer.add(indication));
+    SPLITNIC_CHECK(data_->commit(writer.finish().size()));
+    link_->notify();
+  }
   void flush(std::uint64_t transaction, std::uint32_t pool, bool receivers_pool) {
     const wire::FlushedPool flushed{wire::PoolNumber{pool}, receivers_pool};
     say([&](auto out) { return wire::encode_buffer_pool_flush_request(out, transaction, std::span(&flushed, 1)); });
@@ -241,10 +254,12 @@ class ScriptedHost {
     return std::nullopt;
   }
   /// Writes `bytes` bytes into an element of the unit's pool and indicates what the test wants it to.
-  void write(std::uint32_t element, std::uint32_t bytes, std::uint32_t immediate) {
+  void write(std::uint32_t element, std::uint32_t bytes, std::uint32_t immediate,
+             std::span<const std::byte> first_bytes = {}) {
     const auto pool = *unit_pool();
     const auto buffer = data_->claim();
     std::fill(buffer.begin(), buffer.begin() + bytes, std::byte{0x42});
+    std::copy(first_bytes.begin(), first_bytes.end(), buffer.begin());
     const fabric::RemoteAddress to{pool.address + std::uint64_t{element} * pool.element_bytes,
                                    fabric::Stag{pool.memory_handle}};
     SPLITNIC_CHECK(data_->commit_write(bytes, to, &immediate));
@@ -255,6 +270,7 @@ class ScriptedHost {
   RecordedMessages received;
   RecordedMessages received_data;
   std::uint32_t list_entries = 64;  ///< what the hello offers
+  std::uint64_t features = 0;
 
  private:
   using Ends = std::pair<std::unique_ptr<fabric::Bridge>, std::unique_ptr<fabric::Bridge>>;

@@ -1,0 +1,273 @@
+// IoUnit, frames: from the LAN and from hosts to their receivers.
+#include <algorithm>
+#include <cstring>
+
+#include "iounit/io_unit.h"
+
+namespace splitnic::iounit {
+
+namespace wire = messaging::wire;
+using frame::FrameOffload;
+
+AttachedHost* IoUnit::host_at(ForwardingTarget number) {
+  return number.value < hosts_.size() ? hosts_[number.value].get() : nullptr;
+}
+
+IoUnit::Destination IoUnit::destination_of(const frame::EthernetHeader& header) {
+  if (header.destination.is_multicast()) return {};
+  const auto at = table_.find(header.destination, header.vlan_id, now_);
+  AttachedHost* const host = at ? host_at(*at) : nullptr;
+  // In a VLAN that the host is not in, its address may be anybody's.
+  if (host != nullptr && !host->vlans().outward(header)) return {};
+  return {.known = at.has_value(), .addressed = host};
+}
+
+bool IoUnit::overhears(const AttachedHost& host, const frame::EthernetHeader& header, const Destination& destination) {
+  // An address in the table belongs to one host; any other host must be promiscuous to get a copy.
+  return host.up() && (host.promiscuous() || !destination.known) && host.accepts(header);
+}
+
+/// Avoids a walk over the hosts for nearly every unicast frame.
+bool IoUnit::nobody_overhears(const frame::EthernetHeader& header, const Destination& destination) const {
+  return !header.destination.is_multicast() && promiscuous_hosts_ == 0 &&
+         (destination.known || hosts_with_further_addresses_ == 0);
+}
+
+std::size_t IoUnit::find_receivers(const frame::EthernetHeader& header, const Destination& destination,
+                                   const AttachedHost* from) {
+  receivers_.clear();
+  std::size_t refused = 0;
+  if (AttachedHost* const addressed = destination.addressed) {
+    if (addressed == from) {
+      addressed->count(HostDrop::from_host_to_itself);
+      ++refused;
+    } else if (!addressed->accepts_addressed(header)) {
+      addressed->count(HostDrop::to_host_filtered);
+      ++refused;
+    } else {
+      receivers_.push_back(addressed);
+    }
+  }
+  if (nobody_overhears(header, destination)) return refused;
+  for (auto& host : hosts_) {
+    if (!host || host.get() == destination.addressed || host.get() == from) continue;
+    if (overhears(*host, header, destination)) receivers_.push_back(host.get());
+  }
+  return refused;
+}
+
+std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
+                                     std::span<const std::byte> frame, const AttachedHost* from) {
+  const std::size_t refused = find_receivers(header, destination, from);
+  for (AttachedHost* const host : receivers_) host->deliver(header, frame);
+  return refused + receivers_.size();
+}
+
+std::size_t IoUnit::forward_unfinished(const frame::EthernetHeader& header, const Destination& destination,
+                                       std::span<const std::byte> frame, const frame::UnfinishedFrame& unfinished,
+                                       AttachedHost* from) {
+  std::size_t copies = find_receivers(header, destination, from);
+  const auto unable = std::ranges::partition(
+      receivers_, [&](const AttachedHost* host) { return unfinished.whole && host->takes(unfinished.offload); });
+  for (AttachedHost* const host : std::span(receivers_.begin(), unable.begin())) {
+    host->deliver(header, frame, &unfinished);
+    ++copies;
+    ++counters_.passed_unfinished;
+  }
+  const bool for_lan = from != nullptr && destination.addressed == nullptr;
+  const bool lan_takes = unfinished.whole && lan_.takes_offloads(unfinished.offload.kind);
+  if (for_lan && lan_takes) {
+    send_to_lan(*from, frame, unfinished.offload);
+    ++copies;
+    ++counters_.passed_unfinished;
+  }
+  if (unable.empty() && (lan_takes || !for_lan)) return copies;
+
+  const auto result = offload_.complete(frame, unfinished.offload, lan_mtu_, [&](std::span<const std::byte> finished) {
+    for (AttachedHost* const host : unable) host->deliver(header, finished);
+    copies += unable.size();
+    if (!for_lan || lan_takes) return;
+    send_to_lan(*from, finished, {});
+    ++copies;
+  });
+  const bool from_lan = from == nullptr;
+  if (result == frame::OffloadResult::finished) {
+    ++(from_lan ? counters_.lan_checksums_completed : counters_.host_checksums_completed);
+  } else if (result == frame::OffloadResult::segmented) {
+    ++(from_lan ? counters_.lan_segmented : counters_.host_segmented);
+  }
+  return copies;
+}
+
+namespace {
+
+/// nullopt: the frame is not dropped.
+std::optional<LanDrop> drop_of(frame::OffloadResult result) {
+  switch (result) {
+    case frame::OffloadResult::unchanged:
+    case frame::OffloadResult::finished:
+    case frame::OffloadResult::segmented:
+      break;
+    case frame::OffloadResult::dropped_udp_oversize:
+      return LanDrop::lan_udp_oversize;
+    case frame::OffloadResult::dropped_malformed:
+      return LanDrop::lan_malformed;
+    case frame::OffloadResult::dropped_oversize:
+      return LanDrop::lan_oversize;
+    case frame::OffloadResult::dropped_bad_offload:
+      return LanDrop::lan_bad_offload;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void IoUnit::take_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload* offload) {
+  ++counters_.lan_frames;
+  counters_.lan_bytes += frame.size();
+  const auto header = frame::parse_ethernet(frame);
+  if (!header) return count(LanDrop::lan_malformed);
+  using Learned = ForwardingTable::Learned;
+  const Learned learned = table_.learn(header->source, header->vlan_id, kLanTarget, now_);
+  if (learned == Learned::kNoAddress) return count(LanDrop::lan_bad_source);
+  if (learned == Learned::kPinned) return count(LanDrop::lan_forged);
+  policy_.heard_on_lan(header->source, now_);
+  if (header->destination.is_link_local_group()) return count(LanDrop::lan_link_local);
+  const Destination destination = destination_of(*header);
+  const auto takes = [&](const auto& host) { return host && overhears(*host, *header, destination); };
+  if (destination.addressed == nullptr &&
+      (nobody_overhears(*header, destination) || std::none_of(hosts_.begin(), hosts_.end(), takes))) {
+    return count(destination.known ? LanDrop::lan_to_lan : LanDrop::lan_unwanted);
+  }
+  std::size_t copies = 0;
+  if (offload != nullptr && offload->asks_for_work()) {
+    const auto unfinished = frame::judge_unfinished(frame, *offload, lan_mtu_);
+    if (const auto cause = drop_of(unfinished.result)) return count(*cause);
+    copies = forward_unfinished(*header, destination, frame, unfinished, nullptr);
+  } else {
+    const auto forward = [&](std::span<const std::byte> finished) {
+      copies += forward_to_hosts(*header, destination, finished, nullptr);
+    };
+    const auto result = offload == nullptr ? offload_.complete(frame, lan_mtu_, forward)
+                                           : offload_.complete(frame, *offload, lan_mtu_, forward);
+    if (const auto cause = drop_of(result)) return count(*cause);
+    if (result == frame::OffloadResult::finished) ++counters_.lan_checksums_completed;
+    if (result == frame::OffloadResult::segmented) ++counters_.lan_segmented;
+  }
+  if (copies > 1) counters_.copies += copies - 1;
+}
+
+namespace {
+
+/// The same for a frame of a host.
+std::optional<HostDrop> host_drop_of(frame::OffloadResult result) {
+  switch (result) {
+    case frame::OffloadResult::unchanged:
+    case frame::OffloadResult::finished:
+    case frame::OffloadResult::segmented:
+      break;
+    case frame::OffloadResult::dropped_udp_oversize:
+    case frame::OffloadResult::dropped_oversize:
+      return HostDrop::from_host_too_long;
+    case frame::OffloadResult::dropped_malformed:
+      return HostDrop::from_host_malformed;
+    case frame::OffloadResult::dropped_bad_offload:
+      return HostDrop::from_host_bad_offload;
+  }
+  return std::nullopt;
+}
+
+std::optional<HostDrop> why_not_claim(const IpGuard& guard, const frame::EthernetHeader& header,
+                                      std::span<const std::byte> frame) {
+  switch (forbidden_claim(guard, header, frame)) {
+    case IpClaim::none:
+      break;
+    case IpClaim::address:
+      return HostDrop::from_host_ip_address;
+    case IpClaim::dhcp_server:
+      return HostDrop::from_host_dhcp_server;
+    case IpClaim::router:
+      return HostDrop::from_host_router;
+  }
+  return std::nullopt;
+}
+
+/// Puts the tag of this VLAN into the frame, which lies in memory behind room for one. Returns where the frame is now.
+std::span<std::byte> put_tag(std::span<std::byte> memory, std::span<std::byte> frame, VlanMembership::Inward how,
+                             std::uint16_t vlan) {
+  constexpr std::size_t kAddresses = 2 * sizeof(MacAddress);
+  if (how == VlanMembership::Inward::tag) {
+    std::memmove(memory.data(), frame.data(), kAddresses);
+    frame = memory.first(frame.size() + frame::kVlanTagBytes);
+    frame[kAddresses] = std::byte{frame::kEtherTypeVlan >> 8U};
+    frame[kAddresses + 1] = std::byte{frame::kEtherTypeVlan & 0xffU};
+    frame[kAddresses + 2] = {};
+  }
+  // The upper four bits are the priority, which stays.
+  frame[kAddresses + 2] = (frame[kAddresses + 2] & std::byte{0xf0}) | static_cast<std::byte>(vlan >> 8U);
+  frame[kAddresses + 3] = static_cast<std::byte>(vlan & 0xffU);
+  return frame;
+}
+
+}  // namespace
+
+void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFrame& received) {
+  if (received.size() > wire::kMaxFrameBytes) return attached.count(HostDrop::from_host_too_long);
+  // In front of the frame there is room for a tag.
+  auto frame = std::span(private_copy_).subspan(frame::kVlanTagBytes, received.size());
+  received.copy_out(frame);
+  auto header = frame::parse_ethernet(frame);
+  if (!header) return attached.count(HostDrop::from_host_malformed);
+  if (const auto cause = why_not_source(attached, header->source)) return attached.count(*cause);
+  if (header->destination.is_link_local_group()) return attached.count(HostDrop::from_host_link_local);
+  if (const auto cause = why_not_claim(attached.rights().ip, *header, frame)) return attached.count(*cause);
+  const FrameOffload& offload = received.offload;
+  if (const auto cause = attached.over_rate(header->audience(), frame::counts_as_frames(frame.size(), offload))) {
+    return attached.count(*cause);
+  }
+  const auto inward = attached.vlans().inward(*header);
+  if (inward == VlanMembership::Inward::refuse) return attached.count(HostDrop::from_host_vlan);
+  std::optional<frame::UnfinishedFrame> unfinished;
+  if (offload.asks_for_work()) {
+    // Only a super-frame may be longer than the MTU.
+    const bool too_long = offload.kind == frame::SegmentKind::none && frame.size() > header->payload_offset + lan_mtu_;
+    unfinished = frame::judge_unfinished(frame, offload, lan_mtu_);
+    const auto cause = too_long ? HostDrop::from_host_too_long : host_drop_of(unfinished->result);
+    if (cause) return attached.count(*cause);
+  }
+  if (inward != VlanMembership::Inward::unchanged) {
+    const std::size_t untagged_bytes = frame.size();
+    frame = put_tag(private_copy_, frame, inward, attached.vlans().access());
+    header = frame::parse_ethernet(frame);
+    if (unfinished) unfinished->grow(frame.size() - untagged_bytes);
+  }
+  using Learned = ForwardingTable::Learned;
+  const Learned learned = table_.learn(header->source, header->vlan_id, attached.number(), now_);
+  if (learned == Learned::kPinned) return attached.count(HostDrop::from_host_forged);
+  const Destination destination = destination_of(*header);
+  std::size_t copies = 0;
+  if (unfinished) {
+    copies = forward_unfinished(*header, destination, frame, *unfinished, &attached);
+  } else {
+    copies = forward_to_hosts(*header, destination, frame, &attached);
+    if (destination.addressed == nullptr) {
+      ++copies;
+      forward_to_lan(attached, *header, frame);
+    }
+  }
+  counters_.copies += copies - 1;  // the addressed host, or the LAN, is always one receiver
+}
+
+void IoUnit::forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
+  if (frame.size() - header.payload_offset > lan_mtu_) return from.count(HostDrop::from_host_too_long);
+  send_to_lan(from, frame, {});
+}
+
+void IoUnit::send_to_lan(AttachedHost& from, std::span<const std::byte> frame, const FrameOffload& offload) {
+  const bool taken = offload.asks_for_work() ? lan_.send_unfinished(frame, offload) : lan_.send(frame);
+  if (!taken) return from.count(HostDrop::from_host_lan_refused);
+  counters_.lan_bytes_sent += frame.size();
+  sent_to_lan_ = true;
+}
+
+}  // namespace splitnic::iounit
