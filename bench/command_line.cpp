@@ -37,6 +37,7 @@ void bind(CLI::App& app, NicCommand& command) {
   app.add_option("--splitnic", command.splitnic,
                  "The program to measure (default: splitnic beside this program, or the PATH's)")
       ->type_name("PATH");
+  app.add_flag("--quick", command.quick, "Fewer and shorter measurements, in about a minute");
 }
 
 void bind(CLI::App& app, FabricCommand& command) {
@@ -71,6 +72,11 @@ void bind(CLI::App& app, FabricCommand& command) {
 }
 
 /// What --quick changes, unless other options say something else.
+void make_quick(const CLI::App& app, NicCommand& command) {
+  if (app.count("--runs") == 0) command.runs = 3;
+  if (app.count("--seconds") == 0) command.seconds = 0.5;
+}
+
 void make_quick(const CLI::App& app, FabricCommand& command) {
   if (app.count("--runs") == 0) command.runs = 1;
   if (app.count("--seconds") == 0) command.seconds = 0.01;
@@ -109,6 +115,7 @@ int run_command_line(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     throw UsageError{std::string(error.what()) + " (see --help)"};
   }
+  if (asked.nic.quick) make_quick(*app.get_subcommand("nic"), asked.nic);
   if (app.got_subcommand("nic")) return run_nic_command(asked.nic);
   if (asked.fabric.quick) make_quick(*app.get_subcommand("fabric"), asked.fabric);
   return run_fabric_command(asked.fabric);

@@ -15,6 +15,7 @@ struct NicCommand {
   bool json = false;
   unsigned runs = 5;
   double seconds = 2;     ///< each measurement
+  bool quick = false;     ///< fewer and shorter measurements, unless an option asks for others
   std::string forwarder;  ///< empty: bench-forwarder of this build or installation
   std::string splitnic;   ///< the program to measure; empty: the one beside this program, or the PATH's
 };

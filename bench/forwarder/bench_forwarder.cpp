@@ -5,13 +5,18 @@
 // can't hide behind an equally slow yardstick; the pcap settings are the product's (immediate, promiscuous, inbound
 // only, whole frames). Partial checksums and oversized frames pass as they are: compare with the peers' offloads off.
 //
-// bench-forwarder --tap NAME --lan IFNAME [--netns NAME] [--tap-netns NAME] [--lan-netns NAME]
+// With --offloads on, a packet socket takes the place of libpcap, and both sides have virtio-net headers: each frame
+// passes with its header, as the kernel made it.
+//
+// bench-forwarder --tap NAME --lan IFNAME [--netns NAME] [--tap-netns NAME] [--lan-netns NAME] [--offloads on|off]
 // Prints "ready" on stdout when traffic can flow; ends on SIGTERM or SIGINT with counters on stderr. Exit 0, 1, 2.
 
+#include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/if.h>
+#include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <linux/if_tun.h>
+#include <net/if.h>
 #include <pcap/pcap.h>
 #include <poll.h>
 #include <sched.h>
@@ -29,18 +34,23 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 namespace {
 
+constexpr int kHeaderBytes = 10;               // of virtio-net
 constexpr int kSnapBytes = 65536 + 64;         // the largest GSO frame with its headers
 constexpr int kCaptureBufferBytes = 32 << 20;  // what the kernel may hold while this process is away
-constexpr std::size_t kFrameBytesMax = kSnapBytes;
+constexpr std::size_t kFrameBytesMax = kHeaderBytes + kSnapBytes;
 constexpr int kBatchFrames = 256;  // one side may not starve the other for longer
+
+constexpr unsigned long kUdpSegments = 0x20 | 0x40;  // TUN_F_USO4 and TUN_F_USO6
 
 volatile std::sig_atomic_t stop_requested = 0;
 
 struct Options {
   std::string tap, lan, tap_netns, lan_netns;
+  bool offloads = false;
 };
 
 struct Counters {
@@ -62,6 +72,8 @@ bool parse(int argc, char** argv, Options& options) {
       options.tap_netns = value;
     } else if (key == "--lan-netns") {
       options.lan_netns = value;
+    } else if (key == "--offloads" && (value == "on" || value == "off")) {
+      options.offloads = value == "on";
     } else {
       return false;
     }
@@ -87,13 +99,18 @@ auto opened_in(const std::string& netns, Open open_it) {
   return result;
 }
 
-int open_tap(const std::string& name) {
+int open_tap(const std::string& name, bool offloads) {
   const int fd = ::open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) throw_errno("/dev/net/tun");
   ifreq request{};
-  request.ifr_flags = IFF_TAP | IFF_NO_PI;
+  request.ifr_flags = static_cast<short>(IFF_TAP | IFF_NO_PI | (offloads ? IFF_VNET_HDR : 0));
   std::memcpy(request.ifr_name, name.data(), name.size());
   if (::ioctl(fd, TUNSETIFF, &request) != 0) throw_errno("TAP " + name);
+  constexpr unsigned long kFrames = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
+  // Kernels before 6.2 don't know super-frames of UDP.
+  if (offloads && ::ioctl(fd, TUNSETOFFLOAD, kFrames | kUdpSegments) != 0 && ::ioctl(fd, TUNSETOFFLOAD, kFrames) != 0) {
+    throw_errno("offloads of " + name);
+  }
   return fd;
 }
 
@@ -102,7 +119,7 @@ struct PcapCloser {
 };
 using Pcap = std::unique_ptr<pcap_t, PcapCloser>;
 
-Pcap open_lan(const std::string& name) {
+Pcap open_pcap(const std::string& name) {
   std::array<char, PCAP_ERRBUF_SIZE> error{};
   Pcap handle{pcap_create(name.c_str(), error.data())};
   if (!handle) throw std::runtime_error(name + ": " + error.data());
@@ -120,14 +137,96 @@ Pcap open_lan(const std::string& name) {
   return handle;
 }
 
-class Forwarder {
+/// Takes what came from the LAN.
+class FrameSink {
  public:
-  Forwarder(int tap, pcap_t* lan) : tap_{tap}, lan_{lan} {}
+  virtual ~FrameSink() = default;
+  virtual void on_frame(const std::byte* bytes, std::size_t size) = 0;
+};
+
+/// The LAN's side. Frames have a virtio-net header if the TAP's have one.
+class Lan {
+ public:
+  virtual ~Lan() = default;
+  [[nodiscard]] virtual int descriptor() const = 0;
+  virtual bool send(const std::byte* bytes, std::size_t size) = 0;
+  /// At most kBatchFrames. Returns how many came.
+  virtual int receive(FrameSink& sink) = 0;
+};
+
+class PcapLan final : public Lan {
+ public:
+  explicit PcapLan(Pcap handle) : handle_{std::move(handle)} {}
+  [[nodiscard]] int descriptor() const override { return pcap_get_selectable_fd(handle_.get()); }
+  bool send(const std::byte* bytes, std::size_t size) override {
+    return pcap_inject(handle_.get(), bytes, size) == static_cast<int>(size);
+  }
+  int receive(FrameSink& sink) override {
+    const auto deliver = [](u_char* to, const pcap_pkthdr* header, const u_char* bytes) {
+      reinterpret_cast<FrameSink*>(to)->on_frame(reinterpret_cast<const std::byte*>(bytes), header->caplen);
+    };
+    const int frames = pcap_dispatch(handle_.get(), kBatchFrames, deliver, reinterpret_cast<u_char*>(&sink));
+    if (frames < 0) throw std::runtime_error(std::string("reading the LAN: ") + pcap_geterr(handle_.get()));
+    return frames;
+  }
+
+ private:
+  Pcap handle_;
+};
+
+class PacketLan final : public Lan {
+ public:
+  explicit PacketLan(const std::string& name)
+      : socket_{::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)} {
+    if (socket_ < 0) throw_errno("a packet socket");
+    const int on = 1;
+    const int buffer_bytes = kCaptureBufferBytes;
+    sockaddr_ll address{};
+    address.sll_family = AF_PACKET;
+    address.sll_protocol = htons(ETH_P_ALL);
+    address.sll_ifindex = static_cast<int>(::if_nametoindex(name.c_str()));
+    packet_mreq promiscuous{};
+    promiscuous.mr_ifindex = address.sll_ifindex;
+    promiscuous.mr_type = PACKET_MR_PROMISC;
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof buffer_bytes);
+    if (::setsockopt(socket_, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0 ||
+        ::setsockopt(socket_, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
+        ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::setsockopt(socket_, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous) != 0) {
+      throw_errno("the packet socket on " + name);
+    }
+  }
+  ~PacketLan() override { ::close(socket_); }
+  PacketLan(const PacketLan&) = delete;
+  PacketLan& operator=(const PacketLan&) = delete;
+
+  [[nodiscard]] int descriptor() const override { return socket_; }
+  bool send(const std::byte* bytes, std::size_t size) override {
+    return ::send(socket_, bytes, size, MSG_DONTWAIT) == static_cast<ssize_t>(size);
+  }
+  int receive(FrameSink& sink) override {
+    for (int frames = 0; frames < kBatchFrames; ++frames) {
+      const ssize_t bytes = ::recv(socket_, frame_.data(), frame_.size(), MSG_DONTWAIT);
+      if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return frames;
+      if (bytes < 0) throw_errno("reading the LAN");
+      sink.on_frame(frame_.data(), static_cast<std::size_t>(bytes));
+    }
+    return kBatchFrames;
+  }
+
+ private:
+  int socket_;
+  std::array<std::byte, kFrameBytesMax> frame_{};
+};
+
+class Forwarder final : private FrameSink {
+ public:
+  Forwarder(int tap, Lan& lan) : tap_{tap}, lan_{lan} {}
 
   void run() {
-    std::array<pollfd, 2> waits{pollfd{tap_, POLLIN, 0}, pollfd{pcap_get_selectable_fd(lan_), POLLIN, 0}};
+    std::array<pollfd, 2> waits{pollfd{tap_, POLLIN, 0}, pollfd{lan_.descriptor(), POLLIN, 0}};
     while (stop_requested == 0) {
-      const int moved = tap_to_lan() + lan_to_tap();
+      const int moved = tap_to_lan() + lan_.receive(*this);
       if (moved > 0) continue;
       // Not for ever: a signal between the test above and the sleep is noticed a second later.
       if (::poll(waits.data(), waits.size(), 1000) < 0 && errno != EINTR) throw_errno("poll");
@@ -145,42 +244,41 @@ class Forwarder {
         if (errno == EAGAIN || errno == EINTR || errno == EIO) return frames;
         throw_errno("reading the TAP");
       }
-      ++(pcap_inject(lan_, frame_.data(), static_cast<std::size_t>(bytes)) == bytes ? counters_.to_lan
-                                                                                    : counters_.to_lan_refused);
+      ++(lan_.send(frame_.data(), static_cast<std::size_t>(bytes)) ? counters_.to_lan : counters_.to_lan_refused);
     }
     return kBatchFrames;
   }
 
-  int lan_to_tap() {
-    const auto deliver = [](u_char* self, const pcap_pkthdr* header, const u_char* bytes) {
-      auto& forwarder = *reinterpret_cast<Forwarder*>(self);
-      const ssize_t written = ::write(forwarder.tap_, bytes, header->caplen);
-      ++(written == static_cast<ssize_t>(header->caplen) ? forwarder.counters_.to_tap
-                                                         : forwarder.counters_.to_tap_refused);
-    };
-    const int frames = pcap_dispatch(lan_, kBatchFrames, deliver, reinterpret_cast<u_char*>(this));
-    if (frames < 0) throw std::runtime_error(std::string("reading the LAN: ") + pcap_geterr(lan_));
-    return frames;
+  void on_frame(const std::byte* bytes, std::size_t size) override {
+    const ssize_t written = ::write(tap_, bytes, size);
+    ++(written == static_cast<ssize_t>(size) ? counters_.to_tap : counters_.to_tap_refused);
   }
 
   int tap_;
-  pcap_t* lan_;
+  Lan& lan_;
   Counters counters_;
   std::array<std::byte, kFrameBytesMax> frame_{};
 };
+
+std::unique_ptr<Lan> open_lan(const Options& options) {
+  if (options.offloads) return std::make_unique<PacketLan>(options.lan);
+  return std::make_unique<PcapLan>(open_pcap(options.lan));
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) {
-    std::fputs("usage: bench-forwarder --tap NAME --lan IFNAME [--netns NAME | --tap-netns NAME --lan-netns NAME]\n",
-               stderr);
+    std::fputs(
+        "usage: bench-forwarder --tap NAME --lan IFNAME [--netns NAME | --tap-netns NAME --lan-netns NAME] "
+        "[--offloads on|off]\n",
+        stderr);
     return 2;
   }
   try {
-    const Pcap lan = opened_in(options.lan_netns, [&] { return open_lan(options.lan); });
-    const int tap = opened_in(options.tap_netns, [&] { return open_tap(options.tap); });
+    const auto lan = opened_in(options.lan_netns, [&] { return open_lan(options); });
+    const int tap = opened_in(options.tap_netns, [&] { return open_tap(options.tap, options.offloads); });
     struct sigaction action {};
     action.sa_handler = [](int) { stop_requested = 1; };  // without SA_RESTART: poll(2) returns
     ::sigaction(SIGTERM, &action, nullptr);
@@ -188,7 +286,7 @@ int main(int argc, char** argv) {
     std::puts("ready");
     std::fflush(stdout);
 
-    Forwarder forwarder{tap, lan.get()};
+    Forwarder forwarder{tap, *lan};
     forwarder.run();
     const Counters& c = forwarder.counters();
     std::fprintf(stderr, "bench-forwarder: to LAN %ju (%ju refused), to TAP %ju (%ju refused)\n",

@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "bench/commands.h"
 #include "bench/nic/contest.h"
@@ -17,43 +19,58 @@ namespace splitnic::bench {
 
 namespace {
 
-Contestant split_driver(const Laboratory& laboratory, const std::string& program) {
+Contestant split_driver(const Laboratory& laboratory, const std::string& program, bool offloads) {
   const auto socket = laboratory.scratch("unit.socket");
-  return {"split driver",
+  const std::string on = offloads ? "on" : "off";
+  return {offloads ? "split driver with offloads" : "split driver",
+          offloads,
           {{program, "iounit", "--listen", socket, "--lan", Laboratory::kLan, "--netns", Laboratory::kUnit, "--control",
-            laboratory.scratch("unit.control"), "--offloads", "off"},
+            laboratory.scratch("unit.control"), "--offloads", on},
            {program, "host", "--connect", "shm:" + socket, "--tap", Laboratory::kTap, "--netns", Laboratory::kHost,
-            "--control", laboratory.scratch("host.control"), "--offloads", "off"}}};
+            "--control", laboratory.scratch("host.control"), "--offloads", on}}};
 }
 
-Contestant forwarder(const std::string& program) {
-  return {"forwarder",
+Contestant forwarder(const std::string& program, bool offloads) {
+  return {offloads ? "forwarder with offloads" : "forwarder",
+          offloads,
           {{program, "--tap", Laboratory::kTap, "--lan", Laboratory::kLan, "--tap-netns", Laboratory::kHost,
-            "--lan-netns", Laboratory::kUnit}}};
+            "--lan-netns", Laboratory::kUnit, "--offloads", offloads ? "on" : "off"}}};
 }
 
-/// Runs of both, one after the other, so that what else the machine does meets both alike.
-Result<void> alternate(Laboratory& laboratory, const Contestant& split, const Contestant& yardstick,
-                       std::size_t run_count, Report& report) {
+/// Removes one pair of runs that says nothing, and returns why, unless there is none.
+std::optional<std::string> drop_outlier(Pair& pair) {
+  for (const auto* runs : {&pair.split_runs, &pair.forwarder_runs}) {
+    const std::size_t outlier = find_outlier(*runs);
+    if (outlier == runs->size()) continue;
+    pair.split_runs.erase(pair.split_runs.begin() + static_cast<std::ptrdiff_t>(outlier));
+    pair.forwarder_runs.erase(pair.forwarder_runs.begin() + static_cast<std::ptrdiff_t>(outlier));
+    return fmt::format("a run in which the {}{} was several times faster than in its others",
+                       runs == &pair.split_runs ? "split driver" : "forwarder", pair.offloads ? " with offloads" : "");
+  }
+  return std::nullopt;
+}
+
+/// Runs of all contestants, one after the other, so that what else the machine does meets all alike.
+Result<void> alternate(Laboratory& laboratory, const std::string& program, std::size_t run_count, Report& report) {
   const auto length = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(report.seconds));
   std::size_t repeats_left = run_count;
-  while (report.split_runs.size() < run_count) {
-    fmt::print(stderr, "run {} of {}\n", report.split_runs.size() + 1, run_count);
-    for (const bool contender : {true, false}) {
-      const auto run = measure_once(laboratory, contender ? split : yardstick, length);
-      if (!run) return tl::unexpected(run.error());
-      (contender ? report.split_runs : report.forwarder_runs).push_back(*run);
-    }
-    if (report.split_runs.size() < run_count) continue;
-    for (const auto* runs : {&report.split_runs, &report.forwarder_runs}) {
-      const std::size_t outlier = find_outlier(*runs);
-      if (outlier == runs->size() || repeats_left == 0) continue;
-      --repeats_left;
-      report.repeated.push_back(fmt::format("a run in which the {} was several times faster than in its others",
-                                            runs == &report.split_runs ? split.name : yardstick.name));
-      report.split_runs.erase(report.split_runs.begin() + static_cast<std::ptrdiff_t>(outlier));
-      report.forwarder_runs.erase(report.forwarder_runs.begin() + static_cast<std::ptrdiff_t>(outlier));
-      break;
+  const auto missing = [&](const Pair& pair) { return pair.split_runs.size() < run_count; };
+  while (missing(report.plain) || missing(report.offloads)) {
+    for (Pair* pair : {&report.plain, &report.offloads}) {
+      if (!missing(*pair)) continue;
+      fmt::print(stderr, "run {} of {}{}\n", pair->split_runs.size() + 1, run_count,
+                 pair->offloads ? ", with offloads" : "");
+      const auto split = measure_once(laboratory, split_driver(laboratory, program, pair->offloads), length);
+      if (!split) return tl::unexpected(split.error());
+      const auto forwarded = measure_once(laboratory, forwarder(report.forwarder, pair->offloads), length);
+      if (!forwarded) return tl::unexpected(forwarded.error());
+      pair->split_runs.push_back(*split);
+      pair->forwarder_runs.push_back(*forwarded);
+      if (missing(*pair) || repeats_left == 0) continue;
+      if (auto why = drop_outlier(*pair)) {
+        --repeats_left;
+        report.repeated.push_back(*std::move(why));
+      }
     }
   }
   return {};
@@ -62,8 +79,7 @@ Result<void> alternate(Laboratory& laboratory, const Contestant& split, const Co
 int bench_in_laboratory(const NicCommand& command, const std::string& program, Report report) {
   auto laboratory = Laboratory::build();
   if (!laboratory) throw StartupError{laboratory.error().message};
-  const auto measured =
-      alternate(*laboratory, split_driver(*laboratory, program), forwarder(report.forwarder), command.runs, report);
+  const auto measured = alternate(*laboratory, program, command.runs, report);
   if (!measured) {
     fmt::print(stderr, "splitnic-bench: {}\n", measured.error().message);
     return 1;

@@ -54,6 +54,7 @@ Result<Run> measure_all(const Laboratory& laboratory, Duration length) {
 
 Result<Run> run_programs(Laboratory& laboratory, const Contestant& contestant, std::vector<Process>& processes,
                          Duration length) {
+  if (auto set = laboratory.set_peer_offloads(contestant.offloads); !set) return tl::unexpected(set.error());
   for (const auto& program : contestant.programs) {
     auto process = Process::start(program, laboratory.scratch(fmt::format("program{}.log", processes.size())));
     if (!process) return tl::unexpected(process.error());

@@ -89,17 +89,7 @@ Result<void> set_offload(int socket, std::uint32_t command, bool on) {
   std::strncpy(request.ifr_name, kPeerLink, IFNAMSIZ - 1);
   request.ifr_data = reinterpret_cast<char*>(&value);
   if (::ioctl(socket, SIOCETHTOOL, &request) == 0) return {};
-  return fail("switching the offloads of {} off: {}", kPeerLink, os::errno_text());
-}
-
-/// An interface of the thread's namespace does what it can't leave to the next one itself.
-Result<void> switch_offloads_off() {
-  const os::UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket) return fail("a socket: {}", os::errno_text());
-  for (const int command : {ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO, ETHTOOL_STXCSUM}) {
-    if (auto off = set_offload(socket.get(), static_cast<std::uint32_t>(command), false); !off) return off;
-  }
-  return {};
+  return fail("switching the offloads of {} {}: {}", kPeerLink, on ? "on" : "off", os::errno_text());
 }
 
 }  // namespace
@@ -160,9 +150,19 @@ Result<void> Laboratory::make_cable() {
   for (const auto& step : steps) {
     if (auto made = run_ip(step, log); !made) return made;
   }
+  return {};
+}
+
+Result<void> Laboratory::set_peer_offloads(bool on) const {
   const auto inside = os::ScopedNetns::enter(peer_.get());
   if (!inside) return tl::unexpected(inside.error());
-  return switch_offloads_off();
+  const os::UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) return fail("a socket: {}", os::errno_text());
+  // Segmentation needs checksums.
+  for (const int command : {ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO}) {
+    if (auto set = set_offload(socket.get(), static_cast<std::uint32_t>(command), on); !set) return set;
+  }
+  return set_offload(socket.get(), ETHTOOL_SGRO, false);  // what comes from the contestant stays as it is
 }
 
 Result<void> Laboratory::dress_tap() {

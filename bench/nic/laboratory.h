@@ -18,8 +18,7 @@ int run_apart(const std::function<int()>& work);
 ///
 ///   peer: eth0 10.77.0.1 --- veth --- unit: lan0          host: tap0 10.77.0.2
 ///
-/// The contestant carries frames between lan0 and tap0. Offloads of the cable are off, so that the peer's frames suit a
-/// contestant that neither completes checksums nor segments frames. Only inside run_apart.
+/// The contestant carries frames between lan0 and tap0. Only inside run_apart.
 class Laboratory {
  public:
   static constexpr const char* kPeer = "peer";
@@ -37,6 +36,9 @@ class Laboratory {
   /// Where sockets and logs may go.
   [[nodiscard]] std::string scratch(const std::string& name) const;
 
+  /// Whether the peer leaves checksums and segmentation to the contestant, as far as the contestant's interfaces say
+  /// that they do it. Off, its frames suit a contestant that neither completes checksums nor segments frames.
+  [[nodiscard]] Result<void> set_peer_offloads(bool on) const;
   /// Waits for the contestant's TAP, then gives it its address and sets it up.
   Result<void> dress_tap();
   /// Removes the TAP if the contestant has left it, and the peer's neighbour entry for it.
