@@ -95,7 +95,8 @@ Result<std::unique_ptr<LanEngine>> open_lan(const LanSpec& spec, Time now, Durat
   auto lan = open_interface(std::get<InterfaceSpec>(spec), now, log);
   if (lan) {
     log.info("LAN interface {}: {}", (*lan)->name(),
-             (*lan)->engine() == "packet" ? "packet socket with virtio-net headers" : "libpcap");
+             (*lan)->engine() == "packet" ? "packet socket with virtio-net headers"
+                                          : "libpcap, which can't tell how super-frames of UDP are to be cut");
   }
   return lan;
 }

@@ -1,14 +1,19 @@
 #include "iounit/packet_lan.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
+#include <linux/if_tun.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -221,6 +226,61 @@ TEST_CASE("super-frames that are sent whole arrive whole, with their metadata", 
   REQUIRE(here->send_unfinished(rows[3].frame, {true, 0xffff, 0xffff}));
   here->flush();
   CHECK(here->counters().tx_errors == 1);
+  CHECK(here->takes_offloads(frame::SegmentKind::udp));
+}
+
+TEST_CASE("an engine whose kernel refuses a super-frame of UDP gets no more of them", "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_station();
+  const auto lan = opened("lan0");
+  const auto frame = splitnic::test::udp_frame({}, splitnic::test::pattern(3000), splitnic::test::Fill::partial);
+  REQUIRE(lan->takes_offloads(frame::SegmentKind::udp));
+  // A kernel that knows no UDP segments answers the same to right metadata.
+  REQUIRE(lan->send_unfinished(frame, {true, 34, 16, frame::SegmentKind::udp, 1000, 42}));
+  REQUIRE(lan->send(frame_of(60, 1)));
+  lan->flush();
+  CHECK_FALSE(lan->takes_offloads(frame::SegmentKind::udp));
+  CHECK(lan->takes_offloads(frame::SegmentKind::tcp_v4));
+  CHECK(lan->takes_offloads(frame::SegmentKind::none));
+  CHECK(lan->counters().tx_errors == 1);
+  CHECK(lan->counters().tx_frames == 1);
+}
+
+TEST_CASE("a frame whose segmentation no virtio-net header describes is dropped and counted, and no other",
+          "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  // The LAN is a TAP: what is written to it comes in as it is.
+  const os::UniqueFd tap(::open("/dev/net/tun", O_RDWR | O_CLOEXEC));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lan0");
+  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+  REQUIRE(::ioctl(tap.get(), TUNSETIFF, &request) == 0);
+  run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
+  run("ip link set lan0 up");
+  const auto lan = opened("lan0");
+  const auto arrives = [&](const Frame& frame, const frame::VirtioNetHeader& header) {
+    Frame message(sizeof header);
+    std::memcpy(message.data(), &header, sizeof header);
+    message.insert(message.end(), frame.begin(), frame.end());
+    REQUIRE(::write(tap.get(), message.data(), message.size()) == static_cast<ssize_t>(message.size()));
+  };
+  const std::vector<Frame> others{frame_of(60, 1), frame_of(61, 2), frame_of(62, 3)};
+  auto fragments = frame::make_virtio_net_header({true, 34, 6, frame::SegmentKind::udp, 1000, 42});
+  fragments.kind = 3;  // VIRTIO_NET_HDR_GSO_UDP: to be cut into fragments of IP
+  const auto datagram = splitnic::test::udp_frame({}, splitnic::test::pattern(3000), splitnic::test::Fill::partial);
+  for (const Frame& other : others) {
+    arrives(other, {});
+    arrives(datagram, fragments);
+  }
+  CollectedFrames sink;
+  while (lan->counters().rx_truncated < others.size() && readable({testing::descriptors_of(*lan).back()}, 5s)) {
+    lan->receive(sink, 16);
+  }
+  CHECK(sink.frames == others);
+  CHECK(lan->counters().rx_truncated == others.size());
+  CHECK(lan->counters().rx_frames == others.size());
 }
 
 TEST_CASE("each frame of a batch that the interface refuses is counted", "[iounit][lan][privileged]") {
