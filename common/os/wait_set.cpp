@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/os/errno_text.h"
+#include "common/os/timespec.h"
 #include "common/result.h"
 
 namespace splitnic::os {
@@ -65,13 +66,8 @@ Result<bool> WaitSet::update(std::span<const int> descriptors) {
 void WaitSet::set_deadline(Time deadline) {
   if (deadline == deadline_) return;
   itimerspec when{};
-  if (deadline != kNever) {
-    // Zero would mean "off".
-    const auto since_boot = std::max(deadline.time_since_epoch(), Duration(1));
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_boot);
-    when.it_value.tv_sec = seconds.count();
-    when.it_value.tv_nsec = (since_boot - seconds).count();
-  }
+  // Zero would mean "off".
+  if (deadline != kNever) when.it_value = timespec_of(std::max(deadline.time_since_epoch(), Duration(1)));
   SPLITNIC_CHECK(::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0);
   deadline_ = deadline;
 }

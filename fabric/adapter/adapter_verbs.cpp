@@ -204,6 +204,11 @@ std::optional<CqNumber> ChannelAdapter::take_notification(ChannelNumber channel)
   return found == nullptr ? std::nullopt : found->take();
 }
 
+bool ChannelAdapter::has_notification(ChannelNumber channel) const {
+  const CompletionChannel* found = state_->context.completion_channel(channel);
+  return found != nullptr && !found->empty();
+}
+
 Status ChannelAdapter::destroy_completion_channel(ChannelNumber channel) {
   CompletionChannel* found = state_->context.completion_channel(channel);
   if (found == nullptr) return Status::bad_argument;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -305,6 +306,10 @@ Status ChannelAdapter::post_shared_receive(SrqNumber queue, const ReceiveRequest
 }
 
 std::size_t ChannelAdapter::poll_events(std::span<AsyncEvent> out) { return state_->context.events.poll(out); }
+
+bool ChannelAdapter::has_events() const { return !state_->context.events.empty(); }
+
+void ChannelAdapter::set_event_wake(std::function<void()> wake) { state_->context.events.set_wake(std::move(wake)); }
 
 std::size_t ChannelAdapter::poll_completions(CqNumber queue, std::span<Completion> out) {
   CompletionQueue* found = state_->context.completion_queue(queue);

@@ -86,6 +86,8 @@ class ChannelAdapter {
   /// wake: called from within verbs and polls when a notification can be taken where none could before.
   [[nodiscard]] std::optional<ChannelNumber> create_completion_channel(std::function<void()> wake);
   [[nodiscard]] std::optional<CqNumber> take_notification(ChannelNumber channel);
+  /// take_notification() would return one.
+  [[nodiscard]] bool has_notification(ChannelNumber channel) const;
   /// Errors: bad_argument, in_use (completion queues).
   Status destroy_completion_channel(ChannelNumber channel);
 
@@ -135,6 +137,9 @@ class ChannelAdapter {
   [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out);
   /// Asynchronous events, oldest first; returns how many.
   [[nodiscard]] std::size_t poll_events(std::span<AsyncEvent> out);
+  [[nodiscard]] bool has_events() const;
+  /// wake: called from within verbs and polls when an event comes in while none waits.
+  void set_event_wake(std::function<void()> wake);
 
   /// Where [address, address + bytes) of the peer's region may be stored directly: its offset in the peer window,
   /// checked against the pushed table copy and the own mapping. nullopt: not placeable, write segmented. Valid until

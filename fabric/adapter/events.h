@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 
 #include "fabric/adapter/ring.h"
 #include "fabric/adapter/work.h"
@@ -38,12 +40,16 @@ class EventQueue {
  public:
   explicit EventQueue(std::size_t capacity) : ring_(capacity) {}
 
+  /// wake: called when an event comes in while none waits.
+  void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
   /// False: full, the event is lost.
   [[nodiscard]] bool push(const AsyncEvent& event) {
     if (pushed_ - polled_ == ring_.capacity()) return false;
     ring_[pushed_++] = event;
+    if (pushed_ - polled_ == 1 && wake_) wake_();
     return true;
   }
+  [[nodiscard]] bool empty() const { return pushed_ == polled_; }
   [[nodiscard]] std::size_t poll(std::span<AsyncEvent> out) {
     std::size_t count = 0;
     while (count < out.size() && polled_ != pushed_) out[count++] = ring_[polled_++];
@@ -51,6 +57,7 @@ class EventQueue {
   }
 
  private:
+  std::function<void()> wake_;
   Ring<AsyncEvent> ring_;
   std::uint64_t pushed_ = 0;
   std::uint64_t polled_ = 0;

@@ -187,7 +187,7 @@ void FabricLink::void_epoch() {
   lanes_ = {};
   direct_.buffers = direct_.peer_buffers = direct_.mpt = direct_.peer_mpt = MemoryRange{};
   peer_port_address_ = PortAddress{};
-  armed_ = false;
+  armed_ = 0;
   undelivered_ = false;
 }
 
@@ -309,7 +309,7 @@ std::size_t FabricLink::poll(Time now) {
   now_ = now;
   if (now >= next_check_) {
     next_check_ = now + kHangUpCheck;
-    static_cast<void>(bridge_.take_doorbells());
+    if (bridge_.take_doorbells()) doorbell_taken_ = true;
   }
   if (bridge_.link() == LinkState::down) {
     if (phase_ != LinkPhase::down) void_epoch();
@@ -491,7 +491,7 @@ void FabricLink::set_armed(std::uint64_t flags) {
   published_core_ = bridge_.core() & kArmedCoreMask;
   bridge_.peer_window().write_word(peer_armed_offset_, armed_sequence_ << kArmedSequenceShift |
                                                            std::uint64_t{published_core_} << kArmedCoreShift | flags);
-  armed_ = flags != 0;
+  armed_ = flags;
 }
 
 void FabricLink::ring_if_asleep(bool again) {
@@ -532,9 +532,27 @@ bool FabricLink::prepare_sleep() {
   ring_if_asleep(false);
   // Empties the doorbells of the last sleep. Here rather than in disarm(), which would delay the announced cell.
   static_cast<void>(bridge_.take_doorbells());
+  return arm(wanted_wake_ups());
+}
+
+/// An armed flag that says what is wanted is left as it is: whatever comes rings for it. If that doorbell was taken
+/// already, the peer would not ring again for this flag.
+bool FabricLink::rearm() {
+  if (!up() || armed_ == 0) return prepare_sleep();
+  ring_if_asleep(false);  // it disarms, if this end now runs on another core
+  const std::uint64_t wanted = wanted_wake_ups();
+  return (armed_ == wanted && !doorbell_taken_) || arm(wanted);
+}
+
+std::uint64_t FabricLink::wanted_wake_ups() const {
   const bool wants_return =
       std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.sender.wants_room() || lane.sender.awaits(); });
-  set_armed(wants_return ? kAsleep | kWantsReturn : kAsleep);
+  return wants_return ? kAsleep | kWantsReturn : kAsleep;
+}
+
+bool FabricLink::arm(std::uint64_t flags) {
+  set_armed(flags);
+  doorbell_taken_ = false;
   // S2 (full fence, arrived): the armed flag before the second poll; pairs with S1 in ring_if_asleep().
   bridge_.fence();
   if (anything_waiting()) {
@@ -547,7 +565,7 @@ bool FabricLink::prepare_sleep() {
 
 void FabricLink::disarm() {
   if (up()) {
-    if (armed_) set_armed(0);
+    if (armed_ != 0) set_armed(0);
   } else {
     static_cast<void>(bridge_.take_doorbells());
   }

@@ -108,6 +108,7 @@ class FabricLink final : public CellLink {
   void notify() override;
   /// Arms the wake-up, makes sure that it arrived, and polls once more. False: something came in, and nothing is armed.
   [[nodiscard]] bool prepare_sleep() override;
+  [[nodiscard]] bool rearm() override;
   /// Back from sleep: disarms, empties doorbells.
   void disarm() override;
   /// The peer is awake and, as far as this end knows, waits for the core that this end runs on. Spinning would only
@@ -147,6 +148,8 @@ class FabricLink final : public CellLink {
   [[nodiscard]] bool peer_group_changed();
   void fail_link(const char* why);
   void void_epoch();
+  [[nodiscard]] std::uint64_t wanted_wake_ups() const;
+  [[nodiscard]] bool arm(std::uint64_t flags);
   void set_armed(std::uint64_t flags);
   void ring_if_asleep(bool again);
   [[nodiscard]] bool anything_waiting();
@@ -181,7 +184,8 @@ class FabricLink final : public CellLink {
   std::uint32_t published_core_ = 0;   // in our armed flag
   std::uint64_t believed_flag_ = 0;    // the peer's, as peer_waits_for_core() saw it last
   Time believed_since_{};
-  bool armed_ = false;
+  std::uint64_t armed_ = 0;             // the flags in our armed flag
+  bool doorbell_taken_ = false;         // by poll(), since it was armed
   std::uint64_t rung_for_ = 0;          // the peer's armed flag that we rang for
   std::uint64_t notified_lines_ = 0;    // lines sent that were announced to the peer
   std::uint64_t notified_returns_ = 0;  // lines returned and settled likewise

@@ -177,6 +177,12 @@ class CellLink {
   virtual std::size_t poll(Time now) = 0;
   /// Arms the wake-up, makes sure that it arrived, and polls once more. False: something came in, and nothing is armed.
   [[nodiscard]] virtual bool prepare_sleep() = 0;
+  /// Armed by prepare_sleep(), this end has sent more: announces it, and arms for what may now be awaited. False:
+  /// something came in; disarm() before it is dealt with.
+  [[nodiscard]] virtual bool rearm() {
+    notify();
+    return prepare_sleep();
+  }
   /// Back from sleep: disarms, takes what made the descriptor readable.
   virtual void disarm() = 0;
   /// When to poll again although nothing woke this end. outstanding: the caller waits for something of the peer.

@@ -64,7 +64,7 @@ RAW_ACCESS = {
         "messaging/received_frame.h": "a frame in private memory, seen through the accessor",
         "bench/nic/process.cpp": "the arguments of exec",
     },
-    r"\bmmap\s*\(": {},
+    r"\bmmap\s*\(": {"fabric/threads/fork_mark.cpp": "a private page; no peer has it"},
     r"\bget_address\s*\(": {"fabric/bridge/shm_memory.h": "where the mapping becomes accessors"},
     r"\bPeerMemory::over\b": {
         "fabric/bridge/shm_memory.cpp": "the bridge that owns the mapping",

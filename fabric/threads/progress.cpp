@@ -1,0 +1,233 @@
+#include "fabric/threads/progress.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "common/check.h"
+#include "common/os/errno_text.h"
+#include "common/os/timespec.h"
+
+namespace splitnic::fabric {
+namespace {
+
+// How often a caller polls before it leaves the rest to the thread.
+constexpr int kPollsBeforeSleep = 4;
+
+/// Edge-triggered: what has come, and callers deal with, wakes the thread once. EPOLL_CTL_MOD looks at the descriptor
+/// itself: if it is still readable then, that is an edge.
+bool watch_edges(const os::UniqueFd& epoll, int how, int descriptor) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  event.data.u64 = Progress::kOwnTokens | static_cast<std::uint64_t>(descriptor);
+  return ::epoll_ctl(epoll.get(), how, descriptor, &event) == 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Progress>> Progress::make(ChannelAdapter& adapter, const SharedAdapterOptions& options) {
+  os::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  os::UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  os::UniqueFd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!epoll || !timer || !bell || !watch_edges(epoll, EPOLL_CTL_ADD, timer.get()) ||
+      !watch_edges(epoll, EPOLL_CTL_ADD, bell.get())) {
+    return fail("cannot create the descriptors of a progress thread: {}", os::errno_text());
+  }
+  return std::unique_ptr<Progress>(new Progress(adapter, options, std::move(epoll), std::move(timer), std::move(bell)));
+}
+
+Progress::Progress(ChannelAdapter& adapter, const SharedAdapterOptions& options, os::UniqueFd epoll, os::UniqueFd timer,
+                   os::UniqueFd bell)
+    : adapter_(adapter),
+      options_(options),
+      epoll_(std::move(epoll)),
+      timer_(std::move(timer)),
+      bell_(std::move(bell)),
+      takeover_(options.takeover_min) {
+  if (!options.single_threaded) give_to_thread();
+}
+
+Result<void> Progress::add(PathNumber path, CellLink& link) {
+  const int descriptor = link.descriptor();
+  const bool shared =
+      std::ranges::any_of(links_, [=](const Attached& other) { return other.descriptor == descriptor; });
+  if (descriptor >= 0 && !shared && !watch_edges(epoll_, EPOLL_CTL_ADD, descriptor)) {
+    return fail("cannot watch a link: {}", os::errno_text());
+  }
+  links_.push_back({path, &link, descriptor});
+  return {};
+}
+
+void Progress::remove(PathNumber path) {
+  const auto found = std::ranges::find(links_, path, &Attached::path);
+  if (found == links_.end()) return;
+  const int descriptor = found->descriptor;
+  links_.erase(found);
+  const bool shared =
+      std::ranges::any_of(links_, [=](const Attached& other) { return other.descriptor == descriptor; });
+  if (descriptor < 0 || shared) return;
+  std::erase(fired_, descriptor);
+  SPLITNIC_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr) == 0);
+}
+
+CellLink* Progress::find(PathNumber path) const {
+  const auto found = std::ranges::find(links_, path, &Attached::path);
+  return found == links_.end() ? nullptr : found->link;
+}
+
+std::size_t Progress::drive(Time now) {
+  std::size_t moved = 0;
+  for (const Attached& each : links_) moved += each.link->poll(now);
+  return moved + adapter_.poll(now);
+}
+
+bool Progress::poll_for_caller(Time now) {
+  ++empty_polls_;
+  if (driver_ == Driver::asleep) {
+    if (++polls_asleep_ < kPollsBeforeTakeover) return false;
+    give_to_callers(now);
+  }
+  ++counters_.polls;
+  drive(now);
+  return true;
+}
+
+std::size_t Progress::drive_for_caller(Time now) {
+  if (driver_ == Driver::asleep) give_to_callers(now);
+  ++counters_.polls;
+  return drive(now);
+}
+
+void Progress::announce(Time now) {
+  if (options_.single_threaded) {
+    for (const Attached& each : links_) each.link->notify();
+  } else if (driver_ == Driver::asleep) {
+    stay_asleep(now);
+  }
+}
+
+void Progress::announce_post(Time now) {
+  if (driver_ == Driver::asleep && ++posts_asleep_ >= kPostsBeforeTakeover) give_to_callers(now);
+  announce(now);
+}
+
+/// The thread sleeps on; what has changed is begun, announced and armed for.
+void Progress::stay_asleep(Time now) {
+  int polls = 0;
+  while (polls < kPollsBeforeSleep && drive(now) != 0) ++polls;
+  const bool armed =
+      polls < kPollsBeforeSleep && std::ranges::all_of(links_, [](const Attached& each) { return each.link->rearm(); });
+  const Time until = armed ? next_deadline(now) : now;
+  if (until <= now) {
+    disarm();
+    give_to_thread();
+  } else if (until < timer_at_) {
+    set_timer(until);
+  }
+}
+
+void Progress::hand_over(Time now) {
+  if (options_.single_threaded) return;
+  if (driver_ == Driver::thread) polls_seen_ = counters_.polls;  // the thread need not ask who polls
+  if (driver_ != Driver::callers) return;
+  ++counters_.hand_overs;
+  int polls = 0;
+  while (polls < kPollsBeforeSleep && drive(now) != 0) ++polls;
+  if (polls == kPollsBeforeSleep || !try_sleep(now)) give_to_thread();
+}
+
+void Progress::fired(std::uint64_t token) {
+  const auto descriptor = static_cast<int>(token & ~kOwnTokens);
+  const bool of_link = std::ranges::any_of(links_, [=](const Attached& each) { return each.descriptor == descriptor; });
+  if (of_link) fired_.push_back(descriptor);
+}
+
+bool Progress::thread_turn(Time now) {
+  if (driver_ == Driver::callers && now < timer_at_) return false;  // woken by what callers have dealt with
+  if (driver_ != Driver::asleep && counters_.polls != polls_seen_) {
+    const Duration longer = std::min(2 * takeover_, options_.takeover_max);
+    driver_ = Driver::callers;
+    polls_seen_ = counters_.polls;
+    takeover_ = longer;
+    set_timer(now + takeover_);
+    return false;
+  }
+  if (driver_ == Driver::asleep) disarm();
+  if (driver_ == Driver::callers) ++counters_.thread_takeovers;
+  driver_ = Driver::thread;
+  polls_seen_ = counters_.polls;
+  takeover_ = options_.takeover_min;
+  ++counters_.thread_polls;
+  return drive(now) != 0 || !try_sleep(now);
+}
+
+bool Progress::try_sleep(Time now) {
+  Time until = now;
+  if (!prepare_sleep(now, until)) return false;
+  driver_ = Driver::asleep;
+  polls_asleep_ = posts_asleep_ = 0;
+  set_timer(until);
+  return true;
+}
+
+bool Progress::prepare_sleep(Time now, Time& until) {
+  const bool armed = std::ranges::all_of(links_, [](const Attached& each) { return each.link->prepare_sleep(); });
+  until = armed ? next_deadline(now) : now;
+  if (until <= now) {
+    disarm();
+    return false;
+  }
+  for (const int descriptor : fired_) SPLITNIC_CHECK(watch_edges(epoll_, EPOLL_CTL_MOD, descriptor));
+  fired_.clear();
+  return true;
+}
+
+void Progress::disarm() {
+  for (const Attached& each : links_) each.link->disarm();
+}
+
+Time Progress::next_deadline(Time now) const {
+  Time deadline = adapter_.next_deadline();
+  const bool outstanding = adapter_.outstanding();
+  for (const Attached& each : links_) {
+    deadline = std::min(deadline, each.link->next_deadline(now, outstanding));
+    if (each.descriptor < 0 && each.link->up()) deadline = std::min(deadline, now + options_.takeover_min);
+  }
+  return deadline;
+}
+
+void Progress::give_to_thread() {
+  driver_ = Driver::thread;
+  polls_seen_ = counters_.polls;
+  kick();
+}
+
+void Progress::give_to_callers(Time now) {
+  disarm();
+  ++counters_.caller_takeovers;
+  driver_ = Driver::callers;
+  polls_seen_ = counters_.polls;
+  takeover_ = options_.takeover_min;
+  set_timer(now + takeover_);
+}
+
+void Progress::kick() {
+  const std::uint64_t one = 1;
+  static_cast<void>(::write(bell_.get(), &one, sizeof one));  // only a full counter refuses: then it is readable
+}
+
+void Progress::set_timer(Time at) {
+  if (at == timer_at_) return;
+  timer_at_ = at;
+  itimerspec when{};
+  // Zero would mean "off".
+  if (at != kNever) when.it_value = os::timespec_of(std::max(at.time_since_epoch(), Duration(1)));
+  SPLITNIC_CHECK(::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0);
+}
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/os/unique_fd.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "fabric/adapter/channel_adapter.h"
+#include "fabric/link/cell_link.h"
+#include "fabric/threads/shared_adapter.h"
+
+namespace splitnic::fabric {
+
+/// Who drives an adapter and its links: its callers, or a thread that otherwise sleeps on descriptor(). Everything here
+/// is called under one lock.
+///
+///   driver    means                                          ends
+///   asleep    every link is armed, nothing is left to do,    a doorbell, the timer or kick() wakes the thread: thread;
+///             and the timer is set to the next deadline      callers that poll or post again and again: callers
+///   thread    the thread is awake, or has been kicked        nothing left to do: asleep; callers poll: callers
+///   callers   callers poll, no link is armed, and the timer  the timer finds that nobody has polled: thread;
+///             is set to the end of the takeover time         a caller is about to sleep: asleep
+///
+/// No wake-up is lost, because whenever the lock is free one of the three lines holds, and each of them ends in time:
+/// asleep by the rule of the links (armed, fenced, polled once more: CellLink::prepare_sleep), thread because the wake
+/// of the descriptor precedes the unlock, callers by the timer. What a caller adds while the thread is asleep is
+/// announced and armed for before the caller gives the lock back (announce()). The lock orders everything between
+/// callers and thread; the only fences are those of the links.
+class Progress {
+ public:
+  /// adapter: lent. Errors: no descriptors.
+  [[nodiscard]] static Result<std::unique_ptr<Progress>> make(ChannelAdapter& adapter,
+                                                              const SharedAdapterOptions& options);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// An epoll, to which others may add descriptors with tokens of their own (epoll_data.u64, below kOwnTokens). For its
+  /// other events call fired(), and then thread_turn().
+  [[nodiscard]] int descriptor() const { return epoll_.get(); }
+  static constexpr std::uint64_t kOwnTokens = std::uint64_t{1} << 63U;
+
+  /// Errors: the kernel cannot watch the descriptor. The link is lent until remove().
+  [[nodiscard]] Result<void> add(PathNumber path, CellLink& link);
+  void remove(PathNumber path);
+  /// Null: no such path.
+  [[nodiscard]] CellLink* find(PathNumber path) const;
+
+  /// Polls links and adapter; returns how much was done.
+  std::size_t drive(Time now);
+  /// A caller has found no completion. True: it has driven the adapter, and may look again. False: the thread serves,
+  /// and nothing can have come in that does not wake it.
+  [[nodiscard]] bool poll_for_caller(Time now);
+  /// The same without the excuse that the thread serves; returns how much was done.
+  std::size_t drive_for_caller(Time now);
+  /// A caller that has changed something is to call announce() before it gives the lock back.
+  [[nodiscard]] bool wants_announcement() const { return driver_ == Driver::asleep || options_.single_threaded; }
+  void announce(Time now);
+  /// The same for requests, which a caller may post many of.
+  void announce_post(Time now);
+  /// The caller is about to sleep.
+  void hand_over(Time now);
+  /// The epoll has returned this token. It will not return it again before the next sleep.
+  void fired(std::uint64_t token);
+  /// The thread has woken. True: call it again, after others had a chance to take the lock.
+  [[nodiscard]] bool thread_turn(Time now);
+  /// Wakes the thread.
+  void kick();
+
+  /// For a sleep without a thread. Arms everything; false: there is work. The sleep may last until `until`.
+  [[nodiscard]] bool prepare_sleep(Time now, Time& until);
+  void disarm();
+
+  /// Callers find nothing, again and again: the processor may be more use to whoever produces the next work.
+  [[nodiscard]] bool should_yield() const {
+    return empty_polls_ >= kEmptyPollsBeforeYield && empty_polls_ % kEmptyPollsPerYield == 0;
+  }
+  void found_completions() { empty_polls_ = 0; }
+  [[nodiscard]] const SharedAdapterCounters& counters() const { return counters_; }
+
+ private:
+  enum class Driver : std::uint8_t { asleep, thread, callers };
+  struct Attached {
+    PathNumber path{};
+    CellLink* link = nullptr;
+    int descriptor = -1;
+  };
+  // A caller that polls or posts so often while the thread sleeps means to go on.
+  static constexpr unsigned kPollsBeforeTakeover = 16;
+  static constexpr unsigned kPostsBeforeTakeover = 8;
+  static constexpr std::uint64_t kEmptyPollsBeforeYield = 256;
+  static constexpr std::uint64_t kEmptyPollsPerYield = 64;
+
+  Progress(ChannelAdapter& adapter, const SharedAdapterOptions& options, os::UniqueFd epoll, os::UniqueFd timer,
+           os::UniqueFd bell);
+
+  [[nodiscard]] Time next_deadline(Time now) const;
+  [[nodiscard]] bool try_sleep(Time now);
+  void stay_asleep(Time now);
+  void give_to_thread();
+  void give_to_callers(Time now);
+  void set_timer(Time at);
+
+  ChannelAdapter& adapter_;
+  const SharedAdapterOptions options_;
+  os::UniqueFd epoll_;
+  os::UniqueFd timer_;
+  os::UniqueFd bell_;
+  std::vector<Attached> links_;
+  std::vector<int> fired_;  // descriptors of links, to be watched again
+
+  Driver driver_ = Driver::callers;
+  Time timer_at_ = kNever;        // kNever: off, or gone off
+  Duration takeover_;             // the present time
+  std::uint64_t polls_seen_ = 0;  // counters_.polls when the thread last looked
+  unsigned polls_asleep_ = 0;     // of callers, since the thread fell asleep
+  unsigned posts_asleep_ = 0;
+  std::uint64_t empty_polls_ = 0;  // of callers, in a row
+  SharedAdapterCounters counters_{};
+};
+
+}  // namespace splitnic::fabric
