@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, planted bugs.
+# What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, long transfers, planted
+# bugs.
 #   tools/check.sh             everything, each part short
-#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz mutants stress package
+#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz bulk mutants stress package
 # stress and package run only when they are named. stress runs each test STRESS_REPETITIONS times (20) beside two busy
 # loops, without models, benchmarks and installation: about two hours on two cores. package makes the Debian packages
 # and tries them, as root, in a Debian that it downloads; where that can't be done it fails and says why.
-# SWARM_SEEDS and FUZZ_SECONDS make the swarm larger and the fuzzing longer. TIDY=all makes the linter check every file;
-# without it tools/tidy_files.py chooses. MUTANTS is how many planted bugs are tried, or "all"; the commit's hash decides
-# which ones.
+# SWARM_SEEDS and BULK_MEGABYTES make the swarm and the transfers larger, and FUZZ_SECONDS the fuzzing longer. TIDY=all
+# makes the linter check every file; without it tools/tidy_files.py chooses. MUTANTS is how many planted bugs are tried,
+# or "all"; the commit's hash decides which ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc)
@@ -70,6 +71,12 @@ part_fuzz() {
   done
 }
 
+part_bulk() {
+  say "TCP both ways under a flood of small packets: ${BULK_MEGABYTES:-64} MB each way, with and without offloads"
+  build release splitnic
+  python3 -B tests/integration/test_bulk.py
+}
+
 part_mutants() {
   say "planted bugs: $mutants; each must fail the tests that are named for it"
   if [ "$mutants" = all ]; then tools/mutants.py; else tools/mutants.py --draw "$mutants"; fi
@@ -99,7 +106,7 @@ part_package() {
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(asan tsan swarm fuzz tidy mutants)
+[ ${#parts[@]} -gt 0 ] || parts=(asan tsan swarm fuzz bulk tidy mutants)
 level=check
 [ "${parts[*]}" = "mutants" ] && level=test
 tools/setup.sh $level

@@ -259,6 +259,34 @@ def udp_segments(lab, sender_ns, receiver_ns, address, count, length, port=9009)
     return [int(word) for word in receiver.text().split("lengths")[1].split()]
 
 
+@dataclass
+class BulkEnd:
+    """What one end of a transfer has seen: how many bytes, and their SHA-256."""
+
+    bytes: int
+    digest: str
+
+
+class Bulk:
+    """A TCP transfer of random bytes that nobody stores, from a namespace to an address of another one."""
+
+    def __init__(self, lab, sender_ns, receiver_ns, address, port, size):
+        script = Path(__file__).with_name("bulk.py")
+        self.receiver = lab.start("bulk-receive", ["python3", "-B", script, "receive", address, port], receiver_ns)
+        self.receiver.wait_for_text("ready")
+        self.sender = lab.start("bulk-send", ["python3", "-B", script, "send", address, port, size, port], sender_ns)
+
+    def finish(self, seconds):
+        """Waits for both ends; returns what was sent and what was received."""
+        ends = []
+        for process in (self.sender, self.receiver):
+            if process.wait(seconds) != 0:
+                raise LabError(f"{process.name}: {process.last_line()}")
+            found = re.search(r"bytes (\d+) sha256 ([0-9a-f]+)", process.text())
+            ends.append(BulkEnd(int(found[1]), found[2]))
+        return ends
+
+
 def _bits(text):
     units = {"K": 10**3, "M": 10**6, "G": 10**9}
     return int(float(text[:-1]) * units[text[-1]]) if text[-1] in units else int(text)
