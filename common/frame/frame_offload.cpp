@@ -34,8 +34,8 @@ bool is_tunnel(IpProtocol protocol) {
   return protocol == IpProtocol::ipv4_tunnel || protocol == IpProtocol::ipv6_tunnel || protocol == IpProtocol::gre;
 }
 
-// Where a checksum may be completed: the field of the packet's own TCP or UDP header, or anything in the payload of a
-// tunnel. The sender could have written that payload itself.
+// Where a checksum may be completed: the field of the packet's own TCP, UDP or SCTP header, or anything in the payload
+// of a tunnel. The sender could have written that payload itself.
 std::optional<OffloadFault> why_not_checksum(std::span<const std::byte> transport, const IpPacket& packet,
                                              const FrameOffload& offload) {
   const std::size_t field = std::size_t{offload.checksum_start} + offload.checksum_offset;
@@ -54,6 +54,10 @@ std::optional<OffloadFault> why_not_checksum(std::span<const std::byte> transpor
     case IpProtocol::udp:
       if (own_header ? offload.checksum_offset != offsetof(UdpHeader, checksum) : inside < sizeof(UdpHeader)) break;
       if (!udp_datagram_bytes(transport)) return OffloadFault::transport_header;
+      return std::nullopt;
+    case IpProtocol::sctp:
+      if (!own_header || offload.checksum_offset != offsetof(SctpHeader, checksum)) break;
+      if (!holds<SctpHeader>(transport, 0)) return OffloadFault::transport_header;
       return std::nullopt;
     default:
       if (is_tunnel(packet.protocol) && inside >= kMinTunnelHeaderBytes) return std::nullopt;

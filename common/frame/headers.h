@@ -9,11 +9,12 @@
 
 #include "common/check.h"
 
-/// Headers with their layout in a frame: packed, big-endian by type, no alignment. Parsers copy them out with load().
+/// Headers with their layout in a frame: packed, byte order by type, no alignment. Parsers copy them out with load().
 namespace splitnic::frame {
 
 using boost::endian::big_uint16_buf_t;
 using boost::endian::big_uint32_buf_t;
+using boost::endian::little_uint32_buf_t;
 
 enum class IpProtocol : std::uint8_t {
   hop_by_hop = 0,
@@ -27,6 +28,7 @@ enum class IpProtocol : std::uint8_t {
   gre = 47,
   icmpv6 = 58,
   destination_options = 60,
+  sctp = 132,
 };
 
 /// RFC 791, without options.
@@ -102,6 +104,16 @@ struct UdpHeader {
 };
 static_assert(sizeof(UdpHeader) == 8 && alignof(UdpHeader) == 1 && std::is_trivially_copyable_v<UdpHeader>);
 static_assert(offsetof(UdpHeader, checksum) == 6);
+
+/// RFC 9260, 3.1. The checksum is CRC-32C, little-endian (appendix A).
+struct SctpHeader {
+  big_uint16_buf_t source_port;
+  big_uint16_buf_t destination_port;
+  big_uint32_buf_t verification_tag;
+  little_uint32_buf_t checksum;
+};
+static_assert(sizeof(SctpHeader) == 12 && alignof(SctpHeader) == 1 && std::is_trivially_copyable_v<SctpHeader>);
+static_assert(offsetof(SctpHeader, checksum) == 8);
 
 /// Whether a Header starts at offset and ends within bytes.
 template <class Header>

@@ -6,6 +6,7 @@
 #include <tl/expected.hpp>
 #include <variant>
 
+#include "common/crc32c.h"
 #include "common/frame/checksum.h"
 #include "common/frame/headers.h"
 #include "common/frame/ip.h"
@@ -222,6 +223,15 @@ void emit_segments(std::span<const std::byte> frame, const IpPacket& packet, con
   } while (!part.last);
 }
 
+// frame: has an SCTP header.
+void store_crc(std::span<std::byte> frame, const IpPacket& packet) {
+  auto sctp = load<SctpHeader>(frame, packet.transport_offset);
+  sctp.checksum = 0;
+  store(frame, packet.transport_offset, sctp);
+  sctp.checksum = crc32c(transport_bytes(frame, packet));
+  store(frame, packet.transport_offset, sctp);
+}
+
 // Whether all of the frame is the packet, and all of the packet the TCP segment or UDP datagram.
 bool is_all_transport(std::span<const std::byte> frame, const IpPacket& packet) {
   if (packet.end != frame.size()) return false;
@@ -238,7 +248,9 @@ UnfinishedFrame judge_unfinished(std::span<const std::byte> frame, const FrameOf
     if (way.result == OffloadResult::unchanged) judged.longest_bytes = frame.size();
     return judged;
   }
-  judged.whole = offload.partial_checksum && is_all_transport(frame, *way.packet);
+  // The next hop would complete the Internet checksum, also where the field is that of a CRC.
+  const bool sums = offload.partial_checksum && way.packet->protocol != IpProtocol::sctp;
+  judged.whole = sums && is_all_transport(frame, *way.packet);
   if (!way.cut) {
     judged.longest_bytes = frame.size() <= way.fits ? frame.size() : way.packet->end;
     if (judged.whole) judged.offload.kind = SegmentKind::none;  // one segment is no super-frame
@@ -326,6 +338,11 @@ OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> fram
   }
   const auto patched = std::span(scratch_).first(frame.size());
   std::memcpy(patched.data(), frame.data(), frame.size());
+  if (packet.protocol == IpProtocol::sctp) {
+    store_crc(patched, packet);
+    sink.on_frame(patched);
+    return OffloadResult::finished;
+  }
   const std::size_t field = std::size_t{offload.checksum_start} + offload.checksum_offset;
   const bool own_header = offload.checksum_start == packet.transport_offset;
   InternetSum sum;

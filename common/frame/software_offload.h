@@ -38,8 +38,8 @@ struct UnfinishedFrame {
   }
 };
 /// Judges a frame as SoftwareOffload::complete() does, without the work. A frame is whole only if a kernel or a NIC
-/// makes the same frames from it: its checksum is left to the hop too, no byte follows the packet, and its segments
-/// fit the MTU. frame, mtu: as for complete(). Any thread.
+/// makes the same frames from it: its checksum is left to the hop too and is no CRC (SCTP), no byte follows the packet,
+/// and its segments fit the MTU. frame, mtu: as for complete(). Any thread.
 [[nodiscard]] UnfinishedFrame judge_unfinished(std::span<const std::byte> frame, const FrameOffload& offload,
                                                std::uint32_t mtu);
 

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "common/check.h"
-#include "fabric/wire/crc32c.h"
+#include "common/crc32c.h"
 #include "fabric/wire/slot_cell.h"
 
 namespace splitnic::fabric {

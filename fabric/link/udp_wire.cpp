@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/check.h"
-#include "fabric/wire/crc32c.h"
+#include "common/crc32c.h"
 
 namespace splitnic::fabric {
 namespace {

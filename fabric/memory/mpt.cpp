@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "common/crc32c.h"
 #include "common/range.h"
-#include "fabric/wire/crc32c.h"
 
 namespace splitnic::fabric {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "common/check.h"
+#include "common/crc32c.h"
 #include "fabric/wire/cell_parts.h"
-#include "fabric/wire/crc32c.h"
 
 namespace splitnic::fabric {
 namespace {

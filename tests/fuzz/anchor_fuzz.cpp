@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/crc32c.h"
 #include "fabric/bridge/anchor.h"
-#include "fabric/wire/crc32c.h"
 
 using namespace splitnic::fabric;
 
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } else {
     std::memcpy(raw.data(), data + 1, std::min(size - 1, raw.size()));
   }
-  if ((choice & 2U) != 0) bytes.checksum = crc32c(raw.first(offsetof(AnchorBytes, checksum)));
+  if ((choice & 2U) != 0) bytes.checksum = splitnic::crc32c(raw.first(offsetof(AnchorBytes, checksum)));
   if ((choice & 4U) != 0) bytes.commit = kAnchorCommit;
   const std::size_t anchor_offset = (choice & 8U) != 0 ? kWindow - kAnchorBytes : 0;
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/crc32c.h"
 #include "fabric/wire/cell.h"
-#include "fabric/wire/crc32c.h"
 
 namespace {
 
@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   take(bytes);
   if (bytes.size() < kCrcBytes) return 0;
   const auto body = std::span<const std::byte>(bytes).first(bytes.size() - kCrcBytes);
-  const boost::endian::little_uint32_buf_t crc(crc32c(body));
+  const boost::endian::little_uint32_buf_t crc(splitnic::crc32c(body));
   std::memcpy(bytes.data() + body.size(), &crc, sizeof crc);
   take(bytes);
   return 0;

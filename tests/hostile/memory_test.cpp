@@ -7,8 +7,8 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "common/crc32c.h"
 #include "fabric/memory/mpt.h"
-#include "fabric/wire/crc32c.h"
 #include "tests/hostile/owner.h"
 
 namespace splitnic::fabric::hostile {

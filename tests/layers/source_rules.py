@@ -30,7 +30,7 @@ LIBRARIES = [
     (r"boost/interprocess/", ["fabric/bridge/shm", "bench/peers/"]),
     (r"boost/asio(/|\.hpp)", ["common/os/", "tools/", "fabric/link/udp_socket.cpp"]),
     (r"(capnp|kj)/|.*\.capnp\.h$", ["common/os/", "messaging/wire/", "tools/cmake/"]),
-    (r"isa-l(/|\.h)", ["fabric/wire/crc32c.cpp"]),
+    (r"isa-l(/|\.h)", ["common/crc32c.cpp"]),
     (r"libmnl/", ["common/os/"]),
     (r"CLI/", ["tools/", "bench/"]),
     (r"toml", ["common/os/", "tools/"]),
@@ -43,7 +43,7 @@ ACCESSOR = "fabric/bridge/peer_memory.h"
 RAW_ACCESS = {
     r"\breinterpret_cast\b": {
         ACCESSOR: "the accessor",
-        "fabric/wire/crc32c.cpp": "the prototype of ISA-L; the bytes are private copies or outgoing",
+        "common/crc32c.cpp": "the prototype of ISA-L; the bytes are private copies or outgoing",
         "fabric/adapter/work.h": "segments that name their bytes as peers do, by a number; never dereferenced",
         "fabric/memory/guarded_copy.cpp": "the alignment of an address",
         "fabric/memory/guarded_routines.cpp": "instruction addresses",
@@ -59,7 +59,7 @@ RAW_ACCESS = {
         "bench/forwarder/bench_forwarder.cpp": "libpcap's user argument",
     },
     r"\bconst_cast\b": {
-        "fabric/wire/crc32c.cpp": "the prototype of ISA-L",
+        "common/crc32c.cpp": "the prototype of ISA-L",
         "fabric/bridge/shm_listener.cpp": "iovec of an outgoing message",
         "messaging/received_frame.h": "a frame in private memory, seen through the accessor",
         "bench/nic/process.cpp": "the arguments of exec",

@@ -2,13 +2,13 @@
 #include <array>
 #include <cstdio>
 
+#include "common/crc32c.h"
 #include "common/mac_address.h"
-#include "fabric/wire/crc32c.h"
 
 int main() {
   const std::array<std::byte, 2> bytes{std::byte{1}, std::byte{2}};
   const auto address = splitnic::parse_mac("02:00:5e:10:00:01");
   if (!address) return 1;
-  std::printf("%s %08x\n", splitnic::to_string(*address).c_str(), splitnic::fabric::crc32c(bytes));
+  std::printf("%s %08x\n", splitnic::to_string(*address).c_str(), splitnic::crc32c(bytes));
   return 0;
 }

@@ -70,6 +70,16 @@ void for_all_shapes(Check check) {
   }
 }
 
+/// CRC-32C bit by bit, reflected (RFC 9260, appendix A).
+std::uint32_t crc32c_by_bits(const Bytes& bytes) {
+  std::uint32_t crc = 0xffffffff;
+  for (const std::byte byte : bytes) {
+    crc ^= std::to_integer<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1U) ^ ((crc & 1U) != 0 ? 0x82f63b78U : 0U);
+  }
+  return ~crc;
+}
+
 /// A VXLAN packet whose inner TCP checksum is partial or complete, and where that checksum starts.
 Bytes vxlan_frame(Fill inner_fill, std::size_t& inner_start) {
   const Below below;
@@ -105,6 +115,30 @@ TEST_CASE("a frame beyond the MTU without metadata is treated as by libpcap", "[
   Bytes cut = test::tcp_frame({}, {}, payload);
   cut.pop_back();
   check_dropped(cut, {}, OffloadResult::dropped_malformed);
+}
+
+TEST_CASE("the CRC of SCTP is completed here, whatever its field holds, and never left to the next hop",
+          "[common][frame]") {
+  constexpr std::size_t kField = 8;
+  for_all_shapes([](const Below& below) {
+    for (const std::size_t bytes : {12UL, 13UL, 1000UL}) {
+      Bytes transport = test::pattern(bytes);
+      const Bytes frame = test::ip_frame(below, 132, transport);
+      for (std::size_t at = 0; at < 4; ++at) transport[kField + at] = std::byte{0};
+      const std::uint32_t crc = crc32c_by_bits(transport);
+      for (std::size_t at = 0; at < 4; ++at) transport[kField + at] = static_cast<std::byte>(crc >> (8 * at));
+      const auto asked = checksum_at(below.transport_offset(), kField);
+      check_becomes(frame, asked, {test::ip_frame(below, 132, transport)}, OffloadResult::finished);
+      CHECK_FALSE(judge_unfinished(frame, asked, kMtu).whole);
+    }
+    const auto refused = [&](std::size_t bytes, const FrameOffload& asked) {
+      check_dropped(test::ip_frame(below, 132, test::pattern(bytes)), asked, OffloadResult::dropped_bad_offload);
+    };
+    refused(11, checksum_at(below.transport_offset(), kField));  // no whole header
+    refused(40, checksum_at(below.transport_offset(), kField + 2));
+    refused(40, checksum_at(below.transport_offset(), kField - 2));
+    refused(40, checksum_at(below.transport_offset() + 4, kField - 4));
+  });
 }
 
 TEST_CASE("metadata completes a checksum, whatever its field holds", "[common][frame]") {

@@ -4,9 +4,9 @@
 #include <functional>
 #include <string>
 
+#include "common/crc32c.h"
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
-#include "fabric/wire/crc32c.h"
 #include "tests/unit/fabric/link_records.h"
 
 namespace splitnic::fabric {

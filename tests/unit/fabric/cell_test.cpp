@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "adapter_fixtures.h"
-#include "fabric/wire/crc32c.h"
+#include "common/crc32c.h"
 
 namespace splitnic::fabric::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "fabric/wire/crc32c.h"
+#include "common/crc32c.h"
 
 namespace splitnic::fabric {
 namespace {

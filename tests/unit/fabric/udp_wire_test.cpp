@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/wire/crc32c.h"
+#include "common/crc32c.h"
 
 namespace splitnic::fabric {
 namespace {

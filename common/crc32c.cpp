@@ -1,10 +1,10 @@
-#include "fabric/wire/crc32c.h"
+#include "common/crc32c.h"
 
 #include <isa-l/crc.h>
 
 #include <algorithm>
 
-namespace splitnic::fabric {
+namespace splitnic {
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
   constexpr std::size_t kLongestPiece = 1U << 30U;  // ISA-L counts in int
@@ -19,4 +19,4 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
   return ~state;
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic
