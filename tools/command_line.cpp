@@ -153,6 +153,15 @@ void bind(CLI::App& app, UnitCommand& command) {
   bind(app, command.daemon);
 }
 
+void bind(CLI::App& app, VerbsRunCommand& command) {
+  app.add_option("--fabric", command.fabric, "Only programs on the fabric of this name reach each other")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_flag("--check", command.check, "Say what a program would find here, instead of running one");
+  app.add_flag("--list", command.list, "Say which processes are on the fabric, instead of running a program");
+  app.prefix_command();  // what follows the options is the program's
+}
+
 void bind(CLI::App& app, StatusCommand& command) {
   app.add_option("--control", command.controls, "Control socket of a daemon (default: those of all daemons found)")
       ->type_name("PATH");
@@ -169,6 +178,9 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
   app.set_version_flag("--version", SPLITNIC_VERSION);
   bind(*app.add_subcommand("host", "Serve a virtual NIC on this host"), asked.host);
   bind(*app.add_subcommand("iounit", "Serve hosts from a LAN"), asked.unit);
+  bind(*app.add_subcommand("verbs-run",
+                           "Run PROGRAM with its ARGUMENTS, a program for RDMA verbs, on the fabric of this machine"),
+       asked.verbs);
   bind(*app.add_subcommand("status", "A line for each daemon and each of its peers"), asked.status);
   auto* stats = app.add_subcommand("stats", "Every counter of each daemon");
   bind(*stats, asked.stats);
@@ -197,7 +209,8 @@ int run_command_line(int argc, const char* const* argv) {
   }
   check_command_name(app, words);
   try {
-    parse_words(app, with_configuration(words));
+    const bool of_a_program = !words.empty() && words.front() == "verbs-run";
+    parse_words(app, of_a_program ? words : with_configuration(words));
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version
   } catch (const CLI::ParseError& error) {
@@ -206,6 +219,10 @@ int run_command_line(int argc, const char* const* argv) {
   const std::string& chosen = app.get_subcommands().front()->get_name();
   if (chosen == "host") return run_host(asked.host);
   if (chosen == "iounit") return run_io_unit(asked.unit);
+  if (chosen == "verbs-run") {
+    asked.verbs.program = app.get_subcommand("verbs-run")->remaining();
+    return run_verbs_program(asked.verbs);
+  }
   if (chosen == "status") return run_status(asked.status);
   if (chosen == "policy") {
     const auto* policy = app.get_subcommand("policy");

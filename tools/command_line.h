@@ -14,6 +14,7 @@ struct CommandLine {
   UnitCommand unit;
   StatusCommand status;
   PolicyCommand policy;
+  VerbsRunCommand verbs;
   StatusCommand stats{.controls = {}, .json = false, .counters = true};
 };
 

@@ -72,12 +72,22 @@ struct PolicyCommand {
   std::string control;  ///< of an I/O unit; empty: the only one that runs
 };
 
+struct VerbsRunCommand {
+  std::string fabric = "default";    ///< name
+  bool check = false;                ///< say what works here
+  bool list = false;                 ///< say who is on the fabric
+  std::vector<std::string> program;  ///< and its arguments
+};
+
 int run_host(const HostCommand& command);
 int run_io_unit(const UnitCommand& command);
 int run_status(const StatusCommand& command);
 int run_policy_check(const PolicyCommand& command);
 /// request: show_policy or reload_policy.
 int run_policy_request(const PolicyCommand& command, os::ControlRequest request);
+
+/// Replaces this process by the program. Returns only with check or list, or if the program can't be run (127).
+int run_verbs_program(const VerbsRunCommand& command);
 
 /// The whole program. Throws StartupError and UsageError for main to print.
 int run_command_line(int argc, const char* const* argv);

@@ -8,10 +8,11 @@ set -euo pipefail
 build=(g++ cmake ninja-build pkg-config git ca-certificates
        libboost1.81-dev capnproto libcapnp-dev libssl-dev libpcap-dev libisal-dev libmnl-dev libexpected-dev
        libseccomp-dev libcap-ng-dev
-       libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev)
+       libibverbs-dev libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev)
 demo=(iproute2 iputils-ping iperf3 dnsmasq-base busybox curl ethtool procps util-linux python3 uidmap)
 libraries=(catch2 libbenchmark-dev)  # of the tests: CMake looks for them whatever is built
-tests=(clang-format-14 tshark tcpdump mandoc spin python3-jsonschema systemd)
+tests=(clang-format-14 tshark tcpdump mandoc spin python3-jsonschema systemd
+       ibverbs-utils perftest rdmacm-utils)  # programs that run on libibverbs
 bench=(libucx-dev libfabric-dev libdpdk-dev librte-net-memif23)
 check=(clang-16 clang-tidy-16 libclang-rt-16-dev dpkg-dev file lintian mmdebstrap)
 

@@ -3,9 +3,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "common/time.h"
 #include "fabric/adapter/work.h"
+#include "fabric/memory/rights.h"
 #include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
@@ -82,6 +84,26 @@ struct QueuePairAttributes {
   /// Binds, registrations and invalidations through the send queue are allowed (S3: enabled per queue pair).
   bool memory_requests = false;
   MemoryRequestFailure on_memory_request_failure = MemoryRequestFailure::fail_sends;
+  /// As the C verbs have it: a request whose segments the table refuses is taken and ends with local_protection_error,
+  /// and messages of no bytes name no memory. Else the post is refused, and the tag of such messages must be good.
+  bool verbs_rules = false;
+  /// What peers may do through the queue pair, where their tags allow it, too.
+  Rights remote_rights = Right::remote_read | Right::remote_write | Right::remote_atomic;
+};
+
+/// What changes in a queue pair's life; fields without a value stay. Source: the verbs (ibv_modify_qp).
+struct QueuePairSettings {
+  /// For receiver_not_ready_retries: it is retried until the receiver is ready.
+  static constexpr unsigned kWithoutEnd = ~0U;
+
+  std::optional<std::uint32_t> queue_key{};
+  std::optional<Rights> remote_rights{};
+  std::optional<std::size_t> reads_out{};            ///< at most QueuePairAttributes::reads_out
+  std::optional<std::uint32_t> first_psn_to_send{};  ///< before ready_to_send alone
+  std::optional<Duration> ack_timeout{};             ///< these four: of the adapter's options at first
+  std::optional<unsigned> retry_count{};
+  std::optional<unsigned> receiver_not_ready_retries{};
+  std::optional<Duration> receiver_not_ready_delay{};  ///< that the peer is asked to wait for
 };
 
 struct QueuePairPeer {

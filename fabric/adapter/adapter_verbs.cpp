@@ -58,6 +58,15 @@ std::optional<PathNumber> ChannelAdapter::attach(CellLink& link) {
   return made;
 }
 
+Status ChannelAdapter::pair(PathNumber first, PathNumber second) {
+  Path* one = first.value != 0 ? state_->context.path(first) : nullptr;
+  Path* other = second.value != 0 ? state_->context.path(second) : nullptr;
+  if (one == nullptr || other == nullptr || one == other) return Status::bad_argument;
+  one->twin = other;
+  other->twin = one;
+  return Status::ok;
+}
+
 Status ChannelAdapter::detach(PathNumber number) {
   Path* path = number.value != 0 ? state_->context.path(number) : nullptr;
   if (path == nullptr) return Status::bad_argument;
@@ -65,6 +74,7 @@ Status ChannelAdapter::detach(PathNumber number) {
   for (QueuePair* queue_pair : state_->queue_pairs) {
     if (queue_pair->path == path) queue_pair->path = nullptr;
   }
+  if (path->twin != nullptr) path->twin->twin = nullptr;
   state_->context.datagrams.forget(number);
   state_->context.paths[number.value - 1].reset();
   return Status::ok;
@@ -217,12 +227,14 @@ Status ChannelAdapter::destroy_completion_channel(ChannelNumber channel) {
   return Status::ok;
 }
 
-std::optional<SrqNumber> ChannelAdapter::create_shared_receive_queue(ProtectionDomain domain, std::size_t depth) {
+std::optional<SrqNumber> ChannelAdapter::create_shared_receive_queue(ProtectionDomain domain, std::size_t depth,
+                                                                     bool verbs_rules) {
   if (depth == 0 || depth > kMaxQueueDepth) return std::nullopt;
   AdapterContext& context = state_->context;
-  return if_any<SrqNumber>(take_number(context.shared_receive_queues,
-                                       std::make_unique<SharedReceiveQueue>(domain, depth),
-                                       context.options.max_shared_receive_queues));
+  auto queue = std::make_unique<SharedReceiveQueue>(domain, depth);
+  queue->verbs_rules = verbs_rules;
+  return if_any<SrqNumber>(
+      take_number(context.shared_receive_queues, std::move(queue), context.options.max_shared_receive_queues));
 }
 
 Status ChannelAdapter::arm_limit(SrqNumber queue, std::size_t receives) {
@@ -230,6 +242,11 @@ Status ChannelAdapter::arm_limit(SrqNumber queue, std::size_t receives) {
   if (found == nullptr || receives > found->queue.depth) return Status::bad_argument;
   found->limit = receives;
   return Status::ok;
+}
+
+std::size_t ChannelAdapter::armed_limit(SrqNumber queue) const {
+  const SharedReceiveQueue* found = state_->context.shared_receive_queue(queue);
+  return found == nullptr ? 0 : found->limit;
 }
 
 Status ChannelAdapter::destroy_shared_receive_queue(SrqNumber queue) {
@@ -276,7 +293,7 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
     return std::nullopt;
   }
   auto& slot = state_->slots[number.value & (state_->slots.size() - 1)];
-  slot = std::make_unique<QueuePair>(number, options);
+  slot = std::make_unique<QueuePair>(number, options, QueuePairTimes(context.options));
   slot->send.max_unanswered = options.reads_out;
   state_->queue_pairs.push_back(slot.get());
   ++sends->users;
@@ -303,15 +320,15 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
       if (peer.number.value == 0 || peer.number.value > kMaxQueuePairNumber) return Status::bad_queue_pair;
       Path* path = context.path(peer.path);
       if (path == nullptr) return Status::bad_argument;
-      if (!state_->follow(*path)) return Status::link_down;
+      if (!state_->follow(*path) && !path->link.awaited()) return Status::link_down;
       SendQueue& send = found->send;
       found->peer = peer;
       found->path = path;
       found->expected_psn = peer.first_psn_expected;
       send.acknowledged_psn = send.sent_psn = send.next_psn = peer.first_psn_to_send;
       send.max_unanswered = std::min(found->options.reads_out, peer.reads_in);
-      send.retries_left = context.options.retry_count;
-      send.receiver_not_ready_left = context.options.receiver_not_ready_retries;
+      send.retries_left = found->times.retry_count;
+      send.receiver_not_ready_left = found->times.receiver_not_ready_retries;
       break;
     }
     case QueuePairEvent::drain_sends:
@@ -336,6 +353,27 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
   }
   found->state = move.to;
   state_->activate(*found);
+  return Status::ok;
+}
+
+Status ChannelAdapter::configure(QpNumber queue_pair, const QueuePairSettings& settings) {
+  QueuePair* found = state_->find(queue_pair);
+  if (found == nullptr) return Status::bad_queue_pair;
+  SendQueue& send = found->send;
+  const bool sends = found->state > QueuePairState::ready_to_receive;
+  if (settings.first_psn_to_send && sends) return Status::bad_state;
+  if (settings.reads_out && *settings.reads_out > found->options.reads_out) return Status::bad_argument;
+  if (settings.queue_key) found->options.queue_key = *settings.queue_key;
+  if (settings.remote_rights) found->options.remote_rights = *settings.remote_rights;
+  if (settings.reads_out) send.max_unanswered = *settings.reads_out;
+  if (settings.first_psn_to_send) send.acknowledged_psn = send.sent_psn = send.next_psn = *settings.first_psn_to_send;
+  QueuePairTimes& times = found->times;
+  times.ack_timeout = settings.ack_timeout.value_or(times.ack_timeout);
+  times.retry_count = settings.retry_count.value_or(times.retry_count);
+  times.receiver_not_ready_retries = settings.receiver_not_ready_retries.value_or(times.receiver_not_ready_retries);
+  times.receiver_not_ready_delay = settings.receiver_not_ready_delay.value_or(times.receiver_not_ready_delay);
+  send.retries_left = times.retry_count;
+  send.receiver_not_ready_left = times.receiver_not_ready_retries;
   return Status::ok;
 }
 

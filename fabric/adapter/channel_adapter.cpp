@@ -16,9 +16,8 @@ namespace {
 
 constexpr std::size_t kCellsInPerLane = 64;
 constexpr std::size_t kCellsOut = 64;
-constexpr std::size_t kCellsPerTurn = 8;        // of one queue pair, before the next has its turn
-constexpr std::size_t kCellsAtPost = 8;         // what a post sends itself, when nothing waits before it
-constexpr std::size_t kCellsPerPacket = 65536;  // by the cell sequence number's width
+constexpr std::size_t kCellsPerTurn = 8;  // of one queue pair, before the next has its turn
+constexpr std::size_t kCellsAtPost = 8;   // what a post sends itself, when nothing waits before it
 
 std::uint32_t fitting_payload(std::uint32_t bytes) {
   return std::clamp(bytes, kMinCellPayload, kMaxCellPayload) / 16 * 16;
@@ -33,9 +32,6 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
       responder(context),
       slots(std::bit_ceil(kWellKnownNumbers + options.max_queue_pairs)) {
   SPLITNIC_CHECK_OP(slots.size(), <=, std::size_t{1} << 20U);
-  const std::size_t longest = kCellsPerPacket * kMinCellPayload;
-  context.options.max_message_bytes =
-      static_cast<std::uint32_t>(std::min<std::size_t>(options.max_message_bytes, longest));
   context.options.cell_payload_bytes = fitting_payload(options.cell_payload_bytes);
   queue_pairs.reserve(slots.size());
   active.reserve(slots.size());
@@ -107,7 +103,10 @@ bool ChannelAdapter::State::take_cell(Path& path, const ReceivedCell& received) 
     const QpNumber source = cell.source_queue_pair;
     return source.value == 0 || source == queue_pair->peer.number;
   };
-  if (queue_pair == nullptr || queue_pair->path != &path || !from_peer()) {
+  const auto by_its_path = [&] {
+    return queue_pair->path == &path || (path.twin != nullptr && queue_pair->path == path.twin);
+  };
+  if (queue_pair == nullptr || !by_its_path() || !from_peer()) {
     ++context.counters.dropped_unknown_queue_pair;
     return false;
   }
@@ -285,7 +284,8 @@ ChannelAdapter::~ChannelAdapter() = default;
 Status ChannelAdapter::post_send(QpNumber queue_pair, const WorkRequest& request) {
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
-  if (found->path != nullptr && !state_->follow(*found->path)) return Status::link_down;
+  const bool reachable = found->path == nullptr || state_->follow(*found->path) || found->path->link.awaited();
+  if (!reachable) return Status::link_down;
   state_->activate(*found);
   const bool idle = found->send.next == found->send.posted;
   const Status status = state_->requester.post(*found, request);
@@ -365,7 +365,7 @@ Time ChannelAdapter::next_deadline() const {
     if (queue_pair->options.datagram) {
       deadline = std::min(deadline, state_->requester.next_datagram_deadline(*queue_pair));
     }
-    if (queue_pair->path == nullptr || !queue_pair->path->link.up()) continue;
+    if (queue_pair->path == nullptr || !(queue_pair->path->link.up() || queue_pair->path->link.awaited())) continue;
     deadline = std::min(deadline, state_->requester.next_deadline(*queue_pair));
   }
   for (const auto& path : state_->context.paths) {

@@ -45,6 +45,9 @@ class ChannelAdapter {
 
   /// A path on this link, which outlives the path, and whose owner polls it. nullopt: there are max_paths already.
   [[nodiscard]] std::optional<PathNumber> attach(CellLink& link);
+  /// Both paths lead to this adapter itself, as the ends of one loop-back link: queue pairs that use the first of them
+  /// take what comes by the second. Errors: bad_argument.
+  Status pair(PathNumber first, PathNumber second);
   /// The path's epoch ends, as if its peer had died, and the link is not used any more. Errors: bad_argument.
   Status detach(PathNumber path);
 
@@ -91,10 +94,14 @@ class ChannelAdapter {
   /// Errors: bad_argument, in_use (completion queues).
   Status destroy_completion_channel(ChannelNumber channel);
 
-  [[nodiscard]] std::optional<SrqNumber> create_shared_receive_queue(ProtectionDomain domain, std::size_t depth);
+  /// verbs_rules: see QueuePairAttributes.
+  [[nodiscard]] std::optional<SrqNumber> create_shared_receive_queue(ProtectionDomain domain, std::size_t depth,
+                                                                     bool verbs_rules = false);
   Status post_shared_receive(SrqNumber queue, const ReceiveRequest& request);
   /// An event, once, when fewer than `receives` are left. 0 disarms. Errors: bad_argument (also: beyond the depth).
   Status arm_limit(SrqNumber queue, std::size_t receives);
+  /// 0: not armed.
+  [[nodiscard]] std::size_t armed_limit(SrqNumber queue) const;
   /// Forgets what is posted. Errors: bad_argument, in_use (queue pairs).
   Status destroy_shared_receive_queue(SrqNumber queue);
 
@@ -105,6 +112,8 @@ class ChannelAdapter {
   /// One step of the state machine (queue_pair_state.h). peer: with ready_to_receive and connect. Errors: bad_state
   /// (forbidden by the table), bad_queue_pair, link_down.
   Status modify(QpNumber queue_pair, QueuePairEvent event, const QueuePairPeer& peer = {});
+  /// Errors: bad_queue_pair, bad_state, bad_argument; nothing is changed then.
+  Status configure(QpNumber queue_pair, const QueuePairSettings& settings);
   [[nodiscard]] std::optional<QueuePairState> state(QpNumber queue_pair) const;
   /// Flushes what is posted (completions with `flushed`) and forgets the queue pair.
   Status destroy_queue_pair(QpNumber queue_pair);

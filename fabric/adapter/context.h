@@ -51,6 +51,9 @@ struct AdapterContext {
   }
 };
 
+/// Whether the numbers of a packet's cells suffice for so many bytes on the queue pair's path.
+[[nodiscard]] bool fits_packet(std::uint32_t bytes, const QueuePair& queue_pair);
+
 /// The header of a cell of queue_pair to its peer.
 [[nodiscard]] Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn);
 /// Sends the cell that was claimed last (CellLink::claim). Returns its position in the lane.

@@ -148,7 +148,8 @@ Status ChannelAdapter::remove_group_member(const Gid& group, PathNumber number) 
 // ---- what goes out
 
 Status check_datagram(const AdapterContext& context, const WorkRequest& request, std::uint64_t total) {
-  if (request.operation != Operation::send) return Status::not_permitted;
+  const bool sends = request.operation == Operation::send || request.operation == Operation::send_with_immediate;
+  if (!sends) return Status::not_permitted;
   const AddressHandle* to = context.datagrams.find(request.datagram.handle);
   if (to == nullptr) return Status::bad_argument;
   const QpNumber queue_pair = request.datagram.queue_pair;
@@ -195,6 +196,7 @@ Requester::Copy Requester::send_copy(QueuePair& queue_pair, SendEntry& entry, co
   const DatagramTarget& target = entry.request.datagram;
   const VirtualLane lane = queue_pair.options.lane;
   Path* path = context_.path(by);
+  if (path != nullptr && !path->open && path->link.awaited()) return Copy::blocked;
   if (path == nullptr || !path->open || !path->link.up()) {
     ++context_.counters.dropped_datagram_no_path;
     return Copy::dropped;
@@ -212,7 +214,9 @@ Requester::Copy Requester::send_copy(QueuePair& queue_pair, SendEntry& entry, co
   header.hop_limit = to.options.hop_limit;
   header.group = to.options.group;
   Cell cell;
-  cell.opcode = Opcode::datagram;
+  const bool immediate = entry.request.operation == Operation::send_with_immediate;
+  cell.opcode = immediate ? Opcode::datagram_immediate : Opcode::datagram;
+  cell.immediate = entry.request.immediate;
   cell.service_level = to.options.service_level;
   cell.solicited = entry.request.solicited;
   cell.destination_queue_pair = to.to_group() ? kMulticastQueuePair : target.queue_pair;
@@ -306,6 +310,8 @@ void Responder::take_datagram(QueuePair& queue_pair, const Path& path, const Dat
   Completion completion;
   completion.bytes = kRouteHeaderBytes + static_cast<std::uint32_t>(message.size());
   completion.solicited = cell.solicited;
+  completion.has_immediate = traits(cell.opcode).immediate;
+  completion.immediate = cell.immediate;
   completion.has_route = true;
   completion.source = header.source_queue_pair;
   completion.path = path.number;

@@ -6,7 +6,8 @@ namespace {
 /// Whether the segment names its bytes as peers would.
 bool by_peers_address(const AdapterContext& context, const LocalSegment& segment) {
   const ProtectionEntry* entry = context.table.find(segment.tag);
-  return entry != nullptr && (is_window(entry->kind) || entry->memory.in_bridge() || entry->memory.pages() != nullptr);
+  return entry != nullptr && (entry->named_by_base || is_window(entry->kind) || entry->memory.in_bridge() ||
+                              entry->memory.pages() != nullptr);
 }
 
 }  // namespace
@@ -20,10 +21,8 @@ ProtectionTable::Checked<Placement> check_segment(const AdapterContext& context,
   access.bytes = bytes;
   access.right = right;
   access.queue_pair = user.queue_pair;
-  // Nearly all name their bytes by pointer: the other way is looked for when that fails.
-  const auto by_pointer = context.table.check_local(access, segment.address + offset);
-  if (by_pointer || !by_peers_address(context, segment)) return by_pointer;
-  return context.table.check_local(access, segment.as_number() + offset);
+  if (by_peers_address(context, segment)) return context.table.check_local(access, segment.as_number() + offset);
+  return context.table.check_local(access, segment.address + offset);
 }
 
 ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, const Consumer& user,

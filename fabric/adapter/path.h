@@ -62,6 +62,7 @@ struct Path {
   std::vector<std::uint32_t> regions{};  ///< tag indices of what was registered in the bridge's memory
   std::uint64_t incarnation = 0;         ///< the link's, of the epoch that is open
   bool open = false;                     ///< an epoch is under way
+  Path* twin = nullptr;                  ///< the other end, if both are this adapter's
 };
 
 }  // namespace splitnic::fabric

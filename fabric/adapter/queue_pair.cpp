@@ -1,6 +1,7 @@
 #include "fabric/adapter/queue_pair.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "common/check.h"
 #include "fabric/adapter/context.h"
@@ -64,6 +65,11 @@ Path* AdapterContext::path(PathNumber number) {
   const auto only = std::find_if(paths.begin(), paths.end(), attached);
   if (only == paths.end() || std::any_of(only + 1, paths.end(), attached)) return nullptr;
   return only->get();
+}
+
+bool fits_packet(std::uint32_t bytes, const QueuePair& queue_pair) {
+  constexpr std::uint64_t kCellsPerPacket = std::numeric_limits<std::uint16_t>::max();
+  return bytes <= kCellsPerPacket * queue_pair.path->cell_payload(queue_pair.options.lane);
 }
 
 Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn) {

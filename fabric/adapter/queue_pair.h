@@ -147,8 +147,9 @@ struct SharedReceiveQueue {
 
   ProtectionDomain domain;
   ReceiveQueue queue;
-  std::size_t limit = 0;  ///< an event when fewer are left; 0: not armed
-  std::size_t users = 0;  ///< queue pairs
+  std::size_t limit = 0;     ///< an event when fewer are left; 0: not armed
+  std::size_t users = 0;     ///< queue pairs
+  bool verbs_rules = false;  ///< QueuePairAttributes::verbs_rules
 };
 
 /// The message that is coming in.
@@ -210,13 +211,28 @@ struct ResponseQueue {
   }
 };
 
+/// How long a queue pair waits, and how often. Source: the verbs (ibv_modify_qp).
+struct QueuePairTimes {
+  explicit QueuePairTimes(const AdapterOptions& options)
+      : ack_timeout(options.ack_timeout),
+        retry_count(options.retry_count),
+        receiver_not_ready_retries(options.receiver_not_ready_retries),
+        receiver_not_ready_delay(options.receiver_not_ready_delay) {}
+
+  Duration ack_timeout;
+  unsigned retry_count;
+  unsigned receiver_not_ready_retries;  ///< QueuePairSettings::kWithoutEnd
+  Duration receiver_not_ready_delay;
+};
+
 struct Path;
 
 /// Thread: the adapter's owner.
 struct QueuePair {
-  QueuePair(QpNumber own, const QueuePairAttributes& with)
+  QueuePair(QpNumber own, const QueuePairAttributes& with, const QueuePairTimes& waits)
       : number(own),
         options(with),
+        times(waits),
         send(with),
         receive(with.shared_receives.value != 0 ? 1 : with.receive_depth),
         responses(with.reads_in) {}
@@ -226,6 +242,7 @@ struct QueuePair {
 
   QpNumber number;
   QueuePairAttributes options;
+  QueuePairTimes times;
   QueuePairState state = QueuePairState::reset;
   QueuePairPeer peer{};
   Path* path = nullptr;  ///< to the peer, from ready_to_receive on

@@ -53,7 +53,8 @@ Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& ce
     const Access access = read_access(queue_pair, record, record.bytes);
     const auto placement = context_.table.check_remote(access, record.address);
     if (!placement) return refused(placement.error(), ProtectedUse::read_request);
-    if (record.bytes > context_.options.max_message_bytes) return Verdict::nonsense;
+    const bool fits = record.bytes <= context_.options.max_message_bytes && fits_packet(record.bytes, queue_pair);
+    if (!fits) return Verdict::nonsense;
     if (placement->entry->touch == TouchControl::one_shot) {
       static_cast<void>(context_.table.touch(access, {false, record.psn, record.psn + 1, 1}));
     }

@@ -8,7 +8,8 @@ namespace splitnic::fabric {
 namespace {
 
 bool is_send(Operation operation) {
-  return operation == Operation::send || operation == Operation::send_with_invalidate;
+  return operation == Operation::send || operation == Operation::send_with_immediate ||
+         operation == Operation::send_with_invalidate;
 }
 
 Status check_local_request(const QueuePair& queue_pair, const WorkRequest& request) {
@@ -68,7 +69,8 @@ Status check_request(const AdapterContext& context, const QueuePair& queue_pair,
     if (const Status status = check_datagram(context, request, total); status != Status::ok) return status;
   }
   bytes = static_cast<std::uint32_t>(total);
-  if (request.inline_data || made_on_the_way(queue_pair, request)) return Status::ok;
+  const bool in_their_turn = queue_pair.options.verbs_rules || made_on_the_way(queue_pair, request);
+  if (request.inline_data || in_their_turn) return Status::ok;
   for (const LocalSegment& segment : segments) {
     const auto placement =
         is_answered(request.operation)

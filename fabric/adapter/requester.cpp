@@ -15,9 +15,13 @@ std::span<const LocalSegment> segments_of(const WorkRequest& request) {
   return std::span(request.segments).first(request.segment_count);
 }
 
-Opcode send_opcode(bool invalidates, bool first, bool last) {
+Opcode send_opcode(Operation operation, bool first, bool last) {
   if (!last) return first ? Opcode::send_first : Opcode::send_middle;
-  if (invalidates) return first ? Opcode::send_only_invalidate : Opcode::send_last_invalidate;
+  if (operation == Operation::send_with_immediate) {
+    return first ? Opcode::send_only_immediate : Opcode::send_last_immediate;
+  }
+  if (operation == Operation::send_with_invalidate)
+    return first ? Opcode::send_only_invalidate : Opcode::send_last_invalidate;
   return first ? Opcode::send_only : Opcode::send_last;
 }
 
@@ -39,7 +43,7 @@ Opcode opcode_for(Operation operation, bool first, bool last) {
     case Operation::fetch_add:
       return Opcode::fetch_add;
     default:
-      return send_opcode(operation == Operation::send_with_invalidate, first, last);
+      return send_opcode(operation, first, last);
   }
 }
 
@@ -74,7 +78,7 @@ Status Requester::post(QueuePair& queue_pair, const WorkRequest& request) {
 
 std::size_t Requester::pump(QueuePair& queue_pair, std::size_t budget) {
   SendQueue& send = queue_pair.send;
-  if (context_.now < send.hold_until) return 0;
+  if (context_.now < send.hold_until || waits_for_path(queue_pair)) return 0;
   std::size_t moved = 0;
   while (moved < budget && send.next != send.posted) {
     const QueuePairRules& rules = queue_pair.rules();
@@ -220,6 +224,8 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   const VirtualLane lane = queue_pair.options.lane;
   const std::uint32_t left = entry.direct ? 0 : entry.bytes - send.next_offset;
   const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, queue_pair.path->cell_payload(lane)));
+  if (!fits_packet(entry.bytes, queue_pair))
+    return fail_at_turn(queue_pair, entry, CompletionStatus::local_length_error);
   const bool last = bytes == left;
   const Opcode opcode = opcode_for(entry.request.operation, send.next_cell == 0, last);
   Cell cell = addressed_cell(queue_pair, opcode, entry.numbered ? entry.psn : send.next_psn);

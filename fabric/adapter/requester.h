@@ -79,6 +79,7 @@ class Requester {
   void refuse_answer(QueuePair& queue_pair, const SendEntry& entry, const ReceivedCell& received, ProtectionError error,
                      CompletionStatus status);
   void retry(QueuePair& queue_pair);
+  [[nodiscard]] static bool waits_for_path(const QueuePair& queue_pair);
   [[nodiscard]] static bool lacks_room(const QueuePair& queue_pair);
   [[nodiscard]] bool lacked_room_for_long(QueuePair& queue_pair);
 

@@ -23,11 +23,12 @@ CompletionStatus failure_of(Syndrome syndrome) {
                                                    : CompletionStatus::remote_operation_error;
 }
 
-/// After RFC 5040's and 5041's error types: protection, then untagged buffers (sequence numbers 2 and 3), then the
-/// rest.
+/// After RFC 5040's and 5041's error types: protection, then untagged buffers (sequence numbers 2 and 3, a message that
+/// is longer than its receive 5), then the rest.
 CompletionStatus failure_of(TerminateReason reason) {
   const bool untagged = reason.layer == 1 && reason.type == 2;
-  if (untagged && (reason.code == 2 || reason.code == 3)) return CompletionStatus::remote_invalid_request_error;
+  if (untagged && (reason.code == 2 || reason.code == 3 || reason.code == 5))
+    return CompletionStatus::remote_invalid_request_error;
   if (reason.layer <= 1 && reason.type == 1) {
     return reason.code == 0xff ? CompletionStatus::remote_invalid_request_error : CompletionStatus::remote_access_error;
   }
@@ -76,8 +77,8 @@ void Requester::complete_acknowledged(QueuePair& queue_pair, std::uint32_t psn) 
 /// Requests have ended.
 void Requester::progressed(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
-  send.retries_left = context_.options.retry_count;
-  send.receiver_not_ready_left = context_.options.receiver_not_ready_retries;
+  send.retries_left = queue_pair.times.retry_count;
+  send.receiver_not_ready_left = queue_pair.times.receiver_not_ready_retries;
   send.acknowledge_by = kNever;
   send.loss_noticed = false;
   if (send.next < send.done) send.rewind_to(send.done);
@@ -123,7 +124,7 @@ void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {
       if (send.receiver_not_ready_left == 0) {
         return fail_queue_pair(context_, queue_pair, CompletionStatus::receiver_not_ready);
       }
-      --send.receiver_not_ready_left;
+      if (send.receiver_not_ready_left != QueuePairSettings::kWithoutEnd) --send.receiver_not_ready_left;
       const Duration asked = std::chrono::microseconds(cell.delay_microseconds);
       send.hold_until = context_.now + std::min(asked, kLongestReceiverNotReadyDelay);
       send.acknowledge_by = kNever;
@@ -326,20 +327,27 @@ void Requester::retry(QueuePair& queue_pair) {
 /// A partly sent message waits for room, and no request before it waits for an answer.
 bool Requester::lacks_room(const QueuePair& queue_pair) {
   const SendQueue& send = queue_pair.send;
-  return send.next_cell != 0 && send.sent == send.done && queue_pair.path->link.wants_room(queue_pair.options.lane);
+  const bool partly_sent = send.next_cell != 0 && send.sent == send.done;
+  const Path* path = queue_pair.path;  // of a datagram queue pair: null
+  return partly_sent && path != nullptr && path->open && path->link.wants_room(queue_pair.options.lane);
+}
+
+/// The path to the peer is not up yet, and requests wait for it.
+bool Requester::waits_for_path(const QueuePair& queue_pair) {
+  return queue_pair.path != nullptr && !queue_pair.path->open && queue_pair.send.next != queue_pair.send.posted;
 }
 
 /// lacks_room() has held since the message's last cell left, for as long as a request waits for its answer in all.
 bool Requester::lacked_room_for_long(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
-  if (!lacks_room(queue_pair)) {
+  if (!waits_for_path(queue_pair) && !lacks_room(queue_pair)) {
     send.room_by = kNever;
     return false;
   }
   if (send.room_by == kNever) {
-    const Duration once = std::max(context_.options.ack_timeout, Duration(1));
+    const Duration once = std::max(queue_pair.times.ack_timeout, Duration(1));
     const auto times =
-        std::min<Duration::rep>(Duration::rep{context_.options.retry_count} + 1, (kNever - context_.now) / once);
+        std::min<Duration::rep>(Duration::rep{queue_pair.times.retry_count} + 1, (kNever - context_.now) / once);
     send.room_by = context_.now + once * times;
   }
   return context_.now >= send.room_by;
@@ -358,7 +366,7 @@ void Requester::check_time(QueuePair& queue_pair) {
   if (send.sent == send.done || context_.now < send.hold_until) return;
   if (send.acknowledge_by == kNever) {
     // Started by the poll after the cell left, not by the post: `now` of a post may be as old as its caller's sleep.
-    send.acknowledge_by = context_.now + context_.options.ack_timeout;
+    send.acknowledge_by = context_.now + queue_pair.times.ack_timeout;
     return;
   }
   if (context_.now < send.acknowledge_by) return;
@@ -367,7 +375,7 @@ void Requester::check_time(QueuePair& queue_pair) {
   // waits there already would not help.
   if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
   --send.retries_left;
-  send.acknowledge_by = context_.now + context_.options.ack_timeout;
+  send.acknowledge_by = context_.now + queue_pair.times.ack_timeout;
 }
 
 Time Requester::next_deadline(const QueuePair& queue_pair) const {
@@ -376,11 +384,12 @@ Time Requester::next_deadline(const QueuePair& queue_pair) const {
   if (context_.now < send.hold_until) return send.hold_until;
   Time deadline = kNever;
   if (send.sent != send.done) {
-    deadline = send.acknowledge_by == kNever ? context_.now + context_.options.ack_timeout : send.acknowledge_by;
+    deadline = send.acknowledge_by == kNever ? context_.now + queue_pair.times.ack_timeout : send.acknowledge_by;
   }
-  if (lacks_room(queue_pair)) {
-    deadline = send.room_by == kNever ? context_.now + context_.options.ack_timeout : send.room_by;
+  if (waits_for_path(queue_pair) || lacks_room(queue_pair)) {
+    deadline = send.room_by == kNever ? context_.now + queue_pair.times.ack_timeout : send.room_by;
   }
+  if (waits_for_path(queue_pair)) return deadline;
   const bool goes_on = queue_pair.rules().begin_sends || send.next < send.drain_to;
   if (send.next == send.posted || !goes_on) return deadline;
   const SendEntry& entry = send.entries[send.next];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "common/range.h"
 #include "common/sequence.h"
@@ -39,11 +40,25 @@ Access access_of(const QueuePair& queue_pair, Stag tag, std::uint64_t bytes, Rig
   return access;
 }
 
+/// What the queue pair lets no peer do through it, if this is such a message.
+std::optional<ProtectedUse> forbidden_use(const QueuePair& queue_pair, MessageKind kind) {
+  const Rights rights = queue_pair.options.remote_rights;
+  if (kind == MessageKind::write && !rights.has(Right::remote_write)) return ProtectedUse::write;
+  if (kind == MessageKind::read_request && !rights.has(Right::remote_read)) return ProtectedUse::read_request;
+  if (kind == MessageKind::atomic && !rights.has(Right::remote_atomic)) return ProtectedUse::atomic;
+  return std::nullopt;
+}
+
+/// By the verbs' rules a message of no bytes names no memory.
+bool names_memory(const QueuePair& queue_pair, std::uint32_t bytes) {
+  return bytes != 0 || !queue_pair.options.verbs_rules;
+}
+
 }  // namespace
 
 /// Checks a receive's scatter list and takes it over.
-Status Responder::fill(ReceiveEntry& entry, ProtectionDomain domain, QpNumber queue_pair,
-                       const ReceiveRequest& request) const {
+Status Responder::fill(ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request,
+                       bool verbs_rules) const {
   if (request.more.size() >= kMaxSegments) return Status::bad_length;
   entry.id = request.id;
   entry.segments[0] = request.segment;
@@ -54,8 +69,8 @@ Status Responder::fill(ReceiveEntry& entry, ProtectionDomain domain, QpNumber qu
     const LocalSegment& segment = entry.segments[i];
     total += segment.bytes;
     // A receive for writes with immediate alone needs no memory: no bytes, no tag.
-    if (segment.bytes == 0) continue;
-    const auto placement = check_segment(context_, {domain, queue_pair}, segment, 0, segment.bytes, Right::local_write);
+    if (segment.bytes == 0 || verbs_rules) continue;
+    const auto placement = check_segment(context_, user, segment, 0, segment.bytes, Right::local_write);
     if (!placement) return post_status(placement.error());
   }
   if (total > std::numeric_limits<std::uint32_t>::max()) return Status::bad_length;
@@ -69,7 +84,7 @@ Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
   ReceiveQueue& receive = queue_pair.receive;
   if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
   ReceiveEntry& entry = receive.entries[receive.posted];
-  const Status status = fill(entry, queue_pair.options.domain, queue_pair.number, request);
+  const Status status = fill(entry, queue_pair.consumer(), request, queue_pair.options.verbs_rules);
   if (status != Status::ok) return status;
   if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Status::queue_full;
   ++receive.posted;
@@ -79,7 +94,7 @@ Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
 Status Responder::post(SharedReceiveQueue& shared, const ReceiveRequest& request) {
   ReceiveQueue& receive = shared.queue;
   if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
-  const Status status = fill(receive.entries[receive.posted], shared.domain, QpNumber{}, request);
+  const Status status = fill(receive.entries[receive.posted], {shared.domain, {}}, request, shared.verbs_rules);
   if (status == Status::ok) ++receive.posted;
   return status;
 }
@@ -206,13 +221,17 @@ Responder::Verdict Responder::begin(QueuePair& queue_pair, const Cell& cell) {
   Reassembly& incoming = queue_pair.incoming;
   incoming = Reassembly{};
   incoming.kind = traits(cell.opcode).kind;
+  if (const auto use = forbidden_use(queue_pair, incoming.kind)) {
+    return refused(ProtectionError::access_rights_violation, *use);
+  }
   if (incoming.kind == MessageKind::send) {
     if (const Verdict verdict = have_receive(queue_pair); verdict != Verdict::good) return verdict;
   } else if (incoming.kind == MessageKind::write) {
     const Access access =
         access_of(queue_pair, cell.tag, cell.message_bytes, Right::remote_write, cell.packet_sequence);
     const auto placement = context_.table.check_remote(access, cell.address);
-    if (!placement) return refused(placement.error(), ProtectedUse::write);
+    const bool named = names_memory(queue_pair, cell.message_bytes) || cell.direct;
+    if (!placement && named) return refused(placement.error(), ProtectedUse::write);
     if (cell.direct && !placement->entry->placeable) return refused(ProtectionError::wrong_kind, ProtectedUse::write);
     incoming.tag = cell.tag;
     incoming.address = cell.address;
@@ -272,6 +291,7 @@ Responder::Verdict Responder::place_write(QueuePair& queue_pair, const ReceivedC
   const std::size_t left = incoming.message_bytes - incoming.offset;
   const bool fits = last ? bytes == left : bytes < left;
   if (!fits) return Verdict::nonsense;
+  if (!names_memory(queue_pair, incoming.message_bytes)) return Verdict::good;
   const Access access = access_of(queue_pair, incoming.tag, bytes, Right::remote_write, cell.packet_sequence);
   const auto placement = context_.table.check_remote(access, incoming.address + incoming.offset);
   if (!placement) return refused(placement.error(), ProtectedUse::write);
@@ -291,6 +311,7 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
   const OpcodeTraits& what = traits(cell.opcode);
   if (incoming.kind == MessageKind::send || what.immediate) {
     Completion completion;
+    completion.operation = incoming.kind == MessageKind::send ? Operation::send : Operation::rdma_write_with_immediate;
     completion.has_immediate = what.immediate;
     completion.immediate = what.immediate ? cell.immediate : 0;
     completion.bytes = incoming.kind == MessageKind::send ? incoming.offset : incoming.message_bytes;
@@ -401,7 +422,7 @@ bool Responder::push_acknowledgement(QueuePair& queue_pair) {
   Cell cell = addressed_cell(queue_pair, Opcode::acknowledge, owed.psn);
   cell.syndrome = owed.syndrome;
   if (owed.syndrome == Syndrome::receiver_not_ready) {
-    const auto delay = std::chrono::ceil<std::chrono::microseconds>(context_.options.receiver_not_ready_delay).count();
+    const auto delay = std::chrono::ceil<std::chrono::microseconds>(queue_pair.times.receiver_not_ready_delay).count();
     constexpr long long kLongest = std::numeric_limits<std::uint32_t>::max();
     cell.delay_microseconds = static_cast<std::uint32_t>(std::clamp<long long>(delay, 0, kLongest));
   }

@@ -42,7 +42,7 @@ class Responder {
   };
 
   // responder.cpp: order, placing, refusing
-  Status fill(ReceiveEntry& entry, ProtectionDomain domain, QpNumber queue_pair, const ReceiveRequest& request) const;
+  Status fill(ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request, bool verbs_rules) const;
   [[nodiscard]] bool in_order_acknowledged(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] bool in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict accept(QueuePair& queue_pair, const ReceivedCell& received);

@@ -38,6 +38,7 @@ const char* to_string(Status status);
 /// What a work request does. From bind_window on nothing goes over the wire. Source: S4 (work-queue elements), S3.
 enum class Operation : std::uint8_t {
   send,
+  send_with_immediate,
   rdma_write,
   rdma_write_with_immediate,
   send_with_invalidate,  ///< the peer's `invalidate` tag ends when the send has arrived
@@ -148,10 +149,10 @@ struct Completion {
   QpNumber queue_pair{};
   CompletionStatus status = CompletionStatus::success;
   bool receive = false;                   ///< of a receive request (or of a write with immediate, which consumes one)
-  bool has_immediate = false;             ///< a write with immediate arrived: id is that of the receive it consumed
+  bool has_immediate = false;             ///< a send or write with immediate arrived
   bool has_invalidated = false;           ///< a send with invalidate arrived, and ended `tag`
   bool solicited = false;                 ///< the sender asked for attention
-  Operation operation = Operation::send;  ///< of a send request
+  Operation operation = Operation::send;  ///< of a receive: send, or rdma_write_with_immediate
   std::uint32_t immediate = 0;
   std::uint32_t bytes = 0;  ///< received, or read
   Stag tag{};               ///< a bind's or registration's from now on; what was invalidated

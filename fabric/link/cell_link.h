@@ -124,6 +124,8 @@ class CellLink {
   /// The same for the link's life.
   [[nodiscard]] virtual LinkProperties properties() const = 0;
   [[nodiscard]] virtual bool up() const = 0;
+  /// Requests may be posted while it is down: they wait until it comes up, or for as long as for an answer.
+  [[nodiscard]] virtual bool awaited() const { return false; }
   /// Changes with every transition to up, so that users see that an epoch went by between two of their polls.
   [[nodiscard]] virtual std::uint64_t incarnation() const = 0;
   [[nodiscard]] virtual PortAddress port_address() const = 0;

@@ -49,6 +49,7 @@ struct alignas(64) ProtectionEntry {
   bool fast = false;           ///< a region for registration through the send queue
   TouchControl touch = TouchControl::unlimited;
   bool touched = false;
+  bool named_by_base = false;
 };
 
 static_assert(sizeof(ProtectionEntry) == 64);

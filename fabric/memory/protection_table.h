@@ -44,6 +44,7 @@ struct EntryOptions {
   bool invalidatable = false;              ///< a peer's send may invalidate the tag
   QpNumber queue_pair{};                   ///< the only queue pair that may use it; 0: any of the domain
   std::optional<std::uint64_t> base = {};  ///< the address of byte 0 (0: zero-based); nullopt: drawn at random
+  bool named_by_base = false;              ///< this process, too, names bytes by `base`, rather than by pointer
 };
 
 /// Registers a region through the send queue. Source: S3 (registration by work request), the verbs' fast registration.
@@ -70,7 +71,8 @@ struct Bind {
 /// What reregister() changes; fields without a value stay as they are.
 struct Reregister {
   std::optional<ProtectionDomain> domain;
-  std::optional<RegionMemory> memory;  ///< a new base is drawn
+  std::optional<RegionMemory> memory;  ///< a new base is drawn, if there is none
+  std::optional<std::uint64_t> base;   ///< of the new memory
   std::optional<Rights> rights;
 };
 

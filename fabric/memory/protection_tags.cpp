@@ -110,6 +110,7 @@ void ProtectionTable::describe(ProtectionEntry& entry, const EntryOptions& optio
   entry.placeable = options.placeable;
   entry.invalidatable = options.invalidatable;
   entry.queue_pair = options.queue_pair;
+  entry.named_by_base = options.named_by_base;
   entry.touched = false;
   entry.valid = true;
 }
@@ -183,7 +184,7 @@ auto ProtectionTable::reregister(Stag region, const Reregister& change) -> Check
   if (change.memory) {
     entry.memory = *change.memory;
     entry.length = entry.memory.size();
-    entry.base = draw_base(random_, entry.memory);
+    entry.base = change.base ? *change.base : draw_base(random_, entry.memory);
   }
   if (change.rights) entry.rights = *change.rights;
   entry.touched = false;

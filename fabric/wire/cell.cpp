@@ -26,6 +26,8 @@ constexpr std::array<OpcodeTraits, 32> make_traits() {
   at(Opcode::send_middle) = {.kind = MessageKind::send};
   at(Opcode::send_last) = {.kind = MessageKind::send, .last = true};
   at(Opcode::send_only) = {.kind = MessageKind::send, .first = true, .last = true};
+  at(Opcode::send_last_immediate) = {.kind = MessageKind::send, .last = true, .immediate = true};
+  at(Opcode::send_only_immediate) = {.kind = MessageKind::send, .first = true, .last = true, .immediate = true};
   at(Opcode::send_last_invalidate) = {.kind = MessageKind::send, .last = true, .invalidate = true};
   at(Opcode::send_only_invalidate) = {.kind = MessageKind::send, .first = true, .last = true, .invalidate = true};
   at(Opcode::write_first) = {.kind = MessageKind::write, .first = true, .rdma_header = true};
@@ -47,6 +49,7 @@ constexpr std::array<OpcodeTraits, 32> make_traits() {
   at(Opcode::terminate) = {.kind = MessageKind::terminate, .first = true, .last = true};
   at(Opcode::drain_request) = at(Opcode::drain_acknowledge) = {.kind = MessageKind::drain, .first = true, .last = true};
   at(Opcode::datagram) = {.kind = MessageKind::datagram, .first = true, .last = true};
+  at(Opcode::datagram_immediate) = {.kind = MessageKind::datagram, .first = true, .last = true, .immediate = true};
   at(Opcode::not_taken) = {.kind = MessageKind::not_taken, .first = true, .last = true};
   return table;
 }

@@ -18,7 +18,8 @@ namespace splitnic::fabric {
 ///                `------ each only where the opcode calls for it -----'
 ///
 ///     writes             RDMA 16 (First, Only) | immediate 4 (.. with immediate)
-///     sends              tag to invalidate 4 (.. with invalidate)
+///     sends              immediate 4 (.. with immediate) | tag to invalidate 4 (.. with invalidate)
+///     datagrams          immediate 4 (.. with immediate)
 ///     read request       RDMA 16 | read 16
 ///     atomics            RDMA 16 | atomic 24
 ///     atomic acknowledge result 8
@@ -158,7 +159,9 @@ enum class Opcode : std::uint8_t {
   send_first = 0,
   send_middle = 1,
   send_last = 2,
+  send_last_immediate = 3,
   send_only = 4,
+  send_only_immediate = 5,
   write_first = 6,
   write_middle = 7,
   write_last = 8,
@@ -181,6 +184,7 @@ enum class Opcode : std::uint8_t {
   drain_acknowledge = 26,
   datagram = 27,
   not_taken = 28,
+  datagram_immediate = 29,
 };
 const char* to_string(Opcode opcode);
 

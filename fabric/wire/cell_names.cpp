@@ -4,11 +4,12 @@
 
 namespace splitnic::fabric {
 
-BOOST_DESCRIBE_ENUM(Opcode, send_first, send_middle, send_last, send_only, write_first, write_middle, write_last,
-                    write_last_immediate, write_only, write_only_immediate, read_request, read_response_first,
-                    read_response_middle, read_response_last, read_response_only, acknowledge, atomic_acknowledge,
-                    compare_swap, fetch_add, send_last_invalidate, send_only_invalidate, terminate, drain_request,
-                    drain_acknowledge, datagram, not_taken)
+BOOST_DESCRIBE_ENUM(Opcode, send_first, send_middle, send_last, send_last_immediate, send_only, send_only_immediate,
+                    write_first, write_middle, write_last, write_last_immediate, write_only, write_only_immediate,
+                    read_request, read_response_first, read_response_middle, read_response_last, read_response_only,
+                    acknowledge, atomic_acknowledge, compare_swap, fetch_add, send_last_invalidate,
+                    send_only_invalidate, terminate, drain_request, drain_acknowledge, datagram, not_taken,
+                    datagram_immediate)
 const char* to_string(Opcode opcode) { return boost::describe::enum_to_string(opcode, "?"); }
 
 BOOST_DESCRIBE_ENUM(Syndrome, ok, receiver_not_ready, sequence_error, remote_access_error, remote_operation_error)

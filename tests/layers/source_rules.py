@@ -36,6 +36,7 @@ LIBRARIES = [
     (r"toml", ["common/os/", "tools/"]),
     (r"seccomp\.h", ["tools/system_call_filter.cpp"]),
     (r"cap-ng\.h", ["tools/privileges.cpp"]),
+    (r"infiniband/", ["fabric/ibverbs/"]),
 ]
 
 # What could reach peer memory beside its accessor -> files that may, and why.
@@ -49,6 +50,9 @@ RAW_ACCESS = {
         "fabric/memory/guarded_routines.cpp": "instruction addresses",
         "fabric/memory/local_protection.cpp": "address ranges as the kernel's map has them; never dereferenced",
         "fabric/memory/region.cpp": "compares addresses of the process's own memory, and its words for atomics",
+        "fabric/ibverbs/objects.h": "the structs that programs know are the beginnings of the objects",
+        "fabric/ibverbs/attributes.cpp": "a struct of the C interface, of which an older program knows less",
+        "fabric/ibverbs/memory.cpp": "addresses of the process's own memory as numbers",
         "host/tap_device.cpp": "sockaddr and ioctl arguments",
         "iounit/packet_socket.cpp": "sockaddr",
         "iounit/pcap_lan.cpp": "libpcap's user argument",
@@ -85,6 +89,8 @@ RAW_ACCESS = {
 RAW_ACCESS_LAYERS = ("fabric", "messaging", "host", "iounit", "tools", "bench")
 # Programs beside which splitnic is measured: they share no memory with it, and include nothing of it.
 STRANGERS = "bench/peers/"
+# libibverbs.so.1: a library of its own on top of fabric, beside the C++ verbs.
+VERBS_LIBRARY = "fabric/ibverbs/"
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
@@ -117,6 +123,10 @@ def include_violations(layer, name, text):
             yield f"{name}:{number}: a peer must share no code with splitnic: {header}"
         elif top == "tests" or (top in LAYERS and top not in LAYERS[layer]):
             yield f"{name}:{number}: {layer} must not know {top}: {header}"
+        elif header.startswith(VERBS_LIBRARY) and not name.startswith(VERBS_LIBRARY):
+            yield f"{name}:{number}: programs use the verbs library through the C interface: {header}"
+        elif name.startswith(VERBS_LIBRARY) and header.startswith(("fabric/verbs/", "fabric/connect/")):
+            yield f"{name}:{number}: the verbs library is built on adapters: {header}"
         for pattern, allowed in LIBRARIES:
             if re.match(pattern, header) and not name.startswith(tuple(allowed)):
                 yield f"{name}:{number}: {header} belongs only in {', '.join(allowed)}"

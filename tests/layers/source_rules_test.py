@@ -41,6 +41,14 @@ class Planted(unittest.TestCase):
         self.accepted("bench/peers/a.cpp", '#include "bench/peers/harness.h"\n')
         self.accepted("bench/peers/a.cpp", "void* at = mmap(nullptr, n, 0, 0, fd, 0);\n")
 
+    def test_the_verbs_library_stands_on_adapters_beside_the_other_verbs(self):
+        self.refused("fabric/verbs/a.cpp", '#include "fabric/ibverbs/objects.h"\n')
+        self.refused("tools/a.cpp", '#include "fabric/ibverbs/objects.h"\n')
+        self.refused("fabric/ibverbs/a.cpp", '#include "fabric/verbs/context.h"\n')
+        self.accepted("fabric/ibverbs/a.cpp", '#include "fabric/ibverbs/objects.h"\n')
+        self.accepted("fabric/ibverbs/a.cpp", '#include "fabric/threads/shared_adapter.h"\n')
+        self.refused("fabric/adapter/a.cpp", "#include <infiniband/verbs.h>\n")
+
     def test_forms_of_include(self):
         self.refused("fabric/a.cpp", "#  include <messaging/b.h>\n")
         self.refused("fabric/a.cpp", '#include "../messaging/b.h"\n')

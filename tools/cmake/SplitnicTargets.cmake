@@ -17,10 +17,13 @@ target_link_options(splitnic_hardening INTERFACE -Wl,-z,relro,-z,now,-z,noexecst
 # splitnic_layer(NAME DEPENDS layer... LIBRARIES lib... PRIVATE_LIBRARIES lib... PRIVATE_MODULES module...): the library
 # of the folder it is called in; all *.cpp below it. LIBRARIES are what its headers include; the private ones are used
 # by its sources alone, so that programs which link the shared library need not find them. PRIVATE_MODULES are
-# pkg-config's names.
+# pkg-config's names. EXCLUDE: folders below it that are not the library's.
 function(splitnic_layer name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;PRIVATE_MODULES;GENERATED" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;PRIVATE_MODULES;GENERATED;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cpp")
+  foreach(folder ${ARG_EXCLUDE})
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/")
+  endforeach()
   add_library(splitnic_${name} ${sources} ${ARG_GENERATED})
   add_library(splitnic::${name} ALIAS splitnic_${name})
   target_include_directories(splitnic_${name} PUBLIC
@@ -43,18 +46,22 @@ function(splitnic_layer name)
   set_target_properties(splitnic_${name} PROPERTIES
     OUTPUT_NAME splitnic-${name} EXPORT_NAME ${name}
     INSTALL_RPATH "$ORIGIN" VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-  splitnic_install_layer(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE_MODULES}")
+  splitnic_install_layer(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE_MODULES}" "${ARG_EXCLUDE}")
 endfunction()
 
 # The installed library, its headers, what find_package takes of it, and its .pc file.
-function(splitnic_install_layer name depends private_modules)
+function(splitnic_install_layer name depends private_modules excluded)
+  set(patterns)
+  foreach(folder ${excluded})
+    list(APPEND patterns PATTERN ${folder} EXCLUDE)
+  endforeach()
   install(TARGETS splitnic_${name} EXPORT splitnic-${name}-targets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libraries NAMELINK_COMPONENT development
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
   install(EXPORT splitnic-${name}-targets NAMESPACE splitnic::
     DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/splitnic" COMPONENT development)
   install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/splitnic/${name}"
-    COMPONENT development FILES_MATCHING PATTERN "*.h" PATTERN "*.capnp")
+    COMPONENT development FILES_MATCHING PATTERN "*.h" PATTERN "*.capnp" ${patterns})
 
   # The layers below, all the way down, for find_package.
   set(needs)

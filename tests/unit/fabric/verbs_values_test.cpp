@@ -123,7 +123,7 @@ TEST_CASE("verbs, misuse: work requests that are none", "[fabric][verbs][misuse]
   LocalSegment null{nullptr, 8, Stag{}};
   const auto negative = delay(1, -Duration(1));
   check({
-      {"unknown operation", operation(static_cast<Operation>(11)), kBad},
+      {"unknown operation", operation(static_cast<Operation>(12)), kBad},
       {"operation 255", operation(static_cast<Operation>(255)), kBad},
       {"bind_window without its own post", operation(Operation::bind_window), kBad},
       {"register_memory likewise", operation(Operation::register_memory), kBad},

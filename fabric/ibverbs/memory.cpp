@@ -1,0 +1,215 @@
+// Protection domains, parent domains, thread domains and memory regions.
+#include <algorithm>
+#include <limits>
+
+#include "fabric/ibverbs/objects.h"
+#include "fabric/memory/protection_table.h"
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace splitnic::ibverbs {
+namespace {
+
+using fabric::ChannelAdapter;
+using fabric::Right;
+using fabric::Rights;
+
+constexpr unsigned kRemoteWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | kRemoteWrites | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND |
+                                  IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+
+/// nullopt: flags that contradict each other, or that nobody knows. Source: ibv_reg_mr(3).
+std::optional<Rights> rights_of(unsigned access) {
+  if ((access & ~(kKnownAccess | static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE))) != 0) return std::nullopt;
+  if ((access & kRemoteWrites) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return std::nullopt;
+  Rights rights = Rights{} | Right::local_read;
+  if ((access & IBV_ACCESS_LOCAL_WRITE) != 0) rights = rights | Right::local_write;
+  if ((access & IBV_ACCESS_REMOTE_READ) != 0) rights = rights | Right::remote_read;
+  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) rights = rights | Right::remote_write;
+  if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) rights = rights | Right::remote_atomic;
+  if ((access & IBV_ACCESS_MW_BIND) != 0) rights = rights | Right::window_binding;
+  return rights;
+}
+
+/// Memory that is registered on demand is looked at when it is used.
+bool accessible(Context& context, const void* address, std::size_t bytes, unsigned access) {
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0 || bytes == 0) return true;
+  const bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
+  const std::lock_guard guard(context.lock);
+  return context.protection.accessible(address, bytes, writes ? fabric::LocalAccess::write : fabric::LocalAccess::read);
+}
+
+int error_of(fabric::ProtectionError error) {
+  switch (error) {
+    case fabric::ProtectionError::table_full:
+      return ENOMEM;
+    case fabric::ProtectionError::windows_bound:
+      return EBUSY;
+    default:
+      return EINVAL;
+  }
+}
+
+ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova, unsigned access) {
+  Context& context = Context::of(pd->context);
+  const auto rights = rights_of(access);
+  if (!rights) return refuse<ibv_mr>(EINVAL);
+  if (!accessible(context, address, bytes, access)) return refuse<ibv_mr>(EFAULT);
+  auto region = std::make_unique<Region>();
+  fabric::EntryOptions options;
+  options.rights = *rights;
+  options.base = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
+  options.named_by_base = true;
+  const auto memory = fabric::RegionMemory::of_process({static_cast<std::byte*>(address), bytes});
+  const auto tag = context.adapter->use(
+      [&](ChannelAdapter& adapter) { return adapter.table().register_region(Domain::of(pd).number, memory, options); });
+  if (!tag) return refuse<ibv_mr>(error_of(tag.error()));
+  region->tag = *tag;
+  region->mr = {pd->context, pd, address, bytes, context.next_handle(), tag->value, tag->value};
+  return &region.release()->mr;
+}
+
+int change_region(Region& region, int flags, ibv_pd* pd, void* address, std::size_t bytes, unsigned access) {
+  Context& context = Context::of(region.mr.context);
+  fabric::Reregister change;
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) change.domain = Domain::of(pd).number;
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
+    change.rights = rights_of(access);
+    if (!change.rights) return IBV_REREG_MR_ERR_INPUT;
+  }
+  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
+    if (!accessible(context, address, bytes, access)) return IBV_REREG_MR_ERR_INPUT;
+    change.memory = fabric::RegionMemory::of_process({static_cast<std::byte*>(address), bytes});
+    change.base = reinterpret_cast<std::uintptr_t>(address);
+  }
+  const auto renewed =
+      context.adapter->use([&](ChannelAdapter& adapter) { return adapter.table().reregister(region.tag, change); });
+  if (!renewed) return IBV_REREG_MR_ERR_INPUT;
+  region.tag = *renewed;
+  region.mr.lkey = region.mr.rkey = renewed->value;
+  if (change.domain) region.mr.pd = pd;
+  if (change.memory) {
+    region.mr.addr = address;
+    region.mr.length = bytes;
+  }
+  return 0;
+}
+
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) noexcept {
+  // Programs may hand over allocators; nothing is allocated that they could be for.
+  constexpr std::uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  if (attributes->pd == nullptr || (attributes->comp_mask & ~kKnown) != 0) return refuse<ibv_pd>(EINVAL);
+  return creating([&] {
+    auto domain = std::make_unique<Domain>();
+    Domain& real = Domain::of(attributes->pd);
+    domain->parent = real.parent != nullptr ? real.parent : &real;
+    domain->number = real.number;
+    domain->pd = {context, Context::of(context).next_handle()};
+    ++domain->parent->users;
+    return &domain.release()->pd;
+  });
+}
+
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept {
+  if (attributes->comp_mask != 0) return refuse<ibv_td>(EINVAL);
+  return creating([&] { return new ibv_td{context}; });
+}
+
+int dealloc_td(ibv_td* td) noexcept {
+  delete td;
+  return 0;
+}
+
+/// Everything is fetched when it is used, so advice changes nothing; but advice about memory that is not the region's
+/// is refused.
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count) noexcept {
+  if ((flags & ~static_cast<std::uint32_t>(IBV_ADVISE_MR_FLAG_FLUSH)) != 0) return EINVAL;
+  const fabric::Consumer user{Domain::of(pd).number, {}};
+  return Context::of(pd->context).adapter->use([&](ChannelAdapter& adapter) {
+    for (const ibv_sge& part : std::span(list, count)) {
+      fabric::Access access;
+      access.tag = fabric::Stag{part.lkey};
+      access.domain = user.domain;
+      access.bytes = part.length;
+      access.right = Right::local_read;
+      if (!adapter.table().check_local(access, part.addr)) return EINVAL;
+    }
+    return 0;
+  });
+}
+
+}  // namespace
+
+void set_memory_verbs(Context& context) {
+  context.verbs.alloc_parent_domain = alloc_parent_domain;
+  context.verbs.alloc_td = alloc_td;
+  context.verbs.dealloc_td = dealloc_td;
+  context.verbs.advise_mr = advise_mr;
+}
+
+extern "C" {
+
+ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  return creating([&] {
+    auto domain = std::make_unique<Domain>();
+    domain->number =
+        Context::of(context).adapter->use([](ChannelAdapter& adapter) { return adapter.allocate_domain(); });
+    domain->pd = {context, Context::of(context).next_handle()};
+    return &domain.release()->pd;
+  });
+}
+
+int ibv_dealloc_pd(ibv_pd* pd) {
+  Domain& domain = Domain::of(pd);
+  if (domain.users != 0) return EBUSY;
+  if (domain.parent == nullptr) {
+    const auto freed = Context::of(pd->context).adapter->use([&](ChannelAdapter& adapter) {
+      return adapter.deallocate_domain(domain.number);
+    });
+    if (freed != fabric::Status::ok) return error_number(freed);
+  } else {
+    --domain.parent->users;
+  }
+  delete &domain;
+  return 0;
+}
+
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, unsigned access) {
+  return creating([&] { return register_region(pd, address, bytes, iova, access); });
+}
+
+ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, int access) {
+  return ibv_reg_mr_iova2(pd, address, bytes, iova, static_cast<unsigned>(access));
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t bytes, int access) {
+  return ibv_reg_mr_iova(pd, address, bytes, reinterpret_cast<std::uintptr_t>(address), access);
+}
+
+int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t bytes, int access) {
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const bool known = flags != 0 && (flags & ~static_cast<int>(IBV_REREG_MR_FLAGS_SUPPORTED)) == 0;
+  const bool whole = (!moves || (address != nullptr && bytes != 0)) &&
+                     ((flags & IBV_REREG_MR_CHANGE_PD) == 0 || (pd != nullptr && pd->context == mr->context));
+  if (!known || !whole) {
+    errno = EINVAL;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  const int changed = change_region(Region::of(mr), flags, pd, address, bytes, static_cast<unsigned>(access));
+  if (changed != 0) errno = EINVAL;
+  return changed;
+}
+
+int ibv_dereg_mr(ibv_mr* mr) {
+  Region& region = Region::of(mr);
+  const auto gone =
+      Context::of(mr->context).adapter->use([&](ChannelAdapter& adapter) { return adapter.deregister(region.tag); });
+  if (gone != fabric::Status::ok) return error_number(gone);
+  delete &region;
+  return 0;
+}
+
+}  // extern "C"
+
+}  // namespace splitnic::ibverbs

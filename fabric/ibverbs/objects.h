@@ -1,0 +1,207 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "common/random.h"
+#include "fabric/ibverbs/events.h"
+#include "fabric/ibverbs/peers.h"
+#include "fabric/memory/local_protection.h"
+#include "fabric/threads/shared_adapter.h"
+
+/// The objects behind the handles of the C interface. Each begins with the struct that programs know, so that a pointer
+/// to one is a pointer to the other. Programs create and destroy them; a destroyed one is freed. Thread: any.
+namespace splitnic::ibverbs {
+
+/// What the device offers beyond the adapter's own limits.
+inline constexpr int kMaxQueueDepth = 16384;
+inline constexpr int kMaxCompletions = 262144;
+inline constexpr std::uint32_t kMaxMessageBytes = 1U << 30U;
+inline constexpr std::uint32_t kPathMtuBytes = 4096;
+inline constexpr int kGidTableEntries = 16;
+inline constexpr std::uint8_t kPort = 1;
+inline constexpr std::uint16_t kPartitionKey = 0xffff;
+inline constexpr std::uint8_t kMaxReads = 16;
+
+struct CompletionQueue;
+struct QueuePair;
+struct SharedReceives;
+
+/// Numbers of the adapter to objects. Under Context::lock.
+struct ObjectMaps {
+  std::unordered_map<std::uint32_t, CompletionQueue*> completion_queues;
+  std::unordered_map<std::uint32_t, QueuePair*> queue_pairs;
+  std::unordered_map<std::uint32_t, SharedReceives*> shared_receives;
+};
+
+/// An opened device: one adapter, one endnode. The progress thread of the adapter serves it.
+struct Context {
+  verbs_context verbs{};  ///< first: programs see its last member
+  SystemRandom random;    ///< drawn from under the adapter's lock
+  fabric::AdapterLimits limits{};
+  std::unique_ptr<fabric::SharedAdapter> adapter;
+  std::unique_ptr<Peers> peers;
+  std::unique_ptr<Events> events;
+  std::mutex lock;  ///< taken before the adapter's
+  ObjectMaps objects;
+  fabric::LocalProtection protection;  ///< under `lock`
+  std::atomic<std::uint32_t> handles{0};
+  fabric::WatchNumber event_watch{};
+
+  Context() = default;
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  static Context& of(ibv_context* context);
+  [[nodiscard]] std::uint32_t next_handle() { return ++handles; }
+};
+
+/// A protection domain of the adapter, or a parent domain, which stands for one.
+struct Domain {
+  ibv_pd pd{};
+  fabric::ProtectionDomain number{};
+  Domain* parent = nullptr;           ///< of a parent domain: what it stands for
+  std::atomic<std::size_t> users{0};  ///< parent domains and address handles
+
+  static Domain& of(ibv_pd* pd) { return *reinterpret_cast<Domain*>(pd); }
+};
+
+struct Region {
+  ibv_mr mr{};
+  fabric::Stag tag{};
+
+  static Region& of(ibv_mr* mr) { return *reinterpret_cast<Region*>(mr); }
+};
+
+struct Window {
+  ibv_mw mw{};
+  fabric::Stag tag{};  ///< index: for ever; instance: of the last binding that was posted
+
+  static Window& of(ibv_mw* mw) { return *reinterpret_cast<Window*>(mw); }
+};
+
+struct Channel {
+  ibv_comp_channel channel{};
+  fabric::ChannelNumber number{};
+
+  static Channel& of(ibv_comp_channel* channel) { return *reinterpret_cast<Channel*>(channel); }
+};
+
+struct CompletionQueue {
+  ibv_cq_ex cq{};
+  fabric::CqNumber number{};
+  std::uint32_t completions_reported = 0;  ///< events that the program has got; under Context::lock
+  std::uint32_t events_reported = 0;       ///< likewise, asynchronous ones
+  std::mutex poll_lock;                    ///< extended polling: from start_poll() to end_poll()
+  fabric::Completion current{};            ///< the completion at which extended polling stands
+  ibv_wc current_wc{};
+
+  static CompletionQueue& of(ibv_cq* cq) { return *reinterpret_cast<CompletionQueue*>(cq); }
+  static CompletionQueue& of(ibv_cq_ex* cq) { return *reinterpret_cast<CompletionQueue*>(cq); }
+  [[nodiscard]] ibv_cq* base() { return ibv_cq_ex_to_cq(&cq); }
+};
+
+struct SharedReceives {
+  ibv_srq srq{};
+  fabric::SrqNumber number{};
+  ibv_srq_attr attributes{};
+  std::uint32_t events_reported = 0;
+
+  static SharedReceives& of(ibv_srq* srq) { return *reinterpret_cast<SharedReceives*>(srq); }
+};
+
+struct AddressHandle {
+  ibv_ah ah{};
+  fabric::AddressHandleNumber number{};
+
+  static AddressHandle& of(ibv_ah* ah) { return *reinterpret_cast<AddressHandle*>(ah); }
+};
+
+/// A request that is being built with ibv_wr_*.
+struct BuiltRequest {
+  fabric::WorkRequest request{};
+  std::optional<fabric::MemoryRequest> memory{};
+  std::vector<std::byte> inline_data{};
+  Window* window = nullptr;  ///< of a binding
+  std::uint32_t window_key = 0;
+};
+
+struct QueuePair {
+  ibv_qp_ex qp{};
+  fabric::QpNumber number{};
+  ibv_qp_cap capabilities{};
+  bool all_signalled = false;
+  ibv_qp_attr attributes{};  ///< as modified last; under Context::lock
+  std::uint32_t events_reported = 0;
+  bool death_reported = false;  ///< a request ended because its peer died; those after it are flushed
+  std::mutex build_lock;        ///< from wr_start() to wr_complete() or wr_abort()
+  std::vector<BuiltRequest> built;
+  int build_error = 0;
+
+  static QueuePair& of(ibv_qp* qp) { return *reinterpret_cast<QueuePair*>(qp); }
+  static QueuePair& of(ibv_qp_ex* qp) { return *reinterpret_cast<QueuePair*>(qp); }
+  [[nodiscard]] ibv_qp* base() { return &qp.qp_base; }
+};
+
+inline Context& Context::of(ibv_context* context) { return *reinterpret_cast<Context*>(verbs_get_ctx(context)); }
+
+/// The error number of a status that is not ok.
+[[nodiscard]] int error_number(fabric::Status status);
+/// The same, 0 for ok.
+[[nodiscard]] inline int code_of(fabric::Status status) {
+  return status == fabric::Status::ok ? 0 : error_number(status);
+}
+/// Sets errno and returns null.
+template <class T = void>
+T* refuse(int error) {
+  errno = error;
+  return nullptr;
+}
+
+/// Runs make(), which creates an object; memory that is not there becomes ENOMEM, as everywhere in this library.
+template <class Make>
+auto creating(Make&& make) noexcept -> decltype(make()) {
+  try {
+    return make();
+  } catch (...) {
+    return refuse<std::remove_pointer_t<decltype(make())>>(ENOMEM);
+  }
+}
+
+/// Of the device, the same on every endnode; an endnode's GID has its local ID.
+[[nodiscard]] __be64 node_guid();
+
+/// What an opened device has in its tables of functions.
+void set_completion_verbs(Context& context);
+void set_queue_pair_verbs(Context& context);
+void set_post_verbs(Context& context);
+void set_memory_verbs(Context& context);
+void set_window_verbs(Context& context);
+void set_shared_receive_verbs(Context& context);
+void set_attribute_verbs(Context& context);
+/// The functions of an extended queue pair.
+void set_extended_posts(QueuePair& queue_pair);
+/// The functions of an extended completion queue.
+void set_extended_polling(CompletionQueue& queue, std::uint64_t fields);
+
+/// A completion in the form of the C interface.
+void describe(Context& context, const fabric::Completion& completion, ibv_wc& wc);
+
+/// Destroying an object waits until the program has acknowledged every event about it that it got.
+template <class Object>
+void await_acknowledgement(Object& object, const std::uint32_t& acknowledged, std::uint32_t reported) {
+  pthread_mutex_lock(&object.mutex);
+  while (acknowledged != reported) pthread_cond_wait(&object.cond, &object.mutex);
+  pthread_mutex_unlock(&object.mutex);
+}
+
+}  // namespace splitnic::ibverbs

@@ -1,0 +1,52 @@
+#include "fabric/ibverbs/peer_link.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace splitnic::ibverbs {
+
+PeerLink::PeerLink(const fabric::LinkOptions& options, RandomSource& random)
+    : options_(options), random_(random), set_(epoll_create1(EPOLL_CLOEXEC)) {}
+
+PeerLink::~PeerLink() {
+  if (set_ >= 0) close(set_);
+}
+
+PeerLink::Parts PeerLink::use(std::shared_ptr<fabric::Bridge> bridge) {
+  if (watched_) epoll_ctl(set_, EPOLL_CTL_DEL, bridge_->doorbell_descriptor(), nullptr);
+  watched_ = false;
+  Parts before{std::move(bridge_), std::move(link_)};
+  bridge_ = std::move(bridge);
+  if (bridge_ == nullptr) return before;
+  ++lives_;
+  link_ = std::make_unique<fabric::FabricLink>(*bridge_, options_, random_);
+  link_->restart();
+  epoll_event readable{};
+  readable.events = EPOLLIN;
+  watched_ = epoll_ctl(set_, EPOLL_CTL_ADD, bridge_->doorbell_descriptor(), &readable) == 0;
+  return before;
+}
+
+std::size_t PeerLink::poll(Time now) {
+  if (link_ == nullptr) return 0;
+  const std::size_t changed = link_->poll(now);
+  // The descriptor of a bridge whose peer has hung up stays readable: nothing sleeps on it any more.
+  if (watched_ && bridge_->link() == fabric::LinkState::down) {
+    epoll_ctl(set_, EPOLL_CTL_DEL, bridge_->doorbell_descriptor(), nullptr);
+    watched_ = false;
+  }
+  return changed;
+}
+
+std::uint64_t PeerLink::incarnation() const {
+  constexpr unsigned kLifeBits = 32;
+  return link_ == nullptr ? 0 : lives_ << kLifeBits | (link_->incarnation() & 0xffff'ffffU);
+}
+
+fabric::PortAddress PeerLink::peer_port_address() const {
+  return link_ == nullptr ? PortAddress{} : link_->peer_port_address();
+}
+
+}  // namespace splitnic::ibverbs

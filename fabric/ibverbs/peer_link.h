@@ -1,0 +1,83 @@
+#pragma once
+
+#include <memory>
+
+#include "common/random.h"
+#include "fabric/bridge/bridge.h"
+#include "fabric/bridge/link.h"
+#include "fabric/link/cell_link.h"
+
+namespace splitnic::ibverbs {
+
+/// The link to the endnode with one local ID: down until a bridge to it is there, and again when that endnode has died;
+/// a later endnode with the same local ID gets a new bridge. So the path, and everything that names it, exists before
+/// the bridge. Thread: the adapter's owner.
+class PeerLink final : public fabric::CellLink {
+  using PortAddress = fabric::PortAddress;
+  using VirtualLane = fabric::VirtualLane;
+  using Cell = fabric::Cell;
+  using ClaimedPayload = fabric::ClaimedPayload;
+  using ReceivedCell = fabric::ReceivedCell;
+
+ public:
+  /// random: lent.
+  PeerLink(const fabric::LinkOptions& options, RandomSource& random);
+  ~PeerLink() override;
+  PeerLink(const PeerLink&) = delete;
+  PeerLink& operator=(const PeerLink&) = delete;
+
+  /// Uses this bridge from now on; null: none. Returns the parts that were in use, for the caller to end elsewhere.
+  struct Parts {
+    std::shared_ptr<fabric::Bridge> bridge;
+    std::unique_ptr<fabric::FabricLink> link;
+  };
+  [[nodiscard]] Parts use(std::shared_ptr<fabric::Bridge> bridge);
+
+  [[nodiscard]] fabric::LinkProperties properties() const override {
+    return {.lossless = true, .corrupts = false, .reports_settled = true};
+  }
+  [[nodiscard]] bool awaited() const override { return true; }
+  [[nodiscard]] bool up() const override { return link_ != nullptr && link_->up(); }
+  [[nodiscard]] std::uint64_t incarnation() const override;
+  [[nodiscard]] PortAddress port_address() const override { return options_.port_address; }
+  [[nodiscard]] PortAddress peer_port_address() const override;
+  [[nodiscard]] std::size_t max_payload(VirtualLane lane) const override { return link_->max_payload(lane); }
+  [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) override {
+    return link_->claim(lane, cell, payload_bytes, to);
+  }
+  std::uint64_t release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override {
+    return link_->release(lane, cell, packet_crc);
+  }
+  [[nodiscard]] std::uint64_t settled(VirtualLane lane) override { return link_->settled(lane); }
+  [[nodiscard]] bool wants_room(VirtualLane lane) const override { return link_ != nullptr && link_->wants_room(lane); }
+  [[nodiscard]] bool drained(VirtualLane lane) override { return link_ == nullptr || link_->drained(lane); }
+  [[nodiscard]] const ReceivedCell* front(VirtualLane lane) override { return link_->front(lane); }
+  void pop(VirtualLane lane) override { link_->pop(lane); }
+  void settle(VirtualLane lane) override { link_->settle(lane); }
+  bool return_room(VirtualLane lane, bool all) override { return link_->return_room(lane, all); }
+  void notify() override {
+    if (link_ != nullptr) link_->notify();
+  }
+  std::size_t poll(Time now) override;
+  [[nodiscard]] bool prepare_sleep() override { return link_ == nullptr || link_->prepare_sleep(); }
+  [[nodiscard]] bool rearm() override { return link_ == nullptr || link_->rearm(); }
+  void disarm() override {
+    if (link_ != nullptr) link_->disarm();
+  }
+  [[nodiscard]] Time next_deadline(Time now, bool outstanding) const override {
+    return link_ == nullptr ? kNever : link_->next_deadline(now, outstanding);
+  }
+  /// Of a set that the bridge's descriptor belongs to.
+  [[nodiscard]] int descriptor() const override { return set_; }
+
+ private:
+  fabric::LinkOptions options_;
+  RandomSource& random_;
+  int set_;
+  bool watched_ = false;     // the bridge's descriptor is in the set
+  std::uint64_t lives_ = 0;  // bridges so far
+  std::shared_ptr<fabric::Bridge> bridge_;
+  std::unique_ptr<fabric::FabricLink> link_;
+};
+
+}  // namespace splitnic::ibverbs

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <vector>
+
+/// Fixtures for tests of the C interface: opened devices with what most tests need, and queue pairs between them. All
+/// devices of the program are on a fabric of its own.
+namespace splitnic::ibverbs::testing {
+
+inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+inline constexpr std::size_t kBytes = 65536;
+inline constexpr std::uint32_t kQueueKey = 0x1234;
+inline constexpr auto kLimit = std::chrono::seconds(20);
+
+/// Calls step() until it answers true; fails the test when that takes too long.
+void wait_until(const std::function<bool()>& step);
+
+/// An opened device with a protection domain, a completion queue, and registered memory.
+struct Device {
+  explicit Device(int entries = 256, unsigned access = kAllAccess);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] std::uint16_t lid() const;
+  /// Bytes [offset, offset + bytes) of the memory.
+  [[nodiscard]] ibv_sge part(std::size_t offset, std::size_t bytes) const;
+  [[nodiscard]] std::uint64_t address(std::size_t offset = 0) const {
+    return reinterpret_cast<std::uintptr_t>(memory.data() + offset);
+  }
+  /// The next completion, of any kind.
+  ibv_wc next();
+  /// The next completion, which must be this.
+  ibv_wc expect(std::uint64_t id, ibv_wc_status status = IBV_WC_SUCCESS);
+  /// Nothing is in the completion queue, after a few polls.
+  void expect_nothing();
+
+  std::vector<std::uint8_t> memory = std::vector<std::uint8_t>(kBytes);
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_comp_channel* channel = nullptr;
+  ibv_cq* cq = nullptr;
+  ibv_mr* mr = nullptr;
+};
+
+/// How queue pairs are made and connected; the defaults suit most tests.
+struct Shape {
+  ibv_qp_type type = IBV_QPT_RC;
+  ibv_srq* srq = nullptr;
+  std::uint32_t depth = 16;
+  int all_signalled = 1;
+  unsigned access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  std::uint8_t timeout = 14;
+  std::uint8_t retries = 7;
+  std::uint8_t receiver_not_ready_retries = 7;
+  bool extended = false;
+};
+
+struct Queue {
+  Queue(Device& on, const Shape& with);
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  void initialize();
+  void ready_to_receive(std::uint16_t lid, std::uint32_t peer);
+  void ready_to_send();
+  /// All three steps.
+  void connect(std::uint16_t lid, std::uint32_t peer);
+
+  int send(std::uint64_t id, std::size_t offset, std::size_t bytes, unsigned flags = 0);
+  int receive(std::uint64_t id, std::size_t offset, std::size_t bytes);
+  /// A request with one segment, ready to be changed and posted.
+  [[nodiscard]] ibv_send_wr request(std::uint64_t id, ibv_wr_opcode opcode, ibv_sge& part);
+  int post(ibv_send_wr request);
+  [[nodiscard]] ibv_qp_state state();
+
+  Device& device;
+  Shape shape;
+  ibv_qp* qp = nullptr;
+};
+
+/// Two queue pairs, of one device or of two, connected to each other.
+struct Connected {
+  Connected(Device& one, Device& other, const Shape& shape = {}) : Connected(one, other, shape, shape) {}
+  Connected(Device& one, Device& other, const Shape& of_one, const Shape& of_other);
+
+  Queue first;
+  Queue second;
+};
+
+}  // namespace splitnic::ibverbs::testing

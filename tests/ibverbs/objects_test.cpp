@@ -1,0 +1,241 @@
+// Attributes, events, shared receive queues, windows and regions.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <thread>
+
+#include "tests/ibverbs/device.h"
+
+namespace splitnic::ibverbs::testing {
+namespace {
+
+TEST_CASE("the device, its port and its tables say what they are", "[ibverbs]") {
+  Device device;
+  ibv_device_attr about{};
+  REQUIRE(ibv_query_device(device.context, &about) == 0);
+  CHECK(about.phys_port_cnt == 1);
+  CHECK(about.max_qp > 0);
+  CHECK(about.max_sge >= 4);
+  CHECK(about.node_guid == ibv_get_device_guid(device.context->device));
+  ibv_device_attr_ex more{};
+  REQUIRE(ibv_query_device_ex(device.context, nullptr, &more) == 0);
+  CHECK(more.orig_attr.max_qp == about.max_qp);
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(device.context, 1, &port) == 0);
+  CHECK(port.state == IBV_PORT_ACTIVE);
+  CHECK(port.link_layer == IBV_LINK_LAYER_INFINIBAND);
+  CHECK(port.lid != 0);
+  CHECK(ibv_query_port(device.context, 2, &port) == EINVAL);
+  ibv_gid gid{};
+  REQUIRE(ibv_query_gid(device.context, 1, 0, &gid) == 0);
+  CHECK(gid.raw[0] == 0xfe);
+  CHECK(gid.raw[15] == (port.lid & 0xff));
+  CHECK(ibv_query_gid(device.context, 1, port.gid_tbl_len, &gid) == -1);
+  ibv_gid_entry entry{};
+  CHECK(ibv_query_gid_ex(device.context, 1, 0, &entry, 0) == 0);
+  CHECK(ibv_query_gid_ex(device.context, 1, 1, &entry, 0) == ENODATA);
+  CHECK(ibv_query_gid_table(device.context, &entry, 1, 0) == 1);
+  __be16 key = 0;
+  CHECK(ibv_query_pkey(device.context, 1, 0, &key) == 0);
+  CHECK(key == 0xffff);
+  CHECK(ibv_get_pkey_index(device.context, 1, key) == 0);
+  CHECK(ibv_query_pkey(device.context, 1, 1, &key) == -1);
+}
+
+TEST_CASE("a completion channel's descriptor wakes one who waits, and the queue waits to be acknowledged",
+          "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  ibv_cq* cq = nullptr;
+  void* user = nullptr;
+  REQUIRE(fcntl(other.channel->fd, F_SETFL, fcntl(other.channel->fd, F_GETFL) | O_NONBLOCK) == 0);
+  CHECK(ibv_get_cq_event(other.channel, &cq, &user) == -1);
+  CHECK(errno == EAGAIN);
+  REQUIRE(ibv_req_notify_cq(other.cq, 0) == 0);
+  REQUIRE(ends.second.receive(1, 0, 8) == 0);
+  REQUIRE(ends.first.send(2, 0, 8) == 0);
+  pollfd readable{other.channel->fd, POLLIN, 0};
+  REQUIRE(poll(&readable, 1, 10000) == 1);
+  REQUIRE(ibv_get_cq_event(other.channel, &cq, &user) == 0);
+  CHECK(cq == other.cq);
+  CHECK(user == &other);
+  other.expect(1);
+  one.expect(2);
+  // Destroying the queue waits for the acknowledgement, which comes from another thread.
+  REQUIRE(ibv_destroy_qp(ends.second.qp) == 0);
+  ends.second.qp = nullptr;
+  std::thread acknowledger([cq] { ibv_ack_cq_events(cq, 1); });
+  CHECK(ibv_destroy_cq(other.cq) == 0);
+  other.cq = nullptr;
+  acknowledger.join();
+}
+
+TEST_CASE("a blocking wait ends with the completion of a solicited send", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  REQUIRE(ibv_req_notify_cq(other.cq, 1) == 0);
+  REQUIRE(ends.second.receive(1, 0, 8) == 0);
+  REQUIRE(ends.second.receive(2, 0, 8) == 0);
+  REQUIRE(ends.first.send(3, 0, 8) == 0);
+  other.expect(1);
+  REQUIRE(ends.first.send(4, 0, 8, IBV_SEND_SOLICITED) == 0);
+  ibv_cq* cq = nullptr;
+  void* user = nullptr;
+  REQUIRE(ibv_get_cq_event(other.channel, &cq, &user) == 0);
+  ibv_ack_cq_events(cq, 1);
+  other.expect(2);
+}
+
+TEST_CASE("a shared receive queue feeds its queue pairs, reports its limit and the last receive", "[ibverbs]") {
+  Device one;
+  Device other;
+  ibv_srq_init_attr wanted{};
+  wanted.attr.max_wr = 16;
+  wanted.attr.max_sge = 2;
+  ibv_srq* srq = ibv_create_srq(other.pd, &wanted);
+  REQUIRE(srq != nullptr);
+  Shape shared;
+  shared.srq = srq;
+  {
+    Connected ends(one, other, Shape{}, shared);
+    ibv_sge part = other.part(0, 8);
+    ibv_recv_wr* bad = nullptr;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      ibv_recv_wr receive{i, nullptr, &part, 1};
+      REQUIRE(ibv_post_srq_recv(srq, &receive, &bad) == 0);
+    }
+    ibv_srq_attr attributes{};
+    attributes.srq_limit = 3;
+    REQUIRE(ibv_modify_srq(srq, &attributes, IBV_SRQ_LIMIT) == 0);
+    REQUIRE(ibv_query_srq(srq, &attributes) == 0);
+    CHECK(attributes.srq_limit == 3);
+    CHECK(ibv_destroy_srq(srq) == EBUSY);
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      REQUIRE(ends.first.send(10 + i, 0, 8) == 0);
+      other.expect(i);
+      one.expect(10 + i);
+    }
+    ibv_async_event event{};
+    REQUIRE(ibv_get_async_event(other.context, &event) == 0);
+    CHECK(event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
+    CHECK(event.element.srq == srq);
+    ibv_ack_async_event(&event);
+    ibv_qp_attr error{};
+    error.qp_state = IBV_QPS_ERR;
+    REQUIRE(ibv_modify_qp(ends.second.qp, &error, IBV_QP_STATE) == 0);
+    REQUIRE(ibv_get_async_event(other.context, &event) == 0);
+    CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
+    ibv_ack_async_event(&event);
+  }
+  CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+/// Writes 8 bytes through the key; the status of the completion.
+ibv_wc_status write_through(Device& one, Queue& queue, std::uint32_t key, std::uint64_t address) {
+  ibv_sge part = one.part(0, 8);
+  ibv_send_wr request = queue.request(1, IBV_WR_RDMA_WRITE, part);
+  request.wr.rdma.remote_addr = address;
+  request.wr.rdma.rkey = key;
+  REQUIRE(queue.post(request) == 0);
+  return one.next().status;
+}
+
+TEST_CASE("a memory window of type 1 opens its range under a new key, and closes it", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  ibv_mw* window = ibv_alloc_mw(other.pd, IBV_MW_TYPE_1);
+  REQUIRE(window != nullptr);
+  const std::uint32_t before = window->rkey;
+  ibv_mw_bind bind{};
+  bind.wr_id = 5;
+  bind.bind_info = {other.mr, other.address(64), 64, IBV_ACCESS_REMOTE_WRITE};
+  REQUIRE(ibv_bind_mw(ends.second.qp, window, &bind) == 0);
+  CHECK(window->rkey != before);
+  CHECK(other.expect(5).opcode == IBV_WC_BIND_MW);
+  one.memory[0] = 99;
+  CHECK(write_through(one, ends.first, window->rkey, other.address(64)) == IBV_WC_SUCCESS);
+  CHECK(other.memory[64] == 99);
+  const std::uint32_t bound = window->rkey;
+  bind.bind_info = {};
+  REQUIRE(ibv_bind_mw(ends.second.qp, window, &bind) == 0);
+  other.expect(5);
+  CHECK(write_through(one, ends.first, bound, other.address(64)) == IBV_WC_REM_ACCESS_ERR);
+  CHECK(ibv_dealloc_mw(window) == 0);
+}
+
+TEST_CASE("a memory window of type 2 is bound by a post and ended by the peer's send", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  ibv_mw* window = ibv_alloc_mw(other.pd, IBV_MW_TYPE_2);
+  REQUIRE(window != nullptr);
+  ibv_send_wr bind{};
+  bind.wr_id = 5;
+  bind.opcode = IBV_WR_BIND_MW;
+  bind.bind_mw.mw = window;
+  bind.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+  bind.bind_mw.bind_info = {other.mr, other.address(128), 64, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED};
+  REQUIRE(ends.second.post(bind) == 0);
+  other.expect(5);
+  CHECK(window->rkey == bind.bind_mw.rkey);
+  one.memory[0] = 98;
+  CHECK(write_through(one, ends.first, window->rkey, 0) == IBV_WC_SUCCESS);
+  CHECK(other.memory[128] == 98);
+  REQUIRE(ends.second.receive(6, 0, 8) == 0);
+  ibv_sge part = one.part(0, 8);
+  ibv_send_wr send = ends.first.request(7, IBV_WR_SEND_WITH_INV, part);
+  send.invalidate_rkey = window->rkey;
+  REQUIRE(ends.first.post(send) == 0);
+  const ibv_wc got = other.expect(6);
+  CHECK((got.wc_flags & IBV_WC_WITH_INV) != 0);
+  CHECK(got.invalidated_rkey == window->rkey);
+  one.expect(7);
+  CHECK(write_through(one, ends.first, window->rkey, 0) == IBV_WC_REM_ACCESS_ERR);
+  CHECK(ibv_dealloc_mw(window) == 0);
+}
+
+TEST_CASE("a region with an address of its own is used by that address at both ends", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  constexpr std::uint64_t kAddress = 0x7000'0000'0040;
+  ibv_mr* region = ibv_reg_mr_iova(other.pd, other.memory.data(), 4096, kAddress, kAllAccess);
+  REQUIRE(region != nullptr);
+  one.memory[0] = 42;
+  CHECK(write_through(one, ends.first, region->rkey, kAddress + 100) == IBV_WC_SUCCESS);
+  CHECK(other.memory[100] == 42);
+  ibv_sge part{kAddress + 100, 8, region->lkey};
+  REQUIRE(ends.first.receive(2, 1000, 8) == 0);
+  REQUIRE(ends.second.post(ends.second.request(3, IBV_WR_SEND, part)) == 0);
+  one.expect(2);
+  CHECK(one.memory[1000] == 42);
+  other.expect(3);
+  CHECK(ibv_dereg_mr(region) == 0);
+}
+
+TEST_CASE("regions with impossible rights or memory are refused; registering anew gives new keys", "[ibverbs]") {
+  Device device;
+  CHECK(ibv_reg_mr(device.pd, device.memory.data(), 64, IBV_ACCESS_REMOTE_WRITE) == nullptr);
+  CHECK(errno == EINVAL);
+  void* hole = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(hole != MAP_FAILED);
+  CHECK(ibv_reg_mr(device.pd, hole, 4096, IBV_ACCESS_LOCAL_WRITE) == nullptr);
+  CHECK(errno == EFAULT);
+  munmap(hole, 4096);
+  ibv_mr* region = ibv_reg_mr(device.pd, device.memory.data(), 64, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(region != nullptr);
+  const std::uint32_t before = region->rkey;
+  CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, device.memory.data() + 64, 128, 0) == 0);
+  CHECK(region->rkey != before);
+  CHECK(region->addr == device.memory.data() + 64);
+  CHECK(ibv_rereg_mr(region, 0, nullptr, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+  CHECK(ibv_dereg_mr(region) == 0);
+}
+
+}  // namespace
+}  // namespace splitnic::ibverbs::testing
