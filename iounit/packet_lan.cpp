@@ -24,6 +24,8 @@ constexpr std::size_t kReceiveBatch = 16;
 // After so many bytes, receive() lets the driver wake the receivers, whatever its budget.
 constexpr std::size_t kReceiveBytes = 512 << 10;
 constexpr std::size_t kSendBatch = 64;
+// A longer frame is sent at once from where it lies: the copy into a batch would cost more than the system call.
+constexpr std::size_t kLongestInBatch = 16 << 10;
 constexpr std::size_t kSendBytes = 256 << 10;
 constexpr std::size_t kAddressBytes = 2 * sizeof(MacAddress);
 // Room for a tag that the kernel has taken out, then the frame.
@@ -106,27 +108,33 @@ struct PacketLan::Sender {
   [[nodiscard]] bool has_room(std::size_t frame_bytes) const {
     return queued < kSendBatch && memory.size() - used >= sizeof(VirtioNetHeader) + frame_bytes;
   }
+  /// A copy of the frame.
   void add(std::span<const std::byte> frame, const VirtioNetHeader& header) {
+    std::byte* to = memory.data() + used + sizeof header;
+    std::memcpy(to, frame.data(), frame.size());
+    refer({to, frame.size()}, header);
+    used += frame.size();
+  }
+  /// The frame itself, which must stay as it is until the batch is sent.
+  void refer(std::span<const std::byte> frame, const VirtioNetHeader& header) {
     std::byte* to = memory.data() + used;
-    const std::size_t bytes = sizeof(VirtioNetHeader) + frame.size();
     std::memcpy(to, &header, sizeof header);
-    std::memcpy(to + sizeof(VirtioNetHeader), frame.data(), frame.size());
-    parts[queued] = {to, bytes};
+    parts[queued] = {iovec{to, sizeof header}, iovec{const_cast<std::byte*>(frame.data()), frame.size()}};
     messages[queued] = {};
-    messages[queued].msg_hdr.msg_iov = &parts[queued];
-    messages[queued].msg_hdr.msg_iovlen = 1;
-    used += bytes;
+    messages[queued].msg_hdr.msg_iov = parts[queued].data();
+    messages[queued].msg_hdr.msg_iovlen = parts[queued].size();
+    used += sizeof header;
     ++queued;
   }
 
   [[nodiscard]] VirtioNetHeader header(std::size_t message) const {
     VirtioNetHeader header;
-    std::memcpy(&header, parts[message].iov_base, sizeof header);
+    std::memcpy(&header, parts[message].front().iov_base, sizeof header);
     return header;
   }
 
   std::vector<std::byte> memory;
-  std::array<iovec, kSendBatch> parts{};
+  std::array<std::array<iovec, 2>, kSendBatch> parts{};  // header and frame
   std::array<mmsghdr, kSendBatch> messages{};
   std::size_t queued = 0;
   std::size_t used = 0;
@@ -219,8 +227,14 @@ bool PacketLan::send_unfinished(std::span<const std::byte> frame, const FrameOff
     ++counters_.tx_errors;
     return false;
   }
-  if (!sender_->has_room(frame.size())) flush();
-  sender_->add(frame, frame::make_virtio_net_header(offload));
+  const bool at_once = frame.size() > kLongestInBatch;
+  if (!sender_->has_room(at_once ? 0 : frame.size())) flush();
+  if (at_once) {
+    sender_->refer(frame, frame::make_virtio_net_header(offload));
+    flush();
+  } else {
+    sender_->add(frame, frame::make_virtio_net_header(offload));
+  }
   return true;
 }
 

@@ -199,6 +199,13 @@ TEST_CASE("the stack takes unfinished frames", "[host][tap][privileged]") {
     CHECK(deliver({true, 34, 6, frame::SegmentKind::udp, 300, 42}, 500));
     CHECK(received() == std::vector<std::size_t>{300, 300, 300});
   }
+  // The kernel itself refuses metadata that does not fit.
+  CHECK_FALSE(deliver({true, 0xfff0, 6}, frame.size()));
+  CHECK_FALSE(deliver({true, 34, 0xfff0}, frame.size()));
+  CHECK_FALSE(deliver({true, 34, 16, frame::SegmentKind::udp, 300, 42}, frame.size()));
+  CHECK_FALSE(deliver({true, 34, 6, frame::SegmentKind::udp, 0, 42}, frame.size()));
+  CHECK_FALSE(deliver({true, 34, 6, frame::SegmentKind::udp, 300, 0xffff}, frame.size()));
+  CHECK(received().empty());
   ::close(receiver);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <memory>
@@ -227,6 +228,30 @@ TEST_CASE("super-frames that are sent whole arrive whole, with their metadata", 
   here->flush();
   CHECK(here->counters().tx_errors == 1);
   CHECK(here->takes_offloads(frame::SegmentKind::udp));
+}
+
+TEST_CASE("long frames are sent from where they lie, in their order and before the caller may change them",
+          "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_station();
+  const auto here = opened("lan0");
+  const auto there = opened("lan1");
+  const frame::FrameOffload offload{true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54};
+  std::vector<Frame> sent;
+  for (const std::size_t payload_bytes : {3000U, 40000U, 60000U, 20U, 16330U, 16331U}) {
+    sent.push_back(
+        splitnic::test::tcp_frame({}, {}, splitnic::test::pattern(payload_bytes), splitnic::test::Fill::partial));
+    Frame changing = sent.back();
+    REQUIRE(here->send_unfinished(changing, offload));
+    std::fill(changing.begin(), changing.end(), std::byte{0xee});
+  }
+  here->flush();
+  CHECK(here->counters().tx_frames == sent.size());
+  CollectedFrames sink;
+  while (there->receive(sink, 100) != 0) {
+  }
+  CHECK(sink.frames == sent);
 }
 
 TEST_CASE("an engine whose kernel refuses a super-frame of UDP gets no more of them", "[iounit][lan][privileged]") {
