@@ -30,7 +30,8 @@ struct PacketOptions {
 
 /// A LAN interface through a packet socket with virtio-net headers (packet(7)): promiscuous, inbound frames only. Each
 /// frame comes with what its sender left to the NIC, so that checksums and super-frames of TCP and UDP are finished by
-/// their metadata. Frames are received and sent in batches; flush() sends.
+/// their metadata. Frames are received and sent in batches; flush() sends, and a long frame goes out at once behind
+/// what was collected.
 class PacketLan final : public InterfaceLan {
  public:
   /// See InterfaceLan::open_in_this_namespace. log: must outlive the engine. Errors: no such interface, no permission,
