@@ -94,7 +94,8 @@ def split_test(test):
 
 
 def source_folder(root, program):
-    return root / "tests" / ("hostile" if program == "hostile_fabric" else program.replace("unit_", "unit/", 1))
+    elsewhere = {"hostile_fabric": "hostile", "unit_ibverbs": "ibverbs"}
+    return root / "tests" / elsewhere.get(program, program.replace("unit_", "unit/", 1))
 
 
 @functools.lru_cache
