@@ -69,6 +69,7 @@ NamedCounts drop_counts(const SessionTotals& totals) {
           {"unacknowledged_lost", fabric.dropped_unacknowledged},
           {"fabric_events_lost", fabric.dropped_events},
           {"drain_requests_lost", fabric.dropped_drains},
+          {"completions_lost", fabric.dropped_completions},
           {"access_refused", fabric.access_refused}};
 }
 

@@ -81,8 +81,11 @@ struct QueuePairAttributes {
   std::size_t reads_out = 4;  ///< reads and atomics that may await their answer, if the peer takes as many
   std::size_t reads_in = 4;   ///< the peer's likewise
   std::size_t max_inline_bytes = 0;
-  /// Binds, registrations and invalidations through the send queue are allowed (S3: enabled per queue pair).
+  /// Registrations of physical pages through the send queue are allowed. Binds and invalidations need no permission.
+  /// Source: S3 Fig. 11 (enabled per queue pair).
   bool memory_requests = false;
+  /// What is posted in error, and sent in sq_error, completes as flushed. False: the post is refused (bad_state).
+  bool flush_posts = false;
   MemoryRequestFailure on_memory_request_failure = MemoryRequestFailure::fail_sends;
   /// As the C verbs have it: a request whose segments the table refuses is taken and ends with local_protection_error,
   /// and messages of no bytes name no memory. Else the post is refused, and the tag of such messages must be good.
@@ -130,6 +133,7 @@ struct AdapterCounters {
   std::uint64_t dropped_no_receive = 0;      ///< unacknowledged channel, nothing posted
   std::uint64_t dropped_unacknowledged = 0;  ///< unacknowledged message lost or refused otherwise
   std::uint64_t dropped_events = 0;          ///< asynchronous events that did not fit the queue of events
+  std::uint64_t dropped_completions = 0;     ///< a completion queue that reserves no places had no room, or has failed
   std::uint64_t dropped_drains = 0;          ///< a peer's drain requests that found no place; the peer repeats them
   std::uint64_t direct_writes = 0;
   std::uint64_t segmented_writes = 0;
@@ -163,6 +167,7 @@ inline constexpr std::array kAdapterCounters{
     &AdapterCounters::dropped_no_receive,
     &AdapterCounters::dropped_unacknowledged,
     &AdapterCounters::dropped_events,
+    &AdapterCounters::dropped_completions,
     &AdapterCounters::dropped_drains,
     &AdapterCounters::direct_writes,
     &AdapterCounters::segmented_writes,

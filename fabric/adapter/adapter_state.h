@@ -61,6 +61,8 @@ struct ChannelAdapter::State {
   std::size_t return_room();
   /// Answers to the peer's reads and atomics, at most `budget` cells, and what waits for them; returns how many cells.
   std::size_t answer(QueuePair& queue_pair, std::size_t budget);
+  /// To error: the queue pairs whose completion queue has failed.
+  void fail_overrun();
   /// Reports a queue pair whose drain is complete.
   void check_drained(QueuePair& queue_pair);
 

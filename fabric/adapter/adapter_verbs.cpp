@@ -167,15 +167,17 @@ ProtectionTable& ChannelAdapter::table() {
   return state_->context.table;
 }
 
-std::optional<CqNumber> ChannelAdapter::make_completion_queue(std::size_t capacity, ChannelNumber channel) {
+std::optional<CqNumber> ChannelAdapter::make_completion_queue(std::size_t capacity, ChannelNumber channel,
+                                                              CompletionRoom room) {
   AdapterContext& context = state_->context;
   CompletionChannel* reports_to = context.completion_channel(channel);
   if (capacity > kMaxCompletionDepth || (reports_to == nullptr && channel.value != 0)) return std::nullopt;
   auto& queues = context.completion_queues;
   const auto free = std::find(queues.begin(), queues.end(), nullptr);
   const CqNumber number{static_cast<std::uint32_t>(free - queues.begin() + 1)};
-  const auto made = if_any<CqNumber>(take_number(
-      queues, std::make_unique<CompletionQueue>(capacity, number, reports_to), context.options.max_completion_queues));
+  const auto made =
+      if_any<CqNumber>(take_number(queues, std::make_unique<CompletionQueue>(capacity, number, reports_to, room),
+                                   context.options.max_completion_queues));
   if (made && reports_to != nullptr) reports_to->attach();
   return made;
 }
@@ -184,6 +186,13 @@ CqNumber ChannelAdapter::create_completion_queue(std::size_t capacity) {
   const auto made = make_completion_queue(capacity);
   SPLITNIC_CHECK(made.has_value());
   return *made;
+}
+
+Status ChannelAdapter::resize_completion_queue(CqNumber queue, std::size_t capacity) {
+  CompletionQueue* found = state_->context.completion_queue(queue);
+  if (found == nullptr) return Status::bad_argument;
+  if (capacity == 0 || capacity > kMaxCompletionDepth) return Status::bad_length;
+  return found->resize(capacity) ? Status::ok : Status::in_use;
 }
 
 Status ChannelAdapter::destroy_completion_queue(CqNumber queue) {
@@ -247,6 +256,13 @@ Status ChannelAdapter::arm_limit(SrqNumber queue, std::size_t receives) {
 std::size_t ChannelAdapter::armed_limit(SrqNumber queue) const {
   const SharedReceiveQueue* found = state_->context.shared_receive_queue(queue);
   return found == nullptr ? 0 : found->limit;
+}
+
+Status ChannelAdapter::resize_shared_receive_queue(SrqNumber queue, std::size_t depth) {
+  SharedReceiveQueue* found = state_->context.shared_receive_queue(queue);
+  if (found == nullptr) return Status::bad_argument;
+  if (depth == 0 || depth > kMaxQueueDepth) return Status::bad_length;
+  return found->queue.resize(depth) ? Status::ok : Status::in_use;
 }
 
 Status ChannelAdapter::destroy_shared_receive_queue(SrqNumber queue) {

@@ -192,6 +192,19 @@ void ChannelAdapter::State::take_ended_transfers() {
   });
 }
 
+void ChannelAdapter::State::fail_overrun() {
+  context.overrun = false;
+  const auto failed = [this](CqNumber number) {
+    const CompletionQueue* queue = context.completion_queue(number);
+    return queue != nullptr && queue->failed();
+  };
+  for (QueuePair* queue_pair : queue_pairs) {
+    const bool uses = failed(queue_pair->options.send_completions) || failed(queue_pair->options.receive_completions);
+    const bool alive = queue_pair->state != QueuePairState::reset && queue_pair->state != QueuePairState::error;
+    if (uses && alive) fail_queue_pair(context, *queue_pair, CompletionStatus::flushed);
+  }
+}
+
 void ChannelAdapter::State::check_drained(QueuePair& queue_pair) {
   const SendQueue& send = queue_pair.send;
   if (!queue_pair.draining || send.done < send.drain_to) return;
@@ -285,7 +298,7 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, const WorkRequest& request
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
   const bool reachable = found->path == nullptr || state_->follow(*found->path) || found->path->link.awaited();
-  if (!reachable) return Status::link_down;
+  if (!reachable && !found->flushes_sends()) return Status::link_down;
   state_->activate(*found);
   const bool idle = found->send.next == found->send.posted;
   const Status status = state_->requester.post(*found, request);
@@ -355,6 +368,7 @@ std::size_t ChannelAdapter::send() {
   for (QueuePair* queue_pair : state_->active) state_->requester.check_time(*queue_pair);
   const std::size_t sent = state_->send_cells() + state_->return_room();
   for (QueuePair* queue_pair : state_->active) state_->check_drained(*queue_pair);
+  if (state_->context.overrun) state_->fail_overrun();
   state_->release_idle();
   return sent;
 }

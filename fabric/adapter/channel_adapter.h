@@ -78,9 +78,13 @@ class ChannelAdapter {
 
   /// capacity: completions. channel: where the queue reports when armed, or none. nullopt: no resources, no such
   /// channel.
-  [[nodiscard]] std::optional<CqNumber> make_completion_queue(std::size_t capacity, ChannelNumber channel = {});
+  [[nodiscard]] std::optional<CqNumber> make_completion_queue(std::size_t capacity, ChannelNumber channel = {},
+                                                              CompletionRoom room = CompletionRoom::reserved);
   /// The same where there can be no failure: CHECKs.
   [[nodiscard]] CqNumber create_completion_queue(std::size_t capacity);
+  /// What is in the queue stays. Errors: bad_argument, bad_length (0, beyond limits()), in_use (more completions than
+  /// that wait, or have reserved places).
+  Status resize_completion_queue(CqNumber queue, std::size_t capacity);
   /// Errors: bad_argument, in_use (queue pairs).
   Status destroy_completion_queue(CqNumber queue);
   /// One completion of the kind notifies the queue's channel, and disarms. Then poll once more: what is in the queue
@@ -102,6 +106,8 @@ class ChannelAdapter {
   Status arm_limit(SrqNumber queue, std::size_t receives);
   /// 0: not armed.
   [[nodiscard]] std::size_t armed_limit(SrqNumber queue) const;
+  /// What is posted stays. Errors: bad_argument, bad_length (0, beyond limits()), in_use (more is posted).
+  Status resize_shared_receive_queue(SrqNumber queue, std::size_t depth);
   /// Forgets what is posted. Errors: bad_argument, in_use (queue pairs).
   Status destroy_shared_receive_queue(SrqNumber queue);
 

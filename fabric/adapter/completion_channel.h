@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -15,6 +16,12 @@ enum class Arm : std::uint8_t {
   nothing,
   next,       ///< any completion
   solicited,  ///< a receive whose sender asked for attention, or any failure
+};
+
+/// What happens to a completion for which there is no room.
+enum class CompletionRoom : std::uint8_t {
+  reserved,    ///< there is none: a post that finds no place for its completion is refused
+  unreserved,  ///< it is lost, the queue fails with an event, and then the queue pairs that use it, as in the verbs
 };
 
 /// Where armed completion queues report. The channel has no descriptor. It calls `wake` when a notification comes in

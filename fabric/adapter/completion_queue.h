@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <utility>
 
 #include "common/check.h"
 #include "fabric/adapter/completion_channel.h"
@@ -12,17 +14,25 @@
 
 namespace splitnic::fabric {
 
-/// Completions in the order in which requests ended. A posted request reserves its place, so no peer can overflow the
-/// queue: if no place is left, the post is refused. (A receive of a shared queue reserves its place only when a
-/// message takes it, so these receives can overrun the queue.) Thread: the adapter's owner.
+/// Completions in the order in which requests ended. With CompletionRoom::reserved a posted request reserves its
+/// place, so no peer can overflow the queue: if no place is left, the post is refused. (A receive of a shared queue
+/// reserves its place only when a message takes it, so these receives can overrun the queue.) With unreserved, a
+/// completion that finds no room is lost, and the queue fails. Thread: the adapter's owner.
 class CompletionQueue {
  public:
   /// channel: may be null; lent.
-  CompletionQueue(std::size_t capacity, CqNumber number, CompletionChannel* channel)
-      : ring_(capacity), capacity_(capacity), channel_(channel), number_(number) {}
+  CompletionQueue(std::size_t capacity, CqNumber number, CompletionChannel* channel, CompletionRoom room)
+      : ring_(capacity),
+        capacity_(capacity),
+        reserves_(room == CompletionRoom::reserved),
+        channel_(channel),
+        number_(number) {}
 
   /// Places that reserve() would give.
-  [[nodiscard]] std::size_t room() const { return capacity_ - reserved_ - static_cast<std::size_t>(pushed_ - polled_); }
+  [[nodiscard]] std::size_t room() const {
+    if (!reserves_) return std::numeric_limits<std::size_t>::max();
+    return capacity_ - reserved_ - waiting();
+  }
   /// Takes a place for one completion; false when the queue can't promise one.
   [[nodiscard]] bool reserve() {
     if (room() == 0) return false;
@@ -34,11 +44,25 @@ class CompletionQueue {
     SPLITNIC_CHECK(reserved_ > 0);
     --reserved_;
   }
-  /// Uses one reserved place.
-  void push(const Completion& completion) {
+  /// Uses one reserved place. False: there was no room, or has been none before.
+  [[nodiscard]] bool push(const Completion& completion) {
     release();
+    if (failed_ || waiting() == capacity_) return false;
     ring_[pushed_++] = completion;
     if (armed_ != Arm::nothing) notify_if_armed(completion);
+    return true;
+  }
+  /// It takes no completions any more. False: it failed before.
+  bool fail() { return !std::exchange(failed_, true); }
+  [[nodiscard]] bool failed() const { return failed_; }
+  /// False: more places are taken.
+  [[nodiscard]] bool resize(std::size_t capacity) {
+    if (waiting() + (reserves_ ? reserved_ : 0) > capacity) return false;
+    Ring<Completion> ring(capacity);
+    for (std::uint64_t position = polled_; position != pushed_; ++position) ring[position] = ring_[position];
+    ring_ = std::move(ring);
+    capacity_ = capacity;
+    return true;
   }
   /// Takes out the oldest completions, as many as there are and fit; returns how many.
   [[nodiscard]] std::size_t poll(std::span<Completion> out) {
@@ -57,6 +81,7 @@ class CompletionQueue {
   std::size_t users = 0;  ///< queue pairs whose requests end here, each direction counted
 
  private:
+  [[nodiscard]] std::size_t waiting() const { return static_cast<std::size_t>(pushed_ - polled_); }
   void notify_if_armed(const Completion& completion) {
     const bool wanted = armed_ == Arm::next || completion.solicited || completion.status != CompletionStatus::success;
     if (!wanted) return;
@@ -66,6 +91,8 @@ class CompletionQueue {
 
   Ring<Completion> ring_;
   std::size_t capacity_;
+  bool reserves_;
+  bool failed_ = false;
   std::size_t reserved_ = 0;
   std::uint64_t pushed_ = 0;
   std::uint64_t polled_ = 0;

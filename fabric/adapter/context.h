@@ -31,6 +31,10 @@ struct AdapterContext {
   AdapterCounters counters{};
   Time now{};  ///< of the last poll
 
+  bool overrun = false;  ///< a completion queue has failed; the next poll fails its queue pairs
+
+  /// Uses a reserved place. A queue that reserves none may have no room: then it fails.
+  void push_completion(CqNumber number, const Completion& completion);
   [[nodiscard]] CompletionQueue* completion_queue(CqNumber number) { return at(completion_queues, number.value); }
   [[nodiscard]] SharedReceiveQueue* shared_receive_queue(SrqNumber number) {
     return at(shared_receive_queues, number.value);
@@ -70,6 +74,9 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion
 /// To error: the oldest send ends with `first` (unless that is flushed or nothing is posted), everything else is
 /// flushed.
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first);
+/// What a queue pair that flushes posts was given in sq_error or error.
+void flush_posted_sends(AdapterContext& context, QueuePair& queue_pair);
+void flush_posted_receives(AdapterContext& context, QueuePair& queue_pair);
 /// To error without an event, everything flushed, because the user asked for it.
 void flush_queue_pair(AdapterContext& context, QueuePair& queue_pair);
 /// To sq_error: likewise, of the send queue alone. Nothing of it is in flight.

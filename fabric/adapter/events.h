@@ -17,7 +17,8 @@ enum class AsyncEventKind : std::uint8_t {
   queue_pair_fatal,          ///< queue_pair went to error; reason: of the terminate message, sent or received
   send_queue_drained,        ///< queue_pair, in sq_drained, has nothing in flight any more
   shared_receive_limit,      ///< fewer receives than armed for are left in shared_receives
-  completion_queue_overrun,  ///< completions had no room for a receive out of a shared queue; its queue pair fails
+  completion_queue_overrun,  ///< no room for a completion: `completions` has failed, and its queue pairs fail; with
+                             ///< reserved places, only queue_pair, whose receive came out of a shared queue
   path_down,                 ///< the epoch of `path` is over: its queue pairs failed, its bridge's regions are void
   memory_gone,               ///< registered as tag, and since taken from the process
   memory_drained,            ///< deregistered as tag: the peer's direct writes are over, the range may be used anew

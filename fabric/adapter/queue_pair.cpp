@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "common/check.h"
 #include "fabric/adapter/context.h"
@@ -59,6 +60,55 @@ void fail_and_flush_sends(AdapterContext& context, QueuePair& queue_pair, Comple
 
 }  // namespace
 
+void SendEntry::begin(const WorkRequest& from, std::uint32_t message_bytes) {
+  request.id = from.id;
+  request.operation = from.operation;
+  request.signalled = from.signalled;
+  request.fence = from.fence;
+  request.solicited = from.solicited;
+  request.inline_data = from.inline_data;
+  std::copy_n(from.segments.begin(), from.segment_count, request.segments.begin());
+  request.segment_count = from.segment_count;
+  request.remote = from.remote;
+  request.datagram = from.datagram;
+  request.immediate = from.immediate;
+  request.placed_bytes = from.placed_bytes;
+  request.invalidate = from.invalidate;
+  request.delay = from.delay;
+  request.swap_or_add = from.swap_or_add;
+  request.compare = from.compare;
+  request.memory = from.memory;
+  bytes = message_bytes;
+  psn = message_sequence = 0;
+  settled_at = 0;
+  numbered = answered = direct_sink = memory_done = false;
+  direct = from.placed_bytes != 0;
+  dma = DmaState::none;
+  failure = CompletionStatus::success;
+  tag = Stag{};
+}
+
+bool ReceiveQueue::resize(std::size_t requests) {
+  if (posted - taken > requests) return false;
+  Ring<ReceiveEntry> larger(requests);
+  for (std::uint64_t position = taken; position != posted; ++position) larger[position].take(entries[position]);
+  entries = std::move(larger);
+  depth = requests;
+  return true;
+}
+
+void AdapterContext::push_completion(CqNumber number, const Completion& completion) {
+  CompletionQueue& queue = *completion_queue(number);
+  if (queue.push(completion)) return;
+  ++counters.dropped_completions;
+  if (!queue.fail()) return;
+  overrun = true;
+  AsyncEvent event;
+  event.kind = AsyncEventKind::completion_queue_overrun;
+  event.completions = number;
+  report(event);
+}
+
 Path* AdapterContext::path(PathNumber number) {
   if (number.value != 0) return at(paths, number.value);
   const auto attached = [](const auto& path) { return path != nullptr; };
@@ -110,7 +160,7 @@ void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionSta
     completion.operation = entry.request.operation;
     completion.tag = entry.tag;
     completion.bytes = is_answered(entry.request.operation) ? entry.bytes : 0;
-    queue.push(completion);
+    context.push_completion(queue_pair.options.send_completions, completion);
   } else {
     queue.release();
   }
@@ -123,7 +173,7 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion
   completion.id = receive.entries[receive.taken].id;
   completion.queue_pair = queue_pair.number;
   completion.receive = true;
-  context.completion_queue(queue_pair.options.receive_completions)->push(completion);
+  context.push_completion(queue_pair.options.receive_completions, completion);
   ++receive.taken;
 }
 
@@ -132,6 +182,10 @@ void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionS
   fail_and_flush_sends(context, queue_pair, first);
   flush_receives(context, queue_pair);
 }
+
+void flush_posted_sends(AdapterContext& context, QueuePair& queue_pair) { flush_sends(context, queue_pair); }
+
+void flush_posted_receives(AdapterContext& context, QueuePair& queue_pair) { flush_receives(context, queue_pair); }
 
 void flush_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   queue_pair.state = queue_pair_move(queue_pair.state, QueuePairEvent::fail).to;

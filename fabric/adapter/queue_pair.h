@@ -45,6 +45,9 @@ struct SendEntry {
   DmaState dma = DmaState::none;
   CompletionStatus failure = CompletionStatus::success;  ///< found before its turn to complete
   Stag tag{};                                            ///< what a bind or registration gave
+
+  /// Starts over with this request; segments beyond its count keep what they were.
+  void begin(const WorkRequest& from, std::uint32_t message_bytes);
 };
 
 /// A send queue. Positions: done <= next <= sent or its successor, sent <= posted. Requests that go over the wire are
@@ -53,13 +56,13 @@ struct SendQueue {
   explicit SendQueue(const QueuePairAttributes& with)
       : entries(with.send_depth),
         depth(with.send_depth),
-        memory(with.memory_requests ? with.send_depth : 0),
+        memory(with.memory_requests ? with.send_depth : 0),  // binds alone: made with the first
         inline_bytes(with.max_inline_bytes),
         inline_data(entries.capacity() * with.max_inline_bytes) {}
 
   Ring<SendEntry> entries;
   std::size_t depth;
-  std::vector<std::optional<MemoryRequest>> memory;  ///< by position mod depth; empty where not permitted
+  std::vector<std::optional<MemoryRequest>> memory;  ///< by position mod depth; may be empty until the first
   std::size_t inline_bytes;                          ///< of one request
   std::vector<std::byte> inline_data;
 
@@ -100,7 +103,10 @@ struct SendQueue {
   [[nodiscard]] std::span<std::byte> inline_at(std::uint64_t position) {
     return std::span(inline_data).subspan((position & (entries.capacity() - 1)) * inline_bytes, inline_bytes);
   }
-  [[nodiscard]] std::optional<MemoryRequest>& memory_at(std::uint64_t position) { return memory[position % depth]; }
+  [[nodiscard]] std::optional<MemoryRequest>& memory_at(std::uint64_t position) {
+    if (memory.empty()) memory.resize(depth);
+    return memory[position % depth];
+  }
 };
 
 /// The acknowledgement that the responder has yet to send: one cumulative state, sent when the lane has room.
@@ -128,11 +134,22 @@ struct ReceiveEntry {
   std::uint64_t id = 0;
   std::uint32_t bytes = 0;
   std::uint32_t segment_count = 0;
-  std::array<LocalSegment, kMaxSegments> segments{};
+  SegmentList segments{};
+
+  /// As assignment, without the segments that are not used.
+  void take(const ReceiveEntry& from) {
+    id = from.id;
+    bytes = from.bytes;
+    segment_count = from.segment_count;
+    std::copy_n(from.segments.begin(), segment_count, segments.begin());
+  }
 };
 
 struct ReceiveQueue {
   explicit ReceiveQueue(std::size_t requests) : entries(requests), depth(requests) {}
+
+  /// False: more are posted.
+  [[nodiscard]] bool resize(std::size_t requests);
 
   Ring<ReceiveEntry> entries;
   std::size_t depth;
@@ -239,6 +256,11 @@ struct QueuePair {
 
   [[nodiscard]] const QueuePairRules& rules() const { return queue_pair_rules(state); }
   [[nodiscard]] Consumer consumer() const { return {options.domain, number}; }
+  /// What is posted completes as flushed at once.
+  [[nodiscard]] bool flushes_sends() const {
+    return options.flush_posts && (state == QueuePairState::sq_error || state == QueuePairState::error);
+  }
+  [[nodiscard]] bool flushes_receives() const { return options.flush_posts && state == QueuePairState::error; }
 
   QpNumber number;
   QueuePairAttributes options;

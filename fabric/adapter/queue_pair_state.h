@@ -105,7 +105,8 @@ inline constexpr std::array<queue_pair_table::Row, kQueuePairStates> kQueuePairM
 }
 
 /// What is done in a state. Two differences from the verbs: receives may be posted in reset, as nothing is missing for
-/// it; and where a request would only be flushed, its post is refused instead (bad_state).
+/// it; and where a request would only be flushed, its post is refused instead (bad_state), unless the queue pair was
+/// made with QueuePairAttributes::flush_posts.
 struct QueuePairRules {
   bool post_receive = false;
   bool post_send = false;

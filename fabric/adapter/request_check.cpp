@@ -18,11 +18,12 @@ Status check_local_request(const QueuePair& queue_pair, const WorkRequest& reque
     const bool fits = request.delay >= Duration::zero() && request.delay <= kLongestDelay;
     return fits ? Status::ok : Status::bad_argument;
   }
-  if (!queue_pair.options.memory_requests) return Status::not_permitted;
+  if (queue_pair.options.datagram) return Status::not_permitted;
+  const bool registers = request.operation == Operation::register_memory;
+  if (registers && !queue_pair.options.memory_requests) return Status::not_permitted;
   if (request.operation == Operation::local_invalidate) return Status::ok;
   if (request.memory == nullptr) return Status::bad_argument;
-  const bool binds = std::holds_alternative<Bind>(*request.memory);
-  return binds == (request.operation == Operation::bind_window) ? Status::ok : Status::bad_argument;
+  return std::holds_alternative<FastRegister>(*request.memory) == registers ? Status::ok : Status::bad_argument;
 }
 
 /// What cannot be, whatever the memory.
@@ -59,7 +60,6 @@ Status check_request(const AdapterContext& context, const QueuePair& queue_pair,
                      std::uint32_t& bytes) {
   bytes = 0;
   if (!goes_over_the_wire(request.operation)) return check_local_request(queue_pair, request);
-  if (request.segment_count > kMaxSegments) return Status::bad_length;
   std::uint64_t total = request.placed_bytes;
   const auto segments = std::span(request.segments).first(request.segment_count);
   for (const LocalSegment& segment : segments) total += segment.bytes;

@@ -59,20 +59,22 @@ bool copy_inline(const WorkRequest& request, std::span<std::byte> to) {
 }  // namespace
 
 Status Requester::post(QueuePair& queue_pair, const WorkRequest& request) {
-  if (!queue_pair.rules().post_send) return Status::bad_state;
+  const bool flushes = queue_pair.flushes_sends();
+  if (!queue_pair.rules().post_send && !flushes) return Status::bad_state;
   SendQueue& send = queue_pair.send;
   if (send.posted - send.done >= send.depth) return Status::queue_full;
   std::uint32_t bytes = 0;
-  if (const Status status = check_request(context_, queue_pair, request, bytes); status != Status::ok) return status;
-  if (request.inline_data && !copy_inline(request, send.inline_at(send.posted))) return Status::bad_argument;
+  if (request.segment_count > kMaxSegments) return Status::bad_length;
+  // What will not be carried out is not looked at.
+  const Status status = flushes ? Status::ok : check_request(context_, queue_pair, request, bytes);
+  if (status != Status::ok) return status;
+  if (request.inline_data && !flushes && !copy_inline(request, send.inline_at(send.posted)))
+    return Status::bad_argument;
   if (!context_.completion_queue(queue_pair.options.send_completions)->reserve()) return Status::queue_full;
-  SendEntry& entry = send.entries[send.posted];
-  entry = SendEntry{};
-  entry.request = request;
-  entry.bytes = bytes;
-  entry.direct = request.placed_bytes != 0;
+  send.entries[send.posted].begin(request, bytes);
   if (request.memory != nullptr) send.memory_at(send.posted) = *request.memory;
   ++send.posted;
+  if (flushes) flush_posted_sends(context_, queue_pair);
   return Status::ok;
 }
 

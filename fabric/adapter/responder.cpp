@@ -79,7 +79,8 @@ Status Responder::fill(ReceiveEntry& entry, const Consumer& user, const ReceiveR
 }
 
 Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
-  if (!queue_pair.rules().post_receive) return Status::bad_state;
+  const bool flushes = queue_pair.flushes_receives();
+  if (!queue_pair.rules().post_receive && !flushes) return Status::bad_state;
   if (queue_pair.options.shared_receives.value != 0) return Status::not_permitted;
   ReceiveQueue& receive = queue_pair.receive;
   if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
@@ -88,6 +89,7 @@ Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
   if (status != Status::ok) return status;
   if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Status::queue_full;
   ++receive.posted;
+  if (flushes) flush_posted_receives(context_, queue_pair);
   return Status::ok;
 }
 
@@ -106,7 +108,7 @@ Responder::Verdict Responder::have_receive(QueuePair& queue_pair) {
   SharedReceiveQueue* shared = context_.shared_receive_queue(queue_pair.options.shared_receives);
   if (shared == nullptr || shared->queue.empty()) return Verdict::not_ready;
   if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Verdict::overrun;
-  receive.entries[receive.posted++] = shared->queue.entries[shared->queue.taken++];
+  receive.entries[receive.posted++].take(shared->queue.entries[shared->queue.taken++]);
   if (shared->limit != 0 && shared->queue.posted - shared->queue.taken < shared->limit) {
     shared->limit = 0;  // one event each time that the user arms the limit
     AsyncEvent event;

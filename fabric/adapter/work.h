@@ -84,7 +84,9 @@ struct LocalSegment {
   [[nodiscard]] std::uint64_t as_number() const { return reinterpret_cast<std::uintptr_t>(address); }
 };
 /// Of one request's gather or scatter list.
-inline constexpr std::size_t kMaxSegments = 4;
+inline constexpr std::size_t kMaxSegments = 16;
+/// The segments of a request: most have one or two, so copies take the used ones alone.
+using SegmentList = std::array<LocalSegment, kMaxSegments>;
 
 struct RemoteAddress {
   std::uint64_t address = 0;
@@ -122,7 +124,7 @@ struct WorkRequest {
   bool fence = false;        ///< begins when all reads and atomics before it are complete
   bool solicited = false;    ///< sends and writes with immediate: wakes a peer who waits for such alone
   bool inline_data = false;  ///< sends and writes: the segments' bytes are copied now; no tags, nothing is lent
-  std::array<LocalSegment, kMaxSegments> segments{};
+  SegmentList segments{};
   std::size_t segment_count = 0;
   RemoteAddress remote{};     ///< RDMA and atomics
   DatagramTarget datagram{};  ///< sends of datagram queue pairs

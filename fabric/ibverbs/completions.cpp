@@ -110,7 +110,8 @@ CompletionQueue* create_queue(ibv_context* device, std::int64_t entries, void* u
   auto queue = std::make_unique<CompletionQueue>();
   const auto reports_to = channel != nullptr ? Channel::of(channel).number : fabric::ChannelNumber{};
   const auto made = context.adapter->use([&](ChannelAdapter& adapter) {
-    return adapter.make_completion_queue(static_cast<std::size_t>(entries), reports_to);
+    return adapter.make_completion_queue(static_cast<std::size_t>(entries), reports_to,
+                                         fabric::CompletionRoom::unreserved);
   });
   if (!made) return refuse<CompletionQueue>(ENOMEM);
   queue->number = *made;
@@ -230,7 +231,12 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user, ibv_comp_ch
 
 int ibv_resize_cq(ibv_cq* cq, int entries) {
   if (entries <= 0 || entries > kMaxCompletions) return EINVAL;
-  return entries <= cq->cqe ? 0 : EOPNOTSUPP;
+  const auto resized = Context::of(cq->context).adapter->use([&](ChannelAdapter& adapter) {
+    return adapter.resize_completion_queue(CompletionQueue::of(cq).number, static_cast<std::size_t>(entries));
+  });
+  if (resized != fabric::Status::ok) return EINVAL;  // more completions wait
+  cq->cqe = entries;
+  return 0;
 }
 
 int ibv_destroy_cq(ibv_cq* cq) {

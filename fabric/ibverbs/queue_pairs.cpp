@@ -87,6 +87,7 @@ fabric::QueuePairAttributes attributes_of(const ibv_qp_init_attr_ex& wanted) {
   attributes.reads_in = attributes.reads_out = kMaxReads;
   attributes.max_inline_bytes = wanted.cap.max_inline_data;
   attributes.verbs_rules = true;
+  attributes.flush_posts = true;
   return attributes;
 }
 

@@ -53,11 +53,14 @@ int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
   const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
   const bool arms = (mask & IBV_SRQ_LIMIT) != 0;
-  if (resizes && attributes->max_wr > receives.attributes.max_wr) return EOPNOTSUPP;
   if (resizes && (attributes->max_wr == 0 || attributes->max_wr > kMaxQueueDepth)) return EINVAL;
   const std::lock_guard guard(context.lock);
   if (arms && attributes->srq_limit > (resizes ? attributes->max_wr : receives.attributes.max_wr)) return EINVAL;
   const auto changed = context.adapter->use([&](ChannelAdapter& adapter) {
+    if (resizes) {
+      const auto resized = adapter.resize_shared_receive_queue(receives.number, attributes->max_wr);
+      if (resized != fabric::Status::ok) return resized;
+    }
     return arms ? adapter.arm_limit(receives.number, attributes->srq_limit) : fabric::Status::ok;
   });
   if (changed != fabric::Status::ok) return error_number(changed);

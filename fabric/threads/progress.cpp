@@ -144,7 +144,8 @@ void Progress::hand_over(Time now) {
 void Progress::fired(std::uint64_t token) {
   const auto descriptor = static_cast<int>(token & ~kOwnTokens);
   const bool of_link = std::ranges::any_of(links_, [=](const Attached& each) { return each.descriptor == descriptor; });
-  if (of_link) fired_.push_back(descriptor);
+  const bool known = std::ranges::find(fired_, descriptor) != fired_.end();
+  if (of_link && !known) fired_.push_back(descriptor);
 }
 
 bool Progress::thread_turn(Time now) {

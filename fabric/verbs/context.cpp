@@ -99,8 +99,9 @@ Expected<CompletionChannel> Context::create_completion_channel(std::function<voi
   return CompletionChannel(std::make_shared<detail::ChannelObject>(object_, *number));
 }
 
-Expected<CompletionQueue> Context::create_completion_queue(std::size_t capacity, const CompletionChannel* channel) {
-  if (!object_) return tl::unexpected(Status::bad_argument);
+Expected<CompletionQueue> Context::create_completion_queue(std::size_t capacity, const CompletionChannel* channel,
+                                                           CompletionRoom room) {
+  if (!object_ || room > CompletionRoom::unreserved) return tl::unexpected(Status::bad_argument);
   std::shared_ptr<detail::ChannelObject> reports_to;
   if (channel != nullptr) {
     reports_to = channel->object();
@@ -108,7 +109,7 @@ Expected<CompletionQueue> Context::create_completion_queue(std::size_t capacity,
   }
   if (capacity == 0 || capacity > limits().completion_depth) return tl::unexpected(Status::bad_length);
   const auto number =
-      object_->adapter.make_completion_queue(capacity, reports_to ? reports_to->number : fabric::ChannelNumber{});
+      object_->adapter.make_completion_queue(capacity, reports_to ? reports_to->number : fabric::ChannelNumber{}, room);
   if (!number) return tl::unexpected(Status::no_resources);
   return CompletionQueue(std::make_shared<detail::CompletionQueueObject>(object_, *number, std::move(reports_to)));
 }

@@ -83,10 +83,11 @@ class Context : public Handle<detail::ContextObject> {
   /// wake: called from within verbs and poll() when the empty channel gets a notification, for example to make a
   /// descriptor readable. It must not call verbs. May be empty. Errors: bad_argument, no_resources.
   [[nodiscard]] Expected<CompletionChannel> create_completion_channel(std::function<void()> wake = {});
-  /// capacity: completions. channel: where the queue reports when armed, or null. Errors: bad_argument, bad_length,
-  /// no_resources.
+  /// capacity: completions. channel: where the queue reports when armed, or null. room: unreserved means the verbs'
+  /// rule, by which the queue fails when a completion finds no room. Errors: bad_argument, bad_length, no_resources.
   [[nodiscard]] Expected<CompletionQueue> create_completion_queue(std::size_t capacity,
-                                                                  const CompletionChannel* channel = nullptr);
+                                                                  const CompletionChannel* channel = nullptr,
+                                                                  CompletionRoom room = CompletionRoom::reserved);
 };
 
 }  // namespace splitnic::verbs

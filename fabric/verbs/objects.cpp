@@ -75,7 +75,7 @@ ContextObject::ContextObject(const ContextOptions& options)
 
 QueuePairObject::~QueuePairObject() {
   // Else the next queue pair with this number would get its type 2 windows.
-  if (memory_requests) {
+  if (!datagram) {
     unbind_windows(context(), [&](const fabric::ProtectionEntry& window) { return window.queue_pair == number; });
   }
   static_cast<void>(context().adapter.destroy_queue_pair(number));

@@ -188,6 +188,7 @@ Expected<QueuePair> ProtectionDomain::create_queue_pair(const QueuePairOptions& 
   with.reads_in = options.reads_in;
   with.max_inline_bytes = options.max_inline_bytes;
   with.memory_requests = options.memory_requests;
+  with.flush_posts = options.flush_posts;
   with.on_memory_request_failure = options.on_memory_request_failure;
   with.datagram = options.datagram;
   with.queue_key = options.queue_key;
@@ -287,7 +288,7 @@ Status QueuePair::post_bind(MemoryWindow& window, const MemoryRegion& region, co
   const bool fits = to.domain == object_->domain && from.domain == object_->domain && detail::known(binding.touch) &&
                     (binding.rights.bits & ~kWindowRights.bits) == 0 && (type_2 || !binding.zero_based);
   if (!fits) return Status::bad_argument;
-  if (!object_->memory_requests) return Status::not_permitted;
+  if (object_->datagram) return Status::not_permitted;
   if (binding.bytes == 0) return Status::bad_length;
   const detail::Opening opening = from.expected();
   if (opening.tag == Stag{}) return Status::bad_tag;

@@ -29,7 +29,8 @@ struct QueuePairOptions {
   std::size_t reads_out = 4;
   std::size_t reads_in = 4;
   std::size_t max_inline_bytes = 0;
-  bool memory_requests = false;  ///< binds, registrations and invalidations through the send queue are allowed
+  bool memory_requests = false;  ///< registrations through the send queue are allowed
+  bool flush_posts = false;      ///< what is posted in error completes as flushed; false: bad_state
   MemoryRequestFailure on_memory_request_failure = MemoryRequestFailure::fail_sends;
 };
 

@@ -17,6 +17,10 @@ Status CompletionQueue::arm(Arm what) {
   return object_->context->adapter.arm(object_->number, what);
 }
 
+Status CompletionQueue::resize(std::size_t capacity) {
+  return object_ ? object_->context->adapter.resize_completion_queue(object_->number, capacity) : Status::bad_argument;
+}
+
 CqNumber CompletionQueue::number() const { return object_ ? object_->number : CqNumber{}; }
 
 Status SharedReceiveQueue::post_receive(const ReceiveRequest& request) {
@@ -26,6 +30,11 @@ Status SharedReceiveQueue::post_receive(const ReceiveRequest& request) {
 
 Status SharedReceiveQueue::post_receive(std::span<const ReceiveRequest> requests, std::size_t& posted) {
   return detail::post_list(requests, posted, [this](const ReceiveRequest& request) { return post_receive(request); });
+}
+
+Status SharedReceiveQueue::resize(std::size_t depth) {
+  if (!object_) return Status::bad_argument;
+  return object_->domain->context->adapter.resize_shared_receive_queue(object_->number, depth);
 }
 
 Status SharedReceiveQueue::arm_limit(std::size_t receives) {

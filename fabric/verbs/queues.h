@@ -27,6 +27,9 @@ class CompletionQueue : public Handle<detail::CompletionQueueObject> {
   /// Makes the next completion of the kind notify the channel and disarm the queue. A completion that is already in the
   /// queue does not notify: arm, then poll once more. Errors: bad_argument (also: the queue has no channel).
   Status arm(Arm what);
+  /// Makes room for more completions, or for fewer; what is in the queue stays. Errors: bad_argument, bad_length (0,
+  /// beyond the limit), in_use (more completions than that wait, or are promised to posted requests).
+  Status resize(std::size_t capacity);
   /// The number in notifications; 0 in a null handle.
   [[nodiscard]] CqNumber number() const;
 };
@@ -41,6 +44,8 @@ class SharedReceiveQueue : public Handle<detail::SharedReceiveQueueObject> {
   /// Posts a list, in order, up to the first request that is refused; its status is returned. posted: how many requests
   /// were taken.
   Status post_receive(std::span<const ReceiveRequest> requests, std::size_t& posted);
+  /// What is posted stays. Errors: bad_argument, bad_length (0, beyond the limit), in_use (more is posted).
+  Status resize(std::size_t depth);
   /// Arms one event, shared_receive_limit, for when fewer than `receives` are left; 0 disarms. Errors: bad_argument
   /// (also: more than the depth).
   Status arm_limit(std::size_t receives);

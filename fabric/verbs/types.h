@@ -23,6 +23,7 @@ using fabric::Arm;
 using fabric::AsyncEvent;
 using fabric::AsyncEventKind;
 using fabric::Completion;
+using fabric::CompletionRoom;
 using fabric::CompletionStatus;
 using fabric::CqNumber;
 using fabric::DomainRules;

@@ -132,6 +132,53 @@ TEST_CASE("a full send queue refuses the next request and names it", "[ibverbs]"
   CHECK(bad == &list[4]);
 }
 
+TEST_CASE("what is posted to a queue pair in error is flushed", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  REQUIRE(ibv_modify_qp(ends.first.qp, &attributes, IBV_QP_STATE) == 0);
+  CHECK(ends.first.send(7, 0, 8) == 0);
+  one.expect(7, IBV_WC_WR_FLUSH_ERR);
+  CHECK(ends.first.receive(8, 0, 8) == 0);
+  one.expect(8, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_CASE("a completion queue without room for a completion fails, and its queue pair with it", "[ibverbs]") {
+  Device one(2);
+  Device other;
+  Connected ends(one, other);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    CHECK(ends.second.receive(i, 0, 8) == 0);
+    CHECK(ends.first.send(i, 0, 8) == 0);  // more than the queue has room for
+  }
+  ibv_async_event event{};
+  REQUIRE(ibv_get_async_event(one.context, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_CQ_ERR);
+  CHECK(event.element.cq == one.cq);
+  ibv_ack_async_event(&event);
+  wait_until([&] { return ends.first.state() == IBV_QPS_ERR; });
+  one.expect(0);
+  one.expect(1);
+  one.expect_nothing();
+}
+
+TEST_CASE("a completion queue changes its size", "[ibverbs]") {
+  Device device(4);
+  CHECK(ibv_resize_cq(device.cq, 16) == 0);
+  CHECK(device.cq->cqe == 16);
+  Queue queue(device, {});
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  REQUIRE(ibv_modify_qp(queue.qp, &attributes, IBV_QP_STATE) == 0);
+  for (std::uint64_t i = 0; i < 10; ++i) CHECK(queue.receive(i, 0, 8) == 0);
+  CHECK(ibv_resize_cq(device.cq, 9) == EINVAL);  // ten wait
+  CHECK(device.cq->cqe == 16);
+  for (std::uint64_t i = 0; i < 10; ++i) device.expect(i, IBV_WC_WR_FLUSH_ERR);
+  CHECK(ibv_resize_cq(device.cq, 9) == 0);
+}
+
 TEST_CASE("what is in use can't be destroyed", "[ibverbs]") {
   Device device;
   {

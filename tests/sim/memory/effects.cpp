@@ -36,7 +36,8 @@ Access MemoryWorld::access_of(const Request& request) const {
 
 Status MemoryWorld::post_status(const Request& request) const {
   const Queue& queue = from(request).queues[request.queue];
-  const bool permitted = !request.changes_own_table() || queue.memory_requests;
+  const bool registers = request.memory && std::holds_alternative<FastRegister>(*request.memory);
+  const bool permitted = !registers || queue.memory_requests;
   if (request.local()) return permitted ? Status::ok : Status::not_permitted;
   if (request.bytes > 4096) return Status::bad_length;
   if (request.work.inline_data && request.bytes > queue.inline_bytes) return Status::bad_length;
@@ -83,7 +84,7 @@ void MemoryWorld::foretell(Request& request) const {
   if (request.refused_here) {
     request.refusal = {CompletionStatus::memory_request_error, {}};
   } else if (request.verdict == "too_long") {
-    request.refusal = {CompletionStatus::remote_operation_error, {1, 2, 5}};
+    request.refusal = {CompletionStatus::remote_invalid_request_error, {1, 2, 5}};
   } else if (request.verdict == "receiver_not_ready") {
     request.refusal = {CompletionStatus::receiver_not_ready, {}};
   } else {

@@ -84,6 +84,12 @@ TEST_CASE("verbs, misuse: lengths at the limit, and one byte or segment beyond",
   inlined_more.inline_data = true;
   WorkRequest counted = send(1, {word});
   counted.segment_count = SIZE_MAX;
+  WorkRequest most = send(1, {});
+  most.segments.fill(word);
+  most.segment_count = limits.segments;
+  REQUIRE(limits.segments == most.segments.size());
+  WorkRequest one_more = most;
+  ++one_more.segment_count;
   check({
       {"message", waiting.post_send(rdma_write(1, {region.segment(0, limits.message_bytes)}, there)), Status::ok},
       {"message + 1", waiting.post_send(rdma_write(1, {region.segment(0, large.size())}, there)), over},
@@ -91,16 +97,16 @@ TEST_CASE("verbs, misuse: lengths at the limit, and one byte or segment beyond",
        waiting.post_send(send(1, {region.segment(0, 1), region.segment(0, limits.message_bytes)})), over},
       {"read + 1", waiting.post_send(rdma_read(1, {region.segment(0, large.size())}, there)), over},
       {"a segment beyond 32 bits", waiting.post_send(send(1, {region.segment(0, std::size_t{1} << 40U)})), over},
-      {"segments", waiting.post_send(send(1, {word, word, word, word})), Status::ok},
-      {"segments + 1", waiting.post_send(send(1, {word, word, word, word, word})), over},
+      {"segments", waiting.post_send(most), Status::ok},
+      {"segments + 1", waiting.post_send(one_more), over},
       {"segments, all", waiting.post_send(counted), over},
       {"no segment", waiting.post_send(send(1, {})), Status::ok},
       {"inline", waiting.post_send(inlined), Status::ok},
       {"inline + 1", waiting.post_send(inlined_more), over},
   });
-  const std::array<LocalSegment, 4> more{word, word, word, word};
+  const std::vector<LocalSegment> more(limits.segments, word);
   ReceiveRequest scattered = receive(1, word);
-  scattered.more = std::span(more).first(3);
+  scattered.more = std::span(more).first(limits.segments - 1);
   CHECK(waiting.post_receive(scattered) == Status::ok);
   scattered.more = more;
   CHECK(waiting.post_receive(scattered) == over);

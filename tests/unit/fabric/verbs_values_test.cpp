@@ -170,14 +170,19 @@ TEST_CASE("verbs, misuse: queue pairs that were not made for it", "[fabric][verb
   QueuePairOptions shape = bare;
   shape.shared_receives = &objects.shared;
   QueuePair sharing = a.another(shape);
+  QueuePairOptions unconnected = bare;
+  unconnected.acknowledged = false;
+  unconnected.datagram = true;
+  QueuePair datagrams = a.another(unconnected);
+  REQUIRE(datagrams.start() == Status::ok);
   check({
-      {"bind", a.queue_pair.post_bind(objects.type_1, a.region, small_binding()), Status::not_permitted},
-      {"unbind", a.queue_pair.post_unbind(objects.type_1), Status::not_permitted},
+      {"bind of a datagram queue pair", datagrams.post_bind(objects.type_1, a.region, small_binding()),
+       Status::not_permitted},
+      {"invalidate of a datagram queue pair", datagrams.post_send(local_invalidate(1, Stag{})), Status::not_permitted},
       {"register", a.queue_pair.post_register(objects.through_queue, page.registration()), Status::not_permitted},
       {"register and send",
        a.queue_pair.post_register_and_send(objects.through_queue, page.registration(), send(1, {})),
        Status::not_permitted},
-      {"invalidate", a.queue_pair.post_send(local_invalidate(1, Stag{})), Status::not_permitted},
       {"read", a.queue_pair.post_send(rdma_read(1, {word}, there)), Status::not_permitted},
       {"atomic", a.queue_pair.post_send(fetch_add(1, word, there, 1)), Status::not_permitted},
       {"inline", a.queue_pair.post_send(inlined), Status::bad_length},
