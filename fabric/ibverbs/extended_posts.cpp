@@ -148,11 +148,9 @@ void abandon(ibv_qp_ex* qp) { QueuePair::of(qp).build_lock.unlock(); }
 
 /// All of them or none: whether they fit is checked before the first one is posted.
 int post_built(fabric::ChannelAdapter& adapter, QueuePair& queue_pair) {
-  if (adapter.send_room(queue_pair.number) < queue_pair.built.size()) {
-    const auto state = adapter.state(queue_pair.number);
-    const bool sends = state && fabric::queue_pair_rules(*state).post_send;
-    return sends ? ENOMEM : EINVAL;
-  }
+  const auto state = adapter.state(queue_pair.number);
+  const bool sends = state && fabric::queue_pair_rules(*state).post_send;  // else they are flushed or refused
+  if (sends && adapter.send_room(queue_pair.number) < queue_pair.built.size()) return ENOMEM;
   for (BuiltRequest& built : queue_pair.built) {
     if (built.memory) built.request.memory = &*built.memory;
     if (!built.inline_data.empty()) {

@@ -81,7 +81,6 @@ fabric::QueuePairAttributes attributes_of(const ibv_qp_init_attr_ex& wanted) {
   attributes.receive_depth = std::max<std::size_t>(wanted.cap.max_recv_wr, 1);
   attributes.acknowledged = wanted.qp_type == IBV_QPT_RC;
   attributes.datagram = wanted.qp_type == IBV_QPT_UD;
-  attributes.memory_requests = !attributes.datagram;
   attributes.on_memory_request_failure = fabric::MemoryRequestFailure::fail;
   if (wanted.srq != nullptr) attributes.shared_receives = SharedReceives::of(wanted.srq).number;
   attributes.reads_in = attributes.reads_out = kMaxReads;

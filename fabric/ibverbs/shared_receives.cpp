@@ -57,10 +57,9 @@ int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
   const std::lock_guard guard(context.lock);
   if (arms && attributes->srq_limit > (resizes ? attributes->max_wr : receives.attributes.max_wr)) return EINVAL;
   const auto changed = context.adapter->use([&](ChannelAdapter& adapter) {
-    if (resizes) {
-      const auto resized = adapter.resize_shared_receive_queue(receives.number, attributes->max_wr);
-      if (resized != fabric::Status::ok) return resized;
-    }
+    const auto resized =
+        resizes ? adapter.resize_shared_receive_queue(receives.number, attributes->max_wr) : fabric::Status::ok;
+    if (resized != fabric::Status::ok) return fabric::Status::bad_argument;  // also where more receives are posted
     return arms ? adapter.arm_limit(receives.number, attributes->srq_limit) : fabric::Status::ok;
   });
   if (changed != fabric::Status::ok) return error_number(changed);

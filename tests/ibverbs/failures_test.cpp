@@ -135,7 +135,9 @@ TEST_CASE("a full send queue refuses the next request and names it", "[ibverbs]"
 TEST_CASE("what is posted to a queue pair in error is flushed", "[ibverbs]") {
   Device one;
   Device other;
-  Connected ends(one, other);
+  Shape shape;
+  shape.extended = true;
+  Connected ends(one, other, shape);
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
   REQUIRE(ibv_modify_qp(ends.first.qp, &attributes, IBV_QP_STATE) == 0);
@@ -143,6 +145,12 @@ TEST_CASE("what is posted to a queue pair in error is flushed", "[ibverbs]") {
   one.expect(7, IBV_WC_WR_FLUSH_ERR);
   CHECK(ends.first.receive(8, 0, 8) == 0);
   one.expect(8, IBV_WC_WR_FLUSH_ERR);
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(ends.first.qp);
+  ibv_wr_start(qp);
+  qp->wr_id = 9;
+  ibv_wr_send(qp);
+  REQUIRE(ibv_wr_complete(qp) == 0);
+  one.expect(9, IBV_WC_WR_FLUSH_ERR);
 }
 
 TEST_CASE("a completion queue without room for a completion fails, and its queue pair with it", "[ibverbs]") {

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 
@@ -114,6 +115,12 @@ TEST_CASE("a shared receive queue feeds its queue pairs, reports its limit and t
     REQUIRE(ibv_query_srq(srq, &attributes) == 0);
     CHECK(attributes.srq_limit == 3);
     CHECK(ibv_destroy_srq(srq) == EBUSY);
+    attributes.max_wr = 3;
+    CHECK(ibv_modify_srq(srq, &attributes, IBV_SRQ_MAX_WR) == EINVAL);  // four are posted
+    attributes.max_wr = 40;
+    CHECK(ibv_modify_srq(srq, &attributes, IBV_SRQ_MAX_WR) == 0);
+    REQUIRE(ibv_query_srq(srq, &attributes) == 0);
+    CHECK(attributes.max_wr == 40);
     for (std::uint64_t i = 0; i < 2; ++i) {
       REQUIRE(ends.first.send(10 + i, 0, 8) == 0);
       other.expect(i);
@@ -142,6 +149,40 @@ ibv_wc_status write_through(Device& one, Queue& queue, std::uint32_t key, std::u
   request.wr.rdma.rkey = key;
   REQUIRE(queue.post(request) == 0);
   return one.next().status;
+}
+
+TEST_CASE("two threads post to one queue pair and poll one queue", "[ibverbs]") {
+  Device one;
+  Device other;
+  Shape shape;
+  shape.depth = 64;
+  Connected ends(one, other, shape);
+  constexpr int kEach = 200;
+  std::atomic<int> done{0};
+  std::atomic<bool> failed{false};
+  const auto limit = std::chrono::steady_clock::now() + kLimit;
+  const auto post = [&] {
+    ibv_sge part = one.part(0, 8);
+    for (int i = 0; i < kEach && !failed;) {
+      ibv_send_wr request = ends.first.request(1, IBV_WR_RDMA_WRITE, part);
+      request.wr.rdma.remote_addr = other.address();
+      request.wr.rdma.rkey = other.mr->rkey;
+      if (ends.first.post(request) == 0) ++i;
+      ibv_wc wc{};
+      const int count = ibv_poll_cq(one.cq, 1, &wc);
+      if (count < 0 || (count == 1 && wc.status != IBV_WC_SUCCESS) || std::chrono::steady_clock::now() > limit) {
+        failed = true;
+      }
+      done += count;
+    }
+  };
+  std::thread first(post);
+  std::thread second(post);
+  first.join();
+  second.join();
+  REQUIRE_FALSE(failed);
+  for (; done < 2 * kEach; ++done) one.expect(1);
+  one.expect_nothing();
 }
 
 TEST_CASE("a memory window of type 1 opens its range under a new key, and closes it", "[ibverbs]") {
