@@ -30,7 +30,7 @@ std::uint64_t total(const ShmListenerCounters& counters) {
 
 void signal_event(int event) {
   const std::uint64_t one = 1;
-  static_cast<void>(write(event, &one, sizeof one));
+  static_cast<void>(!write(event, &one, sizeof one));
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ std::optional<ShmAccepted> DoormanThread::take() {
     // Under the lock, so that no news comes between the two.
     has_news_.store(false, std::memory_order_relaxed);
     std::uint64_t count = 0;
-    static_cast<void>(read(news_.get(), &count, sizeof count));
+    static_cast<void>(!read(news_.get(), &count, sizeof count));
     return std::nullopt;
   }
   ShmAccepted next = std::move(finished_.front());

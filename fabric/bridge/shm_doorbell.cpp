@@ -61,7 +61,7 @@ void HostDoorbell::ring() {
   const std::uint64_t one = 1;
   // An eventfd at its highest value has a doorbell pending. Then, and only then, the write fails, because the unit made
   // the eventfd non-blocking.
-  static_cast<void>(write(event_.get(), &one, sizeof one));
+  static_cast<void>(!write(event_.get(), &one, sizeof one));
 }
 
 Result<std::unique_ptr<UnitDoorbell>> UnitDoorbell::make(os::UniqueFd socket, os::UniqueFd event) {

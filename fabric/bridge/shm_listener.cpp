@@ -90,7 +90,7 @@ struct ShmListener::Returns {
     if (!open) return;  // `given` ends here
     parts.emplace_back(number, std::move(given));
     const std::uint64_t one = 1;
-    static_cast<void>(write(event.get(), &one, sizeof one));
+    static_cast<void>(!write(event.get(), &one, sizeof one));
   }
 };
 
@@ -190,7 +190,7 @@ void ShmListener::take_back(Time now) {
     const std::lock_guard lock(returns_->mutex);
     given.swap(returns_->parts);
     std::uint64_t count = 0;
-    static_cast<void>(read(returns_->event.get(), &count, sizeof count));
+    static_cast<void>(!read(returns_->event.get(), &count, sizeof count));
   }
   for (auto& [number, parts] : given) {
     Held& held = bridges_.at(number);

@@ -219,7 +219,7 @@ void Progress::give_to_callers(Time now) {
 
 void Progress::kick() {
   const std::uint64_t one = 1;
-  static_cast<void>(::write(bell_.get(), &one, sizeof one));  // only a full counter refuses: then it is readable
+  static_cast<void>(!::write(bell_.get(), &one, sizeof one));  // only a full counter refuses: then it is readable
 }
 
 void Progress::set_timer(Time at) {

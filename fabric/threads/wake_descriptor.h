@@ -27,14 +27,14 @@ class WakeDescriptor {
   void set() {
     if (std::exchange(readable_, true)) return;
     const std::uint64_t one = 1;
-    static_cast<void>(::write(event_.get(), &one, sizeof one));  // from 0 to 1: there is room
+    static_cast<void>(!::write(event_.get(), &one, sizeof one));  // from 0 to 1: there is room
   }
   void clear() {
     if (!std::exchange(readable_, false)) return;
     std::uint64_t count = 0;
     iovec piece{&count, sizeof count};
     // RWF_NOWAIT: a program that has read it, which it must not, is no reason to block.
-    static_cast<void>(::preadv2(event_.get(), &piece, 1, -1, RWF_NOWAIT));
+    static_cast<void>(!::preadv2(event_.get(), &piece, 1, -1, RWF_NOWAIT));
   }
   [[nodiscard]] int get() const { return event_.get(); }
 

@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
-"""The shipped programs and libraries are linked so that a memory fault is harder to exploit. readelf shows it.
+"""The shipped programs and libraries are built so that a memory fault is harder to exploit. readelf shows it.
 Usage: hardened_test.py FILE... , the built programs and shared libraries."""
 
+import os
+import platform
 import re
 import subprocess
 import sys
 import unittest
 
 FILES = []
+# The compiler's part is in optimised code alone. Sanitizers check more, and replace it.
+CODE = os.environ.get("SPLITNIC_HARDENED_CODE") == "ON"
+ENDBR64 = b"\xf3\x0f\x1e\xfa"
 
 
 def readelf(*words):
     return subprocess.run(["readelf", "--wide", *words], capture_output=True, text=True, check=True).stdout
 
 
-def flaws(header, segments, dynamic):
-    """What is missing, by the output of readelf -h, -l and -d."""
+def flaws(header, segments, dynamic, symbols):
+    """What is missing, by the output of readelf -h, -l, -d and --dyn-syms."""
     missing = []
     if not re.search(r"Type:\s+DYN", header):
         missing.append("a position-independent file")
@@ -27,11 +32,30 @@ def flaws(header, segments, dynamic):
         missing.append("binding at the start")
     if not re.search(r"GNU_STACK.*\bRW\s", segments):
         missing.append("a stack that is not executable")
+    if CODE and "__stack_chk_fail" not in symbols:
+        missing.append("checks of the stack")
+    if CODE and not re.search(r"\b__\w+_chk\b", symbols):
+        missing.append("checks of sizes by the C library")
     return missing
 
 
 def outputs(file):
-    return [readelf(option, file) for option in ("-h", "-l", "-d")]
+    return [readelf(option, file) for option in ("-h", "-l", "-d", "--dyn-syms")]
+
+
+def entries(file):
+    """The first four bytes of each function of the project that other files can call, by name."""
+    sections = {}
+    for number, address, offset in re.findall(r"\[ *(\d+)\] \S+ +PROGBITS +([0-9a-f]+) ([0-9a-f]+)", readelf("-S", file)):
+        sections[number] = (int(address, 16), int(offset, 16))
+    found = {}
+    with open(file, "rb") as binary:
+        for address, section, name in re.findall(
+                r"([0-9a-f]{16}) +\d+ FUNC +(?:GLOBAL|WEAK) +DEFAULT +(\d+) ((?:_ZNK?8splitnic|ibv_)\S+)", readelf("-s", file)):
+            start, offset = sections[section]
+            binary.seek(int(address, 16) - start + offset)
+            found[name] = binary.read(4)
+    return found
 
 
 class Hardened(unittest.TestCase):
@@ -40,9 +64,17 @@ class Hardened(unittest.TestCase):
         for file in FILES:
             self.assertEqual(flaws(*outputs(file)), [], file)
 
+    @unittest.skipUnless(CODE and platform.machine() == "x86_64", "the compiler adds it to optimised code for x86-64")
+    def test_functions_begin_with_a_landing_place(self):
+        for file in FILES:
+            functions = entries(file)
+            self.assertGreater(len(functions), 10, file)
+            self.assertEqual([name for name, bytes_ in functions.items() if bytes_ != ENDBR64], [], file)
+
     def test_each_flaw_would_be_seen(self):
         for file in FILES:
-            for at, wanted in ((0, r"DYN"), (1, r"GNU_RELRO"), (1, r"\bRW\b"), (2, r"\bNOW\b")):
+            compiled = ((3, r"__stack_chk_fail"), (3, r"__\w+_chk\b")) if CODE else ()
+            for at, wanted in ((0, r"DYN"), (1, r"GNU_RELRO"), (1, r"\bRW\b"), (2, r"\bNOW\b"), *compiled):
                 said = outputs(file)
                 said[at] = re.sub(wanted, "", said[at])
                 self.assertNotEqual(flaws(*said), [], f"{file} without {wanted}")

@@ -7,12 +7,23 @@ add_library(splitnic_warnings INTERFACE)
 target_compile_options(splitnic_warnings INTERFACE -Wall -Wextra -Wconversion -Wshadow -Werror)
 
 # What makes the exploitation of a memory fault harder in shipped programs and libraries: they lie at random addresses,
-# their relocations are done at the start and then read-only, and no stack is executable. tests/layers/hardened_test.py
-# reads the built files.
+# their relocations are done at the start and then read-only, no stack is executable, functions with buffers on the
+# stack check it before they return, the C library checks the sizes that the compiler knows, and calls through pointers
+# can only reach the beginnings of functions where the processor checks it. Sanitizers check more, and replace what the
+# compiler adds; unoptimised code can't be fortified. tests/layers/hardened_test.py reads the built files.
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES CXX)
 add_library(splitnic_hardening INTERFACE)
 target_link_options(splitnic_hardening INTERFACE -Wl,-z,relro,-z,now,-z,noexecstack)
+set(SPLITNIC_HARDENED_CODE OFF)
+if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize" AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(SPLITNIC_HARDENED_CODE ON)
+  target_compile_options(splitnic_hardening INTERFACE -fstack-protector-strong -fstack-clash-protection
+    "SHELL:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2")
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    target_compile_options(splitnic_hardening INTERFACE -fcf-protection=full)
+  endif()
+endif()
 
 # splitnic_layer(NAME DEPENDS layer... LIBRARIES lib... PRIVATE_LIBRARIES lib... PRIVATE_MODULES module...): the library
 # of the folder it is called in; all *.cpp below it. LIBRARIES are what its headers include; the private ones are used
