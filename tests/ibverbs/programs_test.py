@@ -114,8 +114,7 @@ class Programs(unittest.TestCase):
         for words in PAIRS:
             with self.subTest(words):
                 self.run_pair(words.split())
-
-    def test_nothing_is_left_on_the_fabric(self):
+        # They have left nothing on the fabric.
         code, output = self.finish(self.start(["--list"]), "verbs-run --list")
         self.assertEqual((code, output), (0, ""))
 
