@@ -103,6 +103,7 @@ class Splitnic(Documents, unittest.TestCase):
     PLACES = {(): ("splitnic.1", "OPTIONS"), ("host",): ("splitnic-host.8", "OPTIONS"),
               ("iounit",): ("splitnic-iounit.8", "OPTIONS"), ("status",): ("splitnic.1", "splitnic status"),
               ("stats",): ("splitnic.1", "splitnic stats"),
+              ("verbs-run",): ("splitnic.1", r"splitnic verbs-run \[OPTIONS\] PROGRAM \[ARGUMENTS\.\.\.\]"),
               ("policy", "check"): ("splitnic.1", "splitnic policy check"),
               ("policy", "show"): ("splitnic.1", "splitnic policy show"),
               ("policy", "reload"): ("splitnic.1", "splitnic policy reload")}
