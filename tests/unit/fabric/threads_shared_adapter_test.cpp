@@ -445,6 +445,11 @@ TEST_CASE("threads: a single-threaded adapter has no thread, and works when it i
 
 TEST_CASE("threads: a forked child neither hangs nor disturbs its parent", "[fabric][threads]") {
   SharedPair pair;
+  // A link that says when it is ended.
+  bool ended = false;
+  const auto links = linked_ends(41);
+  SharedEnd third(40);
+  REQUIRE(third.adapter->add_link(std::shared_ptr<CellLink>(links[0].get(), [&](CellLink*) { ended = true; })));
   std::atomic<bool> stop{false};
   std::thread busy([&] {
     while (!stop) static_cast<void>(pair.first().poll());
@@ -456,7 +461,8 @@ TEST_CASE("threads: a forked child neither hangs nor disturbs its parent", "[fab
       alarm(20);  // a child that hangs is killed
       const bool knows = pair.first().adapter->forked() && pair.second().adapter->forked();
       for (SharedEnd& end : pair.ends) end.adapter.reset();
-      _exit(knows ? 0 : 1);
+      third.adapter.reset();
+      _exit(knows && !ended ? 0 : 1);
     }
     int status = -1;
     REQUIRE(waitpid(child, &status, 0) == child);
