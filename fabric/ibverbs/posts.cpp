@@ -10,7 +10,6 @@ namespace {
 using fabric::ChannelAdapter;
 using fabric::LocalSegment;
 using fabric::Operation;
-using fabric::Status;
 using fabric::WorkRequest;
 
 std::optional<Operation> operation_of(ibv_wr_opcode opcode) {
