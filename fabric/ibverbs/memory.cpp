@@ -113,7 +113,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept {
   if (attributes->comp_mask != 0) return refuse<ibv_td>(EINVAL);
-  return creating([&] { return new ibv_td{context}; });
+  return creating([&] { return std::make_unique<ibv_td>(ibv_td{context}).release(); });
 }
 
 int dealloc_td(ibv_td* td) noexcept {
