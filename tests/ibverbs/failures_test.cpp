@@ -104,6 +104,7 @@ TEST_CASE("posts and changes in a wrong state are refused", "[ibverbs]") {
   attributes.qp_state = IBV_QPS_RTR;
   CHECK(ibv_modify_qp(queue.qp, &attributes, IBV_QP_STATE) == EINVAL);
   attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
   CHECK(ibv_modify_qp(queue.qp, &attributes, IBV_QP_STATE | IBV_QP_PORT) == EINVAL);  // incomplete
   attributes.port_num = 2;
   CHECK(ibv_modify_qp(queue.qp, &attributes, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) ==
