@@ -37,7 +37,11 @@ void bind(CLI::App& app, NicCommand& command) {
   app.add_option("--splitnic", command.splitnic,
                  "The program to measure (default: splitnic beside this program, or the PATH's)")
       ->type_name("PATH");
-  app.add_flag("--quick", command.quick, "Fewer and shorter measurements, in about a minute");
+  app.add_option("--idle-hosts", command.idle_hosts, "Idle hosts beside a busy one; 0 leaves several hosts out")
+      ->type_name("COUNT")
+      ->check(tools::between(0U, 1000U))
+      ->capture_default_str();
+  app.add_flag("--quick", command.quick, "Fewer and shorter measurements, in about two minutes");
 }
 
 void bind(CLI::App& app, FabricCommand& command) {
@@ -75,6 +79,7 @@ void bind(CLI::App& app, FabricCommand& command) {
 void make_quick(const CLI::App& app, NicCommand& command) {
   if (app.count("--runs") == 0) command.runs = 3;
   if (app.count("--seconds") == 0) command.seconds = 0.5;
+  if (app.count("--idle-hosts") == 0) command.idle_hosts = 16;
 }
 
 void make_quick(const CLI::App& app, FabricCommand& command) {
@@ -97,7 +102,8 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
   app.formatter(tools::make_help_formatter());
   app.require_subcommand(1);
   app.set_version_flag("--version", SPLITNIC_VERSION);
-  bind(*app.add_subcommand("nic", "The virtual NIC, beside a one-process forwarder"), asked.nic);
+  bind(*app.add_subcommand("nic", "The virtual NIC, beside a one-process forwarder and the kernel's bridge"),
+       asked.nic);
   bind(*app.add_subcommand("fabric", "The verbs between two processes, the protection table, and both beside peers"),
        asked.fabric);
 }

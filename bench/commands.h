@@ -14,10 +14,11 @@ namespace splitnic::bench {
 struct NicCommand {
   bool json = false;
   unsigned runs = 5;
-  double seconds = 2;     ///< each measurement
-  bool quick = false;     ///< fewer and shorter measurements, unless an option asks for others
-  std::string forwarder;  ///< empty: bench-forwarder of this build or installation
-  std::string splitnic;   ///< the program to measure; empty: the one beside this program, or the PATH's
+  double seconds = 1;         ///< each measurement
+  unsigned idle_hosts = 255;  ///< beside a busy one; 0: no measurement with several hosts
+  bool quick = false;         ///< fewer and shorter measurements, unless an option asks for others
+  std::string forwarder;      ///< empty: bench-forwarder of this build or installation
+  std::string splitnic;       ///< the program to measure; empty: the one beside this program, or the PATH's
 };
 
 struct FabricCommand {

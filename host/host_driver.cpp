@@ -19,6 +19,9 @@ constexpr std::size_t kFramesPerPoll = 64;
 constexpr std::size_t kBytesPerPoll = 256 << 10;
 constexpr Duration kSettingsInterval = std::chrono::seconds(1);
 constexpr Duration kStatisticsInterval = std::chrono::seconds(5);
+// Sources of notices: however much else is to be said, a log tells that the session is up again.
+constexpr std::string_view kUps = "session up";
+constexpr std::string_view kDowns = "session down";
 
 wire::ReceiveFilter filter_of(const NicSettings& settings) {
   wire::ReceiveFilter filter;
@@ -144,7 +147,8 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
   statistics_due_ = Time{};
   reported_.clear();
   set_carrier(reply->link_up);
-  notices_.notice(
+  notices_.notice_from(
+      kUps,
       fmt::format("up: I/O unit {}, address {}, MTU up to {}, mode {}{}{}, LAN {}", reply->name,
                   to_string(reply->assigned_mac), reply->max_mtu, session_->mode() == wire::Mode::rdma ? 'R' : 'S',
                   session_->has_data_channel() ? "" : " without a data channel",
@@ -159,7 +163,7 @@ void HostDriver::on_down(std::string_view reason) {
   if (stopping_) return;  // the caller requested this
   // The session retries several times a second, and the reasons may alternate.
   std::string line = fmt::format("down: {}; trying again", reason);
-  if (reported_.first_time(line)) notices_.notice(line);
+  if (reported_.first_time(line)) notices_.notice_from(kDowns, line);
 }
 
 void HostDriver::on_frame(const messaging::ReceivedFrame& frame) {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <boost/describe/enum.hpp>
 #include <boost/describe/enum_to_string.hpp>
+#include <boost/describe/enumerators.hpp>
+#include <boost/mp11/list.hpp>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -21,24 +23,29 @@ BOOST_DESCRIBE_ENUM(HostDrop, to_host_not_up, to_host_interface_down, to_host_fi
                     to_host_too_long, to_host_over_rate, from_host_malformed, from_host_bad_source,
                     from_host_not_allowed, from_host_forged, from_host_lan_source, from_host_link_local, from_host_vlan,
                     from_host_group, from_host_ip_address, from_host_dhcp_server, from_host_router, from_host_over_rate,
-                    from_host_broadcasts, from_host_multicasts, from_host_to_itself, from_host_too_long,
-                    from_host_lan_refused, from_host_bad_offload)
+                    from_host_broadcasts, from_host_multicasts, from_host_to_itself, from_host_over_share,
+                    from_host_too_long, from_host_lan_refused, from_host_bad_offload)
+static_assert(boost::mp11::mp_size<boost::describe::describe_enumerators<HostDrop>>::value == kHostDrops);
 
 std::string_view to_string(HostDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
-bool is_error(HostDrop cause) {
+namespace {
+
+struct Blame {
+  bool error = false;
+  bool refusal = false;
+};
+
+Blame blame_for(HostDrop cause) {
   switch (cause) {
-    case HostDrop::to_host_too_long:
     case HostDrop::from_host_malformed:
     case HostDrop::from_host_bad_source:
     case HostDrop::from_host_too_long:
-    case HostDrop::from_host_lan_refused:
     case HostDrop::from_host_bad_offload:
-      return true;
-    case HostDrop::to_host_not_up:
-    case HostDrop::to_host_interface_down:
-    case HostDrop::to_host_filtered:
-    case HostDrop::to_host_no_element:
+      return {.error = true, .refusal = true};
+    case HostDrop::to_host_too_long:
+    case HostDrop::from_host_lan_refused:
+      return {.error = true, .refusal = false};
     case HostDrop::from_host_not_allowed:
     case HostDrop::from_host_forged:
     case HostDrop::from_host_lan_source:
@@ -48,15 +55,26 @@ bool is_error(HostDrop cause) {
     case HostDrop::from_host_ip_address:
     case HostDrop::from_host_dhcp_server:
     case HostDrop::from_host_router:
+    case HostDrop::from_host_to_itself:
+      return {.error = false, .refusal = true};
+    case HostDrop::to_host_not_up:
+    case HostDrop::to_host_interface_down:
+    case HostDrop::to_host_filtered:
+    case HostDrop::to_host_no_element:
+    case HostDrop::to_host_over_rate:
     case HostDrop::from_host_over_rate:
     case HostDrop::from_host_broadcasts:
     case HostDrop::from_host_multicasts:
-    case HostDrop::to_host_over_rate:
-    case HostDrop::from_host_to_itself:
-      return false;
+    case HostDrop::from_host_over_share:
+      return {};
   }
-  return false;
+  return {};
 }
+
+}  // namespace
+
+bool is_error(HostDrop cause) { return blame_for(cause).error; }
+bool is_refusal(HostDrop cause) { return blame_for(cause).refusal; }
 
 AttachedHost::AttachedHost(AttachedHostOwner& owner, ForwardingTarget number, std::shared_ptr<fabric::Bridge> bridge,
                            const messaging::SessionOptions& options, RandomSource& random, Time now)
@@ -120,35 +138,59 @@ void AttachedHost::set_mac(const MacAddress& mac) {
 
 void AttachedHost::begin_shutdown() {
   ending_ = true;
+  owner_.attend(*this);
   session_->begin_shutdown();
 }
 
-void AttachedHost::deliver(const frame::EthernetHeader& header, std::span<const std::byte> frame,
+Turn AttachedHost::end_turn() {
+  const auto& session = session_->counters();
+  const std::uint64_t frames = session.rx_frames - refused_frames_ + session.tx_frames;
+  return {.cost = {},
+          .bytes = session.rx_bytes - std::exchange(bytes_in_turns_, session.rx_bytes),
+          .frames = frames - std::exchange(frames_in_turns_, frames)};
+}
+
+void AttachedHost::eject(const std::string& reason) {
+  ejected_ = true;
+  owner_.attend(*this);
+  session_->reset(reason);
+}
+
+bool AttachedHost::deliver(std::size_t sender, const frame::EthernetHeader& header, std::span<const std::byte> frame,
                            const frame::UnfinishedFrame* unfinished) {
+  const auto drop = [this](HostDrop cause) { return count(cause), true; };
   const frame::FrameOffload offload = unfinished != nullptr ? unfinished->offload : frame::FrameOffload{};
-  if (!session_->up() || ending_) return count(HostDrop::to_host_not_up);
-  if (!interface_up_) return count(HostDrop::to_host_interface_down);
+  if (!session_->up() || ending_) return drop(HostDrop::to_host_not_up);
+  if (!interface_up_) return drop(HostDrop::to_host_interface_down);
+  owner_.attend(*this);
+  const auto verdict = receiver_share_.admit(sender, session_->credits(), now_);
+  if (verdict != ReceiverShare::Verdict::admitted) {
+    if (verdict == ReceiverShare::Verdict::over_part) session_->want_elements();
+    return false;
+  }
   if (!receive_limit_.take(frame.size(), frame::counts_as_frames(frame.size(), offload), now_)) {
-    return count(HostDrop::to_host_over_rate);
+    return drop(HostDrop::to_host_over_rate);
   }
   // The tag of its access VLAN stays here.
   const std::size_t tag = vlans_.untags(header) ? frame::kVlanTagBytes : 0;
   const std::size_t size = frame.size() - tag;
   const auto memory = session_->claim(static_cast<std::uint32_t>(size));
   if (memory.empty()) {
-    count(HostDrop::to_host_no_element);
-    return losses_.lost(*session_, now_, [this] {
+    losses_.lost(*session_, now_, [this] {
       return fmt::format("frames come faster than this host takes them, {} lost so far",
-                         drops(HostDrop::to_host_no_element));
+                         drops(HostDrop::to_host_no_element) + 1);
     });
+    return drop(HostDrop::to_host_no_element);
   }
   const std::size_t longest = (unfinished != nullptr ? unfinished->longest_bytes : frame.size()) - tag;
-  if (memory.size() < size || longest > session_->max_frame_bytes()) return count(HostDrop::to_host_too_long);
+  if (memory.size() < size || longest > session_->max_frame_bytes()) return drop(HostDrop::to_host_too_long);
   constexpr std::size_t kAddresses = 2 * sizeof(MacAddress);
   std::memcpy(memory.data(), frame.data(), kAddresses);
   std::memcpy(memory.data() + kAddresses, frame.data() + kAddresses + tag, size - kAddresses);
   session_->commit(static_cast<std::uint32_t>(size), frame::moved_by(offload, -static_cast<std::ptrdiff_t>(tag)));
+  receiver_share_.took(sender, session_->credits());
   last_frame_at_ = now_;
+  return true;
 }
 
 tl::expected<messaging::HelloGrant, Refusal> AttachedHost::on_hello(const wire::HelloRequest& hello) {
@@ -252,6 +294,7 @@ void AttachedHost::report_limits(const std::string& why) {
   constexpr Duration kInterval = std::chrono::seconds(10);
   if (!up() || now_ - kInterval < limits_reported_) return;
   limits_reported_ = now_;
+  owner_.attend(*this);
   session_->request(wire::StatusReport{wire::kNotPermitted, why});
 }
 
@@ -269,7 +312,9 @@ void AttachedHost::ask_for_statistics() {
 }
 
 void AttachedHost::clear_host_statistics() {
-  if (up()) session_->request(wire::StatisticsClear{});
+  if (!up()) return;
+  owner_.attend(*this);
+  session_->request(wire::StatisticsClear{});
 }
 
 wire::Statistics AttachedHost::statistics() const {

@@ -14,9 +14,11 @@
 #include "common/frame/software_offload.h"
 #include "common/mac_address.h"
 #include "fabric/bridge/bridge.h"
+#include "iounit/fair_share.h"
 #include "iounit/forwarding_table.h"
 #include "iounit/policy_rules.h"
 #include "iounit/receive_filter.h"
+#include "iounit/receiver_share.h"
 #include "iounit/token_bucket.h"
 #include "iounit/vlan_membership.h"
 #include "messaging/loss_report.h"
@@ -48,18 +50,30 @@ enum class HostDrop : std::uint8_t {
   from_host_broadcasts,    ///< beyond the rate of broadcasts
   from_host_multicasts,    ///< beyond the rate of frames to groups
   from_host_to_itself,     ///< for an address last heard from the sender
+  from_host_over_share,    ///< for a host whose elements are short because of this host's frames, and others send there
   from_host_too_long,      ///< longer than the LAN's maximum
   from_host_lan_refused,   ///< the LAN engine refused it (no carrier, error)
   from_host_bad_offload,   ///< the metadata of its checksum or segmentation does not fit it (frame::OffloadFault)
 };
-inline constexpr std::size_t kHostDrops = 24;
+inline constexpr std::size_t kHostDrops = 25;
 /// The counter's name, as `splitnic stats` and CfgUtil's statistics report it.
 std::string_view to_string(HostDrop cause);
 /// True: the frame was damaged, invalid, or lost on its way. False: it was valid, but there was no room or no
 /// permission for it.
 [[nodiscard]] bool is_error(HostDrop cause);
+/// Whether the cause says that the host sent what no host may send, or what this one may not.
+[[nodiscard]] bool is_refusal(HostDrop cause);
 
 class AttachedHost;
+
+/// A host's place in HostTurns, which alone uses it.
+struct HostTurn {
+  bool busy = true;
+  bool watched = false;  ///< its doorbell is
+  std::size_t at = 0;    ///< its position in the list
+  Time worked_at{};      ///< when it last had work, while busy
+  Time due = kNever;     ///< while quiet
+};
 
 /// The I/O unit's interface for its attached hosts.
 class AttachedHostOwner {
@@ -71,6 +85,8 @@ class AttachedHostOwner {
   virtual void frame_from_host(AttachedHost& attached, const messaging::ReceivedFrame& frame) = 0;
   virtual void host_up(AttachedHost& attached) = 0;
   virtual void host_down(AttachedHost& attached, std::string_view reason) = 0;
+  /// The host's session is about to get something to send.
+  virtual void attend(AttachedHost& attached) = 0;
   virtual void filters_changed() = 0;
   /// The unit did not set all of the filter that the host requested. why: for people.
   virtual void filter_limited(AttachedHost& attached, const std::string& why) = 0;
@@ -100,6 +116,7 @@ class AttachedHost final : public messaging::SessionEvents {
   [[nodiscard]] Time down_since() const { return down_since_; }
   /// When the last frame came from it or was delivered to it; long ago if there was none.
   [[nodiscard]] Time last_frame_at() const { return last_frame_at_; }
+  [[nodiscard]] HostTurn& turn() { return turn_; }
   [[nodiscard]] const ReceiveFilter& filter() const { return filter_; }
   [[nodiscard]] const HostRights& rights() const { return rights_; }
   /// The policy has changed. Applies the host's last filter again.
@@ -121,6 +138,11 @@ class AttachedHost final : public messaging::SessionEvents {
   /// Whether the host requested unicast addresses in addition to its own. Frames to them may arrive before it sends
   /// from them.
   [[nodiscard]] bool has_further_addresses() const { return !further_unicast_.empty(); }
+  /// What its session did since the last call, apart from the cost.
+  [[nodiscard]] Turn end_turn();
+  /// Starts the end of its session, for good. reason: for the host.
+  void eject(const std::string& reason);
+  [[nodiscard]] bool ejected() const { return ejected_; }
   /// As the host last reported.
   [[nodiscard]] bool interface_up() const { return interface_up_; }
 
@@ -146,10 +168,14 @@ class AttachedHost final : public messaging::SessionEvents {
     return session_->offloads() && (offload.kind != frame::SegmentKind::udp || session_->udp_segments());
   }
   /// Pushes a frame (private memory) to the host, without the tag of its access VLAN, or counts the cause of its drop.
-  /// header: of the frame. unfinished: what the host is to do with it, if it takes() that; null: the frame is complete.
-  void deliver(const frame::EthernetHeader& header, std::span<const std::byte> frame,
-               const frame::UnfinishedFrame* unfinished = nullptr);
-  void count(HostDrop cause) { ++drops_[static_cast<std::size_t>(cause)]; }
+  /// sender: its number in ReceiverShare. header: of the frame. unfinished: what the host is to do with it, if it
+  /// takes() that; null: the frame is complete. False: the sender is over its share, and the caller counts that.
+  [[nodiscard]] bool deliver(std::size_t sender, const frame::EthernetHeader& header, std::span<const std::byte> frame,
+                             const frame::UnfinishedFrame* unfinished = nullptr);
+  void count(HostDrop cause) {
+    ++drops_[static_cast<std::size_t>(cause)];
+    if (is_refusal(cause)) ++refused_frames_;
+  }
   [[nodiscard]] std::uint64_t drops(HostDrop cause) const { return drops_[static_cast<std::size_t>(cause)]; }
 
  private:
@@ -178,6 +204,7 @@ class AttachedHost final : public messaging::SessionEvents {
   };
 
   AttachedHostOwner& owner_;
+  HostTurn turn_;
   ForwardingTarget number_;
   std::shared_ptr<fabric::Bridge> bridge_;
   std::string name_;
@@ -187,11 +214,13 @@ class AttachedHost final : public messaging::SessionEvents {
   VlanMembership vlans_;
   Limit send_limit_;
   Limit receive_limit_;
+  ReceiverShare receiver_share_;
   TokenBucket broadcasts_;
   TokenBucket multicasts_;
   messaging::wire::ReceiveFilter wanted_;    // as the host requested it
   std::vector<MacAddress> further_unicast_;  // in filter_, beside mac_
   bool ending_ = false;
+  bool ejected_ = false;
   bool is_admitted_ = false;
   bool promiscuous_ = false;
   bool is_bridge_ = false;  // it may send from foreign addresses and requests the frames to them
@@ -202,6 +231,9 @@ class AttachedHost final : public messaging::SessionEvents {
   Time limits_reported_ = Time::min();
   Time last_frame_at_{};
   std::array<std::uint64_t, kHostDrops> drops_{};
+  std::uint64_t refused_frames_ = 0;     // under any is_refusal()
+  std::uint64_t bytes_in_turns_ = 0;     // rx_bytes at the end of its last turn
+  std::uint64_t frames_in_turns_ = 0;    // its valid frames likewise
   messaging::wire::Statistics cleared_;  // statistics() when the host last cleared them, or at first
   Time cleared_at_{};
   messaging::wire::Statistics host_statistics_;

@@ -6,6 +6,8 @@
 #include <array>
 #include <boost/describe/enum.hpp>
 #include <boost/describe/enum_to_string.hpp>
+#include <boost/describe/enumerators.hpp>
+#include <boost/mp11/list.hpp>
 #include <cstring>
 
 #include "common/os/memory.h"
@@ -30,7 +32,8 @@ constexpr Duration kMemoryPause = std::chrono::milliseconds(500);
 }  // namespace
 
 BOOST_DESCRIBE_ENUM(LanDrop, lan_malformed, lan_bad_source, lan_forged, lan_link_local, lan_to_lan, lan_unwanted,
-                    lan_udp_oversize, lan_oversize, lan_bad_offload)
+                    lan_udp_oversize, lan_oversize, lan_over_share, lan_bad_offload)
+static_assert(boost::mp11::mp_size<boost::describe::describe_enumerators<LanDrop>>::value == kLanDrops);
 
 std::string_view to_string(LanDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
 
@@ -43,6 +46,13 @@ IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& brid
       notices_(notices),
       table_(ForwardingTableLimits{}, random.next()),
       policy_(options_.policy, random.next()),
+      share_(options_.share),
+      turns_(options_.doorbells),
+      meter_(options_.meter != nullptr ? *options_.meter : counted_work_),
+      ejections_({.places = options_.max_hosts + 1,
+                  .free_ends = 1,
+                  .pause_min = options_.ejected_pause_min,
+                  .pause_max = options_.ejected_pause_max}),
       private_copy_(frame::kVlanTagBytes + wire::kMaxFrameBytes) {
   messaging::require_valid(options_.session);
   options_.session.role = wire::Role::io_unit;
@@ -60,17 +70,11 @@ std::uint32_t IoUnit::max_mtu() const {
 
 std::size_t IoUnit::poll(Time now) {
   now_ = now;
-  std::size_t work = 0;
-  for (auto& host : hosts_) {
-    if (!host) continue;
-    host->note_time(now);
-    work += host->session().poll(now);
-  }
+  turns_.begin(now, hosts_);
+  std::size_t work = give_turns(now);
   work += lan_.receive(*this, kLanFramesPerPoll);
-  if (sent_to_lan_) lan_.flush();
-  sent_to_lan_ = false;
-  for (auto& host : hosts_) {
-    if (!host) continue;
+  if (sent_to_lan_) flush_lan();
+  for (AttachedHost* const host : turns_.busy()) {
     host->ask_for_statistics();
     host->session().flush();
   }
@@ -78,6 +82,7 @@ std::size_t IoUnit::poll(Time now) {
   lan_.poll(now);
   follow_lan();
   drop_dead_hosts(now);
+  turns_.end(now, [this](const AttachedHost& host) { return rests(host); });
   accept_hosts(now);
   if (work == 0) {
     table_.sweep(now, kTablePlacesPerSweep);
@@ -101,14 +106,20 @@ void IoUnit::accept_hosts(Time now) {
   auto session = options_.session;
   session.max_mtu = max_mtu();
   const ForwardingTarget number{static_cast<std::uint16_t>(place - hosts_.begin())};
-  *place = std::make_unique<AttachedHost>(*this, number, std::move(bridge), session, random_, now);
+  const Time first = first_turn(*bridge, now);
+  *place = std::make_unique<AttachedHost>(*this, number, std::move(bridge), session, random_, first);
+  share_.add(number.value, first);
+  turns_.add(**place, now);
 }
 
+/// A host that is not up is busy. Backwards, because the last one gets the position of one that is dropped.
 void IoUnit::drop_dead_hosts(Time now) {
-  for (auto& host : hosts_) {
-    if (!host || host->session().state() == messaging::SessionState::up) continue;
-    const bool gone =
+  for (std::size_t at = turns_.busy().size(); at-- > 0;) {
+    AttachedHost* const host = turns_.busy()[at];
+    if (host->up()) continue;
+    const bool hung_up =
         host->bridge().link() == fabric::LinkState::down && host->session().state() == messaging::SessionState::down;
+    const bool gone = hung_up || host->ejected();
     const bool hopeless = host->down_since() != kNever && now - host->down_since() > kDownLimit;
     if (!gone && !hopeless) continue;
     if (hopeless && !gone) {
@@ -121,7 +132,9 @@ void IoUnit::drop_dead_hosts(Time now) {
     table_.unpin(host->mac(), host->number());
     if (host->is_admitted()) policy_.detach(host->name(), now);
     keep_counts_of(*host);
-    host.reset();
+    share_.remove(host->number().value);
+    turns_.remove(*host);
+    hosts_[host->number().value].reset();
     filters_changed();
     return_memory_at_ = now + kMemoryPause;
   }
@@ -152,6 +165,7 @@ void IoUnit::follow_lan() {
       notices_.notice(fmt::format("LAN {}: {}", lan_.name(), carrier ? "carrier" : "no carrier"));
     lan_carrier_ = carrier;
     lan_mtu_ = mtu;
+    turns_.attend_all(now_);
     for (auto& host : hosts_) {
       if (!host) continue;
       host->session().set_max_mtu(mtu);
@@ -177,8 +191,8 @@ bool IoUnit::outgrown(AttachedHost& host) {
 }
 
 std::size_t IoUnit::hosts_up() const {
-  return static_cast<std::size_t>(
-      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) { return host && host->up(); }));
+  const auto busy = std::ranges::count_if(turns_.busy(), [](const AttachedHost* host) { return host->up(); });
+  return turns_.quiet() + static_cast<std::size_t>(busy);
 }
 
 // --- Hosts
@@ -253,6 +267,7 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
 
 void IoUnit::set_rules(PolicyRules rules) {
   policy_.set_rules(std::move(rules));
+  turns_.attend_all(now_);
   for (auto& host : hosts_) {
     if (!host || host->name().empty()) continue;
     host->set_rights(policy_.rights_of(host->name()));
@@ -280,6 +295,8 @@ void IoUnit::host_down(AttachedHost& attached, std::string_view reason) {
   policy_.detach(attached.name(), now_);
 }
 
+void IoUnit::attend(AttachedHost& attached) { turns_.attend(attached, now_); }
+
 void IoUnit::filters_changed() {
   const auto count_hosts = [&](auto&& has_it) {
     return static_cast<std::size_t>(
@@ -304,7 +321,8 @@ wire::Statistics IoUnit::lan_statistics() const {
                                .errors = lan.rx_truncated + drops(LanDrop::lan_malformed) +
                                          drops(LanDrop::lan_bad_source) + drops(LanDrop::lan_bad_offload),
                                .drops = lan.rx_kernel_drops + drops(LanDrop::lan_forged) +
-                                        drops(LanDrop::lan_udp_oversize) + drops(LanDrop::lan_oversize)};
+                                        drops(LanDrop::lan_udp_oversize) + drops(LanDrop::lan_oversize) +
+                                        drops(LanDrop::lan_over_share)};
   statistics.to_interface = {
       .frames = lan.tx_frames, .bytes = counters_.lan_bytes_sent, .errors = lan.tx_errors, .drops = 0};
   return statistics;
@@ -327,25 +345,24 @@ void IoUnit::recurring_notice_about(const AttachedHost& about, std::string_view 
 // --------------------------------------------------------------------------------------------
 
 Time IoUnit::next_deadline() const {
-  Time deadline = std::min({lan_.next_deadline(), bridges_.next_deadline(), return_memory_at_});
-  for (const auto& host : hosts_) {
-    if (!host) continue;
-    deadline = std::min(deadline, host->session().next_deadline());
+  Time deadline = std::min({lan_.next_deadline(), bridges_.next_deadline(), return_memory_at_, turns_.next_deadline()});
+  for (const AttachedHost* const host : turns_.busy()) {
+    const Time rested = share_.rest_until(host->number().value);
+    deadline = std::min(deadline, rests(*host) ? rested : host->session().next_deadline());
     if (host->down_since() != kNever) deadline = std::min(deadline, host->down_since() + kDownLimit);
   }
   return deadline;
 }
 
 bool IoUnit::prepare_sleep() {
-  for (auto& host : hosts_) {
-    if (host && !host->session().prepare_sleep()) return false;
-  }
-  return true;
+  return std::ranges::all_of(turns_.busy(),
+                             [this](AttachedHost* host) { return rests(*host) || host->session().prepare_sleep(); });
 }
 
 void IoUnit::disarm() {
-  for (auto& host : hosts_) {
-    if (host) host->session().disarm();
+  turns_.awake();
+  for (AttachedHost* const host : turns_.busy()) {
+    if (!rests(*host)) host->session().disarm();
   }
 }
 
@@ -354,8 +371,7 @@ void IoUnit::disarm() {
 bool IoUnit::peer_waits_for_core() {
   bool some_wait = false;
   bool some_do_not = false;
-  for (const auto& host : hosts_) {
-    if (!host) continue;
+  for (AttachedHost* const host : turns_.busy()) {
     const bool waits = host->session().peer_waits_for_core();  // asked of all: it notes since when they say so
     if (now_ - host->last_frame_at() > kActive) continue;
     (waits ? some_wait : some_do_not) = true;
@@ -366,8 +382,10 @@ bool IoUnit::peer_waits_for_core() {
 void IoUnit::collect_descriptors(std::vector<int>& out) const {
   lan_.collect_descriptors(out);
   bridges_.collect_descriptors(out);
-  for (const auto& host : hosts_) {
-    if (host && host->bridge().doorbell_descriptor() >= 0) out.push_back(host->bridge().doorbell_descriptor());
+  turns_.collect_descriptors(out);
+  for (AttachedHost* const host : turns_.busy()) {
+    if (host->turn().watched || rests(*host)) continue;  // its doorbells can wait
+    if (host->bridge().doorbell_descriptor() >= 0) out.push_back(host->bridge().doorbell_descriptor());
   }
 }
 

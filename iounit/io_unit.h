@@ -14,9 +14,13 @@
 #include "common/notices.h"
 #include "common/random.h"
 #include "common/time.h"
+#include "common/work_meter.h"
 #include "fabric/bridge/bridge_source.h"
+#include "fabric/bridge/user_limits.h"
 #include "iounit/attached_host.h"
+#include "iounit/fair_share.h"
 #include "iounit/forwarding_table.h"
+#include "iounit/host_turns.h"
 #include "iounit/lan_engine.h"
 #include "iounit/policy.h"
 #include "messaging/session_counters.h"
@@ -28,9 +32,18 @@ struct IoUnitOptions {
   std::uint32_t max_mtu = 0;          ///< upper limit on the LAN's MTU; 0: no limit
   std::size_t max_hosts = 64;
   PolicyRules policy;
+  FairShareOptions share;
+  /// How long a user waits for the next set-up after a host of its was ejected: at first, and at most. Each ejection
+  /// doubles the pause until there has been none for a minute.
+  Duration ejected_pause_min = std::chrono::seconds(1);
+  Duration ejected_pause_max = std::chrono::seconds(8);
+  WorkMeter* meter = nullptr;  ///< measures the hosts' turns; lent, outlives the unit. Null: work is counted
+  /// Watches the hosts' doorbells, so that nothing is done for quiet hosts; lent, outlives the unit. Null: each poll
+  /// visits every host.
+  DoorbellWatch* doorbells = nullptr;
 };
 
-/// Why the I/O unit dropped a frame of the LAN before it had a receiver.
+/// Why the I/O unit dropped a frame of the LAN before it had a receiver, or a copy for which the LAN is to blame.
 enum class LanDrop : std::uint8_t {
   lan_malformed,     ///< no Ethernet header, or longer than the MTU with headers that can't be parsed
   lan_bad_source,    ///< multicast or zero source address
@@ -40,9 +53,10 @@ enum class LanDrop : std::uint8_t {
   lan_unwanted,      ///< for a group that no host has joined, or an address that nobody has used
   lan_udp_oversize,  ///< UDP longer than the MTU: the size to segment it to is lost, or is longer too
   lan_oversize,      ///< longer than the MTU, and of no kind that can be segmented
+  lan_over_share,    ///< for a host whose elements are short because of the LAN's frames, and others send there
   lan_bad_offload,   ///< the metadata of its checksum or segmentation does not fit it (frame::OffloadFault)
 };
-inline constexpr std::size_t kLanDrops = 9;
+inline constexpr std::size_t kLanDrops = 10;
 /// The counter's name, as `splitnic stats` reports it.
 std::string_view to_string(LanDrop cause);
 
@@ -70,6 +84,8 @@ struct IoUnitCounters {
   std::uint64_t passed_unfinished = 0;  ///< copies that hosts and the LAN finish themselves
   std::uint64_t hosts_refused = 0;      ///< hellos that the unit refused
   std::uint64_t hosts_evicted = 0;      ///< bridges that the unit closed because their session did not come up
+  std::uint64_t hosts_ejected = 0;      ///< hosts that cost processor time for no use (FairShare)
+  std::uint64_t setups_paused = 0;      ///< bridges that waited because their user's hosts had been ejected
   std::uint64_t names_refused = 0;      ///< of hosts_refused: the name is another user's, or not in the policy
   std::uint64_t addresses_refused = 0;  ///< addresses that the policy did not permit, in hellos and later
   std::uint64_t filters_limited = 0;    ///< receive filters of which the policy did not permit all
@@ -102,12 +118,16 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
 
   [[nodiscard]] const std::vector<std::unique_ptr<AttachedHost>>& hosts() const { return hosts_; }
   [[nodiscard]] std::size_t hosts_up() const;
+  /// Hosts that polls and sleeps pass by, because nothing happens there.
+  [[nodiscard]] std::size_t quiet_hosts() const { return turns_.quiet(); }
   [[nodiscard]] const IoUnitCounters& counters() const { return counters_; }
   /// What the sessions of hosts that are no longer attached have counted.
   [[nodiscard]] const messaging::SessionTotals& departed() const { return departed_; }
   [[nodiscard]] std::uint64_t drops(LanDrop cause) const {
     return counters_.lan_drops[static_cast<std::size_t>(cause)];
   }
+  /// How the hosts share the unit, by AttachedHost::number().
+  [[nodiscard]] const FairShare& share() const { return share_; }
   [[nodiscard]] std::uint32_t mtu() const { return max_mtu(); }
   /// Applies new rules to the attached hosts. Ends only the sessions of hosts that the rules do not permit.
   void set_rules(PolicyRules rules);
@@ -129,11 +149,20 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void frame_from_host(AttachedHost& attached, const messaging::ReceivedFrame& frame) override;
   void host_up(AttachedHost& attached) override;
   void host_down(AttachedHost& attached, std::string_view reason) override;
+  void attend(AttachedHost& attached) override;
   void filters_changed() override;
   void filter_limited(AttachedHost& attached, const std::string& why) override;
   void host_says(AttachedHost& attached, const std::string& text) override;
   [[nodiscard]] std::uint32_t max_mtu() const override;
   [[nodiscard]] messaging::wire::Statistics lan_statistics() const override;
+
+  // io_unit_turns.cpp
+  std::size_t give_turns(Time now);
+  std::size_t give_turn(AttachedHost& host, Time now);
+  void flush_lan();
+  void eject(AttachedHost& host, Time now);
+  [[nodiscard]] Time first_turn(const fabric::Bridge& bridge, Time now);
+  [[nodiscard]] bool rests(const AttachedHost& host) const { return share_.rests(host.number().value, now_); }
 
   void accept_hosts(Time now);
   void drop_dead_hosts(Time now);
@@ -157,7 +186,10 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   /// Delivers a complete frame to every host that must get it, except `from` (null: the LAN). Returns the number of
   /// receivers; it has delivered each copy or counted it as dropped.
   std::size_t forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
-                               std::span<const std::byte> frame, const AttachedHost* from);
+                               std::span<const std::byte> frame, AttachedHost* from);
+  /// Delivers one copy, or counts it at its sender (null: the LAN) if that is over its share of this receiver.
+  void deliver(AttachedHost& to, AttachedHost* from, const frame::EthernetHeader& header,
+               std::span<const std::byte> frame, const frame::UnfinishedFrame* unfinished = nullptr);
   /// Finds the hosts that get a copy, for receivers_. Returns how many others were to get one: counted as dropped.
   std::size_t find_receivers(const frame::EthernetHeader& header, const Destination& destination,
                              const AttachedHost* from);
@@ -166,6 +198,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   std::size_t forward_unfinished(const frame::EthernetHeader& header, const Destination& destination,
                                  std::span<const std::byte> frame, const frame::UnfinishedFrame& unfinished,
                                  AttachedHost* from);
+  /// Counts a frame whose checksum software has completed, or that it has cut.
+  void count_finished(frame::OffloadResult result, bool from_lan);
   void notice_about(const AttachedHost& about, std::string_view kind, const std::string& line);
   void recurring_notice_about(const AttachedHost& about, std::string_view kind, const std::string& line);
   void count(LanDrop cause) { ++counters_.lan_drops[static_cast<std::size_t>(cause)]; }
@@ -183,6 +217,12 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   std::vector<std::unique_ptr<AttachedHost>> hosts_;  // by number, null where free
   std::size_t promiscuous_hosts_ = 0;
   std::size_t hosts_with_further_addresses_ = 0;
+  FairShare share_;
+  HostTurns turns_;
+  CountedWork counted_work_;
+  WorkMeter& meter_;
+  fabric::UserLimits ejections_;          // of the users whose hosts were ejected
+  std::vector<AttachedHost*> waiting_;    // for the next round, while the unit gives turns
   std::vector<AttachedHost*> receivers_;  // of the frame that the unit is handling
   std::vector<std::byte> private_copy_;   // of the host's frame that the unit is handling
   Time now_{};

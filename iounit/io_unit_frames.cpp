@@ -56,10 +56,18 @@ std::size_t IoUnit::find_receivers(const frame::EthernetHeader& header, const De
   return refused;
 }
 
+void IoUnit::deliver(AttachedHost& to, AttachedHost* from, const frame::EthernetHeader& header,
+                     std::span<const std::byte> frame, const frame::UnfinishedFrame* unfinished) {
+  const std::size_t sender = from == nullptr ? ReceiverShare::kLan : ReceiverShare::of_host(from->number().value);
+  if (to.deliver(sender, header, frame, unfinished)) return;
+  if (from == nullptr) return count(LanDrop::lan_over_share);
+  from->count(HostDrop::from_host_over_share);
+}
+
 std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
-                                     std::span<const std::byte> frame, const AttachedHost* from) {
+                                     std::span<const std::byte> frame, AttachedHost* from) {
   const std::size_t refused = find_receivers(header, destination, from);
-  for (AttachedHost* const host : receivers_) host->deliver(header, frame);
+  for (AttachedHost* const host : receivers_) deliver(*host, from, header, frame);
   return refused + receivers_.size();
 }
 
@@ -70,7 +78,7 @@ std::size_t IoUnit::forward_unfinished(const frame::EthernetHeader& header, cons
   const auto unable = std::ranges::partition(
       receivers_, [&](const AttachedHost* host) { return unfinished.whole && host->takes(unfinished.offload); });
   for (AttachedHost* const host : std::span(receivers_.begin(), unable.begin())) {
-    host->deliver(header, frame, &unfinished);
+    deliver(*host, from, header, frame, &unfinished);
     ++copies;
     ++counters_.passed_unfinished;
   }
@@ -84,19 +92,22 @@ std::size_t IoUnit::forward_unfinished(const frame::EthernetHeader& header, cons
   if (unable.empty() && (lan_takes || !for_lan)) return copies;
 
   const auto result = offload_.complete(frame, unfinished.offload, lan_mtu_, [&](std::span<const std::byte> finished) {
-    for (AttachedHost* const host : unable) host->deliver(header, finished);
+    for (AttachedHost* const host : unable) deliver(*host, from, header, finished);
     copies += unable.size();
     if (!for_lan || lan_takes) return;
     send_to_lan(*from, finished, {});
     ++copies;
   });
-  const bool from_lan = from == nullptr;
+  count_finished(result, from == nullptr);
+  return copies;
+}
+
+void IoUnit::count_finished(frame::OffloadResult result, bool from_lan) {
   if (result == frame::OffloadResult::finished) {
     ++(from_lan ? counters_.lan_checksums_completed : counters_.host_checksums_completed);
   } else if (result == frame::OffloadResult::segmented) {
     ++(from_lan ? counters_.lan_segmented : counters_.host_segmented);
   }
-  return copies;
 }
 
 namespace {
@@ -151,8 +162,7 @@ void IoUnit::take_lan_frame(std::span<const std::byte> frame, const frame::Frame
     const auto result = offload == nullptr ? offload_.complete(frame, lan_mtu_, forward)
                                            : offload_.complete(frame, *offload, lan_mtu_, forward);
     if (const auto cause = drop_of(result)) return count(*cause);
-    if (result == frame::OffloadResult::finished) ++counters_.lan_checksums_completed;
-    if (result == frame::OffloadResult::segmented) ++counters_.lan_segmented;
+    count_finished(result, true);
   }
   if (copies > 1) counters_.copies += copies - 1;
 }
@@ -268,6 +278,7 @@ void IoUnit::send_to_lan(AttachedHost& from, std::span<const std::byte> frame, c
   if (!taken) return from.count(HostDrop::from_host_lan_refused);
   counters_.lan_bytes_sent += frame.size();
   sent_to_lan_ = true;
+  share_.sent_to_lan(from.number().value);
 }
 
 }  // namespace splitnic::iounit

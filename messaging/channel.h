@@ -64,6 +64,8 @@ class Channel {
   }
   /// Send buffers that are not in flight.
   [[nodiscard]] std::size_t free_buffers() const { return free_.size(); }
+  /// At least half of them.
+  [[nodiscard]] bool mostly_free() const { return free_.size() >= send_buffers_ / 2; }
   [[nodiscard]] std::uint32_t message_bytes() const { return message_bytes_; }
   /// Requests posted since the channel was opened.
   [[nodiscard]] std::uint64_t posted() const { return posted_; }

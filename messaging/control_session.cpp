@@ -122,6 +122,8 @@ void ControlSession::handle(const wire::Unsupported& message) {
 void ControlSession::handle(const wire::CfgUtilRequest& message) {
   const auto request = wire::decode_request(message.code, message.data);
   if (!request) {
+    // A request that only later versions know is no fault.
+    if (request.error().status != wire::CfgStatus::unknown_request) ++context_.counters.bad_messages;
     return reply(message.transaction, tl::unexpected(Refusal{request.error().status, request.error().what}));
   }
   const auto* const greeting = std::get_if<wire::HelloRequest>(&*request);

@@ -48,6 +48,8 @@ class ControlSession final : private ChannelSink {
   /// Queues a request. It replaces a queued one of the same kind that has not been sent. False: the queue is full, or
   /// the request is longer than the session's messages.
   [[nodiscard]] bool request(wire::CfgRequest code, std::vector<std::byte> data);
+  /// At least half of the channel's buffers is free. Mode R.
+  [[nodiscard]] bool patient() const { return acknowledged_->mostly_free(); }
   [[nodiscard]] bool has_requests() const { return !requests_.empty(); }
   /// When the oldest request is sent again; kNever: there is none.
   [[nodiscard]] Time next_deadline() const { return requests_.empty() ? kNever : requests_.front().deadline; }

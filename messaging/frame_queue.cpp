@@ -36,6 +36,10 @@ void FrameQueue::start() {
   tx_path_ = !data_ ? TxPath::send_data : context_.mode == wire::Mode::send ? TxPath::data_send : TxPath::direct;
 }
 
+bool FrameQueue::patient() const {
+  return uses_pools() && flushes_to_answer_.empty() && data_->can_write(kWritesInFlight / 2) && data_->mostly_free();
+}
+
 // ---- frames from the peer
 
 void FrameQueue::on_immediate(std::uint32_t immediate) {
@@ -141,6 +145,7 @@ Credits FrameQueue::credits() const {
     sum.elements += pool.elements();
     sum.free += pool.available();
   }
+  if (!peer_pools_.empty()) sum.first_pool = peer_pools_.front().elements();
   return sum;
 }
 

@@ -47,6 +47,7 @@ class FrameQueue final : private ChannelSink {
   void commit(std::uint32_t bytes, const frame::FrameOffload& offload);
   void flush_indications();
   [[nodiscard]] Credits credits() const;
+  void want_elements() { exhausted_ = true; }
 
   // ---- the rest
   /// Handles up to `budget` completions of the data channel; returns how many.
@@ -58,6 +59,8 @@ class FrameQueue final : private ChannelSink {
   /// Sends what could not be sent before: advertisements, and answers to flushes whose writes are complete.
   void push();
   [[nodiscard]] Time next_deadline() const { return returns_due_; }
+  /// At least half of the send queue and of the buffers is free, and no answer waits for writes to complete.
+  [[nodiscard]] bool patient() const;
   /// Messages that the control session received.
   void handle(const wire::BufferRecvPool& message);
   void handle(const wire::BufferRecvPoolGet& message);

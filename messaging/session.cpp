@@ -63,7 +63,7 @@ void Session::fault(std::string reason) {
   if (fault_.empty()) fault_ = std::move(reason);
 }
 
-std::size_t Session::poll(Time now) {
+std::size_t Session::poll(Time now, std::size_t completions) {
   now_ = now;
   if (restart_wanted_ && now >= restart_at_) {
     link_.restart();
@@ -71,7 +71,7 @@ std::size_t Session::poll(Time now) {
   }
   if (restart_wanted_) return 0;
   std::size_t work = poll_link();
-  if (epoch_ && epoch_->fault().empty()) work += epoch_->poll(now);
+  if (epoch_ && epoch_->fault().empty()) work += epoch_->poll(now, completions);
   const std::string reason = epoch_ ? epoch_->fault() : std::exchange(fault_, std::string());
   if (!reason.empty()) {
     ++counters_.faults;
@@ -111,7 +111,24 @@ std::size_t Session::poll_link() {
 bool Session::prepare_sleep() {
   // In the pause after a fault nothing is received. A record of the ended epoch may wait in the link, which would
   // refuse every sleep because of it, and would arm and disarm all the time.
-  return restart_wanted_ || link_.prepare_sleep();
+  if (restart_wanted_) return true;
+  link_.set_patient(epoch_ && epoch_->patient());
+  return link_.prepare_sleep();
+}
+
+void Session::resume(Time now) {
+  now_ = now;
+  link_.resume(now);
+  if (epoch_) epoch_->note_time(now);
+}
+
+bool Session::leave_armed() {
+  if (!up() || restart_wanted_ || shutting_down_ || epoch_->outstanding()) return false;
+  link_.set_patient(false);
+  if (!link_.prepare_sleep()) return false;
+  if (link_.stays_armed()) return true;
+  link_.disarm();
+  return false;
 }
 
 void Session::disarm() {

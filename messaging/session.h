@@ -32,12 +32,22 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  static constexpr std::size_t kCompletionsPerPoll = 128;
+
   /// Does a bounded amount of work and returns how much. While up, call flush() after handling what arrived.
-  std::size_t poll(Time now);
+  /// completions: the most that it handles of each channel; later polls handle the rest.
+  std::size_t poll(Time now, std::size_t completions = kCompletionsPerPoll);
   [[nodiscard]] Time next_deadline() const;
   /// See FabricLink::prepare_sleep(): false means that work has arrived.
   [[nodiscard]] bool prepare_sleep();
   void disarm();
+  /// Arms the link until resume(): nothing is outstanding, and whatever the peer sends makes the bridge's doorbell
+  /// readable. Until then neither poll(), before next_deadline(), nor prepare_sleep() is due. False: not up, or
+  /// something is outstanding or has arrived; the link is not armed.
+  [[nodiscard]] bool leave_armed();
+  /// Ends leave_armed(): disarms the link. Must come before every call that isn't const, prepare_sleep() and poll()
+  /// too.
+  void resume(Time now);
   [[nodiscard]] bool peer_waits_for_core() { return link_.peer_waits_for_core(now_); }
 
   [[nodiscard]] SessionState state() const { return epoch_ ? epoch_->state() : state_; }
@@ -90,6 +100,10 @@ class Session {
   [[nodiscard]] std::uint64_t epoch() const { return link_.epoch().value; }
   [[nodiscard]] wire::Mode mode() const { return epoch_ ? epoch_->mode() : wire::Mode::rdma; }
   [[nodiscard]] Credits credits() const;
+  /// The caller could use more elements than are free: asks the peer for a pool, as a claim does that finds none.
+  void want_elements() {
+    if (epoch_) epoch_->frames().want_elements();
+  }
   [[nodiscard]] bool has_data_channel() const { return epoch_ && epoch_->frames().has_data_channel(); }
 
  private:

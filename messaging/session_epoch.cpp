@@ -14,9 +14,10 @@ using std::chrono::seconds;
 // Maximum time from the anchor to up. Every step is one round trip; the session gives up on a peer that stalls.
 constexpr Duration kSetUpLimit = seconds(3);
 constexpr Duration kHeartbeatInterval = seconds(1);
+// An I/O unit asks at multiples of this, so that it wakes up once for many hosts.
+constexpr Duration kHeartbeatGrid = milliseconds(250);
 // How long a peer has to acknowledge a reset before this end starts anew without it.
 constexpr Duration kResetLimit = milliseconds(200);
-constexpr std::size_t kCompletionsPerPoll = 128;
 
 }  // namespace
 
@@ -32,19 +33,19 @@ SessionEpoch::SessionEpoch(SessionOptions& options, SessionCounters& counters, S
   if (options.role == wire::Role::host) send_hello();
 }
 
-std::size_t SessionEpoch::poll(Time now) {
+std::size_t SessionEpoch::poll(Time now, std::size_t completions) {
   context_.now = now;
-  const std::size_t work = poll_channels();
+  const std::size_t work = poll_channels(completions);
   poll_timers();
   if (context_.state != SessionState::up) flush();
   return work;
 }
 
-std::size_t SessionEpoch::poll_channels() {
+std::size_t SessionEpoch::poll_channels(std::size_t completions) {
   const std::size_t received = context_.adapter.receive(context_.now);
   std::size_t work = received;
-  work += control_.poll(kCompletionsPerPoll);
-  work += frames_.poll(kCompletionsPerPoll);
+  work += control_.poll(completions);
+  work += frames_.poll(completions);
   // Send first: the frames forwarded above may cause answers, and one doorbell is enough for these and the
   // acknowledgements.
   const std::size_t sent = context_.adapter.send();
@@ -62,7 +63,7 @@ void SessionEpoch::poll_timers() {
   frames_.return_elements();
   if (context_.state == SessionState::up) {
     if (now >= next_heartbeat_) {
-      next_heartbeat_ = now + kHeartbeatInterval;
+      put_heartbeat_off();
       if (!control_.has_requests()) request(wire::Heartbeat{++heartbeat_sequence_});
     }
     frames_.manage_peer_pools();
@@ -71,6 +72,12 @@ void SessionEpoch::poll_timers() {
   if (now >= reset_due_) context_.fail(reset_reason_);
   frames_.push();
   control_.push();
+}
+
+void SessionEpoch::put_heartbeat_off() {
+  next_heartbeat_ = context_.now + kHeartbeatInterval;
+  if (context_.options.role != wire::Role::io_unit) return;
+  next_heartbeat_ -= next_heartbeat_.time_since_epoch() % kHeartbeatGrid;
 }
 
 Time SessionEpoch::next_deadline() const {
@@ -127,7 +134,13 @@ void SessionEpoch::on_message(const wire::Message& message) {
 
 Answer SessionEpoch::on_request(const wire::RequestBody& request) {
   if (const auto* hello = std::get_if<wire::HelloRequest>(&request)) return answer_hello(*hello);
-  if (const auto* beat = std::get_if<wire::Heartbeat>(&request)) return wire::HeartbeatReply{beat->sequence};
+  if (const auto* beat = std::get_if<wire::Heartbeat>(&request)) {
+    // While the unit asks, the host need not: the unit is not woken for the heartbeats of each host.
+    if (context_.options.role == wire::Role::host && context_.state == SessionState::up) {
+      next_heartbeat_ = context_.now + kHeartbeatInterval + kHeartbeatGrid;
+    }
+    return wire::HeartbeatReply{beat->sequence};
+  }
   if (const auto* moderation = std::get_if<wire::Moderation>(&request)) {
     context_.doorbell.set_moderation(*moderation);
     return wire::Acknowledged{};

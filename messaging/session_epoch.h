@@ -24,11 +24,17 @@ class SessionEpoch final : private ControlEvents {
   SessionEpoch(const SessionEpoch&) = delete;
   SessionEpoch& operator=(const SessionEpoch&) = delete;
 
-  /// Does a bounded amount of work and returns how much.
-  std::size_t poll(Time now);
+  /// Does a bounded amount of work and returns how much. completions: the most that it handles of each channel.
+  std::size_t poll(Time now, std::size_t completions);
   [[nodiscard]] Time next_deadline() const;
+  void note_time(Time now) { context_.now = now; }
   /// See ChannelAdapter::outstanding().
   [[nodiscard]] bool outstanding() const { return context_.adapter.outstanding(); }
+  /// Nothing waits for the completion of what was sent. It is soon enough to learn of it with whatever wakes this end
+  /// next.
+  [[nodiscard]] bool patient() const {
+    return context_.state == SessionState::up && frames_.patient() && control_.patient();
+  }
   /// Ends a batch of frames.
   void flush();
   /// Why the epoch must end; empty: it continues.
@@ -58,8 +64,9 @@ class SessionEpoch final : private ControlEvents {
   void on_hello_answered() override { after_hello(); }
   void on_reply(wire::CfgRequest request, const Answer& answer) override;
 
-  std::size_t poll_channels();
+  std::size_t poll_channels(std::size_t completions);
   void poll_timers();
+  void put_heartbeat_off();
   void shut_down();
   // session_hello.cpp: from control connected to up
   void send_hello();

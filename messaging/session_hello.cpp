@@ -124,7 +124,7 @@ void SessionEpoch::advance() {
   frames_.start();
   context_.move_to(SessionState::up);
   ++context_.counters.ups;
-  next_heartbeat_ = context_.now + std::chrono::seconds(1);
+  put_heartbeat_off();
   if (context_.options.moderation != wire::Moderation{}) request(context_.options.moderation);
   context_.events.on_up(host ? &hello_reply_ : nullptr);
 }

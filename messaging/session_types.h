@@ -74,6 +74,7 @@ class SessionEvents {
 struct Credits {
   std::uint32_t elements = 0;
   std::uint32_t free = 0;
+  std::uint32_t first_pool = 0;  ///< of `elements`, those of the oldest pool, which stays when there is little to do
 };
 
 }  // namespace splitnic::messaging

@@ -1,21 +1,37 @@
 #!/usr/bin/env bash
-# What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, long transfers, planted
-# bugs.
-#   tools/check.sh             everything, each part short
-#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz bulk mutants stress package
-# stress and package run only when they are named. stress runs each test STRESS_REPETITIONS times (20) beside two busy
-# loops, without models, benchmarks and installation: about two hours on two cores. package makes the Debian packages
-# and tries them, as root, in a Debian that it downloads; where that can't be done it fails and says why.
-# SWARM_SEEDS and BULK_MEGABYTES make the swarm and the transfers larger, and FUZZ_SECONDS the fuzzing longer. TIDY=all
-# makes the linter check every file; without it tools/tidy_files.py chooses. MUTANTS is how many planted bugs are tried,
-# or "all"; the commit's hash decides which ones.
+# What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, long transfers, attacks,
+# kills, programs for RDMA verbs, planted bugs.
+#   tools/check.sh             asan tsan swarm fuzz bulk tidy mutants, each part short
+#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz bulk hostile kill verbs mutants stress package
+#   tools/check.sh --kill N    the part kill with N kills
+# hostile, kill, verbs, stress and package run only when they are named; the tests have a short form of the first three. stress
+# runs each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks and installation: about
+# two hours on two cores. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where
+# that can't be done it fails and says why.
+# SWARM_SEEDS and BULK_MEGABYTES make the swarm and the transfers larger, and FUZZ_SECONDS the fuzzing longer.
+# HOSTILE=all runs all attacks instead of eight, HOSTILE_SECONDS for longer, HOSTILE_PAIRS more often; SPOOFED is how
+# many frames with foreign addresses and tags a model judges beside the unit, and HOSTILE_CELLS how many cells sessions,
+# a unit and a host driver take from a hostile end. KILLS is how many processes are killed (1000), and KILL_SEED repeats
+# the order of an earlier run. TIDY=all makes the linter check every
+# file; without it tools/tidy_files.py chooses. MUTANTS is how many planted bugs are tried, and VERBS how many pairs of
+# verbs programs run, or "all"; the commit's hash decides which ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ "${1:-}" = --help ]; then
+  sed -n '/^# /s/^# //p; /^set /q' tools/check.sh
+  exit 0
+fi
+if [ "${1:-}" = --kill ]; then
+  [[ "${2:-}" =~ ^[1-9][0-9]*$ ]] || { echo "tools/check.sh: --kill needs a number of kills" >&2; exit 2; }
+  KILLS=$2
+  set -- kill
+fi
 jobs=$(nproc)
 swarm_seeds=${SWARM_SEEDS:-300}
-fuzz_seconds=${FUZZ_SECONDS:-20}
+fuzz_seconds=${FUZZ_SECONDS:-12}
 mutants=${MUTANTS:-8}
 tidy=${TIDY:-}
+verbs=${VERBS:-8}
 stress_repetitions=${STRESS_REPETITIONS:-20}
 
 say() { printf '\n== %s\n' "$*"; }
@@ -42,11 +58,15 @@ part_tidy() {
   say "clang-tidy: $([ "$tidy" = all ] && echo "every file" || echo "the changed files and a third of the others")"
   cmake --preset release >/dev/null
   cmake --build --preset release
+  # The linter can't read gcc's precompiled headers, and is to see what a file includes itself.
+  mkdir -p build/tidy
+  sed -E 's# -Winvalid-pch -include [^ ]*/cmake_pch\.hxx##' build/release/compile_commands.json \
+    >build/tidy/compile_commands.json
   local files
   files=$(tools/tidy_files.py $([ "$tidy" != all ] || echo --all))
   mapfile -t files <<<"$files"
   echo "${#files[@]} files"
-  printf '%s\0' "${files[@]}" | xargs -0 -P "$jobs" -n 4 clang-tidy-16 --quiet -p build/release \
+  printf '%s\0' "${files[@]}" | xargs -0 -P "$jobs" -n 4 clang-tidy-16 --quiet -p build/tidy \
     "--extra-arg-before=-include" "--extra-arg-before=$PWD/tools/cmake/kj_comparisons.h" 2> >(grep -v 'warnings generated' >&2)
 }
 
@@ -75,6 +95,31 @@ part_bulk() {
   say "TCP both ways under a flood of small packets: ${BULK_MEGABYTES:-64} MB each way, with and without offloads"
   build release splitnic
   python3 -B tests/integration/test_bulk.py
+}
+
+part_verbs() {
+  say "programs for RDMA verbs: $verbs pairs, and MPI on four ranks"
+  tools/setup.sh mpi
+  build release splitnic splitnic_ibverbs splitnic_rdmacm splitnic_uverbs
+  local count=()
+  [ "$verbs" = all ] || count=(--count "$verbs" --seed "$(git rev-parse HEAD)")
+  python3 -B tests/ibverbs/matrix.py "${count[@]}"
+  python3 -B tests/ibverbs/mpi_test.py $([ "$verbs" = all ] || echo OrdinaryUser)
+}
+
+part_hostile() {
+  say "attacks beside honest hosts: ${HOSTILE:-eight of them}, ${HOSTILE_SECONDS:-2} s each, ${HOSTILE_PAIRS:-1} times"
+  build release splitnic hostile_host hostile_sessions unit_iounit
+  python3 -B tests/integration/test_neighbours.py
+  SPOOFED=${SPOOFED:-1000000} build/release/bin/unit_iounit "[spoofing]"
+  HOSTILE_CELLS=${HOSTILE_CELLS:-10000000} build/release/bin/hostile_sessions
+}
+
+part_kill() {
+  local seed=${KILL_SEED:-$RANDOM}
+  say "kills: ${KILLS:-1000} of two I/O units, six hosts, verbs programs and their helpers, with seed $seed"
+  build release splitnic splitnic_ibverbs splitnic_rdmacm splitnic_uverbs
+  python3 -B tests/integration/test_kills.py --kills "${KILLS:-1000}" --seed "$seed"
 }
 
 part_mutants() {

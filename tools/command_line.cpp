@@ -157,6 +157,14 @@ void bind(CLI::App& app, VerbsRunCommand& command) {
   app.add_option("--fabric", command.fabric, "Only programs on the fabric of this name reach each other")
       ->type_name("NAME")
       ->capture_default_str();
+  app.add_option("--faults", command.faults,
+                 "Inject faults below the program, drawn from the number SEED. Faults: drop, corrupt and rnr=PERMILLE, "
+                 "delay=PERMILLE:MICROSECONDS, kill-peer=REQUEST, cq-error=STATUS:REQUEST. Without any: a mix that "
+                 "reliable connections repair")
+      ->type_name("SEED[,FAULT=VALUE...]");
+  app.add_option("--faults-log", command.faults_log,
+                 "Append a line for each fault to this file (default: standard error)")
+      ->type_name("PATH");
   app.add_flag("--check", command.check, "Say what a program would find here, instead of running one");
   app.add_flag("--list", command.list, "Say which processes are on the fabric, instead of running a program");
   app.prefix_command();  // what follows the options is the program's

@@ -76,6 +76,8 @@ struct VerbsRunCommand {
   std::string fabric = "default";    ///< name
   bool check = false;                ///< say what works here
   bool list = false;                 ///< say who is on the fabric
+  std::string faults{};              ///< to inject, see fabric/faults; empty: none
+  std::string faults_log{};          ///< file; empty: standard error
   std::vector<std::string> program;  ///< and its arguments
 };
 

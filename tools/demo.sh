@@ -20,15 +20,10 @@ say() { printf 'demo: %s\n' "$*"; }
 say "looking for the packages it needs"
 tools/setup.sh demo
 
-# The TAPs need this device; a Debian machine lets everybody open it.
 if [ ! -r /dev/net/tun ] || [ ! -w /dev/net/tun ]; then
-  if [ "$(id -u)" -eq 0 ]; then
-    mkdir -p /dev/net && [ -e /dev/net/tun ] || mknod -m 0666 /dev/net/tun c 10 200
-  else
-    echo "demo: this user may not open /dev/net/tun. As root, run:" >&2
-    echo "  sh -c 'modprobe tun; chmod 0666 /dev/net/tun'" >&2
-    exit 1
-  fi
+  echo "demo: this user may not open /dev/net/tun. As root, run:" >&2
+  echo "  sh -c 'modprobe tun; chmod 0666 /dev/net/tun'" >&2
+  exit 1
 fi
 
 if [ "$(id -u)" -ne 0 ] && ! unshare -Urnm true 2>/dev/null; then

@@ -125,6 +125,8 @@ int run_host(const HostCommand& command) {
   log->info("ending");
   service.stopping();
   os::shut_down(driver);
+  // Nobody asked for this end: the next driver finds the interface with its addresses, as after a crash.
+  if (sandbox.exit_code() != 0) (*tap)->keep();
   return sandbox.exit_code();
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/os/account.h"
 #include "common/os/runtime_directory.h"
+#include "common/os/thread_meter.h"
 #include "fabric/bridge/shm_source.h"
 #include "iounit/io_unit.h"
 #include "iounit/lan_spec.h"
@@ -113,6 +114,13 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
       const auto cause = static_cast<iounit::HostDrop>(index);
       add_count(peer.drops, std::string(iounit::to_string(cause)), host->drops(cause));
     }
+    const auto milliseconds = [](Duration time) {
+      return static_cast<std::uint64_t>(time / std::chrono::milliseconds(1));
+    };
+    const std::size_t place = host->number().value;
+    add_count(peer.messages, "processor_ms", milliseconds(unit.share().spent(place)));
+    add_count(peer.messages, "wasted_ms", milliseconds(unit.share().wasted(place)));
+    add_count(peer.messages, "rests", unit.share().rests_taken(place));
     status.peers.push_back(std::move(peer));
   }
   const auto& counters = unit.counters();
@@ -126,10 +134,12 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
                                                                     {"lan_kernel_drops", lan_counters.rx_kernel_drops},
                                                                     {"lan_tx_errors", lan_counters.tx_errors},
                                                                     {"hosts_refused", counters.hosts_refused},
-                                                                    {"hosts_evicted", counters.hosts_evicted}}) {
+                                                                    {"hosts_evicted", counters.hosts_evicted},
+                                                                    {"hosts_ejected", counters.hosts_ejected}}) {
     add_count(status.drops, cause, count);
   }
   add_connections(status, connections);
+  add_count(status.counts, "setups_paused", counters.setups_paused);
   add_count(status.counts, "names_refused", counters.names_refused);
   add_count(status.counts, "addresses_refused", counters.addresses_refused);
   add_count(status.counts, "filters_limited", counters.filters_limited);
@@ -227,6 +237,10 @@ int run_io_unit(const UnitCommand& command) {
   options.session.link.port_address = fabric::PortAddress{random.next() >> 16U};
   os::LogNotices lines(*log);
   ServiceNotices notices(lines, service);
+  os::ThreadMeter meter;
+  options.meter = &meter;
+  iounit::EpollWatch doorbells;
+  options.doorbells = &doorbells;
   iounit::IoUnit unit(options, *lan, bridges, random, notices);
   policy.serve(unit, monotonic_now());
 

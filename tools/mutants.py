@@ -94,7 +94,7 @@ def split_test(test):
 
 
 def source_folder(root, program):
-    elsewhere = {"hostile_fabric": "hostile", "unit_ibverbs": "ibverbs"}
+    elsewhere = {"hostile_fabric": "hostile", "unit_ibverbs": "ibverbs", "unit_rdmacm": "rdmacm"}
     return root / "tests" / elsewhere.get(program, program.replace("unit_", "unit/", 1))
 
 

@@ -22,7 +22,11 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kBuiltIn = false;
 #elif defined(__has_feature)
-constexpr bool kBuiltIn = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kBuiltIn = false;
+#else
+constexpr bool kBuiltIn = true;
+#endif
 #else
 constexpr bool kBuiltIn = true;
 #endif

@@ -19,7 +19,7 @@ import zlib
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("common", "fabric", "messaging", "host", "iounit", "tools", "bench")
 COMMITS = 10
-CONFIGURATION = {".clang-tidy", "tools/check.sh", "tools/tidy_files.py"}
+CONFIGURATION = {".clang-tidy", "tools/cmake/kj_comparisons.h"}
 
 
 def git(root, *words):

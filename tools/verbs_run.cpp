@@ -1,17 +1,18 @@
-// `splitnic verbs-run`: an unmodified program for RDMA verbs, with the fabric's libibverbs in place of the system's.
+// `splitnic verbs-run`: an unmodified program for RDMA verbs, with the fabric's libibverbs and librdmacm in place of
+// the system's.
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
+#include "common/os/errno_text.h"
 #include "common/random.h"
 #include "common/result.h"
 #include "fabric/endnode/endnode.h"
 #include "fabric/endnode/fabric_directory.h"
 #include "fabric/endnode/local_ids.h"
+#include "fabric/faults/fault_specification.h"
 #include "tools/commands.h"
 
 namespace splitnic::tools {
@@ -29,6 +30,19 @@ fs::path library_folder() {
     if (fs::exists(folder / "libibverbs.so.1", none)) return folder;
   }
   return {};
+}
+
+/// For UCX: the device's file. Empty: it is not beside the library.
+fs::path preloaded(const fs::path& folder) {
+  std::error_code none;
+  const fs::path library = folder / "libsplitnic-uverbs.so";
+  return fs::exists(library, none) ? library : fs::path();
+}
+
+/// Puts `first` in front of the variable's list, which is separated by colons.
+void put_in_front(const char* variable, const std::string& first) {
+  const char* before = std::getenv(variable);
+  setenv(variable, before != nullptr && *before != 0 ? (first + ":" + before).c_str() : first.c_str(), 1);
 }
 
 std::string fabric_directory(const VerbsRunCommand& command) {
@@ -53,6 +67,12 @@ int list(const VerbsRunCommand& command) {
 int check(const VerbsRunCommand& command) {
   const fs::path folder = library_folder();
   std::printf("library: %s\n", folder.empty() ? "not found beside this program" : (folder / "libibverbs.so.1").c_str());
+  const fs::path manager = folder / "librdmacm.so.1";
+  std::error_code none;
+  const bool manages = !folder.empty() && fs::exists(manager, none);
+  std::printf("connection manager: %s\n", manages ? manager.c_str() : "not found beside this program");
+  const fs::path device_file = preloaded(folder);
+  std::printf("device file for UCX: %s\n", device_file.empty() ? "not found beside the library" : device_file.c_str());
   const std::string directory = fabric_directory(command);
   std::printf("fabric: %s\n", directory.c_str());
   SystemRandom random;
@@ -64,7 +84,21 @@ int check(const VerbsRunCommand& command) {
   } else {
     std::printf("endnode: LID %u was free\n", unsigned{(*endnode)->local_id().value});
   }
-  return folder.empty() || !endnode ? 1 : 0;
+  return folder.empty() || !manages || device_file.empty() || !endnode ? 1 : 0;
+}
+
+/// For the program's library, which reads it when the program opens a device.
+void set_faults(const VerbsRunCommand& command) {
+  if (command.faults.empty()) {
+    if (!command.faults_log.empty()) throw UsageError{"--faults-log needs --faults (see --help)"};
+    return;
+  }
+  const auto faults = fabric::parse_faults(command.faults);
+  if (!faults) throw UsageError{faults.error().message};
+  setenv(fabric::kFaultsVariable, command.faults.c_str(), 1);
+  if (command.faults_log.empty()) return;
+  // The program may work in another folder.
+  setenv(fabric::kFaultsLogVariable, fs::absolute(command.faults_log).c_str(), 1);
 }
 
 }  // namespace
@@ -75,16 +109,16 @@ int run_verbs_program(const VerbsRunCommand& command) {
   if (command.program.empty()) throw UsageError{"verbs-run needs a program to run (see --help)"};
   const fs::path folder = library_folder();
   if (folder.empty()) throw StartupError{"libibverbs.so.1 of splitnic is not installed beside this program"};
-  const char* before = std::getenv("LD_LIBRARY_PATH");
-  const std::string path = folder.string() + (before != nullptr && *before != 0 ? ":" + std::string(before) : "");
-  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  put_in_front("LD_LIBRARY_PATH", folder.string());
+  if (const fs::path library = preloaded(folder); !library.empty()) put_in_front("LD_PRELOAD", library.string());
   setenv("SPLITNIC_FABRIC", command.fabric.c_str(), 1);
+  set_faults(command);
   std::vector<char*> words;
   std::vector<std::string> copies = command.program;
   for (std::string& word : copies) words.push_back(word.data());
   words.push_back(nullptr);
   execvp(words.front(), words.data());
-  std::fprintf(stderr, "splitnic: %s: %s\n", words.front(), std::strerror(errno));
+  std::fprintf(stderr, "splitnic: %s: %s\n", words.front(), os::errno_text().c_str());
   return kNotRun;
 }
 

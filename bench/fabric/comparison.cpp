@@ -22,6 +22,8 @@ constexpr std::uint32_t kFrameBytes = 1500;
 constexpr std::uint32_t kLargeBytes = 64U << 10U;
 constexpr std::uint32_t kBusyQueuePairs = 10;
 constexpr std::uint32_t kIdleQueuePairs = 9990;
+constexpr std::uint32_t kBusyPaths = 10;
+constexpr std::uint32_t kIdlePaths = 990;
 constexpr double kBusyLoad = 0.7;  // more, and other programs take the cores during samples
 /// The placements may have different goals; where the goal is one, so is its pair.
 constexpr Bounds both(double bound) { return {bound, bound}; }
@@ -34,6 +36,13 @@ Measurement on_queue_pairs(std::uint32_t busy, std::uint32_t idle) {
   Measurement what = rate(Verb::send, Path::segmented, 64);
   what.queue_pairs = busy;
   what.idle_queue_pairs = idle;
+  return what;
+}
+
+Measurement on_paths(std::uint32_t busy, std::uint32_t idle) {
+  Measurement what = on_queue_pairs(busy, 0);
+  what.paths = busy;
+  what.idle_paths = idle;
   return what;
 }
 
@@ -240,6 +249,16 @@ const std::vector<ComparedRow>& compared_rows() {
        both(1 / 1.05),
        "10 of 10 queue pairs",
        on_queue_pairs(kBusyQueuePairs, 0)},
+      {"idle_paths",
+       "64 B send on 10 of 1000 paths",
+       million_per_second,
+       on_paths(kBusyPaths, kIdlePaths),
+       {kSplitnicReference},
+       kSplitnicReference,
+       both(1 / 1.2),
+       both(1 / 1.05),
+       "10 of 10 paths",
+       on_paths(kBusyPaths, 0)},
   };
   return rows;
 }

@@ -57,23 +57,33 @@ verbs::ContextOptions context_options(const EndOptions& with) {
   options.adapter.cell_payload_bytes = with.cell_bytes;
   options.adapter.max_message_bytes = kMaxBytes;
   options.adapter.max_queue_pairs = with.queue_pairs + kSpareQueuePairs;
+  options.adapter.max_paths = std::max(options.adapter.max_paths, with.paths + with.idle_paths);
   return options;
 }
 
 }  // namespace
 
-End::End(std::shared_ptr<fabric::Bridge> bridge, const EndOptions& options)
+End::End(std::vector<std::unique_ptr<fabric::Bridge>> bridges, const EndOptions& options)
     : options_(options), memory_(2 * kAreaBytes), control_memory_(kControlDepth * sizeof(ControlMessage)) {
   auto context = verbs::Context::open(context_options(options));
   SPLITNIC_CHECK(context.has_value());
   context_ = std::move(*context);
-  auto path = context_.add_path(std::move(bridge));
-  SPLITNIC_CHECK(path.has_value());
-  path_ = std::move(*path);
+  SPLITNIC_CHECK_OP(bridges.size(), ==, options.paths + options.idle_paths);
+  paths_.reserve(bridges.size());
+  for (auto& bridge : bridges) {
+    fabric::LinkOptions link;
+    if (!paths_.empty()) {  // a thousand of them are to fit the machine's memory
+      link.slot_bytes = {1U << 10U, 8U << 10U};
+      link.payload_bytes = {4U << 10U, 16U << 10U};
+    }
+    auto path = context_.add_path(std::move(bridge), link);
+    SPLITNIC_CHECK(path.has_value());
+    paths_.push_back(std::move(*path));
+  }
 }
 
 Result<void> End::come_up(int channel) {
-  if (auto up = run_until([this] { return path_.up(); }); !up) return up;
+  if (auto up = run_until([this] { return std::ranges::all_of(paths_, &verbs::Path::up); }); !up) return up;
   if (auto done = register_areas(); !done) return done;
   if (auto done = make_control_queue_pair(); !done) return done;
   if (auto done = introduce(channel); !done) return done;
@@ -82,7 +92,7 @@ Result<void> End::come_up(int channel) {
 }
 
 Result<void> End::register_areas() {
-  if (path_.bridge_bytes() < kAreaBytes) return fail("the bridge's memory is too small");
+  if (paths_.front().bridge_bytes() < kAreaBytes) return fail("the bridge's memory is too small");
   auto domain = context_.allocate_domain();
   if (!domain) return fail("no protection domain: {}", to_string(domain.error()));
   domain_ = std::move(*domain);
@@ -93,7 +103,7 @@ Result<void> End::register_areas() {
     if (!region) return fail("memory could not be registered: {}", to_string(region.error()));
     *area = Area(std::move(*region), bytes);
   }
-  auto placeable = domain_.register_bridge_memory(path_, 0, kAreaBytes, kRights, verbs::BridgeAccess::direct);
+  auto placeable = domain_.register_bridge_memory(paths_.front(), 0, kAreaBytes, kRights, verbs::BridgeAccess::direct);
   auto control = domain_.register_memory(control_memory_, Right::local_read | Right::local_write);
   if (!placeable || !control) return fail("memory could not be registered");
   direct_sink_ = Area(std::move(*placeable));
@@ -131,7 +141,8 @@ Result<void> End::introduce(int channel) {
   Introduction other;
   if (auto done = exchange(own, other); !done) return done;
   const auto address = decode(other, remote_);
-  if (!address || control_.connect(*address) != Status::ok) return fail("the queue pairs could not be connected");
+  if (!address || control_.connect(paths_.front(), *address) != Status::ok)
+    return fail("the queue pairs could not be connected");
   for (std::size_t i = 0; i < kControlDepth; ++i) post_control_receive();
   // The other end's receives are posted, too, before anything is sent.
   std::array<std::byte, 1> ready{};
@@ -175,7 +186,7 @@ std::size_t End::turn() {
 }
 
 Result<void> End::rest(std::size_t idle_turns) {
-  if (talking_ && !path_.up()) return fail("the other process is gone");
+  if (talking_ && !paths_.front().up()) return fail("the other process is gone");
   if (idle_turns == 0) idle_since_ = now_;
   if (now_ - idle_since_ > kPatience) {
     return fail("nothing has come from the other process for {} s",

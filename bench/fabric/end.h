@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "bench/fabric/contents.h"
 #include "bench/fabric/measurement.h"
@@ -22,6 +24,8 @@ struct EndOptions {
   bool shares_core = false;  ///< with the other end: an end that spins lets the other one run
   std::uint32_t cell_bytes = fabric::kDefaultCellPayload;
   std::size_t queue_pairs = 1;  ///< of the measurement with the most
+  std::size_t paths = 1;        ///< that the queue pairs are spread over
+  std::size_t idle_paths = 0;
 };
 
 inline constexpr std::size_t kAddressesAtOnce = 32;
@@ -56,7 +60,8 @@ struct RemoteAreas {
 /// Thread: one.
 class End {
  public:
-  End(std::shared_ptr<fabric::Bridge> bridge, const EndOptions& options);
+  /// bridges: options.paths + options.idle_paths; the areas lie in the first one's memory.
+  End(std::vector<std::unique_ptr<fabric::Bridge>> bridges, const EndOptions& options);
 
   /// channel: a SOCK_SEQPACKET socket to the other process, lent; carries messages until the first queue pair exists.
   Result<void> come_up(int channel);
@@ -86,6 +91,8 @@ class End {
 
   [[nodiscard]] verbs::Context& context() { return context_; }
   [[nodiscard]] verbs::ProtectionDomain& domain() { return domain_; }
+  /// The path of the queue pair with this index.
+  [[nodiscard]] const verbs::Path& path_of(std::size_t index) const { return paths_[index % options_.paths]; }
   /// Where messages come from, and where they go by either path; kAreaBytes each.
   [[nodiscard]] Area& source() { return source_; }
   [[nodiscard]] Area& sink(Path path) { return path == Path::direct ? direct_sink_ : segmented_sink_; }
@@ -107,7 +114,7 @@ class End {
   AlignedBytes memory_;
   AlignedBytes control_memory_;
   verbs::Context context_;
-  verbs::Path path_;
+  std::vector<verbs::Path> paths_;
   verbs::ProtectionDomain domain_;
   Area source_;
   Area segmented_sink_;

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "common/check.h"
+
 namespace splitnic::bench {
 
 namespace {
@@ -43,6 +45,7 @@ void take(End& end, verbs::CompletionQueue& from, Note&& note) {
 
 Result<DataQueuePairs> DataQueuePairs::make(End& end, const Measurement& what) {
   DataQueuePairs made;
+  made.end_ = &end;
   made.busy_ = what.queue_pairs;
   auto sent = end.context().create_completion_queue(kDepth);
   auto received = end.context().create_completion_queue(kDepth);
@@ -77,7 +80,7 @@ Result<void> DataQueuePairs::connect(const ControlMessage& message) {
   for (std::size_t i = 0; i < kAddressesAtOnce && first + i < count(); ++i) {
     const auto peer = verbs::decode_queue_pair_address(message.addresses[i]);
     if (!peer) return fail("the other process has no queue pair");
-    const Status status = queue_pairs_[first + i].connect(*peer);
+    const Status status = queue_pairs_[first + i].connect(end_->path_of(first + i), *peer);
     if (status != Status::ok) return fail("the queue pairs could not be connected: {}", to_string(status));
   }
   return {};
@@ -87,6 +90,8 @@ Outgoing::Outgoing(End& end, DataQueuePairs& with, const Measurement& what, std:
     : end_(end), with_(with), what_(what), layout_(what), id_(id), under_way_(what.queue_pairs) {
   Area& own = answers_itself(what.verb) ? end.sink(what.path) : end.source();
   segments_ = segments_of(own, layout_);
+  list_.reserve(what.list);
+  SPLITNIC_CHECK(what.list == 1 || what.queue_pairs == 1);
   remote_ = what.verb == Verb::read ? end.remote().source : end.remote().sink(what.path);
   if (answers_itself(what.verb)) {
     clear(own, layout_);
@@ -119,19 +124,21 @@ bool Outgoing::may_post() const {
   return what_.queue_pairs == 1 || under_way_[with_.index_of(posted_)] < layout_.slots / what_.queue_pairs;
 }
 
+/// A list goes to one queue pair.
 bool Outgoing::post_next() {
-  for (std::uint32_t left = what_.list; left > 0; --left) {
+  list_.clear();
+  for (std::uint64_t sequence = posted_; sequence != posted_ + what_.list; ++sequence) {
     if (!answers_itself(what_.verb)) {
-      end_.source().set_word(layout_.offset_of(posted_) + layout_.stamp_at, stamp_of(id_, layout_, posted_));
+      end_.source().set_word(layout_.offset_of(sequence) + layout_.stamp_at, stamp_of(id_, layout_, sequence));
     }
-    const Status status = with_.of(posted_).post_send(request_of(posted_));
-    if (status != Status::ok) {
-      end_.note_failure(fmt::format("posting a request: {}", to_string(status)));
-      return false;
-    }
-    ++under_way_[with_.index_of(posted_++)];
+    list_.push_back(request_of(sequence));
   }
-  return true;
+  std::size_t taken = 0;
+  const Status status = with_.of(posted_).post_send(list_, taken);
+  under_way_[with_.index_of(posted_)] += taken;
+  posted_ += taken;
+  if (status != Status::ok) end_.note_failure(fmt::format("posting a request: {}", to_string(status)));
+  return status == Status::ok;
 }
 
 void Outgoing::poll() {

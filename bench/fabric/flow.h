@@ -37,6 +37,7 @@ class DataQueuePairs {
  private:
   verbs::CompletionQueue sent_;
   verbs::CompletionQueue received_;
+  End* end_ = nullptr;
   std::size_t busy_ = 1;
   std::vector<verbs::QueuePair> queue_pairs_;
 };
@@ -69,6 +70,7 @@ class Outgoing {
   std::uint64_t posted_ = 0;
   std::uint64_t completed_ = 0;
   std::vector<std::uint64_t> under_way_;       ///< of each busy queue pair
+  std::vector<verbs::WorkRequest> list_;       ///< that is posted next
   std::vector<verbs::LocalSegment> segments_;  ///< of each slot
   verbs::RemoteKey remote_{};
 };

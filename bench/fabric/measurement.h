@@ -35,6 +35,8 @@ struct Measurement {
   std::uint32_t list = 1;              ///< of a rate: requests that are posted together, at most kMostInFlight
   std::uint32_t queue_pairs = 1;       ///< of a rate: the messages take turns on so many
   std::uint32_t idle_queue_pairs = 0;  ///< connected as well, and never used
+  std::uint32_t paths = 1;             ///< bridges that the queue pairs are spread over
+  std::uint32_t idle_paths = 0;        ///< up as well, and never used
 };
 inline constexpr std::uint32_t kMinBytes = 8;
 inline constexpr std::uint32_t kMaxBytes = 1U << 20U;

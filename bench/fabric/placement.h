@@ -38,6 +38,8 @@ class LineGauge {
 
   /// Seconds one way; takes less than a millisecond. Errors: the other process is gone.
   Result<double> measure();
+  /// Where this process has to be meanwhile; -1: anywhere.
+  [[nodiscard]] int core() const { return cores_.client; }
 
  private:
   LineGauge(pid_t pid, os::UniqueFd channel, std::unique_ptr<fabric::Bridge> bridge, const Cores& cores);

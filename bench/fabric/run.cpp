@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -14,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "bench/fabric/placement.h"
 #include "bench/fabric/server.h"
@@ -50,16 +53,41 @@ struct Purpose {
   bool realtime = false;
 };
 
+using Bridges = std::vector<std::unique_ptr<fabric::Bridge>>;
+
+/// The two processes' ends.
+Result<std::pair<Bridges, Bridges>> make_bridges(const EndOptions& options) {
+  std::pair<Bridges, Bridges> made;
+  const std::size_t count = options.paths + options.idle_paths;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t bytes = i == 0 ? fabric::kShmDefaultBytes : fabric::kShmMinBytes;
+    auto pair = fabric::shm_pair(bytes, bytes);
+    if (!pair) return tl::unexpected(pair.error());
+    made.first.push_back(std::move(pair->first));
+    made.second.push_back(std::move(pair->second));
+  }
+  return made;
+}
+
+/// A doorbell takes a descriptor.
+void allow_descriptors(const EndOptions& options) {
+  rlimit limit{};
+  const rlim_t wanted = 4 * (options.paths + options.idle_paths) + 256;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(limit.rlim_max, wanted);
+  ::setrlimit(RLIMIT_NOFILE, &limit);  // if it is not enough, making a bridge fails, and says so
+}
+
 /// The other process, from its first moment to its last.
-[[noreturn]] void be_server(std::unique_ptr<fabric::Bridge> bridge, int channel, pid_t client, const Purpose& purpose) {
+[[noreturn]] void be_server(Bridges bridges, int channel, pid_t client, const Purpose& purpose) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != client) ::_exit(1);  // it was over before the wish was made
   move_to_core(purpose.cores.server);
   const RaisedPriority priority(purpose.cores, purpose.realtime);
   Result<void> served;
-  if (purpose.yardsticks) served = serve_yardsticks(*bridge, channel, purpose.options.shares_core);
+  if (purpose.yardsticks) served = serve_yardsticks(*bridges.front(), channel, purpose.options.shares_core);
   if (served) {
-    End end(std::move(bridge), purpose.options);
+    End end(std::move(bridges), purpose.options);
     served = end.come_up(channel);
     if (served) served = serve(end, purpose.plan);
   }
@@ -68,15 +96,15 @@ struct Purpose {
 }
 
 /// end: empty; whose it is also says when it goes.
-Result<FabricRun> measure_all(std::optional<End>& end, std::unique_ptr<fabric::Bridge> bridge, int channel,
-                              const Purpose& purpose, Duration length) {
+Result<FabricRun> measure_all(std::optional<End>& end, Bridges bridges, int channel, const Purpose& purpose,
+                              Duration length) {
   FabricRun run;
   if (purpose.yardsticks) {
-    const auto yardsticks = measure_yardsticks(*bridge, channel, length, purpose.options.shares_core);
+    const auto yardsticks = measure_yardsticks(*bridges.front(), channel, length, purpose.options.shares_core);
     if (!yardsticks) return tl::unexpected(yardsticks.error());
     run.yardsticks = *yardsticks;
   }
-  end.emplace(std::move(bridge), purpose.options);
+  end.emplace(std::move(bridges), purpose.options);
   if (auto up = end->come_up(channel); !up) return tl::unexpected(up.error());
   Client client(*end, purpose.plan);
   for (std::uint32_t row = 0; row < purpose.plan.measurements.size(); ++row) {
@@ -89,7 +117,8 @@ Result<FabricRun> measure_all(std::optional<End>& end, std::unique_ptr<fabric::B
 
 /// Forks; both processes' lives, but for the tables.
 Result<FabricRun> measure_between_processes(const Purpose& purpose, Duration length) {
-  auto bridges = fabric::shm_pair();
+  allow_descriptors(purpose.options);
+  auto bridges = make_bridges(purpose.options);
   if (!bridges) return tl::unexpected(bridges.error());
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
@@ -103,13 +132,13 @@ Result<FabricRun> measure_between_processes(const Purpose& purpose, Duration len
   if (pid == 0) {
     // Each process holds its own end alone, so that it notices when the other one is gone.
     own.reset();
-    bridges->first.reset();
+    bridges->first.clear();
     be_server(std::move(bridges->second), others.get(), self, purpose);
   }
   std::optional<End> end;  // goes after the other process, which would take it for a failure
   const OtherProcess other(pid);
   others.reset();
-  bridges->second.reset();
+  bridges->second.clear();
   move_to_core(purpose.cores.client);
   return measure_all(end, std::move(bridges->first), own.get(), purpose, length);
 }
@@ -145,6 +174,8 @@ Result<FabricRun> run_fabric(const Plan& plan, const EndOptions& options, const 
 Result<Figures> run_measurement(const Measurement& what, EndOptions options, const Cores& cores, bool realtime,
                                 Duration length) {
   options.queue_pairs = what.queue_pairs + what.idle_queue_pairs;
+  options.paths = what.paths;
+  options.idle_paths = what.idle_paths;
   const RaisedPriority priority(cores, realtime);
   auto run = measure_between_processes({{{what}, false}, options, cores, false, realtime}, length);
   if (!run) return tl::unexpected(run.error());

@@ -1,10 +1,12 @@
 #include "bench/nic/contest.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <utility>
 
 #include "bench/nic/process.h"
 #include "bench/nic/traffic.h"
@@ -14,85 +16,222 @@ namespace splitnic::bench {
 
 namespace {
 
-constexpr Duration kPause = std::chrono::milliseconds(1);  // longer than anything spins
+constexpr Duration kPause = std::chrono::milliseconds(2);  // longer than anything spins
 constexpr Duration kStartPatience = std::chrono::seconds(10);
-// Latency that much better than the median is another experiment, not a good day.
-constexpr double kOutlierFactor = 2.5;
-constexpr std::size_t kFewestToCompare = 3;
+constexpr int kTries = 3;  // of a measurement during which the cores move
+constexpr std::size_t kFourConnections = 4;
 
-Result<Run> measure_all(const Laboratory& laboratory, Duration length) {
+constexpr std::array<MetricFacts, kMetrics> kFacts{{
+    {"tcp_to_lan", "TCP, host to LAN", "Gbit/s", 1e9, 2, false},
+    {"tcp_to_host", "TCP, LAN to host", "Gbit/s", 1e9, 2, false},
+    {"tcp_four_to_lan", "TCP, host to LAN, 4 connections", "Gbit/s", 1e9, 2, false},
+    {"tcp_to_lan_cpu", "  processor time, host to LAN", "s/Gbit", 1, 3, true},
+    {"tcp_to_host_cpu", "  processor time, LAN to host", "s/Gbit", 1, 3, true},
+    {"tcp_request_response", "TCP request/response", "1000/s", 1e3, 2, false},
+    {"tcp_request_response_p99", "  99th percentile", "us", 1, 0, true},
+    {"tcp_request_response_cpu", "  processor time", "s/100000", 1e-5, 2, true},
+    {"udp_to_lan", "UDP 64-byte, host to LAN", "1000/s", 1e3, 1, false},
+    {"udp_to_lan_lost", "  lost of what was sent", "%", 1e-2, 1, true, false},
+    {"udp_to_host", "UDP 64-byte, LAN to host", "1000/s", 1e3, 1, false},
+    {"udp_to_host_lost", "  lost of what was sent", "%", 1e-2, 1, true, false},
+    {"ping", "back-to-back ping", "us", 1, 1, true},
+    {"ping_after_pause", "ping, one each 2 ms", "us", 1, 1, true},
+}};
+
+using Values = std::vector<std::pair<Metric, double>>;
+using Step = std::function<Result<Values>()>;
+
+Step stream_step(const Route& route, Duration length, std::size_t connections, Metric rate,
+                 std::optional<Metric> processor_time) {
+  return [=]() -> Result<Values> {
+    const auto stream = measure_tcp_stream(route, length, connections);
+    if (!stream) return tl::unexpected(stream.error());
+    Values values{{rate, stream->bits_per_second}};
+    if (processor_time) values.emplace_back(*processor_time, stream->busy_cores / (stream->bits_per_second / 1e9));
+    return values;
+  };
+}
+
+Step request_step(const Route& route, Duration length) {
+  return [=]() -> Result<Values> {
+    const auto requests = measure_tcp_request_response(route, length);
+    if (!requests) return tl::unexpected(requests.error());
+    return Values{{Metric::requests, requests->per_second},
+                  {Metric::requests_p99, requests->p99_microseconds},
+                  {Metric::requests_cpu, requests->busy_cores / requests->per_second}};
+  };
+}
+
+Step packet_step(const Route& route, Duration length, Metric rate, Metric lost) {
+  return [=]() -> Result<Values> {
+    const auto packets = measure_udp_rate(route, length);
+    if (!packets) return tl::unexpected(packets.error());
+    return Values{{rate, packets->received_per_second}, {lost, packets->lost_share}};
+  };
+}
+
+Step ping_step(const Route& route, Duration length, Duration interval, Metric metric) {
+  return [=]() -> Result<Values> {
+    // What a flood left in queues is gone once an echo is back.
+    if (!wait_until_reachable(route, monotonic_now() + kStartPatience)) return fail("nothing comes through any more");
+    const auto ping = measure_ping(route, length, interval);
+    if (!ping) return tl::unexpected(ping.error());
+    return Values{{metric, *ping}};
+  };
+}
+
+std::vector<Step> steps_of(const Laboratory& laboratory, Duration length) {
   const Route to_lan{laboratory.host_netns(), Laboratory::kHostAddress, laboratory.peer_netns(),
                      Laboratory::kPeerAddress};
   const Route to_host{to_lan.to_netns, to_lan.to_address, to_lan.from_netns, to_lan.from_address};
-  if (!wait_until_reachable(to_lan, monotonic_now() + kStartPatience)) return fail("nothing comes through");
-  const auto stream_out = measure_tcp_stream(to_lan, length);
-  if (!stream_out) return tl::unexpected(stream_out.error());
-  const auto stream_in = measure_tcp_stream(to_host, length);
-  if (!stream_in) return tl::unexpected(stream_in.error());
-  const auto requests = measure_tcp_request_response(to_lan, length);
-  if (!requests) return tl::unexpected(requests.error());
-  const auto packets_out = measure_udp_rate(to_lan, length);
-  if (!packets_out) return tl::unexpected(packets_out.error());
-  const auto packets_in = measure_udp_rate(to_host, length);
-  if (!packets_in) return tl::unexpected(packets_in.error());
-  // What the flood left in queues is gone once an echo is back.
-  if (!wait_until_reachable(to_lan, monotonic_now() + kStartPatience)) return fail("nothing comes through any more");
-  const auto ping = measure_ping(to_lan, length, Duration(0));
-  if (!ping) return tl::unexpected(ping.error());
-  const auto ping_after_pause = measure_ping(to_lan, length, kPause);
-  if (!ping_after_pause) return tl::unexpected(ping_after_pause.error());
-  return Run{*stream_out,
-             *stream_in,
-             *requests,
-             packets_out->received_per_second,
-             packets_out->lost_share,
-             packets_in->received_per_second,
-             packets_in->lost_share,
-             *ping,
-             *ping_after_pause};
+  return {stream_step(to_lan, length, 1, Metric::tcp_to_lan, Metric::tcp_to_lan_cpu),
+          stream_step(to_host, length, 1, Metric::tcp_to_host, Metric::tcp_to_host_cpu),
+          stream_step(to_lan, length, kFourConnections, Metric::tcp_four_to_lan, std::nullopt),
+          request_step(to_lan, length),
+          packet_step(to_lan, length, Metric::udp_to_lan, Metric::udp_to_lan_lost),
+          packet_step(to_host, length, Metric::udp_to_host, Metric::udp_to_host_lost),
+          ping_step(to_lan, length, Duration(0), Metric::ping),
+          ping_step(to_lan, length, kPause, Metric::ping_after_pause)};
 }
 
-Result<Run> run_programs(Laboratory& laboratory, const Contestant& contestant, std::vector<Process>& processes,
-                         Duration length) {
-  if (auto set = laboratory.set_peer_offloads(contestant.offloads); !set) return tl::unexpected(set.error());
+/// The gauge moves this process to a core of its own, where the traffic's threads must not stay.
+Result<Placement> placement_now(LineGauge& gauge) {
+  cpu_set_t before;
+  const bool known = ::sched_getaffinity(0, sizeof before, &before) == 0;
+  move_to_core(gauge.core());
+  const auto line = gauge.measure();
+  if (known) static_cast<void>(::sched_setaffinity(0, sizeof before, &before));
+  if (!line) return tl::unexpected(line.error());
+  return placement_of(*line);
+}
+
+Result<void> take(LineGauge& gauge, const Contestant& contestant, const Step& step, Samples& samples) {
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    const auto before = placement_now(gauge);
+    if (!before) return tl::unexpected(before.error());
+    const auto values = step();
+    if (!values) return tl::unexpected(values.error());
+    const auto after = placement_now(gauge);
+    if (!after) return tl::unexpected(after.error());
+    if (*before == *after) {
+      for (const auto& [metric, value] : *values) {
+        samples.taken.push_back({contestant.contender, contestant.condition, metric, *before, value});
+      }
+      return {};
+    }
+    ++samples.moved;
+  }
+  return {};
+}
+
+Result<void> measure_running(Laboratory& laboratory, LineGauge& gauge, const Contestant& contestant, Duration length,
+                             std::vector<Process>& processes, Samples& samples) {
+  const bool offloads = contestant.condition == Condition::offloads;
+  if (auto set = laboratory.set_peer_offloads(offloads); !set) return set;
   for (const auto& program : contestant.programs) {
     auto process = Process::start(program, laboratory.scratch(fmt::format("program{}.log", processes.size())));
     if (!process) return tl::unexpected(process.error());
     processes.push_back(*std::move(process));
   }
-  if (auto dressed = laboratory.dress_tap(); !dressed) return tl::unexpected(dressed.error());
-  return measure_all(laboratory, length);
+  if (contestant.contender == Contender::bridge) {
+    if (auto made = laboratory.make_bridge(offloads); !made) return made;
+  }
+  if (auto dressed = laboratory.dress_tap(); !dressed) return dressed;
+  const auto steps = steps_of(laboratory, length);
+  const Route to_lan{laboratory.host_netns(), Laboratory::kHostAddress, laboratory.peer_netns(),
+                     Laboratory::kPeerAddress};
+  if (!wait_until_reachable(to_lan, monotonic_now() + kStartPatience)) return fail("nothing comes through");
+  for (const Step& step : steps) {
+    if (auto taken = take(gauge, contestant, step, samples); !taken) return taken;
+  }
+  return {};
 }
 
 }  // namespace
 
-Result<Run> measure_once(Laboratory& laboratory, const Contestant& contestant, Duration length) {
+const MetricFacts& facts_of(Metric metric) { return kFacts[static_cast<std::size_t>(metric)]; }
+
+const char* to_string(Contender contender) {
+  switch (contender) {
+    case Contender::split:
+      return "split";
+    case Contender::forwarder:
+      return "forwarder";
+    case Contender::bridge:
+      return "bridge";
+  }
+  return "";
+}
+
+const char* to_string(Condition condition) { return condition == Condition::plain ? "plain" : "offloads"; }
+
+const std::vector<Goal>& goals() {
+  static const std::vector<Goal> all{
+      {Metric::tcp_to_lan, Condition::offloads, Contender::forwarder, 0.9},
+      {Metric::tcp_to_host, Condition::offloads, Contender::forwarder, 0.9},
+      {Metric::tcp_to_lan, Condition::offloads, Contender::bridge, 0.6},
+      {Metric::tcp_to_host, Condition::offloads, Contender::bridge, 0.6},
+      {Metric::tcp_to_lan, Condition::plain, Contender::forwarder, 1.2},
+      {Metric::tcp_to_host, Condition::plain, Contender::forwarder, 1.2},
+      {Metric::requests, Condition::offloads, Contender::bridge, 1.3},
+      {Metric::requests_p99, Condition::offloads, Contender::bridge, 1 / 1.1},
+      {Metric::requests, Condition::plain, Contender::forwarder, 0.8},
+      {Metric::ping, Condition::plain, Contender::forwarder, 0.8},
+      {Metric::ping_after_pause, Condition::offloads, Contender::forwarder, 1 / 1.5},
+      {Metric::ping_after_pause, Condition::plain, Contender::forwarder, 1 / 1.5},
+      {Metric::udp_to_lan, Condition::offloads, Contender::bridge, 1},
+      {Metric::udp_to_host, Condition::offloads, Contender::bridge, 1},
+      {Metric::udp_to_lan, Condition::plain, Contender::forwarder, 0.95},
+      {Metric::udp_to_host, Condition::plain, Contender::forwarder, 0.95},
+      {Metric::tcp_to_lan_cpu, Condition::offloads, Contender::bridge, 0.5},
+      {Metric::tcp_to_host_cpu, Condition::offloads, Contender::bridge, 0.5},
+  };
+  return all;
+}
+
+std::vector<double> Samples::values(Contender contender, Condition condition, Metric metric,
+                                    Placement placement) const {
+  std::vector<double> values;
+  for (const Sample& sample : taken) {
+    if (sample.contender != contender || sample.condition != condition) continue;
+    if (sample.metric == metric && sample.placement == placement) values.push_back(sample.value);
+  }
+  return values;
+}
+
+std::optional<double> Samples::median(Contender contender, Condition condition, Metric metric,
+                                      Placement placement) const {
+  const auto found = values(contender, condition, metric, placement);
+  if (found.empty()) return std::nullopt;
+  return summary_of(found).median;
+}
+
+std::optional<double> Samples::ratio(Metric metric, Condition condition, Contender against, Placement placement) const {
+  if (!facts_of(metric).compared) return std::nullopt;
+  const auto own = median(Contender::split, condition, metric, placement);
+  const auto other = median(against, condition, metric, placement);
+  if (!own || !other || *own <= 0 || *other <= 0) return std::nullopt;
+  return facts_of(metric).less_is_better ? *other / *own : *own / *other;
+}
+
+bool Samples::any(Placement placement) const {
+  return std::ranges::any_of(taken, [&](const Sample& sample) { return sample.placement == placement; });
+}
+
+Result<void> measure_once(Laboratory& laboratory, LineGauge& gauge, const Contestant& contestant, Duration length,
+                          Samples& samples) {
   std::vector<Process> processes;
-  auto run = run_programs(laboratory, contestant, processes, length);
+  auto measured = measure_running(laboratory, gauge, contestant, length, processes, samples);
   const auto ended = std::find_if(processes.begin(), processes.end(), [](Process& p) { return !p.running(); });
-  if (ended != processes.end()) run = fail("{}", ended->last_words());
+  if (ended != processes.end()) measured = fail("{}", ended->last_words());
   // The last one started depends on those before it.
   std::for_each(processes.rbegin(), processes.rend(), [](Process& process) { process.stop(); });
   laboratory.clear_tap();
-  if (!run) return fail("{}: {}", contestant.name, run.error().message);
-  return run;
-}
-
-double ratio_of(const Metric& metric, double contender, double yardstick) {
-  return metric.less_is_better ? yardstick / contender : contender / yardstick;
-}
-
-std::size_t find_outlier(const std::vector<Run>& runs) {
-  if (runs.size() < kFewestToCompare) return runs.size();
-  for (const std::size_t metric : {kRequestResponse, kPing}) {
-    std::vector<double> values;
-    for (const auto& run : runs) values.push_back(run[metric]);
-    const double median = summary_of(values).median;
-    for (std::size_t index = 0; index < runs.size(); ++index) {
-      if (ratio_of(kMetrics[metric], values[index], median) > kOutlierFactor) return index;
-    }
+  if (!measured) {
+    return fail("{} ({}): {}", to_string(contestant.contender), to_string(contestant.condition),
+                measured.error().message);
   }
-  return runs.size();
+  return {};
 }
 
 }  // namespace splitnic::bench

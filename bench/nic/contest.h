@@ -2,60 +2,107 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/fabric/placement.h"
 #include "bench/nic/laboratory.h"
 #include "common/result.h"
 #include "common/time.h"
 
 namespace splitnic::bench {
 
-/// The metrics, in the order of the report.
-struct Metric {
+/// What is measured, in the order of the report.
+enum class Metric : std::uint8_t {
+  tcp_to_lan,
+  tcp_to_host,
+  tcp_four_to_lan,
+  tcp_to_lan_cpu,
+  tcp_to_host_cpu,
+  requests,
+  requests_p99,
+  requests_cpu,
+  udp_to_lan,
+  udp_to_lan_lost,
+  udp_to_host,
+  udp_to_host_lost,
+  ping,
+  ping_after_pause,
+};
+inline constexpr std::size_t kMetrics = 14;
+
+struct MetricFacts {
   const char* key;    ///< in JSON
   const char* title;  ///< in the table
   const char* unit;
   double per_unit;  ///< of the value measured
   int decimals;
   bool less_is_better;
-  double goal;               ///< least ratio to the forwarder; 0: none
-  double offloads_goal = 0;  ///< the same with offloads
-  bool compared = true;      ///< the ratio says something
+  bool compared = true;  ///< a ratio says something
 };
+const MetricFacts& facts_of(Metric metric);
 
-inline constexpr std::array<Metric, 9> kMetrics{{
-    {"tcp_to_lan", "TCP, host to LAN", "Gbit/s", 1e9, 3, false, 0.95, 0.9},
-    {"tcp_to_host", "TCP, LAN to host", "Gbit/s", 1e9, 3, false, 0.95, 0.9},
-    {"tcp_request_response", "TCP request/response", "1000/s", 1e3, 2, false, 0.8},
-    {"udp_to_lan", "UDP 64-byte, host to LAN", "1000/s", 1e3, 1, false, 0.95},
-    {"udp_to_lan_lost", "  lost of what was sent", "%", 1e-2, 1, true, 0, 0, false},
-    {"udp_to_host", "UDP 64-byte, LAN to host", "1000/s", 1e3, 1, false, 0.95},
-    {"udp_to_host_lost", "  lost of what was sent", "%", 1e-2, 1, true, 0, 0, false},
-    {"ping", "back-to-back ping", "us", 1, 1, true, 0.8},
-    {"ping_after_pause", "ping, one each millisecond", "us", 1, 1, true, 0},
-}};
-inline constexpr std::size_t kRequestResponse = 2;
-inline constexpr std::size_t kPing = 7;
+/// The programs, or the part of the kernel, that carry frames between lan0 and tap0.
+enum class Contender : std::uint8_t {
+  split,      ///< the split driver
+  forwarder,  ///< one process: bench-forwarder
+  bridge,     ///< the kernel's bridge, between lan0 and a veth whose other end is tap0
+};
+inline constexpr std::array<Contender, 3> kContenders{Contender::split, Contender::forwarder, Contender::bridge};
+const char* to_string(Contender contender);
 
-/// One value per metric.
-using Run = std::array<double, kMetrics.size()>;
+/// What the ends of the connections leave to the contender.
+enum class Condition : std::uint8_t {
+  plain,     ///< nothing: their offloads are off. Split driver and forwarder use libpcap
+  offloads,  ///< checksums and segments. Split driver and forwarder use packet sockets with virtio-net headers
+};
+inline constexpr std::array<Condition, 2> kConditions{Condition::plain, Condition::offloads};
+const char* to_string(Condition condition);
 
-/// The programs that carry frames between lan0 and tap0.
+/// A least ratio of the split driver to another contender: 1 is equal, more is better.
+struct Goal {
+  Metric metric;
+  Condition condition;
+  Contender against;
+  double least;
+};
+const std::vector<Goal>& goals();
+
 struct Contestant {
-  std::string name;
-  bool offloads = false;  ///< it carries frames with virtio-net headers; the LAN's peer then has its offloads on
-  std::vector<std::vector<std::string>> programs;
+  Contender contender{};
+  Condition condition{};
+  std::vector<std::vector<std::string>> programs{};  ///< none: the kernel's bridge
 };
 
-/// Starts the contestant, measures everything once, stops it. Errors: it did not start, ended, or let nothing through.
-Result<Run> measure_once(Laboratory& laboratory, const Contestant& contestant, Duration length);
+/// One value, measured while the two cores of the machine lay as `placement` says.
+struct Sample {
+  Contender contender{};
+  Condition condition{};
+  Metric metric{};
+  Placement placement{};
+  double value = 0;
+};
 
-/// How much better the contender does than the yardstick: 1 is equal, more is better.
-double ratio_of(const Metric& metric, double contender, double yardstick);
+struct Samples {
+  std::vector<Sample> taken{};
+  std::size_t moved = 0;  ///< measurements that were discarded because the cores moved meanwhile
 
-/// Index of a run that is several times faster than its fellows, as happens when the scheduler by chance puts all
-/// processes on one core, or a virtual machine's cores share one; runs.size() if there is none.
-std::size_t find_outlier(const std::vector<Run>& runs);
+  [[nodiscard]] std::vector<double> values(Contender contender, Condition condition, Metric metric,
+                                           Placement placement) const;
+  [[nodiscard]] std::optional<double> median(Contender contender, Condition condition, Metric metric,
+                                             Placement placement) const;
+  /// How much better the split driver does than `against`; nullopt: one of them has no sample in this placement, or a
+  /// ratio says nothing.
+  [[nodiscard]] std::optional<double> ratio(Metric metric, Condition condition, Contender against,
+                                            Placement placement) const;
+  [[nodiscard]] bool any(Placement placement) const;
+};
+
+/// Starts the contestant, measures everything once, stops it, and adds the samples. A measurement during which the
+/// cores move is made again, at most twice. Errors: it did not start, ended, or let nothing through.
+Result<void> measure_once(Laboratory& laboratory, LineGauge& gauge, const Contestant& contestant, Duration length,
+                          Samples& samples);
 
 }  // namespace splitnic::bench

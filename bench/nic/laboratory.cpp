@@ -22,6 +22,7 @@
 #include <cstring>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "bench/nic/process.h"
 #include "common/os/errno_text.h"
@@ -36,6 +37,8 @@ namespace {
 constexpr Duration kTapPatience = std::chrono::seconds(10);
 constexpr const char* kScratch = "/run/splitnic-bench";
 constexpr const char* kPeerLink = "eth0";
+constexpr const char* kBridge = "br0";
+constexpr const char* kBridgePort = "port0";
 
 void write_file(const char* path, const std::string& text) {
   std::ofstream file(path);
@@ -82,14 +85,27 @@ void unshare_all() {
   ::_exit(code);
 }
 
-Result<void> set_offload(int socket, std::uint32_t command, bool on) {
+Result<void> set_offload(int socket, const char* interface, std::uint32_t command, bool on) {
   ethtool_value value{command, on ? 1U : 0U};
   ifreq request;
   std::memset(&request, 0, sizeof request);
-  std::strncpy(request.ifr_name, kPeerLink, IFNAMSIZ - 1);
+  std::strncpy(request.ifr_name, interface, IFNAMSIZ - 1);
   request.ifr_data = reinterpret_cast<char*>(&value);
   if (::ioctl(socket, SIOCETHTOOL, &request) == 0) return {};
-  return fail("switching the offloads of {} {}: {}", kPeerLink, on ? "on" : "off", os::errno_text());
+  return fail("switching the offloads of {} {}: {}", interface, on ? "on" : "off", os::errno_text());
+}
+
+/// Of an interface of this namespace: whether it sends frames unfinished, and puts received ones together.
+Result<void> set_offloads(int netns, const char* interface, bool on) {
+  const auto inside = os::ScopedNetns::enter(netns);
+  if (!inside) return tl::unexpected(inside.error());
+  const os::UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) return fail("a socket: {}", os::errno_text());
+  // Segmentation needs checksums.
+  for (const int command : {ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO}) {
+    if (auto set = set_offload(socket.get(), interface, static_cast<std::uint32_t>(command), on); !set) return set;
+  }
+  return set_offload(socket.get(), interface, ETHTOOL_SGRO, false);  // what comes from the contestant stays as it is
 }
 
 }  // namespace
@@ -123,20 +139,20 @@ Result<Laboratory> Laboratory::build() {
 std::string Laboratory::scratch(const std::string& name) const { return fmt::format("{}/{}", kScratch, name); }
 
 Result<void> Laboratory::make_namespaces() {
-  for (const char* name : {kPeer, kUnit, kHost}) {
-    if (auto made = run_ip({"netns", "add", name}, scratch("ip.log")); !made) return made;
-    auto netns = os::open_netns(name);
-    if (!netns) return tl::unexpected(netns.error());
-    const auto inside = os::ScopedNetns::enter(netns->get());
-    if (!inside) return tl::unexpected(inside.error());
-    // Neighbour discovery would only add frames that nobody measures. A kernel without IPv6 has no such file.
-    std::ofstream("/proc/sys/net/ipv6/conf/default/disable_ipv6") << 1;
-    if (std::strcmp(name, kPeer) == 0) {
-      peer_ = *std::move(netns);
-    } else if (std::strcmp(name, kHost) == 0) {
-      host_ = *std::move(netns);
-    }
-  }
+  if (auto made = make_namespace(kPeer, peer_); !made) return made;
+  if (auto made = make_namespace(kUnit, unit_); !made) return made;
+  return make_namespace(kHost, host_);
+}
+
+Result<void> Laboratory::make_namespace(const std::string& name, os::UniqueFd& made) {
+  if (auto added = run_ip({"netns", "add", name}, scratch("ip.log")); !added) return added;
+  auto netns = os::open_netns(name);
+  if (!netns) return tl::unexpected(netns.error());
+  const auto inside = os::ScopedNetns::enter(netns->get());
+  if (!inside) return tl::unexpected(inside.error());
+  // Neighbour discovery would only add frames that nobody measures. A kernel without IPv6 has no such file.
+  std::ofstream("/proc/sys/net/ipv6/conf/default/disable_ipv6") << 1;
+  made = *std::move(netns);
   return {};
 }
 
@@ -153,38 +169,70 @@ Result<void> Laboratory::make_cable() {
   return {};
 }
 
-Result<void> Laboratory::set_peer_offloads(bool on) const {
-  const auto inside = os::ScopedNetns::enter(peer_.get());
-  if (!inside) return tl::unexpected(inside.error());
-  const os::UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket) return fail("a socket: {}", os::errno_text());
-  // Segmentation needs checksums.
-  for (const int command : {ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO}) {
-    if (auto set = set_offload(socket.get(), static_cast<std::uint32_t>(command), on); !set) return set;
+Result<void> Laboratory::set_peer_offloads(bool on) const { return set_offloads(peer_.get(), kPeerLink, on); }
+
+Result<void> Laboratory::make_bridge(bool offloads) const {
+  const std::vector<std::string> steps[] = {
+      {"-n", kUnit, "link", "add", kBridge, "type", "bridge"},
+      {"-n", kUnit, "link", "add", kBridgePort, "type", "veth", "peer", "name", kTap, "netns", kHost},
+      {"-n", kUnit, "link", "set", kLan, "master", kBridge},
+      {"-n", kUnit, "link", "set", kBridgePort, "master", kBridge},
+      {"-n", kUnit, "link", "set", kBridgePort, "up"},
+      {"-n", kUnit, "link", "set", kBridge, "up"}};
+  for (const auto& step : steps) {
+    if (auto made = run_ip(step, scratch("ip.log")); !made) return made;
   }
-  return set_offload(socket.get(), ETHTOOL_SGRO, false);  // what comes from the contestant stays as it is
+  return set_offloads(host_.get(), kTap, offloads);
 }
 
-Result<void> Laboratory::dress_tap() {
-  {
-    const auto inside = os::ScopedNetns::enter(host_.get());
-    if (!inside) return tl::unexpected(inside.error());
-    auto links = os::LinkSocket::open();
-    if (!links) return tl::unexpected(links.error());
-    const Time give_up = monotonic_now() + kTapPatience;
-    while (!links->query(kTap)) {
-      if (monotonic_now() > give_up) return fail("{} did not appear", kTap);
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+namespace {
+
+/// In this namespace; carrier: it must have that, too.
+Result<void> await_interface(int netns, const std::string& name, bool carrier) {
+  const auto inside = os::ScopedNetns::enter(netns);
+  if (!inside) return tl::unexpected(inside.error());
+  auto links = os::LinkSocket::open();
+  if (!links) return tl::unexpected(links.error());
+  for (const Time give_up = monotonic_now() + kTapPatience; monotonic_now() < give_up;) {
+    const auto link = links->query(name);
+    if (link && (link->carrier || !carrier)) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+  return fail("{} did not appear", name);
+}
+
+}  // namespace
+
+Result<void> Laboratory::dress_tap(const std::string& netns_name, int netns, const std::string& address) {
+  if (auto there = await_interface(netns, kTap, false); !there) return there;
   const auto log = scratch("ip.log");
-  auto dressed = run_ip({"-n", kHost, "address", "add", fmt::format("{}/24", kHostAddress), "dev", kTap}, log);
-  return dressed ? run_ip({"-n", kHost, "link", "set", kTap, "up"}, log) : dressed;
+  auto dressed = run_ip({"-n", netns_name, "address", "add", address + "/24", "dev", kTap}, log);
+  return dressed ? run_ip({"-n", netns_name, "link", "set", kTap, "up"}, log) : dressed;
+}
+
+Result<void> Laboratory::dress_tap() { return dress_tap(kHost, host_.get(), kHostAddress); }
+
+Result<void> Laboratory::dress_tap(const FurtherHost& host) { return dress_tap(host.name, host.netns, host.address); }
+
+Result<Laboratory::FurtherHost> Laboratory::further_host(std::size_t index) {
+  FurtherHost host{.name = fmt::format("busy{}", index), .address = fmt::format("10.77.0.{}", 10 + index)};
+  os::UniqueFd& netns = further_[index];
+  if (!netns) {
+    if (auto made = make_namespace(host.name, netns); !made) return tl::unexpected(made.error());
+  }
+  host.netns = netns.get();
+  return host;
+}
+
+Result<void> Laboratory::await_idle_tap(const std::string& tap) {
+  if (auto there = await_interface(unit_.get(), tap, true); !there) return there;
+  return run_ip({"-n", kUnit, "link", "set", tap, "up"}, scratch("ip.log"));
 }
 
 void Laboratory::clear_tap() {
-  // Both may well have nothing to do.
+  // Each may well have nothing to do.
   static_cast<void>(run_ip({"-n", kHost, "link", "delete", kTap}, scratch("ip.log")));
+  static_cast<void>(run_ip({"-n", kUnit, "link", "delete", kBridge}, scratch("ip.log")));
   static_cast<void>(run_ip({"-n", kPeer, "neighbour", "flush", "dev", kPeerLink}, scratch("ip.log")));
 }
 

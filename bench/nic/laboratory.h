@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "common/os/unique_fd.h"
@@ -39,9 +41,26 @@ class Laboratory {
   /// Whether the peer leaves checksums and segmentation to the contestant, as far as the contestant's interfaces say
   /// that they do it. Off, its frames suit a contestant that neither completes checksums nor segments frames.
   [[nodiscard]] Result<void> set_peer_offloads(bool on) const;
+  /// Makes the kernel's bridge between lan0 and a veth whose other end is tap0, in place of a contestant. offloads:
+  /// whether tap0 leaves checksums and segmentation to it.
+  Result<void> make_bridge(bool offloads) const;
   /// Waits for the contestant's TAP, then gives it its address and sets it up.
   Result<void> dress_tap();
-  /// Removes the TAP if the contestant has left it, and the peer's neighbour entry for it.
+
+  /// A host in a namespace of its own, for measurements with several.
+  struct FurtherHost {
+    std::string name;     ///< of its namespace
+    int netns = -1;       ///< lent
+    std::string address;  ///< of its tap0
+  };
+  /// index: below 200. The first call for an index makes the namespace.
+  Result<FurtherHost> further_host(std::size_t index);
+  /// dress_tap() for such a host.
+  Result<void> dress_tap(const FurtherHost& host);
+  /// Waits until the TAP of an idle host, which lies in the unit's namespace, has its carrier; then sets it up.
+  Result<void> await_idle_tap(const std::string& tap);
+  /// Removes the TAP if the contestant has left it, the kernel's bridge if there is one, and the peer's neighbour entry
+  /// for it.
   void clear_tap();
 
  private:
@@ -49,8 +68,14 @@ class Laboratory {
   Result<void> make_namespaces();
   Result<void> make_cable();
 
+  /// netns_name: a namespace, whose descriptor is netns.
+  Result<void> dress_tap(const std::string& netns_name, int netns, const std::string& address);
+  Result<void> make_namespace(const std::string& name, os::UniqueFd& made);
+
   os::UniqueFd peer_;
+  os::UniqueFd unit_;
   os::UniqueFd host_;
+  std::map<std::size_t, os::UniqueFd> further_;
 };
 
 }  // namespace splitnic::bench

@@ -55,6 +55,10 @@ bool Process::running() {
   return pid_ > 0;
 }
 
+void Process::ask_to_stop() {
+  if (running()) ::kill(pid_, SIGTERM);
+}
+
 void Process::stop() {
   if (!running()) return;
   ::kill(pid_, SIGTERM);

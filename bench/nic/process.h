@@ -19,10 +19,14 @@ class Process {
   Process& operator=(Process&&) = delete;
   ~Process();
 
+  /// Sends SIGTERM and does not wait.
+  void ask_to_stop();
   /// Ends the program with SIGTERM, or with SIGKILL after a few seconds.
   void stop();
   /// Waits until it has ended by itself; anything but exit code 0 is an error with the last line it wrote.
   Result<void> wait();
+  /// Of the program, until it has ended.
+  [[nodiscard]] pid_t pid() const { return pid_; }
   /// False after it ended by itself.
   bool running();
   /// How it ended, and the last line that it wrote.

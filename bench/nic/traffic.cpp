@@ -3,14 +3,21 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bench/nic/echo.h"
@@ -150,46 +157,137 @@ Result<Rate> count_per_second(Duration length, const char* what, Step step, AtBe
   }
 }
 
-constexpr auto kNothing = [] {};
+/// Counts the processor time that the machine spends, from begin() on.
+class BusyCores {
+ public:
+  void begin() {
+    busy_ = busy_seconds();
+    begin_ = monotonic_now();
+  }
+  /// How many cores were busy since begin().
+  [[nodiscard]] double since_begin() const {
+    return (busy_seconds() - busy_) / std::chrono::duration<double>(monotonic_now() - begin_).count();
+  }
+
+ private:
+  /// Of all cores since the machine started: all but idle, waiting for disks, and taken by other virtual machines.
+  static double busy_seconds() {
+    std::ifstream file("/proc/stat");
+    std::string name;
+    double user = 0, nice = 0, system = 0, idle = 0, disk = 0, interrupts = 0, soft_interrupts = 0;
+    file >> name >> user >> nice >> system >> idle >> disk >> interrupts >> soft_interrupts;
+    return (user + nice + system + interrupts + soft_interrupts) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  }
+
+  double busy_ = 0;
+  Time begin_{};
+};
+
+/// values: at least one; reordered.
+double percentile_99(std::vector<double>& values) {
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+/// What several connections together receive: each has a thread that sends, and poll(2) finds those that have
+/// something.
+class Streams {
+ public:
+  explicit Streams(std::vector<Connection> connections)
+      : connections_(std::move(connections)), outgoing_(kStreamChunkBytes) {
+    for (const Connection& connection : connections_) {
+      waits_.push_back({connection.to.get(), POLLIN, 0});
+      senders_.push_back(std::make_unique<Repeat>([this, from = connection.from.get()] {
+        return ::send(from, outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL) > 0;
+      }));
+    }
+  }
+  /// Lets go of senders that wait for room.
+  ~Streams() {
+    for (const Connection& connection : connections_) {
+      ::shutdown(connection.to.get(), SHUT_RDWR);
+      ::shutdown(connection.from.get(), SHUT_RDWR);
+    }
+  }
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  /// Bytes of the next connection that has some; negative: a failure.
+  ssize_t receive() {
+    if (waits_.size() == 1) return ::recv(waits_[0].fd, incoming_.data(), incoming_.size(), 0);
+    for (std::size_t looked = 0; looked < waits_.size(); ++looked) {
+      next_ = (next_ + 1) % waits_.size();
+      const ssize_t got = ::recv(waits_[next_].fd, incoming_.data(), incoming_.size(), MSG_DONTWAIT);
+      if (got >= 0 || errno != EAGAIN) return got;
+    }
+    const int ready = ::poll(waits_.data(), waits_.size(), kPollPatience);
+    if (ready == 0)
+      errno = EAGAIN;
+    else if (ready > 0)
+      errno = EINTR;  // there is something now: the caller comes again
+    return -1;
+  }
+
+ private:
+  static constexpr int kPollPatience = 3000;  // milliseconds
+
+  std::vector<Connection> connections_;
+  std::vector<std::byte> outgoing_;
+  std::vector<std::byte> incoming_ = std::vector<std::byte>(kStreamChunkBytes);
+  std::vector<pollfd> waits_;
+  std::size_t next_ = 0;
+  std::vector<std::unique_ptr<Repeat>> senders_;  // last, so that they end first
+};
 
 }  // namespace
 
-Result<double> measure_tcp_stream(const Route& route, Duration length) {
-  auto connection = connect_tcp(route);
-  if (!connection) return tl::unexpected(connection.error());
-  const std::vector<std::byte> outgoing(kStreamChunkBytes);
-  std::vector<std::byte> incoming(kStreamChunkBytes);
-  const Repeat sender(
-      [&, from = connection->from.get()] { return ::send(from, outgoing.data(), outgoing.size(), MSG_NOSIGNAL) > 0; });
+Result<StreamRate> measure_tcp_stream(const Route& route, Duration length, std::size_t connections) {
+  std::vector<Connection> connected;
+  while (connected.size() < connections) {
+    auto connection = connect_tcp(route);
+    if (!connection) return tl::unexpected(connection.error());
+    connected.push_back(*std::move(connection));
+  }
+  Streams streams(std::move(connected));
+  BusyCores busy;
   const auto bytes = count_per_second(
-      length, "receiving TCP", [&] { return ::recv(connection->to.get(), incoming.data(), incoming.size(), 0); },
-      kNothing);
-  // Lets go of a sender that waits for room.
-  ::shutdown(connection->to.get(), SHUT_RDWR);
-  ::shutdown(connection->from.get(), SHUT_RDWR);
+      length, "receiving TCP", [&] { return streams.receive(); }, [&] { busy.begin(); });
   if (!bytes) return tl::unexpected(bytes.error());
-  return bytes->per_second * 8;
+  return StreamRate{.bits_per_second = bytes->per_second * 8, .busy_cores = busy.since_begin()};
 }
 
-Result<double> measure_tcp_request_response(const Route& route, Duration length) {
+Result<RequestRate> measure_tcp_request_response(const Route& route, Duration length) {
   auto connection = connect_tcp(route);
   if (!connection) return tl::unexpected(connection.error());
   const Repeat responder([to = connection->to.get()] {
     std::byte byte{};
     return ::recv(to, &byte, 1, 0) == 1 && ::send(to, &byte, 1, MSG_NOSIGNAL) == 1;
   });
+  std::vector<double> microseconds;
+  microseconds.reserve(1U << 20U);
+  BusyCores busy;
   const auto requests = count_per_second(
       length, "waiting for a TCP response",
-      [from = connection->from.get()]() -> ssize_t {
+      [&, from = connection->from.get()]() -> ssize_t {
         std::byte byte{};
+        const Time asked = monotonic_now();
         const ssize_t sent = ::send(from, &byte, 1, MSG_NOSIGNAL);
-        return sent == 1 ? ::recv(from, &byte, 1, 0) : sent;
+        const ssize_t got = sent == 1 ? ::recv(from, &byte, 1, 0) : sent;
+        if (got == 1)
+          microseconds.push_back(std::chrono::duration<double, std::micro>(monotonic_now() - asked).count());
+        return got;
       },
-      kNothing);
+      [&] {
+        microseconds.clear();
+        busy.begin();
+      });
+  const double busy_cores = busy.since_begin();
   ::shutdown(connection->from.get(), SHUT_RDWR);
   ::shutdown(connection->to.get(), SHUT_RDWR);
   if (!requests) return tl::unexpected(requests.error());
-  return requests->per_second;
+  return RequestRate{
+      .per_second = requests->per_second, .p99_microseconds = percentile_99(microseconds), .busy_cores = busy_cores};
 }
 
 Result<PacketRate> measure_udp_rate(const Route& route, Duration length) {

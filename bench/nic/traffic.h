@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "common/result.h"
 #include "common/time.h"
 
@@ -16,11 +18,20 @@ struct Route {
 /// All of these open plain sockets in both namespaces, run for `length` after a short warm-up, and then return.
 /// Errors: no connection, or nothing arrives for seconds.
 
-/// One TCP connection, written as fast as it takes. Returns bits per second, as received.
-Result<double> measure_tcp_stream(const Route& route, Duration length);
+struct StreamRate {
+  double bits_per_second = 0;  ///< as received
+  double busy_cores = 0;       ///< of the whole machine, meanwhile
+};
+/// TCP connections, written as fast as they take.
+Result<StreamRate> measure_tcp_stream(const Route& route, Duration length, std::size_t connections);
 
-/// One byte there, one byte back, over one TCP connection. Returns round trips per second.
-Result<double> measure_tcp_request_response(const Route& route, Duration length);
+struct RequestRate {
+  double per_second = 0;
+  double p99_microseconds = 0;  ///< a hundredth of the round trips took longer
+  double busy_cores = 0;        ///< of the whole machine, meanwhile
+};
+/// One byte there, one byte back, over one TCP connection.
+Result<RequestRate> measure_tcp_request_response(const Route& route, Duration length);
 
 struct PacketRate {
   double received_per_second = 0;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "common/os/errno_text.h"
 #include "common/os/unix_listener.h"
@@ -23,6 +24,17 @@ bool is_ours(const std::string& path, mode_t forbidden) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
          (status.st_mode & forbidden) == 0;
+}
+
+bool is_of_another_user(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid != ::geteuid();
+}
+
+/// An absolute path in a variable; empty: there is none.
+std::string_view from_environment(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value == '/' ? value : std::string_view();
 }
 
 /// Root may also read folders of other users that are closed to others.
@@ -50,18 +62,18 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
+std::string session_directory() {
+  const std::string session(from_environment("XDG_RUNTIME_DIR"));
+  return !session.empty() && is_ours(session, kOpenToOthers) ? session + "/splitnic" : std::string();
+}
+
 std::vector<std::string> runtime_directories() {
   std::vector<std::string> directories;
-  const auto from_environment = [](const char* variable) -> std::string_view {
-    const char* value = std::getenv(variable);
-    return value != nullptr && *value == '/' ? value : std::string_view();
-  };
   // Colons separate several folders; the first one is enough.
   const auto service = from_environment("RUNTIME_DIRECTORY");
   if (!service.empty()) directories.emplace_back(service.substr(0, service.find(':')));
   if (::geteuid() == 0) directories.emplace_back("/run/splitnic");
-  const auto session = from_environment("XDG_RUNTIME_DIR");
-  if (!session.empty()) directories.push_back(std::string(session) + "/splitnic");
+  if (std::string session = session_directory(); !session.empty()) directories.push_back(std::move(session));
   directories.push_back(fmt::format("/tmp/splitnic-{}", ::geteuid()));
   return directories;
 }
@@ -72,6 +84,10 @@ Result<std::string> make_private_directory(const PrivateDirectory& what, const s
     // Root of a user namespace may not write to /run, and XDG_RUNTIME_DIR may not exist: try the next one.
     if (!have_directory(directory, 0755)) {
       reason = fmt::format("{}: {}", directory, errno_text());
+      continue;
+    }
+    if (is_of_another_user(directory)) {
+      reason = fmt::format("{}: belongs to another user", directory);
       continue;
     }
     if (!is_ours(directory, kWritableByOthers)) {

@@ -8,8 +8,12 @@
 
 namespace splitnic::os {
 
+/// $XDG_RUNTIME_DIR/splitnic. Empty: the variable is not set, or names something else than a directory that is this
+/// user's alone (mode 0700), for example that of another user after `sudo -E`, who could exchange what is made in it.
+std::string session_directory();
+
 /// The folders where daemons keep their sockets, best first: $RUNTIME_DIRECTORY (a service of systemd), /run/splitnic
-/// for root, $XDG_RUNTIME_DIR/splitnic, /tmp/splitnic-UID. Sockets that hosts connect to are in such a folder (mode
+/// for root, session_directory(), /tmp/splitnic-UID. Sockets that hosts connect to are in such a folder (mode
 /// 0755), control sockets in the folder `control` inside it (mode 0700).
 std::vector<std::string> runtime_directories();
 
@@ -21,8 +25,9 @@ struct PrivateDirectory {
 };
 
 /// Creates the first of `candidates` that can be created (mode 0755), and in it the private folder (mode 0700), and
-/// returns the latter. Existing folders must belong to this user. Others must have no right to write to the outer
-/// folder and no access to the inner one. Anything else is an error, because another user may have prepared the folder.
+/// returns the latter. A candidate that belongs to another user counts as one that can't be created. Others must have
+/// no right to write to the outer folder and no access to the inner one, which must belong to this user. Anything else
+/// is an error, because another user may have prepared the folder.
 Result<std::string> make_private_directory(const PrivateDirectory& what, const std::vector<std::string>& candidates);
 
 /// The same for the folder `control`, with the daemons' control sockets.

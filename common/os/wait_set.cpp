@@ -4,6 +4,7 @@
 #include <sys/timerfd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -22,6 +23,7 @@ WaitSet::WaitSet() : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD
 WaitSet::Added WaitSet::add(int descriptor) {
   epoll_event event{};
   event.events = EPOLLIN;
+  event.data.fd = descriptor;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return Added::yes;
   if (errno == EEXIST) return Added::present;
   // Bugs of the caller: a closed descriptor, and one that can't be waited for. The kernel may refuse any other
@@ -61,6 +63,18 @@ Result<bool> WaitSet::update(std::span<const int> descriptors) {
   }
   if (auto rebuilt = rebuild(); !rebuilt) return tl::unexpected(std::move(rebuilt.error()));
   return true;
+}
+
+std::size_t WaitSet::ready(std::span<int> out) const {
+  std::array<epoll_event, 64> events;
+  const auto most = static_cast<int>(std::min(events.size(), out.size()));
+  const int count = ::epoll_wait(epoll_.get(), events.data(), most, 0);
+  SPLITNIC_CHECK(count >= 0 || errno == EINTR);
+  std::size_t found = 0;
+  for (const epoll_event& event : std::span(events).first(static_cast<std::size_t>(std::max(count, 0)))) {
+    if (event.data.fd != timer_.get()) out[found++] = event.data.fd;
+  }
+  return found;
 }
 
 void WaitSet::set_deadline(Time deadline) {

@@ -27,6 +27,9 @@ class WaitSet {
   /// kNever means no deadline. After the deadline descriptor() stays readable until a later deadline is set.
   void set_deadline(Time deadline);
   [[nodiscard]] int descriptor() const { return epoll_.get(); }
+  /// Some of the descriptors that are readable now, at most out.size(); returns how many. The next call returns others
+  /// if there are more.
+  [[nodiscard]] std::size_t ready(std::span<int> out) const;
 
  private:
   enum class Added { yes, present, refused };

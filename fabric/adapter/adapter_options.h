@@ -13,6 +13,7 @@
 namespace splitnic::fabric {
 
 class DmaProvider;
+class TransportFaults;
 
 struct AdapterOptions {
   /// 64 .. 65520, multiple of 16; the smaller of both ends' is used (set_cell_payload), or less where a lane has less.
@@ -33,6 +34,8 @@ struct AdapterOptions {
   unsigned receiver_not_ready_retries = 7;
   /// Moves the bytes of direct writes and of reads answered directly; lent. Null: this processor does.
   DmaProvider* dma = nullptr;
+  /// Faults for the connected queue pairs; lent. Null: none are injected.
+  TransportFaults* faults = nullptr;
 };
 
 /// What an adapter takes at most. Source: S4 (query of the interface's attributes); ibv_query_device.

@@ -41,8 +41,13 @@ struct ChannelAdapter::State {
   void end_epoch(Path& path);
   /// Notices that the path's link went down or through an epoch; true while it is up.
   bool follow(Path& path);
-  /// The same for every path.
+  /// The same for the paths whose turn it is, and for every path.
+  void follow_turn();
   void follow_all();
+  /// Chooses the paths of this turn, once: poll_links() or receive() comes first. polls_links: and so also arms them.
+  void begin_turn(Time now, bool polls_links);
+  /// Takes what the path has; returns how much.
+  std::size_t look(Path& path);
   std::size_t receive_cells(Path& path, VirtualLane lane);
   /// False: the cell is of a message, and was not taken.
   [[nodiscard]] bool take_cell(Path& path, const ReceivedCell& received);
@@ -74,6 +79,8 @@ struct ChannelAdapter::State {
   std::vector<QueuePair*> queue_pairs;  // all of them
   std::vector<QueuePair*> active;       // those with QueuePair::active
   std::size_t turn = 0;                 // 2 x position in `active`, + 1: of its requests rather than its answers
+  std::uint64_t path_epochs = 0;        // begun, and ended
+  bool turn_begun = false;              // the links were polled, and the cells are to be taken
   std::vector<bool> domains{false};     // by number: allocated and not given back; 0 never is
 };
 

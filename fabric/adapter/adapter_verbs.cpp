@@ -54,7 +54,10 @@ std::optional<PathNumber> ChannelAdapter::attach(CellLink& link) {
   const auto made = if_any<PathNumber>(take_number(
       paths, std::make_unique<Path>(state_->context, number, link, state_->context.options.cell_payload_bytes),
       state_->context.options.max_paths));
-  if (made && link.up()) state_->begin_epoch(*state_->context.path(*made));
+  if (!made) return made;
+  Path& path = *state_->context.path(*made);
+  state_->context.turns.add(path);
+  if (link.up()) state_->begin_epoch(path);
   return made;
 }
 
@@ -76,6 +79,7 @@ Status ChannelAdapter::detach(PathNumber number) {
   }
   if (path->twin != nullptr) path->twin->twin = nullptr;
   state_->context.datagrams.forget(number);
+  state_->context.turns.remove(*path);
   state_->context.paths[number.value - 1].reset();
   return Status::ok;
 }
@@ -154,6 +158,7 @@ Status ChannelAdapter::deregister(Stag tag, DirectWrites writes) {
   if (!granted) return Status::ok;
   path->grants.revoke(*path->direct, tag);
   if (writes == DirectWrites::drain) path->drains.begin(tag, range);
+  context.turns.attend(*path);
   return Status::ok;
 }
 

@@ -18,6 +18,7 @@ constexpr std::size_t kCellsInPerLane = 64;
 constexpr std::size_t kCellsOut = 64;
 constexpr std::size_t kCellsPerTurn = 8;  // of one queue pair, before the next has its turn
 constexpr std::size_t kCellsAtPost = 8;   // what a post sends itself, when nothing waits before it
+constexpr std::size_t kPostsAtOnce = 8;   // of a list, before they are sent
 
 std::uint32_t fitting_payload(std::uint32_t bytes) {
   return std::clamp(bytes, kMinCellPayload, kMaxCellPayload) / 16 * 16;
@@ -40,16 +41,21 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
 
 void ChannelAdapter::State::begin_epoch(Path& path) {
   path.open = true;
+  ++path_epochs;
   path.incarnation = path.link.incarnation();
   if (path.direct != nullptr) path.grants.start(*path.direct);
   path.peer_grants.start();
   path.drains.start();
   path.not_taken = {};
   path.settled = {};
+  context.turns.attend(path);
 }
 
 void ChannelAdapter::State::end_epoch(Path& path) {
   path.open = false;
+  path.takes_no_datagrams = false;
+  ++path_epochs;
+  context.turns.attend(path);
   if (path.direct != nullptr) context.transfers.abandon(path.direct->bridge.peer_window());
   for (QueuePair* queue_pair : queue_pairs) {
     if (queue_pair->path == &path) void_queue_pair(context, *queue_pair);
@@ -70,6 +76,18 @@ bool ChannelAdapter::State::follow(Path& path) {
   if (!path.link.up()) return false;
   begin_epoch(path);
   return true;
+}
+
+void ChannelAdapter::State::begin_turn(Time now, bool polls_links) {
+  if (!turn_begun) context.turns.begin(now, context.paths, polls_links);
+  turn_begun = true;
+}
+
+/// An engine may still store for a queue pair that is gone, so its path may be any.
+void ChannelAdapter::State::follow_turn() {
+  if (context.transfers.any()) return follow_all();
+  for (std::size_t i = 0; i < context.turns.busy().size(); ++i) static_cast<void>(follow(*context.turns.busy()[i]));
+  for (Path* path : context.turns.looks()) static_cast<void>(follow(*path));
 }
 
 void ChannelAdapter::State::follow_all() {
@@ -224,6 +242,11 @@ std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
     if (!take_cell(path, *cell) && cell->cell.awaited) refuse_consumed(path, lane, cell->cell);
     path.link.pop(lane);
   }
+  if (taken == 0 && !path.not_taken[static_cast<std::size_t>(lane)].wanted) {  // all is settled already
+    path.more[static_cast<std::size_t>(lane)] = false;
+    return 0;
+  }
+  if (taken != 0) context.turns.attend(path);
   // What was placed or refused is settled; but no cell may pass for taken whose refusal the peer can't read yet.
   if (push_not_taken(path, lane)) path.link.settle(lane);
   path.more[static_cast<std::size_t>(lane)] = taken == kCellsInPerLane;
@@ -234,8 +257,8 @@ std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
 /// sender who waits for much of it can go on; and a sender learns by one poll that its messages were taken.
 std::size_t ChannelAdapter::State::return_room() {
   std::size_t told = 0;
-  for (auto& path : context.paths) {
-    if (path == nullptr || !path->open) continue;
+  for (Path* path : context.turns.busy()) {
+    if (!path->open) continue;
     for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
       told += path->link.return_room(lane, !path->more[static_cast<std::size_t>(lane)]) ? 1 : 0;
     }
@@ -247,8 +270,8 @@ std::size_t ChannelAdapter::State::return_room() {
 /// budget or the lane's room ended: neither long answers nor many requests hold up anything else.
 std::size_t ChannelAdapter::State::send_cells() {
   std::size_t sent = 0;
-  for (auto& path : context.paths) {
-    if (path != nullptr && path->open) sent += path->drains.push();
+  for (Path* path : context.turns.busy()) {
+    if (path->open) sent += path->drains.push();
   }
   for (QueuePair* queue_pair : active) sent += responder.push_acknowledgement(*queue_pair) ? 1 : 0;
   const std::size_t turns = 2 * active.size();
@@ -272,7 +295,9 @@ void ChannelAdapter::State::release_idle() {
     QueuePair& queue_pair = *active[position];
     if (position == whose_turn) turn = 2 * kept + turn % 2;
     queue_pair.active = queue_pair.outstanding();
-    if (queue_pair.active) active[kept++] = &queue_pair;
+    if (!queue_pair.active) continue;
+    active[kept++] = &queue_pair;
+    if (queue_pair.path != nullptr) context.turns.attend(*queue_pair.path);
   }
   active.resize(kept);
 }
@@ -295,22 +320,55 @@ ChannelAdapter::ChannelAdapter(CellLink& link, const AdapterOptions& options, Ra
 ChannelAdapter::~ChannelAdapter() = default;
 
 Status ChannelAdapter::post_send(QpNumber queue_pair, const WorkRequest& request) {
+  std::size_t posted = 0;
+  return post_send(queue_pair, std::span(&request, 1), posted);
+}
+
+Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkRequest> requests, std::size_t& posted) {
+  posted = 0;
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
   const bool reachable = found->path == nullptr || state_->follow(*found->path) || found->path->link.awaited();
   if (!reachable && !found->flushes_sends()) return Status::link_down;
   state_->activate(*found);
-  const bool idle = found->send.next == found->send.posted;
-  const Status status = state_->requester.post(*found, request);
-  if (status == Status::ok && idle) static_cast<void>(state_->requester.pump(*found, kCellsAtPost));
+  if (found->path != nullptr) state_->context.turns.attend(*found->path);
+  // What a request before it registers, a request may name: so each is carried out before the next is checked.
+  const std::size_t at_once = found->options.memory_requests ? 1 : kPostsAtOnce;
+  Status status = Status::ok;
+  while (status == Status::ok && posted != requests.size()) {
+    const bool idle = found->send.next == found->send.posted;
+    const std::size_t before = posted;
+    const std::size_t end = posted + std::min(at_once, requests.size() - posted);
+    while (posted != end && (status = state_->requester.post(*found, requests[posted])) == Status::ok) ++posted;
+    if (posted == before) break;
+    if (idle) static_cast<void>(state_->requester.pump(*found, kCellsAtPost));
+    if (status == Status::queue_full) status = Status::ok;  // what has left may have made room
+  }
   return status;
 }
 
+Status ChannelAdapter::check_send(QpNumber queue_pair, const WorkRequest& request) const {
+  const QueuePair* found = state_->find(queue_pair);
+  std::uint32_t bytes = 0;
+  return found == nullptr ? Status::bad_queue_pair : state_->requester.check(*found, request, bytes);
+}
+
 Status ChannelAdapter::post_receive(QpNumber queue_pair, const ReceiveRequest& request) {
+  std::size_t posted = 0;
+  return post_receive(queue_pair, std::span(&request, 1), posted);
+}
+
+Status ChannelAdapter::post_receive(QpNumber queue_pair, std::span<const ReceiveRequest> requests,
+                                    std::size_t& posted) {
+  posted = 0;
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
   if (found->path != nullptr) static_cast<void>(state_->follow(*found->path));
-  return state_->responder.post(*found, request);
+  for (const ReceiveRequest& request : requests) {
+    if (const Status status = state_->responder.post(*found, request); status != Status::ok) return status;
+    ++posted;
+  }
+  return Status::ok;
 }
 
 Status ChannelAdapter::post_shared_receive(SrqNumber queue, const ReceiveRequest& request) {
@@ -324,9 +382,9 @@ bool ChannelAdapter::has_events() const { return !state_->context.events.empty()
 
 void ChannelAdapter::set_event_wake(std::function<void()> wake) { state_->context.events.set_wake(std::move(wake)); }
 
-std::size_t ChannelAdapter::poll_completions(CqNumber queue, std::span<Completion> out) {
+std::size_t ChannelAdapter::poll_completions(CqNumber queue, std::span<Completion> out, bool goes_on) {
   CompletionQueue* found = state_->context.completion_queue(queue);
-  return found == nullptr ? 0 : found->poll(out);
+  return found == nullptr ? 0 : found->poll(out, goes_on);
 }
 
 std::optional<std::size_t> ChannelAdapter::claim_direct(RemoteAddress remote, std::uint32_t bytes, PathNumber number) {
@@ -339,38 +397,85 @@ std::size_t ChannelAdapter::poll(Time now) {
   const std::size_t received = receive(now);
   const std::size_t sent = send();
   // Once for everything written since the last time, posts included.
-  for (auto& path : state_->context.paths) {
-    if (path != nullptr) path->link.notify();
-  }
+  notify();
   return received + sent;
 }
 
 std::size_t ChannelAdapter::receive(Time now) {
   state_->context.now = now;
+  state_->begin_turn(now, false);
+  state_->turn_begun = false;
   // Ended epochs first: an engine that is polled before it has abandoned their copies would store into the new ones.
-  state_->follow_all();
+  state_->follow_turn();
   state_->take_ended_transfers();
   std::size_t received = 0;
-  for (auto& path : state_->context.paths) {
-    if (path == nullptr || !path->open) continue;
-    for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
-      // Requests that ended before these cells left the peer complete before what the cells bring.
-      received += state_->take_settled(*path, lane);
-      const std::size_t cells = state_->receive_cells(*path, lane);
-      if (cells != 0) received += cells + state_->take_settled(*path, lane);
-    }
+  const PathTurns& turns = state_->context.turns;
+  for (Path* path : turns.looks()) {
+    if (!path->turn.busy) received += state_->look(*path);
+  }
+  for (std::size_t i = 0; i < turns.busy().size(); ++i) {
+    received += state_->look(*turns.busy()[i]);  // those that have just become busy, too
+  }
+  return received;
+}
+
+std::size_t ChannelAdapter::State::look(Path& path) {
+  if (!path.open) return 0;
+  std::size_t received = 0;
+  for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
+    // Requests that ended before these cells left the peer complete before what the cells bring.
+    received += take_settled(path, lane);
+    const std::size_t cells = receive_cells(path, lane);
+    if (cells != 0) received += cells + take_settled(path, lane);
   }
   return received;
 }
 
 std::size_t ChannelAdapter::send() {
-  state_->follow_all();
+  for (std::size_t i = 0; i < state_->context.turns.busy().size(); ++i) {
+    static_cast<void>(state_->follow(*state_->context.turns.busy()[i]));
+  }
   for (QueuePair* queue_pair : state_->active) state_->requester.check_time(*queue_pair);
   const std::size_t sent = state_->send_cells() + state_->return_room();
   for (QueuePair* queue_pair : state_->active) state_->check_drained(*queue_pair);
   if (state_->context.overrun) state_->fail_overrun();
   state_->release_idle();
   return sent;
+}
+
+std::size_t ChannelAdapter::poll_links(Time now) {
+  state_->begin_turn(now, true);
+  PathTurns& turns = state_->context.turns;
+  std::size_t moved = 0;
+  for (std::size_t i = 0; i < turns.busy().size(); ++i) moved += turns.busy()[i]->link.poll(now);
+  for (Path* path : turns.looks()) {
+    const std::size_t changed = path->link.poll(now);
+    turns.polled(*path);
+    if (changed != 0) turns.attend(*path);
+    moved += changed;
+  }
+  return moved;
+}
+
+void ChannelAdapter::notify() {
+  for (Path* path : state_->context.turns.busy()) path->link.notify();
+}
+
+bool ChannelAdapter::prepare_sleep() { return state_->context.turns.prepare_sleep(); }
+
+bool ChannelAdapter::rearm() { return state_->context.turns.rearm(); }
+
+void ChannelAdapter::disarm() { state_->context.turns.disarm(); }
+
+void ChannelAdapter::attend(PathNumber number) {
+  Path* path = state_->context.path(number);
+  if (path != nullptr) state_->context.turns.attend(*path);
+}
+
+std::uint64_t ChannelAdapter::path_epochs() const { return state_->path_epochs; }
+
+Time ChannelAdapter::next_link_deadline(Time now) const {
+  return state_->context.turns.next_link_deadline(now, outstanding());
 }
 
 Time ChannelAdapter::next_deadline() const {
@@ -382,19 +487,19 @@ Time ChannelAdapter::next_deadline() const {
     if (queue_pair->path == nullptr || !(queue_pair->path->link.up() || queue_pair->path->link.awaited())) continue;
     deadline = std::min(deadline, state_->requester.next_deadline(*queue_pair));
   }
-  for (const auto& path : state_->context.paths) {
-    if (path != nullptr && path->link.up()) deadline = std::min(deadline, path->drains.next_deadline());
+  for (const Path* path : state_->context.turns.busy()) {
+    if (path->link.up()) deadline = std::min(deadline, path->drains.next_deadline());
   }
   // An engine has no descriptor to sleep on.
   return state_->context.transfers.any() ? state_->context.now : deadline;
 }
 
 bool ChannelAdapter::outstanding() const {
-  const auto owes = [](const auto& path) {
+  const auto owes = [](const Path* path) {
     const auto wanted = [](const PendingNotTaken& pending) { return pending.wanted; };
-    return path != nullptr && (path->drains.waiting() || std::ranges::any_of(path->not_taken, wanted));
+    return path->drains.waiting() || std::ranges::any_of(path->not_taken, wanted);
   };
-  if (std::any_of(state_->context.paths.begin(), state_->context.paths.end(), owes)) return true;
+  if (std::ranges::any_of(state_->context.turns.busy(), owes)) return true;
   return std::any_of(state_->active.begin(), state_->active.end(),
                      [](const QueuePair* queue_pair) { return queue_pair->outstanding(); });
 }

@@ -45,8 +45,8 @@ class ChannelAdapter {
 
   /// A path on this link, which outlives the path, and whose owner polls it. nullopt: there are max_paths already.
   [[nodiscard]] std::optional<PathNumber> attach(CellLink& link);
-  /// Both paths lead to this adapter itself, as the ends of one loop-back link: queue pairs that use the first of them
-  /// take what comes by the second. Errors: bad_argument.
+  /// Says that two paths are the ends of one loop-back link, so that both lead to this adapter. A queue pair that sends
+  /// on the first path then also accepts what arrives on the second. Errors: bad_argument (no such paths).
   Status pair(PathNumber first, PathNumber second);
   /// The path's epoch ends, as if its peer had died, and the link is not used any more. Errors: bad_argument.
   Status detach(PathNumber path);
@@ -147,9 +147,17 @@ class ChannelAdapter {
   /// Queues a request; bytes leave at once or in poll(), and it is the next poll() that wakes a sleeping peer.
   /// Errors: queue_full (also: no place left in the completion queue), bad_*, not_permitted, link_down.
   Status post_send(QpNumber queue_pair, const WorkRequest& request);
+  /// A list in order, up to the first that is refused, whose status is returned. posted: how many were taken. They
+  /// leave a few at a time, so that the peer begins before the last is posted. Source: the verbs (ibv_post_send).
+  Status post_send(QpNumber queue_pair, std::span<const WorkRequest> requests, std::size_t& posted);
+  /// What post_send() would say about the request itself: its shape, lengths and objects, not whether there is room.
+  [[nodiscard]] Status check_send(QpNumber queue_pair, const WorkRequest& request) const;
   /// A receive for writes with immediate alone may have an empty segment without a tag.
   Status post_receive(QpNumber queue_pair, const ReceiveRequest& request);
-  [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out);
+  /// A list in order, as post_send.
+  Status post_receive(QpNumber queue_pair, std::span<const ReceiveRequest> requests, std::size_t& posted);
+  /// goes_on: see CompletionQueue::poll().
+  [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out, bool goes_on = false);
   /// Asynchronous events, oldest first; returns how many.
   [[nodiscard]] std::size_t poll_events(std::span<AsyncEvent> out);
   [[nodiscard]] bool has_events() const;
@@ -170,9 +178,33 @@ class ChannelAdapter {
   /// CellLink::notify() for each path when it has written everything.
   std::size_t receive(Time now);
   std::size_t send();
+  /// When to poll again although nothing came in; without the links' own deadlines.
   [[nodiscard]] Time next_deadline() const;
   /// Something is posted, unacknowledged or in quarantine.
   [[nodiscard]] bool outstanding() const;
+
+  /// With so few paths every poll looks at all of them.
+  static constexpr std::size_t kAlwaysPolledPaths = 16;
+
+  // For an owner who leaves the links of all paths to the adapter. Neither polls nor sleeps then do work for paths
+  // where nothing happens (path_turns.h).
+
+  /// Polls the links whose turn it is, before poll() or receive(); returns how much happened.
+  std::size_t poll_links(Time now);
+  /// Flushes and announces what was released: CellLink::notify().
+  void notify();
+  /// CellLink::prepare_sleep() for all links. The links of idle paths stay armed from then on. False: something came
+  /// in; poll again.
+  [[nodiscard]] bool prepare_sleep();
+  /// CellLink::rearm() likewise. False: something came in; disarm() comes before it is dealt with.
+  [[nodiscard]] bool rearm();
+  /// Back from sleep; attend() comes next, for what has woken this end.
+  void disarm();
+  /// The descriptor of the path's link is readable: the next polls look at the path.
+  void attend(PathNumber path);
+  [[nodiscard]] Time next_link_deadline(Time now) const;
+  /// Changes when an epoch of some path begins or ends.
+  [[nodiscard]] std::uint64_t path_epochs() const;
 
   /// What both ends of the path have agreed on, at most AdapterOptions::cell_payload_bytes. Errors: bad_argument.
   Status set_cell_payload(std::uint32_t bytes, PathNumber path = {});

@@ -17,7 +17,8 @@ namespace splitnic::fabric {
 /// Completions in the order in which requests ended. With CompletionRoom::reserved a posted request reserves its
 /// place, so no peer can overflow the queue: if no place is left, the post is refused. (A receive of a shared queue
 /// reserves its place only when a message takes it, so these receives can overrun the queue.) With unreserved, a
-/// completion that finds no room is lost, and the queue fails. Thread: the adapter's owner.
+/// completion that finds no room is lost, and the queue fails; and flushed completions come in polls of their own.
+/// Thread: the adapter's owner.
 class CompletionQueue {
  public:
   /// channel: may be null; lent.
@@ -64,10 +65,22 @@ class CompletionQueue {
     capacity_ = capacity;
     return true;
   }
-  /// Takes out the oldest completions, as many as there are and fit; returns how many.
-  [[nodiscard]] std::size_t poll(std::span<Completion> out) {
+  /// Takes out the oldest completions, as many as there are and fit; returns how many. An unreserved queue takes out a
+  /// flushed completion only if those before it in this poll were flushed, too: a program that got all that it waits
+  /// for ends without looking at what its peer's end flushed. goes_on: continues a poll that took out others.
+  [[nodiscard]] std::size_t poll(std::span<Completion> out, bool goes_on = false) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), pushed_ - polled_));
-    for (std::size_t i = 0; i < count; ++i) out[i] = ring_[polled_++];
+    for (std::size_t i = 0; i < count; ++i) {
+      const Completion& next = ring_[polled_];
+      const bool flushed = next.status == CompletionStatus::flushed;
+      if (flushed && goes_on && !reserves_) {
+        if (armed_ != Arm::nothing) notify_if_armed(next);  // the caller may take this poll for the last
+        return i;
+      }
+      goes_on = !flushed;
+      out[i] = next;
+      ++polled_;
+    }
     return count;
   }
 

@@ -8,6 +8,7 @@
 #include "fabric/adapter/datagrams.h"
 #include "fabric/adapter/events.h"
 #include "fabric/adapter/path.h"
+#include "fabric/adapter/path_turns.h"
 #include "fabric/adapter/queue_pair.h"
 #include "fabric/adapter/transfers.h"
 #include "fabric/memory/protection_table.h"
@@ -23,6 +24,7 @@ struct AdapterContext {
   ProtectionTable table;
   Transfers transfers;
   std::vector<std::unique_ptr<Path>> paths;                         ///< by number - 1; null: detached
+  PathTurns turns;                                                  ///< which of them a poll looks at
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues;  ///< by number - 1; null: destroyed
   std::vector<std::unique_ptr<SharedReceiveQueue>> shared_receive_queues;
   std::vector<std::unique_ptr<CompletionChannel>> completion_channels;

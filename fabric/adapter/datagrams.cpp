@@ -13,6 +13,8 @@ namespace {
 // A number is a generation and a place, so that what was posted with a handle never goes where the next one says.
 constexpr unsigned kIndexBits = 16;
 constexpr std::size_t kMostHandles = (std::size_t{1} << kIndexBits) - 1;
+/// The longest that a datagram waits for a path to come up for the first time.
+constexpr Duration kFirstPathMax = std::chrono::seconds(2);
 constexpr std::uint32_t kOwnQueueKey = 0x8000'0000;
 constexpr std::uint8_t kMaxServiceLevel = 15;
 
@@ -57,6 +59,15 @@ DatagramTables::Group* DatagramTables::find_or_make(const Gid& group, std::size_
   return &groups_.back();
 }
 
+/// Leaves its place empty, so that a datagram whose copies are on their way counts on as before.
+bool DatagramTables::remove_member(Group& group, PathNumber path) {
+  const auto found = std::ranges::find(group.members, path);
+  if (found == group.members.end()) return false;
+  *found = {};
+  while (!group.members.empty() && group.members.back() == PathNumber{}) group.members.pop_back();
+  return true;
+}
+
 void DatagramTables::drop_empty_groups() {
   std::erase_if(groups_, [](const Group& group) { return group.attached.empty() && group.members.empty(); });
 }
@@ -73,7 +84,12 @@ Status DatagramTables::add(PathNumber path, const Gid& gid, std::size_t most_gro
   Group* group = find_or_make(gid, most_groups);
   if (group == nullptr) return Status::no_resources;
   if (std::ranges::find(group->members, path) != group->members.end()) return Status::in_use;
-  group->members.push_back(path);
+  const auto free = std::ranges::find(group->members, PathNumber{});
+  if (free != group->members.end()) {
+    *free = path;
+  } else {
+    group->members.push_back(path);
+  }
   return Status::ok;
 }
 
@@ -86,7 +102,7 @@ Status DatagramTables::remove(QpNumber queue_pair, const Gid& gid) {
 
 Status DatagramTables::remove(PathNumber path, const Gid& gid) {
   const auto group = std::ranges::find(groups_, gid, &Group::gid);
-  const bool was = group != groups_.end() && std::erase(group->members, path) != 0;
+  const bool was = group != groups_.end() && remove_member(*group, path);
   drop_empty_groups();
   return was ? Status::ok : Status::bad_argument;
 }
@@ -95,7 +111,7 @@ void DatagramTables::forget(PathNumber path) {
   for (AddressHandle& handle : handles_) {
     if (handle.used && handle.options.path == path) handle.retire();
   }
-  for (Group& group : groups_) std::erase(group.members, path);
+  for (Group& group : groups_) remove_member(group, path);
   drop_empty_groups();
 }
 
@@ -162,8 +178,9 @@ Status check_datagram(const AdapterContext& context, const WorkRequest& request,
   return total + sizeof(DatagramBytes) <= cell ? Status::ok : Status::bad_length;
 }
 
-/// Tries copies that find no room again for one timeout, then drops them until there is room again. So a peer that does
-/// not take its datagrams delays those of the others by one timeout at most.
+/// Tries a copy that finds no room again for one timeout, then drops copies for this path until there is room again. So
+/// a peer that does not take its datagrams delays those of the others by one timeout at most. The timeout of a path
+/// that has not been up yet is longer: a program that has just learned where its peer is sends at once.
 Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
   const AddressHandle* to = context_.datagrams.find(entry.request.datagram.handle);
@@ -176,15 +193,24 @@ Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry
   }
   bool any = false;
   for (; send.next_cell < paths.size(); ++send.next_cell) {  // the copies that are done
+    if (paths[send.next_cell] == PathNumber{}) {             // a member that has left
+      send.drop_at = kNever;
+      continue;
+    }
     const Copy copy = send_copy(queue_pair, entry, *to, paths[send.next_cell]);
     if (copy == Copy::failed) return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
     if (copy == Copy::blocked) {
-      if (send.drop_at == kNever) send.drop_at = context_.now + context_.options.ack_timeout;
+      Path* path = context_.path(paths[send.next_cell]);
+      const Duration longest = path->open || path->incarnation != 0 ? context_.options.ack_timeout : kFirstPathMax;
+      if (send.drop_at == kNever) send.drop_at = path->takes_no_datagrams ? context_.now : context_.now + longest;
       if (context_.now < send.drop_at) return Step::stop;
+      send.drop_at = kNever;
+      path->takes_no_datagrams = true;
       ++context_.counters.dropped_datagram_no_room;
     } else if (copy == Copy::sent) {
       any = true;
       send.drop_at = kNever;
+      context_.path(paths[send.next_cell])->takes_no_datagrams = false;
     }
   }
   number(queue_pair, entry);
@@ -196,6 +222,7 @@ Requester::Copy Requester::send_copy(QueuePair& queue_pair, SendEntry& entry, co
   const DatagramTarget& target = entry.request.datagram;
   const VirtualLane lane = queue_pair.options.lane;
   Path* path = context_.path(by);
+  if (path != nullptr) context_.turns.attend(*path);  // also for what it may have to wait for
   if (path != nullptr && !path->open && path->link.awaited()) return Copy::blocked;
   if (path == nullptr || !path->open || !path->link.up()) {
     ++context_.counters.dropped_datagram_no_path;

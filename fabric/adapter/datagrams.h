@@ -28,7 +28,7 @@ class DatagramTables {
   struct Group {
     Gid gid{};
     std::vector<QpNumber> attached{};   ///< queue pairs here
-    std::vector<PathNumber> members{};  ///< where copies go
+    std::vector<PathNumber> members{};  ///< where copies go; 0: nowhere, a member has left
   };
 
   [[nodiscard]] std::optional<AddressHandleNumber> create(const AddressHandleOptions& options, std::size_t most);
@@ -47,6 +47,7 @@ class DatagramTables {
 
  private:
   [[nodiscard]] Group* find_or_make(const Gid& group, std::size_t most);
+  static bool remove_member(Group& group, PathNumber path);
   void drop_empty_groups();
 
   std::vector<AddressHandle> handles_;  // by number - 1

@@ -29,6 +29,8 @@ class Drains {
   /// Whether the peer may still write somewhere in the range through a revoked grant.
   [[nodiscard]] bool covers(MemoryRange range) const;
   [[nodiscard]] bool waiting() const { return !asked_.empty(); }
+  /// The peer is to be asked or answered.
+  [[nodiscard]] bool busy() const { return waiting() || !to_answer_.empty(); }
 
   void take(const Cell& cell);
   /// Sends what is due; returns how many cells.

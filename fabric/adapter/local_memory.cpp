@@ -12,17 +12,21 @@ bool by_peers_address(const AdapterContext& context, const LocalSegment& segment
 
 }  // namespace
 
-ProtectionTable::Checked<Placement> check_segment(const AdapterContext& context, const Consumer& user,
-                                                  const LocalSegment& segment, std::uint32_t offset,
-                                                  std::uint32_t bytes, Right right) {
+ProtectionTable::Checked<Placement> check_segment_in_table(const AdapterContext& context, const Consumer& user,
+                                                           const LocalSegment& segment, std::uint32_t offset,
+                                                           std::uint32_t bytes, Right right,
+                                                           RememberedRegion& remembered) {
   Access access;
   access.tag = segment.tag;
   access.domain = user.domain;
   access.bytes = bytes;
   access.right = right;
   access.queue_pair = user.queue_pair;
-  if (by_peers_address(context, segment)) return context.table.check_local(access, segment.as_number() + offset);
-  return context.table.check_local(access, segment.address + offset);
+  const auto granted = by_peers_address(context, segment)
+                           ? context.table.check_local(access, segment.as_number() + offset)
+                           : context.table.check_local(access, segment.address + offset);
+  if (granted) remembered.remember(segment.tag, segment.as_number() + offset, *granted);
+  return granted;
 }
 
 ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, const Consumer& user,

@@ -9,10 +9,21 @@
 namespace splitnic::fabric {
 
 /// A posted segment's bytes [offset, offset + bytes), for that user. Segments are checked with every use:
-/// since the post the memory may have been deregistered. Source: S3 Fig. 15.
-[[nodiscard]] ProtectionTable::Checked<Placement> check_segment(const AdapterContext& context, const Consumer& user,
-                                                                const LocalSegment& segment, std::uint32_t offset,
-                                                                std::uint32_t bytes, Right right);
+/// since the post the memory may have been deregistered. remembered: of this user. Source: S3 Fig. 15.
+[[nodiscard]] ProtectionTable::Checked<Placement> check_segment_in_table(const AdapterContext& context,
+                                                                         const Consumer& user,
+                                                                         const LocalSegment& segment,
+                                                                         std::uint32_t offset, std::uint32_t bytes,
+                                                                         Right right, RememberedRegion& remembered);
+[[nodiscard]] inline ProtectionTable::Checked<Placement> check_segment(const AdapterContext& context,
+                                                                       const Consumer& user,
+                                                                       const LocalSegment& segment,
+                                                                       std::uint32_t offset, std::uint32_t bytes,
+                                                                       Right right, RememberedRegion& remembered) {
+  const auto known = remembered.find(segment.tag, segment.as_number() + offset, bytes, right);
+  if (known) return *known;
+  return check_segment_in_table(context, user, segment, offset, bytes, right, remembered);
+}
 /// Likewise, as the sink of an own read or atomic. Source: S3 Fig. 18B.
 [[nodiscard]] ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, const Consumer& user,
                                                              const LocalSegment& segment, std::uint32_t offset,

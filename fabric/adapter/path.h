@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/time.h"
 #include "fabric/adapter/drains.h"
 #include "fabric/adapter/work.h"
 #include "fabric/ids.h"
@@ -23,6 +24,16 @@ struct PendingNotTaken {
   std::uint32_t psn = 0;
 };
 
+/// Of PathTurns: when a poll looks at the path, and whether its link is armed.
+struct PathTurn {
+  static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+
+  bool busy = false;                ///< every poll looks at it
+  bool attended = false;            ///< something has happened since the last turn began
+  Time busy_until{};                ///< from then on it is idle, unless something happens
+  std::size_t asked_at = kNowhere;  ///< in the list of links to be armed; kNowhere: armed for good
+};
+
 /// An adapter's way to one peer: the link, what each end has granted to the other, the direct writes that are to end.
 /// A queue pair has its path from connect() on. When the peer starts anew, the path's queue pairs fail, its grants end,
 /// and the regions in that bridge's memory are void; nothing else is. Thread: the adapter's owner. Source: design,
@@ -37,6 +48,12 @@ struct Path {
         drains(context, *this),
         cell_payload_bytes(cell_payload) {}
 
+  /// The next poll has something to do here, whatever comes in.
+  [[nodiscard]] bool owes() const {
+    const auto wanted = [](const PendingNotTaken& pending) { return pending.wanted; };
+    return drains.busy() || std::any_of(not_taken.begin(), not_taken.end(), wanted) ||
+           std::find(more.begin(), more.end(), true) != more.end();
+  }
   /// What a cell may carry on this lane. While the link is up.
   [[nodiscard]] std::size_t cell_payload(VirtualLane lane) const {
     return std::min<std::size_t>(cell_payload_bytes, link.max_payload(lane));
@@ -62,6 +79,8 @@ struct Path {
   std::vector<std::uint32_t> regions{};  ///< tag indices of what was registered in the bridge's memory
   std::uint64_t incarnation = 0;         ///< the link's, of the epoch that is open
   bool open = false;                     ///< an epoch is under way
+  bool takes_no_datagrams = false;       ///< one has waited for room in vain, and none has found room since
+  PathTurn turn{};                       ///< when polls look at it
   Path* twin = nullptr;                  ///< the other end, if both are this adapter's
 };
 

@@ -134,6 +134,7 @@ Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t ps
 std::uint64_t release_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
                            std::uint32_t& packet_crc) {
   ++context.counters.cells_sent;
+  context.turns.attend(path);
   return path.link.release(lane, cell, packet_crc);
 }
 

@@ -13,6 +13,7 @@
 #include "fabric/adapter/queue_pair_state.h"
 #include "fabric/adapter/ring.h"
 #include "fabric/memory/protection_table.h"
+#include "fabric/memory/remembered.h"
 #include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
@@ -65,6 +66,7 @@ struct SendQueue {
   std::vector<std::optional<MemoryRequest>> memory;  ///< by position mod depth; may be empty until the first
   std::size_t inline_bytes;                          ///< of one request
   std::vector<std::byte> inline_data;
+  mutable RememberedRegion region;  ///< which the segments used last
 
   std::uint64_t posted = 0;
   std::uint64_t next = 0;         ///< being put on the wire, or carried out
@@ -155,6 +157,7 @@ struct ReceiveQueue {
   std::size_t depth;
   std::uint64_t posted = 0;
   std::uint64_t taken = 0;
+  RememberedRegion region;  ///< which the segments used last
   [[nodiscard]] bool empty() const { return posted == taken; }
 };
 
@@ -179,6 +182,9 @@ struct Reassembly {
   Stag tag{};  ///< of a write
   std::uint64_t address = 0;
   std::uint32_t message_bytes = 0;
+  RememberedEntry remembered{};  ///< of a write: what its first cell was granted
+  const RegionMemory* memory = nullptr;
+  std::uint64_t memory_offset = 0;
 };
 
 /// The answer to an own read that is coming in.

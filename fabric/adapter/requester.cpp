@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "fabric/adapter/local_memory.h"
 #include "fabric/adapter/request_check.h"
+#include "fabric/adapter/transport_faults.h"
 #include "fabric/memory/guarded_copy.h"
 
 namespace splitnic::fabric {
@@ -47,6 +48,11 @@ Opcode opcode_for(Operation operation, bool first, bool last) {
   }
 }
 
+SendingRequest sending(const QueuePair& queue_pair, const SendEntry& entry) {
+  const PathNumber path = queue_pair.path != nullptr ? queue_pair.path->number : PathNumber{};
+  return {queue_pair.number, path, queue_pair.send.next, entry.request.id, entry.request.operation};
+}
+
 /// Copies what a request with inline data is to say; false: the memory is not there.
 bool copy_inline(const WorkRequest& request, std::span<std::byte> to) {
   for (const LocalSegment& segment : segments_of(request)) {
@@ -58,16 +64,21 @@ bool copy_inline(const WorkRequest& request, std::span<std::byte> to) {
 
 }  // namespace
 
-Status Requester::post(QueuePair& queue_pair, const WorkRequest& request) {
+Status Requester::check(const QueuePair& queue_pair, const WorkRequest& request, std::uint32_t& bytes) const {
   const bool flushes = queue_pair.flushes_sends();
   if (!queue_pair.rules().post_send && !flushes) return Status::bad_state;
+  if (request.segment_count > kMaxSegments) return Status::bad_length;
+  // What will not be carried out is not looked at.
+  return flushes ? Status::ok : check_request(context_, queue_pair, request, bytes);
+}
+
+Status Requester::post(QueuePair& queue_pair, const WorkRequest& request) {
   SendQueue& send = queue_pair.send;
   if (send.posted - send.done >= send.depth) return Status::queue_full;
   std::uint32_t bytes = 0;
-  if (request.segment_count > kMaxSegments) return Status::bad_length;
-  // What will not be carried out is not looked at.
-  const Status status = flushes ? Status::ok : check_request(context_, queue_pair, request, bytes);
+  const Status status = check(queue_pair, request, bytes);
   if (status != Status::ok) return status;
+  const bool flushes = queue_pair.flushes_sends();
   if (request.inline_data && !flushes && !copy_inline(request, send.inline_at(send.posted)))
     return Status::bad_argument;
   if (!context_.completion_queue(queue_pair.options.send_completions)->reserve()) return Status::queue_full;
@@ -109,6 +120,9 @@ bool Requester::may_begin(const QueuePair& queue_pair, const SendEntry& entry) c
 Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
   if (entry.failure != CompletionStatus::success) return fail_at_turn(queue_pair, entry, entry.failure);
+  if (context_.options.faults != nullptr) [[unlikely]] {
+    if (const auto step = meet_faults(queue_pair, entry)) return *step;
+  }
   const Operation operation = entry.request.operation;
   if (!goes_over_the_wire(operation)) {
     if (send.next == send.sent) return carry_out(queue_pair, entry);
@@ -128,6 +142,27 @@ Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
     if (step == Step::stop) return step;
   }
   return send_message_cell(queue_pair, entry);
+}
+
+/// Injected faults that the request meets at its turn. nullopt: it goes on.
+std::optional<Requester::Step> Requester::meet_faults(QueuePair& queue_pair, SendEntry& entry) {
+  if (entry.numbered || queue_pair.options.datagram) return std::nullopt;
+  const RequestTurn turn = context_.options.faults->turn(sending(queue_pair, entry));
+  switch (turn.what) {
+    case RequestTurn::What::go:
+      return std::nullopt;
+    case RequestTurn::What::hold:
+      queue_pair.send.hold_until = turn.until;
+      return Step::stop;
+    case RequestTurn::What::fail:
+      return fail_at_turn(queue_pair, entry, turn.status);
+  }
+  return std::nullopt;
+}
+
+/// The cell that is about to leave meets an injected loss.
+bool Requester::is_lost(const QueuePair& queue_pair, const SendEntry& entry) const {
+  return context_.options.faults->loses(sending(queue_pair, entry), queue_pair.send.next_cell);
 }
 
 Requester::Step Requester::carry_out(QueuePair& queue_pair, SendEntry& entry) {
@@ -171,7 +206,8 @@ Requester::Step Requester::move_directly(QueuePair& queue_pair, SendEntry& entry
   transfer.window = &queue_pair.path->direct->bridge.peer_window();
   transfer.to = *at;
   for (const LocalSegment& segment : segments_of(entry.request)) {
-    const auto placement = check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_read);
+    const auto placement = check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_read,
+                                         queue_pair.send.region);
     if (!placement) return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
     transfer.pieces[transfer.piece_count++] = {*placement->memory, placement->offset, segment.bytes};
   }
@@ -212,8 +248,8 @@ bool Requester::load(QueuePair& queue_pair, SendEntry& entry, ClaimedPayload to)
   }
   return for_parts(segments_of(entry.request), send.next_offset, bytes,
                    [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
-                     const auto placement =
-                         check_segment(context_, queue_pair.consumer(), segment, offset, part, Right::local_read);
+                     const auto placement = check_segment(context_, queue_pair.consumer(), segment, offset, part,
+                                                          Right::local_read, send.region);
                      if (!placement) return false;
                      const bool there = load_placement(*placement, to, part);
                      if (!there) report_gone(context_, queue_pair.number, segment.tag);
@@ -246,7 +282,9 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
     return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
   }
   // Direct bytes come before the cell that closes their message: release() publishes them with the cell.
-  const std::uint64_t position = release_cell(context_, *queue_pair.path, lane, cell, send.packet_crc);
+  // A cell that is lost stays a claim that is never released; its consumption can't acknowledge it.
+  const bool lost = context_.options.faults != nullptr && is_lost(queue_pair, entry);
+  const std::uint64_t position = lost ? 0 : release_cell(context_, *queue_pair.path, lane, cell, send.packet_crc);
   if (cell.awaited) entry.settled_at = position;
   number(queue_pair, entry);
   send.next_offset += bytes;
@@ -283,7 +321,8 @@ Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& e
       cell.sink_address = peers_address(context_, request.segments[0]);
     }
   }
-  if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return Step::stop;
+  const bool lost = context_.options.faults != nullptr && is_lost(queue_pair, entry);
+  if (!lost && !send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return Step::stop;
   number(queue_pair, entry);
   message_sent(queue_pair);
   return Step::cell;

@@ -15,6 +15,8 @@ class Requester {
   explicit Requester(AdapterContext& context) : context_(context) {}
 
   Status post(QueuePair& queue_pair, const WorkRequest& request);
+  /// Whether the queue pair could post the request if it had room. bytes: of its message.
+  Status check(const QueuePair& queue_pair, const WorkRequest& request, std::uint32_t& bytes) const;
   /// Puts at most `budget` cells on the wire; returns how many. Stops where the lane is full: nothing blocks.
   std::size_t pump(QueuePair& queue_pair, std::size_t budget);
   /// A copy that was started for the request at `position` has ended.
@@ -44,6 +46,8 @@ class Requester {
   // requester.cpp: what goes out
   [[nodiscard]] bool may_begin(const QueuePair& queue_pair, const SendEntry& entry) const;
   [[nodiscard]] Step advance(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] std::optional<Step> meet_faults(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] bool is_lost(const QueuePair& queue_pair, const SendEntry& entry) const;
   [[nodiscard]] Step carry_out(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] CompletionStatus run_memory_request(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step move_directly(QueuePair& queue_pair, SendEntry& entry);

@@ -7,6 +7,7 @@
 #include "common/range.h"
 #include "common/sequence.h"
 #include "fabric/adapter/local_memory.h"
+#include "fabric/adapter/transport_faults.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -56,10 +57,11 @@ bool names_memory(const QueuePair& queue_pair, std::uint32_t bytes) {
 
 }  // namespace
 
-/// Checks a receive's scatter list and takes it over.
-Status Responder::fill(ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request,
+/// Checks a receive's scatter list and takes it over, as the next of the queue.
+Status Responder::fill(ReceiveQueue& receive, const Consumer& user, const ReceiveRequest& request,
                        bool verbs_rules) const {
   if (request.more.size() >= kMaxSegments) return Status::bad_length;
+  ReceiveEntry& entry = receive.entries[receive.posted];
   entry.id = request.id;
   entry.segments[0] = request.segment;
   std::ranges::copy(request.more, entry.segments.begin() + 1);
@@ -70,7 +72,7 @@ Status Responder::fill(ReceiveEntry& entry, const Consumer& user, const ReceiveR
     total += segment.bytes;
     // A receive for writes with immediate alone needs no memory: no bytes, no tag.
     if (segment.bytes == 0 || verbs_rules) continue;
-    const auto placement = check_segment(context_, user, segment, 0, segment.bytes, Right::local_write);
+    const auto placement = check_segment(context_, user, segment, 0, segment.bytes, Right::local_write, receive.region);
     if (!placement) return post_status(placement.error());
   }
   if (total > std::numeric_limits<std::uint32_t>::max()) return Status::bad_length;
@@ -84,8 +86,7 @@ Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
   if (queue_pair.options.shared_receives.value != 0) return Status::not_permitted;
   ReceiveQueue& receive = queue_pair.receive;
   if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
-  ReceiveEntry& entry = receive.entries[receive.posted];
-  const Status status = fill(entry, queue_pair.consumer(), request, queue_pair.options.verbs_rules);
+  const Status status = fill(receive, queue_pair.consumer(), request, queue_pair.options.verbs_rules);
   if (status != Status::ok) return status;
   if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Status::queue_full;
   ++receive.posted;
@@ -96,7 +97,7 @@ Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
 Status Responder::post(SharedReceiveQueue& shared, const ReceiveRequest& request) {
   ReceiveQueue& receive = shared.queue;
   if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
-  const Status status = fill(receive.entries[receive.posted], {shared.domain, {}}, request, shared.verbs_rules);
+  const Status status = fill(receive, {shared.domain, {}}, request, shared.verbs_rules);
   if (status == Status::ok) ++receive.posted;
   return status;
 }
@@ -207,6 +208,9 @@ Responder::Verdict Responder::accept(QueuePair& queue_pair, const ReceivedCell& 
   if (queue_pair.path->corrupts && !cell.direct && !packet_is_whole(incoming.packet_crc, received)) {
     return Verdict::damaged;
   }
+  if (context_.options.faults != nullptr) [[unlikely]] {
+    if (const Verdict verdict = meet_faults(queue_pair, cell); verdict != Verdict::good) return verdict;
+  }
   if (what.is(MessageKind::read_request) || what.is(MessageKind::atomic)) return take_request(queue_pair, cell);
   if (what.immediate) {
     if (const Verdict verdict = have_receive(queue_pair); verdict != Verdict::good) return verdict;
@@ -216,6 +220,20 @@ Responder::Verdict Responder::accept(QueuePair& queue_pair, const ReceivedCell& 
   if (verdict != Verdict::good || !what.invalidate) return verdict;
   const auto ended = context_.table.invalidate_remote(cell.invalidate, queue_pair.consumer());
   return ended ? Verdict::good : refused(ended.error(), ProtectedUse::invalidate);
+}
+
+/// Injected faults that a message meets: damage with its first cell, and a receiver that is not ready at the cell that
+/// takes a receive.
+Responder::Verdict Responder::meet_faults(QueuePair& queue_pair, const Cell& cell) {
+  const OpcodeTraits& what = traits(cell.opcode);
+  TransportFaults& faults = *context_.options.faults;
+  const ArrivingMessage message{queue_pair.number, cell.packet_sequence, what.kind};
+  if (what.first && faults.damages(message)) return Verdict::damaged;
+  const bool takes_receive = what.kind == MessageKind::send ? what.first : what.immediate;
+  if (!takes_receive || !queue_pair.options.acknowledged) return Verdict::good;
+  if (const Verdict verdict = have_receive(queue_pair); verdict != Verdict::good) return verdict;
+  const std::uint64_t receive = queue_pair.receive.entries[queue_pair.receive.taken].id;
+  return faults.not_ready(message, receive) ? Verdict::not_ready : Verdict::good;
 }
 
 /// First and Only cells: everything that decides about the whole message, before a byte of it is placed.
@@ -238,6 +256,12 @@ Responder::Verdict Responder::begin(QueuePair& queue_pair, const Cell& cell) {
     incoming.tag = cell.tag;
     incoming.address = cell.address;
     incoming.message_bytes = cell.message_bytes;
+    // An entry with touch control decides anew about each cell.
+    if (placement && placement->entry->touch == TouchControl::unlimited) {
+      incoming.remembered = RememberedEntry(*placement->entry);
+      incoming.memory = placement->memory;
+      incoming.memory_offset = placement->offset;
+    }
   } else if (!queue_pair.options.acknowledged) {
     return Verdict::nonsense;  // there is no answering on such a channel
   }
@@ -275,8 +299,8 @@ bool Responder::scatter(QueuePair& queue_pair, std::uint32_t at, const CellPaylo
   std::uint32_t taken = 0;
   return for_parts(std::span(entry.segments).first(entry.segment_count), at, static_cast<std::uint32_t>(payload.size()),
                    [&](const LocalSegment& segment, std::uint32_t offset, std::uint32_t part) {
-                     const auto placement =
-                         check_segment(context_, queue_pair.consumer(), segment, offset, part, Right::local_write);
+                     const auto placement = check_segment(context_, queue_pair.consumer(), segment, offset, part,
+                                                          Right::local_write, queue_pair.receive.region);
                      if (!placement) return false;
                      const bool there = store_placement(*placement, payload.slice(taken, part));
                      if (!there) report_gone(context_, queue_pair.number, segment.tag);
@@ -295,7 +319,9 @@ Responder::Verdict Responder::place_write(QueuePair& queue_pair, const ReceivedC
   if (!fits) return Verdict::nonsense;
   if (!names_memory(queue_pair, incoming.message_bytes)) return Verdict::good;
   const Access access = access_of(queue_pair, incoming.tag, bytes, Right::remote_write, cell.packet_sequence);
-  const auto placement = context_.table.check_remote(access, incoming.address + incoming.offset);
+  const ProtectionEntry* same = incoming.remembered.current();
+  const auto placement = same != nullptr ? Placement{same, incoming.memory, incoming.memory_offset + incoming.offset}
+                                         : context_.table.check_remote(access, incoming.address + incoming.offset);
   if (!placement) return refused(placement.error(), ProtectedUse::write);
   if (placement->entry->touch != TouchControl::unlimited) {
     const SegmentPosition position{last, cell.packet_sequence, cell.packet_sequence + 1, 1};

@@ -42,10 +42,11 @@ class Responder {
   };
 
   // responder.cpp: order, placing, refusing
-  Status fill(ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request, bool verbs_rules) const;
+  Status fill(ReceiveQueue& receive, const Consumer& user, const ReceiveRequest& request, bool verbs_rules) const;
   [[nodiscard]] bool in_order_acknowledged(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] bool in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict accept(QueuePair& queue_pair, const ReceivedCell& received);
+  [[nodiscard]] Verdict meet_faults(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict begin(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict have_receive(QueuePair& queue_pair);
   [[nodiscard]] Verdict place(QueuePair& queue_pair, const ReceivedCell& received);

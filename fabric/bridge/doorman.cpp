@@ -14,6 +14,7 @@
 
 #include "common/os/blocked_signals.h"
 #include "common/os/errno_text.h"
+#include "common/os/timespec.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -107,9 +108,7 @@ void DoormanThread::publish(Time now) {
 void DoormanThread::sleep(Time now) const {
   pollfd waits[] = {{listener_->descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   const Time deadline = std::min(listener_->next_deadline(), report_due_ ? report_again_ : kNever);
-  const Duration left = std::max(deadline == kNever ? Duration::max() : deadline - now, Duration(0));
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-  const timespec limit{seconds.count(), (left - seconds).count()};
+  const timespec limit = os::timespec_of(deadline == kNever ? Duration(0) : std::max(deadline - now, Duration(0)));
   static_cast<void>(::ppoll(waits, 2, deadline == kNever ? nullptr : &limit, nullptr));
 }
 

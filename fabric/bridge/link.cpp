@@ -21,6 +21,7 @@ constexpr std::uint32_t kProtocolVersion = 1;
 constexpr Duration kAnnounceAgain = milliseconds(50);
 // While anything is outstanding, this end polls again within this time: a doorbell may be lost.
 constexpr Duration kLookAgain = milliseconds(100);
+constexpr Duration kLastCells = milliseconds(100);
 // A doorbell that has not rung after this time was left out; it is not on its way.
 constexpr Duration kLeftOutAge = milliseconds(10);
 // How often a busy end empties its doorbells, which is where a bridge notices that the peer has hung up.
@@ -193,6 +194,7 @@ void FabricLink::void_epoch() {
 
 void FabricLink::restart() {
   void_epoch();
+  hung_up_at_.reset();
   fault_ = "";
   const Epoch before = epoch_;
   do {
@@ -311,13 +313,25 @@ std::size_t FabricLink::poll(Time now) {
     next_check_ = now + kHangUpCheck;
     if (bridge_.take_doorbells()) doorbell_taken_ = true;
   }
-  if (bridge_.link() == LinkState::down) {
+  if (bridge_.link() == LinkState::down && !hung_up_at_) hung_up_at_ = now;
+  if (!hung_up_at_) {
+    step(now);
+  } else if (!takes_last_cells(now)) {
+    hung_up_at_.reset();
     if (phase_ != LinkPhase::down) void_epoch();
     phase_ = LinkPhase::down;
-  } else {
-    step(now);
   }
   return phase_ != before ? 1 : 0;
+}
+
+/// What the peer has sent and settled before it hung up is in this end's memory, and still counts. Cells that are not
+/// taken within kLastCells are lost.
+bool FabricLink::takes_last_cells(Time now) {
+  if (!up() || now - *hung_up_at_ >= kLastCells || rings_faulty()) return false;
+  // After the hang-up was noticed, so that both are the last.
+  return std::ranges::any_of(lanes_, [](Lane& lane) {
+    return lane.receiver.front() != nullptr || lane.sender.settled_again(lane.receiver.consumed());
+  });
 }
 
 void FabricLink::step(Time now) {
@@ -545,8 +559,8 @@ bool FabricLink::rearm() {
 }
 
 std::uint64_t FabricLink::wanted_wake_ups() const {
-  const bool wants_return =
-      std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.sender.wants_room() || lane.sender.awaits(); });
+  const bool wants_return = std::ranges::any_of(
+      lanes_, [this](const Lane& lane) { return lane.sender.wants_room() || (!patient_ && lane.sender.awaits()); });
   return wants_return ? kAsleep | kWantsReturn : kAsleep;
 }
 
@@ -569,6 +583,12 @@ void FabricLink::disarm() {
   } else {
     static_cast<void>(bridge_.take_doorbells());
   }
+}
+
+void FabricLink::resume(Time now) {
+  now_ = now;
+  ring_again_next_ = now + kLookAgain;
+  disarm();
 }
 
 bool FabricLink::peer_waits_for_core(Time now) {

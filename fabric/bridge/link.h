@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "common/random.h"
 #include "common/time.h"
@@ -109,8 +110,17 @@ class FabricLink final : public CellLink {
   /// Arms the wake-up, makes sure that it arrived, and polls once more. False: something came in, and nothing is armed.
   [[nodiscard]] bool prepare_sleep() override;
   [[nodiscard]] bool rearm() override;
+  /// A patient end sleeps on while the peer settles its cells, and learns of it when it wakes for something else, or
+  /// from next_deadline(). What it can't send for lack of room still wakes it. At first an end is not patient.
+  void set_patient(bool patient) { patient_ = patient; }
+  [[nodiscard]] bool stays_armed() const override {
+    return up() && armed_ != 0 && !doorbell_taken_ && !undelivered_ && !patient_;
+  }
   /// Back from sleep: disarms, empties doorbells.
   void disarm() override;
+  /// The end of a time in which stays_armed() held and nobody polled: disarms. What poll() does at intervals for cells
+  /// that wait counts from now, because none did.
+  void resume(Time now);
   /// The peer is awake and, as far as this end knows, waits for the core that this end runs on. Spinning would only
   /// keep the peer from sending. This end trusts the peer's last flag for a short time only, because the peer may have
   /// been stopped, or may lie.
@@ -142,6 +152,7 @@ class FabricLink final : public CellLink {
   [[nodiscard]] bool lay_out();
   [[nodiscard]] bool read_peer_anchor(std::size_t offset);
   void go_up(const Anchor& peer);
+  [[nodiscard]] bool takes_last_cells(Time now);
   void announce(GroupPhase phase);
   void announce_again(Time now);
   [[nodiscard]] bool read_peer_group(PeerGroup& group);
@@ -195,6 +206,8 @@ class FabricLink final : public CellLink {
   std::uint64_t doorbells_left_out_ = 0;
   Time next_check_{};
   Time ring_again_next_{};
+  bool patient_ = false;
+  std::optional<Time> hung_up_at_{};  // the peer, while this end takes what came before
 };
 
 }  // namespace splitnic::fabric

@@ -1,5 +1,6 @@
 #include "fabric/endnode/endnode.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -60,6 +61,12 @@ ShmListenOptions listen_options(const EndnodeOptions& options, LocalId id) {
   listen.limits = {.places = options.max_peers, .places_per_user = options.max_peers, .pause_min = {}, .pause_max = {}};
   listen.purposes = {ShmPurpose::endnode};
   return listen;
+}
+
+/// An event of its descriptor may be late: meant for a process whose ID another one has taken since.
+bool has_ended(const os::UniqueFd& process) {
+  pollfd one{process.get(), POLLIN, 0};
+  return ::poll(&one, 1, 0) == 1;
 }
 
 std::uint64_t tag_of(std::uint8_t source, LocalId peer) { return std::uint64_t{source} << 32U | peer.value; }
@@ -177,7 +184,8 @@ void Endnode::take_events(Time now) {
       case Source::call:
         break;  // below
       case Source::process:
-        if (const auto found = peers_.find(id); found != peers_.end() && found->second.process) {
+        if (const auto found = peers_.find(id);
+            found != peers_.end() && found->second.process && has_ended(found->second.process)) {
           ++counters_.peers_died;
           end_bridge(id, found->second);
           changes_.push_back({id, nullptr});

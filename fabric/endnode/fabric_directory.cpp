@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
+#include <utility>
 
 #include "common/os/runtime_directory.h"
 
@@ -23,9 +23,8 @@ bool is_valid_name(std::string_view name) {
 
 std::vector<std::string> fabric_directories() {
   std::vector<std::string> directories;
-  const char* session = std::getenv("XDG_RUNTIME_DIR");
-  if (session != nullptr && *session == '/') directories.push_back(std::string(session) + "/splitnic");
-  directories.emplace_back("/run/splitnic");
+  if (std::string session = os::session_directory(); !session.empty()) directories.push_back(std::move(session));
+  if (::geteuid() == 0) directories.emplace_back("/run/splitnic");
   directories.push_back(fmt::format("/tmp/splitnic-{}", ::geteuid()));
   return directories;
 }

@@ -10,12 +10,13 @@ namespace splitnic::fabric {
 
 inline constexpr std::string_view kDefaultFabric = "default";
 
-/// Where fabrics of this user are looked for, best first: $XDG_RUNTIME_DIR/splitnic, /run/splitnic, /tmp/splitnic-UID.
+/// Where fabrics of this user are looked for, best first: os::session_directory(), /run/splitnic for root,
+/// /tmp/splitnic-UID.
 [[nodiscard]] std::vector<std::string> fabric_directories();
 
 /// The folder in which the endnodes of the fabric `name` find each other, made if it is missing: `fabric-NAME` with
-/// mode 0700 in the first of `candidates` that can be used. Symbolic links and folders that belong to others, or are
-/// open to them, are errors. name: 1 to 32 letters, digits, '-', '_' and '.'.
+/// mode 0700 in the first of `candidates` that does not belong to another user. Symbolic links, and folders that are
+/// open to others, are errors. name: 1 to 32 letters, digits, '-', '_' and '.'.
 [[nodiscard]] Result<std::string> make_fabric_directory(
     std::string_view name = kDefaultFabric, const std::vector<std::string>& candidates = fabric_directories());
 

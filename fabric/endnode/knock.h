@@ -27,8 +27,8 @@ static_assert(sizeof(KnockMessage) == 8 && alignof(KnockMessage) == 1);
 inline constexpr std::uint32_t kKnockMagic = 0x4b4e4c53;  // "SLNK"
 inline constexpr std::uint16_t kKnockVersion = 1;
 
-/// A datagram socket in the fabric's folder that hears knocks, and sends them. A knock proves nothing: whoever answers
-/// one calls the endnode that holds the ID, and nobody else. Thread: the owner.
+/// A datagram socket in the fabric's folder that receives and sends knocks. A knock proves nothing about its sender.
+/// The receiver calls the endnode that holds the ID in the knock. Thread: the owner.
 class Knock {
  public:
   /// Replaces what is at the path, which belongs to the holder of the ID. Errors: no descriptors, the path is too long.

@@ -2,7 +2,9 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +16,7 @@
 #include "common/random.h"
 #include "common/result.h"
 #include "common/strong_id.h"
+#include "fabric/wire/datagram.h"
 
 namespace splitnic::fabric {
 
@@ -21,18 +24,21 @@ namespace splitnic::fabric {
 using LocalId = StrongId<struct LocalIdTag, std::uint16_t>;
 inline constexpr std::uint16_t kMaxLocalId = 0xBFFF;
 
-/// The local IDs of one fabric, each held by at most one endnode. The folder has a file `local-ids`; a process holds an
-/// ID by a record lock on the byte with this number. So the kernel attests who holds an ID, frees it when the process
-/// ends in whatever way, and does not pass it on to a forked child. Any thread.
+/// The local IDs of one fabric, each held by at most one endnode, and the members of its multicast groups. The folder
+/// has a file `local-ids`; a process holds an ID by a record lock on the byte with this number. So the kernel attests
+/// who holds an ID, frees it when the process ends in whatever way, and does not pass it on to a forked child. A
+/// membership is held in the same way, by a lock on a byte further behind (membership_byte()). Any thread.
 class LocalIds {
  public:
+  static constexpr std::size_t kMaxMembers = 256;  ///< of a group
+
   struct Holder {
     LocalId id{};
     pid_t pid = 0;  ///< 0: in a PID namespace that this process does not see
   };
 
-  /// The locks of a process end when it closes any descriptor of the file, so all users in a process share one object.
-  /// Errors: the file can't be opened.
+  /// The locks of a process end when it closes any descriptor of the file, so all users in a process share one object,
+  /// which lives as long as the process. Errors: the file can't be opened.
   [[nodiscard]] static Result<std::shared_ptr<LocalIds>> open(const std::string& directory);
   ~LocalIds();
   LocalIds(const LocalIds&) = delete;
@@ -51,16 +57,56 @@ class LocalIds {
   /// All of the fabric, by ID.
   [[nodiscard]] std::vector<Holder> holders() const;
 
+  enum class Joined : std::uint8_t {
+    yes,
+    full,      ///< the group has kMaxMembers
+    in_other,  ///< another process, which does not hold the ID, holds this membership
+  };
+  /// The endnode becomes a member of the group, until it has left as often as it has joined. Announces it. id: taken
+  /// from this object.
+  [[nodiscard]] Joined join(const Gid& group, LocalId id);
+  void leave(const Gid& group, LocalId id);
+  struct Members {
+    std::vector<LocalId> ids{};  ///< in order, at most kMaxMembers
+    std::size_t refused = 0;     ///< memberships of an ID that their process does not hold
+    bool too_many = false;       ///< there are more
+  };
+  [[nodiscard]] Members members(const Gid& group) const;
+  /// Who follows memberships (GroupWatch) looks again.
+  void announce() const;
+
  private:
+  /// Bytes [from, to) that another process holds.
+  struct Range {
+    std::int64_t from = 0;
+    std::int64_t to = 0;
+    pid_t pid = 0;
+  };
+
   LocalIds(os::UniqueFd file, pid_t process) : file_(std::move(file)), process_(process) {}
-  [[nodiscard]] bool lock(LocalId id, short kind) const;
-  [[nodiscard]] std::optional<Holder> next_holder(LocalId from, std::uint16_t ids, std::uint16_t& held) const;
+  [[nodiscard]] bool lock(std::int64_t byte, short kind) const;
+  [[nodiscard]] std::optional<Range> any_of_others(std::int64_t from, std::int64_t to) const;
+  [[nodiscard]] std::vector<Range> all_of_others(std::int64_t from, std::int64_t to, std::size_t most) const;
+  [[nodiscard]] std::optional<Holder> holder_locked(LocalId id) const;
+  [[nodiscard]] Members members_locked(const Gid& group) const;
 
   os::UniqueFd file_;
   const pid_t process_;  // a forked child holds nothing
   mutable std::mutex mutex_;
-  std::set<LocalId> own_;  // the kernel does not tell a process of its own locks
+  // The kernel does not tell a process of its own locks.
+  std::set<LocalId> own_;
+  std::map<std::int64_t, std::size_t> memberships_;  // by byte: how often the endnode has joined
 };
+
+/// The byte of the file `local-ids` that stands for a membership:
+///
+///      62  61 60                      16 15          0
+///     +---+---+-------------------------+-------------+
+///     | 0 | 1 |    hash of the group    |  local ID   |      hash: FNV-1a over the GID, bits 45 and up folded
+///     +---+---+-------------------------+-------------+
+///
+/// Two groups with one hash have their members in common: these drop what is for the other group.
+[[nodiscard]] std::int64_t membership_byte(const Gid& group, LocalId id);
 
 /// An ID that is given back at the end.
 class HeldId {

@@ -10,16 +10,14 @@ namespace {
 
 using fabric::ChannelAdapter;
 
-constexpr std::uint16_t kFirstGroupLid = 0xc000;
-
 fabric::Gid gid_of(const ibv_gid& raw) {
   fabric::Gid gid;
   std::memcpy(gid.bytes.data(), raw.raw, gid.bytes.size());
   return gid;
 }
 
-/// nullopt: no endnode or group can have this address.
-std::optional<fabric::AddressHandleOptions> options_of(Context& context, const ibv_ah_attr& address) {
+/// nullopt: no endnode or group can have this address. path: to the endnode.
+std::optional<fabric::AddressHandleOptions> options_of(Context& context, const ibv_ah_attr& address, PathUse& path) {
   fabric::AddressHandleOptions options;
   options.service_level = address.sl;
   const fabric::Gid gid = gid_of(address.grh.dgid);
@@ -34,8 +32,8 @@ std::optional<fabric::AddressHandleOptions> options_of(Context& context, const i
     return options;
   }
   const std::uint16_t local_id = address.dlid == 0 && address.is_global != 0 ? local_id_of(gid) : address.dlid;
-  if (local_id >= kFirstGroupLid) return std::nullopt;
-  options.path = context.peers->path_to(local_id);
+  path = context.peers->path_to(local_id);
+  options.path = path.path();
   return options.path.value == 0 ? std::nullopt : std::optional(options);
 }
 
@@ -43,11 +41,8 @@ int group_change(ibv_qp* qp, const ibv_gid* gid, bool joins) {
   const fabric::Gid group = gid_of(*gid);
   if (!group.is_group() || qp->qp_type != IBV_QPT_UD) return EINVAL;
   const fabric::QpNumber number = QueuePair::of(qp).number;
-  const auto changed = Context::of(qp->context).adapter->use([&](ChannelAdapter& adapter) {
-    return joins ? adapter.attach_to_group(number, group) : adapter.detach_from_group(number, group);
-  });
-  // A queue pair may be attached to a group only once, and a second time changes nothing.
-  return joins && changed == fabric::Status::in_use ? 0 : code_of(changed);
+  Groups& groups = *Context::of(qp->context).groups;
+  return joins ? groups.attach(number, group) : groups.detach(number, group);
 }
 
 }  // namespace
@@ -57,15 +52,20 @@ extern "C" {
 ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* address) {
   return creating([&]() -> ibv_ah* {
     Context& context = Context::of(pd->context);
-    const auto options = options_of(context, *address);
-    if (!options) return refuse<ibv_ah>(EINVAL);
     auto handle = std::make_unique<AddressHandle>();
+    const auto options = options_of(context, *address, handle->path);
+    if (!options) return refuse<ibv_ah>(EINVAL);
+    if (options->group.is_group()) {
+      auto group = context.groups->use(options->group);
+      if (!group) return refuse<ibv_ah>(ENOMEM);
+      handle->group = std::move(*group);
+    }
     const auto made =
         context.adapter->use([&](ChannelAdapter& adapter) { return adapter.create_address_handle(*options); });
     if (!made) return refuse<ibv_ah>(ENOMEM);
     handle->number = *made;
     handle->ah = {pd->context, pd, context.next_handle()};
-    ++Domain::of(pd).users;
+    handle->of_domain = UseOf(Domain::of(pd).users);
     return &handle.release()->ah;
   });
 }
@@ -76,7 +76,6 @@ int ibv_destroy_ah(ibv_ah* ah) {
     return adapter.destroy_address_handle(handle.number);
   });
   if (gone != fabric::Status::ok) return error_number(gone);
-  --Domain::of(ah->pd).users;
   delete &handle;
   return 0;
 }
@@ -104,9 +103,13 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port
   return ibv_create_ah(pd, &address);
 }
 
-int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) { return group_change(qp, gid, true); }
+int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) {
+  return answering([&] { return group_change(qp, gid, true); });
+}
 
-int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) { return group_change(qp, gid, false); }
+int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t) {
+  return answering([&] { return group_change(qp, gid, false); });
+}
 
 }  // extern "C"
 

@@ -38,10 +38,11 @@ void describe_device(const Context& context, ibv_device_attr& about) {
   about.max_pd = clamped(limits.tags);
   about.max_qp_rd_atom = about.max_qp_init_rd_atom = kMaxReads;
   about.max_res_rd_atom = kMaxReads * about.max_qp;
-  about.atomic_cap = IBV_ATOMIC_GLOB;  // the words are changed by processor instructions
-  about.max_mcast_grp = 256;
-  about.max_mcast_qp_attach = 256;
-  about.max_total_mcast_qp_attach = 65536;
+  // The words are changed by processor instructions, so even IBV_ATOMIC_GLOB holds. UCX uses atomics only with this.
+  about.atomic_cap = IBV_ATOMIC_HCA;
+  about.max_mcast_grp = Groups::kMaxGroups;
+  about.max_mcast_qp_attach = Groups::kMaxAttached;
+  about.max_total_mcast_qp_attach = Groups::kMaxGroups * Groups::kMaxAttached;
   about.max_ah = 16384;
   about.max_srq = clamped(limits.shared_receive_queues);
   about.max_srq_wr = about.max_qp_wr;

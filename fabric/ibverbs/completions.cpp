@@ -79,11 +79,13 @@ int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) noexcept {
   const fabric::CqNumber number = CompletionQueue::of(cq).number;
   std::array<Completion, 16> some;
   int count = 0;
+  bool goes_on = false;
   while (count < most) {
     const auto room = std::min(some.size(), static_cast<std::size_t>(most - count));
-    const std::size_t got = context.adapter->poll_completions(number, std::span(some).first(room));
+    const std::size_t got = context.adapter->poll_completions(number, std::span(some).first(room), goes_on);
     for (std::size_t i = 0; i < got; ++i) describe(context, some[i], wc[count++]);
     if (got < room) break;
+    goes_on = some[got - 1].status != CompletionStatus::flushed;
   }
   return count;
 }
@@ -231,12 +233,14 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user, ibv_comp_ch
 
 int ibv_resize_cq(ibv_cq* cq, int entries) {
   if (entries <= 0 || entries > kMaxCompletions) return EINVAL;
-  const auto resized = Context::of(cq->context).adapter->use([&](ChannelAdapter& adapter) {
-    return adapter.resize_completion_queue(CompletionQueue::of(cq).number, static_cast<std::size_t>(entries));
+  return answering([&] {
+    const auto resized = Context::of(cq->context).adapter->use([&](ChannelAdapter& adapter) {
+      return adapter.resize_completion_queue(CompletionQueue::of(cq).number, static_cast<std::size_t>(entries));
+    });
+    if (resized != fabric::Status::ok) return EINVAL;  // more completions wait
+    cq->cqe = entries;
+    return 0;
   });
-  if (resized != fabric::Status::ok) return EINVAL;  // more completions wait
-  cq->cqe = entries;
-  return 0;
 }
 
 int ibv_destroy_cq(ibv_cq* cq) {
@@ -247,8 +251,7 @@ int ibv_destroy_cq(ibv_cq* cq) {
     const auto gone =
         context.adapter->use([&](ChannelAdapter& adapter) { return adapter.destroy_completion_queue(queue.number); });
     if (gone != fabric::Status::ok) return error_number(gone);
-    context.objects.completion_queues.erase(queue.number.value);
-    context.events->forget(cq);
+    forget_destroyed(context, context.objects.completion_queues, queue.number.value, cq);
     if (cq->channel != nullptr) --cq->channel->refcnt;
   }
   await_acknowledgement(*cq, cq->comp_events_completed, queue.completions_reported);

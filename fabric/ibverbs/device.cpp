@@ -1,19 +1,18 @@
 // The device list, and opening and closing the device.
-#include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
+#include "fabric/ibverbs/faults.h"
+#include "fabric/ibverbs/names.h"
 #include "fabric/ibverbs/objects.h"
 
 namespace splitnic::ibverbs {
 namespace {
-
-constexpr const char* kSysfs = "/sys";
 
 /// Programs that link providers look behind the struct for the provider's: there they find none.
 struct Device {
@@ -21,16 +20,21 @@ struct Device {
   std::array<std::byte, 256> provider{};
 };
 
+template <std::size_t bytes>
+void put(char (&field)[bytes], const std::string& name) {
+  std::snprintf(field, bytes, "%s", name.c_str());
+}
+
 /// The one device there is, the same for every list.
 Device& the_device() {
   static Device device = [] {
     Device made;
     made.device.node_type = IBV_NODE_CA;
     made.device.transport_type = IBV_TRANSPORT_IB;
-    std::strcpy(made.device.name, "splitnic0");
-    std::strcpy(made.device.dev_name, "uverbs_splitnic0");
-    std::strcpy(made.device.dev_path, "/sys/class/infiniband_verbs/uverbs_splitnic0");
-    std::strcpy(made.device.ibdev_path, "/sys/class/infiniband/splitnic0");
+    put(made.device.name, kDeviceName);
+    put(made.device.dev_name, kDeviceFile);
+    put(made.device.dev_path, fmt::format("/sys/class/infiniband_verbs/{}", kDeviceFile));
+    put(made.device.ibdev_path, fmt::format("/sys/class/infiniband/{}", kDeviceName));
     return made;
   }();
   return device;
@@ -47,8 +51,11 @@ fabric::AdapterOptions adapter_options() {
   options.max_shared_receive_queues = 1024;
   options.max_completion_channels = 1024;
   options.max_address_handles = 16384;
-  options.max_groups = 256;
+  options.max_groups = Groups::kMaxGroups;
   options.max_events = 4096;
+  // Of datagrams: how long one waits for room at a peer that other programs keep from its processor, and is lost then.
+  // Connected queue pairs have their own (IBV_QP_TIMEOUT).
+  options.ack_timeout = std::chrono::seconds(1);
   return options;
 }
 
@@ -73,19 +80,29 @@ ibv_context* refuse_to_open(const std::string& why) {
 
 ibv_context* open_device(ibv_device* device) {
   auto context = std::make_unique<Context>();
-  auto adapter = fabric::SharedAdapter::create(adapter_options(), context->random);
+  auto faults = faults_of_environment([&opened = *context](fabric::PathNumber path) {
+    return opened.peers->kill(path);  // there are no queue pairs before there are peers
+  });
+  if (!faults) return refuse_to_open(faults.error().message);
+  context->faults = std::move(*faults);
+  fabric::AdapterOptions options = adapter_options();
+  options.faults = context->faults.get();
+  auto adapter = fabric::SharedAdapter::create(options, context->random);
   if (!adapter) return refuse_to_open(adapter.error().message);
   context->adapter = std::move(*adapter);
   context->limits = context->adapter->use([](fabric::ChannelAdapter& made) { return made.limits(); });
   context->events = std::make_unique<Events>();
-  const int command = eventfd(0, EFD_CLOEXEC);  // programs pass it to poll(2) and close nothing
+  context->command = os::UniqueFd(eventfd(0, EFD_CLOEXEC));  // programs pass it to poll(2) and close nothing
   context->verbs.context.device = device;
-  context->verbs.context.cmd_fd = command;
+  context->verbs.context.cmd_fd = context->command.get();
   context->verbs.context.async_fd = context->events->descriptor();
-  if (command < 0 || context->events->descriptor() < 0) return refuse_to_open("no descriptors are left");
+  if (!context->command || context->events->descriptor() < 0) return refuse_to_open("no descriptors are left");
   auto peers = Peers::open(*context->adapter, context->random);
   if (!peers) return refuse_to_open(peers.error().message);
   context->peers = std::move(*peers);
+  auto groups = Groups::open(*context->adapter, *context->peers);
+  if (!groups) return refuse_to_open(groups.error().message);
+  context->groups = std::move(*groups);
   Context& opened = *context;
   auto watched = opened.adapter->watch(opened.adapter->event_descriptor(), [&opened] { take_adapter_events(opened); });
   if (!watched) return refuse_to_open(watched.error().message);
@@ -94,26 +111,13 @@ ibv_context* open_device(ibv_device* device) {
   return &context.release()->verbs.context;
 }
 
-int read_text_file(const std::string& path, char* text, std::size_t bytes) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0 || bytes == 0) return -1;
-  const ssize_t got = read(file, text, bytes);
-  close(file);
-  if (got <= 0) return -1;
-  const auto end = static_cast<std::size_t>(got);
-  if (text[end - 1] == '\n') {
-    text[end - 1] = 0;
-    return static_cast<int>(got - 1);
-  }
-  if (end < bytes) text[end] = 0;
-  return static_cast<int>(got);
-}
-
 }  // namespace
 
 Context::~Context() {
   if (event_watch.value != 0) static_cast<void>(adapter->unwatch(event_watch));
-  if (verbs.context.cmd_fd > 0) close(verbs.context.cmd_fd);
+  // A program may have left queue pairs, which the progress thread still serves; their faults must not reach for peers.
+  if (faults != nullptr && adapter != nullptr) adapter->use([this](fabric::ChannelAdapter&) { faults->end(); });
+  groups.reset();
   peers.reset();
   adapter.reset();
 }
@@ -140,8 +144,10 @@ ibv_context* ibv_open_device(ibv_device* device) {
   return creating([&] { return open_device(device); });
 }
 
+/// A forked child shares its parent's descriptors and sockets, and has none of its threads: there nothing is ended.
 int ibv_close_device(ibv_context* context) {
-  delete &Context::of(context);
+  Context& opened = Context::of(context);
+  if (!opened.adapter->forked()) delete &opened;
   return 0;
 }
 
@@ -152,12 +158,6 @@ ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }
 int ibv_dontfork_range(void*, size_t) { return 0; }
 
 int ibv_dofork_range(void*, size_t) { return 0; }
-
-const char* ibv_get_sysfs_path() { return kSysfs; }
-
-int ibv_read_sysfs_file(const char* directory, const char* file, char* text, size_t bytes) {
-  return read_text_file(std::string(directory) + "/" + file, text, bytes);
-}
 
 }  // extern "C"
 

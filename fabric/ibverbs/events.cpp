@@ -121,7 +121,10 @@ Events::~Events() {
 
 void Events::push(const ibv_async_event& event) {
   const std::lock_guard guard(lock_);
-  if (waiting_.size() == kMost) return;
+  const auto same = [&event](const ibv_async_event& other) {
+    return other.event_type == event.event_type && element_of(other) == element_of(event);
+  };
+  if (std::ranges::any_of(waiting_, same)) return;
   waiting_.push_back(event);
   if (waiting_.size() == 1) eventfd_write(descriptor_, 1);
 }
@@ -153,8 +156,12 @@ void Events::forget(const void* object) {
 }
 
 void take_adapter_events(Context& context) {
-  std::array<fabric::AsyncEvent, 16> events;
   const std::lock_guard guard(context.lock);
+  take_adapter_events_locked(context);
+}
+
+void take_adapter_events_locked(Context& context) {
+  std::array<fabric::AsyncEvent, 16> events;
   for (;;) {
     const std::size_t count = context.adapter->poll_events(events);
     for (std::size_t i = 0; i < count; ++i) take_event(context, events[i]);

@@ -2,6 +2,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -20,7 +21,7 @@ class Events {
 
   /// The program may set and clear O_NONBLOCK.
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  /// More than kMost wait: the event is lost.
+  /// One of this type about this object that waits already stands for both, so there is a place for each event.
   void push(const ibv_async_event& event);
   /// False: there is none.
   [[nodiscard]] bool take(ibv_async_event& event);
@@ -28,8 +29,6 @@ class Events {
   [[nodiscard]] bool wait() const;
   /// The object is being destroyed: nothing about it is reported any more.
   void forget(const void* object);
-
-  static constexpr std::size_t kMost = 4096;
 
  private:
   void drain_if_empty();
@@ -42,5 +41,7 @@ class Events {
 struct Context;
 /// Translates the adapter's events; the progress thread calls it.
 void take_adapter_events(Context& context);
+/// The same for one who holds Context::lock.
+void take_adapter_events_locked(Context& context);
 
 }  // namespace splitnic::ibverbs

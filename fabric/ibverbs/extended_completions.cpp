@@ -15,14 +15,18 @@ std::uint64_t nanoseconds(clockid_t clock) {
 }
 
 /// ENOENT: there is none.
-int next(ibv_cq_ex* cq) noexcept {
+int take(ibv_cq_ex* cq, bool goes_on) {
   CompletionQueue& queue = CompletionQueue::of(cq);
   Context& context = Context::of(cq->context);
-  if (context.adapter->poll_completions(queue.number, std::span(&queue.current, 1)) == 0) return ENOENT;
+  if (context.adapter->poll_completions(queue.number, std::span(&queue.current, 1), goes_on) == 0) return ENOENT;
   describe(context, queue.current, queue.current_wc);
   cq->wr_id = queue.current_wc.wr_id;
   cq->status = queue.current_wc.status;
   return 0;
+}
+
+int next(ibv_cq_ex* cq) noexcept {
+  return take(cq, CompletionQueue::of(cq).current.status != fabric::CompletionStatus::flushed);
 }
 
 /// The caller ends with end_poll() only if this succeeds.
@@ -30,7 +34,7 @@ int start(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) noexcept {
   if (attributes->comp_mask != 0) return EINVAL;
   CompletionQueue& queue = CompletionQueue::of(cq);
   queue.poll_lock.lock();
-  const int none = next(cq);
+  const int none = take(cq, false);
   if (none != 0) queue.poll_lock.unlock();
   return none;
 }

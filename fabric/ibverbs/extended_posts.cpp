@@ -68,7 +68,6 @@ void bind_window(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t key, const ibv_mw_bind
     return;
   }
   fabric::Bind bind = binding_of(Window::of(mw), *info);
-  bind.window = Stag{mw->rkey};
   bind.key = Stag{key}.instance();
   built->memory = bind;
   built->window = &Window::of(mw);
@@ -146,22 +145,28 @@ void start(ibv_qp_ex* qp) {
 
 void abandon(ibv_qp_ex* qp) { QueuePair::of(qp).build_lock.unlock(); }
 
-/// All of them or none: whether they fit is checked before the first one is posted.
+/// Points to what the built request itself owns, which does not move any more.
+void finish(BuiltRequest& built) {
+  if (built.memory) built.request.memory = &*built.memory;
+  if (built.inline_data.empty()) return;
+  const auto bytes = static_cast<std::uint32_t>(built.inline_data.size());
+  built.request.segments[0] = {built.inline_data.data(), bytes, {}};
+}
+
+/// All of them or none: whether they fit and can be posted is checked before the first one is.
 int post_built(fabric::ChannelAdapter& adapter, QueuePair& queue_pair) {
   const auto state = adapter.state(queue_pair.number);
   const bool sends = state && fabric::queue_pair_rules(*state).post_send;  // else they are flushed or refused
   if (sends && adapter.send_room(queue_pair.number) < queue_pair.built.size()) return ENOMEM;
   for (BuiltRequest& built : queue_pair.built) {
-    if (built.memory) built.request.memory = &*built.memory;
-    if (!built.inline_data.empty()) {
-      const auto bytes = static_cast<std::uint32_t>(built.inline_data.size());
-      built.request.segments[0] = {built.inline_data.data(), bytes, {}};
-    }
+    finish(built);
+    const fabric::Status checked = adapter.check_send(queue_pair.number, built.request);
+    if (checked != fabric::Status::ok) return error_number(checked);
+  }
+  for (BuiltRequest& built : queue_pair.built) {
     const fabric::Status posted = adapter.post_send(queue_pair.number, built.request);
     if (posted != fabric::Status::ok) return error_number(posted);
-    if (built.window == nullptr) continue;
-    built.window->tag = Stag::from(built.window->tag.index(), Stag{built.window_key}.instance());
-    built.window->mw.rkey = built.window->tag.value;
+    if (built.window != nullptr) built.window->rename(built.window_key);
   }
   return 0;
 }

@@ -66,29 +66,43 @@ ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t bytes, std::uint6
       [&](ChannelAdapter& adapter) { return adapter.table().register_region(Domain::of(pd).number, memory, options); });
   if (!tag) return refuse<ibv_mr>(error_of(tag.error()));
   region->tag = *tag;
+  region->access = access;
+  region->of_domain = UseOf(Domain::of(pd).users);
   region->mr = {pd->context, pd, address, bytes, context.next_handle(), tag->value, tag->value};
   return &region.release()->mr;
 }
 
+/// Answers with an error number.
 int change_region(Region& region, int flags, ibv_pd* pd, void* address, std::size_t bytes, unsigned access) {
   Context& context = Context::of(region.mr.context);
   fabric::Reregister change;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) change.domain = Domain::of(pd).number;
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
     change.rights = rights_of(access);
-    if (!change.rights) return IBV_REREG_MR_ERR_INPUT;
+    if (!change.rights) return EINVAL;
+  } else {
+    access = region.access;  // the argument says nothing
   }
-  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
-    if (!accessible(context, address, bytes, access)) return IBV_REREG_MR_ERR_INPUT;
+  if (!moves) {
+    address = region.mr.addr;
+    bytes = region.mr.length;
+  }
+  if ((moves || change.rights) && !accessible(context, address, bytes, access)) return EFAULT;
+  if (moves) {
     change.memory = fabric::RegionMemory::of_process({static_cast<std::byte*>(address), bytes});
-    change.base = reinterpret_cast<std::uintptr_t>(address);
+    change.base = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : reinterpret_cast<std::uintptr_t>(address);
   }
   const auto renewed =
       context.adapter->use([&](ChannelAdapter& adapter) { return adapter.table().reregister(region.tag, change); });
-  if (!renewed) return IBV_REREG_MR_ERR_INPUT;
+  if (!renewed) return error_of(renewed.error());
   region.tag = *renewed;
   region.mr.lkey = region.mr.rkey = renewed->value;
-  if (change.domain) region.mr.pd = pd;
+  if (change.domain) {
+    region.mr.pd = pd;
+    region.of_domain = UseOf(Domain::of(pd).users);
+  }
+  region.access = access;
   if (change.memory) {
     region.mr.addr = address;
     region.mr.length = bytes;
@@ -99,25 +113,34 @@ int change_region(Region& region, int flags, ibv_pd* pd, void* address, std::siz
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) noexcept {
   // Programs may hand over allocators; nothing is allocated that they could be for.
   constexpr std::uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-  if (attributes->pd == nullptr || (attributes->comp_mask & ~kKnown) != 0) return refuse<ibv_pd>(EINVAL);
+  const bool here = attributes->pd != nullptr && attributes->pd->context == context &&
+                    (attributes->td == nullptr || attributes->td->context == context);
+  if (!here || (attributes->comp_mask & ~kKnown) != 0) return refuse<ibv_pd>(EINVAL);
   return creating([&] {
     auto domain = std::make_unique<Domain>();
     Domain& real = Domain::of(attributes->pd);
     domain->parent = real.parent != nullptr ? real.parent : &real;
     domain->number = real.number;
     domain->pd = {context, Context::of(context).next_handle()};
-    ++domain->parent->users;
+    domain->of_parent = UseOf(domain->parent->users);
+    if (attributes->td != nullptr) domain->of_thread = UseOf(ThreadDomain::of(attributes->td).users);
     return &domain.release()->pd;
   });
 }
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept {
   if (attributes->comp_mask != 0) return refuse<ibv_td>(EINVAL);
-  return creating([&] { return std::make_unique<ibv_td>(ibv_td{context}).release(); });
+  return creating([&] {
+    auto domain = std::make_unique<ThreadDomain>();
+    domain->td = {context};
+    return &domain.release()->td;
+  });
 }
 
 int dealloc_td(ibv_td* td) noexcept {
-  delete td;
+  ThreadDomain& domain = ThreadDomain::of(td);
+  if (domain.users != 0) return EBUSY;
+  delete &domain;
   return 0;
 }
 
@@ -168,8 +191,6 @@ int ibv_dealloc_pd(ibv_pd* pd) {
       return adapter.deallocate_domain(domain.number);
     });
     if (freed != fabric::Status::ok) return error_number(freed);
-  } else {
-    --domain.parent->users;
   }
   delete &domain;
   return 0;
@@ -196,9 +217,11 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t bytes,
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
   }
-  const int changed = change_region(Region::of(mr), flags, pd, address, bytes, static_cast<unsigned>(access));
-  if (changed != 0) errno = EINVAL;
-  return changed;
+  const int failed = answering(
+      [&] { return change_region(Region::of(mr), flags, pd, address, bytes, static_cast<unsigned>(access)); });
+  if (failed == 0) return 0;
+  errno = failed;
+  return IBV_REREG_MR_ERR_INPUT;  // the region is as it was
 }
 
 int ibv_dereg_mr(ibv_mr* mr) {

@@ -10,10 +10,14 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "common/os/unique_fd.h"
 #include "common/random.h"
+#include "fabric/faults/fault_plan.h"
 #include "fabric/ibverbs/events.h"
+#include "fabric/ibverbs/groups.h"
 #include "fabric/ibverbs/peers.h"
 #include "fabric/memory/local_protection.h"
 #include "fabric/threads/shared_adapter.h"
@@ -47,9 +51,12 @@ struct ObjectMaps {
 struct Context {
   verbs_context verbs{};  ///< first: programs see its last member
   SystemRandom random;    ///< drawn from under the adapter's lock
+  os::UniqueFd command;
   fabric::AdapterLimits limits{};
+  std::unique_ptr<fabric::FaultPlan> faults;  ///< null: none are injected; under the adapter's lock
   std::unique_ptr<fabric::SharedAdapter> adapter;
   std::unique_ptr<Peers> peers;
+  std::unique_ptr<Groups> groups;
   std::unique_ptr<Events> events;
   std::mutex lock;  ///< taken before the adapter's
   ObjectMaps objects;
@@ -65,12 +72,44 @@ struct Context {
   [[nodiscard]] std::uint32_t next_handle() { return ++handles; }
 };
 
+/// How many objects name one, which can't be destroyed before them.
+using Users = std::atomic<std::size_t>;
+
+/// One of the users, as long as it lives.
+class UseOf {
+ public:
+  UseOf() = default;
+  explicit UseOf(Users& users) : users_(&users) { ++users; }
+  UseOf(UseOf&& other) noexcept : users_(std::exchange(other.users_, nullptr)) {}
+  UseOf& operator=(UseOf&& other) noexcept {
+    std::swap(users_, other.users_);
+    return *this;
+  }
+  UseOf(const UseOf&) = delete;
+  UseOf& operator=(const UseOf&) = delete;
+  ~UseOf() {
+    if (users_ != nullptr) --*users_;
+  }
+
+ private:
+  Users* users_ = nullptr;
+};
+
+struct ThreadDomain {
+  ibv_td td{};
+  Users users{0};  ///< parent domains
+
+  static ThreadDomain& of(ibv_td* td) { return *reinterpret_cast<ThreadDomain*>(td); }
+};
+
 /// A protection domain of the adapter, or a parent domain, which stands for one.
 struct Domain {
   ibv_pd pd{};
   fabric::ProtectionDomain number{};
-  Domain* parent = nullptr;           ///< of a parent domain: what it stands for
-  std::atomic<std::size_t> users{0};  ///< parent domains and address handles
+  Users users{0};            ///< everything that was made on it
+  Domain* parent = nullptr;  ///< of a parent domain: what it stands for
+  UseOf of_parent{};
+  UseOf of_thread{};
 
   static Domain& of(ibv_pd* pd) { return *reinterpret_cast<Domain*>(pd); }
 };
@@ -78,15 +117,22 @@ struct Domain {
 struct Region {
   ibv_mr mr{};
   fabric::Stag tag{};
+  unsigned access = 0;  ///< flags that it was registered with, as changed since
+  UseOf of_domain{};
 
   static Region& of(ibv_mr* mr) { return *reinterpret_cast<Region*>(mr); }
 };
 
 struct Window {
-  ibv_mw mw{};
-  fabric::Stag tag{};  ///< index: for ever; instance: of the last binding that was posted
+  ibv_mw mw{};  ///< its key: of the last binding that was posted, unless the program has put back the one before it
+  std::uint32_t index = 0;
+  UseOf of_domain{};
 
   static Window& of(ibv_mw* mw) { return *reinterpret_cast<Window*>(mw); }
+  /// What the next binding replaces.
+  [[nodiscard]] fabric::Stag tag() const { return fabric::Stag::from(index, fabric::Stag{mw.rkey}.instance()); }
+  /// A binding that makes this key was posted.
+  void rename(std::uint32_t key) { mw.rkey = fabric::Stag::from(index, fabric::Stag{key}.instance()).value; }
 };
 
 struct Channel {
@@ -115,6 +161,7 @@ struct SharedReceives {
   fabric::SrqNumber number{};
   ibv_srq_attr attributes{};
   std::uint32_t events_reported = 0;
+  UseOf of_domain{};
 
   static SharedReceives& of(ibv_srq* srq) { return *reinterpret_cast<SharedReceives*>(srq); }
 };
@@ -122,6 +169,9 @@ struct SharedReceives {
 struct AddressHandle {
   ibv_ah ah{};
   fabric::AddressHandleNumber number{};
+  PathUse path{};    ///< to a peer
+  GroupUse group{};  ///< or to a group
+  UseOf of_domain{};
 
   static AddressHandle& of(ibv_ah* ah) { return *reinterpret_cast<AddressHandle*>(ah); }
 };
@@ -146,6 +196,8 @@ struct QueuePair {
   std::mutex build_lock;        ///< from wr_start() to wr_complete() or wr_abort()
   std::vector<BuiltRequest> built;
   int build_error = 0;
+  PathUse path{};  ///< to its peer; under Context::lock
+  UseOf of_domain{};
 
   static QueuePair& of(ibv_qp* qp) { return *reinterpret_cast<QueuePair*>(qp); }
   static QueuePair& of(ibv_qp_ex* qp) { return *reinterpret_cast<QueuePair*>(qp); }
@@ -177,6 +229,16 @@ auto creating(Make&& make) noexcept -> decltype(make()) {
   }
 }
 
+/// Runs verb(), which answers with an error number; likewise.
+template <class Verb>
+int answering(Verb&& verb) noexcept {
+  try {
+    return verb();
+  } catch (...) {
+    return ENOMEM;
+  }
+}
+
 /// Of the device, the same on every endnode; an endnode's GID has its local ID.
 [[nodiscard]] __be64 node_guid();
 
@@ -192,6 +254,15 @@ void set_attribute_verbs(Context& context);
 void set_extended_posts(QueuePair& queue_pair);
 /// The functions of an extended completion queue.
 void set_extended_polling(CompletionQueue& queue, std::uint64_t fields);
+
+/// A completion queue, queue pair or shared receive queue has just been destroyed. Its events that have come in are
+/// translated first, so that none of them is taken for one of its successor with the same number. Under Context::lock.
+template <class Objects>
+void forget_destroyed(Context& context, Objects& objects, std::uint32_t number, const void* object) {
+  take_adapter_events_locked(context);
+  objects.erase(number);
+  context.events->forget(object);
+}
 
 /// A completion in the form of the C interface.
 void describe(Context& context, const fabric::Completion& completion, ibv_wc& wc);

@@ -7,8 +7,8 @@
 
 namespace splitnic::ibverbs {
 
-PeerLink::PeerLink(const fabric::LinkOptions& options, RandomSource& random)
-    : options_(options), random_(random), set_(epoll_create1(EPOLL_CLOEXEC)) {}
+PeerLink::PeerLink(const fabric::LinkOptions& options, RandomSource& random, std::function<void()> hung_up)
+    : options_(options), random_(random), hung_up_(std::move(hung_up)), set_(epoll_create1(EPOLL_CLOEXEC)) {}
 
 PeerLink::~PeerLink() {
   if (set_ >= 0) close(set_);
@@ -36,6 +36,7 @@ std::size_t PeerLink::poll(Time now) {
   if (watched_ && bridge_->link() == fabric::LinkState::down) {
     epoll_ctl(set_, EPOLL_CTL_DEL, bridge_->doorbell_descriptor(), nullptr);
     watched_ = false;
+    hung_up_();
   }
   return changed;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "common/random.h"
@@ -20,8 +21,8 @@ class PeerLink final : public fabric::CellLink {
   using ReceivedCell = fabric::ReceivedCell;
 
  public:
-  /// random: lent.
-  PeerLink(const fabric::LinkOptions& options, RandomSource& random);
+  /// random: lent. hung_up: called by poll() when the peer has hung up; it must not call the adapter.
+  PeerLink(const fabric::LinkOptions& options, RandomSource& random, std::function<void()> hung_up);
   ~PeerLink() override;
   PeerLink(const PeerLink&) = delete;
   PeerLink& operator=(const PeerLink&) = delete;
@@ -61,6 +62,7 @@ class PeerLink final : public fabric::CellLink {
   std::size_t poll(Time now) override;
   [[nodiscard]] bool prepare_sleep() override { return link_ == nullptr || link_->prepare_sleep(); }
   [[nodiscard]] bool rearm() override { return link_ == nullptr || link_->rearm(); }
+  [[nodiscard]] bool stays_armed() const override { return link_ != nullptr && link_->stays_armed(); }
   void disarm() override {
     if (link_ != nullptr) link_->disarm();
   }
@@ -73,6 +75,7 @@ class PeerLink final : public fabric::CellLink {
  private:
   fabric::LinkOptions options_;
   RandomSource& random_;
+  std::function<void()> hung_up_;
   int set_;
   bool watched_ = false;     // the bridge's descriptor is in the set
   std::uint64_t lives_ = 0;  // bridges so far

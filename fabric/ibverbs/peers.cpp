@@ -1,21 +1,25 @@
 #include "fabric/ibverbs/peers.h"
 
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 #include <vector>
 
+#include "common/os/errno_text.h"
+#include "common/os/timespec.h"
 #include "fabric/endnode/fabric_directory.h"
-#include "fabric/ibverbs/peer_link.h"
 
 namespace splitnic::ibverbs {
 namespace {
 
 // Locally administered, with the letters S and N.
 constexpr std::uint64_t kPortAddressBase = 0x0253'4e00'0000;
+
+// So many looks take every cell of full rings, also when the adapter looks at other paths in between.
+constexpr int kLastLooks = 1000;
 
 fabric::LinkOptions link_options(std::uint16_t local_id) {
   fabric::LinkOptions options;
@@ -32,14 +36,18 @@ std::uint16_t local_id_of(const fabric::Gid& gid) {
   return fabric::port_gid(port_address_of(low)) == gid ? low : std::uint16_t{0};
 }
 
+Result<std::string> fabric_directory() {
+  const char* fabric = std::getenv("SPLITNIC_FABRIC");
+  return fabric::make_fabric_directory(fabric != nullptr ? fabric : fabric::kDefaultFabric);
+}
+
 Result<std::unique_ptr<Peers>> Peers::open(fabric::SharedAdapter& adapter, RandomSource& random) {
   std::unique_ptr<Peers> peers(new Peers(adapter, random));
-  const char* fabric = std::getenv("SPLITNIC_FABRIC");
-  auto directory = fabric::make_fabric_directory(fabric != nullptr ? fabric : fabric::kDefaultFabric);
+  auto directory = fabric_directory();
   if (!directory) return tl::unexpected(directory.error());
   fabric::EndnodeOptions options;
   options.directory = std::move(*directory);
-  options.max_peers = kMaxPaths;
+  options.max_peers = kMaxPaths - 2;  // without the ends of the loop-back link
   auto endnode = fabric::Endnode::open(std::move(options), random);
   if (!endnode) return tl::unexpected(endnode.error());
   peers->endnode_ = std::move(*endnode);
@@ -52,7 +60,7 @@ Result<std::unique_ptr<Peers>> Peers::open(fabric::SharedAdapter& adapter, Rando
 Peers::~Peers() {
   if (endnode_watch_.value != 0) static_cast<void>(adapter_.unwatch(endnode_watch_));
   if (timer_watch_.value != 0) static_cast<void>(adapter_.unwatch(timer_watch_));
-  if (timer_ >= 0) close(timer_);
+  if (hang_up_watch_.value != 0) static_cast<void>(adapter_.unwatch(hang_up_watch_));
 }
 
 /// Queue pairs of this adapter reach each other over a pair of links, which comes up at once.
@@ -70,7 +78,7 @@ Result<void> Peers::loop_back() {
   }
   const auto paired = adapter_.use([&](fabric::ChannelAdapter& adapter) { return adapter.pair(ends[0], ends[1]); });
   if (paired != fabric::Status::ok) return fail("the loop-back link: {}", fabric::to_string(paired));
-  paths_.emplace(local_id_, ends[0]);
+  peers_[local_id_].path = ends[0];
   constexpr int kStepsMax = 1000;  // of two ends that greet each other within one process
   for (int step = 0; step < kStepsMax; ++step) {
     if (loop_is_up(ends)) return {};
@@ -88,10 +96,12 @@ bool Peers::loop_is_up(const std::array<fabric::PathNumber, 2>& ends) {
 }
 
 Result<void> Peers::watch() {
-  timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-  if (timer_ < 0) return fail("no timer for the endnode");
+  timer_ = os::UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  hang_ups_ = os::UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!timer_ || !hang_ups_) return fail("no timer for the endnode: {}", os::errno_text());
   for (auto [descriptor, number] :
-       {std::pair(endnode_->descriptor(), &endnode_watch_), std::pair(timer_, &timer_watch_)}) {
+       {std::pair(endnode_->descriptor(), &endnode_watch_), std::pair(timer_.get(), &timer_watch_),
+        std::pair(hang_ups_.get(), &hang_up_watch_)}) {
     auto watched = adapter_.watch(descriptor, [this] { follow(); });
     if (!watched) return tl::unexpected(watched.error());
     *number = *watched;
@@ -101,44 +111,130 @@ Result<void> Peers::watch() {
 
 void Peers::set_timer(Time deadline) {
   itimerspec when{};  // zero: never
-  if (deadline != kNever) {
-    const auto since = std::max(deadline.time_since_epoch(), Duration(1));
-    when.it_value.tv_sec = std::chrono::duration_cast<std::chrono::seconds>(since).count();
-    when.it_value.tv_nsec = (since % std::chrono::seconds(1)).count();
-  }
-  timerfd_settime(timer_, TFD_TIMER_ABSTIME, &when, nullptr);
+  if (deadline != kNever) when.it_value = os::timespec_of(std::max(deadline.time_since_epoch(), Duration(1)));
+  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
 }
 
 void Peers::follow() {
-  std::vector<PeerLink::Parts> ended;  // after the locks: the last reference to a bridge unmaps it
+  Ended ended;
   const std::lock_guard guard(lock_);
+  eventfd_t hang_ups = 0;
+  eventfd_read(hang_ups_.get(), &hang_ups);  // before they are looked at
+  if (const std::uint16_t killed = killed_.exchange(0); killed != 0) cut(killed, ended);
   while (auto change = endnode_->poll(monotonic_now())) {
-    const fabric::PathNumber path = find_or_add(change->peer.value);
-    adapter_.with_link(path, [&](fabric::CellLink& link) {
+    Peer* peer = find_or_add(change->peer.value);
+    if (peer == nullptr) {
+      endnode_->forget(change->peer);  // the peer sees its bridge go down
+      continue;
+    }
+    if (change->bridge) {
+      peer->idle = false;
+    } else {
+      endnode_->ids().announce();  // a child of the dead one may keep its files open, so that nobody else learns it
+    }
+    receive_the_rest(peer->path);
+    adapter_.with_link(peer->path, [&](fabric::CellLink& link) {
       ended.push_back(static_cast<PeerLink&>(link).use(std::move(change->bridge)));
     });
   }
-  set_timer(endnode_->next_deadline());
+  end_idle(ended);
 }
 
-fabric::PathNumber Peers::find_or_add(std::uint16_t local_id) {
-  const auto known = paths_.find(local_id);
-  if (known != paths_.end()) return known->second;
-  auto path = adapter_.add_link(std::make_shared<PeerLink>(link_options(local_id_), random_));
-  if (!path) return {};
+Peers::Peer* Peers::find_or_add(std::uint16_t local_id) {
+  const auto known = peers_.find(local_id);
+  if (known != peers_.end()) return &known->second;
+  const auto hung_up = [descriptor = hang_ups_.get()] { eventfd_write(descriptor, 1); };
+  auto path = adapter_.add_link(std::make_shared<PeerLink>(link_options(local_id_), random_, hung_up));
+  if (!path) return nullptr;
   ids_[path->value] = local_id;
-  paths_.emplace(local_id, *path);
-  return *path;
+  Peer& peer = peers_[local_id];
+  peer.path = *path;
+  return &peer;
 }
 
-fabric::PathNumber Peers::path_to(std::uint16_t local_id) {
-  if (local_id == 0) return {};
+PathUse Peers::path_to(std::uint16_t local_id) {
+  if (local_id == 0 || local_id > fabric::kMaxLocalId) return {};
   const std::lock_guard guard(lock_);
-  const fabric::PathNumber path = find_or_add(local_id);
-  if (path.value == 0 || local_id == local_id_) return path;
-  static_cast<void>(endnode_->reach(fabric::LocalId{local_id}, monotonic_now()));
+  Peer* peer = find_or_add(local_id);
+  if (peer == nullptr) return {};
+  if (local_id != local_id_) {
+    static_cast<void>(endnode_->reach(fabric::LocalId{local_id}, monotonic_now()));
+    set_timer(endnode_->next_deadline());
+  }
+  ++peer->users;
+  peer->idle = false;
+  return PathUse(*this, local_id, peer->path);
+}
+
+/// Of a peer that has ended: what it sent and settled before is in this process's memory, and still counts.
+void Peers::receive_the_rest(fabric::PathNumber path) {
+  bool more = true;
+  for (int looks = 0; more && looks < kLastLooks; ++looks) {
+    adapter_.progress();
+    more = false;
+    adapter_.with_link(path, [&](fabric::CellLink& link) {
+      const auto waits = [&](fabric::VirtualLane lane) { return link.front(lane) != nullptr; };
+      more = link.up() && (waits(fabric::VirtualLane::control) || waits(fabric::VirtualLane::data));
+    });
+  }
+}
+
+bool Peers::kill(fabric::PathNumber path) {
+  const std::uint16_t local_id = local_id_of(path);
+  if (local_id == 0 || local_id == local_id_) return false;
+  killed_ = local_id;
+  eventfd_write(hang_ups_.get(), 1);
+  return true;
+}
+
+/// As when the endnode says that the peer has died.
+void Peers::cut(std::uint16_t local_id, Ended& ended) {
+  const auto found = peers_.find(local_id);
+  if (found == peers_.end()) return;
+  endnode_->forget(fabric::LocalId{local_id});
+  receive_the_rest(found->second.path);
+  adapter_.with_link(found->second.path,
+                     [&](fabric::CellLink& link) { ended.push_back(static_cast<PeerLink&>(link).use(nullptr)); });
+}
+
+PathUse::~PathUse() {
+  if (peers_ != nullptr) peers_->release(local_id_);
+}
+
+void Peers::release(std::uint16_t local_id) {
+  Ended ended;
+  const std::lock_guard guard(lock_);
+  if (--peers_.at(local_id).users == 0) end_idle(ended);
+}
+
+bool Peers::is_needed(std::uint16_t local_id, const Peer& peer) const {
+  return peer.users != 0 || local_id == local_id_ || endnode_->has_bridge(fabric::LocalId{local_id});
+}
+
+void Peers::end_idle(Ended& ended) {
+  const std::size_t before = idle_.size();
+  // Under the adapter's lock, because its owner sees a bridge go down.
+  adapter_.use([&](fabric::ChannelAdapter&) {
+    for (auto& [local_id, peer] : peers_) {
+      if (peer.idle || is_needed(local_id, peer)) continue;
+      peer.idle = true;
+      idle_.push_back(local_id);
+    }
+  });
+  for (std::size_t at = before; at < idle_.size(); ++at) {
+    cut(idle_[at], ended);
+  }
+  while (idle_.size() > kIdlePathsKept) remove_longest_idle();
   set_timer(endnode_->next_deadline());
-  return path;
+}
+
+void Peers::remove_longest_idle() {
+  const auto found = peers_.find(idle_.front());
+  idle_.pop_front();
+  if (found == peers_.end() || !found->second.idle) return;  // used again since
+  ids_[found->second.path.value] = 0;
+  static_cast<void>(adapter_.remove_link(found->second.path));
+  peers_.erase(found);
 }
 
 }  // namespace splitnic::ibverbs

@@ -2,33 +2,72 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
+#include "common/os/unique_fd.h"
 #include "common/random.h"
 #include "common/result.h"
 #include "fabric/endnode/endnode.h"
+#include "fabric/ibverbs/peer_link.h"
 #include "fabric/link/loopback.h"
 #include "fabric/threads/shared_adapter.h"
 #include "fabric/wire/datagram.h"
 
 namespace splitnic::ibverbs {
 
-class PeerLink;
+class Peers;
 
 /// The address of an adapter's port with this local ID; the same on every endnode.
 [[nodiscard]] fabric::PortAddress port_address_of(std::uint16_t local_id);
 /// 0: not such an address.
 [[nodiscard]] std::uint16_t local_id_of(const fabric::Gid& gid);
 
-/// The endnode of an opened device: its local ID, and a path to every local ID that the program has named, or that has
-/// a bridge to this one. Thread: any.
+/// The folder of the fabric that the environment names (SPLITNIC_FABRIC). Errors: it can't be made or is not safe.
+[[nodiscard]] Result<std::string> fabric_directory();
+
+/// A path that something names, such as a connected queue pair: it stays as long. Ends before the device. Thread: any.
+class PathUse {
+ public:
+  PathUse() = default;
+  PathUse(PathUse&& other) noexcept { *this = std::move(other); }
+  PathUse& operator=(PathUse&& other) noexcept {
+    std::swap(peers_, other.peers_);
+    std::swap(local_id_, other.local_id_);
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  PathUse(const PathUse&) = delete;
+  PathUse& operator=(const PathUse&) = delete;
+  ~PathUse();
+
+  /// 0: none.
+  [[nodiscard]] fabric::PathNumber path() const { return path_; }
+
+ private:
+  friend class Peers;
+  PathUse(Peers& peers, std::uint16_t local_id, fabric::PathNumber path)
+      : peers_(&peers), local_id_(local_id), path_(path) {}
+
+  Peers* peers_ = nullptr;
+  std::uint16_t local_id_ = 0;
+  fabric::PathNumber path_{};
+};
+
+/// The endnode of an opened device: its local ID, and a path to every local ID that a PathUse names, or that has a
+/// bridge to this one. A path that is neither is idle: its bridge and its wish for one end at once, and the path when
+/// kIdlePathsKept others have become idle after it; until then, completions that wait may name it. Thread: any.
 class Peers {
  public:
   static constexpr std::size_t kMaxPaths = 4096;
+  static constexpr std::size_t kIdlePathsKept = 16;
 
   /// random: lent; drawn from under the adapter's lock. The adapter outlives the object. Errors: no local ID, no
   /// descriptors.
@@ -38,35 +77,57 @@ class Peers {
   Peers& operator=(const Peers&) = delete;
 
   [[nodiscard]] std::uint16_t local_id() const { return local_id_; }
-  /// The path to the endnode with this local ID. Begins to make a bridge if there is none. 0: not a local ID, or no
-  /// path is left.
-  [[nodiscard]] fabric::PathNumber path_to(std::uint16_t local_id);
+  /// The path to the endnode with this local ID. Begins to make a bridge if there is none. Path 0: not a local ID, or
+  /// no path is left.
+  [[nodiscard]] PathUse path_to(std::uint16_t local_id);
   /// Of a path's peer; 0: no such path. Takes no lock.
   [[nodiscard]] std::uint16_t local_id_of(fabric::PathNumber path) const {
     return path.value < ids_.size() ? ids_[path.value].load(std::memory_order_relaxed) : std::uint16_t{0};
   }
+  /// The path goes down soon, as if its peer had died; the peer sees this end die. False: there is no peer beyond it.
+  /// Takes no lock; the adapter's may be held.
+  [[nodiscard]] bool kill(fabric::PathNumber path);
 
  private:
+  friend class PathUse;
+  struct Peer {
+    fabric::PathNumber path{};
+    std::size_t users = 0;
+    bool idle = false;
+  };
+  using Ended = std::vector<PeerLink::Parts>;  // ends without the locks: the last reference to a bridge unmaps it
+
   Peers(fabric::SharedAdapter& adapter, RandomSource& random) : adapter_(adapter), random_(random) {}
   [[nodiscard]] Result<void> loop_back();
   [[nodiscard]] bool loop_is_up(const std::array<fabric::PathNumber, 2>& ends);
   [[nodiscard]] Result<void> watch();
-  /// Takes the endnode's changes; the progress thread calls it.
+  /// Takes the endnode's changes and ends what has become idle; the progress thread calls it.
   void follow();
+  void release(std::uint16_t local_id);
+  void receive_the_rest(fabric::PathNumber path);
+  void cut(std::uint16_t local_id, Ended& ended);
+  // Under lock_:
   void set_timer(Time deadline);
-  [[nodiscard]] fabric::PathNumber find_or_add(std::uint16_t local_id);  // under lock_
+  [[nodiscard]] Peer* find_or_add(std::uint16_t local_id);
+  [[nodiscard]] bool is_needed(std::uint16_t local_id, const Peer& peer) const;
+  void end_idle(Ended& ended);
+  void remove_longest_idle();
 
   fabric::SharedAdapter& adapter_;
   RandomSource& random_;
   std::uint16_t local_id_ = 0;
   std::shared_ptr<fabric::Loopback> loopback_;
   std::unique_ptr<fabric::Endnode> endnode_;  // under lock_
-  int timer_ = -1;
+  os::UniqueFd timer_;
+  os::UniqueFd hang_ups_;  // readable when a peer has hung up
   fabric::WatchNumber timer_watch_{};
+  fabric::WatchNumber hang_up_watch_{};
   fabric::WatchNumber endnode_watch_{};
   std::mutex lock_;  // taken before the adapter's
-  std::unordered_map<std::uint16_t, fabric::PathNumber> paths_;
+  std::unordered_map<std::uint16_t, Peer> peers_;
+  std::deque<std::uint16_t> idle_;  // the longest first; some may be used again
   std::array<std::atomic<std::uint16_t>, kMaxPaths + 1> ids_{};
+  std::atomic<std::uint16_t> killed_{0};  // a peer that is to be cut off; 0: none
 };
 
 }  // namespace splitnic::ibverbs

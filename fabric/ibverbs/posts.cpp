@@ -54,7 +54,6 @@ void fill_operation(const ibv_qp& qp, const ibv_send_wr& wr, WorkRequest& reques
       return;
     case Operation::bind_window: {
       fabric::Bind bind = binding_of(Window::of(wr.bind_mw.mw), wr.bind_mw.bind_info);
-      bind.window = fabric::Stag{wr.bind_mw.mw->rkey};
       bind.key = fabric::Stag{wr.bind_mw.rkey}.instance();
       memory = bind;
       request.memory = &memory;
@@ -98,9 +97,7 @@ int fill(const QueuePair& queue_pair, const ibv_send_wr& wr, WorkRequest& reques
 /// Of type 2: a posted binding gives the window its key.
 void rename_window(const ibv_send_wr& wr) {
   if (wr.opcode != IBV_WR_BIND_MW) return;
-  Window& window = Window::of(wr.bind_mw.mw);
-  window.tag = fabric::Stag::from(window.tag.index(), fabric::Stag{wr.bind_mw.rkey}.instance());
-  window.mw.rkey = window.tag.value;
+  Window::of(wr.bind_mw.mw).rename(wr.bind_mw.rkey);
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {

@@ -20,6 +20,8 @@ constexpr std::uint8_t kRetryWithoutEnd = 7;
 /// A timeout counts processors that other programs keep busy; see local_ca_ack_delay.
 constexpr Duration kTimeoutMin = std::chrono::milliseconds(200);
 constexpr Duration kTimeoutWithoutEnd = std::chrono::hours(24 * 365);
+/// Every queue pair takes this much inline, as devices round up what is asked for: there are programs that rely on it.
+constexpr std::uint32_t kInlineBytesMin = 64;
 
 /// The attribute `timeout`: 4.096 us times a power of two; 0 is without end.
 Duration timeout_of(std::uint8_t exponent) {
@@ -64,6 +66,10 @@ std::uint64_t operations_of(ibv_qp_type type) {
 int check_creation(const Context& context, const ibv_qp_init_attr_ex& wanted) {
   if (wanted.qp_type != IBV_QPT_RC && wanted.qp_type != IBV_QPT_UC && wanted.qp_type != IBV_QPT_UD) return EOPNOTSUPP;
   if (wanted.pd == nullptr || wanted.send_cq == nullptr || wanted.recv_cq == nullptr) return EINVAL;
+  const auto here = [&context](const auto* object) { return object->context == &context.verbs.context; };
+  if (!here(wanted.pd) || !here(wanted.send_cq) || !here(wanted.recv_cq)) return EINVAL;
+  const auto shares_domain = [&wanted] { return Domain::of(wanted.srq->pd).number == Domain::of(wanted.pd).number; };
+  if (wanted.srq != nullptr && (!here(wanted.srq) || !shares_domain())) return EINVAL;
   const auto segments = static_cast<std::uint32_t>(context.limits.segments);
   const bool receives = wanted.srq == nullptr;
   const bool fits = wanted.cap.max_send_wr <= kMaxQueueDepth && wanted.cap.max_send_sge <= segments &&
@@ -94,10 +100,15 @@ ibv_qp* create_queue_pair(ibv_context* device, ibv_qp_init_attr_ex& wanted, bool
   Context& context = Context::of(device);
   if (const int refused = check_creation(context, wanted); refused != 0) return refuse<ibv_qp>(refused);
   auto queue_pair = std::make_unique<QueuePair>();
-  const auto made =
-      context.adapter->use([&](ChannelAdapter& adapter) { return adapter.create_queue_pair(attributes_of(wanted)); });
+  wanted.cap.max_inline_data = std::max(wanted.cap.max_inline_data, kInlineBytesMin);
+  const auto made = context.adapter->use([&](ChannelAdapter& adapter) {
+    const auto number = adapter.create_queue_pair(attributes_of(wanted));
+    if (context.faults != nullptr && number) context.faults->created(*number);
+    return number;
+  });
   if (!made) return refuse<ibv_qp>(ENOMEM);
   queue_pair->number = *made;
+  queue_pair->of_domain = UseOf(Domain::of(wanted.pd).users);
   queue_pair->all_signalled = wanted.sq_sig_all != 0;
   if (wanted.srq != nullptr) wanted.cap.max_recv_wr = wanted.cap.max_recv_sge = 0;
   queue_pair->capabilities = wanted.cap;
@@ -218,8 +229,9 @@ void remember(ibv_qp_attr& known, const ibv_qp_attr& attributes, int mask) {
 }
 
 /// The peer that a connected queue pair gets with "ready to receive"; EINVAL: it can't be one.
-int find_peer(Context& context, const ibv_qp_attr& attributes, fabric::QueuePairPeer& peer) {
-  peer.path = context.peers->path_to(destination_of(attributes.ah_attr));
+int find_peer(Context& context, const ibv_qp_attr& attributes, fabric::QueuePairPeer& peer, PathUse& path) {
+  path = context.peers->path_to(destination_of(attributes.ah_attr));
+  peer.path = path.path();
   if (peer.path.value == 0 || attributes.ah_attr.port_num != kPort) return EINVAL;
   peer.number = fabric::QpNumber{attributes.dest_qp_num};
   peer.first_psn_expected = attributes.rq_psn & kPsnMask;
@@ -240,8 +252,10 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
   if (const int refused = check_state_change(qp.qp_type, from, to, mask); refused != 0) return refused;
   if (const int refused = check_values(attributes, mask); refused != 0) return refused;
   fabric::QueuePairPeer peer;
-  if (to == IBV_QPS_RTR && qp.qp_type != IBV_QPT_UD) {
-    if (const int refused = find_peer(context, attributes, peer); refused != 0) return refused;
+  PathUse path;
+  const bool connects = to == IBV_QPS_RTR && qp.qp_type != IBV_QPT_UD;
+  if (connects) {
+    if (const int refused = find_peer(context, attributes, peer, path); refused != 0) return refused;
   }
   const auto event = event_of(from, to);
   const Status changed = context.adapter->use([&](ChannelAdapter& adapter) {
@@ -251,6 +265,7 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
   if (changed != Status::ok) return error_number(changed);
   remember(queue_pair.attributes, attributes, mask);
   qp.state = to;
+  if (connects || to == IBV_QPS_RESET) std::swap(queue_pair.path, path);
   if (to == IBV_QPS_RESET) {
     queue_pair.attributes = {};
     queue_pair.death_reported = false;
@@ -288,7 +303,7 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   Context& context = Context::of(qp->context);
   const std::lock_guard guard(context.lock);
-  return modify(context, QueuePair::of(qp), *attributes, mask);
+  return answering([&] { return modify(context, QueuePair::of(qp), *attributes, mask); });
 }
 
 int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* made_with) {
@@ -318,11 +333,12 @@ int ibv_destroy_qp(ibv_qp* qp) {
     const Status gone = context.adapter->use([&](ChannelAdapter& adapter) {
       // What is posted ends without completions.
       static_cast<void>(adapter.modify(queue_pair.number, QueuePairEvent::reset));
+      if (context.faults != nullptr) context.faults->destroyed(queue_pair.number);
       return adapter.destroy_queue_pair(queue_pair.number);
     });
     if (gone != Status::ok) return error_number(gone);
-    context.objects.queue_pairs.erase(queue_pair.number.value);
-    context.events->forget(qp);
+    context.groups->forget(queue_pair.number);
+    forget_destroyed(context, context.objects.queue_pairs, queue_pair.number.value, qp);
   }
   await_acknowledgement(*qp, qp->events_completed, queue_pair.events_reported);
   delete &queue_pair;

@@ -20,7 +20,8 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
       return adapter.table().allocate_windows(Domain::of(pd).number, kind, tag);
     });
     if (!made) return refuse<ibv_mw>(ENOMEM);
-    window->tag = tag[0];
+    window->index = tag[0].index();
+    window->of_domain = UseOf(Domain::of(pd).users);
     window->mw = {pd->context, pd, tag[0].value, Context::of(pd->context).next_handle(), type};
     return &window.release()->mw;
   });
@@ -30,23 +31,22 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
 int dealloc_mw(ibv_mw* mw) noexcept {
   Window& window = Window::of(mw);
   const auto freed = Context::of(mw->context).adapter->use([&](ChannelAdapter& adapter) {
-    const fabric::ProtectionEntry* entry = adapter.table().at(window.tag.index());
+    const fabric::ProtectionEntry* entry = adapter.table().at(window.index);
     return entry != nullptr &&
-           adapter.table().deallocate(fabric::Stag::from(window.tag.index(), entry->instance)).has_value();
+           adapter.table().deallocate(fabric::Stag::from(window.index, entry->instance)).has_value();
   });
   if (!freed) return EINVAL;
   delete &window;
   return 0;
 }
 
-/// A binding of a type 1 window is a request of the send queue; the window's key is new at once.
+/// A binding of a type 1 window is a request of the send queue; the window's key is new at once. A program whose
+/// binding fails later puts the key from before it back. Source: ibv_bind_mw(3).
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
   Window& window = Window::of(mw);
   QueuePair& queue_pair = QueuePair::of(qp);
   if (qp->qp_type == IBV_QPT_UD || mw->pd->context != qp->context) return EINVAL;
   return Context::of(mw->context).adapter->use([&](ChannelAdapter& adapter) {
-    const fabric::ProtectionEntry* entry = adapter.table().at(window.tag.index());
-    if (entry == nullptr) return EINVAL;
     fabric::MemoryRequest memory = binding_of(window, bind->bind_info);
     fabric::WorkRequest request;
     request.id = bind->wr_id;
@@ -56,18 +56,16 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
     request.memory = &memory;
     const fabric::Status posted = adapter.post_send(queue_pair.number, request);
     if (posted != fabric::Status::ok) return error_number(posted);
-    window.tag = fabric::Stag{ibv_inc_rkey(window.tag.value)};
-    mw->rkey = window.tag.value;
+    window.rename(ibv_inc_rkey(mw->rkey));
     return 0;
   });
 }
 
 }  // namespace
 
-/// Of a type 1 window: each binding is of the tag that the one before it made.
 fabric::Bind binding_of(const Window& window, const ibv_mw_bind_info& info) {
   fabric::Bind bind;
-  bind.window = window.tag;
+  bind.window = window.tag();
   if (info.mr == nullptr || info.length == 0) return bind;  // unbinds
   bind.region = Region::of(info.mr).tag;
   bind.address = info.addr;

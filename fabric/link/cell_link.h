@@ -185,6 +185,10 @@ class CellLink {
     notify();
     return prepare_sleep();
   }
+  /// What prepare_sleep() armed still holds, and has no deadline: whatever comes makes the descriptor readable, and
+  /// nothing else needs this end. So the link needs no prepare_sleep() before the next sleep, and no poll after it.
+  /// Ends when poll() takes the doorbell. False: ask the link at every sleep.
+  [[nodiscard]] virtual bool stays_armed() const { return false; }
   /// Back from sleep: disarms, takes what made the descriptor readable.
   virtual void disarm() = 0;
   /// When to poll again although nothing woke this end. outstanding: the caller waits for something of the peer.

@@ -39,17 +39,20 @@ struct alignas(64) ProtectionEntry {
   QpNumber taker{};            ///< the queue pair whose operation took a one-shot entry
   std::uint32_t sequence = 0;  ///< touched entry: S3's stored sequence number; taken one-shot entry: the taker's packet
   std::uint32_t bound = 0;     ///< region: number of windows bound to it; bound window: its region's index
+  /// Changes with everything that decides a check: with registering, binding, invalidating and forgetting. What was
+  /// granted and remembered holds for as long as it is the same.
+  std::uint32_t generation = 0;
   Rights rights{};
   EntryKind kind = EntryKind::reserved;
   std::uint8_t instance = 0;
-  bool valid = false;  ///< false with an allocated tag: a window that is not bound, a region that is not registered
-  bool strict = false;
-  bool placeable = false;      ///< peers may store through their peer window; such stores pass no check here
-  bool invalidatable = false;  ///< by a peer's message
-  bool fast = false;           ///< a region for registration through the send queue
   TouchControl touch = TouchControl::unlimited;
-  bool touched = false;
-  bool named_by_base = false;
+  bool valid : 1 = false;  ///< false with an allocated tag: a window that is not bound, a region that is not registered
+  bool strict : 1 = false;
+  bool placeable : 1 = false;      ///< peers may store through their peer window; such stores pass no check here
+  bool invalidatable : 1 = false;  ///< by a peer's message
+  bool fast : 1 = false;           ///< a region for registration through the send queue
+  bool touched : 1 = false;
+  bool named_by_base : 1 = false;
 };
 
 static_assert(sizeof(ProtectionEntry) == 64);

@@ -78,7 +78,9 @@ void ProtectionTable::forget(std::uint32_t index) {
   ProtectionEntry& entry = entries_[index];
   --domains_[entry.domain].tags;
   tags_.release(Stag::from(index, entry.instance));
+  const std::uint32_t generation = entry.generation;
   entry = ProtectionEntry{};
+  entry.generation = generation + 1;
 }
 
 std::uint32_t ProtectionTable::index_of(const ProtectionEntry& entry) const {
@@ -113,6 +115,7 @@ void ProtectionTable::describe(ProtectionEntry& entry, const EntryOptions& optio
   entry.named_by_base = options.named_by_base;
   entry.touched = false;
   entry.valid = true;
+  ++entry.generation;
 }
 
 /// Makes the entry invalid. The tag and the memory stay, so that the segment that ended the entry can still be placed.
@@ -123,6 +126,7 @@ void ProtectionTable::invalidate(ProtectionEntry& entry) {
   }
   entry.valid = false;
   entry.queue_pair = QpNumber{};
+  ++entry.generation;
 }
 
 // Finds the entry that a tag's owner names: an index in use, the right kind, the right instance. Valid or not.
@@ -188,6 +192,7 @@ auto ProtectionTable::reregister(Stag region, const Reregister& change) -> Check
   }
   if (change.rights) entry.rights = *change.rights;
   entry.touched = false;
+  ++entry.generation;
   const Stag renewed = tags_.renew(region);
   entry.instance = renewed.instance();
   return renewed;
@@ -272,6 +277,7 @@ auto ProtectionTable::bind(const Bind& request, const Consumer& consumer) -> Che
   window.bound = index_of(**region);
   ++entries_[window.bound].bound;
   window.valid = true;
+  ++window.generation;
   const Stag tag = type_2 ? tags_.rename(request.window, request.key) : tags_.renew(request.window);
   window.instance = tag.instance();
   return tag;

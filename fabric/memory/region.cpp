@@ -98,9 +98,10 @@ bool RegionMemory::store(std::uint64_t offset, const PeerMemory& from) const {
     translation_->bridge.store_from(static_cast<std::size_t>(offset), from);
     return true;
   }
+  const auto copy = [](std::byte* to, const std::byte* at, std::size_t bytes) { return guarded_copy(to, at, bytes); };
+  if (!translation_->pages) return from.copy_by(0, run_at(*translation_, offset, from.size()), copy);
   for (std::size_t done = 0; done < from.size();) {
     const std::span<std::byte> run = run_at(*translation_, offset + done, from.size() - done);
-    const auto copy = [](std::byte* to, const std::byte* at, std::size_t bytes) { return guarded_copy(to, at, bytes); };
     if (!from.copy_by(done, run, copy)) return false;
     done += run.size();
   }
@@ -113,6 +114,9 @@ bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to) const {
   if (translation_->in_bridge) {
     translation_->bridge.copy_out(static_cast<std::size_t>(offset), to);
     return true;
+  }
+  if (!translation_->pages) {
+    return guarded_copy(to.data(), translation_->process.data() + offset, to.size());
   }
   while (!to.empty()) {
     const std::span<std::byte> run = run_at(*translation_, offset, to.size());

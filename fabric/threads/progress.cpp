@@ -60,6 +60,7 @@ Result<void> Progress::add(PathNumber path, CellLink& link) {
     return fail("cannot watch a link: {}", os::errno_text());
   }
   links_.push_back({path, &link, descriptor});
+  any_without_descriptor_ = any_without_descriptor_ || descriptor < 0;
   return {};
 }
 
@@ -81,8 +82,7 @@ CellLink* Progress::find(PathNumber path) const {
 }
 
 std::size_t Progress::drive(Time now) {
-  std::size_t moved = 0;
-  for (const Attached& each : links_) moved += each.link->poll(now);
+  const std::size_t moved = adapter_.poll_links(now);
   return moved + adapter_.poll(now);
 }
 
@@ -105,7 +105,7 @@ std::size_t Progress::drive_for_caller(Time now) {
 
 void Progress::announce(Time now) {
   if (options_.single_threaded) {
-    for (const Attached& each : links_) each.link->notify();
+    adapter_.notify();
   } else if (driver_ == Driver::asleep) {
     stay_asleep(now);
   }
@@ -120,8 +120,7 @@ void Progress::announce_post(Time now) {
 void Progress::stay_asleep(Time now) {
   int polls = 0;
   while (polls < kPollsBeforeSleep && drive(now) != 0) ++polls;
-  const bool armed =
-      polls < kPollsBeforeSleep && std::ranges::all_of(links_, [](const Attached& each) { return each.link->rearm(); });
+  const bool armed = polls < kPollsBeforeSleep && adapter_.rearm();
   const Time until = armed ? next_deadline(now) : now;
   if (until <= now) {
     disarm();
@@ -143,7 +142,12 @@ void Progress::hand_over(Time now) {
 
 void Progress::fired(std::uint64_t token) {
   const auto descriptor = static_cast<int>(token & ~kOwnTokens);
-  const bool of_link = std::ranges::any_of(links_, [=](const Attached& each) { return each.descriptor == descriptor; });
+  bool of_link = false;
+  for (const Attached& each : links_) {
+    if (each.descriptor != descriptor) continue;
+    of_link = true;
+    adapter_.attend(each.path);
+  }
   const bool known = std::ranges::find(fired_, descriptor) != fired_.end();
   if (of_link && !known) fired_.push_back(descriptor);
 }
@@ -177,7 +181,7 @@ bool Progress::try_sleep(Time now) {
 }
 
 bool Progress::prepare_sleep(Time now, Time& until) {
-  const bool armed = std::ranges::all_of(links_, [](const Attached& each) { return each.link->prepare_sleep(); });
+  const bool armed = adapter_.prepare_sleep();
   until = armed ? next_deadline(now) : now;
   if (until <= now) {
     disarm();
@@ -188,18 +192,13 @@ bool Progress::prepare_sleep(Time now, Time& until) {
   return true;
 }
 
-void Progress::disarm() {
-  for (const Attached& each : links_) each.link->disarm();
-}
+void Progress::disarm() { adapter_.disarm(); }
 
 Time Progress::next_deadline(Time now) const {
-  Time deadline = adapter_.next_deadline();
-  const bool outstanding = adapter_.outstanding();
-  for (const Attached& each : links_) {
-    deadline = std::min(deadline, each.link->next_deadline(now, outstanding));
-    if (each.descriptor < 0 && each.link->up()) deadline = std::min(deadline, now + options_.takeover_min);
-  }
-  return deadline;
+  const Time deadline = std::min(adapter_.next_deadline(), adapter_.next_link_deadline(now));
+  const auto cannot_wake = [](const Attached& each) { return each.descriptor < 0 && each.link->up(); };
+  const bool look_again = any_without_descriptor_ && std::ranges::any_of(links_, cannot_wake);
+  return look_again ? std::min(deadline, now + options_.takeover_min) : deadline;
 }
 
 void Progress::give_to_thread() {

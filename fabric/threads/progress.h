@@ -73,7 +73,7 @@ class Progress {
   [[nodiscard]] bool prepare_sleep(Time now, Time& until);
   void disarm();
 
-  /// Callers find nothing, again and again: the processor may be more use to whoever produces the next work.
+  /// Callers have polled in vain many times. The caller then yields the processor, because the peer may need it.
   [[nodiscard]] bool should_yield() const {
     return empty_polls_ >= kEmptyPollsBeforeYield && empty_polls_ % kEmptyPollsPerYield == 0;
   }
@@ -109,7 +109,8 @@ class Progress {
   os::UniqueFd timer_;
   os::UniqueFd bell_;
   std::vector<Attached> links_;
-  std::vector<int> fired_;  // descriptors of links, to be watched again
+  std::vector<int> fired_;               // descriptors of links, to be watched again
+  bool any_without_descriptor_ = false;  // of links, at any time
 
   Driver driver_ = Driver::callers;
   Time timer_at_ = kNever;        // kNever: off, or gone off

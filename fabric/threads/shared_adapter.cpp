@@ -245,8 +245,7 @@ Status SharedAdapter::post_send(QpNumber queue_pair, const WorkRequest& request)
 }
 
 Status SharedAdapter::post_send(QpNumber queue_pair, std::span<const WorkRequest> requests, std::size_t& posted) {
-  return state_->post_list(requests, posted,
-                           [&](const WorkRequest& request) { return adapter().post_send(queue_pair, request); });
+  return state_->post([&] { return adapter().post_send(queue_pair, requests, posted); });
 }
 
 Status SharedAdapter::post_receive(QpNumber queue_pair, const ReceiveRequest& request) {
@@ -254,8 +253,7 @@ Status SharedAdapter::post_receive(QpNumber queue_pair, const ReceiveRequest& re
 }
 
 Status SharedAdapter::post_receive(QpNumber queue_pair, std::span<const ReceiveRequest> requests, std::size_t& posted) {
-  return state_->post_list(requests, posted,
-                           [&](const ReceiveRequest& request) { return adapter().post_receive(queue_pair, request); });
+  return state_->post([&] { return adapter().post_receive(queue_pair, requests, posted); });
 }
 
 Status SharedAdapter::post_shared_receive(SrqNumber queue, const ReceiveRequest& request) {
@@ -268,7 +266,11 @@ Status SharedAdapter::post_shared_receive(SrqNumber queue, std::span<const Recei
       requests, posted, [&](const ReceiveRequest& request) { return adapter().post_shared_receive(queue, request); });
 }
 
-std::size_t SharedAdapter::poll_completions(CqNumber queue, std::span<Completion> out) {
+std::size_t SharedAdapter::poll_completions(CqNumber queue, std::span<Completion> out, bool goes_on) {
+  if (goes_on) {
+    const std::lock_guard guard(state_->lock);
+    return adapter().poll_completions(queue, out, true);
+  }
   state_->lock.let_others_in();
   const Time now = monotonic_now();
   bool yields = false;

@@ -74,8 +74,9 @@ class SharedAdapter {
   Status post_shared_receive(SrqNumber queue, const ReceiveRequest& request);
   Status post_shared_receive(SrqNumber queue, std::span<const ReceiveRequest> requests, std::size_t& posted);
   /// Takes the oldest completions; returns how many. A call that finds none polls the links and the adapter, and looks
-  /// again, unless the thread does so at present.
-  [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out);
+  /// again, unless the thread does so at present. goes_on: continues a poll that took out some; see
+  /// CompletionQueue::poll(). It only looks.
+  [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out, bool goes_on = false);
   /// As ChannelAdapter::arm. The caller is about to sleep, so the thread serves from now on.
   Status arm(CqNumber queue, Arm what);
 
@@ -86,7 +87,7 @@ class SharedAdapter {
     const Use guard(*this);
     return std::forward<Verbs>(verbs)(adapter());
   }
-  /// Polls links and adapter once, whoever serves at present; returns how much was done.
+  /// Polls links and adapter once, also while the thread serves; returns how much was done.
   std::size_t progress();
 
   // Links.

@@ -20,8 +20,8 @@ class VerbLock {
   void unlock() {
     if (!off_) mutex_.unlock();
   }
-  /// For a thread that takes the lock again and again, such as one that polls in a loop: whoever waits goes first. Call
-  /// it without the lock.
+  /// Yields the processor if another thread waits for the lock. A thread that polls in a loop calls it before each
+  /// turn, without the lock.
   void let_others_in() const {
     if (waiting_.load(std::memory_order_relaxed) != 0) std::this_thread::yield();
   }

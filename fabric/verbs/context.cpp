@@ -30,34 +30,29 @@ PortAddress Context::port_address() const { return object_ ? object_->port : Por
 
 std::size_t Context::poll(Time now) {
   if (!object_) return 0;
-  std::size_t moved = 0;
-  for (detail::PathObject* path : object_->paths) moved += path->poll(now);
-  moved += object_->adapter.poll(now);
-  if (object_->connections != nullptr) moved += object_->connections->poll(now);
-  return moved;
+  object_->hear_doorbells(now);
+  const std::size_t changed = object_->adapter.poll_links(now);
+  const std::size_t moved = changed + object_->adapter.poll(now);
+  const std::uint64_t epochs = object_->adapter.path_epochs();
+  if (changed != 0 || epochs != object_->epochs_seen) {
+    object_->epochs_seen = epochs;
+    for (detail::PathObject* path : object_->paths) path->follow();
+    object_->doorbells.forget();
+  }
+  return moved + (object_->connections != nullptr ? object_->connections->poll(now) : 0);
 }
 
 Time Context::next_deadline(Time now) const {
   if (!object_) return kNever;
   Time deadline = object_->adapter.next_deadline();
   if (object_->connections != nullptr) deadline = std::min(deadline, object_->connections->next_deadline());
-  const bool outstanding = object_->adapter.outstanding();
-  for (const detail::PathObject* path : object_->paths) {
-    deadline = std::min(deadline, path->link->next_deadline(now, outstanding));
-  }
-  return deadline;
+  return std::min(deadline, object_->adapter.next_link_deadline(now));
 }
 
 bool Context::prepare_sleep() {
   if (!object_) return false;
-  const auto& paths = object_->paths;
-  const auto armed_to = std::ranges::find_if_not(paths, [](const detail::PathObject* path) {
-    const bool unwakeable = path->link->up() && path->descriptor() < 0;
-    return !unwakeable && path->link->prepare_sleep();
-  });
-  if (armed_to == paths.end() && object_->doorbells.update(paths)) return true;
-  std::for_each(paths.begin(), armed_to, [](const detail::PathObject* path) { path->link->disarm(); });
-  return false;
+  if (!object_->doorbells.update(object_->paths) || object_->doorbells.unwakeable()) return false;
+  return object_->adapter.prepare_sleep();
 }
 
 int Context::descriptor() const {
@@ -66,7 +61,8 @@ int Context::descriptor() const {
 
 void Context::disarm() {
   if (!object_) return;
-  for (const detail::PathObject* path : object_->paths) path->link->disarm();
+  object_->doorbells.attend_rung(object_->adapter);
+  object_->adapter.disarm();
 }
 
 std::size_t Context::poll_events(std::span<AsyncEvent> out) { return object_ ? object_->adapter.poll_events(out) : 0; }

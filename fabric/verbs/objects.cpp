@@ -1,6 +1,7 @@
 #include "fabric/verbs/objects.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,9 @@
 
 namespace splitnic::verbs::detail {
 namespace {
+
+// A system call, while paths that are idle have their peers ring.
+constexpr Duration kHearDoorbellsEvery = std::chrono::microseconds(50);
 
 fabric::LocalAccess access_for(Rights rights) {
   const bool writes = rights.has(Right::local_write) || changes_remotely(rights);
@@ -31,13 +35,19 @@ void unbind_windows(ContextObject& context, Ends&& ends) {
 }  // namespace
 
 bool Doorbells::update(std::span<PathObject* const> paths) {
+  if (known_) return true;
+  by_descriptor_.clear();
   next_.clear();
+  unwakeable_ = false;
   for (const PathObject* path : paths) {
     const int descriptor = path->descriptor();
-    if (descriptor >= 0 && std::ranges::find(next_, descriptor) == next_.end()) next_.push_back(descriptor);
+    if (descriptor >= 0) by_descriptor_.push_back({descriptor, path->number});
+    unwakeable_ = unwakeable_ || (descriptor < 0 && path->link->up());
   }
-  if (known_ && next_ == descriptors_) return true;
-  known_ = false;
+  std::ranges::stable_sort(by_descriptor_, {}, &OfPath::descriptor);
+  for (const OfPath& each : by_descriptor_) {
+    if (next_.empty() || next_.back() != each.descriptor) next_.push_back(each.descriptor);
+  }
   descriptors_ = next_;
   if (descriptors_.size() > 1) {
     try {
@@ -52,18 +62,32 @@ bool Doorbells::update(std::span<PathObject* const> paths) {
   return true;
 }
 
+/// With few paths every poll looks at all of them.
+void Doorbells::attend_rung(fabric::ChannelAdapter& adapter) {
+  if (!known_ || by_descriptor_.size() <= fabric::ChannelAdapter::kAlwaysPolledPaths) return;
+  if (descriptors_.size() == 1) {  // a socket of all peers: none of them stays armed, nor becomes idle
+    for (const OfPath& each : by_descriptor_) adapter.attend(each.path);
+    return;
+  }
+  std::array<int, 64> rung;
+  const std::size_t count = all_->ready(rung);
+  for (const int descriptor : std::span(rung).first(count)) {
+    for (const OfPath& each : std::ranges::equal_range(by_descriptor_, descriptor, {}, &OfPath::descriptor)) {
+      adapter.attend(each.path);
+    }
+  }
+}
+
 int Doorbells::descriptor() const {
   if (descriptors_.empty()) return -1;
   return descriptors_.size() == 1 ? descriptors_.front() : all_->descriptor();
 }
 
-std::size_t PathObject::poll(Time now) {
-  const std::size_t moved = link->poll(now);
+void PathObject::follow() {
   const std::uint64_t incarnation = link->up() ? link->incarnation() : 0;
-  if (incarnation == incarnation_) return moved;
+  if (incarnation == incarnation_) return;
   if (incarnation_ != 0 && context->connections != nullptr) context->connections->path_down(number);
   incarnation_ = incarnation;
-  return moved;
 }
 
 ContextObject::ContextObject(const ContextOptions& options)
@@ -71,6 +95,12 @@ ContextObject::ContextObject(const ContextOptions& options)
       port(options.port_address),
       adapter(options.adapter, random) {
   while (port.value == 0) port.value = random.next() >> 16U;
+}
+
+void ContextObject::hear_doorbells(Time now) {
+  if (paths.size() <= fabric::ChannelAdapter::kAlwaysPolledPaths || now < doorbells_next) return;
+  doorbells_next = now + kHearDoorbellsEvery;
+  if (doorbells.update(paths)) doorbells.attend_rung(adapter);
 }
 
 QueuePairObject::~QueuePairObject() {

@@ -31,22 +31,35 @@ class TagObject;
 /// One descriptor for the doorbells of all paths.
 class Doorbells {
  public:
-  /// From now on these paths'. False: the kernel has no memory or descriptors for it.
+  /// From now on these paths', unless they are known. False: the kernel has no memory or descriptors for it.
   [[nodiscard]] bool update(std::span<PathObject* const> paths);
   /// -1: no path has a doorbell.
   [[nodiscard]] int descriptor() const;
-  /// A path has come or gone: the numbers of descriptors may mean other files.
+  /// A path that is up has no doorbell. As of the last update().
+  [[nodiscard]] bool unwakeable() const { return unwakeable_; }
+  /// A path has come or gone, or its link has come up or gone down.
   void forget() { known_ = false; }
+  /// Has the adapter look at the paths whose doorbells have rung.
+  void attend_rung(fabric::ChannelAdapter& adapter);
 
  private:
-  std::vector<int> descriptors_{};    // of the paths, each once
-  std::vector<int> next_{};           // scratch
-  std::optional<os::WaitSet> all_{};  // where there are several
+  struct OfPath {
+    int descriptor;
+    PathNumber path;
+  };
+
+  std::vector<int> descriptors_{};       // of the paths, each once
+  std::vector<int> next_{};              // scratch
+  std::optional<os::WaitSet> all_{};     // where there are several
+  std::vector<OfPath> by_descriptor_{};  // in order
+  bool unwakeable_ = false;
   bool known_ = false;
 };
 
 struct ContextObject {
   explicit ContextObject(const ContextOptions& options);
+  /// With many paths: has the adapter look at those that have rung, at most once in 50 us.
+  void hear_doorbells(Time now);
 
   SystemRandom system_random;
   RandomSource& random;
@@ -55,6 +68,8 @@ struct ContextObject {
   std::vector<PathObject*> paths{};
   fabric::ConnectionManager* connections = nullptr;  ///< of the open Connections
   Doorbells doorbells{};
+  Time doorbells_next{};
+  std::uint64_t epochs_seen = 0;  ///< ChannelAdapter::path_epochs(), when the paths were followed last
   fabric::LocalProtection mappings;
   /// The object that got the tag of an index last. A new epoch voids tags of the bridge's memory without their owners'
   /// knowledge, and then another object may get the index.
@@ -85,8 +100,8 @@ struct PathObject {
     const bool hung_up = bridge_link_ != nullptr && bridge_link_->phase() == fabric::LinkPhase::down;
     return hung_up ? -1 : link->descriptor();
   }
-  /// Polls the link; tells the connections when an epoch is over.
-  std::size_t poll(Time now);
+  /// Tells the connections when an epoch is over. After polls of the link in which something happened.
+  void follow();
 
   std::shared_ptr<ContextObject> context;
   std::shared_ptr<fabric::CellLink> link;

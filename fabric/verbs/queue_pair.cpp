@@ -270,11 +270,17 @@ Status QueuePair::post_receive(const ReceiveRequest& request) {
 }
 
 Status QueuePair::post_send(std::span<const WorkRequest> requests, std::size_t& posted) {
-  return detail::post_list(requests, posted, [this](const WorkRequest& request) { return post_send(request); });
+  posted = 0;
+  if (!object_) return Status::bad_argument;
+  const auto refused = std::ranges::find_if_not(requests, goes_through_post_send);
+  const auto good = requests.first(static_cast<std::size_t>(refused - requests.begin()));
+  const Status status = object_->context().adapter.post_send(object_->number, good, posted);
+  return status == Status::ok && refused != requests.end() ? Status::bad_argument : status;
 }
 
 Status QueuePair::post_receive(std::span<const ReceiveRequest> requests, std::size_t& posted) {
-  return detail::post_list(requests, posted, [this](const ReceiveRequest& request) { return post_receive(request); });
+  posted = 0;
+  return object_ ? object_->context().adapter.post_receive(object_->number, requests, posted) : Status::bad_argument;
 }
 
 std::size_t QueuePair::send_room() const { return object_ ? object_->context().adapter.send_room(object_->number) : 0; }

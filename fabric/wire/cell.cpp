@@ -10,91 +10,14 @@
 namespace splitnic::fabric {
 namespace {
 
-using Immediate = boost::endian::little_uint32_buf_t;
-using InvalidateTag = boost::endian::little_uint32_buf_t;
+using Immediate = ImmediateHeader;
+using InvalidateTag = InvalidateHeader;
 using Crc = boost::endian::little_uint32_buf_t;
 
 // The bytes of a header that no router changes: opcode and flags, and everything from the queue pairs on.
 constexpr std::size_t kCoveredAt = offsetof(CellHeader, opcode);
 constexpr std::size_t kCoveredBytes = 3;
 constexpr std::size_t kCoveredTailAt = offsetof(CellHeader, destination_queue_pair);
-
-constexpr std::array<OpcodeTraits, 32> make_traits() {
-  std::array<OpcodeTraits, 32> table{};
-  const auto at = [&table](Opcode opcode) -> OpcodeTraits& { return table[static_cast<std::size_t>(opcode)]; };
-  at(Opcode::send_first) = {.kind = MessageKind::send, .first = true};
-  at(Opcode::send_middle) = {.kind = MessageKind::send};
-  at(Opcode::send_last) = {.kind = MessageKind::send, .last = true};
-  at(Opcode::send_only) = {.kind = MessageKind::send, .first = true, .last = true};
-  at(Opcode::send_last_immediate) = {.kind = MessageKind::send, .last = true, .immediate = true};
-  at(Opcode::send_only_immediate) = {.kind = MessageKind::send, .first = true, .last = true, .immediate = true};
-  at(Opcode::send_last_invalidate) = {.kind = MessageKind::send, .last = true, .invalidate = true};
-  at(Opcode::send_only_invalidate) = {.kind = MessageKind::send, .first = true, .last = true, .invalidate = true};
-  at(Opcode::write_first) = {.kind = MessageKind::write, .first = true, .rdma_header = true};
-  at(Opcode::write_middle) = {.kind = MessageKind::write};
-  at(Opcode::write_last) = {.kind = MessageKind::write, .last = true};
-  at(Opcode::write_last_immediate) = {.kind = MessageKind::write, .last = true, .immediate = true};
-  at(Opcode::write_only) = {.kind = MessageKind::write, .first = true, .last = true, .rdma_header = true};
-  at(Opcode::write_only_immediate) = {
-      .kind = MessageKind::write, .first = true, .last = true, .rdma_header = true, .immediate = true};
-  at(Opcode::read_request) = {.kind = MessageKind::read_request, .first = true, .last = true, .rdma_header = true};
-  at(Opcode::read_response_first) = {.kind = MessageKind::read_response, .first = true};
-  at(Opcode::read_response_middle) = {.kind = MessageKind::read_response};
-  at(Opcode::read_response_last) = {.kind = MessageKind::read_response, .last = true};
-  at(Opcode::read_response_only) = {.kind = MessageKind::read_response, .first = true, .last = true};
-  at(Opcode::acknowledge) = {.kind = MessageKind::acknowledgement, .first = true, .last = true};
-  at(Opcode::atomic_acknowledge) = {.kind = MessageKind::atomic_response, .first = true, .last = true};
-  at(Opcode::compare_swap) =
-      at(Opcode::fetch_add) = {.kind = MessageKind::atomic, .first = true, .last = true, .rdma_header = true};
-  at(Opcode::terminate) = {.kind = MessageKind::terminate, .first = true, .last = true};
-  at(Opcode::drain_request) = at(Opcode::drain_acknowledge) = {.kind = MessageKind::drain, .first = true, .last = true};
-  at(Opcode::datagram) = {.kind = MessageKind::datagram, .first = true, .last = true};
-  at(Opcode::datagram_immediate) = {.kind = MessageKind::datagram, .first = true, .last = true, .immediate = true};
-  at(Opcode::not_taken) = {.kind = MessageKind::not_taken, .first = true, .last = true};
-  return table;
-}
-constexpr std::array<OpcodeTraits, 32> kTraits = make_traits();
-constexpr OpcodeTraits kNotAnOpcode{};
-
-/// Of the header that only this kind of message has.
-constexpr std::size_t own_header_bytes(MessageKind kind) {
-  switch (kind) {
-    case MessageKind::read_request:
-      return sizeof(ReadHeader);
-    case MessageKind::atomic:
-      return sizeof(AtomicHeader);
-    case MessageKind::atomic_response:
-      return sizeof(ResultHeader);
-    case MessageKind::acknowledgement:
-      return sizeof(AcknowledgementHeader);
-    case MessageKind::terminate:
-      return sizeof(TerminateHeader);
-    case MessageKind::drain:
-      return sizeof(DrainHeader);
-    case MessageKind::none:
-    case MessageKind::send:
-    case MessageKind::write:
-    case MessageKind::read_response:
-    case MessageKind::datagram:
-    case MessageKind::not_taken:
-      return 0;
-  }
-  return 0;
-}
-
-constexpr std::array<std::uint8_t, kTraits.size()> make_head_bytes() {
-  std::array<std::uint8_t, kTraits.size()> table{};
-  for (std::size_t i = 0; i < kTraits.size(); ++i) {
-    const OpcodeTraits& what = kTraits[i];
-    std::size_t bytes = sizeof(CellHeader) + own_header_bytes(what.kind);
-    if (what.rdma_header) bytes += sizeof(RdmaHeader);
-    if (what.immediate) bytes += sizeof(Immediate);
-    if (what.invalidate) bytes += sizeof(InvalidateTag);
-    table[i] = static_cast<std::uint8_t>(bytes);
-  }
-  return table;
-}
-constexpr std::array<std::uint8_t, kTraits.size()> kHeadBytes = make_head_bytes();
 
 bool has_packet_crc(const OpcodeTraits& what, bool direct) { return what.last && !direct; }
 
@@ -280,14 +203,14 @@ std::size_t put_extensions(const Cell& cell, std::byte* to) {
   }
   if (what.immediate) append(Immediate(cell.immediate));
   if (what.invalidate) append(InvalidateTag(cell.invalidate.value));
-  const std::size_t own = own_header_bytes(what.kind);
+  const std::size_t own = what.own_header_bytes;
   if (own != 0) put_own_header(cell, what.kind, to + used);
   return used + own;
 }
 
 std::optional<CellFault> read_extensions(Cell& cell, std::span<const std::byte> bytes) {
   const OpcodeTraits& what = traits(cell.opcode);
-  const std::size_t own = own_header_bytes(what.kind);
+  const std::size_t own = what.own_header_bytes;
   if (what.rdma_header) {
     const auto rdma = read_at<RdmaHeader>(bytes, 0);
     cell.address = rdma.address.value();
@@ -330,10 +253,6 @@ std::optional<CellFault> check_fields(const Cell& cell, std::size_t payload_byte
 }
 
 }  // namespace cell_parts
-
-const OpcodeTraits& traits(std::uint8_t opcode) { return opcode < kTraits.size() ? kTraits[opcode] : kNotAnOpcode; }
-
-std::size_t cell_head_bytes(Opcode opcode) { return kHeadBytes[static_cast<std::size_t>(opcode)]; }
 
 std::size_t encode_cell_head(const Cell& cell, std::size_t payload_bytes, std::span<std::byte, kMaxCellHeadBytes> to) {
   CellHeader header;

@@ -124,6 +124,10 @@ struct DrainHeader {
 };
 static_assert(sizeof(DrainHeader) == 8 && std::is_trivially_copyable_v<DrainHeader>);
 
+/// The last four bytes of the head of a cell with immediate data, or of a send with invalidate.
+using ImmediateHeader = boost::endian::little_uint32_buf_t;
+using InvalidateHeader = boost::endian::little_uint32_buf_t;
+
 struct AcknowledgementHeader {
   boost::endian::little_uint8_buf_t syndrome;
   std::array<std::uint8_t, 3> reserved;
@@ -211,6 +215,8 @@ struct OpcodeTraits {
   bool rdma_header = false;
   bool immediate = false;
   bool invalidate = false;
+  std::uint8_t own_header_bytes = 0;  ///< of the header that only this kind of message has
+  std::uint8_t head_bytes = 0;        ///< of header and extended headers
 
   [[nodiscard]] constexpr bool is(MessageKind which) const { return kind == which; }
   /// Whether the cell may carry bytes of a message.
@@ -226,8 +232,84 @@ struct OpcodeTraits {
     return last && (is(MessageKind::send) || is(MessageKind::datagram) || immediate);
   }
 };
-[[nodiscard]] const OpcodeTraits& traits(std::uint8_t opcode);
-[[nodiscard]] inline const OpcodeTraits& traits(Opcode opcode) { return traits(static_cast<std::uint8_t>(opcode)); }
+
+namespace opcode_table {
+
+/// Of the header that only this kind of message has.
+constexpr std::size_t own_header_bytes(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::read_request:
+      return sizeof(ReadHeader);
+    case MessageKind::atomic:
+      return sizeof(AtomicHeader);
+    case MessageKind::atomic_response:
+      return sizeof(ResultHeader);
+    case MessageKind::acknowledgement:
+      return sizeof(AcknowledgementHeader);
+    case MessageKind::terminate:
+      return sizeof(TerminateHeader);
+    case MessageKind::drain:
+      return sizeof(DrainHeader);
+    case MessageKind::none:
+    case MessageKind::send:
+    case MessageKind::write:
+    case MessageKind::read_response:
+    case MessageKind::datagram:
+    case MessageKind::not_taken:
+      return 0;
+  }
+  return 0;
+}
+
+constexpr std::array<OpcodeTraits, 256> make() {
+  std::array<OpcodeTraits, 256> table{};
+  const auto at = [&table](Opcode opcode) -> OpcodeTraits& { return table[static_cast<std::size_t>(opcode)]; };
+  at(Opcode::send_first) = {.kind = MessageKind::send, .first = true};
+  at(Opcode::send_middle) = {.kind = MessageKind::send};
+  at(Opcode::send_last) = {.kind = MessageKind::send, .last = true};
+  at(Opcode::send_only) = {.kind = MessageKind::send, .first = true, .last = true};
+  at(Opcode::send_last_immediate) = {.kind = MessageKind::send, .last = true, .immediate = true};
+  at(Opcode::send_only_immediate) = {.kind = MessageKind::send, .first = true, .last = true, .immediate = true};
+  at(Opcode::send_last_invalidate) = {.kind = MessageKind::send, .last = true, .invalidate = true};
+  at(Opcode::send_only_invalidate) = {.kind = MessageKind::send, .first = true, .last = true, .invalidate = true};
+  at(Opcode::write_first) = {.kind = MessageKind::write, .first = true, .rdma_header = true};
+  at(Opcode::write_middle) = {.kind = MessageKind::write};
+  at(Opcode::write_last) = {.kind = MessageKind::write, .last = true};
+  at(Opcode::write_last_immediate) = {.kind = MessageKind::write, .last = true, .immediate = true};
+  at(Opcode::write_only) = {.kind = MessageKind::write, .first = true, .last = true, .rdma_header = true};
+  at(Opcode::write_only_immediate) = {
+      .kind = MessageKind::write, .first = true, .last = true, .rdma_header = true, .immediate = true};
+  at(Opcode::read_request) = {.kind = MessageKind::read_request, .first = true, .last = true, .rdma_header = true};
+  at(Opcode::read_response_first) = {.kind = MessageKind::read_response, .first = true};
+  at(Opcode::read_response_middle) = {.kind = MessageKind::read_response};
+  at(Opcode::read_response_last) = {.kind = MessageKind::read_response, .last = true};
+  at(Opcode::read_response_only) = {.kind = MessageKind::read_response, .first = true, .last = true};
+  at(Opcode::acknowledge) = {.kind = MessageKind::acknowledgement, .first = true, .last = true};
+  at(Opcode::atomic_acknowledge) = {.kind = MessageKind::atomic_response, .first = true, .last = true};
+  at(Opcode::compare_swap) =
+      at(Opcode::fetch_add) = {.kind = MessageKind::atomic, .first = true, .last = true, .rdma_header = true};
+  at(Opcode::terminate) = {.kind = MessageKind::terminate, .first = true, .last = true};
+  at(Opcode::drain_request) = at(Opcode::drain_acknowledge) = {.kind = MessageKind::drain, .first = true, .last = true};
+  at(Opcode::datagram) = {.kind = MessageKind::datagram, .first = true, .last = true};
+  at(Opcode::datagram_immediate) = {.kind = MessageKind::datagram, .first = true, .last = true, .immediate = true};
+  at(Opcode::not_taken) = {.kind = MessageKind::not_taken, .first = true, .last = true};
+  for (OpcodeTraits& what : table) {
+    std::size_t bytes = sizeof(CellHeader) + own_header_bytes(what.kind);
+    if (what.rdma_header) bytes += sizeof(RdmaHeader);
+    if (what.immediate) bytes += sizeof(ImmediateHeader);
+    if (what.invalidate) bytes += sizeof(InvalidateHeader);
+    what.own_header_bytes = static_cast<std::uint8_t>(own_header_bytes(what.kind));
+    what.head_bytes = static_cast<std::uint8_t>(bytes);
+  }
+  return table;
+}
+
+}  // namespace opcode_table
+
+/// By the byte on the wire: every value has its place, so that a look-up is one load.
+inline constexpr std::array<OpcodeTraits, 256> kOpcodeTraits = opcode_table::make();
+[[nodiscard]] constexpr const OpcodeTraits& traits(std::uint8_t opcode) { return kOpcodeTraits[opcode]; }
+[[nodiscard]] constexpr const OpcodeTraits& traits(Opcode opcode) { return traits(static_cast<std::uint8_t>(opcode)); }
 
 /// ok acknowledges all packets up to the cell's packet sequence number; the others refuse that packet and acknowledge
 /// all before it.
@@ -331,7 +413,7 @@ const char* to_string(CellFault error);
 [[nodiscard]] tl::expected<Cell, CellFault> decode_cell(std::span<const std::byte> bytes);
 
 /// Header and extended headers of such a cell, in bytes.
-[[nodiscard]] std::size_t cell_head_bytes(Opcode opcode);
+[[nodiscard]] constexpr std::size_t cell_head_bytes(Opcode opcode) { return traits(opcode).head_bytes; }
 
 /// The running packet CRC after `cell`, which decode_cell read at the start of `bytes`.
 [[nodiscard]] std::uint32_t extend_packet_crc(std::uint32_t packet_crc, const Cell& cell,

@@ -18,11 +18,13 @@
 #include "fabric/bridge/sim_bridge.h"
 #include "fabric/memory/mpt.h"
 #include "fabric/wire/cell.h"
+#include "tests/hostile_sessions/input.h"
 
 namespace {
 
 using namespace splitnic;
 using namespace splitnic::fabric;
+using hostile::Input;
 
 constexpr Rights kRights = Right::local_read | Right::local_write | Right::remote_read | Right::remote_write |
                            Right::remote_atomic | Right::window_binding;
@@ -32,25 +34,6 @@ constexpr RemoteAddress kGranted{0x1000, Stag{0x4d00}};
 constexpr std::size_t kGuard = 512;
 constexpr std::size_t kPage = 4096;
 constexpr std::byte kUntouched{0x5a};
-
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : bytes_(data, size) {}
-  [[nodiscard]] bool empty() const { return bytes_.empty(); }
-  std::uint8_t byte() {
-    if (bytes_.empty()) return 0;
-    const std::uint8_t value = bytes_.front();
-    bytes_ = bytes_.subspan(1);
-    return value;
-  }
-  std::uint32_t half() {
-    const std::uint32_t low = byte();
-    return low | std::uint32_t{byte()} << 8U;
-  }
-
- private:
-  std::span<const std::uint8_t> bytes_;
-};
 
 SimBridgeOptions calm() {
   SimBridgeOptions options;
@@ -398,7 +381,7 @@ class World {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  Input input(data, std::min<std::size_t>(size, 4096));
+  Input input({data, std::min<std::size_t>(size, 4096)});
   World().run(input);
   return 0;
 }

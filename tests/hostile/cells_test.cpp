@@ -9,7 +9,7 @@
 #include "tests/hostile/owner.h"
 #include "tests/unit/fabric/every_opcode.h"
 
-namespace splitnic::fabric::hostile {
+namespace splitnic::fabric::hostile::cells_test {
 namespace {
 
 using I = Introduction;
@@ -360,4 +360,4 @@ TEST_CASE("an answer of the other kind, or in pieces out of order, is not taken"
   CHECK((outcome.asked == 0 || outcome.answered != CompletionStatus::success));
 }
 
-}  // namespace splitnic::fabric::hostile
+}  // namespace splitnic::fabric::hostile::cells_test

@@ -399,6 +399,7 @@ void Owner::endure() {
   const std::uint64_t after = honest_board_->operations.load() + kOperations;
   poll_until("the honest initiator, afterwards", [&] { return honest_board_->operations.load() > after; });
   if (attack_.ending == Ending::harmless) {
+    CAPTURE(hostile_.link->fault());
     CHECK_FALSE(session_over());
     CHECK(hostile_.adapter->state(hostile_.introduction.queue_pair) == QueuePairState::ready_to_send);
   }

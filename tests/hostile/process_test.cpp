@@ -14,7 +14,7 @@
 #include "common/os/passed_descriptors.h"
 #include "tests/hostile/owner.h"
 
-namespace splitnic::fabric::hostile {
+namespace splitnic::fabric::hostile::process_test {
 TEST_CASE("doorbells as fast as they go keep nobody from being served", "[hostile]") {
   endure(Ending::harmless, [](HostileHost& host) {
     while (host.goes_on()) host.ring();
@@ -80,4 +80,4 @@ TEST_CASE("a hostile initiator killed in the midst of its stores takes nobody al
   CHECK(outcome.counters.terminates_sent == 0);
 }
 
-}  // namespace splitnic::fabric::hostile
+}  // namespace splitnic::fabric::hostile::process_test

@@ -5,7 +5,7 @@
 
 #include "tests/hostile/owner.h"
 
-namespace splitnic::fabric::hostile {
+namespace splitnic::fabric::hostile::requests_test {
 namespace {
 
 /// A request for bytes of a grant, and the owner's expected answer.
@@ -246,4 +246,4 @@ TEST_CASE("a message sequence number out of turn ends the queue pair", "[hostile
   expect_refused(outcome, {1, 2, 3});
 }
 
-}  // namespace splitnic::fabric::hostile
+}  // namespace splitnic::fabric::hostile::requests_test

@@ -1,32 +1,22 @@
 #include "tests/ibverbs/device.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <string>
+
+#include "tests/unit/common/os_temporary_directory.h"
 
 namespace splitnic::ibverbs::testing {
 namespace {
 
 /// A folder for the fabric of this program, gone with it.
 struct FabricFolder {
-  FabricFolder() {
-    char path[] = "/tmp/splitnic-ibverbs-XXXXXX";
-    REQUIRE(mkdtemp(path) != nullptr);
-    folder = path;
-    setenv("XDG_RUNTIME_DIR", path, 1);
-  }
-  ~FabricFolder() {
-    std::error_code none;
-    std::filesystem::remove_all(folder, none);
-  }
-  std::string folder;
+  FabricFolder() { setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1); }
+  os::TemporaryDirectory folder;
 };
 
 ibv_context* open_device() {
-  static const FabricFolder folder;
+  name_fabric();
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   REQUIRE(count == 1);
@@ -37,6 +27,8 @@ ibv_context* open_device() {
 }
 
 }  // namespace
+
+void name_fabric() { static const FabricFolder folder; }
 
 void wait_until(const std::function<bool()>& step) {
   const auto limit = std::chrono::steady_clock::now() + kLimit;
@@ -94,6 +86,26 @@ void Device::expect_nothing() {
   for (int i = 0; i < 100; ++i) REQUIRE(ibv_poll_cq(cq, 1, &wc) == 0);
 }
 
+SharedReceives::SharedReceives(Device& on, ibv_pd* pd, std::uint32_t depth, std::uint32_t segments) : device(on) {
+  ibv_srq_init_attr wanted{};
+  wanted.attr.max_wr = depth;
+  wanted.attr.max_sge = segments;
+  srq = ibv_create_srq(pd, &wanted);
+  REQUIRE(srq != nullptr);
+}
+
+SharedReceives::~SharedReceives() {
+  if (srq != nullptr) CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+void SharedReceives::post(std::uint64_t id) { REQUIRE(post(id, device.part(0, 8)) == 0); }
+
+int SharedReceives::post(std::uint64_t id, ibv_sge part) {
+  ibv_recv_wr receive{id, nullptr, &part, 1};
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_srq_recv(srq, &receive, &bad);
+}
+
 Queue::Queue(Device& on, const Shape& with) : device(on), shape(with) {
   ibv_qp_init_attr_ex wanted{};
   wanted.send_cq = wanted.recv_cq = device.cq;
@@ -105,7 +117,8 @@ Queue::Queue(Device& on, const Shape& with) : device(on), shape(with) {
   wanted.pd = device.pd;
   if (shape.extended) {
     wanted.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    wanted.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ;
+    wanted.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+                            IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
   }
   qp = ibv_create_qp_ex(device.context, &wanted);
   REQUIRE(qp != nullptr);
@@ -125,7 +138,9 @@ void Queue::initialize() {
   REQUIRE(ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | last) == 0);
 }
 
-void Queue::ready_to_receive(std::uint16_t lid, std::uint32_t peer) {
+void Queue::ready_to_receive(std::uint16_t lid, std::uint32_t peer) { REQUIRE(try_to_receive(lid, peer) == 0); }
+
+int Queue::try_to_receive(std::uint16_t lid, std::uint32_t peer) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = IBV_MTU_4096;
@@ -138,7 +153,7 @@ void Queue::ready_to_receive(std::uint16_t lid, std::uint32_t peer) {
   int mask = IBV_QP_STATE;
   if (shape.type != IBV_QPT_UD) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   if (shape.type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  REQUIRE(ibv_modify_qp(qp, &attributes, mask) == 0);
+  return ibv_modify_qp(qp, &attributes, mask);
 }
 
 void Queue::ready_to_send() {

@@ -21,6 +21,9 @@ inline constexpr std::size_t kBytes = 65536;
 inline constexpr std::uint32_t kQueueKey = 0x1234;
 inline constexpr auto kLimit = std::chrono::seconds(20);
 
+/// Names the fabric of the program, so that children that it forks afterwards are on it. Opening a device does, too.
+void name_fabric();
+
 /// Calls step() until it answers true; fails the test when that takes too long.
 void wait_until(const std::function<bool()>& step);
 
@@ -52,6 +55,23 @@ struct Device {
   ibv_mr* mr = nullptr;
 };
 
+/// A shared receive queue of a device.
+struct SharedReceives {
+  explicit SharedReceives(Device& on, std::uint32_t depth, std::uint32_t segments = 1)
+      : SharedReceives(on, on.pd, depth, segments) {}
+  SharedReceives(Device& on, ibv_pd* pd, std::uint32_t depth, std::uint32_t segments = 1);
+  ~SharedReceives();
+  SharedReceives(const SharedReceives&) = delete;
+  SharedReceives& operator=(const SharedReceives&) = delete;
+
+  /// The device's first 8 bytes as a receive.
+  void post(std::uint64_t id);
+  int post(std::uint64_t id, ibv_sge part);
+
+  Device& device;
+  ibv_srq* srq = nullptr;
+};
+
 /// How queue pairs are made and connected; the defaults suit most tests.
 struct Shape {
   ibv_qp_type type = IBV_QPT_RC;
@@ -72,6 +92,8 @@ struct Queue {
   Queue& operator=(const Queue&) = delete;
 
   void initialize();
+  /// What ibv_modify_qp() answers.
+  [[nodiscard]] int try_to_receive(std::uint16_t lid, std::uint32_t peer);
   void ready_to_receive(std::uint16_t lid, std::uint32_t peer);
   void ready_to_send();
   /// All three steps.

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Compares the exports of splitnic's libibverbs.so.1 with those of the system's: the same symbols, versions, default
-versions and types. Usage: exports_test.py LIBRARY."""
+"""Compares the exports of splitnic's libibverbs.so.1 or librdmacm.so.1 with those of the system's: the same symbols,
+versions, default versions and types. Usage: exports_test.py LIBRARY."""
 
 import pathlib
 import re
 import subprocess
 import sys
 
-STOCK = pathlib.Path("/usr/lib/x86_64-linux-gnu/libibverbs.so.1")
-LINE = re.compile(r"^[0-9a-f]{16} (.{7}) (\S+)\s+[0-9a-f]+\s+(\(?IBVERBS\S*?\)?)\s+(\S+)$")
+STOCK = pathlib.Path("/usr/lib/x86_64-linux-gnu")
+# The fewest symbols that the output of objdump can have, if it was understood.
+SYMBOLS = {"libibverbs": 150, "librdmacm": 60}
+LINE = re.compile(r"^[0-9a-f]{16} (.{7}) (\S+)\s+[0-9a-f]+\s+(\(?(?:IBVERBS|RDMACM)\S*?\)?)\s+(\S+)$")
 
 
 def exports(library):
@@ -27,12 +29,14 @@ def exports(library):
 
 
 def main():
-    if not STOCK.exists():
-        print(f"{STOCK} is not there")
+    name = pathlib.Path(sys.argv[1]).name.partition(".")[0]
+    library = STOCK / f"{name}.so.1"
+    if not library.exists():
+        print(f"{library} is not there")
         return 77
-    stock, ours = exports(STOCK), exports(sys.argv[1])
-    if len(stock) < 150:
-        print(f"only {len(stock)} symbols in {STOCK}: the output of objdump was not understood")
+    stock, ours = exports(library), exports(sys.argv[1])
+    if len(stock) < SYMBOLS[name]:
+        print(f"only {len(stock)} symbols in {library}: the output of objdump was not understood")
         return 1
     for symbol in sorted(stock - ours):
         print("missing:", *symbol)

@@ -1,10 +1,17 @@
 // How requests fail, and what fails with them.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <new>
+#include <vector>
 
 #include "tests/ibverbs/device.h"
 
-namespace splitnic::ibverbs::testing {
+namespace splitnic::ibverbs::testing::failures_test {
 namespace {
 
 /// Writes 8 bytes with this key and address, which the peer must refuse; then both ends have failed, and what is posted
@@ -64,6 +71,21 @@ TEST_CASE("a segment whose key is wrong ends its request, not the post", "[ibver
   CHECK(ends.first.state() == IBV_QPS_ERR);
 }
 
+TEST_CASE("a shared receive whose key is wrong is taken, and ends with an error in its turn", "[ibverbs]") {
+  Device one;
+  Device other;
+  SharedReceives receives(other, 4);
+  Shape shared;
+  shared.srq = receives.srq;
+  Connected ends(one, other, Shape{}, shared);
+  ibv_sge part = other.part(0, 8);
+  part.lkey += 1;
+  REQUIRE(receives.post(7, part) == 0);
+  REQUIRE(ends.first.send(1, 0, 8) == 0);
+  other.expect(7, IBV_WC_LOC_PROT_ERR);
+  one.expect(1, IBV_WC_REM_OP_ERR);
+}
+
 TEST_CASE("without a posted receive the sender gives up after its retries", "[ibverbs]") {
   Device one;
   Device other;
@@ -116,6 +138,51 @@ TEST_CASE("posts and changes in a wrong state are refused", "[ibverbs]") {
   CHECK(queue.state() == IBV_QPS_INIT);
 }
 
+TEST_CASE("a local ID that no endnode can have is no peer", "[ibverbs]") {
+  Device device;
+  Queue queue(device, {});
+  queue.initialize();
+  ibv_ah_attr address{};
+  address.port_num = 1;
+  for (const std::uint16_t lid : {std::uint16_t{0}, std::uint16_t{0xc000}, std::uint16_t{0xffff}}) {
+    CAPTURE(lid);
+    CHECK(queue.try_to_receive(lid, 0x1234) == EINVAL);
+    address.dlid = lid;
+    CHECK(ibv_create_ah(device.pd, &address) == nullptr);
+    CHECK(errno == EINVAL);
+  }
+  CHECK(queue.try_to_receive(0xbfff, 0x1234) == 0);
+}
+
+TEST_CASE("an event of a destroyed queue is not reported for its successor", "[ibverbs]") {
+  Device device;
+  REQUIRE(fcntl(device.context->async_fd, F_SETFL, O_NONBLOCK) == 0);
+  for (int round = 0; round < 50; ++round) {
+    ibv_cq* small = ibv_create_cq(device.context, 1, nullptr, nullptr, 0);
+    REQUIRE(small != nullptr);
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = wanted.recv_cq = small;
+    wanted.cap = {1, 2, 1, 1, 0};
+    wanted.qp_type = IBV_QPT_RC;
+    ibv_qp* qp = ibv_create_qp(device.pd, &wanted);
+    REQUIRE(qp != nullptr);
+    ibv_qp_attr error{};
+    error.qp_state = IBV_QPS_ERR;
+    REQUIRE(ibv_modify_qp(qp, &error, IBV_QP_STATE) == 0);
+    ibv_recv_wr second{};
+    ibv_recv_wr first{0, &second, nullptr, 0};
+    ibv_recv_wr* bad = nullptr;
+    static_cast<void>(ibv_post_recv(qp, &first, &bad));  // two completions for one place
+    REQUIRE(ibv_destroy_qp(qp) == 0);
+    REQUIRE(ibv_destroy_cq(small) == 0);
+    ibv_cq* next = ibv_create_cq(device.context, 1, nullptr, nullptr, 0);
+    ibv_async_event event{};
+    REQUIRE(ibv_get_async_event(device.context, &event) == -1);
+    CHECK(errno == EAGAIN);
+    REQUIRE(ibv_destroy_cq(next) == 0);
+  }
+}
+
 TEST_CASE("a full send queue refuses the next request and names it", "[ibverbs]") {
   Device one;
   Device other;
@@ -154,6 +221,58 @@ TEST_CASE("what is posted to a queue pair in error is flushed", "[ibverbs]") {
   one.expect(9, IBV_WC_WR_FLUSH_ERR);
 }
 
+/// 17 receives of the first end have succeeded, and the eighteenth was flushed.
+struct FlushedLast {
+  static constexpr std::uint64_t kGood = 17;
+  FlushedLast() {
+    for (std::uint64_t i = 0; i <= kGood; ++i) REQUIRE(ends.first.receive(i, 0, 8) == 0);
+    for (std::uint64_t i = 0; i < kGood; ++i) {
+      REQUIRE(ends.second.send(i, 0, 8) == 0);
+      other.expect(i);
+    }
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    REQUIRE(ibv_modify_qp(ends.first.qp, &attributes, IBV_QP_STATE) == 0);
+  }
+  static Shape deep() {
+    Shape shape;
+    shape.depth = 32;
+    return shape;
+  }
+  Device one;
+  Device other;
+  Connected ends{one, other, deep()};
+};
+
+TEST_CASE_METHOD(FlushedLast, "flushed completions come in polls of their own", "[ibverbs]") {
+  std::array<ibv_wc, 64> done{};
+  REQUIRE(ibv_poll_cq(one.cq, static_cast<int>(done.size()), done.data()) == kGood);
+  for (std::uint64_t i = 0; i < kGood; ++i) CHECK(done.at(i).status == IBV_WC_SUCCESS);
+  REQUIRE(ibv_poll_cq(one.cq, static_cast<int>(done.size()), done.data()) == 1);
+  CHECK(done[0].status == IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_CASE("of requests that are posted together, a bad one keeps all of them from being posted", "[ibverbs]") {
+  Device one;
+  Device other;
+  Shape shape;
+  shape.extended = true;
+  Connected ends(one, other, shape);
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(ends.first.qp);
+  ibv_wr_start(qp);
+  qp->wr_id = 1;
+  ibv_wr_rdma_write(qp, other.mr->rkey, other.address());
+  ibv_wr_set_sge(qp, one.mr->lkey, one.address(), 8);
+  qp->wr_id = 2;
+  ibv_wr_atomic_fetch_add(qp, other.mr->rkey, other.address(), 1);
+  ibv_wr_set_sge(qp, one.mr->lkey, one.address(), 4);  // an atomic has 8 bytes
+  CHECK(ibv_wr_complete(qp) == EINVAL);
+  one.expect_nothing();
+  REQUIRE(ends.second.receive(3, 0, 8) == 0);
+  REQUIRE(ends.first.send(4, 0, 8) == 0);
+  one.expect(4);  // nothing was before it
+}
+
 TEST_CASE("a completion queue without room for a completion fails, and its queue pair with it", "[ibverbs]") {
   Device one(2);
   Device other;
@@ -186,6 +305,95 @@ TEST_CASE("a completion queue changes its size", "[ibverbs]") {
   CHECK(device.cq->cqe == 16);
   for (std::uint64_t i = 0; i < 10; ++i) device.expect(i, IBV_WC_WR_FLUSH_ERR);
   CHECK(ibv_resize_cq(device.cq, 9) == 0);
+}
+
+/// As long as the object lives, the process finds no memory of more than kSmallChange in one piece.
+class NoMoreMemory {
+ public:
+  NoMoreMemory() {
+    REQUIRE(getrlimit(RLIMIT_AS, &before_) == 0);
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit now = before_;
+    now.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + kSmallChange;
+    taken_.reserve(4096);
+    REQUIRE(setrlimit(RLIMIT_AS, &now) == 0);
+    // What earlier tests have given back to the allocator.
+    while (taken_.size() < taken_.capacity()) {
+      taken_.emplace_back(new (std::nothrow) std::byte[kSmallChange]);
+      if (taken_.back() == nullptr) return;
+    }
+  }
+  ~NoMoreMemory() { setrlimit(RLIMIT_AS, &before_); }
+  NoMoreMemory(const NoMoreMemory&) = delete;
+  NoMoreMemory& operator=(const NoMoreMemory&) = delete;
+
+ private:
+  static constexpr std::size_t kSmallChange = 1U << 20U;
+  rlimit before_{};
+  std::vector<std::unique_ptr<std::byte[]>> taken_;
+};
+
+// A sanitizer's allocator ends the program instead.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("an object that finds no memory to grow stays as it is", "[ibverbs]") {
+  Device device;
+  const SharedReceives receives(device, 16);
+  ibv_srq_attr larger{};
+  larger.max_wr = 16384;
+  int of_queue = 0;
+  int of_receives = 0;
+  {
+    const NoMoreMemory limit;
+    of_queue = ibv_resize_cq(device.cq, 262144);
+    of_receives = ibv_modify_srq(receives.srq, &larger, IBV_SRQ_MAX_WR);
+  }
+  CHECK(of_queue == ENOMEM);
+  CHECK(device.cq->cqe == 256);
+  CHECK(of_receives == ENOMEM);
+  CHECK(ibv_query_srq(receives.srq, &larger) == 0);
+  CHECK(larger.max_wr == 16);
+  CHECK(ibv_resize_cq(device.cq, 262144) == 0);
+}
+#endif
+
+TEST_CASE("a parent domain stays until everything that was made on it is gone", "[ibverbs]") {
+  Device device;
+  ibv_td_init_attr of_thread{};
+  ibv_td* thread = ibv_alloc_td(device.context, &of_thread);
+  REQUIRE(thread != nullptr);
+  ibv_parent_domain_init_attr of{};
+  of.pd = device.pd;
+  of.td = thread;
+  ibv_pd* parent = ibv_alloc_parent_domain(device.context, &of);
+  REQUIRE(parent != nullptr);
+  CHECK(ibv_dealloc_td(thread) == EBUSY);
+  ibv_mr* region = ibv_reg_mr(parent, device.memory.data(), 64, IBV_ACCESS_LOCAL_WRITE);
+  CHECK(ibv_dealloc_pd(parent) == EBUSY);
+  CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_PD, device.pd, nullptr, 0, 0) == 0);
+  ibv_mw* window = ibv_alloc_mw(parent, IBV_MW_TYPE_1);
+  CHECK(ibv_dealloc_pd(parent) == EBUSY);
+  CHECK(ibv_dealloc_mw(window) == 0);
+  ibv_srq_init_attr wanted{};
+  wanted.attr.max_wr = 1;
+  ibv_srq* srq = ibv_create_srq(parent, &wanted);
+  CHECK(ibv_dealloc_pd(parent) == EBUSY);
+  CHECK(ibv_destroy_srq(srq) == 0);
+  ibv_qp_init_attr queue{};
+  queue.send_cq = queue.recv_cq = device.cq;
+  queue.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = ibv_create_qp(parent, &queue);
+  CHECK(ibv_dealloc_pd(parent) == EBUSY);
+  CHECK(ibv_destroy_qp(qp) == 0);
+  ibv_ah_attr address{};
+  address.dlid = device.lid();
+  address.port_num = 1;
+  ibv_ah* handle = ibv_create_ah(parent, &address);
+  CHECK(ibv_dealloc_pd(parent) == EBUSY);
+  CHECK(ibv_destroy_ah(handle) == 0);
+  CHECK(ibv_dealloc_pd(parent) == 0);
+  CHECK(ibv_dealloc_td(thread) == 0);
+  CHECK(ibv_dereg_mr(region) == 0);
 }
 
 TEST_CASE("what is in use can't be destroyed", "[ibverbs]") {
@@ -245,4 +453,4 @@ TEST_CASE("a peer that closes its device ends what waits for it, with an event",
 }
 
 }  // namespace
-}  // namespace splitnic::ibverbs::testing
+}  // namespace splitnic::ibverbs::testing::failures_test

@@ -2,14 +2,19 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "tests/ibverbs/device.h"
 
-namespace splitnic::ibverbs::testing {
+namespace splitnic::ibverbs::testing::objects_test {
 namespace {
 
 TEST_CASE("the device, its port and its tables say what they are", "[ibverbs]") {
@@ -45,6 +50,36 @@ TEST_CASE("the device, its port and its tables say what they are", "[ibverbs]") 
   CHECK(ibv_query_pkey(device.context, 1, 1, &key) == -1);
 }
 
+/// Whether the thread of this process sleeps in the kernel.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const auto name_end = line.rfind(") ");
+  return name_end != std::string::npos && line[name_end + 2] == 'S';
+}
+
+/// destroy() must wait until acknowledge() has been called.
+void expect_to_wait(const std::function<int()>& destroy, const std::function<void()>& acknowledge) {
+  std::atomic<pid_t> thread{0};
+  std::atomic<bool> acknowledged{false};
+  std::atomic<bool> ended{false};
+  bool waited = false;
+  int destroyed = -1;
+  std::thread destroyer([&] {
+    thread = gettid();
+    destroyed = destroy();
+    waited = acknowledged;
+    ended = true;
+  });
+  wait_until([&] { return ended || sleeps(thread); });
+  acknowledged = true;
+  if (!ended) acknowledge();
+  destroyer.join();
+  CHECK(destroyed == 0);
+  CHECK(waited);
+}
+
 TEST_CASE("a completion channel's descriptor wakes one who waits, and the queue waits to be acknowledged",
           "[ibverbs]") {
   Device one;
@@ -65,13 +100,105 @@ TEST_CASE("a completion channel's descriptor wakes one who waits, and the queue 
   CHECK(user == &other);
   other.expect(1);
   one.expect(2);
-  // Destroying the queue waits for the acknowledgement, which comes from another thread.
   REQUIRE(ibv_destroy_qp(ends.second.qp) == 0);
   ends.second.qp = nullptr;
-  std::thread acknowledger([cq] { ibv_ack_cq_events(cq, 1); });
-  CHECK(ibv_destroy_cq(other.cq) == 0);
+  expect_to_wait([cq] { return ibv_destroy_cq(cq); }, [cq] { ibv_ack_cq_events(cq, 1); });
   other.cq = nullptr;
-  acknowledger.join();
+}
+
+TEST_CASE("a queue pair and a shared receive queue wait until their events are acknowledged", "[ibverbs]") {
+  Device one;
+  Device other;
+  SharedReceives receives(other, 2);
+  Shape shared;
+  shared.srq = receives.srq;
+  Connected ends(one, other, Shape{}, shared);
+  receives.post(1);
+  receives.post(2);
+  ibv_srq_attr limit{};
+  limit.srq_limit = 2;
+  REQUIRE(ibv_modify_srq(receives.srq, &limit, IBV_SRQ_LIMIT) == 0);
+  REQUIRE(ends.first.send(3, 0, 8) == 0);
+  other.expect(1);
+  ibv_async_event of_receives{};
+  REQUIRE(ibv_get_async_event(other.context, &of_receives) == 0);
+  REQUIRE(of_receives.event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
+  ibv_qp_attr error{};
+  error.qp_state = IBV_QPS_ERR;
+  REQUIRE(ibv_modify_qp(ends.second.qp, &error, IBV_QP_STATE) == 0);
+  ibv_async_event of_queue_pair{};
+  REQUIRE(ibv_get_async_event(other.context, &of_queue_pair) == 0);
+  REQUIRE(of_queue_pair.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
+  expect_to_wait([&] { return ibv_destroy_qp(ends.second.qp); }, [&] { ibv_ack_async_event(&of_queue_pair); });
+  ends.second.qp = nullptr;
+  expect_to_wait([&] { return ibv_destroy_srq(receives.srq); }, [&] { ibv_ack_async_event(&of_receives); });
+  receives.srq = nullptr;
+}
+
+TEST_CASE("events of one type about one object wait as one", "[ibverbs]") {
+  Device device;
+  REQUIRE(fcntl(device.context->async_fd, F_SETFL, O_NONBLOCK) == 0);
+  const SharedReceives receives(device, 1);
+  {
+    Shape shared;
+    shared.srq = receives.srq;
+    Queue queue(device, shared);
+    Queue another(device, shared);
+    ibv_qp_attr change{};
+    for (int round = 0; round < 3; ++round) {
+      for (const auto state : {IBV_QPS_ERR, IBV_QPS_RESET}) {
+        change.qp_state = state;
+        REQUIRE(ibv_modify_qp(queue.qp, &change, IBV_QP_STATE) == 0);
+      }
+    }
+    change.qp_state = IBV_QPS_ERR;
+    REQUIRE(ibv_modify_qp(another.qp, &change, IBV_QP_STATE) == 0);
+    for (const Queue* from : {&queue, &another}) {
+      ibv_async_event event{};
+      REQUIRE(ibv_get_async_event(device.context, &event) == 0);
+      CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
+      CHECK(event.element.qp == from->qp);
+      ibv_ack_async_event(&event);
+    }
+    ibv_async_event none{};
+    CHECK(ibv_get_async_event(device.context, &none) == -1);
+    CHECK(errno == EAGAIN);
+  }
+}
+
+TEST_CASE("a queue pair is made of objects of its own device, with one protection domain", "[ibverbs]") {
+  Device one;
+  Device other;
+  ibv_pd* another = ibv_alloc_pd(one.context);
+  REQUIRE(another != nullptr);
+  std::optional<SharedReceives> of_another;
+  of_another.emplace(one, another, 1);
+  const SharedReceives of_other(other, 1);
+  ibv_qp_init_attr right{};
+  right.send_cq = right.recv_cq = one.cq;
+  right.qp_type = IBV_QPT_RC;
+  const auto refused = [&one](const ibv_qp_init_attr& wanted, ibv_pd* pd) {
+    ibv_qp_init_attr_ex all{};
+    std::memcpy(static_cast<void*>(&all), &wanted, sizeof wanted);
+    all.comp_mask = IBV_QP_INIT_ATTR_PD;
+    all.pd = pd;
+    errno = 0;
+    return ibv_create_qp_ex(one.context, &all) == nullptr && errno == EINVAL;
+  };
+  CHECK(refused(right, other.pd));
+  ibv_qp_init_attr wrong = right;
+  wrong.send_cq = other.cq;
+  CHECK(refused(wrong, one.pd));
+  wrong = right;
+  wrong.recv_cq = other.cq;
+  CHECK(refused(wrong, one.pd));
+  for (ibv_srq* srq : {of_another->srq, of_other.srq}) {
+    wrong = right;
+    wrong.srq = srq;
+    CHECK(refused(wrong, one.pd));
+  }
+  of_another.reset();
+  CHECK(ibv_dealloc_pd(another) == 0);
 }
 
 TEST_CASE("a blocking wait ends with the completion of a solicited send", "[ibverbs]") {
@@ -94,21 +221,13 @@ TEST_CASE("a blocking wait ends with the completion of a solicited send", "[ibve
 TEST_CASE("a shared receive queue feeds its queue pairs, reports its limit and the last receive", "[ibverbs]") {
   Device one;
   Device other;
-  ibv_srq_init_attr wanted{};
-  wanted.attr.max_wr = 16;
-  wanted.attr.max_sge = 2;
-  ibv_srq* srq = ibv_create_srq(other.pd, &wanted);
-  REQUIRE(srq != nullptr);
+  SharedReceives receives(other, 16, 2);
+  ibv_srq* const srq = receives.srq;
   Shape shared;
   shared.srq = srq;
   {
     Connected ends(one, other, Shape{}, shared);
-    ibv_sge part = other.part(0, 8);
-    ibv_recv_wr* bad = nullptr;
-    for (std::uint64_t i = 0; i < 4; ++i) {
-      ibv_recv_wr receive{i, nullptr, &part, 1};
-      REQUIRE(ibv_post_srq_recv(srq, &receive, &bad) == 0);
-    }
+    for (std::uint64_t i = 0; i < 4; ++i) receives.post(i);
     ibv_srq_attr attributes{};
     attributes.srq_limit = 3;
     REQUIRE(ibv_modify_srq(srq, &attributes, IBV_SRQ_LIMIT) == 0);
@@ -138,7 +257,15 @@ TEST_CASE("a shared receive queue feeds its queue pairs, reports its limit and t
     CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
     ibv_ack_async_event(&event);
   }
-  CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+extern "C" const char* ibv_get_sysfs_path();  // only the header for providers declares it
+
+TEST_CASE("programs find a folder of the device where the library says that sysfs is", "[ibverbs]") {
+  const Device one;
+  const std::filesystem::path sysfs = ibv_get_sysfs_path();
+  CHECK(std::filesystem::is_directory(sysfs / "class/infiniband/splitnic0"));
+  CHECK(sysfs != "/sys");
 }
 
 /// Writes 8 bytes through the key; the status of the completion.
@@ -206,6 +333,33 @@ TEST_CASE("a memory window of type 1 opens its range under a new key, and closes
   REQUIRE(ibv_bind_mw(ends.second.qp, window, &bind) == 0);
   other.expect(5);
   CHECK(write_through(one, ends.first, bound, other.address(64)) == IBV_WC_REM_ACCESS_ERR);
+  CHECK(ibv_dealloc_mw(window) == 0);
+}
+
+TEST_CASE("a memory window of type 1 whose binding was flushed is bound with the key that the program puts back",
+          "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  ibv_mw* window = ibv_alloc_mw(other.pd, IBV_MW_TYPE_1);
+  REQUIRE(window != nullptr);
+  const std::uint32_t before = window->rkey;
+  ibv_mw_bind bind{};
+  bind.bind_info = {other.mr, other.address(64), 64, IBV_ACCESS_REMOTE_WRITE};
+  {
+    Queue broken(other, {});
+    ibv_qp_attr error{};
+    error.qp_state = IBV_QPS_ERR;
+    REQUIRE(ibv_modify_qp(broken.qp, &error, IBV_QP_STATE) == 0);
+    REQUIRE(ibv_bind_mw(broken.qp, window, &bind) == 0);
+    other.expect(0, IBV_WC_WR_FLUSH_ERR);
+  }
+  window->rkey = before;
+  REQUIRE(ibv_bind_mw(ends.second.qp, window, &bind) == 0);
+  other.expect(0);
+  one.memory[0] = 97;
+  CHECK(write_through(one, ends.first, window->rkey, other.address(64)) == IBV_WC_SUCCESS);
+  CHECK(other.memory[64] == 97);
   CHECK(ibv_dealloc_mw(window) == 0);
 }
 
@@ -278,5 +432,30 @@ TEST_CASE("regions with impossible rights or memory are refused; registering ane
   CHECK(ibv_dereg_mr(region) == 0);
 }
 
+TEST_CASE("a region that moves keeps its rights, for which the new memory is tested, and its zero base", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  constexpr int kWritable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  ibv_mr* region = ibv_reg_mr(other.pd, other.memory.data(), 64, kWritable | IBV_ACCESS_ZERO_BASED);
+  REQUIRE(region != nullptr);
+  void* readable = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(readable != MAP_FAILED);
+  errno = 0;
+  CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, readable, 4096, 0) == IBV_REREG_MR_ERR_INPUT);
+  CHECK(errno == EFAULT);
+  REQUIRE(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, other.memory.data() + 64, 64, 0) == 0);
+  one.memory[0] = 96;
+  CHECK(write_through(one, ends.first, region->rkey, 0) == IBV_WC_SUCCESS);
+  CHECK(other.memory[64] == 96);
+  // Rights that the memory does not have are not given either.
+  CHECK(ibv_dereg_mr(region) == 0);
+  region = ibv_reg_mr(other.pd, readable, 4096, IBV_ACCESS_REMOTE_READ);
+  REQUIRE(region != nullptr);
+  CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kWritable) == IBV_REREG_MR_ERR_INPUT);
+  CHECK(ibv_dereg_mr(region) == 0);
+  munmap(readable, 4096);
+}
+
 }  // namespace
-}  // namespace splitnic::ibverbs::testing
+}  // namespace splitnic::ibverbs::testing::objects_test

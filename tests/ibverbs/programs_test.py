@@ -3,18 +3,10 @@
 and both ends must end with 0. Usage: programs_test.py [Root|OrdinaryUser]."""
 
 import os
-import pathlib
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-import unittest
 
-SPLITNIC = pathlib.Path(os.environ.get("SPLITNIC_BIN", "build/release/bin")) / "splitnic"
-SECONDS = 30
-NOBODY = 65534
+import pairs
 
 PAIRS = (
     "ibv_rc_pingpong -c",
@@ -36,76 +28,14 @@ PAIRS = (
 )
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def listens(port):
-    """Without a connection, which the server would take for its client."""
-    wanted = f":{port:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in pathlib.Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[1].endswith(wanted) and fields[3] == "0A":
-                return True
-    return False
-
-
-class Programs(unittest.TestCase):
-    uid = 0
-
-    @classmethod
-    def setUpClass(cls):
-        for program in ("ibv_rc_pingpong", "ib_send_lat"):
-            if shutil.which(program) is None:
-                raise unittest.SkipTest(f"{program} is not installed")
-        if cls.uid != 0 and os.getuid() != 0:
-            cls.uid = os.getuid()  # nobody else to become
-        cls.folder = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        os.chmod(cls.folder, 0o700)
-        if os.getuid() == 0:
-            os.chown(cls.folder, cls.uid, cls.uid)
-        cls.environment = {**os.environ, "XDG_RUNTIME_DIR": cls.folder}
-
-    def start(self, words):
-        user = {"user": self.uid, "group": self.uid, "extra_groups": []} if os.getuid() == 0 and self.uid else {}
-        return subprocess.Popen([SPLITNIC, "verbs-run", *words], env=self.environment, cwd="/", text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **user)
-
-    def finish(self, process, what):
-        try:
-            output, _ = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, _ = process.communicate()
-            self.fail(f"{what}: not done after {SECONDS} s\n{output}")
-        return process.returncode, output
-
-    def run_pair(self, words):
-        port = str(free_port())
-        server = self.start([*words, "-p", port])
-        try:
-            limit = time.monotonic() + SECONDS
-            while not listens(int(port)):
-                self.assertIsNone(server.poll(), f"{words}: the server ended")
-                self.assertLess(time.monotonic(), limit, f"{words}: the server does not listen")
-                time.sleep(0.01)
-            client = self.start([*words, "-p", port, "127.0.0.1"])
-            ends = [self.finish(client, f"client of {words}"), self.finish(server, f"server of {words}")]
-        finally:
-            if server.poll() is None:
-                server.kill()
-                server.communicate()
-        self.assertEqual([code for code, _ in ends], [0, 0], f"{words}\n{ends[0][1]}\n{ends[1][1]}")
+class Programs(pairs.OnFabric):
+    needs = ("ibv_rc_pingpong", "ib_send_lat")
 
     def test_device(self):
-        code, output = self.finish(self.start(["ibv_devices"]), "ibv_devices")
+        code, output = self.fabric.run(["ibv_devices"])
         self.assertEqual(code, 0, output)
         self.assertIn("splitnic0", output)
-        code, output = self.finish(self.start(["ibv_devinfo", "-v"]), "ibv_devinfo")
+        code, output = self.fabric.run(["ibv_devinfo", "-v"])
         self.assertEqual(code, 0, output)
         self.assertIn("PORT_ACTIVE", output)
         self.assertIn("fe80:", output)
@@ -113,36 +43,58 @@ class Programs(unittest.TestCase):
     def test_pairs(self):
         for words in PAIRS:
             with self.subTest(words):
-                self.run_pair(words.split())
+                self.fabric.run_pair(words.split())
         # They have left nothing on the fabric.
-        code, output = self.finish(self.start(["--list"]), "verbs-run --list")
-        self.assertEqual((code, output), (0, ""))
+        self.assertEqual(self.fabric.run(["--list"]), (0, ""))
+
+    def test_containers(self):
+        """Ends that share the fabric's folder and the network for their own socket, but no user, process or IPC
+        namespace, no mounts and no right to look into each other."""
+        container = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount", "--ipc",
+                     "--mount-proc")
+        if subprocess.run([*container, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("namespaces are not permitted here")
+        apart = pairs.Fabric(self.uid)
+        self.addCleanup(apart.close)
+        apart.prefix = container
+        for words in ("ibv_rc_pingpong -c", "ibv_ud_pingpong -e -c", "ib_write_bw -n 100 -s 1000000"):
+            with self.subTest(words):
+                apart.run_pair(words.split())
+        self.assertEqual(apart.run(["--list"]), (0, ""))
 
     def test_check(self):
-        code, output = self.finish(self.start(["--check"]), "verbs-run --check")
+        code, output = self.fabric.run(["--check"])
         self.assertEqual(code, 0, output)
-        self.assertIn(self.folder, output)
+        self.assertIn(str(self.fabric.folder), output)
+
+    def test_the_file_of_the_device(self):
+        """As UCX looks for it; other paths are what they were."""
+        look = ("import os, stat, sys; path = sys.argv[1]; "
+                "print(stat.S_ISCHR(os.stat(path).st_mode), os.access(path, os.R_OK | os.W_OK))")
+        file = "/dev/infiniband/uverbs_splitnic0"
+        self.assertEqual(self.fabric.run(["python3", "-c", look, file]), (0, "True True\n"))
+        self.assertEqual(self.fabric.run(["python3", "-c", look, "/"])[1].split()[0], "False")
+        code, output = self.fabric.run(["python3", "-c", look, file + "0"])
+        self.assertEqual(code, 1)
+        self.assertIn("FileNotFoundError", output)
+
+    def test_a_library_that_is_closed_before_its_device_stays(self):
+        """Otherwise the thread of the device would run into memory that is gone."""
+        close = ("import _ctypes, ctypes; library = ctypes.CDLL('libibverbs.so.1'); "
+                 "library.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p); "
+                 "library.ibv_open_device.argtypes = [ctypes.c_void_p]; "
+                 "library.ibv_open_device(library.ibv_get_device_list(None)[0]); _ctypes.dlclose(library._handle); "
+                 "print(any('libibverbs' in line for line in open('/proc/self/maps')))")
+        self.assertEqual(self.fabric.run(["python3", "-c", close]), (0, "True\n"))
 
     def test_a_program_that_is_not_there(self):
-        code, output = self.finish(self.start(["no-such-program"]), "no-such-program")
+        code, output = self.fabric.run(["no-such-program"])
         self.assertEqual(code, 127, output)
         self.assertIn("no-such-program", output)
 
 
-class Root(Programs):
-    uid = 0
-
-
-class OrdinaryUser(Programs):
-    uid = NOBODY
-
-
+Root, OrdinaryUser = pairs.for_both_users(Programs)
 del Programs
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["Root"] and os.getuid() != 0:
-        print("needs root")
-        sys.exit(77)
-    result = unittest.main(exit=False).result
-    skipped = len(result.skipped) != 0 and result.testsRun == 0
-    sys.exit(77 if skipped else 0 if result.wasSuccessful() else 1)
+    pairs.run_tests()

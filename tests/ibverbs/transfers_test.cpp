@@ -6,7 +6,7 @@
 
 #include "tests/ibverbs/device.h"
 
-namespace splitnic::ibverbs::testing {
+namespace splitnic::ibverbs::testing::transfers_test {
 namespace {
 
 constexpr std::size_t kFrom = 0;
@@ -281,4 +281,4 @@ TEST_CASE("extended posting sends several requests at once, extended polling rea
 }
 
 }  // namespace
-}  // namespace splitnic::ibverbs::testing
+}  // namespace splitnic::ibverbs::testing::transfers_test

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import support
 from lab import Host, IoUnit, Lab, traffic, wait_until
-from lab.process import run
+from lab.process import children, ended, run
 
 GUEST = 65534
 SETTLE_SECONDS = 5
@@ -20,18 +20,6 @@ def status(pid):
         fields = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
         threads.append({name: value.strip() for name, value in fields.items()})
     return threads
-
-
-def children(pid):
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def ended(pid):
-    """Nobody of this program waits for the process, so it may stay as a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 class Sandbox(support.LabTestCase):
@@ -99,6 +87,17 @@ class Sandbox(support.LabTestCase):
             os.kill(children(daemon.process.pid)[0], signal.SIGKILL)
             self.assertEqual(daemon.process.wait(SETTLE_SECONDS), 1)
             self.assertIn("the privileged process has ended", daemon.process.text())
+
+    def test_an_interface_outlives_the_privileged_process_as_it_outlives_a_crash(self):
+        host = Host(self.lab, self.unit, 8, name="h8").start()
+        wanted = host.ns.addresses(host.tap), host.ns.mac(host.tap)
+        os.kill(host.rights(), signal.SIGKILL)
+        self.assertEqual(host.process.wait(SETTLE_SECONDS), 1)
+        self.assertEqual((host.ns.addresses(host.tap), host.ns.mac(host.tap)), wanted)
+        host.launch().wait_state("up")
+        self.assert_reaches(host, self.lan.address)
+        self.assertEqual(host.stop(), 0)
+        self.assertNotIn(host.tap, host.ns.links())
 
     def test_without_the_sandbox_the_log_says_so_and_nothing_is_given_up(self):
         unit = IoUnit(self.lab, files=f"file:,{self.lab.dir / 'open.pcap'}", args=["--no-sandbox"], name="open").start()

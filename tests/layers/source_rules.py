@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Rules that a compiler does not know, checked over the sources:
 
-- layers: what a file may include of the other layers (common <- fabric <- messaging <- {host, iounit} <- tools <- bench);
+- layers: what a file may include of the others (common <- fabric <- messaging <- {host, iounit} <- tools <- bench);
 - libraries: each third-party library stays in the few files that need it;
 - peer memory: only its accessor turns memory that a peer can write into something that C++ can dereference;
+- namespaces of tests: several files of a test program are compiled at a time, so each has a namespace of its own;
 - names of enumerators: BOOST_DESCRIBE_ENUM lists all of them, in order (a compiler warns of a switch alone);
 - documentation: the functions that docs/architecture.md names in "A frame's way" exist.
 
@@ -36,7 +37,8 @@ LIBRARIES = [
     (r"toml", ["common/os/", "tools/"]),
     (r"seccomp\.h", ["tools/system_call_filter.cpp"]),
     (r"cap-ng\.h", ["tools/privileges.cpp"]),
-    (r"infiniband/", ["fabric/ibverbs/"]),
+    (r"infiniband/", ["fabric/ibverbs/", "fabric/rdmacm/"]),
+    (r"rdma/(rdma_|rsocket)", ["fabric/rdmacm/"]),
 ]
 
 # What could reach peer memory beside its accessor -> files that may, and why.
@@ -53,6 +55,7 @@ RAW_ACCESS = {
         "fabric/ibverbs/objects.h": "the structs that programs know are the beginnings of the objects",
         "fabric/ibverbs/attributes.cpp": "a struct of the C interface, of which an older program knows less",
         "fabric/ibverbs/memory.cpp": "addresses of the process's own memory as numbers",
+        "fabric/rdmacm/address.cpp": "sockaddr",
         "host/tap_device.cpp": "sockaddr and ioctl arguments",
         "iounit/packet_socket.cpp": "sockaddr",
         "iounit/pcap_lan.cpp": "libpcap's user argument",
@@ -90,8 +93,12 @@ RAW_ACCESS = {
 RAW_ACCESS_LAYERS = ("fabric", "messaging", "host", "iounit", "tools", "bench")
 # Programs beside which splitnic is measured: they share no memory with it, and include nothing of it.
 STRANGERS = "bench/peers/"
-# libibverbs.so.1: a library of its own on top of fabric, beside the C++ verbs.
+# libibverbs.so.1: a library of its own on top of fabric, beside the C++ verbs; and librdmacm.so.1 on top of it.
 VERBS_LIBRARY = "fabric/ibverbs/"
+MANAGER_LIBRARY = "fabric/rdmacm/"
+
+# Programs of tests whose files are compiled together.
+TEST_PROGRAMS = ("unit", "hostile", "hostile_sessions", "ibverbs", "rdmacm")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
@@ -126,6 +133,11 @@ def include_violations(layer, name, text):
             yield f"{name}:{number}: {layer} must not know {top}: {header}"
         elif header.startswith(VERBS_LIBRARY) and not name.startswith(VERBS_LIBRARY):
             yield f"{name}:{number}: programs use the verbs library through the C interface: {header}"
+        elif header.startswith(MANAGER_LIBRARY) and not name.startswith(MANAGER_LIBRARY):
+            yield f"{name}:{number}: programs use the connection manager through the C interface: {header}"
+        elif name.startswith(MANAGER_LIBRARY) and header.startswith("fabric/") and not header.startswith(
+                (MANAGER_LIBRARY, "fabric/endnode/fabric_directory.h")):
+            yield f"{name}:{number}: the connection manager is built on the verbs library: {header}"
         elif name.startswith(VERBS_LIBRARY) and header.startswith(("fabric/verbs/", "fabric/connect/")):
             yield f"{name}:{number}: the verbs library is built on adapters: {header}"
         for pattern, allowed in LIBRARIES:
@@ -195,6 +207,18 @@ def document_violations(root, texts):
             yield f"docs/architecture.md:{number}: {match.group(1)} is in no source"
 
 
+def namespace_violations(root):
+    for program in TEST_PROGRAMS:
+        for path in sorted((root / "tests" / program).rglob("*_test.cpp")):
+            text = path.read_text(encoding="utf-8")
+            name = path.relative_to(root).as_posix()
+            if not re.search(rf"^namespace splitnic(::\w+)*::{path.stem} {{$", text, re.M):
+                yield f"{name}:1: its tests are in no namespace ...::{path.stem}"
+            code = without_comments(text)
+            for match in re.finditer(r"^using namespace\b.*", code[:code.find("\nnamespace ") + 1], re.M):
+                yield f"{name}:{code[:match.start()].count(chr(10)) + 1}: reaches into other files: {match.group()}"
+
+
 def violations(root):
     found = []
     all_sources = list(sources(pathlib.Path(root)))
@@ -204,6 +228,7 @@ def violations(root):
         found.extend(raw_access_violations(layer, name, text))
         found.extend(description_violations(name, texts))
     found.extend(document_violations(pathlib.Path(root), texts))
+    found.extend(namespace_violations(pathlib.Path(root)))
     return found
 
 

@@ -49,6 +49,14 @@ class Planted(unittest.TestCase):
         self.accepted("fabric/ibverbs/a.cpp", '#include "fabric/threads/shared_adapter.h"\n')
         self.refused("fabric/adapter/a.cpp", "#include <infiniband/verbs.h>\n")
 
+    def test_the_connection_manager_stands_on_the_verbs_library(self):
+        self.refused("fabric/ibverbs/a.cpp", '#include "fabric/rdmacm/objects.h"\n')
+        self.refused("fabric/rdmacm/a.cpp", '#include "fabric/ibverbs/objects.h"\n')
+        self.refused("fabric/rdmacm/a.cpp", '#include "fabric/adapter/channel_adapter.h"\n')
+        self.accepted("fabric/rdmacm/a.cpp", '#include "fabric/rdmacm/objects.h"\n#include <rdma/rdma_cma.h>\n')
+        self.accepted("fabric/rdmacm/a.cpp", '#include "fabric/endnode/fabric_directory.h"\n')
+        self.refused("fabric/ibverbs/a.cpp", "#include <rdma/rdma_cma.h>\n")
+
     def test_forms_of_include(self):
         self.refused("fabric/a.cpp", "#  include <messaging/b.h>\n")
         self.refused("fabric/a.cpp", '#include "../messaging/b.h"\n')
@@ -83,6 +91,14 @@ class Planted(unittest.TestCase):
             self.refused("fabric/adapter/a.h", "int before;\n" + code + "\n")
             self.accepted("fabric/adapter/a.h", "// " + code + "\n")
         self.accepted("fabric/bridge/peer_memory.h", "auto* word = reinterpret_cast<const std::uint32_t*>(place);\n")
+
+    def test_namespaces_of_tests(self):
+        own = "namespace splitnic::fabric::ring_test {\n"
+        for code in (own, own + "using namespace messaging;\n"):
+            self.accepted("tests/unit/fabric/ring_test.cpp", code)
+        for code in ("namespace splitnic::fabric {\n", "namespace {\n", "using namespace splitnic;\n" + own):
+            self.refused("tests/unit/fabric/ring_test.cpp", "#include <array>\n" + code)
+        self.accepted("tests/sim/ring_test.cpp", "namespace {\n")
 
     def test_descriptions_of_enumerators(self):
         header = "enum class [[nodiscard]] Cause : std::uint8_t {\n  slow,  ///< a, b\n  lost = 7,\n};\n"

@@ -32,6 +32,12 @@ bool SimSource::wake_pending() const {
   return std::ranges::any_of(slots_, [](const Slot& slot) { return slot.held && slot.pair->wake_pending(slot.end); });
 }
 
+bool SimSource::wake_pending(const fabric::Bridge& bridge) const {
+  return std::ranges::any_of(slots_, [&](const Slot& slot) {
+    return slot.held && &slot.pair->end(slot.end) == &bridge && slot.pair->wake_pending(slot.end);
+  });
+}
+
 void SimSource::forget(bool scribble) {
   for (auto& slot : slots_) slot.pair->forget(slot.end, scribble);
 }
@@ -145,8 +151,29 @@ std::size_t HostSite::poll_core(Time now) {
 
 void UnitSite::make() {
   driver_random_ = std::make_unique<SeededRandom>(random_.next());
-  driver_ =
-      std::make_unique<iounit::IoUnit>(scenario_.unit, lan_, source_, *driver_random_, static_cast<Notices&>(*this));
+  auto options = scenario_.unit;
+  if (scenario_.unit_watches_doorbells) {
+    watch_ = std::make_unique<SimWatch>(source_, scenario_.plant);
+    options.doorbells = watch_.get();
+  }
+  driver_ = std::make_unique<iounit::IoUnit>(options, lan_, source_, *driver_random_, static_cast<Notices&>(*this));
+}
+
+bool SimWatch::watch(const fabric::Bridge& bridge, std::size_t place) {
+  places_.emplace_back(&bridge, place);
+  return true;
+}
+
+void SimWatch::forget(const fabric::Bridge& bridge) {
+  std::erase_if(places_, [&](const auto& watched) { return watched.first == &bridge; });
+}
+
+std::size_t SimWatch::rung(std::span<std::size_t> out) {
+  std::size_t found = 0;
+  for (const auto& [bridge, place] : places_) {
+    if (plant_ != Plant::deaf && found < out.size() && source_.wake_pending(*bridge)) out[found++] = place;
+  }
+  return found;
 }
 
 const iounit::AttachedHost* UnitSite::port_of(const std::string& host) const {

@@ -26,6 +26,7 @@ class SimSource final : public fabric::BridgeSource {
   [[nodiscard]] bool readable() const;
   /// A doorbell or a change of the link is pending on a bridge in use.
   [[nodiscard]] bool wake_pending() const;
+  [[nodiscard]] bool wake_pending(const fabric::Bridge& bridge) const;
   /// The program that used these ends has died.
   void forget(bool scribble);
 
@@ -141,6 +142,21 @@ class HostSite final : public CoreSite, private Notices {
   bool was_up_ = false;
 };
 
+/// What an epoll of the unit would tell.
+class SimWatch final : public iounit::DoorbellWatch {
+ public:
+  SimWatch(const SimSource& source, Plant plant) : source_(source), plant_(plant) {}
+  [[nodiscard]] bool watch(const fabric::Bridge& bridge, std::size_t place) override;
+  void forget(const fabric::Bridge& bridge) override;
+  [[nodiscard]] std::size_t rung(std::span<std::size_t> out) override;
+  [[nodiscard]] int descriptor() const override { return -1; }
+
+ private:
+  const SimSource& source_;
+  Plant plant_;
+  std::vector<std::pair<const fabric::Bridge*, std::size_t>> places_;
+};
+
 class UnitSite final : public CoreSite, private Notices {
  public:
   UnitSite(const Scenario& scenario, const Edge& edge, RandomSource& random)
@@ -168,6 +184,7 @@ class UnitSite final : public CoreSite, private Notices {
 
   SimLan lan_;
   std::unique_ptr<SeededRandom> driver_random_;
+  std::unique_ptr<SimWatch> watch_;
   std::unique_ptr<iounit::IoUnit> driver_;
 };
 

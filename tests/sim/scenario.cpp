@@ -122,6 +122,7 @@ Scenario draw_scenario(std::uint64_t seed) {
   scenario.burst_max = one_in(random, 4) ? 80 : 4;
   scenario.poll_cost_max = between(random, microseconds(1), microseconds(5));
   scenario.idle_polls = static_cast<unsigned>(between(random, 1, 8));
+  scenario.unit_watches_doorbells = one_in(random, 2);
   return scenario;
 }
 
@@ -137,10 +138,10 @@ std::string to_text(const Scenario& scenario) {
   std::string text = fmt::format(
       "seed {}: {} hosts, LAN MTU {} (meanwhile {}), faults for {:.0f} us every {:.0f} us, bursts of 1..{} every "
       "{:.0f} us, "
-      "polls up to {:.1f} us, sleep after {} idle\n",
+      "polls up to {:.1f} us, sleep after {} idle{}\n",
       scenario.seed, scenario.hosts.size(), scenario.lan_mtu, scenario.lan_mtu_meanwhile, micros(scenario.fault_time),
       micros(scenario.fault_gap), scenario.burst_max, micros(scenario.traffic_gap), micros(scenario.poll_cost_max),
-      scenario.idle_polls);
+      scenario.idle_polls, scenario.unit_watches_doorbells ? ", the unit watches doorbells" : "");
   text += fmt::format("  unit: {}{}\n", session(scenario.unit.session),
                       scenario.unit.session.insist_on_mode ? ", insists on its mode" : "");
   for (const auto& host : scenario.hosts) {

@@ -41,6 +41,7 @@ struct Scenario {
   std::uint64_t burst_max = 1;             ///< frames
   Duration poll_cost_max{};
   unsigned idle_polls = 1;  ///< before a core goes to sleep
+  bool unit_watches_doorbells = false;
 };
 
 inline constexpr std::size_t kMaxHosts = 4;

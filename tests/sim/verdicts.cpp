@@ -147,6 +147,8 @@ void World::judge_credits() {
 void World::judge_full_pools() {
   for (auto& host : hosts_) host->nic().change([](host::NicSettings& settings) { settings.promiscuous = false; });
   judge_convergence();  // a promiscuous host would want as many elements as all others together
+  // While others compete, no sender takes all elements (iounit::ReceiverShare).
+  run_until(now_ + iounit::ReceiverShareOptions{}.competes_for);
   for (std::size_t index = 0; index < hosts_.size() && verdicts_.clean(); ++index) {
     HostSite& host = *hosts_[index];
     const iounit::AttachedHost* port = unit_->port_of(host.name());

@@ -55,7 +55,8 @@ splitnic_package(tests splitnic-tests net "splitnic ${same}, ${libraries} ${same
 .
 This package has the tests; splitnic-tests runs them.")
 set(CPACK_DEBIAN_TESTS_PACKAGE_RECOMMENDS
-  "busybox, curl, dnsmasq-base, ethtool, iperf3, iputils-ping, procps, python3-jsonschema, tcpdump, tshark")
+  "busybox, curl, dnsmasq-base, ethtool, ibverbs-utils, iperf3, iputils-ping, procps, python3-jsonschema, \
+rdmacm-utils, tcpdump, tshark")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONTROL_EXTRA "${PROJECT_SOURCE_DIR}/tools/package/debian/postinst;\
 ${PROJECT_SOURCE_DIR}/tools/package/debian/prerm;${PROJECT_SOURCE_DIR}/tools/package/debian/postrm")

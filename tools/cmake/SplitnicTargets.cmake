@@ -25,6 +25,17 @@ if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize" AND NOT CMAKE_BUILD_TYPE STREQUAL "D
   endif()
 endif()
 
+# What nearly every file includes, compiled once for the target: reading it takes 1.5 s of the 2 to 4 s of most files. A
+# file still includes what it uses: the linter and the fuzzers' build go without.
+option(SPLITNIC_PRECOMPILE "Precompile the headers that nearly every file includes" ON)
+function(splitnic_precompile target)
+  if(SPLITNIC_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <chrono> <cstdint> <cstring> <functional>
+      <map> <memory> <optional> <ranges> <span> <string> <string_view> <tuple> <utility> <variant> <vector>
+      "${CMAKE_SOURCE_DIR}/common/result.h" "${CMAKE_SOURCE_DIR}/common/time.h" ${ARGN})
+  endif()
+endfunction()
+
 # splitnic_layer(NAME DEPENDS layer... LIBRARIES lib... PRIVATE_LIBRARIES lib... PRIVATE_MODULES module...): the library
 # of the folder it is called in; all *.cpp below it. LIBRARIES are what its headers include; the private ones are used
 # by its sources alone, so that programs which link the shared library need not find them. PRIVATE_MODULES are
@@ -51,6 +62,7 @@ function(splitnic_layer name)
   if(SPLITNIC_AUDIT_LOADS)
     target_compile_definitions(splitnic_${name} PUBLIC SPLITNIC_AUDIT_LOADS)
   endif()
+  splitnic_precompile(splitnic_${name})
   if(BUILD_SHARED_LIBS)
     target_link_options(splitnic_${name} PRIVATE -Wl,-Bsymbolic-functions)
   endif()
@@ -107,17 +119,31 @@ endfunction()
 # The tests as a package: programs, and the integration tests with their laboratory as they lie in the source tree.
 set(SPLITNIC_TESTS_DIR "${CMAKE_INSTALL_LIBEXECDIR}/splitnic-tests")
 
+# splitnic_test_program(TARGET): what the programs of the tests have in common. Their own code is not optimised: that
+# takes a third off the time to compile them; what they test is. All use the same precompiled headers, and five files
+# are compiled at a time, which halves that time once more: each file has a namespace of its own.
+function(splitnic_test_program target)
+  target_link_libraries(${target} PRIVATE splitnic_warnings splitnic_catch_main fmt::fmt)  # as the precompiled headers
+  target_compile_options(${target} PRIVATE -O0)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+  if(SPLITNIC_PRECOMPILE)
+    target_precompile_headers(${target} REUSE_FROM splitnic_test_headers)
+  endif()
+  if(SPLITNIC_AUDIT_LOADS)  # also for a program that uses a C interface alone, as the headers are precompiled with it
+    target_compile_definitions(${target} PRIVATE SPLITNIC_AUDIT_LOADS)
+  endif()
+endfunction()
+
 # splitnic_unit_tests(LAYER lib...): one program from tests/unit/LAYER/**/*_test.cpp; each TEST_CASE is a ctest test,
 # except under a sanitizer, where the start of the program for each of a thousand tests would take minutes.
-# Their own code is not optimised: that takes a third off the time to compile them; what they test is.
 function(splitnic_unit_tests layer)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*.cpp")
   if(NOT sources)
     return()
   endif()
   add_executable(unit_${layer} ${sources})
-  target_link_libraries(unit_${layer} PRIVATE splitnic_warnings splitnic_catch_main ${ARGN})
-  target_compile_options(unit_${layer} PRIVATE -O0)
+  target_link_libraries(unit_${layer} PRIVATE ${ARGN})
+  splitnic_test_program(unit_${layer})
   install(TARGETS unit_${layer} RUNTIME DESTINATION "${SPLITNIC_TESTS_DIR}/bin" COMPONENT tests EXCLUDE_FROM_ALL)
   if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     add_test(NAME "${layer}: all unit tests" COMMAND unit_${layer})

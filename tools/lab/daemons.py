@@ -4,7 +4,7 @@ import json
 import signal
 import time
 
-from .process import LabError, wait_until
+from .process import LabError, children, wait_until
 
 START_SECONDS = 10
 
@@ -42,6 +42,10 @@ class Daemon:
 
     def resume(self):
         self.process.signal(signal.SIGCONT)
+
+    def rights(self):
+        """The pid of its privileged process; None: it has none."""
+        return next(iter(children(self.process.pid)), None)
 
     def stats(self, clear=False):
         """`splitnic stats --json` of this daemon; None while it does not answer. clear: also clears its counters."""

@@ -51,23 +51,25 @@ def not_permitted():
 
 
 class Lan:
-    """The LAN: a veth pair from a peer in the namespace `lan` to the interface that the I/O unit serves in `unit`."""
+    """A LAN: a veth pair from a peer in the namespace `lan` to the interface that the I/O unit serves in `unit`. A second
+    LAN of a laboratory has `number` 2 and namespaces of its own, with the same addresses."""
 
     peer_if = "peer0"
     unit_if = "lan0"
     address = "10.77.0.1"
     address6 = "fd77::1"
 
-    def __init__(self, lab, mtu=1500):
-        self.ns = lab.namespace("lan")
-        self.unit_ns = lab.namespace("unit")
+    def __init__(self, lab, mtu=1500, number=1):
+        self.ns, self.unit_ns = (lab.namespace(name if number == 1 else f"{name}{number}") for name in ("lan", "unit"))
+        self.peer_mac = None  # what the peer's interface gets when it is made again; None: a new address
         # The unit's namespace has no stack on the LAN, so all frames that it sends are from the hosts.
         self.unit_ns.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
         self._plug(mtu)
 
     def _plug(self, mtu):
         self.unit_ns.ip("link", "add", self.unit_if, "mtu", mtu, "type", "veth",
-                        "peer", "name", self.peer_if, "mtu", mtu, "netns", self.ns.name)
+                        "peer", "name", self.peer_if, "mtu", mtu, "netns", self.ns.name,
+                        *(["address", self.peer_mac] if self.peer_mac else []))
         self.unit_ns.ip("link", "set", self.unit_if, "up")
         self.ns.ip("link", "set", self.peer_if, "up")
         self.ns.ip("addr", "add", f"{self.address}/24", "dev", self.peer_if)
@@ -161,8 +163,8 @@ class Lab:
             namespace.create()
         return namespace
 
-    def lan(self, mtu=1500):
-        return Lan(self, mtu)
+    def lan(self, mtu=1500, number=1):
+        return Lan(self, mtu, number)
 
     def start(self, name, argv, netns=None, env=None):
         """Starts a Process, which the laboratory ends at the latest when it ends itself."""

@@ -48,6 +48,22 @@ def run(argv, timeout=60, check=True, netns=None, stdin=None):
     return done
 
 
+def children(pid):
+    """The pids of a process's children; none if it has ended."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def ended(pid):
+    """Whether a process that nobody here waits for is over; it may stay as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 class Process:
     """A process in the background. Its output goes to files, which text() reads at any time.
 
@@ -161,6 +177,13 @@ class Process:
             except FileNotFoundError:
                 return self._cpu_seconds_in_ticks()
         return nanoseconds / 1e9
+
+    def waited_seconds(self):
+        """How long its first thread has been ready and waited for a processor; 0.0 if the kernel does not report it."""
+        try:
+            return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[1]) / 1e9
+        except FileNotFoundError:
+            return 0.0
 
     def _cpu_seconds_in_ticks(self):
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()

@@ -57,6 +57,10 @@ class Ping:
         wait_until(lambda: self.replies() >= wanted or not self.process.running(), seconds,
                    f"{count} replies to ping")
 
+    def between(self, since, until):
+        """The round-trip times, in seconds, of the replies that came between the two times (time.time())."""
+        return [float(rtt) / 1000 for at, _, rtt in self._reply.findall(self.process.text()) if since <= float(at) <= until]
+
     def report(self):
         """Waits until all pings of the count are sent, and reports."""
         self.process.wait(self.seconds)
@@ -96,6 +100,31 @@ def answered(lab, netns, target, count=20, **options):
 def reaches(lab, netns, target, seconds=10):
     """Waits until the target answers a ping (neighbours resolved, carrier up); raises LabError if it does not."""
     wait_until(lambda: ping(lab, netns, target, count=1).received == 1, seconds, f"{target} to answer a ping")
+
+
+class RequestResponse:
+    """One-byte requests and answers over TCP, from a namespace to an address of another one, until stop()."""
+
+    def __init__(self, lab, client_ns, server_ns, address, port=9201):
+        script = Path(__file__).with_name("request_response.py")
+        self.server = lab.start("answers", ["python3", "-B", script, "serve", address, port], server_ns)
+        self.server.wait_for_text("ready")
+        self.client = lab.start("requests", ["python3", "-B", script, "ask", address, port], client_ns)
+
+    def rates(self, since, until):
+        """The requests per second of each tenth of a second between the two times (time.time())."""
+        rates, start = [], None
+        for line in self.client.text().splitlines():
+            end, count = line.split()
+            end = float(end)
+            if start is not None and start >= since and end <= until:
+                rates.append(int(count) / (end - start))
+            start = end
+        return rates
+
+    def stop(self):
+        self.client.stop(1)
+        self.server.stop(1)
 
 
 @dataclass
@@ -162,8 +191,8 @@ def sha256(path):
 class WebServer:
     """busybox httpd on the LAN's peer, which serves a folder of the laboratory."""
 
-    def __init__(self, lab, netns, address, port=80):
-        self.root = lab.dir / "www"
+    def __init__(self, lab, netns, address, port=80, folder="www"):
+        self.root = lab.dir / folder
         self.root.mkdir(exist_ok=True)
         self.url = f"http://{address}:{port}"
         self.process = lab.start("httpd", ["busybox", "httpd", "-f", "-p", f"{address}:{port}", "-h", self.root],
@@ -179,9 +208,9 @@ class WebServer:
 class Download:
     """curl in the background."""
 
-    def __init__(self, lab, netns, url, limit_rate=None):
+    def __init__(self, lab, netns, url, limit_rate=None, connect_seconds=10):
         self.path = lab.dir / f"download-{netns.name}-{time.monotonic_ns()}"
-        argv = ["curl", "-sS", "--connect-timeout", "10", "-o", self.path]
+        argv = ["curl", "-sS", "--connect-timeout", str(connect_seconds), "-o", self.path]
         argv += ["--limit-rate", limit_rate] if limit_rate else []
         self.started = time.monotonic()
         self.process = lab.start("curl", argv + [url], netns)

@@ -4,7 +4,7 @@
 
 #include "tests/unit/common/packet_builder.h"
 
-namespace splitnic::frame {
+namespace splitnic::frame::frame_checksum_test {
 
 using test::Bytes;
 
@@ -69,4 +69,4 @@ TEST_CASE("an IPv4 header's checksum ignores what its field holds", "[common][fr
   }
 }
 
-}  // namespace splitnic::frame
+}  // namespace splitnic::frame::frame_checksum_test

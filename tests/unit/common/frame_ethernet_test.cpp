@@ -4,7 +4,7 @@
 
 #include "tests/unit/common/packet_builder.h"
 
-namespace splitnic::frame {
+namespace splitnic::frame::frame_ethernet_test {
 namespace {
 
 using test::Below;
@@ -69,4 +69,4 @@ TEST_CASE("a destination is for one, for a group or for all", "[common][frame]")
   CHECK(header.audience() == Audience::broadcast);
 }
 
-}  // namespace splitnic::frame
+}  // namespace splitnic::frame::frame_ethernet_test

@@ -10,7 +10,7 @@
 #include "common/random.h"
 #include "tests/unit/common/offload_run.h"
 
-namespace splitnic::frame {
+namespace splitnic::frame::frame_metadata_test {
 namespace {
 
 using test::Below;
@@ -500,4 +500,4 @@ TEST_CASE("every flag and kind of a virtio-net header is known or refused", "[co
   CHECK(to_string(OffloadFault::segments_too_small) == "segments_too_small");
 }
 
-}  // namespace splitnic::frame
+}  // namespace splitnic::frame::frame_metadata_test

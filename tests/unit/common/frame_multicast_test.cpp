@@ -4,7 +4,7 @@
 
 #include "tests/unit/common/packet_builder.h"
 
-namespace splitnic::frame {
+namespace splitnic::frame::frame_multicast_test {
 namespace {
 
 using test::Below;
@@ -78,4 +78,4 @@ TEST_CASE("a membership report cut before its type is none", "[common][frame]") 
   }
 }
 
-}  // namespace splitnic::frame
+}  // namespace splitnic::frame::frame_multicast_test

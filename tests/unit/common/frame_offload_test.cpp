@@ -6,7 +6,7 @@
 #include "common/random.h"
 #include "tests/unit/common/offload_run.h"
 
-namespace splitnic::frame {
+namespace splitnic::frame::frame_offload_test {
 namespace {
 
 using test::Below;
@@ -317,4 +317,4 @@ TEST_CASE("frames with random bytes changed come out within the MTU or not at al
   }
 }
 
-}  // namespace splitnic::frame
+}  // namespace splitnic::frame::frame_offload_test

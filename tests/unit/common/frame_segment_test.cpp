@@ -4,7 +4,7 @@
 #include "common/random.h"
 #include "tests/unit/common/offload_run.h"
 
-namespace splitnic::frame {
+namespace splitnic::frame::frame_segment_test {
 namespace {
 
 using test::Below;
@@ -215,4 +215,4 @@ TEST_CASE("random streams come out of their segments as they went in", "[common]
   }
 }
 
-}  // namespace splitnic::frame
+}  // namespace splitnic::frame::frame_segment_test

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-namespace splitnic {
+namespace splitnic::mac_address_test {
 
 TEST_CASE("a MAC address is read in either case and printed in lower case", "[common][mac_address]") {
   const auto mac = parse_mac("02:aB:5E:10:00:0f");
@@ -47,4 +47,4 @@ TEST_CASE("a name's MAC address is unicast, locally administered and its own", "
   }
 }
 
-}  // namespace splitnic
+}  // namespace splitnic::mac_address_test

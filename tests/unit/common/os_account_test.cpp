@@ -4,7 +4,7 @@
 
 #include "common/os/account.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_account_test {
 namespace {
 
 TEST_CASE("users and groups are known by name and by number", "[common][account]") {
@@ -25,4 +25,4 @@ TEST_CASE("a user or group that isn't there is named in the error", "[common][ac
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_account_test

@@ -9,7 +9,7 @@
 #include "common/time.h"
 #include "tests/unit/common/lingering_socket.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_close_elsewhere_test {
 namespace {
 
 std::size_t open_descriptors() {
@@ -56,4 +56,4 @@ TEST_CASE("closing a socket that holds a lingering one takes no time, and closes
 
 TEST_CASE("closing nothing elsewhere starts no thread", "[common]") { CHECK(close_elsewhere({}).empty()); }
 
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_close_elsewhere_test

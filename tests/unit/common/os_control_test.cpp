@@ -25,7 +25,7 @@
 #include "common/random.h"
 #include "os_temporary_directory.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_control_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -355,4 +355,4 @@ TEST_CASE("a control socket that is in use is refused at start", "[common][contr
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_control_test

@@ -6,7 +6,7 @@
 
 #include "common/os/log_notices.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_core_task_test {
 namespace {
 
 /// A core that answers what a test says, and notes what it was asked.
@@ -82,4 +82,4 @@ TEST_CASE("notices are lines of the log, as many a second as its limit says", "[
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_core_task_test

@@ -7,7 +7,7 @@
 #include "common/os/daemon_processes.h"
 #include "os_temporary_directory.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_daemon_processes_test {
 namespace {
 
 TEST_CASE("daemons are told from other processes by their command lines", "[common][processes]") {
@@ -32,4 +32,4 @@ TEST_CASE("daemons are told from other processes by their command lines", "[comm
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_daemon_processes_test

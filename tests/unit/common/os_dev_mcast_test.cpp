@@ -4,7 +4,7 @@
 #include "common/os/dev_mcast.h"
 #include "os_temporary_directory.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_dev_mcast_test {
 namespace {
 
 constexpr MacAddress kAllHosts{{0x01, 0x00, 0x5e, 0x00, 0x00, 0x01}};
@@ -52,4 +52,4 @@ TEST_CASE("the multicast list is read from a file, and a missing one is an error
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_dev_mcast_test

@@ -15,7 +15,7 @@
 #include "common/os/event_loop.h"
 #include "common/os/unique_fd.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_event_loop_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -341,4 +341,4 @@ TEST_CASE("the loop spins while one pause in three is short, and soon stops wher
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_event_loop_test

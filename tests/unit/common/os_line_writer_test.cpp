@@ -11,7 +11,7 @@
 #include "common/os/log.h"
 #include "os_temporary_directory.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_line_writer_test {
 namespace {
 
 /// A pipe or a pair of sockets: what is written at one end is read at the other.
@@ -128,4 +128,4 @@ TEST_CASE("a log whose reader is asleep blocks nobody", "[common][log]") {
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_line_writer_test

@@ -5,7 +5,7 @@
 #include "common/os/log.h"
 #include "common/os/printable.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_log_test {
 namespace {
 
 struct Captured {
@@ -151,4 +151,4 @@ TEST_CASE("valid UTF-8 is printable, controls and broken sequences are not", "[c
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_log_test

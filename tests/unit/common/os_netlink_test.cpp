@@ -14,7 +14,7 @@
 #include "common/os/netlink.h"
 #include "common/os/netns.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_netlink_test {
 namespace {
 
 /// Runs the body in a thread of its own; what it throws (a failed REQUIRE) is thrown here.
@@ -270,4 +270,4 @@ TEST_CASE("what is no namespace can't be entered", "[common][netns][privileged]"
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_netlink_test

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace splitnic::os {
+namespace splitnic::os::os_passed_descriptors_test {
 namespace {
 
 struct Pair {
@@ -104,4 +104,4 @@ TEST_CASE("sending to an end that has gone is an error, not a signal", "[os][des
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_passed_descriptors_test

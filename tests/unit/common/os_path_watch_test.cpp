@@ -9,7 +9,7 @@
 
 #include "tests/unit/common/os_temporary_directory.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_path_watch_test {
 namespace {
 
 bool readable(const PathWatch& watch) {
@@ -64,4 +64,4 @@ TEST_CASE("folders that are missing on the way to a path are watched for, and ma
   }
 }
 
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_path_watch_test

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string>
 
-namespace splitnic::os {
+namespace splitnic::os::os_privileged_process_test {
 namespace {
 
 std::vector<std::byte> bytes_of(const std::string& text) {
@@ -119,4 +119,4 @@ TEST_CASE("the privileged process ends after its requester, whatever signals say
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_privileged_process_test

@@ -11,7 +11,7 @@
 #include "os_stale_socket.h"
 #include "os_temporary_directory.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_runtime_directory_test {
 namespace {
 
 mode_t mode_of(const std::string& path) {
@@ -141,4 +141,4 @@ TEST_CASE("a daemon's control socket is named by role and process", "[common][ru
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_runtime_directory_test

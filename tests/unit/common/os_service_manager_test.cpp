@@ -13,7 +13,8 @@
 #include "common/os/unique_fd.h"
 #include "os_temporary_directory.h"
 
-using namespace splitnic;
+namespace splitnic::os_service_manager_test {
+
 using splitnic::os::ServiceManager;
 
 namespace {
@@ -83,3 +84,5 @@ TEST_CASE("without a service manager reports do nothing, and a wrong NOTIFY_SOCK
   REQUIRE(!manager);
   CHECK(manager.error().message.starts_with("NOTIFY_SOCKET=" + wrong + ": "));
 }
+
+}  // namespace splitnic::os_service_manager_test

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 namespace splitnic::os {
 
@@ -11,7 +13,8 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     char pattern[] = "/tmp/splitnic-test-XXXXXX";
-    path_ = ::mkdtemp(pattern);
+    if (::mkdtemp(pattern) == nullptr) throw std::system_error(errno, std::generic_category(), pattern);
+    path_ = pattern;
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;

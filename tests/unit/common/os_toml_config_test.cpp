@@ -4,7 +4,7 @@
 #include "common/os/toml_config.h"
 #include "os_temporary_directory.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_toml_config_test {
 namespace {
 
 using Kind = ConfigEntry::Kind;
@@ -96,4 +96,4 @@ TEST_CASE("a configuration file that can't be read is an error with its name", "
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_toml_config_test

@@ -12,7 +12,7 @@
 #include "os_stale_socket.h"
 #include "os_temporary_directory.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_unix_listener_test {
 namespace {
 
 std::string error_of(const std::string& path) {
@@ -94,4 +94,4 @@ TEST_CASE("a listener leaves alone what took its path meanwhile", "[common][unix
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_unix_listener_test

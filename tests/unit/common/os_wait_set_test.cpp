@@ -21,7 +21,7 @@
 #include "common/os/unique_fd.h"
 #include "common/os/wait_set.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_wait_set_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -124,4 +124,4 @@ TEST_CASE("a wait set that runs out of descriptors is whole again when there are
         }) == 17);
 }
 
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_wait_set_test

@@ -8,7 +8,7 @@
 #include "common/os/read_file.h"
 #include "os_temporary_directory.h"
 
-namespace splitnic::os {
+namespace splitnic::os::os_write_file_test {
 namespace {
 
 TEST_CASE("a file is written whole, replaced whole, and is its owner's alone", "[common][file]") {
@@ -37,4 +37,4 @@ TEST_CASE("a file that can't be written keeps its text, and the error says why",
 }
 
 }  // namespace
-}  // namespace splitnic::os
+}  // namespace splitnic::os::os_write_file_test

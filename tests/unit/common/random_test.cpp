@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace splitnic {
+namespace splitnic::random_test {
 namespace {
 
 constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
@@ -72,4 +72,4 @@ TEST_CASE("the kernel's numbers differ, and differ between two sources", "[commo
 }
 
 }  // namespace
-}  // namespace splitnic
+}  // namespace splitnic::random_test

@@ -6,7 +6,7 @@
 
 #include "common/sequence.h"
 
-namespace splitnic {
+namespace splitnic::range_test {
 namespace {
 
 constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
@@ -83,4 +83,4 @@ TEST_CASE("sequence numbers wrap, and half their number is as far as one can be 
 }
 
 }  // namespace
-}  // namespace splitnic
+}  // namespace splitnic::range_test

@@ -2,7 +2,7 @@
 
 #include "common/reported_once.h"
 
-namespace splitnic {
+namespace splitnic::reported_once_test {
 namespace {
 
 TEST_CASE("reasons that take turns are reported once each until the attempt succeeds", "[common][reports]") {
@@ -26,4 +26,4 @@ TEST_CASE("the memory of what was reported is bounded", "[common][reports]") {
 }
 
 }  // namespace
-}  // namespace splitnic
+}  // namespace splitnic::reported_once_test

@@ -7,7 +7,7 @@
 
 /// On a link that tells what was settled, consumption acknowledges: what it completes, what it does not, and what a
 /// peer is told of messages that were consumed without having been taken.
-namespace splitnic::fabric {
+namespace splitnic::fabric::adapter_consumption_test {
 namespace {
 
 using test::Endpoint;
@@ -497,4 +497,24 @@ TEST_CASE("a sender that sleeps on what it awaits is rung when it is settled", "
   CHECK(peer.completed() == 1);
 }
 
-}  // namespace splitnic::fabric
+TEST_CASE("a list rings its sleeping peer once, at the poll after it", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  peer.poll();
+  REQUIRE(peer.link.prepare_sleep());
+  peer.pair.bridges().advance(peer.pair.now());  // the armed flag arrives
+  const auto& doorbells = peer.pair.bridges().counters().doorbells;
+  const auto before = doorbells;
+  const std::vector<WorkRequest> list(20, WorkRequest{.operation = Operation::send});
+  std::size_t posted = 0;
+  REQUIRE(peer.host.adapter.post_send(peer.host.number, list, posted) == Status::ok);
+  CHECK(posted == list.size());
+  CHECK(doorbells == before);
+  peer.poll();
+  CHECK(doorbells == before + 1);
+  peer.poll();
+  CHECK(doorbells == before + 1);
+  peer.link.disarm();
+  CHECK(peer.take().size() == list.size());
+}
+
+}  // namespace splitnic::fabric::adapter_consumption_test

@@ -1,74 +1,7 @@
-#include "adapter_requests.h"
-#include "link_fixtures.h"
+#include "datagram_fixtures.h"
 
 /// Unreliable datagrams: any queue pair to any other, by address handles and groups.
-namespace splitnic::fabric::test {
-namespace {
-
-constexpr std::uint32_t kKey = 0x11111111;
-constexpr std::size_t kTo = 8192;  // where an end's receives lie in its buffer
-
-Gid group_of(std::uint8_t last) {
-  Gid gid;
-  gid.bytes[0] = 0xff;
-  gid.bytes[15] = last;
-  return gid;
-}
-
-QueuePairAttributes datagrams(std::uint32_t queue_key = kKey) {
-  QueuePairAttributes with;
-  with.acknowledged = false;
-  with.datagram = true;
-  with.queue_key = queue_key;
-  return with;
-}
-
-/// One adapter per end of a link, each with a datagram queue pair that is ready, and a handle to the other.
-template <class Links>
-struct Ends {
-  explicit Ends(const AdapterOptions& options = small_cells()) {
-    for (int i = 0; i < 100'000 && !(links.end(0).up() && links.end(1).up()); ++i) links.step();
-    REQUIRE((links.end(0).up() && links.end(1).up()));
-    for (std::size_t i = 0; i < 2; ++i) {
-      ends[i] = std::make_unique<Endpoint>(links.end(i), options, random, datagrams());
-      REQUIRE(ends[i]->adapter.connect(ends[i]->number, {}) == Status::ok);
-      handles[i] = ends[i]->adapter.create_address_handle({}).value();
-    }
-  }
-  void step() {
-    links.step();
-    for (auto& end : ends) end->adapter.poll(links.now());
-  }
-  void run(int steps = 200) {
-    for (int i = 0; i < steps; ++i) step();
-  }
-  Status send(std::uint64_t id, std::size_t bytes, const DatagramTarget& to) {
-    WorkRequest request = send_request(id, first().segment(0, bytes));
-    request.datagram = to;
-    return post(first(), request);
-  }
-  [[nodiscard]] DatagramTarget to_second(std::uint32_t queue_key = kKey) {
-    return {handles[0], second().number, queue_key};
-  }
-  Endpoint& first() { return *ends[0]; }
-  Endpoint& second() { return *ends[1]; }
-  [[nodiscard]] const AdapterCounters& taken() { return second().adapter.counters(); }
-
-  Links links;
-  SeededRandom random{41};
-  std::array<std::unique_ptr<Endpoint>, 2> ends;
-  std::array<AddressHandleNumber, 2> handles{};
-};
-using Calm = Ends<LoopbackLinks>;
-
-RouteHeader route_in(const Endpoint& end, std::size_t at) {
-  RouteHeader route;
-  std::memcpy(&route, end.buffer.data() + at, sizeof route);
-  return route;
-}
-
-}  // namespace
-
+namespace splitnic::fabric::test::adapter_datagrams_test {
 TEST_CASE("a datagram arrives behind its route header, and says who sent it", "[fabric][adapter][datagram]") {
   Calm two;
   const auto message = pattern(150, 1);
@@ -217,76 +150,6 @@ TEST_CASE("the highest bit of a queue key stands for the sender's own", "[fabric
   CHECK(two.second().take().size() == 1);
 }
 
-TEST_CASE("a group's datagram goes to each member's path, and there to each queue pair that is attached",
-          "[fabric][adapter][datagram]") {
-  // The sender has three paths, two of them to members; at one of these two queue pairs are attached.
-  std::array<std::unique_ptr<LoopbackLinks>, 3> links;
-  std::array<std::unique_ptr<Endpoint>, 3> peers;
-  std::array<PathNumber, 3> paths{};
-  SeededRandom random(3);
-  Time now{};
-  for (auto& link : links) link = std::make_unique<LoopbackLinks>();
-  Endpoint sender(links[0]->end(0), {}, random, datagrams());
-  for (std::size_t i = 0; i < 3; ++i) {
-    paths[i] = i == 0 ? PathNumber{1} : sender.adapter.attach(links[i]->end(0)).value();
-    peers[i] = std::make_unique<Endpoint>(links[i]->end(1), test::small_cells(), random, datagrams());
-    REQUIRE(peers[i]->adapter.connect(peers[i]->number, {}) == Status::ok);
-    REQUIRE(peers[i]->adapter.attach_to_group(peers[i]->number, group_of(5)) == Status::ok);
-    REQUIRE(peers[i]->receive(i, kTo, 200) == Status::ok);
-  }
-  REQUIRE(sender.adapter.connect(sender.number, {}) == Status::ok);
-  const QpNumber second = peers[2]->make_queue_pair(datagrams());
-  REQUIRE(peers[2]->adapter.connect(second, {}) == Status::ok);
-  REQUIRE(peers[2]->adapter.attach_to_group(second, group_of(5)) == Status::ok);
-  REQUIRE(peers[2]->adapter.post_receive(second, {20, peers[2]->segment(kTo + 1000, 200)}) == Status::ok);
-  const auto run = [&] {
-    for (int i = 0; i < 100; ++i) {
-      now += microseconds(10);
-      for (auto& link : links) link->step();
-      sender.adapter.poll(now);
-      for (auto& peer : peers) peer->adapter.poll(now);
-    }
-  };
-  run();
-  REQUIRE(sender.adapter.add_group_member(group_of(5), paths[0]) == Status::ok);
-  REQUIRE(sender.adapter.add_group_member(group_of(5), paths[2]) == Status::ok);
-  AddressHandleOptions to;
-  to.group = group_of(5);
-  const auto handle = sender.adapter.create_address_handle(to).value();
-  const auto message = pattern(120, 5);
-  sender.fill(0, message);
-  const auto send = [&] {
-    WorkRequest request = send_request(1, sender.segment(0, 120));
-    request.datagram = {handle, {}, kKey};
-    REQUIRE(post(sender, request) == Status::ok);
-    run();
-  };
-  send();
-  CHECK(sender.take().size() == 1);
-  CHECK(sender.adapter.counters().datagrams_sent == 2);
-  CHECK(peers[0]->take().size() == 1);
-  CHECK(peers[1]->take().empty());
-  CHECK(peers[2]->take().size() == 2);
-  for (const std::size_t at : {kTo, kTo + 1000}) {
-    CHECK(peers[2]->holds(at + 40, message));
-    CHECK(route_in(*peers[2], at).destination == group_of(5));
-  }
-  // Who leaves gets no more.
-  REQUIRE(sender.adapter.remove_group_member(group_of(5), paths[0]) == Status::ok);
-  REQUIRE(peers[2]->adapter.detach_from_group(second, group_of(5)) == Status::ok);
-  REQUIRE(peers[0]->receive(0, kTo, 200) == Status::ok);
-  REQUIRE(peers[2]->receive(2, kTo, 200) == Status::ok);
-  send();
-  CHECK(sender.adapter.counters().datagrams_sent == 3);
-  CHECK(peers[0]->take().empty());
-  CHECK(peers[2]->take().size() == 1);
-  // A path that is detached is no member any more.
-  REQUIRE(sender.adapter.detach(paths[2]) == Status::ok);
-  send();
-  CHECK(sender.adapter.counters().datagrams_sent == 3);
-  CHECK(sender.adapter.counters().dropped_datagram_no_path == 0);
-}
-
 TEST_CASE("datagram verbs are refused where they make no sense", "[fabric][adapter][datagram]") {
   Calm two;
   Endpoint& end = two.first();
@@ -385,6 +248,42 @@ TEST_CASE("a peer that takes nothing delays the datagrams of others for one time
   CHECK(counters.datagrams_sent == sent + 1);
 }
 
+TEST_CASE("a datagram waits up to two seconds for a path that comes up for the first time",
+          "[fabric][adapter][datagram][paths]") {
+  LoopbackLinks links;
+  SeededRandom random{41};
+  for (int i = 0; i < 100'000 && !(links.end(0).up() && links.end(1).up()); ++i) links.step();
+  AwaitedLink link(links.end(0));
+  Endpoint sender(link, small_cells(), random, datagrams());
+  Endpoint receiver(links.end(1), small_cells(), random, datagrams());
+  REQUIRE(sender.adapter.connect(sender.number, {}) == Status::ok);
+  REQUIRE(receiver.adapter.connect(receiver.number, {}) == Status::ok);
+  REQUIRE(receiver.receive(7, kTo, 200) == Status::ok);
+  WorkRequest request = send_request(1, sender.segment(0, 10));
+  request.datagram = {sender.adapter.create_address_handle({}).value(), receiver.number, kKey};
+  REQUIRE(post(sender, request) == Status::ok);
+  const Time begin = links.now();
+  sender.adapter.poll(begin);
+  sender.adapter.poll(begin + milliseconds(1999));
+  const AdapterCounters& counters = sender.adapter.counters();
+  CHECK(counters.datagrams_sent + counters.dropped_datagram_no_room == 0);
+  SECTION("and goes when the path is there") {
+    link.shown = true;
+    for (int i = 0; i < 200; ++i) {
+      links.step();
+      sender.adapter.poll(links.now());
+      receiver.adapter.poll(links.now());
+    }
+    CHECK(receiver.take().size() == 1);
+    CHECK(counters.datagrams_sent == 1);
+  }
+  SECTION("and no longer") {
+    sender.adapter.poll(begin + milliseconds(2000));
+    CHECK(counters.dropped_datagram_no_room == 1);
+    CHECK(sender.take().size() == 1);
+  }
+}
+
 TEST_CASE("a datagram whose header makes no sense is dropped as a bad cell", "[fabric][adapter][datagram][hostile]") {
   struct Row {
     const char* what;
@@ -464,4 +363,4 @@ TEST_CASE("datagrams go into a shared receive queue, and memory that is gone dro
   CHECK(end.take().empty());
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_datagrams_test

@@ -1,9 +1,9 @@
-#include "adapter_fixtures.h"
+#include "adapter_requests.h"
 #include "fabric/memory/mpt.h"
 
 /// Dialogues between a real adapter and a peer that writes its cells by hand: at this time the peer sends that, expect
 /// this, expect nothing.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_dialogue_test {
 namespace {
 
 constexpr std::uint32_t kPsn = ScriptedPeer::kPsn;
@@ -33,14 +33,6 @@ void expect_terminate(const std::vector<Cell>& cells, TerminateReason reason, st
 }
 
 constexpr TerminateReason kUnspecified{0, 2, 0xff};
-
-Cell write_cell(const ScriptedPeer& peer, Opcode opcode, std::uint32_t psn, RemoteAddress to, std::uint32_t bytes) {
-  Cell cell = peer.cell(opcode, psn);
-  cell.address = to.address;
-  cell.tag = to.tag;
-  cell.message_bytes = bytes;
-  return cell;
-}
 
 }  // namespace
 
@@ -269,6 +261,43 @@ TEST_CASE("an unacknowledged channel drops, counts and goes on", "[fabric][adapt
   CHECK_FALSE(peer.host.adapter.in_error(peer.host.number));
 }
 
+TEST_CASE("a list leaves in its order, each request once, also through a queue that is shorter", "[fabric][adapter]") {
+  QueuePairAttributes with = unacknowledged();
+  with.send_depth = 4;
+  ScriptedPeer peer(test::small_cells(), with);
+  std::vector<WorkRequest> list(21);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    list[i].id = i;
+    list[i].segments[0] = peer.host.segment(0, i + 1);
+    list[i].segment_count = 1;
+  }
+  list[20].segments[0].tag = Stag{5};  // no such memory
+  std::size_t posted = 99;
+  CHECK(peer.host.adapter.post_send(peer.host.number, list, posted) == Status::bad_tag);
+  CHECK(posted == 20);
+  const auto cells = peer.take();  // without a poll
+  REQUIRE(cells.size() == 20);
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    CHECK(cells[i].packet_sequence == kOwnPsn + i);
+    CHECK(cells[i].payload.size() == i + 1);
+  }
+  const auto done = peer.host.take();
+  REQUIRE(done.size() == 20);
+  for (std::size_t i = 0; i < done.size(); ++i) CHECK(done[i].id == i);
+
+  CHECK(peer.host.adapter.post_send(QpNumber{}, list, posted) == Status::bad_queue_pair);
+  CHECK(posted == 0);
+}
+
+TEST_CASE("a list that finds its queue full is posted as far as there is room", "[fabric][adapter]") {
+  ScriptedPeer peer(test::small_cells(), {.send_depth = 4});
+  const std::vector<WorkRequest> list(6, WorkRequest{.operation = Operation::send});
+  std::size_t posted = 0;
+  CHECK(peer.host.adapter.post_send(peer.host.number, list, posted) == Status::queue_full);
+  CHECK(posted == 4);
+  CHECK(peer.take().size() == 4);
+}
+
 TEST_CASE("an unacknowledged request is complete when it is on the wire", "[fabric][adapter]") {
   ScriptedPeer peer(test::small_cells(), unacknowledged());
   REQUIRE(peer.host.send(1, 0, 600) == Status::ok);
@@ -443,4 +472,4 @@ TEST_CASE("cells that are not for this port or queue pair are dropped and counte
   CHECK(peer.host.take().empty());
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_dialogue_test

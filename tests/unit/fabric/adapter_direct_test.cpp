@@ -7,7 +7,7 @@
 #include "mapped_memory.h"
 
 /// What moves bytes through the window, and what becomes of such memory when its tag is revoked.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_direct_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -556,4 +556,4 @@ TEST_CASE("memory that is used anew after a drain is not written by what the pee
   CHECK(writer.adapter.counters().direct_writes > 0);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_direct_test

@@ -1,7 +1,7 @@
 #include "adapter_requests.h"
 
 /// Whose turn it is among queue pairs, and among what a queue pair answers and what it asks.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_fairness_test {
 namespace {
 
 constexpr std::size_t kReaders = 9;
@@ -92,4 +92,4 @@ TEST_CASE("long answers to many readers hold up neither each other nor the owner
   CHECK(owner.adapter.counters().retransmissions == 0);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_fairness_test

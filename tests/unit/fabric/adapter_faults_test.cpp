@@ -3,7 +3,7 @@
 #include "adapter_requests.h"
 #include "relayed_endpoints.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_faults_test {
 
 TEST_CASE("an acknowledged channel delivers everything once and in order though cells are lost and doubled",
           "[fabric][adapter][sim]") {
@@ -265,4 +265,4 @@ TEST_CASE("no byte that the peer wrote is loaded twice for one cell", "[fabric][
 }
 #endif
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_faults_test

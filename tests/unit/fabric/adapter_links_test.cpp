@@ -4,7 +4,7 @@
 #include "link_fixtures.h"
 
 /// Adapters over every kind of link: what a queue pair promises does not depend on the link.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_links_test {
 namespace {
 
 AdapterOptions quick() {
@@ -197,4 +197,4 @@ TEST_CASE("a one-touch region is written once over a network, though its last se
   CHECK(owner.adapter.counters().access_refused == 0);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_links_test

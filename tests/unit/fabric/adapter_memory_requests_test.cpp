@@ -2,7 +2,7 @@
 #include "relayed_endpoints.h"
 
 /// Registration, binding and invalidation through the send queue, and what peers may do with such tags.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_memory_requests_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -342,6 +342,57 @@ TEST_CASE("a local invalidation waits for what was sent before it, which may be 
   CHECK(peer.host.take().back().status == CompletionStatus::success);
 }
 
+TEST_CASE("an invalidated region is not used again, though the queue pair has just used it",
+          "[fabric][adapter][registration]") {
+  ScriptedPeer peer(test::small_cells(), memory_requests());
+  FastRegion region(peer.host);
+  REQUIRE(post(peer.host, region.registration(1)) == Status::ok);
+  const auto receive = [&](std::uint64_t id) {
+    return peer.host.adapter.post_receive(peer.host.number, ReceiveRequest{id, region.segment(0, 100)});
+  };
+  REQUIRE(receive(2) == Status::ok);
+  REQUIRE(receive(3) == Status::ok);
+  peer.put(peer.cell(Opcode::send_only, ScriptedPeer::kPsn), pattern(20, 1));
+  peer.poll();
+  REQUIRE(post(peer.host, send_request(4, region.segment(0, 20))) == Status::ok);
+  peer.acknowledge(Syndrome::ok, ScriptedPeer::kOwnPsn);
+  peer.poll();
+  REQUIRE(post(peer.host, invalidation(5, region.tag)) == Status::ok);
+  CHECK(how(peer.host.take()) == Names{"success", "success", "success", "success"});
+
+  CHECK(post(peer.host, send_request(6, region.segment(0, 20))) == Status::bad_tag);
+  CHECK(receive(7) == Status::bad_tag);
+  const std::vector<std::byte> before(region.page, region.page + kPage);
+  peer.put(peer.cell(Opcode::send_only, ScriptedPeer::kPsn + 1), pattern(30, 2));
+  peer.poll();
+  CHECK(how(peer.host.take()) == Names{"local_protection_error"});
+  CHECK(std::equal(before.begin(), before.end(), region.page));
+}
+
+TEST_CASE("a window that is bound elsewhere between two cells of a write takes no more of it",
+          "[fabric][adapter][window]") {
+  ScriptedPeer peer(test::small_cells(), memory_requests());
+  Window window(peer.host, EntryKind::window_type_1);
+  REQUIRE(post(peer.host, window.binding(1)) == Status::ok);
+  const Stag bound = peer.host.take().at(0).tag;
+  Cell first = peer.cell(Opcode::write_first, ScriptedPeer::kPsn);
+  first.address = window.at(bound).address;
+  first.tag = bound;
+  first.message_bytes = 40;
+  peer.put(first, pattern(10, 1));
+  peer.poll();
+  REQUIRE(std::ranges::equal(std::span(peer.host.buffer).subspan(100, 10), pattern(10, 1)));
+  window.bind().window = bound;
+  window.bind().address += 1000;
+  REQUIRE(post(peer.host, window.binding(2)) == Status::ok);
+  const auto before = peer.host.buffer;
+  peer.put(peer.cell(Opcode::write_last, ScriptedPeer::kPsn, 1), pattern(30, 2));
+  peer.poll();
+  CHECK(peer.host.adapter.counters().access_refused == 1);
+  CHECK(peer.host.adapter.in_error(peer.host.number));
+  CHECK(peer.host.buffer == before);
+}
+
 TEST_CASE("a retry passes by the memory requests between the messages that it repeats",
           "[fabric][adapter][registration]") {
   ScriptedPeer peer(test::small_cells(), memory_requests());
@@ -515,4 +566,4 @@ TEST_CASE("windows and registrations on a lossy bridge: nothing twice, nothing r
   CHECK(two.first.adapter.counters().retransmissions > 0);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_memory_requests_test

@@ -1,7 +1,7 @@
 #include "adapter_requests.h"
 
 /// One adapter with several peers: what one of them does, or its death, is nothing to the others.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_paths_test {
 namespace {
 
 constexpr std::size_t kBytes = 4096;
@@ -224,4 +224,4 @@ TEST_CASE("an adapter that holds both ends of a bridge talks to itself", "[fabri
   CHECK(std::ranges::equal(message, std::span(buffer).subspan(1000, 500)));
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_paths_test

@@ -3,7 +3,7 @@
 #include "adapter_fixtures.h"
 
 /// Where the adapter's own state and the protection table's meet. Found by tests/sim/memory.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_protection_test {
 namespace {
 
 constexpr Rights kEverything{0x3f};
@@ -97,4 +97,4 @@ TEST_CASE("a read that is forgotten does not end a one-shot window that was boun
   CHECK(read(two, {bind.address, second}) == CompletionStatus::success);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_protection_test

@@ -3,7 +3,7 @@
 #include "adapter_requests.h"
 
 /// Inline data, delays, solicited events, shared receive queues, completion channels, asynchronous events, limits.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_queues_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -473,4 +473,4 @@ TEST_CASE("what is in use is not destroyed, and what is unknown is no object", "
   CHECK(adapter.arm_limit(foreign, 5) == Status::bad_argument);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_queues_test

@@ -4,7 +4,7 @@
 #include "relayed_endpoints.h"
 
 /// RDMA reads and atomics: the owner answers, by message sequence number, again if need be.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_reads_test {
 namespace {
 
 constexpr std::uint32_t kPsn = ScriptedPeer::kPsn;
@@ -430,4 +430,4 @@ TEST_CASE("reads, atomics and sends on a lossy bridge: each atomic once, each by
   CHECK(two.first.adapter.counters().retransmissions > 0);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_reads_test

@@ -5,7 +5,7 @@
 
 /// Every way in which a request is refused for good: how it ends, what the peer is told, and that nothing is placed
 /// beyond the fault. And memory that has gone missing: an error, never a fault.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_refusals_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -481,4 +481,4 @@ TEST_CASE("memory of the owner that goes in the middle of an answer ends the rea
   CHECK(take_events(peer.host).at(0).kind == AsyncEventKind::memory_gone);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_refusals_test

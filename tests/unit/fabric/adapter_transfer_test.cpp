@@ -1,6 +1,6 @@
 #include "adapter_fixtures.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_transfer_test {
 namespace {
 
 QueuePairAttributes channel(bool acknowledged) {
@@ -250,4 +250,4 @@ TEST_CASE("queue pairs take turns: a long message does not hold up a short one",
   CHECK(receives[0].id == 99);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_transfer_test

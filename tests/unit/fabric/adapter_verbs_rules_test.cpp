@@ -1,8 +1,9 @@
 #include "adapter_requests.h"
+#include "fabric/adapter/completion_queue.h"
 
 /// The rules of the verbs that a queue pair or a completion queue can be made for: posts that are flushed, completion
 /// queues that overrun; long lists, and queues that change their size.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_verbs_rules_test {
 namespace {
 
 QueuePairAttributes flushing() {
@@ -135,6 +136,61 @@ TEST_CASE("a queue pair whose peer is gone flushes what is posted, if it was mad
   const auto done = end.take();
   REQUIRE(done.size() == 1);
   CHECK(done[0].status == CompletionStatus::flushed);
+}
+
+TEST_CASE("flushed completions come in polls of their own from a queue that reserves no places", "[fabric][adapter]") {
+  const CompletionRoom room = GENERATE(CompletionRoom::reserved, CompletionRoom::unreserved);
+  const bool apart = room == CompletionRoom::unreserved;
+  CAPTURE(apart);
+  CompletionChannel channel([] {});
+  CompletionQueue queue(8, CqNumber{7}, &channel, room);
+  const auto push = [&](CompletionStatus status) {
+    Completion completion;
+    completion.status = status;
+    REQUIRE(queue.reserve());
+    REQUIRE(queue.push(completion));
+  };
+  std::array<Completion, 8> out;
+  push(CompletionStatus::success);
+  push(CompletionStatus::outcome_unknown);
+  push(CompletionStatus::flushed);
+  push(CompletionStatus::flushed);
+  push(CompletionStatus::success);
+  CHECK(queue.poll(std::span(out).first(1)) == 1);
+  if (!apart) {
+    CHECK(queue.poll(out, true) == 4);
+    return;
+  }
+  CHECK(queue.poll(out, true) == 1);
+  CHECK(out[0].status == CompletionStatus::outcome_unknown);
+  CHECK(queue.poll(out, true) == 0);
+  CHECK(queue.poll(out) == 3);
+  CHECK(out[1].status == CompletionStatus::flushed);
+  CHECK(out[2].status == CompletionStatus::success);
+  // A sleeper who takes the first poll for the last is woken for what that poll left there.
+  push(CompletionStatus::success);
+  push(CompletionStatus::flushed);
+  queue.arm(Arm::next);
+  CHECK(queue.poll(out) == 1);
+  CHECK(channel.take() == CqNumber{7});
+}
+
+TEST_CASE("what a peer took before it hung up has ended well", "[fabric][adapter]") {
+  TwoEndpoints two;
+  REQUIRE(two.end(1).receive(1, 0, 64) == Status::ok);
+  REQUIRE(two.end(0).send(2, 0, 8) == Status::ok);
+  two.end(0).adapter.poll(two.pair.now());
+  two.pair.advance(microseconds(10));
+  two.end(1).adapter.poll(two.pair.now());
+  two.pair.advance(microseconds(10));
+  two.pair.bridges().cut();
+  two.pair.advance(microseconds(10));
+  two.end(0).adapter.poll(two.pair.now());
+  const auto done = two.end(0).take();
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].status == CompletionStatus::success);
+  two.pair.advance(microseconds(10));
+  CHECK_FALSE(two.pair.link(0).up());
 }
 
 TEST_CASE("a completion queue that reserves no places fails with the first completion without room, once",
@@ -321,4 +377,4 @@ TEST_CASE("a shared receive queue changes its size and keeps what is posted", "[
   CHECK(end.adapter.resize_shared_receive_queue(SrqNumber{99}, 4) == Status::bad_argument);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_verbs_rules_test

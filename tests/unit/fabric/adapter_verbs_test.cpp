@@ -1,6 +1,6 @@
 #include "adapter_fixtures.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::adapter_verbs_test {
 
 TEST_CASE("misuse of a verb is answered with a status", "[fabric][adapter]") {
   TwoEndpoints two;
@@ -174,4 +174,4 @@ TEST_CASE("memory deregistered before its send leaves ends the request with loca
   CHECK(ends[1].status == CompletionStatus::flushed);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::adapter_verbs_test

@@ -9,7 +9,7 @@
 #include "fabric/bridge/shm_bridge.h"
 #include "tests/unit/fabric/link_records.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::bridge_anchor_test {
 namespace {
 
 constexpr std::size_t kWindow = 1U << 20U;
@@ -415,4 +415,4 @@ TEST_CASE("a peer that changes its epoch, takes its echo back, or says that it i
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::bridge_anchor_test

@@ -7,7 +7,7 @@
 
 #ifdef SPLITNIC_AUDIT_LOADS
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::bridge_audit_test {
 namespace {
 
 /// Listens for the length of a test.
@@ -85,6 +85,6 @@ TEST_CASE("links load no byte of a slot or a payload twice, from the handshake t
   CHECK(listening.audit.double_loads() == 1);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::bridge_audit_test
 
 #endif

@@ -7,7 +7,7 @@
 #include "tests/unit/fabric/link_records.h"
 
 // What every bridge promises, one test for all of them.
-namespace splitnic::fabric {
+namespace splitnic::fabric::bridge_conformance_test {
 namespace {
 
 using test::bytes_of;
@@ -228,4 +228,4 @@ TEST_CASE("sim: the same seed gives the same bridge, to the byte", "[fabric][bri
   CHECK(run() == run());
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::bridge_conformance_test

@@ -7,7 +7,7 @@
 #include "tests/unit/fabric/bridge_fixtures.h"
 #include "tests/unit/fabric/link_records.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::bridge_fence_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -220,4 +220,4 @@ TEST_CASE("two ends that write and then look never miss each other", "[fabric][b
   CHECK(rounds >= kFewestRounds);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::bridge_fence_test

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <array>
@@ -19,6 +18,7 @@
 #include "fabric/bridge/shm_connector.h"
 #include "fabric/bridge/shm_listener.h"
 #include "fabric/bridge/sim_bridge.h"
+#include "tests/unit/common/os_temporary_directory.h"
 
 /// Bridges that the conformance tests run against, two ends each, with one way to let what is under way arrive.
 namespace splitnic::fabric::test {
@@ -61,25 +61,14 @@ class ShmPairBridges {
   std::array<std::unique_ptr<Bridge>, 2> ends_;
 };
 
-/// A directory of its own for sockets, gone with the object.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() { REQUIRE(mkdtemp(path_) != nullptr); }
-  ~TemporaryDirectory() { rmdir(path_); }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  [[nodiscard]] std::string file(const std::string& name) const { return std::string(path_) + "/" + name; }
-
- private:
-  char path_[32] = "/tmp/splitnic-test-XXXXXX";
-};
+using os::TemporaryDirectory;
 
 /// Host (end 0) and unit (end 1) as two processes would set it up, through a real socket.
 class ShmSocketBridges {
  public:
   ShmSocketBridges() {
     ShmListenOptions listen;
-    listen.path = directory_.file("socket");
+    listen.path = directory_.path("socket");
     auto listener = ShmListener::listen(listen);
     REQUIRE(listener.has_value());
     ShmConnectOptions connect;

@@ -5,11 +5,12 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "tests/unit/fabric/bridge_fixtures.h"
 #include "tests/unit/fabric/link_records.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::bridge_link_test {
 namespace {
 
 using std::chrono::microseconds;
@@ -239,4 +240,50 @@ TEST_CASE(
   }
 }
 
-}  // namespace splitnic::fabric
+TEST_CASE("what was sent before a hang-up is received, and then the link is down", "[fabric][link]") {
+  const bool restored = GENERATE(false, true);
+  CAPTURE(restored);
+  LinkPair pair(1);
+  REQUIRE(pair.come_up(milliseconds(10)));
+  FabricLink& receiver = pair.link(1);
+  for (std::size_t bytes = 100; bytes <= 300; bytes += 100) {
+    REQUIRE(test::send_record(pair.link(0), VirtualLane::data, std::vector<std::byte>(bytes)));
+  }
+  pair.link(0).notify();
+  pair.advance(milliseconds(1));
+  pair.bridges().cut();
+  pair.poll(1);
+  if (restored) {
+    pair.bridges().restore();
+    pair.poll(1);
+  }
+  for (std::size_t bytes = 100; bytes <= 300; bytes += 100) {
+    REQUIRE(receiver.up());
+    const auto record = test::take_record(receiver, VirtualLane::data);
+    REQUIRE(record);
+    CHECK(record->size() == bytes);
+    pair.poll(1);
+  }
+  CHECK_FALSE(receiver.up());
+  pair.bridges().restore();
+  CHECK(pair.come_up(milliseconds(500)));
+}
+
+TEST_CASE("cells that nobody takes do not keep a link up whose peer has hung up", "[fabric][link]") {
+  LinkPair pair(1);
+  REQUIRE(pair.come_up(milliseconds(10)));
+  REQUIRE(test::send_record(pair.link(0), VirtualLane::data, std::vector<std::byte>(100)));
+  pair.link(0).notify();
+  pair.advance(milliseconds(1));
+  pair.bridges().cut();
+  pair.poll(1);
+  CHECK(pair.link(1).up());
+  pair.advance(milliseconds(99));
+  pair.poll(1);
+  CHECK(pair.link(1).up());
+  pair.advance(milliseconds(1));
+  pair.poll(1);
+  CHECK_FALSE(pair.link(1).up());
+}
+
+}  // namespace splitnic::fabric::bridge_link_test

@@ -18,7 +18,7 @@
 #include "common/os/passed_descriptors.h"
 #include "tests/unit/fabric/bridge_fixtures.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::bridge_shm_setup_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -72,7 +72,7 @@ std::span<const std::byte> wire(const ShmHello& message) { return std::as_bytes(
 
 struct Unit {
   explicit Unit(ShmListenOptions options = {}) {
-    options.path = directory.file("socket");
+    options.path = directory.path("socket");
     auto made = ShmListener::listen(options);
     REQUIRE(made.has_value());
     listener = std::move(*made);
@@ -199,7 +199,7 @@ TEST_CASE("what a hello asks for is checked at its boundaries", "[fabric][shm]")
 TEST_CASE("a stale socket is replaced, a live one and what is no socket are errors and stay", "[fabric][shm]") {
   test::TemporaryDirectory directory;
   ShmListenOptions options;
-  options.path = directory.file("socket");
+  options.path = directory.path("socket");
   {
     const os::UniqueFd dead(::socket(AF_UNIX, SOCK_STREAM, 0));
     const sockaddr_un address = address_of(options.path);
@@ -223,7 +223,7 @@ TEST_CASE("a stale socket is replaced, a live one and what is no socket are erro
 
 TEST_CASE("connecting to nobody, or to a path that cannot be, is an error at once", "[fabric][shm]") {
   test::TemporaryDirectory directory;
-  CHECK_FALSE(ShmConnector::start({.path = directory.file("absent")}, Time{}).has_value());
+  CHECK_FALSE(ShmConnector::start({.path = directory.path("absent")}, Time{}).has_value());
   CHECK_FALSE(ShmConnector::start({.path = ""}, Time{}).has_value());
   const auto long_path = ShmConnector::start({.path = "/tmp/" + std::string(103, 'x')}, Time{});
   REQUIRE_FALSE(long_path.has_value());
@@ -234,7 +234,7 @@ namespace {
 
 /// A unit that hands the host whatever a test wants.
 struct FakeUnit {
-  FakeUnit() : path(directory.file("socket")), listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  FakeUnit() : path(directory.path("socket")), listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const sockaddr_un address = address_of(path);
     REQUIRE(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     REQUIRE(listen(listener.get(), 4) == 0);
@@ -360,7 +360,7 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
        }},
       {"an ordinary file", "not sealed|not a memfd",
        [](FakeUnit& u) {
-         u.memory[0] = os::UniqueFd(open(u.directory.file("").c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+         u.memory[0] = os::UniqueFd(open(u.directory.path("").c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
          u.send_reply(u.descriptors());
        }},
       {"a pipe", "not a memfd",
@@ -479,7 +479,7 @@ TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells eac
     std::vector<std::string> lines;
     void notice(const std::string& line) override { lines.push_back(line); }
   } told;
-  ShmConnectSource source({.path = directory.file("socket"), .local_bytes = kTestBytes, .window_bytes = kTestBytes},
+  ShmConnectSource source({.path = directory.path("socket"), .local_bytes = kTestBytes, .window_bytes = kTestBytes},
                           told);
   Time now{};
   // A week without a unit, asked for whenever it wants to be; then some days slept through at once.
@@ -495,7 +495,7 @@ TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells eac
   CHECK_THAT(told.lines[0], Catch::Contains("; trying again"));
   now += std::chrono::hours(72);
   ShmListenOptions options;
-  options.path = directory.file("socket");
+  options.path = directory.path("socket");
   auto listener = ShmListener::listen(options);
   REQUIRE(listener.has_value());
   std::shared_ptr<Bridge> bridge;
@@ -509,7 +509,7 @@ TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells eac
 
 TEST_CASE("a host that is refused before it has spoken learns why, every time", "[fabric][shm]") {
   test::TemporaryDirectory directory;
-  const std::string path = directory.file("socket");
+  const std::string path = directory.path("socket");
   const os::UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_un address = address_of(path);
   REQUIRE(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
@@ -555,4 +555,4 @@ TEST_CASE("a unit that hangs up, or says nothing for six seconds, ends the attem
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::bridge_shm_setup_test

@@ -11,7 +11,7 @@
 #include "tests/unit/fabric/bridge_fixtures.h"
 #include "tests/unit/fabric/link_records.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::bridge_sleep_test {
 namespace {
 
 using std::chrono::microseconds;
@@ -294,4 +294,4 @@ TEST_CASE("two threads play ping-pong through real sleep and lose no wake-up", "
   CHECK(lost[0] + lost[1] == 0);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::bridge_sleep_test

@@ -14,7 +14,7 @@
 #include "adapter_fixtures.h"
 #include "common/crc32c.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::cell_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -418,4 +418,4 @@ TEST_CASE("a cell cut short or with any bit turned over is refused", "[fabric][w
   }
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::cell_test

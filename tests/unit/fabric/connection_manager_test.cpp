@@ -8,7 +8,7 @@
 // Again last, as in the fixtures.
 
 // Dialogues: a connection manager, and a peer that says whatever the test wants.
-namespace splitnic::fabric {
+namespace splitnic::fabric::connection_manager_test {
 namespace {
 
 using Kind = ConnectionMessageKind;
@@ -573,4 +573,4 @@ TEST_CASE("what a program releases is rejected or ended in order", "[fabric][con
   CHECK(talk.silent());
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::connection_manager_test

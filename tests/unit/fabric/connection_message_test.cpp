@@ -5,7 +5,7 @@
 
 #include "fabric/connect/connection_message.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::connection_message_test {
 namespace {
 
 using Kind = ConnectionMessageKind;
@@ -178,4 +178,4 @@ TEST_CASE("each field of a connection message, at its boundaries", "[fabric][con
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::connection_message_test

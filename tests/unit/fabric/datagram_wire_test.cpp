@@ -7,7 +7,7 @@
 
 #include "fabric/wire/cell.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::datagram_wire_test {
 namespace {
 
 template <class T>
@@ -105,4 +105,4 @@ TEST_CASE("each field of a datagram's header is refused just beyond its boundary
 }
 
 }  // namespace
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::datagram_wire_test

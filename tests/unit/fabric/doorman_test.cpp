@@ -15,7 +15,7 @@
 #include "tests/unit/common/lingering_socket.h"
 #include "tests/unit/fabric/bridge_fixtures.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::doorman_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -63,7 +63,7 @@ std::size_t bridge_mappings() {
 /// A listener that the test polls at times of its choice.
 struct Polled {
   explicit Polled(ShmListenOptions options = {}) {
-    options.path = directory.file("socket");
+    options.path = directory.path("socket");
     options.window_bytes = kShmMinBytes;
     auto made = ShmListener::listen(options);
     REQUIRE(made.has_value());
@@ -73,7 +73,7 @@ struct Polled {
     for (int i = 0; i < 3; ++i) listener->poll(now);
   }
   [[nodiscard]] std::unique_ptr<ShmConnector> start(ShmConnectOptions options = {}) const {
-    options.path = directory.file("socket");
+    options.path = directory.path("socket");
     auto connector = ShmConnector::start(options, now);
     REQUIRE(connector.has_value());
     return std::move(*connector);
@@ -107,7 +107,7 @@ struct Polled {
 
 /// A doorman's thread, and the test's as the one that moves frames.
 struct Attended {
-  explicit Attended(bool refuse_descriptors, bool at_once = true) : options(small(directory.file("socket"))) {
+  explicit Attended(bool refuse_descriptors, bool at_once = true) : options(small(directory.path("socket"))) {
     options.refuse_descriptors = refuse_descriptors;
     auto made = ShmListener::listen(options);
     REQUIRE(made.has_value());
@@ -205,7 +205,7 @@ TEST_CASE("connections that nobody has accepted are closed elsewhere, too", "[fa
     options.refuse_descriptors = false;
     return options;
   }());
-  const auto caller = call(unit.directory.file("socket"));
+  const auto caller = call(unit.directory.path("socket"));
   os::LingeringSocket stranger(30);
   REQUIRE(stranger.attach_to(caller.get(), hello_bytes()));
   stranger.let_go();
@@ -222,7 +222,7 @@ TEST_CASE("a kernel that can refuses descriptors when they are sent", "[fabric][
     return;
   }
   Polled unit;
-  const auto caller = call(unit.directory.file("socket"));
+  const auto caller = call(unit.directory.path("socket"));
   const os::LingeringSocket stranger(30);
   CHECK_FALSE(stranger.attach_to(caller.get(), hello_bytes()));
   unit.poll();
@@ -235,7 +235,7 @@ TEST_CASE("a host can attach nothing to its doorbells, nor make the unit wait fo
     options.refuse_descriptors = false;
     return options;
   }());
-  const auto caller = call(unit.directory.file("socket"));
+  const auto caller = call(unit.directory.path("socket"));
   say(caller, hello_bytes());
   unit.poll();
   auto accepted = unit.listener->take();
@@ -274,7 +274,7 @@ TEST_CASE("with one place, sixteen hosts get one bridge, and memory is made for 
   const std::size_t before = bridge_mappings();
   std::vector<os::UniqueFd> callers;
   for (int i = 0; i < 16; ++i) {
-    callers.push_back(call(unit.directory.file("socket")));
+    callers.push_back(call(unit.directory.path("socket")));
     say(callers.back(), hello_bytes());
   }
   unit.poll();
@@ -506,7 +506,7 @@ TEST_CASE("a host notices a new socket without waiting for its next attempt", "[
   struct Ignored final : Notices {
     void notice(const std::string&) override {}
   } ignored;
-  const std::string folder = directory.file("run");
+  const std::string folder = directory.path("run");
   const bool with_folder = GENERATE(true, false);
   const bool stale = with_folder && GENERATE(false, true);
   CAPTURE(with_folder, stale);
@@ -546,4 +546,4 @@ TEST_CASE("a host notices a new socket without waiting for its next attempt", "[
   rmdir(folder.c_str());
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::doorman_test

@@ -1,9 +1,11 @@
 #include "fabric/endnode/endnode.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
@@ -15,7 +17,7 @@
 #include "tests/unit/common/os_temporary_directory.h"
 #include "tests/unit/fabric/endnode_fixtures.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::endnode_test {
 namespace {
 
 constexpr Duration kDeadline = std::chrono::seconds(10);
@@ -104,6 +106,37 @@ OtherProcess serving(const std::string& directory, bool with_child = false) {
   });
 }
 
+constexpr std::int64_t kConnected = 1;
+constexpr std::int64_t kGivenBack = 2;
+
+/// A process that takes the ID and calls the endnode whose ID it reads from `commands`; then reads again, and gives its
+/// ID back, but keeps its bridge. Says each step.
+OtherProcess calling_as(LocalId id, const std::string& directory, int commands) {
+  return OtherProcess([id, directory, commands](OtherProcess::Pipe& pipe) {
+    const auto read_id = [commands] {
+      std::uint16_t value = 0;
+      if (::read(commands, &value, sizeof value) != static_cast<ssize_t>(sizeof value)) ::_exit(1);
+      return value;
+    };
+    const std::string path = fmt::format("{}/{}", directory, read_id());
+    auto ids = LocalIds::open(directory);
+    if (!ids || !(*ids)->take(id)) ::_exit(1);
+    auto call = ShmConnector::start({.path = path, .purpose = ShmPurpose::endnode, .name = fmt::format("{}", id.value)},
+                                    monotonic_now());
+    if (!call) ::_exit(1);
+    auto outcome = (*call)->poll(monotonic_now());
+    for (; !outcome; outcome = (*call)->poll(monotonic_now())) {
+      pollfd wait{(*call)->descriptor(), POLLIN, 0};
+      static_cast<void>(::poll(&wait, 1, 5));
+    }
+    pipe.say_number(*outcome ? kConnected : 0);
+    static_cast<void>(read_id());
+    (*ids)->give_back(id);
+    pipe.say_number(kGivenBack);
+    for (;;) ::pause();
+  });
+}
+
 }  // namespace
 
 TEST_CASE("two endnodes make one bridge, whichever of them wants it, or both at once", "[fabric][endnode]") {
@@ -155,17 +188,48 @@ TEST_CASE("an end that has given up its bridge and wants one again gets a new on
   TestEndnode second(directory.path(), 2);
   REQUIRE(first.endnode->reach(second.id(), monotonic_now()));
   run({&first, &second}, [&] { return first.bridges() == 1 && second.bridges() == 1; });
-  // Once each of them: one of them calls, and one of them knocks.
-  for (auto [one, other] : {std::pair{&first, &second}, {&second, &first}}) {
-    one->changes.clear();
-    other->changes.erase(other->changes.begin(), other->changes.end() - 1);
-    SECTION("forgotten") { one->endnode->forget(other->id()); }
-    SECTION("ended") {}
-    CHECK_FALSE(one->endnode->has_bridge(other->id()));
-    REQUIRE(one->endnode->reach(other->id(), monotonic_now()));
-    run({&first, &second}, [&] { return one->bridges() == 1 && other->bridges() == 2; });
-    CHECK(other->deaths() == 1);
-    CHECK_FALSE(other->changes[1].bridge);  // before the new one
+  // Each of them: one of them calls, and one of them knocks.
+  const bool is_first = GENERATE(true, false);
+  const bool forgets = GENERATE(true, false);
+  CAPTURE(is_first, forgets);
+  TestEndnode& one = is_first ? first : second;
+  TestEndnode& other = is_first ? second : first;
+  one.changes.clear();
+  if (forgets) one.endnode->forget(other.id());
+  CHECK_FALSE(one.endnode->has_bridge(other.id()));
+  REQUIRE(one.endnode->reach(other.id(), monotonic_now()));
+  run({&first, &second}, [&] { return one.bridges() == 1 && other.bridges() == 2; });
+  CHECK(other.deaths() == 1);
+  CHECK_FALSE(other.changes[1].bridge);  // before the new one
+}
+
+TEST_CASE("the death of a process that held an ID before does not end the bridge to the one that holds it now",
+          "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  std::array<std::array<int, 2>, 2> commands{};
+  for (auto& ends : commands) REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  OtherProcess before = calling_as(LocalId{1}, directory.path(), commands[0][0]);
+  OtherProcess now = calling_as(LocalId{1}, directory.path(), commands[1][0]);
+  TestEndnode unit(directory.path(), 1);
+  REQUIRE(unit.id() > LocalId{1});
+  const auto tell = [&](std::size_t process) {
+    const std::uint16_t id = unit.id().value;
+    REQUIRE(::write(commands[process][1], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
+  };
+  tell(0);
+  REQUIRE(before.number() == kConnected);
+  run({&unit}, [&] { return unit.bridges() == 1; });
+  tell(0);
+  REQUIRE(before.number() == kGivenBack);
+  tell(1);
+  REQUIRE(now.number() == kConnected);
+  before.kill();  // the endnode learns of the new bridge and of this death together
+  run({&unit}, [&] { return unit.bridges() == 2; });
+  unit.poll();
+  CHECK(unit.deaths() == 1);
+  CHECK(unit.endnode->has_bridge(LocalId{1}));
+  for (const auto& ends : commands) {
+    for (const int end : ends) ::close(end);
   }
 }
 
@@ -320,4 +384,4 @@ TEST_CASE("an endnode needs a folder that is there, and short enough for a socke
   CHECK((*ids)->holders().empty());
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::endnode_test

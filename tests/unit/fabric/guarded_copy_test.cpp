@@ -20,7 +20,7 @@
 
 #include "mapped_memory.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::guarded_copy_test {
 namespace {
 
 constexpr std::array<std::size_t, 27> kSizes{1,  2,  3,  4,   5,   7,   8,   9,   15,  16,  17,   31,   32,   33,
@@ -442,4 +442,4 @@ TEST_CASE("a fault with errno at hand leaves errno alone", "[fabric][memory]") {
   CHECK(errno == ENOTTY);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::guarded_copy_test

@@ -10,7 +10,7 @@
 #include "tests/unit/fabric/link_fixtures.h"
 
 // What every link promises, one test for all of them; a link's properties say where the promises differ.
-namespace splitnic::fabric {
+namespace splitnic::fabric::link_conformance_test {
 namespace {
 
 constexpr VirtualLane kControl = VirtualLane::control;
@@ -400,4 +400,4 @@ TEMPLATE_TEST_CASE("what was stored in the peer's memory is there when the cell 
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::link_conformance_test

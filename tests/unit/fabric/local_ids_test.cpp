@@ -13,7 +13,7 @@
 #include "tests/unit/common/os_temporary_directory.h"
 #include "tests/unit/fabric/endnode_fixtures.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::local_ids_test {
 namespace {
 
 std::vector<std::uint16_t> numbers(const std::vector<LocalIds::Holder>& holders) {
@@ -47,6 +47,19 @@ TEST_CASE("each local ID has one holder in a process", "[fabric][endnode]") {
   CHECK((*ids)->take(first));
 }
 
+TEST_CASE("the file of the local IDs stays open, so that closing it ends nobody's locks", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  std::weak_ptr<LocalIds> before;
+  {
+    auto ids = LocalIds::open(directory.path());
+    REQUIRE(ids);
+    before = *ids;
+  }
+  auto again = LocalIds::open(directory.path());
+  REQUIRE(again);
+  CHECK(*again == before.lock());
+}
+
 TEST_CASE("the first and the last local ID are IDs, those beside them are not", "[fabric][endnode]") {
   const os::TemporaryDirectory directory;
   auto ids = LocalIds::open(directory.path());
@@ -58,6 +71,27 @@ TEST_CASE("the first and the last local ID are IDs, those beside them are not", 
   CHECK_FALSE((*ids)->holder(LocalId{0}));
   CHECK_FALSE((*ids)->holder(LocalId{kMaxLocalId + 1}));
   CHECK(numbers((*ids)->holders()) == std::vector<std::uint16_t>{1, kMaxLocalId});
+}
+
+TEST_CASE("all holders are found, whoever was first", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  const auto hold = [&](std::uint16_t id) {
+    return OtherProcess([&directory, id](OtherProcess::Pipe& pipe) {
+      auto ids = LocalIds::open(directory.path());
+      pipe.say_number(ids && (*ids)->take(LocalId{id}) ? 1 : 0);
+      for (;;) ::pause();
+    });
+  };
+  // The kernel names the locks of the process first that has had its own for longest.
+  OtherProcess high = hold(300);
+  REQUIRE(high.number() == 1);
+  OtherProcess low = hold(20);
+  REQUIRE(low.number() == 1);
+  OtherProcess middle = hold(100);
+  REQUIRE(middle.number() == 1);
+  auto ids = LocalIds::open(directory.path());
+  REQUIRE(ids);
+  CHECK(numbers((*ids)->holders()) == std::vector<std::uint16_t>{20, 100, 300});
 }
 
 TEST_CASE("a process's local IDs end with it, although a child of it lives on", "[fabric][endnode]") {
@@ -114,18 +148,42 @@ TEST_CASE("a fabric's folder is its user's alone", "[fabric][endnode]") {
   }
 }
 
+TEST_CASE("a folder of another user is passed by", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  const std::string own = directory.path("own");
+  std::string foreign = "/usr";  // root's
+  if (::geteuid() == 0) {
+    foreign = directory.path("foreign");
+    std::filesystem::create_directory(foreign);
+    REQUIRE(::chown(foreign.c_str(), 12345, 12345) == 0);
+  }
+  CHECK(make_fabric_directory("lab", {foreign, own}) == own + "/fabric-lab");
+  CHECK(make_fabric_directory("lab", {foreign}).error().message ==
+        "no directory for the fabric: " + foreign +
+            ": belongs to another user; set XDG_RUNTIME_DIR to a directory of this user");
+}
+
 TEST_CASE("fabrics are looked for where the session, the machine and the user have their folders",
           "[fabric][endnode]") {
   const char* before = std::getenv("XDG_RUNTIME_DIR");
   const std::string session = before == nullptr ? "" : before;
-  ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
-  const std::string last = fmt::format("/tmp/splitnic-{}", ::geteuid());
-  CHECK(fabric_directories() == std::vector<std::string>{"/run/user/7/splitnic", "/run/splitnic", last});
-  ::setenv("XDG_RUNTIME_DIR", "relative", 1);
-  CHECK(fabric_directories() == std::vector<std::string>{"/run/splitnic", last});
+  const os::TemporaryDirectory own;
+  std::vector<std::string> others{fmt::format("/tmp/splitnic-{}", ::geteuid())};
+  if (::geteuid() == 0) others.insert(others.begin(), "/run/splitnic");
+  std::vector<std::string> all = others;
+  all.insert(all.begin(), own.path("splitnic"));
+  ::setenv("XDG_RUNTIME_DIR", own.path().c_str(), 1);
+  CHECK(fabric_directories() == all);
+  // Others can exchange what is made there.
+  std::filesystem::permissions(own.path(), std::filesystem::perms::owner_all | std::filesystem::perms::group_write);
+  CHECK(fabric_directories() == others);
+  for (const char* of_nobody : {"relative", "/none/run/user", "/proc/1"}) {
+    ::setenv("XDG_RUNTIME_DIR", of_nobody, 1);
+    CHECK(fabric_directories() == others);
+  }
   ::unsetenv("XDG_RUNTIME_DIR");
-  CHECK(fabric_directories() == std::vector<std::string>{"/run/splitnic", last});
+  CHECK(fabric_directories() == others);
   if (before != nullptr) ::setenv("XDG_RUNTIME_DIR", session.c_str(), 1);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::local_ids_test

@@ -12,7 +12,7 @@
 #include "fabric/memory/guarded_copy.h"
 #include "mapped_memory.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::local_protection_test {
 namespace {
 
 constexpr auto kRead = LocalAccess::read;
@@ -275,4 +275,4 @@ TEST_CASE("the record of ten thousand mappings answers like that of ten", "[fabr
   CHECK(protection.recorded(memory.data(), memory.size(), kRead));
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::local_protection_test

@@ -3,7 +3,7 @@
 #include "many_peers_wires.h"
 
 /// One program with 64 peers over every kind of link. Peers die; the others lose nothing.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::many_peers_test {
 namespace {
 
 constexpr std::size_t kPeers = 64;
@@ -252,4 +252,4 @@ TEST_CASE("one program with 64 peers: one dies every round, the other 63 lose no
   CHECK(program.adapter.counters().access_refused == 0);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::many_peers_test

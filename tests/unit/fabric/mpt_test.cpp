@@ -2,7 +2,7 @@
 
 #include "adapter_fixtures.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::mpt_test {
 namespace {
 
 MptGrant grant_for(DirectAccess& owner, Stag tag, std::size_t at = 0, std::uint64_t bytes = 4096) {
@@ -129,4 +129,4 @@ TEST_CASE("what a hostile owner grants outside its own buffers is not believed",
   CHECK_FALSE(claimable([](MptGrant& grant) { grant.generation = 0; }));
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::mpt_test

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::protection_error_test {
 namespace {
 
 using Error = ProtectionError;
@@ -96,4 +96,4 @@ TEST_CASE("a refused request ends by the verbs' name for it", "[fabric][memory]"
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::protection_error_test

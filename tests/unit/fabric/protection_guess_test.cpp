@@ -5,7 +5,7 @@
 
 #include "protection_fixture.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::protection_guess_test {
 namespace {
 
 constexpr std::size_t kLive = 100'000;
@@ -74,4 +74,4 @@ TEST_CASE("a member of a domain finds what is valid there, not bound to another,
   CHECK(found > 100);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::protection_guess_test

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::protection_matrix_test {
 namespace {
 
 enum class Use { local, remote, response, iscsi };
@@ -241,4 +241,4 @@ TEST_CASE("a window gives its own range and no byte of its region beyond it", "[
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::protection_matrix_test

@@ -9,7 +9,7 @@
 
 #include "protection_fixture.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::protection_model_test {
 namespace {
 
 using Entry = ProtectionModel::Entry;
@@ -298,4 +298,4 @@ TEST_CASE("a million random operations end as in a plain model of the table", "[
   CHECK(run->verdicts.size() > 60);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::protection_model_test

@@ -3,7 +3,7 @@
 
 #include "adapter_fixtures.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::protection_states_test {
 namespace {
 
 constexpr std::array kStates{
@@ -240,4 +240,4 @@ TEST_CASE("a tag of the process's memory outlives a restart of either link end, 
   CHECK(try_to_write(owner, stale) == "not such an entry");
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::protection_states_test

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::protection_table_test {
 namespace {
 
 constexpr std::array kEveryRight{Right::local_read,   Right::local_write,   Right::remote_read,
@@ -178,4 +178,4 @@ TEST_CASE("a table takes no more than 292 bytes for each tag of its capacity", "
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::protection_table_test

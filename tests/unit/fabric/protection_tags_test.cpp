@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::protection_tags_test {
 namespace {
 
 constexpr std::array kWindowKinds{EntryKind::window_type_1, EntryKind::window_type_2};
@@ -539,4 +539,4 @@ TEST_CASE("windows on a bridge's memory are bound no more when its epoch ends, a
   CHECK(f.table.find(region)->bound == 4);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::protection_tags_test

@@ -4,7 +4,7 @@
 
 #include "adapter_fixtures.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::queue_pair_state_test {
 namespace {
 
 constexpr std::array kStates{
@@ -188,4 +188,4 @@ TEST_CASE("one queue pair's end is nothing to its neighbours", "[fabric][adapter
   CHECK(two.end(1).take().at(0).id == 7);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::queue_pair_state_test

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::read_admission_test {
 
 TEST_CASE("a read request has a place if its number is the next and the depth is not used up", "[fabric][memory]") {
   constexpr std::uint64_t kWrap = std::uint64_t{1} << 32U;
@@ -28,4 +28,4 @@ TEST_CASE("a read request has a place if its number is the next and the depth is
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::read_admission_test

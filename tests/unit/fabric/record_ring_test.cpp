@@ -7,7 +7,7 @@
 
 #include "common/random.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::record_ring_test {
 namespace {
 
 std::vector<std::byte> random_bytes(RandomSource& random, std::size_t count) {
@@ -63,4 +63,4 @@ TEST_CASE("a record ring refuses what has no room, and takes it again later", "[
 }
 
 }  // namespace
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::record_ring_test

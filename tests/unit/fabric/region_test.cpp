@@ -11,7 +11,7 @@
 #include "common/random.h"
 #include "fabric/memory/guarded_copy.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::region_test {
 namespace {
 
 /// Address space without memory behind it until touched, so that the largest pages cost nothing.
@@ -287,4 +287,4 @@ TEST_CASE("memory that was unmapped since is reported gone, on every path", "[fa
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::region_test

@@ -10,7 +10,7 @@
 #include "fabric/bridge/shm_listener.h"
 #include "tests/unit/common/os_temporary_directory.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::shm_credentials_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -108,4 +108,4 @@ TEST_CASE("without such options nobody else can even reach the socket", "[fabric
   REQUIRE(nobody.counters.refused_credentials == 0);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::shm_credentials_test

@@ -6,7 +6,7 @@
 
 #include "fabric/bridge/shm_setup.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::shm_hello_test {
 namespace {
 
 using Bytes = std::array<unsigned char, kShmHelloBytes>;
@@ -141,4 +141,4 @@ TEST_CASE("a hello is incomplete up to its last byte; another magic or version i
   CHECK(decode(bytes, 16).error().fault == ShmHelloFault::garbage);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::shm_hello_test

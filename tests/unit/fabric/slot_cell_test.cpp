@@ -9,7 +9,7 @@
 #include "common/random.h"
 #include "tests/unit/fabric/every_opcode.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::slot_cell_test {
 namespace {
 
 /// A cell whose fields fit each other, with payload_bytes of payload.
@@ -145,4 +145,4 @@ TEST_CASE("fields of a slot that cannot be are named", "[fabric][wire][slot]") {
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::slot_cell_test

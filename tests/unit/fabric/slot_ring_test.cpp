@@ -7,7 +7,7 @@
 
 #include "tests/unit/fabric/slot_ring_fixture.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::slot_ring_test {
 
 TEST_CASE("a slot's bytes are as the protocol says", "[fabric][slot]") {
   TestRing ring;
@@ -384,4 +384,4 @@ TEST_CASE("a producer and a consumer thread pass every slot whole and in order",
   CHECK_FALSE(ring.sender.faulty());
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::slot_ring_test

@@ -4,7 +4,7 @@
 
 #include "tests/unit/fabric/slot_ring_fixture.h"
 
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::slot_settled_test {
 namespace {
 
 SlotMessage short_message(bool awaited) {
@@ -179,4 +179,4 @@ TEST_CASE("what is settled never reaches the sender before the count of answers 
   }
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::slot_settled_test

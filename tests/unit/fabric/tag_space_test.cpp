@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::tag_space_test {
 
 TEST_CASE("tags are distinct, never index 0, and end with the capacity", "[fabric][memory]") {
   SeededRandom random(1);
@@ -123,4 +123,4 @@ TEST_CASE("a renewed tag keeps its index, and its next instances follow, chosen 
   CHECK(tags.renew(tag).instance() == 201);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::tag_space_test

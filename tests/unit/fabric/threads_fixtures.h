@@ -143,7 +143,7 @@ class SharedEnd {
     return adapter->poll_completions(completions, one) == 1 ? std::optional(one[0]) : std::nullopt;
   }
   /// Sleeps on the channel for the next completion, as programs do; nullopt after ten seconds.
-  [[nodiscard]] std::optional<Completion> sleep_for_completion() {
+  [[nodiscard]] std::optional<Completion> await_completion() {
     const Time limit = monotonic_now() + seconds(10);
     for (;;) {
       if (auto done = poll()) return done;
@@ -195,6 +195,18 @@ struct SharedPair {
       return verbs.connect(end.number, {to, 5, 5, 4, end.path});
     });
     REQUIRE(connected == Status::ok);
+  }
+  /// The first end sends a message to the second, and both poll until it is done.
+  void exchange(std::uint64_t round) {
+    REQUIRE(second().receive(round) == Status::ok);
+    REQUIRE(first().send(round) == Status::ok);
+    bool sent = false;
+    bool received = false;
+    REQUIRE(eventually([&] {
+      sent = first().poll().has_value() || sent;
+      received = second().poll().has_value() || received;
+      return sent && received;
+    }));
   }
   SharedEnd& first() { return ends[0]; }
   SharedEnd& second() { return ends[1]; }

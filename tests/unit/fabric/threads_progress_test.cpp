@@ -5,7 +5,7 @@
 #include "threads_fixtures.h"
 
 /// Who drives an adapter, in one thread and with the test's clock: every step of the rule that loses no wake-up.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::threads_progress_test {
 namespace {
 
 SharedAdapterOptions times() {
@@ -282,4 +282,4 @@ TEST_CASE("progress: a link that is removed is neither polled nor watched", "[fa
   driven.progress->remove(driven.path);  // not there: nothing happens
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::threads_progress_test

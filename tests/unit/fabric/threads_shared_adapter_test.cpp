@@ -11,7 +11,7 @@
 #include "threads_fixtures.h"
 
 /// Programs with real threads. Nothing here may hang: every wait has a limit, and fails the test.
-namespace splitnic::fabric::test {
+namespace splitnic::fabric::test::threads_shared_adapter_test {
 namespace {
 
 std::uint64_t load_word(const std::byte* at) {
@@ -29,7 +29,7 @@ TEST_CASE("threads: programs that only sleep on their channels exchange messages
     for (std::uint64_t round = 0; round < kRounds; ++round) {
       if (end.receive(round) != Status::ok) return;
       for (bool received = false; !received;) {
-        const auto done = end.sleep_for_completion();
+        const auto done = end.await_completion();
         if (!done || done->status != CompletionStatus::success) return;
         received = done->receive;
       }
@@ -43,7 +43,7 @@ TEST_CASE("threads: programs that only sleep on their channels exchange messages
   for (std::uint64_t round = 0; round < kRounds && fine; ++round) {
     fine = end.receive(round) == Status::ok && end.send(round) == Status::ok;
     for (bool received = false; fine && !received;) {
-      const auto done = end.sleep_for_completion();
+      const auto done = end.await_completion();
       fine = done && done->status == CompletionStatus::success;
       received = fine && done->receive;
       answers += received ? 1 : 0;
@@ -74,17 +74,7 @@ TEST_CASE("threads: a caller that polls keeps the thread asleep, and gets everyt
   for (SharedEnd& end : pair.ends) static_cast<void>(end.adapter->progress());
   std::array<std::uint64_t, 2> before{};
   for (std::size_t i = 0; i < 2; ++i) before[i] = pair.ends[i].adapter->counters().thread_polls;
-  for (std::uint64_t round = 0; round < 200; ++round) {
-    REQUIRE(pair.second().receive(round) == Status::ok);
-    REQUIRE(pair.first().send(round) == Status::ok);
-    bool sent = false;
-    bool received = false;
-    REQUIRE(eventually([&] {
-      sent = pair.first().poll().has_value() || sent;
-      received = pair.second().poll().has_value() || received;
-      return sent && received;
-    }));
-  }
+  for (std::uint64_t round = 0; round < 200; ++round) pair.exchange(round);
   for (std::size_t i = 0; i < 2; ++i) {
     const SharedAdapterCounters counters = pair.ends[i].adapter->counters();
     CHECK(counters.thread_polls == before[i]);
@@ -220,8 +210,8 @@ TEST_CASE("threads: links come and go from any thread, under traffic of another"
   std::thread traffic([&] {
     while (!stop) {
       if (pair.second().receive(1) != Status::ok || pair.first().send(1) != Status::ok) ++failed;
-      const auto one = pair.first().sleep_for_completion();
-      const auto two = pair.second().sleep_for_completion();
+      const auto one = pair.first().await_completion();
+      const auto two = pair.second().await_completion();
       if (!one || !two || one->status != CompletionStatus::success) ++failed;
       if (failed != 0) return;
       ++sent;
@@ -401,17 +391,7 @@ TEST_CASE("threads: a single-threaded adapter has no thread, and works when it i
     static_cast<void>(pair.first().adapter->progress());  // not called by itself
     ++calls;
   }));
-  for (std::uint64_t round = 0; round < 50; ++round) {
-    REQUIRE(pair.second().receive(round) == Status::ok);
-    REQUIRE(pair.first().send(round) == Status::ok);
-    bool sent = false;
-    bool received = false;
-    REQUIRE(eventually([&] {
-      sent = pair.first().poll().has_value() || sent;
-      received = pair.second().poll().has_value() || received;
-      return sent && received;
-    }));
-  }
+  for (std::uint64_t round = 0; round < 50; ++round) pair.exchange(round);
   CHECK(eventually([&] {
     static_cast<void>(pair.first().poll());
     return calls != 0;
@@ -426,7 +406,7 @@ TEST_CASE("threads: a single-threaded adapter has no thread, and works when it i
     SharedEnd& end = pair.second();
     for (std::uint64_t round = 0; round < 20; ++round) {
       if (end.receive(round) != Status::ok) return;
-      const auto done = end.sleep_for_completion();
+      const auto done = end.await_completion();
       if (!done || !done->receive) return;
       ++fine;
     }
@@ -434,7 +414,7 @@ TEST_CASE("threads: a single-threaded adapter has no thread, and works when it i
   int done = 0;
   for (std::uint64_t round = 0; round < 20; ++round) {
     if (pair.first().send(round) != Status::ok) break;
-    const auto end = pair.first().sleep_for_completion();
+    const auto end = pair.first().await_completion();
     if (!end || end->status != CompletionStatus::success) break;
     ++done;
   }
@@ -474,7 +454,7 @@ TEST_CASE("threads: a forked child neither hangs nor disturbs its parent", "[fab
   CHECK_FALSE(pair.first().adapter->forked());
   REQUIRE(pair.second().receive(1) == Status::ok);
   REQUIRE(pair.first().send(1) == Status::ok);
-  const auto done = pair.second().sleep_for_completion();
+  const auto done = pair.second().await_completion();
   REQUIRE(done.has_value());
   CHECK(done->status == CompletionStatus::success);
 }
@@ -497,4 +477,4 @@ TEST_CASE("threads: callers that poll let a waiting verb in", "[fabric][threads]
   CHECK(calls == 500);
 }
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::fabric::test::threads_shared_adapter_test

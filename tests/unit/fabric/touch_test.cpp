@@ -4,7 +4,7 @@
 
 #include "protection_fixture.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::touch_test {
 namespace {
 
 constexpr std::uint32_t kWindow = 10;
@@ -204,4 +204,4 @@ TEST_CASE("what one use has ended may be bound, and then used, again", "[fabric]
   }
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::touch_test

@@ -5,7 +5,7 @@
 
 #include "common/crc32c.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::udp_link_test {
 namespace {
 
 using test::UdpNetworkLinks;
@@ -148,4 +148,4 @@ TEST_CASE("addresses that cannot be used are refused with a reason", "[fabric][l
 }
 
 }  // namespace
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::udp_link_test

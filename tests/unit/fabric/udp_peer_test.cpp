@@ -12,7 +12,7 @@
 
 #include "tests/unit/fabric/datagram_network.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::udp_peer_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -514,4 +514,4 @@ TEST_CASE("every counter of the UDP link has a name of its own", "[fabric][udp]"
 }
 
 }  // namespace
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::udp_peer_test

@@ -8,7 +8,7 @@
 
 #include "common/crc32c.h"
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::udp_wire_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -220,4 +220,4 @@ TEST_CASE("a UDP datagram with one wrong bit is refused", "[fabric][udp]") {
 }
 
 }  // namespace
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::udp_wire_test

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-namespace splitnic::fabric {
+namespace splitnic::fabric::user_limits_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -119,4 +119,4 @@ TEST_CASE("users without a bridge are forgotten after a quiet minute", "[fabric]
   CHECK(limits.users() == 1);
 }
 
-}  // namespace splitnic::fabric
+}  // namespace splitnic::fabric::user_limits_test

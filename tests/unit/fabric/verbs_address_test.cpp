@@ -3,7 +3,7 @@
 // Again last, as in the fixture.
 #include <catch2/catch.hpp>
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_address_test {
 
 using enum QueuePairState;
 
@@ -79,4 +79,4 @@ TEST_CASE("verbs: without a peer there is no way to it", "[fabric][verbs][misuse
   CHECK(refusal(alone.domain.create_address_handle(alone.path)) == Status::link_down);
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_address_test

@@ -9,7 +9,7 @@
 // Again last, as in the fixtures.
 
 // Connections between programs: on every link, with its losses, copies and delays.
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_connection_test {
 namespace {
 
 using enum CompletionStatus;
@@ -394,4 +394,4 @@ TEST_CASE("verbs: connection management takes one of each object, and gives it b
   CHECK(refusal(Connections::open(context)) == Status::no_resources);
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_connection_test

@@ -3,7 +3,7 @@
 // Again last, as in the fixture.
 #include <catch2/catch.hpp>
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_datagram_test {
 namespace {
 
 constexpr std::uint32_t kKey = 0x1234567;
@@ -93,4 +93,4 @@ TEST_CASE("verbs: datagram verbs refuse what makes no sense", "[fabric][verbs][d
   });
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_datagram_test

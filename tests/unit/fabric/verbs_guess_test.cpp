@@ -6,7 +6,7 @@
 
 // Again last, as in the fixture.
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_guess_test {
 
 namespace {
 
@@ -131,4 +131,4 @@ TEST_CASE("verbs: 65 536 guessed tags, a connection for each, open nothing, and 
   for (const MemoryWindow& window : victims.windows) CHECK(window.valid());
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_guess_test

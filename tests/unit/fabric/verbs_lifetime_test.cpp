@@ -5,7 +5,7 @@
 
 // Again last, as in the fixture.
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_lifetime_test {
 
 using enum CompletionStatus;
 
@@ -276,4 +276,4 @@ TEST_CASE("verbs: a context alone at its bridge waits, and its objects are made 
   CHECK(end.context.next_deadline(Time{}) < kNever);
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_lifetime_test

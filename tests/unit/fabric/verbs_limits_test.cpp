@@ -5,7 +5,7 @@
 // Again last, as in the fixture.
 #include <catch2/catch.hpp>
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_limits_test {
 
 TEST_CASE("verbs, misuse: at each limit, and one beyond", "[fabric][verbs][misuse]") {
   Pair pair;
@@ -277,4 +277,4 @@ TEST_CASE("verbs: a peer that does not poll is waited for as long as the options
   CHECK(pair.a.queue_pair.state() == QueuePairState::error);
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_limits_test

@@ -5,7 +5,7 @@
 
 // Again last, as in the fixture.
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_memory_test {
 
 using enum CompletionStatus;
 using fabric::MappedMemory;
@@ -351,4 +351,4 @@ TEST_CASE("verbs: a region whose memory was unmapped is let go of without a faul
   CHECK(region.deregister() == Status::ok);
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_memory_test

@@ -6,7 +6,7 @@
 
 // Again last, as in the fixture.
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_misuse_test {
 
 namespace {
 
@@ -286,4 +286,4 @@ TEST_CASE("verbs, misuse: parents that are gone", "[fabric][verbs][misuse]") {
   });
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_misuse_test

@@ -10,7 +10,7 @@
 // Again last, as in the fixture.
 
 /// One context with many peers.
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_paths_test {
 
 using enum CompletionStatus;
 
@@ -304,4 +304,4 @@ TEST_CASE("verbs: a link with another port address is no path of the context", "
   CHECK(context.add_path(udp(*socket, *peer, context, random)).has_value());
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_paths_test

@@ -3,7 +3,7 @@
 // Again last, as in the fixture.
 #include <catch2/catch.hpp>
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_transfer_test {
 
 TEST_CASE("verbs: a message goes there and back", "[fabric][verbs]") {
   Pair pair;
@@ -264,4 +264,4 @@ TEST_CASE("verbs: a list is posted up to the first request that is refused", "[f
   CHECK(posted == 0);
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_transfer_test

@@ -6,7 +6,7 @@
 
 // Again last, as in the fixture.
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_values_test {
 
 TEST_CASE("verbs, misuse: values that are none, or that contradict each other", "[fabric][verbs][misuse]") {
   Pair pair;
@@ -275,4 +275,4 @@ TEST_CASE("verbs, misuse: every verb of a queue pair in every state", "[fabric][
   still_works(pair);
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_values_test

@@ -9,7 +9,7 @@
 
 // Again last, as in the fixture.
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_wait_test {
 
 namespace {
 
@@ -120,4 +120,4 @@ TEST_CASE("verbs: where there is no descriptor nobody sleeps", "[fabric][verbs]"
   CHECK(wait(pair.a.context, Time{}, kNever) == Status::ok);
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_wait_test

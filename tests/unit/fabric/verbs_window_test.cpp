@@ -3,7 +3,7 @@
 // Again last, as in the fixture.
 #include <catch2/catch.hpp>
 
-namespace splitnic::verbs::test {
+namespace splitnic::verbs::test::verbs_window_test {
 
 using enum CompletionStatus;
 
@@ -311,4 +311,4 @@ TEST_CASE("verbs: windows go with their region, and type 2 windows with their qu
   CHECK(pair.one(pair.a).status == remote_access_error);
 }
 
-}  // namespace splitnic::verbs::test
+}  // namespace splitnic::verbs::test::verbs_window_test

@@ -201,7 +201,12 @@ class TestUnit final : public messaging::SessionEvents {
 
 struct RecordedNotices final : Notices {
   std::vector<std::string> lines;
+  std::vector<std::string> sources;  // of the lines that have one
   void notice(const std::string& line) override { lines.push_back(line); }
+  void notice_from(std::string_view source, const std::string& line) override {
+    sources.emplace_back(source);
+    lines.push_back(line);
+  }
   [[nodiscard]] std::size_t count(const std::string& text) const {
     return static_cast<std::size_t>(
         std::ranges::count_if(lines, [&](const std::string& line) { return line.find(text) != std::string::npos; }));

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-namespace splitnic::host {
+namespace splitnic::host::frame_ring_test {
 namespace {
 
 bool readable(int fd, int timeout_ms = 0) {
@@ -92,4 +92,4 @@ TEST_CASE("a consumer that sleeps whenever it finds nothing sees every frame of 
 }
 
 }  // namespace
-}  // namespace splitnic::host
+}  // namespace splitnic::host::frame_ring_test

@@ -4,7 +4,7 @@
 
 #include "driver_bench.h"
 
-namespace splitnic::host::test {
+namespace splitnic::host::test::host_driver_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -36,6 +36,8 @@ TEST_CASE("the carrier is off until the session is up, and then the unit's", "[h
   CHECK(bench.nic.max_mtus == std::vector<std::uint32_t>{1500});
   CHECK(bench.nic.macs == std::vector{kUnitsMac});
   CHECK(bench.notices.count("up: I/O unit unit, address 02:00:00:00:00:11, MTU up to 1500, mode R, LAN has ") == 1);
+  // No other line uses up what the log permits to this one.
+  CHECK(bench.notices.sources == std::vector<std::string>{"session up"});
 }
 
 TEST_CASE("every setting is sent when the session comes up", "[host][driver]") {
@@ -435,4 +437,4 @@ TEST_CASE("an orderly end says goodbye, connects to nothing any more, and is no 
 }
 
 }  // namespace
-}  // namespace splitnic::host::test
+}  // namespace splitnic::host::test::host_driver_test

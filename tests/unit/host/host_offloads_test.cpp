@@ -3,7 +3,7 @@
 
 #include "driver_bench.h"
 
-namespace splitnic::host::test {
+namespace splitnic::host::test::host_offloads_test {
 namespace {
 
 constexpr frame::FrameOffload kTcp{true, 34, 16, frame::SegmentKind::tcp_v4, 1448, 54};
@@ -95,4 +95,4 @@ TEST_CASE("without offloads the NIC is asked for complete frames only", "[host][
   CHECK_FALSE(bench.unit.offloads.front().asks_for_work());
 }
 
-}  // namespace splitnic::host::test
+}  // namespace splitnic::host::test::host_offloads_test

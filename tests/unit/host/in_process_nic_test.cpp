@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-namespace splitnic::host {
+namespace splitnic::host::in_process_nic_test {
 namespace {
 
 constexpr Time kNow{};
@@ -132,4 +132,4 @@ TEST_CASE("the carrier is the driver's to set", "[host][in_process_nic]") {
 }
 
 }  // namespace
-}  // namespace splitnic::host
+}  // namespace splitnic::host::in_process_nic_test

@@ -17,7 +17,7 @@
 #include "tests/unit/quiet_log.h"
 #include "tests/unit/test_namespace.h"
 
-namespace splitnic::host {
+namespace splitnic::host::tap_nic_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -420,4 +420,4 @@ TEST_CASE("a deleted TAP is made again with its address, MTU and carrier", "[hos
 }
 
 }  // namespace
-}  // namespace splitnic::host
+}  // namespace splitnic::host::tap_nic_test

@@ -15,7 +15,7 @@
 #include "tests/unit/quiet_log.h"
 #include "tests/unit/test_namespace.h"
 
-namespace splitnic::host {
+namespace splitnic::host::tap_offload_test {
 namespace {
 
 using splitnic::test::Bytes;
@@ -225,4 +225,4 @@ TEST_CASE("a driver without offloads takes over a TAP whose last driver had them
   for (const Read& read : frames) CHECK(is_complete(read));
 }
 
-}  // namespace splitnic::host
+}  // namespace splitnic::host::tap_offload_test

@@ -12,7 +12,7 @@
 
 #include "tests/unit/test_namespace.h"
 
-namespace splitnic::host {
+namespace splitnic::host::tap_requests_test {
 namespace {
 
 using testing::OtherNamespace;
@@ -143,4 +143,4 @@ TEST_CASE("a TAP is made, measured and followed by another process", "[host][tap
 }
 
 }  // namespace
-}  // namespace splitnic::host
+}  // namespace splitnic::host::tap_requests_test

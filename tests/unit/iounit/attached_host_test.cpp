@@ -5,7 +5,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::attached_host_test {
 namespace {
 
 using std::chrono::seconds;
@@ -28,6 +28,7 @@ struct RecordingOwner final : AttachedHostOwner {
   void frame_from_host(AttachedHost&, const messaging::ReceivedFrame&) override { told.emplace_back("frame"); }
   void host_up(AttachedHost&) override { told.emplace_back("up"); }
   void host_down(AttachedHost&, std::string_view reason) override { told.push_back("down: " + std::string(reason)); }
+  void attend(AttachedHost&) override {}
   void filters_changed() override { ++filter_changes; }
   void filter_limited(AttachedHost&, const std::string& why) override { told.push_back("limited: " + why); }
   void host_says(AttachedHost&, const std::string& text) override { told.push_back("says: " + text); }
@@ -242,4 +243,4 @@ TEST_CASE("a new hello starts from an open filter for groups, and nothing else o
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::attached_host_test

@@ -2,7 +2,7 @@
 
 #include "iounit/forwarding_table.h"
 
-namespace splitnic::iounit {
+namespace splitnic::iounit::forwarding_table_room_test {
 namespace {
 
 using std::chrono::seconds;
@@ -27,4 +27,4 @@ TEST_CASE("in a full set the address heard longest ago makes room", "[iounit][fo
   }
 }
 
-}  // namespace splitnic::iounit
+}  // namespace splitnic::iounit::forwarding_table_room_test

@@ -4,7 +4,7 @@
 
 #include "common/random.h"
 
-namespace splitnic::iounit {
+namespace splitnic::iounit::forwarding_table_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -124,4 +124,4 @@ TEST_CASE("counts stay true under random learning, ageing and forgetting", "[iou
 }
 
 }  // namespace
-}  // namespace splitnic::iounit
+}  // namespace splitnic::iounit::forwarding_table_test

@@ -13,7 +13,7 @@
 #include "tests/unit/quiet_log.h"
 #include "tests/unit/test_namespace.h"
 
-namespace splitnic::iounit {
+namespace splitnic::iounit::interface_lan_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -273,4 +273,4 @@ TEMPLATE_TEST_CASE("an unusable LAN interface is refused with one clear line", "
 }
 
 }  // namespace
-}  // namespace splitnic::iounit
+}  // namespace splitnic::iounit::interface_lan_test

@@ -4,7 +4,7 @@
 #include "tests/unit/common/offload_run.h"
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_drops_test {
 namespace {
 
 constexpr MacAddress kNobody{{0x02, 0, 0, 0, 0x99, 0x99}};
@@ -39,6 +39,7 @@ TEST_CASE("every cause has a name of its own", "[iounit][drops]") {
   CHECK(to_string(LanDrop::lan_unwanted) == "lan_unwanted");
   CHECK(to_string(LanDrop::lan_udp_oversize) == "lan_udp_oversize");
   CHECK(to_string(LanDrop::lan_oversize) == "lan_oversize");
+  CHECK(to_string(LanDrop::lan_over_share) == "lan_over_share");
   CHECK(to_string(LanDrop::lan_bad_offload) == "lan_bad_offload");
   CHECK(to_string(HostDrop::to_host_not_up) == "to_host_not_up");
   CHECK(to_string(HostDrop::to_host_interface_down) == "to_host_interface_down");
@@ -61,6 +62,7 @@ TEST_CASE("every cause has a name of its own", "[iounit][drops]") {
   CHECK(to_string(HostDrop::from_host_broadcasts) == "from_host_broadcasts");
   CHECK(to_string(HostDrop::from_host_multicasts) == "from_host_multicasts");
   CHECK(to_string(HostDrop::from_host_to_itself) == "from_host_to_itself");
+  CHECK(to_string(HostDrop::from_host_over_share) == "from_host_over_share");
   CHECK(to_string(HostDrop::from_host_too_long) == "from_host_too_long");
   CHECK(to_string(HostDrop::from_host_lan_refused) == "from_host_lan_refused");
   CHECK(to_string(HostDrop::from_host_bad_offload) == "from_host_bad_offload");
@@ -399,4 +401,4 @@ TEST_CASE("the segments of an oversized TCP frame are copies of it", "[iounit][d
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_drops_test

@@ -3,7 +3,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_forwarding_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -197,4 +197,4 @@ TEST_CASE("the LAN engine is flushed once after a batch, and not without one", "
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_forwarding_test

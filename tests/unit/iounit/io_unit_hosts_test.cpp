@@ -3,7 +3,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_hosts_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -386,4 +386,4 @@ TEST_CASE("an orderly end tells every host, takes no new one, and finishes", "[i
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_hosts_test

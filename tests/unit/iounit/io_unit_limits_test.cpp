@@ -4,7 +4,7 @@
 #include "tests/unit/common/packet_builder.h"
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_limits_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -186,4 +186,4 @@ TEST_CASE("broadcasts and frames to groups have limits of their own; the default
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_limits_test

@@ -5,7 +5,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_memory_test {
 namespace {
 
 /// Pages of this process that no file backs, in KiB.
@@ -45,4 +45,4 @@ TEST_CASE("hosts that have died leave no memory with the unit", "[iounit][memory
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_memory_test

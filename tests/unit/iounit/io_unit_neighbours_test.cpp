@@ -4,7 +4,7 @@
 #include "common/os/log_notices.h"
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_neighbours_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -78,4 +78,4 @@ TEST_CASE("a host's word that it waits for the unit's core stops no spinning whi
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_neighbours_test

@@ -4,7 +4,7 @@
 #include "tests/unit/common/offload_run.h"
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_offloads_test {
 namespace {
 
 using frame::FrameOffload;
@@ -471,4 +471,4 @@ TEST_CASE("against limits in frames a super-frame counts as its segments", "[iou
   }
 }
 
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_offloads_test

@@ -4,7 +4,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_policy_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -286,4 +286,4 @@ TEST_CASE("new rules hold at once, and end only the sessions of hosts that they 
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_policy_test

@@ -3,7 +3,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_rules_test {
 namespace {
 
 using std::chrono::seconds;
@@ -51,4 +51,4 @@ TEST_CASE("a unit's deadline is not later than what a silent bridge has left", "
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_rules_test

@@ -3,9 +3,7 @@
 
 #include "unit_bench.h"
 
-using namespace splitnic;
-using namespace splitnic::iounit;
-using namespace splitnic::iounit::test;
+namespace splitnic::iounit::test::io_unit_statistics_test {
 
 namespace {
 
@@ -86,3 +84,5 @@ TEST_CASE("the unit asks its hosts every five seconds and keeps the last answer;
   bench.attached("a")->clear_host_statistics();
   REQUIRE(bench.run_until([&] { return bench.attached("a")->host_statistics() == wire::Statistics{}; }));
 }
+
+}  // namespace splitnic::iounit::test::io_unit_statistics_test

@@ -4,7 +4,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::io_unit_sum_test {
 namespace {
 
 enum class To { host, behind_host, sender, station, nobody, group, broadcast, zero };
@@ -174,7 +174,7 @@ TEST_CASE("of random traffic every frame is delivered or dropped under one cause
   }
   // It is no test of nothing: nearly every cause came up.
   for (const char* cause : {"lan_malformed", "lan_bad_source", "lan_forged", "lan_to_lan", "lan_unwanted",
-                            "lan_oversize", "to_host_interface_down", "to_host_filtered", "to_host_no_element",
+                            "lan_oversize", "to_host_interface_down", "to_host_filtered", "from_host_over_share",
                             "to_host_too_long", "from_host_malformed", "from_host_bad_source", "from_host_not_allowed",
                             "from_host_forged", "from_host_to_itself", "from_host_too_long", "from_host_lan_refused"}) {
     INFO(cause);
@@ -183,4 +183,4 @@ TEST_CASE("of random traffic every frame is delivered or dropped under one cause
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::io_unit_sum_test

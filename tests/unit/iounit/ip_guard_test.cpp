@@ -5,7 +5,7 @@
 #include "tests/unit/common/packet_builder.h"
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::ip_guard_test {
 namespace {
 
 using namespace splitnic::test;
@@ -170,4 +170,4 @@ TEST_CASE("the unit drops and counts forbidden claims, each under its cause", "[
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::ip_guard_test

@@ -20,7 +20,7 @@
 #include "tests/unit/quiet_log.h"
 #include "tests/unit/test_namespace.h"
 
-namespace splitnic::iounit {
+namespace splitnic::iounit::lan_spec_test {
 namespace {
 
 SavefileSpec files(std::string_view text) {
@@ -145,4 +145,4 @@ TEST_CASE("opening a LAN hands on the engine's refusal", "[iounit][spec]") {
 }
 
 }  // namespace
-}  // namespace splitnic::iounit
+}  // namespace splitnic::iounit::lan_spec_test

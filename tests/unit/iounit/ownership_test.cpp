@@ -6,7 +6,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::ownership_test {
 namespace {
 
 using std::chrono::seconds;
@@ -100,4 +100,4 @@ TEST_CASE("the revision changes when something has changed that is saved, and on
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::ownership_test

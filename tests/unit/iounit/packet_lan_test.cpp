@@ -26,7 +26,7 @@
 #include "tests/unit/quiet_log.h"
 #include "tests/unit/test_namespace.h"
 
-namespace splitnic::iounit {
+namespace splitnic::iounit::packet_lan_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -321,4 +321,4 @@ TEST_CASE("each frame of a batch that the interface refuses is counted", "[iouni
   CHECK(lan->counters().tx_frames == 1);
 }
 
-}  // namespace splitnic::iounit
+}  // namespace splitnic::iounit::packet_lan_test

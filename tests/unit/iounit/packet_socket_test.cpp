@@ -11,7 +11,7 @@
 
 #include "tests/unit/test_namespace.h"
 
-namespace splitnic::iounit {
+namespace splitnic::iounit::packet_socket_test {
 namespace {
 
 using testing::run;
@@ -60,4 +60,4 @@ TEST_CASE("another process opens packet sockets on its interface and on no other
 }
 
 }  // namespace
-}  // namespace splitnic::iounit
+}  // namespace splitnic::iounit::packet_socket_test

@@ -4,7 +4,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::policy_file_test {
 namespace {
 
 using std::chrono::seconds;
@@ -168,4 +168,4 @@ TEST_CASE("the file of names is read back, and its faults are told", "[iounit][p
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::policy_file_test

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-namespace splitnic::iounit {
+namespace splitnic::iounit::receive_filter_test {
 namespace {
 
 constexpr MacAddress kOwn{{0x02, 0, 0, 0, 0, 1}};
@@ -83,4 +83,4 @@ TEST_CASE("a list that is too long or of the wrong kind changes nothing", "[ioun
 }
 
 }  // namespace
-}  // namespace splitnic::iounit
+}  // namespace splitnic::iounit::receive_filter_test

@@ -13,7 +13,7 @@
 #include "tests/unit/iounit/collected_frames.h"
 #include "tests/unit/quiet_log.h"
 
-namespace splitnic::iounit {
+namespace splitnic::iounit::savefile_lan_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -259,4 +259,4 @@ TEST_CASE("an unusable savefile is refused with one clear line", "[iounit][savef
 }
 
 }  // namespace
-}  // namespace splitnic::iounit
+}  // namespace splitnic::iounit::savefile_lan_test

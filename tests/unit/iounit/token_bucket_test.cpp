@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace splitnic::iounit {
+namespace splitnic::iounit::token_bucket_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -51,4 +51,4 @@ TEST_CASE("a burst larger than a second's amount refills in its own time", "[iou
 }
 
 }  // namespace
-}  // namespace splitnic::iounit
+}  // namespace splitnic::iounit::token_bucket_test

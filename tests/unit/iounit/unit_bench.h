@@ -309,6 +309,11 @@ class UnitBench {
         std::ranges::count_if(unit_->hosts(), [](const auto& host) { return host != nullptr; }));
   }
 
+  /// Whether a doorbell or a link change is pending at this bridge, the unit's end of a host's.
+  [[nodiscard]] bool rung(const fabric::Bridge& end) {
+    return std::ranges::any_of(
+        hosts_, [&](const auto& host) { return &host->pair().end(1) == &end && host->pair().wake_pending(1); });
+  }
   /// One poll of everybody, without time going by.
   std::size_t step() {
     std::size_t work = 0;
@@ -324,6 +329,8 @@ class UnitBench {
       idle = step() == 0 && lan.arriving.empty() ? idle + 1 : 0;
     }
   }
+  /// Time goes by while nobody polls.
+  void pass(Duration time) { now_ += time; }
   /// Settles at every deadline that anybody has within that time.
   void run(Duration time) {
     const Time end = now_ + time;

@@ -4,7 +4,7 @@
 
 #include "unit_bench.h"
 
-namespace splitnic::iounit::test {
+namespace splitnic::iounit::test::vlan_membership_test {
 namespace {
 
 using Inward = VlanMembership::Inward;
@@ -65,4 +65,4 @@ TEST_CASE("trunk VLANs stay tagged; untagged frames need an access VLAN", "[ioun
 }
 
 }  // namespace
-}  // namespace splitnic::iounit::test
+}  // namespace splitnic::iounit::test::vlan_membership_test

@@ -6,8 +6,7 @@
 
 #include "common/random.h"
 
-using namespace splitnic;
-using namespace splitnic::messaging;
+namespace splitnic::messaging::buffer_pools_test {
 
 namespace {
 
@@ -190,3 +189,5 @@ TEST_CASE("owner and user agree on every element over many random laps", "[messa
     }
   }
 }
+
+}  // namespace splitnic::messaging::buffer_pools_test

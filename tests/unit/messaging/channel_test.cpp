@@ -9,8 +9,7 @@
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
 
-using namespace splitnic;
-using namespace splitnic::messaging;
+namespace splitnic::messaging::channel_test {
 
 namespace {
 
@@ -300,3 +299,5 @@ TEST_CASE("a closed channel leaves nothing behind: there is room for the next on
     dialogue.left.open(known);
   }
 }
+
+}  // namespace splitnic::messaging::channel_test

@@ -5,8 +5,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-using namespace splitnic;
-using namespace splitnic::messaging;
+namespace splitnic::messaging::session_counters_test {
 
 namespace {
 
@@ -43,3 +42,5 @@ TEST_CASE("every counter of lost frames and of messages has a name of its own", 
     }
   }
 }
+
+}  // namespace splitnic::messaging::session_counters_test

@@ -5,8 +5,7 @@
 #include "messaging/session.h"
 #include "scripted_peer.h"
 
-using namespace splitnic;
-using namespace splitnic::messaging;
+namespace splitnic::messaging::session_doorbell_test {
 
 namespace {
 
@@ -17,11 +16,11 @@ constexpr wire::Moderation kEveryFourth{.entries = 4, .bytes = 0, .time = millis
 /// A host and a unit over a bridge without faults or delays. The unit sends; the host sleeps.
 class SleepingHost {
  public:
-  explicit SleepingHost(const wire::Moderation& wish) {
+  explicit SleepingHost(const wire::Moderation& wish, std::uint32_t unit_elements = 64) {
     SessionOptions unit;
     unit.role = wire::Role::io_unit;
     unit.name = "unit";
-    unit.pool_elements = 64;
+    unit.pool_elements = unit_elements;
     unit_ = std::make_unique<Session>(unit, pair_.end(1), random_, unit_events_);
     start_host(wish);
   }
@@ -57,6 +56,26 @@ class SleepingHost {
     unit_->commit(bytes);
     unit_->flush();
   }
+  /// The host's driver sends frames in one batch, and goes to sleep.
+  void send_and_sleep(std::size_t frames) {
+    for (std::size_t frame = 0; frame < frames; ++frame) {
+      REQUIRE_FALSE(host_->claim(60).empty());
+      host_->commit(60, {});
+    }
+    host_->flush();
+    REQUIRE(host_->prepare_sleep());
+    REQUIRE_FALSE(rung());
+  }
+  [[nodiscard]] std::size_t received_by_unit() const { return unit_events_.frames.size(); }
+  [[nodiscard]] Time host_wakes_by() const { return host_->next_deadline(); }
+  [[nodiscard]] Time now() const { return now_; }
+  /// The host's driver wakes by itself, and goes to sleep again.
+  void wake_host() {
+    host_->disarm();
+    now_ = std::max(now_, host_->next_deadline());
+    host_->poll(now_);
+    REQUIRE(host_->prepare_sleep());
+  }
   /// The unit's driver goes on polling.
   void wait(Duration time) {
     for (const Time end = now_ + time; now_ < end; now_ += std::chrono::microseconds(100)) {
@@ -76,7 +95,9 @@ class SleepingHost {
   }
 
   static fabric::SimBridgeOptions plain_bridge() {
-    return {.write_delay_max{},
+    // Room for more slots and elements than a send queue has requests.
+    return {.local_bytes{4U << 20U, 4U << 20U},
+            .write_delay_max{},
             .scratchpad_delay_max{},
             .doorbell_delay_max{},
             .torn_permille = 0,
@@ -140,3 +161,28 @@ TEST_CASE("a new session starts without the moderation of the last one", "[messa
   bench.send();
   REQUIRE(bench.rung());
 }
+
+TEST_CASE("a host that sleeps after a few frames is not rung because the unit has them",
+          "[messaging][session][doorbell]") {
+  SleepingHost bench({}, 256);
+  const std::size_t frames = GENERATE(1, 20);
+  bench.send_and_sleep(frames);
+  bench.wait(milliseconds(1));
+  REQUIRE(bench.received_by_unit() == frames);
+  REQUIRE_FALSE(bench.rung());
+  // It learns of it by itself before long, and then has nothing more to wait for.
+  REQUIRE(bench.host_wakes_by() <= bench.now() + milliseconds(100));
+  bench.wake_host();
+  REQUIRE(bench.host_wakes_by() > bench.now() + milliseconds(100));
+}
+
+TEST_CASE("a host that sleeps while half of its send queue is in flight is rung when the unit has the frames",
+          "[messaging][session][doorbell]") {
+  SleepingHost bench({}, 1400);  // so many that none are returned yet
+  bench.send_and_sleep(300);
+  bench.wait(milliseconds(1));
+  REQUIRE(bench.received_by_unit() == 300);
+  REQUIRE(bench.rung());
+}
+
+}  // namespace splitnic::messaging::session_doorbell_test

@@ -4,8 +4,8 @@
 #include "messaging/session.h"
 #include "scripted_peer.h"
 
-using namespace splitnic;
-using namespace splitnic::messaging;
+namespace splitnic::messaging::session_flush_test {
+
 using test::ScriptedHost;
 
 namespace {
@@ -233,3 +233,5 @@ TEST_CASE("with lists of one entry nothing is lost: returns, pools and flushes g
     REQUIRE(host.session().up());
   }
 }
+
+}  // namespace splitnic::messaging::session_flush_test

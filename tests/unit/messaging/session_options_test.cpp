@@ -4,7 +4,7 @@
 #include "common/result.h"
 #include "messaging/session.h"
 
-namespace splitnic::messaging {
+namespace splitnic::messaging::session_options_test {
 namespace {
 
 /// What is wrong with the options; empty: nothing.
@@ -35,4 +35,4 @@ TEST_CASE("invalid session options are refused with the reason", "[messaging][se
 }
 
 }  // namespace
-}  // namespace splitnic::messaging
+}  // namespace splitnic::messaging::session_options_test

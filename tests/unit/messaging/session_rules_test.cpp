@@ -4,8 +4,8 @@
 #include "messaging/session.h"
 #include "scripted_peer.h"
 
-using namespace splitnic;
-using namespace splitnic::messaging;
+namespace splitnic::messaging::session_rules_test {
+
 using test::ScriptedHost;
 
 namespace {
@@ -197,3 +197,5 @@ TEST_CASE("credit is what the peer has returned", "[messaging][session]") {
   REQUIRE(host.run_until([&] { return host.session().credits().free == 2; }));
   REQUIRE(host.session().credits().elements == 2);
 }
+
+}  // namespace splitnic::messaging::session_rules_test

@@ -4,8 +4,8 @@
 #include "messaging/session.h"
 #include "scripted_peer.h"
 
-using namespace splitnic;
-using namespace splitnic::messaging;
+namespace splitnic::messaging::session_spanning_test {
+
 using test::RecordedEvents;
 using test::ScriptedHost;
 
@@ -375,3 +375,5 @@ TEST_CASE("an old peer's hello has no feature, and its frames have no header", "
   REQUIRE(host.run_until([&] { return host.events.frames.size() == 1; }));
   CHECK(host.events.frames.front() == std::vector<std::byte>(60, std::byte{0x42}));
 }
+
+}  // namespace splitnic::messaging::session_spanning_test

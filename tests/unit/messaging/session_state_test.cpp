@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-using namespace splitnic::messaging;
+namespace splitnic::messaging::session_state_test {
 
 TEST_CASE("every move of a session is legal or forbidden for a reason", "[messaging][session]") {
   for (std::size_t from = 0; from < kSessionStates; ++from) {
@@ -33,3 +33,5 @@ TEST_CASE("session states have names of their own", "[messaging][session]") {
   REQUIRE(names.size() == kSessionStates);
   REQUIRE(names.count("") == 0);
 }
+
+}  // namespace splitnic::messaging::session_state_test

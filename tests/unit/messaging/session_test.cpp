@@ -4,8 +4,8 @@
 
 #include "scripted_peer.h"
 
-using namespace splitnic;
-using namespace splitnic::messaging;
+namespace splitnic::messaging::session_test {
+
 using test::ScriptedHost;
 
 namespace {
@@ -282,3 +282,5 @@ TEST_CASE("an orderly end takes the pools back and says goodbye", "[messaging][s
     return false;
   }));
 }
+
+}  // namespace splitnic::messaging::session_test

@@ -2,8 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-using namespace splitnic;
-using namespace splitnic::messaging;
+namespace splitnic::messaging::statistics_test {
 
 namespace {
 
@@ -55,3 +54,5 @@ TEST_CASE("a report has a name for every value, losses apart from the rest", "[m
                                 {"unit_a", 1},
                                 {"unit_b", 2}});
 }
+
+}  // namespace splitnic::messaging::statistics_test

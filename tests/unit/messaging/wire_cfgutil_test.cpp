@@ -14,7 +14,8 @@
 #include <cstring>
 #include <functional>
 
-using namespace splitnic::messaging::wire;
+namespace splitnic::messaging::wire::wire_cfgutil_test {
+
 namespace schema = splitnic::messaging::schema;
 using samples::Bytes;
 using splitnic::MacAddress;
@@ -458,3 +459,5 @@ TEST_CASE("the highest common version wins", "[messaging][wire]") {
   CHECK(common(1, 9) == std::optional<std::uint16_t>(1));
   CHECK_FALSE(common(2, 9));
 }
+
+}  // namespace splitnic::messaging::wire::wire_cfgutil_test

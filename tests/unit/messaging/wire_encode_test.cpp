@@ -5,7 +5,8 @@
 #include "common/random.h"
 #include "tests/unit/messaging/wire_samples.h"
 
-using namespace splitnic::messaging::wire;
+namespace splitnic::messaging::wire::wire_encode_test {
+
 using samples::Bytes;
 using samples::encoded;
 using samples::from_hex;
@@ -163,3 +164,5 @@ TEST_CASE("the indicate writer keeps every indication, in order, up to what fits
   const std::vector<Indication> expected{{PoolNumber{1}, 5, 100}, {PoolNumber{1}, 6, 100}};
   CHECK(values_of(std::get<BufferRdmaIndicate>(*message).indications) == expected);
 }
+
+}  // namespace splitnic::messaging::wire::wire_encode_test

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-using namespace splitnic::messaging::wire;
+namespace splitnic::messaging::wire::wire_immediate_test {
 
 TEST_CASE("immediate data is pool, element and length", "[messaging][wire]") {
   CHECK(encode_immediate({PoolNumber{7}, 5, 256}) == 0x0705'0100);
@@ -40,3 +40,5 @@ TEST_CASE("an indication must lie inside its pool and could hold a frame", "[mes
   CHECK_FALSE(fits_pool({PoolNumber{1}, 0, 13}, 256, 2048));
   CHECK_FALSE(fits_pool({PoolNumber{1}, 0, 2049}, 256, 2048));
 }
+
+}  // namespace splitnic::messaging::wire::wire_immediate_test

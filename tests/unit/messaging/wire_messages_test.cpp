@@ -7,7 +7,8 @@
 #include "common/random.h"
 #include "tests/unit/messaging/wire_samples.h"
 
-using namespace splitnic::messaging::wire;
+namespace splitnic::messaging::wire::wire_messages_test {
+
 using samples::Bytes;
 using samples::encoded;
 using samples::from_hex;
@@ -332,3 +333,5 @@ TEST_CASE("every function has a name of its own and a place in the counters", "[
   CHECK(names.count("BufferRDMAIndicate") == 1);
   CHECK(to_string(static_cast<Function>(10)) == "unknown");
 }
+
+}  // namespace splitnic::messaging::wire::wire_messages_test

@@ -7,7 +7,8 @@
 #include <set>
 #include <sstream>
 
-using namespace splitnic::messaging::wire;
+namespace splitnic::messaging::wire::wire_vectors_test {
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -57,3 +58,5 @@ TEST_CASE("the vectors cover every function and every CfgUtil request", "[messag
   CHECK(functions == std::set<Function>(kFunctions.begin(), kFunctions.end()));
   CHECK(requests.size() == kLastCfgRequest);
 }
+
+}  // namespace splitnic::messaging::wire::wire_vectors_test

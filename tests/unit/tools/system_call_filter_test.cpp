@@ -17,7 +17,7 @@
 #include <string>
 #include <thread>
 
-namespace splitnic::tools {
+namespace splitnic::tools::system_call_filter_test {
 namespace {
 
 struct Ending {
@@ -135,4 +135,4 @@ TEST_CASE("each part may make as many different calls as the documentation says"
 }
 
 }  // namespace
-}  // namespace splitnic::tools
+}  // namespace splitnic::tools::system_call_filter_test

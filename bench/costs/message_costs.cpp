@@ -1,0 +1,180 @@
+// The cost of one message, both ends in one thread: what callgrind counts between the beginning and the end of
+// measured(). The counts are the same in every run, so that tests/bench/test_message_costs.py can compare them with
+// budgets. No clock, no other thread, no sleep.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "common/random.h"
+#include "fabric/bridge/shm_bridge.h"
+#include "fabric/verbs/verbs.h"
+
+namespace splitnic::bench {
+namespace {
+
+using verbs::Right;
+
+constexpr std::size_t kDepth = 128;
+constexpr std::size_t kBytes = std::size_t{1} << 17U;
+constexpr verbs::Rights kRights = Right::local_read | Right::local_write | Right::remote_read | Right::remote_write;
+
+template <class T>
+T made(verbs::Expected<T> result) {
+  SPLITNIC_CHECK(result.has_value());
+  return std::move(*result);
+}
+
+/// What callers measure: how many messages, in lists of how many, of which kind.
+struct Task {
+  std::string_view name;
+  verbs::Operation operation;
+  std::uint32_t bytes;
+  std::size_t list;
+  bool direct = false;
+};
+using verbs::Operation;
+constexpr std::array kTasks{
+    Task{"send_64_lists", Operation::send, 64, 32},
+    Task{"send_64", Operation::send, 64, 1},
+    Task{"send_1500", Operation::send, 1500, 8},
+    Task{"send_64k", Operation::send, 65536, 1},
+    Task{"immediate_64_lists", Operation::rdma_write_with_immediate, 64, 32, true},
+    Task{"read_8", Operation::rdma_read, 8, 1},
+};
+
+struct End {
+  End(std::unique_ptr<fabric::Bridge> bridge, SeededRandom& random) : memory(kBytes) {
+    verbs::ContextOptions options;
+    options.random = &random;
+    context = made(verbs::Context::open(options));
+    path = made(context.add_path(std::move(bridge)));
+    domain = made(context.allocate_domain());
+    sent = made(context.create_completion_queue(kDepth));
+    received = made(context.create_completion_queue(kDepth));
+    region = made(domain.register_memory(memory, kRights));
+    verbs::QueuePairOptions shape;
+    shape.send_completions = &sent;
+    shape.receive_completions = &received;
+    shape.send_depth = shape.receive_depth = kDepth;
+    queue_pair = made(domain.create_queue_pair(shape));
+  }
+
+  std::vector<std::byte> memory;
+  verbs::Context context;
+  verbs::Path path;
+  verbs::ProtectionDomain domain;
+  verbs::CompletionQueue sent;
+  verbs::CompletionQueue received;
+  verbs::MemoryRegion region;
+  verbs::MemoryRegion placeable;
+  verbs::QueuePair queue_pair;
+};
+
+/// Two connected ends, and the lists that one posts.
+class Pair {
+ public:
+  explicit Pair(const Task& task) : task_(task) {
+    auto bridges = fabric::shm_pair();
+    SPLITNIC_CHECK(bridges.has_value());
+    client_.emplace(std::move(bridges->first), random_);
+    server_.emplace(std::move(bridges->second), random_);
+    while (!client_->path.up() || !server_->path.up()) poll();
+    SPLITNIC_CHECK(client_->queue_pair.connect(client_->path, server_->queue_pair.address()) == verbs::Status::ok);
+    SPLITNIC_CHECK(server_->queue_pair.connect(server_->path, client_->queue_pair.address()) == verbs::Status::ok);
+    server_->placeable =
+        made(server_->domain.register_bridge_memory(server_->path, 0, kBytes, kRights, verbs::BridgeAccess::direct));
+    const verbs::RemoteKey key = task.direct ? server_->placeable.remote_key() : server_->region.remote_key();
+    for (std::size_t i = 0; i < task.list; ++i) {
+      const verbs::LocalSegment from = client_->region.segment(i * task.bytes % (kBytes / 2), task.bytes);
+      const verbs::LocalSegment into = server_->region.segment(i * task.bytes % (kBytes / 2), task.bytes);
+      requests_.push_back(request(i, from, key.at(0)));
+      receives_.push_back(verbs::receive(i, task.operation == Operation::send ? into : verbs::LocalSegment{}));
+    }
+  }
+
+  /// One list, until both ends have taken its completions, and receives for the next.
+  void exchange() {
+    std::size_t posted = 0;
+    SPLITNIC_CHECK(client_->queue_pair.post_send(requests_, posted) == verbs::Status::ok);
+    std::size_t done = 0;
+    std::size_t arrived = takes_receives() ? 0 : task_.list;
+    while (done < task_.list || arrived < task_.list) {
+      poll();
+      arrived += take(server_->received);
+      done += take(client_->sent);
+    }
+    if (takes_receives()) post_receives();
+  }
+  void post_receives() {
+    std::size_t posted = 0;
+    SPLITNIC_CHECK(server_->queue_pair.post_receive(receives_, posted) == verbs::Status::ok);
+  }
+
+ private:
+  [[nodiscard]] bool takes_receives() const { return task_.operation != Operation::rdma_read; }
+  [[nodiscard]] verbs::WorkRequest request(std::size_t id, verbs::LocalSegment from, verbs::RemoteAddress to) const {
+    switch (task_.operation) {
+      case Operation::rdma_read:
+        return verbs::rdma_read(id, {from}, to);
+      case Operation::rdma_write_with_immediate:
+        return verbs::rdma_write_with_immediate(id, {from}, to, 1);
+      default:
+        return verbs::send(id, {from});
+    }
+  }
+  /// Each poll is a microsecond after the one before.
+  void poll() {
+    now_ += std::chrono::microseconds(1);
+    static_cast<void>(client_->context.poll(now_));
+    static_cast<void>(server_->context.poll(now_));
+  }
+  std::size_t take(verbs::CompletionQueue& from) {
+    const std::size_t count = from.poll(completions_);
+    for (std::size_t i = 0; i < count; ++i) {
+      SPLITNIC_CHECK(completions_[i].status == verbs::CompletionStatus::success);
+    }
+    return count;
+  }
+
+  Task task_;
+  SeededRandom random_{1};
+  Time now_{};
+  std::optional<End> client_;
+  std::optional<End> server_;
+  std::vector<verbs::WorkRequest> requests_;
+  std::vector<verbs::ReceiveRequest> receives_;
+  std::array<verbs::Completion, 32> completions_;
+};
+
+}  // namespace
+
+/// Callgrind counts what happens in here (--toggle-collect=measured).
+extern "C" [[gnu::noinline]] void measured(Pair& pair, std::size_t lists) {
+  for (std::size_t i = 0; i < lists; ++i) pair.exchange();
+}
+
+}  // namespace splitnic::bench
+
+int main(int count, char** arguments) {
+  using namespace splitnic::bench;
+  constexpr std::size_t kMessages = 640;
+  for (const Task& task : kTasks) {
+    if (count != 2 || task.name != arguments[1]) continue;
+    Pair pair(task);
+    pair.post_receives();
+    pair.exchange();
+    measured(pair, kMessages / task.list);
+    fmt::print("{}\n", kMessages / task.list * task.list);
+    return EXIT_SUCCESS;
+  }
+  for (const Task& task : kTasks) fmt::print("{}\n", task.name);
+  return count == 1 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

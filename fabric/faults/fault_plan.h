@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "common/time.h"
+#include "fabric/adapter/transport_faults.h"
+#include "fabric/faults/fault_specification.h"
+
+namespace splitnic::fabric {
+
+/// What a plan needs of the world. All of it is called under the same rules as the plan.
+struct FaultPlanOptions {
+  FaultSpecification faults{};
+  unsigned device = 1;            ///< tells the devices of a process apart, in draws and lines
+  std::function<Time()> clock{};  ///< the adapter's
+  /// Begins the death of the path's peer; false: it can't be, and the request ends with retry_exceeded instead.
+  std::function<bool(PathNumber)> kill_peer{};
+  /// Takes a line for each fault, without its end.
+  std::function<void(const std::string&)> log{};
+};
+
+/// Faults of one adapter, drawn from a seed. A draw depends on the seed, the device, the queue pair in order of
+/// creation, the request or message, and how often this fault has hit it; neither on time nor on other draws. Allocates
+/// memory for a fault. Thread: the adapter's owner.
+class FaultPlan final : public TransportFaults {
+ public:
+  explicit FaultPlan(FaultPlanOptions options) : options_(std::move(options)) {}
+
+  /// Queue pairs have the numbers 1, 2, ... in the order of these calls; those that were never named meet no faults.
+  void created(QpNumber queue_pair) { queue_pairs_[queue_pair.value].ordinal = ++created_; }
+  void destroyed(QpNumber queue_pair) { queue_pairs_.erase(queue_pair.value); }
+  /// No queue pair meets faults from now on, and kill_peer is not called any more.
+  void end() { queue_pairs_.clear(); }
+
+  [[nodiscard]] RequestTurn turn(const SendingRequest& request) override;
+  [[nodiscard]] bool loses(const SendingRequest& request, std::uint16_t cell) override;
+  [[nodiscard]] bool damages(const ArrivingMessage& message) override;
+  [[nodiscard]] bool not_ready(const ArrivingMessage& message, std::uint64_t receive) override;
+
+ private:
+  enum class Kind : std::uint8_t { drop = 1, corrupt, delay, rnr };
+  struct State {
+    std::uint64_t ordinal = 0;
+    std::uint64_t turns = 0;  // the turns of so many requests have been decided
+    bool cut = false;         // its peer is dying: nothing leaves any more
+    std::map<std::pair<std::uint64_t, std::uint16_t>, unsigned> losses;  // of a request's cell
+    std::uint64_t messages = 0;                                          // that have come in
+    std::uint32_t psn = 0;                                               // of the last of them
+    unsigned damaged = 0;                                                // times that it was
+    unsigned refused = 0;                                                // likewise, not ready
+  };
+
+  [[nodiscard]] State* find(QpNumber queue_pair);
+  [[nodiscard]] bool draw(unsigned permille, Kind kind, std::initializer_list<std::uint64_t> what) const;
+  [[nodiscard]] RequestTurn kill(State& state, const SendingRequest& request);
+  static void note(State& state, const ArrivingMessage& message);
+  [[nodiscard]] std::string line(const char* kind, const State& state, const SendingRequest& request) const;
+  [[nodiscard]] std::string line(const char* kind, const State& state, const ArrivingMessage& message) const;
+
+  FaultPlanOptions options_;
+  std::uint64_t created_ = 0;
+  bool killed_ = false;
+  std::unordered_map<std::uint32_t, State> queue_pairs_;
+};
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "fabric/memory/protection_table.h"
+
+namespace splitnic::fabric {
+
+/// What a check granted, remembered by the generation of its entry: nothing that decided the check has changed while
+/// the generation is the same. That holds for a window too, because a region with windows keeps its memory and stays
+/// valid. Source: design, "Check once".
+class RememberedEntry {
+ public:
+  RememberedEntry() = default;
+  explicit RememberedEntry(const ProtectionEntry& entry) : entry_(&entry), generation_(entry.generation) {}
+
+  /// The entry, if something is remembered and still holds; else null.
+  [[nodiscard]] const ProtectionEntry* current() const {
+    return entry_ != nullptr && entry_->generation == generation_ ? entry_ : nullptr;
+  }
+
+ private:
+  const ProtectionEntry* entry_ = nullptr;  // entries do not move
+  std::uint32_t generation_ = 0;
+};
+
+/// The region that a user, one queue pair or shared receive queue, has used last, so that its next use needs no look
+/// into the table. Thread: the adapter's owner.
+class RememberedRegion {
+ public:
+  /// The same placement as a check of this access would give; nullopt: ask the table. address: as the segment names it.
+  [[nodiscard]] std::optional<Placement> find(Stag tag, std::uint64_t address, std::uint64_t bytes, Right right) const {
+    const ProtectionEntry* entry = remembered_.current();
+    if (entry == nullptr || tag != tag_) return std::nullopt;
+    const std::uint64_t at = address - first_;
+    const bool inside = at <= entry->length && bytes <= entry->length - at;
+    if (!inside || !entry->rights.has(right)) return std::nullopt;
+    return Placement{entry, &entry->memory, at};
+  }
+  /// granted: for the access at this address, of a region.
+  void remember(Stag tag, std::uint64_t address, const Placement& granted) {
+    remembered_ = RememberedEntry(*granted.entry);
+    tag_ = tag;
+    first_ = address - granted.offset;
+  }
+
+ private:
+  RememberedEntry remembered_;
+  Stag tag_{};
+  std::uint64_t first_ = 0;  // the address of the region's first byte
+};
+
+}  // namespace splitnic::fabric

@@ -1,0 +1,219 @@
+// Event channels: what is ready becomes events, and programs get and acknowledge them.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "fabric/rdmacm/objects.h"
+
+namespace splitnic::rdmacm {
+namespace {
+
+constexpr std::uint64_t kWake = 1;
+constexpr std::uint64_t kTimer = 2;
+constexpr std::uint64_t kLastOfChannel = kTimer;
+
+bool add(int set, int descriptor, std::uint64_t number) {
+  epoll_event readable{};
+  readable.events = EPOLLIN;
+  readable.data.u64 = number;
+  return epoll_ctl(set, EPOLL_CTL_ADD, descriptor, &readable) == 0;
+}
+
+itimerspec at(Time deadline) {
+  itimerspec when{};  // zero: never
+  if (deadline == kNever) return when;
+  const auto since = std::max(deadline.time_since_epoch(), Duration(1));
+  when.it_value.tv_sec = std::chrono::duration_cast<std::chrono::seconds>(since).count();
+  when.it_value.tv_nsec = (since % std::chrono::seconds(1)).count();
+  return when;
+}
+
+}  // namespace
+
+std::unique_ptr<Channel> Channel::open(Library& library) {
+  auto channel = std::make_unique<Channel>(library);
+  channel->set_ = os::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  channel->wake_ = os::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  channel->timer_ = os::UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  channel->last_number_ = kLastOfChannel;
+  if (!channel->set_ || !add(channel->set_.get(), channel->wake_.get(), kWake) ||
+      !add(channel->set_.get(), channel->timer_.get(), kTimer)) {
+    return nullptr;
+  }
+  channel->fd = channel->set_.get();
+  return channel;
+}
+
+void Channel::settle_wake() {
+  eventfd_t count = 0;
+  if (waiting_.empty()) {
+    eventfd_read(wake_.get(), &count);
+  } else {
+    eventfd_write(wake_.get(), 1);
+  }
+}
+
+void Channel::push(std::unique_ptr<Event> event) {
+  waiting_.push_back(std::move(event));
+  if (waiting_.size() == 1) settle_wake();
+}
+
+std::unique_ptr<Event> Channel::take() {
+  if (waiting_.empty()) look();
+  if (waiting_.empty()) {
+    errno = trouble != 0 ? std::exchange(trouble, 0) : EAGAIN;
+    return nullptr;
+  }
+  auto event = std::move(waiting_.front());
+  waiting_.pop_front();
+  if (waiting_.empty()) settle_wake();
+  return event;
+}
+
+std::uint64_t Channel::watch(int descriptor, Identifier& identifier, Caller* caller) {
+  const std::uint64_t number = ++last_number_;
+  if (!add(set_.get(), descriptor, number)) return 0;
+  watched_[number] = {&identifier, caller};
+  return number;
+}
+
+/// Before each close: a forked child may hold a copy of the descriptor, and then closing alone does not end the watch.
+void Channel::unwatch(std::uint64_t number, int descriptor) {
+  if (watched_.erase(number) != 0) epoll_ctl(set_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+}
+
+bool Channel::set_deadline(Identifier& identifier, Time deadline) {
+  const bool wanted = deadlines_.erase(&identifier) != 0;
+  if (deadline == kNever && !wanted) return false;
+  if (deadline != kNever) deadlines_[&identifier] = deadline;
+  Time earliest = kNever;
+  for (const auto& [waiting, when] : deadlines_) earliest = std::min(earliest, when);
+  const itimerspec when = at(earliest);
+  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+  return wanted;
+}
+
+/// One round over what is ready. What one identifier does may end another one, so each is looked up again.
+void Channel::look() {
+  std::array<epoll_event, 16> ready{};
+  const int count = epoll_wait(set_.get(), ready.data(), static_cast<int>(ready.size()), 0);
+  for (int index = 0; index < count; ++index) {
+    const std::uint64_t number = ready[static_cast<std::size_t>(index)].data.u64;
+    if (number > kLastOfChannel) {
+      const auto found = watched_.find(number);
+      if (found != watched_.end()) found->second.identifier->on_ready(found->second.caller);
+      continue;
+    }
+    if (number != kTimer) continue;
+    const Time now = monotonic_now();
+    std::vector<Identifier*> due;
+    for (const auto& [identifier, deadline] : deadlines_) {
+      if (deadline <= now) due.push_back(identifier);
+    }
+    for (Identifier* identifier : due) {
+      static_cast<void>(set_deadline(*identifier, kNever));
+      identifier->on_time(now);
+    }
+  }
+}
+
+void Channel::end(std::unique_ptr<Channel> channel) {
+  constexpr std::size_t kKept = 64;
+  Library& library = channel->library;
+  const std::lock_guard guard(library.lock);
+  channel->set_.reset();
+  channel->wake_.reset();
+  channel->timer_.reset();
+  channel->waiting_.clear();
+  library.ended.push_back(std::move(channel));
+  if (library.ended.size() > kKept) library.ended.pop_front();
+}
+
+int get_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  Channel& from = Channel::of(channel);
+  for (;;) {
+    {
+      const std::lock_guard guard(from.library.lock);
+      if (from.ended()) break;
+      if (auto next = from.take()) {
+        ++next->owner->events_reported;
+        if (next->membership != 0) next->owner->finish_join(*next);
+        *event = next.release();
+        return 0;
+      }
+    }
+    if (errno != EAGAIN) return -1;
+    if ((fcntl(channel->fd, F_GETFL) & O_NONBLOCK) != 0) return refuse(EAGAIN);
+    pollfd readable{channel->fd, POLLIN, 0};
+    if (poll(&readable, 1, -1) < 0) return -1;
+  }
+  // As if the channel had ended a moment later, while this thread waited: nothing wakes it any more.
+  return poll(nullptr, 0, -1);
+}
+
+int await_completion(rdma_cm_id* id) {
+  if (id->event != nullptr) {
+    rdma_ack_cm_event(id->event);
+    id->event = nullptr;
+  }
+  if (get_event(id->channel, &id->event) != 0) return -1;
+  const int status = id->event->status;
+  if (status == 0) return 0;
+  if (id->event->event == RDMA_CM_EVENT_REJECTED) return refuse(ECONNREFUSED);
+  return refuse(status < 0 ? -status : ECONNREFUSED);
+}
+
+extern "C" {
+
+rdma_event_channel* rdma_create_event_channel() {
+  Library* library = Library::get();
+  if (library == nullptr) return nullptr;
+  try {
+    return Channel::open(*library).release();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  Channel::end(std::unique_ptr<Channel>(&Channel::of(channel)));
+}
+
+int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  if (channel == nullptr || event == nullptr) return refuse(EINVAL);
+  return guarded([&] { return get_event(channel, event); });
+}
+
+int rdma_ack_cm_event(rdma_cm_event* event) {
+  if (event == nullptr) return refuse(EINVAL);
+  const std::unique_ptr<Event> ended(static_cast<Event*>(event));
+  const std::lock_guard guard(ended->owner->library.lock);
+  ++ended->owner->events_acknowledged;
+  if (ended->membership != 0) ended->owner->acknowledge_join(ended->membership);
+  ended->owner->library.acknowledged.notify_all();
+  return 0;
+}
+
+const char* rdma_event_str(rdma_cm_event_type event) {
+  static constexpr std::array kNames{
+      "RDMA_CM_EVENT_ADDR_RESOLVED",  "RDMA_CM_EVENT_ADDR_ERROR",      "RDMA_CM_EVENT_ROUTE_RESOLVED",
+      "RDMA_CM_EVENT_ROUTE_ERROR",    "RDMA_CM_EVENT_CONNECT_REQUEST", "RDMA_CM_EVENT_CONNECT_RESPONSE",
+      "RDMA_CM_EVENT_CONNECT_ERROR",  "RDMA_CM_EVENT_UNREACHABLE",     "RDMA_CM_EVENT_REJECTED",
+      "RDMA_CM_EVENT_ESTABLISHED",    "RDMA_CM_EVENT_DISCONNECTED",    "RDMA_CM_EVENT_DEVICE_REMOVAL",
+      "RDMA_CM_EVENT_MULTICAST_JOIN", "RDMA_CM_EVENT_MULTICAST_ERROR", "RDMA_CM_EVENT_ADDR_CHANGE",
+      "RDMA_CM_EVENT_TIMEWAIT_EXIT"};
+  const auto index = static_cast<std::size_t>(event);
+  return index < kNames.size() ? kNames[index] : "UNKNOWN EVENT";
+}
+
+}  // extern "C"
+
+}  // namespace splitnic::rdmacm

@@ -1,0 +1,77 @@
+// What a process has of the fabric, and the list of devices.
+#include <endian.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "fabric/endnode/fabric_directory.h"
+#include "fabric/rdmacm/objects.h"
+
+namespace splitnic::rdmacm {
+namespace {
+
+std::unique_ptr<Library> refuse_library(const std::string& why) {
+  std::fprintf(stderr, "librdmacm (splitnic): %s\n", why.c_str());
+  errno = ENODEV;
+  return nullptr;
+}
+
+std::unique_ptr<Library> open_library() {
+  auto library = std::make_unique<Library>();
+  const char* fabric = std::getenv("SPLITNIC_FABRIC");
+  auto directory = fabric::make_fabric_directory(fabric != nullptr ? fabric : fabric::kDefaultFabric);
+  if (!directory) return refuse_library(directory.error().message);
+  auto bindings = Bindings::open(*directory);
+  if (!bindings) return refuse_library(bindings.error().message);
+  library->bindings = std::move(*bindings);
+  ibv_device** devices = ibv_get_device_list(nullptr);
+  if (devices == nullptr) return nullptr;
+  library->device = devices[0] != nullptr ? ibv_open_device(devices[0]) : nullptr;
+  ibv_free_device_list(devices);
+  if (library->device == nullptr) return refuse_library("the device can't be opened");
+  library->pd = ibv_alloc_pd(library->device);
+  ibv_port_attr port{};
+  if (library->pd == nullptr || ibv_query_device(library->device, &library->limits) != 0 ||
+      ibv_query_port(library->device, kPort, &port) != 0 ||
+      ibv_query_gid(library->device, kPort, 0, &library->gid) != 0) {
+    return refuse_library("the device can't be used");
+  }
+  library->local_id = port.lid;
+  return library;
+}
+
+}  // namespace
+
+Library* Library::get() {
+  static std::mutex mutex;
+  static Library* current = nullptr;  // never deleted: threads may use it while the process ends
+  static pid_t owner = 0;
+  const std::lock_guard guard(mutex);
+  if (current == nullptr || owner != ::getpid()) {
+    current = open_library().release();
+    owner = ::getpid();
+  }
+  return current;
+}
+
+extern "C" {
+
+ibv_context** rdma_get_devices(int* count) {
+  Library* library = Library::get();
+  if (library == nullptr) return nullptr;
+  auto** list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));
+  if (list == nullptr) return nullptr;
+  list[0] = library->device;
+  if (count != nullptr) *count = 1;
+  return list;
+}
+
+void rdma_free_devices(ibv_context** list) { std::free(list); }
+
+}  // extern "C"
+
+}  // namespace splitnic::rdmacm

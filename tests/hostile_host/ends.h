@@ -1,0 +1,92 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fabric/bridge/link.h"
+#include "messaging/session.h"
+#include "messaging/wire/encode.h"
+#include "tests/hostile_host/attack.h"
+#include "tests/valid_end/valid_end.h"
+
+namespace splitnic::hostile {
+
+namespace wire = messaging::wire;
+
+/// A finished bridge; null: the unit gave none before the attack's end.
+[[nodiscard]] std::unique_ptr<fabric::Bridge> connect(const Target& target);
+
+/// The valid part of an attack by a host that is up: a real session in the host's role.
+class HostEnd final : private messaging::SessionEvents {
+ public:
+  /// bridge: not null.
+  HostEnd(const Target& target, std::shared_ptr<fabric::Bridge> bridge, bool offloads = false);
+
+  /// Polls until the session is up; false: it did not come up in time.
+  [[nodiscard]] bool come_up(const Target& target);
+  std::size_t poll();
+  [[nodiscard]] bool usable() { return session_.up() && bridge_->link() == fabric::LinkState::up; }
+  [[nodiscard]] messaging::Session& session() { return session_; }
+  [[nodiscard]] fabric::Bridge& bridge() { return *bridge_; }
+  [[nodiscard]] const MacAddress& mac() const { return mac_; }
+  [[nodiscard]] std::uint64_t received() const { return received_; }
+  /// Sends as many of these frames as fit; returns how many.
+  std::size_t send_all(const std::vector<std::byte>& frame, const frame::FrameOffload& offload = {});
+
+ private:
+  tl::expected<messaging::HelloGrant, messaging::Refusal> on_hello(const wire::HelloRequest&) override {
+    return tl::unexpected(messaging::Refusal{});
+  }
+  void on_up(const wire::HelloReply* reply) override { mac_ = reply->assigned_mac; }
+  void on_down(std::string_view) override {}
+  void on_frame(const messaging::ReceivedFrame&) override { ++received_; }
+  messaging::Answer on_request(const wire::RequestBody&) override { return wire::Acknowledged{}; }
+  void on_reply(wire::CfgRequest, const messaging::Answer&) override {}
+
+  SystemRandom random_;
+  std::shared_ptr<fabric::Bridge> bridge_;
+  MacAddress mac_;
+  std::uint64_t received_ = 0;
+  messaging::Session session_;
+};
+
+/// The valid part of an attack on the control session: link, adapter, control channel and hello are right, and what
+/// follows is whatever the attack says.
+class ControlEnd {
+ public:
+  ControlEnd(const Target& target, std::unique_ptr<fabric::Bridge> bridge);
+
+  /// Brings the link up, says hello in an epoch of its own, and waits for the answer that accepts it. False: not in
+  /// time.
+  [[nodiscard]] bool greet(const Target& target);
+  /// False: the unit has ended this epoch.
+  bool poll();
+  /// Sends what encode(span) writes; false: no buffer is free.
+  template <class Encode>
+  bool say(Encode&& encode) {
+    return end_.say(std::forward<Encode>(encode));
+  }
+  bool request(const wire::RequestBody& body) { return end_.request(body); }
+  [[nodiscard]] std::uint64_t answers() const { return end_.answers(); }
+
+ private:
+  [[nodiscard]] bool wait(const Target& target, const std::function<bool()>& condition);
+
+  SystemRandom random_;
+  std::unique_ptr<fabric::Bridge> bridge_;
+  test::ValidEnd end_;
+  std::uint64_t incarnation_ = 0;  // of the epoch in which it said hello
+};
+
+/// A frame of an experimental EtherType.
+[[nodiscard]] std::vector<std::byte> frame_of(const MacAddress& to, const MacAddress& from, std::size_t bytes,
+                                              std::span<const std::uint16_t> tags = {});
+/// A station that nobody has.
+inline constexpr MacAddress kNobody{{0x02, 0, 0, 0, 0x99, 0x99}};
+
+}  // namespace splitnic::hostile

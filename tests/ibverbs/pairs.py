@@ -1,0 +1,135 @@
+"""Verbs programs on a fabric of their own, mostly two ends of one program, with a deadline for each."""
+
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SPLITNIC = pathlib.Path(os.environ.get("SPLITNIC_BIN", "build/release/bin")).resolve() / "splitnic"
+SECONDS = 30
+NOBODY = 65534
+
+
+def run_tests(verbosity=1):
+    """Of the class that the command line names. Ends the program: 77 where it needs root, or all tests were skipped."""
+    if sys.argv[1:2] == ["Root"] and os.getuid() != 0:
+        print("needs root")
+        sys.exit(77)
+    result = unittest.main(exit=False, verbosity=verbosity).result
+    # A class whose set-up skips it counts as a skip, and not as a test.
+    skipped = len(result.skipped) != 0 and len(result.skipped) >= result.testsRun
+    sys.exit(77 if skipped else 0 if result.wasSuccessful() else 1)
+
+
+class OnFabric(unittest.TestCase):
+    """Tests with a fabric of their own, of the user `uid`. needs: programs without which they are skipped."""
+
+    uid = 0
+    needs = ()
+
+    @classmethod
+    def setUpClass(cls):
+        for program in cls.needs:
+            if shutil.which(program) is None:
+                raise unittest.SkipTest(f"{program} is not installed")
+        cls.fabric = Fabric(cls.uid)
+        cls.addClassCleanup(cls.fabric.close)
+
+
+def for_both_users(tests):
+    """The same tests as root, and as an ordinary user."""
+    return type("Root", (tests,), {"uid": 0}), type("OrdinaryUser", (tests,), {"uid": NOBODY})
+
+
+class Failed(AssertionError):
+    """A program did not end in time, or not with 0."""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def listens(port):
+    """Without a connection, which the server would take for its client."""
+    wanted = f":{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in pathlib.Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[1].endswith(wanted) and fields[3] == "0A":
+                return True
+    return False
+
+
+class Fabric:
+    """A runtime directory, in which the programs of one user find each other. uid: another user only as root."""
+
+    prefix = ()  # words in front of splitnic
+
+    def __init__(self, uid=0):
+        self.uid = uid if os.getuid() == 0 else os.getuid()
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.folder.chmod(0o700)
+        self.give(self.folder)
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.folder)}
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def give(self, path):
+        if os.getuid() == 0:
+            os.chown(path, self.uid, self.uid)
+
+    def start(self, words, output=subprocess.PIPE, **variables):
+        """variables: of its environment, beside the others."""
+        user = {"user": self.uid, "group": self.uid, "extra_groups": []} if self.uid != os.getuid() else {}
+        return subprocess.Popen([*self.prefix, SPLITNIC, "verbs-run", *words], env={**self.environment, **variables},
+                                cwd="/", text=True, stdout=output, stderr=subprocess.STDOUT, **user)
+
+    def finish(self, process, what, seconds=SECONDS):
+        """The exit code and the output."""
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+            raise Failed(f"{what}: not done after {seconds} s\n{output}") from None
+        return process.returncode, output
+
+    def run(self, words):
+        return self.finish(self.start(words), " ".join(words))
+
+    def run_pair(self, words, server_words=(), client_words=(), seconds=SECONDS):
+        """The output of the client, when both ends have ended with 0."""
+        ends = self.run_ends(words, server_words, client_words, seconds=seconds)
+        codes = [code for code, _ in ends]
+        if codes != [0, 0]:
+            raise Failed(f"{' '.join(words)}: client and server ended with {codes}\n{ends[0][1]}\n{ends[1][1]}")
+        return ends[0][1]
+
+    def run_ends(self, words, server_words=(), client_words=(), server_options=(), client_options=(), seconds=SECONDS):
+        """Exit code and output of the client, and of the server. The options are verbs-run's."""
+        what = " ".join(words)
+        port = str(free_port())
+        server = self.start([*server_options, *words, *server_words, "-p", port])
+        try:
+            limit = time.monotonic() + seconds
+            while not listens(int(port)):
+                if server.poll() is not None:
+                    raise Failed(f"{what}: the server ended with {server.returncode}\n{server.communicate()[0]}")
+                if time.monotonic() > limit:
+                    raise Failed(f"{what}: the server does not listen after {seconds} s")
+                time.sleep(0.01)
+            client = self.start([*client_options, *words, *client_words, "-p", port, "127.0.0.1"])
+            return [self.finish(client, f"{what}: the client", seconds),
+                    self.finish(server, f"{what}: the server", seconds)]
+        finally:
+            if server.poll() is None:
+                server.kill()
+                server.communicate()

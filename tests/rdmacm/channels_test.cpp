@@ -1,0 +1,290 @@
+// Event channels, identifiers without one, options, and names.
+#include <fcntl.h>
+#include <netdb.h>
+#include <rdma/rsocket.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <thread>
+
+#include "tests/rdmacm/manager.h"
+
+namespace splitnic::rdmacm::testing::channels_test {
+namespace {
+
+TEST_CASE("the descriptor of a channel is readable while events wait, and O_NONBLOCK is obeyed", "[rdmacm]") {
+  Channel events;
+  CHECK_FALSE(events.readable());
+  REQUIRE(fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+  rdma_cm_event* event = nullptr;
+  CHECK(rdma_get_cm_event(events.channel, &event) == -1);
+  CHECK(errno == EAGAIN);
+  Id client(events);
+  sockaddr_in destination = at(7);
+  REQUIRE(rdma_resolve_addr(client.id, nullptr, reinterpret_cast<sockaddr*>(&destination), 1) == 0);
+  CHECK(events.readable());
+  events.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+  CHECK_FALSE(events.readable());
+  CHECK(rdma_get_cm_event(events.channel, &event) == -1);
+  CHECK(errno == EAGAIN);
+}
+
+TEST_CASE("destroying an identifier waits until its events are acknowledged", "[rdmacm]") {
+  Channel events;
+  Id client(events);
+  sockaddr_in destination = at(7);
+  REQUIRE(rdma_resolve_addr(client.id, nullptr, reinterpret_cast<sockaddr*>(&destination), 1) == 0);
+  rdma_cm_event* event = nullptr;
+  REQUIRE(rdma_get_cm_event(events.channel, &event) == 0);
+  REQUIRE(rdma_resolve_route(client.id, 1) == 0);  // an event that nobody gets
+  std::atomic<bool> acknowledged{false};
+  std::atomic<bool> early{false};
+  std::thread other([&] {
+    const int destroyed = rdma_destroy_id(client.id);
+    early = destroyed != 0 || !acknowledged;
+  });
+  // What the identifier waits to report goes first; then it waits for what it has reported.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
+  while (events.readable()) REQUIRE(std::chrono::steady_clock::now() < limit);
+  acknowledged = true;
+  CHECK(rdma_ack_cm_event(event) == 0);
+  other.join();
+  client.id = nullptr;
+  CHECK_FALSE(early);
+}
+
+TEST_CASE("a thread that is on its way to a channel that ends waits, and breaks nothing", "[rdmacm]") {
+  auto events = std::make_unique<Channel>();
+  rdma_event_channel* channel = events->channel;
+  std::atomic<bool> inside{false};
+  std::thread waiting([&] {
+    rdma_cm_event* event = nullptr;
+    inside = true;
+    static_cast<void>(rdma_get_cm_event(channel, &event));
+  });
+  while (!inside) std::this_thread::yield();
+  events.reset();
+  // It waits for ever, as if it had been first; it can be cancelled there.
+  REQUIRE(pthread_cancel(waiting.native_handle()) == 0);
+  waiting.join();
+}
+
+TEST_CASE("identifiers without a channel wait in their calls", "[rdmacm]") {
+  static_cast<void>(fabric_folder());
+  rdma_addrinfo hints{};
+  hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
+  hints.ai_port_space = RDMA_PS_TCP;
+  rdma_addrinfo* found = nullptr;
+  REQUIRE(rdma_getaddrinfo("127.0.0.1", nullptr, &hints, &found) == 0);
+  CHECK(found->ai_qp_type == IBV_QPT_RC);
+  CHECK(found->ai_dst_addr == nullptr);
+  ibv_qp_init_attr wanted{};
+  wanted.cap = {4, 4, 1, 1, 16};
+  wanted.sq_sig_all = 1;
+  rdma_cm_id* listener = nullptr;
+  REQUIRE(rdma_create_ep(&listener, found, nullptr, &wanted) == 0);
+  rdma_freeaddrinfo(found);
+  REQUIRE(rdma_listen(listener, 1) == 0);
+
+  char text[64] = "";
+  int server_result = -1;
+  std::thread server([&] {
+    rdma_cm_id* id = nullptr;
+    if (rdma_get_request(listener, &id) != 0) return;
+    ibv_mr* region = rdma_reg_msgs(id, text, sizeof text);
+    ibv_wc completion{};
+    const bool done = id->qp != nullptr && rdma_post_recv(id, nullptr, text, sizeof text, region) == 0 &&
+                      rdma_accept(id, nullptr) == 0 && rdma_get_recv_comp(id, &completion) == 1;
+    server_result = done && rdma_disconnect(id) == 0 ? 0 : -2;
+    rdma_dereg_mr(region);
+    rdma_destroy_ep(id);
+  });
+
+  hints.ai_flags = RAI_NUMERICHOST;
+  const std::string number = std::to_string(be16toh(rdma_get_src_port(listener)));
+  REQUIRE(rdma_getaddrinfo("127.0.0.1", number.c_str(), &hints, &found) == 0);
+  rdma_cm_id* client = nullptr;
+  REQUIRE(rdma_create_ep(&client, found, nullptr, &wanted) == 0);
+  rdma_freeaddrinfo(found);
+  REQUIRE(rdma_connect(client, nullptr) == 0);
+  CHECK(client->event->event == RDMA_CM_EVENT_ESTABLISHED);
+  char message[16] = "synchronous";
+  REQUIRE(rdma_post_send(client, nullptr, message, sizeof message, nullptr, IBV_SEND_INLINE) == 0);
+  ibv_wc completion{};
+  CHECK(rdma_get_send_comp(client, &completion) == 1);
+  server.join();
+  CHECK(server_result == 0);
+  CHECK(std::string(text) == "synchronous");
+  CHECK(rdma_disconnect(client) == 0);
+  rdma_destroy_ep(client);
+  rdma_destroy_ep(listener);
+}
+
+TEST_CASE("a refusal is the error of a call that waits", "[rdmacm]") {
+  Channel events;
+  Id bound(events);
+  REQUIRE(bound.bind(at(0)) == 0);
+  rdma_cm_id* id = nullptr;
+  REQUIRE(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP) == 0);
+  Id client(id);
+  sockaddr_in destination = at(bound.number());
+  REQUIRE(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&destination), 1) == 0);
+  REQUIRE(rdma_resolve_route(id, 1) == 0);
+  client.create_queue_pair();
+  CHECK(rdma_connect(id, nullptr) == -1);
+  CHECK(errno == ECONNREFUSED);
+  CHECK(id->event->event == RDMA_CM_EVENT_REJECTED);
+  rdma_cm_id* request = nullptr;
+  CHECK(rdma_get_request(bound.id, &request) == -1);  // which has a channel
+  CHECK(errno == EINVAL);
+}
+
+TEST_CASE("an identifier moves to another channel with its events and its listener", "[rdmacm]") {
+  Channel first;
+  Channel second;
+  Channel client_events;
+  Id listener(first);
+  listener.listen();
+  Id client(client_events);
+  sockaddr_in destination = at(listener.number());
+  REQUIRE(rdma_resolve_addr(client.id, nullptr, reinterpret_cast<sockaddr*>(&destination), 1) == 0);
+  Channel moved;
+  REQUIRE(rdma_migrate_id(client.id, moved.channel) == 0);
+  CHECK_FALSE(client_events.readable());
+  moved.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+  REQUIRE(rdma_resolve_route(client.id, 1) == 0);
+  moved.expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  client.create_queue_pair();
+  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  REQUIRE(rdma_migrate_id(listener.id, second.channel) == 0);
+  Id server(second.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  CHECK(server.id->channel == second.channel);
+  server.create_queue_pair();
+  REQUIRE(rdma_migrate_id(server.id, first.channel) == 0);
+  REQUIRE(rdma_accept(server.id, nullptr) == 0);
+  moved.expect(RDMA_CM_EVENT_ESTABLISHED);
+  first.expect(RDMA_CM_EVENT_ESTABLISHED);
+  // Without a channel, it waits in its calls from now on.
+  REQUIRE(rdma_migrate_id(server.id, nullptr) == 0);
+  CHECK(rdma_migrate_id(server.id, nullptr) == -1);
+  CHECK(errno == EINVAL);
+  REQUIRE(rdma_disconnect(server.id) == 0);
+  CHECK(server.id->event->event == RDMA_CM_EVENT_DISCONNECTED);
+  moved.expect(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+TEST_CASE("options have their sizes, and unknown ones are not there", "[rdmacm]") {
+  Channel events;
+  Id client(events);
+  std::uint8_t byte = 14;
+  int number = 1;
+  struct Option {
+    int level;
+    int name;
+    void* value;
+    std::size_t bytes;
+    int error;
+  };
+  for (const Option& option :
+       {Option{RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &byte, 1, 0},
+        Option{RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &byte, 2, EINVAL},
+        Option{RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &number, 4, 0},
+        Option{RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &number, 4, 0},
+        Option{RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &number, 1, EINVAL},
+        Option{RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &byte, 1, 0}, Option{RDMA_OPTION_ID, 99, &byte, 1, ENOSYS},
+        Option{RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, nullptr, 0, 0}, Option{RDMA_OPTION_IB, 99, nullptr, 0, ENOSYS},
+        Option{9, 0, nullptr, 0, ENOSYS}}) {
+    CHECK(rdma_set_option(client.id, option.level, option.name, option.value, option.bytes) ==
+          (option.error == 0 ? 0 : -1));
+    if (option.error != 0) CHECK(errno == option.error);
+  }
+}
+
+TEST_CASE("a listener of all IPv6 addresses takes IPv4 callers, unless it is told not to", "[rdmacm]") {
+  Channel events;
+  Channel client_events;
+  const bool only = GENERATE(false, true);
+  Id listener(events);
+  int number = only ? 1 : 0;
+  REQUIRE(rdma_set_option(listener.id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &number, sizeof number) == 0);
+  sockaddr_in6 all{};
+  all.sin6_family = AF_INET6;
+  REQUIRE(rdma_bind_addr(listener.id, reinterpret_cast<sockaddr*>(&all)) == 0);
+  REQUIRE(rdma_listen(listener.id, 1) == 0);
+  Id client(client_events);
+  client.resolve(client_events, at(listener.number()));
+  client.create_queue_pair();
+  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  if (only) {
+    client_events.expect(RDMA_CM_EVENT_REJECTED, 8);
+    return;
+  }
+  const Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  CHECK(rdma_get_local_addr(server.id)->sa_family == AF_INET);
+}
+
+TEST_CASE("names become addresses as getaddrinfo has it", "[rdmacm]") {
+  rdma_addrinfo* found = nullptr;
+  CHECK(rdma_getaddrinfo(nullptr, nullptr, nullptr, &found) == -1);
+  CHECK(errno == EINVAL);
+  rdma_addrinfo hints{};
+  hints.ai_flags = RAI_NUMERICHOST;
+  CHECK(rdma_getaddrinfo("no number", "7", &hints, &found) == EAI_NONAME);
+  hints.ai_qp_type = IBV_QPT_UD;
+  REQUIRE(rdma_getaddrinfo("::1", "7", &hints, &found) == 0);
+  CHECK(found->ai_family == AF_INET6);
+  CHECK(found->ai_port_space == RDMA_PS_UDP);
+  CHECK(found->ai_src_len == 0);
+  CHECK(found->ai_dst_len == sizeof(sockaddr_in6));
+  rdma_freeaddrinfo(found);
+  sockaddr_in source = at(5);
+  sockaddr_in destination = at(6);
+  hints = {};
+  hints.ai_src_addr = reinterpret_cast<sockaddr*>(&source);
+  hints.ai_src_len = sizeof source;
+  hints.ai_dst_addr = reinterpret_cast<sockaddr*>(&destination);
+  hints.ai_dst_len = sizeof destination;
+  REQUIRE(rdma_getaddrinfo(nullptr, nullptr, &hints, &found) == 0);
+  CHECK(std::memcmp(found->ai_src_addr, &source, sizeof source) == 0);
+  CHECK(std::memcmp(found->ai_dst_addr, &destination, sizeof destination) == 0);
+  rdma_freeaddrinfo(found);
+}
+
+TEST_CASE("bad arguments are refused, and what is not there says so", "[rdmacm]") {
+  Channel events;
+  rdma_cm_id* id = nullptr;
+  CHECK(rdma_create_id(events.channel, &id, nullptr, static_cast<rdma_port_space>(1)) == -1);
+  CHECK(errno == EINVAL);
+  Id client(events);
+  sockaddr local{};
+  local.sa_family = AF_UNIX;
+  CHECK(rdma_bind_addr(client.id, &local) == -1);
+  CHECK(errno == EAFNOSUPPORT);
+  CHECK(rdma_resolve_addr(client.id, nullptr, &local, 1) == -1);
+  CHECK(errno == EAFNOSUPPORT);
+  CHECK(rdma_resolve_route(client.id, 1) == -1);
+  CHECK(errno == EINVAL);
+  ibv_qp_init_attr wanted{};
+  CHECK(rdma_create_qp(client.id, nullptr, &wanted) == -1);  // it is bound to no device
+  CHECK(errno == EINVAL);
+  CHECK(rsocket(AF_INET, SOCK_STREAM, 0) == -1);
+  CHECK(errno == EOPNOTSUPP);
+  errno = 0;
+  CHECK(rsend(0, "x", 1, 0) == -1);
+  CHECK(errno == EOPNOTSUPP);
+  errno = 0;
+  CHECK(rdma_join_multicast(client.id, &local, nullptr) == -1);
+  CHECK(errno == EINVAL);  // it is bound to no device
+  int count = 0;
+  ibv_context** devices = rdma_get_devices(&count);
+  REQUIRE(devices != nullptr);
+  CHECK(count == 1);
+  CHECK(std::string(ibv_get_device_name(devices[0]->device)) == "splitnic0");
+  CHECK(devices[1] == nullptr);
+  rdma_free_devices(devices);
+  CHECK(std::string(rdma_event_str(RDMA_CM_EVENT_TIMEWAIT_EXIT)) == "RDMA_CM_EVENT_TIMEWAIT_EXIT");
+}
+
+}  // namespace
+}  // namespace splitnic::rdmacm::testing::channels_test
