@@ -8,6 +8,8 @@
 # runs each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks and installation: about
 # two hours on two cores. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where
 # that can't be done it fails and says why.
+# What is checked decides what is drawn, so a run that failed can be repeated: the swarm's seeds, the fuzzers' and the
+# planted bugs.
 # SWARM_SEEDS and BULK_MEGABYTES make the swarm and the transfers larger, and FUZZ_SECONDS the fuzzing longer.
 # HOSTILE=all runs all attacks instead of eight, HOSTILE_SECONDS for longer, HOSTILE_PAIRS more often; SPOOFED is how
 # many frames with foreign addresses and tags a model judges beside the unit, and HOSTILE_CELLS how many cells sessions,
@@ -33,6 +35,9 @@ mutants=${MUTANTS:-8}
 tidy=${TIDY:-}
 verbs=${VERBS:-8}
 stress_repetitions=${STRESS_REPETITIONS:-20}
+
+# The same tree draws the same again, another tree something else.
+tree_seed=$((16#$(git rev-parse HEAD^{tree} | cut -c1-7)))
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -73,19 +78,20 @@ part_tidy() {
 part_swarm() {
   say "simulation: $swarm_seeds seeds, and $((swarm_seeds / 30 + 1)) of protected memory, under AddressSanitizer"
   build asan splitnic_sim memory_sim
-  local first=$((RANDOM * 1000))
+  local first=$((tree_seed % 32768 * 1000))
   build/asan/bin/splitnic_sim --seeds "$first-$((first + swarm_seeds - 1))"
   build/asan/bin/memory_sim --seeds "$first-$((first + swarm_seeds / 30))" --operations 10000
 }
 
 part_fuzz() {
-  say "fuzzing: $fuzz_seconds s a target"
+  say "fuzzing: $fuzz_seconds s a target, seed $((tree_seed + 1))"
   build fuzz fuzzers
   local target name
   for target in build/fuzz/bin/fuzz_*; do
     name=${target##*/fuzz_}
     mkdir -p "build/fuzz/corpus/$name"
-    "$target" -max_total_time="$fuzz_seconds" -print_final_stats=0 -verbosity=0 -artifact_prefix="build/fuzz/" \
+    "$target" -seed=$((tree_seed + 1)) -max_total_time="$fuzz_seconds" -print_final_stats=0 -verbosity=0 \
+      -artifact_prefix="build/fuzz/" \
       "build/fuzz/corpus/$name" $([ -d "tests/fuzz/seeds/$name" ] && echo "tests/fuzz/seeds/$name")
     echo "fuzz $name: nothing found"
   done

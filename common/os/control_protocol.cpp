@@ -74,8 +74,10 @@ void encode(capnp::DynamicStruct::Builder builder, const Struct& value) {
   });
 }
 
+/// words: of the message. Each entry of an honest list takes at least one, but a list can also claim any number of
+/// entries without a size, and would become much larger memory here.
 template <class Struct>
-void decode(capnp::DynamicStruct::Reader reader, Struct& value) {
+void decode(capnp::DynamicStruct::Reader reader, std::size_t words, Struct& value) {
   for_each_member(value, [&]<class Member>(const std::string& name, Member& member) {
     const auto field = reader.get(name);
     if constexpr (std::is_same_v<Member, std::string>) {
@@ -83,9 +85,9 @@ void decode(capnp::DynamicStruct::Reader reader, Struct& value) {
     } else if constexpr (std::is_arithmetic_v<Member>) {
       member = field.template as<Member>();
     } else {
-      for (const auto entry : field.template as<capnp::DynamicList>()) {
-        decode(entry.template as<capnp::DynamicStruct>(), member.emplace_back());
-      }
+      const auto list = field.template as<capnp::DynamicList>();
+      KJ_REQUIRE(list.size() <= words, "a list has more entries than the message has room for");
+      for (const auto entry : list) decode(entry.template as<capnp::DynamicStruct>(), words, member.emplace_back());
     }
   });
 }
@@ -151,14 +153,14 @@ ControlMessage encode_error_reply(const std::string& error) {
 }
 
 Result<ControlAnswer> decode_reply(const ControlMessage& message) {
-  return read_message(message, [](capnp::MessageReader& reader) -> Result<ControlAnswer> {
+  return read_message(message, [&message](capnp::MessageReader& reader) -> Result<ControlAnswer> {
     const auto root = reader.getRoot<control::Reply>();
     switch (root.which()) {
       case control::Reply::ERROR:
         return fail("{}", printable(text_of(root.getError())));
       case control::Reply::STATUS: {
         DaemonStatus status;
-        decode(root.getStatus(), status);
+        decode(root.getStatus(), message.size(), status);
         return ControlAnswer(std::move(status));
       }
       case control::Reply::TEXT:

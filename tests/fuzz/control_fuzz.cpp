@@ -1,5 +1,6 @@
 // Requests and replies of the control socket: any bytes as a message. What is understood encodes again to a message
-// with the same meaning. Half of the inputs start from a good message, so that single fields are reached.
+// with the same meaning, if that can be sent. Half of the inputs start from a good message, so that single fields are
+// reached.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -55,8 +56,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     SPLITNIC_CHECK(!request.error().message.empty());
   }
   if (const auto answer = decode_reply(message)) {
-    const auto again = decode_reply(encode_reply(*answer));
-    SPLITNIC_CHECK(again && *again == *answer);
+    // Parts of a message may overlap; encoded again they do not, and take more room.
+    const ControlMessage encoded = encode_reply(*answer);
+    const auto again = decode_reply(encoded);
+    SPLITNIC_CHECK(again ? *again == *answer : encoded.size() * sizeof encoded[0] > kMaxControlBytes);
   } else {
     SPLITNIC_CHECK(answer.error().message.size() < kMaxControlBytes);
   }

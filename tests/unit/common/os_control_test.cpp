@@ -3,7 +3,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <capnp/any.h>
+#include <capnp/message.h>
 #include <capnp/schema.h>
+#include <capnp/serialize.h>
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -183,6 +186,23 @@ TEST_CASE("damaged control messages are errors, never more", "[common][control]"
   CHECK_FALSE(decode_reply({}));
   CHECK_FALSE(decode_request({}));
   CHECK_FALSE(decode_request({~std::uint64_t{0}, ~std::uint64_t{0}}));
+}
+
+TEST_CASE("a list that claims entries without a size is no answer", "[common][control]") {
+  const auto peers = capnp::Schema::from<control::DaemonStatus>().getFieldByName("peers");
+  const auto answer = [&](unsigned entries) {
+    capnp::MallocMessageBuilder builder;
+    auto status = capnp::toAny(builder.initRoot<control::Reply>().initStatus());
+    status.getPointerSection()[peers.getProto().getSlot().getOffset()].initAsListOfAnyStruct(0, 0, entries);
+    const auto words = capnp::messageToFlatArray(builder);
+    ControlMessage message(words.size());
+    std::memcpy(message.data(), words.begin(), words.asBytes().size());
+    return decode_reply(message);
+  };
+  CHECK(std::get<DaemonStatus>(answer(3).value()).peers.size() == 3);
+  const auto refused = answer(100000);
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, Catch::Contains("more entries than the message has room for"));
 }
 
 TEST_CASE("the JSON of a status has the documented keys", "[common][control]") {
