@@ -68,6 +68,7 @@ int query_device_ex(ibv_context* device, const ibv_query_device_ex_input* input,
   all.completion_timestamp_mask = ~std::uint64_t{0};
   all.hca_core_clock = kNanosecondClockKilohertz;
   all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
+  all.max_dm_size = kDeviceMemoryBytes;
   all.phys_port_cnt_ex = 1;
   std::memset(about, 0, bytes);
   std::memcpy(about, &all, std::min(bytes, sizeof all));

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "fabric/ibverbs/objects.h"
+#include "fabric/ibverbs/regions.h"
 #include "fabric/memory/protection_table.h"
 
 #undef ibv_reg_mr
@@ -52,24 +53,11 @@ int error_of(fabric::ProtectionError error) {
 }
 
 ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova, unsigned access) {
-  Context& context = Context::of(pd->context);
-  const auto rights = rights_of(access);
-  if (!rights) return refuse<ibv_mr>(EINVAL);
-  if (!accessible(context, address, bytes, access)) return refuse<ibv_mr>(EFAULT);
-  auto region = std::make_unique<Region>();
-  fabric::EntryOptions options;
-  options.rights = *rights;
-  options.base = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
-  options.named_by_base = true;
-  const auto memory = fabric::RegionMemory::of_process({static_cast<std::byte*>(address), bytes});
-  const auto tag = context.adapter->use(
-      [&](ChannelAdapter& adapter) { return adapter.table().register_region(Domain::of(pd).number, memory, options); });
-  if (!tag) return refuse<ibv_mr>(error_of(tag.error()));
-  region->tag = *tag;
-  region->access = access;
-  region->of_domain = UseOf(Domain::of(pd).users);
-  region->mr = {pd->context, pd, address, bytes, context.next_handle(), tag->value, tag->value};
-  return &region.release()->mr;
+  if (!rights_of(access)) return refuse<ibv_mr>(EINVAL);
+  if (!accessible(Context::of(pd->context), address, bytes, access)) return refuse<ibv_mr>(EFAULT);
+  const std::uint64_t base = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
+  auto region = make_region(pd, {static_cast<std::byte*>(address), bytes}, base, access);
+  return region == nullptr ? nullptr : &region.release()->mr;
 }
 
 /// Answers with an error number.
@@ -77,6 +65,7 @@ int change_region(Region& region, int flags, ibv_pd* pd, void* address, std::siz
   Context& context = Context::of(region.mr.context);
   fabric::Reregister change;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) change.domain = Domain::of(pd).number;
+  if (region.of_device_memory) return EINVAL;  // as with hardware
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
     change.rights = rights_of(access);
@@ -163,6 +152,33 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice, std::uint32_t flags, ibv_sge* li
 }
 
 }  // namespace
+
+std::unique_ptr<Region> make_region(ibv_pd* pd, std::span<std::byte> memory, std::uint64_t base, unsigned access) {
+  const auto rights = rights_of(access);
+  if (!rights) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  auto region = std::make_unique<Region>();
+  fabric::EntryOptions options;
+  options.rights = *rights;
+  options.base = base;
+  options.named_by_base = true;
+  const auto bytes = fabric::RegionMemory::of_process(memory);
+  const auto tag = Context::of(pd->context).adapter->use([&](ChannelAdapter& adapter) {
+    return adapter.table().register_region(Domain::of(pd).number, bytes, options);
+  });
+  if (!tag) {
+    errno = error_of(tag.error());
+    return nullptr;
+  }
+  region->tag = *tag;
+  region->access = access;
+  region->of_domain = UseOf(Domain::of(pd).users);
+  const std::uint32_t handle = Context::of(pd->context).next_handle();
+  region->mr = {pd->context, pd, memory.data(), memory.size(), handle, tag->value, tag->value};
+  return region;
+}
 
 void set_memory_verbs(Context& context) {
   context.verbs.alloc_parent_domain = alloc_parent_domain;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -35,6 +36,7 @@ inline constexpr int kGidTableEntries = 16;
 inline constexpr std::uint8_t kPort = 1;
 inline constexpr std::uint16_t kPartitionKey = 0xffff;
 inline constexpr std::uint8_t kMaxReads = 16;
+inline constexpr std::size_t kDeviceMemoryBytes = std::size_t{16} << 20U;  ///< of an opened device, in whole pages
 
 struct CompletionQueue;
 struct QueuePair;
@@ -62,6 +64,7 @@ struct Context {
   ObjectMaps objects;
   fabric::LocalProtection protection;  ///< under `lock`
   std::atomic<std::uint32_t> handles{0};
+  std::size_t device_memory_used = 0;  ///< bytes, under `lock`
   fabric::WatchNumber event_watch{};
 
   Context() = default;
@@ -90,6 +93,8 @@ class UseOf {
   ~UseOf() {
     if (users_ != nullptr) --*users_;
   }
+  /// Whether it is a use of anything.
+  explicit operator bool() const { return users_ != nullptr; }
 
  private:
   Users* users_ = nullptr;
@@ -114,11 +119,22 @@ struct Domain {
   static Domain& of(ibv_pd* pd) { return *reinterpret_cast<Domain*>(pd); }
 };
 
+/// Memory that the device lends. Peers and the program name its bytes by their offset.
+struct DeviceMemory {
+  ibv_dm dm{};
+  std::span<std::byte> bytes{};  ///< as many as the program asked for
+  std::size_t mapped_bytes = 0;  ///< in whole pages
+  Users users{0};                ///< regions
+
+  static DeviceMemory& of(ibv_dm* dm) { return *reinterpret_cast<DeviceMemory*>(dm); }
+};
+
 struct Region {
   ibv_mr mr{};
   fabric::Stag tag{};
   unsigned access = 0;  ///< flags that it was registered with, as changed since
   UseOf of_domain{};
+  UseOf of_device_memory{};
 
   static Region& of(ibv_mr* mr) { return *reinterpret_cast<Region*>(mr); }
 };
@@ -247,6 +263,7 @@ void set_completion_verbs(Context& context);
 void set_queue_pair_verbs(Context& context);
 void set_post_verbs(Context& context);
 void set_memory_verbs(Context& context);
+void set_device_memory_verbs(Context& context);
 void set_window_verbs(Context& context);
 void set_shared_receive_verbs(Context& context);
 void set_attribute_verbs(Context& context);
