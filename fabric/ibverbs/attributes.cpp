@@ -60,7 +60,7 @@ int query_device_ex(ibv_context* device, const ibv_query_device_ex_input* input,
   // Nothing is pinned: all memory is fetched when it is used.
   constexpr std::uint32_t kAll = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
                                  IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
-  all.odp_caps.general_caps = IBV_ODP_SUPPORT;
+  all.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
   all.odp_caps.per_transport_caps.rc_odp_caps = kAll;
   all.odp_caps.per_transport_caps.uc_odp_caps =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_SRQ_RECV;

@@ -69,6 +69,7 @@ void set_verbs(Context& context) {
   set_post_verbs(context);
   set_memory_verbs(context);
   set_device_memory_verbs(context);
+  set_advice_verbs(context);
   set_window_verbs(context);
   set_shared_receive_verbs(context);
   set_attribute_verbs(context);

@@ -41,6 +41,12 @@ bool accessible(Context& context, const void* address, std::size_t bytes, unsign
   return context.protection.accessible(address, bytes, writes ? fabric::LocalAccess::write : fabric::LocalAccess::read);
 }
 
+/// Whether the memory reaches beyond the end of the address space. What is below it may be registered as a whole: on
+/// demand, with address 0 and length SIZE_MAX ("implicitly").
+bool wraps(const void* address, std::size_t bytes) {
+  return bytes > SIZE_MAX - reinterpret_cast<std::uintptr_t>(address);
+}
+
 int error_of(fabric::ProtectionError error) {
   switch (error) {
     case fabric::ProtectionError::table_full:
@@ -53,7 +59,7 @@ int error_of(fabric::ProtectionError error) {
 }
 
 ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova, unsigned access) {
-  if (!rights_of(access)) return refuse<ibv_mr>(EINVAL);
+  if (!rights_of(access) || wraps(address, bytes)) return refuse<ibv_mr>(EINVAL);
   if (!accessible(Context::of(pd->context), address, bytes, access)) return refuse<ibv_mr>(EFAULT);
   const std::uint64_t base = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   auto region = make_region(pd, {static_cast<std::byte*>(address), bytes}, base, access);
@@ -77,6 +83,7 @@ int change_region(Region& region, int flags, ibv_pd* pd, void* address, std::siz
     address = region.mr.addr;
     bytes = region.mr.length;
   }
+  if (moves && wraps(address, bytes)) return EINVAL;
   if ((moves || change.rights) && !accessible(context, address, bytes, access)) return EFAULT;
   if (moves) {
     change.memory = fabric::RegionMemory::of_process({static_cast<std::byte*>(address), bytes});
@@ -85,7 +92,9 @@ int change_region(Region& region, int flags, ibv_pd* pd, void* address, std::siz
   const auto renewed =
       context.adapter->use([&](ChannelAdapter& adapter) { return adapter.table().reregister(region.tag, change); });
   if (!renewed) return error_of(renewed.error());
+  const std::lock_guard guard(context.lock);
   region.tag = *renewed;
+  if (change.base) region.base = *change.base;
   region.mr.lkey = region.mr.rkey = renewed->value;
   if (change.domain) {
     region.mr.pd = pd;
@@ -133,24 +142,6 @@ int dealloc_td(ibv_td* td) noexcept {
   return 0;
 }
 
-/// Everything is fetched when it is used, so advice changes nothing; but advice about memory that is not the region's
-/// is refused.
-int advise_mr(ibv_pd* pd, ibv_advise_mr_advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count) noexcept {
-  if ((flags & ~static_cast<std::uint32_t>(IBV_ADVISE_MR_FLAG_FLUSH)) != 0) return EINVAL;
-  const fabric::Consumer user{Domain::of(pd).number, {}};
-  return Context::of(pd->context).adapter->use([&](ChannelAdapter& adapter) {
-    for (const ibv_sge& part : std::span(list, count)) {
-      fabric::Access access;
-      access.tag = fabric::Stag{part.lkey};
-      access.domain = user.domain;
-      access.bytes = part.length;
-      access.right = Right::local_read;
-      if (!adapter.table().check_local(access, part.addr)) return EINVAL;
-    }
-    return 0;
-  });
-}
-
 }  // namespace
 
 std::unique_ptr<Region> make_region(ibv_pd* pd, std::span<std::byte> memory, std::uint64_t base, unsigned access) {
@@ -173,10 +164,14 @@ std::unique_ptr<Region> make_region(ibv_pd* pd, std::span<std::byte> memory, std
     return nullptr;
   }
   region->tag = *tag;
+  region->base = base;
   region->access = access;
   region->of_domain = UseOf(Domain::of(pd).users);
   const std::uint32_t handle = Context::of(pd->context).next_handle();
   region->mr = {pd->context, pd, memory.data(), memory.size(), handle, tag->value, tag->value};
+  Context& context = Context::of(pd->context);
+  const std::lock_guard guard(context.lock);
+  context.objects.regions.emplace(tag->index(), region.get());
   return region;
 }
 
@@ -184,7 +179,6 @@ void set_memory_verbs(Context& context) {
   context.verbs.alloc_parent_domain = alloc_parent_domain;
   context.verbs.alloc_td = alloc_td;
   context.verbs.dealloc_td = dealloc_td;
-  context.verbs.advise_mr = advise_mr;
 }
 
 extern "C" {
@@ -242,9 +236,13 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t bytes,
 
 int ibv_dereg_mr(ibv_mr* mr) {
   Region& region = Region::of(mr);
-  const auto gone =
-      Context::of(mr->context).adapter->use([&](ChannelAdapter& adapter) { return adapter.deregister(region.tag); });
-  if (gone != fabric::Status::ok) return error_number(gone);
+  Context& context = Context::of(mr->context);
+  {
+    const std::lock_guard guard(context.lock);
+    const auto gone = context.adapter->use([&](ChannelAdapter& adapter) { return adapter.deregister(region.tag); });
+    if (gone != fabric::Status::ok) return error_number(gone);
+    context.objects.regions.erase(region.tag.index());
+  }
   delete &region;
   return 0;
 }

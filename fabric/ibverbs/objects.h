@@ -40,6 +40,7 @@ inline constexpr std::size_t kDeviceMemoryBytes = std::size_t{16} << 20U;  ///< 
 
 struct CompletionQueue;
 struct QueuePair;
+struct Region;
 struct SharedReceives;
 
 /// Numbers of the adapter to objects. Under Context::lock.
@@ -47,6 +48,7 @@ struct ObjectMaps {
   std::unordered_map<std::uint32_t, CompletionQueue*> completion_queues;
   std::unordered_map<std::uint32_t, QueuePair*> queue_pairs;
   std::unordered_map<std::uint32_t, SharedReceives*> shared_receives;
+  std::unordered_map<std::uint32_t, Region*> regions;  ///< by the index of their tags, which no change alters
 };
 
 /// An opened device: one adapter, one endnode. The progress thread of the adapter serves it.
@@ -132,7 +134,8 @@ struct DeviceMemory {
 struct Region {
   ibv_mr mr{};
   fabric::Stag tag{};
-  unsigned access = 0;  ///< flags that it was registered with, as changed since
+  std::uint64_t base = 0;  ///< by which keys name the first byte
+  unsigned access = 0;     ///< flags that it was registered with, as changed since
   UseOf of_domain{};
   UseOf of_device_memory{};
 
@@ -264,6 +267,7 @@ void set_queue_pair_verbs(Context& context);
 void set_post_verbs(Context& context);
 void set_memory_verbs(Context& context);
 void set_device_memory_verbs(Context& context);
+void set_advice_verbs(Context& context);
 void set_window_verbs(Context& context);
 void set_shared_receive_verbs(Context& context);
 void set_attribute_verbs(Context& context);

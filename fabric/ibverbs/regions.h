@@ -14,4 +14,5 @@ namespace splitnic::ibverbs {
 /// caller has checked that the process has the memory. Null: errno says why. May throw std::bad_alloc.
 [[nodiscard]] std::unique_ptr<Region> make_region(ibv_pd* pd, std::span<std::byte> memory, std::uint64_t base,
                                                   unsigned access);
+
 }  // namespace splitnic::ibverbs

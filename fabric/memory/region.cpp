@@ -7,17 +7,24 @@
 namespace splitnic::fabric {
 namespace {
 
+std::uintptr_t number(const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+/// In the one piece of the process's memory. It may be the whole address space, which begins with a null pointer: so
+/// this is no pointer arithmetic.
+std::byte* piece_at(const Translation& in, std::uint64_t offset) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  return reinterpret_cast<std::byte*>(number(in.process.data()) + static_cast<std::uintptr_t>(offset));
+}
+
 /// The contiguous memory at offset, at most `most` bytes. Only for memory of the process; offset is inside.
 std::span<std::byte> run_at(const Translation& in, std::uint64_t offset, std::size_t most) {
-  return in.pages ? in.pages->run_at(offset, most) : in.process.subspan(static_cast<std::size_t>(offset), most);
+  return in.pages ? in.pages->run_at(offset, most) : std::span(piece_at(in, offset), most);
 }
 
 /// The word at offset. Only for memory of the process; can_atomic(offset) is true.
 std::uint64_t* word_at(const Translation& in, std::uint64_t offset) {
   return reinterpret_cast<std::uint64_t*>(run_at(in, offset, sizeof(std::uint64_t)).data());
 }
-
-std::uintptr_t number(const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
 }  // namespace
 
@@ -116,7 +123,7 @@ bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to) const {
     return true;
   }
   if (!translation_->pages) {
-    return guarded_copy(to.data(), translation_->process.data() + offset, to.size());
+    return guarded_copy(to.data(), piece_at(*translation_, offset), to.size());
   }
   while (!to.empty()) {
     const std::span<std::byte> run = run_at(*translation_, offset, to.size());

@@ -35,8 +35,9 @@ SECONDS = 120  # of one program, where others keep the processors busy
 
 PINGPONGS = (
     *(f"ibv_rc_pingpong {options}" for options in (
-        "", "-c", "-e", "-e -c", "-N", "-N -e -c", "-t", "-t -c", "-o", "-o -P", "-o -c", "-j", "-j -c", "-j -e -N -c",
-        "-g 0 -c", "-m 256 -c", "-s 1 -c", "-s 1000000 -n 100 -c", "-s 8388608 -n 20 -c", "-n 20000")),
+        "", "-c", "-e", "-e -c", "-N", "-N -e -c", "-t", "-t -c", "-o", "-o -P", "-o -c", "-o -O", "-o -O -P -c",
+        "-j", "-j -c", "-j -e -N -c", "-g 0 -c", "-m 256 -c", "-s 1 -c", "-s 1000000 -n 100 -c",
+        "-s 8388608 -n 20 -c", "-n 20000")),
     *(f"ibv_uc_pingpong {options}" for options in ("", "-c", "-e", "-e -c", "-g 0 -c", "-s 100000 -n 100 -c")),
     *(f"ibv_ud_pingpong {options}" for options in ("", "-c", "-e", "-e -c", "-g 0 -c", "-s 2048 -c")),
     *(f"ibv_srq_pingpong {options}" for options in ("", "-c", "-e", "-e -c", "-g 0 -c", "-q 64 -n 20000")),

@@ -12,6 +12,7 @@ PAIRS = (
     "ibv_rc_pingpong -c",
     "ibv_rc_pingpong -e -N",
     "ibv_rc_pingpong -t -o",
+    "ibv_rc_pingpong -o -O -P -c",
     "ibv_rc_pingpong -j -c",
     "ibv_uc_pingpong -c",
     "ibv_ud_pingpong -e",
