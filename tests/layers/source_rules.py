@@ -48,6 +48,7 @@ RAW_ACCESS = {
         ACCESSOR: "the accessor",
         "common/crc32c.cpp": "the prototype of ISA-L; the bytes are private copies or outgoing",
         "fabric/adapter/work.h": "segments that name their bytes as peers do, by a number; never dereferenced",
+        "fabric/ibverbs/advice.cpp": "addresses of the process that the kernel is told about; never dereferenced",
         "fabric/memory/guarded_copy.cpp": "the alignment of an address",
         "fabric/memory/guarded_routines.cpp": "instruction addresses",
         "fabric/memory/local_protection.cpp": "address ranges as the kernel's map has them; never dereferenced",
@@ -72,7 +73,10 @@ RAW_ACCESS = {
         "messaging/received_frame.h": "a frame in private memory, seen through the accessor",
         "bench/nic/process.cpp": "the arguments of exec",
     },
-    r"\bmmap\s*\(": {"fabric/threads/fork_mark.cpp": "a private page; no peer has it"},
+    r"\bmmap\s*\(": {
+        "fabric/threads/fork_mark.cpp": "a private page; no peer has it",
+        "fabric/ibverbs/device_memory.cpp": "device memory: private pages, which peers reach by its regions alone",
+    },
     r"\bget_address\s*\(": {"fabric/bridge/shm_memory.h": "where the mapping becomes accessors"},
     r"\bPeerMemory::over\b": {
         "fabric/bridge/shm_memory.cpp": "the bridge that owns the mapping",
