@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -21,10 +23,11 @@ socklen_t bytes_of(const sockaddr_storage& address) {
   return address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
 }
 
-/// A socket of the address's family, and the address in the system's form.
+/// A socket of the address's family, and the address in the system's form. The system call itself: a program may have
+/// a library that turns socket(2) into rsocket() (librspreload).
 os::UniqueFd datagram_socket(const Address& address, sockaddr_storage& system) {
   put_address(address, system);
-  return os::UniqueFd(::socket(system.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return os::UniqueFd(static_cast<int>(::syscall(SYS_socket, system.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
 }
 
 Address loopback_ip4() {
@@ -38,6 +41,15 @@ Address loopback_ip6() {
   Address address;
   address.bytes[15] = 1;
   return address;
+}
+
+void put_ip6(const Address& address, sockaddr_storage& to) {
+  sockaddr_in6 system{};
+  system.sin6_family = AF_INET6;
+  system.sin6_port = htons(address.number);
+  system.sin6_scope_id = address.scope;
+  std::memcpy(&system.sin6_addr, address.bytes.data(), sizeof system.sin6_addr);
+  std::memcpy(&to, &system, sizeof system);
 }
 
 }  // namespace
@@ -98,12 +110,16 @@ void put_address(const Address& address, sockaddr_storage& to) {
     std::memcpy(&to, &system, sizeof system);
     return;
   }
-  sockaddr_in6 system{};
-  system.sin6_family = AF_INET6;
-  system.sin6_port = htons(address.number);
-  system.sin6_scope_id = address.scope;
-  std::memcpy(&system.sin6_addr, address.bytes.data(), sizeof system.sin6_addr);
-  std::memcpy(&to, &system, sizeof system);
+  put_ip6(address, to);
+}
+
+socklen_t put_address_as(const Address& address, int family, sockaddr_storage& to) {
+  if (family == AF_INET6) {
+    put_ip6(address, to);
+  } else {
+    put_address(address, to);
+  }
+  return bytes_of(to);
 }
 
 void put_number(sockaddr_storage& in, std::uint16_t number) {

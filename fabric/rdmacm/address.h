@@ -34,6 +34,8 @@ struct Address {
 [[nodiscard]] std::optional<Address> address_of(const sockaddr* from);
 /// As a struct of the system: AF_INET for IPv4, otherwise AF_INET6.
 void put_address(const Address& address, sockaddr_storage& to);
+/// As a socket of this family tells it: IPv4 is an IPv4-mapped address for AF_INET6. Returns the bytes of the struct.
+socklen_t put_address_as(const Address& address, int family, sockaddr_storage& to);
 /// Changes only the number in a struct of the system.
 void put_number(sockaddr_storage& in, std::uint16_t number);
 

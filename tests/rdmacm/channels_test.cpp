@@ -1,7 +1,6 @@
 // Event channels, identifiers without one, options, and names.
 #include <fcntl.h>
 #include <netdb.h>
-#include <rdma/rsocket.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -268,12 +267,6 @@ TEST_CASE("bad arguments are refused, and what is not there says so", "[rdmacm]"
   ibv_qp_init_attr wanted{};
   CHECK(rdma_create_qp(client.id, nullptr, &wanted) == -1);  // it is bound to no device
   CHECK(errno == EINVAL);
-  CHECK(rsocket(AF_INET, SOCK_STREAM, 0) == -1);
-  CHECK(errno == EOPNOTSUPP);
-  errno = 0;
-  CHECK(rsend(0, "x", 1, 0) == -1);
-  CHECK(errno == EOPNOTSUPP);
-  errno = 0;
   CHECK(rdma_join_multicast(client.id, &local, nullptr) == -1);
   CHECK(errno == EINVAL);  // it is bound to no device
   int count = 0;

@@ -5,11 +5,13 @@ deadline, and both ends must end with 0. Usage: programs_test.py [Root|OrdinaryU
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "ibverbs"))
 import pairs  # noqa: E402
@@ -28,6 +30,12 @@ PAIRS = (
     ("ib_write_bw -R -n 100 -q 2", "ib_write_bw -R -n 100 -q 2 127.0.0.1"),
     ("ib_read_bw -R -n 200", "ib_read_bw -R -n 200 127.0.0.1"),
 )
+
+# Programs for rsockets, and one for plain sockets with the system's librspreload.so.
+SOCKETS = ("rstream -T v -S 3000 -I 50 -C 1", "rstream -T a -T v -S 100000 -I 5 -C 2", "rstream -T b -T v -i 0 -S 3000 -I 20 -C 3",
+           "rstream -T r -T b -k 10 -B 20000 -S 70000 -I 5 -C 1", "riostream -T v -S 10000 -I 10 -C 2",
+           "riostream -T b -T v -i 0 -S 10000 -I 10 -C 2")
+PRELOAD = pathlib.Path("/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so")
 
 
 class Programs(pairs.OnFabric):
@@ -95,16 +103,68 @@ class Programs(pairs.OnFabric):
     def test_pairs(self):
         for server_words, client_words in PAIRS:
             with self.subTest(server_words):
-                server = self.start_server(server_words)
-                client = self.start(client_words)
-                ends = [self.finish(client, f"client of {server_words}"), self.finish(server, server_words)]
-                self.assertEqual([code for code, _ in ends], [0, 0], f"{server_words}\n{ends[0][1]}\n{ends[1][1]}")
+                _, server_said = self.run_pair(server_words, client_words)
                 if "-v" in server_words.split():
-                    self.assertEqual(len(re.findall("ping data: rdma-ping-", ends[1][1])), 1000)
+                    self.assertEqual(len(re.findall("ping data: rdma-ping-", server_said)), 1000)
         # They have left nothing on the fabric.
         self.assertEqual(self.sockets(), set())
         code, output = self.finish(self.start("--list"), "verbs-run --list")
         self.assertEqual((code, output), (0, ""))
+
+    def run_pair(self, server_words, client_words):
+        """Both end with 0. Returns what they said. The server listens on the fabric alone."""
+        server = self.start_server(server_words)
+        client = self.start(client_words)
+        ends = [self.finish(client, f"client of {server_words}"), self.finish(server, server_words)]
+        self.assertEqual([code for code, _ in ends], [0, 0], f"{server_words}\n{ends[0][1]}\n{ends[1][1]}")
+        return ends[0][1], ends[1][1]
+
+    def test_sockets(self):
+        for words in SOCKETS:
+            with self.subTest(words):
+                self.run_pair(words, words.replace("stream", "stream -s 127.0.0.1", 1))
+
+    def test_a_file_is_copied(self):
+        folder = self.fabric.folder
+        source, copy = folder / "source", folder / "copy"
+        source.write_bytes(os.urandom(1_500_000))
+        self.fabric.give(source)
+        self.start_server("rcopy")
+        code, output = self.finish(self.start(f"rcopy {source} 127.0.0.1:{copy}"), "rcopy")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(copy.read_bytes(), source.read_bytes())
+
+    @unittest.skipUnless(PRELOAD.exists() and shutil.which("iperf3"), "needs librspreload.so and iperf3")
+    def test_programs_for_plain_sockets(self):
+        preload = f"env LD_PRELOAD={PRELOAD} "
+        self.run_pair(preload + "rstream -T s -T b -T v -I 50 -C 1", preload + "rstream -s 127.0.0.1 -T s -T b -T v -I 50 -C 1")
+        port = pairs.free_port()
+        server = preload + f"iperf3 -s -1 -B 127.0.0.1 -p {port}"
+        client_said, server_said = self.run_pair(server, preload + f"iperf3 -c 127.0.0.1 -p {port} -n 5M -P 2")
+        self.assertIn("iperf Done", client_said)
+        self.assertRegex(server_said, r"SUM.*MBytes")
+
+    def test_the_peer_of_a_socket_that_is_killed_sees_the_end(self):
+        for victim in (0, 1):
+            ends = [self.start_server("rstream -T b -S 100 -I 100000000"),
+                    self.start("rstream -T b -S 100 -I 100000000 -s 127.0.0.1")]
+            # Both ends are connected: the process at the other end is watched.
+            self.wait_for(lambda: self.has_connection(ends[0]), ends[0], "a connection")
+            ends[victim].send_signal(signal.SIGKILL)
+            code, output = self.finish(ends[1 - victim], "the end that is left")
+            self.assertNotEqual(code, -signal.SIGKILL, output)
+            self.finish(ends[victim], "the killed end")
+
+    @staticmethod
+    def has_connection(process):
+        """splitnic verbs-run becomes the program."""
+        targets = set()
+        for link in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+            try:
+                targets.add(os.readlink(link))
+            except FileNotFoundError:
+                pass  # closed meanwhile
+        return "anon_inode:[pidfd]" in targets
 
     def test_a_persistent_server_outlives_clients_that_are_killed(self):
         server = self.start_server("rping -s -P")

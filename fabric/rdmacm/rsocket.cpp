@@ -1,0 +1,215 @@
+// The table of sockets over RDMA, their defaults, and how threads wait for them.
+#include "fabric/rdmacm/rsocket.h"
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <string>
+
+#include "fabric/rdmacm/stream.h"
+
+namespace splitnic::rdmacm {
+namespace {
+
+/// An integer of the administrator's; none: no such file, or something else is in it.
+std::optional<int> configured(const char* name, int least) {
+  std::ifstream file(std::string("/etc/rdma/rsocket/") + name);
+  int value = 0;
+  if (!(file >> value) || value < least) return std::nullopt;
+  return value;
+}
+
+RsocketOptions read_defaults() {
+  RsocketOptions options;
+  options.receive_bytes = configured("mem_default", 1).value_or(options.receive_bytes);
+  options.send_bytes = configured("wmem_default", 1).value_or(options.send_bytes);
+  options.send_requests = configured("sqsize_default", 1).value_or(options.send_requests);
+  options.receive_requests = configured("rqsize_default", 1).value_or(options.receive_requests);
+  options.inline_bytes = configured("inline_default", 0).value_or(options.inline_bytes);
+  options.io_maps = configured("iomap_size", 0).value_or(options.io_maps);
+  return options;
+}
+
+/// How long a thread looks again and again before it sleeps.
+Duration spin_time() {
+  static const Duration time = std::chrono::microseconds(configured("polling_time", 0).value_or(20));
+  return time;
+}
+
+/// The descriptor by which other threads wake this one.
+class Sleeper {
+ public:
+  Sleeper() {
+    // A forked child must not take the wake-ups of its parent.
+    if (owner_ != ::getpid()) event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    owner_ = ::getpid();
+    eventfd_t count = 0;
+    if (event_) eventfd_read(event_.get(), &count);
+  }
+  [[nodiscard]] int event() const { return event_.get(); }
+
+ private:
+  static thread_local os::UniqueFd event_;
+  static thread_local pid_t owner_;
+};
+thread_local os::UniqueFd Sleeper::event_;
+thread_local pid_t Sleeper::owner_ = 0;
+
+/// -1: a socket was closed meanwhile. after: what is done to each before it is looked at.
+template <class Before>
+int look_at(std::span<Interest> sockets, Before&& before) {
+  int count = 0;
+  for (Interest& one : sockets) {
+    const std::lock_guard guard(one.socket->lock);
+    if (one.socket->closed) return -1;
+    before(*one.socket);
+    one.found = one.socket->ready(one.wanted);
+    count += one.found != 0 ? 1 : 0;
+  }
+  return count;
+}
+
+int poll_plain(std::span<pollfd> plain) { return plain.empty() ? 0 : ::poll(plain.data(), plain.size(), 0); }
+
+timespec until(Time deadline) {
+  const auto left = std::max(deadline - monotonic_now(), Duration(0));
+  return {std::chrono::duration_cast<std::chrono::seconds>(left).count(), (left % std::chrono::seconds(1)).count()};
+}
+
+/// Sleeps until something happens on one of them. 0 or an errno.
+int sleep(std::span<Interest> sockets, std::span<pollfd> plain, const Sleeper& sleeper, Time deadline) {
+  std::vector<pollfd> all(plain.begin(), plain.end());
+  for (const Interest& one : sockets) all.push_back({one.socket->descriptor(), POLLIN, 0});
+  all.push_back({sleeper.event(), POLLIN, 0});
+  const timespec limit = until(deadline);
+  return ::ppoll(all.data(), all.size(), deadline == kNever ? nullptr : &limit, nullptr) < 0 ? errno : 0;
+}
+
+/// A round of sleeping: arms, looks again, sleeps. How many are ready before it sleeps; 0: something has happened.
+Outcome<int> sleep_once(std::span<Interest> sockets, std::span<pollfd> plain, Time deadline) {
+  const Sleeper sleeper;
+  for (const Interest& one : sockets) {
+    const std::lock_guard guard(one.socket->lock);
+    one.socket->add_sleeper(sleeper.event());
+  }
+  int count = look_at(sockets, [](Rsocket& socket) {
+    socket.arm();
+    socket.progress();
+  });
+  const int error_number = count == 0 ? sleep(sockets, plain, sleeper, deadline) : 0;
+  for (const Interest& one : sockets) {
+    const std::lock_guard guard(one.socket->lock);
+    one.socket->remove_sleeper(sleeper.event());
+  }
+  if (count < 0) return error(EBADF);
+  if (error_number != 0) return error(error_number);
+  return count;
+}
+
+}  // namespace
+
+const RsocketOptions& RsocketOptions::defaults() {
+  static const RsocketOptions options = read_defaults();
+  return options;
+}
+
+std::shared_ptr<Rsocket> Rsocket::create(int family, int type) {
+  if (type != SOCK_STREAM) {
+    errno = EPROTONOSUPPORT;
+    return nullptr;
+  }
+  os::UniqueFd set(epoll_create1(EPOLL_CLOEXEC));
+  if (!set) return nullptr;
+  return std::make_shared<Stream>(family, std::move(set));
+}
+
+bool Rsocket::watch(int descriptor) const {
+  epoll_event readable{};
+  readable.events = EPOLLIN;
+  return epoll_ctl(set_.get(), EPOLL_CTL_ADD, descriptor, &readable) == 0;
+}
+
+void Rsocket::wake_sleepers() const {
+  for (const int event : sleepers_) eventfd_write(event, 1);
+}
+
+RsocketTable::RsocketTable() {
+  // A child begins with a table that no thread of its parent was changing.
+  pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
+                 [] {
+                   ++get().generation_;
+                   get().mutex_.unlock();
+                 });
+}
+
+RsocketTable& RsocketTable::get() {
+  static auto* const table = new RsocketTable;  // never deleted: threads may use it while the process ends
+  return *table;
+}
+
+void RsocketTable::insert(const std::shared_ptr<Rsocket>& socket) {
+  const std::lock_guard guard(mutex_);
+  const auto index = static_cast<std::size_t>(socket->descriptor());
+  if (entries_.size() <= index) entries_.resize(index + 1);
+  entries_[index] = {socket, generation_};
+}
+
+std::shared_ptr<Rsocket> RsocketTable::find(int descriptor) {
+  const std::lock_guard guard(mutex_);
+  const auto index = static_cast<std::size_t>(descriptor);
+  if (descriptor < 0 || index >= entries_.size() || entries_[index].generation != generation_) return nullptr;
+  return entries_[index].socket;
+}
+
+std::shared_ptr<Rsocket> RsocketTable::remove(int descriptor, bool& inherited) {
+  const std::lock_guard guard(mutex_);
+  const auto index = static_cast<std::size_t>(descriptor);
+  inherited = false;
+  if (descriptor < 0 || index >= entries_.size() || !entries_[index].socket) return nullptr;
+  Entry entry = std::move(entries_[index]);
+  entries_[index] = {};
+  if (entry.generation == generation_) return std::move(entry.socket);
+  // Its queue pair is the parent's: nothing of it may be destroyed here.
+  inherited = true;
+  static_cast<void>(new std::shared_ptr<Rsocket>(std::move(entry.socket)));
+  ::close(descriptor);
+  return nullptr;
+}
+
+std::vector<std::shared_ptr<Rsocket>> RsocketTable::all() {
+  const std::lock_guard guard(mutex_);
+  std::vector<std::shared_ptr<Rsocket>> found;
+  for (const Entry& entry : entries_) {
+    if (entry.socket && entry.generation == generation_) found.push_back(entry.socket);
+  }
+  return found;
+}
+
+Outcome<int> await(std::span<Interest> sockets, std::span<pollfd> plain, Time deadline) {
+  const auto progress = [](Rsocket& socket) { socket.progress(); };
+  const auto wake = [](Rsocket& socket) { socket.wake(); };
+  bool slept = false;
+  for (Time spin_end = kNever;; slept = true) {
+    do {
+      const int count = slept ? look_at(sockets, wake) : look_at(sockets, progress);
+      if (count < 0) return error(EBADF);
+      const int others = poll_plain(plain);
+      if (others < 0) return error(errno);
+      if (count + others > 0) return count + others;
+      const Time now = monotonic_now();
+      if (now >= deadline) return 0;
+      if (spin_end == kNever) spin_end = now + (sockets.empty() ? Duration(0) : spin_time());
+      slept = false;
+    } while (monotonic_now() < spin_end);
+    const auto count = sleep_once(sockets, plain, deadline);
+    if (!count) return count;
+    spin_end = Time{};
+  }
+}
+
+}  // namespace splitnic::rdmacm

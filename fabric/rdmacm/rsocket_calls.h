@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cerrno>
+#include <memory>
+#include <new>
+
+#include "fabric/rdmacm/objects.h"
+#include "fabric/rdmacm/rsocket.h"
+
+/// What the calls of the C interface have in common. Thread: any; not under a socket's lock.
+namespace splitnic::rdmacm {
+
+/// Runs a call on a socket. -1 with errno. What succeeds leaves errno alone: there are programs that look at it at a
+/// stream's end (rstream).
+template <class Run>
+auto on_socket(int descriptor, Run&& run) -> decltype(run(std::shared_ptr<Rsocket>())) {
+  using Answer = decltype(run(std::shared_ptr<Rsocket>()));
+  const int errno_before = errno;
+  try {
+    auto socket = RsocketTable::get().find(descriptor);
+    if (!socket) return static_cast<Answer>(refuse(EBADF));
+    const Answer answered = run(std::move(socket));
+    if (answered != static_cast<Answer>(-1)) errno = errno_before;
+    return answered;
+  } catch (const std::bad_alloc&) {
+    return static_cast<Answer>(refuse(ENOMEM));
+  }
+}
+
+/// Waits for one event of one socket. 0 or an errno; EAGAIN: the deadline has passed.
+[[nodiscard]] int await_one(const std::shared_ptr<Rsocket>& socket, short event, Time deadline);
+/// timeout: of an option; none is kNever.
+[[nodiscard]] Time deadline_after(Duration timeout);
+/// An address as a socket of this family tells it. to: may be null; bytes: the room there, and then the full length.
+void tell_address(const Address& address, int family, sockaddr* to, socklen_t* bytes);
+
+}  // namespace splitnic::rdmacm

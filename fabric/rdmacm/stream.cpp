@@ -1,0 +1,296 @@
+// Stream sockets: how connections are made, and how they end.
+#include "fabric/rdmacm/stream.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "fabric/rdmacm/objects.h"
+
+namespace splitnic::rdmacm {
+namespace {
+
+void make_nonblocking(int descriptor) { ::fcntl(descriptor, F_SETFL, O_NONBLOCK); }
+
+sockaddr* generic(sockaddr_storage& address) { return static_cast<sockaddr*>(static_cast<void*>(&address)); }
+
+std::span<const std::byte> private_data(const rdma_cm_event& event) {
+  const auto& about = event.param.conn;
+  if (about.private_data == nullptr) return {};
+  return {static_cast<const std::byte*>(about.private_data), about.private_data_len};
+}
+
+void reject_and_destroy(rdma_cm_id* id) {
+  rdma_reject(id, nullptr, 0);
+  rdma_destroy_id(id);
+}
+
+}  // namespace
+
+Stream::~Stream() { close(); }
+
+int Stream::create_channel() {
+  channel_ = rdma_create_event_channel();
+  if (channel_ == nullptr) return errno;
+  make_nonblocking(channel_->fd);
+  return watch(channel_->fd) ? 0 : ENOMEM;
+}
+
+int Stream::create_identifier() {
+  if (id_ != nullptr) return 0;
+  if (const int error_number = create_channel()) return error_number;
+  if (rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) != 0) return errno;
+  int only_ip6 = options.only_ip6 ? 1 : 0;
+  if (family == AF_INET6) rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only_ip6, sizeof only_ip6);
+  return 0;
+}
+
+int Stream::bind(const Address& address) {
+  if (phase_ != Phase::idle) return EINVAL;
+  if (const int error_number = create_identifier()) return error_number;
+  sockaddr_storage system{};
+  put_address(address, system);
+  if (rdma_bind_addr(id_, generic(system)) != 0) return errno;
+  phase_ = Phase::bound;
+  return 0;
+}
+
+int Stream::listen(int backlog) {
+  constexpr int kMaxBacklog = 1024;
+  backlog_ = static_cast<std::size_t>(std::clamp(backlog, 1, kMaxBacklog));
+  if (phase_ == Phase::listening) return 0;
+  if (phase_ != Phase::idle && phase_ != Phase::bound) return EINVAL;
+  if (const int error_number = create_identifier()) return error_number;
+  if (rdma_listen(id_, backlog) != 0) return errno;
+  phase_ = Phase::listening;
+  return 0;
+}
+
+int Stream::connect(const Address& to) {
+  if (phase_ == Phase::connecting) return EALREADY;
+  if (phase_ == Phase::accepting || phase_ == Phase::open) return EISCONN;
+  if (phase_ != Phase::idle && phase_ != Phase::bound) return EINVAL;
+  if (const int error_number = create_identifier()) return error_number;
+  sockaddr_storage system{};
+  put_address(to, system);
+  if (rdma_resolve_addr(id_, nullptr, generic(system), 0) != 0) return errno;
+  phase_ = Phase::connecting;
+  progress();
+  return 0;
+}
+
+int Stream::connected() {
+  if (phase_ == Phase::connecting) return EINPROGRESS;
+  if (phase_ == Phase::ended) return pending_error_ != 0 ? take_error() : 0;
+  return 0;
+}
+
+rdma_conn_param Stream::parameters(const StreamSetUpBytes& set_up) const {
+  constexpr std::uint8_t kRetries = 7;
+  rdma_conn_param made{};
+  made.private_data = &set_up;
+  made.private_data_len = sizeof set_up;
+  made.retry_count = made.rnr_retry_count = kRetries;
+  made.flow_control = 1;
+  return made;
+}
+
+/// The addresses are resolved: asks the other end.
+int Stream::request() {
+  if (const int error_number = create_queue_pair()) return error_number;
+  const StreamSetUpBytes set_up = encode(own_set_up());
+  rdma_conn_param about = parameters(set_up);
+  return rdma_connect(id_, &about) == 0 ? 0 : errno;
+}
+
+Outcome<std::shared_ptr<Rsocket>> Stream::accept() {
+  if (phase_ != Phase::listening) return error(EINVAL);
+  progress();
+  while (!callers_.empty()) {
+    const Caller caller = callers_.front();
+    callers_.pop_front();
+    auto made = Rsocket::create(family, type);
+    if (!made) {
+      callers_.push_front(caller);
+      return error(EMFILE);
+    }
+    auto& child = static_cast<Stream&>(*made);
+    child.options = options;
+    child.options.nonblocking = false;
+    const int error_number = child.answer(caller);
+    if (error_number == 0) return made;
+    // A caller that has gone meanwhile does not concern the program.
+    if (error_number == ENOMEM || error_number == EMFILE) return error(error_number);
+  }
+  return error(EAGAIN);
+}
+
+int Stream::answer(const Caller& caller) {
+  id_ = caller.id;
+  int error_number = create_channel();
+  if (error_number == 0 && rdma_migrate_id(id_, channel_) != 0) error_number = errno;
+  if (error_number == 0) error_number = create_queue_pair();
+  if (error_number != 0) {
+    rdma_reject(id_, nullptr, 0);
+    return error_number;
+  }
+  use_peer(caller.set_up);
+  const StreamSetUpBytes set_up = encode(own_set_up());
+  rdma_conn_param about = parameters(set_up);
+  if (rdma_accept(id_, &about) != 0) return errno;
+  phase_ = Phase::accepting;
+  return 0;
+}
+
+bool Stream::take_manager_events() {
+  bool news = false;
+  // A listener leaves what its backlog has no room for where it is.
+  while (channel_ != nullptr && (phase_ != Phase::listening || callers_.size() < backlog_)) {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(channel_, &event) != 0) return news;
+    news = true;
+    take_manager_event(*event);
+    rdma_cm_id* const gone = event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->id == id_ ? nullptr : event->id;
+    rdma_ack_cm_event(event);
+    if (gone != nullptr) rdma_destroy_id(gone);
+  }
+  return news;
+}
+
+void Stream::take_manager_event(const rdma_cm_event& event) {
+  switch (event.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (rdma_resolve_route(id_, 0) != 0) fail(errno);
+      return;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      if (const int error_number = request()) fail(error_number);
+      return;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      return fail(ENETUNREACH);
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+      return take_caller(event);
+    case RDMA_CM_EVENT_ESTABLISHED:
+      return take_reply(event);
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_REJECTED:
+      if (phase_ == Phase::listening) return forget_caller(event.id);
+      if (phase_ != Phase::connecting) return end(ECONNRESET);
+      return fail(event.status == -ETIMEDOUT ? ETIMEDOUT : ECONNREFUSED);
+    case RDMA_CM_EVENT_DISCONNECTED:
+      // What has arrived before is still there.
+      while (poll_completions()) {
+      }
+      return end(0);
+    default:
+      return;
+  }
+}
+
+void Stream::take_caller(const rdma_cm_event& event) {
+  const auto set_up = decode_set_up(private_data(event));
+  if (!set_up) return reject_and_destroy(event.id);
+  callers_.push_back({event.id, *set_up});
+}
+
+/// The caller does not wait any more: its identifier ends with the event that says so.
+void Stream::forget_caller(const rdma_cm_id* id) {
+  std::erase_if(callers_, [id](const Caller& caller) { return caller.id == id; });
+}
+
+void Stream::take_reply(const rdma_cm_event& event) {
+  if (phase_ == Phase::connecting) {
+    const auto set_up = decode_set_up(private_data(event));
+    if (!set_up) return fail(EPROTO);
+    use_peer(*set_up);
+  }
+  if (phase_ == Phase::connecting || phase_ == Phase::accepting) phase_ = Phase::open;
+}
+
+/// There is no connection.
+void Stream::fail(int error_number) {
+  pending_error_ = error_number;
+  phase_ = Phase::ended;
+  peer_ended_ = true;
+}
+
+void Stream::end(int error_number) {
+  if (phase_ == Phase::ended || phase_ == Phase::connecting) {
+    if (phase_ == Phase::connecting) fail(error_number != 0 ? error_number : ECONNREFUSED);
+    return;
+  }
+  if (error_number == 0 && data_lost_) error_number = ECONNRESET;
+  pending_error_ = error_number;
+  phase_ = Phase::ended;
+  peer_ended_ = true;
+  rdma_disconnect(id_);
+}
+
+int Stream::shut_down(int how) {
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return EINVAL;
+  if (phase_ == Phase::listening && how != SHUT_WR) {
+    close();
+    phase_ = Phase::ended;
+    pending_error_ = EINVAL;
+    return 0;
+  }
+  if (phase_ != Phase::accepting && phase_ != Phase::open && phase_ != Phase::ended) return ENOTCONN;
+  if (how != SHUT_WR) receives_shut_ = true;
+  if (how != SHUT_RD) sends_shut_ = true;
+  progress();
+  return 0;
+}
+
+bool Stream::drained() const {
+  if (phase_ != Phase::open && phase_ != Phase::accepting) return true;
+  return posted_.empty() && (!sends_shut_ || end_sent_);
+}
+
+void Stream::close() {
+  for (const Caller& caller : callers_) reject_and_destroy(caller.id);
+  callers_.clear();
+  if (phase_ == Phase::open || phase_ == Phase::accepting) rdma_disconnect(id_);
+  destroy_queue_pair();
+  if (id_ != nullptr) rdma_destroy_id(id_);
+  if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
+  id_ = nullptr;
+  channel_ = nullptr;
+  phase_ = Phase::ended;
+}
+
+std::optional<Address> Stream::own_address() const {
+  return id_ != nullptr ? address_of(rdma_get_local_addr(id_)) : std::nullopt;
+}
+
+std::optional<Address> Stream::peer_address() const {
+  const bool has_peer = peer_.messages != 0;
+  return id_ != nullptr && has_peer ? address_of(rdma_get_peer_addr(id_)) : std::nullopt;
+}
+
+short Stream::ready(short wanted) const {
+  if (wanted == kDrained) return drained() ? kDrained : short{0};
+  if (wanted == kRequestRoom) return phase_ != Phase::open || may_post() ? kRequestRoom : short{0};
+  int found = 0;
+  if (phase_ == Phase::listening) {
+    found = !callers_.empty() ? POLLIN | POLLRDNORM : 0;
+  } else if (phase_ == Phase::open || phase_ == Phase::accepting || phase_ == Phase::ended) {
+    if (ring_.waiting() != 0 || peer_ended_ || receives_shut_) found |= POLLIN | POLLRDNORM;
+    if (peer_ended_) found |= POLLRDHUP;
+    if (phase_ == Phase::ended || sends_shut_ || (phase_ == Phase::open && send_room() != 0))
+      found |= POLLOUT | POLLWRNORM;
+  }
+  found &= wanted;
+  if (pending_error_ != 0) found |= POLLERR;
+  // As with TCP, an end that the other one has left hangs up only when it has nothing to send itself, or has failed.
+  const bool never_connected = phase_ == Phase::ended && peer_.messages == 0;
+  if (phase_ == Phase::idle || phase_ == Phase::bound || never_connected || (peer_ended_ && sends_shut_) ||
+      (phase_ == Phase::ended && pending_error_ != 0)) {
+    found |= POLLHUP;
+  }
+  return static_cast<short>(found);
+}
+
+}  // namespace splitnic::rdmacm

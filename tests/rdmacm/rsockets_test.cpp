@@ -1,0 +1,494 @@
+// Stream sockets over RDMA through their C interface, both ends in this process.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <sys/eventfd.h>
+
+#include <array>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "common/os/unique_fd.h"
+#include "fabric/rdmacm/stream_record.h"
+#include "tests/rdmacm/manager.h"
+
+namespace splitnic::rdmacm::testing::rsockets_test {
+namespace {
+
+/// A socket that is closed.
+struct Socket {
+  explicit Socket(int made) : number(made) { REQUIRE(number >= 0); }
+  ~Socket() {
+    if (number >= 0) rclose(number);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  void close() { REQUIRE(rclose(std::exchange(number, -1)) == 0); }
+  void set(int level, int name, int value) { REQUIRE(rsetsockopt(number, level, name, &value, sizeof value) == 0); }
+  [[nodiscard]] int get(int level, int name) const {
+    int value = -1;
+    socklen_t bytes = sizeof value;
+    REQUIRE(rgetsockopt(number, level, name, &value, &bytes) == 0);
+    return value;
+  }
+  void set_nonblocking() { REQUIRE(rfcntl(number, F_SETFL, O_NONBLOCK) == 0); }
+  [[nodiscard]] short poll(short events, int milliseconds = kLimitMilliseconds) const {
+    pollfd one{number, events, 0};
+    return rpoll(&one, 1, milliseconds) == 1 ? one.revents : short{0};
+  }
+  void send(const std::string& text) { REQUIRE(rsend(number, text.data(), text.size(), 0) == ssize(text)); }
+  [[nodiscard]] std::string receive(std::size_t most = 1000, int flags = 0) {
+    std::string text(most, '\0');
+    const ssize_t got = rrecv(number, text.data(), text.size(), flags);
+    REQUIRE(got >= 0);
+    text.resize(static_cast<std::size_t>(got));
+    return text;
+  }
+  static ssize_t ssize(const std::string& text) { return static_cast<ssize_t>(text.size()); }
+
+  int number;
+};
+
+int new_socket() {
+  static_cast<void>(fabric_folder());
+  return rsocket(AF_INET, SOCK_STREAM, 0);
+}
+
+sockaddr* generic(sockaddr_in& address) { return static_cast<sockaddr*>(static_cast<void*>(&address)); }
+
+struct Listener : Socket {
+  Listener() : Socket(new_socket()) {
+    sockaddr_in address = at(0);
+    REQUIRE(rbind(number, generic(address), sizeof address) == 0);
+    REQUIRE(rlisten(number, 4) == 0);
+  }
+  [[nodiscard]] sockaddr_in address() const {
+    sockaddr_in found{};
+    socklen_t bytes = sizeof found;
+    REQUIRE(rgetsockname(number, generic(found), &bytes) == 0);
+    REQUIRE(bytes == sizeof found);
+    return found;
+  }
+};
+
+/// A connection. The options of both ends are set before.
+struct Pair {
+  template <class Prepare>
+  explicit Pair(Prepare&& prepare) : client(new_socket()) {
+    prepare(listener);
+    prepare(client);
+    client.set_nonblocking();
+    sockaddr_in to = listener.address();
+    REQUIRE(rconnect(client.number, generic(to), sizeof to) == -1);
+    REQUIRE(errno == EINPROGRESS);
+    accepted = raccept(listener.number, nullptr, nullptr);
+    server.emplace(accepted);
+    REQUIRE(client.poll(POLLOUT) == POLLOUT);
+    REQUIRE(client.get(SOL_SOCKET, SO_ERROR) == 0);
+    REQUIRE(rfcntl(client.number, F_SETFL, 0) == 0);
+  }
+  Pair() : Pair([](Socket&) {}) {}
+
+  Listener listener;
+  Socket client;
+  int accepted = -1;
+  std::optional<Socket> server;
+};
+
+void expect_error(ssize_t result, int number) {
+  const int seen = errno;
+  CHECK(result == -1);
+  CHECK(seen == number);
+}
+
+TEST_CASE("a stream socket carries bytes both ways until each end has ended its stream", "[rdmacm][rsocket]") {
+  Pair ends;
+  sockaddr_in own{};
+  sockaddr_in peer{};
+  socklen_t bytes = sizeof own;
+  REQUIRE(rgetsockname(ends.client.number, generic(own), &bytes) == 0);
+  REQUIRE(rgetpeername(ends.server->number, generic(peer), &bytes) == 0);
+  CHECK(std::memcmp(&own, &peer, sizeof own) == 0);
+  CHECK(ends.server->poll(POLLIN, 0) == 0);
+  ends.client.send("some");
+  ends.client.send(" bytes");
+  CHECK(ends.server->receive(10, MSG_WAITALL) == "some bytes");
+  ends.server->send("an answer");
+  CHECK(ends.client.receive(2) == "an");
+  CHECK(ends.client.receive(100, MSG_PEEK) == " answer");
+  CHECK(ends.client.receive() == " answer");
+
+  REQUIRE(rshutdown(ends.client.number, SHUT_WR) == 0);
+  CHECK(ends.server->poll(POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+  CHECK(ends.server->receive().empty());
+  expect_error(rsend(ends.client.number, "x", 1, 0), EPIPE);
+  ends.server->send("the other way is open");
+  CHECK(ends.client.receive() == "the other way is open");
+  ends.server->close();
+  CHECK(ends.client.receive().empty());
+  CHECK((ends.client.poll(POLLIN) & POLLHUP) != 0);
+}
+
+TEST_CASE("lists of buffers are sent and received as one stream", "[rdmacm][rsocket]") {
+  Pair ends;
+  std::array<char, 3> first{'a', 'b', 'c'};
+  std::array<char, 4> second{'d', 'e', 'f', 'g'};
+  std::array<iovec, 3> parts{{{first.data(), 3}, {nullptr, 0}, {second.data(), 4}}};
+  REQUIRE(rwritev(ends.client.number, parts.data(), 3) == 7);
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = 3;
+  REQUIRE(rsendmsg(ends.client.number, &message, 0) == 7);
+  CHECK(ends.server->receive(14, MSG_WAITALL) == "abcdefgabcdefg");
+  ends.server->send("1234567890");
+  first = {};
+  second = {};
+  REQUIRE(rrecvmsg(ends.client.number, &message, MSG_WAITALL) == 7);
+  CHECK(std::string(first.data(), 3) + std::string(second.data(), 4) == "1234567");
+  REQUIRE(rreadv(ends.client.number, parts.data(), 3) == 3);
+  CHECK(std::string(first.data(), 3) == "890");
+  CHECK(rwrite(ends.client.number, "w", 1) == 1);
+  char byte = 0;
+  CHECK(rread(ends.server->number, &byte, 1) == 1);
+  CHECK(byte == 'w');
+}
+
+TEST_CASE("a socket that does not block takes what there is room for, and says when there is more",
+          "[rdmacm][rsocket]") {
+  Pair ends([](Socket& socket) {
+    socket.set(SOL_SOCKET, SO_SNDBUF, 20000);
+    socket.set(SOL_SOCKET, SO_RCVBUF, 30000);
+  });
+  ends.client.set_nonblocking();
+  expect_error(rrecv(ends.client.number, &ends, 1, 0), EAGAIN);
+  expect_error(rrecv(ends.server->number, &ends, 1, MSG_DONTWAIT), EAGAIN);
+  const std::string all(500'000, 'x');
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  bool was_full = false;
+  while (received != all.size()) {
+    const ssize_t some = rsend(ends.client.number, all.data() + sent, all.size() - sent, 0);
+    if (some > 0) {
+      sent += static_cast<std::size_t>(some);
+      continue;
+    }
+    if (sent != all.size()) {
+      REQUIRE(errno == EAGAIN);
+      was_full = true;
+      REQUIRE(sent - received <= 30000);
+    }
+    const std::string part = ends.server->receive(7777);
+    REQUIRE(part.find_first_not_of('x') == std::string::npos);
+    received += part.size();
+  }
+  CHECK(was_full);
+  CHECK(ends.client.poll(POLLOUT) == POLLOUT);
+}
+
+TEST_CASE("one thread sends while another one receives on the same socket", "[rdmacm][rsocket]") {
+  Pair ends;
+  constexpr std::uint32_t kWords = 400'000;
+  const auto send_all = [](int number) {
+    std::vector<std::uint32_t> words(kWords);
+    std::iota(words.begin(), words.end(), 0U);
+    const auto bytes = static_cast<ssize_t>(kWords * sizeof(std::uint32_t));
+    return rsend(number, words.data(), static_cast<std::size_t>(bytes), 0) == bytes;
+  };
+  const auto receive_all = [](int number) {
+    std::array<std::uint32_t, 1000> some{};
+    for (std::uint32_t at = 0; at < kWords; at += 1000) {
+      if (rrecv(number, some.data(), sizeof some, MSG_WAITALL) != ssize_t{sizeof some}) return false;
+      for (std::uint32_t i = 0; i < 1000; ++i) {
+        if (some[i] != at + i) return false;
+      }
+    }
+    return true;
+  };
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (const int number : {ends.client.number, ends.server->number}) {
+    threads.emplace_back([&, number] { right += send_all(number) ? 1 : 0; });
+    threads.emplace_back([&, number] { right += receive_all(number) ? 1 : 0; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(right == 4);
+}
+
+TEST_CASE("bytes that were sent arrive although their socket is closed at once", "[rdmacm][rsocket]") {
+  Pair ends;
+  const std::string all(200'000, 'y');
+  ends.client.send(all);
+  ends.client.close();
+  CHECK(ends.server->receive(all.size(), MSG_WAITALL) == all);
+  CHECK(ends.server->receive().empty());
+}
+
+TEST_CASE("an end that the other one has left can't send", "[rdmacm][rsocket]") {
+  Pair ends;
+  ends.client.close();
+  CHECK(ends.server->receive().empty());
+  // What is sent first may still have been on its way.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
+  while (rsend(ends.server->number, "x", 1, 0) == 1) REQUIRE(std::chrono::steady_clock::now() < limit);
+  CHECK((errno == EPIPE || errno == ECONNRESET));
+  expect_error(rsend(ends.server->number, "x", 1, 0), EPIPE);
+}
+
+TEST_CASE("a connection to an address where nobody listens is refused", "[rdmacm][rsocket]") {
+  sockaddr_in nowhere{};
+  {
+    const Listener listener;
+    nowhere = listener.address();
+  }
+  SECTION("when the program waits") {
+    Socket client(new_socket());
+    expect_error(rconnect(client.number, generic(nowhere), sizeof nowhere), ECONNREFUSED);
+    expect_error(rrecv(client.number, &nowhere, 1, 0), ENOTCONN);
+  }
+  SECTION("when it does not wait") {
+    Socket client(new_socket());
+    client.set_nonblocking();
+    expect_error(rconnect(client.number, generic(nowhere), sizeof nowhere), EINPROGRESS);
+    expect_error(rconnect(client.number, generic(nowhere), sizeof nowhere), EALREADY);
+    CHECK((client.poll(POLLOUT) & (POLLOUT | POLLERR | POLLHUP)) == (POLLOUT | POLLERR | POLLHUP));
+    CHECK(client.get(SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
+    CHECK(client.get(SOL_SOCKET, SO_ERROR) == 0);
+  }
+}
+
+TEST_CASE("calls that a socket's state does not allow are refused", "[rdmacm][rsocket]") {
+  Socket idle(new_socket());
+  char byte = 0;
+  sockaddr_in address = at(0);
+  socklen_t bytes = sizeof address;
+  expect_error(rsend(idle.number, &byte, 1, 0), ENOTCONN);
+  expect_error(rrecv(idle.number, &byte, 1, 0), ENOTCONN);
+  expect_error(raccept(idle.number, nullptr, nullptr), EINVAL);
+  expect_error(rshutdown(idle.number, SHUT_WR), ENOTCONN);
+  expect_error(rgetpeername(idle.number, generic(address), &bytes), ENOTCONN);
+  expect_error(rsocket(AF_UNIX, SOCK_STREAM, 0), EAFNOSUPPORT);
+  expect_error(rsocket(AF_INET, SOCK_STREAM, IPPROTO_UDP), EPROTONOSUPPORT);
+  expect_error(rclose(-1), EBADF);
+  expect_error(rsend(100000, &byte, 1, 0), EBADF);
+  const Listener first;
+  sockaddr_in taken = first.address();
+  expect_error(rbind(idle.number, generic(taken), sizeof taken), EADDRINUSE);
+  Pair ends;
+  expect_error(rconnect(ends.client.number, generic(taken), sizeof taken), EISCONN);
+  expect_error(rlisten(ends.client.number, 1), EINVAL);
+}
+
+TEST_CASE("options are kept, and those that a socket does not have are refused", "[rdmacm][rsocket]") {
+  Socket socket(new_socket());
+  for (const auto& [level, name, value] : {std::tuple{SOL_SOCKET, SO_RCVBUF, 100000},
+                                           {SOL_SOCKET, SO_SNDBUF, 70000},
+                                           {SOL_SOCKET, SO_REUSEADDR, 1},
+                                           {SOL_SOCKET, SO_KEEPALIVE, 1},
+                                           {SOL_SOCKET, SO_OOBINLINE, 1},
+                                           {IPPROTO_TCP, TCP_NODELAY, 1},
+                                           {IPPROTO_TCP, TCP_KEEPIDLE, 33},
+                                           {IPPROTO_TCP, TCP_MAXSEG, 1400},
+                                           {IPPROTO_IPV6, IPV6_V6ONLY, 1},
+                                           {SOL_RDMA, RDMA_SQSIZE, 100},
+                                           {SOL_RDMA, RDMA_RQSIZE, 200},
+                                           {SOL_RDMA, RDMA_INLINE, 32},
+                                           {SOL_RDMA, RDMA_IOMAPSIZE, 3}}) {
+    socket.set(level, name, value);
+    CHECK(socket.get(level, name) == value);
+  }
+  CHECK(socket.get(SOL_SOCKET, SO_TYPE) == SOCK_STREAM);
+  CHECK(socket.get(SOL_SOCKET, SO_ACCEPTCONN) == 0);
+  int value = 0;
+  socklen_t bytes = sizeof value;
+  expect_error(rsetsockopt(socket.number, IPPROTO_TCP, TCP_KEEPIDLE, &value, sizeof value), EINVAL);
+  expect_error(rsetsockopt(socket.number, SOL_SOCKET, SO_RCVBUF, &value, 1), EINVAL);
+  expect_error(rsetsockopt(socket.number, IPPROTO_TCP, TCP_CONGESTION, "reno", 4), ENOPROTOOPT);
+  expect_error(rgetsockopt(socket.number, IPPROTO_TCP, TCP_INFO, &value, &bytes), ENOPROTOOPT);
+  linger wanted{1, 5};
+  REQUIRE(rsetsockopt(socket.number, SOL_SOCKET, SO_LINGER, &wanted, sizeof wanted) == 0);
+  wanted = {};
+  bytes = sizeof wanted;
+  REQUIRE(rgetsockopt(socket.number, SOL_SOCKET, SO_LINGER, &wanted, &bytes) == 0);
+  CHECK(wanted.l_linger == 5);
+  CHECK((rfcntl(socket.number, F_GETFL) & O_NONBLOCK) == 0);
+  socket.set_nonblocking();
+  CHECK((rfcntl(socket.number, F_GETFL) & O_NONBLOCK) != 0);
+}
+
+TEST_CASE("a wait ends with a signal, with its time, and when another thread closes the socket", "[rdmacm][rsocket]") {
+  Pair ends;
+  char byte = 0;
+  SECTION("time") {
+    const timeval limit{0, 20'000};
+    REQUIRE(rsetsockopt(ends.client.number, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    expect_error(rrecv(ends.client.number, &byte, 1, 0), EAGAIN);
+    CHECK(ends.client.poll(POLLIN, 20) == 0);
+  }
+  SECTION("signal") {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    struct sigaction before {};
+    REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
+    std::atomic<bool> done{false};
+    std::thread killer([&done, victim = pthread_self()] {
+      // The victim may not be asleep yet, so it is woken until it was.
+      while (!done) {
+        pthread_kill(victim, SIGUSR1);
+        std::this_thread::yield();
+      }
+    });
+    expect_error(rrecv(ends.client.number, &byte, 1, 0), EINTR);
+    done = true;
+    killer.join();
+    REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
+  }
+  SECTION("close") {
+    std::thread closer([&] { ends.client.close(); });
+    const ssize_t got = rrecv(ends.client.number, &byte, 1, 0);
+    CHECK(got <= 0);
+    closer.join();
+  }
+}
+
+TEST_CASE("rpoll and rselect watch plain descriptors beside sockets", "[rdmacm][rsocket]") {
+  Pair ends;
+  const os::UniqueFd plain(eventfd(0, EFD_CLOEXEC));
+  std::array<pollfd, 3> all{{{ends.server->number, POLLIN, 0}, {plain.get(), POLLIN, 0}, {-1, POLLIN, 0}}};
+  CHECK(rpoll(all.data(), all.size(), 0) == 0);
+  std::thread writer([&] { eventfd_write(plain.get(), 1); });
+  CHECK(rpoll(all.data(), all.size(), kLimitMilliseconds) == 1);
+  writer.join();
+  CHECK(all[0].revents == 0);
+  CHECK(all[1].revents == POLLIN);
+  std::thread sender([&] { ends.client.send("x"); });
+  CHECK(ends.server->poll(POLLIN) == POLLIN);
+  sender.join();
+
+  fd_set reads;
+  fd_set writes;
+  FD_ZERO(&reads);
+  FD_ZERO(&writes);
+  FD_SET(ends.server->number, &reads);
+  FD_SET(ends.client.number, &reads);
+  FD_SET(plain.get(), &reads);
+  FD_SET(ends.client.number, &writes);
+  timeval limit{1, 0};
+  CHECK(rselect(FD_SETSIZE, &reads, &writes, nullptr, &limit) == 3);
+  CHECK(FD_ISSET(ends.server->number, &reads));
+  CHECK_FALSE(FD_ISSET(ends.client.number, &reads));
+  CHECK(FD_ISSET(plain.get(), &reads));
+  CHECK(FD_ISSET(ends.client.number, &writes));
+}
+
+TEST_CASE("a buffer that is mapped is written directly, before what is sent afterwards", "[rdmacm][rsocket]") {
+  Pair ends([](Socket& socket) { socket.set(SOL_RDMA, RDMA_IOMAPSIZE, 1); });
+  std::string buffer(1 << 20, '-');
+  std::string other(100, '-');
+  REQUIRE(riomap(ends.server->number, buffer.data(), buffer.size(), PROT_WRITE, 0, 4096) == 4096);
+  expect_error(static_cast<ssize_t>(riomap(ends.server->number, other.data(), 100, PROT_WRITE, 0, 1 << 30)), ENOBUFS);
+  ends.server->send("mapped");
+  CHECK(ends.client.receive() == "mapped");
+  const std::string all(buffer.size(), 'z');
+  REQUIRE(riowrite(ends.client.number, all.data(), all.size(), 4096, 0) == all.size());
+  ends.client.send("written");
+  CHECK(ends.server->receive() == "written");
+  CHECK(buffer == all);
+  expect_error(static_cast<ssize_t>(riowrite(ends.client.number, "x", 1, 4095, 0)), EFAULT);
+  expect_error(static_cast<ssize_t>(riowrite(ends.client.number, "x", 1, 4096 + (1 << 20), 0)), EFAULT);
+  REQUIRE(riounmap(ends.server->number, buffer.data(), buffer.size()) == 0);
+  expect_error(riounmap(ends.server->number, buffer.data(), buffer.size()), EINVAL);
+  ends.server->send("gone");
+  CHECK(ends.client.receive() == "gone");
+  expect_error(static_cast<ssize_t>(riowrite(ends.client.number, "x", 1, 4096, 0)), EFAULT);
+}
+
+// --- The other end is not one of ours.
+
+/// A client that speaks with a listener of stream sockets through the connection manager and the verbs.
+struct Stranger {
+  Stranger() : id(events) {}
+  ~Stranger() {
+    if (region != nullptr) ibv_dereg_mr(region);
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  void call(const Listener& listener, const StreamSetUpBytes& set_up) {
+    id.resolve(events, at(ntohs(listener.address().sin_port)));
+    id.create_queue_pair();
+    region = rdma_reg_msgs(id.id, memory.data(), memory.size());
+    REQUIRE(region != nullptr);
+    for (std::size_t i = 0; i < 8; ++i) REQUIRE(rdma_post_recv(id.id, nullptr, memory.data(), 48, region) == 0);
+    rdma_conn_param about{};
+    about.private_data = &set_up;
+    about.private_data_len = sizeof set_up;
+    REQUIRE(rdma_connect(id.id, &about) == 0);
+  }
+  StreamSetUp set_up() { return {1 << 12, 1, 1 << 12, 64, 0}; }
+  void send(const void* bytes, std::size_t count) {
+    std::memcpy(memory.data() + 1024, bytes, count);
+    REQUIRE(rdma_post_send(id.id, nullptr, memory.data() + 1024, count, region, 0) == 0);
+  }
+
+  Channel events;
+  Id id;
+  std::array<std::byte, 2048> memory{};
+  ibv_mr* region = nullptr;
+};
+
+TEST_CASE("a caller without the set-up of a stream is rejected, and the listener stays", "[rdmacm][rsocket]") {
+  Listener listener;
+  listener.set_nonblocking();
+  Stranger stranger;
+  StreamSetUpBytes bad = encode(stranger.set_up());
+  bad.version = 2;
+  stranger.call(listener, bad);
+  CHECK(listener.poll(POLLIN, 100) == 0);
+  stranger.events.expect(RDMA_CM_EVENT_REJECTED, 28);
+  expect_error(raccept(listener.number, nullptr, nullptr), EAGAIN);
+}
+
+TEST_CASE("a peer that breaks the protocol ends its own connection and no other", "[rdmacm][rsocket]") {
+  Pair good;
+  Stranger stranger;
+  stranger.call(good.listener, encode(stranger.set_up()));
+  Socket server(raccept(good.listener.number, nullptr, nullptr));
+  stranger.events.expect(RDMA_CM_EVENT_ESTABLISHED);
+  StreamControl control;
+  std::size_t bytes = sizeof(StreamControlBytes);
+  SECTION("credits for what was not sent") { control.consumed_bytes = 1; }
+  SECTION("fewer bytes than a control message has") { --bytes; }
+  SECTION("a map that was not allowed") { control = {ControlKind::map, 0, 0, 1, 0, 0, 100}; }
+  const StreamControlBytes encoded = encode(control);
+  stranger.send(&encoded, bytes);
+  char byte = 0;
+  expect_error(rrecv(server.number, &byte, 1, 0), EPROTO);
+  CHECK(rrecv(server.number, &byte, 1, 0) == 0);
+  expect_error(rsend(server.number, &byte, 1, 0), EPIPE);
+  stranger.events.expect(RDMA_CM_EVENT_DISCONNECTED);
+  good.client.send("still here");
+  CHECK(good.server->receive() == "still here");
+}
+
+TEST_CASE("a ring that the peer does not have ends the connection that uses it", "[rdmacm][rsocket]") {
+  Listener listener;
+  Stranger stranger;
+  stranger.call(listener, encode(stranger.set_up()));
+  Socket server(raccept(listener.number, nullptr, nullptr));
+  stranger.events.expect(RDMA_CM_EVENT_ESTABLISHED);
+  server.send("into nowhere");
+  char byte = 0;
+  expect_error(rrecv(server.number, &byte, 1, 0), ECONNRESET);
+  CHECK(rrecv(server.number, &byte, 1, 0) == 0);
+}
+
+}  // namespace
+}  // namespace splitnic::rdmacm::testing::rsockets_test
