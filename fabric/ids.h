@@ -8,6 +8,8 @@ namespace splitnic::fabric {
 
 /// Queue-pair number, 24 bits; 0 is never a queue pair.
 using QpNumber = StrongId<struct QpNumberTag, std::uint32_t>;
+/// Shared receive queue, 24 bits; 0 is never one.
+using SrqNumber = StrongId<struct SrqNumberTag, std::uint32_t>;
 using CqNumber = StrongId<struct CqNumberTag, std::uint32_t>;
 using ProtectionDomain = StrongId<struct ProtectionDomainTag, std::uint32_t>;
 /// S1's MAC of a channel-adapter port, 48 bits. It is not the virtual NIC's MAC.

@@ -62,6 +62,18 @@ enum class MemoryRequestFailure : std::uint8_t {
   fail,        ///< to error, with a terminate message
 };
 
+/// The verbs' extended reliable connections. An initiator only sends requests; each of them names a shared receive
+/// queue at the peer. A target only takes them; it has no completion queues and no protection domain of its own, but
+/// those of the queue that a request names. Both are acknowledged. Source: the verbs (IBV_QPT_XRC_SEND,
+/// IBV_QPT_XRC_RECV).
+enum class XrcRole : std::uint8_t { none, initiator, target };
+
+/// What a shared receive queue needs so that XRC targets may take receives out of it.
+struct XrcReceives {
+  XrcDomain domain{};      ///< 0: it is for the queue pairs that name it
+  CqNumber completions{};  ///< where its receives report
+};
+
 /// A queue pair's shape for its life. The caller chooses both of S1's channel attributes: acknowledged or not,
 /// connected or not; there are no acknowledged datagrams. Depths in work requests. Source: S1 III.
 struct QueuePairAttributes {
@@ -81,6 +93,8 @@ struct QueuePairAttributes {
   QpNumber number{};
   /// Where receives come from; 0: from a queue of its own.
   SrqNumber shared_receives{};
+  XrcRole xrc = XrcRole::none;
+  XrcDomain xrc_domain{};     ///< of a target
   std::size_t reads_out = 4;  ///< reads and atomics that may await their answer, if the peer takes as many
   std::size_t reads_in = 4;   ///< the peer's likewise
   std::size_t max_inline_bytes = 0;

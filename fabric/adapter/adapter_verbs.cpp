@@ -242,13 +242,18 @@ Status ChannelAdapter::destroy_completion_channel(ChannelNumber channel) {
 }
 
 std::optional<SrqNumber> ChannelAdapter::create_shared_receive_queue(ProtectionDomain domain, std::size_t depth,
-                                                                     bool verbs_rules) {
+                                                                     bool verbs_rules, const XrcReceives& xrc) {
   if (depth == 0 || depth > kMaxQueueDepth) return std::nullopt;
   AdapterContext& context = state_->context;
+  CompletionQueue* completions = context.completion_queue(xrc.completions);
+  if ((xrc.domain.value != 0) != (completions != nullptr)) return std::nullopt;
   auto queue = std::make_unique<SharedReceiveQueue>(domain, depth);
   queue->verbs_rules = verbs_rules;
-  return if_any<SrqNumber>(
+  queue->xrc = xrc;
+  const auto made = if_any<SrqNumber>(
       take_number(context.shared_receive_queues, std::move(queue), context.options.max_shared_receive_queues));
+  if (made && completions != nullptr) ++completions->users;
+  return made;
 }
 
 Status ChannelAdapter::arm_limit(SrqNumber queue, std::size_t receives) {
@@ -274,6 +279,14 @@ Status ChannelAdapter::destroy_shared_receive_queue(SrqNumber queue) {
   SharedReceiveQueue* found = state_->context.shared_receive_queue(queue);
   if (found == nullptr) return Status::bad_argument;
   if (found->users != 0) return Status::in_use;
+  if (CompletionQueue* completions = state_->context.completion_queue(found->xrc.completions)) {
+    for (QueuePair* target : state_->queue_pairs) {
+      if (target->options.xrc == XrcRole::target && target->shared_receives == queue) {
+        leave_receives(state_->context, *target);
+      }
+    }
+    --completions->users;
+  }
   state_->context.shared_receive_queues[queue.value - 1].reset();
   return Status::ok;
 }
@@ -296,9 +309,14 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
   CompletionQueue* sends = context.completion_queue(options.send_completions);
   CompletionQueue* receives = context.completion_queue(options.receive_completions);
   SharedReceiveQueue* shared = context.shared_receive_queue(options.shared_receives);
-  const bool objects_fit =
-      sends != nullptr && receives != nullptr &&
-      (options.shared_receives.value == 0 || (shared != nullptr && shared->domain == options.domain));
+  const bool shares = shared != nullptr && shared->domain == options.domain && shared->xrc.domain.value == 0;
+  const bool ordinary_fits = sends != nullptr && receives != nullptr && (options.shared_receives.value == 0 || shares);
+  const bool target_fits = sends == nullptr && receives == nullptr && shared == nullptr &&
+                           options.xrc_domain.value != 0 && options.acknowledged;
+  const bool objects_fit = options.xrc == XrcRole::none ? ordinary_fits
+                           : options.xrc == XrcRole::initiator
+                               ? ordinary_fits && shared == nullptr && options.acknowledged
+                               : target_fits;
   const bool service_fits = !options.datagram || (!options.acknowledged && !options.memory_requests);
   const bool within_limits = options.send_depth <= kMaxQueueDepth && options.receive_depth <= kMaxQueueDepth &&
                              options.max_inline_bytes <= kMaxInlineBytes && options.reads_in <= kMaxReads &&
@@ -317,8 +335,8 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
   slot = std::make_unique<QueuePair>(number, options, QueuePairTimes(context.options));
   slot->send.max_unanswered = options.reads_out;
   state_->queue_pairs.push_back(slot.get());
-  ++sends->users;
-  ++receives->users;
+  if (sends != nullptr) ++sends->users;
+  if (receives != nullptr) ++receives->users;
   if (shared != nullptr) ++shared->users;
   return number;
 }
@@ -408,8 +426,8 @@ Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
   if (found == nullptr) return Status::bad_queue_pair;
   AdapterContext& context = state_->context;
   flush_queue_pair(context, *found);
-  --context.completion_queue(found->options.send_completions)->users;
-  --context.completion_queue(found->options.receive_completions)->users;
+  if (auto* sends = context.completion_queue(found->options.send_completions)) --sends->users;
+  if (auto* receives = context.completion_queue(found->options.receive_completions)) --receives->users;
   if (auto* shared = context.shared_receive_queue(found->options.shared_receives)) --shared->users;
   context.datagrams.forget(queue_pair);
   std::erase(state_->queue_pairs, found);
@@ -425,7 +443,7 @@ bool ChannelAdapter::in_error(QpNumber queue_pair) const {
 
 std::size_t ChannelAdapter::send_room(QpNumber queue_pair) const {
   const QueuePair* found = state_->find(queue_pair);
-  if (found == nullptr || !found->rules().post_send) return 0;
+  if (found == nullptr || !found->rules().post_send || found->options.xrc == XrcRole::target) return 0;
   const auto used = static_cast<std::size_t>(found->send.posted - found->send.done);
   const CompletionQueue* queue = state_->context.completion_queue(found->options.send_completions);
   return std::min(found->send.depth - used, queue->room());

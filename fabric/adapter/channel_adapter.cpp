@@ -217,7 +217,7 @@ void ChannelAdapter::State::fail_overrun() {
     return queue != nullptr && queue->failed();
   };
   for (QueuePair* queue_pair : queue_pairs) {
-    const bool uses = failed(queue_pair->options.send_completions) || failed(queue_pair->options.receive_completions);
+    const bool uses = failed(queue_pair->options.send_completions) || failed(queue_pair->receive_completions);
     const bool alive = queue_pair->state != QueuePairState::reset && queue_pair->state != QueuePairState::error;
     if (uses && alive) fail_queue_pair(context, *queue_pair, CompletionStatus::flushed);
   }

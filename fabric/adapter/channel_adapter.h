@@ -98,9 +98,11 @@ class ChannelAdapter {
   /// Errors: bad_argument, in_use (completion queues).
   Status destroy_completion_channel(ChannelNumber channel);
 
-  /// verbs_rules: see QueuePairAttributes.
+  /// verbs_rules: see QueuePairAttributes. xrc: both of its numbers, or none. Nullopt: no number is left, or the
+  /// options contradict each other.
   [[nodiscard]] std::optional<SrqNumber> create_shared_receive_queue(ProtectionDomain domain, std::size_t depth,
-                                                                     bool verbs_rules = false);
+                                                                     bool verbs_rules = false,
+                                                                     const XrcReceives& xrc = {});
   Status post_shared_receive(SrqNumber queue, const ReceiveRequest& request);
   /// An event, once, when fewer than `receives` are left. 0 disarms. Errors: bad_argument (also: beyond the depth).
   Status arm_limit(SrqNumber queue, std::size_t receives);

@@ -86,6 +86,9 @@ void fail_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus
 /// To error because an epoch ended or the peer gave up: sends that had begun end as outcome_unknown, the rest is
 /// flushed.
 void void_queue_pair(AdapterContext& context, QueuePair& queue_pair);
+/// Of an XRC target: the shared receive queue that its present message names is going. A receive out of it is
+/// forgotten, and the message, which the peer sends again, is refused then.
+void leave_receives(AdapterContext& context, QueuePair& queue_pair);
 /// To reset: everything posted is forgotten without completions.
 void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair);
 }  // namespace splitnic::fabric

@@ -71,6 +71,7 @@ void SendEntry::begin(const WorkRequest& from, std::uint32_t message_bytes) {
   request.segment_count = from.segment_count;
   request.remote = from.remote;
   request.datagram = from.datagram;
+  request.remote_receives = from.remote_receives;
   request.immediate = from.immediate;
   request.placed_bytes = from.placed_bytes;
   request.invalidate = from.invalidate;
@@ -174,7 +175,7 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion
   completion.id = receive.entries[receive.taken].id;
   completion.queue_pair = queue_pair.number;
   completion.receive = true;
-  context.push_completion(queue_pair.options.receive_completions, completion);
+  context.push_completion(queue_pair.receive_completions, completion);
   ++receive.taken;
 }
 
@@ -215,6 +216,15 @@ void void_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   queue_pair.terminate.wanted = false;
 }
 
+void leave_receives(AdapterContext& context, QueuePair& queue_pair) {
+  ReceiveQueue& receive = queue_pair.receive;
+  for (; !receive.empty(); ++receive.taken) context.completion_queue(queue_pair.receive_completions)->release();
+  receive.region = RememberedRegion{};
+  queue_pair.incoming = Reassembly{};
+  queue_pair.shared_receives = SrqNumber{};
+  queue_pair.receive_completions = CqNumber{};
+}
+
 void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
   context.transfers.disown(queue_pair.number);
@@ -223,7 +233,7 @@ void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   }
   ReceiveQueue& receive = queue_pair.receive;
   for (; !receive.empty(); ++receive.taken) {
-    context.completion_queue(queue_pair.options.receive_completions)->release();
+    context.completion_queue(queue_pair.receive_completions)->release();
   }
   flush_sends(context, queue_pair);
   drop_responses(queue_pair);

@@ -166,6 +166,7 @@ struct SharedReceiveQueue {
   SharedReceiveQueue(ProtectionDomain of, std::size_t requests) : domain(of), queue(requests) {}
 
   ProtectionDomain domain;
+  XrcReceives xrc{};
   ReceiveQueue queue;
   std::size_t limit = 0;     ///< an event when fewer are left; 0: not armed
   std::size_t users = 0;     ///< queue pairs
@@ -200,6 +201,8 @@ struct ResponseRecord {
   MessageKind kind = MessageKind::none;
   std::uint32_t psn = 0;
   std::uint32_t message_sequence = 0;
+  ProtectionDomain domain{};
+  SrqNumber shared_receives{};  ///< that it named, to an XRC target
   Stag tag{};
   std::uint64_t address = 0;
   std::uint32_t bytes = 0;
@@ -256,12 +259,15 @@ struct QueuePair {
       : number(own),
         options(with),
         times(waits),
+        domain(with.domain),
+        shared_receives(with.shared_receives),
+        receive_completions(with.receive_completions),
         send(with),
-        receive(with.shared_receives.value != 0 ? 1 : with.receive_depth),
+        receive(with.shared_receives.value != 0 || with.xrc != XrcRole::none ? 1 : with.receive_depth),
         responses(with.reads_in) {}
 
   [[nodiscard]] const QueuePairRules& rules() const { return queue_pair_rules(state); }
-  [[nodiscard]] Consumer consumer() const { return {options.domain, number}; }
+  [[nodiscard]] Consumer consumer() const { return {domain, number}; }
   /// What is posted completes as flushed at once.
   [[nodiscard]] bool flushes_sends() const {
     return options.flush_posts && (state == QueuePairState::sq_error || state == QueuePairState::error);
@@ -274,6 +280,11 @@ struct QueuePair {
   QueuePairState state = QueuePairState::reset;
   QueuePairPeer peer{};
   Path* path = nullptr;  ///< to the peer, from ready_to_receive on
+
+  /// As made; of an XRC target: those of the shared receive queue that the present message names.
+  ProtectionDomain domain;
+  SrqNumber shared_receives;
+  CqNumber receive_completions;
 
   SendQueue send;
   AnswerReassembly answer{};

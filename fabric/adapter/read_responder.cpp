@@ -13,7 +13,7 @@ namespace {
 Access read_access(const QueuePair& queue_pair, const ResponseRecord& record, std::uint64_t bytes) {
   Access access;
   access.tag = record.tag;
-  access.domain = queue_pair.options.domain;
+  access.domain = record.domain;
   access.bytes = bytes;
   access.right = Right::remote_read;
   access.queue_pair = queue_pair.number;
@@ -42,6 +42,8 @@ Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& ce
   record.kind = kind;
   record.psn = cell.packet_sequence;
   record.message_sequence = cell.message_sequence;
+  record.domain = queue_pair.domain;
+  record.shared_receives = cell.shared_receives;
   record.tag = cell.tag;
   record.address = cell.address;
   record.bytes = cell.message_bytes;
@@ -73,7 +75,7 @@ Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& ce
 Responder::Verdict Responder::carry_out_atomic(QueuePair& queue_pair, const Cell& cell, std::uint64_t& original) {
   Access access;
   access.tag = cell.tag;
-  access.domain = queue_pair.options.domain;
+  access.domain = queue_pair.domain;
   access.bytes = kAtomicBytes;
   access.right = Right::remote_atomic;
   access.queue_pair = queue_pair.number;
@@ -87,7 +89,7 @@ Responder::Verdict Responder::carry_out_atomic(QueuePair& queue_pair, const Cell
     }
   }
   const RegionMemory& memory = *placement->memory;
-  const bool there = cell.opcode == Opcode::compare_swap
+  const bool there = without_xrc(cell.opcode) == Opcode::compare_swap
                          ? memory.compare_swap(placement->offset, cell.compare, cell.swap_or_add, original)
                          : memory.fetch_add(placement->offset, cell.swap_or_add, original);
   if (!there) {
@@ -218,7 +220,9 @@ void Responder::response_failed(QueuePair& queue_pair, const ResponseRecord& rec
                                 ? Syndrome::remote_access_error
                                 : Syndrome::remote_operation_error;
   // The request's head, as it came.
-  Cell request = addressed_cell(queue_pair, Opcode::read_request, record.psn);
+  const bool xrc = queue_pair.options.xrc == XrcRole::target;
+  Cell request = addressed_cell(queue_pair, xrc ? Opcode::xrc_read_request : Opcode::read_request, record.psn);
+  request.shared_receives = record.shared_receives;
   std::swap(request.destination_queue_pair, request.source_queue_pair);
   request.tag = record.tag;
   request.address = record.address;

@@ -37,6 +37,10 @@ Status check_shape(const QueuePair& queue_pair, const WorkRequest& request, std:
     const bool atomic = request.operation != Operation::rdma_read;
     if (atomic && (request.segment_count != 1 || total != kAtomicBytes)) return Status::bad_length;
   }
+  const std::uint32_t named = request.remote_receives.value;
+  if (queue_pair.options.xrc == XrcRole::initiator && (named == 0 || named > kMaxQueuePairNumber)) {
+    return Status::bad_argument;
+  }
   if (request.inline_data && total > queue_pair.send.inline_bytes) return Status::bad_length;
   if (request.memory != nullptr) {  // combined: registers first
     if (!queue_pair.options.memory_requests) return Status::not_permitted;

@@ -48,6 +48,12 @@ Opcode opcode_for(Operation operation, bool first, bool last) {
   }
 }
 
+/// Of the queue pair's next cell: an XRC initiator's requests name the receives that they want, in their first cell.
+Opcode opcode_from(const QueuePair& queue_pair, const WorkRequest& request, bool first, bool last) {
+  const Opcode opcode = opcode_for(request.operation, first, last);
+  return first && queue_pair.options.xrc == XrcRole::initiator ? xrc_of(opcode) : opcode;
+}
+
 SendingRequest sending(const QueuePair& queue_pair, const SendEntry& entry) {
   const PathNumber path = queue_pair.path != nullptr ? queue_pair.path->number : PathNumber{};
   return {queue_pair.number, path, queue_pair.send.next, entry.request.id, entry.request.operation};
@@ -68,6 +74,7 @@ Status Requester::check(const QueuePair& queue_pair, const WorkRequest& request,
   const bool flushes = queue_pair.flushes_sends();
   if (!queue_pair.rules().post_send && !flushes) return Status::bad_state;
   if (request.segment_count > kMaxSegments) return Status::bad_length;
+  if (queue_pair.options.xrc == XrcRole::target) return Status::not_permitted;
   // What will not be carried out is not looked at.
   return flushes ? Status::ok : check_request(context_, queue_pair, request, bytes);
 }
@@ -265,7 +272,7 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   if (!fits_packet(entry.bytes, queue_pair))
     return fail_at_turn(queue_pair, entry, CompletionStatus::local_length_error);
   const bool last = bytes == left;
-  const Opcode opcode = opcode_for(entry.request.operation, send.next_cell == 0, last);
+  const Opcode opcode = opcode_from(queue_pair, entry.request, send.next_cell == 0, last);
   Cell cell = addressed_cell(queue_pair, opcode, entry.numbered ? entry.psn : send.next_psn);
   cell.direct = entry.direct;
   cell.solicited = entry.request.solicited && traits(opcode).may_be_solicited();
@@ -275,6 +282,7 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   cell.message_bytes = entry.bytes;
   cell.immediate = entry.request.immediate;
   cell.invalidate = entry.request.invalidate;
+  cell.shared_receives = entry.request.remote_receives;
   cell.awaited = last && queue_pair.options.acknowledged && queue_pair.path->reports_settled;
   ClaimedPayload payload;
   if (!queue_pair.path->link.claim(lane, cell, bytes, payload)) return Step::stop;
@@ -305,7 +313,8 @@ Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& e
   if (sink_refusal(queue_pair, entry, psn)) {
     return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
   }
-  Cell cell = addressed_cell(queue_pair, opcode_for(request.operation, true, true), psn);
+  Cell cell = addressed_cell(queue_pair, opcode_from(queue_pair, request, true, true), psn);
+  cell.shared_receives = request.remote_receives;
   cell.address = request.remote.address;
   cell.tag = request.remote.tag;
   cell.message_bytes = entry.bytes;

@@ -23,11 +23,11 @@ CompletionStatus failure_of(Syndrome syndrome) {
                                                    : CompletionStatus::remote_operation_error;
 }
 
-/// After RFC 5040's and 5041's error types: protection, then untagged buffers (sequence numbers 2 and 3, a message that
-/// is longer than its receive 5), then the rest.
+/// After RFC 5040's and 5041's error types: protection, then untagged buffers (a queue that is none 1, sequence numbers
+/// 2 and 3, a message that is longer than its receive 5), then the rest.
 CompletionStatus failure_of(TerminateReason reason) {
   const bool untagged = reason.layer == 1 && reason.type == 2;
-  if (untagged && (reason.code == 2 || reason.code == 3 || reason.code == 5))
+  if (untagged && (reason.code == 1 || reason.code == 2 || reason.code == 3 || reason.code == 5))
     return CompletionStatus::remote_invalid_request_error;
   if (reason.layer <= 1 && reason.type == 1) {
     return reason.code == 0xff ? CompletionStatus::remote_invalid_request_error : CompletionStatus::remote_access_error;

@@ -33,7 +33,7 @@ TerminateReason reason_of(ProtectionError error, ProtectedUse use) {
 Access access_of(const QueuePair& queue_pair, Stag tag, std::uint64_t bytes, Right right, std::uint32_t psn) {
   Access access;
   access.tag = tag;
-  access.domain = queue_pair.options.domain;
+  access.domain = queue_pair.domain;
   access.bytes = bytes;
   access.right = right;
   access.queue_pair = queue_pair.number;
@@ -83,7 +83,8 @@ Status Responder::fill(ReceiveQueue& receive, const Consumer& user, const Receiv
 Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
   const bool flushes = queue_pair.flushes_receives();
   if (!queue_pair.rules().post_receive && !flushes) return Status::bad_state;
-  if (queue_pair.options.shared_receives.value != 0) return Status::not_permitted;
+  const bool has_own = queue_pair.options.shared_receives.value == 0 && queue_pair.options.xrc == XrcRole::none;
+  if (!has_own) return Status::not_permitted;
   ReceiveQueue& receive = queue_pair.receive;
   if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
   const Status status = fill(receive, queue_pair.consumer(), request, queue_pair.options.verbs_rules);
@@ -106,17 +107,34 @@ Status Responder::post(SharedReceiveQueue& shared, const ReceiveRequest& request
 Responder::Verdict Responder::have_receive(QueuePair& queue_pair) {
   ReceiveQueue& receive = queue_pair.receive;
   if (!receive.empty()) return Verdict::good;
-  SharedReceiveQueue* shared = context_.shared_receive_queue(queue_pair.options.shared_receives);
+  SharedReceiveQueue* shared = context_.shared_receive_queue(queue_pair.shared_receives);
   if (shared == nullptr || shared->queue.empty()) return Verdict::not_ready;
-  if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Verdict::overrun;
+  if (!context_.completion_queue(queue_pair.receive_completions)->reserve()) return Verdict::overrun;
   receive.entries[receive.posted++].take(shared->queue.entries[shared->queue.taken++]);
   if (shared->limit != 0 && shared->queue.posted - shared->queue.taken < shared->limit) {
     shared->limit = 0;  // one event each time that the user arms the limit
     AsyncEvent event;
     event.kind = AsyncEventKind::shared_receive_limit;
-    event.shared_receives = queue_pair.options.shared_receives;
+    event.shared_receives = queue_pair.shared_receives;
     context_.report(event);
   }
+  return Verdict::good;
+}
+
+/// The shared receive queue that a message names, which every request to an XRC target does, and no other.
+Responder::Verdict Responder::name_receives(QueuePair& queue_pair, const Cell& cell) {
+  const XrcRole role = queue_pair.options.xrc;
+  if (role == XrcRole::initiator || traits(cell.opcode).xrc != (role == XrcRole::target)) return Verdict::nonsense;
+  if (role == XrcRole::none) return Verdict::good;
+  const SharedReceiveQueue* named = context_.shared_receive_queue(cell.shared_receives);
+  if (named == nullptr || named->xrc.domain != queue_pair.options.xrc_domain) return Verdict::unknown_receives;
+  if (queue_pair.shared_receives == cell.shared_receives) return Verdict::good;
+  // A message that is sent again names the same queue: the receive that it took is still here.
+  if (!queue_pair.receive.empty()) return Verdict::nonsense;
+  queue_pair.domain = named->domain;
+  queue_pair.shared_receives = cell.shared_receives;
+  queue_pair.receive_completions = named->xrc.completions;
+  queue_pair.receive.region = RememberedRegion{};
   return Verdict::good;
 }
 
@@ -241,6 +259,7 @@ Responder::Verdict Responder::begin(QueuePair& queue_pair, const Cell& cell) {
   Reassembly& incoming = queue_pair.incoming;
   incoming = Reassembly{};
   incoming.kind = traits(cell.opcode).kind;
+  if (const Verdict verdict = name_receives(queue_pair, cell); verdict != Verdict::good) return verdict;
   if (const auto use = forbidden_use(queue_pair, incoming.kind)) {
     return refused(ProtectionError::access_rights_violation, *use);
   }
@@ -384,6 +403,8 @@ void Responder::refuse(QueuePair& queue_pair, Verdict why, const ReceivedCell& r
                       reason_of(error_, use_));
     case Verdict::nonsense:
       return for_good(Syndrome::remote_operation_error, kUnspecifiedOperationError);
+    case Verdict::unknown_receives:
+      return for_good(Syndrome::remote_operation_error, kInvalidQueueNumber);
     case Verdict::too_long:
     case Verdict::receive_is_void: {
       Completion completion;
@@ -396,7 +417,7 @@ void Responder::refuse(QueuePair& queue_pair, Verdict why, const ReceivedCell& r
       AsyncEvent event;
       event.kind = AsyncEventKind::completion_queue_overrun;
       event.queue_pair = queue_pair.number;
-      event.completions = queue_pair.options.receive_completions;
+      event.completions = queue_pair.receive_completions;
       context_.report(event);
       return for_good(Syndrome::remote_operation_error, kLocalCatastrophe);
     }

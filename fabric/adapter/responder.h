@@ -32,13 +32,14 @@ class Responder {
   /// What became of a cell that came in order. Where it was refused for good, error_ and use_ say more.
   enum class Verdict {
     good,
-    not_ready,        ///< no receive is posted
-    damaged,          ///< the packet CRC does not fit
-    refused,          ///< by the protection table
-    nonsense,         ///< lengths that contradict each other
-    too_long,         ///< for the posted receive
-    receive_is_void,  ///< the posted receive's memory was deregistered, or is gone
-    overrun,          ///< the completion queue has no room for a receive out of a shared queue
+    not_ready,         ///< no receive is posted
+    damaged,           ///< the packet CRC does not fit
+    refused,           ///< by the protection table
+    nonsense,          ///< lengths that contradict each other
+    too_long,          ///< for the posted receive
+    receive_is_void,   ///< the posted receive's memory was deregistered, or is gone
+    unknown_receives,  ///< no such shared receive queue, or of another XRC domain
+    overrun,           ///< the completion queue has no room for a receive out of a shared queue
   };
 
   // responder.cpp: order, placing, refusing
@@ -48,6 +49,7 @@ class Responder {
   [[nodiscard]] Verdict accept(QueuePair& queue_pair, const ReceivedCell& received);
   [[nodiscard]] Verdict meet_faults(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict begin(QueuePair& queue_pair, const Cell& cell);
+  [[nodiscard]] Verdict name_receives(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict have_receive(QueuePair& queue_pair);
   [[nodiscard]] Verdict place(QueuePair& queue_pair, const ReceivedCell& received);
   [[nodiscard]] bool scatter(QueuePair& queue_pair, std::uint32_t at, const CellPayload& payload);
@@ -78,6 +80,7 @@ class Responder {
 
 /// Terminate reasons that name no error of the protection table. Source: RFC 5040 section 4.8, RFC 5041 section 8.2.
 inline constexpr TerminateReason kUnspecifiedOperationError{0, 2, 0xff};
+inline constexpr TerminateReason kInvalidQueueNumber{1, 2, 1};
 inline constexpr TerminateReason kMessageTooLong{1, 2, 5};
 inline constexpr TerminateReason kLocalCatastrophe{0, 0, 0};
 

@@ -14,8 +14,9 @@
 
 namespace splitnic::fabric {
 
-/// A shared receive queue; 0 is never one.
-using SrqNumber = StrongId<struct SrqNumberTag, std::uint32_t>;
+/// Which shared receive queues the peers of a queue pair may name: those with the same number. The caller chooses it; 0
+/// is none. Source: the verbs (XRC domain).
+using XrcDomain = StrongId<struct XrcDomainTag, std::uint32_t>;
 /// A completion channel; 0 is never one.
 using ChannelNumber = StrongId<struct ChannelNumberTag, std::uint32_t>;
 
@@ -126,8 +127,9 @@ struct WorkRequest {
   bool inline_data = false;  ///< sends and writes: the segments' bytes are copied now; no tags, nothing is lent
   SegmentList segments{};
   std::size_t segment_count = 0;
-  RemoteAddress remote{};     ///< RDMA and atomics
-  DatagramTarget datagram{};  ///< sends of datagram queue pairs
+  RemoteAddress remote{};       ///< RDMA and atomics
+  DatagramTarget datagram{};    ///< sends of datagram queue pairs
+  SrqNumber remote_receives{};  ///< of XRC initiators: the peer's shared receive queue
   std::uint32_t immediate = 0;
   /// RDMA writes whose bytes the caller has stored through the peer window already (ChannelAdapter::claim_direct):
   /// their number; segments are empty then. 0: the adapter moves the segments.

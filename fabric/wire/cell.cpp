@@ -187,9 +187,25 @@ void put_own_header(const Cell& cell, MessageKind kind, std::byte* to) {
 
 namespace cell_parts {
 
+std::size_t put_xrc(const Cell& cell, std::byte* to) {
+  if (!traits(cell.opcode).xrc) return 0;
+  XrcHeader xrc;
+  xrc.shared_receives = cell.shared_receives.value;
+  xrc.reserved = 0;
+  std::memcpy(to, &xrc, sizeof xrc);
+  return sizeof xrc;
+}
+
+bool read_xrc(Cell& cell, std::span<const std::byte> bytes) {
+  if (!traits(cell.opcode).xrc) return true;
+  const auto xrc = read_at<XrcHeader>(bytes, 0);
+  cell.shared_receives = SrqNumber{xrc.shared_receives.value()};
+  return xrc.reserved.value() == 0;
+}
+
 std::size_t put_extensions(const Cell& cell, std::byte* to) {
   const OpcodeTraits& what = traits(cell.opcode);
-  std::size_t used = 0;
+  std::size_t used = put_xrc(cell, to);
   const auto append = [&](const auto& part) {
     std::memcpy(to + used, &part, sizeof part);
     used += sizeof part;
@@ -211,8 +227,9 @@ std::size_t put_extensions(const Cell& cell, std::byte* to) {
 std::optional<CellFault> read_extensions(Cell& cell, std::span<const std::byte> bytes) {
   const OpcodeTraits& what = traits(cell.opcode);
   const std::size_t own = what.own_header_bytes;
+  if (!read_xrc(cell, bytes)) return CellFault::reserved;
   if (what.rdma_header) {
-    const auto rdma = read_at<RdmaHeader>(bytes, 0);
+    const auto rdma = read_at<RdmaHeader>(bytes, what.xrc ? sizeof(XrcHeader) : 0);
     cell.address = rdma.address.value();
     cell.tag = Stag{rdma.tag.value()};
     cell.message_bytes = rdma.length.value();
@@ -239,6 +256,7 @@ std::optional<CellFault> check_fields(const Cell& cell, std::size_t payload_byte
   const bool names = not_taken && cell.destination_queue_pair.value != 0;
   if (!fits(cell.destination_queue_pair, adapters && !names)) return CellFault::destination_queue_pair;
   if (carries_source && !fits(cell.source_queue_pair, adapters)) return CellFault::source_queue_pair;
+  if (what.xrc && cell.shared_receives.value == 0) return CellFault::shared_receives;
   if (what.first != (cell.cell_sequence == 0)) return CellFault::cell_sequence;
   if (!payload_fits_kind(cell, what, payload_bytes)) return CellFault::payload_bytes;
   if (what.rdma_header && what.is(MessageKind::write) && !cell.direct) {
@@ -247,7 +265,7 @@ std::optional<CellFault> check_fields(const Cell& cell, std::size_t payload_byte
   }
   if (what.is(MessageKind::atomic)) {
     if (cell.message_bytes != kAtomicBytes) return CellFault::message_bytes;
-    if (cell.opcode == Opcode::fetch_add && cell.compare != 0) return CellFault::atomic;
+    if (without_xrc(cell.opcode) == Opcode::fetch_add && cell.compare != 0) return CellFault::atomic;
   }
   return std::nullopt;
 }

@@ -14,7 +14,7 @@ namespace splitnic::fabric {
 
 /// What a link carries. A cell, little-endian, without padding:
 ///
-///     header 32 | extended headers 0 .. 40 | payload | packet CRC 4 | cell CRC 4
+///     header 32 | extended headers 0 .. 44 | payload | packet CRC 4 | cell CRC 4
 ///                `------ each only where the opcode calls for it -----'
 ///
 ///     writes             RDMA 16 (First, Only) | immediate 4 (.. with immediate)
@@ -26,6 +26,8 @@ namespace splitnic::fabric {
 ///     acknowledge        acknowledgement 8
 ///     terminate          terminate 8; its payload is the head of the cell that it refuses
 ///     drain              drain 8
+///
+/// Requests of XRC initiators have the XRC header 4 in front of these, in their First and Only cells.
 ///
 /// Cell CRC: CRC-32C over every byte before it. Packet CRC, in Last and Only cells: CRC-32C over all cells of the
 /// packet in order. In each cell it covers bytes 1 .. 3 (opcode, flags) and the bytes from 16 to the end of the
@@ -50,6 +52,15 @@ static_assert(offsetof(CellHeader, destination_port) == 4 && offsetof(CellHeader
 static_assert(offsetof(CellHeader, destination_queue_pair) == 16 && offsetof(CellHeader, source_queue_pair) == 20);
 static_assert(offsetof(CellHeader, packet_sequence) == 24 && offsetof(CellHeader, cell_sequence) == 28);
 static_assert(offsetof(CellHeader, payload_bytes) == 30);
+
+/// In First and Only cells of an XRC initiator's requests: the peer's shared receive queue, from 1.
+///
+///      0 shared receive queue 24 | reserved 8
+struct XrcHeader {
+  boost::endian::little_uint24_buf_t shared_receives;
+  boost::endian::little_uint8_buf_t reserved;
+};
+static_assert(sizeof(XrcHeader) == 4 && offsetof(XrcHeader, reserved) == 3 && std::is_trivially_copyable_v<XrcHeader>);
 
 /// In First and Only cells of RDMA writes, in read requests and atomics. length: of the whole message; how many bytes
 /// to read; 8 for atomics.
@@ -142,8 +153,9 @@ inline constexpr std::uint32_t kMaxCellPayload = 65520;
 inline constexpr std::uint32_t kDefaultCellPayload = 4096;
 inline constexpr std::uint32_t kMaxQueuePairNumber = 0xff'ffff;
 inline constexpr std::size_t kCrcBytes = 4;
-/// Of an atomic: the longest head there is.
-inline constexpr std::size_t kMaxCellHeadBytes = sizeof(CellHeader) + sizeof(RdmaHeader) + sizeof(AtomicHeader);
+/// Of an XRC initiator's atomic: the longest head there is.
+inline constexpr std::size_t kMaxCellHeadBytes =
+    sizeof(CellHeader) + sizeof(XrcHeader) + sizeof(RdmaHeader) + sizeof(AtomicHeader);
 inline constexpr std::size_t kMaxCellOverhead = kMaxCellHeadBytes + 2 * kCrcBytes;
 inline constexpr std::size_t kMaxCellBytes = kMaxCellPayload + kMaxCellOverhead;
 
@@ -155,10 +167,11 @@ inline constexpr std::uint16_t kFlagSolicited = 2;
 /// What an atomic works on: an aligned word.
 inline constexpr std::uint32_t kAtomicBytes = 8;
 
-/// Numbers as in InfiniBand's reliable-connection transport; those from 24 on are free there. The payload of a datagram
-/// begins with its own header (fabric/wire/datagram.h). not_taken is between adapters: it names the destination queue
-/// pair and the packet sequence number of a cell that was consumed and not taken; queue pair 0: perhaps of any that was
-/// sent so far. A receiver refuses all other numbers.
+/// Numbers as in InfiniBand: of its reliable connections up to 23, and of its extended reliable connections (XRC) from
+/// 160 on; those from 24 to 31 are free there. Only the first cell of an XRC message has such a number. The payload of
+/// a datagram begins with its own header (fabric/wire/datagram.h). not_taken is between adapters: it names the
+/// destination queue pair and the packet sequence number of a cell that was consumed and not taken; queue pair 0:
+/// perhaps of any that was sent so far. A receiver refuses all other numbers.
 enum class Opcode : std::uint8_t {
   send_first = 0,
   send_middle = 1,
@@ -189,7 +202,18 @@ enum class Opcode : std::uint8_t {
   datagram = 27,
   not_taken = 28,
   datagram_immediate = 29,
+  xrc_send_first = 160,
+  xrc_send_only = 164,
+  xrc_send_only_immediate = 165,
+  xrc_write_first = 166,
+  xrc_write_only = 170,
+  xrc_write_only_immediate = 171,
+  xrc_read_request = 172,
+  xrc_compare_swap = 179,
+  xrc_fetch_add = 180,
+  xrc_send_only_invalidate = 183,
 };
+inline constexpr unsigned kXrcOpcodes = 160;
 const char* to_string(Opcode opcode);
 
 enum class MessageKind : std::uint8_t {
@@ -215,6 +239,7 @@ struct OpcodeTraits {
   bool rdma_header = false;
   bool immediate = false;
   bool invalidate = false;
+  bool xrc = false;                   ///< names a shared receive queue
   std::uint8_t own_header_bytes = 0;  ///< of the header that only this kind of message has
   std::uint8_t head_bytes = 0;        ///< of header and extended headers
 
@@ -293,8 +318,16 @@ constexpr std::array<OpcodeTraits, 256> make() {
   at(Opcode::datagram) = {.kind = MessageKind::datagram, .first = true, .last = true};
   at(Opcode::datagram_immediate) = {.kind = MessageKind::datagram, .first = true, .last = true, .immediate = true};
   at(Opcode::not_taken) = {.kind = MessageKind::not_taken, .first = true, .last = true};
+  for (const Opcode request : {Opcode::send_first, Opcode::send_only, Opcode::send_only_immediate, Opcode::write_first,
+                               Opcode::write_only, Opcode::write_only_immediate, Opcode::read_request,
+                               Opcode::compare_swap, Opcode::fetch_add, Opcode::send_only_invalidate}) {
+    OpcodeTraits& what = table[kXrcOpcodes + static_cast<std::size_t>(request)];
+    what = at(request);
+    what.xrc = true;
+  }
   for (OpcodeTraits& what : table) {
     std::size_t bytes = sizeof(CellHeader) + own_header_bytes(what.kind);
+    if (what.xrc) bytes += sizeof(XrcHeader);
     if (what.rdma_header) bytes += sizeof(RdmaHeader);
     if (what.immediate) bytes += sizeof(ImmediateHeader);
     if (what.invalidate) bytes += sizeof(InvalidateHeader);
@@ -310,6 +343,17 @@ constexpr std::array<OpcodeTraits, 256> make() {
 inline constexpr std::array<OpcodeTraits, 256> kOpcodeTraits = opcode_table::make();
 [[nodiscard]] constexpr const OpcodeTraits& traits(std::uint8_t opcode) { return kOpcodeTraits[opcode]; }
 [[nodiscard]] constexpr const OpcodeTraits& traits(Opcode opcode) { return traits(static_cast<std::uint8_t>(opcode)); }
+
+/// The opcode of the same cell of an XRC initiator; opcode: of the first cell of a request.
+[[nodiscard]] constexpr Opcode xrc_of(Opcode opcode) {
+  return static_cast<Opcode>(kXrcOpcodes + static_cast<unsigned>(opcode));
+}
+/// The opcode of the same cell of an ordinary connection.
+[[nodiscard]] constexpr Opcode without_xrc(Opcode opcode) {
+  return traits(opcode).xrc ? static_cast<Opcode>(static_cast<unsigned>(opcode) - kXrcOpcodes) : opcode;
+}
+static_assert(xrc_of(Opcode::fetch_add) == Opcode::xrc_fetch_add && traits(Opcode::xrc_send_only_invalidate).xrc);
+static_assert(without_xrc(Opcode::xrc_write_first) == Opcode::write_first);
 
 /// ok acknowledges all packets up to the cell's packet sequence number; the others refuse that packet and acknowledge
 /// all before it.
@@ -345,6 +389,7 @@ struct Cell {
   QpNumber source_queue_pair{};
   std::uint32_t packet_sequence = 0;
   std::uint16_t cell_sequence = 0;  ///< within the packet, from 0
+  SrqNumber shared_receives{};      ///< XRC header: at the destination
   std::uint64_t address = 0;        ///< RDMA header
   Stag tag{};                       ///< RDMA header, drain
   std::uint32_t message_bytes = 0;
@@ -401,6 +446,7 @@ enum class CellFault : std::uint8_t {
   syndrome,
   reserved,
   atomic,
+  shared_receives,
   port_address,  ///< found by the link
   slot_shape,
   payload_at,   ///< of a slot: no place in the payload ring

@@ -17,12 +17,14 @@ struct SlotAtomic {
   boost::endian::little_uint64_buf_t compare;
 };
 static_assert(sizeof(SlotAtomic) == 32 && std::is_trivially_copyable_v<SlotAtomic>);
-static_assert(sizeof(SlotAtomic) <= kSlotBodyInFirst);
+static_assert(sizeof(XrcHeader) + sizeof(SlotAtomic) <= kSlotBodyInFirst);
+static_assert(sizeof(XrcHeader) + sizeof(RdmaHeader) + sizeof(ReadHeader) <= kSlotBodyInFirst);
 
 }  // namespace
 
 std::size_t slot_extension_bytes(Opcode opcode) {
-  if (traits(opcode).is(MessageKind::atomic)) return sizeof(SlotAtomic);
+  const OpcodeTraits& what = traits(opcode);
+  if (what.is(MessageKind::atomic)) return sizeof(SlotAtomic) + (what.xrc ? sizeof(XrcHeader) : 0);
   return cell_head_bytes(opcode) - sizeof(CellHeader);
 }
 
@@ -37,7 +39,7 @@ void encode_slot_extension(const Cell& cell, std::byte* to) {
   atomic.message_sequence = cell.message_sequence;
   atomic.swap_or_add = cell.swap_or_add;
   atomic.compare = cell.compare;
-  std::memcpy(to, &atomic, sizeof atomic);
+  std::memcpy(to + cell_parts::put_xrc(cell, to), &atomic, sizeof atomic);
 }
 
 SlotFields slot_fields(const Cell& cell) {
@@ -72,8 +74,9 @@ std::optional<CellFault> decode_slot_extension(std::span<const std::byte> bytes,
   if (!traits(cell.opcode).is(MessageKind::atomic)) {
     if (const auto error = cell_parts::read_extensions(cell, bytes)) return error;
   } else {
+    if (!cell_parts::read_xrc(cell, bytes)) return CellFault::reserved;
     SlotAtomic atomic;
-    std::memcpy(&atomic, bytes.data(), sizeof atomic);
+    std::memcpy(&atomic, bytes.last(sizeof atomic).data(), sizeof atomic);
     cell.address = atomic.address.value();
     cell.tag = Stag{atomic.tag.value()};
     cell.message_bytes = kAtomicBytes;

@@ -294,8 +294,12 @@ class World {
                                                     14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 25, 26};
     Cell cell;
     cell.opcode = static_cast<Opcode>(kOpcodes[input.byte() % kOpcodes.size()]);
-    const OpcodeTraits& what = traits(cell.opcode);
     const std::uint8_t shape = input.byte();
+    // Now and then as an XRC initiator's, of which there is none.
+    const bool xrc = (shape & 0xe0U) == 0xa0U && traits(static_cast<std::uint8_t>(xrc_of(cell.opcode))).xrc;
+    if (xrc) cell.opcode = xrc_of(cell.opcode);
+    cell.shared_receives = SrqNumber{1U + shape % 4U};
+    const OpcodeTraits& what = traits(cell.opcode);
     cell.direct = what.may_be_direct() && (shape & 1U) != 0;
     cell.solicited = what.may_be_solicited() && (shape & 2U) != 0;
     if (!what.is(MessageKind::drain)) {

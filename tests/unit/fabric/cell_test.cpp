@@ -57,6 +57,7 @@ Cell believable(Opcode opcode, std::size_t payload) {
   }
   if (what.immediate) cell.immediate = 0xcafe'f00d;
   if (what.invalidate) cell.invalidate = Stag{0x5566'7788};
+  if (what.xrc) cell.shared_receives = SrqNumber{0x71'7273};
   switch (what.kind) {
     case MessageKind::read_request:
       cell.message_bytes = 0x0001'2345;
@@ -68,7 +69,7 @@ Cell believable(Opcode opcode, std::size_t payload) {
       cell.message_bytes = kAtomicBytes;
       cell.message_sequence = 9;
       cell.swap_or_add = 0x3132'3334'3536'3738;
-      cell.compare = opcode == Opcode::compare_swap ? 0x4142'4344'4546'4748 : 0;
+      cell.compare = without_xrc(opcode) == Opcode::compare_swap ? 0x4142'4344'4546'4748 : 0;
       break;
     case MessageKind::atomic_response:
       cell.original = 0x5152'5354'5556'5758;
@@ -129,6 +130,7 @@ std::string fields(const Cell& cell) {
                        : "none",
       cell.destination.value, cell.source.value, cell.destination_queue_pair.value, cell.source_queue_pair.value,
       cell.packet_sequence, cell.cell_sequence, cell.payload.size());
+  if (what.xrc) text += fmt::format("shared_receives: {:06x}\n", cell.shared_receives.value);
   if (what.rdma_header) {
     text += fmt::format("address: {:016x}\ntag: {:08x}\nmessage_bytes: {}\n", cell.address, cell.tag.value,
                         cell.message_bytes);
@@ -203,6 +205,15 @@ TEST_CASE("the extended headers' bytes are these and no others", "[fabric][wire]
   CHECK(behind_header(Opcode::send_only_invalidate) == "88 77 66 55\n");
   CHECK(behind_header(Opcode::terminate) == "01 02 03 00 00 00 00 00\n");
   CHECK(behind_header(Opcode::drain_request) == "64 63 62 61 11 00 00 00\n");
+  CHECK(behind_header(Opcode::xrc_send_only_invalidate) == "73 72 71 00 88 77 66 55\n");
+  CHECK(behind_header(Opcode::xrc_read_request) ==
+        "73 72 71 00 88 77 66 55 44 33 22 11 dd cc bb aa\n"
+        "45 23 01 00 07 00 00 80 04 03 02 01 28 27 26 25\n"
+        "24 23 22 21\n");
+  CHECK(behind_header(Opcode::xrc_compare_swap) ==
+        "73 72 71 00 88 77 66 55 44 33 22 11 dd cc bb aa\n"
+        "08 00 00 00 09 00 00 00 00 00 00 00 38 37 36 35\n"
+        "34 33 32 31 48 47 46 45 44 43 42 41\n");
 }
 
 TEST_CASE("every opcode's cell is what its vector says", "[fabric][wire][vectors]") {
@@ -270,6 +281,7 @@ TEST_CASE("what is encoded is decoded, for every opcode and payload size", "[fab
       CHECK(decoded->message_bytes == cell.message_bytes);
       CHECK(decoded->immediate == cell.immediate);
       CHECK(decoded->invalidate == cell.invalidate);
+      CHECK(decoded->shared_receives == cell.shared_receives);
       CHECK(decoded->message_sequence == cell.message_sequence);
       CHECK(decoded->sink_tag == cell.sink_tag);
       CHECK(decoded->sink_address == cell.sink_address);
@@ -376,6 +388,13 @@ TEST_CASE("each field of the extended headers at its borders likewise", "[fabric
     const OpcodeTraits& what = traits(opcode);
     const Bytes cell = wire_of(believable(opcode, what.carries_message() ? 8 : 0),
                                what.carries_message() ? std::span<const std::byte>(payload) : std::span<std::byte>{});
+    if (what.xrc) {
+      CHECK(error_of(cell, 32, {0, 0, 0}) == "shared_receives");
+      CHECK(error_of(cell, 32, {1, 0, 0}) == "ok");
+      CHECK(error_of(cell, 32, {0xff, 0xff, 0xff}) == "ok");
+      CHECK(error_of(cell, 35, {1}) == "reserved");
+      CHECK(error_of(cell, 35, {0x80}) == "reserved");
+    }
     CHECK(error_of(cell, 2, {2, 0}) == (what.may_be_solicited() ? "ok" : "flags"));
     CHECK(error_of(cell, 2, {1, 0}) != "ok");  // direct, but with a payload or never
     if (what.is(MessageKind::drain)) {
@@ -397,6 +416,9 @@ TEST_CASE("each field of the extended headers at its borders likewise", "[fabric
   const Bytes add = wire_of(believable(Opcode::fetch_add, 0));
   CHECK(error_of(add, 64, {1}) == "atomic");
   CHECK(error_of(add, 71, {1}) == "atomic");
+  const Bytes xrc_add = wire_of(believable(Opcode::xrc_fetch_add, 0));
+  CHECK(error_of(xrc_add, 68, {1}) == "atomic");
+  CHECK(error_of(xrc_add, 56, {1}) == "reserved");
   const Bytes terminate = wire_of(believable(Opcode::terminate, 0));
   for (std::size_t at = 35; at < 40; ++at) CHECK(error_of(terminate, at, {1}) == "reserved");
   CHECK(error_of(wire_of(believable(Opcode::terminate, 0), pattern(kMaxCellHeadBytes, 1)), 0, {0x31}) == "ok");

@@ -31,7 +31,8 @@ Cell sample(Opcode opcode, RandomSource& random, std::size_t payload_bytes) {
   cell.sink_tag = Stag{random.next32()};
   cell.sink_address = random.next();
   cell.swap_or_add = random.next();
-  cell.compare = opcode == Opcode::compare_swap ? random.next() : 0;
+  cell.compare = without_xrc(opcode) == Opcode::compare_swap ? random.next() : 0;
+  cell.shared_receives = SrqNumber{1 + static_cast<std::uint32_t>(random.below(kMaxQueuePairNumber))};
   cell.original = random.next();
   cell.generation = random.next32();
   cell.syndrome = Syndrome::receiver_not_ready;
@@ -62,7 +63,7 @@ std::size_t payload_for(Opcode opcode) { return traits(opcode).carries_message()
 TEST_CASE("every opcode's cell goes through a slot, its extended headers in the first line", "[fabric][wire][slot]") {
   SeededRandom random(5);
   const std::vector<Opcode> opcodes = test::every_opcode();
-  CHECK(opcodes.size() == 29);
+  CHECK(opcodes.size() == 39);
   for (const Opcode opcode : opcodes) {
     INFO(to_string(opcode));
     REQUIRE(slot_extension_bytes(opcode) <= kSlotBodyInFirst);
@@ -77,6 +78,7 @@ TEST_CASE("every opcode's cell goes through a slot, its extended headers in the 
     CHECK(got.source_queue_pair == QpNumber{});
     CHECK(got.packet_sequence == sent.packet_sequence);
     CHECK(got.cell_sequence == sent.cell_sequence);
+    CHECK(got.shared_receives == (traits(opcode).xrc ? sent.shared_receives : SrqNumber{}));
     // What the slot carries again gives the same bytes.
     CHECK(extension_of(got) == extension);
   }
@@ -96,6 +98,14 @@ TEST_CASE("the bytes of an atomic in a slot are these and no others", "[fabric][
                                                0x32, 0x31, 0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41};
   REQUIRE(bytes.size() == expected.size());
   CHECK(std::memcmp(bytes.data(), expected.data(), expected.size()) == 0);
+  // Of an XRC initiator: behind the shared receive queue.
+  cell.opcode = Opcode::xrc_compare_swap;
+  cell.shared_receives = SrqNumber{0x515253};
+  const auto named = extension_of(cell);
+  const std::array<unsigned char, 4> number{0x53, 0x52, 0x51, 0};
+  REQUIRE(named.size() == number.size() + expected.size());
+  CHECK(std::memcmp(named.data(), number.data(), number.size()) == 0);
+  CHECK(std::memcmp(named.data() + number.size(), expected.data(), expected.size()) == 0);
 }
 
 TEST_CASE("fields of a slot that cannot be are named", "[fabric][wire][slot]") {
@@ -129,6 +139,12 @@ TEST_CASE("fields of a slot that cannot be are named", "[fabric][wire][slot]") {
        [](auto&, auto& c) { c.message_bytes = 9; }},
       {"a First that is the whole", Opcode::write_first, 8, CellFault::message_bytes,
        [](auto&, auto& c) { c.message_bytes = 8; }},
+      {"a shared receive queue 0", Opcode::xrc_send_only, 8, CellFault::shared_receives,
+       [](auto&, auto& c) { c.shared_receives = SrqNumber{}; }},
+      {"a shared receive queue 0 of an atomic", Opcode::xrc_fetch_add, 0, CellFault::shared_receives,
+       [](auto&, auto& c) { c.shared_receives = SrqNumber{}; }},
+      {"an XRC addition that compares", Opcode::xrc_fetch_add, 0, CellFault::atomic,
+       [](auto&, auto& c) { c.compare = 1; }},
       {"an addition that compares", Opcode::fetch_add, 0, CellFault::atomic, [](auto&, auto& c) { c.compare = 1; }},
   };
   SeededRandom random(6);
