@@ -30,7 +30,7 @@ void describe_device(const Context& context, ibv_device_attr& about) {
   about.max_qp_wr = std::min(kMaxQueueDepth, clamped(limits.queue_depth));
   about.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_MEM_WINDOW |
                            IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_SYS_IMAGE_GUID |
-                           IBV_DEVICE_SRQ_RESIZE;
+                           IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
   about.max_sge = about.max_sge_rd = about.max_srq_sge = clamped(limits.segments);
   about.max_cq = clamped(limits.completion_queues);
   about.max_cqe = std::min(kMaxCompletions, clamped(limits.completion_depth));
@@ -65,6 +65,7 @@ int query_device_ex(ibv_context* device, const ibv_query_device_ex_input* input,
   all.odp_caps.per_transport_caps.uc_odp_caps =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_SRQ_RECV;
   all.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  all.xrc_odp_caps = kAll;
   all.completion_timestamp_mask = ~std::uint64_t{0};
   all.hca_core_clock = kNanosecondClockKilohertz;
   all.device_cap_flags_ex = all.orig_attr.device_cap_flags;

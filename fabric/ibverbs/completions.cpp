@@ -71,7 +71,7 @@ ibv_wc_status status_after_death(Context& context, const Completion& completion)
   const std::lock_guard guard(context.lock);
   const auto found = context.objects.queue_pairs.find(completion.queue_pair.value);
   if (found == context.objects.queue_pairs.end()) return IBV_WC_WR_FLUSH_ERR;
-  return std::exchange(found->second->death_reported, true) ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR;
+  return std::exchange(found->second->connection->death_reported, true) ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR;
 }
 
 int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) noexcept {

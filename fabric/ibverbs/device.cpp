@@ -72,6 +72,7 @@ void set_verbs(Context& context) {
   set_advice_verbs(context);
   set_window_verbs(context);
   set_shared_receive_verbs(context);
+  set_xrc_verbs(context);
   set_attribute_verbs(context);
 }
 

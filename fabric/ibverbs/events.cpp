@@ -42,10 +42,12 @@ std::optional<ibv_event_type> event_of_failure(const fabric::AsyncEvent& event) 
 }
 
 void report(Context& context, QueuePair& queue_pair, ibv_event_type type) {
-  ibv_async_event event{};
-  event.event_type = type;
-  event.element.qp = queue_pair.base();
-  context.events->push(event);
+  for (QueuePair* handle : queue_pair.connection->handles) {
+    ibv_async_event event{};
+    event.event_type = type;
+    event.element.qp = handle->base();
+    context.events->push(event);
+  }
 }
 
 void take_queue_pair_event(Context& context, const fabric::AsyncEvent& event) {
@@ -53,7 +55,7 @@ void take_queue_pair_event(Context& context, const fabric::AsyncEvent& event) {
   if (found == context.objects.queue_pairs.end()) return;
   QueuePair& queue_pair = *found->second;
   if (event.kind == fabric::AsyncEventKind::send_queue_drained) {
-    if (queue_pair.attributes.en_sqd_async_notify != 0) report(context, queue_pair, IBV_EVENT_SQ_DRAINED);
+    if (queue_pair.connection->attributes.en_sqd_async_notify != 0) report(context, queue_pair, IBV_EVENT_SQ_DRAINED);
     return;
   }
   if (const auto type = event_of_failure(event)) report(context, queue_pair, *type);

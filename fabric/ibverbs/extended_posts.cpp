@@ -86,6 +86,10 @@ void set_target(ibv_qp_ex* qp, ibv_ah* handle, std::uint32_t queue_pair, std::ui
   if (BuiltRequest* built = last(qp)) built->request.datagram = target_of(handle, queue_pair, queue_key);
 }
 
+void set_receives(ibv_qp_ex* qp, std::uint32_t number) {
+  if (BuiltRequest* built = last(qp)) built->request.remote_receives = fabric::SrqNumber{number};
+}
+
 void set_segments(ibv_qp_ex* qp, std::size_t count, const ibv_sge* list) {
   BuiltRequest* built = last(qp);
   if (built == nullptr) return;
@@ -203,6 +207,7 @@ void set_extended_posts(QueuePair& queue_pair) {
   qp.wr_send_imm = send_immediate;
   qp.wr_send_inv = [](ibv_qp_ex* at, std::uint32_t key) { invalidating(at, Operation::send_with_invalidate, key); };
   qp.wr_set_ud_addr = set_target;
+  qp.wr_set_xrc_srqn = set_receives;
   qp.wr_set_inline_data = set_inline;
   qp.wr_set_inline_data_list = set_inline_list;
   qp.wr_set_sge = set_segment;

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,6 +53,9 @@ struct ObjectMaps {
   std::unordered_map<std::uint32_t, Region*> regions;  ///< by the index of their tags, which no change alters
 };
 
+/// A file that names an XRC domain: its device and number.
+using FileIdentity = std::pair<dev_t, ino_t>;
+
 /// An opened device: one adapter, one endnode. The progress thread of the adapter serves it.
 struct Context {
   verbs_context verbs{};  ///< first: programs see its last member
@@ -67,6 +72,8 @@ struct Context {
   fabric::LocalProtection protection;  ///< under `lock`
   std::atomic<std::uint32_t> handles{0};
   std::size_t device_memory_used = 0;  ///< bytes, under `lock`
+  std::uint32_t xrc_domains_made = 0;  ///< under `lock`, as is the next
+  std::map<FileIdentity, std::weak_ptr<const fabric::XrcDomain>> xrc_files;
   fabric::WatchNumber event_watch{};
 
   Context() = default;
@@ -175,12 +182,22 @@ struct CompletionQueue {
   [[nodiscard]] ibv_cq* base() { return ibv_cq_ex_to_cq(&cq); }
 };
 
+/// The handles of one XRC domain share its number.
+struct XrcDomain {
+  ibv_xrcd xrcd{};
+  std::shared_ptr<const fabric::XrcDomain> number{};
+  Users users{0};  ///< shared receive queues and queue pairs
+
+  static XrcDomain& of(ibv_xrcd* xrcd) { return *reinterpret_cast<XrcDomain*>(xrcd); }
+};
+
 struct SharedReceives {
   ibv_srq srq{};
   fabric::SrqNumber number{};
   ibv_srq_attr attributes{};
   std::uint32_t events_reported = 0;
   UseOf of_domain{};
+  UseOf of_xrc_domain{};
 
   static SharedReceives& of(ibv_srq* srq) { return *reinterpret_cast<SharedReceives*>(srq); }
 };
@@ -204,19 +221,29 @@ struct BuiltRequest {
   std::uint32_t window_key = 0;
 };
 
+struct QueuePair;
+
+/// What the handles of one queue pair share. Only an XRC target has more than one. Under Context::lock.
+struct Connection {
+  ibv_qp_attr attributes{};     ///< as modified last
+  bool death_reported = false;  ///< a request ended because its peer died; those after it are flushed
+  PathUse path{};               ///< to its peer
+  std::vector<QueuePair*> handles{};
+  fabric::XrcDomain xrc_domain{};  ///< of a target
+};
+
 struct QueuePair {
   ibv_qp_ex qp{};
   fabric::QpNumber number{};
   ibv_qp_cap capabilities{};
   bool all_signalled = false;
-  ibv_qp_attr attributes{};  ///< as modified last; under Context::lock
+  std::shared_ptr<Connection> connection{};
   std::uint32_t events_reported = 0;
-  bool death_reported = false;  ///< a request ended because its peer died; those after it are flushed
-  std::mutex build_lock;        ///< from wr_start() to wr_complete() or wr_abort()
+  std::mutex build_lock;  ///< from wr_start() to wr_complete() or wr_abort()
   std::vector<BuiltRequest> built;
   int build_error = 0;
-  PathUse path{};  ///< to its peer; under Context::lock
   UseOf of_domain{};
+  UseOf of_xrc_domain{};
 
   static QueuePair& of(ibv_qp* qp) { return *reinterpret_cast<QueuePair*>(qp); }
   static QueuePair& of(ibv_qp_ex* qp) { return *reinterpret_cast<QueuePair*>(qp); }
@@ -270,6 +297,7 @@ void set_device_memory_verbs(Context& context);
 void set_advice_verbs(Context& context);
 void set_window_verbs(Context& context);
 void set_shared_receive_verbs(Context& context);
+void set_xrc_verbs(Context& context);
 void set_attribute_verbs(Context& context);
 /// The functions of an extended queue pair.
 void set_extended_posts(QueuePair& queue_pair);

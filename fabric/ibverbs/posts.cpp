@@ -90,6 +90,7 @@ int fill(const QueuePair& queue_pair, const ibv_send_wr& wr, WorkRequest& reques
     if (!count) return EINVAL;
     request.segment_count = *count;
   }
+  if (qp.qp_type == IBV_QPT_XRC_SEND) request.remote_receives = fabric::SrqNumber{wr.qp_type.xrc.remote_srqn};
   fill_operation(qp, wr, request, memory);
   return 0;
 }

@@ -1,4 +1,4 @@
-// Queue pairs: creating, modifying, querying and destroying them.
+// Queue pairs: modifying, querying and destroying them.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -20,8 +20,6 @@ constexpr std::uint8_t kRetryWithoutEnd = 7;
 /// A timeout counts processors that other programs keep busy; see local_ca_ack_delay.
 constexpr Duration kTimeoutMin = std::chrono::milliseconds(200);
 constexpr Duration kTimeoutWithoutEnd = std::chrono::hours(24 * 365);
-/// Every queue pair takes this much inline, as devices round up what is asked for: there are programs that rely on it.
-constexpr std::uint32_t kInlineBytesMin = 64;
 
 /// The attribute `timeout`: 4.096 us times a power of two; 0 is without end.
 Duration timeout_of(std::uint8_t exponent) {
@@ -49,99 +47,6 @@ ibv_qp_state state_of(fabric::QueuePairState state) {
   static constexpr std::array kStates{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
                                       IBV_QPS_SQD,   IBV_QPS_SQE,  IBV_QPS_ERR};
   return kStates[static_cast<std::size_t>(state)];
-}
-
-/// What can be sent: the operations that a program may want functions for.
-std::uint64_t operations_of(ibv_qp_type type) {
-  constexpr std::uint64_t kSends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-  constexpr std::uint64_t kConnected = kSends | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE |
-                                       IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV |
-                                       IBV_QP_EX_WITH_BIND_MW;
-  constexpr std::uint64_t kReliable =
-      kConnected | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-  if (type == IBV_QPT_UD) return kSends;
-  return type == IBV_QPT_RC ? kReliable : kConnected;
-}
-
-int check_creation(const Context& context, const ibv_qp_init_attr_ex& wanted) {
-  if (wanted.qp_type != IBV_QPT_RC && wanted.qp_type != IBV_QPT_UC && wanted.qp_type != IBV_QPT_UD) return EOPNOTSUPP;
-  if (wanted.pd == nullptr || wanted.send_cq == nullptr || wanted.recv_cq == nullptr) return EINVAL;
-  const auto here = [&context](const auto* object) { return object->context == &context.verbs.context; };
-  if (!here(wanted.pd) || !here(wanted.send_cq) || !here(wanted.recv_cq)) return EINVAL;
-  const auto shares_domain = [&wanted] { return Domain::of(wanted.srq->pd).number == Domain::of(wanted.pd).number; };
-  if (wanted.srq != nullptr && (!here(wanted.srq) || !shares_domain())) return EINVAL;
-  const auto segments = static_cast<std::uint32_t>(context.limits.segments);
-  const bool receives = wanted.srq == nullptr;
-  const bool fits = wanted.cap.max_send_wr <= kMaxQueueDepth && wanted.cap.max_send_sge <= segments &&
-                    wanted.cap.max_inline_data <= context.limits.inline_bytes &&
-                    (!receives || (wanted.cap.max_recv_wr <= kMaxQueueDepth && wanted.cap.max_recv_sge <= segments));
-  return fits ? 0 : EINVAL;
-}
-
-fabric::QueuePairAttributes attributes_of(const ibv_qp_init_attr_ex& wanted) {
-  fabric::QueuePairAttributes attributes;
-  attributes.domain = Domain::of(wanted.pd).number;
-  attributes.send_completions = CompletionQueue::of(wanted.send_cq).number;
-  attributes.receive_completions = CompletionQueue::of(wanted.recv_cq).number;
-  attributes.send_depth = std::max<std::size_t>(wanted.cap.max_send_wr, 1);
-  attributes.receive_depth = std::max<std::size_t>(wanted.cap.max_recv_wr, 1);
-  attributes.acknowledged = wanted.qp_type == IBV_QPT_RC;
-  attributes.datagram = wanted.qp_type == IBV_QPT_UD;
-  attributes.on_memory_request_failure = fabric::MemoryRequestFailure::fail;
-  if (wanted.srq != nullptr) attributes.shared_receives = SharedReceives::of(wanted.srq).number;
-  attributes.reads_in = attributes.reads_out = kMaxReads;
-  attributes.max_inline_bytes = wanted.cap.max_inline_data;
-  attributes.verbs_rules = true;
-  attributes.flush_posts = true;
-  return attributes;
-}
-
-ibv_qp* create_queue_pair(ibv_context* device, ibv_qp_init_attr_ex& wanted, bool extended_posts) {
-  Context& context = Context::of(device);
-  if (const int refused = check_creation(context, wanted); refused != 0) return refuse<ibv_qp>(refused);
-  auto queue_pair = std::make_unique<QueuePair>();
-  wanted.cap.max_inline_data = std::max(wanted.cap.max_inline_data, kInlineBytesMin);
-  const auto made = context.adapter->use([&](ChannelAdapter& adapter) {
-    const auto number = adapter.create_queue_pair(attributes_of(wanted));
-    if (context.faults != nullptr && number) context.faults->created(*number);
-    return number;
-  });
-  if (!made) return refuse<ibv_qp>(ENOMEM);
-  queue_pair->number = *made;
-  queue_pair->of_domain = UseOf(Domain::of(wanted.pd).users);
-  queue_pair->all_signalled = wanted.sq_sig_all != 0;
-  if (wanted.srq != nullptr) wanted.cap.max_recv_wr = wanted.cap.max_recv_sge = 0;
-  queue_pair->capabilities = wanted.cap;
-  ibv_qp& qp = queue_pair->qp.qp_base;
-  qp.context = device;
-  qp.qp_context = wanted.qp_context;
-  qp.pd = wanted.pd;
-  qp.send_cq = wanted.send_cq;
-  qp.recv_cq = wanted.recv_cq;
-  qp.srq = wanted.srq;
-  qp.handle = context.next_handle();
-  qp.qp_num = made->value;
-  qp.state = IBV_QPS_RESET;
-  qp.qp_type = wanted.qp_type;
-  pthread_mutex_init(&qp.mutex, nullptr);
-  pthread_cond_init(&qp.cond, nullptr);
-  if (extended_posts) set_extended_posts(*queue_pair);
-  const std::lock_guard guard(context.lock);
-  context.objects.queue_pairs.emplace(made->value, queue_pair.get());
-  return &queue_pair.release()->qp.qp_base;
-}
-
-ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* wanted) noexcept {
-  constexpr std::uint32_t kKnown =
-      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  if ((wanted->comp_mask & ~kKnown) != 0) return refuse<ibv_qp>(EOPNOTSUPP);
-  if ((wanted->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) return refuse<ibv_qp>(EINVAL);
-  const bool flags = (wanted->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && wanted->create_flags != 0;
-  const bool extended = (wanted->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-  if (flags || (extended && (wanted->send_ops_flags & ~operations_of(wanted->qp_type)) != 0)) {
-    return refuse<ibv_qp>(EOPNOTSUPP);
-  }
-  return creating([&] { return create_queue_pair(context, *wanted, extended); });
 }
 
 /// Attributes that the adapter learns apart from a change of state.
@@ -263,12 +168,13 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
     return set != Status::ok || !event ? set : adapter.modify(queue_pair.number, *event, peer);
   });
   if (changed != Status::ok) return error_number(changed);
-  remember(queue_pair.attributes, attributes, mask);
-  qp.state = to;
-  if (connects || to == IBV_QPS_RESET) std::swap(queue_pair.path, path);
+  Connection& connection = *queue_pair.connection;
+  remember(connection.attributes, attributes, mask);
+  for (QueuePair* handle : connection.handles) handle->base()->state = to;
+  if (connects || to == IBV_QPS_RESET) std::swap(connection.path, path);
   if (to == IBV_QPS_RESET) {
-    queue_pair.attributes = {};
-    queue_pair.death_reported = false;
+    connection.attributes = {};
+    connection.death_reported = false;
   }
   if (to == IBV_QPS_ERR && from != IBV_QPS_ERR && qp.srq != nullptr) {
     ibv_async_event last{};
@@ -279,21 +185,23 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
   return 0;
 }
 
+/// Answers with an error number.
+int destroy_last(Context& context, QueuePair& queue_pair) {
+  const Status gone = context.adapter->use([&](ChannelAdapter& adapter) {
+    // What is posted ends without completions.
+    static_cast<void>(adapter.modify(queue_pair.number, QueuePairEvent::reset));
+    if (context.faults != nullptr) context.faults->destroyed(queue_pair.number);
+    return adapter.destroy_queue_pair(queue_pair.number);
+  });
+  if (gone != Status::ok) return error_number(gone);
+  context.groups->forget(queue_pair.number);
+  forget_destroyed(context, context.objects.queue_pairs, queue_pair.number.value, queue_pair.base());
+  return 0;
+}
+
 }  // namespace
 
-void set_queue_pair_verbs(Context& context) { context.verbs.create_qp_ex = create_qp_ex; }
-
 extern "C" {
-
-ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wanted) {
-  ibv_qp_init_attr_ex all{};
-  std::memcpy(static_cast<void*>(&all), wanted, sizeof *wanted);  // the same up to here
-  all.comp_mask = IBV_QP_INIT_ATTR_PD;
-  all.pd = pd;
-  ibv_qp* made = creating([&] { return create_queue_pair(pd->context, all, false); });
-  if (made != nullptr) wanted->cap = all.cap;
-  return made;
-}
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
   ibv_qp_ex& extended = QueuePair::of(qp).qp;
@@ -303,7 +211,8 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   Context& context = Context::of(qp->context);
   const std::lock_guard guard(context.lock);
-  return answering([&] { return modify(context, QueuePair::of(qp), *attributes, mask); });
+  const int used = used_attributes(qp->qp_type, mask);
+  return answering([&] { return modify(context, QueuePair::of(qp), *attributes, used); });
 }
 
 int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* made_with) {
@@ -311,7 +220,7 @@ int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* mad
   QueuePair& queue_pair = QueuePair::of(qp);
   const std::lock_guard guard(context.lock);
   qp->state = state_of(present_state(context, queue_pair.number));
-  *attributes = queue_pair.attributes;
+  *attributes = queue_pair.connection->attributes;
   attributes->qp_state = attributes->cur_qp_state = qp->state;
   attributes->cap = queue_pair.capabilities;
   if (made_with == nullptr) return 0;
@@ -330,15 +239,14 @@ int ibv_destroy_qp(ibv_qp* qp) {
   QueuePair& queue_pair = QueuePair::of(qp);
   {
     const std::lock_guard guard(context.lock);
-    const Status gone = context.adapter->use([&](ChannelAdapter& adapter) {
-      // What is posted ends without completions.
-      static_cast<void>(adapter.modify(queue_pair.number, QueuePairEvent::reset));
-      if (context.faults != nullptr) context.faults->destroyed(queue_pair.number);
-      return adapter.destroy_queue_pair(queue_pair.number);
-    });
-    if (gone != Status::ok) return error_number(gone);
-    context.groups->forget(queue_pair.number);
-    forget_destroyed(context, context.objects.queue_pairs, queue_pair.number.value, qp);
+    auto& handles = queue_pair.connection->handles;
+    if (handles.size() == 1) {
+      if (const int refused = destroy_last(context, queue_pair); refused != 0) return refused;
+    } else {
+      std::erase(handles, &queue_pair);
+      context.objects.queue_pairs[queue_pair.number.value] = handles.front();
+      context.events->forget(qp);
+    }
   }
   await_acknowledgement(*qp, qp->events_completed, queue_pair.events_reported);
   delete &queue_pair;

@@ -6,11 +6,57 @@ namespace {
 
 using fabric::ChannelAdapter;
 
-ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex* wanted) noexcept {
-  constexpr std::uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-  const bool basic = (wanted->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || wanted->srq_type == IBV_SRQT_BASIC;
-  if ((wanted->comp_mask & ~kKnown) != 0 || !basic) return refuse<ibv_srq>(EOPNOTSUPP);
-  return refuse<ibv_srq>(EINVAL);  // without a protection domain: with one, the header calls ibv_create_srq()
+/// xrc_domain: null for a queue that queue pairs name themselves.
+ibv_srq* create(ibv_pd* pd, void* user, ibv_srq_attr& attributes, const fabric::XrcReceives& xrc,
+                XrcDomain* xrc_domain) {
+  Context& context = Context::of(pd->context);
+  const bool fits =
+      attributes.max_wr != 0 && attributes.max_wr <= kMaxQueueDepth && attributes.max_sge <= context.limits.segments;
+  if (!fits) return refuse<ibv_srq>(EINVAL);
+  auto receives = std::make_unique<SharedReceives>();
+  const auto made = context.adapter->use([&](ChannelAdapter& adapter) {
+    return adapter.create_shared_receive_queue(Domain::of(pd).number, attributes.max_wr, /*verbs_rules=*/true, xrc);
+  });
+  if (!made) return refuse<ibv_srq>(ENOMEM);
+  receives->number = *made;
+  receives->of_domain = UseOf(Domain::of(pd).users);
+  if (xrc_domain != nullptr) receives->of_xrc_domain = UseOf(xrc_domain->users);
+  receives->attributes = attributes;
+  receives->attributes.srq_limit = 0;
+  ibv_srq& srq = receives->srq;
+  srq.context = pd->context;
+  srq.srq_context = user;
+  srq.pd = pd;
+  srq.handle = context.next_handle();
+  pthread_mutex_init(&srq.mutex, nullptr);
+  pthread_cond_init(&srq.cond, nullptr);
+  const std::lock_guard guard(context.lock);
+  context.objects.shared_receives.emplace(made->value, receives.get());
+  return &receives.release()->srq;
+}
+
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* wanted) noexcept {
+  constexpr std::uint32_t kXrc = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  constexpr std::uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | kXrc;
+  const ibv_srq_type type = (wanted->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 ? wanted->srq_type : IBV_SRQT_BASIC;
+  const bool xrc = type == IBV_SRQT_XRC;
+  if ((wanted->comp_mask & ~kKnown) != 0 || (!xrc && type != IBV_SRQT_BASIC)) return refuse<ibv_srq>(EOPNOTSUPP);
+  // Of a basic one the header calls ibv_create_srq() instead, if there is a protection domain and nothing else.
+  const bool given = (wanted->comp_mask & (IBV_SRQ_INIT_ATTR_PD | kXrc)) == (IBV_SRQ_INIT_ATTR_PD | kXrc);
+  const auto here = [context](const auto* object) { return object != nullptr && object->context == context; };
+  const bool fits = xrc && given && here(wanted->pd) && here(wanted->xrcd) && here(wanted->cq);
+  if (!fits) return refuse<ibv_srq>(EINVAL);
+  XrcDomain& domain = XrcDomain::of(wanted->xrcd);
+  const fabric::XrcReceives receives{*domain.number, CompletionQueue::of(wanted->cq).number};
+  return creating([&] { return create(wanted->pd, wanted->srq_context, wanted->attr, receives, &domain); });
+}
+
+/// By which peers name it.
+int get_srq_num(ibv_srq* srq, std::uint32_t* number) noexcept {
+  const SharedReceives& receives = SharedReceives::of(srq);
+  if (!receives.of_xrc_domain) return EINVAL;
+  *number = receives.number.value;
+  return 0;
 }
 
 int modify(SharedReceives& receives, const ibv_srq_attr& attributes, int mask) {
@@ -34,37 +80,15 @@ int modify(SharedReceives& receives, const ibv_srq_attr& attributes, int mask) {
 
 }  // namespace
 
-void set_shared_receive_verbs(Context& context) { context.verbs.create_srq_ex = create_srq_ex; }
+void set_shared_receive_verbs(Context& context) {
+  context.verbs.create_srq_ex = create_srq_ex;
+  context.verbs.get_srq_num = get_srq_num;
+}
 
 extern "C" {
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* wanted) {
-  return creating([&]() -> ibv_srq* {
-    Context& context = Context::of(pd->context);
-    ibv_srq_attr& attributes = wanted->attr;
-    const bool fits =
-        attributes.max_wr != 0 && attributes.max_wr <= kMaxQueueDepth && attributes.max_sge <= context.limits.segments;
-    if (!fits) return refuse<ibv_srq>(EINVAL);
-    auto receives = std::make_unique<SharedReceives>();
-    const auto made = context.adapter->use([&](ChannelAdapter& adapter) {
-      return adapter.create_shared_receive_queue(Domain::of(pd).number, attributes.max_wr, /*verbs_rules=*/true);
-    });
-    if (!made) return refuse<ibv_srq>(ENOMEM);
-    receives->number = *made;
-    receives->of_domain = UseOf(Domain::of(pd).users);
-    receives->attributes = attributes;
-    receives->attributes.srq_limit = 0;
-    ibv_srq& srq = receives->srq;
-    srq.context = pd->context;
-    srq.srq_context = wanted->srq_context;
-    srq.pd = pd;
-    srq.handle = context.next_handle();
-    pthread_mutex_init(&srq.mutex, nullptr);
-    pthread_cond_init(&srq.cond, nullptr);
-    const std::lock_guard guard(context.lock);
-    context.objects.shared_receives.emplace(made->value, receives.get());
-    return &receives.release()->srq;
-  });
+  return creating([&] { return create(pd, wanted->srq_context, wanted->attr, {}, nullptr); });
 }
 
 int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {

@@ -40,6 +40,8 @@ PINGPONGS = (
         "-s 8388608 -n 20 -c", "-n 20000")),
     *(f"ibv_uc_pingpong {options}" for options in ("", "-c", "-e", "-e -c", "-g 0 -c", "-s 100000 -n 100 -c")),
     *(f"ibv_ud_pingpong {options}" for options in ("", "-c", "-e", "-e -c", "-g 0 -c", "-s 2048 -c")),
+    *(f"ibv_xsrq_pingpong {options}" for options in (
+        "", "-e", "-o", "-n 1000", "-s 100000 -n 100", "-s 1", "-m 1024")),
     *(f"ibv_srq_pingpong {options}" for options in ("", "-c", "-e", "-e -c", "-g 0 -c", "-q 64 -n 20000")),
 )
 
@@ -62,6 +64,8 @@ def perftest(verb, kind, *options, most=LARGEST):
     data = {"read": "pull", "atomic": "add" if "FETCH_AND_ADD" in options else "", "send": "push",
             "write": "push" if kind == "bw" else ""}[verb]
     both_ways = "" if data == "add" else data
+    if "XRC" in options:  # both ways it has twice as many queue pairs, of which each end uses one half to send
+        data, both_ways = data if kind == "bw" else "", ""
     if verb == "atomic":
         all_sizes, large, every, size = (), (), (ATOMIC_BYTES,), ATOMIC_BYTES
     else:
@@ -74,9 +78,13 @@ def perftest(verb, kind, *options, most=LARGEST):
     # With -e, this perftest waits for ever if more completions than it polls at once are there (mended in its commit
     # 14955fe). A receive queue for all messages: those of UD are lost otherwise.
     count = FEW_QUEUE_PAIRS if "-e" in options else QUEUE_PAIRS
-    receives = ("-r", str(ITERATIONS["bw"] * count)) if "--use-srq" in options or "-e" in options and verb == "send" else ()
+    one_queue = "--use-srq" in options or "XRC" in options
+    receives = ("-r", str(ITERATIONS["bw"] * count)) if verb == "send" and (one_queue or "-e" in options) else ()
     many = (*program, "-q", str(count), *large, *receives)
     yield Pair(many, (size,), data, count, ITERATIONS[kind])
+    if "XRC" in options and "-e" not in options:
+        # This perftest posts as many receives for each queue pair as there are iterations for one of all of them.
+        many = (*program, "-q", str(count // 2), *large)
     yield Pair((*many, "-b"), (size,), both_ways, count)
 
 
@@ -85,12 +93,14 @@ def matrix():
         yield Pair(tuple(words.split()))
     waits = ((), ("-e",))
     for kind in ("lat", "bw"):
-        for transport, waiting in itertools.product(("RC", "UC", "UD"), waits):
-            for queue in ((),) if transport == "UC" else ((), ("--use-srq",)):
+        for transport, waiting in itertools.product(("RC", "UC", "UD", "XRC"), waits):
+            for queue in ((),) if transport in ("UC", "XRC") else ((), ("--use-srq",)):
                 yield from perftest("send", kind, "-c", transport, *waiting, *queue,
                                     most=LARGEST_DATAGRAM if transport == "UD" else LARGEST)
-        for transport in ("RC", "UC"):
+        for transport in ("RC", "UC", "XRC"):
             yield from perftest("write", kind, "-c", transport)
+        yield from perftest("read", kind, "-c", "XRC")
+        yield from perftest("atomic", kind, "-A", "FETCH_AND_ADD", "-c", "XRC")
         for waiting in waits:
             yield from perftest("read", kind, *waiting)
             for operation in ("FETCH_AND_ADD", "CMP_AND_SWAP"):
@@ -136,6 +146,8 @@ def run(fabric, pair):
             fabric.give(path)
             os.truncate(path, slots)
         options = [(f"--mmap={path}",) for path in ends]
+    if "XRC" in pair.words:
+        pairs.forget_xrc_files()
     output = fabric.run_pair(pair.words, *options, SECONDS)
     if pair.sizes and reported_sizes(output) != pair.sizes:
         raise pairs.Failed(f"{pair}: the client reports other sizes than {pair.sizes}\n{output}")

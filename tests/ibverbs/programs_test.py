@@ -17,6 +17,7 @@ PAIRS = (
     "ibv_uc_pingpong -c",
     "ibv_ud_pingpong -e",
     "ibv_srq_pingpong -c",
+    "ibv_xsrq_pingpong -n 100",
     "ib_send_lat -n 200",
     "ib_send_lat -e -n 200 -c UD",
     "ib_send_bw -n 200 -s 100000 --use-srq",
@@ -28,6 +29,8 @@ PAIRS = (
     "ib_atomic_lat -n 200 -A CMP_AND_SWAP",
     "ib_atomic_bw -n 200 -A FETCH_AND_ADD",
 )
+# With a file in /tmp, which belongs to one user.
+XRC_PAIRS = ("ib_send_bw -n 200 -s 100000 -c XRC -b", "ib_read_lat -n 200 -c XRC")
 
 
 class Programs(pairs.OnFabric):
@@ -43,7 +46,10 @@ class Programs(pairs.OnFabric):
         self.assertIn("fe80:", output)
 
     def test_pairs(self):
-        for words in PAIRS:
+        if self.uid == 0:
+            pairs.forget_xrc_files()
+            self.addCleanup(pairs.forget_xrc_files)
+        for words in (*PAIRS, *(XRC_PAIRS if self.uid == 0 else ())):
             with self.subTest(words):
                 self.fabric.run_pair(words.split())
         # They have left nothing on the fabric.
