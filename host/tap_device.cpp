@@ -137,7 +137,7 @@ std::size_t TapDevice::read_frame(std::span<std::byte> to, std::size_t max_compl
   const std::span<std::byte> rest = to.subspan(head_room);
   const iovec parts[4] = {{&header, header_bytes}, {head_.data(), head_room}, {rest.data(), rest.size()}, {&spare, 1}};
   for (int dropped = 0; dropped < kMostDropped; ++dropped) {
-    const ssize_t result = ::readv(fd_.get(), parts, 4);
+    const ssize_t result = ::preadv2(fd_.get(), parts, 4, -1, 0);
     if (result <= static_cast<ssize_t>(header_bytes)) return 0;
     const std::size_t bytes = static_cast<std::size_t>(result) - header_bytes;
     const auto metadata = frame::parse_virtio_net_header(header);

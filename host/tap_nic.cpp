@@ -184,8 +184,7 @@ void TapNic::set_mtu_back() {
 }
 
 void TapNic::read_multicast(Time now) {
-  // Through the descriptor, because the path would mean the thread's present namespace.
-  const auto text = os::read_dev_mcast(fmt::format("/proc/thread-self/fd/{}", multicast_list_.get()));
+  const auto text = os::read_dev_mcast(multicast_list_.get());
   const bool cheap = text && text->size() <= kLongListBytes;
   next_multicast_check_ = now + (cheap ? kMulticastInterval : kCheckInterval);
   settings_.multicast.clear();

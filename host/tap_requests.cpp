@@ -61,13 +61,12 @@ PrivilegedMessage answer_with(std::vector<std::byte> bytes, TapPlace place) {
   return answer;
 }
 
-Result<TapPlace> place_of(PrivilegedMessage& answer, std::size_t note_at) {
+TapPlace place_of(PrivilegedMessage& answer, std::size_t note_at) {
   auto& given = answer.descriptors;
   auto links = os::LinkSocket::adopt(std::move(given[1]), std::move(given[2]));
-  if (!links) return tl::unexpected(links.error());
   std::string note;
   for (const std::byte letter : std::span(answer.bytes).subspan(note_at)) note += static_cast<char>(letter);
-  return TapPlace{std::move(given[0]), *std::move(links), std::move(given[3]), std::move(note)};
+  return TapPlace{std::move(given[0]), std::move(links), std::move(given[3]), std::move(note)};
 }
 
 Result<PrivilegedMessage> complete(PrivilegedMessage answer) {
@@ -141,9 +140,7 @@ Result<AttachedTap> TapRequests::attach(const TapOptions& options) {
   auto device = TapDevice::adopt(std::move(answer->descriptors.back()));
   if (!device) return tl::unexpected(device.error());
   device->probe_offloads();
-  auto place = place_of(*answer, kAttachBytes);
-  if (!place) return tl::unexpected(place.error());
-  return AttachedTap{*std::move(device), *std::move(place), answer->bytes[kMadeHere] != std::byte{},
+  return AttachedTap{*std::move(device), place_of(*answer, kAttachBytes), answer->bytes[kMadeHere] != std::byte{},
                      answer->bytes[kCreated] != std::byte{}};
 }
 

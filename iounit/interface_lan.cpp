@@ -63,7 +63,8 @@ void InterfaceLan::refresh(Time now) {
   }
   if (!is_open() && link_.up) {
     // The thread may be in another namespace by now. If it can't enter the interface's namespace, it never left it.
-    const auto inside = os::ScopedNetns::enter(namespace_.get());
+    std::optional<Result<os::ScopedNetns>> inside;
+    if (opens_here()) inside.emplace(os::ScopedNetns::enter(namespace_.get()));
     if (const auto error = capture()) {
       if (error->message != last_refusal_) log_.warning("{}", error->message);
       last_refusal_ = error->message;

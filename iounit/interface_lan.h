@@ -57,6 +57,8 @@ class InterfaceLan : public LanEngine {
 
   /// Opens the capture; link() is current and up. Errors: one sentence.
   [[nodiscard]] virtual std::optional<Error> open_capture() = 0;
+  /// Whether open_capture() opens in this process, and so in the thread's network namespace.
+  [[nodiscard]] virtual bool opens_here() const { return true; }
   virtual void close_capture() = 0;
   [[nodiscard]] virtual bool is_open() const = 0;
   /// Readable when receive() has frames; only called while is_open().

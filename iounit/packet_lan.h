@@ -46,7 +46,10 @@ class PacketLan final : public InterfaceLan {
   }
   bool send_unfinished(std::span<const std::byte> frame, const frame::FrameOffload& offload) override;
   void flush() override;
-  void reopen_with(const PacketSocketOpener& opener) override { opener_ = opener; }
+  void reopen_with(const PacketSocketOpener& opener) override {
+    opener_ = opener;
+    opens_here_ = false;
+  }
   [[nodiscard]] std::string_view engine() const override { return "packet"; }
 
  private:
@@ -55,6 +58,7 @@ class PacketLan final : public InterfaceLan {
 
   PacketLan(const PacketOptions& options, os::Log& log);
   [[nodiscard]] std::optional<Error> open_capture() override;
+  [[nodiscard]] bool opens_here() const override { return opens_here_; }
   void close_capture() override { socket_ = {}; }
   [[nodiscard]] bool is_open() const override { return socket_.get() >= 0; }
   [[nodiscard]] int capture_descriptor() const override { return socket_.get(); }
@@ -64,6 +68,7 @@ class PacketLan final : public InterfaceLan {
 
   bool refuses_udp_segments_ = false;  ///< the kernel has refused a super-frame of UDP (before 6.2)
   PacketSocketOpener opener_;
+  bool opens_here_ = true;
   os::UniqueFd socket_;
   std::unique_ptr<Receiver> receiver_;
   std::unique_ptr<Sender> sender_;

@@ -115,9 +115,9 @@ Result<void> set_name(HostRule& rule, const ConfigEntry& entry, const PolicyRule
   return {};
 }
 
-Result<void> set_host(HostRule& rule, const ConfigEntry& entry) {
-  if (entry.key == "user") return assign(rule.user, os::find_user(entry.value));
-  if (entry.key == "group") return assign(rule.group, os::find_group(entry.value));
+Result<void> set_host(HostRule& rule, const ConfigEntry& entry, const AccountLookup& accounts) {
+  if (entry.key == "user") return assign(rule.user, accounts.user(entry.value));
+  if (entry.key == "group") return assign(rule.group, accounts.group(entry.value));
   if (entry.key == "addresses") {
     // A host with addresses uses these alone, unless its own table says more.
     if (rule.rights.addresses.empty()) rule.rights.foreign_sources = false;
@@ -130,8 +130,9 @@ Result<void> set_host(HostRule& rule, const ConfigEntry& entry) {
 /// Turns the entries of a file into rules.
 class Reader {
  public:
-  Reader(const std::vector<ConfigEntry>& entries, const std::string& path, const PolicyRules& base)
-      : entries_(entries), path_(path), rules_(base) {}
+  Reader(const std::vector<ConfigEntry>& entries, const std::string& path, const PolicyRules& base,
+         const AccountLookup& accounts)
+      : entries_(entries), path_(path), accounts_(accounts), rules_(base) {}
 
   Result<PolicyRules> read() {
     // Hosts inherit from [policy], wherever it stands.
@@ -173,7 +174,7 @@ class Reader {
         if (first && entry.key == "trunk-vlans") rule.rights.trunk_vlans.clear();
         if (first && entry.key == "ip-addresses") rule.rights.ip.addresses.clear();
         if (!once(entry, list)) return tl::unexpected(twice(entry).error());
-        const auto done = entry.key == "name" ? set_name(rule, entry, rules_) : set_host(rule, entry);
+        const auto done = entry.key == "name" ? set_name(rule, entry, rules_) : set_host(rule, entry, accounts_);
         if (!done) return tl::unexpected(wrong(entry, done.error()).error());
       }
     }
@@ -197,6 +198,7 @@ class Reader {
 
   const std::vector<ConfigEntry>& entries_;
   const std::string& path_;
+  const AccountLookup& accounts_;
   PolicyRules rules_;
   std::vector<std::string> seen_;
 };
@@ -226,16 +228,19 @@ std::uint64_t whole_seconds(Duration duration) {
 
 }  // namespace
 
-Result<PolicyRules> parse_policy(std::string_view text, const std::string& path, const PolicyRules& base) {
+AccountLookup system_accounts() { return {os::find_user, os::find_group}; }
+
+Result<PolicyRules> parse_policy(std::string_view text, const std::string& path, const PolicyRules& base,
+                                 const AccountLookup& accounts) {
   const auto entries = os::parse_config(text, path, os::ConfigTables::kRepeated);
   if (!entries) return tl::unexpected(entries.error());
-  return Reader(*entries, path, base).read();
+  return Reader(*entries, path, base, accounts).read();
 }
 
-Result<PolicyRules> read_policy(const std::string& path, const PolicyRules& base) {
+Result<PolicyRules> read_policy(const std::string& path, const PolicyRules& base, const AccountLookup& accounts) {
   const auto text = os::read_file(path, kMaxFileBytes);
   if (!text) return tl::unexpected(text.error());
-  return parse_policy(*text, path, base);
+  return parse_policy(*text, path, base, accounts);
 }
 
 std::string to_toml(const PolicyRules& rules) {

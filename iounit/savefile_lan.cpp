@@ -8,9 +8,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <memory>
+#include <span>
+#include <utility>
 
 #include "common/frame/ethernet.h"
 #include "common/os/errno_text.h"
+#include "common/os/message_io.h"
+#include "common/os/unique_fd.h"
 
 namespace splitnic::iounit {
 namespace {
@@ -24,6 +29,21 @@ Duration stamp_of(const pcap_pkthdr& header) {
   const std::int64_t seconds = std::clamp<std::int64_t>(header.ts.tv_sec, 0, kMostSeconds);
   const std::int64_t nanoseconds = std::clamp<std::int64_t>(header.ts.tv_usec, 0, 999'999'999);
   return std::chrono::seconds{seconds} + std::chrono::nanoseconds{nanoseconds};
+}
+
+/// A stream that reads with the one call that the sandbox permits for it.
+std::FILE* stream_of(os::UniqueFd file) {
+  auto cookie = std::make_unique<os::UniqueFd>(std::move(file));
+  const auto read = [](void* of, char* to, std::size_t bytes) {
+    return os::read_some(static_cast<os::UniqueFd*>(of)->get(), std::as_writable_bytes(std::span(to, bytes)));
+  };
+  const auto close = [](void* of) {
+    const std::unique_ptr<os::UniqueFd> ended(static_cast<os::UniqueFd*>(of));
+    return 0;
+  };
+  std::FILE* stream = ::fopencookie(cookie.get(), "rb", {read, nullptr, nullptr, close});
+  if (stream != nullptr) static_cast<void>(cookie.release());
+  return stream;
 }
 
 }  // namespace
@@ -48,12 +68,12 @@ Result<std::unique_ptr<SavefileLan>> SavefileLan::open(const SavefileSpec& spec,
 
 std::optional<Error> SavefileLan::open_input() {
   // O_NONBLOCK: a named pipe without a writer must not block the start.
-  const int fd = ::open(spec_.input.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Error{fmt::format("can't read the LAN file {}: {}", spec_.input, os::errno_text())};
+  os::UniqueFd fd(::open(spec_.input.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return Error{fmt::format("can't read the LAN file {}: {}", spec_.input, os::errno_text())};
   struct stat status {};
-  std::FILE* file = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? ::fdopen(fd, "rb") : nullptr;
+  const bool regular = ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode);
+  std::FILE* file = regular ? stream_of(std::move(fd)) : nullptr;
   if (file == nullptr) {
-    ::close(fd);
     return Error{fmt::format("the LAN file {} is not a regular file", spec_.input)};
   }
   char reason[PCAP_ERRBUF_SIZE] = "";

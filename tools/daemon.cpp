@@ -140,10 +140,11 @@ std::unique_ptr<os::ControlServer> serve_control(os::EventLoop& loop, os::UnixLi
                                                  std::function<Result<os::ControlAnswer>(os::ControlRequest)> answer,
                                                  os::Log& log) {
   const Time started = monotonic_now();
-  const auto complete = [answer = std::move(answer), started](os::ControlRequest request) {
+  const auto process = static_cast<std::uint32_t>(getpid());
+  const auto complete = [answer = std::move(answer), started, process](os::ControlRequest request) {
     auto told = answer(request);
     if (auto* status = told ? std::get_if<os::DaemonStatus>(&*told) : nullptr) {
-      status->pid = static_cast<std::uint32_t>(getpid());
+      status->pid = process;
       status->version = SPLITNIC_VERSION;
       status->uptime_ms = static_cast<std::uint64_t>((monotonic_now() - started) / std::chrono::milliseconds(1));
     }

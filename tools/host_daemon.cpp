@@ -60,13 +60,15 @@ os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os:
 }
 
 /// The driver gives up its rights. From now on a process of its own makes a deleted TAP again and follows a TAP that
-/// was moved.
-void give_up_rights(Sandbox& sandbox, host::TapNic& tap, const host::TapOptions& options, const std::string& control) {
-  sandbox.give_away(control);
-  auto process =
-      sandbox.start_privileged(host::tap_service(options.name, options.offloads),
-                               {CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE}, FilteredPart::host_rights, {control});
-  if (process) tap.use(std::make_unique<host::TapRequests>(std::move(process)));
+/// was moved, and removes the control socket.
+void give_up_rights(Sandbox& sandbox, host::TapNic& tap, const host::TapOptions& options, os::UnixListener& control) {
+  sandbox.give_away(control.path());
+  auto process = sandbox.start_privileged(host::tap_service(options.name, options.offloads),
+                                          {CAP_NET_ADMIN, CAP_SYS_ADMIN}, FilteredPart::host_rights, {control.path()});
+  if (process) {
+    control.leave_path();
+    tap.use(std::make_unique<host::TapRequests>(std::move(process)));
+  }
   sandbox.drop({});
 }
 
@@ -92,7 +94,7 @@ int run_host(const HostCommand& command) {
   auto tap = host::TapNic::open(tap_options, monotonic_now(), *log);
   if (!tap) throw StartupError{tap.error().message};
   auto control_socket = listen_for_control(command.daemon, "host");
-  give_up_rights(sandbox, **tap, tap_options, control_socket.path());
+  give_up_rights(sandbox, **tap, tap_options, control_socket);
   SystemRandom random;
   session.link.port_address = fabric::PortAddress{random.next() >> 16U};
   os::LogNotices lines(*log);
@@ -126,8 +128,9 @@ int run_host(const HostCommand& command) {
   service.stopping();
   os::shut_down(driver);
   // Nobody asked for this end: the next driver finds the interface with its addresses, as after a crash.
-  if (sandbox.exit_code() != 0) (*tap)->keep();
-  return sandbox.exit_code();
+  const int exit_code = sandbox.finish();
+  if (exit_code != 0) (*tap)->keep();
+  return exit_code;
 }
 
 }  // namespace splitnic::tools

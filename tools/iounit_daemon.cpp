@@ -177,20 +177,26 @@ os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os:
   return status;
 }
 
-/// The unit gives up its rights. From now on a process of its own opens packet sockets and reads the policy file.
+/// The unit gives up its rights. From now on a process of its own opens packet sockets, reads the policy file, writes
+/// the file of names, and removes the unit's sockets.
 /// libpcap opens its captures in the unit, which keeps the right to that. Returns the filter that fits.
 FilteredPart give_up_rights(Sandbox& sandbox, const UnitCommand& command, const iounit::LanSpec& spec,
-                            iounit::LanEngine& lan, UnitPolicy& policy, const std::string& control) {
+                            iounit::LanEngine& lan, UnitPolicy& policy, fabric::ShmListener& listener,
+                            os::UnixListener& control) {
   const auto* interface = std::get_if<iounit::InterfaceSpec>(&spec);
   const bool by_libpcap = lan.engine() == "pcap";
-  for (const auto& socket : {control, command.listen}) sandbox.give_away(socket);
-  const UnitService service(interface != nullptr ? interface->name : std::string(), command.policy, policy.base());
-  auto process =
-      sandbox.start_privileged([service](const os::PrivilegedMessage& request) { return service.serve(request); },
-                               {CAP_NET_RAW, CAP_NET_ADMIN, CAP_DAC_OVERRIDE}, std::nullopt, {control, command.listen});
+  for (const auto& socket : {control.path(), command.listen}) sandbox.give_away(socket);
+  UnitService service;
+  if (interface != nullptr) service.interface = interface->name;
+  policy.describe(service);
+  auto process = sandbox.start_privileged(
+      [service = std::move(service)](const os::PrivilegedMessage& request) { return service.serve(request); },
+      {CAP_NET_RAW, CAP_NET_ADMIN}, FilteredPart::unit_rights, {control.path(), command.listen});
   if (process) {
+    control.leave_path();
+    listener.leave_path();
     lan.reopen_with([process](int index) { return iounit::request_packet_socket(*process, index); });
-    policy.read_by(process);
+    policy.leave_files_to(process);
   }
   sandbox.drop(by_libpcap ? std::vector<int>{CAP_NET_RAW} : std::vector<int>{});
   return by_libpcap ? FilteredPart::unit_with_libpcap : FilteredPart::unit;
@@ -230,7 +236,7 @@ int run_io_unit(const UnitCommand& command) {
   auto listener = fabric::ShmListener::listen(listen);
   if (!listener) throw StartupError{listener.error().message};
   auto control_socket = listen_for_control(command.daemon, "iounit");
-  const FilteredPart part = give_up_rights(sandbox, command, spec, *lan, policy, control_socket.path());
+  const FilteredPart part = give_up_rights(sandbox, command, spec, *lan, policy, **listener, control_socket);
   os::LogNotices refusals(*log, os::LogLevel::kWarning);
   fabric::ShmListenSource bridges(std::move(*listener), refusals);
   SystemRandom random;
@@ -271,7 +277,7 @@ int run_io_unit(const UnitCommand& command) {
   service.stopping();
   os::shut_down(unit);
   policy.finish();
-  return sandbox.exit_code();
+  return sandbox.finish();
 }
 
 }  // namespace splitnic::tools

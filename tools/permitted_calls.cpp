@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <csignal>
 #include <set>
 
 #include "tools/system_call_filter.h"
@@ -26,51 +27,52 @@ constexpr std::uint64_t kAllBits = 0xffffffff;
 /// Those that TapDevice switches: checksums, super-frames of TCP, and TUN_F_USO4 and TUN_F_USO6 of UDP.
 constexpr std::uint64_t kTapOffloads = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | 0x20U | 0x40U;
 
+/// SO_PASSRIGHTS, younger than the headers.
+constexpr std::uint64_t kPassRights = 83;
+
+/// Those of a thread that the C library starts.
+constexpr std::uint64_t kThreadFlags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+                                       CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+
 Condition is(unsigned argument, std::uint64_t value) { return {argument, kAllBits, value}; }
 Condition has_none(unsigned argument, std::uint64_t bits) { return {argument, bits, 0}; }
 Condition has_all(unsigned argument, std::uint64_t bits) { return {argument, bits, bits}; }
 
-/// What the event loop, the control socket, the log, the allocator and a clean end need.
+PermittedCall read_a_file() { return {"openat", {has_none(2, O_ACCMODE | O_CREAT | O_TRUNC)}}; }
+
+PermittedCall set_tap_offloads() { return {"ioctl", {is(1, TUNSETOFFLOAD), has_none(2, kAllBits & ~kTapOffloads)}}; }
+
+/// Every part: the allocator, the log, sockets, and a clean or an unclean end.
 const Calls& common_calls() {
   static const Calls calls{
-      {"accept"},
-      {"brk"},
-      {"clock_gettime"},  // where the C library can't read the clock by itself
-      {"clock_nanosleep"},
+      {"clock_gettime"},  // of a thread's processor time, and where the C library can't read the clock by itself
       {"close"},
-      {"epoll_create1"},
-      {"epoll_ctl"},
-      {"epoll_wait"},
       {"exit_group"},
-      {"fcntl"},
-      {"futex"},
-      {"getpid"},
-      {"getrandom"},
-      {"getsockopt"},
-      {"ioctl", {is(1, FIONBIO)}},
-      {"madvise"},
+      {"futex"},  // between threads, and at the first exception
+      {"madvise", {is(2, MADV_DONTNEED)}},
       {"mmap", {has_none(2, PROT_EXEC)}},
-      {"mremap"},
       {"munmap"},
-      {"newfstatat"},
-      {"openat", {has_none(2, O_ACCMODE | O_CREAT | O_TRUNC)}},
-      {"poll"},
       {"ppoll"},
-      {"read"},
-      {"recvfrom"},
+      {"preadv2"},
       {"recvmmsg"},
-      {"recvmsg"},
-      {"restart_syscall"},  // the kernel continues a sleep with it after SIGSTOP and SIGCONT
-      {"rt_sigaction"},
+      {"rt_sigaction", {is(0, SIGABRT)}},  // a crash gets its usual effect
+      {"rt_sigaction", {is(0, SIGBUS)}},
+      {"rt_sigaction", {is(0, SIGSEGV)}},
       {"rt_sigprocmask"},
       {"rt_sigreturn"},
-      {"sched_yield"},
-      {"sendmsg"},
-      {"sendto"},
-      {"tgkill"},  // abort
-      {"timerfd_settime"},
-      {"unlink"},
+      {"sendmmsg"},
+      {"tgkill", {is(2, SIGABRT)}},
       {"write"},
+      {"writev"},  // a TAP's frames, and the C library's last words
+  };
+  return calls;
+}
+
+/// The event loop, the control socket and random numbers of both daemons.
+const Calls& daemon_calls() {
+  static const Calls calls{
+      {"accept4"},   {"epoll_create1"}, {"epoll_ctl"},       {"epoll_wait"},
+      {"getrandom"}, {"sched_yield"},   {"timerfd_settime"},
   };
   return calls;
 }
@@ -79,85 +81,96 @@ const Calls& common_calls() {
 const Calls& host_calls() {
   static const Calls calls{
       {"connect"},
+      {"fcntl", {is(1, F_GET_SEALS)}},
       {"fstatfs"},
-      {"getsockname"},
+      {"getsockopt", {is(1, SOL_SOCKET)}},
       {"inotify_add_watch"},
-      {"inotify_init1"},
       {"inotify_rm_watch"},
       {"ioctl", {is(1, TUNGETIFF)}},
       {"ioctl", {is(1, TUNSETCARRIER)}},
-      {"ioctl", {is(1, TUNSETOFFLOAD), has_none(2, kAllBits & ~kTapOffloads)}},
+      set_tap_offloads(),
       {"ioctl", {is(1, TUNSETPERSIST)}},
       {"ioctl", {is(1, SIOCGIFHWADDR)}},
       {"ioctl", {is(1, SIOCSIFHWADDR)}},
-      {"preadv2"},
+      {"newfstatat"},
       {"readlink"},
-      {"readv"},
-      {"setsockopt"},
+      {"setsockopt", {is(1, SOL_SOCKET), is(2, kPassRights)}},
       {"socket", {is(0, AF_UNIX)}},
-      {"writev"},
   };
   return calls;
 }
 
-/// The LAN, and the doorman: threads, the memory of bridges, the file of names.
+/// The LAN, and the doorman: threads, and the memory of bridges.
 const Calls& unit_calls() {
   static const Calls calls{
-      {"accept4"},
-      {"clone", {has_all(0, CLONE_THREAD)}},
+      {"clone", {is(0, kThreadFlags)}},
       {"close_range"},
       {"eventfd2"},
       {"exit"},
-      {"fallocate"},
-      {"fsync"},
-      {"ftruncate"},
-      {"geteuid"},
-      {"lseek"},
+      {"fallocate", {is(1, 0)}},
+      {"fcntl", {is(1, F_ADD_SEALS)}},
+      {"getsockopt", {is(1, SOL_SOCKET)}},
+      {"getsockopt", {is(1, SOL_PACKET)}},
+      {"madvise", {is(2, MADV_REMOVE)}},
       {"memfd_create"},
-      {"mprotect", {has_none(2, PROT_EXEC)}},
-      {"openat", {has_all(2, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)}},
-      {"preadv2"},
-      {"rename"},
-      {"rseq"},
-      {"sendmmsg"},
-      {"set_robust_list"},
       {"shutdown"},
+      {"rseq"},  // of a new thread
       {"socketpair", {is(0, AF_UNIX)}},
-      {"unshare", {is(0, CLONE_FILES)}},
   };
   return calls;
 }
 
-/// libpcap opens an interface that came back.
+/// libpcap opens an interface that came back, and sends. It asks what the interface is in many ways.
 const Calls& libpcap_calls() {
   static const Calls calls{
-      {"access"},   {"bind"},   {"getsockname"}, {"getdents64"}, {"ioctl"},
-      {"readlink"}, {"socket"}, {"setsockopt"},  {"uname"},      {"mmap"},
+      {"access"},     {"bind"},      {"fcntl"},      {"getdents64"}, {"getsockname"}, {"getsockopt"}, {"ioctl"},
+      {"newfstatat"}, read_a_file(), {"poll"},       {"read"},       {"readlink"},    {"recvfrom"},   {"recvmsg"},
+      {"sendmsg"},    {"sendto"},    {"setsockopt"}, {"socket"},     {"uname"},
   };
   return calls;
 }
 
-/// The privileged process: it makes TAPs, looks into their namespaces, writes their settings, and removes sockets that
-/// the daemon has left behind.
+/// Both privileged processes: their answers, and sockets that the daemon has left behind.
 const Calls& rights_calls() {
   static const Calls calls{
-      {"bind"},         {"brk"},
-      {"close"},        {"connect"},
-      {"exit_group"},   {"fcntl"},
-      {"flock"},        {"futex"},
-      {"getpid"},       {"getrandom"},
-      {"getsockname"},  {"ioctl"},
-      {"madvise"},      {"mmap", {has_none(2, PROT_EXEC)}},
-      {"munmap"},       {"newfstatat"},
-      {"openat"},       {"poll"},
-      {"read"},         {"recvfrom"},
-      {"recvmsg"},      {"restart_syscall"},
-      {"rt_sigaction"}, {"rt_sigprocmask"},
-      {"rt_sigreturn"}, {"sendmsg"},
-      {"sendto"},       {"setns"},
-      {"setsockopt"},   {"socket"},
-      {"tgkill"},       {"unlink"},
-      {"write"},
+      {"bind"},   {"connect"}, {"flock"}, {"newfstatat"}, read_a_file(), {"setsockopt"}, {"socket", {is(0, AF_UNIX)}},
+      {"unlink"},
+  };
+  return calls;
+}
+
+/// The host's makes TAPs, looks into their namespaces, and writes their settings.
+const Calls& host_rights_calls() {
+  static const Calls calls{
+      {"fcntl", {is(1, F_DUPFD_CLOEXEC)}},
+      {"ioctl", {is(1, SIOCGIFHWADDR)}},
+      {"ioctl", {is(1, SIOCSIFHWADDR)}},
+      {"ioctl", {is(1, TUNGETDEVNETNS)}},
+      {"ioctl", {is(1, TUNGETIFF)}},
+      {"ioctl", {is(1, TUNSETCARRIER)}},
+      {"ioctl", {is(1, TUNSETIFF)}},
+      set_tap_offloads(),
+      {"ioctl", {is(1, TUNSETPERSIST)}},
+      {"ioctl", {is(1, TUNSETVNETHDRSZ)}},
+      {"ioctl", {is(1, TUNSETVNETLE)}},
+      {"openat", {is(2, O_RDWR | O_NONBLOCK | O_CLOEXEC)}},
+      {"openat", {is(2, O_WRONLY | O_CLOEXEC)}},
+      {"setns", {is(1, CLONE_NEWNET)}},
+      {"socket", {is(0, AF_NETLINK)}},
+  };
+  return calls;
+}
+
+/// The unit's opens packet sockets, reads the policy and writes the file of names.
+const Calls& unit_rights_calls() {
+  static const Calls calls{
+      {"fsync"},
+      {"getsockname"},
+      {"ioctl", {is(1, SIOCGIFNAME)}},
+      {"memfd_create"},
+      {"openat", {has_all(2, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)}},
+      {"rename"},
+      {"socket", {is(0, AF_PACKET)}},
   };
   return calls;
 }
@@ -181,9 +194,11 @@ Calls simplified(Calls calls) {
 }  // namespace
 
 const Calls& permitted_calls(FilteredPart part) {
-  static const Calls host = joined({&common_calls(), &host_calls()});
-  static const Calls unit = joined({&common_calls(), &unit_calls()});
-  static const Calls with_libpcap = simplified(joined({&common_calls(), &unit_calls(), &libpcap_calls()}));
+  static const Calls host = joined({&common_calls(), &daemon_calls(), &host_calls()});
+  static const Calls unit = joined({&common_calls(), &daemon_calls(), &unit_calls()});
+  static const Calls with_libpcap = simplified(joined({&unit, &libpcap_calls()}));
+  static const Calls host_rights = joined({&common_calls(), &rights_calls(), &host_rights_calls()});
+  static const Calls unit_rights = joined({&common_calls(), &rights_calls(), &unit_rights_calls()});
   switch (part) {
     case FilteredPart::host:
       return host;
@@ -192,9 +207,11 @@ const Calls& permitted_calls(FilteredPart part) {
     case FilteredPart::unit_with_libpcap:
       return with_libpcap;
     case FilteredPart::host_rights:
+      return host_rights;
+    case FilteredPart::unit_rights:
       break;
   }
-  return rights_calls();
+  return unit_rights;
 }
 
 std::size_t count_names(const Calls& calls) {

@@ -1,6 +1,7 @@
 #include "tools/sandbox.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -14,7 +15,7 @@ namespace splitnic::tools {
 
 namespace asio = boost::asio;
 
-/// Waits for the end of the privileged process. Its answers are read elsewhere, so a readable socket may mean nothing.
+/// Waits for the end of the privileged process, by the hang-up of its socket. Its answers are read elsewhere.
 struct Sandbox::Watch : std::enable_shared_from_this<Watch> {
   os::EventLoop& loop;
   os::PrivilegedProcess& process;
@@ -29,7 +30,7 @@ struct Sandbox::Watch : std::enable_shared_from_this<Watch> {
   ~Watch() { static_cast<void>(socket.release()); }  // the process's
 
   void wait() {
-    socket.async_wait(asio::posix::stream_descriptor::wait_read, [weak = weak_from_this()](const auto& error) {
+    socket.async_wait(asio::posix::stream_descriptor::wait_error, [weak = weak_from_this()](const auto& error) {
       const auto self = weak.lock();
       if (error || !self) return;
       if (!self->process.ended()) return self->wait();
@@ -44,6 +45,8 @@ Sandbox::Sandbox(const DaemonOptions& options, std::string subject, os::Log& log
     : on_(!options.no_sandbox), subject_(std::move(subject)), log_(log) {
   if (!on_ && !options.user.empty()) throw UsageError{"--user needs the sandbox: leave out --no-sandbox"};
   if (!options.user.empty()) account_ = find_account(options.user);
+  // Heaps for single threads grow with mprotect, which then need not be permitted. Must come before there are threads.
+  if (on_) ::mallopt(M_ARENA_MAX, 1);
 }
 
 void Sandbox::give_away(const std::string& path) const {
@@ -52,23 +55,19 @@ void Sandbox::give_away(const std::string& path) const {
 }
 
 std::shared_ptr<os::PrivilegedProcess> Sandbox::start_privileged(os::PrivilegedService service, std::vector<int> keep,
-                                                                 std::optional<FilteredPart> filter,
-                                                                 std::vector<std::string> sockets) {
+                                                                 FilteredPart filter,
+                                                                 const std::vector<std::string>& sockets) {
   if (!on_) return nullptr;
   os::PrivilegedWork work;
   work.begin = [keep = std::move(keep), filter, subject = subject_] {
     keep_only(keep, std::nullopt);
-    if (!filter) return;
-    const auto closed = close_filter(permitted_calls(*filter), subject + ", privileged process");
+    const auto closed = close_filter(permitted_calls(filter), subject + ", privileged process");
     if (!closed) throw StartupError{closed.error().message};
   };
   work.service = std::move(service);
-  // The user of --user may have no right to remove files from the folders that root has made.
-  if (account_) {
-    work.end = [sockets = std::move(sockets)] {
-      for (const auto& path : sockets) os::remove_stale_socket(path);
-    };
-  }
+  work.end = [files = std::vector<os::SocketFile>(sockets.begin(), sockets.end())] {
+    for (const auto& file : files) file.remove();
+  };
   auto process = os::PrivilegedProcess::start(work);
   if (!process) throw StartupError{process.error().message};
   process_ = *std::move(process);
@@ -95,6 +94,14 @@ void Sandbox::close(os::EventLoop& loop, FilteredPart part) {
             filter_is_built_in() ? fmt::format("{}", count_names(calls)) : "all (a sanitizer's build)");
 }
 
-int Sandbox::exit_code() const { return watch_ && watch_->ended ? 1 : 0; }
+int Sandbox::finish() {
+  const bool cut_off = watch_ && watch_->ended;
+  watch_.reset();
+  return cut_off ? 1 : 0;
+}
+
+Sandbox::~Sandbox() {
+  if (process_) process_->end();
+}
 
 }  // namespace splitnic::tools

@@ -29,19 +29,23 @@ class Sandbox {
   /// Gives a file of this daemon to the user of --user, if any. Throws StartupError.
   void give_away(const std::string& path) const;
 
-  /// keep: the capabilities of the privileged process, of those that the daemon has. filter: its system calls; none:
-  /// all. sockets: files that this process removes when the daemon has ended and may not do it itself. Returns nullptr
-  /// with --no-sandbox. Throws StartupError.
+  /// keep: the capabilities of the privileged process, of those that the daemon has. filter: its system calls.
+  /// sockets: this process removes them when the daemon has ended, in whatever way. Returns nullptr with --no-sandbox.
+  /// Throws StartupError.
   std::shared_ptr<os::PrivilegedProcess> start_privileged(os::PrivilegedService service, std::vector<int> keep,
-                                                          std::optional<FilteredPart> filter,
-                                                          std::vector<std::string> sockets);
+                                                          FilteredPart filter, const std::vector<std::string>& sockets);
   /// keep: the daemon's own capabilities. Throws StartupError.
   void drop(const std::vector<int>& keep);
   /// Ends the loop when the privileged process ends. Throws StartupError.
   void close(os::EventLoop& loop, FilteredPart part);
 
-  /// The daemon's exit code: 1 if it ended because the privileged process had ended.
-  [[nodiscard]] int exit_code() const;
+  /// Call it before the loop goes. Returns the daemon's exit code: 1 if it ended because the privileged process had
+  /// ended.
+  [[nodiscard]] int finish();
+  /// Ends the privileged process, which removes the sockets, and waits for that. The sockets must be closed by now.
+  ~Sandbox();
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
 
  private:
   struct Watch;

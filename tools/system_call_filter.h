@@ -15,6 +15,7 @@ enum class FilteredPart {
   unit,               ///< `splitnic iounit` on a packet socket or savefiles
   unit_with_libpcap,  ///< the same with libpcap, which opens its captures itself
   host_rights,        ///< the privileged process of `splitnic host`
+  unit_rights,        ///< the privileged process of `splitnic iounit`
 };
 
 /// A system call that a part may make. A second entry of the same name is an alternative.
@@ -34,7 +35,9 @@ struct PermittedCall {
 [[nodiscard]] std::size_t count_names(const std::vector<PermittedCall>& calls);
 
 /// From now on, a call of any thread of this process that is not permitted ends the process by SIGSYS, after one line
-/// on stderr that names the call. Nothing can undo this. subject: begins the line. Errors: the kernel has no filters.
+/// on stderr that names the call. Nothing can undo this. Some calls that the C library tries and can do without are not
+/// made, but answered: clone3, mremap and set_robust_list as by an old kernel, brk as if there were no room. abort()
+/// works as usual. subject: begins the line. Errors: the kernel has no filters.
 /// A build with a sanitizer does nothing, because the sanitizers make calls of their own. Source: seccomp(2).
 [[nodiscard]] Result<void> close_filter(const std::vector<PermittedCall>& calls, const std::string& subject);
 /// Whether close_filter() does anything in this build.

@@ -13,7 +13,6 @@
 #include "common/os/write_file.h"
 #include "iounit/policy_file.h"
 #include "tools/daemon.h"
-#include "tools/unit_requests.h"
 
 namespace splitnic::tools {
 
@@ -21,6 +20,8 @@ namespace {
 
 constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20U;
 constexpr Duration kWriteInterval = std::chrono::seconds(1);
+/// How long the end of the unit waits for the disk.
+constexpr std::chrono::milliseconds kPatience(10'000);
 
 void add_allowed(iounit::PolicyRules& rules, const std::vector<std::string>& texts) {
   for (const auto& text : texts) {
@@ -52,10 +53,25 @@ UnitPolicy::UnitPolicy(const UnitCommand& command, const std::string& name, cons
 
 void UnitPolicy::finish() {
   if (names_path_.empty()) return;
-  if (writing_.valid()) end_write();
+  if (writing() && !end_write(kPatience)) return;
   if (unit_->policy().ownership().revision() == written_) return;
   begin_write();
-  end_write();
+  static_cast<void>(!writing() || end_write(kPatience));
+}
+
+void UnitPolicy::leave_files_to(std::shared_ptr<os::PrivilegedProcess> process) {
+  process_ = std::move(process);
+  if (command_.policy.empty()) return;
+  if (const auto text = request_policy(*process_); !text) {
+    log_.warning("the policy can't be read again while the unit runs: {}", text.error().message);
+  }
+}
+
+void UnitPolicy::describe(UnitService& service) const {
+  service.policy = command_.policy;
+  service.base = base();
+  service.accounts = accounts_;
+  service.names = names_path_;
 }
 
 iounit::PolicyRules UnitPolicy::base() const {
@@ -65,32 +81,37 @@ iounit::PolicyRules UnitPolicy::base() const {
   return base;
 }
 
-Result<iounit::PolicyRules> UnitPolicy::read_rules() const {
+Result<iounit::PolicyRules> UnitPolicy::read_rules() {
   Result<iounit::PolicyRules> rules = base();
   if (!command_.policy.empty() && process_) {
     rules = request_policy(*process_).and_then(
         [&](const std::string& text) { return iounit::parse_policy(text, command_.policy, base()); });
   } else if (!command_.policy.empty()) {
-    rules = iounit::read_policy(command_.policy, base());
+    // The privileged process may not ask the system's services; it knows these names.
+    rules = iounit::read_policy(command_.policy, base(),
+                                {[this](const std::string& text) { return accounts_.look_up_user(text); },
+                                 [this](const std::string& text) { return accounts_.look_up_group(text); }});
   }
   if (rules) add_allowed(*rules, command_.allow_macs);
   return rules;
 }
 
-/// Only this user may write there: the file says to whom names belong.
+/// Only the user who starts the unit may write there: the file says to whom names belong. The account gets no right to
+/// it, because the privileged process writes for it, and is this user.
 void UnitPolicy::open_state(const std::string& directory, const std::string& name,
                             const std::optional<Account>& account) {
   const bool made = ::mkdir(directory.c_str(), 0700) == 0;
-  if ((!made && errno != EEXIST) ||
-      (made && account && ::chown(directory.c_str(), account->user, account->group) != 0)) {
+  if (!made && errno != EEXIST) {
     throw StartupError{fmt::format("--state-directory {}: {}", directory, os::errno_text())};
   }
   struct stat found {};
   if (::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
     throw StartupError{fmt::format("--state-directory {}: not a directory", directory)};
   }
-  const uid_t user = account ? account->user : ::geteuid();
-  if ((found.st_uid != user && found.st_uid != 0) || (found.st_mode & 022U) != 0) {
+  const uid_t user = ::geteuid();
+  const bool taken_back =
+      account && found.st_uid == account->user && ::chown(directory.c_str(), user, ::getegid()) == 0;
+  if ((found.st_uid != user && found.st_uid != 0 && !taken_back) || (found.st_mode & 022U) != 0) {
     throw StartupError{fmt::format("--state-directory {}: other users may write there", directory)};
   }
   names_path_ = fmt::format("{}/names-{}.toml", directory, name);
@@ -138,12 +159,9 @@ std::size_t UnitPolicy::poll(Time now) {
     next_write_ = now;
   }
   if (now < next_write_) return 0;
-  if (writing_.valid()) {
-    if (writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-      next_write_ = now + kWriteInterval;
-      return 0;
-    }
-    end_write();
+  if (writing() && !end_write(std::chrono::milliseconds(0))) {
+    next_write_ = now + kWriteInterval;
+    return 0;
   }
   begin_write();
   // Changes that follow closely are written together.
@@ -153,15 +171,31 @@ std::size_t UnitPolicy::poll(Time now) {
 
 void UnitPolicy::begin_write() {
   written_ = unit_->policy().ownership().revision();
-  writing_ =
-      std::async(std::launch::async, [path = names_path_, text = iounit::to_toml(unit_->policy().ownership().saved())] {
-        return os::write_file(path, text);
-      });
+  std::string text = iounit::to_toml(unit_->policy().ownership().saved());
+  if (process_) {
+    const auto sent = send_names(*process_, text);
+    asked_ = sent.has_value();
+    return note(sent);
+  }
+  writing_ = std::async(std::launch::async,
+                        [path = names_path_, text = std::move(text)] { return os::write_file(path, text); });
 }
 
-void UnitPolicy::end_write() {
-  if (const auto done = writing_.get(); !done)
-    log_.limited("names", os::LogLevel::kWarning, "names: {}", done.error().message);
+bool UnitPolicy::end_write(std::chrono::milliseconds patience) {
+  if (!asked_) {
+    if (writing_.wait_for(patience) != std::future_status::ready) return false;
+    note(writing_.get());
+    return true;
+  }
+  const auto answer = process_->answer(static_cast<int>(patience.count()));
+  if (!answer) return false;
+  asked_ = false;
+  note(answer->map([](const auto&) {}));
+  return true;
+}
+
+void UnitPolicy::note(const Result<void>& written) {
+  if (!written) log_.limited("names", os::LogLevel::kWarning, "names: {}", written.error().message);
 }
 
 }  // namespace splitnic::tools

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -14,22 +15,23 @@
 #include "iounit/io_unit.h"
 #include "tools/commands.h"
 #include "tools/privileges.h"
+#include "tools/unit_requests.h"
 
 namespace splitnic::tools {
 
 /// The files behind an I/O unit's policy: the rules, read at the start and again on request, and the owners of names,
-/// written to the state directory within a second of a change. Thread: the loop's; a thread of its own waits for the
-/// disk.
+/// written to the state directory within a second of a change. Thread: the loop's; the privileged process waits for the
+/// disk, or a thread of its own without one.
 class UnitPolicy final : public os::Task {
  public:
-  /// name: the unit's. account: the user that the unit will be; gets a state directory that is made now. command and
-  /// log are lent. Throws UsageError for wrong rules, StartupError if the state directory or its file can't be used.
+  /// name: the unit's. account: the user that the unit will be. command and log are lent. Throws UsageError for wrong
+  /// rules, StartupError if the state directory or its file can't be used.
   UnitPolicy(const UnitCommand& command, const std::string& name, const std::optional<Account>& account, os::Log& log);
 
-  /// From now on reads the policy file by this process, which may look up users and has the right to read the file.
-  void read_by(std::shared_ptr<os::PrivilegedProcess> process) { process_ = std::move(process); }
-  /// The rules of the options alone.
-  [[nodiscard]] iounit::PolicyRules base() const;
+  /// From now on this process, with a UnitService, reads and writes the files. Warns if it can't read the policy.
+  void leave_files_to(std::shared_ptr<os::PrivilegedProcess> process);
+  /// The part of a UnitService that is about the files. Its requests come from the options alone.
+  void describe(UnitService& service) const;
   /// The rules of the options and of the policy file, as they were at the start.
   [[nodiscard]] const iounit::PolicyRules& rules() const { return rules_; }
   /// Gives the unit the saved names and keeps those that it learns. unit: lent until finish(); call once.
@@ -50,21 +52,27 @@ class UnitPolicy final : public os::Task {
   void collect_descriptors(std::vector<int>& /*out*/) const override {}
 
  private:
-  [[nodiscard]] Result<iounit::PolicyRules> read_rules() const;
+  [[nodiscard]] iounit::PolicyRules base() const;
+  [[nodiscard]] Result<iounit::PolicyRules> read_rules();
   void open_state(const std::string& directory, const std::string& name, const std::optional<Account>& account);
   void begin_write();
-  void end_write();
+  [[nodiscard]] bool writing() const { return asked_ || writing_.valid(); }
+  /// False: the file is still being written. patience: how long to wait for that.
+  [[nodiscard]] bool end_write(std::chrono::milliseconds patience);
+  void note(const Result<void>& written);
 
   const UnitCommand& command_;
   os::Log& log_;
   std::shared_ptr<os::PrivilegedProcess> process_;
+  os::KnownAccounts accounts_;
   iounit::PolicyRules rules_;
   iounit::IoUnit* unit_ = nullptr;
   std::string names_path_;  // empty: names are not saved
   std::vector<iounit::OwnedName> saved_;
-  std::uint64_t written_ = 0;  // the revision of the file
-  Time next_write_ = kNever;   // set while the file is out of date
-  std::future<Result<void>> writing_;
+  std::uint64_t written_ = 0;          // the revision of the file
+  Time next_write_ = kNever;           // set while the file is out of date
+  bool asked_ = false;                 // the privileged process writes
+  std::future<Result<void>> writing_;  // without one
 };
 
 }  // namespace splitnic::tools

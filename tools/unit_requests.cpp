@@ -1,13 +1,15 @@
 #include "tools/unit_requests.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <span>
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/read_file.h"
+#include "common/os/write_file.h"
 #include "iounit/packet_lan.h"
 #include "iounit/packet_socket.h"
 #include "iounit/policy_file.h"
@@ -18,32 +20,38 @@ namespace {
 
 // A request for a packet socket has four bytes.
 constexpr std::byte kPolicy{'p'};
+constexpr std::byte kNames{'n'};
 
-/// A file in memory with this text, positioned at its start.
+/// Of the policy, and of the names.
+constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20U;
+
+/// A file in memory with this text.
 Result<os::UniqueFd> file_of(std::string_view text) {
-  os::UniqueFd file(::memfd_create("splitnic-policy", MFD_CLOEXEC));
+  os::UniqueFd file(::memfd_create("splitnic-text", MFD_CLOEXEC));
   while (file && !text.empty()) {
     const ssize_t wrote = ::write(file.get(), text.data(), text.size());
     if (wrote <= 0) break;
     text.remove_prefix(static_cast<std::size_t>(wrote));
   }
-  if (!file || !text.empty() || ::lseek(file.get(), 0, SEEK_SET) != 0) {
-    return fail("sending the policy: {}", os::errno_text());
-  }
+  if (!file || !text.empty()) return fail("sending a text: {}", os::errno_text());
   return file;
 }
 
 }  // namespace
 
 Result<os::PrivilegedMessage> UnitService::serve(const os::PrivilegedMessage& request) const {
-  if (request.bytes.size() == 1 && request.bytes.front() == kPolicy && request.descriptors.empty()) return policy();
-  if (interface_.empty()) return fail("this unit has no interface");
-  return iounit::serve_packet_socket(interface_, iounit::kPacketReceiveBytes, request);
+  const std::byte what = request.bytes.size() == 1 ? request.bytes.front() : std::byte{};
+  if (what == kPolicy && request.descriptors.empty()) return serve_policy();
+  if (what == kNames && request.descriptors.size() == 1) return write_names(request.descriptors.front().get());
+  if (interface.empty()) return fail("this unit has no interface");
+  return iounit::serve_packet_socket(interface, iounit::kPacketReceiveBytes, request);
 }
 
-Result<os::PrivilegedMessage> UnitService::policy() const {
-  if (policy_.empty()) return fail("there is no policy file (--policy)");
-  const auto rules = iounit::read_policy(policy_, base_);
+Result<os::PrivilegedMessage> UnitService::serve_policy() const {
+  if (policy.empty()) return fail("there is no policy file (--policy)");
+  const auto rules = iounit::read_policy(policy, base,
+                                         {[this](const std::string& text) { return accounts.user(text); },
+                                          [this](const std::string& text) { return accounts.group(text); }});
   if (!rules) return tl::unexpected(rules.error());
   auto file = file_of(iounit::to_toml(*rules));
   if (!file) return tl::unexpected(file.error());
@@ -52,16 +60,30 @@ Result<os::PrivilegedMessage> UnitService::policy() const {
   return answer;
 }
 
+/// The unit may have been taken over: the file gets names and users, and nothing else that it sends.
+Result<os::PrivilegedMessage> UnitService::write_names(int file) const {
+  if (names.empty()) return fail("there is no state directory");
+  struct stat status {};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return fail("names come in a file in memory");
+  const auto text = os::read_file(file, names, kMaxFileBytes);
+  if (!text) return tl::unexpected(text.error());
+  const auto owned = iounit::parse_names(*text, names);
+  if (!owned) return tl::unexpected(owned.error());
+  return os::write_file(names, iounit::to_toml(*owned)).map([] { return os::PrivilegedMessage{}; });
+}
+
 Result<std::string> request_policy(os::PrivilegedProcess& process) {
   auto answer = process.request(std::span(&kPolicy, 1), {});
   if (!answer) return tl::unexpected(answer.error());
   if (answer->descriptors.size() != 1) return fail("the privileged process answers something else");
-  std::string text;
-  std::array<char, 16384> chunk{};
-  for (ssize_t got = 0; (got = ::read(answer->descriptors.front().get(), chunk.data(), chunk.size())) > 0;) {
-    text.append(chunk.data(), static_cast<std::size_t>(got));
-  }
-  return text;
+  return os::read_file(answer->descriptors.front().get(), "the policy", kMaxFileBytes);
+}
+
+Result<void> send_names(os::PrivilegedProcess& process, std::string_view text) {
+  const auto file = file_of(text);
+  if (!file) return tl::unexpected(file.error());
+  const int descriptor = file->get();
+  return process.send(std::span(&kNames, 1), std::span(&descriptor, 1));
 }
 
 }  // namespace splitnic::tools

@@ -2,32 +2,36 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "common/os/account.h"
 #include "common/os/privileged_process.h"
 #include "iounit/policy_rules.h"
 
 namespace splitnic::tools {
 
-/// What an I/O unit's privileged process does. Both requests are about what the unit's options name, and about nothing
-/// else: a packet socket on the LAN interface (iounit/packet_socket.h), and the policy file.
-class UnitService {
- public:
-  /// interface: empty: the unit has none. policy: empty: no file. base: see read_policy().
-  UnitService(std::string interface, std::string policy, iounit::PolicyRules base)
-      : interface_(std::move(interface)), policy_(std::move(policy)), base_(std::move(base)) {}
+/// What an I/O unit's privileged process does. All requests are about what the unit's options name, and about nothing
+/// else: a packet socket on the LAN interface (iounit/packet_socket.h), the policy file, and the file with the owners
+/// of names.
+struct UnitService {
+  std::string interface;       ///< empty: the unit has none
+  std::string policy;          ///< the file's path; empty: none
+  iounit::PolicyRules base;    ///< see read_policy()
+  os::KnownAccounts accounts;  ///< of the policy
+  std::string names;           ///< the file's path; empty: none
+
   /// Errors: a request that a unit never makes, and what went wrong with one that it makes.
   [[nodiscard]] Result<os::PrivilegedMessage> serve(const os::PrivilegedMessage& request) const;
 
  private:
-  [[nodiscard]] Result<os::PrivilegedMessage> policy() const;
-
-  std::string interface_;
-  std::string policy_;
-  iounit::PolicyRules base_;
+  [[nodiscard]] Result<os::PrivilegedMessage> serve_policy() const;
+  [[nodiscard]] Result<os::PrivilegedMessage> write_names(int file) const;
 };
 
-/// Asks the privileged process for the policy file, in TOML with numbers for the names of users and groups: to look
-/// these names up may need any system call. Blocks until the request is answered.
+/// Asks the privileged process for the policy file, in TOML with numbers for the names of users and groups. Blocks
+/// until the request is answered.
 [[nodiscard]] Result<std::string> request_policy(os::PrivilegedProcess& process);
+/// Asks it to write the file with the owners of names. Its answer, for PrivilegedProcess::answer(), is empty.
+[[nodiscard]] Result<void> send_names(os::PrivilegedProcess& process, std::string_view text);
 
 }  // namespace splitnic::tools

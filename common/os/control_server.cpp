@@ -1,22 +1,24 @@
 #include "common/os/control_server.h"
 
-#include <array>
-#include <boost/asio/buffer.hpp>
+#include <sys/socket.h>
+
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/read.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
+#include <cerrno>
 #include <list>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "common/os/control_protocol.h"
+#include "common/os/message_io.h"
 
 namespace splitnic::os {
 
 namespace asio = boost::asio;
+using asio::posix::stream_descriptor;
 using boost::system::error_code;
-using StreamSocket = asio::local::stream_protocol::socket;
 
 /// The state that the connections share. Handlers hold it, because they may run after the server's destruction.
 struct ControlServer::Shared {
@@ -26,11 +28,13 @@ struct ControlServer::Shared {
   std::list<std::weak_ptr<Connection>> connections{};  // oldest first
 };
 
-/// One client: length, message, reply, and again. The timer closes the connection in every state.
+/// One client: length, message, reply, and again. The timer closes the connection in every state. Asio waits only: its
+/// own receiving and sending needs system calls that the sandbox forbids.
 class ControlServer::Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(StreamSocket socket, std::shared_ptr<Shared> shared)
-      : socket_(std::move(socket)), timer_(socket_.get_executor()), shared_(std::move(shared)) {}
+  /// socket: it does not block.
+  Connection(asio::io_context& context, UniqueFd socket, std::shared_ptr<Shared> shared)
+      : socket_(context, socket.release()), timer_(context), shared_(std::move(shared)) {}
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   ~Connection() {
@@ -39,11 +43,9 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
 
   void read_request() {
     restart_timer();
-    asio::async_read(socket_, asio::buffer(&length_, sizeof length_),
-                     [self = shared_from_this()](const error_code& error, std::size_t) {
-                       if (!error && self->socket_.is_open()) return self->read_body();
-                       self->close();
-                     });
+    // Waits first, so that a client with many requests leaves room for the loop's other work.
+    const auto length = std::as_writable_bytes(std::span(&length_, 1));
+    wait(stream_descriptor::wait_read, [this, length] { receive(length, &Connection::read_body); });
   }
 
   void close() {
@@ -53,6 +55,44 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
   }
 
  private:
+  using Step = void (Connection::*)();
+
+  template <class Then>
+  void wait(stream_descriptor::wait_type what, Then then) {
+    socket_.async_wait(what, [self = shared_from_this(), then](const error_code& error) {
+      if (!error && self->socket_.is_open()) return then();  // closed: the server may be gone
+      self->close();
+    });
+  }
+
+  /// to: part of this object.
+  void receive(std::span<std::byte> to, Step then) {
+    while (!to.empty()) {
+      const ssize_t got = receive_bytes(socket_.native_handle(), to, MSG_DONTWAIT);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) {
+        return wait(stream_descriptor::wait_read, [this, to, then] { receive(to, then); });
+      }
+      if (got <= 0) return close();
+      to = to.subspan(static_cast<std::size_t>(got));
+    }
+    (this->*then)();
+  }
+
+  /// from: part of this object.
+  void send(std::span<const std::byte> from) {
+    while (!from.empty()) {
+      const ssize_t sent = send_bytes(socket_.native_handle(), from, MSG_DONTWAIT);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0 && errno == EAGAIN) {
+        return wait(stream_descriptor::wait_write, [this, from] { send(from); });
+      }
+      if (sent <= 0) return close();
+      from = from.subspan(static_cast<std::size_t>(sent));
+    }
+    read_request();
+  }
+
   void restart_timer() {
     timer_.expires_after(shared_->options.request_timeout);
     timer_.async_wait([weak = weak_from_this()](const error_code& error) {
@@ -67,11 +107,7 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
       return refuse(fmt::format("a message of {} bytes", bytes));
     }
     message_.assign(bytes / sizeof(ControlMessage::value_type), 0);
-    asio::async_read(socket_, asio::buffer(message_),
-                     [self = shared_from_this()](const error_code& error, std::size_t) {
-                       if (!error && self->socket_.is_open()) return self->answer();  // closed: the server may be gone
-                       self->close();
-                     });
+    receive(std::as_writable_bytes(std::span(message_)), &Connection::answer);
   }
 
   void answer() {
@@ -83,11 +119,11 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
       message_ = encode_error_reply("the status is too large for one reply");
     }
     length_ = static_cast<std::uint32_t>(message_.size() * sizeof(ControlMessage::value_type));
-    const std::array<asio::const_buffer, 2> reply{asio::buffer(&length_, sizeof length_), asio::buffer(message_)};
-    asio::async_write(socket_, reply, [self = shared_from_this()](const error_code& error, std::size_t) {
-      if (!error) return self->read_request();
-      self->close();
-    });
+    const auto length = std::as_bytes(std::span(&length_, 1));
+    const auto message = std::as_bytes(std::span(message_));
+    reply_.assign(length.begin(), length.end());
+    reply_.insert(reply_.end(), message.begin(), message.end());
+    send(reply_);
   }
 
   void refuse(std::string_view why) {
@@ -95,27 +131,34 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
     close();
   }
 
-  StreamSocket socket_;
+  stream_descriptor socket_;
   asio::steady_timer timer_;
   std::shared_ptr<Shared> shared_;
   ControlLength length_;
   ControlMessage message_;
+  std::vector<std::byte> reply_;
 };
 
 /// Accepts connections while it is open.
 struct ControlServer::Acceptor : std::enable_shared_from_this<Acceptor> {
-  asio::local::stream_protocol::acceptor acceptor;
+  asio::io_context& context;
+  stream_descriptor listener;
   asio::steady_timer pause;
   std::shared_ptr<Shared> shared;
 
-  Acceptor(asio::io_context& context, int descriptor, std::shared_ptr<Shared> common)
-      : acceptor(context, asio::local::stream_protocol(), descriptor), pause(context), shared(std::move(common)) {}
+  /// descriptor: of a listening socket that does not block.
+  Acceptor(asio::io_context& its_context, UniqueFd descriptor, std::shared_ptr<Shared> common)
+      : context(its_context), listener(context, descriptor.release()), pause(context), shared(std::move(common)) {}
 
   void accept() {
-    acceptor.async_accept([self = shared_from_this()](const error_code& error, StreamSocket socket) {
-      if (error == asio::error::operation_aborted || !self->acceptor.is_open()) return;
-      if (error) return self->accept_later();
-      self->take(std::move(socket));
+    listener.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const error_code& error) {
+      if (error || !self->listener.is_open()) return;
+      UniqueFd socket(::accept4(self->listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (socket) {
+        self->take(std::move(socket));
+      } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        return self->accept_later();
+      }
       self->accept();
     });
   }
@@ -124,17 +167,17 @@ struct ControlServer::Acceptor : std::enable_shared_from_this<Acceptor> {
   void accept_later() {
     pause.expires_after(std::chrono::milliseconds(100));
     pause.async_wait([self = shared_from_this()](const error_code& error) {
-      if (!error && self->acceptor.is_open()) self->accept();
+      if (!error && self->listener.is_open()) self->accept();
     });
   }
 
-  void take(StreamSocket socket) {
+  void take(UniqueFd socket) {
     auto& connections = shared->connections;
     if (connections.size() >= shared->options.max_connections) {
       if (const auto oldest = connections.front().lock()) oldest->close();
       connections.pop_front();
     }
-    const auto connection = std::make_shared<Connection>(std::move(socket), shared);
+    const auto connection = std::make_shared<Connection>(context, std::move(socket), shared);
     connections.push_back(connection);
     connection->read_request();
   }
@@ -158,13 +201,13 @@ std::unique_ptr<ControlServer> ControlServer::serve(asio::io_context& context, U
 ControlServer::ControlServer(asio::io_context& context, UnixListener listener, std::shared_ptr<Shared> shared)
     : listener_(std::move(listener)),
       shared_(std::move(shared)),
-      acceptor_(std::make_shared<Acceptor>(context, listener_.take_descriptor().release(), shared_)) {
+      acceptor_(std::make_shared<Acceptor>(context, listener_.take_descriptor(), shared_)) {
   acceptor_->accept();
 }
 
 ControlServer::~ControlServer() {
   error_code ignored;
-  acceptor_->acceptor.close(ignored);
+  acceptor_->listener.close(ignored);
   acceptor_->pause.cancel();
   for (const auto& weak : shared_->connections) {
     if (const auto connection = weak.lock()) connection->close();

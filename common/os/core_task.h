@@ -1,11 +1,13 @@
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
 #include <cstddef>
-#include <thread>
 #include <vector>
 
 #include "common/os/event_loop.h"
+#include "common/os/timespec.h"
 #include "common/time.h"
 
 namespace splitnic::os {
@@ -32,9 +34,10 @@ class CoreTask final : public Task {
 template <class Core>
 bool shut_down(Core& core, Duration patience = std::chrono::milliseconds(500)) {
   const Time give_up = monotonic_now() + patience;
+  const timespec pause = timespec_of(std::chrono::microseconds(100));
   core.begin_shutdown();
   for (Time now = monotonic_now(); !core.finished() && now < give_up; now = monotonic_now()) {
-    if (core.poll(now) == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (core.poll(now) == 0) static_cast<void>(::ppoll(nullptr, 0, &pause, nullptr));
   }
   return core.finished();
 }

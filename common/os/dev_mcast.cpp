@@ -65,6 +65,6 @@ std::vector<MacAddress> parse_dev_mcast(std::string_view text, int interface_ind
   return addresses;
 }
 
-Result<std::string> read_dev_mcast(const std::string& path) { return read_file(path, kMaxBytes); }
+Result<std::string> read_dev_mcast(int descriptor) { return read_file(descriptor, kThreadDevMcast, kMaxBytes); }
 
 }  // namespace splitnic::os

@@ -16,8 +16,8 @@ inline constexpr const char* kThreadDevMcast = "/proc/thread-self/net/dev_mcast"
 /// 01005e000001"; the parser skips other lines.
 std::vector<MacAddress> parse_dev_mcast(std::string_view text, int interface_index);
 
-/// Returns the text for parse_dev_mcast. path: kThreadDevMcast in the interface's namespace. Error: the file can't be
-/// read.
-Result<std::string> read_dev_mcast(const std::string& path);
+/// Returns the text for parse_dev_mcast. descriptor: kThreadDevMcast, opened in the interface's namespace, which it
+/// keeps showing. Error: the file can't be read.
+Result<std::string> read_dev_mcast(int descriptor);
 
 }  // namespace splitnic::os

@@ -8,14 +8,16 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <csignal>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "common/check.h"
 #include "common/os/adaptive_spin.h"
+#include "common/os/message_io.h"
+#include "common/os/signal_queue.h"
 #include "common/os/wait_set.h"
 
 namespace splitnic::os {
@@ -38,7 +40,8 @@ constexpr Duration kBriefSleep = std::chrono::milliseconds(10);
 struct EventLoop::Edge {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> keep_running{context.get_executor()};
-  asio::signal_set signals{context};
+  std::unique_ptr<SignalQueue> signals;
+  asio::posix::stream_descriptor signal_watch{context};
   WaitSet wait_set;
   asio::posix::stream_descriptor watched{context, wait_set.descriptor()};
   std::vector<pollfd> brief_waits;
@@ -47,29 +50,39 @@ struct EventLoop::Edge {
   std::function<void()> hangup;
   int signal = 0;
 
-  ~Edge() { static_cast<void>(watched.release()); }  // the wait set closes it
+  ~Edge() {
+    // Their owners close them.
+    static_cast<void>(watched.release());
+    if (signals) static_cast<void>(signal_watch.release());
+  }
 
   void watch_signals(std::function<void()> on_hangup) {
     std::signal(SIGPIPE, SIG_IGN);
     hangup = std::move(on_hangup);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-      struct sigaction present {};
-      const bool ignored = ::sigaction(number, nullptr, &present) == 0 && present.sa_handler == SIG_IGN;
-      if (number != SIGHUP || !ignored) signals.add(number);  // ignored: nohup
-    }
+    std::vector<int> numbers{SIGINT, SIGTERM};
+    struct sigaction present {};
+    const bool ignored = ::sigaction(SIGHUP, nullptr, &present) == 0 && present.sa_handler == SIG_IGN;
+    if (!ignored) numbers.push_back(SIGHUP);  // ignored: nohup
+    signals = std::make_unique<SignalQueue>(numbers);
+    signal_watch.assign(signals->descriptor());
     await_signal();
   }
 
   void await_signal() {
-    signals.async_wait([this](const boost::system::error_code& error, int number) {
+    signal_watch.async_wait(asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
       if (error) return;
-      if (number == SIGHUP && hangup) {
-        hangup();
-        return await_signal();
+      while (const int number = signals->take()) {
+        if (number == SIGHUP && hangup) {
+          hangup();
+          continue;
+        }
+        signal = number;
+        stopped.store(true, std::memory_order_relaxed);
+        while (signals->take() != 0) {  // one is enough; a later one ends the process
+        }
+        return signals->stop();
       }
-      signal = number;
-      stopped.store(true, std::memory_order_relaxed);
-      signals.clear();
+      await_signal();
     });
   }
 
@@ -94,11 +107,13 @@ struct EventLoop::Edge {
   bool sleep_briefly(const std::vector<int>& descriptors, Time deadline) {
     brief_waits.clear();
     for (const int descriptor : descriptors) brief_waits.push_back({descriptor, POLLIN, 0});
+    // The last one. A wait for it at Asio's side does not see it in time.
+    if (signals) brief_waits.push_back({signals->descriptor(), POLLIN, 0});
     const Duration left = deadline == kNever ? kBriefSleep : deadline - monotonic_now();
     const Duration patience = std::clamp(left, Duration(0), kBriefSleep);
     const timespec timeout{0, patience.count()};
     const int ready = ::ppoll(brief_waits.data(), brief_waits.size(), &timeout, nullptr);
-    if (ready < 0) context.poll();  // a signal; Asio has recorded it
+    if (signals && ready > 0 && brief_waits.back().revents != 0) context.poll();
     return ready != 0 || left < kBriefSleep;
   }
 

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/os/message_io.h"
+
 namespace splitnic::os {
 
 LineWriter::LineWriter(int descriptor) : descriptor_(descriptor) {
@@ -27,13 +29,12 @@ LineWriter::LineWriter(int descriptor) : descriptor_(descriptor) {
 std::size_t LineWriter::take(std::string_view bytes) {
   ssize_t written = -1;
   if (kind_ == Kind::socket) {
-    written = ::send(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    written = send_bytes(descriptor_, std::as_bytes(std::span(bytes)), MSG_DONTWAIT);
   } else if (kind_ == Kind::file || reopened_) {
     written = ::write(reopened_ ? reopened_.get() : descriptor_, bytes.data(), bytes.size());
   } else {
     // A writable pipe takes PIPE_BUF bytes without blocking.
-    pollfd room{descriptor_, POLLOUT, 0};
-    if (::poll(&room, 1, 0) != 1) return 0;
+    if (events_now(descriptor_, POLLOUT) == 0) return 0;
     written = ::write(descriptor_, bytes.data(), std::min<std::size_t>(bytes.size(), PIPE_BUF));
   }
   if (written >= 0) return static_cast<std::size_t>(written);

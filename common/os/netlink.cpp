@@ -3,13 +3,17 @@
 #include <libmnl/libmnl.h>
 #include <linux/if.h>
 #include <linux/if_link.h>
+#include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "common/os/errno_text.h"
+#include "common/os/message_io.h"
 
 namespace splitnic::os {
 namespace {
@@ -115,6 +119,30 @@ void take_attribute(const nlattr* attribute, LinkEvent& event) {
   }
 }
 
+ssize_t send_to_kernel(int socket, std::span<const std::byte> request) {
+  sockaddr_nl kernel{};
+  kernel.nl_family = AF_NETLINK;
+  iovec piece{const_cast<std::byte*>(request.data()), request.size()};
+  msghdr message{};
+  message.msg_name = &kernel;
+  message.msg_namelen = sizeof kernel;
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  return send_message(socket, message, 0);
+}
+
+/// The next datagram. -1 and ENOSPC: it is longer than the buffer.
+ssize_t receive(int socket, std::span<std::byte> buffer) {
+  iovec piece{buffer.data(), buffer.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  const ssize_t got = receive_message(socket, message, 0);
+  if (got < 0 || (message.msg_flags & MSG_TRUNC) == 0) return got;
+  errno = ENOSPC;
+  return -1;
+}
+
 std::optional<LinkEvent> parse_link(const nlmsghdr* header) {
   if (header->nlmsg_type != RTM_NEWLINK && header->nlmsg_type != RTM_DELLINK) return std::nullopt;
   if (mnl_nlmsg_get_payload_len(header) < sizeof(ifinfomsg)) return std::nullopt;
@@ -177,18 +205,19 @@ Result<void> check_interface_name(std::string_view name) {
   return {};
 }
 
-void LinkSocket::Close::operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
-
-Result<LinkSocket::Socket> LinkSocket::open_socket(int flags, unsigned groups) {
-  Socket socket(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | flags));
+Result<UniqueFd> LinkSocket::open_socket(int flags, unsigned groups) {
+  UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | flags, NETLINK_ROUTE));
   if (!socket) return fail("opening an rtnetlink socket: {}", errno_text());
   const int on = 1;
   // Neither option is essential: longer error texts, and room for a burst of events.
-  static_cast<void>(mnl_socket_setsockopt(socket.get(), NETLINK_EXT_ACK, const_cast<int*>(&on), sizeof on));
+  ::setsockopt(socket.get(), SOL_NETLINK, NETLINK_EXT_ACK, &on, sizeof on);
   if (groups != 0) {
-    ::setsockopt(mnl_socket_get_fd(socket.get()), SOL_SOCKET, SO_RCVBUF, &kEventBufferBytes, sizeof kEventBufferBytes);
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &kEventBufferBytes, sizeof kEventBufferBytes);
   }
-  if (mnl_socket_bind(socket.get(), groups, MNL_SOCKET_AUTOPID) != 0) {
+  sockaddr_nl address{};  // the kernel chooses the port number
+  address.nl_family = AF_NETLINK;
+  address.nl_groups = groups;
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return fail("binding an rtnetlink socket: {}", errno_text());
   }
   return socket;
@@ -202,25 +231,15 @@ Result<LinkSocket> LinkSocket::open() {
   return LinkSocket(std::move(*requests), std::move(*events));
 }
 
-Result<LinkSocket> LinkSocket::adopt(UniqueFd requests, UniqueFd events) {
-  const auto adopted = [](UniqueFd& descriptor) {
-    Socket socket(mnl_socket_fdopen(descriptor.get()));
-    if (socket) static_cast<void>(descriptor.release());
-    return socket;
-  };
-  Socket of_requests = adopted(requests);
-  Socket of_events = adopted(events);
-  if (!of_requests || !of_events) return fail("adopting rtnetlink sockets: {}", errno_text());
-  return LinkSocket(std::move(of_requests), std::move(of_events));
-}
-
 // Sends a request and receives the answers up to its acknowledgement (or its one link). The error is only the reason.
 Result<std::optional<LinkInfo>> LinkSocket::exchange(Request& request) {
   request.header->nlmsg_seq = ++sequence_;
-  if (mnl_socket_sendto(requests_.get(), request.bytes, request.header->nlmsg_len) < 0) return fail("{}", errno_text());
+  if (send_to_kernel(requests_.get(), std::as_bytes(std::span(request.bytes, request.header->nlmsg_len))) < 0) {
+    return fail("{}", errno_text());
+  }
   alignas(nlmsghdr) char buffer[kReceiveBytes];
   for (;;) {
-    const ssize_t got = mnl_socket_recvfrom(requests_.get(), buffer, sizeof buffer);
+    const ssize_t got = receive(requests_.get(), std::as_writable_bytes(std::span(buffer)));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return fail("{}", errno_text());
     int left = static_cast<int>(got);
@@ -300,7 +319,7 @@ std::size_t LinkSocket::poll_events(const std::function<void(const LinkEvent&)>&
   std::size_t events = 0;
   alignas(nlmsghdr) char buffer[kReceiveBytes];
   for (std::size_t round = 0; round < kMaxReceivesPerPoll; ++round) {
-    const ssize_t got = mnl_socket_recvfrom(events_.get(), buffer, sizeof buffer);
+    const ssize_t got = receive(events_.get(), std::as_writable_bytes(std::span(buffer)));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (got <= 0) {  // ENOBUFS: our queue overran; or one message was too long (ENOSPC)
@@ -318,12 +337,6 @@ std::size_t LinkSocket::poll_events(const std::function<void(const LinkEvent&)>&
     }
   }
   return events;
-}
-
-int LinkSocket::descriptor() const { return mnl_socket_get_fd(events_.get()); }
-
-std::pair<int, int> LinkSocket::descriptors() const {
-  return {mnl_socket_get_fd(requests_.get()), mnl_socket_get_fd(events_.get())};
 }
 
 }  // namespace splitnic::os

@@ -13,8 +13,6 @@
 #include "common/os/unique_fd.h"
 #include "common/result.h"
 
-struct mnl_socket;
-
 namespace splitnic::os {
 
 /// An interface's operational state (RFC 2863), numbered as in rtnetlink.
@@ -71,8 +69,8 @@ class LinkSocket {
  public:
   static Result<LinkSocket> open();
   /// The sockets that another LinkSocket opened, most often in another process: copies of its descriptors(). Requests
-  /// that change a link also need the right in this process. Errors: these are no netlink sockets.
-  static Result<LinkSocket> adopt(UniqueFd requests, UniqueFd events);
+  /// that change a link also need the right in this process.
+  static LinkSocket adopt(UniqueFd requests, UniqueFd events) { return {std::move(requests), std::move(events)}; }
 
   /// Errors: "no interface named eth7".
   [[nodiscard]] Result<LinkInfo> query(std::string_view name);
@@ -92,24 +90,20 @@ class LinkSocket {
   /// many.
   std::size_t poll_events(const std::function<void(const LinkEvent&)>& on_event);
   /// The descriptor is readable when poll_events has events.
-  [[nodiscard]] int descriptor() const;
+  [[nodiscard]] int descriptor() const { return events_.get(); }
   /// The sockets of requests and of events, for adopt() in another process; lent.
-  [[nodiscard]] std::pair<int, int> descriptors() const;
+  [[nodiscard]] std::pair<int, int> descriptors() const { return {requests_.get(), events_.get()}; }
 
  private:
-  struct Close {
-    void operator()(mnl_socket* socket) const;
-  };
-  using Socket = std::unique_ptr<mnl_socket, Close>;
   struct Request;
 
-  LinkSocket(Socket requests, Socket events) : requests_(std::move(requests)), events_(std::move(events)) {}
-  static Result<Socket> open_socket(int flags, unsigned groups);
+  LinkSocket(UniqueFd requests, UniqueFd events) : requests_(std::move(requests)), events_(std::move(events)) {}
+  static Result<UniqueFd> open_socket(int flags, unsigned groups);
   Result<std::optional<LinkInfo>> exchange(Request& request);
   Result<void> change(Request& request, std::string_view doing);
 
-  Socket requests_;
-  Socket events_;
+  UniqueFd requests_;
+  UniqueFd events_;
   std::uint32_t sequence_ = 0;
 };
 

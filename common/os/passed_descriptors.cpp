@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/os/message_io.h"
 
 namespace splitnic::os {
 namespace {
@@ -36,7 +37,7 @@ ssize_t send_with_descriptors(int socket, std::span<const std::byte> bytes, std:
     header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
     std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   }
-  return ::sendmsg(socket, &message, flags | MSG_NOSIGNAL);
+  return send_message(socket, message, flags);
 }
 
 ReceivedDescriptors receive_with_descriptors(int socket, std::span<std::byte> to, std::size_t most, int flags) {
@@ -47,7 +48,7 @@ ReceivedDescriptors receive_with_descriptors(int socket, std::span<std::byte> to
   message.msg_control = control.data();
   message.msg_controllen = CMSG_SPACE(most * sizeof(int));
   ReceivedDescriptors received;
-  received.bytes = ::recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
+  received.bytes = receive_message(socket, message, flags | MSG_CMSG_CLOEXEC);
   if (received.bytes < 0) return received;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "common/os/message_io.h"
+
 namespace splitnic::os {
 namespace {
 
@@ -43,11 +45,16 @@ bool PathWatch::watch() {
   return std::exchange(watched_, -1) >= 0;
 }
 
-bool PathWatch::changed() {
-  if (!events_) return false;
+void PathWatch::pause() {
+  paused_ = true;
+  if (const int number = std::exchange(watched_, -1); number >= 0) ::inotify_rm_watch(events_.get(), number);
+  if (events_) static_cast<void>(take_events());
+}
+
+bool PathWatch::take_events() {
   bool relevant = false;
   alignas(inotify_event) std::array<char, 4096> buffer;
-  for (ssize_t got = 0; (got = ::read(events_.get(), buffer.data(), buffer.size())) > 0;) {
+  for (ssize_t got = 0; (got = read_some(events_.get(), std::as_writable_bytes(std::span(buffer)))) > 0;) {
     for (std::size_t at = 0; at < static_cast<std::size_t>(got);) {
       inotify_event event{};
       std::memcpy(&event, &buffer[at], sizeof event);
@@ -63,6 +70,13 @@ bool PathWatch::changed() {
       }
     }
   }
+  return relevant;
+}
+
+bool PathWatch::changed() {
+  if (!events_) return false;
+  paused_ = false;
+  bool relevant = take_events();
   // Watch, then look: the path may have appeared before the watch was there. After a folder on the way to the path has
   // appeared, the watch moves down to it, and so on until nothing moves.
   constexpr int kMoves = 64;

@@ -16,15 +16,20 @@ class PathWatch {
   /// Takes the pending events. True if the path may have changed: check it, then call this again when descriptor() is
   /// readable. A folder that appeared or went counts too. The first call returns true.
   bool changed();
-  /// Readable when something has happened; -1 if the kernel gives no inotify.
-  [[nodiscard]] int descriptor() const { return events_.get(); }
+  /// Ignores what happens until changed() is called again, which then returns true.
+  void pause();
+  /// Readable when something has happened; -1 while paused, and if the kernel gives no inotify.
+  [[nodiscard]] int descriptor() const { return paused_ ? -1 : events_.get(); }
 
  private:
   /// Watches the nearest folder, and the name in it that leads to the path. True: another watch than before.
   bool watch();
+  /// Takes the pending events. True: one of them is about the path.
+  bool take_events();
 
   std::string path_;
   UniqueFd events_;
+  bool paused_ = false;
   int watched_ = -1;  // inotify's number; -1: none
   std::string name_;  // in that folder: the next part of the path
 };

@@ -12,12 +12,16 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <string>
 #include <utility>
 
+#include "common/check.h"
 #include "common/os/errno_text.h"
+#include "common/os/message_io.h"
 #include "common/os/passed_descriptors.h"
+#include "common/os/timespec.h"
 
 namespace splitnic::os {
 namespace {
@@ -25,6 +29,20 @@ namespace {
 // The first byte of an answer.
 constexpr std::byte kDone{0};
 constexpr std::byte kRefused{1};
+
+/// How long request() waits for an earlier request.
+constexpr int kBusyMs = 1000;
+constexpr const char* kEnded = "the privileged process has ended";
+
+/// Whether the descriptor is readable, or has hung up, within so many milliseconds. Signals may prolong the wait.
+bool readable(int descriptor, int patience_ms) {
+  pollfd state{descriptor, POLLIN, 0};
+  const timespec patience = timespec_of(std::chrono::milliseconds(patience_ms));
+  int ready = 0;
+  while ((ready = ::ppoll(&state, 1, &patience, nullptr)) < 0 && errno == EINTR) {
+  }
+  return ready > 0;
+}
 
 std::vector<std::byte> bytes_of(const std::string& text) {
   const auto* first = reinterpret_cast<const std::byte*>(text.data());
@@ -54,6 +72,7 @@ void send_answer(int socket, const Result<PrivilegedMessage>& answer) {
   static_cast<void>(socket.release());
   try {
     if (work.begin) work.begin();
+    send_answer(kept, PrivilegedMessage{});
     serve_privileged(kept, work.service);
     if (work.end) work.end();
   } catch (const StartupError& error) {
@@ -98,34 +117,64 @@ Result<std::unique_ptr<PrivilegedProcess>> PrivilegedProcess::start(const Privil
     ours.reset();
     live(std::move(theirs), work);
   }
-  return std::unique_ptr<PrivilegedProcess>(new PrivilegedProcess(std::move(ours)));
+  theirs.reset();
+  std::unique_ptr<PrivilegedProcess> started(new PrivilegedProcess(std::move(ours)));
+  // Until it has given up its rights, nobody may rely on that.
+  if (!readable(started->descriptor(), kPatienceMs) || !started->receive()) {
+    return fail("the privileged process did not start");
+  }
+  return started;
 }
 
 Result<PrivilegedMessage> PrivilegedProcess::request(std::span<const std::byte> bytes,
                                                      std::span<const int> descriptors) {
-  constexpr fmt::format_string<> kEnded = "the privileged process has ended";
-  if (broken_ || send_with_descriptors(socket_.get(), bytes, descriptors, 0) < 0) return fail(kEnded);
-  pollfd answer{socket_.get(), POLLIN, 0};
-  int ready = 0;
-  while ((ready = ::poll(&answer, 1, kPatienceMs)) < 0 && errno == EINTR) {
+  // Answers come in the order of the requests.
+  if (sent_ && !early_) {
+    if (!readable(socket_.get(), kBusyMs)) return fail("the privileged process is busy");
+    early_ = receive();
   }
-  if (ready == 0) {
-    broken_ = true;
-    return fail("the privileged process does not answer");
-  }
+  if (broken_ || send_with_descriptors(socket_.get(), bytes, descriptors, 0) < 0) return fail("{}", kEnded);
+  if (readable(socket_.get(), kPatienceMs)) return receive();
+  broken_ = true;
+  return fail("the privileged process does not answer");
+}
+
+Result<void> PrivilegedProcess::send(std::span<const std::byte> bytes, std::span<const int> descriptors) {
+  SPLITNIC_CHECK(!sent_);
+  if (broken_ || send_with_descriptors(socket_.get(), bytes, descriptors, 0) < 0) return fail("{}", kEnded);
+  sent_ = true;
+  return {};
+}
+
+std::optional<Result<PrivilegedMessage>> PrivilegedProcess::answer(int patience_ms) {
+  SPLITNIC_CHECK(sent_);
+  if (!early_ && !readable(socket_.get(), patience_ms)) return std::nullopt;
+  sent_ = false;
+  if (early_) return std::exchange(early_, std::nullopt);
+  return receive();
+}
+
+Result<PrivilegedMessage> PrivilegedProcess::receive() {
   std::array<std::byte, 1 + kMaxPrivilegedBytes> room{};
   auto received = receive_with_descriptors(socket_.get(), room, kMaxPrivilegedDescriptors, MSG_DONTWAIT);
-  if (received.bytes < 1) return fail(kEnded);
+  if (received.bytes < 1) return fail("{}", kEnded);
   const auto body = std::span(room).subspan(1, static_cast<std::size_t>(received.bytes) - 1);
   if (room.front() == kDone) return PrivilegedMessage{{body.begin(), body.end()}, std::move(received.descriptors)};
   return fail("{}", std::string(reinterpret_cast<const char*>(body.data()), body.size()));
 }
 
+void PrivilegedProcess::end() {
+  // An empty request ends it; an answer that is on its way comes first.
+  if (!broken_ && send_bytes(socket_.get(), {}, 0) == 0) {
+    while (readable(socket_.get(), kPatienceMs) && receive()) {
+    }
+  }
+  broken_ = true;
+}
+
 bool PrivilegedProcess::ended() {
-  if (broken_) return true;
-  std::byte next{};
-  const ssize_t got = ::recv(socket_.get(), &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
-  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+  // Its last answer may still wait.
+  return broken_ || (events_now(socket_.get(), 0) & (POLLHUP | POLLERR)) != 0;
 }
 
 }  // namespace splitnic::os

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,7 +30,8 @@ void serve_privileged(int socket, const PrivilegedService& service);
 
 /// What the privileged process does in its life.
 struct PrivilegedWork {
-  /// Runs first: gives up what the service does not need. Throws StartupError, which ends the process.
+  /// Runs first: gives up what the service does not need. start() returns after it. Throws StartupError, which ends the
+  /// process.
   std::function<void()> begin{};
   PrivilegedService service;
   /// Runs when the requester has ended, in whatever way.
@@ -45,12 +47,18 @@ class PrivilegedProcess {
 
   /// Forks. Call it before there are other threads, and after the thread has entered the namespaces that the service
   /// works in. The new process inherits stderr and no other descriptor; it ignores the signals that end daemons.
-  /// Errors: no process, no descriptors.
+  /// Returns when work.begin has run. Errors: no process, no descriptors; work.begin has failed.
   [[nodiscard]] static Result<std::unique_ptr<PrivilegedProcess>> start(const PrivilegedWork& work);
 
   /// Sends a request and waits for its answer. descriptors: lent. Errors: the service's; the process has ended, or did
   /// not answer in time and then counts as ended.
   [[nodiscard]] Result<PrivilegedMessage> request(std::span<const std::byte> bytes, std::span<const int> descriptors);
+  /// Sends a request whose answer is collected later, by answer(). One at a time. Errors: the process has ended.
+  [[nodiscard]] Result<void> send(std::span<const std::byte> bytes, std::span<const int> descriptors);
+  /// The answer to send(); nullopt: not yet. Waits for it for at most so many milliseconds.
+  [[nodiscard]] std::optional<Result<PrivilegedMessage>> answer(int patience_ms = 0);
+  /// Ends the process and waits until it has ended, for a limited time.
+  void end();
   /// Whether the process has ended. Makes a system call.
   [[nodiscard]] bool ended();
   /// Becomes readable when the process ends, and while an answer waits.
@@ -59,8 +67,13 @@ class PrivilegedProcess {
  private:
   explicit PrivilegedProcess(UniqueFd socket) : socket_(std::move(socket)) {}
 
+  [[nodiscard]] Result<PrivilegedMessage> receive();
+
   UniqueFd socket_;
   bool broken_ = false;  ///< an answer may still come, and nobody could tell to which request
+  bool sent_ = false;    ///< answer() has not returned the answer yet
+  /// The answer to send(), if request() had to receive it first.
+  std::optional<Result<PrivilegedMessage>> early_;
 };
 
 }  // namespace splitnic::os

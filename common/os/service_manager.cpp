@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/os/errno_text.h"
+#include "common/os/message_io.h"
 
 namespace splitnic::os {
 
@@ -41,8 +42,7 @@ void ServiceManager::send(const std::string& report, bool wait) {
   if (!socket_) return;
   // Ignore a failed report: nobody else reads it, and the administrator who restarts the service manager asks the
   // service manager, not this process.
-  while (::send(socket_.get(), report.data(), report.size(), MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT)) < 0 &&
-         errno == EINTR) {
+  while (send_bytes(socket_.get(), std::as_bytes(std::span(report)), wait ? 0 : MSG_DONTWAIT) < 0 && errno == EINTR) {
   }
 }
 

@@ -74,6 +74,24 @@ bool remove_stale_socket(const std::string& path) {
   return remove_if_stale_locked(path);
 }
 
+SocketFile::SocketFile(std::string path) : path_(std::move(path)) {
+  if (::lstat(path_.c_str(), &status_) != 0) status_ = {};
+}
+
+void SocketFile::remove() const {
+  const DirectoryLock lock(path_);
+  struct stat now {};
+  if (::lstat(path_.c_str(), &now) != 0) return;
+  // A new socket in its place may get the same number, but not the same time.
+  const bool same = now.st_dev == status_.st_dev && now.st_ino == status_.st_ino && S_ISSOCK(now.st_mode) &&
+                    now.st_ctim.tv_sec == status_.st_ctim.tv_sec && now.st_ctim.tv_nsec == status_.st_ctim.tv_nsec;
+  if (same) {
+    ::unlink(path_.c_str());
+  } else {
+    remove_if_stale_locked(path_);
+  }
+}
+
 Result<UnixListener> UnixListener::listen(const std::string& path, mode_t mode, int backlog) {
   if (auto fits = check_socket_path(path); !fits) return tl::unexpected(fits.error());
   UniqueFd descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

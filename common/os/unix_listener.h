@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -30,6 +31,19 @@ SocketState probe_socket(const std::string& path);
 /// Removes path if it is a stale socket, and returns true if so. Never touches anything else.
 bool remove_stale_socket(const std::string& path);
 
+/// A socket's file as it is now, to be removed when its listener has ended, also by a process that may not connect to
+/// it.
+class SocketFile {
+ public:
+  explicit SocketFile(std::string path);
+  /// Removes the file if it is still the same, or a stale socket. Never touches anything else.
+  void remove() const;
+
+ private:
+  std::string path_;
+  struct stat status_ {};
+};
+
 /// A listening Unix stream socket in the file system. It replaces a stale socket at its path. A live socket is an
 /// error, and so is anything that is not a socket, which stays untouched. The destructor removes the path if it still
 /// belongs to this object.
@@ -47,6 +61,8 @@ class UnixListener {
   /// Transfers ownership of the descriptor; this object still removes the path.
   [[nodiscard]] UniqueFd take_descriptor() { return std::move(descriptor_); }
   [[nodiscard]] const std::string& path() const { return path_; }
+  /// From now on somebody else removes the path.
+  void leave_path() { inode_ = 0; }
 
  private:
   UnixListener(UniqueFd descriptor, std::string path) : descriptor_(std::move(descriptor)), path_(std::move(path)) {}

@@ -9,11 +9,13 @@
 #include <boost/mp11/algorithm.hpp>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <system_error>
 #include <utility>
 
 #include "common/os/blocked_signals.h"
 #include "common/os/errno_text.h"
+#include "common/os/message_io.h"
 #include "common/os/timespec.h"
 
 namespace splitnic::fabric {
@@ -40,6 +42,7 @@ Result<std::unique_ptr<DoormanThread>> DoormanThread::start(std::unique_ptr<ShmL
   os::UniqueFd news(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   os::UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!news || !stop) return fail("cannot start the doorman: {}", os::errno_text());
+  listener->note_own_user();
   std::unique_ptr<DoormanThread> doorman(new DoormanThread(std::move(listener), std::move(news), std::move(stop)));
   try {
     const os::BlockedSignals blocked;
@@ -64,7 +67,7 @@ std::optional<ShmAccepted> DoormanThread::take() {
     // Under the lock, so that no news comes between the two.
     has_news_.store(false, std::memory_order_relaxed);
     std::uint64_t count = 0;
-    static_cast<void>(!read(news_.get(), &count, sizeof count));
+    static_cast<void>(os::read_some(news_.get(), std::as_writable_bytes(std::span(&count, 1))));
     return std::nullopt;
   }
   ShmAccepted next = std::move(finished_.front());
@@ -78,8 +81,7 @@ Doorman::Report DoormanThread::report() const {
 }
 
 void DoormanThread::run() {
-  pollfd stop{stop_.get(), POLLIN, 0};
-  while (::poll(&stop, 1, 0) == 0) {
+  while (os::events_now(stop_.get(), POLLIN) == 0) {
     const Time now = monotonic_now();
     listener_->poll(now);
     publish(now);

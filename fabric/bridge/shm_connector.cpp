@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/message_io.h"
 #include "common/os/passed_descriptors.h"
 #include "common/os/unix_address.h"
 #include "fabric/bridge/attested_peer.h"
@@ -89,7 +90,7 @@ Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOption
                                            .cookie = options.cookie,
                                            .features = options.features,
                                            .name = options.name});
-  const ssize_t sent = send(socket.get(), &hello, sizeof hello, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent = os::send_bytes(socket.get(), std::as_bytes(std::span(&hello, 1)), MSG_DONTWAIT);
   // A unit that does not permit this user replies and hangs up before the hello arrives; its reply gives the reason.
   const bool hung_up = sent < 0 && (errno == EPIPE || errno == ECONNRESET);
   if (sent != static_cast<ssize_t>(sizeof hello) && !hung_up) {

@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "common/os/errno_text.h"
+#include "common/os/message_io.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -19,7 +21,7 @@ namespace {
 /// False: the other end is gone. If its queue is full, a doorbell is pending already.
 bool send_packet(int socket) {
   const char bell = 1;
-  return send(socket, &bell, sizeof bell, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
+  return os::send_bytes(socket, std::as_bytes(std::span(&bell, 1)), MSG_DONTWAIT) >= 0 ||
          (errno != EPIPE && errno != ECONNRESET && errno != ENOTCONN);
 }
 
@@ -85,8 +87,7 @@ bool UnitDoorbell::take() {
   iovec piece{&rings, sizeof rings};
   // RWF_NOWAIT, because the host can clear O_NONBLOCK, which belongs to the file that both share.
   if (preadv2(event_.get(), &piece, 1, -1, RWF_NOWAIT) == static_cast<ssize_t>(sizeof rings)) return true;
-  pollfd state{socket_.get(), 0, 0};
-  if (poll(&state, 1, 0) == 1 && (state.revents & POLLHUP) != 0) hung_up_->store(true, std::memory_order_relaxed);
+  if ((os::events_now(socket_.get(), 0) & POLLHUP) != 0) hung_up_->store(true, std::memory_order_relaxed);
   return false;
 }
 

@@ -16,6 +16,7 @@
 
 #include "common/os/close_elsewhere.h"
 #include "common/os/errno_text.h"
+#include "common/os/message_io.h"
 #include "common/os/passed_descriptors.h"
 #include "fabric/bridge/attested_peer.h"
 #include "fabric/bridge/shm_memory.h"
@@ -58,16 +59,11 @@ bool in_supplementary_groups(int socket, const std::vector<gid_t>& groups) {
   return std::ranges::find_first_of(known, groups) != known.end();
 }
 
-bool has_hung_up(int socket) {
-  pollfd state{socket, POLLRDHUP, 0};
-  return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
-}
+bool has_hung_up(int socket) { return (os::events_now(socket, POLLRDHUP) & (POLLHUP | POLLRDHUP | POLLERR)) != 0; }
 
 std::size_t whole_pages(std::size_t bytes) {
   return (bytes + ShmMemory::kHeaderBytes - 1) / ShmMemory::kHeaderBytes * ShmMemory::kHeaderBytes;
 }
-
-bool unlimited(uid_t user) { return user == 0 || user == geteuid(); }
 
 }  // namespace
 
@@ -127,6 +123,8 @@ ShmListener::~ShmListener() {
     const std::lock_guard lock(returns_->mutex);
     returns_->open = false;
   }
+  // Who looks at once finds nobody listening, however long the close takes.
+  ::shutdown(socket_.descriptor(), SHUT_RDWR);
   // Connections that nobody has accepted hold what their callers attached, too.
   close_later(socket_.take_descriptor());
   for (Caller& caller : setting_up_) close_later(std::move(caller.socket));
@@ -190,7 +188,7 @@ void ShmListener::take_back(Time now) {
     const std::lock_guard lock(returns_->mutex);
     given.swap(returns_->parts);
     std::uint64_t count = 0;
-    static_cast<void>(!read(returns_->event.get(), &count, sizeof count));
+    static_cast<void>(os::read_some(returns_->event.get(), std::as_writable_bytes(std::span(&count, 1))));
   }
   for (auto& [number, parts] : given) {
     Held& held = bridges_.at(number);
@@ -198,7 +196,7 @@ void ShmListener::take_back(Time now) {
       end(number, std::move(parts), now);
       continue;
     }
-    static_cast<void>(send(held.socket, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL));
+    static_cast<void>(os::send_bytes(held.socket, {}, MSG_DONTWAIT));
     held.parts = std::move(parts);
     ends_.emplace_back(now + kHangUpLimit, number);
     ++ending_soon_;
@@ -302,7 +300,7 @@ ShmListener::Progress ShmListener::read_hello(Caller& caller) {
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
-  const ssize_t got = recvmsg(caller.socket.get(), &message, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t got = os::receive_message(caller.socket.get(), message, MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::waiting;
   if (got <= 0) {
     ++counters_.closed_hung_up;

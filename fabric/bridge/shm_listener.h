@@ -1,6 +1,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <boost/describe/class.hpp>
@@ -94,6 +95,10 @@ class ShmListener {
   ShmListener(const ShmListener&) = delete;
   ShmListener& operator=(const ShmListener&) = delete;
 
+  /// From now on somebody else removes the socket.
+  void leave_path() { socket_.leave_path(); }
+  /// Call it when the process has become another user: its own user has no limits.
+  void note_own_user() { own_user_ = geteuid(); }
   /// Accepts connections, reads hellos, makes bridges, takes back those that have ended, and closes connections that
   /// are too slow; bounded. Returns how many it served.
   /// It makes system calls, so call it when descriptor() is readable or next_deadline() has come, not in every turn.
@@ -143,6 +148,7 @@ class ShmListener {
   [[nodiscard]] bool accept_one(Time now);
   void make_room(const Caller& caller);
   void pause_accepting(Time now);
+  [[nodiscard]] bool unlimited(uid_t user) const { return user == 0 || user == own_user_; }
   [[nodiscard]] bool permitted(const Caller& caller) const;
   [[nodiscard]] Progress serve(Caller& caller, Time now);
   [[nodiscard]] Progress read_hello(Caller& caller);
@@ -155,6 +161,7 @@ class ShmListener {
   void close_later(os::UniqueFd socket) { closing_.push_back(std::move(socket)); }
 
   ShmListenOptions options_;
+  uid_t own_user_ = geteuid();
   SystemRandom random_;
   os::UnixListener socket_;
   os::UniqueFd events_;

@@ -31,8 +31,8 @@ Result<std::unique_ptr<ShmMemory>> ShmMemory::create(std::size_t bytes) {
   const auto total = static_cast<off_t>(kHeaderBytes + bytes);
   os::UniqueFd descriptor(memfd_create("splitnic-bridge", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor) return fail("cannot create shared memory: {}", os::errno_text());
-  // Allocates the pages now, where a lack of memory is an error. Later it would be a SIGBUS.
-  if (ftruncate(descriptor.get(), total) != 0 || fallocate(descriptor.get(), 0, 0, total) != 0) {
+  // Sets the size, and allocates the pages now, where a lack of memory is an error. Later it would be a SIGBUS.
+  if (fallocate(descriptor.get(), 0, 0, total) != 0) {
     return fail("cannot allocate {} bytes of shared memory: {}", total, os::errno_text());
   }
   if (fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) {

@@ -22,7 +22,7 @@ std::unique_ptr<Doorman> started(std::unique_ptr<ShmListener> listener) {
 }  // namespace
 
 ShmConnectSource::ShmConnectSource(ShmConnectOptions options, Notices& notices)
-    : options_(std::move(options)), notices_(notices), next_wait_(kRetryInterval) {}
+    : options_(std::move(options)), notices_(notices), watch_(options_.path), next_wait_(kRetryInterval) {}
 
 void ShmConnectSource::failed(const std::string& why, Time now) {
   attempt_.reset();
@@ -33,9 +33,8 @@ void ShmConnectSource::failed(const std::string& why, Time now) {
 
 std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
   if (!attempt_) {
-    if (!watch_) watch_.emplace(options_.path);
     // Watch, then look: what appears after the look is an event.
-    if (watch_->changed()) {
+    if (watch_.changed()) {
       try_at_ = now;
       next_wait_ = kFirstRetry;
     }
@@ -54,7 +53,7 @@ std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
     return nullptr;
   }
   attempt_.reset();
-  watch_.reset();
+  watch_.pause();
   try_at_ = now + kRetryInterval;
   reported_.clear();
   return std::move(**outcome);
@@ -64,7 +63,7 @@ Time ShmConnectSource::next_deadline() const { return attempt_ ? attempt_->next_
 
 void ShmConnectSource::collect_descriptors(std::vector<int>& out) const {
   if (attempt_) return out.push_back(attempt_->descriptor());
-  if (watch_ && watch_->descriptor() >= 0) out.push_back(watch_->descriptor());
+  if (watch_.descriptor() >= 0) out.push_back(watch_.descriptor());
 }
 
 ShmListenSource::ShmListenSource(std::unique_ptr<Doorman> doorman, Notices& notices)

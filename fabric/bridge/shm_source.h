@@ -32,7 +32,7 @@ class ShmConnectSource final : public BridgeSource {
   ShmConnectOptions options_;
   Notices& notices_;
   std::unique_ptr<ShmConnector> attempt_;
-  std::optional<os::PathWatch> watch_;  // while there is no bridge
+  os::PathWatch watch_;  // paused while there is a bridge
   Time try_at_{};
   Duration next_wait_;
   ReportedOnce reported_;

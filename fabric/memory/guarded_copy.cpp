@@ -36,12 +36,13 @@ std::atomic<bool> enabled = false;
 /// True once a fault was forwarded to a previous handler.
 std::atomic<bool> passed_on = false;
 
-/// Ends the process as if no handler were installed. It queues the same signal with the same cause; the process takes
-/// it at the interrupted instruction after this handler returns, so that a core dump shows that instruction.
+/// Ends the process as if no handler were installed, at the interrupted instruction, so that a core dump shows it. A
+/// fault happens again when this handler returns. Of a signal that a process has sent, it queues another one.
 void leave_to_default(int signal, siginfo_t* info) {
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   sigaction(signal, &standard, nullptr);
+  if (info->si_code > 0) return;
   syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), signal, info);
 }
 

@@ -24,5 +24,19 @@ TEST_CASE("a user or group that isn't there is named in the error", "[common][ac
   }
 }
 
+TEST_CASE("known accounts are those of the files, and those that were looked up before", "[common][account]") {
+  KnownAccounts accounts;
+  CHECK(accounts.user("root") == uid_t{0});
+  CHECK(accounts.group("root") == gid_t{0});
+  CHECK(accounts.user("4000000001") == uid_t{4000000001});
+  CHECK(accounts.user("roo").error().message == "no user named roo in /etc/passwd; for others, write the number");
+  for (const char* text : {"", "root:x", "root\n", "no-such-user"}) CHECK_FALSE(accounts.user(text));
+  CHECK_FALSE(accounts.look_up_group("no-such-group"));
+  CHECK_FALSE(accounts.group("no-such-group"));
+  CHECK(accounts.look_up_user("root") == uid_t{0});
+  CHECK(accounts.look_up_group("root") == gid_t{0});
+  CHECK(accounts.group("root") == gid_t{0});
+}
+
 }  // namespace
 }  // namespace splitnic::os::os_account_test

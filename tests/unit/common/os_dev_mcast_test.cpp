@@ -1,7 +1,10 @@
+#include <fcntl.h>
+
 #include <catch2/catch.hpp>
 #include <fstream>
 
 #include "common/os/dev_mcast.h"
+#include "common/os/unique_fd.h"
 #include "os_temporary_directory.h"
 
 namespace splitnic::os::os_dev_mcast_test {
@@ -39,16 +42,23 @@ TEST_CASE("malformed lines of the multicast list are passed over", "[common][dev
   CHECK(parse_dev_mcast("", 4).empty());
 }
 
-TEST_CASE("the multicast list is read from a file, and a missing one is an error", "[common][dev_mcast]") {
+TEST_CASE("the multicast list is read from its start again and again, and what is no file is an error",
+          "[common][dev_mcast]") {
   const TemporaryDirectory directory;
   std::ofstream(directory.path("mcast")) << "1 lo 1 0 333300000001\n";
-  const auto text = read_dev_mcast(directory.path("mcast"));
-  REQUIRE(text);
-  CHECK(parse_dev_mcast(*text, 1) == std::vector<MacAddress>{kAllNodes});
-  const auto missing = read_dev_mcast(directory.path("none"));
+  const UniqueFd file(::open(directory.path("mcast").c_str(), O_RDONLY | O_CLOEXEC));
+  for (int time = 0; time < 2; ++time) {
+    const auto text = read_dev_mcast(file.get());
+    REQUIRE(text);
+    CHECK(parse_dev_mcast(*text, 1) == std::vector<MacAddress>{kAllNodes});
+  }
+  const auto missing = read_dev_mcast(-1);
   REQUIRE_FALSE(missing);
-  CHECK(missing.error().message == directory.path("none") + ": No such file or directory");
-  CHECK(read_dev_mcast(kThreadDevMcast).has_value());
+  CHECK_THAT(missing.error().message, Catch::EndsWith(": Bad file descriptor"));
+  const UniqueFd own(::open(kThreadDevMcast, O_RDONLY | O_CLOEXEC));
+  const auto first = read_dev_mcast(own.get());
+  REQUIRE(first);
+  CHECK(read_dev_mcast(own.get()).value() == *first);
 }
 
 }  // namespace

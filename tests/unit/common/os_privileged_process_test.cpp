@@ -118,5 +118,78 @@ TEST_CASE("the privileged process ends after its requester, whatever signals say
   ::close(ends[0]);
 }
 
+TEST_CASE("the privileged process serves only after it has given up its rights", "[common][privileged-process]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  // Everything that it keeps is stderr.
+  const int stderr_before = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  REQUIRE(::dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+  const auto process = PrivilegedProcess::start(
+      {.begin = [] { static_cast<void>(!::write(STDERR_FILENO, "given up", 8)); }, .service = serve});
+  const auto refused = PrivilegedProcess::start({.begin = [] { throw StartupError{"no filter"}; }, .service = serve});
+  REQUIRE(::dup2(stderr_before, STDERR_FILENO) == STDERR_FILENO);
+  for (const int end : {stderr_before, ends[1]}) ::close(end);
+  CHECK(process);
+  std::array<char, 128> text{};
+  CHECK(::read(ends[0], text.data(), 8) == 8);  // it was there when start() returned
+  CHECK(std::string(text.data()) == "given up");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message == "the privileged process did not start");
+  ::close(ends[0]);
+}
+
+TEST_CASE("an answer can be collected later, and other requests may come before", "[common][privileged-process]") {
+  auto process = PrivilegedProcess::start({.service = serve});
+  REQUIRE(process);
+  REQUIRE((*process)->send(bytes_of("cake"), {}));
+  const auto who = (*process)->request(bytes_of("who"), {});
+  REQUIRE(who);
+  CHECK(std::stoi(text_of(who->bytes)) > 0);
+  const auto later = (*process)->answer();
+  REQUIRE(later);
+  REQUIRE_FALSE(*later);
+  CHECK(later->error().message == "cake is not served");
+
+  REQUIRE((*process)->send(bytes_of("who"), {}));
+  const auto waited_for = (*process)->answer(5000);
+  REQUIRE(waited_for);
+  REQUIRE(*waited_for);
+  CHECK((**waited_for).bytes == who->bytes);
+}
+
+TEST_CASE("the end is seen although an answer waits", "[common][privileged-process]") {
+  auto process = PrivilegedProcess::start({.service = serve});
+  REQUIRE(process);
+  const auto who = (*process)->request(bytes_of("who"), {});
+  REQUIRE(who);
+  REQUIRE((*process)->send(bytes_of("cake"), {}));
+  REQUIRE(hangs_up((*process)->descriptor()));  // readable
+  CHECK_FALSE((*process)->ended());
+  REQUIRE(::kill(std::stoi(text_of(who->bytes)), SIGKILL) == 0);
+  pollfd state{(*process)->descriptor(), 0, 0};
+  REQUIRE(::poll(&state, 1, 5000) == 1);
+  CHECK((*process)->ended());
+  CHECK((*process)->answer());
+}
+
+TEST_CASE("end() returns when the last work is done", "[common][privileged-process]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0);
+  const int stderr_before = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  REQUIRE(::dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+  auto process = PrivilegedProcess::start(
+      {.service = serve, .end = [] { static_cast<void>(!::write(STDERR_FILENO, "last", 4)); }});
+  REQUIRE(::dup2(stderr_before, STDERR_FILENO) == STDERR_FILENO);
+  for (const int end : {stderr_before, ends[1]}) ::close(end);
+  REQUIRE(process);
+  REQUIRE((*process)->send(bytes_of("who"), {}));  // nobody collects it
+  (*process)->end();
+  std::array<char, 8> text{};
+  CHECK(::read(ends[0], text.data(), text.size()) == 4);
+  CHECK((*process)->ended());
+  CHECK_FALSE((*process)->request(bytes_of("who"), {}));
+  ::close(ends[0]);
+}
+
 }  // namespace
 }  // namespace splitnic::os::os_privileged_process_test

@@ -5,8 +5,10 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "common/os/unix_listener.h"
 #include "os_stale_socket.h"
@@ -18,6 +20,16 @@ namespace {
 std::string error_of(const std::string& path) {
   const auto listener = UnixListener::listen(path);
   return listener ? "none" : listener.error().message;
+}
+
+/// Waits until a change of a file gets a later time than one before.
+void wait_for_tick() {
+  const auto tick = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_REALTIME_COARSE, &time);
+    return time.tv_nsec;
+  };
+  for (const long before = tick(); tick() == before;) std::this_thread::yield();
 }
 
 TEST_CASE("a listener's socket has its mode from the start and goes with it", "[common][unix_listener]") {
@@ -91,6 +103,31 @@ TEST_CASE("a listener leaves alone what took its path meanwhile", "[common][unix
     std::ofstream(path) << "x";
   }
   CHECK(std::filesystem::exists(path));
+}
+
+TEST_CASE("a socket's file is removed while it is the same, and not what took its place", "[common][unix_listener]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("s");
+  auto first = UnixListener::listen(path);
+  REQUIRE(first);
+  first->leave_path();
+  const SocketFile file(path);
+  file.remove();  // although somebody listens
+  CHECK(probe_socket(path) == SocketState::kAbsent);
+  file.remove();
+  wait_for_tick();
+  for (int time = 0; time < 2; ++time) {  // most often with the same inode number
+    const auto next = UnixListener::listen(path);
+    REQUIRE(next);
+    file.remove();
+    CHECK(probe_socket(path) == SocketState::kLive);
+  }
+  leave_stale_socket(path);  // as after a change of its mode
+  file.remove();
+  CHECK(probe_socket(path) == SocketState::kAbsent);
+  std::ofstream(path) << "precious";
+  file.remove();
+  CHECK(std::filesystem::file_size(path) == 8);
 }
 
 }  // namespace
