@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 
+#include "fabric/rdmacm/datagram_socket.h"
 #include "fabric/rdmacm/stream.h"
 
 namespace splitnic::rdmacm {
@@ -119,13 +120,10 @@ const RsocketOptions& RsocketOptions::defaults() {
 }
 
 std::shared_ptr<Rsocket> Rsocket::create(int family, int type) {
-  if (type != SOCK_STREAM) {
-    errno = EPROTONOSUPPORT;
-    return nullptr;
-  }
   os::UniqueFd set(epoll_create1(EPOLL_CLOEXEC));
   if (!set) return nullptr;
-  return std::make_shared<Stream>(family, std::move(set));
+  if (type == SOCK_STREAM) return std::make_shared<Stream>(family, std::move(set));
+  return std::make_shared<DatagramSocket>(family, std::move(set));
 }
 
 bool Rsocket::watch(int descriptor) const {

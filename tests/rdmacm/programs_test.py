@@ -124,6 +124,13 @@ class Programs(pairs.OnFabric):
             with self.subTest(words):
                 self.run_pair(words, words.replace("stream", "stream -s 127.0.0.1", 1))
 
+    def test_datagrams(self):
+        self.start_server("udpong -b 127.0.0.1 -T b")
+        for options in ("-T b -T e", "-T a -T e", "-T b"):
+            code, output = self.finish(self.start(f"udpong -s 127.0.0.1 {options} -C 100 -S 2000"), f"udpong {options}")
+            self.assertEqual(code, 0, output)
+            self.assertRegex(output, r"custom\s+1.9k")
+
     def test_a_file_is_copied(self):
         folder = self.fabric.folder
         source, copy = folder / "source", folder / "copy"

@@ -1,0 +1,203 @@
+// Datagram sockets over RDMA through their C interface, all in this process.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <rdma/rsocket.h>
+
+#include <array>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "fabric/rdmacm/datagram_record.h"
+#include "tests/rdmacm/manager.h"
+
+namespace splitnic::rdmacm::testing::datagram_sockets_test {
+namespace {
+
+sockaddr* generic(sockaddr_in& address) { return static_cast<sockaddr*>(static_cast<void*>(&address)); }
+
+struct Socket {
+  explicit Socket(sockaddr_in wanted = at(0)) {
+    static_cast<void>(fabric_folder());
+    number = rsocket(AF_INET, SOCK_DGRAM, 0);
+    REQUIRE(number >= 0);
+    REQUIRE(rbind(number, generic(wanted), sizeof wanted) == 0);
+    socklen_t bytes = sizeof address;
+    REQUIRE(rgetsockname(number, generic(address), &bytes) == 0);
+  }
+  ~Socket() { CHECK(rclose(number) == 0); }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  ssize_t send_to(const Socket& other, const std::string& text) {
+    sockaddr_in to = other.address;
+    return rsendto(number, text.data(), text.size(), 0, generic(to), sizeof to);
+  }
+  std::string receive(int flags = 0) {
+    std::string text(5000, '\0');
+    socklen_t bytes = sizeof from;
+    const ssize_t got = rrecvfrom(number, text.data(), text.size(), flags, generic(from), &bytes);
+    REQUIRE(got >= 0);
+    text.resize(static_cast<std::size_t>(got));
+    return text;
+  }
+
+  int number = -1;
+  sockaddr_in address{};
+  sockaddr_in from{};  ///< of the last datagram
+};
+
+bool same(const sockaddr_in& one, const sockaddr_in& other) {
+  return one.sin_port == other.sin_port && one.sin_addr.s_addr == other.sin_addr.s_addr;
+}
+
+/// Sends the first datagram between two sockets: the receiver's thread has to answer who it is.
+void introduce(Socket& sender, Socket& receiver) {
+  std::thread thread([&] { CHECK(sender.send_to(receiver, "first") == 5); });
+  CHECK(receiver.receive() == "first");
+  thread.join();
+  CHECK(same(receiver.from, sender.address));
+}
+
+TEST_CASE("a datagram is answered to where it came from", "[rdmacm][rsocket]") {
+  Socket one;
+  Socket other;
+  introduce(one, other);
+  REQUIRE(other.send_to(one, "the answer") == 10);
+  REQUIRE(other.send_to(one, "") == 0);
+  REQUIRE(other.send_to(one, std::string(4068, 'x')) == 4068);
+  CHECK(one.receive(MSG_PEEK) == "the answer");
+  CHECK(one.receive() == "the answer");
+  CHECK(same(one.from, other.address));
+  CHECK(one.receive().empty());
+  CHECK(one.receive() == std::string(4068, 'x'));
+  CHECK(other.send_to(one, std::string(4069, 'x')) == -1);
+  CHECK(errno == EMSGSIZE);
+  char byte = 0;
+  CHECK(rrecv(one.number, &byte, 1, MSG_DONTWAIT) == -1);
+  CHECK(errno == EAGAIN);
+  REQUIRE(other.send_to(one, "cut") == 3);
+  iovec part{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  REQUIRE(rrecvmsg(one.number, &message, 0) == 1);
+  CHECK(message.msg_flags == MSG_TRUNC);
+}
+
+TEST_CASE("a connected datagram socket hears only its peer", "[rdmacm][rsocket]") {
+  Socket server;
+  Socket client;
+  Socket stranger;
+  introduce(stranger, client);
+  REQUIRE(rconnect(client.number, generic(server.address), sizeof server.address) == 0);
+  std::thread thread([&] { CHECK(rsend(client.number, "hello", 5, 0) == 5); });
+  CHECK(server.receive() == "hello");
+  thread.join();
+  REQUIRE(stranger.send_to(client, "not for you") == 11);
+  REQUIRE(server.send_to(client, "welcome") == 7);
+  CHECK(client.receive() == "welcome");
+  pollfd one{client.number, POLLIN | POLLOUT, 0};
+  CHECK(rpoll(&one, 1, 0) == 1);
+  CHECK(one.revents == POLLOUT);
+}
+
+TEST_CASE("datagrams to nobody are lost, and a connected socket is told", "[rdmacm][rsocket]") {
+  sockaddr_in nowhere{};
+  {
+    const Socket gone;
+    nowhere = gone.address;
+  }
+  Socket one;
+  CHECK(rsend(one.number, "x", 1, 0) == -1);
+  CHECK(errno == EDESTADDRREQ);
+  CHECK(rsendto(one.number, "x", 1, 0, generic(nowhere), sizeof nowhere) == 1);
+  REQUIRE(rconnect(one.number, generic(nowhere), sizeof nowhere) == 0);
+  CHECK(rsend(one.number, "x", 1, 0) == -1);
+  CHECK(errno == ECONNREFUSED);
+  CHECK(rlisten(one.number, 1) == -1);
+  CHECK(errno == EOPNOTSUPP);
+}
+
+TEST_CASE("a socket that has the address of an earlier one is found", "[rdmacm][rsocket]") {
+  Socket one;
+  sockaddr_in address{};
+  {
+    Socket earlier;
+    introduce(one, earlier);
+    address = earlier.address;
+  }
+  Socket later(address);
+  std::atomic<bool> heard{false};
+  std::thread thread([&] {
+    sockaddr_in to = address;
+    while (!heard && rsendto(one.number, "again", 5, 0, generic(to), sizeof to) == 5) std::this_thread::yield();
+  });
+  pollfd readable{later.number, POLLIN, 0};
+  CHECK(rpoll(&readable, 1, kLimitMilliseconds) == 1);
+  heard = true;
+  // A question that is under way is answered.
+  CHECK(rpoll(&readable, 1, 0) == 1);
+  CHECK(later.receive() == "again");
+  thread.join();
+  sockaddr_in group = at(5, "239.1.2.3");
+  CHECK(rsendto(one.number, "x", 1, 0, generic(group), sizeof group) == -1);
+  CHECK(errno == ENETUNREACH);
+}
+
+TEST_CASE("a receiver without room loses datagrams, and gets those that follow", "[rdmacm][rsocket]") {
+  Socket one;
+  Socket other;
+  introduce(one, other);
+  for (int count = 0; count < 300; ++count) REQUIRE(one.send_to(other, "many") == 4);
+  std::size_t got = 0;
+  std::string text(100, '\0');
+  while (rrecv(other.number, text.data(), text.size(), MSG_DONTWAIT) == 4) ++got;
+  CHECK(got >= 64);
+  REQUIRE(one.send_to(other, "one more") == 8);
+  while (other.receive() != "one more") {
+  }
+}
+
+TEST_CASE("the header of a datagram has these bytes", "[rdmacm][rsocket]") {
+  Address source = any_ip4();
+  source.bytes[12] = 10;
+  source.bytes[15] = 7;
+  source.number = 0x1234;
+  source.scope = 5;
+  const DatagramHeaderBytes bytes = encode_source(source);
+  std::string text;
+  for (const std::byte byte : std::as_bytes(std::span(&bytes, 1)))
+    text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  CHECK(text ==
+        "534c5244"
+        "0100"
+        "3412"
+        "00000000000000000000ffff0a000007"
+        "05000000");
+  CHECK(decode_source(std::as_bytes(std::span(&bytes, 1))) == source);
+}
+
+TEST_CASE("a datagram without the header of a socket is dropped", "[rdmacm][rsocket]") {
+  const auto decoded = [](auto change) {
+    Address source = any_ip4();
+    source.bytes[12] = 10;
+    source.number = 1;
+    DatagramHeaderBytes bytes = encode_source(source);
+    change(bytes);
+    return decode_source(std::as_bytes(std::span(&bytes, 1)));
+  };
+  CHECK(decoded([](auto&) {}));
+  CHECK_FALSE(decoded([](auto& bytes) { bytes.magic = 1; }));
+  CHECK_FALSE(decoded([](auto& bytes) { bytes.version = 2; }));
+  CHECK_FALSE(decoded([](auto& bytes) { bytes.number = 0; }));
+  CHECK_FALSE(decoded([](auto& bytes) { bytes.address[12] = 0; }));
+  CHECK_FALSE(decoded([](auto& bytes) { bytes.address[12] = 224; }));
+  CHECK_FALSE(decode_source({}));
+}
+
+}  // namespace
+}  // namespace splitnic::rdmacm::testing::datagram_sockets_test
