@@ -94,15 +94,17 @@ int rsocket(int domain, int type, int protocol) {
   const int usual = kind == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP;
   if ((kind != SOCK_STREAM && kind != SOCK_DGRAM) || (protocol != 0 && protocol != usual))
     return refuse(EPROTONOSUPPORT);
-  return guarded([&] {
-    if (Library::get() == nullptr) return -1;
-    static const int drains_at_exit = std::atexit(drain_all);
-    static_cast<void>(drains_at_exit);
-    const auto made = Rsocket::create(domain, kind);
-    if (!made) return -1;
-    made->options.nonblocking = (type & SOCK_NONBLOCK) != 0;
-    RsocketTable::get().insert(made);
-    return made->descriptor();
+  return keeping_errno([&] {
+    return guarded([&] {
+      if (Library::get() == nullptr) return -1;
+      static const int drains_at_exit = std::atexit(drain_all);
+      static_cast<void>(drains_at_exit);
+      const auto made = Rsocket::create(domain, kind);
+      if (!made) return -1;
+      made->options.nonblocking = (type & SOCK_NONBLOCK) != 0;
+      RsocketTable::get().insert(made);
+      return made->descriptor();
+    });
   });
 }
 
@@ -176,18 +178,20 @@ int rshutdown(int socket, int how) {
 }
 
 int rclose(int socket) {
-  return guarded([&] {
-    bool inherited = false;
-    const auto one = RsocketTable::get().remove(socket, inherited);
-    if (!one) return inherited ? 0 : refuse(EBADF);
-    const bool aborts = one->options.lingers && one->options.linger_seconds == 0;
-    const Duration linger = one->options.lingers ? std::chrono::seconds(one->options.linger_seconds) : kDrainMax;
-    if (!aborts) drain(one, monotonic_now() + linger);
-    const std::lock_guard guard(one->lock);
-    one->closed = true;
-    one->close();
-    one->wake_sleepers();
-    return 0;
+  return keeping_errno([&] {
+    return guarded([&] {
+      bool inherited = false;
+      const auto one = RsocketTable::get().remove(socket, inherited);
+      if (!one) return inherited ? 0 : refuse(EBADF);
+      const bool aborts = one->options.lingers && one->options.linger_seconds == 0;
+      const Duration linger = one->options.lingers ? std::chrono::seconds(one->options.linger_seconds) : kDrainMax;
+      if (!aborts) drain(one, monotonic_now() + linger);
+      const std::lock_guard guard(one->lock);
+      one->closed = true;
+      one->close();
+      one->wake_sleepers();
+      return 0;
+    });
   });
 }
 

@@ -10,21 +10,28 @@
 /// What the calls of the C interface have in common. Thread: any; not under a socket's lock.
 namespace splitnic::rdmacm {
 
-/// Runs a call on a socket. -1 with errno. What succeeds leaves errno alone: there are programs that look at it at a
-/// stream's end (rstream).
+/// A call that succeeds leaves errno alone: there are programs that look at it at a stream's end (rstream).
+template <class Run>
+auto keeping_errno(Run&& run) -> decltype(run()) {
+  const int before = errno;
+  const auto answered = run();
+  if (answered != static_cast<decltype(run())>(-1)) errno = before;
+  return answered;
+}
+
+/// Runs a call on a socket. -1 with errno.
 template <class Run>
 auto on_socket(int descriptor, Run&& run) -> decltype(run(std::shared_ptr<Rsocket>())) {
   using Answer = decltype(run(std::shared_ptr<Rsocket>()));
-  const int errno_before = errno;
-  try {
-    auto socket = RsocketTable::get().find(descriptor);
-    if (!socket) return static_cast<Answer>(refuse(EBADF));
-    const Answer answered = run(std::move(socket));
-    if (answered != static_cast<Answer>(-1)) errno = errno_before;
-    return answered;
-  } catch (const std::bad_alloc&) {
-    return static_cast<Answer>(refuse(ENOMEM));
-  }
+  return keeping_errno([&]() -> Answer {
+    try {
+      auto socket = RsocketTable::get().find(descriptor);
+      if (!socket) return static_cast<Answer>(refuse(EBADF));
+      return run(std::move(socket));
+    } catch (const std::bad_alloc&) {
+      return static_cast<Answer>(refuse(ENOMEM));
+    }
+  });
 }
 
 /// Waits for one event of one socket. 0 or an errno; EAGAIN: the deadline has passed.

@@ -6,8 +6,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "fabric/rdmacm/objects.h"
-#include "fabric/rdmacm/rsocket.h"
+#include "fabric/rdmacm/rsocket_calls.h"
 
 namespace splitnic::rdmacm {
 namespace {
@@ -156,16 +155,14 @@ int get_option(Rsocket& socket, int level, int name, void* to, socklen_t* bytes)
 extern "C" {
 
 int rsetsockopt(int descriptor, int level, int name, const void* value, socklen_t bytes) {
-  const auto socket = RsocketTable::get().find(descriptor);
-  if (!socket) return refuse(EBADF);
-  const std::lock_guard guard(socket->lock);
-  return answer(set_option(*socket, level, name, value, bytes));
+  return on_socket(descriptor, [&](const std::shared_ptr<Rsocket>& socket) {
+    const std::lock_guard guard(socket->lock);
+    return answer(set_option(*socket, level, name, value, bytes));
+  });
 }
 
 int rgetsockopt(int descriptor, int level, int name, void* value, socklen_t* bytes) {
-  const auto socket = RsocketTable::get().find(descriptor);
-  if (!socket) return refuse(EBADF);
-  return guarded([&] {
+  return on_socket(descriptor, [&](const std::shared_ptr<Rsocket>& socket) {
     const std::lock_guard guard(socket->lock);
     return answer(get_option(*socket, level, name, value, bytes));
   });

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "fabric/rdmacm/objects.h"
-#include "fabric/rdmacm/rsocket.h"
+#include "fabric/rdmacm/rsocket_calls.h"
 
 namespace splitnic::rdmacm {
 namespace {
@@ -63,7 +62,9 @@ extern "C" {
 int rpoll(pollfd* descriptors, nfds_t count, int timeout) {
   if (descriptors == nullptr && count != 0) return refuse(EFAULT);
   const Time deadline = timeout < 0 ? kNever : monotonic_now() + std::chrono::milliseconds(timeout);
-  return guarded([&] { return poll_all({descriptors, count}, timeout == 0 ? Time{} : deadline); });
+  return keeping_errno([&] {
+    return guarded([&] { return poll_all({descriptors, count}, timeout == 0 ? Time{} : deadline); });
+  });
 }
 
 int rselect(int count, fd_set* reads, fd_set* writes, fd_set* exceptions, timeval* timeout) {
@@ -71,17 +72,20 @@ int rselect(int count, fd_set* reads, fd_set* writes, fd_set* exceptions, timeva
   const Time deadline = timeout == nullptr ? kNever
                                            : monotonic_now() + std::chrono::seconds(timeout->tv_sec) +
                                                  std::chrono::microseconds(timeout->tv_usec);
-  return guarded([&] {
-    std::vector<pollfd> all;
-    for (int descriptor = 0; descriptor < count; ++descriptor) {
-      const int events = (is_in(reads, descriptor) ? POLLIN : 0) | (is_in(writes, descriptor) ? POLLOUT : 0) |
-                         (is_in(exceptions, descriptor) ? POLLPRI : 0);
-      if (events != 0) all.push_back({descriptor, static_cast<short>(events), 0});
-    }
-    if (poll_all(all, deadline) < 0) return -1;
-    if (std::ranges::any_of(all, [](const pollfd& one) { return (one.revents & POLLNVAL) != 0; })) return refuse(EBADF);
-    return keep_ready(reads, all, POLLIN | POLLHUP | POLLERR, POLLIN) +
-           keep_ready(writes, all, POLLOUT | POLLERR, POLLOUT) + keep_ready(exceptions, all, POLLPRI, POLLPRI);
+  return keeping_errno([&] {
+    return guarded([&] {
+      std::vector<pollfd> all;
+      for (int descriptor = 0; descriptor < count; ++descriptor) {
+        const int events = (is_in(reads, descriptor) ? POLLIN : 0) | (is_in(writes, descriptor) ? POLLOUT : 0) |
+                           (is_in(exceptions, descriptor) ? POLLPRI : 0);
+        if (events != 0) all.push_back({descriptor, static_cast<short>(events), 0});
+      }
+      if (poll_all(all, deadline) < 0) return -1;
+      if (std::ranges::any_of(all, [](const pollfd& one) { return (one.revents & POLLNVAL) != 0; }))
+        return refuse(EBADF);
+      return keep_ready(reads, all, POLLIN | POLLHUP | POLLERR, POLLIN) +
+             keep_ready(writes, all, POLLOUT | POLLERR, POLLOUT) + keep_ready(exceptions, all, POLLPRI, POLLPRI);
+    });
   });
 }
 

@@ -128,7 +128,9 @@ TEST_CASE("a stream socket carries bytes both ways until each end has ended its 
 
   REQUIRE(rshutdown(ends.client.number, SHUT_WR) == 0);
   CHECK(ends.server->poll(POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+  errno = 0;
   CHECK(ends.server->receive().empty());
+  CHECK(errno == 0);
   expect_error(rsend(ends.client.number, "x", 1, 0), EPIPE);
   ends.server->send("the other way is open");
   CHECK(ends.client.receive() == "the other way is open");
