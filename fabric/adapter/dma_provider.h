@@ -25,6 +25,8 @@ struct DmaTransfer {
   std::size_t piece_count = 0;
   PeerWindow* window = nullptr;
   std::size_t to = 0;  ///< offset in the window; checked
+  /// peer: it is told of the bytes, and will read them.
+  NextReader reader = NextReader::here;
 };
 
 struct DmaCompletion {

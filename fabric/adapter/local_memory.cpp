@@ -54,7 +54,7 @@ std::uint64_t peers_address(const AdapterContext& context, const LocalSegment& s
 bool load_placement(const Placement& placement, ClaimedPayload& to, std::size_t bytes) {
   for (std::uint64_t offset = placement.offset; bytes != 0;) {
     const std::span<std::byte> piece = to.next(bytes);
-    if (!placement.memory->load(offset, piece)) return false;
+    if (!placement.memory->load(offset, piece, to.reader())) return false;
     offset += piece.size();
     bytes -= piece.size();
   }

@@ -129,6 +129,7 @@ FabricLink::FabricLink(Bridge& bridge, const LinkOptions& options, RandomSource&
   for (const std::size_t bytes : options_.payload_bytes) check(bytes, LinkOptions::kMaxPayloadBytes);
   SPLITNIC_CHECK(options_.mpt_entries > 0);
   SPLITNIC_CHECK(options_.port_address.value >> 48U == 0);
+  if (!bridge.peer_window().is_memory()) options_.reader = NextReader::here;  // what is claimed is copied once more
 }
 
 FabricLink::~FabricLink() = default;
@@ -422,7 +423,7 @@ bool FabricLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_b
   SlotClaim claim;
   if (!at(lane).sender.claim(slot_extension_bytes(cell.opcode), payload_bytes, claim)) return false;
   encode_slot_extension(cell, claim.extension);
-  to = ClaimedPayload(claim.payload, claim.payload_rest);
+  to = ClaimedPayload(claim.payload, claim.payload_rest, options_.reader);
   return true;
 }
 

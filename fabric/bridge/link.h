@@ -24,6 +24,9 @@ struct LinkOptions {
   /// Slots of the protection-table copy that the peer may push to this end.
   std::size_t mpt_entries = 64;
   PortAddress port_address{};
+  /// peer: its thread may run on another core, so long payloads are stored past this core's caches, if the window is
+  /// memory.
+  NextReader reader = NextReader::peer;
 
   static constexpr std::size_t kMinRingBytes = kMinRingLines * kSlotLine;
   static constexpr std::size_t kMaxSlotBytes = kMaxSlotLines * kSlotLine;

@@ -47,10 +47,12 @@ struct DirectAccess {
 class ClaimedPayload {
  public:
   ClaimedPayload() = default;
-  explicit ClaimedPayload(std::span<std::byte> first, std::span<std::byte> second = {})
-      : first_(first), second_(second) {}
+  explicit ClaimedPayload(std::span<std::byte> first, std::span<std::byte> second = {},
+                          NextReader reader = NextReader::here)
+      : first_(first), second_(second), reader_(reader) {}
 
   [[nodiscard]] std::size_t size() const { return first_.size() + second_.size(); }
+  [[nodiscard]] NextReader reader() const { return reader_; }
   /// The next bytes to fill, contiguous, at most at_most; empty only if at_most is 0 or nothing is left.
   [[nodiscard]] std::span<std::byte> next(std::size_t at_most) {
     if (first_.empty()) {
@@ -73,6 +75,7 @@ class ClaimedPayload {
  private:
   std::span<std::byte> first_{};
   std::span<std::byte> second_{};
+  NextReader reader_ = NextReader::here;
 };
 
 /// The payload of a received cell, where the link has it: in memory that the peer may be able to write. Copy each byte

@@ -13,7 +13,9 @@ Result<std::unique_ptr<Loopback>> Loopback::create(const std::array<LinkOptions,
   auto made = std::unique_ptr<Loopback>(new Loopback());
   made->bridges_ = {std::move(pair->first), std::move(pair->second)};
   for (std::size_t i = 0; i < made->links_.size(); ++i) {
-    made->links_[i] = std::make_unique<FabricLink>(*made->bridges_[i], options[i], *random[i]);
+    LinkOptions own = options[i];
+    own.reader = NextReader::here;
+    made->links_[i] = std::make_unique<FabricLink>(*made->bridges_[i], own, *random[i]);
     made->links_[i]->restart();
   }
   return made;

@@ -138,6 +138,11 @@ bool guarded_copy(void* to, const void* from, std::size_t bytes) {
   return routines::copy(to, from, bytes);
 }
 
+bool guarded_stream(void* to, const void* from, std::size_t bytes) {
+  ensure_enabled();
+  return routines::stream(to, from, bytes);
+}
+
 bool guarded_compare_swap(std::uint64_t* at, std::uint64_t expected, std::uint64_t desired, std::uint64_t& before) {
   if (misaligned(at)) return false;
   ensure_enabled();

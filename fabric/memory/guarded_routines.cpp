@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "fabric/memory/guarded_copy.h"
+
 namespace splitnic::fabric::routines {
 
 void unblock_faults() {
@@ -166,6 +168,21 @@ splitnic_function splitnic_guarded_wide        # as the first, from 160 bytes on
     ret
 splitnic_end splitnic_guarded_wide
 
+splitnic_function splitnic_guarded_stream      # rdi: to, rsi: from, rdx: bytes; `to` in whole lines, at least one
+1:  vmovdqu (%rsi), %ymm0
+    vmovdqu 32(%rsi), %ymm1
+    vmovntdq %ymm0, (%rdi)
+    vmovntdq %ymm1, 32(%rdi)
+    addq $64, %rsi
+    addq $64, %rdi
+    subq $64, %rdx
+    jnz 1b
+    sfence                                     # such stores are ordered by nothing else
+    vzeroupper
+    movl $1, %eax
+    ret
+splitnic_end splitnic_guarded_stream
+
 splitnic_function splitnic_guarded_end         # the ways out, which cannot fault
     xorl %eax, %eax
     ret
@@ -186,6 +203,7 @@ extern "C" {
 // The plain copy is also the first of the guarded instructions.
 [[gnu::visibility("hidden")]] bool splitnic_guarded_begin(void* to, const void* from, std::size_t bytes);
 [[gnu::visibility("hidden")]] bool splitnic_guarded_wide(void* to, const void* from, std::size_t bytes);
+[[gnu::visibility("hidden")]] bool splitnic_guarded_stream(void* to, const void* from, std::size_t bytes);
 [[gnu::visibility("hidden")]] splitnic::fabric::routines::Fetched splitnic_guarded_swap(std::uint64_t* at,
                                                                                         std::uint64_t expected,
                                                                                         std::uint64_t desired);
@@ -201,6 +219,7 @@ namespace {
 constexpr std::size_t kNever = ~std::size_t{0};
 constexpr std::size_t kWideBytesMin = 160;  // splitnic_guarded_wide needs it, and is faster from here on
 std::atomic<std::size_t> wide_from = kNever;
+constexpr std::size_t kLine = 64;
 
 template <class Function>
 greg_t address_of(Function* function) {
@@ -216,6 +235,17 @@ void choose_widest() {
 bool copy(void* to, const void* from, std::size_t bytes) {
   if (bytes >= wide_from.load(std::memory_order_relaxed)) return splitnic_guarded_wide(to, from, bytes);
   return splitnic_guarded_begin(to, from, bytes);
+}
+
+bool stream(void* to, const void* from, std::size_t bytes) {
+  if (bytes < kStreamedBytesMin || wide_from.load(std::memory_order_relaxed) == kNever) return copy(to, from, bytes);
+  auto* const into = static_cast<std::byte*>(to);
+  const auto* const source = static_cast<const std::byte*>(from);
+  const std::size_t head = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;
+  const std::size_t lines = (bytes - head) / kLine * kLine;
+  const std::size_t rest = bytes - head - lines;
+  return copy(into, source, head) && splitnic_guarded_stream(into + head, source + head, lines) &&
+         copy(into + head + lines, source + head + lines, rest);
 }
 
 Fetched compare_swap(std::uint64_t* at, std::uint64_t expected, std::uint64_t desired) {
@@ -266,6 +296,8 @@ bool copy(void* to, const void* from, std::size_t bytes) {
     if (bytes != 0) std::memcpy(to, from, bytes);
   });
 }
+
+bool stream(void* to, const void* from, std::size_t bytes) { return copy(to, from, bytes); }
 
 Fetched compare_swap(std::uint64_t* at, std::uint64_t expected, std::uint64_t desired) {
   volatile std::uint64_t before = expected;

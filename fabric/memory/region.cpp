@@ -115,19 +115,15 @@ bool RegionMemory::store(std::uint64_t offset, const PeerMemory& from) const {
   return true;
 }
 
-bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to) const {
+bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to, NextReader reader) const {
   if (to.empty()) return true;
   SPLITNIC_CHECK(translation_ && within(translation_->bytes, {offset, to.size()}));
-  if (translation_->in_bridge) {
-    translation_->bridge.copy_out(static_cast<std::size_t>(offset), to);
-    return true;
-  }
-  if (!translation_->pages) {
-    return guarded_copy(to.data(), piece_at(*translation_, offset), to.size());
-  }
+  const auto copy = reader == NextReader::peer && to.size() >= kStreamedBytesMin ? guarded_stream : guarded_copy;
+  if (translation_->in_bridge) return translation_->bridge.copy_by(static_cast<std::size_t>(offset), to, copy);
+  if (!translation_->pages) return copy(to.data(), piece_at(*translation_, offset), to.size());
   while (!to.empty()) {
     const std::span<std::byte> run = run_at(*translation_, offset, to.size());
-    if (!guarded_copy(to.data(), run.data(), run.size())) return false;
+    if (!copy(to.data(), run.data(), run.size())) return false;
     offset += run.size();
     to = to.subspan(run.size());
   }

@@ -69,7 +69,7 @@ class RegionMemory {
   /// memory any more (it was unmapped or protected since); how much was copied is undefined.
   [[nodiscard]] bool store(std::uint64_t offset, std::span<const std::byte> from) const;
   [[nodiscard]] bool store(std::uint64_t offset, const PeerMemory& from) const;
-  [[nodiscard]] bool load(std::uint64_t offset, std::span<std::byte> to) const;
+  [[nodiscard]] bool load(std::uint64_t offset, std::span<std::byte> to, NextReader reader = NextReader::here) const;
   /// Atomic with respect to every access of this process: 8 bytes in host order. offset: can_atomic(). before: gets the
   /// old value.
   [[nodiscard]] bool compare_swap(std::uint64_t offset, std::uint64_t compare, std::uint64_t swap,

@@ -149,8 +149,9 @@ static_assert(sizeof(AcknowledgementHeader) == 8 && std::is_trivially_copyable_v
 inline constexpr std::uint8_t kCellVersion = 1;
 inline constexpr std::uint32_t kMinCellPayload = 64;
 inline constexpr std::uint32_t kMaxCellPayload = 65520;
-/// A frame of 1500 bytes and a page fit one cell; a few cells fit a lane's ring of any size.
-inline constexpr std::uint32_t kDefaultCellPayload = 4096;
+/// 64 KiB are four cells, and the ring of a data lane takes eight: so one end fills while the other empties it. A link
+/// with smaller rings makes them shorter.
+inline constexpr std::uint32_t kDefaultCellPayload = 16384;
 inline constexpr std::uint32_t kMaxQueuePairNumber = 0xff'ffff;
 inline constexpr std::size_t kCrcBytes = 4;
 /// Of an XRC initiator's atomic: the longest head there is.

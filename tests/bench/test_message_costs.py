@@ -17,7 +17,7 @@ BUDGETS = {
     "send_64_lists": 3420,
     "send_64": 10010,
     "send_1500": 4120,
-    "send_64k": 52710,
+    "send_64k": 31220,
     "immediate_64_lists": 3660,
     "read_8": 13010,
 }

@@ -400,4 +400,20 @@ TEMPLATE_TEST_CASE("what was stored in the peer's memory is there when the cell 
   }
 }
 
+TEST_CASE("payload goes past the caches where the peer is on another core and claims are its memory",
+          "[fabric][link]") {
+  const auto reader_of = [](auto& links) {
+    come_up(links);
+    ClaimedPayload to;
+    REQUIRE(links.end(0).claim(kData, message_of(1, 2000).cell, 2000, to));
+    return to.reader();
+  };
+  test::ShmLinks shm;
+  CHECK(reader_of(shm) == NextReader::peer);
+  test::SimLinks simulated;  // claims are staged
+  CHECK(reader_of(simulated) == NextReader::here);
+  test::LoopbackLinks loopback;
+  CHECK(reader_of(loopback) == NextReader::here);
+}
+
 }  // namespace splitnic::fabric::link_conformance_test
