@@ -78,13 +78,11 @@ int fill(const char* node, const char* service, const rdma_addrinfo* hints, rdma
   }
   if (node != nullptr || service != nullptr) {
     if (const int error = find(node, service, info)) return error;
-  } else if ((info.ai_flags & RAI_PASSIVE) == 0) {
-    if (hints->ai_dst_len == 0) return refuse(EINVAL);
+  } else if (hints->ai_dst_len != 0) {
     set_destination(info, hints->ai_dst_addr, hints->ai_dst_len);
   }
   if (info.ai_src_len == 0 && hints != nullptr && hints->ai_src_len != 0)
     set_source(info, hints->ai_src_addr, hints->ai_src_len);
-  if ((info.ai_flags & RAI_PASSIVE) != 0 && info.ai_src_len == 0) return refuse(EINVAL);
   set_kind(info);
   return 0;
 }

@@ -254,7 +254,7 @@ void Identifier::take_request(std::list<Caller>::iterator caller) {
 std::uint16_t Identifier::refusal_of(const Record& request) const {
   const Address& wanted = request.destination;
   const Address& bound = binding->address;
-  const bool family = !bound.is_any() || !(wanted.is_ip4() ? only_ip6 : bound.is_ip4());
+  const bool family = wanted.is_ip4() == bound.is_ip4() || (wanted.is_ip4() && !only_ip6);
   const bool host = bound.is_any() ? family && is_local(wanted) : bound.same_host(wanted);
   if (host && wanted.number == bound.number && request.datagrams == datagrams()) return 0;
   return request.datagrams ? kNoDatagramListener : kNoListener;

@@ -223,6 +223,31 @@ TEST_CASE("a listener of all IPv6 addresses takes IPv4 callers, unless it is tol
   CHECK(rdma_get_local_addr(server.id)->sa_family == AF_INET);
 }
 
+TEST_CASE("listeners of all addresses, one for each family, share a number", "[rdmacm]") {
+  Channel events;
+  Channel client_events;
+  int number = 1;
+  Id of_ip4(events);
+  REQUIRE(rdma_set_option(of_ip4.id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &number, sizeof number) == 0);
+  sockaddr_in all_ip4{};
+  all_ip4.sin_family = AF_INET;
+  REQUIRE(rdma_bind_addr(of_ip4.id, reinterpret_cast<sockaddr*>(&all_ip4)) == 0);
+  REQUIRE(rdma_listen(of_ip4.id, 1) == 0);
+  Id of_ip6(events);
+  REQUIRE(rdma_set_option(of_ip6.id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &number, sizeof number) == 0);
+  sockaddr_in6 all_ip6{};
+  all_ip6.sin6_family = AF_INET6;
+  all_ip6.sin6_port = htons(of_ip4.number());
+  REQUIRE(rdma_bind_addr(of_ip6.id, reinterpret_cast<sockaddr*>(&all_ip6)) == 0);
+  REQUIRE(rdma_listen(of_ip6.id, 1) == 0);
+  Id client(client_events);
+  client.resolve(client_events, at(of_ip4.number()));
+  client.create_queue_pair();
+  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  const Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  CHECK(rdma_get_local_addr(server.id)->sa_family == AF_INET);
+}
+
 TEST_CASE("names become addresses as getaddrinfo has it", "[rdmacm]") {
   rdma_addrinfo* found = nullptr;
   CHECK(rdma_getaddrinfo(nullptr, nullptr, nullptr, &found) == -1);
@@ -247,6 +272,11 @@ TEST_CASE("names become addresses as getaddrinfo has it", "[rdmacm]") {
   REQUIRE(rdma_getaddrinfo(nullptr, nullptr, &hints, &found) == 0);
   CHECK(std::memcmp(found->ai_src_addr, &source, sizeof source) == 0);
   CHECK(std::memcmp(found->ai_dst_addr, &destination, sizeof destination) == 0);
+  rdma_freeaddrinfo(found);
+  hints.ai_dst_len = 0;
+  REQUIRE(rdma_getaddrinfo(nullptr, nullptr, &hints, &found) == 0);
+  CHECK(std::memcmp(found->ai_src_addr, &source, sizeof source) == 0);
+  CHECK(found->ai_dst_len == 0);
   rdma_freeaddrinfo(found);
 }
 
