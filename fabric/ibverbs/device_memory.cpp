@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::uint32_t kPageBits = 12;
+constexpr std::uint64_t kCopyBytes = 4;  // the granularity that programs of hardware know
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
@@ -21,9 +22,12 @@ std::byte* bytes_at(ibv_dm* dm, std::uint64_t offset, std::size_t length) {
   return within(all.size(), {offset, length}) ? all.data() + offset : nullptr;
 }
 
+bool is_granular(std::uint64_t offset, std::size_t length) { return (offset | length) % kCopyBytes == 0; }
+
 int copy_in(ibv_dm* dm, std::uint64_t offset, const void* from, std::size_t length) noexcept {
   std::byte* to = bytes_at(dm, offset, length);
   if (to == nullptr) return EFAULT;
+  if (!is_granular(offset, length)) return EINVAL;
   if (length != 0) std::memcpy(to, from, length);
   return 0;
 }
@@ -31,6 +35,7 @@ int copy_in(ibv_dm* dm, std::uint64_t offset, const void* from, std::size_t leng
 int copy_out(void* to, ibv_dm* dm, std::uint64_t offset, std::size_t length) noexcept {
   const std::byte* from = bytes_at(dm, offset, length);
   if (from == nullptr) return EFAULT;
+  if (!is_granular(offset, length)) return EINVAL;
   if (length != 0) std::memcpy(to, from, length);
   return 0;
 }
@@ -73,7 +78,7 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t leng
   return creating([&]() -> ibv_mr* {
     std::byte* at = bytes_at(dm, offset, length);
     const bool by_offset = (access & IBV_ACCESS_ZERO_BASED) != 0 && (access & IBV_ACCESS_ON_DEMAND) == 0;
-    if (pd->context != dm->context || at == nullptr || length == 0 || !by_offset) return refuse<ibv_mr>(EINVAL);
+    if (pd->context != dm->context || at == nullptr || !by_offset) return refuse<ibv_mr>(EINVAL);
     auto region = make_region(pd, {at, length}, /*base=*/0, access);
     if (region == nullptr) return nullptr;
     region->of_device_memory = UseOf(DeviceMemory::of(dm).users);
