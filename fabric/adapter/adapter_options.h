@@ -105,7 +105,8 @@ struct QueuePairAttributes {
   bool flush_posts = false;
   MemoryRequestFailure on_memory_request_failure = MemoryRequestFailure::fail_sends;
   /// As the C verbs have it: a request whose segments the table refuses is taken and ends with local_protection_error,
-  /// and messages of no bytes name no memory. Else the post is refused, and the tag of such messages must be good.
+  /// and messages of no bytes name no memory; a reset drops the completions that wait. Else the post is refused, and
+  /// the tag of such messages must be good.
   bool verbs_rules = false;
   /// What peers may do through the queue pair, where their tags allow it, too.
   Rights remote_rights = Right::remote_read | Right::remote_write | Right::remote_atomic;

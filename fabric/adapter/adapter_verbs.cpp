@@ -197,7 +197,11 @@ Status ChannelAdapter::resize_completion_queue(CqNumber queue, std::size_t capac
   CompletionQueue* found = state_->context.completion_queue(queue);
   if (found == nullptr) return Status::bad_argument;
   if (capacity == 0 || capacity > kMaxCompletionDepth) return Status::bad_length;
-  return found->resize(capacity) ? Status::ok : Status::in_use;
+  std::size_t to_come = 0;
+  for (const QueuePair* queue_pair : state_->queue_pairs) {
+    if (queue_pair->options.send_completions == queue) to_come += queue_pair->send.signalled_under_way();
+  }
+  return found->resize(capacity, to_come) ? Status::ok : Status::in_use;
 }
 
 Status ChannelAdapter::destroy_completion_queue(CqNumber queue) {

@@ -83,7 +83,7 @@ class ChannelAdapter {
   /// The same where there can be no failure: CHECKs.
   [[nodiscard]] CqNumber create_completion_queue(std::size_t capacity);
   /// What is in the queue stays. Errors: bad_argument, bad_length (0, beyond limits()), in_use (more completions than
-  /// that wait, or have reserved places).
+  /// that wait, have reserved places, or will come of signalled requests under way).
   Status resize_completion_queue(CqNumber queue, std::size_t capacity);
   /// Errors: bad_argument, in_use (queue pairs).
   Status destroy_completion_queue(CqNumber queue);

@@ -56,14 +56,22 @@ class CompletionQueue {
   /// It takes no completions any more. False: it failed before.
   bool fail() { return !std::exchange(failed_, true); }
   [[nodiscard]] bool failed() const { return failed_; }
-  /// False: more places are taken.
-  [[nodiscard]] bool resize(std::size_t capacity) {
-    if (waiting() + (reserves_ ? reserved_ : 0) > capacity) return false;
+  /// to_come: completions that posted requests will make. False: more places are taken, or will be.
+  [[nodiscard]] bool resize(std::size_t capacity, std::size_t to_come) {
+    if (waiting() + (reserves_ ? reserved_ : to_come) > capacity) return false;
     Ring<Completion> ring(capacity);
     for (std::uint64_t position = polled_; position != pushed_; ++position) ring[position] = ring_[position];
     ring_ = std::move(ring);
     capacity_ = capacity;
     return true;
+  }
+  /// Drops the completions of a queue pair that wait.
+  void forget(QpNumber queue_pair) {
+    std::uint64_t kept = polled_;
+    for (std::uint64_t position = polled_; position != pushed_; ++position) {
+      if (ring_[position].queue_pair != queue_pair) ring_[kept++] = ring_[position];
+    }
+    pushed_ = kept;
   }
   /// Takes out the oldest completions, as many as there are and fit; returns how many. An unreserved queue takes out a
   /// flushed completion only if those before it in this poll were flushed, too: a program that got all that it waits

@@ -236,6 +236,11 @@ void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
     context.completion_queue(queue_pair.receive_completions)->release();
   }
   flush_sends(context, queue_pair);
+  if (queue_pair.options.verbs_rules) {
+    for (const CqNumber number : {queue_pair.options.send_completions, queue_pair.receive_completions}) {
+      if (CompletionQueue* left_in = context.completion_queue(number)) left_in->forget(queue_pair.number);
+    }
+  }
   drop_responses(queue_pair);
   queue_pair.responses.taken = queue_pair.responses.next = queue_pair.responses.answered = 0;
   send.message_sequence = 0;

@@ -96,6 +96,12 @@ struct SendQueue {
 
   /// Positions of which at least a cell has been on the wire, or which were carried out, from done.
   [[nodiscard]] std::uint64_t started() const { return std::max(sent, next + (next_cell != 0 ? 1U : 0U)) - done; }
+  /// Requests that are not done and will make a completion.
+  [[nodiscard]] std::size_t signalled_under_way() const {
+    std::size_t count = 0;
+    for (std::uint64_t position = done; position != posted; ++position) count += entries[position].request.signalled;
+    return count;
+  }
   void rewind_to(std::uint64_t position) {
     next = position;
     next_offset = 0;

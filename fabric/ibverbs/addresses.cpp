@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "fabric/ibverbs/objects.h"
+#include "fabric/ibverbs/own_devices.h"
+#include "fabric/ibverbs/requests.h"
 
 namespace splitnic::ibverbs {
 namespace {
@@ -16,8 +18,9 @@ fabric::Gid gid_of(const ibv_gid& raw) {
   return gid;
 }
 
-/// nullopt: no endnode or group can have this address. path: to the endnode.
-std::optional<fabric::AddressHandleOptions> options_of(Context& context, const ibv_ah_attr& address, PathUse& path) {
+/// nullopt: no endnode or group can have this address. path: to the endnode local_id.
+std::optional<fabric::AddressHandleOptions> options_of(Context& context, const ibv_ah_attr& address, PathUse& path,
+                                                       std::uint16_t& local_id) {
   fabric::AddressHandleOptions options;
   options.service_level = address.sl;
   const fabric::Gid gid = gid_of(address.grh.dgid);
@@ -31,10 +34,29 @@ std::optional<fabric::AddressHandleOptions> options_of(Context& context, const i
     options.group = gid;
     return options;
   }
-  const std::uint16_t local_id = address.dlid == 0 && address.is_global != 0 ? local_id_of(gid) : address.dlid;
+  local_id = address.dlid == 0 && address.is_global != 0 ? local_id_of(gid) : address.dlid;
   path = context.peers->path_to(local_id);
   options.path = path.path();
   return options.path.value == 0 ? std::nullopt : std::optional(options);
+}
+
+/// Makes the adapter's handle. False: no more of them.
+bool make(Context& context, const fabric::AddressHandleOptions& options, Way& way) {
+  const auto made =
+      context.adapter->use([&](ChannelAdapter& adapter) { return adapter.create_address_handle(options); });
+  if (made) way.number = *made;
+  return made.has_value();
+}
+
+fabric::Status destroy(Context& context, const Way& way) {
+  return context.adapter->use([&](ChannelAdapter& adapter) { return adapter.destroy_address_handle(way.number); });
+}
+
+/// The device of this process that has the queue pair, if it is not the one to which the handle leads; else 0.
+std::uint16_t other_device(const AddressHandle& handle, std::uint32_t queue_pair) {
+  if (handle.own_device == 0) return 0;
+  const std::uint16_t holder = OwnDevices::of_process().holder(handle.own_device, fabric::QpNumber{queue_pair});
+  return holder == handle.own_device ? std::uint16_t{0} : holder;
 }
 
 int group_change(ibv_qp* qp, const ibv_gid* gid, bool joins) {
@@ -45,7 +67,46 @@ int group_change(ibv_qp* qp, const ibv_gid* gid, bool joins) {
   return joins ? groups.attach(number, group) : groups.detach(number, group);
 }
 
+/// Of this process.
+void make_way_to(AddressHandle& handle, std::uint16_t other) {
+  {
+    const std::lock_guard guard(handle.lock);
+    if (handle.others.contains(other)) return;
+  }
+  Context& context = Context::of(handle.ah.context);
+  fabric::AddressHandleOptions options = handle.options;
+  Way way;
+  way.path = context.peers->path_to(other);
+  options.path = way.path.path();
+  if (options.path.value == 0 || !make(context, options, way)) return;
+  {
+    const std::lock_guard guard(handle.lock);
+    if (handle.others.try_emplace(other, std::move(way)).second) return;
+  }
+  static_cast<void>(destroy(context, way));  // another thread was faster
+}
+
 }  // namespace
+
+void make_way(ibv_ah* ah, std::uint32_t queue_pair) noexcept {
+  AddressHandle& handle = AddressHandle::of(ah);
+  const std::uint16_t other = other_device(handle, queue_pair);
+  if (other == 0) return;
+  static_cast<void>(answering([&] {
+    make_way_to(handle, other);
+    return 0;
+  }));
+}
+
+fabric::DatagramTarget target_of(ibv_ah* ah, std::uint32_t queue_pair, std::uint32_t queue_key) {
+  AddressHandle& handle = AddressHandle::of(ah);
+  fabric::AddressHandleNumber number = handle.way.number;
+  if (const std::uint16_t other = other_device(handle, queue_pair); other != 0) {
+    const std::lock_guard guard(handle.lock);
+    if (const auto found = handle.others.find(other); found != handle.others.end()) number = found->second.number;
+  }
+  return {number, fabric::QpNumber{queue_pair}, queue_key};
+}
 
 extern "C" {
 
@@ -53,17 +114,17 @@ ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* address) {
   return creating([&]() -> ibv_ah* {
     Context& context = Context::of(pd->context);
     auto handle = std::make_unique<AddressHandle>();
-    const auto options = options_of(context, *address, handle->path);
+    std::uint16_t local_id = 0;
+    const auto options = options_of(context, *address, handle->way.path, local_id);
     if (!options) return refuse<ibv_ah>(EINVAL);
     if (options->group.is_group()) {
       auto group = context.groups->use(options->group);
       if (!group) return refuse<ibv_ah>(ENOMEM);
       handle->group = std::move(*group);
     }
-    const auto made =
-        context.adapter->use([&](ChannelAdapter& adapter) { return adapter.create_address_handle(*options); });
-    if (!made) return refuse<ibv_ah>(ENOMEM);
-    handle->number = *made;
+    if (!make(context, *options, handle->way)) return refuse<ibv_ah>(ENOMEM);
+    handle->options = *options;
+    if (OwnDevices::of_process().has(local_id)) handle->own_device = local_id;
     handle->ah = {pd->context, pd, context.next_handle()};
     handle->of_domain = UseOf(Domain::of(pd).users);
     return &handle.release()->ah;
@@ -72,9 +133,9 @@ ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* address) {
 
 int ibv_destroy_ah(ibv_ah* ah) {
   AddressHandle& handle = AddressHandle::of(ah);
-  const auto gone = Context::of(ah->context).adapter->use([&](ChannelAdapter& adapter) {
-    return adapter.destroy_address_handle(handle.number);
-  });
+  Context& context = Context::of(ah->context);
+  for (const auto& [other, way] : handle.others) static_cast<void>(destroy(context, way));
+  const auto gone = destroy(context, handle.way);
   if (gone != fabric::Status::ok) return error_number(gone);
   delete &handle;
   return 0;

@@ -10,6 +10,7 @@
 #include "fabric/ibverbs/faults.h"
 #include "fabric/ibverbs/names.h"
 #include "fabric/ibverbs/objects.h"
+#include "fabric/ibverbs/own_devices.h"
 
 namespace splitnic::ibverbs {
 namespace {
@@ -106,6 +107,7 @@ ibv_context* open_device(ibv_device* device) {
   auto groups = Groups::open(*context->adapter, *context->peers);
   if (!groups) return refuse_to_open(groups.error().message);
   context->groups = std::move(*groups);
+  OwnDevices::of_process().opened(context->peers->local_id());
   Context& opened = *context;
   auto watched = opened.adapter->watch(opened.adapter->event_descriptor(), [&opened] { take_adapter_events(opened); });
   if (!watched) return refuse_to_open(watched.error().message);
@@ -120,6 +122,7 @@ Context::~Context() {
   if (event_watch.value != 0) static_cast<void>(adapter->unwatch(event_watch));
   // A program may have left queue pairs, which the progress thread still serves; their faults must not reach for peers.
   if (faults != nullptr && adapter != nullptr) adapter->use([this](fabric::ChannelAdapter&) { faults->end(); });
+  if (peers != nullptr) OwnDevices::of_process().closed(peers->local_id());
   groups.reset();
   peers.reset();
   adapter.reset();

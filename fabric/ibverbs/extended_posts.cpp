@@ -83,7 +83,10 @@ void send_immediate(ibv_qp_ex* qp, __be32 immediate) {
 }
 
 void set_target(ibv_qp_ex* qp, ibv_ah* handle, std::uint32_t queue_pair, std::uint32_t queue_key) {
-  if (BuiltRequest* built = last(qp)) built->request.datagram = target_of(handle, queue_pair, queue_key);
+  BuiltRequest* built = last(qp);
+  if (built == nullptr) return;
+  make_way(handle, queue_pair);
+  built->request.datagram = target_of(handle, queue_pair, queue_key);
 }
 
 void set_receives(ibv_qp_ex* qp, std::uint32_t number) {

@@ -70,6 +70,7 @@ ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t bytes, std::uint6
 int change_region(Region& region, int flags, ibv_pd* pd, void* address, std::size_t bytes, unsigned access) {
   Context& context = Context::of(region.mr.context);
   fabric::Reregister change;
+  change.keeps_tag = true;  // as devices do: programs give a key away once
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) change.domain = Domain::of(pd).number;
   if (region.of_device_memory) return EINVAL;  // as with hardware
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;

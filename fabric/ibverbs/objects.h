@@ -202,12 +202,21 @@ struct SharedReceives {
   static SharedReceives& of(ibv_srq* srq) { return *reinterpret_cast<SharedReceives*>(srq); }
 };
 
+/// The adapter's handle for a path.
+struct Way {
+  fabric::AddressHandleNumber number{};
+  PathUse path{};
+};
+
 struct AddressHandle {
   ibv_ah ah{};
-  fabric::AddressHandleNumber number{};
-  PathUse path{};    ///< to a peer
-  GroupUse group{};  ///< or to a group
+  fabric::AddressHandleOptions options{};
+  Way way{};         ///< to an endnode, or without a path to a group
+  GroupUse group{};  ///< to a group
   UseOf of_domain{};
+  std::uint16_t own_device = 0;         ///< the endnode, if it is a device of this process; 0: it is not
+  std::mutex lock;                      ///< the last one taken
+  std::map<std::uint16_t, Way> others;  ///< under `lock`: from there to the other devices of this process
 
   static AddressHandle& of(ibv_ah* ah) { return *reinterpret_cast<AddressHandle*>(ah); }
 };

@@ -101,8 +101,16 @@ void rename_window(const ibv_send_wr& wr) {
   Window::of(wr.bind_mw.mw).rename(wr.bind_mw.rkey);
 }
 
+/// Before the adapter's lock is taken.
+void make_ways(const ibv_send_wr* wr) {
+  for (; wr != nullptr; wr = wr->next) {
+    if (wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM) make_way(wr->wr.ud.ah, wr->wr.ud.remote_qpn);
+  }
+}
+
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
   QueuePair& queue_pair = QueuePair::of(qp);
+  if (qp->qp_type == IBV_QPT_UD) make_ways(wr);
   return Context::of(qp->context).adapter->use([&](ChannelAdapter& adapter) {
     for (; wr != nullptr; wr = wr->next) {
       WorkRequest request;
@@ -177,10 +185,6 @@ std::optional<std::size_t> segments_of(std::span<const ibv_sge> list, std::span<
     segments[count++] = LocalSegment::at(part.addr, part.length, fabric::Stag{part.lkey});
   }
   return count;
-}
-
-fabric::DatagramTarget target_of(ibv_ah* handle, std::uint32_t queue_pair, std::uint32_t queue_key) {
-  return {AddressHandle::of(handle).number, fabric::QpNumber{queue_pair}, queue_key};
 }
 
 void set_post_verbs(Context& context) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "fabric/ibverbs/objects.h"
+#include "fabric/ibverbs/own_devices.h"
 
 namespace splitnic::ibverbs {
 namespace {
@@ -129,6 +130,7 @@ ibv_qp* create_queue_pair(ibv_context* device, ibv_qp_init_attr_ex& wanted, bool
   if (extended_posts) set_extended_posts(*queue_pair);
   const std::lock_guard guard(context.lock);
   queue_pair->connection->handles.push_back(queue_pair.get());
+  OwnDevices::of_process().created(context.peers->local_id(), *made);
   context.objects.queue_pairs.emplace(made->value, queue_pair.get());
   return queue_pair.release()->base();
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "fabric/ibverbs/objects.h"
+#include "fabric/ibverbs/own_devices.h"
 #include "fabric/ibverbs/state_changes.h"
 
 namespace splitnic::ibverbs {
@@ -135,10 +136,10 @@ void remember(ibv_qp_attr& known, const ibv_qp_attr& attributes, int mask) {
 
 /// The peer that a connected queue pair gets with "ready to receive"; EINVAL: it can't be one.
 int find_peer(Context& context, const ibv_qp_attr& attributes, fabric::QueuePairPeer& peer, PathUse& path) {
-  path = context.peers->path_to(destination_of(attributes.ah_attr));
+  peer.number = fabric::QpNumber{attributes.dest_qp_num};
+  path = context.peers->path_to(OwnDevices::of_process().holder(destination_of(attributes.ah_attr), peer.number));
   peer.path = path.path();
   if (peer.path.value == 0 || attributes.ah_attr.port_num != kPort) return EINVAL;
-  peer.number = fabric::QpNumber{attributes.dest_qp_num};
   peer.first_psn_expected = attributes.rq_psn & kPsnMask;
   peer.reads_in = kMaxReads;
   return 0;
@@ -195,6 +196,7 @@ int destroy_last(Context& context, QueuePair& queue_pair) {
   });
   if (gone != Status::ok) return error_number(gone);
   context.groups->forget(queue_pair.number);
+  OwnDevices::of_process().destroyed(context.peers->local_id(), queue_pair.number);
   forget_destroyed(context, context.objects.queue_pairs, queue_pair.number.value, queue_pair.base());
   return 0;
 }

@@ -74,6 +74,7 @@ struct Reregister {
   std::optional<RegionMemory> memory;  ///< a new base is drawn, if there is none
   std::optional<std::uint64_t> base;   ///< of the new memory
   std::optional<Rights> rights;
+  bool keeps_tag = false;  ///< without new memory: the tag stays what it is
 };
 
 /// The queue pair that binds, fast-registers or invalidates.
@@ -115,8 +116,9 @@ class ProtectionTable {
   /// Registers a region under a new tag. Errors: table_full, options_conflict, bad_range (the given base).
   [[nodiscard]] Checked<Stag> register_region(ProtectionDomain domain, const RegionMemory& memory,
                                               const EntryOptions& options);
-  /// Changes a region, whose tag takes its next instance. Errors: those of naming a tag (invalid_stag, wrong_kind,
-  /// stale_stag), windows_bound, options_conflict (also for a placeable region: deregister it and register it again).
+  /// Changes a region, whose tag takes its next instance, unless the change keeps it. Errors: those of naming a tag
+  /// (invalid_stag, wrong_kind, stale_stag), windows_bound, options_conflict (also for a placeable region: deregister
+  /// it and register it again).
   [[nodiscard]] Checked<Stag> reregister(Stag region, const Reregister& change);
   /// Ends a region and frees its tag. Errors: those of naming a tag, windows_bound.
   [[nodiscard]] Checked<void> deregister(Stag region);

@@ -193,6 +193,7 @@ auto ProtectionTable::reregister(Stag region, const Reregister& change) -> Check
   if (change.rights) entry.rights = *change.rights;
   entry.touched = false;
   ++entry.generation;
+  if (change.keeps_tag && !change.memory) return region;
   const Stag renewed = tags_.renew(region);
   entry.instance = renewed.instance();
   return renewed;

@@ -117,8 +117,11 @@ Queue::Queue(Device& on, const Shape& with) : device(on), shape(with) {
   wanted.pd = device.pd;
   if (shape.extended) {
     wanted.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    wanted.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
-                            IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    wanted.send_ops_flags = IBV_QP_EX_WITH_SEND;
+    if (shape.type != IBV_QPT_UD) {
+      wanted.send_ops_flags |=
+          IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    }
   }
   qp = ibv_create_qp_ex(device.context, &wanted);
   REQUIRE(qp != nullptr);

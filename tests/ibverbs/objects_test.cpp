@@ -413,7 +413,7 @@ TEST_CASE("a region with an address of its own is used by that address at both e
   CHECK(ibv_dereg_mr(region) == 0);
 }
 
-TEST_CASE("regions with impossible rights or memory are refused; registering anew gives new keys", "[ibverbs]") {
+TEST_CASE("regions with impossible rights or memory are refused; a region that moves gets new keys", "[ibverbs]") {
   Device device;
   CHECK(ibv_reg_mr(device.pd, device.memory.data(), 64, IBV_ACCESS_REMOTE_WRITE) == nullptr);
   CHECK(errno == EINVAL);

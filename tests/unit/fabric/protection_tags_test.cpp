@@ -415,10 +415,14 @@ TEST_CASE("re-registration changes what is asked for, under the next instance", 
   change = Reregister{};
   change.domain = f.other_domain;
   f.table.set_rules(f.other_domain, DomainRules::strict);
+  change.keeps_tag = true;
   const Stag fourth = f.table.reregister(third, change).value();
+  CHECK(fourth == third);
   CHECK(f.table.tags_in(f.domain) == 0);
   CHECK(f.table.tags_in(f.other_domain) == 1);
   CHECK(f.use(fourth, Right::remote_read) == "wrong_kind");  // its new domain is strict
+  change.memory = RegionMemory::of_process(bytes);
+  CHECK(f.table.reregister(fourth, change).value() == next_instance(fourth));  // new memory: a new tag all the same
   const Stag fast = f.table.fast_register(f.fast(f.table.allocate_region(f.domain, 2).value()), f.me).value();
   CHECK(verdict(f.table.reregister(fast, {})) == "wrong_kind");
 }

@@ -1,0 +1,56 @@
+#include "fabric/ibverbs/own_devices.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+namespace splitnic::ibverbs {
+
+OwnDevices::OwnDevices(OwnDevices* of_parent) : process_(::getpid()), of_parent_(of_parent) {}
+
+/// Not under a lock, which a thread that the child does not have might hold.
+OwnDevices& OwnDevices::of_process() {
+  static std::atomic<OwnDevices*> current{nullptr};  // never deleted: threads may use it while the process ends
+  OwnDevices* known = current.load();
+  while (known == nullptr || known->process_ != ::getpid()) {
+    auto* made = new OwnDevices(known);
+    if (current.compare_exchange_strong(known, made)) return *made;
+    delete made;
+  }
+  return *known;
+}
+
+void OwnDevices::opened(std::uint16_t local_id) {
+  const std::lock_guard guard(lock_);
+  devices_.insert(local_id);
+}
+
+void OwnDevices::closed(std::uint16_t local_id) {
+  const std::lock_guard guard(lock_);
+  devices_.erase(local_id);
+  std::erase_if(queue_pairs_, [local_id](const auto& one) { return one.second == local_id; });
+}
+
+void OwnDevices::created(std::uint16_t local_id, fabric::QpNumber number) {
+  const std::lock_guard guard(lock_);
+  queue_pairs_.emplace(number.value, local_id);
+}
+
+void OwnDevices::destroyed(std::uint16_t local_id, fabric::QpNumber number) {
+  const std::lock_guard guard(lock_);
+  queue_pairs_.erase({number.value, local_id});
+}
+
+bool OwnDevices::has(std::uint16_t local_id) {
+  const std::lock_guard guard(lock_);
+  return devices_.contains(local_id);
+}
+
+std::uint16_t OwnDevices::holder(std::uint16_t local_id, fabric::QpNumber number) {
+  const std::lock_guard guard(lock_);
+  if (!devices_.contains(local_id) || queue_pairs_.contains({number.value, local_id})) return local_id;
+  const auto other = queue_pairs_.lower_bound({number.value, 0});
+  return other != queue_pairs_.end() && other->first == number.value ? other->second : local_id;
+}
+
+}  // namespace splitnic::ibverbs

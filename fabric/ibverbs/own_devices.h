@@ -1,0 +1,43 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "fabric/ids.h"
+
+namespace splitnic::ibverbs {
+
+/// The devices that this process has opened, and their queue pairs. Each of them has a local ID of its own. With
+/// hardware they share a port and its address, so programs also address a queue pair of one by the local ID of another.
+/// Thread: any.
+class OwnDevices {
+ public:
+  /// A forked child begins with none.
+  [[nodiscard]] static OwnDevices& of_process();
+
+  void opened(std::uint16_t local_id);
+  /// Also of its queue pairs nothing is known any more.
+  void closed(std::uint16_t local_id);
+  void created(std::uint16_t local_id, fabric::QpNumber number);
+  void destroyed(std::uint16_t local_id, fabric::QpNumber number);
+
+  [[nodiscard]] bool has(std::uint16_t local_id);
+  /// The local ID of the device that has the queue pair which a program calls `number` at `local_id`: `local_id`
+  /// itself, unless only another device of this process has it.
+  [[nodiscard]] std::uint16_t holder(std::uint16_t local_id, fabric::QpNumber number);
+
+ private:
+  explicit OwnDevices(OwnDevices* of_parent);
+
+  const pid_t process_;
+  OwnDevices* const of_parent_;  // stays reachable
+  std::mutex lock_;
+  std::set<std::uint16_t> devices_;
+  std::set<std::pair<std::uint32_t, std::uint16_t>> queue_pairs_;  // number, local ID
+};
+
+}  // namespace splitnic::ibverbs
