@@ -3,7 +3,7 @@
 # needs.
 #   tools/setup.sh build|demo|test|check      each level includes the ones before it
 #   tools/setup.sh bench                      demo, and the libraries that splitnic-bench fabric compares splitnic with
-#   tools/setup.sh mpi                        test, and MPI for tools/check.sh verbs
+#   tools/setup.sh mpi                        test, and MPI and more programs for tools/check.sh verbs
 # As an ordinary user it installs nothing: it prints the one command that root must run, and fails, if something is missing.
 set -euo pipefail
 
@@ -14,9 +14,9 @@ build=(g++ cmake ninja-build pkg-config git ca-certificates
 demo=(iproute2 iputils-ping iperf3 dnsmasq-base busybox curl ethtool procps util-linux python3 uidmap)
 libraries=(catch2 libbenchmark-dev)  # of the tests: CMake looks for them whatever is built
 tests=(clang-format-14 tshark tcpdump mandoc spin valgrind python3-jsonschema systemd
-       ibverbs-utils perftest rdmacm-utils)  # programs that run on libibverbs
+       ibverbs-utils perftest rdmacm-utils python3-pyverbs)  # programs that run on libibverbs, and rdma-core's tests
 bench=(libucx-dev libfabric-dev libdpdk-dev librte-net-memif23)
-mpi=(openmpi-bin libopenmpi-dev mpich libmpich-dev ucx-utils libfabric-bin)
+mpi=(openmpi-bin libopenmpi-dev mpich libmpich-dev ucx-utils libfabric-bin qperf fio dapl2-utils)
 check=(clang-16 clang-tidy-16 libclang-rt-16-dev dpkg-dev file lintian mmdebstrap)
 
 case "${1:-}" in

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""More of Debian's programs for verbs and connection manager between two processes, as root and as an ordinary user:
+qperf, fio's engine for RDMA, and the tests of DAPL. What is not installed is skipped by name. Part of tools/check.sh.
+Usage: applications_test.py [Root|OrdinaryUser]."""
+
+import shutil
+import time
+
+import pairs
+
+QPERF = tuple(f"{transport}_{kind}" for transport in ("rc", "uc", "ud") for kind in ("lat", "bw", "bi_bw")) + (
+    "rc_rdma_read_lat", "rc_rdma_read_bw", "rc_rdma_write_lat", "rc_rdma_write_bw", "rc_rdma_write_poll_lat",
+    "uc_rdma_write_lat", "uc_rdma_write_bw", "uc_rdma_write_poll_lat", "rc_compare_swap_mr", "rc_fetch_add_mr",
+    "ver_rc_compare_swap", "ver_rc_fetch_add")
+DAPL = ("dtest", "dtestx", "dtestsrq", "dtestcm")
+DTEST_PORT = 15828  # of its own socket
+PROVIDER = 'ofa-v2-cma u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "lo 0" ""\n'
+SECONDS = 60
+
+
+class Applications(pairs.OnFabric):
+    def need(self, program):
+        if shutil.which(program) is None:
+            self.skipTest(f"{program} is not installed")
+
+    def await_listener(self, server, program):
+        """Until the connection manager has a socket in the fabric's folder, or DAPL's test one of its own."""
+        limit = time.monotonic() + SECONDS
+        while not any(self.fabric.folder.rglob("cm-*")) and not pairs.listens(DTEST_PORT):
+            if server.poll() is not None:
+                self.fail(f"{program}: the server ended\n{server.communicate()[0]}")
+            self.assertLess(time.monotonic(), limit, f"{program}: the server does not listen")
+            time.sleep(0.01)
+
+    def run_ends(self, server_words, client_words, **variables):
+        server = self.fabric.start(server_words, **variables)
+        try:
+            self.await_listener(server, server_words[0])
+            client = self.fabric.start(client_words, **variables)
+            ends = [self.fabric.finish(client, f"{' '.join(client_words)}: the client", SECONDS),
+                    self.fabric.finish(server, f"{' '.join(server_words)}: the server", SECONDS)]
+        finally:
+            if server.poll() is None:
+                server.kill()
+                server.communicate()
+        self.assertEqual([code for code, _ in ends], [0, 0], ends)
+        return ends[0][1]
+
+    def test_qperf(self):
+        self.need("qperf")
+        port = pairs.free_port()
+        server = self.fabric.start(["qperf", "-lp", str(port)])
+        self.addCleanup(server.communicate)
+        self.addCleanup(server.kill)
+        limit = time.monotonic() + SECONDS
+        while not pairs.listens(port):
+            self.assertLess(time.monotonic(), limit, "qperf's server does not listen")
+            time.sleep(0.01)
+        for test in QPERF:
+            with self.subTest(test):
+                client = self.fabric.start(["qperf", "-lp", str(port), "-t", "1", "127.0.0.1", test])
+                code, output = self.fabric.finish(client, test, SECONDS)
+                self.assertEqual(code, 0, output)
+                self.assertIn(" = ", output)
+
+    def test_fio(self):
+        self.need("fio")
+        for verb, size in (("write", "64m"), ("read", "64m"), ("send", "1m")):  # as many sends as receives are posted
+            with self.subTest(verb):
+                port = pairs.free_port()
+                job = ["fio", "--name=job", "--ioengine=rdma", f"--port={port}", "--bs=64k", f"--size={size}",
+                       "--iodepth=16"]
+                output = self.run_ends([*job, "--rw=read"], [*job, "--rw=write", "--hostname=127.0.0.1",
+                                                             f"--verb={verb}", "--iodepth_batch_complete=16"])
+                self.assertIn("err= 0", output)
+
+    def test_dapl(self):
+        self.need("dtest")
+        table = self.fabric.folder / "dat.conf"
+        table.write_text(PROVIDER)
+        self.fabric.give(table)
+        for program in DAPL:
+            with self.subTest(program):
+                words = [program, "-P", "ofa-v2-cma"]
+                self.run_ends(words, [*words, "-h", "127.0.0.1"], DAT_OVERRIDE=str(table))
+
+
+Root, OrdinaryUser = pairs.for_both_users(Applications)
+del Applications
+
+if __name__ == "__main__":
+    pairs.run_tests()
