@@ -421,8 +421,9 @@ bool FabricLink::drained(VirtualLane lane) { return at(lane).sender.drained(); }
 
 bool FabricLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) {
   SlotClaim claim;
-  if (!at(lane).sender.claim(slot_extension_bytes(cell.opcode), payload_bytes, claim)) return false;
-  encode_slot_extension(cell, claim.extension);
+  const std::size_t extension_bytes = slot_extension_bytes(cell.opcode);
+  if (!at(lane).sender.claim(extension_bytes, payload_bytes, claim)) return false;
+  if (extension_bytes != 0) encode_slot_extension(cell, claim.extension);
   to = ClaimedPayload(claim.payload, claim.payload_rest, options_.reader);
   return true;
 }

@@ -205,6 +205,7 @@ bool read_xrc(Cell& cell, std::span<const std::byte> bytes) {
 
 std::size_t put_extensions(const Cell& cell, std::byte* to) {
   const OpcodeTraits& what = traits(cell.opcode);
+  if (what.head_bytes == sizeof(CellHeader)) return 0;  // most cells have none
   std::size_t used = put_xrc(cell, to);
   const auto append = [&](const auto& part) {
     std::memcpy(to + used, &part, sizeof part);
@@ -225,6 +226,7 @@ std::size_t put_extensions(const Cell& cell, std::byte* to) {
 }
 
 std::optional<CellFault> read_extensions(Cell& cell, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return std::nullopt;
   const OpcodeTraits& what = traits(cell.opcode);
   const std::size_t own = what.own_header_bytes;
   if (!read_xrc(cell, bytes)) return CellFault::reserved;
