@@ -289,7 +289,8 @@ bool Stream::post_bytes(std::size_t bytes, ibv_send_wr& request) {
   if (is_inline) request.send_flags = IBV_SEND_INLINE;
   request.sg_list = &from;
   request.num_sge = 1;
-  return post(request, {is_inline ? 0 : bytes, true});
+  // An inline one, too, passes the end of the send ring: otherwise all that follow would be as short as what is left.
+  return post(request, {bytes, true});
 }
 
 /// 0, EAGAIN, or why nothing can be sent.

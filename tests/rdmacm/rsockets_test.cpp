@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstring>
@@ -419,12 +420,24 @@ struct Stranger {
   Stranger() : id(events) {}
   ~Stranger() {
     if (region != nullptr) ibv_dereg_mr(region);
+    if (ring_region != nullptr) ibv_dereg_mr(ring_region);
   }
   Stranger(const Stranger&) = delete;
   Stranger& operator=(const Stranger&) = delete;
 
+  /// With a ring that is there.
+  void call(const Listener& listener, std::span<std::byte> ring) {
+    id.resolve(events, at(ntohs(listener.address().sin_port)));
+    ring_region = rdma_reg_write(id.id, ring.data(), ring.size());
+    REQUIRE(ring_region != nullptr);
+    connect(encode({std::bit_cast<std::uintptr_t>(ring.data()), ring_region->rkey,
+                    static_cast<std::uint32_t>(ring.size()), 64, 0}));
+  }
   void call(const Listener& listener, const StreamSetUpBytes& set_up) {
     id.resolve(events, at(ntohs(listener.address().sin_port)));
+    connect(set_up);
+  }
+  void connect(const StreamSetUpBytes& set_up) {
     id.create_queue_pair();
     region = rdma_reg_msgs(id.id, memory.data(), memory.size());
     REQUIRE(region != nullptr);
@@ -444,6 +457,7 @@ struct Stranger {
   Id id;
   std::array<std::byte, 2048> memory{};
   ibv_mr* region = nullptr;
+  ibv_mr* ring_region = nullptr;
 };
 
 TEST_CASE("a caller without the set-up of a stream is rejected, and the listener stays", "[rdmacm][rsocket]") {
@@ -478,6 +492,31 @@ TEST_CASE("a peer that breaks the protocol ends its own connection and no other"
   stranger.events.expect(RDMA_CM_EVENT_DISCONNECTED);
   good.client.send("still here");
   CHECK(good.server->receive() == "still here");
+}
+
+TEST_CASE("the end of the send ring costs one short write, and no more", "[rdmacm][rsocket]") {
+  Listener listener;
+  listener.set(SOL_SOCKET, SO_SNDBUF, 4096);
+  Stranger stranger;
+  std::vector<std::byte> ring(1 << 16);
+  stranger.call(listener, ring);
+  Socket server(raccept(listener.number, nullptr, nullptr));
+  stranger.events.expect(RDMA_CM_EVENT_ESTABLISHED);
+  // All but 16 bytes, which is less than what is sent inline.
+  server.send(std::string(4080, 'x'));
+  server.send(std::string(4096, 'y'));
+  std::vector<std::uint32_t> writes;
+  for (std::uint32_t bytes = 0; bytes < 4080 + 4096; bytes += writes.back()) {
+    ibv_wc completion{};
+    REQUIRE(rdma_get_recv_comp(stranger.id.id, &completion) == 1);
+    REQUIRE(completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM);
+    writes.push_back(ntohl(completion.imm_data));
+    REQUIRE(writes.size() <= 4);
+  }
+  CHECK(writes == std::vector<std::uint32_t>{4080, 16, 4080});
+  CHECK(ring[4079] == std::byte{'x'});
+  CHECK(ring[4080] == std::byte{'y'});
+  CHECK(ring[4080 + 4095] == std::byte{'y'});
 }
 
 TEST_CASE("a ring that the peer does not have ends the connection that uses it", "[rdmacm][rsocket]") {
