@@ -109,11 +109,15 @@ class Peers(unittest.TestCase):
             for program, operations in OPERATIONS.items():
                 self.add(program, STAND_IN.format(operations=operations, latency=1e-12 if fast else 10,
                                                   rate=1e15 if fast else 1))
-            text = self.run_bench()
-            goals = [line for line in text.splitlines()
-                     if (" of UCX " in line or " of DPDK " in line) and "too few samples" not in line]
-            if "no goal is judged" in text:
-                self.skipTest("the machine is busy, and this user may not have real-time priority")
+            goals = []
+            for _ in range(5):  # cores that move in the middle of a run leave too few samples for either placement
+                text = self.run_bench()
+                if "no goal is judged" in text:
+                    self.skipTest("the machine is busy, and this user may not have real-time priority")
+                goals = [line for line in text.splitlines()
+                         if (" of UCX " in line or " of DPDK " in line) and "too few samples" not in line]
+                if goals:
+                    break
             self.assertGreater(len(goals), 0, text)
             for line in goals:
                 self.assertTrue(line.endswith("MISSED" if fast else "holds, aim reached"), line)
