@@ -25,7 +25,7 @@ struct DmaTransfer {
   std::size_t piece_count = 0;
   PeerWindow* window = nullptr;
   std::size_t to = 0;  ///< offset in the window; checked
-  /// peer: it is told of the bytes, and will read them.
+  /// peer: a message announces the bytes to it, so it reads them next.
   NextReader reader = NextReader::here;
 };
 

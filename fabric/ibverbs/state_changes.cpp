@@ -34,6 +34,12 @@ constexpr int kSendingDatagram = IBV_QP_CUR_STATE | IBV_QP_QKEY;
 constexpr int kNotify = IBV_QP_EN_SQD_ASYNC_NOTIFY;
 constexpr int kPkey = IBV_QP_PKEY_INDEX;
 
+/// To RTS, from a state that the queue pair came to from RTS, or from RTS itself.
+constexpr Change again_to_send(ibv_qp_state from) {
+  return {from,          IBV_QPS_RTS,           {0, kSendingResponder}, {0, kSending}, {0, kSendingDatagram},
+          {0, kSending}, {0, kSendingResponder}};
+}
+
 // An XRC target requires what a responder does, and an initiator what a requester does.
 constexpr std::array kChanges{
     Change{IBV_QPS_RESET, IBV_QPS_INIT, {kInit, 0}, {kInit, 0}, {kInitDatagram, 0}, {kInit, 0}, {kInit, 0}},
@@ -52,21 +58,9 @@ constexpr std::array kChanges{
            {IBV_QP_SQ_PSN, kSendingDatagram},
            {kRetries | IBV_QP_SQ_PSN, kSending},
            {IBV_QP_TIMEOUT | IBV_QP_SQ_PSN, kSendingResponder}},
-    Change{IBV_QPS_RTS,
-           IBV_QPS_RTS,
-           {0, kSendingResponder},
-           {0, kSending},
-           {0, kSendingDatagram},
-           {0, kSending},
-           {0, kSendingResponder}},
+    again_to_send(IBV_QPS_RTS),
     Change{IBV_QPS_RTS, IBV_QPS_SQD, {0, kNotify}, {0, kNotify}, {0, kNotify}, {0, kNotify}, {0, kNotify}},
-    Change{IBV_QPS_SQD,
-           IBV_QPS_RTS,
-           {0, kSendingResponder},
-           {0, kSending},
-           {0, kSendingDatagram},
-           {0, kSending},
-           {0, kSendingResponder}},
+    again_to_send(IBV_QPS_SQD),
     Change{IBV_QPS_SQD,
            IBV_QPS_SQD,
            {0, kRetries | kSendingResponder | kPkey},
@@ -74,13 +68,7 @@ constexpr std::array kChanges{
            {0, kPkey | IBV_QP_QKEY},
            {0, kRetries | kSending | kPkey},
            {0, IBV_QP_TIMEOUT | kSendingResponder | kPkey}},
-    Change{IBV_QPS_SQE,
-           IBV_QPS_RTS,
-           {0, kSendingResponder},
-           {0, kSending},
-           {0, kSendingDatagram},
-           {0, kSending},
-           {0, kSendingResponder}},
+    again_to_send(IBV_QPS_SQE),
 };
 
 const Attributes& attributes_of(const Change& change, ibv_qp_type type) {

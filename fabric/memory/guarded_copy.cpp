@@ -31,6 +31,9 @@ struct Guard {
 };
 Guard guards[] = {{SIGSEGV}, {SIGBUS}};
 
+// From here on, fetching lines out of the other core's caches costs more than storing past this one's.
+constexpr std::size_t kStreamedBytesMin = 1024;
+
 std::mutex install_mutex;
 std::atomic<bool> enabled = false;
 /// True once a fault was forwarded to a previous handler.
@@ -140,6 +143,7 @@ bool guarded_copy(void* to, const void* from, std::size_t bytes) {
 
 bool guarded_stream(void* to, const void* from, std::size_t bytes) {
   ensure_enabled();
+  if (bytes < kStreamedBytesMin) return routines::copy(to, from, bytes);
   return routines::stream(to, from, bytes);
 }
 

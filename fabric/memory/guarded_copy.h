@@ -29,8 +29,6 @@ void enable_guarded_copy();
 /// Copies as memcpy does; the ranges do not overlap. False: the access faulted, and any part of `to` may be written.
 [[nodiscard]] bool guarded_copy(void* to, const void* from, std::size_t bytes);
 
-/// From so many bytes on, fetching lines out of the other core's caches costs more than storing past this one's.
-inline constexpr std::size_t kStreamedBytesMin = 1024;
 /// The same, for memory that another core reads next and this one does not: many bytes go past this core's caches, so
 /// that neither end fetches the lines out of the other's. Where the two cores share no cache, that is several times as
 /// fast. What is stored after it is visible after it.

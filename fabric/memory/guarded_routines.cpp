@@ -6,8 +6,6 @@
 #include <atomic>
 #include <cstring>
 
-#include "fabric/memory/guarded_copy.h"
-
 namespace splitnic::fabric::routines {
 
 void unblock_faults() {
@@ -238,7 +236,7 @@ bool copy(void* to, const void* from, std::size_t bytes) {
 }
 
 bool stream(void* to, const void* from, std::size_t bytes) {
-  if (bytes < kStreamedBytesMin || wide_from.load(std::memory_order_relaxed) == kNever) return copy(to, from, bytes);
+  if (wide_from.load(std::memory_order_relaxed) == kNever) return copy(to, from, bytes);
   auto* const into = static_cast<std::byte*>(to);
   const auto* const source = static_cast<const std::byte*>(from);
   const std::size_t head = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;

@@ -15,7 +15,7 @@ struct Fetched {
 };
 
 bool copy(void* to, const void* from, std::size_t bytes);
-/// Past this processor's caches, where it can and bytes are many. What is stored later is visible later.
+/// Past this processor's caches, where it can. What is stored later is visible later. bytes: at least two lines.
 bool stream(void* to, const void* from, std::size_t bytes);
 Fetched compare_swap(std::uint64_t* at, std::uint64_t expected, std::uint64_t desired);
 Fetched fetch_add(std::uint64_t* at, std::uint64_t addend);

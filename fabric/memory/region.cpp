@@ -118,7 +118,7 @@ bool RegionMemory::store(std::uint64_t offset, const PeerMemory& from) const {
 bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to, NextReader reader) const {
   if (to.empty()) return true;
   SPLITNIC_CHECK(translation_ && within(translation_->bytes, {offset, to.size()}));
-  const auto copy = reader == NextReader::peer && to.size() >= kStreamedBytesMin ? guarded_stream : guarded_copy;
+  const auto copy = reader == NextReader::peer ? guarded_stream : guarded_copy;
   if (translation_->in_bridge) return translation_->bridge.copy_by(static_cast<std::size_t>(offset), to, copy);
   if (!translation_->pages) return copy(to.data(), piece_at(*translation_, offset), to.size());
   while (!to.empty()) {

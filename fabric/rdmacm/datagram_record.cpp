@@ -1,6 +1,6 @@
 #include "fabric/rdmacm/datagram_record.h"
 
-#include <algorithm>
+#include "fabric/rdmacm/copied_bytes.h"
 
 namespace splitnic::rdmacm {
 
@@ -15,9 +15,8 @@ DatagramHeaderBytes encode_source(const Address& source) {
 }
 
 std::optional<Address> decode_source(std::span<const std::byte> from) {
-  DatagramHeaderBytes bytes{};
-  if (from.size() < sizeof bytes) return std::nullopt;
-  std::ranges::copy(from.first(sizeof bytes), std::as_writable_bytes(std::span(&bytes, 1)).begin());
+  if (from.size() < sizeof(DatagramHeaderBytes)) return std::nullopt;
+  const auto bytes = copied_bytes<DatagramHeaderBytes>(from);
   const Address source{bytes.address, bytes.number.value(), bytes.scope.value()};
   const bool known = bytes.magic.value() == kDatagramMagic && bytes.version.value() == kDatagramVersion;
   if (!known || source.number == 0 || source.is_any() || source.is_multicast()) return std::nullopt;

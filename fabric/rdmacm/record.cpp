@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "fabric/rdmacm/copied_bytes.h"
+
 namespace splitnic::rdmacm {
 namespace {
 
@@ -90,9 +92,8 @@ RecordBytes encode(const Record& record) {
 }
 
 tl::expected<Record, RecordFault> decode(std::span<const std::byte> from) {
-  RecordBytes bytes{};
-  if (from.size() != sizeof bytes) return tl::unexpected(RecordFault::size);
-  std::ranges::copy(from, std::as_writable_bytes(std::span(&bytes, 1)).begin());
+  if (from.size() != sizeof(RecordBytes)) return tl::unexpected(RecordFault::size);
+  const auto bytes = copied_bytes<RecordBytes>(from);
   if (bytes.magic.value() != kRecordMagic) return tl::unexpected(RecordFault::magic);
   if (bytes.version.value() != kRecordVersion) return tl::unexpected(RecordFault::version);
   if (bytes.kind == 0 || bytes.kind > static_cast<std::uint8_t>(RecordKind::disconnect))

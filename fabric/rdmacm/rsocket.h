@@ -65,7 +65,7 @@ struct Transfer {
   bool truncated = false;  ///< a datagram was longer than the parts
 };
 
-/// Of Rsocket::ready(), beside poll(2)'s events. If they are wanted, no others are told.
+/// Of Rsocket::ready(), beside poll(2)'s events. If they are wanted, ready() answers no others.
 inline constexpr short kRequestRoom = 0x0400;  ///< the send queue takes a request
 inline constexpr short kDrained = 0x1000;      ///< everything that was sent has reached the other end, or never will
 inline constexpr short kPollEvents = 0x23ff;   ///< those that programs may ask for

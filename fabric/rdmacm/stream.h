@@ -57,7 +57,8 @@ class Stream final : public Rsocket {
   [[nodiscard]] bool listens() const override { return phase_ == Phase::listening; }
   [[nodiscard]] int segment_bytes() const override;
 
-  // Buffers that the other end writes directly, see rsocket(7). The other end is told before it is sent anything else.
+  // Buffers that the other end writes directly, see rsocket(7). The other end learns of them before it
+  // gets anything else.
   /// remote: the other end may write it; otherwise it is for this end's riowrite() only.
   [[nodiscard]] Outcome<std::uint64_t> map_buffer(void* buffer, std::size_t bytes, bool remote,
                                                   std::optional<std::uint64_t> offset);
@@ -121,7 +122,7 @@ class Stream final : public Rsocket {
   [[nodiscard]] rdma_conn_param parameters(const StreamSetUpBytes& set_up) const;
   void fail(int error_number);
   [[nodiscard]] bool drained() const;
-  /// The connection is over. error_number: what the program is told beside the end; 0: nothing.
+  /// The connection is over. error_number: what the program gets beside the end; 0: nothing.
   void end(int error_number);
 
   // Of the queue pair. int: 0 or an errno.

@@ -57,11 +57,11 @@ class ReceiveRing {
   /// Receives were posted again.
   void posted_again(std::size_t messages) { posted_ += messages; }
 
-  /// The other end may soon have to wait, so it should be told.
+  /// The other end may soon have to wait, so it should get credits.
   [[nodiscard]] bool credits_due() const;
   [[nodiscard]] std::uint64_t consumed() const { return consumed_; }
   [[nodiscard]] std::uint64_t posted() const { return posted_; }
-  /// The other end is told the present state.
+  /// A control message with the present state was sent.
   void told();
 
  private:

@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "fabric/rdmacm/copied_bytes.h"
+
 namespace splitnic::rdmacm {
 namespace {
 
 bool fits_address_space(std::uint64_t address, std::uint64_t bytes) {
   return bytes <= std::numeric_limits<std::uint64_t>::max() - address;
-}
-
-template <class Bytes>
-Bytes copy_of(std::span<const std::byte> from) {
-  Bytes bytes{};
-  std::ranges::copy(from.first(sizeof bytes), std::as_writable_bytes(std::span(&bytes, 1)).begin());
-  return bytes;
 }
 
 }  // namespace
@@ -33,7 +28,7 @@ StreamSetUpBytes encode(const StreamSetUp& set_up) {
 
 tl::expected<StreamSetUp, StreamFault> decode_set_up(std::span<const std::byte> private_data) {
   if (private_data.size() < sizeof(StreamSetUpBytes)) return tl::unexpected(StreamFault::size);
-  const auto bytes = copy_of<StreamSetUpBytes>(private_data);
+  const auto bytes = copied_bytes<StreamSetUpBytes>(private_data);
   if (bytes.magic.value() != kStreamMagic) return tl::unexpected(StreamFault::magic);
   if (bytes.version.value() != kStreamVersion) return tl::unexpected(StreamFault::version);
   const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
@@ -63,7 +58,7 @@ StreamControlBytes encode(const StreamControl& control) {
 
 tl::expected<StreamControl, StreamFault> decode_control(std::span<const std::byte> from) {
   if (from.size() != sizeof(StreamControlBytes)) return tl::unexpected(StreamFault::size);
-  const auto bytes = copy_of<StreamControlBytes>(from);
+  const auto bytes = copied_bytes<StreamControlBytes>(from);
   if (bytes.kind == 0 || bytes.kind > static_cast<std::uint8_t>(ControlKind::map))
     return tl::unexpected(StreamFault::kind);
   if (bytes.reserved != decltype(bytes.reserved){}) return tl::unexpected(StreamFault::reserved);

@@ -143,7 +143,7 @@ void Queue::initialize() {
 
 void Queue::ready_to_receive(std::uint16_t lid, std::uint32_t peer) { REQUIRE(try_to_receive(lid, peer) == 0); }
 
-int Queue::try_to_receive(std::uint16_t lid, std::uint32_t peer) {
+ibv_qp_attr attributes_to_receive(std::uint16_t lid, std::uint32_t peer) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = IBV_MTU_4096;
@@ -153,6 +153,11 @@ int Queue::try_to_receive(std::uint16_t lid, std::uint32_t peer) {
   attributes.min_rnr_timer = 1;
   attributes.ah_attr.dlid = lid;
   attributes.ah_attr.port_num = 1;
+  return attributes;
+}
+
+int Queue::try_to_receive(std::uint16_t lid, std::uint32_t peer) {
+  ibv_qp_attr attributes = attributes_to_receive(lid, peer);
   int mask = IBV_QP_STATE;
   if (shape.type != IBV_QPT_UD) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   if (shape.type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;

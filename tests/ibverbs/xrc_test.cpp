@@ -113,14 +113,7 @@ void connect(ibv_qp* qp, std::uint16_t lid, std::uint32_t peer, bool initiator, 
   to.port_num = 1;
   to.qp_access_flags = kAllAccess;
   REQUIRE(ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
-  to.qp_state = IBV_QPS_RTR;
-  to.path_mtu = IBV_MTU_4096;
-  to.dest_qp_num = peer;
-  to.rq_psn = 17;
-  to.max_dest_rd_atomic = 4;
-  to.min_rnr_timer = 1;
-  to.ah_attr.dlid = lid;
-  to.ah_attr.port_num = 1;
+  to = attributes_to_receive(lid, peer);
   const int peers = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   const int responders = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   if (!initiator) CHECK(ibv_modify_qp(qp, &to, peers) == EINVAL);
