@@ -2,10 +2,11 @@
 # What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, long transfers, attacks,
 # kills, programs for RDMA verbs, planted bugs.
 #   tools/check.sh             asan tsan swarm fuzz bulk tidy mutants, each part short
-#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz bulk hostile kill verbs mutants stress package
+#   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz bulk hostile kill peers verbs mutants stress
+#                              package
 #   tools/check.sh --kill N    the part kill with N kills
-# hostile, kill, verbs, stress and package run only when they are named; the tests have a short form of the first three. stress
-# runs each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks and installation: about
+# hostile, kill, peers, verbs, stress and package run only when they are named; the tests have a short form of the first
+# four. stress runs each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks and installation: about
 # two hours on two cores. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where
 # that can't be done it fails and says why.
 # What is checked decides what is drawn, so a run that failed can be repeated: the swarm's seeds, the fuzzers' and the
@@ -14,7 +15,7 @@
 # HOSTILE=all runs all attacks instead of eight, HOSTILE_SECONDS for longer, HOSTILE_PAIRS more often; SPOOFED is how
 # many frames with foreign addresses and tags a model judges beside the unit, and HOSTILE_CELLS how many cells sessions,
 # a unit and a host driver take from a hostile end. KILLS is how many processes are killed (1000), and KILL_SEED repeats
-# the order of an earlier run. TIDY=all makes the linter check every
+# the order of an earlier run. PEER_KILLS is how many peers of one program are killed, one each second. TIDY=all makes the linter check every
 # file; without it tools/tidy_files.py chooses. MUTANTS is how many planted bugs are tried, and VERBS how many pairs of
 # verbs programs run, or "all"; the commit's hash decides which ones.
 set -euo pipefail
@@ -128,6 +129,13 @@ part_kill() {
   say "kills: ${KILLS:-1000} of two I/O units, six hosts, verbs programs and their helpers, with seed $seed"
   build release splitnic splitnic_ibverbs splitnic_rdmacm splitnic_uverbs
   python3 -B tests/integration/test_kills.py --kills "${KILLS:-1000}" --seed "$seed"
+}
+
+part_peers() {
+  local seed=${KILL_SEED:-$RANDOM}
+  say "peers: one of 64 is killed every second, ${PEER_KILLS:-300} times, with seed $seed"
+  build release many_peers
+  build/release/bin/many_peers --kills "${PEER_KILLS:-300}" --seed "$seed"
 }
 
 part_mutants() {

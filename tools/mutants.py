@@ -84,7 +84,11 @@ def read_mutants(folder):
     return mutants
 
 
-# --- Tests: "PROGRAM: WHAT", where PROGRAM is a Catch2 program, splitnic_sim, or a file of tests/integration.
+# --- Tests: "PROGRAM: WHAT", where PROGRAM is a Catch2 program, one with arguments of its own, or a file of
+# tests/integration.
+
+ARGUMENTS = {"splitnic_sim": r"--seeds? [\d-]+", "memory_sim": r"--seeds? [\d-]+ --operations \d+",
+             "many_peers": r"--kills \d+"}
 
 def split_test(test):
     program, _, what = test.partition(": ")
@@ -114,8 +118,8 @@ def catch_names(folder):
 
 def check_exists(root, test):
     program, what = split_test(test)
-    if program == "splitnic_sim":
-        known = bool(re.fullmatch(r"--seeds? [\d-]+", what))
+    if program in ARGUMENTS:
+        known = bool(re.fullmatch(ARGUMENTS[program], what))
     elif program.endswith(".py"):
         path = root / "tests/integration" / program
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -151,7 +155,7 @@ def command_of(test):
     if program.endswith(".py"):
         return [sys.executable, "-B", str(ROOT / "tests/integration" / program), what]
     binary = str(ROOT / BUILD / "bin" / program)
-    if program == "splitnic_sim":
+    if program in ARGUMENTS:
         return [binary, *what.split()]
     return [binary, re.sub(r"([\\,\[\]])", r"\\\1", what)]
 
