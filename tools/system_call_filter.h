@@ -18,7 +18,8 @@ enum class FilteredPart {
   unit_rights,        ///< the privileged process of `splitnic iounit`
 };
 
-/// A system call that a part may make. A second entry of the same name is an alternative.
+/// A system call that a part may make, or that fails without an end of the process. A second entry of the same name is
+/// an alternative.
 struct PermittedCall {
   /// `argument & mask` must equal value.
   struct Condition {
@@ -28,10 +29,11 @@ struct PermittedCall {
   };
   std::string_view name;
   std::vector<Condition> conditions{};
+  int error = 0;  ///< not 0: the call is not made, and the caller gets this error
 };
 
 [[nodiscard]] const std::vector<PermittedCall>& permitted_calls(FilteredPart part);
-/// How many different system calls these are.
+/// How many different system calls of these are made.
 [[nodiscard]] std::size_t count_names(const std::vector<PermittedCall>& calls);
 
 /// From now on, a call of any thread of this process that is not permitted ends the process by SIGSYS, after one line
