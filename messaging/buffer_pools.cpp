@@ -36,6 +36,7 @@ OwnedPool::OwnedPool(wire::PoolNumber number, std::uint32_t elements, std::uint3
       spans_(spans) {
   SPLITNIC_CHECK(elements > 0);
   SPLITNIC_CHECK(memory.contains(0, std::uint64_t{elements} * element_bytes));
+  memory_.next_message();
 }
 
 PoolFault OwnedPool::indicate(std::uint32_t element, std::uint32_t length, std::uint32_t& lost) {
@@ -69,7 +70,9 @@ std::optional<wire::ElementRun> OwnedPool::next_return() const {
 
 std::optional<wire::ElementRun> OwnedPool::take_return() {
   const auto run = next_return();
-  if (run) returned_ += run->elements;
+  if (!run) return run;
+  returned_ += run->elements;
+  memory_.next_message(std::size_t{run->first} * element_bytes_, std::size_t{run->elements} * element_bytes_);
   return run;
 }
 

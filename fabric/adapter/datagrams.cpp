@@ -303,7 +303,8 @@ void ChannelAdapter::State::take_datagram(Path& path, const ReceivedCell& receiv
       QueuePair* queue_pair = find(number);
       if (!takes(queue_pair)) continue;
       ++takers;
-      PeerMemory::next_message();  // each of them gets a copy of its own; nothing of one decides about another
+      // Each of them gets a copy of its own; nothing of one decides about another.
+      for (const PeerMemory& piece : message.pieces()) piece.next_message();
       responder.take_datagram(*queue_pair, path, *header, cell, message);
     }
   }

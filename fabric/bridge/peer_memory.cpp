@@ -4,28 +4,40 @@ namespace splitnic::fabric {
 
 #ifdef SPLITNIC_AUDIT_LOADS
 
-void LoadAudit::begin() { used_ = 0; }
+LoadAudit::LoadAudit() { listening().push_back(this); }
 
-void LoadAudit::record(const std::byte* at, std::size_t bytes) {
-  if (bytes == 0) return;
-  const std::byte* end = at + bytes;
-  for (std::size_t i = 0; i < used_; ++i) {
-    if (at < ranges_[i].end && ranges_[i].begin < end) {
-      ++double_loads_;
-      return;
-    }
-  }
-  if (used_ > 0 && ranges_[used_ - 1].end == at) {
-    ranges_[used_ - 1].end = end;
-    return;
-  }
-  SPLITNIC_CHECK(used_ < kMaxRanges);
-  ranges_[used_++] = Range{at, end};
+LoadAudit::~LoadAudit() { std::erase(listening(), this); }
+
+void LoadAudit::watch(const PeerMemory& memory) {
+  watched_.push_back({memory.base_, std::vector<std::uint8_t>(memory.size())});
 }
 
-LoadAudit*& LoadAudit::current() {
-  thread_local LoadAudit* listening = nullptr;
-  return listening;
+void LoadAudit::record(const std::byte* at, std::size_t bytes) {
+  Watched* const watched = find(at, bytes);
+  if (watched == nullptr) return;
+  bytes_loaded_ += bytes;
+  std::uint8_t* const loaded = watched->loaded.data() + (at - watched->begin);
+  if (std::memchr(loaded, 1, bytes) != nullptr) ++double_loads_;
+  std::memset(loaded, 1, bytes);
+}
+
+void LoadAudit::forget(const std::byte* at, std::size_t bytes) {
+  Watched* const watched = find(at, bytes);
+  if (watched == nullptr) return;
+  std::memset(watched->loaded.data() + (at - watched->begin), 0, bytes);
+}
+
+LoadAudit::Watched* LoadAudit::find(const std::byte* at, std::size_t bytes) {
+  for (Watched& watched : watched_) {
+    const std::byte* const end = watched.begin + watched.loaded.size();
+    if (bytes != 0 && watched.begin <= at && at < end) return &watched;
+  }
+  return nullptr;
+}
+
+std::vector<LoadAudit*>& LoadAudit::listening() {
+  thread_local std::vector<LoadAudit*> audits;
+  return audits;
 }
 
 #endif

@@ -8,6 +8,9 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#ifdef SPLITNIC_AUDIT_LOADS
+#include <vector>
+#endif
 
 #include "common/check.h"
 #include "common/range.h"
@@ -19,25 +22,40 @@ concept Word = std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::uint16_
     std::is_same_v<T, std::uint32_t> || std::is_same_v<T, std::uint64_t>;
 
 #ifdef SPLITNIC_AUDIT_LOADS
-/// Test builds: records which bytes of peer-written memory were read since the last begin(). A second load of a byte
-/// between two begin() calls is a double fetch, which a hostile peer can exploit; double_loads() counts them.
+class PeerMemory;
+
+/// Test builds: remembers which bytes of some peer-written memory were loaded. A second load of a byte before its range
+/// belongs to another message (PeerMemory::next_message) is a double fetch, which a hostile peer can exploit. The audit
+/// listens to the loads of the thread that made it, from its construction to its end, on the same thread.
 class LoadAudit {
  public:
-  void begin();
-  void record(const std::byte* at, std::size_t bytes);
+  LoadAudit();
+  ~LoadAudit();
+  LoadAudit(const LoadAudit&) = delete;
+  LoadAudit& operator=(const LoadAudit&) = delete;
+
+  /// Loads of this memory count from now on; loads of other memory never do. The memory outlives the audit.
+  void watch(const PeerMemory& memory);
+  /// Loads of at least one byte that was loaded before.
   [[nodiscard]] std::uint64_t double_loads() const { return double_loads_; }
-  /// The audit that PeerMemory reports to; null if no test has set one. Each thread has its own.
-  static LoadAudit*& current();
+  /// Bytes loaded, so that a test can see that the audit heard something.
+  [[nodiscard]] std::uint64_t bytes_loaded() const { return bytes_loaded_; }
+
+  /// Those that listen on this thread, for PeerMemory.
+  static std::vector<LoadAudit*>& listening();
+  void record(const std::byte* at, std::size_t bytes);
+  void forget(const std::byte* at, std::size_t bytes);
 
  private:
-  struct Range {
+  struct Watched {
     const std::byte* begin;
-    const std::byte* end;
+    std::vector<std::uint8_t> loaded;  // by byte; 0 or 1
   };
-  static constexpr std::size_t kMaxRanges = 4096;
-  Range ranges_[kMaxRanges];
-  std::size_t used_ = 0;
+  Watched* find(const std::byte* at, std::size_t bytes);
+
+  std::vector<Watched> watched_;
   std::uint64_t double_loads_ = 0;
+  std::uint64_t bytes_loaded_ = 0;
 };
 #endif
 
@@ -80,12 +98,13 @@ class PeerMemory {
     return __atomic_load_n(reinterpret_cast<const T*>(base_ + offset), __ATOMIC_ACQUIRE);
   }
 
-  /// Tells the audit that later loads belong to another message, so that each byte may be loaded once again.
-  static void next_message() {
+  /// Tells the audit that what lies here from now on is another message, so that each byte may be loaded once again.
+  void next_message([[maybe_unused]] std::size_t offset, [[maybe_unused]] std::size_t bytes) const {
 #ifdef SPLITNIC_AUDIT_LOADS
-    if (LoadAudit* listening = LoadAudit::current()) listening->begin();
+    for (LoadAudit* const audit : LoadAudit::listening()) audit->forget(base_ + offset, bytes);
 #endif
   }
+  void next_message() const { next_message(0, bytes_); }
 
   /// Copies bytes out and reads each byte once. The copy is stable; the source is not.
   void copy_out(std::size_t offset, std::span<std::byte> to) const {
@@ -143,15 +162,19 @@ class PeerMemory {
   /// Only for a gathering system call (writev to a TAP): the kernel reads the bytes once; this process never does.
   [[nodiscard]] iovec for_kernel(std::size_t offset, std::size_t bytes) const {
     SPLITNIC_CHECK(contains(offset, bytes));
+    audit(offset, bytes);
     return iovec{base_ + offset, bytes};
   }
 
  private:
+#ifdef SPLITNIC_AUDIT_LOADS
+  friend class LoadAudit;
+#endif
   PeerMemory(std::byte* base, std::size_t bytes) : base_(base), bytes_(bytes) {}
 
   void audit([[maybe_unused]] std::size_t offset, [[maybe_unused]] std::size_t bytes) const {
 #ifdef SPLITNIC_AUDIT_LOADS
-    if (LoadAudit* listening = LoadAudit::current()) listening->record(base_ + offset, bytes);
+    for (LoadAudit* const audit : LoadAudit::listening()) audit->record(base_ + offset, bytes);
 #endif
   }
 

@@ -217,7 +217,7 @@ SlotReceiver::SlotReceiver(Bridge& bridge, const SlotRingPlace& place, std::uint
 const ReceivedSlot* SlotReceiver::front() {
   if (front_lines_ != 0) return &front_;
   const std::size_t first = line_offset(tail_);
-  PeerMemory::next_message();
+  slots_.next_message(first, kSlotLine);
   // A2 (acquire, in load): pairs with R2 and P1 in SlotSender.
   if (slots_.load<std::uint32_t>(first) != line_sequence(seed_, tail_)) return nullptr;
   SlotHeader header;
@@ -232,9 +232,11 @@ const ReceivedSlot* SlotReceiver::front() {
   front_lines_ = 1;
   if (slot.layout.in_payload_ring) {
     front_.second_ = payload_.slice(slot.layout.payload_at * kSlotLine, slot.layout.payload_bytes);
+    front_.second_.next_message();
   } else if (slot.layout.two_lines) {
     front_lines_ = 2;
     const std::size_t second = line_offset(tail_ + 1);
+    slots_.next_message(second, kSlotLine);
     if (slots_.load<std::uint32_t>(second) != line_sequence(seed_, tail_ + 1)) front_.fault = SlotFault::second_line;
     front_.second_ = slots_.slice(second + kSlotSequenceBytes, kSlotLine - kSlotSequenceBytes);
   }

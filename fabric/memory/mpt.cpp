@@ -101,10 +101,10 @@ bool MptView::look_up(DirectAccess& direct, Stag tag, Cached& into) const {
   const MemoryRange mpt = direct.mpt;
   const SetRange set = set_range(mpt.bytes / sizeof(MptSlot), tag);
   const PeerMemory memory = direct.bridge.local_memory();
-  PeerMemory::next_message();
   for (std::size_t way = 0; way < set.ways; ++way) {
     const std::size_t at = mpt.offset + (set.first + way) * sizeof(MptSlot);
     std::array<std::byte, sizeof(MptSlot)> copy;
+    memory.next_message(at, copy.size());
     memory.copy_out(at, copy);
     const auto grant = decode_mpt_slot(copy, direct.tag_in);
     if (!grant || grant->tag != tag) continue;

@@ -42,7 +42,6 @@ void take_cell(const ReceivedSlot& slot) {
   if (decode_slot_fields(slot.fields, cell)) return;
   std::array<std::byte, kSlotBodyInFirst> bytes{};
   const auto extension = std::span(bytes).first(slot_extension_bytes(cell.opcode));
-  PeerMemory::next_message();
   slot.copy_extension(extension);
   if (decode_slot_extension(extension, slot.payload_bytes, cell)) return;
   std::array<std::byte, kSlotBodyInFirst> again{};
@@ -63,7 +62,6 @@ void take(SlotReceiver& receiver) {
       const bool good = slot->payload(extension, pieces);
       SPLITNIC_CHECK(!good || !slot->fault);
       SPLITNIC_CHECK(pieces[0].size() + pieces[1].size() == (good ? slot->payload_bytes : 0));
-      PeerMemory::next_message();
       for (const PeerMemory& piece : pieces) {
         std::vector<std::byte> copy(piece.size());
         piece.copy_out(0, copy);

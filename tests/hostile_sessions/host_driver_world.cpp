@@ -117,6 +117,7 @@ class HostDriverWorld final : public World {
 
   SeededRandom random_{1};
   fabric::SimBridgePair pair_;
+  splitnic::test::LoadsOnce loads_{pair_.end(0).local_memory()};
   host::test::OneBridge bridges_;
   host::test::MemoryNic nic_;
   host::test::RecordedNotices notices_;

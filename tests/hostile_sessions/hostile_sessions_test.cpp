@@ -11,7 +11,11 @@
 namespace splitnic::hostile::hostile_sessions_test {
 namespace {
 
-constexpr std::size_t kInputBytes = 16384;
+constexpr std::size_t kInputBytes = 2048;
+// Each mode, with and without offloads.
+constexpr std::uint64_t kFewestInputs = 4;
+// After so many, the victims have once had all memory that they need.
+constexpr std::uint64_t kInputsToWarmUp = 8;
 constexpr unsigned kFlood = 4;
 #ifdef SPLITNIC_AUDIT_LOADS
 constexpr bool kSlowBuild = true;
@@ -30,19 +34,19 @@ std::size_t resident() {
 /// Little: for planted bugs, which a short attack finds, too.
 constexpr std::uint64_t kShort = 50'000;
 
-/// Draws inputs until the victim has taken so many cells.
+/// Draws inputs until the victim has taken so many cells in all modes.
 Tally run(Tally (*attack_one)(Input&, unsigned), std::uint64_t least, std::uint64_t seed) {
   Tally tally;
   SeededRandom random(seed);
   std::vector<std::uint8_t> bytes(kInputBytes);
   std::size_t early = 0;
-  for (std::uint64_t count = 0; tally.received < least; ++count) {
+  for (std::uint64_t count = 0; tally.received < least || count < kFewestInputs; ++count) {
     for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random.next());
     bytes[0] = static_cast<std::uint8_t>(count);  // every kind of victim
     bytes[1] &= 0x7fU;                            // which comes up first
     Input input(bytes);
     tally += attack_one(input, kFlood);
-    if (count == 50) early = resident();
+    if (count == kInputsToWarmUp) early = resident();
   }
   // A sanitizer keeps freed memory.
   if (early != 0 && !kSlowBuild) CHECK(resident() < early + (64U << 20U));

@@ -173,7 +173,11 @@ class IoUnitWorld final : public World {
   }
   void look_for_secrets() {
     std::vector<std::byte> memory(hostile_.pair().end(0).local_memory().size());
-    hostile_.pair().end(0).local_memory().copy_out(0, memory);
+    const auto seen = hostile_.pair().end(0).local_memory();
+    // Nothing is decided by this copy, so its loads are none for the audit.
+    seen.next_message();
+    seen.copy_out(0, memory);
+    seen.next_message();
     SPLITNIC_CHECK(!holds_secret(memory));
     for (const auto& pool : end_.pools()) SPLITNIC_CHECK(!holds_secret(pool));
     for (const auto& frame : bench_.lan.sent) SPLITNIC_CHECK(!holds_secret(frame));

@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "messaging/session.h"
 #include "tests/hostile_sessions/world.h"
+#include "tests/unit/loads_once.h"
 
 namespace splitnic::hostile {
 
@@ -138,6 +139,7 @@ class SessionWorld final : public World {
 
   SeededRandom random_{1};
   fabric::SimBridgePair pair_;
+  splitnic::test::LoadsOnce loads_{pair_.end(1).local_memory()};
   CheckedEvents events_;
   messaging::Session session_;
   test::ValidEnd end_;

@@ -13,6 +13,7 @@
 #include "host/host_driver.h"
 #include "iounit/io_unit.h"
 #include "sim_nic.h"
+#include "tests/unit/loads_once.h"
 
 namespace splitnic::sim {
 
@@ -137,6 +138,7 @@ class HostSite final : public CoreSite, private Notices {
   SimNic nic_;
   std::unique_ptr<host::VirtualNic> planted_;
   fabric::SimBridgePair pair_;
+  test::LoadsOnce loads_{pair_.end(0).local_memory(), pair_.end(1).local_memory()};
   std::unique_ptr<SeededRandom> driver_random_;
   std::unique_ptr<host::HostDriver> driver_;
   bool was_up_ = false;

@@ -10,23 +10,24 @@
 namespace splitnic::fabric::bridge_audit_test {
 namespace {
 
-/// Listens for the length of a test.
-struct Listening {
-  Listening() { LoadAudit::current() = &audit; }
-  ~Listening() { LoadAudit::current() = nullptr; }
-  LoadAudit audit;
-};
-
 struct Words {
   alignas(64) std::byte bytes[256]{};
   PeerMemory memory = PeerMemory::over(bytes, sizeof bytes);
+};
+
+/// Listens for the length of a test.
+struct Listening {
+  explicit Listening(std::initializer_list<PeerMemory> memories) {
+    for (const auto& memory : memories) audit.watch(memory);
+  }
+  LoadAudit audit;
 };
 
 }  // namespace
 
 TEST_CASE("a second load of any byte of a message is seen", "[fabric][audit]") {
   Words words;
-  Listening listening;
+  Listening listening({words.memory});
   static_cast<void>(words.memory.load<std::uint32_t>(8));
   static_cast<void>(words.memory.load<std::uint32_t>(12));
   CHECK(listening.audit.double_loads() == 0);
@@ -34,16 +35,19 @@ TEST_CASE("a second load of any byte of a message is seen", "[fabric][audit]") {
   SECTION("the same word") { static_cast<void>(words.memory.load<std::uint32_t>(8)); }
   SECTION("a part of it") { static_cast<void>(words.memory.load<std::uint8_t>(15)); }
   SECTION("in a copy that only touches it") { words.memory.copy_out(1, copy); }
+  SECTION("by the kernel") { static_cast<void>(words.memory.for_kernel(0, 16)); }
   SECTION("through another view") { static_cast<void>(words.memory.slice(8, 8).load<std::uint16_t>(2)); }
   CHECK(listening.audit.double_loads() == 1);
-  PeerMemory::next_message();
+  words.memory.next_message(8, 4);
   static_cast<void>(words.memory.load<std::uint32_t>(8));
   CHECK(listening.audit.double_loads() == 1);
+  static_cast<void>(words.memory.load<std::uint32_t>(12));  // of the message before
+  CHECK(listening.audit.double_loads() == 2);
 }
 
 TEST_CASE("watched counters and flags may be looked at again", "[fabric][audit]") {
   Words words;
-  Listening listening;
+  Listening listening({words.memory});
   for (int i = 0; i < 10; ++i) static_cast<void>(words.memory.watch<std::uint64_t>(0));
   CHECK(listening.audit.double_loads() == 0);
 }
@@ -51,7 +55,7 @@ TEST_CASE("watched counters and flags may be looked at again", "[fabric][audit]"
 TEST_CASE("links load no byte of a slot or a payload twice, from the handshake to the last cell", "[fabric][audit]") {
   test::ShmPairBridges bridges;
   SeededRandom random(1);
-  Listening listening;
+  Listening listening({bridges.end(0).local_memory(), bridges.end(1).local_memory()});
   FabricLink first(bridges.end(0), {}, random);
   FabricLink second(bridges.end(1), {}, random);
   first.restart();

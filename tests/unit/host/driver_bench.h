@@ -17,6 +17,7 @@
 #include "fabric/bridge/sim_bridge.h"
 #include "host/host_driver.h"
 #include "messaging/session.h"
+#include "tests/unit/loads_once.h"
 
 namespace splitnic::host::test {
 
@@ -54,6 +55,7 @@ class MemoryNic final : public VirtualNic {
   MacAddress preferred;
   Time deadline = kNever;
   bool refuses = false;
+  bool reads_twice = false;  ///< what was written by the unit; a planted bug
   std::size_t reads = 0;
 
   std::size_t read_frame(std::span<std::byte> to) override {
@@ -80,6 +82,7 @@ class MemoryNic final : public VirtualNic {
     if (refuses) return false;
     received.emplace_back(frame.size());
     frame.copy_out(received.back());
+    if (reads_twice) frame.copy_out(received.back());
     received_offloads.push_back(frame.offload);
     return true;
   }
@@ -243,6 +246,7 @@ class DriverBench {
 
   SeededRandom random;
   fabric::SimBridgePair pair;
+  splitnic::test::LoadsOnce loads{pair.end(0).local_memory(), pair.end(1).local_memory()};
   OneBridge bridges;
   MemoryNic nic;
   TestUnit unit;

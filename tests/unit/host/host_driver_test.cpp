@@ -436,5 +436,17 @@ TEST_CASE("an orderly end says goodbye, connects to nothing any more, and is no 
   }
 }
 
+#ifdef SPLITNIC_AUDIT_LOADS
+TEST_CASE("a NIC that reads a frame a second time is seen", "[host][driver][audit]") {
+  DriverBench bench;
+  bench.come_up();
+  bench.from_unit(frame_of(100));
+  CHECK(bench.loads.take_double_loads() == 0);
+  bench.nic.reads_twice = true;
+  bench.from_unit(frame_of(100));
+  CHECK(bench.loads.take_double_loads() == 1);
+}
+#endif
+
 }  // namespace
 }  // namespace splitnic::host::test::host_driver_test

@@ -18,6 +18,7 @@
 #include "fabric/bridge/sim_bridge.h"
 #include "iounit/io_unit.h"
 #include "messaging/session.h"
+#include "tests/unit/loads_once.h"
 
 namespace splitnic::iounit::test {
 
@@ -242,6 +243,7 @@ class TestHost final : public messaging::SessionEvents {
 
   RandomSource& random_;
   fabric::SimBridgePair pair_;
+  splitnic::test::LoadsOnce loads_{pair_.end(0).local_memory(), pair_.end(1).local_memory()};
   std::unique_ptr<messaging::Session> session_;
 };
 

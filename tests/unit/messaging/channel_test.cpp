@@ -8,6 +8,7 @@
 
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
+#include "tests/unit/loads_once.h"
 
 namespace splitnic::messaging::channel_test {
 
@@ -99,6 +100,7 @@ class Dialogue {
 
  public:
   Time now{};
+  splitnic::test::LoadsOnce loads_{ends_.first->local_memory(), ends_.second->local_memory()};
   End left{*ends_.first, random_};
   End right{*ends_.second, random_};
 };

@@ -15,6 +15,7 @@
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
 #include "messaging/session.h"
+#include "tests/unit/loads_once.h"
 
 namespace splitnic::test {
 
@@ -313,6 +314,7 @@ class ScriptedHost {
 
   SeededRandom random_{7};
   Ends ends_;
+  splitnic::test::LoadsOnce loads_{ends_.first->local_memory()};
   Time now_{};
   std::unique_ptr<messaging::Session> session_;
   std::unique_ptr<fabric::FabricLink> link_;
