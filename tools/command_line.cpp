@@ -190,9 +190,10 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
                            "Run PROGRAM with its ARGUMENTS, a program for RDMA verbs, on the fabric of this machine"),
        asked.verbs);
   bind(*app.add_subcommand("status", "A line for each daemon and each of its peers"), asked.status);
-  auto* stats = app.add_subcommand("stats", "Every counter of each daemon");
+  auto* stats =
+      app.add_subcommand("stats", "Every counter of each daemon and of each device that verbs programs have opened");
   bind(*stats, asked.stats);
-  stats->add_flag("--clear", asked.stats.clear, "Print the counters, then reset them to zero");
+  stats->add_flag("--clear", asked.stats.clear, "Print the counters, then reset those of daemons to zero");
   auto* policy = app.add_subcommand("policy", "Check, show or reload an I/O unit's policy");
   policy->require_subcommand(1);
   policy->add_subcommand("check", "Check a policy file")

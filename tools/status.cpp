@@ -1,9 +1,11 @@
-// `splitnic status` and `splitnic stats`: asks daemons on their control sockets.
+// `splitnic status` and `splitnic stats`: asks daemons on their control sockets. The endnodes of verbs programs have
+// files.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <future>
+#include <iterator>
 
 #include "common/os/account.h"
 #include "common/os/control_client.h"
@@ -12,6 +14,7 @@
 #include "common/os/runtime_directory.h"
 #include "common/result.h"
 #include "tools/commands.h"
+#include "tools/verbs_endnodes.h"
 
 namespace splitnic::tools {
 
@@ -27,7 +30,18 @@ std::string if_any(const char* title, const std::string& text) {
   return text.empty() ? std::string() : fmt::format(", {} {}", title, text);
 }
 
+void print_endnode(const os::DaemonStatus& status) {
+  fmt::print("{} {}: {}, pid {}\n", status.role, status.name, status.state, status.pid);
+  print_counts("drop", status.drops);
+  print_counts("count", status.counts);
+  for (const auto& queue_pair : status.peers) {
+    fmt::print("  {}: {}\n", queue_pair.name, queue_pair.state);
+    print_counts("count", queue_pair.messages);
+  }
+}
+
 void print(const os::DaemonStatus& status, bool counters) {
+  if (status.role == kVerbsRole) return print_endnode(status);
   fmt::print("{} {}: {}{}{}{}, carrier {}, MTU {}{}, pid {}\n", status.role, status.name, status.state,
              if_any("LAN", status.lan), if_any("engine", status.lan_engine), if_any("TAP", status.tap),
              status.carrier ? "yes" : "no", status.mtu, if_any("address", status.mac), status.pid);
@@ -94,6 +108,7 @@ int run_status(const StatusCommand& command) {
       failed = true;
     }
   }
+  if (search && command.counters) std::ranges::move(verbs_endnodes(), std::back_inserter(all));
   const std::size_t unasked = search ? name_unasked(controls) : 0;
   if (command.json) {
     if (!failed || !all.empty()) print_json(all, command.controls.size() == 1);

@@ -112,6 +112,9 @@ int run_verbs_program(const VerbsRunCommand& command) {
   put_in_front("LD_LIBRARY_PATH", folder.string());
   if (const fs::path library = preloaded(folder); !library.empty()) put_in_front("LD_PRELOAD", library.string());
   setenv("SPLITNIC_FABRIC", command.fabric.c_str(), 1);
+  if (const auto directory = fabric::make_fabric_directory(command.fabric)) {  // else opening the device says why
+    setenv("SPLITNIC_SYSFS", (*directory + "/sysfs").c_str(), 1);
+  }
   set_faults(command);
   std::vector<char*> words;
   std::vector<std::string> copies = command.program;

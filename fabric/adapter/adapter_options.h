@@ -1,11 +1,14 @@
 #pragma once
 
-#include <array>
+#include <boost/describe/class.hpp>
+#include <boost/describe/members.hpp>
+#include <boost/mp11/algorithm.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 
 #include "common/time.h"
+#include "fabric/adapter/queue_pair_state.h"
 #include "fabric/adapter/work.h"
 #include "fabric/memory/rights.h"
 #include "fabric/wire/cell.h"
@@ -135,15 +138,35 @@ struct QueuePairPeer {
   PathNumber path{};                     ///< the way to it; 0: the adapter's only one
 };
 
+/// What a queue pair has done since it was made, or last reset.
+struct QueuePairCounts {
+  QueuePairState state = QueuePairState::reset;
+  std::uint64_t requests_posted = 0;
+  std::uint64_t requests_completed = 0;
+  std::uint64_t receives_posted = 0;  ///< of a shared receive queue: those that were taken
+  std::uint64_t receives_taken = 0;
+  std::uint64_t reads_answered = 0;   ///< the peer's reads and atomics
+  std::uint64_t retransmissions = 0;  ///< requests that were sent again
+};
+
 /// Event counts of an adapter since its creation; every drop has one.
 struct AdapterCounters {
   std::uint64_t cells_sent = 0;
   std::uint64_t cells_received = 0;
+  std::uint64_t bytes_sent = 0;  ///< payload of cells; without what direct transfers move
+  std::uint64_t bytes_received = 0;
   std::uint64_t acknowledgements_sent = 0;
   std::uint64_t not_taken_sent = 0;  ///< a peer's messages were consumed, and are not acknowledged by that
   std::uint64_t terminates_sent = 0;
   std::uint64_t retransmissions = 0;
-  std::uint64_t dropped_bad_cell = 0;  ///< version, length, flags or CRC made no sense
+  std::uint64_t timeouts = 0;              ///< of requests that wait for their acknowledgement
+  std::uint64_t not_ready_sent = 0;        ///< a peer's messages that were answered with "receiver not ready"
+  std::uint64_t not_ready_received = 0;    ///< such answers
+  std::uint64_t sequence_errors_sent = 0;  ///< a peer's messages that were asked for again
+  std::uint64_t sequence_errors_received = 0;
+  std::uint64_t retries_exceeded = 0;    ///< queue pairs that ended because their requests were not acknowledged
+  std::uint64_t not_ready_exceeded = 0;  ///< likewise, because the receiver was not ready
+  std::uint64_t dropped_bad_cell = 0;    ///< version, length, flags or CRC made no sense
   std::uint64_t dropped_wrong_address = 0;
   std::uint64_t dropped_unknown_queue_pair = 0;
   std::uint64_t dropped_out_of_sequence = 0;
@@ -169,42 +192,19 @@ struct AdapterCounters {
   std::uint64_t dropped_datagram_no_room = 0;   ///< own ones: the lane was full for longer than the timeout
 };
 
-/// Every counter, for code that adds up or lists all of them.
-inline constexpr std::array kAdapterCounters{
-    &AdapterCounters::cells_sent,
-    &AdapterCounters::cells_received,
-    &AdapterCounters::acknowledgements_sent,
-    &AdapterCounters::not_taken_sent,
-    &AdapterCounters::terminates_sent,
-    &AdapterCounters::retransmissions,
-    &AdapterCounters::dropped_bad_cell,
-    &AdapterCounters::dropped_wrong_address,
-    &AdapterCounters::dropped_unknown_queue_pair,
-    &AdapterCounters::dropped_out_of_sequence,
-    &AdapterCounters::dropped_duplicate,
-    &AdapterCounters::dropped_no_receive,
-    &AdapterCounters::dropped_unacknowledged,
-    &AdapterCounters::dropped_events,
-    &AdapterCounters::dropped_completions,
-    &AdapterCounters::dropped_drains,
-    &AdapterCounters::direct_writes,
-    &AdapterCounters::segmented_writes,
-    &AdapterCounters::direct_reads,
-    &AdapterCounters::segmented_reads,
-    &AdapterCounters::atomics,
-    &AdapterCounters::access_refused,
-    &AdapterCounters::drains_completed,
-    &AdapterCounters::datagrams_sent,
-    &AdapterCounters::datagrams_received,
-    &AdapterCounters::dropped_wrong_queue_key,
-    &AdapterCounters::dropped_no_group_member,
-    &AdapterCounters::dropped_datagram_too_long,
-    &AdapterCounters::dropped_datagram_no_path,
-    &AdapterCounters::dropped_datagram_no_room,
-};
-static_assert(sizeof(AdapterCounters) == kAdapterCounters.size() * sizeof(std::uint64_t));
+BOOST_DESCRIBE_STRUCT(AdapterCounters, (),
+                      (cells_sent, cells_received, bytes_sent, bytes_received, acknowledgements_sent, not_taken_sent,
+                       terminates_sent, retransmissions, timeouts, not_ready_sent, not_ready_received,
+                       sequence_errors_sent, sequence_errors_received, retries_exceeded, not_ready_exceeded,
+                       dropped_bad_cell, dropped_wrong_address, dropped_unknown_queue_pair, dropped_out_of_sequence,
+                       dropped_duplicate, dropped_no_receive, dropped_unacknowledged, dropped_events,
+                       dropped_completions, dropped_drains, direct_writes, segmented_writes, direct_reads,
+                       segmented_reads, atomics, access_refused, drains_completed, datagrams_sent, datagrams_received,
+                       dropped_wrong_queue_key, dropped_no_group_member, dropped_datagram_too_long,
+                       dropped_datagram_no_path, dropped_datagram_no_room))
 inline AdapterCounters& operator+=(AdapterCounters& sum, const AdapterCounters& more) {
-  for (const auto counter : kAdapterCounters) sum.*counter += more.*counter;
+  using Members = boost::describe::describe_members<AdapterCounters, boost::describe::mod_public>;
+  boost::mp11::mp_for_each<Members>([&](auto member) { sum.*member.pointer += more.*member.pointer; });
   return sum;
 }
 

@@ -425,6 +425,20 @@ std::optional<QueuePairState> ChannelAdapter::state(QpNumber queue_pair) const {
   return found == nullptr ? std::nullopt : std::optional(found->state);
 }
 
+std::optional<QueuePairCounts> ChannelAdapter::counts(QpNumber queue_pair) const {
+  const QueuePair* found = state_->find(queue_pair);
+  if (found == nullptr) return std::nullopt;
+  QueuePairCounts counts;
+  counts.state = found->state;
+  counts.requests_posted = found->send.posted;
+  counts.requests_completed = found->send.done;
+  counts.receives_posted = found->receive.posted;
+  counts.receives_taken = found->receive.taken;
+  counts.reads_answered = found->responses.answered;
+  counts.retransmissions = found->send.repeated;
+  return counts;
+}
+
 Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;

@@ -239,6 +239,7 @@ std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
     const ReceivedCell* cell = path.link.front(lane);
     if (cell == nullptr) break;
     ++context.counters.cells_received;
+    context.counters.bytes_received += cell->payload.size();
     if (!take_cell(path, *cell) && cell->cell.awaited) refuse_consumed(path, lane, cell->cell);
     path.link.pop(lane);
   }

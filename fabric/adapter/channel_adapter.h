@@ -123,6 +123,8 @@ class ChannelAdapter {
   /// Errors: bad_queue_pair, bad_state, bad_argument; nothing is changed then.
   Status configure(QpNumber queue_pair, const QueuePairSettings& settings);
   [[nodiscard]] std::optional<QueuePairState> state(QpNumber queue_pair) const;
+  /// nullopt: no such queue pair.
+  [[nodiscard]] std::optional<QueuePairCounts> counts(QpNumber queue_pair) const;
   /// Flushes what is posted (completions with `flushed`) and forgets the queue pair.
   Status destroy_queue_pair(QpNumber queue_pair);
   [[nodiscard]] bool in_error(QpNumber queue_pair) const;

@@ -64,7 +64,7 @@ struct AdapterContext {
 [[nodiscard]] Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn);
 /// Sends the cell that was claimed last (CellLink::claim). Returns its position in the lane.
 std::uint64_t release_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
-                           std::uint32_t& packet_crc);
+                           std::size_t payload_bytes, std::uint32_t& packet_crc);
 /// Sends a message of one cell with this payload; false: the lane is full.
 [[nodiscard]] bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
                              std::span<const std::byte> payload = {});

@@ -255,7 +255,7 @@ Requester::Copy Requester::send_copy(QueuePair& queue_pair, SendEntry& entry, co
   payload.put(std::as_bytes(std::span(&head, 1)));
   if (!load(queue_pair, entry, payload)) return Copy::failed;
   std::uint32_t packet_crc = kPacketCrcStart;
-  release_cell(context_, *path, lane, cell, packet_crc);
+  release_cell(context_, *path, lane, cell, bytes, packet_crc);
   ++context_.counters.datagrams_sent;
   return Copy::sent;
 }

@@ -133,8 +133,9 @@ Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t ps
 }
 
 std::uint64_t release_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
-                           std::uint32_t& packet_crc) {
+                           std::size_t payload_bytes, std::uint32_t& packet_crc) {
   ++context.counters.cells_sent;
+  context.counters.bytes_sent += payload_bytes;
   context.turns.attend(path);
   return path.link.release(lane, cell, packet_crc);
 }
@@ -145,7 +146,7 @@ bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell
   if (!path.link.claim(lane, cell, payload.size(), to)) return false;
   to.put(payload);
   std::uint32_t packet_crc = kPacketCrcStart;
-  static_cast<void>(release_cell(context, path, lane, cell, packet_crc));
+  static_cast<void>(release_cell(context, path, lane, cell, payload.size(), packet_crc));
   return true;
 }
 
@@ -180,6 +181,8 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion
 }
 
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {
+  if (first == CompletionStatus::retry_exceeded) ++context.counters.retries_exceeded;
+  if (first == CompletionStatus::receiver_not_ready) ++context.counters.not_ready_exceeded;
   enter_error(context, queue_pair);
   fail_and_flush_sends(context, queue_pair, first);
   flush_receives(context, queue_pair);

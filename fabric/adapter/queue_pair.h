@@ -73,6 +73,7 @@ struct SendQueue {
   std::uint64_t sent = 0;         ///< beyond the last that was on the wire whole, or carried out, at any time
   std::uint64_t done = 0;         ///< completed
   std::uint64_t answered_to = 0;  ///< every read and atomic before it is answered
+  std::uint64_t repeated = 0;     ///< requests that were sent again
   std::uint64_t drain_to = 0;     ///< sq_drained: what is before it is finished
 
   std::uint32_t acknowledged_psn = 0;  ///< every packet before it is acknowledged

@@ -159,7 +159,7 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
     }
   }
   // What was stored directly is published before this cell, which announces it.
-  static_cast<void>(release_cell(context_, *queue_pair.path, lane, cell, responses.packet_crc));
+  static_cast<void>(release_cell(context_, *queue_pair.path, lane, cell, bytes, responses.packet_crc));
   responses.offset += bytes;
   ++responses.cell;
   if (!last) return true;

@@ -293,7 +293,8 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   // Direct bytes come before the cell that closes their message: release() publishes them with the cell.
   // A cell that is lost stays a claim that is never released; its consumption can't acknowledge it.
   const bool lost = context_.options.faults != nullptr && is_lost(queue_pair, entry);
-  const std::uint64_t position = lost ? 0 : release_cell(context_, *queue_pair.path, lane, cell, send.packet_crc);
+  const std::uint64_t position =
+      lost ? 0 : release_cell(context_, *queue_pair.path, lane, cell, bytes, send.packet_crc);
   if (cell.awaited) entry.settled_at = position;
   number(queue_pair, entry);
   send.next_offset += bytes;
@@ -341,7 +342,10 @@ Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& e
 /// A cell of the request has left: it has its place among the packets.
 void Requester::number(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
-  if (send.next < send.sent) ++context_.counters.retransmissions;
+  if (send.next < send.sent) {
+    ++context_.counters.retransmissions;
+    ++send.repeated;
+  }
   if (entry.numbered) return;
   entry.numbered = true;
   entry.psn = send.next_psn++;

@@ -119,8 +119,10 @@ void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {
     case Syndrome::ok:
       return;
     case Syndrome::sequence_error:
+      ++context_.counters.sequence_errors_received;
       return retry(queue_pair);
     case Syndrome::receiver_not_ready: {
+      ++context_.counters.not_ready_received;
       if (send.receiver_not_ready_left == 0) {
         return fail_queue_pair(context_, queue_pair, CompletionStatus::receiver_not_ready);
       }
@@ -370,6 +372,7 @@ void Requester::check_time(QueuePair& queue_pair) {
     return;
   }
   if (context_.now < send.acknowledge_by) return;
+  ++context_.counters.timeouts;
   if (queue_pair.path->link.drained(queue_pair.options.lane)) return retry(queue_pair);
   // The peer has not taken all that lies in the lane: nothing is lost, it is slow. That ends too, but copies of what
   // waits there already would not help.

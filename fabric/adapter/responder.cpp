@@ -478,6 +478,8 @@ bool Responder::push_acknowledgement(QueuePair& queue_pair) {
   if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return false;
   owed.wanted = false;
   ++context_.counters.acknowledgements_sent;
+  if (owed.syndrome == Syndrome::receiver_not_ready) ++context_.counters.not_ready_sent;
+  if (owed.syndrome == Syndrome::sequence_error) ++context_.counters.sequence_errors_sent;
   return true;
 }
 

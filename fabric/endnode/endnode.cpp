@@ -14,6 +14,7 @@
 
 #include "common/check.h"
 #include "common/os/errno_text.h"
+#include "fabric/endnode/counter_files.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -41,15 +42,18 @@ void remove_sockets(const std::string& directory, LocalId id) {
   ::unlink(knock_path(directory, id).c_str());
 }
 
-/// Endnodes that were killed leave their sockets.
+/// Endnodes that were killed leave their sockets, and what they have counted.
 void remove_left_over(const std::string& directory, LocalIds& ids) {
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const auto id = parse_id(entry->path().filename().string());
-    if (!id || !ids.take(*id)) continue;
-    remove_sockets(directory, *id);
-    ids.give_back(*id);
+  for (const std::string& folder : {directory, endnodes_folder(directory)}) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const auto id = parse_id(entry->path().filename().string());
+      if (!id || !ids.take(*id)) continue;
+      remove_sockets(directory, *id);
+      remove_counter_files(directory, *id);
+      ids.give_back(*id);
+    }
   }
 }
 

@@ -20,4 +20,13 @@ inline constexpr std::string_view kDefaultFabric = "default";
 [[nodiscard]] Result<std::string> make_fabric_directory(
     std::string_view name = kDefaultFabric, const std::vector<std::string>& candidates = fabric_directories());
 
+/// A fabric's folder that is there.
+struct FabricFolder {
+  std::string name{};  ///< of the fabric
+  std::string directory{};
+};
+/// Those of this user that make_fabric_directory() would use, by name.
+[[nodiscard]] std::vector<FabricFolder> find_fabric_directories(
+    const std::vector<std::string>& candidates = fabric_directories());
+
 }  // namespace splitnic::fabric

@@ -77,18 +77,21 @@ RequestTurn FaultPlan::turn(const SendingRequest& request) {
   const std::uint64_t number = state->turns = request.position + 1;
   const FaultSpecification& faults = options_.faults;
   if (number == faults.cq_error) {
+    ++counters_.cq_error;
     options_.log(line("cq-error", *state, request) + fmt::format(" status={}", name_of(faults.cq_status)));
     return {.what = RequestTurn::What::fail, .status = faults.cq_status};
   }
   if (number == faults.kill_peer && !killed_) return kill(*state, request);
   if (!draw(faults.delay_permille, Kind::delay, {state->ordinal, number})) return {};
   const auto waits = std::chrono::duration_cast<std::chrono::microseconds>(faults.delay);
+  ++counters_.delay;
   options_.log(line("delay", *state, request) + fmt::format(" us={}", waits.count()));
   return {.what = RequestTurn::What::hold, .until = options_.clock() + faults.delay};
 }
 
 RequestTurn FaultPlan::kill(State& state, const SendingRequest& request) {
   killed_ = true;
+  ++counters_.kill_peer;
   options_.log(line("kill-peer", state, request));
   state.cut = options_.kill_peer(request.path);
   if (state.cut) return {};
@@ -109,6 +112,7 @@ bool FaultPlan::loses(const SendingRequest& request, std::uint16_t cell) {
     state->losses.erase(state->losses.begin(), first_kept);
   }
   state->losses[at] = lost + 1;
+  ++counters_.drop;
   options_.log(line("drop", *state, request) + fmt::format(" cell={} time={}", cell, lost + 1));
   return true;
 }
@@ -128,6 +132,7 @@ bool FaultPlan::damages(const ArrivingMessage& message) {
   const unsigned permille = options_.faults.corrupt_permille;
   if (!draw(permille, Kind::corrupt, {state->ordinal, state->messages, state->damaged})) return false;
   ++state->damaged;
+  ++counters_.corrupt;
   options_.log(line("corrupt", *state, message) + fmt::format(" time={}", state->damaged));
   return true;
 }
@@ -139,6 +144,7 @@ bool FaultPlan::not_ready(const ArrivingMessage& message, std::uint64_t receive)
   const unsigned permille = options_.faults.rnr_permille;
   if (!draw(permille, Kind::rnr, {state->ordinal, state->messages, state->refused})) return false;
   ++state->refused;
+  ++counters_.rnr;
   options_.log(line("rnr", *state, message) + fmt::format(" receive_wr_id={} time={}", receive, state->refused));
   return true;
 }

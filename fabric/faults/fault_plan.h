@@ -1,5 +1,6 @@
 #pragma once
 
+#include <boost/describe/class.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,17 @@
 #include "fabric/faults/fault_specification.h"
 
 namespace splitnic::fabric {
+
+/// How often each fault has hit.
+struct FaultCounters {
+  std::uint64_t drop = 0;
+  std::uint64_t corrupt = 0;
+  std::uint64_t delay = 0;
+  std::uint64_t rnr = 0;
+  std::uint64_t kill_peer = 0;
+  std::uint64_t cq_error = 0;
+};
+BOOST_DESCRIBE_STRUCT(FaultCounters, (), (drop, corrupt, delay, rnr, kill_peer, cq_error))
 
 /// What a plan needs of the world. All of it is called under the same rules as the plan.
 struct FaultPlanOptions {
@@ -38,6 +50,7 @@ class FaultPlan final : public TransportFaults {
   void destroyed(QpNumber queue_pair) { queue_pairs_.erase(queue_pair.value); }
   /// No queue pair meets faults from now on, and kill_peer is not called any more.
   void end() { queue_pairs_.clear(); }
+  [[nodiscard]] const FaultCounters& counters() const { return counters_; }
 
   [[nodiscard]] RequestTurn turn(const SendingRequest& request) override;
   [[nodiscard]] bool loses(const SendingRequest& request, std::uint16_t cell) override;
@@ -67,6 +80,7 @@ class FaultPlan final : public TransportFaults {
   FaultPlanOptions options_;
   std::uint64_t created_ = 0;
   bool killed_ = false;
+  FaultCounters counters_;
   std::unordered_map<std::uint32_t, State> queue_pairs_;
 };
 

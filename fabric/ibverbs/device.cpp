@@ -3,10 +3,12 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <string>
 
+#include "fabric/ibverbs/counters.h"
 #include "fabric/ibverbs/faults.h"
 #include "fabric/ibverbs/names.h"
 #include "fabric/ibverbs/objects.h"
@@ -83,8 +85,10 @@ ibv_context* refuse_to_open(const std::string& why) {
 }
 
 ibv_context* open_device(ibv_device* device) {
+  static std::atomic<unsigned> devices{0};
   auto context = std::make_unique<Context>();
-  auto faults = faults_of_environment([&opened = *context](fabric::PathNumber path) {
+  context->ordinal = ++devices;
+  auto faults = faults_of_environment(context->ordinal, [&opened = *context](fabric::PathNumber path) {
     return opened.peers->kill(path);  // there are no queue pairs before there are peers
   });
   if (!faults) return refuse_to_open(faults.error().message);
@@ -113,12 +117,21 @@ ibv_context* open_device(ibv_device* device) {
   if (!watched) return refuse_to_open(watched.error().message);
   context->event_watch = *watched;
   set_verbs(opened);
+  auto counters = Counters::open(opened);
+  if (!counters) {  // everything else works
+    std::fprintf(stderr, "libibverbs (splitnic): no counters: %s\n", counters.error().message.c_str());
+  } else {
+    opened.counters = std::move(*counters);
+  }
   return &context.release()->verbs.context;
 }
 
 }  // namespace
 
+Context::Context() = default;
+
 Context::~Context() {
+  counters.reset();
   if (event_watch.value != 0) static_cast<void>(adapter->unwatch(event_watch));
   // A program may have left queue pairs, which the progress thread still serves; their faults must not reach for peers.
   if (faults != nullptr && adapter != nullptr) adapter->use([this](fabric::ChannelAdapter&) { faults->end(); });

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -21,12 +20,6 @@ void write_line(int descriptor, const std::string& line) {
   static_cast<void>(!write(descriptor, whole.data(), whole.size()));
 }
 
-/// In the order in which the process opens its devices.
-unsigned next_device() {
-  static std::atomic<unsigned> opened{0};
-  return ++opened;
-}
-
 /// Standard error, where the environment names no file.
 Result<std::shared_ptr<os::UniqueFd>> open_log() {
   const char* path = secure_getenv(fabric::kFaultsLogVariable);
@@ -40,7 +33,8 @@ Result<std::shared_ptr<os::UniqueFd>> open_log() {
 
 }  // namespace
 
-Result<std::unique_ptr<fabric::FaultPlan>> faults_of_environment(std::function<bool(fabric::PathNumber)> kill_peer) {
+Result<std::unique_ptr<fabric::FaultPlan>> faults_of_environment(unsigned device,
+                                                                 std::function<bool(fabric::PathNumber)> kill_peer) {
   const char* text = secure_getenv(fabric::kFaultsVariable);
   if (text == nullptr || *text == 0) return std::unique_ptr<fabric::FaultPlan>();
   auto faults = fabric::parse_faults(text);
@@ -49,7 +43,7 @@ Result<std::unique_ptr<fabric::FaultPlan>> faults_of_environment(std::function<b
   if (!log) return tl::unexpected(log.error());
   fabric::FaultPlanOptions options;
   options.faults = *faults;
-  options.device = next_device();
+  options.device = device;
   options.clock = monotonic_now;
   options.kill_peer = std::move(kill_peer);
   options.log = [to = std::move(*log)](const std::string& line) { write_line(to->get(), line); };

@@ -40,6 +40,7 @@ inline constexpr std::uint16_t kPartitionKey = 0xffff;
 inline constexpr std::uint8_t kMaxReads = 16;
 inline constexpr std::size_t kDeviceMemoryBytes = std::size_t{16} << 20U;  ///< of an opened device, in whole pages
 
+class Counters;
 struct CompletionQueue;
 struct QueuePair;
 struct Region;
@@ -59,6 +60,7 @@ using FileIdentity = std::pair<dev_t, ino_t>;
 /// An opened device: one adapter, one endnode. The progress thread of the adapter serves it.
 struct Context {
   verbs_context verbs{};  ///< first: programs see its last member
+  unsigned ordinal = 0;   ///< 1, 2, ... in the order in which the process opens its devices
   SystemRandom random;    ///< drawn from under the adapter's lock
   os::UniqueFd command;
   fabric::AdapterLimits limits{};
@@ -75,8 +77,9 @@ struct Context {
   std::uint32_t xrc_domains_made = 0;  ///< under `lock`, as is the next
   std::map<FileIdentity, std::weak_ptr<const fabric::XrcDomain>> xrc_files;
   fabric::WatchNumber event_watch{};
+  std::unique_ptr<Counters> counters;  ///< null: they have no files
 
-  Context() = default;
+  Context();
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

@@ -179,6 +179,11 @@ void Peers::receive_the_rest(fabric::PathNumber path) {
   }
 }
 
+fabric::EndnodeCounters Peers::counters() {
+  const std::lock_guard guard(lock_);
+  return endnode_->counters();
+}
+
 bool Peers::kill(fabric::PathNumber path) {
   const std::uint16_t local_id = local_id_of(path);
   if (local_id == 0 || local_id == local_id_) return false;

@@ -84,6 +84,9 @@ class Peers {
   [[nodiscard]] std::uint16_t local_id_of(fabric::PathNumber path) const {
     return path.value < ids_.size() ? ids_[path.value].load(std::memory_order_relaxed) : std::uint16_t{0};
   }
+  /// Of the endnode.
+  [[nodiscard]] fabric::EndnodeCounters counters();
+  [[nodiscard]] const std::string& directory() const { return endnode_->directory(); }
   /// The path goes down soon, as if its peer had died; the peer sees this end die. False: there is no peer beyond it.
   /// Takes no lock; the adapter's may be held.
   [[nodiscard]] bool kill(fabric::PathNumber path);

@@ -53,6 +53,7 @@ RAW_ACCESS = {
         "fabric/memory/guarded_routines.cpp": "instruction addresses",
         "fabric/memory/local_protection.cpp": "address ranges as the kernel's map has them; never dereferenced",
         "fabric/memory/region.cpp": "compares addresses of the process's own memory, and its words for atomics",
+        "fabric/ibverbs/device_file/device_file.cpp": "functions that dlsym() names",
         "fabric/ibverbs/objects.h": "the structs that programs know are the beginnings of the objects",
         "fabric/ibverbs/attributes.cpp": "a struct of the C interface, of which an older program knows less",
         "fabric/ibverbs/memory.cpp": "addresses of the process's own memory as numbers",
