@@ -212,13 +212,20 @@ void Responder::transfer_ended(QueuePair& queue_pair, std::uint64_t position, bo
   if (!moved) response_failed(queue_pair, record, ProtectionError::memory_is_gone);
 }
 
-/// An answer that can't be given any more ends the stream, at its request.
+/// An answer that can't be given any more ends the stream, at its request. One that was given before is only refused:
+/// a network's late copy of the request must not end the stream of a peer that has its answer.
 void Responder::response_failed(QueuePair& queue_pair, const ResponseRecord& record, ProtectionError error) {
   ++context_.counters.access_refused;
   const TerminateCode code = terminate_code(error, ProtectedUse::read_request);
   const Syndrome syndrome = refused_as(error, ProtectedUse::read_request) == RefusedAs::remote_access_error
                                 ? Syndrome::remote_access_error
                                 : Syndrome::remote_operation_error;
+  ResponseQueue& responses = queue_pair.responses;
+  // It was answered whole before, and the request may be an old copy: the peer ends its request if it still waits.
+  if (responses.next < responses.answered && responses.records[responses.next].psn == record.psn) {
+    queue_pair.acknowledgement = {true, syndrome, record.psn};
+    return responses.restart_at(responses.next + 1);
+  }
   // The request's head, as it came.
   const bool xrc = queue_pair.options.xrc == XrcRole::target;
   Cell request = addressed_cell(queue_pair, xrc ? Opcode::xrc_read_request : Opcode::read_request, record.psn);
@@ -232,7 +239,7 @@ void Responder::response_failed(QueuePair& queue_pair, const ResponseRecord& rec
   request.message_sequence = record.message_sequence;
   request.destination = queue_pair.path->link.port_address();
   request.source = queue_pair.path->link.peer_port_address();
-  queue_pair.responses.restart_at(queue_pair.responses.taken);
+  responses.restart_at(responses.taken);
   refuse_for_good(queue_pair, syndrome, {code.layer, code.type, code.code}, request, 0);
 }
 

@@ -44,6 +44,15 @@ bool names_request(const CellPayload& refused_head) {
   return !refused.is(MessageKind::read_response) && !refused.is(MessageKind::atomic_response);
 }
 
+/// Whether the peer refuses a read that it has acknowledged already, together with what came after it: the answer got
+/// lost, and the memory went before it was asked for again.
+bool refuses_answer(const QueuePair& queue_pair, std::uint32_t psn) {
+  const SendQueue& send = queue_pair.send;
+  if (send.done == send.sent || sequence_distance(psn, send.acknowledged_psn) >= 0) return false;
+  const SendEntry& oldest = send.entries[send.done];
+  return is_answered(oldest.request.operation) && !oldest.answered && oldest.psn == psn;
+}
+
 }  // namespace
 
 /// Ends what is acknowledged, by an answer or by its consumption, oldest first. False: one of them is a read or atomic
@@ -112,7 +121,13 @@ void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {
   const std::uint32_t good = cell.packet_sequence - send.acknowledged_psn + (ok ? 1U : 0U);
   const bool possible =
       ok ? good <= send.sent_psn - send.acknowledged_psn : good < send.next_psn - send.acknowledged_psn;
-  if (!possible) return;
+  if (!possible) {
+    const bool refusal =
+        cell.syndrome == Syndrome::remote_access_error || cell.syndrome == Syndrome::remote_operation_error;
+    if (refusal && refuses_answer(queue_pair, cell.packet_sequence))
+      fail_queue_pair(context_, queue_pair, failure_of(cell.syndrome));
+    return;
+  }
   complete_acknowledged(queue_pair, send.acknowledged_psn + good);
   if (!queue_pair.rules().connected) return;  // that was one loss too many
   switch (cell.syndrome) {
@@ -163,10 +178,12 @@ void Requester::take_terminate(QueuePair& queue_pair, const ReceivedCell& receiv
   if (!queue_pair.rules().connected || !queue_pair.options.acknowledged) return;
   const bool of_a_request = names_request(received.payload);
   const std::uint32_t good = cell.packet_sequence - send.acknowledged_psn;
-  if (of_a_request && good >= send.next_psn - send.acknowledged_psn) return;
+  const bool of_an_answer = of_a_request && refuses_answer(queue_pair, cell.packet_sequence);
+  if (of_a_request && !of_an_answer && good >= send.next_psn - send.acknowledged_psn) return;
   queue_pair.terminate.reason = cell.reason;
   queue_pair.terminated_by_peer = true;
   if (!of_a_request) return void_queue_pair(context_, queue_pair);
+  if (of_an_answer) return fail_queue_pair(context_, queue_pair, failure_of(cell.reason));
   complete_acknowledged(queue_pair, cell.packet_sequence);
   refused(queue_pair, failure_of(cell.reason));
 }

@@ -195,8 +195,7 @@ void MemoryWorld::judge_crash(std::size_t path) {
     }
     site.reference.clear();
     site.fatal.clear();
-    FabricLink& link = paths_[path]->link(number % 2);
-    images_[site.bridge_image].adopt(link.bridge().local_memory().slice(link.buffers().offset, link.buffers().bytes));
+    images_[site.bridge_image].adopt(paths_[path]->buffers(number % 2));
   }
   make_queues(path);
 }

@@ -23,8 +23,8 @@ MemoryScenario draw_memory_scenario(std::uint64_t seed) {
     options.link.payload_bytes = {1U << 10U, between(0, 1) == 0 ? 2U << 10U : 4U << 10U};
     options.link.slot_bytes = {1U << 10U, options.link.payload_bytes[1] / 2};
     options.link.mpt_entries = static_cast<std::size_t>(between(1, 16));
-    // The second initiator is beyond a relay, half the time.
-    options.relayed = path == 1 && between(0, 1) == 0;
+    // The second initiator is mostly beyond a relay or a network.
+    if (path == 1) options.kind = static_cast<PathKind>(between(0, 2));
     options.lost_permille = static_cast<unsigned>(between(0, 20));
     options.doubled_permille = static_cast<unsigned>(between(0, 20));
     scenario.cell_payload[path] = static_cast<std::uint32_t>(64U << between(0, 3));
@@ -33,7 +33,9 @@ MemoryScenario draw_memory_scenario(std::uint64_t seed) {
   scenario.in_flight_max = between(1, 24);
   scenario.crash_gap = between(500, 4000);
   for (PathOptions& options : scenario.paths) {
-    if (options.relayed && between(0, 1) == 0) options.late_permille = static_cast<unsigned>(between(1, 60));
+    if (options.kind == PathKind::bridge) continue;
+    if (between(0, 1) == 0) options.late_permille = static_cast<unsigned>(between(1, 60));
+    options.damaged_permille = static_cast<unsigned>(between(0, 10));
   }
   return scenario;
 }
@@ -47,8 +49,9 @@ std::string to_text(const MemoryScenario& scenario) {
         "  initiator {}: {}-byte cells, payload rings {}+{}, {} MPT slots, writes late by up to {} us, torn {}",
         path + 1, scenario.cell_payload[path], options.link.payload_bytes[0], options.link.payload_bytes[1],
         options.link.mpt_entries, options.bridge.write_delay_max.count() / 1000, options.bridge.torn_permille);
-    if (options.relayed) {
-      text += fmt::format("; a relay loses {}, doubles {} and delays {} permille", options.lost_permille,
+    if (options.kind != PathKind::bridge) {
+      text += fmt::format("; a {} loses {}, doubles {} and delays {} permille",
+                          options.kind == PathKind::relayed ? "relay" : "network of datagrams", options.lost_permille,
                           options.doubled_permille, options.late_permille);
     }
     const bool owners = scenario.engine[2 * path];

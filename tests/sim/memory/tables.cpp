@@ -100,8 +100,9 @@ void MemoryWorld::register_process_memory(std::size_t number) {
 }
 
 void MemoryWorld::register_bridge_memory(std::size_t number) {
-  make_way(number, 0);
   Site& site = sites_[number];
+  if (images_[site.bridge_image].size() == 0) return register_process_memory(number);  // there is no bridge
+  make_way(number, 0);
   EntryOptions options;
   options.rights = draw_rights();
   options.placeable = !one_in(3);
@@ -110,7 +111,7 @@ void MemoryWorld::register_bridge_memory(std::size_t number) {
   const std::size_t bytes = 64 * (1 + below(32));
   const std::size_t offset = 64 * below(lines - bytes / 64);
   const Piece where{site.bridge_image, offset, bytes};
-  const MemoryRange range{paths_[number / 2]->link(number % 2).buffers().offset + offset, bytes};
+  const MemoryRange range{paths_[number / 2]->buffers_offset(number % 2) + offset, bytes};
   const bool quarantined = std::ranges::any_of(
       site.reference.quarantine, [&](const Reference::Revoked& revoked) { return overlap(revoked.range, where); });
   if (site.adapter->in_quarantine(range) != quarantined) violate("the model says otherwise about a quarantine");

@@ -28,7 +28,7 @@ MemoryWorld::MemoryWorld(const MemoryScenario& scenario, bool trace)
     images_.emplace_back(name, PeerMemory::over(arenas_.back().at(0), Arena::kBytes));
   }
   for (std::size_t path = 0; path < kPaths; ++path) {
-    paths_.push_back(std::make_unique<Path>(scenario.paths[path], fates_));
+    paths_.push_back(Path::made(scenario.paths[path], fates_));
   }
   for (int i = 0; i < 10'000 && !(paths_[0]->up() && paths_[1]->up()); ++i) {
     now_ += std::chrono::microseconds(20);
@@ -39,9 +39,7 @@ MemoryWorld::MemoryWorld(const MemoryScenario& scenario, bool trace)
     Site& site = sites_[number];
     site.arena_image = number % 2 == 0 ? 0 : 1 + number / 2;
     site.bridge_image = site.reference.bridge_image = images_.size();
-    FabricLink& link = paths_[number / 2]->link(number % 2);
-    images_.emplace_back(fmt::format("the bridge memory of site {}", number),
-                         link.bridge().local_memory().slice(link.buffers().offset, link.buffers().bytes));
+    images_.emplace_back(fmt::format("the bridge memory of site {}", number), paths_[number / 2]->buffers(number % 2));
   }
   for (std::size_t path = 0; path < kPaths; ++path) {
     make_queues(path);

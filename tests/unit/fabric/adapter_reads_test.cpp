@@ -308,6 +308,59 @@ TEST_CASE("memory deregistered in the middle of its answer ends the stream at th
   CHECK(cells[0].payload.size() == cell_head_bytes(Opcode::read_request));
 }
 
+TEST_CASE("a late copy of a read is refused when its memory has gone since, and ends nothing",
+          "[fabric][adapter][read]") {
+  ScriptedPeer peer;
+  const Owned owned = open(peer.host);
+  REQUIRE(peer.host.receive(1, 200'000, 100) == Status::ok);
+  peer.put(read_cell(peer, kPsn, 1, owned.at, 600));
+  CHECK(peer.poll_and_take().size() == 3);
+  REQUIRE(peer.host.adapter.deregister(owned.at.tag) == Status::ok);
+  const Owned open_still = open(peer.host);  // its receive is here
+  for (int copy = 0; copy < 2; ++copy) {
+    peer.put(read_cell(peer, kPsn, 1, owned.at, 600));
+    const auto cells = peer.poll_and_take();
+    REQUIRE(cells.size() == 1);
+    CHECK(cells[0].opcode == Opcode::acknowledge);
+    CHECK(cells[0].syndrome == Syndrome::remote_access_error);
+    CHECK(cells[0].packet_sequence == kPsn);
+  }
+  CHECK_FALSE(peer.host.adapter.in_error(peer.host.number));
+  // A peer that has its answer goes on.
+  peer.put(read_cell(peer, kPsn + 1, 2, open_still.at, 100));
+  const auto next = peer.poll_and_take();
+  REQUIRE(next.size() == 1);
+  CHECK(next[0].opcode == Opcode::read_response_only);
+}
+
+TEST_CASE("a read whose answer got lost ends as refused when its memory has gone, whatever came after it",
+          "[fabric][adapter][read]") {
+  const bool terminated = GENERATE(false, true);
+  ScriptedPeer peer;
+  REQUIRE(post(peer.host, read_request(peer.host, 1, 0, 300, {5, Stag{6}})) == Status::ok);
+  REQUIRE(peer.host.send(2, 0, 64) == Status::ok);
+  const auto sent = peer.poll_and_take();
+  REQUIRE(sent.size() == 2);
+  peer.acknowledge(Syndrome::ok, kOwnPsn + 1);  // the send has arrived, so the answer to the read is lost
+  CHECK(peer.poll_and_take().size() == 2);
+  // Not the refusal of what was acknowledged and needs no answer.
+  peer.acknowledge(Syndrome::remote_access_error, kOwnPsn + 1);
+  peer.poll();
+  CHECK(peer.host.take().empty());
+  if (terminated) {
+    Cell refusal = peer.cell(Opcode::terminate, kOwnPsn);
+    refusal.reason = {0, 1, 0};
+    std::array<std::byte, kMaxCellHeadBytes> head{};
+    const std::size_t bytes = encode_cell_head(sent[0], 0, head);
+    peer.put(refusal, std::span(head).first(bytes));
+  } else {
+    peer.acknowledge(Syndrome::remote_access_error, kOwnPsn);
+  }
+  peer.poll();
+  CHECK(how(peer.host.take()) == std::vector<std::string>{"remote_access_error", "flushed"});
+  CHECK(peer.host.adapter.in_error(peer.host.number));
+}
+
 TEST_CASE("reads and atomics need an acknowledged channel and a peer who takes them", "[fabric][adapter][read]") {
   QueuePairAttributes options;
   SECTION("unacknowledged") { options.acknowledged = false; }
