@@ -84,12 +84,17 @@ void World::set_terms(messaging::SessionOptions& options) const {
 }
 
 bool World::come_up(Duration limit) {
-  Duration passed{};
-  for (; passed < limit && !(victim_up() && end().ready());) {
+  // A step is short while both talk, and longer and longer while the victim lets the end wait: it may pause for
+  // seconds.
+  constexpr Duration kShortest = microseconds(50);
+  constexpr Duration kLongest = milliseconds(5);
+  Duration time = kShortest;
+  for (Duration passed{}; passed < limit && !(victim_up() && end().ready()); passed += time) {
+    const std::uint64_t heard = end().answers() + end().incarnation();
     end().take_next_step();
-    const Duration time = end().connected() ? Duration(microseconds(50)) : Duration(milliseconds(5));
     step(time);
-    passed += time;
+    const bool talks = end().connected() && end().answers() + end().incarnation() != heard;
+    time = talks ? kShortest : std::min(2 * time, kLongest);
   }
   return victim_up() && end().ready();
 }
