@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+/// Counts what a thread asks of the allocator and of the kernel.
+namespace splitnic::quiet_verbs {
+
+struct Counted {
+  std::uint64_t allocations = 0;  ///< malloc and its relatives; free does not count
+  std::uint64_t system_calls = 0;
+};
+
+/// From now on until stop(), of this thread. The first call adds a filter of system calls to the thread, for good: let
+/// it be one that ends soon. The calls are carried out.
+void start_counting();
+Counted stop_counting();
+
+/// Bytes that the allocator has given out and not got back.
+[[nodiscard]] std::uint64_t bytes_in_use();
+
+}  // namespace splitnic::quiet_verbs
