@@ -81,6 +81,22 @@ Expected<MemoryRegion> ProtectionDomain::register_pages(const PageList& pages, c
   return register_in(object_, *memory, options, RegionOrigin::pages);
 }
 
+Expected<MemoryRegion> ProtectionDomain::register_shared(const MemoryRegion& other, const RegionOptions& options) {
+  if (!object_ || !other || !consistent(options)) return tl::unexpected(Status::bad_argument);
+  detail::RegionObject& shares = *other.object();
+  if (shares.domain->context != object_->context) return tl::unexpected(Status::bad_argument);
+  const bool settled = shares.origin == RegionOrigin::process || shares.origin == RegionOrigin::pages;
+  if (!settled) return tl::unexpected(Status::not_permitted);
+  const fabric::ProtectionEntry* entry = shares.entry();
+  if (entry == nullptr || !entry->valid) return tl::unexpected(Status::bad_tag);
+  // What the process may do there was looked at when `other` was registered. Writing needs what was granted then.
+  const bool usable = !options.rights.has(Right::local_write) || entry->rights.has(Right::local_write);
+  if (!usable) return tl::unexpected(Status::bad_argument);
+  auto region = register_in(object_, entry->memory, options, shares.origin);
+  if (region) region->object()->memory = shares.memory;
+  return region;
+}
+
 Expected<MemoryRegion> ProtectionDomain::register_bridge_memory(const Path& path, std::size_t offset, std::size_t bytes,
                                                                 Rights rights, BridgeAccess access) {
   const bool fits = object_ && path && path.object()->context == object_->context && detail::consistent(rights) &&

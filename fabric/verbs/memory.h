@@ -53,6 +53,12 @@ class ProtectionDomain : public Handle<detail::DomainObject> {
   /// The same for pages that need not be contiguous. They have only the addresses that peers use. pages: read during
   /// the call.
   [[nodiscard]] Expected<MemoryRegion> register_pages(const PageList& pages, const RegionOptions& options);
+  /// Registers the memory of another region of this context once more, under a tag of its own: with its own rights,
+  /// base and touch control, in this domain. Both share one translation (the list of the pages), which lasts as long as
+  /// either of them; neither needs the other afterwards. Errors: bad_argument (also: local write, which `other` has
+  /// not), bad_tag (`other` opens nothing any more), not_permitted (`other` is bridge memory, or registered through a
+  /// send queue), no_resources. Source: S3 Fig. 14.
+  [[nodiscard]] Expected<MemoryRegion> register_shared(const MemoryRegion& other, const RegionOptions& options);
   /// Registers [offset, offset + bytes) of the memory of the path's bridge (Path::bridge_bytes). Errors: bad_length,
   /// bad_argument, in_use (a peer may still write there: wait for memory_drained), link_down, no_resources.
   [[nodiscard]] Expected<MemoryRegion> register_bridge_memory(const Path& path, std::size_t offset, std::size_t bytes,

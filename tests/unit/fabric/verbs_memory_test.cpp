@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "fabric/verbs/objects.h"
 #include "mapped_memory.h"
 #include "verbs_fixture.h"
 
@@ -185,6 +186,58 @@ TEST_CASE("verbs: pages have peers' addresses alone, and are read and written by
   REQUIRE(pair.b.queue_pair.post_send(send(2, {region.segment(0, 60)})) == Status::ok);
   pair.run();
   CHECK(pair.a.holds(1000, bytes));
+}
+
+TEST_CASE("verbs: two regions share one list of pages, each with rights and a life of its own", "[fabric][verbs]") {
+  Pair pair;
+  MappedMemory memory(2 * page_bytes());
+  const std::array<std::byte*, 2> pages{memory.at(page_bytes()), memory.at(0)};
+  PageList list;
+  list.pages = pages;
+  list.page_bytes = page_bytes();
+  list.end_offset = page_bytes();
+  RegionOptions options;
+  options.rights = kEverything;
+  options.base = 0;
+  MemoryRegion whole = made(pair.b.domain.register_pages(list, options));
+  RegionOptions reading;
+  reading.rights = Right::local_read | Right::remote_read;
+  reading.base = 7000;
+  MemoryRegion readable = made(pair.b.domain.register_shared(whole, reading));
+  CHECK(readable.size() == whole.size());
+  CHECK(readable.tag() != whole.tag());
+  const auto& table = pair.b.context.object()->adapter.table();
+  CHECK(table.find(readable.tag())->memory.sharers() == 2);
+
+  // What is written through the one is read through the other, which takes no writes.
+  const auto bytes = pattern(60, 1);
+  pair.a.fill(0, bytes);
+  CHECK(pair.write({page_bytes() - 30, whole.tag()}, 60) == success);
+  CHECK(pair.read({7000 + page_bytes() - 30, readable.tag()}, 60) == success);
+  CHECK(pair.a.holds(0, bytes));
+  RegionOptions too_much = options;
+  CHECK(refusal(pair.b.domain.register_shared(readable, too_much)) == Status::bad_argument);  // writes
+
+  // The pages last as long as either of them.
+  REQUIRE(whole.deregister() == Status::ok);
+  CHECK(table.find(readable.tag())->memory.sharers() == 1);
+  CHECK(pair.read({7000 + page_bytes() - 30, readable.tag()}, 60) == success);
+  CHECK(pair.a.holds(0, bytes));
+  CHECK(pair.write({7000, readable.tag()}, 60) == remote_access_error);
+}
+
+TEST_CASE("verbs: what can't be shared is refused, and says why", "[fabric][verbs]") {
+  Pair pair;
+  RegionOptions options;
+  options.rights = kEverything;
+  const MemoryRegion of_bridge = made(pair.b.domain.register_bridge_memory(pair.b.path, 0, 4096, kEverything));
+  CHECK(refusal(pair.b.domain.register_shared(of_bridge, options)) == Status::not_permitted);
+  const MemoryRegion later = made(pair.b.domain.allocate_region(2));
+  CHECK(refusal(pair.b.domain.register_shared(later, options)) == Status::not_permitted);
+  CHECK(refusal(pair.a.domain.register_shared(pair.b.region, options)) == Status::bad_argument);  // another context's
+  const MemoryRegion again = made(pair.b.domain.register_shared(pair.b.region, options));
+  CHECK(again.size() == pair.b.region.size());
+  REQUIRE(pair.b.queue_pair.post_send(send(2, {again.segment(0, 8)})) == Status::ok);  // named by pointer, too
 }
 
 TEST_CASE("verbs: bridge memory is written directly or in cells, and rests until direct writes are over",

@@ -33,6 +33,7 @@ void check_null(Context& context, ProtectionDomain& domain, CompletionChannel& c
       {"add_group_member", context.add_group_member(Gid{{0xff}}, good.path), kBad},
       {"register_memory", refusal(domain.register_memory(good.memory, kLocal)), kBad},
       {"register_pages", refusal(domain.register_pages(page.registration().pages, {})), kBad},
+      {"register_shared", refusal(domain.register_shared(MemoryRegion(), {})), kBad},
       {"register_bridge_memory", refusal(domain.register_bridge_memory(good.path, 0, 64, kLocal)), kBad},
       {"allocate_region", refusal(domain.allocate_region(1)), kBad},
       {"allocate_window", refusal(domain.allocate_window(WindowType::type_1)), kBad},
