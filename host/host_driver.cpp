@@ -139,25 +139,29 @@ tl::expected<messaging::HelloGrant, Refusal> HostDriver::on_hello(const wire::He
 }
 
 void HostDriver::on_up(const wire::HelloReply* reply) {
+  // What the unit has said about the LAN since its answer to the hello is newer.
+  wire::LinkState link = early_link_.value_or(wire::LinkState{.up = reply->link_up});
+  if (link.max_mtu == 0) link.max_mtu = reply->max_mtu;
+  early_link_.reset();
   unit_name_ = reply->name;
-  nic_.set_max_mtu(reply->max_mtu);
+  nic_.set_max_mtu(link.max_mtu);
   nic_.set_mac(reply->assigned_mac);
   nic_.set_offloads({.frames = session_->offloads(), .udp_segments = session_->udp_segments()});
   announced_ = false;
   statistics_due_ = Time{};
   reported_.clear();
-  set_carrier(reply->link_up);
+  set_carrier(link.up);
   notices_.notice_from(
-      kUps,
-      fmt::format("up: I/O unit {}, address {}, MTU up to {}, mode {}{}{}, LAN {}", reply->name,
-                  to_string(reply->assigned_mac), reply->max_mtu, session_->mode() == wire::Mode::rdma ? 'R' : 'S',
-                  session_->has_data_channel() ? "" : " without a data channel",
-                  session_->offloads() ? " with offloads" : "", reply->link_up ? "has carrier" : "has no carrier"));
+      kUps, fmt::format("up: I/O unit {}, address {}, MTU up to {}, mode {}{}{}, LAN {}", reply->name,
+                        to_string(reply->assigned_mac), link.max_mtu, session_->mode() == wire::Mode::rdma ? 'R' : 'S',
+                        session_->has_data_channel() ? "" : " without a data channel",
+                        session_->offloads() ? " with offloads" : "", link.up ? "has carrier" : "has no carrier"));
 }
 
 void HostDriver::on_down(std::string_view reason) {
   set_carrier(false);
   statistics_due_ = kNever;
+  early_link_.reset();
   // The NIC's address may have changed since the last hello requested it, perhaps because the unit refused it.
   if (options_.mac.is_zero()) session_->ask_for_mac(nic_.preferred_mac());
   if (stopping_) return;  // the caller requested this
@@ -179,6 +183,10 @@ void HostDriver::on_frame(const messaging::ReceivedFrame& frame) {
 
 Answer HostDriver::on_request(const wire::RequestBody& request) {
   if (const auto* link = std::get_if<wire::LinkState>(&request)) {
+    if (!up()) {
+      early_link_ = *link;  // without a session there is no carrier
+      return wire::Acknowledged{};
+    }
     if (link->max_mtu != 0) nic_.set_max_mtu(link->max_mtu);
     if (carrier_ != link->up) notices_.notice(link->up ? "the LAN has carrier" : "the LAN has no carrier");
     set_carrier(link->up);

@@ -102,8 +102,9 @@ class HostDriver final : public messaging::SessionEvents {
   Time now_{};
   Time settings_due_{};
   Time statistics_due_ = kNever;
-  messaging::LossReport losses_;  // of frames that the NIC refuses
-  bool announced_ = false;        // the driver has sent the settings since the session came up
+  messaging::LossReport losses_;                          // of frames that the NIC refuses
+  bool announced_ = false;                                // the driver has sent the settings since the session came up
+  std::optional<messaging::wire::LinkState> early_link_;  // said by the unit before the session was up
   bool carrier_ = false;
   bool stopping_ = false;
   bool waiting_for_elements_ = false;

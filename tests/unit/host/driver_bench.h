@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -123,6 +124,7 @@ class TestUnit final : public messaging::SessionEvents {
   std::optional<messaging::Refusal> refusal;  ///< of every hello
   bool refuses_requests = false;
   bool paused = false;
+  std::optional<wire::LinkState> says_early;  ///< between the hello and the end of the set-up
   std::vector<wire::Statistics::Counter> statistics;
   std::vector<wire::HelloRequest> hellos;
   std::vector<wire::RequestBody> requests;
@@ -148,6 +150,9 @@ class TestUnit final : public messaging::SessionEvents {
   std::size_t poll(Time now) {
     if (!session_ || paused) return 0;
     const std::size_t work = session_->poll(now);
+    if (says_early && session_->state() == messaging::SessionState::negotiated) {
+      SPLITNIC_CHECK(session_->request(*std::exchange(says_early, std::nullopt)));
+    }
     session_->flush();
     return work;
   }

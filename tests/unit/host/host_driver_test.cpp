@@ -40,6 +40,23 @@ TEST_CASE("the carrier is off until the session is up, and then the unit's", "[h
   CHECK(bench.notices.sources == std::vector<std::string>{"session up"});
 }
 
+TEST_CASE("what a unit says about the LAN before the session is up counts from then on", "[host][driver]") {
+  DriverBench bench;
+  bench.unit.grant.link_up = GENERATE(false, true);
+  bench.unit.says_early = wire::LinkState{.up = !bench.unit.grant.link_up, .max_mtu = 1400};
+  bench.start_unit();
+  for (Time now = bench.now(); !bench.driver().up(); now += 100us) {
+    REQUIRE(now < bench.now() + 5s);
+    bench.driver().poll(now);
+    REQUIRE((bench.driver().up() || !bench.driver().carrier()));
+    bench.unit.poll(now);
+    bench.pair.advance(now);
+  }
+  CHECK_FALSE(bench.unit.says_early);
+  CHECK(bench.driver().carrier() == !bench.unit.grant.link_up);
+  CHECK(bench.nic.max_mtus == std::vector<std::uint32_t>{1400});
+}
+
 TEST_CASE("every setting is sent when the session comes up", "[host][driver]") {
   DriverBench bench;
   bench.nic.system.multicast = {group(1), group(2)};
