@@ -157,10 +157,12 @@ void bind(CLI::App& app, VerbsRunCommand& command) {
   app.add_option("--fabric", command.fabric, "Only programs on the fabric of this name reach each other")
       ->type_name("NAME")
       ->capture_default_str();
-  app.add_option("--faults", command.faults,
-                 "Inject faults below the program, drawn from the number SEED. Faults: drop, corrupt and rnr=PERMILLE, "
-                 "delay=PERMILLE:MICROSECONDS, kill-peer=REQUEST, cq-error=STATUS:REQUEST. Without any: a mix that "
-                 "reliable connections repair")
+  app.add_option(
+         "--faults", command.faults,
+         "Inject faults below the program, drawn from the number SEED. Faults: drop, corrupt, rnr, duplicate and "
+         "lost-ack=PERMILLE, "
+         "delay=PERMILLE:MICROSECONDS, kill-peer=REQUEST, cq-error=STATUS:REQUEST. Without any: a mix that "
+         "reliable connections repair")
       ->type_name("SEED[,FAULT=VALUE...]");
   app.add_option("--faults-log", command.faults_log,
                  "Append a line for each fault to this file (default: standard error)")

@@ -6,6 +6,7 @@
 #include "common/range.h"
 #include "fabric/adapter/adapter_state.h"
 #include "fabric/adapter/local_memory.h"
+#include "fabric/adapter/transport_faults.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -251,18 +252,23 @@ Requester::Copy Requester::send_copy(QueuePair& queue_pair, SendEntry& entry, co
   cell.packet_sequence = queue_pair.send.next_psn;
   ClaimedPayload payload;
   if (!path->link.claim(lane, cell, bytes, payload)) return Copy::blocked;
-  const DatagramBytes head = encode_datagram(header);
-  payload.put(std::as_bytes(std::span(&head, 1)));
+  const DatagramBytes head_bytes = encode_datagram(header);
+  const auto head = std::as_bytes(std::span(&head_bytes, 1));
+  payload.put(head);
   if (!load(queue_pair, entry, payload)) return Copy::failed;
+  ++context_.counters.datagrams_sent;
+  const bool faulty = context_.options.faults != nullptr;
+  if (faulty && is_lost(queue_pair, entry)) return Copy::sent;
   std::uint32_t packet_crc = kPacketCrcStart;
   release_cell(context_, *path, lane, cell, bytes, packet_crc);
-  ++context_.counters.datagrams_sent;
+  if (faulty) send_twice(queue_pair, entry, *path, cell, bytes, head, kPacketCrcStart);
   return Copy::sent;
 }
 
 Time Requester::next_datagram_deadline(const QueuePair& queue_pair) const {
   const SendQueue& send = queue_pair.send;
   if (!queue_pair.rules().begin_sends || send.next == send.posted) return kNever;
+  if (context_.now < send.hold_until) return send.hold_until;
   return send.drop_at == kNever ? context_.now : std::max(send.drop_at, context_.now);
 }
 
@@ -314,6 +320,11 @@ void ChannelAdapter::State::take_datagram(Path& path, const ReceivedCell& receiv
 void Responder::take_datagram(QueuePair& queue_pair, const Path& path, const DatagramHeader& header, const Cell& cell,
                               const CellPayload& message) {
   AdapterCounters& counters = context_.counters;
+  const ArrivingMessage arriving{queue_pair.number, cell.packet_sequence, MessageKind::datagram};
+  if (context_.options.faults != nullptr && context_.options.faults->damages(arriving)) {
+    ++counters.dropped_bad_cell;
+    return;
+  }
   if (header.queue_key != queue_pair.options.queue_key) {
     ++counters.dropped_wrong_queue_key;
     return;

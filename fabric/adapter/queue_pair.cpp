@@ -82,7 +82,7 @@ void SendEntry::begin(const WorkRequest& from, std::uint32_t message_bytes) {
   bytes = message_bytes;
   psn = message_sequence = 0;
   settled_at = 0;
-  numbered = answered = direct_sink = memory_done = false;
+  numbered = answered = direct_sink = memory_done = answer_lost = false;
   direct = from.placed_bytes != 0;
   dma = DmaState::none;
   failure = CompletionStatus::success;

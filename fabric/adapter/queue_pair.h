@@ -43,6 +43,7 @@ struct SendEntry {
   bool answered = false;     ///< reads and atomics
   bool direct_sink = false;  ///< a read that the owner may answer through the window
   bool memory_done = false;  ///< a combined request's registration
+  bool answer_lost = false;  ///< injected: the answer to what was sent last does not come
   DmaState dma = DmaState::none;
   CompletionStatus failure = CompletionStatus::success;  ///< found before its turn to complete
   Stag tag{};                                            ///< what a bind or registration gave

@@ -54,9 +54,14 @@ Opcode opcode_from(const QueuePair& queue_pair, const WorkRequest& request, bool
   return first && queue_pair.options.xrc == XrcRole::initiator ? xrc_of(opcode) : opcode;
 }
 
-SendingRequest sending(const QueuePair& queue_pair, const SendEntry& entry) {
-  const PathNumber path = queue_pair.path != nullptr ? queue_pair.path->number : PathNumber{};
-  return {queue_pair.number, path, queue_pair.send.next, entry.request.id, entry.request.operation};
+SendingRequest sending(const AdapterContext& context, const QueuePair& queue_pair, const SendEntry& entry) {
+  PathNumber path = queue_pair.path != nullptr ? queue_pair.path->number : PathNumber{};
+  if (queue_pair.options.datagram) {
+    const AddressHandle* to = context.datagrams.find(entry.request.datagram.handle);
+    if (to != nullptr) path = to->options.path;
+  }
+  return {queue_pair.number,          path, queue_pair.send.next, entry.request.id, entry.request.operation,
+          queue_pair.options.datagram};
 }
 
 /// Copies what a request with inline data is to say; false: the memory is not there.
@@ -153,8 +158,8 @@ Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
 
 /// Injected faults that the request meets at its turn. nullopt: it goes on.
 std::optional<Requester::Step> Requester::meet_faults(QueuePair& queue_pair, SendEntry& entry) {
-  if (entry.numbered || queue_pair.options.datagram) return std::nullopt;
-  const RequestTurn turn = context_.options.faults->turn(sending(queue_pair, entry));
+  if (entry.numbered) return std::nullopt;
+  const RequestTurn turn = context_.options.faults->turn(sending(context_, queue_pair, entry));
   switch (turn.what) {
     case RequestTurn::What::go:
       return std::nullopt;
@@ -169,7 +174,29 @@ std::optional<Requester::Step> Requester::meet_faults(QueuePair& queue_pair, Sen
 
 /// The cell that is about to leave meets an injected loss.
 bool Requester::is_lost(const QueuePair& queue_pair, const SendEntry& entry) const {
-  return context_.options.faults->loses(sending(queue_pair, entry), queue_pair.send.next_cell);
+  return context_.options.faults->loses(sending(context_, queue_pair, entry), queue_pair.send.next_cell);
+}
+
+/// The answer to the request, which has just left whole, meets an injected loss. So does its acknowledgement by
+/// consumption.
+void Requester::lose_answer(const QueuePair& queue_pair, SendEntry& entry) const {
+  entry.answer_lost =
+      queue_pair.options.acknowledged && context_.options.faults->loses_answer(sending(context_, queue_pair, entry));
+  if (entry.answer_lost) entry.settled_at = 0;
+}
+
+/// The cell that has just left meets an injected duplication: it leaves once more, if there is room. head: what comes
+/// before the request's own bytes. bytes: with it.
+void Requester::send_twice(QueuePair& queue_pair, SendEntry& entry, Path& path, Cell cell, std::size_t bytes,
+                           std::span<const std::byte> head, std::uint32_t packet_crc) {
+  if (!context_.options.faults->duplicates(sending(context_, queue_pair, entry), queue_pair.send.next_cell)) return;
+  const VirtualLane lane = queue_pair.options.lane;
+  cell.awaited = false;  // the first one's consumption acknowledges the message
+  ClaimedPayload payload;
+  if (!path.link.claim(lane, cell, bytes, payload)) return;
+  payload.put(head);
+  if (!is_answered(entry.request.operation) && !load(queue_pair, entry, payload)) return;
+  static_cast<void>(release_cell(context_, path, lane, cell, bytes, packet_crc));
 }
 
 Requester::Step Requester::carry_out(QueuePair& queue_pair, SendEntry& entry) {
@@ -293,9 +320,14 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   // Direct bytes come before the cell that closes their message: release() publishes them with the cell.
   // A cell that is lost stays a claim that is never released; its consumption can't acknowledge it.
   const bool lost = context_.options.faults != nullptr && is_lost(queue_pair, entry);
+  const std::uint32_t crc_before = send.packet_crc;
   const std::uint64_t position =
       lost ? 0 : release_cell(context_, *queue_pair.path, lane, cell, bytes, send.packet_crc);
   if (cell.awaited) entry.settled_at = position;
+  if (context_.options.faults != nullptr && !lost) [[unlikely]] {
+    if (last) lose_answer(queue_pair, entry);
+    send_twice(queue_pair, entry, *queue_pair.path, cell, bytes, {}, crc_before);
+  }
   number(queue_pair, entry);
   send.next_offset += bytes;
   ++send.next_cell;
@@ -334,6 +366,10 @@ Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& e
   }
   const bool lost = context_.options.faults != nullptr && is_lost(queue_pair, entry);
   if (!lost && !send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return Step::stop;
+  if (context_.options.faults != nullptr && !lost) [[unlikely]] {
+    lose_answer(queue_pair, entry);
+    send_twice(queue_pair, entry, *queue_pair.path, cell, 0, {}, kPacketCrcStart);
+  }
   number(queue_pair, entry);
   message_sent(queue_pair);
   return Step::cell;

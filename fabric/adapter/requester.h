@@ -48,6 +48,9 @@ class Requester {
   [[nodiscard]] Step advance(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] std::optional<Step> meet_faults(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] bool is_lost(const QueuePair& queue_pair, const SendEntry& entry) const;
+  void lose_answer(const QueuePair& queue_pair, SendEntry& entry) const;
+  void send_twice(QueuePair& queue_pair, SendEntry& entry, Path& path, Cell cell, std::size_t bytes,
+                  std::span<const std::byte> head, std::uint32_t packet_crc);
   [[nodiscard]] Step carry_out(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] CompletionStatus run_memory_request(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step move_directly(QueuePair& queue_pair, SendEntry& entry);
@@ -69,6 +72,7 @@ class Requester {
   void progressed(QueuePair& queue_pair);
   [[nodiscard]] bool complete_ready(QueuePair& queue_pair);
   void refused(QueuePair& queue_pair, CompletionStatus status);
+  [[nodiscard]] bool answer_is_lost(const QueuePair& queue_pair, std::uint32_t psn) const;
   [[nodiscard]] SendEntry* answered_by(QueuePair& queue_pair, const Cell& cell, bool read);
   void answered(QueuePair& queue_pair, SendEntry& entry);
   void answer_missed(QueuePair& queue_pair);

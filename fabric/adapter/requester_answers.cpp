@@ -128,6 +128,7 @@ void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {
       fail_queue_pair(context_, queue_pair, failure_of(cell.syndrome));
     return;
   }
+  if (ok && answer_is_lost(queue_pair, cell.packet_sequence)) return;
   complete_acknowledged(queue_pair, send.acknowledged_psn + good);
   if (!queue_pair.rules().connected) return;  // that was one loss too many
   switch (cell.syndrome) {
@@ -188,6 +189,17 @@ void Requester::take_terminate(QueuePair& queue_pair, const ReceivedCell& receiv
   refused(queue_pair, failure_of(cell.reason));
 }
 
+/// Injected: the answer to the request with this number does not come.
+bool Requester::answer_is_lost(const QueuePair& queue_pair, std::uint32_t psn) const {
+  if (context_.options.faults == nullptr) return false;
+  const SendQueue& send = queue_pair.send;
+  for (std::uint64_t position = send.done; position != send.sent; ++position) {
+    const SendEntry& entry = send.entries[position];
+    if (goes_over_the_wire(entry.request.operation) && entry.psn == psn) return entry.answer_lost;
+  }
+  return false;
+}
+
 /// The request that the cell can be an answer to: the oldest one that awaits its.
 SendEntry* Requester::answered_by(QueuePair& queue_pair, const Cell& cell, bool read) {
   SendQueue& send = queue_pair.send;
@@ -223,7 +235,7 @@ void Requester::answered(QueuePair& queue_pair, SendEntry& entry) {
 void Requester::take_read_response(QueuePair& queue_pair, const ReceivedCell& received) {
   const Cell& cell = received.cell;
   SendEntry* entry = answered_by(queue_pair, cell, true);
-  if (entry == nullptr) return;
+  if (entry == nullptr || entry->answer_lost) return;
   const OpcodeTraits& what = traits(cell.opcode);
   AnswerReassembly& answer = queue_pair.answer;
   if (what.first) {
@@ -262,7 +274,7 @@ void Requester::take_read_response(QueuePair& queue_pair, const ReceivedCell& re
 void Requester::take_atomic_response(QueuePair& queue_pair, const ReceivedCell& received) {
   const Cell& cell = received.cell;
   SendEntry* entry = answered_by(queue_pair, cell, false);
-  if (entry == nullptr) return;
+  if (entry == nullptr || entry->answer_lost) return;
   queue_pair.answer = AnswerReassembly{.active = true};
   std::array<std::byte, kAtomicBytes> result;
   std::memcpy(result.data(), &cell.original, result.size());

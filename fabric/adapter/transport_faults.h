@@ -16,9 +16,11 @@ struct SendingRequest {
   std::uint64_t position = 0;  ///< in its send queue, from 0 on, for the queue pair's life
   std::uint64_t id = 0;        ///< WorkRequest::id
   Operation operation = Operation::send;
+  bool datagram = false;
 };
 
-/// A message that comes in, in order. A message that comes again has the same packet sequence number.
+/// A message that comes in, in order. A message that comes again has the same packet sequence number. Of a datagram it
+/// is its sender's, and there may be several senders.
 struct ArrivingMessage {
   QpNumber queue_pair{};
   std::uint32_t psn = 0;
@@ -37,8 +39,9 @@ struct RequestTurn {
   CompletionStatus status = CompletionStatus::success;
 };
 
-/// Faults that are injected below an adapter's connected queue pairs. The adapter does for each what it does for the
-/// real fault. Called from within verbs and polls; must not call the adapter. Thread: the adapter's owner.
+/// Faults that are injected below an adapter's queue pairs. Of a datagram to a group, each copy is a cell. The adapter
+/// does for each what it does for the real fault. Called from within verbs and polls; must not call the adapter.
+/// Thread: the adapter's owner.
 class TransportFaults {
  public:
   virtual ~TransportFaults() = default;
@@ -47,6 +50,10 @@ class TransportFaults {
   [[nodiscard]] virtual RequestTurn turn(const SendingRequest& request) = 0;
   /// A cell of the request, counted from 0, is lost on its way; also of one that is sent again.
   [[nodiscard]] virtual bool loses(const SendingRequest& request, std::uint16_t cell) = 0;
+  /// The cell, which is not lost, arrives twice; the second one only if there is room for it.
+  [[nodiscard]] virtual bool duplicates(const SendingRequest& request, std::uint16_t cell) = 0;
+  /// The acknowledgement of the request, or its answer, is lost on its way, also of one that is sent again.
+  [[nodiscard]] virtual bool loses_answer(const SendingRequest& request) = 0;
   /// The first cell of the message has come in damaged.
   [[nodiscard]] virtual bool damages(const ArrivingMessage& message) = 0;
   /// The receiver is not ready for the message, which would take the receive with this identifier.

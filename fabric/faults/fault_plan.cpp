@@ -10,7 +10,7 @@ namespace splitnic::fabric {
 namespace {
 
 /// No request is sent again when so many have been posted after it: no send queue is deeper.
-constexpr std::uint64_t kLossesKept = 65536;
+constexpr std::uint64_t kHitsKept = 65536;
 
 const char* opcode_of(Operation operation) {
   switch (operation) {
@@ -90,36 +90,64 @@ RequestTurn FaultPlan::turn(const SendingRequest& request) {
 }
 
 RequestTurn FaultPlan::kill(State& state, const SendingRequest& request) {
+  // Datagrams go to any peer: those to this one are lost when its path is down.
+  if (request.datagram && request.path.value == 0) return {};
   killed_ = true;
   ++counters_.kill_peer;
   options_.log(line("kill-peer", state, request));
-  state.cut = options_.kill_peer(request.path);
-  if (state.cut) return {};
+  const bool dies = options_.kill_peer(request.path);
+  state.cut = dies && !request.datagram;
+  if (dies || request.datagram) return {};
   return {.what = RequestTurn::What::fail, .status = CompletionStatus::retry_exceeded};
+}
+
+unsigned FaultPlan::hit(State& state, unsigned permille, Kind kind, std::uint64_t position, std::uint16_t cell) {
+  if (permille == 0) return 0;
+  const std::tuple at(position, cell, kind);
+  const auto before = state.hits.find(at);
+  const unsigned times = before == state.hits.end() ? 0 : before->second;
+  if (!draw(permille, kind, {state.ordinal, position, cell, times})) return 0;
+  if (position > kHitsKept) {
+    state.hits.erase(state.hits.begin(), state.hits.lower_bound({position - kHitsKept, std::uint16_t{0}, Kind{}}));
+  }
+  return state.hits[at] = times + 1;
 }
 
 bool FaultPlan::loses(const SendingRequest& request, std::uint16_t cell) {
   State* state = find(request.queue_pair);
   if (state == nullptr) return false;
   if (state->cut) return true;
-  if (options_.faults.drop_permille == 0) return false;
-  const std::pair at(request.position, cell);
-  const auto before = state->losses.find(at);
-  const unsigned lost = before == state->losses.end() ? 0 : before->second;
-  if (!draw(options_.faults.drop_permille, Kind::drop, {state->ordinal, request.position, cell, lost})) return false;
-  if (request.position > kLossesKept) {
-    const auto first_kept = state->losses.lower_bound({request.position - kLossesKept, std::uint16_t{0}});
-    state->losses.erase(state->losses.begin(), first_kept);
-  }
-  state->losses[at] = lost + 1;
+  const unsigned times = hit(*state, options_.faults.drop_permille, Kind::drop, request.position, cell);
+  if (times == 0) return false;
   ++counters_.drop;
-  options_.log(line("drop", *state, request) + fmt::format(" cell={} time={}", cell, lost + 1));
+  options_.log(line("drop", *state, request) + fmt::format(" cell={} time={}", cell, times));
+  return true;
+}
+
+bool FaultPlan::duplicates(const SendingRequest& request, std::uint16_t cell) {
+  State* state = find(request.queue_pair);
+  if (state == nullptr) return false;
+  // Once: whether it is sent again may be a matter of time.
+  if (state->hits.contains({request.position, cell, Kind::duplicate})) return false;
+  if (hit(*state, options_.faults.duplicate_permille, Kind::duplicate, request.position, cell) == 0) return false;
+  ++counters_.duplicate;
+  options_.log(line("duplicate", *state, request) + fmt::format(" cell={}", cell));
+  return true;
+}
+
+bool FaultPlan::loses_answer(const SendingRequest& request) {
+  State* state = find(request.queue_pair);
+  if (state == nullptr) return false;
+  const unsigned times = hit(*state, options_.faults.lost_ack_permille, Kind::lost_ack, request.position, 0);
+  if (times == 0) return false;
+  ++counters_.lost_ack;
+  options_.log(line("lost-ack", *state, request) + fmt::format(" time={}", times));
   return true;
 }
 
 /// A message is the one before, come again, or the next one.
 void FaultPlan::note(State& state, const ArrivingMessage& message) {
-  if (state.messages != 0 && state.psn == message.psn) return;
+  if (state.messages != 0 && state.psn == message.psn && message.kind != MessageKind::datagram) return;
   ++state.messages;
   state.psn = message.psn;
   state.damaged = state.refused = 0;

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <map>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -24,8 +25,10 @@ struct FaultCounters {
   std::uint64_t rnr = 0;
   std::uint64_t kill_peer = 0;
   std::uint64_t cq_error = 0;
+  std::uint64_t duplicate = 0;
+  std::uint64_t lost_ack = 0;
 };
-BOOST_DESCRIBE_STRUCT(FaultCounters, (), (drop, corrupt, delay, rnr, kill_peer, cq_error))
+BOOST_DESCRIBE_STRUCT(FaultCounters, (), (drop, corrupt, delay, rnr, kill_peer, cq_error, duplicate, lost_ack))
 
 /// What a plan needs of the world. All of it is called under the same rules as the plan.
 struct FaultPlanOptions {
@@ -54,24 +57,29 @@ class FaultPlan final : public TransportFaults {
 
   [[nodiscard]] RequestTurn turn(const SendingRequest& request) override;
   [[nodiscard]] bool loses(const SendingRequest& request, std::uint16_t cell) override;
+  [[nodiscard]] bool duplicates(const SendingRequest& request, std::uint16_t cell) override;
+  [[nodiscard]] bool loses_answer(const SendingRequest& request) override;
   [[nodiscard]] bool damages(const ArrivingMessage& message) override;
   [[nodiscard]] bool not_ready(const ArrivingMessage& message, std::uint64_t receive) override;
 
  private:
-  enum class Kind : std::uint8_t { drop = 1, corrupt, delay, rnr };
+  enum class Kind : std::uint8_t { drop = 1, corrupt, delay, rnr, duplicate, lost_ack };
   struct State {
     std::uint64_t ordinal = 0;
     std::uint64_t turns = 0;  // the turns of so many requests have been decided
     bool cut = false;         // its peer is dying: nothing leaves any more
-    std::map<std::pair<std::uint64_t, std::uint16_t>, unsigned> losses;  // of a request's cell
-    std::uint64_t messages = 0;                                          // that have come in
-    std::uint32_t psn = 0;                                               // of the last of them
-    unsigned damaged = 0;                                                // times that it was
-    unsigned refused = 0;                                                // likewise, not ready
+    // How often a fault has hit a request's cell.
+    std::map<std::tuple<std::uint64_t, std::uint16_t, Kind>, unsigned> hits;
+    std::uint64_t messages = 0;  // that have come in
+    std::uint32_t psn = 0;       // of the last of them
+    unsigned damaged = 0;        // times that it was
+    unsigned refused = 0;        // likewise, not ready
   };
 
   [[nodiscard]] State* find(QpNumber queue_pair);
   [[nodiscard]] bool draw(unsigned permille, Kind kind, std::initializer_list<std::uint64_t> what) const;
+  /// Draws for a cell; 0: it is not hit, else how often it has been.
+  [[nodiscard]] unsigned hit(State& state, unsigned permille, Kind kind, std::uint64_t position, std::uint16_t cell);
   [[nodiscard]] RequestTurn kill(State& state, const SendingRequest& request);
   static void note(State& state, const ArrivingMessage& message);
   [[nodiscard]] std::string line(const char* kind, const State& state, const SendingRequest& request) const;

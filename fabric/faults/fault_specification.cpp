@@ -91,13 +91,16 @@ constexpr std::array kFaults{
     std::pair(std::string_view("rnr"), Put{put_rate<&FaultSpecification::rnr_permille>}),
     std::pair(std::string_view("kill-peer"), Put{put_kill}),
     std::pair(std::string_view("cq-error"), Put{put_error}),
+    std::pair(std::string_view("duplicate"), Put{put_rate<&FaultSpecification::duplicate_permille>}),
+    std::pair(std::string_view("lost-ack"), Put{put_rate<&FaultSpecification::lost_ack_permille>}),
 };
 
 Result<void> put(std::string_view word, std::vector<std::string_view>& seen, FaultSpecification& to) {
   const auto [name, value] = halves(word, '=');
   const auto known = std::ranges::find(kFaults, name, [](const auto& one) { return one.first; });
   if (known == kFaults.end()) {
-    return fail("'{}' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error", name);
+    return fail("'{}' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error, duplicate, lost-ack",
+                name);
   }
   if (std::ranges::find(seen, name) != seen.end()) return fail("'{}' stands twice", name);
   seen.push_back(name);

@@ -15,7 +15,10 @@ REPAIRED = {
     "ib_send_bw -n 200 -s 100000": {"drop": "10", "corrupt": "20", "delay": "20:1000", "rnr": "20"},
     "ib_write_bw -n 200 -s 100000": {"drop": "10", "corrupt": "20", "delay": "20:1000"},
     "ib_read_lat -n 60": {"drop": "20", "corrupt": "50", "delay": "50:1000"},
-    "ib_atomic_lat -n 60 -A FETCH_AND_ADD": {"drop": "20", "corrupt": "50", "delay": "50:1000"},
+    "ib_atomic_lat -n 60 -A FETCH_AND_ADD": {"drop": "20", "corrupt": "50", "delay": "50:1000", "lost-ack": "20"},
+    "ib_send_bw -n 200 -s 2000": {"duplicate": "100", "delay": "20:1000"},
+    "ibv_rc_pingpong -c -n 50": {"duplicate": "100", "lost-ack": "30"},
+    "ib_read_lat -n 30": {"duplicate": "100", "lost-ack": "40"},
 }
 
 
@@ -66,6 +69,15 @@ class Faults(pairs.OnFabric):
         for line in lines[0]:
             self.assertRegex(line, r"^fault drop device=1 qp=1 request=[0-9]+ wr_id=2 opcode=SEND cell=0 time=[0-9]+$")
 
+    def test_datagrams_arrive_twice_or_late_and_a_seed_repeats_it(self):
+        runs = []
+        for _ in range(2):
+            ends, lines = self.run_faulty("ib_send_bw -c UD -n 200 -s 64", "3,duplicate=50,delay=50:500")
+            self.assertEqual([code for code, _ in ends], [0, 0], ends)
+            runs.append(lines[0])
+        self.assertEqual(self.kinds(runs[0]), {"duplicate", "delay"})
+        self.assertEqual(runs[0], runs[1])
+
     def test_without_a_log_the_lines_go_to_standard_error(self):
         ends = self.fabric.run_ends(["ibv_rc_pingpong", "-n", "50"], client_options=["--faults", "3,delay=1000:10"])
         self.assertEqual([code for code, _ in ends], [0, 0], ends)
@@ -103,7 +115,8 @@ class Faults(pairs.OnFabric):
         program = ["ibv_devinfo"]
         code, output = self.fabric.run(["--faults", "1,reorder=5", *program])
         self.assertEqual(code, 2)
-        self.assertIn("faults: 'reorder' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error", output)
+        self.assertIn("faults: 'reorder' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error, "
+                      "duplicate, lost-ack", output)
         code, output = self.fabric.run(["--faults-log", "/dev/null", *program])
         self.assertEqual((code, output), (2, "splitnic: --faults-log needs --faults (see --help)\n"))
         # A script may set the variables itself.

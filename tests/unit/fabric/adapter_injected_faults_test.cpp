@@ -22,8 +22,13 @@ struct ScriptedFaults final : TransportFaults {
     return refuse && refuse(message, receive);
   }
 
+  bool duplicates(const SendingRequest& request, std::uint16_t cell) override { return copy && copy(request, cell); }
+  bool loses_answer(const SendingRequest& request) override { return mute && mute(request); }
+
   std::function<RequestTurn(const SendingRequest&)> at_turn;
   std::function<bool(const SendingRequest&, std::uint16_t)> lose;
+  std::function<bool(const SendingRequest&, std::uint16_t)> copy;
+  std::function<bool(const SendingRequest&)> mute;
   std::function<bool(const ArrivingMessage&)> damage;
   std::function<bool(const ArrivingMessage&, std::uint64_t)> refuse;
 };
@@ -88,7 +93,7 @@ struct FaultyEndpoints {
 
 TEST_CASE("an injected loss is repaired by retransmission, whichever cell it hits", "[fabric][adapter][faults]") {
   FaultyEndpoints faulty;
-  const std::uint64_t victim = GENERATE(0, 1, 2);
+  const std::uint64_t victim = GENERATE(0U, 1U, 2U);
   const std::uint16_t cell = victim == 2 ? std::uint16_t{0} : static_cast<std::uint16_t>(GENERATE(0, 2, 3));
   unsigned left = GENERATE(1U, 3U);
   faulty.faults.lose = [&](const SendingRequest& request, std::uint16_t at) {
@@ -128,7 +133,13 @@ TEST_CASE("lost reads and atomics are asked again, and executed once", "[fabric]
   std::uint64_t before = 0;
   std::memcpy(&before, owner.buffer.data(), sizeof before);
   unsigned lost = 0;
-  faulty.faults.lose = [&](const SendingRequest&, std::uint16_t) { return lost < 4 && ++lost % 2 == 1; };
+  const bool answers = GENERATE(false, true);
+  if (answers) {
+    faulty.faults.mute = [&](const SendingRequest&) { return lost < 4 && ++lost % 2 == 1; };
+  } else {
+    faulty.faults.lose = [&](const SendingRequest&, std::uint16_t) { return lost < 4 && ++lost % 2 == 1; };
+  }
+  faulty.faults.copy = [](const SendingRequest&, std::uint16_t) { return true; };
   WorkRequest request;
   request.operation = Operation::fetch_add;
   request.remote = {owner.adapter.region_address(tag), tag};
@@ -248,6 +259,57 @@ TEST_CASE("an unacknowledged queue pair is never made not ready, as it could not
   faulty.expect_three_arrive();
 }
 
+TEST_CASE("cells that arrive twice change nothing, whichever they are", "[fabric][adapter][faults]") {
+  FaultyEndpoints faulty;
+  unsigned copies = 0;
+  faulty.faults.copy = [&](const SendingRequest&, std::uint16_t) { return ++copies != 0; };
+  faulty.send_three();
+  faulty.expect_three_arrive();
+  CHECK(copies == 9);
+  CHECK(faulty.two.end(0).adapter.counters().cells_sent >= 18);
+  CHECK(faulty.two.end(0).adapter.counters().retransmissions == 0);
+  CHECK(faulty.two.end(1).adapter.counters().dropped_duplicate > 0);
+}
+
+TEST_CASE("an unacknowledged message whose cells arrive twice is taken once, or is missing",
+          "[fabric][adapter][faults]") {
+  FaultyEndpoints faulty(false);
+  faulty.faults.copy = [](const SendingRequest&, std::uint16_t) { return true; };
+  faulty.send_three();
+  REQUIRE(faulty.two.settle());
+  CHECK(faulty.two.end(0).take().size() == 3);
+  CHECK(faulty.two.end(1).take().size() == 1);  // as with hardware: only a cell that comes next goes on with a message
+  CHECK(faulty.two.end(1).adapter.counters().dropped_duplicate > 0);
+}
+
+TEST_CASE("a request whose acknowledgement is lost is sent again after its timeout, and taken once",
+          "[fabric][adapter][faults]") {
+  FaultyEndpoints faulty;
+  const std::uint64_t victim = GENERATE(0U, 2U);
+  // One acknowledgement is for all requests before it, too.
+  unsigned left = victim == 2 ? GENERATE(1U, 3U) : 1;
+  faulty.faults.mute = [&](const SendingRequest& request) {
+    return request.position == victim && left != 0 && left-- != 0;
+  };
+  faulty.send_three();
+  const Time began = faulty.two.pair.now();
+  faulty.expect_three_arrive();
+  CHECK(left == 0);
+  CHECK(faulty.two.pair.now() - began >= milliseconds(1));
+  CHECK(faulty.two.end(0).adapter.counters().timeouts > 0);
+  CHECK(faulty.two.end(1).adapter.counters().dropped_duplicate > 0);
+}
+
+TEST_CASE("a request whose acknowledgements are always lost ends as retry exceeded, though it was taken",
+          "[fabric][adapter][faults]") {
+  FaultyEndpoints faulty;
+  faulty.faults.mute = [](const SendingRequest&) { return true; };
+  faulty.send_three();
+  faulty.expect_failure(CompletionStatus::retry_exceeded);
+  CHECK(faulty.two.end(0).adapter.counters().retries_exceeded == 1);
+  CHECK(faulty.two.end(1).take().size() == 3);
+}
+
 TEST_CASE("a held request and those behind it leave when its time has come", "[fabric][adapter][faults]") {
   FaultyEndpoints faulty;
   Endpoint& sender = faulty.two.end(0);
@@ -293,38 +355,110 @@ TEST_CASE("a request that is made to fail ends in its turn with that status", "[
   CHECK(faulty.two.end(1).adapter.in_error(faulty.two.end(1).number));
 }
 
-TEST_CASE("datagrams meet no injected faults", "[fabric][adapter][faults]") {
-  ScriptedFaults faults;
-  bool asked = false;
-  faults.at_turn = [&](const SendingRequest&) {
-    asked = true;
-    return RequestTurn{};
-  };
-  faults.lose = [&](const SendingRequest&, std::uint16_t) { return asked = true; };
-  AdapterOptions options = test::small_cells();
-  options.faults = &faults;
-  QueuePairAttributes datagram;
-  datagram.acknowledged = false;
-  datagram.datagram = true;
-  test::LinkedPair pair;
-  Endpoint sender(pair.link(0), options, pair.random(), datagram);
-  REQUIRE(sender.adapter.modify(sender.number, QueuePairEvent::initialize) == Status::ok);
-  REQUIRE(sender.adapter.modify(sender.number, QueuePairEvent::ready_to_receive) == Status::ok);
-  REQUIRE(sender.adapter.modify(sender.number, QueuePairEvent::ready_to_send) == Status::ok);
-  AddressHandleOptions to;
-  to.path = PathNumber{1};
-  WorkRequest request;
-  request.segments[0] = sender.segment(0, 8);
-  request.segment_count = 1;
-  request.datagram = {sender.adapter.create_address_handle(to).value(), QpNumber{77}, 0};
-  REQUIRE(sender.adapter.post_send(sender.number, request) == Status::ok);
-  for (int i = 0; i < 10; ++i) {
-    pair.advance(microseconds(10));
-    sender.adapter.poll(pair.now());
+namespace {
+
+/// Two datagram queue pairs; the first sends to the second.
+struct FaultyDatagrams {
+  FaultyDatagrams() : pair(), sender(end(0)), receiver(end(1)) {
+    for (Endpoint* one : {&sender, &receiver}) {
+      REQUIRE(one->adapter.modify(one->number, QueuePairEvent::initialize) == Status::ok);
+      REQUIRE(one->adapter.modify(one->number, QueuePairEvent::ready_to_receive) == Status::ok);
+      REQUIRE(one->adapter.modify(one->number, QueuePairEvent::ready_to_send) == Status::ok);
+    }
+    AddressHandleOptions to;
+    to.path = PathNumber{1};
+    handle = sender.adapter.create_address_handle(to).value();
   }
-  CHECK(sender.take().size() == 1);
-  CHECK(sender.adapter.counters().datagrams_sent == 1);
-  CHECK_FALSE(asked);
+  Endpoint end(std::size_t which) {
+    AdapterOptions options = test::small_cells();
+    options.cell_payload_bytes = 512;
+    options.faults = &faults;
+    QueuePairAttributes datagram;
+    datagram.acknowledged = false;
+    datagram.datagram = true;
+    return Endpoint(pair.link(which), options, pair.random(), datagram);
+  }
+  void run(Duration time) {
+    for (const Time until = pair.now() + time; pair.now() < until;) {
+      pair.advance(microseconds(10));
+      sender.adapter.poll(pair.now());
+      receiver.adapter.poll(pair.now());
+    }
+  }
+  void send_three() {
+    for (std::uint64_t id = 0; id < 3; ++id) {
+      for (std::uint64_t copy = 0; copy < 2; ++copy) {
+        REQUIRE(receiver.receive(10 + 2 * id + copy, 128 * (2 * id + copy), 128) == Status::ok);
+      }
+      WorkRequest request;
+      request.id = id;
+      request.segments[0] = sender.segment(0, 8);
+      request.segment_count = 1;
+      request.datagram = {handle, receiver.number, 0};
+      REQUIRE(sender.adapter.post_send(sender.number, request) == Status::ok);
+    }
+  }
+
+  ScriptedFaults faults;
+  test::LinkedPair pair;
+  Endpoint sender;
+  Endpoint receiver;
+  AddressHandleNumber handle{};
+};
+
+}  // namespace
+
+TEST_CASE("datagrams that are lost, damaged, doubled and delayed complete, and arrive accordingly",
+          "[fabric][adapter][faults]") {
+  FaultyDatagrams faulty;
+  const auto second = [](const SendingRequest& request) {
+    CHECK(request.datagram);
+    CHECK(request.path == PathNumber{1});
+    return request.position == 1;
+  };
+  std::size_t arrive = 0;
+  std::uint64_t messages = 0;
+  SECTION("lost") {
+    faulty.faults.lose = [&](const SendingRequest& request, std::uint16_t) { return second(request); };
+    arrive = 2;
+  }
+  SECTION("damaged") {
+    faulty.faults.damage = [&](const ArrivingMessage& message) {
+      CHECK(message.kind == MessageKind::datagram);
+      return ++messages == 2;
+    };
+    arrive = 2;
+  }
+  SECTION("doubled") {
+    faulty.faults.copy = [&](const SendingRequest& request, std::uint16_t) { return second(request); };
+    arrive = 4;
+  }
+  faulty.run(milliseconds(1));
+  faulty.send_three();
+  faulty.run(milliseconds(1));
+  CHECK(faulty.sender.take().size() == 3);
+  CHECK(faulty.receiver.take().size() == arrive);
+  CHECK(faulty.sender.adapter.counters().datagrams_sent == 3);
+  CHECK(faulty.receiver.adapter.counters().dropped_bad_cell == messages / 3);
+}
+
+TEST_CASE("a held datagram and those behind it leave when its time has come", "[fabric][adapter][faults]") {
+  FaultyDatagrams faulty;
+  faulty.run(milliseconds(1));
+  const Time until = faulty.pair.now() + microseconds(700);
+  bool held = false;
+  faulty.faults.at_turn = [&](const SendingRequest& request) {
+    if (request.position != 1 || held) return RequestTurn{};
+    held = true;
+    return RequestTurn{.what = RequestTurn::What::hold, .until = until};
+  };
+  faulty.send_three();
+  faulty.run(microseconds(600));
+  CHECK(faulty.sender.take().size() == 1);
+  CHECK(faulty.sender.adapter.next_deadline() == until);
+  faulty.run(microseconds(200));
+  CHECK(faulty.sender.take().size() == 2);
+  CHECK(faulty.receiver.take().size() == 3);
 }
 
 }  // namespace splitnic::fabric::adapter_injected_faults_test

@@ -119,6 +119,56 @@ TEST_CASE("lines of a fault plan name the fault, the queue pair in order of crea
                          });
 }
 
+TEST_CASE("copies of cells and lost answers are drawn apart from losses, and named", "[fabric][faults]") {
+  Planned planned("5,drop=300,duplicate=300,lost-ack=300");
+  std::set<std::uint64_t> dropped, doubled, unanswered;
+  for (std::uint64_t number = 1; number <= 200; ++number) {
+    if (planned.plan.loses(request(number), 0)) dropped.insert(number);
+    if (planned.plan.duplicates(request(number), 0)) doubled.insert(number);
+    if (planned.plan.loses_answer(request(number))) unanswered.insert(number);
+  }
+  for (const auto* hit : {&dropped, &doubled, &unanswered}) {
+    CHECK(hit->size() > 30);
+    CHECK(hit->size() < 90);
+  }
+  CHECK(dropped != doubled);
+  CHECK(doubled != unanswered);
+  CHECK(planned.plan.counters().duplicate == doubled.size());
+  CHECK(planned.plan.counters().lost_ack == unanswered.size());
+  Planned always("5,duplicate=1000,lost-ack=1000");
+  CHECK(always.plan.duplicates(request(3), 4));
+  CHECK_FALSE(always.plan.duplicates(request(3), 4));
+  CHECK(always.plan.loses_answer(request(3)));
+  CHECK(always.plan.loses_answer(request(3)));
+  CHECK(always.lines == std::vector<std::string>{
+                            "fault duplicate device=1 qp=1 request=3 wr_id=7003 opcode=SEND cell=4",
+                            "fault lost-ack device=1 qp=1 request=3 wr_id=7003 opcode=SEND time=1",
+                            "fault lost-ack device=1 qp=1 request=3 wr_id=7003 opcode=SEND time=2",
+                        });
+}
+
+TEST_CASE("each datagram that comes in is a message of its own, whoever sent it", "[fabric][faults]") {
+  Planned planned("5,corrupt=1000");
+  CHECK(planned.plan.damages(message(7, MessageKind::datagram)));
+  CHECK(planned.plan.damages(message(7, MessageKind::datagram)));
+  REQUIRE(planned.lines.size() == 2);
+  CHECK(planned.lines[1] == "fault corrupt device=1 qp=1 message=2 opcode=SEND time=1");
+}
+
+TEST_CASE("a datagram without a peer kills none, and those after one that did may go to others", "[fabric][faults]") {
+  Planned planned("5,kill-peer=1");
+  SendingRequest datagram = request(1);
+  datagram.datagram = true;
+  datagram.path = {};
+  CHECK(planned.plan.turn(datagram).what == RequestTurn::What::go);
+  CHECK(planned.killed.empty());
+  datagram.queue_pair = kSecond;
+  datagram.path = PathNumber{3};
+  CHECK(planned.plan.turn(datagram).what == RequestTurn::What::go);
+  CHECK(planned.killed == std::vector<std::uint32_t>{3});
+  CHECK_FALSE(planned.plan.loses(datagram, 0));
+}
+
 TEST_CASE("a delayed request is held once, by the adapter's clock", "[fabric][faults]") {
   Planned planned("5,delay=1000:1500");
   planned.now += std::chrono::seconds(9);

@@ -17,12 +17,15 @@ std::string refusal_of(std::string_view text) {
 
 TEST_CASE("a fault specification says what every fault needs, in any order", "[fabric][faults]") {
   const auto all = parse_faults(
-      "42,rnr=7,cq-error=rem-access-err:9,drop=1000,delay=3:1500,kill-peer=18446744073709551615,corrupt=0");
+      "42,rnr=7,cq-error=rem-access-err:9,drop=1000,delay=3:1500,kill-peer=18446744073709551615,corrupt=0,"
+      "lost-ack=8,duplicate=9");
   REQUIRE(all.has_value());
   CHECK(all->seed == 42);
   CHECK(all->drop_permille == 1000);
   CHECK(all->corrupt_permille == 0);
   CHECK(all->rnr_permille == 7);
+  CHECK(all->lost_ack_permille == 8);
+  CHECK(all->duplicate_permille == 9);
   CHECK(all->delay_permille == 3);
   CHECK(all->delay == std::chrono::microseconds(1500));
   CHECK(all->kill_peer == 18446744073709551615U);
@@ -52,9 +55,15 @@ TEST_CASE("a wrong word of a fault specification is named, with what it should b
       {"drop=5", "faults: 'drop=5' is not a seed, which is a number and stands first"},
       {"-1,drop=5", "faults: '-1' is not a seed, which is a number and stands first"},
       {"18446744073709551616", "faults: '18446744073709551616' is not a seed, which is a number and stands first"},
-      {"1,", "faults: '' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error"},
-      {"1,drop=5,", "faults: '' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error"},
-      {"1,reorder=5", "faults: 'reorder' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error"},
+      {"1,",
+       "faults: '' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error, duplicate, "
+       "lost-ack"},
+      {"1,drop=5,",
+       "faults: '' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error, duplicate, "
+       "lost-ack"},
+      {"1,reorder=5",
+       "faults: 'reorder' is not one of the faults drop, corrupt, delay, rnr, kill-peer, cq-error, duplicate, "
+       "lost-ack"},
       {"1,drop", "faults: drop: '' is not a rate of 0 to 1000 permille"},
       {"1,drop=1001", "faults: drop: '1001' is not a rate of 0 to 1000 permille"},
       {"1,corrupt=5%", "faults: corrupt: '5%' is not a rate of 0 to 1000 permille"},
