@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""docs/verbs_ci.sh: tests of verbs programs as a CI job runs them, as an ordinary user in namespaces. Usage: ci_test.py"""
+
+import os
+import pathlib
+import subprocess
+
+import pairs
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "docs/verbs_ci.sh"
+LISTENS = 'while ! grep -q ":4965 .* 0A " /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done'  # port 18789
+PINGPONG = f"ibv_rc_pingpong -c -n 300 -p 18789 & {LISTENS}; ibv_rc_pingpong -c -n 300 -p 18789 127.0.0.1 && wait $!"
+
+
+class Ci(pairs.OnFabric):
+    uid = pairs.NOBODY
+    needs = ("ibv_rc_pingpong", "unshare", "ip")
+
+    def setUp(self):
+        if self.job("true").wait() != 0:
+            self.skipTest("user namespaces are not permitted here")
+
+    def job(self, *command, **variables):
+        user = {"user": self.fabric.uid, "group": self.fabric.uid, "extra_groups": []} if os.getuid() == 0 else {}
+        environment = {**self.fabric.environment, "SPLITNIC": str(pairs.SPLITNIC), "TMPDIR": str(self.fabric.folder),
+                       **variables}
+        started = subprocess.Popen([SCRIPT, *command], env=environment, cwd="/", text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, **user)
+        self.addCleanup(started.stdout.close)
+        return started
+
+    def output(self, job):
+        output, _ = job.communicate(timeout=pairs.SECONDS)
+        return job.returncode, output
+
+    def test_jobs_at_the_same_time_with_the_same_port_pass(self):
+        for job in [self.job("bash", "-c", PINGPONG) for _ in range(2)]:
+            code, output = self.output(job)
+            self.assertEqual(code, 0, output)
+            self.assertIn("counters/port_xmit_packets:600\n", output)
+            self.assertNotIn("retransmissions", output)
+
+    def test_faults_of_the_environment_are_met_and_counted(self):
+        code, output = self.output(self.job("bash", "-c", PINGPONG, SPLITNIC_FAULTS="7,duplicate=100"))
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.count("fault duplicate "), int(output.split("hw_counters/fault_duplicate:")[1].split()[0]))
+
+    def test_the_exit_code_is_the_commands_and_nothing_stays(self):
+        code, output = self.output(self.job("bash", "-c", "ibv_devinfo > /dev/null & sleep 1000 & exit 3"))
+        self.assertEqual(code, 3, output)
+        left = [name for name in os.listdir(self.fabric.folder) if name.startswith("tmp.")]
+        self.assertEqual(left, [])
+
+    def test_without_a_command_it_says_how_it_is_used(self):
+        code, output = self.output(self.job())
+        self.assertEqual(code, 2)
+        self.assertIn("verbs_ci.sh COMMAND", output)
+
+
+if __name__ == "__main__":
+    pairs.run_tests()
