@@ -39,6 +39,7 @@ struct Task {
   std::uint32_t bytes;
   std::size_t list;
   bool direct = false;
+  bool idle = false;  ///< no messages: polls of both ends that find nothing
 };
 using verbs::Operation;
 constexpr std::array kTasks{
@@ -48,6 +49,7 @@ constexpr std::array kTasks{
     Task{"send_64k", Operation::send, 65536, 1},
     Task{"immediate_64_lists", Operation::rdma_write_with_immediate, 64, 32, true},
     Task{"read_8", Operation::rdma_read, 8, 1},
+    Task{"idle_poll", Operation::send, 8, 32, false, true},
 };
 
 struct End {
@@ -102,6 +104,7 @@ class Pair {
 
   /// One list, until both ends have taken its completions, and receives for the next.
   void exchange() {
+    if (task_.idle) return poll_in_vain();
     std::size_t posted = 0;
     SPLITNIC_CHECK(client_->queue_pair.post_send(requests_, posted) == verbs::Status::ok);
     std::size_t done = 0;
@@ -112,6 +115,14 @@ class Pair {
       done += take(client_->sent);
     }
     if (takes_receives()) post_receives();
+  }
+  /// As a busy end does that waits for a message: several times in a microsecond.
+  void poll_in_vain() {
+    for (std::size_t i = 0; i < task_.list; ++i) {
+      now_ += std::chrono::nanoseconds(200);
+      static_cast<void>(client_->context.poll(now_));
+      SPLITNIC_CHECK(take(client_->received) == 0);
+    }
   }
   void post_receives() {
     std::size_t posted = 0;

@@ -9,6 +9,7 @@
 
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/adapter/context.h"
+#include "fabric/adapter/express.h"
 #include "fabric/adapter/requester.h"
 #include "fabric/adapter/responder.h"
 
@@ -24,10 +25,7 @@ inline constexpr std::size_t kMaxReads = 256;
 struct ChannelAdapter::State {
   State(const AdapterOptions& options, RandomSource& randomness);
 
-  [[nodiscard]] QueuePair* find(QpNumber number) const {
-    QueuePair* candidate = slots[number.value & (slots.size() - 1)].get();
-    return candidate != nullptr && candidate->number == number ? candidate : nullptr;
-  }
+  [[nodiscard]] QueuePair* find(QpNumber number) const { return context.queue_pair(number); }
   [[nodiscard]] std::optional<QpNumber> draw_number();
   /// The polls look after this queue pair until it has nothing left to do. Called by whatever gives it something.
   void activate(QueuePair& queue_pair) {
@@ -46,6 +44,11 @@ struct ChannelAdapter::State {
   void follow_all();
   /// Chooses the paths of this turn, once: poll_links() or receive() comes first. polls_links: and so also arms them.
   void begin_turn(Time now, bool polls_links);
+  /// A poll begins: time, paths, epochs.
+  void enter_turn(Time now);
+  /// The rest of the poll would do nothing.
+  [[nodiscard]] bool is_quiet() const;
+  std::size_t receive_turn();
   /// Takes what the path has; returns how much.
   std::size_t look(Path& path);
   std::size_t receive_cells(Path& path, VirtualLane lane);
@@ -62,6 +65,8 @@ struct ChannelAdapter::State {
   void take_datagram(Path& path, const ReceivedCell& received);
   void take_ended_transfers();
   std::size_t send_cells();
+  /// Timeouts, and what can be sent and returned; returns how much. The paths have been followed.
+  std::size_t send_turn();
   /// Tells the peers what was consumed; returns how many lanes had something to tell.
   std::size_t return_room();
   /// Answers to the peer's reads and atomics, at most `budget` cells, and what waits for them; returns how many cells.
@@ -75,7 +80,7 @@ struct ChannelAdapter::State {
   AdapterContext context;
   Requester requester;
   Responder responder;
-  std::vector<std::unique_ptr<QueuePair>> slots;
+  Express express;
   std::vector<QueuePair*> queue_pairs;  // all of them
   std::vector<QueuePair*> active;       // those with QueuePair::active
   std::size_t turn = 0;                 // 2 x position in `active`, + 1: of its requests rather than its answers

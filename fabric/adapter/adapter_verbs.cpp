@@ -297,12 +297,12 @@ Status ChannelAdapter::destroy_shared_receive_queue(SrqNumber queue) {
 
 std::optional<QpNumber> ChannelAdapter::State::draw_number() {
   std::vector<std::uint32_t> free;
-  for (std::size_t slot = kWellKnownNumbers; slot < slots.size(); ++slot) {
-    if (slots[slot] == nullptr) free.push_back(static_cast<std::uint32_t>(slot));
+  for (std::size_t slot = kWellKnownNumbers; slot < context.queue_pair_slots.size(); ++slot) {
+    if (context.queue_pair_slots[slot] == nullptr) free.push_back(static_cast<std::uint32_t>(slot));
   }
   if (free.empty()) return std::nullopt;
   const std::uint32_t slot = free[static_cast<std::size_t>(random.below(free.size()))];
-  const auto mask = static_cast<std::uint32_t>(slots.size() - 1);
+  const auto mask = static_cast<std::uint32_t>(context.queue_pair_slots.size() - 1);
   QpNumber number = kMulticastQueuePair;
   while (number == kMulticastQueuePair) number.value = (random.next32() & kMaxQueuePairNumber & ~mask) | slot;
   return number;
@@ -332,10 +332,10 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
     const auto drawn = state_->draw_number();
     if (!drawn) return std::nullopt;
     number = *drawn;
-  } else if (number.value >= kWellKnownNumbers || state_->slots[number.value] != nullptr) {
+  } else if (number.value >= kWellKnownNumbers || state_->context.queue_pair_slots[number.value] != nullptr) {
     return std::nullopt;
   }
-  auto& slot = state_->slots[number.value & (state_->slots.size() - 1)];
+  auto& slot = state_->context.queue_pair_slots[number.value & (state_->context.queue_pair_slots.size() - 1)];
   slot = std::make_unique<QueuePair>(number, options, QueuePairTimes(context.options));
   slot->send.max_unanswered = options.reads_out;
   state_->queue_pairs.push_back(slot.get());
@@ -450,7 +450,7 @@ Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
   context.datagrams.forget(queue_pair);
   std::erase(state_->queue_pairs, found);
   std::erase(state_->active, found);
-  state_->slots[queue_pair.value & (state_->slots.size() - 1)].reset();
+  state_->context.queue_pair_slots[queue_pair.value & (state_->context.queue_pair_slots.size() - 1)].reset();
   return Status::ok;
 }
 

@@ -31,11 +31,13 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
       context(options, randomness),
       requester(context),
       responder(context),
-      slots(std::bit_ceil(kWellKnownNumbers + options.max_queue_pairs)) {
-  SPLITNIC_CHECK_OP(slots.size(), <=, std::size_t{1} << 20U);
+      express(context, responder) {
+  const std::size_t numbers = std::bit_ceil(kWellKnownNumbers + options.max_queue_pairs);
+  SPLITNIC_CHECK_OP(numbers, <=, std::size_t{1} << 20U);
+  context.queue_pair_slots.resize(numbers);
   context.options.cell_payload_bytes = fitting_payload(options.cell_payload_bytes);
-  queue_pairs.reserve(slots.size());
-  active.reserve(slots.size());
+  queue_pairs.reserve(numbers);
+  active.reserve(numbers);
   enable_guarded_copy();  // registered memory may go missing at any time
 }
 
@@ -236,6 +238,13 @@ void ChannelAdapter::State::check_drained(QueuePair& queue_pair) {
 std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
   std::size_t taken = 0;
   for (; taken < kCellsInPerLane; ++taken) {
+    const Express::Taken by_express = express.take(path, lane);
+    if (by_express == Express::Taken::nothing_there) break;
+    if (by_express == Express::Taken::refused) {
+      activate(*find(express.refused().destination_queue_pair));  // it owes the peer the reason
+      refuse_consumed(path, lane, express.refused());
+    }
+    if (by_express != Express::Taken::left) continue;
     const ReceivedCell* cell = path.link.front(lane);
     if (cell == nullptr) break;
     ++context.counters.cells_received;
@@ -261,6 +270,8 @@ std::size_t ChannelAdapter::State::return_room() {
   for (Path* path : context.turns.busy()) {
     if (!path->open) continue;
     for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
+      const SlotLane* rings = path->slots[static_cast<std::size_t>(lane)];
+      if (rings != nullptr && !rings->receiver.unreported()) continue;
       told += path->link.return_room(lane, !path->more[static_cast<std::size_t>(lane)]) ? 1 : 0;
     }
   }
@@ -274,6 +285,7 @@ std::size_t ChannelAdapter::State::send_cells() {
   for (Path* path : context.turns.busy()) {
     if (path->open) sent += path->drains.push();
   }
+  if (std::ranges::none_of(active, [](const QueuePair* queue_pair) { return queue_pair->has_to_send(); })) return sent;
   for (QueuePair* queue_pair : active) sent += responder.push_acknowledgement(*queue_pair) ? 1 : 0;
   const std::size_t turns = 2 * active.size();
   std::size_t budget = kCellsOut;
@@ -339,6 +351,8 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
   while (status == Status::ok && posted != requests.size()) {
     const bool idle = found->send.next == found->send.posted;
     const std::size_t before = posted;
+    posted += state_->express.post(*found, requests.subspan(posted));
+    if (posted == requests.size()) break;
     const std::size_t end = posted + std::min(at_once, requests.size() - posted);
     while (posted != end && (status = state_->requester.post(*found, requests[posted])) == Status::ok) ++posted;
     if (posted == before) break;
@@ -395,27 +409,43 @@ std::optional<std::size_t> ChannelAdapter::claim_direct(RemoteAddress remote, st
 }
 
 std::size_t ChannelAdapter::poll(Time now) {
-  const std::size_t received = receive(now);
-  const std::size_t sent = send();
+  state_->enter_turn(now);
+  if (state_->is_quiet()) return 0;
+  const std::size_t received = state_->receive_turn();
+  const std::size_t sent = state_->send_turn();
   // Once for everything written since the last time, posts included.
   notify();
   return received + sent;
 }
 
 std::size_t ChannelAdapter::receive(Time now) {
-  state_->context.now = now;
-  state_->begin_turn(now, false);
-  state_->turn_begun = false;
+  state_->enter_turn(now);
+  return state_->receive_turn();
+}
+
+void ChannelAdapter::State::enter_turn(Time now) {
+  context.now = now;
+  begin_turn(now, false);
+  turn_begun = false;
   // Ended epochs first: an engine that is polled before it has abandoned their copies would store into the new ones.
-  state_->follow_turn();
-  state_->take_ended_transfers();
+  follow_turn();
+}
+
+/// Nothing is posted, nothing has come in, nothing is to be told: most polls of an end that waits for a message.
+bool ChannelAdapter::State::is_quiet() const {
+  const bool at_work = !active.empty() || context.overrun || context.transfers.any() || !context.turns.looks().empty();
+  return !at_work && std::ranges::all_of(context.turns.busy(), [](const Path* path) { return path->is_quiet(); });
+}
+
+std::size_t ChannelAdapter::State::receive_turn() {
+  if (context.transfers.any()) take_ended_transfers();
   std::size_t received = 0;
-  const PathTurns& turns = state_->context.turns;
+  const PathTurns& turns = context.turns;
   for (Path* path : turns.looks()) {
-    if (!path->turn.busy) received += state_->look(*path);
+    if (!path->turn.busy) received += look(*path);
   }
   for (std::size_t i = 0; i < turns.busy().size(); ++i) {
-    received += state_->look(*turns.busy()[i]);  // those that have just become busy, too
+    received += look(*turns.busy()[i]);  // those that have just become busy, too
   }
   return received;
 }
@@ -424,6 +454,7 @@ std::size_t ChannelAdapter::State::look(Path& path) {
   if (!path.open) return 0;
   std::size_t received = 0;
   for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
+    if (path.is_quiet(lane)) continue;
     // Requests that ended before these cells left the peer complete before what the cells bring.
     received += take_settled(path, lane);
     const std::size_t cells = receive_cells(path, lane);
@@ -436,11 +467,15 @@ std::size_t ChannelAdapter::send() {
   for (std::size_t i = 0; i < state_->context.turns.busy().size(); ++i) {
     static_cast<void>(state_->follow(*state_->context.turns.busy()[i]));
   }
-  for (QueuePair* queue_pair : state_->active) state_->requester.check_time(*queue_pair);
-  const std::size_t sent = state_->send_cells() + state_->return_room();
-  for (QueuePair* queue_pair : state_->active) state_->check_drained(*queue_pair);
-  if (state_->context.overrun) state_->fail_overrun();
-  state_->release_idle();
+  return state_->send_turn();
+}
+
+std::size_t ChannelAdapter::State::send_turn() {
+  for (QueuePair* queue_pair : active) requester.check_time(*queue_pair);
+  const std::size_t sent = send_cells() + return_room();
+  for (QueuePair* queue_pair : active) check_drained(*queue_pair);
+  if (context.overrun) fail_overrun();
+  if (!active.empty()) release_idle();
   return sent;
 }
 
@@ -459,7 +494,10 @@ std::size_t ChannelAdapter::poll_links(Time now) {
 }
 
 void ChannelAdapter::notify() {
-  for (Path* path : state_->context.turns.busy()) path->link.notify();
+  for (Path* path : state_->context.turns.busy()) {
+    path->link.notify();
+    path->turn.announced = true;
+  }
 }
 
 bool ChannelAdapter::prepare_sleep() { return state_->context.turns.prepare_sleep(); }

@@ -25,6 +25,7 @@ struct AdapterContext {
   Transfers transfers;
   std::vector<std::unique_ptr<Path>> paths;                         ///< by number - 1; null: detached
   PathTurns turns;                                                  ///< which of them a poll looks at
+  std::vector<std::unique_ptr<QueuePair>> queue_pair_slots;         ///< by the low bits of the number; null: free
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues;  ///< by number - 1; null: destroyed
   std::vector<std::unique_ptr<SharedReceiveQueue>> shared_receive_queues;
   std::vector<std::unique_ptr<CompletionChannel>> completion_channels;
@@ -36,7 +37,16 @@ struct AdapterContext {
   bool overrun = false;  ///< a completion queue has failed; the next poll fails its queue pairs
 
   /// Uses a reserved place. A queue that reserves none may have no room: then it fails.
-  void push_completion(CqNumber number, const Completion& completion);
+  void push_completion(CqNumber number, const Completion& completion) {
+    CompletionQueue& queue = *completion_queue(number);
+    if (!queue.push(completion)) [[unlikely]]
+      lose_completion(number, queue);
+  }
+  /// Null: there is no queue pair of this number.
+  [[nodiscard]] QueuePair* queue_pair(QpNumber number) const {
+    QueuePair* candidate = queue_pair_slots[number.value & (queue_pair_slots.size() - 1)].get();
+    return candidate != nullptr && candidate->number == number ? candidate : nullptr;
+  }
   [[nodiscard]] CompletionQueue* completion_queue(CqNumber number) { return at(completion_queues, number.value); }
   [[nodiscard]] SharedReceiveQueue* shared_receive_queue(SrqNumber number) {
     return at(shared_receive_queues, number.value);
@@ -51,6 +61,7 @@ struct AdapterContext {
   }
 
  private:
+  void lose_completion(CqNumber number, CompletionQueue& queue);
   template <class T>
   [[nodiscard]] static T* at(const std::vector<std::unique_ptr<T>>& objects, std::uint32_t number) {
     return number != 0 && number <= objects.size() ? objects[number - 1].get() : nullptr;
@@ -70,9 +81,36 @@ std::uint64_t release_cell(AdapterContext& context, Path& path, VirtualLane lane
                              std::span<const std::byte> payload = {});
 
 /// Ends the oldest request of the send queue.
-void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status);
+inline void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status) {
+  SendQueue& send = queue_pair.send;
+  SPLITNIC_CHECK(send.done != send.posted);
+  const SendEntry& entry = send.entries[send.done];
+  CompletionQueue& queue = *context.completion_queue(queue_pair.options.send_completions);
+  if (entry.request.signalled || status != CompletionStatus::success) {
+    Completion completion;
+    completion.id = entry.request.id;
+    completion.queue_pair = queue_pair.number;
+    completion.status = status;
+    completion.operation = entry.request.operation;
+    completion.tag = entry.tag;
+    completion.bytes = is_answered(entry.request.operation) ? entry.bytes : 0;
+    context.push_completion(queue_pair.options.send_completions, completion);
+  } else {
+    queue.release();
+  }
+  ++send.done;
+}
+
 /// Ends the oldest posted receive.
-void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion completion);
+inline void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion completion) {
+  ReceiveQueue& receive = queue_pair.receive;
+  SPLITNIC_CHECK(!receive.empty());
+  completion.id = receive.entries[receive.taken].id;
+  completion.queue_pair = queue_pair.number;
+  completion.receive = true;
+  context.push_completion(queue_pair.receive_completions, completion);
+  ++receive.taken;
+}
 /// To error: the oldest send ends with `first` (unless that is flushed or nothing is posted), everything else is
 /// flushed.
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first);

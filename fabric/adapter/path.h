@@ -12,6 +12,7 @@
 #include "fabric/adapter/work.h"
 #include "fabric/ids.h"
 #include "fabric/link/cell_link.h"
+#include "fabric/link/slot_ring.h"
 #include "fabric/memory/mpt.h"
 #include "fabric/wire/cell.h"
 
@@ -30,6 +31,7 @@ struct PathTurn {
 
   bool busy = false;                ///< every poll looks at it
   bool attended = false;            ///< something has happened since the last turn began
+  bool announced = false;           ///< nothing was sent or taken since CellLink::notify()
   Time busy_until{};                ///< from then on it is idle, unless something happens
   std::size_t asked_at = kNowhere;  ///< in the list of links to be armed; kNowhere: armed for good
 };
@@ -45,6 +47,7 @@ struct Path {
         direct(on.direct()),
         corrupts(on.properties().corrupts),
         reports_settled(on.properties().reports_settled),
+        slots{on.slots(VirtualLane::control), on.slots(VirtualLane::data)},
         drains(context, *this),
         cell_payload_bytes(cell_payload) {}
 
@@ -53,6 +56,18 @@ struct Path {
     const auto wanted = [](const PendingNotTaken& pending) { return pending.wanted; };
     return drains.busy() || std::any_of(not_taken.begin(), not_taken.end(), wanted) ||
            std::find(more.begin(), more.end(), true) != more.end();
+  }
+  /// Nothing has come in or been settled on the lane since a poll looked last, as far as that shows in its slots.
+  [[nodiscard]] bool is_quiet(VirtualLane lane) const {
+    const auto index = static_cast<std::size_t>(lane);
+    const SlotLane* rings = slots[index];
+    return rings != nullptr && !rings->receiver.waiting() && !rings->sender.awaits() &&
+           rings->sender.settled() == settled[index] && !more[index] && !not_taken[index].wanted &&
+           !rings->receiver.unreported();
+  }
+  /// No lane has anything, and the peer knows everything.
+  [[nodiscard]] bool is_quiet() const {
+    return open && turn.announced && !drains.busy() && is_quiet(VirtualLane::control) && is_quiet(VirtualLane::data);
   }
   /// What a cell may carry on this lane. While the link is up.
   [[nodiscard]] std::size_t cell_payload(VirtualLane lane) const {
@@ -66,9 +81,10 @@ struct Path {
 
   PathNumber number;
   CellLink& link;
-  DirectAccess* direct;  ///< the link's; null: there is none
-  bool corrupts;         ///< the link may corrupt cells
-  bool reports_settled;  ///< consumption acknowledges
+  DirectAccess* direct;                 ///< the link's; null: there is none
+  bool corrupts;                        ///< the link may corrupt cells
+  bool reports_settled;                 ///< consumption acknowledges
+  std::array<SlotLane*, kLanes> slots;  ///< the link's; null: there are none
   std::array<PendingNotTaken, kLanes> not_taken{};
   std::array<std::uint64_t, kLanes> settled{};  ///< as far as requests have been completed by it
   std::array<bool, kLanes> more{};              ///< the last burst was as long as bursts may be

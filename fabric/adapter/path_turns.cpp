@@ -24,6 +24,7 @@ void PathTurns::remove(Path& path) {
 
 void PathTurns::attend(Path& path) {
   path.turn.attended = true;
+  path.turn.announced = false;
   if (!path.turn.busy) join(path);
 }
 
@@ -50,6 +51,7 @@ bool PathTurns::leave_armed(Path& path) {
 }
 
 void PathTurns::begin(Time now, std::span<const std::unique_ptr<Path>> all, bool arm) {
+  if (paths_ <= kAlwaysBusy && busy_.size() == paths_) return looks_.clear();
   if (paths_ > kAlwaysBusy) {
     std::size_t kept = 0;
     for (Path* path : busy_) {

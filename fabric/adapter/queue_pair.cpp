@@ -1,6 +1,8 @@
 #include "fabric/adapter/queue_pair.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -61,24 +63,8 @@ void fail_and_flush_sends(AdapterContext& context, QueuePair& queue_pair, Comple
 }  // namespace
 
 void SendEntry::begin(const WorkRequest& from, std::uint32_t message_bytes) {
-  request.id = from.id;
-  request.operation = from.operation;
-  request.signalled = from.signalled;
-  request.fence = from.fence;
-  request.solicited = from.solicited;
-  request.inline_data = from.inline_data;
+  std::memcpy(static_cast<void*>(&request), &from, offsetof(WorkRequest, segments));
   std::copy_n(from.segments.begin(), from.segment_count, request.segments.begin());
-  request.segment_count = from.segment_count;
-  request.remote = from.remote;
-  request.datagram = from.datagram;
-  request.remote_receives = from.remote_receives;
-  request.immediate = from.immediate;
-  request.placed_bytes = from.placed_bytes;
-  request.invalidate = from.invalidate;
-  request.delay = from.delay;
-  request.swap_or_add = from.swap_or_add;
-  request.compare = from.compare;
-  request.memory = from.memory;
   bytes = message_bytes;
   psn = message_sequence = 0;
   settled_at = 0;
@@ -98,9 +84,7 @@ bool ReceiveQueue::resize(std::size_t requests) {
   return true;
 }
 
-void AdapterContext::push_completion(CqNumber number, const Completion& completion) {
-  CompletionQueue& queue = *completion_queue(number);
-  if (queue.push(completion)) return;
+void AdapterContext::lose_completion(CqNumber number, CompletionQueue& queue) {
   ++counters.dropped_completions;
   if (!queue.fail()) return;
   overrun = true;
@@ -148,36 +132,6 @@ bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell
   std::uint32_t packet_crc = kPacketCrcStart;
   static_cast<void>(release_cell(context, path, lane, cell, payload.size(), packet_crc));
   return true;
-}
-
-void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status) {
-  SendQueue& send = queue_pair.send;
-  SPLITNIC_CHECK(send.done != send.posted);
-  const SendEntry& entry = send.entries[send.done];
-  CompletionQueue& queue = *context.completion_queue(queue_pair.options.send_completions);
-  if (entry.request.signalled || status != CompletionStatus::success) {
-    Completion completion;
-    completion.id = entry.request.id;
-    completion.queue_pair = queue_pair.number;
-    completion.status = status;
-    completion.operation = entry.request.operation;
-    completion.tag = entry.tag;
-    completion.bytes = is_answered(entry.request.operation) ? entry.bytes : 0;
-    context.push_completion(queue_pair.options.send_completions, completion);
-  } else {
-    queue.release();
-  }
-  ++send.done;
-}
-
-void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion completion) {
-  ReceiveQueue& receive = queue_pair.receive;
-  SPLITNIC_CHECK(!receive.empty());
-  completion.id = receive.entries[receive.taken].id;
-  completion.queue_pair = queue_pair.number;
-  completion.receive = true;
-  context.push_completion(queue_pair.receive_completions, completion);
-  ++receive.taken;
 }
 
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {

@@ -300,6 +300,7 @@ struct QueuePair {
   ReceiveQueue receive;  ///< with a shared queue: the one that the present message took
   std::uint32_t expected_psn = 0;
   Reassembly incoming{};
+  RememberedTarget target{};  ///< of the peer's direct writes
   /// A packet was refused and may be sent again. Until it arrives again, this end sends no acknowledgement.
   bool silent = false;
   /// A packet was refused for good: earlier requests get their answers, then the queue pair ends.
@@ -311,6 +312,10 @@ struct QueuePair {
   bool draining = false;  ///< an event is due when nothing is in flight
   bool active = false;    ///< in the adapter's list of those that polls look after
 
+  /// Requests that have not left, or answers that are due.
+  [[nodiscard]] bool has_to_send() const {
+    return send.next != send.posted || acknowledgement.wanted || terminate.wanted || !responses.idle();
+  }
   /// Posted requests, answers that are due, or a message that is partly in: polls have something to do, or may have.
   [[nodiscard]] bool outstanding() const {
     return send.done != send.posted || acknowledgement.wanted || terminate.wanted || incoming.active ||

@@ -160,6 +160,11 @@ bool Responder::take(QueuePair& queue_pair, const ReceivedCell& received) {
   return queue_pair.options.acknowledged;
 }
 
+void Responder::refuse_gone(QueuePair& queue_pair, Stag tag, const ReceivedCell& received) {
+  report_gone(context_, queue_pair.number, tag);
+  refuse(queue_pair, Verdict::receive_is_void, received);
+}
+
 bool Responder::in_order_acknowledged(QueuePair& queue_pair, const Cell& cell) {
   const OpcodeTraits& what = traits(cell.opcode);
   const Reassembly& incoming = queue_pair.incoming;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <variant>
 
 #include "common/strong_id.h"
@@ -121,12 +122,10 @@ using MemoryRequest = std::variant<Bind, FastRegister>;
 struct WorkRequest {
   std::uint64_t id = 0;  ///< the caller's, returned in the completion
   Operation operation = Operation::send;
-  bool signalled = true;     ///< false: a completion only on failure
-  bool fence = false;        ///< begins when all reads and atomics before it are complete
-  bool solicited = false;    ///< sends and writes with immediate: wakes a peer who waits for such alone
-  bool inline_data = false;  ///< sends and writes: the segments' bytes are copied now; no tags, nothing is lent
-  SegmentList segments{};
-  std::size_t segment_count = 0;
+  bool signalled = true;        ///< false: a completion only on failure
+  bool fence = false;           ///< begins when all reads and atomics before it are complete
+  bool solicited = false;       ///< sends and writes with immediate: wakes a peer who waits for such alone
+  bool inline_data = false;     ///< sends and writes: the segments' bytes are copied now; no tags, nothing is lent
   RemoteAddress remote{};       ///< RDMA and atomics
   DatagramTarget datagram{};    ///< sends of datagram queue pairs
   SrqNumber remote_receives{};  ///< of XRC initiators: the peer's shared receive queue
@@ -140,7 +139,10 @@ struct WorkRequest {
   std::uint64_t compare = 0;
   /// bind_window, register_memory; with a send: registers first, then sends (S3, combined). Read during the post alone.
   const MemoryRequest* memory = nullptr;
+  std::size_t segment_count = 0;
+  SegmentList segments{};  ///< last, so that the rest is copied in one piece
 };
+static_assert(std::is_trivially_copyable_v<WorkRequest> && std::is_standard_layout_v<WorkRequest>);
 
 struct ReceiveRequest {
   std::uint64_t id = 0;

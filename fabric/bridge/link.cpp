@@ -24,6 +24,8 @@ constexpr Duration kLookAgain = milliseconds(100);
 constexpr Duration kLastCells = milliseconds(100);
 // A doorbell that has not rung after this time was left out; it is not on its way.
 constexpr Duration kLeftOutAge = milliseconds(10);
+// How often an end that is up looks at the bridge and the peer's announcement. A busy end polls several times as often.
+constexpr Duration kLookAtBridgeEvery = std::chrono::microseconds(1);
 // How often a busy end empties its doorbells, which is where a bridge notices that the peer has hung up.
 constexpr Duration kHangUpCheck = milliseconds(10);
 
@@ -290,6 +292,7 @@ void FabricLink::go_up(const Anchor& peer) {
   const std::uint32_t tag_in = epoch_tag(peer_epoch_, epoch_);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     lanes_[lane].sender = SlotSender(bridge_, ring_place(peer, layout_, lane), tag_out);
+    lanes_[lane].reader = options_.reader;
     lanes_[lane].receiver = SlotReceiver(bridge_, ring_place(layout_, peer, lane), tag_in);
   }
   direct_.buffers = layout_.buffers;
@@ -310,6 +313,9 @@ void FabricLink::go_up(const Anchor& peer) {
 std::size_t FabricLink::poll(Time now) {
   const LinkPhase before = phase_;
   now_ = now;
+  const bool just_looked = now > bridge_looked_at_ && now - bridge_looked_at_ < kLookAtBridgeEvery;
+  if (phase_ == LinkPhase::up && just_looked && now < ring_again_next_) return 0;
+  bridge_looked_at_ = now;
   if (now >= next_check_) {
     next_check_ = now + kHangUpCheck;
     if (bridge_.take_doorbells()) doorbell_taken_ = true;
@@ -424,17 +430,13 @@ bool FabricLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_b
   const std::size_t extension_bytes = slot_extension_bytes(cell.opcode);
   if (!at(lane).sender.claim(extension_bytes, payload_bytes, claim)) return false;
   if (extension_bytes != 0) encode_slot_extension(cell, claim.extension);
-  to = ClaimedPayload(claim.payload, claim.payload_rest, options_.reader);
+  to = ClaimedPayload(claim.payload, claim.payload_rest, at(lane).reader);
   return true;
 }
 
 std::uint64_t FabricLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& /*packet_crc*/) {
-  Lane& to = at(lane);
   SlotFields fields = slot_fields(cell);
-  fields.settled = static_cast<std::uint32_t>(to.receiver.settled());
-  const std::uint64_t position = to.sender.release(fields);
-  to.receiver.reported_by_slot();
-  return position;
+  return at(lane).release(fields);
 }
 
 std::uint64_t FabricLink::settled(VirtualLane lane) {

@@ -104,6 +104,7 @@ class FabricLink final : public CellLink {
   [[nodiscard]] const ReceivedCell* front(VirtualLane lane) override;
   void pop(VirtualLane lane) override;
   void settle(VirtualLane lane) override { at(lane).receiver.settle(); }
+  [[nodiscard]] SlotLane* slots(VirtualLane lane) override { return &at(lane); }
   bool return_room(VirtualLane lane, bool all) override;
 
   /// Wakes the peer if it sleeps and something was sent since the last call, or if it waits for room or for something
@@ -139,10 +140,7 @@ class FabricLink final : public CellLink {
 
  private:
   struct PeerGroup;
-  /// The ring that this end sends into, and the one that it consumes.
-  struct Lane {
-    SlotSender sender{};
-    SlotReceiver receiver{};
+  struct Lane : SlotLane {
     ReceivedCell front{};
     bool has_front = false;  ///< `front` is that of the receiver
   };
@@ -208,6 +206,7 @@ class FabricLink final : public CellLink {
   Time looked_at_{};                    // now_ when the peer's armed flag was looked at for what was new
   std::uint64_t doorbells_left_out_ = 0;
   Time next_check_{};
+  Time bridge_looked_at_{};
   Time ring_again_next_{};
   bool patient_ = false;
   std::optional<Time> hung_up_at_{};  // the peer, while this end takes what came before

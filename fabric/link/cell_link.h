@@ -19,6 +19,8 @@ namespace splitnic::fabric {
 /// Bytes of the own or the peer's memory, by offset from its start.
 using MemoryRange = ByteRange;
 
+struct SlotLane;
+
 /// What a link promises. The transport leaves out work because of these properties, never because of a link's kind.
 struct LinkProperties {
   /// Every released cell arrives once and in the order of its lane, or the epoch ends.
@@ -168,6 +170,10 @@ class CellLink {
   /// Everything popped so far has been dealt with: placed, or a not_taken cell was released that names it. Before what
   /// is released next.
   virtual void settle(VirtualLane /*lane*/) {}
+  /// The lane's rings, where cells are slots without CRCs or addresses; null: they are not. Who finds claim(), front()
+  /// and the rest too general may use the rings themselves, in turns with these: nothing is claimed, and front() was
+  /// popped. The same object for the link's life; only while up.
+  [[nodiscard]] virtual SlotLane* slots(VirtualLane /*lane*/) { return nullptr; }
   /// Gives the peer the room of what was consumed, and reports to it how far this end has settled, when that is much,
   /// or `all` of it. Once per burst. True: there was something to report.
   virtual bool return_room(VirtualLane lane, bool all) = 0;

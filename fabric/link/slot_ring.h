@@ -1,12 +1,15 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "common/check.h"
 #include "fabric/bridge/bridge.h"
 #include "fabric/wire/slot.h"
 
@@ -40,6 +43,8 @@ inline constexpr std::size_t kMaxPayloadLines = std::size_t{1} << 24U;
 inline constexpr std::size_t kTailAnswersAt = 0;
 inline constexpr std::size_t kTailSettledAt = 8;
 inline constexpr std::size_t kTailAt = 16;
+
+[[nodiscard]] constexpr std::uint64_t lines_of(std::size_t bytes) { return (bytes + kSlotLine - 1) / kSlotLine; }
 
 /// What a line's sequence word is: its number since the epoch began, from a seed of both epochs. Bit 31 of the seed is
 /// set, so that zeroed memory is no slot before the ring's number has grown by 2^31 lines, when nothing is zero any
@@ -103,20 +108,26 @@ class SlotSender {
   [[nodiscard]] bool faulty() const { return faulty_; }
 
  private:
-  [[nodiscard]] bool room_for(std::uint64_t lines, std::uint64_t payload) const;
+  [[nodiscard]] bool room_for(std::uint64_t lines, std::uint64_t payload) const {
+    return head_ + lines - tail_ <= place_.slot_lines && payload - payload_tail_ <= payload_lines_;
+  }
+  [[nodiscard]] bool find_room(std::uint64_t lines, std::uint64_t payload);
+  [[nodiscard]] std::uint64_t place_payload(SlotLayout& layout) const;
   void advance_tail(std::uint64_t lines);
   void advance_settled(std::uint64_t lines);
-  void store_lines(const SlotHeader& header);
-  [[nodiscard]] std::size_t line_offset(std::uint64_t line) const {
-    return place_.slots_offset + static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
+  void write_staged(const SlotHeader& header);
+  [[nodiscard]] std::size_t line_at(std::uint64_t line) const {
+    return static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
   }
+  [[nodiscard]] std::size_t line_offset(std::uint64_t line) const { return place_.slots_offset + line_at(line); }
 
   Bridge* bridge_ = nullptr;
   PeerWindow* window_ = nullptr;
   PeerMemory local_;
   SlotRingPlace place_{};
   std::uint32_t seed_ = 0;
-  bool in_place_ = false;
+  std::byte* lines_ = nullptr;     // the slots, where the window is memory
+  std::byte* payloads_ = nullptr;  // likewise
   std::size_t payload_lines_ = 0;
   std::uint64_t head_ = 0;          // lines, only grows
   std::uint64_t tail_ = 0;          // likewise, as the peer said last
@@ -163,7 +174,12 @@ class SlotReceiver {
   SlotReceiver(Bridge& bridge, const SlotRingPlace& place, std::uint32_t seed);
 
   /// The oldest slot, its header copied and checked once; null: there is none. Good until pop().
-  [[nodiscard]] const ReceivedSlot* front();
+  [[nodiscard]] const ReceivedSlot* front() { return waiting() ? read_front() : nullptr; }
+  /// There is a slot.
+  [[nodiscard]] bool waiting() const {
+    // A2 (acquire, in watch): pairs with R2 and P1 in SlotSender.
+    return front_lines_ != 0 || slots_.watch<std::uint32_t>(line_offset(tail_)) == line_sequence(seed_, tail_);
+  }
   /// Consumes front(): its lines and its payload are the sender's as soon as the tail is pushed.
   void pop();
   /// Lines consumed since the epoch began.
@@ -189,6 +205,7 @@ class SlotReceiver {
   [[nodiscard]] std::size_t line_offset(std::uint64_t line) const {
     return static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
   }
+  [[nodiscard]] const ReceivedSlot* read_front();
 
   Bridge* bridge_ = nullptr;
   PeerWindow* window_ = nullptr;
@@ -204,6 +221,148 @@ class SlotReceiver {
   std::uint64_t payload_unreported_ = 0;  // lines of payload consumed and not yet reported
   std::size_t front_lines_ = 0;           // 0: front() has found nothing yet
   ReceivedSlot front_{};
+};
+
+// What each message passes through is inline.
+
+inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_bytes, SlotClaim& claim) {
+  SPLITNIC_CHECK_OP(payload_bytes, <=, max_payload_bytes());
+  SlotLayout layout = slot_layout(extension_bytes, payload_bytes);
+  const std::uint64_t payload = layout.in_payload_ring ? place_payload(layout) : payload_head_;
+  const std::uint64_t lines = layout.two_lines ? 2 : 1;
+  const bool has_room = room_for(lines, payload) && !faulty_;
+  if (!has_room && !find_room(lines, payload)) [[unlikely]]
+    return false;
+  wants_room_ = false;
+  claimed_ = layout;
+  claimed_payload_ = payload;
+
+  std::byte* const first = lines_ != nullptr ? lines_ + line_at(head_) : staged_.data();
+  std::byte* const body = first + kSlotBodyAt;
+  claim.extension = body;
+  claim.payload_bytes = payload_bytes;
+  claim.payload_rest = {};
+  if (layout.in_payload_ring) {
+    const std::size_t at = layout.payload_at * kSlotLine;
+    claim.payload = payloads_ != nullptr ? std::span(payloads_ + at, payload_bytes)
+                                         : window_->claim(place_.payload_offset + at, payload_bytes);
+    staged_payload_ = claim.payload;
+    return true;
+  }
+  const std::size_t in_first = std::min(payload_bytes, kSlotBodyInFirst - extension_bytes);
+  claim.payload = {body + extension_bytes, in_first};
+  if (layout.two_lines) {
+    std::byte* const second = lines_ != nullptr ? lines_ + line_at(head_ + 1) : staged_.data() + kSlotLine;
+    claim.payload_rest = {second + kSlotSequenceBytes, payload_bytes - in_first};
+  }
+  return true;
+}
+
+inline std::uint64_t SlotSender::release(const SlotFields& fields) {
+  const SlotHeader header = encode_slot(fields, claimed_);
+  if (lines_ != nullptr) {
+    std::memcpy(lines_ + line_at(head_) + kSlotSequenceBytes, &header, sizeof header);
+    if (claimed_.two_lines) window_->write_word(line_offset(head_ + 1), line_sequence(seed_, head_ + 1));
+  } else {
+    write_staged(header);
+  }
+  // R2 (release, in write_word): where the window is memory, what P1 is elsewhere; pairs with A2.
+  window_->write_word(line_offset(head_), line_sequence(seed_, head_));
+  head_ += claimed_.two_lines ? 2 : 1;
+  if (fields.awaited) awaited_to_ = head_;
+  payload_head_ = claimed_payload_;
+  payload_after_[static_cast<std::size_t>((head_ - 1) & (place_.slot_lines - 1))] = payload_head_;
+  return head_;
+}
+
+inline void SlotSender::advance_tail(std::uint64_t lines) {
+  if (lines == tail_) return;
+  tail_ = lines;
+  payload_tail_ = payload_after_[static_cast<std::size_t>((lines - 1) & (place_.slot_lines - 1))];
+}
+
+inline void SlotSender::advance_settled(std::uint64_t lines) {
+  settled_ = lines;
+  if (lines > tail_) advance_tail(lines);
+}
+
+inline void SlotSender::note_settled(std::uint32_t settled) {
+  const std::uint32_t more = settled - static_cast<std::uint32_t>(settled_);
+  if (more <= head_ - settled_) return advance_settled(settled_ + more);
+  // A count behind is old: while the slot waited in its ring, the tail line may have moved on by many rings. Only a
+  // count ahead of the head is impossible.
+  const bool older = static_cast<std::int32_t>(more) < 0;
+  if (!older) faulty_ = true;
+}
+
+inline bool ReceivedSlot::payload(std::size_t extension_bytes, std::array<PeerMemory, 2>& pieces) const {
+  pieces = {};
+  if (fault || extension_bytes > kSlotBodyInFirst) return false;
+  if (in_payload_ring_) {
+    pieces[0] = second_;
+    return true;
+  }
+  if (payload_bytes > first_.size() + second_.size() - extension_bytes) return false;
+  const std::size_t in_first = std::min<std::size_t>(payload_bytes, first_.size() - extension_bytes);
+  pieces[0] = first_.slice(extension_bytes, in_first);
+  if (payload_bytes > in_first) pieces[1] = second_.slice(0, payload_bytes - in_first);
+  return true;
+}
+
+/// The first line is there: waiting() has seen its sequence word.
+inline const ReceivedSlot* SlotReceiver::read_front() {
+  if (front_lines_ != 0) return &front_;
+  const std::size_t first = line_offset(tail_);
+  slots_.next_message(first, kSlotLine);
+  SlotHeader header;
+  slots_.copy_out(first + kSlotSequenceBytes, std::as_writable_bytes(std::span(&header, 1)));
+  const DecodedSlot slot = decode_slot(header, place_.payload_lines);
+  front_.fields = slot.fields;
+  front_.fault = slot.fault;
+  front_.payload_bytes = slot.layout.payload_bytes;
+  front_.in_payload_ring_ = slot.layout.in_payload_ring;
+  front_.first_ = slots_.slice(first + kSlotBodyAt, kSlotBodyInFirst);
+  front_.second_ = PeerMemory{};
+  front_lines_ = 1;
+  if (slot.layout.in_payload_ring) {
+    front_.second_ = payload_.slice(slot.layout.payload_at * kSlotLine, slot.layout.payload_bytes);
+    front_.second_.next_message();
+  } else if (slot.layout.two_lines) {
+    front_lines_ = 2;
+    const std::size_t second = line_offset(tail_ + 1);
+    slots_.next_message(second, kSlotLine);
+    if (slots_.load<std::uint32_t>(second) != line_sequence(seed_, tail_ + 1)) front_.fault = SlotFault::second_line;
+    front_.second_ = slots_.slice(second + kSlotSequenceBytes, kSlotLine - kSlotSequenceBytes);
+  }
+  return &front_;
+}
+
+inline void SlotReceiver::pop() {
+  SPLITNIC_CHECK(front_lines_ > 0);
+  tail_ += front_lines_;
+  front_lines_ = 0;
+  if (front_.in_payload_ring_) payload_unreported_ += lines_of(front_.payload_bytes);
+}
+
+inline void SlotReceiver::reported_by_slot() {
+  reported_settled_ = settled_;
+  reported_tail_ = std::max(reported_tail_, settled_);
+  if (reported_tail_ == tail_) payload_unreported_ = 0;
+}
+
+/// Both rings of a lane: the one that this end sends into, and the one that it consumes. Thread: the bridge's owner.
+struct SlotLane {
+  SlotSender sender{};
+  SlotReceiver receiver{};
+  NextReader reader = NextReader::here;  ///< of what is sent
+
+  /// Releases the slot that the sender has claimed, and says in it how far this end has settled what it consumed.
+  std::uint64_t release(SlotFields& fields) {
+    fields.settled = static_cast<std::uint32_t>(receiver.settled());
+    const std::uint64_t position = sender.release(fields);
+    receiver.reported_by_slot();
+    return position;
+  }
 };
 
 }  // namespace splitnic::fabric

@@ -32,7 +32,7 @@ struct Guard {
 Guard guards[] = {{SIGSEGV}, {SIGBUS}};
 
 // From here on, fetching lines out of the other core's caches costs more than storing past this one's.
-constexpr std::size_t kStreamedBytesMin = 1024;
+constexpr std::size_t kStreamedBytesMin = 2048;
 
 std::mutex install_mutex;
 std::atomic<bool> enabled = false;

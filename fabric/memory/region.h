@@ -70,6 +70,11 @@ class RegionMemory {
   [[nodiscard]] bool store(std::uint64_t offset, std::span<const std::byte> from) const;
   [[nodiscard]] bool store(std::uint64_t offset, const PeerMemory& from) const;
   [[nodiscard]] bool load(std::uint64_t offset, std::span<std::byte> to, NextReader reader = NextReader::here) const;
+  /// The byte at offset, if the memory is one piece of the process's; else null. For guarded_copy() alone.
+  [[nodiscard]] std::byte* piece_at(std::uint64_t offset) const {
+    if (!translation_ || translation_->in_bridge || translation_->pages) return nullptr;
+    return piece_at(*translation_, offset);
+  }
   /// Atomic with respect to every access of this process: 8 bytes in host order. offset: can_atomic(). before: gets the
   /// old value.
   [[nodiscard]] bool compare_swap(std::uint64_t offset, std::uint64_t compare, std::uint64_t swap,
@@ -80,6 +85,13 @@ class RegionMemory {
 
  private:
   explicit RegionMemory(Translation* made) : translation_(made) {}
+  /// In the one piece of the process's memory. It may be the whole address space, which begins with a null pointer: so
+  /// this is no pointer arithmetic.
+  [[nodiscard]] static std::byte* piece_at(const Translation& in, std::uint64_t offset) {
+    const auto first = reinterpret_cast<std::uintptr_t>(in.process.data());
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    return reinterpret_cast<std::byte*>(first + static_cast<std::uintptr_t>(offset));
+  }
 
   boost::intrusive_ptr<Translation> translation_;
 };

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "common/range.h"
 #include "fabric/memory/protection_table.h"
 
 namespace splitnic::fabric {
@@ -23,6 +24,27 @@ class RememberedEntry {
  private:
   const ProtectionEntry* entry_ = nullptr;  // entries do not move
   std::uint32_t generation_ = 0;
+};
+
+/// The memory that a peer's direct writes through one queue pair were for last, likewise. Thread: the adapter's owner.
+class RememberedTarget {
+ public:
+  /// A check of this range would grant the same.
+  [[nodiscard]] bool holds(Stag tag, const ByteRange& range) const {
+    const ProtectionEntry* entry = remembered_.current();
+    return entry != nullptr && tag == tag_ && ByteRange{first_, entry->length}.contains(range);
+  }
+  /// granted: for the write to this address, of an entry without touch control.
+  void remember(Stag tag, std::uint64_t address, const Placement& granted) {
+    remembered_ = RememberedEntry(*granted.entry);
+    tag_ = tag;
+    first_ = address - (granted.offset - granted.entry->offset);
+  }
+
+ private:
+  RememberedEntry remembered_;
+  Stag tag_{};
+  std::uint64_t first_ = 0;  // as peers address the entry's first byte
 };
 
 /// The region that a user, one queue pair or shared receive queue, has used last, so that its next use needs no look

@@ -7,6 +7,7 @@
 #include <span>
 #include <type_traits>
 
+#include "common/check.h"
 #include "fabric/ids.h"
 
 namespace splitnic::fabric {
@@ -87,9 +88,31 @@ struct SlotLayout {
 
 /// The layout of a slot with so many bytes of extended header and payload. The ring sets payload_at.
 /// extension_bytes <= kSlotBodyInFirst.
-[[nodiscard]] SlotLayout slot_layout(std::size_t extension_bytes, std::size_t payload_bytes);
+[[nodiscard]] constexpr SlotLayout slot_layout(std::size_t extension_bytes, std::size_t payload_bytes) {
+  SPLITNIC_CHECK_OP(extension_bytes, <=, kSlotBodyInFirst);
+  SlotLayout layout;
+  layout.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
+  const std::size_t body = extension_bytes + payload_bytes;
+  layout.in_payload_ring = body > kSlotBodyInBoth;
+  layout.two_lines = !layout.in_payload_ring && body > kSlotBodyInFirst;
+  return layout;
+}
 
-[[nodiscard]] SlotHeader encode_slot(const SlotFields& fields, const SlotLayout& layout);
+[[nodiscard]] inline SlotHeader encode_slot(const SlotFields& fields, const SlotLayout& layout) {
+  using namespace slot_shape;
+  SlotHeader header;
+  header.payload_bytes = layout.payload_bytes;
+  header.payload_at = layout.payload_at;
+  header.settled = fields.settled;
+  header.shape = static_cast<std::uint8_t>(
+      (layout.two_lines ? kTwoLines : 0U) | (layout.in_payload_ring ? kInPayloadRing : 0U) |
+      (fields.awaited ? kAwaited : 0U) | (fields.solicited ? kSolicited : 0U) | (fields.direct ? kDirect : 0U));
+  header.opcode = fields.opcode;
+  header.cell_sequence = fields.cell_sequence;
+  header.queue_pair = fields.queue_pair.value;
+  header.packet_sequence = fields.packet_sequence;
+  return header;
+}
 
 /// The field that makes a slot unusable. The slot still names its queue pair, and the responder refuses the message.
 enum class SlotFault : std::uint8_t { shape, payload_bytes, payload_at, queue_pair, second_line };
@@ -100,7 +123,30 @@ struct DecodedSlot {
   SlotLayout layout{};  ///< if fault is set, only two_lines is valid and all else is zero
   std::optional<SlotFault> fault{};
 };
+/// What is wrong with the header of a slot that claims this layout. payload_lines: of the payload ring.
+[[nodiscard]] std::optional<SlotFault> slot_fault(const SlotHeader& header, const SlotLayout& layout,
+                                                  std::size_t payload_lines);
+
 /// Reads a header that was copied out of the ring. payload_lines: of the payload ring.
-[[nodiscard]] DecodedSlot decode_slot(const SlotHeader& header, std::size_t payload_lines);
+[[nodiscard]] inline DecodedSlot decode_slot(const SlotHeader& header, std::size_t payload_lines) {
+  using namespace slot_shape;
+  const std::uint8_t shape = header.shape.value();
+  DecodedSlot slot;
+  slot.fields.opcode = header.opcode.value();
+  slot.fields.awaited = (shape & kAwaited) != 0;
+  slot.fields.solicited = (shape & kSolicited) != 0;
+  slot.fields.direct = (shape & kDirect) != 0;
+  slot.fields.cell_sequence = header.cell_sequence.value();
+  slot.fields.queue_pair = QpNumber{header.queue_pair.value()};
+  slot.fields.packet_sequence = header.packet_sequence.value();
+  slot.fields.settled = header.settled.value();
+  slot.layout.two_lines = (shape & kTwoLines) != 0;
+  slot.layout.in_payload_ring = (shape & kInPayloadRing) != 0;
+  slot.layout.payload_bytes = header.payload_bytes.value();
+  slot.layout.payload_at = header.payload_at.value();
+  slot.fault = slot_fault(header, slot.layout, payload_lines);
+  if (slot.fault) slot.layout = SlotLayout{.two_lines = slot.layout.two_lines};
+  return slot;
+}
 
 }  // namespace splitnic::fabric

@@ -67,7 +67,7 @@ inline RouteHeader route_in(const Endpoint& end, std::size_t at) {
   return route;
 }
 
-/// A link that is on its way up until it is shown; see CellLink::awaited().
+/// A link that is on its way up until it is shown; see CellLink::awaited(). It does not show its slots.
 class AwaitedLink final : public CellLink {
  public:
   explicit AwaitedLink(CellLink& under) : under_(under) {}
@@ -79,6 +79,7 @@ class AwaitedLink final : public CellLink {
   [[nodiscard]] std::uint64_t incarnation() const override { return shown ? under_.incarnation() : 0; }
   [[nodiscard]] PortAddress port_address() const override { return under_.port_address(); }
   [[nodiscard]] PortAddress peer_port_address() const override { return under_.peer_port_address(); }
+  [[nodiscard]] DirectAccess* direct() override { return under_.direct(); }
   [[nodiscard]] std::size_t max_payload(VirtualLane lane) const override { return under_.max_payload(lane); }
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t bytes, ClaimedPayload& to) override {
     return under_.claim(lane, cell, bytes, to);

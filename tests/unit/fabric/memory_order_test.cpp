@@ -228,7 +228,7 @@ TEMPLATE_TEST_CASE("machine code: no order of stores lets a sender sleep beside 
 
 TEMPLATE_TEST_CASE("machine code: no order of stores shows a slot before its header and its payload",
                    "[fabric][link][order]", Mapped, Posted) {
-  const auto bytes = static_cast<std::size_t>(GENERATE(30, 90, 600, 1100));
+  const auto bytes = static_cast<std::size_t>(GENERATE(30, 90, 600, 2100));
   Watched<TestType> world;
   bool sent = false;
   const MemoryEvents sender = world.trace.of([&] { sent = world.sent(bytes); });
@@ -251,7 +251,7 @@ TEMPLATE_TEST_CASE("machine code: no order of stores shows a slot before its hea
   // What needs a fence fails without it: stores past the caches, and all stores where they are not ordered.
   const bool streamed = std::ranges::any_of(
       sender, [](const MemoryEvent& event) { return event.kind == MemoryEvent::Kind::streamed_store; });
-  const bool streams = TestType::kOrder == StoreOrder::x86 && bytes == 1100;
+  const bool streams = TestType::kOrder == StoreOrder::x86 && bytes == 2100;
   CHECK(streamed == (streams && __builtin_cpu_supports("avx") != 0));
   const bool needs_fence = streamed || TestType::kOrder == StoreOrder::weaker;
   CHECK(stale(without(sender, MemoryEvent::Kind::store_fence)) == needs_fence);

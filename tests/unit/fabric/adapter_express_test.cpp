@@ -1,0 +1,216 @@
+#include "fabric/adapter/express.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "adapter_fixtures.h"
+#include "bridge_fixtures.h"
+#include "datagram_fixtures.h"
+
+/// What the short way does is what requester and responder do: the same requests end alike over links that show their
+/// slots, and over links that don't.
+namespace splitnic::fabric::test::adapter_express_test {
+namespace {
+
+enum class Way { express, general };
+
+constexpr std::size_t kGranted = 16384;
+constexpr std::size_t kSlots = 64;  // of a buffer, 4096 bytes each: the lower half is sent, the upper one received
+
+/// Two ends over shared memory, one connected queue pair each.
+class World {
+ public:
+  explicit World(Way way, std::uint64_t seed, const QueuePairAttributes& options = {}) : random(seed) {
+    AdapterOptions adapter;
+    adapter.max_message_bytes = 1U << 20U;
+    for (std::size_t i = 0; i < 2; ++i) {
+      links[i] = std::make_unique<FabricLink>(bridges.end(i), LinkOptions{}, random);
+      links[i]->restart();
+      shown[i] = std::make_unique<AwaitedLink>(*links[i]);
+      shown[i]->shown = true;
+    }
+    for (int i = 0; i < 1000 && !(links[0]->up() && links[1]->up()); ++i) poll_links();
+    for (std::size_t i = 0; i < 2; ++i) {
+      CellLink& over = way == Way::express ? static_cast<CellLink&>(*links[i]) : *shown[i];
+      ends[i] = std::make_unique<Endpoint>(over, adapter, random, options);
+    }
+    REQUIRE(ends[0]->adapter.connect(ends[0]->number, {ends[1]->number, 7, 9}) == Status::ok);
+    REQUIRE(ends[1]->adapter.connect(ends[1]->number, {ends[0]->number, 9, 7}) == Status::ok);
+    for (std::size_t i = 0; i < 2; ++i) {
+      Endpoint& end = *ends[i];
+      ranges[i] = {links[i]->buffers().offset, kGranted};
+      granted[i] =
+          end.adapter.register_bridge_memory(end.domain, ranges[i], kAllRights | Right::remote_read, true).value();
+      end.fill(0, pattern(end.buffer.size(), seed + i));
+    }
+    step();
+    step();
+  }
+
+  void poll_links() {
+    now += microseconds(10);
+    for (auto& link : links) link->poll(now);
+  }
+  void step() {
+    poll_links();
+    for (auto& end : ends) end->adapter.poll(now);
+    for (std::size_t i = 0; i < 2; ++i) {
+      for (const Completion& done : ends[i]->take()) note(i, done);
+    }
+  }
+  void note(std::size_t end, const Completion& done) {
+    log[end] += fmt::format("{} {} {} {} {} {} {} {}\n", done.id, to_string(done.status), to_string(done.operation),
+                            done.receive, done.bytes, done.has_immediate, done.immediate, done.solicited);
+  }
+  [[nodiscard]] RemoteAddress at_peer(std::size_t of, std::size_t offset) {
+    return {ends[1 - of]->adapter.region_address(granted[1 - of]) + offset, granted[1 - of]};
+  }
+  [[nodiscard]] std::vector<std::byte> direct_bytes(std::size_t end) {
+    std::vector<std::byte> bytes(kGranted);
+    bridges.end(end).local_memory().copy_out(ranges[end].offset, bytes);
+    return bytes;
+  }
+  /// Events that do not depend on how often somebody polled.
+  [[nodiscard]] std::vector<std::uint64_t> counts(std::size_t end) {
+    const AdapterCounters& all = ends[end]->adapter.counters();
+    return {all.direct_writes,   all.segmented_writes,  all.access_refused,          all.retransmissions,
+            all.terminates_sent, all.dropped_duplicate, all.dropped_bad_cell,        all.cells_sent,
+            all.cells_received,  all.not_taken_sent,    all.dropped_out_of_sequence, all.dropped_completions};
+  }
+
+  SeededRandom random;
+  Time now{};
+  ShmPairBridges bridges;
+  std::array<std::unique_ptr<FabricLink>, 2> links;
+  std::array<std::unique_ptr<AwaitedLink>, 2> shown;
+  std::array<std::unique_ptr<Endpoint>, 2> ends;
+  std::array<MemoryRange, 2> ranges{};
+  std::array<Stag, 2> granted{};
+  std::array<std::string, 2> log{};
+};
+
+/// One request of a random kind. Lengths lie around those of a line, of a slot, of a cell.
+WorkRequest draw(World& world, std::size_t from, SeededRandom& random, std::uint64_t id, bool errs) {
+  constexpr std::array<std::uint32_t, 14> kLengths{0, 1, 16, 32, 36, 37, 64, 92, 96, 97, 1500, 2047, 2048, 3000};
+  Endpoint& end = *world.ends[from];
+  WorkRequest request;
+  request.id = id;
+  const std::uint32_t bytes = kLengths[random.below(kLengths.size())];
+  constexpr std::array kKinds{Operation::send,
+                              Operation::send,
+                              Operation::send_with_immediate,
+                              Operation::rdma_write,
+                              Operation::rdma_write_with_immediate,
+                              Operation::rdma_read};
+  request.operation = kKinds[random.below(kKinds.size())];
+  request.segments[0] = end.segment(random.below(kSlots / 2) * 4096, bytes);
+  request.segment_count = 1;
+  if (random.below(8) == 0) {
+    request.segments[1] = end.segment(random.below(kSlots / 2) * 4096, 40);
+    request.segment_count = 2;
+  }
+  request.immediate = static_cast<std::uint32_t>(id);
+  request.solicited = random.below(4) == 0;
+  request.signalled = random.below(4) != 0;
+  request.fence = random.below(16) == 0;
+  const std::size_t reach = errs && random.below(40) == 0 ? kGranted - 8 : random.below(8) * 1024;
+  request.remote = world.at_peer(from, reach);
+  if (errs && random.below(60) == 0) request.remote.tag = Stag{request.remote.tag.value + 1};
+  return request;
+}
+
+/// Plays a script that the seed says, and returns the world at its end.
+std::unique_ptr<World> play(Way way, std::uint64_t seed) {
+  SeededRandom random(seed);
+  QueuePairAttributes options;
+  options.verbs_rules = random.below(2) == 0;
+  options.flush_posts = true;
+  const bool errs = seed % 3 == 0;
+  if (errs && random.below(4) == 0) options.remote_rights = Rights{} | Right::remote_read;
+  auto world = std::make_unique<World>(way, seed, options);
+  std::uint64_t id = 0;
+  for (int turn = 0; turn < 80; ++turn) {
+    const std::size_t who = random.below(2);
+    Endpoint& end = *world->ends[who];
+    for (std::size_t receives = random.below(8); receives > 0; --receives) {
+      const std::size_t bytes = errs && random.below(20) == 0 ? 50 : 4000;
+      ++id;
+      const std::size_t at = (kSlots / 2 + id % (kSlots / 2)) * 4096;
+      const LocalSegment rest = end.segment(at + 64, 4000);
+      ReceiveRequest request{id, end.segment(at, bytes)};
+      if (random.below(6) == 0) request = {id, end.segment(at, 30), std::span(&rest, 1)};
+      static_cast<void>(end.adapter.post_receive(end.number, request));
+    }
+    std::vector<WorkRequest> list;
+    for (std::size_t sends = random.below(6); sends > 0; --sends) list.push_back(draw(*world, who, random, ++id, errs));
+    std::size_t posted = 0;
+    const Status status = end.adapter.post_send(end.number, list, posted);
+    world->log[who] += fmt::format("posted {} {}\n", posted, to_string(status));
+    if (errs && random.below(100) == 0) static_cast<void>(end.adapter.deregister(world->granted[who]));
+    for (std::size_t steps = random.below(5) + 1; steps > 0; --steps) world->step();
+  }
+  for (int i = 0; i < 1000 && (world->ends[0]->adapter.outstanding() || world->ends[1]->adapter.outstanding()); ++i) {
+    world->step();
+  }
+  return world;
+}
+
+}  // namespace
+
+TEST_CASE("a message ends alike whether it goes the short way or the general one", "[fabric][adapter][express]") {
+  std::uint64_t failed = 0;
+  std::uint64_t whole = 0;
+  for (std::uint64_t seed = 1; seed <= 90; ++seed) {
+    INFO("seed " << seed);
+    const auto express = play(Way::express, seed);
+    const auto general = play(Way::general, seed);
+    for (std::size_t end = 0; end < 2; ++end) {
+      INFO("end " << end);
+      REQUIRE(express->log[end] == general->log[end]);
+      REQUIRE(express->counts(end) == general->counts(end));
+      REQUIRE(express->direct_bytes(end) == general->direct_bytes(end));
+      REQUIRE(express->ends[end]->buffer == general->ends[end]->buffer);
+    }
+    ++(express->ends[0]->adapter.state(express->ends[0]->number) == QueuePairState::error ? failed : whole);
+  }
+  // The scripts reach both: refusals of every kind, and long lives.
+  CHECK(failed > 10);
+  CHECK(whole > 10);
+}
+
+TEST_CASE("what was settled while an end made ready to sleep completes with its next poll",
+          "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  REQUIRE(world.ends[1]->receive(1, 0, 64) == Status::ok);
+  REQUIRE(world.ends[0]->send(2, 0, 64) == Status::ok);
+  world.ends[0]->adapter.poll(world.now);
+  world.ends[1]->adapter.poll(world.now);
+  CHECK_FALSE(world.ends[0]->adapter.prepare_sleep());  // it learns that the peer has taken the message
+  world.ends[0]->adapter.disarm();
+  world.ends[0]->adapter.poll(world.now);
+  const auto done = world.ends[0]->take();
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].id == 2);
+}
+
+TEST_CASE("a poll that has nothing else to do rings for what left before it", "[fabric][adapter][express]") {
+  QueuePairAttributes options;
+  options.acknowledged = false;
+  World world(Way::express, 1, options);
+  while (world.bridges.rung(1)) continue;
+  REQUIRE(world.links[1]->prepare_sleep());
+  ChannelAdapter& adapter = world.ends[0]->adapter;
+  REQUIRE(world.ends[0]->send(1, 0, 64) == Status::ok);
+  static_cast<void>(adapter.receive(world.now));
+  static_cast<void>(adapter.send());
+  CHECK_FALSE(adapter.outstanding());
+  CHECK_FALSE(world.bridges.rung(1));
+  static_cast<void>(adapter.poll(world.now));
+  CHECK(world.bridges.rung(1));
+}
+
+}  // namespace splitnic::fabric::test::adapter_express_test
