@@ -14,9 +14,6 @@ using messaging::Refusal;
 
 namespace {
 
-constexpr std::size_t kFramesPerPoll = 64;
-// The unit should begin with super-frames before all of a burst has been read.
-constexpr std::size_t kBytesPerPoll = 256 << 10;
 constexpr Duration kSettingsInterval = std::chrono::seconds(1);
 constexpr Duration kStatisticsInterval = std::chrono::seconds(5);
 // Sources of notices: however much else is to be said, a log tells that the session is up again.
@@ -35,7 +32,7 @@ wire::ReceiveFilter filter_of(const NicSettings& settings) {
 
 HostDriver::HostDriver(messaging::SessionOptions options, VirtualNic& nic, fabric::BridgeSource& bridges,
                        RandomSource& random, Notices& notices)
-    : options_(std::move(options)), nic_(nic), bridges_(bridges), random_(random), notices_(notices) {
+    : options_(std::move(options)), nic_(nic), bridges_(bridges), random_(random), notices_(notices), pump_(nic) {
   messaging::require_valid(options_);
   options_.role = wire::Role::host;
   options_.offloads = options_.offloads && nic_.offloads().frames;
@@ -52,7 +49,7 @@ std::size_t HostDriver::poll(Time now) {
   if (!session_) return work;
   work += session_->poll(now);
   if (session_->up()) {
-    work += push_frames();
+    work += pump_.push(*session_);
     follow_settings(now);
     session_->flush();
   }
@@ -73,28 +70,6 @@ std::size_t HostDriver::poll_bridge(Time now) {
   if (options.mac.is_zero()) options.mac = nic_.preferred_mac();
   session_ = std::make_unique<messaging::Session>(options, *bridge_, random_, *this);
   return 1;
-}
-
-/// Pushes frames from the host's stack into the unit's elements, while there are both.
-std::size_t HostDriver::push_frames() {
-  std::size_t pushed = 0;
-  for (std::size_t bytes_pushed = 0; pushed < kFramesPerPoll && bytes_pushed < kBytesPerPoll; ++pushed) {
-    const auto memory = session_->claim(session_->longest_frame_bytes());
-    if (memory.empty()) {
-      // The driver does not read the NIC: frames wait in the NIC's own queue, and the stack gets back-pressure.
-      if (!waiting_for_elements_) ++counters_.tx_waits;
-      waiting_for_elements_ = true;
-      return pushed;
-    }
-    waiting_for_elements_ = false;
-    frame::FrameOffload offload;
-    const std::size_t bytes = session_->offloads() ? nic_.read_unfinished(memory, session_->max_frame_bytes(), offload)
-                                                   : nic_.read_frame(memory);
-    if (bytes == 0) break;
-    session_->commit(static_cast<std::uint32_t>(bytes), offload);
-    bytes_pushed += bytes;
-  }
-  return pushed;
 }
 
 void HostDriver::follow_settings(Time now) {
@@ -151,6 +126,7 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
   statistics_due_ = Time{};
   reported_.clear();
   set_carrier(link.up);
+  admit_queues();
   notices_.notice_from(
       kUps, fmt::format("up: I/O unit {}, address {}, MTU up to {}, mode {}{}{}, LAN {}", reply->name,
                         to_string(reply->assigned_mac), link.max_mtu, session_->mode() == wire::Mode::rdma ? 'R' : 'S',
@@ -160,6 +136,7 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
 
 void HostDriver::on_down(std::string_view reason) {
   set_carrier(false);
+  if (group_ != nullptr) group_->set_terms(0, {});
   statistics_due_ = kNever;
   early_link_.reset();
   // The NIC's address may have changed since the last hello requested it, perhaps because the unit refused it.
@@ -170,15 +147,29 @@ void HostDriver::on_down(std::string_view reason) {
   if (reported_.first_time(line)) notices_.notice_from(kDowns, line);
 }
 
-void HostDriver::on_frame(const messaging::ReceivedFrame& frame) {
-  if (nic_.write_frame(frame)) {
-    ++counters_.rx_frames;
-    counters_.rx_bytes += frame.size();
-    return;
+/// Lets further queues join the session that has just come up, if the unit takes them.
+void HostDriver::admit_queues() {
+  if (group_ == nullptr) return;
+  const std::uint64_t cookie = bridge_->group().cookie;
+  const bool has_pools = session_->mode() == wire::Mode::rdma && session_->has_data_channel();
+  if (cookie == 0 || !has_pools) {
+    notices_.notice(fmt::format("one queue instead of {}: {}", 1 + group_->further(),
+                                cookie == 0 ? "the I/O unit takes no more" : "further ones need mode R"));
   }
-  ++counters_.rx_refused_by_nic;
-  losses_.lost(*session_, now_,
-               [this] { return fmt::format("its interface refused frames, {} so far", counters_.rx_refused_by_nic); });
+  group_->set_terms(has_pools ? cookie : 0, {.frames = session_->offloads(), .udp_segments = session_->udp_segments()});
+}
+
+void HostDriver::on_frame(const messaging::ReceivedFrame& frame) { pump_.deliver(frame, *session_, now_); }
+
+HostCounters HostDriver::counters() const {
+  auto sum = pump_.counters();
+  if (group_ != nullptr) sum += group_->sum().counters;
+  return sum;
+}
+
+std::size_t HostDriver::queues_up() const {
+  if (!up()) return 0;
+  return 1 + (group_ != nullptr ? group_->sum().queues_up : 0);
 }
 
 Answer HostDriver::on_request(const wire::RequestBody& request) {
@@ -205,15 +196,17 @@ wire::Statistics HostDriver::statistics() const {
   wire::Statistics statistics = messaging::session_statistics(totals().session);
   // All frames that the driver reads from the NIC go to the unit; without a free element it reads none.
   statistics.from_interface = statistics.to_peer;
+  const HostCounters counted = counters();
   statistics.to_interface = {
-      .frames = counters_.rx_frames, .bytes = counters_.rx_bytes, .errors = 0, .drops = counters_.rx_refused_by_nic};
-  statistics.counters.push_back({"refused_by_nic", counters_.rx_refused_by_nic});
+      .frames = counted.rx_frames, .bytes = counted.rx_bytes, .errors = 0, .drops = counted.rx_refused_by_nic};
+  statistics.counters.push_back({"refused_by_nic", counted.rx_refused_by_nic});
   return statistics;
 }
 
 messaging::SessionTotals HostDriver::totals() const {
   auto sum = past_;
   if (session_) sum += session_->totals();
+  if (group_ != nullptr) sum += group_->sum().totals;
   return sum;
 }
 
@@ -257,7 +250,7 @@ void HostDriver::disarm() {
 
 void HostDriver::collect_descriptors(std::vector<int>& out) const {
   // While no element is free, the driver can't act on the NIC's descriptor.
-  if (session_ && session_->up() && !waiting_for_elements_) {
+  if (session_ && session_->up() && !pump_.waits_for_elements()) {
     nic_.collect_descriptors(out);
   }
   if (bridge_) {

@@ -13,18 +13,12 @@
 #include "common/reported_once.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
+#include "host/frame_pump.h"
+#include "host/queue_group.h"
 #include "host/virtual_nic.h"
-#include "messaging/loss_report.h"
 #include "messaging/session.h"
 
 namespace splitnic::host {
-
-struct HostCounters {
-  std::uint64_t rx_refused_by_nic = 0;  ///< frames that the host's stack refused
-  std::uint64_t rx_frames = 0;          ///< frames that it accepted, and their bytes
-  std::uint64_t rx_bytes = 0;
-  std::uint64_t tx_waits = 0;  ///< times that the driver did not read the NIC because the unit had no free element
-};
 
 /// The host module driver. It connects the host's NIC with a push-push session to the I/O unit. It reads the host's
 /// frames directly into the unit's elements, and delivers the unit's frames to the host from the memory where they
@@ -42,6 +36,9 @@ class HostDriver final : public messaging::SessionEvents {
 
   /// Limits received tagged frames to these VLANs (1 .. 4094, strictly ascending). Call before the first poll().
   void limit_vlans(std::vector<std::uint16_t> vlans) { vlans_ = std::move(vlans); }
+  /// The driver has further queues (QueueDriver), which join its session. Its counters are those of all queues. group:
+  /// lent; outlives the driver. Call before the first poll().
+  void lead(QueueGroup& group) { group_ = &group; }
 
   /// Does a bounded amount of work and returns how much.
   std::size_t poll(Time now);
@@ -66,7 +63,9 @@ class HostDriver final : public messaging::SessionEvents {
   /// Counted over all sessions of this driver.
   [[nodiscard]] messaging::SessionTotals totals() const;
   [[nodiscard]] const std::string& unit_name() const { return unit_name_; }
-  [[nodiscard]] const HostCounters& counters() const { return counters_; }
+  [[nodiscard]] HostCounters counters() const;
+  /// Queues that carry frames: 0 while the driver is not up.
+  [[nodiscard]] std::size_t queues_up() const;
   [[nodiscard]] const NicSettings& settings() const { return settings_; }
   /// The unit's counters for this host, as of its last report (every few seconds while up).
   [[nodiscard]] const messaging::wire::Statistics& unit_statistics() const { return unit_statistics_; }
@@ -82,7 +81,7 @@ class HostDriver final : public messaging::SessionEvents {
   void on_reply(messaging::wire::CfgRequest request, const messaging::Answer& answer) override;
 
   std::size_t poll_bridge(Time now);
-  std::size_t push_frames();
+  void admit_queues();
   void follow_settings(Time now);
   void send_settings(const NicSettings* before);
   void set_carrier(bool carrier);
@@ -102,15 +101,14 @@ class HostDriver final : public messaging::SessionEvents {
   Time now_{};
   Time settings_due_{};
   Time statistics_due_ = kNever;
-  messaging::LossReport losses_;                          // of frames that the NIC refuses
+  FramePump pump_;
+  QueueGroup* group_ = nullptr;
   bool announced_ = false;                                // the driver has sent the settings since the session came up
   std::optional<messaging::wire::LinkState> early_link_;  // said by the unit before the session was up
   bool carrier_ = false;
   bool stopping_ = false;
-  bool waiting_for_elements_ = false;
   std::string unit_name_;
   ReportedOnce reported_;  // why the session went down, since it was last up
-  HostCounters counters_;
   messaging::wire::Statistics unit_statistics_;
   messaging::wire::Statistics cleared_;  // statistics() when the unit last cleared them
   std::optional<Time> cleared_at_;       // the first poll, or when the unit last cleared them

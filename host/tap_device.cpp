@@ -35,7 +35,7 @@ Error open_error(int reason) {
   return {fmt::format("can't open {}: {}", kTunPath, os::errno_text(reason))};
 }
 
-Error attach_error(const std::string& name, int reason) {
+Error attach_error(const std::string& name, const TapDevice::Kind& kind, int reason) {
   switch (reason) {
     case EBUSY:
       return {fmt::format("the TAP {} is busy: another program is attached to it", name)};
@@ -43,7 +43,8 @@ Error attach_error(const std::string& name, int reason) {
     case EACCES:
       return {fmt::format("no permission to use the TAP {}: CAP_NET_ADMIN or its ownership is needed", name)};
     case EINVAL:
-      return {fmt::format("the interface {} exists and is not a single-queue TAP", name)};
+      return {fmt::format("the interface {} exists and is not a {}-queue TAP", name,
+                          kind.multi_queue ? "multi" : "single")};
     default:
       return {fmt::format("can't make the TAP {}: {}", name, os::errno_text(reason))};
   }
@@ -57,17 +58,41 @@ ifreq empty_request() {
 
 }  // namespace
 
-Result<TapDevice> TapDevice::attach(const std::string& name, bool unfinished) {
+Result<os::UniqueFd> TapDevice::open_interface(const std::string& name, const Kind& kind) {
   os::UniqueFd fd(::open(kTunPath, O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!fd) return tl::unexpected(open_error(errno));
   ifreq request = empty_request();
   name.copy(request.ifr_name, IFNAMSIZ - 1);
   // Without IFF_NO_CARRIER (kernels before 6.0 ignore it), the carrier would briefly come up.
-  request.ifr_flags = static_cast<short>(IFF_TAP | IFF_NO_PI | IFF_NO_CARRIER | (unfinished ? IFF_VNET_HDR : 0));
-  if (::ioctl(fd.get(), TUNSETIFF, &request) != 0) return tl::unexpected(attach_error(name, errno));
-  TapDevice device(std::move(fd));
+  request.ifr_flags = static_cast<short>(IFF_TAP | IFF_NO_PI | IFF_NO_CARRIER | (kind.unfinished ? IFF_VNET_HDR : 0) |
+                                         (kind.multi_queue ? IFF_MULTI_QUEUE : 0));
+  if (::ioctl(fd.get(), TUNSETIFF, &request) != 0) return tl::unexpected(attach_error(name, kind, errno));
+  return fd;
+}
+
+Result<TapDevice> TapDevice::attach_queue(const std::string& name, const Kind& kind) {
+  auto fd = open_interface(name, kind);
+  if (!fd) return tl::unexpected(fd.error());
+  TapDevice device(*std::move(fd));
+  device.has_header_ = kind.unfinished;
+  device.set_active(false);
+  return device;
+}
+
+void TapDevice::set_active(bool active) {
+  ifreq request = empty_request();
+  request.ifr_flags = active ? IFF_ATTACH_QUEUE : IFF_DETACH_QUEUE;
+  ::ioctl(fd_.get(), TUNSETQUEUE, &request);  // EINVAL: it is so already
+}
+
+bool TapDevice::steer(int program) { return ::ioctl(fd_.get(), TUNSETSTEERINGEBPF, &program) == 0; }
+
+Result<TapDevice> TapDevice::attach(const std::string& name, const Kind& kind) {
+  auto fd = open_interface(name, kind);
+  if (!fd) return tl::unexpected(fd.error());
+  TapDevice device(*std::move(fd));
   device.set_carrier(false);
-  if (unfinished) {
+  if (kind.unfinished) {
     int header_bytes = sizeof(frame::VirtioNetHeader);
     int little_endian = 1;
     if (::ioctl(device.descriptor(), TUNSETVNETHDRSZ, &header_bytes) != 0 ||

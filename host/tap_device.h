@@ -19,11 +19,18 @@ namespace splitnic::host {
 /// the owner's.
 class TapDevice {
  public:
-  /// Creates the TAP `name` in the thread's network namespace, or attaches to an existing one, with carrier off.
-  /// unfinished: the device exchanges frames with metadata (virtio-net header); the stack leaves nothing to the device
-  /// before set_offloads(). Errors: no tun driver, no permission, another program is attached, the interface of that
-  /// name is not a TAP, a kernel without virtio-net headers (before 2.6.33).
-  [[nodiscard]] static Result<TapDevice> attach(const std::string& name, bool unfinished);
+  /// Settled when a TAP is made. An existing TAP must agree with multi_queue.
+  struct Kind {
+    bool unfinished = false;   ///< it exchanges frames with metadata (virtio-net header)
+    bool multi_queue = false;  ///< several descriptors may be attached, each with a queue of its own
+  };
+  /// Creates the TAP `name` in the thread's network namespace, or attaches to an existing one, with carrier off. The
+  /// stack leaves nothing to the device before set_offloads(). Errors: no tun driver, no permission, another program is
+  /// attached, the interface of that name is not a TAP of this kind, a kernel without virtio-net headers (before
+  /// 2.6.33).
+  [[nodiscard]] static Result<TapDevice> attach(const std::string& name, const Kind& kind);
+  /// Attaches one more queue to a TAP that attach() has made with the same kind, which has multi_queue. It is inactive.
+  [[nodiscard]] static Result<TapDevice> attach_queue(const std::string& name, const Kind& kind);
 
   /// The device behind a descriptor that another process has attached. Errors: it is no TAP's.
   [[nodiscard]] static Result<TapDevice> adopt(os::UniqueFd descriptor);
@@ -46,6 +53,14 @@ class TapDevice {
   void set_offloads(const NicOffloads& permitted);
   /// The first bytes of the last frame read, at most kHeadBytes. Valid until the next read.
   [[nodiscard]] std::span<const std::byte> head() const { return std::span(head_).first(head_bytes_); }
+  /// Of a multi-queue TAP: whether the kernel sends frames in this queue. The frames that wait in it are dropped when
+  /// it becomes inactive.
+  void set_active(bool active);
+  /// Of a multi-queue TAP: the kernel asks this program for the queue of each frame (load_tap_steering()). False: it
+  /// can't (before Linux 4.16).
+  [[nodiscard]] bool steer(int program);
+  /// What set_offloads() of another queue of this TAP has permitted.
+  void follow_offloads(const NicOffloads& permitted) { permitted_ = permitted; }
   /// False: the kernel refused the frame, most often because the interface is down.
   bool write_frame(const messaging::ReceivedFrame& frame);
 
@@ -65,6 +80,7 @@ class TapDevice {
   [[nodiscard]] std::uint64_t unfinished() const { return unfinished_; }
 
  private:
+  [[nodiscard]] static Result<os::UniqueFd> open_interface(const std::string& name, const Kind& kind);
   [[nodiscard]] bool switch_offloads(const NicOffloads& to);
   [[nodiscard]] bool permits(const frame::FrameOffload& offload) const;
 

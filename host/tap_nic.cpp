@@ -3,8 +3,13 @@
 #include "common/frame/multicast.h"
 #include "common/os/dev_mcast.h"
 #include "common/os/netns.h"
+#include "host/tap_steering.h"
 
 namespace splitnic::host {
+
+TapNic::TapNic(const TapOptions& options, os::Log& log) : options_(options), log_(log), name_(options.name) {
+  while (queues_.size() + 1 < options_.queues) queues_.push_back(std::make_unique<TapQueue>());
+}
 
 Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now, os::Log& log) {
   if (auto usable = os::check_interface_name(options.name); !usable) return tl::unexpected(usable.error());
@@ -15,6 +20,15 @@ Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now
   auto rights = OwnTapRights::in_this_namespace();
   if (!rights) return tl::unexpected(rights.error());
   nic->use(std::make_unique<OwnTapRights>(*std::move(rights)));
+  if (options.queues > 1) {
+    auto steering = load_tap_steering();
+    if (steering) {
+      nic->steering_ = *std::move(steering);
+    } else {
+      log.info("{}; the kernel chooses queues itself, and frames may overtake others of their flow when it moves one",
+               steering.error().message);
+    }
+  }
   if (auto error = nic->attach()) return tl::unexpected(*std::move(error));
   nic->offloads_ = nic->device_->offloads();
   nic->refresh(now);
@@ -33,6 +47,8 @@ std::optional<Error> TapNic::attach() {
   device_ = std::move(tap->device);
   made_here_ = tap->made_here;
   device_->set_offloads(permitted_);
+  if (steering_ && !device_->steer(steering_.get())) log_.warning("TAP {}: the kernel steers frames itself", name_);
+  for (std::size_t at = 0; at < queues_.size(); ++at) queues_[at]->replace(std::move(tap->further[at]));
   name_ = options_.name;
   if (tap->created) {
     mac_is_ours_ = !options_.mac;
@@ -160,6 +176,7 @@ void TapNic::make_again() {
     oversized_ += device_->oversized();
     unfinished_ += device_->unfinished();
     device_.reset();
+    for (auto& queue : queues_) queue->replace(std::nullopt);
     log_.warning("TAP {} was deleted; creating it again", name_);
   }
   const MacAddress address = settings_.mac;

@@ -16,6 +16,7 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "host/tap_device.h"
+#include "host/tap_queue.h"
 #include "host/tap_rights.h"
 #include "host/virtual_nic.h"
 
@@ -66,6 +67,9 @@ class TapNic final : public VirtualNic {
   /// The descriptors may change in settings(), when the interface was moved or created again.
   void collect_descriptors(std::vector<int>& out) const override;
 
+  /// The further queues, options.queues - 1 of them, each for a thread of its own that must end before the NIC.
+  [[nodiscard]] const std::vector<std::unique_ptr<TapQueue>>& further_queues() const { return queues_; }
+
   /// Makes the destructor leave the interface in place, even one that this driver made, as a crash would.
   void keep() { keep_ = true; }
   /// Whether this driver, or a crashed one before it, made the interface.
@@ -78,7 +82,7 @@ class TapNic final : public VirtualNic {
   [[nodiscard]] const std::string& name() const { return name_; }
 
  private:
-  TapNic(const TapOptions& options, os::Log& log) : options_(options), log_(log), name_(options.name) {}
+  TapNic(const TapOptions& options, os::Log& log);
   [[nodiscard]] std::optional<Error> attach();
   void refresh(Time now);
   [[nodiscard]] Result<os::LinkInfo> query();
@@ -92,8 +96,10 @@ class TapNic final : public VirtualNic {
   os::Log& log_;
   std::string name_;
   std::unique_ptr<TapRights> rights_;
-  os::UniqueFd where_;                   ///< the interface's present network namespace; empty: not known
-  std::optional<TapDevice> device_;      ///< empty while a deleted interface can't be made again
+  os::UniqueFd where_;               ///< the interface's present network namespace; empty: not known
+  std::optional<TapDevice> device_;  ///< empty while a deleted interface can't be made again
+  std::vector<std::unique_ptr<TapQueue>> queues_;
+  os::UniqueFd steering_;                ///< see load_tap_steering(); empty: the kernel steers
   std::optional<os::LinkSocket> links_;  ///< of where_
   os::UniqueFd multicast_list_;          ///< /proc's, of where_
   NicSettings settings_;

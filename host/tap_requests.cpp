@@ -16,7 +16,7 @@ using os::UniqueFd;
 
 constexpr std::uint32_t kMinMtu = 68;
 constexpr std::uint32_t kMaxMtu = 65535;
-// The descriptors of an answer: those of a place, and then the device.
+// The descriptors of an answer: those of a place, and then the device and its further queues.
 constexpr std::size_t kPlaceDescriptors = 4;
 // The bytes of an answer to attach; a note follows.
 constexpr std::size_t kMadeHere = 0;
@@ -99,7 +99,7 @@ Result<PrivilegedMessage> TapService::serve(PrivilegedMessage request) {
 }
 
 Result<PrivilegedMessage> TapService::attach(const TapRequest& request) {
-  TapOptions options{.name = name_, .offloads = offloads_};
+  TapOptions options{.name = name_, .offloads = offloads_, .queues = queues_};
   if (request.has_mac != 0) {
     options.mac = mac_of(request);
     if (options.mac->is_multicast() || options.mac->is_zero()) return fail("no TAP has this address");
@@ -112,18 +112,19 @@ Result<PrivilegedMessage> TapService::attach(const TapRequest& request) {
   bytes[kCreated] = static_cast<std::byte>(tap->created);
   PrivilegedMessage answer = answer_with(std::move(bytes), std::move(tap->place));
   answer.descriptors.push_back(tap->device.release());
+  for (TapDevice& queue : tap->further) answer.descriptors.push_back(queue.release());
   return complete(std::move(answer));
 }
 
-os::PrivilegedService tap_service(std::string name, bool offloads) {
-  return [name = std::move(name), offloads,
+os::PrivilegedService tap_service(std::string name, bool offloads, std::size_t queues) {
+  return [name = std::move(name), offloads, queues,
           rights = std::shared_ptr<OwnTapRights>()](PrivilegedMessage request) mutable -> Result<PrivilegedMessage> {
     if (!rights) {
       auto own = OwnTapRights::in_this_namespace();
       if (!own) return tl::unexpected(own.error());
       rights = std::make_shared<OwnTapRights>(*std::move(own));
     }
-    return TapService(name, *rights, offloads).serve(std::move(request));
+    return TapService(name, *rights, offloads, queues).serve(std::move(request));
   };
 }
 
@@ -134,14 +135,21 @@ Result<AttachedTap> TapRequests::attach(const TapOptions& options) {
   if (options.mac) std::ranges::copy(options.mac->octets, std::begin(request.mac));
   auto answer = process_->request(std::as_bytes(std::span(&request, 1)), {});
   if (!answer) return tl::unexpected(answer.error());
-  if (answer->descriptors.size() != kPlaceDescriptors + 1 || answer->bytes.size() < kAttachBytes) {
+  if (answer->descriptors.size() != kPlaceDescriptors + options.queues || answer->bytes.size() < kAttachBytes) {
     return fail("the privileged process answers something else");
   }
-  auto device = TapDevice::adopt(std::move(answer->descriptors.back()));
-  if (!device) return tl::unexpected(device.error());
-  device->probe_offloads();
-  return AttachedTap{*std::move(device), place_of(*answer, kAttachBytes), answer->bytes[kMadeHere] != std::byte{},
-                     answer->bytes[kCreated] != std::byte{}};
+  std::vector<TapDevice> devices;
+  for (std::size_t at = kPlaceDescriptors; at < answer->descriptors.size(); ++at) {
+    auto device = TapDevice::adopt(std::move(answer->descriptors[at]));
+    if (!device) return tl::unexpected(device.error());
+    devices.push_back(*std::move(device));
+  }
+  AttachedTap tap{std::move(devices.front()), place_of(*answer, kAttachBytes), answer->bytes[kMadeHere] != std::byte{},
+                  answer->bytes[kCreated] != std::byte{}};
+  tap.device.probe_offloads();
+  devices.erase(devices.begin());
+  tap.further = std::move(devices);
+  return tap;
 }
 
 Result<TapPlace> TapRequests::find(const TapDevice& device, bool keep_neighbours) {

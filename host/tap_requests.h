@@ -26,11 +26,11 @@ struct TapRequest {
 static_assert(sizeof(TapRequest) == 16);
 
 /// The privileged process's part. It works on one interface name alone, and follows or changes only interfaces whose
-/// tun descriptor the requester has. offloads: of the TAPs that it attaches to. rights: lent.
+/// tun descriptor the requester has. offloads, queues: of the TAPs that it attaches to. rights: lent.
 class TapService {
  public:
-  TapService(std::string name, TapRights& rights, bool offloads = false)
-      : name_(std::move(name)), rights_(rights), offloads_(offloads) {}
+  TapService(std::string name, TapRights& rights, bool offloads = false, std::size_t queues = 1)
+      : name_(std::move(name)), rights_(rights), offloads_(offloads), queues_(queues) {}
   /// Errors: a request that this driver never makes, a descriptor that is no TAP's, and what the rights report.
   [[nodiscard]] Result<os::PrivilegedMessage> serve(os::PrivilegedMessage request);
 
@@ -40,18 +40,19 @@ class TapService {
   std::string name_;
   TapRights& rights_;
   bool offloads_;
+  std::size_t queues_;
 };
 
 /// A TapService with the rights of the process that it runs in, for the namespace that its thread is in at the first
 /// request.
-[[nodiscard]] os::PrivilegedService tap_service(std::string name, bool offloads);
+[[nodiscard]] os::PrivilegedService tap_service(std::string name, bool offloads, std::size_t queues);
 
 /// The driver's part: asks the privileged process. A request blocks until it is answered.
 class TapRequests final : public TapRights {
  public:
   explicit TapRequests(std::shared_ptr<os::PrivilegedProcess> process) : process_(std::move(process)) {}
 
-  /// options.name and offloads: the service has its own.
+  /// options.name, offloads and queues: the service has its own, and options.queues is the same.
   [[nodiscard]] Result<AttachedTap> attach(const TapOptions& options) override;
   [[nodiscard]] Result<TapPlace> find(const TapDevice& device, bool keep_neighbours) override;
   [[nodiscard]] Result<void> set_mtu(const TapDevice& device, std::uint32_t mtu) override;

@@ -56,27 +56,80 @@ Result<void> mark_and_dress(const TapOptions& options, AttachedTap& tap) {
   return {};
 }
 
+/// Removes a TAP with one queue, where several are wanted and nothing is configured on it.
+Result<void> remove_unconfigured(os::LinkSocket& links, const os::LinkInfo& link, const TapOptions& options) {
+  if (!link.alias.starts_with(kMark)) {
+    return fail(
+        "the TAP {0} has one queue, and splitnic did not make it: make it with ip tuntap add dev {0} mode tap "
+        "multi_queue, or leave out --queues",
+        link.name);
+  }
+  const auto configuration = links.configuration_of(link);
+  if (!configuration) return fail("what is configured on the TAP {}: {}", link.name, configuration.error().message);
+  if (!configuration->empty()) {
+    return fail(
+        "the TAP {0} of an earlier driver has one queue, and {1}: to make it again with {2} queues would lose that. "
+        "Remove it (ip link delete {0}), or leave out --queues",
+        link.name, *configuration, options.queues);
+  }
+  auto device = TapDevice::attach(link.name, {.unfinished = options.offloads});
+  if (!device) return tl::unexpected(device.error());
+  if (!device->set_persistent(false)) return fail("the TAP {} can't be removed", link.name);
+  return {};  // it goes with its last descriptor
+}
+
+/// The further queues of a TAP whose first one is attached.
+Result<void> attach_queues(const TapOptions& options, const TapDevice::Kind& kind, AttachedTap& tap) {
+  while (tap.further.size() + 1 < options.queues) {
+    auto queue = TapDevice::attach_queue(options.name, kind);
+    if (!queue) return tl::unexpected(queue.error());
+    tap.further.push_back(*std::move(queue));
+  }
+  if (!kind.multi_queue) return {};
+  // The kernel lets several programs attach to a multi-queue TAP at the same time.
+  const auto link = tap.place.links.query(options.name);
+  if (link && link->tun && link->tun->queues != options.queues) {
+    return fail("the TAP {} is busy: another program is attached to it", options.name);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<OwnTapRights> OwnTapRights::in_this_namespace() {
   return os::open_current_netns().map([](os::UniqueFd home) { return OwnTapRights(std::move(home)); });
 }
 
-Result<AttachedTap> OwnTapRights::attach(const TapOptions& options) {
+Result<AttachedTap> OwnTapRights::attach(const TapOptions& wanted) {
+  TapOptions options = wanted;
   const auto inside = os::ScopedNetns::enter(home_.get());
   if (!inside) return tl::unexpected(inside.error());
   auto links = os::LinkSocket::open();
   if (!links) return tl::unexpected(links.error());
   const auto before = links->query(options.name);
   if (before && before->kind != "tun") return fail("the interface {} exists and is not a TAP", options.name);
-  auto device = TapDevice::attach(options.name, options.offloads);
-  if (!device) return tl::unexpected(device.error());
   const bool made_here = !before || before->alias.starts_with(kMark);
+  const bool one_queue = before && before->tun && !before->tun->multi_queue;
+  const bool replaced = one_queue && options.queues > 1;
+  if (replaced) {
+    if (auto gone = remove_unconfigured(*links, *before, options); !gone) return tl::unexpected(gone.error());
+    options.mac = before->mac;
+    options.mtu = before->mtu;
+  }
+  // A multi-queue TAP also serves a driver with one queue. Nobody but its driver may be attached to it.
+  const bool multi_queue = options.queues > 1 || (before && before->tun && before->tun->multi_queue);
+  if (multi_queue && !replaced && before && before->tun && before->tun->queues != 0) {
+    return fail("the TAP {} is busy: another program is attached to it", options.name);
+  }
+  const TapDevice::Kind kind{.unfinished = options.offloads, .multi_queue = multi_queue};
+  auto device = TapDevice::attach(options.name, kind);
+  if (!device) return tl::unexpected(device.error());
   auto here = os::open_current_netns();
   if (!here) return tl::unexpected(here.error());
   TapPlace place{*std::move(here), *std::move(links), open_multicast_list()};
   AttachedTap tap{*std::move(device), std::move(place), made_here, !before};
-  if (!before) {
+  if (auto all = attach_queues(options, kind, tap); !all) return tl::unexpected(all.error());
+  if (!before || replaced) {
     if (auto dressed = mark_and_dress(options, tap); !dressed) return tl::unexpected(dressed.error());
   } else if (!made_here && options.mac && !tap.device.set_mac(*options.mac)) {
     return fail("the TAP {} refuses the address {}", options.name, to_string(*options.mac));

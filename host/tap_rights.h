@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/mac_address.h"
 #include "common/os/netlink.h"
@@ -17,7 +18,11 @@ struct TapOptions {
   std::optional<MacAddress> mac{};     ///< for a TAP that this driver creates now, and for one that somebody else made
   std::optional<std::uint32_t> mtu{};  ///< for a TAP that this driver creates now; layer-3 bytes
   bool offloads = false;               ///< frames with metadata, where the driver and the I/O unit take them
+  std::size_t queues = 1;              ///< 1 to kMaxQueues
 };
+
+/// Queues of one virtual NIC. Each but the first needs a descriptor in the privileged process's answer.
+inline constexpr std::size_t kMaxQueues = 8;
 
 /// What an interface's driver sees of the network namespace that the interface is in.
 struct TapPlace {
@@ -30,8 +35,9 @@ struct TapPlace {
 struct AttachedTap {
   TapDevice device;
   TapPlace place;
-  bool made_here = false;  ///< by this driver or a crashed one before it
-  bool created = false;    ///< now
+  bool made_here = false;            ///< by this driver or a crashed one before it
+  bool created = false;              ///< now
+  std::vector<TapDevice> further{};  ///< further queues, inactive
 };
 
 /// What a TapNic needs privileges for. After the start, the driver has none, and a process that kept them does this
@@ -40,7 +46,9 @@ class TapRights {
  public:
   virtual ~TapRights() = default;
   /// Creates the TAP options.name in the driver's own namespace and marks it, or takes over an existing TAP. Errors: no
-  /// tun driver, no permission, another program is attached, the interface of that name is not a TAP.
+  /// tun driver, no permission, another program is attached, the interface of that name is not a TAP, or has one
+  /// queue where several are wanted. Such a TAP of this driver's is made again with its address and MTU, if nothing
+  /// else is configured on it.
   [[nodiscard]] virtual Result<AttachedTap> attach(const TapOptions& options) = 0;
   /// Where the interface is now. keep_neighbours: whether the interface's settings for neighbours are the driver's.
   /// Errors: the kernel can't report it, no permission.

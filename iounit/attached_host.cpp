@@ -139,14 +139,18 @@ void AttachedHost::set_mac(const MacAddress& mac) {
 void AttachedHost::begin_shutdown() {
   ending_ = true;
   owner_.attend(*this);
-  session_->begin_shutdown();
+  each_session([](messaging::Session& session) { session.begin_shutdown(); });
 }
 
 Turn AttachedHost::end_turn() {
-  const auto& session = session_->counters();
-  const std::uint64_t frames = session.rx_frames - refused_frames_ + session.tx_frames;
+  std::uint64_t frames = past_queues_.session.rx_frames + past_queues_.session.tx_frames - refused_frames_;
+  std::uint64_t bytes = past_queues_.session.rx_bytes;
+  each_session([&](const messaging::Session& session) {
+    frames += session.counters().rx_frames + session.counters().tx_frames;
+    bytes += session.counters().rx_bytes;
+  });
   return {.cost = {},
-          .bytes = session.rx_bytes - std::exchange(bytes_in_turns_, session.rx_bytes),
+          .bytes = bytes - std::exchange(bytes_in_turns_, bytes),
           .frames = frames - std::exchange(frames_in_turns_, frames)};
 }
 
@@ -163,9 +167,10 @@ bool AttachedHost::deliver(std::size_t sender, const frame::EthernetHeader& head
   if (!session_->up() || ending_) return drop(HostDrop::to_host_not_up);
   if (!interface_up_) return drop(HostDrop::to_host_interface_down);
   owner_.attend(*this);
-  const auto verdict = receiver_share_.admit(sender, session_->credits(), now_);
+  auto [session, share, by_flow] = outlet_for(header, frame);
+  const auto verdict = share.admit(sender, session.credits(), now_);
   if (verdict != ReceiverShare::Verdict::admitted) {
-    if (verdict == ReceiverShare::Verdict::over_part) session_->want_elements();
+    if (verdict == ReceiverShare::Verdict::over_part) session.want_elements();
     return false;
   }
   if (!receive_limit_.take(frame.size(), frame::counts_as_frames(frame.size(), offload), now_)) {
@@ -174,7 +179,7 @@ bool AttachedHost::deliver(std::size_t sender, const frame::EthernetHeader& head
   // The tag of its access VLAN stays here.
   const std::size_t tag = vlans_.untags(header) ? frame::kVlanTagBytes : 0;
   const std::size_t size = frame.size() - tag;
-  const auto memory = session_->claim(static_cast<std::uint32_t>(size));
+  const auto memory = session.claim(static_cast<std::uint32_t>(size));
   if (memory.empty()) {
     losses_.lost(*session_, now_, [this] {
       return fmt::format("frames come faster than this host takes them, {} lost so far",
@@ -183,12 +188,13 @@ bool AttachedHost::deliver(std::size_t sender, const frame::EthernetHeader& head
     return drop(HostDrop::to_host_no_element);
   }
   const std::size_t longest = (unfinished != nullptr ? unfinished->longest_bytes : frame.size()) - tag;
-  if (memory.size() < size || longest > session_->max_frame_bytes()) return drop(HostDrop::to_host_too_long);
+  if (memory.size() < size || longest > session.max_frame_bytes()) return drop(HostDrop::to_host_too_long);
   constexpr std::size_t kAddresses = 2 * sizeof(MacAddress);
   std::memcpy(memory.data(), frame.data(), kAddresses);
   std::memcpy(memory.data() + kAddresses, frame.data() + kAddresses + tag, size - kAddresses);
-  session_->commit(static_cast<std::uint32_t>(size), frame::moved_by(offload, -static_cast<std::ptrdiff_t>(tag)));
-  receiver_share_.took(sender, session_->credits());
+  session.commit(static_cast<std::uint32_t>(size), frame::moved_by(offload, -static_cast<std::ptrdiff_t>(tag)));
+  share.took(sender, session.credits());
+  if (by_flow) flows_->sent();
   last_frame_at_ = now_;
   return true;
 }
@@ -209,7 +215,9 @@ void AttachedHost::on_down(std::string_view reason) {
   owner_.host_down(*this, reason);
 }
 
-void AttachedHost::on_frame(const messaging::ReceivedFrame& frame) {
+void AttachedHost::on_frame(const messaging::ReceivedFrame& frame) { take_frame(frame); }
+
+void AttachedHost::take_frame(const messaging::ReceivedFrame& frame) {
   last_frame_at_ = now_;
   if (!send_limit_.take(frame.size(), frame::counts_as_frames(frame.size(), frame.offload), now_)) {
     return count(HostDrop::from_host_over_rate);
@@ -318,7 +326,7 @@ void AttachedHost::clear_host_statistics() {
 }
 
 wire::Statistics AttachedHost::statistics() const {
-  auto report = messaging::session_statistics(session_->counters());
+  auto report = messaging::session_statistics(counters());
   const auto lan = owner_.lan_statistics();
   report.from_interface = lan.from_interface;
   report.to_interface = lan.to_interface;

@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "common/frame/ethernet.h"
+#include "common/frame/flow.h"
 #include "common/frame/software_offload.h"
 #include "common/mac_address.h"
 #include "fabric/bridge/bridge.h"
 #include "iounit/fair_share.h"
+#include "iounit/flow_queues.h"
 #include "iounit/forwarding_table.h"
+#include "iounit/further_queue.h"
 #include "iounit/policy_rules.h"
 #include "iounit/receive_filter.h"
 #include "iounit/receiver_share.h"
@@ -96,16 +99,57 @@ class AttachedHostOwner {
   [[nodiscard]] virtual messaging::wire::Statistics lan_statistics() const = 0;
 };
 
-/// One host that the I/O unit serves: its bridge, its session, its receive filter, its counters. Thread: the unit's.
-class AttachedHost final : public messaging::SessionEvents {
+/// One host that the I/O unit serves: its bridge, its session, its receive filter, its counters. A host may have
+/// further queues: bridges whose sessions carry frames alone. They share its processor time, its limits and its place
+/// in HostTurns, and they end with its first session. Thread: the unit's.
+class AttachedHost final : public messaging::SessionEvents, private FurtherQueueOwner {
  public:
   AttachedHost(AttachedHostOwner& owner, ForwardingTarget number, std::shared_ptr<fabric::Bridge> bridge,
                const messaging::SessionOptions& options, RandomSource& random, Time now);
   ~AttachedHost() override;
 
   [[nodiscard]] ForwardingTarget number() const { return number_; }
+  /// The first session, which the settings belong to.
   [[nodiscard]] messaging::Session& session() { return *session_; }
   [[nodiscard]] const messaging::Session& session() const { return *session_; }
+
+  // ---- all its queues; attached_host_queues.cpp
+  /// Adds a further queue. False: the host is not up, not in mode R, or has kMaxQueues already.
+  [[nodiscard]] bool add_queue(std::shared_ptr<fabric::Bridge> bridge, messaging::SessionOptions options,
+                               RandomSource& random);
+  /// Whether a further queue is to be dropped: see FurtherQueue::is_dead(), or the host is not up itself.
+  [[nodiscard]] bool has_dead_queues(Time now);
+  /// Drops these queues and keeps their counts.
+  void drop_dead_queues(Time now);
+  /// Queues that carry frames: 0 while the host is not up.
+  [[nodiscard]] std::size_t queues_up() const;
+  /// Polls each session, and divides the completions among them. Returns the work of all.
+  std::size_t poll(Time now, std::size_t completions);
+  void flush();
+  [[nodiscard]] bool prepare_sleep();
+  void disarm();
+  /// See Session::leave_armed(): all sessions or none.
+  [[nodiscard]] bool leave_armed();
+  void resume(Time now);
+  [[nodiscard]] bool peer_waits_for_core();
+  [[nodiscard]] Time next_deadline() const;
+  [[nodiscard]] bool finished() const;
+  /// Of all its sessions, those of queues that are gone among them.
+  [[nodiscard]] messaging::SessionTotals totals() const;
+  [[nodiscard]] messaging::SessionCounters counters() const;
+  /// Calls visit(bridge) for each of its bridges.
+  template <class Visit>
+  void each_bridge(Visit&& visit) const {
+    visit(*bridge_);
+    for (const auto& queue : further_) {
+      if (queue) visit(queue->bridge());
+    }
+  }
+  /// The host has sent this frame, which take_frame() has passed on: its flow's other direction takes the same queue.
+  void note_flow(const frame::EthernetHeader& header, std::span<const std::byte> frame) {
+    if (flows_) flows_->heard(frame::flow_number(frame, header, flow_key_), sending_queue_);
+  }
+
   [[nodiscard]] fabric::Bridge& bridge() { return *bridge_; }
   [[nodiscard]] const fabric::Bridge& bridge() const { return *bridge_; }
   /// Empty before the first hello.
@@ -189,6 +233,27 @@ class AttachedHost final : public messaging::SessionEvents {
   [[nodiscard]] std::string apply(const messaging::wire::ReceiveFilter& wanted);
   void report_limits(const std::string& why);
   [[nodiscard]] messaging::wire::Statistics statistics() const;  // all its counters, since construction
+  void take_frame(const messaging::ReceivedFrame& frame);
+
+  tl::expected<messaging::HelloGrant, messaging::Refusal> admit_queue(
+      const messaging::wire::HelloRequest& hello) override;
+  void queue_changed(const FurtherQueue& queue) override;
+  void queue_frame(const FurtherQueue& queue, const messaging::ReceivedFrame& frame) override;
+  void queue_says(std::string_view text) override;
+  /// Where a frame for the host goes.
+  struct Outlet {
+    messaging::Session& session;
+    ReceiverShare& share;
+    bool by_flow = false;  ///< flows_ is to know when the frame is sent
+  };
+  [[nodiscard]] Outlet outlet_for(const frame::EthernetHeader& header, std::span<const std::byte> frame);
+  template <class Visit>
+  void each_session(Visit&& visit) const {
+    visit(*session_);
+    for (const auto& queue : further_) {
+      if (queue) visit(queue->session());
+    }
+  }
 
   static constexpr std::uint64_t kLargestFrame = 65536;
   struct Limit {
@@ -238,7 +303,12 @@ class AttachedHost final : public messaging::SessionEvents {
   Time cleared_at_{};
   messaging::wire::Statistics host_statistics_;
   Time statistics_due_ = kNever;
-  std::unique_ptr<messaging::Session> session_;  // last member: its events use the others
+  std::unique_ptr<FlowQueues> flows_;  // from the first further queue on
+  std::uint64_t flow_key_ = 0;
+  std::size_t sending_queue_ = 0;                // whose frame is being handled
+  messaging::SessionTotals past_queues_;         // of further queues that are gone
+  std::unique_ptr<messaging::Session> session_;  // these are the last members: their events use the others
+  std::array<std::unique_ptr<FurtherQueue>, kMaxQueues - 1> further_;
 };
 
 }  // namespace splitnic::iounit

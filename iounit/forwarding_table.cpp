@@ -3,21 +3,13 @@
 #include <algorithm>
 #include <bit>
 
+#include "common/bit_mix.h"
 #include "common/check.h"
 
 namespace splitnic::iounit {
 namespace {
 
 std::uint64_t key_of(const MacAddress& mac, std::uint16_t vlan) { return mac.as_number() << 12U | (vlan & 0xfffU); }
-
-/// The finalizer of MurmurHash3: every bit of the key affects every bit of the result.
-std::uint64_t mix(std::uint64_t value) {
-  value ^= value >> 33U;
-  value *= 0xff51afd7ed558ccdULL;
-  value ^= value >> 33U;
-  value *= 0xc4ceb9fe1a85ec53ULL;
-  return value ^ value >> 33U;
-}
 
 }  // namespace
 

@@ -41,7 +41,7 @@ void HostTurns::attend(AttachedHost& host, Time now) {
   host.turn().busy = true;
   join(busy_, host);
   host.note_time(now);
-  host.session().resume(now);
+  host.resume(now);
 }
 
 void HostTurns::attend_all(Time now) {
@@ -86,9 +86,19 @@ void HostTurns::listen(AttachedHost& host, bool wanted) {
   HostTurn& turn = host.turn();
   if (watch_ == nullptr || turn.watched == wanted) return;
   if (wanted) {
-    turn.watched = watch_->watch(host.bridge(), host.number().value);
+    // All of its bridges or none.
+    std::size_t watched = 0;
+    turn.watched = true;
+    host.each_bridge([&](const fabric::Bridge& bridge) {
+      turn.watched = turn.watched && watch_->watch(bridge, host.number().value);
+      if (turn.watched) ++watched;
+    });
+    if (turn.watched) return;
+    host.each_bridge([&](const fabric::Bridge& bridge) {
+      if (watched != 0) watch_->forget(bridge), --watched;
+    });
   } else {
-    watch_->forget(host.bridge());
+    host.each_bridge([this](const fabric::Bridge& bridge) { watch_->forget(bridge); });
     turn.watched = false;
   }
 }
@@ -96,8 +106,8 @@ void HostTurns::listen(AttachedHost& host, bool wanted) {
 bool HostTurns::falls_quiet(AttachedHost& host, Time now) {
   HostTurn& turn = host.turn();
   if (!turn.watched || now - turn.worked_at < kLinger) return false;
-  turn.due = host.session().next_deadline();
-  if (turn.due - now < kSoon || !host.session().leave_armed()) return false;
+  turn.due = host.next_deadline();
+  if (turn.due - now < kSoon || !host.leave_armed()) return false;
   turn.busy = false;
   earliest_ = std::min(earliest_, turn.due);
   join(quiet_, host);

@@ -22,8 +22,6 @@ namespace {
 
 constexpr std::size_t kLanFramesPerPoll = 64;
 constexpr std::size_t kTablePlacesPerSweep = 16;
-// A bridge whose session does not come up uses memory for nothing. The unit closes it; a live host connects again.
-constexpr Duration kDownLimit = std::chrono::seconds(10);
 // A host counts as active for this long after its last frame.
 constexpr Duration kActive = std::chrono::milliseconds(100);
 // Hosts often end together: the unit returns their memory once, shortly after the last of them.
@@ -76,7 +74,7 @@ std::size_t IoUnit::poll(Time now) {
   if (sent_to_lan_) flush_lan();
   for (AttachedHost* const host : turns_.busy()) {
     host->ask_for_statistics();
-    host->session().flush();
+    host->flush();
   }
   // Housekeeping last: no frame should wait for its system calls.
   lan_.poll(now);
@@ -95,6 +93,7 @@ void IoUnit::accept_hosts(Time now) {
   if (stopping_) return;
   auto bridge = bridges_.poll(now);
   if (!bridge) return;
+  if (const auto group = bridge->group(); group.further) return add_queue(std::move(bridge), group.cookie);
   auto place = std::find(hosts_.begin(), hosts_.end(), nullptr);
   if (place == hosts_.end()) {
     if (hosts_.size() == options_.max_hosts) {
@@ -112,10 +111,42 @@ void IoUnit::accept_hosts(Time now) {
   turns_.add(**place, now);
 }
 
+/// The bridge closes unless it belongs to a host that is up; a live host connects again.
+void IoUnit::add_queue(std::shared_ptr<fabric::Bridge> bridge, std::uint64_t cookie) {
+  const auto its_host = std::ranges::find_if(hosts_, [&](const auto& host) {
+    const auto group = host ? host->bridge().group() : fabric::BridgeGroup{};
+    return host && host->up() && !group.further && group.cookie == cookie;
+  });
+  if (its_host == hosts_.end()) {
+    ++counters_.queues_refused;
+    return;
+  }
+  AttachedHost& host = **its_host;
+  turns_.attend(host, now_);
+  turns_.listen(host, false);
+  if (!host.add_queue(std::move(bridge), options_.session, random_)) {
+    ++counters_.queues_refused;
+    recurring_notice_about(
+        host, "refused",
+        fmt::format("refused a further queue of host {}: it needs mode R, and {} queues are the most", host.name(),
+                    kMaxQueues));
+  }
+  turns_.listen(host, !rests(host));
+}
+
+void IoUnit::drop_dead_queues(AttachedHost& host, Time now) {
+  if (!host.has_dead_queues(now)) return;
+  turns_.listen(host, false);
+  host.drop_dead_queues(now);
+  turns_.listen(host, !rests(host));
+  return_memory_at_ = now + kMemoryPause;
+}
+
 /// A host that is not up is busy. Backwards, because the last one gets the position of one that is dropped.
 void IoUnit::drop_dead_hosts(Time now) {
   for (std::size_t at = turns_.busy().size(); at-- > 0;) {
     AttachedHost* const host = turns_.busy()[at];
+    drop_dead_queues(*host, now);
     if (host->up()) continue;
     const bool hung_up =
         host->bridge().link() == fabric::LinkState::down && host->session().state() == messaging::SessionState::down;
@@ -141,9 +172,10 @@ void IoUnit::drop_dead_hosts(Time now) {
 }
 
 void IoUnit::keep_counts_of(const AttachedHost& departing) {
-  departed_ += departing.session().totals();
-  counters_.departed_rx_frames += departing.session().counters().rx_frames;
-  counters_.departed_tx_frames += departing.session().counters().tx_frames;
+  const auto totals = departing.totals();
+  departed_ += totals;
+  counters_.departed_rx_frames += totals.session.rx_frames;
+  counters_.departed_tx_frames += totals.session.tx_frames;
   for (std::size_t index = 0; index < kHostDrops; ++index) {
     counters_.departed_drops += departing.drops(static_cast<HostDrop>(index));
   }
@@ -348,7 +380,7 @@ Time IoUnit::next_deadline() const {
   Time deadline = std::min({lan_.next_deadline(), bridges_.next_deadline(), return_memory_at_, turns_.next_deadline()});
   for (const AttachedHost* const host : turns_.busy()) {
     const Time rested = share_.rest_until(host->number().value);
-    deadline = std::min(deadline, rests(*host) ? rested : host->session().next_deadline());
+    deadline = std::min(deadline, rests(*host) ? rested : host->next_deadline());
     if (host->down_since() != kNever) deadline = std::min(deadline, host->down_since() + kDownLimit);
   }
   return deadline;
@@ -356,13 +388,13 @@ Time IoUnit::next_deadline() const {
 
 bool IoUnit::prepare_sleep() {
   return std::ranges::all_of(turns_.busy(),
-                             [this](AttachedHost* host) { return rests(*host) || host->session().prepare_sleep(); });
+                             [this](AttachedHost* host) { return rests(*host) || host->prepare_sleep(); });
 }
 
 void IoUnit::disarm() {
   turns_.awake();
   for (AttachedHost* const host : turns_.busy()) {
-    if (!rests(*host)) host->session().disarm();
+    if (!rests(*host)) host->disarm();
   }
 }
 
@@ -372,7 +404,7 @@ bool IoUnit::peer_waits_for_core() {
   bool some_wait = false;
   bool some_do_not = false;
   for (AttachedHost* const host : turns_.busy()) {
-    const bool waits = host->session().peer_waits_for_core();  // asked of all: it notes since when they say so
+    const bool waits = host->peer_waits_for_core();  // asked of all: it notes since when they say so
     if (now_ - host->last_frame_at() > kActive) continue;
     (waits ? some_wait : some_do_not) = true;
   }
@@ -385,7 +417,9 @@ void IoUnit::collect_descriptors(std::vector<int>& out) const {
   turns_.collect_descriptors(out);
   for (AttachedHost* const host : turns_.busy()) {
     if (host->turn().watched || rests(*host)) continue;  // its doorbells can wait
-    if (host->bridge().doorbell_descriptor() >= 0) out.push_back(host->bridge().doorbell_descriptor());
+    host->each_bridge([&](const fabric::Bridge& bridge) {
+      if (bridge.doorbell_descriptor() >= 0) out.push_back(bridge.doorbell_descriptor());
+    });
   }
 }
 
@@ -397,8 +431,7 @@ void IoUnit::begin_shutdown() {
 }
 
 bool IoUnit::finished() const {
-  return std::all_of(hosts_.begin(), hosts_.end(),
-                     [](const auto& host) { return !host || host->session().finished(); });
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return !host || host->finished(); });
 }
 
 }  // namespace splitnic::iounit

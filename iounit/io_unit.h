@@ -85,6 +85,7 @@ struct IoUnitCounters {
   std::uint64_t hosts_refused = 0;      ///< hellos that the unit refused
   std::uint64_t hosts_evicted = 0;      ///< bridges that the unit closed because their session did not come up
   std::uint64_t hosts_ejected = 0;      ///< hosts that cost processor time for no use (FairShare)
+  std::uint64_t queues_refused = 0;     ///< bridges of further queues whose host was not up, or had enough queues
   std::uint64_t setups_paused = 0;      ///< bridges that waited because their user's hosts had been ejected
   std::uint64_t names_refused = 0;      ///< of hosts_refused: the name is another user's, or not in the policy
   std::uint64_t addresses_refused = 0;  ///< addresses that the policy did not permit, in hellos and later
@@ -165,6 +166,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   [[nodiscard]] bool rests(const AttachedHost& host) const { return share_.rests(host.number().value, now_); }
 
   void accept_hosts(Time now);
+  void add_queue(std::shared_ptr<fabric::Bridge> bridge, std::uint64_t cookie);
+  void drop_dead_queues(AttachedHost& host, Time now);
   void drop_dead_hosts(Time now);
   void return_memory(Time now);
   void keep_counts_of(const AttachedHost& departing);

@@ -230,6 +230,7 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
   if (!header) return attached.count(HostDrop::from_host_malformed);
   if (const auto cause = why_not_source(attached, header->source)) return attached.count(*cause);
   if (header->destination.is_link_local_group()) return attached.count(HostDrop::from_host_link_local);
+  attached.note_flow(*header, frame);
   if (const auto cause = why_not_claim(attached.rights().ip, *header, frame)) return attached.count(*cause);
   const FrameOffload& offload = received.offload;
   if (const auto cause = attached.over_rate(header->audience(), frame::counts_as_frames(frame.size(), offload))) {

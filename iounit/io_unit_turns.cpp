@@ -44,7 +44,7 @@ std::size_t IoUnit::give_turns(Time now) {
 /// Reads the meter only for a session that had work: the few idle ones before it cost little, and it pays for them.
 std::size_t IoUnit::give_turn(AttachedHost& host, Time now) {
   const std::size_t place = host.number().value;
-  const std::size_t work = host.session().poll(now, share_.completions(place));
+  const std::size_t work = host.poll(now, share_.completions(place));
   if (work == 0) return 0;
   turns_.worked(host, now);
   Turn turn = host.end_turn();

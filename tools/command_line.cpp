@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "host/tap_rights.h"
 #include "tools/command_help.h"
 
 namespace splitnic::tools {
@@ -75,6 +76,12 @@ void bind(CLI::App& app, HostCommand& command) {
                  "MTU of a newly created virtual NIC (default: 1500, or the I/O unit's maximum if that is less)")
       ->type_name("BYTES")
       ->check(between(68U, 65535U));
+  app.add_option("--queues", command.queues,
+                 "Queues of the virtual NIC, each with a thread of its own; the I/O unit counts each further one as a "
+                 "host in --max-hosts and in its limits per user")
+      ->type_name("COUNT")
+      ->check(between(std::size_t{1}, host::kMaxQueues))
+      ->capture_default_str();
   app.add_option("--vlan", command.vlans,
                  "Receive tagged frames of this VLAN; frames of VLANs that are not listed are dropped")
       ->type_name("ID")

@@ -37,6 +37,7 @@ struct HostCommand {
   std::string connect;
   std::string tap;
   std::string mac;
+  std::size_t queues = 1;
   std::vector<std::uint16_t> vlans;  ///< accepts tagged frames of these VLANs only; empty: of all
 };
 

@@ -10,6 +10,7 @@
 #include "host/tap_nic.h"
 #include "host/tap_requests.h"
 #include "tools/daemon.h"
+#include "tools/host_queues.h"
 #include "tools/sandbox.h"
 
 namespace splitnic::tools {
@@ -27,8 +28,8 @@ std::string socket_path(const std::string& connect) {
   return path;
 }
 
-os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& tap, const os::Log& log,
-                           const std::string& name) {
+os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& tap, const HostQueues* queues,
+                           const os::Log& log, const std::string& name) {
   os::DaemonStatus status;
   status.role = "host";
   status.name = name;
@@ -41,10 +42,12 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   status.carrier = driver.carrier();
   status.mode = session == nullptr || session->mode() == messaging::wire::Mode::rdma ? "r" : "s";
   auto peer = peer_status(driver.totals(), driver.unit_name(), driver.state());
-  add_count(peer.drops, "to_unit_too_long", tap.oversized());
-  add_count(peer.drops, "to_unit_unfinished", tap.unfinished());
+  const auto further = queues != nullptr ? queues->sum() : host::QueueGroup::Sum{};
+  add_count(peer.drops, "to_unit_too_long", tap.oversized() + further.oversized);
+  add_count(peer.drops, "to_unit_unfinished", tap.unfinished() + further.unfinished);
   add_count(peer.drops, "from_unit_refused_by_nic", driver.counters().rx_refused_by_nic);
   add_count(peer.messages, "WaitForElement", driver.counters().tx_waits);
+  add_count(peer.messages, "queues", driver.queues_up());
   status.peers.push_back(std::move(peer));
   add_count(status.counts, "log_lines_lost", log.lost());
   return status;
@@ -63,7 +66,7 @@ os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os:
 /// was moved, and removes the control socket.
 void give_up_rights(Sandbox& sandbox, host::TapNic& tap, const host::TapOptions& options, os::UnixListener& control) {
   sandbox.give_away(control.path());
-  auto process = sandbox.start_privileged(host::tap_service(options.name, options.offloads),
+  auto process = sandbox.start_privileged(host::tap_service(options.name, options.offloads, options.queues),
                                           {CAP_NET_ADMIN, CAP_SYS_ADMIN}, FilteredPart::host_rights, {control.path()});
   if (process) {
     control.leave_path();
@@ -80,12 +83,14 @@ int run_host(const HostCommand& command) {
   }
   const std::string name = daemon_name(command.daemon, command.tap);
   auto session = session_options(command.daemon, name);
-  host::TapOptions tap_options{.name = command.tap, .offloads = session.offloads};
+  host::TapOptions tap_options{.name = command.tap, .offloads = session.offloads, .queues = command.queues};
   if (!command.mac.empty()) session.mac = *(tap_options.mac = parse_mac_option(command.mac, "--mac"));
   if (command.daemon.mtu != 0) tap_options.mtu = command.daemon.mtu;
   // The hello cuts larger offers of the unit to this; element memory follows the smaller of both.
   session.max_mtu = std::max<std::uint32_t>(9216, command.daemon.mtu);
-  const fabric::ShmConnectOptions connect{.path = socket_path(command.connect), .name = name};
+  const fabric::ShmConnectOptions connect{.path = socket_path(command.connect),
+                                          .features = command.queues > 1 ? fabric::kShmFeatureFurtherQueues : 0,
+                                          .name = name};
   const auto log = make_log(command.daemon, fmt::format("host {}", name));
   Sandbox sandbox(command.daemon, fmt::format("host {}", name), *log);
 
@@ -107,13 +112,14 @@ int run_host(const HostCommand& command) {
     driver.limit_vlans({vlans.begin(), vlans.end()});
   }
 
+  const auto queues = HostQueues::start(command.daemon, connect, session, **tap, driver, *log);
   os::EventLoop loop(loop_options(command.daemon, *log));
   os::ClearedCounts cleared;
   const auto reply = [&](os::ControlRequest request) -> Result<os::ControlAnswer> {
     if (request == os::ControlRequest::show_policy || request == os::ControlRequest::reload_policy) {
       return fail("a host has no policy; ask its I/O unit");
     }
-    return answer(request, status_of(driver, **tap, *log, name), cleared, driver);
+    return answer(request, status_of(driver, **tap, queues.get(), *log, name), cleared, driver);
   };
   const auto control = serve_control(loop, std::move(control_socket), reply, *log);
   os::CoreTask task(driver);
@@ -126,6 +132,7 @@ int run_host(const HostCommand& command) {
   loop.run();
   log->info("ending");
   service.stopping();
+  if (queues) queues->stop();
   os::shut_down(driver);
   // Nobody asked for this end: the next driver finds the interface with its addresses, as after a crash.
   const int exit_code = sandbox.finish();

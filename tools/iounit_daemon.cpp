@@ -108,7 +108,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
     if (!host) continue;
     const auto& session = host->session();
     if (status.epoch == 0) status.epoch = session.epoch();
-    auto peer = peer_status(session.totals(), host->name(), std::string(messaging::to_string(session.state())));
+    auto peer = peer_status(host->totals(), host->name(), std::string(messaging::to_string(session.state())));
     if (!host->mac().is_zero()) peer.mac = to_string(host->mac());
     for (std::size_t index = 0; index < iounit::kHostDrops; ++index) {
       const auto cause = static_cast<iounit::HostDrop>(index);
@@ -120,6 +120,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
     const std::size_t place = host->number().value;
     add_count(peer.messages, "processor_ms", milliseconds(unit.share().spent(place)));
     add_count(peer.messages, "wasted_ms", milliseconds(unit.share().wasted(place)));
+    add_count(peer.messages, "queues", host->queues_up());
     add_count(peer.messages, "rests", unit.share().rests_taken(place));
     status.peers.push_back(std::move(peer));
   }
@@ -134,6 +135,7 @@ os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& 
                                                                     {"lan_kernel_drops", lan_counters.rx_kernel_drops},
                                                                     {"lan_tx_errors", lan_counters.tx_errors},
                                                                     {"hosts_refused", counters.hosts_refused},
+                                                                    {"queues_refused", counters.queues_refused},
                                                                     {"hosts_evicted", counters.hosts_evicted},
                                                                     {"hosts_ejected", counters.hosts_ejected}}) {
     add_count(status.drops, cause, count);
@@ -230,6 +232,7 @@ int run_io_unit(const UnitCommand& command) {
   listen.allow_gids = std::move(allow_gids);
   listen.window_bytes = command.window_bytes;
   listen.limits = user_limits(command);
+  listen.purposes.push_back(fabric::ShmPurpose::further_queue);
   if (const auto made = os::make_socket_directory(command.listen); !made) {
     throw StartupError{fmt::format("--listen: {}", made.error().message)};
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <spdlog/details/os.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
 
@@ -142,6 +143,8 @@ void Log::forget_oldest(Lines& lines) {
   if (lines.size() < kMaxRecurring) return;
   lines.erase(std::ranges::min_element(lines, {}, [](const auto& line) { return line.second.written; }));
 }
+
+void Log::prepare_thread() { static_cast<void>(spdlog::details::os::thread_id()); }
 
 bool Log::flush() { return !sink_ || sink_->write_waiting(); }
 

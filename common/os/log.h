@@ -87,6 +87,10 @@ class Log {
   /// limit, as in limited(); the log remembers kMaxRecurring lines of a key and forgets the one written longest ago.
   void recurring(LogLevel level, std::string_view line, std::string_view key = "recurring lines");
 
+  /// A thread that may write lines after the filter of system calls has closed calls this before: its first line asks
+  /// the kernel for the thread's number.
+  static void prepare_thread();
+
   /// Writes waiting lines while there is room. True if no line waits any more.
   bool flush();
   [[nodiscard]] bool waiting() const;

@@ -54,11 +54,39 @@ void for_each_attribute(const nlmsghdr* header, std::size_t offset, Visit&& visi
                      std::forward<Visit>(visit));
 }
 
-void take_kind(const nlattr* link_info, std::string& kind) {
-  const auto* payload = static_cast<const char*>(mnl_attr_get_payload(link_info));
-  for_each_attribute(payload, payload + mnl_attr_get_payload_len(link_info), [&](const nlattr* attribute) {
+template <class Visit>
+void for_each_inside(const nlattr* nest, Visit&& visit) {
+  const auto* payload = static_cast<const char*>(mnl_attr_get_payload(nest));
+  for_each_attribute(payload, payload + mnl_attr_get_payload_len(nest), std::forward<Visit>(visit));
+}
+
+void take_tun(const nlattr* info_data, LinkInfo::Tun& tun) {
+  for_each_inside(info_data, [&](const nlattr* attribute) {
+    std::uint8_t flag = 0;
+    std::uint32_t count = 0;
+    switch (mnl_attr_get_type(attribute)) {
+      case IFLA_TUN_MULTI_QUEUE:
+        assign(attribute, flag);
+        tun.multi_queue = flag != 0;
+        break;
+      case IFLA_TUN_NUM_QUEUES:
+      case IFLA_TUN_NUM_DISABLED_QUEUES:
+        assign(attribute, count);
+        tun.queues += count;
+        break;
+      default:
+        break;
+    }
+  });
+}
+
+/// The kernel reports the kind before the data of that kind.
+void take_link_info(const nlattr* link_info, LinkInfo& link) {
+  for_each_inside(link_info, [&](const nlattr* attribute) {
     if (mnl_attr_get_type(attribute) == IFLA_INFO_KIND && mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) == 0) {
-      kind = mnl_attr_get_str(attribute);
+      link.kind = mnl_attr_get_str(attribute);
+    } else if (mnl_attr_get_type(attribute) == IFLA_INFO_DATA && link.kind == "tun") {
+      take_tun(attribute, link.tun.emplace());
     }
   });
 }
@@ -103,7 +131,7 @@ void take_attribute(const nlattr* attribute, LinkEvent& event) {
       assign(attribute, link.master);
       break;
     case IFLA_LINKINFO:
-      take_kind(attribute, link.kind);
+      take_link_info(attribute, link);
       break;
     case IFLA_IFALIAS:
       if (mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) == 0) link.alias = mnl_attr_get_str(attribute);
@@ -274,6 +302,53 @@ Result<LinkInfo> LinkSocket::query(int index) {
   if (!link && link.error().message.starts_with(errno_text(ENODEV)))
     return fail("no interface has the index {}", index);
   return fail("looking up the interface with the index {}: {}", index, link ? "no answer" : link.error().message);
+}
+
+Result<void> LinkSocket::list(Request& request, const std::function<void(const nlmsghdr*)>& visit) {
+  request.header->nlmsg_seq = ++sequence_;
+  if (send_to_kernel(requests_.get(), std::as_bytes(std::span(request.bytes, request.header->nlmsg_len))) < 0) {
+    return fail("{}", errno_text());
+  }
+  alignas(nlmsghdr) char buffer[kReceiveBytes];
+  for (;;) {
+    const ssize_t got = receive(requests_.get(), std::as_writable_bytes(std::span(buffer)));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return fail("{}", errno_text());
+    int left = static_cast<int>(got);
+    for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer); mnl_nlmsg_ok(header, left);
+         header = mnl_nlmsg_next(header, &left)) {
+      if (header->nlmsg_seq != sequence_) continue;
+      if (header->nlmsg_type == NLMSG_DONE) return {};
+      if (header->nlmsg_type == NLMSG_ERROR) return fail("the kernel gives no list");
+      visit(header);
+    }
+  }
+}
+
+Result<std::string> LinkSocket::configuration_of(const LinkInfo& link) {
+  if (link.up) return std::string("it is up");
+  if (link.master) return std::string("it is in a bridge or bond");
+  bool has_address = false;
+  Request addresses(RTM_GETADDR, NLM_F_DUMP, 0);
+  const auto of_link = [&](const nlmsghdr* header) {
+    if (header->nlmsg_type != RTM_NEWADDR || mnl_nlmsg_get_payload_len(header) < sizeof(ifaddrmsg)) return;
+    const auto* address = static_cast<const ifaddrmsg*>(mnl_nlmsg_get_payload(header));
+    has_address = has_address || address->ifa_index == static_cast<unsigned>(link.index);
+  };
+  if (auto listed = list(addresses, of_link); !listed) return tl::unexpected(listed.error());
+  if (has_address) return std::string("it has an address");
+  bool carries = false;
+  Request links(RTM_GETLINK, NLM_F_DUMP, 0);
+  const auto on_link = [&](const nlmsghdr* header) {
+    if (header->nlmsg_type != RTM_NEWLINK || mnl_nlmsg_get_payload_len(header) < sizeof(ifinfomsg)) return;
+    for_each_attribute(header, sizeof(ifinfomsg), [&](const nlattr* attribute) {
+      int below = 0;
+      if (mnl_attr_get_type(attribute) == IFLA_LINK) assign(attribute, below);
+      carries = carries || below == link.index;
+    });
+  };
+  if (auto listed = list(links, on_link); !listed) return tl::unexpected(listed.error());
+  return std::string(carries ? "another interface is on top of it" : "");
 }
 
 Result<void> LinkSocket::change(Request& request, std::string_view doing) {

@@ -13,6 +13,8 @@
 #include "common/os/unique_fd.h"
 #include "common/result.h"
 
+struct nlmsghdr;
+
 namespace splitnic::os {
 
 /// An interface's operational state (RFC 2863), numbered as in rtnetlink.
@@ -43,6 +45,13 @@ struct LinkInfo {
   std::optional<int> master;  ///< index of the bridge or bond that it is a member of
   std::string kind;           ///< "tun" (also of a TAP), "veth", "bridge"; empty if no link type created the device
   std::string alias;          ///< a text that administrators and programs set
+
+  /// Of a TUN or TAP.
+  struct Tun {
+    bool multi_queue = false;
+    std::uint32_t queues = 0;  ///< descriptors that are attached to it; reported with multi_queue only
+  };
+  std::optional<Tun> tun{};  ///< empty: another kind, or a kernel before 4.17
 };
 
 struct LinkEvent {
@@ -76,6 +85,10 @@ class LinkSocket {
   [[nodiscard]] Result<LinkInfo> query(std::string_view name);
   [[nodiscard]] Result<LinkInfo> query(int index);
 
+  /// What would be lost with the link, for people: "it is up", "it has an address"; empty: nothing is configured on it.
+  /// Its address, MTU and alias don't count.
+  [[nodiscard]] Result<std::string> configuration_of(const LinkInfo& link);
+
   /// The kernel finds the link by its index; its name appears in messages. Errors: "setting the MTU of lan0 to 99999:
   /// Invalid argument (mtu greater than device maximum)".
   [[nodiscard]] Result<void> set_mtu(const LinkInfo& link, std::uint32_t mtu);
@@ -100,6 +113,8 @@ class LinkSocket {
   LinkSocket(UniqueFd requests, UniqueFd events) : requests_(std::move(requests)), events_(std::move(events)) {}
   static Result<UniqueFd> open_socket(int flags, unsigned groups);
   Result<std::optional<LinkInfo>> exchange(Request& request);
+  /// Calls visit with each message of a list.
+  Result<void> list(Request& request, const std::function<void(const nlmsghdr*)>& visit);
   Result<void> change(Request& request, std::string_view doing);
 
   UniqueFd requests_;

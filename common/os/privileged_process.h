@@ -18,7 +18,7 @@ struct PrivilegedMessage {
   std::vector<UniqueFd> descriptors{};
 };
 inline constexpr std::size_t kMaxPrivilegedBytes = 1024;
-inline constexpr std::size_t kMaxPrivilegedDescriptors = 8;
+inline constexpr std::size_t kMaxPrivilegedDescriptors = 12;
 
 /// Does what a request asks for. Runs in the privileged process. The request comes from a process that may have been
 /// taken over, so the service checks every field and descriptor. Errors travel back to the requester.

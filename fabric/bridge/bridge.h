@@ -21,6 +21,12 @@ struct BridgePeer {
   gid_t gid = 0;
 };
 
+/// The session that a bridge is part of. A session with several queues has a bridge for each of them.
+struct BridgeGroup {
+  std::uint64_t cookie = 0;  ///< of the session, the same at all its bridges; 0: it can have no other bridge
+  bool further = false;      ///< the bridge of a further queue, not the session's first
+};
+
 /// One end of a point-to-point bridge: local memory that the peer writes, a window onto the peer's memory, scratchpads,
 /// doorbells, link state. A PCIe NTB, or a device that behaves like one. The bridge gives its sizes; no constant does.
 /// Thread: one owner polls an end. Source: S2 Figs. 2, 4, 5; shape after the Linux NTB API.
@@ -63,6 +69,9 @@ class Bridge {
 
   /// nullopt: nobody attests it, because the bridge is a device or both ends belong to one program.
   [[nodiscard]] virtual std::optional<BridgePeer> peer() const { return std::nullopt; }
+
+  /// Which bridges belong together, as the set-up of the bridge has settled it.
+  [[nodiscard]] virtual BridgeGroup group() const { return {}; }
 
   /// down is final for a bridge whose peer has hung up (shm); other bridges may come up again (sim, pci).
   [[nodiscard]] virtual LinkState link() = 0;

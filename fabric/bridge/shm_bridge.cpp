@@ -10,14 +10,16 @@
 
 namespace splitnic::fabric {
 
-ShmBridge::ShmBridge(ShmParts parts, std::optional<BridgePeer> process, std::function<void(ShmParts)> release)
+ShmBridge::ShmBridge(ShmParts parts, std::optional<BridgePeer> process, std::function<void(ShmParts)> release,
+                     BridgeGroup group)
     : parts_(std::move(parts)),
       local_memory_(parts_.local->local()),
       peer_window_(parts_.peer->window()),
       scratchpads_in_(parts_.local->local_scratchpads()),
       scratchpads_out_(parts_.peer->window_scratchpads()),
       process_(process),
-      release_(std::move(release)) {}
+      release_(std::move(release)),
+      group_(group) {}
 
 ShmBridge::~ShmBridge() {
   if (release_) release_(std::move(parts_));

@@ -31,7 +31,7 @@ class ShmBridge final : public Bridge {
   /// process: that of the other end, if it is known. release: if set, gets the parts when the bridge ends, on the
   /// thread that ends it, because unmapping takes long; otherwise the destructor unmaps and closes.
   explicit ShmBridge(ShmParts parts, std::optional<BridgePeer> process = std::nullopt,
-                     std::function<void(ShmParts)> release = {});
+                     std::function<void(ShmParts)> release = {}, BridgeGroup group = {});
   ~ShmBridge() override;
   ShmBridge(const ShmBridge&) = delete;
   ShmBridge& operator=(const ShmBridge&) = delete;
@@ -49,6 +49,7 @@ class ShmBridge final : public Bridge {
   [[nodiscard]] std::uint32_t core() const override;
   [[nodiscard]] int doorbell_descriptor() const override { return parts_.doorbell->descriptor(); }
   [[nodiscard]] std::optional<BridgePeer> peer() const override { return process_; }
+  [[nodiscard]] BridgeGroup group() const override { return group_; }
   [[nodiscard]] LinkState link() override { return parts_.doorbell->hung_up() ? LinkState::down : LinkState::up; }
 
  private:
@@ -59,6 +60,7 @@ class ShmBridge final : public Bridge {
   PeerWindow scratchpads_out_;
   std::optional<BridgePeer> process_;
   std::function<void(ShmParts)> release_;
+  BridgeGroup group_;
 };
 
 /// Makes two ends in this process over the same mappings: for the appliance API, and for tests of threads under

@@ -96,7 +96,8 @@ Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOption
   if (sent != static_cast<ssize_t>(sizeof hello) && !hung_up) {
     return fail("cannot send the hello to {}: {}", options.path, os::errno_text());
   }
-  return std::unique_ptr<ShmConnector>(new ShmConnector(options.path, std::move(socket), now + options.reply_limit));
+  return std::unique_ptr<ShmConnector>(
+      new ShmConnector(options.path, options.purpose, std::move(socket), now + options.reply_limit));
 }
 
 std::optional<Result<std::unique_ptr<Bridge>>> ShmConnector::poll(Time now) {
@@ -167,8 +168,11 @@ Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
   features_ = reply.features.value();
   static_cast<void>(os::refuse_descriptors(descriptors_[2].get()));
   auto doorbell = std::make_unique<HostDoorbell>(std::move(descriptors_[2]), std::move(descriptors_[3]));
+  const bool may_grow = (features_ & kShmFeatureFurtherQueues) != 0;
+  const BridgeGroup group{.cookie = may_grow || purpose_ == ShmPurpose::further_queue ? cookie_ : 0,
+                          .further = purpose_ == ShmPurpose::further_queue};
   return std::make_unique<ShmBridge>(ShmParts{std::move(*local), std::move(*window), std::move(doorbell)},
-                                     attested_peer(socket_.get()));
+                                     attested_peer(socket_.get()), std::function<void(ShmParts)>{}, group);
 }
 
 }  // namespace splitnic::fabric

@@ -47,13 +47,14 @@ class ShmConnector {
   [[nodiscard]] std::uint64_t features() const { return features_; }
 
  private:
-  ShmConnector(std::string path, os::UniqueFd socket, Time deadline)
-      : path_(std::move(path)), socket_(std::move(socket)), deadline_(deadline) {}
+  ShmConnector(std::string path, ShmPurpose purpose, os::UniqueFd socket, Time deadline)
+      : path_(std::move(path)), purpose_(purpose), socket_(std::move(socket)), deadline_(deadline) {}
   [[nodiscard]] std::optional<Error> receive();
   [[nodiscard]] std::optional<Error> check_identity() const;
   [[nodiscard]] Result<std::unique_ptr<Bridge>> finish();
 
   std::string path_;
+  ShmPurpose purpose_;
   os::UniqueFd socket_;
   Time deadline_;
   std::array<std::byte, kShmReplyBytes> reply_{};

@@ -463,7 +463,8 @@ void ShmListener::hand_over(Caller& caller, Made made, std::size_t reserved) {
   bridges_.emplace(number, std::move(held));
   accepted.bridge = std::make_unique<ShmBridge>(
       ShmParts{std::move(made.of_unit), std::move(made.of_host), std::move(made.doorbell)}, caller.who,
-      [returns = returns_, number](ShmParts parts) { returns->give_back(number, std::move(parts)); });
+      [returns = returns_, number](ShmParts parts) { returns->give_back(number, std::move(parts)); },
+      BridgeGroup{.cookie = accepted.cookie, .further = hello.purpose == ShmPurpose::further_queue});
   if (!sent) {
     ++counters_.closed_hung_up;
     return;

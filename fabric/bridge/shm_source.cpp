@@ -31,7 +31,15 @@ void ShmConnectSource::failed(const std::string& why, Time now) {
   if (reported_.first_time(why)) notices_.notice(fmt::format("{}; trying again", why));
 }
 
+void ShmConnectSource::belong_to(std::uint64_t cookie) {
+  if (options_.purpose != ShmPurpose::further_queue || options_.cookie == cookie) return;
+  options_.cookie = cookie;
+  attempt_.reset();
+  try_at_ = Time{};
+}
+
 std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
+  if (idle()) return nullptr;
   if (!attempt_) {
     // Watch, then look: what appears after the look is an event.
     if (watch_.changed()) {
@@ -59,9 +67,13 @@ std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
   return std::move(**outcome);
 }
 
-Time ShmConnectSource::next_deadline() const { return attempt_ ? attempt_->next_deadline() : try_at_; }
+Time ShmConnectSource::next_deadline() const {
+  if (idle()) return kNever;
+  return attempt_ ? attempt_->next_deadline() : try_at_;
+}
 
 void ShmConnectSource::collect_descriptors(std::vector<int>& out) const {
+  if (idle()) return;
   if (attempt_) return out.push_back(attempt_->descriptor());
   if (watch_.descriptor() >= 0) out.push_back(watch_.descriptor());
 }

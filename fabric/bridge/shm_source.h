@@ -23,10 +23,13 @@ class ShmConnectSource final : public BridgeSource {
   /// notices: gets the reasons why there is no bridge. Lent; outlives the source.
   ShmConnectSource(ShmConnectOptions options, Notices& notices);
   std::shared_ptr<Bridge> poll(Time now) override;
+  void belong_to(std::uint64_t cookie) override;
   [[nodiscard]] Time next_deadline() const override;
   void collect_descriptors(std::vector<int>& out) const override;
 
  private:
+  /// A further queue without a session has nowhere to connect to.
+  [[nodiscard]] bool idle() const { return options_.purpose == ShmPurpose::further_queue && options_.cookie == 0; }
   void failed(const std::string& why, Time now);
 
   ShmConnectOptions options_;

@@ -105,6 +105,7 @@ class SimBridgePair::End final : public Bridge, private PostedWrites {
   PeerWindow& peer_window() override { return window_; }
   std::uint32_t core() const override { return core_; }
   std::optional<BridgePeer> peer() const override { return peer_process_; }
+  BridgeGroup group() const override { return world_.options.group; }
 
   std::uint32_t read_scratchpad(std::size_t index) override {
     SPLITNIC_CHECK(index < kScratchpads);

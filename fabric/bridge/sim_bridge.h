@@ -23,6 +23,7 @@ struct SimBridgeOptions {
   bool memory_scribbled = true;             ///< true: the memory begins with random bytes; false: with zeroes
   std::array<std::uint32_t, 2> cores{};     ///< that end 0 and end 1 run on (Bridge::core)
   std::array<std::optional<BridgePeer>, 2> processes{};  ///< at end 0 and end 1, as the other end sees them
+  BridgeGroup group{};                                   ///< of both ends
 };
 
 /// Two ends of a bridge inside one process, driven by simulated time. Every fault is drawn from the given source, so

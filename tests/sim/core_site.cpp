@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "queue_site.h"
+
 namespace splitnic::sim {
 
 using std::chrono::microseconds;
@@ -21,25 +23,35 @@ std::shared_ptr<fabric::Bridge> SimSource::poll(Time) {
     slot.held = true;
     return {&slot.pair->end(slot.end), [&slot](fabric::Bridge*) { slot.held = false; }};
   }
+  for (QueueLink* const link : links_) {
+    if (auto bridge = link->accept()) return bridge;
+  }
   return nullptr;
 }
 
 bool SimSource::readable() const {
-  return std::ranges::any_of(slots_, [](const Slot& slot) { return !slot.held && !slot.pair->is_cut(); });
+  return std::ranges::any_of(slots_, [](const Slot& slot) { return !slot.held && !slot.pair->is_cut(); }) ||
+         std::ranges::any_of(links_, [](const QueueLink* link) { return link->offered(); });
 }
 
 bool SimSource::wake_pending() const {
-  return std::ranges::any_of(slots_, [](const Slot& slot) { return slot.held && slot.pair->wake_pending(slot.end); });
+  return std::ranges::any_of(slots_, [](const Slot& slot) { return slot.held && slot.pair->wake_pending(slot.end); }) ||
+         std::ranges::any_of(links_, [](QueueLink* link) { return link->held(1) && link->pair().wake_pending(1); });
 }
 
 bool SimSource::wake_pending(const fabric::Bridge& bridge) const {
-  return std::ranges::any_of(slots_, [&](const Slot& slot) {
-    return slot.held && &slot.pair->end(slot.end) == &bridge && slot.pair->wake_pending(slot.end);
-  });
+  return std::ranges::any_of(slots_,
+                             [&](const Slot& slot) {
+                               return slot.held && &slot.pair->end(slot.end) == &bridge &&
+                                      slot.pair->wake_pending(slot.end);
+                             }) ||
+         std::ranges::any_of(
+             links_, [&](QueueLink* link) { return &link->pair().end(1) == &bridge && link->pair().wake_pending(1); });
 }
 
 void SimSource::forget(bool scribble) {
   for (auto& slot : slots_) slot.pair->forget(slot.end, scribble);
+  for (auto* link : links_) link->pair().forget(1, scribble);
 }
 
 Time CoreSite::next_time() const {
@@ -84,11 +96,11 @@ void CoreSite::shut_down(Time patience) {
 }
 
 bool CoreSite::readable() const {
-  if (scenario_.plant != Plant::deaf && source_.wake_pending()) return true;
+  if (scenario_.plant != Plant::deaf && (source_.wake_pending() || bridge_wakes())) return true;
   descriptors_.clear();
   core_descriptors(descriptors_);
   return std::ranges::any_of(descriptors_, [this](int descriptor) {
-    return descriptor == kSourceDescriptor ? source_.readable() : port_readable();
+    return descriptor == kSourceDescriptor ? source_.readable() : port_readable(descriptor);
   });
 }
 
@@ -133,6 +145,35 @@ HostSite::HostSite(std::size_t index, const Scenario& scenario, const Edge& edge
       nic_(edge, host_, index),
       pair_(host_.bridge, random) {
   source_.add(pair_, 0);
+  for (std::size_t number = 0; number + 1 < host_.queues; ++number) {
+    auto options = host_.bridge;
+    options.group.further = true;
+    queues_.push_back(std::make_unique<QueueSite>(number, host_, options, nic_, scenario, edge, random));
+  }
+}
+
+HostSite::~HostSite() { driver_.reset(); }
+
+void HostSite::destroy() {
+  for (auto& queue : queues_) queue->kill(false);
+  driver_.reset();
+  group_.reset();
+}
+
+void HostSite::core_begin_shutdown() {
+  for (auto& queue : queues_) queue->begin_shutdown();
+  driver_->begin_shutdown();
+}
+
+bool HostSite::core_finished() const {
+  return driver_->finished() && std::ranges::all_of(queues_, [](const auto& queue) { return queue->finished(); });
+}
+
+std::size_t HostSite::wanted_queues() const {
+  const auto* session = driver_ ? driver_->session() : nullptr;
+  const bool has_pools =
+      session != nullptr && session->mode() == messaging::wire::Mode::rdma && session->has_data_channel();
+  return has_pools ? host_.queues : 1;
 }
 
 void HostSite::make() {
@@ -140,6 +181,13 @@ void HostSite::make() {
   host::VirtualNic& nic = planted_ ? *planted_ : static_cast<host::VirtualNic&>(nic_);
   driver_ =
       std::make_unique<host::HostDriver>(host_.session, nic, source_, *driver_random_, static_cast<Notices&>(*this));
+  if (queues_.empty()) return;
+  group_ = std::make_unique<host::QueueGroup>(queues_.size());
+  driver_->lead(*group_);
+  for (auto& queue : queues_) {
+    queue->join(*group_);
+    queue->start();
+  }
 }
 
 std::size_t HostSite::poll_core(Time now) {

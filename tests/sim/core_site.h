@@ -12,6 +12,7 @@
 #include "fabric/bridge/sim_bridge.h"
 #include "host/host_driver.h"
 #include "iounit/io_unit.h"
+#include "queue_link.h"
 #include "sim_nic.h"
 #include "tests/unit/loads_once.h"
 
@@ -21,6 +22,8 @@ namespace splitnic::sim {
 class SimSource final : public fabric::BridgeSource {
  public:
   void add(fabric::SimBridgePair& pair, std::size_t end) { slots_.push_back({&pair, end, false}); }
+  /// The unit's end of it.
+  void add(QueueLink& link) { links_.push_back(&link); }
   std::shared_ptr<fabric::Bridge> poll(Time now) override;
   [[nodiscard]] Time next_deadline() const override { return kNever; }
   void collect_descriptors(std::vector<int>& out) const override { out.push_back(kSourceDescriptor); }
@@ -38,7 +41,10 @@ class SimSource final : public fabric::BridgeSource {
     bool held;
   };
   std::vector<Slot> slots_;
+  std::vector<QueueLink*> links_;
 };
+
+class QueueSite;
 
 /// When a core runs, and how it sleeps: it polls while awake, every poll takes time; it goes to sleep by
 /// prepare_sleep() alone, and is woken by a descriptor that it asked for or by its own deadline. So a wake-up that
@@ -82,7 +88,10 @@ class CoreSite {
   virtual void core_begin_shutdown() = 0;
   [[nodiscard]] virtual bool core_finished() const = 0;
   virtual void core_descriptors(std::vector<int>& out) const = 0;
-  [[nodiscard]] virtual bool port_readable() const = 0;
+  /// descriptor: one of core_descriptors(), but the bridge source's.
+  [[nodiscard]] virtual bool port_readable(int descriptor) const = 0;
+  /// A doorbell is pending at a bridge that is not source_'s.
+  [[nodiscard]] virtual bool bridge_wakes() const { return false; }
 
   std::string name_;
   const Scenario& scenario_;
@@ -109,8 +118,12 @@ class CoreSite {
 class HostSite final : public CoreSite, private Notices {
  public:
   HostSite(std::size_t index, const Scenario& scenario, const Edge& edge, RandomSource& random);
-  ~HostSite() override { driver_.reset(); }
+  ~HostSite() override;
 
+  /// Its further queues: cores in its process.
+  [[nodiscard]] const std::vector<std::unique_ptr<QueueSite>>& queues() const { return queues_; }
+  /// How many queues it has when everything is up.
+  [[nodiscard]] std::size_t wanted_queues() const;
   [[nodiscard]] bool alive() const override { return driver_ != nullptr; }
   [[nodiscard]] bool up() const { return driver_ && driver_->up(); }
   [[nodiscard]] SimNic& nic() { return nic_; }
@@ -123,15 +136,15 @@ class HostSite final : public CoreSite, private Notices {
 
  private:
   void make() override;
-  void destroy() override { driver_.reset(); }
+  void destroy() override;
   std::size_t poll_core(Time now) override;
   [[nodiscard]] Time core_deadline() const override { return driver_->next_deadline(); }
   [[nodiscard]] bool core_prepare_sleep() override { return driver_->prepare_sleep(); }
   void core_awake() override { driver_->disarm(); }
-  void core_begin_shutdown() override { driver_->begin_shutdown(); }
-  [[nodiscard]] bool core_finished() const override { return driver_->finished(); }
+  void core_begin_shutdown() override;
+  [[nodiscard]] bool core_finished() const override;
   void core_descriptors(std::vector<int>& out) const override { driver_->collect_descriptors(out); }
-  [[nodiscard]] bool port_readable() const override { return nic_.readable(); }
+  [[nodiscard]] bool port_readable(int) const override { return nic_.readable(); }
   void notice(const std::string& line) override { edge_.trace.line(edge_.now, name_, line); }
 
   const HostScenario& host_;
@@ -140,6 +153,8 @@ class HostSite final : public CoreSite, private Notices {
   fabric::SimBridgePair pair_;
   test::LoadsOnce loads_{pair_.end(0).local_memory(), pair_.end(1).local_memory()};
   std::unique_ptr<SeededRandom> driver_random_;
+  std::vector<std::unique_ptr<QueueSite>> queues_;
+  std::unique_ptr<host::QueueGroup> group_;
   std::unique_ptr<host::HostDriver> driver_;
   bool was_up_ = false;
 };
@@ -181,7 +196,7 @@ class UnitSite final : public CoreSite, private Notices {
   void core_begin_shutdown() override { driver_->begin_shutdown(); }
   [[nodiscard]] bool core_finished() const override { return driver_->finished(); }
   void core_descriptors(std::vector<int>& out) const override { driver_->collect_descriptors(out); }
-  [[nodiscard]] bool port_readable() const override { return lan_.readable(); }
+  [[nodiscard]] bool port_readable(int) const override { return lan_.readable(); }
   void notice(const std::string& line) override { edge_.trace.line(edge_.now, name_, line); }
 
   SimLan lan_;

@@ -1,6 +1,8 @@
 // What goes wrong before the heal, and the heal.
 #include <algorithm>
 
+#include "queue_site.h"
+
 #include "world.h"
 
 namespace splitnic::sim {
@@ -18,7 +20,7 @@ void World::plan_fault() {
 
 void World::inject_fault() {
   HostSite& host = *hosts_[random_.below(hosts_.size())];
-  CoreSite& core = *cores_[random_.below(cores_.size())];
+  CoreSite& core = *processes_[random_.below(processes_.size())];
   const Duration down_for = one_in(random_, 4) ? Duration(0) : between(random_, microseconds(10), milliseconds(100));
   switch (random_.below(12)) {
     case 0:
@@ -47,6 +49,9 @@ void World::inject_fault() {
 
 void World::cut_bridge(HostSite& host) {
   trace_.line(now_, host.name(), "bridge cut");
+  if (!host.queues().empty() && one_in(random_, 2)) {
+    return host.queues()[random_.below(host.queues().size())]->link().hang_up();
+  }
   host.pair().cut();
   const Duration down_for = between(random_, microseconds(1), one_in(random_, 2) ? milliseconds(1) : milliseconds(150));
   at(now_ + down_for, [this, &host] {
@@ -116,8 +121,8 @@ void World::heal() {
       if (from.restricted && settings.mac == from.macs.back()) settings.mac = from.macs[0];
     });
   }
-  for (auto* core : cores_) {
-    core->resume();
+  for (auto* core : cores_) core->resume();
+  for (auto* core : processes_) {
     if (core->shutting_down()) core->kill(false);
     core->start();
   }

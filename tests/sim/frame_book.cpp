@@ -73,6 +73,18 @@ void FrameBook::write(std::uint32_t number, std::span<std::byte> to) {
   std::memcpy(to.data(), scratch_.data(), to.size());
 }
 
+/// Whether one end of the frame's way has several queues.
+bool FrameBook::by_flow(const SentFrame& frame, std::size_t receiver) const {
+  const Receivers ends = receiver_bit(receiver) | (frame.sender < kMaxHosts ? receiver_bit(frame.sender) : 0);
+  return (several_queues_ & ends) != 0;
+}
+
+/// The lowest number that may still come this way.
+std::uint32_t& FrameBook::next_number(const SentFrame& frame, std::size_t receiver) {
+  if (!by_flow(frame, receiver)) return next_[frame.sender][receiver];
+  return next_of_flow_[{frame.sender, receiver, frame.source.as_number(), frame.destination.as_number()}];
+}
+
 const SentFrame* FrameBook::arrived(std::size_t receiver, std::span<const std::byte> bytes, Time now) {
   const std::string who = receivers_text(receiver_bit(receiver));
   const auto verdict = [&](std::uint32_t number, std::string_view what) -> const SentFrame* {
@@ -90,7 +102,8 @@ const SentFrame* FrameBook::arrived(std::size_t receiver, std::span<const std::b
   write(number, original);
   if (!std::ranges::equal(original, bytes)) return verdict(number, "bytes differ from those sent");
   if ((frame.received & receiver_bit(receiver)) != 0) return verdict(number, "arrived twice");
-  if (number < next_[frame.sender][receiver]) return verdict(number, "out of order");
+  std::uint32_t& next = next_number(frame, receiver);
+  if (number < next && (frame.judged || !by_flow(frame, receiver))) return verdict(number, "out of order");
   if (frame.forbidden) return verdict(number, "not for this receiver: its source address is forged");
   if (frame.sender == receiver || (receiver == kLan && frame.sender > kLan - 1)) {
     return verdict(number, "not for this receiver: it is the sender");
@@ -98,7 +111,7 @@ const SentFrame* FrameBook::arrived(std::size_t receiver, std::span<const std::b
   if (frame.judged && (frame.expected & receiver_bit(receiver)) == 0) {
     return verdict(number, fmt::format("not for this receiver: for {}", receivers_text(frame.expected)));
   }
-  next_[frame.sender][receiver] = number + 1;
+  next = std::max(next, number + 1);
   frame.received |= receiver_bit(receiver);
   if (frame.judged) --missing_;
   ++deliveries_;

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/mac_address.h"
@@ -49,6 +51,9 @@ class FrameBook {
   static std::uint32_t header_bytes(std::uint16_t vlan) { return vlan == 0 ? 14 : 18; }
   static std::uint32_t min_bytes(std::uint16_t vlan) { return header_bytes(vlan) + 4; }
 
+  /// The host has further queues. Frames of different flows may then overtake each other on the way from it and to it,
+  /// and those of one flow while queues come and go: only the order of judged frames is promised.
+  void has_queues(std::size_t host) { several_queues_ |= receiver_bit(host); }
   /// Returns the frame's number.
   std::uint32_t add(const SentFrame& frame);
   [[nodiscard]] const SentFrame& at(std::uint32_t number) const { return frames_[number]; }
@@ -69,7 +74,12 @@ class FrameBook {
   Verdicts& verdicts_;
   std::vector<SentFrame> frames_;
   std::vector<std::byte> scratch_;
+  [[nodiscard]] bool by_flow(const SentFrame& frame, std::size_t receiver) const;
+  [[nodiscard]] std::uint32_t& next_number(const SentFrame& frame, std::size_t receiver);
   std::array<std::array<std::uint32_t, kReceivers>, kSenders> next_{};  // lowest number that may still come
+  Receivers several_queues_ = 0;
+  /// The same for flows between ends of which one has several queues: sender, receiver, source, destination.
+  std::map<std::tuple<std::size_t, std::size_t, std::uint64_t, std::uint64_t>, std::uint32_t> next_of_flow_;
   std::size_t missing_ = 0;
   std::uint64_t deliveries_ = 0;
 };

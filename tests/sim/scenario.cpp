@@ -123,6 +123,13 @@ Scenario draw_scenario(std::uint64_t seed) {
   scenario.poll_cost_max = between(random, microseconds(1), microseconds(5));
   scenario.idle_polls = static_cast<unsigned>(between(random, 1, 8));
   scenario.unit_watches_doorbells = one_in(random, 2);
+  // A source of its own: a seed without further queues is the same world as before there were any.
+  SeededRandom of_queues(seed ^ 0x717565756573U);
+  for (auto& host : scenario.hosts) {
+    if (!one_in(of_queues, 4)) continue;
+    host.queues = between(of_queues, 2, kMaxQueues);
+    host.bridge.group.cookie = of_queues.next() | 1U;
+  }
   return scenario;
 }
 
@@ -147,14 +154,15 @@ std::string to_text(const Scenario& scenario) {
   for (const auto& host : scenario.hosts) {
     const auto& bridge = host.bridge;
     text += fmt::format(
-        "  {}: {}\n    address {}{}{}, {} groups{}; bridge {}+{} KiB, delays {:.0f}/{:.0f}/{:.0f} us, torn {}, "
+        "  {}: {}\n    {} queue{}, address {}{}{}, {} groups{}; bridge {}+{} KiB, delays {:.0f}/{:.0f}/{:.0f} us, torn "
+        "{}, "
         "doorbells "
         "lost {}, spurious {} permille{}\n",
-        host.session.name, session(host.session), to_string(host.macs[0]), host.asks_for_mac ? " (asked for)" : "",
-        host.restricted ? " (restricted)" : "", host.joined.size(), host.promiscuous_at_end ? ", promiscuous" : "",
-        bridge.local_bytes[0] >> 10U, bridge.local_bytes[1] >> 10U, micros(bridge.write_delay_max),
-        micros(bridge.scratchpad_delay_max), micros(bridge.doorbell_delay_max), bridge.torn_permille,
-        bridge.doorbell_lost_permille, bridge.doorbell_spurious_permille,
+        host.session.name, session(host.session), host.queues, host.queues == 1 ? "" : "s", to_string(host.macs[0]),
+        host.asks_for_mac ? " (asked for)" : "", host.restricted ? " (restricted)" : "", host.joined.size(),
+        host.promiscuous_at_end ? ", promiscuous" : "", bridge.local_bytes[0] >> 10U, bridge.local_bytes[1] >> 10U,
+        micros(bridge.write_delay_max), micros(bridge.scratchpad_delay_max), micros(bridge.doorbell_delay_max),
+        bridge.torn_permille, bridge.doorbell_lost_permille, bridge.doorbell_spurious_permille,
         bridge.memory_scribbled ? ", memory scribbled" : "");
   }
   return text;

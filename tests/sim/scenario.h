@@ -25,6 +25,7 @@ struct HostScenario {
   std::vector<MacAddress> joined;
   messaging::SessionOptions session;
   fabric::SimBridgeOptions bridge;  ///< end 0 is the host's
+  std::size_t queues = 1;           ///< at most; where the mode has further ones
 };
 
 /// Everything that a seed decides before the first event.
@@ -45,6 +46,7 @@ struct Scenario {
 };
 
 inline constexpr std::size_t kMaxHosts = 4;
+inline constexpr std::size_t kMaxQueues = 4;
 inline constexpr std::size_t kLanStations = 3;
 inline constexpr std::size_t kGroups = 6;
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/bit_mix.h"
+
 namespace splitnic::sim {
 
 namespace {
@@ -39,23 +41,56 @@ SimNic::SimNic(const Edge& edge, const HostScenario& scenario, std::size_t index
   settings_.up = true;
   settings_.all_multicast = false;
   settings_.multicast = scenario.joined;
+  while (further_.size() + 1 < scenario.queues) further_.push_back(std::make_unique<SimNicQueue>(*this));
+}
+
+/// As a multi-queue TAP: each flow, both directions of it, keeps its queue while the active queues are the same.
+std::deque<std::uint32_t>& SimNic::queue_for(const SentFrame& frame) {
+  std::vector<std::deque<std::uint32_t>*> active{&queue_};
+  for (auto& queue : further_) {
+    if (queue->active()) active.push_back(&queue->frames());
+  }
+  const std::uint64_t flow = mix(frame.source.as_number()) + mix(frame.destination.as_number());
+  return *active[mix(flow) % active.size()];
 }
 
 void SimNic::send(const SentFrame& frame) {
-  if (!settings_.up || queue_.size() == kNicQueueFrames) return;
-  queue_.push_back(edge_.book.add(frame));
+  if (!settings_.up || queued() >= kNicQueueFrames) return;
+  queue_for(frame).push_back(edge_.book.add(frame));
 }
 
-std::size_t SimNic::read_frame(std::span<std::byte> to) {
-  while (!queue_.empty()) {
-    const std::uint32_t number = queue_.front();
-    queue_.pop_front();
+std::size_t SimNic::queued() const {
+  std::size_t frames = queue_.size();
+  for (const auto& queue : further_) frames += queue->frames().size();
+  return frames;
+}
+
+void SimNic::drop_queue() {
+  queue_.clear();
+  for (auto& queue : further_) queue->frames().clear();
+}
+
+std::size_t SimNic::read_frame(std::span<std::byte> to) { return read_from(queue_, to); }
+
+std::size_t SimNic::read_from(std::deque<std::uint32_t>& queue, std::span<std::byte> to) {
+  while (!queue.empty()) {
+    const std::uint32_t number = queue.front();
+    queue.pop_front();
     const std::uint32_t bytes = edge_.book.at(number).bytes;
     if (bytes > to.size()) continue;  // as a TAP: dropped
     edge_.book.write(number, to.first(bytes));
     return bytes;
   }
   return 0;
+}
+
+std::size_t SimNicQueue::read_frame(std::span<std::byte> to) { return nic_.read_from(frames_, to); }
+
+bool SimNicQueue::write_frame(const messaging::ReceivedFrame& frame) { return nic_.write_frame(frame); }
+
+void SimNicQueue::set_active(bool active, const host::NicOffloads&) {
+  active_ = active;
+  if (!active) frames_.clear();
 }
 
 bool SimNic::write_frame(const messaging::ReceivedFrame& frame) {

@@ -53,6 +53,27 @@ struct Edge {
 inline constexpr Duration kLostDoorbell = std::chrono::milliseconds(105);
 void judge_latency(const Edge& edge, const SentFrame& frame, std::size_t receiver);
 
+class SimNic;
+
+/// A further queue of a SimNic.
+class SimNicQueue final : public host::FurtherNicQueue {
+ public:
+  explicit SimNicQueue(SimNic& nic) : nic_(nic) {}
+  std::size_t read_frame(std::span<std::byte> to) override;
+  bool write_frame(const messaging::ReceivedFrame& frame) override;
+  void collect_descriptors(std::vector<int>& out) const override { out.push_back(kNicDescriptor); }
+  void set_active(bool active, const host::NicOffloads&) override;
+  [[nodiscard]] bool active() const { return active_; }
+  [[nodiscard]] bool readable() const { return !frames_.empty(); }
+  std::deque<std::uint32_t>& frames() { return frames_; }
+  [[nodiscard]] const std::deque<std::uint32_t>& frames() const { return frames_; }
+
+ private:
+  SimNic& nic_;
+  std::deque<std::uint32_t> frames_;
+  bool active_ = false;
+};
+
 /// The virtual NIC of one host, in the place of a TAP: a queue of frames that the host's stack sends, settings that its
 /// system makes, and a receiver that knows what this host may be given. Outlives its driver, as a TAP does.
 class SimNic final : public host::VirtualNic {
@@ -62,9 +83,10 @@ class SimNic final : public host::VirtualNic {
   /// The host's stack sends; dropped there when the queue is full or the interface down.
   void send(const SentFrame& frame);
   [[nodiscard]] bool readable() const { return !queue_.empty() || news_; }
-  [[nodiscard]] std::size_t queued() const { return queue_.size(); }
+  [[nodiscard]] std::size_t queued() const;
   /// The stack gives up on what it has not sent yet.
-  void drop_queue() { queue_.clear(); }
+  void drop_queue();
+  [[nodiscard]] SimNicQueue& further(std::size_t number) const { return *further_[number]; }
   /// The system changes a setting; `settings()` is the driver's view of them.
   template <class Change>
   void change(Change&& change_it) {
@@ -89,9 +111,13 @@ class SimNic final : public host::VirtualNic {
   void collect_descriptors(std::vector<int>& out) const override { out.push_back(kNicDescriptor); }
 
  private:
+  friend class SimNicQueue;
   void judge_filter(const SentFrame& frame);
+  [[nodiscard]] std::deque<std::uint32_t>& queue_for(const SentFrame& frame);
+  std::size_t read_from(std::deque<std::uint32_t>& queue, std::span<std::byte> to);
 
   Edge edge_;
+  std::vector<std::unique_ptr<SimNicQueue>> further_;
   const HostScenario& scenario_;
   std::size_t index_;
   host::NicSettings settings_;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "queue_site.h"
+
 #include "world.h"
 
 namespace splitnic::sim {
@@ -71,6 +73,10 @@ std::string World::not_converged() const {
       return fmt::format("{}'s promiscuous mode is not known", host->name());
     }
     if (!host->nic().carrier()) return fmt::format("{} has no carrier", host->name());
+    if (host->driver()->queues_up() != host->wanted_queues() || port->queues_up() != host->wanted_queues()) {
+      return fmt::format("{} has {} queues up, and the unit {}, of {}", host->name(), host->driver()->queues_up(),
+                         port->queues_up(), host->wanted_queues());
+    }
     if (host->nic().queued() > 0) return fmt::format("{} still has frames to send", host->name());
   }
   return {};
@@ -157,7 +163,12 @@ void World::judge_full_pools() {
     constexpr std::uint32_t kMostAtOnce = 300;  // a host that was in a rush has several pools
     const bool direct = port->session().adapter_counters().segmented_writes == 0;
     const std::uint32_t elements = port->session().credits().elements;
-    const std::uint32_t in = elements == 0 ? kWithoutPool : std::min(elements, direct ? kMostAtOnce : kWithoutPool);
+    // The frames of one flow take one queue, whichever that is, and a further one may have fewer pools than the first.
+    constexpr std::uint32_t kIntoOneQueue = 4;
+    const bool several = host.wanted_queues() > 1;
+    const std::uint32_t in = several         ? kIntoOneQueue
+                             : elements == 0 ? kWithoutPool
+                                             : std::min(elements, direct ? kMostAtOnce : kWithoutPool);
     SentFrame frame;
     frame.judged = true;
     frame.bytes = 60;
@@ -168,7 +179,7 @@ void World::judge_full_pools() {
       at(now_, [this, frame] { send(frame); });
     }
     const std::uint32_t elements_out = host.driver()->session()->credits().elements;
-    const std::uint32_t out = elements_out > 0 ? elements_out : kWithoutPool;
+    const std::uint32_t out = several ? kIntoOneQueue : elements_out > 0 ? elements_out : kWithoutPool;
     for (std::uint32_t i = 0; i < out; ++i) {
       frame.sender = index;
       frame.source = host.nic().current().mac;
@@ -192,7 +203,7 @@ void World::judge_idleness() {
   const double idle_seconds = std::chrono::duration<double>(kIdle).count();
   for (std::size_t index = 0; index < cores_.size(); ++index) {
     const auto& core = *cores_[index];
-    const double links = index == 0 ? static_cast<double>(hosts_.size()) : 1;
+    const double links = index == 0 ? static_cast<double>(cores_.size() - 1) : 1;
     const double woken = static_cast<double>(core.wakes() - wakes[index]) / idle_seconds / links;
     const double polled = static_cast<double>(core.polls() - polls[index]) / idle_seconds / links;
     summary_.idle_wakes_per_second = std::max(summary_.idle_wakes_per_second, woken);
@@ -206,7 +217,7 @@ void World::judge_idleness() {
 
 /// Somebody ends in order, and ends.
 void World::judge_shutdown() {
-  CoreSite& core = *cores_[random_.below(cores_.size())];
+  CoreSite& core = *processes_[random_.below(processes_.size())];
   core.shut_down(now_ + 100 * kShutdown);
   const bool ended = run_patiently(kShutdown, [&core] { return !core.alive(); });
   if (!ended) verdicts_.violate(now_, core.name() + " does not end in order");

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "queue_site.h"
+
 namespace splitnic::sim {
 
 using std::chrono::milliseconds;
@@ -32,9 +34,15 @@ World::World(const Scenario& scenario, const Limits& limits, bool trace)
   for (std::size_t index = 0; index < scenario_.hosts.size(); ++index) {
     hosts_.push_back(std::make_unique<HostSite>(index, scenario_, edge_, random_));
     unit_->source().add(hosts_.back()->pair(), 1);
+    for (auto& queue : hosts_.back()->queues()) unit_->source().add(queue->link());
+    if (!hosts_.back()->queues().empty()) book_.has_queues(index);
   }
-  cores_.push_back(unit_.get());
-  for (auto& host : hosts_) cores_.push_back(host.get());
+  processes_.push_back(unit_.get());
+  for (auto& host : hosts_) processes_.push_back(host.get());
+  cores_ = processes_;
+  for (auto& host : hosts_) {
+    for (auto& queue : host->queues()) cores_.push_back(queue.get());
+  }
   if (scenario_.plant != Plant::none) hosts_.front()->plant(scenario_.plant, hosts_.back()->nic());
   const double seconds = limits_.fault_seconds;
   heal_at_ = now_ + (seconds > 0 ? std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds))
@@ -51,11 +59,17 @@ bool World::step(Time until) {
   for (std::size_t index = 0; index < hosts_.size(); ++index) {
     // What is under way matters only to those who wait for it.
     if (unit_->asleep() || hosts_[index]->asleep()) next = std::min(next, hosts_[index]->pair().next_event());
+    for (auto& queue : hosts_[index]->queues()) {
+      if (unit_->asleep() || queue->asleep()) next = std::min(next, queue->link().pair().next_event());
+    }
   }
   now_ = std::max(now_, next);
   ++summary_.steps;
   if (summary_.steps > limits_.steps) verdicts_.violate(now_, "too many steps: something spins");
-  for (auto& host : hosts_) host->pair().advance(now_);
+  for (auto& host : hosts_) {
+    host->pair().advance(now_);
+    for (auto& queue : host->queues()) queue->link().pair().advance(now_);
+  }
   while (!agenda_.empty() && agenda_.begin()->first <= now_) {
     const Action action = std::move(agenda_.begin()->second);
     agenda_.erase(agenda_.begin());
@@ -72,13 +86,17 @@ void World::run_until(Time until) {
 
 void World::count_doorbells() {
   summary_.doorbells_lost = 0;
-  for (const auto& host : hosts_) summary_.doorbells_lost += host->pair().counters().doorbells_lost;
+  for (const auto& host : hosts_) {
+    summary_.doorbells_lost += host->pair().counters().doorbells_lost;
+    for (const auto& queue : host->queues()) summary_.doorbells_lost += queue->link().pair().counters().doorbells_lost;
+  }
   doorbells_lost_.count(now_, summary_.doorbells_lost);
 }
 
 Summary World::run() {
   // Either side may start first.
-  for (auto* core : cores_) at(now_ + between(random_, milliseconds(0), milliseconds(5)), [core] { core->start(); });
+  for (auto* core : processes_)
+    at(now_ + between(random_, milliseconds(0), milliseconds(5)), [core] { core->start(); });
   plan_traffic();
   plan_fault();
   run_until(heal_at_);

@@ -104,7 +104,8 @@ class World {
   Edge edge_;
   std::vector<std::unique_ptr<HostSite>> hosts_;  // after the unit in destruction: it holds ends of their bridges
   std::unique_ptr<UnitSite> unit_;
-  std::vector<CoreSite*> cores_;
+  std::vector<CoreSite*> processes_;  // the unit and the hosts, which start and die
+  std::vector<CoreSite*> cores_;      // these, and the hosts' further queues
   std::multimap<Time, Action> agenda_;
   Time heal_at_{};
   bool healed_ = false;

@@ -129,6 +129,66 @@ TEST_CASE("a TAP that existed before is used and left", "[host][tap][privileged]
   CHECK_THAT(output_of("ip link show mine"), Catch::Contains("mine") && !Catch::Contains("alias"));
 }
 
+TEST_CASE("a TAP with several queues gives each thread one, and nobody else may attach to it",
+          "[host][tap][queues][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  auto nic = opened({.name = "sn0", .queues = 4});
+  CHECK(nic->further_queues().size() == 3);
+  CHECK_THAT(output_of("ip -d link show sn0"), Catch::Contains("multi_queue"));
+  CHECK_THAT(refusal({.name = "sn0", .queues = 4}), Catch::Contains("busy"));
+  CHECK_THAT(refusal({.name = "sn0"}), Catch::Contains("busy"));
+  nic->set_carrier(true);  // before up: the stack notices a later change by and by
+  run("ip link set sn0 up");
+  // Each datagram is a flow: the source port differs. Inactive queues get none.
+  std::array<std::byte, 2048> room{};
+  const auto sent_in = [&] {
+    std::array<unsigned, 4> frames{};
+    for (unsigned datagram = 0; datagram < 64; ++datagram) send_datagram("sn0", 100);
+    while (next_ipv4(*nic, room) != 0) ++frames[0];
+    for (std::size_t queue = 0; queue < 3; ++queue) {
+      while (nic->further_queues()[queue]->read_frame(room) != 0) ++frames[queue + 1];
+    }
+    return frames;
+  };
+  CHECK(sent_in() == std::array<unsigned, 4>{64, 0, 0, 0});
+  for (const auto& queue : nic->further_queues()) queue->set_active(true, {});
+  for (const unsigned frames : sent_in()) CHECK(frames > 0);
+}
+
+TEST_CASE("a TAP of a crashed driver gets more queues only if nothing is configured on it",
+          "[host][tap][queues][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto crash = [](std::unique_ptr<TapNic> nic) { nic->keep(); };
+  crash(opened({.name = "sn0", .mac = kMac, .mtu = 1400}));
+  run("ip addr add 10.1.2.3/24 dev sn0");
+  CHECK_THAT(refusal({.name = "sn0", .queues = 2}), Catch::Contains("it has an address"));
+  CHECK_THAT(output_of("ip addr show sn0"), Catch::Contains("10.1.2.3/24"));
+  run("ip addr flush dev sn0");
+  run("ip link add link sn0 name above type macvlan");
+  CHECK_THAT(refusal({.name = "sn0", .queues = 2}), Catch::Contains("another interface is on top of it"));
+  run("ip link del above");
+  run("ip link set sn0 up");
+  CHECK_THAT(refusal({.name = "sn0", .queues = 2}), Catch::Contains("it is up"));
+  run("ip link set sn0 down");
+  crash(opened({.name = "sn0", .queues = 2}));
+  CHECK_THAT(output_of("ip -d link show sn0"),
+             Catch::Contains("multi_queue") && Catch::Contains("mtu 1400") && Catch::Contains("02:00:00:00:00:01"));
+  // The other way round nothing needs to be made again.
+  run("ip link set sn0 up");
+  CHECK(opened({.name = "sn0"})->made_here());
+}
+
+TEST_CASE("somebody else's TAP with one queue is not made again", "[host][tap][queues][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  run("ip tuntap add dev mine mode tap");
+  CHECK_THAT(refusal({.name = "mine", .queues = 2}), Catch::Contains("multi_queue"));
+  run("ip tuntap add dev theirs mode tap multi_queue");
+  CHECK(opened({.name = "theirs", .queues = 2})->further_queues().size() == 1);
+}
+
 TEST_CASE("a busy TAP and an interface of another kind are refused with one clear line", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;

@@ -114,7 +114,7 @@ TEST_CASE("a TAP is made, measured and followed by another process", "[host][tap
   const TestNamespace inside;
   if (!inside) return;
   const OtherNamespace other;
-  auto process = os::PrivilegedProcess::start({.service = tap_service("sn0", true)});
+  auto process = os::PrivilegedProcess::start({.service = tap_service("sn0", true, 1)});
   REQUIRE(process);
   TapRequests rights(std::shared_ptr<os::PrivilegedProcess>(*std::move(process)));
 

@@ -16,8 +16,8 @@ namespace splitnic::iounit {
 BOOST_DESCRIBE_STRUCT(IoUnitCounters, (),
                       (lan_frames, lan_bytes, lan_bytes_sent, copies, lan_drops, departed_rx_frames, departed_tx_frames,
                        departed_drops, lan_checksums_completed, lan_segmented, host_checksums_completed, host_segmented,
-                       passed_unfinished, hosts_refused, hosts_evicted, hosts_ejected, setups_paused, names_refused,
-                       addresses_refused, filters_limited))
+                       passed_unfinished, hosts_refused, hosts_evicted, hosts_ejected, queues_refused, setups_paused,
+                       names_refused, addresses_refused, filters_limited))
 
 }  // namespace splitnic::iounit
 
@@ -301,6 +301,10 @@ const Table kUnitTable{
        events.run(seconds(11));
      }}},
     {"hosts_ejected", {be_ejected_thrice}},
+    {"queues_refused", {[](Events& events) {
+       for (unsigned time = 0; time < 3; ++time) events.connect_queue("a", 99);  // of no session
+       events.settle();
+     }}},
     {"setups_paused", {be_ejected_thrice}},
     {"names_refused", {[](Events& events) {
        for (unsigned time = 0; time < 3; ++time) {

@@ -280,6 +280,12 @@ class UnitBench {
     bridge.processes[0] = fabric::BridgePeer{.pid = 1, .uid = user, .gid = group};
     return connect(host_named(name), bridge);
   }
+  /// A further queue of the host whose bridge has this cookie. Owned by the bench.
+  TestHost& connect_queue(const std::string& name, std::uint64_t cookie) {
+    auto bridge = plain_bridge();
+    bridge.group = {.cookie = cookie, .further = true};
+    return connect(host_named(name), bridge);
+  }
   void connect_again(TestHost& host) { bridges_.waiting.push_back(host.unit_end()); }
   /// One that connects and comes up.
   TestHost& host_up(const messaging::SessionOptions& options) { return wait_up(connect(options)); }
@@ -405,8 +411,8 @@ class UnitBench {
             .dropped = counters.departed_drops};
     for (const auto& host : unit_->hosts()) {
       if (!host) continue;
-      sum.in += host->session().counters().rx_frames;
-      sum.delivered += host->session().counters().tx_frames;
+      sum.in += host->counters().rx_frames;
+      sum.delivered += host->counters().tx_frames;
     }
     for (const auto& [name, count] : drops()) sum.dropped += count;
     return sum;

@@ -1,0 +1,152 @@
+#include "host/queue_driver.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace splitnic::host {
+
+namespace wire = messaging::wire;
+using messaging::Answer;
+using messaging::Refusal;
+
+namespace {
+
+// A busy queue tells its counts so often; one that goes to sleep tells them at once.
+constexpr Duration kReportInterval = std::chrono::milliseconds(20);
+
+}  // namespace
+
+QueueDriver::QueueDriver(messaging::SessionOptions options, std::size_t number, FurtherNicQueue& nic,
+                         fabric::BridgeSource& bridges, QueueGroup& group, RandomSource& random, Notices& notices)
+    : options_(std::move(options)),
+      number_(number),
+      nic_(nic),
+      bridges_(bridges),
+      group_(group),
+      random_(random),
+      notices_(notices),
+      pump_(nic) {
+  messaging::require_valid(options_);
+  options_.role = wire::Role::host;
+  options_.mac = {};
+}
+
+QueueDriver::~QueueDriver() = default;
+
+std::size_t QueueDriver::poll(Time now) {
+  now_ = now;
+  group_.heard(number_);
+  if (group_.generation() != terms_.generation) follow_session();
+  std::size_t work = poll_bridge(now);
+  if (session_) {
+    work += session_->poll(now);
+    if (session_->up()) {
+      work += pump_.push(*session_);
+      session_->flush();
+    }
+  }
+  if (now >= report_due_ && work != 0) report();
+  return work;
+}
+
+/// The first session has come up or has gone: whatever this queue had belongs to the past.
+void QueueDriver::follow_session() {
+  terms_ = group_.terms();
+  drop_session();
+  bridges_.belong_to(stopping_ ? 0 : terms_.cookie);
+}
+
+void QueueDriver::drop_session() {
+  if (!session_) return;
+  nic_.set_active(false, {});
+  past_ += session_->totals();
+  session_.reset();
+  bridge_.reset();
+}
+
+std::size_t QueueDriver::poll_bridge(Time now) {
+  if (session_ && session_->state() == messaging::SessionState::down && bridge_->link() == fabric::LinkState::down) {
+    drop_session();
+  }
+  if (session_ || stopping_ || terms_.cookie == 0) return 0;
+  bridge_ = bridges_.poll(now);
+  if (!bridge_) return 0;
+  auto options = options_;
+  options.mode = wire::Mode::rdma;  // that of the session, whatever the host asked for
+  options.offloads = terms_.offloads.frames;
+  options.udp_segments = terms_.offloads.udp_segments;
+  session_ = std::make_unique<messaging::Session>(options, *bridge_, random_, *this);
+  return 1;
+}
+
+tl::expected<messaging::HelloGrant, Refusal> QueueDriver::on_hello(const wire::HelloRequest&) {
+  return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "this end is a host"});
+}
+
+void QueueDriver::on_up(const wire::HelloReply*) {
+  const NicOffloads agreed{.frames = session_->offloads(), .udp_segments = session_->udp_segments()};
+  if (agreed != terms_.offloads) return session_->reset("a further queue needs the features of its session");
+  reported_.clear();
+  nic_.set_active(true, agreed);
+  report();
+}
+
+void QueueDriver::on_down(std::string_view reason) {
+  nic_.set_active(false, {});
+  // Most often the unit has ended, which the first queue reports.
+  if (stopping_ || bridge_->link() == fabric::LinkState::down) return;
+  std::string line = fmt::format("queue {} is down: {}; trying again", number_ + 1, reason);
+  if (reported_.first_time(line)) notices_.notice(line);
+}
+
+Answer QueueDriver::on_request(const wire::RequestBody& request) {
+  if (const auto* report = std::get_if<wire::StatusReport>(&request)) {
+    notices_.notice(fmt::format("the I/O unit says: {}", report->text));
+    return wire::Acknowledged{};
+  }
+  return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "a further queue carries frames alone"});
+}
+
+void QueueDriver::report() {
+  report_due_ = now_ + kReportInterval;
+  QueueGroup::Report report{.up = up(),
+                            .totals = past_,
+                            .counters = pump_.counters(),
+                            .oversized = nic_.oversized(),
+                            .unfinished = nic_.unfinished()};
+  if (session_) report.totals += session_->totals();
+  group_.report(number_, report);
+}
+
+Time QueueDriver::next_deadline() const {
+  if (session_) return session_->next_deadline();
+  return terms_.cookie == 0 || stopping_ ? kNever : bridges_.next_deadline();
+}
+
+bool QueueDriver::prepare_sleep() {
+  report();
+  if (group_.generation() != terms_.generation) return false;
+  return !session_ || session_->prepare_sleep();
+}
+
+void QueueDriver::disarm() {
+  if (session_) session_->disarm();
+}
+
+void QueueDriver::collect_descriptors(std::vector<int>& out) const {
+  out.push_back(group_.descriptor(number_));
+  if (up() && !pump_.waits_for_elements()) nic_.collect_descriptors(out);
+  if (bridge_) {
+    if (bridge_->doorbell_descriptor() >= 0) out.push_back(bridge_->doorbell_descriptor());
+  } else if (terms_.cookie != 0) {
+    bridges_.collect_descriptors(out);
+  }
+}
+
+void QueueDriver::begin_shutdown() {
+  stopping_ = true;
+  if (session_) session_->begin_shutdown();
+}
+
+}  // namespace splitnic::host
