@@ -64,6 +64,7 @@ void Image::fill(const Piece& piece, RandomSource& random) {
 }
 
 std::size_t Image::first_difference() {
+  if (expected_.empty()) return 0;  // of an end without a bridge
   memory_.copy_out(0, copy_);
   if (std::memcmp(copy_.data(), expected_.data(), size()) == 0) return size();
   return static_cast<std::size_t>(std::ranges::mismatch(copy_, expected_).in1 - copy_.begin());
