@@ -9,16 +9,9 @@ namespace {
 
 std::uintptr_t number(const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
-/// In the one piece of the process's memory. It may be the whole address space, which begins with a null pointer: so
-/// this is no pointer arithmetic.
-std::byte* piece_at(const Translation& in, std::uint64_t offset) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr)
-  return reinterpret_cast<std::byte*>(number(in.process.data()) + static_cast<std::uintptr_t>(offset));
-}
-
 /// The contiguous memory at offset, at most `most` bytes. Only for memory of the process; offset is inside.
 std::span<std::byte> run_at(const Translation& in, std::uint64_t offset, std::size_t most) {
-  return in.pages ? in.pages->run_at(offset, most) : std::span(piece_at(in, offset), most);
+  return in.pages ? in.pages->run_at(offset, most) : std::span(in.piece_at(offset), most);
 }
 
 /// The word at offset. Only for memory of the process; can_atomic(offset) is true.
@@ -120,7 +113,7 @@ bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to, NextReade
   SPLITNIC_CHECK(translation_ && within(translation_->bytes, {offset, to.size()}));
   const auto copy = reader == NextReader::peer ? guarded_stream : guarded_copy;
   if (translation_->in_bridge) return translation_->bridge.copy_by(static_cast<std::size_t>(offset), to, copy);
-  if (!translation_->pages) return copy(to.data(), piece_at(*translation_, offset), to.size());
+  if (!translation_->pages) return copy(to.data(), translation_->piece_at(offset), to.size());
   while (!to.empty()) {
     const std::span<std::byte> run = run_at(*translation_, offset, to.size());
     if (!copy(to.data(), run.data(), run.size())) return false;

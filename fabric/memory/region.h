@@ -22,6 +22,14 @@ struct Translation : boost::intrusive_ref_counter<Translation> {
   PathNumber path{};
   bool in_bridge = false;
   std::uint64_t bytes = 0;
+
+  /// In the one piece of the process's memory. It may be the whole address space, which begins with a null pointer: so
+  /// this is no pointer arithmetic.
+  [[nodiscard]] std::byte* piece_at(std::uint64_t offset) const {
+    const auto first = reinterpret_cast<std::uintptr_t>(process.data());
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    return reinterpret_cast<std::byte*>(first + static_cast<std::uintptr_t>(offset));
+  }
 };
 
 /// The bytes behind table entries: one piece of the process's memory, pages of the process, or a range of the bridge's
@@ -73,7 +81,7 @@ class RegionMemory {
   /// The byte at offset, if the memory is one piece of the process's; else null. For guarded_copy() alone.
   [[nodiscard]] std::byte* piece_at(std::uint64_t offset) const {
     if (!translation_ || translation_->in_bridge || translation_->pages) return nullptr;
-    return piece_at(*translation_, offset);
+    return translation_->piece_at(offset);
   }
   /// Atomic with respect to every access of this process: 8 bytes in host order. offset: can_atomic(). before: gets the
   /// old value.
@@ -85,13 +93,6 @@ class RegionMemory {
 
  private:
   explicit RegionMemory(Translation* made) : translation_(made) {}
-  /// In the one piece of the process's memory. It may be the whole address space, which begins with a null pointer: so
-  /// this is no pointer arithmetic.
-  [[nodiscard]] static std::byte* piece_at(const Translation& in, std::uint64_t offset) {
-    const auto first = reinterpret_cast<std::uintptr_t>(in.process.data());
-    // NOLINTNEXTLINE(performance-no-int-to-ptr)
-    return reinterpret_cast<std::byte*>(first + static_cast<std::uintptr_t>(offset));
-  }
 
   boost::intrusive_ptr<Translation> translation_;
 };

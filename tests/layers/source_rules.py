@@ -52,6 +52,7 @@ RAW_ACCESS = {
         "fabric/memory/guarded_copy.cpp": "the alignment of an address",
         "fabric/memory/guarded_routines.cpp": "instruction addresses",
         "fabric/memory/local_protection.cpp": "address ranges as the kernel's map has them; never dereferenced",
+        "fabric/memory/region.h": "an address of the process's own memory, as a number",
         "fabric/memory/region.cpp": "compares addresses of the process's own memory, and its words for atomics",
         "fabric/ibverbs/device_file/device_file.cpp": "functions that dlsym() names",
         "fabric/ibverbs/objects.h": "the structs that programs know are the beginnings of the objects",
