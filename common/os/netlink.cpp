@@ -86,7 +86,8 @@ void take_link_info(const nlattr* link_info, LinkInfo& link) {
     if (mnl_attr_get_type(attribute) == IFLA_INFO_KIND && mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) == 0) {
       link.kind = mnl_attr_get_str(attribute);
     } else if (mnl_attr_get_type(attribute) == IFLA_INFO_DATA && link.kind == "tun") {
-      take_tun(attribute, link.tun.emplace());
+      link.tun = LinkInfo::Tun{};
+      take_tun(attribute, *link.tun);
     }
   });
 }
