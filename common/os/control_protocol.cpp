@@ -86,6 +86,7 @@ void decode(capnp::DynamicStruct::Reader reader, std::size_t words, Struct& valu
       member = field.template as<Member>();
     } else {
       const auto list = field.template as<capnp::DynamicList>();
+      // NOLINTNEXTLINE(bugprone-suspicious-semicolon): the end of what the macro becomes
       KJ_REQUIRE(list.size() <= words, "a list has more entries than the message has room for");
       for (const auto entry : list) decode(entry.template as<capnp::DynamicStruct>(), words, member.emplace_back());
     }
