@@ -182,6 +182,30 @@ TEST_CASE("a message ends alike whether it goes the short way or the general one
   CHECK(whole > 10);
 }
 
+TEST_CASE("a direct write beyond what is granted is refused, though one inside it was taken before",
+          "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  REQUIRE(world.ends[0]->write(1, 0, 64, world.at_peer(0, 0)) == Status::ok);
+  for (int i = 0; i < 4; ++i) world.step();
+  const ChannelAdapter& owner = world.ends[1]->adapter;
+  REQUIRE(owner.counters().access_refused == 0);
+  Cell cell;  // a peer that has claimed nothing
+  cell.opcode = Opcode::write_only;
+  cell.direct = cell.awaited = true;
+  cell.destination_queue_pair = world.ends[1]->number;
+  cell.packet_sequence = 8;
+  cell.tag = world.granted[1];
+  cell.address = world.at_peer(0, kGranted - 8).address;
+  cell.message_bytes = 64;
+  ClaimedPayload none;
+  REQUIRE(world.links[0]->claim(VirtualLane::data, cell, 0, none));
+  std::uint32_t crc = 0;
+  static_cast<void>(world.links[0]->release(VirtualLane::data, cell, crc));
+  world.step();
+  CHECK(owner.counters().access_refused == 1);
+  CHECK(owner.state(world.ends[1]->number) == QueuePairState::error);
+}
+
 TEST_CASE("what was settled while an end made ready to sleep completes with its next poll",
           "[fabric][adapter][express]") {
   World world(Way::express, 1);
