@@ -1,5 +1,7 @@
 #include "queue_link.h"
 
+#include <algorithm>
+
 namespace splitnic::sim {
 
 namespace {
@@ -25,6 +27,11 @@ std::shared_ptr<fabric::Bridge> QueueLink::connect(Time now) {
   pair_.restore();
   offered_ = true;
   return hold(0);
+}
+
+Time QueueLink::retry_at() const {
+  if (held_[0]) return kNever;
+  return held_[1] ? std::max(retry_at_, now_ + kRetry) : retry_at_;
 }
 
 std::shared_ptr<fabric::Bridge> QueueLink::accept() {

@@ -21,7 +21,8 @@ class QueueLink {
   /// Host: null while a connection is still there, or shortly after the last one.
   [[nodiscard]] std::shared_ptr<fabric::Bridge> connect(Time now);
   [[nodiscard]] bool may_connect(Time now) const { return !held_[0] && !held_[1] && now >= retry_at_; }
-  [[nodiscard]] Time retry_at() const { return held_[0] || held_[1] ? kNever : retry_at_; }
+  /// When the host looks again; while the unit has not let go of the last connection, after a while.
+  [[nodiscard]] Time retry_at() const;
   /// Unit: null if nobody has connected.
   [[nodiscard]] std::shared_ptr<fabric::Bridge> accept();
   [[nodiscard]] bool offered() const { return offered_; }
