@@ -7,6 +7,7 @@
 
 #include "bench/fabric/comparison.h"
 #include "bench/fabric/measurement.h"
+#include "bench/verbs/table.h"
 #include "common/result.h"
 #include "tools/command_help.h"
 
@@ -27,6 +28,29 @@ void bind_runs(CLI::App& app, Command& command, double least_seconds) {
       ->type_name("SECONDS")
       ->check(tools::between(least_seconds, 3600.0))
       ->capture_default_str();
+}
+
+template <class Command>
+void bind_peers(CLI::App& app, Command& command, const std::vector<std::string>& rows) {
+  app.add_option("--rounds", command.rounds, "Rounds of samples beside the peers")
+      ->type_name("COUNT")
+      ->check(tools::between(1U, 1000U))
+      ->capture_default_str();
+  app.add_option("--peers", command.peers, "Folder of the peer programs (default: of this build or installation)")
+      ->type_name("PATH");
+  app.add_option("--rows", command.rows, "Rows of the comparison with the peers, separated by commas (default: all)")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::IsMember(rows));
+}
+
+void bind(CLI::App& app, VerbsCommand& command) {
+  app.add_flag("--json", command.json, "Print JSON");
+  app.add_option("--seconds", command.seconds, "How long each sample takes")
+      ->type_name("SECONDS")
+      ->check(tools::between(0.01, 3600.0))
+      ->capture_default_str();
+  bind_peers(app, command, verbs_row_names());
 }
 
 void bind(CLI::App& app, NicCommand& command) {
@@ -60,16 +84,7 @@ void bind(CLI::App& app, FabricCommand& command) {
       ->type_name("BYTES")
       ->check(tools::cell_bytes())
       ->capture_default_str();
-  app.add_option("--rounds", command.rounds, "Rounds of samples beside the peers")
-      ->type_name("COUNT")
-      ->check(tools::between(1U, 1000U))
-      ->capture_default_str();
-  app.add_option("--peers", command.peers, "Folder of the peer programs (default: of this build or installation)")
-      ->type_name("PATH");
-  app.add_option("--rows", command.rows, "Rows of the comparison with the peers, separated by commas (default: all)")
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->check(CLI::IsMember(row_names()));
+  bind_peers(app, command, row_names());
   app.add_option("--svg", command.svg, "Draw the comparison with the peers into this file")->type_name("FILE");
   app.add_flag("--quick", command.quick,
                "Fewer and shorter measurements, without the protection table, in less than half a minute");
@@ -106,6 +121,7 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
        asked.nic);
   bind(*app.add_subcommand("fabric", "The verbs between two processes, the protection table, and both beside peers"),
        asked.fabric);
+  bind(*app.add_subcommand("verbs", "A program on the C verbs, beside UCX, libfabric and the C++ verbs"), asked.verbs);
 }
 
 int run_command_line(int argc, const char* const* argv) {
@@ -123,6 +139,7 @@ int run_command_line(int argc, const char* const* argv) {
   }
   if (asked.nic.quick) make_quick(*app.get_subcommand("nic"), asked.nic);
   if (app.got_subcommand("nic")) return run_nic_command(asked.nic);
+  if (app.got_subcommand("verbs")) return run_verbs_command(asked.verbs);
   if (asked.fabric.quick) make_quick(*app.get_subcommand("fabric"), asked.fabric);
   return run_fabric_command(asked.fabric);
 }

@@ -10,6 +10,7 @@ namespace splitnic::bench {
 struct CommandLine {
   NicCommand nic;
   FabricCommand fabric;
+  VerbsCommand verbs;
 };
 
 /// Adds every command and option of `splitnic-bench` to app. Parsing writes into asked, which is lent to app. The

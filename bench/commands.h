@@ -36,8 +36,17 @@ struct FabricCommand {
   bool quick = false;             ///< fewer and shorter measurements, unless an option asks for others
 };
 
+struct VerbsCommand {
+  bool json = false;
+  double seconds = 0.05;          ///< each sample
+  unsigned rounds = 10;           ///< of samples
+  std::string peers;              ///< folder of the peer programs; empty: this build's or installation's
+  std::vector<std::string> rows;  ///< by their keys; empty: all
+};
+
 int run_nic_command(const NicCommand& command);
 int run_fabric_command(const FabricCommand& command);
+int run_verbs_command(const VerbsCommand& command);
 
 /// The whole program. Throws StartupError and UsageError for main to print.
 int run_command_line(int argc, const char* const* argv);

@@ -32,7 +32,7 @@ wire::ReceiveFilter filter_of(const NicSettings& settings) {
 
 HostDriver::HostDriver(messaging::SessionOptions options, VirtualNic& nic, fabric::BridgeSource& bridges,
                        RandomSource& random, Notices& notices)
-    : options_(std::move(options)), nic_(nic), bridges_(bridges), random_(random), notices_(notices), pump_(nic) {
+    : options_(std::move(options)), nic_(nic), notices_(notices), session_(bridges, random, *this), pump_(nic) {
   messaging::require_valid(options_);
   options_.role = wire::Role::host;
   options_.offloads = options_.offloads && nic_.offloads().frames;
@@ -58,17 +58,11 @@ std::size_t HostDriver::poll(Time now) {
 
 /// Accepts a new bridge if there is none, and closes one that will not come back.
 std::size_t HostDriver::poll_bridge(Time now) {
-  if (session_ && session_->state() == messaging::SessionState::down && bridge_->link() == fabric::LinkState::down) {
-    past_ += session_->totals();
-    session_.reset();
-    bridge_.reset();
-  }
-  if (session_ || stopping_) return 0;
-  bridge_ = bridges_.poll(now);
-  if (!bridge_) return 0;
+  if (session_.is_over()) session_.end();
+  if (session_ || stopping_ || !session_.take_bridge(now)) return 0;
   auto options = options_;
   if (options.mac.is_zero()) options.mac = nic_.preferred_mac();
-  session_ = std::make_unique<messaging::Session>(options, *bridge_, random_, *this);
+  session_.start(options);
   return 1;
 }
 
@@ -114,7 +108,7 @@ tl::expected<messaging::HelloGrant, Refusal> HostDriver::on_hello(const wire::He
 }
 
 void HostDriver::on_up(const wire::HelloReply* reply) {
-  // What the unit has said about the LAN since its answer to the hello is newer.
+  // A LinkState that came after the answer to the hello is newer than that answer.
   wire::LinkState link = early_link_.value_or(wire::LinkState{.up = reply->link_up});
   if (link.max_mtu == 0) link.max_mtu = reply->max_mtu;
   early_link_.reset();
@@ -150,7 +144,7 @@ void HostDriver::on_down(std::string_view reason) {
 /// Lets further queues join the session that has just come up, if the unit takes them.
 void HostDriver::admit_queues() {
   if (group_ == nullptr) return;
-  const std::uint64_t cookie = bridge_->group().cookie;
+  const std::uint64_t cookie = session_.bridge().group().cookie;
   const bool has_pools = session_->mode() == wire::Mode::rdma && session_->has_data_channel();
   if (cookie == 0 || !has_pools) {
     notices_.notice(fmt::format("one queue instead of {}: {}", 1 + group_->further(),
@@ -204,8 +198,7 @@ wire::Statistics HostDriver::statistics() const {
 }
 
 messaging::SessionTotals HostDriver::totals() const {
-  auto sum = past_;
-  if (session_) sum += session_->totals();
+  auto sum = session_.totals();
   if (group_ != nullptr) sum += group_->sum().totals;
   return sum;
 }
@@ -236,36 +229,21 @@ void HostDriver::clear_unit_statistics() {
 }
 
 Time HostDriver::next_deadline() const {
-  if (!session_) return bridges_.next_deadline();
-  Time deadline = session_->next_deadline();
-  if (session_->up()) deadline = std::min({deadline, statistics_due_, settings_due_, nic_.next_deadline()});
+  Time deadline = session_.next_deadline();
+  if (session_.up()) deadline = std::min({deadline, statistics_due_, settings_due_, nic_.next_deadline()});
   return deadline;
-}
-
-bool HostDriver::prepare_sleep() { return !session_ || session_->prepare_sleep(); }
-
-void HostDriver::disarm() {
-  if (session_) session_->disarm();
 }
 
 void HostDriver::collect_descriptors(std::vector<int>& out) const {
   // While no element is free, the driver can't act on the NIC's descriptor.
-  if (session_ && session_->up() && !pump_.waits_for_elements()) {
-    nic_.collect_descriptors(out);
-  }
-  if (bridge_) {
-    if (bridge_->doorbell_descriptor() >= 0) out.push_back(bridge_->doorbell_descriptor());
-  } else {
-    bridges_.collect_descriptors(out);
-  }
+  if (session_.up() && !pump_.waits_for_elements()) nic_.collect_descriptors(out);
+  session_.collect_descriptors(out);
 }
 
 void HostDriver::begin_shutdown() {
   stopping_ = true;
-  if (session_) session_->begin_shutdown();
+  session_.begin_shutdown();
 }
-
-bool HostDriver::finished() const { return !session_ || session_->finished(); }
 
 std::string HostDriver::state() const {
   if (!session_) return "connecting";

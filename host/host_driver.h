@@ -13,6 +13,7 @@
 #include "common/reported_once.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
+#include "host/bridged_session.h"
 #include "host/frame_pump.h"
 #include "host/queue_group.h"
 #include "host/virtual_nic.h"
@@ -44,18 +45,18 @@ class HostDriver final : public messaging::SessionEvents {
   std::size_t poll(Time now);
   [[nodiscard]] Time next_deadline() const;
   /// Arms the doorbell, then checks for work again; false: don't sleep.
-  [[nodiscard]] bool prepare_sleep();
-  void disarm();
+  [[nodiscard]] bool prepare_sleep() { return session_.prepare_sleep(); }
+  void disarm() { session_.disarm(); }
   /// Whether the unit waits for the core that this driver runs on (FabricLink).
-  [[nodiscard]] bool peer_waits_for_core() { return session_ && session_->peer_waits_for_core(); }
+  [[nodiscard]] bool peer_waits_for_core() { return session_.peer_waits_for_core(); }
   /// Appends the descriptors to sleep on: the NIC's and the bridge's.
   void collect_descriptors(std::vector<int>& out) const;
 
   /// Starts an orderly end (Session::begin_shutdown). Call poll() until finished(), or until the caller's time limit.
   void begin_shutdown();
-  [[nodiscard]] bool finished() const;
+  [[nodiscard]] bool finished() const { return session_.finished(); }
 
-  [[nodiscard]] bool up() const { return session_ && session_->up(); }
+  [[nodiscard]] bool up() const { return session_.up(); }
   [[nodiscard]] bool carrier() const { return carrier_; }
   [[nodiscard]] std::string state() const;
   /// Null while there is no bridge.
@@ -90,12 +91,8 @@ class HostDriver final : public messaging::SessionEvents {
 
   messaging::SessionOptions options_;
   VirtualNic& nic_;
-  fabric::BridgeSource& bridges_;
-  RandomSource& random_;
   Notices& notices_;
-  std::shared_ptr<fabric::Bridge> bridge_;
-  std::unique_ptr<messaging::Session> session_;
-  messaging::SessionTotals past_;  // of the sessions before session_
+  BridgedSession session_;
   std::optional<std::vector<std::uint16_t>> vlans_;
   NicSettings settings_;
   Time now_{};
@@ -104,7 +101,7 @@ class HostDriver final : public messaging::SessionEvents {
   FramePump pump_;
   QueueGroup* group_ = nullptr;
   bool announced_ = false;                                // the driver has sent the settings since the session came up
-  std::optional<messaging::wire::LinkState> early_link_;  // said by the unit before the session was up
+  std::optional<messaging::wire::LinkState> early_link_;  // came before the session was up
   bool carrier_ = false;
   bool stopping_ = false;
   std::string unit_name_;

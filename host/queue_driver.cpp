@@ -12,7 +12,7 @@ using messaging::Refusal;
 
 namespace {
 
-// A busy queue tells its counts so often; one that goes to sleep tells them at once.
+// A busy queue reports its counts at this interval; a queue that goes to sleep reports them at once.
 constexpr Duration kReportInterval = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -24,9 +24,9 @@ QueueDriver::QueueDriver(messaging::SessionOptions options, std::size_t number, 
       nic_(nic),
       bridges_(bridges),
       group_(group),
-      random_(random),
       notices_(notices),
-      pump_(nic) {
+      pump_(nic),
+      session_(bridges, random, *this) {
   messaging::require_valid(options_);
   options_.role = wire::Role::host;
   options_.mac = {};
@@ -50,7 +50,7 @@ std::size_t QueueDriver::poll(Time now) {
   return work;
 }
 
-/// The first session has come up or has gone: whatever this queue had belongs to the past.
+/// The first session has come up or gone down, so this queue's session ends.
 void QueueDriver::follow_session() {
   terms_ = group_.terms();
   drop_session();
@@ -60,23 +60,17 @@ void QueueDriver::follow_session() {
 void QueueDriver::drop_session() {
   if (!session_) return;
   nic_.set_active(false, {});
-  past_ += session_->totals();
-  session_.reset();
-  bridge_.reset();
+  session_.end();
 }
 
 std::size_t QueueDriver::poll_bridge(Time now) {
-  if (session_ && session_->state() == messaging::SessionState::down && bridge_->link() == fabric::LinkState::down) {
-    drop_session();
-  }
-  if (session_ || stopping_ || terms_.cookie == 0) return 0;
-  bridge_ = bridges_.poll(now);
-  if (!bridge_) return 0;
+  if (session_.is_over()) drop_session();
+  if (session_ || stopping_ || terms_.cookie == 0 || !session_.take_bridge(now)) return 0;
   auto options = options_;
   options.mode = wire::Mode::rdma;  // that of the session, whatever the host asked for
   options.offloads = terms_.offloads.frames;
   options.udp_segments = terms_.offloads.udp_segments;
-  session_ = std::make_unique<messaging::Session>(options, *bridge_, random_, *this);
+  session_.start(options);
   return 1;
 }
 
@@ -94,8 +88,8 @@ void QueueDriver::on_up(const wire::HelloReply*) {
 
 void QueueDriver::on_down(std::string_view reason) {
   nic_.set_active(false, {});
-  // Most often the unit has ended, which the first queue reports.
-  if (stopping_ || bridge_->link() == fabric::LinkState::down) return;
+  // The bridge goes down when the unit ends, and the first queue reports that.
+  if (stopping_ || session_.bridge().link() == fabric::LinkState::down) return;
   std::string line = fmt::format("queue {} is down: {}; trying again", number_ + 1, reason);
   if (reported_.first_time(line)) notices_.notice(line);
 }
@@ -110,43 +104,33 @@ Answer QueueDriver::on_request(const wire::RequestBody& request) {
 
 void QueueDriver::report() {
   report_due_ = now_ + kReportInterval;
-  QueueGroup::Report report{.up = up(),
-                            .totals = past_,
-                            .counters = pump_.counters(),
-                            .oversized = nic_.oversized(),
-                            .unfinished = nic_.unfinished()};
-  if (session_) report.totals += session_->totals();
+  const QueueGroup::Report report{.up = up(),
+                                  .totals = session_.totals(),
+                                  .counters = pump_.counters(),
+                                  .oversized = nic_.oversized(),
+                                  .unfinished = nic_.unfinished()};
   group_.report(number_, report);
 }
 
 Time QueueDriver::next_deadline() const {
-  if (session_) return session_->next_deadline();
-  return terms_.cookie == 0 || stopping_ ? kNever : bridges_.next_deadline();
+  return !session_ && (stopping_ || terms_.cookie == 0) ? kNever : session_.next_deadline();
 }
 
 bool QueueDriver::prepare_sleep() {
   report();
   if (group_.generation() != terms_.generation) return false;
-  return !session_ || session_->prepare_sleep();
-}
-
-void QueueDriver::disarm() {
-  if (session_) session_->disarm();
+  return session_.prepare_sleep();
 }
 
 void QueueDriver::collect_descriptors(std::vector<int>& out) const {
   out.push_back(group_.descriptor(number_));
   if (up() && !pump_.waits_for_elements()) nic_.collect_descriptors(out);
-  if (bridge_) {
-    if (bridge_->doorbell_descriptor() >= 0) out.push_back(bridge_->doorbell_descriptor());
-  } else if (terms_.cookie != 0) {
-    bridges_.collect_descriptors(out);
-  }
+  if (session_ || terms_.cookie != 0) session_.collect_descriptors(out);
 }
 
 void QueueDriver::begin_shutdown() {
   stopping_ = true;
-  if (session_) session_->begin_shutdown();
+  session_.begin_shutdown();
 }
 
 }  // namespace splitnic::host

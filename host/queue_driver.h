@@ -10,6 +10,7 @@
 #include "common/reported_once.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
+#include "host/bridged_session.h"
 #include "host/frame_pump.h"
 #include "host/queue_group.h"
 #include "host/virtual_nic.h"
@@ -34,15 +35,15 @@ class QueueDriver final : public messaging::SessionEvents {
   [[nodiscard]] Time next_deadline() const;
   /// See HostDriver.
   [[nodiscard]] bool prepare_sleep();
-  void disarm();
-  [[nodiscard]] bool peer_waits_for_core() { return session_ && session_->peer_waits_for_core(); }
+  void disarm() { session_.disarm(); }
+  [[nodiscard]] bool peer_waits_for_core() { return session_.peer_waits_for_core(); }
   void collect_descriptors(std::vector<int>& out) const;
 
   /// Starts an orderly end. Call poll() until finished(), or until the caller's time limit.
   void begin_shutdown();
-  [[nodiscard]] bool finished() const { return !session_ || session_->finished(); }
+  [[nodiscard]] bool finished() const { return session_.finished(); }
 
-  [[nodiscard]] bool up() const { return session_ && session_->up(); }
+  [[nodiscard]] bool up() const { return session_.up(); }
   /// Null while there is no bridge.
   [[nodiscard]] const messaging::Session* session() const { return session_.get(); }
 
@@ -64,14 +65,11 @@ class QueueDriver final : public messaging::SessionEvents {
   FurtherNicQueue& nic_;
   fabric::BridgeSource& bridges_;
   QueueGroup& group_;
-  RandomSource& random_;
   Notices& notices_;
   FramePump pump_;
   QueueGroup::Terms terms_;
-  std::shared_ptr<fabric::Bridge> bridge_;
-  std::unique_ptr<messaging::Session> session_;
-  messaging::SessionTotals past_;  // of the sessions before session_
-  ReportedOnce reported_;          // why the queue went down, since it was last up
+  BridgedSession session_;
+  ReportedOnce reported_;  // why the queue went down, since it was last up
   Time now_{};
   Time report_due_{};
   bool stopping_ = false;

@@ -35,9 +35,9 @@ QueueGroup::Terms QueueGroup::terms() const {
 void QueueGroup::wake(std::size_t queue) {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t told =
-      ::write(members_[queue]->bell.get(), &one, sizeof one);  // full: readable anyway
-  // G2 (release): after the bell; pairs with G2 in heard(). Otherwise heard() could find the bell silent, and it would
-  // stay readable later.
+      ::write(members_[queue]->bell.get(), &one, sizeof one);  // a full counter is readable, too
+  // G2 (release): stored after the write to the eventfd; pairs with G2 in heard(). Without it heard() could clear the
+  // flag before the write, and the descriptor would stay readable with nobody to empty it.
   members_[queue]->rung.store(true, std::memory_order_release);
 }
 

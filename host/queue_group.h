@@ -14,8 +14,8 @@
 
 namespace splitnic::host {
 
-/// What the threads of a host with several queues tell each other: the first queue's, which has the session and all
-/// settings, and those of the further queues. Any thread.
+/// The state that the threads of a host with several queues share. The first queue's thread sets the terms of the
+/// session; the threads of the further queues follow them and report their counts. Any thread.
 class QueueGroup {
  public:
   /// further: the number of further queues, at least 1. Throws StartupError if the process has no descriptor left.
@@ -32,13 +32,13 @@ class QueueGroup {
   /// First queue: further queues may join the session with this cookie from now on. 0: they end.
   void set_terms(std::uint64_t cookie, const NicOffloads& offloads);
   [[nodiscard]] Terms terms() const;
-  /// Terms::generation, for a cheap look in each poll.
+  /// Terms::generation, without the mutex: for each poll.
   [[nodiscard]] std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   /// Readable after each wake(), until heard(). queue: 0 for the first further queue.
   [[nodiscard]] int descriptor(std::size_t queue) const { return members_[queue]->bell.get(); }
   void wake(std::size_t queue);
-  /// That queue's thread. Cheap while nobody has called wake().
+  /// Makes the descriptor unreadable again. Thread: that queue's. Costs one load while nobody has called wake().
   void heard(std::size_t queue);
 
   /// What one further queue has counted since its start.
@@ -69,8 +69,8 @@ class QueueGroup {
   };
   mutable std::mutex mutex_;  // guards terms_ and each Member::last
   Terms terms_;
-  // G1 (release): stored after terms_; pairs with the acquire in generation(). A thread that sees the number finds the
-  // terms by the mutex anyway; without G1 it could look for them one poll too early and then not again.
+  // G1 (release): stored after terms_, under the mutex; pairs with the acquire in generation(). A thread that sees the
+  // number reads terms() next, and finds the terms of this number or of a later one.
   std::atomic<std::uint64_t> generation_{0};
   std::vector<std::unique_ptr<Member>> members_;
 };

@@ -43,7 +43,7 @@ class TapQueue final : public FurtherNicQueue {
   std::function<void()> wake_;
   std::mutex mutex_;  // guards next_
   std::optional<TapDevice> next_;
-  std::atomic<bool> replaced_{false};  // next_ takes the place of device_; set and read under the mutex, but for a look
+  std::atomic<bool> replaced_{false};  // next_ is to replace device_; changed under the mutex, and read without it too
   std::optional<TapDevice> device_;
   bool active_ = false;
   NicOffloads permitted_;

@@ -160,26 +160,35 @@ void AttachedHost::eject(const std::string& reason) {
   session_->reset(reason);
 }
 
-bool AttachedHost::deliver(std::size_t sender, const frame::EthernetHeader& header, std::span<const std::byte> frame,
+std::span<std::byte> AttachedHost::place(const frame::EthernetHeader& header, std::size_t frame_bytes) {
+  if (!session_->up() || ending_ || flows_ || header.vlan_tags != 0) return {};
+  owner_.attend(*this);
+  placed_ = session_->claim(static_cast<std::uint32_t>(frame_bytes));
+  if (placed_.size() < frame_bytes) placed_ = {};
+  return placed_;
+}
+
+bool AttachedHost::deliver(std::size_t sender, const frame::EthernetHeader& header, const FrameInHand& frame,
                            const frame::UnfinishedFrame* unfinished) {
   const auto drop = [this](HostDrop cause) { return count(cause), true; };
   const frame::FrameOffload offload = unfinished != nullptr ? unfinished->offload : frame::FrameOffload{};
   if (!session_->up() || ending_) return drop(HostDrop::to_host_not_up);
   if (!interface_up_) return drop(HostDrop::to_host_interface_down);
   owner_.attend(*this);
-  auto [session, share, by_flow] = outlet_for(header, frame);
+  auto [session, share, by_flow] = outlet_for(header, frame.head());
   const auto verdict = share.admit(sender, session.credits(), now_);
   if (verdict != ReceiverShare::Verdict::admitted) {
     if (verdict == ReceiverShare::Verdict::over_part) session.want_elements();
     return false;
   }
-  if (!receive_limit_.take(frame.size(), frame::counts_as_frames(frame.size(), offload), now_)) {
+  const std::size_t frame_bytes = frame.bytes.size();
+  if (!receive_limit_.take(frame_bytes, frame::counts_as_frames(frame_bytes, offload), now_)) {
     return drop(HostDrop::to_host_over_rate);
   }
   // The tag of its access VLAN stays here.
   const std::size_t tag = vlans_.untags(header) ? frame::kVlanTagBytes : 0;
-  const std::size_t size = frame.size() - tag;
-  const auto memory = session.claim(static_cast<std::uint32_t>(size));
+  const std::size_t size = frame_bytes - tag;
+  const auto memory = frame.placed_in == this ? placed_ : session.claim(static_cast<std::uint32_t>(size));
   if (memory.empty()) {
     losses_.lost(*session_, now_, [this] {
       return fmt::format("frames come faster than this host takes them, {} lost so far",
@@ -187,11 +196,13 @@ bool AttachedHost::deliver(std::size_t sender, const frame::EthernetHeader& head
     });
     return drop(HostDrop::to_host_no_element);
   }
-  const std::size_t longest = (unfinished != nullptr ? unfinished->longest_bytes : frame.size()) - tag;
+  const std::size_t longest = (unfinished != nullptr ? unfinished->longest_bytes : frame_bytes) - tag;
   if (memory.size() < size || longest > session.max_frame_bytes()) return drop(HostDrop::to_host_too_long);
   constexpr std::size_t kAddresses = 2 * sizeof(MacAddress);
-  std::memcpy(memory.data(), frame.data(), kAddresses);
-  std::memcpy(memory.data() + kAddresses, frame.data() + kAddresses + tag, size - kAddresses);
+  const auto head = frame.head();
+  std::memcpy(memory.data(), head.data(), kAddresses);
+  std::memcpy(memory.data() + kAddresses, head.data() + kAddresses + tag, head.size() - tag - kAddresses);
+  frame.payload.copy_out(memory.subspan(head.size() - tag, frame.payload.size()));
   session.commit(static_cast<std::uint32_t>(size), frame::moved_by(offload, -static_cast<std::ptrdiff_t>(tag)));
   share.took(sender, session.credits());
   if (by_flow) flows_->sent();

@@ -18,6 +18,7 @@
 #include "iounit/fair_share.h"
 #include "iounit/flow_queues.h"
 #include "iounit/forwarding_table.h"
+#include "iounit/frame_in_hand.h"
 #include "iounit/further_queue.h"
 #include "iounit/policy_rules.h"
 #include "iounit/receive_filter.h"
@@ -211,11 +212,15 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   [[nodiscard]] bool takes(const frame::FrameOffload& offload) const {
     return session_->offloads() && (offload.kind != frame::SegmentKind::udp || session_->udp_segments());
   }
-  /// Pushes a frame (private memory) to the host, without the tag of its access VLAN, or counts the cause of its drop.
+  /// Pushes a frame to the host, without the tag of its access VLAN, or counts the cause of its drop.
   /// sender: its number in ReceiverShare. header: of the frame. unfinished: what the host is to do with it, if it
   /// takes() that; null: the frame is complete. False: the sender is over its share, and the caller counts that.
-  [[nodiscard]] bool deliver(std::size_t sender, const frame::EthernetHeader& header, std::span<const std::byte> frame,
+  [[nodiscard]] bool deliver(std::size_t sender, const frame::EthernetHeader& header, const FrameInHand& frame,
                              const frame::UnfinishedFrame* unfinished = nullptr);
+  /// Memory for a frame of so many bytes, without a tag, of which the caller has read the head alone. The caller may
+  /// put the payload there, and then delivers the frame as FrameInHand::placed_in this host. Empty: there is none, or
+  /// the host has several queues. Write-only; valid until this host's next frame.
+  [[nodiscard]] std::span<std::byte> place(const frame::EthernetHeader& header, std::size_t frame_bytes);
   void count(HostDrop cause) {
     ++drops_[static_cast<std::size_t>(cause)];
     if (is_refusal(cause)) ++refused_frames_;
@@ -292,7 +297,8 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   bool interface_up_ = true;
   Time now_{};
   Time down_since_{};
-  messaging::LossReport losses_;  // of frames for which the host has no element
+  std::span<std::byte> placed_{};  // what the last place() has given
+  messaging::LossReport losses_;   // of frames for which the host has no element
   Time limits_reported_ = Time::min();
   Time last_frame_at_{};
   std::array<std::uint64_t, kHostDrops> drops_{};

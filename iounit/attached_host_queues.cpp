@@ -52,7 +52,7 @@ std::size_t AttachedHost::queues_up() const {
                  std::ranges::count_if(further_, [](const auto& queue) { return queue && queue->up(); }));
 }
 
-// ---- what the further queues' sessions report
+// ---- events of the further queues' sessions
 
 tl::expected<messaging::HelloGrant, Refusal> AttachedHost::admit_queue(const wire::HelloRequest& hello) {
   if (!up() || ending_) return tl::unexpected(Refusal{wire::CfgStatus::busy, "its session is not up"});
@@ -146,7 +146,7 @@ void AttachedHost::resume(Time now) {
 }
 
 bool AttachedHost::peer_waits_for_core() {
-  bool waits = false;  // any of the host's threads
+  bool waits = false;  // whether any of the host's threads waits
   each_session([&](messaging::Session& session) { waits = session.peer_waits_for_core() || waits; });
   return waits;
 }

@@ -40,7 +40,7 @@ void FurtherQueue::on_down(std::string_view) {
 }
 
 Answer FurtherQueue::on_request(const wire::RequestBody& request) {
-  // "Ready" has no other content here: the interface's state comes in the first session.
+  // "Ready" says nothing else here: the first session reports the interface's state.
   if (std::holds_alternative<wire::LinkState>(request)) return wire::Acknowledged{};
   if (const auto* report = std::get_if<wire::StatusReport>(&request)) {
     owner_.queue_says(report->text);

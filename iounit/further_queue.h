@@ -18,7 +18,7 @@ inline constexpr Duration kDownLimit = std::chrono::seconds(10);
 
 class FurtherQueue;
 
-/// What a further queue needs of its host. All calls come from the queue's session.
+/// The calls of a further queue to its host, from the events of the queue's session.
 class FurtherQueueOwner {
  public:
   virtual ~FurtherQueueOwner() = default;

@@ -404,7 +404,7 @@ bool IoUnit::peer_waits_for_core() {
   bool some_wait = false;
   bool some_do_not = false;
   for (AttachedHost* const host : turns_.busy()) {
-    const bool waits = host->peer_waits_for_core();  // asked of all: it notes since when they say so
+    const bool waits = host->peer_waits_for_core();  // call it for every host: it notes since when each one waits
     if (now_ - host->last_frame_at() > kActive) continue;
     (waits ? some_wait : some_do_not) = true;
   }

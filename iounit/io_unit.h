@@ -141,8 +141,12 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) override {
     take_lan_frame(frame, &offload);
   }
+  std::span<std::byte> place_for(std::span<const std::byte> frame, std::size_t head_bytes,
+                                 const frame::FrameOffload& offload) override;
+  void on_placed_frame(std::span<const std::byte> frame, std::size_t head_bytes,
+                       const frame::FrameOffload& offload) override;
   /// offload: null where the LAN engine knows none.
-  void take_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload* offload);
+  void take_lan_frame(FrameInHand frame, const frame::FrameOffload* offload);
 
   tl::expected<messaging::HelloGrant, messaging::Refusal> admit(AttachedHost& attached,
                                                                 const messaging::wire::HelloRequest& hello) override;
@@ -191,23 +195,27 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   std::size_t forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
                                std::span<const std::byte> frame, AttachedHost* from);
   /// Delivers one copy, or counts it at its sender (null: the LAN) if that is over its share of this receiver.
-  void deliver(AttachedHost& to, AttachedHost* from, const frame::EthernetHeader& header,
-               std::span<const std::byte> frame, const frame::UnfinishedFrame* unfinished = nullptr);
+  void deliver(AttachedHost& to, AttachedHost* from, const frame::EthernetHeader& header, const FrameInHand& frame,
+               const frame::UnfinishedFrame* unfinished = nullptr);
   /// Finds the hosts that get a copy, for receivers_. Returns how many others were to get one: counted as dropped.
   std::size_t find_receivers(const frame::EthernetHeader& header, const Destination& destination,
                              const AttachedHost* from);
   /// Delivers a frame that asks for work to every host that must get it, and from a host also to the LAN. Each receiver
   /// that can finish it gets it whole; the others get what software makes of it. Returns the number of copies.
   std::size_t forward_unfinished(const frame::EthernetHeader& header, const Destination& destination,
-                                 std::span<const std::byte> frame, const frame::UnfinishedFrame& unfinished,
-                                 AttachedHost* from);
+                                 FrameInHand& frame, const frame::UnfinishedFrame& unfinished, AttachedHost* from);
+  /// Copies a host's frame to private_copy_, behind room for a tag: all of it, or the head of a long super-frame, whose
+  /// payload stays in the host's elements.
+  [[nodiscard]] FrameInHand take_in_hand(const messaging::ReceivedFrame& received);
+  /// Copies the rest of the host's frame that is in private_copy_.
+  void complete(FrameInHand& frame);
   /// Counts a frame whose checksum software has completed, or that it has cut.
   void count_finished(frame::OffloadResult result, bool from_lan);
   void notice_about(const AttachedHost& about, std::string_view kind, const std::string& line);
   void recurring_notice_about(const AttachedHost& about, std::string_view kind, const std::string& line);
   void count(LanDrop cause) { ++counters_.lan_drops[static_cast<std::size_t>(cause)]; }
   void forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame);
-  void send_to_lan(AttachedHost& from, std::span<const std::byte> frame, const frame::FrameOffload& offload);
+  void send_to_lan(AttachedHost& from, const FrameInHand& frame, const frame::FrameOffload& offload);
 
   IoUnitOptions options_;
   LanEngine& lan_;
@@ -227,7 +235,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   fabric::UserLimits ejections_;          // of the users whose hosts were ejected
   std::vector<AttachedHost*> waiting_;    // for the next round, while the unit gives turns
   std::vector<AttachedHost*> receivers_;  // of the frame that the unit is handling
-  std::vector<std::byte> private_copy_;   // of the host's frame that the unit is handling
+  std::vector<std::byte> private_copy_;   // of the host's frame that the unit is handling, or of its head
+  AttachedHost* placed_in_ = nullptr;     // the host that gave memory for the last place_for()
   Time now_{};
   bool lan_carrier_ = false;
   std::uint32_t lan_mtu_ = 0;

@@ -1,7 +1,10 @@
 // IoUnit, frames: from the LAN and from hosts to their receivers.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include "common/check.h"
+#include "common/frame/ip.h"
 #include "iounit/io_unit.h"
 
 namespace splitnic::iounit {
@@ -57,7 +60,7 @@ std::size_t IoUnit::find_receivers(const frame::EthernetHeader& header, const De
 }
 
 void IoUnit::deliver(AttachedHost& to, AttachedHost* from, const frame::EthernetHeader& header,
-                     std::span<const std::byte> frame, const frame::UnfinishedFrame* unfinished) {
+                     const FrameInHand& frame, const frame::UnfinishedFrame* unfinished) {
   const std::size_t sender = from == nullptr ? ReceiverShare::kLan : ReceiverShare::of_host(from->number().value);
   if (to.deliver(sender, header, frame, unfinished)) return;
   if (from == nullptr) return count(LanDrop::lan_over_share);
@@ -72,18 +75,29 @@ std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const 
 }
 
 std::size_t IoUnit::forward_unfinished(const frame::EthernetHeader& header, const Destination& destination,
-                                       std::span<const std::byte> frame, const frame::UnfinishedFrame& unfinished,
+                                       FrameInHand& frame, const frame::UnfinishedFrame& unfinished,
                                        AttachedHost* from) {
   std::size_t copies = find_receivers(header, destination, from);
   const auto unable = std::ranges::partition(
       receivers_, [&](const AttachedHost* host) { return unfinished.whole && host->takes(unfinished.offload); });
-  for (AttachedHost* const host : std::span(receivers_.begin(), unable.begin())) {
+  const std::span able(receivers_.begin(), unable.begin());
+  const bool for_lan = from != nullptr && destination.addressed == nullptr;
+  const bool lan_takes = unfinished.whole && lan_.takes_offloads(unfinished.offload.kind);
+  if (!frame.is_whole()) {
+    // One receiver alone may read the payload from where it is.
+    const bool lan_alone = able.empty() && for_lan && lan_takes && lan_.gathers(frame.bytes.size());
+    const bool host_alone = able.size() == 1 && !for_lan;
+    if (frame.placed_in != nullptr) {
+      SPLITNIC_CHECK(receivers_.empty() || (host_alone && unable.empty() && able.front() == frame.placed_in));
+    } else if (!unable.empty() || !(lan_alone || host_alone)) {
+      complete(frame);
+    }
+  }
+  for (AttachedHost* const host : able) {
     deliver(*host, from, header, frame, &unfinished);
     ++copies;
     ++counters_.passed_unfinished;
   }
-  const bool for_lan = from != nullptr && destination.addressed == nullptr;
-  const bool lan_takes = unfinished.whole && lan_.takes_offloads(unfinished.offload.kind);
   if (for_lan && lan_takes) {
     send_to_lan(*from, frame, unfinished.offload);
     ++copies;
@@ -91,13 +105,14 @@ std::size_t IoUnit::forward_unfinished(const frame::EthernetHeader& header, cons
   }
   if (unable.empty() && (lan_takes || !for_lan)) return copies;
 
-  const auto result = offload_.complete(frame, unfinished.offload, lan_mtu_, [&](std::span<const std::byte> finished) {
+  const auto emit = [&](std::span<const std::byte> finished) {
     for (AttachedHost* const host : unable) deliver(*host, from, header, finished);
     copies += unable.size();
     if (!for_lan || lan_takes) return;
     send_to_lan(*from, finished, {});
     ++copies;
-  });
+  };
+  const auto result = offload_.complete(frame.bytes, unfinished.offload, lan_mtu_, emit);
   count_finished(result, from == nullptr);
   return copies;
 }
@@ -133,7 +148,32 @@ std::optional<LanDrop> drop_of(frame::OffloadResult result) {
 
 }  // namespace
 
-void IoUnit::take_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload* offload) {
+/// Only for the plain case: a frame to a host's own address that nobody else gets. Nothing is counted or learned before
+/// the frame is there.
+std::span<std::byte> IoUnit::place_for(std::span<const std::byte> frame, std::size_t head_bytes,
+                                       const FrameOffload& offload) {
+  const auto head = frame.first(head_bytes);
+  if (!offload.asks_for_work() || !frame::holds_all_headers(head)) return {};
+  const auto header = frame::parse_ethernet(head);
+  const Destination destination = destination_of(*header);
+  placed_in_ = destination.addressed;
+  if (placed_in_ == nullptr || header->destination != placed_in_->mac() || !nobody_overhears(*header, destination) ||
+      !placed_in_->accepts_addressed(*header)) {
+    return {};
+  }
+  const auto unfinished = frame::judge_unfinished(frame, offload, lan_mtu_);
+  if (!unfinished.whole || !placed_in_->takes(unfinished.offload)) return {};
+  return placed_in_->place(*header, frame.size());
+}
+
+void IoUnit::on_placed_frame(std::span<const std::byte> frame, std::size_t head_bytes, const FrameOffload& offload) {
+  FrameInHand in_hand(frame, head_bytes);
+  in_hand.placed_in = placed_in_;
+  take_lan_frame(in_hand, &offload);
+}
+
+void IoUnit::take_lan_frame(FrameInHand in_hand, const frame::FrameOffload* offload) {
+  const auto frame = in_hand.bytes;
   ++counters_.lan_frames;
   counters_.lan_bytes += frame.size();
   const auto header = frame::parse_ethernet(frame);
@@ -154,7 +194,7 @@ void IoUnit::take_lan_frame(std::span<const std::byte> frame, const frame::Frame
   if (offload != nullptr && offload->asks_for_work()) {
     const auto unfinished = frame::judge_unfinished(frame, *offload, lan_mtu_);
     if (const auto cause = drop_of(unfinished.result)) return count(*cause);
-    copies = forward_unfinished(*header, destination, frame, unfinished, nullptr);
+    copies = forward_unfinished(*header, destination, in_hand, unfinished, nullptr);
   } else {
     const auto forward = [&](std::span<const std::byte> finished) {
       copies += forward_to_hosts(*header, destination, finished, nullptr);
@@ -221,11 +261,31 @@ std::span<std::byte> put_tag(std::span<std::byte> memory, std::span<std::byte> f
 
 }  // namespace
 
+FrameInHand IoUnit::take_in_hand(const messaging::ReceivedFrame& received) {
+  const auto frame = std::span(private_copy_).subspan(frame::kVlanTagBytes, received.size());
+  FrameInHand in_hand(frame);
+  if (received.size() <= kLongFrameBytes || received.offload.kind == frame::SegmentKind::none) {
+    received.copy_out(frame);
+    return in_hand;
+  }
+  in_hand.head_bytes = kHeadBytes;
+  in_hand.payload = received.behind(kHeadBytes);
+  received.first(kHeadBytes).copy_out(frame.first(kHeadBytes));
+  if (!frame::holds_all_headers(in_hand.head())) complete(in_hand);
+  return in_hand;
+}
+
+void IoUnit::complete(FrameInHand& frame) {
+  const auto at = static_cast<std::size_t>(frame.bytes.data() - private_copy_.data()) + frame.head_bytes;
+  frame.payload.copy_out(std::span(private_copy_).subspan(at, frame.payload.size()));
+  frame.head_bytes = frame.bytes.size();
+  frame.payload = {};
+}
+
 void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFrame& received) {
   if (received.size() > wire::kMaxFrameBytes) return attached.count(HostDrop::from_host_too_long);
-  // In front of the frame there is room for a tag.
-  auto frame = std::span(private_copy_).subspan(frame::kVlanTagBytes, received.size());
-  received.copy_out(frame);
+  FrameInHand in_hand = take_in_hand(received);
+  auto frame = in_hand.bytes;
   auto header = frame::parse_ethernet(frame);
   if (!header) return attached.count(HostDrop::from_host_malformed);
   if (const auto cause = why_not_source(attached, header->source)) return attached.count(*cause);
@@ -248,7 +308,9 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
   }
   if (inward != VlanMembership::Inward::unchanged) {
     const std::size_t untagged_bytes = frame.size();
-    frame = put_tag(private_copy_, frame, inward, attached.vlans().access());
+    const auto untagged = std::span(private_copy_).subspan(frame::kVlanTagBytes, untagged_bytes);
+    in_hand.bytes = frame = put_tag(private_copy_, untagged, inward, attached.vlans().access());
+    in_hand.head_bytes += frame.size() - untagged_bytes;
     header = frame::parse_ethernet(frame);
     if (unfinished) unfinished->grow(frame.size() - untagged_bytes);
   }
@@ -258,7 +320,7 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
   const Destination destination = destination_of(*header);
   std::size_t copies = 0;
   if (unfinished) {
-    copies = forward_unfinished(*header, destination, frame, *unfinished, &attached);
+    copies = forward_unfinished(*header, destination, in_hand, *unfinished, &attached);
   } else {
     copies = forward_to_hosts(*header, destination, frame, &attached);
     if (destination.addressed == nullptr) {
@@ -274,10 +336,18 @@ void IoUnit::forward_to_lan(AttachedHost& from, const frame::EthernetHeader& hea
   send_to_lan(from, frame, {});
 }
 
-void IoUnit::send_to_lan(AttachedHost& from, std::span<const std::byte> frame, const FrameOffload& offload) {
-  const bool taken = offload.asks_for_work() ? lan_.send_unfinished(frame, offload) : lan_.send(frame);
+void IoUnit::send_to_lan(AttachedHost& from, const FrameInHand& frame, const FrameOffload& offload) {
+  bool taken = false;
+  if (!frame.is_whole()) {
+    const messaging::ReceivedFrame& payload = frame.payload;
+    const std::array parts{payload.bytes.for_kernel(0, payload.bytes.size()),
+                           payload.rest.for_kernel(0, payload.rest.size())};
+    taken = lan_.send_gathered(frame.head(), parts, offload);
+  } else {
+    taken = offload.asks_for_work() ? lan_.send_unfinished(frame.bytes, offload) : lan_.send(frame.bytes);
+  }
   if (!taken) return from.count(HostDrop::from_host_lan_refused);
-  counters_.lan_bytes_sent += frame.size();
+  counters_.lan_bytes_sent += frame.bytes.size();
   sent_to_lan_ = true;
   share_.sent_to_lan(from.number().value);
 }

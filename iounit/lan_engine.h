@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,6 +25,18 @@ class LanSink {
   /// The same from an engine that knows what the sender left to the NIC. With the default FrameOffload the frame's
   /// checksums are complete. The metadata may be wrong: the driver checks it.
   virtual void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) = 0;
+
+  /// An engine that has seen the head of a long frame before it reads the frame may ask where to put the rest. frame:
+  /// memory of the engine as long as the frame, of which only the first head_bytes are there. Returns memory for all of
+  /// the frame, which the engine fills from head_bytes on before it calls on_placed_frame(); none: the engine reads the
+  /// frame as any other. Write-only, and valid until the next call of the sink.
+  virtual std::span<std::byte> place_for(std::span<const std::byte> /*frame*/, std::size_t /*head_bytes*/,
+                                         const frame::FrameOffload& /*offload*/) {
+    return {};
+  }
+  /// The frame for which the last place_for() gave memory, with the same head and metadata.
+  virtual void on_placed_frame(std::span<const std::byte> /*frame*/, std::size_t /*head_bytes*/,
+                               const frame::FrameOffload& /*offload*/) {}
 };
 
 /// Counters of a LAN engine since it was opened.
@@ -53,6 +67,14 @@ class LanEngine {
   virtual bool send_unfinished(std::span<const std::byte> frame, const frame::FrameOffload& offload) {
     return !offload.asks_for_work() && send(frame);
   }
+  /// Whether send_gathered() takes frames of so many bytes.
+  [[nodiscard]] virtual bool gathers(std::size_t /*frame_bytes*/) const { return false; }
+  /// The same as send_unfinished() for a frame in parts: its head, with all headers, and the payload behind it. The
+  /// payload may be in memory that a host can still write; it is read once, before the call returns.
+  virtual bool send_gathered(std::span<const std::byte> /*head*/, std::span<const iovec> /*payload*/,
+                             const frame::FrameOffload& /*offload*/) {
+    return false;
+  }
   /// Ends a batch of sends: leaves no sent frame in this process.
   virtual void flush() = 0;
 
@@ -64,8 +86,9 @@ class LanEngine {
   [[nodiscard]] virtual bool carrier() const = 0;
   /// Layer-3 bytes.
   [[nodiscard]] virtual std::uint32_t mtu() const = 0;
-  /// For packet sockets: opens the next ones in this way, because the process has given up the right to do it itself.
-  virtual void reopen_with(const PacketSocketOpener& /*opener*/) {}
+  /// For interfaces: captures again in this way after the interface was away, because the process gives up the right to
+  /// do it itself. Errors: the engine can't, as its interface is at present.
+  [[nodiscard]] virtual Result<void> reopen_with(const PacketSockets& /*sockets*/) { return {}; }
   /// For savefiles: reports that `sessions` hosts are up, so that playback can wait for the first (or --wait-hosts).
   virtual void on_sessions(std::size_t /*sessions*/, Time /*now*/) {}
   [[nodiscard]] virtual const LanCounters& counters() const = 0;

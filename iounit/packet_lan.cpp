@@ -24,8 +24,6 @@ constexpr std::size_t kReceiveBatch = 16;
 // After so many bytes, receive() lets the driver wake the receivers, whatever its budget.
 constexpr std::size_t kReceiveBytes = 512 << 10;
 constexpr std::size_t kSendBatch = 64;
-// A longer frame is sent at once from where it lies: the copy into a batch would cost more than the system call.
-constexpr std::size_t kLongestInBatch = 16 << 10;
 constexpr std::size_t kSendBytes = 256 << 10;
 constexpr std::size_t kAddressBytes = 2 * sizeof(MacAddress);
 // Room for a tag that the kernel has taken out, then the frame.
@@ -63,6 +61,15 @@ std::span<const std::byte> restore_tag(std::span<std::byte> memory, Tag tag) {
   return memory;
 }
 
+/// Bytes of the next message, also of those that did not fit; negative: errno. By recvmmsg, because the daemon may make
+/// no other system call that receives.
+ssize_t receive_one(int socket, msghdr& into, int flags) {
+  mmsghdr message{.msg_hdr = into, .msg_len = 0};
+  const int got = ::recvmmsg(socket, &message, 1, flags | MSG_TRUNC | MSG_DONTWAIT, nullptr);
+  into = message.msg_hdr;  // the length of the control data
+  return got == 1 ? static_cast<ssize_t>(message.msg_len) : -1;
+}
+
 bool interface_lost(int error) { return error == ENETDOWN || error == ENXIO || error == ENODEV; }
 
 }  // namespace
@@ -83,17 +90,20 @@ struct PacketLan::Receiver {
     }
   }
   std::span<std::byte> bytes(std::size_t slot) { return std::span(memory).subspan(slot * kSlotBytes, kSlotBytes); }
+  /// A message that fills `parts` and what belongs to the slot.
+  msghdr message_into(std::size_t slot, std::span<iovec> parts) {
+    return {.msg_name = &slots[slot].from,
+            .msg_namelen = sizeof slots[slot].from,
+            .msg_iov = parts.data(),
+            .msg_iovlen = parts.size(),
+            .msg_control = slots[slot].control.data(),
+            .msg_controllen = slots[slot].control.size(),
+            .msg_flags = 0};
+  }
   /// The kernel overwrites the lengths, so each batch sets them again.
   void prepare(std::size_t count) {
     for (std::size_t slot = 0; slot < count; ++slot) {
-      messages[slot] = {};
-      msghdr& message = messages[slot].msg_hdr;
-      message.msg_name = &slots[slot].from;
-      message.msg_namelen = sizeof slots[slot].from;
-      message.msg_iov = slots[slot].parts.data();
-      message.msg_iovlen = slots[slot].parts.size();
-      message.msg_control = slots[slot].control.data();
-      message.msg_controllen = slots[slot].control.size();
+      messages[slot] = {.msg_hdr = message_into(slot, slots[slot].parts), .msg_len = 0};
     }
   }
 
@@ -115,14 +125,15 @@ struct PacketLan::Sender {
     refer({to, frame.size()}, header);
     used += frame.size();
   }
-  /// The frame itself, which must stay as it is until the batch is sent.
-  void refer(std::span<const std::byte> frame, const VirtioNetHeader& header) {
+  /// The frame itself, which must stay as it is until the batch is sent. payload: what follows it, at most two parts.
+  void refer(std::span<const std::byte> frame, const VirtioNetHeader& header, std::span<const iovec> payload = {}) {
     std::byte* to = memory.data() + used;
     std::memcpy(to, &header, sizeof header);
     parts[queued] = {iovec{to, sizeof header}, iovec{const_cast<std::byte*>(frame.data()), frame.size()}};
+    std::ranges::copy(payload, parts[queued].begin() + 2);
     messages[queued] = {};
     messages[queued].msg_hdr.msg_iov = parts[queued].data();
-    messages[queued].msg_hdr.msg_iovlen = parts[queued].size();
+    messages[queued].msg_hdr.msg_iovlen = 2 + payload.size();
     used += sizeof header;
     ++queued;
   }
@@ -134,7 +145,7 @@ struct PacketLan::Sender {
   }
 
   std::vector<std::byte> memory;
-  std::array<std::array<iovec, 2>, kSendBatch> parts{};  // header and frame
+  std::array<std::array<iovec, 4>, kSendBatch> parts{};  // virtio-net header, frame or its head, payload
   std::array<mmsghdr, kSendBatch> messages{};
   std::size_t queued = 0;
   std::size_t used = 0;
@@ -166,6 +177,16 @@ std::size_t PacketLan::receive(LanSink& sink, std::size_t budget) {
   std::size_t delivered = 0;
   std::size_t bytes = 0;
   for (std::size_t taken = 0; is_open() && taken < budget;) {
+    if (expects_long_frames_) {
+      const Placed placed = receive_placed(sink, bytes);
+      if (placed == Placed::nothing_waits) break;
+      if (placed == Placed::yes) {
+        ++delivered;
+        ++taken;
+        if (bytes > kReceiveBytes) break;
+        continue;
+      }
+    }
     const std::size_t wanted = std::min(budget - taken, kReceiveBatch);
     receiver_->prepare(wanted);
     const int got =
@@ -182,12 +203,42 @@ std::size_t PacketLan::receive(LanSink& sink, std::size_t budget) {
     }
     for (std::size_t slot = 0; slot < static_cast<std::size_t>(got); ++slot) {
       bytes += receiver_->messages[slot].msg_len;
+      expects_long_frames_ = receiver_->messages[slot].msg_len > kLongFrameBytes;
       deliver(slot, sink, delivered);
     }
     taken += static_cast<std::size_t>(got);
     if (static_cast<std::size_t>(got) < wanted || bytes > kReceiveBytes) break;
   }
   return delivered;
+}
+
+/// Looks at the next frame's head first: it says whose memory the rest may be read to. That costs a system call, and
+/// saves a copy. Only this thread reads from the socket, so the frame that follows is the one that it has seen.
+PacketLan::Placed PacketLan::receive_placed(LanSink& sink, std::size_t& bytes) {
+  Receiver::Slot& about = receiver_->slots.front();
+  const auto memory = receiver_->bytes(0).subspan(frame::kVlanTagBytes);
+  std::array<iovec, 3> parts{iovec{&about.header, sizeof about.header}, iovec{memory.data(), kHeadBytes}, iovec{}};
+  auto message = receiver_->message_into(0, std::span(parts).first(2));
+  const ssize_t seen = receive_one(socket_.get(), message, MSG_PEEK);
+  if (seen < 0 && errno == EAGAIN) return Placed::nothing_waits;
+  expects_long_frames_ = seen > static_cast<ssize_t>(kLongFrameBytes + sizeof about.header);
+  const std::size_t frame_bytes = static_cast<std::size_t>(std::max<ssize_t>(seen, 0)) - sizeof about.header;
+  if (!expects_long_frames_ || frame_bytes > memory.size()) return Placed::no;
+  const auto offload = frame::parse_virtio_net_header(about.header);
+  if (!offload || about.from.sll_pkttype == PACKET_OUTGOING || stripped_tag(message)) return Placed::no;
+  const auto frame = memory.first(frame_bytes);
+  const auto place = sink.place_for(frame, kHeadBytes, *offload);
+  if (place.empty()) return Placed::no;
+  parts[2] = {place.data() + kHeadBytes, frame_bytes - kHeadBytes};
+  message = receiver_->message_into(0, parts);
+  if (receive_one(socket_.get(), message, 0) != seen) {
+    ++counters_.rx_truncated;
+    return Placed::no;
+  }
+  bytes += frame_bytes;
+  ++counters_.rx_frames;
+  sink.on_placed_frame(frame, kHeadBytes, *offload);
+  return Placed::yes;
 }
 
 void PacketLan::deliver(std::size_t slot, LanSink& sink, std::size_t& delivered) {
@@ -216,25 +267,36 @@ void PacketLan::deliver(std::size_t slot, LanSink& sink, std::size_t& delivered)
   }
 }
 
-bool PacketLan::send_unfinished(std::span<const std::byte> frame, const FrameOffload& offload) {
-  const auto header = frame::parse_ethernet(frame);
+/// Counts what it refuses. head: with the Ethernet header.
+bool PacketLan::may_send(std::span<const std::byte> head, std::size_t frame_bytes, const FrameOffload& offload) {
+  const auto header = frame::parse_ethernet(head);
   // The kernel allows for one tag beyond the MTU.
   const std::size_t allowed = frame::kEthernetHeaderBytes + link().mtu +
                               (header && header->vlan_tags > 0 ? frame::kVlanTagBytes : std::size_t{0});
   const bool segmented = offload.kind != frame::SegmentKind::none;
   const std::size_t most = segmented ? frame::kMaxFrameBytes : std::min(allowed, frame::kMaxFrameBytes);
-  if (!is_open() || !header || frame.size() > most) {
-    ++counters_.tx_errors;
-    return false;
-  }
-  const bool at_once = frame.size() > kLongestInBatch;
-  if (!sender_->has_room(at_once ? 0 : frame.size())) flush();
-  if (at_once) {
-    sender_->refer(frame, frame::make_virtio_net_header(offload));
-    flush();
-  } else {
-    sender_->add(frame, frame::make_virtio_net_header(offload));
-  }
+  if (is_open() && header && frame_bytes <= most) return true;
+  ++counters_.tx_errors;
+  return false;
+}
+
+bool PacketLan::send_unfinished(std::span<const std::byte> frame, const FrameOffload& offload) {
+  // A long frame is sent at once from where it lies: the copy into a batch would cost more than the system call.
+  if (frame.size() > kLongFrameBytes) return send_gathered(frame, {}, offload);
+  if (!may_send(frame, frame.size(), offload)) return false;
+  if (!sender_->has_room(frame.size())) flush();
+  sender_->add(frame, frame::make_virtio_net_header(offload));
+  return true;
+}
+
+bool PacketLan::send_gathered(std::span<const std::byte> head, std::span<const iovec> payload,
+                              const FrameOffload& offload) {
+  std::size_t frame_bytes = head.size();
+  for (const iovec& part : payload) frame_bytes += part.iov_len;
+  if (!may_send(head, frame_bytes, offload)) return false;
+  if (!sender_->has_room(0)) flush();
+  sender_->refer(head, frame::make_virtio_net_header(offload), payload);
+  flush();
   return true;
 }
 

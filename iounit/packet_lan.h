@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include "common/os/unique_fd.h"
 #include "common/result.h"
 #include "common/time.h"
+#include "iounit/frame_in_hand.h"
 #include "iounit/interface_lan.h"
 #include "iounit/packet_socket.h"
 
@@ -45,10 +47,14 @@ class PacketLan final : public InterfaceLan {
     return kind != frame::SegmentKind::udp || !refuses_udp_segments_;
   }
   bool send_unfinished(std::span<const std::byte> frame, const frame::FrameOffload& offload) override;
+  [[nodiscard]] bool gathers(std::size_t frame_bytes) const override { return frame_bytes > kLongFrameBytes; }
+  bool send_gathered(std::span<const std::byte> head, std::span<const iovec> payload,
+                     const frame::FrameOffload& offload) override;
   void flush() override;
-  void reopen_with(const PacketSocketOpener& opener) override {
-    opener_ = opener;
+  [[nodiscard]] Result<void> reopen_with(const PacketSockets& sockets) override {
+    opener_ = sockets.open;
     opens_here_ = false;
+    return {};
   }
   [[nodiscard]] std::string_view engine() const override { return "packet"; }
 
@@ -63,11 +69,17 @@ class PacketLan final : public InterfaceLan {
   [[nodiscard]] bool is_open() const override { return socket_.get() >= 0; }
   [[nodiscard]] int capture_descriptor() const override { return socket_.get(); }
   void read_kernel_drops() override;
+  /// What became of an attempt to read one long frame to where the sink wants it.
+  enum class Placed : std::uint8_t { yes, no, nothing_waits };
+  [[nodiscard]] Placed receive_placed(LanSink& sink, std::size_t& bytes);
   void deliver(std::size_t slot, LanSink& sink, std::size_t& delivered);
+  [[nodiscard]] bool may_send(std::span<const std::byte> head, std::size_t frame_bytes,
+                              const frame::FrameOffload& offload);
   void note_refusal(const frame::VirtioNetHeader& header);
 
+  bool expects_long_frames_ = false;   ///< the last frame received was long
   bool refuses_udp_segments_ = false;  ///< the kernel has refused a super-frame of UDP (before 6.2)
-  PacketSocketOpener opener_;
+  std::function<Result<PacketSocket>(int index)> opener_;
   bool opens_here_ = true;
   os::UniqueFd socket_;
   std::unique_ptr<Receiver> receiver_;

@@ -7,12 +7,15 @@
 #include <cerrno>
 
 #include "common/frame/ethernet.h"
+#include "common/os/message_io.h"
 
 namespace splitnic::iounit {
 namespace {
 
 /// The longest frame that receive offloads make, with header and tags. A smaller value would truncate frames.
 constexpr int kSnapBytes = 65536 + 64;
+/// No slot of the ring is smaller.
+constexpr int kLeastSlotBytes = 128;
 
 struct Taker {
   LanSink* sink;
@@ -59,7 +62,19 @@ Result<std::unique_ptr<PcapLan>> PcapLan::open(const PcapOptions& options, Time 
   return lan;
 }
 
+Result<void> PcapLan::reopen_with(const PacketSockets& sockets) {
+  if (capture_ == nullptr) {
+    return fail(
+        "the LAN interface {} is down: libpcap opens only interfaces that are up, and in the sandbox only at the "
+        "start",
+        interface());
+  }
+  move_ = sockets.move;
+  return {};
+}
+
 std::optional<Error> PcapLan::open_capture() {
+  if (move_) return move_capture();
   char reason[PCAP_ERRBUF_SIZE] = "";
   std::unique_ptr<pcap, Close> capture(pcap_create(interface().c_str(), reason));
   if (capture == nullptr) return Error{reason};
@@ -82,25 +97,45 @@ std::optional<Error> PcapLan::open_capture() {
   const int ignore = 1;
   ::setsockopt(pcap_fileno(capture.get()), SOL_PACKET, PACKET_IGNORE_OUTGOING, &ignore, sizeof ignore);
   capture_ = std::move(capture);
+  away_ = false;
   kernel_drops_seen_ = 0;
   return std::nullopt;
 }
 
+std::optional<Error> PcapLan::move_capture() {
+  const auto moved = move_(pcap_fileno(capture_.get()), link().index);
+  if (!moved) return moved.error();
+  for (const std::string& note : *moved) log().warning("{}", note);
+  static_cast<void>(has_socket_error());  // that the old interface is down is known
+  // What the ring still has is of the old interface, or of one that took its name.
+  const auto ignore = [](u_char* /*user*/, const pcap_pkthdr* /*header*/, const u_char* /*bytes*/) {};
+  static_cast<void>(pcap_dispatch(capture_.get(), ring_bytes_ / kLeastSlotBytes, ignore, nullptr));
+  away_ = false;
+  return std::nullopt;
+}
+
+/// Takes the error from the socket. In the sandbox libpcap can't look for errors itself.
+bool PcapLan::has_socket_error() const {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  return ::getsockopt(pcap_fileno(capture_.get()), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error != 0;
+}
+
 std::size_t PcapLan::receive(LanSink& sink, std::size_t budget) {
-  if (capture_ == nullptr || budget == 0) return 0;
+  if (!is_open() || budget == 0) return 0;
   Taker taker{&sink, &counters_};
   const int result = pcap_dispatch(capture_.get(), static_cast<int>(budget), take, reinterpret_cast<u_char*>(&taker));
-  if (result < 0) check_at_once();
+  if (result < 0 || (result == 0 && move_ && has_socket_error())) check_at_once();
   return taker.handed;
 }
 
 bool PcapLan::send(std::span<const std::byte> frame) {
-  if (capture_ == nullptr || frame.size() < frame::kEthernetHeaderBytes) {
+  if (!is_open() || frame.size() < frame::kEthernetHeaderBytes) {
     ++counters_.tx_errors;
     return false;
   }
-  errno = 0;
-  if (pcap_inject(capture_.get(), frame.data(), frame.size()) == static_cast<int>(frame.size())) {
+  // As pcap_inject(), by the system call that the sandbox permits.
+  if (os::send_bytes(pcap_fileno(capture_.get()), frame, 0) == static_cast<ssize_t>(frame.size())) {
     ++counters_.tx_frames;
     return true;
   }
@@ -109,7 +144,10 @@ bool PcapLan::send(std::span<const std::byte> frame) {
   return false;
 }
 
-void PcapLan::close_capture() { capture_.reset(); }
+void PcapLan::close_capture() {
+  away_ = true;
+  if (!move_) capture_.reset();
+}
 
 void PcapLan::read_kernel_drops() {
   pcap_stat statistics{};

@@ -9,14 +9,19 @@ ReceiverShare::Verdict ReceiverShare::admit(std::size_t number, const messaging:
   release(offered.elements - offered.free);
   if (number >= senders_.size()) senders_.resize(number + 1);
   Sender& sender = senders_[number];
-  note_sender(sender, now);
+  note_sender(number, now);
   judge(sender, now);
+  if (is_limited(number, offered.first_pool, now)) {
+    ++sender.refused;
+    return Verdict::restrained;
+  }
   // A host returns its elements by the quarter of a pool. A shorter queue than this would leave it without work.
   const std::uint32_t long_queue = std::max(1U, offered.first_pool * 3 / 8);
   if (queued_ < long_queue) return Verdict::admitted;
   const std::uint32_t senders = competing();
   if (senders < 2 || sender.held < std::max(1U, offered.first_pool / (2 * senders))) return Verdict::admitted;
-  if (!sender.restrained && offered.free > offered.elements / 4) return Verdict::admitted;
+  const bool few_left = offered.free <= offered.elements / 4 || offered.few_writes;
+  if (!sender.restrained && !few_left) return Verdict::admitted;
   ++sender.refused;
   return sender.restrained ? Verdict::restrained : Verdict::over_part;
 }
@@ -33,13 +38,18 @@ void ReceiverShare::took(std::size_t number, const messaging::Credits& left) {
     run(run_count_++) = {static_cast<std::uint32_t>(number), added};
   }
   senders_[number].held += added;
+  senders_[number].elements += added;
   ++senders_[number].taken;
   queued_ = filled;
 }
 
 std::uint32_t ReceiverShare::competing() const { return std::max(in_period_, in_last_period_); }
 
-void ReceiverShare::note_sender(Sender& sender, Time now) {
+void ReceiverShare::note_sender(std::size_t number, Time now) {
+  if (number != newest_sender_) others_at_ = newest_at_;
+  newest_sender_ = number;
+  newest_at_ = now;
+  Sender& sender = senders_[number];
   const Duration period = options_.competes_for / 2;
   if (now >= period_end_) {
     const bool follows = now - period < period_end_;
@@ -53,12 +63,25 @@ void ReceiverShare::note_sender(Sender& sender, Time now) {
   ++in_period_;
 }
 
-/// A sender that has sent nothing since it was to be judged starts anew.
+/// Whether a flooder has had what it gets in a period.
+bool ReceiverShare::is_limited(std::size_t number, std::uint32_t first_pool, Time now) const {
+  const Sender& sender = senders_[number];
+  return number != kLan && sender.floods >= options_.floods_after && sender.elements >= std::max(1U, first_pool / 8) &&
+         others_at_ > now - options_.others_within;
+}
+
+/// A sender that has sent nothing since it was to be judged is not restrained.
 void ReceiverShare::judge(Sender& sender, Time now) const {
   if (now < sender.judged_at) return;
   const bool goes_on = now - options_.judged_after < sender.judged_at;
   sender.restrained = goes_on && 2 * sender.refused > sender.taken;
-  sender.taken = sender.refused = 0;
+  if (sender.restrained) {
+    sender.floods = std::min(sender.floods + 1, 2 * options_.floods_after);
+  } else if (sender.floods != 0) {
+    const auto periods = 1 + (now - sender.judged_at) / options_.judged_after;
+    sender.floods -= static_cast<std::uint32_t>(std::min<std::int64_t>(periods, sender.floods));
+  }
+  sender.taken = sender.refused = sender.elements = 0;
   sender.judged_at = now + options_.judged_after;
 }
 

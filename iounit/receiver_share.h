@@ -15,6 +15,11 @@ struct ReceiverShareOptions {
   Duration competes_for = std::chrono::seconds(2);
   /// A sender is judged after so long: if more than a third of its frames were refused, it is restrained for as long.
   Duration judged_after = std::chrono::milliseconds(10);
+  /// A host is a flooder when the periods in which it was to be restrained are so many more than the others. The
+  /// difference is counted up to twice this.
+  std::uint32_t floods_after = 10;
+  /// A flooder is limited to few elements as long as others have sent to the receiver within this time.
+  Duration others_within = std::chrono::milliseconds(100);
 };
 
 /// Divides the elements of one receiving host among those that send to it: the LAN and the other hosts. Filled elements
@@ -23,7 +28,10 @@ struct ReceiverShareOptions {
 /// A sender that is alone may take all elements. While others compete, a sender that holds less than its part may take
 /// any free element. One that holds its part or more never takes the last quarter of the elements. If it goes on
 /// sending much more than it gets, which TCP does not, it is restrained: it takes elements only while the queue is
-/// short.
+/// short. A host that has to be restrained again and again gets an eighth of the first pool in each period while others
+/// send. Otherwise the receiver would work on its frames all the time, and on a busy machine a program that works all
+/// the time waits for a processor before it handles the frames of others. This holds for hosts alone: the LAN is many
+/// stations.
 ///
 /// Takes the same time for any number of senders and elements. Allocates memory for a sender's first frame and when the
 /// host has more elements than before. A core without a clock. Source: design, "Trust" (fair shares).
@@ -61,6 +69,8 @@ class ReceiverShare {
     std::uint32_t taken = 0;  // frames, since it was judged last
     std::uint32_t refused = 0;
     bool restrained = false;
+    std::uint32_t elements = 0;  // taken since it was judged last
+    std::uint32_t floods = 0;    // periods in which it was to be restrained, less the others
   };
   /// Filled elements of one sender, in the order of the queue.
   struct Run {
@@ -68,8 +78,9 @@ class ReceiverShare {
     std::uint32_t elements = 0;
   };
 
-  void note_sender(Sender& sender, Time now);
+  void note_sender(std::size_t number, Time now);
   void judge(Sender& sender, Time now) const;
+  [[nodiscard]] bool is_limited(std::size_t number, std::uint32_t first_pool, Time now) const;
   void release(std::uint32_t filled);
   void make_room(std::uint32_t elements);
 
@@ -84,6 +95,10 @@ class ReceiverShare {
   Time period_end_ = Time::min();
   std::uint32_t in_period_ = 0;
   std::uint32_t in_last_period_ = 0;
+  // The sender of the last frame, when that was, and when another one sent last.
+  std::size_t newest_sender_ = kLan;
+  Time newest_at_ = Time::min();
+  Time others_at_ = Time::min();
 };
 
 }  // namespace splitnic::iounit

@@ -145,7 +145,10 @@ Credits FrameQueue::credits() const {
     sum.elements += pool.elements();
     sum.free += pool.available();
   }
-  if (!peer_pools_.empty()) sum.first_pool = peer_pools_.front().elements();
+  if (peer_pools_.empty()) return sum;
+  sum.first_pool = peer_pools_.front().elements();
+  // Each write fills an element at least, so there is nothing to ask while few are filled.
+  sum.few_writes = sum.elements - sum.free >= kWritesInFlight * 3 / 4 && !data_->can_write(kWritesInFlight / 4);
   return sum;
 }
 

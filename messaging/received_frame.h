@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,6 +27,15 @@ struct ReceivedFrame {
   }
 
   [[nodiscard]] std::size_t size() const { return bytes.size() + rest.size(); }
+  /// The frame's first bytes, at most size(), and what follows them.
+  [[nodiscard]] ReceivedFrame first(std::size_t count) const {
+    const std::size_t here = std::min(count, bytes.size());
+    return {bytes.slice(0, here), rest.slice(0, count - here), offload};
+  }
+  [[nodiscard]] ReceivedFrame behind(std::size_t count) const {
+    const std::size_t here = std::min(count, bytes.size());
+    return {bytes.slice(here, bytes.size() - here), rest.slice(count - here, rest.size() - (count - here)), offload};
+  }
   /// Copies the whole frame and reads each byte once. to: size() bytes.
   void copy_out(std::span<std::byte> to) const {
     SPLITNIC_CHECK_OP(to.size(), ==, size());

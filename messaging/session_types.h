@@ -75,6 +75,9 @@ struct Credits {
   std::uint32_t elements = 0;
   std::uint32_t free = 0;
   std::uint32_t first_pool = 0;  ///< of `elements`, those of the oldest pool, which stays when there is little to do
+  /// Less than a quarter of the writes is left that this end may make before the peer acknowledges some. A peer with
+  /// many pools has more elements than that.
+  bool few_writes = false;
 };
 
 }  // namespace splitnic::messaging

@@ -5,6 +5,8 @@
 #   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz bulk hostile kill peers verbs mutants stress
 #                              package
 #   tools/check.sh --kill N    the part kill with N kills
+#   tools/check.sh --hostile   the part hostile in its long form, about an hour and a quarter: all attacks, 10 s each,
+#                              medians of five pairs; a million frames with foreign addresses; 10^9 hostile cells
 # hostile, kill, peers, verbs, stress and package run only when they are named; the tests have a short form of the first
 # four. stress runs each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks and installation: about
 # two hours on two cores. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where
@@ -28,6 +30,11 @@ if [ "${1:-}" = --kill ]; then
   [[ "${2:-}" =~ ^[1-9][0-9]*$ ]] || { echo "tools/check.sh: --kill needs a number of kills" >&2; exit 2; }
   KILLS=$2
   set -- kill
+fi
+if [ "${1:-}" = --hostile ]; then
+  export HOSTILE=${HOSTILE:-all} HOSTILE_SECONDS=${HOSTILE_SECONDS:-10} HOSTILE_PAIRS=${HOSTILE_PAIRS:-5}
+  HOSTILE_CELLS=${HOSTILE_CELLS:-1000000000}
+  set -- hostile
 fi
 jobs=$(nproc)
 swarm_seeds=${SWARM_SEEDS:-300}

@@ -171,6 +171,13 @@ void bind(CLI::App& app, VerbsRunCommand& command) {
          "delay=PERMILLE:MICROSECONDS, kill-peer=REQUEST, cq-error=STATUS:REQUEST. Without any: a mix that "
          "reliable connections repair")
       ->type_name("SEED[,FAULT=VALUE...]");
+  app.add_option("--placement", command.placement,
+                 "Memory that programs of this user reach in each other without the owner's processor: none; shared "
+                 "(files that several processes map, and device memory); process (also private memory, by "
+                 "process_vm_writev)")
+      ->type_name("WHICH")
+      ->check(CLI::IsMember({"none", "shared", "process"}))
+      ->capture_default_str();
   app.add_option("--faults-log", command.faults_log,
                  "Append a line for each fault to this file (default: standard error)")
       ->type_name("PATH");

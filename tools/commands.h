@@ -79,6 +79,7 @@ struct VerbsRunCommand {
   bool list = false;                 ///< say who is on the fabric
   std::string faults{};              ///< to inject, see fabric/faults; empty: none
   std::string faults_log{};          ///< file; empty: standard error
+  std::string placement = "shared";  ///< memory of peers that is reached past the fabric: none, shared, process
   std::vector<std::string> program;  ///< and its arguments
 };
 

@@ -179,14 +179,12 @@ os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os:
   return status;
 }
 
-/// The unit gives up its rights. From now on a process of its own opens packet sockets, reads the policy file, writes
-/// the file of names, and removes the unit's sockets.
-/// libpcap opens its captures in the unit, which keeps the right to that. Returns the filter that fits.
+/// The unit gives up its rights. From now on a process of its own opens packet sockets or moves libpcap's, reads the
+/// policy file, writes the file of names, and removes the unit's sockets. Returns the filter that fits.
 FilteredPart give_up_rights(Sandbox& sandbox, const UnitCommand& command, const iounit::LanSpec& spec,
                             iounit::LanEngine& lan, UnitPolicy& policy, fabric::ShmListener& listener,
                             os::UnixListener& control) {
   const auto* interface = std::get_if<iounit::InterfaceSpec>(&spec);
-  const bool by_libpcap = lan.engine() == "pcap";
   for (const auto& socket : {control.path(), command.listen}) sandbox.give_away(socket);
   UnitService service;
   if (interface != nullptr) service.interface = interface->name;
@@ -197,11 +195,13 @@ FilteredPart give_up_rights(Sandbox& sandbox, const UnitCommand& command, const 
   if (process) {
     control.leave_path();
     listener.leave_path();
-    lan.reopen_with([process](int index) { return iounit::request_packet_socket(*process, index); });
+    if (const auto can = lan.reopen_with(iounit::packet_sockets_of(process)); !can) {
+      throw StartupError{can.error().message};
+    }
     policy.leave_files_to(process);
   }
-  sandbox.drop(by_libpcap ? std::vector<int>{CAP_NET_RAW} : std::vector<int>{});
-  return by_libpcap ? FilteredPart::unit_with_libpcap : FilteredPart::unit;
+  sandbox.drop({});
+  return lan.engine() == "pcap" ? FilteredPart::unit_with_libpcap : FilteredPart::unit;
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ std::shared_ptr<os::PrivilegedProcess> Sandbox::start_privileged(os::PrivilegedS
   work.end = [files = std::vector<os::SocketFile>(sockets.begin(), sockets.end())] {
     for (const auto& file : files) file.remove();
   };
-  auto process = os::PrivilegedProcess::start(work);
+  auto process = os::PrivilegedProcess::fork(work);
   if (!process) throw StartupError{process.error().message};
   process_ = *std::move(process);
   return process_;
@@ -84,6 +84,7 @@ void Sandbox::close(os::EventLoop& loop, FilteredPart part) {
     return;
   }
   if (process_) {
+    if (const auto begun = process_->wait_until_begun(); !begun) throw StartupError{begun.error().message};
     watch_ = std::make_shared<Watch>(loop, *process_, log_);
     watch_->wait();
   }

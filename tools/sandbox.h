@@ -31,7 +31,7 @@ class Sandbox {
 
   /// keep: the capabilities of the privileged process, of those that the daemon has. filter: its system calls.
   /// sockets: this process removes them when the daemon has ended, in whatever way. Returns nullptr with --no-sandbox.
-  /// Throws StartupError.
+  /// The process sets itself up meanwhile; close() waits for it. Throws StartupError.
   std::shared_ptr<os::PrivilegedProcess> start_privileged(os::PrivilegedService service, std::vector<int> keep,
                                                           FilteredPart filter, const std::vector<std::string>& sockets);
   /// keep: the daemon's own capabilities. Throws StartupError.

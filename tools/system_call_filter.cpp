@@ -126,7 +126,7 @@ int add_rule(scmp_filter_ctx filter, const PermittedCall& call) {
   for (const auto& condition : call.conditions) {
     conditions.push_back({condition.argument, SCMP_CMP_MASKED_EQ, condition.mask, condition.value});
   }
-  const std::uint32_t action = call.error == 0 ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(static_cast<unsigned>(call.error));
+  const std::uint32_t action = call.made ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(static_cast<unsigned>(call.error));
   return seccomp_rule_add_array(filter, action, number, static_cast<unsigned>(conditions.size()), conditions.data());
 }
 

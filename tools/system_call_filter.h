@@ -13,7 +13,7 @@ namespace splitnic::tools {
 enum class FilteredPart {
   host,               ///< `splitnic host`
   unit,               ///< `splitnic iounit` on a packet socket or savefiles
-  unit_with_libpcap,  ///< the same with libpcap, which opens its captures itself
+  unit_with_libpcap,  ///< the same with libpcap, which tries some calls that it can do without
   host_rights,        ///< the privileged process of `splitnic host`
   unit_rights,        ///< the privileged process of `splitnic iounit`
 };
@@ -29,7 +29,8 @@ struct PermittedCall {
   };
   std::string_view name;
   std::vector<Condition> conditions{};
-  int error = 0;  ///< not 0: the call is not made, and the caller gets this error
+  bool made = true;  ///< false: the call is not made, and the caller gets the error, or 0
+  int error = 0;
 };
 
 [[nodiscard]] const std::vector<PermittedCall>& permitted_calls(FilteredPart part);

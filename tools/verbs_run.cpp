@@ -115,6 +115,7 @@ int run_verbs_program(const VerbsRunCommand& command) {
   if (const auto directory = fabric::make_fabric_directory(command.fabric)) {  // else opening the device says why
     setenv("SPLITNIC_SYSFS", (*directory + "/sysfs").c_str(), 1);
   }
+  setenv("SPLITNIC_PLACEMENT", command.placement.c_str(), 1);
   set_faults(command);
   std::vector<char*> words;
   std::vector<std::string> copies = command.program;

@@ -39,12 +39,15 @@ struct Task {
   std::uint32_t bytes;
   std::size_t list;
   bool direct = false;
-  bool idle = false;  ///< no messages: polls of both ends that find nothing
+  bool idle = false;      ///< no messages: polls of both ends that find nothing
+  bool datagram = false;  ///< unreliable datagrams, instead of a reliable connection
 };
 using verbs::Operation;
 constexpr std::array kTasks{
     Task{"send_64_lists", Operation::send, 64, 32},
     Task{"send_64", Operation::send, 64, 1},
+    Task{"datagram_64_lists", Operation::send, 64, 32, false, false, true},
+    Task{"datagram_64", Operation::send, 64, 1, false, false, true},
     Task{"send_1500", Operation::send, 1500, 8},
     Task{"send_64k", Operation::send, 65536, 1},
     Task{"immediate_64_lists", Operation::rdma_write_with_immediate, 64, 32, true},
@@ -53,7 +56,7 @@ constexpr std::array kTasks{
 };
 
 struct End {
-  End(std::unique_ptr<fabric::Bridge> bridge, SeededRandom& random) : memory(kBytes) {
+  End(std::unique_ptr<fabric::Bridge> bridge, SeededRandom& random, bool datagrams) : memory(kBytes) {
     verbs::ContextOptions options;
     options.random = &random;
     context = made(verbs::Context::open(options));
@@ -66,6 +69,8 @@ struct End {
     shape.send_completions = &sent;
     shape.receive_completions = &received;
     shape.send_depth = shape.receive_depth = kDepth;
+    shape.datagram = datagrams;
+    shape.acknowledged = !datagrams;
     queue_pair = made(domain.create_queue_pair(shape));
   }
 
@@ -86,17 +91,17 @@ class Pair {
   explicit Pair(const Task& task) : task_(task) {
     auto bridges = fabric::shm_pair();
     SPLITNIC_CHECK(bridges.has_value());
-    client_.emplace(std::move(bridges->first), random_);
-    server_.emplace(std::move(bridges->second), random_);
+    client_.emplace(std::move(bridges->first), random_, task.datagram);
+    server_.emplace(std::move(bridges->second), random_, task.datagram);
     while (!client_->path.up() || !server_->path.up()) poll();
-    SPLITNIC_CHECK(client_->queue_pair.connect(client_->path, server_->queue_pair.address()) == verbs::Status::ok);
-    SPLITNIC_CHECK(server_->queue_pair.connect(server_->path, client_->queue_pair.address()) == verbs::Status::ok);
+    bind();
     server_->placeable =
         made(server_->domain.register_bridge_memory(server_->path, 0, kBytes, kRights, verbs::BridgeAccess::direct));
     const verbs::RemoteKey key = task.direct ? server_->placeable.remote_key() : server_->region.remote_key();
     for (std::size_t i = 0; i < task.list; ++i) {
       const verbs::LocalSegment from = client_->region.segment(i * task.bytes % (kBytes / 2), task.bytes);
-      const verbs::LocalSegment into = server_->region.segment(i * task.bytes % (kBytes / 2), task.bytes);
+      const std::uint32_t takes = task.bytes + (task.datagram ? fabric::kRouteHeaderBytes : 0);
+      const verbs::LocalSegment into = server_->region.segment(i * takes % (kBytes / 2), takes);
       requests_.push_back(request(i, from, key.at(0)));
       receives_.push_back(verbs::receive(i, task.operation == Operation::send ? into : verbs::LocalSegment{}));
     }
@@ -130,8 +135,21 @@ class Pair {
   }
 
  private:
+  void bind() {
+    if (task_.datagram) {
+      to_server_ = made(client_->domain.create_address_handle(client_->path));
+      SPLITNIC_CHECK(client_->queue_pair.start() == verbs::Status::ok);
+      SPLITNIC_CHECK(server_->queue_pair.start() == verbs::Status::ok);
+      return;
+    }
+    SPLITNIC_CHECK(client_->queue_pair.connect(client_->path, server_->queue_pair.address()) == verbs::Status::ok);
+    SPLITNIC_CHECK(server_->queue_pair.connect(server_->path, client_->queue_pair.address()) == verbs::Status::ok);
+  }
   [[nodiscard]] bool takes_receives() const { return task_.operation != Operation::rdma_read; }
   [[nodiscard]] verbs::WorkRequest request(std::size_t id, verbs::LocalSegment from, verbs::RemoteAddress to) const {
+    if (task_.datagram) {
+      return verbs::send_datagram(id, {from}, to_server_, server_->queue_pair.address().queue_pair, 0);
+    }
     switch (task_.operation) {
       case Operation::rdma_read:
         return verbs::rdma_read(id, {from}, to);
@@ -160,6 +178,7 @@ class Pair {
   Time now_{};
   std::optional<End> client_;
   std::optional<End> server_;
+  verbs::AddressHandle to_server_;
   std::vector<verbs::WorkRequest> requests_;
   std::vector<verbs::ReceiveRequest> receives_;
   std::array<verbs::Completion, 32> completions_;

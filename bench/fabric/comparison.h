@@ -66,14 +66,6 @@ struct ComparedRow {
 const std::vector<ComparedRow>& compared_rows();
 /// The keys that --rows accepts.
 std::vector<std::string> row_names();
-/// Goals of the same table that this version can't measure, and why.
-struct UnmeasuredGoal {
-  const char* title;
-  const char* reason;
-};
-inline constexpr std::array<UnmeasuredGoal, 1> kUnmeasuredGoals{{
-    {"unreliable datagrams against the reliable connection", "this program does not measure datagrams yet"},
-}};
 
 /// One sample, in the row's unit.
 struct Sample {

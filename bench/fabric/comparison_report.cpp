@@ -112,7 +112,6 @@ Tally tally_of(const Comparison& comparison) {
       ++(verdict == Verdict::holds ? tally.holds : verdict == Verdict::missed ? tally.missed : tally.not_measured);
     }
   }
-  tally.not_measured += kUnmeasuredGoals.size();
   return tally;
 }
 
@@ -130,7 +129,6 @@ std::string goals_text(const Comparison& comparison) {
     for (const std::size_t row : comparison.rows) text += goal_line(comparison, row, placement);
     text += '\n';
   }
-  for (const auto& goal : kUnmeasuredGoals) text += fmt::format("not measured: {}: {}\n", goal.title, goal.reason);
   const Tally tally = tally_of(comparison);
   return text + fmt::format("goals: {} hold, {} are missed, {} are not measured\n", tally.holds, tally.missed,
                             tally.not_measured);
@@ -205,9 +203,6 @@ json::object to_json_object(const Comparison& comparison) {
     rows.push_back(std::move(entry));
   }
   object["rows"] = std::move(rows);
-  json::array unmeasured;
-  for (const auto& goal : kUnmeasuredGoals) unmeasured.push_back({{"title", goal.title}, {"reason", goal.reason}});
-  object["unmeasured"] = std::move(unmeasured);
   const Tally tally = tally_of(comparison);
   object["goals"] = {{"hold", tally.holds}, {"missed", tally.missed}, {"not_measured", tally.not_measured}};
   return object;

@@ -181,7 +181,7 @@ std::optional<ControlMessage> End::heard() {
 }
 
 std::size_t End::turn() {
-  now_ = monotonic_now();
+  now_ = clock_.now();
   return context_.poll(now_);
 }
 
@@ -193,7 +193,9 @@ Result<void> End::rest(std::size_t idle_turns) {
                 std::chrono::duration_cast<std::chrono::seconds>(kPatience).count());
   }
   if (options_.sleep && talking_) {
+    now_ = clock_.read();
     SPLITNIC_CHECK(verbs::wait(context_, now_, now_ + kLongestSleep) == Status::ok);
+    static_cast<void>(clock_.read());
   } else if (options_.shares_core || idle_turns > kTurnsBeforeYield) {
     std::this_thread::yield();
   }

@@ -107,6 +107,7 @@ class End {
   void post_control_receive();
 
   EndOptions options_;
+  PollingClock clock_;
   Time now_{};
   Time idle_since_{};
   bool talking_ = false;  ///< to the other end, so that its doorbell says everything

@@ -14,7 +14,7 @@ using verbs::Status;
 
 constexpr std::size_t kDepth = 2 * kMostInFlightInLists;
 constexpr std::size_t kIdleDepth = 4;
-constexpr std::size_t kCompletionsAtOnce = 16;
+constexpr std::size_t kCompletionsAtOnce = 32;
 constexpr std::size_t kReads = kMostInFlight;
 
 bool answers_itself(Verb verb) { return verb == Verb::read || verb == Verb::compare_swap; }
@@ -47,6 +47,7 @@ Result<DataQueuePairs> DataQueuePairs::make(End& end, const Measurement& what) {
   DataQueuePairs made;
   made.end_ = &end;
   made.busy_ = what.queue_pairs;
+  made.datagrams_ = what.verb == Verb::datagram;
   auto sent = end.context().create_completion_queue(kDepth);
   auto received = end.context().create_completion_queue(kDepth);
   if (!sent || !received) return fail("no completion queues");
@@ -57,6 +58,8 @@ Result<DataQueuePairs> DataQueuePairs::make(End& end, const Measurement& what) {
   shape.receive_completions = &made.received_;
   shape.send_depth = shape.receive_depth = kDepth;
   shape.reads_in = shape.reads_out = kReads;
+  shape.datagram = made.datagrams_;
+  shape.acknowledged = !made.datagrams_;
   made.queue_pairs_.reserve(what.queue_pairs + what.idle_queue_pairs);
   for (std::size_t i = 0; i < made.queue_pairs_.capacity(); ++i) {
     if (i == what.queue_pairs) shape.send_depth = shape.receive_depth = shape.reads_in = shape.reads_out = kIdleDepth;
@@ -80,17 +83,25 @@ Result<void> DataQueuePairs::connect(const ControlMessage& message) {
   for (std::size_t i = 0; i < kAddressesAtOnce && first + i < count(); ++i) {
     const auto peer = verbs::decode_queue_pair_address(message.addresses[i]);
     if (!peer) return fail("the other process has no queue pair");
-    const Status status = queue_pairs_[first + i].connect(end_->path_of(first + i), *peer);
+    const Status status = connect(first + i, *peer);
     if (status != Status::ok) return fail("the queue pairs could not be connected: {}", to_string(status));
   }
   return {};
+}
+
+verbs::Status DataQueuePairs::connect(std::size_t index, const verbs::QueuePairAddress& peer) {
+  if (!datagrams_) return queue_pairs_[index].connect(end_->path_of(index), peer);
+  auto handle = end_->domain().create_address_handle(end_->path_of(index));
+  if (!handle) return handle.error();
+  peer_ = std::move(*handle);
+  peer_number_ = peer.queue_pair;
+  return queue_pairs_[index].start();
 }
 
 Outgoing::Outgoing(End& end, DataQueuePairs& with, const Measurement& what, std::uint32_t id)
     : end_(end), with_(with), what_(what), layout_(what), id_(id), under_way_(what.queue_pairs) {
   Area& own = answers_itself(what.verb) ? end.sink(what.path) : end.source();
   segments_ = segments_of(own, layout_);
-  list_.reserve(what.list);
   SPLITNIC_CHECK(what.list == 1 || what.queue_pairs == 1);
   remote_ = what.verb == Verb::read ? end.remote().source : end.remote().sink(what.path);
   if (answers_itself(what.verb)) {
@@ -100,22 +111,36 @@ Outgoing::Outgoing(End& end, DataQueuePairs& with, const Measurement& what, std:
   }
 }
 
-verbs::WorkRequest Outgoing::request_of(std::uint64_t sequence) const {
-  const verbs::LocalSegment& local = segments_[static_cast<std::size_t>(sequence % layout_.slots)];
-  const verbs::RemoteAddress remote = remote_.at(layout_.offset_of(sequence));
+/// Without what differs from message to message.
+verbs::WorkRequest Outgoing::request() const {
+  const verbs::LocalSegment& local = segments_.front();
   switch (what_.verb) {
     case Verb::send:
-      return verbs::send(sequence, {local});
+      return verbs::send(0, {local});
+    case Verb::datagram:
+      return verbs::send_datagram(0, {local}, with_.peer(), with_.peer_number(), 0);
     case Verb::write:
-      return verbs::rdma_write(sequence, {local}, remote);
+      return verbs::rdma_write(0, {local}, remote_.at(0));
     case Verb::write_immediate:
-      return verbs::rdma_write_with_immediate(sequence, {local}, remote, static_cast<std::uint32_t>(sequence));
+      return verbs::rdma_write_with_immediate(0, {local}, remote_.at(0), 0);
     case Verb::read:
-      return verbs::rdma_read(sequence, {local}, remote);
+      return verbs::rdma_read(0, {local}, remote_.at(0));
     case Verb::compare_swap:
       break;
   }
-  return verbs::compare_swap(sequence, local, remote_.at(kCounterOffset), sequence, sequence + 1);
+  return verbs::compare_swap(0, local, remote_.at(kCounterOffset), 0, 0);
+}
+
+void Outgoing::direct(verbs::WorkRequest& request, std::uint64_t sequence, std::size_t slot) const {
+  request.id = sequence;
+  request.segments[0] = segments_[slot];
+  request.immediate = static_cast<std::uint32_t>(sequence);
+  if (what_.verb == Verb::compare_swap) {
+    request.compare = sequence;
+    request.swap_or_add = sequence + 1;
+  } else if (what_.verb != Verb::send && what_.verb != Verb::datagram) {
+    request.remote = remote_.at(slot * layout_.stride);
+  }
 }
 
 bool Outgoing::may_post() const {
@@ -126,17 +151,21 @@ bool Outgoing::may_post() const {
 
 /// A list goes to one queue pair.
 bool Outgoing::post_next() {
-  list_.clear();
-  for (std::uint64_t sequence = posted_; sequence != posted_ + what_.list; ++sequence) {
+  if (list_.empty()) list_.assign(what_.list, request());  // not before a datagram's way is known
+  std::uint64_t sequence = posted_;
+  std::size_t slot = next_slot_;
+  for (verbs::WorkRequest& request : list_) {
     if (!answers_itself(what_.verb)) {
-      end_.source().set_word(layout_.offset_of(sequence) + layout_.stamp_at, stamp_of(id_, layout_, sequence));
+      end_.source().set_word(slot * layout_.stride + layout_.stamp_at, stamp_of(id_, layout_, sequence));
     }
-    list_.push_back(request_of(sequence));
+    direct(request, sequence++, slot);
+    if (++slot == layout_.slots) slot = 0;
   }
   std::size_t taken = 0;
   const Status status = with_.of(posted_).post_send(list_, taken);
   under_way_[with_.index_of(posted_)] += taken;
   posted_ += taken;
+  next_slot_ = slot;
   if (status != Status::ok) end_.note_failure(fmt::format("posting a request: {}", to_string(status)));
   return status == Status::ok;
 }
@@ -163,24 +192,48 @@ Incoming::Incoming(End& end, DataQueuePairs& with, const Measurement& what, std:
   clear(end.sink(what.path), layout_);
   if (!takes_receives(what.verb)) return;
   segments_ = segments_of(end.sink(what.path), layout_);
+  if (what.verb == Verb::datagram) {
+    route_.resize(fabric::kRouteHeaderBytes);
+    auto region = end.domain().register_memory(route_, verbs::Rights{} | verbs::Right::local_write);
+    SPLITNIC_CHECK(region.has_value());
+    route_region_ = std::move(*region);
+  }
   // Twice as many as can be in flight: those that are taken in one round are posted again before the next.
-  for (std::size_t i = 0; i < 2 * layout_.slots; ++i) post_receive(i);
+  for (std::size_t i = 0; i < 2 * layout_.slots; ++i) {
+    prepare_receive(i);
+    post_receives();
+  }
 }
 
-void Incoming::post_receive(std::uint64_t sequence) {
+/// number: of the receive, which its completions and the next posts keep.
+void Incoming::prepare_receive(std::uint64_t number) {
+  if (!receives_.empty() && with_.index_of(number) != with_.index_of(receives_.front().id)) post_receives();
+  verbs::ReceiveRequest& request = receives_.emplace_back();
+  request.id = number;
   // A write with immediate brings its own address.
-  const auto segment =
-      what_.verb == Verb::send ? segments_[static_cast<std::size_t>(sequence % layout_.slots)] : verbs::LocalSegment{};
-  const Status status = with_.of(sequence).post_receive(verbs::receive(sequence, segment));
+  if (what_.verb == Verb::write_immediate) return;
+  const std::size_t slot = static_cast<std::size_t>(number < layout_.slots ? number : number - layout_.slots);
+  request.segment = segments_[slot];
+  if (what_.verb != Verb::datagram) return;
+  request.segment = route_region_.segment(0, fabric::kRouteHeaderBytes);
+  request.more = std::span(segments_).subspan(slot, 1);
+}
+
+void Incoming::post_receives() {
+  if (receives_.empty()) return;
+  std::size_t posted = 0;
+  const Status status = with_.of(receives_.front().id).post_receive(receives_, posted);
   if (status != Status::ok) end_.note_failure(fmt::format("posting a receive: {}", to_string(status)));
+  receives_.clear();
 }
 
 void Incoming::poll() {
   if (takes_receives(what_.verb)) {
-    take(end_, with_.received(), [this](std::uint64_t sequence) {
-      post_receive(sequence + 2 * layout_.slots);
+    take(end_, with_.received(), [this](std::uint64_t number) {
+      prepare_receive(number);
       ++arrived_;
     });
+    post_receives();
   } else if (is_ping_pong(what_)) {
     const std::size_t at = layout_.offset_of(arrived_) + layout_.stamp_at;
     if (end_.sink(what_.path).word(at) == stamp_of(id_, layout_, arrived_)) ++arrived_;

@@ -21,6 +21,9 @@ class DataQueuePairs {
   static Result<DataQueuePairs> make(End& end, const Measurement& what);
 
   [[nodiscard]] std::size_t count() const { return queue_pairs_.size(); }
+  /// Datagrams: the handle of the other end, and the queue pair that takes those of queue pair 0.
+  [[nodiscard]] const verbs::AddressHandle& peer() const { return peer_; }
+  [[nodiscard]] verbs::QpNumber peer_number() const { return peer_number_; }
   /// Puts the addresses of queue pair message.count and the next ones into the message; as many as fit.
   void put_addresses(ControlMessage& message) const;
   /// Connects the same ones with those of the peer's message. Errors: there are no such, or not so many.
@@ -35,10 +38,15 @@ class DataQueuePairs {
   [[nodiscard]] verbs::CompletionQueue& received() { return received_; }
 
  private:
+  verbs::Status connect(std::size_t index, const verbs::QueuePairAddress& peer);
+
   verbs::CompletionQueue sent_;
   verbs::CompletionQueue received_;
   End* end_ = nullptr;
   std::size_t busy_ = 1;
+  bool datagrams_ = false;
+  verbs::AddressHandle peer_;
+  verbs::QpNumber peer_number_{};
   std::vector<verbs::QueuePair> queue_pairs_;
 };
 
@@ -60,7 +68,8 @@ class Outgoing {
   Result<void> check() const;
 
  private:
-  [[nodiscard]] verbs::WorkRequest request_of(std::uint64_t sequence) const;
+  [[nodiscard]] verbs::WorkRequest request() const;
+  void direct(verbs::WorkRequest& request, std::uint64_t sequence, std::size_t slot) const;
 
   End& end_;
   DataQueuePairs& with_;
@@ -68,6 +77,7 @@ class Outgoing {
   SlotLayout layout_;
   std::uint32_t id_;
   std::uint64_t posted_ = 0;
+  std::size_t next_slot_ = 0;  ///< of the next message: counted along, because dividing costs more than a post
   std::uint64_t completed_ = 0;
   std::vector<std::uint64_t> under_way_;       ///< of each busy queue pair
   std::vector<verbs::WorkRequest> list_;       ///< that is posted next
@@ -89,7 +99,8 @@ class Incoming {
   Result<void> check(std::uint64_t sent) const;
 
  private:
-  void post_receive(std::uint64_t sequence);
+  void prepare_receive(std::uint64_t number);
+  void post_receives();
 
   End& end_;
   DataQueuePairs& with_;
@@ -97,7 +108,10 @@ class Incoming {
   SlotLayout layout_;
   std::uint32_t id_;
   std::uint64_t arrived_ = 0;
-  std::vector<verbs::LocalSegment> segments_;  ///< of each slot
+  std::vector<verbs::LocalSegment> segments_;    ///< of each slot
+  std::vector<verbs::ReceiveRequest> receives_;  ///< that are posted next, of one queue pair
+  std::vector<std::byte> route_;                 ///< datagrams: where the route headers of all go
+  verbs::MemoryRegion route_region_;
 };
 
 }  // namespace splitnic::bench

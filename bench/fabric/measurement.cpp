@@ -4,11 +4,14 @@
 #include <array>
 #include <string_view>
 
+#include "fabric/wire/datagram.h"
+
 namespace splitnic::bench {
 
 namespace {
 
-constexpr std::array<Verb, 5> kVerbs{Verb::send, Verb::write, Verb::write_immediate, Verb::read, Verb::compare_swap};
+constexpr std::array<Verb, 6> kVerbs{Verb::send, Verb::datagram,    Verb::write, Verb::write_immediate,
+                                     Verb::read, Verb::compare_swap};
 constexpr std::string_view kPeers = "peers";
 constexpr std::array<std::uint32_t, 7> kDefaultSizes{8, 64, 256, 1500, 4096, 65536, 1U << 20U};
 constexpr std::size_t kLine = 64;
@@ -26,11 +29,16 @@ void add(std::vector<Measurement>& to, Quantity quantity, Verb verb, const std::
   }
   for (const Path path : {Path::segmented, Path::direct}) {
     // The receiver alone knows where a send goes.
-    if (verb == Verb::send && path == Path::direct) continue;
+    if (verb <= Verb::datagram && path == Path::direct) continue;
     for (const std::uint32_t bytes : sizes) {
       if (quantity == Quantity::rate || bytes <= kLongestLatencyMessage) to.push_back({quantity, verb, path, bytes});
     }
   }
+}
+
+std::vector<std::uint32_t> in_one_cell(std::vector<std::uint32_t> sizes, std::uint32_t cell_bytes) {
+  std::erase_if(sizes, [=](std::uint32_t bytes) { return bytes + sizeof(fabric::DatagramBytes) > cell_bytes; });
+  return sizes;
 }
 
 }  // namespace
@@ -41,6 +49,8 @@ const char* to_string(Verb verb) {
   switch (verb) {
     case Verb::send:
       return "send";
+    case Verb::datagram:
+      return "datagram";
     case Verb::write:
       return "write";
     case Verb::write_immediate:
@@ -73,7 +83,10 @@ Result<Plan> plan_of(const FabricCommand& command) {
   plan.peers = asked_for(command.operations, kPeers);
   for (const Quantity quantity : {Quantity::latency, Quantity::rate}) {
     for (const Verb verb : kVerbs) {
-      if (asked_for(command.operations, to_string(verb))) add(plan.measurements, quantity, verb, sizes);
+      // Datagrams have no flow control: many of them at once would measure losses.
+      if (verb == Verb::datagram && quantity == Quantity::rate) continue;
+      if (!asked_for(command.operations, to_string(verb))) continue;
+      add(plan.measurements, quantity, verb, verb == Verb::datagram ? in_one_cell(sizes, command.cell_bytes) : sizes);
     }
   }
   if (plan.measurements.empty() && !plan.tables && !plan.peers) return fail("nothing to measure");

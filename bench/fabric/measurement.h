@@ -17,7 +17,7 @@ enum class Quantity : std::uint8_t {
   latency,  ///< one message at a time
   rate,     ///< as many in flight as have their own place in memory
 };
-enum class Verb : std::uint8_t { send, write, write_immediate, read, compare_swap };
+enum class Verb : std::uint8_t { send, datagram, write, write_immediate, read, compare_swap };
 enum class Path : std::uint8_t {
   segmented,  ///< in cells, placed by the owner of the memory, which is the process's
   direct,     ///< stored through the peer window into bridge memory
@@ -59,7 +59,9 @@ inline constexpr std::size_t kMostInFlightInLists = 256;
   return what.quantity == Quantity::latency && what.verb < Verb::read;
 }
 /// Whether messages arrive as completions of receives.
-[[nodiscard]] constexpr bool takes_receives(Verb verb) { return verb == Verb::send || verb == Verb::write_immediate; }
+[[nodiscard]] constexpr bool takes_receives(Verb verb) {
+  return verb == Verb::send || verb == Verb::datagram || verb == Verb::write_immediate;
+}
 
 /// The operations that --operations accepts, kTables among them.
 inline constexpr std::string_view kTables = "tables";

@@ -102,4 +102,12 @@ std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame) {
   return ethernet ? parse_whole_ip(frame, *ethernet) : std::nullopt;
 }
 
+bool holds_all_headers(std::span<const std::byte> head) {
+  constexpr std::size_t kLongestTransportHeader = 60;  // TCP with all of its options
+  const auto ethernet = parse_ethernet(head);
+  if (!ethernet || !ethernet->is_ip()) return false;
+  const auto packet = parse_ip(head, *ethernet);
+  return packet && packet->transport_offset + kLongestTransportHeader <= head.size();
+}
+
 }  // namespace splitnic::frame

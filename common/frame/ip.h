@@ -43,4 +43,8 @@ struct IpPacket {
 [[nodiscard]] std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame);
 [[nodiscard]] std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame, const EthernetHeader& ethernet);
 
+/// Whether a parser of the whole frame reads no headers beyond these first bytes of it: it is an IP packet, and there
+/// is room for the longest transport header.
+[[nodiscard]] bool holds_all_headers(std::span<const std::byte> head);
+
 }  // namespace splitnic::frame

@@ -260,52 +260,7 @@ Result<LinkSocket> LinkSocket::open() {
   return LinkSocket(std::move(*requests), std::move(*events));
 }
 
-// Sends a request and receives the answers up to its acknowledgement (or its one link). The error is only the reason.
-Result<std::optional<LinkInfo>> LinkSocket::exchange(Request& request) {
-  request.header->nlmsg_seq = ++sequence_;
-  if (send_to_kernel(requests_.get(), std::as_bytes(std::span(request.bytes, request.header->nlmsg_len))) < 0) {
-    return fail("{}", errno_text());
-  }
-  alignas(nlmsghdr) char buffer[kReceiveBytes];
-  for (;;) {
-    const ssize_t got = receive(requests_.get(), std::as_writable_bytes(std::span(buffer)));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return fail("{}", errno_text());
-    int left = static_cast<int>(got);
-    for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer); mnl_nlmsg_ok(header, left);
-         header = mnl_nlmsg_next(header, &left)) {
-      if (header->nlmsg_seq != sequence_) continue;
-      if (header->nlmsg_type == NLMSG_ERROR && mnl_nlmsg_get_payload_len(header) >= sizeof(nlmsgerr)) {
-        const int error = -static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header))->error;
-        if (error == 0) return std::optional<LinkInfo>();
-        return fail("{}{}", errno_text(error), explanation(header));
-      }
-      if (auto event = parse_link(header)) return std::optional(std::move(event->link));
-    }
-  }
-}
-
-Result<LinkInfo> LinkSocket::query(std::string_view name) {
-  if (auto usable = check_interface_name(name); !usable) return tl::unexpected(usable.error());
-  Request request(RTM_GETLINK, 0, 0);
-  mnl_attr_put_strz(request.header, IFLA_IFNAME, std::string(name).c_str());
-  auto link = exchange(request);
-  if (link && *link) return std::move(**link);
-  if (!link && link.error().message.starts_with(errno_text(ENODEV))) return fail("no interface named {}", name);
-  return fail("looking up the interface {}: {}", name, link ? "no answer" : link.error().message);
-}
-
-Result<LinkInfo> LinkSocket::query(int index) {
-  if (index <= 0) return fail("no interface has the index {}", index);
-  Request request(RTM_GETLINK, 0, index);
-  auto link = exchange(request);
-  if (link && *link) return std::move(**link);
-  if (!link && link.error().message.starts_with(errno_text(ENODEV)))
-    return fail("no interface has the index {}", index);
-  return fail("looking up the interface with the index {}: {}", index, link ? "no answer" : link.error().message);
-}
-
-Result<void> LinkSocket::list(Request& request, const std::function<void(const nlmsghdr*)>& visit) {
+Result<void> LinkSocket::exchange(Request& request, const std::function<bool(const nlmsghdr*)>& visit) {
   request.header->nlmsg_seq = ++sequence_;
   if (send_to_kernel(requests_.get(), std::as_bytes(std::span(request.bytes, request.header->nlmsg_len))) < 0) {
     return fail("{}", errno_text());
@@ -320,10 +275,44 @@ Result<void> LinkSocket::list(Request& request, const std::function<void(const n
          header = mnl_nlmsg_next(header, &left)) {
       if (header->nlmsg_seq != sequence_) continue;
       if (header->nlmsg_type == NLMSG_DONE) return {};
-      if (header->nlmsg_type == NLMSG_ERROR) return fail("the kernel gives no list");
-      visit(header);
+      if (header->nlmsg_type == NLMSG_ERROR && mnl_nlmsg_get_payload_len(header) >= sizeof(nlmsgerr)) {
+        const int error = -static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header))->error;
+        if (error == 0) return {};
+        return fail("{}{}", errno_text(error), explanation(header));
+      }
+      if (visit(header)) return {};
     }
   }
+}
+
+Result<std::optional<LinkInfo>> LinkSocket::ask_for_link(Request& request) {
+  std::optional<LinkInfo> link;
+  const auto take = [&](const nlmsghdr* header) {
+    if (auto event = parse_link(header)) link = std::move(event->link);
+    return link.has_value();
+  };
+  if (auto done = exchange(request, take); !done) return tl::unexpected(done.error());
+  return link;
+}
+
+Result<LinkInfo> LinkSocket::query(std::string_view name) {
+  if (auto usable = check_interface_name(name); !usable) return tl::unexpected(usable.error());
+  Request request(RTM_GETLINK, 0, 0);
+  mnl_attr_put_strz(request.header, IFLA_IFNAME, std::string(name).c_str());
+  auto link = ask_for_link(request);
+  if (link && *link) return std::move(**link);
+  if (!link && link.error().message.starts_with(errno_text(ENODEV))) return fail("no interface named {}", name);
+  return fail("looking up the interface {}: {}", name, link ? "no answer" : link.error().message);
+}
+
+Result<LinkInfo> LinkSocket::query(int index) {
+  if (index <= 0) return fail("no interface has the index {}", index);
+  Request request(RTM_GETLINK, 0, index);
+  auto link = ask_for_link(request);
+  if (link && *link) return std::move(**link);
+  if (!link && link.error().message.starts_with(errno_text(ENODEV)))
+    return fail("no interface has the index {}", index);
+  return fail("looking up the interface with the index {}: {}", index, link ? "no answer" : link.error().message);
 }
 
 Result<std::string> LinkSocket::configuration_of(const LinkInfo& link) {
@@ -332,28 +321,30 @@ Result<std::string> LinkSocket::configuration_of(const LinkInfo& link) {
   bool has_address = false;
   Request addresses(RTM_GETADDR, NLM_F_DUMP, 0);
   const auto of_link = [&](const nlmsghdr* header) {
-    if (header->nlmsg_type != RTM_NEWADDR || mnl_nlmsg_get_payload_len(header) < sizeof(ifaddrmsg)) return;
+    if (header->nlmsg_type != RTM_NEWADDR || mnl_nlmsg_get_payload_len(header) < sizeof(ifaddrmsg)) return false;
     const auto* address = static_cast<const ifaddrmsg*>(mnl_nlmsg_get_payload(header));
     has_address = has_address || address->ifa_index == static_cast<unsigned>(link.index);
+    return false;  // the kernel begins no other list before this one is read
   };
-  if (auto listed = list(addresses, of_link); !listed) return tl::unexpected(listed.error());
+  if (auto listed = exchange(addresses, of_link); !listed) return tl::unexpected(listed.error());
   if (has_address) return std::string("it has an address");
   bool carries = false;
   Request links(RTM_GETLINK, NLM_F_DUMP, 0);
   const auto on_link = [&](const nlmsghdr* header) {
-    if (header->nlmsg_type != RTM_NEWLINK || mnl_nlmsg_get_payload_len(header) < sizeof(ifinfomsg)) return;
+    if (header->nlmsg_type != RTM_NEWLINK || mnl_nlmsg_get_payload_len(header) < sizeof(ifinfomsg)) return false;
     for_each_attribute(header, sizeof(ifinfomsg), [&](const nlattr* attribute) {
       int below = 0;
       if (mnl_attr_get_type(attribute) == IFLA_LINK) assign(attribute, below);
       carries = carries || below == link.index;
     });
+    return false;
   };
-  if (auto listed = list(links, on_link); !listed) return tl::unexpected(listed.error());
+  if (auto listed = exchange(links, on_link); !listed) return tl::unexpected(listed.error());
   return std::string(carries ? "another interface is on top of it" : "");
 }
 
 Result<void> LinkSocket::change(Request& request, std::string_view doing) {
-  const auto done = exchange(request);
+  const auto done = exchange(request, [](const nlmsghdr*) { return false; });
   if (done) return {};
   return fail("{}: {}", doing, done.error().message);
 }

@@ -112,9 +112,11 @@ class LinkSocket {
 
   LinkSocket(UniqueFd requests, UniqueFd events) : requests_(std::move(requests)), events_(std::move(events)) {}
   static Result<UniqueFd> open_socket(int flags, unsigned groups);
-  Result<std::optional<LinkInfo>> exchange(Request& request);
-  /// Calls visit with each message of a list.
-  Result<void> list(Request& request, const std::function<void(const nlmsghdr*)>& visit);
+  /// Sends a request. Calls visit with each message of the answer until it returns true, or the kernel acknowledges or
+  /// ends its list. The error is only the reason.
+  Result<void> exchange(Request& request, const std::function<bool(const nlmsghdr*)>& visit);
+  /// The link that the kernel answers with, if it does.
+  Result<std::optional<LinkInfo>> ask_for_link(Request& request);
   Result<void> change(Request& request, std::string_view doing);
 
   UniqueFd requests_;

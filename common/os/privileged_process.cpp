@@ -105,6 +105,13 @@ void serve_privileged(int socket, const PrivilegedService& service) {
 }
 
 Result<std::unique_ptr<PrivilegedProcess>> PrivilegedProcess::start(const PrivilegedWork& work) {
+  auto forked = fork(work);
+  if (!forked) return forked;
+  if (const auto begun = (*forked)->wait_until_begun(); !begun) return tl::unexpected(begun.error());
+  return forked;
+}
+
+Result<std::unique_ptr<PrivilegedProcess>> PrivilegedProcess::fork(const PrivilegedWork& work) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return fail("starting the privileged process: {}", errno_text());
@@ -118,16 +125,22 @@ Result<std::unique_ptr<PrivilegedProcess>> PrivilegedProcess::start(const Privil
     live(std::move(theirs), work);
   }
   theirs.reset();
-  std::unique_ptr<PrivilegedProcess> started(new PrivilegedProcess(std::move(ours)));
-  // Until it has given up its rights, nobody may rely on that.
-  if (!readable(started->descriptor(), kPatienceMs) || !started->receive()) {
+  return std::unique_ptr<PrivilegedProcess>(new PrivilegedProcess(std::move(ours)));
+}
+
+Result<void> PrivilegedProcess::wait_until_begun() {
+  if (begun_) return {};
+  if (broken_ || !readable(socket_.get(), kPatienceMs) || !receive()) {
+    broken_ = true;
     return fail("the privileged process did not start");
   }
-  return started;
+  begun_ = true;
+  return {};
 }
 
 Result<PrivilegedMessage> PrivilegedProcess::request(std::span<const std::byte> bytes,
                                                      std::span<const int> descriptors) {
+  if (const auto begun = wait_until_begun(); !begun) return tl::unexpected(begun.error());
   // Answers come in the order of the requests.
   if (sent_ && !early_) {
     if (!readable(socket_.get(), kBusyMs)) return fail("the privileged process is busy");
@@ -141,6 +154,7 @@ Result<PrivilegedMessage> PrivilegedProcess::request(std::span<const std::byte> 
 
 Result<void> PrivilegedProcess::send(std::span<const std::byte> bytes, std::span<const int> descriptors) {
   SPLITNIC_CHECK(!sent_);
+  if (auto begun = wait_until_begun(); !begun) return begun;
   if (broken_ || send_with_descriptors(socket_.get(), bytes, descriptors, 0) < 0) return fail("{}", kEnded);
   sent_ = true;
   return {};

@@ -49,6 +49,12 @@ class PrivilegedProcess {
   /// works in. The new process inherits stderr and no other descriptor; it ignores the signals that end daemons.
   /// Returns when work.begin has run. Errors: no process, no descriptors; work.begin has failed.
   [[nodiscard]] static Result<std::unique_ptr<PrivilegedProcess>> start(const PrivilegedWork& work);
+  /// The same without waiting for work.begin, so that both processes set themselves up at the same time. The caller
+  /// must call wait_until_begun(). Errors: no process, no descriptors.
+  [[nodiscard]] static Result<std::unique_ptr<PrivilegedProcess>> fork(const PrivilegedWork& work);
+  /// Returns when work.begin has run: until the process has given up its rights, nobody may rely on that. Errors:
+  /// work.begin has failed.
+  [[nodiscard]] Result<void> wait_until_begun();
 
   /// Sends a request and waits for its answer. descriptors: lent. Errors: the service's; the process has ended, or did
   /// not answer in time and then counts as ended.
@@ -70,6 +76,7 @@ class PrivilegedProcess {
   [[nodiscard]] Result<PrivilegedMessage> receive();
 
   UniqueFd socket_;
+  bool begun_ = false;   ///< work.begin has run
   bool broken_ = false;  ///< an answer may still come, and nobody could tell to which request
   bool sent_ = false;    ///< answer() has not returned the answer yet
   /// The answer to send(), if request() had to receive it first.

@@ -5,17 +5,20 @@
 #include <boost/mp11/algorithm.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "common/time.h"
 #include "fabric/adapter/queue_pair_state.h"
 #include "fabric/adapter/work.h"
 #include "fabric/memory/rights.h"
+#include "fabric/node/node.h"
 #include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
 
 class DmaProvider;
+class Placements;
 class TransportFaults;
 
 struct AdapterOptions {
@@ -37,8 +40,13 @@ struct AdapterOptions {
   unsigned receiver_not_ready_retries = 7;
   /// Moves the bytes of direct writes and of reads answered directly; lent. Null: this processor does.
   DmaProvider* dma = nullptr;
+  /// Tags and queue pairs get numbers out of these ranges, see take_numbers(). Null: any numbers, as if the adapter
+  /// were alone in its node.
+  std::shared_ptr<const Node::Numbers> numbers{};
   /// Faults for the connected queue pairs; lent. Null: none are injected.
   TransportFaults* faults = nullptr;
+  /// Ways into peers' memory past the fabric; lent. Null: there are none.
+  Placements* placements = nullptr;
 };
 
 /// What an adapter takes at most. Source: S4 (query of the interface's attributes); ibv_query_device.
@@ -171,6 +179,7 @@ struct AdapterCounters {
   std::uint64_t dropped_unknown_queue_pair = 0;
   std::uint64_t dropped_out_of_sequence = 0;
   std::uint64_t dropped_duplicate = 0;
+  std::uint64_t placed_early = 0;            ///< writes into one-touch entries that overtook an earlier packet
   std::uint64_t dropped_no_receive = 0;      ///< unacknowledged channel, nothing posted
   std::uint64_t dropped_unacknowledged = 0;  ///< unacknowledged message lost or refused otherwise
   std::uint64_t dropped_events = 0;          ///< asynchronous events that did not fit the queue of events
@@ -180,8 +189,11 @@ struct AdapterCounters {
   std::uint64_t segmented_writes = 0;
   std::uint64_t direct_reads = 0;     ///< a peer's reads that were answered through the window
   std::uint64_t segmented_reads = 0;  ///< likewise in cells
-  std::uint64_t atomics = 0;          ///< of a peer, executed
-  std::uint64_t access_refused = 0;   ///< the protection table refused a peer's request
+  std::uint64_t placed_writes = 0;    ///< own ones that went past the fabric (Placements)
+  std::uint64_t placed_reads = 0;
+  std::uint64_t atomics = 0;         ///< of a peer, executed
+  std::uint64_t access_refused = 0;  ///< the protection table refused a peer's request
+  std::uint64_t touched_twice = 0;   ///< of these, because a second message ended in a one-touch entry
   std::uint64_t drains_completed = 0;
   std::uint64_t datagrams_sent = 0;  ///< one for each member that a copy was sent to
   std::uint64_t datagrams_received = 0;
@@ -197,11 +209,12 @@ BOOST_DESCRIBE_STRUCT(AdapterCounters, (),
                        terminates_sent, retransmissions, timeouts, not_ready_sent, not_ready_received,
                        sequence_errors_sent, sequence_errors_received, retries_exceeded, not_ready_exceeded,
                        dropped_bad_cell, dropped_wrong_address, dropped_unknown_queue_pair, dropped_out_of_sequence,
-                       dropped_duplicate, dropped_no_receive, dropped_unacknowledged, dropped_events,
+                       dropped_duplicate, placed_early, dropped_no_receive, dropped_unacknowledged, dropped_events,
                        dropped_completions, dropped_drains, direct_writes, segmented_writes, direct_reads,
-                       segmented_reads, atomics, access_refused, drains_completed, datagrams_sent, datagrams_received,
-                       dropped_wrong_queue_key, dropped_no_group_member, dropped_datagram_too_long,
-                       dropped_datagram_no_path, dropped_datagram_no_room))
+                       segmented_reads, placed_writes, placed_reads, atomics, access_refused, touched_twice,
+                       drains_completed, datagrams_sent, datagrams_received, dropped_wrong_queue_key,
+                       dropped_no_group_member, dropped_datagram_too_long, dropped_datagram_no_path,
+                       dropped_datagram_no_room))
 inline AdapterCounters& operator+=(AdapterCounters& sum, const AdapterCounters& more) {
   using Members = boost::describe::describe_members<AdapterCounters, boost::describe::mod_public>;
   boost::mp11::mp_for_each<Members>([&](auto member) { sum.*member.pointer += more.*member.pointer; });

@@ -10,6 +10,7 @@
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/adapter/context.h"
 #include "fabric/adapter/express.h"
+#include "fabric/adapter/placer.h"
 #include "fabric/adapter/requester.h"
 #include "fabric/adapter/responder.h"
 
@@ -29,9 +30,14 @@ struct ChannelAdapter::State {
   [[nodiscard]] std::optional<QpNumber> draw_number();
   /// The polls look after this queue pair until it has nothing left to do. Called by whatever gives it something.
   void activate(QueuePair& queue_pair) {
-    if (queue_pair.active) return;
-    queue_pair.active = true;
-    active.push_back(&queue_pair);
+    rests_until = Time::min();
+    list_active(queue_pair);
+  }
+  /// The same, where all that it was given has left.
+  void activate_to_await(QueuePair& queue_pair) {
+    if (active.empty()) rests_until = context.now + kRest;
+    timers_to_start = true;
+    list_active(queue_pair);
   }
   /// Takes those that have nothing left to do off the list of active ones.
   void release_idle();
@@ -46,8 +52,12 @@ struct ChannelAdapter::State {
   void begin_turn(Time now, bool polls_links);
   /// A poll begins: time, paths, epochs.
   void enter_turn(Time now);
-  /// The rest of the poll would do nothing.
+  /// The rest of the poll would only announce what has left.
   [[nodiscard]] bool is_quiet() const;
+  /// From then on a poll looks after timers and what is to be sent, whatever comes in.
+  [[nodiscard]] Time rests_by() const { return active.empty() ? kNever : rests_until; }
+  void rest();
+  [[nodiscard]] Time next_deadline() const;
   std::size_t receive_turn();
   /// Takes what the path has; returns how much.
   std::size_t look(Path& path);
@@ -76,14 +86,26 @@ struct ChannelAdapter::State {
   /// Reports a queue pair whose drain is complete.
   void check_drained(QueuePair& queue_pair);
 
+  /// How long timers may be late while queue pairs only await the peer.
+  static constexpr Duration kRest = std::chrono::microseconds(10);
+
+  void list_active(QueuePair& queue_pair) {
+    if (queue_pair.active) return;
+    queue_pair.active = true;
+    active.push_back(&queue_pair);
+  }
+
   RandomSource& random;
   AdapterContext context;
   Requester requester;
   Responder responder;
+  Placer placer;
   Express express;
   std::vector<QueuePair*> queue_pairs;  // all of them
   std::vector<QueuePair*> active;       // those with QueuePair::active
   std::size_t turn = 0;                 // 2 x position in `active`, + 1: of its requests rather than its answers
+  Time rests_until = Time::min();       // until then the active ones do nothing unless something comes in
+  bool timers_to_start = false;         // of what has left since the last poll that did more than look
   std::uint64_t path_epochs = 0;        // begun, and ended
   bool turn_begun = false;              // the links were polled, and the cells are to be taken
   std::vector<bool> domains{false};     // by number: allocated and not given back; 0 never is

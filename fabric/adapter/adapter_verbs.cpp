@@ -303,8 +303,11 @@ std::optional<QpNumber> ChannelAdapter::State::draw_number() {
   if (free.empty()) return std::nullopt;
   const std::uint32_t slot = free[static_cast<std::size_t>(random.below(free.size()))];
   const auto mask = static_cast<std::uint32_t>(context.queue_pair_slots.size() - 1);
+  const auto& of_node = context.options.numbers;
+  const NumberRange range = of_node ? of_node->queue_pairs() : NumberRange{0, NumberSpace::kNumbers};
   QpNumber number = kMulticastQueuePair;
-  while (number == kMulticastQueuePair) number.value = (random.next32() & kMaxQueuePairNumber & ~mask) | slot;
+  while (number == kMulticastQueuePair)
+    number.value = range.first + ((random.next32() & (range.count - 1) & ~mask) | slot);
   return number;
 }
 
@@ -395,6 +398,7 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
       break;
   }
   found->state = move.to;
+  publish_connection(context, *found);
   state_->activate(*found);
   return Status::ok;
 }
@@ -407,7 +411,10 @@ Status ChannelAdapter::configure(QpNumber queue_pair, const QueuePairSettings& s
   if (settings.first_psn_to_send && sends) return Status::bad_state;
   if (settings.reads_out && *settings.reads_out > found->options.reads_out) return Status::bad_argument;
   if (settings.queue_key) found->options.queue_key = *settings.queue_key;
-  if (settings.remote_rights) found->options.remote_rights = *settings.remote_rights;
+  if (settings.remote_rights) {
+    found->options.remote_rights = *settings.remote_rights;
+    publish_connection(state_->context, *found);
+  }
   if (settings.reads_out) send.max_unanswered = *settings.reads_out;
   if (settings.first_psn_to_send) send.acknowledged_psn = send.sent_psn = send.next_psn = *settings.first_psn_to_send;
   QueuePairTimes& times = found->times;

@@ -24,15 +24,25 @@ std::uint32_t fitting_payload(std::uint32_t bytes) {
   return std::clamp(bytes, kMinCellPayload, kMaxCellPayload) / 16 * 16;
 }
 
+std::size_t queue_pair_slots_for(const AdapterOptions& options) {
+  return std::bit_ceil(kWellKnownNumbers + options.max_queue_pairs);
+}
+
 }  // namespace
+
+std::shared_ptr<const Node::Numbers> take_numbers(Node& node, const AdapterOptions& options) {
+  return node.take(static_cast<std::uint32_t>(TagSpace::slots_for(options.max_regions)),
+                   static_cast<std::uint32_t>(queue_pair_slots_for(options)));
+}
 
 ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& randomness)
     : random(randomness),
       context(options, randomness),
       requester(context),
       responder(context),
+      placer(context),
       express(context, responder) {
-  const std::size_t numbers = std::bit_ceil(kWellKnownNumbers + options.max_queue_pairs);
+  const std::size_t numbers = queue_pair_slots_for(options);
   SPLITNIC_CHECK_OP(numbers, <=, std::size_t{1} << 20U);
   context.queue_pair_slots.resize(numbers);
   context.options.cell_payload_bytes = fitting_payload(options.cell_payload_bytes);
@@ -238,13 +248,14 @@ void ChannelAdapter::State::check_drained(QueuePair& queue_pair) {
 std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
   std::size_t taken = 0;
   for (; taken < kCellsInPerLane; ++taken) {
-    const Express::Taken by_express = express.take(path, lane);
-    if (by_express == Express::Taken::nothing_there) break;
-    if (by_express == Express::Taken::refused) {
+    const Express::Burst burst = express.take(path, lane, kCellsInPerLane - taken);
+    taken += burst.taken;
+    if (burst.end == Express::End::empty || burst.end == Express::End::enough) break;
+    if (burst.end == Express::End::refused) {
       activate(*find(express.refused().destination_queue_pair));  // it owes the peer the reason
       refuse_consumed(path, lane, express.refused());
+      continue;
     }
-    if (by_express != Express::Taken::left) continue;
     const ReceivedCell* cell = path.link.front(lane);
     if (cell == nullptr) break;
     ++context.counters.cells_received;
@@ -343,14 +354,22 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
   if (found == nullptr) return Status::bad_queue_pair;
   const bool reachable = found->path == nullptr || state_->follow(*found->path) || found->path->link.awaited();
   if (!reachable && !found->flushes_sends()) return Status::link_down;
-  state_->activate(*found);
   if (found->path != nullptr) state_->context.turns.attend(*found->path);
+  posted = state_->placer.post(*found, requests);
+  posted += state_->express.post(*found, requests.subspan(posted));
+  if (posted == requests.size()) {
+    state_->activate_to_await(*found);
+    return Status::ok;
+  }
+  state_->activate(*found);
   // What a request before it registers, a request may name: so each is carried out before the next is checked.
   const std::size_t at_once = found->options.memory_requests ? 1 : kPostsAtOnce;
   Status status = Status::ok;
   while (status == Status::ok && posted != requests.size()) {
     const bool idle = found->send.next == found->send.posted;
     const std::size_t before = posted;
+    posted += state_->placer.post(*found, requests.subspan(posted));
+    if (posted == requests.size()) break;
     posted += state_->express.post(*found, requests.subspan(posted));
     if (posted == requests.size()) break;
     const std::size_t end = posted + std::min(at_once, requests.size() - posted);
@@ -379,11 +398,7 @@ Status ChannelAdapter::post_receive(QpNumber queue_pair, std::span<const Receive
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
   if (found->path != nullptr) static_cast<void>(state_->follow(*found->path));
-  for (const ReceiveRequest& request : requests) {
-    if (const Status status = state_->responder.post(*found, request); status != Status::ok) return status;
-    ++posted;
-  }
-  return Status::ok;
+  return state_->responder.post(*found, requests, posted);
 }
 
 Status ChannelAdapter::post_shared_receive(SrqNumber queue, const ReceiveRequest& request) {
@@ -408,14 +423,33 @@ std::optional<std::size_t> ChannelAdapter::claim_direct(RemoteAddress remote, st
   return path->claim_direct(remote, bytes);
 }
 
+bool ChannelAdapter::rests(Time now) {
+  const PathTurns& turns = state_->context.turns;
+  const auto rests = [now](const Path* path) { return path->turn.announced && path->link.rests(now); };
+  const bool at_rest = turns.all_busy() && !state_->turn_begun && now < state_->rests_by() &&
+                       std::ranges::all_of(turns.busy(), rests) && state_->is_quiet();
+  if (at_rest) state_->context.now = now;
+  return at_rest;
+}
+
 std::size_t ChannelAdapter::poll(Time now) {
   state_->enter_turn(now);
-  if (state_->is_quiet()) return 0;
+  if (now < state_->rests_by() && state_->is_quiet()) {
+    announce();
+    return 0;
+  }
   const std::size_t received = state_->receive_turn();
   const std::size_t sent = state_->send_turn();
   // Once for everything written since the last time, posts included.
   notify();
+  if (received + sent == 0) state_->rest();
   return received + sent;
+}
+
+/// A poll has found nothing to do: if it is the peer's turn, the next ones need not do more than look.
+void ChannelAdapter::State::rest() {
+  const auto has_to_send = [](const QueuePair* queue_pair) { return queue_pair->has_to_send(); };
+  if (std::ranges::none_of(active, has_to_send)) rests_until = std::min(context.now + kRest, next_deadline());
 }
 
 std::size_t ChannelAdapter::receive(Time now) {
@@ -431,9 +465,9 @@ void ChannelAdapter::State::enter_turn(Time now) {
   follow_turn();
 }
 
-/// Nothing is posted, nothing has come in, nothing is to be told: most polls of an end that waits for a message.
+/// Nothing has come in, nothing is to be told: most polls of an end that waits for a message.
 bool ChannelAdapter::State::is_quiet() const {
-  const bool at_work = !active.empty() || context.overrun || context.transfers.any() || !context.turns.looks().empty();
+  const bool at_work = context.overrun || context.transfers.any() || !context.turns.looks().empty();
   return !at_work && std::ranges::all_of(context.turns.busy(), [](const Path* path) { return path->is_quiet(); });
 }
 
@@ -473,9 +507,14 @@ std::size_t ChannelAdapter::send() {
 std::size_t ChannelAdapter::State::send_turn() {
   for (QueuePair* queue_pair : active) requester.check_time(*queue_pair);
   const std::size_t sent = send_cells() + return_room();
-  for (QueuePair* queue_pair : active) check_drained(*queue_pair);
+  for (QueuePair* queue_pair : active) {
+    responder.reassure(*queue_pair);
+    check_drained(*queue_pair);
+  }
   if (context.overrun) fail_overrun();
   if (!active.empty()) release_idle();
+  timers_to_start = false;
+  rests_until = Time::min();
   return sent;
 }
 
@@ -500,6 +539,15 @@ void ChannelAdapter::notify() {
   }
 }
 
+/// notify() where it was not called since something left.
+void ChannelAdapter::announce() {
+  for (Path* path : state_->context.turns.busy()) {
+    if (path->turn.announced) continue;
+    path->link.notify();
+    path->turn.announced = true;
+  }
+}
+
 bool ChannelAdapter::prepare_sleep() { return state_->context.turns.prepare_sleep(); }
 
 bool ChannelAdapter::rearm() { return state_->context.turns.rearm(); }
@@ -518,19 +566,25 @@ Time ChannelAdapter::next_link_deadline(Time now) const {
 }
 
 Time ChannelAdapter::next_deadline() const {
+  const Time deadline = state_->next_deadline();
+  const bool rests = state_->timers_to_start && state_->rests_until != Time::min();
+  return rests ? std::min(deadline, state_->rests_until) : deadline;
+}
+
+Time ChannelAdapter::State::next_deadline() const {
   Time deadline = kNever;
-  for (const QueuePair* queue_pair : state_->active) {
+  for (const QueuePair* queue_pair : active) {
     if (queue_pair->options.datagram) {
-      deadline = std::min(deadline, state_->requester.next_datagram_deadline(*queue_pair));
+      deadline = std::min(deadline, requester.next_datagram_deadline(*queue_pair));
     }
     if (queue_pair->path == nullptr || !(queue_pair->path->link.up() || queue_pair->path->link.awaited())) continue;
-    deadline = std::min(deadline, state_->requester.next_deadline(*queue_pair));
+    deadline = std::min(deadline, requester.next_deadline(*queue_pair));
   }
-  for (const Path* path : state_->context.turns.busy()) {
+  for (const Path* path : context.turns.busy()) {
     if (path->link.up()) deadline = std::min(deadline, path->drains.next_deadline());
   }
   // An engine has no descriptor to sleep on.
-  return state_->context.transfers.any() ? state_->context.now : deadline;
+  return context.transfers.any() ? context.now : deadline;
 }
 
 bool ChannelAdapter::outstanding() const {

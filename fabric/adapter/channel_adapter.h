@@ -25,6 +25,10 @@ enum class DirectWrites : std::uint8_t {
   over,   ///< nothing: the users on both sides have agreed already that no write is under way
 };
 
+/// The numbers that an adapter with these options takes of its node, for AdapterOptions::numbers. The well-known
+/// numbers of queue pairs (below 16) are each adapter's own. Null: the node has too few left. Thread: any.
+[[nodiscard]] std::shared_ptr<const Node::Numbers> take_numbers(Node& node, const AdapterOptions& options);
+
 /// A channel adapter (HCA or TCA): queue pairs, completion queues, registered memory, and a path to each of its peers;
 /// segments messages into cells with header and CRCs, reassembles and places them, acknowledges, retries. Thread: the
 /// owner; driven by poll(). When a path's epoch changes, its queue pairs go to error, their requests in flight end as
@@ -193,6 +197,9 @@ class ChannelAdapter {
   // For an owner who leaves the links of all paths to the adapter. Neither polls nor sleeps then do work for paths
   // where nothing happens (path_turns.h).
 
+  /// Whether poll_links(now) and poll(now) would do nothing; then they need not be called. Most polls of an end that
+  /// waits for a message.
+  [[nodiscard]] bool rests(Time now);
   /// Polls the links whose turn it is, before poll() or receive(); returns how much happened.
   std::size_t poll_links(Time now);
   /// Flushes and announces what was released: CellLink::notify().
@@ -216,6 +223,9 @@ class ChannelAdapter {
 
  private:
   struct State;
+
+  void announce();
+
   std::unique_ptr<State> state_;
 };
 

@@ -40,17 +40,24 @@ class CompletionQueue {
     ++reserved_;
     return true;
   }
+  /// places: at most room().
+  void reserve(std::size_t places) { reserved_ += places; }
   /// A request ended without a completion: its place is free again.
   void release() {
     SPLITNIC_CHECK(reserved_ > 0);
     --reserved_;
   }
-  /// Uses one reserved place. False: there was no room, or has been none before.
-  [[nodiscard]] bool push(const Completion& completion) {
+  /// Uses one reserved place; make(Completion&) completes an empty completion there. False: there was no room, or has
+  /// been none before.
+  template <class Make>
+  [[nodiscard]] bool push(Make&& make) {
     release();
     if (failed_ || waiting() == capacity_) return false;
-    ring_[pushed_++] = completion;
-    if (armed_ != Arm::nothing) notify_if_armed(completion);
+    Completion& completion = ring_[pushed_++];
+    completion = Completion{};
+    make(completion);
+    if (armed_ != Arm::nothing) [[unlikely]]
+      notify_if_armed(completion);
     return true;
   }
   /// It takes no completions any more. False: it failed before.

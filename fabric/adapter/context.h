@@ -18,7 +18,10 @@ namespace splitnic::fabric {
 /// What the parts of one adapter share. Thread: the adapter's owner.
 struct AdapterContext {
   AdapterContext(const AdapterOptions& with, RandomSource& random)
-      : options(with), table(with.max_regions, random), transfers(with.dma), events(with.max_events) {}
+      : options(with),
+        table(with.max_regions, random, with.numbers ? with.numbers->tags().first : 0),
+        transfers(with.dma),
+        events(with.max_events) {}
 
   AdapterOptions options;
   ProtectionTable table;
@@ -36,10 +39,11 @@ struct AdapterContext {
 
   bool overrun = false;  ///< a completion queue has failed; the next poll fails its queue pairs
 
-  /// Uses a reserved place. A queue that reserves none may have no room: then it fails.
-  void push_completion(CqNumber number, const Completion& completion) {
+  /// CompletionQueue::push(). A queue that reserves no places may have no room: then it fails.
+  template <class Make>
+  void push_completion(CqNumber number, Make&& make) {
     CompletionQueue& queue = *completion_queue(number);
-    if (!queue.push(completion)) [[unlikely]]
+    if (!queue.push(make)) [[unlikely]]
       lose_completion(number, queue);
   }
   /// Null: there is no queue pair of this number.
@@ -85,30 +89,34 @@ inline void complete_send(AdapterContext& context, QueuePair& queue_pair, Comple
   SendQueue& send = queue_pair.send;
   SPLITNIC_CHECK(send.done != send.posted);
   const SendEntry& entry = send.entries[send.done];
-  CompletionQueue& queue = *context.completion_queue(queue_pair.options.send_completions);
+  const CqNumber completions = queue_pair.options.send_completions;
   if (entry.request.signalled || status != CompletionStatus::success) {
-    Completion completion;
-    completion.id = entry.request.id;
-    completion.queue_pair = queue_pair.number;
-    completion.status = status;
-    completion.operation = entry.request.operation;
-    completion.tag = entry.tag;
-    completion.bytes = is_answered(entry.request.operation) ? entry.bytes : 0;
-    context.push_completion(queue_pair.options.send_completions, completion);
+    context.push_completion(completions, [&](Completion& completion) {
+      completion.id = entry.request.id;
+      completion.queue_pair = queue_pair.number;
+      completion.status = status;
+      completion.operation = entry.request.operation;
+      completion.tag = entry.tag;
+      completion.bytes = is_answered(entry.request.operation) ? entry.bytes : 0;
+    });
   } else {
-    queue.release();
+    context.completion_queue(completions)->release();
   }
   ++send.done;
 }
 
-/// Ends the oldest posted receive.
-inline void complete_receive(AdapterContext& context, QueuePair& queue_pair, Completion completion) {
+/// Ends the oldest posted receive. say(Completion&) adds what its completion says beside the request and the queue
+/// pair.
+template <class Say>
+void complete_receive(AdapterContext& context, QueuePair& queue_pair, Say&& say) {
   ReceiveQueue& receive = queue_pair.receive;
   SPLITNIC_CHECK(!receive.empty());
-  completion.id = receive.entries[receive.taken].id;
-  completion.queue_pair = queue_pair.number;
-  completion.receive = true;
-  context.push_completion(queue_pair.receive_completions, completion);
+  context.push_completion(queue_pair.receive_completions, [&](Completion& completion) {
+    completion.id = receive.entries[receive.taken].id;
+    completion.queue_pair = queue_pair.number;
+    completion.receive = true;
+    say(completion);
+  });
   ++receive.taken;
 }
 /// To error: the oldest send ends with `first` (unless that is flushed or nothing is posted), everything else is
@@ -127,6 +135,9 @@ void void_queue_pair(AdapterContext& context, QueuePair& queue_pair);
 /// Of an XRC target: the shared receive queue that its present message names is going. A receive out of it is
 /// forgotten, and the message, which the peer sends again, is refused then.
 void leave_receives(AdapterContext& context, QueuePair& queue_pair);
+/// A read of a one-shot entry has been answered, and its answer has arrived for sure or will not be given again: the
+/// entry ends.
+void end_one_shot(AdapterContext& context, const QueuePair& queue_pair, const ResponseRecord& record);
 /// To reset: everything posted is forgotten without completions.
 void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair);
 }  // namespace splitnic::fabric

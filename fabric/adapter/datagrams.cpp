@@ -346,15 +346,15 @@ void Responder::take_datagram(QueuePair& queue_pair, const Path& path, const Dat
     return;
   }
   ++counters.datagrams_received;
-  Completion completion;
-  completion.bytes = kRouteHeaderBytes + static_cast<std::uint32_t>(message.size());
-  completion.solicited = cell.solicited;
-  completion.has_immediate = traits(cell.opcode).immediate;
-  completion.immediate = cell.immediate;
-  completion.has_route = true;
-  completion.source = header.source_queue_pair;
-  completion.path = path.number;
-  complete_receive(context_, queue_pair, completion);
+  complete_receive(context_, queue_pair, [&](Completion& completion) {
+    completion.bytes = kRouteHeaderBytes + static_cast<std::uint32_t>(message.size());
+    completion.solicited = cell.solicited;
+    completion.has_immediate = traits(cell.opcode).immediate;
+    completion.immediate = cell.immediate;
+    completion.has_route = true;
+    completion.source = header.source_queue_pair;
+    completion.path = path.number;
+  });
 }
 
 }  // namespace splitnic::fabric

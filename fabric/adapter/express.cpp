@@ -16,10 +16,9 @@ bool is_plain(const QueuePairAttributes& options) {
   return options.acknowledged && !options.datagram && options.xrc == XrcRole::none;
 }
 
-/// Where so many bytes from the segment's first on are, if that is remembered and one piece of the process's memory.
+/// The first of the segment's bytes, if the region is remembered and one piece of the process's memory.
 std::byte* known_place(const LocalSegment& segment, std::uint32_t bytes, Right right, const RememberedRegion& region) {
-  const auto placement = region.find(segment.tag, segment.as_number(), bytes, right);
-  return placement ? placement->memory->piece_at(placement->offset) : nullptr;
+  return region.place(segment.tag, segment.as_number(), bytes, right);
 }
 
 /// The only cell of the request's message; nullopt: such requests do not go this way.
@@ -36,6 +35,12 @@ constexpr std::optional<Opcode> only_cell_of(Operation operation) {
     default:
       return std::nullopt;
   }
+}
+
+/// Whether such requests may go this way. Their segment is not checked yet.
+bool is_simple(const WorkRequest& request) {
+  return request.segment_count == 1 && !request.inline_data && !request.fence && request.memory == nullptr &&
+         request.placed_bytes == 0 && only_cell_of(request.operation);
 }
 
 SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request) {
@@ -63,6 +68,36 @@ std::byte* append(std::byte* to, const Header& header) {
   return to + sizeof header;
 }
 
+template <class Header>
+Header header_at(std::span<const std::byte> extension, std::size_t offset) {
+  Header header;
+  std::memcpy(&header, extension.subspan(offset, sizeof header).data(), sizeof header);
+  return header;
+}
+
+/// Messages whose only slot has such an opcode may be taken here.
+constexpr std::array<bool, 256> kTaken = [] {
+  std::array<bool, 256> taken{};
+  for (std::size_t opcode = 0; opcode < taken.size(); ++opcode) {
+    const OpcodeTraits& what = traits(static_cast<std::uint8_t>(opcode));
+    const bool kind = what.is(MessageKind::send) || what.is(MessageKind::write);
+    taken[opcode] = kind && what.first && what.last && !what.xrc && !what.invalidate;
+  }
+  return taken;
+}();
+
+/// Nothing about the slot is unusual, whichever queue pair it is for.
+bool is_usual(const ReceivedSlot& slot) {
+  constexpr unsigned kEither = slot_shape::kTwoLines | slot_shape::kInPayloadRing;
+  const SlotHeader& header = slot.header();
+  const OpcodeTraits& what = traits(header.opcode.value());
+  const unsigned flags = header.shape.value() & ~kEither;
+  const unsigned needed = slot_shape::kAwaited | (what.is(MessageKind::write) ? slot_shape::kDirect : 0U);
+  const unsigned allowed = what.may_be_solicited() ? slot_shape::kSolicited : 0U;
+  return kTaken[header.opcode.value()] && (flags & ~allowed) == needed && !slot.fault() &&
+         header.cell_sequence.value() == 0 && slot.layout().payload_bytes <= kMaxCellPayload;
+}
+
 }  // namespace
 
 /// Nothing waits before what is posted, and nothing keeps it from leaving.
@@ -73,70 +108,77 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
          context_.now >= send.hold_until;
 }
 
-[[gnu::flatten]] std::size_t Express::post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+[[gnu::hot, gnu::flatten]] std::size_t Express::post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   if (!sends_at_once(queue_pair)) return 0;
   Path& path = *queue_pair.path;
   SlotLane* slots = path.slots[static_cast<std::size_t>(queue_pair.options.lane)];
   if (slots == nullptr) return 0;
+  const Exit exit{queue_pair, *slots,
+                  std::min<std::size_t>(path.cell_payload_bytes, slots->sender.max_payload_bytes())};
+  SendQueue& send = queue_pair.send;
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
-  std::size_t posted = 0;
-  while (posted != requests.size() && post(queue_pair, *slots, completions, requests[posted])) ++posted;
+  const std::uint64_t room = std::min<std::uint64_t>(send.depth - (send.posted - send.done), completions.room());
+  const std::uint64_t before = send.posted;
+  std::uint64_t bytes_in_cells = 0;
+  std::uint64_t writes = 0;
+  for (const WorkRequest& request : requests) {
+    if (send.posted - before == room || !is_simple(request)) [[unlikely]]
+      break;
+    const LocalSegment& segment = request.segments[0];
+    const std::byte* from = known_place(segment, segment.bytes, Right::local_read, send.region);
+    if (from == nullptr || segment.bytes > context_.options.max_message_bytes) [[unlikely]]
+      break;
+    const bool is_direct = is_write(request.operation);
+    const std::uint64_t position = is_direct ? put_write(exit, request, from) : put_send(exit, request, from);
+    if (position == 0) [[unlikely]]
+      break;
+    (is_direct ? writes : bytes_in_cells) += is_direct ? 1 : segment.bytes;
+
+    SendEntry& entry = send.entries[send.posted];
+    entry.begin(request, segment.bytes);
+    entry.settled_at = position;
+    entry.numbered = true;
+    entry.direct = is_direct;
+    entry.psn = send.next_psn++;
+    send.next = ++send.posted;
+  }
+  const std::uint64_t posted = send.posted - before;
   if (posted == 0) return 0;
+  completions.reserve(posted);
+  send.sent_psn = send.next_psn;
+  send.sent = send.posted;
+  send.rewind_to(send.posted);
+  send.room_by = kNever;
   context_.counters.cells_sent += posted;
+  context_.counters.bytes_sent += bytes_in_cells;
+  context_.counters.direct_writes += writes;
   context_.turns.attend(path);
   return posted;
 }
 
-bool Express::post(QueuePair& queue_pair, SlotLane& slots, CompletionQueue& completions, const WorkRequest& request) {
-  SendQueue& send = queue_pair.send;
-  const bool simple = request.segment_count == 1 && !request.inline_data && request.memory == nullptr &&
-                      request.placed_bytes == 0 && !request.fence && only_cell_of(request.operation);
-  if (!simple || send.posted - send.done >= send.depth) return false;
-  const LocalSegment& segment = request.segments[0];
-  const std::byte* from = known_place(segment, segment.bytes, Right::local_read, send.region);
-  const bool fits = segment.bytes <= context_.options.max_message_bytes && completions.room() != 0;
-  if (from == nullptr || !fits) return false;
-  const bool writes = is_write(request.operation);
-  const std::uint64_t position =
-      writes ? write(queue_pair, slots, request, from) : this->send(queue_pair, slots, request, from);
-  if (position == 0) return false;
-
-  static_cast<void>(completions.reserve());
-  SendEntry& entry = send.entries[send.posted];
-  entry.begin(request, segment.bytes);
-  entry.settled_at = position;
-  entry.numbered = true;
-  entry.direct = writes;
-  entry.psn = send.next_psn++;
-  send.sent_psn = send.next_psn;
-  send.next = send.sent = ++send.posted;
-  send.next_offset = 0;
-  send.packet_crc = kPacketCrcStart;
-  send.room_by = kNever;
-  if (writes) ++context_.counters.direct_writes;
-  return true;
-}
-
 /// Returns the slot's position; 0: nothing has left.
-std::uint64_t Express::send(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
-                            const std::byte* from) const {
+inline std::uint64_t Express::put_send(const Exit& exit, const WorkRequest& request, const std::byte* from) {
+  SlotLane& slots = exit.slots;
   const std::uint32_t bytes = request.segments[0].bytes;
-  const std::size_t most = std::min<std::size_t>(queue_pair.path->cell_payload_bytes, slots.sender.max_payload_bytes());
   const bool immediate = request.operation == Operation::send_with_immediate;
   SlotClaim claim;
-  if (bytes > most || !slots.sender.claim(immediate ? sizeof(ImmediateHeader) : 0, bytes, claim)) return 0;
+  if (bytes > exit.most_payload || !slots.sender.claim(immediate ? sizeof(ImmediateHeader) : 0, bytes, claim))
+      [[unlikely]]
+    return 0;
   const bool filled =
       fill(claim.payload, from, slots.reader) && fill(claim.payload_rest, from + claim.payload.size(), slots.reader);
-  if (!filled) return 0;
+  if (!filled) [[unlikely]]
+    return 0;
   if (immediate) append(claim.extension, ImmediateHeader(request.immediate));
-  SlotFields fields = fields_of(queue_pair, request);
-  return slots.release(fields);
+  SlotFields fields = fields_of(exit.queue_pair, request);
+  return slots.release(claim, fields);
 }
 
 /// The same. The bytes go through the peer window, if the peer has granted that, and the slot says so.
-std::uint64_t Express::write(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
-                             const std::byte* from) const {
-  Path& path = *queue_pair.path;
+[[gnu::noinline]] std::uint64_t Express::put_write(const Exit& exit, const WorkRequest& request,
+                                                   const std::byte* from) {
+  SlotLane& slots = exit.slots;
+  Path& path = *exit.queue_pair.path;
   const std::uint32_t bytes = request.segments[0].bytes;
   const bool immediate = request.operation == Operation::rdma_write_with_immediate;
   if (bytes == 0 || path.direct == nullptr || !path.direct->bridge.peer_window().is_memory()) return 0;
@@ -152,92 +194,95 @@ std::uint64_t Express::write(const QueuePair& queue_pair, SlotLane& slots, const
   rdma.length = bytes;
   std::byte* const behind = append(claim.extension, rdma);
   if (immediate) append(behind, ImmediateHeader(request.immediate));
-  SlotFields fields = fields_of(queue_pair, request);
-  return slots.release(fields);
+  SlotFields fields = fields_of(exit.queue_pair, request);
+  return slots.release(claim, fields);
 }
 
-/// The queue pair that the slot is for, if it is the whole of the message that comes next, and nothing is unusual; else
-/// null.
-QueuePair* Express::expects(const Path& path, const ReceivedSlot& slot) const {
-  const SlotFields& fields = slot.fields;
-  const bool whole = !slot.fault && fields.awaited && fields.cell_sequence == 0 && context_.options.faults == nullptr;
-  if (!whole) return nullptr;
-  QueuePair* queue_pair = context_.queue_pair(fields.queue_pair);
+/// The queue pair of this number, if whole messages that come in order need nothing but to be placed; else null.
+QueuePair* Express::receiver(const Path& path, QpNumber number) const {
+  QueuePair* queue_pair = context_.queue_pair(number);
   if (queue_pair == nullptr || queue_pair->path != &path) return nullptr;
   const bool usual = is_plain(queue_pair->options) && queue_pair->rules().connected && !queue_pair->refusing &&
-                     !queue_pair->incoming.active && !queue_pair->acknowledgement.wanted &&
-                     fields.packet_sequence == queue_pair->expected_psn;
+                     !queue_pair->incoming.active && !queue_pair->acknowledgement.wanted;
   return usual ? queue_pair : nullptr;
 }
 
-[[gnu::flatten]] Express::Taken Express::take(Path& path, VirtualLane lane) {
+[[gnu::hot, gnu::flatten]] Express::Burst Express::take(Path& path, VirtualLane lane, std::size_t most) {
   SlotLane* slots = path.slots[static_cast<std::size_t>(lane)];
-  if (slots == nullptr) return Taken::left;
-  const ReceivedSlot* slot = slots->receiver.front();
-  if (slot == nullptr) return Taken::nothing_there;
-  QueuePair* queue_pair = expects(path, *slot);
-  if (queue_pair == nullptr) return Taken::left;
-  const OpcodeTraits& what = traits(slot->fields.opcode);
-  const bool only = what.first && what.last && !what.xrc && !what.invalidate &&
-                    (!slot->fields.solicited || what.may_be_solicited()) && slot->payload_bytes <= kMaxCellPayload;
-  const bool sends = only && what.is(MessageKind::send) && !slot->fields.direct;
-  const bool writes = only && what.is(MessageKind::write) && slot->fields.direct;
-  if (!sends && !writes) return Taken::left;
-  const Taken taken = sends ? take_send(*queue_pair, *slot) : take_write(*queue_pair, *slot);
-  if (taken == Taken::left) return taken;
-  slots->sender.note_settled(slot->fields.settled);
-  slots->receiver.pop();
-  ++context_.counters.cells_received;
-  return taken;
+  if (slots == nullptr || context_.options.faults != nullptr) return {0, End::left};
+  Burst burst;
+  QueuePair* queue_pair = nullptr;
+  while (burst.end == End::enough && burst.taken != most) {
+    ReceivedSlot* slot = slots->receiver.front();
+    if (slot == nullptr) [[unlikely]] {
+      burst.end = End::empty;
+      break;
+    }
+    burst.end = End::left;
+    if (!is_usual(*slot)) [[unlikely]]
+      break;
+    const SlotHeader& header = slot->header();
+    const QpNumber number{header.queue_pair.value()};
+    if (queue_pair == nullptr || queue_pair->number != number) [[unlikely]]
+      queue_pair = receiver(path, number);
+    if (queue_pair == nullptr || header.packet_sequence.value() != queue_pair->expected_psn) [[unlikely]]
+      break;
+    const OpcodeTraits& what = traits(header.opcode.value());
+    const Verdict verdict =
+        what.is(MessageKind::send) ? take_send(*queue_pair, *slot, what) : take_write(*queue_pair, *slot, what);
+    if (verdict == Verdict::left) [[unlikely]]
+      break;
+    const bool taken = verdict == Verdict::taken;
+    burst.end = taken ? End::enough : End::refused;
+    burst.taken += taken ? 1 : 0;
+    slots->sender.note_settled(header.settled.value());
+    slots->receiver.pop();
+    ++context_.counters.cells_received;
+  }
+  return burst;
 }
 
-Express::Taken Express::take_send(QueuePair& queue_pair, const ReceivedSlot& slot) {
+inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what) {
   ReceiveQueue& receive = queue_pair.receive;
-  if (receive.empty()) return Taken::left;
+  if (receive.empty()) [[unlikely]]
+    return Verdict::left;
   const ReceiveEntry& entry = receive.entries[receive.taken];
-  if (entry.segment_count != 1 || slot.payload_bytes > entry.bytes) return Taken::left;
-  std::byte* into = known_place(entry.segments[0], slot.payload_bytes, Right::local_write, receive.region);
-  const bool immediate = traits(slot.fields.opcode).immediate;
-  std::array<PeerMemory, 2> pieces;
-  if (into == nullptr || !slot.payload(immediate ? sizeof(ImmediateHeader) : 0, pieces)) return Taken::left;
+  const std::uint32_t bytes = slot.layout().payload_bytes;
+  if (entry.segment_count != 1 || bytes > entry.bytes) [[unlikely]]
+    return Verdict::left;
+  std::byte* into = known_place(entry.segments[0], bytes, Right::local_write, receive.region);
+  const auto payload = slot.payload(what.immediate ? sizeof(ImmediateHeader) : 0);
+  if (into == nullptr || !payload) [[unlikely]]
+    return Verdict::left;
   Headers headers;
-  if (immediate) {
-    ImmediateHeader read;
-    slot.copy_extension(std::as_writable_bytes(std::span(&read, 1)));
-    headers.immediate = read.value();
+  headers.bytes = bytes;
+  if (what.immediate)
+    headers.immediate = header_at<ImmediateHeader>(slot.extension(sizeof(ImmediateHeader)), 0).value();
+  if (!payload->copy_by(0, {into, bytes}, guarded_copy)) [[unlikely]] {
+    headers.bytes = 0;
+    refused_.cell = as_cell(slot, headers);
+    responder_.refuse_gone(queue_pair, entry.segments[0].tag, refused_);
+    return Verdict::refused;
   }
-  for (const PeerMemory& piece : pieces) {
-    if (!piece.copy_by(0, {into, piece.size()}, guarded_copy)) {
-      refused_ = as_cell(slot, headers);
-      responder_.refuse_gone(queue_pair, entry.segments[0].tag, refused_);
-      return Taken::refused;
-    }
-    into += piece.size();
-  }
-  finish(queue_pair, slot, headers, slot.payload_bytes);
-  return Taken::taken;
+  context_.counters.bytes_received += bytes;
+  complete(queue_pair, slot, what, headers);
+  return Verdict::taken;
 }
 
 /// The bytes are there already; what is checked is that they may be.
-Express::Taken Express::take_write(QueuePair& queue_pair, const ReceivedSlot& slot) {
-  const bool immediate = traits(slot.fields.opcode).immediate;
-  if (slot.payload_bytes != 0 || (immediate && queue_pair.receive.empty())) return Taken::left;
-  std::array<std::byte, sizeof(RdmaHeader) + sizeof(ImmediateHeader)> bytes;
-  slot.copy_extension(std::span(bytes).first(immediate ? bytes.size() : sizeof(RdmaHeader)));
-  RdmaHeader rdma;
-  std::memcpy(&rdma, bytes.data(), sizeof rdma);
+[[gnu::noinline]] Express::Verdict Express::take_write(QueuePair& queue_pair, const ReceivedSlot& slot,
+                                                       const OpcodeTraits& what) {
+  if (slot.layout().payload_bytes != 0 || (what.immediate && queue_pair.receive.empty())) return Verdict::left;
+  const auto extension = slot.extension(sizeof(RdmaHeader) + sizeof(ImmediateHeader));
+  const auto rdma = header_at<RdmaHeader>(extension, 0);
   Headers headers{Stag{rdma.tag.value()}, rdma.address.value(), rdma.length.value(), 0};
-  if (immediate) {
-    ImmediateHeader read;
-    std::memcpy(&read, &bytes[sizeof rdma], sizeof read);
-    headers.immediate = read.value();
+  if (what.immediate) headers.immediate = header_at<ImmediateHeader>(extension, sizeof rdma).value();
+  if (!may_write(queue_pair, headers, slot.header().packet_sequence.value())) {
+    refused_.cell = as_cell(slot, headers);
+    return responder_.take(queue_pair, refused_) ? Verdict::taken : Verdict::refused;
   }
-  if (!may_write(queue_pair, headers, slot.fields.packet_sequence)) {
-    refused_ = as_cell(slot, headers);
-    return responder_.take(queue_pair, refused_) ? Taken::taken : Taken::refused;
-  }
-  finish(queue_pair, slot, headers, headers.bytes);
-  return Taken::taken;
+  complete(queue_pair, slot, what, headers);
+  return Verdict::taken;
 }
 
 /// Asks the table only if what it granted last says nothing about this write.
@@ -245,40 +290,35 @@ bool Express::may_write(QueuePair& queue_pair, const Headers& headers, std::uint
   if (headers.bytes == 0 || !queue_pair.options.remote_rights.has(Right::remote_write)) return false;
   RememberedTarget& target = queue_pair.target;
   if (target.holds(headers.tag, {headers.address, headers.bytes})) return true;
-  Access access;
-  access.tag = headers.tag;
-  access.domain = queue_pair.domain;
-  access.bytes = headers.bytes;
-  access.right = Right::remote_write;
-  access.queue_pair = queue_pair.number;
-  access.sequence = psn;
+  const Access access = access_of(queue_pair, headers.tag, headers.bytes, Right::remote_write, psn);
   const auto placement = context_.table.check_remote(access, headers.address);
   if (!placement || !placement->entry->placeable) return false;
   if (placement->entry->touch == TouchControl::unlimited) target.remember(headers.tag, headers.address, *placement);
   return true;
 }
 
-/// From what was read of the slot, so that nothing is read twice.
-ReceivedCell Express::as_cell(const ReceivedSlot& slot, const Headers& headers) const {
-  ReceivedCell received;
-  static_cast<void>(decode_slot_fields(slot.fields, received.cell));  // an opcode that take() knows
-  received.cell.tag = headers.tag;
-  received.cell.address = headers.address;
-  received.cell.message_bytes = headers.bytes;
-  received.cell.immediate = headers.immediate;
-  return received;
+/// For the responder.
+Cell Express::as_cell(const ReceivedSlot& slot, const Headers& headers) const {
+  Cell cell;
+  static_cast<void>(decode_slot_fields(slot_fields(slot.header()), cell));  // an opcode that take() knows
+  cell.tag = headers.tag;
+  cell.address = headers.address;
+  cell.message_bytes = headers.bytes;
+  cell.immediate = headers.immediate;
+  return cell;
 }
 
-void Express::finish(QueuePair& queue_pair, const ReceivedSlot& slot, const Headers& headers, std::uint32_t bytes) {
-  const OpcodeTraits& what = traits(slot.fields.opcode);
-  if (what.is(MessageKind::send) || what.immediate) {
-    Completion completion;
-    completion.operation = what.is(MessageKind::send) ? Operation::send : Operation::rdma_write_with_immediate;
-    completion.has_immediate = what.immediate;
-    completion.immediate = headers.immediate;
-    completion.bytes = bytes;
-    completion.solicited = slot.fields.solicited;
-    complete_receive(context_, queue_pair, completion);
+inline void Express::complete(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what,
+                              const Headers& headers) {
+  const bool is_send = what.is(MessageKind::send);
+  if (is_send || what.immediate) {
+    complete_receive(context_, queue_pair, [&](Completion& completion) {
+      completion.operation = is_send ? Operation::send : Operation::rdma_write_with_immediate;
+      completion.has_immediate = what.immediate;
+      completion.immediate = headers.immediate;
+      completion.bytes = headers.bytes;
+      completion.solicited = (slot.header().shape.value() & slot_shape::kSolicited) != 0;
+    });
   }
   queue_pair.silent = false;
   queue_pair.acknowledgement = PendingAcknowledgement{false, Syndrome::ok, queue_pair.expected_psn};

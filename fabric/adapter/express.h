@@ -23,18 +23,29 @@ class Express {
   /// Posts and sends requests from the first on, up to the first that is the requester's; returns how many.
   std::size_t post(QueuePair& queue_pair, std::span<const WorkRequest> requests);
 
-  enum class Taken {
-    nothing_there,  ///< the lane has no slot
-    taken,
-    left,     ///< as it was: it is for CellLink::front()
-    refused,  ///< by the responder; refused() says which
+  /// Why a burst ended.
+  enum class End {
+    enough,   ///< as many as were wanted
+    empty,    ///< the lane has no slot
+    left,     ///< the next one is as it was: it is for CellLink::front()
+    refused,  ///< the responder has refused the last one, which is consumed; refused() says which
   };
-  /// Takes the lane's oldest slot, and consumes it if it was taken or refused. The path is open.
-  [[nodiscard]] Taken take(Path& path, VirtualLane lane);
+  struct Burst {
+    std::size_t taken = 0;  ///< without the refused one
+    End end = End::enough;
+  };
+  /// Takes and consumes the lane's oldest slots, at most so many. The path is open.
+  [[nodiscard]] Burst take(Path& path, VirtualLane lane, std::size_t most);
   /// The message that take() has refused.
   [[nodiscard]] const Cell& refused() const { return refused_.cell; }
 
  private:
+  /// How slots of this way leave a queue pair, the same for a list.
+  struct Exit {
+    QueuePair& queue_pair;
+    SlotLane& slots;
+    std::size_t most_payload;
+  };
   /// The extended headers of the messages that go this way.
   struct Headers {
     Stag tag{};
@@ -42,20 +53,17 @@ class Express {
     std::uint32_t bytes = 0;
     std::uint32_t immediate = 0;
   };
+  enum class Verdict { taken, left, refused };
 
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
-  [[nodiscard]] bool post(QueuePair& queue_pair, SlotLane& slots, CompletionQueue& completions,
-                          const WorkRequest& request);
-  [[nodiscard]] std::uint64_t send(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
-                                   const std::byte* from) const;
-  [[nodiscard]] std::uint64_t write(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
-                                    const std::byte* from) const;
-  [[nodiscard]] QueuePair* expects(const Path& path, const ReceivedSlot& slot) const;
-  [[nodiscard]] Taken take_send(QueuePair& queue_pair, const ReceivedSlot& slot);
-  [[nodiscard]] Taken take_write(QueuePair& queue_pair, const ReceivedSlot& slot);
+  [[nodiscard]] static std::uint64_t put_send(const Exit& exit, const WorkRequest& request, const std::byte* from);
+  [[nodiscard]] static std::uint64_t put_write(const Exit& exit, const WorkRequest& request, const std::byte* from);
+  [[nodiscard]] QueuePair* receiver(const Path& path, QpNumber number) const;
+  [[nodiscard]] Verdict take_send(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what);
+  [[nodiscard]] Verdict take_write(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] bool may_write(QueuePair& queue_pair, const Headers& headers, std::uint32_t psn) const;
-  [[nodiscard]] ReceivedCell as_cell(const ReceivedSlot& slot, const Headers& headers) const;
-  void finish(QueuePair& queue_pair, const ReceivedSlot& slot, const Headers& headers, std::uint32_t bytes);
+  [[nodiscard]] Cell as_cell(const ReceivedSlot& slot, const Headers& headers) const;
+  void complete(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what, const Headers& headers);
 
   AdapterContext& context_;
   Responder& responder_;

@@ -41,6 +41,17 @@ ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, co
   return context.table.check_response(access, peers_address(context, segment) + offset);
 }
 
+Access access_of(const QueuePair& queue_pair, Stag tag, std::uint64_t bytes, Right right, std::uint32_t psn) {
+  Access access;
+  access.tag = tag;
+  access.domain = queue_pair.domain;
+  access.bytes = bytes;
+  access.right = right;
+  access.queue_pair = queue_pair.number;
+  access.sequence = psn;
+  return access;
+}
+
 Status post_status(ProtectionError refusal) {
   const bool beyond = refusal == ProtectionError::base_or_bounds_violation || refusal == ProtectionError::to_wrap;
   return beyond ? Status::bad_length : Status::bad_tag;

@@ -28,6 +28,9 @@ namespace splitnic::fabric {
 [[nodiscard]] ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, const Consumer& user,
                                                              const LocalSegment& segment, std::uint32_t offset,
                                                              std::uint32_t bytes, std::uint32_t psn);
+/// What a peer asks of the table with the packet `psn`.
+[[nodiscard]] Access access_of(const QueuePair& queue_pair, Stag tag, std::uint64_t bytes, Right right,
+                               std::uint32_t psn);
 /// The status of a post whose segment the table refuses: bad_length if the segment reaches beyond the tag's memory,
 /// else bad_tag.
 [[nodiscard]] Status post_status(ProtectionError refusal);

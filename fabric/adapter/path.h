@@ -46,6 +46,7 @@ struct Path {
         link(on),
         direct(on.direct()),
         corrupts(on.properties().corrupts),
+        lossless(on.properties().lossless),
         reports_settled(on.properties().reports_settled),
         slots{on.slots(VirtualLane::control), on.slots(VirtualLane::data)},
         drains(context, *this),
@@ -61,13 +62,13 @@ struct Path {
   [[nodiscard]] bool is_quiet(VirtualLane lane) const {
     const auto index = static_cast<std::size_t>(lane);
     const SlotLane* rings = slots[index];
-    return rings != nullptr && !rings->receiver.waiting() && !rings->sender.awaits() &&
+    return rings != nullptr && !rings->receiver.waiting() && !rings->sender.hears() &&
            rings->sender.settled() == settled[index] && !more[index] && !not_taken[index].wanted &&
            !rings->receiver.unreported();
   }
-  /// No lane has anything, and the peer knows everything.
+  /// No lane has anything.
   [[nodiscard]] bool is_quiet() const {
-    return open && turn.announced && !drains.busy() && is_quiet(VirtualLane::control) && is_quiet(VirtualLane::data);
+    return open && !drains.busy() && is_quiet(VirtualLane::control) && is_quiet(VirtualLane::data);
   }
   /// What a cell may carry on this lane. While the link is up.
   [[nodiscard]] std::size_t cell_payload(VirtualLane lane) const {
@@ -83,6 +84,7 @@ struct Path {
   CellLink& link;
   DirectAccess* direct;                 ///< the link's; null: there is none
   bool corrupts;                        ///< the link may corrupt cells
+  bool lossless;                        ///< a cell that has left arrives, or the epoch ends
   bool reports_settled;                 ///< consumption acknowledges
   std::array<SlotLane*, kLanes> slots;  ///< the link's; null: there are none
   std::array<PendingNotTaken, kLanes> not_taken{};

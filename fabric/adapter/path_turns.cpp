@@ -51,7 +51,7 @@ bool PathTurns::leave_armed(Path& path) {
 }
 
 void PathTurns::begin(Time now, std::span<const std::unique_ptr<Path>> all, bool arm) {
-  if (paths_ <= kAlwaysBusy && busy_.size() == paths_) return looks_.clear();
+  if (all_busy()) return looks_.clear();
   if (paths_ > kAlwaysBusy) {
     std::size_t kept = 0;
     for (Path* path : busy_) {

@@ -49,6 +49,8 @@ class PathTurns {
   void begin(Time now, std::span<const std::unique_ptr<Path>> all, bool arm);
   /// Grows, also while somebody walks it: by index.
   [[nodiscard]] const std::vector<Path*>& busy() const { return busy_; }
+  /// Every poll looks at every path.
+  [[nodiscard]] bool all_busy() const { return paths_ <= kAlwaysBusy && busy_.size() == paths_; }
   /// The idle ones whose turn it is in this poll. Some may have become busy since it began.
   [[nodiscard]] const std::vector<Path*>& looks() const { return looks_; }
   /// The link of an idle path was polled: perhaps it is not armed any more.

@@ -8,16 +8,25 @@
 
 #include "common/check.h"
 #include "fabric/adapter/context.h"
+#include "fabric/adapter/placer.h"
 
 namespace splitnic::fabric {
 namespace {
 
+/// The stream will not catch up with what was placed early: the entries end now.
+void end_early_writes(AdapterContext& context, QueuePair& queue_pair) {
+  for (std::uint32_t i = 1; i < EarlyWrites::kWindow; ++i) {
+    const std::uint32_t psn = queue_pair.expected_psn + i;
+    context.table.catch_up(std::exchange(queue_pair.early.at(psn), Stag{}), psn + 1);
+  }
+}
+
 void flush_receives(AdapterContext& context, QueuePair& queue_pair) {
+  end_early_writes(context, queue_pair);
   queue_pair.incoming = Reassembly{};
   while (!queue_pair.receive.empty()) {
-    Completion completion;
-    completion.status = CompletionStatus::flushed;
-    complete_receive(context, queue_pair, completion);
+    complete_receive(context, queue_pair,
+                     [](Completion& completion) { completion.status = CompletionStatus::flushed; });
   }
 }
 
@@ -28,7 +37,8 @@ void flush_sends(AdapterContext& context, QueuePair& queue_pair) {
   send.sent = send.answered_to = send.drain_to = send.done;
   send.acknowledged_psn = send.sent_psn = send.next_psn;
   send.unanswered = 0;
-  send.loss_noticed = false;
+  send.asked_at = 0;
+  send.loss_noticed = send.awaits_turn = false;
   send.acknowledge_by = send.delay_until = send.room_by = kNever;
   send.hold_until = Time::min();
   queue_pair.answer = AnswerReassembly{};
@@ -37,6 +47,7 @@ void flush_sends(AdapterContext& context, QueuePair& queue_pair) {
 /// What the peer still waits for is not answered.
 void drop_responses(QueuePair& queue_pair) {
   queue_pair.responses.restart_at(queue_pair.responses.taken);
+  queue_pair.responses.asked_again = false;
   queue_pair.refusing = false;
   queue_pair.draining = false;
 }
@@ -44,6 +55,7 @@ void drop_responses(QueuePair& queue_pair) {
 void enter_error(AdapterContext& context, QueuePair& queue_pair) {
   const bool was_connected = queue_pair.rules().connected;
   queue_pair.state = queue_pair_move(queue_pair.state, QueuePairEvent::fail).to;
+  publish_connection(context, queue_pair);
   drop_responses(queue_pair);
   if (!was_connected) return;
   AsyncEvent event;
@@ -61,19 +73,6 @@ void fail_and_flush_sends(AdapterContext& context, QueuePair& queue_pair, Comple
 }
 
 }  // namespace
-
-void SendEntry::begin(const WorkRequest& from, std::uint32_t message_bytes) {
-  std::memcpy(static_cast<void*>(&request), &from, offsetof(WorkRequest, segments));
-  std::copy_n(from.segments.begin(), from.segment_count, request.segments.begin());
-  bytes = message_bytes;
-  psn = message_sequence = 0;
-  settled_at = 0;
-  numbered = answered = direct_sink = memory_done = answer_lost = false;
-  direct = from.placed_bytes != 0;
-  dma = DmaState::none;
-  failure = CompletionStatus::success;
-  tag = Stag{};
-}
 
 bool ReceiveQueue::resize(std::size_t requests) {
   if (posted - taken > requests) return false;
@@ -148,6 +147,7 @@ void flush_posted_receives(AdapterContext& context, QueuePair& queue_pair) { flu
 
 void flush_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   queue_pair.state = queue_pair_move(queue_pair.state, QueuePairEvent::fail).to;
+  publish_connection(context, queue_pair);
   context.transfers.disown(queue_pair.number);
   drop_responses(queue_pair);
   flush_sends(context, queue_pair);
@@ -202,9 +202,11 @@ void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   queue_pair.responses.taken = queue_pair.responses.next = queue_pair.responses.answered = 0;
   send.message_sequence = 0;
   queue_pair.state = QueuePairState::reset;
+  publish_connection(context, queue_pair);
   queue_pair.peer = QueuePairPeer{};
   queue_pair.path = nullptr;
   queue_pair.incoming = Reassembly{};
+  end_early_writes(context, queue_pair);
   queue_pair.silent = false;
   queue_pair.acknowledgement = PendingAcknowledgement{};
   queue_pair.terminate = PendingTerminate{};

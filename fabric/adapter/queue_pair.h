@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <vector>
@@ -31,13 +32,13 @@ namespace splitnic::fabric {
 /// Where an asynchronous copy stands.
 enum class DmaState : std::uint8_t { none, moving, moved, failed };
 
-/// One request of a send queue.
-struct SendEntry {
-  WorkRequest request{};
+/// One request of a send queue. What every request uses comes first.
+struct alignas(64) SendEntry {
+  std::uint64_t settled_at = 0;  ///< done when the lane is settled to here; 0: consumption says nothing about it
   std::uint32_t bytes = 0;
   std::uint32_t psn = 0;               ///< from when it is numbered
   std::uint32_t message_sequence = 0;  ///< likewise, of reads and atomics
-  std::uint64_t settled_at = 0;        ///< done when the lane is settled to here; 0: consumption says nothing about it
+  Stag tag{};                          ///< what a bind or registration gave
   bool numbered = false;               ///< a cell of it was on the wire
   bool direct = false;       ///< the bytes are in the peer's memory: the closing cell alone is sent, also when retried
   bool answered = false;     ///< reads and atomics
@@ -46,10 +47,21 @@ struct SendEntry {
   bool answer_lost = false;  ///< injected: the answer to what was sent last does not come
   DmaState dma = DmaState::none;
   CompletionStatus failure = CompletionStatus::success;  ///< found before its turn to complete
-  Stag tag{};                                            ///< what a bind or registration gave
+  WorkRequest request{};
 
   /// Starts over with this request; segments beyond its count keep what they were.
-  void begin(const WorkRequest& from, std::uint32_t message_bytes);
+  void begin(const WorkRequest& from, std::uint32_t message_bytes) {
+    std::memcpy(static_cast<void*>(&request), &from, offsetof(WorkRequest, segments));
+    std::copy_n(from.segments.begin(), from.segment_count, request.segments.begin());
+    settled_at = 0;
+    bytes = message_bytes;
+    psn = message_sequence = 0;
+    tag = Stag{};
+    numbered = answered = direct_sink = memory_done = answer_lost = false;
+    direct = from.placed_bytes != 0;
+    dma = DmaState::none;
+    failure = CompletionStatus::success;
+  }
 };
 
 /// A send queue. Positions: done <= next <= sent or its successor, sent <= posted. Requests that go over the wire are
@@ -83,12 +95,15 @@ struct SendQueue {
   std::uint32_t message_sequence = 0;  ///< of the last read or atomic
   std::size_t unanswered = 0;          ///< reads and atomics numbered and not answered
   std::size_t max_unanswered = 0;
+  std::uint64_t asked_at = 0;  ///< where in its lane the last request of a read or atomic lies; 0: not known
 
   std::uint32_t next_offset = 0;  ///< of `next`: bytes on the wire
   std::uint16_t next_cell = 0;
   std::uint32_t packet_crc = kPacketCrcStart;
   unsigned retries_left = 0;
   unsigned receiver_not_ready_left = 0;
+  bool awaits_earlier = false;    ///< `next` waits until those before it are done, if they are not
+  bool awaits_turn = false;       ///< the peer has said that the answer will come, and has not been asked since
   bool loss_noticed = false;      ///< an answer was missed and asked for again; the next time is the timeout's
   Time acknowledge_by = kNever;   ///< kNever: nothing awaited, or not yet started by a poll
   Time room_by = kNever;          ///< when a partly sent message that finds no room ends; kNever: none waits so
@@ -140,7 +155,7 @@ struct PendingTerminate {
 };
 
 /// A posted receive, its scatter list in place.
-struct ReceiveEntry {
+struct alignas(64) ReceiveEntry {
   std::uint64_t id = 0;
   std::uint32_t bytes = 0;
   std::uint32_t segment_count = 0;
@@ -196,6 +211,16 @@ struct Reassembly {
   std::uint64_t memory_offset = 0;
 };
 
+/// Writes that were placed although an earlier packet is missing (Responder::place_early). Each is one cell, and ends a
+/// one-touch entry as soon as the stream has caught up with it. Source: S3 Fig. 18B, table D.
+struct EarlyWrites {
+  static constexpr std::uint32_t kWindow = 8;  ///< packets beyond the expected one
+  /// The entry's tag; 0: this packet was not placed.
+  [[nodiscard]] Stag& at(std::uint32_t psn) { return tags[psn % kWindow]; }
+
+  std::array<Stag, kWindow> tags{};
+};
+
 /// The answer to an own read that is coming in.
 struct AnswerReassembly {
   bool active = false;
@@ -230,6 +255,7 @@ struct ResponseQueue {
   std::uint64_t taken = 0;     ///< accepted since connected; the last one's message sequence number
   std::uint64_t next = 0;      ///< being answered, perhaps again
   std::uint64_t answered = 0;  ///< every one before it was answered whole, at any time
+  bool asked_again = false;    ///< since the last poll's answers
   std::uint32_t offset = 0;
   std::uint16_t cell = 0;
   std::uint32_t packet_crc = kPacketCrcStart;
@@ -300,6 +326,7 @@ struct QueuePair {
   ReceiveQueue receive;  ///< with a shared queue: the one that the present message took
   std::uint32_t expected_psn = 0;
   Reassembly incoming{};
+  EarlyWrites early{};
   RememberedTarget target{};  ///< of the peer's direct writes
   /// A packet was refused and may be sent again. Until it arrives again, this end sends no acknowledgement.
   bool silent = false;
@@ -317,9 +344,10 @@ struct QueuePair {
     return send.next != send.posted || acknowledgement.wanted || terminate.wanted || !responses.idle();
   }
   /// Posted requests, answers that are due, or a message that is partly in: polls have something to do, or may have.
+  /// The rest of an unacknowledged message may never come.
   [[nodiscard]] bool outstanding() const {
-    return send.done != send.posted || acknowledgement.wanted || terminate.wanted || incoming.active ||
-           !responses.idle();
+    return send.done != send.posted || acknowledgement.wanted || terminate.wanted ||
+           (incoming.active && options.acknowledged) || !responses.idle();
   }
 };
 

@@ -65,7 +65,7 @@ Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& ce
   }
   // The peer keeps at most `depth` requests open: with this request it has the answer whose record is replaced here.
   if (responses.taken >= responses.depth) {
-    end_one_shot(queue_pair, responses.records[responses.taken - responses.depth]);
+    end_one_shot(context_, queue_pair, responses.records[responses.taken - responses.depth]);
   }
   responses.records[responses.taken++] = record;
   if (responses.next < responses.oldest_kept()) responses.restart_at(responses.oldest_kept());
@@ -108,8 +108,18 @@ void Responder::answer_again(QueuePair& queue_pair, const Cell& cell) {
     ResponseRecord& record = responses.records[position];
     if (record.psn != cell.packet_sequence) continue;
     if (position <= responses.next) responses.restart_at(position);
+    responses.asked_again = true;
     return;
   }
+}
+
+void Responder::reassure(QueuePair& queue_pair) {
+  ResponseQueue& responses = queue_pair.responses;
+  if (!responses.asked_again) return;
+  responses.asked_again = false;
+  if (responses.idle() || queue_pair.acknowledgement.wanted) return;
+  queue_pair.acknowledgement = {true, Syndrome::ok, responses.records[responses.next].psn - 1};
+  static_cast<void>(push_acknowledgement(queue_pair));
 }
 
 std::size_t Responder::push_responses(QueuePair& queue_pair, std::size_t budget) {
@@ -243,14 +253,13 @@ void Responder::response_failed(QueuePair& queue_pair, const ResponseRecord& rec
   refuse_for_good(queue_pair, syndrome, {code.layer, code.type, code.code}, request, 0);
 }
 
-/// The answer to a read of a one-shot entry has arrived for sure: the entry ends.
-void Responder::end_one_shot(QueuePair& queue_pair, const ResponseRecord& record) {
+void end_one_shot(AdapterContext& context, const QueuePair& queue_pair, const ResponseRecord& record) {
   if (record.kind != MessageKind::read_request) return;
   const Access access = read_access(queue_pair, record, record.bytes);
-  const auto placement = context_.table.check_remote(access, record.address);
+  const auto placement = context.table.check_remote(access, record.address);
   // Not touched: the tag names another binding than the one that the read took.
   if (!placement || placement->entry->touch != TouchControl::one_shot || !placement->entry->touched) return;
-  static_cast<void>(context_.table.touch(access, {true, record.psn, record.psn + 1, 1}));
+  static_cast<void>(context.table.touch(access, {true, record.psn, record.psn + 1, 1}));
 }
 
 }  // namespace splitnic::fabric

@@ -147,6 +147,11 @@ Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
     entry.memory_done = true;
   }
   if (queue_pair.options.datagram) return send_datagram(queue_pair, entry);
+  if (context_.options.placements != nullptr) {
+    const Placer::Turn turn = placer_.turn(queue_pair, entry);
+    send.awaits_earlier = turn == Placer::Turn::wait;
+    if (turn != Placer::Turn::general) return turn == Placer::Turn::done ? Step::cell : Step::stop;
+  }
   if (is_answered(operation)) return send_request_cell(queue_pair, entry);
   const bool may_be_direct = is_write(operation) && !entry.direct && !entry.request.inline_data && entry.bytes > 0;
   if (may_be_direct && send.next_cell == 0) {
@@ -365,7 +370,13 @@ Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& e
     }
   }
   const bool lost = context_.options.faults != nullptr && is_lost(queue_pair, entry);
-  if (!lost && !send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return Step::stop;
+  if (!lost) {
+    const VirtualLane lane = queue_pair.options.lane;
+    ClaimedPayload none;
+    if (!queue_pair.path->link.claim(lane, cell, 0, none)) return Step::stop;
+    std::uint32_t packet_crc = kPacketCrcStart;
+    queue_pair.send.asked_at = release_cell(context_, *queue_pair.path, lane, cell, 0, packet_crc);
+  }
   if (context_.options.faults != nullptr && !lost) [[unlikely]] {
     lose_answer(queue_pair, entry);
     send_twice(queue_pair, entry, *queue_pair.path, cell, 0, {}, kPacketCrcStart);

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "fabric/adapter/context.h"
+#include "fabric/adapter/placer.h"
 
 namespace splitnic::fabric {
 
@@ -12,7 +13,7 @@ namespace splitnic::fabric {
 /// local requests in their turn, awaits acknowledgements and answers, retries. Thread: the adapter's owner.
 class Requester {
  public:
-  explicit Requester(AdapterContext& context) : context_(context) {}
+  explicit Requester(AdapterContext& context) : context_(context), placer_(context) {}
 
   Status post(QueuePair& queue_pair, const WorkRequest& request);
   /// Whether the queue pair could post the request if it had room. bytes: of its message.
@@ -67,7 +68,7 @@ class Requester {
   [[nodiscard]] Step send_datagram(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Copy send_copy(QueuePair& queue_pair, SendEntry& entry, const AddressHandle& to, PathNumber by);
 
-  // requester_answers.cpp: what comes back
+  // requester_answers.cpp: acknowledgements and responses
   void complete_acknowledged(QueuePair& queue_pair, std::uint32_t psn);
   void progressed(QueuePair& queue_pair);
   [[nodiscard]] bool complete_ready(QueuePair& queue_pair);
@@ -76,6 +77,7 @@ class Requester {
   [[nodiscard]] SendEntry* answered_by(QueuePair& queue_pair, const Cell& cell, bool read);
   void answered(QueuePair& queue_pair, SendEntry& entry);
   void answer_missed(QueuePair& queue_pair);
+  static void awaits_turn(QueuePair& queue_pair);
   [[nodiscard]] std::optional<ProtectionError> sink_refusal(const QueuePair& queue_pair, const SendEntry& entry,
                                                             std::uint32_t psn) const;
   [[nodiscard]] std::optional<ProtectionError> place_answer(QueuePair& queue_pair, SendEntry& entry,
@@ -87,11 +89,14 @@ class Requester {
   void refuse_answer(QueuePair& queue_pair, const SendEntry& entry, const ReceivedCell& received, ProtectionError error,
                      CompletionStatus status);
   void retry(QueuePair& queue_pair);
+  [[nodiscard]] static bool may_be_lost(const QueuePair& queue_pair);
+  void ask_again(QueuePair& queue_pair);
   [[nodiscard]] static bool waits_for_path(const QueuePair& queue_pair);
   [[nodiscard]] static bool lacks_room(const QueuePair& queue_pair);
   [[nodiscard]] bool lacked_room_for_long(QueuePair& queue_pair);
 
   AdapterContext& context_;
+  Placer placer_;
 };
 
 /// Ends the stream for good, because of a failure that no request of the peer has caused: sends one terminate message,

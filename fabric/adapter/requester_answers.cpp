@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <tuple>
 
 #include "common/check.h"
 #include "common/sequence.h"
@@ -14,6 +15,8 @@ namespace splitnic::fabric {
 namespace {
 
 constexpr Duration kLongestReceiverNotReadyDelay = std::chrono::seconds(1);
+// A path that was never up may take so much longer than an answer: two processes have to make it first.
+constexpr int kFirstPathTimes = 4;
 // How a request ends whose answer is refused: the peer answered what was not asked, or the memory for it went away.
 constexpr CompletionStatus kPeersFault = CompletionStatus::remote_operation_error;
 constexpr CompletionStatus kOwnFault = CompletionStatus::local_protection_error;
@@ -129,6 +132,7 @@ void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {
     return;
   }
   if (ok && answer_is_lost(queue_pair, cell.packet_sequence)) return;
+  if (ok && good == 0) return awaits_turn(queue_pair);
   complete_acknowledged(queue_pair, send.acknowledged_psn + good);
   if (!queue_pair.rules().connected) return;  // that was one loss too many
   switch (cell.syndrome) {
@@ -200,6 +204,16 @@ bool Requester::answer_is_lost(const QueuePair& queue_pair, std::uint32_t psn) c
   return false;
 }
 
+/// The peer has acknowledged nothing new. So it says that it has the read or atomic that was sent again, and will
+/// answer it when others have had their turn.
+void Requester::awaits_turn(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  if (send.done == send.sent || !is_answered(send.entries[send.done].request.operation)) return;
+  send.retries_left = queue_pair.times.retry_count;
+  send.acknowledge_by = kNever;
+  send.awaits_turn = true;
+}
+
 /// The request that the cell can be an answer to: the oldest one that awaits its.
 SendEntry* Requester::answered_by(QueuePair& queue_pair, const Cell& cell, bool read) {
   SendQueue& send = queue_pair.send;
@@ -268,6 +282,7 @@ void Requester::take_read_response(QueuePair& queue_pair, const ReceivedCell& re
     return refuse_answer(queue_pair, *entry, received, *refusal, kOwnFault);
   }
   queue_pair.send.acknowledge_by = kNever;  // it is coming
+  queue_pair.send.retries_left = queue_pair.times.retry_count;
   if (what.last) answered(queue_pair, *entry);
 }
 
@@ -355,6 +370,17 @@ void Requester::retry(QueuePair& queue_pair) {
   send.rewind_to(send.done);
 }
 
+/// A peer that has said that it will answer is asked for the oldest answer alone: nothing else can be missing there.
+void Requester::ask_again(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  send.awaits_turn = false;
+  const std::tuple before(send.next, send.next_offset, send.next_cell, send.packet_crc);
+  send.rewind_to(send.done);
+  static_cast<void>(send_request_cell(queue_pair, send.entries[send.done]));
+  if (!queue_pair.rules().connected) return;
+  std::tie(send.next, send.next_offset, send.next_cell, send.packet_crc) = before;
+}
+
 /// A partly sent message waits for room, and no request before it waits for an answer.
 bool Requester::lacks_room(const QueuePair& queue_pair) {
   const SendQueue& send = queue_pair.send;
@@ -368,7 +394,8 @@ bool Requester::waits_for_path(const QueuePair& queue_pair) {
   return queue_pair.path != nullptr && !queue_pair.path->open && queue_pair.send.next != queue_pair.send.posted;
 }
 
-/// lacks_room() has held since the message's last cell left, for as long as a request waits for its answer in all.
+/// lacks_room() has held since the message's last cell left, for as long as a request waits for its answer in all; or
+/// the path has not come up for so long.
 bool Requester::lacked_room_for_long(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
   if (!waits_for_path(queue_pair) && !lacks_room(queue_pair)) {
@@ -377,11 +404,25 @@ bool Requester::lacked_room_for_long(QueuePair& queue_pair) {
   }
   if (send.room_by == kNever) {
     const Duration once = std::max(queue_pair.times.ack_timeout, Duration(1));
-    const auto times =
-        std::min<Duration::rep>(Duration::rep{queue_pair.times.retry_count} + 1, (kNever - context_.now) / once);
+    const bool first = waits_for_path(queue_pair) && queue_pair.path->incarnation == 0;
+    const Duration::rep attempts = (Duration::rep{queue_pair.times.retry_count} + 1) * (first ? kFirstPathTimes : 1);
+    const auto times = std::min<Duration::rep>(attempts, (kNever - context_.now) / once);
     send.room_by = context_.now + once * times;
   }
   return context_.now >= send.room_by;
+}
+
+/// Whether the oldest request, or its answer, may have got lost. Not while the peer has not taken all that lies in the
+/// lane, and not while an answer comes in over a link that loses nothing.
+bool Requester::may_be_lost(const QueuePair& queue_pair) {
+  const SendQueue& send = queue_pair.send;
+  Path& path = *queue_pair.path;
+  if (path.lossless && queue_pair.answer.active) return false;
+  const VirtualLane lane = queue_pair.options.lane;
+  if (path.link.drained(lane)) return true;
+  // Others keep the lane filled, but the peer has taken this request.
+  const bool asks = is_answered(send.entries[send.done].request.operation);
+  return asks && send.asked_at != 0 && path.reports_settled && path.link.settled(lane) >= send.asked_at;
 }
 
 void Requester::check_time(QueuePair& queue_pair) {
@@ -402,11 +443,13 @@ void Requester::check_time(QueuePair& queue_pair) {
   }
   if (context_.now < send.acknowledge_by) return;
   ++context_.counters.timeouts;
-  if (queue_pair.path->link.drained(queue_pair.options.lane)) return retry(queue_pair);
-  // The peer has not taken all that lies in the lane: nothing is lost, it is slow. That ends too, but copies of what
-  // waits there already would not help.
+  const bool asks_once = send.awaits_turn && queue_pair.path->lossless && context_.options.faults == nullptr &&
+                         is_answered(send.entries[send.done].request.operation);
+  if (may_be_lost(queue_pair) && !asks_once) return retry(queue_pair);
+  // The peer is slow. That ends too, but copies of what it has already would not help.
   if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
   --send.retries_left;
+  if (asks_once) ask_again(queue_pair);
   send.acknowledge_by = context_.now + queue_pair.times.ack_timeout;
 }
 
@@ -431,7 +474,7 @@ Time Requester::next_deadline(const QueuePair& queue_pair) const {
   // A full lane is the link's to wake for, and what waits for an answer the peer's; what else is left waits for a
   // budget.
   const bool waits = queue_pair.path->link.wants_room(queue_pair.options.lane) || !may_begin(queue_pair, entry) ||
-                     (entry.failure != CompletionStatus::success && send.done != send.next);
+                     ((entry.failure != CompletionStatus::success || send.awaits_earlier) && send.done != send.next);
   return waits ? deadline : context_.now;
 }
 

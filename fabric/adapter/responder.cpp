@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
+#include "common/check.h"
 #include "common/range.h"
 #include "common/sequence.h"
 #include "fabric/adapter/local_memory.h"
@@ -30,17 +32,6 @@ TerminateReason reason_of(ProtectionError error, ProtectedUse use) {
   return {code.layer, code.type, code.code};
 }
 
-Access access_of(const QueuePair& queue_pair, Stag tag, std::uint64_t bytes, Right right, std::uint32_t psn) {
-  Access access;
-  access.tag = tag;
-  access.domain = queue_pair.domain;
-  access.bytes = bytes;
-  access.right = right;
-  access.queue_pair = queue_pair.number;
-  access.sequence = psn;
-  return access;
-}
-
 /// What the queue pair lets no peer do through it, if this is such a message.
 std::optional<ProtectedUse> forbidden_use(const QueuePair& queue_pair, MessageKind kind) {
   const Rights rights = queue_pair.options.remote_rights;
@@ -58,12 +49,24 @@ bool names_memory(const QueuePair& queue_pair, std::uint32_t bytes) {
 }  // namespace
 
 /// Checks a receive's scatter list and takes it over, as the next of the queue.
-Status Responder::fill(ReceiveQueue& receive, const Consumer& user, const ReceiveRequest& request,
-                       bool verbs_rules) const {
-  if (request.more.size() >= kMaxSegments) return Status::bad_length;
+inline Status Responder::fill(ReceiveQueue& receive, const Consumer& user, const ReceiveRequest& request,
+                              bool verbs_rules) const {
   ReceiveEntry& entry = receive.entries[receive.posted];
   entry.id = request.id;
+  entry.bytes = request.segment.bytes;
+  entry.segment_count = 1;
   entry.segments[0] = request.segment;
+  const bool alone = request.more.empty();
+  const bool known = verbs_rules || request.segment.bytes == 0 ||
+                     receive.region.place(request.segment.tag, request.segment.as_number(), request.segment.bytes,
+                                          Right::local_write) != nullptr;
+  return alone && known ? Status::ok : check(receive, entry, user, request, verbs_rules);
+}
+
+/// The rest of fill().
+Status Responder::check(ReceiveQueue& receive, ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request,
+                        bool verbs_rules) const {
+  if (request.more.size() >= kMaxSegments) return Status::bad_length;
   std::ranges::copy(request.more, entry.segments.begin() + 1);
   entry.segment_count = static_cast<std::uint32_t>(1 + request.more.size());
   std::uint64_t total = 0;
@@ -80,18 +83,22 @@ Status Responder::fill(ReceiveQueue& receive, const Consumer& user, const Receiv
   return Status::ok;
 }
 
-Status Responder::post(QueuePair& queue_pair, const ReceiveRequest& request) {
+Status Responder::post(QueuePair& queue_pair, std::span<const ReceiveRequest> requests, std::size_t& posted) {
   const bool flushes = queue_pair.flushes_receives();
   if (!queue_pair.rules().post_receive && !flushes) return Status::bad_state;
   const bool has_own = queue_pair.options.shared_receives.value == 0 && queue_pair.options.xrc == XrcRole::none;
   if (!has_own) return Status::not_permitted;
   ReceiveQueue& receive = queue_pair.receive;
-  if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
-  const Status status = fill(receive, queue_pair.consumer(), request, queue_pair.options.verbs_rules);
-  if (status != Status::ok) return status;
-  if (!context_.completion_queue(queue_pair.options.receive_completions)->reserve()) return Status::queue_full;
-  ++receive.posted;
-  if (flushes) flush_posted_receives(context_, queue_pair);
+  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.receive_completions);
+  for (const ReceiveRequest& request : requests) {
+    if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
+    const Status status = fill(receive, queue_pair.consumer(), request, queue_pair.options.verbs_rules);
+    if (status != Status::ok) return status;
+    if (!completions.reserve()) return Status::queue_full;
+    ++receive.posted;
+    ++posted;
+    if (flushes) flush_posted_receives(context_, queue_pair);
+  }
   return Status::ok;
 }
 
@@ -147,7 +154,7 @@ bool Responder::take(QueuePair& queue_pair, const ReceivedCell& received) {
     if (queue_pair.state == QueuePairState::error && is_refusal(last.syndrome)) last.wanted = true;
     return false;
   }
-  const bool in_order = queue_pair.options.acknowledged ? in_order_acknowledged(queue_pair, cell)
+  const bool in_order = queue_pair.options.acknowledged ? in_order_acknowledged(queue_pair, received)
                                                         : in_order_unacknowledged(queue_pair, cell);
   if (!in_order) return false;
   const Verdict verdict = accept(queue_pair, received);
@@ -165,7 +172,8 @@ void Responder::refuse_gone(QueuePair& queue_pair, Stag tag, const ReceivedCell&
   refuse(queue_pair, Verdict::receive_is_void, received);
 }
 
-bool Responder::in_order_acknowledged(QueuePair& queue_pair, const Cell& cell) {
+bool Responder::in_order_acknowledged(QueuePair& queue_pair, const ReceivedCell& received) {
+  const Cell& cell = received.cell;
   const OpcodeTraits& what = traits(cell.opcode);
   const Reassembly& incoming = queue_pair.incoming;
   const std::int32_t ahead = sequence_distance(cell.packet_sequence, queue_pair.expected_psn);
@@ -187,13 +195,54 @@ bool Responder::in_order_acknowledged(QueuePair& queue_pair, const Cell& cell) {
     ++context_.counters.dropped_duplicate;
     return false;
   }
-  ++context_.counters.dropped_out_of_sequence;
+  if (ahead < 0 || !place_early(queue_pair, received)) ++context_.counters.dropped_out_of_sequence;
   queue_pair.incoming = Reassembly{};
   if (!queue_pair.silent) {
     schedule_acknowledgement(queue_pair, Syndrome::sequence_error, queue_pair.expected_psn);
     queue_pair.silent = true;
   }
   return false;
+}
+
+/// A link that reorders may deliver a write before an earlier packet. A write that ends a one-touch entry is placed at
+/// once: its owner learns of it by a later message, and no second write may come. All other packets wait until the peer
+/// sends them again. Only a write of one cell says where it goes. False: not placed.
+bool Responder::place_early(QueuePair& queue_pair, const ReceivedCell& received) {
+  const Cell& cell = received.cell;
+  const OpcodeTraits& what = traits(cell.opcode);
+  const bool is_whole = what.is(MessageKind::write) && what.first && what.last && !what.immediate && !cell.direct &&
+                        cell.message_bytes != 0 && received.payload.size() == cell.message_bytes;
+  const bool may_overtake = !queue_pair.path->link.properties().lossless && queue_pair.options.xrc == XrcRole::none &&
+                            context_.options.faults == nullptr;
+  const std::int32_t ahead = sequence_distance(cell.packet_sequence, queue_pair.expected_psn);
+  const bool is_near = ahead > 0 && ahead < static_cast<std::int32_t>(EarlyWrites::kWindow);
+  if (!is_whole || !may_overtake || !is_near || forbidden_use(queue_pair, what.kind)) return false;
+  Stag& placed = queue_pair.early.at(cell.packet_sequence);
+  if (placed.value != 0) {
+    ++context_.counters.dropped_duplicate;
+    return true;
+  }
+  std::uint32_t packet_crc = kPacketCrcStart;
+  if (queue_pair.path->corrupts && !packet_is_whole(packet_crc, received)) return false;
+  const Access access = access_of(queue_pair, cell.tag, cell.message_bytes, Right::remote_write, cell.packet_sequence);
+  const auto placement = context_.table.check_remote(access, cell.address);
+  if (!placement || placement->entry->touch != TouchControl::one_touch || placement->entry->touched) return false;
+  if (!store_placement(*placement, received.payload)) return false;
+  const SegmentPosition position{true, cell.packet_sequence, queue_pair.expected_psn, EarlyWrites::kWindow};
+  SPLITNIC_CHECK(context_.table.touch(access, position) == TouchAction::place_and_remember);
+  placed = cell.tag;
+  ++context_.counters.placed_early;
+  return true;
+}
+
+/// The expected packets that were placed early are done: the stream has caught up with them.
+void Responder::pass_early(QueuePair& queue_pair) {
+  while (queue_pair.early.at(queue_pair.expected_psn).value != 0) {
+    const Stag tag = std::exchange(queue_pair.early.at(queue_pair.expected_psn), Stag{});
+    schedule_acknowledgement(queue_pair, Syndrome::ok, queue_pair.expected_psn);
+    ++queue_pair.expected_psn;
+    context_.table.catch_up(tag, queue_pair.expected_psn);
+  }
 }
 
 bool Responder::in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell) {
@@ -362,15 +411,16 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
   const Reassembly& incoming = queue_pair.incoming;
   const OpcodeTraits& what = traits(cell.opcode);
   if (incoming.kind == MessageKind::send || what.immediate) {
-    Completion completion;
-    completion.operation = incoming.kind == MessageKind::send ? Operation::send : Operation::rdma_write_with_immediate;
-    completion.has_immediate = what.immediate;
-    completion.immediate = what.immediate ? cell.immediate : 0;
-    completion.bytes = incoming.kind == MessageKind::send ? incoming.offset : incoming.message_bytes;
-    completion.solicited = cell.solicited;
-    completion.has_invalidated = what.invalidate;
-    completion.tag = what.invalidate ? cell.invalidate : Stag{};
-    complete_receive(context_, queue_pair, completion);
+    complete_receive(context_, queue_pair, [&](Completion& completion) {
+      const bool is_send = incoming.kind == MessageKind::send;
+      completion.operation = is_send ? Operation::send : Operation::rdma_write_with_immediate;
+      completion.has_immediate = what.immediate;
+      completion.immediate = what.immediate ? cell.immediate : 0;
+      completion.bytes = is_send ? incoming.offset : incoming.message_bytes;
+      completion.solicited = cell.solicited;
+      completion.has_invalidated = what.invalidate;
+      completion.tag = what.invalidate ? cell.invalidate : Stag{};
+    });
   }
   queue_pair.incoming = Reassembly{};
   // An answer acknowledges its request: reads and atomics are owed nothing else.
@@ -382,11 +432,13 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
     if (cell.awaited) queue_pair.acknowledgement.wanted = false;
   }
   ++queue_pair.expected_psn;
+  pass_early(queue_pair);
 }
 
 void Responder::refuse(QueuePair& queue_pair, Verdict why, const ReceivedCell& received) {
   queue_pair.incoming = Reassembly{};
   if (why == Verdict::refused) ++context_.counters.access_refused;
+  if (why == Verdict::refused && error_ == ProtectionError::touched_twice) ++context_.counters.touched_twice;
   if (why == Verdict::damaged) ++context_.counters.dropped_bad_cell;
   if (!queue_pair.options.acknowledged) return refuse_unacknowledged(queue_pair, why);
   const auto for_good = [&](Syndrome syndrome, TerminateReason reason) {
@@ -412,11 +464,11 @@ void Responder::refuse(QueuePair& queue_pair, Verdict why, const ReceivedCell& r
       return for_good(Syndrome::remote_operation_error, kInvalidQueueNumber);
     case Verdict::too_long:
     case Verdict::receive_is_void: {
-      Completion completion;
-      completion.status =
-          why == Verdict::too_long ? CompletionStatus::local_length_error : CompletionStatus::local_protection_error;
-      complete_receive(context_, queue_pair, completion);
-      return for_good(Syndrome::remote_operation_error, why == Verdict::too_long ? kMessageTooLong : kLocalCatastrophe);
+      const bool too_long = why == Verdict::too_long;
+      complete_receive(context_, queue_pair, [&](Completion& completion) {
+        completion.status = too_long ? CompletionStatus::local_length_error : CompletionStatus::local_protection_error;
+      });
+      return for_good(Syndrome::remote_operation_error, too_long ? kMessageTooLong : kLocalCatastrophe);
     }
     case Verdict::overrun: {
       AsyncEvent event;

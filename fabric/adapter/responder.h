@@ -13,7 +13,8 @@ class Responder {
  public:
   explicit Responder(AdapterContext& context) : context_(context) {}
 
-  Status post(QueuePair& queue_pair, const ReceiveRequest& request);
+  /// posted: counts those that were taken; the first that is not ends the list.
+  Status post(QueuePair& queue_pair, std::span<const ReceiveRequest> requests, std::size_t& posted);
   Status post(SharedReceiveQueue& shared, const ReceiveRequest& request);
   /// A cell of a message, addressed to queue_pair by its peer. False: it was not taken; it was refused, is a copy, or
   /// comes out of turn.
@@ -27,6 +28,9 @@ class Responder {
   bool push_acknowledgement(QueuePair& queue_pair);
   /// Answers to the peer's reads and atomics, at most `budget` cells; returns how many went out.
   std::size_t push_responses(QueuePair& queue_pair, std::size_t budget);
+  /// After the answers of a poll: a peer that has asked again for one that still waits hears that this end has the
+  /// request, by an acknowledgement of what comes before the next answer.
+  void reassure(QueuePair& queue_pair);
   /// A copy that was started for the response at `position` has ended.
   void transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved);
 
@@ -46,7 +50,11 @@ class Responder {
 
   // responder.cpp: order, placing, refusing
   Status fill(ReceiveQueue& receive, const Consumer& user, const ReceiveRequest& request, bool verbs_rules) const;
-  [[nodiscard]] bool in_order_acknowledged(QueuePair& queue_pair, const Cell& cell);
+  Status check(ReceiveQueue& receive, ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request,
+               bool verbs_rules) const;
+  [[nodiscard]] bool in_order_acknowledged(QueuePair& queue_pair, const ReceivedCell& received);
+  [[nodiscard]] bool place_early(QueuePair& queue_pair, const ReceivedCell& received);
+  void pass_early(QueuePair& queue_pair);
   [[nodiscard]] bool in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict accept(QueuePair& queue_pair, const ReceivedCell& received);
   [[nodiscard]] Verdict meet_faults(QueuePair& queue_pair, const Cell& cell);
@@ -73,7 +81,6 @@ class Responder {
   [[nodiscard]] bool push_read_cell(QueuePair& queue_pair, ResponseRecord& record);
   [[nodiscard]] bool store_directly(QueuePair& queue_pair, ResponseRecord& record);
   void response_failed(QueuePair& queue_pair, const ResponseRecord& record, ProtectionError error);
-  void end_one_shot(QueuePair& queue_pair, const ResponseRecord& record);
 
   AdapterContext& context_;
   ProtectionError error_ = ProtectionError::invalid_stag;

@@ -272,10 +272,10 @@ bool FabricLink::read_peer_anchor(std::size_t offset) {
   }
   AnchorBytes bytes{};
   window.read(offset, std::as_writable_bytes(std::span(&bytes, 1)));
-  if (bridge_.link() == LinkState::down) return false;  // the copy may be all ones
   const auto anchor = decode_anchor(bytes, offset, window.size());
   if (!anchor) {
-    if (peer_group_changed()) return false;  // it died since, and its memory with it
+    // It died since, and its memory with it: then the copy may be all ones.
+    if (bridge_.link() == LinkState::down || peer_group_changed()) return false;
     fail_link(anchor.error());
     return false;
   }
@@ -310,17 +310,26 @@ void FabricLink::go_up(const Anchor& peer) {
   bridge_.ring();
 }
 
+bool FabricLink::rests(Time now) const {
+  const bool just_looked = now > bridge_looked_at_ && now - bridge_looked_at_ < kLookAtBridgeEvery;
+  return phase_ == LinkPhase::up && just_looked && now < ring_again_next_;
+}
+
 std::size_t FabricLink::poll(Time now) {
   const LinkPhase before = phase_;
   now_ = now;
-  const bool just_looked = now > bridge_looked_at_ && now - bridge_looked_at_ < kLookAtBridgeEvery;
-  if (phase_ == LinkPhase::up && just_looked && now < ring_again_next_) return 0;
+  if (rests(now)) return 0;
   bridge_looked_at_ = now;
   if (now >= next_check_) {
     next_check_ = now + kHangUpCheck;
     if (bridge_.take_doorbells()) doorbell_taken_ = true;
   }
-  if (bridge_.link() == LinkState::down && !hung_up_at_) hung_up_at_ = now;
+  if (bridge_.link() == LinkState::down && !hung_up_at_) {
+    // A peer that hung up as soon as this end was ready may have sent something all the same.
+    if (phase_ == LinkPhase::ready) step(now);
+    hung_up_at_ = now;
+    last_consumed_ = 0;
+  }
   if (!hung_up_at_) {
     step(now);
   } else if (!takes_last_cells(now)) {
@@ -331,9 +340,13 @@ std::size_t FabricLink::poll(Time now) {
   return phase_ != before ? 1 : 0;
 }
 
-/// What the peer has sent and settled before it hung up is in this end's memory, and still counts. Cells that are not
-/// taken within kLastCells are lost.
+/// What the peer has sent and settled before it hung up is in this end's memory, and still counts. If none of it is
+/// taken for kLastCells, it is lost.
 bool FabricLink::takes_last_cells(Time now) {
+  std::uint64_t consumed = 0;
+  for (const Lane& lane : lanes_) consumed += lane.receiver.consumed();
+  if (consumed != last_consumed_) hung_up_at_ = now;
+  last_consumed_ = consumed;
   if (!up() || now - *hung_up_at_ >= kLastCells || rings_faulty()) return false;
   // After the hang-up was noticed, so that both are the last.
   return std::ranges::any_of(lanes_, [](Lane& lane) {
@@ -426,7 +439,7 @@ bool FabricLink::wants_room(VirtualLane lane) const { return at(lane).sender.wan
 bool FabricLink::drained(VirtualLane lane) { return at(lane).sender.drained(); }
 
 bool FabricLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) {
-  SlotClaim claim;
+  SlotClaim& claim = at(lane).claimed;
   const std::size_t extension_bytes = slot_extension_bytes(cell.opcode);
   if (!at(lane).sender.claim(extension_bytes, payload_bytes, claim)) return false;
   if (extension_bytes != 0) encode_slot_extension(cell, claim.extension);
@@ -436,7 +449,7 @@ bool FabricLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_b
 
 std::uint64_t FabricLink::release(VirtualLane lane, const Cell& cell, std::uint32_t& /*packet_crc*/) {
   SlotFields fields = slot_fields(cell);
-  return at(lane).release(fields);
+  return at(lane).release(at(lane).claimed, fields);
 }
 
 std::uint64_t FabricLink::settled(VirtualLane lane) {
@@ -445,30 +458,29 @@ std::uint64_t FabricLink::settled(VirtualLane lane) {
 }
 
 /// A slot's fields by value; its payload stays where it is.
-void FabricLink::read_front(Lane& lane, const ReceivedSlot& slot) {
+void FabricLink::read_front(Lane& lane, ReceivedSlot& slot) {
   lane.has_front = true;
   lane.front = ReceivedCell{};
   ReceivedCell& received = lane.front;
-  received.fault = decode_slot_fields(slot.fields, received.cell);
-  if (slot.fault) received.fault = cell_fault(*slot.fault);
+  const SlotFields fields = slot_fields(slot.header());
+  received.fault = decode_slot_fields(fields, received.cell);
+  if (slot.fault()) received.fault = cell_fault(*slot.fault());
   if (received.fault) return;
-  lane.sender.note_settled(slot.fields.settled);
-  std::array<std::byte, kSlotBodyInFirst> extension;
-  const auto headers = std::span(extension).first(slot_extension_bytes(received.cell.opcode));
-  slot.copy_extension(headers);
-  std::array<PeerMemory, 2> pieces;
-  if (!slot.payload(headers.size(), pieces)) {
+  lane.sender.note_settled(fields.settled);
+  const auto headers = slot.extension(slot_extension_bytes(received.cell.opcode));
+  const auto payload = slot.payload(headers.size());
+  if (!payload) {
     received.fault = CellFault::payload_bytes;
     return;
   }
-  received.payload = CellPayload(pieces[0], pieces[1]);
-  received.fault = decode_slot_extension(headers, slot.payload_bytes, received.cell);
+  received.payload = CellPayload(*payload);
+  received.fault = decode_slot_extension(headers, payload->size(), received.cell);
 }
 
 const ReceivedCell* FabricLink::front(VirtualLane lane) {
   Lane& from = at(lane);
   if (from.has_front) return &from.front;
-  const ReceivedSlot* slot = from.receiver.front();
+  ReceivedSlot* slot = from.receiver.front();
   if (slot == nullptr) return nullptr;
   read_front(from, *slot);
   return &from.front;

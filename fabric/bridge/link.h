@@ -77,6 +77,7 @@ class FabricLink final : public CellLink {
   void restart();
   /// Advances the handshake; bounded. Returns 1 if the phase changed, else 0.
   std::size_t poll(Time now) override;
+  [[nodiscard]] bool rests(Time now) const override;
   [[nodiscard]] LinkPhase phase() const { return phase_; }
   [[nodiscard]] bool up() const override { return phase_ == LinkPhase::up; }
   [[nodiscard]] std::uint64_t incarnation() const override { return incarnation_; }
@@ -141,6 +142,7 @@ class FabricLink final : public CellLink {
  private:
   struct PeerGroup;
   struct Lane : SlotLane {
+    SlotClaim claimed{};
     ReceivedCell front{};
     bool has_front = false;  ///< `front` is that of the receiver
   };
@@ -169,7 +171,7 @@ class FabricLink final : public CellLink {
   [[nodiscard]] bool all_drained();
   [[nodiscard]] Lane& at(VirtualLane lane) { return lanes_[static_cast<std::size_t>(lane)]; }
   [[nodiscard]] const Lane& at(VirtualLane lane) const { return lanes_[static_cast<std::size_t>(lane)]; }
-  static void read_front(Lane& lane, const ReceivedSlot& slot);
+  static void read_front(Lane& lane, ReceivedSlot& slot);
 
   Bridge& bridge_;
   LinkOptions options_;
@@ -209,7 +211,9 @@ class FabricLink final : public CellLink {
   Time bridge_looked_at_{};
   Time ring_again_next_{};
   bool patient_ = false;
-  std::optional<Time> hung_up_at_{};  // the peer, while this end takes what came before
+  std::optional<Time>
+      hung_up_at_{};                 // the peer, or this end took something after that; while it takes what came before
+  std::uint64_t last_consumed_ = 0;  // by then, in all lanes
 };
 
 }  // namespace splitnic::fabric

@@ -52,7 +52,7 @@ class CounterFiles {
   CounterFiles(std::string folder, os::UniqueFd own, os::UniqueFd sums);
   void add_to_sums(const PortCounts& counts, bool last);
 
-  std::string folder_;  // of the endnode; empty: moved from
+  std::string folder_;  // the endnode's; empty: moved from
   os::UniqueFd own_;    // its ports/1
   os::UniqueFd sums_;   // the device's
   PortCounts written_;
@@ -60,7 +60,7 @@ class CounterFiles {
   std::string queue_pairs_;
 };
 
-/// Of an endnode that is open.
+/// The texts of an open endnode's files.
 struct EndnodeReport {
   LocalId id{};
   std::vector<std::string> process{};      ///< lines, each "NAME VALUE"
@@ -72,7 +72,7 @@ struct EndnodeReport {
 /// The files of all endnodes in the fabric's folder whose local IDs are held. What can't be read is left out.
 [[nodiscard]] std::vector<EndnodeReport> read_endnodes(const std::string& directory, const LocalIds& ids);
 
-/// Those that a killed endnode has left. The caller holds its ID.
+/// Removes the files that a killed endnode has left. The caller holds its ID.
 void remove_counter_files(const std::string& directory, LocalId id);
 
 /// Where endnodes have their files: directory/endnodes.

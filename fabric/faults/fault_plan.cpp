@@ -127,7 +127,7 @@ bool FaultPlan::loses(const SendingRequest& request, std::uint16_t cell) {
 bool FaultPlan::duplicates(const SendingRequest& request, std::uint16_t cell) {
   State* state = find(request.queue_pair);
   if (state == nullptr) return false;
-  // Once: whether it is sent again may be a matter of time.
+  // Only once: whether the cell is sent again may depend on timing.
   if (state->hits.contains({request.position, cell, Kind::duplicate})) return false;
   if (hit(*state, options_.faults.duplicate_permille, Kind::duplicate, request.position, cell) == 0) return false;
   ++counters_.duplicate;

@@ -70,15 +70,15 @@ class FaultPlan final : public TransportFaults {
     bool cut = false;         // its peer is dying: nothing leaves any more
     // How often a fault has hit a request's cell.
     std::map<std::tuple<std::uint64_t, std::uint16_t, Kind>, unsigned> hits;
-    std::uint64_t messages = 0;  // that have come in
+    std::uint64_t messages = 0;  // received
     std::uint32_t psn = 0;       // of the last of them
-    unsigned damaged = 0;        // times that it was
-    unsigned refused = 0;        // likewise, not ready
+    unsigned damaged = 0;        // how often the last message was damaged
+    unsigned refused = 0;        // how often it was refused as not ready
   };
 
   [[nodiscard]] State* find(QpNumber queue_pair);
   [[nodiscard]] bool draw(unsigned permille, Kind kind, std::initializer_list<std::uint64_t> what) const;
-  /// Draws for a cell; 0: it is not hit, else how often it has been.
+  /// Draws whether the fault hits a cell. Returns 0 if not, else how often it has hit this cell.
   [[nodiscard]] unsigned hit(State& state, unsigned permille, Kind kind, std::uint64_t position, std::uint16_t cell);
   [[nodiscard]] RequestTurn kill(State& state, const SendingRequest& request);
   static void note(State& state, const ArrivingMessage& message);

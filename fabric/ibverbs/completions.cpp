@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <type_traits>
 
 namespace splitnic::ibverbs {
 namespace {
@@ -74,15 +76,23 @@ ibv_wc_status status_after_death(Context& context, const Completion& completion)
   return std::exchange(found->second->connection->death_reported, true) ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR;
 }
 
+/// Room for completions. Nothing fills it beforehand: most polls find none.
+union CompletionRoom {
+  CompletionRoom() {}  // NOLINT(modernize-use-equals-default): that would be deleted
+  std::array<Completion, 16> all;
+};
+static_assert(std::is_trivially_copyable_v<Completion>);
+
 int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) noexcept {
   Context& context = Context::of(cq->context);
   const fabric::CqNumber number = CompletionQueue::of(cq).number;
-  std::array<Completion, 16> some;
+  CompletionRoom room_for_some;
+  const std::span some(room_for_some.all);
   int count = 0;
   bool goes_on = false;
   while (count < most) {
     const auto room = std::min(some.size(), static_cast<std::size_t>(most - count));
-    const std::size_t got = context.adapter->poll_completions(number, std::span(some).first(room), goes_on);
+    const std::size_t got = context.adapter->poll_completions(number, some.first(room), goes_on);
     for (std::size_t i = 0; i < got; ++i) describe(context, some[i], wc[count++]);
     if (got < room) break;
     goes_on = some[got - 1].status != CompletionStatus::flushed;
@@ -156,8 +166,9 @@ void describe(Context& context, const Completion& completion, ibv_wc& wc) {
   wc.wr_id = completion.id;
   wc.qp_num = completion.queue_pair.value;
   wc.opcode = opcode_of(completion);
-  wc.status = status_of(completion.status, completion.operation);
+  wc.status = IBV_WC_SUCCESS;
   if (completion.status != CompletionStatus::success) {
+    wc.status = status_of(completion.status, completion.operation);
     wc.vendor_err = static_cast<std::uint32_t>(completion.status);
     if (completion.status == CompletionStatus::outcome_unknown) wc.status = status_after_death(context, completion);
     return;

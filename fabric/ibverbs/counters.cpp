@@ -76,6 +76,7 @@ PortCounts collect(Context& context) {
   counts.counters = port_counters(adapter);
   append(counts.hw_counters, adapter);
   append(counts.hw_counters, context.peers->counters());
+  append(counts.hw_counters, context.groups->counters(), "group_");
   append(counts.hw_counters, faults, "fault_");
   return counts;
 }

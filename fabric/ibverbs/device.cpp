@@ -6,7 +6,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "fabric/ibverbs/counters.h"
 #include "fabric/ibverbs/faults.h"
@@ -62,6 +64,16 @@ fabric::AdapterOptions adapter_options() {
   return options;
 }
 
+/// Which memory of peers is reached past the fabric, as the environment says.
+Result<fabric::PlacementReach> placement_reach() {
+  const char* text = secure_getenv("SPLITNIC_PLACEMENT");
+  const std::string_view wanted = text == nullptr ? "" : text;
+  if (wanted.empty() || wanted == "shared") return fabric::PlacementReach::shared;
+  if (wanted == "none") return fabric::PlacementReach::none;
+  if (wanted == "process") return fabric::PlacementReach::process;
+  return fail("SPLITNIC_PLACEMENT is none, shared or process, not {}", wanted);
+}
+
 void set_verbs(Context& context) {
   context.verbs.sz = sizeof context.verbs;
   context.verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -95,6 +107,10 @@ ibv_context* open_device(ibv_device* device) {
   context->faults = std::move(*faults);
   fabric::AdapterOptions options = adapter_options();
   options.faults = context->faults.get();
+  auto reach = placement_reach();
+  if (!reach) return refuse_to_open(reach.error().message);
+  context->placements = std::make_unique<fabric::LocalPlacements>(*reach);
+  if (*reach != fabric::PlacementReach::none) options.placements = context->placements.get();
   auto adapter = fabric::SharedAdapter::create(options, context->random);
   if (!adapter) return refuse_to_open(adapter.error().message);
   context->adapter = std::move(*adapter);
@@ -105,7 +121,7 @@ ibv_context* open_device(ibv_device* device) {
   context->verbs.context.cmd_fd = context->command.get();
   context->verbs.context.async_fd = context->events->descriptor();
   if (!context->command || context->events->descriptor() < 0) return refuse_to_open("no descriptors are left");
-  auto peers = Peers::open(*context->adapter, context->random);
+  auto peers = Peers::open(*context->adapter, context->random, *context->placements);
   if (!peers) return refuse_to_open(peers.error().message);
   context->peers = std::move(*peers);
   auto groups = Groups::open(*context->adapter, *context->peers);
@@ -138,6 +154,7 @@ Context::~Context() {
   if (peers != nullptr) OwnDevices::of_process().closed(peers->local_id());
   groups.reset();
   peers.reset();
+  if (placements != nullptr) placements->stop();
   adapter.reset();
 }
 

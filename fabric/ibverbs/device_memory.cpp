@@ -1,5 +1,6 @@
 // Memory that the device lends to programs: for this device, pages of the process.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -49,8 +50,13 @@ ibv_dm* allocate(ibv_context* device, const ibv_alloc_dm_attr& wanted) {
   memory->mapped_bytes = whole_pages(wanted.length);
   const std::lock_guard guard(context.lock);
   if (memory->mapped_bytes > kDeviceMemoryBytes - context.device_memory_used) return refuse<ibv_dm>(ENOMEM);
-  void* pages =
-      mmap(nullptr, memory->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  // A file, so that peers may place bytes in it (fabric/placement).
+  memory->file = os::UniqueFd(memfd_create("splitnic-device-memory", MFD_CLOEXEC));
+  if (!memory->file || ftruncate(memory->file.get(), static_cast<off_t>(memory->mapped_bytes)) != 0) {
+    return refuse<ibv_dm>(ENOMEM);
+  }
+  void* pages = mmap(nullptr, memory->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->file.get(),
+                     /*offset=*/0);
   if (pages == MAP_FAILED) return refuse<ibv_dm>(ENOMEM);
   context.device_memory_used += memory->mapped_bytes;
   memory->bytes = {static_cast<std::byte*>(pages), wanted.length};

@@ -182,7 +182,7 @@ int complete(ibv_qp_ex* qp) {
   QueuePair& queue_pair = QueuePair::of(qp);
   const int refused = queue_pair.build_error != 0
                           ? queue_pair.build_error
-                          : Context::of(queue_pair.base()->context).adapter->use([&](fabric::ChannelAdapter& adapter) {
+                          : Context::of(queue_pair.base()->context).adapter->post([&](fabric::ChannelAdapter& adapter) {
                               return post_built(adapter, queue_pair);
                             });
   queue_pair.build_lock.unlock();

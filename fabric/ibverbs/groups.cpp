@@ -143,8 +143,7 @@ void Groups::look_at_all() {
 void Groups::look_at(const fabric::Gid& gid, Group& group) {
   const fabric::LocalIds::Members now = ids_->members(gid);
   ++counters_.looks;
-  counters_.refused_members = now.refused;
-  counters_.unreached_members = 0;
+  counters_.refused_members += now.refused;
   std::erase_if(group.members, [&](const auto& member) {
     if (std::ranges::binary_search(now.ids, fabric::LocalId{member.first})) return false;
     end_member(gid, member.second);

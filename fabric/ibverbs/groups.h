@@ -44,11 +44,11 @@ class GroupUse {
 };
 
 struct GroupCounters {
-  std::uint64_t refused_members = 0;  ///< at the last look: memberships of a local ID that their process does not hold
-  std::uint64_t unreached_members = 0;  ///< at the last look: members to which no path is left
-  std::uint64_t looks = 0;
+  std::uint64_t looks = 0;              ///< at the members of a group that the program sends to
+  std::uint64_t refused_members = 0;    ///< in all looks: memberships of a local ID that their process does not hold
+  std::uint64_t unreached_members = 0;  ///< in all looks: members to which no path is left
 };
-BOOST_DESCRIBE_STRUCT(GroupCounters, (), (refused_members, unreached_members, looks))
+BOOST_DESCRIBE_STRUCT(GroupCounters, (), (looks, refused_members, unreached_members))
 
 /// The multicast groups of an opened device. The endnode is a member of a group while a queue pair is attached to it;
 /// the fabric's folder says so to everybody (fabric::LocalIds). While the program has address handles to a group, the

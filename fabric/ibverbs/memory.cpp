@@ -66,6 +66,14 @@ ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t bytes, std::uint6
   return region == nullptr ? nullptr : &region.release()->mr;
 }
 
+/// Shows the region to peers that may place bytes in it.
+void publish(const Region& region) {
+  const bool on_demand = (region.access & IBV_ACCESS_ON_DEMAND) != 0;
+  Context::of(region.mr.context)
+      .placements->publish({region.tag, region.base, region.memory, Domain::of(region.mr.pd).number,
+                            rights_of(region.access).value_or(Rights{}), /*may_move=*/on_demand});
+}
+
 /// Answers with an error number.
 int change_region(Region& region, int flags, ibv_pd* pd, void* address, std::size_t bytes, unsigned access) {
   Context& context = Context::of(region.mr.context);
@@ -105,8 +113,17 @@ int change_region(Region& region, int flags, ibv_pd* pd, void* address, std::siz
   if (change.memory) {
     region.mr.addr = address;
     region.mr.length = bytes;
+    region.memory = {static_cast<std::byte*>(address), bytes};
   }
   return 0;
+}
+
+/// The same, between two times in which peers may place bytes in the region. EBUSY: one of them does not come to rest.
+int change_quiet_region(Region& region, int flags, ibv_pd* pd, void* address, std::size_t bytes, unsigned access) {
+  const bool quiet = Context::of(region.mr.context).placements->revoke(region.tag);
+  const int failed = quiet ? change_region(region, flags, pd, address, bytes, access) : EBUSY;
+  if (quiet) publish(region);
+  return failed;
 }
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) noexcept {
@@ -169,7 +186,9 @@ std::unique_ptr<Region> make_region(ibv_pd* pd, std::span<std::byte> memory, std
   region->access = access;
   region->of_domain = UseOf(Domain::of(pd).users);
   const std::uint32_t handle = Context::of(pd->context).next_handle();
+  region->memory = memory;
   region->mr = {pd->context, pd, memory.data(), memory.size(), handle, tag->value, tag->value};
+  publish(*region);
   Context& context = Context::of(pd->context);
   const std::lock_guard guard(context.lock);
   context.objects.regions.emplace(tag->index(), region.get());
@@ -229,7 +248,7 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t bytes,
     return IBV_REREG_MR_ERR_INPUT;
   }
   const int failed = answering(
-      [&] { return change_region(Region::of(mr), flags, pd, address, bytes, static_cast<unsigned>(access)); });
+      [&] { return change_quiet_region(Region::of(mr), flags, pd, address, bytes, static_cast<unsigned>(access)); });
   if (failed == 0) return 0;
   errno = failed;
   return IBV_REREG_MR_ERR_INPUT;  // the region is as it was
@@ -238,10 +257,14 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t bytes,
 int ibv_dereg_mr(ibv_mr* mr) {
   Region& region = Region::of(mr);
   Context& context = Context::of(mr->context);
+  if (!context.placements->revoke(region.tag)) return EBUSY;
   {
     const std::lock_guard guard(context.lock);
     const auto gone = context.adapter->use([&](ChannelAdapter& adapter) { return adapter.deregister(region.tag); });
-    if (gone != fabric::Status::ok) return error_number(gone);
+    if (gone != fabric::Status::ok) {
+      publish(region);
+      return error_number(gone);
+    }
     context.objects.regions.erase(region.tag.index());
   }
   delete &region;

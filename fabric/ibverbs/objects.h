@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,7 @@
 #include "fabric/ibverbs/groups.h"
 #include "fabric/ibverbs/peers.h"
 #include "fabric/memory/local_protection.h"
+#include "fabric/placement/local_placements.h"
 #include "fabric/threads/shared_adapter.h"
 
 /// The objects behind the handles of the C interface. Each begins with the struct that programs know, so that a pointer
@@ -65,6 +67,7 @@ struct Context {
   os::UniqueFd command;
   fabric::AdapterLimits limits{};
   std::unique_ptr<fabric::FaultPlan> faults;  ///< null: none are injected; under the adapter's lock
+  std::unique_ptr<fabric::LocalPlacements> placements;
   std::unique_ptr<fabric::SharedAdapter> adapter;
   std::unique_ptr<Peers> peers;
   std::unique_ptr<Groups> groups;
@@ -136,6 +139,7 @@ struct DeviceMemory {
   ibv_dm dm{};
   std::span<std::byte> bytes{};  ///< as many as the program asked for
   std::size_t mapped_bytes = 0;  ///< in whole pages
+  os::UniqueFd file{};           ///< by which peers find the pages
   Users users{0};                ///< regions
 
   static DeviceMemory& of(ibv_dm* dm) { return *reinterpret_cast<DeviceMemory*>(dm); }
@@ -143,6 +147,7 @@ struct DeviceMemory {
 
 struct Region {
   ibv_mr mr{};
+  std::span<std::byte> memory{};
   fabric::Stag tag{};
   std::uint64_t base = 0;  ///< by which keys name the first byte
   unsigned access = 0;     ///< flags that it was registered with, as changed since
@@ -233,6 +238,19 @@ struct BuiltRequest {
   std::uint32_t window_key = 0;
 };
 
+/// Requests of a list on their way to the adapter. Under the adapter's lock.
+struct SendBatch {
+  std::array<fabric::WorkRequest, 8> requests{};
+  std::array<fabric::MemoryRequest, 8> memory{};  ///< of those that bind windows
+
+  /// The request at this place, as new; its segments keep what they were.
+  [[nodiscard]] fabric::WorkRequest& blank(std::size_t place) {
+    static const fabric::WorkRequest kBlank{};
+    std::memcpy(static_cast<void*>(&requests[place]), &kBlank, offsetof(fabric::WorkRequest, segments));
+    return requests[place];
+  }
+};
+
 struct QueuePair;
 
 /// What the handles of one queue pair share. Only an XRC target has more than one. Under Context::lock.
@@ -251,6 +269,7 @@ struct QueuePair {
   bool all_signalled = false;
   std::shared_ptr<Connection> connection{};
   std::uint32_t events_reported = 0;
+  std::unique_ptr<SendBatch> batch = std::make_unique<SendBatch>();
   std::mutex build_lock;  ///< from wr_start() to wr_complete() or wr_abort()
   std::vector<BuiltRequest> built;
   int build_error = 0;

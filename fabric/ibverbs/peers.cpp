@@ -41,8 +41,9 @@ Result<std::string> fabric_directory() {
   return fabric::make_fabric_directory(fabric != nullptr ? fabric : fabric::kDefaultFabric);
 }
 
-Result<std::unique_ptr<Peers>> Peers::open(fabric::SharedAdapter& adapter, RandomSource& random) {
-  std::unique_ptr<Peers> peers(new Peers(adapter, random));
+Result<std::unique_ptr<Peers>> Peers::open(fabric::SharedAdapter& adapter, RandomSource& random,
+                                           fabric::LocalPlacements& placements) {
+  std::unique_ptr<Peers> peers(new Peers(adapter, random, placements));
   auto directory = fabric_directory();
   if (!directory) return tl::unexpected(directory.error());
   fabric::EndnodeOptions options;
@@ -52,6 +53,10 @@ Result<std::unique_ptr<Peers>> Peers::open(fabric::SharedAdapter& adapter, Rando
   if (!endnode) return tl::unexpected(endnode.error());
   peers->endnode_ = std::move(*endnode);
   peers->local_id_ = peers->endnode_->local_id().value;
+  const auto peer_of = [opened = peers.get()](fabric::PathNumber path) { return opened->local_id_of(path); };
+  if (auto started = placements.start(adapter, peers->local_id_, random, peer_of); !started) {
+    return tl::unexpected(started.error());
+  }
   if (auto looped = peers->loop_back(); !looped) return tl::unexpected(looped.error());
   if (auto watched = peers->watch(); !watched) return tl::unexpected(watched.error());
   return peers;
@@ -133,6 +138,8 @@ void Peers::follow() {
       endnode_->ids().announce();  // a child of the dead one may keep its files open, so that nobody else learns it
     }
     receive_the_rest(peer->path);
+    placements_.lost(peer->path);
+    if (change->bridge) placements_.reached(peer->path, change->peer.value, change->bridge->peer());
     adapter_.with_link(peer->path, [&](fabric::CellLink& link) {
       ended.push_back(static_cast<PeerLink&>(link).use(std::move(change->bridge)));
     });
@@ -169,6 +176,7 @@ PathUse Peers::path_to(std::uint16_t local_id) {
 /// Of a peer that has ended: what it sent and settled before is in this process's memory, and still counts.
 void Peers::receive_the_rest(fabric::PathNumber path) {
   bool more = true;
+  adapter_.use([&](fabric::ChannelAdapter& adapter) { adapter.attend(path); });
   for (int looks = 0; more && looks < kLastLooks; ++looks) {
     adapter_.progress();
     more = false;
@@ -198,6 +206,7 @@ void Peers::cut(std::uint16_t local_id, Ended& ended) {
   if (found == peers_.end()) return;
   endnode_->forget(fabric::LocalId{local_id});
   receive_the_rest(found->second.path);
+  placements_.lost(found->second.path);
   adapter_.with_link(found->second.path,
                      [&](fabric::CellLink& link) { ended.push_back(static_cast<PeerLink&>(link).use(nullptr)); });
 }

@@ -18,6 +18,7 @@
 #include "fabric/endnode/endnode.h"
 #include "fabric/ibverbs/peer_link.h"
 #include "fabric/link/loopback.h"
+#include "fabric/placement/local_placements.h"
 #include "fabric/threads/shared_adapter.h"
 #include "fabric/wire/datagram.h"
 
@@ -69,9 +70,11 @@ class Peers {
   static constexpr std::size_t kMaxPaths = 4096;
   static constexpr std::size_t kIdlePathsKept = 16;
 
-  /// random: lent; drawn from under the adapter's lock. The adapter outlives the object. Errors: no local ID, no
+  /// random: lent; drawn from under the adapter's lock. Adapter and placements outlive the object; placements are
+  /// started, and hear of bridges. Errors: no local ID, no
   /// descriptors.
-  [[nodiscard]] static Result<std::unique_ptr<Peers>> open(fabric::SharedAdapter& adapter, RandomSource& random);
+  [[nodiscard]] static Result<std::unique_ptr<Peers>> open(fabric::SharedAdapter& adapter, RandomSource& random,
+                                                           fabric::LocalPlacements& placements);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -100,7 +103,8 @@ class Peers {
   };
   using Ended = std::vector<PeerLink::Parts>;  // ends without the locks: the last reference to a bridge unmaps it
 
-  Peers(fabric::SharedAdapter& adapter, RandomSource& random) : adapter_(adapter), random_(random) {}
+  Peers(fabric::SharedAdapter& adapter, RandomSource& random, fabric::LocalPlacements& placements)
+      : adapter_(adapter), random_(random), placements_(placements) {}
   [[nodiscard]] Result<void> loop_back();
   [[nodiscard]] bool loop_is_up(const std::array<fabric::PathNumber, 2>& ends);
   [[nodiscard]] Result<void> watch();
@@ -118,6 +122,7 @@ class Peers {
 
   fabric::SharedAdapter& adapter_;
   RandomSource& random_;
+  fabric::LocalPlacements& placements_;
   std::uint16_t local_id_ = 0;
   std::shared_ptr<fabric::Loopback> loopback_;
   std::unique_ptr<fabric::Endnode> endnode_;  // under lock_

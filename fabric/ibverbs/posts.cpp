@@ -108,29 +108,40 @@ void make_ways(const ibv_send_wr* wr) {
   }
 }
 
+/// Posts the list a few requests at a time, so that the peer begins before the last one is built. Under the adapter's
+/// lock. wr: left at the first request that was not posted.
+int post_list(ChannelAdapter& adapter, QueuePair& queue_pair, ibv_send_wr*& wr) {
+  SendBatch& batch = *queue_pair.batch;
+  int refused = 0;
+  while (wr != nullptr && refused == 0) {
+    std::size_t count = 0;
+    for (const ibv_send_wr* next = wr; next != nullptr && count != batch.requests.size(); next = next->next) {
+      refused = fill(queue_pair, *next, batch.blank(count), batch.memory[count]);
+      if (refused != 0) break;
+      ++count;
+    }
+    std::size_t posted = 0;
+    const auto status = adapter.post_send(queue_pair.number, std::span(batch.requests).first(count), posted);
+    if (status != fabric::Status::ok) refused = error_number(status);
+    for (; posted != 0; --posted, wr = wr->next) rename_window(*wr);
+  }
+  return refused;
+}
+
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
   QueuePair& queue_pair = QueuePair::of(qp);
   if (qp->qp_type == IBV_QPT_UD) make_ways(wr);
-  return Context::of(qp->context).adapter->use([&](ChannelAdapter& adapter) {
-    for (; wr != nullptr; wr = wr->next) {
-      WorkRequest request;
-      fabric::MemoryRequest memory;
-      int refused = fill(queue_pair, *wr, request, memory);
-      if (refused == 0) refused = code_of(adapter.post_send(queue_pair.number, request));
-      if (refused != 0) {
-        *bad = wr;
-        return refused;
-      }
-      rename_window(*wr);
-    }
-    return 0;
+  const int refused = Context::of(qp->context).adapter->post([&](ChannelAdapter& adapter) {
+    return post_list(adapter, queue_pair, wr);
   });
+  if (refused != 0) *bad = wr;
+  return refused;
 }
 
 /// Posts a list of receives: post(adapter, request) one of them.
 template <class Post>
 int post_receives(Context& context, std::uint32_t most_segments, ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& post) {
-  return context.adapter->use([&](ChannelAdapter& adapter) {
+  return context.adapter->post([&](ChannelAdapter& adapter) {
     std::array<LocalSegment, fabric::kMaxSegments> segments;
     for (; wr != nullptr; wr = wr->next) {
       const bool fits = wr->num_sge >= 0 && static_cast<std::uint32_t>(wr->num_sge) <= most_segments;

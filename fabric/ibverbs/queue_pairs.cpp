@@ -169,6 +169,8 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
     return set != Status::ok || !event ? set : adapter.modify(queue_pair.number, *event, peer);
   });
   if (changed != Status::ok) return error_number(changed);
+  // What a peer had begun to place through the queue pair before.
+  if (event && !connects) static_cast<void>(context.placements->await_quiet());
   Connection& connection = *queue_pair.connection;
   remember(connection.attributes, attributes, mask);
   for (QueuePair* handle : connection.handles) handle->base()->state = to;
@@ -195,6 +197,7 @@ int destroy_last(Context& context, QueuePair& queue_pair) {
     return adapter.destroy_queue_pair(queue_pair.number);
   });
   if (gone != Status::ok) return error_number(gone);
+  static_cast<void>(context.placements->await_quiet());
   context.groups->forget(queue_pair.number);
   OwnDevices::of_process().destroyed(context.peers->local_id(), queue_pair.number);
   forget_destroyed(context, context.objects.queue_pairs, queue_pair.number.value, queue_pair.base());

@@ -186,6 +186,8 @@ class CellLink {
 
   /// Advances the epochs' handshake and timers; bounded. Returns 1 if up() or the epoch changed, else 0.
   virtual std::size_t poll(Time now) = 0;
+  /// Whether poll(now) would do nothing, because the last one was moments ago.
+  [[nodiscard]] virtual bool rests(Time /*now*/) const { return false; }
   /// Arms the wake-up, makes sure that it arrived, and polls once more. False: something came in, and nothing is armed.
   [[nodiscard]] virtual bool prepare_sleep() = 0;
   /// Armed by prepare_sleep(), this end has sent more: announces it, and arms for what may now be awaited. False:

@@ -58,7 +58,8 @@ struct SlotClaim {
   std::byte* extension = nullptr;       ///< the extended header, contiguous
   std::span<std::byte> payload{};       ///< the payload's first bytes
   std::span<std::byte> payload_rest{};  ///< the others; empty unless the payload lies in both lines of the slot
-  std::size_t payload_bytes = 0;        ///< of both
+  SlotLayout layout{};
+  std::uint64_t payload_head = 0;  ///< where the payload ring's next payload may begin, once the slot is released
 };
 
 /// The sender's end of a slot ring, with its payload ring. Slots are built in place where the peer window is memory,
@@ -76,11 +77,11 @@ class SlotSender {
 
   /// Finds room for a slot and says where its bytes go; false when there is none now (wants_room()), or when the peer's
   /// tail is impossible (faulty()). extension_bytes: at most kSlotBodyInFirst; payload_bytes: at most
-  /// max_payload_bytes(). At most one claim at a time; claiming again replaces it.
+  /// max_payload_bytes(). A claim holds until the next one: nothing is lost by one that is not released.
   [[nodiscard]] bool claim(std::size_t extension_bytes, std::size_t payload_bytes, SlotClaim& claim);
   /// The claimed slot is the peer's, its bytes with it. Returns the number of lines sent so far, this slot's included:
   /// the slot is settled when settled() has reached it.
-  std::uint64_t release(const SlotFields& fields);
+  std::uint64_t release(const SlotClaim& claim, const SlotFields& fields);
 
   /// Loads the tail and returns it. An impossible value leaves what was known and sets faulty().
   std::uint64_t refresh_tail();
@@ -96,6 +97,11 @@ class SlotSender {
   [[nodiscard]] std::uint64_t settled() const { return settled_; }
   /// A slot was sent with SlotFields::awaited and is not settled yet.
   [[nodiscard]] bool awaits() const { return settled_ < awaited_to_; }
+  /// awaits(), and the peer has said something about settling that is not believed yet. Changes nothing.
+  [[nodiscard]] bool hears() const {
+    return awaits() && (settled_said_ > settled_ ||
+                        local_.watch<std::uint64_t>(place_.tail_offset + kTailSettledAt) != settled_said_);
+  }
   /// awaits(), and the peer has settled more since the last refresh_settled().
   [[nodiscard]] bool settled_again(std::uint64_t taken);
   /// Lines sent.
@@ -111,11 +117,16 @@ class SlotSender {
   [[nodiscard]] bool room_for(std::uint64_t lines, std::uint64_t payload) const {
     return head_ + lines - tail_ <= place_.slot_lines && payload - payload_tail_ <= payload_lines_;
   }
+  /// to: the line, where the window is memory.
+  void store_sequence(std::byte* to, std::uint64_t line) const {
+    // R2 (release): the rest of the slot before the word that releases it, which P1 is elsewhere; pairs with A2.
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), line_sequence(seed_, line), __ATOMIC_RELEASE);
+  }
   [[nodiscard]] bool find_room(std::uint64_t lines, std::uint64_t payload);
   [[nodiscard]] std::uint64_t place_payload(SlotLayout& layout) const;
   void advance_tail(std::uint64_t lines);
   void advance_settled(std::uint64_t lines);
-  void write_staged(const SlotHeader& header);
+  void write_staged(const SlotClaim& claim);
   [[nodiscard]] std::size_t line_at(std::uint64_t line) const {
     return static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
   }
@@ -139,32 +150,43 @@ class SlotSender {
   std::uint64_t payload_head_ = 0;  // lines of the payload ring, skipped ends included
   std::uint64_t payload_tail_ = 0;
   std::vector<std::uint64_t> payload_after_;  // by line of the ring: payload_head_ after the slot that ends there
-  SlotLayout claimed_{};
-  std::uint64_t claimed_payload_ = 0;  // what payload_head_ will be
-  std::span<std::byte> staged_payload_{};
   alignas(kSlotLine) std::array<std::byte, 2 * kSlotLine> staged_{};
   bool wants_room_ = false;
   bool faulty_ = false;
 };
 
-/// A received slot: private fields, and its bytes where they lie in memory that the peer can write. Read each of those
-/// once.
-struct ReceivedSlot {
-  SlotFields fields{};
-  std::optional<SlotFault> fault{};  ///< set: the slot carries nothing that can be used; refuse it by its queue pair
-  std::uint32_t payload_bytes = 0;
+/// A received slot, copied out of the ring. Only a payload in the payload ring stays where the peer can write it: read
+/// that once.
+class ReceivedSlot {
+ public:
+  [[nodiscard]] const SlotHeader& header() const { return lines_.header; }
+  /// Set: the slot carries nothing that can be used; refuse it by its queue pair.
+  [[nodiscard]] const std::optional<SlotFault>& fault() const { return fault_; }
+  /// If fault() is set, only two_lines is valid and all else is zero.
+  [[nodiscard]] const SlotLayout& layout() const { return layout_; }
 
-  /// to: the extended header, at most kSlotBodyInFirst bytes. Once.
-  void copy_extension(std::span<std::byte> to) const { first_.copy_out(0, to); }
-  /// The payload begins behind an extended header of so many bytes. In one or two pieces; the second may be empty.
-  /// False: such a header and such a payload don't fit the slot's shape.
-  [[nodiscard]] bool payload(std::size_t extension_bytes, std::array<PeerMemory, 2>& pieces) const;
+  /// The extended header begins with the body. bytes: at most kSlotBodyInFirst.
+  [[nodiscard]] std::span<const std::byte> extension(std::size_t bytes) const {
+    return std::span(lines_.body).first(bytes);
+  }
+  /// The payload, which begins behind an extended header of so many bytes. nullopt: such a header and such a payload
+  /// don't fit the slot's shape.
+  [[nodiscard]] std::optional<PeerMemory> payload(std::size_t extension_bytes);
 
  private:
   friend class SlotReceiver;
-  bool in_payload_ring_ = false;
-  PeerMemory first_;   // the body in the first line
-  PeerMemory second_;  // the body in the second line, or the payload in the payload ring
+  /// The first line, and the second without its sequence.
+  struct Lines {
+    boost::endian::little_uint32_buf_t sequence;
+    SlotHeader header;
+    std::array<std::byte, kSlotBodyInBoth> body;
+  };
+  static_assert(offsetof(Lines, body) == kSlotBodyAt);
+
+  alignas(16) Lines lines_{};
+  SlotLayout layout_{};
+  std::optional<SlotFault> fault_{};
+  PeerMemory in_ring_;  // the payload, if it is in the payload ring
 };
 
 /// The receiver's end. Thread: the bridge's owner.
@@ -173,8 +195,8 @@ class SlotReceiver {
   SlotReceiver() = default;
   SlotReceiver(Bridge& bridge, const SlotRingPlace& place, std::uint32_t seed);
 
-  /// The oldest slot, its header copied and checked once; null: there is none. Good until pop().
-  [[nodiscard]] const ReceivedSlot* front() { return waiting() ? read_front() : nullptr; }
+  /// The oldest slot, copied and checked once; null: there is none. Good until pop().
+  [[nodiscard]] ReceivedSlot* front() { return waiting() ? read_front() : nullptr; }
   /// There is a slot.
   [[nodiscard]] bool waiting() const {
     // A2 (acquire, in watch): pairs with R2 and P1 in SlotSender.
@@ -205,7 +227,7 @@ class SlotReceiver {
   [[nodiscard]] std::size_t line_offset(std::uint64_t line) const {
     return static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
   }
-  [[nodiscard]] const ReceivedSlot* read_front();
+  [[nodiscard]] ReceivedSlot* read_front();
 
   Bridge* bridge_ = nullptr;
   PeerWindow* window_ = nullptr;
@@ -234,19 +256,17 @@ inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_b
   if (!has_room && !find_room(lines, payload)) [[unlikely]]
     return false;
   wants_room_ = false;
-  claimed_ = layout;
-  claimed_payload_ = payload;
+  claim.layout = layout;
+  claim.payload_head = payload;
 
   std::byte* const first = lines_ != nullptr ? lines_ + line_at(head_) : staged_.data();
   std::byte* const body = first + kSlotBodyAt;
   claim.extension = body;
-  claim.payload_bytes = payload_bytes;
   claim.payload_rest = {};
   if (layout.in_payload_ring) {
     const std::size_t at = layout.payload_at * kSlotLine;
     claim.payload = payloads_ != nullptr ? std::span(payloads_ + at, payload_bytes)
                                          : window_->claim(place_.payload_offset + at, payload_bytes);
-    staged_payload_ = claim.payload;
     return true;
   }
   const std::size_t in_first = std::min(payload_bytes, kSlotBodyInFirst - extension_bytes);
@@ -258,19 +278,20 @@ inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_b
   return true;
 }
 
-inline std::uint64_t SlotSender::release(const SlotFields& fields) {
-  const SlotHeader header = encode_slot(fields, claimed_);
+inline std::uint64_t SlotSender::release(const SlotClaim& claim, const SlotFields& fields) {
   if (lines_ != nullptr) {
-    std::memcpy(lines_ + line_at(head_) + kSlotSequenceBytes, &header, sizeof header);
-    if (claimed_.two_lines) window_->write_word(line_offset(head_ + 1), line_sequence(seed_, head_ + 1));
+    std::byte* const first = lines_ + line_at(head_);
+    encode_slot(fields, claim.layout, first + kSlotSequenceBytes);
+    if (claim.layout.two_lines) store_sequence(lines_ + line_at(head_ + 1), head_ + 1);
+    store_sequence(first, head_);
   } else {
-    write_staged(header);
+    encode_slot(fields, claim.layout, staged_.data() + kSlotSequenceBytes);
+    write_staged(claim);
+    window_->write_word(line_offset(head_), line_sequence(seed_, head_));
   }
-  // R2 (release, in write_word): where the window is memory, what P1 is elsewhere; pairs with A2.
-  window_->write_word(line_offset(head_), line_sequence(seed_, head_));
-  head_ += claimed_.two_lines ? 2 : 1;
+  head_ += claim.layout.two_lines ? 2 : 1;
   if (fields.awaited) awaited_to_ = head_;
-  payload_head_ = claimed_payload_;
+  payload_head_ = claim.payload_head;
   payload_after_[static_cast<std::size_t>((head_ - 1) & (place_.slot_lines - 1))] = payload_head_;
   return head_;
 }
@@ -295,44 +316,36 @@ inline void SlotSender::note_settled(std::uint32_t settled) {
   if (!older) faulty_ = true;
 }
 
-inline bool ReceivedSlot::payload(std::size_t extension_bytes, std::array<PeerMemory, 2>& pieces) const {
-  pieces = {};
-  if (fault || extension_bytes > kSlotBodyInFirst) return false;
-  if (in_payload_ring_) {
-    pieces[0] = second_;
-    return true;
-  }
-  if (payload_bytes > first_.size() + second_.size() - extension_bytes) return false;
-  const std::size_t in_first = std::min<std::size_t>(payload_bytes, first_.size() - extension_bytes);
-  pieces[0] = first_.slice(extension_bytes, in_first);
-  if (payload_bytes > in_first) pieces[1] = second_.slice(0, payload_bytes - in_first);
-  return true;
+inline std::optional<PeerMemory> ReceivedSlot::payload(std::size_t extension_bytes) {
+  if (fault_ || extension_bytes > kSlotBodyInFirst) return std::nullopt;
+  if (layout_.in_payload_ring) return in_ring_;
+  const std::size_t body = layout_.two_lines ? kSlotBodyInBoth : kSlotBodyInFirst;
+  if (layout_.payload_bytes > body - extension_bytes) return std::nullopt;
+  return PeerMemory::over(lines_.body.data() + extension_bytes, layout_.payload_bytes);
 }
 
 /// The first line is there: waiting() has seen its sequence word.
-inline const ReceivedSlot* SlotReceiver::read_front() {
+inline ReceivedSlot* SlotReceiver::read_front() {
   if (front_lines_ != 0) return &front_;
   const std::size_t first = line_offset(tail_);
   slots_.next_message(first, kSlotLine);
-  SlotHeader header;
-  slots_.copy_out(first + kSlotSequenceBytes, std::as_writable_bytes(std::span(&header, 1)));
-  const DecodedSlot slot = decode_slot(header, place_.payload_lines);
-  front_.fields = slot.fields;
-  front_.fault = slot.fault;
-  front_.payload_bytes = slot.layout.payload_bytes;
-  front_.in_payload_ring_ = slot.layout.in_payload_ring;
-  front_.first_ = slots_.slice(first + kSlotBodyAt, kSlotBodyInFirst);
-  front_.second_ = PeerMemory{};
-  front_lines_ = 1;
-  if (slot.layout.in_payload_ring) {
-    front_.second_ = payload_.slice(slot.layout.payload_at * kSlotLine, slot.layout.payload_bytes);
-    front_.second_.next_message();
-  } else if (slot.layout.two_lines) {
-    front_lines_ = 2;
+  slots_.copy_out(first, std::as_writable_bytes(std::span(&front_.lines_, 1)).first(kSlotLine));
+  front_.layout_ = slot_layout(front_.header());
+  front_.fault_ = slot_fault(front_.header(), front_.layout_, place_.payload_lines);
+  const bool two_lines = front_.layout_.two_lines;
+  front_lines_ = two_lines ? 2 : 1;
+  if (two_lines) {
     const std::size_t second = line_offset(tail_ + 1);
     slots_.next_message(second, kSlotLine);
-    if (slots_.load<std::uint32_t>(second) != line_sequence(seed_, tail_ + 1)) front_.fault = SlotFault::second_line;
-    front_.second_ = slots_.slice(second + kSlotSequenceBytes, kSlotLine - kSlotSequenceBytes);
+    slots_.copy_out(second + kSlotSequenceBytes, std::span(front_.lines_.body).subspan(kSlotBodyInFirst));
+    const auto sequence = slots_.load<std::uint32_t>(second);
+    if (!front_.fault_ && sequence != line_sequence(seed_, tail_ + 1)) front_.fault_ = SlotFault::second_line;
+  }
+  if (front_.fault_) [[unlikely]] {
+    front_.layout_ = SlotLayout{.two_lines = two_lines};
+  } else if (front_.layout_.in_payload_ring) {
+    front_.in_ring_ = payload_.slice(front_.layout_.payload_at * kSlotLine, front_.layout_.payload_bytes);
+    front_.in_ring_.next_message();
   }
   return &front_;
 }
@@ -341,7 +354,7 @@ inline void SlotReceiver::pop() {
   SPLITNIC_CHECK(front_lines_ > 0);
   tail_ += front_lines_;
   front_lines_ = 0;
-  if (front_.in_payload_ring_) payload_unreported_ += lines_of(front_.payload_bytes);
+  if (front_.layout_.in_payload_ring) payload_unreported_ += lines_of(front_.layout_.payload_bytes);
 }
 
 inline void SlotReceiver::reported_by_slot() {
@@ -356,10 +369,10 @@ struct SlotLane {
   SlotReceiver receiver{};
   NextReader reader = NextReader::here;  ///< of what is sent
 
-  /// Releases the slot that the sender has claimed, and says in it how far this end has settled what it consumed.
-  std::uint64_t release(SlotFields& fields) {
+  /// Releases a slot of the sender, and says in it how far this end has settled what it consumed.
+  std::uint64_t release(const SlotClaim& claim, SlotFields& fields) {
     fields.settled = static_cast<std::uint32_t>(receiver.settled());
-    const std::uint64_t position = sender.release(fields);
+    const std::uint64_t position = sender.release(claim, fields);
     receiver.reported_by_slot();
     return position;
   }

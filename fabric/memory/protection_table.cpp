@@ -28,20 +28,20 @@ bool is_whole_word(const Access& access, std::uint64_t address, const Placement&
 
 }  // namespace
 
-ProtectionTable::ProtectionTable(std::size_t capacity, RandomSource& random)
-    : random_(random), tags_(capacity, random), entries_(tags_.slots()) {
+ProtectionTable::ProtectionTable(std::size_t capacity, RandomSource& random, std::uint32_t first_index)
+    : random_(random), tags_(capacity, random, first_index), entries_(tags_.slots()) {
   entries_[0].valid = true;
 }
 
 const ProtectionEntry* ProtectionTable::find(Stag tag) const {
-  if (tag.index() >= entries_.size()) return nullptr;
-  const ProtectionEntry& entry = entries_[tag.index()];
+  if (tags_.slot_of(tag.index()) >= entries_.size()) return nullptr;
+  const ProtectionEntry& entry = entry_at(tag.index());
   return entry.kind != EntryKind::reserved && entry.instance == tag.instance() ? &entry : nullptr;
 }
 
 const ProtectionEntry* ProtectionTable::at(std::uint32_t index) const {
-  if (index >= entries_.size()) return nullptr;
-  const ProtectionEntry& entry = entries_[index];
+  if (tags_.slot_of(index) >= entries_.size()) return nullptr;
+  const ProtectionEntry& entry = entry_at(index);
   return entry.kind != EntryKind::reserved ? &entry : nullptr;
 }
 
@@ -53,7 +53,7 @@ std::optional<std::uint64_t> ProtectionTable::address_of(Stag region, const std:
 
 const RegionMemory& ProtectionTable::memory_of(const ProtectionEntry& entry) const {
   if (!is_window(entry.kind)) return entry.memory;
-  const ProtectionEntry& region = entries_[entry.bound];
+  const ProtectionEntry& region = entry_at(entry.bound);
   SPLITNIC_CHECK(region.valid && region.kind == EntryKind::region);
   return region.memory;
 }
@@ -76,8 +76,8 @@ bool ProtectionTable::usable(const ProtectionEntry& entry, Side side) {
 
 // S3's order: valid, kind, domain, instance; then the binding to one queue pair, if the entry has one.
 auto ProtectionTable::identify(const Access& access, Side side) const -> Checked<const ProtectionEntry*> {
-  if (access.tag.index() >= entries_.size()) return tl::unexpected(Error::invalid_stag);
-  const ProtectionEntry& entry = entries_[access.tag.index()];
+  if (tags_.slot_of(access.tag.index()) >= entries_.size()) return tl::unexpected(Error::invalid_stag);
+  const ProtectionEntry& entry = entry_at(access.tag.index());
   if (!entry.valid) return tl::unexpected(Error::invalid_stag);
   if (side != Side::local && used_up(entry, access)) return tl::unexpected(Error::invalid_stag);
   if (!usable(entry, side)) return tl::unexpected(Error::wrong_kind);
@@ -138,7 +138,7 @@ auto ProtectionTable::check_local(const Access& access, const std::byte* address
 
 TouchAction ProtectionTable::touch(const Access& access, const SegmentPosition& segment) {
   SPLITNIC_CHECK(find(access.tag) != nullptr);
-  ProtectionEntry& entry = entries_[access.tag.index()];
+  ProtectionEntry& entry = entry_at(access.tag.index());
   SPLITNIC_CHECK(entry.valid);
   if (entry.touch == TouchControl::one_shot) return take(entry, access, segment.last);
   const bool touches = entry.touch == TouchControl::one_touch && access.right != Right::remote_read;
@@ -172,7 +172,7 @@ TouchAction ProtectionTable::take(ProtectionEntry& entry, const Access& access, 
 
 bool ProtectionTable::catch_up(Stag tag, std::uint32_t next_expected) {
   if (find(tag) == nullptr) return true;
-  ProtectionEntry& entry = entries_[tag.index()];
+  ProtectionEntry& entry = entry_at(tag.index());
   if (!entry.valid || entry.touch != TouchControl::one_touch || !entry.touched) return true;
   if (!caught_up(entry.sequence, next_expected)) return false;
   invalidate(entry);

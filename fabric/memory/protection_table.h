@@ -92,8 +92,9 @@ class ProtectionTable {
   template <class T>
   using Checked = tl::expected<T, ProtectionError>;
 
-  /// capacity: the maximum of tags.
-  ProtectionTable(std::size_t capacity, RandomSource& random);
+  /// capacity: the maximum of tags. first_index: of the node's tags, this table has indices from here on; a multiple of
+  /// TagSpace::slots_for(capacity).
+  ProtectionTable(std::size_t capacity, RandomSource& random, std::uint32_t first_index = 0);
 
   /// Sets the rules for entries made in the domain from now on; the default is DomainRules::verbs.
   void set_rules(ProtectionDomain domain, DomainRules rules);
@@ -102,8 +103,10 @@ class ProtectionTable {
   /// Number of tags in the domain.
   [[nodiscard]] std::size_t tags_in(ProtectionDomain domain) const;
   /// Memory that the table takes, full or empty, without the translations of regions (one per region).
-  [[nodiscard]] std::size_t memory_bytes() const {
-    return entries_.size() * (sizeof(ProtectionEntry) + TagSpace::kBytesPerSlot);
+  [[nodiscard]] std::size_t memory_bytes() const { return entries_.size() * kBytesPerSlot; }
+  /// The same of a table with this capacity.
+  [[nodiscard]] static std::size_t memory_bytes(std::size_t capacity) {
+    return TagSpace::slots_for(capacity) * kBytesPerSlot;
   }
   /// Ends what lies in the bridge's memory when a path's epoch is over: its regions are void, windows on them are not
   /// bound any more. indices: of all tags that were such regions at some time. Walks the table only if windows are
@@ -184,6 +187,8 @@ class ProtectionTable {
   bool catch_up(Stag tag, std::uint32_t next_expected);
 
  private:
+  static constexpr std::size_t kBytesPerSlot = sizeof(ProtectionEntry) + TagSpace::kBytesPerSlot;
+
   struct Domain {
     DomainRules rules = DomainRules::verbs;
     std::size_t tags = 0;
@@ -206,6 +211,9 @@ class ProtectionTable {
   void describe(ProtectionEntry& entry, const EntryOptions& options);
   void invalidate(ProtectionEntry& entry);
   void forget(std::uint32_t index);
+  /// index: one of this table.
+  [[nodiscard]] const ProtectionEntry& entry_at(std::uint32_t index) const { return entries_[tags_.slot_of(index)]; }
+  [[nodiscard]] ProtectionEntry& entry_at(std::uint32_t index) { return entries_[tags_.slot_of(index)]; }
   [[nodiscard]] std::uint32_t index_of(const ProtectionEntry& entry) const;
   [[nodiscard]] Stag tag_of(const ProtectionEntry& entry) const;
 

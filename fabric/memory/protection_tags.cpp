@@ -60,11 +60,11 @@ std::size_t ProtectionTable::tags_in(ProtectionDomain domain) const {
 
 void ProtectionTable::end_bridge_memory(PathNumber path, std::span<const std::uint32_t> indices) {
   const auto ends = [&](std::uint32_t index) {
-    const ProtectionEntry& entry = entries_[index];
+    const ProtectionEntry& entry = entry_at(index);
     return entry.kind == EntryKind::region && entry.memory.in_bridge() && entry.memory.path() == path;
   };
   if (std::any_of(indices.begin(), indices.end(),
-                  [&](auto index) { return ends(index) && entries_[index].bound != 0; })) {
+                  [&](auto index) { return ends(index) && entry_at(index).bound != 0; })) {
     for (ProtectionEntry& entry : entries_) {
       if (is_window(entry.kind) && entry.valid && ends(entry.bound)) invalidate(entry);
     }
@@ -75,7 +75,7 @@ void ProtectionTable::end_bridge_memory(PathNumber path, std::span<const std::ui
 }
 
 void ProtectionTable::forget(std::uint32_t index) {
-  ProtectionEntry& entry = entries_[index];
+  ProtectionEntry& entry = entry_at(index);
   --domains_[entry.domain].tags;
   tags_.release(Stag::from(index, entry.instance));
   const std::uint32_t generation = entry.generation;
@@ -84,7 +84,7 @@ void ProtectionTable::forget(std::uint32_t index) {
 }
 
 std::uint32_t ProtectionTable::index_of(const ProtectionEntry& entry) const {
-  return static_cast<std::uint32_t>(&entry - entries_.data());
+  return tags_.tag_of(static_cast<std::uint32_t>(&entry - entries_.data()), 0).index();
 }
 
 Stag ProtectionTable::tag_of(const ProtectionEntry& entry) const { return Stag::from(index_of(entry), entry.instance); }
@@ -95,7 +95,7 @@ auto ProtectionTable::allocate(ProtectionDomain domain, EntryKind kind) -> Check
   __builtin_prefetch(&entries_[tags_.coming()], 1);
   Domain& of = domains_[domain];
   ++of.tags;
-  ProtectionEntry& entry = entries_[tag->index()];
+  ProtectionEntry& entry = entry_at(tag->index());
   SPLITNIC_CHECK(entry.kind == EntryKind::reserved && !entry.valid);
   entry.kind = kind;
   entry.instance = tag->instance();
@@ -121,7 +121,7 @@ void ProtectionTable::describe(ProtectionEntry& entry, const EntryOptions& optio
 /// Makes the entry invalid. The tag and the memory stay, so that the segment that ended the entry can still be placed.
 void ProtectionTable::invalidate(ProtectionEntry& entry) {
   if (is_window(entry.kind) && entry.valid) {
-    --entries_[entry.bound].bound;
+    --entry_at(entry.bound).bound;
     entry.bound = 0;
   }
   entry.valid = false;
@@ -131,8 +131,8 @@ void ProtectionTable::invalidate(ProtectionEntry& entry) {
 
 // Finds the entry that a tag's owner names: an index in use, the right kind, the right instance. Valid or not.
 auto ProtectionTable::named(Stag tag, bool (*is_kind)(EntryKind)) -> Checked<ProtectionEntry*> {
-  if (tag.index() >= entries_.size()) return tl::unexpected(Error::invalid_stag);
-  ProtectionEntry& entry = entries_[tag.index()];
+  if (tags_.slot_of(tag.index()) >= entries_.size()) return tl::unexpected(Error::invalid_stag);
+  ProtectionEntry& entry = entry_at(tag.index());
   if (entry.kind == EntryKind::reserved) return tl::unexpected(Error::invalid_stag);
   if (!is_kind(entry.kind)) return tl::unexpected(Error::wrong_kind);
   if (entry.instance != tag.instance()) return tl::unexpected(Error::stale_stag);
@@ -144,7 +144,7 @@ auto ProtectionTable::named_by(Stag tag, bool (*is_kind)(EntryKind), const Consu
   const auto entry = named(tag, is_kind);
   // The domain comes before the instance, as in every check.
   const bool exists = entry || entry.error() == Error::stale_stag;
-  if (exists && entries_[tag.index()].domain != consumer.domain) return tl::unexpected(Error::stag_not_associated);
+  if (exists && entry_at(tag.index()).domain != consumer.domain) return tl::unexpected(Error::stag_not_associated);
   return entry;
 }
 
@@ -276,7 +276,7 @@ auto ProtectionTable::bind(const Bind& request, const Consumer& consumer) -> Che
   window.invalidatable = type_2 && request.invalidatable;
   if (type_2) window.queue_pair = consumer.queue_pair;
   window.bound = index_of(**region);
-  ++entries_[window.bound].bound;
+  ++entry_at(window.bound).bound;
   window.valid = true;
   ++window.generation;
   const Stag tag = type_2 ? tags_.rename(request.window, request.key) : tags_.renew(request.window);
@@ -301,8 +301,8 @@ auto ProtectionTable::deallocate(Stag window) -> Checked<void> {
 
 // The order of the checks: valid, kind, domain, instance, binding. Whether the entry may be invalidated comes last.
 auto ProtectionTable::to_invalidate(Stag tag, const Consumer& consumer) -> Checked<ProtectionEntry*> {
-  if (tag.index() >= entries_.size()) return tl::unexpected(Error::invalid_stag);
-  ProtectionEntry& entry = entries_[tag.index()];
+  if (tags_.slot_of(tag.index()) >= entries_.size()) return tl::unexpected(Error::invalid_stag);
+  ProtectionEntry& entry = entry_at(tag.index());
   if (!entry.valid) return tl::unexpected(Error::invalid_stag);
   const bool kind = entry.kind == EntryKind::region || entry.kind == EntryKind::window_type_2;
   if (!kind) return tl::unexpected(Error::wrong_kind);

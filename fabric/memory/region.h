@@ -78,10 +78,11 @@ class RegionMemory {
   [[nodiscard]] bool store(std::uint64_t offset, std::span<const std::byte> from) const;
   [[nodiscard]] bool store(std::uint64_t offset, const PeerMemory& from) const;
   [[nodiscard]] bool load(std::uint64_t offset, std::span<std::byte> to, NextReader reader = NextReader::here) const;
+  /// One piece of the process's memory.
+  [[nodiscard]] bool is_piece() const { return translation_ && !translation_->in_bridge && !translation_->pages; }
   /// The byte at offset, if the memory is one piece of the process's; else null. For guarded_copy() alone.
   [[nodiscard]] std::byte* piece_at(std::uint64_t offset) const {
-    if (!translation_ || translation_->in_bridge || translation_->pages) return nullptr;
-    return translation_->piece_at(offset);
+    return is_piece() ? translation_->piece_at(offset) : nullptr;
   }
   /// Atomic with respect to every access of this process: 8 bytes in host order. offset: can_atomic(). before: gets the
   /// old value.

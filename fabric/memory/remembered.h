@@ -60,17 +60,33 @@ class RememberedRegion {
     if (!inside || !entry->rights.has(right)) return std::nullopt;
     return Placement{entry, &entry->memory, at};
   }
+  /// find(), where the memory is one piece of the process's: its byte at that address. Null: ask find(). For
+  /// guarded_copy() alone.
+  [[nodiscard]] std::byte* place(Stag tag, std::uint64_t address, std::uint64_t bytes, Right right) const {
+    const std::uint64_t at = address - first_;
+    const bool granted = tag == tag_ && remembered_.current() != nullptr && at <= bytes_in_piece_ &&
+                         bytes <= bytes_in_piece_ - at && rights_.has(right);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a region may be the whole address space, which begins with null
+    return granted ? reinterpret_cast<std::byte*>(piece_ + static_cast<std::uintptr_t>(at)) : nullptr;
+  }
   /// granted: for the access at this address, of a region.
   void remember(Stag tag, std::uint64_t address, const Placement& granted) {
-    remembered_ = RememberedEntry(*granted.entry);
+    const ProtectionEntry& entry = *granted.entry;
+    remembered_ = RememberedEntry(entry);
     tag_ = tag;
     first_ = address - granted.offset;
+    rights_ = entry.rights;
+    piece_ = reinterpret_cast<std::uintptr_t>(entry.memory.piece_at(0));
+    bytes_in_piece_ = entry.memory.is_piece() ? entry.length : 0;
   }
 
  private:
   RememberedEntry remembered_;
   Stag tag_{};
+  Rights rights_{};
   std::uint64_t first_ = 0;  // the address of the region's first byte
+  std::uintptr_t piece_ = 0;
+  std::uint64_t bytes_in_piece_ = 0;  // 0: it is not one piece
 };
 
 }  // namespace splitnic::fabric

@@ -209,13 +209,16 @@ ChannelAdapter& SharedAdapter::adapter() { return state_->adapter; }
 
 bool SharedAdapter::forked() const { return state_->mark.forked(); }
 
-SharedAdapter::Use::Use(SharedAdapter& on) : on_(on) {
+SharedAdapter::Use::Use(SharedAdapter& on, bool of_posts) : on_(on), of_posts_(of_posts) {
   SPLITNIC_CHECK(!on.forked());
   on.state_->lock.lock();
 }
 
 SharedAdapter::Use::~Use() {
-  if (on_.state_->progress->wants_announcement()) on_.state_->progress->announce(monotonic_now());
+  Progress& progress = *on_.state_->progress;
+  if (progress.wants_announcement()) {
+    of_posts_ ? progress.announce_post(monotonic_now()) : progress.announce(monotonic_now());
+  }
   on_.state_->lock.unlock();
 }
 

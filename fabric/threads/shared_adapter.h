@@ -87,6 +87,12 @@ class SharedAdapter {
     const Use guard(*this);
     return std::forward<Verbs>(verbs)(adapter());
   }
+  /// use() for posts: a caller that posts again and again while the thread sleeps drives the adapter from then on.
+  template <class Verbs>
+  decltype(auto) post(Verbs&& verbs) {
+    const Use guard(*this, /*of_posts=*/true);
+    return std::forward<Verbs>(verbs)(adapter());
+  }
   /// Polls links and adapter once, also while the thread serves; returns how much was done.
   std::size_t progress();
 
@@ -141,13 +147,14 @@ class SharedAdapter {
   struct State;
   class Use {
    public:
-    explicit Use(SharedAdapter& on);
+    explicit Use(SharedAdapter& on, bool of_posts = false);
     ~Use();
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
 
    private:
     SharedAdapter& on_;
+    bool of_posts_;
   };
 
   explicit SharedAdapter(std::unique_ptr<State> state);

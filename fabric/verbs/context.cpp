@@ -23,13 +23,18 @@ bool possible(const fabric::AdapterOptions& adapter) {
 
 Expected<Context> Context::open(const ContextOptions& options) {
   if (!possible(options.adapter) || options.port_address.value >> 48U != 0) return tl::unexpected(Status::bad_argument);
-  return Context(std::make_shared<detail::ContextObject>(options));
+  if (options.node == nullptr) return Context(std::make_shared<detail::ContextObject>(options));
+  ContextOptions with = options;
+  with.adapter.numbers = fabric::take_numbers(*options.node, options.adapter);
+  if (!with.adapter.numbers) return tl::unexpected(Status::no_resources);
+  return Context(std::make_shared<detail::ContextObject>(with));
 }
 
 PortAddress Context::port_address() const { return object_ ? object_->port : PortAddress{}; }
 
 std::size_t Context::poll(Time now) {
   if (!object_) return 0;
+  if (object_->adapter.rests(now)) return object_->connections != nullptr ? object_->connections->poll(now) : 0;
   object_->hear_doorbells(now);
   const std::size_t changed = object_->adapter.poll_links(now);
   const std::size_t moved = changed + object_->adapter.poll(now);

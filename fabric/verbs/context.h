@@ -27,6 +27,9 @@ struct ContextOptions {
 
   fabric::AdapterOptions adapter{};
   PortAddress port_address{};  ///< 48 bits; 0: drawn at random
+  /// Tags and the numbers of queue pairs are unique among the contexts that were opened with the same node, which may
+  /// belong to different threads. Lent for open() alone. Null: the context is alone in its node.
+  fabric::Node* node = nullptr;
   /// The source of tags, numbers and epochs; lent. Null: the kernel's generator. Only tests give another one.
   RandomSource* random = nullptr;
 };
@@ -37,7 +40,7 @@ class Context : public Handle<detail::ContextObject> {
  public:
   using Handle::Handle;
 
-  /// Errors: bad_argument (impossible options).
+  /// Errors: bad_argument (impossible options), no_resources (the node has too few numbers left).
   [[nodiscard]] static Expected<Context> open(const ContextOptions& options = {});
 
   /// The address of the context's port, the same on all paths; 0 in a null handle.
@@ -52,6 +55,10 @@ class Context : public Handle<detail::ContextObject> {
   /// A link from the context to itself: of two queue pairs that talk to each other, one connects over each of the two
   /// paths. Errors: bad_argument, no_resources.
   [[nodiscard]] Expected<std::array<Path, 2>> add_loopback(const fabric::LinkOptions& link = {});
+  /// A link to another context of this process: a path of this context, and one of the other. Each context is polled by
+  /// its own thread afterwards; during the call neither is. When a context ends, the other's path goes down.
+  /// link.port_address: 0. Errors: bad_argument (also: the same context), no_resources.
+  [[nodiscard]] Expected<std::array<Path, 2>> add_loopback(Context& other, const fabric::LinkOptions& link = {});
 
   /// Does a bounded amount of work on every path: handshake, cells in and out, responses, retries. Returns how much it
   /// did.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fabric/bridge/link.h"
+#include "fabric/bridge/shm_bridge.h"
 #include "fabric/link/loopback.h"
 #include "fabric/verbs/objects.h"
 
@@ -71,6 +72,19 @@ Expected<std::array<Path, 2>> Context::add_loopback(const fabric::LinkOptions& o
     ends[i] = std::move(*end);
   }
   return ends;
+}
+
+Expected<std::array<Path, 2>> Context::add_loopback(Context& other, const fabric::LinkOptions& options) {
+  if (!object_ || !other || object_ == other.object() || options.port_address.value != 0) {
+    return tl::unexpected(Status::bad_argument);
+  }
+  auto ends = fabric::shm_pair(fabric::Loopback::kDefaultBytes, fabric::Loopback::kDefaultBytes);
+  if (!ends) return tl::unexpected(Status::no_resources);
+  auto own = add_path(std::move(ends->first), options);
+  if (!own) return tl::unexpected(own.error());
+  auto others = other.add_path(std::move(ends->second), options);
+  if (!others) return tl::unexpected(others.error());
+  return std::array<Path, 2>{std::move(*own), std::move(*others)};
 }
 
 PathNumber Path::number() const { return object_ ? object_->number : PathNumber{}; }

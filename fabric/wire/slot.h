@@ -3,12 +3,14 @@
 #include <boost/endian/buffers.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <type_traits>
 
 #include "common/check.h"
 #include "fabric/ids.h"
+#include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
 
@@ -98,55 +100,66 @@ struct SlotLayout {
   return layout;
 }
 
-[[nodiscard]] inline SlotHeader encode_slot(const SlotFields& fields, const SlotLayout& layout) {
+/// Writes a slot's header, a word at a time: to may be memory of the peer. sizeof(SlotHeader) bytes.
+inline void encode_slot(const SlotFields& fields, const SlotLayout& layout, std::byte* to) {
   using namespace slot_shape;
-  SlotHeader header;
-  header.payload_bytes = layout.payload_bytes;
-  header.payload_at = layout.payload_at;
-  header.settled = fields.settled;
-  header.shape = static_cast<std::uint8_t>(
-      (layout.two_lines ? kTwoLines : 0U) | (layout.in_payload_ring ? kInPayloadRing : 0U) |
-      (fields.awaited ? kAwaited : 0U) | (fields.solicited ? kSolicited : 0U) | (fields.direct ? kDirect : 0U));
-  header.opcode = fields.opcode;
-  header.cell_sequence = fields.cell_sequence;
-  header.queue_pair = fields.queue_pair.value;
-  header.packet_sequence = fields.packet_sequence;
-  return header;
+  const unsigned shape = (layout.two_lines ? kTwoLines : 0U) | (layout.in_payload_ring ? kInPayloadRing : 0U) |
+                         (fields.awaited ? kAwaited : 0U) | (fields.solicited ? kSolicited : 0U) |
+                         (fields.direct ? kDirect : 0U);
+  const auto put = [to](std::size_t word, std::uint32_t low, std::uint64_t high) {
+    const boost::endian::little_uint64_buf_t both(low | high << 32U);
+    std::memcpy(to + word * sizeof both, &both, sizeof both);
+  };
+  put(0, layout.payload_bytes, layout.payload_at);
+  put(1, fields.settled,
+      shape | static_cast<unsigned>(fields.opcode) << 8U | static_cast<unsigned>(fields.cell_sequence) << 16U);
+  put(2, fields.queue_pair.value, fields.packet_sequence);
 }
 
 /// The field that makes a slot unusable. The slot still names its queue pair, and the responder refuses the message.
 enum class SlotFault : std::uint8_t { shape, payload_bytes, payload_at, queue_pair, second_line };
 const char* to_string(SlotFault fault);
 
-struct DecodedSlot {
-  SlotFields fields{};
-  SlotLayout layout{};  ///< if fault is set, only two_lines is valid and all else is zero
-  std::optional<SlotFault> fault{};
-};
-/// What is wrong with the header of a slot that claims this layout. payload_lines: of the payload ring.
-[[nodiscard]] std::optional<SlotFault> slot_fault(const SlotHeader& header, const SlotLayout& layout,
-                                                  std::size_t payload_lines);
-
-/// Reads a header that was copied out of the ring. payload_lines: of the payload ring.
-[[nodiscard]] inline DecodedSlot decode_slot(const SlotHeader& header, std::size_t payload_lines) {
+/// A header's fields, and the layout that it claims.
+[[nodiscard]] inline SlotFields slot_fields(const SlotHeader& header) {
   using namespace slot_shape;
   const std::uint8_t shape = header.shape.value();
-  DecodedSlot slot;
-  slot.fields.opcode = header.opcode.value();
-  slot.fields.awaited = (shape & kAwaited) != 0;
-  slot.fields.solicited = (shape & kSolicited) != 0;
-  slot.fields.direct = (shape & kDirect) != 0;
-  slot.fields.cell_sequence = header.cell_sequence.value();
-  slot.fields.queue_pair = QpNumber{header.queue_pair.value()};
-  slot.fields.packet_sequence = header.packet_sequence.value();
-  slot.fields.settled = header.settled.value();
-  slot.layout.two_lines = (shape & kTwoLines) != 0;
-  slot.layout.in_payload_ring = (shape & kInPayloadRing) != 0;
-  slot.layout.payload_bytes = header.payload_bytes.value();
-  slot.layout.payload_at = header.payload_at.value();
-  slot.fault = slot_fault(header, slot.layout, payload_lines);
-  if (slot.fault) slot.layout = SlotLayout{.two_lines = slot.layout.two_lines};
-  return slot;
+  SlotFields fields;
+  fields.opcode = header.opcode.value();
+  fields.awaited = (shape & kAwaited) != 0;
+  fields.solicited = (shape & kSolicited) != 0;
+  fields.direct = (shape & kDirect) != 0;
+  fields.cell_sequence = header.cell_sequence.value();
+  fields.queue_pair = QpNumber{header.queue_pair.value()};
+  fields.packet_sequence = header.packet_sequence.value();
+  fields.settled = header.settled.value();
+  return fields;
+}
+[[nodiscard]] inline SlotLayout slot_layout(const SlotHeader& header) {
+  using namespace slot_shape;
+  const std::uint8_t shape = header.shape.value();
+  SlotLayout layout;
+  layout.two_lines = (shape & kTwoLines) != 0;
+  layout.in_payload_ring = (shape & kInPayloadRing) != 0;
+  layout.payload_bytes = header.payload_bytes.value();
+  layout.payload_at = header.payload_at.value();
+  return layout;
+}
+
+/// What is wrong with the header of a slot that claims this layout. payload_lines: of the payload ring.
+[[nodiscard]] inline std::optional<SlotFault> slot_fault(const SlotHeader& header, const SlotLayout& layout,
+                                                         std::size_t payload_lines) {
+  if ((header.shape.value() & ~slot_shape::kKnown) != 0) return SlotFault::shape;
+  if (layout.two_lines && layout.in_payload_ring) return SlotFault::shape;
+  if (header.queue_pair.value() > kMaxQueuePairNumber) return SlotFault::queue_pair;
+  if (!layout.in_payload_ring) {
+    const std::size_t most = layout.two_lines ? kSlotBodyInBoth : kSlotBodyInFirst;
+    if (layout.payload_bytes > most) return SlotFault::payload_bytes;
+    return layout.payload_at == 0 ? std::nullopt : std::optional(SlotFault::payload_at);
+  }
+  const std::size_t lines = (std::size_t{layout.payload_bytes} + kSlotLine - 1) / kSlotLine;
+  if (lines == 0 || lines > payload_lines) return SlotFault::payload_bytes;
+  return layout.payload_at <= payload_lines - lines ? std::nullopt : std::optional(SlotFault::payload_at);
 }
 
 }  // namespace splitnic::fabric

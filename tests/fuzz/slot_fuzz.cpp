@@ -37,37 +37,34 @@ SlotHeader forged(const std::uint8_t* from) {
 }
 
 /// What is believed of a slot's cell is encoded to the same bytes again.
-void take_cell(const ReceivedSlot& slot) {
+void take_cell(ReceivedSlot& slot) {
+  const SlotFields before = slot_fields(slot.header());
   Cell cell;
-  if (decode_slot_fields(slot.fields, cell)) return;
-  std::array<std::byte, kSlotBodyInFirst> bytes{};
-  const auto extension = std::span(bytes).first(slot_extension_bytes(cell.opcode));
-  slot.copy_extension(extension);
-  if (decode_slot_extension(extension, slot.payload_bytes, cell)) return;
+  if (decode_slot_fields(before, cell)) return;
+  const auto bytes = slot.extension(slot_extension_bytes(cell.opcode));
+  if (decode_slot_extension(bytes, slot.layout().payload_bytes, cell)) return;
   std::array<std::byte, kSlotBodyInFirst> again{};
   encode_slot_extension(cell, again.data());
-  SPLITNIC_CHECK(again == bytes);
+  SPLITNIC_CHECK(std::ranges::equal(bytes, std::span(again).first(bytes.size())));
   const SlotFields fields = slot_fields(cell);
-  SPLITNIC_CHECK(fields.opcode == slot.fields.opcode && fields.direct == slot.fields.direct);
-  SPLITNIC_CHECK(fields.queue_pair == slot.fields.queue_pair && fields.packet_sequence == slot.fields.packet_sequence);
+  SPLITNIC_CHECK(fields.opcode == before.opcode && fields.direct == before.direct);
+  SPLITNIC_CHECK(fields.queue_pair == before.queue_pair && fields.packet_sequence == before.packet_sequence);
 }
 
 void take(SlotReceiver& receiver) {
   for (int taken = 0; taken < 4; ++taken) {
     const std::uint64_t before = receiver.consumed();
-    const ReceivedSlot* slot = receiver.front();
+    ReceivedSlot* slot = receiver.front();
     if (slot == nullptr) return;
     for (const std::size_t extension : {0U, 20U, 36U}) {
-      std::array<PeerMemory, 2> pieces;
-      const bool good = slot->payload(extension, pieces);
-      SPLITNIC_CHECK(!good || !slot->fault);
-      SPLITNIC_CHECK(pieces[0].size() + pieces[1].size() == (good ? slot->payload_bytes : 0));
-      for (const PeerMemory& piece : pieces) {
-        std::vector<std::byte> copy(piece.size());
-        piece.copy_out(0, copy);
-      }
+      const auto payload = slot->payload(extension);
+      SPLITNIC_CHECK(!payload || !slot->fault());
+      if (!payload) continue;
+      SPLITNIC_CHECK(payload->size() == slot->layout().payload_bytes);
+      std::vector<std::byte> copy(payload->size());
+      payload->copy_out(0, copy);
     }
-    if (!slot->fault) take_cell(*slot);
+    if (!slot->fault()) take_cell(*slot);
     receiver.pop();
     SPLITNIC_CHECK(receiver.consumed() - before == 1 || receiver.consumed() - before == 2);
   }
@@ -113,7 +110,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         SPLITNIC_CHECK(claim.payload.size() + claim.payload_rest.size() == value % (sender.max_payload_bytes() + 1));
         std::ranges::fill(claim.payload, std::byte{0x5a});
         std::ranges::fill(claim.payload_rest, std::byte{0x5a});
-        sender.release({.awaited = (with[2] & 1U) != 0});
+        sender.release(claim, {.awaited = (with[2] & 1U) != 0});
         break;
       }
       case 3:

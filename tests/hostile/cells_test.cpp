@@ -145,7 +145,9 @@ TEST_CASE("slots that contradict themselves are no cells", "[hostile]") {
   const Outcome outcome = endure(Ending::harmless, [row](HostileHost& host) {
     for (; host.goes_on() && host.board().count < 1000; ++host.board().count) {
       const Cell cell = host.cell(Opcode::write_only, host.owner().open, 0, 16);
-      SlotHeader header = encode_slot(slot_fields(cell), slot_layout(slot_extension_bytes(cell.opcode), 16));
+      SlotHeader header;
+      encode_slot(slot_fields(cell), slot_layout(slot_extension_bytes(cell.opcode), 16),
+                  std::as_writable_bytes(std::span(&header, 1)).data());
       row.change(header, host.slots().payload_lines());
       std::array<std::byte, kSlotBodyInFirst> body{};
       encode_slot_extension(cell, body.data());

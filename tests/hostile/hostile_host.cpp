@@ -135,7 +135,8 @@ RawSlots::Place RawSlots::put(const Cell& cell, std::span<const std::byte> paylo
   const std::size_t extension = slot_extension_bytes(cell.opcode);
   encode_slot_extension(cell, body.data());
   const SlotLayout layout = slot_layout(extension, payload.size());
-  const SlotHeader header = encode_slot(slot_fields(cell), layout);
+  SlotHeader header;
+  encode_slot(slot_fields(cell), layout, std::as_writable_bytes(std::span(&header, 1)).data());
   if (!layout.in_payload_ring) {
     std::ranges::copy(payload, &body[extension]);
     return put(header, std::span(body).first(extension + payload.size()));

@@ -1,5 +1,6 @@
 // The attacks of the stateful fuzzers, from drawn bytes.
 #include <catch2/catch.hpp>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -34,9 +35,13 @@ std::size_t resident() {
 /// Little: for planted bugs, which a short attack finds, too.
 constexpr std::uint64_t kShort = 50'000;
 
+/// From so many cells on, a run says how far it is.
+constexpr std::uint64_t kLong = 50'000'000;
+
 /// Draws inputs until the victim has taken so many cells in all modes.
 Tally run(Tally (*attack_one)(Input&, unsigned), std::uint64_t least, std::uint64_t seed) {
   Tally tally;
+  std::uint64_t next_word = least >= kLong ? least / 20 : UINT64_MAX;
   SeededRandom random(seed);
   std::vector<std::uint8_t> bytes(kInputBytes);
   std::size_t early = 0;
@@ -47,6 +52,10 @@ Tally run(Tally (*attack_one)(Input&, unsigned), std::uint64_t least, std::uint6
     Input input(bytes);
     tally += attack_one(input, kFlood);
     if (count == kInputsToWarmUp) early = resident();
+    if (tally.received < next_word) continue;
+    std::fprintf(stderr, "  %llu of %llu million cells\n", static_cast<unsigned long long>(tally.received / 1'000'000),
+                 static_cast<unsigned long long>(least / 1'000'000));
+    next_word += least / 20;
   }
   // A sanitizer keeps freed memory.
   if (early != 0 && !kSlowBuild) CHECK(resident() < early + (64U << 20U));

@@ -174,7 +174,7 @@ class IoUnitWorld final : public World {
   void look_for_secrets() {
     std::vector<std::byte> memory(hostile_.pair().end(0).local_memory().size());
     const auto seen = hostile_.pair().end(0).local_memory();
-    // Nothing is decided by this copy, so its loads are none for the audit.
+    // No decision depends on this copy, so the audit does not count its loads.
     seen.next_message();
     seen.copy_out(0, memory);
     seen.next_message();

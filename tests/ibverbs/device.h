@@ -85,7 +85,7 @@ struct Shape {
   bool extended = false;
 };
 
-/// What takes a queue pair of any type to RTR: its peer is the queue pair with this number at this LID.
+/// The attributes that move a queue pair of any type to RTR: its peer is the queue pair with this number at this LID.
 [[nodiscard]] ibv_qp_attr attributes_to_receive(std::uint16_t lid, std::uint32_t peer);
 
 struct Queue {

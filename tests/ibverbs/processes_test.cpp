@@ -69,54 +69,116 @@ struct Place {
 constexpr int kMessages = 8;
 constexpr Shape kUnacknowledged{.type = IBV_QPT_UC};
 
-/// The child's work: receives what the parent's queue pair sends. channel: a socket to the parent.
-int receive_all(int channel) {
+/// A forked process, with a socket to it.
+struct Child {
+  explicit Child(const std::function<int(int channel)>& work) {
+    name_fabric();
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    process = fork();
+    REQUIRE(process >= 0);
+    if (process == 0) {
+      alarm(static_cast<unsigned>(kLimit.count()));  // if it hangs
+      _exit(work(ends[1]));
+    }
+    close(ends[1]);
+    channel = ends[0];
+  }
+  ~Child() { close(channel); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  /// The status that it ended with.
+  [[nodiscard]] int ended() const {
+    int status = 0;
+    REQUIRE(waitpid(process, &status, 0) == process);
+    return status;
+  }
+
+  pid_t process = -1;
+  int channel = -1;
+};
+
+/// The child's work: receives what the parent's queue pair sends. channel: a socket to the parent. last: what it does
+/// in the end, before anything is destroyed.
+int receive_all(
+    int channel, const Shape& shape, int messages, const std::function<void()>& last = [] {}) {
   Device device;
-  Queue queue(device, kUnacknowledged);
+  Queue queue(device, shape);
   Place peer;
   const Place own{device.lid(), queue.qp->qp_num};
   if (read(channel, &peer, sizeof peer) != sizeof peer) return 1;
   queue.connect(peer.lid, peer.queue_pair);
-  for (int id = 0; id < kMessages; ++id) static_cast<void>(queue.receive(static_cast<std::uint64_t>(id), 0, 64));
+  for (int id = 0; id < messages; ++id) static_cast<void>(queue.receive(static_cast<std::uint64_t>(id), 0, 64));
   if (write(channel, &own, sizeof own) != sizeof own) return 1;
-  for (int id = 0; id < kMessages; ++id) device.expect(static_cast<std::uint64_t>(id));
+  for (int id = 0; id < messages; ++id) device.expect(static_cast<std::uint64_t>(id));
+  last();
   return 0;
 }
 
+void connect_to_child(int channel, const Device& device, Queue& queue) {
+  const Place own{device.lid(), queue.qp->qp_num};
+  Place peer;
+  REQUIRE(write(channel, &own, sizeof own) == sizeof own);
+  REQUIRE(read(channel, &peer, sizeof peer) == sizeof peer);
+  queue.connect(peer.lid, peer.queue_pair);
+}
+
 TEST_CASE("what was sent arrives at a peer that was stopped, although the sender has ended", "[ibverbs]") {
-  name_fabric();
-  int channel[2];
-  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0);
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    alarm(static_cast<unsigned>(kLimit.count()));  // if it hangs
-    _exit(receive_all(channel[1]));
-  }
+  const Child child([](int channel) { return receive_all(channel, kUnacknowledged, kMessages); });
   auto device = std::make_unique<Device>();
   auto queue = std::make_unique<Queue>(*device, kUnacknowledged);
-  const Place own{device->lid(), queue->qp->qp_num};
-  Place peer;
-  REQUIRE(write(channel[0], &own, sizeof own) == sizeof own);
-  REQUIRE(read(channel[0], &peer, sizeof peer) == sizeof peer);
-  queue->connect(peer.lid, peer.queue_pair);
+  connect_to_child(child.channel, *device, *queue);
   // All but the last arrive before the peer is stopped, so the path is up.
   for (int id = 1; id < kMessages; ++id) {
     REQUIRE(queue->send(static_cast<std::uint64_t>(id), 0, 64) == 0);
     device->expect(static_cast<std::uint64_t>(id));
   }
   int status = 0;
-  REQUIRE(kill(child, SIGSTOP) == 0);
-  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+  REQUIRE(kill(child.process, SIGSTOP) == 0);
+  REQUIRE(waitpid(child.process, &status, WUNTRACED) == child.process);
   REQUIRE(queue->send(0, 0, 64) == 0);
   device->expect(0);
   queue.reset();
   device.reset();
-  REQUIRE(kill(child, SIGCONT) == 0);
-  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(kill(child.process, SIGCONT) == 0);
+  status = child.ended();
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
-  close(channel[0]);
-  close(channel[1]);
+}
+
+TEST_CASE("a peer that is killed, or ends without destroying anything, ends what waits for it in time", "[ibverbs]") {
+  const bool killed = GENERATE(true, false);
+  CAPTURE(killed);
+  Shape patient;
+  patient.timeout = 20;  // 4 s, eight times: more than expect() waits
+  patient.retries = 7;
+  const Child child([&patient](int channel) {
+    return receive_all(channel, patient, 1, [channel] {
+      char go = 0;
+      _exit(read(channel, &go, 1) == 1 ? 0 : 1);
+    });
+  });
+  Device device;
+  Queue queue(device, patient);
+  connect_to_child(child.channel, device, queue);
+  REQUIRE(queue.send(0, 0, 64) == 0);
+  device.expect(0);
+  REQUIRE(queue.send(1, 0, 64) == 0);  // finds no receive, and waits
+  REQUIRE(queue.send(2, 0, 64) == 0);
+  device.expect_nothing();
+  if (killed) {
+    REQUIRE(kill(child.process, SIGKILL) == 0);
+  } else {
+    REQUIRE(write(child.channel, "g", 1) == 1);
+  }
+  device.expect(1, IBV_WC_RETRY_EXC_ERR);
+  device.expect(2, IBV_WC_WR_FLUSH_ERR);
+  ibv_async_event event{};
+  REQUIRE(ibv_get_async_event(device.context, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_QP_FATAL);
+  ibv_ack_async_event(&event);
+  const int status = child.ended();
+  CHECK((killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
 TEST_CASE("a forked child that closes its parent's device changes nothing for the parent", "[ibverbs]") {

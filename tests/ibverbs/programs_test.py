@@ -2,6 +2,7 @@
 """Debian's verbs programs between two processes on the fabric, as root and as an ordinary user. Each run has a deadline,
 and both ends must end with 0. Usage: programs_test.py [Root|OrdinaryUser]."""
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -54,6 +55,13 @@ class Programs(pairs.OnFabric):
                 self.fabric.run_pair(words.split())
         # They have left nothing on the fabric.
         self.assertEqual(self.fabric.run(["--list"]), (0, ""))
+
+    def test_four_busy_programs(self):
+        """Two pairs at the same time, all of which only poll."""
+        with concurrent.futures.ThreadPoolExecutor() as together:
+            for pair in [together.submit(self.fabric.run_pair, f"ibv_rc_pingpong -c -s {size} -n 500".split())
+                         for size in (64, 100000)]:
+                pair.result()
 
     def test_containers(self):
         """Ends that share the fabric's folder and the network for their own socket, but no user, process or IPC

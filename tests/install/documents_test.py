@@ -123,7 +123,8 @@ class Splitnic(Documents, unittest.TestCase):
 class SplitnicBench(Documents, unittest.TestCase):
     NAME, PAGES = "splitnic-bench", ("splitnic-bench.1",)
     PLACES = {(): ("splitnic-bench.1", "OPTIONS"), ("nic",): ("splitnic-bench.1", "splitnic-bench nic"),
-              ("fabric",): ("splitnic-bench.1", "splitnic-bench fabric")}
+              ("fabric",): ("splitnic-bench.1", "splitnic-bench fabric"),
+              ("verbs",): ("splitnic-bench.1", "splitnic-bench verbs")}
 
     def test_the_completion_knows_values(self):
         self.assertEqual(self.complete("nic", "--forwarder", ""), ["files"])

@@ -110,23 +110,35 @@ class Sandbox(support.LabTestCase):
 
 
 class WithLibpcap(support.LabTestCase):
-    """libpcap opens its captures itself."""
+    """libpcap opens its capture at the start; the privileged process moves it to an interface that comes back."""
 
     hosts = 1
     unit_args = ("--lan-engine", "pcap")
 
-    def test_an_interface_that_comes_back_is_found_by_the_unit_with_one_capability(self):
+    def test_an_interface_that_comes_back_is_found_without_a_capability_and_by_no_more_than_35_calls(self):
         host = self.host[0]
         self.assert_reaches(host, self.lan.address)
+        self.assertRegex(self.unit.process.text(), r"\b35 system calls permitted")
         for thread in status(self.unit.process.pid):
-            self.assertEqual(int(thread["CapEff"], 16), 1 << 13)  # CAP_NET_RAW
-            self.assertEqual(thread["Seccomp"], "2")
+            self.assertEqual((int(thread["CapPrm"], 16), thread["Seccomp"]), (0, "2"))
         self.lan.remove_interface()
         wait_until(lambda: not host.ns.carrier(host.tap), SETTLE_SECONDS, "carrier loss")
         self.lan.restore_interface()
         wait_until(lambda: host.ns.carrier(host.tap), SETTLE_SECONDS, "the carrier")
         host.ns.ip("neigh", "flush", "dev", host.tap)
         self.assert_reaches(host, self.lan.address, SETTLE_SECONDS)
+        for up in ("down", "up"):
+            self.lan.unit_ns.ip("link", "set", self.lan.unit_if, up)
+            wait_until(lambda up=up: host.ns.carrier(host.tap) == (up == "up"), SETTLE_SECONDS, f"the carrier {up}")
+        self.assert_reaches(host, self.lan.address, SETTLE_SECONDS)
+
+    def test_an_interface_that_is_down_at_the_start_is_refused(self):
+        lan = self.lab.lan(number=2)
+        lan.unit_ns.ip("link", "set", lan.unit_if, "down")
+        done = self.lab.run_splitnic("iounit", "--listen", self.lab.dir / "down.sock", "--lan", lan.unit_if,
+                                     "--lan-engine", "pcap", netns=lan.unit_ns)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("libpcap opens only interfaces that are up", done.stderr)
 
 
 class Users(unittest.TestCase):
@@ -150,7 +162,7 @@ class Users(unittest.TestCase):
     def test_daemons_become_another_user_and_leave_nothing_behind(self):
         state = self.lab.dir / "state"
         unit = IoUnit(self.lab, self.lan, ["--user", GUEST, "--state-directory", state]).start()
-        host = Host(self.lab, unit, 1, ["--user", GUEST]).start()
+        host = Host(self.lab, unit, 1, ["--user", GUEST, "--queues", 2]).start()
         for daemon in (unit, host):
             self.assert_is(GUEST, daemon.process)
         traffic.reaches(self.lab, host.ns, self.lan.address, SETTLE_SECONDS)
@@ -168,18 +180,26 @@ class Users(unittest.TestCase):
             wait_until(lambda path=path: not path.exists(), SETTLE_SECONDS, f"{path.name} to be removed")
 
     def test_a_user_without_rights_serves_a_tap_that_was_prepared(self):
+        self.serve_prepared_tap()
+
+    def test_a_user_without_rights_serves_several_queues_of_a_tap_that_was_prepared(self):
+        self.serve_prepared_tap(queues=3)
+
+    def serve_prepared_tap(self, queues=1):
         unit = IoUnit(self.lab, self.lan, ["--allow-uid", GUEST]).start()
         host = Host(self.lab, unit, 1)
         folder = self.lab.dir / "guest"
         folder.mkdir()
         os.chown(folder, GUEST, GUEST)
         host.control = folder / "h1.ctl"
-        host.ns.ip("tuntap", "add", "dev", host.tap, "mode", "tap", "user", str(GUEST))
+        kind = ["multi_queue"] if queues > 1 else []
+        host.ns.ip("tuntap", "add", "dev", host.tap, "mode", "tap", *kind, "user", str(GUEST))
         host.process = self.lab.start("h1", ["setpriv", "--reuid", GUEST, "--regid", GUEST, "--clear-groups",
                                              "--bounding-set=-all", "--inh-caps=-all", self.lab.splitnic, "host",
                                              "--connect", f"shm:{unit.socket}", "--tap", host.tap, "--name", "h1",
-                                             "--control", host.control], netns=host.ns)
+                                             "--control", host.control, "--queues", queues], netns=host.ns)
         host.wait_state("up").configure()
+        wait_until(lambda: unit.peer("h1")["messages"]["queues"] == queues, SETTLE_SECONDS, f"{queues} queues")
         self.assert_is(GUEST, host.process)
         traffic.reaches(self.lab, host.ns, self.lan.address, SETTLE_SECONDS)
         host.ns.ip("link", "set", host.tap, "mtu", "1280")
@@ -194,8 +214,9 @@ class Users(unittest.TestCase):
         unit = IoUnit(self.lab, self.lan).start()
         control = self.lab.dir / "inside.ctl"
         process = self.lab.start("inside", [*inside, self.lab.splitnic, "host", "--connect", f"shm:{unit.socket}", "--tap",
-                                            "tap0", "--name", "inside", "--control", control])
-        wait_until(lambda: (unit.peer("inside") or {}).get("state") == "up", 10, "the host's session")
+                                            "tap0", "--name", "inside", "--control", control, "--queues", 2])
+        wait_until(lambda: ((unit.peer("inside") or {}).get("messages") or {}).get("queues") == 2, 10,
+                   "the host's session with both queues")
         self.assert_is(0, process)
         enter = ["nsenter", "-t", str(process.pid), "-U", "-n", "--preserve-credentials"]
         run([*enter, "ip", "link", "set", "tap0", "up"])

@@ -37,7 +37,7 @@ LIBRARIES = [
     (r"toml", ["common/os/", "tools/"]),
     (r"seccomp\.h", ["tools/system_call_filter.cpp"]),
     (r"cap-ng\.h", ["tools/privileges.cpp"]),
-    (r"infiniband/", ["fabric/ibverbs/", "fabric/rdmacm/"]),
+    (r"infiniband/", ["fabric/ibverbs/", "fabric/rdmacm/", "bench/peers/verbs.cpp"]),
     (r"rdma/(rdma_|rsocket)", ["fabric/rdmacm/"]),
 ]
 
@@ -52,6 +52,12 @@ RAW_ACCESS = {
         "fabric/memory/guarded_copy.cpp": "the alignment of an address",
         "fabric/memory/guarded_routines.cpp": "instruction addresses",
         "fabric/memory/local_protection.cpp": "address ranges as the kernel's map has them; never dereferenced",
+        "fabric/placement/board.cpp": "an address of the process's own memory, as a number",
+        "fabric/placement/local_placements.cpp": "the same",
+        "fabric/placement/peer_board.cpp": "an address of another process, for a system call",
+        "fabric/placement/shared_file.cpp": "addresses of the process's own memory, as numbers",
+        "fabric/link/slot_ring.h": "stores the word that releases a line, where the peer window is memory",
+        "fabric/memory/remembered.h": "an address of the process's own memory, as a number",
         "fabric/memory/region.h": "an address of the process's own memory, as a number",
         "fabric/memory/region.cpp": "compares addresses of the process's own memory, and its words for atomics",
         "fabric/ibverbs/device_file/device_file.cpp": "functions that dlsym() names",
@@ -77,13 +83,17 @@ RAW_ACCESS = {
     },
     r"\bmmap\s*\(": {
         "fabric/threads/fork_mark.cpp": "a private page; no peer has it",
-        "fabric/ibverbs/device_memory.cpp": "device memory: private pages, which peers reach by its regions alone",
+        "fabric/ibverbs/device_memory.cpp": "device memory: pages of a file that peers may map to store into its regions",
+        "fabric/placement/board.cpp": "boards, which become accessors, and files of regions",
     },
     r"\bget_address\s*\(": {"fabric/bridge/shm_memory.h": "where the mapping becomes accessors"},
     r"\bPeerMemory::over\b": {
+        "fabric/placement/board.cpp": "the own board, through the accessor",
+        "fabric/placement/peer_board.cpp": "where the mapping becomes an accessor",
         "fabric/bridge/shm_memory.cpp": "the bridge that owns the mapping",
         "fabric/bridge/sim_bridge.cpp": "the bridge that owns the memory",
         "fabric/bridge/link.cpp": "a private copy of a cell, seen through the accessor",
+        "fabric/link/slot_ring.h": "a private copy of a slot, seen through the accessor",
         "fabric/link/udp_link.cpp": "a private copy of a cell, seen through the accessor",
         "fabric/adapter/datagrams.cpp": "a private route header, seen through the accessor",
         "fabric/adapter/requester_answers.cpp": "a private result, seen through the accessor",
@@ -93,6 +103,7 @@ RAW_ACCESS = {
     r"\bfor_kernel\s*\(": {
         ACCESSOR: "the accessor",
         "host/tap_device.cpp": "writev: the kernel reads the frame once",
+        "iounit/io_unit_frames.cpp": "sendmsg: the kernel reads the payload once",
     },
 }
 # Layers that come near peer memory. common knows none; tools and bench only start what the others do.

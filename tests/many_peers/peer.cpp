@@ -1,13 +1,14 @@
 #include "peer.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <optional>
 
+#include "common/os/timespec.h"
 #include "fabric/bridge/shm_connector.h"
 #include "fabric/link/udp_socket.h"
 #include "fabric/verbs/wait.h"
@@ -51,7 +52,7 @@ void Peer::turn() {
   memory_.outgoing = Message::made(index_, turns_, turns_);
   const auto outgoing = region_.segment(offsetof(Memory, outgoing), sizeof(Message));
   const auto before = region_.segment(offsetof(Memory, before), sizeof(memory_.before));
-  // The message says how often was added, this turn not included: the program looks when the message has come.
+  // The message carries the number of additions before this turn. The program compares it with the word on arrival.
   require_ok(queue_pair_.post_send(verbs::rdma_write(kWrite, {outgoing}, key_.at())), "write");
   require_ok(queue_pair_.post_send(verbs::send(kSay, {outgoing})), "send");
   require_ok(queue_pair_.post_send(verbs::fetch_add(kAdd, before, key_.at(kWord), 1)), "addition");
@@ -92,7 +93,11 @@ struct Endpoint {
     auto connector = fabric::ShmConnector::start(options, monotonic_now());
     require(connector.has_value(), "nobody listens");
     std::optional<Result<std::unique_ptr<fabric::Bridge>>> bridge;
-    while (!(bridge = (*connector)->poll(monotonic_now()))) ::usleep(1000);
+    for (Time now = monotonic_now(); !(bridge = (*connector)->poll(now)); now = monotonic_now()) {
+      pollfd reply{(*connector)->descriptor(), POLLIN, 0};
+      const timespec limit = os::timespec_of((*connector)->next_deadline() - now);
+      static_cast<void>(::ppoll(&reply, 1, &limit, nullptr));
+    }
     require(bridge->has_value(), "no bridge");
     return made(context.add_path(std::move(**bridge)), "path");
   }

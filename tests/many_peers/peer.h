@@ -17,9 +17,9 @@ class Peer {
   [[nodiscard]] verbs::QueuePair& queue_pair() { return queue_pair_; }
   /// The queue pair is connected; key: to its share.
   void begin(const verbs::RemoteKey& key);
-  /// Takes what has come, and begins the next turn when it is time. Returns how much it did.
+  /// Handles completions, and begins the next turn when it is due. Returns how much it did.
   std::size_t work(Time now);
-  /// When work() has something to do even if nothing comes.
+  /// When work() has something to do without a completion.
   [[nodiscard]] Time next_turn() const { return next_turn_; }
   [[nodiscard]] std::uint64_t answers() const { return answers_; }
 
@@ -46,7 +46,7 @@ class Peer {
   std::uint64_t first_ = 0;  // what the word held
   std::uint64_t turns_ = 0;
   std::uint64_t answers_ = 0;
-  std::size_t open_ = 0;  // of this turn: requests, and the answer
+  std::size_t open_ = 0;  // completions that this turn still waits for: of requests, and of the answer
 };
 
 /// How a peer's process reaches the program.

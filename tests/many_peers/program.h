@@ -45,7 +45,7 @@ class Program {
   struct Seat {
     pid_t pid = 0;
     std::uint64_t lives = 0;
-    bool killed = false;  ///< and its successor has not said anything yet
+    bool killed = false;  ///< and no message of its successor has arrived yet
     bool reborn = false;  ///< the successor has connected
     verbs::Path path;
     std::optional<verbs::Connection> connection;

@@ -14,7 +14,7 @@
 #include "fabric/verbs/connection.h"
 #include "fabric/verbs/verbs.h"
 
-/// What the program and its peers say to each other.
+/// The messages between the program and its peers.
 namespace splitnic::many_peers {
 
 inline constexpr verbs::ServiceNumber kService{1};
@@ -56,7 +56,7 @@ T made(verbs::Expected<T> object, const std::string& what) {
   return std::move(*object);
 }
 
-/// A machine that does other things, too: nothing fails because an answer takes a second.
+/// Options for a loaded machine: no request fails because an answer takes a second.
 inline verbs::ContextOptions patient(RandomSource& random) {
   verbs::ContextOptions options;
   options.random = &random;

@@ -140,7 +140,7 @@ void CoreSite::poll_once() {
 }
 
 HostSite::HostSite(std::size_t index, const Scenario& scenario, const Edge& edge, RandomSource& random)
-    : CoreSite(scenario.hosts[index].session.name, scenario, edge, random),
+    : DriverSite(scenario.hosts[index].session.name, scenario, edge, random),
       host_(scenario.hosts[index]),
       nic_(edge, host_, index),
       pair_(host_.bridge, random) {

@@ -115,7 +115,32 @@ class CoreSite {
   mutable std::vector<int> descriptors_;
 };
 
-class HostSite final : public CoreSite, private Notices {
+/// A core that is a driver: HostDriver, QueueDriver or IoUnit. Derived classes make it, and end it before what it uses.
+template <class Driver>
+class DriverSite : public CoreSite, protected Notices {
+ public:
+  using CoreSite::CoreSite;
+
+  [[nodiscard]] bool alive() const override { return driver_ != nullptr; }
+  /// Null while the core's process is dead.
+  [[nodiscard]] const Driver* driver() const { return driver_.get(); }
+
+ protected:
+  void destroy() override { driver_.reset(); }
+  std::size_t poll_core(Time now) override { return driver_->poll(now); }
+  [[nodiscard]] Time core_deadline() const override { return driver_->next_deadline(); }
+  [[nodiscard]] bool core_prepare_sleep() override { return driver_->prepare_sleep(); }
+  void core_awake() override { driver_->disarm(); }
+  void core_begin_shutdown() override { driver_->begin_shutdown(); }
+  [[nodiscard]] bool core_finished() const override { return driver_->finished(); }
+  void core_descriptors(std::vector<int>& out) const override { driver_->collect_descriptors(out); }
+  void notice(const std::string& line) override { edge_.trace.line(edge_.now, name_, line); }
+
+  std::unique_ptr<SeededRandom> driver_random_;
+  std::unique_ptr<Driver> driver_;
+};
+
+class HostSite final : public DriverSite<host::HostDriver> {
  public:
   HostSite(std::size_t index, const Scenario& scenario, const Edge& edge, RandomSource& random);
   ~HostSite() override;
@@ -124,13 +149,11 @@ class HostSite final : public CoreSite, private Notices {
   [[nodiscard]] const std::vector<std::unique_ptr<QueueSite>>& queues() const { return queues_; }
   /// How many queues it has when everything is up.
   [[nodiscard]] std::size_t wanted_queues() const;
-  [[nodiscard]] bool alive() const override { return driver_ != nullptr; }
   [[nodiscard]] bool up() const { return driver_ && driver_->up(); }
   [[nodiscard]] SimNic& nic() { return nic_; }
   [[nodiscard]] const SimNic& nic() const { return nic_; }
   [[nodiscard]] fabric::SimBridgePair& pair() { return pair_; }
   [[nodiscard]] const fabric::SimBridgePair& pair() const { return pair_; }
-  [[nodiscard]] const host::HostDriver* driver() const { return driver_.get(); }
   /// Where a planted fault takes effect; before start().
   void plant(Plant plant, SimNic& other) { planted_ = planted_nic(plant, nic_, other); }
 
@@ -138,24 +161,17 @@ class HostSite final : public CoreSite, private Notices {
   void make() override;
   void destroy() override;
   std::size_t poll_core(Time now) override;
-  [[nodiscard]] Time core_deadline() const override { return driver_->next_deadline(); }
-  [[nodiscard]] bool core_prepare_sleep() override { return driver_->prepare_sleep(); }
-  void core_awake() override { driver_->disarm(); }
   void core_begin_shutdown() override;
   [[nodiscard]] bool core_finished() const override;
-  void core_descriptors(std::vector<int>& out) const override { driver_->collect_descriptors(out); }
   [[nodiscard]] bool port_readable(int) const override { return nic_.readable(); }
-  void notice(const std::string& line) override { edge_.trace.line(edge_.now, name_, line); }
 
   const HostScenario& host_;
   SimNic nic_;
   std::unique_ptr<host::VirtualNic> planted_;
   fabric::SimBridgePair pair_;
   test::LoadsOnce loads_{pair_.end(0).local_memory(), pair_.end(1).local_memory()};
-  std::unique_ptr<SeededRandom> driver_random_;
   std::vector<std::unique_ptr<QueueSite>> queues_;
   std::unique_ptr<host::QueueGroup> group_;
-  std::unique_ptr<host::HostDriver> driver_;
   bool was_up_ = false;
 };
 
@@ -174,35 +190,22 @@ class SimWatch final : public iounit::DoorbellWatch {
   std::vector<std::pair<const fabric::Bridge*, std::size_t>> places_;
 };
 
-class UnitSite final : public CoreSite, private Notices {
+class UnitSite final : public DriverSite<iounit::IoUnit> {
  public:
   UnitSite(const Scenario& scenario, const Edge& edge, RandomSource& random)
-      : CoreSite("unit", scenario, edge, random), lan_(edge, scenario.lan_mtu) {}
+      : DriverSite("unit", scenario, edge, random), lan_(edge, scenario.lan_mtu) {}
   ~UnitSite() override { driver_.reset(); }
 
-  [[nodiscard]] bool alive() const override { return driver_ != nullptr; }
   [[nodiscard]] SimLan& lan() { return lan_; }
-  [[nodiscard]] const iounit::IoUnit* driver() const { return driver_.get(); }
   /// The unit's port of that host, if its session is up; else null.
   [[nodiscard]] const iounit::AttachedHost* port_of(const std::string& host) const;
 
  private:
   void make() override;
-  void destroy() override { driver_.reset(); }
-  std::size_t poll_core(Time now) override { return driver_->poll(now); }
-  [[nodiscard]] Time core_deadline() const override { return driver_->next_deadline(); }
-  [[nodiscard]] bool core_prepare_sleep() override { return driver_->prepare_sleep(); }
-  void core_awake() override { driver_->disarm(); }
-  void core_begin_shutdown() override { driver_->begin_shutdown(); }
-  [[nodiscard]] bool core_finished() const override { return driver_->finished(); }
-  void core_descriptors(std::vector<int>& out) const override { driver_->collect_descriptors(out); }
   [[nodiscard]] bool port_readable(int) const override { return lan_.readable(); }
-  void notice(const std::string& line) override { edge_.trace.line(edge_.now, name_, line); }
 
   SimLan lan_;
-  std::unique_ptr<SeededRandom> driver_random_;
   std::unique_ptr<SimWatch> watch_;
-  std::unique_ptr<iounit::IoUnit> driver_;
 };
 
 }  // namespace splitnic::sim

@@ -9,7 +9,7 @@ namespace splitnic::sim {
 
 QueueSite::QueueSite(std::size_t number, const HostScenario& host, const fabric::SimBridgeOptions& options, SimNic& nic,
                      const Scenario& scenario, const Edge& edge, RandomSource& random)
-    : CoreSite(fmt::format("{} queue {}", host.session.name, number + 1), scenario, edge, random),
+    : DriverSite(fmt::format("{} queue {}", host.session.name, number + 1), scenario, edge, random),
       number_(number),
       host_(host),
       nic_(nic),

@@ -34,7 +34,7 @@ bool parse_range(SeedOptions& options) {
 }  // namespace
 
 void add_options(CLI::App& app, SeedOptions& options) {
-  auto* seed = app.add_option("--seed", options.seed, "run one seed, with what it drew and what came of it");
+  auto* seed = app.add_option("--seed", options.seed, "run one seed, and print what it drew and what was counted");
   app.add_option("--seeds", options.range, "run seeds A-B")->excludes(seed);
   app.add_flag("--trace", options.trace, "print every event");
   app.add_flag("--replay", options.replay, "with --seeds: run each seed twice and compare");

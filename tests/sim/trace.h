@@ -44,6 +44,12 @@ class Verdicts {
   std::string first_;
 };
 
+/// The result of one run of a seed.
+struct SeedResult {
+  std::uint64_t trace_hash = 0;
+  std::string violation{};  ///< empty: none
+};
+
 /// Simulated time as people read it: since the run began, in milliseconds.
 std::string to_text(Time time);
 

@@ -21,9 +21,7 @@ struct Limits {
 };
 
 /// What a run came to.
-struct Summary {
-  std::string violation;  ///< empty: none
-  std::uint64_t trace_hash = 0;
+struct Summary : SeedResult {
   std::uint64_t events = 0;
   std::uint64_t steps = 0;
   std::size_t frames = 0;

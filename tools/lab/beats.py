@@ -2,6 +2,8 @@
 
     beats.py INTERVAL NETNS=ADDRESS...     prints a line for each answer: NETNS, when it arrived, when its request was
                                            sent (both UNIX time), the request's number
+                                           and one for each time in which it sent nothing for five intervals, because
+                                           it did not run: -, the time's end, its beginning, 0
 
 The kernel of the other end answers, and the kernel of this end says when the answer arrived, so the times don't depend
 on when this process runs. ping(8) at such intervals takes a whole core.
@@ -24,6 +26,7 @@ _SOL_RAW, _ICMP_FILTER = 255, 1
 _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 33, 35
 _BUFFER_BYTES = 4 << 20  # for seconds in which this process does not run
 _ECHO, _ECHO_REPLY = 8, 0
+_LATE_INTERVALS = 5
 _HEADER = struct.Struct("!BBHHH")
 _PAYLOAD = struct.Struct("!dQ")
 _TIMESPEC = struct.Struct("@ll")
@@ -79,14 +82,19 @@ def main():
     for descriptor in by_descriptor:
         poll.register(descriptor, select.POLLIN)
     due = time.monotonic()
+    sent_at = time.time()
     while True:
         now = time.monotonic()
+        late = []
         if now >= due:
+            before, sent_at = sent_at, time.time()
+            if sent_at - before > _LATE_INTERVALS * interval:
+                late = [f"- {sent_at:.6f} {before:.6f} 0\n"]
             for beat in beats:
                 beat.send()
             due = max(due + interval, now)
-        lines = [line for descriptor, _ in poll.poll(max(due - time.monotonic(), 0) * 1000)
-                 for line in by_descriptor[descriptor].answers()]
+        lines = late + [line for descriptor, _ in poll.poll(max(due - time.monotonic(), 0) * 1000)
+                        for line in by_descriptor[descriptor].answers()]
         if lines:
             os.write(sys.stdout.fileno(), "".join(lines).encode())
 

@@ -22,7 +22,7 @@ void MemoryWorld::make_adapter(std::size_t number) {
   options.receiver_not_ready_delay = std::chrono::microseconds(50);
   options.receiver_not_ready_retries = 3;
   site.adapter.reset();
-  site.engine = scenario_.engine[number] ? std::make_unique<SlowEngine>(fates_) : nullptr;
+  site.engine = scenario_.engine[number] ? std::make_unique<SlowEngine>(faults_) : nullptr;
   options.dma = site.engine.get();
   site.adapter = std::make_unique<ChannelAdapter>(paths_[number / 2]->cells(number % 2), options, adapters_);
   site.completions = site.adapter->create_completion_queue(512);
@@ -42,6 +42,7 @@ void MemoryWorld::tally(const Site& site) {
   summary_.retransmissions += counters.retransmissions;
   summary_.out_of_sequence += counters.dropped_out_of_sequence;
   summary_.duplicates += counters.dropped_duplicate;
+  summary_.placed_early += counters.placed_early;
 }
 
 void MemoryWorld::make_queues(std::size_t path) {

@@ -1,4 +1,4 @@
-// What comes back from the adapters: completions, in the order of their queues, and events.
+// Completions, in the order of their queues, and events.
 #include <fmt/format.h>
 
 #include <algorithm>

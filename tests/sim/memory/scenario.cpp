@@ -49,11 +49,7 @@ std::string to_text(const MemoryScenario& scenario) {
         "  initiator {}: {}-byte cells, payload rings {}+{}, {} MPT slots, writes late by up to {} us, torn {}",
         path + 1, scenario.cell_payload[path], options.link.payload_bytes[0], options.link.payload_bytes[1],
         options.link.mpt_entries, options.bridge.write_delay_max.count() / 1000, options.bridge.torn_permille);
-    if (options.kind != PathKind::bridge) {
-      text += fmt::format("; a {} loses {}, doubles {} and delays {} permille",
-                          options.kind == PathKind::relayed ? "relay" : "network of datagrams", options.lost_permille,
-                          options.doubled_permille, options.late_permille);
-    }
+    text += faults_text(options);
     const bool owners = scenario.engine[2 * path];
     const bool own = scenario.engine[2 * path + 1];
     if (owners || own)

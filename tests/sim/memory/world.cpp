@@ -18,21 +18,10 @@ constexpr Duration kLongestJump = std::chrono::milliseconds(1);
 }  // namespace
 
 MemoryWorld::MemoryWorld(const MemoryScenario& scenario, bool trace)
-    : scenario_(scenario),
-      draws_(scenario.seed),
-      fates_(scenario.seed ^ 0x6661746573U),
-      adapters_(scenario.seed ^ 0x6164617074U),
-      trace_(trace) {
+    : PathsWorld(scenario.seed, scenario.paths, trace), scenario_(scenario) {
   for (const char* name : {"the owner's memory", "initiator 1's memory", "initiator 2's memory"}) {
     arenas_.emplace_back(draws_);
     images_.emplace_back(name, PeerMemory::over(arenas_.back().at(0), Arena::kBytes));
-  }
-  for (std::size_t path = 0; path < kPaths; ++path) {
-    paths_.push_back(Path::made(scenario.paths[path], fates_));
-  }
-  for (int i = 0; i < 10'000 && !(paths_[0]->up() && paths_[1]->up()); ++i) {
-    now_ += std::chrono::microseconds(20);
-    for (auto& path : paths_) path->advance(now_);
   }
   for (std::size_t number = 0; number < kSites; ++number) {
     make_adapter(number);
@@ -68,10 +57,9 @@ void MemoryWorld::operation() {
 
 /// A moment: what is due arrives, those who are awake poll.
 void MemoryWorld::step() {
-  std::size_t moved = 0;
-  for (auto& path : paths_) moved += path->advance(now_);
+  std::size_t moved = advance_paths();
   for (std::size_t number = 0; number < kSites; ++number) {
-    if (fates_.below(8) == 0) {  // stopped for a moment
+    if (faults_.below(8) == 0) {  // stopped for a moment
       ++moved;
       continue;
     }
@@ -81,8 +69,7 @@ void MemoryWorld::step() {
   idle_ = moved == 0;
   Duration pass = std::chrono::microseconds(2);
   if (moved == 0) {
-    Time next = now_ + kLongestJump;
-    for (const auto& path : paths_) next = std::min(next, path->next_event(now_));
+    Time next = next_event(now_ + kLongestJump);
     for (const Site& site : sites_) next = std::min(next, site.adapter->next_deadline());
     pass = std::max(pass, next - now_);
   }
@@ -95,8 +82,7 @@ bool MemoryWorld::at_rest() {
     const bool told = request->done || (!request->work.signalled && !request->fails() && !request->follower);
     return told && (!request->receive || request->receive->done);
   };
-  return std::ranges::all_of(in_flight_, is_done) &&
-         std::ranges::all_of(paths_, [](const auto& path) { return path->up() && path->quiet(); }) &&
+  return std::ranges::all_of(in_flight_, is_done) && paths_at_rest() &&
          std::ranges::none_of(sites_, [](const Site& site) {
            return site.adapter->outstanding() || (site.engine != nullptr && !site.engine->idle());
          });

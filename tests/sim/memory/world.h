@@ -11,14 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "../trace.h"
-#include "common/random.h"
+#include "../paths/paths_world.h"
 #include "engine.h"
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/memory/protection_table.h"
 #include "image.h"
 #include "in_flight.h"
-#include "path.h"
 #include "reference.h"
 
 namespace splitnic::sim {
@@ -57,9 +55,7 @@ struct Site {
   bool reborn = false;                                ///< its program died, and the adapter is another one
 };
 
-struct MemorySummary {
-  std::string violation;  ///< empty: none
-  std::uint64_t trace_hash = 0;
+struct MemorySummary : SeedResult {
   std::uint64_t operations = 0;
   std::uint64_t crashes = 0;
   std::uint64_t comparisons = 0;  ///< of all memory with the model's
@@ -67,6 +63,7 @@ struct MemorySummary {
   std::uint64_t retransmissions = 0;
   std::uint64_t out_of_sequence = 0;  ///< cells that came early or late
   std::uint64_t duplicates = 0;
+  std::uint64_t placed_early = 0;  ///< writes that ended a one-touch entry before an earlier packet came
   std::map<std::string, std::uint64_t> verdicts;
   std::vector<std::string> last_operations;
 };
@@ -75,7 +72,7 @@ struct MemorySummary {
 /// the plain model. An operation is foretold by the model when it is posted. Requests are in flight together as long
 /// as the order among them can't matter or is promised (in_flight.h); else the world comes to rest first, and at rest
 /// every byte is as the model has it. Sites 0 and 2 are the owner's, with one memory; 1 and 3 are the initiators'.
-class MemoryWorld {
+class MemoryWorld final : PathsWorld {
  public:
   MemoryWorld(const MemoryScenario& scenario, bool trace);
   ~MemoryWorld();
@@ -115,7 +112,7 @@ class MemoryWorld {
   void judge_tags(std::size_t site);
   void give_up_tags(std::size_t site);
 
-  // outcomes.cpp: what comes back
+  // outcomes.cpp: completions and events
   void take_all(std::size_t site);
   void take_completion(std::size_t site, const fabric::Completion& completion);
   void take_receive(std::size_t site, const fabric::Completion& completion);
@@ -140,7 +137,7 @@ class MemoryWorld {
   [[nodiscard]] bool agree(const char* what, const std::string& says, const std::string& expected);
   void make_way(std::size_t site, std::uint32_t index);
 
-  // draw.cpp: what to ask for
+  // draw.cpp: tags, rights and ranges of requests
   [[nodiscard]] fabric::Stag draw_tag(std::size_t site, bool (*is_kind)(fabric::EntryKind) = nullptr);
   [[nodiscard]] std::uint8_t draw_key(fabric::Stag tag);
   [[nodiscard]] fabric::Rights draw_rights(bool remote_only = false);
@@ -177,6 +174,7 @@ class MemoryWorld {
   void draw_receive(Request& request, std::uint32_t bytes);
   void draw_bind(Request& request);
   [[nodiscard]] fabric::FastRegister draw_registration(Request& request);
+  [[nodiscard]] bool may_overtake(const Request& request) const;
   [[nodiscard]] bool must_settle(const Request& request) const;
   [[nodiscard]] bool follows_failure(const Request& request) const;
   void post(Draft request);
@@ -185,7 +183,7 @@ class MemoryWorld {
   void prepare(Request& request);
   void freshen(const Request& request);
 
-  // effects.cpp: what the model says of a request
+  // effects.cpp: what a request does, by the model
   void foretell(Request& request) const;
   void foretell_uses(Request& request) const;
   void use(Request& request, std::size_t site, fabric::Stag tag, bool remote, bool changes) const;
@@ -204,8 +202,6 @@ class MemoryWorld {
   [[nodiscard]] std::vector<std::byte> content(const Pieces& pieces);
   [[nodiscard]] bool nobody_uses(const Piece& piece) const;
 
-  [[nodiscard]] std::uint64_t below(std::uint64_t bound) { return draws_.below(bound); }
-  [[nodiscard]] bool one_in(std::uint64_t n) { return draws_.below(n) == 0; }
   [[nodiscard]] Site& from(const Request& request) { return sites_[request.from]; }
   [[nodiscard]] Site& to(const Request& request) { return sites_[request.from ^ 1U]; }
   [[nodiscard]] const Site& from(const Request& request) const { return sites_[request.from]; }
@@ -216,15 +212,8 @@ class MemoryWorld {
   }
 
   const MemoryScenario& scenario_;
-  SeededRandom draws_;     // what is asked for
-  SeededRandom fates_;     // what goes wrong below
-  SeededRandom adapters_;  // what the adapters draw
-  Time now_ = kStart;
-  Trace trace_;
-  Verdicts verdicts_;
   std::vector<Arena> arenas_;
   std::vector<Image> images_;
-  std::vector<std::unique_ptr<Path>> paths_;
   std::array<Site, kSites> sites_;
   std::deque<Draft> in_flight_;
   std::uint64_t numbers_ = 0;

@@ -14,7 +14,7 @@ inline constexpr std::size_t kPlaces = kSharedReceives + kPeers * kDatagramRecei
 inline constexpr std::uint32_t kKey = 0x2222;
 inline constexpr std::byte kUntouched{0xee};
 
-/// What a message begins with; the rest follows from it.
+/// The head of a message; it determines the other bytes.
 struct MessageHead {
   std::uint64_t life = 0;    ///< of the connection, unique in the run
   std::uint64_t number = 0;  ///< of the life, from 0
@@ -34,12 +34,17 @@ struct PeersWorld::Region {
   fabric::TouchControl touch = fabric::TouchControl::unlimited;
   std::uint64_t opened = 0;  ///< how often: a request is of one opening
   bool busy = false;         ///< a request is under way, or has failed since the last rest; there is one at a time
-  bool must_land = false;    ///< unacknowledged, but nothing may get lost
+  bool must_land = false;    ///< the request is unacknowledged, on a path that loses nothing
   // What the request writes, until it is known whether it has: each byte may be either.
   std::size_t offset = 0;
   std::vector<std::byte> maybe{};
-  bool whole_at_end = false;  ///< the request had been carried out when its tag ended
+  std::size_t first_of_two = 0;  ///< two requests write to the one-touch region: bytes of the first; 0: there is one
+  bool whole_at_end = false;     ///< the request had been carried out when its tag ended
 
+  /// What the first request writes, or the only one.
+  [[nodiscard]] std::span<const std::byte> first_maybe() const {
+    return std::span(maybe).first(first_of_two != 0 && first_of_two < maybe.size() ? first_of_two : maybe.size());
+  }
   [[nodiscard]] bool holds(std::size_t at, std::span<const std::byte> bytes) const {
     return std::ranges::equal(memory.subspan(at, bytes.size()), bytes);
   }
@@ -51,6 +56,7 @@ struct PeersWorld::Request {
   std::optional<std::size_t> region{};
   std::uint64_t opened = 0;
   bool was_open = true;  ///< the tag was good when it was posted
+  bool of_two = false;   ///< Region::first_of_two
   std::size_t offset = 0;
   std::vector<std::byte> bytes{};  ///< written
   std::uint64_t before = 0;        ///< of an addition
@@ -58,7 +64,7 @@ struct PeersWorld::Request {
   std::size_t slot = 0;            ///< where its bytes are, in the peer's memory
 };
 
-/// A connection, or the two ends of datagrams.
+/// A connection, or two datagram queue pairs.
 struct PeersWorld::Link {
   Service service = Service::reliable;
   std::uint64_t life = 0;

@@ -31,15 +31,10 @@ PeersScenario draw_peers_scenario(std::uint64_t seed) {
 }
 
 std::string to_text(const PeersScenario& scenario) {
-  std::string text = fmt::format("seed {}: {}-byte cells, up to {} requests in flight, a crash every {} operations\n",
+  std::string text = fmt::format("seed {}: {}-byte cells, up to {} requests in flight, a crash every {} operations",
                                  scenario.seed, scenario.cell_payload, scenario.in_flight_max, scenario.crash_gap);
-  for (const PathOptions& options : scenario.paths) {
-    if (options.kind == PathKind::bridge) continue;
-    text += fmt::format("  a {} loses {}, doubles {} and delays {} permille\n",
-                        options.kind == PathKind::relayed ? "relay" : "network of datagrams", options.lost_permille,
-                        options.doubled_permille, options.late_permille);
-  }
-  return text;
+  for (const PathOptions& options : scenario.paths) text += faults_text(options);
+  return text + '\n';
 }
 
 }  // namespace splitnic::sim

@@ -1,4 +1,4 @@
-// What the peers ask for, and what comes back.
+// Requests of the peers, their completions, messages and events.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ bool is_message(const MessageHead& head, std::span<const std::byte> bytes) {
   return std::ranges::equal(wanted, bytes);
 }
 
-// ---- asking
+// ---- requests
 
 void PeersWorld::ask() {
   Peer& peer = *peers_[below(kPeers)];
@@ -54,6 +54,8 @@ void PeersWorld::ask() {
   const bool messages_alone = link.service == Service::datagram;
   const std::size_t region = below(kRegions);
   if (messages_alone || regions_[region].busy || one_in(3)) return say(peer, link);
+  const bool two = regions_[region].touch == TouchControl::one_touch && link.service == Service::reliable && one_in(2);
+  if (two && link.in_flight.size() + 2 <= scenario_.in_flight_max) return use_twice(peer, link, region);
   Request request;
   request.region = region;
   use(peer, link, std::move(request));
@@ -90,7 +92,8 @@ void PeersWorld::use(Peer& peer, Link& link, Request request) {
   if (request.operation == Operation::fetch_add) {
     request.offset = 8 * below(kRegionBytes / 8);
   } else {
-    bytes = 1 + below(kPlaceBytes);
+    const bool small = region.touch == TouchControl::one_touch && one_in(2);  // one cell, which may overtake another
+    bytes = 1 + below(small ? kMessageBytes / 16 : kPlaceBytes);
     request.offset = below(kRegionBytes - bytes + 1);
   }
   WorkRequest work;
@@ -118,7 +121,45 @@ void PeersWorld::use(Peer& peer, Link& link, Request request) {
   post(peer, link, std::move(request), work);
 }
 
-void PeersWorld::post(Peer& peer, Link& link, Request request, WorkRequest work) {
+/// Two writes to a one-touch region, one behind the other. The second one is refused, or it overtakes the first one,
+/// which is refused then.
+void PeersWorld::use_twice(Peer& peer, Link& link, std::size_t number) {
+  constexpr std::size_t kLeast = 8;
+  Region& region = regions_[number];
+  region.first_of_two = kLeast + below(50);
+  const std::size_t bytes = region.first_of_two + kLeast + below(50);
+  region.busy = true;
+  region.offset = below(kRegionBytes - bytes + 1);
+  region.whole_at_end = region.must_land = false;
+  std::vector<std::byte> written(bytes);
+  fill(draws_.next(), written);
+  region.maybe.clear();
+  for (const bool first : {true, false}) {
+    Request request;
+    request.region = number;
+    request.opened = region.opened;
+    request.was_open = region.open;
+    request.of_two = true;
+    request.operation = Operation::rdma_write;
+    const std::size_t begin = first ? 0 : region.first_of_two;
+    const auto part = std::span(written).subspan(begin, first ? region.first_of_two : bytes - begin);
+    request.offset = region.offset + begin;
+    request.bytes.assign(part.begin(), part.end());
+    request.slot = static_cast<std::size_t>(link.service) * kSlotsOfLink + link.posted % kSlotsOfLink;
+    std::ranges::copy(part, peer.slot(request.slot).begin());
+    WorkRequest work;
+    work.operation = request.operation;
+    work.remote = {region.address + request.offset, region.tag};
+    work.segments[0] = peer.segment(request.slot, part.size());
+    const std::vector<std::byte> before = region.maybe;
+    if (region.open) region.maybe.insert(region.maybe.end(), part.begin(), part.end());
+    if (post(peer, link, std::move(request), work)) continue;
+    region.maybe = before;
+    return;
+  }
+}
+
+bool PeersWorld::post(Peer& peer, Link& link, Request request, WorkRequest work) {
   request.id = work.id = link.posted++;
   work.segment_count = 1;
   count(to_string(work.operation), request.id);
@@ -127,9 +168,10 @@ void PeersWorld::post(Peer& peer, Link& link, Request request, WorkRequest work)
     if (peer.adapter->state(link.at_peer) != QueuePairState::error) violate("a good request is refused");
     link.failed = true;
     if (request.region) regions_[*request.region].maybe.clear();
-    return;
+    return false;
   }
   link.in_flight.push_back(std::move(request));
+  return true;
 }
 
 void PeersWorld::answer(Peer& peer, Link& link) {
@@ -147,7 +189,7 @@ void PeersWorld::answer(Peer& peer, Link& link) {
 
 /// Not always at once, so that there may be none when a message comes.
 void PeersWorld::refill() {
-  if (fates_.below(4) != 0) return;
+  if (faults_.below(4) != 0) return;
   for (std::size_t i = 0; i < kPlaces; ++i) {
     if (posted_[i]) continue;
     const auto place = std::span(inbox_).subspan(i * kPlaceBytes, kPlaceBytes);
@@ -165,7 +207,7 @@ void PeersWorld::refill() {
   }
 }
 
-// ---- what comes back
+// ---- completions and events
 
 void PeersWorld::take_all() {
   std::array<Completion, 32> done;
@@ -267,7 +309,7 @@ void PeersWorld::take_at_peer(Peer& peer, const Completion& done) {
 bool PeersWorld::good_all_the_while(const Request& request) const {
   if (!request.region) return true;
   const Region& region = regions_[*request.region];
-  return request.was_open && region.open && region.opened == request.opened;
+  return !request.of_two && request.was_open && region.open && region.opened == request.opened;
 }
 
 /// Has failed, or a request that is under way can be refused.
@@ -278,6 +320,7 @@ bool PeersWorld::may_fail(const Link& link) const {
 
 void PeersWorld::carried_out(Peer& peer, Link& link, const Request& request) {
   if (!request.region || link.service != Service::reliable) return;  // what arrives says it
+  if (request.of_two) return carried_out_of_two(request);
   Region& region = regions_[*request.region];
   region.busy = false;
   if (!request.was_open) return violate("a request on an ended tag succeeds");
@@ -302,6 +345,17 @@ void PeersWorld::carried_out(Peer& peer, Link& link, const Request& request) {
   const ProtectionEntry* entry = owner_->table().find(region.tag);
   if (entry != nullptr && entry->valid) violate("a one-touch tag outlives its write");
   count("one-touch tag written", request.id);
+}
+
+/// Stays busy until the world rests: the other write is refused, and judge_two() looks at both.
+void PeersWorld::carried_out_of_two(const Request& request) {
+  const Region& region = regions_[*request.region];
+  if (!request.was_open) return violate("a request on an ended tag succeeds");
+  if (request.offset != region.offset) return violate("the second write to a one-touch tag succeeds");
+  const bool same = region.open && region.opened == request.opened;
+  const bool there = same ? region.holds(request.offset, request.bytes) : region.whole_at_end;
+  if (!there) return violate("a write that succeeded is not there");
+  count("one-touch tag written, and once more", request.id);
 }
 
 void PeersWorld::failed(Peer& peer, Link& link, const Request& request, CompletionStatus status) {

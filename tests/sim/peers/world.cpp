@@ -19,33 +19,14 @@ constexpr Duration kLongestJump = std::chrono::milliseconds(1);
 constexpr Rights kLocal = Right::local_read | Right::local_write;
 constexpr Rights kOpen = kLocal | Right::remote_read | Right::remote_write | Right::remote_atomic;
 
-AdapterOptions options_of(const PeersScenario& scenario) {
-  AdapterOptions options;
-  options.cell_payload_bytes = scenario.cell_payload;
-  options.max_message_bytes = 4096;
-  options.ack_timeout = std::chrono::milliseconds(1);
-  options.retry_count = 10'000;
-  options.receiver_not_ready_delay = std::chrono::microseconds(50);
-  options.receiver_not_ready_retries = QueuePairSettings::kWithoutEnd;
-  return options;
-}
-
 }  // namespace
 
 PeersWorld::PeersWorld(const PeersScenario& scenario, bool trace)
-    : scenario_(scenario),
-      draws_(scenario.seed),
-      fates_(scenario.seed ^ 0x6661746573U),
-      adapters_(scenario.seed ^ 0x6164617074U),
-      trace_(trace),
+    : PathsWorld(scenario.seed, scenario.paths, trace),
+      scenario_(scenario),
       inbox_(kPlaces * kPlaceBytes, kUntouched),
       memory_(kRegions * kRegionBytes) {
-  for (const PathOptions& options : scenario.paths) paths_.push_back(Path::made(options, fates_));
-  for (int i = 0; i < 10'000 && !std::ranges::all_of(paths_, [](auto& path) { return path->up(); }); ++i) {
-    now_ += std::chrono::microseconds(20);
-    for (auto& path : paths_) path->advance(now_);
-  }
-  owner_ = std::make_unique<ChannelAdapter>(options_of(scenario_), adapters_);
+  owner_ = std::make_unique<ChannelAdapter>(adapter_options(), adapters_);
   completions_ = owner_->create_completion_queue(4096);
   domain_ = owner_->allocate_domain();
   shared_ = owner_->create_shared_receive_queue(domain_, kSharedReceives).value();
@@ -71,6 +52,18 @@ PeersWorld::PeersWorld(const PeersScenario& scenario, bool trace)
 
 PeersWorld::~PeersWorld() = default;
 
+AdapterOptions PeersWorld::adapter_options() {
+  AdapterOptions options;
+  options.cell_payload_bytes = scenario_.cell_payload;
+  options.max_message_bytes = 4096;
+  options.ack_timeout = std::chrono::milliseconds(1);
+  options.retry_count = 10'000;
+  options.receiver_not_ready_delay = std::chrono::microseconds(50);
+  options.receiver_not_ready_retries = QueuePairSettings::kWithoutEnd;
+  options.numbers = take_numbers(node_, options);
+  return options;
+}
+
 PeersSummary PeersWorld::run(std::uint64_t operations) {
   while (summary_.operations < operations && verdicts_.clean()) operation();
   if (verdicts_.clean()) settle();
@@ -78,6 +71,8 @@ PeersSummary PeersWorld::run(std::uint64_t operations) {
   summary_.counts["cells out of sequence"] = counters.dropped_out_of_sequence;
   summary_.counts["duplicates"] = counters.dropped_duplicate;
   summary_.counts["accesses refused"] = counters.access_refused;
+  summary_.counts[kPlacedEarly] = counters.placed_early;
+  summary_.counts[kTouchedTwice] = counters.touched_twice;
   summary_.violation = verdicts_.first();
   summary_.trace_hash = trace_.hash();
   return summary_;
@@ -104,19 +99,17 @@ void PeersWorld::operation() {
 
 /// A moment: what is due arrives, those who are awake poll.
 void PeersWorld::step() {
-  std::size_t moved = 0;
-  for (auto& path : paths_) moved += path->advance(now_);
-  if (fates_.below(6) != 0) moved += owner_->poll(now_);
+  std::size_t moved = advance_paths();
+  if (faults_.below(6) != 0) moved += owner_->poll(now_);
   for (auto& peer : peers_) {
-    if (peer->adapter != nullptr && fates_.below(6) != 0) moved += peer->adapter->poll(now_);
+    if (peer->adapter != nullptr && faults_.below(6) != 0) moved += peer->adapter->poll(now_);
   }
   take_all();
   refill();
   idle_steps_ = moved == 0 ? idle_steps_ + 1 : 0;
   Duration pass = std::chrono::microseconds(2);
   if (idle_steps_ != 0) {
-    Time next = std::min(now_ + kLongestJump, owner_->next_deadline());
-    for (const auto& path : paths_) next = std::min(next, path->next_event(now_));
+    Time next = next_event(std::min(now_ + kLongestJump, owner_->next_deadline()));
     for (const auto& peer : peers_) next = std::min(next, peer->adapter->next_deadline());
     pass = std::max(pass, next - now_);
   }
@@ -126,8 +119,7 @@ void PeersWorld::step() {
 bool PeersWorld::at_rest() const {
   // The owner may wait for ever for the rest of an unacknowledged message that got lost.
   if (idle_steps_ < kIdleStepsAtRest) return false;
-  return std::ranges::all_of(paths_, [](const auto& path) { return path->up() && path->quiet(); }) &&
-         std::ranges::none_of(peers_, [](const auto& peer) {
+  return paths_at_rest() && std::ranges::none_of(peers_, [](const auto& peer) {
            return peer->adapter->outstanding() || std::ranges::any_of(peer->links, [](const Link& link) {
                     return !link.in_flight.empty() || link.answering;
                   });
@@ -162,21 +154,27 @@ void PeersWorld::settle() {
   revive();
 }
 
-/// At rest: what could get lost on no way has arrived, and every byte of the owner's memory is as it must be.
+/// At rest: everything on lossless paths has arrived, and every byte of the owner's memory is as it must be.
 void PeersWorld::judge() {
   for (Region& region : regions_) {
     if (region.must_land && region.open && !region.holds(region.offset, region.maybe)) {
       violate("an unacknowledged write got lost where nothing is lost");
     }
     look(region);
+    if (region.first_of_two != 0) judge_two(region);
     // The only write of a one-touch tag may have been carried out, and its success not been heard of.
     const ProtectionEntry* entry = owner_->table().find(region.tag);
-    const bool touched =
-        region.open && region.touch == TouchControl::one_touch && region.busy && (entry == nullptr || !entry->valid);
+    const bool touched = region.open && region.first_of_two == 0 && region.touch == TouchControl::one_touch &&
+                         region.busy && (entry == nullptr || !entry->valid);
     if (touched && !region.holds(region.offset, region.maybe)) violate("a one-touch tag ended before its write did");
+    const bool landed = region.maybe.size() >= sizeof(std::uint64_t) && region.holds(region.offset, region.maybe);
+    if (landed && region.open && region.first_of_two == 0 && region.touch == TouchControl::one_touch && !touched) {
+      violate("a one-touch tag outlives its write");
+    }
     if (touched) region.open = false;
     region.expected.assign(region.memory.begin(), region.memory.end());
     region.maybe.clear();
+    region.first_of_two = 0;
     region.busy = region.must_land = false;
   }
   for (auto& peer : peers_) {
@@ -195,7 +193,23 @@ void PeersWorld::judge() {
   }
 }
 
-/// No byte is anything but what it was, or what the one request under way writes there.
+/// Two writes to a one-touch region: at most one of them is there, and only that ends the tag.
+void PeersWorld::judge_two(Region& region) {
+  if (!region.open) return;
+  const auto first = region.first_maybe();
+  const auto second = std::span<const std::byte>(region.maybe).subspan(first.size());
+  const bool has_first = !first.empty() && region.holds(region.offset, first);
+  const bool has_second = !second.empty() && region.holds(region.offset + first.size(), second);
+  const ProtectionEntry* entry = owner_->table().find(region.tag);
+  const bool ended = entry == nullptr || !entry->valid;
+  if (has_first && has_second) violate("two writes to a one-touch tag were carried out");
+  if (ended != (has_first || has_second)) {
+    violate(ended ? "a one-touch tag ended without a write" : "a one-touch tag outlives a write");
+  }
+  if (ended) region.open = false;
+}
+
+/// Each byte is as it was, or as the one request in flight writes it.
 void PeersWorld::look(const Region& region) {
   for (std::size_t i = 0; i < region.expected.size(); ++i) {
     if (region.memory[i] == region.expected[i]) continue;
@@ -223,13 +237,13 @@ void PeersWorld::open(std::size_t number) {
   count("open", number);
 }
 
-/// While requests for it are under way.
+/// Deregisters the region, also while requests for it are in flight.
 void PeersWorld::close(std::size_t number) {
   Region& region = regions_[number];
   if (owner_->deregister(region.tag) != Status::ok) return violate("a tag can't be deregistered");
   look(region);
   region.expected.assign(region.memory.begin(), region.memory.end());
-  if (!region.maybe.empty()) region.whole_at_end = region.holds(region.offset, region.maybe);
+  if (!region.maybe.empty()) region.whole_at_end = region.holds(region.offset, region.first_maybe());
   region.maybe.clear();
   region.open = region.must_land = false;
   count("close", number);
@@ -239,7 +253,7 @@ void PeersWorld::close(std::size_t number) {
 
 void PeersWorld::make_peer(std::size_t number) {
   Peer& peer = *peers_[number];
-  peer.adapter = std::make_unique<ChannelAdapter>(paths_[number]->cells(1), options_of(scenario_), adapters_);
+  peer.adapter = std::make_unique<ChannelAdapter>(paths_[number]->cells(1), adapter_options(), adapters_);
   peer.completions = peer.adapter->create_completion_queue(512);
   peer.domain = peer.adapter->allocate_domain();
   peer.tag = peer.adapter->register_memory(peer.domain, peer.memory, kLocal).value();
@@ -287,7 +301,7 @@ void PeersWorld::connect(std::size_t number, Service service) {
   if (peer.adapter->post_receive(link.at_peer, answer) != Status::ok) violate("a receive is refused");
 }
 
-/// What a refusal or a crash ended begins anew.
+/// Makes the queue pairs anew that a refusal or a crash has ended.
 void PeersWorld::revive() {
   for (std::size_t number = 0; number < kPeers; ++number) {
     for (Link& link : peers_[number]->links) {
@@ -303,7 +317,7 @@ void PeersWorld::revive() {
   }
 }
 
-/// An epoch ends; all else goes on.
+/// Ends the epoch of one path. Everything else goes on.
 void PeersWorld::crash() {
   const std::size_t number = below(kPeers);
   Peer& peer = *peers_[number];

@@ -11,9 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "../memory/path.h"
-#include "../trace.h"
-#include "common/random.h"
+#include "../paths/paths_world.h"
 #include "fabric/adapter/channel_adapter.h"
 
 namespace splitnic::sim {
@@ -37,9 +35,11 @@ struct PeersScenario {
 PeersScenario draw_peers_scenario(std::uint64_t seed);
 std::string to_text(const PeersScenario& scenario);
 
-struct PeersSummary {
-  std::string violation;  ///< empty: none
-  std::uint64_t trace_hash = 0;
+/// Of PeersSummary::counts: S3's table D, over real links.
+inline constexpr const char* kPlacedEarly = "writes placed early";
+inline constexpr const char* kTouchedTwice = "one-touch entries touched twice";
+
+struct PeersSummary : SeedResult {
   std::uint64_t operations = 0;
   std::map<std::string, std::uint64_t> counts;
 };
@@ -47,14 +47,16 @@ struct PeersSummary {
 /// One adapter that owns memory, with three peers, each on a path of its own: a bridge, a relay and a network of
 /// datagrams that lose, repeat and reorder. The peers send over connections and datagrams, and all connections take
 /// their receives out of one shared queue; they write, read and add; the owner deregisters what they are writing to.
-/// There is no foretelling here, but invariants:
+/// No model predicts the results; these invariants must hold:
 ///
-/// - what arrives was sent, on this connection, in this life of its peer, whole, and nothing behind it is touched;
+/// - each message that arrives was sent on this connection, in this life of its peer, and is whole; the bytes behind it
+///   are untouched;
 ///   over a reliable connection once and in order, over an unreliable one at most once and in order;
 /// - a reliable request that succeeds was carried out once; one on a tag that is good all the while succeeds;
-/// - memory whose tag has ended does not change; a one-touch tag ends with its first write, and takes no second one;
-/// - a peer that dies takes its own queue pairs along, and nobody else's, and no tag.
-class PeersWorld {
+/// - memory whose tag has ended does not change; a one-touch tag ends with its first write, and takes no second one,
+///   also where the second one overtakes the first;
+/// - when a peer dies, its queue pairs end; no other queue pair ends, and no tag.
+class PeersWorld final : PathsWorld {
  public:
   PeersWorld(const PeersScenario& scenario, bool trace);
   ~PeersWorld();
@@ -74,6 +76,7 @@ class PeersWorld {
   [[nodiscard]] bool at_rest() const;
   [[nodiscard]] std::string restless() const;
   void judge();
+  [[nodiscard]] fabric::AdapterOptions adapter_options();
   void make_peer(std::size_t peer);
   void connect(std::size_t peer, Service service);
   void forget(Link& link);
@@ -81,13 +84,15 @@ class PeersWorld {
   void crash();
   void open(std::size_t region);
   void close(std::size_t region);
+  void judge_two(Region& region);
   void look(const Region& region);
 
-  // traffic.cpp: what is asked for, what comes back
+  // traffic.cpp: requests, completions, events
   void ask();
   void say(Peer& peer, Link& link);
   void use(Peer& peer, Link& link, Request request);
-  void post(Peer& peer, Link& link, Request request, fabric::WorkRequest work);
+  void use_twice(Peer& peer, Link& link, std::size_t region);
+  bool post(Peer& peer, Link& link, Request request, fabric::WorkRequest work);
   void answer(Peer& peer, Link& link);
   void refill();
   void take_all();
@@ -97,24 +102,17 @@ class PeersWorld {
   void arrived(Peer& peer, Link& link, const MessageHead& head);
   void answered(Peer& peer, Link& link, const fabric::Completion& done);
   void carried_out(Peer& peer, Link& link, const Request& request);
+  void carried_out_of_two(const Request& request);
   void failed(Peer& peer, Link& link, const Request& request, fabric::CompletionStatus status);
   void take_event(std::optional<std::size_t> peer, const fabric::AsyncEvent& event);
   [[nodiscard]] bool good_all_the_while(const Request& request) const;
   [[nodiscard]] bool may_fail(const Link& link) const;
 
-  [[nodiscard]] std::uint64_t below(std::uint64_t bound) { return draws_.below(bound); }
-  [[nodiscard]] bool one_in(std::uint64_t n) { return draws_.below(n) == 0; }
   void count(const std::string& what, std::uint64_t number = 0);
   void violate(const std::string& what) { verdicts_.violate(now_, what); }
 
   const PeersScenario& scenario_;
-  SeededRandom draws_;     // what is asked for
-  SeededRandom fates_;     // what goes wrong below
-  SeededRandom adapters_;  // what the adapters draw
-  Time now_ = kStart;
-  Trace trace_;
-  Verdicts verdicts_;
-  std::vector<std::unique_ptr<Path>> paths_;
+  fabric::Node node_;  // of all adapters
   std::unique_ptr<fabric::ChannelAdapter> owner_;
   fabric::CqNumber completions_{};
   fabric::ProtectionDomain domain_{};
@@ -129,7 +127,7 @@ class PeersWorld {
   fabric::Stag outgoing_tag_{};
   std::uint64_t lives_ = 0;
   std::optional<std::size_t> crashed_;
-  int idle_steps_ = 0;  // in a row, in which nothing moved
+  int idle_steps_ = 0;  // successive steps in which nothing moved
   PeersSummary summary_;
 };
 

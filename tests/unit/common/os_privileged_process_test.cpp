@@ -138,6 +138,25 @@ TEST_CASE("the privileged process serves only after it has given up its rights",
   ::close(ends[0]);
 }
 
+TEST_CASE("a caller that did not wait for the start gets its answers all the same, or learns that there was none",
+          "[common][privileged-process]") {
+  const auto process = PrivilegedProcess::fork({.service = serve});
+  REQUIRE(process);
+  const auto who = (*process)->request(bytes_of("who"), {});
+  REQUIRE(who);
+  CHECK(std::stoi(text_of(who->bytes)) > 0);
+  CHECK((*process)->wait_until_begun());
+  const auto failed = PrivilegedProcess::fork({.begin = [] { throw StartupError{"no filter"}; }, .service = serve});
+  REQUIRE(failed);
+  for (int time = 0; time < 2; ++time) {
+    const auto begun = (*failed)->wait_until_begun();
+    REQUIRE_FALSE(begun);
+    CHECK(begun.error().message == "the privileged process did not start");
+  }
+  CHECK_FALSE((*failed)->request(bytes_of("who"), {}));
+  CHECK_FALSE((*failed)->send(bytes_of("who"), {}));
+}
+
 TEST_CASE("an answer can be collected later, and other requests may come before", "[common][privileged-process]") {
   auto process = PrivilegedProcess::start({.service = serve});
   REQUIRE(process);

@@ -1,4 +1,5 @@
 #include "adapter_requests.h"
+#include "datagram_fixtures.h"
 #include "fabric/memory/mpt.h"
 
 /// Dialogues between a real adapter and a peer that writes its cells by hand: at this time the peer sends that, expect
@@ -244,6 +245,8 @@ TEST_CASE("an unacknowledged channel drops, counts and goes on", "[fabric][adapt
   CHECK(counters.dropped_duplicate == 1);
 
   peer.put(peer.cell(Opcode::send_first, kPsn + 4, 0), pattern(10, 1));  // its end is lost
+  CHECK(peer.poll_and_take().empty());
+  CHECK_FALSE(peer.host.adapter.outstanding());  // nobody waits for it
   send(kPsn + 5);
   CHECK(peer.poll_and_take().empty());
   CHECK(counters.dropped_unacknowledged == 1);
@@ -352,6 +355,27 @@ TEST_CASE("without an acknowledgement everything is sent again, so often and no 
   CHECK(ends[0].status == CompletionStatus::retry_exceeded);
   CHECK(ends[1].status == CompletionStatus::flushed);
   CHECK(peer.host.adapter.in_error(peer.host.number));
+}
+
+TEST_CASE("the first path to a peer may take four times as long as an answer, and no longer", "[fabric][adapter]") {
+  AdapterOptions options = test::small_cells();
+  options.ack_timeout = milliseconds(10);
+  options.retry_count = 1;
+  LinkedPair pair;
+  AwaitedLink late(pair.link(0));
+  Endpoint host(late, options, pair.random(), {});
+  REQUIRE(host.adapter.connect(host.number, {ScriptedPeer::kNumber, kOwnPsn, kPsn}) == Status::ok);
+  REQUIRE(host.send(1, 0, 8) == Status::ok);
+  const auto poll = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      pair.advance(milliseconds(1));
+      host.adapter.poll(pair.now());
+    }
+  };
+  poll(4 * 2 * 10);
+  CHECK(host.take().empty());
+  poll(1);
+  CHECK(how(host.take()) == std::vector<std::string>{"retry_exceeded"});
 }
 
 TEST_CASE("a retry goes back to the message that was refused", "[fabric][adapter]") {

@@ -79,7 +79,8 @@ class World {
     const AdapterCounters& all = ends[end]->adapter.counters();
     return {all.direct_writes,   all.segmented_writes,  all.access_refused,          all.retransmissions,
             all.terminates_sent, all.dropped_duplicate, all.dropped_bad_cell,        all.cells_sent,
-            all.cells_received,  all.not_taken_sent,    all.dropped_out_of_sequence, all.dropped_completions};
+            all.cells_received,  all.not_taken_sent,    all.dropped_out_of_sequence, all.dropped_completions,
+            all.bytes_sent,      all.bytes_received};
   }
 
   SeededRandom random;
@@ -235,6 +236,64 @@ TEST_CASE("a poll that has nothing else to do rings for what left before it", "[
   CHECK_FALSE(world.bridges.rung(1));
   static_cast<void>(adapter.poll(world.now));
   CHECK(world.bridges.rung(1));
+}
+
+/// The first message is checked in the table, so only those after it go the short way.
+void pass_a_message(World& world) {
+  REQUIRE(world.ends[1]->receive(1, 0, 64) == Status::ok);
+  REQUIRE(world.ends[0]->send(2, 0, 64) == Status::ok);
+  for (int i = 0; i < 4; ++i) world.step();
+  REQUIRE_FALSE(world.ends[0]->adapter.outstanding());
+}
+
+TEST_CASE("what leaves at its post is timed, though the polls after it only look", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  ChannelAdapter& adapter = world.ends[0]->adapter;
+  REQUIRE(world.ends[0]->send(3, 0, 64) == Status::ok);
+  world.now += microseconds(1);
+  CHECK(adapter.poll(world.now) == 0);
+  std::vector<Completion> done;
+  for (int polls = 0; done.empty() && polls < 100; ++polls) {
+    const Time next = adapter.next_deadline();
+    REQUIRE(next != kNever);
+    world.now = std::max(world.now, next);
+    adapter.poll(world.now);
+    done = world.ends[0]->take();
+  }
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].status == CompletionStatus::retry_exceeded);
+}
+
+TEST_CASE("a poll that only looks sees what the peer has settled", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  REQUIRE(world.ends[1]->receive(3, 0, 64) == Status::ok);
+  REQUIRE(world.ends[0]->send(4, 0, 64) == Status::ok);
+  world.now += microseconds(1);
+  CHECK(world.ends[0]->adapter.poll(world.now) == 0);
+  CHECK(world.ends[0]->take().empty());
+  CHECK(world.ends[1]->adapter.poll(world.now) != 0);
+  CHECK(world.ends[0]->adapter.poll(world.now) != 0);
+  const auto done = world.ends[0]->take();
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].id == 4);
+}
+
+TEST_CASE("what a post has left over leaves with the next poll", "[fabric][adapter][express]") {
+  constexpr std::uint32_t kCell = 1024;
+  constexpr std::size_t kCells = 20;
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& end = *world.ends[0];
+  REQUIRE(end.adapter.set_cell_payload(kCell) == Status::ok);
+  REQUIRE(end.send(3, 0, 64) == Status::ok);
+  const std::uint64_t before = end.adapter.counters().cells_sent;
+  REQUIRE(end.send(4, 0, kCells * kCell) == Status::ok);
+  CHECK(end.adapter.counters().cells_sent - before < kCells);
+  world.now += microseconds(1);
+  end.adapter.poll(world.now);
+  CHECK(end.adapter.counters().cells_sent - before == kCells);
 }
 
 }  // namespace splitnic::fabric::test::adapter_express_test

@@ -222,6 +222,76 @@ TEST_CASE("an acknowledgement of what came after a read waits for the read's ans
   CHECK(cells[8].packet_sequence == kPsn + 1);
 }
 
+TEST_CASE("a peer that asks again for an answer that waits hears that it will come", "[fabric][adapter][read]") {
+  ScriptedPeer peer;
+  const Owned owned = open(peer.host);
+  peer.put(read_cell(peer, kPsn, 1, owned.at, 200 * 256));  // 200 cells, of which 64 leave in one poll
+  peer.put(read_cell(peer, kPsn + 1, 2, owned.at, 8));
+  CHECK(peer.poll_and_take().size() == 64);
+  peer.put(read_cell(peer, kPsn + 1, 2, owned.at, 8));
+  auto cells = peer.poll_and_take();
+  REQUIRE(cells.size() == 65);
+  CHECK(cells[64].opcode == Opcode::acknowledge);
+  CHECK(cells[64].syndrome == Syndrome::ok);
+  CHECK(cells[64].packet_sequence == kPsn - 1);
+  CHECK(peer.poll_and_take().size() == 64);  // and once is enough
+  cells = peer.poll_and_take();
+  REQUIRE(cells.size() == 9);
+  CHECK(cells[7].packet_sequence == kPsn);
+  CHECK(cells[8].packet_sequence == kPsn + 1);
+}
+
+TEST_CASE("a read that waits for its turn does not run out of retries, and one without any sign does",
+          "[fabric][adapter][read]") {
+  AdapterOptions options = test::small_cells();
+  options.ack_timeout = milliseconds(10);
+  options.retry_count = 2;
+  ScriptedPeer peer(options);
+  REQUIRE(peer.host.adapter.post_send(peer.host.number, read_request(peer.host, 1, 0, 8, {5, Stag{6}})) == Status::ok);
+  constexpr int kTimeouts = 20;
+  for (int i = 0; i < 2 * kTimeouts; ++i) {
+    peer.poll(milliseconds(6));
+    if (!peer.take().empty()) peer.acknowledge(Syndrome::ok, kOwnPsn - 1);
+  }
+  CHECK(peer.host.take().empty());
+  CHECK(peer.host.adapter.counters().timeouts > 2 * options.retry_count);
+  for (int i = 0; i < 8; ++i) peer.poll(milliseconds(6));
+  CHECK(how(peer.host.take()) == std::vector<std::string>{"retry_exceeded"});
+}
+
+TEST_CASE("reads of many queue pairs end, however long the queue of their answers is", "[fabric][adapter][read]") {
+  AdapterOptions options = test::small_cells();
+  options.ack_timeout = milliseconds(10);  // of 320 that the answers take
+  options.retry_count = 2;
+  TwoEndpoints two(options);
+  const Owned owned = open(two.end(1));
+  const auto data = pattern(65536, 3);
+  two.end(1).fill(0, data);
+  constexpr int kQueuePairs = 20;
+  constexpr int kReads = 4;
+  for (int i = 0; i < kQueuePairs; ++i) {
+    const std::array ends{two.end(0).make_queue_pair({}), two.end(1).make_queue_pair({})};
+    for (std::size_t own : {0U, 1U}) {
+      REQUIRE(two.end(own).adapter.connect(ends[own], {ends[1 - own], kPsn, kPsn}) == Status::ok);
+    }
+    for (int read = 0; read < kReads; ++read) {
+      REQUIRE(two.end(0).adapter.post_send(ends[0], read_request(two.end(0), 1, 0, data.size(), owned.at)) ==
+              Status::ok);
+    }
+  }
+  std::vector<Completion> all;
+  for (int i = 0; i < 10'000 && two.end(0).adapter.outstanding(); ++i) {
+    two.step(milliseconds(1));
+    for (const Completion& completion : two.end(0).take()) all.push_back(completion);
+  }
+  CHECK(all.size() == kQueuePairs * kReads);
+  for (const Completion& completion : all) REQUIRE(completion.status == CompletionStatus::success);
+  CHECK(two.end(0).holds(0, data));
+  // Each asks for all of its reads once, and then for one of them at each timeout.
+  CHECK(two.end(0).adapter.counters().retransmissions <=
+        two.end(0).adapter.counters().timeouts + kQueuePairs * (kReads - 1));
+}
+
 TEST_CASE("a request with an unexpected message sequence number, or beyond the depth, terminates",
           "[fabric][adapter][read]") {
   QueuePairAttributes options;

@@ -148,7 +148,7 @@ TEST_CASE("flushed completions come in polls of their own from a queue that rese
     Completion completion;
     completion.status = status;
     REQUIRE(queue.reserve());
-    REQUIRE(queue.push(completion));
+    REQUIRE(queue.push([&](Completion& made) { made = completion; }));
   };
   std::array<Completion, 8> out;
   push(CompletionStatus::success);

@@ -269,6 +269,55 @@ TEST_CASE("what was sent before a hang-up is received, and then the link is down
   CHECK(pair.come_up(milliseconds(500)));
 }
 
+TEST_CASE("what a peer sent is received although it hung up before this end looked", "[fabric][link]") {
+  SeededRandom random(1);
+  auto bridges = shm_pair(test::kTestBytes, test::kTestBytes);
+  REQUIRE(bridges.has_value());
+  FabricLink receiver(*bridges->second, {}, random);
+  Time now{};
+  {
+    FabricLink sender(*bridges->first, {}, random);
+    sender.restart();
+    receiver.restart();
+    const auto sender_follows = [&] {
+      for (int i = 0; i < 10; ++i) sender.poll(now += milliseconds(1));
+    };
+    // Until the sender is up; the receiver is ready, and has not seen yet that the sender is.
+    for (int i = 0; i < 10 && !sender.up(); ++i) {
+      sender_follows();
+      if (!sender.up()) receiver.poll(now);
+    }
+    REQUIRE(sender.up());
+    REQUIRE_FALSE(receiver.up());
+    REQUIRE(test::send_record(sender, VirtualLane::data, std::vector<std::byte>(100)));
+    sender.notify();
+  }
+  bridges->first.reset();
+  receiver.poll(now);
+  REQUIRE(receiver.up());
+  CHECK(test::take_record(receiver, VirtualLane::data)->size() == 100);
+  receiver.poll(now);
+  CHECK_FALSE(receiver.up());
+}
+
+TEST_CASE("last cells are received however slowly they are taken", "[fabric][link]") {
+  LinkPair pair(1);
+  REQUIRE(pair.come_up(milliseconds(10)));
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(test::send_record(pair.link(0), VirtualLane::data, std::vector<std::byte>(100)));
+  }
+  pair.link(0).notify();
+  pair.advance(milliseconds(1));
+  pair.bridges().cut();
+  pair.poll(1);
+  for (int i = 0; i < 3; ++i) {
+    pair.advance(milliseconds(99));
+    REQUIRE(test::take_record(pair.link(1), VirtualLane::data));
+    pair.poll(1);
+  }
+  CHECK_FALSE(pair.link(1).up());
+}
+
 TEST_CASE("cells that nobody takes do not keep a link up whose peer has hung up", "[fabric][link]") {
   LinkPair pair(1);
   REQUIRE(pair.come_up(milliseconds(10)));

@@ -174,7 +174,7 @@ class Watched {
   }
 };
 
-/// The two ways of a lost wake-up can't happen together; and they could, if either end had no full fence.
+/// The two traces of a lost wake-up can't happen together; without a full fence at either end they can.
 void never_together(const MemoryEvents& producer, const MemoryEvents& consumer, StoreOrder order) {
   const TracedPair pair(producer, consumer, order);
   REQUIRE(pair.shared_loads() > 0);

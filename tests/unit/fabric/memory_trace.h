@@ -41,7 +41,7 @@ class MemoryTrace {
  public:
   enum class Fences : std::uint8_t {
     of_the_processor,  ///< mfence, sfence and locked instructions
-    of_the_bridge      ///< what fence() is told; the processor's do not count
+    of_the_bridge      ///< the calls of fence(); fence instructions are not recorded
   };
   /// watched: whole pages.
   MemoryTrace(std::vector<std::span<std::byte>> watched, Fences fences)
@@ -60,7 +60,7 @@ class MemoryTrace {
     end();
     return events_;
   }
-  /// For a bridge, from within the work: a fence of its own.
+  /// A bridge calls it during the work for each of its fences.
   void fence(MemoryEvent::Kind kind) {
     if (recording() == this && fences_ == Fences::of_the_bridge) add({kind});
   }
@@ -122,7 +122,7 @@ class MemoryTrace {
     return value;
   }
 
-  /// The instruction at the program counter accesses watched memory: it may.
+  /// The instruction at the program counter accesses watched memory. Opens the memory for this instruction.
   void on_access(const siginfo_t& info, const ucontext_t& context) {
     const auto* at = static_cast<const std::byte*>(info.si_addr);
     const std::byte* end = nullptr;
@@ -165,7 +165,7 @@ class MemoryTrace {
     }
   }
 
-  /// What matters of it: mfence, sfence, locked instructions, and stores past the caches.
+  /// Recognises mfence, sfence, locked instructions, and stores past the caches.
   static Instruction decode(const unsigned char* code) {
     Instruction result;
     for (;; ++code) {

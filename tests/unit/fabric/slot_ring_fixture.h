@@ -36,36 +36,34 @@ inline bool send(SlotSender& sender, const SlotMessage& message) {
   const auto middle = message.payload.begin() + static_cast<std::ptrdiff_t>(claim.payload.size());
   std::copy(message.payload.begin(), middle, claim.payload.begin());
   std::copy(middle, message.payload.end(), claim.payload_rest.begin());
-  sender.release(message.fields);
+  sender.release(claim, message.fields);
   return true;
 }
 
-inline Bytes payload_of(const ReceivedSlot& slot, std::size_t extension_bytes) {
-  std::array<PeerMemory, 2> pieces;
-  REQUIRE(slot.payload(extension_bytes, pieces));
-  Bytes bytes(pieces[0].size() + pieces[1].size());
-  pieces[0].copy_out(0, std::span(bytes).first(pieces[0].size()));
-  pieces[1].copy_out(0, std::span(bytes).subspan(pieces[0].size()));
+inline Bytes payload_of(ReceivedSlot& slot, std::size_t extension_bytes) {
+  const auto payload = slot.payload(extension_bytes);
+  REQUIRE(payload.has_value());
+  Bytes bytes(payload->size());
+  payload->copy_out(0, bytes);
   return bytes;
 }
 
 /// The oldest slot has the message; takes it.
 inline void check_front(SlotReceiver& receiver, const SlotMessage& message) {
-  const ReceivedSlot* slot = receiver.front();
+  ReceivedSlot* slot = receiver.front();
   REQUIRE(slot != nullptr);
-  REQUIRE_FALSE(slot->fault.has_value());
-  REQUIRE(slot->fields.opcode == message.fields.opcode);
-  REQUIRE(slot->fields.awaited == message.fields.awaited);
-  REQUIRE(slot->fields.solicited == message.fields.solicited);
-  REQUIRE(slot->fields.direct == message.fields.direct);
-  REQUIRE(slot->fields.cell_sequence == message.fields.cell_sequence);
-  REQUIRE(slot->fields.queue_pair == message.fields.queue_pair);
-  REQUIRE(slot->fields.packet_sequence == message.fields.packet_sequence);
-  REQUIRE(slot->fields.settled == message.fields.settled);
-  Bytes extension(message.extension.size());
-  slot->copy_extension(extension);
-  REQUIRE(extension == message.extension);
-  REQUIRE(payload_of(*slot, extension.size()) == message.payload);
+  REQUIRE_FALSE(slot->fault().has_value());
+  const SlotFields fields = slot_fields(slot->header());
+  REQUIRE(fields.opcode == message.fields.opcode);
+  REQUIRE(fields.awaited == message.fields.awaited);
+  REQUIRE(fields.solicited == message.fields.solicited);
+  REQUIRE(fields.direct == message.fields.direct);
+  REQUIRE(fields.cell_sequence == message.fields.cell_sequence);
+  REQUIRE(fields.queue_pair == message.fields.queue_pair);
+  REQUIRE(fields.packet_sequence == message.fields.packet_sequence);
+  REQUIRE(fields.settled == message.fields.settled);
+  REQUIRE(std::ranges::equal(slot->extension(message.extension.size()), message.extension));
+  REQUIRE(payload_of(*slot, message.extension.size()) == message.payload);
   receiver.pop();
 }
 

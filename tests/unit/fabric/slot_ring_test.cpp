@@ -207,11 +207,10 @@ TEST_CASE("a slot whose fields contradict each other is delivered with its fault
   ring.forge(0, header);
   const std::size_t lines = (row.shape & kTwoLines) != 0 ? 2 : 1;
   if (lines == 2) ring.forge(1, SlotHeader{});
-  const ReceivedSlot* slot = ring.receiver.front();
+  ReceivedSlot* slot = ring.receiver.front();
   REQUIRE(slot != nullptr);
-  CHECK(slot->fault == row.fault);
-  std::array<PeerMemory, 2> pieces;
-  CHECK(slot->payload(0, pieces) == !row.fault.has_value());
+  CHECK(slot->fault() == row.fault);
+  CHECK(slot->payload(0).has_value() == !row.fault.has_value());
   ring.receiver.pop();
   CHECK(ring.receiver.consumed() == lines);
   ring.forge(lines, SlotHeader{});
@@ -223,14 +222,13 @@ TEST_CASE("a payload is not longer than the body that its extended header leaves
   SlotHeader header{};
   header.payload_bytes = 30;
   ring.forge(0, header);
-  const ReceivedSlot* slot = ring.receiver.front();
+  ReceivedSlot* slot = ring.receiver.front();
   REQUIRE(slot != nullptr);
-  std::array<PeerMemory, 2> pieces;
-  CHECK(slot->payload(6, pieces));
-  CHECK(pieces[0].size() == 30);
-  CHECK_FALSE(slot->payload(7, pieces));
-  CHECK(pieces[0].size() == 0);
-  CHECK_FALSE(slot->payload(37, pieces));
+  const auto payload = slot->payload(6);
+  REQUIRE(payload.has_value());
+  CHECK(payload->size() == 30);
+  CHECK_FALSE(slot->payload(7).has_value());
+  CHECK_FALSE(slot->payload(37).has_value());
 }
 
 TEST_CASE("a second line that is not this slot's is a fault", "[fabric][slot][hostile]") {
@@ -238,9 +236,9 @@ TEST_CASE("a second line that is not this slot's is a fault", "[fabric][slot][ho
   SlotHeader header{};
   header.shape = slot_shape::kTwoLines;
   ring.forge(0, header);
-  const ReceivedSlot* slot = ring.receiver.front();
+  ReceivedSlot* slot = ring.receiver.front();
   REQUIRE(slot != nullptr);
-  CHECK(slot->fault == SlotFault::second_line);
+  CHECK(slot->fault() == SlotFault::second_line);
   ring.receiver.pop();
   CHECK(ring.receiver.consumed() == 2);
 }
@@ -353,26 +351,26 @@ TEST_CASE("a producer and a consumer thread pass every slot whole and in order",
       if (!claim.payload_rest.empty()) {
         std::memset(claim.payload_rest.data(), static_cast<int>(number & 0xffU), claim.payload_rest.size());
       }
-      ring.sender.release({.packet_sequence = number});
+      ring.sender.release(claim, {.packet_sequence = number});
     }
   });
   bool whole = true;
   Bytes copy(512);
   for (std::uint32_t number = 0; number < kSlots;) {
-    const ReceivedSlot* slot = ring.receiver.front();
+    ReceivedSlot* slot = ring.receiver.front();
     if (slot == nullptr) {
       ring.receiver.push_tail(number);
       std::this_thread::yield();
       continue;
     }
     std::uint32_t extension = 0;
-    slot->copy_extension(std::as_writable_bytes(std::span(&extension, 1)));
-    std::array<PeerMemory, 2> pieces;
-    whole &= slot->payload(4, pieces) && extension == number && slot->fields.packet_sequence == number;
-    whole &= pieces[0].size() + pieces[1].size() == bytes_of(number);
-    for (const PeerMemory& piece : pieces) {
-      const auto to = std::span(copy).first(piece.size());
-      piece.copy_out(0, to);
+    std::memcpy(&extension, slot->extension(sizeof extension).data(), sizeof extension);
+    const auto payload = slot->payload(sizeof extension);
+    whole &= payload && extension == number && slot->header().packet_sequence.value() == number;
+    whole &= payload && payload->size() == bytes_of(number);
+    if (payload) {
+      const auto to = std::span(copy).first(payload->size());
+      payload->copy_out(0, to);
       whole &= std::ranges::all_of(to, [&](std::byte b) { return b == static_cast<std::byte>(number & 0xffU); });
     }
     ring.receiver.pop();

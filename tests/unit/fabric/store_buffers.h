@@ -17,9 +17,9 @@ namespace splitnic::fabric::test {
 /// as far as fences let them. In both, a word's stores stay in order, and loads are carried out in order.
 enum class StoreOrder : std::uint8_t { x86, weaker };
 
-/// Runs two programs against each other in every interleaving. Each stores into a buffer of its own, which empties
-/// whenever the search likes. A program goes its way only as long as its loads find what they found when it was
-/// traced; so the question is always whether two traced ways can happen together. No program loads what it stores.
+/// Runs two programs against each other in every interleaving. Each stores into a buffer of its own, which the
+/// search empties at any moment. A program goes on only while its loads find the values of its trace. So the question
+/// is always whether two traces can happen together. No program loads what it stores.
 class StoreBuffers {
  public:
   using Kind = MemoryEvent::Kind;
@@ -124,7 +124,7 @@ class TracedPair {
     }
   }
 
-  /// Both ways can happen together: each end finds what it found alone.
+  /// Whether both traces can happen together: each end finds the values of its trace.
   [[nodiscard]] bool can_happen() const {
     return query(events_[1].size(), [this](const std::byte* word) { return shared(word); });
   }

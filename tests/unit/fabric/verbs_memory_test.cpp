@@ -25,6 +25,22 @@ Registration registration(std::span<std::byte* const> pages, std::uint8_t key) {
   return made;
 }
 
+/// A list of two whole pages, the second one of the memory before the first, and options with every right.
+struct TwoPages {
+  MappedMemory memory{2 * page_bytes()};
+  std::array<std::byte*, 2> pages{memory.at(page_bytes()), memory.at(0)};
+  PageList list;
+  RegionOptions options;
+
+  TwoPages() {
+    list.pages = pages;
+    list.page_bytes = page_bytes();
+    list.end_offset = page_bytes();
+    options.rights = kEverything;
+    options.base = 0;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("verbs: a region registered through the send queue is used by what is posted after it at once",
@@ -158,17 +174,10 @@ TEST_CASE("verbs: a region is registered anew: other memory, rights, domain; the
 
 TEST_CASE("verbs: pages have peers' addresses alone, and are read and written by offset", "[fabric][verbs]") {
   Pair pair;
-  MappedMemory memory(2 * page_bytes());
-  const std::array<std::byte*, 2> pages{memory.at(page_bytes()), memory.at(0)};
-  PageList list;
-  list.pages = pages;
-  list.page_bytes = page_bytes();
-  list.first_offset = 100;
-  list.end_offset = 50;
-  RegionOptions options;
-  options.rights = kEverything;
-  options.base = 0;
-  MemoryRegion region = made(pair.b.domain.register_pages(list, options));
+  TwoPages two;
+  two.list.first_offset = 100;
+  two.list.end_offset = 50;
+  MemoryRegion region = made(pair.b.domain.register_pages(two.list, two.options));
   CHECK(region.size() == page_bytes() - 50);
   CHECK(region.remote_key().address == 0);
   const auto bytes = pattern(60, 1);
@@ -177,7 +186,7 @@ TEST_CASE("verbs: pages have peers' addresses alone, and are read and written by
   std::vector<std::byte> seen(60);
   REQUIRE(region.load(page_bytes() - 130, seen) == Status::ok);
   CHECK(seen == bytes);
-  CHECK(std::ranges::equal(std::span(bytes).last(30), std::span(memory.at(0), 30)));
+  CHECK(std::ranges::equal(std::span(bytes).last(30), std::span(two.memory.at(0), 30)));
   CHECK(region.load(page_bytes() - 50, std::span(seen).first(1)) == Status::bad_length);
   REQUIRE(region.store(0, bytes) == Status::ok);
   CHECK(pair.read({0, region.tag()}, 60) == success);
@@ -190,16 +199,8 @@ TEST_CASE("verbs: pages have peers' addresses alone, and are read and written by
 
 TEST_CASE("verbs: two regions share one list of pages, each with rights and a life of its own", "[fabric][verbs]") {
   Pair pair;
-  MappedMemory memory(2 * page_bytes());
-  const std::array<std::byte*, 2> pages{memory.at(page_bytes()), memory.at(0)};
-  PageList list;
-  list.pages = pages;
-  list.page_bytes = page_bytes();
-  list.end_offset = page_bytes();
-  RegionOptions options;
-  options.rights = kEverything;
-  options.base = 0;
-  MemoryRegion whole = made(pair.b.domain.register_pages(list, options));
+  TwoPages two;
+  MemoryRegion whole = made(pair.b.domain.register_pages(two.list, two.options));
   RegionOptions reading;
   reading.rights = Right::local_read | Right::remote_read;
   reading.base = 7000;
@@ -215,8 +216,7 @@ TEST_CASE("verbs: two regions share one list of pages, each with rights and a li
   CHECK(pair.write({page_bytes() - 30, whole.tag()}, 60) == success);
   CHECK(pair.read({7000 + page_bytes() - 30, readable.tag()}, 60) == success);
   CHECK(pair.a.holds(0, bytes));
-  RegionOptions too_much = options;
-  CHECK(refusal(pair.b.domain.register_shared(readable, too_much)) == Status::bad_argument);  // writes
+  CHECK(refusal(pair.b.domain.register_shared(readable, two.options)) == Status::bad_argument);  // writes
 
   // The pages last as long as either of them.
   REQUIRE(whole.deregister() == Status::ok);

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/os/netns.h"
 #include "iounit/packet_lan.h"
 #include "iounit/pcap_lan.h"
 
@@ -25,18 +26,36 @@ using testing::TestNamespace;
 
 constexpr Time kStart{1h};
 
+/// An engine with libpcap in a process that may not open captures any more.
+struct MovedPcapLan;
+
+/// Works in this namespace, as a privileged process, wherever the thread is.
+PacketSockets sockets_of(const std::string& interface) {
+  auto opened = os::open_current_netns();
+  REQUIRE(opened);
+  const auto home = std::make_shared<os::UniqueFd>(*std::move(opened));
+  return {.open = {}, .move = [interface, home](int socket, int index) {
+            const auto inside = os::ScopedNetns::enter(home->get());
+            return move_packet_socket(socket, interface, index);
+          }};
+}
+
 /// What the engines are opened with. memory_bytes: of frames that wait in the kernel.
 auto open_result(PcapLan*, const char* interface, int memory_bytes) {
   return PcapLan::open(PcapOptions{.interface = interface, .ring_bytes = memory_bytes}, kStart, quiet_log());
+}
+auto open_result(MovedPcapLan*, const char* interface, int memory_bytes) {
+  return open_result(static_cast<PcapLan*>(nullptr), interface, memory_bytes);
 }
 auto open_result(PacketLan*, const char* interface, int memory_bytes) {
   return PacketLan::open(PacketOptions{.interface = interface, .receive_bytes = memory_bytes}, kStart, quiet_log());
 }
 
 template <class Lan>
-std::unique_ptr<Lan> opened(const char* interface, int memory_bytes = 32 << 20) {
+auto opened(const char* interface, int memory_bytes = 32 << 20) {
   auto lan = open_result(static_cast<Lan*>(nullptr), interface, memory_bytes);
   if (!lan) FAIL(lan.error().message);
+  if (std::is_same_v<Lan, MovedPcapLan>) REQUIRE((*lan)->reopen_with(sockets_of(interface)));
   return *std::move(lan);
 }
 
@@ -152,12 +171,13 @@ TEMPLATE_TEST_CASE("runts and frames beyond the MTU are refused and counted", "[
   CHECK(lan->mtu() == 9000);
 }
 
-TEMPLATE_TEST_CASE("frames lost in a full ring are counted", "[iounit][lan][privileged]", PcapLan, PacketLan) {
+TEMPLATE_TEST_CASE("frames lost in a full ring are counted", "[iounit][lan][privileged]", PcapLan, MovedPcapLan,
+                   PacketLan) {
   const TestNamespace inside;
   if (!inside) return;
   make_pair();
   const auto here = opened<TestType>("lan0");
-  const auto small = opened<TestType>("lan1", std::is_same_v<TestType, PcapLan> ? 1 << 20 : 64 << 10);
+  const auto small = opened<TestType>("lan1", std::is_same_v<TestType, PacketLan> ? 64 << 10 : 1 << 20);
   for (unsigned number = 0; number < 1000; ++number) REQUIRE(here->send(frame_of(60, number)));
   here->flush();
   const std::size_t got = received(*small).size();
@@ -195,7 +215,7 @@ TEMPLATE_TEST_CASE("an interface that is down at the start is no error and is us
 }
 
 TEMPLATE_TEST_CASE("an interface that is set down and up under load is used again", "[iounit][lan][privileged]",
-                   PcapLan, PacketLan) {
+                   PcapLan, MovedPcapLan, PacketLan) {
   const TestNamespace inside;
   if (!inside) return;
   make_pair();
@@ -213,7 +233,7 @@ TEMPLATE_TEST_CASE("an interface that is set down and up under load is used agai
 }
 
 TEMPLATE_TEST_CASE("an interface that is set down and up again has its carrier at once", "[iounit][lan][privileged]",
-                   PcapLan, PacketLan) {
+                   PcapLan, MovedPcapLan, PacketLan) {
   const TestNamespace inside;
   if (!inside) return;
   make_pair();
@@ -234,7 +254,7 @@ TEMPLATE_TEST_CASE("an interface that is set down and up again has its carrier a
 }
 
 TEMPLATE_TEST_CASE("an interface that vanishes is carrier down, and is reopened by name from any namespace",
-                   "[iounit][lan][privileged]", PcapLan, PacketLan) {
+                   "[iounit][lan][privileged]", PcapLan, MovedPcapLan, PacketLan) {
   const TestNamespace inside;
   if (!inside) return;
   make_pair();
@@ -259,6 +279,29 @@ TEMPLATE_TEST_CASE("an interface that vanishes is carrier down, and is reopened 
   }
   CHECK(carrier_becomes(*lan, true));
   REQUIRE(send_at_once(*peer, frame_of(60, 2)));
+  CHECK(received(*lan) == std::vector<Frame>{frame_of(60, 2)});
+}
+
+TEST_CASE("in the sandbox, libpcap needs an interface that was up at the start, and leaves old frames behind",
+          "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_pair();
+  const auto peer = opened<PcapLan>("lan1");
+  const auto lan = opened<MovedPcapLan>("lan0");
+  REQUIRE(carrier_becomes(*lan, true));
+  REQUIRE(peer->send(frame_of(60, 1)));
+  run("ip link set lan0 down");
+  const auto late = opened<PcapLan>("lan0");
+  const auto refused = late->reopen_with(sockets_of("lan0"));
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, Catch::StartsWith("the LAN interface lan0 is down: libpcap opens only"));
+  CHECK(carrier_becomes(*lan, false));
+  CHECK(received(*lan).empty());
+  run("ip link set lan0 up");
+  CHECK(carrier_becomes(*lan, true));
+  CHECK(received(*lan).empty());
+  REQUIRE(peer->send(frame_of(60, 2)));
   CHECK(received(*lan) == std::vector<Frame>{frame_of(60, 2)});
 }
 

@@ -254,6 +254,69 @@ TEST_CASE("long frames are sent from where they lie, in their order and before t
   CHECK(sink.frames == sent);
 }
 
+namespace {
+
+/// Has a place for two of three long frames.
+struct Placing final : LanSink {
+  void on_lan_frame(std::span<const std::byte>) override { FAIL("without metadata"); }
+  void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) override {
+    frames.emplace_back(frame.begin(), frame.end());
+    offloads.push_back(offload);
+  }
+  std::span<std::byte> place_for(std::span<const std::byte> frame, std::size_t head_bytes,
+                                 const frame::FrameOffload&) override {
+    ++asked;
+    CHECK(head_bytes == kHeadBytes);
+    if (asked % 3 == 0) return {};
+    place.assign(frame.size(), std::byte{0xee});
+    return place;
+  }
+  void on_placed_frame(std::span<const std::byte> frame, std::size_t head_bytes,
+                       const frame::FrameOffload& offload) override {
+    std::ranges::copy(frame.first(head_bytes), place.begin());
+    frames.push_back(place);
+    offloads.push_back(offload);
+    ++placed;
+  }
+  std::vector<Frame> frames;
+  std::vector<frame::FrameOffload> offloads;
+  Frame place;
+  std::size_t asked = 0;
+  std::size_t placed = 0;
+};
+
+}  // namespace
+
+TEST_CASE("long frames that follow a long one are read to where the sink wants them, and all arrive in order",
+          "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_station();
+  const auto here = opened("lan0");
+  const auto there = opened("lan1");
+  const frame::FrameOffload offload{true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54};
+  std::vector<Frame> sent;
+  for (const std::size_t payload_bytes : {20000U, 40000U, 60000U, 50000U, 20U, 30U, 33000U, 34000U, 64000U}) {
+    sent.push_back(
+        splitnic::test::tcp_frame({}, {}, splitnic::test::pattern(payload_bytes), splitnic::test::Fill::partial));
+    REQUIRE(here->send_unfinished(sent.back(), offload));
+  }
+  here->flush();
+  Placing sink;
+  while (sink.frames.size() < sent.size() && readable({testing::descriptors_of(*there).back()}, 5s)) {
+    there->receive(sink, 1);
+  }
+  CHECK(sink.frames == sent);
+  for (std::size_t number = 0; number < sink.offloads.size(); ++number) {
+    // The kernel takes a frame of one segment for no super-frame.
+    CHECK(sink.offloads[number].segment_bytes == (sent[number].size() > kLongFrameBytes ? 1460 : 0));
+    CHECK(sink.offloads[number].partial_checksum);
+  }
+  // Of the nine, the first is not expected, one is refused by the sink, and the short ones end the expectation.
+  CHECK(sink.placed == 4);
+  CHECK(there->counters().rx_frames == sent.size());
+}
+
 TEST_CASE("an engine whose kernel refuses a super-frame of UDP gets no more of them", "[iounit][lan][privileged]") {
   const TestNamespace inside;
   if (!inside) return;

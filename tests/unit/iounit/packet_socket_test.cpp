@@ -19,15 +19,21 @@ using testing::TestNamespace;
 
 constexpr int kBytes = 1 << 20;
 
-TEST_CASE("a request for a packet socket is one interface's index and nothing else", "[iounit][lan][sandbox]") {
+TEST_CASE("a request for a packet socket is one interface's index, and a packet socket at most",
+          "[iounit][lan][sandbox]") {
   for (const std::size_t bytes : {0U, 3U, 5U}) {
     const auto answer = serve_packet_socket("lo", kBytes, {std::vector<std::byte>(bytes)});
     REQUIRE_FALSE(answer);
     CHECK_THAT(answer.error().message, Catch::Contains("is an interface's index"));
   }
-  os::PrivilegedMessage with_descriptor{std::vector<std::byte>(sizeof(std::int32_t))};
-  with_descriptor.descriptors.emplace_back(-1);
-  CHECK_FALSE(serve_packet_socket("lo", kBytes, with_descriptor));
+  os::PrivilegedMessage two_sockets{std::vector<std::byte>(sizeof(std::int32_t))};
+  two_sockets.descriptors.resize(2);
+  CHECK_FALSE(serve_packet_socket("lo", kBytes, std::move(two_sockets)));
+  os::PrivilegedMessage other_socket{std::vector<std::byte>(sizeof(std::int32_t))};
+  other_socket.descriptors.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto refused = serve_packet_socket("lo", kBytes, std::move(other_socket));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message == "only a packet socket can be moved to a LAN interface");
   const auto none = serve_packet_socket("lo", kBytes, {std::vector<std::byte>(sizeof(std::int32_t))});
   REQUIRE_FALSE(none);
   CHECK_THAT(none.error().message, Catch::Contains("was replaced"));
@@ -43,19 +49,35 @@ TEST_CASE("another process opens packet sockets on its interface and on no other
       {.service = [](const os::PrivilegedMessage& asked) { return serve_packet_socket("lan0", kBytes, asked); }});
   REQUIRE(process);
   const auto index_of = [](const char* name) { return static_cast<int>(::if_nametoindex(name)); };
-  auto made = request_packet_socket(**process, index_of("lan0"));
+  const PacketSockets sockets = packet_sockets_of(*std::move(process));
+  auto made = sockets.open(index_of("lan0"));
   REQUIRE(made);
   CHECK(made->notes.empty());
   auto sender = open_packet_socket("lan1", index_of("lan1"), kBytes);
   REQUIRE(sender);
   const std::vector<std::byte> frame(10 + 60);  // behind a virtio-net header of zeros
-  REQUIRE(::send(sender->descriptor.get(), frame.data(), frame.size(), 0) == static_cast<ssize_t>(frame.size()));
-  CHECK(testing::readable({made->descriptor.get()}, std::chrono::seconds(5)));
+  const auto arrives_at = [&](const os::UniqueFd& socket) {
+    REQUIRE(::send(sender->descriptor.get(), frame.data(), frame.size(), 0) == static_cast<ssize_t>(frame.size()));
+    return testing::readable({socket.get()}, std::chrono::seconds(5));
+  };
+  CHECK(arrives_at(made->descriptor));
+
+  // A socket of this process captures elsewhere until the other process moves it.
+  run("ip link add other0 type veth peer name other1");
+  run("ip link set other0 up");
+  const auto moved = open_packet_socket("other0", index_of("other0"), kBytes);
+  REQUIRE(moved);
+  REQUIRE(sockets.move(moved->descriptor.get(), index_of("lan0")) == std::vector<std::string>{});
+  CHECK(arrives_at(moved->descriptor));
+  CHECK(testing::output_of("ip -d link show other0 | grep -o 'promiscuity [0-9]*'") == "promiscuity 0\n");
 
   for (const int index : {index_of("lan1"), index_of("lo"), 0, -1, 4711}) {
-    const auto refused = request_packet_socket(**process, index);
+    const auto refused = sockets.open(index);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().message == "the LAN interface lan0 was replaced");
+    const auto not_moved = sockets.move(moved->descriptor.get(), index);
+    REQUIRE_FALSE(not_moved);
+    CHECK(not_moved.error().message == "the LAN interface lan0 was replaced");
   }
 }
 

@@ -19,9 +19,10 @@ struct Receiver {
   Time now{std::chrono::hours(1)};
   std::uint32_t elements = 256;
   std::uint32_t filled = 0;
+  bool few_writes = false;
   Verdict last = Verdict::admitted;
 
-  [[nodiscard]] messaging::Credits offered() const { return {elements, elements - filled, 256}; }
+  [[nodiscard]] messaging::Credits offered() const { return {elements, elements - filled, 256, few_writes}; }
   /// One frame, which takes so many elements if it gets them.
   bool send(std::size_t sender, std::uint32_t takes = 1) {
     last = share.admit(sender, offered(), now);
@@ -86,6 +87,99 @@ TEST_CASE("a sender that goes on although it is refused keeps the queue short fr
     CHECK(receiver.last == Verdict::restrained);
     REQUIRE(receiver.filled == 96);
   }
+}
+
+/// A receiver with a flooder: ten periods in which the LAN sends, too.
+void make_flooder(Receiver& receiver) {
+  receiver.flood(96);
+  for (unsigned period = 0; period < 10; ++period) {
+    receiver.now += milliseconds(10);
+    receiver.handle(receiver.filled);
+    REQUIRE(receiver.send(kLan));
+    REQUIRE(receiver.send_all(kFlooder) == (period < 9 ? 95 : 32));
+    for (unsigned frame = 1; frame < 96; ++frame) REQUIRE_FALSE(receiver.send(kFlooder));
+    REQUIRE(receiver.last == Verdict::restrained);
+  }
+}
+
+TEST_CASE("a host that floods for a tenth of a second gets an eighth of a pool in each period", "[iounit][receiver]") {
+  Receiver receiver;
+  make_flooder(receiver);
+  for (unsigned period = 0; period < 100; ++period) {
+    receiver.now += milliseconds(10);
+    receiver.handle(receiver.filled);
+    REQUIRE(receiver.send(kLan));
+    CHECK(receiver.send_all(kFlooder) == 32);
+    receiver.handle(receiver.filled);  // an empty queue doesn't matter
+    for (unsigned frame = 1; frame < 64; ++frame) CHECK_FALSE(receiver.send(kFlooder));
+    CHECK(receiver.last == Verdict::restrained);
+  }
+  CHECK(receiver.send_all(kLan) == 192);
+  receiver.now += milliseconds(10);
+  receiver.handle(receiver.filled);
+  CHECK(receiver.send(kFlooder, 31));
+  CHECK(receiver.send(kFlooder, 45));  // one super-frame more
+  CHECK_FALSE(receiver.send(kFlooder));
+}
+
+TEST_CASE("a flooder is not limited while nobody else sends", "[iounit][receiver]") {
+  Receiver receiver;
+  make_flooder(receiver);
+  for (unsigned period = 1; period <= 20; ++period) {  // since the LAN's last frame
+    receiver.now += milliseconds(10);
+    receiver.handle(receiver.filled);
+    CHECK(receiver.send_all(kFlooder) == (period < 10 ? 32 : 96));
+    for (unsigned frame = 1; frame < 64; ++frame) REQUIRE_FALSE(receiver.send(kFlooder));
+  }
+}
+
+TEST_CASE("a flooder that keeps to its share for a tenth of a second is none, however long it flooded",
+          "[iounit][receiver]") {
+  Receiver receiver;
+  make_flooder(receiver);
+  for (unsigned period = 0; period < 100; ++period) {
+    receiver.now += milliseconds(10);
+    receiver.handle(receiver.filled);
+    REQUIRE(receiver.send(kLan));
+    REQUIRE(receiver.send_all(kFlooder) == 32);
+    for (unsigned frame = 1; frame < 17; ++frame) REQUIRE_FALSE(receiver.send(kFlooder));
+  }
+  const bool silent = GENERATE(false, true);
+  for (unsigned period = 0; period < 12; ++period) {  // the first one is judged by the last flood
+    receiver.now += milliseconds(10);
+    receiver.handle(receiver.filled);
+    REQUIRE(receiver.send(kLan));
+    if (!silent) REQUIRE(receiver.send(kFlooder));
+  }
+  receiver.handle(receiver.filled);
+  CHECK(receiver.send_all(kFlooder) == 192);
+}
+
+TEST_CASE("the LAN is many stations, and its floods are restrained but not limited", "[iounit][receiver]") {
+  Receiver receiver;
+  REQUIRE(receiver.send(kOther));
+  REQUIRE(receiver.send_all(kLan) == 191);
+  for (unsigned frame = 1; frame < 96; ++frame) REQUIRE_FALSE(receiver.send(kLan));
+  for (unsigned period = 0; period < 20; ++period) {
+    receiver.now += milliseconds(10);
+    receiver.handle(receiver.filled);
+    REQUIRE(receiver.send(kOther));
+    CHECK(receiver.send_all(kLan) == 95);
+    for (unsigned frame = 1; frame < 48; ++frame) REQUIRE_FALSE(receiver.send(kLan));
+  }
+}
+
+TEST_CASE("writes that a receiver does not acknowledge are short as elements are", "[iounit][receiver]") {
+  Receiver receiver;
+  receiver.elements = 1024;
+  REQUIRE(receiver.send(kLan));
+  for (unsigned frame = 0; frame < 200; ++frame) REQUIRE(receiver.send(kFlooder));
+  receiver.few_writes = true;
+  CHECK_FALSE(receiver.send(kFlooder));
+  CHECK(receiver.last == Verdict::over_part);
+  CHECK(receiver.send_all(kLan) == 63);  // below its part
+  receiver.few_writes = false;
+  CHECK(receiver.send(kFlooder));
 }
 
 TEST_CASE("a sender of whose frames a third was refused may send another burst", "[iounit][receiver]") {

@@ -60,6 +60,9 @@ class MemoryLan final : public LanEngine {
   std::vector<frame::SegmentKind> takes;           ///< what it finishes itself; none: it takes complete frames only
   std::vector<frame::FrameOffload> sent_offloads;  ///< of each frame in `sent`
   std::uint32_t lan_mtu = 1500;
+  bool reads_apart = false;    ///< it asks where to put the payload of long frames, and sends frames in parts
+  std::size_t sent_apart = 0;  ///< of `sent`: in parts
+  std::size_t read_apart = 0;  ///< of `arriving`: to where the unit wanted them
 
   std::size_t receive(LanSink& sink, std::size_t budget) override {
     std::size_t done = 0;
@@ -67,6 +70,7 @@ class MemoryLan final : public LanEngine {
       const Frame frame = std::move(arriving.front());
       arriving.pop_front();
       ++counters_.rx_frames;
+      if (receive_apart(sink, frame)) continue;
       if (offload) {
         sink.on_lan_frame(frame, *offload);
       } else {
@@ -87,6 +91,20 @@ class MemoryLan final : public LanEngine {
     sent_offloads.push_back(unfinished);
     return true;
   }
+  [[nodiscard]] bool gathers(std::size_t frame_bytes) const override {
+    return reads_apart && frame_bytes > kLongFrameBytes;
+  }
+  bool send_gathered(std::span<const std::byte> head, std::span<const iovec> payload,
+                     const frame::FrameOffload& unfinished) override {
+    Frame frame(head.begin(), head.end());
+    for (const iovec& part : payload) {
+      const auto* const from = static_cast<const std::byte*>(part.iov_base);
+      frame.insert(frame.end(), from, from + part.iov_len);
+    }
+    SPLITNIC_CHECK(gathers(frame.size()));
+    ++sent_apart;
+    return send_unfinished(frame, unfinished);
+  }
   void flush() override { ++flushes; }
   void poll(Time) override {}
   [[nodiscard]] Time next_deadline() const override { return kNever; }
@@ -98,6 +116,21 @@ class MemoryLan final : public LanEngine {
   [[nodiscard]] std::string name() const override { return "memory"; }
 
  private:
+  /// False: the unit has no place for the frame.
+  bool receive_apart(LanSink& sink, const Frame& frame) {
+    if (!reads_apart || !offload || frame.size() <= kLongFrameBytes) return false;
+    // What the unit must not read: bytes of other frames.
+    Frame seen(frame.size(), std::byte{0xee});
+    std::copy_n(frame.begin(), kHeadBytes, seen.begin());
+    const auto place = sink.place_for(seen, kHeadBytes, *offload);
+    if (place.empty()) return false;
+    SPLITNIC_CHECK_OP(place.size(), ==, frame.size());
+    std::copy(frame.begin() + kHeadBytes, frame.end(), place.begin() + kHeadBytes);
+    ++read_apart;
+    sink.on_placed_frame(seen, kHeadBytes, *offload);
+    return true;
+  }
+
   LanCounters counters_;
 };
 

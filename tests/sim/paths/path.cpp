@@ -1,5 +1,7 @@
 #include "path.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace splitnic::sim {
@@ -13,6 +15,13 @@ namespace {
 constexpr std::array<PortAddress, 2> kPorts{PortAddress{0x0200'0000'00a1}, PortAddress{0x0200'0000'00b2}};
 
 }  // namespace
+
+std::string faults_text(const PathOptions& options) {
+  if (options.kind == PathKind::bridge) return {};
+  return fmt::format("; a {} loses {}, doubles {} and delays {} permille",
+                     options.kind == PathKind::relayed ? "relay" : "network of datagrams", options.lost_permille,
+                     options.doubled_permille, options.late_permille);
+}
 
 std::unique_ptr<Path> Path::made(const PathOptions& options, RandomSource& random) {
   if (options.kind == PathKind::datagrams) return std::make_unique<DatagramPath>(options, random);

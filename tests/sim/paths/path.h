@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/random.h"
@@ -30,12 +31,16 @@ struct PathOptions {
   unsigned damaged_permille = 0;  ///< datagrams
 };
 
+/// The faults of a relay or network, for people; empty for a bridge: "; a relay loses 3, doubles 0 and delays 7
+/// permille".
+std::string faults_text(const PathOptions& options);
+
 /// The two ends' links and what lies between them. Only over one bridge the peers can store directly: a relay forwards
 /// cells, which it does not read, and no protection table.
 class Path {
  public:
   virtual ~Path() = default;
-  /// random: of every misfortune; lent.
+  /// random: of every fault; lent.
   [[nodiscard]] static std::unique_ptr<Path> made(const PathOptions& options, RandomSource& random);
 
   /// What the end's adapter uses.

@@ -1,0 +1,277 @@
+// bench-peer-verbs: a program on the C verbs alone, as it would run on any device: sends, and writes whose target polls
+// its memory. It is linked with libibverbs, here splitnic's, and includes nothing else of splitnic.
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "bench/peers/harness.h"
+
+namespace splitnic::bench::peers {
+
+namespace {
+
+constexpr std::uint32_t kDepth = 128;
+constexpr std::size_t kPlaces = 64;
+constexpr std::size_t kMemoryBytes = kDepth * kMaxBytes;
+
+/// What the operations differ in. reach: of the device, as SPLITNIC_PLACEMENT says.
+struct Way {
+  const char* operation;
+  const char* reach;
+  bool writes;
+  bool shared;  ///< the target's memory is a file that others may map
+  bool helps;   ///< the target polls its device, too: at real-time priority nobody else could make progress
+};
+constexpr std::array<Way, 4> kWays{{{"send", "shared", false, false, false},
+                                    {"write-shared", "shared", true, true, false},
+                                    {"write-private", "shared", true, false, true},
+                                    {"write-process", "process", true, false, false}}};
+
+template <class T>
+T* made(T* object, const char* what) {
+  if (object == nullptr) throw std::system_error(errno, std::generic_category(), what);
+  return object;
+}
+
+void check(int error, const char* what) {
+  if (error != 0) throw std::system_error(error, std::generic_category(), what);
+}
+
+/// What one side tells the other.
+struct Address {
+  std::uint16_t lid;
+  std::uint32_t queue_pair;
+  std::uint32_t key;
+  std::uint64_t memory;
+};
+
+/// A device with a connected queue pair. The memory has a part to send from and a part that messages go to.
+class End {
+ public:
+  End(const Way& way, int channel) : way_(way) {
+    open();
+    map();
+    region_ = made(ibv_reg_mr(domain_, memory_, 2 * kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+                   "registering");
+    ibv_qp_init_attr shape{};
+    shape.send_cq = sent_;
+    shape.recv_cq = received_;
+    shape.qp_type = IBV_QPT_RC;
+    shape.cap = {kDepth, kDepth, 1, 1, 0};
+    queue_pair_ = made(ibv_create_qp(domain_, &shape), "a queue pair");
+    connect(channel);
+  }
+
+  void begin(const Task& task) {
+    task_ = task;
+    while (posted_ != kDepth) post_receive();
+    std::memset(sink(), 0, kMemoryBytes);
+    places_ = std::clamp<std::size_t>((1U << 20U) / task.bytes, 2, kPlaces);
+    under_way_ = 0;
+  }
+
+  std::size_t send(std::uint64_t first, std::size_t count) {
+    if (under_way_ + count > places_) complete();
+    count = std::min(count, places_ - std::min(places_, under_way_));
+    if (count == 0) return 0;
+    for (std::size_t i = 0; i < count; ++i) fill(first + i, requests_[i], parts_[i]);
+    for (std::size_t i = 0; i + 1 < count; ++i) requests_[i].next = &requests_[i + 1];
+    requests_[count - 1].next = nullptr;
+    ibv_send_wr* bad = nullptr;
+    check(ibv_post_send(queue_pair_, requests_.data(), &bad), "posting");
+    under_way_ += count;
+    return count;
+  }
+
+  std::size_t receive(std::uint64_t next) { return way_.writes ? look(next) : take(next); }
+
+  void complete() {
+    std::array<ibv_wc, 32> ended;
+    const int count = ibv_poll_cq(sent_, static_cast<int>(ended.size()), ended.data());
+    for (int i = 0; i < count; ++i) expect(ended[static_cast<std::size_t>(i)]);
+    under_way_ -= static_cast<std::size_t>(std::max(count, 0));
+  }
+  [[nodiscard]] bool at_rest() {
+    if (under_way_ != 0 || way_.helps) complete();
+    return under_way_ == 0;
+  }
+
+ private:
+  void open() {
+    setenv("SPLITNIC_PLACEMENT", way_.reach, 1);
+    ibv_device** list = made(ibv_get_device_list(nullptr), "the list of devices");
+    if (list[0] == nullptr) throw std::runtime_error("there is no device");
+    context_ = made(ibv_open_device(list[0]), "opening the device");
+    ibv_free_device_list(list);
+    domain_ = made(ibv_alloc_pd(context_), "a protection domain");
+    sent_ = made(ibv_create_cq(context_, kDepth, nullptr, nullptr, 0), "a completion queue");
+    received_ = made(ibv_create_cq(context_, kDepth, nullptr, nullptr, 0), "a completion queue");
+  }
+
+  void map() {
+    const int file = way_.shared ? memfd_create("bench-peer-verbs", MFD_CLOEXEC) : -1;
+    if (way_.shared) check(ftruncate(file, 2 * kMemoryBytes) == 0 ? 0 : errno, "memory");
+    void* at = mmap(nullptr, 2 * kMemoryBytes, PROT_READ | PROT_WRITE,
+                    (way_.shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | MAP_POPULATE, file, 0);
+    if (at == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "memory");
+    memory_ = static_cast<std::byte*>(at);
+  }
+
+  void connect(int channel) {
+    ibv_port_attr port{};
+    check(ibv_query_port(context_, 1, &port), "the port");
+    Address own{port.lid, queue_pair_->qp_num, region_->rkey, reinterpret_cast<std::uintptr_t>(sink())};
+    const auto bytes = exchange(channel, &own, sizeof own);
+    if (bytes.size() != sizeof peer_) throw std::runtime_error("the other process sent something else");
+    std::memcpy(&peer_, bytes.data(), sizeof peer_);
+    ibv_qp_attr to{};
+    to.qp_state = IBV_QPS_INIT;
+    to.port_num = 1;
+    to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    check(ibv_modify_qp(queue_pair_, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+          "INIT");
+    to.qp_state = IBV_QPS_RTR;
+    to.path_mtu = IBV_MTU_4096;
+    to.dest_qp_num = peer_.queue_pair;
+    to.ah_attr.dlid = peer_.lid;
+    to.ah_attr.port_num = 1;
+    to.max_dest_rd_atomic = 1;
+    check(ibv_modify_qp(queue_pair_, &to,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+          "RTR");
+    to.qp_state = IBV_QPS_RTS;
+    to.timeout = 14;
+    to.retry_cnt = to.rnr_retry = 7;
+    to.max_rd_atomic = 1;
+    check(ibv_modify_qp(queue_pair_, &to,
+                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                            IBV_QP_MAX_QP_RD_ATOMIC),
+          "RTS");
+  }
+
+  std::byte* sink() { return memory_ + kMemoryBytes; }
+  std::byte* source(std::uint64_t message) { return memory_ + message % places_ * task_.bytes; }
+  static std::uint64_t place_in_sink(std::uint64_t message) { return message % kPlaces * kMaxBytes; }
+
+  /// A written message ends with its number, too: the target waits for the last bytes.
+  void fill(std::uint64_t message, ibv_send_wr& request, ibv_sge& part) {
+    const std::uint64_t stamp = message + 1;
+    std::byte* from = source(message);
+    std::memcpy(from, &stamp, sizeof stamp);
+    std::memcpy(from + task_.bytes - sizeof stamp, &stamp, sizeof stamp);
+    part = {reinterpret_cast<std::uintptr_t>(from), task_.bytes, region_->lkey};
+    request = {};
+    request.wr_id = message;
+    request.sg_list = &part;
+    request.num_sge = 1;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.opcode = way_.writes ? IBV_WR_RDMA_WRITE : IBV_WR_SEND;
+    request.wr.rdma = {peer_.memory + place_in_sink(message), peer_.key};
+  }
+
+  static void expect(const ibv_wc& ended) {
+    if (ended.status != IBV_WC_SUCCESS) throw std::runtime_error(ibv_wc_status_str(ended.status));
+  }
+
+  /// A write's target sees the bytes alone. Of what its initiator has not waited for, it may miss some.
+  std::size_t look(std::uint64_t next) {
+    const std::byte* at = sink() + place_in_sink(next);
+    const auto* last = reinterpret_cast<const std::uint64_t*>(at + task_.bytes - sizeof(std::uint64_t));
+    if (__atomic_load_n(last, __ATOMIC_ACQUIRE) != next + 1) return 0;
+    std::uint64_t stamp = 0;
+    std::memcpy(&stamp, at, sizeof stamp);
+    if (stamp != next + 1) throw std::runtime_error("another message came");
+    return 1;
+  }
+
+  std::size_t take(std::uint64_t next) {
+    std::array<ibv_wc, 32> arrived;
+    const int count = ibv_poll_cq(received_, static_cast<int>(arrived.size()), arrived.data());
+    for (int i = 0; i < count; ++i) {
+      const ibv_wc& one = arrived[static_cast<std::size_t>(i)];
+      expect(one);
+      std::uint64_t stamp = 0;
+      std::memcpy(&stamp, sink() + one.wr_id * kMaxBytes, sizeof stamp);
+      if (stamp != next + static_cast<std::uint64_t>(i) + 1 || one.byte_len != task_.bytes) {
+        throw std::runtime_error("another message came");
+      }
+      --posted_;
+    }
+    for (int i = 0; i < count; ++i) post_receive();
+    return static_cast<std::size_t>(std::max(count, 0));
+  }
+
+  void post_receive() {
+    const std::uint64_t place = next_receive_++ % kDepth;
+    ibv_sge into{reinterpret_cast<std::uintptr_t>(sink() + place * kMaxBytes), kMaxBytes, region_->lkey};
+    ibv_recv_wr receive{place, nullptr, &into, 1};
+    ibv_recv_wr* bad = nullptr;
+    check(ibv_post_recv(queue_pair_, &receive, &bad), "posting a receive");
+    ++posted_;
+  }
+
+  const Way& way_;
+  Task task_;
+  ibv_context* context_ = nullptr;
+  ibv_pd* domain_ = nullptr;
+  ibv_cq* sent_ = nullptr;
+  ibv_cq* received_ = nullptr;
+  ibv_qp* queue_pair_ = nullptr;
+  ibv_mr* region_ = nullptr;
+  std::byte* memory_ = nullptr;
+  Address peer_{};
+  std::array<ibv_send_wr, 32> requests_{};
+  std::array<ibv_sge, 32> parts_{};
+  std::size_t places_ = kPlaces;
+  std::size_t under_way_ = 0;
+  std::uint32_t posted_ = 0;  // receives
+  std::uint64_t next_receive_ = 0;
+};
+
+/// All ways, each with a device of its own.
+class Verbs final : public Side {
+ public:
+  explicit Verbs(int channel) {
+    for (const Way& way : kWays) ends_.push_back(std::make_unique<End>(way, channel));
+  }
+
+  void begin(const Task& task) override {
+    end_ = ends_[task.operation].get();
+    end_->begin(task);
+  }
+  std::size_t send(std::uint64_t first, std::size_t count) override { return end_->send(first, count); }
+  std::size_t receive(std::uint64_t next) override { return end_->receive(next); }
+  bool flush() override { return end_->at_rest(); }
+  /// A program on the verbs polls for what it waits for, and nothing else.
+  void progress() override { static_cast<void>(end_->at_rest()); }
+
+ private:
+  std::vector<std::unique_ptr<End>> ends_;
+  End* end_ = nullptr;
+};
+
+}  // namespace
+
+}  // namespace splitnic::bench::peers
+
+int main(int argc, char** argv) {
+  using namespace splitnic::bench::peers;
+  std::vector<std::string> operations;
+  for (const Way& way : kWays) operations.emplace_back(way.operation);
+  return run(argc, argv, {"bench-peer-verbs", operations, [](Role, int channel) -> std::unique_ptr<Side> {
+                            return std::make_unique<Verbs>(channel);
+                          }});
+}

@@ -1,0 +1,119 @@
+#include "fabric/adapter/placer.h"
+
+#include "fabric/adapter/local_memory.h"
+
+namespace splitnic::fabric {
+namespace {
+
+// A shorter request that would have to wait for others goes in cells at once.
+constexpr std::uint64_t kWorthWaiting = 4096;
+
+bool may_be_placed(const WorkRequest& request) {
+  const bool moves = request.operation == Operation::rdma_write || request.operation == Operation::rdma_read;
+  return moves && request.memory == nullptr && request.placed_bytes == 0;
+}
+
+bool is_connected_channel(const QueuePairAttributes& options) {
+  return !options.datagram && options.xrc == XrcRole::none;
+}
+
+PlacementTarget target_of(const QueuePair& queue_pair, const WorkRequest& request, std::uint64_t bytes) {
+  return {queue_pair.path->number, queue_pair.number, queue_pair.peer.number, request.remote, bytes};
+}
+
+}  // namespace
+
+bool Placer::serves(const QueuePair& queue_pair) const {
+  return context_.options.faults == nullptr && is_connected_channel(queue_pair.options) &&
+         queue_pair.rules().begin_sends && queue_pair.path->open;
+}
+
+std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+  SendQueue& send = queue_pair.send;
+  if (send.done != send.posted || !may_be_placed(requests.front()) || !serves(queue_pair)) return 0;
+  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  std::size_t posted = 0;
+  for (; posted != requests.size(); ++posted) {
+    const WorkRequest& request = requests[posted];
+    Pieces pieces;
+    if (!may_be_placed(request) || !find_pieces(queue_pair, request, pieces)) break;
+    if (completions.room() == 0 || !move(queue_pair, request, pieces)) break;
+    if (request.signalled) {
+      completions.reserve(1);
+      context_.push_completion(queue_pair.options.send_completions, [&](Completion& completion) {
+        completion.id = request.id;
+        completion.queue_pair = queue_pair.number;
+        completion.operation = request.operation;
+        completion.bytes = is_answered(request.operation) ? static_cast<std::uint32_t>(pieces.bytes) : 0;
+      });
+    }
+    send.rewind_to(++send.posted);
+    send.sent = send.done = send.posted;
+  }
+  return posted;
+}
+
+Placer::Turn Placer::turn(QueuePair& queue_pair, SendEntry& entry) {
+  SendQueue& send = queue_pair.send;
+  const WorkRequest& request = entry.request;
+  if (entry.numbered || entry.direct || send.next_cell != 0 || send.next < send.sent) return Turn::general;
+  if (!may_be_placed(request) || !serves(queue_pair)) return Turn::general;
+  if (send.done != send.next) {
+    const bool worth_it = entry.bytes >= kWorthWaiting && entry.bytes <= Placements::kMostBytes;
+    const bool offered = worth_it && context_.options.placements->offers(target_of(queue_pair, request, entry.bytes));
+    return offered ? Turn::wait : Turn::general;
+  }
+  Pieces pieces;
+  if (request.inline_data) {
+    pieces = {{iovec{send.inline_at(send.next).data(), entry.bytes}}, 1, entry.bytes};
+  } else if (!find_pieces(queue_pair, request, pieces)) {
+    return Turn::general;
+  }
+  if (!move(queue_pair, request, pieces)) return Turn::general;
+  send.rewind_to(send.next + 1);
+  send.sent = send.next;
+  complete_send(context_, queue_pair, CompletionStatus::success);
+  return Turn::done;
+}
+
+/// False: the general way says what is wrong with the segments.
+bool Placer::find_pieces(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const {
+  if (request.inline_data && request.operation != Operation::rdma_write) return false;
+  const Right right = request.operation == Operation::rdma_read ? Right::local_write : Right::local_read;
+  if (request.segment_count > kMaxSegments) return false;
+  for (const LocalSegment& segment : std::span(request.segments).first(request.segment_count)) {
+    std::byte* from = segment.address;
+    if (!request.inline_data) {
+      const auto placement =
+          check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, right, queue_pair.send.region);
+      from = placement ? placement->memory->piece_at(placement->offset) : nullptr;
+    }
+    if (from == nullptr) return false;
+    pieces.parts[pieces.count++] = {from, segment.bytes};
+    pieces.bytes += segment.bytes;
+  }
+  const bool inline_fits = !request.inline_data || pieces.bytes <= queue_pair.options.max_inline_bytes;
+  return pieces.bytes != 0 && pieces.bytes <= Placements::kMostBytes && inline_fits &&
+         pieces.bytes <= context_.options.max_message_bytes;
+}
+
+bool Placer::move(const QueuePair& queue_pair, const WorkRequest& request, const Pieces& pieces) {
+  const PlacementTarget target = target_of(queue_pair, request, pieces.bytes);
+  const std::span parts = std::span(pieces.parts).first(pieces.count);
+  const bool reads = request.operation == Operation::rdma_read;
+  Placements& placements = *context_.options.placements;
+  if (!(reads ? placements.read(target, parts) : placements.write(target, parts))) return false;
+  ++(reads ? context_.counters.placed_reads : context_.counters.placed_writes);
+  return true;
+}
+
+void publish_connection(AdapterContext& context, const QueuePair& queue_pair) {
+  if (context.options.placements == nullptr || !is_connected_channel(queue_pair.options)) return;
+  if (!queue_pair.rules().connected || queue_pair.path == nullptr) {
+    return context.options.placements->dismiss(queue_pair.number);
+  }
+  context.options.placements->admit({queue_pair.number, queue_pair.peer.number, queue_pair.path->number,
+                                     queue_pair.domain, queue_pair.options.remote_rights});
+}
+
+}  // namespace splitnic::fabric

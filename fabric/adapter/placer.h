@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "fabric/adapter/context.h"
+#include "fabric/adapter/placements.h"
+
+namespace splitnic::fabric {
+
+/// Carries out writes and reads by AdapterOptions::placements. Such a request has no packet number, and ends when its
+/// bytes are in place. It waits for all requests before it: what they carry must not land later. Thread: the adapter's
+/// owner.
+class Placer {
+ public:
+  explicit Placer(AdapterContext& context) : context_(context) {}
+
+  /// Posts and ends requests from the first on, up to the first that goes another way; returns how many.
+  std::size_t post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+    return context_.options.placements == nullptr ? 0 : post_all(queue_pair, requests);
+  }
+
+  enum class Turn {
+    general,  ///< it goes the general way
+    wait,     ///< for the requests before it
+    done,
+  };
+  /// The turn of a posted request has come, of which nothing has left.
+  [[nodiscard]] Turn turn(QueuePair& queue_pair, SendEntry& entry);
+
+ private:
+  struct Pieces {
+    std::array<iovec, kMaxSegments> parts{};
+    std::size_t count = 0;
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] std::size_t post_all(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  [[nodiscard]] bool serves(const QueuePair& queue_pair) const;
+  [[nodiscard]] bool find_pieces(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const;
+  [[nodiscard]] bool move(const QueuePair& queue_pair, const WorkRequest& request, const Pieces& pieces);
+
+  AdapterContext& context_;
+};
+
+/// Tells the placements whether the queue pair is connected; to be called whenever that may have changed.
+void publish_connection(AdapterContext& context, const QueuePair& queue_pair);
+
+}  // namespace splitnic::fabric

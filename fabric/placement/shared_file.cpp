@@ -1,0 +1,186 @@
+#include "fabric/placement/shared_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/os/read_file.h"
+#include "common/range.h"
+
+namespace splitnic::fabric {
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::size_t kMapsAtMost = std::size_t{16} << 20U;
+
+struct VirtualArea {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t offset = 0;
+  dev_t device = 0;
+  std::uint64_t inode = 0;
+  bool shared = false;
+  std::string path{};
+};
+
+/// The argument of PROCMAP_QUERY (Linux 6.11), which the headers of Debian 12 do not have yet.
+struct ProcmapQuery {
+  std::uint64_t size, query_flags, query_address;
+  std::uint64_t begin, end, flags, page_bytes, offset, inode;
+  std::uint32_t major, minor, name_bytes, build_id_bytes;
+  std::uint64_t name_address, build_id_address;
+};
+static_assert(sizeof(ProcmapQuery) == 104);
+constexpr auto kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
+constexpr std::uint64_t kProcmapShared = 8;
+
+/// Asks the kernel about one address. nullopt: nothing is mapped there. supported: false if the kernel is too old.
+std::optional<VirtualArea> ask_kernel(int maps, std::uint64_t address, bool& supported) {
+  std::array<char, PATH_MAX> name{};
+  ProcmapQuery query{};
+  query.size = sizeof query;
+  query.query_address = address;
+  query.name_bytes = name.size();
+  query.name_address = reinterpret_cast<std::uintptr_t>(name.data());
+  supported = true;
+  if (ioctl(maps, kProcmapQuery, &query) != 0) {
+    supported = errno != ENOTTY;
+    return std::nullopt;
+  }
+  const std::size_t length = query.name_bytes == 0 ? 0 : query.name_bytes - 1;
+  return VirtualArea{query.begin,
+                     query.end,
+                     query.offset,
+                     makedev(query.major, query.minor),
+                     query.inode,
+                     (query.flags & kProcmapShared) != 0,
+                     std::string(name.data(), std::min(length, name.size()))};
+}
+
+/// "7f0000000000-7f0000001000 rw-s 00000000 00:01 1234   /memfd:name (deleted)"; see proc_pid_maps(5).
+std::optional<VirtualArea> parse(std::string_view line) {
+  VirtualArea area;
+  const auto number = [&](auto& value, int base, char after) {
+    const auto parsed = std::from_chars(line.data(), line.data() + line.size(), value, base);
+    const auto used = static_cast<std::size_t>(parsed.ptr - line.data());
+    if (parsed.ec != std::errc{} || used == line.size() || line[used] != after) return false;
+    line.remove_prefix(used + 1);
+    return true;
+  };
+  constexpr std::size_t kRights = 5;
+  if (!number(area.begin, 16, '-') || !number(area.end, 16, ' ') || line.size() < kRights) return std::nullopt;
+  area.shared = line[3] == 's';
+  line.remove_prefix(kRights);
+  unsigned major = 0;
+  unsigned minor = 0;
+  if (!number(area.offset, 16, ' ') || !number(major, 16, ':') || !number(minor, 16, ' ')) return std::nullopt;
+  if (!number(area.inode, 10, ' ')) return std::nullopt;
+  area.device = makedev(major, minor);
+  const std::size_t path = line.find_first_not_of(' ');
+  if (path != std::string_view::npos) area.path = line.substr(path);
+  return area;
+}
+
+std::optional<VirtualArea> find_in(std::string_view maps, std::uint64_t address) {
+  while (!maps.empty()) {
+    const std::size_t end = std::min(maps.find('\n'), maps.size());
+    auto area = parse(maps.substr(0, end));
+    if (area && area->begin <= address && address < area->end) return area;
+    maps.remove_prefix(std::min(end + 1, maps.size()));
+  }
+  return std::nullopt;
+}
+
+std::optional<VirtualArea> area_at(std::uint64_t address) {
+  const os::UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (!maps) return std::nullopt;
+  bool supported = false;
+  auto area = ask_kernel(maps.get(), address, supported);
+  if (supported) return area;
+  const auto text = os::read_file(maps.get(), "/proc/self/maps", kMapsAtMost);
+  return text ? find_in(*text, address) : std::nullopt;
+}
+
+/// A file that a store can't wait for long for: in memory, or on a local disk.
+bool is_local_file(int descriptor, std::uint64_t device, std::uint64_t inode, struct stat& status) {
+  struct statfs file_system {};
+  if (fstat(descriptor, &status) != 0 || fstatfs(descriptor, &file_system) != 0) return false;
+  constexpr std::array<std::uint64_t, 3> kLocal{TMPFS_MAGIC, EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC};
+  const auto kind = static_cast<std::uint64_t>(file_system.f_type) & 0xffff'ffffU;
+  return S_ISREG(status.st_mode) && status.st_dev == device && status.st_ino == inode &&
+         std::ranges::find(kLocal, kind) != kLocal.end();
+}
+
+/// One that the process has: for files without a name there is no other way.
+os::UniqueFd find_descriptor(const SharedFile& file) {
+  DIR* folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return {};
+  os::UniqueFd found;
+  while (const dirent* entry = readdir(folder)) {
+    const std::string_view name(entry->d_name);
+    int number = -1;
+    if (std::from_chars(name.data(), name.data() + name.size(), number).ec != std::errc{}) continue;
+    struct stat status {};
+    if (!is_local_file(number, file.device, file.inode, status)) continue;
+    found = os::UniqueFd(fcntl(number, F_DUPFD_CLOEXEC, 0));
+    break;
+  }
+  closedir(folder);
+  return found;
+}
+
+os::UniqueFd open_again(int descriptor, int flags) {
+  return os::UniqueFd(open(fmt::format("/proc/self/fd/{}", descriptor).c_str(), flags | O_CLOEXEC));
+}
+
+}  // namespace
+
+std::optional<SharedFile> shared_file_behind(std::span<const std::byte> memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  auto area = area_at(begin);
+  const bool whole = area && area->shared && area->inode != 0 && begin >= area->begin && !memory.empty() &&
+                     memory.size() <= area->end - begin;
+  if (!whole) return std::nullopt;
+  return SharedFile{area->device, area->inode, area->offset + (begin - area->begin), std::move(area->path)};
+}
+
+os::UniqueFd open_shared_file(const SharedFile& file) {
+  // A look first: to open a device or a pipe may do something, or wait.
+  const os::UniqueFd named(open(file.path.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
+  struct stat status {};
+  if (named && is_local_file(named.get(), file.device, file.inode, status)) {
+    if (auto opened = open_again(named.get(), O_RDONLY)) return opened;
+  }
+  return find_descriptor(file);
+}
+
+std::optional<PeerFile> map_peer_file(pid_t pid, const BoardRegion& region, bool writable) {
+  const os::UniqueFd named(open(fmt::format("/proc/{}/fd/{}", pid, region.descriptor).c_str(), O_PATH | O_CLOEXEC));
+  struct stat status {};
+  if (!named || !is_local_file(named.get(), region.device, region.inode, status)) return std::nullopt;
+  const os::UniqueFd file = open_again(named.get(), writable ? O_RDWR : O_RDONLY);
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
+  if (!file || status.st_size < 0 || region.place > kMost) return std::nullopt;
+  if (!within(static_cast<std::uint64_t>(status.st_size), {region.place, region.length})) return std::nullopt;
+  const std::uint64_t first = region.place / kPageBytes * kPageBytes;
+  auto mapping =
+      Mapping::of(file.get(), first, static_cast<std::size_t>(region.place - first + region.length), writable);
+  if (!mapping) return std::nullopt;
+  return PeerFile{std::move(*mapping), first};
+}
+
+}  // namespace splitnic::fabric

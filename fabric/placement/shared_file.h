@@ -1,0 +1,42 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "common/os/unique_fd.h"
+#include "fabric/placement/board.h"
+
+namespace splitnic::fabric {
+
+/// A file whose pages a range of the process's memory is.
+struct SharedFile {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t offset = 0;  ///< of the range's first byte
+  std::string path{};        ///< as /proc/self/maps shows it
+};
+
+/// The file behind [memory, memory + size), if all of it is in one MAP_SHARED mapping. Costs two system calls; on
+/// kernels before 6.11 the time to read /proc/self/maps. Thread: any.
+[[nodiscard]] std::optional<SharedFile> shared_file_behind(std::span<const std::byte> memory);
+/// A descriptor of the file: by its name, or one that the process has. None: there is none, or the file is not a
+/// regular one in memory or on a local disk (tmpfs, ext4, XFS).
+[[nodiscard]] os::UniqueFd open_shared_file(const SharedFile& file);
+
+/// A part of a peer's file in this process. It stays mapped as long as the object; a hostile peer may truncate the
+/// file, so every access is by guarded_copy().
+struct PeerFile {
+  Mapping mapping;
+  std::uint64_t first = 0;  ///< offset in the file of the mapping's first byte
+};
+
+/// Maps [offset, offset + bytes) of the file that process `pid` has as `descriptor`. nullopt: this process may not open
+/// it, it is another file than the peer says, it is of another kind than above, or it is shorter.
+[[nodiscard]] std::optional<PeerFile> map_peer_file(pid_t pid, const BoardRegion& region, bool writable);
+
+}  // namespace splitnic::fabric
