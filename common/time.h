@@ -19,7 +19,7 @@ class PollingClock {
     if (calls_++ % kCallsPerReading == 0) return read();
     return time_ += Duration(1);
   }
-  /// Reads the clock: for what comes after a sleep.
+  /// Reads the clock. Call it after a sleep: now() does not notice how long one took.
   Time read() {
     const Time reading = monotonic_now();
     time_ = reading > time_ ? reading : time_ + Duration(1);

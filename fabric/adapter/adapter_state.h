@@ -52,6 +52,7 @@ struct ChannelAdapter::State {
   void begin_turn(Time now, bool polls_links);
   /// A poll begins: time, paths, epochs.
   void enter_turn(Time now);
+  void notify(bool new_alone);
   /// The rest of the poll would only announce what has left.
   [[nodiscard]] bool is_quiet() const;
   /// From then on a poll looks after timers and what is to be sent, whatever comes in.

@@ -355,30 +355,30 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
   const bool reachable = found->path == nullptr || state_->follow(*found->path) || found->path->link.awaited();
   if (!reachable && !found->flushes_sends()) return Status::link_down;
   if (found->path != nullptr) state_->context.turns.attend(*found->path);
-  posted = state_->placer.post(*found, requests);
-  posted += state_->express.post(*found, requests.subspan(posted));
-  if (posted == requests.size()) {
+  const auto all_left = [&] {
+    posted += state_->placer.post(*found, requests.subspan(posted));
+    posted += state_->express.post(*found, requests.subspan(posted));
+    return posted == requests.size();
+  };
+  if (all_left()) {
     state_->activate_to_await(*found);
     return Status::ok;
   }
   state_->activate(*found);
   // What a request before it registers, a request may name: so each is carried out before the next is checked.
   const std::size_t at_once = found->options.memory_requests ? 1 : kPostsAtOnce;
-  Status status = Status::ok;
-  while (status == Status::ok && posted != requests.size()) {
+  while (true) {
     const bool idle = found->send.next == found->send.posted;
     const std::size_t before = posted;
-    posted += state_->placer.post(*found, requests.subspan(posted));
-    if (posted == requests.size()) break;
-    posted += state_->express.post(*found, requests.subspan(posted));
-    if (posted == requests.size()) break;
     const std::size_t end = posted + std::min(at_once, requests.size() - posted);
+    Status status = Status::ok;
     while (posted != end && (status = state_->requester.post(*found, requests[posted])) == Status::ok) ++posted;
-    if (posted == before) break;
+    if (posted == before) return status;
     if (idle) static_cast<void>(state_->requester.pump(*found, kCellsAtPost));
-    if (status == Status::queue_full) status = Status::ok;  // what has left may have made room
+    // What has left may have made room.
+    if (status != Status::ok && status != Status::queue_full) return status;
+    if (all_left()) return Status::ok;
   }
-  return status;
 }
 
 Status ChannelAdapter::check_send(QpNumber queue_pair, const WorkRequest& request) const {
@@ -435,13 +435,13 @@ bool ChannelAdapter::rests(Time now) {
 std::size_t ChannelAdapter::poll(Time now) {
   state_->enter_turn(now);
   if (now < state_->rests_by() && state_->is_quiet()) {
-    announce();
+    state_->notify(true);
     return 0;
   }
   const std::size_t received = state_->receive_turn();
   const std::size_t sent = state_->send_turn();
   // Once for everything written since the last time, posts included.
-  notify();
+  state_->notify(false);
   if (received + sent == 0) state_->rest();
   return received + sent;
 }
@@ -532,17 +532,12 @@ std::size_t ChannelAdapter::poll_links(Time now) {
   return moved;
 }
 
-void ChannelAdapter::notify() {
-  for (Path* path : state_->context.turns.busy()) {
-    path->link.notify();
-    path->turn.announced = true;
-  }
-}
+void ChannelAdapter::notify() { state_->notify(false); }
 
-/// notify() where it was not called since something left.
-void ChannelAdapter::announce() {
-  for (Path* path : state_->context.turns.busy()) {
-    if (path->turn.announced) continue;
+/// CellLink::notify() for each busy path; `new_alone`: where something has left since the last time.
+void ChannelAdapter::State::notify(bool new_alone) {
+  for (Path* path : context.turns.busy()) {
+    if (new_alone && path->turn.announced) continue;
     path->link.notify();
     path->turn.announced = true;
   }

@@ -224,8 +224,6 @@ class ChannelAdapter {
  private:
   struct State;
 
-  void announce();
-
   std::unique_ptr<State> state_;
 };
 

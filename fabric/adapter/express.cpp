@@ -16,11 +16,6 @@ bool is_plain(const QueuePairAttributes& options) {
   return options.acknowledged && !options.datagram && options.xrc == XrcRole::none;
 }
 
-/// The first of the segment's bytes, if the region is remembered and one piece of the process's memory.
-std::byte* known_place(const LocalSegment& segment, std::uint32_t bytes, Right right, const RememberedRegion& region) {
-  return region.place(segment.tag, segment.as_number(), bytes, right);
-}
-
 /// The only cell of the request's message; nullopt: such requests do not go this way.
 constexpr std::optional<Opcode> only_cell_of(Operation operation) {
   switch (operation) {
@@ -108,13 +103,14 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
          context_.now >= send.hold_until;
 }
 
+// hot and flatten: the compiler is to inline what the loops of post() and take() call, although much of it may refuse.
 [[gnu::hot, gnu::flatten]] std::size_t Express::post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   if (!sends_at_once(queue_pair)) return 0;
   Path& path = *queue_pair.path;
   SlotLane* slots = path.slots[static_cast<std::size_t>(queue_pair.options.lane)];
   if (slots == nullptr) return 0;
-  const Exit exit{queue_pair, *slots,
-                  std::min<std::size_t>(path.cell_payload_bytes, slots->sender.max_payload_bytes())};
+  const std::size_t most_payload = std::min<std::size_t>(
+      {path.cell_payload_bytes, slots->sender.max_payload_bytes(), context_.options.max_message_bytes});
   SendQueue& send = queue_pair.send;
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
   const std::uint64_t room = std::min<std::uint64_t>(send.depth - (send.posted - send.done), completions.room());
@@ -125,11 +121,13 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
     if (send.posted - before == room || !is_simple(request)) [[unlikely]]
       break;
     const LocalSegment& segment = request.segments[0];
-    const std::byte* from = known_place(segment, segment.bytes, Right::local_read, send.region);
-    if (from == nullptr || segment.bytes > context_.options.max_message_bytes) [[unlikely]]
+    const std::byte* from = send.region.place(segment.tag, segment.as_number(), segment.bytes, Right::local_read);
+    const std::size_t most = is_write(request.operation) ? context_.options.max_message_bytes : most_payload;
+    if (from == nullptr || segment.bytes > most) [[unlikely]]
       break;
     const bool is_direct = is_write(request.operation);
-    const std::uint64_t position = is_direct ? put_write(exit, request, from) : put_send(exit, request, from);
+    const std::uint64_t position =
+        is_direct ? put_write(queue_pair, *slots, request, from) : put_send(queue_pair, *slots, request, from);
     if (position == 0) [[unlikely]]
       break;
     (is_direct ? writes : bytes_in_cells) += is_direct ? 1 : segment.bytes;
@@ -157,28 +155,26 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
 }
 
 /// Returns the slot's position; 0: nothing has left.
-inline std::uint64_t Express::put_send(const Exit& exit, const WorkRequest& request, const std::byte* from) {
-  SlotLane& slots = exit.slots;
+inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
+                                       const std::byte* from) {
   const std::uint32_t bytes = request.segments[0].bytes;
   const bool immediate = request.operation == Operation::send_with_immediate;
   SlotClaim claim;
-  if (bytes > exit.most_payload || !slots.sender.claim(immediate ? sizeof(ImmediateHeader) : 0, bytes, claim))
-      [[unlikely]]
+  if (!slots.sender.claim(immediate ? sizeof(ImmediateHeader) : 0, bytes, claim)) [[unlikely]]
     return 0;
   const bool filled =
       fill(claim.payload, from, slots.reader) && fill(claim.payload_rest, from + claim.payload.size(), slots.reader);
   if (!filled) [[unlikely]]
     return 0;
   if (immediate) append(claim.extension, ImmediateHeader(request.immediate));
-  SlotFields fields = fields_of(exit.queue_pair, request);
+  SlotFields fields = fields_of(queue_pair, request);
   return slots.release(claim, fields);
 }
 
 /// The same. The bytes go through the peer window, if the peer has granted that, and the slot says so.
-[[gnu::noinline]] std::uint64_t Express::put_write(const Exit& exit, const WorkRequest& request,
-                                                   const std::byte* from) {
-  SlotLane& slots = exit.slots;
-  Path& path = *exit.queue_pair.path;
+[[gnu::noinline]] std::uint64_t Express::put_write(const QueuePair& queue_pair, SlotLane& slots,
+                                                   const WorkRequest& request, const std::byte* from) {
+  Path& path = *queue_pair.path;
   const std::uint32_t bytes = request.segments[0].bytes;
   const bool immediate = request.operation == Operation::rdma_write_with_immediate;
   if (bytes == 0 || path.direct == nullptr || !path.direct->bridge.peer_window().is_memory()) return 0;
@@ -194,7 +190,7 @@ inline std::uint64_t Express::put_send(const Exit& exit, const WorkRequest& requ
   rdma.length = bytes;
   std::byte* const behind = append(claim.extension, rdma);
   if (immediate) append(behind, ImmediateHeader(request.immediate));
-  SlotFields fields = fields_of(exit.queue_pair, request);
+  SlotFields fields = fields_of(queue_pair, request);
   return slots.release(claim, fields);
 }
 
@@ -250,7 +246,8 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
   const std::uint32_t bytes = slot.layout().payload_bytes;
   if (entry.segment_count != 1 || bytes > entry.bytes) [[unlikely]]
     return Verdict::left;
-  std::byte* into = known_place(entry.segments[0], bytes, Right::local_write, receive.region);
+  const LocalSegment& segment = entry.segments[0];
+  std::byte* into = receive.region.place(segment.tag, segment.as_number(), bytes, Right::local_write);
   const auto payload = slot.payload(what.immediate ? sizeof(ImmediateHeader) : 0);
   if (into == nullptr || !payload) [[unlikely]]
     return Verdict::left;
@@ -261,7 +258,7 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
   if (!payload->copy_by(0, {into, bytes}, guarded_copy)) [[unlikely]] {
     headers.bytes = 0;
     refused_.cell = as_cell(slot, headers);
-    responder_.refuse_gone(queue_pair, entry.segments[0].tag, refused_);
+    responder_.refuse_gone(queue_pair, segment.tag, refused_);
     return Verdict::refused;
   }
   context_.counters.bytes_received += bytes;

@@ -40,12 +40,6 @@ class Express {
   [[nodiscard]] const Cell& refused() const { return refused_.cell; }
 
  private:
-  /// How slots of this way leave a queue pair, the same for a list.
-  struct Exit {
-    QueuePair& queue_pair;
-    SlotLane& slots;
-    std::size_t most_payload;
-  };
   /// The extended headers of the messages that go this way.
   struct Headers {
     Stag tag{};
@@ -56,8 +50,10 @@ class Express {
   enum class Verdict { taken, left, refused };
 
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
-  [[nodiscard]] static std::uint64_t put_send(const Exit& exit, const WorkRequest& request, const std::byte* from);
-  [[nodiscard]] static std::uint64_t put_write(const Exit& exit, const WorkRequest& request, const std::byte* from);
+  [[nodiscard]] static std::uint64_t put_send(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
+                                              const std::byte* from);
+  [[nodiscard]] static std::uint64_t put_write(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
+                                               const std::byte* from);
   [[nodiscard]] QueuePair* receiver(const Path& path, QpNumber number) const;
   [[nodiscard]] Verdict take_send(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] Verdict take_write(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what);

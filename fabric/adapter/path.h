@@ -62,7 +62,7 @@ struct Path {
   [[nodiscard]] bool is_quiet(VirtualLane lane) const {
     const auto index = static_cast<std::size_t>(lane);
     const SlotLane* rings = slots[index];
-    return rings != nullptr && !rings->receiver.waiting() && !rings->sender.hears() &&
+    return rings != nullptr && !rings->receiver.waiting() && !rings->sender.has_news() &&
            rings->sender.settled() == settled[index] && !more[index] && !not_taken[index].wanted &&
            !rings->receiver.unreported();
   }

@@ -18,7 +18,8 @@ class Placer {
 
   /// Posts and ends requests from the first on, up to the first that goes another way; returns how many.
   std::size_t post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
-    return context_.options.placements == nullptr ? 0 : post_all(queue_pair, requests);
+    const bool none = context_.options.placements == nullptr || requests.empty();
+    return none ? 0 : post_all(queue_pair, requests);
   }
 
   enum class Turn {

@@ -60,12 +60,12 @@ inline Status Responder::fill(ReceiveQueue& receive, const Consumer& user, const
   const bool known = verbs_rules || request.segment.bytes == 0 ||
                      receive.region.place(request.segment.tag, request.segment.as_number(), request.segment.bytes,
                                           Right::local_write) != nullptr;
-  return alone && known ? Status::ok : check(receive, entry, user, request, verbs_rules);
+  return alone && known ? Status::ok : fill_checked(receive, entry, user, request, verbs_rules);
 }
 
 /// The rest of fill().
-Status Responder::check(ReceiveQueue& receive, ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request,
-                        bool verbs_rules) const {
+Status Responder::fill_checked(ReceiveQueue& receive, ReceiveEntry& entry, const Consumer& user,
+                               const ReceiveRequest& request, bool verbs_rules) const {
   if (request.more.size() >= kMaxSegments) return Status::bad_length;
   std::ranges::copy(request.more, entry.segments.begin() + 1);
   entry.segment_count = static_cast<std::uint32_t>(1 + request.more.size());

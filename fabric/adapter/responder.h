@@ -28,8 +28,8 @@ class Responder {
   bool push_acknowledgement(QueuePair& queue_pair);
   /// Answers to the peer's reads and atomics, at most `budget` cells; returns how many went out.
   std::size_t push_responses(QueuePair& queue_pair, std::size_t budget);
-  /// After the answers of a poll: a peer that has asked again for one that still waits hears that this end has the
-  /// request, by an acknowledgement of what comes before the next answer.
+  /// To be called after the answers of a poll. If the peer has asked again for an answer that still waits, sends an
+  /// acknowledgement of the packet before it. The peer learns that this end has the request.
   void reassure(QueuePair& queue_pair);
   /// A copy that was started for the response at `position` has ended.
   void transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved);
@@ -50,8 +50,8 @@ class Responder {
 
   // responder.cpp: order, placing, refusing
   Status fill(ReceiveQueue& receive, const Consumer& user, const ReceiveRequest& request, bool verbs_rules) const;
-  Status check(ReceiveQueue& receive, ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request,
-               bool verbs_rules) const;
+  Status fill_checked(ReceiveQueue& receive, ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request,
+                      bool verbs_rules) const;
   [[nodiscard]] bool in_order_acknowledged(QueuePair& queue_pair, const ReceivedCell& received);
   [[nodiscard]] bool place_early(QueuePair& queue_pair, const ReceivedCell& received);
   void pass_early(QueuePair& queue_pair);

@@ -98,7 +98,7 @@ class SlotSender {
   /// A slot was sent with SlotFields::awaited and is not settled yet.
   [[nodiscard]] bool awaits() const { return settled_ < awaited_to_; }
   /// awaits(), and the peer has said something about settling that is not believed yet. Changes nothing.
-  [[nodiscard]] bool hears() const {
+  [[nodiscard]] bool has_news() const {
     return awaits() && (settled_said_ > settled_ ||
                         local_.watch<std::uint64_t>(place_.tail_offset + kTailSettledAt) != settled_said_);
   }

@@ -35,8 +35,9 @@ struct PeerFile {
   std::uint64_t first = 0;  ///< offset in the file of the mapping's first byte
 };
 
-/// Maps [offset, offset + bytes) of the file that process `pid` has as `descriptor`. nullopt: this process may not open
-/// it, it is another file than the peer says, it is of another kind than above, or it is shorter.
+/// Maps the region's part of the file that process `pid` has open as region.descriptor. nullopt: this process may not
+/// open the file, it is another file than the peer says, it is of another kind than above, or it is shorter. Thread:
+/// any.
 [[nodiscard]] std::optional<PeerFile> map_peer_file(pid_t pid, const BoardRegion& region, bool writable);
 
 }  // namespace splitnic::fabric

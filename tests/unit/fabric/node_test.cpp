@@ -146,13 +146,13 @@ struct Program {
     domain = made(context.allocate_domain());
     completions = made(context.create_completion_queue(64));
     region = made(domain.register_memory(memory, verbs::test::kEverything));
-    queue_pair = another();
+    queue_pair = made(another());
     for (std::uint64_t i = 0; i < kSlots; ++i) post_receive(i);
   }
-  [[nodiscard]] verbs::QueuePair another() {
+  [[nodiscard]] verbs::Expected<verbs::QueuePair> another() {
     verbs::QueuePairOptions options;
     options.send_completions = options.receive_completions = &completions;
-    return made(domain.create_queue_pair(options));
+    return domain.create_queue_pair(options);
   }
   void post_receive(std::uint64_t slot) {
     const auto status = queue_pair.post_receive(verbs::receive(slot, region.segment(512 + 8 * slot, 8)));
@@ -182,7 +182,7 @@ struct Program {
       for (std::size_t i = 0; i < count; ++i) take(done[i]);
       if (path.up() && sent < kMessages && sent < received + kAhead) {
         send();
-        verbs::QueuePair one = another();
+        const verbs::QueuePair one = made_here(another());
         const verbs::MemoryRegion other = made_here(domain.register_memory(memory, verbs::test::kEverything));
         queue_pairs.insert(one.address().queue_pair.value);
         tags.insert(other.tag().index());
