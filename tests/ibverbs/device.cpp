@@ -86,6 +86,13 @@ void Device::expect_nothing() {
   for (int i = 0; i < 100; ++i) REQUIRE(ibv_poll_cq(cq, 1, &wc) == 0);
 }
 
+void Device::expect_fatal_event() {
+  ibv_async_event event{};
+  REQUIRE(ibv_get_async_event(context, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_QP_FATAL);
+  ibv_ack_async_event(&event);
+}
+
 SharedReceives::SharedReceives(Device& on, ibv_pd* pd, std::uint32_t depth, std::uint32_t segments) : device(on) {
   ibv_srq_init_attr wanted{};
   wanted.attr.max_wr = depth;

@@ -46,6 +46,8 @@ struct Device {
   ibv_wc expect(std::uint64_t id, ibv_wc_status status = IBV_WC_SUCCESS);
   /// Nothing is in the completion queue, after a few polls.
   void expect_nothing();
+  /// The next asynchronous event, which must be the end of a queue pair.
+  void expect_fatal_event();
 
   std::vector<std::uint8_t> memory = std::vector<std::uint8_t>(kBytes);
   ibv_context* context = nullptr;

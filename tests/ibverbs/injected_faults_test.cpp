@@ -20,13 +20,6 @@ struct FaultyDevice {
   std::unique_ptr<Device> device;
 };
 
-void expect_fatal_event(Device& device) {
-  ibv_async_event event{};
-  REQUIRE(ibv_get_async_event(device.context, &event) == 0);
-  CHECK(event.event_type == IBV_EVENT_QP_FATAL);
-  ibv_ack_async_event(&event);
-}
-
 void exchange(Connected& ends, Device& one, Device& other) {
   REQUIRE(ends.second.receive(1, 0, 8) == 0);
   REQUIRE(ends.first.send(2, 0, 8) == 0);
@@ -57,8 +50,8 @@ TEST_CASE("an injected death of the peer ends all queue pairs to it at both ends
   for (Queue* queue : {&ends.first, &ends.second, &others.first, &others.second}) {
     wait_until([queue] { return queue->state() == IBV_QPS_ERR; });
   }
-  expect_fatal_event(one);
-  expect_fatal_event(other);
+  one.expect_fatal_event();
+  other.expect_fatal_event();
   Connected again(one, other);
   for (int i = 0; i < 3; ++i) exchange(again, one, other);  // it died once
 }

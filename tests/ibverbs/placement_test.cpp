@@ -197,12 +197,19 @@ struct Bench {
   Target target;
 };
 
+/// Two devices, and a bench whose initiator writes by itself where it does with this kind.
+struct Prepared {
+  explicit Prepared(Kind kind) : devices(kind), bench(devices) { bench.prepare(); }
+
+  Devices devices;
+  Bench bench;
+};
+
 TEST_CASE("writes and reads reach every kind of memory, and no byte beside them", "[ibverbs][placement]") {
   for (const Kind kind : kKinds) {
     INFO(name_of(kind));
-    Devices devices(kind);
-    Bench bench(devices);
-    bench.prepare();
+    Prepared prepared(kind);
+    Bench& bench = prepared.bench;
     std::vector<std::uint8_t> expected = bench.target.bytes();
     const auto write = [&](std::size_t from, std::size_t bytes, std::size_t to, unsigned flags = 0) {
       REQUIRE(bench.write(from, bytes, to, flags) == IBV_WC_SUCCESS);
@@ -308,9 +315,8 @@ TEST_CASE("what a region, its domain or the queue pair does not allow is refused
 TEST_CASE("a change of a region holds for the next access", "[ibverbs][placement]") {
   for (const Kind kind : {Kind::cells, Kind::process, Kind::memory_file, Kind::named_file}) {
     INFO(name_of(kind));
-    Devices devices(kind);
-    Bench bench(devices);
-    bench.prepare();
+    Prepared prepared(kind);
+    Bench& bench = prepared.bench;
     REQUIRE(ibv_rereg_mr(bench.target.mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, bench.target.memory + kBefore, 1000,
                          0) == 0);
     bench.target.key = bench.target.mr->rkey;
@@ -346,9 +352,8 @@ TEST_CASE("nothing is placed through a queue pair that has failed", "[ibverbs][p
 TEST_CASE("a write that is placed comes after the writes before it that are not", "[ibverbs][placement]") {
   for (const Kind kind : kKinds) {
     INFO(name_of(kind));
-    Devices devices(kind);
-    Bench bench(devices);
-    bench.prepare();
+    Prepared prepared(kind);
+    Bench& bench = prepared.bench;
     // In cells, because an on-demand region's memory may move; a long one, and behind it a short and a long one.
     const unsigned on_demand = kRemote | IBV_ACCESS_ON_DEMAND;
     ibv_mr* cells = ibv_reg_mr(bench.owner.pd, bench.owner.memory.data(), kBytes, static_cast<int>(on_demand));
@@ -375,16 +380,14 @@ TEST_CASE("a write that is placed comes after the writes before it that are not"
 
 TEST_CASE("memory that is gone ends the request, not the initiator", "[ibverbs][placement]") {
   SECTION("a file that was cut off") {
-    Devices devices(Kind::memory_file);
-    Bench bench(devices);
-    bench.prepare();
+    Prepared prepared(Kind::memory_file);
+    Bench& bench = prepared.bench;
     REQUIRE(ftruncate(bench.target.file, 0) == 0);
     CHECK(bench.write(0, 64, 0) == IBV_WC_REM_OP_ERR);
   }
   SECTION("private memory that was unmapped") {
-    Devices devices(Kind::process);
-    Bench bench(devices);
-    bench.prepare();
+    Prepared prepared(Kind::process);
+    Bench& bench = prepared.bench;
     REQUIRE(munmap(bench.target.memory, kRegionBytes + kBefore) == 0);
     bench.target.memory = nullptr;
     CHECK(bench.run(IBV_WR_RDMA_WRITE, bench.initiator.part(0, 64),

@@ -173,10 +173,7 @@ TEST_CASE("a peer that is killed, or ends without destroying anything, ends what
   }
   device.expect(1, IBV_WC_RETRY_EXC_ERR);
   device.expect(2, IBV_WC_WR_FLUSH_ERR);
-  ibv_async_event event{};
-  REQUIRE(ibv_get_async_event(device.context, &event) == 0);
-  CHECK(event.event_type == IBV_EVENT_QP_FATAL);
-  ibv_ack_async_event(&event);
+  device.expect_fatal_event();
   const int status = child.ended();
   CHECK((killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }

@@ -88,6 +88,21 @@ void send_tagged_datagrams(const splitnic::test::Bytes& payload, std::uint16_t s
                    sizeof to) == static_cast<ssize_t>(message.size()));
 }
 
+/// TCP frames with payloads of these lengths, each changed as soon as the engine has taken it. Returns what they were.
+std::vector<Frame> send_super_frames(PacketLan& lan, std::initializer_list<std::size_t> payloads) {
+  const frame::FrameOffload offload{true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54};
+  std::vector<Frame> sent;
+  for (const std::size_t payload_bytes : payloads) {
+    sent.push_back(
+        splitnic::test::tcp_frame({}, {}, splitnic::test::pattern(payload_bytes), splitnic::test::Fill::partial));
+    Frame changing = sent.back();
+    REQUIRE(lan.send_unfinished(changing, offload));
+    std::fill(changing.begin(), changing.end(), std::byte{0xee});
+  }
+  lan.flush();
+  return sent;
+}
+
 /// The one UDP frame that the engine has received, and its metadata.
 std::pair<Frame, frame::FrameOffload> received_one(PacketLan& lan) {
   REQUIRE(readable({testing::descriptors_of(lan).back()}, 5s));
@@ -237,16 +252,7 @@ TEST_CASE("long frames are sent from where they lie, in their order and before t
   make_station();
   const auto here = opened("lan0");
   const auto there = opened("lan1");
-  const frame::FrameOffload offload{true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54};
-  std::vector<Frame> sent;
-  for (const std::size_t payload_bytes : {3000U, 40000U, 60000U, 20U, 16330U, 16331U}) {
-    sent.push_back(
-        splitnic::test::tcp_frame({}, {}, splitnic::test::pattern(payload_bytes), splitnic::test::Fill::partial));
-    Frame changing = sent.back();
-    REQUIRE(here->send_unfinished(changing, offload));
-    std::fill(changing.begin(), changing.end(), std::byte{0xee});
-  }
-  here->flush();
+  const std::vector<Frame> sent = send_super_frames(*here, {3000, 40000, 60000, 20, 16330, 16331});
   CHECK(here->counters().tx_frames == sent.size());
   CollectedFrames sink;
   while (there->receive(sink, 100) != 0) {
@@ -294,14 +300,7 @@ TEST_CASE("long frames that follow a long one are read to where the sink wants t
   make_station();
   const auto here = opened("lan0");
   const auto there = opened("lan1");
-  const frame::FrameOffload offload{true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54};
-  std::vector<Frame> sent;
-  for (const std::size_t payload_bytes : {20000U, 40000U, 60000U, 50000U, 20U, 30U, 33000U, 34000U, 64000U}) {
-    sent.push_back(
-        splitnic::test::tcp_frame({}, {}, splitnic::test::pattern(payload_bytes), splitnic::test::Fill::partial));
-    REQUIRE(here->send_unfinished(sent.back(), offload));
-  }
-  here->flush();
+  const std::vector<Frame> sent = send_super_frames(*here, {20000, 40000, 60000, 50000, 20, 30, 33000, 34000, 64000});
   Placing sink;
   while (sink.frames.size() < sent.size() && readable({testing::descriptors_of(*there).back()}, 5s)) {
     there->receive(sink, 1);

@@ -38,6 +38,11 @@ struct Receiver {
     return sent;
   }
   void handle(std::uint32_t count) { filled -= count; }
+  /// Ten milliseconds later the host has handled everything.
+  void begin_period() {
+    now += milliseconds(10);
+    handle(filled);
+  }
   /// The LAN takes one element and the flooder 191, and so many of its frames are refused.
   void flood(unsigned refused) {
     REQUIRE(send(kLan));
@@ -93,8 +98,7 @@ TEST_CASE("a sender that goes on although it is refused keeps the queue short fr
 void make_flooder(Receiver& receiver) {
   receiver.flood(96);
   for (unsigned period = 0; period < 10; ++period) {
-    receiver.now += milliseconds(10);
-    receiver.handle(receiver.filled);
+    receiver.begin_period();
     REQUIRE(receiver.send(kLan));
     REQUIRE(receiver.send_all(kFlooder) == (period < 9 ? 95 : 32));
     for (unsigned frame = 1; frame < 96; ++frame) REQUIRE_FALSE(receiver.send(kFlooder));
@@ -106,8 +110,7 @@ TEST_CASE("a host that floods for a tenth of a second gets an eighth of a pool i
   Receiver receiver;
   make_flooder(receiver);
   for (unsigned period = 0; period < 100; ++period) {
-    receiver.now += milliseconds(10);
-    receiver.handle(receiver.filled);
+    receiver.begin_period();
     REQUIRE(receiver.send(kLan));
     CHECK(receiver.send_all(kFlooder) == 32);
     receiver.handle(receiver.filled);  // an empty queue doesn't matter
@@ -115,8 +118,7 @@ TEST_CASE("a host that floods for a tenth of a second gets an eighth of a pool i
     CHECK(receiver.last == Verdict::restrained);
   }
   CHECK(receiver.send_all(kLan) == 192);
-  receiver.now += milliseconds(10);
-  receiver.handle(receiver.filled);
+  receiver.begin_period();
   CHECK(receiver.send(kFlooder, 31));
   CHECK(receiver.send(kFlooder, 45));  // one super-frame more
   CHECK_FALSE(receiver.send(kFlooder));
@@ -126,8 +128,7 @@ TEST_CASE("a flooder is not limited while nobody else sends", "[iounit][receiver
   Receiver receiver;
   make_flooder(receiver);
   for (unsigned period = 1; period <= 20; ++period) {  // since the LAN's last frame
-    receiver.now += milliseconds(10);
-    receiver.handle(receiver.filled);
+    receiver.begin_period();
     CHECK(receiver.send_all(kFlooder) == (period < 10 ? 32 : 96));
     for (unsigned frame = 1; frame < 64; ++frame) REQUIRE_FALSE(receiver.send(kFlooder));
   }
@@ -138,16 +139,14 @@ TEST_CASE("a flooder that keeps to its share for a tenth of a second is none, ho
   Receiver receiver;
   make_flooder(receiver);
   for (unsigned period = 0; period < 100; ++period) {
-    receiver.now += milliseconds(10);
-    receiver.handle(receiver.filled);
+    receiver.begin_period();
     REQUIRE(receiver.send(kLan));
     REQUIRE(receiver.send_all(kFlooder) == 32);
     for (unsigned frame = 1; frame < 17; ++frame) REQUIRE_FALSE(receiver.send(kFlooder));
   }
   const bool silent = GENERATE(false, true);
   for (unsigned period = 0; period < 12; ++period) {  // the first one is judged by the last flood
-    receiver.now += milliseconds(10);
-    receiver.handle(receiver.filled);
+    receiver.begin_period();
     REQUIRE(receiver.send(kLan));
     if (!silent) REQUIRE(receiver.send(kFlooder));
   }
@@ -161,8 +160,7 @@ TEST_CASE("the LAN is many stations, and its floods are restrained but not limit
   REQUIRE(receiver.send_all(kLan) == 191);
   for (unsigned frame = 1; frame < 96; ++frame) REQUIRE_FALSE(receiver.send(kLan));
   for (unsigned period = 0; period < 20; ++period) {
-    receiver.now += milliseconds(10);
-    receiver.handle(receiver.filled);
+    receiver.begin_period();
     REQUIRE(receiver.send(kOther));
     CHECK(receiver.send_all(kLan) == 95);
     for (unsigned frame = 1; frame < 48; ++frame) REQUIRE_FALSE(receiver.send(kLan));
@@ -185,8 +183,7 @@ TEST_CASE("writes that a receiver does not acknowledge are short as elements are
 TEST_CASE("a sender of whose frames a third was refused may send another burst", "[iounit][receiver]") {
   Receiver receiver;
   receiver.flood(95);  // of 286
-  receiver.now += milliseconds(10);
-  receiver.handle(receiver.filled);
+  receiver.begin_period();
   CHECK(receiver.send_all(kFlooder) == 192);
   CHECK(receiver.last == Verdict::over_part);
 }
@@ -214,8 +211,7 @@ TEST_CASE("a restrained sender may send bursts again when it has kept to its sha
           "[iounit][receiver]") {
   Receiver receiver;
   receiver.flood(96);
-  receiver.now += milliseconds(10);
-  receiver.handle(receiver.filled);
+  receiver.begin_period();
   const bool silent = GENERATE(false, true);
   if (silent) {
     receiver.now += milliseconds(10);
