@@ -55,6 +55,8 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
   path.open = true;
   ++path_epochs;
   path.incarnation = path.link.incarnation();
+  path.gid = port_gid(path.link.port_address());
+  path.peer_gid = port_gid(path.link.peer_port_address());
   if (path.direct != nullptr) path.grants.start(*path.direct);
   path.peer_grants.start();
   path.drains.start();

@@ -16,7 +16,6 @@ constexpr unsigned kIndexBits = 16;
 constexpr std::size_t kMostHandles = (std::size_t{1} << kIndexBits) - 1;
 /// The longest that a datagram waits for a path to come up for the first time.
 constexpr Duration kFirstPathMax = std::chrono::seconds(2);
-constexpr std::uint32_t kOwnQueueKey = 0x8000'0000;
 constexpr std::uint8_t kMaxServiceLevel = 15;
 
 }  // namespace
@@ -235,7 +234,7 @@ Requester::Copy Requester::send_copy(QueuePair& queue_pair, SendEntry& entry, co
     return Copy::dropped;
   }
   DatagramHeader header;
-  header.queue_key = (target.queue_key & kOwnQueueKey) != 0 ? queue_pair.options.queue_key : target.queue_key;
+  header.queue_key = queue_key_of(queue_pair.options, target);
   header.source_queue_pair = queue_pair.number;
   header.flow_label = to.options.flow_label;
   header.traffic_class = to.options.traffic_class;
@@ -338,22 +337,29 @@ void Responder::take_datagram(QueuePair& queue_pair, const Path& path, const Dat
     ++counters.dropped_datagram_too_long;
     return;
   }
-  RouteHeader route = route_of(header, path.link.peer_port_address(), path.link.port_address(), message.size());
+  RouteHeader route = route_of(header, path.peer_gid, path.gid, message.size());
   const auto route_bytes = std::as_writable_bytes(std::span(&route, 1));
   const CellPayload before(PeerMemory::over(route_bytes.data(), route_bytes.size()));
   if (!scatter(queue_pair, 0, before) || !scatter(queue_pair, kRouteHeaderBytes, message)) {
     ++counters.dropped_unacknowledged;
     return;
   }
-  ++counters.datagrams_received;
-  complete_receive(context_, queue_pair, [&](Completion& completion) {
-    completion.bytes = kRouteHeaderBytes + static_cast<std::uint32_t>(message.size());
-    completion.solicited = cell.solicited;
-    completion.has_immediate = traits(cell.opcode).immediate;
-    completion.immediate = cell.immediate;
+  const auto bytes = kRouteHeaderBytes + static_cast<std::uint32_t>(message.size());
+  complete_datagram(
+      context_, queue_pair,
+      {header.source_queue_pair, path.number, bytes, cell.solicited, traits(cell.opcode).immediate, cell.immediate});
+}
+
+void complete_datagram(AdapterContext& context, QueuePair& queue_pair, const DatagramArrival& arrival) {
+  ++context.counters.datagrams_received;
+  complete_receive(context, queue_pair, [&](Completion& completion) {
+    completion.bytes = arrival.bytes;
+    completion.solicited = arrival.solicited;
+    completion.has_immediate = arrival.has_immediate;
+    completion.immediate = arrival.immediate;
     completion.has_route = true;
-    completion.source = header.source_queue_pair;
-    completion.path = path.number;
+    completion.source = arrival.source;
+    completion.path = arrival.path;
   });
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "fabric/adapter/adapter_options.h"
 #include "fabric/adapter/work.h"
 #include "fabric/ids.h"
 #include "fabric/wire/datagram.h"
@@ -55,7 +56,25 @@ class DatagramTables {
 };
 
 struct AdapterContext;
-struct Path;
+struct QueuePair;
+
+/// The key that a datagram carries: its own, or for the highest bit the queue pair's.
+[[nodiscard]] inline std::uint32_t queue_key_of(const QueuePairAttributes& sender, const DatagramTarget& to) {
+  constexpr std::uint32_t kOwnQueueKey = 0x8000'0000;
+  return (to.queue_key & kOwnQueueKey) != 0 ? sender.queue_key : to.queue_key;
+}
+
+/// A datagram that lies in its receive's memory.
+struct DatagramArrival {
+  QpNumber source{};
+  PathNumber path{};
+  std::uint32_t bytes = 0;  ///< with the route header
+  bool solicited = false;
+  bool has_immediate = false;
+  std::uint32_t immediate = 0;
+};
+/// Ends the oldest posted receive with it.
+void complete_datagram(AdapterContext& context, QueuePair& queue_pair, const DatagramArrival& arrival);
 
 /// What a datagram queue pair's request may not be. total: bytes of the message.
 [[nodiscard]] Status check_datagram(const AdapterContext& context, const WorkRequest& request, std::uint64_t total);

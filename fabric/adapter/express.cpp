@@ -70,12 +70,15 @@ Header header_at(std::span<const std::byte> extension, std::size_t offset) {
   return header;
 }
 
+/// A datagram goes to one queue pair.
+bool is_one(QpNumber queue_pair) { return queue_pair.value != 0 && queue_pair.value < kMulticastQueuePair.value; }
+
 /// Messages whose only slot has such an opcode may be taken here.
 constexpr std::array<bool, 256> kTaken = [] {
   std::array<bool, 256> taken{};
   for (std::size_t opcode = 0; opcode < taken.size(); ++opcode) {
     const OpcodeTraits& what = traits(static_cast<std::uint8_t>(opcode));
-    const bool kind = what.is(MessageKind::send) || what.is(MessageKind::write);
+    const bool kind = what.is(MessageKind::send) || what.is(MessageKind::write) || what.is(MessageKind::datagram);
     taken[opcode] = kind && what.first && what.last && !what.xrc && !what.invalidate;
   }
   return taken;
@@ -87,7 +90,8 @@ bool is_usual(const ReceivedSlot& slot) {
   const SlotHeader& header = slot.header();
   const OpcodeTraits& what = traits(header.opcode.value());
   const unsigned flags = header.shape.value() & ~kEither;
-  const unsigned needed = slot_shape::kAwaited | (what.is(MessageKind::write) ? slot_shape::kDirect : 0U);
+  const unsigned awaited = what.is(MessageKind::datagram) ? 0U : slot_shape::kAwaited;
+  const unsigned needed = awaited | (what.is(MessageKind::write) ? slot_shape::kDirect : 0U);
   const unsigned allowed = what.may_be_solicited() ? slot_shape::kSolicited : 0U;
   return kTaken[header.opcode.value()] && (flags & ~allowed) == needed && !slot.fault() &&
          header.cell_sequence.value() == 0 && slot.layout().payload_bytes <= kMaxCellPayload;
@@ -105,6 +109,7 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
 
 // hot and flatten: the compiler is to inline what the loops of post() and take() call, although much of it may refuse.
 [[gnu::hot, gnu::flatten]] std::size_t Express::post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+  if (queue_pair.options.datagram) return post_datagrams(queue_pair, requests);
   if (!sends_at_once(queue_pair)) return 0;
   Path& path = *queue_pair.path;
   SlotLane* slots = path.slots[static_cast<std::size_t>(queue_pair.options.lane)];
@@ -194,6 +199,96 @@ inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& sl
   return slots.release(claim, fields);
 }
 
+/// As post(). A datagram ends as soon as it has left.
+[[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_datagrams(QueuePair& queue_pair,
+                                                                              std::span<const WorkRequest> requests) {
+  SendQueue& send = queue_pair.send;
+  const bool at_once = context_.options.faults == nullptr && queue_pair.rules().begin_sends &&
+                       send.done == send.posted && context_.now >= send.hold_until;
+  if (!at_once) return 0;
+  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  Route route;
+  std::size_t posted = 0;
+  std::size_t bytes = 0;
+  for (; posted != requests.size(); ++posted) {
+    const WorkRequest& request = requests[posted];
+    const DatagramTarget& to = request.datagram;
+    if (completions.room() == 0 || !is_simple(request) || is_write(request.operation) || !is_one(to.queue_pair))
+        [[unlikely]]
+      break;
+    if ((route.path == nullptr || route.handle != to.handle) && !find_route(queue_pair, to.handle, route)) break;
+    const LocalSegment& segment = request.segments[0];
+    const std::byte* from = send.region.place(segment.tag, segment.as_number(), segment.bytes, Right::local_read);
+    if (from == nullptr || segment.bytes > route.most_bytes) [[unlikely]]
+      break;
+    if (!put_datagram(queue_pair, route, request, from)) [[unlikely]]
+      break;
+    bytes += sizeof(DatagramBytes) + segment.bytes;
+    ++send.next_psn;
+    if (!request.signalled) continue;
+    completions.reserve(1);
+    context_.push_completion(queue_pair.options.send_completions, [&](Completion& completion) {
+      completion.id = request.id;
+      completion.queue_pair = queue_pair.number;
+      completion.operation = request.operation;
+    });
+  }
+  if (posted == 0) return 0;
+  send.posted += posted;
+  send.rewind_to(send.posted);
+  send.sent = send.done = send.posted;
+  send.sent_psn = send.next_psn;
+  context_.counters.cells_sent += posted;
+  context_.counters.datagrams_sent += posted;
+  context_.counters.bytes_sent += bytes;
+  return posted;
+}
+
+/// False: no datagram leaves so at once.
+bool Express::find_route(const QueuePair& queue_pair, AddressHandleNumber handle, Route& route) const {
+  const AddressHandle* to = context_.datagrams.find(handle);
+  Path* path = to == nullptr || to->to_group() ? nullptr : context_.path(to->options.path);
+  SlotLane* slots = path == nullptr ? nullptr : path->slots[static_cast<std::size_t>(queue_pair.options.lane)];
+  if (slots == nullptr || !path->open || !path->link.up()) return false;
+  const std::size_t payload = std::min<std::size_t>(
+      {path->cell_payload_bytes, context_.options.cell_payload_bytes, slots->sender.max_payload_bytes()});
+  if (payload < sizeof(DatagramBytes)) return false;
+  DatagramHeader header;
+  header.source_queue_pair = queue_pair.number;
+  header.flow_label = to->options.flow_label;
+  header.traffic_class = to->options.traffic_class;
+  header.hop_limit = to->options.hop_limit;
+  const std::size_t most = std::min<std::size_t>(payload - sizeof(DatagramBytes), context_.options.max_message_bytes);
+  route = {handle, path, slots, static_cast<std::uint32_t>(most), encode_datagram(header)};
+  context_.turns.attend(*path);
+  return true;
+}
+
+/// False: there is no room.
+inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,
+                                  const std::byte* from) {
+  const std::uint32_t bytes = request.segments[0].bytes;
+  const bool immediate = request.operation == Operation::send_with_immediate;
+  const std::size_t head = immediate ? sizeof(ImmediateHeader) : 0;
+  static_assert(sizeof(ImmediateHeader) + sizeof(DatagramBytes) <= kSlotBodyInFirst);
+  SlotClaim claim;
+  if (!route.slots->sender.claim(head, sizeof(DatagramBytes) + bytes, claim)) return false;
+  route.header.queue_key = queue_key_of(queue_pair.options, request.datagram);
+  append(claim.payload.data(), route.header);
+  const std::span<std::byte> first = claim.payload.subspan(sizeof(DatagramBytes));
+  const NextReader reader = route.slots->reader;
+  if (!fill(first, from, reader) || !fill(claim.payload_rest, from + first.size(), reader)) return false;
+  if (immediate) append(claim.extension, ImmediateHeader(request.immediate));
+  SlotFields fields;
+  fields.opcode = static_cast<std::uint8_t>(immediate ? Opcode::datagram_immediate : Opcode::datagram);
+  fields.solicited = request.solicited;
+  fields.queue_pair = request.datagram.queue_pair;
+  fields.packet_sequence = queue_pair.send.next_psn;
+  route.slots->release(claim, fields);
+  route.path->takes_no_datagrams = false;
+  return true;
+}
+
 /// The queue pair of this number, if whole messages that come in order need nothing but to be placed; else null.
 QueuePair* Express::receiver(const Path& path, QpNumber number) const {
   QueuePair* queue_pair = context_.queue_pair(number);
@@ -218,14 +313,18 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
     if (!is_usual(*slot)) [[unlikely]]
       break;
     const SlotHeader& header = slot->header();
-    const QpNumber number{header.queue_pair.value()};
-    if (queue_pair == nullptr || queue_pair->number != number) [[unlikely]]
-      queue_pair = receiver(path, number);
-    if (queue_pair == nullptr || header.packet_sequence.value() != queue_pair->expected_psn) [[unlikely]]
-      break;
     const OpcodeTraits& what = traits(header.opcode.value());
-    const Verdict verdict =
-        what.is(MessageKind::send) ? take_send(*queue_pair, *slot, what) : take_write(*queue_pair, *slot, what);
+    Verdict verdict = Verdict::left;
+    if (what.is(MessageKind::datagram)) {
+      verdict = take_datagram(path, *slot, what);
+    } else {
+      const QpNumber number{header.queue_pair.value()};
+      if (queue_pair == nullptr || queue_pair->number != number) [[unlikely]]
+        queue_pair = receiver(path, number);
+      if (queue_pair == nullptr || header.packet_sequence.value() != queue_pair->expected_psn) [[unlikely]]
+        break;
+      verdict = what.is(MessageKind::send) ? take_send(*queue_pair, *slot, what) : take_write(*queue_pair, *slot, what);
+    }
     if (verdict == Verdict::left) [[unlikely]]
       break;
     const bool taken = verdict == Verdict::taken;
@@ -279,6 +378,51 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
     return responder_.take(queue_pair, refused_) ? Verdict::taken : Verdict::refused;
   }
   complete(queue_pair, slot, what, headers);
+  return Verdict::taken;
+}
+
+/// What the queue pair does not want is counted, and taken all the same.
+[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_datagram(const Path& path, ReceivedSlot& slot,
+                                                                                  const OpcodeTraits& what) {
+  QueuePair* queue_pair = context_.queue_pair(QpNumber{slot.header().queue_pair.value()});
+  const std::uint32_t payload_bytes = slot.layout().payload_bytes;
+  const bool usual = queue_pair != nullptr && queue_pair->options.datagram && queue_pair->rules().connected &&
+                     !queue_pair->receive.empty() && payload_bytes >= sizeof(DatagramBytes);
+  if (!usual) return Verdict::left;
+  const ReceiveEntry& entry = queue_pair->receive.entries[queue_pair->receive.taken];
+  const LocalSegment& segment = entry.segments[0];
+  const auto message_bytes = static_cast<std::uint32_t>(payload_bytes - sizeof(DatagramBytes));
+  const std::uint32_t needed = kRouteHeaderBytes + message_bytes;
+  if (entry.segment_count != 1 || needed > entry.bytes) return Verdict::left;
+  std::byte* into = queue_pair->receive.region.place(segment.tag, segment.as_number(), needed, Right::local_write);
+  const auto payload = slot.payload(what.immediate ? sizeof(ImmediateHeader) : 0);
+  if (into == nullptr || !payload) return Verdict::left;
+  AdapterCounters& counters = context_.counters;
+  counters.bytes_received += payload_bytes;
+  DatagramBytes head;
+  payload->copy_out(0, std::as_writable_bytes(std::span(&head, 1)));
+  const auto header = decode_datagram(head);
+  if (!header || header->group.is_group()) {
+    ++counters.dropped_bad_cell;
+    return Verdict::taken;
+  }
+  if (header->queue_key != queue_pair->options.queue_key) {
+    ++counters.dropped_wrong_queue_key;
+    return Verdict::taken;
+  }
+  const RouteHeader route = route_of(*header, path.peer_gid, path.gid, message_bytes);
+  const bool there = guarded_copy(into, reinterpret_cast<const std::byte*>(&route), sizeof route) &&
+                     payload->copy_by(sizeof(DatagramBytes), {into + kRouteHeaderBytes, message_bytes}, guarded_copy);
+  if (!there) {
+    report_gone(context_, queue_pair->number, segment.tag);
+    ++counters.dropped_unacknowledged;
+    return Verdict::taken;
+  }
+  const bool solicited = (slot.header().shape.value() & slot_shape::kSolicited) != 0;
+  const std::uint32_t immediate =
+      what.immediate ? header_at<ImmediateHeader>(slot.extension(sizeof(ImmediateHeader)), 0).value() : 0;
+  complete_datagram(context_, *queue_pair,
+                    {header->source_queue_pair, path.number, needed, solicited, what.immediate, immediate});
   return Verdict::taken;
 }
 

@@ -10,8 +10,9 @@
 
 namespace splitnic::fabric {
 
-/// The short way of the most frequent messages: those of connected, acknowledged queue pairs that are one slot, from
-/// and into one piece of remembered memory; sends, and writes that go through the peer window. Requester and Responder
+/// The short way of the most frequent messages, which are one slot, from and into one piece of remembered memory: of
+/// connected, acknowledged queue pairs sends, and writes that go through the peer window; and datagrams that are not
+/// for a group. Requester and Responder
 /// do the same for all messages, and everything that is more than this: what waits, what is refused or retried. So each
 /// function here first makes sure that nothing else is to be done, then does all of it, and otherwise changes nothing.
 /// Thread: the adapter's owner. Source: design, "Slots and a payload ring", "Consumption is acknowledgement", "Check
@@ -47,6 +48,14 @@ class Express {
     std::uint32_t bytes = 0;
     std::uint32_t immediate = 0;
   };
+  /// How datagrams leave that go by one address handle.
+  struct Route {
+    AddressHandleNumber handle{};
+    Path* path = nullptr;
+    SlotLane* slots = nullptr;
+    std::uint32_t most_bytes = 0;  ///< of a message
+    DatagramBytes header{};        ///< all but the queue key
+  };
   enum class Verdict { taken, left, refused };
 
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
@@ -54,9 +63,14 @@ class Express {
                                               const std::byte* from);
   [[nodiscard]] static std::uint64_t put_write(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
                                                const std::byte* from);
+  [[nodiscard]] std::size_t post_datagrams(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  [[nodiscard]] bool find_route(const QueuePair& queue_pair, AddressHandleNumber handle, Route& route) const;
+  [[nodiscard]] static bool put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,
+                                         const std::byte* from);
   [[nodiscard]] QueuePair* receiver(const Path& path, QpNumber number) const;
   [[nodiscard]] Verdict take_send(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] Verdict take_write(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what);
+  [[nodiscard]] Verdict take_datagram(const Path& path, ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] bool may_write(QueuePair& queue_pair, const Headers& headers, std::uint32_t psn) const;
   [[nodiscard]] Cell as_cell(const ReceivedSlot& slot, const Headers& headers) const;
   void complete(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what, const Headers& headers);

@@ -15,6 +15,7 @@
 #include "fabric/link/slot_ring.h"
 #include "fabric/memory/mpt.h"
 #include "fabric/wire/cell.h"
+#include "fabric/wire/datagram.h"
 
 namespace splitnic::fabric {
 
@@ -97,6 +98,8 @@ struct Path {
   std::vector<std::uint32_t> regions{};  ///< tag indices of what was registered in the bridge's memory
   std::uint64_t incarnation = 0;         ///< the link's, of the epoch that is open
   bool open = false;                     ///< an epoch is under way
+  Gid gid{};                             ///< of the own port, in this epoch
+  Gid peer_gid{};                        ///< of the peer's
   bool takes_no_datagrams = false;       ///< one has waited for room in vain, and none has found room since
   PathTurn turn{};                       ///< when polls look at it
   Path* twin = nullptr;                  ///< the other end, if both are this adapter's

@@ -51,15 +51,14 @@ std::optional<DatagramHeader> decode_datagram(const DatagramBytes& bytes) {
   return good ? std::optional(header) : std::nullopt;
 }
 
-RouteHeader route_of(const DatagramHeader& header, PortAddress source, PortAddress receiver,
-                     std::size_t message_bytes) {
+RouteHeader route_of(const DatagramHeader& header, const Gid& source, const Gid& receiver, std::size_t message_bytes) {
   RouteHeader route;
   route.version_class_flow = kVersion | std::uint32_t{header.traffic_class} << kClassShift | header.flow_label;
   route.payload_bytes = static_cast<std::uint16_t>(message_bytes);
   route.next_header = kRouteNextHeader;
   route.hop_limit = header.hop_limit;
-  route.source = port_gid(source);
-  route.destination = header.group == Gid{} ? port_gid(receiver) : header.group;
+  route.source = source;
+  route.destination = header.group == Gid{} ? receiver : header.group;
   return route;
 }
 

@@ -77,8 +77,8 @@ struct DatagramHeader {
 [[nodiscard]] DatagramBytes encode_datagram(const DatagramHeader& header);
 /// nullopt: reserved bits are set, or the source queue pair or the group is impossible.
 [[nodiscard]] std::optional<DatagramHeader> decode_datagram(const DatagramBytes& bytes);
-/// The header that the receiver finds in front of the message.
-[[nodiscard]] RouteHeader route_of(const DatagramHeader& header, PortAddress source, PortAddress receiver,
+/// The header that the receiver finds in front of the message. source, receiver: of the ports of both.
+[[nodiscard]] RouteHeader route_of(const DatagramHeader& header, const Gid& source, const Gid& receiver,
                                    std::size_t message_bytes);
 
 }  // namespace splitnic::fabric

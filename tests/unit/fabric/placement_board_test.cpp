@@ -86,7 +86,7 @@ TEST_CASE("a board's header", "[fabric][placement]") {
   const std::uint64_t identity = shown.board->identity();
   CHECK(identity != 0);
   const std::uint64_t witness = shown.word(24);
-  CHECK(shown.at(0, 72) == little_endian({{0x31646272'636e7073, 8},
+  CHECK(shown.at(0, 72) == little_endian({{0x31647262'636e7073, 8},
                                           {1, 4},
                                           {7, 4},
                                           {identity, 8},
