@@ -65,6 +65,8 @@ void bind(CLI::App& app, NicCommand& command) {
       ->type_name("COUNT")
       ->check(tools::between(0U, 1000U))
       ->capture_default_str();
+  app.add_option("--svg", command.svg, "Draw the contenders beside the kernel's bridge into this file")
+      ->type_name("FILE");
   app.add_flag("--quick", command.quick, "Fewer and shorter measurements, in about two minutes");
 }
 

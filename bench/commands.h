@@ -18,6 +18,7 @@ struct NicCommand {
   unsigned idle_hosts = 255;  ///< beside a busy one; 0: no measurement with several hosts
   bool quick = false;         ///< fewer and shorter measurements, unless an option asks for others
   std::string forwarder;      ///< empty: bench-forwarder of this build or installation
+  std::string svg;            ///< file for a picture; empty: none
   std::string splitnic;       ///< the program to measure; empty: the one beside this program, or the PATH's
 };
 

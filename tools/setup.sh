@@ -15,7 +15,8 @@ demo=(iproute2 iputils-ping iperf3 dnsmasq-base busybox curl ethtool procps util
 libraries=(catch2 libbenchmark-dev)  # of the tests: CMake looks for them whatever is built
 tests=(clang-format-14 tshark tcpdump mandoc spin valgrind python3-jsonschema systemd
        ibverbs-utils perftest rdmacm-utils python3-pyverbs)  # programs that run on libibverbs, and rdma-core's tests
-bench=(libucx-dev libfabric-dev libdpdk-dev librte-net-memif23)
+bench=(libucx-dev libfabric-dev libdpdk-dev librte-net-memif23
+       dpdk-dev librte-net-af-packet23 librte-net-tap23)  # splitnic-bench nic: testpmd
 mpi=(openmpi-bin libopenmpi-dev mpich libmpich-dev ucx-utils libfabric-bin qperf fio dapl2-utils)
 check=(clang-16 clang-tidy-16 libclang-rt-16-dev dpkg-dev file lintian mmdebstrap)
 

@@ -4,11 +4,14 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "bench/commands.h"
 #include "bench/fabric/placement.h"
@@ -18,6 +21,7 @@
 #include "bench/nic/laboratory.h"
 #include "bench/nic/report.h"
 #include "bench/programs.h"
+#include "common/os/errno_text.h"
 #include "common/result.h"
 
 namespace splitnic::bench {
@@ -43,17 +47,67 @@ Contestant forwarder(const std::string& program, Condition condition) {
             "--lan-netns", Laboratory::kUnit, "--offloads", condition == Condition::offloads ? "on" : "off"}}};
 }
 
+constexpr const char* kTestpmd = "dpdk-testpmd";
+
+/// It polls: one core forwards, the other one is its main thread's. Memory in ordinary pages, for the few buffers that
+/// two interfaces need. A testpmd that prints statistics, each hour here, does not wait for a key.
+Contestant testpmd() {
+  Contestant contestant{Contender::testpmd,
+                        Condition::plain,
+                        {{"ip",
+                          "netns",
+                          "exec",
+                          Laboratory::kUnit,
+                          "stdbuf",
+                          "-oL",
+                          kTestpmd,
+                          "-l",
+                          "0,1",
+                          "--no-huge",
+                          "-m",
+                          "256",
+                          "--no-pci",
+                          "--no-shconf",
+                          fmt::format("--vdev=net_af_packet0,iface={}", Laboratory::kLan),
+                          fmt::format("--vdev=net_tap0,iface={}", Laboratory::kTap),
+                          "--",
+                          "--forward-mode=io",
+                          "--auto-start",
+                          "--no-lsc-interrupt",
+                          "--nb-cores=1",
+                          "--total-num-mbufs=8192",
+                          "--stats-period=3600"}}};
+  contestant.gives_tap_after = "forwards packets";
+  return contestant;
+}
+
+bool is_installed(const char* program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (::access((folder + '/' + program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
 /// Runs of all contestants, one after the other, so that what else the machine does meets all alike.
 Result<void> alternate(Laboratory& laboratory, LineGauge& gauge, const std::string& program, Report& report) {
   const auto length = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(report.seconds));
   for (unsigned run = 1; run <= report.runs; ++run) {
     for (const Condition condition : kConditions) {
       fmt::print(stderr, "run {} of {}, {}\n", run, report.runs, to_string(condition));
-      const std::array contestants{split_driver(laboratory, program, condition), forwarder(report.forwarder, condition),
-                                   Contestant{Contender::bridge, condition}};
+      std::vector contestants{split_driver(laboratory, program, condition), forwarder(report.forwarder, condition),
+                              Contestant{Contender::bridge, condition}};
+      if (report.has_testpmd && condition == Condition::plain) contestants.push_back(testpmd());
       for (const Contestant& contestant : contestants) {
         auto measured = measure_once(laboratory, gauge, contestant, length, report.samples);
-        if (!measured) return measured;
+        if (!measured && contestant.contender == Contender::testpmd) {
+          // What it needs, not every user and machine has.
+          fmt::print(stderr, "left out: {}\n", measured.error().message);
+          report.has_testpmd = false;
+        } else if (!measured) {
+          return measured;
+        }
       }
     }
   }
@@ -84,10 +138,17 @@ Result<void> measure_everything(const NicCommand& command, const std::string& pr
   return {};
 }
 
-int bench_in_laboratory(const NicCommand& command, const std::string& program, Report report) {
+int bench_in_laboratory(const NicCommand& command, const std::string& program, Report report, std::ofstream* picture) {
   if (const auto measured = measure_everything(command, program, report); !measured) {
     fmt::print(stderr, "splitnic-bench: {}\n", measured.error().message);
     return 1;
+  }
+  if (picture) {
+    *picture << to_svg(report);
+    if (!picture->flush()) {
+      fmt::print(stderr, "splitnic-bench: {} can't be written: {}\n", command.svg, os::errno_text());
+      return 1;
+    }
   }
   fmt::print("{}\n", command.json ? to_json(report) : to_text(report));
   return 0;
@@ -108,7 +169,16 @@ int run_nic_command(const NicCommand& command) {
   }
   std::string program = command.splitnic.empty() ? find_program("splitnic").string() : command.splitnic;
   if (command.splitnic.empty() && ::access(program.c_str(), X_OK) != 0) program = "splitnic";  // the PATH's
-  return run_apart([&] { return bench_in_laboratory(command, program, report); });
+  report.has_testpmd = is_installed(kTestpmd);
+  if (!report.has_testpmd) fmt::print(stderr, "left out: {} is not installed\n", kTestpmd);
+  // Opened here: the laboratory has folders of its own.
+  std::ofstream picture;
+  if (!command.svg.empty()) {
+    picture.open(command.svg);
+    if (!picture) throw StartupError{fmt::format("{} can't be written: {}", command.svg, os::errno_text())};
+  }
+  return run_apart(
+      [&] { return bench_in_laboratory(command, program, report, command.svg.empty() ? nullptr : &picture); });
 }
 
 }  // namespace splitnic::bench

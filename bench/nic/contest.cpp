@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "bench/nic/process.h"
@@ -136,6 +137,14 @@ Result<void> measure_running(Laboratory& laboratory, LineGauge& gauge, const Con
   if (contestant.contender == Contender::bridge) {
     if (auto made = laboratory.make_bridge(offloads); !made) return made;
   }
+  if (!contestant.gives_tap_after.empty()) {
+    const Time give_up = monotonic_now() + kStartPatience;
+    while (!processes.back().has_said(contestant.gives_tap_after)) {
+      if (!processes.back().running() || monotonic_now() > give_up) return fail("it does not begin");
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (auto given = laboratory.give_tap_to_host(); !given) return given;
+  }
   if (auto dressed = laboratory.dress_tap(); !dressed) return dressed;
   const auto steps = steps_of(laboratory, length);
   const Route to_lan{laboratory.host_netns(), Laboratory::kHostAddress, laboratory.peer_netns(),
@@ -159,6 +168,8 @@ const char* to_string(Contender contender) {
       return "forwarder";
     case Contender::bridge:
       return "bridge";
+    case Contender::testpmd:
+      return "testpmd";
   }
   return "";
 }

@@ -49,8 +49,10 @@ enum class Contender : std::uint8_t {
   split,      ///< the split driver
   forwarder,  ///< one process: bench-forwarder
   bridge,     ///< the kernel's bridge, between lan0 and a veth whose other end is tap0
+  testpmd,    ///< DPDK's, with its packet socket and its TAP; plain alone, and only where it is installed
 };
-inline constexpr std::array<Contender, 3> kContenders{Contender::split, Contender::forwarder, Contender::bridge};
+inline constexpr std::array<Contender, 4> kContenders{Contender::split, Contender::forwarder, Contender::bridge,
+                                                      Contender::testpmd};
 const char* to_string(Contender contender);
 
 /// What the ends of the connections leave to the contender.
@@ -74,6 +76,8 @@ struct Contestant {
   Contender contender{};
   Condition condition{};
   std::vector<std::vector<std::string>> programs{};  ///< none: the kernel's bridge
+  /// What the program says when its TAP may be moved from the unit's namespace to the host's; empty: it makes it there.
+  std::string gives_tap_after{};
 };
 
 /// One value, measured while the two cores of the machine lay as `placement` says.

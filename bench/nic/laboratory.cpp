@@ -210,6 +210,11 @@ Result<void> Laboratory::dress_tap(const std::string& netns_name, int netns, con
   return dressed ? run_ip({"-n", netns_name, "link", "set", kTap, "up"}, log) : dressed;
 }
 
+Result<void> Laboratory::give_tap_to_host() {
+  if (auto set = set_offloads(unit_.get(), kTap, false); !set) return set;
+  return run_ip({"-n", kUnit, "link", "set", kTap, "netns", kHost}, scratch("ip.log"));
+}
+
 Result<void> Laboratory::dress_tap() { return dress_tap(kHost, host_.get(), kHostAddress); }
 
 Result<void> Laboratory::dress_tap(const FurtherHost& host) { return dress_tap(host.name, host.netns, host.address); }

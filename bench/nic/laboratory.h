@@ -44,6 +44,8 @@ class Laboratory {
   /// Makes the kernel's bridge between lan0 and a veth whose other end is tap0, in place of a contestant. offloads:
   /// whether tap0 leaves checksums and segmentation to it.
   Result<void> make_bridge(bool offloads) const;
+  /// Moves the TAP of a contestant that made it in the unit's namespace to the host's, with its offloads off.
+  Result<void> give_tap_to_host();
   /// Waits for the contestant's TAP, then gives it its address and sets it up.
   Result<void> dress_tap();
 

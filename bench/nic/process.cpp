@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -77,6 +78,12 @@ Result<void> Process::wait() {
   pid_ = -1;
   if (WIFEXITED(status_) && WEXITSTATUS(status_) == 0) return {};
   return fail("{}", last_words());
+}
+
+bool Process::has_said(const std::string& words) const {
+  std::ifstream log(log_path_);
+  const std::string text{std::istreambuf_iterator<char>(log), std::istreambuf_iterator<char>()};
+  return text.find(words) != std::string::npos;
 }
 
 std::string Process::last_words() const {

@@ -29,6 +29,8 @@ class Process {
   [[nodiscard]] pid_t pid() const { return pid_; }
   /// False after it ended by itself.
   bool running();
+  /// Whether its output contains this.
+  [[nodiscard]] bool has_said(const std::string& words) const;
   /// How it ended, and the last line that it wrote.
   [[nodiscard]] std::string last_words() const;
 

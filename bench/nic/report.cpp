@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <ranges>
 #include <vector>
 
 #include "bench/summary.h"
@@ -62,13 +63,17 @@ std::vector<double> values_of(const Report& report, Contender contender, Conditi
 
 std::string table_of(const Report& report, Condition condition, Placement placement) {
   std::string text = fmt::format("{:<32} {:>9}", fmt::format("{}, {}", to_string(condition), key_of(placement)), "");
-  for (const Contender contender : kContenders) text += fmt::format("  {:>24}", to_string(contender));
+  const auto measured = [&](Contender contender) {
+    return contender != Contender::testpmd || (report.has_testpmd && condition == Condition::plain);
+  };
+  auto contenders = kContenders | std::views::filter(measured);
+  for (const Contender contender : contenders) text += fmt::format("  {:>24}", to_string(contender));
   text += "  to forwarder  to bridge\n";
   for (std::size_t index = 0; index < kMetrics; ++index) {
     const auto metric = static_cast<Metric>(index);
     const MetricFacts& facts = facts_of(metric);
     text += fmt::format("{:<32} {:>9}", facts.title, facts.unit);
-    for (const Contender contender : kContenders) {
+    for (const Contender contender : contenders) {
       const auto values = values_of(report, contender, condition, metric, placement);
       text += fmt::format("  {:>24}", values.empty() ? "" : to_text(summary_of(values), facts.decimals));
     }
@@ -101,6 +106,7 @@ json::object to_json_object(const Report& report, Metric metric, Condition condi
       const auto values = values_of(report, contender, condition, metric, placement);
       if (!values.empty()) by_placement[key_of(placement)] = bench::to_json_object(values);
     }
+    if (contender == Contender::testpmd && by_placement.empty()) continue;
     result[to_string(contender)] = std::move(by_placement);
   }
   return result;
@@ -119,7 +125,8 @@ json::object to_json_object(const Crowd& crowd) {
 
 std::string to_text(const Report& report) {
   std::string text = fmt::format(
-      "splitnic-bench nic: the split driver beside a forwarder in one process and the kernel's bridge; median (min .. "
+      "splitnic-bench nic: the split driver beside a forwarder in one process, the kernel's bridge and testpmd; median "
+      "(min .. "
       "max)\n"
       "  machine     {}\n"
       "  versions    splitnic {}, forwarder {}\n"

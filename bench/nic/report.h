@@ -19,11 +19,14 @@ struct Report {
   double seconds = 0;  ///< per measurement
   unsigned runs = 0;
   std::string forwarder;
+  bool has_testpmd = false;  ///< installed, and so measured
   Samples samples{};
   std::optional<Crowd> crowd{};  ///< none: it was not asked for
 };
 
 std::string to_text(const Report& report);
 std::string to_json(const Report& report);
+/// A picture (SVG), beside the kernel's bridge.
+std::string to_svg(const Report& report);
 
 }  // namespace splitnic::bench

@@ -3,9 +3,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
+import xml.etree.ElementTree
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +20,7 @@ METRICS = ["tcp_to_lan", "tcp_to_host", "tcp_four_to_lan", "tcp_to_lan_cpu", "tc
            "tcp_request_response_p99", "tcp_request_response_cpu", "udp_to_lan", "udp_to_lan_lost", "udp_to_host",
            "udp_to_host_lost", "ping", "ping_after_pause"]
 CONTENDERS = ("split", "forwarder", "bridge")
+TESTPMD = shutil.which("dpdk-testpmd") is not None
 
 
 def bench(*arguments):
@@ -25,8 +29,13 @@ def bench(*arguments):
 
 class BenchNic(unittest.TestCase):
     def test_every_contender_is_measured_with_and_without_offloads_and_so_are_several_hosts(self):
-        done = bench("--runs", "1", "--seconds", "0.1", "--idle-hosts", "2", "--json")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        picture = Path(folder.name) / "nic.svg"
+        done = bench("--runs", "1", "--seconds", "0.1", "--idle-hosts", "2", "--json", "--svg", str(picture))
         self.assertEqual(done.returncode, 0, done.stderr)
+        if not TESTPMD:
+            self.assertIn("left out: dpdk-testpmd is not installed", done.stderr)
         report = json.loads(done.stdout)
         jsonschema.validate(report, SCHEMA)
         self.assertEqual([result["name"] for result in report["results"]], METRICS)
@@ -38,6 +47,9 @@ class BenchNic(unittest.TestCase):
                         medians[result["name"], condition, contender, cores] = (summary["median"], result["better"])
                         if not result["name"].endswith("lost"):
                             self.assertGreater(summary["median"], 0)
+        self.check_picture(picture, medians)
+        testpmd = any("testpmd" in result["plain"] for result in report["results"])
+        self.assertNotEqual(testpmd, "left out: " in done.stderr)
         # A measurement is missing only if the cores moved in each of its three tries.
         tried = {key[:3] for key in medians}
         self.assertGreaterEqual(len(tried) + report["moved"] // 3 * 3, len(METRICS) * 2 * len(CONTENDERS))
@@ -56,6 +68,22 @@ class BenchNic(unittest.TestCase):
         self.assertGreater(min(several["one_stream_gbits"], several["four_streams_gbits"], several["requests_alone"],
                                several["requests_beside_idle_hosts"]), 0)
         self.assertLess(several["idle_unit_percent"], 100)
+
+    def check_picture(self, picture, medians):
+        root = xml.etree.ElementTree.parse(picture).getroot()
+        self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+        dots = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
+        # Each contender that was compared with a bridge in the same placement has a dot.
+        compared = [key for key, (median, _) in medians.items()
+                    if not key[0].endswith("lost") and (key[0], key[1], "bridge", key[3]) in medians]
+        for contender in CONTENDERS:
+            self.assertEqual(sum(dot.startswith(contender + ": ") for dot in dots),
+                             sum(key[2] == contender for key in compared))
+
+    def test_a_picture_that_cannot_be_written_is_an_error_at_once(self):
+        done = bench("--svg", "/nowhere/nic.svg")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("/nowhere/nic.svg can't be written", done.stderr)
 
     def test_a_contestant_that_is_no_program_is_named(self):
         done = bench("--forwarder", "/nowhere/forwarder")

@@ -270,7 +270,7 @@ TEST_CASE("a datagram that is posted behind one that waits leaves after it", "[f
     REQUIRE(post(from, request) == Status::ok);
     static_cast<void>(from.take());
   };
-  while (!from.adapter.outstanding()) send();  // until the lane is full
+  while (!from.adapter.outstanding()) send();                    // until the lane is full
   while (to.adapter.counters().dropped_no_receive + 1 < sent) {  // makes room
     world.poll_links();
     to.adapter.poll(world.now);
