@@ -56,8 +56,8 @@ std::uint64_t stamp_of(std::uint32_t id, const SlotLayout& layout, std::uint64_t
 
 void fill(Area& source, const SlotLayout& layout, std::uint32_t id) {
   for (std::size_t slot = 0; slot < layout.slots; ++slot) {
-    source.store(slot * layout.stride, pattern_of(id, slot, layout.bytes));
-    source.set_word(slot * layout.stride + layout.stamp_at, stamp_of(id, layout, slot));
+    source.store(layout.offset_in(slot), pattern_of(id, slot, layout.bytes));
+    source.set_word(layout.offset_in(slot) + layout.stamp_at, stamp_of(id, layout, slot));
   }
 }
 

@@ -25,7 +25,7 @@ constexpr std::size_t kCounterOffset = 0;
 std::vector<verbs::LocalSegment> segments_of(const Area& area, const SlotLayout& layout) {
   std::vector<verbs::LocalSegment> segments;
   for (std::size_t slot = 0; slot < layout.slots; ++slot) {
-    segments.push_back(area.segment(slot * layout.stride, layout.bytes));
+    segments.push_back(area.segment(layout.offset_in(slot), layout.bytes));
   }
   return segments;
 }
@@ -139,7 +139,7 @@ void Outgoing::direct(verbs::WorkRequest& request, std::uint64_t sequence, std::
     request.compare = sequence;
     request.swap_or_add = sequence + 1;
   } else if (what_.verb != Verb::send && what_.verb != Verb::datagram) {
-    request.remote = remote_.at(slot * layout_.stride);
+    request.remote = remote_.at(layout_.offset_in(slot));
   }
 }
 
@@ -156,7 +156,7 @@ bool Outgoing::post_next() {
   std::size_t slot = next_slot_;
   for (verbs::WorkRequest& request : list_) {
     if (!answers_itself(what_.verb)) {
-      end_.source().set_word(slot * layout_.stride + layout_.stamp_at, stamp_of(id_, layout_, sequence));
+      end_.source().set_word(layout_.offset_in(slot) + layout_.stamp_at, stamp_of(id_, layout_, sequence));
     }
     direct(request, sequence++, slot);
     if (++slot == layout_.slots) slot = 0;
@@ -192,12 +192,6 @@ Incoming::Incoming(End& end, DataQueuePairs& with, const Measurement& what, std:
   clear(end.sink(what.path), layout_);
   if (!takes_receives(what.verb)) return;
   segments_ = segments_of(end.sink(what.path), layout_);
-  if (what.verb == Verb::datagram) {
-    route_.resize(fabric::kRouteHeaderBytes);
-    auto region = end.domain().register_memory(route_, verbs::Rights{} | verbs::Right::local_write);
-    SPLITNIC_CHECK(region.has_value());
-    route_region_ = std::move(*region);
-  }
   // Twice as many as can be in flight: those that are taken in one round are posted again before the next.
   for (std::size_t i = 0; i < 2 * layout_.slots; ++i) {
     prepare_receive(i);
@@ -214,9 +208,8 @@ void Incoming::prepare_receive(std::uint64_t number) {
   if (what_.verb == Verb::write_immediate) return;
   const std::size_t slot = static_cast<std::size_t>(number < layout_.slots ? number : number - layout_.slots);
   request.segment = segments_[slot];
-  if (what_.verb != Verb::datagram) return;
-  request.segment = route_region_.segment(0, fabric::kRouteHeaderBytes);
-  request.more = std::span(segments_).subspan(slot, 1);
+  request.segment.address -= layout_.head;
+  request.segment.bytes += static_cast<std::uint32_t>(layout_.head);
 }
 
 void Incoming::post_receives() {

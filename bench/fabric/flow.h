@@ -110,8 +110,6 @@ class Incoming {
   std::uint64_t arrived_ = 0;
   std::vector<verbs::LocalSegment> segments_;    ///< of each slot
   std::vector<verbs::ReceiveRequest> receives_;  ///< that are posted next, of one queue pair
-  std::vector<std::byte> route_;                 ///< datagrams: where the route headers of all go
-  verbs::MemoryRegion route_region_;
 };
 
 }  // namespace splitnic::bench

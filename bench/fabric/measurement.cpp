@@ -96,7 +96,8 @@ Result<Plan> plan_of(const FabricCommand& command) {
 SlotLayout::SlotLayout(const Measurement& what)
     : bytes(what.bytes),
       slots(kPingPongSlots),
-      stride((what.bytes + kLine - 1) / kLine * kLine),
+      head(what.verb == Verb::datagram ? fabric::kRouteHeaderBytes : 0),
+      stride((head + what.bytes + kLine - 1) / kLine * kLine),
       stamp_at((what.bytes - sizeof(std::uint64_t)) / sizeof(std::uint64_t) * sizeof(std::uint64_t)),
       source_moves(what.verb != Verb::read) {
   // No more memory than the caches hold: it is the fabric that is measured.

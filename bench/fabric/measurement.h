@@ -77,18 +77,22 @@ struct Plan {
 Result<Plan> plan_of(const FabricCommand& command);
 
 /// Where a measurement's messages lie, at their source and at their sink: message n in slot n modulo slots. Each slot
-/// holds bytes of its own, and a stamp that tells which message brought them.
+/// holds bytes of its own, and a stamp that tells which message brought them. Before a datagram there is room for its
+/// route header.
 struct SlotLayout {
   explicit SlotLayout(const Measurement& what);
 
   std::uint32_t bytes;
   std::size_t slots;     ///< and so messages in flight at most
+  std::size_t head;      ///< bytes of a slot before the message
   std::size_t stride;    ///< from slot to slot: whole cache lines
-  std::size_t stamp_at;  ///< offset in the slot of the stamp, 64 bits, aligned; in the message's last bytes
+  std::size_t stamp_at;  ///< offset in the message of the stamp, 64 bits, aligned; in the message's last bytes
   bool source_moves;     ///< each message has a stamp of its own; a read finds what stays there
 
+  /// Of a slot's message.
+  [[nodiscard]] std::size_t offset_in(std::size_t slot) const { return slot * stride + head; }
   [[nodiscard]] std::size_t offset_of(std::uint64_t sequence) const {
-    return static_cast<std::size_t>(sequence % slots) * stride;
+    return offset_in(static_cast<std::size_t>(sequence % slots));
   }
 };
 /// Of the flow of a measurement's messages, and of that of the answers.

@@ -5,9 +5,7 @@
 namespace splitnic::fabric {
 namespace {
 
-constexpr unsigned kClassShift = 20;
-constexpr std::uint32_t kClassAndFlow = 0xfff'ffff;
-constexpr std::uint32_t kVersion = 6U << 28U;
+constexpr std::uint32_t kVersion = 6U << kUnusedShift;
 
 }  // namespace
 
@@ -30,35 +28,21 @@ DatagramBytes encode_datagram(const DatagramHeader& header) {
   DatagramBytes bytes{};
   bytes.queue_key = header.queue_key;
   bytes.source_queue_pair = header.source_queue_pair.value;
-  bytes.class_and_flow = std::uint32_t{header.traffic_class} << kClassShift | (header.flow_label & kMaxFlowLabel);
+  bytes.class_and_flow =
+      std::uint32_t{header.traffic_class} << kTrafficClassShift | (header.flow_label & kMaxFlowLabel);
   bytes.hop_limit = header.hop_limit;
   bytes.group = header.group;
   return bytes;
 }
 
-std::optional<DatagramHeader> decode_datagram(const DatagramBytes& bytes) {
-  const std::uint32_t class_and_flow = bytes.class_and_flow.value();
-  DatagramHeader header;
-  header.queue_key = bytes.queue_key.value();
-  header.source_queue_pair = QpNumber{bytes.source_queue_pair.value()};
-  header.flow_label = class_and_flow & kMaxFlowLabel;
-  header.traffic_class = static_cast<std::uint8_t>(class_and_flow >> kClassShift);
-  header.hop_limit = bytes.hop_limit.value();
-  header.group = bytes.group;
-  const bool good = (class_and_flow & ~kClassAndFlow) == 0 && bytes.reserved == decltype(bytes.reserved){} &&
-                    header.source_queue_pair.value != 0 && header.source_queue_pair.value < kMaxQueuePairNumber &&
-                    (header.group == Gid{} || header.group.is_group());
-  return good ? std::optional(header) : std::nullopt;
-}
-
 RouteHeader route_of(const DatagramHeader& header, const Gid& source, const Gid& receiver, std::size_t message_bytes) {
   RouteHeader route;
-  route.version_class_flow = kVersion | std::uint32_t{header.traffic_class} << kClassShift | header.flow_label;
+  route.version_class_flow = kVersion | std::uint32_t{header.traffic_class} << kTrafficClassShift | header.flow_label;
   route.payload_bytes = static_cast<std::uint16_t>(message_bytes);
   route.next_header = kRouteNextHeader;
   route.hop_limit = header.hop_limit;
   route.source = source;
-  route.destination = header.group == Gid{} ? receiver : header.group;
+  route.destination = header.group.is_zero() ? receiver : header.group;
   return route;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <boost/endian/buffers.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,10 @@ namespace splitnic::fabric {
 struct Gid {
   std::array<std::uint8_t, 16> bytes{};
   [[nodiscard]] constexpr bool is_group() const { return bytes[0] == 0xff; }
+  [[nodiscard]] constexpr bool is_zero() const {
+    const auto words = std::bit_cast<std::array<std::uint64_t, 2>>(bytes);
+    return (words[0] | words[1]) == 0;
+  }
   friend constexpr bool operator==(const Gid&, const Gid&) = default;
 };
 /// Of a channel adapter's port: fe80::/64 and the port address as a modified EUI-64. Source: RFC 4291, appendix A.
@@ -44,6 +49,9 @@ static_assert(offsetof(RouteHeader, source) == 8 && offsetof(RouteHeader, destin
 inline constexpr std::uint32_t kRouteHeaderBytes = sizeof(RouteHeader);
 inline constexpr std::uint8_t kRouteNextHeader = 0x1b;
 inline constexpr std::uint32_t kMaxFlowLabel = 0xf'ffff;
+/// Of the word with flow label and traffic class, here and in a datagram's cell.
+inline constexpr unsigned kTrafficClassShift = 20;
+inline constexpr unsigned kUnusedShift = 28;
 /// Every multicast datagram goes to this queue pair. Source: InfiniBand, 10.5.
 inline constexpr QpNumber kMulticastQueuePair{0xff'ffff};
 
@@ -76,7 +84,21 @@ struct DatagramHeader {
 
 [[nodiscard]] DatagramBytes encode_datagram(const DatagramHeader& header);
 /// nullopt: reserved bits are set, or the source queue pair or the group is impossible.
-[[nodiscard]] std::optional<DatagramHeader> decode_datagram(const DatagramBytes& bytes);
+[[nodiscard]] inline std::optional<DatagramHeader> decode_datagram(const DatagramBytes& bytes) {
+  const std::uint32_t class_and_flow = bytes.class_and_flow.value();
+  DatagramHeader header;
+  header.queue_key = bytes.queue_key.value();
+  header.source_queue_pair = QpNumber{bytes.source_queue_pair.value()};
+  header.flow_label = class_and_flow & kMaxFlowLabel;
+  header.traffic_class = static_cast<std::uint8_t>(class_and_flow >> kTrafficClassShift);
+  header.hop_limit = bytes.hop_limit.value();
+  header.group = bytes.group;
+  const auto& reserved = bytes.reserved;
+  const bool good = class_and_flow >> kUnusedShift == 0 && (reserved[0] | reserved[1] | reserved[2]) == 0 &&
+                    header.source_queue_pair.value != 0 && header.source_queue_pair.value < kMulticastQueuePair.value &&
+                    (header.group.is_zero() || header.group.is_group());
+  return good ? std::optional(header) : std::nullopt;
+}
 /// The header that the receiver finds in front of the message. source, receiver: of the ports of both.
 [[nodiscard]] RouteHeader route_of(const DatagramHeader& header, const Gid& source, const Gid& receiver,
                                    std::size_t message_bytes);

@@ -16,8 +16,8 @@ PROGRAM = str(Path(os.environ["SPLITNIC_BIN"]) / "bench-message-costs")
 BUDGETS = {
     "send_64_lists": 1170,
     "send_64": 6140,
-    "datagram_64_lists": 3915,
-    "datagram_64": 6640,
+    "datagram_64_lists": 1250,
+    "datagram_64": 4110,
     "send_1500": 1890,
     "send_64k": 29380,
     "immediate_64_lists": 1345,
