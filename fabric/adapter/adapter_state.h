@@ -76,6 +76,8 @@ struct ChannelAdapter::State {
   void take_datagram(Path& path, const ReceivedCell& received);
   void take_ended_transfers();
   std::size_t send_cells();
+  /// The lane has found no room in this turn for a cell like the queue pair's next answer or request.
+  [[nodiscard]] bool lacks_room(const QueuePair& queue_pair, bool answers) const;
   /// Timeouts, and what can be sent and returned; returns how much. The paths have been followed.
   std::size_t send_turn();
   /// Tells the peers what was consumed; returns how many lanes had something to tell.

@@ -291,11 +291,21 @@ std::size_t ChannelAdapter::State::return_room() {
   return told;
 }
 
+/// Of many queue pairs that wait for a full lane, only the first tries.
+bool ChannelAdapter::State::lacks_room(const QueuePair& queue_pair, bool answers) const {
+  const Path* path = queue_pair.path;
+  const auto refused = path == nullptr ? std::nullopt : path->refused_payload(queue_pair.options.lane);
+  if (!refused) return false;
+  const auto bytes = answers ? responder.next_payload(queue_pair) : requester.next_payload(queue_pair);
+  return bytes && *bytes >= *refused;
+}
+
 /// Turns alternate between what a queue pair answers and what it asks, and the next poll goes on where this one's
 /// budget or the lane's room ended: neither long answers nor many requests hold up anything else.
 std::size_t ChannelAdapter::State::send_cells() {
   std::size_t sent = 0;
   for (Path* path : context.turns.busy()) {
+    path->forget_refusals();
     if (path->open) sent += path->drains.push();
   }
   if (std::ranges::none_of(active, [](const QueuePair* queue_pair) { return queue_pair->has_to_send(); })) return sent;
@@ -306,8 +316,12 @@ std::size_t ChannelAdapter::State::send_cells() {
   while (budget > 0 && idle_turns < turns) {
     turn = (turn + 1) % turns;
     QueuePair& queue_pair = *active[turn / 2];
+    const bool answers = turn % 2 == 0;
     const std::size_t most = std::min(budget, kCellsPerTurn);
-    const std::size_t moved = turn % 2 == 0 ? answer(queue_pair, most) : requester.pump(queue_pair, most);
+    std::size_t moved = 0;
+    if (!lacks_room(queue_pair, answers)) {
+      moved = answers ? answer(queue_pair, most) : requester.pump(queue_pair, most);
+    }
     idle_turns = moved == 0 ? idle_turns + 1 : 0;
     budget -= std::min(budget, moved);
   }

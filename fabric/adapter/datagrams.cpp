@@ -250,7 +250,7 @@ Requester::Copy Requester::send_copy(QueuePair& queue_pair, SendEntry& entry, co
   cell.source_queue_pair = queue_pair.number;
   cell.packet_sequence = queue_pair.send.next_psn;
   ClaimedPayload payload;
-  if (!path->link.claim(lane, cell, bytes, payload)) return Copy::blocked;
+  if (!path->claim(lane, cell, bytes, payload)) return Copy::blocked;
   const DatagramBytes head_bytes = encode_datagram(header);
   const auto head = std::as_bytes(std::span(&head_bytes, 1));
   payload.put(head);

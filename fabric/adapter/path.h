@@ -42,6 +42,8 @@ struct PathTurn {
 /// and the regions in that bridge's memory are void; nothing else is. Thread: the adapter's owner. Source: design,
 /// "Node, adapters, ports, paths".
 struct Path {
+  static constexpr std::size_t kNothingRefused = static_cast<std::size_t>(-1);
+
   Path(AdapterContext& context, PathNumber own, CellLink& on, std::uint32_t cell_payload)
       : number(own),
         link(on),
@@ -71,6 +73,19 @@ struct Path {
   [[nodiscard]] bool is_quiet() const {
     return open && !drains.busy() && is_quiet(VirtualLane::control) && is_quiet(VirtualLane::data);
   }
+  /// The link's claim(), which remembers what found no room.
+  [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) {
+    std::size_t& shortest = refused[static_cast<std::size_t>(lane)];
+    const bool room = link.claim(lane, cell, payload_bytes, to);
+    shortest = room ? kNothingRefused : std::min(shortest, payload_bytes);
+    return room;
+  }
+  /// The shortest payload that has found no room on the lane since forget_refusals(), and since another has found some.
+  [[nodiscard]] std::optional<std::size_t> refused_payload(VirtualLane lane) const {
+    const std::size_t shortest = refused[static_cast<std::size_t>(lane)];
+    return shortest == kNothingRefused ? std::nullopt : std::optional(shortest);
+  }
+  void forget_refusals() { refused.fill(kNothingRefused); }
   /// What a cell may carry on this lane. While the link is up.
   [[nodiscard]] std::size_t cell_payload(VirtualLane lane) const {
     return std::min<std::size_t>(cell_payload_bytes, link.max_payload(lane));
@@ -91,6 +106,7 @@ struct Path {
   std::array<PendingNotTaken, kLanes> not_taken{};
   std::array<std::uint64_t, kLanes> settled{};  ///< as far as requests have been completed by it
   std::array<bool, kLanes> more{};              ///< the last burst was as long as bursts may be
+  std::array<std::size_t, kLanes> refused{kNothingRefused, kNothingRefused};  ///< see refused_payload()
   MptPublisher grants{};
   MptView peer_grants{};
   Drains drains;

@@ -126,7 +126,7 @@ std::uint64_t release_cell(AdapterContext& context, Path& path, VirtualLane lane
 bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
                std::span<const std::byte> payload) {
   ClaimedPayload to;
-  if (!path.link.claim(lane, cell, payload.size(), to)) return false;
+  if (!path.claim(lane, cell, payload.size(), to)) return false;
   to.put(payload);
   std::uint32_t packet_crc = kPacketCrcStart;
   static_cast<void>(release_cell(context, path, lane, cell, payload.size(), packet_crc));

@@ -130,6 +130,16 @@ std::size_t Responder::push_responses(QueuePair& queue_pair, std::size_t budget)
   return moved;
 }
 
+std::optional<std::size_t> Responder::next_payload(const QueuePair& queue_pair) const {
+  const ResponseQueue& responses = queue_pair.responses;
+  if (responses.idle()) return std::nullopt;
+  const ResponseRecord& record = responses.records[responses.next];
+  if (record.kind != MessageKind::read_request) return 0;
+  if (record.sink_tag != Stag{} || record.dma != DmaState::none) return std::nullopt;
+  const std::size_t left = record.bytes - responses.offset;
+  return std::min(left, queue_pair.path->cell_payload(queue_pair.options.lane));
+}
+
 /// One cell of the answer whose turn it is; false: the lane is full, a copy is under way, or the queue pair has failed.
 bool Responder::push_response(QueuePair& queue_pair) {
   ResponseQueue& responses = queue_pair.responses;
@@ -154,7 +164,7 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
   cell.direct = direct;
   cell.cell_sequence = responses.cell;
   ClaimedPayload payload;
-  if (!queue_pair.path->link.claim(lane, cell, bytes, payload)) return false;
+  if (!queue_pair.path->claim(lane, cell, bytes, payload)) return false;
   if (!direct) {  // checks the table again for every cell
     const Access access = read_access(queue_pair, record, bytes);
     const auto placement = context_.table.check_remote(access, record.address + responses.offset);

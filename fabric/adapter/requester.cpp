@@ -118,6 +118,20 @@ std::size_t Requester::pump(QueuePair& queue_pair, std::size_t budget) {
   return moved;
 }
 
+std::optional<std::size_t> Requester::next_payload(const QueuePair& queue_pair) const {
+  const SendQueue& send = queue_pair.send;
+  if (send.next == send.posted || queue_pair.options.datagram) return std::nullopt;
+  const SendEntry& entry = send.entries[send.next];
+  const Operation operation = entry.request.operation;
+  if (!goes_over_the_wire(operation) || entry.failure != CompletionStatus::success) return std::nullopt;
+  // At its turn, a request may register memory, and its bytes may go past the lane.
+  const bool goes_past = is_write(operation) || context_.options.placements != nullptr;
+  if (send.next_cell == 0 && (goes_past || entry.request.memory != nullptr)) return std::nullopt;
+  if (is_answered(operation) || entry.direct) return 0;
+  const std::size_t left = entry.bytes - send.next_offset;
+  return std::min(left, queue_pair.path->cell_payload(queue_pair.options.lane));
+}
+
 /// The order among requests, beyond that of their cells.
 bool Requester::may_begin(const QueuePair& queue_pair, const SendEntry& entry) const {
   const SendQueue& send = queue_pair.send;
@@ -198,7 +212,7 @@ void Requester::send_twice(QueuePair& queue_pair, SendEntry& entry, Path& path, 
   const VirtualLane lane = queue_pair.options.lane;
   cell.awaited = false;  // the first one's consumption acknowledges the message
   ClaimedPayload payload;
-  if (!path.link.claim(lane, cell, bytes, payload)) return;
+  if (!path.claim(lane, cell, bytes, payload)) return;
   payload.put(head);
   if (!is_answered(entry.request.operation) && !load(queue_pair, entry, payload)) return;
   static_cast<void>(release_cell(context_, path, lane, cell, bytes, packet_crc));
@@ -318,7 +332,7 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   cell.shared_receives = entry.request.remote_receives;
   cell.awaited = last && queue_pair.options.acknowledged && queue_pair.path->reports_settled;
   ClaimedPayload payload;
-  if (!queue_pair.path->link.claim(lane, cell, bytes, payload)) return Step::stop;
+  if (!queue_pair.path->claim(lane, cell, bytes, payload)) return Step::stop;
   if (!load(queue_pair, entry, payload)) {
     return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
   }
@@ -373,7 +387,7 @@ Requester::Step Requester::send_request_cell(QueuePair& queue_pair, SendEntry& e
   if (!lost) {
     const VirtualLane lane = queue_pair.options.lane;
     ClaimedPayload none;
-    if (!queue_pair.path->link.claim(lane, cell, 0, none)) return Step::stop;
+    if (!queue_pair.path->claim(lane, cell, 0, none)) return Step::stop;
     std::uint32_t packet_crc = kPacketCrcStart;
     queue_pair.send.asked_at = release_cell(context_, *queue_pair.path, lane, cell, 0, packet_crc);
   }

@@ -20,6 +20,8 @@ class Requester {
   Status check(const QueuePair& queue_pair, const WorkRequest& request, std::uint32_t& bytes) const;
   /// Puts at most `budget` cells on the wire; returns how many. Stops where the lane is full: nothing blocks.
   std::size_t pump(QueuePair& queue_pair, std::size_t budget);
+  /// The payload of the cell that pump() would send next. nullopt: it has more to do than that, or something else.
+  [[nodiscard]] std::optional<std::size_t> next_payload(const QueuePair& queue_pair) const;
   /// A copy that was started for the request at `position` has ended.
   void transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved);
 

@@ -28,6 +28,8 @@ class Responder {
   bool push_acknowledgement(QueuePair& queue_pair);
   /// Answers to the peer's reads and atomics, at most `budget` cells; returns how many went out.
   std::size_t push_responses(QueuePair& queue_pair, std::size_t budget);
+  /// The payload of the cell that push_responses() would send next. nullopt: it has more to do than that, or nothing.
+  [[nodiscard]] std::optional<std::size_t> next_payload(const QueuePair& queue_pair) const;
   /// To be called after the answers of a poll. If the peer has asked again for an answer that still waits, sends an
   /// acknowledgement of the packet before it. The peer learns that this end has the request.
   void reassure(QueuePair& queue_pair);

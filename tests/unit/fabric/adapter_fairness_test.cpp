@@ -1,4 +1,5 @@
 #include "adapter_requests.h"
+#include "lossy_relay.h"
 
 /// Whose turn it is among queue pairs, and among what a queue pair answers and what it asks.
 namespace splitnic::fabric::test::adapter_fairness_test {
@@ -90,6 +91,75 @@ TEST_CASE("long answers to many readers hold up neither each other nor the owner
   for (std::size_t i = 0; i < kReaders; ++i) CHECK(many.whole(i));
   CHECK(received == std::array{kSends, kSends, kSends});
   CHECK(owner.adapter.counters().retransmissions == 0);
+}
+
+TEST_CASE("of many queue pairs that wait for a full lane, one tries in each poll, and what is shorter passes",
+          "[fabric][adapter][fairness]") {
+  constexpr std::uint32_t kQueuePairs = 100;
+  constexpr std::size_t kBytes = Endpoint::kBufferBytes;
+  const bool reads = GENERATE(true, false);  // answers wait, or sends
+  CAPTURE(reads);
+  LinkedPair pair;
+  std::array<SealedLink, 2> links{SealedLink(pair.link(0)), SealedLink(pair.link(1))};
+  AdapterOptions options;
+  options.cell_payload_bytes = 16384;
+  options.max_queue_pairs = 2 * kQueuePairs;
+  Endpoint peer(links[0], options, pair.random(), {});
+  Endpoint full(links[1], options, pair.random(), {});
+  const Stag readable = full.adapter.register_memory(full.domain, full.buffer, kEverything).value();
+  const auto connected = [&] {
+    const std::array numbers{peer.make_queue_pair({}), full.make_queue_pair({})};
+    REQUIRE(peer.adapter.connect(numbers[0], {numbers[1], 1, 2}) == Status::ok);
+    REQUIRE(full.adapter.connect(numbers[1], {numbers[0], 2, 1}) == Status::ok);
+    return numbers;
+  };
+  const auto read = [&](QpNumber by, std::size_t bytes) {
+    WorkRequest request = send_request(1, peer.segment(0, bytes));
+    request.operation = Operation::rdma_read;
+    request.remote = {full.adapter.region_address(readable), readable};
+    REQUIRE(peer.adapter.post_send(by, request) == Status::ok);
+  };
+  for (std::uint32_t i = 0; i < kQueuePairs; ++i) {
+    const auto numbers = connected();
+    if (reads) {
+      read(numbers[0], kBytes);
+      continue;
+    }
+    REQUIRE(peer.adapter.post_receive(numbers[0], {1, peer.segment(0, kBytes)}) == Status::ok);
+    REQUIRE(full.adapter.post_send(numbers[1], send_request(1, full.segment(0, kBytes))) == Status::ok);
+  }
+  const QpNumber with_short = connected()[0];
+  SeededRandom random(1);
+  LossyRelay relay(random, 0, 0);
+  const auto step = [&] {
+    pair.advance(microseconds(10));
+    peer.adapter.poll(pair.now());
+    relay.carry(links[0], links[1]);
+    full.adapter.poll(pair.now());
+  };
+  for (int i = 0; i < 10; ++i) step();  // nothing takes what `full` sends
+  REQUIRE(links[1].wants_room(VirtualLane::data));
+  std::size_t before = links[1].refusals;
+  step();
+  CHECK(links[1].refusals == before + 1);
+
+  const std::size_t waiting = links[1].out(VirtualLane::data).size();
+  read(with_short, 64);
+  before = links[1].refusals;
+  step();
+  CHECK(links[1].out(VirtualLane::data).size() == waiting + 1);
+  CHECK(links[1].refusals == before + 2);  // because it has found room, one of the others tries again
+  CHECK(links[1].wants_room(VirtualLane::data));
+
+  std::size_t ended = 0;
+  for (int i = 0; i < 10'000 && (peer.adapter.outstanding() || full.adapter.outstanding()); ++i) {
+    relay.carry(links[1], links[0]);
+    step();
+    for (Endpoint* end : {&peer, &full}) {
+      for (const Completion& done : end->take()) ended += done.status == CompletionStatus::success ? 1 : 0;
+    }
+  }
+  CHECK(ended == (reads ? kQueuePairs : 2 * kQueuePairs) + 1);
 }
 
 }  // namespace splitnic::fabric::test::adapter_fairness_test

@@ -29,6 +29,8 @@ class SealedLink final : public CellLink {
   [[nodiscard]] Queue& out(VirtualLane lane) { return queue(out_, lane); }
   [[nodiscard]] Queue& in(VirtualLane lane) { return queue(in_, lane); }
 
+  std::size_t refusals = 0;  ///< claims that have found no room
+
   /// Nothing waits at either side.
   [[nodiscard]] bool empty() const {
     const auto none = [](const Queue& queue) { return queue.empty(); };
@@ -51,6 +53,7 @@ class SealedLink final : public CellLink {
     for (const Record& record : out(lane)) waiting += record.size();
     const bool room = waiting + kMaxCellOverhead + payload_bytes <= kBytes[static_cast<std::size_t>(lane)];
     wants_room_[static_cast<std::size_t>(lane)] = !room;
+    if (!room) ++refusals;
     if (!room) return false;
     payload_.resize(payload_bytes);
     to = ClaimedPayload(payload_);
