@@ -194,6 +194,7 @@ struct CompletionQueue {
 struct XrcDomain {
   ibv_xrcd xrcd{};
   std::shared_ptr<const fabric::XrcDomain> number{};
+  bool of_file = false;
   Users users{0};  ///< shared receive queues and queue pairs
 
   static XrcDomain& of(ibv_xrcd* xrcd) { return *reinterpret_cast<XrcDomain*>(xrcd); }

@@ -37,6 +37,7 @@ ibv_xrcd* open(ibv_context* device, const ibv_xrcd_init_attr& wanted) {
   domain->xrcd.context = device;
   const std::lock_guard guard(context.lock);
   std::erase_if(context.xrc_files, [](const auto& file) { return file.second.expired(); });
+  domain->of_file = wanted.fd != -1;
   domain->number = wanted.fd == -1 ? new_number(context) : number_of_file(context, wanted.fd, wanted.oflags);
   return domain->number == nullptr ? nullptr : &domain.release()->xrcd;
 }
@@ -63,10 +64,10 @@ ibv_qp* open_target(ibv_context* device, const ibv_qp_open_attr& wanted) {
   XrcDomain& domain = XrcDomain::of(wanted.xrcd);
   const std::lock_guard guard(context.lock);
   const auto found = context.objects.queue_pairs.find(wanted.qp_num);
+  // The file's domain has targets of other processes, too, with hardware. They are on other endnodes.
+  if (found == context.objects.queue_pairs.end()) return refuse<ibv_qp>(domain.of_file ? EOPNOTSUPP : EINVAL);
   // Of a queue pair that is no target the domain is none.
-  if (found == context.objects.queue_pairs.end() || found->second->connection->xrc_domain != *domain.number) {
-    return refuse<ibv_qp>(EINVAL);
-  }
+  if (found->second->connection->xrc_domain != *domain.number) return refuse<ibv_qp>(EINVAL);
   const QueuePair& first = *found->second;
   auto handle = std::make_unique<QueuePair>();
   handle->number = first.number;

@@ -553,6 +553,17 @@ TEST_CASE("a file names an XRC domain of a device, as long as that is open", "[i
     ibv_qp* opened = ibv_open_qp(device.context, &wanted);
     REQUIRE(opened != nullptr);
     CHECK(ibv_destroy_qp(opened) == 0);
+    // Another opened device has a domain of its own for the file, and no way to the target.
+    Device stranger;
+    CHECK(XrcDomain::open(stranger, file, 0) == nullptr);
+    CHECK(errno == EAGAIN);
+    const XrcDomain theirs(stranger, file, O_CREAT | O_EXCL);
+    wanted.xrcd = theirs.xrcd;
+    errno = 0;
+    CHECK(ibv_open_qp(stranger.context, &wanted) == nullptr);
+    CHECK(errno == EOPNOTSUPP);
+    CHECK(ibv_open_qp(device.context, &wanted) == nullptr);
+    CHECK(errno == EINVAL);
     CHECK(ibv_destroy_qp(target) == 0);
   }
   CHECK(XrcDomain::open(device, file, 0) == nullptr);
