@@ -111,6 +111,8 @@ def matrix():
         if kind == "bw":
             # More answers wait at the owner than it can give within a timeout.
             yield Pair(("ib_read_bw", "-n", "50", "-q", "200"), (65536,), "pull", 200)
+            # Without -N, perftest compares all pairs of requests afterwards.
+            yield Pair(("ib_read_bw", "-n", "1000", "-q", "200", "-N"), (65536,), "pull", 200)
         for waiting in waits:
             yield from perftest("read", kind, *waiting)
             for operation in ("FETCH_AND_ADD", "CMP_AND_SWAP"):
