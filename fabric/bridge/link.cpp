@@ -570,7 +570,8 @@ bool FabricLink::prepare_sleep() {
 bool FabricLink::rearm() {
   if (!up() || armed_ == 0) return prepare_sleep();
   ring_if_asleep(false);  // it disarms, if this end now runs on another core
-  const std::uint64_t wanted = wanted_wake_ups();
+  // Who waited for room when this end went to sleep has not tried again.
+  const std::uint64_t wanted = wanted_wake_ups() | (armed_ & kWantsReturn);
   return (armed_ == wanted && !doorbell_taken_) || arm(wanted);
 }
 

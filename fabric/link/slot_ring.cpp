@@ -40,11 +40,8 @@ SlotSender::SlotSender(Bridge& bridge, const SlotRingPlace& place, std::uint32_t
 }
 
 bool SlotSender::find_room(std::uint64_t lines, std::uint64_t payload) {
-  if (!room_for(lines, payload)) {
-    static_cast<void>(refresh_tail());
-    wants_room_ = faulty_ || !room_for(lines, payload);
-  }
-  return !faulty_ && !wants_room_;
+  if (!room_for(lines, payload)) static_cast<void>(refresh_tail());
+  return !faulty_ && room_for(lines, payload);
 }
 
 /// Sets layout.payload_at, and returns what payload_head_ will be. A payload does not wrap: the end of the ring that is

@@ -107,7 +107,7 @@ class SlotSender {
   /// Lines sent.
   [[nodiscard]] std::uint64_t head() const { return head_; }
   [[nodiscard]] bool drained() { return head_ == tail_ || refresh_tail() == head_; }
-  /// The last claim() found no room; until one succeeds.
+  /// A claim() has found no room, and since then none as long has succeeded: a shorter one may pass one that waits.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
   /// wants_room(), and the peer has consumed something since the last refresh.
   [[nodiscard]] bool room_again();
@@ -151,6 +151,7 @@ class SlotSender {
   std::uint64_t payload_tail_ = 0;
   std::vector<std::uint64_t> payload_after_;  // by line of the ring: payload_head_ after the slot that ends there
   alignas(kSlotLine) std::array<std::byte, 2 * kSlotLine> staged_{};
+  std::size_t refused_bytes_ = 0;  // while wants_room_: the longest claim
   bool wants_room_ = false;
   bool faulty_ = false;
 };
@@ -253,9 +254,14 @@ inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_b
   const std::uint64_t payload = layout.in_payload_ring ? place_payload(layout) : payload_head_;
   const std::uint64_t lines = layout.two_lines ? 2 : 1;
   const bool has_room = room_for(lines, payload) && !faulty_;
-  if (!has_room && !find_room(lines, payload)) [[unlikely]]
+  const std::size_t bytes = extension_bytes + payload_bytes;
+  if (!has_room && !find_room(lines, payload)) [[unlikely]] {
+    refused_bytes_ = wants_room_ ? std::max(refused_bytes_, bytes) : bytes;
+    wants_room_ = true;
     return false;
-  wants_room_ = false;
+  }
+  if (wants_room_) [[unlikely]]
+    wants_room_ = bytes < refused_bytes_;
   claim.layout = layout;
   claim.payload_head = payload;
 
