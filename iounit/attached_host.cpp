@@ -23,8 +23,8 @@ BOOST_DESCRIBE_ENUM(HostDrop, to_host_not_up, to_host_interface_down, to_host_fi
                     to_host_too_long, to_host_over_rate, from_host_malformed, from_host_bad_source,
                     from_host_not_allowed, from_host_forged, from_host_lan_source, from_host_link_local, from_host_vlan,
                     from_host_group, from_host_ip_address, from_host_dhcp_server, from_host_router, from_host_over_rate,
-                    from_host_broadcasts, from_host_multicasts, from_host_to_itself, from_host_over_share,
-                    from_host_too_long, from_host_lan_refused, from_host_bad_offload)
+                    from_host_broadcasts, from_host_multicasts, from_host_copies, from_host_to_itself,
+                    from_host_over_share, from_host_too_long, from_host_lan_refused, from_host_bad_offload)
 static_assert(boost::mp11::mp_size<boost::describe::describe_enumerators<HostDrop>>::value == kHostDrops);
 
 std::string_view to_string(HostDrop cause) { return boost::describe::enum_to_string(cause, "unknown"); }
@@ -65,6 +65,7 @@ Blame blame_for(HostDrop cause) {
     case HostDrop::from_host_over_rate:
     case HostDrop::from_host_broadcasts:
     case HostDrop::from_host_multicasts:
+    case HostDrop::from_host_copies:
     case HostDrop::from_host_over_share:
       return {};
   }
@@ -107,6 +108,7 @@ void AttachedHost::set_rights(HostRights rights) {
   receive_limit_ = Limit(rights_.receive);
   broadcasts_ = TokenBucket(rights_.broadcasts, rights_.broadcasts);
   multicasts_ = TokenBucket(rights_.multicasts, rights_.multicasts);
+  copies_ = TokenBucket(rights_.multicast_copies, rights_.multicast_copies);
   static_cast<void>(apply(wanted_));
   owner_.filters_changed();
 }
@@ -116,17 +118,27 @@ AttachedHost::Limit::Limit(const RateLimits& limits)
       frames(limits.frames, std::max<std::uint64_t>(limits.frames / 4, 1)),
       most_frames(std::max<std::uint64_t>(limits.frames / 4, 1)) {}
 
+namespace {
+
+/// No frame takes more than may be taken at once.
+bool take_frames(TokenBucket& bucket, std::uint64_t frames, std::uint64_t most, Time now) {
+  return bucket.take(std::clamp<std::uint64_t>(frames, 1, std::max<std::uint64_t>(most, 1)), now);
+}
+
+}  // namespace
+
 std::optional<HostDrop> AttachedHost::over_rate(frame::Audience audience, std::uint64_t frames) {
-  const auto over = [&](TokenBucket& bucket, std::uint64_t most) {
-    return !bucket.take(std::clamp<std::uint64_t>(frames, 1, std::max<std::uint64_t>(most, 1)), now_);
-  };
-  if (audience == frame::Audience::broadcast && over(broadcasts_, rights_.broadcasts)) {
+  if (audience == frame::Audience::broadcast && !take_frames(broadcasts_, frames, rights_.broadcasts, now_)) {
     return HostDrop::from_host_broadcasts;
   }
   if (audience != frame::Audience::multicast) return std::nullopt;
   if (!rights_.multicast) return HostDrop::from_host_group;
-  if (over(multicasts_, rights_.multicasts)) return HostDrop::from_host_multicasts;
+  if (!take_frames(multicasts_, frames, rights_.multicasts, now_)) return HostDrop::from_host_multicasts;
   return std::nullopt;
+}
+
+bool AttachedHost::may_be_copied(std::uint64_t frames) {
+  return take_frames(copies_, frames, rights_.multicast_copies, now_);
 }
 
 void AttachedHost::set_mac(const MacAddress& mac) {
@@ -144,7 +156,7 @@ void AttachedHost::begin_shutdown() {
 
 Turn AttachedHost::end_turn() {
   std::uint64_t frames = past_queues_.session.rx_frames + past_queues_.session.tx_frames - refused_frames_;
-  std::uint64_t bytes = past_queues_.session.rx_bytes;
+  std::uint64_t bytes = past_queues_.session.rx_bytes + copied_bytes_;
   each_session([&](const messaging::Session& session) {
     frames += session.counters().rx_frames + session.counters().tx_frames;
     bytes += session.counters().rx_bytes;

@@ -53,13 +53,14 @@ enum class HostDrop : std::uint8_t {
   from_host_over_rate,     ///< beyond the rate at which the policy lets it send
   from_host_broadcasts,    ///< beyond the rate of broadcasts
   from_host_multicasts,    ///< beyond the rate of frames to groups
+  from_host_copies,        ///< for another host, beyond the rate of frames to groups that the unit copies to hosts
   from_host_to_itself,     ///< for an address last heard from the sender
   from_host_over_share,    ///< for a host whose elements are short because of this host's frames, and others send there
   from_host_too_long,      ///< longer than the LAN's maximum
   from_host_lan_refused,   ///< the LAN engine refused it (no carrier, error)
   from_host_bad_offload,   ///< the metadata of its checksum or segmentation does not fit it (frame::OffloadFault)
 };
-inline constexpr std::size_t kHostDrops = 25;
+inline constexpr std::size_t kHostDrops = 26;
 /// The counter's name, as `splitnic stats` and CfgUtil's statistics report it.
 std::string_view to_string(HostDrop cause);
 /// True: the frame was damaged, invalid, or lost on its way. False: it was valid, but there was no room or no
@@ -179,6 +180,11 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   [[nodiscard]] const VlanMembership& vlans() const { return vlans_; }
   /// The cause if the policy does not let the host send to this audience now; counts so many frames against its limits.
   [[nodiscard]] std::optional<HostDrop> over_rate(frame::Audience audience, std::uint64_t frames = 1);
+  /// Whether the policy lets the unit copy a frame of this host, to a group, to other hosts now; counts so many frames
+  /// against the limit.
+  [[nodiscard]] bool may_be_copied(std::uint64_t frames);
+  /// The unit has copied so many bytes to another host, beside the copy for the LAN: they count in this host's turn.
+  void note_copy(std::size_t bytes) { copied_bytes_ += bytes; }
   [[nodiscard]] bool promiscuous() const { return promiscuous_; }
   /// Whether the host requested unicast addresses in addition to its own. Frames to them may arrive before it sends
   /// from them.
@@ -287,6 +293,7 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   ReceiverShare receiver_share_;
   TokenBucket broadcasts_;
   TokenBucket multicasts_;
+  TokenBucket copies_;
   messaging::wire::ReceiveFilter wanted_;    // as the host requested it
   std::vector<MacAddress> further_unicast_;  // in filter_, beside mac_
   bool ending_ = false;
@@ -303,7 +310,8 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   Time last_frame_at_{};
   std::array<std::uint64_t, kHostDrops> drops_{};
   std::uint64_t refused_frames_ = 0;     // under any is_refusal()
-  std::uint64_t bytes_in_turns_ = 0;     // rx_bytes at the end of its last turn
+  std::uint64_t copied_bytes_ = 0;       // to other hosts, of its frames to all and to groups
+  std::uint64_t bytes_in_turns_ = 0;     // rx_bytes and copied_bytes_ at the end of its last turn
   std::uint64_t frames_in_turns_ = 0;    // its valid frames likewise
   messaging::wire::Statistics cleared_;  // statistics() when the host last cleared them, or at first
   Time cleared_at_{};

@@ -197,9 +197,10 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   /// Delivers one copy, or counts it at its sender (null: the LAN) if that is over its share of this receiver.
   void deliver(AttachedHost& to, AttachedHost* from, const frame::EthernetHeader& header, const FrameInHand& frame,
                const frame::UnfinishedFrame* unfinished = nullptr);
-  /// Finds the hosts that get a copy, for receivers_. Returns how many others were to get one: counted as dropped.
-  std::size_t find_receivers(const frame::EthernetHeader& header, const Destination& destination,
-                             const AttachedHost* from);
+  /// Finds the hosts that get a copy, for receivers_. frames: what the frame counts as for limits. Returns how many
+  /// others were to get one: counted as dropped.
+  std::size_t find_receivers(const frame::EthernetHeader& header, const Destination& destination, AttachedHost* from,
+                             std::uint64_t frames);
   /// Delivers a frame that asks for work to every host that must get it, and from a host also to the LAN. Each receiver
   /// that can finish it gets it whole; the others get what software makes of it. Returns the number of copies.
   std::size_t forward_unfinished(const frame::EthernetHeader& header, const Destination& destination,

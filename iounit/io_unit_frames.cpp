@@ -37,7 +37,7 @@ bool IoUnit::nobody_overhears(const frame::EthernetHeader& header, const Destina
 }
 
 std::size_t IoUnit::find_receivers(const frame::EthernetHeader& header, const Destination& destination,
-                                   const AttachedHost* from) {
+                                   AttachedHost* from, std::uint64_t frames) {
   receivers_.clear();
   std::size_t refused = 0;
   if (AttachedHost* const addressed = destination.addressed) {
@@ -56,20 +56,29 @@ std::size_t IoUnit::find_receivers(const frame::EthernetHeader& header, const De
     if (!host || host.get() == destination.addressed || host.get() == from) continue;
     if (overhears(*host, header, destination)) receivers_.push_back(host.get());
   }
+  if (from == nullptr || receivers_.empty() || header.audience() != frame::Audience::multicast) return refused;
+  if (from->may_be_copied(frames)) return refused;
+  refused += receivers_.size();
+  for (; !receivers_.empty(); receivers_.pop_back()) from->count(HostDrop::from_host_copies);
   return refused;
 }
 
 void IoUnit::deliver(AttachedHost& to, AttachedHost* from, const frame::EthernetHeader& header,
                      const FrameInHand& frame, const frame::UnfinishedFrame* unfinished) {
   const std::size_t sender = from == nullptr ? ReceiverShare::kLan : ReceiverShare::of_host(from->number().value);
-  if (to.deliver(sender, header, frame, unfinished)) return;
-  if (from == nullptr) return count(LanDrop::lan_over_share);
-  from->count(HostDrop::from_host_over_share);
+  const bool within_share = to.deliver(sender, header, frame, unfinished);
+  if (from == nullptr) {
+    if (!within_share) count(LanDrop::lan_over_share);
+  } else if (!within_share) {
+    from->count(HostDrop::from_host_over_share);
+  } else if (header.destination.is_multicast()) {
+    from->note_copy(frame.bytes.size());
+  }
 }
 
 std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const Destination& destination,
                                      std::span<const std::byte> frame, AttachedHost* from) {
-  const std::size_t refused = find_receivers(header, destination, from);
+  const std::size_t refused = find_receivers(header, destination, from, 1);
   for (AttachedHost* const host : receivers_) deliver(*host, from, header, frame);
   return refused + receivers_.size();
 }
@@ -77,7 +86,8 @@ std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const 
 std::size_t IoUnit::forward_unfinished(const frame::EthernetHeader& header, const Destination& destination,
                                        FrameInHand& frame, const frame::UnfinishedFrame& unfinished,
                                        AttachedHost* from) {
-  std::size_t copies = find_receivers(header, destination, from);
+  const std::uint64_t frames = frame::counts_as_frames(frame.bytes.size(), unfinished.offload);
+  std::size_t copies = find_receivers(header, destination, from, frames);
   const auto unable = std::ranges::partition(
       receivers_, [&](const AttachedHost* host) { return unfinished.whole && host->takes(unfinished.offload); });
   const std::span able(receivers_.begin(), unable.begin());

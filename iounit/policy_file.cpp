@@ -82,10 +82,13 @@ std::optional<Result<void>> set_right(HostRights& rights, const ConfigEntry& ent
   if (entry.key == "router") return assign(rights.ip.router, to_flag(entry));
   if (entry.key == "access-vlan") return assign(rights.access_vlan, to_number<std::uint16_t>(entry, 0, kMaxVlan));
   if (entry.key == "trunk-vlans") return append(rights.trunk_vlans, to_number<std::uint16_t>(entry, 1, kMaxVlan));
-  const std::pair<std::string_view, std::uint64_t*> rates[] = {
-      {"send-bytes", &rights.send.bytes},       {"send-frames", &rights.send.frames},
-      {"receive-bytes", &rights.receive.bytes}, {"receive-frames", &rights.receive.frames},
-      {"broadcast-frames", &rights.broadcasts}, {"multicast-frames", &rights.multicasts}};
+  const std::pair<std::string_view, std::uint64_t*> rates[] = {{"send-bytes", &rights.send.bytes},
+                                                               {"send-frames", &rights.send.frames},
+                                                               {"receive-bytes", &rights.receive.bytes},
+                                                               {"receive-frames", &rights.receive.frames},
+                                                               {"broadcast-frames", &rights.broadcasts},
+                                                               {"multicast-frames", &rights.multicasts},
+                                                               {"multicast-copies", &rights.multicast_copies}};
   for (const auto& [key, rate] : rates) {
     if (entry.key == key) return assign(*rate, to_number(entry, 0, TokenBucket::kMaxRate));
   }
@@ -219,7 +222,8 @@ std::string to_toml(const HostRights& rights) {
   text += fmt::format("trunk-vlans = [{}]\n", fmt::join(rights.trunk_vlans, ", "));
   text += fmt::format("send-bytes = {}\nsend-frames = {}\nreceive-bytes = {}\nreceive-frames = {}\n", rights.send.bytes,
                       rights.send.frames, rights.receive.bytes, rights.receive.frames);
-  return text + fmt::format("broadcast-frames = {}\nmulticast-frames = {}\n", rights.broadcasts, rights.multicasts);
+  return text + fmt::format("broadcast-frames = {}\nmulticast-frames = {}\nmulticast-copies = {}\n", rights.broadcasts,
+                            rights.multicasts, rights.multicast_copies);
 }
 
 std::uint64_t whole_seconds(Duration duration) {

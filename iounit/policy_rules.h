@@ -39,6 +39,8 @@ struct HostRights {
   /// Frames per second that it may send to all and to groups, because each is copied to many; 0: no limit.
   std::uint64_t broadcasts = 1000;
   std::uint64_t multicasts = 0;
+  /// Frames per second to groups that are copied to other hosts; others go to the LAN alone. 0: no limit.
+  std::uint64_t multicast_copies = 1000;
   IpGuard ip{};
   friend bool operator==(const HostRights&, const HostRights&) = default;
 };

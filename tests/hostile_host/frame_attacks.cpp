@@ -50,11 +50,12 @@ void send_small(Target& target, Counts& counts) {
 void send_to_all(Target& target, Counts& counts) {
   flood(target, counts, [](HostEnd& end) { return frame_of(kBroadcastMac, end.mac(), 1514); });
 }
+/// All nodes (IPv6) and all hosts (IPv4): every Linux interface has joined them.
+constexpr MacAddress kJoinedGroups[] = {{{0x33, 0x33, 0, 0, 0, 1}}, {{0x01, 0x00, 0x5e, 0, 0, 1}}};
+
 void send_to_groups(Target& target, Counts& counts) {
   flood(target, counts, [&](HostEnd& end) {
-    MacAddress group{{0x33, 0x33, 0, 0, 0, 1}};
-    group.octets[5] = static_cast<std::uint8_t>(target.random.below(4));
-    return frame_of(group, end.mac(), 1514);
+    return frame_of(kJoinedGroups[target.random.below(std::size(kJoinedGroups))], end.mac(), 1514);
   });
 }
 void send_to_itself(Target& target, Counts& counts) {

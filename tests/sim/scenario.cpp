@@ -106,7 +106,7 @@ Scenario draw_scenario(std::uint64_t seed) {
   scenario.unit.session.insist_on_mode = one_in(random, 5);
   auto& policy = scenario.unit.policy;
   policy.others.promiscuous = true;
-  policy.others.broadcasts = 0;  // every judged frame must arrive
+  policy.others.broadcasts = policy.others.multicast_copies = 0;  // every judged frame must arrive
   // Stations of this LAN forge the addresses of hosts that are away, and a host must get its address back in time even
   // if the unit has restarted meanwhile.
   policy.station_memory = Duration::zero();

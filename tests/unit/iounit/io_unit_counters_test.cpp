@@ -177,6 +177,12 @@ const Table kHostDropTable{
     {"from_host_multicasts",
      {[](Events& events) { events.a_sends_to(group(1), 4); },
       [](IoUnitOptions& options) { options.policy.others.multicasts = 1; }}},
+    {"from_host_copies",
+     {[](Events& events) {
+        REQUIRE(events.grants(events.b, wire::ReceiveFilter{.multicast = {group(1)}}));
+        events.a_sends_to(group(1), 4);
+      },
+      [](IoUnitOptions& options) { options.policy.others.multicast_copies = 1; }}},
     {"from_host_to_itself", {[](Events& events) { events.a_sends_to(events.a.mac()); }}},
     {"from_host_over_share", {[](Events& events) {
        events.b.paused = true;

@@ -61,6 +61,7 @@ TEST_CASE("every cause has a name of its own", "[iounit][drops]") {
   CHECK(to_string(HostDrop::from_host_over_rate) == "from_host_over_rate");
   CHECK(to_string(HostDrop::from_host_broadcasts) == "from_host_broadcasts");
   CHECK(to_string(HostDrop::from_host_multicasts) == "from_host_multicasts");
+  CHECK(to_string(HostDrop::from_host_copies) == "from_host_copies");
   CHECK(to_string(HostDrop::from_host_to_itself) == "from_host_to_itself");
   CHECK(to_string(HostDrop::from_host_over_share) == "from_host_over_share");
   CHECK(to_string(HostDrop::from_host_too_long) == "from_host_too_long");

@@ -185,5 +185,52 @@ TEST_CASE("broadcasts and frames to groups have limits of their own; the default
   CHECK(bench.lan.sent.size() == 1000 + 20 + 2000);
 }
 
+TEST_CASE("of a flood to a group, neighbours get 1000 frames a second by default, and the LAN gets all",
+          "[iounit][rate]") {
+  IoUnitOptions options;
+  REQUIRE(options.policy.others.multicast_copies == 1000);
+  UnitBench bench(options);
+  TestHost& a = bench.host_up("a");
+  TestHost& b = bench.host_up("b");
+  TestHost& c = bench.host_up("c");
+  bench.run(seconds(1));
+  const Time begin = bench.now();
+  for (unsigned burst = 0; burst < 110; ++burst) {
+    bench.from_host(a, make_frame(group(1), a.mac()), 10);
+    bench.run(Duration(1));  // elements return
+  }
+  const auto refilled = static_cast<std::size_t>((bench.now() - begin) / std::chrono::milliseconds(1));
+  REQUIRE(refilled < 50);
+  CHECK(bench.lan.sent.size() == 1100);
+  CHECK(b.frames.size() >= 1000);
+  CHECK(b.frames.size() <= 1000 + refilled);
+  CHECK(c.frames.size() == b.frames.size());
+  CHECK(bench.drops() == Drops{{"a/from_host_copies", 2 * (1100 - b.frames.size())}});
+  // Broadcasts have a limit of their own.
+  const std::size_t before = b.frames.size();
+  bench.from_host(a, make_frame(kBroadcastMac, a.mac()), 5);
+  CHECK(b.frames.size() == before + 5);
+  bench.run(seconds(1));
+  bench.from_host(a, make_frame(group(1), a.mac()), 5);
+  CHECK(b.frames.size() == before + 10);
+  const auto sum = bench.sum();
+  CHECK(sum.in == sum.delivered + sum.dropped);
+}
+
+TEST_CASE("a frame to a group that no neighbour has joined counts as no copy", "[iounit][rate]") {
+  IoUnitOptions options;
+  options.policy.others.multicast_copies = 1;
+  UnitBench bench(options);
+  TestHost& a = bench.host_up("a");
+  TestHost& b = bench.host_up("b");
+  const auto joined = bench.ask(b, wire::ReceiveFilter{.multicast = {group(2)}});
+  REQUIRE(joined);
+  bench.from_host(a, make_frame(group(1), a.mac()), 5);
+  CHECK(bench.drops().empty());
+  bench.from_host(a, make_frame(group(2), a.mac()), 2);
+  CHECK(bench.drops() == Drops{{"a/from_host_copies", 1}});
+  CHECK(bench.lan.sent.size() == 7);
+}
+
 }  // namespace
 }  // namespace splitnic::iounit::test::io_unit_limits_test

@@ -356,6 +356,16 @@ TEST_CASE("against limits in frames a super-frame counts as its segments", "[iou
     CHECK(bench.drops() == Drops{{"a/from_host_broadcasts", 1}, {"a/from_host_multicasts", 1}});
     CHECK(bench.lan.sent.size() == 36);
   }
+  SECTION("what the unit copies to the hosts of a group") {
+    options.policy.others.multicast_copies = 20;
+    UnitBench bench(options);
+    TestHost& host = bench.host_up(able("a"));
+    static_cast<void>(bench.host_up(able("b")));
+    const Super sent = udp(from_to(host.mac(), group(1)), 9 * 1200, 1200);
+    bench.from_host(host, sent.frame, 3, sent.offload);
+    CHECK(bench.drops() == Drops{{"a/from_host_copies", 1}});
+    CHECK(bench.lan.sent.size() == 27);
+  }
 }
 
 }  // namespace splitnic::iounit::test::io_unit_offloads_test

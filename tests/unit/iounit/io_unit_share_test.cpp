@@ -102,6 +102,26 @@ TEST_CASE("two busy hosts of one unit get the same", "[iounit][share]") {
   CHECK(others * 100 <= victims * 131);
 }
 
+TEST_CASE("the copies of a frame to a group count in the share of the host that sent it", "[iounit][share]") {
+  // The frames of a quantum are ten.
+  Neighbours neighbours({.quantum_bytes = 10 * make_frame(station(1), station(2)).size()});
+  PolicyRules rules;
+  rules.others.multicast_copies = 0;
+  neighbours.bench.unit().set_rules(rules);
+  TestHost& other = neighbours.bench.host_up_as(1001, "other");
+  static_cast<void>(neighbours.bench.host_up_as(1002, "third"));
+  std::uint64_t others = neighbours.bench.attached("other")->session().counters().rx_frames;
+  const Frame to_group = make_frame(group(1), other.mac());
+  const std::size_t victims = neighbours.rate("victim", [&] {
+    Neighbours::send_all(neighbours.victim);
+    while (other.up() && other.send(to_group)) {
+    }
+  });
+  others = neighbours.bench.attached("other")->session().counters().rx_frames - others;
+  CHECK(victims > 1000);
+  CHECK(others * 100 <= victims * 130 / 2);  // in 130 ms; each of its frames counts up to three times
+}
+
 TEST_CASE("a host whose messages are expensive costs its neighbour no more than a busy one", "[iounit][share]") {
   FairShareOptions share;
   if (GENERATE(true, false)) share.free_waste = seconds(1);  // no rests: turns in their order are enough

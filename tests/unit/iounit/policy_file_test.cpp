@@ -87,6 +87,7 @@ receive-bytes = 2
 receive-frames = 3
 broadcast-frames = 4
 multicast-frames = 5
+multicast-copies = 6
 [[host]]
 name = "b"
 access-vlan = 4094
@@ -103,6 +104,7 @@ access-vlan = 4094
   CHECK(a.receive == RateLimits{.bytes = 2, .frames = 3});
   CHECK(a.broadcasts == 4);
   CHECK(a.multicasts == 5);
+  CHECK(a.multicast_copies == 6);
   const HostRights& b = rules.find("b")->rights;
   CHECK(b.access_vlan == 4094);
   CHECK(b.trunk_vlans == std::vector<std::uint16_t>{7, 8});
