@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/replace.hpp>
 #include <cmath>
 
 namespace splitnic::bench {
@@ -17,17 +18,7 @@ constexpr double kRowHeight = 22;
 constexpr double kContestantWidth = 110;
 
 std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char character : text) {
-    if (character == '<') {
-      out += "&lt;";
-    } else if (character == '&') {
-      out += "&amp;";
-    } else {
-      out += character;
-    }
-  }
-  return out;
+  return boost::replace_all_copy(boost::replace_all_copy(text, "&", "&amp;"), "<", "&lt;");
 }
 
 std::string text_at(double x, double y, const std::string& text, const char* style = "") {

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+#include <sstream>
+
 namespace splitnic::bench {
 
 std::filesystem::path find_program(const std::string& name) {
@@ -10,6 +13,15 @@ std::filesystem::path find_program(const std::string& name) {
   const auto installed = folder / "../libexec/splitnic-tests/bin" / name;
   const bool is_installed = ::access(beside.c_str(), X_OK) != 0 && ::access(installed.c_str(), X_OK) == 0;
   return is_installed ? installed : beside;
+}
+
+bool is_in_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (::access((std::filesystem::path(folder) / name).c_str(), X_OK) == 0) return true;
+  }
+  return false;
 }
 
 }  // namespace splitnic::bench

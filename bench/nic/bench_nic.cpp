@@ -6,9 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,15 +77,6 @@ Contestant testpmd() {
                           "--stats-period=3600"}}};
   contestant.gives_tap_after = "forwards packets";
   return contestant;
-}
-
-bool is_installed(const char* program) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (::access((folder + '/' + program).c_str(), X_OK) == 0) return true;
-  }
-  return false;
 }
 
 /// Runs of all contestants, one after the other, so that what else the machine does meets all alike.
@@ -169,7 +158,7 @@ int run_nic_command(const NicCommand& command) {
   }
   std::string program = command.splitnic.empty() ? find_program("splitnic").string() : command.splitnic;
   if (command.splitnic.empty() && ::access(program.c_str(), X_OK) != 0) program = "splitnic";  // the PATH's
-  report.has_testpmd = is_installed(kTestpmd);
+  report.has_testpmd = is_in_path(kTestpmd);
   if (!report.has_testpmd) fmt::print(stderr, "left out: {} is not installed\n", kTestpmd);
   // Opened here: the laboratory has folders of its own.
   std::ofstream picture;

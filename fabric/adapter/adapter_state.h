@@ -52,6 +52,7 @@ struct ChannelAdapter::State {
   void begin_turn(Time now, bool polls_links);
   /// A poll begins: time, paths, epochs.
   void enter_turn(Time now);
+  /// CellLink::notify() for each busy path; new_alone: where something has left since the last time.
   void notify(bool new_alone);
   /// The rest of the poll would only announce what has left.
   [[nodiscard]] bool is_quiet() const;

@@ -550,7 +550,6 @@ std::size_t ChannelAdapter::poll_links(Time now) {
 
 void ChannelAdapter::notify() { state_->notify(false); }
 
-/// CellLink::notify() for each busy path; `new_alone`: where something has left since the last time.
 void ChannelAdapter::State::notify(bool new_alone) {
   for (Path* path : context.turns.busy()) {
     if (new_alone && path->turn.announced) continue;
