@@ -99,7 +99,8 @@ def split_test(test):
 
 
 def source_folder(root, program):
-    elsewhere = {"hostile_fabric": "hostile", "unit_ibverbs": "ibverbs", "unit_rdmacm": "rdmacm"}
+    elsewhere = {"hostile_fabric": "hostile", "unit_ibverbs": "ibverbs", "unit_rdmacm": "rdmacm",
+                 "unit_guarded_portable": "unit/fabric"}
     return root / "tests" / elsewhere.get(program, program.replace("unit_", "unit/", 1))
 
 

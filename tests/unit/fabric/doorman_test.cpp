@@ -13,13 +13,18 @@
 #include "common/os/passed_descriptors.h"
 #include "fabric/bridge/shm_source.h"
 #include "tests/unit/common/lingering_socket.h"
-#include "tests/unit/fabric/bridge_fixtures.h"
+#include "tests/unit/fabric/listener_fixtures.h"
 
 namespace splitnic::fabric::doorman_test {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::answer_to;
+using test::call;
+using test::hello_bytes;
+using test::Polled;
+using test::say;
 
 ShmListenOptions small(const std::string& path) {
   ShmListenOptions options;
@@ -28,82 +33,12 @@ ShmListenOptions small(const std::string& path) {
   return options;
 }
 
-os::UniqueFd call(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.data(), path.size());
-  os::UniqueFd caller(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  REQUIRE(connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  return caller;
-}
-
-std::vector<std::byte> hello_bytes(const ShmHelloFields& fields = {}) {
-  const ShmHello hello = encode_shm_hello(fields);
-  const auto bytes = std::as_bytes(std::span(&hello, 1));
-  return {bytes.begin(), bytes.end()};
-}
-
-void say(const os::UniqueFd& caller, std::span<const std::byte> bytes) {
-  REQUIRE(send(caller.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
-}
-
-std::optional<ShmSetupStatus> answer_to(const os::UniqueFd& caller) {
-  ShmReply reply{};
-  if (recv(caller.get(), &reply, sizeof reply, MSG_DONTWAIT) != static_cast<ssize_t>(sizeof reply)) return std::nullopt;
-  return static_cast<ShmSetupStatus>(reply.status.value());
-}
-
 std::size_t bridge_mappings() {
   std::size_t count = 0;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) count += line.find("memfd:splitnic-bridge") != std::string::npos;
   return count;
 }
-
-/// A listener that the test polls at times of its choice.
-struct Polled {
-  explicit Polled(ShmListenOptions options = {}) {
-    options.path = directory.path("socket");
-    options.window_bytes = kShmMinBytes;
-    auto made = ShmListener::listen(options);
-    REQUIRE(made.has_value());
-    listener = std::move(*made);
-  }
-  void poll() {
-    for (int i = 0; i < 3; ++i) listener->poll(now);
-  }
-  [[nodiscard]] std::unique_ptr<ShmConnector> start(ShmConnectOptions options = {}) const {
-    options.path = directory.path("socket");
-    auto connector = ShmConnector::start(options, now);
-    REQUIRE(connector.has_value());
-    return std::move(*connector);
-  }
-  /// A host with its bridge, and the unit's end of it.
-  struct Connected {
-    std::unique_ptr<ShmConnector> connector;
-    std::unique_ptr<Bridge> host;
-    ShmAccepted unit;
-  };
-  [[nodiscard]] Connected connected(const ShmConnectOptions& options = {}) {
-    Connected both;
-    both.connector = start(options);
-    poll();
-    both.unit = std::move(listener->take().value());
-    both.host = std::move(both.connector->poll(now).value().value());
-    return both;
-  }
-  [[nodiscard]] std::string refusal(const ShmConnectOptions& options = {}) {
-    const auto connector = start(options);
-    poll();
-    const auto outcome = connector->poll(now);
-    REQUIRE(outcome.has_value());
-    REQUIRE_FALSE(outcome->has_value());
-    return outcome->error().message;
-  }
-  test::TemporaryDirectory directory;
-  std::unique_ptr<ShmListener> listener;
-  Time now{};
-};
 
 /// A doorman's thread, and the test's as the one that moves frames.
 struct Attended {
