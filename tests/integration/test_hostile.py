@@ -80,22 +80,33 @@ class OtherUsers(support.LabTestCase):
 
     hosts = 0
     GUEST, STRANGER = 65534, 65533
-    NOT_PERMITTED_STATUS = 2
+    NOT_PERMITTED_STATUS, USER_LIMIT_STATUS = 2, 6
     # Connects as the user who runs it, sends the hello, prints the answer's status and its number of descriptors.
-    CALL = ("import socket, struct, sys\n"
+    CALL = ("import socket, struct, sys, time\n"
             "caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)\n"
             "caller.settimeout(5)\n"
             "caller.connect(sys.argv[1])\n"
             "try: caller.send(bytes.fromhex(sys.argv[2]))\n"
             "except BrokenPipeError: pass\n"  # refused before the hello; the answer is there nevertheless
             "data, descriptors, _, _ = socket.recv_fds(caller, 4096, 8)\n"
-            "print(struct.unpack_from('<I', data, 12)[0], len(descriptors))\n")
+            "print(struct.unpack_from('<I', data, 12)[0], len(descriptors), flush=True)\n"
+            "if len(sys.argv) > 3: time.sleep(3600)\n")  # keeps its bridge
+
+    def words_of(self, user, path, *more):
+        return ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "/usr/bin/python3", "-c", self.CALL, path,
+                hello().hex(), *more]
 
     def call_as(self, user, path):
-        done = run(["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "/usr/bin/python3", "-c", self.CALL,
-                    path, hello().hex()], check=False)
+        done = run(self.words_of(user, path), check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return tuple(map(int, done.stdout.split()))
+
+    def stay_as(self, user, path):
+        """A host of that user, which stays if the unit has a bridge for it; and the status that it got."""
+        host = self.lab.start(f"user{user}", self.words_of(user, path, "stay"))
+        self.addCleanup(host.stop, 1)
+        wait_until(lambda: host.text().endswith("\n"), 10, "the unit's answer")
+        return host, int(host.text().split()[0])
 
     def serve(self, *words):
         with open("/proc/self/uid_map", encoding="ascii") as ids:
@@ -120,6 +131,24 @@ class OtherUsers(support.LabTestCase):
         unit = self.serve("--allow-gid", self.GUEST)
         self.assertEqual(self.call_as(self.GUEST, unit.socket), (0, DESCRIPTORS))
         self.assertEqual(self.call_as(self.STRANGER, unit.socket), (self.NOT_PERMITTED_STATUS, 0))
+
+    def assert_one_user_has_two_places(self, *words):
+        unit = self.serve("--allow-uid", self.GUEST, "--allow-uid", self.STRANGER, *words)
+        hosts = [self.stay_as(self.GUEST, unit.socket) for _ in range(3)]
+        self.assertEqual([status for _, status in hosts], [0, 0, self.USER_LIMIT_STATUS])
+        wait_until(lambda: unit.drops().get("connections_refused_user_limit") == 1, 5, "the refusal in its counter")
+        # Neither another user nor root is any the worse for it.
+        for user in (self.STRANGER, 0, 0, 0):
+            self.assertEqual(self.stay_as(user, unit.socket)[1], 0)
+        # What one of the user's hosts gives back, the next one gets.
+        hosts[0][0].stop()
+        wait_until(lambda: self.call_as(self.GUEST, unit.socket)[0] == 0, 5, "a place for the user")
+
+    def test_one_users_hosts_take_no_more_places_than_the_option_says(self):
+        self.assert_one_user_has_two_places("--hosts-per-user", 2)
+
+    def test_one_users_hosts_take_no_more_memory_than_the_option_says(self):
+        self.assert_one_user_has_two_places("--window-bytes", 2 << 20, "--memory-per-user", 8 << 20)
 
 
 class FalseUnit:
