@@ -56,7 +56,10 @@ class Channel {
   /// Writes the first `bytes` of the claim to the peer's memory. immediate: the immediate data; null: none. The channel
   /// keeps the buffer until the write completes.
   [[nodiscard]] bool commit_write(std::size_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
-  /// Announces a write whose bytes are in the peer's memory already (ChannelAdapter::claim_direct).
+  /// Announces a write whose bytes are in the peer's memory already (ChannelAdapter::claim_direct). They must lie where
+  /// no earlier write of the channel may still land. An element of a pool is such a place: the peer returns it when the
+  /// indication of the last frame in it has arrived, and that frame before it. The peer looks at the bytes when it is
+  /// told of them, which comes after all that was sent before.
   [[nodiscard]] bool announce_write(std::uint32_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
   /// Whether there is room for so many more writes.
   [[nodiscard]] bool can_write(std::size_t writes = 1) const {

@@ -144,6 +144,7 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
     entry.direct = is_direct;
     entry.psn = send.next_psn++;
     send.next = ++send.posted;
+    if (!is_direct) send.cells_to = send.posted;
   }
   const std::uint64_t posted = send.posted - before;
   if (posted == 0) return 0;
@@ -183,6 +184,7 @@ inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& sl
   const std::uint32_t bytes = request.segments[0].bytes;
   const bool immediate = request.operation == Operation::rdma_write_with_immediate;
   if (bytes == 0 || path.direct == nullptr || !path.direct->bridge.peer_window().is_memory()) return 0;
+  if (queue_pair.send.done < queue_pair.send.cells_to) return 0;  // Requester::cells_have_landed()
   const auto at = path.claim_direct(request.remote, bytes);
   SlotClaim claim;
   const std::size_t head = sizeof(RdmaHeader) + (immediate ? sizeof(ImmediateHeader) : 0);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
@@ -44,8 +45,24 @@ void flush_sends(AdapterContext& context, QueuePair& queue_pair) {
   queue_pair.answer = AnswerReassembly{};
 }
 
-/// What the peer still waits for is not answered.
-void drop_responses(QueuePair& queue_pair) {
+/// One-shot entries end with the queue pair whose operation has taken them: a read that was answered, a write or an
+/// answer that is partly in. A later stream could repeat the packet's number, and would pass for that operation.
+void end_taken_entries(AdapterContext& context, QueuePair& queue_pair) {
+  const auto end = [&](Stag tag) { context.table.end_taken(tag, queue_pair.number); };
+  ResponseQueue& responses = queue_pair.responses;
+  for (std::uint64_t kept = responses.oldest_kept(); kept != responses.taken; ++kept) end(responses.records[kept].tag);
+  end(std::exchange(queue_pair.taken, Stag{}));
+  const SendQueue& send = queue_pair.send;
+  for (std::uint64_t position = send.done; position < send.sent; ++position) {
+    const WorkRequest& request = send.entries[position].request;
+    if (!is_answered(request.operation)) continue;
+    for (const LocalSegment& sink : std::span(request.segments).first(request.segment_count)) end(sink.tag);
+  }
+}
+
+/// What the peer still waits for is not answered. Before the sends are flushed.
+void drop_responses(AdapterContext& context, QueuePair& queue_pair) {
+  end_taken_entries(context, queue_pair);
   queue_pair.responses.restart_at(queue_pair.responses.taken);
   queue_pair.responses.asked_again = false;
   queue_pair.refusing = false;
@@ -56,7 +73,7 @@ void enter_error(AdapterContext& context, QueuePair& queue_pair) {
   const bool was_connected = queue_pair.rules().connected;
   queue_pair.state = queue_pair_move(queue_pair.state, QueuePairEvent::fail).to;
   publish_connection(context, queue_pair);
-  drop_responses(queue_pair);
+  drop_responses(context, queue_pair);
   if (!was_connected) return;
   AsyncEvent event;
   event.kind = AsyncEventKind::queue_pair_fatal;
@@ -149,7 +166,7 @@ void flush_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   queue_pair.state = queue_pair_move(queue_pair.state, QueuePairEvent::fail).to;
   publish_connection(context, queue_pair);
   context.transfers.disown(queue_pair.number);
-  drop_responses(queue_pair);
+  drop_responses(context, queue_pair);
   flush_sends(context, queue_pair);
   flush_receives(context, queue_pair);
 }
@@ -185,6 +202,7 @@ void leave_receives(AdapterContext& context, QueuePair& queue_pair) {
 void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
   context.transfers.disown(queue_pair.number);
+  drop_responses(context, queue_pair);
   for (; send.done != send.posted; ++send.done) {
     context.completion_queue(queue_pair.options.send_completions)->release();
   }
@@ -198,7 +216,6 @@ void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
       if (CompletionQueue* left_in = context.completion_queue(number)) left_in->forget(queue_pair.number);
     }
   }
-  drop_responses(queue_pair);
   queue_pair.responses.taken = queue_pair.responses.next = queue_pair.responses.answered = 0;
   send.message_sequence = 0;
   queue_pair.state = QueuePairState::reset;

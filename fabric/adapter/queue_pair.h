@@ -88,6 +88,7 @@ struct SendQueue {
   std::uint64_t answered_to = 0;  ///< every read and atomic before it is answered
   std::uint64_t repeated = 0;     ///< requests that were sent again
   std::uint64_t drain_to = 0;     ///< sq_drained: what is before it is finished
+  std::uint64_t cells_to = 0;     ///< beyond the last request that changes the peer's memory by cells
 
   std::uint32_t acknowledged_psn = 0;  ///< every packet before it is acknowledged
   std::uint32_t sent_psn = 0;          ///< every packet before it was on the wire whole
@@ -259,6 +260,7 @@ struct ResponseQueue {
   std::uint32_t offset = 0;
   std::uint16_t cell = 0;
   std::uint32_t packet_crc = kPacketCrcStart;
+  bool in_cells = false;  ///< answers have left in cells that the peer may not have placed yet
 
   [[nodiscard]] bool idle() const { return next == taken; }
   [[nodiscard]] std::uint64_t oldest_kept() const { return taken - std::min<std::uint64_t>(taken, depth); }
@@ -328,6 +330,7 @@ struct QueuePair {
   Reassembly incoming{};
   EarlyWrites early{};
   RememberedTarget target{};  ///< of the peer's direct writes
+  Stag taken{};               ///< the one-shot entry that the first cell of a write has taken; 0: none, or it has ended
   /// A packet was refused and may be sent again. Until it arrives again, this end sends no acknowledgement.
   bool silent = false;
   /// A packet was refused for good: earlier requests get their answers, then the queue pair ends.

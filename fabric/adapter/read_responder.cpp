@@ -148,6 +148,7 @@ bool Responder::push_response(QueuePair& queue_pair) {
   Cell cell = addressed_cell(queue_pair, Opcode::atomic_acknowledge, record.psn);
   cell.original = record.original;
   if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return false;
+  responses.in_cells = true;
   responses.restart_at(responses.next + 1);
   return true;
 }
@@ -181,6 +182,7 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
   // What was stored directly is published before this cell, which announces it.
   static_cast<void>(release_cell(context_, *queue_pair.path, lane, cell, bytes, responses.packet_crc));
   responses.offset += bytes;
+  responses.in_cells = responses.in_cells || bytes != 0;
   ++responses.cell;
   if (!last) return true;
   ++(direct ? context_.counters.direct_reads : context_.counters.segmented_reads);
@@ -189,10 +191,14 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
   return true;
 }
 
-/// Has the answer stored where the peer wants it, if the peer granted that. False: not now; the answer waits.
+/// Has the answer stored where the peer wants it, if the peer granted that, and no older answer may land after it.
+/// False: not now; the answer waits.
 bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
   if (record.dma == DmaState::moving) return false;
   if (record.dma != DmaState::none || record.sink_tag == Stag{}) return true;
+  ResponseQueue& responses = queue_pair.responses;
+  if (responses.in_cells && queue_pair.path->link.drained(queue_pair.options.lane)) responses.in_cells = false;
+  if (responses.in_cells) return true;
   const auto at = queue_pair.path->claim_direct({record.sink_address, record.sink_tag}, record.bytes);
   if (!at) return true;
   const auto placement = context_.table.check_remote(read_access(queue_pair, record, record.bytes), record.address);
@@ -205,7 +211,7 @@ bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
   transfer.to = *at;
   transfer.pieces[0] = {*placement->memory, placement->offset, record.bytes};
   transfer.piece_count = 1;
-  const TransferFor what{queue_pair.number, TransferOwner::response, queue_pair.responses.next, record.sink_tag};
+  const TransferFor what{queue_pair.number, TransferOwner::response, responses.next, record.sink_tag};
   switch (context_.transfers.start(transfer, what)) {
     case DmaStart::moved:
       record.dma = DmaState::moved;

@@ -398,6 +398,10 @@ Responder::Verdict Responder::place_write(QueuePair& queue_pair, const ReceivedC
   if (!placement) return refused(placement.error(), ProtectedUse::write);
   if (placement->entry->touch != TouchControl::unlimited) {
     const SegmentPosition position{last, cell.packet_sequence, cell.packet_sequence + 1, 1};
+    if (placement->entry->touch == TouchControl::one_shot) {
+      const Stag before = std::exchange(queue_pair.taken, last ? Stag{} : incoming.tag);
+      if (before != incoming.tag) context_.table.end_taken(before, queue_pair.number);  // that write is lost
+    }
     if (context_.table.touch(access, position) == TouchAction::invalidate_and_terminate) {
       return refused(ProtectionError::touched_twice, ProtectedUse::write);
     }

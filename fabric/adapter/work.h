@@ -131,7 +131,8 @@ struct WorkRequest {
   SrqNumber remote_receives{};  ///< of XRC initiators: the peer's shared receive queue
   std::uint32_t immediate = 0;
   /// RDMA writes whose bytes the caller has stored through the peer window already (ChannelAdapter::claim_direct):
-  /// their number; segments are empty then. 0: the adapter moves the segments.
+  /// their number; segments are empty then. 0: the adapter moves the segments. The caller answers for the order with
+  /// what this queue pair has sent in cells: until that is complete, older bytes may land over those that are stored.
   std::uint32_t placed_bytes = 0;
   Stag invalidate{};
   Duration delay{};

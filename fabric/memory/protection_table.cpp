@@ -170,6 +170,13 @@ TouchAction ProtectionTable::take(ProtectionEntry& entry, const Access& access, 
   return TouchAction::place;
 }
 
+void ProtectionTable::end_taken(Stag tag, QpNumber taker) {
+  if (find(tag) == nullptr) return;
+  ProtectionEntry& entry = entry_at(tag.index());
+  const bool taken = entry.valid && entry.touch == TouchControl::one_shot && entry.touched && entry.taker == taker;
+  if (taken) invalidate(entry);
+}
+
 bool ProtectionTable::catch_up(Stag tag, std::uint32_t next_expected) {
   if (find(tag) == nullptr) return true;
   ProtectionEntry& entry = entry_at(tag.index());

@@ -182,6 +182,8 @@ class ProtectionTable {
   /// segment is placed; an atomic is one last segment. Reads: the request takes a one-shot entry (last not set), and
   /// the end of the response ends the entry (last set); reads do not touch a one-touch entry.
   [[nodiscard]] TouchAction touch(const Access& access, const SegmentPosition& segment);
+  /// Call when a queue pair ends. Ends the one-shot entry if an operation of that queue pair has taken it.
+  void end_taken(Stag tag, QpNumber taker);
   /// Call when the stream has advanced. Ends the one-touch entry if the stream has caught up with the remembered
   /// segment. True: the entry waits for no segment any more.
   bool catch_up(Stag tag, std::uint32_t next_expected);

@@ -122,12 +122,25 @@ MemoryWorld::Segment MemoryWorld::draw_segment(std::size_t number, const Queue& 
   return drawn;
 }
 
+/// The bytes that a request in flight before this one writes, in cells or directly: the order of the two shows.
+bool MemoryWorld::draw_same_target(Request& request) {
+  const auto before = std::find_if(in_flight_.rbegin(), in_flight_.rend(), [&](const Draft& other) {
+    const bool writes = !other->answered() && !other->local() && other->work.remote.tag != Stag{};
+    return writes && other->from == request.from && other->queue == request.queue;
+  });
+  if (before == in_flight_.rend()) return false;
+  request.work.remote = (*before)->work.remote;
+  request.bytes = (*before)->bytes;
+  return true;
+}
+
 /// What a peer asks for: tag, address and length.
 void MemoryWorld::draw_target(Request& request, Right right, std::uint64_t most) {
   const std::size_t owner = request.from ^ 1U;
   const Queue& queue = sites_[owner].queues[request.queue];
   const int attempts = one_in(16) ? 1 : 12;
   const bool edge = one_in(12);
+  if (right == Right::remote_write && one_in(6) && draw_same_target(request)) return;
   for (int attempt = 0; attempt < attempts; ++attempt) {
     const Stag tag = draw_tag(owner);
     const Reference::Entry* entry = sites_[owner].reference.find(tag);

@@ -92,7 +92,8 @@ void MemoryWorld::foretell(Request& request) const {
   }
   request.uses.clear();
   request.tags.clear();
-  request.unordered = false;
+  request.storable.clear();
+  if (request.fails() || request.bad_segment) use_taken(request);
   if (request.post_expected == Status::ok) return foretell_uses(request);
   for (const Stag tag : request.segment_tags) use(request, request.from, tag, false, false);
 }
@@ -106,6 +107,21 @@ void MemoryWorld::use(Request& request, std::size_t site, Stag tag, bool remote,
 
 void MemoryWorld::use(Request& request, const Pieces& pieces, bool remote, bool writes) const {
   for (const Piece& piece : pieces) request.uses.push_back({piece, writes, remote});
+}
+
+/// A refusal ends the queue pair at both ends, and with it the one-shot entries that its reads have taken.
+void MemoryWorld::use_taken(Request& request) const {
+  for (const std::size_t site : {request.from, request.from ^ 1U}) {
+    for (const Answered& answered : sites_[site].queues[request.queue].answered) {
+      if (answered.read) use(request, site, answered.access.tag, site != request.from, true);
+    }
+  }
+}
+
+void MemoryWorld::end_taken(std::size_t path, std::size_t queue) {
+  for (const std::size_t site : {2 * path, 2 * path + 1}) {
+    sites_[site].reference.end_taken(sites_[site].queues[queue]);
+  }
 }
 
 void MemoryWorld::foretell_uses(Request& request) const {
@@ -141,12 +157,13 @@ void MemoryWorld::foretell_uses(Request& request) const {
   if (request.answered() && queue.answered.size() == queue.reads_in) {  // forgotten for this one
     use(request, owner, queue.answered.front().access.tag, true, limited(owner, queue.answered.front().access.tag));
   }
-  const auto storable = to(request).reference.storable(remote.tag, remote.address, request.bytes);
-  request.unordered = !request.answered() && storable.has_value();
+  if (!request.answered()) {
+    request.storable = to(request).reference.storable(remote.tag, remote.address, request.bytes);
+  }
   if (!request.fails()) {
     use(request, to(request).reference.pieces(remote.tag, remote.address, request.bytes), true, !request.reads());
-  } else if (request.unordered) {
-    use(request, *storable, true, true);
+  } else {
+    use(request, request.storable, true, true);
   }
 }
 
@@ -179,10 +196,7 @@ void MemoryWorld::apply_failure(Request& request) {
     request.either = true;
     change(request, pieces, content(request.segments));
   };
-  if (request.unordered) {
-    may_write(
-        to(request).reference.storable(request.work.remote.tag, request.work.remote.address, request.bytes).value());
-  }
+  if (!request.storable.empty()) may_write(request.storable);
   if (request.follower) return;
   if (request.receive) {
     request.receive->expected.status =
@@ -195,6 +209,7 @@ void MemoryWorld::apply_failure(Request& request) {
   const std::uint32_t own_number = own.queues[request.queue].number.value;
   const bool local = request.refused_here || request.verdict == "receiver_not_ready";
   if (request.refused_here && !own.queues[request.queue].fails_whole) return;
+  end_taken(request.from / 2, request.queue);
   fatal.from_peer = !local;
   own.fatal[own_number] = fatal;
   if (request.verdict == "receiver_not_ready") return;

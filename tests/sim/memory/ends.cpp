@@ -187,6 +187,7 @@ void MemoryWorld::judge_crash(std::size_t path) {
     if (request->from / 2 == path) possible.add(*request);
   }
   judge(possible, "the requests in flight at a crash");
+  for (std::size_t queue = 0; queue < kQueues; ++queue) end_taken(path, queue);
   for (const std::size_t number : {2 * path, 2 * path + 1}) {
     Site& site = sites_[number];
     for (const Queue& queue : site.queues) static_cast<void>(site.adapter->destroy_queue_pair(queue.number));

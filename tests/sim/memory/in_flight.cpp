@@ -6,11 +6,10 @@ namespace splitnic::sim {
 
 namespace {
 
-/// The owner carries out what comes over one queue in its order, but answers reads in its own time; and what is stored
-/// directly does not wait for what goes in cells.
+/// The owner carries out what comes over one queue in its order, and what is stored directly waits for what goes in
+/// cells; but reads are answered in the owner's own time.
 bool in_order(const Request& earlier, const Request& later) {
-  return earlier.from == later.from && earlier.queue == later.queue && !earlier.reads() && !earlier.unordered &&
-         !later.unordered;
+  return earlier.from == later.from && earlier.queue == later.queue && !earlier.reads();
 }
 
 bool memory_conflict(const Request& earlier, const Request& later) {

@@ -68,7 +68,7 @@ struct Request {
   bool follower = false;      ///< of a request that will fail: flushed
   bool refused_here = false;  ///< by the table of who asks
   bool either = false;        ///< its bytes may be written, although it fails
-  bool unordered = false;
+  Pieces storable;            ///< of a request that is refused or flushed: where its bytes may be stored before that
   std::vector<Use> uses;
   std::vector<TagUse> tags;
   std::vector<Change> changes;

@@ -47,7 +47,7 @@ Pieces Reference::pieces(Stag tag, std::uint64_t address, std::size_t bytes) con
   return part_of(memory.at(region), static_cast<std::size_t>(table.offset_of(tag, address)), bytes);
 }
 
-std::optional<Pieces> Reference::storable(Stag tag, std::uint64_t address, std::size_t bytes) const {
+Pieces Reference::storable(Stag tag, std::uint64_t address, std::size_t bytes) const {
   const auto inside = [&](const Entry& entry) {
     const std::uint64_t offset = address - entry.base;
     return entry.placeable && !table.strict(entry.domain) && entry.rights.has(Right::remote_write) &&
@@ -60,7 +60,7 @@ std::optional<Pieces> Reference::storable(Stag tag, std::uint64_t address, std::
     if (revoked.tag != tag || !inside(revoked.entry)) continue;
     return part_of({revoked.range}, static_cast<std::size_t>(address - revoked.entry.base), bytes);
   }
-  return std::nullopt;
+  return {};
 }
 
 bool Reference::touch(const Access& access, bool read_request) {
@@ -80,6 +80,16 @@ void Reference::take(Queue& queue, const Answered& request) {
                        entry->touched && entry->taker == displaced.access.queue_pair &&
                        entry->sequence == displaced.access.sequence;
   if (its_own) table.end(displaced.access.tag.index());
+}
+
+void Reference::end_taken(Queue& queue) {
+  for (const Answered& answered : queue.answered) {
+    const Entry* entry = find(answered.access.tag);
+    const bool taken = answered.read && entry != nullptr && entry->valid && entry->touch == TouchControl::one_shot &&
+                       entry->touched && entry->taker == queue.number;
+    if (taken) table.end(answered.access.tag.index());
+  }
+  queue.answered.clear();
 }
 
 void Reference::describe(std::uint32_t index, const fabric::EntryOptions& options, std::uint64_t base,

@@ -67,13 +67,16 @@ class Reference {
   [[nodiscard]] const Entry* find(fabric::Stag tag) const;
   /// Where the bytes are, of a range inside the entry's.
   [[nodiscard]] Pieces pieces(fabric::Stag tag, std::uint64_t address, std::size_t bytes) const;
-  /// A range that the peer's copy of the table would let it store to directly, whatever the table itself says.
-  [[nodiscard]] std::optional<Pieces> storable(fabric::Stag tag, std::uint64_t address, std::size_t bytes) const;
+  /// A range that the peer's copy of the table would let it store to directly, whatever the table itself says; empty:
+  /// it would not.
+  [[nodiscard]] Pieces storable(fabric::Stag tag, std::uint64_t address, std::size_t bytes) const;
 
   /// What a checked remote access, or the answer to an own read, does to its entry. True: it ended.
   bool touch(const fabric::Access& access, bool read_request);
   /// A read or atomic of the peer was taken; the entry of one that is forgotten for it may end.
   void take(Queue& queue, const Answered& request);
+  /// The queue pair ends, and what its reads have taken ends with it.
+  void end_taken(Queue& queue);
   /// where: the region's bytes.
   void describe(std::uint32_t index, const fabric::EntryOptions& options, std::uint64_t base, const Pieces& where);
   void forget(std::uint32_t index);

@@ -286,6 +286,7 @@ bool MemoryWorld::fails_in_its_turn(Request& request) {
   if (!queue.memory_requests || !others) return false;
   request.verdict = "bad segment in its turn";
   request.refusal = {CompletionStatus::local_protection_error, {}};
+  end_taken(request.from / 2, request.queue);
   AsyncEvent fatal;
   from(request).fatal[queue.number.value] = fatal;
   fatal.from_peer = true;

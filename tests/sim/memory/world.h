@@ -157,6 +157,7 @@ class MemoryWorld final : PathsWorld {
   };
   [[nodiscard]] Segment draw_segment(std::size_t site, const Queue& queue, std::uint64_t most, bool exactly,
                                      fabric::Right right, bool sink);
+  [[nodiscard]] bool draw_same_target(Request& request);
   void draw_target(Request& request, fabric::Right right, std::uint64_t most);
   [[nodiscard]] Pieces draw_pages(std::size_t site, std::size_t count, fabric::PageList& list,
                                   std::vector<std::byte*>& pages);
@@ -186,6 +187,8 @@ class MemoryWorld final : PathsWorld {
   // effects.cpp: what a request does, by the model
   void foretell(Request& request) const;
   void foretell_uses(Request& request) const;
+  void use_taken(Request& request) const;
+  void end_taken(std::size_t path, std::size_t queue);
   void use(Request& request, std::size_t site, fabric::Stag tag, bool remote, bool changes) const;
   void use(Request& request, const Pieces& pieces, bool remote, bool writes) const;
   [[nodiscard]] std::string verdict_of(const Request& request) const;

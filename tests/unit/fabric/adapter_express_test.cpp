@@ -325,6 +325,27 @@ TEST_CASE("a direct write beyond what is granted is refused, though one inside i
   CHECK(owner.state(world.ends[1]->number) == QueuePairState::error);
 }
 
+TEST_CASE("in a list, a write behind a send is not stored before the send is taken", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  Endpoint& writer = *world.ends[0];
+  REQUIRE(world.ends[1]->receive(1, 0, 4096) == Status::ok);
+  std::array<WorkRequest, 2> list;
+  for (WorkRequest& request : list) {
+    request.segments[0] = writer.segment(0, 64);
+    request.segment_count = 1;
+  }
+  list[1].operation = Operation::rdma_write;
+  list[1].remote = world.at_peer(0, 0);
+  const std::vector<std::byte> untouched = world.direct_bytes(1);
+  std::size_t posted = 0;
+  REQUIRE(writer.adapter.post_send(writer.number, list, posted) == Status::ok);
+  REQUIRE(posted == 2);
+  CHECK(world.direct_bytes(1) == untouched);
+  for (int i = 0; i < 4; ++i) world.step();
+  CHECK(world.direct_bytes(1) != untouched);
+  CHECK(writer.adapter.counters().direct_writes == 0);
+}
+
 TEST_CASE("what was settled while an end made ready to sleep completes with its next poll",
           "[fabric][adapter][express]") {
   World world(Way::express, 1);

@@ -1,12 +1,10 @@
 #include <array>
 
-#include "adapter_fixtures.h"
+#include "adapter_requests.h"
 
 /// Where the adapter's own state and the protection table's meet. Found by tests/sim/memory.
 namespace splitnic::fabric::test::adapter_protection_test {
 namespace {
-
-constexpr Rights kEverything{0x3f};
 
 /// Reads 8 bytes into the start of end 0's buffer; how it ended.
 CompletionStatus read(TwoEndpoints& two, RemoteAddress from) {
@@ -95,6 +93,123 @@ TEST_CASE("a read that is forgotten does not end a one-shot window that was boun
   REQUIRE(second == first);
   for (int i = 0; i < 3; ++i) REQUIRE(read(two, anywhere) == CompletionStatus::success);
   CHECK(read(two, {bind.address, second}) == CompletionStatus::success);
+}
+
+namespace {
+
+/// A one-shot region of the host's buffer.
+Stag open_once(ScriptedPeer& peer) {
+  EntryOptions once;
+  once.rights = kEverything;
+  once.rights.bits &= 0x1f;  // not to be bound
+  once.touch = TouchControl::one_shot;
+  const auto memory = RegionMemory::of_process(peer.host.buffer);
+  return peer.host.adapter.table().register_region(peer.host.domain, memory, once).value();
+}
+RemoteAddress at(ScriptedPeer& peer, Stag tag) { return {peer.host.adapter.region_address(tag), tag}; }
+bool is_valid(ScriptedPeer& peer, Stag tag) { return peer.host.adapter.table().find(tag)->valid; }
+
+Cell first_of_write(ScriptedPeer& peer, std::uint32_t psn, Stag tag) {
+  Cell cell = peer.cell(Opcode::write_first, psn);
+  cell.address = at(peer, tag).address;
+  cell.tag = tag;
+  cell.message_bytes = 128;
+  return cell;
+}
+
+/// How a queue pair ends.
+enum class Ending { refusal, error, reset, destruction, epoch };
+
+void end(ScriptedPeer& peer, Ending how) {
+  ChannelAdapter& adapter = peer.host.adapter;
+  switch (how) {
+    case Ending::refusal:
+      peer.put(read_cell(peer, ScriptedPeer::kPsn + 1, 2, {0, Stag{1}}, 8));
+      peer.poll();
+      return;
+    case Ending::error:
+      REQUIRE(adapter.modify(peer.host.number, QueuePairEvent::fail) == Status::ok);
+      return;
+    case Ending::reset:
+      REQUIRE(adapter.modify(peer.host.number, QueuePairEvent::reset) == Status::ok);
+      return;
+    case Ending::destruction:
+      REQUIRE(adapter.destroy_queue_pair(peer.host.number) == Status::ok);
+      return;
+    case Ending::epoch:
+      peer.pair.link(1).restart();
+      peer.pair.come_up();
+      peer.poll();
+      return;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a one-shot entry that a read has taken ends with its queue pair", "[fabric][adapter]") {
+  const Ending how = GENERATE(Ending::refusal, Ending::error, Ending::reset, Ending::destruction, Ending::epoch);
+  ScriptedPeer peer;
+  const Stag read = open_once(peer);
+  const Stag untouched = open_once(peer);
+  peer.put(read_cell(peer, ScriptedPeer::kPsn, 1, at(peer, read), 8));
+  REQUIRE(peer.poll_and_take().at(0).opcode == Opcode::read_response_only);
+  REQUIRE(is_valid(peer, read));
+  end(peer, how);
+  CHECK_FALSE(is_valid(peer, read));
+  CHECK(is_valid(peer, untouched));
+}
+
+TEST_CASE("a one-shot entry that a read has taken is not read again by who connects with the same numbers",
+          "[fabric][adapter]") {
+  ScriptedPeer peer;
+  const RemoteAddress once = at(peer, open_once(peer));
+  peer.put(read_cell(peer, ScriptedPeer::kPsn, 1, once, 8));
+  REQUIRE(peer.poll_and_take().at(0).opcode == Opcode::read_response_only);
+  ChannelAdapter& adapter = peer.host.adapter;
+  REQUIRE(adapter.modify(peer.host.number, QueuePairEvent::reset) == Status::ok);
+  REQUIRE(adapter.connect(peer.host.number, {ScriptedPeer::kNumber, ScriptedPeer::kOwnPsn, ScriptedPeer::kPsn}) ==
+          Status::ok);
+  peer.put(read_cell(peer, ScriptedPeer::kPsn, 1, once, 8));
+  CHECK(peer.poll_and_take().at(0).opcode == Opcode::terminate);
+}
+
+TEST_CASE("a one-shot entry that a part of a write has taken ends with its queue pair", "[fabric][adapter]") {
+  const Ending how = GENERATE(Ending::error, Ending::reset, Ending::destruction, Ending::epoch);
+  ScriptedPeer peer;
+  const Stag tag = open_once(peer);
+  peer.put(first_of_write(peer, ScriptedPeer::kPsn, tag), pattern(64, 1));
+  peer.poll();
+  REQUIRE(is_valid(peer, tag));
+  REQUIRE(peer.host.adapter.table().find(tag)->touched);
+  end(peer, how);
+  CHECK_FALSE(is_valid(peer, tag));
+}
+
+TEST_CASE("a one-shot entry of which an unacknowledged write was lost ends with the next such write",
+          "[fabric][adapter]") {
+  ScriptedPeer peer(small_cells(), {.acknowledged = false});
+  const Stag lost = open_once(peer);
+  const Stag next = open_once(peer);
+  peer.put(first_of_write(peer, ScriptedPeer::kPsn, lost), pattern(64, 1));
+  peer.put(first_of_write(peer, ScriptedPeer::kPsn + 1, next), pattern(64, 1));
+  peer.poll();
+  CHECK_FALSE(is_valid(peer, lost));
+  CHECK(is_valid(peer, next));
+}
+
+TEST_CASE("a one-shot entry that a part of an answer has taken ends with its queue pair", "[fabric][adapter]") {
+  const Ending how = GENERATE(Ending::error, Ending::reset, Ending::destruction, Ending::epoch);
+  ScriptedPeer peer;
+  const Stag tag = open_once(peer);
+  WorkRequest request = read_request(peer.host, 1, 0, 128, {0x1000, Stag{0x500}});
+  request.segments[0].tag = tag;
+  REQUIRE(post(peer.host, request) == Status::ok);
+  REQUIRE(peer.poll_and_take().at(0).opcode == Opcode::read_request);
+  peer.put(peer.cell(Opcode::read_response_first, ScriptedPeer::kOwnPsn), pattern(64, 1));
+  peer.poll();
+  REQUIRE(peer.host.adapter.table().find(tag)->touched);
+  end(peer, how);
+  CHECK_FALSE(is_valid(peer, tag));
 }
 
 }  // namespace splitnic::fabric::test::adapter_protection_test

@@ -166,6 +166,23 @@ TEST_CASE("a one-shot entry is one operation's, from its first segment on", "[fa
   CHECK(t.ask(t.what) == "invalid_stag");
 }
 
+TEST_CASE("a one-shot entry ends with the queue pair that has taken it, and with no other", "[fabric][memory]") {
+  Touched t(TouchControl::one_shot, Right::remote_read);
+  t.table.end_taken(t.tag, t.me.queue_pair);  // nothing has taken it
+  CHECK(t.ask(t.what) == "ok");
+  CHECK(t.table.touch(t.what, in_order(false, 50)) == TouchAction::place);
+  t.table.end_taken(t.tag, QpNumber{t.me.queue_pair.value + 1});
+  t.table.end_taken(Stag::from(t.tag.index(), static_cast<std::uint8_t>(t.tag.instance() + 1)), t.me.queue_pair);
+  CHECK(t.ask(t.what) == "ok");
+  t.table.end_taken(t.tag, t.me.queue_pair);
+  CHECK(t.ask(t.what) == "invalid_stag");
+
+  Touched often(TouchControl::one_touch, Right::remote_read);
+  CHECK(often.table.touch(often.what, in_order(false, 50)) == TouchAction::place);
+  often.table.end_taken(often.tag, often.me.queue_pair);
+  CHECK(often.ask(often.what) == "ok");
+}
+
 TEST_CASE("the owner's own accesses do not use a one-shot region up", "[fabric][memory]") {
   ProtectionFixture f;
   EntryOptions options;
