@@ -13,9 +13,9 @@ namespace splitnic::hostile {
 /// many; frames and indications likewise; cells that no adapter sends; bytes in the victim's memory.
 class HostileTalk {
  public:
-  /// world and tally must outlive this object. flood: see attack().
-  HostileTalk(World& world, Tally& tally, unsigned flood)
-      : world_(world), end_(world.end()), tally_(tally), flood_(flood) {}
+  /// end: of the world. All references must outlive this object. flood: see attack().
+  HostileTalk(World& world, test::ValidEnd& end, Tally& tally, unsigned flood)
+      : world_(world), end_(end), tally_(tally), flood_(flood) {}
 
   void act(Input& input);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -22,12 +23,20 @@ using iounit::test::UnitBench;
 
 constexpr std::string_view kSecret = "between honest hosts only";
 constexpr std::size_t kMaxHosts = 4;
+constexpr std::uint64_t kCookie = 77;  // of the hostile host's session
 constexpr std::uint64_t kStepsPerSum = 16;
 
 bool holds_secret(std::span<const std::byte> bytes) {
   return memmem(bytes.data(), bytes.size(), kSecret.data(), kSecret.size()) != nullptr;
 }
 
+fabric::SimBridgeOptions bridge_of_session(bool further) {
+  fabric::SimBridgeOptions options = small_bridge();
+  options.group = {.cookie = kCookie, .further = further};
+  return options;
+}
+
+/// Bits of kind: 1 and 2, see World; 4: rates, 8: foreign sources, 16: a guard; 32: no further queue.
 iounit::IoUnitOptions unit_options(std::uint8_t kind) {
   iounit::IoUnitOptions options;
   options.max_hosts = kMaxHosts;
@@ -49,17 +58,26 @@ class IoUnitWorld final : public World {
         bench_(unit_options(kind)),
         a_(honest("a")),
         b_(honest("b")),
-        hostile_(bench_.connect(messaging::SessionOptions{}, small_bridge())),
+        hostile_(bench_.connect(messaging::SessionOptions{}, bridge_of_session(false))),
         end_(evil_options(), hostile_.pair().end(0), bench_.random) {
     bench_.step();  // the unit has the bridge
+    if ((kind & 32U) != 0) return;
+    // The unit refuses it, because the session is not up yet: step() comes back with it. In mode S it is refused
+    // always.
+    joins_ = (kind & 1U) == 0;
+    queue_ = &bench_.connect(messaging::SessionOptions{}, bridge_of_session(true));
+    queue_end_.emplace(evil_options(), queue_->pair().end(0), bench_.random);
   }
 
   test::ValidEnd& end() override { return end_; }
+  test::ValidEnd* further_end() override { return queue_end_ ? &*queue_end_ : nullptr; }
   fabric::SimBridgePair& pair() override { return hostile_.pair(); }
   bool victim_up() override { return bench_.attached("evil") != nullptr; }
   void step(Duration time) override {
     bench_.step();
     end_.poll(bench_.now());
+    if (queue_end_) queue_end_->poll(bench_.now());
+    if (joins_ && victim_up()) join();
     bench_.pass(time);
     note_attached();
   }
@@ -108,6 +126,7 @@ class IoUnitWorld final : public World {
   void come_back() override {
     World::come_back();
     if (hostile_.released) bench_.connect_again(hostile_);
+    join();
   }
   void check() override {
     if (++checks_ % kStepsPerSum == 0) check_sum();
@@ -137,6 +156,7 @@ class IoUnitWorld final : public World {
       step(std::chrono::milliseconds(1));
     }
     SPLITNIC_CHECK_OP(heard(), >, before);
+    check_queue();
   }
   [[nodiscard]] Tally totals() {
     note_attached();
@@ -155,6 +175,21 @@ class IoUnitWorld final : public World {
     options.link = small_rings();
     return bench_.wait_up(bench_.connect(options, small_bridge()));
   }
+  /// The unit drops a queue's bridge with the session, and when the queue does not come up.
+  void join() {
+    if (queue_ != nullptr && queue_->released) bench_.connect_again(*queue_);
+  }
+  /// The further queue joins a session that is up, or the unit refuses it for its mode.
+  void check_queue() {
+    if (queue_ == nullptr) return;
+    const auto queues = [this] { return bench_.attached("evil")->queues_up(); };
+    for (unsigned tries = 0; tries < 3000 && queues() < (joins_ ? 2U : 1U); ++tries) {
+      take_next_steps();
+      step(std::chrono::milliseconds(5));
+      SPLITNIC_CHECK(victim_up());
+    }
+    SPLITNIC_CHECK_OP(queues(), ==, joins_ ? 2U : 1U);
+  }
   /// Each frame was delivered, or dropped for a cause.
   void check_sum() {
     const auto sum = bench_.sum();
@@ -171,15 +206,19 @@ class IoUnitWorld final : public World {
     for (unsigned tries = 0; tries < 200 && got(frame) == before; ++tries) step(std::chrono::microseconds(100));
     SPLITNIC_CHECK_OP(got(frame), ==, before + 1);
   }
-  void look_for_secrets() {
-    std::vector<std::byte> memory(hostile_.pair().end(0).local_memory().size());
-    const auto seen = hostile_.pair().end(0).local_memory();
+  static void look_for_secrets(fabric::SimBridgePair& pair, const test::ValidEnd& end) {
+    std::vector<std::byte> memory(pair.end(0).local_memory().size());
+    const auto seen = pair.end(0).local_memory();
     // No decision depends on this copy, so the audit does not count its loads.
     seen.next_message();
     seen.copy_out(0, memory);
     seen.next_message();
     SPLITNIC_CHECK(!holds_secret(memory));
-    for (const auto& pool : end_.pools()) SPLITNIC_CHECK(!holds_secret(pool));
+    for (const auto& pool : end.pools()) SPLITNIC_CHECK(!holds_secret(pool));
+  }
+  void look_for_secrets() {
+    look_for_secrets(hostile_.pair(), end_);
+    if (queue_end_) look_for_secrets(queue_->pair(), *queue_end_);
     for (const auto& frame : bench_.lan.sent) SPLITNIC_CHECK(!holds_secret(frame));
   }
   [[nodiscard]] std::size_t count_from(const MacAddress& source) const {
@@ -207,10 +246,8 @@ class IoUnitWorld final : public World {
       noted_ = attached;
     }
     if (attached == nullptr) return;
-    const auto& counters = attached->session().counters();
-    now_ = {.received = attached->session().adapter_counters().cells_received,
-            .ups = counters.ups,
-            .faults = counters.faults};
+    const auto counters = attached->counters();
+    now_ = {.received = attached->totals().adapter.cells_received, .ups = counters.ups, .faults = counters.faults};
   }
 
   UnitBench bench_;
@@ -218,6 +255,9 @@ class IoUnitWorld final : public World {
   TestHost& b_;
   TestHost& hostile_;
   test::ValidEnd end_;
+  TestHost* queue_ = nullptr;  // a bridge for a further queue, and its hostile end
+  std::optional<test::ValidEnd> queue_end_;
+  bool joins_ = false;
   const iounit::AttachedHost* noted_ = nullptr;
   std::uint64_t checks_ = 0;
   Tally past_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "common/check.h"
 #include "tests/hostile_sessions/hostile_talk.h"
@@ -83,6 +84,11 @@ void World::set_terms(messaging::SessionOptions& options) const {
   options.link = small_rings();
 }
 
+void World::take_next_steps() {
+  end().take_next_step();
+  if (auto* const further = further_end()) further->take_next_step();
+}
+
 bool World::come_up(Duration limit) {
   // A step is short while both talk, and longer and longer while the victim lets the end wait: it may pause for
   // seconds.
@@ -91,7 +97,7 @@ bool World::come_up(Duration limit) {
   Duration time = kShortest;
   for (Duration passed{}; passed < limit && !(victim_up() && end().ready()); passed += time) {
     const std::uint64_t heard = end().answers() + end().incarnation();
-    end().take_next_step();
+    take_next_steps();
     step(time);
     const bool talks = end().connected() && end().answers() + end().incarnation() != heard;
     time = talks ? kShortest : std::min(2 * time, kLongest);
@@ -101,7 +107,9 @@ bool World::come_up(Duration limit) {
 
 Tally attack(World& world, Input& input, unsigned flood) {
   Tally tally;
-  HostileTalk talk(world, tally, flood);
+  HostileTalk talk(world, world.end(), tally, flood);
+  std::optional<HostileTalk> further;
+  if (auto* const end = world.further_end()) further.emplace(world, *end, tally, flood);
   const bool starts_honestly = (input.byte() & kSilentStart) == 0;
   if (starts_honestly) SPLITNIC_CHECK(world.come_up(seconds(3)));
   while (!input.empty()) {
@@ -124,10 +132,10 @@ Tally attack(World& world, Input& input, unsigned flood) {
         break;
       case 5:
       case 6:
-        world.end().take_next_step();
+        world.take_next_steps();
         break;
       default:
-        talk.act(input);
+        (further && input.byte() < 96 ? *further : talk).act(input);
     }
     world.step(microseconds(10));
     world.check();
@@ -136,6 +144,7 @@ Tally attack(World& world, Input& input, unsigned flood) {
   }
   world.come_back();
   world.end().start_over();
+  if (auto* const end = world.further_end()) end->start_over();
   world.step(milliseconds(1));
   SPLITNIC_CHECK(world.come_up(kRecovery));
   world.check_recovery();

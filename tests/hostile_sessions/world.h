@@ -44,6 +44,8 @@ class World {
   World& operator=(const World&) = delete;
 
   [[nodiscard]] virtual test::ValidEnd& end() = 0;
+  /// The hostile end of a further queue of the same host; null: the world has none.
+  [[nodiscard]] virtual test::ValidEnd* further_end() { return nullptr; }
   [[nodiscard]] virtual fabric::SimBridgePair& pair() = 0;
   /// Everybody polls, then so much time goes by.
   virtual void step(Duration time) = 0;
@@ -62,7 +64,9 @@ class World {
   /// The hostile end behaves again: everything must work within seconds.
   virtual void check_recovery() = 0;
 
-  /// The hostile end does what an honest one does until the session is up. False: it did not come up in that time.
+  /// The hostile ends do what honest ones do next.
+  void take_next_steps();
+  /// The hostile ends do what honest ones do until the session is up. False: it did not come up in that time.
   bool come_up(Duration limit);
 
  protected:
