@@ -6,7 +6,8 @@
 #                              package
 #   tools/check.sh --kill N    the part kill with N kills
 #   tools/check.sh --hostile   the part hostile in its long form, about an hour and a quarter: all attacks, 10 s each,
-#                              medians of five pairs; a million frames with foreign addresses; 10^9 hostile cells
+#                              medians of five pairs, which must reach 0.9 of the rates beside an honest host, and 1.5
+#                              of the ping; a million frames with foreign addresses; 10^9 hostile cells
 # hostile, kill, peers, verbs, stress and package run only when they are named; the tests have a short form of the first
 # four. stress runs each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks and installation: about
 # two hours on two cores. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where

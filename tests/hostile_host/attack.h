@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "common/mac_address.h"
 #include "common/random.h"
 #include "common/time.h"
 
@@ -17,6 +18,7 @@ struct Target {
   std::string socket;  ///< of the I/O unit
   std::string name;    ///< of this host
   std::string victim;  ///< the name of another host of the unit
+  MacAddress station;  ///< of the LAN
   SeededRandom random;
   Time until{};
 
@@ -40,5 +42,7 @@ struct Attack {
 [[nodiscard]] std::span<const Attack> session_attacks();
 /// By hosts that are up.
 [[nodiscard]] std::span<const Attack> frame_attacks();
+/// By hosts that pose as somebody else, or as more than they are.
+[[nodiscard]] std::span<const Attack> identity_attacks();
 
 }  // namespace splitnic::hostile

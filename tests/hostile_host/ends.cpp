@@ -22,21 +22,25 @@ messaging::SessionOptions host_options(const Target& target, bool offloads) {
 
 }  // namespace
 
-std::unique_ptr<fabric::Bridge> connect(const Target& target) {
+std::unique_ptr<fabric::Bridge> connect_once(const Target& target, std::uint64_t cookie) {
   fabric::ShmConnectOptions options;
   options.path = target.socket;
   options.name = target.name;
+  options.features = fabric::kShmFeatureFurtherQueues;
+  options.cookie = cookie;
+  if (cookie != 0) options.purpose = fabric::ShmPurpose::further_queue;
+  auto attempt = fabric::ShmConnector::start(options, monotonic_now());
+  while (attempt && target.goes_on()) {
+    auto outcome = (*attempt)->poll(monotonic_now());
+    if (outcome) return *outcome ? std::move(**outcome) : nullptr;
+    std::this_thread::yield();
+  }
+  return nullptr;
+}
+
+std::unique_ptr<fabric::Bridge> connect(const Target& target) {
   while (target.goes_on()) {
-    auto attempt = fabric::ShmConnector::start(options, monotonic_now());
-    while (attempt && target.goes_on()) {
-      auto outcome = (*attempt)->poll(monotonic_now());
-      if (!outcome) {
-        std::this_thread::yield();
-        continue;
-      }
-      if (*outcome) return std::move(**outcome);
-      break;
-    }
+    if (auto bridge = connect_once(target)) return bridge;
     target.be_idle(milliseconds(1));
   }
   return nullptr;
@@ -88,12 +92,24 @@ bool ControlEnd::wait(const Target& target, const std::function<bool()>& conditi
   return true;
 }
 
-bool ControlEnd::greet(const Target& target) {
+bool ControlEnd::start_over(const Target& target) {
   if (incarnation_ != 0 && end_.connected() && end_.incarnation() == incarnation_) end_.restart();
   if (!wait(target, [&] { return end_.connected() && end_.incarnation() != incarnation_; })) return false;
   incarnation_ = end_.incarnation();
-  const auto ended = [&] { return end_.failed() || end_.incarnation() != incarnation_; };
-  return end_.greet() && wait(target, [&] { return end_.heard().granted || ended(); }) && !ended();
+  return true;
+}
+
+bool ControlEnd::greet(const Target& target) {
+  if (!start_over(target) || !end_.greet()) return false;
+  return wait(target, [this] { return end_.heard().answer != 0 || ended(); }) && end_.heard().granted && !ended();
+}
+
+bool ControlEnd::come_up(const Target& target) {
+  const auto step = [this] {
+    if (!ended()) end_.take_next_step();
+    return end_.ready() || ended();
+  };
+  return start_over(target) && wait(target, step) && !ended();
 }
 
 bool ControlEnd::poll() {

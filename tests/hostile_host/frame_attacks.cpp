@@ -16,31 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Runs act over and over on a host that is up, and makes a new one when the unit has ended it.
-template <class Act>
-void while_up(Target& target, Counts& counts, Act&& act, bool offloads = false) {
-  auto& ups = counts["sessions"];
-  while (target.goes_on()) {
-    std::shared_ptr<fabric::Bridge> bridge = connect(target);
-    if (!bridge) return;
-    HostEnd end(target, std::move(bridge), offloads);
-    while (target.goes_on() && end.come_up(target)) {
-      ++ups;
-      while (target.goes_on() && end.usable()) {
-        act(end);
-        end.poll();
-      }
-    }
-  }
-}
-
-/// Sends the frames that make(end) makes, as many as fit.
-template <class Make>
-void flood(Target& target, Counts& counts, Make&& make) {
-  auto& frames = counts["frames"];
-  while_up(target, counts, [&](HostEnd& end) { frames += end.send_all(make(end)); });
-}
-
 void send_honestly(Target& target, Counts& counts) {
   flood(target, counts, [](HostEnd& end) { return frame_of(kNobody, end.mac(), 1514); });
 }
@@ -67,6 +42,13 @@ void send_to_victim(Target& target, Counts& counts) {
 void pretend(Target& target, Counts& counts) {
   flood(target, counts, [&](HostEnd&) {
     return frame_of(kBroadcastMac, target.random.below(2) == 0 ? stable_mac_for(target.victim) : kNobody, 60);
+  });
+}
+/// To the groups of the spanning tree, of pauses, LACP and others between neighbours on one link.
+void send_to_the_switch(Target& target, Counts& counts) {
+  std::uint8_t group = 0;
+  flood(target, counts, [&](HostEnd& end) {
+    return frame_of({{0x01, 0x80, 0xc2, 0, 0, static_cast<std::uint8_t>(group++ & 0xfU)}}, end.mac(), 60);
   });
 }
 void send_tags_and_stumps(Target& target, Counts& counts) {
@@ -177,6 +159,7 @@ constexpr Attack kAttacks[] = {
     {"itself", "sends to its own address", send_to_itself},
     {"victim", "sends to a neighbour", send_to_victim},
     {"spoofing", "sends from its neighbour's address and from foreign ones", pretend},
+    {"bpdu", "sends to the groups of the LAN's switches", send_to_the_switch},
     {"tags", "sends frames that end in the middle of headers, with up to five tags", send_tags_and_stumps},
     {"headers", "sends frames with random virtio-net headers", send_bad_headers},
     {"slow-reader", "reads fifty times a second", read_slowly},

@@ -6,19 +6,20 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/hostile_host/attack.h"
+#include "tests/hostile_host/ends.h"
 
 namespace splitnic::hostile {
 namespace {
 
 constexpr const char* kUsage =
     "hostile_host --list\n"
-    "hostile_host ATTACK --socket PATH [--seconds S] [--name NAME] [--victim NAME] [--seed N]\n"
+    "hostile_host ATTACK --socket PATH [--seconds S] [--name NAME] [--victim NAME] [--station MAC]\n"
+    "                    [--seed N]\n"
     "Exit code 1: the attack did not do what it should.\n";
 
 std::vector<Attack> all_attacks() {
   std::vector<Attack> all;
-  for (const auto attacks : {connection_attacks(), session_attacks(), frame_attacks()}) {
+  for (const auto attacks : {connection_attacks(), session_attacks(), frame_attacks(), identity_attacks()}) {
     all.insert(all.end(), attacks.begin(), attacks.end());
   }
   return all;
@@ -61,6 +62,7 @@ int main_of(const std::vector<std::string_view>& words) {
     Target target{.socket = std::string(option("--socket", "")),
                   .name = std::string(option("--name", "hostile")),
                   .victim = std::string(option("--victim", "h1")),
+                  .station = parse_mac(option("--station", "")).value_or(kNobody),
                   .random = SeededRandom(number(option("--seed", "1"))),
                   .until = monotonic_now() + std::chrono::seconds(number(option("--seconds", "2")))};
     return run(attack, target);

@@ -182,6 +182,48 @@ void greet_again(Target& target, Counts& counts) {
   });
 }
 
+/// An indication, or a write with one, of an element that is not there or not this host's to fill.
+bool indicate_wrongly(test::ValidEnd& end, RandomSource& random) {
+  messaging::Channel* const data = end.data();
+  const auto buffer = end.data_connected() ? data->claim() : std::span<std::byte>();
+  if (buffer.empty()) return false;
+  const wire::Indication wrong{wire::PoolNumber{random.next32() & 3U}, random.next32() & 0x1ffU,
+                               random.next32() & 0xffffU};
+  if (random.below(2) == 0) {
+    return data->commit(wire::encode_buffer_rdma_indicate(buffer, 0, std::span(&wrong, 1)));
+  }
+  const wire::PoolAdvertisement& pool = end.heard().pools.front();
+  const std::uint32_t immediate = random.next32();
+  return data->can_write() && data->commit_write(14, {pool.address, fabric::Stag{pool.memory_handle}}, &immediate);
+}
+
+constexpr unsigned kRightIndications = 2000;
+
+/// Fills elements with nothing, as fast as the unit returns them, and now and then indicates a wrong one.
+void indicate(Target& target, Counts& counts) {
+  auto& sessions = counts["sessions"];
+  auto& frames = counts["indications"];
+  auto& wrong = counts["wrong"];
+  const std::vector<std::byte> nothing(60);
+  while (target.goes_on()) {
+    auto bridge = connect(target);
+    if (!bridge) return;
+    ControlEnd end(target, std::move(bridge));
+    while (target.goes_on() && end.come_up(target)) {
+      ++sessions;
+      unsigned right = 0;
+      while (end.poll() && target.goes_on()) {
+        end.end().take_next_step();
+        for (; right < kRightIndications && end.end().send_frame(nothing); ++right) ++frames;
+        if (right == kRightIndications && indicate_wrongly(end.end(), target.random)) {
+          ++wrong;
+          right = 0;
+        }
+      }
+    }
+  }
+}
+
 constexpr Attack kAttacks[] = {
     {"restarts", "comes up and starts a new session at once, on the same bridge", restart_sessions},
     {"epochs", "announces one epoch after the other", change_epochs},
@@ -192,6 +234,7 @@ constexpr Attack kAttacks[] = {
     {"talk", "sends status reports, each a line in the unit's log", talk},
     {"hellos", "says hello again under invented names", greet_again},
     {"returns", "returns elements that it does not have", return_what_it_has_not},
+    {"indications", "fills elements with nothing, and indicates some that it may not fill", indicate},
 };
 
 }  // namespace

@@ -100,16 +100,19 @@ class IoUnit(Daemon):
 
     role = "iounit"
 
-    def __init__(self, lab, lan=None, args=(), files=None, name="unit"):
+    def __init__(self, lab, lan=None, args=(), files=None, name="unit", patient=True):
+        """patient: without pauses for users whose hosts come and go, because tests restart hosts more often than people
+        do. False: with the shipped defaults."""
         super().__init__(lab, name, lan.unit_ns if lan else None)
+        self.patient = patient
         self.lan_spec = files or lan.unit_if
         self.args = list(args)
         self.socket = lab.dir / f"{name}.sock"
 
     def argv(self):
         place = ["--netns", self.ns.name] if self.ns else []
-        if "--setups-per-minute" not in self.args:
-            place += ["--setups-per-minute", "1000000"]  # the tests restart hosts more often than people do
+        if self.patient and "--setups-per-minute" not in self.args:
+            place += ["--setups-per-minute", "1000000"]
         return [self.lab.splitnic, "iounit", "--listen", self.socket, "--lan", self.lan_spec, "--name", self.name,
                 "--control", self.control, *place, *self.args]
 
