@@ -47,6 +47,31 @@ TEST_CASE("a placeable region of a strict domain is not granted: what its check 
   CHECK(stored == std::array<std::byte, 64>{});
 }
 
+TEST_CASE("a grant of an epoch that is over lets nobody store, though a grant of this one has its place",
+          "[fabric][adapter]") {
+  TwoEndpoints two;
+  Endpoint& owner = two.end(1);
+  const std::size_t start = two.pair.link(1).buffers().offset;
+  const auto grant = [&](std::size_t number) {
+    const auto made = owner.adapter.register_bridge_memory(owner.domain, {start + 64 * number, 64}, kAllRights, true);
+    REQUIRE(made.has_value());
+    return *made;
+  };
+  const auto set_of = [](Stag tag) { return tag.index() % (LinkOptions{}.mpt_entries / kMptWays); };
+  const Stag before = grant(0);
+  const RemoteAddress old{owner.adapter.region_address(before), before};
+  two.run(milliseconds(1));
+  REQUIRE(two.end(0).adapter.claim_direct(old, 64).has_value());
+
+  two.pair.link(1).restart();
+  two.pair.come_up();
+  two.run(milliseconds(1));
+  std::size_t number = 1;  // not where the old one was
+  while (set_of(grant(number)) != set_of(before)) ++number;
+  two.run(milliseconds(1));
+  CHECK_FALSE(two.end(0).adapter.claim_direct(old, 64).has_value());
+}
+
 TEST_CASE("memory of the process that was called placeable leaves nothing of the bridge's in quarantine",
           "[fabric][adapter]") {
   TwoEndpoints two;

@@ -12,6 +12,7 @@
 #include "fabric/bridge/link.h"
 #include "fabric/memory/region.h"
 #include "link_records.h"
+#include "mapped_memory.h"
 
 namespace splitnic::fabric::test::memory_order_test {
 namespace {
@@ -255,6 +256,31 @@ TEMPLATE_TEST_CASE("machine code: no order of stores shows a slot before its hea
   CHECK(streamed == (streams && __builtin_cpu_supports("avx") != 0));
   const bool needs_fence = streamed || TestType::kOrder == StoreOrder::weaker;
   CHECK(stale(without(sender, MemoryEvent::Kind::store_fence)) == needs_fence);
+}
+
+TEST_CASE("machine code: the bytes of a direct write become visible from the first to the last",
+          "[fabric][memory][order]") {
+  constexpr std::size_t kPage = 4096;
+  const auto words = static_cast<std::size_t>(GENERATE(1, 2, 3, 5, 8, 10, 16, 25, 40, 64, 375, 900));
+  const auto at = static_cast<std::size_t>(GENERATE(0, 4, 16, 60));
+  const std::size_t bytes = words * sizeof(std::uint32_t);
+  const MappedMemory target(kPage);
+  SeededRandom random(words);
+  const std::vector<std::byte> source = random_bytes(random, bytes);
+  std::byte* const to = target.data() + at;
+  MemoryTrace trace({std::span(target.data(), kPage)}, MemoryTrace::Fences::of_the_processor);
+  bool copied = false;
+  const MemoryEvents stores = trace.of([&] { copied = guarded_copy(to, source.data(), bytes); });
+  REQUIRE(copied);
+  REQUIRE(std::memcmp(to, source.data(), bytes) == 0);
+  REQUIRE_FALSE(stores.empty());
+  const std::byte* visible = to;  // up to here; what is stored again holds the same
+  for (const MemoryEvent& event : stores) {
+    REQUIRE(event.kind == MemoryEvent::Kind::store);
+    REQUIRE(event.word <= visible);
+    visible = std::max(visible, event.word + sizeof(std::uint32_t));
+  }
+  CHECK(visible == to + bytes);
 }
 
 TEMPLATE_TEST_CASE("machine code: no order of stores shows what is settled before the answers that came first",
