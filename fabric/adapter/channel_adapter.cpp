@@ -55,6 +55,7 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
   path.open = true;
   ++path_epochs;
   path.incarnation = path.link.incarnation();
+  path.slots = {path.link.slots(VirtualLane::control), path.link.slots(VirtualLane::data)};
   path.gid = port_gid(path.link.port_address());
   path.peer_gid = port_gid(path.link.peer_port_address());
   if (path.direct != nullptr) path.grants.start(*path.direct);
@@ -67,6 +68,7 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
 
 void ChannelAdapter::State::end_epoch(Path& path) {
   path.open = false;
+  path.slots = {};
   path.takes_no_datagrams = false;
   ++path_epochs;
   context.turns.attend(path);
@@ -135,10 +137,7 @@ bool ChannelAdapter::State::take_cell(Path& path, const ReceivedCell& received) 
     const QpNumber source = cell.source_queue_pair;
     return source.value == 0 || source == queue_pair->peer.number;
   };
-  const auto by_its_path = [&] {
-    return queue_pair->path == &path || (path.twin != nullptr && queue_pair->path == path.twin);
-  };
-  if (queue_pair == nullptr || !by_its_path() || !from_peer()) {
+  if (queue_pair == nullptr || !path.serves(queue_pair->path) || !from_peer()) {
     ++context.counters.dropped_unknown_queue_pair;
     return false;
   }
@@ -567,6 +566,11 @@ void ChannelAdapter::disarm() { state_->context.turns.disarm(); }
 void ChannelAdapter::attend(PathNumber number) {
   Path* path = state_->context.path(number);
   if (path != nullptr) state_->context.turns.attend(*path);
+}
+
+void ChannelAdapter::follow(PathNumber number) {
+  Path* path = state_->context.path(number);
+  if (path != nullptr) static_cast<void>(state_->follow(*path));
 }
 
 std::uint64_t ChannelAdapter::path_epochs() const { return state_->path_epochs; }

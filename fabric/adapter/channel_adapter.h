@@ -213,6 +213,9 @@ class ChannelAdapter {
   void disarm();
   /// The descriptor of the path's link is readable: the next polls look at the path.
   void attend(PathNumber path);
+  /// The path's link goes on over another bridge, or over none, and this was no poll's doing. Call it before anything
+  /// else is done with the adapter: it may remember where the lanes of the epoch that is over were.
+  void follow(PathNumber path);
   [[nodiscard]] Time next_link_deadline(Time now) const;
   /// Changes when an epoch of some path begins or ends.
   [[nodiscard]] std::uint64_t path_epochs() const;

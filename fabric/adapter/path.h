@@ -51,7 +51,6 @@ struct Path {
         corrupts(on.properties().corrupts),
         lossless(on.properties().lossless),
         reports_settled(on.properties().reports_settled),
-        slots{on.slots(VirtualLane::control), on.slots(VirtualLane::data)},
         drains(context, *this),
         cell_payload_bytes(cell_payload) {}
 
@@ -69,10 +68,13 @@ struct Path {
            rings->sender.settled() == settled[index] && !more[index] && !not_taken[index].wanted &&
            !rings->receiver.unreported();
   }
-  /// No lane has anything.
+  /// No lane has anything. Between two epochs there are no lanes.
   [[nodiscard]] bool is_quiet() const {
-    return open && !drains.busy() && is_quiet(VirtualLane::control) && is_quiet(VirtualLane::data);
+    return !drains.busy() && (!open || (is_quiet(VirtualLane::control) && is_quiet(VirtualLane::data)));
   }
+  /// Messages for a queue pair that sends on `own` come in here: by the same path, or by the other end of a loop-back
+  /// link.
+  [[nodiscard]] bool serves(const Path* own) const { return own == this || (own != nullptr && own == twin); }
   /// The link's claim(), which remembers what found no room.
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) {
     std::size_t& shortest = refused[static_cast<std::size_t>(lane)];
@@ -98,11 +100,11 @@ struct Path {
 
   PathNumber number;
   CellLink& link;
-  DirectAccess* direct;                 ///< the link's; null: there is none
-  bool corrupts;                        ///< the link may corrupt cells
-  bool lossless;                        ///< a cell that has left arrives, or the epoch ends
-  bool reports_settled;                 ///< consumption acknowledges
-  std::array<SlotLane*, kLanes> slots;  ///< the link's; null: there are none
+  DirectAccess* direct;                   ///< the link's; null: there is none
+  bool corrupts;                          ///< the link may corrupt cells
+  bool lossless;                          ///< a cell that has left arrives, or the epoch ends
+  bool reports_settled;                   ///< consumption acknowledges
+  std::array<SlotLane*, kLanes> slots{};  ///< the link's, in this epoch; null: there are none
   std::array<PendingNotTaken, kLanes> not_taken{};
   std::array<std::uint64_t, kLanes> settled{};  ///< as far as requests have been completed by it
   std::array<bool, kLanes> more{};              ///< the last burst was as long as bursts may be

@@ -312,7 +312,8 @@ void FabricLink::go_up(const Anchor& peer) {
 
 bool FabricLink::rests(Time now) const {
   const bool just_looked = now > bridge_looked_at_ && now - bridge_looked_at_ < kLookAtBridgeEvery;
-  return phase_ == LinkPhase::up && just_looked && now < ring_again_next_;
+  const bool nothing_due = phase_ == LinkPhase::up ? now < ring_again_next_ : phase_ == LinkPhase::down;
+  return just_looked && nothing_due;
 }
 
 std::size_t FabricLink::poll(Time now) {

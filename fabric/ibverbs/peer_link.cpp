@@ -30,15 +30,20 @@ PeerLink::Parts PeerLink::use(std::shared_ptr<fabric::Bridge> bridge) {
 }
 
 std::size_t PeerLink::poll(Time now) {
-  if (link_ == nullptr) return 0;
+  if (rests(now)) return 0;
   const std::size_t changed = link_->poll(now);
   // The descriptor of a bridge whose peer has hung up stays readable: nothing sleeps on it any more.
-  if (watched_ && bridge_->link() == fabric::LinkState::down) {
+  if (hung_up()) {
     epoll_ctl(set_, EPOLL_CTL_DEL, bridge_->doorbell_descriptor(), nullptr);
     watched_ = false;
     hung_up_();
   }
   return changed;
+}
+
+bool PeerLink::has_cells() {
+  const auto waits = [this](VirtualLane lane) { return link_->slots(lane)->receiver.waiting(); };
+  return up() && (waits(VirtualLane::control) || waits(VirtualLane::data));
 }
 
 std::uint64_t PeerLink::incarnation() const {

@@ -27,7 +27,8 @@ class PeerLink final : public fabric::CellLink {
   PeerLink(const PeerLink&) = delete;
   PeerLink& operator=(const PeerLink&) = delete;
 
-  /// Uses this bridge from now on; null: none. Returns the parts that were in use, for the caller to end elsewhere.
+  /// Uses this bridge from now on; null: none. Returns the parts that were in use, for the caller to end elsewhere. The
+  /// adapter follows at once (SharedAdapter::with_link), because it remembers the lanes of the link in use.
   struct Parts {
     std::shared_ptr<fabric::Bridge> bridge;
     std::unique_ptr<fabric::FabricLink> link;
@@ -55,11 +56,15 @@ class PeerLink final : public fabric::CellLink {
   [[nodiscard]] const ReceivedCell* front(VirtualLane lane) override { return link_->front(lane); }
   void pop(VirtualLane lane) override { link_->pop(lane); }
   void settle(VirtualLane lane) override { link_->settle(lane); }
+  [[nodiscard]] fabric::SlotLane* slots(VirtualLane lane) override {
+    return link_ == nullptr ? nullptr : link_->slots(lane);
+  }
   bool return_room(VirtualLane lane, bool all) override { return link_->return_room(lane, all); }
   void notify() override {
     if (link_ != nullptr) link_->notify();
   }
   std::size_t poll(Time now) override;
+  [[nodiscard]] bool rests(Time now) const override { return link_ == nullptr || (!hung_up() && link_->rests(now)); }
   [[nodiscard]] bool prepare_sleep() override { return link_ == nullptr || link_->prepare_sleep(); }
   [[nodiscard]] bool rearm() override { return link_ == nullptr || link_->rearm(); }
   [[nodiscard]] bool stays_armed() const override { return link_ != nullptr && link_->stays_armed(); }
@@ -71,8 +76,13 @@ class PeerLink final : public fabric::CellLink {
   }
   /// Of a set that the bridge's descriptor belongs to.
   [[nodiscard]] int descriptor() const override { return set_; }
+  /// Cells that have come in wait in the lanes.
+  [[nodiscard]] bool has_cells();
 
  private:
+  /// The peer has, and poll() has not said so yet.
+  [[nodiscard]] bool hung_up() const { return watched_ && bridge_->link() == fabric::LinkState::down; }
+
   fabric::LinkOptions options_;
   RandomSource& random_;
   std::function<void()> hung_up_;

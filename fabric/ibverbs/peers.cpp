@@ -180,10 +180,7 @@ void Peers::receive_the_rest(fabric::PathNumber path) {
   for (int looks = 0; more && looks < kLastLooks; ++looks) {
     adapter_.progress();
     more = false;
-    adapter_.with_link(path, [&](fabric::CellLink& link) {
-      const auto waits = [&](fabric::VirtualLane lane) { return link.front(lane) != nullptr; };
-      more = link.up() && (waits(fabric::VirtualLane::control) || waits(fabric::VirtualLane::data));
-    });
+    adapter_.with_link(path, [&](fabric::CellLink& link) { more = static_cast<PeerLink&>(link).has_cells(); });
   }
 }
 

@@ -172,7 +172,7 @@ class CellLink {
   virtual void settle(VirtualLane /*lane*/) {}
   /// The lane's rings, where cells are slots without CRCs or addresses; null: they are not. Who finds claim(), front()
   /// and the rest too general may use the rings themselves, in turns with these: nothing is claimed, and front() was
-  /// popped. The same object for the link's life; only while up.
+  /// popped. The same object for an epoch; only while up.
   [[nodiscard]] virtual SlotLane* slots(VirtualLane /*lane*/) { return nullptr; }
   /// Gives the peer the room of what was consumed, and reports to it how far this end has settled, when that is much,
   /// or `all` of it. Once per burst. True: there was something to report.

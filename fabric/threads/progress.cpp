@@ -93,6 +93,7 @@ bool Progress::poll_for_caller(Time now) {
     give_to_callers(now);
   }
   ++counters_.polls;
+  if (adapter_.rests(now)) return false;
   drive(now);
   return true;
 }
@@ -100,7 +101,7 @@ bool Progress::poll_for_caller(Time now) {
 std::size_t Progress::drive_for_caller(Time now) {
   if (driver_ == Driver::asleep) give_to_callers(now);
   ++counters_.polls;
-  return drive(now);
+  return adapter_.rests(now) ? 0 : drive(now);
 }
 
 void Progress::announce(Time now) {

@@ -50,8 +50,8 @@ class Progress {
 
   /// Polls links and adapter; returns how much was done.
   std::size_t drive(Time now);
-  /// A caller has found no completion. True: it has driven the adapter, and may look again. False: the thread serves,
-  /// and nothing can have come in that does not wake it.
+  /// A caller has found no completion. True: it has driven the adapter, and may look again. False: nothing has come in
+  /// since the last poll a moment ago; or the thread serves, and nothing can have come in that does not wake it.
   [[nodiscard]] bool poll_for_caller(Time now);
   /// The same without the excuse that the thread serves; returns how much was done.
   std::size_t drive_for_caller(Time now);

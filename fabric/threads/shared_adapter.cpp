@@ -339,6 +339,7 @@ bool SharedAdapter::with_link(PathNumber path, const std::function<void(CellLink
   const auto found = state_->links.find(path);
   if (found == state_->links.end()) return false;
   look(*found->second);
+  adapter().follow(path);
   return true;
 }
 

@@ -104,7 +104,8 @@ class SharedAdapter {
   [[nodiscard]] Result<PathNumber> add_link(std::shared_ptr<CellLink> link);
   /// ChannelAdapter::detach. When it returns, nobody uses the link. Errors: bad_argument.
   Status remove_link(PathNumber path);
-  /// Calls look(CellLink&) under the lock, as use() does. False: there is no such path.
+  /// Calls look(CellLink&) under the lock, as use() does. It may make the link go on over another bridge, or over none.
+  /// False: there is no such path.
   bool with_link(PathNumber path, const std::function<void(CellLink&)>& look);
 
   // Completion channels with a descriptor, and asynchronous events.

@@ -11,9 +11,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-PROGRAM = str(Path(os.environ["SPLITNIC_BIN"]) / "bench-message-costs")
+BIN = Path(os.environ["SPLITNIC_BIN"])
 # Instructions of a message, a twentieth above what was measured.
-BUDGETS = {
+BUDGETS = {"bench-message-costs": {
     "send_64_lists": 1170,
     "send_64": 6140,
     "datagram_64_lists": 1250,
@@ -23,36 +23,53 @@ BUDGETS = {
     "immediate_64_lists": 1345,
     "read_8": 11990,
     "idle_poll": 385,
-}
+}, "bench-verbs-costs": {
+    "verbs_send_64_lists": 1730,
+    "verbs_send_64": 8050,
+    "verbs_ping_pong_64": 4275,
+    "verbs_loop_64_lists": 1855,
+    "verbs_loop_64": 7490,
+    "verbs_idle_poll": 595,
+}}
+# The devices of these have threads of their own. One that wakes at a bad moment costs the counted thread a little.
+THREADED = "bench-verbs-costs"
+TRIES = 3
 # Far less was never measured: the program measured nothing, or something else.
 LEAST = 0.6
 
 
-def instructions(task):
+def instructions(program, task):
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", "--collect-atstart=no",
-             "--toggle-collect=measured", PROGRAM, task], capture_output=True, text=True, timeout=100, check=True)
+             "--toggle-collect=measured", BIN / program, task], capture_output=True, text=True, timeout=100, check=True,
+            env={**os.environ, "XDG_RUNTIME_DIR": folder})
     return int(re.search(r"Collected : (\d+)", done.stderr)[1]) / int(done.stdout)
 
 
 class MessageCosts(unittest.TestCase):
     def test_every_task_has_a_budget(self):
-        tasks = subprocess.run([PROGRAM], capture_output=True, text=True, check=True).stdout.split()
-        self.assertEqual(tasks, list(BUDGETS))
+        for program, budgets in BUDGETS.items():
+            tasks = subprocess.run([BIN / program], capture_output=True, text=True, check=True).stdout.split()
+            self.assertEqual(tasks, list(budgets))
 
     def test_a_message_keeps_to_its_budget(self):
-        for task, budget in BUDGETS.items():
+        rows = [(program, *row) for program, budgets in BUDGETS.items() for row in budgets.items()]
+        for program, task, budget in rows:
             with self.subTest(task=task):
-                cost = instructions(task)
+                cost = instructions(program, task)
+                for _ in range(TRIES - 1 if program == THREADED else 0):
+                    if cost > budget:
+                        cost = min(cost, instructions(program, task))
                 print(f"{task}: {cost:.0f} instructions of {budget}", file=sys.stderr)
                 self.assertLessEqual(cost, budget)
                 self.assertGreaterEqual(cost, LEAST * budget, "the budget can be lowered")
 
     def test_a_task_that_does_not_exist_is_refused(self):
-        done = subprocess.run([PROGRAM, "nothing"], capture_output=True, text=True)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("send_64_lists", done.stdout)
+        for program in BUDGETS:
+            done = subprocess.run([BIN / program, "nothing"], capture_output=True, text=True)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("send_64_lists", done.stdout)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ namespace splitnic::fabric::test {
 using std::chrono::hours;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 inline constexpr Rights kThreadRights =

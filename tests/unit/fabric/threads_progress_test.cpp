@@ -133,6 +133,26 @@ TEST_CASE("progress: a caller that polls now and then leaves the thread asleep, 
   CHECK(driven.progress->counters().thread_polls == before);
 }
 
+TEST_CASE("progress: a caller whose last poll found nothing a moment ago need not look again", "[fabric][threads]") {
+  Driven driven;
+  static_cast<void>(driven.polls_until_driven());
+  driven.pass(microseconds(2));
+  REQUIRE(driven.progress->poll_for_caller(driven.now));
+  driven.pass(nanoseconds(100));
+  CHECK_FALSE(driven.progress->poll_for_caller(driven.now));
+  CHECK(driven.progress->drive_for_caller(driven.now) == 0);
+  // The thread sees that callers go on.
+  driven.pass(microseconds(50));
+  CHECK_FALSE(driven.progress->thread_turn(driven.now));
+  CHECK(driven.progress->counters().thread_takeovers == 0);
+  REQUIRE(driven.progress->poll_for_caller(driven.now));
+  driven.pass(nanoseconds(100));
+  REQUIRE(driven.receive(driven.own, 0) == Status::ok);
+  REQUIRE(driven.send(driven.peer, 1, 7) == Status::ok);
+  CHECK(driven.progress->poll_for_caller(driven.now));
+  CHECK(driven.completions(driven.own, 0) == 1);
+}
+
 TEST_CASE("progress: the thread takes over when callers have not polled for the takeover time, which doubles",
           "[fabric][threads]") {
   Driven driven;

@@ -1,0 +1,239 @@
+// The cost of one message of a program on the C verbs, both ends in one thread: what callgrind counts between the
+// beginning and the end of measured(), on that thread. The devices' progress threads sleep while it polls. It is linked
+// with splitnic's libibverbs, and includes nothing else of splitnic.
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace splitnic::bench {
+namespace {
+
+constexpr std::uint32_t kDepth = 128;
+constexpr std::uint32_t kBytes = 64;
+constexpr std::size_t kMostInList = 32;
+constexpr std::size_t kMemoryBytes = 2 * kMostInList * kBytes;  // what is sent, what is received
+
+enum class What {
+  sends,      ///< one end sends, and both wait for the completions
+  ping_pong,  ///< each message answers the one before; nobody waits for the completion of a send
+  nothing     ///< polls of both ends that find nothing
+};
+
+struct Task {
+  std::string_view name;
+  What what;
+  std::size_t list = 1;
+  bool one_device = false;  ///< of both queue pairs
+};
+constexpr std::array kTasks{
+    Task{"verbs_send_64_lists", What::sends, kMostInList}, Task{"verbs_send_64", What::sends},
+    Task{"verbs_ping_pong_64", What::ping_pong},           Task{"verbs_loop_64_lists", What::sends, kMostInList, true},
+    Task{"verbs_loop_64", What::sends, 1, true},           Task{"verbs_idle_poll", What::nothing, kMostInList},
+};
+
+template <class T>
+T* made(T* object, const char* what) {
+  if (object == nullptr) throw std::system_error(errno, std::generic_category(), what);
+  return object;
+}
+
+void check(int error, const char* what) {
+  if (error != 0) throw std::system_error(error, std::generic_category(), what);
+}
+
+struct Device {
+  Device() {
+    ibv_device** list = made(ibv_get_device_list(nullptr), "the list of devices");
+    context = made(ibv_open_device(made(list[0], "a device")), "opening the device");
+    ibv_free_device_list(list);
+    domain = made(ibv_alloc_pd(context), "a protection domain");
+    ibv_port_attr port{};
+    check(ibv_query_port(context, 1, &port), "the port");
+    lid = port.lid;
+  }
+  ibv_context* context = nullptr;
+  ibv_pd* domain = nullptr;
+  std::uint16_t lid = 0;
+};
+
+/// A queue pair with what it sends and receives.
+class End {
+ public:
+  explicit End(const std::shared_ptr<Device>& on) : device(on), memory_(kMemoryBytes) {
+    region_ = made(ibv_reg_mr(on->domain, memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE), "registering");
+    completions_ = made(ibv_create_cq(on->context, 2 * kDepth, nullptr, nullptr, 0), "a completion queue");
+    ibv_qp_init_attr shape{};
+    shape.send_cq = shape.recv_cq = completions_;
+    shape.qp_type = IBV_QPT_RC;
+    shape.cap = {kDepth, kDepth, 1, 1, 0};
+    queue_pair = made(ibv_create_qp(on->domain, &shape), "a queue pair");
+    for (std::size_t i = 0; i < kMostInList; ++i) {
+      const auto at = reinterpret_cast<std::uintptr_t>(memory_.data() + i * kBytes);
+      from_[i] = {at, kBytes, region_->lkey};
+      into_[i] = {at + kMostInList * kBytes, kBytes, region_->lkey};
+    }
+  }
+
+  void connect(const End& peer) {
+    ibv_qp_attr to{};
+    to.qp_state = IBV_QPS_INIT;
+    to.port_num = 1;
+    check(ibv_modify_qp(queue_pair, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+    to.qp_state = IBV_QPS_RTR;
+    to.path_mtu = IBV_MTU_4096;
+    to.dest_qp_num = peer.queue_pair->qp_num;
+    to.ah_attr.dlid = peer.device->lid;
+    to.ah_attr.port_num = 1;
+    check(ibv_modify_qp(queue_pair, &to,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+          "RTR");
+    to.qp_state = IBV_QPS_RTS;
+    to.timeout = 20;
+    to.retry_cnt = to.rnr_retry = 7;
+    check(ibv_modify_qp(queue_pair, &to,
+                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                            IBV_QP_MAX_QP_RD_ATOMIC),
+          "RTS");
+  }
+
+  void send(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      ibv_send_wr& request = requests_[i];
+      request = {};
+      request.sg_list = &from_[i];
+      request.num_sge = 1;
+      request.opcode = IBV_WR_SEND;
+      request.send_flags = IBV_SEND_SIGNALED;
+      request.next = i + 1 == count ? nullptr : &requests_[i + 1];
+    }
+    ibv_send_wr* bad = nullptr;
+    check(ibv_post_send(queue_pair, requests_.data(), &bad), "posting");
+  }
+  void receive(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      receives_[i] = {0, i + 1 == count ? nullptr : &receives_[i + 1], &into_[i], 1};
+    }
+    ibv_recv_wr* bad = nullptr;
+    check(ibv_post_recv(queue_pair, receives_.data(), &bad), "posting a receive");
+  }
+  void poll() {
+    std::array<ibv_wc, 32> ended;
+    const int count = ibv_poll_cq(completions_, static_cast<int>(ended.size()), ended.data());
+    for (int i = 0; i < count; ++i) {
+      const ibv_wc& one = ended[static_cast<std::size_t>(i)];
+      if (one.status != IBV_WC_SUCCESS) throw std::runtime_error(ibv_wc_status_str(one.status));
+      ++((one.opcode & IBV_WC_RECV) != 0 ? received : sent);
+    }
+  }
+
+  std::shared_ptr<Device> device;
+  ibv_qp* queue_pair = nullptr;
+  std::size_t sent = 0;
+  std::size_t received = 0;
+
+ private:
+  std::vector<std::uint8_t> memory_;
+  ibv_mr* region_ = nullptr;
+  ibv_cq* completions_ = nullptr;
+  std::array<ibv_sge, kMostInList> from_{};
+  std::array<ibv_sge, kMostInList> into_{};
+  std::array<ibv_send_wr, kMostInList> requests_{};
+  std::array<ibv_recv_wr, kMostInList> receives_{};
+};
+
+/// Two connected ends. They stay until the process ends.
+class Pair {
+ public:
+  explicit Pair(const Task& task)
+      : task_(task),
+        client_(std::make_shared<Device>()),
+        server_(task.one_device ? client_.device : std::make_shared<Device>()) {
+    client_.connect(server_);
+    server_.connect(client_);
+    client_.receive(task.list);
+    server_.receive(task.list);
+  }
+
+  /// One list.
+  void exchange() {
+    switch (task_.what) {
+      case What::sends:
+        return send();
+      case What::ping_pong:
+        answer(client_, server_);
+        return answer(server_, client_);
+      case What::nothing:
+        for (std::size_t i = 0; i < task_.list; ++i) client_.poll();
+    }
+  }
+  /// So that the bridge is there, and everything has been used once.
+  void warm_up() {
+    send();
+    send();
+    client_.sent = server_.received = 0;
+  }
+
+ private:
+  void send() {
+    client_.send(task_.list);
+    const std::size_t sent = client_.sent + task_.list;
+    const std::size_t received = server_.received + task_.list;
+    while (client_.sent < sent || server_.received < received) {
+      client_.poll();
+      server_.poll();
+    }
+    server_.receive(task_.list);
+  }
+  static void answer(End& from, End& to) {
+    from.send(1);
+    const std::size_t received = to.received + 1;
+    while (to.received < received) to.poll();
+    to.receive(1);
+  }
+
+  Task task_;
+  End client_;
+  End server_;
+};
+
+}  // namespace
+
+/// Callgrind counts what happens in here (--toggle-collect=measured).
+extern "C" [[gnu::noinline]] void measured(Pair& pair, std::size_t lists) {
+  for (std::size_t i = 0; i < lists; ++i) pair.exchange();
+}
+
+}  // namespace splitnic::bench
+
+int main(int count, char** arguments) {
+  using namespace splitnic::bench;
+  constexpr std::size_t kMessages = 640;
+  for (const Task& task : kTasks) {
+    if (count != 2 || task.name != arguments[1]) continue;
+    try {
+      static Pair pair(task);
+      pair.warm_up();
+      const std::size_t per_exchange = task.what == What::ping_pong ? 2 : task.list;
+      measured(pair, kMessages / per_exchange);
+      std::printf("%zu\n", kMessages / per_exchange * per_exchange);
+      std::fflush(stdout);
+      std::_Exit(EXIT_SUCCESS);  // the devices stay open
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "bench-verbs-costs: %s\n", error.what());
+      return EXIT_FAILURE;
+    }
+  }
+  for (const Task& task : kTasks) std::printf("%.*s\n", static_cast<int>(task.name.size()), task.name.data());
+  return count == 1 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
