@@ -68,6 +68,9 @@ struct SharedAdapter::State {
   void poll_watches(Time now);
   [[nodiscard]] Waited wait(int descriptor, Time until);
   [[nodiscard]] Waited wait_alone(int descriptor, Time until);
+  /// Of callers that poll. While they drive the adapter, the thread reads the clock at least at the end of each
+  /// takeover time; a single thread that polls now and then has only itself.
+  [[nodiscard]] Time polling_time() { return options.single_threaded ? clock.read() : clock.now(); }
   [[nodiscard]] WakeDescriptor* channel(ChannelNumber number) const {
     const auto found = channels.find(number);
     return found == channels.end() ? nullptr : found->second.get();
@@ -81,6 +84,7 @@ struct SharedAdapter::State {
   std::map<PathNumber, std::shared_ptr<CellLink>> links;
   ChannelAdapter adapter;
   std::unique_ptr<Progress> progress;
+  PollingClock clock;  // so that no time that the adapter hears of is before the last one
   std::unique_ptr<DescriptorWatches> watches;
   Time watches_next{};  // of a single thread, as is the next
   bool in_watch = false;
@@ -138,7 +142,7 @@ void SharedAdapter::State::serve() {
   for (int turn = 0; turn < kTurnsInARow; ++turn) {
     {
       const std::lock_guard guard(lock);
-      if (!progress->thread_turn(monotonic_now())) return;
+      if (!progress->thread_turn(clock.read())) return;
     }
     if (stopping.load(std::memory_order_relaxed)) return;
     lock.let_others_in();
@@ -165,14 +169,14 @@ Waited SharedAdapter::State::wait(int descriptor, Time until) {
   if (options.single_threaded) return wait_alone(descriptor, until);
   {
     const std::lock_guard guard(lock);
-    progress->hand_over(monotonic_now());
+    progress->hand_over(clock.read());
   }
   return sleep_on(-1, descriptor, until);
 }
 
 Waited SharedAdapter::State::wait_alone(int descriptor, Time until) {
   for (;;) {
-    const Time now = monotonic_now();
+    const Time now = clock.read();
     const bool worked = progress->drive(now) != 0;
     if (readable(descriptor)) return Waited::ready;
     if (now >= until) return Waited::timeout;
@@ -217,7 +221,8 @@ SharedAdapter::Use::Use(SharedAdapter& on, bool of_posts) : on_(on), of_posts_(o
 SharedAdapter::Use::~Use() {
   Progress& progress = *on_.state_->progress;
   if (progress.wants_announcement()) {
-    of_posts_ ? progress.announce_post(monotonic_now()) : progress.announce(monotonic_now());
+    const Time now = on_.state_->clock.read();
+    of_posts_ ? progress.announce_post(now) : progress.announce(now);
   }
   on_.state_->lock.unlock();
 }
@@ -226,7 +231,7 @@ template <class Post>
 Status SharedAdapter::State::post(Post&& one) {
   const std::lock_guard guard(lock);
   const Status status = one();
-  if (progress->wants_announcement()) progress->announce_post(monotonic_now());
+  if (progress->wants_announcement()) progress->announce_post(clock.read());
   return status;
 }
 
@@ -275,12 +280,15 @@ std::size_t SharedAdapter::poll_completions(CqNumber queue, std::span<Completion
     return adapter().poll_completions(queue, out, true);
   }
   state_->lock.let_others_in();
-  const Time now = monotonic_now();
+  Time now;
   bool yields = false;
   {
     const std::lock_guard guard(state_->lock);
     std::size_t found = adapter().poll_completions(queue, out);
-    if (found == 0 && state_->progress->poll_for_caller(now)) found = adapter().poll_completions(queue, out);
+    if (found == 0) {
+      now = state_->polling_time();
+      if (state_->progress->poll_for_caller(now)) found = adapter().poll_completions(queue, out);
+    }
     if (found != 0) {
       state_->progress->found_completions();
       return found;
@@ -295,16 +303,17 @@ std::size_t SharedAdapter::poll_completions(CqNumber queue, std::span<Completion
 Status SharedAdapter::arm(CqNumber queue, Arm what) {
   const std::lock_guard guard(state_->lock);
   const Status status = adapter().arm(queue, what);
-  if (status == Status::ok) state_->progress->hand_over(monotonic_now());
+  if (status == Status::ok) state_->progress->hand_over(state_->clock.read());
   return status;
 }
 
 std::size_t SharedAdapter::progress() {
   state_->lock.let_others_in();
-  const Time now = monotonic_now();
+  Time now;
   std::size_t moved = 0;
   {
     const std::lock_guard guard(state_->lock);
+    now = state_->clock.read();
     moved = state_->progress->drive_for_caller(now);
   }
   state_->poll_watches(now);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "common/os/unique_fd.h"
+#include "late_link.h"
 #include "threads_fixtures.h"
 
 /// Programs with real threads. Nothing here may hang: every wait has a limit, and fails the test.
@@ -17,6 +18,29 @@ namespace {
 std::uint64_t load_word(const std::byte* at) {
   return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(at), __ATOMIC_ACQUIRE);
 }
+
+/// A link that is never up, and hears the time of each poll.
+class ClockedLink final : public LateLink {
+ public:
+  std::size_t poll(Time now) override {
+    note(now);
+    return 0;
+  }
+  [[nodiscard]] bool rests(Time now) const override {
+    note(now);
+    return false;
+  }
+  mutable std::atomic<std::uint64_t> times{0};
+  mutable std::atomic<std::uint64_t> went_back{0};
+
+ private:
+  void note(Time now) const {
+    ++times;
+    if (now < last_) ++went_back;
+    last_ = now;
+  }
+  mutable Time last_{};  // under the adapter's lock
+};
 
 }  // namespace
 
@@ -66,6 +90,24 @@ TEST_CASE("threads: a program that only watches its memory sees what a peer writ
     REQUIRE(eventually([&] { return load_word(owner.buffer.data() + 1024) == round; }));
     REQUIRE(eventually([&] { return writer.poll().has_value(); }));
   }
+}
+
+TEST_CASE("threads: the time that an adapter hears of never goes back, whoever polls it", "[fabric][threads]") {
+  SharedAdapterOptions restless;
+  restless.takeover_min = restless.takeover_max = microseconds(1);
+  SharedEnd end(1, restless);
+  const auto link = std::make_shared<ClockedLink>();
+  REQUIRE(end.adapter->add_link(link).has_value());
+  std::array<std::thread, 2> callers;
+  for (std::thread& caller : callers) {
+    caller = std::thread([&end] {
+      for (int i = 0; i < 30'000; ++i)
+        static_cast<void>(i % 64 == 0 ? end.adapter->progress() : end.poll().has_value());
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  CHECK(link->times > 1'000);
+  CHECK(link->went_back == 0);
 }
 
 TEST_CASE("threads: a caller that polls keeps the thread asleep, and gets everything itself", "[fabric][threads]") {
