@@ -57,7 +57,6 @@ Result<std::unique_ptr<Peers>> Peers::open(fabric::SharedAdapter& adapter, Rando
   if (auto started = placements.start(adapter, peers->local_id_, random, peer_of); !started) {
     return tl::unexpected(started.error());
   }
-  if (auto looped = peers->loop_back(); !looped) return tl::unexpected(looped.error());
   if (auto watched = peers->watch(); !watched) return tl::unexpected(watched.error());
   return peers;
 }
@@ -68,28 +67,30 @@ Peers::~Peers() {
   if (hang_up_watch_.value != 0) static_cast<void>(adapter_.unwatch(hang_up_watch_));
 }
 
-/// Queue pairs of this adapter reach each other over a pair of links, which comes up at once.
-Result<void> Peers::loop_back() {
+/// Queue pairs of this adapter reach each other over a pair of links, which comes up at once. Null: it does not.
+Peers::Peer* Peers::loop_back() {
   const fabric::LinkOptions options = link_options(local_id_);
   auto made = fabric::Loopback::create({options, options}, {&random_, &random_});
-  if (!made) return tl::unexpected(made.error());
-  loopback_ = std::move(*made);
+  if (!made) return nullptr;
+  const std::shared_ptr<fabric::Loopback> loopback = std::move(*made);
   std::array<fabric::PathNumber, 2> ends{};
   for (std::size_t i = 0; i < ends.size(); ++i) {
-    auto path = adapter_.add_link(std::shared_ptr<fabric::CellLink>(loopback_, &loopback_->end(i)));
-    if (!path) return tl::unexpected(path.error());
-    ends[i] = *path;
-    ids_[path->value] = local_id_;
+    ends[i] = adapter_.add_link(std::shared_ptr<fabric::CellLink>(loopback, &loopback->end(i)))
+                  .value_or(fabric::PathNumber{});
   }
   const auto paired = adapter_.use([&](fabric::ChannelAdapter& adapter) { return adapter.pair(ends[0], ends[1]); });
-  if (paired != fabric::Status::ok) return fail("the loop-back link: {}", fabric::to_string(paired));
-  peers_[local_id_].path = ends[0];
   constexpr int kStepsMax = 1000;  // of two ends that greet each other within one process
-  for (int step = 0; step < kStepsMax; ++step) {
-    if (loop_is_up(ends)) return {};
+  for (int step = 0; paired == fabric::Status::ok && step < kStepsMax; ++step) {
+    if (loop_is_up(ends)) {
+      for (const fabric::PathNumber end : ends) ids_[end.value] = local_id_;
+      Peer& peer = peers_[local_id_];
+      peer.path = ends[0];
+      return &peer;
+    }
     static_cast<void>(adapter_.progress());
   }
-  return fail("the loop-back link does not come up");
+  for (const fabric::PathNumber end : ends) static_cast<void>(adapter_.remove_link(end));
+  return nullptr;
 }
 
 bool Peers::loop_is_up(const std::array<fabric::PathNumber, 2>& ends) {
@@ -150,6 +151,7 @@ void Peers::follow() {
 Peers::Peer* Peers::find_or_add(std::uint16_t local_id) {
   const auto known = peers_.find(local_id);
   if (known != peers_.end()) return &known->second;
+  if (local_id == local_id_) return loop_back();
   const auto hung_up = [descriptor = hang_ups_.get()] { eventfd_write(descriptor, 1); };
   auto path = adapter_.add_link(std::make_shared<PeerLink>(link_options(local_id_), random_, hung_up));
   if (!path) return nullptr;

@@ -105,7 +105,6 @@ class Peers {
 
   Peers(fabric::SharedAdapter& adapter, RandomSource& random, fabric::LocalPlacements& placements)
       : adapter_(adapter), random_(random), placements_(placements) {}
-  [[nodiscard]] Result<void> loop_back();
   [[nodiscard]] bool loop_is_up(const std::array<fabric::PathNumber, 2>& ends);
   [[nodiscard]] Result<void> watch();
   /// Takes the endnode's changes and ends what has become idle; the progress thread calls it.
@@ -115,7 +114,9 @@ class Peers {
   void cut(std::uint16_t local_id, Ended& ended);
   // Under lock_:
   void set_timer(Time deadline);
+  /// Null: no path is left.
   [[nodiscard]] Peer* find_or_add(std::uint16_t local_id);
+  [[nodiscard]] Peer* loop_back();
   [[nodiscard]] bool is_needed(std::uint16_t local_id, const Peer& peer) const;
   void end_idle(Ended& ended);
   void remove_longest_idle();
@@ -124,7 +125,6 @@ class Peers {
   RandomSource& random_;
   fabric::LocalPlacements& placements_;
   std::uint16_t local_id_ = 0;
-  std::shared_ptr<fabric::Loopback> loopback_;
   std::unique_ptr<fabric::Endnode> endnode_;  // under lock_
   os::UniqueFd timer_;
   os::UniqueFd hang_ups_;  // readable when a peer has hung up

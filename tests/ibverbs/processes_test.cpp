@@ -32,17 +32,30 @@ std::ptrdiff_t open_descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
 }
 
-/// Of shared memory: bridges.
-std::ptrdiff_t shared_mappings() {
+std::ptrdiff_t mappings_of(const std::string& file) {
   std::ifstream maps("/proc/self/maps");
   std::ptrdiff_t count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find("memfd:") != std::string::npos ? 1 : 0;
+  for (std::string line; std::getline(maps, line);) count += line.find(file) != std::string::npos ? 1 : 0;
   return count;
+}
+std::ptrdiff_t shared_mappings() { return mappings_of("memfd:"); }
+std::ptrdiff_t mappings_of_bridges() { return mappings_of("memfd:splitnic-bridge"); }
+
+TEST_CASE("a device has a loop-back link from the first queue pair on that sends to its own port", "[ibverbs]") {
+  Device device;
+  CHECK(mappings_of_bridges() == 0);
+  for (int round = 0; round < 2; ++round) {
+    Connected ends(device, device);
+    CHECK(mappings_of_bridges() != 0);
+    REQUIRE(ends.second.receive(1, 8, 8) == 0);
+    REQUIRE(ends.first.send(2, 0, 8) == 0);
+    for (int ended = 0; ended < 2; ++ended) CHECK(device.next().status == IBV_WC_SUCCESS);
+  }
 }
 
 TEST_CASE("peers that come and go leave neither descriptors nor memory at one that stays", "[ibverbs]") {
   Device server;
-  const std::ptrdiff_t mappings = shared_mappings();  // of the loop-back link
+  const std::ptrdiff_t mappings = shared_mappings();  // of the board of placements
   const auto meet = [&server] {
     Device client;
     Connected ends(client, server);
@@ -58,6 +71,36 @@ TEST_CASE("peers that come and go leave neither descriptors nor memory at one th
   for (int peer = 0; peer < kKept; ++peer) meet();
   wait_until([=] { return shared_mappings() <= mappings; });
   wait_until([=] { return open_descriptors() <= descriptors; });
+}
+
+TEST_CASE("peers that close their device while messages go both ways are gone, and their bridges with them",
+          "[ibverbs]") {
+  Device server;
+  constexpr std::uint64_t kMany = 64;
+  for (int round = 0; round < 20; ++round) {
+    Queue queue(server, {.depth = kMany, .timeout = 1, .retries = 0});
+    {
+      Device client;
+      Queue other(client, {.depth = kMany});
+      queue.connect(client.lid(), other.qp->qp_num);
+      other.connect(server.lid(), queue.qp->qp_num);
+      for (std::uint64_t id = 0; id < kMany; ++id) {
+        REQUIRE(queue.receive(id, 0, 8) == 0);
+        REQUIRE(other.receive(id, 0, 8) == 0);
+      }
+      REQUIRE(queue.send(0, 0, 8) == 0);
+      static_cast<void>(client.next());
+      for (std::uint64_t id = 1; id < kMany; ++id) {
+        REQUIRE(queue.send(id, 0, 8) == 0);
+        REQUIRE(other.send(id, 0, 8) == 0);
+      }
+    }
+    // The server polls without a pause, while its endnode takes the bridge away.
+    wait_until([&] { return server.next().status != IBV_WC_SUCCESS; });
+    ibv_wc rest{};
+    wait_until([&] { return ibv_poll_cq(server.cq, 1, &rest) == 0 && queue.state() == IBV_QPS_ERR; });
+    server.expect_fatal_event();
+  }
 }
 
 /// Where a queue pair is, for the other process.
