@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::uint32_t kDepth = 128;
 constexpr std::size_t kPlaces = 64;
+constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kMemoryBytes = kDepth * kMaxBytes;
 
 /// What the operations differ in. reach: of the device, as SPLITNIC_PLACEMENT says.
@@ -78,7 +79,8 @@ class End {
     task_ = task;
     while (posted_ != kDepth) post_receive();
     std::memset(sink(), 0, kMemoryBytes);
-    places_ = std::clamp<std::size_t>((1U << 20U) / task.bytes, 2, kPlaces);
+    stride_ = (task.bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+    places_ = std::clamp<std::size_t>((1U << 20U) / stride_, 2, kPlaces);
     under_way_ = 0;
   }
 
@@ -163,8 +165,9 @@ class End {
   }
 
   std::byte* sink() { return memory_ + kMemoryBytes; }
-  std::byte* source(std::uint64_t message) { return memory_ + message % places_ * task_.bytes; }
-  static std::uint64_t place_in_sink(std::uint64_t message) { return message % kPlaces * kMaxBytes; }
+  std::byte* source(std::uint64_t message) { return memory_ + place(message); }
+  /// Of a message, at both ends; one that was written stays until so many others have come.
+  [[nodiscard]] std::uint64_t place(std::uint64_t message) const { return message % places_ * stride_; }
 
   /// A written message ends with its number, too: the target waits for the last bytes.
   void fill(std::uint64_t message, ibv_send_wr& request, ibv_sge& part) {
@@ -179,7 +182,7 @@ class End {
     request.num_sge = 1;
     request.send_flags = IBV_SEND_SIGNALED;
     request.opcode = way_.writes ? IBV_WR_RDMA_WRITE : IBV_WR_SEND;
-    request.wr.rdma = {peer_.memory + place_in_sink(message), peer_.key};
+    request.wr.rdma = {peer_.memory + place(message), peer_.key};
   }
 
   static void expect(const ibv_wc& ended) {
@@ -188,7 +191,7 @@ class End {
 
   /// A write's target sees the bytes alone. Of what its initiator has not waited for, it may miss some.
   std::size_t look(std::uint64_t next) {
-    const std::byte* at = sink() + place_in_sink(next);
+    const std::byte* at = sink() + place(next);
     const auto* last = reinterpret_cast<const std::uint64_t*>(at + task_.bytes - sizeof(std::uint64_t));
     if (__atomic_load_n(last, __ATOMIC_ACQUIRE) != next + 1) return 0;
     std::uint64_t stamp = 0;
@@ -236,6 +239,7 @@ class End {
   std::array<ibv_send_wr, 32> requests_{};
   std::array<ibv_sge, 32> parts_{};
   std::size_t places_ = kPlaces;
+  std::size_t stride_ = kLineBytes;
   std::size_t under_way_ = 0;
   std::uint32_t posted_ = 0;  // receives
   std::uint64_t next_receive_ = 0;
