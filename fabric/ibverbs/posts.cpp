@@ -1,5 +1,6 @@
 // Send and receive requests.
 #include <array>
+#include <type_traits>
 
 #include "fabric/ibverbs/objects.h"
 #include "fabric/ibverbs/requests.h"
@@ -138,11 +139,19 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
   return refused;
 }
 
+/// Room for the segments of a receive. Nothing fills it beforehand: most have one.
+union SegmentRoom {
+  SegmentRoom() {}  // NOLINT(modernize-use-equals-default): that would be deleted
+  std::array<LocalSegment, fabric::kMaxSegments> all;
+};
+static_assert(std::is_trivially_copyable_v<LocalSegment>);
+
 /// Posts a list of receives: post(adapter, request) one of them.
 template <class Post>
 int post_receives(Context& context, std::uint32_t most_segments, ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& post) {
   return context.adapter->post([&](ChannelAdapter& adapter) {
-    std::array<LocalSegment, fabric::kMaxSegments> segments;
+    SegmentRoom room;
+    const std::span segments(room.all);
     for (; wr != nullptr; wr = wr->next) {
       const bool fits = wr->num_sge >= 0 && static_cast<std::uint32_t>(wr->num_sge) <= most_segments;
       const auto count =
@@ -153,7 +162,7 @@ int post_receives(Context& context, std::uint32_t most_segments, ibv_recv_wr* wr
         request.id = wr->wr_id;
         if (*count != 0) {
           request.segment = segments[0];
-          request.more = std::span(segments).subspan(1, *count - 1);
+          request.more = segments.subspan(1, *count - 1);
         }
         refused = code_of(post(adapter, request));
       }
