@@ -96,6 +96,28 @@ TEST_CASE("without a posted receive the sender gives up after its retries", "[ib
   one.expect(1, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
+TEST_CASE("a sender with two retries waits twice as long as the receiver asks for, and then gives up", "[ibverbs]") {
+  constexpr std::uint8_t kTimer = 20;
+  constexpr auto kAskedFor = std::chrono::microseconds(10'240);  // IBTA volume 1, table 45
+  Device one;
+  Device other;
+  Shape impatient;
+  impatient.receiver_not_ready_retries = 2;
+  Connected ends(one, other, impatient, Shape{});
+  ibv_qp_attr slow{};
+  slow.min_rnr_timer = kTimer;
+  REQUIRE(ibv_modify_qp(ends.second.qp, &slow, IBV_QP_MIN_RNR_TIMER) == 0);
+  const auto begin = std::chrono::steady_clock::now();
+  REQUIRE(ends.first.send(1, 0, 8) == 0);
+  REQUIRE(ends.first.send(2, 0, 8) == 0);
+  one.expect(1, IBV_WC_RNR_RETRY_EXC_ERR);
+  CHECK(std::chrono::steady_clock::now() - begin >= 2 * kAskedFor);
+  one.expect(2, IBV_WC_WR_FLUSH_ERR);
+  CHECK(ends.first.state() == IBV_QPS_ERR);
+  REQUIRE(ends.second.receive(3, 0, 8) == 0);
+  other.expect_nothing();
+}
+
 TEST_CASE("a sender with retries without end waits for the receive", "[ibverbs]") {
   Device one;
   Device other;

@@ -113,6 +113,16 @@ class Fabric:
     def run(self, words):
         return self.finish(self.start(words), " ".join(words))
 
+    def exchanges(self):
+        """Packets go from a program on the fabric to another one."""
+        ports = (self.folder / "splitnic/fabric-default/endnodes").glob("*/ports/1/counters")
+        names = ("port_xmit_packets", "port_rcv_packets")
+        try:
+            counts = [[int((port / name).read_text()) > 100 for name in names] for port in ports]
+        except FileNotFoundError:  # they are being made
+            return False
+        return len(counts) == 2 and all(map(any, counts))
+
     def run_pair(self, words, server_words=(), client_words=(), seconds=SECONDS):
         """The output of the client, when both ends have ended with 0."""
         ends = self.run_ends(words, server_words, client_words, seconds=seconds)

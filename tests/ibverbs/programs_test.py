@@ -6,6 +6,7 @@ import concurrent.futures
 import os
 import subprocess
 import sys
+import time
 
 import pairs
 
@@ -63,8 +64,8 @@ class Programs(pairs.OnFabric):
                          for size in (64, 100000)]:
                 pair.result()
 
-    def test_containers(self):
-        """Ends that share the fabric's folder and the network for their own socket, but no user, process or IPC
+    def containers(self):
+        """Whose programs share the fabric's folder and the network for their own socket, but no user, process or IPC
         namespace, no mounts and no right to look into each other."""
         container = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount", "--ipc",
                      "--mount-proc")
@@ -73,10 +74,36 @@ class Programs(pairs.OnFabric):
         apart = pairs.Fabric(self.uid)
         self.addCleanup(apart.close)
         apart.prefix = container
+        return apart
+
+    def test_containers(self):
+        apart = self.containers()
         for words in ("ibv_rc_pingpong -c", "ibv_ud_pingpong -e -c", "ib_write_bw -n 100 -s 1000000"):
             with self.subTest(words):
                 apart.run_pair(words.split())
         self.assertEqual(apart.run(["--list"]), (0, ""))
+
+    def test_a_peer_that_is_killed_in_its_container_ends_requests_before_their_retries_would(self):
+        apart = self.containers()
+        exponent = 19  # 4.096 us times two to the power of it, eight times
+        seconds = 8 * 4.096e-6 * 2**exponent
+        words = ["ib_send_bw", "-D", "100", "-u", str(exponent), "-p", str(pairs.free_port())]
+        limit = time.monotonic() + pairs.SECONDS
+        ends = []
+        for ready, address in ((lambda: pairs.listens(int(words[-1])), []), (apart.exchanges, ["127.0.0.1"])):
+            ends.append(apart.start([*words, *address]))
+            self.addCleanup(ends[-1].communicate)
+            self.addCleanup(ends[-1].kill)
+            while not ready():
+                self.assertLess(time.monotonic(), limit)
+                time.sleep(0.02)
+        server, client = ends
+        server.kill()
+        killed = time.monotonic()
+        code, output = apart.finish(client, "the client", seconds + pairs.SECONDS)
+        self.assertLess(time.monotonic() - killed, seconds)
+        self.assertNotEqual(code, 0, output)
+        self.assertIn("Failed status 12", output)  # IBV_WC_RETRY_EXC_ERR
 
     def test_check(self):
         code, output = self.fabric.run(["--check"])

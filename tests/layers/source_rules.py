@@ -37,7 +37,8 @@ LIBRARIES = [
     (r"toml", ["common/os/", "tools/"]),
     (r"seccomp\.h", ["tools/system_call_filter.cpp"]),
     (r"cap-ng\.h", ["tools/privileges.cpp"]),
-    (r"infiniband/", ["fabric/ibverbs/", "fabric/rdmacm/", "bench/peers/verbs.cpp"]),
+    (r"infiniband/", ["fabric/ibverbs/", "fabric/rdmacm/", "bench/peers/verbs.cpp",
+                      "bench/costs/verbs_costs.cpp"]),
     (r"rdma/(rdma_|rsocket)", ["fabric/rdmacm/"]),
 ]
 
@@ -69,6 +70,7 @@ RAW_ACCESS = {
         "iounit/packet_socket.cpp": "sockaddr",
         "iounit/pcap_lan.cpp": "libpcap's user argument",
         "iounit/savefile_lan.cpp": "libpcap's byte and dumper types",
+        "bench/costs/verbs_costs.cpp": "an address of the process's own memory, as a number",
         "bench/nic/echo.cpp": "sockaddr",
         "bench/nic/laboratory.cpp": "an ioctl argument",
         "bench/nic/traffic.cpp": "sockaddr",
