@@ -1,6 +1,7 @@
 #include "iounit/fair_share.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace splitnic::iounit {
 
@@ -17,10 +18,14 @@ Duration part_of(Duration whole, std::uint64_t amount, std::uint64_t of) {
 }  // namespace
 
 void FairShare::add(std::size_t place, Time first) {
-  if (place >= accounts_.size()) accounts_.resize(place + 1);
+  if (place >= accounts_.size()) {
+    accounts_.resize(place + 1);
+    debtors_.reserve(accounts_.size());
+    senders_.reserve(accounts_.size());
+  }
   accounts_[place] = Account{};
-  accounts_[place].used = true;
   accounts_[place].credit = options_.quantum;
+  accounts_[place].paid_before = paid_;
   accounts_[place].completions = options_.most_completions;
   accounts_[place].rest_until = first;
   accounts_[place].second_start = first;
@@ -28,7 +33,18 @@ void FairShare::add(std::size_t place, Time first) {
 
 void FairShare::remove(std::size_t place) {
   to_lan_ -= accounts_[place].to_lan;
+  std::erase(debtors_, place);
+  std::erase(senders_, place);
   accounts_[place] = Account{};
+}
+
+void FairShare::take_credit(std::size_t place, Duration cost) {
+  Account& account = accounts_[place];
+  account.credit = credit_of(account) - cost;
+  account.paid_before = paid_;
+  if (account.credit > Duration::zero() || account.in_debt) return;
+  account.in_debt = true;
+  debtors_.push_back(place);
 }
 
 bool FairShare::competes(std::size_t place, Time now) const {
@@ -46,7 +62,7 @@ void FairShare::charge(std::size_t place, const Turn& turn, Time now) {
   Account& account = accounts_[place];
   const bool others_compete = competes(place, now);
   note_worked(place, now);
-  account.credit -= turn.cost + part_of(options_.quantum, turn.bytes, options_.quantum_bytes);
+  take_credit(place, turn.cost + part_of(options_.quantum, turn.bytes, options_.quantum_bytes));
   account.spent += turn.cost;
   judge(account, now);
   if (!others_compete) {
@@ -88,33 +104,36 @@ void FairShare::judge(Account& account, Time now) const {
 }
 
 void FairShare::sent_to_lan(std::size_t place) {
-  ++accounts_[place].to_lan;
+  if (accounts_[place].to_lan++ == 0) senders_.push_back(place);
   ++to_lan_;
 }
 
 void FairShare::charge_lan(Duration cost) {
   if (to_lan_ == 0) return;
-  for (Account& account : accounts_) {
-    if (account.to_lan == 0) continue;
-    const Duration part = part_of(cost, account.to_lan, to_lan_);
-    account.credit -= part;
+  for (const std::size_t place : senders_) {
+    Account& account = accounts_[place];
+    const Duration part = part_of(cost, std::exchange(account.to_lan, 0), to_lan_);
+    take_credit(place, part);
     account.spent += part;
-    account.to_lan = 0;
   }
+  looks_ += senders_.size();
+  senders_.clear();
   to_lan_ = 0;
 }
 
 bool FairShare::next_round(Time now) {
+  looks_ += debtors_.size();
+  std::erase_if(debtors_, [this](std::size_t place) {
+    Account& account = accounts_[place];
+    account.in_debt = credit_of(account) <= Duration::zero();
+    return !account.in_debt;
+  });
   Duration least_debt = Duration::max();
-  for (const Account& account : accounts_) {
-    if (!account.used || account.credit > Duration::zero() || now < account.rest_until) continue;
-    least_debt = std::min(least_debt, -account.credit);
+  for (const std::size_t place : debtors_) {
+    if (!rests(place, now)) least_debt = std::min(least_debt, -credit_of(accounts_[place]));
   }
   if (least_debt == Duration::max()) return false;
-  const Duration paid = (least_debt / options_.quantum + 1) * options_.quantum;
-  for (Account& account : accounts_) {
-    if (account.used) account.credit = std::min(account.credit + paid, options_.quantum);
-  }
+  paid_ += (least_debt / options_.quantum + 1) * options_.quantum;
   return true;
 }
 

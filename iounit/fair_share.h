@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -56,7 +57,7 @@ class FairShare {
   /// Whether the session rests, whatever its credit.
   [[nodiscard]] bool rests(std::size_t place, Time now) const { return now < accounts_[place].rest_until; }
   [[nodiscard]] Time rest_until(std::size_t place) const { return accounts_[place].rest_until; }
-  [[nodiscard]] bool has_credit(std::size_t place) const { return accounts_[place].credit > Duration::zero(); }
+  [[nodiscard]] bool has_credit(std::size_t place) const { return credit_of(accounts_[place]) > Duration::zero(); }
   /// How many completions its next turn may handle.
   [[nodiscard]] std::size_t completions(std::size_t place) const { return accounts_[place].completions; }
 
@@ -79,11 +80,15 @@ class FairShare {
   [[nodiscard]] Duration wasted(std::size_t place) const { return accounts_[place].wasted; }
   /// Turns after which it had to rest.
   [[nodiscard]] std::uint64_t rests_taken(std::size_t place) const { return accounts_[place].rests; }
+  /// Accounts that next_round() and charge_lan() have looked at: those in debt and those that have sent, never the idle
+  /// ones.
+  [[nodiscard]] std::uint64_t looks() const { return looks_; }
 
  private:
   struct Account {
-    bool used = false;
-    Duration credit{};
+    Duration credit{};       // without what rounds have paid since `paid_before`
+    Duration paid_before{};  // paid_ when credit was last settled
+    bool in_debt = false;    // listed in debtors_
     std::size_t completions = 0;
     Time rest_until{};
     Time second_start{};  // of the second that is being judged
@@ -94,6 +99,11 @@ class FairShare {
     Duration wasted{};
     std::uint64_t rests = 0;
   };
+  /// The account's credit with all rounds so far. A round pays every session, but touches no account.
+  [[nodiscard]] Duration credit_of(const Account& account) const {
+    return std::min(account.credit + (paid_ - account.paid_before), options_.quantum);
+  }
+  void take_credit(std::size_t place, Duration cost);
   /// Whether another session had work lately. Call before note_worked().
   [[nodiscard]] bool competes(std::size_t place, Time now) const;
   void note_worked(std::size_t place, Time now);
@@ -102,7 +112,12 @@ class FairShare {
 
   FairShareOptions options_;
   std::vector<Account> accounts_;  // by place
-  std::uint64_t to_lan_ = 0;       // sum of Account::to_lan
+  Duration paid_{};                // to each session, by all rounds
+  // These lists never grow beyond what add() has reserved.
+  std::vector<std::size_t> debtors_;  // places whose credit was used up when they were last charged
+  std::vector<std::size_t> senders_;  // places with to_lan
+  std::uint64_t to_lan_ = 0;          // sum of Account::to_lan
+  std::uint64_t looks_ = 0;
   // The session that worked last, and the last one that worked among the others.
   std::size_t last_place_ = ~std::size_t{0};
   Time last_worked_ = Time::min();

@@ -154,6 +154,42 @@ TEST_CASE("what the LAN costs is divided by frames among the hosts that sent the
   CHECK_FALSE(share.has_credit(0));
 }
 
+TEST_CASE("rounds and the LAN's cost look at busy hosts only, however many are idle", "[iounit][share]") {
+  const std::size_t idle = GENERATE(std::size_t{0}, std::size_t{253});
+  FairShare share;
+  for (std::size_t place = 0; place < idle + 2; ++place) share.add(place, Time{});
+  for (unsigned poll = 0; poll < 100; ++poll) {
+    for (const std::size_t place : {idle, idle + 1}) {
+      share.charge(place, honest(microseconds(110)), kNow);
+      share.sent_to_lan(place);
+    }
+    share.charge_lan(microseconds(10));
+    CHECK(share.next_round(kNow));
+  }
+  CHECK(share.looks() == 400);
+  for (unsigned round = 0; round < 10; ++round) share.next_round(kNow);
+  const auto looks = share.looks();
+  CHECK_FALSE(share.next_round(kNow));
+  CHECK(share.looks() == looks);  // nobody is in debt
+  for (std::size_t place = 0; place < idle; ++place) CHECK(share.has_credit(place));
+}
+
+TEST_CASE("a place that is given to another leaves no debt and no frames behind", "[iounit][share]") {
+  FairShare share;
+  share.add(0, Time{});
+  share.add(1, Time{});
+  share.charge(0, honest(milliseconds(1)), kNow);
+  share.sent_to_lan(0);
+  share.remove(0);
+  share.add(0, kNow);
+  share.sent_to_lan(1);
+  share.charge_lan(microseconds(10));
+  CHECK(share.spent(0) == Duration::zero());
+  CHECK(share.spent(1) == microseconds(10));
+  CHECK_FALSE(share.next_round(kNow));
+  CHECK(share.looks() == 1);
+}
+
 TEST_CASE("a long turn without use is followed by a rest that grows with its square", "[iounit][share]") {
   struct Row {
     Duration cost;
