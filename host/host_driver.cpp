@@ -50,6 +50,7 @@ std::size_t HostDriver::poll(Time now) {
   work += session_->poll(now);
   if (session_->up()) {
     work += pump_.push(*session_);
+    session_->flush();  // first the frames: the settings take system calls
     follow_settings(now);
     session_->flush();
   }

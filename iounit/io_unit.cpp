@@ -70,8 +70,8 @@ std::size_t IoUnit::poll(Time now) {
   now_ = now;
   turns_.begin(now, hosts_);
   std::size_t work = give_turns(now);
+  if (sent_to_lan_) flush_lan();  // before the system call that looks for the LAN's frames
   work += lan_.receive(*this, kLanFramesPerPoll);
-  if (sent_to_lan_) flush_lan();
   for (AttachedHost* const host : turns_.busy()) {
     host->ask_for_statistics();
     host->flush();

@@ -27,10 +27,10 @@ void PeerDoorbell::count_frame(std::uint32_t bytes) {
 
 void PeerDoorbell::ring(Time now) {
   if (!requested_) return;
-  const bool moderated = !at_once_ && moderation_.time.count() > 0 && now < due_ &&
+  const bool postponed = !at_once_ && moderated() && now < due_ &&
                          (moderation_.entries == 0 || entries_ < moderation_.entries) &&
                          (moderation_.bytes == 0 || bytes_ < moderation_.bytes);
-  if (moderated) {
+  if (postponed) {
     if (due_ == kNever) due_ = now + moderation_.time;
     return;
   }

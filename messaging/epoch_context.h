@@ -23,6 +23,7 @@ class PeerDoorbell {
   explicit PeerDoorbell(fabric::FabricLink& link) : link_(link) {}
 
   void set_moderation(const wire::Moderation& moderation) { moderation_ = moderation; }
+  [[nodiscard]] bool moderated() const { return moderation_.time.count() > 0; }
   /// Something was written that moderation covers.
   void request() { requested_ = true; }
   /// Something was written that moderation does not cover.

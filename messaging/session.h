@@ -66,6 +66,9 @@ class Session {
   /// Ends a batch: sends the indications, and wakes the peer if it sleeps, subject to the moderation that the peer
   /// requested.
   void flush();
+  /// Whether the peer sleeps and has not been rung, so that a flush() would wake it. False where moderation may postpone
+  /// the doorbell.
+  [[nodiscard]] bool peer_sleeps() const { return epoch_ && !epoch_->moderated() && link_.peer_sleeps(); }
   /// The longest frame that is not to be segmented: the agreed MTU with header and tags.
   [[nodiscard]] std::uint32_t max_frame_bytes() const { return epoch_ ? epoch_->max_frame_bytes() : 0; }
   /// The longest frame of all: a super-frame where offloads().

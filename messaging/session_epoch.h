@@ -35,6 +35,8 @@ class SessionEpoch final : private ControlEvents {
   [[nodiscard]] bool patient() const {
     return context_.state == SessionState::up && frames_.patient() && control_.patient();
   }
+  /// Whether the doorbell for frames may be postponed.
+  [[nodiscard]] bool moderated() const { return context_.doorbell.moderated(); }
   /// Ends a batch of frames.
   void flush();
   /// Why the epoch must end; empty: it continues.

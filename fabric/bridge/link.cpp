@@ -555,6 +555,12 @@ void FabricLink::notify() {
   if (up()) ring_if_asleep(false);
 }
 
+bool FabricLink::peer_sleeps() const {
+  if (!up()) return false;
+  const auto flag = bridge_.local_memory().watch<std::uint64_t>(layout_.armed.offset);
+  return (flag & kAsleep) != 0 && flag != rung_for_;
+}
+
 bool FabricLink::prepare_sleep() {
   if (!up()) return true;  // the handshake rings for each of its steps, and its deadline is near
   for (Lane& lane : lanes_) {

@@ -112,6 +112,8 @@ class FabricLink final : public CellLink {
   /// to be settled and was told of some. Once per batch, after everything was written, also after a refused send.
   /// Nearly free otherwise.
   void notify() override;
+  /// Whether notify() would ring for something new, as far as the peer's last flag says: it sleeps and was not rung.
+  [[nodiscard]] bool peer_sleeps() const;
   /// Arms the wake-up, makes sure that it arrived, and polls once more. False: something came in, and nothing is armed.
   [[nodiscard]] bool prepare_sleep() override;
   [[nodiscard]] bool rearm() override;

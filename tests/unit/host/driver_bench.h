@@ -58,9 +58,12 @@ class MemoryNic final : public VirtualNic {
   bool refuses = false;
   bool reads_twice = false;  ///< what was written by the unit; a planted bug
   std::size_t reads = 0;
+  std::function<void()> before_read;
+  std::function<void()> before_settings;
 
   std::size_t read_frame(std::span<std::byte> to) override {
     ++reads;
+    if (before_read) before_read();
     if (sending.empty()) return 0;
     const Frame frame = std::move(sending.front());
     sending.pop_front();
@@ -91,7 +94,10 @@ class MemoryNic final : public VirtualNic {
   void set_max_mtu(std::uint32_t max_mtu) override { max_mtus.push_back(max_mtu); }
   void set_mac(const MacAddress& mac) override { macs.push_back(mac); }
   [[nodiscard]] MacAddress preferred_mac() const override { return preferred; }
-  const NicSettings& settings(Time) override { return system; }
+  const NicSettings& settings(Time) override {
+    if (before_settings) before_settings();
+    return system;
+  }
   [[nodiscard]] Time next_deadline() const override { return deadline; }
   void collect_descriptors(std::vector<int>& out) const override { out.push_back(kNicDescriptor); }
 };

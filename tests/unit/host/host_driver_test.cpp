@@ -70,6 +70,44 @@ TEST_CASE("every setting is sent when the session comes up", "[host][driver]") {
   CHECK(bench.driver().settings() == bench.nic.system);
 }
 
+TEST_CASE("a sleeping unit is rung for the first frame before the NIC is looked at again", "[host][driver]") {
+  DriverBench bench(host_options(), 300);  // too many elements for immediate data: indications go in lists
+  bench.come_up();
+  const bool asleep = GENERATE(false, true);
+  const bool moderated = GENERATE(false, true);
+  CAPTURE(asleep, moderated);
+  if (moderated) {
+    REQUIRE(bench.unit.session().request(wire::Moderation{.entries = 16, .time = std::chrono::milliseconds(1)}));
+    bench.settle();
+  }
+  constexpr auto kList = wire::index_of(wire::Function::buffer_rdma_indicate);
+  const auto lists = [&] { return bench.driver().session()->counters().messages_sent[kList]; };
+  const auto before = lists();
+  if (asleep) REQUIRE(bench.unit.session().prepare_sleep());
+  std::vector<bool> rung;
+  bench.nic.before_read = [&] { rung.push_back(bench.pair.wake_pending(1)); };
+  bench.nic.sending = {frame_of(60, 1), frame_of(60, 2), frame_of(60, 3)};
+  bench.driver().poll(bench.now());
+  const bool early = asleep && !moderated;
+  CHECK(rung == std::vector<bool>{false, early, early, early});
+  CHECK(lists() - before == (early ? 2U : 1U));
+  if (asleep) bench.unit.session().disarm();
+  bench.run(2ms);
+  CHECK(bench.unit.frames.size() == 3);
+}
+
+TEST_CASE("frames are on their way before the settings are looked at", "[host][driver]") {
+  DriverBench bench(host_options(), 300);
+  bench.come_up();
+  constexpr auto kList = wire::index_of(wire::Function::buffer_rdma_indicate);
+  const auto lists = [&] { return bench.driver().session()->counters().messages_sent[kList]; };
+  const auto before = lists();
+  bench.nic.sending = {frame_of(60)};
+  bench.nic.before_settings = [&] { CHECK(lists() == before + 1); };
+  bench.driver().poll(bench.now());
+  CHECK(lists() == before + 1);
+}
+
 TEST_CASE("a change of one setting is sent alone, and none is sent twice", "[host][driver]") {
   DriverBench bench;
   bench.come_up();

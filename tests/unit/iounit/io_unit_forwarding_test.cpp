@@ -196,5 +196,19 @@ TEST_CASE("the LAN engine is flushed once after a batch, and not without one", "
   CHECK(bench.lan.flushes == before + 1);
 }
 
+TEST_CASE("frames for the LAN leave before the unit looks for the LAN's", "[iounit][traffic]") {
+  ThreeHosts bench;
+  for (unsigned i = 0; i < 5; ++i) REQUIRE(bench.a.send(make_frame(station(1), bench.a.mac())));
+  const std::size_t before = bench.lan.flushes;
+  std::size_t looks_in_vain = 0;
+  bench.lan.before_receive = [&] {
+    if (!bench.lan.sent.empty() && bench.lan.flushes == before) ++looks_in_vain;
+  };
+  bench.settle();
+  CHECK(bench.lan.sent.size() == 5);
+  CHECK(looks_in_vain == 0);
+  CHECK(bench.lan.flushes == before + 1);
+}
+
 }  // namespace
 }  // namespace splitnic::iounit::test::io_unit_forwarding_test

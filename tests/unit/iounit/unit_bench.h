@@ -60,11 +60,13 @@ class MemoryLan final : public LanEngine {
   std::vector<frame::SegmentKind> takes;           ///< what it finishes itself; none: it takes complete frames only
   std::vector<frame::FrameOffload> sent_offloads;  ///< of each frame in `sent`
   std::uint32_t lan_mtu = 1500;
+  std::function<void()> before_receive;
   bool reads_apart = false;    ///< it asks where to put the payload of long frames, and sends frames in parts
   std::size_t sent_apart = 0;  ///< of `sent`: in parts
   std::size_t read_apart = 0;  ///< of `arriving`: to where the unit wanted them
 
   std::size_t receive(LanSink& sink, std::size_t budget) override {
+    if (before_receive) before_receive();
     std::size_t done = 0;
     for (; done < budget && !arriving.empty(); ++done) {
       const Frame frame = std::move(arriving.front());
