@@ -15,7 +15,6 @@ using messaging::Refusal;
 namespace {
 
 constexpr Duration kSettingsInterval = std::chrono::seconds(1);
-constexpr Duration kStatisticsInterval = std::chrono::seconds(5);
 // Sources of notices: however much else is to be said, a log tells that the session is up again.
 constexpr std::string_view kUps = "session up";
 constexpr std::string_view kDowns = "session down";
@@ -68,10 +67,11 @@ std::size_t HostDriver::poll_bridge(Time now) {
 }
 
 void HostDriver::follow_settings(Time now) {
-  if (now >= statistics_due_) {
-    session_->request(wire::StatisticsReport{});
-    statistics_due_ = now + kStatisticsInterval;
-  }
+  const auto frames = [this] {
+    const auto sum = totals().session;
+    return sum.rx_frames + sum.tx_frames;
+  };
+  if (statistics_schedule_.due(now, frames)) session_->request(wire::StatisticsReport{});
   settings_due_ = now + kSettingsInterval;
   const NicSettings& current = nic_.settings(now);
   if (announced_ && current == settings_) return;
@@ -118,7 +118,7 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
   nic_.set_mac(reply->assigned_mac);
   nic_.set_offloads({.frames = session_->offloads(), .udp_segments = session_->udp_segments()});
   announced_ = false;
-  statistics_due_ = Time{};
+  statistics_schedule_.start();
   reported_.clear();
   set_carrier(link.up);
   admit_queues();
@@ -132,7 +132,7 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
 void HostDriver::on_down(std::string_view reason) {
   set_carrier(false);
   if (group_ != nullptr) group_->set_terms(0, {});
-  statistics_due_ = kNever;
+  statistics_schedule_.stop();
   early_link_.reset();
   // The NIC's address may have changed since the last hello requested it, perhaps because the unit refused it.
   if (options_.mac.is_zero()) session_->ask_for_mac(nic_.preferred_mac());
@@ -231,7 +231,8 @@ void HostDriver::clear_unit_statistics() {
 
 Time HostDriver::next_deadline() const {
   Time deadline = session_.next_deadline();
-  if (session_.up()) deadline = std::min({deadline, statistics_due_, settings_due_, nic_.next_deadline()});
+  if (session_.up())
+    deadline = std::min({deadline, statistics_schedule_.next_deadline(), settings_due_, nic_.next_deadline()});
   return deadline;
 }
 

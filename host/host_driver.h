@@ -18,6 +18,7 @@
 #include "host/queue_group.h"
 #include "host/virtual_nic.h"
 #include "messaging/session.h"
+#include "messaging/statistics_schedule.h"
 
 namespace splitnic::host {
 
@@ -97,7 +98,7 @@ class HostDriver final : public messaging::SessionEvents {
   NicSettings settings_;
   Time now_{};
   Time settings_due_{};
-  Time statistics_due_ = kNever;
+  messaging::StatisticsSchedule statistics_schedule_;
   FramePump pump_;
   QueueGroup* group_ = nullptr;
   bool announced_ = false;                                // the driver has sent the settings since the session came up

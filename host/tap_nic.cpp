@@ -1,5 +1,7 @@
 #include "host/tap_nic.h"
 
+#include <utility>
+
 #include "common/frame/multicast.h"
 #include "common/os/dev_mcast.h"
 #include "common/os/netns.h"
@@ -77,13 +79,17 @@ std::size_t TapNic::read_unfinished(std::span<std::byte> to, std::size_t max_com
                                     frame::FrameOffload& offload) {
   if (!device_) return 0;
   const std::size_t bytes = device_->read_frame(to, max_complete_bytes, offload);
+  frames_passed_ = frames_passed_ || bytes != 0;
   const std::span<const std::byte> head = device_->head();
   const bool to_group = bytes != 0 && (std::to_integer<unsigned>(head.front()) & 1U) != 0;
   if (to_group && frame::is_membership_report(head)) check_at_once_ = true;
   return bytes;
 }
 
-bool TapNic::write_frame(const messaging::ReceivedFrame& frame) { return device_ && device_->write_frame(frame); }
+bool TapNic::write_frame(const messaging::ReceivedFrame& frame) {
+  frames_passed_ = true;
+  return device_ && device_->write_frame(frame);
+}
 
 void TapNic::set_offloads(const NicOffloads& permitted) {
   permitted_ = permitted;
@@ -120,6 +126,7 @@ void TapNic::set_mac(const MacAddress& mac) {
 const NicSettings& TapNic::settings(Time now) {
   if (!check_at_once_ && now < next_event_check_) return settings_;
   next_event_check_ = now + kEventInterval;
+  note_frames(now);
   const bool event = links_ && links_->poll_events([](const os::LinkEvent&) {}) != 0;
   if (event || check_at_once_ || now >= next_check_) {
     refresh(now);
@@ -127,6 +134,13 @@ const NicSettings& TapNic::settings(Time now) {
     read_multicast(now);
   }
   return settings_;
+}
+
+/// A NIC that was quiet reads the list as often as a busy one again.
+void TapNic::note_frames(Time now) {
+  if (!std::exchange(frames_passed_, false)) return;
+  quiet_at_ = now + kQuietAfter;
+  if (!list_is_long_) next_multicast_check_ = std::min(next_multicast_check_, multicast_read_ + kMulticastInterval);
 }
 
 void TapNic::refresh(Time now) {
@@ -202,8 +216,10 @@ void TapNic::set_mtu_back() {
 
 void TapNic::read_multicast(Time now) {
   const auto text = os::read_dev_mcast(multicast_list_.get());
-  const bool cheap = text && text->size() <= kLongListBytes;
-  next_multicast_check_ = now + (cheap ? kMulticastInterval : kCheckInterval);
+  list_is_long_ = !text || text->size() > kLongListBytes;
+  const Duration interval = now < quiet_at_ ? kMulticastInterval : kQuietMulticastInterval;
+  multicast_read_ = now;
+  next_multicast_check_ = now + (list_is_long_ ? kCheckInterval : interval);
   settings_.multicast.clear();
   if (text) settings_.multicast = os::parse_dev_mcast(*text, index_);
   const bool too_many = settings_.multicast.size() > kMostMulticast;

@@ -29,13 +29,17 @@ namespace splitnic::host {
 /// then creates it again) at any time. An interface that the driver made keeps its neighbours (ARP, IPv6) while it has
 /// no carrier.
 /// The driver reads the settings when the kernel reports a link event, when an IGMP or MLD report leaves, and once a
-/// second. It reads the multicast list every 100 ms, because the kernel reports no change of it.
+/// second. It reads the multicast list every 100 ms while frames pass, else every 500 ms: the kernel reports a change
+/// only for groups of IP, and not of every other one.
 class TapNic final : public VirtualNic {
  public:
   static constexpr Duration kCheckInterval = std::chrono::seconds{1};
-  /// Interval between two readings of the multicast list. It is kCheckInterval if the namespace's list is longer than
-  /// kLongListBytes (some 300 groups), so that reading costs less than a thousandth of a core.
+  /// Interval between two readings of the multicast list, while frames have passed within kQuietAfter, and without. It
+  /// is kCheckInterval if the namespace's list is longer than kLongListBytes (some 300 groups), so that reading costs
+  /// less than a thousandth of a core.
   static constexpr Duration kMulticastInterval = std::chrono::milliseconds{100};
+  static constexpr Duration kQuietMulticastInterval = std::chrono::milliseconds{500};
+  static constexpr Duration kQuietAfter = std::chrono::seconds{1};
   static constexpr std::size_t kLongListBytes = 16384;
   /// Minimum interval between two checks for link events. Each check is a system call, and the driver may call
   /// settings() once per batch of frames.
@@ -89,6 +93,7 @@ class TapNic final : public VirtualNic {
   bool follow_namespace();
   void take_place(TapPlace place);
   void make_again();
+  void note_frames(Time now);
   void read_multicast(Time now);
   void set_mtu_back();
 
@@ -112,6 +117,8 @@ class TapNic final : public VirtualNic {
   bool made_here_ = false;
   bool keep_ = false;
   bool check_at_once_ = true;
+  bool frames_passed_ = false;  ///< since the last look
+  bool list_is_long_ = false;
   NicOffloads offloads_;   ///< of the first device: the kernel's
   NicOffloads permitted_;  ///< by the last set_offloads()
   std::uint64_t oversized_ = 0;
@@ -119,6 +126,8 @@ class TapNic final : public VirtualNic {
   Time next_check_{};
   Time next_multicast_check_{};
   Time next_event_check_{};
+  Time multicast_read_{};
+  Time quiet_at_{};  ///< if no more frames pass
 };
 
 }  // namespace splitnic::host

@@ -228,13 +228,13 @@ tl::expected<messaging::HelloGrant, Refusal> AttachedHost::on_hello(const wire::
 
 void AttachedHost::on_up(const wire::HelloReply*) {
   down_since_ = kNever;
-  statistics_due_ = now_;
+  statistics_schedule_.start();
   owner_.host_up(*this);
 }
 
 void AttachedHost::on_down(std::string_view reason) {
   if (down_since_ == kNever) down_since_ = now_;
-  statistics_due_ = kNever;
+  statistics_schedule_.stop();
   owner_.host_down(*this, reason);
 }
 
@@ -336,10 +336,11 @@ void AttachedHost::on_reply(wire::CfgRequest request, const Answer& answer) {
 }
 
 void AttachedHost::ask_for_statistics() {
-  constexpr Duration kInterval = std::chrono::seconds(5);
-  if (now_ < statistics_due_ || !up()) return;
-  session_->request(wire::StatisticsReport{});
-  statistics_due_ = now_ + kInterval;
+  const auto frames = [this] {
+    const auto sum = counters();
+    return sum.rx_frames + sum.tx_frames;
+  };
+  if (up() && statistics_schedule_.due(now_, frames)) session_->request(wire::StatisticsReport{});
 }
 
 void AttachedHost::clear_host_statistics() {

@@ -27,6 +27,7 @@
 #include "iounit/vlan_membership.h"
 #include "messaging/loss_report.h"
 #include "messaging/session.h"
+#include "messaging/statistics_schedule.h"
 
 namespace splitnic::iounit {
 
@@ -133,6 +134,8 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   /// See Session::leave_armed(): all sessions or none.
   [[nodiscard]] bool leave_armed();
   void resume(Time now);
+  /// See Session::set_heartbeat(): all sessions.
+  void set_heartbeat(std::chrono::milliseconds interval, std::chrono::milliseconds phase);
   [[nodiscard]] bool peer_waits_for_core();
   [[nodiscard]] Time next_deadline() const;
   [[nodiscard]] bool finished() const;
@@ -207,7 +210,8 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   void begin_shutdown();
   /// Call before each poll of the session.
   void note_time(Time now) { now_ = now; }
-  /// Asks the host for its counters every few seconds while it is up. Call after each poll of the session.
+  /// Asks the host for its counters now and then while it is up (StatisticsSchedule). Call after each poll of the
+  /// session.
   void ask_for_statistics();
   /// The host's own counters, as of its last report.
   [[nodiscard]] const messaging::wire::Statistics& host_statistics() const { return host_statistics_; }
@@ -316,7 +320,7 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   messaging::wire::Statistics cleared_;  // statistics() when the host last cleared them, or at first
   Time cleared_at_{};
   messaging::wire::Statistics host_statistics_;
-  Time statistics_due_ = kNever;
+  messaging::StatisticsSchedule statistics_schedule_;
   std::unique_ptr<FlowQueues> flows_;  // from the first further queue on
   std::uint64_t flow_key_ = 0;
   std::size_t sending_queue_ = 0;                // whose frame is being handled

@@ -145,6 +145,10 @@ void AttachedHost::resume(Time now) {
   each_session([now](messaging::Session& session) { session.resume(now); });
 }
 
+void AttachedHost::set_heartbeat(std::chrono::milliseconds interval, std::chrono::milliseconds phase) {
+  each_session([&](messaging::Session& session) { session.set_heartbeat(interval, phase); });
+}
+
 bool AttachedHost::peer_waits_for_core() {
   bool waits = false;  // whether any of the host's threads waits
   each_session([&](messaging::Session& session) { waits = session.peer_waits_for_core() || waits; });

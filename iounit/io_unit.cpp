@@ -26,6 +26,11 @@ constexpr std::size_t kTablePlacesPerSweep = 16;
 constexpr Duration kActive = std::chrono::milliseconds(100);
 // Hosts often end together: the unit returns their memory once, shortly after the last of them.
 constexpr Duration kMemoryPause = std::chrono::milliseconds(500);
+// The unit asks so many hosts in a second whether they are there, and so many of them at the same time.
+constexpr std::size_t kHeartbeatsPerSecond = 32;
+constexpr std::size_t kHeartbeatsAtOnce = 8;
+constexpr std::chrono::milliseconds kHeartbeatStep{250};
+static_assert(kHeartbeatsPerSecond * kHeartbeatStep == kHeartbeatsAtOnce * std::chrono::seconds(1));
 
 }  // namespace
 
@@ -109,6 +114,19 @@ void IoUnit::accept_hosts(Time now) {
   *place = std::make_unique<AttachedHost>(*this, number, std::move(bridge), session, random_, first);
   share_.add(number.value, first);
   turns_.add(**place, now);
+  pace_heartbeats();
+}
+
+/// A hang-up is seen at once, so heartbeats find only ends that hang. With many hosts they come less often, so that
+/// idle hosts cost the same however many they are, and at different times.
+void IoUnit::pace_heartbeats() {
+  const auto free = std::count(hosts_.begin(), hosts_.end(), nullptr);
+  const auto attached = hosts_.size() - static_cast<std::size_t>(free);
+  const auto seconds = std::clamp<std::size_t>((attached + kHeartbeatsPerSecond - 1) / kHeartbeatsPerSecond, 1, 60);
+  const std::chrono::milliseconds interval = std::chrono::seconds(seconds);
+  for (const auto& host : hosts_) {
+    if (host) host->set_heartbeat(interval, (host->number().value / kHeartbeatsAtOnce * kHeartbeatStep) % interval);
+  }
 }
 
 /// The bridge closes unless it belongs to a host that is up; a live host connects again.
@@ -131,6 +149,7 @@ void IoUnit::add_queue(std::shared_ptr<fabric::Bridge> bridge, std::uint64_t coo
         fmt::format("refused a further queue of host {}: it needs mode R, and {} queues are the most", host.name(),
                     kMaxQueues));
   }
+  pace_heartbeats();
   turns_.listen(host, !rests(host));
 }
 
@@ -167,6 +186,7 @@ void IoUnit::drop_dead_hosts(Time now) {
     turns_.remove(*host);
     hosts_[host->number().value].reset();
     filters_changed();
+    pace_heartbeats();
     return_memory_at_ = now + kMemoryPause;
   }
 }

@@ -171,6 +171,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
 
   void accept_hosts(Time now);
   void add_queue(std::shared_ptr<fabric::Bridge> bridge, std::uint64_t cookie);
+  void pace_heartbeats();
   void drop_dead_queues(AttachedHost& host, Time now);
   void drop_dead_hosts(Time now);
   void return_memory(Time now);

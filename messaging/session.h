@@ -66,8 +66,8 @@ class Session {
   /// Ends a batch: sends the indications, and wakes the peer if it sleeps, subject to the moderation that the peer
   /// requested.
   void flush();
-  /// Whether the peer sleeps and has not been rung, so that a flush() would wake it. False where moderation may postpone
-  /// the doorbell.
+  /// Whether the peer sleeps and has not been rung, so that a flush() would wake it. False where moderation may
+  /// postpone the doorbell.
   [[nodiscard]] bool peer_sleeps() const { return epoch_ && !epoch_->moderated() && link_.peer_sleeps(); }
   /// The longest frame that is not to be segmented: the agreed MTU with header and tags.
   [[nodiscard]] std::uint32_t max_frame_bytes() const { return epoch_ ? epoch_->max_frame_bytes() : 0; }
@@ -86,6 +86,11 @@ class Session {
   void reset(std::string_view reason);
   /// Host: sets the address that the next hello requests.
   void ask_for_mac(const MacAddress& mac) { options_.mac = mac; }
+  /// Unit: from the next heartbeat on; see SessionOptions. Permitted before resume().
+  void set_heartbeat(std::chrono::milliseconds interval, std::chrono::milliseconds phase) {
+    options_.heartbeat_interval = interval;
+    options_.heartbeat_phase = phase;
+  }
   /// Sets the maximum MTU that this end offers from its next epoch on. max_mtu(): the one in the present epoch.
   void set_max_mtu(std::uint32_t max_mtu) { next_max_mtu_ = max_mtu; }
   [[nodiscard]] std::uint32_t max_mtu() const { return options_.max_mtu; }

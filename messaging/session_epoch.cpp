@@ -14,8 +14,8 @@ using std::chrono::seconds;
 // Maximum time from the anchor to up. Every step is one round trip; the session gives up on a peer that stalls.
 constexpr Duration kSetUpLimit = seconds(3);
 constexpr Duration kHeartbeatInterval = seconds(1);
-// An I/O unit asks at multiples of this, so that it wakes up once for many hosts.
-constexpr Duration kHeartbeatGrid = milliseconds(250);
+// How much later than it said a unit may ask.
+constexpr Duration kHeartbeatSlack = milliseconds(250);
 // How long a peer has to acknowledge a reset before this end starts anew without it.
 constexpr Duration kResetLimit = milliseconds(200);
 
@@ -64,7 +64,7 @@ void SessionEpoch::poll_timers() {
   if (context_.state == SessionState::up) {
     if (now >= next_heartbeat_) {
       put_heartbeat_off();
-      if (!control_.has_requests()) request(wire::Heartbeat{++heartbeat_sequence_});
+      if (!control_.has_requests()) ask_for_heartbeat();
     }
     frames_.manage_peer_pools();
   }
@@ -74,10 +74,21 @@ void SessionEpoch::poll_timers() {
   control_.push();
 }
 
+void SessionEpoch::ask_for_heartbeat() {
+  const bool unit = context_.options.role == wire::Role::io_unit;
+  const auto next = unit ? context_.options.heartbeat_interval : milliseconds(0);
+  request(wire::Heartbeat{.sequence = ++heartbeat_sequence_, .next = next});
+}
+
+/// The unit keeps to its phase, so that one wake-up serves all hosts that have the same.
 void SessionEpoch::put_heartbeat_off() {
-  next_heartbeat_ = context_.now + kHeartbeatInterval;
-  if (context_.options.role != wire::Role::io_unit) return;
-  next_heartbeat_ -= next_heartbeat_.time_since_epoch() % kHeartbeatGrid;
+  if (context_.options.role != wire::Role::io_unit) {
+    next_heartbeat_ = context_.now + kHeartbeatInterval;
+    return;
+  }
+  const Duration interval = context_.options.heartbeat_interval;
+  next_heartbeat_ = context_.now + interval;
+  next_heartbeat_ -= (next_heartbeat_.time_since_epoch() - context_.options.heartbeat_phase) % interval;
 }
 
 Time SessionEpoch::next_deadline() const {
@@ -137,7 +148,7 @@ Answer SessionEpoch::on_request(const wire::RequestBody& request) {
   if (const auto* beat = std::get_if<wire::Heartbeat>(&request)) {
     // While the unit asks, the host need not: the unit is not woken for the heartbeats of each host.
     if (context_.options.role == wire::Role::host && context_.state == SessionState::up) {
-      next_heartbeat_ = context_.now + kHeartbeatInterval + kHeartbeatGrid;
+      next_heartbeat_ = context_.now + std::max<Duration>(beat->next, kHeartbeatInterval) + kHeartbeatSlack;
     }
     return wire::HeartbeatReply{beat->sequence};
   }

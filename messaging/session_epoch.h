@@ -68,6 +68,7 @@ class SessionEpoch final : private ControlEvents {
 
   std::size_t poll_channels(std::size_t completions);
   void poll_timers();
+  void ask_for_heartbeat();
   void put_heartbeat_off();
   void shut_down();
   // session_hello.cpp: from control connected to up

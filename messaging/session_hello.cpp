@@ -125,6 +125,8 @@ void SessionEpoch::advance() {
   context_.move_to(SessionState::up);
   ++context_.counters.ups;
   put_heartbeat_off();
+  // A host that is to wait for longer than usual hears it now.
+  if (!host && context_.options.heartbeat_interval > std::chrono::seconds(1)) ask_for_heartbeat();
   if (context_.options.moderation != wire::Moderation{}) request(context_.options.moderation);
   context_.events.on_up(host ? &hello_reply_ : nullptr);
 }

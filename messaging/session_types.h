@@ -27,6 +27,10 @@ struct SessionOptions {
   std::uint32_t max_mtu = 1500;        ///< maximum layer-3 bytes that this end accepts
   std::uint32_t pool_elements = 256;   ///< a pool that can't hold two of the longest super-frames means no offloads
   std::uint32_t cell_bytes = fabric::kDefaultCellPayload;
+  /// Unit: how often it asks the peer whether it is there, 1 s to wire::kMaxHeartbeatInterval in steps of 250 ms.
+  std::chrono::milliseconds heartbeat_interval = std::chrono::seconds(1);
+  /// Unit: it asks at times of the clock that are so much past a multiple of the interval; in steps of 250 ms.
+  std::chrono::milliseconds heartbeat_phase{0};
   wire::Moderation moderation;  ///< what this end requests of the peer; all zero: none
   fabric::LinkOptions link;
 };

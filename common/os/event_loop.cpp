@@ -32,6 +32,9 @@ constexpr Duration kServiceInterval = std::chrono::milliseconds(2);
 // Between packets of the same conversation the loop sleeps with one plain system call. Asio needs several system calls
 // to sleep, which pays only in a longer pause than this. Asio's servers wait until then.
 constexpr Duration kBriefSleep = std::chrono::milliseconds(10);
+// After so many brief sleeps in which nothing came, the loop is idle: it spares itself that wake-up until something
+// comes soon again.
+constexpr unsigned kBriefInVain = 2;
 
 }  // namespace
 
@@ -212,7 +215,7 @@ void EventLoop::sleep() {
     task->collect_descriptors(descriptors_);
   }
   ++counters_.sleeps;
-  if (edge_->sleep_briefly(descriptors_, deadline)) return;
+  if (slept_briefly(deadline)) return;
   if (const auto watched = edge_->set_descriptors(descriptors_); !watched) {
     // Without the long sleep the loop continues: it sleeps briefly, again and again, and tries this each time.
     ++counters_.sleeps_cut_short;
@@ -221,9 +224,21 @@ void EventLoop::sleep() {
   }
   edge_->wait_set.set_deadline(deadline);
   edge_->wait();
+  const Time asleep = monotonic_now();
   edge_->context.run_one();
   served_ = monotonic_now();
   iterations_since_service_ = 0;
+  if (served_ - asleep < kBriefSleep) brief_in_vain_ = 0;
+}
+
+/// True: the short pause is over. False: it became a long one, or the loop expects one.
+bool EventLoop::slept_briefly(Time deadline) {
+  const bool may_be_long = deadline - monotonic_now() > kBriefSleep;
+  if (may_be_long && brief_in_vain_ >= kBriefInVain) return false;
+  ++counters_.brief_sleeps;
+  const bool over = edge_->sleep_briefly(descriptors_, deadline);
+  if (may_be_long) brief_in_vain_ = over ? 0 : brief_in_vain_ + 1;
+  return over;
 }
 
 }  // namespace splitnic::os

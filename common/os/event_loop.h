@@ -51,6 +51,7 @@ struct EventLoopOptions {
 struct EventLoopCounters {
   std::uint64_t iterations = 0;
   std::uint64_t sleeps = 0;
+  std::uint64_t brief_sleeps = 0;      ///< of sleeps: those that began with the one system call for short pauses
   std::uint64_t services = 0;          ///< polls of the io_context while busy
   std::uint64_t sleeps_cut_short = 0;  ///< the kernel refused to watch the descriptors
 };
@@ -90,6 +91,7 @@ class EventLoop {
   [[nodiscard]] bool peer_waits_for_core();
   void try_to_sleep(Time now);
   void sleep();
+  [[nodiscard]] bool slept_briefly(Time deadline);
 
   std::unique_ptr<Edge> edge_;
   std::vector<Task*> tasks_;
@@ -99,6 +101,7 @@ class EventLoop {
   EventLoopCounters counters_;
   Time served_{};
   std::uint32_t iterations_since_service_ = 0;
+  unsigned brief_in_vain_ = 0;  // in succession: nothing came in such time
 };
 
 }  // namespace splitnic::os

@@ -129,6 +129,8 @@ struct StatusReport {
 
 struct HeartbeatRequest {
   sequence @0 :UInt64;
+  # The sender asks again within so many milliseconds. 0: it does not say.
+  nextMs @1 :UInt32;
 }
 
 struct HeartbeatReply {

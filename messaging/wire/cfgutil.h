@@ -35,6 +35,7 @@ inline constexpr std::uint32_t kMinCellBytes = 64;
 inline constexpr std::uint32_t kMaxCellBytes = 65'520;
 inline constexpr std::uint32_t kMaxQueuePair = 0xff'ffff;
 inline constexpr Duration kMaxModerationTime = std::chrono::milliseconds(100);
+inline constexpr std::chrono::milliseconds kMaxHeartbeatInterval = std::chrono::minutes(1);
 
 enum class Role : std::uint16_t { host = 1, io_unit = 2 };
 /// S1 Fig. 7 (data by RDMA write) and Fig. 6 (data by send/receive).
@@ -192,6 +193,8 @@ struct StatusReport {
 
 struct Heartbeat {
   std::uint64_t sequence = 0;
+  /// The sender asks again within this time; whole milliseconds, at most kMaxHeartbeatInterval. Zero: it does not say.
+  std::chrono::milliseconds next{0};
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 struct HeartbeatReply {

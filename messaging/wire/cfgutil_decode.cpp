@@ -175,6 +175,12 @@ Moderation read(schema::Moderation::Reader in) {
       .entries = in.getEntries(), .bytes = in.getBytes(), .time = Duration(static_cast<Duration::rep>(nanoseconds))};
 }
 
+Heartbeat read(schema::HeartbeatRequest::Reader in) {
+  constexpr auto kMost = static_cast<std::uint32_t>(kMaxHeartbeatInterval.count());
+  const auto next = in_range<std::uint32_t>("heartbeat interval", in.getNextMs(), 0, kMost);
+  return {.sequence = in.getSequence(), .next = std::chrono::milliseconds(next)};
+}
+
 Flow read(schema::Flow::Reader in) {
   return {.frames = in.getFrames(), .bytes = in.getBytes(), .errors = in.getErrors(), .drops = in.getDrops()};
 }
@@ -226,7 +232,7 @@ RequestBody read_request(CfgRequest request, capnp::MessageReader& in) {
     case CfgRequest::status_report:
       return read(in.getRoot<schema::StatusReport>());
     case CfgRequest::heartbeat:
-      return Heartbeat{in.getRoot<schema::HeartbeatRequest>().getSequence()};
+      return read(in.getRoot<schema::HeartbeatRequest>());
     case CfgRequest::reset:
       return read(in.getRoot<schema::Reset>());
   }

@@ -136,7 +136,9 @@ void build(capnp::MessageBuilder& message, const StatusReport& body) {
 }
 
 void build(capnp::MessageBuilder& message, const Heartbeat& body) {
-  message.initRoot<schema::HeartbeatRequest>().setSequence(body.sequence);
+  auto out = message.initRoot<schema::HeartbeatRequest>();
+  out.setSequence(body.sequence);
+  out.setNextMs(static_cast<std::uint32_t>(body.next.count()));
 }
 
 void build(capnp::MessageBuilder& message, const HeartbeatReply& body) {

@@ -243,6 +243,32 @@ TEST_CASE("an idle loop costs no processor time", "[common][event_loop]") {
   CHECK(loop.counters().sleeps <= 3);
 }
 
+TEST_CASE("an idle loop spares itself the brief sleeps, until something comes soon again", "[common][event_loop]") {
+  EventLoop loop(kQuiet);
+  ScriptedTask task;
+  const UniqueFd event = make_event();
+  task.descriptors = {event.get()};
+  Time next = monotonic_now() + 100ms;
+  int woken = 0;
+  task.deadline = [&] { return next; };
+  task.on_poll = [&](Time now) -> std::size_t {
+    if (!take(event) && now < next) return 0;
+    next = now + 100ms;
+    if (++woken == 7) loop.stop();
+    return 1;
+  };
+  std::vector<std::uint64_t> brief;  // at each sleep
+  task.on_prepare = [&] {
+    brief.push_back(loop.counters().brief_sleeps);
+    if (woken >= 4) ring(event);
+    return true;
+  };
+  loop.add(task);
+  loop.run();
+  CHECK(brief == std::vector<std::uint64_t>{0, 1, 2, 2, 2, 2, 3});
+  CHECK(loop.counters().sleeps == 7);
+}
+
 TEST_CASE("a signal ends the loop and says which", "[common][event_loop]") {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     EventLoop loop;

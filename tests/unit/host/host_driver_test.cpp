@@ -83,9 +83,13 @@ TEST_CASE("a sleeping unit is rung for the first frame before the NIC is looked 
   constexpr auto kList = wire::index_of(wire::Function::buffer_rdma_indicate);
   const auto lists = [&] { return bench.driver().session()->counters().messages_sent[kList]; };
   const auto before = lists();
+  static_cast<void>(bench.pair.end(1).take_doorbells());
   if (asleep) REQUIRE(bench.unit.session().prepare_sleep());
   std::vector<bool> rung;
-  bench.nic.before_read = [&] { rung.push_back(bench.pair.wake_pending(1)); };
+  bench.nic.before_read = [&] {
+    bench.pair.advance(bench.now());
+    rung.push_back(bench.pair.wake_pending(1));
+  };
   bench.nic.sending = {frame_of(60, 1), frame_of(60, 2), frame_of(60, 3)};
   bench.driver().poll(bench.now());
   const bool early = asleep && !moderated;
@@ -342,7 +346,8 @@ TEST_CASE("a refused setting is reported and leaves the session up", "[host][dri
   CHECK(bench.driver().up());
 }
 
-TEST_CASE("the unit's statistics come at once and every five seconds, and start anew when cleared", "[host][driver]") {
+TEST_CASE("the unit's statistics come at once and every five seconds while frames pass, and start anew when cleared",
+          "[host][driver]") {
   DriverBench bench;
   bench.driver().clear_unit_statistics();  // without a session nothing happens
   bench.unit.statistics = {{"to_host_no_element", 7}, {"to_host_filtered", 9}};
@@ -350,6 +355,7 @@ TEST_CASE("the unit's statistics come at once and every five seconds, and start 
   REQUIRE(bench.run_until([&] { return !bench.driver().unit_statistics().counters.empty(); }, 10ms));
   CHECK(bench.driver().unit_statistics().counters == bench.unit.statistics);
   CHECK(bench.unit.asked<wire::StatisticsReport>().size() == 1);
+  bench.nic.sending = {frame_of(60)};
   bench.run(4900ms);
   CHECK(bench.unit.asked<wire::StatisticsReport>().size() == 1);
   bench.unit.statistics[0].value = 8;
@@ -362,6 +368,20 @@ TEST_CASE("the unit's statistics come at once and every five seconds, and start 
   CHECK(bench.unit.asked<wire::StatisticsClear>().size() == 1);
   const std::vector<wire::Statistics::Counter> zeroes{{"to_host_no_element", 0}, {"to_host_filtered", 0}};
   CHECK(bench.driver().unit_statistics().counters == zeroes);
+}
+
+TEST_CASE("while no frame passes the unit is asked for statistics once a minute", "[host][driver]") {
+  DriverBench bench;
+  bench.come_up();
+  bench.run(59s);
+  CHECK(bench.unit.asked<wire::StatisticsReport>().size() == 1);
+  bench.run(1100ms);
+  CHECK(bench.unit.asked<wire::StatisticsReport>().size() == 2);
+  bench.run(10s);
+  CHECK(bench.unit.asked<wire::StatisticsReport>().size() == 2);
+  bench.from_unit(frame_of(60));
+  bench.run(1100ms);
+  CHECK(bench.unit.asked<wire::StatisticsReport>().size() == 3);
 }
 
 TEST_CASE("a session that ends takes the carrier, is reported once, and all settings are sent to the next one",

@@ -367,6 +367,34 @@ TEST_CASE("joined groups are in the list once a membership report has left, and 
   CHECK_FALSE(nic->settings(now + 3 * TapNic::kMulticastInterval).all_multicast);
 }
 
+TEST_CASE("a quiet NIC reads the multicast list each 500 ms, and each 100 ms again once a frame has passed",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0"});
+  run("ip link set sn0 up");
+  const Time now = later();
+  const auto joined = [&](Time at) {
+    const NicSettings& settings = nic->settings(at);
+    return std::binary_search(settings.multicast.begin(), settings.multicast.end(), kGroup);
+  };
+  CHECK_FALSE(joined(now));
+  CHECK(nic->next_deadline() == now + TapNic::kQuietMulticastInterval);
+  run("ip maddr add 01:00:5e:01:02:03 dev sn0");
+  CHECK_FALSE(joined(now + TapNic::kMulticastInterval));
+  CHECK(joined(now + TapNic::kQuietMulticastInterval));
+
+  const std::vector<std::byte> frame(60);
+  const Time passed = now + TapNic::kQuietMulticastInterval + 10ms;
+  static_cast<void>(nic->write_frame(messaging::ReceivedFrame::in_private_memory(frame)));
+  CHECK(joined(passed));
+  const Time next = now + TapNic::kQuietMulticastInterval + TapNic::kMulticastInterval;
+  CHECK(nic->next_deadline() == next);
+  run("ip maddr del 01:00:5e:01:02:03 dev sn0");
+  CHECK_FALSE(joined(next));
+  CHECK(nic->next_deadline() == std::min(next + TapNic::kMulticastInterval, now + TapNic::kCheckInterval));
+}
+
 TEST_CASE("a long multicast list is read once a second, and one beyond the limit asks for all multicast",
           "[host][tap][privileged]") {
   const TestNamespace inside;
@@ -374,6 +402,8 @@ TEST_CASE("a long multicast list is read once a second, and one beyond the limit
   const auto nic = opened({.name = "sn0"});
   run("ip link set sn0 up");
   Time now = later();
+  // A busy NIC, which would read a short list every 100 ms.
+  static_cast<void>(nic->write_frame(messaging::ReceivedFrame::in_private_memory(std::vector<std::byte>(60))));
   static_cast<void>(nic->settings(now));
   const std::size_t before = nic->settings(now).multicast.size();
   const auto add = [](std::size_t first, std::size_t last) {

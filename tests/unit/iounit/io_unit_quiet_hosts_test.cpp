@@ -1,6 +1,8 @@
 // Hosts where nothing happens cost nothing, and are there at once when something does.
 #include <catch2/catch.hpp>
 
+#include <fmt/format.h>
+
 #include <map>
 
 #include "fabric/bridge/shm_bridge.h"
@@ -188,6 +190,47 @@ TEST_CASE("while nothing happens only the unit asks for heartbeats, at quarters 
   }
   for (std::size_t i = 0; i < hosts.size(); ++i) CHECK(sent(hosts[i]->session()) == before[i]);
   CHECK(sent(bench.attached("a")->session()) >= asked + 10);
+}
+
+TEST_CASE("of many hosts the unit asks 32 in a second, not all at the same time, and no host asks instead",
+          "[iounit][quiet]") {
+  UnitBench bench;
+  constexpr auto kRequest = wire::index_of(wire::Function::cfg_util_request);
+  constexpr std::size_t kHosts = 40;  // two seconds for all of them
+  std::vector<TestHost*> hosts;
+  for (std::size_t n = 0; n < kHosts; ++n) hosts.push_back(&bench.host_up(fmt::format("h{}", n)));
+  bench.run(seconds(4));
+  const auto by_hosts = [&] {
+    std::uint64_t sum = 0;
+    for (TestHost* host : hosts) sum += host->session().counters().messages_sent[kRequest];
+    return sum;
+  };
+  const auto by_unit = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& host : bench.unit().hosts()) sum += host->session().counters().messages_sent[kRequest];
+    return sum;
+  };
+  const auto hosts_before = by_hosts();
+  const auto unit_before = by_unit();
+  std::uint64_t most = 0;
+  for (int quarter = 0; quarter < 32; ++quarter) {
+    const auto before = by_unit();
+    bench.run(milliseconds(250));
+    most = std::max(most, by_unit() - before);
+  }
+  CHECK(by_unit() - unit_before == kHosts * 4);
+  CHECK(by_hosts() == hosts_before);
+  CHECK(most == 8);
+}
+
+TEST_CASE("a host among many hears at once when the unit asks again", "[iounit][quiet]") {
+  UnitBench bench;
+  constexpr auto kRequest = wire::index_of(wire::Function::cfg_util_request);
+  for (std::size_t n = 0; n < 63; ++n) bench.silent_bridge();
+  TestHost& host = bench.host_up("a");
+  const auto before = host.session().counters().messages_sent[kRequest];
+  bench.run(milliseconds(1900));
+  CHECK(host.session().counters().messages_sent[kRequest] == before);
 }
 
 TEST_CASE("without a watch, and with one that refuses, every host is always busy", "[iounit][quiet]") {

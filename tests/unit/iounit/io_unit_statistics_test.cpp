@@ -69,7 +69,7 @@ TEST_CASE("a clear tells the values before it and starts from nothing, for the h
   REQUIRE(ask(bench, b, wire::StatisticsReport{}).to_interface.frames == 3);
 }
 
-TEST_CASE("the unit asks its hosts every five seconds and keeps the last answer; a clear makes it zero",
+TEST_CASE("the unit asks a host every five seconds while frames pass, and keeps the last answer; a clear makes it zero",
           "[iounit][statistics]") {
   UnitBench bench;
   TestHost& host = bench.connect("a");
@@ -78,8 +78,12 @@ TEST_CASE("the unit asks its hosts every five seconds and keeps the last answer;
   REQUIRE(bench.run_until([&] { return host.statistics_asked == 1; }));
   bench.settle();
   REQUIRE(bench.attached("a")->host_statistics() == host.statistics);
+  bench.run(seconds(20));
+  REQUIRE(host.statistics_asked == 1);  // nothing passes
+  REQUIRE(bench.run_until([&] { return host.statistics_asked == 2; }, seconds(42)));
   const Time first = bench.now();
-  REQUIRE(bench.run_until([&] { return host.statistics_asked == 2; }, seconds(7)));
+  bench.from_host(host, make_frame(station(1), host.mac()));
+  REQUIRE(bench.run_until([&] { return host.statistics_asked == 3; }, seconds(7)));
   REQUIRE(bench.now() - first >= seconds(5));
   bench.attached("a")->clear_host_statistics();
   REQUIRE(bench.run_until([&] { return bench.attached("a")->host_statistics() == wire::Statistics{}; }));

@@ -137,7 +137,7 @@ TEST_CASE("every request and reply survives the wire", "[messaging][wire]") {
         StatisticsReport{},
         StatisticsClear{},
         StatusReport{number(), "text"},
-        Heartbeat{random.next()},
+        Heartbeat{random.next(), std::chrono::milliseconds(random.below(60'001))},
         Reset{number(), ""},
     };
     for (const auto& body : requests) {
@@ -276,6 +276,9 @@ TEST_CASE("the other requests are checked at their boundaries", "[messaging][wir
   const auto moderation = [](std::uint64_t nanoseconds) {
     return built<schema::Moderation>([&](auto out) { out.setNanoseconds(nanoseconds); });
   };
+  const auto heartbeat = [](std::uint32_t milliseconds) {
+    return built<schema::HeartbeatRequest>([&](auto out) { out.setNextMs(milliseconds); });
+  };
   const auto max_mtu = [](std::uint32_t mtu) {
     return built<schema::LinkState>([&](auto out) { out.setMaxMtu(mtu); });
   };
@@ -323,6 +326,10 @@ TEST_CASE("the other requests are checked at their boundaries", "[messaging][wir
       {Request::set_moderation, moderation(100'000'000), true},
       {Request::set_moderation, moderation(100'000'001), false},
       {Request::set_moderation, moderation(~0ULL), false},
+      {Request::heartbeat, heartbeat(0), true},
+      {Request::heartbeat, heartbeat(60'000), true},
+      {Request::heartbeat, heartbeat(60'001), false},
+      {Request::heartbeat, heartbeat(~0U), false},
       {Request::status_report, status_data(""), true},
       {Request::status_report, status_data(std::string(256, 'x')), true},
       {Request::status_report, status_data(std::string(257, 'x')), false},

@@ -69,7 +69,7 @@ void add_requests(std::vector<Sample>& all) {
   all.push_back(request("StatisticsReport", 8, StatisticsReport{}));
   all.push_back(request("StatisticsClear", 9, StatisticsClear{}));
   all.push_back(request("StatusReport", 10, StatusReport{3, "LAN interface eth1 has vanished"}));
-  all.push_back(request("Heartbeat", 11, Heartbeat{41}));
+  all.push_back(request("Heartbeat", 11, Heartbeat{41, std::chrono::milliseconds(8000)}));
   all.push_back(request("Reset", 12, Reset{1, "shutting down"}));
 }
 
@@ -167,7 +167,10 @@ class Description {
     add("code", value.code);
     add("text", value.text);
   }
-  void body(const Heartbeat& value) { add("sequence", value.sequence); }
+  void body(const Heartbeat& value) {
+    add("sequence", value.sequence);
+    add("next ms", static_cast<std::uint64_t>(value.next.count()));
+  }
   void body(const HeartbeatReply& value) { add("echo", value.echo); }
   void body(const Reset& value) {
     add("code", value.code);
