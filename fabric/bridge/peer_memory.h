@@ -182,7 +182,7 @@ class PeerMemory {
   std::size_t bytes_ = 0;
 };
 
-/// The sink for writes of a bridge on which writes arrive later (the simulated bridge).
+/// The sink for writes of a bridge on which writes arrive later: a PCIe device, or the simulated bridge of the tests.
 class PostedWrites {
  public:
   virtual ~PostedWrites() = default;

@@ -15,10 +15,10 @@
 #include "common/check.h"
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/bridge/link.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "fabric/memory/mpt.h"
 #include "fabric/wire/cell.h"
 #include "tests/hostile_sessions/input.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 namespace {
 

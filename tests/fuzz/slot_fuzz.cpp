@@ -11,9 +11,9 @@
 
 #include "common/check.h"
 #include "common/random.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "fabric/link/slot_ring.h"
 #include "fabric/wire/slot_cell.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 using namespace splitnic;
 using namespace splitnic::fabric;

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "common/time.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "messaging/session_types.h"
 #include "tests/hostile_sessions/input.h"
+#include "tests/sim_bridge/sim_bridge.h"
 #include "tests/valid_end/valid_end.h"
 
 namespace splitnic::hostile {

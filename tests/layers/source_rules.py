@@ -2,6 +2,7 @@
 """Rules that a compiler does not know, checked over the sources:
 
 - layers: what a file may include of the others (common <- fabric <- messaging <- {host, iounit} <- tools <- bench);
+- shipped: what only tests use is in no shipped library;
 - libraries: each third-party library stays in the few files that need it;
 - peer memory: only its accessor turns memory that a peer can write into something that C++ can dereference;
 - namespaces of tests: several files of a test program are compiled at a time, so each has a namespace of its own;
@@ -93,7 +94,6 @@ RAW_ACCESS = {
         "fabric/placement/board.cpp": "the own board, through the accessor",
         "fabric/placement/peer_board.cpp": "where the mapping becomes an accessor",
         "fabric/bridge/shm_memory.cpp": "the bridge that owns the mapping",
-        "fabric/bridge/sim_bridge.cpp": "the bridge that owns the memory",
         "fabric/bridge/link.cpp": "a private copy of a cell, seen through the accessor",
         "fabric/link/slot_ring.h": "a private copy of a slot, seen through the accessor",
         "fabric/link/udp_link.cpp": "a private copy of a cell, seen through the accessor",
@@ -110,6 +110,8 @@ RAW_ACCESS = {
 }
 # Layers that come near peer memory. common knows none; tools and bench only start what the others do.
 RAW_ACCESS_LAYERS = ("fabric", "messaging", "host", "iounit", "tools", "bench")
+# What only tests include, and is shipped all the same -> for whom.
+FOR_PROGRAMS = {"fabric/link/udp_socket.h": "programs that use the verbs between machines (docs/verbs.md)"}
 # Programs beside which splitnic is measured: they share no memory with it, and include nothing of it.
 STRANGERS = "bench/peers/"
 # libibverbs.so.1: a library of its own on top of fabric, beside the C++ verbs; and librdmacm.so.1 on top of it.
@@ -162,6 +164,22 @@ def include_violations(layer, name, text):
         for pattern, allowed in LIBRARIES:
             if re.match(pattern, header) and not name.startswith(tuple(allowed)):
                 yield f"{name}:{number}: {header} belongs only in {', '.join(allowed)}"
+
+
+def shipped_violations(root, texts):
+    """Headers that only tests include: no library, no program, and no example of the documentation."""
+    def included(text):
+        return set(re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, flags=re.M))
+
+    def included_below(folder):
+        files = [path for path in (root / folder).rglob("*") if path.suffix in (".h", ".cpp")]
+        return set().union(*(included(path.read_text(encoding="utf-8")) for path in files))
+
+    used = included_below("docs")
+    for name, text in texts.items():
+        used |= included(text) - {re.sub(r"\.cpp$", ".h", name)}
+    for name in sorted((included_below("tests") & set(texts)) - used - set(FOR_PROGRAMS)):
+        yield f"{name}:1: only tests use it: it belongs to tests/"
 
 
 def raw_access_violations(layer, name, text):
@@ -246,6 +264,7 @@ def violations(root):
         found.extend(include_violations(layer, name, text))
         found.extend(raw_access_violations(layer, name, text))
         found.extend(description_violations(name, texts))
+    found.extend(shipped_violations(pathlib.Path(root), texts))
     found.extend(document_violations(pathlib.Path(root), texts))
     found.extend(namespace_violations(pathlib.Path(root)))
     return found

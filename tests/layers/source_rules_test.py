@@ -63,6 +63,15 @@ class Planted(unittest.TestCase):
         self.refused("fabric/a.cpp", '#include "tests/b.h"\n')
         self.accepted("fabric/a.cpp", '// #include "messaging/b.h"\n/*\n#include "host/b.h"\n*/\n')
 
+    def test_what_only_tests_use_is_not_shipped(self):
+        test = {"tests/a.cpp": '#include "fabric/a.h"\n'}
+        own = {"fabric/a.h": "", "fabric/a.cpp": '#include "fabric/a.h"\n'}
+        found = self.found(**own, **test)
+        self.assertEqual(len(found), 1, found)
+        self.assertTrue(found[0].startswith("fabric/a.h:1:"), found)
+        self.assertEqual(self.found(**own, **test, **{"tools/b.cpp": '#include "fabric/a.h"\n'}), [])
+        self.assertEqual(self.found(**own), [])
+
     def test_libraries_stay_in_their_files(self):
         self.refused("host/a.cpp", "#include <pcap/pcap.h>\n")
         self.refused("host/a.cpp", "#include <pcap.h>\n")

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "fabric/bridge/bridge_source.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "host/host_driver.h"
 #include "iounit/io_unit.h"
 #include "queue_link.h"
 #include "sim_nic.h"
+#include "tests/sim_bridge/sim_bridge.h"
 #include "tests/unit/loads_once.h"
 
 namespace splitnic::sim {

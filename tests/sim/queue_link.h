@@ -6,7 +6,7 @@
 #include "common/random.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge_source.h"
-#include "fabric/bridge/sim_bridge.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 namespace splitnic::sim {
 

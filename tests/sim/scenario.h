@@ -8,9 +8,9 @@
 #include "common/mac_address.h"
 #include "common/random.h"
 #include "common/time.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "iounit/io_unit.h"
 #include "messaging/session.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 namespace splitnic::sim {
 

@@ -11,9 +11,9 @@
 #include "common/time.h"
 #include "datagram_network.h"
 #include "fabric/bridge/link.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "fabric/link/udp_link.h"
 #include "lossy_relay.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 namespace splitnic::sim {
 

@@ -15,11 +15,11 @@
 #include "common/time.h"
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/bridge/link.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "fabric/memory/mpt.h"
 #include "fabric/memory/protection_table.h"
 #include "fabric/wire/cell.h"
 #include "sealed_link.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 namespace splitnic::fabric::test {
 

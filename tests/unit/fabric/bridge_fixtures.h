@@ -17,7 +17,7 @@
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/bridge/shm_connector.h"
 #include "fabric/bridge/shm_listener.h"
-#include "fabric/bridge/sim_bridge.h"
+#include "tests/sim_bridge/sim_bridge.h"
 #include "tests/unit/common/os_temporary_directory.h"
 
 /// Bridges that the conformance tests run against, two ends each, with one way to let what is under way arrive.

@@ -9,10 +9,10 @@
 
 #include "fabric/bridge/link.h"
 #include "fabric/bridge/shm_bridge.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "fabric/link/loopback.h"
 #include "fabric/link/udp_link.h"
 #include "fabric/link/udp_socket.h"
+#include "tests/sim_bridge/sim_bridge.h"
 #include "tests/unit/fabric/datagram_network.h"
 
 /// Two ends of each kind of link, with one way to let time pass.

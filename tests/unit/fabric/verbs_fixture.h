@@ -13,8 +13,8 @@
 
 #include "common/random.h"
 #include "common/time.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "fabric/verbs/verbs.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 namespace splitnic::verbs::test {
 

@@ -15,9 +15,9 @@
 
 #include "common/check.h"
 #include "common/random.h"
-#include "fabric/bridge/sim_bridge.h"
 #include "iounit/io_unit.h"
 #include "messaging/session.h"
+#include "tests/sim_bridge/sim_bridge.h"
 #include "tests/unit/loads_once.h"
 
 namespace splitnic::iounit::test {

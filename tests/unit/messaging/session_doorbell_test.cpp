@@ -1,9 +1,9 @@
 // When a session rings its peer: at once, or as rarely as the peer asked it to.
 #include <catch2/catch.hpp>
 
-#include "fabric/bridge/sim_bridge.h"
 #include "messaging/session.h"
 #include "scripted_peer.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 namespace splitnic::messaging::session_doorbell_test {
 

@@ -1,4 +1,4 @@
-#include "fabric/bridge/sim_bridge.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 #include <algorithm>
 #include <cstring>
