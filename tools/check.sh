@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, long transfers, attacks,
 # kills, programs for RDMA verbs, planted bugs.
-#   tools/check.sh             asan tsan swarm fuzz bulk tidy mutants, each part short
+#   tools/check.sh             asan tsan swarm fuzz bulk mutants tidy, each part short
 #   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz bulk hostile kill peers verbs mutants stress
 #                              package
 #   tools/check.sh --kill N    the part kill with N kills
@@ -19,7 +19,8 @@
 # many frames with foreign addresses and tags a model judges beside the unit, and HOSTILE_CELLS how many cells sessions,
 # a unit and a host driver take from a hostile end. KILLS is how many processes are killed (1000), and KILL_SEED repeats
 # the order of an earlier run. PEER_KILLS is how many peers of one program are killed, one each second. TIDY=all makes the linter check every
-# file; without it tools/tidy_files.py chooses. MUTANTS is how many planted bugs are tried, and VERBS how many pairs of
+# file; without it tools/tidy_files.py chooses, changed files first. TIDY_UNTIL is a time (seconds of the epoch) after which
+# the linter begins no more files, and says how many are left. MUTANTS is how many planted bugs are tried, and VERBS how many pairs of
 # verbs programs run, or "all"; the commit's hash decides which ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -39,7 +40,7 @@ if [ "${1:-}" = --hostile ]; then
 fi
 jobs=$(nproc)
 swarm_seeds=${SWARM_SEEDS:-300}
-fuzz_seconds=${FUZZ_SECONDS:-12}
+fuzz_seconds=${FUZZ_SECONDS:-6}
 mutants=${MUTANTS:-8}
 tidy=${TIDY:-}
 verbs=${VERBS:-8}
@@ -80,8 +81,15 @@ part_tidy() {
   files=$(tools/tidy_files.py $([ "$tidy" != all ] || echo --all))
   mapfile -t files <<<"$files"
   echo "${#files[@]} files"
-  printf '%s\0' "${files[@]}" | xargs -0 -P "$jobs" -n 4 clang-tidy-16 --quiet -p build/tidy \
-    "--extra-arg-before=-include" "--extra-arg-before=$PWD/tools/cmake/kj_comparisons.h" 2> >(grep -v 'warnings generated' >&2)
+  : >build/tidy/begun
+  printf '%s\0' "${files[@]}" | xargs -0 -P "$jobs" -n 4 bash -c '
+    [ "$(date +%s)" -lt "$0" ] || exit 0
+    printf "%s\n" "$@" >>build/tidy/begun
+    exec clang-tidy-16 --quiet -p build/tidy --extra-arg-before=-include \
+      "--extra-arg-before=$PWD/tools/cmake/kj_comparisons.h" "$@"' "${TIDY_UNTIL:-$((1 << 62))}" \
+    2> >(grep -v 'warnings generated' >&2)
+  local left=$((${#files[@]} - $(wc -l <build/tidy/begun)))
+  [ "$left" -eq 0 ] || echo "the time was over: $left of ${#files[@]} files are left to another run"
 }
 
 part_swarm() {
@@ -178,7 +186,7 @@ part_package() {
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(asan tsan swarm fuzz bulk tidy mutants)
+[ ${#parts[@]} -gt 0 ] || parts=(asan tsan swarm fuzz bulk mutants tidy)
 level=check
 [ "${parts[*]}" = "mutants" ] && level=test
 tools/setup.sh $level

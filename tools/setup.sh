@@ -7,7 +7,7 @@
 # As an ordinary user it installs nothing: it prints the one command that root must run, and fails, if something is missing.
 set -euo pipefail
 
-build=(g++ cmake ninja-build pkg-config git ca-certificates
+build=(g++ cmake ninja-build ccache pkg-config git ca-certificates
        libboost1.81-dev capnproto libcapnp-dev libssl-dev libpcap-dev libisal-dev libmnl-dev libexpected-dev
        libseccomp-dev libcap-ng-dev
        libibverbs-dev librdmacm-dev libcli11-dev libspdlog-dev libfmt-dev libtomlplusplus-dev)

@@ -73,8 +73,8 @@ def chosen(root, since=""):
     if base is None:
         return sources
     picked = changed(root, base, sources)
-    picked |= third(set(sources) - picked, git(root, "rev-parse", "HEAD"))
-    return [source for source in sources if source in picked]
+    others = third(set(sources) - picked, git(root, "rev-parse", "HEAD"))
+    return sorted(picked) + sorted(others)
 
 
 def main():

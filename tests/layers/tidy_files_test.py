@@ -68,6 +68,7 @@ class Choice(unittest.TestCase):
         self.assertEqual(self.changed(), {OLD[3], OLD[4]})
         self.assertEqual(self.changed("HEAD"), {OLD[4]})
         self.assertLessEqual({OLD[3], OLD[4]}, set(tidy_files.chosen(self.root)))
+        self.assertEqual(tidy_files.chosen(self.root)[:2], sorted([OLD[3], OLD[4]]), "the changed files come first")
 
     def test_a_header_is_checked_through_a_source(self):
         self.write("common/pair.h", "int pair(int);")
