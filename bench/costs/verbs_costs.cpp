@@ -70,7 +70,8 @@ struct Device {
 class End {
  public:
   explicit End(const std::shared_ptr<Device>& on) : device(on), memory_(kMemoryBytes) {
-    region_ = made(ibv_reg_mr(on->domain, memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE), "registering");
+    constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE;
+    region_ = made(ibv_reg_mr(on->domain, memory_.data(), memory_.size(), kAccess), "registering");
     completions_ = made(ibv_create_cq(on->context, 2 * kDepth, nullptr, nullptr, 0), "a completion queue");
     ibv_qp_init_attr shape{};
     shape.send_cq = shape.recv_cq = completions_;
