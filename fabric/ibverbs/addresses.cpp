@@ -52,11 +52,17 @@ fabric::Status destroy(Context& context, const Way& way) {
   return context.adapter->use([&](ChannelAdapter& adapter) { return adapter.destroy_address_handle(way.number); });
 }
 
-/// The device of this process that has the queue pair, if it is not the one to which the handle leads; else 0.
-std::uint16_t other_device(const AddressHandle& handle, std::uint32_t queue_pair) {
+/// The device of this process that has the queue pair, if it is not the one to which the handle leads; else 0. Takes no
+/// lock if the handle leads there, and led there the last time.
+std::uint16_t other_device(AddressHandle& handle, std::uint32_t queue_pair) {
   if (handle.own_device == 0) return 0;
-  const std::uint16_t holder = OwnDevices::of_process().holder(handle.own_device, fabric::QpNumber{queue_pair});
-  return holder == handle.own_device ? std::uint16_t{0} : holder;
+  OwnDevices& devices = OwnDevices::of_process();
+  const std::uint64_t there = devices.changes() << 32U | queue_pair;
+  if (handle.known_there.load(std::memory_order_relaxed) == there) return 0;
+  const std::uint16_t holder = devices.holder(handle.own_device, fabric::QpNumber{queue_pair});
+  if (holder != handle.own_device) return holder;
+  handle.known_there.store(there, std::memory_order_relaxed);
+  return 0;
 }
 
 int group_change(ibv_qp* qp, const ibv_gid* gid, bool joins) {

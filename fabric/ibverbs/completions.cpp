@@ -154,7 +154,8 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
     CompletionQueue* queue =
         create_queue(context, attributes->cqe, attributes->cq_context, attributes->channel, attributes->comp_vector);
     if (queue == nullptr) return nullptr;
-    set_extended_polling(*queue, attributes->wc_flags);
+    const bool single_threaded = has_flags && (attributes->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+    set_extended_polling(*queue, attributes->wc_flags, single_threaded);
     return &queue->cq;
   });
 }

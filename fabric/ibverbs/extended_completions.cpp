@@ -33,17 +33,18 @@ int next(ibv_cq_ex* cq) noexcept {
 int start(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) noexcept {
   if (attributes->comp_mask != 0) return EINVAL;
   CompletionQueue& queue = CompletionQueue::of(cq);
-  queue.poll_lock.lock();
+  queue.poll_lock->lock();
   const int none = take(cq, false);
-  if (none != 0) queue.poll_lock.unlock();
+  if (none != 0) queue.poll_lock->unlock();
   return none;
 }
 
-void end(ibv_cq_ex* cq) noexcept { CompletionQueue::of(cq).poll_lock.unlock(); }
+void end(ibv_cq_ex* cq) noexcept { CompletionQueue::of(cq).poll_lock->unlock(); }
 
 }  // namespace
 
-void set_extended_polling(CompletionQueue& queue, std::uint64_t fields) {
+void set_extended_polling(CompletionQueue& queue, std::uint64_t fields, bool single_threaded) {
+  queue.poll_lock.emplace(single_threaded);
   ibv_cq_ex& cq = queue.cq;
   cq.start_poll = start;
   cq.next_poll = next;

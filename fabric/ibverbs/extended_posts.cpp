@@ -15,12 +15,13 @@ BuiltRequest* begin(ibv_qp_ex* qp, Operation operation) {
   QueuePair& queue_pair = QueuePair::of(qp);
   if (queue_pair.build_error != 0) return nullptr;
   try {
-    queue_pair.built.emplace_back();
+    if (queue_pair.built_count == queue_pair.built.size()) queue_pair.built.emplace_back();
   } catch (...) {
     queue_pair.build_error = ENOMEM;
     return nullptr;
   }
-  BuiltRequest& built = queue_pair.built.back();
+  BuiltRequest& built = queue_pair.built[queue_pair.built_count++];
+  built.clear();
   fabric::WorkRequest& request = built.request;
   request.id = qp->wr_id;
   request.operation = operation;
@@ -34,8 +35,8 @@ BuiltRequest* begin(ibv_qp_ex* qp, Operation operation) {
 BuiltRequest* last(ibv_qp_ex* qp) {
   QueuePair& queue_pair = QueuePair::of(qp);
   if (queue_pair.build_error != 0) return nullptr;
-  if (queue_pair.built.empty()) queue_pair.build_error = EINVAL;
-  return queue_pair.built.empty() ? nullptr : &queue_pair.built.back();
+  if (queue_pair.built_count == 0) queue_pair.build_error = EINVAL;
+  return queue_pair.built_count == 0 ? nullptr : &queue_pair.built[queue_pair.built_count - 1];
 }
 
 void remote(ibv_qp_ex* qp, Operation operation, std::uint32_t key, std::uint64_t address, std::uint32_t immediate = 0) {
@@ -146,7 +147,7 @@ void set_inline(ibv_qp_ex* qp, void* address, std::size_t bytes) {
 void start(ibv_qp_ex* qp) {
   QueuePair& queue_pair = QueuePair::of(qp);
   queue_pair.build_lock.lock();
-  queue_pair.built.clear();
+  queue_pair.built_count = 0;
   queue_pair.build_error = 0;
 }
 
@@ -164,13 +165,14 @@ void finish(BuiltRequest& built) {
 int post_built(fabric::ChannelAdapter& adapter, QueuePair& queue_pair) {
   const auto state = adapter.state(queue_pair.number);
   const bool sends = state && fabric::queue_pair_rules(*state).post_send;  // else they are flushed or refused
-  if (sends && adapter.send_room(queue_pair.number) < queue_pair.built.size()) return ENOMEM;
-  for (BuiltRequest& built : queue_pair.built) {
+  const std::span requests = std::span(queue_pair.built).first(queue_pair.built_count);
+  if (sends && adapter.send_room(queue_pair.number) < requests.size()) return ENOMEM;
+  for (BuiltRequest& built : requests) {
     finish(built);
     const fabric::Status checked = adapter.check_send(queue_pair.number, built.request);
     if (checked != fabric::Status::ok) return error_number(checked);
   }
-  for (BuiltRequest& built : queue_pair.built) {
+  for (BuiltRequest& built : requests) {
     const fabric::Status posted = adapter.post_send(queue_pair.number, built.request);
     if (posted != fabric::Status::ok) return error_number(posted);
     if (built.window != nullptr) built.window->rename(built.window_key);

@@ -26,6 +26,7 @@
 #include "fabric/memory/local_protection.h"
 #include "fabric/placement/local_placements.h"
 #include "fabric/threads/shared_adapter.h"
+#include "fabric/threads/verb_lock.h"
 
 /// The objects behind the handles of the C interface. Each begins with the struct that programs know, so that a pointer
 /// to one is a pointer to the other. Programs create and destroy them; a destroyed one is freed. Thread: any.
@@ -179,10 +180,10 @@ struct Channel {
 struct CompletionQueue {
   ibv_cq_ex cq{};
   fabric::CqNumber number{};
-  std::uint32_t completions_reported = 0;  ///< events that the program has got; under Context::lock
-  std::uint32_t events_reported = 0;       ///< likewise, asynchronous ones
-  std::mutex poll_lock;                    ///< extended polling: from start_poll() to end_poll()
-  fabric::Completion current{};            ///< the completion at which extended polling stands
+  std::uint32_t completions_reported = 0;       ///< events that the program has got; under Context::lock
+  std::uint32_t events_reported = 0;            ///< likewise, asynchronous ones
+  std::optional<fabric::VerbLock> poll_lock{};  ///< extended polling: from start_poll() to end_poll()
+  fabric::Completion current{};                 ///< the completion at which extended polling stands
   ibv_wc current_wc{};
 
   static CompletionQueue& of(ibv_cq* cq) { return *reinterpret_cast<CompletionQueue*>(cq); }
@@ -223,7 +224,9 @@ struct AddressHandle {
   Way way{};         ///< to an endnode, or without a path to a group
   GroupUse group{};  ///< to a group
   UseOf of_domain{};
-  std::uint16_t own_device = 0;         ///< the endnode, if it is a device of this process; 0: it is not
+  std::uint16_t own_device = 0;  ///< the endnode, if it is a device of this process; 0: it is not
+  /// A queue pair of that device (32 bits), and before it the OwnDevices::changes() at which that was known.
+  std::atomic<std::uint64_t> known_there{0};
   std::mutex lock;                      ///< the last one taken
   std::map<std::uint16_t, Way> others;  ///< under `lock`: from there to the other devices of this process
 
@@ -237,6 +240,15 @@ struct BuiltRequest {
   std::vector<std::byte> inline_data{};
   Window* window = nullptr;  ///< of a binding
   std::uint32_t window_key = 0;
+
+  /// Starts over; segments keep what they were.
+  void clear() {
+    static const fabric::WorkRequest kBlank{};
+    std::memcpy(static_cast<void*>(&request), &kBlank, offsetof(fabric::WorkRequest, segments));
+    memory.reset();
+    inline_data.clear();
+    window = nullptr;
+  }
 };
 
 /// Requests of a list on their way to the adapter. Under the adapter's lock.
@@ -271,8 +283,9 @@ struct QueuePair {
   std::shared_ptr<Connection> connection{};
   std::uint32_t events_reported = 0;
   std::unique_ptr<SendBatch> batch = std::make_unique<SendBatch>();
-  std::mutex build_lock;  ///< from wr_start() to wr_complete() or wr_abort()
-  std::vector<BuiltRequest> built;
+  fabric::VerbLock build_lock{/*single_threaded=*/false};  ///< from wr_start() to wr_complete() or wr_abort()
+  std::vector<BuiltRequest> built;  ///< the first built_count; the others keep their memory for later ones
+  std::size_t built_count = 0;
   int build_error = 0;
   UseOf of_domain{};
   UseOf of_xrc_domain{};
@@ -334,7 +347,7 @@ void set_attribute_verbs(Context& context);
 /// The functions of an extended queue pair.
 void set_extended_posts(QueuePair& queue_pair);
 /// The functions of an extended completion queue.
-void set_extended_polling(CompletionQueue& queue, std::uint64_t fields);
+void set_extended_polling(CompletionQueue& queue, std::uint64_t fields, bool single_threaded);
 
 /// A completion queue, queue pair or shared receive queue has just been destroyed. Its events that have come in are
 /// translated first, so that none of them is taken for one of its successor with the same number. Under Context::lock.

@@ -6,13 +6,17 @@
 
 namespace splitnic::ibverbs {
 
-OwnDevices::OwnDevices(OwnDevices* of_parent) : process_(::getpid()), of_parent_(of_parent) {}
+OwnDevices::OwnDevices(OwnDevices* of_parent)
+    : process_(::getpid()), mark_(fabric::ForkMark::make()), of_parent_(of_parent) {}
+
+/// The mark costs a load, and the process number a system call.
+bool OwnDevices::of_this_process() const { return mark_ ? !mark_->forked() : process_ == ::getpid(); }
 
 /// Not under a lock, which a thread that the child does not have might hold.
 OwnDevices& OwnDevices::of_process() {
   static std::atomic<OwnDevices*> current{nullptr};  // never deleted: threads may use it while the process ends
   OwnDevices* known = current.load();
-  while (known == nullptr || known->process_ != ::getpid()) {
+  while (known == nullptr || !known->of_this_process()) {
     auto* made = new OwnDevices(known);
     if (current.compare_exchange_strong(known, made)) return *made;
     delete made;
@@ -23,22 +27,26 @@ OwnDevices& OwnDevices::of_process() {
 void OwnDevices::opened(std::uint16_t local_id) {
   const std::lock_guard guard(lock_);
   devices_.insert(local_id);
+  note_change();
 }
 
 void OwnDevices::closed(std::uint16_t local_id) {
   const std::lock_guard guard(lock_);
   devices_.erase(local_id);
   std::erase_if(queue_pairs_, [local_id](const auto& one) { return one.second == local_id; });
+  note_change();
 }
 
 void OwnDevices::created(std::uint16_t local_id, fabric::QpNumber number) {
   const std::lock_guard guard(lock_);
   queue_pairs_.emplace(number.value, local_id);
+  note_change();
 }
 
 void OwnDevices::destroyed(std::uint16_t local_id, fabric::QpNumber number) {
   const std::lock_guard guard(lock_);
   queue_pairs_.erase({number.value, local_id});
+  note_change();
 }
 
 bool OwnDevices::has(std::uint16_t local_id) {

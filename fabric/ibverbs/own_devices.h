@@ -2,12 +2,15 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <set>
 #include <utility>
 
+#include "common/result.h"
 #include "fabric/ids.h"
+#include "fabric/threads/fork_mark.h"
 
 namespace splitnic::ibverbs {
 
@@ -16,7 +19,7 @@ namespace splitnic::ibverbs {
 /// Thread: any.
 class OwnDevices {
  public:
-  /// A forked child begins with none.
+  /// A forked child begins with none. Takes no lock, and makes no system call.
   [[nodiscard]] static OwnDevices& of_process();
 
   void opened(std::uint16_t local_id);
@@ -29,12 +32,19 @@ class OwnDevices {
   /// The local ID of the device that has the queue pair which a program calls `number` at `local_id`: `local_id`
   /// itself, unless only another device of this process has it.
   [[nodiscard]] std::uint16_t holder(std::uint16_t local_id, fabric::QpNumber number);
+  /// How often devices and queue pairs have come or gone: as long as it stays the same, so does holder(). Takes no
+  /// lock.
+  [[nodiscard]] std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
 
  private:
   explicit OwnDevices(OwnDevices* of_parent);
+  [[nodiscard]] bool of_this_process() const;
+  void note_change() { changes_.fetch_add(1, std::memory_order_release); }
 
   const pid_t process_;
+  const Result<fabric::ForkMark> mark_;
   OwnDevices* const of_parent_;  // stays reachable
+  std::atomic<std::uint64_t> changes_{1};
   std::mutex lock_;
   std::set<std::uint16_t> devices_;
   std::set<std::pair<std::uint32_t, std::uint16_t>> queue_pairs_;  // number, local ID

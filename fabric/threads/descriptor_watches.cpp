@@ -17,6 +17,7 @@ Result<WatchNumber> DescriptorWatches::add(int descriptor, std::function<void()>
     return fail("cannot watch a descriptor: {}", os::errno_text());
   }
   watches_[last_number_] = std::make_shared<const Watch>(Watch{descriptor, std::move(ready)});
+  count_.store(watches_.size(), std::memory_order_relaxed);
   return WatchNumber{last_number_};
 }
 
@@ -29,15 +30,11 @@ Status DescriptorWatches::remove(WatchNumber number) {
   static_cast<void>(::epoll_ctl(epoll_, EPOLL_CTL_DEL, found->second->descriptor, nullptr));
   ended = std::move(found->second);
   watches_.erase(found);
+  count_.store(watches_.size(), std::memory_order_relaxed);
   if (runs_in_ != std::this_thread::get_id()) {
     returned_.wait(guard, [&] { return running_ != number.value; });
   }
   return Status::ok;
-}
-
-bool DescriptorWatches::any() const {
-  const std::lock_guard guard(mutex_);
-  return !watches_.empty();
 }
 
 void DescriptorWatches::ready(std::uint64_t token) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,7 +25,8 @@ class DescriptorWatches {
   /// SharedAdapter::watch, unwatch.
   [[nodiscard]] Result<WatchNumber> add(int descriptor, std::function<void()> ready);
   [[nodiscard]] Status remove(WatchNumber number);
-  [[nodiscard]] bool any() const;
+  /// Takes no lock.
+  [[nodiscard]] bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
   /// The epoll has returned this token. Calls its function, with no lock held.
   void ready(std::uint64_t token);
 
@@ -34,7 +37,8 @@ class DescriptorWatches {
   };
 
   const int epoll_;
-  mutable std::mutex mutex_;  // protects the rest
+  std::atomic<std::size_t> count_{0};  // of watches_; changes under the mutex
+  std::mutex mutex_;                   // protects the rest
   std::condition_variable returned_;
   std::map<std::uint64_t, std::shared_ptr<const Watch>> watches_;
   std::uint64_t last_number_ = 0;

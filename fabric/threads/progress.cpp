@@ -94,7 +94,7 @@ bool Progress::poll_for_caller(Time now) {
   }
   ++counters_.polls;
   if (adapter_.rests(now)) return false;
-  drive(now);
+  if (drive(now) != 0) empty_polls_ = 0;
   return true;
 }
 

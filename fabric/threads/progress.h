@@ -118,7 +118,7 @@ class Progress {
   std::uint64_t polls_seen_ = 0;  // counters_.polls when the thread last looked
   unsigned polls_asleep_ = 0;     // of callers, since the thread fell asleep
   unsigned posts_asleep_ = 0;
-  std::uint64_t empty_polls_ = 0;  // of callers, in a row
+  std::uint64_t empty_polls_ = 0;  // of callers, in a row, that moved nothing either
   SharedAdapterCounters counters_{};
 };
 

@@ -1,15 +1,19 @@
 #include "counting.h"
 
+#include <dlfcn.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <iterator>
@@ -23,6 +27,40 @@ thread_local splitnic::quiet_verbs::Counted counted;
 void note_allocation() {
   if (counting) ++counted.allocations;
 }
+
+/// A function of the C library that takes a lock, behind the one here that has its name.
+template <class Lock>
+class RealFunction {
+ public:
+  constexpr RealFunction(const char* name, std::uint64_t splitnic::quiet_verbs::Counted::*counter)
+      : name_(name), counter_(counter) {}
+
+  int operator()(Lock* lock) {
+    if (counting) ++(counted.*counter_);
+    auto* function = function_.load(std::memory_order_relaxed);
+    if (function == nullptr) {
+      function = reinterpret_cast<int (*)(Lock*)>(dlsym(RTLD_NEXT, name_));
+      if (function == nullptr) std::abort();
+      function_.store(function, std::memory_order_relaxed);
+    }
+    return function(lock);
+  }
+
+ private:
+  const char* name_;
+  std::uint64_t splitnic::quiet_verbs::Counted::*counter_;
+  std::atomic<int (*)(Lock*)> function_{nullptr};
+};
+
+using splitnic::quiet_verbs::Counted;
+constinit RealFunction<pthread_mutex_t> mutex_lock("pthread_mutex_lock", &Counted::locks);
+constinit RealFunction<pthread_mutex_t> mutex_trylock("pthread_mutex_trylock", &Counted::lock_attempts);
+constinit RealFunction<pthread_rwlock_t> rwlock_rdlock("pthread_rwlock_rdlock", &Counted::locks);
+constinit RealFunction<pthread_rwlock_t> rwlock_wrlock("pthread_rwlock_wrlock", &Counted::locks);
+constinit RealFunction<pthread_rwlock_t> rwlock_tryrdlock("pthread_rwlock_tryrdlock", &Counted::lock_attempts);
+constinit RealFunction<pthread_rwlock_t> rwlock_trywrlock("pthread_rwlock_trywrlock", &Counted::lock_attempts);
+constinit RealFunction<volatile pthread_spinlock_t> spin_lock("pthread_spin_lock", &Counted::locks);
+constinit RealFunction<volatile pthread_spinlock_t> spin_trylock("pthread_spin_trylock", &Counted::lock_attempts);
 
 }  // namespace
 
@@ -49,6 +87,21 @@ void* aligned_alloc(std::size_t align, std::size_t bytes) noexcept {
   note_allocation();
   return __libc_memalign(align, bytes);
 }
+
+int posix_memalign(void** memory, std::size_t align, std::size_t bytes) noexcept {
+  note_allocation();
+  *memory = __libc_memalign(align, bytes);
+  return *memory == nullptr ? ENOMEM : 0;
+}
+
+int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept { return mutex_lock(mutex); }
+int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept { return mutex_trylock(mutex); }
+int pthread_rwlock_rdlock(pthread_rwlock_t* lock) noexcept { return rwlock_rdlock(lock); }
+int pthread_rwlock_wrlock(pthread_rwlock_t* lock) noexcept { return rwlock_wrlock(lock); }
+int pthread_rwlock_tryrdlock(pthread_rwlock_t* lock) noexcept { return rwlock_tryrdlock(lock); }
+int pthread_rwlock_trywrlock(pthread_rwlock_t* lock) noexcept { return rwlock_trywrlock(lock); }
+int pthread_spin_lock(pthread_spinlock_t* lock) noexcept { return spin_lock(lock); }
+int pthread_spin_trylock(pthread_spinlock_t* lock) noexcept { return spin_trylock(lock); }
 
 /// A system call from the one place where the filter permits it.
 long splitnic_permitted_call(const greg_t* registers, long number);

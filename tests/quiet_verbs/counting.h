@@ -2,12 +2,17 @@
 
 #include <cstdint>
 
-/// Counts what a thread asks of the allocator and of the kernel.
+/// Counts what a thread asks of the allocator, of locks and of the kernel.
 namespace splitnic::quiet_verbs {
 
 struct Counted {
   std::uint64_t allocations = 0;  ///< malloc and its relatives; free does not count
   std::uint64_t system_calls = 0;
+  std::uint64_t locks =
+      0;  ///< taken by a call that sleeps or spins while others hold it; of mutexes, rwlocks, spinlocks
+  std::uint64_t lock_attempts = 0;  ///< pthread_mutex_trylock and its relatives: an atomic operation, and one to unlock
+
+  friend bool operator==(const Counted&, const Counted&) = default;
 };
 
 /// From now on until stop(), of this thread. The first call adds a filter of system calls to the thread, for good: let
