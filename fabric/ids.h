@@ -19,6 +19,12 @@ using PathNumber = StrongId<struct PathNumberTag, std::uint32_t>;
 /// Identifies one life of one end: random, compared for equality only. 0 means none.
 using Epoch = StrongId<struct EpochTag, std::uint64_t>;
 
+/// Both ends of a connection in one word of shared memory: bits 0 .. 23 the queue pair, 24 .. 47 its peer. Bits 48 ..
+/// 63 are 0, for the format that uses the word.
+[[nodiscard]] constexpr std::uint64_t connection_ends(QpNumber number, QpNumber peer) {
+  return std::uint64_t{number.value} | std::uint64_t{peer.value} << 24U;
+}
+
 /// Steering tag: names an entry of the owner's protection table. The upper 24 bits are the index, drawn at random. The
 /// lower 8 bits are the instance, so that a stale tag of a reused index is refused. S1: memory handle. S4: RKey.
 /// Source: S3.

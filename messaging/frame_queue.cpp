@@ -189,7 +189,7 @@ std::span<std::byte> FrameQueue::claim_elements(std::uint32_t bytes) {
   if (!context_.offloads) bytes = std::min(bytes, pool->element_bytes());
   const std::uint32_t first = *pool->next();
   if (bytes <= pool->bytes_from(first)) {
-    if (const auto offset = context_.adapter.claim_direct(pool->place_of(first), bytes)) {
+    if (const auto offset = context_.adapter.claim_direct(data_->number(), pool->place_of(first), bytes)) {
       tx_path_ = TxPath::direct;
       claimed_offset_ = *offset;
       return context_.link.bridge().peer_window().claim(*offset, bytes);
@@ -283,7 +283,7 @@ bool FrameQueue::write_staged(const PeerPool& pool, std::uint32_t bytes, const s
 /// One range: stored by this end where the peer's grant allows it, else in buffers of the data channel.
 bool FrameQueue::write(fabric::RemoteAddress to, std::span<const std::byte> bytes, const std::uint32_t* immediate) {
   const auto length = static_cast<std::uint32_t>(bytes.size());
-  if (const auto offset = context_.adapter.claim_direct(to, length)) {
+  if (const auto offset = context_.adapter.claim_direct(data_->number(), to, length)) {
     context_.link.bridge().peer_window().write(*offset, bytes);
     return data_->announce_write(length, to, immediate);
   }

@@ -114,27 +114,34 @@ std::optional<Stag> ChannelAdapter::register_memory(ProtectionDomain domain, std
 }
 
 std::optional<Stag> ChannelAdapter::register_bridge_memory(ProtectionDomain domain, MemoryRange range, Rights rights,
-                                                           bool placeable, PathNumber number) {
+                                                           bool placeable, PathNumber number, QpNumber queue_pair) {
   AdapterContext& context = state_->context;
   Path* path = context.path(number);
   if (path == nullptr || path->direct == nullptr || !state_->follow(*path)) return std::nullopt;
   if (!path->direct->buffers.contains(range) || path->drains.covers(range)) return std::nullopt;
   const PeerMemory bytes = path->direct->bridge.local_memory().slice(range.offset, range.bytes);
   const auto memory = RegionMemory::of_bridge(bytes, range.offset, path->number);
-  const auto tag = context.table.insert(domain, memory, rights, placeable);
-  if (tag) path->regions.push_back(tag->index());
+  EntryOptions options;
+  options.rights = rights;
+  options.placeable = placeable;
+  options.queue_pair = queue_pair;
+  const auto tag = context.table.register_region(domain, memory, options);
+  if (!tag) return std::nullopt;
+  path->regions.push_back(tag->index());
   // In a strict domain regions are local: who was granted one would store what its check refuses afterwards.
-  if (tag && placeable && !context.table.find(*tag)->strict) {
+  if (placeable && !context.table.find(*tag)->strict) {
     MptGrant grant;
     grant.tag = *tag;
     grant.address = region_address(*tag);
     grant.length = range.bytes;
     grant.window_offset = range.offset;
     grant.rights = rights;
+    grant.domain = domain;
+    grant.queue_pair = queue_pair;
     // No slot is no loss: the peer's writes to it come segmented.
     static_cast<void>(path->grants.grant(*path->direct, grant));
   }
-  return tag;
+  return *tag;
 }
 
 std::uint64_t ChannelAdapter::region_address(Stag tag) const {
@@ -165,6 +172,11 @@ Status ChannelAdapter::deregister(Stag tag, DirectWrites writes) {
 bool ChannelAdapter::in_quarantine(MemoryRange range, PathNumber number) const {
   const Path* path = state_->context.path(number);
   return path != nullptr && path->drains.covers(range);
+}
+
+bool ChannelAdapter::in_quarantine(QpNumber queue_pair) const {
+  return std::ranges::any_of(state_->context.paths,
+                             [&](const auto& path) { return path != nullptr && path->drains.covers(queue_pair); });
 }
 
 ProtectionTable& ChannelAdapter::table() {

@@ -61,6 +61,9 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
   if (path.direct != nullptr) path.grants.start(*path.direct);
   path.peer_grants.start();
   path.drains.start();
+  for (const QueuePair* queue_pair : queue_pairs) {  // those that have awaited the link
+    if (queue_pair->path == &path) publish_admission(context, *queue_pair);
+  }
   path.not_taken = {};
   path.settled = {};
   context.turns.attend(path);
@@ -86,8 +89,7 @@ void ChannelAdapter::State::end_epoch(Path& path) {
 }
 
 bool ChannelAdapter::State::follow(Path& path) {
-  const bool same = path.link.up() && path.link.incarnation() == path.incarnation;
-  if (path.open && same) return true;
+  if (path.is_current()) return true;
   if (path.open) end_epoch(path);
   if (!path.link.up()) return false;
   begin_epoch(path);
@@ -432,10 +434,12 @@ std::size_t ChannelAdapter::poll_completions(CqNumber queue, std::span<Completio
   return found == nullptr ? 0 : found->poll(out, goes_on);
 }
 
-std::optional<std::size_t> ChannelAdapter::claim_direct(RemoteAddress remote, std::uint32_t bytes, PathNumber number) {
-  Path* path = state_->context.path(number);
-  if (path == nullptr || !state_->follow(*path)) return std::nullopt;
-  return path->claim_direct(remote, bytes);
+std::optional<std::size_t> ChannelAdapter::claim_direct(QpNumber queue_pair, RemoteAddress remote,
+                                                        std::uint32_t bytes) {
+  const QueuePair* found = state_->find(queue_pair);
+  const bool reachable = found != nullptr && found->path != nullptr && state_->follow(*found->path);
+  if (!reachable || !found->rules().connected) return std::nullopt;
+  return found->path->claim_direct({queue_pair, found->peer.number}, remote, bytes);
 }
 
 bool ChannelAdapter::rests(Time now) {

@@ -65,10 +65,11 @@ class ChannelAdapter {
                                                     Rights rights);
   /// A range of DirectAccess::buffers of the path's link (offsets within local memory). Remote addresses are offsets
   /// from the range's start plus `address`, an opaque base that is drawn (see region_address). placeable: granted to
-  /// the peer for direct writes (pushed to its MPT). nullopt also where the path is down or has no such memory, or the
-  /// range in quarantine (see deregister).
+  /// the peer for direct writes (pushed to its MPT). queue_pair: the only one that may use it; 0: any of the domain.
+  /// nullopt also where the path is down or has no such memory, or the range in quarantine (see deregister).
   [[nodiscard]] std::optional<Stag> register_bridge_memory(ProtectionDomain domain, MemoryRange range, Rights rights,
-                                                           bool placeable, PathNumber path = {});
+                                                           bool placeable, PathNumber path = {},
+                                                           QpNumber queue_pair = {});
   /// The address that a peer uses for byte 0 of the region.
   [[nodiscard]] std::uint64_t region_address(Stag tag) const;
   /// The tag is void at once. The peer may still finish writes into placeable memory that it had begun: the range stays
@@ -76,6 +77,10 @@ class ChannelAdapter {
   /// Errors: bad_tag, in_use (windows are bound).
   Status deregister(Stag tag, DirectWrites writes = DirectWrites::drain);
   [[nodiscard]] bool in_quarantine(MemoryRange range, PathNumber path = {}) const;
+  /// The queue pair has left its connection, or lost the right to be written through, while memory of its domain was
+  /// placeable: the peer may still finish direct writes through it that it had begun. Until the peer reports that none
+  /// is under way (event queue_pair_drained), or the epoch ends. The number may be of a queue pair that is destroyed.
+  [[nodiscard]] bool in_quarantine(QpNumber queue_pair) const;
   /// For everything else about tags: regions of pages, windows, domain rules. Valid as long as the adapter; placeable
   /// regions are registered and deregistered above.
   [[nodiscard]] ProtectionTable& table();
@@ -172,12 +177,12 @@ class ChannelAdapter {
   /// wake: called from within verbs and polls when an event comes in while none waits.
   void set_event_wake(std::function<void()> wake);
 
-  /// Where [address, address + bytes) of the peer's region may be stored directly: its offset in the peer window,
-  /// checked against the pushed table copy and the own mapping. nullopt: not placeable, write segmented. Valid until
-  /// the next receive() or poll(), which may answer the peer that no write is under way. Users who agree on the
-  /// memory's end between themselves (DirectWrites::over) may keep it longer.
-  [[nodiscard]] std::optional<std::size_t> claim_direct(RemoteAddress remote, std::uint32_t bytes,
-                                                        PathNumber path = {});
+  /// Where [address, address + bytes) of the peer's region may be stored directly for a write of this queue pair: its
+  /// offset in the peer window, checked against the pushed table copy and the own mapping. nullopt: not placeable, or
+  /// not by this queue pair; write segmented. Valid until the next receive() or poll(), which may answer the peer that
+  /// no write is under way. Users who agree on the memory's end between themselves (DirectWrites::over) may keep it
+  /// longer.
+  [[nodiscard]] std::optional<std::size_t> claim_direct(QpNumber queue_pair, RemoteAddress remote, std::uint32_t bytes);
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved,
   /// requests ended, and times that the peer was told of what this end consumed.

@@ -17,11 +17,19 @@ void Drains::start() {
 }
 
 void Drains::begin(Stag tag, MemoryRange range) {
-  if (range.bytes != 0) asked_.push_back(Asked{tag, ++last_number_, range, Time::min()});
+  if (range.bytes != 0) asked_.push_back(Asked{tag, ++last_number_, range, QpNumber{}, Time::min()});
+}
+
+void Drains::begin(QpNumber queue_pair) {
+  asked_.push_back(Asked{Stag{}, ++last_number_, MemoryRange{}, queue_pair, Time::min()});
 }
 
 bool Drains::covers(MemoryRange range) const {
   return std::any_of(asked_.begin(), asked_.end(), [&](const Asked& asked) { return asked.range.overlaps(range); });
+}
+
+bool Drains::covers(QpNumber queue_pair) const {
+  return std::any_of(asked_.begin(), asked_.end(), [&](const Asked& asked) { return asked.queue_pair == queue_pair; });
 }
 
 void Drains::take(const Cell& cell) {
@@ -33,26 +41,29 @@ void Drains::take(const Cell& cell) {
       ++context_.counters.dropped_drains;
       return;
     }
-    return to_answer_.push_back({cell.tag, cell.generation});
+    return to_answer_.push_back({cell.tag, cell.generation, context_.transfers.started()});
   }
   const auto answered = std::find_if(asked_.begin(), asked_.end(), [&](const Asked& asked) {
     return asked.tag == cell.tag && asked.number == cell.generation;
   });
   if (answered == asked_.end()) return;
+  const bool of_memory = answered->tag != Stag{};
+  AsyncEvent event;
+  event.kind = of_memory ? AsyncEventKind::memory_drained : AsyncEventKind::queue_pair_drained;
+  event.path = path_.number;
+  event.tag = answered->tag;
+  event.queue_pair = answered->queue_pair;
   asked_.erase(answered);
   ++context_.counters.drains_completed;
-  AsyncEvent event;
-  event.kind = AsyncEventKind::memory_drained;
-  event.path = path_.number;
-  event.tag = cell.tag;
-  context_.report(event);
+  // A queue pair may have left a second connection meanwhile.
+  if (of_memory || !covers(event.queue_pair)) context_.report(event);
 }
 
 std::size_t Drains::push_due() {
   std::size_t sent = 0;
   std::erase_if(to_answer_, [&](const ToAnswer& due) {
-    const bool busy =
-        path_.direct != nullptr && context_.transfers.busy_with(path_.direct->bridge.peer_window(), due.tag);
+    const bool busy = path_.direct != nullptr &&
+                      context_.transfers.busy_with(path_.direct->bridge.peer_window(), due.tag, due.transfers);
     const bool answer = !busy && send(Opcode::drain_acknowledge, due.tag, due.number);
     sent += answer ? 1 : 0;
     return answer;

@@ -14,10 +14,11 @@ namespace splitnic::fabric {
 struct AdapterContext;
 struct Path;
 
-/// Ends direct writes through revoked grants of one path. The owner of the memory asks the peer, repeats the request
-/// until the peer answers, and keeps the range in quarantine until then, or until the epoch ends. The initiator answers
-/// when no copy into the tag is under way; the answer travels behind the last copy. No new copy begins, because the
-/// revocation reached the MPT before the request. Thread: the adapter's owner. Source: design, "Protection".
+/// Ends direct writes of one path through revoked grants, and through dismissed queue pairs. The owner of the memory
+/// asks the peer, and repeats the request until the peer answers. It keeps the range or the queue pair in quarantine
+/// until then, or until the epoch ends. The initiator answers when no copy into the tag is under way, or none that had
+/// begun before the request; the answer travels behind the last copy. No new copy begins, because the revocation or
+/// dismissal reached the MPT before the request. Thread: the adapter's owner. Source: design, "Protection".
 class Drains {
  public:
   Drains(AdapterContext& context, Path& path) : context_(context), path_(path) {}
@@ -26,8 +27,12 @@ class Drains {
   void start();
   /// The grant of tag has been revoked; range: its memory.
   void begin(Stag tag, MemoryRange range);
+  /// The queue pair has been dismissed.
+  void begin(QpNumber queue_pair);
   /// Whether the peer may still write somewhere in the range through a revoked grant.
   [[nodiscard]] bool covers(MemoryRange range) const;
+  /// Whether it may through the connection that the queue pair had.
+  [[nodiscard]] bool covers(QpNumber queue_pair) const;
   [[nodiscard]] bool waiting() const { return !asked_.empty(); }
   /// The peer is to be asked or answered.
   [[nodiscard]] bool busy() const { return waiting() || !to_answer_.empty(); }
@@ -39,14 +44,16 @@ class Drains {
 
  private:
   struct Asked {
-    Stag tag{};
+    Stag tag{};  // 0: every tag
     std::uint32_t number = 0;
     MemoryRange range{};
+    QpNumber queue_pair{};
     Time ask_again{};
   };
   struct ToAnswer {
     Stag tag{};
     std::uint32_t number = 0;
+    std::uint64_t transfers = 0;  // that had begun
   };
   std::size_t push_due();
   [[nodiscard]] bool send(Opcode opcode, Stag tag, std::uint32_t number);

@@ -22,12 +22,13 @@ enum class AsyncEventKind : std::uint8_t {
   path_down,                 ///< the epoch of `path` is over: its queue pairs failed, its bridge's regions are void
   memory_gone,               ///< registered as tag, and since taken from the process
   memory_drained,            ///< deregistered as tag: the peer's direct writes are over, the range may be used anew
+  queue_pair_drained,        ///< queue_pair had left its connection: the peer's direct writes through it are over
 };
 const char* to_string(AsyncEventKind kind);
 
 struct AsyncEvent {
   AsyncEventKind kind = AsyncEventKind::path_down;
-  PathNumber path{};  ///< path_down, memory_drained
+  PathNumber path{};  ///< path_down, memory_drained, queue_pair_drained
   QpNumber queue_pair{};
   CqNumber completions{};
   SrqNumber shared_receives{};

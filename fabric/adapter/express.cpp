@@ -185,7 +185,7 @@ inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& sl
   const bool immediate = request.operation == Operation::rdma_write_with_immediate;
   if (bytes == 0 || path.direct == nullptr || !path.direct->bridge.peer_window().is_memory()) return 0;
   if (queue_pair.send.done < queue_pair.send.cells_to) return 0;  // Requester::cells_have_landed()
-  const auto at = path.claim_direct(request.remote, bytes);
+  const auto at = path.claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, bytes);
   SlotClaim claim;
   const std::size_t head = sizeof(RdmaHeader) + (immediate ? sizeof(ImmediateHeader) : 0);
   if (!at || !slots.sender.claim(head, 0, claim)) return 0;

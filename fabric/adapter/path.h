@@ -54,6 +54,8 @@ struct Path {
         drains(context, *this),
         cell_payload_bytes(cell_payload) {}
 
+  /// An epoch is under way, and the link is still in it.
+  [[nodiscard]] bool is_current() const { return open && link.up() && link.incarnation() == incarnation; }
   /// The next poll has something to do here, whatever comes in.
   [[nodiscard]] bool owes() const {
     const auto wanted = [](const PendingNotTaken& pending) { return pending.wanted; };
@@ -92,10 +94,10 @@ struct Path {
   [[nodiscard]] std::size_t cell_payload(VirtualLane lane) const {
     return std::min<std::size_t>(cell_payload_bytes, link.max_payload(lane));
   }
-  /// Where the peer's grant lets [address, address + bytes) be stored through the peer window; nullopt: send it
+  /// Where the peer lets the writer store [address, address + bytes) through the peer window; nullopt: send it
   /// segmented.
-  [[nodiscard]] std::optional<std::size_t> claim_direct(RemoteAddress remote, std::uint64_t bytes) {
-    return direct == nullptr ? std::nullopt : peer_grants.claim(*direct, remote.tag, remote.address, bytes);
+  [[nodiscard]] std::optional<std::size_t> claim_direct(MptWriter writer, RemoteAddress remote, std::uint64_t bytes) {
+    return direct == nullptr ? std::nullopt : peer_grants.claim(*direct, writer, remote.tag, remote.address, bytes);
   }
 
   PathNumber number;

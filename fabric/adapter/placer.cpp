@@ -107,7 +107,22 @@ bool Placer::move(const QueuePair& queue_pair, const WorkRequest& request, const
   return true;
 }
 
+void publish_admission(AdapterContext& context, const QueuePair& queue_pair) {
+  Path* path = queue_pair.path;
+  if (!is_connected_channel(queue_pair.options) || path == nullptr || path->direct == nullptr || !path->is_current())
+    return;
+  if (queue_pair.rules().connected && queue_pair.options.remote_rights.has(Right::remote_write)) {
+    // No place is no loss: the peer's writes through the queue pair come segmented.
+    static_cast<void>(
+        path->grants.admit(*path->direct, {queue_pair.number, queue_pair.peer.number, queue_pair.domain}));
+  } else if (path->grants.dismiss(*path->direct, queue_pair.number)) {
+    path->drains.begin(queue_pair.number);
+    context.turns.attend(*path);
+  }
+}
+
 void publish_connection(AdapterContext& context, const QueuePair& queue_pair) {
+  publish_admission(context, queue_pair);
   if (context.options.placements == nullptr || !is_connected_channel(queue_pair.options)) return;
   if (!queue_pair.rules().connected || queue_pair.path == nullptr) {
     return context.options.placements->dismiss(queue_pair.number);

@@ -44,7 +44,9 @@ class Placer {
   AdapterContext& context_;
 };
 
-/// Tells the placements whether the queue pair is connected; to be called whenever that may have changed.
+/// Tells the path's peer whether it may store directly through the queue pair; to be called when an epoch begins.
+void publish_admission(AdapterContext& context, const QueuePair& queue_pair);
+/// Tells the path's peer and the placements; to be called whenever the queue pair's connection may have changed.
 void publish_connection(AdapterContext& context, const QueuePair& queue_pair);
 
 }  // namespace splitnic::fabric

@@ -199,7 +199,8 @@ bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
   ResponseQueue& responses = queue_pair.responses;
   if (responses.in_cells && queue_pair.path->link.drained(queue_pair.options.lane)) responses.in_cells = false;
   if (responses.in_cells) return true;
-  const auto at = queue_pair.path->claim_direct({record.sink_address, record.sink_tag}, record.bytes);
+  const auto at = queue_pair.path->claim_direct({queue_pair.number, queue_pair.peer.number},
+                                                {record.sink_address, record.sink_tag}, record.bytes);
   if (!at) return true;
   const auto placement = context_.table.check_remote(read_access(queue_pair, record, record.bytes), record.address);
   if (!placement) {

@@ -265,7 +265,8 @@ bool Requester::cells_have_landed(QueuePair& queue_pair) {
 Requester::Step Requester::move_directly(QueuePair& queue_pair, SendEntry& entry) {
   if (entry.dma == DmaState::moving) return Step::stop;
   const RemoteAddress& remote = entry.request.remote;
-  const auto at = cells_have_landed(queue_pair) ? queue_pair.path->claim_direct(remote, entry.bytes) : std::nullopt;
+  if (!cells_have_landed(queue_pair)) return Step::carried_out;
+  const auto at = queue_pair.path->claim_direct({queue_pair.number, queue_pair.peer.number}, remote, entry.bytes);
   if (!at) return Step::carried_out;
   DmaTransfer transfer;
   transfer.window = &queue_pair.path->direct->bridge.peer_window();

@@ -26,9 +26,10 @@ const TransferFor* Transfers::finish(std::uint64_t id) {
   return &slot.what;
 }
 
-bool Transfers::busy_with(const PeerWindow& window, Stag into) const {
+bool Transfers::busy_with(const PeerWindow& window, Stag into, std::uint64_t of) const {
   return under_way_ != 0 && std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-           return slot.used && slot.window == &window && slot.what.into == into;
+           const bool asked_for = into == Stag{} || slot.what.into == into;
+           return slot.used && slot.window == &window && asked_for && slot.id / kAtMost <= of;
          });
 }
 

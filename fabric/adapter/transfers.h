@@ -42,8 +42,10 @@ class Transfers {
     }
     return count;
   }
-  /// Whether something is still being written through this tag of the peer behind the window.
-  [[nodiscard]] bool busy_with(const PeerWindow& window, Stag into) const;
+  /// How many were started at any time.
+  [[nodiscard]] std::uint64_t started() const { return last_id_; }
+  /// Whether one of the first `of` is still writing through this tag of the peer behind the window; tag 0: any tag.
+  [[nodiscard]] bool busy_with(const PeerWindow& window, Stag into, std::uint64_t of) const;
   [[nodiscard]] bool any() const { return under_way_ != 0; }
   /// The queue pair is no more, or starts anew: what ends of it from now on ends for nobody.
   void disown(QpNumber queue_pair);

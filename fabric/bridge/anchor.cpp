@@ -59,7 +59,7 @@ class RegionReader {
   [[nodiscard]] bool complete() const { return taken_count_ == 1 + kSlots; }
 
  private:
-  static constexpr std::size_t kSlots = 3 * kLanes + 3;
+  static constexpr std::size_t kSlots = 3 * kLanes + 4;
 
   const char* place(const AnchorRegionBytes& region, const MemoryRange& range) {
     const std::size_t lane = region.lane.value();
@@ -84,6 +84,9 @@ class RegionReader {
         return put(3 * kLanes + 1, anchor_.mpt, range);
       case AnchorRegion::buffers:
         return put(3 * kLanes + 2, anchor_.buffers, range);
+      case AnchorRegion::admissions:
+        if (range.bytes == 0) return "admissions size";
+        return put(3 * kLanes + 3, anchor_.admissions, range);
     }
     return "region kind";
   }
@@ -136,6 +139,7 @@ AnchorBytes encode_anchor(const Anchor& anchor) {
   add_region(bytes, AnchorRegion::armed, 0, anchor.armed);
   add_region(bytes, AnchorRegion::mpt, 0, anchor.mpt);
   add_region(bytes, AnchorRegion::buffers, 0, anchor.buffers);
+  add_region(bytes, AnchorRegion::admissions, 0, anchor.admissions);
   bytes.checksum = checksum_of(bytes);
   bytes.commit = kAnchorCommit;
   return bytes;

@@ -31,12 +31,25 @@ using MemoryRange = ByteRange;  // as in cell_link.h
 ///
 /// The checksum covers bytes 0 .. 575; the commit word is stored last. Source: S2 Figs. 4, 5 (404, 500, 502).
 inline constexpr std::uint64_t kAnchorMagic = 0x3148434e41544c53;  // "SLTANCH1"
-inline constexpr std::uint32_t kAnchorVersion = 3;
+inline constexpr std::uint32_t kAnchorVersion = 4;
 inline constexpr std::uint32_t kAnchorCommit = 0x54494d43;  // "CMIT"
 inline constexpr std::size_t kAnchorMaxRegions = 16;
 inline constexpr std::size_t kMptEntryBytes = 64;
+inline constexpr std::size_t kAdmissionPlaceBytes = 16;
 
-enum class AnchorRegion : std::uint16_t { slots = 1, payload = 2, tail = 3, armed = 4, mpt = 5, buffers = 6 };
+enum class AnchorRegion : std::uint16_t {
+  slots = 1,
+  payload = 2,
+  tail = 3,
+  armed = 4,
+  mpt = 5,
+  buffers = 6,
+  admissions = 7
+};
+/// A line for the count of changes, and so many places, rounded up to lines.
+[[nodiscard]] constexpr std::size_t admissions_bytes(std::size_t places) {
+  return kSlotLine + (places * kAdmissionPlaceBytes + kSlotLine - 1) / kSlotLine * kSlotLine;
+}
 enum class RegionWriter : std::uint8_t { owner = 0, peer = 1 };
 
 struct AnchorRegionBytes {
@@ -83,7 +96,8 @@ struct Anchor {
   std::array<MemoryRange, kLanes> tails{};     ///< the tail lines of the rings that this end sends into
   MemoryRange armed{};                         ///< a line
   MemoryRange mpt{};
-  MemoryRange buffers{};  ///< may be empty
+  MemoryRange admissions{};  ///< at least a line
+  MemoryRange buffers{};     ///< may be empty
 };
 
 /// The record with its commit word set. A caller that stores the record in shared memory stores that word last.

@@ -190,6 +190,7 @@ bool FabricLink::peer_group_changed() {
 void FabricLink::void_epoch() {
   lanes_ = {};
   direct_.buffers = direct_.peer_buffers = direct_.mpt = direct_.peer_mpt = MemoryRange{};
+  direct_.admissions = direct_.peer_admissions = MemoryRange{};
   peer_port_address_ = PortAddress{};
   armed_ = 0;
   undelivered_ = false;
@@ -253,6 +254,7 @@ bool FabricLink::lay_out() {
     layout_.payloads[lane] = take(rings.payloads[lane]);
   }
   layout_.mpt = take(options_.mpt_entries * kMptEntryBytes);
+  layout_.admissions = take(admissions_bytes(options_.mpt_entries));
   if (used > memory.size()) return false;
   layout_.buffers = take((memory.size() - used) / kSlotLine * kSlotLine);
 
@@ -299,6 +301,8 @@ void FabricLink::go_up(const Anchor& peer) {
   direct_.mpt = layout_.mpt;
   direct_.peer_buffers = peer.buffers;
   direct_.peer_mpt = peer.mpt;
+  direct_.admissions = layout_.admissions;
+  direct_.peer_admissions = peer.admissions;
   direct_.tag_out = tag_out;
   direct_.tag_in = tag_in;
   peer_port_address_ = peer.port_address;

@@ -21,7 +21,8 @@ struct LinkOptions {
   /// quarter of the bridge's memory, the largest is halved until they do not.
   std::array<std::size_t, kLanes> slot_bytes{16U << 10U, 64U << 10U};
   std::array<std::size_t, kLanes> payload_bytes{32U << 10U, 128U << 10U};
-  /// Slots of the protection-table copy that the peer may push to this end.
+  /// Slots of the protection-table copy that the peer may push to this end, and places for its queue pairs (rounded up
+  /// to sets of four).
   std::size_t mpt_entries = 64;
   PortAddress port_address{};
   /// peer: its thread may run on another core, so long payloads are stored past this core's caches, if the window is

@@ -86,6 +86,7 @@ void take_event(Context& context, const fabric::AsyncEvent& from) {
     case fabric::AsyncEventKind::path_down:
     case fabric::AsyncEventKind::memory_gone:
     case fabric::AsyncEventKind::memory_drained:
+    case fabric::AsyncEventKind::queue_pair_drained:
       return;
   }
 }

@@ -32,17 +32,19 @@ struct LinkProperties {
 };
 
 /// The memory that both ends share beside the lanes, for direct writes. Ranges are offsets in local memory (buffers,
-/// mpt) or in the peer window (peer_*); they are empty while the link is not up.
+/// mpt, admissions) or in the peer window (peer_*); they are empty while the link is not up.
 struct DirectAccess {
   explicit DirectAccess(Bridge& on) : bridge(on) {}
 
   Bridge& bridge;
   MemoryRange buffers{};       ///< what this end may grant to the peer
   MemoryRange peer_buffers{};  ///< where the peer's grants may lie
-  MemoryRange mpt{};           ///< the peer's grants (fabric/memory/mpt.h)
+  MemoryRange mpt{};           ///< the peer's grants (fabric/memory/mpt_layout.h)
   MemoryRange peer_mpt{};      ///< this end's
-  std::uint32_t tag_out = 0;   ///< seals what this end writes into peer_mpt; new with every epoch
-  std::uint32_t tag_in = 0;    ///< likewise of the peer
+  MemoryRange admissions{};    ///< the peer's queue pairs that this end may store through; at least a line
+  MemoryRange peer_admissions{};
+  std::uint32_t tag_out = 0;  ///< seals what this end writes into peer_mpt; new with every epoch
+  std::uint32_t tag_in = 0;   ///< likewise of the peer
 };
 
 /// Where the payload of a claimed cell goes: one or two pieces of write-only memory, filled from the start.

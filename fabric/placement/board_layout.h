@@ -43,8 +43,8 @@ inline constexpr std::size_t kBoardRegions = 4096;
 inline constexpr std::size_t kBoardWays = 4;
 inline constexpr std::size_t kBoardPeers = 1U << 16U;
 
-/// ends: bits 0 .. 23 the queue pair, 24 .. 47 its peer, 48 .. 63 the peer's local ID; 0: not connected. Written last,
-/// and cleared first.
+/// ends: connection_ends(), and in bits 48 .. 63 the peer's local ID; 0: not connected. Written last, and cleared
+/// first.
 struct BoardQueuePair {
   std::uint64_t ends;
   std::uint32_t domain;
@@ -80,7 +80,7 @@ inline constexpr std::size_t kBoardPeersAt = kBoardRegionsAt + kBoardRegions * s
 inline constexpr std::size_t kBoardBytes = kBoardPeersAt + kBoardPeers * sizeof(std::uint64_t);
 
 [[nodiscard]] constexpr std::uint64_t board_ends(QpNumber number, QpNumber peer, std::uint16_t local_id) {
-  return std::uint64_t{number.value} | std::uint64_t{peer.value} << 24U | std::uint64_t{local_id} << 48U;
+  return connection_ends(number, peer) | std::uint64_t{local_id} << 48U;
 }
 [[nodiscard]] constexpr std::size_t board_queue_pair_at(QpNumber number) {
   return kBoardHeaderBytes + number.value % kBoardQueuePairs * sizeof(BoardQueuePair);

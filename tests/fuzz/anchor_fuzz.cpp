@@ -27,7 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   good.slots = {MemoryRange{832, 1024}, MemoryRange{4928, 2048}};
   good.payloads = {MemoryRange{1856, 2048}, MemoryRange{6976, 4096}};
   good.mpt = {13120, 4096};
-  good.buffers = {17216, 65536};
+  good.admissions = {17216, 128};
+  good.buffers = {17344, 65536};
   AnchorBytes bytes{};
   if ((choice & 1U) != 0) bytes = encode_anchor(good);
   const auto raw = std::as_writable_bytes(std::span(&bytes, 1));
@@ -47,7 +48,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     SPLITNIC_CHECK(anchor.error() != nullptr);
     return 0;
   }
-  std::vector<MemoryRange> ranges{{anchor_offset, kAnchorBytes}, anchor->armed, anchor->mpt, anchor->buffers};
+  std::vector<MemoryRange> ranges{
+      {anchor_offset, kAnchorBytes}, anchor->armed, anchor->mpt, anchor->admissions, anchor->buffers};
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     ranges.push_back(anchor->slots[lane]);
     ranges.push_back(anchor->payloads[lane]);
@@ -59,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     SPLITNIC_CHECK(is_ring(anchor->payloads[lane].bytes, kMaxPayloadLines));
     SPLITNIC_CHECK(anchor->tails[lane].bytes == kSlotLine);
   }
-  SPLITNIC_CHECK(anchor->armed.bytes == kSlotLine);
+  SPLITNIC_CHECK(anchor->armed.bytes == kSlotLine && anchor->mpt.bytes != 0 && anchor->admissions.bytes != 0);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     SPLITNIC_CHECK(ranges[i].offset % kSlotLine == 0 && ranges[i].bytes % kSlotLine == 0);
     SPLITNIC_CHECK(ranges[i].offset <= kWindow && ranges[i].bytes <= kWindow - ranges[i].offset);

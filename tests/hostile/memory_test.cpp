@@ -14,6 +14,8 @@
 namespace splitnic::fabric::hostile::memory_test {
 namespace {
 
+constexpr ProtectionDomain kHostileDomain{3};
+
 void store(std::span<std::byte> at, std::uint64_t word) { std::memcpy(at.data(), &word, sizeof word); }
 
 void scribble(HostileHost& host, std::span<std::byte> over) {
@@ -51,7 +53,17 @@ MptGrant true_grant(HostileHost& host) {
   grant.length = kHostileMemory.bytes;
   grant.window_offset = host.own_layout().buffers.offset;
   grant.rights = Right::remote_write | Right::remote_read;
+  grant.domain = kHostileDomain;
   return grant;
+}
+
+/// That the owner may store through the hostile initiator's queue pair.
+MptPlace true_admission(HostileHost& host) {
+  MptPlace place{};
+  place.generation = 1 + host.random().next32() / 2;
+  place.domain = kHostileDomain.value;
+  place.ends = connection_ends(HostileHost::kNumber, host.owner().queue_pair);
+  return place;
 }
 
 /// Changes the anchor, and then corrects its checksum.
@@ -64,13 +76,19 @@ void change_anchor(std::span<std::byte> anchor, Change change) {
   std::memcpy(anchor.data(), &bytes, sizeof bytes);
 }
 
-/// Writes the grant into every slot that the owner may read.
-void publish(HostileHost& host, const MptGrant& grant) {
+/// Writes the grant and the admission into every slot and place that the owner may read, and counts that.
+void publish(HostileHost& host, const MptGrant& grant, const MptPlace& place) {
   const std::uint32_t tag = epoch_tag(host.link().epoch(), host.link().peer_epoch());
   const MptSlot slot = encode_mpt_slot(grant, tag);
   const auto table = host.part(host.layout().mpt);
   for (std::size_t at = 0; at < table.size(); at += sizeof slot) std::memcpy(&table[at], &slot, sizeof slot);
+  const auto admissions = host.part(host.layout().admissions);
+  for (std::size_t at = kMptPlacesAt; at < admissions.size(); at += sizeof place) {
+    std::memcpy(&admissions[at], &place, sizeof place);
+  }
+  store(admissions, host.random().next());
 }
+void publish(HostileHost& host, const MptGrant& grant) { publish(host, grant, true_admission(host)); }
 
 }  // namespace
 
@@ -210,12 +228,43 @@ TEST_CASE("a grant outside of its maker's buffers is not believed", "[hostile]")
        }},
       {"without the right", [](MptGrant& grant, HostileHost&) { grant.rights = Rights{} | Right::remote_read; }},
       {"too short", [](MptGrant& grant, HostileHost&) { grant.length = kAskedBytes - 1; }},
+      {"of another domain", [](MptGrant& grant, HostileHost&) { grant.domain = ProtectionDomain{4}; }},
+      {"of no domain", [](MptGrant& grant, HostileHost&) { grant.domain = ProtectionDomain{}; }},
+      {"for another queue pair", [](MptGrant& grant, HostileHost&) { grant.queue_pair = QpNumber{78}; }},
+      {"for no number of a queue pair", [](MptGrant& grant, HostileHost&) { grant.queue_pair.value = 0x100004d; }},
   }));
   CAPTURE(row.name);
   const Outcome outcome = endure(Ending::harmless, Asks::direct_writes, [row](HostileHost& host) {
     MptGrant grant = true_grant(host);
     row.spoil(grant, host);
     publish(host, grant);
+    while (host.goes_on()) host.ring();
+  });
+  CHECK(outcome.asked == 0);
+}
+
+TEST_CASE("a grant is not used by a queue pair that its maker has not admitted", "[hostile]") {
+  struct Row {
+    const char* name;
+    void (*spoil)(MptPlace&);
+  };
+  const auto row = GENERATE(values<Row>({
+      {"an empty place", [](MptPlace& place) { place.generation = 0; }},
+      {"another domain", [](MptPlace& place) { place.domain = 4; }},
+      {"another queue pair of the hostile one", [](MptPlace& place) { place.ends = place.ends.value() + 1; }},
+      {"another queue pair of the owner's", [](MptPlace& place) { place.ends = place.ends.value() + (1U << 24U); }},
+      {"both ends in the wrong order",
+       [](MptPlace& place) {
+         const std::uint64_t ends = place.ends.value();
+         place.ends = (ends >> 24U) | (ends & 0xff'ffffU) << 24U;
+       }},
+      {"a reserved bit", [](MptPlace& place) { place.ends = place.ends.value() | std::uint64_t{1} << 48U; }},
+  }));
+  CAPTURE(row.name);
+  const Outcome outcome = endure(Ending::harmless, Asks::direct_writes, [row](HostileHost& host) {
+    MptPlace place = true_admission(host);
+    row.spoil(place);
+    publish(host, true_grant(host), place);
     while (host.goes_on()) host.ring();
   });
   CHECK(outcome.asked == 0);
@@ -230,6 +279,7 @@ TEST_CASE("grants that change while they are read lead nowhere but into their ma
       if (host.random().below(4) == 0) grant.length = host.random().next();
       publish(host, grant);
       if (!whole) scribble(host, host.part(host.layout().mpt));
+      if (!whole && host.random().below(4) == 0) scribble(host, host.part(host.layout().admissions));
       host.ring();
     }
   });

@@ -309,7 +309,8 @@ void Owner::ask() {
 /// Stores directly wherever the peer's grants allow it now, as a driver does.
 void Owner::ask_again() {
   if (attack_.asks != Asks::direct_writes || hostile_board_->stage.load() != Stage::attacking) return;
-  const auto at = hostile_.adapter->claim_direct({kHostileMemory.address, kHostileMemory.tag}, kAskedBytes);
+  const auto at = hostile_.adapter->claim_direct(hostile_.introduction.queue_pair,
+                                                 {kHostileMemory.address, kHostileMemory.tag}, kAskedBytes);
   if (!at) return;
   static constexpr std::array<std::byte, kAskedBytes> kBytes{};
   hostile_.bridge->peer_window().write(*at, kBytes);

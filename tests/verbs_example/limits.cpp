@@ -61,8 +61,8 @@ int main() {
       "`bad_length`; `open()`: the maximum is used");
   row("payload bytes of a cell, `adapter.cell_payload_bytes`", number(adapter.cell_payload_bytes),
       number(fabric::kMaxCellPayload), "`open()`: the maximum is used. The two ends use the smaller of their values");
-  row("regions whose direct stores the peer may make, `link.mpt_entries`", number(link.mpt_entries),
-      number(Options::kMaxMptEntries), "further regions: data travels in cells; " + add_path);
+  row("regions into which, and queue pairs through which, the peer may store directly, `link.mpt_entries`",
+      number(link.mpt_entries), number(Options::kMaxMptEntries), "further ones: data travels in cells; " + add_path);
   row("bytes of the control lane's slot ring, `link.slot_bytes[0]`", number(link.slot_bytes[0]),
       number(fabric::LinkOptions::kMaxSlotBytes), add_path);
   row("bytes of the data lane's slot ring, `link.slot_bytes[1]`", number(link.slot_bytes[1]),

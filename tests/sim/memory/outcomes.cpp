@@ -112,6 +112,8 @@ void MemoryWorld::take_event(std::size_t number, const AsyncEvent& event) {
       quarantine.erase(drained);
       return;
     }
+    case AsyncEventKind::queue_pair_drained:  // which a refusal had ended
+      return;
     default:
       violate(fmt::format("an event nobody asked for: {}", to_string(event.kind)));
   }

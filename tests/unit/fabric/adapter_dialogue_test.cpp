@@ -455,6 +455,7 @@ TEST_CASE("a direct write's retry sends its closing cell alone", "[fabric][adapt
   grant.window_offset = peer.pair.link(1).buffers().offset;
   grant.rights = kAllRights;
   REQUIRE(publisher.grant(*peer.pair.link(1).direct(), grant));
+  REQUIRE(publisher.admit(*peer.pair.link(1).direct(), {ScriptedPeer::kNumber, peer.host.number, grant.domain}));
   peer.pair.advance(microseconds(1));
   REQUIRE(peer.host.write(1, 0, 8000, {0x10000 + 64, grant.tag}, 5) == Status::ok);
   for (int round = 0; round < 3; ++round) {

@@ -177,6 +177,7 @@ TEST_CASE("an engine that is busy is asked again, and ends copies in any order",
   const QpNumber far = with.end(1).make_queue_pair({});
   REQUIRE(with.end(0).adapter.connect(near, {far, 1, 2}) == Status::ok);
   REQUIRE(with.end(1).adapter.connect(far, {near, 2, 1}) == Status::ok);
+  with.two->step();
   const auto data = pattern(200, 2);
   with.end(0).fill(0, data);
   REQUIRE(with.end(0).write(1, 0, 100, granted.at()) == Status::ok);
@@ -207,7 +208,7 @@ TEST_CASE("a copy that fails ends its write with an error, and nothing announces
   with.two->run(milliseconds(1));
   CHECK(how(with.end(0).take()) == Names{"local_protection_error", "flushed"});
   CHECK(with.end(0).adapter.in_error(with.end(0).number));
-  CHECK(with.end(0).adapter.counters().cells_sent == 1);
+  CHECK(with.end(0).adapter.counters().cells_sent == 2);  // with the answer to the owner, whose queue pair has failed
   CHECK(with.end(0).adapter.counters().terminates_sent == 1);
   CHECK(with.end(1).adapter.in_error(with.end(1).number));
 }
@@ -296,12 +297,15 @@ TEST_CASE("a copy that outlives its queue pair ends for nobody, not even a succe
           "[fabric][adapter][dma]") {
   SlowEngine engine;
   WithEngine with(engine);
+  Endpoint& owner = with.end(1);
+  REQUIRE(owner.adapter.modify(owner.number, QueuePairEvent::reset) == Status::ok);
+  REQUIRE(owner.adapter.connect(owner.number, {QpNumber{3}, 2, 1}) == Status::ok);
   Granted granted(*with.two, 1);
   Endpoint& end = with.end(0);
   QueuePairAttributes options;
   options.number = QpNumber{3};
   const auto start = [&](std::uint64_t id) {
-    REQUIRE(end.adapter.connect(QpNumber{3}, {with.end(1).number, 1, 2}) == Status::ok);
+    REQUIRE(end.adapter.connect(QpNumber{3}, {owner.number, 1, 2}) == Status::ok);
     REQUIRE(end.adapter.post_send(QpNumber{3}, write_request(id, end.segment(0, 100), granted.at())) == Status::ok);
   };
   CHECK(end.make_queue_pair(options) == QpNumber{3});
@@ -431,6 +435,34 @@ TEST_CASE("a drain waits for the engine's copies into that memory, and for no ot
   CHECK(how(with.end(0).take()) == Names{"remote_access_error"});
 }
 
+TEST_CASE("a queue pair's drain waits for the engine's copies that had begun, and for no later ones",
+          "[fabric][adapter][drain]") {
+  SlowEngine engine;
+  WithEngine with(engine);
+  Granted granted(*with.two, 1, 8192);
+  const QpNumber near = with.end(0).make_queue_pair({});
+  const QpNumber far = with.end(1).make_queue_pair({});
+  REQUIRE(with.end(0).adapter.connect(near, {far, 1, 2}) == Status::ok);
+  REQUIRE(with.end(1).adapter.connect(far, {near, 2, 1}) == Status::ok);
+  with.two->run(milliseconds(1));
+  ChannelAdapter& owner = with.end(1).adapter;
+  const QpNumber gone = with.end(1).number;
+  REQUIRE(with.end(0).write(1, 0, 100, granted.at()) == Status::ok);
+  with.two->run(milliseconds(1));
+  REQUIRE(engine.waiting.size() == 1);
+  REQUIRE(owner.modify(gone, QueuePairEvent::reset) == Status::ok);
+  with.two->run(milliseconds(1));
+  const WorkRequest later = write_request(2, with.end(0).segment(100, 100), granted.at(100));
+  REQUIRE(with.end(0).adapter.post_send(near, later) == Status::ok);
+  with.two->run(milliseconds(300));  // it is asked again meanwhile
+  REQUIRE(engine.waiting.size() == 2);
+  CHECK(owner.in_quarantine(gone));
+  engine.finish();
+  with.two->run(milliseconds(1));
+  CHECK_FALSE(owner.in_quarantine(gone));
+  CHECK(engine.waiting.size() == 1);
+}
+
 TEST_CASE("a peer that never answers leaves the range in quarantine until the epoch ends", "[fabric][adapter][drain]") {
   QueuePairAttributes options;
   options.lane = VirtualLane::control;
@@ -516,7 +548,7 @@ TEST_CASE("memory that is used anew after a drain is not written by what the pee
     const std::size_t at = random.below(kBytes - bytes + 1);
     writer.fill(0, pattern(bytes, random.next()));
     static_cast<void>(writer.write(1, 0, bytes, granted.at(at)));
-    if (const auto window = writer.adapter.claim_direct(granted.at(at), bytes)) {
+    if (const auto window = writer.adapter.claim_direct(writer.number, granted.at(at), bytes)) {
       two.pair.link(0).bridge().peer_window().write(*window, pattern(bytes, random.next()));
     }
   };
@@ -554,6 +586,48 @@ TEST_CASE("memory that is used anew after a drain is not written by what the pee
   }
   CHECK(owner.counters().drains_completed == 10);
   CHECK(writer.adapter.counters().direct_writes > 0);
+}
+
+TEST_CASE("memory is not written through a queue pair that has left its connection once that is drained",
+          "[fabric][adapter][drain][sim]") {
+  const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{25}));
+  INFO("seed " << seed);
+  TwoEndpoints two(test::small_cells(), {}, LinkedPair::rough(), seed);
+  SeededRandom random(seed);
+  Endpoint& writer = two.end(0);
+  Endpoint& owner = two.end(1);
+  constexpr std::size_t kBytes = 4096;
+  const Granted granted(two, 1, kBytes);
+  std::size_t stored = 0;
+  const auto store = [&] {
+    const auto bytes = 1 + static_cast<std::uint32_t>(random.below(kBytes));
+    const auto window = writer.adapter.claim_direct(writer.number, granted.at(random.below(kBytes - bytes + 1)), bytes);
+    if (!window) return;
+    two.pair.link(0).bridge().peer_window().write(*window, pattern(bytes, random.next()));
+    ++stored;
+  };
+  for (int round = 0; round < 10; ++round) {
+    for (std::uint64_t steps = random.below(30); steps != 0; --steps) {
+      store();
+      two.step(microseconds(random.below(10)));
+    }
+    REQUIRE(owner.adapter.modify(owner.number, QueuePairEvent::reset) == Status::ok);
+    while (owner.adapter.in_quarantine(owner.number)) {
+      store();
+      two.step(microseconds(random.below(10)));
+    }
+    const auto mine = pattern(kBytes, ~seed);
+    granted.memory.store_bytes(0, mine);
+    for (int i = 0; i < 20; ++i) {
+      store();
+      two.step(microseconds(random.below(20)));
+      REQUIRE(granted.bytes(0, kBytes) == mine);
+    }
+    REQUIRE(writer.adapter.modify(writer.number, QueuePairEvent::reset) == Status::ok);
+    two.connect();
+  }
+  CHECK(owner.adapter.counters().drains_completed == 10);
+  CHECK(stored > 0);
 }
 
 }  // namespace splitnic::fabric::test::adapter_direct_test

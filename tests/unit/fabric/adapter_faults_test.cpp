@@ -139,7 +139,7 @@ TEST_CASE("an epoch that goes by ends what was in flight as unknown and flushes 
   CHECK(two.end(0).adapter.in_error(two.end(0).number));
   CHECK(two.end(1).adapter.in_error(two.end(1).number));
   CHECK(two.end(0).adapter.deregister(old_tag) == Status::ok);  // the process's memory outlives the peer
-  CHECK_FALSE(two.end(0).adapter.claim_direct(old, 1).has_value());
+  CHECK_FALSE(two.end(0).adapter.claim_direct(two.end(0).number, old, 1).has_value());
   CHECK(two.end(0).send(9, 0, 10) == Status::bad_state);
   CHECK(two.end(0).adapter.counters().retransmissions == 0);
 

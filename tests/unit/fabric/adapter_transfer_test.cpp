@@ -89,7 +89,7 @@ TEST_CASE("bytes that the caller stored itself need only their closing cell", "[
   TwoEndpoints two;
   BridgeRegion region(two, true);
   const auto data = pattern(1500, 5);
-  const auto at = two.end(0).adapter.claim_direct(region.address, 1500);
+  const auto at = two.end(0).adapter.claim_direct(two.end(0).number, region.address, 1500);
   REQUIRE(at.has_value());
   CHECK(*at == region.range.offset);
   two.pair.link(0).bridge().peer_window().write(*at, data);
@@ -115,7 +115,7 @@ TEST_CASE("a write to memory that is not granted for direct stores goes segmente
   const auto data = pattern(1000, 6);
   two.end(0).fill(0, data);
   const RemoteAddress to = process_memory ? two.end(1).remote(512) : region.address;
-  CHECK_FALSE(two.end(0).adapter.claim_direct(to, 1000).has_value());
+  CHECK_FALSE(two.end(0).adapter.claim_direct(two.end(0).number, to, 1000).has_value());
   REQUIRE(two.end(0).write(1, 0, data.size(), to) == Status::ok);
   REQUIRE(two.settle());
   CHECK(two.end(0).adapter.counters().segmented_writes == 1);

@@ -25,7 +25,8 @@ Anchor sample() {
   anchor.slots = {MemoryRange{832, 1024}, MemoryRange{4928, 2048}};
   anchor.payloads = {MemoryRange{1856, 2048}, MemoryRange{6976, 4096}};
   anchor.mpt = {13120, 4096};
-  anchor.buffers = {17216, kWindow - 17216 - 17216 % 64};
+  anchor.admissions = {17216, 128};
+  anchor.buffers = {17344, kWindow - 17344 - 17344 % 64};
   return anchor;
 }
 
@@ -39,13 +40,15 @@ struct Malformed {
   std::function<void(AnchorBytes&)> change;
 };
 
-// The regions of an encoded record: slots 0, payload 0, tail 0, slots 1, payload 1, tail 1, armed, mpt, buffers.
+// The regions of an encoded record: slots 0, payload 0, tail 0, slots 1, payload 1, tail 1, armed, mpt, buffers,
+// admissions.
 const Malformed kMalformed[] = {
     {"another magic", "magic", [](AnchorBytes& a) { a.magic = kAnchorMagic + 1; }},
     {"version 0", "version", [](AnchorBytes& a) { a.version = 0; }},
     {"version 1, with message FIFOs", "version", [](AnchorBytes& a) { a.version = 1; }},
     {"version 2, without a position to which slots are settled", "version", [](AnchorBytes& a) { a.version = 2; }},
-    {"version 4", "version", [](AnchorBytes& a) { a.version = 4; }},
+    {"version 3, without admissions", "version", [](AnchorBytes& a) { a.version = 3; }},
+    {"version 5", "version", [](AnchorBytes& a) { a.version = 5; }},
     {"a shorter record", "record bytes", [](AnchorBytes& a) { a.record_bytes = 639; }},
     {"a longer record", "record bytes", [](AnchorBytes& a) { a.record_bytes = 641; }},
     {"no epoch", "epoch", [](AnchorBytes& a) { a.epoch = 0; }},
@@ -55,16 +58,16 @@ const Malformed kMalformed[] = {
     {"a reserved word", "reserved", [](AnchorBytes& a) { a.reserved = 1; }},
     {"another reserved word", "reserved", [](AnchorBytes& a) { a.reserved2 = 1; }},
     {"no regions", "region missing", [](AnchorBytes& a) { a.region_count = 0; }},
-    {"one region too few", "region missing", [](AnchorBytes& a) { a.region_count = 8; }},
+    {"one region too few", "region missing", [](AnchorBytes& a) { a.region_count = 9; }},
     {"an empty region more", "region kind",
      [](AnchorBytes& a) {
-       a.region_count = 10;
-       a.regions[9].writer = 1;
+       a.region_count = 11;
+       a.regions[10].writer = 1;
      }},
     {"17 regions", "region count", [](AnchorBytes& a) { a.region_count = 17; }},
     {"2^32-1 regions", "region count", [](AnchorBytes& a) { a.region_count = ~std::uint32_t{0}; }},
     {"kind 0", "region kind", [](AnchorBytes& a) { a.regions[6].kind = 0; }},
-    {"kind 7", "region kind", [](AnchorBytes& a) { a.regions[6].kind = 7; }},
+    {"kind 8", "region kind", [](AnchorBytes& a) { a.regions[6].kind = 8; }},
     {"lane 2", "region lane", [](AnchorBytes& a) { a.regions[0].lane = 2; }},
     {"lane 255", "region lane", [](AnchorBytes& a) { a.regions[1].lane = 255; }},
     {"a lane where there is none", "region lane", [](AnchorBytes& a) { a.regions[7].lane = 1; }},
@@ -108,6 +111,7 @@ const Malformed kMalformed[] = {
     {"a tail of nothing", "tail size", [](AnchorBytes& a) { a.regions[2].bytes = 0; }},
     {"an armed flag of nothing", "armed flag size", [](AnchorBytes& a) { a.regions[6].bytes = 0; }},
     {"a table of nothing", "protection table size", [](AnchorBytes& a) { a.regions[7].bytes = 0; }},
+    {"admissions of nothing", "admissions size", [](AnchorBytes& a) { a.regions[9].bytes = 0; }},
 };
 
 }  // namespace
@@ -125,7 +129,8 @@ TEST_CASE("an anchor record says what was encoded", "[fabric][anchor]") {
   CHECK(decoded->tails[1].offset == 768);
   CHECK(decoded->armed.offset == 640);
   CHECK(decoded->mpt.bytes == 4096);
-  CHECK(decoded->buffers.offset == 17216);
+  CHECK(decoded->admissions.offset == 17216);
+  CHECK(decoded->buffers.offset == 17344);
 }
 
 TEST_CASE("the bytes of an anchor record are pinned", "[fabric][anchor]") {
@@ -137,7 +142,7 @@ TEST_CASE("the bytes of an anchor record are pinned", "[fabric][anchor]") {
     return text;
   };
   CHECK(hex(0, 16) ==
-        "534c54414e43483103000000"
+        "534c54414e43483104000000"
         "80020000");
   CHECK(hex(16, 16) ==
         "8877665544332211"
@@ -146,7 +151,7 @@ TEST_CASE("the bytes of an anchor record are pinned", "[fabric][anchor]") {
         "0100000000020000"
         "0000100000000000");
   CHECK(hex(48, 16) ==
-        "09000000"
+        "0a000000"
         "00000000"
         "0000000000000000");
   CHECK(hex(64, 32) ==
@@ -172,6 +177,14 @@ TEST_CASE("the bytes of an anchor record are pinned", "[fabric][anchor]") {
         "00000000"
         "0003000000000000"
         "4000000000000000"
+        "0000000000000000");
+  CHECK(hex(352, 32) ==
+        "0700"
+        "00"
+        "01"
+        "00000000"
+        "4043000000000000"
+        "8000000000000000"
         "0000000000000000");
   CHECK(hex(580, 4) == "434d4954");
   CHECK(hex(584, 56) == std::string(112, '0'));

@@ -126,6 +126,8 @@ TEST_CASE("two ends shake epochs and come up with each other's addresses and pla
   CHECK(pair.link(1).peer_port_address() == PortAddress{0x100});
   CHECK(pair.link(0).direct()->peer_buffers.offset == pair.link(1).buffers().offset);
   CHECK(pair.link(0).direct()->peer_mpt.bytes == pair.link(1).direct()->mpt.bytes);
+  CHECK(pair.link(0).direct()->peer_admissions.offset == pair.link(1).direct()->admissions.offset);
+  CHECK(pair.link(0).direct()->peer_admissions.bytes == admissions_bytes(LinkOptions{}.mpt_entries));
   CHECK(pair.link(0).incarnation() == 1);
   CHECK(pair.link(0).buffers().offset % 64 == 0);
 }
@@ -148,7 +150,8 @@ TEST_CASE("rings take at most a quarter of a bridge's memory, and a cell a quart
     second.poll(now);
   }
   constexpr std::size_t kRingsAt = 832;  // docs/protocol.md, "Local memory"
-  const std::size_t rings = first.buffers().offset - kRingsAt - LinkOptions{}.mpt_entries * kMptEntryBytes;
+  constexpr std::size_t kEntries = LinkOptions{}.mpt_entries;
+  const std::size_t rings = first.buffers().offset - kRingsAt - kEntries * kMptEntryBytes - admissions_bytes(kEntries);
   CHECK(rings <= bytes / 4);
   CHECK(rings > bytes / 8);
   const std::size_t longest = second.max_payload(VirtualLane::data);

@@ -5,6 +5,11 @@
 namespace splitnic::fabric::test::mpt_test {
 namespace {
 
+constexpr ProtectionDomain kDomain{3};
+constexpr QpNumber kOwners{0x4021};  // connected to kWriter
+constexpr QpNumber kWriter{0x5032};
+constexpr MptAdmission kAdmission{kOwners, kWriter, kDomain};
+
 MptGrant grant_for(DirectAccess& owner, Stag tag, std::size_t at = 0, std::uint64_t bytes = 4096) {
   MptGrant grant;
   grant.tag = tag;
@@ -12,27 +17,45 @@ MptGrant grant_for(DirectAccess& owner, Stag tag, std::size_t at = 0, std::uint6
   grant.length = bytes;
   grant.window_offset = owner.buffers.offset + at;
   grant.rights = kAllRights;
+  grant.domain = kDomain;
   return grant;
 }
 
 struct Fixture {
+  explicit Fixture(const SimBridgeOptions& bridge = LinkedPair::calm(), std::uint64_t seed = 1) : pair(bridge, seed) {
+    publisher.start(owner);
+    view.start();
+    REQUIRE(publisher.admit(owner, kAdmission));
+  }
   LinkedPair pair;
   DirectAccess& owner = *pair.link(1).direct();
   DirectAccess& initiator = *pair.link(0).direct();
   MptPublisher publisher;
   MptView view;
-  Fixture() {
-    publisher.start(owner);
-    view.start();
-  }
-  std::optional<std::size_t> claim(Stag tag, std::uint64_t address, std::uint64_t bytes) {
+  std::optional<std::size_t> claim(Stag tag, std::uint64_t address, std::uint64_t bytes, QpNumber writer = kWriter,
+                                   QpNumber of = kOwners) {
     pair.advance(microseconds(1));
-    return view.claim(initiator, tag, address, bytes);
+    return view.claim(initiator, {writer, of}, tag, address, bytes);
+  }
+  /// Whether the connection may store into the granted tag.
+  bool admitted(Stag tag, QpNumber writer = kWriter, QpNumber of = kOwners) {
+    return claim(tag, 0x7000'0000, 1, writer, of).has_value();
+  }
+  /// The number that the owner raises with each change.
+  std::uint64_t changes() {
+    pair.advance(microseconds(1));
+    return initiator.bridge.local_memory().watch<std::uint64_t>(initiator.admissions.offset);
   }
   /// What a hostile owner writes by hand.
   void forge(std::size_t slot, const MptSlot& bytes) {
     owner.bridge.peer_window().write(owner.peer_mpt.offset + slot * sizeof bytes, std::as_bytes(std::span(&bytes, 1)));
+    count_change();
   }
+  void count_change() {
+    owner.bridge.publish();
+    owner.bridge.peer_window().write_word<std::uint64_t>(owner.peer_admissions.offset, ++forged);
+  }
+  std::uint64_t forged = 1000;
 };
 
 }  // namespace
@@ -45,11 +68,14 @@ TEST_CASE("a slot's bytes are these and no others", "[fabric][memory][wire]") {
   grant.length = 0x2122;
   grant.window_offset = 0x3132;
   grant.rights = kAllRights;
+  grant.domain = ProtectionDomain{0x41424344};
+  grant.queue_pair = QpNumber{0x515253};
   const MptSlot slot = encode_mpt_slot(grant, 99);
   const auto bytes = std::as_bytes(std::span(&slot, 1));
-  const std::array<unsigned char, 34> expected{1,    0,    0,    0,    0x0d, 0x0c, 0x0b, 0x0a, 0x18, 0x17, 0x16, 0x15,
-                                               0x14, 0x13, 0x12, 0x11, 0x22, 0x21, 0,    0,    0,    0,    0,    0,
-                                               0x32, 0x31, 0,    0,    0,    0,    0,    0,    11,   0};
+  const std::array<unsigned char, 56> expected{1,    0,    0,    0,    0x0d, 0x0c, 0x0b, 0x0a, 0x18, 0x17, 0x16,
+                                               0x15, 0x14, 0x13, 0x12, 0x11, 0x22, 0x21, 0,    0,    0,    0,
+                                               0,    0,    0x32, 0x31, 0,    0,    0,    0,    0,    0,    11,
+                                               0,    0,    0,    0x44, 0x43, 0x42, 0x41, 0x53, 0x52, 0x51};
   CHECK(std::memcmp(bytes.data(), expected.data(), expected.size()) == 0);
   std::array<std::byte, sizeof slot> copy;
   std::memcpy(copy.data(), bytes.data(), copy.size());
@@ -60,6 +86,18 @@ TEST_CASE("a slot's bytes are these and no others", "[fabric][memory][wire]") {
     damaged[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
     REQUIRE_FALSE(decode_mpt_slot(damaged, 99).has_value());
   }
+}
+
+TEST_CASE("an admission's bytes are these and no others", "[fabric][memory][wire]") {
+  Fixture f;
+  REQUIRE(f.publisher.admit(f.owner, {QpNumber{0x111213}, QpNumber{0x212223}, ProtectionDomain{0x31323334}}));
+  CHECK(f.changes() == 2);
+  std::array<std::byte, 64> set;
+  const std::size_t sets = (f.initiator.admissions.bytes - kMptPlacesAt) / sizeof set;
+  f.initiator.bridge.local_memory().copy_out(
+      f.initiator.admissions.offset + kMptPlacesAt + 0x111213 % sets * sizeof set, set);
+  const std::array<unsigned char, 64> expected{1, 0, 0, 0, 0x34, 0x33, 0x32, 0x31, 0x13, 0x12, 0x11, 0x23, 0x22, 0x21};
+  CHECK(std::memcmp(set.data(), expected.data(), expected.size()) == 0);
 }
 
 TEST_CASE("a granted range is claimed within its bounds alone", "[fabric][memory]") {
@@ -127,6 +165,161 @@ TEST_CASE("what a hostile owner grants outside its own buffers is not believed",
   CHECK_FALSE(claimable([](MptGrant& grant) { grant.address = ~std::uint64_t{0} - 100; }));
   CHECK_FALSE(claimable([](MptGrant& grant) { grant.rights = kLocalRights; }));
   CHECK_FALSE(claimable([](MptGrant& grant) { grant.generation = 0; }));
+  CHECK_FALSE(claimable([](MptGrant& grant) { grant.domain = ProtectionDomain{kDomain.value + 1}; }));
+  CHECK_FALSE(claimable([](MptGrant& grant) { grant.queue_pair = QpNumber{0x100'0000 + kOwners.value}; }));
+}
+
+TEST_CASE("a grant is for the queue pairs of its domain, and for connections that are admitted", "[fabric][memory]") {
+  Fixture f;
+  const Stag tag = Stag::from(1234, 5);
+  REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag)));
+  CHECK(f.admitted(tag));
+  CHECK_FALSE(f.admitted(tag, QpNumber{kWriter.value + 1}));  // another queue pair of the initiator's
+  CHECK_FALSE(f.admitted(tag, kWriter, QpNumber{kOwners.value + 1}));
+  CHECK_FALSE(f.admitted(tag, kOwners, kWriter));
+  const QpNumber foreign{0x4022};
+  REQUIRE(f.publisher.admit(f.owner, {foreign, kWriter, ProtectionDomain{4}}));
+  CHECK_FALSE(f.admitted(tag, kWriter, foreign));
+  CHECK(f.admitted(tag));
+}
+
+TEST_CASE("a grant that names a queue pair is for this one alone", "[fabric][memory]") {
+  Fixture f;
+  const QpNumber other{0x4022};
+  REQUIRE(f.publisher.admit(f.owner, {other, QpNumber{0x5033}, kDomain}));
+  const Stag tag = Stag::from(1234, 5);
+  MptGrant grant = grant_for(f.owner, tag);
+  grant.queue_pair = other;
+  REQUIRE(f.publisher.grant(f.owner, grant));
+  CHECK(f.admitted(tag, QpNumber{0x5033}, other));
+  CHECK_FALSE(f.admitted(tag));
+}
+
+TEST_CASE("a queue pair that is dismissed stores no more, from what was remembered neither", "[fabric][memory]") {
+  Fixture f;
+  const Stag tag = Stag::from(1234, 5);
+  REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag)));
+  REQUIRE(f.admitted(tag));
+  CHECK(f.publisher.dismiss(f.owner, kOwners));  // something of its domain is granted
+  CHECK_FALSE(f.admitted(tag));
+  CHECK_FALSE(f.publisher.dismiss(f.owner, kOwners));
+  REQUIRE(f.publisher.admit(f.owner, kAdmission));
+  CHECK(f.admitted(tag));
+  // The same queue pairs in another domain.
+  CHECK(f.publisher.dismiss(f.owner, kOwners));
+  REQUIRE(f.publisher.admit(f.owner, {kOwners, kWriter, ProtectionDomain{4}}));
+  CHECK_FALSE(f.admitted(tag));
+  CHECK_FALSE(f.publisher.dismiss(f.owner, kOwners));  // nothing of that domain is
+}
+
+TEST_CASE("a full set admits no more, and admits again after a dismissal", "[fabric][memory]") {
+  Fixture f;
+  const Stag tag = Stag::from(1234, 5);
+  REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag)));
+  const auto sets =
+      static_cast<std::uint32_t>((f.owner.peer_admissions.bytes - kMptPlacesAt) / sizeof(MptPlace) / kMptWays);
+  const auto numbered = [&](std::uint32_t way) { return QpNumber{kOwners.value + way * sets}; };
+  for (std::uint32_t way = 1; way < kMptWays; ++way) {
+    REQUIRE(f.publisher.admit(f.owner, {numbered(way), kWriter, kDomain}));
+  }
+  const QpNumber more = numbered(kMptWays);
+  CHECK_FALSE(f.publisher.admit(f.owner, {more, kWriter, kDomain}));
+  CHECK_FALSE(f.admitted(tag, kWriter, more));
+  CHECK(f.admitted(tag, kWriter, numbered(3)));
+  REQUIRE(f.publisher.dismiss(f.owner, kOwners));
+  REQUIRE(f.publisher.admit(f.owner, {more, kWriter, kDomain}));
+  CHECK(f.admitted(tag, kWriter, more));
+}
+
+TEST_CASE("an admission again changes nothing, and every true change is counted", "[fabric][memory]") {
+  Fixture f;
+  CHECK(f.changes() == 1);
+  REQUIRE(f.publisher.admit(f.owner, kAdmission));
+  CHECK(f.changes() == 1);
+  const Stag tag = Stag::from(1234, 5);
+  REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag)));
+  CHECK(f.changes() == 2);
+  f.publisher.revoke(f.owner, tag);
+  CHECK(f.changes() == 3);
+  f.publisher.revoke(f.owner, tag);
+  CHECK(f.changes() == 3);
+  static_cast<void>(f.publisher.dismiss(f.owner, kOwners));
+  CHECK(f.changes() == 4);
+}
+
+TEST_CASE("a miss is remembered until the owner's table changes: it reads one word, as a hit does",
+          "[fabric][memory]") {
+  Fixture f;
+  const Stag tag = Stag::from(1234, 5);
+  CHECK_FALSE(f.admitted(tag));
+  // What is written without a change of the number is not looked at.
+  MptGrant grant = grant_for(f.owner, tag);
+  grant.generation = 1;
+  const std::size_t sets = f.owner.peer_mpt.bytes / sizeof(MptSlot) / kMptWays;
+  const MptSlot slot = encode_mpt_slot(grant, f.owner.tag_out);
+  f.owner.bridge.peer_window().write(f.owner.peer_mpt.offset + 1234 % sets * kMptWays * sizeof slot,
+                                     std::as_bytes(std::span(&slot, 1)));
+  CHECK_FALSE(f.admitted(tag));
+  f.count_change();
+  CHECK(f.admitted(tag));
+  f.owner.bridge.peer_window().write_word<std::uint32_t>(f.owner.peer_mpt.offset + 1234 % sets * kMptWays * sizeof slot,
+                                                         0);
+  CHECK(f.admitted(tag));
+  f.count_change();
+  CHECK_FALSE(f.admitted(tag));
+}
+
+TEST_CASE("a miss is forgotten with the grant, and with the admission, that it lacked", "[fabric][memory]") {
+  Fixture f;
+  const Stag tag = Stag::from(1234, 5);
+  const bool grant_first = GENERATE(true, false);
+  static_cast<void>(f.publisher.dismiss(f.owner, kOwners));
+  const auto grant = [&] { REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag))); };
+  const auto admit = [&] { REQUIRE(f.publisher.admit(f.owner, kAdmission)); };
+  CHECK_FALSE(f.admitted(tag));
+  grant_first ? grant() : admit();
+  CHECK_FALSE(f.admitted(tag));
+  grant_first ? admit() : grant();
+  CHECK(f.admitted(tag));
+}
+
+TEST_CASE("over a bridge whose writes arrive late, what is claimed in the end is what the owner's table says",
+          "[fabric][memory][sim]") {
+  const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{21}));
+  INFO("seed " << seed);
+  Fixture f(LinkedPair::rough(), seed);
+  SeededRandom random(seed);
+  const Stag tag = Stag::from(1234, 5);
+  bool granted = false;
+  bool is_admitted = true;
+  for (int round = 0; round < 50; ++round) {
+    if (random.below(2) == 0) {
+      if (granted) f.publisher.revoke(f.owner, tag);
+      if (!granted) REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag)));
+      granted = !granted;
+    } else {
+      if (is_admitted) static_cast<void>(f.publisher.dismiss(f.owner, kOwners));
+      if (!is_admitted) REQUIRE(f.publisher.admit(f.owner, kAdmission));
+      is_admitted = !is_admitted;
+    }
+    for (std::uint64_t claims = random.below(40); claims != 0; --claims) static_cast<void>(f.admitted(tag));
+    if (random.below(3) != 0) continue;
+    f.pair.advance(milliseconds(1));
+    REQUIRE(f.admitted(tag) == (granted && is_admitted));
+  }
+}
+
+TEST_CASE("no table and no places let nobody store", "[fabric][memory]") {
+  Fixture f;
+  const Stag tag = Stag::from(1234, 5);
+  REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag)));
+  REQUIRE(f.admitted(tag));
+  f.owner.peer_admissions.bytes = f.initiator.admissions.bytes = kMptPlacesAt;  // the count alone
+  f.publisher.start(f.owner);
+  f.view.start();
+  REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag)));
+  CHECK_FALSE(f.publisher.admit(f.owner, kAdmission));
+  CHECK_FALSE(f.admitted(tag));
 }
 
 }  // namespace splitnic::fabric::test::mpt_test
