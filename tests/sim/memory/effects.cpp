@@ -158,7 +158,7 @@ void MemoryWorld::foretell_uses(Request& request) const {
     use(request, owner, queue.answered.front().access.tag, true, limited(owner, queue.answered.front().access.tag));
   }
   if (!request.answered()) {
-    request.storable = to(request).reference.storable(remote.tag, remote.address, request.bytes);
+    request.storable = to(request).reference.storable(access_of(request), remote.address);
   }
   if (!request.fails()) {
     use(request, to(request).reference.pieces(remote.tag, remote.address, request.bytes), true, !request.reads());

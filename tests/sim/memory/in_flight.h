@@ -67,8 +67,10 @@ struct Request {
   Refusal refusal{};          ///< where the verdict is one
   bool follower = false;      ///< of a request that will fail: flushed
   bool refused_here = false;  ///< by the table of who asks
-  bool either = false;        ///< its bytes may be written, although it fails
-  Pieces storable;            ///< of a request that is refused or flushed: where its bytes may be stored before that
+  /// Its bytes may be written, although it fails: a send that fills its receive before it is refused, a write into
+  /// memory in quarantine, or one behind a request that is refused.
+  bool either = false;
+  Pieces storable;  ///< of a request that is refused or flushed: where its bytes may be stored before that
   std::vector<Use> uses;
   std::vector<TagUse> tags;
   std::vector<Change> changes;

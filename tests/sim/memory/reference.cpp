@@ -1,5 +1,7 @@
 #include "reference.h"
 
+#include <algorithm>
+
 namespace splitnic::sim {
 
 using fabric::Access;
@@ -47,20 +49,22 @@ Pieces Reference::pieces(Stag tag, std::uint64_t address, std::size_t bytes) con
   return part_of(memory.at(region), static_cast<std::size_t>(table.offset_of(tag, address)), bytes);
 }
 
-Pieces Reference::storable(Stag tag, std::uint64_t address, std::size_t bytes) const {
-  const auto inside = [&](const Entry& entry) {
+Pieces Reference::storable(const Access& access, std::uint64_t address) const {
+  if (const Entry* entry = find(access.tag); entry != nullptr && entry->placeable) {
+    const bool in_bridge = memory.at(access.tag.index()).front().image == bridge_image;
+    if (in_bridge && check(access, Side::remote, address) == "ok") return pieces(access.tag, address, access.bytes);
+  }
+  const auto was_granted = [&](const Revoked& revoked) {
+    const Entry& entry = revoked.entry;
     const std::uint64_t offset = address - entry.base;
-    return entry.placeable && !table.strict(entry.domain) && entry.rights.has(Right::remote_write) &&
-           address >= entry.base && offset <= entry.length && bytes <= entry.length - offset;
+    const bool inside = address >= entry.base && offset <= entry.length && access.bytes <= entry.length - offset;
+    const bool usable = entry.domain == access.domain && !table.strict(entry.domain) &&
+                        (entry.queue_pair == fabric::QpNumber{} || entry.queue_pair == access.queue_pair);
+    return revoked.tag == access.tag && inside && usable && entry.rights.has(Right::remote_write);
   };
-  if (const Entry* entry = find(tag); entry != nullptr && inside(*entry)) {
-    if (memory.at(tag.index()).front().image == bridge_image) return pieces(tag, address, bytes);
-  }
-  for (const Revoked& revoked : quarantine) {
-    if (revoked.tag != tag || !inside(revoked.entry)) continue;
-    return part_of({revoked.range}, static_cast<std::size_t>(address - revoked.entry.base), bytes);
-  }
-  return {};
+  const auto revoked = std::ranges::find_if(quarantine, was_granted);
+  if (revoked == quarantine.end()) return {};
+  return part_of({revoked->range}, static_cast<std::size_t>(address - revoked->entry.base), access.bytes);
 }
 
 bool Reference::touch(const Access& access, bool read_request) {

@@ -67,9 +67,9 @@ class Reference {
   [[nodiscard]] const Entry* find(fabric::Stag tag) const;
   /// Where the bytes are, of a range inside the entry's.
   [[nodiscard]] Pieces pieces(fabric::Stag tag, std::uint64_t address, std::size_t bytes) const;
-  /// A range that the peer's copy of the table would let it store to directly, whatever the table itself says; empty:
-  /// it would not.
-  [[nodiscard]] Pieces storable(fabric::Stag tag, std::uint64_t address, std::size_t bytes) const;
+  /// Where the peer may store the write directly: what it may write and is placeable, and what it might have written
+  /// before it was revoked. Empty: nowhere.
+  [[nodiscard]] Pieces storable(const fabric::Access& access, std::uint64_t address) const;
 
   /// What a checked remote access, or the answer to an own read, does to its entry. True: it ended.
   bool touch(const fabric::Access& access, bool read_request);

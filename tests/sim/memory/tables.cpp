@@ -106,6 +106,7 @@ void MemoryWorld::register_bridge_memory(std::size_t number) {
   EntryOptions options;
   options.rights = draw_rights();
   options.placeable = !one_in(3);
+  if (one_in(6)) options.queue_pair = site.queues[below(kQueues)].number;
   const ProtectionDomain domain = draw_domain(number);
   const std::size_t lines = images_[site.bridge_image].size() / 64;
   const std::size_t bytes = 64 * (1 + below(32));
@@ -115,7 +116,8 @@ void MemoryWorld::register_bridge_memory(std::size_t number) {
   const bool quarantined = std::ranges::any_of(
       site.reference.quarantine, [&](const Reference::Revoked& revoked) { return overlap(revoked.range, where); });
   if (site.adapter->in_quarantine(range) != quarantined) violate("the model says otherwise about a quarantine");
-  const auto made = site.adapter->register_bridge_memory(domain, range, options.rights, options.placeable);
+  const auto made =
+      site.adapter->register_bridge_memory(domain, range, options.rights, options.placeable, {}, options.queue_pair);
   if (quarantined) {
     static_cast<void>(agree("register bridge memory", made ? "ok" : "quarantined", "quarantined"));
     return;

@@ -130,8 +130,8 @@ void MemoryWorld::judge(const Possible& possible, const char* when) {
   }
 }
 
-/// Refused requests that the owner had let store directly, or whose receive had been filled: each byte as it was, or as
-/// it was sent.
+/// Requests that failed, and whose bytes may have been written (Request::either): each byte as it was, or as it was
+/// sent.
 void MemoryWorld::judge_either() {
   Possible possible;
   for (const Draft& request : in_flight_) {
