@@ -103,6 +103,9 @@ class World {
         case 7:
           change_state(what >> 4U);
           break;
+        case 8:
+          spoil_table(input);
+          break;
         default:
           put_cell(input);
           break;
@@ -162,6 +165,13 @@ class World {
     grant.rights = kPlaceableRights;
     SPLITNIC_CHECK(grants_.grant(*peer_.direct(), grant));
   }
+  /// The peer's table holds anything, at a place of the fuzzer's choice.
+  void spoil_table(Input& input) {
+    if (!peer_.up()) return;
+    const MemoryRange range = input.byte() % 2 == 0 ? peer_.direct()->peer_mpt : peer_.direct()->peer_admissions;
+    const std::array bytes{std::byte{input.byte()}, std::byte{input.byte()}};
+    peer_.bridge().peer_window().write(range.offset + input.half() % (range.bytes - bytes.size()), bytes);
+  }
   void rebuild(bool acknowledged) {
     static_cast<void>(adapter_->destroy_queue_pair(number_));
     collect();
@@ -190,6 +200,9 @@ class World {
     psn_ = random_.next32();
     message_sequence_ = 0;
     static_cast<void>(adapter_->connect(number_, {kPeerNumber, 1, psn_}));
+    if (!peer_.up()) return;
+    static_cast<void>(grants_.dismiss(*peer_.direct(), kPeerNumber));
+    SPLITNIC_CHECK(grants_.admit(*peer_.direct(), {kPeerNumber, number_, {}}));
   }
   void restart_peer() {
     peer_.restart();
