@@ -39,13 +39,15 @@ struct Task {
   std::uint32_t bytes;
   std::size_t list;
   bool direct = false;
-  bool idle = false;      ///< no messages: polls of both ends that find nothing
-  bool datagram = false;  ///< unreliable datagrams, instead of a reliable connection
+  bool idle = false;        ///< no messages: polls of both ends that find nothing
+  bool datagram = false;    ///< unreliable datagrams, instead of a reliable connection
+  std::size_t waiting = 0;  ///< other queue pairs of the sender, which wait for a time to come
 };
 using verbs::Operation;
 constexpr std::array kTasks{
     Task{"send_64_lists", Operation::send, 64, 32},
     Task{"send_64", Operation::send, 64, 1},
+    Task{"send_64_beside_1000", Operation::send, 64, 1, false, false, false, 1000},
     Task{"datagram_64_lists", Operation::send, 64, 32, false, false, true},
     Task{"datagram_64", Operation::send, 64, 1, false, false, true},
     Task{"send_1500", Operation::send, 1500, 8},
@@ -56,22 +58,29 @@ constexpr std::array kTasks{
 };
 
 struct End {
-  End(std::unique_ptr<fabric::Bridge> bridge, SeededRandom& random, bool datagrams) : memory(kBytes) {
+  End(std::unique_ptr<fabric::Bridge> bridge, SeededRandom& random, const Task& task) : memory(kBytes) {
     verbs::ContextOptions options;
     options.random = &random;
+    options.adapter.max_queue_pairs = 1 + task.waiting;
     context = made(verbs::Context::open(options));
     path = made(context.add_path(std::move(bridge)));
     domain = made(context.allocate_domain());
-    sent = made(context.create_completion_queue(kDepth));
+    sent = made(context.create_completion_queue(kDepth + task.waiting));
     received = made(context.create_completion_queue(kDepth));
     region = made(domain.register_memory(memory, kRights));
-    verbs::QueuePairOptions shape;
     shape.send_completions = &sent;
     shape.receive_completions = &received;
     shape.send_depth = shape.receive_depth = kDepth;
-    shape.datagram = datagrams;
-    shape.acknowledged = !datagrams;
+    shape.datagram = task.datagram;
+    shape.acknowledged = !task.datagram;
     queue_pair = made(domain.create_queue_pair(shape));
+  }
+  /// One more queue pair, whose only request is a delay that does not end.
+  void add_waiting(const verbs::QueuePairAddress& peer) {
+    shape.send_depth = shape.receive_depth = 1;
+    waiting.push_back(made(domain.create_queue_pair(shape)));
+    SPLITNIC_CHECK(waiting.back().connect(path, peer) == verbs::Status::ok);
+    SPLITNIC_CHECK(waiting.back().post_send(verbs::delay(0, std::chrono::seconds(1))) == verbs::Status::ok);
   }
 
   std::vector<std::byte> memory;
@@ -82,7 +91,9 @@ struct End {
   verbs::CompletionQueue received;
   verbs::MemoryRegion region;
   verbs::MemoryRegion placeable;
+  verbs::QueuePairOptions shape;
   verbs::QueuePair queue_pair;
+  std::vector<verbs::QueuePair> waiting;
 };
 
 /// Two connected ends, and the lists that one posts.
@@ -91,10 +102,11 @@ class Pair {
   explicit Pair(const Task& task) : task_(task) {
     auto bridges = fabric::shm_pair();
     SPLITNIC_CHECK(bridges.has_value());
-    client_.emplace(std::move(bridges->first), random_, task.datagram);
-    server_.emplace(std::move(bridges->second), random_, task.datagram);
+    client_.emplace(std::move(bridges->first), random_, task);
+    server_.emplace(std::move(bridges->second), random_, task);
     while (!client_->path.up() || !server_->path.up()) poll();
     bind();
+    for (std::size_t i = 0; i < task.waiting; ++i) client_->add_waiting(server_->queue_pair.address());
     server_->placeable =
         made(server_->domain.register_bridge_memory(server_->path, 0, kBytes, kRights, verbs::BridgeAccess::direct));
     const verbs::RemoteKey key = task.direct ? server_->placeable.remote_key() : server_->region.remote_key();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "fabric/adapter/context.h"
 #include "fabric/adapter/express.h"
 #include "fabric/adapter/placer.h"
+#include "fabric/adapter/queue_pair_turns.h"
 #include "fabric/adapter/requester.h"
 #include "fabric/adapter/responder.h"
 
@@ -31,16 +33,16 @@ struct ChannelAdapter::State {
   /// The polls look after this queue pair until it has nothing left to do. Called by whatever gives it something.
   void activate(QueuePair& queue_pair) {
     rests_until = Time::min();
-    list_active(queue_pair);
+    turns.activate(queue_pair);
   }
   /// The same, where all that it was given has left.
   void activate_to_await(QueuePair& queue_pair) {
-    if (active.empty()) rests_until = context.now + kRest;
+    if (turns.active().empty()) rests_until = context.now + kRest;
     timers_to_start = true;
-    list_active(queue_pair);
+    turns.activate(queue_pair);
   }
-  /// Takes those that have nothing left to do off the list of active ones.
-  void release_idle();
+  /// Leaves active only those for which there is more to do than to wait.
+  void release();
   void begin_epoch(Path& path);
   void end_epoch(Path& path);
   /// Notices that the path's link went down or through an epoch; true while it is up.
@@ -57,9 +59,12 @@ struct ChannelAdapter::State {
   /// The rest of the poll would only announce what has left.
   [[nodiscard]] bool is_quiet() const;
   /// From then on a poll looks after timers and what is to be sent, whatever comes in.
-  [[nodiscard]] Time rests_by() const { return active.empty() ? kNever : rests_until; }
+  [[nodiscard]] Time rests_by() const {
+    return turns.active().empty() ? turns.earliest() : std::min(rests_until, turns.earliest());
+  }
   void rest();
-  [[nodiscard]] Time next_deadline() const;
+  [[nodiscard]] Time next_deadline();
+  [[nodiscard]] bool any_to_send() const;
   std::size_t receive_turn();
   /// Takes what the path has; returns how much.
   std::size_t look(Path& path);
@@ -93,12 +98,6 @@ struct ChannelAdapter::State {
   /// How long timers may be late while queue pairs only await the peer.
   static constexpr Duration kRest = std::chrono::microseconds(10);
 
-  void list_active(QueuePair& queue_pair) {
-    if (queue_pair.active) return;
-    queue_pair.active = true;
-    active.push_back(&queue_pair);
-  }
-
   RandomSource& random;
   AdapterContext context;
   Requester requester;
@@ -106,9 +105,9 @@ struct ChannelAdapter::State {
   Placer placer;
   Express express;
   std::vector<QueuePair*> queue_pairs;  // all of them
-  std::vector<QueuePair*> active;       // those with QueuePair::active
-  std::size_t turn = 0;                 // 2 x position in `active`, + 1: of its requests rather than its answers
+  QueuePairTurns turns;                 // which of them a poll looks at
   Time rests_until = Time::min();       // until then the active ones do nothing unless something comes in
+  bool has_news = false;                // rests() has found something for the next poll
   bool timers_to_start = false;         // of what has left since the last poll that did more than look
   std::uint64_t path_epochs = 0;        // begun, and ended
   bool turn_begun = false;              // the links were polled, and the cells are to be taken

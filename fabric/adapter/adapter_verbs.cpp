@@ -371,6 +371,7 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
   const QueuePairMove& move = queue_pair_move(found->state, event);
   if (!move.legal) return Status::bad_state;
   AdapterContext& context = state_->context;
+  state_->activate(*found);
   switch (event) {
     case QueuePairEvent::connect:
     case QueuePairEvent::ready_to_receive: {
@@ -411,7 +412,6 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
   }
   found->state = move.to;
   publish_connection(context, *found);
-  state_->activate(*found);
   return Status::ok;
 }
 
@@ -468,7 +468,7 @@ Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
   if (auto* shared = context.shared_receive_queue(found->options.shared_receives)) --shared->users;
   context.datagrams.forget(queue_pair);
   std::erase(state_->queue_pairs, found);
-  std::erase(state_->active, found);
+  state_->turns.forget(*found);
   state_->context.queue_pair_slots[queue_pair.value & (state_->context.queue_pair_slots.size() - 1)].reset();
   return Status::ok;
 }

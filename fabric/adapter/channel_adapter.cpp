@@ -47,7 +47,7 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
   context.queue_pair_slots.resize(numbers);
   context.options.cell_payload_bytes = fitting_payload(options.cell_payload_bytes);
   queue_pairs.reserve(numbers);
-  active.reserve(numbers);
+  turns.reserve(numbers);
   enable_guarded_copy();  // registered memory may go missing at any time
 }
 
@@ -66,6 +66,9 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
   }
   path.not_taken = {};
   path.settled = {};
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    path.awaited[lane].start(path.slots[lane] == nullptr ? 0 : path.slots[lane]->sender.lines());
+  }
   context.turns.attend(path);
 }
 
@@ -77,7 +80,9 @@ void ChannelAdapter::State::end_epoch(Path& path) {
   context.turns.attend(path);
   if (path.direct != nullptr) context.transfers.abandon(path.direct->bridge.peer_window());
   for (QueuePair* queue_pair : queue_pairs) {
-    if (queue_pair->path == &path) void_queue_pair(context, *queue_pair);
+    if (queue_pair->path != &path) continue;
+    turns.end_wait(*queue_pair);
+    void_queue_pair(context, *queue_pair);
   }
   context.table.end_bridge_memory(path.number, path.regions);
   path.regions.clear();
@@ -194,10 +199,12 @@ bool ChannelAdapter::State::push_not_taken(Path& path, VirtualLane lane) {
 
 void ChannelAdapter::State::take_not_taken(Path& path, const Cell& cell) {
   const QpNumber named = cell.destination_queue_pair;
-  for (QueuePair* queue_pair : active) {
-    if (queue_pair->path != &path || (named.value != 0 && queue_pair->peer.number != named)) continue;
-    requester.take_not_taken(*queue_pair, named.value == 0 ? std::nullopt : std::optional(cell.packet_sequence));
-  }
+  const auto take = [&](QueuePair& queue_pair) {
+    if (queue_pair.path != &path || (named.value != 0 && queue_pair.peer.number != named)) return;
+    requester.take_not_taken(queue_pair, named.value == 0 ? std::nullopt : std::optional(cell.packet_sequence));
+  };
+  for (QueuePair* queue_pair : turns.active()) take(*queue_pair);
+  turns.visit_waiting(take);
 }
 
 std::size_t ChannelAdapter::State::take_settled(Path& path, VirtualLane lane) {
@@ -207,9 +214,16 @@ std::size_t ChannelAdapter::State::take_settled(Path& path, VirtualLane lane) {
   if (settled == before) return 0;
   before = settled;
   std::size_t ended = 0;
-  for (QueuePair* queue_pair : active) {
-    if (queue_pair->path == &path && queue_pair->options.lane == lane) ended += requester.take_settled(*queue_pair);
-  }
+  const auto take = [&](QueuePair* queue_pair) {
+    const bool sends_here = queue_pair != nullptr && queue_pair->path == &path && queue_pair->options.lane == lane;
+    if (!sends_here) return;
+    ended += requester.take_settled(*queue_pair);
+    turns.end_wait(*queue_pair);
+  };
+  AwaitedPositions& awaited = path.awaited[static_cast<std::size_t>(lane)];
+  if (awaited.kept() && awaited.take(settled, [&](QpNumber number) { take(find(number)); })) return ended;
+  for (QueuePair* queue_pair : turns.active()) take(queue_pair);
+  turns.visit_waiting([&](QueuePair& queue_pair) { take(&queue_pair); });
   return ended;
 }
 
@@ -234,7 +248,9 @@ void ChannelAdapter::State::fail_overrun() {
   for (QueuePair* queue_pair : queue_pairs) {
     const bool uses = failed(queue_pair->options.send_completions) || failed(queue_pair->receive_completions);
     const bool alive = queue_pair->state != QueuePairState::reset && queue_pair->state != QueuePairState::error;
-    if (uses && alive) fail_queue_pair(context, *queue_pair, CompletionStatus::flushed);
+    if (!uses || !alive) continue;
+    activate(*queue_pair);
+    fail_queue_pair(context, *queue_pair, CompletionStatus::flushed);
   }
 }
 
@@ -309,15 +325,12 @@ std::size_t ChannelAdapter::State::send_cells() {
     path->forget_refusals();
     if (path->open) sent += path->drains.push();
   }
-  if (std::ranges::none_of(active, [](const QueuePair* queue_pair) { return queue_pair->has_to_send(); })) return sent;
-  for (QueuePair* queue_pair : active) sent += responder.push_acknowledgement(*queue_pair) ? 1 : 0;
-  const std::size_t turns = 2 * active.size();
+  if (!any_to_send()) return sent;
+  for (QueuePair* queue_pair : turns.active()) sent += responder.push_acknowledgement(*queue_pair) ? 1 : 0;
   std::size_t budget = kCellsOut;
   std::size_t idle_turns = 0;
-  while (budget > 0 && idle_turns < turns) {
-    turn = (turn + 1) % turns;
-    QueuePair& queue_pair = *active[turn / 2];
-    const bool answers = turn % 2 == 0;
+  while (budget > 0 && idle_turns < 2 * turns.active().size()) {
+    const auto [queue_pair, answers] = turns.next();
     const std::size_t most = std::min(budget, kCellsPerTurn);
     std::size_t moved = 0;
     if (!lacks_room(queue_pair, answers)) {
@@ -329,18 +342,16 @@ std::size_t ChannelAdapter::State::send_cells() {
   return sent + kCellsOut - budget;
 }
 
-void ChannelAdapter::State::release_idle() {
-  std::size_t kept = 0;
-  const std::size_t whose_turn = turn / 2;
-  for (std::size_t position = 0; position < active.size(); ++position) {
-    QueuePair& queue_pair = *active[position];
-    if (position == whose_turn) turn = 2 * kept + turn % 2;
-    queue_pair.active = queue_pair.outstanding();
-    if (!queue_pair.active) continue;
-    active[kept++] = &queue_pair;
+void ChannelAdapter::State::release() {
+  turns.release([this](QueuePair& queue_pair) -> std::optional<Time> {
+    if (!queue_pair.outstanding()) return QueuePairTurns::kIdle;
     if (queue_pair.path != nullptr) context.turns.attend(*queue_pair.path);
-  }
-  active.resize(kept);
+    return requester.waits_until(queue_pair);
+  });
+}
+
+bool ChannelAdapter::State::any_to_send() const {
+  return std::ranges::any_of(turns.active(), [](const QueuePair* queue_pair) { return queue_pair->has_to_send(); });
 }
 
 std::size_t ChannelAdapter::State::answer(QueuePair& queue_pair, std::size_t budget) {
@@ -445,15 +456,18 @@ std::optional<std::size_t> ChannelAdapter::claim_direct(QpNumber queue_pair, Rem
 bool ChannelAdapter::rests(Time now) {
   const PathTurns& turns = state_->context.turns;
   const auto rests = [now](const Path* path) { return path->turn.announced && path->link.rests(now); };
-  const bool at_rest = turns.all_busy() && !state_->turn_begun && now < state_->rests_by() &&
-                       std::ranges::all_of(turns.busy(), rests) && state_->is_quiet();
-  if (at_rest) state_->context.now = now;
-  return at_rest;
+  const bool may_rest =
+      turns.all_busy() && !state_->turn_begun && now < state_->rests_by() && std::ranges::all_of(turns.busy(), rests);
+  if (!may_rest) return false;
+  state_->has_news = !state_->is_quiet();
+  if (!state_->has_news) state_->context.now = now;
+  return !state_->has_news;
 }
 
 std::size_t ChannelAdapter::poll(Time now) {
   state_->enter_turn(now);
-  if (now < state_->rests_by() && state_->is_quiet()) {
+  const bool has_news = std::exchange(state_->has_news, false);
+  if (!has_news && now < state_->rests_by() && state_->is_quiet()) {
     state_->notify(true);
     return 0;
   }
@@ -467,8 +481,7 @@ std::size_t ChannelAdapter::poll(Time now) {
 
 /// A poll has found nothing to do: if it is the peer's turn, the next ones need not do more than look.
 void ChannelAdapter::State::rest() {
-  const auto has_to_send = [](const QueuePair* queue_pair) { return queue_pair->has_to_send(); };
-  if (std::ranges::none_of(active, has_to_send)) rests_until = std::min(context.now + kRest, next_deadline());
+  if (!any_to_send()) rests_until = std::min(context.now + kRest, next_deadline());
 }
 
 std::size_t ChannelAdapter::receive(Time now) {
@@ -493,12 +506,12 @@ bool ChannelAdapter::State::is_quiet() const {
 std::size_t ChannelAdapter::State::receive_turn() {
   if (context.transfers.any()) take_ended_transfers();
   std::size_t received = 0;
-  const PathTurns& turns = context.turns;
-  for (Path* path : turns.looks()) {
+  const PathTurns& paths = context.turns;
+  for (Path* path : paths.looks()) {
     if (!path->turn.busy) received += look(*path);
   }
-  for (std::size_t i = 0; i < turns.busy().size(); ++i) {
-    received += look(*turns.busy()[i]);  // those that have just become busy, too
+  for (std::size_t i = 0; i < paths.busy().size(); ++i) {
+    received += look(*paths.busy()[i]);  // those that have just become busy, too
   }
   return received;
 }
@@ -524,14 +537,15 @@ std::size_t ChannelAdapter::send() {
 }
 
 std::size_t ChannelAdapter::State::send_turn() {
-  for (QueuePair* queue_pair : active) requester.check_time(*queue_pair);
+  turns.activate_due(context.now);
+  for (QueuePair* queue_pair : turns.active()) requester.check_time(*queue_pair);
   const std::size_t sent = send_cells() + return_room();
-  for (QueuePair* queue_pair : active) {
+  for (QueuePair* queue_pair : turns.active()) {
     responder.reassure(*queue_pair);
     check_drained(*queue_pair);
   }
   if (context.overrun) fail_overrun();
-  if (!active.empty()) release_idle();
+  if (!turns.active().empty()) release();
   timers_to_start = false;
   rests_until = Time::min();
   return sent;
@@ -589,9 +603,9 @@ Time ChannelAdapter::next_deadline() const {
   return rests ? std::min(deadline, state_->rests_until) : deadline;
 }
 
-Time ChannelAdapter::State::next_deadline() const {
-  Time deadline = kNever;
-  for (const QueuePair* queue_pair : active) {
+Time ChannelAdapter::State::next_deadline() {
+  Time deadline = turns.first_deadline();
+  for (const QueuePair* queue_pair : turns.active()) {
     if (queue_pair->options.datagram) {
       deadline = std::min(deadline, requester.next_datagram_deadline(*queue_pair));
     }
@@ -611,8 +625,9 @@ bool ChannelAdapter::outstanding() const {
     return path->drains.waiting() || std::ranges::any_of(path->not_taken, wanted);
   };
   if (std::ranges::any_of(state_->context.turns.busy(), owes)) return true;
-  return std::any_of(state_->active.begin(), state_->active.end(),
-                     [](const QueuePair* queue_pair) { return queue_pair->outstanding(); });
+  return state_->turns.any_waiting() || std::ranges::any_of(state_->turns.active(), [](const QueuePair* queue_pair) {
+           return queue_pair->outstanding();
+         });
 }
 
 Status ChannelAdapter::set_cell_payload(std::uint32_t bytes, PathNumber number) {

@@ -120,6 +120,7 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
   const std::uint64_t room = std::min<std::uint64_t>(send.depth - (send.posted - send.done), completions.room());
   const std::uint64_t before = send.posted;
+  std::uint64_t last_position = 0;
   std::uint64_t bytes_in_cells = 0;
   std::uint64_t writes = 0;
   for (const WorkRequest& request : requests) {
@@ -135,6 +136,7 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
         is_direct ? put_write(queue_pair, *slots, request, from) : put_send(queue_pair, *slots, request, from);
     if (position == 0) [[unlikely]]
       break;
+    last_position = position;
     (is_direct ? writes : bytes_in_cells) += is_direct ? 1 : segment.bytes;
 
     SendEntry& entry = send.entries[send.posted];
@@ -148,6 +150,7 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
   }
   const std::uint64_t posted = send.posted - before;
   if (posted == 0) return 0;
+  path.awaited[static_cast<std::size_t>(queue_pair.options.lane)].note(last_position, queue_pair.number);
   completions.reserve(posted);
   send.sent_psn = send.next_psn;
   send.sent = send.posted;

@@ -26,6 +26,58 @@ struct PendingNotTaken {
   std::uint32_t psn = 0;
 };
 
+/// Which queue pairs await that the peer settles a lane, and up to which position, in the order of the lane. So what is
+/// settled finds its queue pairs, however many others wait. Thread: the adapter's owner.
+class AwaitedPositions {
+ public:
+  /// An epoch has begun. lines: of the lane's ring, a power of two; 0: the lane has none, and nothing is noted.
+  void start(std::size_t lines) {
+    runs_.assign(std::max<std::size_t>(lines, 1), Run{});
+    kept_ = lines != 0;
+    noted_ = taken_ = lost_to_ = 0;
+  }
+  [[nodiscard]] bool kept() const { return kept_; }
+  /// sender awaits that the lane is settled to this position, which is beyond those noted before. While kept().
+  void note(std::uint64_t position, QpNumber sender) {
+    Run& newest = run(noted_ - 1);
+    if (newest.sender == sender.value && noted_ != taken_) {
+      newest.position = static_cast<std::uint32_t>(position);
+    } else if (noted_ - taken_ != runs_.size()) [[likely]] {
+      run(noted_++) = {static_cast<std::uint32_t>(position), sender.value};
+    } else {
+      lost_to_ = position;
+    }
+  }
+  /// The lane is settled to this position: calls take(QpNumber) for those who may await something up to there. False:
+  /// so may others, because a peer that returns room and settles nothing has let more be sent than there are notes.
+  template <class Take>
+  [[nodiscard]] bool take(std::uint64_t settled, Take&& take) {
+    while (taken_ != noted_) {
+      const Run& oldest = run(taken_);
+      take(QpNumber{oldest.sender});
+      if (static_cast<std::int32_t>(static_cast<std::uint32_t>(settled) - oldest.position) < 0) break;
+      ++taken_;
+    }
+    if (lost_to_ == 0) return true;
+    if (settled >= lost_to_) lost_to_ = 0;
+    return false;
+  }
+
+ private:
+  /// What one queue pair has sent while no other has.
+  struct Run {
+    std::uint32_t position = 0;  // of the last, its low bits
+    std::uint32_t sender = 0;
+  };
+  [[nodiscard]] Run& run(std::uint64_t number) { return runs_[number & (runs_.size() - 1)]; }
+
+  std::vector<Run> runs_ = std::vector<Run>(1);
+  bool kept_ = false;
+  std::uint64_t noted_ = 0;
+  std::uint64_t taken_ = 0;
+  std::uint64_t lost_to_ = 0;  // the last position for which there was no room; 0: none
+};
+
 /// Of PathTurns: when a poll looks at the path, and whether its link is armed.
 struct PathTurn {
   static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
@@ -56,10 +108,10 @@ struct Path {
 
   /// An epoch is under way, and the link is still in it.
   [[nodiscard]] bool is_current() const { return open && link.up() && link.incarnation() == incarnation; }
-  /// The next poll has something to do here, whatever comes in.
+  /// Polls have something to do here, or may have, whatever comes in.
   [[nodiscard]] bool owes() const {
     const auto wanted = [](const PendingNotTaken& pending) { return pending.wanted; };
-    return drains.busy() || std::any_of(not_taken.begin(), not_taken.end(), wanted) ||
+    return waiting != 0 || drains.busy() || std::any_of(not_taken.begin(), not_taken.end(), wanted) ||
            std::find(more.begin(), more.end(), true) != more.end();
   }
   /// Nothing has come in or been settled on the lane since a poll looked last, as far as that shows in its slots.
@@ -108,8 +160,10 @@ struct Path {
   bool reports_settled;                   ///< consumption acknowledges
   std::array<SlotLane*, kLanes> slots{};  ///< the link's, in this epoch; null: there are none
   std::array<PendingNotTaken, kLanes> not_taken{};
-  std::array<std::uint64_t, kLanes> settled{};  ///< as far as requests have been completed by it
-  std::array<bool, kLanes> more{};              ///< the last burst was as long as bursts may be
+  std::array<std::uint64_t, kLanes> settled{};     ///< as far as requests have been completed by it
+  std::array<AwaitedPositions, kLanes> awaited{};  ///< kept where there are slots
+  std::size_t waiting = 0;                         ///< queue pairs that wait for the peer (QueuePairTurns)
+  std::array<bool, kLanes> more{};                 ///< the last burst was as long as bursts may be
   std::array<std::size_t, kLanes> refused{kNothingRefused, kNothingRefused};  ///< see refused_payload()
   MptPublisher grants{};
   MptView peer_grants{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/intrusive/set_hook.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -289,6 +290,15 @@ struct QueuePairTimes {
 
 struct Path;
 
+/// Of QueuePairTurns: when a poll looks at the queue pair.
+struct QueuePairTurn {
+  enum class State : std::uint8_t { idle, active, waiting };
+
+  State state = State::idle;
+  Time until = kNever;    ///< while waiting: its deadline
+  Time look_at = kNever;  ///< its place among the deadlines
+};
+
 /// Thread: the adapter's owner.
 struct QueuePair {
   QueuePair(QpNumber own, const QueuePairAttributes& with, const QueuePairTimes& waits)
@@ -340,17 +350,16 @@ struct QueuePair {
   bool terminated_by_peer = false;
   ResponseQueue responses;
   bool draining = false;  ///< an event is due when nothing is in flight
-  bool active = false;    ///< in the adapter's list of those that polls look after
+  QueuePairTurn turn{};   ///< when polls look at it
+  boost::intrusive::set_member_hook<> in_deadlines{};
 
+  [[nodiscard]] bool owes_answers() const { return acknowledgement.wanted || terminate.wanted || !responses.idle(); }
   /// Requests that have not left, or answers that are due.
-  [[nodiscard]] bool has_to_send() const {
-    return send.next != send.posted || acknowledgement.wanted || terminate.wanted || !responses.idle();
-  }
+  [[nodiscard]] bool has_to_send() const { return send.next != send.posted || owes_answers(); }
   /// Posted requests, answers that are due, or a message that is partly in: polls have something to do, or may have.
   /// The rest of an unacknowledged message may never come.
   [[nodiscard]] bool outstanding() const {
-    return send.done != send.posted || acknowledgement.wanted || terminate.wanted ||
-           (incoming.active && options.acknowledged) || !responses.idle();
+    return send.done != send.posted || owes_answers() || (incoming.active && options.acknowledged);
   }
 };
 

@@ -355,7 +355,11 @@ Requester::Step Requester::send_message_cell(QueuePair& queue_pair, SendEntry& e
   const std::uint32_t crc_before = send.packet_crc;
   const std::uint64_t position =
       lost ? 0 : release_cell(context_, *queue_pair.path, lane, cell, bytes, send.packet_crc);
-  if (cell.awaited) entry.settled_at = position;
+  if (cell.awaited) {
+    entry.settled_at = position;
+    AwaitedPositions& awaited = queue_pair.path->awaited[static_cast<std::size_t>(lane)];
+    if (position != 0 && awaited.kept()) awaited.note(position, queue_pair.number);
+  }
   if (context_.options.faults != nullptr && !lost) [[unlikely]] {
     if (last) lose_answer(queue_pair, entry);
     send_twice(queue_pair, entry, *queue_pair.path, cell, bytes, {}, crc_before);

@@ -39,7 +39,10 @@ class Requester {
   void check_time(QueuePair& queue_pair);
   /// When check_time or pump wants to run next, without anything coming in.
   [[nodiscard]] Time next_deadline(const QueuePair& queue_pair) const;
-  /// The same for a datagram queue pair.
+  /// Nothing but what comes in, or this time, gives polls more to do for the queue pair. nullopt: they have, or may
+  /// have.
+  [[nodiscard]] std::optional<Time> waits_until(const QueuePair& queue_pair) const;
+  /// As next_deadline(), for a datagram queue pair.
   [[nodiscard]] Time next_datagram_deadline(const QueuePair& queue_pair) const;
 
  private:
@@ -96,6 +99,7 @@ class Requester {
   void ask_again(QueuePair& queue_pair);
   [[nodiscard]] static bool waits_for_path(const QueuePair& queue_pair);
   [[nodiscard]] static bool lacks_room(const QueuePair& queue_pair);
+  [[nodiscard]] bool waits_for_others(const QueuePair& queue_pair) const;
   [[nodiscard]] bool lacked_room_for_long(QueuePair& queue_pair);
 
   AdapterContext& context_;

@@ -471,11 +471,37 @@ Time Requester::next_deadline(const QueuePair& queue_pair) const {
   if (entry.request.operation == Operation::delay && send.delay_until != kNever) {
     return std::min(deadline, std::max(send.delay_until, context_.now));
   }
-  // A full lane is the link's to wake for, and what waits for an answer the peer's; what else is left waits for a
-  // budget.
-  const bool waits = queue_pair.path->link.wants_room(queue_pair.options.lane) || !may_begin(queue_pair, entry) ||
-                     ((entry.failure != CompletionStatus::success || send.awaits_earlier) && send.done != send.next);
+  // A full lane is the link's to wake for; what else is left waits for a budget.
+  const bool waits = queue_pair.path->link.wants_room(queue_pair.options.lane) || waits_for_others(queue_pair);
   return waits ? deadline : context_.now;
+}
+
+/// The request at `next` waits for answers to those before it.
+bool Requester::waits_for_others(const QueuePair& queue_pair) const {
+  const SendQueue& send = queue_pair.send;
+  const SendEntry& entry = send.entries[send.next];
+  if (!may_begin(queue_pair, entry)) return true;
+  return (entry.failure != CompletionStatus::success || send.awaits_earlier) && send.done != send.next;
+}
+
+std::optional<Time> Requester::waits_until(const QueuePair& queue_pair) const {
+  const SendQueue& send = queue_pair.send;
+  const Path* path = queue_pair.path;
+  if (queue_pair.options.datagram || path == nullptr || !path->open || !queue_pair.rules().connected ||
+      queue_pair.owes_answers()) {
+    return std::nullopt;
+  }
+  // What the peer settles must find the queue pair.
+  const VirtualLane lane = queue_pair.options.lane;
+  if (path->reports_settled && !path->awaited[static_cast<std::size_t>(lane)].kept()) return std::nullopt;
+  if (send.done == send.posted) return kNever;  // but the peer's message, which is partly in
+  if (context_.now < send.hold_until) return send.hold_until;
+  const bool timer_runs = send.sent == send.done || send.acknowledge_by != kNever;
+  if (send.next == send.posted) return timer_runs ? std::optional(send.acknowledge_by) : std::nullopt;
+  const bool goes_on = queue_pair.rules().begin_sends || send.next < send.drain_to;
+  const bool waits = send.delay_until != kNever || (!path->link.wants_room(lane) && waits_for_others(queue_pair));
+  if (!timer_runs || (goes_on && !waits)) return std::nullopt;
+  return next_deadline(queue_pair);
 }
 
 }  // namespace splitnic::fabric

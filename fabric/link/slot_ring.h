@@ -74,6 +74,8 @@ class SlotSender {
   /// Longest payload of a slot: a quarter of the payload ring, so that neither the skipped end of the ring nor what is
   /// under way can keep it out for ever.
   [[nodiscard]] std::size_t max_payload_bytes() const { return payload_lines_ / 4 * kSlotLine; }
+  /// Of the ring, without its payloads.
+  [[nodiscard]] std::size_t lines() const { return place_.slot_lines; }
 
   /// Finds room for a slot and says where its bytes go; false when there is none now (wants_room()), or when the peer's
   /// tail is impossible (faulty()). extension_bytes: at most kSlotBodyInFirst; payload_bytes: at most

@@ -2,6 +2,9 @@
 
 #include <setjmp.h>
 #include <signal.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include <atomic>
 #include <cstring>
@@ -115,6 +118,22 @@ splitnic_function splitnic_guarded_begin       # rdi: to, rsi: from, rdx: bytes;
     ret
 splitnic_end splitnic_guarded_begin
 
+splitnic_function splitnic_guarded_string      # as the first, from 64 bytes on
+    movups -64(%rsi,%rdx), %xmm4
+    movups -48(%rsi,%rdx), %xmm5
+    movups -32(%rsi,%rdx), %xmm6
+    movups -16(%rsi,%rdx), %xmm7
+    leaq -64(%rdi,%rdx), %r8
+    leaq -64(%rdx), %rcx
+    rep movsb                                  # in any order; what is stored after it is visible after it
+    movups %xmm4, (%r8)
+    movups %xmm5, 16(%r8)
+    movups %xmm6, 32(%r8)
+    movups %xmm7, 48(%r8)
+    movl $1, %eax
+    ret
+splitnic_end splitnic_guarded_string
+
 splitnic_function splitnic_guarded_swap        # rdi: at, rsi: expected, rdx: desired; rax: 1, rdx: before
     movq %rsi, %rax
     lock cmpxchgq %rdx, (%rdi)
@@ -200,6 +219,7 @@ splitnic_end splitnic_guarded_end_wide
 extern "C" {
 // The plain copy is also the first of the guarded instructions.
 [[gnu::visibility("hidden")]] bool splitnic_guarded_begin(void* to, const void* from, std::size_t bytes);
+[[gnu::visibility("hidden")]] bool splitnic_guarded_string(void* to, const void* from, std::size_t bytes);
 [[gnu::visibility("hidden")]] bool splitnic_guarded_wide(void* to, const void* from, std::size_t bytes);
 [[gnu::visibility("hidden")]] bool splitnic_guarded_stream(void* to, const void* from, std::size_t bytes);
 [[gnu::visibility("hidden")]] splitnic::fabric::routines::Fetched splitnic_guarded_swap(std::uint64_t* at,
@@ -215,8 +235,10 @@ namespace splitnic::fabric::routines {
 namespace {
 
 constexpr std::size_t kNever = ~std::size_t{0};
-constexpr std::size_t kWideBytesMin = 160;  // splitnic_guarded_wide needs it, and is faster from here on
+constexpr std::size_t kWideBytesMin = 160;     // splitnic_guarded_wide needs it, and is faster from here on
+constexpr std::size_t kStringBytesMin = 4096;  // a string starts slowly
 std::atomic<std::size_t> wide_from = kNever;
+std::atomic<std::size_t> string_from = kNever;
 constexpr std::size_t kLine = 64;
 
 template <class Function>
@@ -224,15 +246,27 @@ greg_t address_of(Function* function) {
   return reinterpret_cast<greg_t>(function);
 }
 
+/// The processor says that it moves strings of bytes by lines (ERMS).
+bool has_fast_strings() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  constexpr unsigned kFastStrings = 1U << 9U;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ebx & kFastStrings) != 0;
+}
+
 }  // namespace
 
 void choose_widest() {
   if (__builtin_cpu_supports("avx")) wide_from.store(kWideBytesMin, std::memory_order_relaxed);
+  if (has_fast_strings()) string_from.store(kStringBytesMin, std::memory_order_relaxed);
 }
 
 bool copy(void* to, const void* from, std::size_t bytes) {
-  if (bytes >= wide_from.load(std::memory_order_relaxed)) return splitnic_guarded_wide(to, from, bytes);
-  return splitnic_guarded_begin(to, from, bytes);
+  if (bytes < wide_from.load(std::memory_order_relaxed)) return splitnic_guarded_begin(to, from, bytes);
+  if (bytes < string_from.load(std::memory_order_relaxed)) return splitnic_guarded_wide(to, from, bytes);
+  return splitnic_guarded_string(to, from, bytes);
 }
 
 bool stream(void* to, const void* from, std::size_t bytes) {

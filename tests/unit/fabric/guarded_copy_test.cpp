@@ -23,8 +23,9 @@
 namespace splitnic::fabric::guarded_copy_test {
 namespace {
 
-constexpr std::array<std::size_t, 27> kSizes{1,  2,  3,  4,   5,   7,   8,   9,   15,  16,  17,   31,   32,   33,
-                                             63, 64, 65, 127, 128, 129, 159, 160, 161, 255, 4096, 8193, 65536};
+constexpr std::array<std::size_t, 29> kSizes{1,   2,   3,   4,   5,    7,    8,    9,    15,   16,
+                                             17,  31,  32,  33,  63,   64,   65,   127,  128,  129,
+                                             159, 160, 161, 255, 4095, 4096, 4097, 8193, 65536};
 
 std::vector<std::byte> pattern(std::size_t bytes) {
   std::vector<std::byte> result(bytes);
@@ -98,6 +99,33 @@ TEST_CASE_METHOD(Guarded, "a guarded copy copies exactly, at every length and al
       REQUIRE(zeros == static_cast<std::ptrdiff_t>(target.size() - bytes));
     }
   }
+}
+
+TEST_CASE_METHOD(Guarded, "the last bytes of a guarded copy are visible last", "[fabric][memory]") {
+  // Who polls the last word of a message reads the rest when it has changed.
+  const std::size_t bytes = GENERATE(std::size_t{1024}, std::size_t{65536});
+  const std::size_t words = bytes / sizeof(std::uint64_t);
+  std::vector<std::uint64_t> to(words);
+  constexpr std::uint64_t kRounds = 2000;
+  std::atomic<std::uint64_t> seen = 0;
+  std::atomic<std::uint64_t> early = 0;
+  std::thread reader([&] {
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      while (__atomic_load_n(&to.back(), __ATOMIC_ACQUIRE) != round) std::this_thread::yield();
+      for (std::size_t word = 0; word < words; word += 7) {
+        early += __atomic_load_n(&to[word], __ATOMIC_RELAXED) == round ? 0U : 1U;
+      }
+      seen.store(round, std::memory_order_release);
+    }
+  });
+  std::vector<std::uint64_t> from(words);
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    std::fill(from.begin(), from.end(), round);
+    CHECK(guarded_copy(to.data(), from.data(), bytes));
+    while (seen.load(std::memory_order_acquire) != round) std::this_thread::yield();
+  }
+  reader.join();
+  CHECK(early == 0);
 }
 
 TEST_CASE_METHOD(Guarded, "a guarded copy that reaches one byte into forbidden memory answers false, before and behind",
