@@ -10,6 +10,7 @@
 #include "bridge_fixtures.h"
 #include "fabric/bridge/anchor.h"
 #include "fabric/bridge/link.h"
+#include "fabric/memory/mpt.h"
 #include "fabric/memory/region.h"
 #include "link_records.h"
 #include "mapped_memory.h"
@@ -301,6 +302,57 @@ TEMPLATE_TEST_CASE("machine code: no order of stores shows what is settled befor
   CHECK(TracedPair(receiver, sender, TestType::kOrder).shared_loads() == 2);
   CHECK_FALSE(stale(receiver));
   CHECK(stale(without(receiver, MemoryEvent::Kind::store_fence)) == (TestType::kOrder == StoreOrder::weaker));
+}
+
+TEMPLATE_TEST_CASE("machine code: no order of stores shows a part of a grant or an admission, or counts it too early",
+                   "[fabric][memory][order]", Mapped, Posted) {
+  Watched<TestType> world;
+  DirectAccess& owner = *world.links[0].direct();
+  DirectAccess& initiator = *world.links[1].direct();
+  const MptAdmission admission{QpNumber{3}, QpNumber{5}, ProtectionDomain{1}};
+  MptGrant grant;
+  grant.tag = Stag::from(7, 1);
+  grant.length = 64;
+  grant.window_offset = owner.buffers.offset;
+  grant.rights = Rights{} | Right::remote_write;
+  grant.domain = admission.domain;
+  MptPublisher publisher;
+  publisher.start(owner);
+  const auto publish = [&](bool memory) {
+    REQUIRE((memory ? publisher.grant(owner, grant) : publisher.admit(owner, admission)));
+  };
+  const bool memory = GENERATE(true, false);
+  publish(!memory);
+  const MemoryEvents change = world.trace.of([&] { publish(memory); });
+  MptView view;
+  std::optional<std::size_t> at;
+  const MemoryEvents claim = world.trace.of([&] {
+    at = view.claim(initiator, {admission.peer, admission.queue_pair}, grant.tag, 0, 64);
+  });
+  REQUIRE(at == owner.buffers.offset);
+
+  constexpr std::size_t kSets = LinkOptions{}.mpt_entries / kMptWays;
+  const std::size_t slot = initiator.mpt.offset + grant.tag.index() % kSets * kMptWays * sizeof(MptSlot);
+  const std::size_t place =
+      initiator.admissions.offset + kMptPlacesAt + admission.queue_pair.value % kSets * kMptWays * sizeof(MptPlace);
+  const auto lies_in = [&](const std::byte* word, std::size_t offset, std::size_t bytes) {
+    return word >= world.at(1, offset) && word < world.at(1, offset) + bytes;
+  };
+  const auto is_count = [&](const std::byte* word) { return lies_in(word, initiator.admissions.offset, 8); };
+  const auto is_generation = [&](const std::byte* word) { return lies_in(word, slot, 4) || lies_in(word, place, 8); };
+  const auto check = [&](const MemoryEvents& reader, const auto& announces) {
+    const auto stale = [&](const MemoryEvents& stores) {
+      return TracedPair(stores, reader, TestType::kOrder).stale(announces).has_value();
+    };
+    CHECK_FALSE(stale(change));
+    CHECK(stale(without(change, MemoryEvent::Kind::store_fence)) == (TestType::kOrder == StoreOrder::weaker));
+  };
+  CHECK(TracedPair(change, claim, TestType::kOrder).shared_loads() > 2);
+  check(claim, is_count);
+  // Who comes before the change is counted sees all of it, too, or nothing.
+  MemoryEvents early = claim;
+  std::erase_if(early, [&](const MemoryEvent& event) { return is_count(event.word); });
+  check(early, is_generation);
 }
 
 }  // namespace splitnic::fabric::test::memory_order_test
