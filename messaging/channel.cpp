@@ -8,6 +8,8 @@ namespace {
 
 // Writes that were only announced: they report a completion only on failure.
 constexpr std::uint64_t kNoBuffer = ~std::uint64_t{0};
+// The receive of writes with immediate, which stays posted.
+constexpr std::uint64_t kStandingReceive = kNoBuffer;
 
 }  // namespace
 
@@ -35,17 +37,21 @@ bool Channel::set_up(fabric::ProtectionDomain domain, const ChannelOptions& opti
   if (!tag) return false;
   tag_ = *tag;
   registered_ = true;
-  const auto completions = adapter_.make_completion_queue(send_depth_ + options.receive_buffers);
+  // As many immediates may wait as messages.
+  const std::size_t immediates = options.writes > 0 ? options.receive_buffers : 0;
+  const auto completions = adapter_.make_completion_queue(send_depth_ + options.receive_buffers + immediates);
   if (!completions) return false;
   completions_ = *completions;
-  const auto queue_pair = adapter_.create_queue_pair({.domain = domain,
-                                                      .send_completions = completions_,
-                                                      .receive_completions = completions_,
-                                                      .send_depth = send_depth_,
-                                                      .receive_depth = options.receive_buffers,
-                                                      .acknowledged = options.acknowledged,
-                                                      .lane = options.lane,
-                                                      .number = options.number});
+  fabric::QueuePairAttributes attributes{.domain = domain,
+                                         .send_completions = completions_,
+                                         .receive_completions = completions_,
+                                         .send_depth = send_depth_,
+                                         .receive_depth = options.receive_buffers,
+                                         .acknowledged = options.acknowledged,
+                                         .lane = options.lane,
+                                         .number = options.number};
+  if (immediates > 0) attributes.standing_receive = kStandingReceive;
+  const auto queue_pair = adapter_.create_queue_pair(attributes);
   if (!queue_pair) return false;
   queue_pair_ = *queue_pair;
   for (std::size_t index = 0; index < receive_buffers_; ++index) {
@@ -136,6 +142,7 @@ void Channel::handle(const fabric::Completion& completion, ChannelSink& sink) {
   } else {
     sink.on_message(buffer(completion.id).first(completion.bytes));
   }
+  if (completion.id == kStandingReceive) return;
   if (!post_receive(completion.id)) sink.on_channel_failure(fabric::CompletionStatus::flushed);
 }
 

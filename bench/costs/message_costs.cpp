@@ -42,6 +42,7 @@ struct Task {
   bool idle = false;        ///< no messages: polls of both ends that find nothing
   bool datagram = false;    ///< unreliable datagrams, instead of a reliable connection
   std::size_t waiting = 0;  ///< other queue pairs of the sender, which wait for a time to come
+  bool standing = false;    ///< the receive of writes with immediate stays posted
 };
 using verbs::Operation;
 constexpr std::array kTasks{
@@ -53,6 +54,7 @@ constexpr std::array kTasks{
     Task{"send_1500", Operation::send, 1500, 8},
     Task{"send_64k", Operation::send, 65536, 1},
     Task{"immediate_64_lists", Operation::rdma_write_with_immediate, 64, 32, true},
+    Task{"standing_64_lists", Operation::rdma_write_with_immediate, 64, 32, true, false, false, 0, true},
     Task{"read_8", Operation::rdma_read, 8, 1},
     Task{"idle_poll", Operation::send, 8, 32, false, true},
 };
@@ -73,6 +75,7 @@ struct End {
     shape.send_depth = shape.receive_depth = kDepth;
     shape.datagram = task.datagram;
     shape.acknowledged = !task.datagram;
+    if (task.standing) shape.standing_receive = 0;
     queue_pair = made(domain.create_queue_pair(shape));
   }
   /// One more queue pair, whose only request is a delay that does not end.
@@ -125,7 +128,7 @@ class Pair {
     std::size_t posted = 0;
     SPLITNIC_CHECK(client_->queue_pair.post_send(requests_, posted) == verbs::Status::ok);
     std::size_t done = 0;
-    std::size_t arrived = takes_receives() ? 0 : task_.list;
+    std::size_t arrived = reports_arrival() ? 0 : task_.list;
     while (done < task_.list || arrived < task_.list) {
       poll();
       arrived += take(server_->received);
@@ -157,7 +160,8 @@ class Pair {
     SPLITNIC_CHECK(client_->queue_pair.connect(client_->path, server_->queue_pair.address()) == verbs::Status::ok);
     SPLITNIC_CHECK(server_->queue_pair.connect(server_->path, client_->queue_pair.address()) == verbs::Status::ok);
   }
-  [[nodiscard]] bool takes_receives() const { return task_.operation != Operation::rdma_read; }
+  [[nodiscard]] bool reports_arrival() const { return task_.operation != Operation::rdma_read; }
+  [[nodiscard]] bool takes_receives() const { return reports_arrival() && !task_.standing; }
   [[nodiscard]] verbs::WorkRequest request(std::size_t id, verbs::LocalSegment from, verbs::RemoteAddress to) const {
     if (task_.datagram) {
       return verbs::send_datagram(id, {from}, to_server_, server_->queue_pair.address().queue_pair, 0);

@@ -121,6 +121,10 @@ struct QueuePairAttributes {
   bool verbs_rules = false;
   /// What peers may do through the queue pair, where their tags allow it, too.
   Rights remote_rights = Right::remote_read | Right::remote_write | Right::remote_atomic;
+  /// A receive without memory that stays posted, by the id of its completions: writes with immediate use it again and
+  /// again, and leave those that are posted to sends. Each use takes a place in the completion queue; where there is
+  /// none, the receiver is not ready. It ends with the queue pair, without a completion. Neither datagrams nor XRC.
+  std::optional<std::uint64_t> standing_receive{};
 };
 
 /// What changes in a queue pair's life; fields without a value stay. Source: the verbs (ibv_modify_qp).

@@ -336,7 +336,8 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
                            : options.xrc == XrcRole::initiator
                                ? ordinary_fits && shared == nullptr && options.acknowledged
                                : target_fits;
-  const bool service_fits = !options.datagram || (!options.acknowledged && !options.memory_requests);
+  const bool service_fits = (!options.datagram || (!options.acknowledged && !options.memory_requests)) &&
+                            (!options.standing_receive || (!options.datagram && options.xrc == XrcRole::none));
   const bool within_limits = options.send_depth <= kMaxQueueDepth && options.receive_depth <= kMaxQueueDepth &&
                              options.max_inline_bytes <= kMaxInlineBytes && options.reads_in <= kMaxReads &&
                              options.reads_out <= kMaxReads &&

@@ -105,6 +105,11 @@ inline void complete_send(AdapterContext& context, QueuePair& queue_pair, Comple
   ++send.done;
 }
 
+/// Whether such a cell, which ends with an immediate, uses the receive that stands.
+[[nodiscard]] inline bool uses_standing_receive(const QueuePair& queue_pair, const OpcodeTraits& what) {
+  return queue_pair.options.standing_receive.has_value() && what.is(MessageKind::write);
+}
+
 /// Ends the oldest posted receive. say(Completion&) adds what its completion says beside the request and the queue
 /// pair.
 template <class Say>
@@ -119,6 +124,18 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Say&& say)
   });
   ++receive.taken;
 }
+
+/// The same of the receive that stands, which the caller has reserved a place for.
+template <class Say>
+void complete_standing_receive(AdapterContext& context, QueuePair& queue_pair, Say&& say) {
+  context.push_completion(queue_pair.receive_completions, [&](Completion& completion) {
+    completion.id = *queue_pair.options.standing_receive;
+    completion.queue_pair = queue_pair.number;
+    completion.receive = true;
+    say(completion);
+  });
+}
+
 /// To error: the oldest send ends with `first` (unless that is flushed or nothing is posted), everything else is
 /// flushed.
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first);

@@ -366,14 +366,16 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
     return Verdict::refused;
   }
   context_.counters.bytes_received += bytes;
-  complete(queue_pair, slot, what, headers);
+  complete(queue_pair, slot, what, headers, /*stands=*/false);
   return Verdict::taken;
 }
 
 /// The bytes are there already; what is checked is that they may be.
 [[gnu::noinline]] Express::Verdict Express::take_write(QueuePair& queue_pair, const ReceivedSlot& slot,
                                                        const OpcodeTraits& what) {
-  if (slot.layout().payload_bytes != 0 || (what.immediate && queue_pair.receive.empty())) return Verdict::left;
+  const bool stands = what.immediate && queue_pair.options.standing_receive;
+  const bool needs_posted = what.immediate && !stands;
+  if (slot.layout().payload_bytes != 0 || (needs_posted && queue_pair.receive.empty())) return Verdict::left;
   const auto extension = slot.extension(sizeof(RdmaHeader) + sizeof(ImmediateHeader));
   const auto rdma = header_at<RdmaHeader>(extension, 0);
   Headers headers{Stag{rdma.tag.value()}, rdma.address.value(), rdma.length.value(), 0};
@@ -382,7 +384,10 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
     refused_.cell = as_cell(slot, headers);
     return responder_.take(queue_pair, refused_) ? Verdict::taken : Verdict::refused;
   }
-  complete(queue_pair, slot, what, headers);
+  if (stands && !context_.completion_queue(queue_pair.receive_completions)->reserve()) {
+    return Verdict::left;
+  }
+  complete(queue_pair, slot, what, headers, stands);
   return Verdict::taken;
 }
 
@@ -454,17 +459,19 @@ Cell Express::as_cell(const ReceivedSlot& slot, const Headers& headers) const {
   return cell;
 }
 
+/// stands: the receive that is used, which stays.
 inline void Express::complete(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what,
-                              const Headers& headers) {
+                              const Headers& headers, bool stands) {
   const bool is_send = what.is(MessageKind::send);
   if (is_send || what.immediate) {
-    complete_receive(context_, queue_pair, [&](Completion& completion) {
+    const auto say = [&](Completion& completion) {
       completion.operation = is_send ? Operation::send : Operation::rdma_write_with_immediate;
       completion.has_immediate = what.immediate;
       completion.immediate = headers.immediate;
       completion.bytes = headers.bytes;
       completion.solicited = (slot.header().shape.value() & slot_shape::kSolicited) != 0;
-    });
+    };
+    stands ? complete_standing_receive(context_, queue_pair, say) : complete_receive(context_, queue_pair, say);
   }
   queue_pair.silent = false;
   queue_pair.acknowledgement = PendingAcknowledgement{false, Syndrome::ok, queue_pair.expected_psn};

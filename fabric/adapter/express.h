@@ -73,7 +73,8 @@ class Express {
   [[nodiscard]] Verdict take_datagram(const Path& path, ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] bool may_write(QueuePair& queue_pair, const Headers& headers, std::uint32_t psn) const;
   [[nodiscard]] Cell as_cell(const ReceivedSlot& slot, const Headers& headers) const;
-  void complete(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what, const Headers& headers);
+  void complete(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what, const Headers& headers,
+                bool stands);
 
   AdapterContext& context_;
   Responder& responder_;

@@ -128,6 +128,13 @@ Responder::Verdict Responder::have_receive(QueuePair& queue_pair) {
   return Verdict::good;
 }
 
+/// The same for a message of this kind: a write with immediate may have one that stands.
+Responder::Verdict Responder::have_receive(QueuePair& queue_pair, const OpcodeTraits& what) {
+  if (!uses_standing_receive(queue_pair, what)) return have_receive(queue_pair);
+  const bool has_place = context_.completion_queue(queue_pair.receive_completions)->room() != 0;
+  return has_place ? Verdict::good : Verdict::not_ready;
+}
+
 /// The shared receive queue that a message names, which every request to an XRC target does, and no other.
 Responder::Verdict Responder::name_receives(QueuePair& queue_pair, const Cell& cell) {
   const XrcRole role = queue_pair.options.xrc;
@@ -285,7 +292,7 @@ Responder::Verdict Responder::accept(QueuePair& queue_pair, const ReceivedCell& 
   }
   if (what.is(MessageKind::read_request) || what.is(MessageKind::atomic)) return take_request(queue_pair, cell);
   if (what.immediate) {
-    if (const Verdict verdict = have_receive(queue_pair); verdict != Verdict::good) return verdict;
+    if (const Verdict verdict = have_receive(queue_pair, what); verdict != Verdict::good) return verdict;
   }
   if (cell.direct) return Verdict::good;
   const Verdict verdict = place(queue_pair, received);
@@ -303,8 +310,10 @@ Responder::Verdict Responder::meet_faults(QueuePair& queue_pair, const Cell& cel
   if (what.first && faults.damages(message)) return Verdict::damaged;
   const bool takes_receive = what.kind == MessageKind::send ? what.first : what.immediate;
   if (!takes_receive || !queue_pair.options.acknowledged) return Verdict::good;
-  if (const Verdict verdict = have_receive(queue_pair); verdict != Verdict::good) return verdict;
-  const std::uint64_t receive = queue_pair.receive.entries[queue_pair.receive.taken].id;
+  if (const Verdict verdict = have_receive(queue_pair, what); verdict != Verdict::good) return verdict;
+  const std::uint64_t receive = uses_standing_receive(queue_pair, what)
+                                    ? *queue_pair.options.standing_receive
+                                    : queue_pair.receive.entries[queue_pair.receive.taken].id;
   return faults.not_ready(message, receive) ? Verdict::not_ready : Verdict::good;
 }
 
@@ -415,7 +424,7 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
   const Reassembly& incoming = queue_pair.incoming;
   const OpcodeTraits& what = traits(cell.opcode);
   if (incoming.kind == MessageKind::send || what.immediate) {
-    complete_receive(context_, queue_pair, [&](Completion& completion) {
+    const auto say = [&](Completion& completion) {
       const bool is_send = incoming.kind == MessageKind::send;
       completion.operation = is_send ? Operation::send : Operation::rdma_write_with_immediate;
       completion.has_immediate = what.immediate;
@@ -424,7 +433,13 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
       completion.solicited = cell.solicited;
       completion.has_invalidated = what.invalidate;
       completion.tag = what.invalidate ? cell.invalidate : Stag{};
-    });
+    };
+    if (uses_standing_receive(queue_pair, what)) {
+      context_.completion_queue(queue_pair.receive_completions)->reserve(1);
+      complete_standing_receive(context_, queue_pair, say);
+    } else {
+      complete_receive(context_, queue_pair, say);
+    }
   }
   queue_pair.incoming = Reassembly{};
   // An answer acknowledges its request: reads and atomics are owed nothing else.

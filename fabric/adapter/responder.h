@@ -40,7 +40,7 @@ class Responder {
   /// What became of a cell that came in order. Where it was refused for good, error_ and use_ say more.
   enum class Verdict {
     good,
-    not_ready,         ///< no receive is posted
+    not_ready,         ///< no receive is posted, or the one that stands finds no place for its completion
     damaged,           ///< the packet CRC does not fit
     refused,           ///< by the protection table
     nonsense,          ///< lengths that contradict each other
@@ -63,6 +63,7 @@ class Responder {
   [[nodiscard]] Verdict begin(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict name_receives(QueuePair& queue_pair, const Cell& cell);
   [[nodiscard]] Verdict have_receive(QueuePair& queue_pair);
+  [[nodiscard]] Verdict have_receive(QueuePair& queue_pair, const OpcodeTraits& what);
   [[nodiscard]] Verdict place(QueuePair& queue_pair, const ReceivedCell& received);
   [[nodiscard]] bool scatter(QueuePair& queue_pair, std::uint32_t at, const CellPayload& payload);
   [[nodiscard]] Verdict place_send(QueuePair& queue_pair, const CellPayload& payload);

@@ -171,6 +171,7 @@ Expected<QueuePair> ProtectionDomain::create_queue_pair(const QueuePairOptions& 
                     belongs(object_, options.shared_receives) && options.number.value < kFirstDrawnNumber &&
                     options.number.value != kOwnNumber && options.lane <= VirtualLane::data &&
                     (!options.datagram || (!options.acknowledged && !options.memory_requests)) &&
+                    !(options.datagram && options.standing_receive) &&
                     options.on_memory_request_failure <= MemoryRequestFailure::fail;
   if (!fits) return tl::unexpected(Status::bad_argument);
   if (!keeps_to(context.adapter.limits(), options)) return tl::unexpected(Status::bad_length);
@@ -192,6 +193,7 @@ Expected<QueuePair> ProtectionDomain::create_queue_pair(const QueuePairOptions& 
   with.on_memory_request_failure = options.on_memory_request_failure;
   with.datagram = options.datagram;
   with.queue_key = options.queue_key;
+  with.standing_receive = options.standing_receive;
   const auto number = context.adapter.create_queue_pair(with);
   if (!number) return tl::unexpected(Status::no_resources);
   context.mappings.refresh();  // S4 Fig. 17: recorded when a queue pair is opened

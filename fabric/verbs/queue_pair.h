@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "fabric/verbs/address_handle.h"
@@ -32,6 +33,10 @@ struct QueuePairOptions {
   bool memory_requests = false;  ///< registrations through the send queue are allowed
   bool flush_posts = false;      ///< what is posted in error completes as flushed; false: bad_state
   MemoryRequestFailure on_memory_request_failure = MemoryRequestFailure::fail_sends;
+  /// A receive without memory that stays posted for writes with immediate, by the id of its completions; they leave the
+  /// posted receives to sends. One that finds no place in receive_completions waits, as where no receive is posted. Not
+  /// of datagram queue pairs. nullopt: each such write uses up a posted receive.
+  std::optional<std::uint64_t> standing_receive{};
 };
 
 /// What a bind opens: [offset, offset + bytes) of the region, with these rights and options.

@@ -57,6 +57,7 @@ void MemoryWorld::make_queues(std::size_t path) {
       options.reads_out = 1 + below(4);
       options.max_inline_bytes = 96;
       options.memory_requests = !one_in(6);
+      if (queue == 0) options.standing_receive = Receive::kStanding;
       options.on_memory_request_failure = one_in(2) ? MemoryRequestFailure::fail_sends : MemoryRequestFailure::fail;
       Queue& made = site.queues[queue];
       made = Queue{};
@@ -64,6 +65,7 @@ void MemoryWorld::make_queues(std::size_t path) {
       made.domain = options.domain;
       made.memory_requests = options.memory_requests;
       made.fails_whole = options.on_memory_request_failure == MemoryRequestFailure::fail;
+      made.standing = options.standing_receive.has_value();
       made.reads_in = options.reads_in;
       made.inline_bytes = options.max_inline_bytes;
     }

@@ -36,14 +36,18 @@ struct Change {
   std::vector<std::byte> after;
 };
 
-/// The receive that a request consumes at its target.
+/// The receive that a request consumes, or uses, at its target.
 struct Receive {
+  static constexpr std::uint64_t kStanding = ~std::uint64_t{0};  ///< the id of those that stay posted
+
   std::array<fabric::LocalSegment, 2> segments{};
   std::size_t segment_count = 1;
   Pieces pieces;
   std::vector<fabric::Stag> tags;
   fabric::Completion expected{};
   bool done = false;
+
+  [[nodiscard]] bool stands() const { return expected.id == kStanding; }
 };
 
 /// A posted request, with what the model says will come of it.

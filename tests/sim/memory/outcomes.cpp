@@ -59,9 +59,10 @@ void MemoryWorld::take_completion(std::size_t site, const Completion& completion
 
 void MemoryWorld::take_receive(std::size_t site, const Completion& completion) {
   const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), [&](const Draft& request) {
-    return (request->from ^ 1U) == site && request->receive && request->receive->expected.id == completion.id;
+    return (request->from ^ 1U) == site && request->receive && request->receive->expected.id == completion.id &&
+           sites_[site].queues[request->queue].number == completion.queue_pair && !request->receive->done;
   });
-  if (found == in_flight_.end() || (*found)->receive->done) {
+  if (found == in_flight_.end()) {
     return violate(fmt::format("a receive of operation {} completes that is not posted", completion.id));
   }
   Receive& receive = *(*found)->receive;

@@ -37,6 +37,7 @@ struct Queue {
   fabric::ProtectionDomain domain{};
   bool memory_requests = false;
   bool fails_whole = false;  ///< a memory request that is refused ends the queue pair, not its sends alone
+  bool standing = false;     ///< a receive stays posted for writes with immediate
   std::size_t reads_in = 1;
   std::size_t inline_bytes = 0;
   std::deque<Answered> answered;

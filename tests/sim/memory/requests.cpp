@@ -307,7 +307,14 @@ void MemoryWorld::prepare(Request& request) {
   const bool posted = request.post_expected == Status::ok;
   const bool arrives = posted && !request.follower && !(request.fails() && request.refused_here);
   if (!arrives) request.receive.reset();
-  if (request.receive) post_receive(request);
+  const bool stands =
+      to(request).queues[request.queue].standing && request.work.operation == Operation::rdma_write_with_immediate;
+  if (stands && request.fails()) request.receive.reset();  // it stays, and says nothing
+  if (request.receive && stands) {
+    request.receive->expected.id = Receive::kStanding;
+  } else if (request.receive) {
+    post_receive(request);
+  }
   if (!request.answered() && !request.local()) freshen(request);
   if (request.work.operation == Operation::compare_swap && posted && !request.fails() && one_in(2)) {
     const RemoteAddress& remote = request.work.remote;

@@ -78,9 +78,10 @@ void MemoryWorld::step() {
 
 bool MemoryWorld::at_rest() {
   if (!idle_) return false;
-  const auto is_done = [](const Draft& request) {
+  const auto is_done = [this](const Draft& request) {
     const bool told = request->done || (!request->work.signalled && !request->fails() && !request->follower);
-    return told && (!request->receive || request->receive->done);
+    if (!told || !request->receive || request->receive->done) return told;
+    return request->receive->stands() && request->from / 2 == crashed_path_;  // it ends without a completion
   };
   return std::ranges::all_of(in_flight_, is_done) && paths_at_rest() &&
          std::ranges::none_of(sites_, [](const Site& site) {

@@ -244,6 +244,37 @@ TEST_CASE("writes leave the send buffers' places to messages", "[messaging][chan
   REQUIRE(dialogue.right.got.messages.size() == 2);
 }
 
+TEST_CASE("immediates leave the posted receives to messages, and none of them is posted anew", "[messaging][channel]") {
+  ChannelOptions options = small();
+  options.writes = 4;
+  Dialogue dialogue(options);
+  End& right = dialogue.right;
+  std::vector<std::byte> memory(256);
+  const auto tag =
+      right.adapter->register_memory(right.domain, memory, fabric::Right::local_read | fabric::Right::remote_write);
+  const fabric::RemoteAddress to{right.adapter->region_address(tag.value()), *tag};
+  for (std::uint32_t round = 0; round < 10; ++round) {
+    // As many of each as there are receives wait for the channel.
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      REQUIRE_FALSE(dialogue.left.channel->claim().empty());
+      REQUIRE(dialogue.left.channel->commit_write(8, to, &i));
+    }
+    dialogue.run_adapters();
+    dialogue.left.channel->poll(dialogue.left.got, 64);
+    for (std::size_t i = 0; i < 4; ++i) REQUIRE(dialogue.send(10));
+    dialogue.run_adapters();
+    CHECK(dialogue.left.channel->completed() == 8 * (round + 1));
+    dialogue.run();
+  }
+  CHECK(right.got.immediates.size() == 40);
+  CHECK(right.got.messages.size() == 40);
+  const auto counts = right.adapter->counts(right.channel->number());
+  REQUIRE(counts.has_value());
+  CHECK(counts->receives_taken == 40);
+  CHECK(counts->receives_posted == 44);
+  CHECK(right.got.failures.empty());
+}
+
 TEST_CASE("a write puts the claim's bytes where it says, and nothing elsewhere", "[messaging][channel]") {
   auto options = small();
   options.writes = 8;
