@@ -24,8 +24,15 @@ thread_local bool counting = false;
 thread_local bool filtered = false;
 thread_local splitnic::quiet_verbs::Counted counted;
 
-void note_allocation() {
+std::atomic<std::uint64_t> in_use{0};  // bytes, with the word before each block
+
+void* noted(void* memory) {
   if (counting) ++counted.allocations;
+  if (memory != nullptr) in_use += malloc_usable_size(memory) + sizeof(std::size_t);
+  return memory;
+}
+void note_end(void* memory) {
+  if (memory != nullptr) in_use -= malloc_usable_size(memory) + sizeof(std::size_t);
 }
 
 /// A function of the C library that takes a lock, behind the one here that has its name.
@@ -70,27 +77,22 @@ void* __libc_malloc(std::size_t bytes);                       // NOLINT
 void* __libc_calloc(std::size_t count, std::size_t bytes);    // NOLINT
 void* __libc_realloc(void* old, std::size_t bytes);           // NOLINT
 void* __libc_memalign(std::size_t align, std::size_t bytes);  // NOLINT
+void __libc_free(void* memory);                               // NOLINT
 
-void* malloc(std::size_t bytes) noexcept {
-  note_allocation();
-  return __libc_malloc(bytes);
-}
-void* calloc(std::size_t count, std::size_t bytes) noexcept {
-  note_allocation();
-  return __libc_calloc(count, bytes);
-}
+void* malloc(std::size_t bytes) noexcept { return noted(__libc_malloc(bytes)); }
+void* calloc(std::size_t count, std::size_t bytes) noexcept { return noted(__libc_calloc(count, bytes)); }
 void* realloc(void* old, std::size_t bytes) noexcept {
-  note_allocation();
-  return __libc_realloc(old, bytes);
+  note_end(old);
+  return noted(__libc_realloc(old, bytes));
 }
-void* aligned_alloc(std::size_t align, std::size_t bytes) noexcept {
-  note_allocation();
-  return __libc_memalign(align, bytes);
-}
+void* aligned_alloc(std::size_t align, std::size_t bytes) noexcept { return noted(__libc_memalign(align, bytes)); }
 
+void free(void* memory) noexcept {
+  note_end(memory);
+  __libc_free(memory);
+}
 int posix_memalign(void** memory, std::size_t align, std::size_t bytes) noexcept {
-  note_allocation();
-  *memory = __libc_memalign(align, bytes);
+  *memory = noted(__libc_memalign(align, bytes));
   return *memory == nullptr ? ENOMEM : 0;
 }
 
@@ -174,9 +176,6 @@ Counted stop_counting() {
   return counted;
 }
 
-std::uint64_t bytes_in_use() {
-  const struct mallinfo2 all = mallinfo2();
-  return all.uordblks + all.hblkhd;
-}
+std::uint64_t bytes_in_use() { return in_use; }
 
 }  // namespace splitnic::quiet_verbs

@@ -20,7 +20,7 @@ struct Counted {
 void start_counting();
 Counted stop_counting();
 
-/// Bytes that the allocator has given out and not got back.
+/// Bytes that the allocator has given out and not got back, in all threads.
 [[nodiscard]] std::uint64_t bytes_in_use();
 
 }  // namespace splitnic::quiet_verbs
