@@ -261,6 +261,8 @@ bool MemoryWorld::must_settle(const Request& request) const {
     // A refusal ends both directions. Behind one, requests are flushed; those that are carried out here are not.
     const bool aside = other->refused_here || request.local() || request.changes_own_table();
     if (other->fails() && (back || aside || request.fails())) return true;
+    // A queue without memory requests looks at segments at once, also behind an invalidation that waits for its turn.
+    if (bad && !from(request).queues[request.queue].memory_requests && other->changes_own_table()) return true;
     // With others before it, a bad segment may be refused at once or in its turn.
     if (bad && (back || other->fails() || !request.fails_whole())) return true;
     if (request.fails() && (back || (paths_[path]->lossy() && other->answered()))) return true;
