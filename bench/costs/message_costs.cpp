@@ -1,10 +1,7 @@
 // The cost of one message, both ends in one thread: what callgrind counts between the beginning and the end of
 // measured(). The counts are the same in every run, so that tests/bench/test_message_costs.py can compare them with
 // budgets. No clock, no other thread, no sleep.
-#include <fmt/format.h>
-
 #include <array>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/costs/named_task.h"
 #include "common/check.h"
 #include "common/random.h"
 #include "fabric/bridge/shm_bridge.h"
@@ -211,16 +209,11 @@ extern "C" [[gnu::noinline]] void measured(Pair& pair, std::size_t lists) {
 
 int main(int count, char** arguments) {
   using namespace splitnic::bench;
-  constexpr std::size_t kMessages = 640;
-  for (const Task& task : kTasks) {
-    if (count != 2 || task.name != arguments[1]) continue;
-    Pair pair(task);
+  return run_named_task(kTasks, count, arguments, [](const Task& task) {
+    static Pair pair(task);
     pair.post_receives();
     pair.exchange();
     measured(pair, kMessages / task.list);
-    fmt::print("{}\n", kMessages / task.list * task.list);
-    return EXIT_SUCCESS;
-  }
-  for (const Task& task : kTasks) fmt::print("{}\n", task.name);
-  return count == 1 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return kMessages / task.list * task.list;
+  });
 }

@@ -3,17 +3,15 @@
 // with splitnic's libibverbs, and includes nothing else of splitnic.
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string_view>
-#include <system_error>
 #include <vector>
+
+#include "bench/costs/named_task.h"
+#include "bench/peers/verbs_device.h"
 
 namespace splitnic::bench {
 namespace {
@@ -41,30 +39,9 @@ constexpr std::array kTasks{
     Task{"verbs_loop_64", What::sends, 1, true},           Task{"verbs_idle_poll", What::nothing, kMostInList},
 };
 
-template <class T>
-T* made(T* object, const char* what) {
-  if (object == nullptr) throw std::system_error(errno, std::generic_category(), what);
-  return object;
-}
-
-void check(int error, const char* what) {
-  if (error != 0) throw std::system_error(error, std::generic_category(), what);
-}
-
-struct Device {
-  Device() {
-    ibv_device** list = made(ibv_get_device_list(nullptr), "the list of devices");
-    context = made(ibv_open_device(made(list[0], "a device")), "opening the device");
-    ibv_free_device_list(list);
-    domain = made(ibv_alloc_pd(context), "a protection domain");
-    ibv_port_attr port{};
-    check(ibv_query_port(context, 1, &port), "the port");
-    lid = port.lid;
-  }
-  ibv_context* context = nullptr;
-  ibv_pd* domain = nullptr;
-  std::uint16_t lid = 0;
-};
+using peers::check;
+using peers::made;
+using Device = peers::VerbsDevice;
 
 /// A queue pair with what it sends and receives.
 class End {
@@ -72,12 +49,8 @@ class End {
   explicit End(const std::shared_ptr<Device>& on) : device(on), memory_(kMemoryBytes) {
     constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE;
     region_ = made(ibv_reg_mr(on->domain, memory_.data(), memory_.size(), kAccess), "registering");
-    completions_ = made(ibv_create_cq(on->context, 2 * kDepth, nullptr, nullptr, 0), "a completion queue");
-    ibv_qp_init_attr shape{};
-    shape.send_cq = shape.recv_cq = completions_;
-    shape.qp_type = IBV_QPT_RC;
-    shape.cap = {kDepth, kDepth, 1, 1, 0};
-    queue_pair = made(ibv_create_qp(on->domain, &shape), "a queue pair");
+    completions_ = on->completion_queue(2 * kDepth);
+    queue_pair = on->queue_pair(completions_, completions_, kDepth);
     for (std::size_t i = 0; i < kMostInList; ++i) {
       const auto at = reinterpret_cast<std::uintptr_t>(memory_.data() + i * kBytes);
       from_[i] = {at, kBytes, region_->lkey};
@@ -86,26 +59,8 @@ class End {
   }
 
   void connect(const End& peer) {
-    ibv_qp_attr to{};
-    to.qp_state = IBV_QPS_INIT;
-    to.port_num = 1;
-    check(ibv_modify_qp(queue_pair, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-    to.qp_state = IBV_QPS_RTR;
-    to.path_mtu = IBV_MTU_4096;
-    to.dest_qp_num = peer.queue_pair->qp_num;
-    to.ah_attr.dlid = peer.device->lid;
-    to.ah_attr.port_num = 1;
-    check(ibv_modify_qp(queue_pair, &to,
-                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-          "RTR");
-    to.qp_state = IBV_QPS_RTS;
-    to.timeout = 20;
-    to.retry_cnt = to.rnr_retry = 7;
-    check(ibv_modify_qp(queue_pair, &to,
-                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                            IBV_QP_MAX_QP_RD_ATOMIC),
-          "RTS");
+    constexpr std::uint8_t kTimeout = 20;  // 4 s
+    peers::connect(queue_pair, peer.device->lid, peer.queue_pair->qp_num, kTimeout);
   }
 
   void send(std::size_t count) {
@@ -219,22 +174,11 @@ extern "C" [[gnu::noinline]] void measured(Pair& pair, std::size_t lists) {
 
 int main(int count, char** arguments) {
   using namespace splitnic::bench;
-  constexpr std::size_t kMessages = 640;
-  for (const Task& task : kTasks) {
-    if (count != 2 || task.name != arguments[1]) continue;
-    try {
-      static Pair pair(task);
-      pair.warm_up();
-      const std::size_t per_exchange = task.what == What::ping_pong ? 2 : task.list;
-      measured(pair, kMessages / per_exchange);
-      std::printf("%zu\n", kMessages / per_exchange * per_exchange);
-      std::fflush(stdout);
-      std::_Exit(EXIT_SUCCESS);  // the devices stay open
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "bench-verbs-costs: %s\n", error.what());
-      return EXIT_FAILURE;
-    }
-  }
-  for (const Task& task : kTasks) std::printf("%.*s\n", static_cast<int>(task.name.size()), task.name.data());
-  return count == 1 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return run_named_task(kTasks, count, arguments, [](const Task& task) {
+    static Pair pair(task);
+    pair.warm_up();
+    const std::size_t per_exchange = task.what == What::ping_pong ? 2 : task.list;
+    measured(pair, kMessages / per_exchange);
+    return kMessages / per_exchange * per_exchange;
+  });
 }

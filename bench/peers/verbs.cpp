@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bench/peers/harness.h"
+#include "bench/peers/verbs_device.h"
 
 namespace splitnic::bench::peers {
 
@@ -40,16 +41,6 @@ constexpr std::array<Way, 4> kWays{{{"send", "shared", false, false, false},
                                     {"write-private", "shared", true, false, true},
                                     {"write-process", "process", true, false, false}}};
 
-template <class T>
-T* made(T* object, const char* what) {
-  if (object == nullptr) throw std::system_error(errno, std::generic_category(), what);
-  return object;
-}
-
-void check(int error, const char* what) {
-  if (error != 0) throw std::system_error(error, std::generic_category(), what);
-}
-
 /// What one side tells the other.
 struct Address {
   std::uint16_t lid;
@@ -61,17 +52,12 @@ struct Address {
 /// A device with a connected queue pair. The memory has a part to send from and a part that messages go to.
 class End {
  public:
-  End(const Way& way, int channel) : way_(way) {
-    open();
+  End(const Way& way, int channel) : way_(way), device_(open(way)) {
     map();
-    region_ = made(ibv_reg_mr(domain_, memory_, 2 * kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
-                   "registering");
-    ibv_qp_init_attr shape{};
-    shape.send_cq = sent_;
-    shape.recv_cq = received_;
-    shape.qp_type = IBV_QPT_RC;
-    shape.cap = {kDepth, kDepth, 1, 1, 0};
-    queue_pair_ = made(ibv_create_qp(domain_, &shape), "a queue pair");
+    region_ =
+        made(ibv_reg_mr(device_.domain, memory_, 2 * kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+             "registering");
+    queue_pair_ = device_.queue_pair(sent_, received_, kDepth);
     connect(channel);
   }
 
@@ -111,15 +97,9 @@ class End {
   }
 
  private:
-  void open() {
-    setenv("SPLITNIC_PLACEMENT", way_.reach, 1);
-    ibv_device** list = made(ibv_get_device_list(nullptr), "the list of devices");
-    if (list[0] == nullptr) throw std::runtime_error("there is no device");
-    context_ = made(ibv_open_device(list[0]), "opening the device");
-    ibv_free_device_list(list);
-    domain_ = made(ibv_alloc_pd(context_), "a protection domain");
-    sent_ = made(ibv_create_cq(context_, kDepth, nullptr, nullptr, 0), "a completion queue");
-    received_ = made(ibv_create_cq(context_, kDepth, nullptr, nullptr, 0), "a completion queue");
+  static VerbsDevice open(const Way& way) {
+    setenv("SPLITNIC_PLACEMENT", way.reach, 1);
+    return {};
   }
 
   void map() {
@@ -132,36 +112,12 @@ class End {
   }
 
   void connect(int channel) {
-    ibv_port_attr port{};
-    check(ibv_query_port(context_, 1, &port), "the port");
-    Address own{port.lid, queue_pair_->qp_num, region_->rkey, reinterpret_cast<std::uintptr_t>(sink())};
+    Address own{device_.lid, queue_pair_->qp_num, region_->rkey, reinterpret_cast<std::uintptr_t>(sink())};
     const auto bytes = exchange(channel, &own, sizeof own);
     if (bytes.size() != sizeof peer_) throw std::runtime_error("the other process sent something else");
     std::memcpy(&peer_, bytes.data(), sizeof peer_);
-    ibv_qp_attr to{};
-    to.qp_state = IBV_QPS_INIT;
-    to.port_num = 1;
-    to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    check(ibv_modify_qp(queue_pair_, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-          "INIT");
-    to.qp_state = IBV_QPS_RTR;
-    to.path_mtu = IBV_MTU_4096;
-    to.dest_qp_num = peer_.queue_pair;
-    to.ah_attr.dlid = peer_.lid;
-    to.ah_attr.port_num = 1;
-    to.max_dest_rd_atomic = 1;
-    check(ibv_modify_qp(queue_pair_, &to,
-                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-          "RTR");
-    to.qp_state = IBV_QPS_RTS;
-    to.timeout = 14;
-    to.retry_cnt = to.rnr_retry = 7;
-    to.max_rd_atomic = 1;
-    check(ibv_modify_qp(queue_pair_, &to,
-                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                            IBV_QP_MAX_QP_RD_ATOMIC),
-          "RTS");
+    constexpr std::uint8_t kTimeout = 14;  // 67 ms
+    peers::connect(queue_pair_, peer_.lid, peer_.queue_pair, kTimeout);
   }
 
   std::byte* sink() { return memory_ + kMemoryBytes; }
@@ -228,10 +184,9 @@ class End {
 
   const Way& way_;
   Task task_;
-  ibv_context* context_ = nullptr;
-  ibv_pd* domain_ = nullptr;
-  ibv_cq* sent_ = nullptr;
-  ibv_cq* received_ = nullptr;
+  VerbsDevice device_;
+  ibv_cq* sent_ = device_.completion_queue(kDepth);
+  ibv_cq* received_ = device_.completion_queue(kDepth);
   ibv_qp* queue_pair_ = nullptr;
   ibv_mr* region_ = nullptr;
   std::byte* memory_ = nullptr;

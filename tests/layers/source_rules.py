@@ -38,7 +38,7 @@ LIBRARIES = [
     (r"toml", ["common/os/", "tools/"]),
     (r"seccomp\.h", ["tools/system_call_filter.cpp"]),
     (r"cap-ng\.h", ["tools/privileges.cpp"]),
-    (r"infiniband/", ["fabric/ibverbs/", "fabric/rdmacm/", "bench/peers/verbs.cpp",
+    (r"infiniband/", ["fabric/ibverbs/", "fabric/rdmacm/", "bench/peers/verbs",
                       "bench/costs/verbs_costs.cpp"]),
     (r"rdma/(rdma_|rsocket)", ["fabric/rdmacm/"]),
 ]
