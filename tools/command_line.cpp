@@ -183,6 +183,9 @@ void bind(CLI::App& app, VerbsRunCommand& command) {
       ->type_name("PATH");
   app.add_flag("--check", command.check, "Say what a program would find here, instead of running one");
   app.add_flag("--list", command.list, "Say which processes are on the fabric, instead of running a program");
+  app.add_option("--share-with", command.share_with,
+                 "Let the members of this group meet on the fabric, instead of running a program. Only root can")
+      ->type_name("GROUP");
   app.prefix_command();  // what follows the options is the program's
 }
 

@@ -77,6 +77,7 @@ struct VerbsRunCommand {
   std::string fabric = "default";    ///< name
   bool check = false;                ///< say what works here
   bool list = false;                 ///< say who is on the fabric
+  std::string share_with{};          ///< a group for which to share the fabric
   std::string faults{};              ///< to inject, see fabric/faults; empty: none
   std::string faults_log{};          ///< file; empty: standard error
   std::string placement = "shared";  ///< memory of peers that is reached past the fabric: none, shared, process
@@ -90,7 +91,7 @@ int run_policy_check(const PolicyCommand& command);
 /// request: show_policy or reload_policy.
 int run_policy_request(const PolicyCommand& command, os::ControlRequest request);
 
-/// Replaces this process by the program. Returns only with check or list, or if the program can't be run (127).
+/// Replaces this process by the program. Returns only with check, list or share_with, or if the program can't be run (127).
 int run_verbs_program(const VerbsRunCommand& command);
 
 /// The whole program. Throws StartupError and UsageError for main to print.

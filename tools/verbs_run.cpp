@@ -1,7 +1,9 @@
 // `splitnic verbs-run`: an unmodified program for RDMA verbs, with the fabric's libibverbs and librdmacm in place of
 // the system's.
+#include <grp.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -45,14 +47,30 @@ void put_in_front(const char* variable, const std::string& first) {
   setenv(variable, before != nullptr && *before != 0 ? (first + ":" + before).c_str() : first.c_str(), 1);
 }
 
-std::string fabric_directory(const VerbsRunCommand& command) {
-  auto directory = fabric::make_fabric_directory(command.fabric);
-  if (!directory) throw StartupError{directory.error().message};
-  return *directory;
+fabric::FabricFolders fabric_folders(const VerbsRunCommand& command) {
+  auto folders = fabric::fabric_folders(command.fabric);
+  if (!folders) throw StartupError{folders.error().message};
+  return *folders;
+}
+
+/// For a group: by name or number.
+int share(const VerbsRunCommand& command) {
+  gid_t group = 0;
+  const auto [end, failed] =
+      std::from_chars(command.share_with.data(), command.share_with.data() + command.share_with.size(), group);
+  if (failed != std::errc() || *end != 0) {
+    const struct group* named = ::getgrnam(command.share_with.c_str());
+    if (named == nullptr) throw UsageError{"--share-with: there is no group " + command.share_with};
+    group = named->gr_gid;
+  }
+  const auto folder = fabric::share_fabric(command.fabric, group);
+  if (!folder) throw StartupError{folder.error().message};
+  std::printf("fabric: %s, shared by group %u\n", folder->c_str(), unsigned{group});
+  return 0;
 }
 
 int list(const VerbsRunCommand& command) {
-  auto ids = fabric::LocalIds::open(fabric_directory(command));
+  auto ids = fabric::LocalIds::open(fabric_folders(command).meeting);
   if (!ids) throw StartupError{ids.error().message};
   for (const auto& holder : (*ids)->holders()) {
     std::error_code none;
@@ -73,11 +91,13 @@ int check(const VerbsRunCommand& command) {
   std::printf("connection manager: %s\n", manages ? manager.c_str() : "not found beside this program");
   const fs::path device_file = preloaded(folder);
   std::printf("device file for UCX: %s\n", device_file.empty() ? "not found beside the library" : device_file.c_str());
-  const std::string directory = fabric_directory(command);
-  std::printf("fabric: %s\n", directory.c_str());
+  const fabric::FabricFolders folders = fabric_folders(command);
+  std::printf("fabric: %s\n", folders.meeting.c_str());
+  if (folders.own != folders.meeting) std::printf("own folder of the fabric: %s\n", folders.own.c_str());
   SystemRandom random;
   fabric::EndnodeOptions options;
-  options.directory = directory;
+  options.directory = folders.meeting;
+  options.own_directory = folders.own;
   const auto endnode = fabric::Endnode::open(std::move(options), random);
   if (!endnode) {
     std::printf("endnode: %s\n", endnode.error().message.c_str());
@@ -106,14 +126,15 @@ void set_faults(const VerbsRunCommand& command) {
 int run_verbs_program(const VerbsRunCommand& command) {
   if (command.check) return check(command);
   if (command.list) return list(command);
+  if (!command.share_with.empty()) return share(command);
   if (command.program.empty()) throw UsageError{"verbs-run needs a program to run (see --help)"};
   const fs::path folder = library_folder();
   if (folder.empty()) throw StartupError{"libibverbs.so.1 of splitnic is not installed beside this program"};
   put_in_front("LD_LIBRARY_PATH", folder.string());
   if (const fs::path library = preloaded(folder); !library.empty()) put_in_front("LD_PRELOAD", library.string());
   setenv("SPLITNIC_FABRIC", command.fabric.c_str(), 1);
-  if (const auto directory = fabric::make_fabric_directory(command.fabric)) {  // else opening the device says why
-    setenv("SPLITNIC_SYSFS", (*directory + "/sysfs").c_str(), 1);
+  if (const auto folders = fabric::fabric_folders(command.fabric)) {  // else opening the device says why
+    setenv("SPLITNIC_SYSFS", (folders->own + "/sysfs").c_str(), 1);
   }
   setenv("SPLITNIC_PLACEMENT", command.placement.c_str(), 1);
   set_faults(command);

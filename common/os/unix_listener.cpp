@@ -92,6 +92,16 @@ void SocketFile::remove() const {
   }
 }
 
+bool bind_socket(int socket, const std::string& path, mode_t mode) {
+  // bind creates the path with the mode that the socket has at that moment (less the umask). So there is no moment in
+  // which other users could connect without permission.
+  const UnixAddress address(path);
+  if (::fchmod(socket, mode) != 0 || ::bind(socket, address.get(), UnixAddress::size()) != 0) return false;
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return false;
+  return (status.st_mode & 07777U) == mode || ::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 Result<UnixListener> UnixListener::listen(const std::string& path, mode_t mode, int backlog) {
   if (auto fits = check_socket_path(path); !fits) return tl::unexpected(fits.error());
   UniqueFd descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -111,10 +121,7 @@ Result<UnixListener> UnixListener::listen(const std::string& path, mode_t mode, 
     case SocketState::kUnknown:
       return fail("{}: {}", path, errno_text());
   }
-  // bind creates the path with the mode that the socket has at that moment (less the umask). So there is no moment in
-  // which other users could connect without permission.
-  const UnixAddress address(path);
-  if (::fchmod(descriptor.get(), mode) != 0 || ::bind(descriptor.get(), address.get(), UnixAddress::size()) != 0) {
+  if (!bind_socket(descriptor.get(), path, mode)) {
     if (errno == EADDRINUSE) return fail("address in use: {}", path);
     return fail("{}: {}", path, errno_text());
   }
@@ -123,7 +130,6 @@ Result<UnixListener> UnixListener::listen(const std::string& path, mode_t mode, 
   if (::lstat(path.c_str(), &status) != 0) return fail("{}: {}", path, errno_text());
   listener.device_ = status.st_dev;
   listener.inode_ = status.st_ino;
-  if ((status.st_mode & 07777U) != mode && ::chmod(path.c_str(), mode) != 0) return fail("{}: {}", path, errno_text());
   if (::listen(listener.descriptor(), backlog) != 0) return fail("{}: {}", path, errno_text());
   return listener;
 }

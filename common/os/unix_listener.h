@@ -16,6 +16,9 @@ inline constexpr std::size_t kMaxSocketPathBytes = 107;
 
 /// Errors: the path is empty, or longer than the kernel allows.
 Result<void> check_socket_path(const std::string& path);
+/// Binds the socket to the path, which has exactly this mode then, whatever the umask, and no further rights at any
+/// moment. A link in its place is not followed. False: errno says why. path: check_socket_path() has accepted it.
+[[nodiscard]] bool bind_socket(int socket, const std::string& path, mode_t mode);
 
 enum class SocketState {
   kAbsent,

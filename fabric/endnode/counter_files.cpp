@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,6 +101,15 @@ std::vector<std::string> lines_of(const std::string& path) {
   return lines;
 }
 
+/// On a fabric of several users, a killed process of this user may have left the folder of an ID that a process of
+/// another user holds now.
+bool is_of_another_user(const fs::path& folder, pid_t holder) {
+  struct stat counted {};
+  struct stat process {};
+  return ::stat(folder.c_str(), &counted) == 0 && ::stat(fmt::format("/proc/{}", holder).c_str(), &process) == 0 &&
+         counted.st_uid != process.st_uid;
+}
+
 std::vector<os::NamedCount> numbers_in(const fs::path& folder) {
   std::vector<os::NamedCount> numbers;
   std::error_code failed;
@@ -190,6 +200,7 @@ std::vector<EndnodeReport> read_endnodes(const std::string& directory, const Loc
     report.id = holder.id;
     report.process = lines_of((folder / "process").string());
     if (report.process.empty()) continue;  // it is being opened, or closed
+    if (is_of_another_user(folder, holder.pid)) continue;
     report.queue_pairs = lines_of((folder / "queue_pairs").string());
     report.counts.counters = numbers_in(folder / "ports/1/counters");
     report.counts.hw_counters = numbers_in(folder / "ports/1/hw_counters");

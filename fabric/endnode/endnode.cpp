@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 
 #include "common/check.h"
 #include "common/os/errno_text.h"
+#include "common/os/runtime_directory.h"
 #include "fabric/endnode/counter_files.h"
 
 namespace splitnic::fabric {
@@ -43,15 +45,15 @@ void remove_sockets(const std::string& directory, LocalId id) {
 }
 
 /// Endnodes that were killed leave their sockets, and what they have counted.
-void remove_left_over(const std::string& directory, LocalIds& ids) {
-  for (const std::string& folder : {directory, endnodes_folder(directory)}) {
+void remove_left_over(const std::string& directory, const std::string& own, LocalIds& ids) {
+  for (const std::string& folder : {directory, endnodes_folder(own)}) {
     std::error_code error;
     for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
          entry.increment(error)) {
       const auto id = parse_id(entry->path().filename().string());
       if (!id || !ids.take(*id)) continue;
       remove_sockets(directory, *id);
-      remove_counter_files(directory, *id);
+      remove_counter_files(own, *id);
       ids.give_back(*id);
     }
   }
@@ -61,9 +63,13 @@ ShmListenOptions listen_options(const EndnodeOptions& options, LocalId id) {
   ShmListenOptions listen;
   listen.path = socket_path(options.directory, id);
   listen.window_bytes = options.window_bytes;
-  // All peers belong to one user, whose programs come and go as they like.
+  // Peers belong to one user, or to members of a group who trust each other. Their programs come and go as they like.
   listen.limits = {.places = options.max_peers, .places_per_user = options.max_peers, .pause_min = {}, .pause_max = {}};
   listen.purposes = {ShmPurpose::endnode};
+  struct stat folder {};
+  if (os::others_can_reach(listen.path) && ::stat(options.directory.c_str(), &folder) == 0) {
+    listen.allow_gids = {folder.st_gid};
+  }
   return listen;
 }
 
@@ -80,7 +86,8 @@ std::uint64_t tag_of(std::uint8_t source, LocalId peer) { return std::uint64_t{s
 Result<std::unique_ptr<Endnode>> Endnode::open(EndnodeOptions options, RandomSource& random) {
   auto ids = LocalIds::open(options.directory);
   if (!ids) return tl::unexpected(ids.error());
-  remove_left_over(options.directory, **ids);
+  if (options.own_directory.empty()) options.own_directory = options.directory;
+  remove_left_over(options.directory, options.own_directory, **ids);
   const auto id = (*ids)->take(random);
   if (!id) return fail("{}: all {} local IDs are taken", options.directory, kMaxLocalId);
   HeldId held(*ids, *id);

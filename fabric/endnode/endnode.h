@@ -22,7 +22,8 @@
 namespace splitnic::fabric {
 
 struct EndnodeOptions {
-  std::string directory{};                      ///< of the fabric, see make_fabric_directory
+  std::string directory{};                      ///< where the fabric's endnodes meet, see fabric_folders()
+  std::string own_directory{};                  ///< with what this user's endnodes count; empty: the same
   std::size_t window_bytes = kShmDefaultBytes;  ///< of each memory of a bridge
   std::size_t max_peers = 4096;
 };
@@ -46,9 +47,10 @@ struct EndnodeChange {
 /// ID, and makes one bridge to each peer that either side wants to reach: the endnode with the lower ID calls, the one
 /// with the higher ID listens, by a doorman. The higher one that wants a bridge knocks, and the lower one calls.
 ///
-/// The folder keeps other users out. Beyond this, both ends check that the process that the kernel attests at the other
-/// end holds the local ID. A peer's death is seen by its process (pidfd): a child that it forked may keep its sockets
-/// open. Where its process can't be seen (another PID namespace), its ID is looked at every kWatchInterval.
+/// The folder keeps other users out, but those who share the fabric. Beyond this, both ends check that the process that
+/// the kernel attests at the other end holds the local ID. A peer's death is seen by its process (pidfd): a child that
+/// it forked may keep its sockets open. Where its process can't be seen (another PID namespace), its ID is looked at
+/// every kWatchInterval.
 ///
 /// Thread: the owner. A forked child uses none of it and does not destroy it.
 class Endnode {
@@ -78,7 +80,7 @@ class Endnode {
   [[nodiscard]] int descriptor() const { return events_.get(); }
 
   [[nodiscard]] const EndnodeCounters& counters() const { return counters_; }
-  [[nodiscard]] const std::string& directory() const { return options_.directory; }
+  [[nodiscard]] const std::string& own_directory() const { return options_.own_directory; }
   [[nodiscard]] const LocalIds& ids() const { return held_.ids(); }
 
  private:

@@ -7,16 +7,15 @@
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/runtime_directory.h"
 #include "common/os/unix_address.h"
 
 namespace splitnic::fabric {
 Result<Knock> Knock::listen(const std::string& path, LocalId own) {
   if (auto fits = os::check_socket_path(path); !fits) return tl::unexpected(fits.error());
   os::UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const os::UnixAddress address(path);
   ::unlink(path.c_str());
-  if (!socket || ::fchmod(socket.get(), 0600) != 0 ||
-      ::bind(socket.get(), address.get(), os::UnixAddress::size()) != 0) {
+  if (!socket || !os::bind_socket(socket.get(), path, os::others_can_reach(path) ? 0666 : 0600)) {
     return fail("{}: {}", path, os::errno_text());
   }
   return Knock(std::move(socket), path, own);

@@ -124,7 +124,7 @@ std::string process_text(unsigned device) {
 }  // namespace
 
 Result<std::unique_ptr<Counters>> Counters::open(Context& context) {
-  auto files = fabric::CounterFiles::open(context.peers->directory(), fabric::LocalId{context.peers->local_id()},
+  auto files = fabric::CounterFiles::open(context.peers->own_directory(), fabric::LocalId{context.peers->local_id()},
                                           kDeviceName, process_text(context.ordinal));
   if (!files) return tl::unexpected(files.error());
   os::UniqueFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "fabric/endnode/fabric_directory.h"
 #include "fabric/ibverbs/objects.h"
 
 namespace splitnic::ibverbs {
@@ -18,9 +19,9 @@ GroupUse::~GroupUse() {
 }
 
 Result<std::unique_ptr<Groups>> Groups::open(fabric::SharedAdapter& adapter, Peers& peers) {
-  auto directory = fabric_directory();
-  if (!directory) return tl::unexpected(directory.error());
-  auto ids = fabric::LocalIds::open(*directory);
+  auto folders = fabric::chosen_fabric_folders();
+  if (!folders) return tl::unexpected(folders.error());
+  auto ids = fabric::LocalIds::open(folders->meeting);
   if (!ids) return tl::unexpected(ids.error());
   return std::unique_ptr<Groups>(new Groups(adapter, peers, std::move(*ids)));
 }
@@ -116,7 +117,9 @@ void Groups::end_use(const fabric::Gid& gid) {
 
 /// Until the device is closed: the call that ends the last use must not wait for the progress thread.
 bool Groups::watch() {
-  auto news = fabric::GroupWatch::open(fabric_directory().value_or(""));
+  const auto folders = fabric::chosen_fabric_folders();
+  if (!folders) return false;
+  auto news = fabric::GroupWatch::open(folders->meeting);
   if (!news) return false;
   news_.emplace(std::move(*news));
   auto watched = adapter_.watch(news_->descriptor(), [this] { look_at_all(); });

@@ -36,18 +36,14 @@ std::uint16_t local_id_of(const fabric::Gid& gid) {
   return fabric::port_gid(port_address_of(low)) == gid ? low : std::uint16_t{0};
 }
 
-Result<std::string> fabric_directory() {
-  const char* fabric = std::getenv("SPLITNIC_FABRIC");
-  return fabric::make_fabric_directory(fabric != nullptr ? fabric : fabric::kDefaultFabric);
-}
-
 Result<std::unique_ptr<Peers>> Peers::open(fabric::SharedAdapter& adapter, RandomSource& random,
                                            fabric::LocalPlacements& placements) {
   std::unique_ptr<Peers> peers(new Peers(adapter, random, placements));
-  auto directory = fabric_directory();
-  if (!directory) return tl::unexpected(directory.error());
+  auto folders = fabric::chosen_fabric_folders();
+  if (!folders) return tl::unexpected(folders.error());
   fabric::EndnodeOptions options;
-  options.directory = std::move(*directory);
+  options.directory = std::move(folders->meeting);
+  options.own_directory = std::move(folders->own);
   options.max_peers = kMaxPaths - 2;  // without the ends of the loop-back link
   auto endnode = fabric::Endnode::open(std::move(options), random);
   if (!endnode) return tl::unexpected(endnode.error());

@@ -31,9 +31,6 @@ class Peers;
 /// 0: not such an address.
 [[nodiscard]] std::uint16_t local_id_of(const fabric::Gid& gid);
 
-/// The folder of the fabric that the environment names (SPLITNIC_FABRIC). Errors: it can't be made or is not safe.
-[[nodiscard]] Result<std::string> fabric_directory();
-
 /// A path that something names, such as a connected queue pair: it stays as long. Ends before the device. Thread: any.
 class PathUse {
  public:
@@ -89,7 +86,7 @@ class Peers {
   }
   /// Of the endnode.
   [[nodiscard]] fabric::EndnodeCounters counters();
-  [[nodiscard]] const std::string& directory() const { return endnode_->directory(); }
+  [[nodiscard]] const std::string& own_directory() const { return endnode_->own_directory(); }
   /// The path goes down soon, as if its peer had died; the peer sees this end die. False: there is no peer beyond it.
   /// Takes no lock; the adapter's may be held.
   [[nodiscard]] bool kill(fabric::PathNumber path);

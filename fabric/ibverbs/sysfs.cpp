@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "common/os/unique_fd.h"
+#include "fabric/endnode/fabric_directory.h"
 #include "fabric/ibverbs/names.h"
 #include "fabric/ibverbs/objects.h"
 
@@ -16,11 +17,11 @@ namespace {
 constexpr const char* kSysfs = "/sys";
 
 /// The kernel has no folder for a device that is not its own, and Open MPI uses verbs only if class/infiniband is a
-/// folder. So there is one beside the sockets of the fabric.
+/// folder. So there is one in this user's folder of the fabric.
 std::string make_tree() {
-  const auto fabric = fabric_directory();
-  if (!fabric) return kSysfs;  // opening the device says why
-  const std::filesystem::path tree = std::filesystem::path(*fabric) / "sysfs";
+  const auto folders = fabric::chosen_fabric_folders();
+  if (!folders) return kSysfs;  // opening the device says why
+  const std::filesystem::path tree = std::filesystem::path(folders->own) / "sysfs";
   std::error_code failed;
   std::filesystem::create_directories(tree / "class/infiniband" / kDeviceName, failed);
   return failed ? kSysfs : tree.string();

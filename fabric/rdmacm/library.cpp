@@ -22,10 +22,9 @@ std::unique_ptr<Library> refuse_library(const std::string& why) {
 
 std::unique_ptr<Library> open_library() {
   auto library = std::make_unique<Library>();
-  const char* fabric = std::getenv("SPLITNIC_FABRIC");
-  auto directory = fabric::make_fabric_directory(fabric != nullptr ? fabric : fabric::kDefaultFabric);
-  if (!directory) return refuse_library(directory.error().message);
-  auto bindings = Bindings::open(*directory);
+  const auto folders = fabric::chosen_fabric_folders();
+  if (!folders) return refuse_library(folders.error().message);
+  auto bindings = Bindings::open(folders->meeting);
   if (!bindings) return refuse_library(bindings.error().message);
   library->bindings = std::move(*bindings);
   ibv_device** devices = ibv_get_device_list(nullptr);

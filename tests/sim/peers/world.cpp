@@ -167,6 +167,14 @@ void PeersWorld::judge() {
     const bool touched = region.open && region.first_of_two == 0 && region.touch == TouchControl::one_touch &&
                          region.busy && (entry == nullptr || !entry->valid);
     if (touched && !region.holds(region.offset, region.maybe)) violate("a one-touch tag ended before its write did");
+    // Placed early, and the stream failed before it caught up: the tag ends with the owner's queue pair, whenever that
+    // is.
+    const bool ends_later = region.open && region.first_of_two == 0 && region.touch == TouchControl::one_touch &&
+                            entry != nullptr && entry->valid && entry->touched;
+    if (ends_later) {
+      if (!region.holds(region.offset, region.maybe)) violate("a one-touch tag is touched before its write");
+      close(static_cast<std::size_t>(&region - regions_.data()));
+    }
     const bool landed = region.maybe.size() >= sizeof(std::uint64_t) && region.holds(region.offset, region.maybe);
     if (landed && region.open && region.first_of_two == 0 && region.touch == TouchControl::one_touch && !touched) {
       violate("a one-touch tag outlives its write");

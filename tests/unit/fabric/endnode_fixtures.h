@@ -26,6 +26,16 @@ class KilledAtTheEnd {
   pid_t process_;
 };
 
+/// Of a child that runs `work`, which returns it.
+template <class Work>
+int exit_code_of(Work work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(work());
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 /// A child that runs `work` and reports through a pipe. Fork it before the test has threads.
 class OtherProcess {
  public:

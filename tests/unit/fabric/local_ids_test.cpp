@@ -1,5 +1,7 @@
 #include "fabric/endnode/local_ids.h"
 
+#include <grp.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -161,6 +163,63 @@ TEST_CASE("a folder of another user is passed by", "[fabric][endnode]") {
   CHECK(make_fabric_directory("lab", {foreign}).error().message ==
         "no directory for the fabric: " + foreign +
             ": belongs to another user; set XDG_RUNTIME_DIR to a directory of this user");
+}
+
+TEST_CASE("several users meet on a fabric only where root has made a folder for their group", "[fabric][endnode]") {
+  namespace fs = std::filesystem;
+  if (::geteuid() != 0) {
+    WARN("not tried: needs root");
+    return;
+  }
+  constexpr gid_t kGroup = 12345;
+  constexpr uid_t kUser = 54321;
+  const os::TemporaryDirectory directory;
+  fs::permissions(directory.path(), fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
+  const std::string shared = directory.path("shared");
+  const std::vector<std::string> own{directory.path("own")};
+  const std::string mine = own[0] + "/fabric-lab";
+  CHECK(fabric_folders("lab", own, shared)->meeting == mine);
+
+  const std::string folder = shared + "/shared-lab";
+  REQUIRE(share_fabric("lab", kGroup, shared) == folder);
+  CHECK(share_fabric("lab", kGroup, shared) == folder);  // again
+  CHECK_FALSE(share_fabric("a/b", kGroup, shared));
+  const auto seen = [&](uid_t user, gid_t group) {
+    return test::exit_code_of([&] {
+      const std::vector<std::string> theirs{directory.path() + "/own-" + std::to_string(user)};
+      if (::mkdir(theirs[0].c_str(), 0755) != 0 || ::chown(theirs[0].c_str(), user, 0) != 0) return 9;
+      if (setgroups(1, &group) != 0 || ::setresgid(1, 1, 1) != 0 || ::setresuid(user, user, user) != 0) return 8;
+      const auto folders = fabric_folders("lab", theirs, shared);
+      if (!folders) return folders.error().message.find("is no member") != std::string::npos ? 1 : 7;
+      if (folders->own != theirs[0] + "/fabric-lab") return 6;
+      if (folders->meeting == folders->own) return 2;
+      const auto ids = LocalIds::open(folders->meeting);
+      return folders->meeting == folder && ids && (*ids)->take(LocalId{5}) ? 0 : 5;
+    });
+  };
+  CHECK(fabric_folders("lab", own, shared)->meeting == folder);
+  CHECK(fabric_folders("lab", own, shared)->own == mine);
+  CHECK(seen(kUser, kGroup) == 0);
+  CHECK(seen(kUser + 1, kGroup + 1) == 1);
+  CHECK(fabric_folders("other", own, shared)->meeting == own[0] + "/fabric-other");
+
+  // What another user may have prepared, or everybody may enter, is no shared fabric.
+  const auto is_private = [&] { return fabric_folders("lab", own, shared)->meeting == mine; };
+  fs::permissions(folder, fs::perms::others_exec, fs::perm_options::add);
+  CHECK(is_private());
+  REQUIRE(share_fabric("lab", kGroup, shared));
+  CHECK_FALSE(is_private());
+  REQUIRE(::chown(folder.c_str(), kUser, kGroup) == 0);
+  CHECK(is_private());
+  REQUIRE(share_fabric("lab", kGroup, shared));
+  fs::permissions(shared, fs::perms::group_write, fs::perm_options::add);
+  CHECK(is_private());
+  CHECK_FALSE(share_fabric("lab", kGroup, shared));
+  fs::permissions(shared, fs::perms::group_write, fs::perm_options::remove);
+  fs::rename(folder, shared + "/moved");
+  fs::create_directory_symlink(shared + "/moved", folder);
+  CHECK(is_private());
+  CHECK_FALSE(share_fabric("lab", kGroup, shared));
 }
 
 TEST_CASE("fabrics are looked for where the session, the machine and the user have their folders",
