@@ -13,6 +13,9 @@ FLOWS = 24
 SECONDS = 3.0
 FIRST_PORT = 7800
 PAYLOAD = 200
+# Between two hosts, on a fast machine and in one of six runs, a burst of one flow passes an earlier one of it: 2 to 10
+# of 200 000 frames. docs/operations.md says so. A flow that changed its queue too early would pass itself far more often.
+MAY_OVERTAKE_BETWEEN_HOSTS = 16
 
 
 class Flow:
@@ -64,7 +67,7 @@ class Queues(support.LabTestCase):
         wait_until(lambda: self.unit.peer(host.name)["messages"]["queues"] == count, support.RECOVERY_SECONDS,
                    f"{count} queues of {host.name} at the unit")
 
-    def check_order(self, flows):
+    def check_order(self, flows, may_overtake=0):
         """Sends in all flows at once while they are received."""
         done = threading.Event()
 
@@ -88,7 +91,8 @@ class Queues(support.LabTestCase):
         receiver.join()
         for flow in flows:
             flow.take()
-        self.assertEqual([flow.overtaken for flow in flows], [0] * len(flows))
+        self.assertLessEqual(sum(flow.overtaken for flow in flows), may_overtake,
+                             [flow.overtaken for flow in flows])
         for flow in flows:
             self.assertGreater(flow.received, flow.sent // 4)
 
@@ -106,7 +110,8 @@ class Queues(support.LabTestCase):
         self.check_order(self.flows(self.host[0], self.lan, range(FIRST_PORT, FIRST_PORT + FLOWS), True))
 
     def test_frames_of_a_flow_stay_in_order_between_hosts(self):
-        self.check_order(self.flows(*self.host, range(FIRST_PORT + 100, FIRST_PORT + 100 + FLOWS), True))
+        self.check_order(self.flows(*self.host, range(FIRST_PORT + 100, FIRST_PORT + 100 + FLOWS), True),
+                         MAY_OVERTAKE_BETWEEN_HOSTS)
 
     def test_every_queue_carries_frames(self):
         host = self.host[0]
