@@ -91,7 +91,8 @@ int run_policy_check(const PolicyCommand& command);
 /// request: show_policy or reload_policy.
 int run_policy_request(const PolicyCommand& command, os::ControlRequest request);
 
-/// Replaces this process by the program. Returns only with check, list or share_with, or if the program can't be run (127).
+/// Replaces this process by the program. Returns only with check, list or share_with, or if the program can't be run
+/// (127).
 int run_verbs_program(const VerbsRunCommand& command);
 
 /// The whole program. Throws StartupError and UsageError for main to print.

@@ -43,7 +43,7 @@ class OwnDevices {
 
   const pid_t process_;
   const Result<fabric::ForkMark> mark_;
-  OwnDevices* const of_parent_;  // stays reachable
+  [[maybe_unused]] OwnDevices* const of_parent_;  // stays reachable
   std::atomic<std::uint64_t> changes_{1};
   std::mutex lock_;
   std::set<std::uint16_t> devices_;
