@@ -73,9 +73,7 @@ os::DaemonStatus endnode_of(const std::string& fabric, const fabric::EndnodeRepo
 std::vector<os::DaemonStatus> verbs_endnodes() {
   std::vector<os::DaemonStatus> all;
   for (const fabric::FabricFolder& folder : fabric::find_fabric_directories()) {
-    const auto folders = fabric::fabric_folders(folder.name, {folder.directory.substr(0, folder.directory.rfind('/'))});
-    if (!folders) continue;
-    const auto ids = fabric::LocalIds::open(folders->meeting);
+    const auto ids = fabric::LocalIds::open(folder.meeting);
     if (!ids) continue;
     for (const auto& report : fabric::read_endnodes(folder.directory, **ids)) {
       all.push_back(endnode_of(folder.name, report));

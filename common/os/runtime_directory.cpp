@@ -122,6 +122,8 @@ bool others_can_reach(const std::string& socket_path) {
   return ::stat(folder_of(socket_path).c_str(), &status) == 0 && (status.st_mode & (S_IXGRP | S_IXOTH)) != 0;
 }
 
+mode_t socket_mode(const std::string& socket_path) { return others_can_reach(socket_path) ? 0666 : 0600; }
+
 std::string default_control_path(const std::string& directory, std::string_view role) {
   return fmt::format("{}/{}-{}.sock", directory, role, ::getpid());
 }

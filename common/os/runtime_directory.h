@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +41,9 @@ Result<void> make_socket_directory(const std::string& socket_path);
 
 /// Whether other users than the owner can reach a socket at this path, judged by the socket's own folder alone.
 bool others_can_reach(const std::string& socket_path);
+
+/// The mode of a socket for everybody who can reach its folder: 0600 where that is this user alone, else 0666.
+mode_t socket_mode(const std::string& socket_path);
 
 /// DIRECTORY/ROLE-PID.sock in the directory that make_control_directory found.
 std::string default_control_path(const std::string& directory, std::string_view role);

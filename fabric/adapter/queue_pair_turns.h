@@ -60,7 +60,7 @@ class QueuePairTurns {
   void activate_due(Time now) {
     if (earliest_ <= now) look_after_due(now);
   }
-  /// Turns go round the active ones, each with two. There is one.
+  /// The next turn: they go round the active queue pairs, of which there is at least one. Each has two.
   [[nodiscard]] Turn next() {
     turn_ = (turn_ + 1) % (2 * active_.size());
     return {*active_[turn_ / 2], turn_ % 2 == 0};
@@ -87,7 +87,7 @@ class QueuePairTurns {
   }
   /// Of release().
   static constexpr Time kIdle = Time::min();
-  /// Calls visit(QueuePair&) for each waiting one, in no order.
+  /// Calls visit(QueuePair&) for each waiting one; it may activate it.
   template <class Visit>
   void visit_waiting(Visit&& visit) {
     for (QueuePair& queue_pair : deadlines_) {

@@ -189,8 +189,7 @@ bool FabricLink::peer_group_changed() {
 /// Rings, cursors and flags of the epoch so far are used no more.
 void FabricLink::void_epoch() {
   lanes_ = {};
-  direct_.buffers = direct_.peer_buffers = direct_.mpt = direct_.peer_mpt = MemoryRange{};
-  direct_.admissions = direct_.peer_admissions = MemoryRange{};
+  direct_.end();
   peer_port_address_ = PortAddress{};
   armed_ = 0;
   undelivered_ = false;

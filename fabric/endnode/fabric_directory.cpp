@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -25,7 +25,6 @@ constexpr std::string_view kPrefix = "fabric-";
 constexpr mode_t kOpenToOthers = 077;
 constexpr mode_t kShared = 0770;
 constexpr mode_t kSharedFile = 0660;
-constexpr std::array kFilesWithLocks{"local-ids", "bindings"};
 
 bool is_valid_name(std::string_view name) {
   return !name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, [](unsigned char character) {
@@ -48,11 +47,19 @@ bool is_roots(const std::string& path, mode_t forbidden, struct stat& status) {
          (status.st_mode & forbidden) == 0;
 }
 
+/// nullopt: no fabric is shared in this folder.
+std::optional<gid_t> sharing_group(const std::string& folder, std::string_view shared) {
+  struct stat status {};
+  const bool is_shared =
+      is_roots(std::string(shared), 022, status) && is_roots(folder, 07, status) && (status.st_mode & 070) == 070;
+  return is_shared ? std::optional(status.st_gid) : std::nullopt;
+}
+
 bool is_member(gid_t group) {
   if (::geteuid() == 0 || ::getegid() == group) return true;
   std::vector<gid_t> groups(static_cast<std::size_t>(std::max(::getgroups(0, nullptr), 0)));
-  const int count = ::getgroups(static_cast<int>(groups.size()), groups.data());
-  return std::find(groups.begin(), groups.begin() + std::max(count, 0), group) != groups.begin() + std::max(count, 0);
+  groups.resize(static_cast<std::size_t>(std::max(::getgroups(static_cast<int>(groups.size()), groups.data()), 0)));
+  return std::ranges::find(groups, group) != groups.end();
 }
 
 /// The opened one gets these rights, whatever the umask.
@@ -83,12 +90,10 @@ Result<FabricFolders> fabric_folders(std::string_view name, const std::vector<st
   auto own = make_fabric_directory(name, candidates);
   if (!own) return tl::unexpected(own.error());
   const std::string folder = shared_folder(shared, name);
-  struct stat status {};
-  const bool is_shared =
-      is_roots(std::string(shared), 022, status) && is_roots(folder, 07, status) && (status.st_mode & 070) == 070;
-  if (!is_shared) return FabricFolders{*own, *own};
-  if (!is_member(status.st_gid)) {
-    return fail("{}: the fabric is shared by group {}, of which this user is no member", folder, status.st_gid);
+  const auto group = sharing_group(folder, shared);
+  if (!group) return FabricFolders{*own, *own};
+  if (!is_member(*group)) {
+    return fail("{}: the fabric is shared by group {}, of which this user is no member", folder, *group);
   }
   return FabricFolders{folder, std::move(*own)};
 }
@@ -109,9 +114,9 @@ Result<std::string> share_fabric(std::string_view name, gid_t group, std::string
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return fail("{}: {}", folder, os::errno_text());
   const os::UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory) return fail("{}: {}", folder, os::errno_text());
-  for (const char* file : kFilesWithLocks) {
+  for (const std::string_view file : {kLocalIdsFile, kBindingsFile}) {
     const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
-    if (!give(os::UniqueFd(::openat(directory.get(), file, flags, 0600)), group, kSharedFile)) {
+    if (!give(os::UniqueFd(::openat(directory.get(), file.data(), flags, 0600)), group, kSharedFile)) {
       return fail("{}/{}: {}", folder, file, os::errno_text());
     }
   }
@@ -119,7 +124,7 @@ Result<std::string> share_fabric(std::string_view name, gid_t group, std::string
   return folder;
 }
 
-std::vector<FabricFolder> find_fabric_directories(const std::vector<std::string>& candidates) {
+std::vector<FabricFolder> find_fabric_directories(const std::vector<std::string>& candidates, std::string_view shared) {
   std::vector<FabricFolder> found;
   for (const std::string& candidate : candidates) {
     std::error_code error;
@@ -130,7 +135,12 @@ std::vector<FabricFolder> find_fabric_directories(const std::vector<std::string>
       if (!file.starts_with(kPrefix) || ::lstat(entry->path().c_str(), &status) != 0) continue;
       const bool ours =
           S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & kOpenToOthers) == 0;
-      if (ours) found.push_back({file.substr(kPrefix.size()), entry->path().string()});
+      if (!ours) continue;
+      FabricFolder folder{file.substr(kPrefix.size()), entry->path().string(), entry->path().string()};
+      const std::string meeting = shared_folder(shared, folder.name);
+      const auto group = sharing_group(meeting, shared);
+      if (group && is_member(*group)) folder.meeting = meeting;
+      found.push_back(std::move(folder));
     }
   }
   std::ranges::sort(found, {}, &FabricFolder::name);

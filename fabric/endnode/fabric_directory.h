@@ -40,14 +40,18 @@ struct FabricFolders {
 /// the name, the system.
 [[nodiscard]] Result<std::string> share_fabric(std::string_view name, gid_t group,
                                                std::string_view shared = kSharedFabrics);
+/// The files with locks in the folder where endnodes meet: who holds which local ID, and which address (fabric/rdmacm).
+inline constexpr std::string_view kLocalIdsFile = "local-ids";
+inline constexpr std::string_view kBindingsFile = "bindings";
 
 /// A fabric's folder that is there.
 struct FabricFolder {
   std::string name{};       ///< of the fabric
   std::string directory{};  ///< this user's own
+  std::string meeting{};    ///< FabricFolders::meeting
 };
 /// Those of this user that make_fabric_directory() would use, by name.
 [[nodiscard]] std::vector<FabricFolder> find_fabric_directories(
-    const std::vector<std::string>& candidates = fabric_directories());
+    const std::vector<std::string>& candidates = fabric_directories(), std::string_view shared = kSharedFabrics);
 
 }  // namespace splitnic::fabric

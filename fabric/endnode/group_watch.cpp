@@ -8,6 +8,7 @@
 
 #include "common/os/errno_text.h"
 #include "common/os/timespec.h"
+#include "fabric/endnode/fabric_directory.h"
 
 namespace splitnic::fabric {
 
@@ -15,7 +16,7 @@ Result<GroupWatch> GroupWatch::open(const std::string& directory) {
   os::UniqueFd events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   // A process that ends has given up its locks before its files are closed.
   constexpr std::uint32_t kEvents = IN_ATTRIB | IN_CLOSE_WRITE | IN_DONT_FOLLOW;
-  const std::string path = directory + "/local-ids";
+  const std::string path = fmt::format("{}/{}", directory, kLocalIdsFile);
   if (!events || ::inotify_add_watch(events.get(), path.c_str(), kEvents) < 0) return open_timer();
   return GroupWatch(std::move(events));
 }

@@ -15,7 +15,7 @@ Result<Knock> Knock::listen(const std::string& path, LocalId own) {
   if (auto fits = os::check_socket_path(path); !fits) return tl::unexpected(fits.error());
   os::UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   ::unlink(path.c_str());
-  if (!socket || !os::bind_socket(socket.get(), path, os::others_can_reach(path) ? 0666 : 0600)) {
+  if (!socket || !os::bind_socket(socket.get(), path, os::socket_mode(path))) {
     return fail("{}: {}", path, os::errno_text());
   }
   return Knock(std::move(socket), path, own);

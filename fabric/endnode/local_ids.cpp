@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/os/errno_text.h"
+#include "fabric/endnode/fabric_directory.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -42,7 +43,7 @@ OpenFiles& open_files() {
 }  // namespace
 
 Result<std::shared_ptr<LocalIds>> LocalIds::open(const std::string& directory) {
-  const std::string path = directory + "/local-ids";
+  const std::string path = fmt::format("{}/{}", directory, kLocalIdsFile);
   auto& known = open_files();
   const std::lock_guard lock(known.mutex);
   // Look before opening: closing a second descriptor would end the locks of the first one.

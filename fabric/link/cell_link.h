@@ -35,6 +35,10 @@ struct LinkProperties {
 /// mpt, admissions) or in the peer window (peer_*); they are empty while the link is not up.
 struct DirectAccess {
   explicit DirectAccess(Bridge& on) : bridge(on) {}
+  /// The link is not up any more.
+  void end() {
+    for (MemoryRange* range : {&buffers, &peer_buffers, &mpt, &peer_mpt, &admissions, &peer_admissions}) *range = {};
+  }
 
   Bridge& bridge;
   MemoryRange buffers{};       ///< what this end may grant to the peer

@@ -14,6 +14,7 @@
 
 #include "common/check.h"
 #include "common/os/errno_text.h"
+#include "fabric/endnode/fabric_directory.h"
 
 namespace splitnic::rdmacm {
 namespace {
@@ -85,7 +86,7 @@ LockRange lock_range(const Binding& binding) {
 std::string socket_name(const Binding& binding) { return name_of(lock_range(binding)); }
 
 Result<std::unique_ptr<Bindings>> Bindings::open(const std::string& directory) {
-  const std::string path = directory + "/bindings";
+  const std::string path = fmt::format("{}/{}", directory, fabric::kBindingsFile);
   os::UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file) return fail("{}: {}", path, os::errno_text());
   std::unique_ptr<Bindings> bindings(new Bindings(directory, std::move(file)));

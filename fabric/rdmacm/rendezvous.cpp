@@ -57,7 +57,7 @@ os::UniqueFd listen_at(const std::string& path) {
   }
   os::UniqueFd socket(::socket(AF_UNIX, kKind, 0));
   ::unlink(path.c_str());
-  if (!socket || !os::bind_socket(socket.get(), path, os::others_can_reach(path) ? 0666 : 0600) ||
+  if (!socket || !os::bind_socket(socket.get(), path, os::socket_mode(path)) ||
       ::listen(socket.get(), SOMAXCONN) != 0) {
     return {};
   }

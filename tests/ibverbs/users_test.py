@@ -78,14 +78,16 @@ class SeveralUsers(unittest.TestCase):
 
     def test_users_of_the_group_reach_each_other(self):
         one, other, root = self.users
-        for words in ("ibv_rc_pingpong -c", "ibv_ud_pingpong", "ib_write_bw -n 200 -s 65536", "ib_atomic_lat -n 200 -A FETCH_AND_ADD"):
+        for words in ("ibv_rc_pingpong -c", "ibv_ud_pingpong", "ib_write_bw -n 200 -s 65536",
+                      "ib_atomic_lat -n 200 -A FETCH_AND_ADD"):
             for server, client in ((one, other), (other, one), (root, one)):
                 with self.subTest(words, server=server.uid, client=client.uid):
                     self.run_pair(words, server, client)
         self.assertEqual(self.on_fabric(), [])
         # What was counted is in each user's own folder.
         for user in (one, other):
-            self.assertTrue((user.folder / f"splitnic/fabric-{NAME}/sysfs/class/infiniband/splitnic0/ports/1/counters").is_dir())
+            port = f"splitnic/fabric-{NAME}/sysfs/class/infiniband/splitnic0/ports/1"
+            self.assertTrue((user.folder / port / "counters").is_dir())
         self.assertFalse((SHARED / "endnodes").exists())
 
     def test_connection_managers_of_two_users_meet(self):

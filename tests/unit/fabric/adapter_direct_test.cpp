@@ -133,6 +133,23 @@ struct Granted {
   PeerMemory memory;
 };
 
+/// The peer stores all the time, until the quarantine ends and after it. From then on the memory is the owner's again:
+/// what it puts there (`own`) stays.
+template <class Store, class InQuarantine>
+void expect_own_after_quarantine(TwoEndpoints& two, SeededRandom& random, const Granted& granted,
+                                 const std::vector<std::byte>& own, Store&& store, InQuarantine&& in_quarantine) {
+  while (in_quarantine()) {
+    store();
+    two.step(microseconds(random.below(10)));
+  }
+  granted.memory.store_bytes(0, own);
+  for (int i = 0; i < 20; ++i) {
+    store();
+    two.step(microseconds(random.below(20)));
+    REQUIRE(granted.bytes(0, own.size()) == own);
+  }
+}
+
 /// Two ends; the first moves its bytes by the engine.
 struct WithEngine {
   explicit WithEngine(DmaProvider& engine) {
@@ -559,18 +576,8 @@ TEST_CASE("memory that is used anew after a drain is not written by what the pee
       two.step(microseconds(random.below(10)));
     }
     REQUIRE(owner.deregister(granted.tag) == Status::ok);
-    while (owner.in_quarantine(granted.range)) {
-      write();
-      two.step(microseconds(random.below(10)));
-    }
-    // Ours again: what is put there stays.
-    const auto mine = pattern(kBytes, ~seed);
-    granted.memory.store_bytes(0, mine);
-    for (int i = 0; i < 20; ++i) {
-      write();
-      two.step(microseconds(random.below(20)));
-      REQUIRE(granted.bytes(0, kBytes) == mine);
-    }
+    expect_own_after_quarantine(two, random, granted, pattern(kBytes, ~seed), write,
+                                [&] { return owner.in_quarantine(granted.range); });
     // The writes to the tag that was revoked have ended the queue pairs.
     two.run(milliseconds(1));
     for (std::size_t i = 0; i < 2; ++i) {
@@ -612,17 +619,8 @@ TEST_CASE("memory is not written through a queue pair that has left its connecti
       two.step(microseconds(random.below(10)));
     }
     REQUIRE(owner.adapter.modify(owner.number, QueuePairEvent::reset) == Status::ok);
-    while (owner.adapter.in_quarantine(owner.number)) {
-      store();
-      two.step(microseconds(random.below(10)));
-    }
-    const auto mine = pattern(kBytes, ~seed);
-    granted.memory.store_bytes(0, mine);
-    for (int i = 0; i < 20; ++i) {
-      store();
-      two.step(microseconds(random.below(20)));
-      REQUIRE(granted.bytes(0, kBytes) == mine);
-    }
+    expect_own_after_quarantine(two, random, granted, pattern(kBytes, ~seed), store,
+                                [&] { return owner.adapter.in_quarantine(owner.number); });
     REQUIRE(writer.adapter.modify(writer.number, QueuePairEvent::reset) == Status::ok);
     two.connect();
   }
