@@ -27,6 +27,7 @@ namespace splitnic::fabric {
 void enable_guarded_copy();
 
 /// Copies as memcpy does; the ranges do not overlap. False: the access faulted, and any part of `to` may be written.
+/// On x86-64 the last bytes become visible last, so that who polls them finds the rest; elsewhere there is no order.
 [[nodiscard]] bool guarded_copy(void* to, const void* from, std::size_t bytes);
 
 /// The same, for memory that another core reads next and this one does not: many bytes go past this core's caches, so

@@ -101,6 +101,7 @@ TEST_CASE_METHOD(Guarded, "a guarded copy copies exactly, at every length and al
   }
 }
 
+#if defined(__x86_64__) && !defined(SPLITNIC_GUARDED_PORTABLE)  // nothing else promises an order
 TEST_CASE_METHOD(Guarded, "the last bytes of a guarded copy are visible last", "[fabric][memory]") {
   // Who polls the last word of a message reads the rest when it has changed.
   const std::size_t bytes = GENERATE(std::size_t{1024}, std::size_t{65536});
@@ -127,6 +128,7 @@ TEST_CASE_METHOD(Guarded, "the last bytes of a guarded copy are visible last", "
   reader.join();
   CHECK(early == 0);
 }
+#endif
 
 TEST_CASE_METHOD(Guarded, "a guarded copy that reaches one byte into forbidden memory answers false, before and behind",
                  "[fabric][memory]") {
