@@ -34,7 +34,11 @@ GOAL_RATE, GOAL_PING = 0.9, 1.5
 WARM_UP_SECONDS = 0.4
 MOST_MEMORY = 16 << 20  # that an attack leaves behind
 # During an attack: one host may have eight queues, each with 4 MiB each way, and some that are going.
-MOST_MEMORY_MEANWHILE, MOST_DESCRIPTORS = 160 << 20, 64
+MOST_MEMORY_MEANWHILE = 160 << 20
+# The unit's limits: connections without a bridge, of all users and of one; and 16 hosts and queues, each with its
+# connection, its doorbell and two sets to wait on, and for a moment the two memories that it sends.
+MOST_CONNECTIONS, MOST_CONNECTIONS_OF_A_USER = 64, 16
+MOST_DESCRIPTORS_OF_BRIDGES = 16 * 6
 MOST_LOG_LINES = 200  # in one attack of 2 s; a line of the log says what came too often
 PAUSE_AFTER_EJECTION = 8.0
 GUEST = 65534
@@ -103,7 +107,11 @@ class Window:
 
 
 class BesideAttacks(support.LabTestCase):
-    """Three honest hosts with traffic, and a place for an attacker."""
+    """Three honest hosts with traffic, and a place for an attacker.
+
+    The unit has a core of its own, and all else shares another one. Where the kernel places ten busy programs on two
+    cores decides the rate of requests by a factor of ten, for longer than a measurement lasts; and a ratio says
+    something about the unit only if both its parts were measured with one placement."""
 
     hosts = 3
     rings_doorbells = False  # attackers leave their doorbells out
@@ -119,6 +127,9 @@ class BesideAttacks(support.LabTestCase):
         policy = place / "policy.toml"
         policy.write_text(f"[[host]]\nname = '{GUARDED}'\nip-addresses = ['10.77.0.99']\ndhcp-server = false\n"
                           "router = false\n")
+        cores = sorted(os.sched_getaffinity(0))
+        cls.addClassCleanup(os.sched_setaffinity, 0, cores)
+        os.sched_setaffinity(0, cores[1:2] or cores)  # and what this process starts
         cls.lab = Lab()
         cls.lab.__enter__()
         cls.addClassCleanup(cls.lab.close)
@@ -127,6 +138,7 @@ class BesideAttacks(support.LabTestCase):
         cls.unit = IoUnit(cls.lab, cls.lan, ["--policy", policy, *users], patient=cls.patient)
         cls.unit.socket = place / "unit.sock"
         cls.unit.start()
+        cls.unit.process.run_on(cores[:1])
         cls.host = [Host(cls.lab, cls.unit, number + 1).start() for number in range(cls.hosts)]
         for host in cls.host:
             traffic.reaches(cls.lab, host.ns, cls.lan.address)
@@ -241,7 +253,8 @@ class BesideAttacks(support.LabTestCase):
         self.assertGreaterEqual(min(requests, bits), FLOOR, f"{attack}: requests {requests:.2f}, TCP {bits:.2f}")
         self.assertLess(memory, MOST_MEMORY)
         self.assertLess(most_memory, MOST_MEMORY_MEANWHILE)
-        self.assertLess(most, MOST_DESCRIPTORS)
+        connections = MOST_CONNECTIONS_OF_A_USER if self.attacker_user else MOST_CONNECTIONS
+        self.assertLessEqual(most, connections + MOST_DESCRIPTORS_OF_BRIDGES)
         self.assertLess(lines, MOST_LOG_LINES * SECONDS / 2)
         for window in windows:
             self.assert_signs(signs, window)
