@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <array>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -38,6 +40,13 @@ std::size_t bridge_mappings() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) count += line.find("memfd:splitnic-bridge") != std::string::npos;
   return count;
+}
+
+/// Page faults of this thread so far.
+std::size_t page_faults() {
+  rusage usage{};
+  REQUIRE(getrusage(RUSAGE_THREAD, &usage) == 0);
+  return static_cast<std::size_t>(usage.ru_minflt + usage.ru_majflt);
 }
 
 /// A doorman's thread, and the test's as the one that moves frames.
@@ -479,6 +488,25 @@ TEST_CASE("a host notices a new socket without waiting for its next attempt", "[
   CHECK(descriptors.empty());  // events of the folder do not wake a host that has its bridge
   listener->reset();
   rmdir(folder.c_str());
+}
+
+TEST_CASE("the thread that takes a bridge finds all of its memory in place", "[fabric][shm]") {
+  Attended unit(true);
+  const auto connector = ShmConnector::start({.path = unit.options.path}, monotonic_now());
+  REQUIRE(connector.has_value());
+  std::optional<ShmAccepted> accepted;
+  REQUIRE(unit.wait_until([&] { return (accepted = unit.doorman->take()).has_value(); }));
+  constexpr std::size_t kPageBytes = 4096;
+  const PeerMemory memory = accepted->bridge->local_memory();
+  const std::size_t pages = memory.size() / kPageBytes;
+  REQUIRE(pages == kShmMinBytes / kPageBytes);
+  std::array<std::byte, 1> octet{};
+  const std::size_t before = page_faults();
+  for (std::size_t page = 0; page < pages; ++page) {
+    memory.copy_out(page * kPageBytes, octet);
+    accepted->bridge->peer_window().write(page * kPageBytes, octet);
+  }
+  CHECK(page_faults() - before < pages / 2);  // those of sanitizers
 }
 
 }  // namespace splitnic::fabric::doorman_test

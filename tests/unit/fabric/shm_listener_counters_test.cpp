@@ -295,4 +295,21 @@ TEST_CASE("when too many connections wait, the oldest one of the user who has th
   for (const auto* const open : {few.data(), &few[1], &most[1], &most[2], &most[3]}) CHECK(is_open(*open));
 }
 
+TEST_CASE("one user has sixteen connections without a bridge, and one more closes its own oldest", "[fabric][shm]") {
+  ShmListenOptions options;
+  allow_other_user(options);
+  Polled unit(options);
+  const auto of_another = may_change_user() ? call_as(kOtherUser, path_of(unit)) : os::UniqueFd();
+  std::vector<os::UniqueFd> callers;
+  for (int i = 0; i < 17; ++i) {
+    callers.push_back(call(path_of(unit)));
+    unit.poll();
+  }
+  CHECK(unit.listener->counters().closed_excess == 1);
+  CHECK(unit.listener->setting_up() == (of_another ? 17 : 16));
+  CHECK(is_hung_up(callers[0]));
+  CHECK(std::all_of(callers.begin() + 1, callers.end(), is_open));
+  if (of_another) CHECK(is_open(of_another));
+}
+
 }  // namespace splitnic::fabric::shm_listener_counters_test

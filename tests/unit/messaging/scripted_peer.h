@@ -127,7 +127,8 @@ class ScriptedHost {
     incarnation_ = link_->incarnation();
     adapter_ = std::make_unique<fabric::ChannelAdapter>(*link_, fabric::AdapterOptions{}, random_);
     domain_ = adapter_->allocate_domain();
-    control_ = messaging::Channel::open(*adapter_, domain_, {.number = fabric::QpNumber{1}});
+    control_ =
+        messaging::Channel::open(*adapter_, domain_, {.number = fabric::QpNumber{1}, .send_buffers = control_buffers});
     return control_ && control_->connect({.number = fabric::QpNumber{1}}) == fabric::Status::ok;
   }
 
@@ -272,6 +273,7 @@ class ScriptedHost {
   RecordedMessages received_data;
   std::uint32_t list_entries = 64;  ///< what the hello offers
   std::uint64_t features = 0;
+  std::size_t control_buffers = 32;  ///< of its control channel, for messages that the session has not taken
 
  private:
   using Ends = std::pair<std::unique_ptr<fabric::Bridge>, std::unique_ptr<fabric::Bridge>>;

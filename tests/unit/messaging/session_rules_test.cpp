@@ -48,6 +48,24 @@ TEST_CASE("an answer waits for room in a full control channel", "[messaging][ses
   REQUIRE(host.session().counters().answers_not_sent == 0);
 }
 
+TEST_CASE("a peer that requests faster than it takes answers loses those beyond one, to the exact number",
+          "[messaging][session]") {
+  ScriptedHost host;
+  host.control_buffers = 48;
+  REQUIRE(host.come_up());
+  const std::uint64_t first = ask_for_a_channel_full(host);
+  for (std::uint32_t beat = 0; beat < 3; ++beat) host.request(wire::Heartbeat{beat});
+  host.run_peer_alone();
+  REQUIRE(host.session().request(wire::StatisticsReport{}));  // one buffer, so that one answer waits
+  host.run_session_alone();
+  CHECK(host.session().counters().answers_not_sent == 3);
+  CHECK(host.reply_to(first + kControlBuffers - 1));
+  host.run();
+  for (const auto& reply : host.got<wire::CfgUtilReply>()) CHECK(reply.transaction < first + kControlBuffers);
+  CHECK(host.reply_to(host.request(wire::Heartbeat{4})));
+  CHECK(host.session().counters().answers_not_sent == 3);
+}
+
 TEST_CASE("an answer without room dies with its session", "[messaging][session]") {
   ScriptedHost host;
   REQUIRE(host.come_up());
