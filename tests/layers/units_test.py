@@ -13,6 +13,9 @@ import unittest
 
 UNITS = pathlib.Path(__file__).resolve().parents[2] / "tools" / "package"
 MAX_EXPOSURE = 2.0
+# What docs/security.md promises of both, beside the exposure.
+PROMISED = ("PrivateTmp=yes", "ProtectSystem=strict", "NoNewPrivileges=yes", "MemoryDenyWriteExecute=yes",
+            "IPAddressDeny=any", "SystemCallFilter=~@resources")
 
 
 def analyze(*words):
@@ -45,6 +48,11 @@ class Units(unittest.TestCase):
     def test_the_exposure_of_each_unit_is_small(self):
         for template in self.units:
             self.assertLessEqual(exposure(self.instance(template)), MAX_EXPOSURE, template.name)
+
+    def test_each_has_the_settings_that_the_documentation_promises(self):
+        for template in self.units:
+            self.assertEqual([line for line in PROMISED if line not in template.read_text().splitlines()], [],
+                             template.name)
 
     def test_systemd_finds_no_fault(self):
         for template in self.units:
