@@ -85,6 +85,16 @@ TEST_CASE("a forbidden system call is named, and ends the process by SIGSYS", "[
   CHECK(ending.said == "splitnic test: the sandbox forbids the system call ptrace: ending\n");
 }
 
+TEST_CASE("no part may use io_uring, whose operations the filter does not see", "[tools][sandbox]") {
+  if (!filter_is_built_in()) return;
+  for (const FilteredPart part : kParts) {
+    const auto ending = after(part, [] { ::syscall(SYS_io_uring_setup, 1, nullptr); });
+    CAPTURE(static_cast<int>(part), ending.said);
+    CHECK(ending.by_signal(SIGSYS));
+    CHECK_THAT(ending.said, Catch::Contains("forbids the system call io_uring_setup:"));
+  }
+}
+
 TEST_CASE("abort ends the process by SIGABRT, from any thread", "[tools][sandbox]") {
   if (!filter_is_built_in()) return;
   for (const FilteredPart part : kParts) {
