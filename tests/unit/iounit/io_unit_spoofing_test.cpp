@@ -179,7 +179,8 @@ struct Spoofing {
 
   static IoUnitOptions options() {
     IoUnitOptions options;
-    options.policy.others.broadcasts = 0;
+    options.policy.others.broadcasts = 0;  // no limits of rate
+    options.policy.others.multicast_copies = 0;
     options.share.wasteful_seconds = ~0U;  // none is ejected for it here
     options.policy.lan_addresses = {kGateway};
     options.policy.allow("absent", kConfigured);
