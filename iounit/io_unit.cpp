@@ -305,7 +305,8 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
   }
   if (auto why = policy_.why_not_address(attached.name(), wanted, now_)) {
     ++counters_.addresses_refused;
-    notices_.recurring_notice(
+    recurring_notice_about(
+        attached, "address",
         fmt::format("host {} keeps address {}: {}", attached.name(), to_string(attached.mac()), *why));
     return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, std::move(*why)});
   }

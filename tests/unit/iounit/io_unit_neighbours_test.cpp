@@ -24,8 +24,11 @@ TEST_CASE("one host's flood of words, refusals and restarts hides no other host'
   const auto lines_with = [&](const std::string& text) {
     return std::ranges::count_if(written, [&](const auto& line) { return line.find(text) != std::string::npos; });
   };
+  constexpr unsigned kStations = 40;
+  for (unsigned i = 0; i < kStations; ++i) bench.from_lan(make_frame(kBroadcastMac, station(100 + i)));
   const auto flood = [&] {
-    for (unsigned i = 0; i < 40; ++i) {
+    for (unsigned i = 0; i < kStations; ++i) {
+      REQUIRE_FALSE(bench.grants(noisy, wire::SetMacAddress{station(100 + i)}));  // each a line of its own
       REQUIRE(bench.grants(noisy, wire::StatusReport{wire::kFramesLost, "flood " + std::to_string(i)}));
       REQUIRE_FALSE(bench.grants(noisy, wire::SetMacAddress{calm.mac()}));
       REQUIRE(bench.grants(noisy, wire::ReceiveFilter{.promiscuous = true}));
@@ -38,6 +41,8 @@ TEST_CASE("one host's flood of words, refusals and restarts hides no other host'
   CHECK(of_noisy < 20);  // a few of each kind
   REQUIRE(bench.grants(calm, wire::StatusReport{wire::kFramesLost, "quiet word"}));
   CHECK(lines_with("host calm says: quiet word") == 1);
+  REQUIRE_FALSE(bench.grants(calm, wire::SetMacAddress{noisy.mac()}));
+  CHECK(lines_with("host calm keeps address") == 1);
   calm.session().reset("test");
   bench.settle();
   CHECK(lines_with("host calm is down") == 1);

@@ -152,8 +152,15 @@ class BridgeQueue final : public fabric::BridgeSource {
 
 struct RecordedNotices final : Notices {
   std::vector<std::string> lines;
-  Notices* also = nullptr;  ///< gets those of hosts, too
-  void notice(const std::string& line) override { lines.push_back(line); }
+  Notices* also = nullptr;  ///< gets all of them, too
+  void notice(const std::string& line) override {
+    lines.push_back(line);
+    if (also != nullptr) also->notice(line);
+  }
+  void recurring_notice(const std::string& line) override {
+    lines.push_back(line);
+    if (also != nullptr) also->recurring_notice(line);
+  }
   void notice_from(std::string_view source, const std::string& line) override {
     lines.push_back(line);
     if (also != nullptr) also->notice_from(source, line);
