@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,8 @@ class HostEnd final : private messaging::SessionEvents {
   [[nodiscard]] fabric::Bridge& bridge() { return *bridge_; }
   [[nodiscard]] const MacAddress& mac() const { return mac_; }
   [[nodiscard]] std::uint64_t received() const { return received_; }
+  /// Of these, frames for the address of somebody else.
+  [[nodiscard]] std::uint64_t overheard() const { return overheard_; }
   /// Requests for another address that the unit has granted.
   [[nodiscard]] std::uint64_t addresses() const { return addresses_; }
   /// Sends as many of these frames as fit; returns how many.
@@ -48,7 +51,12 @@ class HostEnd final : private messaging::SessionEvents {
   }
   void on_up(const wire::HelloReply* reply) override { mac_ = reply->assigned_mac; }
   void on_down(std::string_view) override {}
-  void on_frame(const messaging::ReceivedFrame&) override { ++received_; }
+  void on_frame(const messaging::ReceivedFrame& frame) override {
+    ++received_;
+    MacAddress to;
+    frame.first(to.octets.size()).copy_out(std::as_writable_bytes(std::span(to.octets)));
+    if (!to.is_multicast() && to != mac_) ++overheard_;
+  }
   messaging::Answer on_request(const wire::RequestBody&) override { return wire::Acknowledged{}; }
   void on_reply(wire::CfgRequest request, const messaging::Answer& answer) override {
     if (request == wire::CfgRequest::set_mac_address && answer) ++addresses_;
@@ -58,6 +66,7 @@ class HostEnd final : private messaging::SessionEvents {
   std::shared_ptr<fabric::Bridge> bridge_;
   MacAddress mac_;
   std::uint64_t received_ = 0;
+  std::uint64_t overheard_ = 0;
   std::uint64_t addresses_ = 0;
   messaging::Session session_;
 };

@@ -47,6 +47,20 @@ void take_names(Target& target, Counts& counts) {
   }
 }
 
+/// Asks for the frames of its neighbours and of the LAN in every way that a receive filter has.
+void overhear(Target& target, Counts& counts) {
+  auto& requests = counts["requests"];
+  const wire::ReceiveFilter everything{
+      .unicast = {stable_mac_for(target.victim), target.station}, .all_multicast = true, .promiscuous = true};
+  std::uint64_t taken = 0;
+  while_up(target, counts, [&](HostEnd& end) {
+    requests += end.session().request(everything) ? 1 : 0;
+    taken = std::max(taken, end.overheard());
+    target.be_idle(std::chrono::milliseconds(1));
+  });
+  if (taken != 0) counts["taken"] = taken;
+}
+
 /// A bridge whose owner claims to run on each core in turn, the unit's among them.
 class CoreLiar final : public fabric::Bridge {
  public:
@@ -156,6 +170,7 @@ constexpr Attack kAttacks[] = {
     {"gateway", "requests addresses of the LAN, of a neighbour and of a host that is gone, and sends from them",
      take_addresses},
     {"names", "says hello under the name of a neighbour", take_names},
+    {"overhearing", "asks for the frames of everybody else", overhear},
     {"core", "claims to wait for one core after the other", lie_about_the_core},
     {"claims", "poses as others in ARP, neighbour discovery, DHCP and router advertisements", pose_as_others},
     {"queues", "guesses cookies, brings too many queues, and sends through them", abuse_queues},

@@ -82,6 +82,7 @@ SIGNS = {
     "truncation": Reason("the kernel refuses it: the files are sealed"),
     "gateway": ("addresses_refused",),
     "names": ("hosts_refused",),
+    "overhearing": ("filters_limited",),
     "core": Reason("its word counts for its own frames alone"),
     "claims": ("from_host_ip_address", "from_host_dhcp_server", "from_host_router"),
     "queues": ("connections_refused_session", "queues_refused"),

@@ -134,6 +134,7 @@ class PolicyFile(support.LabTestCase):
         self.assertIn("# name h1: user 0, uses address 02:77:00:00:00:21\n", shown)
         self.file.with_suffix(".shown").write_text(shown)
         self.assertEqual(self.policy("check", self.file.with_suffix(".shown")).returncode, 0)
+        epoch = host.stats()["epoch"]
 
         # A wrong file changes nothing.
         self.file.write_text("[policy]\nfrobnicate = 1\n")
@@ -148,7 +149,12 @@ class PolicyFile(support.LabTestCase):
         self.file.write_text("[[host]]\nname = 'h1'\naddresses = ['02:77:00:00:00:21']\npromiscuous = true\n")
         unit.process.signal(signal.SIGHUP)
         self.wait_line(unit, "read policy")
+        self.assertIn("promiscuous = true", self.policy("show", control=unit.control).stdout)
+        self.file.write_text("[[host]]\nname = 'h1'\naddresses = ['02:77:00:00:00:21']\nsend-frames = 100000\n")
+        self.assertEqual(self.policy("reload", control=unit.control).returncode, 0)
+        self.assertIn("send-frames = 100000", self.policy("show", control=unit.control).stdout)
         self.assert_pings(host, self.lan.address)
+        self.assertEqual(host.stats()["epoch"], epoch, "neither reload has ended the session")
         self.file.write_text("[policy]\nlisted-only = true\n")
         self.assertEqual(self.policy("reload", control=unit.control).returncode, 0)
         self.wait_line(host, "the policy does not list this host")

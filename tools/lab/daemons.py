@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from pathlib import Path
 
 from .process import LabError, children, wait_until
 
@@ -63,13 +64,21 @@ class Daemon:
         return answer["state"] if answer else None
 
     def wait_state(self, wanted, seconds=START_SECONDS):
+        """Waits until the daemon says so. Unless it has --no-sandbox, the kernel must filter its system calls by then."""
         def reached():
             if not self.process.running():
                 raise LabError(f"{self.name} ended with code {self.process.popen.returncode}: "
                                f"{self.process.last_line()}")
             return self.state() == wanted
         wait_until(reached, seconds, f'{self.name} to be "{wanted}"')
+        if "--no-sandbox" not in self.args and not self.filtered():
+            raise LabError(f"{self.name} runs without the filter of system calls")
         return self
+
+    def filtered(self):
+        """Whether the kernel filters its system calls, or it was built without the filter."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return "\nSeccomp:\t2\n" in status or "(a sanitizer's build)" in self.process.text()
 
     def drops(self):
         """Dropped frames by cause, summed over the daemon and all its peers, without zeros."""
