@@ -118,13 +118,26 @@ Result<void> set_name(HostRule& rule, const ConfigEntry& entry, const PolicyRule
   return {};
 }
 
-Result<void> set_host(HostRule& rule, const ConfigEntry& entry, const AccountLookup& accounts) {
+/// An address is one host's or one station's.
+Result<MacAddress> to_own_address(const ConfigEntry& entry, const PolicyRules& rules) {
+  auto address = to_station(entry);
+  if (!address) return address;
+  const auto has_it = [&](const std::vector<MacAddress>& all) { return std::ranges::find(all, *address) != all.end(); };
+  if (has_it(rules.lan_addresses)) return fail("{} is among lan-addresses", entry.value);
+  for (const HostRule& other : rules.hosts) {
+    if (has_it(other.rights.addresses)) return fail("{} belongs to host {}", entry.value, other.name);
+  }
+  return address;
+}
+
+Result<void> set_host(HostRule& rule, const ConfigEntry& entry, const PolicyRules& rules,
+                      const AccountLookup& accounts) {
   if (entry.key == "user") return assign(rule.user, accounts.user(entry.value));
   if (entry.key == "group") return assign(rule.group, accounts.group(entry.value));
   if (entry.key == "addresses") {
     // A host with addresses uses these alone, unless its own table says more.
     if (rule.rights.addresses.empty()) rule.rights.foreign_sources = false;
-    return append(rule.rights.addresses, to_station(entry));
+    return append(rule.rights.addresses, to_own_address(entry, rules));
   }
   if (const auto done = set_right(rule.rights, entry)) return *done;
   return fail("no such key in [[host]]");
@@ -177,7 +190,8 @@ class Reader {
         if (first && entry.key == "trunk-vlans") rule.rights.trunk_vlans.clear();
         if (first && entry.key == "ip-addresses") rule.rights.ip.addresses.clear();
         if (!once(entry, list)) return tl::unexpected(twice(entry).error());
-        const auto done = entry.key == "name" ? set_name(rule, entry, rules_) : set_host(rule, entry, accounts_);
+        const auto done =
+            entry.key == "name" ? set_name(rule, entry, rules_) : set_host(rule, entry, rules_, accounts_);
         if (!done) return tl::unexpected(wrong(entry, done.error()).error());
       }
     }

@@ -144,6 +144,12 @@ TEST_CASE("every fault of a policy file is told with its line", "[iounit][policy
   CHECK(error_of("[[host]]\nname = 'x'\ngroup = 'nosuchgroup'\n") == "p.toml:3: group: no group named nosuchgroup");
   CHECK(error_of("[[host]]\nname = 'x'\naddresses = ['02:00:00:00:00:01',\n'ff:ff:ff:ff:ff:ff']\n") ==
         "p.toml:4: addresses: ff:ff:ff:ff:ff:ff is not the address of a station");
+  CHECK(error_of("[[host]]\nname = 'x'\naddresses = '02:00:00:00:00:01'\n"
+                 "[[host]]\nname = 'y'\naddresses = ['02:00:00:00:00:02', '02:00:00:00:00:01']\n") ==
+        "p.toml:6: addresses: 02:00:00:00:00:01 belongs to host x");
+  CHECK(error_of("[[host]]\nname = 'x'\naddresses = '02:00:00:00:00:01'\n"
+                 "[policy]\nlan-addresses = '02:00:00:00:00:01'\n") ==
+        "p.toml:3: addresses: 02:00:00:00:00:01 is among lan-addresses");
   CHECK(error_of("[[host]]\nname = 'x'\npromiscuous = 'yes'\n") == "p.toml:3: promiscuous: must be true or false");
   CHECK(error_of("[[host]]\nname = ['x', 'y']\n") == "p.toml:2: name: takes one value");
   CHECK(error_of("[policy]\naddress-hold = -1\n") == "p.toml:2: address-hold: -1 is no number from 0 to 31536000");
