@@ -41,6 +41,7 @@ struct Task {
   bool datagram = false;    ///< unreliable datagrams, instead of a reliable connection
   std::size_t waiting = 0;  ///< other queue pairs of the sender, which wait for a time to come
   bool standing = false;    ///< the receive of writes with immediate stays posted
+  bool answered = false;    ///< each message answers the one before; nobody waits for the completion of a send
 };
 using verbs::Operation;
 constexpr std::array kTasks{
@@ -54,6 +55,7 @@ constexpr std::array kTasks{
     Task{"immediate_64_lists", Operation::rdma_write_with_immediate, 64, 32, true},
     Task{"standing_64_lists", Operation::rdma_write_with_immediate, 64, 32, true, false, false, 0, true},
     Task{"read_8", Operation::rdma_read, 8, 1},
+    Task{.name = "ping_pong_64", .operation = Operation::send, .bytes = 64, .list = 1, .answered = true},
     Task{"idle_poll", Operation::send, 8, 32, false, true},
 };
 
@@ -118,11 +120,16 @@ class Pair {
       requests_.push_back(request(i, from, key.at(0)));
       receives_.push_back(verbs::receive(i, task.operation == Operation::send ? into : verbs::LocalSegment{}));
     }
+    if (!task.answered) return;
+    answers_.push_back(verbs::send(0, {server_->region.segment(kBytes / 2, task.bytes)}));
+    answer_receives_.push_back(verbs::receive(0, client_->region.segment(kBytes / 2, task.bytes)));
+    post(*client_, answer_receives_);
   }
 
   /// One list, until both ends have taken its completions, and receives for the next.
   void exchange() {
     if (task_.idle) return poll_in_vain();
+    if (task_.answered) return converse();
     std::size_t posted = 0;
     SPLITNIC_CHECK(client_->queue_pair.post_send(requests_, posted) == verbs::Status::ok);
     std::size_t done = 0;
@@ -142,12 +149,27 @@ class Pair {
       SPLITNIC_CHECK(take(client_->received) == 0);
     }
   }
-  void post_receives() {
-    std::size_t posted = 0;
-    SPLITNIC_CHECK(server_->queue_pair.post_receive(receives_, posted) == verbs::Status::ok);
-  }
+  void post_receives() { post(*server_, receives_); }
 
  private:
+  /// A message and its answer, each by an end that polls for it.
+  void converse() {
+    send(*client_, requests_, *server_, receives_);
+    send(*server_, answers_, *client_, answer_receives_);
+  }
+  void send(End& from, std::span<const verbs::WorkRequest> what, End& to, std::span<const verbs::ReceiveRequest> next) {
+    std::size_t posted = 0;
+    SPLITNIC_CHECK(from.queue_pair.post_send(what, posted) == verbs::Status::ok);
+    do {
+      poll(to, std::chrono::nanoseconds(100));
+      static_cast<void>(take(to.sent));
+    } while (take(to.received) == 0);
+    post(to, next);
+  }
+  static void post(End& end, std::span<const verbs::ReceiveRequest> receives) {
+    std::size_t posted = 0;
+    SPLITNIC_CHECK(end.queue_pair.post_receive(receives, posted) == verbs::Status::ok);
+  }
   void bind() {
     if (task_.datagram) {
       to_server_ = made(client_->domain.create_address_handle(client_->path));
@@ -173,11 +195,14 @@ class Pair {
         return verbs::send(id, {from});
     }
   }
-  /// Each poll is a microsecond after the one before.
+  /// Each poll of both ends is a microsecond after the one before.
   void poll() {
-    now_ += std::chrono::microseconds(1);
-    static_cast<void>(client_->context.poll(now_));
-    static_cast<void>(server_->context.poll(now_));
+    poll(*client_, std::chrono::microseconds(1));
+    poll(*server_, {});
+  }
+  void poll(End& end, Duration after) {
+    now_ += after;
+    static_cast<void>(end.context.poll(now_));
   }
   std::size_t take(verbs::CompletionQueue& from) {
     const std::size_t count = from.poll(completions_);
@@ -195,6 +220,8 @@ class Pair {
   verbs::AddressHandle to_server_;
   std::vector<verbs::WorkRequest> requests_;
   std::vector<verbs::ReceiveRequest> receives_;
+  std::vector<verbs::WorkRequest> answers_;  // of the server, where messages are answered
+  std::vector<verbs::ReceiveRequest> answer_receives_;
   std::array<verbs::Completion, 32> completions_;
 };
 
@@ -213,7 +240,8 @@ int main(int count, char** arguments) {
     static Pair pair(task);
     pair.post_receives();
     pair.exchange();
-    measured(pair, kMessages / task.list);
-    return kMessages / task.list * task.list;
+    const std::size_t per_exchange = task.answered ? 2 : task.list;
+    measured(pair, kMessages / per_exchange);
+    return kMessages / per_exchange * per_exchange;
   });
 }

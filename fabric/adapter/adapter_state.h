@@ -23,6 +23,33 @@ inline constexpr std::size_t kMaxQueueDepth = std::size_t{1} << 16U;
 inline constexpr std::size_t kMaxCompletionDepth = std::size_t{1} << 20U;
 inline constexpr std::size_t kMaxReads = 256;
 
+/// Whether the caller answers what a poll brings before it polls again, as far as the last time shows. If so, the poll
+/// only tells the peer in passing what was taken, and leaves the rest of its turn to the next one: the caller has its
+/// messages first, and the look at the peer's doorbell, which has to wait for its stores, is taken once for what was
+/// taken and for the answer. Thread: the adapter's owner.
+class AnswerHabit {
+ public:
+  /// A poll has taken cells, or found none. Whether the caller is likely to answer them.
+  [[nodiscard]] bool note_received(const AdapterCounters& counters) {
+    brought_ = counters.cells_received != received_;
+    received_ = counters.cells_received;
+    return brought_ && answers_;
+  }
+  /// The next poll begins.
+  void note_posts(const AdapterCounters& counters) {
+    if (brought_) answers_ = counters.cells_sent != sent_;
+    brought_ = false;
+  }
+  /// A poll ends.
+  void note_sent(const AdapterCounters& counters) { sent_ = counters.cells_sent; }
+
+ private:
+  std::uint64_t received_ = 0;
+  std::uint64_t sent_ = 0;
+  bool brought_ = false;
+  bool answers_ = false;
+};
+
 /// What a ChannelAdapter is made of. A queue pair's slot is the low bits of its number: the first sixteen are those of
 /// the well-known numbers, and a drawn number is random above its slot's bits.
 struct ChannelAdapter::State {
@@ -66,6 +93,8 @@ struct ChannelAdapter::State {
   [[nodiscard]] Time next_deadline();
   [[nodiscard]] bool any_to_send() const;
   std::size_t receive_turn();
+  /// The rest of the turn may be left to the next poll, after what a receive_turn() has brought.
+  [[nodiscard]] bool may_answer_later() const;
   /// Takes what the path has; returns how much.
   std::size_t look(Path& path);
   std::size_t receive_cells(Path& path, VirtualLane lane);
@@ -107,11 +136,13 @@ struct ChannelAdapter::State {
   std::vector<QueuePair*> queue_pairs;  // all of them
   QueuePairTurns turns;                 // which of them a poll looks at
   Time rests_until = Time::min();       // until then the active ones do nothing unless something comes in
-  bool has_news = false;                // rests() has found something for the next poll
-  bool timers_to_start = false;         // of what has left since the last poll that did more than look
-  std::uint64_t path_epochs = 0;        // begun, and ended
-  bool turn_begun = false;              // the links were polled, and the cells are to be taken
-  std::vector<bool> domains{false};     // by number: allocated and not given back; 0 never is
+  AnswerHabit habit;
+  bool owes_turn = false;            // the last poll has left timers and doorbells to the next one
+  bool has_news = false;             // rests() has found something for the next poll
+  bool timers_to_start = false;      // of what has left since the last poll that did more than look
+  std::uint64_t path_epochs = 0;     // begun, and ended
+  bool turn_begun = false;           // the links were polled, and the cells are to be taken
+  std::vector<bool> domains{false};  // by number: allocated and not given back; 0 never is
 };
 
 }  // namespace splitnic::fabric

@@ -455,9 +455,10 @@ std::optional<std::size_t> ChannelAdapter::claim_direct(QpNumber queue_pair, Rem
 
 bool ChannelAdapter::rests(Time now) {
   const PathTurns& turns = state_->context.turns;
+  state_->habit.note_posts(state_->context.counters);
   const auto rests = [now](const Path* path) { return path->turn.announced && path->link.rests(now); };
-  const bool may_rest =
-      turns.all_busy() && !state_->turn_begun && now < state_->rests_by() && std::ranges::all_of(turns.busy(), rests);
+  const bool may_rest = turns.all_busy() && !state_->turn_begun && !state_->owes_turn && now < state_->rests_by() &&
+                        std::ranges::all_of(turns.busy(), rests);
   if (!may_rest) return false;
   state_->has_news = !state_->is_quiet();
   if (!state_->has_news) state_->context.now = now;
@@ -465,23 +466,39 @@ bool ChannelAdapter::rests(Time now) {
 }
 
 std::size_t ChannelAdapter::poll(Time now) {
+  state_->habit.note_posts(state_->context.counters);
   state_->enter_turn(now);
   const bool has_news = std::exchange(state_->has_news, false);
-  if (!has_news && now < state_->rests_by() && state_->is_quiet()) {
+  const bool owes_turn = std::exchange(state_->owes_turn, false);
+  if (!has_news && !owes_turn && now < state_->rests_by() && state_->is_quiet()) {
     state_->notify(true);
     return 0;
   }
   const std::size_t received = state_->receive_turn();
-  const std::size_t sent = state_->send_turn();
-  // Once for everything written since the last time, posts included.
-  state_->notify(false);
-  if (received + sent == 0) state_->rest();
+  const bool answer_comes = state_->habit.note_received(state_->context.counters);
+  state_->owes_turn = answer_comes && !owes_turn && state_->may_answer_later();
+  std::size_t sent = 0;
+  if (state_->owes_turn) {
+    sent = state_->return_room();
+  } else {
+    sent = state_->send_turn();
+    // Once for everything written since the last time, posts included.
+    state_->notify(false);
+    if (received + sent == 0) state_->rest();
+  }
+  state_->habit.note_sent(state_->context.counters);
   return received + sent;
 }
 
 /// A poll has found nothing to do: if it is the peer's turn, the next ones need not do more than look.
 void ChannelAdapter::State::rest() {
   if (!any_to_send()) rests_until = std::min(context.now + kRest, next_deadline());
+}
+
+/// What came in has been dealt with, but for timers and the peer's doorbell.
+bool ChannelAdapter::State::may_answer_later() const {
+  const auto owes = [](const Path* path) { return path->owes_cells(); };
+  return !context.overrun && !any_to_send() && std::ranges::none_of(context.turns.busy(), owes);
 }
 
 std::size_t ChannelAdapter::receive(Time now) {
@@ -552,6 +569,7 @@ std::size_t ChannelAdapter::State::send_turn() {
 }
 
 std::size_t ChannelAdapter::poll_links(Time now) {
+  if (state_->has_news) return 0;  // all links rest, as rests() has just found
   state_->begin_turn(now, true);
   PathTurns& turns = state_->context.turns;
   std::size_t moved = 0;
@@ -575,9 +593,9 @@ void ChannelAdapter::State::notify(bool new_alone) {
   }
 }
 
-bool ChannelAdapter::prepare_sleep() { return state_->context.turns.prepare_sleep(); }
+bool ChannelAdapter::prepare_sleep() { return !state_->owes_turn && state_->context.turns.prepare_sleep(); }
 
-bool ChannelAdapter::rearm() { return state_->context.turns.rearm(); }
+bool ChannelAdapter::rearm() { return !state_->owes_turn && state_->context.turns.rearm(); }
 
 void ChannelAdapter::disarm() { state_->context.turns.disarm(); }
 
@@ -598,6 +616,7 @@ Time ChannelAdapter::next_link_deadline(Time now) const {
 }
 
 Time ChannelAdapter::next_deadline() const {
+  if (state_->owes_turn) return state_->context.now;
   const Time deadline = state_->next_deadline();
   const bool rests = state_->timers_to_start && state_->rests_until != Time::min();
   return rests ? std::min(deadline, state_->rests_until) : deadline;
@@ -620,10 +639,7 @@ Time ChannelAdapter::State::next_deadline() {
 }
 
 bool ChannelAdapter::outstanding() const {
-  const auto owes = [](const Path* path) {
-    const auto wanted = [](const PendingNotTaken& pending) { return pending.wanted; };
-    return path->drains.waiting() || std::ranges::any_of(path->not_taken, wanted);
-  };
+  const auto owes = [](const Path* path) { return path->drains.waiting() || path->owes_refusals(); };
   if (std::ranges::any_of(state_->context.turns.busy(), owes)) return true;
   return state_->turns.any_waiting() || std::ranges::any_of(state_->turns.active(), [](const QueuePair* queue_pair) {
            return queue_pair->outstanding();

@@ -110,9 +110,12 @@ struct Path {
   [[nodiscard]] bool is_current() const { return open && link.up() && link.incarnation() == incarnation; }
   /// Polls have something to do here, or may have, whatever comes in.
   [[nodiscard]] bool owes() const {
-    const auto wanted = [](const PendingNotTaken& pending) { return pending.wanted; };
-    return waiting != 0 || drains.busy() || std::any_of(not_taken.begin(), not_taken.end(), wanted) ||
-           std::find(more.begin(), more.end(), true) != more.end();
+    return waiting != 0 || owes_cells() || std::find(more.begin(), more.end(), true) != more.end();
+  }
+  /// Cells are to be sent that are of no queue pair.
+  [[nodiscard]] bool owes_cells() const { return drains.busy() || owes_refusals(); }
+  [[nodiscard]] bool owes_refusals() const {
+    return std::any_of(not_taken.begin(), not_taken.end(), [](const PendingNotTaken& each) { return each.wanted; });
   }
   /// Nothing has come in or been settled on the lane since a poll looked last, as far as that shows in its slots.
   [[nodiscard]] bool is_quiet(VirtualLane lane) const {

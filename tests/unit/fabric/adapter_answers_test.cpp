@@ -1,0 +1,156 @@
+#include <cstdint>
+#include <span>
+
+#include "adapter_fixtures.h"
+
+/// An end whose caller answers what a poll brings has its messages before it looks whether its peer sleeps.
+namespace splitnic::fabric::adapter_answers_test {
+namespace {
+
+using test::Endpoint;
+using test::microseconds;
+
+constexpr VirtualLane kData = VirtualLane::data;
+
+/// End 0 asks, and sleeps until it is told that its question was taken. End 1 answers. A message is one slot of one
+/// line.
+class Conversation {
+ public:
+  /// One question has been answered so far.
+  Conversation() {
+    ask();
+    poll(1);
+    REQUIRE(questions() == 1);
+    REQUIRE(rung());
+    answer();
+    poll(1);
+    poll(0);
+    REQUIRE(told() == 1);
+    static_cast<void>(asking().take());
+  }
+
+  Endpoint& asking() { return ends_.end(0); }
+  Endpoint& answering() { return ends_.end(1); }
+  [[nodiscard]] Time now() const { return ends_.pair.now(); }
+  void ask() {
+    REQUIRE(answering().receive(1, 0, 64) == Status::ok);
+    REQUIRE(asking().send(2, 0, 10) == Status::ok);
+    asking().adapter.disarm();
+    while (poll(0) != 0) continue;
+    static_cast<void>(rung());
+    REQUIRE(asking().adapter.prepare_sleep());
+    ends_.pair.advance({});  // the armed flag arrives
+  }
+  void answer() {
+    REQUIRE(asking().receive(3, 4096, 64) == Status::ok);
+    REQUIRE(answering().send(4, 4096, 10) == Status::ok);
+  }
+  std::size_t poll(std::size_t end) {
+    ends_.pair.advance(microseconds(1));
+    const std::size_t moved = ends_.end(end).adapter.poll(now());
+    ends_.pair.advance({});
+    return moved;
+  }
+  /// Completions of receives that the answering end has not taken yet.
+  std::size_t questions() {
+    std::size_t count = 0;
+    for (const Completion& done : answering().take()) count += done.receive ? 1 : 0;
+    return count;
+  }
+  /// How many questions the asking end knows to be settled.
+  std::uint64_t told() { return ends_.pair.link(0).settled(kData); }
+  /// The asking end was rung since the last call.
+  bool rung() {
+    const std::uint64_t before = rung_;
+    rung_ = ends_.pair.bridges().counters().doorbells;
+    return rung_ != before;
+  }
+
+ private:
+  test::TwoEndpoints ends_;
+  std::uint64_t rung_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("who answers each message has it, and the peer knows, before a doorbell is looked at",
+          "[fabric][adapter][answers]") {
+  Conversation talk;
+  talk.ask();
+  CHECK(talk.poll(1) != 0);
+  CHECK(talk.questions() == 1);
+  CHECK(talk.told() == 2);
+  CHECK_FALSE(talk.rung());
+  SECTION("and one ring is enough, after the answer") { talk.answer(); }
+  SECTION("or if there is none") {}
+  talk.poll(1);
+  CHECK(talk.rung());
+  talk.poll(1);
+  CHECK_FALSE(talk.rung());
+}
+
+TEST_CASE("who does not answer rings the peer at once", "[fabric][adapter][answers]") {
+  Conversation talk;
+  talk.ask();
+  talk.poll(1);
+  talk.poll(1);
+  REQUIRE(talk.rung());
+  talk.ask();
+  talk.poll(1);
+  CHECK(talk.rung());
+  SECTION("also where it answers later, after a poll that brought nothing") {
+    talk.poll(1);
+    talk.answer();
+    talk.poll(0);
+    talk.ask();
+    talk.poll(1);
+    CHECK(talk.rung());
+  }
+}
+
+TEST_CASE("of two polls in a row that bring messages, the second rings the peer", "[fabric][adapter][answers]") {
+  Conversation talk;
+  talk.ask();
+  talk.poll(1);
+  REQUIRE_FALSE(talk.rung());
+  talk.answer();
+  talk.ask();
+  talk.poll(1);
+  CHECK(talk.questions() == 2);
+  CHECK(talk.rung());
+}
+
+TEST_CASE("an end that owes the peer a look does not sleep", "[fabric][adapter][answers]") {
+  Conversation talk;
+  ChannelAdapter& adapter = talk.answering().adapter;
+  talk.ask();
+  talk.poll(1);
+  CHECK(adapter.next_deadline() <= talk.now());
+  CHECK_FALSE(adapter.rests(talk.now()));
+  CHECK_FALSE(adapter.rearm());
+  CHECK_FALSE(adapter.prepare_sleep());
+  talk.poll(1);
+  CHECK(adapter.next_deadline() > talk.now());
+  CHECK(adapter.prepare_sleep());
+}
+
+TEST_CASE("an answer of the adapter's own does not wait for the caller's", "[fabric][adapter][answers]") {
+  Conversation talk;
+  Endpoint& answering = talk.answering();
+  const auto readable = answering.adapter.register_memory(answering.domain, std::span(answering.buffer).first(64),
+                                                          Right::local_read | Right::remote_read);
+  REQUIRE(readable.has_value());
+  talk.ask();
+  WorkRequest read;
+  read.operation = Operation::rdma_read;
+  read.segments[0] = talk.asking().segment(0, 8);
+  read.segment_count = 1;
+  read.remote = {answering.adapter.region_address(*readable), *readable};
+  REQUIRE(talk.asking().adapter.post_send(talk.asking().number, read) == Status::ok);
+  const std::uint64_t before = answering.adapter.counters().cells_sent;
+  talk.poll(1);
+  CHECK(talk.questions() == 1);
+  CHECK(answering.adapter.counters().cells_sent == before + 1);
+}
+
+}  // namespace splitnic::fabric::adapter_answers_test
