@@ -171,8 +171,9 @@ inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& sl
   SlotClaim claim;
   if (!slots.sender.claim(immediate ? sizeof(ImmediateHeader) : 0, bytes, claim)) [[unlikely]]
     return 0;
+  // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
   const bool filled =
-      fill(claim.payload, from, slots.reader) && fill(claim.payload_rest, from + claim.payload.size(), slots.reader);
+      fill(claim.payload_rest, from + claim.payload.size(), slots.reader) && fill(claim.payload, from, slots.reader);
   if (!filled) [[unlikely]]
     return 0;
   if (immediate) append(claim.extension, ImmediateHeader(request.immediate));
@@ -279,10 +280,10 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
   SlotClaim claim;
   if (!route.slots->sender.claim(head, sizeof(DatagramBytes) + bytes, claim)) return false;
   route.header.queue_key = queue_key_of(queue_pair.options, request.datagram);
-  append(claim.payload.data(), route.header);
   const std::span<std::byte> first = claim.payload.subspan(sizeof(DatagramBytes));
   const NextReader reader = route.slots->reader;
-  if (!fill(first, from, reader) || !fill(claim.payload_rest, from + first.size(), reader)) return false;
+  if (!fill(claim.payload_rest, from + first.size(), reader) || !fill(first, from, reader)) return false;
+  append(claim.payload.data(), route.header);
   if (immediate) append(claim.extension, ImmediateHeader(request.immediate));
   SlotFields fields;
   fields.opcode = static_cast<std::uint8_t>(immediate ? Opcode::datagram_immediate : Opcode::datagram);

@@ -20,7 +20,7 @@ struct LinkOptions {
   /// limits below. A cell takes at most a quarter of the payload ring. Where all rings together would take more than a
   /// quarter of the bridge's memory, the largest is halved until they do not.
   std::array<std::size_t, kLanes> slot_bytes{16U << 10U, 64U << 10U};
-  std::array<std::size_t, kLanes> payload_bytes{32U << 10U, 128U << 10U};
+  std::array<std::size_t, kLanes> payload_bytes{32U << 10U, 256U << 10U};
   /// Slots of the protection-table copy that the peer may push to this end, and places for its queue pairs (rounded up
   /// to sets of four).
   std::size_t mpt_entries = 64;

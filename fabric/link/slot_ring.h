@@ -289,8 +289,8 @@ inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_b
 inline std::uint64_t SlotSender::release(const SlotClaim& claim, const SlotFields& fields) {
   if (lines_ != nullptr) {
     std::byte* const first = lines_ + line_at(head_);
-    encode_slot(fields, claim.layout, first + kSlotSequenceBytes);
     if (claim.layout.two_lines) store_sequence(lines_ + line_at(head_ + 1), head_ + 1);
+    encode_slot(fields, claim.layout, first + kSlotSequenceBytes);
     store_sequence(first, head_);
   } else {
     encode_slot(fields, claim.layout, staged_.data() + kSlotSequenceBytes);
