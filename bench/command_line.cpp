@@ -119,8 +119,9 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
   app.formatter(tools::make_help_formatter());
   app.require_subcommand(1);
   app.set_version_flag("--version", SPLITNIC_VERSION);
-  bind(*app.add_subcommand("nic", "The virtual NIC, beside a one-process forwarder and the kernel's bridge"),
-       asked.nic);
+  bind(
+      *app.add_subcommand("nic", "The virtual NIC, beside forwarders in one and two processes and the kernel's bridge"),
+      asked.nic);
   bind(*app.add_subcommand("fabric", "The verbs between two processes, the protection table, and both beside peers"),
        asked.fabric);
   bind(*app.add_subcommand("verbs", "A program on the C verbs, beside UCX, libfabric and the C++ verbs"), asked.verbs);

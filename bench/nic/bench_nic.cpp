@@ -38,8 +38,9 @@ Contestant split_driver(const Laboratory& laboratory, const std::string& program
             "--control", laboratory.scratch("host.control"), "--offloads", on}}};
 }
 
-Contestant forwarder(const std::string& program, Condition condition) {
-  return {Contender::forwarder,
+/// bench-forwarder or bench-small-split.
+Contestant yardstick(Contender contender, const std::string& program, Condition condition) {
+  return {contender,
           condition,
           {{program, "--tap", Laboratory::kTap, "--lan", Laboratory::kLan, "--tap-netns", Laboratory::kHost,
             "--lan-netns", Laboratory::kUnit, "--offloads", condition == Condition::offloads ? "on" : "off"}}};
@@ -79,16 +80,24 @@ Contestant testpmd() {
   return contestant;
 }
 
+/// In the order of the report.
+std::vector<Contestant> contestants_in(const Laboratory& laboratory, const std::string& program, Condition condition,
+                                       const Report& report) {
+  std::vector contestants{
+      split_driver(laboratory, program, condition), yardstick(Contender::forwarder, report.forwarder, condition),
+      yardstick(Contender::small_split, report.small_split, condition), Contestant{Contender::bridge, condition}};
+  if (report.has_testpmd) contestants.push_back(testpmd());
+  std::erase_if(contestants, [&](const Contestant& one) { return !takes_part(one.contender, condition); });
+  return contestants;
+}
+
 /// Runs of all contestants, one after the other, so that what else the machine does meets all alike.
 Result<void> alternate(Laboratory& laboratory, LineGauge& gauge, const std::string& program, Report& report) {
   const auto length = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(report.seconds));
   for (unsigned run = 1; run <= report.runs; ++run) {
     for (const Condition condition : kConditions) {
       fmt::print(stderr, "run {} of {}, {}\n", run, report.runs, to_string(condition));
-      std::vector contestants{split_driver(laboratory, program, condition), forwarder(report.forwarder, condition),
-                              Contestant{Contender::bridge, condition}};
-      if (report.has_testpmd && condition == Condition::plain) contestants.push_back(testpmd());
-      for (const Contestant& contestant : contestants) {
+      for (const Contestant& contestant : contestants_in(laboratory, program, condition, report)) {
         auto measured = measure_once(laboratory, gauge, contestant, length, report.samples);
         if (!measured && contestant.contender == Contender::testpmd) {
           // What it needs, not every user and machine has.
@@ -120,7 +129,7 @@ Result<void> measure_everything(const NicCommand& command, const std::string& pr
   if (auto measured = alternate(*laboratory, *gauge, program, report); !measured) return measured;
   if (command.idle_hosts == 0) return {};
   fmt::print(stderr, "several hosts, {} of them idle\n", command.idle_hosts);
-  auto crowd = measure_crowd(*laboratory, program, command.idle_hosts,
+  auto crowd = measure_crowd(*laboratory, *gauge, program, command.idle_hosts,
                              std::chrono::duration_cast<Duration>(std::chrono::duration<double>(report.seconds)));
   if (!crowd) return fail("several hosts: {}", crowd.error().message);
   report.crowd = *crowd;
@@ -155,6 +164,10 @@ int run_nic_command(const NicCommand& command) {
   if (::access(report.forwarder.c_str(), X_OK) != 0) {
     throw StartupError{fmt::format("{} is no program to compare with: build bench-forwarder, or name it by --forwarder",
                                    report.forwarder)};
+  }
+  report.small_split = find_program("bench-small-split").string();
+  if (::access(report.small_split.c_str(), X_OK) != 0) {
+    throw StartupError{fmt::format("{} is no program to compare with: build bench-small-split", report.small_split)};
   }
   std::string program = command.splitnic.empty() ? find_program("splitnic").string() : command.splitnic;
   if (command.splitnic.empty() && ::access(program.c_str(), X_OK) != 0) program = "splitnic";  // the PATH's

@@ -1,7 +1,6 @@
 #include "bench/nic/contest.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "bench/nic/placed.h"
 #include "bench/nic/process.h"
 #include "bench/nic/traffic.h"
 #include "bench/summary.h"
@@ -17,9 +17,9 @@ namespace splitnic::bench {
 
 namespace {
 
+constexpr Duration kMillisecond = std::chrono::milliseconds(1);
 constexpr Duration kPause = std::chrono::milliseconds(2);  // longer than anything spins
 constexpr Duration kStartPatience = std::chrono::seconds(10);
-constexpr int kTries = 3;  // of a measurement during which the cores move
 constexpr std::size_t kFourConnections = 4;
 
 constexpr std::array<MetricFacts, kMetrics> kFacts{{
@@ -36,6 +36,7 @@ constexpr std::array<MetricFacts, kMetrics> kFacts{{
     {"udp_to_host", "UDP 64-byte, LAN to host", "1000/s", 1e3, 1, false},
     {"udp_to_host_lost", "  lost of what was sent", "%", 1e-2, 1, true, false},
     {"ping", "back-to-back ping", "us", 1, 1, true},
+    {"ping_each_millisecond", "ping, one each millisecond", "us", 1, 1, true},
     {"ping_after_pause", "ping, one each 2 ms", "us", 1, 1, true},
 }};
 
@@ -92,35 +93,16 @@ std::vector<Step> steps_of(const Laboratory& laboratory, Duration length) {
           packet_step(to_lan, length, Metric::udp_to_lan, Metric::udp_to_lan_lost),
           packet_step(to_host, length, Metric::udp_to_host, Metric::udp_to_host_lost),
           ping_step(to_lan, length, Duration(0), Metric::ping),
+          ping_step(to_lan, length, kMillisecond, Metric::ping_each_millisecond),
           ping_step(to_lan, length, kPause, Metric::ping_after_pause)};
 }
 
-/// The gauge moves this process to a core of its own, where the traffic's threads must not stay.
-Result<Placement> placement_now(LineGauge& gauge) {
-  cpu_set_t before;
-  const bool known = ::sched_getaffinity(0, sizeof before, &before) == 0;
-  move_to_core(gauge.core());
-  const auto line = gauge.measure();
-  if (known) static_cast<void>(::sched_setaffinity(0, sizeof before, &before));
-  if (!line) return tl::unexpected(line.error());
-  return placement_of(*line);
-}
-
 Result<void> take(LineGauge& gauge, const Contestant& contestant, const Step& step, Samples& samples) {
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    const auto before = placement_now(gauge);
-    if (!before) return tl::unexpected(before.error());
-    const auto values = step();
-    if (!values) return tl::unexpected(values.error());
-    const auto after = placement_now(gauge);
-    if (!after) return tl::unexpected(after.error());
-    if (*before == *after) {
-      for (const auto& [metric, value] : *values) {
-        samples.taken.push_back({contestant.contender, contestant.condition, metric, *before, value});
-      }
-      return {};
-    }
-    ++samples.moved;
+  const auto values = measure_placed<Values>(gauge, samples.moved, step);
+  if (!values) return tl::unexpected(values.error());
+  if (!*values) return {};
+  for (const auto& [metric, value] : (*values)->value) {
+    samples.taken.push_back({contestant.contender, contestant.condition, metric, (*values)->placement, value});
   }
   return {};
 }
@@ -166,6 +148,8 @@ const char* to_string(Contender contender) {
       return "split";
     case Contender::forwarder:
       return "forwarder";
+    case Contender::small_split:
+      return "small_split";
     case Contender::bridge:
       return "bridge";
     case Contender::testpmd:
@@ -176,26 +160,33 @@ const char* to_string(Contender contender) {
 
 const char* to_string(Condition condition) { return condition == Condition::plain ? "plain" : "offloads"; }
 
+bool takes_part(Contender contender, Condition condition) {
+  if (contender == Contender::small_split) return condition == Condition::offloads;
+  return contender != Contender::testpmd || condition == Condition::plain;
+}
+
 const std::vector<Goal>& goals() {
   static const std::vector<Goal> all{
-      {Metric::tcp_to_lan, Condition::offloads, Contender::forwarder, 0.9},
-      {Metric::tcp_to_host, Condition::offloads, Contender::forwarder, 0.9},
-      {Metric::tcp_to_lan, Condition::offloads, Contender::bridge, 0.6},
-      {Metric::tcp_to_host, Condition::offloads, Contender::bridge, 0.6},
-      {Metric::tcp_to_lan, Condition::plain, Contender::forwarder, 1.2},
-      {Metric::tcp_to_host, Condition::plain, Contender::forwarder, 1.2},
-      {Metric::requests, Condition::offloads, Contender::bridge, 1.3},
-      {Metric::requests_p99, Condition::offloads, Contender::bridge, 1 / 1.1},
+      {Metric::tcp_to_lan, Condition::offloads, Contender::forwarder, 0.9, 1},
+      {Metric::tcp_to_host, Condition::offloads, Contender::forwarder, 0.9, 1},
+      {Metric::tcp_to_lan, Condition::offloads, Contender::small_split, 0.9, 1},
+      {Metric::tcp_to_host, Condition::offloads, Contender::small_split, 0.9, 1},
+      {Metric::tcp_to_lan, Condition::offloads, Contender::bridge, 0.6, 0.8},
+      {Metric::tcp_to_host, Condition::offloads, Contender::bridge, 0.6, 0.8},
+      {Metric::tcp_to_lan, Condition::plain, Contender::forwarder, 1.2, 1.5},
+      {Metric::tcp_to_host, Condition::plain, Contender::forwarder, 1.2, 1.5},
+      {Metric::requests, Condition::offloads, Contender::bridge, 1.3, 1.6},
+      {Metric::requests_p99, Condition::offloads, Contender::bridge, 1 / 1.1, 1 / 0.8},
       {Metric::requests, Condition::plain, Contender::forwarder, 0.8},
       {Metric::ping, Condition::plain, Contender::forwarder, 0.8},
-      {Metric::ping_after_pause, Condition::offloads, Contender::forwarder, 1 / 1.5},
-      {Metric::ping_after_pause, Condition::plain, Contender::forwarder, 1 / 1.5},
-      {Metric::udp_to_lan, Condition::offloads, Contender::bridge, 1},
-      {Metric::udp_to_host, Condition::offloads, Contender::bridge, 1},
+      {Metric::ping_after_pause, Condition::offloads, Contender::forwarder, 1 / 1.5, 1 / 1.2},
+      {Metric::ping_after_pause, Condition::plain, Contender::forwarder, 1 / 1.5, 1 / 1.2},
+      {Metric::udp_to_lan, Condition::offloads, Contender::bridge, 1, 1.2},
+      {Metric::udp_to_host, Condition::offloads, Contender::bridge, 1, 1.2},
       {Metric::udp_to_lan, Condition::plain, Contender::forwarder, 0.95},
       {Metric::udp_to_host, Condition::plain, Contender::forwarder, 0.95},
-      {Metric::tcp_to_lan_cpu, Condition::offloads, Contender::bridge, 0.5},
-      {Metric::tcp_to_host_cpu, Condition::offloads, Contender::bridge, 0.5},
+      {Metric::tcp_to_lan_cpu, Condition::offloads, Contender::bridge, 0.5, 1 / 1.5},
+      {Metric::tcp_to_host_cpu, Condition::offloads, Contender::bridge, 0.5, 1 / 1.5},
   };
   return all;
 }

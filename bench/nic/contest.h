@@ -29,9 +29,10 @@ enum class Metric : std::uint8_t {
   udp_to_host,
   udp_to_host_lost,
   ping,
+  ping_each_millisecond,
   ping_after_pause,
 };
-inline constexpr std::size_t kMetrics = 14;
+inline constexpr std::size_t kMetrics = 15;
 
 struct MetricFacts {
   const char* key;    ///< in JSON
@@ -46,13 +47,14 @@ const MetricFacts& facts_of(Metric metric);
 
 /// The programs, or the part of the kernel, that carry frames between lan0 and tap0.
 enum class Contender : std::uint8_t {
-  split,      ///< the split driver
-  forwarder,  ///< one process: bench-forwarder
-  bridge,     ///< the kernel's bridge, between lan0 and a veth whose other end is tap0
-  testpmd,    ///< DPDK's, with its packet socket and its TAP; plain alone, and only where it is installed
+  split,        ///< the split driver
+  forwarder,    ///< one process: bench-forwarder
+  small_split,  ///< two processes and a ring of bytes in each direction: bench-small-split
+  bridge,       ///< the kernel's bridge, between lan0 and a veth whose other end is tap0
+  testpmd,      ///< DPDK's, with its packet socket and its TAP; only where it is installed
 };
-inline constexpr std::array<Contender, 4> kContenders{Contender::split, Contender::forwarder, Contender::bridge,
-                                                      Contender::testpmd};
+inline constexpr std::array<Contender, 5> kContenders{Contender::split, Contender::forwarder, Contender::small_split,
+                                                      Contender::bridge, Contender::testpmd};
 const char* to_string(Contender contender);
 
 /// What the ends of the connections leave to the contender.
@@ -62,6 +64,8 @@ enum class Condition : std::uint8_t {
 };
 inline constexpr std::array<Condition, 2> kConditions{Condition::plain, Condition::offloads};
 const char* to_string(Condition condition);
+/// The small split has no way without virtio-net headers, and testpmd's drivers take no unfinished frames.
+bool takes_part(Contender contender, Condition condition);
 
 /// A least ratio of the split driver to another contender: 1 is equal, more is better.
 struct Goal {
@@ -69,6 +73,7 @@ struct Goal {
   Condition condition;
   Contender against;
   double least;
+  std::optional<double> aim{};  ///< what would be better still
 };
 const std::vector<Goal>& goals();
 

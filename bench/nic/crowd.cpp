@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -90,8 +91,6 @@ Result<double> idle_share(pid_t unit) {
   return (*after - *before) / std::chrono::duration<double>(monotonic_now() - begin).count();
 }
 
-double median_of(const std::vector<double>& values) { return summary_of(values).median; }
-
 /// One connection of each host at the same time. Returns bits per second of all.
 Result<double> stream_together(const std::vector<Route>& routes, Duration length) {
   std::vector<Result<StreamRate>> rates(routes.size());
@@ -108,36 +107,74 @@ Result<double> stream_together(const std::vector<Route>& routes, Duration length
   return sum;
 }
 
-Result<void> measure_four(const std::vector<Route>& routes, Duration length, Crowd& crowd) {
-  std::vector<double> one;
-  std::vector<double> four;
-  for (std::size_t round = 0; round < kRounds; ++round) {
-    const auto alone = stream_together({routes.front()}, length);
-    if (!alone) return tl::unexpected(alone.error());
-    const auto together = stream_together(routes, length);
-    if (!together) return tl::unexpected(together.error());
-    one.push_back(*alone);
-    four.push_back(*together);
-  }
-  crowd.one_stream = median_of(one);
-  crowd.four_streams = median_of(four);
-  return {};
-}
+/// The measurements of a crowd as it grows and shrinks.
+class Measuring {
+ public:
+  Measuring(LineGauge& gauge, Crowd& crowd, Duration length) : gauge_(gauge), crowd_(crowd), length_(length) {}
 
-Result<double> request_rate(const Route& route, Duration length) {
-  std::vector<double> rates;
-  for (std::size_t round = 0; round < kRounds; ++round) {
-    const auto rate = measure_tcp_request_response(route, length);
-    if (!rate) return tl::unexpected(rate.error());
-    rates.push_back(rate->per_second);
+  /// One connection of the first route, then one of each, in turn.
+  Result<void> streams(const std::vector<Route>& routes) {
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      auto one = take(CrowdMetric::one_stream, [&] { return stream_together({routes.front()}, length_); });
+      if (!one) return one;
+      auto all = take(CrowdMetric::four_streams, [&] { return stream_together(routes, length_); });
+      if (!all) return all;
+    }
+    return {};
   }
-  return median_of(rates);
+  Result<void> requests(const Route& route, CrowdMetric metric) {
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      auto taken = take(metric, [&]() -> Result<double> {
+        const auto rate = measure_tcp_request_response(route, length_);
+        if (!rate) return tl::unexpected(rate.error());
+        return rate->per_second;
+      });
+      if (!taken) return taken;
+    }
+    return {};
+  }
+
+ private:
+  Result<void> take(CrowdMetric metric, const std::function<Result<double>()>& measure) {
+    const auto value = measure_placed<double>(gauge_, crowd_.moved, measure);
+    if (!value) return tl::unexpected(value.error());
+    if (*value) crowd_.taken[static_cast<std::size_t>(metric)].push_back(**value);
+    return {};
+  }
+
+  LineGauge& gauge_;
+  Crowd& crowd_;
+  Duration length_;
+};
+
+Result<void> start_idle_hosts(Laboratory& laboratory, Daemons& daemons, std::size_t count) {
+  for (std::size_t index = 0; index < count; ++index) {
+    const auto name = fmt::format("idle{}", index);
+    if (auto started = daemons.start_host(name, Laboratory::kUnit, name); !started) return started;
+    if (auto up = laboratory.await_idle_tap(name); !up) return up;
+  }
+  return daemons.check();
 }
 
 }  // namespace
 
-Result<Crowd> measure_crowd(Laboratory& laboratory, const std::string& program, std::size_t idle_hosts,
-                            Duration length) {
+std::vector<double> Crowd::values(CrowdMetric metric, Placement placement) const {
+  std::vector<double> found;
+  for (const auto& sample : taken[static_cast<std::size_t>(metric)]) {
+    if (sample.placement == placement) found.push_back(sample.value);
+  }
+  return found;
+}
+
+std::optional<double> Crowd::ratio(CrowdMetric metric, CrowdMetric against, Placement placement) const {
+  const auto own = values(metric, placement);
+  const auto other = values(against, placement);
+  if (own.empty() || other.empty()) return std::nullopt;
+  return summary_of(own).median / summary_of(other).median;
+}
+
+Result<Crowd> measure_crowd(Laboratory& laboratory, LineGauge& gauge, const std::string& program,
+                            std::size_t idle_hosts, Duration length) {
   Crowd crowd{.idle_hosts = idle_hosts};
   if (auto set = laboratory.set_peer_offloads(true); !set) return tl::unexpected(set.error());
   Daemons daemons(laboratory, program);
@@ -157,27 +194,23 @@ Result<Crowd> measure_crowd(Laboratory& laboratory, const std::string& program, 
       return fail("nothing comes through from {}", host->name);
     }
   }
-  if (auto measured = measure_four(routes, length, crowd); !measured) return tl::unexpected(measured.error());
+  Measuring measuring(gauge, crowd, length);
+  if (auto measured = measuring.streams(routes); !measured) return tl::unexpected(measured.error());
 
+  const Route& busy = routes.front();
   daemons.stop_hosts(1);
-  const auto alone = request_rate(routes.front(), length);
+  auto alone = measuring.requests(busy, CrowdMetric::requests_alone);
   if (!alone) return tl::unexpected(alone.error());
-  for (std::size_t index = 0; index < idle_hosts; ++index) {
-    const auto name = fmt::format("idle{}", index);
-    if (auto started = daemons.start_host(name, Laboratory::kUnit, name); !started) {
-      return tl::unexpected(started.error());
-    }
-    if (auto up = laboratory.await_idle_tap(name); !up) return tl::unexpected(up.error());
-  }
-  if (auto alive = daemons.check(); !alive) return tl::unexpected(alive.error());
+  if (auto idle = start_idle_hosts(laboratory, daemons, idle_hosts); !idle) return tl::unexpected(idle.error());
   const auto idle = idle_share(daemons.unit());
   if (!idle) return tl::unexpected(idle.error());
-  const auto crowded = request_rate(routes.front(), length);
+  crowd.idle_unit = *idle;
+  auto crowded = measuring.requests(busy, CrowdMetric::requests_in_crowd);
   if (!crowded) return tl::unexpected(crowded.error());
   if (auto alive = daemons.check(); !alive) return tl::unexpected(alive.error());
-  crowd.requests_alone = *alone;
-  crowd.requests_in_crowd = *crowded;
-  crowd.idle_unit = *idle;
+  daemons.stop_hosts(1);
+  if (alone = measuring.requests(busy, CrowdMetric::requests_alone); !alone) return tl::unexpected(alone.error());
+  if (auto alive = daemons.check(); !alive) return tl::unexpected(alive.error());
   return crowd;
 }
 

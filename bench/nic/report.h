@@ -10,7 +10,7 @@
 namespace splitnic::bench {
 
 /// Of the JSON. It grows when a field changes its meaning or goes; fields may be added.
-inline constexpr int kReportFormat = 3;
+inline constexpr int kReportFormat = 4;
 
 /// Everything that one `splitnic-bench nic` found out.
 struct Report {
@@ -19,6 +19,7 @@ struct Report {
   double seconds = 0;  ///< per measurement
   unsigned runs = 0;
   std::string forwarder;
+  std::string small_split;
   bool has_testpmd = false;  ///< installed, and so measured
   Samples samples{};
   std::optional<Crowd> crowd{};  ///< none: it was not asked for

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kDecades = 1;
 constexpr Contender kReference = Contender::bridge;
-constexpr std::array<const char*, kContenders.size()> kColours{"#c4122f", "#1f77b4", "#444444", "#ff7f0e"};
+constexpr std::array<const char*, kContenders.size()> kColours{"#c4122f", "#1f77b4", "#2ca02c", "#444444", "#ff7f0e"};
 
 void draw_row(Picture& picture, const Samples& samples, Metric metric, Condition condition, Placement placement) {
   const MetricFacts& facts = facts_of(metric);

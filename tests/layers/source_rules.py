@@ -76,6 +76,7 @@ RAW_ACCESS = {
         "bench/nic/laboratory.cpp": "an ioctl argument",
         "bench/nic/traffic.cpp": "sockaddr",
         "bench/forwarder/bench_forwarder.cpp": "libpcap's user argument",
+        "bench/forwarder/interfaces.cpp": "sockaddr",
     },
     r"\bconst_cast\b": {
         "common/crc32c.cpp": "the prototype of ISA-L",
@@ -88,6 +89,7 @@ RAW_ACCESS = {
         "fabric/threads/fork_mark.cpp": "a private page; no peer has it",
         "fabric/ibverbs/device_memory.cpp": "device memory: pages of a file that peers may map to store into its regions",
         "fabric/placement/board.cpp": "boards, which become accessors, and files of regions",
+        "bench/forwarder/bench_small_split.cpp": "its own two rings; its two processes trust each other",
     },
     r"\bget_address\s*\(": {"fabric/bridge/shm_memory.h": "where the mapping becomes accessors"},
     r"\bPeerMemory::over\b": {
