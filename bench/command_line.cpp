@@ -56,7 +56,7 @@ void bind(CLI::App& app, VerbsCommand& command) {
 void bind(CLI::App& app, NicCommand& command) {
   bind_runs(app, command, 0.1);
   app.add_option("--forwarder", command.forwarder,
-                 "What to compare with (default: bench-forwarder of this build or installation)")
+                 "The forwarder in one process (default: bench-forwarder of this build or installation)")
       ->type_name("PATH");
   app.add_option("--splitnic", command.splitnic,
                  "The program to measure (default: splitnic beside this program, or the PATH's)")
