@@ -67,7 +67,7 @@ void bind(CLI::App& app, NicCommand& command) {
       ->capture_default_str();
   app.add_option("--svg", command.svg, "Draw the contenders beside the kernel's bridge into this file")
       ->type_name("FILE");
-  app.add_flag("--quick", command.quick, "Fewer and shorter measurements, in about two minutes");
+  app.add_flag("--quick", command.quick, "Fewer and shorter measurements, in about three minutes");
 }
 
 void bind(CLI::App& app, FabricCommand& command) {
