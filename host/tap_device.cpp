@@ -38,7 +38,7 @@ Error open_error(int reason) {
 Error attach_error(const std::string& name, const TapDevice::Kind& kind, int reason) {
   switch (reason) {
     case EBUSY:
-      return {fmt::format("the TAP {} is busy: another program is attached to it", name)};
+      return busy_tap(name);
     case EPERM:
     case EACCES:
       return {fmt::format("no permission to use the TAP {}: CAP_NET_ADMIN or its ownership is needed", name)};
@@ -57,6 +57,10 @@ ifreq empty_request() {
 }
 
 }  // namespace
+
+Error busy_tap(const std::string& name) {
+  return {fmt::format("the TAP {} is busy: another program is attached to it", name)};
+}
 
 Result<os::UniqueFd> TapDevice::open_interface(const std::string& name, const Kind& kind) {
   os::UniqueFd fd(::open(kTunPath, O_RDWR | O_NONBLOCK | O_CLOEXEC));

@@ -15,6 +15,9 @@
 
 namespace splitnic::host {
 
+/// The error of attaching to a TAP to which another program is attached.
+[[nodiscard]] Error busy_tap(const std::string& name);
+
 /// One TAP interface through its tun descriptor, which keeps working after the interface is moved or renamed. Thread:
 /// the owner's.
 class TapDevice {

@@ -89,7 +89,7 @@ Result<void> attach_queues(const TapOptions& options, const TapDevice::Kind& kin
   // The kernel lets several programs attach to a multi-queue TAP at the same time.
   const auto link = tap.place.links.query(options.name);
   if (link && link->tun && link->tun->queues != options.queues) {
-    return fail("the TAP {} is busy: another program is attached to it", options.name);
+    return tl::unexpected(busy_tap(options.name));
   }
   return {};
 }
@@ -119,7 +119,7 @@ Result<AttachedTap> OwnTapRights::attach(const TapOptions& wanted) {
   // A multi-queue TAP also serves a driver with one queue. Nobody but its driver may be attached to it.
   const bool multi_queue = options.queues > 1 || (before && before->tun && before->tun->multi_queue);
   if (multi_queue && !replaced && before && before->tun && before->tun->queues != 0) {
-    return fail("the TAP {} is busy: another program is attached to it", options.name);
+    return tl::unexpected(busy_tap(options.name));
   }
   const TapDevice::Kind kind{.unfinished = options.offloads, .multi_queue = multi_queue};
   auto device = TapDevice::attach(options.name, kind);

@@ -3,10 +3,14 @@
 #include <linux/capability.h>
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
 #include <set>
+#include <thread>
 
 #include "fabric/bridge/shm_source.h"
 #include "host/host_driver.h"
+#include "host/tap_device.h"
 #include "host/tap_nic.h"
 #include "host/tap_requests.h"
 #include "tools/daemon.h"
@@ -16,6 +20,9 @@
 namespace splitnic::tools {
 
 namespace {
+
+constexpr Duration kPatienceWithTap = std::chrono::milliseconds(500);
+constexpr Duration kLookAtTapEvery = std::chrono::milliseconds(5);
 
 std::string socket_path(const std::string& connect) {
   constexpr std::string_view kScheme = "shm:";
@@ -75,6 +82,17 @@ void give_up_rights(Sandbox& sandbox, host::TapNic& tap, const host::TapOptions&
   sandbox.drop({});
 }
 
+/// A driver that was killed a moment ago is attached until all its processes have ended.
+Result<std::unique_ptr<host::TapNic>> open_tap(const host::TapOptions& options, os::Log& log) {
+  const Time patience_ends = monotonic_now() + kPatienceWithTap;
+  while (true) {
+    auto tap = host::TapNic::open(options, monotonic_now(), log);
+    const bool busy = !tap && tap.error().message == host::busy_tap(options.name).message;
+    if (!busy || monotonic_now() >= patience_ends) return tap;
+    std::this_thread::sleep_for(kLookAtTapEvery);
+  }
+}
+
 }  // namespace
 
 int run_host(const HostCommand& command) {
@@ -96,7 +114,7 @@ int run_host(const HostCommand& command) {
 
   auto service = connect_service_manager(*log);
   enter_netns(command.daemon);
-  auto tap = host::TapNic::open(tap_options, monotonic_now(), *log);
+  auto tap = open_tap(tap_options, *log);
   if (!tap) throw StartupError{tap.error().message};
   auto control_socket = listen_for_control(command.daemon, "host");
   give_up_rights(sandbox, **tap, tap_options, control_socket);

@@ -6,12 +6,23 @@ waited for a processor meanwhile (Linux's run delay), as in test_kills.py."""
 import contextlib
 import os
 import time
+from pathlib import Path
 
 import support
 from lab import Host, IoUnit, traffic, wait_until
 
 FILE_BYTES = 30_000_000
 LIMIT_RATE = "10M"
+
+
+# Attaches to a TAP, as a driver that was killed still does until all its processes have ended.
+HOLD = """
+import fcntl, struct, sys, time
+tun = open("/dev/net/tun", "r+b", buffering=0)
+fcntl.ioctl(tun, 0x400454ca, struct.pack("16sH22x", sys.argv[1].encode(), 0x1002))
+print("attached", flush=True)
+time.sleep(86400)
+"""
 
 
 class Recovery(support.LabTestCase):
@@ -160,6 +171,24 @@ class Recovery(support.LabTestCase):
         self.assert_reaches(guest, self.lan.address)
         self.assertEqual(guest.stop(), 0)
         self.assertIn(guest.tap, guest.ns.links())
+
+    def test_a_tap_that_another_program_gives_up_in_time_is_awaited(self):
+        guest = Host(self.lab, self.unit, 7, name="patient")
+        guest.ns.ip("tuntap", "add", "dev", guest.tap, "mode", "tap")
+        holder = self.lab.start("holder", ["python3", "-c", HOLD, guest.tap], guest.ns)
+        holder.wait_for_text("attached")
+        started = time.monotonic()
+        guest.launch()
+        self.assertEqual(guest.process.wait(5), 1)
+        self.assertGreater(time.monotonic() - started, 0.5)
+        self.assertIn(f"the TAP {guest.tap} is busy: another program is attached to it", guest.process.text())
+
+        guest.launch()
+        wchan = Path(f"/proc/{guest.process.pid}/wchan")
+        wait_until(lambda: "nanosleep" in wchan.read_text(), 5, "the driver to wait for the TAP")
+        holder.kill9()
+        guest.wait_state("up")
+        self.assertEqual(guest.stop(), 0)
 
     def test_the_host_may_start_first(self):
         early_unit = IoUnit(self.lab, self.lan, name="late")
