@@ -47,7 +47,6 @@ Device& the_device() {
 
 fabric::AdapterOptions adapter_options() {
   fabric::AdapterOptions options;
-  options.cell_payload_bytes = fabric::kMaxCellPayload;
   options.max_message_bytes = kMaxMessageBytes;
   options.max_paths = Peers::kMaxPaths;
   options.max_queue_pairs = 4080;
