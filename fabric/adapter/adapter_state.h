@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "fabric/adapter/answer_habit.h"
 #include "fabric/adapter/channel_adapter.h"
 #include "fabric/adapter/context.h"
 #include "fabric/adapter/express.h"
@@ -22,33 +23,6 @@ inline constexpr std::size_t kWellKnownNumbers = 16;
 inline constexpr std::size_t kMaxQueueDepth = std::size_t{1} << 16U;
 inline constexpr std::size_t kMaxCompletionDepth = std::size_t{1} << 20U;
 inline constexpr std::size_t kMaxReads = 256;
-
-/// Whether the caller answers what a poll brings before it polls again, as far as the last time shows. If so, the poll
-/// only tells the peer in passing what was taken, and leaves the rest of its turn to the next one: the caller has its
-/// messages first, and the look at the peer's doorbell, which has to wait for its stores, is taken once for what was
-/// taken and for the answer. Thread: the adapter's owner.
-class AnswerHabit {
- public:
-  /// A poll has taken cells, or found none. Whether the caller is likely to answer them.
-  [[nodiscard]] bool note_received(const AdapterCounters& counters) {
-    brought_ = counters.cells_received != received_;
-    received_ = counters.cells_received;
-    return brought_ && answers_;
-  }
-  /// The next poll begins.
-  void note_posts(const AdapterCounters& counters) {
-    if (brought_) answers_ = counters.cells_sent != sent_;
-    brought_ = false;
-  }
-  /// A poll ends.
-  void note_sent(const AdapterCounters& counters) { sent_ = counters.cells_sent; }
-
- private:
-  std::uint64_t received_ = 0;
-  std::uint64_t sent_ = 0;
-  bool brought_ = false;
-  bool answers_ = false;
-};
 
 /// What a ChannelAdapter is made of. A queue pair's slot is the low bits of its number: the first sixteen are those of
 /// the well-known numbers, and a drawn number is random above its slot's bits.
