@@ -185,7 +185,9 @@ class ChannelAdapter {
   [[nodiscard]] std::optional<std::size_t> claim_direct(QpNumber queue_pair, RemoteAddress remote, std::uint32_t bytes);
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved,
-  /// requests ended, and times that the peer was told of what this end consumed.
+  /// requests ended, and times that the peer was told of what this end consumed. What came in for a caller who answers
+  /// such messages before the next poll is reported before timers and doorbells (AnswerHabit): they come with the next
+  /// poll, which next_deadline() asks for at once, and until then prepare_sleep() and rearm() return false.
   std::size_t poll(Time now);
   /// poll() in two steps, for a user who handles incoming messages before acknowledgements leave. The user then calls
   /// CellLink::notify() for each path when it has written everything.
@@ -205,7 +207,8 @@ class ChannelAdapter {
   /// Whether poll_links(now) and poll(now) would do nothing; then they need not be called. Most polls of an end that
   /// waits for a message.
   [[nodiscard]] bool rests(Time now);
-  /// Polls the links whose turn it is, before poll() or receive(); returns how much happened.
+  /// Polls the links whose turn it is, before poll() or receive(); returns how much happened. After a rests(now) that
+  /// has found something come in, and all links at rest, it does nothing.
   std::size_t poll_links(Time now);
   /// Flushes and announces what was released: CellLink::notify().
   void notify();

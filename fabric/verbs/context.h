@@ -61,7 +61,7 @@ class Context : public Handle<detail::ContextObject> {
   [[nodiscard]] Expected<std::array<Path, 2>> add_loopback(Context& other, const fabric::LinkOptions& link = {});
 
   /// Does a bounded amount of work on every path: handshake, cells in and out, responses, retries. Returns how much it
-  /// did.
+  /// did. A peer that sleeps may be rung by the next poll only: poll until it returns 0.
   std::size_t poll(Time now);
   /// When poll() must run next, even if no peer rings.
   [[nodiscard]] Time next_deadline(Time now) const;
