@@ -33,7 +33,8 @@ Channel::Channel(fabric::ChannelAdapter& adapter, const ChannelOptions& options)
 }
 
 bool Channel::set_up(fabric::ProtectionDomain domain, const ChannelOptions& options) {
-  const auto tag = adapter_.register_memory(domain, memory_, fabric::Right::local_read | fabric::Right::local_write);
+  const auto tag =
+      adapter_.register_memory(domain, memory_.bytes(), fabric::Right::local_read | fabric::Right::local_write);
   if (!tag) return false;
   tag_ = *tag;
   registered_ = true;
@@ -69,7 +70,7 @@ Channel::~Channel() {
 fabric::Status Channel::connect(const fabric::QueuePairPeer& peer) { return adapter_.connect(queue_pair_, peer); }
 
 std::span<std::byte> Channel::buffer(std::size_t index) {
-  return std::span(memory_).subspan(index * message_bytes_, message_bytes_);
+  return memory_.bytes().subspan(index * message_bytes_, message_bytes_);
 }
 
 bool Channel::post_receive(std::size_t index) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/zeroed_memory.h"
 #include "fabric/adapter/channel_adapter.h"
 
 namespace splitnic::messaging {
@@ -98,7 +99,7 @@ class Channel {
   fabric::Stag tag_{};
   bool registered_ = false;
   std::uint64_t posted_ = 0;
-  std::vector<std::byte> memory_;    // receive buffers first, then send buffers
+  ZeroedMemory memory_;              // receive buffers first, then send buffers
   std::vector<std::uint32_t> free_;  // send buffers not in flight; back() is the next claim
   // The completions of one poll(). A member, because clearing it in each poll() would cost more than the poll().
   std::array<fabric::Completion, 32> batch_{};

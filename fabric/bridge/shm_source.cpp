@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace splitnic::fabric {
@@ -91,30 +92,36 @@ std::shared_ptr<Bridge> ShmListenSource::poll(Time /*now*/) {
   return nullptr;
 }
 
-/// Reports why connections were refused. The doorman limits how often.
+/// Reports why connections were refused. The doorman limits how often. Each cause is a source of notices of its own, so
+/// that one of them, which anybody can bring about, hides no other.
 void ShmListenSource::report() {
   const auto [now, last_error] = doorman_->report();
-  const auto report_cause = [&](std::uint64_t ShmListenerCounters::*counter, const std::string& line) {
-    if (now.*counter != reported_.*counter) notices_.recurring_notice(line);
+  const auto report_cause = [&](std::string_view cause, std::uint64_t ShmListenerCounters::*counter,
+                                const std::string& line) {
+    if (now.*counter != reported_.*counter) notices_.recurring_notice_from(cause, line);
   };
-  report_cause(&ShmListenerCounters::refused_credentials,
+  report_cause("connections refused credentials", &ShmListenerCounters::refused_credentials,
                "a connection was refused: its user may not connect (see --allow-uid, --allow-gid)");
-  report_cause(&ShmListenerCounters::refused_version,
+  report_cause("connections refused version", &ShmListenerCounters::refused_version,
                "a connection was refused: it has another version of the shm set-up");
-  report_cause(&ShmListenerCounters::refused_sizes,
+  report_cause("connections refused sizes", &ShmListenerCounters::refused_sizes,
                "a connection was refused: it asked for memory sizes that are not allowed (see --window-bytes)");
-  report_cause(&ShmListenerCounters::refused_purpose,
+  report_cause("connections refused purpose", &ShmListenerCounters::refused_purpose,
                "a connection was refused: it wanted something that is not served here");
-  report_cause(&ShmListenerCounters::refused_session,
+  report_cause("connections refused session", &ShmListenerCounters::refused_session,
                "a connection was refused: it is no part of a session of its user");
-  report_cause(&ShmListenerCounters::refused_places, "a host was turned away: all places are taken (see --max-hosts)");
+  report_cause("connections refused places", &ShmListenerCounters::refused_places,
+               "a host was turned away: all places are taken (see --max-hosts)");
   report_cause(
-      &ShmListenerCounters::refused_user_limit,
+      "connections refused user limit", &ShmListenerCounters::refused_user_limit,
       "a host was turned away: its user has as much as one user may (see --hosts-per-user, --memory-per-user)");
-  report_cause(&ShmListenerCounters::refused_resources, "a connection was refused: " + last_error);
-  report_cause(&ShmListenerCounters::closed_garbage, "a connection was closed: it sent something other than a hello");
-  report_cause(&ShmListenerCounters::closed_descriptors, "a connection was closed: it sent descriptors");
-  report_cause(&ShmListenerCounters::setup_delayed,
+  report_cause("connections refused resources", &ShmListenerCounters::refused_resources,
+               "a connection was refused: " + last_error);
+  report_cause("connections closed garbage", &ShmListenerCounters::closed_garbage,
+               "a connection was closed: it sent something other than a hello");
+  report_cause("connections closed descriptors", &ShmListenerCounters::closed_descriptors,
+               "a connection was closed: it sent descriptors");
+  report_cause("connections setup delayed", &ShmListenerCounters::setup_delayed,
                "a host waits to be set up: those of its user come and go too often (see --setups-per-minute)");
   reported_ = now;
 }

@@ -53,7 +53,7 @@ class Pair:
 
     def launch(self, end, endless=True):
         # What exchanges messages without end takes the processor time that nobody else wants.
-        polite = ["nice", "-n", "5"] if endless and not (end == "server" and self.outlives_client) else []
+        polite = ["chrt", "--idle", "0"] if endless else []
         return self.lab.start(f"verbs-{end}", [*polite, self.lab.splitnic, "verbs-run", *self.words(end, endless)],
                               self.ns, self.environment)
 

@@ -8,7 +8,10 @@
 #include <sys/un.h>
 
 #include <array>
+#include <boost/describe/members.hpp>
+#include <boost/mp11/algorithm.hpp>
 #include <fstream>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -507,6 +510,42 @@ TEST_CASE("the thread that takes a bridge finds all of its memory in place", "[f
     accepted->bridge->peer_window().write(page * kPageBytes, octet);
   }
   CHECK(page_faults() - before < pages / 2);  // those of sanitizers
+}
+
+namespace {
+
+/// A doorman that has refused one connection for each cause.
+struct EveryCause final : Doorman {
+  EveryCause() {
+    using Counters = ShmListenerCounters;
+    boost::mp11::mp_for_each<boost::describe::describe_members<Counters, boost::describe::mod_public>>(
+        [this](auto member) { counters.*member.pointer = 1; });
+  }
+  [[nodiscard]] bool has_news() const override { return true; }
+  [[nodiscard]] std::optional<ShmAccepted> take() override { return std::nullopt; }
+  [[nodiscard]] int descriptor() const override { return -1; }
+  [[nodiscard]] Report report() const override { return {counters, "no memory"}; }
+  ShmListenerCounters counters;
+};
+
+struct Sources final : Notices {
+  void notice(const std::string& line) override { FAIL(line); }
+  void recurring_notice_from(std::string_view source, const std::string& /*line*/) override {
+    ++lines;
+    sources.emplace(source);
+  }
+  std::size_t lines = 0;
+  std::set<std::string> sources;
+};
+
+}  // namespace
+
+TEST_CASE("each cause for which connections are refused is a source of notices of its own", "[fabric][shm]") {
+  Sources notices;
+  ShmListenSource source(std::make_unique<EveryCause>(), notices);
+  CHECK(source.poll(Time{}) == nullptr);
+  CHECK(notices.lines == 11);
+  CHECK(notices.sources.size() == notices.lines);
 }
 
 }  // namespace splitnic::fabric::doorman_test
