@@ -4,7 +4,7 @@ programs, all under traffic. Whatever happens to one, the others continue, it co
     python3 tests/integration/test_kills.py [--kills 50] [--seed N]     the same seed repeats the same order of events
     tools/check.sh kill                                                 1000 kills
 
-The clock of "first frame": it starts when the new process starts (of a unit and a host that were both killed, the later
+The clock of "first frame": it starts when the new process executes its program (of a unit and a host that were both killed, the later
 one); for what was stopped, when it continues; for a LAN, when the command starts that brings it back. It ends when an
 answer from a station of the LAN arrives in the host's stack. Where both processes survive (a cut bridge), the time is the
 longest one without an answer. For verbs programs it ends when both ends of a new pair have exchanged a message and ended.
@@ -229,8 +229,11 @@ class Round:
         daemon.kill9()
 
     def launch(self, event, daemon, hosts):
-        self.clock(hosts, event.kind, time.time())
+        self.clock(hosts, event.kind, math.inf)
         daemon.launch()
+        for host in hosts:
+            kind, _, waited = self.clocks[host]
+            self.clocks[host] = (kind, daemon.process.began, waited)
 
     def kill_and_start(self, event, daemon, hosts):
         self.kill(daemon)

@@ -3,7 +3,7 @@
 import time
 
 import support
-from lab import traffic, wait_until
+from lab import Host, IoUnit, traffic, wait_until
 
 IDLE_SHARE = 0.01
 MEMORY_SLACK_BYTES = 2 << 20
@@ -11,10 +11,20 @@ MOST_LOST = 0.01
 
 
 class Idle(support.LabTestCase):
+    """Two hosts with one queue and one with four; and a unit to which no host has come."""
+
     hosts = 2
 
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.host.append(Host(cls.lab, cls.unit, 3, ("--queues", "4")).start())
+        cls.alone = IoUnit(cls.lab, cls.lab.lan(number=2), name="alone").start()
+
     def test_idle_daemons_use_less_than_a_hundredth_of_a_core(self):
-        daemons = [self.unit, *self.host]
+        wait_until(lambda: self.unit.peer(self.host[-1].name)["messages"]["queues"] == 4, support.RECOVERY_SECONDS,
+                   "four queues")
+        daemons = [self.unit, *self.host, self.alone]
         shares = {}
 
         def quiet():

@@ -1,7 +1,7 @@
 """Buffer pools between real daemons, by what both count: asked for, given back, and too large for the bridge's memory."""
 
 import support
-from lab import wait_until
+from lab import traffic, wait_until
 
 
 class Pools(support.LabTestCase):
@@ -128,6 +128,49 @@ class SegmentedPools(JumboWindow):
     lan_mtu = 60000
     host_args = ("--mtu", "60000")
     taken, not_taken = "SegmentedWrite_tx", "DirectWrite_tx"
+
+
+class LargestMtu(support.LabTestCase):
+    """MTU 65535 on the LAN; at h1 the largest of a TAP, whose frame has at most 65535 bytes; at h2 the smallest of IPv6."""
+
+    lan_mtu = 65535
+    tap_mtu = 65535 - 14
+    unit_args = ("--mtu", "65535")
+    host_args = ("--mtu", str(tap_mtu))
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.large, cls.small = cls.host
+        cls.small.ns.ip("link", "set", cls.small.tap, "mtu", 1280)
+
+    def test_frames_of_every_size_arrive_at_hosts_of_the_largest_and_the_smallest_mtu(self):
+        self.assertEqual(self.large.ns.mtu(self.large.tap), self.tap_mtu)
+        self.assert_pings(self.large, self.lan.address, size=self.tap_mtu - 28, dont_fragment=True)
+        for size in (56, 1252, 8972, 9001, 32768):
+            self.assert_pings(self.large, self.lan.address, size=size, count=5)
+        self.assert_pings(self.small, self.lan.address, size=1252, dont_fragment=True)
+        for host in self.host:
+            self.assert_tcp(host)
+            self.assert_tcp(host, reverse=True)
+        flow = traffic.iperf3(self.lab, self.large.ns, self.small.ns, self.small.address, 1)
+        self.assertGreater(flow.bits_per_second, 1e6)
+        for daemon in (*self.host, self.unit):
+            self.assertEqual(daemon.drops().get("session_faults", 0), 0, daemon.name)
+
+
+class LargestMtuWithoutOffloads(LargestMtu):
+    unit_args = (*LargestMtu.unit_args, "--offloads", "off")
+    host_args = (*LargestMtu.host_args, "--offloads", "off")
+
+
+class LargestMtuInMessages(LargestMtu):
+    unit_args = (*LargestMtu.unit_args, "--mode", "s")
+    host_args = (*LargestMtu.host_args, "--mode", "s")
+
+
+class LargestMtuThroughLibpcap(LargestMtu):
+    unit_args = (*LargestMtu.unit_args, "--lan-engine", "pcap")
 
 
 if __name__ == "__main__":

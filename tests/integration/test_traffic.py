@@ -164,6 +164,16 @@ class Pool300(Traffic, support.LabTestCase):
     carried_by = "BufferRdmaIndicate"
 
 
+class WithoutOffloads(Traffic, support.LabTestCase):
+    hosts = 1
+    unit_args = host_args = ("--offloads", "off")
+
+
+class ThroughLibpcap(Traffic, support.LabTestCase):
+    hosts = 1
+    unit_args = ("--lan-engine", "pcap")
+
+
 class LongLivedTcp(support.LabTestCase):
     """A connection that stays open, sometimes idle and sometimes busy."""
 

@@ -2,14 +2,17 @@
 
 import contextlib
 import ctypes
+import mmap
 import os
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
+_MOMENT = struct.Struct("d")  # UNIX time
 
 
 class LabError(Exception):
@@ -77,11 +80,13 @@ class Process:
         log_dir.mkdir(parents=True, exist_ok=True)
         self.log = _fresh_path(log_dir, name)
         parent = os.getpid()
+        self._began = mmap.mmap(-1, _MOMENT.size)
 
         def in_child():
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != parent:
                 os._exit(1)
+            _MOMENT.pack_into(self._began, 0, time.time())
 
         full = netns.argv(self.argv) if netns else self.argv
         try:
@@ -95,6 +100,11 @@ class Process:
     @property
     def pid(self):
         return self.popen.pid
+
+    @property
+    def began(self):
+        """When the process began to execute the program (time.time())."""
+        return _MOMENT.unpack_from(self._began)[0]
 
     def running(self):
         return self.popen.poll() is None
