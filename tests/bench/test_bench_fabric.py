@@ -28,7 +28,7 @@ def children_of(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
-def wait_until(condition, what, seconds=20):
+def wait_until(condition, what, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -36,6 +36,9 @@ def flaws(file, header, segments, dynamic, symbols):
         missing.append("read-only relocations")
     if not re.search(r"FLAGS_1.*\bNOW\b", dynamic):
         missing.append("binding at the start")
+    search = re.search(r"\((?:RUN|R)PATH\).*\[(.*)\]", dynamic)
+    if search and not all(folder.startswith(("/", "$ORIGIN")) for folder in search[1].split(":")):
+        missing.append("a search path for libraries without the current folder")
     if not re.search(r"GNU_STACK.*\bRW\s", segments):
         missing.append("a stack that is not executable")
     if has_checks(file) and "__stack_chk_fail" not in symbols:
@@ -87,6 +90,11 @@ class Hardened(unittest.TestCase):
                 said = list(whole)
                 said[at] = re.sub(wanted, "", said[at])
                 self.assertNotEqual(flaws(file, *said), [], f"{file} without {wanted}")
+            header, segments, dynamic, symbols = whole
+            for path in ("/lib:", "lib", ":/lib", ""):
+                said = re.sub(r"(\((?:RUN|R)PATH\).*\[).*(\])", rf"\1{path}\2", dynamic)
+                if said != dynamic:
+                    self.assertNotEqual(flaws(file, header, segments, said, symbols), [], f"{file} with {path}")
 
 
 if __name__ == "__main__":
