@@ -23,7 +23,7 @@ _SIDE_DECK = ("hosts",) * 6 + ("unit",) * 2 + ("unit rights", "unit and host", "
                                                "interface down", "interface removed") + ("nothing",) * 2
 _VERBS_DECK = ("verbs client", "verbs server") * 2 + ("verbs stopped",) + ("nothing",) * 5
 
-_LATEST_STRIKE = 0.03
+_LATEST_STRIKE = 0.1
 _LONGEST_DOWN = 0.02
 _LONGEST_LOSS = 0.3
 _AGAIN = 0.3  # the share of kills whose new process is killed, too
