@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "common/os/unique_fd.h"
+#include "common/os/event_bell.h"
 #include "host/host_counters.h"
 #include "host/virtual_nic.h"
 #include "messaging/session_counters.h"
@@ -36,10 +36,10 @@ class QueueGroup {
   [[nodiscard]] std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   /// Readable after each wake(), until heard(). queue: 0 for the first further queue.
-  [[nodiscard]] int descriptor(std::size_t queue) const { return members_[queue]->bell.get(); }
-  void wake(std::size_t queue);
+  [[nodiscard]] int descriptor(std::size_t queue) const { return members_[queue]->bell.descriptor(); }
+  void wake(std::size_t queue) { members_[queue]->bell.ring(); }
   /// Makes the descriptor unreadable again. Thread: that queue's. Costs one load while nobody has called wake().
-  void heard(std::size_t queue);
+  void heard(std::size_t queue) { members_[queue]->bell.heard(); }
 
   /// What one further queue has counted since its start.
   struct Report {
@@ -63,8 +63,7 @@ class QueueGroup {
 
  private:
   struct Member {
-    os::UniqueFd bell;
-    std::atomic<bool> rung{false};
+    os::EventBell bell;
     Report last;
   };
   mutable std::mutex mutex_;  // guards terms_ and each Member::last

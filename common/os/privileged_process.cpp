@@ -129,6 +129,11 @@ Result<std::unique_ptr<PrivilegedProcess>> PrivilegedProcess::fork(const Privile
 }
 
 Result<void> PrivilegedProcess::wait_until_begun() {
+  const std::lock_guard lock(mutex_);
+  return begin();
+}
+
+Result<void> PrivilegedProcess::begin() {
   if (begun_) return {};
   if (broken_ || !readable(socket_.get(), kPatienceMs) || !receive()) {
     broken_ = true;
@@ -140,7 +145,8 @@ Result<void> PrivilegedProcess::wait_until_begun() {
 
 Result<PrivilegedMessage> PrivilegedProcess::request(std::span<const std::byte> bytes,
                                                      std::span<const int> descriptors) {
-  if (const auto begun = wait_until_begun(); !begun) return tl::unexpected(begun.error());
+  const std::lock_guard lock(mutex_);
+  if (const auto begun = begin(); !begun) return tl::unexpected(begun.error());
   // Answers come in the order of the requests.
   if (sent_ && !early_) {
     if (!readable(socket_.get(), kBusyMs)) return fail("the privileged process is busy");
@@ -153,14 +159,16 @@ Result<PrivilegedMessage> PrivilegedProcess::request(std::span<const std::byte> 
 }
 
 Result<void> PrivilegedProcess::send(std::span<const std::byte> bytes, std::span<const int> descriptors) {
+  const std::lock_guard lock(mutex_);
   SPLITNIC_CHECK(!sent_);
-  if (auto begun = wait_until_begun(); !begun) return begun;
+  if (auto begun = begin(); !begun) return begun;
   if (broken_ || send_with_descriptors(socket_.get(), bytes, descriptors, 0) < 0) return fail("{}", kEnded);
   sent_ = true;
   return {};
 }
 
 std::optional<Result<PrivilegedMessage>> PrivilegedProcess::answer(int patience_ms) {
+  const std::lock_guard lock(mutex_);
   SPLITNIC_CHECK(sent_);
   if (!early_ && !readable(socket_.get(), patience_ms)) return std::nullopt;
   sent_ = false;
@@ -178,6 +186,7 @@ Result<PrivilegedMessage> PrivilegedProcess::receive() {
 }
 
 void PrivilegedProcess::end() {
+  const std::lock_guard lock(mutex_);
   // An empty request ends it; an answer that is on its way comes first.
   if (!broken_ && send_bytes(socket_.get(), {}, 0) == 0) {
     while (readable(socket_.get(), kPatienceMs) && receive()) {
@@ -187,6 +196,7 @@ void PrivilegedProcess::end() {
 }
 
 bool PrivilegedProcess::ended() {
+  const std::lock_guard lock(mutex_);
   // Its last answer may still wait.
   return broken_ || (events_now(socket_.get(), 0) & (POLLHUP | POLLERR)) != 0;
 }

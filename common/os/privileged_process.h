@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -39,7 +40,8 @@ struct PrivilegedWork {
 };
 
 /// A process that keeps the rights which this process gives up, and does fixed requests for this process alone. It ends
-/// with this process; this process must end with it (see ended()). Thread: one at a time.
+/// with this process; this process must end with it (see ended()). Any thread: one at a time asks, the others wait.
+/// send() and answer() are for one thread.
 class PrivilegedProcess {
  public:
   /// How long request() waits. Requests wait for the kernel's configuration lock, which busy machines hold for long.
@@ -74,7 +76,9 @@ class PrivilegedProcess {
   explicit PrivilegedProcess(UniqueFd socket) : socket_(std::move(socket)) {}
 
   [[nodiscard]] Result<PrivilegedMessage> receive();
+  [[nodiscard]] Result<void> begin();
 
+  std::mutex mutex_;  ///< protects the others
   UniqueFd socket_;
   bool begun_ = false;   ///< work.begin has run
   bool broken_ = false;  ///< an answer may still come, and nobody could tell to which request
