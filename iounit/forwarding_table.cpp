@@ -27,9 +27,11 @@ bool ForwardingTable::pin(const MacAddress& mac, ForwardingTarget target) {
   return true;
 }
 
-void ForwardingTable::unpin(const MacAddress& mac, ForwardingTarget target) {
+bool ForwardingTable::unpin(const MacAddress& mac, ForwardingTarget target) {
   const auto at = pinned_.find(mac.as_number());
-  if (at != pinned_.end() && at->second == target) pinned_.erase(at);
+  if (at == pinned_.end() || at->second != target) return false;
+  pinned_.erase(at);
+  return true;
 }
 
 std::size_t ForwardingTable::set_of(std::uint64_t key) const {
@@ -109,10 +111,14 @@ std::optional<ForwardingTarget> ForwardingTable::find(const MacAddress& destinat
   return std::nullopt;
 }
 
-void ForwardingTable::forget(ForwardingTarget target) {
+std::size_t ForwardingTable::forget(ForwardingTarget target) {
+  std::size_t forgotten = 0;
   for (Entry& entry : entries_) {
-    if (entry.key != 0 && entry.target == target) free_entry(entry);
+    if (entry.key == 0 || entry.target != target) continue;
+    free_entry(entry);
+    ++forgotten;
   }
+  return forgotten;
 }
 
 void ForwardingTable::sweep(Time now, std::size_t budget) {

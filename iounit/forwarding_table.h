@@ -25,8 +25,8 @@ struct ForwardingTableLimits {
 /// Stores the target that each address was last heard from. Address and VLAN are the key of a learned entry. Learned
 /// entries age, and the table replaces them when it is full. Pinned entries (an address that belongs to a host by
 /// configuration) hold in every VLAN, never age and can't be learned elsewhere. Every operation except pin() and
-/// forget() takes constant time and allocates nothing. Thread: the driver's owner. Source: IEEE 802.1D-2004, 7.8
-/// (learning) and 7.9 (filtering database).
+/// forget() takes constant time and allocates nothing. Thread: the driver's owner. For several threads:
+/// SharedAddresses. Source: IEEE 802.1D-2004, 7.8 (learning) and 7.9 (filtering database).
 class ForwardingTable {
  public:
   enum class Learned : std::uint8_t {
@@ -43,17 +43,16 @@ class ForwardingTable {
 
   /// Assigns `mac` to `target` in every VLAN. False: `mac` is pinned to another target.
   [[nodiscard]] bool pin(const MacAddress& mac, ForwardingTarget target);
-  /// Does nothing unless `mac` is pinned to `target`.
-  void unpin(const MacAddress& mac, ForwardingTarget target);
+  /// Does nothing unless `mac` is pinned to `target`. Returns whether it was.
+  bool unpin(const MacAddress& mac, ForwardingTarget target);
 
   /// Records that a frame with this source came from `target`. vlan: 0 (untagged) .. 4094.
   Learned learn(const MacAddress& source, std::uint16_t vlan, ForwardingTarget target, Time now);
   /// The target to forward to; nullopt: unknown, the caller floods.
   [[nodiscard]] std::optional<ForwardingTarget> find(const MacAddress& destination, std::uint16_t vlan, Time now) const;
-  /// For learned entries, from now on.
-  void set_age(Duration age) { limits_.age = age; }
-  /// Removes a target's learned entries when its session ends; its pins stay. Walks the table.
-  void forget(ForwardingTarget target);
+  /// Removes a target's learned entries when its session ends; its pins stay. Walks the table. Returns how many it
+  /// had.
+  std::size_t forget(ForwardingTarget target);
   /// Frees aged entries among the next `budget` entries. Call it regularly, so that counts stay true.
   void sweep(Time now, std::size_t budget);
 

@@ -44,11 +44,13 @@ IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& brid
                Notices& notices)
     : options_(std::move(options)),
       lan_(lan),
+      group_(options_.group),
       bridges_(bridges),
       random_(random),
       notices_(notices),
       table_(ForwardingTableLimits{}, random.next()),
-      policy_(options_.policy, random.next()),
+      own_policy_(std::make_shared<Policy>(options_.policy, random.next())),
+      policy_(own_policy_),
       share_(options_.share),
       turns_(options_.doorbells),
       meter_(options_.meter != nullptr ? *options_.meter : counted_work_),
@@ -61,6 +63,9 @@ IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& brid
   options_.session.role = wire::Role::io_unit;
   lan_carrier_ = lan_.carrier();
   lan_mtu_ = max_mtu();
+  if (group_ == nullptr) return;
+  own_policy_.reset();
+  follow_policy();
 }
 
 IoUnit::~IoUnit() = default;
@@ -73,6 +78,7 @@ std::uint32_t IoUnit::max_mtu() const {
 
 std::size_t IoUnit::poll(Time now) {
   now_ = now;
+  if (group_ != nullptr && group_->group().policy().version() != policy_version_) follow_policy();
   turns_.begin(now, hosts_);
   std::size_t work = give_turns(now);
   if (sent_to_lan_) flush_lan();  // before the system call that looks for the LAN's frames
@@ -114,6 +120,7 @@ void IoUnit::accept_hosts(Time now) {
   *place = std::make_unique<AttachedHost>(*this, number, std::move(bridge), session, random_, first);
   share_.add(number.value, first);
   turns_.add(**place, now);
+  tell_group_wants();
   pace_heartbeats();
 }
 
@@ -178,9 +185,9 @@ void IoUnit::drop_dead_hosts(Time now) {
                              fmt::format("closed the bridge of {}: its session did not come up",
                                          host->name().empty() ? "a nameless peer" : "host " + host->name()));
     }
-    table_.forget(host->number());
-    table_.unpin(host->mac(), host->number());
-    if (host->is_admitted()) policy_.detach(host->name(), now);
+    forget_learned(*host);
+    unpin(*host);
+    if (host->is_admitted()) change_policy([&](Policy& policy) { policy.detach(host->name(), now); });
     keep_counts_of(*host);
     share_.remove(host->number().value);
     turns_.remove(*host);
@@ -254,48 +261,60 @@ std::size_t IoUnit::hosts_up() const {
 std::optional<HostDrop> IoUnit::why_not_source(const AttachedHost& from, const MacAddress& source) const {
   if (source == from.mac()) return std::nullopt;
   if (source.is_multicast() || source.is_zero()) return HostDrop::from_host_bad_source;
+  if (is_another_units(source)) return HostDrop::from_host_forged;
   const HostRights& rights = from.rights();
   if (std::ranges::find(rights.addresses, source) != rights.addresses.end()) return std::nullopt;
-  if (policy_.is_another_hosts(source, from.name(), now_)) return HostDrop::from_host_forged;
+  if (policy_->is_another_hosts(source, from.name(), now_)) return HostDrop::from_host_forged;
   if (!rights.foreign_sources) return HostDrop::from_host_not_allowed;
-  if (policy_.is_lan_stations(source, now_)) return HostDrop::from_host_lan_source;
+  if (policy_->is_lan_stations(source, now_)) return HostDrop::from_host_lan_source;
   return std::nullopt;
 }
 
-tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attached, const wire::HelloRequest& hello) {
-  const auto refuse = [&](wire::CfgStatus status, std::string why) {
-    ++counters_.hosts_refused;
-    recurring_notice_about(attached, "refused", fmt::format("refused host {}: {}", hello.name, why));
+tl::expected<MacAddress, Refusal> IoUnit::register_host(Policy& policy, AttachedHost& attached,
+                                                        const wire::HelloRequest& hello) {
+  const auto refuse = [](wire::CfgStatus status, std::string why) {
     return tl::unexpected(Refusal{status, std::move(why)});
   };
-  if (lan_.mtu() < wire::kMinMtu) {
-    return refuse(wire::CfgStatus::no_resources, fmt::format("the MTU of LAN {} is {}, below the minimum of {}",
-                                                             lan_.name(), lan_.mtu(), wire::kMinMtu));
-  }
   const auto process = attached.bridge().peer();
-  if (auto why = policy_.why_not_name(hello.name, process)) {
+  if (auto why = policy.why_not_name(hello.name, process)) {
     ++counters_.names_refused;
     return refuse(wire::CfgStatus::not_permitted, std::move(*why));
   }
-  for (const auto& host : hosts_) {
-    if (host && host.get() != &attached && host->name() == hello.name && host->up()) {
-      return refuse(wire::CfgStatus::busy, fmt::format("a host named {} is here already", hello.name));
-    }
+  const bool is_here = std::ranges::any_of(hosts_, [&](const auto& host) {
+    return host && host.get() != &attached && host->name() == hello.name && host->up();
+  });
+  if (is_here || policy.is_attached_elsewhere(hello.name, number())) {
+    return refuse(wire::CfgStatus::busy, fmt::format("a host named {} is here already", hello.name));
   }
   MacAddress mac = hello.requested_mac;
-  if (mac.is_zero()) mac = policy_.address_for(hello.name, now_).value_or(MacAddress{});
+  if (mac.is_zero()) mac = policy.address_for(hello.name, now_).value_or(MacAddress{});
   if (mac.is_zero()) return refuse(wire::CfgStatus::no_resources, "no address is free for it");
   if (mac.is_multicast()) return refuse(wire::CfgStatus::invalid_parameter, "a host can't have a multicast address");
-  table_.unpin(attached.mac(), attached.number());
-  auto why = policy_.why_not_address(hello.name, mac, now_);
-  if (!why && !table_.pin(mac, attached.number())) why = fmt::format("address {} is another host's", to_string(mac));
+  unpin(attached);
+  auto why = policy.why_not_address(hello.name, mac, now_);
+  if (!why && !pin(mac, attached)) why = fmt::format("address {} is another host's", to_string(mac));
   if (why) {
     ++counters_.addresses_refused;
     return refuse(wire::CfgStatus::not_permitted, std::move(*why));
   }
-  policy_.attach(hello.name, process, mac);
-  attached.admitted(hello.name, mac, policy_.rights_of(hello.name));
-  return messaging::HelloGrant{.mac = mac, .max_mtu = max_mtu(), .link_up = lan_.carrier()};
+  policy.attach(hello.name, process, mac, number());
+  attached.admitted(hello.name, mac, policy.rights_of(hello.name));
+  return mac;
+}
+
+tl::expected<messaging::HelloGrant, Refusal> IoUnit::admit(AttachedHost& attached, const wire::HelloRequest& hello) {
+  tl::expected<MacAddress, Refusal> mac;
+  if (lan_.mtu() < wire::kMinMtu) {
+    mac = tl::unexpected(Refusal{
+        wire::CfgStatus::no_resources,
+        fmt::format("the MTU of LAN {} is {}, below the minimum of {}", lan_.name(), lan_.mtu(), wire::kMinMtu)});
+  } else {
+    mac = change_policy([&](Policy& policy) { return register_host(policy, attached, hello); });
+  }
+  if (mac) return messaging::HelloGrant{.mac = *mac, .max_mtu = max_mtu(), .link_up = lan_.carrier()};
+  ++counters_.hosts_refused;
+  recurring_notice_about(attached, "refused", fmt::format("refused host {}: {}", hello.name, mac.error().text));
+  return tl::unexpected(std::move(mac.error()));
 }
 
 Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
@@ -303,32 +322,24 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
   if (wanted.is_multicast() || wanted.is_zero()) {
     return tl::unexpected(Refusal{wire::CfgStatus::invalid_parameter, "a host can't have this address"});
   }
-  if (auto why = policy_.why_not_address(attached.name(), wanted, now_)) {
+  auto refusal = change_policy([&](Policy& policy) {
+    auto why = policy.why_not_address(attached.name(), wanted, now_);
+    if (why) return why;
+    unpin(attached);
+    static_cast<void>(pin(wanted, attached));
+    policy.attach(attached.name(), attached.bridge().peer(), wanted, number());
+    return why;
+  });
+  if (refusal) {
     ++counters_.addresses_refused;
     recurring_notice_about(
         attached, "address",
-        fmt::format("host {} keeps address {}: {}", attached.name(), to_string(attached.mac()), *why));
-    return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, std::move(*why)});
+        fmt::format("host {} keeps address {}: {}", attached.name(), to_string(attached.mac()), *refusal));
+    return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, std::move(*refusal)});
   }
-  table_.unpin(attached.mac(), attached.number());
-  static_cast<void>(table_.pin(wanted, attached.number()));
-  policy_.attach(attached.name(), attached.bridge().peer(), wanted);
   attached.set_mac(wanted);
   notice_about(attached, "state", fmt::format("host {}: address {}", attached.name(), to_string(wanted)));
   return wire::MacAddressReply{wanted};
-}
-
-void IoUnit::set_rules(PolicyRules rules) {
-  policy_.set_rules(std::move(rules));
-  turns_.attend_all(now_);
-  for (auto& host : hosts_) {
-    if (!host || host->name().empty()) continue;
-    host->set_rights(policy_.rights_of(host->name()));
-    if (!host->is_admitted()) continue;
-    auto why = policy_.why_not_name(host->name(), host->bridge().peer());
-    if (!why) why = policy_.why_not_address(host->name(), host->mac(), now_);
-    if (why) host->session().reset(fmt::format("the new policy does not permit this host: {}", *why));
-  }
 }
 
 void IoUnit::host_up(AttachedHost& attached) {
@@ -343,9 +354,9 @@ void IoUnit::host_down(AttachedHost& attached, std::string_view reason) {
   if (!attached.is_admitted()) return;
   attached.hung_up();
   notice_about(attached, "state", fmt::format("host {} is down: {}", attached.name(), reason));
-  table_.forget(attached.number());
-  table_.unpin(attached.mac(), attached.number());
-  policy_.detach(attached.name(), now_);
+  forget_learned(attached);
+  unpin(attached);
+  change_policy([&](Policy& policy) { policy.detach(attached.name(), now_); });
 }
 
 void IoUnit::attend(AttachedHost& attached) { turns_.attend(attached, now_); }
@@ -357,6 +368,7 @@ void IoUnit::filters_changed() {
   };
   promiscuous_hosts_ = count_hosts([](const AttachedHost& host) { return host.promiscuous(); });
   hosts_with_further_addresses_ = count_hosts([](const AttachedHost& host) { return host.has_further_addresses(); });
+  tell_group_wants();
 }
 
 void IoUnit::filter_limited(AttachedHost& attached, const std::string& why) {
@@ -398,6 +410,7 @@ void IoUnit::recurring_notice_about(const AttachedHost& about, std::string_view 
 // --------------------------------------------------------------------------------------------
 
 Time IoUnit::next_deadline() const {
+  if (group_ != nullptr && group_->group().policy().version() != policy_version_) return Time{};
   Time deadline = std::min({lan_.next_deadline(), bridges_.next_deadline(), return_memory_at_, turns_.next_deadline()});
   for (const AttachedHost* const host : turns_.busy()) {
     const Time rested = share_.rest_until(host->number().value);
@@ -408,11 +421,13 @@ Time IoUnit::next_deadline() const {
 }
 
 bool IoUnit::prepare_sleep() {
+  if (!lan_.prepare_sleep()) return false;
   return std::ranges::all_of(turns_.busy(),
                              [this](AttachedHost* host) { return rests(*host) || host->prepare_sleep(); });
 }
 
 void IoUnit::disarm() {
+  lan_.disarm();
   turns_.awake();
   for (AttachedHost* const host : turns_.busy()) {
     if (!rests(*host)) host->disarm();

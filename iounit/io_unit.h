@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/frame/ethernet.h"
@@ -20,6 +21,7 @@
 #include "iounit/attached_host.h"
 #include "iounit/fair_share.h"
 #include "iounit/forwarding_table.h"
+#include "iounit/group_lan.h"
 #include "iounit/host_turns.h"
 #include "iounit/lan_engine.h"
 #include "iounit/policy.h"
@@ -41,6 +43,9 @@ struct IoUnitOptions {
   /// Watches the hosts' doorbells, so that nothing is done for quiet hosts; lent, outlives the unit. Null: each poll
   /// visits every host.
   DoorbellWatch* doorbells = nullptr;
+  /// The unit is one of several, and this is its LAN; lent, outlives the unit. The group's policy counts, and not the
+  /// one above. Null: the unit is alone.
+  GroupLan* group = nullptr;
 };
 
 /// Why the I/O unit dropped a frame of the LAN before it had a receiver, or a copy for which the LAN is to blame.
@@ -68,6 +73,9 @@ std::string_view to_string(LanDrop cause);
 ///     lan_frames + copies + departed_rx_frames + sum of every host's rx_frames
 ///       == frames sent to the LAN + departed_tx_frames + sum of every host's tx_frames
 ///          + departed_drops + sum of all LanDrop and HostDrop counters
+///
+/// For one of several units, lan_frames and the frames sent are those of its GroupLan (to_unit and from_unit), which
+/// states a sum of its own.
 struct IoUnitCounters {
   std::uint64_t lan_frames = 0;      ///< frames that the LAN engine delivered
   std::uint64_t lan_bytes = 0;       ///< of lan_frames
@@ -130,10 +138,12 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   /// How the hosts share the unit, by AttachedHost::number().
   [[nodiscard]] const FairShare& share() const { return share_; }
   [[nodiscard]] std::uint32_t mtu() const { return max_mtu(); }
-  /// Applies new rules to the attached hosts. Ends only the sessions of hosts that the rules do not permit.
+  /// Applies new rules to the attached hosts. Ends only the sessions of hosts that the rules do not permit. The other
+  /// units of a group follow with their next poll.
   void set_rules(PolicyRules rules);
-  [[nodiscard]] Policy& policy() { return policy_; }
-  [[nodiscard]] const Policy& policy() const { return policy_; }
+  /// The policy of a unit that is alone. The policy of a group is UnitGroup::policy().
+  [[nodiscard]] Policy& policy() { return *own_policy_; }
+  [[nodiscard]] const Policy& policy() const { return *own_policy_; }
   [[nodiscard]] bool carrier() const { return lan_.carrier(); }
 
  private:
@@ -141,12 +151,14 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) override {
     take_lan_frame(frame, &offload);
   }
+  bool on_unit_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload, bool addressed) override;
   std::span<std::byte> place_for(std::span<const std::byte> frame, std::size_t head_bytes,
                                  const frame::FrameOffload& offload) override;
   void on_placed_frame(std::span<const std::byte> frame, std::size_t head_bytes,
                        const frame::FrameOffload& offload) override;
+  enum class Origin : std::uint8_t { lan, another_unit };
   /// offload: null where the LAN engine knows none.
-  void take_lan_frame(FrameInHand frame, const frame::FrameOffload* offload);
+  void take_lan_frame(FrameInHand frame, const frame::FrameOffload* offload, Origin origin = Origin::lan);
 
   tl::expected<messaging::HelloGrant, messaging::Refusal> admit(AttachedHost& attached,
                                                                 const messaging::wire::HelloRequest& hello) override;
@@ -177,6 +189,31 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void return_memory(Time now);
   void keep_counts_of(const AttachedHost& departing);
   void follow_lan();
+  // io_unit_group.cpp
+  void follow_policy();
+  void apply_rules();
+  /// Calls change(policy) on the policy that counts: the own one, or the group's under its lock. Returns its result.
+  template <class Change>
+  auto change_policy(Change&& change) {
+    return group_ == nullptr ? change(*own_policy_) : group_->group().policy().change(std::forward<Change>(change));
+  }
+  /// Pins the address to this host, here and in the group. False: it is another host's.
+  [[nodiscard]] bool pin(const MacAddress& address, const AttachedHost& host);
+  void unpin(const AttachedHost& host);
+  /// Forgets the addresses that were learned behind this host.
+  void forget_learned(const AttachedHost& host);
+  void tell_group_wants();
+  [[nodiscard]] bool is_another_units(const MacAddress& address) const {
+    if (group_ == nullptr) return false;
+    const auto unit = group_->group().places().host_at(address);
+    return unit && *unit != number();
+  }
+  /// Whether a frame with this destination, which this unit does not know for certain, is for another unit or the LAN.
+  [[nodiscard]] bool is_elsewhere(const frame::EthernetHeader& header) const;
+  [[nodiscard]] UnitNumber number() const { return group_ == nullptr ? UnitNumber{} : group_->unit(); }
+  /// What admit() finds under the policy's lock. Returns the address.
+  [[nodiscard]] tl::expected<MacAddress, messaging::Refusal> register_host(Policy& policy, AttachedHost& attached,
+                                                                           const messaging::wire::HelloRequest& hello);
   bool outgrown(AttachedHost& host);
   [[nodiscard]] messaging::wire::LinkState lan_state() const;
   [[nodiscard]] std::optional<HostDrop> why_not_source(const AttachedHost& from, const MacAddress& source) const;
@@ -221,11 +258,14 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
 
   IoUnitOptions options_;
   LanEngine& lan_;
+  GroupLan* group_;
   fabric::BridgeSource& bridges_;
   RandomSource& random_;
   Notices& notices_;
   ForwardingTable table_;
-  Policy policy_;
+  std::shared_ptr<Policy> own_policy_;    // null in a group
+  std::shared_ptr<const Policy> policy_;  // what frames are judged by: the own one, or a copy of the group's
+  std::uint64_t policy_version_ = 0;      // of the copy
   frame::SoftwareOffload offload_;
   std::vector<std::unique_ptr<AttachedHost>> hosts_;  // by number, null where free
   std::size_t promiscuous_hosts_ = 0;

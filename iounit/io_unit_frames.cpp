@@ -20,6 +20,8 @@ IoUnit::Destination IoUnit::destination_of(const frame::EthernetHeader& header) 
   if (header.destination.is_multicast()) return {};
   const auto at = table_.find(header.destination, header.vlan_id, now_);
   AttachedHost* const host = at ? host_at(*at) : nullptr;
+  const bool for_certain = host != nullptr ? header.destination == host->mac() : at.has_value();
+  if (group_ != nullptr && !for_certain && is_elsewhere(header)) return {.known = true};
   // In a VLAN that the host is not in, its address may be anybody's.
   if (host != nullptr && !host->vlans().outward(header)) return {};
   return {.known = at.has_value(), .addressed = host};
@@ -56,8 +58,14 @@ std::size_t IoUnit::find_receivers(const frame::EthernetHeader& header, const De
     if (!host || host.get() == destination.addressed || host.get() == from) continue;
     if (overhears(*host, header, destination)) receivers_.push_back(host.get());
   }
-  if (from == nullptr || receivers_.empty() || header.audience() != frame::Audience::multicast) return refused;
-  if (from->may_be_copied(frames)) return refused;
+  if (from == nullptr || header.audience() != frame::Audience::multicast) return refused;
+  const bool for_others = group_ != nullptr && group_->others_want_groups();
+  if ((receivers_.empty() && !for_others) || from->may_be_copied(frames)) return refused;
+  if (for_others) {
+    group_->keep_groups_on_wire(true);
+    from->count(HostDrop::from_host_copies);
+    ++refused;
+  }
   refused += receivers_.size();
   for (; !receivers_.empty(); receivers_.pop_back()) from->count(HostDrop::from_host_copies);
   return refused;
@@ -95,7 +103,7 @@ std::size_t IoUnit::forward_unfinished(const frame::EthernetHeader& header, cons
   const bool lan_takes = unfinished.whole && lan_.takes_offloads(unfinished.offload.kind);
   if (!frame.is_whole()) {
     // One receiver alone may read the payload from where it is.
-    const bool lan_alone = able.empty() && for_lan && lan_takes && lan_.gathers(frame.bytes.size());
+    const bool lan_alone = able.empty() && for_lan && lan_takes && lan_.gathers(frame.head(), frame.bytes.size());
     const bool host_alone = able.size() == 1 && !for_lan;
     if (frame.placed_in != nullptr) {
       SPLITNIC_CHECK(receivers_.empty() || (host_alone && unable.empty() && able.front() == frame.placed_in));
@@ -182,17 +190,18 @@ void IoUnit::on_placed_frame(std::span<const std::byte> frame, std::size_t head_
   take_lan_frame(in_hand, &offload);
 }
 
-void IoUnit::take_lan_frame(FrameInHand in_hand, const frame::FrameOffload* offload) {
+void IoUnit::take_lan_frame(FrameInHand in_hand, const frame::FrameOffload* offload, Origin origin) {
   const auto frame = in_hand.bytes;
   ++counters_.lan_frames;
   counters_.lan_bytes += frame.size();
   const auto header = frame::parse_ethernet(frame);
   if (!header) return count(LanDrop::lan_malformed);
+  if (origin == Origin::lan && is_another_units(header->source)) return count(LanDrop::lan_forged);
   using Learned = ForwardingTable::Learned;
   const Learned learned = table_.learn(header->source, header->vlan_id, kLanTarget, now_);
   if (learned == Learned::kNoAddress) return count(LanDrop::lan_bad_source);
   if (learned == Learned::kPinned) return count(LanDrop::lan_forged);
-  policy_.heard_on_lan(header->source, now_);
+  if (origin == Origin::lan) policy_->heard_on_lan(header->source, now_);
   if (header->destination.is_link_local_group()) return count(LanDrop::lan_link_local);
   const Destination destination = destination_of(*header);
   const auto takes = [&](const auto& host) { return host && overhears(*host, *header, destination); };
@@ -327,7 +336,15 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
   using Learned = ForwardingTable::Learned;
   const Learned learned = table_.learn(header->source, header->vlan_id, attached.number(), now_);
   if (learned == Learned::kPinned) return attached.count(HostDrop::from_host_forged);
+  if (group_ != nullptr && learned != Learned::kTargetFull && header->source != attached.mac()) {
+    group_->group().places().learn(header->source, header->vlan_id, side_of(number()), now_);
+  }
   const Destination destination = destination_of(*header);
+  if (group_ != nullptr && destination.addressed != nullptr && group_->others_overhear()) {
+    if (!in_hand.is_whole()) complete(in_hand);
+    group_->let_others_overhear(in_hand.bytes, unfinished ? unfinished->offload : FrameOffload{});
+    sent_to_lan_ = true;
+  }
   std::size_t copies = 0;
   if (unfinished) {
     copies = forward_unfinished(*header, destination, in_hand, *unfinished, &attached);
@@ -338,6 +355,7 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
       forward_to_lan(attached, *header, frame);
     }
   }
+  if (group_ != nullptr) group_->keep_groups_on_wire(false);
   counters_.copies += copies - 1;  // the addressed host, or the LAN, is always one receiver
 }
 

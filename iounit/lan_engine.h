@@ -26,6 +26,14 @@ class LanSink {
   /// checksums are complete. The metadata may be wrong: the driver checks it.
   virtual void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) = 0;
 
+  /// A frame of a host of another unit of the daemon, from an engine that knows such hosts (GroupLan). Its unit has
+  /// judged the source. addressed: it was for a host of this unit, and nobody else gets it as its destination. False:
+  /// this unit has no such host any more and has not counted the frame, so it is the LAN's.
+  virtual bool on_unit_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload, bool /*addressed*/) {
+    on_lan_frame(frame, offload);
+    return true;
+  }
+
   /// An engine that has seen the head of a long frame before it reads the frame may ask where to put the rest. frame:
   /// memory of the engine as long as the frame, of which only the first head_bytes are there. Returns memory for all of
   /// the frame, which the engine fills from head_bytes on before it calls on_placed_frame(); none: the engine reads the
@@ -48,7 +56,8 @@ struct LanCounters {
   std::uint64_t tx_errors = 0;        ///< frames that the interface refused
 };
 
-/// The I/O-unit driver's lower interface, a LAN: libpcap on an interface, savefiles, or a model in the simulation.
+/// The I/O-unit driver's lower interface, a LAN: a packet socket or libpcap on an
+/// interface, savefiles, the part of one of several units, or a model in the simulation.
 /// Thread: the driver's owner. Source: S1 Fig. 5, LAN interface 548.
 class LanEngine {
  public:
@@ -67,8 +76,10 @@ class LanEngine {
   virtual bool send_unfinished(std::span<const std::byte> frame, const frame::FrameOffload& offload) {
     return !offload.asks_for_work() && send(frame);
   }
-  /// Whether send_gathered() takes frames of so many bytes.
-  [[nodiscard]] virtual bool gathers(std::size_t /*frame_bytes*/) const { return false; }
+  /// Whether send_gathered() takes a frame of so many bytes. head: of the frame, with all headers.
+  [[nodiscard]] virtual bool gathers(std::span<const std::byte> /*head*/, std::size_t /*frame_bytes*/) const {
+    return false;
+  }
   /// The same as send_unfinished() for a frame in parts: its head, with all headers, and the payload behind it. The
   /// payload may be in memory that a host can still write; it is read once, before the call returns.
   virtual bool send_gathered(std::span<const std::byte> /*head*/, std::span<const iovec> /*payload*/,
@@ -82,6 +93,11 @@ class LanEngine {
   virtual void poll(Time now) = 0;
   /// When the driver must call poll() next.
   [[nodiscard]] virtual Time next_deadline() const = 0;
+
+  /// Before the driver sleeps on the descriptors. False: frames wait that no descriptor reports.
+  [[nodiscard]] virtual bool prepare_sleep() { return true; }
+  /// After each prepare_sleep().
+  virtual void disarm() {}
 
   [[nodiscard]] virtual bool carrier() const = 0;
   /// Layer-3 bytes.

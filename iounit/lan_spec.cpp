@@ -101,4 +101,17 @@ Result<std::unique_ptr<LanEngine>> open_lan(const LanSpec& spec, Time now, Durat
   return lan;
 }
 
+Result<std::vector<std::unique_ptr<LanEngine>>> open_shared_lan(const InterfaceSpec& spec, std::size_t engines,
+                                                                std::shared_ptr<PacketFanout> fanout, Time now,
+                                                                os::Log& log) {
+  std::vector<std::unique_ptr<LanEngine>> opened;
+  for (std::size_t engine = 0; engine < engines; ++engine) {
+    auto lan = PacketLan::open({.interface = spec.name, .fanout = fanout}, now, log);
+    if (!lan) return tl::unexpected(lan.error());
+    opened.push_back(*std::move(lan));
+  }
+  log.info("LAN interface {}: {} packet sockets with virtio-net headers", spec.name, engines);
+  return opened;
+}
+
 }  // namespace splitnic::iounit

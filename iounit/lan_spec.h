@@ -6,11 +6,13 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "common/os/log.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "iounit/lan_engine.h"
+#include "iounit/packet_fanout.h"
 
 namespace splitnic::iounit {
 
@@ -44,5 +46,12 @@ using LanSpec = std::variant<InterfaceSpec, SavefileSpec>;
 /// program can print when it exits at start-up.
 [[nodiscard]] Result<std::unique_ptr<LanEngine>> open_lan(const LanSpec& spec, Time now, Duration wall_at_zero,
                                                           os::Log& log);
+
+/// Opens as many engines that share the interface's frames by flow, for units that are a group. They use packet
+/// sockets. fanout: what the sockets share, also when an engine opens one again. Errors: as for open_lan().
+[[nodiscard]] Result<std::vector<std::unique_ptr<LanEngine>>> open_shared_lan(const InterfaceSpec& spec,
+                                                                              std::size_t engines,
+                                                                              std::shared_ptr<PacketFanout> fanout,
+                                                                              Time now, os::Log& log);
 
 }  // namespace splitnic::iounit

@@ -21,7 +21,7 @@ const OwnedName* Ownership::derived_from(const MacAddress& address) const {
   return at == derived_.end() ? nullptr : find(at->second);
 }
 
-void Ownership::attach(const std::string& name, std::optional<uid_t> user, const MacAddress& address) {
+void Ownership::attach(const std::string& name, std::optional<uid_t> user, const MacAddress& address, UnitNumber unit) {
   Entry& entry = entry_for(name, user);
   entry.last_use = ++uses_;
   if (entry.owned.address != address) {
@@ -29,6 +29,7 @@ void Ownership::attach(const std::string& name, std::optional<uid_t> user, const
     ++revision_;
   }
   entry.owned.held_until = kNever;
+  entry.owned.attached_to = unit;
 }
 
 void Ownership::detach(const std::string& name, Time held_until) {

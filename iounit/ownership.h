@@ -12,6 +12,7 @@
 
 #include "common/mac_address.h"
 #include "common/time.h"
+#include "iounit/shared_addresses.h"
 
 namespace splitnic::iounit {
 
@@ -21,6 +22,7 @@ struct OwnedName {
   std::optional<uid_t> user;      ///< nullopt: the bridge reported no user; every user without a number owns it
   MacAddress address{};           ///< zero: none, or another host has taken it over
   Time held_until = Time::min();  ///< nobody else gets the address before; kNever while the host is attached
+  UnitNumber attached_to{};       ///< while it is attached
 };
 
 /// The names that hosts have brought, and their addresses. A name is its first user's, until that user has brought
@@ -37,8 +39,8 @@ class Ownership {
   /// none.
   [[nodiscard]] const OwnedName* derived_from(const MacAddress& address) const;
 
-  /// The host of this name is attached and uses this address; its last address is free.
-  void attach(const std::string& name, std::optional<uid_t> user, const MacAddress& address);
+  /// The host of this name is attached to this unit and uses this address; its last address is free.
+  void attach(const std::string& name, std::optional<uid_t> user, const MacAddress& address, UnitNumber unit = {});
   /// The host has hung up.
   void detach(const std::string& name, Time held_until);
 

@@ -153,7 +153,9 @@ struct PacketLan::Sender {
 
 PacketLan::PacketLan(const PacketOptions& options, os::Log& log)
     : InterfaceLan(options.interface, log),
-      opener_([options](int index) { return open_packet_socket(options.interface, index, options.receive_bytes); }),
+      opener_([options](int index) {
+        return open_packet_socket(options.interface, index, options.receive_bytes, options.fanout.get());
+      }),
       receiver_(std::make_unique<Receiver>()),
       sender_(std::make_unique<Sender>()) {}
 

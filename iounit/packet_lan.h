@@ -28,6 +28,8 @@ struct PacketOptions {
   /// Limit on the memory of frames that wait in the kernel for this process. The kernel counts a frame's whole buffer,
   /// 768 bytes or more for the smallest.
   int receive_bytes = kPacketReceiveBytes;
+  /// The engines that share the interface's frames by flow have the same; null: this one gets them all.
+  std::shared_ptr<PacketFanout> fanout{};
 };
 
 /// A LAN interface through a packet socket with virtio-net headers (packet(7)): promiscuous, inbound frames only. Each
@@ -47,7 +49,9 @@ class PacketLan final : public InterfaceLan {
     return kind != frame::SegmentKind::udp || !refuses_udp_segments_;
   }
   bool send_unfinished(std::span<const std::byte> frame, const frame::FrameOffload& offload) override;
-  [[nodiscard]] bool gathers(std::size_t frame_bytes) const override { return frame_bytes > kLongFrameBytes; }
+  [[nodiscard]] bool gathers(std::span<const std::byte> /*head*/, std::size_t frame_bytes) const override {
+    return frame_bytes > kLongFrameBytes;
+  }
   bool send_gathered(std::span<const std::byte> head, std::span<const iovec> payload,
                      const frame::FrameOffload& offload) override;
   void flush() override;

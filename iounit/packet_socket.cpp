@@ -1,6 +1,7 @@
 #include "iounit/packet_socket.h"
 
 #include <arpa/inet.h>
+#include <linux/filter.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
@@ -57,6 +58,14 @@ packet_mreq membership_of(int index, int type) {
   return membership;
 }
 
+/// Lets the socket get no frame at all, or ends that.
+bool keep_frames_out(int socket, bool on) {
+  sock_filter nothing{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0};
+  const sock_fprog program{.len = 1, .filter = &nothing};
+  return on ? set_option(socket, SOL_SOCKET, SO_ATTACH_FILTER, program)
+            : set_option(socket, SOL_SOCKET, SO_DETACH_FILTER, 0);
+}
+
 std::vector<std::string> lines_of(std::span<const std::byte> text) {
   std::vector<std::string> lines;
   std::string line;
@@ -101,7 +110,8 @@ Result<std::vector<std::string>> move_packet_socket(int socket, const std::strin
   return notes;
 }
 
-Result<PacketSocket> open_packet_socket(const std::string& interface, int index, int receive_bytes) {
+Result<PacketSocket> open_packet_socket(const std::string& interface, int index, int receive_bytes,
+                                        PacketFanout* fanout) {
   const auto refusal = [&](const char* what) { return refused(interface, what); };
   if (!has_index(interface, index)) return replaced(interface);
   PacketSocket made{os::UniqueFd(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0))};
@@ -121,14 +131,21 @@ Result<PacketSocket> open_packet_socket(const std::string& interface, int index,
   if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, kSocketSendBytes)) {
     set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketSendBytes);
   }
+  // A socket joins a group when it is bound. Until then it would get what the others get as well.
+  if (fanout != nullptr && !keep_frames_out(fd, true)) return refusal("a filter");
   auto notes = move_packet_socket(fd, interface, index);
   if (!notes) return tl::unexpected(notes.error());
   made.notes = *std::move(notes);
+  if (fanout == nullptr) return made;
+  if (const auto joined = fanout->join(fd, index); !joined) {
+    return fail("can't use a packet socket on the LAN interface {}: {}", interface, joined.error().message);
+  }
+  if (!keep_frames_out(fd, false)) return refusal("a filter");
   return made;
 }
 
 Result<os::PrivilegedMessage> serve_packet_socket(const std::string& interface, int receive_bytes,
-                                                  const os::PrivilegedMessage& request) {
+                                                  const os::PrivilegedMessage& request, PacketFanout* fanout) {
   std::int32_t index = 0;
   const bool moves = request.descriptors.size() == 1;
   if (request.bytes.size() != sizeof index || request.descriptors.size() > 1) {
@@ -142,7 +159,7 @@ Result<os::PrivilegedMessage> serve_packet_socket(const std::string& interface, 
     if (!moved) return tl::unexpected(moved.error());
     notes = *std::move(moved);
   } else {
-    auto made = open_packet_socket(interface, index, receive_bytes);
+    auto made = open_packet_socket(interface, index, receive_bytes, fanout);
     if (!made) return tl::unexpected(made.error());
     notes = std::move(made->notes);
     answer.descriptors.push_back(std::move(made->descriptor));

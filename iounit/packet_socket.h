@@ -8,6 +8,7 @@
 #include "common/os/privileged_process.h"
 #include "common/os/unique_fd.h"
 #include "common/result.h"
+#include "iounit/packet_fanout.h"
 
 namespace splitnic::iounit {
 
@@ -27,9 +28,11 @@ struct PacketSockets {
 };
 
 /// Opens a packet socket with virtio-net headers, promiscuous, inbound frames only, on the interface of the thread's
-/// namespace that has this name and this index. receive_bytes: see PacketOptions. Errors: the index is another
-/// interface's, no permission, not Ethernet, a kernel without virtio-net headers on packet sockets.
-[[nodiscard]] Result<PacketSocket> open_packet_socket(const std::string& interface, int index, int receive_bytes);
+/// namespace that has this name and this index. receive_bytes: see PacketOptions. fanout: the socket shares the frames
+/// with others; null: it gets them all. Errors: the index is another interface's, no permission, not Ethernet, a kernel
+/// without virtio-net headers on packet sockets.
+[[nodiscard]] Result<PacketSocket> open_packet_socket(const std::string& interface, int index, int receive_bytes,
+                                                      PacketFanout* fanout = nullptr);
 
 /// Lets a packet socket capture on the interface of the thread's namespace that has this name and this index, and on no
 /// other, promiscuously. Returns what did not work and is not essential. Errors: no packet socket, the index is another
@@ -37,9 +40,10 @@ struct PacketSockets {
 [[nodiscard]] Result<std::vector<std::string>> move_packet_socket(int socket, const std::string& interface, int index);
 
 /// The privileged process's part: opens sockets on this interface alone, or moves a socket to it. A request is the
-/// index, 32 bits in the processor's order, and the socket to be moved, if any.
+/// index, 32 bits in the processor's order, and the socket to be moved, if any. fanout: of opened sockets; null: none.
 [[nodiscard]] Result<os::PrivilegedMessage> serve_packet_socket(const std::string& interface, int receive_bytes,
-                                                                const os::PrivilegedMessage& request);
+                                                                const os::PrivilegedMessage& request,
+                                                                PacketFanout* fanout = nullptr);
 /// The driver's part of the same. Both block until the request is answered.
 [[nodiscard]] PacketSockets packet_sockets_of(std::shared_ptr<os::PrivilegedProcess> process);
 

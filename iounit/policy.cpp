@@ -17,6 +17,7 @@ std::optional<uid_t> user_of(const std::optional<fabric::BridgePeer>& process) {
   return process ? std::optional(process->uid) : std::nullopt;
 }
 
+constexpr std::size_t kStations = 4096;
 // How many addresses the unit tries for a host that requests none.
 constexpr unsigned kDerivedAddresses = 16;
 
@@ -37,22 +38,23 @@ void PolicyRules::allow(const std::string& name, const MacAddress& address) {
 }
 
 Policy::Policy(PolicyRules rules, std::uint64_t seed)
-    : rules_(std::move(rules)), stations_({.entries = 4096, .age = rules_.station_memory}, seed) {}
+    : rules_(std::make_shared<const PolicyRules>(std::move(rules))),
+      stations_(std::make_shared<SharedAddresses>(kStations, seed)) {}
 
 void Policy::set_rules(PolicyRules rules) {
-  rules_ = std::move(rules);
-  stations_.set_age(rules_.station_memory);
+  ++changes_;
+  rules_ = std::make_shared<const PolicyRules>(std::move(rules));
 }
 
 const HostRights& Policy::rights_of(const std::string& name) const {
-  const HostRule* const rule = rules_.find(name);
-  return rule != nullptr ? rule->rights : rules_.others;
+  const HostRule* const rule = rules_->find(name);
+  return rule != nullptr ? rule->rights : rules_->others;
 }
 
 std::optional<std::string> Policy::why_not_name(const std::string& name,
                                                 const std::optional<fabric::BridgePeer>& process) const {
-  const HostRule* const rule = rules_.find(name);
-  if (rule == nullptr && rules_.listed_only) return "the policy does not list this host";
+  const HostRule* const rule = rules_->find(name);
+  if (rule == nullptr && rules_->listed_only) return "the policy does not list this host";
   if (rule != nullptr && (rule->user || rule->group)) {
     const bool theirs =
         process && ((rule->user && *rule->user == process->uid) || (rule->group && *rule->group == process->gid));
@@ -67,10 +69,10 @@ std::optional<std::string> Policy::why_not_name(const std::string& name,
 }
 
 const HostRule* Policy::configured_for_another(const MacAddress& address, const std::string& name) const {
-  const auto at = std::ranges::find_if(rules_.hosts, [&](const HostRule& rule) {
+  const auto at = std::ranges::find_if(rules_->hosts, [&](const HostRule& rule) {
     return rule.name != name && contains(rule.rights.addresses, address);
   });
-  return at == rules_.hosts.end() ? nullptr : &*at;
+  return at == rules_->hosts.end() ? nullptr : &*at;
 }
 
 std::optional<std::string> Policy::why_not_address(const std::string& name, const MacAddress& address, Time now) const {
@@ -82,7 +84,7 @@ std::optional<std::string> Policy::why_not_address(const std::string& name, cons
   const bool another = holder != nullptr && holder->name != name;
   if (another && holder->held_until == kNever) return what + fmt::format(" is host {}'s", holder->name);
   if (configured) return std::nullopt;
-  if (contains(rules_.lan_addresses, address)) return what + " is configured for a station of the LAN";
+  if (contains(rules_->lan_addresses, address)) return what + " is configured for a station of the LAN";
   if (const HostRule* const rule = configured_for_another(address, name)) {
     return what + fmt::format(" is configured for host {}", rule->name);
   }
@@ -111,13 +113,20 @@ bool Policy::is_another_hosts(const MacAddress& address, const std::string& name
 }
 
 bool Policy::is_lan_stations(const MacAddress& address, Time now) const {
-  return contains(rules_.lan_addresses, address) ||
-         (rules_.station_memory > Duration::zero() && stations_.find(address, 0, now).has_value());
+  return contains(rules_->lan_addresses, address) ||
+         (rules_->station_memory > Duration::zero() &&
+          stations_->find(address, 0, now, rules_->station_memory).has_value());
 }
 
 void Policy::attach(const std::string& name, const std::optional<fabric::BridgePeer>& process,
-                    const MacAddress& address) {
-  ownership_.attach(name, user_of(process), address);
+                    const MacAddress& address, UnitNumber unit) {
+  ++changes_;
+  ownership_.attach(name, user_of(process), address, unit);
+}
+
+bool Policy::is_attached_elsewhere(const std::string& name, UnitNumber unit) const {
+  const OwnedName* const owned = ownership_.find(name);
+  return owned != nullptr && owned->held_until == kNever && owned->attached_to != unit;
 }
 
 }  // namespace splitnic::iounit

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "fabric/bridge/bridge.h"
-#include "iounit/forwarding_table.h"
 #include "iounit/ownership.h"
 #include "iounit/policy_rules.h"
+#include "iounit/shared_addresses.h"
 
 namespace splitnic::iounit {
 
@@ -20,8 +21,10 @@ class Policy {
   /// seed: unpredictable to hosts and LAN.
   Policy(PolicyRules rules, std::uint64_t seed);
 
-  [[nodiscard]] const PolicyRules& rules() const { return rules_; }
+  [[nodiscard]] const PolicyRules& rules() const { return *rules_; }
   void set_rules(PolicyRules rules);
+  /// Whether both have the rules of the same set_rules(): one is a copy of the other.
+  [[nodiscard]] bool has_rules_of(const Policy& other) const { return rules_ == other.rules_; }
   [[nodiscard]] const HostRights& rights_of(const std::string& name) const;
 
   /// Why this process may not bring a host of this name; nullopt: it may. process: nullopt if nobody attests it.
@@ -39,21 +42,33 @@ class Policy {
   [[nodiscard]] bool is_lan_stations(const MacAddress& address, Time now) const;
 
   /// A frame with this source has come from the LAN.
-  void heard_on_lan(const MacAddress& source, Time now) { stations_.learn(source, 0, kLanTarget, now); }
-  /// The host is admitted, or has changed its address.
-  void attach(const std::string& name, const std::optional<fabric::BridgePeer>& process, const MacAddress& address);
+  void heard_on_lan(const MacAddress& source, Time now) const { stations_->learn(source, 0, kLanSide, now); }
+  /// The host is admitted, or has changed its address. unit: where it is attached.
+  void attach(const std::string& name, const std::optional<fabric::BridgePeer>& process, const MacAddress& address,
+              UnitNumber unit = {});
+  /// Whether a host of this name is attached to another unit than this one.
+  [[nodiscard]] bool is_attached_elsewhere(const std::string& name, UnitNumber unit) const;
   /// The host has hung up.
-  void detach(const std::string& name, Time now) { ownership_.detach(name, now + rules_.address_hold); }
+  void detach(const std::string& name, Time now) {
+    ++changes_;
+    ownership_.detach(name, now + rules_->address_hold);
+  }
+  /// Grows whenever a copy may no longer answer as this policy does, stations apart.
+  [[nodiscard]] std::uint64_t changes() const { return changes_; }
 
-  [[nodiscard]] Ownership& ownership() { return ownership_; }
+  [[nodiscard]] Ownership& ownership() {
+    ++changes_;
+    return ownership_;
+  }
   [[nodiscard]] const Ownership& ownership() const { return ownership_; }
 
  private:
   [[nodiscard]] const HostRule* configured_for_another(const MacAddress& address, const std::string& name) const;
 
-  PolicyRules rules_;
+  std::shared_ptr<const PolicyRules> rules_;
   Ownership ownership_;
-  ForwardingTable stations_;  ///< of the LAN, in any VLAN
+  std::uint64_t changes_ = 0;
+  std::shared_ptr<SharedAddresses> stations_;  ///< of the LAN, in any VLAN
 };
 
 }  // namespace splitnic::iounit

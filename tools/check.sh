@@ -64,9 +64,10 @@ part_asan() {
 
 part_tsan() {
   say "ThreadSanitizer: rings and sleeping, one mapping, two threads"
-  build tsan unit_fabric unit_host
+  build tsan unit_fabric unit_host unit_iounit
   build/tsan/bin/unit_fabric
   build/tsan/bin/unit_host "~[privileged]"
+  build/tsan/bin/unit_iounit "[threads]"
 }
 
 part_tidy() {

@@ -9,6 +9,7 @@
 
 #include "common/result.h"
 #include "host/tap_rights.h"
+#include "iounit/shared_places.h"
 #include "tools/command_help.h"
 
 namespace splitnic::tools {
@@ -103,6 +104,12 @@ void bind(CLI::App& app, UnitCommand& command) {
          "(packet where that works)")
       ->type_name("ENGINE")
       ->check(CLI::IsMember({"auto", "packet", "pcap"}))
+      ->capture_default_str();
+  app.add_option("--threads", command.threads,
+                 "Threads that move frames: each serves a part of the hosts, and gets a part of the LAN's flows; more "
+                 "than one need the packet engine")
+      ->type_name("COUNT")
+      ->check(between(std::size_t{1}, iounit::kMaxUnits))
       ->capture_default_str();
   app.add_option("--name", command.daemon.name,
                  "This unit's name at its hosts (default: the names of the machine and the LAN)")

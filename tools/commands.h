@@ -45,7 +45,8 @@ struct UnitCommand {
   DaemonOptions daemon;
   std::string listen;
   std::string lan;
-  std::string lan_engine = "auto";      ///< "auto", "packet", "pcap"
+  std::string lan_engine = "auto";  ///< "auto", "packet", "pcap"
+  std::size_t threads = 1;
   std::vector<std::string> allow_uids;  ///< names or numbers
   std::vector<std::string> allow_gids;
   std::vector<std::string> allow_macs;  ///< "HOST=MAC"

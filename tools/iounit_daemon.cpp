@@ -3,21 +3,21 @@
 #include <linux/capability.h>
 
 #include <algorithm>
-#include <boost/describe/members.hpp>
-#include <boost/mp11/algorithm.hpp>
 #include <chrono>
+#include <memory>
 #include <type_traits>
 
 #include "common/os/account.h"
 #include "common/os/runtime_directory.h"
-#include "common/os/thread_meter.h"
 #include "fabric/bridge/shm_source.h"
 #include "iounit/io_unit.h"
 #include "iounit/lan_spec.h"
+#include "iounit/packet_fanout.h"
 #include "tools/daemon.h"
 #include "tools/sandbox.h"
 #include "tools/unit_policy.h"
 #include "tools/unit_requests.h"
+#include "tools/unit_server.h"
 
 namespace splitnic::tools {
 
@@ -49,6 +49,12 @@ iounit::LanSpec parse_lan(const UnitCommand& command) {
     interface->engine =
         command.lan_engine == "packet" ? iounit::InterfaceEngine::packet : iounit::InterfaceEngine::pcap;
   }
+  if (command.threads > 1) {
+    const auto* interface = std::get_if<iounit::InterfaceSpec>(&*spec);
+    if (interface == nullptr || interface->engine == iounit::InterfaceEngine::pcap) {
+      throw UsageError{"--threads goes with --lan INTERFACE and --lan-engine packet"};
+    }
+  }
   return *spec;
 }
 
@@ -73,121 +79,35 @@ fabric::UserLimitOptions user_limits(const UnitCommand& command) {
   return limits;
 }
 
-std::unique_ptr<iounit::LanEngine> open_lan(const iounit::LanSpec& spec, os::Log& log) {
-  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+/// One engine, or one for each thread. fanout: what the sockets of several share.
+std::vector<std::unique_ptr<iounit::LanEngine>> open_lans(const iounit::LanSpec& spec, std::size_t threads,
+                                                          const std::shared_ptr<iounit::PacketFanout>& fanout,
+                                                          os::Log& log) {
   const Time now = monotonic_now();
+  if (threads > 1) {
+    auto lans = iounit::open_shared_lan(std::get<iounit::InterfaceSpec>(spec), threads, fanout, now, log);
+    if (!lans) throw StartupError{lans.error().message};
+    return std::move(*lans);
+  }
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
   auto lan = iounit::open_lan(spec, now, std::chrono::duration_cast<Duration>(wall) - now.time_since_epoch(), log);
   if (!lan) throw StartupError{lan.error().message};
-  return std::move(*lan);
-}
-
-void add_connections(os::DaemonStatus& status, const fabric::ShmListenerCounters& connections) {
-  using Counters = fabric::ShmListenerCounters;
-  using Members = boost::describe::describe_members<Counters, boost::describe::mod_public>;
-  static_assert(sizeof(Counters) == boost::mp11::mp_size<Members>::value * sizeof(std::uint64_t));
-  boost::mp11::mp_for_each<Members>([&](auto member) {
-    const bool lost = member.pointer != &Counters::connected && member.pointer != &Counters::accept_paused &&
-                      member.pointer != &Counters::setup_delayed;
-    add_count(lost ? status.drops : status.counts, fmt::format("connections_{}", member.name),
-              connections.*member.pointer);
-  });
-}
-
-os::DaemonStatus status_of(const iounit::IoUnit& unit, const iounit::LanEngine& lan,
-                           const fabric::ShmListenerCounters& connections, const os::Log& log,
-                           const std::string& name) {
-  os::DaemonStatus status;
-  status.role = "iounit";
-  status.name = name;
-  status.state = "serving";
-  status.mtu = unit.mtu();
-  status.carrier = unit.carrier();
-  status.lan = lan.name();
-  status.lan_engine = lan.engine();
-  for (const auto& host : unit.hosts()) {
-    if (!host) continue;
-    const auto& session = host->session();
-    if (status.epoch == 0) status.epoch = session.epoch();
-    auto peer = peer_status(host->totals(), host->name(), std::string(messaging::to_string(session.state())));
-    if (!host->mac().is_zero()) peer.mac = to_string(host->mac());
-    for (std::size_t index = 0; index < iounit::kHostDrops; ++index) {
-      const auto cause = static_cast<iounit::HostDrop>(index);
-      add_count(peer.drops, std::string(iounit::to_string(cause)), host->drops(cause));
-    }
-    const auto milliseconds = [](Duration time) {
-      return static_cast<std::uint64_t>(time / std::chrono::milliseconds(1));
-    };
-    const std::size_t place = host->number().value;
-    add_count(peer.messages, "processor_ms", milliseconds(unit.share().spent(place)));
-    add_count(peer.messages, "wasted_ms", milliseconds(unit.share().wasted(place)));
-    add_count(peer.messages, "queues", host->queues_up());
-    add_count(peer.messages, "rests", unit.share().rests_taken(place));
-    status.peers.push_back(std::move(peer));
-  }
-  const auto& counters = unit.counters();
-  for (std::size_t index = 0; index < iounit::kLanDrops; ++index) {
-    const auto cause = static_cast<iounit::LanDrop>(index);
-    add_count(status.drops, std::string(iounit::to_string(cause)), unit.drops(cause));
-  }
-  const auto& lan_counters = lan.counters();
-  for (const auto& [cause, count] :
-       std::initializer_list<std::pair<const char*, std::uint64_t>>{{"lan_truncated", lan_counters.rx_truncated},
-                                                                    {"lan_kernel_drops", lan_counters.rx_kernel_drops},
-                                                                    {"lan_tx_errors", lan_counters.tx_errors},
-                                                                    {"hosts_refused", counters.hosts_refused},
-                                                                    {"queues_refused", counters.queues_refused},
-                                                                    {"hosts_evicted", counters.hosts_evicted},
-                                                                    {"hosts_ejected", counters.hosts_ejected}}) {
-    add_count(status.drops, cause, count);
-  }
-  add_connections(status, connections);
-  add_count(status.counts, "setups_paused", counters.setups_paused);
-  add_count(status.counts, "names_refused", counters.names_refused);
-  add_count(status.counts, "addresses_refused", counters.addresses_refused);
-  add_count(status.counts, "filters_limited", counters.filters_limited);
-  add_count(status.counts, "copies", counters.copies);
-  add_count(status.counts, "departed_rx_frames", counters.departed_rx_frames);
-  add_count(status.counts, "departed_tx_frames", counters.departed_tx_frames);
-  add_count(status.drops, "departed_drops", counters.departed_drops);
-  for (const auto& [message, count] : messaging::message_counts(unit.departed())) {
-    add_count(status.counts, "departed_" + message, count);
-  }
-  for (const auto& [cause, count] : messaging::drop_counts(unit.departed())) {
-    add_count(status.drops, "departed_" + cause, count);
-  }
-  add_count(status.counts, "lan_rx_frames", lan_counters.rx_frames);
-  add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);
-  add_count(status.counts, "lan_checksums_completed", counters.lan_checksums_completed);
-  add_count(status.counts, "lan_segmented", counters.lan_segmented);
-  add_count(status.counts, "host_checksums_completed", counters.host_checksums_completed);
-  add_count(status.counts, "host_segmented", counters.host_segmented);
-  add_count(status.counts, "passed_unfinished", counters.passed_unfinished);
-  add_count(status.counts, "log_lines_lost", log.lost());
-  return status;
-}
-
-/// The hosts have their own counters and clear them themselves. status: the hosts' status, in the unit's order.
-os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os::ClearedCounts& cleared,
-                        const iounit::IoUnit& unit) {
-  status = cleared.answer(std::move(status), request);
-  auto peer = status.peers.begin();
-  for (const auto& host : unit.hosts()) {
-    if (!host) continue;
-    add_statistics(*peer++, host->host_statistics(), "host_");
-    if (request == os::ControlRequest::clear) host->clear_host_statistics();
-  }
-  return status;
+  std::vector<std::unique_ptr<iounit::LanEngine>> lans;
+  lans.push_back(std::move(*lan));
+  return lans;
 }
 
 /// The unit gives up its rights. From now on a process of its own opens packet sockets or moves libpcap's, reads the
 /// policy file, writes the file of names, and removes the unit's sockets. Returns the filter that fits.
 FilteredPart give_up_rights(Sandbox& sandbox, const UnitCommand& command, const iounit::LanSpec& spec,
-                            iounit::LanEngine& lan, UnitPolicy& policy, fabric::ShmListener& listener,
-                            os::UnixListener& control) {
+                            const std::vector<std::unique_ptr<iounit::LanEngine>>& lans,
+                            std::shared_ptr<iounit::PacketFanout> fanout, UnitPolicy& policy,
+                            fabric::ShmListener& listener, os::UnixListener& control) {
   const auto* interface = std::get_if<iounit::InterfaceSpec>(&spec);
   for (const auto& socket : {control.path(), command.listen}) sandbox.give_away(socket);
   UnitService service;
   if (interface != nullptr) service.interface = interface->name;
+  service.fanout = std::move(fanout);
   policy.describe(service);
   auto process = sandbox.start_privileged(
       [service = std::move(service)](const os::PrivilegedMessage& request) { return service.serve(request); },
@@ -195,13 +115,14 @@ FilteredPart give_up_rights(Sandbox& sandbox, const UnitCommand& command, const 
   if (process) {
     control.leave_path();
     listener.leave_path();
-    if (const auto can = lan.reopen_with(iounit::packet_sockets_of(process)); !can) {
-      throw StartupError{can.error().message};
+    for (const auto& lan : lans) {
+      const auto can = lan->reopen_with(iounit::packet_sockets_of(process));
+      if (!can) throw StartupError{can.error().message};
     }
     policy.leave_files_to(process);
   }
   sandbox.drop({});
-  return lan.engine() == "pcap" ? FilteredPart::unit_with_libpcap : FilteredPart::unit;
+  return lans.front()->engine() == "pcap" ? FilteredPart::unit_with_libpcap : FilteredPart::unit;
 }
 
 }  // namespace
@@ -225,7 +146,9 @@ int run_io_unit(const UnitCommand& command) {
 
   auto service = connect_service_manager(*log);
   enter_netns(command.daemon);
-  const auto lan = open_lan(spec, *log);
+  const auto fanout = command.threads > 1 ? std::make_shared<iounit::PacketFanout>() : nullptr;
+  auto lans = open_lans(spec, command.threads, fanout, *log);
+  const std::string lan_name = lans.front()->name();
   fabric::ShmListenOptions listen;
   listen.path = command.listen;
   listen.allow_uids = std::move(allow_uids);
@@ -239,19 +162,13 @@ int run_io_unit(const UnitCommand& command) {
   auto listener = fabric::ShmListener::listen(listen);
   if (!listener) throw StartupError{listener.error().message};
   auto control_socket = listen_for_control(command.daemon, "iounit");
-  const FilteredPart part = give_up_rights(sandbox, command, spec, *lan, policy, **listener, control_socket);
+  const FilteredPart part = give_up_rights(sandbox, command, spec, lans, fanout, policy, **listener, control_socket);
   os::LogNotices refusals(*log, os::LogLevel::kWarning);
   fabric::ShmListenSource bridges(std::move(*listener), refusals);
-  SystemRandom random;
-  options.session.link.port_address = fabric::PortAddress{random.next() >> 16U};
   os::LogNotices lines(*log);
   ServiceNotices notices(lines, service);
-  os::ThreadMeter meter;
-  options.meter = &meter;
-  iounit::EpollWatch doorbells;
-  options.doorbells = &doorbells;
-  iounit::IoUnit unit(options, *lan, bridges, random, notices);
-  policy.serve(unit, monotonic_now());
+  const auto units = make_unit_server(command.daemon, options, std::move(lans), bridges, notices, *log);
+  policy.serve(units->policy(), monotonic_now());
 
   os::EventLoop loop(loop_options(command.daemon, *log, [&] {
     if (const auto done = policy.reload(); !done) log->warning("SIGHUP: {}", done.error().message);
@@ -260,11 +177,12 @@ int run_io_unit(const UnitCommand& command) {
   const auto reply = [&](os::ControlRequest request) -> Result<os::ControlAnswer> {
     if (request == os::ControlRequest::show_policy) return policy.show(monotonic_now());
     if (request == os::ControlRequest::reload_policy) return policy.reload();
-    return answer(request, status_of(unit, *lan, bridges.counters(), *log, name), cleared, unit);
+    auto reports = units->reports(request == os::ControlRequest::clear);
+    if (!reports) return tl::unexpected(reports.error());
+    return answer_of(request, *std::move(reports), bridges.counters(), *log, name, cleared);
   };
   const auto control = serve_control(loop, std::move(control_socket), reply, *log);
-  os::CoreTask task(unit);
-  loop.add(task);
+  units->add_to(loop);
   LogTask log_task(*log);
   loop.add(log_task);
   loop.add(policy);
@@ -272,13 +190,13 @@ int run_io_unit(const UnitCommand& command) {
     log->warning("the folder of {} is closed to other users: the hosts of --allow-uid and --allow-gid can't connect",
                  command.listen);
   }
-  log->info("serving {} to hosts at {}", lan->name(), command.listen);
+  log->info("serving {} to hosts at {}", lan_name, command.listen);
   sandbox.close(loop, part);
-  service.ready("serving " + lan->name());
+  service.ready("serving " + lan_name);
   loop.run();
   log->info("ending");
   service.stopping();
-  os::shut_down(unit);
+  units->shut_down();
   policy.finish();
   return sandbox.finish();
 }

@@ -179,6 +179,7 @@ const Calls& unit_rights_calls() {
   static const Calls calls{
       {"fsync"},
       {"getsockname"},
+      {"getsockopt", {is(1, SOL_PACKET)}},
       {"ioctl", {is(1, SIOCGIFNAME)}},
       {"memfd_create"},
       {"openat", {has_all(2, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)}},

@@ -42,9 +42,10 @@ void print_endnode(const os::DaemonStatus& status) {
 
 void print(const os::DaemonStatus& status, bool counters) {
   if (status.role == kVerbsRole) return print_endnode(status);
-  fmt::print("{} {}: {}{}{}{}, carrier {}, MTU {}{}, pid {}\n", status.role, status.name, status.state,
+  const std::string threads = status.threads > 1 ? fmt::format(", {} threads", status.threads) : std::string();
+  fmt::print("{} {}: {}{}{}{}, carrier {}, MTU {}{}{}, pid {}\n", status.role, status.name, status.state,
              if_any("LAN", status.lan), if_any("engine", status.lan_engine), if_any("TAP", status.tap),
-             status.carrier ? "yes" : "no", status.mtu, if_any("address", status.mac), status.pid);
+             status.carrier ? "yes" : "no", status.mtu, if_any("address", status.mac), threads, status.pid);
   if (counters) {
     print_counts("drop", status.drops);
     print_counts("count", status.counts);

@@ -54,7 +54,7 @@ UnitPolicy::UnitPolicy(const UnitCommand& command, const std::string& name, cons
 void UnitPolicy::finish() {
   if (names_path_.empty()) return;
   if (writing() && !end_write(kPatience)) return;
-  if (unit_->policy().ownership().revision() == written_) return;
+  if (revision() == written_) return;
   begin_write();
   static_cast<void>(!writing() || end_write(kPatience));
 }
@@ -123,10 +123,19 @@ void UnitPolicy::open_state(const std::string& directory, const std::string& nam
   saved_ = std::move(*names);
 }
 
-void UnitPolicy::serve(iounit::IoUnit& unit, Time now) {
-  unit_ = &unit;
-  unit.policy().ownership().restore(std::exchange(saved_, {}), now + rules_.address_hold);
-  written_ = unit.policy().ownership().revision();
+void UnitPolicy::serve(PolicyAccess access, Time now) {
+  access_ = std::move(access);
+  access_.change([&](iounit::Policy& policy) {
+    policy.ownership().restore(std::exchange(saved_, {}), now + rules_.address_hold);
+  });
+  written_ = revision();
+  if (access_.changes_elsewhere && !names_path_.empty()) next_look_ = now + kWriteInterval;
+}
+
+std::uint64_t UnitPolicy::revision() const {
+  std::uint64_t revision = 0;
+  access_.read([&](const iounit::Policy& policy) { revision = policy.ownership().revision(); });
+  return revision;
 }
 
 Result<std::string> UnitPolicy::reload() {
@@ -134,15 +143,19 @@ Result<std::string> UnitPolicy::reload() {
   auto rules = read_rules();
   if (!rules) return fail("{}; the old policy stays in force", rules.error().message);
   const std::string done = fmt::format("policy {}: {} hosts", command_.policy, rules->hosts.size());
-  unit_->set_rules(std::move(*rules));
+  access_.set_rules(std::move(*rules));
   log_.info("read {}", done);
   return done;
 }
 
 std::string UnitPolicy::show(Time now) const {
-  const iounit::Policy& policy = unit_->policy();
-  std::string text = iounit::to_toml(policy.rules());
-  for (const auto& [name, user, address, held_until] : policy.ownership().all()) {
+  std::string text;
+  std::vector<iounit::OwnedName> names;
+  access_.read([&](const iounit::Policy& policy) {
+    text = iounit::to_toml(policy.rules());
+    names = policy.ownership().all();
+  });
+  for (const auto& [name, user, address, held_until, attached_to] : names) {
     const bool attached = held_until == kNever;
     text += fmt::format("\n# name {}: {}", os::printable(name), user ? fmt::format("user {}", *user) : "no user");
     if (!address.is_zero() && now < held_until) {
@@ -154,8 +167,9 @@ std::string UnitPolicy::show(Time now) const {
 
 std::size_t UnitPolicy::poll(Time now) {
   if (names_path_.empty()) return 0;
+  if (next_look_ != kNever && now >= next_look_) next_look_ = now + kWriteInterval;
   if (next_write_ == kNever) {
-    if (unit_->policy().ownership().revision() == written_) return 0;
+    if (revision() == written_) return 0;
     next_write_ = now;
   }
   if (now < next_write_) return 0;
@@ -165,13 +179,16 @@ std::size_t UnitPolicy::poll(Time now) {
   }
   begin_write();
   // Changes that follow closely are written together.
-  next_write_ = unit_->policy().ownership().revision() == written_ ? kNever : now + kWriteInterval;
+  next_write_ = revision() == written_ ? kNever : now + kWriteInterval;
   return 0;
 }
 
 void UnitPolicy::begin_write() {
-  written_ = unit_->policy().ownership().revision();
-  std::string text = iounit::to_toml(unit_->policy().ownership().saved());
+  std::string text;
+  access_.read([&](const iounit::Policy& policy) {
+    written_ = policy.ownership().revision();
+    text = iounit::to_toml(policy.ownership().saved());
+  });
   if (process_) {
     const auto sent = send_names(*process_, text);
     asked_ = sent.has_value();

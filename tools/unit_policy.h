@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -12,12 +14,20 @@
 #include "common/os/log.h"
 #include "common/os/privileged_process.h"
 #include "common/result.h"
-#include "iounit/io_unit.h"
+#include "iounit/policy.h"
 #include "tools/commands.h"
 #include "tools/privileges.h"
 #include "tools/unit_requests.h"
 
 namespace splitnic::tools {
+
+/// How UnitPolicy reaches the policy of one I/O unit, or of several.
+struct PolicyAccess {
+  std::function<void(const std::function<void(iounit::Policy&)>&)> change;
+  std::function<void(const std::function<void(const iounit::Policy&)>&)> read;
+  std::function<void(iounit::PolicyRules)> set_rules;
+  bool changes_elsewhere = false;  ///< other threads change it, which wakes nobody here
+};
 
 /// The files behind an I/O unit's policy: the rules, read at the start and again on request, and the owners of names,
 /// written to the state directory within a second of a change. Thread: the loop's; the privileged process waits for the
@@ -34,8 +44,8 @@ class UnitPolicy final : public os::Task {
   void describe(UnitService& service) const;
   /// The rules of the options and of the policy file, as they were at the start.
   [[nodiscard]] const iounit::PolicyRules& rules() const { return rules_; }
-  /// Gives the unit the saved names and keeps those that it learns. unit: lent until finish(); call once.
-  void serve(iounit::IoUnit& unit, Time now);
+  /// Gives the policy the saved names and keeps those that it learns. access: works until finish(); call once.
+  void serve(PolicyAccess access, Time now);
 
   /// Writes what has changed, and waits for it. Call before the unit ends.
   void finish();
@@ -48,13 +58,14 @@ class UnitPolicy final : public os::Task {
   std::size_t poll(Time now) override;
   bool prepare_sleep(Time /*now*/) override { return true; }
   void disarm() override {}
-  [[nodiscard]] Time next_deadline() const override { return next_write_; }
+  [[nodiscard]] Time next_deadline() const override { return std::min(next_write_, next_look_); }
   void collect_descriptors(std::vector<int>& /*out*/) const override {}
 
  private:
   [[nodiscard]] iounit::PolicyRules base() const;
   [[nodiscard]] Result<iounit::PolicyRules> read_rules();
   void open_state(const std::string& directory, const std::string& name, const std::optional<Account>& account);
+  [[nodiscard]] std::uint64_t revision() const;  // of the names
   void begin_write();
   [[nodiscard]] bool writing() const { return asked_ || writing_.valid(); }
   /// False: the file is still being written. patience: how long to wait for that.
@@ -66,11 +77,12 @@ class UnitPolicy final : public os::Task {
   std::shared_ptr<os::PrivilegedProcess> process_;
   os::KnownAccounts accounts_;
   iounit::PolicyRules rules_;
-  iounit::IoUnit* unit_ = nullptr;
+  PolicyAccess access_;
   std::string names_path_;  // empty: names are not saved
   std::vector<iounit::OwnedName> saved_;
   std::uint64_t written_ = 0;          // the revision of the file
   Time next_write_ = kNever;           // set while the file is out of date
+  Time next_look_ = kNever;            // for what other threads have changed
   bool asked_ = false;                 // the privileged process writes
   std::future<Result<void>> writing_;  // without one
 };

@@ -44,7 +44,7 @@ Result<os::PrivilegedMessage> UnitService::serve(const os::PrivilegedMessage& re
   if (what == kPolicy && request.descriptors.empty()) return serve_policy();
   if (what == kNames && request.descriptors.size() == 1) return write_names(request.descriptors.front().get());
   if (interface.empty()) return fail("this unit has no interface");
-  return iounit::serve_packet_socket(interface, iounit::kPacketReceiveBytes, request);
+  return iounit::serve_packet_socket(interface, iounit::kPacketReceiveBytes, request, fanout.get());
 }
 
 Result<os::PrivilegedMessage> UnitService::serve_policy() const {

@@ -6,6 +6,7 @@
 
 #include "common/os/account.h"
 #include "common/os/privileged_process.h"
+#include "iounit/packet_fanout.h"
 #include "iounit/policy_rules.h"
 
 namespace splitnic::tools {
@@ -14,11 +15,12 @@ namespace splitnic::tools {
 /// else: a packet socket on the LAN interface (iounit/packet_socket.h), the policy file, and the file with the owners
 /// of names.
 struct UnitService {
-  std::string interface;       ///< empty: the unit has none
-  std::string policy;          ///< the file's path; empty: none
-  iounit::PolicyRules base;    ///< see read_policy()
-  os::KnownAccounts accounts;  ///< of the policy
-  std::string names;           ///< the file's path; empty: none
+  std::string interface;                           ///< empty: the unit has none
+  std::shared_ptr<iounit::PacketFanout> fanout{};  ///< of the sockets on it; null: one alone gets all frames
+  std::string policy;                              ///< the file's path; empty: none
+  iounit::PolicyRules base;                        ///< see read_policy()
+  os::KnownAccounts accounts;                      ///< of the policy
+  std::string names;                               ///< the file's path; empty: none
 
   /// Errors: a request that a unit never makes, and what went wrong with one that it makes.
   [[nodiscard]] Result<os::PrivilegedMessage> serve(const os::PrivilegedMessage& request) const;

@@ -45,6 +45,7 @@ struct DaemonStatus {
   uptimeMs @13 :UInt64;
   counts @14 :List(NamedCount);
   tap @15 :Text;      # what the host serves: the name of its virtual NIC
+  threads @17 :UInt32 = 1;  # of an I/O unit: those that move frames
   lanEngine @16 :Text;  # how the I/O unit reaches its LAN: "packet", "pcap", "savefile"
 }
 

@@ -51,11 +51,12 @@ struct DaemonStatus {
   std::uint32_t pid = 0;
   std::string version;  ///< the program's version
   std::uint64_t uptime_ms = 0;
+  std::uint32_t threads = 1;  ///< of an I/O unit: those that move frames
   friend bool operator==(const DaemonStatus&, const DaemonStatus&) = default;
 };
 BOOST_DESCRIBE_STRUCT(DaemonStatus, (),
                       (role, name, state, epoch, mac, mtu, carrier, lan, lan_engine, tap, mode, peers, drops, counts,
-                       pid, version, uptime_ms))
+                       pid, version, uptime_ms, threads))
 
 /// Requests to a daemon. It answers the first two with its status, the others with a text.
 enum class ControlRequest : std::uint8_t {

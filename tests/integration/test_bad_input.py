@@ -53,6 +53,11 @@ class CommandLine(support.LabTestCase):
         self.refused(2, "mode", *self.unit_words("--mode", "x"))
         self.refused(2, "lan-engine", *self.unit_words("--lan-engine", "x"))
         self.refused(2, "--lan-engine goes with", *self.unit_words("--lan-engine", "pcap", lan="file:,out.pcap"))
+        for words in (self.unit_words("--lan-engine", "pcap", "--threads", "2"),
+                      self.unit_words("--threads", "2", lan="file:,out.pcap")):
+            self.refused(2, "--threads goes with --lan INTERFACE and --lan-engine packet", *words)
+        for count in ("0", "9", "x"):
+            self.refused(2, "threads", *self.unit_words("--threads", count))
         self.refused(2, "mtu", *self.unit_words("--mtu", "many"))
         self.refused(2, "mac", *self.host_words("--mac", "02:77:00"))
         self.refused(2, "mac", *self.host_words("--mac", "03:77:00:00:00:01"))

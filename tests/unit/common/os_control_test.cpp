@@ -44,6 +44,7 @@ DaemonStatus sample() {
   status.carrier = true;
   status.lan = "eth0";
   status.lan_engine = "packet";
+  status.threads = 2;
   status.tap = "vnic0";
   status.mode = "r";
   status.peers = {
@@ -215,7 +216,7 @@ TEST_CASE("the JSON of a status has the documented keys", "[common][control]") {
       R"("drops":{"filtered":5,"pool-empty":6},"messages":{"SendData":7}},{"name":"web2","state":"down","mac":"",)"
       R"("tx_frames":0,"rx_frames":0,"tx_bytes":0,"rx_bytes":0,"drops":{},"messages":{}}],)"
       R"("drops":{"lan-full":8},"counts":{"moved":9},)"
-      R"("pid":4711,"version":"0.1.0","uptime_ms":123456789012})");
+      R"("pid":4711,"version":"0.1.0","uptime_ms":123456789012,"threads":2})");
 }
 
 TEST_CASE("names that are no text still give valid JSON", "[common][control]") {

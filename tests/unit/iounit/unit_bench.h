@@ -93,7 +93,7 @@ class MemoryLan final : public LanEngine {
     sent_offloads.push_back(unfinished);
     return true;
   }
-  [[nodiscard]] bool gathers(std::size_t frame_bytes) const override {
+  [[nodiscard]] bool gathers(std::span<const std::byte>, std::size_t frame_bytes) const override {
     return reads_apart && frame_bytes > kLongFrameBytes;
   }
   bool send_gathered(std::span<const std::byte> head, std::span<const iovec> payload,
@@ -103,7 +103,7 @@ class MemoryLan final : public LanEngine {
       const auto* const from = static_cast<const std::byte*>(part.iov_base);
       frame.insert(frame.end(), from, from + part.iov_len);
     }
-    SPLITNIC_CHECK(gathers(frame.size()));
+    SPLITNIC_CHECK(gathers(head, frame.size()));
     ++sent_apart;
     return send_unfinished(frame, unfinished);
   }

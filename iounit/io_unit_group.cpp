@@ -1,0 +1,76 @@
+// IoUnit, group: the policy, and what a unit that is one of several shares with the others.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "iounit/io_unit.h"
+
+namespace splitnic::iounit {
+
+void IoUnit::set_rules(PolicyRules rules) {
+  change_policy([&](Policy& policy) { policy.set_rules(std::move(rules)); });
+  if (group_ == nullptr) return apply_rules();
+  follow_policy();
+}
+
+void IoUnit::follow_policy() {
+  auto [version, policy] = group_->group().policy().copy();
+  policy_version_ = version;
+  const bool same_rules = policy_ != nullptr && policy_->has_rules_of(*policy);
+  policy_ = std::move(policy);
+  if (!same_rules) apply_rules();
+}
+
+void IoUnit::apply_rules() {
+  turns_.attend_all(now_);
+  for (auto& host : hosts_) {
+    if (!host || host->name().empty()) continue;
+    host->set_rights(policy_->rights_of(host->name()));
+    if (!host->is_admitted()) continue;
+    auto why = policy_->why_not_name(host->name(), host->bridge().peer());
+    if (!why) why = policy_->why_not_address(host->name(), host->mac(), now_);
+    if (why) host->session().reset(fmt::format("the new policy does not permit this host: {}", *why));
+  }
+}
+
+bool IoUnit::pin(const MacAddress& address, const AttachedHost& host) {
+  if (!table_.pin(address, host.number())) return false;
+  if (group_ == nullptr || group_->group().places().pin(address, number())) return true;
+  table_.unpin(address, host.number());
+  return false;
+}
+
+/// Another host here may have the address by now, and keeps it.
+void IoUnit::unpin(const AttachedHost& host) {
+  if (table_.unpin(host.mac(), host.number()) && group_ != nullptr) {
+    group_->group().places().unpin(host.mac(), number());
+  }
+}
+
+void IoUnit::forget_learned(const AttachedHost& host) {
+  if (table_.forget(host.number()) != 0 && group_ != nullptr) group_->group().places().forget_learned(number());
+}
+
+void IoUnit::tell_group_wants() {
+  if (group_ == nullptr) return;
+  const bool any = std::ranges::any_of(hosts_, [](const auto& host) { return host != nullptr; });
+  group_->group().places().set_wants(
+      number(), {.groups = any, .unicast = promiscuous_hosts_ != 0, .unknown = hosts_with_further_addresses_ != 0});
+}
+
+bool IoUnit::is_elsewhere(const frame::EthernetHeader& header) const {
+  const auto side = group_->group().places().find(header.destination, header.vlan_id, now_);
+  return side && *side != side_of(number());
+}
+
+bool IoUnit::on_unit_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload, bool addressed) {
+  if (addressed) {
+    const auto header = frame::parse_ethernet(frame);
+    if (!header || destination_of(*header).addressed == nullptr) return false;
+  }
+  take_lan_frame(frame, &offload, Origin::another_unit);
+  return true;
+}
+
+}  // namespace splitnic::iounit

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/os/control_server.h"
+#include "common/os/daemon_status.h"
+#include "common/os/log.h"
+#include "fabric/bridge/shm_listener.h"
+#include "iounit/io_unit.h"
+#include "messaging/wire/cfgutil.h"
+
+namespace splitnic::tools {
+
+/// What one I/O unit of a daemon says about itself.
+struct UnitReport {
+  os::DaemonStatus status;                           ///< its part: counts since its start
+  std::vector<messaging::wire::Statistics> hosts{};  ///< what the hosts have counted, in the order of status.peers
+};
+
+/// lan: the unit's. clear: the hosts clear their own counters after this. Thread: the unit's.
+[[nodiscard]] UnitReport report_of(iounit::IoUnit& unit, const iounit::LanEngine& lan, bool clear);
+/// The same for an I/O unit that is a member of a group.
+[[nodiscard]] UnitReport report_of_member(iounit::IoUnit& unit, const iounit::GroupLan& lan, bool clear);
+
+/// The daemon's answer: its units' reports as one. reports: at least one.
+[[nodiscard]] os::DaemonStatus answer_of(os::ControlRequest request, std::vector<UnitReport> reports,
+                                         const fabric::ShmListenerCounters& connections, const os::Log& log,
+                                         const std::string& name, os::ClearedCounts& cleared);
+
+}  // namespace splitnic::tools
