@@ -118,6 +118,27 @@ const char* ibv_wc_status_str(ibv_wc_status status) {
   return name_in(kNames, status, "unknown");
 }
 
+/// Declared by the headers of rdma-core 49 and later.
+const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
+  static constexpr std::array kNames{"rdma-write",
+                                     "rdma-write-with-imm",
+                                     "send",
+                                     "send-with-imm",
+                                     "rdma-read",
+                                     "atomic-cmp-and-swp",
+                                     "atomic-fetch-and-add",
+                                     "local-inv",
+                                     "bind-mw",
+                                     "send-with-inv",
+                                     "tso",
+                                     "driver1",
+                                     "unknown",  // not assigned
+                                     "unknown",
+                                     "flush",
+                                     "atomic-write"};
+  return name_in(kNames, opcode, "unknown");
+}
+
 }  // extern "C"
 
 }  // namespace splitnic::ibverbs
