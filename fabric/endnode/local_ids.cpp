@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/os/errno_text.h"
 #include "fabric/endnode/fabric_directory.h"
+#include "fabric/threads/per_process.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -29,15 +30,15 @@ struct flock record(std::int64_t from, std::int64_t bytes, short kind) {
 }
 
 /// The objects of this process, by file. Record locks belong to the process, and so does this. A file that was opened
-/// stays open: closing it would end the locks of those who open it at the same moment.
+/// stays open: closing it would end the locks of those who open it at the same moment. A forked child opens it anew.
 struct OpenFiles {
   std::mutex mutex;
   std::map<std::pair<dev_t, ino_t>, std::shared_ptr<LocalIds>> files;
 };
 
 OpenFiles& open_files() {
-  static OpenFiles files;
-  return files;
+  static constinit PerProcess<OpenFiles> files;
+  return files.get();
 }
 
 }  // namespace
@@ -50,7 +51,7 @@ Result<std::shared_ptr<LocalIds>> LocalIds::open(const std::string& directory) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) {
     const auto found = known.files.find({status.st_dev, status.st_ino});
-    if (found != known.files.end() && found->second->process_ == ::getpid()) return found->second;
+    if (found != known.files.end()) return found->second;
   }
   os::UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file || ::fstat(file.get(), &status) != 0) return fail("{}: {}", path, os::errno_text());

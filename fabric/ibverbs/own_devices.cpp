@@ -1,27 +1,12 @@
 #include "fabric/ibverbs/own_devices.h"
 
-#include <unistd.h>
-
-#include <atomic>
+#include "fabric/threads/per_process.h"
 
 namespace splitnic::ibverbs {
 
-OwnDevices::OwnDevices(OwnDevices* of_parent)
-    : process_(::getpid()), mark_(fabric::ForkMark::make()), of_parent_(of_parent) {}
-
-/// The mark costs a load, and the process number a system call.
-bool OwnDevices::of_this_process() const { return mark_ ? !mark_->forked() : process_ == ::getpid(); }
-
-/// Not under a lock, which a thread that the child does not have might hold.
 OwnDevices& OwnDevices::of_process() {
-  static std::atomic<OwnDevices*> current{nullptr};  // never deleted: threads may use it while the process ends
-  OwnDevices* known = current.load();
-  while (known == nullptr || !known->of_this_process()) {
-    auto* made = new OwnDevices(known);
-    if (current.compare_exchange_strong(known, made)) return *made;
-    delete made;
-  }
-  return *known;
+  static constinit fabric::PerProcess<OwnDevices> devices;
+  return devices.get();
 }
 
 void OwnDevices::opened(std::uint16_t local_id) {

@@ -1,16 +1,12 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <set>
 #include <utility>
 
-#include "common/result.h"
 #include "fabric/ids.h"
-#include "fabric/threads/fork_mark.h"
 
 namespace splitnic::ibverbs {
 
@@ -37,13 +33,8 @@ class OwnDevices {
   [[nodiscard]] std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
 
  private:
-  explicit OwnDevices(OwnDevices* of_parent);
-  [[nodiscard]] bool of_this_process() const;
   void note_change() { changes_.fetch_add(1, std::memory_order_release); }
 
-  const pid_t process_;
-  const Result<fabric::ForkMark> mark_;
-  [[maybe_unused]] OwnDevices* const of_parent_;  // stays reachable
   std::atomic<std::uint64_t> changes_{1};
   std::mutex lock_;
   std::set<std::uint16_t> devices_;

@@ -1,15 +1,17 @@
 // What a process has of the fabric, and the list of devices.
 #include <endian.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
 #include "fabric/endnode/fabric_directory.h"
 #include "fabric/rdmacm/objects.h"
+#include "fabric/threads/per_process.h"
 
 namespace splitnic::rdmacm {
 namespace {
@@ -46,15 +48,15 @@ std::unique_ptr<Library> open_library() {
 }  // namespace
 
 Library* Library::get() {
-  static std::mutex mutex;
-  static Library* current = nullptr;  // never deleted: threads may use it while the process ends
-  static pid_t owner = 0;
-  const std::lock_guard guard(mutex);
-  if (current == nullptr || owner != ::getpid()) {
-    current = open_library().release();
-    owner = ::getpid();
-  }
-  return current;
+  struct Opened {
+    std::mutex mutex;
+    std::unique_ptr<Library> library;
+  };
+  static constinit fabric::PerProcess<Opened> of_process;
+  Opened& opened = of_process.get();
+  const std::lock_guard guard(opened.mutex);
+  if (!opened.library) opened.library = open_library();
+  return opened.library.get();
 }
 
 extern "C" {

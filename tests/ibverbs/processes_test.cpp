@@ -1,14 +1,20 @@
 // Peers that come and go, and processes that fork.
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
+#include <thread>
 
 #include "tests/ibverbs/device.h"
 
@@ -231,6 +237,111 @@ TEST_CASE("a forked child that closes its parent's device changes nothing for th
   REQUIRE(ends.first.send(2, 0, 8) == 0);
   one.expect(2);
   other.expect(1);
+}
+
+/// Messages from one of two connected queue pairs to the other, each confirmed before the next.
+void exchange(Device& from, Device& to, Connected& ends, std::uint64_t rounds) {
+  for (std::uint64_t id = 0; id < rounds; ++id) {
+    REQUIRE(ends.second.receive(id, 0, 64) == 0);
+    REQUIRE(ends.first.send(id, 0, 64) == 0);
+    from.expect(id);
+    to.expect(id);
+  }
+}
+
+TEST_CASE("a forked child opens a device of its own and reaches its parent, whose messages go on", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  exchange(one, other, ends, 1);
+  Device parents;
+  const Child child([](int channel) { return receive_all(channel, {}, kMessages); });
+  Queue queue(parents, {});
+  connect_to_child(child.channel, parents, queue);
+  for (int id = 0; id < kMessages; ++id) {
+    REQUIRE(queue.send(static_cast<std::uint64_t>(id), 0, 64) == 0);
+    exchange(one, other, ends, 1);
+    parents.expect(static_cast<std::uint64_t>(id));
+  }
+  const int status = child.ended();
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  exchange(one, other, ends, kMessages);
+}
+
+TEST_CASE("a child that was forked while threads open devices and send opens its own and uses it", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  std::atomic<bool> stop{false};
+  std::thread opener([&] {
+    while (!stop) {
+      if (ibv_context* opened = ibv_open_device(one.context->device)) ibv_close_device(opened);
+    }
+  });
+  for (int child = 0; child < 10; ++child) {
+    CHECK(in_child([] {
+            Device own;
+            Device peer;
+            Connected pair(own, peer);
+            exchange(own, peer, pair, 2);
+            return 0;
+          }) == 0);
+    exchange(one, other, ends, 2);
+  }
+  stop = true;
+  opener.join();
+}
+
+TEST_CASE("a child that inherits an open device and ends hurts nothing", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  const bool by_exit = GENERATE(true, false);  // else by a signal
+  CAPTURE(by_exit);
+  exchange(one, other, ends, 1);
+  REQUIRE(ends.second.receive(100, 0, 64) == 0);  // a message to come
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(static_cast<unsigned>(kLimit.count()));
+    std::signal(SIGTERM, SIG_DFL);
+    if (by_exit) std::exit(0);  // what is static is destroyed
+    raise(SIGTERM);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK((by_exit ? WIFEXITED(status) && WEXITSTATUS(status) == 0 : WIFSIGNALED(status)));
+  REQUIRE(ends.first.send(100, 0, 64) == 0);
+  one.expect(100);
+  other.expect(100);
+  exchange(one, other, ends, kMessages);
+  CHECK(ends.first.state() == IBV_QPS_RTS);
+  CHECK(ends.second.state() == IBV_QPS_RTS);
+}
+
+TEST_CASE("no descriptor of the library stays open in a program that a child executes", "[ibverbs]") {
+  const auto descriptors = [] {
+    std::set<int> open;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      open.insert(std::stoi(entry.path().filename()));
+    }
+    return open;
+  };
+  const std::set<int> before = descriptors();
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  exchange(one, other, ends, 1);
+  int of_library = 0;
+  for (const int descriptor : descriptors()) {
+    const int flags = fcntl(descriptor, F_GETFD);
+    if (flags < 0 || before.contains(descriptor)) continue;  // closed meanwhile: that of the folder, for one
+    CAPTURE(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor)));
+    CHECK((flags & FD_CLOEXEC) != 0);
+    ++of_library;
+  }
+  CHECK(of_library >= 8);
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // Event channels, identifiers without one, options, and names.
 #include <fcntl.h>
 #include <netdb.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "tests/rdmacm/manager.h"
@@ -307,6 +310,36 @@ TEST_CASE("bad arguments are refused, and what is not there says so", "[rdmacm]"
   CHECK(devices[1] == nullptr);
   rdma_free_devices(devices);
   CHECK(std::string(rdma_event_str(RDMA_CM_EVENT_TIMEWAIT_EXIT)) == "RDMA_CM_EVENT_TIMEWAIT_EXIT");
+}
+
+TEST_CASE("a child that is forked while a thread lists the devices lists them, too", "[rdmacm]") {
+  const auto lists_device = [] {
+    int count = 0;
+    ibv_context** devices = rdma_get_devices(&count);
+    if (devices == nullptr) return false;
+    rdma_free_devices(devices);
+    return count == 1;
+  };
+  REQUIRE(lists_device());
+  std::atomic<bool> stop{false};
+  std::thread lister([&] {
+    while (!stop) static_cast<void>(lists_device());
+  });
+  std::set<int> statuses;
+  for (int count = 0; count < 20; ++count) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      alarm(20);  // if it waits for a lock that the other thread holds
+      _exit(lists_device() ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    statuses.insert(status);
+  }
+  stop = true;
+  lister.join();
+  CHECK(statuses == std::set{0});
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -8,7 +10,7 @@
 
 namespace splitnic::os {
 
-/// A directory of a test's own, removed with all that is in it.
+/// A directory of a test's own, removed with all that is in it. A child that the test forks leaves it where it is.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -19,6 +21,7 @@ class TemporaryDirectory {
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
   ~TemporaryDirectory() {
+    if (owner_ != ::getpid()) return;
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
@@ -27,6 +30,7 @@ class TemporaryDirectory {
   const std::string& path() const { return path_; }
 
  private:
+  const pid_t owner_ = ::getpid();
   std::string path_;
 };
 

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "fabric/endnode/fabric_directory.h"
 #include "tests/unit/common/os_temporary_directory.h"
@@ -124,6 +126,25 @@ TEST_CASE("a process's local IDs end with it, although a child of it lives on", 
   CHECK_FALSE((*ids)->holder(LocalId{7}));
   CHECK(numbers((*ids)->holders()) == std::vector<std::uint16_t>{9});
   CHECK((*ids)->take(LocalId{7}));
+}
+
+TEST_CASE("a child that is forked while a thread opens the fabric's IDs opens them, too", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  REQUIRE(LocalIds::open(directory.path()));
+  std::atomic<bool> stop{false};
+  std::thread opener([&] {
+    while (!stop) static_cast<void>(LocalIds::open(directory.path()));
+  });
+  std::set<int> codes;
+  for (int child = 0; child < 50; ++child) {
+    codes.insert(exit_code_of([&] {
+      ::alarm(20);  // if it waits for a lock that the other thread holds
+      return LocalIds::open(directory.path()) ? 0 : 1;
+    }));
+  }
+  stop = true;
+  opener.join();
+  CHECK(codes == std::set{0});
 }
 
 TEST_CASE("a fabric's folder is its user's alone", "[fabric][endnode]") {
