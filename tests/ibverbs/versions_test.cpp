@@ -75,8 +75,8 @@ TEST_CASE("versions: a program that asks for no version gets the original, and p
 }
 
 TEST_CASE("versions: each private version of rdma-core reaches what is implemented", "[ibverbs]") {
-  const std::string version =
-      GENERATE("IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_57", "IBVERBS_PRIVATE_59", "IBVERBS_PRIVATE_64");
+  const std::string version = GENERATE("IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_57", "IBVERBS_PRIVATE_59",
+                                       "IBVERBS_PRIVATE_64", "IBVERBS_PRIVATE_65");
   CAPTURE(version);
   const Device device;
   auto* const query =

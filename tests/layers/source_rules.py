@@ -66,6 +66,7 @@ RAW_ACCESS = {
         "fabric/ibverbs/objects.h": "the structs that programs know are the beginnings of the objects",
         "fabric/ibverbs/attributes.cpp": "a struct of the C interface, of which an older program knows less",
         "fabric/ibverbs/memory.cpp": "addresses of the process's own memory as numbers",
+        "fabric/ibverbs/later_verbs.cpp": "likewise",
         "fabric/rdmacm/address.cpp": "sockaddr",
         "host/tap_device.cpp": "sockaddr and ioctl arguments",
         "iounit/packet_socket.cpp": "sockaddr",
@@ -88,6 +89,7 @@ RAW_ACCESS = {
     r"\bmmap\s*\(": {
         "fabric/threads/fork_mark.cpp": "a private page; no peer has it",
         "fabric/ibverbs/device_memory.cpp": "device memory: pages of a file that peers may map to store into its regions",
+        "fabric/ibverbs/later_verbs.cpp": "private memory for the program",
         "fabric/placement/board.cpp": "boards, which become accessors, and files of regions",
         "bench/forwarder/bench_small_split.cpp": "its own two rings; its two processes trust each other",
     },
@@ -159,7 +161,7 @@ def include_violations(layer, name, text):
         elif header.startswith(MANAGER_LIBRARY) and not name.startswith(MANAGER_LIBRARY):
             yield f"{name}:{number}: programs use the connection manager through the C interface: {header}"
         elif name.startswith(MANAGER_LIBRARY) and header.startswith("fabric/") and not header.startswith(
-                (MANAGER_LIBRARY, "fabric/endnode/fabric_directory.h")):
+                (MANAGER_LIBRARY, "fabric/endnode/fabric_directory.h", "fabric/threads/per_process.h")):
             yield f"{name}:{number}: the connection manager is built on the verbs library: {header}"
         elif name.startswith(VERBS_LIBRARY) and header.startswith(("fabric/verbs/", "fabric/connect/")):
             yield f"{name}:{number}: the verbs library is built on adapters: {header}"
