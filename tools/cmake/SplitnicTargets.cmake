@@ -119,6 +119,13 @@ endfunction()
 # The tests as a package: programs, and the integration tests with their laboratory as they lie in the source tree.
 set(SPLITNIC_TESTS_DIR "${CMAKE_INSTALL_LIBEXECDIR}/splitnic-tests")
 
+# splitnic_on_verbs(TARGET library...): a program on splitnic's libraries of verbs, which it finds in their folder, before
+# the system's.
+function(splitnic_on_verbs target)
+  target_link_libraries(${target} PRIVATE ${ARGN})
+  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH "$ORIGIN/../lib/splitnic")
+endfunction()
+
 # splitnic_test_program(TARGET): what the programs of the tests have in common. Their own code is not optimised: that
 # takes a third off the time to compile them; what they test is. All use the same precompiled headers, and five files
 # are compiled at a time, which halves that time once more: each file has a namespace of its own.
