@@ -18,7 +18,7 @@ GroupLan::GroupLan(UnitGroup& group, UnitNumber unit, LanEngine& wire) : group_(
 std::size_t GroupLan::receive(LanSink& sink, std::size_t budget) {
   sink_ = &sink;
   std::size_t taken = 0;
-  const auto units = static_cast<std::uint16_t>(group_.units());
+  const std::uint16_t units = group_.units();
   const std::size_t share = std::max<std::size_t>(budget / 2 / (units - 1U), 1);
   for (std::uint16_t n = 0; n < units; ++n) {
     const UnitNumber from{static_cast<std::uint16_t>((first_ring_ + n) % units)};

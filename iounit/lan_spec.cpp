@@ -102,7 +102,7 @@ Result<std::unique_ptr<LanEngine>> open_lan(const LanSpec& spec, Time now, Durat
 }
 
 Result<std::vector<std::unique_ptr<LanEngine>>> open_shared_lan(const InterfaceSpec& spec, std::size_t engines,
-                                                                std::shared_ptr<PacketFanout> fanout, Time now,
+                                                                const std::shared_ptr<PacketFanout>& fanout, Time now,
                                                                 os::Log& log) {
   std::vector<std::unique_ptr<LanEngine>> opened;
   for (std::size_t engine = 0; engine < engines; ++engine) {

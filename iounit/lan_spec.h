@@ -49,9 +49,8 @@ using LanSpec = std::variant<InterfaceSpec, SavefileSpec>;
 
 /// Opens as many engines that share the interface's frames by flow, for units that are a group. They use packet
 /// sockets. fanout: what the sockets share, also when an engine opens one again. Errors: as for open_lan().
-[[nodiscard]] Result<std::vector<std::unique_ptr<LanEngine>>> open_shared_lan(const InterfaceSpec& spec,
-                                                                              std::size_t engines,
-                                                                              std::shared_ptr<PacketFanout> fanout,
-                                                                              Time now, os::Log& log);
+[[nodiscard]] Result<std::vector<std::unique_ptr<LanEngine>>> open_shared_lan(
+    const InterfaceSpec& spec, std::size_t engines, const std::shared_ptr<PacketFanout>& fanout, Time now,
+    os::Log& log);
 
 }  // namespace splitnic::iounit

@@ -18,7 +18,7 @@ UnitGroup::UnitGroup(const UnitGroupOptions& options, RandomSource& random)
 
 void UnitGroup::publish(UnitNumber from) {
   UnitSet news = 0;
-  for (std::uint16_t to = 0; to < members_.size(); ++to) {
+  for (std::uint16_t to = 0; to < units(); ++to) {
     if (to != from.value && ring(from, UnitNumber{to}).publish()) news |= just(UnitNumber{to});
   }
   if (news == 0) return;
@@ -26,7 +26,7 @@ void UnitGroup::publish(UnitNumber from) {
   // it looks at the rings. Without both fences each side could miss the other, and the frames would wait for the next
   // deadline.
   fabric::full_fence();
-  for (std::uint16_t to = 0; to < members_.size(); ++to) {
+  for (std::uint16_t to = 0; to < units(); ++to) {
     Member& member = *members_[to];
     if ((news & just(UnitNumber{to})) == 0 || !member.asleep.load(std::memory_order_relaxed)) continue;
     // One of those that publish rings, and the flag is set again before the next sleep.
@@ -37,7 +37,7 @@ void UnitGroup::publish(UnitNumber from) {
 bool UnitGroup::prepare_sleep(UnitNumber unit) {
   members_[unit.value]->asleep.store(true, std::memory_order_relaxed);
   fabric::full_fence();  // U1
-  for (std::uint16_t from = 0; from < members_.size(); ++from) {
+  for (std::uint16_t from = 0; from < units(); ++from) {
     if (from != unit.value && !ring(UnitNumber{from}, unit).empty()) return false;
   }
   return true;

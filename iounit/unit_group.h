@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -30,7 +31,7 @@ class UnitGroup {
   /// Throws StartupError if the process has no descriptor left.
   UnitGroup(const UnitGroupOptions& options, RandomSource& random);
 
-  [[nodiscard]] std::size_t units() const { return members_.size(); }
+  [[nodiscard]] std::uint16_t units() const { return static_cast<std::uint16_t>(members_.size()); }
   [[nodiscard]] SharedPlaces& places() { return places_; }
   [[nodiscard]] const SharedPlaces& places() const { return places_; }
   [[nodiscard]] SharedPolicy& policy() { return policy_; }
