@@ -19,7 +19,7 @@ struct Counted {
 
 TEST_CASE("threads: all threads of a process share one object, also those that ask first at the same time",
           "[fabric][threads]") {
-  PerProcess<Counted> counted;
+  static PerProcess<Counted> counted;
   std::atomic<bool> go{false};
   std::vector<Counted*> found(4);
   std::vector<std::thread> threads;
@@ -35,7 +35,7 @@ TEST_CASE("threads: all threads of a process share one object, also those that a
 }
 
 TEST_CASE("threads: a forked child begins with an object of its own, and so does its child", "[fabric][threads]") {
-  PerProcess<Counted> counted;
+  static PerProcess<Counted> counted;
   Counted& own = counted.get();
   own.count = 1;
   const std::lock_guard held(own.lock);  // as by a thread that the child does not have
