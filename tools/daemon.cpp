@@ -5,6 +5,8 @@
 
 #include <array>
 #include <charconv>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "common/os/netns.h"
@@ -96,6 +98,23 @@ os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log, st
     }
   }
   return loop;
+}
+
+os::EventLoopOptions loop_options_of_thread(const DaemonOptions& options, os::Log& log) {
+  auto loop = loop_options(options, log);
+  loop.handle_signals = false;
+  return loop;
+}
+
+std::thread start_thread(std::function<void()> run) {
+  try {
+    return std::thread([run = std::move(run)] {
+      os::Log::prepare_thread();
+      run();
+    });
+  } catch (const std::system_error& error) {
+    throw StartupError{fmt::format("starting a thread: {}", error.what())};
+  }
 }
 
 MacAddress parse_mac_option(const std::string& text, const char* option) {

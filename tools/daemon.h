@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/os/control_server.h"
@@ -87,6 +88,11 @@ class LogTask final : public os::Task {
 /// The loop's options for a daemon. On SIGHUP a daemon whose standard input is a terminal ends; any other daemon calls
 /// reload and continues. Without reload it writes a line that there is nothing to reload. log is lent to the loop.
 os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log, std::function<void()> reload = {});
+/// The same for the loop of a further thread, which leaves signals to the daemon's.
+os::EventLoopOptions loop_options_of_thread(const DaemonOptions& options, os::Log& log);
+/// Starts a thread of the daemon, which may write to the log once the filter of system calls has closed. Throws
+/// StartupError.
+[[nodiscard]] std::thread start_thread(std::function<void()> run);
 
 /// The counts of one peer, as the control socket reports them.
 os::PeerStatus peer_status(const messaging::SessionTotals& totals, const std::string& name, const std::string& state);

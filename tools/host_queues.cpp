@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <latch>
-#include <system_error>
 #include <thread>
 
 #include "common/os/blocked_signals.h"
@@ -18,12 +17,6 @@ namespace {
 /// A thread's end would need one more system call than a daemon may make: the thread waits for the end of the process.
 [[noreturn]] void wait_for_ever() {
   for (;;) static_cast<void>(::ppoll(nullptr, 0, nullptr, nullptr));
-}
-
-os::EventLoopOptions loop_of_queue(const DaemonOptions& options, os::Log& log) {
-  auto loop = loop_options(options, log);
-  loop.handle_signals = false;
-  return loop;
 }
 
 fabric::ShmConnectOptions connect_of_queue(fabric::ShmConnectOptions connect) {
@@ -48,15 +41,11 @@ class HostQueues::Queue {
       : notices_(log),
         bridges_(connect_of_queue(connect), notices_),
         driver_(session_of_queue(session, random_), number, nic, bridges_, group, random_, notices_),
-        loop_(loop_of_queue(options, log)),
+        loop_(loop_options_of_thread(options, log)),
         task_(driver_) {
     loop_.add(task_);
     nic.on_replaced([&group, number] { group.wake(number); });
-    try {
-      std::thread([this] { run(); }).detach();
-    } catch (const std::system_error& error) {
-      throw StartupError{fmt::format("starting a thread for a queue: {}", error.what())};
-    }
+    start_thread([this] { run(); }).detach();
     runs_.wait();
   }
   ~Queue() { ended_.wait(); }
@@ -64,7 +53,6 @@ class HostQueues::Queue {
 
  private:
   void run() {
-    os::Log::prepare_thread();
     runs_.count_down();
     loop_.run();
     os::shut_down(driver_);

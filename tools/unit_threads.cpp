@@ -9,7 +9,6 @@
 #include <latch>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -25,12 +24,6 @@ namespace {
 
 /// A thread answers within about 10 ms (EventLoop), or later where the machine is busy.
 constexpr std::chrono::seconds kPatience(2);
-
-os::EventLoopOptions loop_of_member(const DaemonOptions& options, os::Log& log) {
-  auto loop = loop_options(options, log);
-  loop.handle_signals = false;
-  return loop;
-}
 
 /// A unit's lines. The sources of different units differ, and only the first unit reports what concerns the LAN, which
 /// all of them see.
@@ -73,7 +66,7 @@ class UnitThreads::Member {
         lan_(group, number, *wire_),
         notices_(log, number),
         unit_(with_parts(options), lan_, bridges, random_, notices_),
-        loop_(loop_of_member(daemon, log)),
+        loop_(loop_options_of_thread(daemon, log)),
         task_(unit_) {
     loop_.add(task_);
   }
@@ -86,11 +79,7 @@ class UnitThreads::Member {
   Member& operator=(const Member&) = delete;
 
   void start() {
-    try {
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error& error) {
-      throw StartupError{fmt::format("starting a thread: {}", error.what())};
-    }
+    thread_ = start_thread([this] { run(); });
     runs_.wait();
   }
   void stop() { loop_.stop(); }
@@ -117,7 +106,6 @@ class UnitThreads::Member {
     return options;
   }
   void run() {
-    os::Log::prepare_thread();
     runs_.count_down();
     loop_.run();
     os::shut_down(unit_);

@@ -18,6 +18,7 @@
 #include "host/host_driver.h"
 #include "messaging/session.h"
 #include "tests/sim_bridge/sim_bridge.h"
+#include "tests/unit/common/settled_time.h"
 #include "tests/unit/loads_once.h"
 
 namespace splitnic::host::test {
@@ -246,7 +247,7 @@ inline messaging::SessionOptions host_options() {
 }
 
 /// The driver, its NIC and its unit, driven by simulated time.
-class DriverBench {
+class DriverBench : public splitnic::test::SettledTime {
  public:
   explicit DriverBench(const messaging::SessionOptions& options = host_options(), std::uint32_t unit_elements = 8,
                        const NicOffloads& of_nic = {})
@@ -264,7 +265,6 @@ class DriverBench {
   RecordedNotices notices;
 
   [[nodiscard]] HostDriver& driver() { return *driver_; }
-  [[nodiscard]] Time now() const { return now_; }
 
   void start_unit() { unit.start(pair.end(1), random, unit_elements_); }
   /// The unit starts and the session comes up.
@@ -273,25 +273,10 @@ class DriverBench {
     SPLITNIC_CHECK(run_until([&] { return driver_->up() && unit.up(); }));
     settle();
   }
-  /// Until nobody has anything to do at this time.
-  void settle() {
-    for (unsigned idle = 0, rounds = 0; idle < 4; ++rounds) {
-      SPLITNIC_CHECK_OP(rounds, <, 10000U);
-      std::size_t work = driver_->poll(now_) + unit.poll(now_);
-      pair.advance(now_);
-      idle = work == 0 ? idle + 1 : 0;
-    }
-  }
-  void run(Duration time) {
-    for (const Time end = now_ + time; now_ < end; settle()) move_on(end);
-  }
-  [[nodiscard]] bool run_until(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(5)) {
-    const Time end = now_ + limit;
-    for (settle(); !condition(); settle()) {
-      if (now_ >= end) return false;
-      move_on(end);
-    }
-    return true;
+  std::size_t step() override {
+    const std::size_t work = driver_->poll(now()) + unit.poll(now());
+    pair.advance(now());
+    return work;
   }
   void from_unit(const Frame& frame) {
     SPLITNIC_CHECK(unit.send(frame));
@@ -304,14 +289,12 @@ class DriverBench {
   }
 
  private:
-  void move_on(Time end) {
-    const Time next = std::min({end, driver_->next_deadline(), unit.next_deadline(), pair.next_event()});
-    now_ = std::max(next, now_ + std::chrono::microseconds(100));
+  [[nodiscard]] Time next_event() const override {
+    return std::min({driver_->next_deadline(), unit.next_deadline(), pair.next_event()});
   }
 
   std::uint32_t unit_elements_;
   std::unique_ptr<HostDriver> driver_;
-  Time now_{std::chrono::hours(1)};
 };
 
 }  // namespace splitnic::host::test

@@ -11,7 +11,7 @@
 
 namespace splitnic::iounit::test {
 
-class GroupBench {
+class GroupBench : public HostsBench {
  public:
   struct Member {
     Member(GroupBench& bench, UnitNumber number, IoUnitOptions options)
@@ -27,7 +27,7 @@ class GroupBench {
 
   explicit GroupBench(std::size_t units, IoUnitOptions options = {}, std::uint64_t seed = 1,
                       std::size_t ring_bytes = 256U << 10U)
-      : random(seed), shared({.units = units, .ring_bytes = ring_bytes, .policy = options.policy}, random) {
+      : HostsBench(seed), shared({.units = units, .ring_bytes = ring_bytes, .policy = options.policy}, random) {
     options.session.name = "unit";
     options.session.pool_elements = options.session.offloads ? 128 : 16;
     for (std::uint16_t number = 0; number < units; ++number) {
@@ -35,22 +35,16 @@ class GroupBench {
     }
   }
 
-  SeededRandom random;
-  RecordedNotices notices;
   UnitGroup shared;
-  std::vector<std::unique_ptr<TestHost>> hosts;  // outlive the units, which hold their bridges
   std::vector<std::unique_ptr<Member>> members;
 
-  [[nodiscard]] Time now() const { return now_; }
   [[nodiscard]] Member& at(std::size_t unit) { return *members[unit]; }
   [[nodiscard]] IoUnit& unit(std::size_t number) { return *members[number]->unit; }
 
   TestHost& connect(std::size_t unit, const messaging::SessionOptions& options, uid_t user = 0) {
     auto bridge = plain_bridge();
     if (user != 0) bridge.processes[0] = fabric::BridgePeer{.pid = 1, .uid = user, .gid = 100};
-    hosts.push_back(std::make_unique<TestHost>(options, random, bridge));
-    at(unit).bridges.waiting.push_back(hosts.back()->unit_end());
-    return *hosts.back();
+    return add_host(at(unit).bridges, options, bridge);
   }
   TestHost& host_up(std::size_t unit, const messaging::SessionOptions& options) {
     TestHost& host = connect(unit, options);
@@ -60,43 +54,14 @@ class GroupBench {
   }
   TestHost& host_up(std::size_t unit, const std::string& name) { return host_up(unit, host_named(name)); }
   [[nodiscard]] AttachedHost* attached(std::size_t number, const std::string& name) {
-    for (const auto& host : unit(number).hosts()) {
-      if (host && host->up() && host->name() == name) return host.get();
-    }
-    return nullptr;
+    return attached_to(unit(number), name);
   }
 
-  std::size_t step() {
-    std::size_t work = 0;
-    for (auto& host : hosts) work += host->poll(now_);
-    for (auto& member : members) work += member->unit->poll(now_);
-    for (auto& host : hosts) host->pair().advance(now_);
+  std::size_t step() override {
+    std::size_t work = poll_hosts();
+    for (auto& member : members) work += member->unit->poll(now());
+    advance_bridges();
     return work;
-  }
-  [[nodiscard]] bool quiet() const {
-    return std::ranges::all_of(members, [](const auto& member) { return member->wire.arriving.empty(); });
-  }
-  void settle() {
-    for (unsigned idle = 0, rounds = 0; idle < 4; ++rounds) {
-      SPLITNIC_CHECK_OP(rounds, <, 10000U);
-      idle = step() == 0 && quiet() ? idle + 1 : 0;
-    }
-  }
-  void run(Duration time) {
-    const Time end = now_ + time;
-    settle();
-    while (now_ < end) {
-      move_on(end);
-      settle();
-    }
-  }
-  [[nodiscard]] bool run_until(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(20)) {
-    const Time end = now_ + limit;
-    for (settle(); !condition(); settle()) {
-      if (now_ >= end) return false;
-      move_on(end);
-    }
-    return true;
   }
 
   /// A frame of the LAN, which the wire gives to this unit.
@@ -104,19 +69,6 @@ class GroupBench {
     for (std::size_t i = 0; i < times; ++i) at(unit).wire.arriving.push_back(frame);
     settle();
   }
-  void from_host(TestHost& host, const Frame& frame, std::size_t times = 1, const frame::FrameOffload& offload = {}) {
-    for (std::size_t i = 0; i < times; ++i) {
-      SPLITNIC_CHECK(host.send(frame, offload));
-      settle();
-    }
-  }
-  messaging::Answer ask(TestHost& host, const wire::RequestBody& body) {
-    const std::size_t before = host.replies.size();
-    SPLITNIC_CHECK(host.session().request(body));
-    SPLITNIC_CHECK(run_until([&] { return host.replies.size() > before; }));
-    return host.replies.back().second;
-  }
-  [[nodiscard]] bool grants(TestHost& host, const wire::RequestBody& body) { return ask(host, body).has_value(); }
 
   /// What all units have sent on the wire since the last call.
   std::vector<Frame> wire_got() {
@@ -128,7 +80,7 @@ class GroupBench {
     return frames;
   }
   void clear() {
-    for (auto& host : hosts) {
+    for (auto& host : hosts_) {
       host->frames.clear();
       host->offloads.clear();
     }
@@ -138,22 +90,11 @@ class GroupBench {
   /// Every counter of a lost frame that is not zero, by name: of all units, and of hosts as "HOST/...".
   [[nodiscard]] Drops drops() {
     Drops all;
-    const auto add = [&](const std::string& name, std::uint64_t count) {
-      if (count != 0) all[name] += count;
-    };
     for (const auto& member : members) {
-      for (std::size_t index = 0; index < kLanDrops; ++index) {
-        const auto cause = static_cast<LanDrop>(index);
-        add(std::string(to_string(cause)), member->unit->drops(cause));
-      }
-      for (const auto& host : member->unit->hosts()) {
-        for (std::size_t index = 0; host && index < kHostDrops; ++index) {
-          const auto cause = static_cast<HostDrop>(index);
-          add(host->name() + "/" + std::string(to_string(cause)), host->drops(cause));
-        }
-      }
-      add("handover_full", member->lan.group_counters().full);
-      add("handover_refused", member->lan.group_counters().refused);
+      add_drops(all, *member->unit);
+      const GroupLanCounters& handed = member->lan.group_counters();
+      if (handed.full != 0) all["handover_full"] += handed.full;
+      if (handed.refused != 0) all["handover_refused"] += handed.refused;
     }
     return all;
   }
@@ -191,14 +132,14 @@ class GroupBench {
   }
 
  private:
-  void move_on(Time end) {
-    Time next = end;
+  [[nodiscard]] Time next_event() const override {
+    Time next = next_of_hosts();
     for (const auto& member : members) next = std::min(next, member->unit->next_deadline());
-    for (const auto& host : hosts) next = std::min({next, host->next_deadline(), host->pair().next_event()});
-    now_ = std::max(next, now_ + std::chrono::microseconds(100));
+    return next;
   }
-
-  Time now_{std::chrono::hours(1)};
+  [[nodiscard]] bool quiet() const override {
+    return std::ranges::all_of(members, [](const auto& member) { return member->wire.arriving.empty(); });
+  }
 };
 
 }  // namespace splitnic::iounit::test

@@ -14,7 +14,7 @@ struct Offloading : GroupBench {
       member->wire.takes = {SegmentKind::none, SegmentKind::tcp_v4, SegmentKind::tcp_v6, SegmentKind::udp};
       member->wire.reads_apart = true;
     }
-    for (auto& host : hosts) REQUIRE(grants(*host, wire::ReceiveFilter{}));
+    for (auto& host : hosts_) REQUIRE(grants(*host, wire::ReceiveFilter{}));
     clear();
   }
   TestHost& a = host_up(0, able("a"));

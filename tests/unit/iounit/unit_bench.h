@@ -18,6 +18,7 @@
 #include "iounit/io_unit.h"
 #include "messaging/session.h"
 #include "tests/sim_bridge/sim_bridge.h"
+#include "tests/unit/common/settled_time.h"
 #include "tests/unit/loads_once.h"
 
 namespace splitnic::iounit::test {
@@ -291,29 +292,100 @@ class TestHost final : public messaging::SessionEvents {
 
 using Drops = std::map<std::string, std::uint64_t>;
 
+/// The unit's side of the host that is up under that name; null: none is.
+[[nodiscard]] inline AttachedHost* attached_to(IoUnit& unit, const std::string& name) {
+  for (const auto& host : unit.hosts()) {
+    if (host && host->up() && host->name() == name) return host.get();
+  }
+  return nullptr;
+}
+
+/// Adds every counter of a lost frame that is not zero: "lan_...", "tx_errors", "HOST/to_host_...",
+/// "HOST/from_host_...".
+inline void add_drops(Drops& all, const IoUnit& unit) {
+  const auto add = [&](const std::string& name, std::uint64_t count) {
+    if (count != 0) all[name] += count;
+  };
+  for (std::size_t index = 0; index < kLanDrops; ++index) {
+    const auto cause = static_cast<LanDrop>(index);
+    add(std::string(to_string(cause)), unit.drops(cause));
+  }
+  for (const auto& host : unit.hosts()) {
+    for (std::size_t index = 0; host && index < kHostDrops; ++index) {
+      const auto cause = static_cast<HostDrop>(index);
+      add(host->name() + "/" + std::string(to_string(cause)), host->drops(cause));
+    }
+  }
+}
+
+/// The hosts of one unit or of several, and what is done with them, driven by simulated time.
+class HostsBench : public splitnic::test::SettledTime {
+ public:
+  SeededRandom random;
+  RecordedNotices notices;
+
+  /// A frame of a host arrives and everything that follows from it happens.
+  void from_host(TestHost& host, const Frame& frame, std::size_t times = 1, const frame::FrameOffload& offload = {}) {
+    for (std::size_t i = 0; i < times; ++i) {
+      SPLITNIC_CHECK(host.send(frame, offload));
+      settle();
+    }
+  }
+  /// A request of a host, and the unit's answer to it.
+  messaging::Answer ask(TestHost& host, const wire::RequestBody& body) {
+    const std::size_t before = host.replies.size();
+    SPLITNIC_CHECK(host.session().request(body));
+    SPLITNIC_CHECK(run_until([&] { return host.replies.size() > before; }));
+    return host.replies.back().second;
+  }
+  [[nodiscard]] bool grants(TestHost& host, const wire::RequestBody& body) { return ask(host, body).has_value(); }
+
+ protected:
+  explicit HostsBench(std::uint64_t seed) : random(seed) {}
+
+  /// A host that connects now. Owned by the bench, for as long as it lives.
+  TestHost& add_host(BridgeQueue& bridges, const messaging::SessionOptions& options,
+                     const fabric::SimBridgeOptions& bridge) {
+    hosts_.push_back(std::make_unique<TestHost>(options, random, bridge));
+    bridges.waiting.push_back(hosts_.back()->unit_end());
+    return *hosts_.back();
+  }
+  /// Between the two, the units are polled.
+  std::size_t poll_hosts() {
+    std::size_t work = 0;
+    for (auto& host : hosts_) work += host->poll(now());
+    return work;
+  }
+  void advance_bridges() {
+    for (auto& host : hosts_) host->pair().advance(now());
+  }
+  [[nodiscard]] Time next_of_hosts() const {
+    Time next = kNever;
+    for (const auto& host : hosts_) next = std::min({next, host->next_deadline(), host->pair().next_event()});
+    return next;
+  }
+
+  std::vector<std::unique_ptr<TestHost>> hosts_;  // outlive the units, which hold their bridges
+};
+
 /// The unit, its LAN and its hosts, driven by simulated time.
-class UnitBench {
+class UnitBench : public HostsBench {
  public:
   explicit UnitBench(IoUnitOptions options = {}, std::uint32_t lan_mtu = 1500, std::uint64_t seed = 1)
-      : random(seed), unit_options_(std::move(options)) {
+      : HostsBench(seed), unit_options_(std::move(options)) {
     lan.lan_mtu = lan_mtu;
     unit_options_.session.name = "unit";
     unit_options_.session.pool_elements = unit_options_.session.offloads ? 128 : 16;
     unit_ = std::make_unique<IoUnit>(unit_options_, lan, bridges_, random, notices);
   }
 
-  SeededRandom random;
   MemoryLan lan;
-  RecordedNotices notices;
 
   [[nodiscard]] IoUnit& unit() { return *unit_; }
-  [[nodiscard]] Time now() const { return now_; }
 
   /// A host that connects now. Owned by the bench, for as long as it lives.
   TestHost& connect(const messaging::SessionOptions& options, const fabric::SimBridgeOptions& bridge = plain_bridge()) {
-    hosts_.push_back(std::make_unique<TestHost>(options, random, bridge));
-    bridges_.waiting.push_back(hosts_.back()->unit_end());
-    return *hosts_.back();
+    return add_host(bridges_, options, bridge);
   }
   TestHost& connect(const std::string& name) { return connect(host_named(name)); }
   /// A host whose bridge reports this user.
@@ -348,12 +420,7 @@ class UnitBench {
   }
 
   /// The unit's side of the host that is up under that name; null: none is.
-  [[nodiscard]] AttachedHost* attached(const std::string& name) {
-    for (const auto& host : unit_->hosts()) {
-      if (host && host->up() && host->name() == name) return host.get();
-    }
-    return nullptr;
-  }
+  [[nodiscard]] AttachedHost* attached(const std::string& name) { return attached_to(*unit_, name); }
   [[nodiscard]] std::size_t attached_count() const {
     return static_cast<std::size_t>(
         std::ranges::count_if(unit_->hosts(), [](const auto& host) { return host != nullptr; }));
@@ -364,39 +431,10 @@ class UnitBench {
     return std::ranges::any_of(
         hosts_, [&](const auto& host) { return &host->pair().end(1) == &end && host->pair().wake_pending(1); });
   }
-  /// One poll of everybody, without time going by.
-  std::size_t step() {
-    std::size_t work = 0;
-    for (auto& host : hosts_) work += host->poll(now_);
-    work += unit_->poll(now_);
-    for (auto& host : hosts_) host->pair().advance(now_);
+  std::size_t step() override {
+    const std::size_t work = poll_hosts() + unit_->poll(now());
+    advance_bridges();
     return work;
-  }
-  /// Until nobody has anything to do at this time.
-  void settle() {
-    for (unsigned idle = 0, rounds = 0; idle < 4; ++rounds) {
-      SPLITNIC_CHECK_OP(rounds, <, 10000U);
-      idle = step() == 0 && lan.arriving.empty() ? idle + 1 : 0;
-    }
-  }
-  /// Time goes by while nobody polls.
-  void pass(Duration time) { now_ += time; }
-  /// Settles at every deadline that anybody has within that time.
-  void run(Duration time) {
-    const Time end = now_ + time;
-    settle();
-    while (now_ < end) {
-      move_on(end);
-      settle();
-    }
-  }
-  [[nodiscard]] bool run_until(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(5)) {
-    const Time end = now_ + limit;
-    for (settle(); !condition(); settle()) {
-      if (now_ >= end) return false;
-      move_on(end);
-    }
-    return true;
   }
 
   /// A frame of the LAN arrives and everything that follows from it happens.
@@ -404,38 +442,9 @@ class UnitBench {
     for (std::size_t i = 0; i < times; ++i) lan.arriving.push_back(frame);
     settle();
   }
-  /// The same from a host.
-  void from_host(TestHost& host, const Frame& frame, std::size_t times = 1, const frame::FrameOffload& offload = {}) {
-    for (std::size_t i = 0; i < times; ++i) {
-      SPLITNIC_CHECK(host.send(frame, offload));
-      settle();
-    }
-  }
-  /// A request of a host, and the unit's answer to it.
-  messaging::Answer ask(TestHost& host, const wire::RequestBody& body) {
-    const std::size_t before = host.replies.size();
-    SPLITNIC_CHECK(host.session().request(body));
-    SPLITNIC_CHECK(run_until([&] { return host.replies.size() > before; }));
-    return host.replies.back().second;
-  }
-  [[nodiscard]] bool grants(TestHost& host, const wire::RequestBody& body) { return ask(host, body).has_value(); }
-
-  /// Every counter of a lost frame that is not zero: "lan_...", "tx_errors", "HOST/to_host_...", "HOST/from_host_...".
   [[nodiscard]] Drops drops() {
     Drops all;
-    const auto add = [&](const std::string& name, std::uint64_t count) {
-      if (count != 0) all[name] += count;
-    };
-    for (std::size_t index = 0; index < kLanDrops; ++index) {
-      const auto cause = static_cast<LanDrop>(index);
-      add(std::string(to_string(cause)), unit_->drops(cause));
-    }
-    for (const auto& host : unit_->hosts()) {
-      for (std::size_t index = 0; host && index < kHostDrops; ++index) {
-        const auto cause = static_cast<HostDrop>(index);
-        add(host->name() + "/" + std::string(to_string(cause)), host->drops(cause));
-      }
-    }
+    add_drops(all, *unit_);
     return all;
   }
 
@@ -461,17 +470,12 @@ class UnitBench {
   }
 
  private:
-  void move_on(Time end) {
-    Time next = std::min(end, unit_->next_deadline());
-    for (const auto& host : hosts_) next = std::min({next, host->next_deadline(), host->pair().next_event()});
-    now_ = std::max(next, now_ + std::chrono::microseconds(100));
-  }
+  [[nodiscard]] Time next_event() const override { return std::min(unit_->next_deadline(), next_of_hosts()); }
+  [[nodiscard]] bool quiet() const override { return lan.arriving.empty(); }
 
   IoUnitOptions unit_options_;
-  std::vector<std::unique_ptr<TestHost>> hosts_;  // outlive the queue and the unit, which hold their bridges
   BridgeQueue bridges_;
   std::unique_ptr<IoUnit> unit_;
-  Time now_{std::chrono::hours(1)};
 };
 
 }  // namespace splitnic::iounit::test
