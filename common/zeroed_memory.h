@@ -17,6 +17,8 @@ class ZeroedMemory {
   explicit ZeroedMemory(std::size_t bytes) : memory_(static_cast<std::byte*>(std::calloc(bytes, 1))), bytes_(bytes) {
     if (!memory_ && bytes != 0) throw std::bad_alloc();
   }
+  ZeroedMemory(const ZeroedMemory&) = delete;
+  ZeroedMemory& operator=(const ZeroedMemory&) = delete;
 
   [[nodiscard]] std::span<std::byte> bytes() const { return {memory_.get(), bytes_}; }
 

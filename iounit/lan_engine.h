@@ -56,9 +56,9 @@ struct LanCounters {
   std::uint64_t tx_errors = 0;        ///< frames that the interface refused
 };
 
-/// The I/O-unit driver's lower interface, a LAN: a packet socket or libpcap on an
-/// interface, savefiles, the part of one of several units, or a model in the simulation.
-/// Thread: the driver's owner. Source: S1 Fig. 5, LAN interface 548.
+/// The I/O-unit driver's lower interface, a LAN: a packet socket or libpcap on an interface, savefiles, what one of
+/// several units has of these (GroupLan), or a model in the simulation. Thread: the driver's owner. Source: S1 Fig. 5,
+/// LAN interface 548.
 class LanEngine {
  public:
   virtual ~LanEngine() = default;

@@ -15,7 +15,8 @@ namespace splitnic::iounit {
 /// Decides who may come with which name and use which address: from the rules, from who owns names and addresses, and
 /// from the stations that the LAN has shown. The unit asks it at every hello and every change of an address, and for
 /// every frame whose source is not the sender's own address. It remembers at most 4096 stations of the LAN; if there
-/// are more, it forgets those that were silent longest. Thread: the unit's.
+/// are more, it forgets those that were silent longest. Copies share these stations, which may be heard and asked for
+/// by several threads, each with its copy; all else of a policy or of a copy is for one thread at a time.
 class Policy {
  public:
   /// seed: unpredictable to hosts and LAN.
@@ -41,7 +42,7 @@ class Policy {
   /// Whether the address is a LAN station's: configured, or heard there recently.
   [[nodiscard]] bool is_lan_stations(const MacAddress& address, Time now) const;
 
-  /// A frame with this source has come from the LAN.
+  /// A frame with this source has come from the LAN. All copies know it then.
   void heard_on_lan(const MacAddress& source, Time now) const { stations_->learn(source, 0, kLanSide, now); }
   /// The host is admitted, or has changed its address. unit: where it is attached.
   void attach(const std::string& name, const std::optional<fabric::BridgePeer>& process, const MacAddress& address,
@@ -56,6 +57,7 @@ class Policy {
   /// Grows whenever a copy may no longer answer as this policy does, stations apart.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
 
+  /// Counts as a change: the caller may make one.
   [[nodiscard]] Ownership& ownership() {
     ++changes_;
     return ownership_;

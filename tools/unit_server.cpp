@@ -3,8 +3,7 @@
 #include <utility>
 
 #include "common/os/core_task.h"
-#include "common/os/thread_meter.h"
-#include "common/random.h"
+#include "tools/unit_parts.h"
 #include "tools/unit_threads.h"
 
 namespace splitnic::tools {
@@ -16,7 +15,9 @@ class LoneUnit final : public UnitServer {
  public:
   LoneUnit(iounit::IoUnitOptions options, std::unique_ptr<iounit::LanEngine> lan, fabric::BridgeSource& bridges,
            Notices& notices)
-      : lan_(std::move(lan)), unit_(with_parts(std::move(options)), *lan_, bridges, random_, notices), task_(unit_) {}
+      : lan_(std::move(lan)),
+        unit_(parts_.in(std::move(options)), *lan_, bridges, parts_.random, notices),
+        task_(unit_) {}
 
   PolicyAccess policy() override {
     return {.change = [this](const auto& change) { change(unit_.policy()); },
@@ -32,17 +33,8 @@ class LoneUnit final : public UnitServer {
   void shut_down() override { os::shut_down(unit_); }
 
  private:
-  iounit::IoUnitOptions with_parts(iounit::IoUnitOptions options) {
-    options.session.link.port_address = fabric::PortAddress{random_.next() >> 16U};
-    options.meter = &meter_;
-    options.doorbells = &doorbells_;
-    return options;
-  }
-
   std::unique_ptr<iounit::LanEngine> lan_;
-  SystemRandom random_;
-  os::ThreadMeter meter_;
-  iounit::EpollWatch doorbells_;
+  UnitParts parts_;
   iounit::IoUnit unit_;
   os::CoreTask<iounit::IoUnit> task_;
 };

@@ -20,11 +20,11 @@ namespace splitnic::tools {
 class UnitServer {
  public:
   virtual ~UnitServer() = default;
-  /// For UnitPolicy, until shut_down().
+  /// For UnitPolicy. Works as long as this lives.
   [[nodiscard]] virtual PolicyAccess policy() = 0;
   /// Adds its tasks to the daemon's loop. Lent; outlives the loop's run.
   virtual void add_to(os::EventLoop& loop) = 0;
-  /// A report of each unit. Errors: a thread does not answer.
+  /// A report of each unit. clear: see report_of(). Not after shut_down(). Errors: a thread does not answer.
   [[nodiscard]] virtual Result<std::vector<UnitReport>> reports(bool clear) = 0;
   /// Ends all sessions in good order, within a limited time.
   virtual void shut_down() = 0;

@@ -15,8 +15,7 @@
 #include "common/os/blocked_signals.h"
 #include "common/os/core_task.h"
 #include "common/os/log_notices.h"
-#include "common/os/thread_meter.h"
-#include "iounit/doorbell_watch.h"
+#include "tools/unit_parts.h"
 
 namespace splitnic::tools {
 
@@ -65,7 +64,7 @@ class UnitThreads::Member {
       : wire_(std::move(wire)),
         lan_(group, number, *wire_),
         notices_(log, number),
-        unit_(with_parts(options), lan_, bridges, random_, notices_),
+        unit_(parts_.in(of_member(options)), lan_, bridges, parts_.random, notices_),
         loop_(loop_options_of_thread(daemon, log)),
         task_(unit_) {
     loop_.add(task_);
@@ -98,10 +97,7 @@ class UnitThreads::Member {
   }
 
  private:
-  iounit::IoUnitOptions with_parts(iounit::IoUnitOptions options) {
-    options.session.link.port_address = fabric::PortAddress{random_.next() >> 16U};
-    options.meter = &meter_;
-    options.doorbells = &doorbells_;
+  iounit::IoUnitOptions of_member(iounit::IoUnitOptions options) {
     options.group = &lan_;
     return options;
   }
@@ -113,10 +109,8 @@ class UnitThreads::Member {
 
   std::unique_ptr<iounit::LanEngine> wire_;
   iounit::GroupLan lan_;
-  SystemRandom random_;
+  UnitParts parts_;
   MemberNotices notices_;
-  os::ThreadMeter meter_;
-  iounit::EpollWatch doorbells_;
   iounit::IoUnit unit_;
   os::EventLoop loop_;
   os::CoreTask<iounit::IoUnit> task_;
