@@ -114,6 +114,18 @@ TEST_CASE_METHOD(QueuesBench, "the queues of a session end with it", "[iounit][q
   CHECK(sum().in == sum().delivered + sum().dropped);
 }
 
+TEST_CASE_METHOD(QueuesBench, "a session that begins anew over its bridge has none of the last one's queues",
+                 "[iounit][queues]") {
+  TestHost& queue = queue_up();
+  a.session().reset("test");
+  REQUIRE(run_until([&] { return !a.downs.empty() && a.up(); }));
+  settle();
+  CHECK(queue.released);
+  CHECK(queues() == 1);
+  queue_up();
+  CHECK(queues() == 2);
+}
+
 TEST_CASE_METHOD(QueuesBench, "a queue that dies leaves its flows to the others", "[iounit][queues]") {
   TestHost& queue = queue_up();
   from_host(queue, make_frame(station(1), a.mac()));
