@@ -78,6 +78,12 @@ TEST_CASE("device memory is copied to and from by offset, and not beyond its end
   CHECK(ibv_memcpy_from_dm(read.data(), dm, 4, 3) == EINVAL);
   CHECK(ibv_memcpy_from_dm(read.data(), dm, ~std::uint64_t{0}, 2) == EFAULT);
   CHECK(ibv_free_dm(dm) == 0);
+  // Copies end at multiples of four: only such memory could be passed by one byte.
+  ibv_dm* odd = allocate(device, 99);
+  REQUIRE(odd != nullptr);
+  CHECK(ibv_memcpy_to_dm(odd, 0, written.data(), 100) == EFAULT);
+  CHECK(ibv_memcpy_from_dm(read.data(), odd, 96, 4) == EFAULT);
+  CHECK(ibv_free_dm(odd) == 0);
 }
 
 TEST_CASE("a device lends as much memory as it says, and gets it back", "[ibverbs]") {

@@ -122,10 +122,14 @@ TEST_CASE("a datagram that its receiver does not want is counted, dropped, and c
          return DatagramTarget{two.first().adapter.create_address_handle(to).value(), {}, kKey};
        }},
   };
+  const bool in_pieces = GENERATE(false, true);  // into a receive in one piece the short way may lead
   for (const Row& row : rows) {
-    INFO(row.what);
+    INFO(row.what << (in_pieces ? ", and a receive in two pieces" : ""));
     Calm two;
-    REQUIRE(two.second().receive(7, kTo, 140) == Status::ok);
+    const LocalSegment rest = two.second().segment(kTo + 50, 90);
+    const ReceiveRequest whole{7, two.second().segment(kTo, 140)};
+    const ReceiveRequest pieces{7, two.second().segment(kTo, 50), std::span(&rest, 1)};
+    REQUIRE(two.second().adapter.post_receive(two.second().number, in_pieces ? pieces : whole) == Status::ok);
     const auto before = two.second().buffer;
     REQUIRE(two.send(1, row.bytes, row.target(two)) == Status::ok);
     two.run();

@@ -182,6 +182,10 @@ TEST_CASE("a sleep arms the links of busy paths alone, as others stay armed", "[
   of.adapter.disarm();
   CHECK(of.sum(&CountedLink::disarms) == kBusy);
   CHECK(std::ranges::count_if(of.links, [](const CountedLink& link) { return link.armed; }) == kPaths - kBusy);
+
+  REQUIRE(of.adapter.prepare_sleep());  // no poll has looked at the busy links meanwhile
+  CHECK(of.sum(&CountedLink::arms) == 2 * kBusy);
+  CHECK(std::ranges::all_of(of.links, &CountedLink::armed));
 }
 
 TEST_CASE("a link whose doorbell a poll has taken is armed again at the next sleep", "[fabric][adapter][turns]") {

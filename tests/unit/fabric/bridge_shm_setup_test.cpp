@@ -507,6 +507,31 @@ TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells eac
   CHECK(bridge->link() == LinkState::up);
 }
 
+/// Of a unit that does not permit this user.
+ShmReply no_permission() {
+  ShmReply reply{};
+  reply.magic = kShmSetupMagic;
+  reply.version = kShmSetupVersion;
+  reply.status = static_cast<std::uint32_t>(ShmSetupStatus::not_permitted);
+  return reply;
+}
+
+TEST_CASE("a host whose hello finds the unit gone learns what the unit had said before", "[fabric][shm]") {
+  std::array<int, 2> ends{};
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0);
+  os::UniqueFd host(ends[0]);
+  os::UniqueFd unit(ends[1]);
+  const ShmReply reply = no_permission();
+  REQUIRE(send(unit.get(), &reply, sizeof reply, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof reply));
+  unit.reset();
+  auto connector = ShmConnector::start_over(std::move(host), {.path = "unit"}, Time{});
+  REQUIRE(connector.has_value());
+  const auto verdict = (*connector)->poll(Time{});
+  REQUIRE(verdict.has_value());
+  REQUIRE_FALSE(verdict->has_value());
+  CHECK(verdict->error().message == "unit: the unit does not permit this user to connect");
+}
+
 TEST_CASE("a host that is refused before it has spoken learns why, every time", "[fabric][shm]") {
   test::TemporaryDirectory directory;
   const std::string path = directory.path("socket");
@@ -516,10 +541,7 @@ TEST_CASE("a host that is refused before it has spoken learns why, every time", 
   REQUIRE(listen(listener.get(), 64) == 0);
   constexpr int kAttempts = 500;
   std::thread unit([&] {
-    ShmReply reply{};
-    reply.magic = kShmSetupMagic;
-    reply.version = kShmSetupVersion;
-    reply.status = static_cast<std::uint32_t>(ShmSetupStatus::not_permitted);
+    const ShmReply reply = no_permission();
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       const os::UniqueFd connection(accept(listener.get(), nullptr, nullptr));
       static_cast<void>(send(connection.get(), &reply, sizeof reply, MSG_NOSIGNAL));
