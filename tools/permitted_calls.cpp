@@ -121,6 +121,7 @@ const Calls& unit_calls() {
       {"getsockopt", {is(1, SOL_SOCKET)}},
       {"getsockopt", {is(1, SOL_PACKET)}},
       {"madvise", {is(2, MADV_REMOVE)}},
+      {"madvise", {is(2, MADV_POPULATE_WRITE)}},
       {"memfd_create"},
       {"shutdown"},
       {"rseq"},  // of a new thread

@@ -15,10 +15,10 @@
 namespace splitnic::fabric {
 
 /// The helper that stands between strangers and the thread that moves frames. It accepts connections, checks
-/// credentials and limits, reads hellos, makes and prefaults memory, watches for hang-ups, and closes what strangers
-/// attach or leave behind. The owner only ever receives finished bridges, and gives them back by ending them. How the
-/// helper runs, as a thread here or as a process with other privileges, is behind this interface: a finished bridge is
-/// its credentials, its sizes and four descriptors. Thread: the owner. Source: design, "Trust".
+/// credentials and limits, reads hellos, makes memory and later prefaults it, watches for hang-ups, and closes what
+/// strangers attach or leave behind. The owner only ever receives finished bridges, and gives them back by ending them.
+/// How the helper runs, as a thread here or as a process with other privileges, is behind this interface: a finished
+/// bridge is its credentials, its sizes and four descriptors. Thread: the owner. Source: design, "Trust".
 class Doorman {
  public:
   virtual ~Doorman() = default;

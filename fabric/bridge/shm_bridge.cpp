@@ -61,8 +61,10 @@ Result<std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>> shm_pair(std
   }
   auto first_bell = std::make_unique<PacketDoorbell>(os::UniqueFd(bells[0]));
   auto second_bell = std::make_unique<PacketDoorbell>(os::UniqueFd(bells[1]));
-  (*first)->close_descriptor();
-  (*second)->close_descriptor();
+  for (const auto* memory : {&*first, &*second}) {
+    (*memory)->close_descriptor();
+    (*memory)->prefault(0, (*memory)->mapped_bytes());
+  }
   const std::shared_ptr<const ShmMemory> of_first = std::move(*first);
   const std::shared_ptr<const ShmMemory> of_second = std::move(*second);
   return std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>(

@@ -154,9 +154,11 @@ std::size_t ShmListener::poll(Time now) {
     ++moved;
     return true;
   });
+  moved += counters_.connected != before.connected ? 1 : 0;
+  if (moved == 0) prefaults_.poll(now);
   if (!closing_.empty()) closing_ = os::close_elsewhere(std::exchange(closing_, {}));
   close_again_ = closing_.empty() ? kNever : now + kCloseAgain;
-  return moved + (counters_.connected != before.connected ? 1 : 0);
+  return moved;
 }
 
 void ShmListener::take_events(Time now) {
@@ -390,7 +392,7 @@ ShmListener::Progress ShmListener::reserve_and_set_up(Caller& caller, Time now) 
     refuse(caller, ShmSetupStatus::no_resources, counters_.refused_resources);
     return Progress::done;
   }
-  hand_over(caller, std::move(*made), bytes);
+  hand_over(caller, std::move(*made), bytes, now);
   return Progress::done;
 }
 
@@ -421,7 +423,7 @@ Result<ShmListener::Made> ShmListener::make(std::size_t local_bytes, std::size_t
 }
 
 /// Sends the host its half and keeps the unit's. The place is reserved.
-void ShmListener::hand_over(Caller& caller, Made made, std::size_t reserved) {
+void ShmListener::hand_over(Caller& caller, Made made, std::size_t reserved, Time now) {
   const ShmHelloFields& hello = *caller.hello;
   const std::uint64_t number = next_number_++;
   const auto flag = [&](ShmPurpose purpose) {
@@ -461,8 +463,11 @@ void ShmListener::hand_over(Caller& caller, Made made, std::size_t reserved) {
   // EPOLLHUP needs no request. If the socket can't be watched, take() of the doorbell finds the hang-up.
   static_cast<void>(watch(held.socket, 0, number));
   bridges_.emplace(number, std::move(held));
+  ShmParts of_bridge{std::move(made.of_unit), std::move(made.of_host), std::move(made.doorbell)};
+  prefaults_.add(of_bridge.local, now);
+  prefaults_.add(of_bridge.peer, now);
   accepted.bridge = std::make_unique<ShmBridge>(
-      ShmParts{std::move(made.of_unit), std::move(made.of_host), std::move(made.doorbell)}, caller.who,
+      std::move(of_bridge), caller.who,
       [returns = returns_, number](ShmParts parts) { returns->give_back(number, std::move(parts)); },
       BridgeGroup{.cookie = accepted.cookie, .further = hello.purpose == ShmPurpose::further_queue});
   if (!sent) {
@@ -486,7 +491,7 @@ std::optional<ShmAccepted> ShmListener::take() {
 }
 
 Time ShmListener::next_deadline() const {
-  Time next = std::min(accept_again_, close_again_);
+  Time next = std::min({accept_again_, close_again_, prefaults_.next_deadline()});
   if (!ends_.empty()) next = std::min(next, ends_.front().first);
   for (const Caller& caller : setting_up_) next = std::min(next, caller.hello ? caller.served_at : caller.deadline);
   return next;

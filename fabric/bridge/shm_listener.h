@@ -21,6 +21,7 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge.h"
+#include "fabric/bridge/prefault_queue.h"
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/bridge/shm_setup.h"
 #include "fabric/bridge/user_limits.h"
@@ -84,9 +85,10 @@ struct ShmAccepted {
 };
 
 /// The I/O unit's side of the shm set-up: it listens, checks credentials and limits, and makes memory and doorbells for
-/// each connection. No connection can block or starve others, and no close of what strangers attach runs in the
-/// owner's thread. Making and prefaulting memory takes milliseconds, so a thread that moves frames leaves all this to a
-/// Doorman. Thread: the owner; the bridges may be used, and end, on another one. Source: design, "The bridge", shm.
+/// each connection, and prefaults the memory when it has nothing else to do. No connection can block or starve others,
+/// and no close of what strangers attach runs in the owner's thread. Making memory takes milliseconds, so a thread that
+/// moves frames leaves all this to a Doorman. Thread: the owner; the bridges may be used, and end, on another one.
+/// Source: design, "The bridge", shm.
 class ShmListener {
  public:
   /// Listens, and replaces a stale socket. A live socket, or a file that is not a socket, is an error and stays.
@@ -156,7 +158,7 @@ class ShmListener {
   [[nodiscard]] bool acceptable(Caller& caller);
   [[nodiscard]] Progress reserve_and_set_up(Caller& caller, Time now);
   [[nodiscard]] Result<Made> make(std::size_t local_bytes, std::size_t window_bytes) const;
-  void hand_over(Caller& caller, Made made, std::size_t reserved);
+  void hand_over(Caller& caller, Made made, std::size_t reserved, Time now);
   void refuse(Caller& caller, ShmSetupStatus status, std::uint64_t& counter);
   void close_later(os::UniqueFd socket) { closing_.push_back(std::move(socket)); }
 
@@ -166,6 +168,7 @@ class ShmListener {
   os::UnixListener socket_;
   os::UniqueFd events_;
   UserLimits limits_;
+  PrefaultQueue prefaults_;
   std::shared_ptr<Returns> returns_;
   std::deque<Caller> setting_up_;  // oldest first
   std::deque<ShmAccepted> accepted_;

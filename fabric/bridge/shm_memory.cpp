@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <boost/interprocess/exceptions.hpp>
 #include <cerrno>
 #include <cstring>
@@ -64,12 +65,16 @@ Result<std::unique_ptr<ShmMemory>> ShmMemory::adopt(os::UniqueFd descriptor, std
 Result<std::unique_ptr<ShmMemory>> ShmMemory::map(os::UniqueFd descriptor, std::size_t bytes) {
   namespace ipc = boost::interprocess;
   try {
-    ipc::mapped_region region(Mappable{descriptor.get()}, ipc::read_write, 0, kHeaderBytes + bytes, nullptr,
-                              MAP_POPULATE);
+    ipc::mapped_region region(Mappable{descriptor.get()}, ipc::read_write, 0, kHeaderBytes + bytes);
     return std::unique_ptr<ShmMemory>(new ShmMemory(std::move(descriptor), std::move(region)));
   } catch (const ipc::interprocess_exception& error) {
     return fail("cannot map shared memory: {}", error.what());
   }
+}
+
+void ShmMemory::prefault(std::size_t offset, std::size_t bytes) const {
+  if (offset >= mapped_bytes()) return;
+  static_cast<void>(madvise(base() + offset, std::min(bytes, mapped_bytes() - offset), MADV_POPULATE_WRITE));
 }
 
 void ShmMemory::discard() const { static_cast<void>(madvise(base(), region_.get_size(), MADV_REMOVE)); }

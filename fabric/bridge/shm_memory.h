@@ -10,7 +10,7 @@
 
 namespace splitnic::fabric {
 
-/// One end's local memory as a sealed memfd, mapped and prefaulted: a header page (the scratchpads that the peer writes
+/// One end's local memory as a sealed memfd, mapped: a header page (the scratchpads that the peer writes
 /// for that end), then the memory itself. It has no name, so the kernel frees it with the last process that holds it.
 /// Thread: any.
 class ShmMemory {
@@ -28,6 +28,11 @@ class ShmMemory {
   [[nodiscard]] PeerWindow window() const;
   [[nodiscard]] PeerMemory local_scratchpads() const;
   [[nodiscard]] PeerWindow window_scratchpads() const;
+
+  /// Clears and maps pages now, so that no store and no load of this process faults there later. offset: whole pages,
+  /// from the start of the mapping; what is beyond the end is left out. A kernel without memory for it changes nothing.
+  void prefault(std::size_t offset, std::size_t bytes) const;
+  [[nodiscard]] std::size_t mapped_bytes() const { return region_.get_size(); }
 
   /// Frees the pages. A process that still maps the memory, or holds its descriptor, then reads zeros, and its writes
   /// allocate pages on its own account.

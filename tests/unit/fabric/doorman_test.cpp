@@ -10,7 +10,6 @@
 #include <array>
 #include <boost/describe/members.hpp>
 #include <boost/mp11/algorithm.hpp>
-#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
@@ -18,6 +17,7 @@
 #include "common/os/passed_descriptors.h"
 #include "fabric/bridge/shm_source.h"
 #include "tests/unit/common/lingering_socket.h"
+#include "tests/unit/fabric/bridge_mappings.h"
 #include "tests/unit/fabric/listener_fixtures.h"
 
 namespace splitnic::fabric::doorman_test {
@@ -26,6 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::answer_to;
+using test::bridge_mappings;
 using test::call;
 using test::hello_bytes;
 using test::Polled;
@@ -36,13 +37,6 @@ ShmListenOptions small(const std::string& path) {
   options.path = path;
   options.window_bytes = kShmMinBytes;
   return options;
-}
-
-std::size_t bridge_mappings() {
-  std::size_t count = 0;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) count += line.find("memfd:splitnic-bridge") != std::string::npos;
-  return count;
 }
 
 /// Page faults of this thread so far.
@@ -218,14 +212,14 @@ TEST_CASE("with one place, sixteen hosts get one bridge, and memory is made for 
   ShmListenOptions options;
   options.limits.places = 1;
   Polled unit(options);
-  const std::size_t before = bridge_mappings();
+  const std::size_t before = bridge_mappings().count;
   std::vector<os::UniqueFd> callers;
   for (int i = 0; i < 16; ++i) {
     callers.push_back(call(unit.directory.path("socket")));
     say(callers.back(), hello_bytes());
   }
   unit.poll();
-  CHECK(bridge_mappings() == before + 2);
+  CHECK(bridge_mappings().count == before + 2);
   CHECK(unit.listener->counters().connected == 1);
   CHECK(unit.listener->counters().refused_places == 15);
   CHECK(answer_to(callers[0]) == ShmSetupStatus::ok);
@@ -331,8 +325,9 @@ TEST_CASE("a host whose bridge the unit ends is told, and keeps the content unti
     CHECK(unit.listener->bridges() == 0);
   }
   SECTION("a second passes") {
-    CHECK(unit.listener->next_deadline() == unit.now + seconds(1));
-    unit.now += seconds(1) - Duration(1);
+    unit.settle();
+    CHECK(unit.listener->next_deadline() == unit.now + seconds(1) - PrefaultQueue::kDelay);
+    unit.now += seconds(1) - PrefaultQueue::kDelay - Duration(1);
     unit.poll();
     CHECK(unit.listener->bridges() == 1);
     unit.now += Duration(1);
@@ -362,6 +357,7 @@ TEST_CASE("a killed host that is back before its old bridge has ended waits for 
   // Where the old one does not end, the wait does.
   auto third = unit.connected();
   third.host.reset();
+  unit.settle();
   const auto fourth = unit.start();
   unit.poll();
   CHECK(unit.listener->next_deadline() == unit.now + seconds(2));
@@ -493,7 +489,7 @@ TEST_CASE("a host notices a new socket without waiting for its next attempt", "[
   rmdir(folder.c_str());
 }
 
-TEST_CASE("the thread that takes a bridge finds all of its memory in place", "[fabric][shm]") {
+TEST_CASE("the memory of a bridge is soon in place for the thread that took it", "[fabric][shm]") {
   Attended unit(true);
   const auto connector = ShmConnector::start({.path = unit.options.path}, monotonic_now());
   REQUIRE(connector.has_value());
@@ -503,6 +499,10 @@ TEST_CASE("the thread that takes a bridge finds all of its memory in place", "[f
   const PeerMemory memory = accepted->bridge->local_memory();
   const std::size_t pages = memory.size() / kPageBytes;
   REQUIRE(pages == kShmMinBytes / kPageBytes);
+  CHECK(unit.wait_until([] {
+    const auto mappings = bridge_mappings();
+    return mappings.count == 2 && mappings.present == mappings.bytes;
+  }));
   std::array<std::byte, 1> octet{};
   const std::size_t before = page_faults();
   for (std::size_t page = 0; page < pages; ++page) {

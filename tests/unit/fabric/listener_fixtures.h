@@ -72,6 +72,11 @@ struct Polled {
   void poll() {
     for (int i = 0; i < 3; ++i) listener->poll(now);
   }
+  /// Until all memory is prefaulted.
+  void settle() {
+    now += PrefaultQueue::kDelay;
+    while (listener->next_deadline() <= now) listener->poll(now);
+  }
   [[nodiscard]] std::unique_ptr<ShmConnector> start(ShmConnectOptions options = {}) const {
     options.path = directory.path("socket");
     auto connector = ShmConnector::start(options, now);

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+
+#include "common/time.h"
+#include "fabric/bridge/shm_memory.h"
+
+namespace splitnic::fabric {
+
+/// New memory of bridges, to be prefaulted when there is time. Clearing and mapping the memory of one bridge takes
+/// milliseconds, and a host that has just got its bridge needs the processor more: it uses few pages at first. So each
+/// memory waits for its time, and is then prefaulted in slices between which other work can be done. A memory that ends
+/// before is left out. Thread: the owner.
+class PrefaultQueue {
+ public:
+  /// How long a new memory waits, and the bytes of a slice, which takes about 0.1 ms.
+  static constexpr Duration kDelay = std::chrono::milliseconds(50);
+  static constexpr std::size_t kSliceBytes = 256U << 10U;
+
+  void add(std::weak_ptr<const ShmMemory> memory, Time now) { waiting_.push_back({now + kDelay, std::move(memory)}); }
+  /// Prefaults a slice if it is time.
+  void poll(Time now);
+  [[nodiscard]] Time next_deadline() const;
+
+ private:
+  struct Waiting {
+    Time due;
+    std::weak_ptr<const ShmMemory> memory;
+    std::size_t done = 0;
+  };
+
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace splitnic::fabric
