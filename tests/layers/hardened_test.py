@@ -75,6 +75,14 @@ class Hardened(unittest.TestCase):
         for file in FILES:
             self.assertEqual(flaws(file, *outputs(file)), [], file)
 
+    def test_the_program_starts_quickly(self):
+        """It loads neither the layers nor Cap'n Proto, and looks for symbols in the C++ library first."""
+        program = next(file for file in FILES if os.path.basename(file) == "splitnic")
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", readelf("-d", program))
+        self.assertEqual([name for name in needed if re.match("lib(splitnic|capnp|kj)", name)], [])
+        if CODE:  # a sanitizer's library comes before
+            self.assertTrue(needed[0].startswith("libstdc++"), needed)
+
     @unittest.skipUnless(CODE and platform.machine() == "x86_64", "the compiler adds it to optimised code for x86-64")
     def test_functions_begin_with_a_landing_place(self):
         for file in FILES:

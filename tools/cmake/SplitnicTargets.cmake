@@ -59,6 +59,7 @@ function(splitnic_layer name)
   endforeach()
   list(TRANSFORM ARG_PRIVATE_MODULES PREPEND "PkgConfig::" OUTPUT_VARIABLE modules)
   target_link_libraries(splitnic_${name} PUBLIC ${ARG_LIBRARIES} PRIVATE ${ARG_PRIVATE_LIBRARIES} ${modules})
+  set_property(GLOBAL PROPERTY splitnic_${name}_libraries ${ARG_LIBRARIES} ${ARG_PRIVATE_LIBRARIES} ${modules})
   if(SPLITNIC_AUDIT_LOADS)
     target_compile_definitions(splitnic_${name} PUBLIC SPLITNIC_AUDIT_LOADS)
   endif()
@@ -70,6 +71,26 @@ function(splitnic_layer name)
     OUTPUT_NAME splitnic-${name} EXPORT_NAME ${name}
     INSTALL_RPATH "$ORIGIN" VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   splitnic_install_layer(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE_MODULES}" "${ARG_EXCLUDE}")
+endfunction()
+
+# splitnic_contain_layers(TARGET): a program that starts quickly: it contains the layers, and of what they use that
+# which Debian has as archives and which is slow to load. The loader looks for each symbol of a library in all libraries
+# before it: so the one with the most symbols, the C++ library, is the first.
+function(splitnic_contain_layers target)
+  target_link_options(${target} PRIVATE "LINKER:--push-state,--no-as-needed" -lstdc++ "LINKER:--pop-state")
+  get_property(layers GLOBAL PROPERTY splitnic_layers)
+  foreach(layer ${layers})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:splitnic_${layer}>)
+    get_property(libraries GLOBAL PROPERTY splitnic_${layer}_libraries)
+    if("PkgConfig::capnp" IN_LIST libraries)
+      find_library(SPLITNIC_CAPNP_ARCHIVE libcapnp.a)
+      find_library(SPLITNIC_KJ_ARCHIVE libkj.a)
+      if(SPLITNIC_CAPNP_ARCHIVE AND SPLITNIC_KJ_ARCHIVE)
+        list(TRANSFORM libraries REPLACE "^PkgConfig::capnp$" "${SPLITNIC_CAPNP_ARCHIVE};${SPLITNIC_KJ_ARCHIVE}")
+      endif()
+    endif()
+    target_link_libraries(${target} PRIVATE ${libraries})
+  endforeach()
 endfunction()
 
 # The installed library, its headers, what find_package takes of it, and its .pc file.
