@@ -91,6 +91,20 @@ TEST_CASE("an address that is configured for a host is that host's, whatever the
   CHECK(a.mac() == station(61));
 }
 
+TEST_CASE("of two hosts that an address is configured for, the one that is up has it, and then the other",
+          "[iounit][policy]") {
+  IoUnitOptions options;
+  options.policy.allow("a", station(61));
+  options.policy.allow("b", station(61));
+  UnitBench bench(options);
+  TestHost& a = bench.host_up("a");
+  TestHost& b = bench.connect(host_with("b", station(61)));
+  require_refused(bench, b, "is host a's");
+  a.die();
+  REQUIRE(bench.run_until([&] { return b.up(); }));
+  CHECK(b.mac() == station(61));
+}
+
 TEST_CASE("a restarting host's address is not to be had meanwhile, by name, by change or as a source",
           "[iounit][policy]") {
   UnitBench bench;
