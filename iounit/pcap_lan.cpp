@@ -1,13 +1,13 @@
 #include "iounit/pcap_lan.h"
 
 #include <linux/if_packet.h>
-#include <pcap/pcap.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 
 #include "common/frame/ethernet.h"
 #include "common/os/message_io.h"
+#include "iounit/libpcap.h"
 
 namespace splitnic::iounit {
 namespace {
@@ -43,20 +43,21 @@ Error refusal(const std::string& interface, int result, pcap_t* capture) {
     case PCAP_ERROR_NO_SUCH_DEVICE:
       return {fmt::format("there is no LAN interface {}", interface)};
     default: {
-      const char* detail = pcap_geterr(capture);
+      const char* detail = Libpcap::get().geterr(capture);
       return {fmt::format("can't capture on the LAN interface {}: {}", interface,
-                          *detail != '\0' ? detail : pcap_statustostr(result))};
+                          *detail != '\0' ? detail : Libpcap::get().statustostr(result))};
     }
   }
 }
 
 }  // namespace
 
-void PcapLan::Close::operator()(pcap* capture) const { pcap_close(capture); }
+void PcapLan::Close::operator()(pcap* capture) const { Libpcap::get().close(capture); }
 
 PcapLan::~PcapLan() = default;
 
 Result<std::unique_ptr<PcapLan>> PcapLan::open(const PcapOptions& options, Time now, os::Log& log) {
+  if (auto library = Libpcap::load(); !library) return tl::unexpected(library.error());
   std::unique_ptr<PcapLan> lan(new PcapLan(options, log));
   if (auto error = lan->open_in_this_namespace(now)) return tl::unexpected(*std::move(error));
   return lan;
@@ -76,26 +77,26 @@ Result<void> PcapLan::reopen_with(const PacketSockets& sockets) {
 std::optional<Error> PcapLan::open_capture() {
   if (move_) return move_capture();
   char reason[PCAP_ERRBUF_SIZE] = "";
-  std::unique_ptr<pcap, Close> capture(pcap_create(interface().c_str(), reason));
+  std::unique_ptr<pcap, Close> capture(Libpcap::get().create(interface().c_str(), reason));
   if (capture == nullptr) return Error{reason};
-  pcap_set_snaplen(capture.get(), kSnapBytes);
-  pcap_set_promisc(capture.get(), 1);
-  pcap_set_immediate_mode(capture.get(), 1);
-  pcap_set_buffer_size(capture.get(), ring_bytes_);
-  const int result = pcap_activate(capture.get());
+  Libpcap::get().set_snaplen(capture.get(), kSnapBytes);
+  Libpcap::get().set_promisc(capture.get(), 1);
+  Libpcap::get().set_immediate_mode(capture.get(), 1);
+  Libpcap::get().set_buffer_size(capture.get(), ring_bytes_);
+  const int result = Libpcap::get().activate(capture.get());
   if (result < 0) return refusal(interface(), result, capture.get());
-  if (result > 0) log().warning("LAN interface {}: {}", interface(), pcap_statustostr(result));
-  if (const int link_type = pcap_datalink(capture.get()); link_type != DLT_EN10MB) {
-    const char* type_name = pcap_datalink_val_to_name(link_type);
+  if (result > 0) log().warning("LAN interface {}: {}", interface(), Libpcap::get().statustostr(result));
+  if (const int link_type = Libpcap::get().datalink(capture.get()); link_type != DLT_EN10MB) {
+    const char* type_name = Libpcap::get().datalink_val_to_name(link_type);
     return Error{fmt::format("the LAN interface {} is not Ethernet but {}", interface(),
                              type_name != nullptr ? type_name : std::to_string(link_type))};
   }
-  if (pcap_setnonblock(capture.get(), 1, reason) != 0) return Error{reason};
-  if (pcap_setdirection(capture.get(), PCAP_D_IN) != 0) return refusal(interface(), 0, capture.get());
+  if (Libpcap::get().setnonblock(capture.get(), 1, reason) != 0) return Error{reason};
+  if (Libpcap::get().setdirection(capture.get(), PCAP_D_IN) != 0) return refusal(interface(), 0, capture.get());
   // libpcap drops frames that this machine sends only after the kernel has copied them to the ring; this option avoids
   // the copy. Kernels before 4.20 lack it; the direction above is then sufficient.
   const int ignore = 1;
-  ::setsockopt(pcap_fileno(capture.get()), SOL_PACKET, PACKET_IGNORE_OUTGOING, &ignore, sizeof ignore);
+  ::setsockopt(Libpcap::get().fileno(capture.get()), SOL_PACKET, PACKET_IGNORE_OUTGOING, &ignore, sizeof ignore);
   capture_ = std::move(capture);
   away_ = false;
   kernel_drops_seen_ = 0;
@@ -103,13 +104,13 @@ std::optional<Error> PcapLan::open_capture() {
 }
 
 std::optional<Error> PcapLan::move_capture() {
-  const auto moved = move_(pcap_fileno(capture_.get()), link().index);
+  const auto moved = move_(Libpcap::get().fileno(capture_.get()), link().index);
   if (!moved) return moved.error();
   for (const std::string& note : *moved) log().warning("{}", note);
   static_cast<void>(has_socket_error());  // that the old interface is down is known
   // What the ring still has is of the old interface, or of one that took its name.
   const auto ignore = [](u_char* /*user*/, const pcap_pkthdr* /*header*/, const u_char* /*bytes*/) {};
-  static_cast<void>(pcap_dispatch(capture_.get(), ring_bytes_ / kLeastSlotBytes, ignore, nullptr));
+  static_cast<void>(Libpcap::get().dispatch(capture_.get(), ring_bytes_ / kLeastSlotBytes, ignore, nullptr));
   away_ = false;
   return std::nullopt;
 }
@@ -118,13 +119,14 @@ std::optional<Error> PcapLan::move_capture() {
 bool PcapLan::has_socket_error() const {
   int error = 0;
   socklen_t bytes = sizeof error;
-  return ::getsockopt(pcap_fileno(capture_.get()), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error != 0;
+  return ::getsockopt(Libpcap::get().fileno(capture_.get()), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error != 0;
 }
 
 std::size_t PcapLan::receive(LanSink& sink, std::size_t budget) {
   if (!is_open() || budget == 0) return 0;
   Taker taker{&sink, &counters_};
-  const int result = pcap_dispatch(capture_.get(), static_cast<int>(budget), take, reinterpret_cast<u_char*>(&taker));
+  const int result =
+      Libpcap::get().dispatch(capture_.get(), static_cast<int>(budget), take, reinterpret_cast<u_char*>(&taker));
   if (result < 0 || (result == 0 && move_ && has_socket_error())) check_at_once();
   return taker.handed;
 }
@@ -135,7 +137,7 @@ bool PcapLan::send(std::span<const std::byte> frame) {
     return false;
   }
   // As pcap_inject(), by the system call that the sandbox permits.
-  if (os::send_bytes(pcap_fileno(capture_.get()), frame, 0) == static_cast<ssize_t>(frame.size())) {
+  if (os::send_bytes(Libpcap::get().fileno(capture_.get()), frame, 0) == static_cast<ssize_t>(frame.size())) {
     ++counters_.tx_frames;
     return true;
   }
@@ -151,11 +153,11 @@ void PcapLan::close_capture() {
 
 void PcapLan::read_kernel_drops() {
   pcap_stat statistics{};
-  if (pcap_stats(capture_.get(), &statistics) != 0) return;
+  if (Libpcap::get().stats(capture_.get(), &statistics) != 0) return;
   counters_.rx_kernel_drops += statistics.ps_drop - kernel_drops_seen_;
   kernel_drops_seen_ = statistics.ps_drop;
 }
 
-int PcapLan::capture_descriptor() const { return pcap_get_selectable_fd(capture_.get()); }
+int PcapLan::capture_descriptor() const { return Libpcap::get().get_selectable_fd(capture_.get()); }
 
 }  // namespace splitnic::iounit

@@ -1,7 +1,6 @@
 #include "iounit/savefile_lan.h"
 
 #include <fcntl.h>
-#include <pcap/pcap.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "common/os/errno_text.h"
 #include "common/os/message_io.h"
 #include "common/os/unique_fd.h"
+#include "iounit/libpcap.h"
 
 namespace splitnic::iounit {
 namespace {
@@ -48,13 +48,14 @@ std::FILE* stream_of(os::UniqueFd file) {
 
 }  // namespace
 
-void SavefileLan::CloseInput::operator()(pcap* input) const { pcap_close(input); }
-void SavefileLan::CloseOutput::operator()(pcap_dumper* output) const { pcap_dump_close(output); }
+void SavefileLan::CloseInput::operator()(pcap* input) const { Libpcap::get().close(input); }
+void SavefileLan::CloseOutput::operator()(pcap_dumper* output) const { Libpcap::get().dump_close(output); }
 
 SavefileLan::~SavefileLan() = default;
 
 Result<std::unique_ptr<SavefileLan>> SavefileLan::open(const SavefileSpec& spec, Time now, Duration wall_at_zero,
                                                        os::Log& log) {
+  if (auto library = Libpcap::load(); !library) return tl::unexpected(library.error());
   std::unique_ptr<SavefileLan> lan(new SavefileLan(spec, now, wall_at_zero, log));
   if (!spec.input.empty()) {
     if (auto error = lan->open_input()) return tl::unexpected(*std::move(error));
@@ -77,15 +78,15 @@ std::optional<Error> SavefileLan::open_input() {
     return Error{fmt::format("the LAN file {} is not a regular file", spec_.input)};
   }
   char reason[PCAP_ERRBUF_SIZE] = "";
-  pcap_t* input = pcap_fopen_offline_with_tstamp_precision(file, PCAP_TSTAMP_PRECISION_NANO, reason);
+  pcap_t* input = Libpcap::get().fopen_offline_with_tstamp_precision(file, PCAP_TSTAMP_PRECISION_NANO, reason);
   if (input == nullptr) {
     std::fclose(file);
     return Error{fmt::format("the LAN file {} is not a usable capture: {}", spec_.input, reason)};
   }
   input_.reset(input);
-  const int link_type = pcap_datalink(input);
+  const int link_type = Libpcap::get().datalink(input);
   if (link_type != DLT_EN10MB) {
-    const char* name = pcap_datalink_val_to_name(link_type);
+    const char* name = Libpcap::get().datalink_val_to_name(link_type);
     return Error{fmt::format("the LAN file {} holds {} frames, not Ethernet", spec_.input,
                              name != nullptr ? name : std::to_string(link_type))};
   }
@@ -112,8 +113,10 @@ std::optional<Error> SavefileLan::open_output() {
     ::close(fd);
     return error;
   }
-  output_format_.reset(pcap_open_dead_with_tstamp_precision(DLT_EN10MB, kSnapBytes, PCAP_TSTAMP_PRECISION_NANO));
-  pcap_dumper_t* output_file = output_format_ != nullptr ? pcap_dump_fopen(output_format_.get(), file) : nullptr;
+  output_format_.reset(
+      Libpcap::get().open_dead_with_tstamp_precision(DLT_EN10MB, kSnapBytes, PCAP_TSTAMP_PRECISION_NANO));
+  pcap_dumper_t* output_file =
+      output_format_ != nullptr ? Libpcap::get().dump_fopen(output_format_.get(), file) : nullptr;
   if (output_file == nullptr) {
     std::fclose(file);
     return Error{fmt::format("can't write the LAN file {}", spec_.output)};
@@ -154,14 +157,14 @@ bool SavefileLan::read_next() {
   if (input_ == nullptr) return false;
   pcap_pkthdr* header = nullptr;
   const u_char* bytes = nullptr;
-  const int result = pcap_next_ex(input_.get(), &header, &bytes);
+  const int result = Libpcap::get().next_ex(input_.get(), &header, &bytes);
   if (result == PCAP_ERROR_BREAK) {
     end_input("");
     return false;
   }
   if (result != 1) {
     ++counters_.rx_truncated;
-    end_input(pcap_geterr(input_.get()));
+    end_input(Libpcap::get().geterr(input_.get()));
     return false;
   }
   const Duration stamp = stamp_of(*header);
@@ -194,7 +197,7 @@ bool SavefileLan::send(std::span<const std::byte> frame) {
   header.ts.tv_sec = seconds.count();
   header.ts.tv_usec = (stamp - seconds).count();  // nanoseconds, as the file's header declares
   header.caplen = header.len = static_cast<bpf_u_int32>(frame.size());
-  pcap_dump(reinterpret_cast<u_char*>(output_.get()), &header, reinterpret_cast<const u_char*>(frame.data()));
+  Libpcap::get().dump(reinterpret_cast<u_char*>(output_.get()), &header, reinterpret_cast<const u_char*>(frame.data()));
   output_dirty_ = true;
   return true;
 }
@@ -203,7 +206,8 @@ void SavefileLan::flush() {
   if (!output_dirty_ || output_ == nullptr) return;
   output_dirty_ = false;
   // pcap_dump reports no errors; the stream keeps them.
-  const bool failed = pcap_dump_flush(output_.get()) != 0 || std::ferror(pcap_dump_file(output_.get())) != 0;
+  const bool failed =
+      Libpcap::get().dump_flush(output_.get()) != 0 || std::ferror(Libpcap::get().dump_file(output_.get())) != 0;
   if (!failed) return;
   ++counters_.tx_errors;
   if (!output_failed_) log_.warning("LAN file {}: can't be written: {}", spec_.output, os::errno_text());

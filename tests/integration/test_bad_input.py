@@ -1,6 +1,7 @@
 """Bad input gives one clear line and exit code 1 or 2, or a counted drop, and disturbs nothing else."""
 
 import contextlib
+import ctypes.util
 import random
 import re
 import socket
@@ -66,6 +67,17 @@ class CommandLine(support.LabTestCase):
             self.refused(2, "offloads", *words("--offloads", "tcp"))
         self.refused(2, "cell-bytes", *self.host_words("--cell-bytes", "1"))
         self.refused(2, "connect", *self.host_words(connect="pigeon:/nowhere"))
+
+    def test_without_libpcap(self):
+        """Only a LAN that needs libpcap misses it."""
+        library = ctypes.util.find_library("pcap")
+        path = next(line.split(" => ")[1] for line in run(["ldconfig", "-p"]).stdout.splitlines() if library in line)
+        hidden = ["unshare", "--mount", "sh", "-c", 'mount --bind /dev/null "$0" && exec "$@"', path]
+        for words in (self.unit_words("--lan-engine", "pcap"), self.unit_words(lan=f"file:,{self.lab.dir}/out.pcap")):
+            self.refused(1, "libpcap can't be loaded", *words, before=hidden)
+        other = self.lab.start("other", [*hidden, self.lab.splitnic, *self.unit_words("--lan-engine", "packet")])
+        wait_until(lambda: "serving lan0" in other.text(), 10, "the start of a unit without libpcap")
+        other.stop()
 
     def test_over_long_paths_and_names(self):
         self.refused(2, "listen", *self.unit_words(listen="x" * 120))

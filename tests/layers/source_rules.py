@@ -70,6 +70,7 @@ RAW_ACCESS = {
         "fabric/rdmacm/address.cpp": "sockaddr",
         "host/tap_device.cpp": "sockaddr and ioctl arguments",
         "iounit/packet_socket.cpp": "sockaddr",
+        "iounit/libpcap.cpp": "libpcap's functions, as the loader finds them",
         "iounit/pcap_lan.cpp": "libpcap's user argument",
         "iounit/savefile_lan.cpp": "libpcap's byte and dumper types",
         "bench/costs/verbs_costs.cpp": "an address of the process's own memory, as a number",

@@ -42,7 +42,7 @@ many hosts. They push frames to each other over an RDMA channel fabric.")
 splitnic_package(program splitnic net "${libraries} ${same}" "virtual NICs over an RDMA channel fabric" "${about}
 .
 This package has the program, its manual pages and the units of systemd.")
-splitnic_package(libraries ${libraries} libs "" "virtual NICs over an RDMA channel fabric - libraries" "${about}
+splitnic_package(libraries ${libraries} libs "libpcap0.8" "virtual NICs over an RDMA channel fabric - libraries" "${about}
 .
 This package has the shared libraries.")
 splitnic_package(development libsplitnic-dev libdevel
