@@ -87,6 +87,23 @@ TEST_CASE("a UDP super-frame of the LAN reaches a host as the datagrams that its
   require_sum(bench);
 }
 
+TEST_CASE("a frame of the LAN that is complete stays as it is, and without metadata its checksum is looked at",
+          "[iounit]") {
+  TwoHosts bench;
+  splitnic::test::Below below;
+  below.destination = bench.a.mac();
+  below.source = station(1);
+  const auto payload = splitnic::test::pattern(100);
+  const Frame as_if_partial = splitnic::test::udp_frame(below, payload, splitnic::test::Fill::partial);
+  bench.lan.offload = frame::FrameOffload{};
+  bench.from_lan(as_if_partial, 1);
+  bench.lan.offload.reset();
+  bench.from_lan(as_if_partial, 1);
+  CHECK(bench.a.frames == std::vector<Frame>{as_if_partial, splitnic::test::udp_frame(below, payload)});
+  CHECK(bench.unit().counters().lan_checksums_completed == 1);
+  require_sum(bench);
+}
+
 TEST_CASE("a frame of the LAN that has no receiver counts under the one cause that says why", "[iounit][drops]") {
   TwoHosts bench;
   const auto drop = [&](const char* cause, const Frame& frame) {
