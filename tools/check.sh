@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # What takes longer than the tests: sanitizers, clang-tidy, a swarm of simulated runs, fuzzing, long transfers, attacks,
-# kills, programs for RDMA verbs, planted bugs.
+# kills, programs for RDMA verbs, planted bugs, and the holes that a review found, then and now.
 #   tools/check.sh             asan tsan swarm fuzz bulk mutants tidy, each part short
 #   tools/check.sh PART...     only these parts: asan tsan tidy swarm fuzz bulk hostile kill peers verbs mutants stress
-#                              package
+#                              package before
 #   tools/check.sh --kill N    the part kill with N kills
 #   tools/check.sh --hostile   the part hostile in its long form, about an hour and a quarter: all attacks, 10 s each,
 #                              medians of five pairs, which must reach 0.9 of the rates beside an honest host, and 1.5
 #                              of the ping; a million frames with foreign addresses; 10^9 hostile cells
-# hostile, kill, peers, verbs, stress and package run only when they are named; the tests have a short form of the first
-# four. stress runs each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks and installation: about
+# hostile, kill, peers, verbs, stress, package and before run only when they are named; the tests have a short form of
+# the first four. before builds the reviewed commit in build/reviewed_commit, shows that each of ten attacks succeeds
+# there, and runs today's tests of the same attacks (docs/security.md); it needs the whole history and root. stress runs each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks and installation: about
 # two hours on two cores. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where
 # that can't be done it fails and says why.
 # What is checked decides what is drawn, so a run that failed can be repeated: the swarm's seeds, the fuzzers' and the
@@ -184,6 +185,11 @@ part_stress() {
 part_package() {
   say "packages: made, installed in a fresh Debian, used, purged"
   tools/package/check.sh
+}
+
+part_before() {
+  say "ten attacks: on the reviewed commit each succeeds, and today's tests of them pass"
+  tests/hostile/reviewed_commit/run.sh
 }
 
 parts=("$@")
