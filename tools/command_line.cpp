@@ -58,6 +58,11 @@ void bind(CLI::App& app, DaemonOptions& options) {
       ->type_name("MICROSECONDS")
       ->check(between(0U, 10000U))
       ->capture_default_str();
+  app.add_option("--spin-budget", options.spin_budget,
+                 "How much of a core such polling may take without finding work, in percent")
+      ->type_name("PERCENT")
+      ->check(between(0U, 100U))
+      ->capture_default_str();
   app.add_option("--moderation", options.moderation,
                  "Request that the peer rings the doorbell only after this many entries, bytes or microseconds, "
                  "whichever comes first (default: at once)")

@@ -29,7 +29,8 @@ struct DaemonOptions {
   std::uint32_t pool_elements = 256;
   std::uint32_t cell_bytes = fabric::kDefaultCellPayload;
   std::uint32_t spin_us = 50;
-  std::string moderation;  ///< "ENTRIES,BYTES,MICROSECONDS", requested from the peer
+  std::uint32_t spin_budget = 5;  ///< percent of the time for spins in vain
+  std::string moderation;         ///< "ENTRIES,BYTES,MICROSECONDS", requested from the peer
 };
 
 struct HostCommand {

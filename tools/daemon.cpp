@@ -87,7 +87,7 @@ std::unique_ptr<os::Log> make_log(const DaemonOptions& options, const std::strin
 }
 
 os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log, std::function<void()> reload) {
-  os::EventLoopOptions loop{.spin_max = std::chrono::microseconds(options.spin_us)};
+  os::EventLoopOptions loop{.spin_max = std::chrono::microseconds(options.spin_us), .spin_budget = options.spin_budget};
   loop.on_trouble = [&log](const std::string& line) { log.recurring(os::LogLevel::kWarning, line); };
   if (::isatty(STDIN_FILENO) == 0) {
     loop.on_hangup = std::move(reload);
@@ -141,6 +141,11 @@ os::ServiceManager connect_service_manager(os::Log& log) {
 
 void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std::uint64_t value) {
   counts.push_back({name, value});
+}
+
+void add_spins(std::vector<os::NamedCount>& counts, const os::SpinCounters& spins) {
+  using Members = boost::describe::describe_members<os::SpinCounters, boost::describe::mod_public>;
+  boost::mp11::mp_for_each<Members>([&](auto member) { add_count(counts, member.name, spins.*member.pointer); });
 }
 
 os::UnixListener listen_for_control(const DaemonOptions& options, const std::string& role) {

@@ -100,5 +100,6 @@ os::PeerStatus peer_status(const messaging::SessionTotals& totals, const std::st
 /// drops to the drops.
 void add_statistics(os::PeerStatus& peer, const messaging::wire::Statistics& statistics, const std::string& prefix);
 void add_count(std::vector<os::NamedCount>& counts, const std::string& name, std::uint64_t value);
+void add_spins(std::vector<os::NamedCount>& counts, const os::SpinCounters& spins);
 
 }  // namespace splitnic::tools

@@ -36,7 +36,7 @@ std::string socket_path(const std::string& connect) {
 }
 
 os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& tap, const HostQueues* queues,
-                           const os::Log& log, const std::string& name) {
+                           const os::EventLoop& loop, const os::Log& log, const std::string& name) {
   os::DaemonStatus status;
   status.role = "host";
   status.name = name;
@@ -56,6 +56,9 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   add_count(peer.messages, "WaitForElement", driver.counters().tx_waits);
   add_count(peer.messages, "queues", driver.queues_up());
   status.peers.push_back(std::move(peer));
+  os::SpinCounters spins = loop.spins();
+  if (queues != nullptr) spins += queues->spins();
+  add_spins(status.counts, spins);
   add_count(status.counts, "log_lines_lost", log.lost());
   return status;
 }
@@ -137,7 +140,7 @@ int run_host(const HostCommand& command) {
     if (request == os::ControlRequest::show_policy || request == os::ControlRequest::reload_policy) {
       return fail("a host has no policy; ask its I/O unit");
     }
-    return answer(request, status_of(driver, **tap, queues.get(), *log, name), cleared, driver);
+    return answer(request, status_of(driver, **tap, queues.get(), loop, *log, name), cleared, driver);
   };
   const auto control = serve_control(loop, std::move(control_socket), reply, *log);
   os::CoreTask task(driver);

@@ -50,6 +50,7 @@ class HostQueues::Queue {
   }
   ~Queue() { ended_.wait(); }
   void stop() { loop_.stop(); }
+  [[nodiscard]] os::SpinCounters spins() const { return loop_.spins(); }
 
  private:
   void run() {
@@ -88,6 +89,12 @@ std::unique_ptr<HostQueues> HostQueues::start(const DaemonOptions& options, cons
 HostQueues::HostQueues(std::size_t further) : group_(further) {}
 
 HostQueues::~HostQueues() { stop(); }
+
+os::SpinCounters HostQueues::spins() const {
+  os::SpinCounters sum;
+  for (const auto& queue : queues_) sum += queue->spins();
+  return sum;
+}
 
 void HostQueues::stop() {
   for (auto& queue : queues_) queue->stop();

@@ -28,6 +28,8 @@ class HostQueues {
   HostQueues(const HostQueues&) = delete;
   HostQueues& operator=(const HostQueues&) = delete;
 
+  /// What the threads spun.
+  [[nodiscard]] os::SpinCounters spins() const;
   /// What the threads reported last.
   [[nodiscard]] host::QueueGroup::Sum sum() const { return group_.sum(); }
 

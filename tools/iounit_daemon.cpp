@@ -179,7 +179,9 @@ int run_io_unit(const UnitCommand& command) {
     if (request == os::ControlRequest::reload_policy) return policy.reload();
     auto reports = units->reports(request == os::ControlRequest::clear);
     if (!reports) return tl::unexpected(reports.error());
-    return answer_of(request, *std::move(reports), bridges.counters(), *log, name, cleared);
+    os::SpinCounters spins = loop.spins();
+    spins += units->spins();
+    return answer_of(request, *std::move(reports), bridges.counters(), spins, *log, name, cleared);
   };
   const auto control = serve_control(loop, std::move(control_socket), reply, *log);
   units->add_to(loop);

@@ -30,6 +30,7 @@ class LoneUnit final : public UnitServer {
     reports.push_back(report_of(unit_, *lan_, clear));
     return reports;
   }
+  [[nodiscard]] os::SpinCounters spins() const override { return {}; }
   void shut_down() override { os::shut_down(unit_); }
 
  private:

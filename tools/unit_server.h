@@ -26,6 +26,8 @@ class UnitServer {
   virtual void add_to(os::EventLoop& loop) = 0;
   /// A report of each unit. clear: see report_of(). Not after shut_down(). Errors: a thread does not answer.
   [[nodiscard]] virtual Result<std::vector<UnitReport>> reports(bool clear) = 0;
+  /// What the threads of the server's own spun.
+  [[nodiscard]] virtual os::SpinCounters spins() const = 0;
   /// Ends all sessions in good order, within a limited time.
   virtual void shut_down() = 0;
 };

@@ -144,8 +144,8 @@ UnitReport report_of_member(iounit::IoUnit& unit, const iounit::GroupLan& lan, b
 
 /// The hosts have their own counters and clear them themselves.
 os::DaemonStatus answer_of(os::ControlRequest request, std::vector<UnitReport> reports,
-                           const fabric::ShmListenerCounters& connections, const os::Log& log, const std::string& name,
-                           os::ClearedCounts& cleared) {
+                           const fabric::ShmListenerCounters& connections, const os::SpinCounters& spins,
+                           const os::Log& log, const std::string& name, os::ClearedCounts& cleared) {
   UnitReport sum = std::move(reports.front());
   for (std::size_t unit = 1; unit < reports.size(); ++unit) merge(sum, std::move(reports[unit]));
   sum.status.role = "iounit";
@@ -153,6 +153,7 @@ os::DaemonStatus answer_of(os::ControlRequest request, std::vector<UnitReport> r
   sum.status.state = "serving";
   sum.status.threads = static_cast<std::uint32_t>(reports.size());
   add_connections(sum.status, connections);
+  add_spins(sum.status.counts, spins);
   add_count(sum.status.counts, "log_lines_lost", log.lost());
   os::DaemonStatus status = cleared.answer(std::move(sum.status), request);
   for (std::size_t host = 0; host < sum.hosts.size(); ++host) {

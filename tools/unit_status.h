@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "common/os/adaptive_spin.h"
 #include "common/os/control_server.h"
 #include "common/os/daemon_status.h"
 #include "common/os/log.h"
@@ -23,9 +24,9 @@ struct UnitReport {
 /// The same for an I/O unit that is a member of a group.
 [[nodiscard]] UnitReport report_of_member(iounit::IoUnit& unit, const iounit::GroupLan& lan, bool clear);
 
-/// The daemon's answer: its units' reports as one. reports: at least one.
+/// The daemon's answer: its units' reports as one. reports: at least one. spins: of all threads.
 [[nodiscard]] os::DaemonStatus answer_of(os::ControlRequest request, std::vector<UnitReport> reports,
-                                         const fabric::ShmListenerCounters& connections, const os::Log& log,
-                                         const std::string& name, os::ClearedCounts& cleared);
+                                         const fabric::ShmListenerCounters& connections, const os::SpinCounters& spins,
+                                         const os::Log& log, const std::string& name, os::ClearedCounts& cleared);
 
 }  // namespace splitnic::tools

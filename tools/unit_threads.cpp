@@ -89,6 +89,7 @@ class UnitThreads::Member {
   void wake() {
     boost::asio::post(loop_.context(), [] {});
   }
+  [[nodiscard]] os::SpinCounters spins() const { return loop_.spins(); }
   std::future<UnitReport> report(bool clear) {
     auto task = std::make_shared<std::packaged_task<UnitReport()>>(
         [this, clear] { return report_of_member(unit_, lan_, clear); });
@@ -138,6 +139,12 @@ UnitThreads::~UnitThreads() { shut_down(); }
 void UnitThreads::shut_down() {
   for (auto& member : members_) member->stop();
   for (auto& member : members_) member->join();
+}
+
+os::SpinCounters UnitThreads::spins() const {
+  os::SpinCounters sum;
+  for (const auto& member : members_) sum += member->spins();
+  return sum;
 }
 
 PolicyAccess UnitThreads::policy() {

@@ -25,6 +25,7 @@ class UnitThreads final : public UnitServer, private os::Task {
   [[nodiscard]] PolicyAccess policy() override;
   void add_to(os::EventLoop& loop) override { loop.add(*this); }
   [[nodiscard]] Result<std::vector<UnitReport>> reports(bool clear) override;
+  [[nodiscard]] os::SpinCounters spins() const override;
   void shut_down() override;
 
  private:

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/os/adaptive_spin.h"
 #include "common/os/message_io.h"
 #include "common/os/signal_queue.h"
 #include "common/os/wait_set.h"
@@ -134,7 +133,9 @@ struct EventLoop::Edge {
 };
 
 EventLoop::EventLoop(EventLoopOptions options)
-    : edge_(std::make_unique<Edge>()), spin_max_(options.spin_max), on_trouble_(std::move(options.on_trouble)) {
+    : edge_(std::make_unique<Edge>()),
+      spin_(options.spin_max, options.spin_budget),
+      on_trouble_(std::move(options.on_trouble)) {
   if (options.handle_signals) edge_->watch_signals(std::move(options.on_hangup));
 }
 
@@ -150,8 +151,6 @@ void EventLoop::stop() {
 }
 
 int EventLoop::run() {
-  AdaptiveSpin spin(spin_max_);
-  std::optional<Time> idle_since;
   for (;;) {
     const Time now = monotonic_now();
     ++counters_.iterations;
@@ -159,23 +158,54 @@ int EventLoop::run() {
     serve_if_due(now, work != 0);
     // After serving, because a stop during the service has used up the event that would end the sleep.
     if (edge_->stopped.load(std::memory_order_relaxed)) break;
-    if (work != 0) {
-      if (idle_since) spin.observe_pause(now - *idle_since);
-      idle_since.reset();
-      continue;
-    }
-    if (!idle_since) idle_since = now;
-    // The loop spins once per pause. After a wake-up without work it sleeps again at once. Yielding is not enough if
-    // the peer shares the core: the scheduler may choose the yielding thread again.
-    if (now - *idle_since < spin.current() && !peer_waits_for_core()) {
-      // More than a pause instruction: if the process that produces the next work needs this core, it runs now.
-      std::this_thread::yield();
-    } else {
-      try_to_sleep(now);
+    if (work == 0) {
+      idle(now);
+    } else if (idle_since_) {
+      end_idle(now);
     }
   }
   edge_->stopped.store(false, std::memory_order_relaxed);
   return std::exchange(edge_->signal, 0);
+}
+
+void EventLoop::idle(Time now) {
+  if (!idle_since_) {
+    idle_since_ = now;
+    spin_for_ = spin_.begin_pause(now);
+  }
+  // The loop spins once per pause. After a wake-up without work it sleeps again at once. Yielding is not enough if the
+  // peer shares the core: the scheduler may choose the yielding thread again.
+  if (now - *idle_since_ < spin_for_ && !peer_waits_for_core()) {
+    if (!spins_since_) spins_since_ = now;
+    // More than a pause instruction: if the process that produces the next work needs this core, it runs now.
+    std::this_thread::yield();
+    return;
+  }
+  if (const auto since = std::exchange(spins_since_, std::nullopt)) {
+    spin_.spun_in_vain(now - *since);
+    in_vain_.add(now - *since);
+  }
+  try_to_sleep(now);
+}
+
+void EventLoop::end_idle(Time now) {
+  if (const auto since = std::exchange(spins_since_, std::nullopt)) paid_.add(now - *since);
+  spin_.end_pause(now - *std::exchange(idle_since_, std::nullopt));
+}
+
+void EventLoop::Spins::add(Duration time) {
+  // Only the loop's thread adds.
+  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  const auto spent = static_cast<std::uint64_t>(time.count());
+  nanoseconds.store(nanoseconds.load(std::memory_order_relaxed) + spent, std::memory_order_relaxed);
+}
+
+SpinCounters EventLoop::spins() const {
+  const auto microseconds = [](const Spins& spins) { return spins.nanoseconds.load(std::memory_order_relaxed) / 1000; };
+  return {.spins_paid = paid_.count.load(std::memory_order_relaxed),
+          .spins_in_vain = in_vain_.count.load(std::memory_order_relaxed),
+          .spin_us_paid = microseconds(paid_),
+          .spin_us_in_vain = microseconds(in_vain_)};
 }
 
 std::size_t EventLoop::poll_tasks(Time now) {

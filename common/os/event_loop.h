@@ -1,12 +1,15 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/os/adaptive_spin.h"
 #include "common/time.h"
 
 namespace boost::asio {
@@ -39,6 +42,8 @@ class Task {
 struct EventLoopOptions {
   /// The longest time that the loop spins without work before it sleeps (--spin-us).
   Duration spin_max = std::chrono::microseconds(50);
+  /// How many percent of the time spins may take that end in a sleep (--spin-budget).
+  unsigned spin_budget = 5;
   /// SIGINT, SIGTERM and SIGHUP end run(); SIGPIPE is ignored. A SIGHUP that was ignored before (nohup) stays ignored.
   bool handle_signals = true;
   /// If set, SIGHUP calls this on the loop's thread, and run() continues.
@@ -82,11 +87,23 @@ class EventLoop {
   void stop();
 
   [[nodiscard]] const EventLoopCounters& counters() const { return counters_; }
+  /// Thread: any.
+  [[nodiscard]] SpinCounters spins() const;
 
  private:
   struct Edge;
 
+  /// SpinCounters that other threads may read.
+  struct Spins {
+    std::atomic<std::uint64_t> count = 0;
+    std::atomic<std::uint64_t> nanoseconds = 0;
+    void add(Duration time);
+  };
+
   std::size_t poll_tasks(Time now);
+  /// There is no work. Spins or sleeps.
+  void idle(Time now);
+  void end_idle(Time now);
   void serve_if_due(Time now, bool busy);
   [[nodiscard]] bool peer_waits_for_core();
   void try_to_sleep(Time now);
@@ -96,7 +113,12 @@ class EventLoop {
   std::unique_ptr<Edge> edge_;
   std::vector<Task*> tasks_;
   std::vector<int> descriptors_;
-  Duration spin_max_;
+  AdaptiveSpin spin_;
+  std::optional<Time> idle_since_;
+  Duration spin_for_{};  // at the beginning of this pause
+  std::optional<Time> spins_since_;
+  Spins paid_;
+  Spins in_vain_;
   std::function<void(const std::string&)> on_trouble_;
   EventLoopCounters counters_;
   Time served_{};

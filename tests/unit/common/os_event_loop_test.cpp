@@ -11,7 +11,6 @@
 #include <functional>
 #include <thread>
 
-#include "common/os/adaptive_spin.h"
 #include "common/os/event_loop.h"
 #include "common/os/unique_fd.h"
 
@@ -341,29 +340,6 @@ TEST_CASE("the loop does not look on while the one whose work it awaits waits fo
     loop.run();
     CHECK((polls < 10) == peer_waits);
   }
-}
-
-TEST_CASE("the loop spins while one pause in three is short, and soon stops where none is", "[common][event_loop]") {
-  AdaptiveSpin spin(50us);
-  CHECK(spin.current() == 0us);
-  spin.observe_pause(51us);
-  CHECK(spin.current() == 0us);
-  spin.observe_pause(50us);
-  CHECK(spin.current() == 50us);
-  for (int question = 0; question < 100; ++question) {
-    spin.observe_pause(1ms);
-    spin.observe_pause(30us);
-    CHECK(spin.current() == 50us);
-    spin.observe_pause(1ms);
-    CHECK(spin.current() == 50us);
-  }
-  for (int pause = 0; pause < 8; ++pause) spin.observe_pause(1ms);
-  CHECK(spin.current() == 0us);
-
-  AdaptiveSpin never(0us);
-  never.observe_pause(0us);
-  never.observe_pause(1us);
-  CHECK(never.current() == 0us);
 }
 
 }  // namespace

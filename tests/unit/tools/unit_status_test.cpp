@@ -32,7 +32,7 @@ TEST_CASE("the units of a daemon answer as one: their peers, and the sums of the
     reports.push_back(report("a", 3 + more, 10));
     reports.push_back(report("b", 4, 20 + more, carrier));
     reports.back().status.drops.push_back({"handover_full", 5});
-    return answer_of(request, std::move(reports), {}, testing::quiet_log(), "unit", cleared);
+    return answer_of(request, std::move(reports), {}, {.spins_paid = 7}, testing::quiet_log(), "unit", cleared);
   };
   auto status = ask(os::ControlRequest::status, 0);
   CHECK(status.role == "iounit");
@@ -47,6 +47,7 @@ TEST_CASE("the units of a daemon answer as one: their peers, and the sums of the
   CHECK(value_of(status.drops, "lan_unwanted") == 7);
   CHECK(value_of(status.drops, "handover_full") == 5);
   CHECK(value_of(status.counts, "copies") == 30);
+  CHECK(value_of(status.counts, "spins_paid") == 7);
   CHECK_FALSE(ask(os::ControlRequest::clear, 0, false).carrier);
   status = ask(os::ControlRequest::status, 2);
   CHECK(value_of(status.drops, "lan_unwanted") == 2);
