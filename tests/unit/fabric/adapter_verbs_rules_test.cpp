@@ -285,6 +285,14 @@ TEST_CASE("messages are gathered from and scattered to sixteen segments", "[fabr
     for (const Completion& done : to.take()) CHECK(done.bytes == (done.id == 1 ? 16 * 37 : 5));
     static_cast<void>(from.take());
   }
+  // Nor has the general way, which two segments take, anything left of the short way's request in its place.
+  request.segment_count = 2;
+  REQUIRE(to.receive(3, 0, 100) == Status::ok);
+  REQUIRE(post(from, request) == Status::ok);
+  REQUIRE(two.settle());
+  const auto last = to.take();
+  REQUIRE(last.size() == 1);
+  CHECK(last[0].bytes == 2 * 37);
   const std::vector<LocalSegment> too_many(kMaxSegments, to.segment(0, 1));
   CHECK(to.adapter.post_receive(to.number, {1, to.segment(0, 1), too_many}) == Status::bad_length);
 }
