@@ -53,7 +53,8 @@ class LingeringSocket {
   void let_go() {
     std::vector<UniqueFd> own;
     own.push_back(std::move(socket_));
-    REQUIRE(close_elsewhere(std::move(own)).empty());
+    const bool closed = close_elsewhere(std::move(own)).empty();
+    REQUIRE(closed);
   }
   /// Reads all that was sent, up to the end of the stream. True: the end came, so the last reference is closed.
   [[nodiscard]] bool closed_at_last() const {
