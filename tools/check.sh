@@ -80,7 +80,7 @@ part_tidy() {
   sed -E 's# -Winvalid-pch -include [^ ]*/cmake_pch\.hxx##' build/release/compile_commands.json \
     >build/tidy/compile_commands.json
   local files
-  files=$(tools/tidy_files.py $([ "$tidy" != all ] || echo --all))
+  files=$(tools/tidy_files.py --built build/tidy/compile_commands.json $([ "$tidy" != all ] || echo --all))
   mapfile -t files <<<"$files"
   echo "${#files[@]} files"
   : >build/tidy/begun

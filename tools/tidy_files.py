@@ -3,6 +3,8 @@
 
     tools/tidy_files.py          changed files, and a third of the others that the commit's hash chooses
     tools/tidy_files.py --all    every file: the long run
+    --built DATABASE             of these, those that the build compiles (compile_commands.json); it says which it leaves
+                                 out. Peers of a benchmark that are not installed, for example, can't be checked
 
 A file is changed if it differs from a base: from the commit that TIDY_SINCE names, else from the commit ten commits
 before HEAD. Changes that are not committed count. For a changed header, the list has a source file that includes it.
@@ -10,6 +12,7 @@ Without the base (a clone without its history) and after a change of the linter'
 """
 
 import argparse
+import json
 import os
 import pathlib
 import subprocess
@@ -77,11 +80,24 @@ def chosen(root, since=""):
     return sorted(picked) + sorted(others)
 
 
+def built(root, names, database):
+    """Those of the names that the build compiles. The others have no options, and perhaps no headers."""
+    compiled = {os.path.realpath(os.path.join(entry["directory"], entry["file"])) for entry in json.loads(database)}
+    return [name for name in names if os.path.realpath(root / name) in compiled]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="every source file")
+    parser.add_argument("--built", metavar="DATABASE", type=pathlib.Path, help="those that the build compiles")
     asked = parser.parse_args()
-    print("\n".join(files(ROOT, ".cpp") if asked.all else chosen(ROOT, os.environ.get("TIDY_SINCE", ""))))
+    names = files(ROOT, ".cpp") if asked.all else chosen(ROOT, os.environ.get("TIDY_SINCE", ""))
+    if asked.built:
+        checked = built(ROOT, names, asked.built.read_text(encoding="utf-8"))
+        if left := sorted(set(names) - set(checked)):
+            print(f"not built here, and not checked: {' '.join(left)}", file=sys.stderr)
+        names = checked
+    print("\n".join(names))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Which files the linter checks, in a small repository: the changed ones always, each of the others in its third."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -84,6 +85,12 @@ class Choice(unittest.TestCase):
         clone = self.root / "clone"
         git(self.root, "clone", "-q", "--depth", "1", f"file://{self.root}", str(clone))
         self.assertEqual(len(tidy_files.chosen(clone)), SOURCES)
+
+    def test_what_is_not_built_is_left_out(self):
+        database = [{"directory": str(self.root / "build"), "file": f"../{OLD[1]}"},
+                    {"directory": str(self.root), "file": str(self.root / "host/user.cpp")}]
+        names = ["host/user.cpp", OLD[0], OLD[1]]
+        self.assertEqual(tidy_files.built(self.root, names, json.dumps(database)), ["host/user.cpp", OLD[1]])
 
     def test_a_base_that_does_not_exist_is_an_error(self):
         with self.assertRaises(SystemExit):
