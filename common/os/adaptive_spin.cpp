@@ -14,8 +14,8 @@ SpinCounters& SpinCounters::operator+=(const SpinCounters& other) {
 }
 
 Duration AdaptiveSpin::begin_pause(Time now) {
-  // Whole steps of a hundredth, so that no time is lost to rounding.
   const Duration most = max_ * kMostSpinsAhead;
+  // In this time one percent fills the allowance; a longer one could overflow.
   const Duration passed = std::min(now - allowance_of_, most * 100);
   allowance_of_ = now;
   allowance_ = std::min(allowance_ + passed * budget_ / 100, most);

@@ -11,10 +11,10 @@ namespace splitnic::os {
 
 /// What spinning gave and what it cost, since the start.
 struct SpinCounters {
-  std::uint64_t spins_paid = 0;     ///< work came, so a sleep and its wake-up were saved
-  std::uint64_t spins_in_vain = 0;  ///< the loop slept after all
-  std::uint64_t spin_us_paid = 0;   ///< processor time of the former, in microseconds
-  std::uint64_t spin_us_in_vain = 0;
+  std::uint64_t spins_paid = 0;       ///< work came, so a sleep and its wake-up were saved
+  std::uint64_t spins_in_vain = 0;    ///< the loop slept after all
+  std::uint64_t spin_us_paid = 0;     ///< processor time of the former, in microseconds
+  std::uint64_t spin_us_in_vain = 0;  ///< of the latter
 
   SpinCounters& operator+=(const SpinCounters& other);
 };
@@ -32,8 +32,9 @@ BOOST_DESCRIBE_STRUCT(SpinCounters, (), (spins_paid, spins_in_vain, spin_us_paid
 /// there again. Thread: the loop's.
 class AdaptiveSpin {
  public:
-  /// max: the longest spin; zero means never to spin. budget: how many percent of the time spins in vain may take.
-  explicit AdaptiveSpin(Duration max, unsigned budget = 100) : max_(max), budget_(budget) {}
+  /// max: the longest spin; zero means never to spin. budget: how many percent of the time spins in vain may take, 0 to
+  /// 100.
+  explicit AdaptiveSpin(Duration max, unsigned budget) : max_(max), budget_(budget) {}
 
   /// A pause begins: how long to spin at most. Zero: sleep at once.
   [[nodiscard]] Duration begin_pause(Time now);

@@ -87,13 +87,13 @@ class EventLoop {
   void stop();
 
   [[nodiscard]] const EventLoopCounters& counters() const { return counters_; }
-  /// Thread: any.
+  /// At most a moment old. Thread: any.
   [[nodiscard]] SpinCounters spins() const;
 
  private:
   struct Edge;
 
-  /// SpinCounters that other threads may read.
+  /// Of the spins that paid, or of those in vain. Other threads may read it.
   struct Spins {
     std::atomic<std::uint64_t> count = 0;
     std::atomic<std::uint64_t> nanoseconds = 0;

@@ -5,14 +5,16 @@
 namespace splitnic::fabric {
 
 void PrefaultQueue::poll(Time now) {
-  while (!waiting_.empty() && waiting_.front().memory.expired()) waiting_.pop_front();
-  if (waiting_.empty() || now < waiting_.front().due) return;
-  Waiting& first = waiting_.front();
-  const auto memory = first.memory.lock();
-  if (!memory) return;  // it has just ended, on another thread
-  memory->prefault(first.done, kSliceBytes);
-  first.done += kSliceBytes;
-  if (first.done >= memory->mapped_bytes()) waiting_.pop_front();
+  for (; !waiting_.empty(); waiting_.pop_front()) {
+    Waiting& first = waiting_.front();
+    const auto memory = first.memory.lock();
+    if (!memory) continue;
+    if (now < first.due) return;
+    memory->prefault(first.done, kSliceBytes);
+    first.done += kSliceBytes;
+    if (first.done >= memory->mapped_bytes()) waiting_.pop_front();
+    return;
+  }
 }
 
 Time PrefaultQueue::next_deadline() const {

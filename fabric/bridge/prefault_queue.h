@@ -20,8 +20,9 @@ class PrefaultQueue {
   static constexpr std::size_t kSliceBytes = 256U << 10U;
 
   void add(std::weak_ptr<const ShmMemory> memory, Time now) { waiting_.push_back({now + kDelay, std::move(memory)}); }
-  /// Prefaults a slice if it is time.
+  /// Prefaults a slice of the first memory, if it is time. No errors: what can't be prefaulted faults later.
   void poll(Time now);
+  /// Of the first memory that has not ended; kNever: there is none.
   [[nodiscard]] Time next_deadline() const;
 
  private:

@@ -84,11 +84,11 @@ Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOption
   if (connect(socket.get(), address.get(), os::UnixAddress::size()) != 0) {
     return fail("cannot connect to {}: {}", options.path, os::errno_text());
   }
-  return start_over(std::move(socket), options, now);
+  return start_connected(std::move(socket), options, now);
 }
 
-Result<std::unique_ptr<ShmConnector>> ShmConnector::start_over(os::UniqueFd socket, const ShmConnectOptions& options,
-                                                               Time now) {
+Result<std::unique_ptr<ShmConnector>> ShmConnector::start_connected(os::UniqueFd socket,
+                                                                    const ShmConnectOptions& options, Time now) {
   const ShmHello hello = encode_shm_hello({.local_bytes = options.local_bytes,
                                            .window_bytes = options.window_bytes,
                                            .purpose = options.purpose,

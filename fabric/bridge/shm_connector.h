@@ -36,8 +36,9 @@ class ShmConnector {
   /// accept.
   [[nodiscard]] static Result<std::unique_ptr<ShmConnector>> start(const ShmConnectOptions& options, Time now);
   /// The same over a socket that is connected to the unit already. options: the path is for messages, the name valid.
-  [[nodiscard]] static Result<std::unique_ptr<ShmConnector>> start_over(os::UniqueFd socket,
-                                                                        const ShmConnectOptions& options, Time now);
+  [[nodiscard]] static Result<std::unique_ptr<ShmConnector>> start_connected(os::UniqueFd socket,
+                                                                             const ShmConnectOptions& options,
+                                                                             Time now);
 
   /// nullopt: the attempt is not over yet. With a result it is over; destroy the connector then.
   [[nodiscard]] std::optional<Result<std::unique_ptr<Bridge>>> poll(Time now);

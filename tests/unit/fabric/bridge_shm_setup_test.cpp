@@ -525,7 +525,7 @@ TEST_CASE("a host whose hello finds the unit gone learns what the unit had said 
   const ShmReply reply = no_permission();
   REQUIRE(send(unit.get(), &reply, sizeof reply, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof reply));
   unit.reset();
-  auto connector = ShmConnector::start_over(std::move(host), {.path = "unit"}, Time{});
+  auto connector = ShmConnector::start_connected(std::move(host), {.path = "unit"}, Time{});
   REQUIRE(connector.has_value());
   const auto verdict = (*connector)->poll(Time{});
   REQUIRE(verdict.has_value());
