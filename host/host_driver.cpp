@@ -14,7 +14,7 @@ using messaging::Refusal;
 
 namespace {
 
-constexpr Duration kSettingsInterval = std::chrono::seconds(1);
+constexpr Duration kSettingsInterval = std::chrono::seconds(4);
 // Sources of notices: however much else is to be said, a log tells that the session is up again.
 constexpr std::string_view kUps = "session up";
 constexpr std::string_view kDowns = "session down";

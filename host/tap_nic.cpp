@@ -136,16 +136,17 @@ const NicSettings& TapNic::settings(Time now) {
   return settings_;
 }
 
-/// A NIC that was quiet reads the list as often as a busy one again.
+/// A NIC that was quiet reads both as often as a busy one again.
 void TapNic::note_frames(Time now) {
   if (!std::exchange(frames_passed_, false)) return;
   quiet_at_ = now + kQuietAfter;
-  if (!list_is_long_) next_multicast_check_ = std::min(next_multicast_check_, multicast_read_ + kMulticastInterval);
+  next_check_ = std::min(next_check_, now + kCheckInterval);
+  next_multicast_check_ = std::min(next_multicast_check_, multicast_read_ + multicast_interval());
 }
 
 void TapNic::refresh(Time now) {
   check_at_once_ = false;
-  next_check_ = next_multicast_check_ = now + kCheckInterval;
+  next_check_ = next_multicast_check_ = now + kCheckInterval;  // unless all goes well
   if (!device_ || device_->name().empty()) make_again();
   if (!device_) return;
   name_ = device_->name();
@@ -162,6 +163,7 @@ void TapNic::refresh(Time now) {
   if (max_mtu_ && settings_.mtu > *max_mtu_) set_mtu_back();
   index_ = link->index;
   all_multicast_ = link->all_multicast;
+  if (now >= quiet_at_) next_check_ = now + kQuietCheckInterval;
   read_multicast(now);
 }
 
@@ -217,9 +219,8 @@ void TapNic::set_mtu_back() {
 void TapNic::read_multicast(Time now) {
   const auto text = os::read_dev_mcast(multicast_list_.get());
   list_is_long_ = !text || text->size() > kLongListBytes;
-  const Duration interval = now < quiet_at_ ? kMulticastInterval : kQuietMulticastInterval;
   multicast_read_ = now;
-  next_multicast_check_ = now + (list_is_long_ ? kCheckInterval : interval);
+  next_multicast_check_ = now + (now < quiet_at_ ? multicast_interval() : kQuietMulticastInterval);
   settings_.multicast.clear();
   if (text) settings_.multicast = os::parse_dev_mcast(*text, index_);
   const bool too_many = settings_.multicast.size() > kMostMulticast;

@@ -29,16 +29,18 @@ namespace splitnic::host {
 /// then creates it again) at any time. An interface that the driver made keeps its neighbours (ARP, IPv6) while it has
 /// no carrier.
 /// The driver reads the settings when the kernel reports a link event, when an IGMP or MLD report leaves, and once a
-/// second. It reads the multicast list every 100 ms while frames pass, else every 500 ms: the kernel reports a change
-/// only for groups of IP, and not of every other one.
+/// second while frames pass, else every four seconds. It reads the multicast list every 100 ms while frames pass, else
+/// every two seconds: a group that is joined without a report, which none of IP is, shows in the list alone.
 class TapNic final : public VirtualNic {
  public:
+  /// Interval between two readings of the settings, while frames have passed within kQuietAfter or the last reading
+  /// failed, and without. On a machine with hundreds of idle hosts these are most of what they cost.
   static constexpr Duration kCheckInterval = std::chrono::seconds{1};
-  /// Interval between two readings of the multicast list, while frames have passed within kQuietAfter, and without. It
-  /// is kCheckInterval if the namespace's list is longer than kLongListBytes (some 300 groups), so that reading costs
-  /// less than a thousandth of a core.
+  static constexpr Duration kQuietCheckInterval = std::chrono::seconds{4};
+  /// The same for the multicast list. The first is kCheckInterval if the namespace's list is longer than kLongListBytes
+  /// (some 300 groups), so that reading costs less than a thousandth of a core.
   static constexpr Duration kMulticastInterval = std::chrono::milliseconds{100};
-  static constexpr Duration kQuietMulticastInterval = std::chrono::milliseconds{500};
+  static constexpr Duration kQuietMulticastInterval = std::chrono::seconds{2};
   static constexpr Duration kQuietAfter = std::chrono::seconds{1};
   static constexpr std::size_t kLongListBytes = 16384;
   /// Minimum interval between two checks for link events. Each check is a system call, and the driver may call
@@ -95,6 +97,7 @@ class TapNic final : public VirtualNic {
   void make_again();
   void note_frames(Time now);
   void read_multicast(Time now);
+  [[nodiscard]] Duration multicast_interval() const { return list_is_long_ ? kCheckInterval : kMulticastInterval; }
   void set_mtu_back();
 
   TapOptions options_;

@@ -97,7 +97,12 @@ constexpr auto kOnlyWithPorts =
                skip_if(BPF_JNE, kProtocol, static_cast<std::size_t>(frame::IpProtocol::udp), size_of(kPorts))};
 constexpr auto kEnd = std::array{add(kFlow, kProtocol), change(BPF_MUL, kFlow, 0x5bd1e995), change(BPF_RSH, kFlow, 24),
                                  move(kRead, kFlow), instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)};
-constexpr std::int16_t kPastPorts = size_of(kOnlyWithPorts) + size_of(kPorts);
+// Membership reports: IGMP, and MLD behind options for each hop. Only the first queue's driver looks for them.
+constexpr auto kMemberships =
+    std::array{skip_if(BPF_JEQ, kProtocol, static_cast<std::size_t>(frame::IpProtocol::igmp), 1),
+               skip_if(BPF_JNE, kProtocol, static_cast<std::size_t>(frame::IpProtocol::hop_by_hop), 2), set(kRead, 0),
+               instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)};
+constexpr std::int16_t kPastPorts = size_of(kMemberships) + size_of(kOnlyWithPorts) + size_of(kPorts);
 
 constexpr auto kIpv4 = joined(
     stirred(std::array{load(BPF_W, kIp + offsetof(Ipv4Header, source)),
@@ -132,7 +137,7 @@ constexpr auto kBegin = std::array{
     skip_if(BPF_JEQ, kProtocol, frame::kEtherTypeIpv4, 1 + size_of(kIpv6)),
     skip_if(BPF_JNE, kProtocol, frame::kEtherTypeIpv6, size_of(kIpv6) + size_of(kIpv4) + kPastPorts),
 };
-constexpr auto kProgram = joined(kBegin, kIpv6, kIpv4, kOnlyWithPorts, kPorts, kEnd);
+constexpr auto kProgram = joined(kBegin, kIpv6, kIpv4, kMemberships, kOnlyWithPorts, kPorts, kEnd);
 
 }  // namespace
 

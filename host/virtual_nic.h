@@ -83,8 +83,8 @@ class VirtualNic : public NicQueue {
   /// The address that this NIC must keep (its user gave it, or it survived a restart); zero: the unit may choose.
   [[nodiscard]] virtual MacAddress preferred_mac() const { return {}; }
 
-  /// The system's present settings. The driver calls it at least once a second and after each wake-up; it is cheap when
-  /// nothing changed.
+  /// The system's present settings. The driver calls it after each wake-up, at next_deadline(), and at least every four
+  /// seconds; it is cheap when nothing changed.
   virtual const NicSettings& settings(Time now) = 0;
   /// When the driver must call settings() next, for changes that no descriptor reports.
   [[nodiscard]] virtual Time next_deadline() const { return kNever; }

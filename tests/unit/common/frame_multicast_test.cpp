@@ -9,24 +9,8 @@ namespace {
 
 using test::Below;
 using test::Bytes;
-
-Bytes igmp(unsigned type, Below below = {}) {
-  below.destination = {{0x01, 0x00, 0x5e, 0x00, 0x00, 0x16}};
-  below.ipv4_options = {std::byte{0x94}, std::byte{4}, std::byte{0}, std::byte{0}};  // router alert
-  Bytes message = test::pattern(16);
-  message[0] = static_cast<std::byte>(type);
-  return test::ip_frame(below, 2, message);
-}
-
-Bytes mld(unsigned type, Below below = {}) {
-  below.destination = {{0x33, 0x33, 0x00, 0x00, 0x00, 0x16}};
-  below.ip_version = 6;
-  below.ipv6_extensions.push_back(
-      {0, {std::byte{5}, std::byte{2}, std::byte{0}, std::byte{0}, std::byte{1}, std::byte{0}}});
-  Bytes message = test::pattern(28);
-  message[0] = static_cast<std::byte>(type);
-  return test::ip_frame(below, 58, message);
-}
+using test::igmp;
+using test::mld;
 
 }  // namespace
 

@@ -171,6 +171,24 @@ inline Bytes ip_frame(const Below& below, std::uint8_t protocol, std::span<const
   return ethernet_frame(below, 0x86dd, packet);
 }
 
+inline Bytes igmp(unsigned type, Below below = {}) {
+  below.destination = {{0x01, 0x00, 0x5e, 0x00, 0x00, 0x16}};
+  below.ipv4_options = {std::byte{0x94}, std::byte{4}, std::byte{0}, std::byte{0}};  // router alert
+  Bytes message = pattern(16);
+  message[0] = static_cast<std::byte>(type);
+  return ip_frame(below, 2, message);
+}
+
+inline Bytes mld(unsigned type, Below below = {}) {
+  below.destination = {{0x33, 0x33, 0x00, 0x00, 0x00, 0x16}};
+  below.ip_version = 6;
+  below.ipv6_extensions.push_back(
+      {0, {std::byte{5}, std::byte{2}, std::byte{0}, std::byte{0}, std::byte{1}, std::byte{0}}});
+  Bytes message = pattern(28);
+  message[0] = static_cast<std::byte>(type);
+  return ip_frame(below, 58, message);
+}
+
 /// The pseudo-header as it stands in the RFCs, to be summed.
 inline Bytes pseudo_header(const Below& below, std::uint8_t protocol, std::size_t bytes) {
   Bytes header = below.source_address();

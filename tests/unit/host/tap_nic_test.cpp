@@ -1,6 +1,7 @@
 #include "host/tap_nic.h"
 
 #include <arpa/inet.h>
+#include <linux/if_packet.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -14,6 +15,8 @@
 #include <cstring>
 #include <vector>
 
+#include "common/frame/multicast.h"
+#include "tests/unit/common/packet_builder.h"
 #include "tests/unit/quiet_log.h"
 #include "tests/unit/test_namespace.h"
 
@@ -45,6 +48,15 @@ std::string refusal(const TapOptions& options) {
   REQUIRE_FALSE(nic);
   return nic.error().message;
 }
+
+class NoTapRights final : public TapRights {
+ public:
+  Result<AttachedTap> attach(const TapOptions& /*options*/) override { return fail("not permitted"); }
+  Result<TapPlace> find(const TapDevice& /*device*/, bool /*keep_neighbours*/) override {
+    return fail("not permitted");
+  }
+  Result<void> set_mtu(const TapDevice& /*device*/, std::uint32_t /*mtu*/) override { return fail("not permitted"); }
+};
 
 /// Sends a broadcast datagram of `bytes` through the interface, which becomes an Ethernet frame 42 bytes longer.
 void send_datagram(const char* interface, std::size_t bytes) {
@@ -78,6 +90,19 @@ bool deliver(TapNic& nic, std::vector<std::byte> frame) {
 }
 
 /// A time at which the nic looks for events again.
+/// Sends the frame as the host's stack would.
+void send_frame(const char* interface, std::span<const std::byte> frame) {
+  const int fd = ::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+  sockaddr_ll to{};
+  to.sll_family = AF_PACKET;
+  to.sll_ifindex = static_cast<int>(::if_nametoindex(interface));
+  // Without the protocol, the kernel takes every such frame for the same.
+  to.sll_protocol = htons(test::get16(frame, 12));
+  const ssize_t sent = ::sendto(fd, frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  ::close(fd);
+  REQUIRE(sent == static_cast<ssize_t>(frame.size()));
+}
+
 Time later() {
   static Time now = kStart;
   return now += TapNic::kEventInterval;
@@ -157,6 +182,37 @@ TEST_CASE("a TAP with several queues gives each thread one, and nobody else may 
   CHECK(sent_in() == std::array<unsigned, 4>{64, 0, 0, 0});
   for (const auto& queue : nic->further_queues()) queue->set_active(true, {});
   for (const unsigned frames : sent_in()) CHECK(frames > 0);
+}
+
+TEST_CASE("membership reports leave by the first queue, whose driver looks for them",
+          "[host][tap][queues][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0", .queues = 4});
+  nic->set_carrier(true);
+  run("ip link set sn0 up");
+  for (const auto& queue : nic->further_queues()) queue->set_active(true, {});
+  // Each source makes a flow of its own.
+  constexpr unsigned kSources = 16;
+  constexpr std::size_t kEndOfSourceV4 = 14 + 15;
+  constexpr std::size_t kEndOfSourceV6 = 14 + 23;
+  for (unsigned source = 0; source < kSources; ++source) {
+    test::Bytes igmp = test::igmp(0x22);
+    test::Bytes mld = test::mld(143);
+    igmp[kEndOfSourceV4] = mld[kEndOfSourceV6] = static_cast<std::byte>(source);
+    send_frame("sn0", igmp);
+    send_frame("sn0", mld);
+  }
+  std::array<std::byte, 2048> room{};
+  const auto reports_of = [&](NicQueue& queue) {
+    unsigned reports = 0;  // the stack sends some of its own
+    for (std::size_t bytes = 0; (bytes = queue.read_frame(room)) != 0;) {
+      if (frame::is_membership_report(std::span(room).first(bytes))) ++reports;
+    }
+    return reports;
+  };
+  for (const auto& queue : nic->further_queues()) CHECK(reports_of(*queue) == 0);
+  CHECK(reports_of(*nic) >= 2 * kSources);
 }
 
 TEST_CASE("a TAP of a crashed driver gets more queues only if nothing is configured on it",
@@ -370,7 +426,7 @@ TEST_CASE("joined groups are in the list once a membership report has left, and 
   CHECK_FALSE(nic->settings(now + 3 * TapNic::kMulticastInterval).all_multicast);
 }
 
-TEST_CASE("a quiet NIC reads the multicast list each 500 ms, and each 100 ms again once a frame has passed",
+TEST_CASE("a quiet NIC reads the multicast list each 2 s, and each 100 ms again once a frame has passed",
           "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
@@ -395,7 +451,35 @@ TEST_CASE("a quiet NIC reads the multicast list each 500 ms, and each 100 ms aga
   CHECK(nic->next_deadline() == next);
   run("ip maddr del 01:00:5e:01:02:03 dev sn0");
   CHECK_FALSE(joined(next));
-  CHECK(nic->next_deadline() == std::min(next + TapNic::kMulticastInterval, now + TapNic::kCheckInterval));
+  CHECK(nic->next_deadline() == next + TapNic::kMulticastInterval);
+}
+
+TEST_CASE("a quiet NIC reads its settings each 4 s, and each second again once a frame has passed or a reading failed",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0"});
+  run("ip link set sn0 up");
+  Time now = later();
+  static_cast<void>(nic->settings(now));  // the link event
+  const Time quiet_list = now + TapNic::kQuietMulticastInterval;
+  static_cast<void>(nic->settings(quiet_list));
+  CHECK(nic->next_deadline() == now + TapNic::kQuietCheckInterval);
+
+  const std::vector<std::byte> frame(60);
+  static_cast<void>(nic->write_frame(messaging::ReceivedFrame::in_private_memory(frame)));
+  const Time passed = quiet_list + TapNic::kEventInterval;
+  static_cast<void>(nic->settings(passed));
+  const Time busy_check = passed + TapNic::kCheckInterval;
+  while (nic->next_deadline() < busy_check) static_cast<void>(nic->settings(nic->next_deadline()));
+  CHECK(nic->next_deadline() == busy_check);
+
+  // Quiet by now, but an interface that can't be made again is tried again soon.
+  nic->use(std::make_unique<NoTapRights>());
+  run("ip link del sn0");
+  const Time failed = busy_check + TapNic::kEventInterval;
+  static_cast<void>(nic->settings(failed));
+  CHECK(nic->next_deadline() == failed + TapNic::kCheckInterval);
 }
 
 TEST_CASE("a long multicast list is read once a second, and one beyond the limit asks for all multicast",
@@ -406,7 +490,10 @@ TEST_CASE("a long multicast list is read once a second, and one beyond the limit
   run("ip link set sn0 up");
   Time now = later();
   // A busy NIC, which would read a short list every 100 ms.
-  static_cast<void>(nic->write_frame(messaging::ReceivedFrame::in_private_memory(std::vector<std::byte>(60))));
+  const auto pass_frame = [&] {
+    static_cast<void>(nic->write_frame(messaging::ReceivedFrame::in_private_memory(std::vector<std::byte>(60))));
+  };
+  pass_frame();
   static_cast<void>(nic->settings(now));
   const std::size_t before = nic->settings(now).multicast.size();
   const auto add = [](std::size_t first, std::size_t last) {
@@ -431,6 +518,7 @@ TEST_CASE("a long multicast list is read once a second, and one beyond the limit
   add(TapNic::kMostMulticast + 1, TapNic::kMostMulticast + 1);
   CHECK_FALSE(nic->settings(now + TapNic::kMulticastInterval).all_multicast);
   now += TapNic::kCheckInterval;
+  pass_frame();
   CHECK(nic->settings(now).all_multicast);
   CHECK(nic->settings(now).multicast.empty());
   CHECK(nic->next_deadline() == now + TapNic::kCheckInterval);
