@@ -156,6 +156,7 @@ int run_io_unit(const UnitCommand& command) {
   listen.window_bytes = command.window_bytes;
   listen.limits = user_limits(command);
   listen.purposes.push_back(fabric::ShmPurpose::further_queue);
+  listen.further_queues = iounit::kMaxQueues - 1;
   if (const auto made = os::make_socket_directory(command.listen); !made) {
     throw StartupError{fmt::format("--listen: {}", made.error().message)};
   }

@@ -62,7 +62,8 @@ std::string refusal(std::uint32_t status, std::uint32_t version) {
     case ShmSetupStatus::no_place:
       return "the unit serves as many hosts as it may";
     case ShmSetupStatus::user_limit:
-      return "this user has as many hosts, or as much memory, as the unit gives to one user";
+      return "this user has as many hosts, or as much memory, as the unit gives to one user, or this host as many "
+             "queues";
     case ShmSetupStatus::purpose_refused:
       return "the unit does not serve this kind of connection";
     case ShmSetupStatus::no_session:

@@ -360,20 +360,32 @@ ShmListener::Progress ShmListener::answer(Caller& caller, Time now) {
     return Progress::done;
   }
   const ShmHelloFields& hello = *caller.hello;
-  const bool known =
-      hello.purpose != ShmPurpose::further_queue || std::ranges::any_of(bridges_, [&](const auto& entry) {
-        return entry.second.cookie == hello.cookie && entry.second.user == caller.who.uid;
-      });
-  if (!known) {
+  if (hello.purpose == ShmPurpose::further_queue &&
+      count_bridges(ShmPurpose::session, hello.cookie, caller.who.uid) == 0) {
     refuse(caller, ShmSetupStatus::no_session, counters_.refused_session);
     return Progress::done;
   }
   return reserve_and_set_up(caller, now);
 }
 
+std::size_t ShmListener::count_bridges(ShmPurpose purpose, std::uint64_t cookie, uid_t user) const {
+  return static_cast<std::size_t>(std::ranges::count_if(bridges_, [&](const auto& entry) {
+    const Held& held = entry.second;
+    return held.purpose == purpose && held.cookie == cookie && held.user == user;
+  }));
+}
+
+UserLimits::Verdict ShmListener::reserve(const Caller& caller, std::size_t bytes) {
+  const ShmHelloFields& hello = *caller.hello;
+  const uid_t user = caller.who.uid;
+  const bool session_is_full = hello.purpose == ShmPurpose::further_queue &&
+                               count_bridges(hello.purpose, hello.cookie, user) >= options_.further_queues;
+  return session_is_full ? UserLimits::Verdict::user_places : limits_.reserve(user, bytes, unlimited(user));
+}
+
 ShmListener::Progress ShmListener::reserve_and_set_up(Caller& caller, Time now) {
   const std::size_t bytes = caller.hello->local_bytes + caller.hello->window_bytes;
-  const auto verdict = limits_.reserve(caller.who.uid, bytes, unlimited(caller.who.uid));
+  const auto verdict = reserve(caller, bytes);
   if (verdict != UserLimits::Verdict::reserved) {
     // A host that was killed is back before the old bridge has ended.
     if (ending_soon_ != 0 && now < caller.deadline) {
@@ -454,12 +466,9 @@ void ShmListener::hand_over(Caller& caller, Made made, std::size_t reserved, Tim
   made.host_socket.reset();
 
   // From here on it is a bridge, which takes the ordinary way back if it has nobody at the other end.
-  Held held{caller.who.uid,
-            reserved,
-            hello.purpose == ShmPurpose::session ? accepted.cookie : 0,
-            made.doorbell->socket(),
-            made.doorbell->hang_up_flag(),
-            std::nullopt};
+  Held held{
+      caller.who.uid, reserved, hello.purpose, accepted.cookie, made.doorbell->socket(), made.doorbell->hang_up_flag(),
+      std::nullopt};
   // EPOLLHUP needs no request. If the socket can't be watched, take() of the doorbell finds the hang-up.
   static_cast<void>(watch(held.socket, 0, number));
   bridges_.emplace(number, std::move(held));

@@ -37,6 +37,8 @@ struct ShmListenOptions {
   std::size_t window_bytes = kShmDefaultBytes;
   /// The limits per user bind neither root nor the process's own user; the pauses bind every user.
   UserLimitOptions limits;
+  /// Bridges of further queues that one session may have at a time, whoever its user is.
+  std::size_t further_queues = 7;
   std::vector<ShmPurpose> purposes = {ShmPurpose::session};  ///< those that are served
   /// Connections without a bridge yet, of all users and of one. One more closes the oldest one of the user who has the
   /// most, or of this user.
@@ -56,7 +58,7 @@ struct ShmListenerCounters {
   std::uint64_t refused_purpose = 0;
   std::uint64_t refused_session = 0;     ///< a further queue for a session that is not there, or is another user's
   std::uint64_t refused_places = 0;      ///< all places were taken
-  std::uint64_t refused_user_limit = 0;  ///< the user had as much as one user may have
+  std::uint64_t refused_user_limit = 0;  ///< the user, or a queue's session, had as much as one may have
   std::uint64_t refused_resources = 0;   ///< no memory or descriptors were left
   std::uint64_t closed_garbage = 0;      ///< the bytes received were not a hello
   std::uint64_t closed_descriptors = 0;  ///< the caller attached descriptors
@@ -131,8 +133,9 @@ class ShmListener {
   struct Held {
     uid_t user = 0;
     std::size_t bytes = 0;
-    std::uint64_t cookie = 0;
-    int socket = -1;  ///< of the doorbell, which the parts own
+    ShmPurpose purpose = ShmPurpose::session;
+    std::uint64_t cookie = 0;  ///< of the session, or of the one that a further queue belongs to
+    int socket = -1;           ///< of the doorbell, which the parts own
     std::shared_ptr<std::atomic<bool>> hung_up;
     std::optional<ShmParts> parts;  ///< given back; the host has not hung up yet
   };
@@ -155,6 +158,8 @@ class ShmListener {
   [[nodiscard]] Progress serve(Caller& caller, Time now);
   [[nodiscard]] Progress read_hello(Caller& caller);
   [[nodiscard]] Progress answer(Caller& caller, Time now);
+  [[nodiscard]] std::size_t count_bridges(ShmPurpose purpose, std::uint64_t cookie, uid_t user) const;
+  [[nodiscard]] UserLimits::Verdict reserve(const Caller& caller, std::size_t bytes);
   [[nodiscard]] bool acceptable(Caller& caller);
   [[nodiscard]] Progress reserve_and_set_up(Caller& caller, Time now);
   [[nodiscard]] Result<Made> make(std::size_t local_bytes, std::size_t window_bytes) const;

@@ -51,7 +51,7 @@ enum class ShmSetupStatus : std::uint32_t {
   bad_sizes = 3,
   no_resources = 4,
   no_place = 5,         ///< the unit has as many hosts as it may have
-  user_limit = 6,       ///< this user has as many hosts, or as much memory, as one user may have
+  user_limit = 6,       ///< one user's hosts or memory, or one session's queues, are as many as may be
   purpose_refused = 7,  ///< the unit does not serve this purpose
   no_session = 8,       ///< the cookie is not that of a session of this user
 };

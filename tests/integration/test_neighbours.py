@@ -85,7 +85,7 @@ SIGNS = {
     "overhearing": ("filters_limited",),
     "core": Reason("its word counts for its own frames alone"),
     "claims": ("from_host_ip_address", "from_host_dhcp_server", "from_host_router"),
-    "queues": ("connections_refused_session", "queues_refused"),
+    "queues": ("connections_refused_session", "connections_refused_user_limit"),
 }
 
 
@@ -317,9 +317,11 @@ class OtherUser(BesideAttacks):
     def test_the_pauses_of_its_user_limit_a_host_that_comes_and_goes(self):
         self.check_attacks(OTHER_USERS)
         # The user waits by now, and others do not: a neighbour is back as quickly as ever.
+        self.observe("hello-storm")  # whatever was before, it came more than ten times within this minute
         storm = self.observe("hello-storm")
         self.assertGreater(storm.counted.get("connections_setup_delayed", 0), 0)
-        self.assertLessEqual(storm.did["bridges"], 2)
+        # Its pauses last 5 s, or nearly so.
+        self.assertLessEqual(storm.did["bridges"], 2 + SECONDS // 4)
         before = time.monotonic()
         self.host[2].stop()
         self.host[2].launch().wait_state("up")

@@ -392,6 +392,35 @@ TEST_CASE("a further queue needs the cookie of a session that is there", "[fabri
   CHECK_THAT(unit.refusal(queue), Catch::Contains("no such session"));
 }
 
+TEST_CASE("a session gets no memory for more further queues than it may have", "[fabric][shm]") {
+  ShmListenOptions options;
+  options.purposes = {ShmPurpose::session, ShmPurpose::further_queue};
+  options.further_queues = 2;
+  Polled unit(options);
+  const auto session = unit.connected();
+  const auto other_session = unit.connected();
+  const auto queue_of = [](const auto& its_session) {
+    return ShmConnectOptions{.purpose = ShmPurpose::further_queue, .cookie = its_session.connector->cookie()};
+  };
+  auto first = unit.connected(queue_of(session));
+  const auto second = unit.connected(queue_of(session));
+  CHECK_THAT(unit.refusal(queue_of(session)), Catch::Contains("as many queues"));
+  CHECK(unit.listener->counters().refused_user_limit == 1);
+  CHECK(unit.listener->bridges() == 4);
+  const auto of_other_session = unit.connected(queue_of(other_session));
+
+  // A queue that comes back waits for its old bridge to end.
+  first.host.reset();
+  unit.poll();
+  const auto again = unit.start(queue_of(session));
+  unit.poll();
+  CHECK(unit.listener->setting_up() == 1);
+  first.unit.bridge.reset();
+  unit.poll();
+  CHECK(again->poll(unit.now).has_value());
+  CHECK(unit.listener->counters().refused_user_limit == 1);
+}
+
 TEST_CASE("purposes that are not served are refused, and a unit without further queues has not the feature",
           "[fabric][shm]") {
   Polled unit;
