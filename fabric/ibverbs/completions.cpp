@@ -260,8 +260,8 @@ int ibv_destroy_cq(ibv_cq* cq) {
   Context& context = Context::of(cq->context);
   {
     const std::lock_guard guard(context.lock);
-    const auto gone =
-        context.adapter->use([&](ChannelAdapter& adapter) { return adapter.destroy_completion_queue(queue.number); });
+    const auto channel = cq->channel != nullptr ? Channel::of(cq->channel).number : fabric::ChannelNumber{};
+    const auto gone = context.adapter->destroy_completion_queue(queue.number, channel);
     if (gone != fabric::Status::ok) return error_number(gone);
     forget_destroyed(context, context.objects.completion_queues, queue.number.value, cq);
     if (cq->channel != nullptr) --cq->channel->refcnt;

@@ -51,9 +51,10 @@ fabric::AdapterOptions adapter_options() {
   options.max_paths = Peers::kMaxPaths;
   options.max_queue_pairs = 4080;
   options.max_regions = 16384;
-  options.max_completion_queues = 4096;
+  // A queue pair of the connection manager has two queues with a channel each (rdma_create_qp).
+  options.max_completion_queues = 2 * options.max_queue_pairs;
   options.max_shared_receive_queues = 1024;
-  options.max_completion_channels = 1024;
+  options.max_completion_channels = 2 * options.max_queue_pairs;
   options.max_address_handles = 16384;
   options.max_groups = Groups::kMaxGroups;
   options.max_events = 4096;

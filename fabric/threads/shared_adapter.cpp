@@ -75,6 +75,11 @@ struct SharedAdapter::State {
     const auto found = channels.find(number);
     return found == channels.end() ? nullptr : found->second.get();
   }
+  /// The channel's descriptor is readable only while it has a notification.
+  void clear_if_empty(ChannelNumber number) {
+    WakeDescriptor* wake = channel(number);
+    if (wake != nullptr && !adapter.has_notification(number)) wake->clear();
+  }
 
   const SharedAdapterOptions options;
   mutable VerbLock lock;  // protects the following, up to `watches`
@@ -372,13 +377,19 @@ int SharedAdapter::channel_descriptor(ChannelNumber channel) const {
 std::optional<CqNumber> SharedAdapter::take_notification(ChannelNumber channel) {
   const std::lock_guard guard(state_->lock);
   const auto queue = adapter().take_notification(channel);
-  WakeDescriptor* wake = state_->channel(channel);
-  if (wake != nullptr && !adapter().has_notification(channel)) wake->clear();
+  state_->clear_if_empty(channel);
   return queue;
 }
 
 Waited SharedAdapter::wait_notification(ChannelNumber channel, Time until) {
   return state_->wait(channel_descriptor(channel), until);
+}
+
+Status SharedAdapter::destroy_completion_queue(CqNumber queue, ChannelNumber channel) {
+  const Use guard(*this);
+  const Status status = adapter().destroy_completion_queue(queue);
+  state_->clear_if_empty(channel);
+  return status;
 }
 
 Status SharedAdapter::destroy_completion_channel(ChannelNumber channel) {

@@ -120,6 +120,9 @@ class SharedAdapter {
   /// Sleeps until the channel has a notification. Others may take it first: call take_notification() in a loop.
   /// interrupted: a signal was handled.
   [[nodiscard]] Waited wait_notification(ChannelNumber channel, Time until = kNever);
+  /// ChannelAdapter::destroy_completion_queue. Its notification, if nobody has taken it, is gone, and the descriptor of
+  /// its channel (0: it has none) is no longer readable for it.
+  Status destroy_completion_queue(CqNumber queue, ChannelNumber channel);
   /// Errors: bad_argument, in_use (completion queues). Nobody may wait on it.
   Status destroy_completion_channel(ChannelNumber channel);
 

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,6 +13,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/ibverbs/device.h"
 
@@ -105,6 +108,68 @@ TEST_CASE("a completion channel's descriptor wakes one who waits, and the queue 
   ends.second.qp = nullptr;
   expect_to_wait([cq] { return ibv_destroy_cq(cq); }, [cq] { ibv_ack_cq_events(cq, 1); });
   other.cq = nullptr;
+}
+
+TEST_CASE("each of two thousand queue pairs may have two completion queues with a channel each", "[ibverbs]") {
+  constexpr std::size_t kQueues = 4000;
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  if (limit.rlim_max < kQueues + 200) {
+    WARN("skipped: a process may have " << limit.rlim_max << " descriptors");
+    return;
+  }
+  const rlimit before = std::exchange(limit, {limit.rlim_max, limit.rlim_max});
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const Device device;
+  std::vector<ibv_cq*> queues;
+  std::vector<ibv_comp_channel*> channels;
+  for (std::size_t i = 0; i < kQueues; ++i) {
+    channels.push_back(ibv_create_comp_channel(device.context));
+    if (channels.back() == nullptr) break;
+    queues.push_back(ibv_create_cq(device.context, 1, nullptr, channels.back(), 0));
+    if (queues.back() == nullptr) break;
+  }
+  REQUIRE(queues.size() == kQueues);
+  CHECK(queues.back() != nullptr);
+  for (ibv_cq* queue : queues) CHECK(ibv_destroy_cq(queue) == 0);
+  for (ibv_comp_channel* channel : channels) CHECK(ibv_destroy_comp_channel(channel) == 0);
+  CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
+TEST_CASE("a completion queue that is destroyed takes back its event, which nobody has got", "[ibverbs]") {
+  Device device;
+  const auto readable = [&] {
+    pollfd one{device.channel->fd, POLLIN, 0};
+    return poll(&one, 1, 0) == 1;
+  };
+  // The device's own queue has a completion and an event first, or none.
+  const bool others = GENERATE(false, true);
+  ibv_cq* const own = device.cq;
+  for (const bool of_own : {true, false}) {
+    if (of_own && !others) continue;
+    ibv_cq* const queue = of_own ? own : ibv_create_cq(device.context, 4, nullptr, device.channel, 0);
+    REQUIRE(queue != nullptr);
+    device.cq = queue;
+    {
+      Queue ended(device, {});
+      ibv_qp_attr error{};
+      error.qp_state = IBV_QPS_ERR;
+      REQUIRE(ibv_modify_qp(ended.qp, &error, IBV_QP_STATE) == 0);
+      REQUIRE(ibv_req_notify_cq(queue, 0) == 0);
+      REQUIRE(ended.receive(1, 0, 8) == 0);  // flushed at once
+      CHECK(readable());
+    }
+    device.cq = own;
+    if (!of_own) REQUIRE(ibv_destroy_cq(queue) == 0);
+  }
+  CHECK(readable() == others);
+  if (!others) return;
+  ibv_cq* notified = nullptr;
+  void* user = nullptr;
+  REQUIRE(ibv_get_cq_event(device.channel, &notified, &user) == 0);
+  CHECK(notified == own);
+  ibv_ack_cq_events(own, 1);
+  CHECK_FALSE(readable());
 }
 
 TEST_CASE("a queue pair and a shared receive queue wait until their events are acknowledged", "[ibverbs]") {
