@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "common/check.h"
+#include "common/os/uncancelled.h"
 
 namespace splitnic {
 
@@ -20,6 +21,7 @@ std::uint64_t RandomSource::below(std::uint64_t bound) {
 
 std::uint64_t SystemRandom::next() {
   if (used_ == std::size(pool_)) {
+    const os::Uncancelled whole;
     std::size_t filled = 0;
     auto* bytes = reinterpret_cast<unsigned char*>(pool_);
     while (filled < sizeof pool_) {

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <ctime>
 
+#include "common/os/uncancelled.h"
+
 namespace splitnic::os {
 namespace {
 
@@ -19,6 +21,7 @@ msghdr message_of(iovec& piece) {
 }  // namespace
 
 ssize_t send_message(int socket, const msghdr& message, int flags) {
+  const Uncancelled whole;
   mmsghdr one{message, 0};
   return ::sendmmsg(socket, &one, 1, flags | MSG_NOSIGNAL) < 0 ? -1 : static_cast<ssize_t>(one.msg_len);
 }
@@ -29,6 +32,7 @@ ssize_t send_bytes(int socket, std::span<const std::byte> bytes, int flags) {
 }
 
 ssize_t receive_message(int socket, msghdr& message, int flags) {
+  const Uncancelled whole;
   mmsghdr one{message, 0};
   int received = ::recvmmsg(socket, &one, 1, flags, nullptr);
   if (received < 0 && errno == ECONNRESET) {
@@ -56,11 +60,13 @@ ssize_t read_some(int descriptor, std::span<std::byte> to) {
 }
 
 ssize_t read_some_at(int descriptor, std::span<std::byte> to, off_t offset) {
+  const Uncancelled whole;
   const iovec piece{to.data(), to.size()};
   return ::preadv2(descriptor, &piece, 1, offset, 0);
 }
 
 short events_now(int descriptor, short wanted) {
+  const Uncancelled whole;
   const int saved_errno = errno;
   pollfd state{descriptor, wanted, 0};
   const timespec at_once{};

@@ -9,7 +9,8 @@
 namespace splitnic::os {
 
 /// All sockets are written with sendmmsg(2), read with recvmmsg(2), and all other files read with preadv2(2), because
-/// the sandbox then needs to permit no other call for it. Any thread.
+/// the sandbox then needs to permit no other call for it. None is a cancellation point: verbs of programs lead here.
+/// Any thread.
 
 /// As sendmsg(2): the bytes sent, or -1 and errno. MSG_NOSIGNAL is added to the flags.
 ssize_t send_message(int socket, const msghdr& message, int flags);

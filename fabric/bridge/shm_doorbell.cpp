@@ -14,6 +14,7 @@
 
 #include "common/os/errno_text.h"
 #include "common/os/message_io.h"
+#include "common/os/uncancelled.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -42,6 +43,7 @@ bool PacketDoorbell::take() {
     messages[i].msg_hdr.msg_iov = &pieces[i];
     messages[i].msg_hdr.msg_iovlen = 1;
   }
+  const os::Uncancelled whole;
   const int got = recvmmsg(socket_.get(), messages.data(), kAtOnce, MSG_DONTWAIT, nullptr);
   if (got < 0) {
     if (errno != EAGAIN && errno != EINTR) hung_up_ = true;
@@ -60,6 +62,7 @@ bool PacketDoorbell::take() {
 }
 
 void HostDoorbell::ring() {
+  const os::Uncancelled whole;
   const std::uint64_t one = 1;
   // An eventfd at its highest value has a doorbell pending. Then, and only then, the write fails, because the unit made
   // the eventfd non-blocking.
@@ -85,6 +88,7 @@ void UnitDoorbell::ring() {
 bool UnitDoorbell::take() {
   std::uint64_t rings = 0;
   iovec piece{&rings, sizeof rings};
+  const os::Uncancelled whole;
   // RWF_NOWAIT, because the host can clear O_NONBLOCK, which belongs to the file that both share.
   if (preadv2(event_.get(), &piece, 1, -1, RWF_NOWAIT) == static_cast<ssize_t>(sizeof rings)) return true;
   if ((os::events_now(socket_.get(), 0) & POLLHUP) != 0) hung_up_->store(true, std::memory_order_relaxed);

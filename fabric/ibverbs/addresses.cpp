@@ -138,6 +138,7 @@ ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* address) {
 }
 
 int ibv_destroy_ah(ibv_ah* ah) {
+  const os::Uncancelled whole;
   AddressHandle& handle = AddressHandle::of(ah);
   Context& context = Context::of(ah->context);
   for (const auto& [other, way] : handle.others) static_cast<void>(destroy(context, way));

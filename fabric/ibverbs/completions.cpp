@@ -230,6 +230,7 @@ int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
     const std::lock_guard guard(context.lock);
     if (channel->refcnt != 0) return EBUSY;
   }
+  const os::Uncancelled whole;
   const auto gone = context.adapter->destroy_completion_channel(Channel::of(channel).number);
   if (gone != fabric::Status::ok) return error_number(gone);
   delete &Channel::of(channel);

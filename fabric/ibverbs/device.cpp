@@ -183,6 +183,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
 /// A forked child shares its parent's descriptors and sockets, and has none of its threads: there nothing is ended.
 int ibv_close_device(ibv_context* context) {
   Context& opened = Context::of(context);
+  const os::Uncancelled whole;
   if (!opened.adapter->forked()) delete &opened;
   return 0;
 }

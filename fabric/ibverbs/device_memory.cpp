@@ -69,6 +69,7 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) noexcept {
 }
 
 int free_dm(ibv_dm* dm) noexcept {
+  const os::Uncancelled whole;
   DeviceMemory& memory = DeviceMemory::of(dm);
   Context& context = Context::of(dm->context);
   const std::lock_guard guard(context.lock);

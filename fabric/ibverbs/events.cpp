@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 
+#include "common/os/uncancelled.h"
 #include "fabric/ibverbs/objects.h"
 
 namespace splitnic::ibverbs {
@@ -128,6 +129,7 @@ void Events::push(const ibv_async_event& event) {
     return other.event_type == event.event_type && element_of(other) == element_of(event);
   };
   if (std::ranges::any_of(waiting_, same)) return;
+  const os::Uncancelled whole;
   waiting_.push_back(event);
   if (waiting_.size() == 1) eventfd_write(descriptor_, 1);
 }
@@ -143,6 +145,7 @@ bool Events::take(ibv_async_event& event) {
 
 /// The descriptor is readable exactly while events wait, so the read never blocks.
 void Events::drain_if_empty() {
+  const os::Uncancelled whole;
   eventfd_t count = 0;
   if (waiting_.empty()) eventfd_read(descriptor_, &count);
 }

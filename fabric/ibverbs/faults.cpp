@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/uncancelled.h"
 #include "common/os/unique_fd.h"
 
 namespace splitnic::ibverbs {
@@ -15,6 +16,7 @@ namespace {
 
 /// One system call for a line, so that the lines of several processes do not mix.
 void write_line(int descriptor, const std::string& line) {
+  const os::Uncancelled uncancelled;
   const std::string whole = line + '\n';
   // A log that takes no more must not end what is under test.
   static_cast<void>(!write(descriptor, whole.data(), whole.size()));

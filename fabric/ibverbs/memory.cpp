@@ -255,6 +255,7 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t bytes,
 }
 
 int ibv_dereg_mr(ibv_mr* mr) {
+  const os::Uncancelled whole;
   Region& region = Region::of(mr);
   Context& context = Context::of(mr->context);
   if (!context.placements->revoke(region.tag)) return EBUSY;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/os/uncancelled.h"
 #include "common/os/unique_fd.h"
 #include "common/random.h"
 #include "fabric/faults/fault_plan.h"
@@ -310,9 +311,11 @@ T* refuse(int error) {
   return nullptr;
 }
 
-/// Runs make(), which creates an object; memory that is not there becomes ENOMEM, as everywhere in this library.
+/// Runs make(), which creates an object; memory that is not there becomes ENOMEM, as everywhere in this library. The
+/// thread is not cancelled meanwhile: a caught cancellation ends the process.
 template <class Make>
 auto creating(Make&& make) noexcept -> decltype(make()) {
+  const os::Uncancelled whole;
   try {
     return make();
   } catch (...) {
@@ -323,6 +326,7 @@ auto creating(Make&& make) noexcept -> decltype(make()) {
 /// Runs verb(), which answers with an error number; likewise.
 template <class Verb>
 int answering(Verb&& verb) noexcept {
+  const os::Uncancelled whole;
   try {
     return verb();
   } catch (...) {

@@ -10,6 +10,7 @@
 
 #include "common/os/errno_text.h"
 #include "common/os/timespec.h"
+#include "common/os/uncancelled.h"
 #include "fabric/endnode/fabric_directory.h"
 
 namespace splitnic::ibverbs {
@@ -99,11 +100,11 @@ bool Peers::loop_is_up(const std::array<fabric::PathNumber, 2>& ends) {
 
 Result<void> Peers::watch() {
   timer_ = os::UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-  hang_ups_ = os::UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!timer_ || !hang_ups_) return fail("no timer for the endnode: {}", os::errno_text());
+  hang_ups_ = std::make_shared<const os::UniqueFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!timer_ || !*hang_ups_) return fail("no timer for the endnode: {}", os::errno_text());
   for (auto [descriptor, number] :
        {std::pair(endnode_->descriptor(), &endnode_watch_), std::pair(timer_.get(), &timer_watch_),
-        std::pair(hang_ups_.get(), &hang_up_watch_)}) {
+        std::pair(hang_ups_->get(), &hang_up_watch_)}) {
     auto watched = adapter_.watch(descriptor, [this] { follow(); });
     if (!watched) return tl::unexpected(watched.error());
     *number = *watched;
@@ -121,7 +122,7 @@ void Peers::follow() {
   Ended ended;
   const std::lock_guard guard(lock_);
   eventfd_t hang_ups = 0;
-  eventfd_read(hang_ups_.get(), &hang_ups);  // before they are looked at
+  eventfd_read(hang_ups_->get(), &hang_ups);  // before they are looked at
   if (const std::uint16_t killed = killed_.exchange(0); killed != 0) cut(killed, ended);
   while (auto change = endnode_->poll(monotonic_now())) {
     Peer* peer = find_or_add(change->peer.value);
@@ -148,7 +149,10 @@ Peers::Peer* Peers::find_or_add(std::uint16_t local_id) {
   const auto known = peers_.find(local_id);
   if (known != peers_.end()) return &known->second;
   if (local_id == local_id_) return loop_back();
-  const auto hung_up = [descriptor = hang_ups_.get()] { eventfd_write(descriptor, 1); };
+  const auto hung_up = [hang_ups = hang_ups_] {
+    const os::Uncancelled whole;
+    eventfd_write(hang_ups->get(), 1);
+  };
   auto path = adapter_.add_link(std::make_shared<PeerLink>(link_options(local_id_), random_, hung_up));
   if (!path) return nullptr;
   ids_[path->value] = local_id;
@@ -191,7 +195,8 @@ bool Peers::kill(fabric::PathNumber path) {
   const std::uint16_t local_id = local_id_of(path);
   if (local_id == 0 || local_id == local_id_) return false;
   killed_ = local_id;
-  eventfd_write(hang_ups_.get(), 1);
+  const os::Uncancelled whole;
+  eventfd_write(hang_ups_->get(), 1);
   return true;
 }
 

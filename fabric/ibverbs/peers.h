@@ -124,7 +124,7 @@ class Peers {
   std::uint16_t local_id_ = 0;
   std::unique_ptr<fabric::Endnode> endnode_;  // under lock_
   os::UniqueFd timer_;
-  os::UniqueFd hang_ups_;  // readable when a peer has hung up
+  std::shared_ptr<const os::UniqueFd> hang_ups_;  // readable when a peer has hung up; links live longer than this
   fabric::WatchNumber timer_watch_{};
   fabric::WatchNumber hang_up_watch_{};
   fabric::WatchNumber endnode_watch_{};

@@ -243,6 +243,7 @@ int ibv_destroy_qp(ibv_qp* qp) {
   Context& context = Context::of(qp->context);
   QueuePair& queue_pair = QueuePair::of(qp);
   {
+    const os::Uncancelled whole;
     const std::lock_guard guard(context.lock);
     auto& handles = queue_pair.connection->handles;
     if (handles.size() == 1) {
@@ -254,6 +255,7 @@ int ibv_destroy_qp(ibv_qp* qp) {
     }
   }
   await_acknowledgement(*qp, qp->events_completed, queue_pair.events_reported);
+  const os::Uncancelled whole;  // its last use of a path may end a bridge
   delete &queue_pair;
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/uncancelled.h"
 #include "fabric/bridge/full_fence.h"
 #include "fabric/placement/shared_file.h"
 
@@ -190,6 +191,7 @@ void LocalPlacements::dismiss(QpNumber number) {
 void LocalPlacements::want(const Wanted& what) {
   if (wanted_.size() == kWantedAtMost || std::ranges::find(wanted_, what) != wanted_.end()) return;
   wanted_.push_back(what);
+  const os::Uncancelled whole;
   if (wanted_.size() == 1) eventfd_write(wake_.get(), 1);
 }
 

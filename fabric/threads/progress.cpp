@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/os/errno_text.h"
 #include "common/os/timespec.h"
+#include "common/os/uncancelled.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -218,6 +219,7 @@ void Progress::give_to_callers(Time now) {
 }
 
 void Progress::kick() {
+  const os::Uncancelled whole;
   const std::uint64_t one = 1;
   static_cast<void>(!::write(bell_.get(), &one, sizeof one));  // only a full counter refuses: then it is readable
 }

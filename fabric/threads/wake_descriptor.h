@@ -8,13 +8,14 @@
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/uncancelled.h"
 #include "common/os/unique_fd.h"
 #include "common/result.h"
 
 namespace splitnic::fabric {
 
 /// A descriptor that is readable from set() to clear(). Others may poll it and change O_NONBLOCK; neither call ever
-/// blocks. Thread: one at a time.
+/// blocks, and neither is a cancellation point. Thread: one at a time.
 class WakeDescriptor {
  public:
   /// Errors: no descriptors.
@@ -26,11 +27,13 @@ class WakeDescriptor {
 
   void set() {
     if (std::exchange(readable_, true)) return;
+    const os::Uncancelled whole;
     const std::uint64_t one = 1;
     static_cast<void>(!::write(event_.get(), &one, sizeof one));  // from 0 to 1: there is room
   }
   void clear() {
     if (!std::exchange(readable_, false)) return;
+    const os::Uncancelled whole;
     std::uint64_t count = 0;
     iovec piece{&count, sizeof count};
     // RWF_NOWAIT: a program that has read it, which it must not, is no reason to block.
