@@ -165,6 +165,7 @@ void Identifier::report(rdma_cm_event_type type, int status, const Record* recor
 }
 
 void Identifier::report_rejection(std::uint16_t reason, const Record* record) {
+  if (!datagrams()) fail_queue_pair();  // what the program has posted is flushed
   Record empty;
   empty.kind = RecordKind::reject;
   empty.datagrams = datagrams();

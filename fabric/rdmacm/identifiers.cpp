@@ -34,7 +34,7 @@ void discard(std::deque<std::unique_ptr<Event>> events) {
   }
 }
 
-void await_acknowledgements(Identifier& identifier, std::unique_lock<std::mutex>& lock) {
+void await_acknowledgements(Identifier& identifier, std::unique_lock<UncancelledMutex>& lock) {
   identifier.library.acknowledged.wait(lock,
                                        [&] { return identifier.events_acknowledged == identifier.events_reported; });
 }
@@ -92,8 +92,7 @@ int resolve_address(Identifier& identifier, const sockaddr* source, const sockad
   }
   const int error = choose_source(identifier, source);
   if (error == ENETUNREACH || error == EHOSTUNREACH) {
-    identifier.state = State::failed;
-    identifier.report(RDMA_CM_EVENT_ADDR_ERROR, -error);
+    identifier.report(RDMA_CM_EVENT_ADDR_ERROR, -error);  // the program may try again
     return 0;
   }
   if (error != 0) return error;

@@ -54,6 +54,7 @@ Library* Library::get() {
   };
   static constinit fabric::PerProcess<Opened> of_process;
   Opened& opened = of_process.get();
+  const os::Uncancelled whole;
   const std::lock_guard guard(opened.mutex);
   if (!opened.library) opened.library = open_library();
   return opened.library.get();

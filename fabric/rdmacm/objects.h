@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "common/os/uncancelled.h"
 #include "common/os/unique_fd.h"
 #include "common/random.h"
 #include "common/time.h"
@@ -39,14 +40,34 @@ inline constexpr std::uint16_t kPartitionKey = 0xffff;
 struct Channel;
 struct Identifier;
 
+/// A mutex whose holder is not cancelled: the program's threads wait outside, where they may be.
+class UncancelledMutex {
+ public:
+  void lock() {
+    int before = PTHREAD_CANCEL_ENABLE;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    mutex_.lock();
+    before_ = before;
+  }
+  void unlock() {
+    const int before = before_;
+    mutex_.unlock();
+    pthread_setcancelstate(before, nullptr);
+  }
+
+ private:
+  std::mutex mutex_;
+  int before_ = PTHREAD_CANCEL_ENABLE;  ///< what holds for the holder outside; under mutex_
+};
+
 /// What this process has of the fabric: one opened device for all identifiers, and the bindings. It is made when a
 /// program first needs it and lives as long as the process; a forked child gets one of its own.
 struct Library {
   /// Null with errno (ENODEV), after a line on standard error: the fabric can't be used.
   [[nodiscard]] static Library* get();
 
-  std::mutex lock;
-  std::condition_variable acknowledged;  ///< the program has acknowledged an event
+  UncancelledMutex lock;
+  std::condition_variable_any acknowledged;  ///< the program has acknowledged an event
   ibv_context* device = nullptr;
   ibv_pd* pd = nullptr;  ///< for queue pairs whose program names none
   ibv_device_attr limits{};

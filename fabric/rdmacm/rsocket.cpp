@@ -10,7 +10,9 @@
 #include <chrono>
 #include <fstream>
 #include <string>
+#include <utility>
 
+#include "common/os/uncancelled.h"
 #include "fabric/rdmacm/datagram_socket.h"
 #include "fabric/rdmacm/stream.h"
 
@@ -42,24 +44,60 @@ Duration spin_time() {
   return time;
 }
 
-/// The descriptor by which other threads wake this one.
+/// The descriptor by which other threads wake this one; 0: none yet. It needs no destructor, because a program's end
+/// destroys what its main thread has before the sockets are drained, which sleeps once more.
+struct OwnEvent {
+  int descriptor = -1;
+  pid_t process = 0;
+};
+constinit thread_local OwnEvent own_event;
+
+/// Closes it with the thread.
+struct OwnEventEnd {
+  ~OwnEventEnd() { const os::UniqueFd ended(std::exchange(own_event, OwnEvent{}).descriptor); }
+};
+
+/// The descriptor, which is not readable; -1: there is none to be had.
+int event_of_thread() {
+  thread_local const OwnEventEnd end{};
+  static_cast<void>(end);
+  const os::Uncancelled whole;
+  // A forked child must not take the wake-ups of its parent.
+  if (own_event.process != ::getpid()) {
+    const os::UniqueFd inherited(own_event.descriptor);
+    own_event = {eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), ::getpid()};
+  }
+  eventfd_t count = 0;
+  if (own_event.descriptor >= 0) eventfd_read(own_event.descriptor, &count);
+  return own_event.descriptor;
+}
+
+/// Wakes this thread when another one takes news of the sockets, as long as it lives: a thread that is cancelled in its
+/// sleep leaves none of them its descriptor, whose number is soon that of something else.
 class Sleeper {
  public:
-  Sleeper() {
-    // A forked child must not take the wake-ups of its parent.
-    if (owner_ != ::getpid()) event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    owner_ = ::getpid();
-    eventfd_t count = 0;
-    if (event_) eventfd_read(event_.get(), &count);
+  explicit Sleeper(std::span<Interest> sockets) : sockets_(sockets), event_(event_of_thread()) {}
+  ~Sleeper() {
+    for (const Interest& one : sockets_) {
+      const std::lock_guard guard(one.socket->lock);
+      one.socket->remove_sleeper(event_);
+    }
   }
-  [[nodiscard]] int event() const { return event_.get(); }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  void add() const {
+    for (const Interest& one : sockets_) {
+      const std::lock_guard guard(one.socket->lock);
+      one.socket->add_sleeper(event_);
+    }
+  }
+  [[nodiscard]] int event() const { return event_; }
 
  private:
-  static thread_local os::UniqueFd event_;
-  static thread_local pid_t owner_;
+  std::span<Interest> sockets_;
+  int event_;
 };
-thread_local os::UniqueFd Sleeper::event_;
-thread_local pid_t Sleeper::owner_ = 0;
 
 /// -1: a socket was closed meanwhile. after: what is done to each before it is looked at.
 template <class Before>
@@ -93,20 +131,13 @@ int sleep(std::span<Interest> sockets, std::span<pollfd> plain, const Sleeper& s
 
 /// A round of sleeping: arms, looks again, sleeps. How many are ready before it sleeps; 0: something has happened.
 Outcome<int> sleep_once(std::span<Interest> sockets, std::span<pollfd> plain, Time deadline) {
-  const Sleeper sleeper;
-  for (const Interest& one : sockets) {
-    const std::lock_guard guard(one.socket->lock);
-    one.socket->add_sleeper(sleeper.event());
-  }
+  const Sleeper sleeper(sockets);
+  sleeper.add();
   int count = look_at(sockets, [](Rsocket& socket) {
     socket.arm();
     socket.progress();
   });
   const int error_number = count == 0 ? sleep(sockets, plain, sleeper, deadline) : 0;
-  for (const Interest& one : sockets) {
-    const std::lock_guard guard(one.socket->lock);
-    one.socket->remove_sleeper(sleeper.event());
-  }
   if (count < 0) return error(EBADF);
   if (error_number != 0) return error(error_number);
   return count;
@@ -133,6 +164,7 @@ bool Rsocket::watch(int descriptor) const {
 }
 
 void Rsocket::wake_sleepers() const {
+  const os::Uncancelled whole;
   for (const int event : sleepers_) eventfd_write(event, 1);
 }
 

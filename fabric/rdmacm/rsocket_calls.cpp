@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/os/uncancelled.h"
 #include "fabric/rdmacm/rsocket_calls.h"
 #include "fabric/rdmacm/stream.h"
 
@@ -180,6 +181,7 @@ int rshutdown(int socket, int how) {
 int rclose(int socket) {
   return keeping_errno([&] {
     return guarded([&] {
+      const os::Uncancelled whole;  // otherwise nobody could close it any more
       bool inherited = false;
       const auto one = RsocketTable::get().remove(socket, inherited);
       if (!one) return inherited ? 0 : refuse(EBADF);

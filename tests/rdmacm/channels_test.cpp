@@ -1,6 +1,9 @@
 // Event channels, identifiers without one, options, and names.
 #include <fcntl.h>
+#include <net/if.h>
 #include <netdb.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +12,9 @@
 #include <cstring>
 #include <set>
 #include <thread>
+#include <vector>
 
+#include "common/os/unique_fd.h"
 #include "tests/rdmacm/manager.h"
 #include "tests/unit/common/fork_beside_threads.h"
 
@@ -71,6 +76,84 @@ TEST_CASE("a thread that is on its way to a channel that ends waits, and breaks 
   // It waits for ever, as if it had been first; it can be cancelled there.
   REQUIRE(pthread_cancel(waiting.native_handle()) == 0);
   waiting.join();
+}
+
+TEST_CASE("a thread that is to be cancelled finishes the calls that do not wait", "[rdmacm]") {
+  static_cast<void>(fabric_folder());
+  std::atomic<int> failed{0};
+  std::atomic<bool> finished{false};
+  std::atomic<bool> goes_on{false};
+  sockaddr_in source = at(0);
+  sockaddr_in destination = at(7);
+  std::thread victim([&] {
+    static_cast<void>(pthread_cancel(pthread_self()));  // at the next cancellation point
+    const auto check = [&](bool good) { failed += good ? 0 : 1; };
+    const auto take = [&](rdma_event_channel* channel) {
+      rdma_cm_event* event = nullptr;
+      check(rdma_get_cm_event(channel, &event) == 0);
+      rdma_cm_id* const made = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ? event->id : nullptr;
+      check(rdma_ack_cm_event(event) == 0);
+      if (made != nullptr) check(rdma_destroy_id(made) == 0);
+    };
+    rdma_event_channel* channel = rdma_create_event_channel();
+    check(channel != nullptr);
+    rdma_cm_id* listener = nullptr;
+    rdma_cm_id* client = nullptr;
+    check(rdma_create_id(channel, &listener, nullptr, RDMA_PS_TCP) == 0);
+    check(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&source)) == 0);
+    check(rdma_listen(listener, 1) == 0);
+    destination.sin_port = rdma_get_src_port(listener);
+    check(rdma_create_id(channel, &client, nullptr, RDMA_PS_TCP) == 0);
+    check(rdma_resolve_addr(client, nullptr, reinterpret_cast<sockaddr*>(&destination), 1) == 0);
+    take(channel);
+    check(rdma_resolve_route(client, 1) == 0);
+    take(channel);
+    ibv_qp_init_attr wanted{};
+    wanted.cap = {4, 4, 1, 1, 0};
+    wanted.qp_type = IBV_QPT_RC;
+    check(rdma_create_qp(client, nullptr, &wanted) == 0);
+    check(rdma_connect(client, nullptr) == 0);
+    take(channel);  // the request
+    rdma_destroy_qp(client);
+    check(rdma_destroy_id(client) == 0);
+    check(rdma_destroy_id(listener) == 0);
+    rdma_destroy_event_channel(channel);
+    finished = true;
+    pthread_testcancel();
+    goes_on = true;
+  });
+  victim.join();
+  CHECK(finished);
+  CHECK(failed == 0);
+  CHECK_FALSE(goes_on);
+}
+
+TEST_CASE("an address that can't be reached is an event, after which the program may try again", "[rdmacm]") {
+  Channel events;
+  Id client(events);
+  sockaddr_in far = at(7, "192.0.2.1");
+  bool alone = false;
+  std::vector<int> answers;
+  std::thread apart([&] {
+    // Of this thread: a network that has only its loop-back interface.
+    ifreq loopback{};
+    std::strcpy(loopback.ifr_name, "lo");
+    loopback.ifr_flags = IFF_UP;
+    alone = unshare(CLONE_NEWNET) == 0 &&
+            ioctl(os::UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)).get(), SIOCSIFFLAGS, &loopback) == 0;
+    while (alone && answers.size() < 2) {
+      answers.push_back(rdma_resolve_addr(client.id, nullptr, reinterpret_cast<sockaddr*>(&far), 1));
+    }
+  });
+  apart.join();
+  if (!alone) {
+    WARN("skipped: only root makes a network without routes");
+    return;
+  }
+  CHECK(answers == std::vector<int>{0, 0});
+  events.expect(RDMA_CM_EVENT_ADDR_ERROR, -ENETUNREACH);
+  events.expect(RDMA_CM_EVENT_ADDR_ERROR, -ENETUNREACH);
+  client.resolve(events, at(7));
 }
 
 TEST_CASE("identifiers without a channel wait in their calls", "[rdmacm]") {

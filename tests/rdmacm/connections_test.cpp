@@ -169,6 +169,32 @@ TEST_CASE("nobody listens: the request is rejected soon", "[rdmacm]") {
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
 }
 
+TEST_CASE("what is posted for a connection that is rejected is flushed", "[rdmacm]") {
+  Channel events;
+  Channel client_events;
+  const bool listens = GENERATE(false, true);
+  Id other(events);
+  REQUIRE(other.bind(at(0)) == 0);
+  if (listens) REQUIRE(rdma_listen(other.id, 1) == 0);
+  Id client(client_events);
+  client.resolve(client_events, at(other.number()));
+  client.create_queue_pair();
+  char text[16] = "";
+  ibv_mr* region = rdma_reg_msgs(client.id, text, sizeof text);
+  REQUIRE(region != nullptr);
+  REQUIRE(rdma_post_recv(client.id, nullptr, text, sizeof text, region) == 0);
+  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  if (listens) {
+    const Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+    REQUIRE(rdma_reject(server.id, nullptr, 0) == 0);
+  }
+  client_events.expect(RDMA_CM_EVENT_REJECTED, listens ? 28 : 8);
+  ibv_wc completion{};
+  REQUIRE(ibv_poll_cq(client.id->recv_cq, 1, &completion) == 1);
+  CHECK(completion.status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(rdma_dereg_mr(region) == 0);
+}
+
 TEST_CASE("a listener of one address or of another port space is not for this request", "[rdmacm]") {
   Channel events;
   Channel client_events;

@@ -5,6 +5,10 @@
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -12,6 +16,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -358,6 +363,36 @@ TEST_CASE("a wait ends with a signal, with its time, and when another thread clo
     const ssize_t got = rrecv(ends.client.number, &byte, 1, 0);
     CHECK(got <= 0);
     closer.join();
+  }
+}
+
+TEST_CASE("a thread that is cancelled in its sleep leaves its descriptor to nobody", "[rdmacm][rsocket]") {
+  Listener listener;
+  std::atomic<pid_t> thread{0};
+  std::thread sleeper([&] {
+    thread = static_cast<pid_t>(syscall(SYS_gettid));
+    static_cast<void>(raccept(listener.number, nullptr, nullptr));
+  });
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
+  const auto sleeps = [&] {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/syscall");
+    long number = -1;
+    return file >> number && number == SYS_ppoll;
+  };
+  while (thread == 0 || !sleeps()) REQUIRE(std::chrono::steady_clock::now() < limit);
+  REQUIRE(pthread_cancel(sleeper.native_handle()) == 0);
+  sleeper.join();
+  // One of them has the number of the thread's descriptor now.
+  std::array<os::UniqueFd, 8> files;
+  for (os::UniqueFd& file : files) {
+    file = os::UniqueFd(memfd_create("file", MFD_CLOEXEC));
+    REQUIRE(file);
+  }
+  listener.close();  // wakes those who sleep
+  for (const os::UniqueFd& file : files) {
+    struct stat about {};
+    REQUIRE(fstat(file.get(), &about) == 0);
+    CHECK(about.st_size == 0);
   }
 }
 
