@@ -65,7 +65,9 @@ function(splitnic_layer name)
   endif()
   splitnic_precompile(splitnic_${name})
   if(BUILD_SHARED_LIBS)
-    target_link_options(splitnic_${name} PRIVATE -Wl,-Bsymbolic-functions)
+    set(script "${CMAKE_SOURCE_DIR}/tools/cmake/exports.map")
+    target_link_options(splitnic_${name} PRIVATE -Wl,-Bsymbolic-functions "-Wl,--version-script=${script}")
+    set_target_properties(splitnic_${name} PROPERTIES LINK_DEPENDS "${script}")
   endif()
   set_target_properties(splitnic_${name} PROPERTIES
     OUTPUT_NAME splitnic-${name} EXPORT_NAME ${name}
