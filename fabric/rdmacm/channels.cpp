@@ -19,6 +19,9 @@ constexpr std::uint64_t kWake = 1;
 constexpr std::uint64_t kTimer = 2;
 constexpr std::uint64_t kLastOfChannel = kTimer;
 
+/// A caller sends its request as soon as it is connected, so it comes within this unless the caller is stopped.
+constexpr Duration kRequestMax = std::chrono::milliseconds(100);
+
 bool add(int set, int descriptor, std::uint64_t number) {
   epoll_event readable{};
   readable.events = EPOLLIN;
@@ -86,7 +89,20 @@ std::uint64_t Channel::watch(int descriptor, Identifier& identifier, Caller* cal
 
 /// Before each close: a forked child may hold a copy of the descriptor, and then closing alone does not end the watch.
 void Channel::unwatch(std::uint64_t number, int descriptor) {
+  silent_callers_.erase(number);
   if (watched_.erase(number) != 0) epoll_ctl(set_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+}
+
+void Channel::await_request(std::uint64_t number) {
+  if (!watched_.contains(number)) return;
+  silent_callers_.insert(number);
+  silent_until_ = monotonic_now() + kRequestMax;
+}
+
+int Channel::request_within() const {
+  const Time now = monotonic_now();
+  if (silent_callers_.empty() || now >= silent_until_) return 0;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(silent_until_ - now).count());
 }
 
 bool Channel::set_deadline(Identifier& identifier, Time deadline) {
@@ -138,7 +154,8 @@ void Channel::end(std::unique_ptr<Channel> channel) {
 
 int get_event(rdma_event_channel* channel, rdma_cm_event** event) {
   Channel& from = Channel::of(channel);
-  for (;;) {
+  for (bool waited = false;; waited = true) {
+    int request_within = 0;
     {
       const std::lock_guard guard(from.library.lock);
       if (from.ended()) break;
@@ -148,11 +165,15 @@ int get_event(rdma_event_channel* channel, rdma_cm_event** event) {
         *event = next.release();
         return 0;
       }
+      if (errno != EAGAIN) return -1;
+      request_within = from.request_within();
     }
-    if (errno != EAGAIN) return -1;
-    if ((fcntl(channel->fd, F_GETFL) & O_NONBLOCK) != 0) return refuse(EAGAIN);
+    const bool blocks = (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) == 0;
+    // A caller has made the descriptor readable, and its request is on its way. Programs (Ceph) that poll the
+    // descriptor do not expect to find no event, so the request is awaited, once.
+    if (!blocks && (waited || request_within == 0)) return refuse(EAGAIN);
     pollfd readable{channel->fd, POLLIN, 0};
-    if (poll(&readable, 1, -1) < 0) return -1;
+    if (poll(&readable, 1, blocks ? -1 : request_within) < 0 && blocks) return -1;
   }
   // As if the channel had ended a moment later, while this thread waited: nothing wakes it any more.
   return poll(nullptr, 0, -1);

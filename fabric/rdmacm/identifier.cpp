@@ -219,7 +219,9 @@ void Identifier::take_callers() {
       drop_caller(caller);
       continue;
     }
+    const std::uint64_t watch = caller->watch;
     take_request(caller);
+    events().await_request(watch);
   }
 }
 

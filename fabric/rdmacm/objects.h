@@ -129,6 +129,10 @@ struct Channel : rdma_event_channel {
   /// caller: null, or one of the identifier's.
   [[nodiscard]] std::uint64_t watch(int descriptor, Identifier& identifier, Caller* caller = nullptr);
   void unwatch(std::uint64_t number, int descriptor);
+  /// A caller that is watched by this number has sent no request yet. Without effect if it is not watched any more.
+  void await_request(std::uint64_t number);
+  /// In how many milliseconds the request of such a caller comes at the latest; 0: none is expected.
+  [[nodiscard]] int request_within() const;
   /// Closes the descriptors. A thread of the program may still be on its way to rdma_get_cm_event(), or in it, so the
   /// object stays for a while.
   static void end(std::unique_ptr<Channel> channel);
@@ -153,6 +157,8 @@ struct Channel : rdma_event_channel {
   os::UniqueFd timer_;  // at the earliest deadline
   std::deque<std::unique_ptr<Event>> waiting_;
   std::map<std::uint64_t, Watched> watched_;
+  std::set<std::uint64_t> silent_callers_;  // those whose requests have not arrived
+  Time silent_until_{};                     // the latest of them is awaited no longer than this
   std::map<Identifier*, Time> deadlines_;
   std::uint64_t last_number_ = 0;
 };

@@ -1,10 +1,15 @@
 // Connections through the C interface: events and their order, data, refusals and ends.
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "common/os/unix_address.h"
 #include "fabric/rdmacm/rendezvous.h"
@@ -228,6 +233,65 @@ TEST_CASE("a listener of one address or of another port space is not for this re
   if (got_one) rdma_ack_cm_event(event);  // or destroying the listener would wait for it
   REQUIRE_FALSE(got_one);
   client_events.expect(RDMA_CM_EVENT_REJECTED, 8);
+}
+
+/// A thread of this process sleeps, for example in poll(2).
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  return line.find(") S ") != std::string::npos;
+}
+
+TEST_CASE("a readable channel that does not block awaits the request of a caller", "[rdmacm]") {
+  Channel events;
+  Id listener(events);
+  listener.listen();
+  REQUIRE(fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+  const os::UnixAddress address(socket_path(listener.id));
+  Record request;
+  request.kind = RecordKind::request;
+  request.queue_pair = 7;
+  request.local_id = 7;
+  request.space = static_cast<std::uint16_t>(Space::tcp);
+  request.source = *address_of(rdma_get_local_addr(listener.id));
+  request.destination = request.source;
+  const pid_t receiver = gettid();
+  // The request may come too late on a busy machine, so there are several tries.
+  rdma_cm_event* event = nullptr;
+  int got = -1;
+  for (int tries = 0; tries < 50 && got != 0; ++tries) {
+    Line caller{os::UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), {}};
+    REQUIRE(::connect(caller.socket.get(), address.get(), os::UnixAddress::size()) == 0);
+    REQUIRE(events.readable());
+    std::atomic<bool> returned{false};
+    std::thread sender([&] {
+      while (!returned && !sleeps(receiver)) std::this_thread::yield();
+      if (!returned) static_cast<void>(caller.send(request));
+    });
+    got = rdma_get_cm_event(events.channel, &event);
+    if (got != 0) CHECK(errno == EAGAIN);
+    returned = true;
+    sender.join();
+  }
+  REQUIRE(got == 0);
+  CHECK(event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
+  const Id request_of(event->id);
+  REQUIRE(rdma_ack_cm_event(event) == 0);
+}
+
+TEST_CASE("a channel that does not block gives up a caller that sends nothing", "[rdmacm]") {
+  Channel events;
+  Id listener(events);
+  listener.listen();
+  REQUIRE(fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+  const os::UnixAddress address(socket_path(listener.id));
+  const os::UniqueFd caller(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(caller.get(), address.get(), os::UnixAddress::size()) == 0);
+  rdma_cm_event* event = nullptr;
+  for (int calls = 0; calls < 3; ++calls) {
+    CHECK(rdma_get_cm_event(events.channel, &event) == -1);
+    CHECK(errno == EAGAIN);
+  }
 }
 
 TEST_CASE("an address is bound once", "[rdmacm]") {
