@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "common/check.h"
@@ -482,9 +483,14 @@ bool ChannelAdapter::in_error(QpNumber queue_pair) const {
 std::size_t ChannelAdapter::send_room(QpNumber queue_pair) const {
   const QueuePair* found = state_->find(queue_pair);
   if (found == nullptr || !found->rules().post_send || found->options.xrc == XrcRole::target) return 0;
-  const auto used = static_cast<std::size_t>(found->send.posted - found->send.done);
+  const SendQueue& send = found->send;
   const CompletionQueue* queue = state_->context.completion_queue(found->options.send_completions);
-  return std::min(found->send.depth - used, queue->room());
+  const std::uint64_t taken_out = queue->taken_out();
+  // Places become free in order.
+  const auto places = std::views::iota(send.posted, send.done + send.depth);
+  const auto end =
+      std::ranges::partition_point(places, [&](std::uint64_t position) { return send.has_place(position, taken_out); });
+  return std::min(static_cast<std::size_t>(end - places.begin()), queue->room());
 }
 
 }  // namespace splitnic::fabric

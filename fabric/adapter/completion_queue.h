@@ -72,13 +72,20 @@ class CompletionQueue {
     capacity_ = capacity;
     return true;
   }
-  /// Drops the completions of a queue pair that wait.
+  /// Drops the completions of a queue pair that wait. The others move up, so that pushed() never goes back.
   void forget(QpNumber queue_pair) {
-    std::uint64_t kept = polled_;
-    for (std::uint64_t position = polled_; position != pushed_; ++position) {
-      if (ring_[position].queue_pair != queue_pair) ring_[kept++] = ring_[position];
+    std::uint64_t kept = pushed_;
+    for (std::uint64_t position = pushed_; position != polled_;) {
+      if (ring_[--position].queue_pair != queue_pair) ring_[--kept] = ring_[position];
     }
-    pushed_ = kept;
+    polled_ = kept;
+  }
+  /// How many completions were pushed so far.
+  [[nodiscard]] std::uint64_t pushed() const { return pushed_; }
+  /// A completion that was the pushed()-th is taken out if this is at least as many. A queue that reserves places
+  /// protects itself: there all count as taken out.
+  [[nodiscard]] std::uint64_t taken_out() const {
+    return reserves_ ? std::numeric_limits<std::uint64_t>::max() : polled_;
   }
   /// Takes out the oldest completions, as many as there are and fit; returns how many. An unreserved queue takes out a
   /// flushed completion only if those before it in this poll were flushed, too: a program that got all that it waits

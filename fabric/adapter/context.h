@@ -39,12 +39,14 @@ struct AdapterContext {
 
   bool overrun = false;  ///< a completion queue has failed; the next poll fails its queue pairs
 
-  /// CompletionQueue::push(). A queue that reserves no places may have no room: then it fails.
+  /// CompletionQueue::push(). A queue that reserves no places may have no room: then it fails. Returns
+  /// CompletionQueue::pushed().
   template <class Make>
-  void push_completion(CqNumber number, Make&& make) {
+  std::uint64_t push_completion(CqNumber number, Make&& make) {
     CompletionQueue& queue = *completion_queue(number);
     if (!queue.push(make)) [[unlikely]]
       lose_completion(number, queue);
+    return queue.pushed();
   }
   /// Null: there is no queue pair of this number.
   [[nodiscard]] QueuePair* queue_pair(QpNumber number) const {
@@ -90,8 +92,9 @@ inline void complete_send(AdapterContext& context, QueuePair& queue_pair, Comple
   SPLITNIC_CHECK(send.done != send.posted);
   const SendEntry& entry = send.entries[send.done];
   const CqNumber completions = queue_pair.options.send_completions;
+  std::uint64_t pushed = 0;
   if (entry.request.signalled || status != CompletionStatus::success) {
-    context.push_completion(completions, [&](Completion& completion) {
+    pushed = context.push_completion(completions, [&](Completion& completion) {
       completion.id = entry.request.id;
       completion.queue_pair = queue_pair.number;
       completion.status = status;
@@ -102,7 +105,7 @@ inline void complete_send(AdapterContext& context, QueuePair& queue_pair, Comple
   } else {
     context.completion_queue(completions)->release();
   }
-  ++send.done;
+  send.note_completed(send.done++, pushed);
 }
 
 /// Whether such a cell, which ends with an immediate, uses the receive that stands.

@@ -118,13 +118,15 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
       {path.cell_payload_bytes, slots->sender.max_payload_bytes(), context_.options.max_message_bytes});
   SendQueue& send = queue_pair.send;
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
-  const std::uint64_t room = std::min<std::uint64_t>(send.depth - (send.posted - send.done), completions.room());
+  const std::uint64_t room = completions.room();
+  const std::uint64_t taken_out = completions.taken_out();
   const std::uint64_t before = send.posted;
   std::uint64_t last_position = 0;
   std::uint64_t bytes_in_cells = 0;
   std::uint64_t writes = 0;
   for (const WorkRequest& request : requests) {
-    if (send.posted - before == room || !is_simple(request)) [[unlikely]]
+    const bool has_place = send.posted - before != room && send.has_place(send.posted, taken_out);
+    if (!has_place || !is_simple(request)) [[unlikely]]
       break;
     const LocalSegment& segment = request.segments[0];
     const std::byte* from = send.region.place(segment.tag, segment.as_number(), segment.bytes, Right::local_read);
@@ -213,14 +215,15 @@ inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& sl
                        send.done == send.posted && context_.now >= send.hold_until;
   if (!at_once) return 0;
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  const std::uint64_t taken_out = completions.taken_out();
   Route route;
   std::size_t posted = 0;
   std::size_t bytes = 0;
   for (; posted != requests.size(); ++posted) {
     const WorkRequest& request = requests[posted];
     const DatagramTarget& to = request.datagram;
-    if (completions.room() == 0 || !is_simple(request) || is_write(request.operation) || !is_one(to.queue_pair))
-        [[unlikely]]
+    const bool has_place = completions.room() != 0 && send.has_place(send.posted, taken_out);
+    if (!has_place || !is_simple(request) || is_write(request.operation) || !is_one(to.queue_pair)) [[unlikely]]
       break;
     if ((route.path == nullptr || route.handle != to.handle) && !find_route(queue_pair, to.handle, route)) break;
     const LocalSegment& segment = request.segments[0];
@@ -231,6 +234,8 @@ inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& sl
       break;
     bytes += sizeof(DatagramBytes) + segment.bytes;
     ++send.next_psn;
+    send.note_completed(send.posted, 0);
+    send.done = ++send.posted;
     if (!request.signalled) continue;
     completions.reserve(1);
     context_.push_completion(queue_pair.options.send_completions, [&](Completion& completion) {
@@ -238,11 +243,11 @@ inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& sl
       completion.queue_pair = queue_pair.number;
       completion.operation = request.operation;
     });
+    send.note_completed(send.posted - 1, completions.pushed());
   }
   if (posted == 0) return 0;
-  send.posted += posted;
   send.rewind_to(send.posted);
-  send.sent = send.done = send.posted;
+  send.sent = send.posted;
   send.sent_psn = send.next_psn;
   context_.counters.cells_sent += posted;
   context_.counters.datagrams_sent += posted;

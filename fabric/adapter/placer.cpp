@@ -37,7 +37,9 @@ std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest>
     const WorkRequest& request = requests[posted];
     Pieces pieces;
     if (!may_be_placed(request) || !find_pieces(queue_pair, request, pieces)) break;
-    if (completions.room() == 0 || !move(queue_pair, request, pieces)) break;
+    if (completions.room() == 0 || !send.has_place(send.posted, completions.taken_out())) break;
+    if (!move(queue_pair, request, pieces)) break;
+    send.note_completed(send.posted, 0);
     if (request.signalled) {
       completions.reserve(1);
       context_.push_completion(queue_pair.options.send_completions, [&](Completion& completion) {
@@ -46,6 +48,7 @@ std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest>
         completion.operation = request.operation;
         completion.bytes = is_answered(request.operation) ? static_cast<std::uint32_t>(pieces.bytes) : 0;
       });
+      send.note_completed(send.posted, completions.pushed());
     }
     send.rewind_to(++send.posted);
     send.sent = send.done = send.posted;

@@ -215,6 +215,7 @@ void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
     for (const CqNumber number : {queue_pair.options.send_completions, queue_pair.receive_completions}) {
       if (CompletionQueue* left_in = context.completion_queue(number)) left_in->forget(queue_pair.number);
     }
+    std::ranges::fill(send.completed, 0);
   }
   queue_pair.responses.taken = queue_pair.responses.next = queue_pair.responses.answered = 0;
   send.message_sequence = 0;

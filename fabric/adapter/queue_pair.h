@@ -72,13 +72,17 @@ struct SendQueue {
       : entries(with.send_depth),
         depth(with.send_depth),
         memory(with.memory_requests ? with.send_depth : 0),  // binds alone: made with the first
+        completed(entries.capacity()),
         inline_bytes(with.max_inline_bytes),
         inline_data(entries.capacity() * with.max_inline_bytes) {}
 
   Ring<SendEntry> entries;
   std::size_t depth;
   std::vector<std::optional<MemoryRequest>> memory;  ///< by position mod depth; may be empty until the first
-  std::size_t inline_bytes;                          ///< of one request
+  /// By position mod capacity, of requests that are done: CompletionQueue::pushed() with their completion; 0: they have
+  /// none.
+  std::vector<std::uint64_t> completed;
+  std::size_t inline_bytes;  ///< of one request
   std::vector<std::byte> inline_data;
   mutable RememberedRegion region;  ///< which the segments used last
 
@@ -120,6 +124,20 @@ struct SendQueue {
     std::size_t count = 0;
     for (std::uint64_t position = done; position != posted; ++position) count += entries[position].request.signalled;
     return count;
+  }
+  /// Whether the request at this position, which may be the next to be posted, finds a place. A place is free when its
+  /// last request is done, and the program has taken the completion: so a program that posts until the queue is full
+  /// never makes more completions than its completion queue was made for. taken_out: CompletionQueue::taken_out().
+  /// Source: the verbs (a request is outstanding until its completion is retrieved).
+  [[nodiscard]] bool has_place(std::uint64_t position, std::uint64_t taken_out) const {
+    return position - done < depth && (position < depth || completed_at(position - depth) <= taken_out);
+  }
+  [[nodiscard]] std::uint64_t completed_at(std::uint64_t position) const {
+    return completed[position & (completed.size() - 1)];
+  }
+  /// The request at this position is done. pushed: see `completed`.
+  void note_completed(std::uint64_t position, std::uint64_t pushed) {
+    completed[position & (completed.size() - 1)] = pushed;
   }
   void rewind_to(std::uint64_t position) {
     next = position;

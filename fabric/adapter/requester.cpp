@@ -86,14 +86,16 @@ Status Requester::check(const QueuePair& queue_pair, const WorkRequest& request,
 
 Status Requester::post(QueuePair& queue_pair, const WorkRequest& request) {
   SendQueue& send = queue_pair.send;
-  if (send.posted - send.done >= send.depth) return Status::queue_full;
+  CompletionQueue* completions = context_.completion_queue(queue_pair.options.send_completions);
+  if (completions == nullptr) return Status::not_permitted;  // an XRC target
+  if (!send.has_place(send.posted, completions->taken_out())) return Status::queue_full;
   std::uint32_t bytes = 0;
   const Status status = check(queue_pair, request, bytes);
   if (status != Status::ok) return status;
   const bool flushes = queue_pair.flushes_sends();
   if (request.inline_data && !flushes && !copy_inline(request, send.inline_at(send.posted)))
     return Status::bad_argument;
-  if (!context_.completion_queue(queue_pair.options.send_completions)->reserve()) return Status::queue_full;
+  if (!completions->reserve()) return Status::queue_full;
   send.entries[send.posted].begin(request, bytes);
   if (request.memory != nullptr) send.memory_at(send.posted) = *request.memory;
   ++send.posted;

@@ -222,6 +222,54 @@ TEST_CASE("a full send queue refuses the next request and names it", "[ibverbs]"
   CHECK(bad == &list[4]);
 }
 
+TEST_CASE("a send queue is full until the program takes completions", "[ibverbs]") {
+  constexpr int kDepth = 4;
+  constexpr int kReceives = 16;
+  Device one(kDepth);
+  Device other;
+  Shape shape;
+  shape.depth = kDepth;
+  shape.type = GENERATE(IBV_QPT_RC, IBV_QPT_UD);
+  shape.extended = GENERATE(false, true);
+  Shape of_other = shape;
+  of_other.depth = kReceives;
+  Connected ends(one, other, shape, of_other);
+  ibv_ah_attr address{};
+  address.dlid = other.lid();
+  address.port_num = 1;
+  ibv_ah* const ah = ibv_create_ah(one.pd, &address);
+  REQUIRE(ah != nullptr);
+  ibv_sge part = one.part(0, 8);
+  const auto post = [&](std::uint64_t id) {
+    if (!shape.extended) {
+      ibv_send_wr request = ends.first.request(id, IBV_WR_SEND, part);
+      if (shape.type == IBV_QPT_UD) request.wr.ud = {ah, ends.second.qp->qp_num, kQueueKey};
+      return ends.first.post(request);
+    }
+    ibv_qp_ex* qp = ibv_qp_to_qp_ex(ends.first.qp);
+    ibv_wr_start(qp);
+    qp->wr_id = id;
+    ibv_wr_send(qp);
+    if (shape.type == IBV_QPT_UD) ibv_wr_set_ud_addr(qp, ah, ends.second.qp->qp_num, kQueueKey);
+    ibv_wr_set_sge(qp, part.lkey, part.addr, part.length);
+    return ibv_wr_complete(qp);
+  };
+  for (std::uint64_t i = 0; i < kReceives; ++i) REQUIRE(ends.second.receive(i, 0, 64) == 0);
+  std::uint64_t posted = 0;
+  for (int round = 0; round < 3; ++round) {
+    REQUIRE(ibv_req_notify_cq(one.cq, 0) == 0);
+    for (; posted < static_cast<std::uint64_t>(kDepth + round); ++posted) REQUIRE(post(posted) == 0);
+    ibv_cq* notified = nullptr;
+    void* user = nullptr;
+    REQUIRE(ibv_get_cq_event(one.channel, &notified, &user) == 0);  // one has ended
+    ibv_ack_cq_events(notified, 1);
+    CHECK(post(99) == ENOMEM);
+    one.expect(static_cast<std::uint64_t>(round));  // makes room for one more
+  }
+  CHECK(ends.first.state() == IBV_QPS_RTS);
+  CHECK(ibv_destroy_ah(ah) == 0);
+}
+
 TEST_CASE("what is posted to a queue pair in error is flushed", "[ibverbs]") {
   Device one;
   Device other;
