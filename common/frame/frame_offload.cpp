@@ -30,12 +30,17 @@ constexpr std::uint8_t kSegmentUdp = 5;
 constexpr std::uint8_t kSegmentEcn = 0x80;
 }  // namespace virtio
 
-bool is_tunnel(IpProtocol protocol) {
-  return protocol == IpProtocol::ipv4_tunnel || protocol == IpProtocol::ipv6_tunnel || protocol == IpProtocol::gre;
+bool is_tunnel_of_ip(IpProtocol protocol) {
+  return protocol == IpProtocol::ipv4_tunnel || protocol == IpProtocol::ipv6_tunnel;
 }
 
-// Where a checksum may be completed: the field of the packet's own TCP, UDP or SCTP header, or anything in the payload
-// of a tunnel. The sender could have written that payload itself.
+bool has_gre_checksum(std::span<const std::byte> transport) {
+  return holds<GreHeader>(transport, 0) &&
+         (load<GreHeader>(transport, 0).flags_and_version.value() & kGreHasChecksum) != 0;
+}
+
+// Where a checksum may be completed: the field of the packet's own TCP, UDP, SCTP or GRE header, or anything in the
+// payload of a tunnel. The sender could have written that payload itself.
 std::optional<OffloadFault> why_not_checksum(std::span<const std::byte> transport, const IpPacket& packet,
                                              const FrameOffload& offload) {
   const std::size_t field = std::size_t{offload.checksum_start} + offload.checksum_offset;
@@ -59,8 +64,14 @@ std::optional<OffloadFault> why_not_checksum(std::span<const std::byte> transpor
       if (!own_header || offload.checksum_offset != offsetof(SctpHeader, checksum)) break;
       if (!holds<SctpHeader>(transport, 0)) return OffloadFault::transport_header;
       return std::nullopt;
+    case IpProtocol::gre:
+      if (inside >= kMinTunnelHeaderBytes) return std::nullopt;
+      // Linux leaves GRE's own checksum to the NIC where it leaves none inside.
+      if (!own_header || offload.checksum_offset != offsetof(GreHeader, checksum)) break;
+      if (!has_gre_checksum(transport)) return OffloadFault::transport_header;
+      return std::nullopt;
     default:
-      if (is_tunnel(packet.protocol) && inside >= kMinTunnelHeaderBytes) return std::nullopt;
+      if (is_tunnel_of_ip(packet.protocol) && inside >= kMinTunnelHeaderBytes) return std::nullopt;
   }
   return OffloadFault::checksum_position;
 }

@@ -49,9 +49,9 @@ enum class OffloadFault : std::uint8_t {
   not_ip,              ///< no IP packet, or not all of it is in the frame
   fragment,            ///< an IP fragment has no transport header of its own to complete
   checksum_outside,    ///< the checksum's field is beyond the packet
-  checksum_position,   ///< not the field of this TCP or UDP header, nor inside of a tunnel's payload
+  checksum_position,   ///< not the field of this TCP, UDP, SCTP or GRE header, nor inside of a tunnel's payload
   kind_mismatch,       ///< the packet is not of that IP version or protocol
-  transport_header,    ///< the TCP or UDP header is cut off, or has an impossible length
+  transport_header,    ///< the header is cut off, has an impossible length, or has no checksum
   segment_size_zero,   ///< of a kind that needs one
   segments_too_small,  ///< too many segments of too few bytes: made to multiply the frame
 };

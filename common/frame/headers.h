@@ -115,6 +115,19 @@ struct SctpHeader {
 static_assert(sizeof(SctpHeader) == 12 && alignof(SctpHeader) == 1 && std::is_trivially_copyable_v<SctpHeader>);
 static_assert(offsetof(SctpHeader, checksum) == 8);
 
+/// RFC 2784, with the checksum that its first flag announces. The checksum covers this header and the payload, and no
+/// pseudo-header.
+struct GreHeader {
+  big_uint16_buf_t flags_and_version;
+  big_uint16_buf_t protocol;
+  big_uint16_buf_t checksum;
+  big_uint16_buf_t reserved;
+};
+static_assert(sizeof(GreHeader) == 8 && alignof(GreHeader) == 1 && std::is_trivially_copyable_v<GreHeader>);
+static_assert(offsetof(GreHeader, checksum) == 4);
+
+inline constexpr std::uint16_t kGreHasChecksum = 0x8000;
+
 /// Whether a Header starts at offset and ends within bytes.
 template <class Header>
 [[nodiscard]] constexpr bool holds(std::span<const std::byte> bytes, std::size_t offset) {

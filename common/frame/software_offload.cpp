@@ -350,7 +350,8 @@ OffloadResult SoftwareOffload::complete_checksum(std::span<const std::byte> fram
   if (own_header && packet.protocol == IpProtocol::udp) {
     covered = udp_datagram_bytes(transport_bytes(frame, packet)).value_or(covered);
   }
-  if (own_header && !packet.final_destination_unknown) {
+  const bool has_pseudo_header = packet.protocol != IpProtocol::gre;
+  if (own_header && has_pseudo_header && !packet.final_destination_unknown) {
     // The sum of the pseudo-header is computed again: the field may hold anything.
     store(patched, field, big_uint16_buf_t(0));
     sum = pseudo_header_of(frame, packet, covered);

@@ -90,6 +90,17 @@ Bytes vxlan_frame(Fill inner_fill, std::size_t& inner_start) {
   return test::udp_frame(below, tunnelled, Fill::none);
 }
 
+/// A GRE packet with a checksum of its own (RFC 2784). Partial: its field is zero.
+Bytes gre_frame(const Below& below, Fill fill) {
+  Bytes message;
+  test::put16(message, 0x8000);
+  test::put16(message, 0x0800);
+  test::put32(message, 0);
+  test::put(message, test::pattern(301));
+  if (fill == Fill::complete) test::set16(message, 4, ~test::reference_sum(message) & 0xffffU);
+  return test::ip_frame(below, 47, message);
+}
+
 }  // namespace
 
 TEST_CASE("metadata that asks for nothing leaves a frame alone, whatever its checksum", "[common][frame]") {
@@ -204,6 +215,14 @@ TEST_CASE("the checksum inside a tunnel is completed", "[common][frame]") {
     check_becomes(test::ip_frame(below, protocol, inner), checksum_at(34 + 4 + 20, kTcpField),
                   {test::ip_frame(below, protocol, complete)}, OffloadResult::finished);
   }
+}
+
+TEST_CASE("GRE's own checksum is completed, which no pseudo-header is part of", "[common][frame]") {
+  for_all_shapes([](const Below& below) {
+    const FrameOffload asked = checksum_at(below.transport_offset(), 4);
+    check_becomes(gre_frame(below, Fill::partial), asked, {gre_frame(below, Fill::complete)}, OffloadResult::finished);
+    CHECK(judge_unfinished(gre_frame(below, Fill::partial), asked, kMtu).whole);
+  });
 }
 
 TEST_CASE("an unknown final destination leaves the sum of the pseudo-header to the sender", "[common][frame]") {
@@ -354,6 +373,13 @@ TEST_CASE("metadata that does not fit its frame is refused with the reason", "[c
       {"inside a tunnel", vxlan, checksum_at(inner_start, kTcpField), {}},
       {"of ICMP", test::ip_frame(v4, 1, payload), checksum_at(34, 2), checksum_position},
       {"of ICMPv6, to write its type", test::ip_frame(v6, 58, payload), checksum_at(54, 0), checksum_position},
+      {"GRE's own checksum", gre_frame(v4, Fill::partial), checksum_at(34, 4), {}},
+      {"GRE's own checksum over IPv6", gre_frame(v6, Fill::partial), checksum_at(54, 4), {}},
+      {"GRE without a checksum", broken(gre_frame(v4, Fill::partial), 34, 0x20), checksum_at(34, 4), transport_header},
+      {"GRE that ends before its checksum", test::ip_frame(v4, 47, Bytes(7, std::byte{0x80})), checksum_at(34, 4),
+       transport_header},
+      {"GRE's protocol", gre_frame(v4, Fill::partial), checksum_at(34, 2), checksum_position},
+      {"GRE's reserved field", gre_frame(v4, Fill::partial), checksum_at(34, 6), checksum_position},
       {"in GRE's own header", test::ip_frame(v4, 47, payload), checksum_at(36, 2), checksum_position},
       {"behind GRE's header", test::ip_frame(v4, 47, payload), checksum_at(38, 2), {}},
       {"the packet's last word", udp, checksum_at(42, as16(end - 12U - 42U - 2U)), {}},
