@@ -110,6 +110,20 @@ bool is_hidden(frame::IpProtocol protocol) {
          protocol == frame::IpProtocol::routing || protocol == frame::IpProtocol::destination_options;
 }
 
+/// A message that can't be seen may be any message.
+IpClaim claim_of_hidden(const IpGuard& guard) {
+  if (!guard.router) return IpClaim::router;
+  if (!guard.dhcp_server) return IpClaim::dhcp_server;
+  return guard.addresses.empty() ? IpClaim::none : IpClaim::address;
+}
+
+/// Receivers differ in how they would read such a packet. Linux reads more tags and more extension headers than this
+/// program, and takes an IPv6 packet with options and a length of zero to be as long as its frame.
+IpClaim claim_of_unreadable(const IpGuard& guard, const frame::EthernetHeader& header) {
+  if (!guard.addresses.empty()) return IpClaim::address;
+  return header.ethertype == frame::kEtherTypeIpv4 ? IpClaim::none : claim_of_hidden(guard);
+}
+
 }  // namespace
 
 std::optional<IpAddress> parse_ip_address(const std::string& text) {
@@ -133,14 +147,14 @@ std::string to_string(const IpAddress& address) {
 IpClaim forbidden_claim(const IpGuard& guard, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
   if (guard.addresses.empty() && guard.dhcp_server && guard.router) return IpClaim::none;
   if (header.ethertype == frame::kEtherTypeArp) return claim_of_arp(guard, header, frame);
+  if (frame::is_vlan(header.ethertype)) return claim_of_unreadable(guard, header);  // more tags than are parsed
   if (!header.is_ip()) return IpClaim::none;
   const auto packet = frame::parse_ip(frame, header);
-  // Receivers differ in how they would read such a packet.
-  if (!packet) return guard.addresses.empty() ? IpClaim::none : IpClaim::address;
+  if (!packet) return claim_of_unreadable(guard, header);
   if (!is_permitted(guard, packet->source(frame))) return IpClaim::address;
   const auto message = first_message(*packet, frame);
   if (!message) return IpClaim::none;
-  if (packet->version == frame::IpVersion::v6 && !guard.router && is_hidden(message->protocol)) return IpClaim::router;
+  if (packet->version == frame::IpVersion::v6 && is_hidden(message->protocol)) return claim_of_hidden(guard);
   if (packet->version == frame::IpVersion::v6 && message->protocol == frame::IpProtocol::icmpv6) {
     return claim_of_icmpv6(guard, *packet, message->bytes);
   }

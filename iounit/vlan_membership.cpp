@@ -4,6 +4,16 @@
 
 namespace splitnic::iounit {
 
+namespace {
+
+/// A priority tag of 802.1Q alone. A tag behind it would become the outermost one where a hop or the receiver removes
+/// it, and the frame would be in that VLAN.
+bool is_priority_tag(const frame::EthernetHeader& header) {
+  return header.vlan_id == 0 && header.vlan_tags == 1 && header.outer_tpid == frame::kEtherTypeVlan;
+}
+
+}  // namespace
+
 VlanMembership::VlanMembership(std::optional<std::uint16_t> access, const std::vector<std::uint16_t>& trunk)
     : limited_(access || !trunk.empty()), access_(access) {
   if (access) SPLITNIC_CHECK_OP(*access, <=, 4094);
@@ -20,15 +30,18 @@ VlanMembership::Inward VlanMembership::inward(const frame::EthernetHeader& heade
     return member ? Inward::unchanged : Inward::refuse;
   }
   if (!access_) return Inward::refuse;
+  const bool tagged = header.vlan_tags != 0;
+  if (tagged && !is_priority_tag(header)) return Inward::refuse;
   if (*access_ == 0) return Inward::unchanged;
-  if (header.vlan_tags == 0) return Inward::tag;
-  // A tag behind the priority tag would become the outermost one at the first hop that removes ours.
-  return header.vlan_tags == 1 && header.outer_tpid == frame::kEtherTypeVlan ? Inward::retag : Inward::refuse;
+  return tagged ? Inward::retag : Inward::tag;
 }
 
 std::optional<std::uint16_t> VlanMembership::outward(const frame::EthernetHeader& header) const {
   if (!limited_) return header.vlan_id;
-  if (header.vlan_id == 0) return access_ == 0 ? std::optional<std::uint16_t>(0) : std::nullopt;
+  if (header.vlan_id == 0) {
+    const bool untagged = header.vlan_tags == 0 || is_priority_tag(header);
+    return access_ == 0 && untagged ? std::optional<std::uint16_t>(0) : std::nullopt;
+  }
   if (untags(header)) return 0;
   const bool member = header.outer_tpid == frame::kEtherTypeVlan && trunk_.test(header.vlan_id & 0xfffU);
   return member ? std::optional(header.vlan_id) : std::nullopt;

@@ -12,8 +12,6 @@ struct WireTag {
 };
 static_assert(sizeof(WireTag) == kVlanTagBytes && alignof(WireTag) == 1);
 
-bool is_vlan(std::uint16_t ethertype) { return ethertype == kEtherTypeVlan || ethertype == kEtherTypeServiceVlan; }
-
 }  // namespace
 
 // Runs for every frame, so it writes the header field by field into the caller's memory (one variable for all returns).

@@ -23,6 +23,11 @@ inline constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
 inline constexpr std::uint16_t kEtherTypeServiceVlan = 0x88a8;
 inline constexpr std::uint16_t kVlanIdMask = 0x0fff;
 
+/// Whether a VLAN tag follows this EtherType.
+[[nodiscard]] constexpr bool is_vlan(std::uint16_t ethertype) {
+  return ethertype == kEtherTypeVlan || ethertype == kEtherTypeServiceVlan;
+}
+
 /// The kind of receivers that a destination address selects.
 enum class Audience : std::uint8_t { unicast, multicast, broadcast };
 
@@ -33,7 +38,7 @@ struct EthernetHeader {
   std::uint8_t vlan_tags = 0;
   std::uint16_t outer_tpid = 0;    ///< the EtherType of the first (outermost) tag; 0 without a tag
   std::uint16_t vlan_id = 0;       ///< of the first (outermost) tag; 0 without a tag or in a priority tag
-  std::uint16_t ethertype = 0;     ///< after the tags; below 0x600 it is an 802.3 length
+  std::uint16_t ethertype = 0;     ///< after the tags, or is_vlan() of one more; below 0x600 it is an 802.3 length
   std::size_t payload_offset = 0;  ///< bytes of header and tags, which don't count in an MTU
 
   [[nodiscard]] bool is_ip() const { return ethertype == kEtherTypeIpv4 || ethertype == kEtherTypeIpv6; }

@@ -127,6 +127,42 @@ TEST_CASE("a host that is no router sends no advertisement, behind extension hea
   CHECK(claim_of(guard, icmpv6(134, {}, later)) == IpClaim::none);
 }
 
+TEST_CASE("a message that the unit can't see, but a receiver can, counts as what the host may not send",
+          "[iounit][guard]") {
+  const IpGuard no_router{.addresses = {}, .dhcp_server = true, .router = false};
+  const IpGuard no_server{.addresses = {}, .dhcp_server = false, .router = true};
+  Below many;  // more extension headers than are parsed
+  many.ipv6_extensions.assign(9, {.type = 60, .body = Bytes(6)});
+  Below options;
+  options.ipv6_extensions = {{.type = 0, .body = Bytes(6)}};
+  Bytes without_length = icmpv6(134, {}, options);  // Linux takes all of the frame
+  set16(without_length, 14 + 4, 0);
+  Bytes server_without_length = udp_from(6, 547, options);
+  set16(server_without_length, 14 + 4, 0);
+  Below fragment;  // the first one, with options before the ports
+  fragment.ipv6_extensions = {{.type = 44, .body = Bytes(6)}, {.type = 60, .body = Bytes(6)}};
+  for (const Bytes& advertisement : {icmpv6(134, {}, many), without_length, icmpv6(134, {}, fragment)}) {
+    CHECK(claim_of(no_router, advertisement) == IpClaim::router);
+    CHECK(claim_of({}, advertisement) == IpClaim::none);
+    CHECK(claim_of(own_addresses(), advertisement) == IpClaim::address);
+  }
+  for (const Bytes& answer : {udp_from(6, 547, many), server_without_length, udp_from(6, 547, fragment)}) {
+    CHECK(claim_of(no_server, answer) == IpClaim::dhcp_server);
+    CHECK(claim_of({}, answer) == IpClaim::none);
+  }
+  Below tags;  // Linux removes any number of priority tags
+  tags.vlans.assign(frame::kMaxVlanTags + 1, {0x8100, 0});
+  CHECK(claim_of(no_router, icmpv6(134, {}, tags)) == IpClaim::router);
+  CHECK(claim_of(no_server, udp_from(4, 67, tags)) == IpClaim::dhcp_server);
+  CHECK(claim_of(own_addresses(), udp_from(4, 5000, tags)) == IpClaim::address);
+  CHECK(claim_of({}, udp_from(4, 67, tags)) == IpClaim::none);
+  Below eight;
+  eight.ipv6_extensions.assign(8, {.type = 60, .body = Bytes(6)});
+  CHECK(claim_of(no_router, icmpv6(134, {}, eight)) == IpClaim::router);
+  CHECK(claim_of(no_router, icmpv6(128, {}, eight)) == IpClaim::none);
+  CHECK(claim_of(no_server, udp_from(6, 546, eight)) == IpClaim::none);
+}
+
 TEST_CASE("a host that is no DHCP server sends nothing from a server's port", "[iounit][guard]") {
   const IpGuard guard{.addresses = {}, .dhcp_server = false, .router = true};
   CHECK(claim_of(guard, udp_from(4, 67)) == IpClaim::dhcp_server);

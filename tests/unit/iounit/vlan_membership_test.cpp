@@ -64,5 +64,18 @@ TEST_CASE("trunk VLANs stay tagged; untagged frames need an access VLAN", "[ioun
   CHECK(both.inward(header({7})) == Inward::refuse);
 }
 
+TEST_CASE("no tag hides behind a priority tag, in the LAN's untagged network neither", "[iounit][vlan]") {
+  const VlanMembership untagged(0, {});
+  CHECK(untagged.inward(header({})) == Inward::unchanged);
+  CHECK(untagged.inward(header({0})) == Inward::unchanged);
+  CHECK(untagged.inward(header({0, 7})) == Inward::refuse);  // Linux receives it in VLAN 7
+  CHECK(untagged.inward(header({0, 0, 7})) == Inward::refuse);
+  CHECK(untagged.inward(header({0}, 0x88)) == Inward::refuse);
+  CHECK(untagged.outward(header({})) == 0);
+  CHECK(untagged.outward(header({0})) == 0);
+  CHECK(untagged.outward(header({0, 7})) == std::nullopt);
+  CHECK(untagged.outward(header({0}, 0x88)) == std::nullopt);
+}
+
 }  // namespace
 }  // namespace splitnic::iounit::test::vlan_membership_test
