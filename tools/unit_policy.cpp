@@ -20,6 +20,10 @@ namespace {
 
 constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20U;
 constexpr Duration kWriteInterval = std::chrono::seconds(1);
+/// After a write that failed, most often because the disk is full.
+constexpr Duration kRetryInterval = std::chrono::seconds(10);
+/// The file has no revision: it could not be written.
+constexpr std::uint64_t kNotWritten = ~std::uint64_t{0};
 /// How long the end of the unit waits for the disk.
 constexpr std::chrono::milliseconds kPatience(10'000);
 
@@ -175,11 +179,15 @@ std::size_t UnitPolicy::poll(Time now) {
   if (now < next_write_) return 0;
   if (writing() && !end_write(std::chrono::milliseconds(0))) {
     next_write_ = now + kWriteInterval;
-    return 0;
+  } else if (std::exchange(failed_, false)) {
+    next_write_ = now + kRetryInterval;
+  } else if (revision() == written_) {
+    next_write_ = kNever;
+  } else {
+    begin_write();
+    // Then it learns what came of it. Changes that follow closely are written together.
+    next_write_ = now + kWriteInterval;
   }
-  begin_write();
-  // Changes that follow closely are written together.
-  next_write_ = revision() == written_ ? kNever : now + kWriteInterval;
   return 0;
 }
 
@@ -212,7 +220,11 @@ bool UnitPolicy::end_write(std::chrono::milliseconds patience) {
 }
 
 void UnitPolicy::note(const Result<void>& written) {
-  if (!written) log_.limited("names", os::LogLevel::kWarning, "names: {}", written.error().message);
+  if (written) return;
+  failed_ = true;
+  written_ = kNotWritten;
+  log_.recurring(os::LogLevel::kWarning,
+                 fmt::format("the owners of names are not saved, trying again: {}", written.error().message), "names");
 }
 
 }  // namespace splitnic::tools

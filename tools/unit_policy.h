@@ -30,8 +30,8 @@ struct PolicyAccess {
 };
 
 /// The files behind an I/O unit's policy: the rules, read at the start and again on request, and the owners of names,
-/// written to the state directory within a second of a change. Thread: the loop's; the privileged process waits for the
-/// disk, or a thread of its own without one.
+/// written to the state directory within a second of a change, and again every 10 s while that fails. Thread: the
+/// loop's; the privileged process waits for the disk, or a thread of its own without one.
 class UnitPolicy final : public os::Task {
  public:
   /// name: the unit's. account: the user that the unit will be. command and log are lent. Throws UsageError for wrong
@@ -80,8 +80,9 @@ class UnitPolicy final : public os::Task {
   PolicyAccess access_;
   std::string names_path_;  // empty: names are not saved
   std::vector<iounit::OwnedName> saved_;
-  std::uint64_t written_ = 0;          // the revision of the file
-  Time next_write_ = kNever;           // set while the file is out of date
+  std::uint64_t written_ = 0;          // the revision of the file, if what is being written succeeds
+  bool failed_ = false;                // the last write
+  Time next_write_ = kNever;           // set while the file is out of date or being written
   Time next_look_ = kNever;            // for what other threads have changed
   bool asked_ = false;                 // the privileged process writes
   std::future<Result<void>> writing_;  // without one

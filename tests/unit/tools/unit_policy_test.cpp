@@ -1,0 +1,95 @@
+#include "tools/unit_policy.h"
+
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/os/read_file.h"
+
+namespace splitnic::tools::unit_policy_test {
+namespace {
+
+using std::chrono::seconds;
+
+/// The files of a unit named "u", and the policy of that unit. No privileged process.
+struct Files {
+  std::filesystem::path folder;
+  std::vector<std::string> lines;
+  os::Log log{"unit", {.write = [this](std::string_view line) { lines.emplace_back(line); }}};
+  UnitCommand command;
+  iounit::Policy rules{{}, 1};
+  Time now{std::chrono::hours(1)};
+
+  Files() {
+    std::string name = std::filesystem::temp_directory_path() / "splitnic-state-XXXXXX";
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    folder = name;
+    command.state_directory = folder;
+  }
+  ~Files() { std::filesystem::remove_all(folder); }
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+
+  [[nodiscard]] std::filesystem::path names() const { return folder / "names-u.toml"; }
+  /// What stands in the way of the next file: a folder in its place.
+  [[nodiscard]] std::filesystem::path obstacle() const { return folder / "names-u.toml.new"; }
+  void serve(UnitPolicy& policy) {
+    policy.serve({.change = [this](const auto& change) { change(rules); },
+                  .read = [this](const auto& read) { read(rules); },
+                  .set_rules = {}},
+                 now);
+  }
+  void host_comes(const std::string& name, std::uint8_t address) {
+    rules.attach(name, fabric::BridgePeer{.pid = 1, .uid = 7, .gid = 7}, {{2, 0, 0, 0, 0, address}});
+  }
+  /// Polls as the loop does, in simulated time, while the disk takes real time.
+  template <class Done>
+  bool poll_until(UnitPolicy& policy, Done done) {
+    const auto give_up = std::chrono::steady_clock::now() + seconds(10);
+    while (!done() && std::chrono::steady_clock::now() < give_up) {
+      policy.poll(now);
+      now = std::max(now, std::min(policy.next_deadline(), now + seconds(60)));
+      std::this_thread::yield();
+    }
+    return done();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("names that can't be saved are saved when they can, and the log says so meanwhile", "[tools][policy]") {
+  Files files;
+  UnitPolicy policy(files.command, "u", {}, files.log);
+  files.serve(policy);
+  std::filesystem::create_directory(files.obstacle());
+  files.host_comes("web", 1);
+  REQUIRE(files.poll_until(policy, [&] { return !files.lines.empty(); }));
+  CHECK_THAT(files.lines[0], Catch::Contains("the owners of names are not saved, trying again: "));
+  CHECK_FALSE(std::filesystem::exists(files.names()));
+  // Nothing else changes.
+  std::filesystem::remove(files.obstacle());
+  REQUIRE(files.poll_until(policy, [&] { return std::filesystem::exists(files.names()); }));
+  CHECK_THAT(os::read_file(files.names(), 4096).value(), Catch::Contains("\"web\""));
+  CHECK(files.poll_until(policy, [&] { return policy.next_deadline() == kNever; }));
+  CHECK(files.lines.size() == 1);
+}
+
+TEST_CASE("names that could not be saved are saved at the end of the unit", "[tools][policy]") {
+  Files files;
+  UnitPolicy policy(files.command, "u", {}, files.log);
+  files.serve(policy);
+  std::filesystem::create_directory(files.obstacle());
+  files.host_comes("web", 1);
+  REQUIRE(files.poll_until(policy, [&] { return !files.lines.empty(); }));
+  std::filesystem::remove(files.obstacle());
+  policy.finish();
+  CHECK(std::filesystem::exists(files.names()));
+}
+
+}  // namespace splitnic::tools::unit_policy_test
