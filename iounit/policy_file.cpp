@@ -72,6 +72,10 @@ bool is_list(std::string_view key) {
   return key == "addresses" || key == "lan-addresses" || key == "trunk-vlans" || key == "ip-addresses";
 }
 
+bool is_empty_list(const ConfigEntry& entry) {
+  return entry.kind == ConfigEntry::Kind::kEmptyList && is_list(entry.key);
+}
+
 /// nullopt: not the name of a right.
 std::optional<Result<void>> set_right(HostRights& rights, const ConfigEntry& entry) {
   if (entry.key == "foreign-sources") return assign(rights.foreign_sources, to_flag(entry));
@@ -155,6 +159,7 @@ class Reader {
     for (const auto& entry : entries_) {
       if (entry.section == "policy" && entry.table == 0) {
         if (!once(entry, is_list(entry.key))) return twice(entry);
+        if (is_empty_list(entry) && entry.key != "addresses") continue;
         if (const auto done = set_common(rules_, entry); !done) return wrong(entry, done.error());
       } else if (entry.section != "host" || entry.table == 0) {
         if (entry.kind == ConfigEntry::Kind::kTable) {
@@ -190,6 +195,7 @@ class Reader {
         if (first && entry.key == "trunk-vlans") rule.rights.trunk_vlans.clear();
         if (first && entry.key == "ip-addresses") rule.rights.ip.addresses.clear();
         if (!once(entry, list)) return tl::unexpected(twice(entry).error());
+        if (is_empty_list(entry) && entry.key != "lan-addresses") continue;
         const auto done =
             entry.key == "name" ? set_name(rule, entry, rules_) : set_host(rule, entry, rules_, accounts_);
         if (!done) return tl::unexpected(wrong(entry, done.error()).error());

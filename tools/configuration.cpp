@@ -31,7 +31,7 @@ std::map<std::string, Setting> read_settings(const std::string& path, const std:
     if (!entry.section.empty() && entry.section != command_name) continue;
     auto& setting = settings[entry.key];
     if (setting.line == 0) setting.line = entry.line;
-    setting.values.push_back(entry.value);
+    if (entry.kind != os::ConfigEntry::Kind::kEmptyList) setting.values.push_back(entry.value);
   }
   return settings;
 }

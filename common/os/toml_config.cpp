@@ -36,6 +36,11 @@ class Flattener {
         continue;
       }
       if (const auto* list = node.as_array()) {
+        if (list->empty()) {
+          const auto position = node.source().begin;
+          placed_.push_back({{position.line, position.column},
+                             {section, name, {}, ConfigEntry::Kind::kEmptyList, position.line, table_}});
+        }
         for (const auto& element : *list) {
           if (auto done = value(section, name, element); !done) return done;
         }

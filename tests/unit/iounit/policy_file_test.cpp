@@ -117,6 +117,33 @@ access-vlan = 4094
         "p.toml:2: send-bytes: 10000000001 is no number from 0 to 10000000000");
 }
 
+TEST_CASE("an empty list of a host replaces the inherited one", "[iounit][policy]") {
+  const PolicyRules rules = rules_of(R"(
+[policy]
+trunk-vlans = [7, 8]
+ip-addresses = ["10.1.2.3"]
+lan-addresses = []
+[[host]]
+name = "a"
+access-vlan = 5
+trunk-vlans = []
+[[host]]
+name = "b"
+ip-addresses = []
+addresses = []
+)");
+  CHECK(rules.find("a")->rights.trunk_vlans.empty());
+  CHECK(rules.find("a")->rights.ip.addresses.size() == 1);
+  CHECK(rules.find("b")->rights.trunk_vlans == std::vector<std::uint16_t>{7, 8});
+  CHECK(rules.find("b")->rights.ip.addresses.empty());
+  CHECK(rules_of(to_toml(rules)) == rules);
+  CHECK(error_of("[policy]\nfrobnicate = []\n") == "p.toml:2: frobnicate: no such key in [policy]");
+  CHECK(error_of("[policy]\nmulticast = []\n") == "p.toml:2: multicast: must be true or false");
+  CHECK(error_of("[[host]]\nname = 'x'\nlan-addresses = []\n") == "p.toml:3: lan-addresses: no such key in [[host]]");
+  CHECK(error_of("[policy]\naddresses = []\n") == "p.toml:2: addresses: no such key in [policy]");
+  CHECK(error_of("[[host]]\nname = 'x'\ntrunk-vlans = []\ntrunk-vlans = 7\n").starts_with("p.toml:4: "));
+}
+
 TEST_CASE("hosts inherit from [policy] wherever it stands, and may say otherwise", "[iounit][policy]") {
   const PolicyRules rules = rules_of(
       "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\nforeign-sources = true\naddresses = '02:00:00:00:00:01'\n"
