@@ -54,6 +54,7 @@ struct LanCounters {
   std::uint64_t rx_truncated = 0;     ///< frames dropped because their capture is incomplete
   std::uint64_t rx_kernel_drops = 0;  ///< frames lost before this process received them
   std::uint64_t tx_errors = 0;        ///< frames that the interface refused
+  std::uint64_t tx_lost = 0;          ///< of tx_errors: those that send() had accepted before
 };
 
 /// The I/O-unit driver's lower interface, a LAN: a packet socket or libpcap on an interface, savefiles, what one of
@@ -66,7 +67,8 @@ class LanEngine {
   /// Delivers at most `budget` waiting frames to `sink`; returns how many. Never blocks.
   virtual std::size_t receive(LanSink& sink, std::size_t budget) = 0;
   /// Sends one frame of at least 14 bytes; the engine pads it if the medium requires more. False: refused, counted. An
-  /// engine that collects frames until flush() counts those that the interface refuses then under tx_errors alone.
+  /// engine that collects frames until flush() counts those that the interface refuses then under tx_errors and
+  /// tx_lost.
   virtual bool send(std::span<const std::byte> frame) = 0;
   /// Whether the LAN takes frames with a partial checksum, and super-frames of this kind, and finishes them itself.
   /// Where it does not, the caller does, with frame::SoftwareOffload.

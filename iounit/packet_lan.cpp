@@ -26,6 +26,9 @@ constexpr std::size_t kReceiveBytes = 512 << 10;
 constexpr std::size_t kSendBatch = 64;
 constexpr std::size_t kSendBytes = 256 << 10;
 constexpr std::size_t kAddressBytes = 2 * sizeof(MacAddress);
+// A kernel that knows super-frames of UDP takes so many segments (UDP_MAX_SEGMENTS, twice as many in younger ones).
+// More of them come from no stack, and their refusal says nothing about other frames.
+constexpr std::uint64_t kUdpSegmentsOfAnyKernel = 64;
 // Room for a tag that the kernel has taken out, then the frame.
 constexpr std::size_t kSlotBytes = (frame::kVlanTagBytes + frame::kMaxFrameBytes + 63) / 64 * 64;
 
@@ -142,6 +145,13 @@ struct PacketLan::Sender {
     VirtioNetHeader header;
     std::memcpy(&header, parts[message].front().iov_base, sizeof header);
     return header;
+  }
+  [[nodiscard]] std::size_t frame_bytes(std::size_t message) const {
+    std::size_t bytes = 0;
+    for (const iovec& part : std::span(parts[message]).subspan(1, messages[message].msg_hdr.msg_iovlen - 1)) {
+      bytes += part.iov_len;
+    }
+    return bytes;
   }
 
   std::vector<std::byte> memory;
@@ -315,8 +325,9 @@ void PacketLan::flush() {
     }
     if (is_open() && errno == EINTR) continue;
     if (is_open() && interface_lost(errno)) check_at_once();
-    if (is_open() && errno == EINVAL) note_refusal(batch.header(done));
+    if (is_open() && errno == EINVAL) note_refusal(batch.header(done), batch.frame_bytes(done));
     ++counters_.tx_errors;  // the first of the rest; the others have a try of their own
+    ++counters_.tx_lost;
     ++done;
   }
   batch.queued = 0;
@@ -324,9 +335,10 @@ void PacketLan::flush() {
 }
 
 /// A kernel that doesn't know super-frames of UDP says so only when it gets one. The driver cuts the next ones itself.
-void PacketLan::note_refusal(const VirtioNetHeader& header) {
+void PacketLan::note_refusal(const VirtioNetHeader& header, std::size_t frame_bytes) {
   const auto offload = frame::parse_virtio_net_header(header);
   if (refuses_udp_segments_ || !offload || offload->kind != frame::SegmentKind::udp) return;
+  if (frame::counts_as_frames(frame_bytes, *offload) > kUdpSegmentsOfAnyKernel) return;
   refuses_udp_segments_ = true;
   log().info("LAN interface {}: the kernel takes no super-frames of UDP, so this program cuts them", interface());
 }

@@ -62,6 +62,7 @@ void add_counts(os::DaemonStatus& status, const iounit::IoUnit& unit, const ioun
        std::initializer_list<std::pair<const char*, std::uint64_t>>{{"lan_truncated", lan_counters.rx_truncated},
                                                                     {"lan_kernel_drops", lan_counters.rx_kernel_drops},
                                                                     {"lan_tx_errors", lan_counters.tx_errors},
+                                                                    {"lan_tx_lost", lan_counters.tx_lost},
                                                                     {"hosts_refused", counters.hosts_refused},
                                                                     {"queues_refused", counters.queues_refused},
                                                                     {"hosts_evicted", counters.hosts_evicted},

@@ -334,6 +334,24 @@ TEST_CASE("an engine whose kernel refuses a super-frame of UDP gets no more of t
   CHECK(lan->counters().tx_frames == 1);
 }
 
+TEST_CASE("a super-frame of UDP with more segments than a kernel makes switches nothing off",
+          "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_station();
+  const auto lan = opened("lan0");
+  for (const std::size_t payload_bytes : {3000UL, 30000UL}) {  // copied, and sent from where it lies
+    const auto frame =
+        splitnic::test::udp_frame({}, splitnic::test::pattern(payload_bytes), splitnic::test::Fill::partial);
+    // The wrong field makes every kernel refuse it.
+    REQUIRE(lan->send_unfinished(frame, {true, 34, 16, frame::SegmentKind::udp, 8, 42}));
+    lan->flush();
+  }
+  CHECK(lan->takes_offloads(frame::SegmentKind::udp));
+  CHECK(lan->counters().tx_errors == 2);
+  CHECK(lan->counters().tx_lost == 2);
+}
+
 TEST_CASE("a frame whose segmentation no virtio-net header describes is dropped and counted, and no other",
           "[iounit][lan][privileged]") {
   const TestNamespace inside;
@@ -380,7 +398,12 @@ TEST_CASE("each frame of a batch that the interface refuses is counted", "[iouni
   REQUIRE(lan->send(frame_of(60, 3)));
   lan->flush();
   CHECK(lan->counters().tx_errors == 3);
+  CHECK(lan->counters().tx_lost == 3);
   CHECK(lan->counters().tx_frames == 1);
+  lan->poll(kStart + 1h);  // it learns the MTU
+  CHECK_FALSE(lan->send(frame_of(1514, 4)));
+  CHECK(lan->counters().tx_errors == 4);
+  CHECK(lan->counters().tx_lost == 3);
 }
 
 }  // namespace splitnic::iounit::packet_lan_test
