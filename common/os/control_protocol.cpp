@@ -4,6 +4,7 @@
 #include <capnp/message.h>
 #include <capnp/serialize.h>
 
+#include <algorithm>
 #include <boost/describe/members.hpp>
 #include <boost/mp11/algorithm.hpp>
 #include <cctype>
@@ -17,10 +18,9 @@
 namespace splitnic::os {
 namespace {
 
-// A reader may traverse a message only a few times, because overlapping pointers can make it look larger.
-constexpr capnp::ReaderOptions kReaderOptions{.traversalLimitInWords = 4 * kMaxControlBytes / sizeof(capnp::word),
-                                              .nestingLimit = 8};
 static_assert(sizeof(ControlMessage::value_type) == sizeof(capnp::word));
+/// Reading so many words costs nothing worth a limit.
+constexpr std::uint64_t kFewWords = 1 << 17;
 
 ControlMessage flatten(capnp::MessageBuilder& builder) {
   const auto words = capnp::messageToFlatArray(builder);
@@ -31,10 +31,13 @@ ControlMessage flatten(capnp::MessageBuilder& builder) {
 
 template <class Read>
 auto read_message(const ControlMessage& message, Read read) -> decltype(read(std::declval<capnp::MessageReader&>())) {
+  // A reader may traverse a message only a few times, because overlapping pointers can make it look larger.
+  const capnp::ReaderOptions options{.traversalLimitInWords = 4 * std::max<std::uint64_t>(message.size(), kFewWords),
+                                     .nestingLimit = 8};
   // Cap'n Proto throws exceptions for malformed messages; this function catches them all.
   try {
     const kj::ArrayPtr<const capnp::word> words(reinterpret_cast<const capnp::word*>(message.data()), message.size());
-    capnp::FlatArrayMessageReader reader(words, kReaderOptions);
+    capnp::FlatArrayMessageReader reader(words, options);
     return read(reader);
   } catch (const kj::Exception& error) {
     return fail("malformed message: {}", error.getDescription().cStr());

@@ -20,7 +20,8 @@ static_assert(sizeof(ControlLength) == 4);
 /// Words of a message, aligned as Cap'n Proto needs them.
 using ControlMessage = std::vector<std::uint64_t>;
 
-inline constexpr std::size_t kMaxControlBytes = std::size_t{1} << 20U;
+/// Room for the status of a unit with as many hosts as it may have (1024, some 4 KiB each).
+inline constexpr std::size_t kMaxControlBytes = std::size_t{16} << 20U;
 /// A request is a few words. A longer one belongs to another protocol.
 inline constexpr std::size_t kMaxRequestBytes = 4096;
 

@@ -291,9 +291,24 @@ TEST_CASE("two hundred idle connections keep nobody from asking", "[common][cont
     CHECK(is_cut_off(idle[static_cast<std::size_t>(connection)]));
 }
 
+TEST_CASE("a reply has room for every counter of as many hosts as a unit may have", "[common][control]") {
+  DaemonStatus status = sample();
+  PeerStatus host = status.peers.front();
+  host.name.assign(64, 'x');
+  // What `splitnic stats` shows of a host: 57 causes of losses and 40 kinds of messages, with names of 22 bytes.
+  host.drops.assign(57, {std::string(22, 'd'), 1});
+  host.messages.assign(40, {std::string(22, 'm'), 1});
+  status.peers.assign(1024, host);
+  const ControlMessage reply = encode_reply(status);
+  CHECK(reply.size() * sizeof reply[0] <= kMaxControlBytes);
+  const auto read = decode_reply(reply);
+  REQUIRE(read);
+  CHECK(std::get<DaemonStatus>(*read).peers.size() == 1024);
+}
+
 TEST_CASE("a status too large for a reply is an error text", "[common][control]") {
   DaemonStatus status;
-  status.peers.resize(40000);
+  status.name.resize(kMaxControlBytes, 'x');
   const Daemon daemon({}, status);
   const auto answer = query_status(daemon.path());
   REQUIRE_FALSE(answer);
