@@ -1,8 +1,10 @@
 #include "tools/daemon.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <system_error>
@@ -130,6 +132,13 @@ void enter_netns(const DaemonOptions& options) {
   if (options.netns.empty()) return;
   const auto entered = os::enter_netns(options.netns);
   if (!entered) throw StartupError{entered.error().message};
+}
+
+std::size_t permit_descriptors(std::size_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return limit.rlim_cur;
+  const rlim_t before = std::exchange(limit.rlim_cur, std::min<rlim_t>(wanted, limit.rlim_max));
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
 }
 
 os::ServiceManager connect_service_manager(os::Log& log) {

@@ -31,6 +31,9 @@ MacAddress parse_mac_option(const std::string& text, const char* option);
 /// Moves this thread into options.netns, if set. Throws StartupError.
 void enter_netns(const DaemonOptions& options);
 
+/// Raises this process's limit of open descriptors to so many, as far as it may. Returns the limit that it then has.
+std::size_t permit_descriptors(std::size_t wanted);
+
 /// Opens the daemon's control socket: options.control, or one in the run-time directory. Throws StartupError.
 os::UnixListener listen_for_control(const DaemonOptions& options, const std::string& role);
 /// Answers requests on the control socket. Adds pid, version and up-time to a status that answer returns.

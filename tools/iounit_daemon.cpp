@@ -23,6 +23,11 @@ namespace splitnic::tools {
 
 namespace {
 
+/// A host's two memories, its doorbell's socket, eventfd and epoll, and one while it is set up.
+constexpr std::size_t kDescriptorsOfAHost = 6;
+/// The LAN, control sockets, and connections without a bridge.
+constexpr std::size_t kOtherDescriptors = 256;
+
 /// find: os::find_user or os::find_group.
 template <class Find>
 auto parse_ids(const std::vector<std::string>& texts, const char* option, Find find) {
@@ -97,6 +102,17 @@ std::vector<std::unique_ptr<iounit::LanEngine>> open_lans(const iounit::LanSpec&
   return lans;
 }
 
+/// Each further queue of a host takes a place, too.
+void permit_hosts(std::size_t max_hosts, os::Log& log) {
+  const std::size_t needed = max_hosts * kDescriptorsOfAHost + kOtherDescriptors;
+  const std::size_t limit = permit_descriptors(needed);
+  if (limit >= needed) return;
+  log.warning(
+      "this process may have {} descriptors, too few for {} hosts (--max-hosts), which need {}: raise the limit "
+      "(ulimit -n, LimitNOFILE)",
+      limit, max_hosts, needed);
+}
+
 /// The unit gives up its rights. From now on a process of its own opens packet sockets or moves libpcap's, reads the
 /// policy file, writes the file of names, and removes the unit's sockets. Returns the filter that fits.
 FilteredPart give_up_rights(Sandbox& sandbox, const UnitCommand& command, const iounit::LanSpec& spec,
@@ -141,6 +157,7 @@ int run_io_unit(const UnitCommand& command) {
     throw UsageError{fmt::format("--listen: {}", fits.error().message)};
   }
   Sandbox sandbox(command.daemon, fmt::format("iounit {}", name), *log);
+  permit_hosts(command.max_hosts, *log);
   UnitPolicy policy(command, name, sandbox.account(), *log);
   options.policy = policy.rules();
 
