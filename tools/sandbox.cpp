@@ -4,8 +4,10 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <string_view>
 #include <utility>
 
 #include "common/os/errno_text.h"
@@ -21,7 +23,7 @@ struct Sandbox::Watch : std::enable_shared_from_this<Watch> {
   os::PrivilegedProcess& process;
   os::Log& log;
   asio::posix::stream_descriptor socket;
-  bool ended = false;
+  std::atomic<bool> ended{false};
 
   Watch(os::EventLoop& its_loop, os::PrivilegedProcess& its_process, os::Log& its_log)
       : loop(its_loop), process(its_process), log(its_log), socket(its_loop.context(), its_process.descriptor()) {}
@@ -34,10 +36,15 @@ struct Sandbox::Watch : std::enable_shared_from_this<Watch> {
       const auto self = weak.lock();
       if (error || !self) return;
       if (!self->process.ended()) return self->wait();
-      self->ended = true;
-      self->log.error("the privileged process has ended: ending");
-      self->loop.stop();
+      self->end("has ended");
     });
+  }
+
+  /// Any thread.
+  void end(std::string_view why) {
+    if (ended.exchange(true)) return;
+    log.error("the privileged process {}: ending", why);
+    loop.stop();
   }
 };
 
@@ -87,6 +94,10 @@ void Sandbox::close(os::EventLoop& loop, FilteredPart part) {
     if (const auto begun = process_->wait_until_begun(); !begun) throw StartupError{begun.error().message};
     watch_ = std::make_shared<Watch>(loop, *process_, log_);
     watch_->wait();
+    // A daemon that can't ask any more would never get its interface back.
+    process_->on_lost([watch = std::weak_ptr(watch_)] {
+      if (const auto self = watch.lock()) self->end("does not answer");
+    });
   }
   const auto& calls = permitted_calls(part);
   const uid_t user = ::geteuid();

@@ -125,7 +125,7 @@ Result<std::unique_ptr<PrivilegedProcess>> PrivilegedProcess::fork(const Privile
     live(std::move(theirs), work);
   }
   theirs.reset();
-  return std::unique_ptr<PrivilegedProcess>(new PrivilegedProcess(std::move(ours)));
+  return std::unique_ptr<PrivilegedProcess>(new PrivilegedProcess(std::move(ours), work.patience));
 }
 
 Result<void> PrivilegedProcess::wait_until_begun() {
@@ -133,9 +133,14 @@ Result<void> PrivilegedProcess::wait_until_begun() {
   return begin();
 }
 
+void PrivilegedProcess::on_lost(std::function<void()> call) {
+  const std::lock_guard lock(mutex_);
+  on_lost_ = std::move(call);
+}
+
 Result<void> PrivilegedProcess::begin() {
   if (begun_) return {};
-  if (broken_ || !readable(socket_.get(), kPatienceMs) || !receive()) {
+  if (broken_ || !readable(socket_.get(), patience_ms_) || !receive()) {
     broken_ = true;
     return fail("the privileged process did not start");
   }
@@ -153,8 +158,9 @@ Result<PrivilegedMessage> PrivilegedProcess::request(std::span<const std::byte> 
     early_ = receive();
   }
   if (broken_ || send_with_descriptors(socket_.get(), bytes, descriptors, 0) < 0) return fail("{}", kEnded);
-  if (readable(socket_.get(), kPatienceMs)) return receive();
+  if (readable(socket_.get(), patience_ms_)) return receive();
   broken_ = true;
+  if (on_lost_) on_lost_();
   return fail("the privileged process does not answer");
 }
 
@@ -189,7 +195,7 @@ void PrivilegedProcess::end() {
   const std::lock_guard lock(mutex_);
   // An empty request ends it; an answer that is on its way comes first.
   if (!broken_ && send_bytes(socket_.get(), {}, 0) == 0) {
-    while (readable(socket_.get(), kPatienceMs) && receive()) {
+    while (readable(socket_.get(), patience_ms_) && receive()) {
     }
   }
   broken_ = true;

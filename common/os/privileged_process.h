@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -37,6 +38,9 @@ struct PrivilegedWork {
   PrivilegedService service;
   /// Runs when the requester has ended, in whatever way.
   std::function<void()> end{};
+  /// How long request() waits for an answer. Requests wait for the kernel's configuration lock, which busy machines
+  /// hold for long.
+  std::chrono::milliseconds patience{10'000};
 };
 
 /// A process that keeps the rights which this process gives up, and does fixed requests for this process alone. It ends
@@ -44,9 +48,6 @@ struct PrivilegedWork {
 /// send() and answer() are for one thread.
 class PrivilegedProcess {
  public:
-  /// How long request() waits. Requests wait for the kernel's configuration lock, which busy machines hold for long.
-  static constexpr int kPatienceMs = 10'000;
-
   /// Forks. Call it before there are other threads, and after the thread has entered the namespaces that the service
   /// works in. The new process inherits stderr and no other descriptor; it ignores the signals that end daemons.
   /// Returns when work.begin has run. Errors: no process, no descriptors; work.begin has failed.
@@ -57,6 +58,9 @@ class PrivilegedProcess {
   /// Returns when work.begin has run: until the process has given up its rights, nobody may rely on that. Errors:
   /// work.begin has failed.
   [[nodiscard]] Result<void> wait_until_begun();
+  /// Calls this once, when a request is not answered in time: no later one will be, so this process must end. On the
+  /// thread that asked; the call must not use this object.
+  void on_lost(std::function<void()> call);
 
   /// Sends a request and waits for its answer. descriptors: lent. Errors: the service's; the process has ended, or did
   /// not answer in time and then counts as ended.
@@ -73,13 +77,16 @@ class PrivilegedProcess {
   [[nodiscard]] int descriptor() const { return socket_.get(); }
 
  private:
-  explicit PrivilegedProcess(UniqueFd socket) : socket_(std::move(socket)) {}
+  PrivilegedProcess(UniqueFd socket, std::chrono::milliseconds patience)
+      : socket_(std::move(socket)), patience_ms_(static_cast<int>(patience.count())) {}
 
   [[nodiscard]] Result<PrivilegedMessage> receive();
   [[nodiscard]] Result<void> begin();
 
   std::mutex mutex_;  ///< protects the others
   UniqueFd socket_;
+  int patience_ms_;
+  std::function<void()> on_lost_;
   bool begun_ = false;   ///< work.begin has run
   bool broken_ = false;  ///< an answer may still come, and nobody could tell to which request
   bool sent_ = false;    ///< answer() has not returned the answer yet

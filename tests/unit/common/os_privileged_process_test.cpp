@@ -31,6 +31,7 @@ Result<PrivilegedMessage> serve(PrivilegedMessage request) {
   const std::string text = text_of(request.bytes);
   if (text == "who") return PrivilegedMessage{bytes_of(std::to_string(::getpid()))};
   if (text == "end") ::_exit(1);
+  if (text == "late") ::poll(nullptr, 0, 500);
   if (text != "pipe") return fail("{} is not served", text);
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0 || ::write(ends[1], "hello", 5) != 5) return fail("no pipe");
@@ -90,6 +91,23 @@ TEST_CASE("the end of the privileged process is seen, and requests fail from the
   CHECK(hangs_up((*process)->descriptor()));
   CHECK((*process)->ended());
   CHECK_FALSE((*process)->request(bytes_of("who"), {}));
+}
+
+TEST_CASE("a privileged process that does not answer in time is lost, and that is said once",
+          "[common][privileged-process]") {
+  auto process = PrivilegedProcess::start({.service = serve, .patience = std::chrono::milliseconds(50)});
+  REQUIRE(process);
+  int lost = 0;
+  (*process)->on_lost([&lost] { ++lost; });
+  REQUIRE((*process)->request(bytes_of("who"), {}));
+  CHECK(lost == 0);
+  const auto late = (*process)->request(bytes_of("late"), {});
+  REQUIRE_FALSE(late);
+  CHECK(late.error().message == "the privileged process does not answer");
+  CHECK(lost == 1);
+  CHECK((*process)->ended());
+  CHECK_FALSE((*process)->request(bytes_of("who"), {}));
+  CHECK(lost == 1);
 }
 
 TEST_CASE("the privileged process ends after its requester, whatever signals say, and does its last work then",
