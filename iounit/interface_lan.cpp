@@ -48,16 +48,17 @@ void InterfaceLan::poll(Time now) {
 void InterfaceLan::refresh(Time now) {
   const bool capture_failed = std::exchange(check_at_once_, false);
   static_cast<void>(read_link());  // if it fails, the interface counts as vanished
-  const bool same = link_.up && link_.index == captured_index_;
-  if (is_open() && (!same || capture_failed)) {
+  const bool same = link_.index == captured_index_;
+  if (is_open() && (!same || !link_.up || capture_failed)) {
     read_kernel_drops();
     close_capture();
     captured_index_ = 0;
     if (!absent_) {
       log_.warning("LAN interface {} {}: carrier down", interface_,
                    link_.index == 0 ? "has vanished"
+                   : !same          ? "was replaced"
                    : !link_.up      ? "is down"
-                                    : "was replaced");
+                                    : "has met an error");
     }
     absent_ = true;
   }

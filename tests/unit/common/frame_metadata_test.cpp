@@ -97,7 +97,7 @@ Bytes gre_frame(const Below& below, Fill fill) {
   test::put16(message, 0x0800);
   test::put32(message, 0);
   test::put(message, test::pattern(301));
-  if (fill == Fill::complete) test::set16(message, 4, ~test::reference_sum(message) & 0xffffU);
+  if (fill == Fill::complete) test::set16(message, 4, 0xffffU ^ test::reference_sum(message));
   return test::ip_frame(below, 47, message);
 }
 
