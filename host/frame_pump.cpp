@@ -17,7 +17,7 @@ std::size_t FramePump::push(messaging::Session& session) {
   for (std::size_t bytes_pushed = 0; pushed < kFramesPerPoll && bytes_pushed < kBytesPerPoll; ++pushed) {
     const auto memory = session.claim(session.longest_frame_bytes());
     if (memory.empty()) {
-      // The driver does not read the NIC: frames wait in the NIC's own queue, and the stack gets back-pressure.
+      // The driver does not read the NIC: frames wait in the NIC's own queue, which drops those that find no room.
       if (!waits_) ++counters_.tx_waits;
       waits_ = true;
       return pushed;
