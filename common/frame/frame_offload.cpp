@@ -30,10 +30,6 @@ constexpr std::uint8_t kSegmentUdp = 5;
 constexpr std::uint8_t kSegmentEcn = 0x80;
 }  // namespace virtio
 
-bool is_tunnel_of_ip(IpProtocol protocol) {
-  return protocol == IpProtocol::ipv4_tunnel || protocol == IpProtocol::ipv6_tunnel;
-}
-
 bool has_gre_checksum(std::span<const std::byte> transport) {
   return holds<GreHeader>(transport, 0) &&
          (load<GreHeader>(transport, 0).flags_and_version.value() & kGreHasChecksum) != 0;
@@ -71,7 +67,7 @@ std::optional<OffloadFault> why_not_checksum(std::span<const std::byte> transpor
       if (!has_gre_checksum(transport)) return OffloadFault::transport_header;
       return std::nullopt;
     default:
-      if (is_tunnel_of_ip(packet.protocol) && inside >= kMinTunnelHeaderBytes) return std::nullopt;
+      if (is_tunnel(packet.protocol) && inside >= kMinTunnelHeaderBytes) return std::nullopt;
   }
   return OffloadFault::checksum_position;
 }
@@ -92,7 +88,6 @@ bool is_of_kind(const IpPacket& packet, SegmentKind kind) {
 
 std::optional<OffloadFault> why_not_segments(std::span<const std::byte> transport, const IpPacket& packet,
                                              const FrameOffload& offload) {
-  if (!is_of_kind(packet, offload.kind)) return OffloadFault::kind_mismatch;
   if (offload.partial_checksum && offload.checksum_start != packet.transport_offset) {
     return OffloadFault::checksum_position;
   }
@@ -112,6 +107,14 @@ std::optional<OffloadFault> why_not_segments(std::span<const std::byte> transpor
 }
 
 }  // namespace
+
+std::optional<IpPacket> packet_to_cut(std::span<const std::byte> frame, const IpPacket& packet, SegmentKind kind) {
+  if (is_of_kind(packet, kind)) return packet;
+  if (kind == SegmentKind::udp) return std::nullopt;
+  auto inside = parse_tunnelled(frame, packet);
+  if (inside && !is_of_kind(*inside, kind)) inside.reset();
+  return inside;
+}
 
 BOOST_DESCRIBE_ENUM(OffloadFault, unknown_flags, unknown_kind, header_outside, not_ip, fragment, checksum_outside,
                     checksum_position, kind_mismatch, transport_header, segment_size_zero, segments_too_small)
@@ -140,7 +143,9 @@ std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame, co
     if (const auto fault = why_not_checksum(transport, *packet, offload)) return fault;
   }
   if (offload.kind == SegmentKind::none) return std::nullopt;
-  return why_not_segments(transport, *packet, offload);
+  const auto cut = packet_to_cut(frame, *packet, offload.kind);
+  if (!cut) return OffloadFault::kind_mismatch;
+  return why_not_segments(transport_bytes(frame, *cut), *cut, offload);
 }
 
 std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame, const FrameOffload& offload) {

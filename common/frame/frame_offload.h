@@ -50,7 +50,7 @@ enum class OffloadFault : std::uint8_t {
   fragment,            ///< an IP fragment has no transport header of its own to complete
   checksum_outside,    ///< the checksum's field is beyond the packet
   checksum_position,   ///< not the field of this TCP, UDP, SCTP or GRE header, nor inside of a tunnel's payload
-  kind_mismatch,       ///< the packet is not of that IP version or protocol
+  kind_mismatch,       ///< the packet is not of that IP version or protocol, nor is the one inside of its tunnel
   transport_header,    ///< the header is cut off, has an impossible length, or has no checksum
   segment_size_zero,   ///< of a kind that needs one
   segments_too_small,  ///< too many segments of too few bytes: made to multiply the frame
@@ -59,14 +59,19 @@ enum class OffloadFault : std::uint8_t {
 [[nodiscard]] std::string_view to_string(OffloadFault fault);
 
 /// Why the metadata does not fit its frame; nullopt: it does, or asks for nothing. Work in software then writes
-/// nothing in front of the transport header except IP's lengths, identification and checksum, and no more than a
-/// checksum into a frame that is not cut. So addresses, ports and tags that were judged before stay as they were.
-/// frame: private bytes, lent for the call. Any thread.
+/// nothing in front of the transport header except IP's lengths, identification and checksum (of both IP headers where
+/// a tunnel's TCP is cut), and no more than a checksum into a frame that is not cut. So addresses, ports and tags that
+/// were judged before stay as they were. frame: private bytes, lent for the call. Any thread.
 [[nodiscard]] std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame,
                                                           const FrameOffload& offload);
 /// The same for a caller that has parsed the packet; null: not IP, malformed, or not all of it is in the frame.
 [[nodiscard]] std::optional<OffloadFault> why_not_offload(std::span<const std::byte> frame, const IpPacket* packet,
                                                           const FrameOffload& offload);
+
+/// The packet of which a super-frame of this kind is made: the frame's own, or the one inside of its tunnel, which
+/// receiving merges for TCP (GRO). packet: the frame's own, its end within the frame. nullopt: neither is of that kind.
+[[nodiscard]] std::optional<IpPacket> packet_to_cut(std::span<const std::byte> frame, const IpPacket& packet,
+                                                    SegmentKind kind);
 
 /// The header in front of a frame, as a packet socket or a TAP carries it. Source: virtio 1.2, 5.1.6, the legacy
 /// format; linux/virtio_net.h.

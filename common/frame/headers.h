@@ -126,7 +126,21 @@ struct GreHeader {
 static_assert(sizeof(GreHeader) == 8 && alignof(GreHeader) == 1 && std::is_trivially_copyable_v<GreHeader>);
 static_assert(offsetof(GreHeader, checksum) == 4);
 
+/// What every GRE header begins with; a key may follow (RFC 2890).
+struct GreBase {
+  big_uint16_buf_t flags_and_version;
+  big_uint16_buf_t protocol;
+};
+static_assert(sizeof(GreBase) == 4 && alignof(GreBase) == 1 && std::is_trivially_copyable_v<GreBase>);
+
 inline constexpr std::uint16_t kGreHasChecksum = 0x8000;
+inline constexpr std::uint16_t kGreHasKey = 0x2000;
+inline constexpr std::size_t kGreKeyBytes = 4;
+
+/// Whether IP or anything else travels inside of such a packet.
+[[nodiscard]] constexpr bool is_tunnel(IpProtocol protocol) {
+  return protocol == IpProtocol::ipv4_tunnel || protocol == IpProtocol::ipv6_tunnel || protocol == IpProtocol::gre;
+}
 
 /// Whether a Header starts at offset and ends within bytes.
 template <class Header>

@@ -102,12 +102,34 @@ std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame) {
   return ethernet ? parse_whole_ip(frame, *ethernet) : std::nullopt;
 }
 
+std::optional<IpPacket> parse_tunnelled(std::span<const std::byte> frame, const IpPacket& packet) {
+  if (packet.fragment) return std::nullopt;
+  EthernetHeader as_if_below;
+  as_if_below.payload_offset = packet.transport_offset;
+  const auto whole = frame.first(packet.end);
+  if (packet.protocol == IpProtocol::ipv4_tunnel) {
+    as_if_below.ethertype = kEtherTypeIpv4;
+  } else if (packet.protocol == IpProtocol::ipv6_tunnel) {
+    as_if_below.ethertype = kEtherTypeIpv6;
+  } else if (packet.protocol == IpProtocol::gre && holds<GreBase>(whole, packet.transport_offset)) {
+    const auto gre = load<GreBase>(whole, packet.transport_offset);
+    const std::uint16_t flags = gre.flags_and_version.value();
+    if (flags != 0 && flags != kGreHasKey) return std::nullopt;
+    as_if_below.ethertype = gre.protocol.value();
+    as_if_below.payload_offset += sizeof gre + (flags == kGreHasKey ? kGreKeyBytes : 0);
+  }
+  if (!as_if_below.is_ip() || as_if_below.payload_offset > whole.size()) return std::nullopt;
+  auto inside = parse_ip(whole, as_if_below);
+  if (inside && (inside->end != packet.end || inside->fragment)) inside.reset();
+  return inside;
+}
+
 bool holds_all_headers(std::span<const std::byte> head) {
   constexpr std::size_t kLongestTransportHeader = 60;  // TCP with all of its options
   const auto ethernet = parse_ethernet(head);
   if (!ethernet || !ethernet->is_ip()) return false;
   const auto packet = parse_ip(head, *ethernet);
-  return packet && packet->transport_offset + kLongestTransportHeader <= head.size();
+  return packet && !is_tunnel(packet->protocol) && packet->transport_offset + kLongestTransportHeader <= head.size();
 }
 
 }  // namespace splitnic::frame

@@ -43,8 +43,13 @@ struct IpPacket {
 [[nodiscard]] std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame);
 [[nodiscard]] std::optional<IpPacket> parse_whole_ip(std::span<const std::byte> frame, const EthernetHeader& ethernet);
 
-/// Whether a parser of the whole frame reads no headers beyond these first bytes of it: it is an IP packet, and there
-/// is room for the longest transport header.
+/// The packet inside of a tunnel's packet: of IP in IP, IPv6 in IPv4, or GRE with a key or nothing but its first header
+/// (its checksum would cover what is inside). packet: parsed from `frame`, its end within the frame. nullopt: it is no
+/// such tunnel's, or a fragment, or what is inside is malformed, a fragment, or does not fill it.
+[[nodiscard]] std::optional<IpPacket> parse_tunnelled(std::span<const std::byte> frame, const IpPacket& packet);
+
+/// Whether a parser of the whole frame reads no headers beyond these first bytes of it: it is an IP packet of no
+/// tunnel, and there is room for the longest transport header.
 [[nodiscard]] bool holds_all_headers(std::span<const std::byte> head);
 
 }  // namespace splitnic::frame

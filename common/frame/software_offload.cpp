@@ -54,6 +54,8 @@ std::uint16_t never_zero(std::uint16_t checksum) { return checksum == 0 ? std::u
 
 /// A packet that can be cut, and how. Offsets as in IpPacket.
 struct Cut {
+  IpPacket packet;         // whose payload is cut: the frame's, or the one inside of its tunnel
+  bool tunnelled = false;  // it is inside
   std::variant<TcpHeader, UdpHeader> header;
   std::size_t payload_offset;
   std::size_t payload_bytes;  // of the whole packet
@@ -133,24 +135,32 @@ bool has_valid_ip_header(std::span<const std::byte> frame, const IpPacket& packe
 }
 
 // How to cut a packet that is larger than the MTU or that is to be cut by its metadata, or the result that refuses it.
-tl::expected<Cut, OffloadResult> plan_cut(std::span<const std::byte> frame, const IpPacket& packet,
+tl::expected<Cut, OffloadResult> plan_cut(std::span<const std::byte> frame, const IpPacket& outer,
                                           const FrameOffload& offload, std::uint32_t mtu) {
   const auto refuse = [](OffloadResult result) { return tl::unexpected(result); };
+  const auto found = offload.kind == SegmentKind::none ? outer : packet_to_cut(frame, outer, offload.kind);
+  if (!found) return refuse(OffloadResult::dropped_malformed);
+  const IpPacket& packet = *found;
   if (packet.fragment || packet.final_destination_unknown) return refuse(OffloadResult::dropped_oversize);
   const bool udp = packet.protocol == IpProtocol::udp;
   if (udp && offload.kind == SegmentKind::none) return refuse(OffloadResult::dropped_udp_oversize);
   if (!udp && packet.protocol != IpProtocol::tcp) return refuse(OffloadResult::dropped_oversize);
   // The new headers get new checksums, which must not hide damage of the original header.
-  if (!has_valid_ip_header(frame, packet)) return refuse(OffloadResult::dropped_malformed);
+  const bool tunnelled = packet.offset != outer.offset;
+  if (!has_valid_ip_header(frame, outer) || (tunnelled && !has_valid_ip_header(frame, packet))) {
+    return refuse(OffloadResult::dropped_malformed);
+  }
 
   const auto transport = transport_bytes(frame, packet);
   const auto header_bytes = udp ? sizeof(UdpHeader) : tcp_header_bytes(transport);
   if (!header_bytes) return refuse(OffloadResult::dropped_malformed);
-  Cut cut{.header = {},
+  Cut cut{.packet = packet,
+          .tunnelled = tunnelled,
+          .header = {},
           .payload_offset = packet.transport_offset + *header_bytes,
           .payload_bytes = transport.size() - *header_bytes,
           .segment_bytes = offload.segment_bytes};
-  const std::size_t overhead = cut.payload_offset - packet.offset;
+  const std::size_t overhead = cut.payload_offset - outer.offset;
   if (udp) {
     if (overhead + cut.segment_bytes > mtu) return refuse(OffloadResult::dropped_udp_oversize);
     cut.header = load<UdpHeader>(transport, 0);
@@ -170,7 +180,7 @@ tl::expected<Cut, OffloadResult> plan_cut(std::span<const std::byte> frame, cons
 // Whether the metadata asks for more than one segment. It must have been checked before.
 bool is_super_frame(std::span<const std::byte> frame, const IpPacket& packet, const FrameOffload& offload) {
   if (offload.kind == SegmentKind::none) return false;
-  const auto transport = transport_bytes(frame, packet);
+  const auto transport = transport_bytes(frame, packet_to_cut(frame, packet, offload.kind).value_or(packet));
   const std::size_t header_bytes =
       offload.kind == SegmentKind::udp ? sizeof(UdpHeader) : tcp_header_bytes(transport).value_or(transport.size());
   return transport.size() - header_bytes > offload.segment_bytes;
@@ -202,11 +212,16 @@ Way way_of(std::span<const std::byte> frame, const FrameOffload& offload, std::u
   return {changed ? OffloadResult::finished : OffloadResult::unchanged, fits, packet};
 }
 
-// scratch: kMaxFrameBytes, for one segment at a time.
+std::uint16_t identification_of(std::span<const std::byte> frame, const IpPacket& packet) {
+  if (packet.version == IpVersion::v6) return 0;
+  return load<Ipv4Header>(frame, packet.offset).identification.value();
+}
+
+// packet: the frame's. scratch: kMaxFrameBytes, for one segment at a time.
 void emit_segments(std::span<const std::byte> frame, const IpPacket& packet, const Cut& cut,
                    std::span<std::byte> scratch, FrameSink& sink) {
-  const std::uint16_t first_identification =
-      packet.version == IpVersion::v4 ? load<Ipv4Header>(frame, packet.offset).identification.value() : std::uint16_t{};
+  const std::uint16_t first_identification = identification_of(frame, packet);
+  const std::uint16_t first_inside = identification_of(frame, cut.packet);
   std::memcpy(scratch.data(), frame.data(), cut.payload_offset);
 
   Part part{};
@@ -216,7 +231,11 @@ void emit_segments(std::span<const std::byte> frame, const IpPacket& packet, con
     const auto segment = scratch.first(cut.payload_offset + part.bytes);
     std::memcpy(segment.data() + cut.payload_offset, frame.data() + cut.payload_offset + part.begin, part.bytes);
     rewrite_ip_header(segment, packet, static_cast<std::uint16_t>(first_identification + part.index));
-    std::visit([&](const auto& header) { rewrite_transport(segment, packet, header_of(header, part)); }, cut.header);
+    if (cut.tunnelled) {
+      rewrite_ip_header(segment, cut.packet, static_cast<std::uint16_t>(first_inside + part.index));
+    }
+    std::visit([&](const auto& header) { rewrite_transport(segment, cut.packet, header_of(header, part)); },
+               cut.header);
     sink.on_frame(segment);
     part.begin += part.bytes;
     ++part.index;
@@ -257,7 +276,8 @@ UnfinishedFrame judge_unfinished(std::span<const std::byte> frame, const FrameOf
     return judged;
   }
   judged.longest_bytes = way.cut->payload_offset + std::min(way.cut->segment_bytes, way.cut->payload_bytes);
-  judged.whole = judged.whole && offload.kind != SegmentKind::none && way.cut->segment_bytes == offload.segment_bytes;
+  judged.whole = judged.whole && offload.kind != SegmentKind::none && !way.cut->tunnelled &&
+                 way.cut->segment_bytes == offload.segment_bytes;
   if (judged.whole) judged.offload.header_bytes = static_cast<std::uint16_t>(way.cut->payload_offset);
   return judged;
 }

@@ -31,7 +31,9 @@ struct CheckingSink final : splitnic::frame::FrameSink {
     const auto packet = splitnic::frame::parse_whole_ip(frame);
     // Without an IP packet the frame itself comes out.
     const std::size_t ip = packet ? packet->offset : frame.size();
-    const std::size_t judged = packet ? std::min(packet->transport_offset + 4, finished.size()) : finished.size();
+    // Inside of a tunnel, the IP header is of each segment, too.
+    const std::size_t ports = packet && !splitnic::frame::is_tunnel(packet->protocol) ? 4 : 0;
+    const std::size_t judged = packet ? std::min(packet->transport_offset + ports, finished.size()) : finished.size();
     for (std::size_t at = 0; at < judged; ++at) {
       const std::size_t in_ip = at - ip;
       const bool may =

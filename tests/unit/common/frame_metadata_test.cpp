@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/frame/frame_offload.h"
+#include "common/frame/ip.h"
 #include "common/frame/software_offload.h"
 #include "common/random.h"
 #include "tests/unit/common/offload_run.h"
@@ -223,6 +224,77 @@ TEST_CASE("GRE's own checksum is completed, which no pseudo-header is part of", 
     check_becomes(gre_frame(below, Fill::partial), asked, {gre_frame(below, Fill::complete)}, OffloadResult::finished);
     CHECK(judge_unfinished(gre_frame(below, Fill::partial), asked, kMtu).whole);
   });
+}
+
+/// A packet that is in no frame yet.
+Bytes packet_of(const Bytes& frame) { return {frame.begin() + 14, frame.end()}; }
+
+TEST_CASE("a super-frame of TCP inside of a tunnel is cut, and each segment has both IP headers", "[common][frame]") {
+  const Tcp tcp{.flags = 0xd9, .options = test::pattern(12)};
+  const Bytes payload = test::pattern(5000);
+  struct Tunnel {
+    int version;  // inside
+    std::uint8_t protocol;
+    Bytes header;
+  };
+  const auto gre = [](unsigned flags, unsigned protocol, std::size_t more) {
+    Bytes header;
+    test::put16(header, flags);
+    test::put16(header, protocol);
+    test::put(header, Bytes(more, std::byte{7}));
+    return header;
+  };
+  for_all_shapes([&](const Below& outer) {
+    for (const Tunnel& tunnel : {Tunnel{4, 4, {}}, Tunnel{6, 41, {}}, Tunnel{4, 47, gre(0, 0x0800, 0)},
+                                 Tunnel{6, 47, gre(0x2000, 0x86dd, 4)}}) {
+      Below inner = below_with(tunnel.version, 0);
+      inner.ipv4_identification = 0xfffe;
+      const auto tunnelled = [&](const Bytes& inside, std::size_t index) {
+        Below below = outer;
+        below.ipv4_identification = static_cast<std::uint16_t>(outer.ipv4_identification + index);
+        Bytes message = tunnel.header;
+        test::put(message, packet_of(inside));
+        return test::ip_frame(below, tunnel.protocol, message);
+      };
+      const std::size_t inner_ip = outer.transport_offset() + tunnel.header.size();
+      FrameOffload asked = tcp_offload(inner, 1000);
+      asked.checksum_start = as16(inner_ip + inner.transport_offset() - 14);
+      std::vector<Bytes> expected;
+      for (const Bytes& segment : test::tcp_segments(inner, tcp, payload, 1000)) {
+        expected.push_back(tunnelled(segment, expected.size()));
+      }
+      const Bytes frame = tunnelled(test::tcp_frame(inner, tcp, payload, Fill::partial), 0);
+      check_becomes(frame, asked, expected, OffloadResult::segmented);
+      CHECK_FALSE(judge_unfinished(frame, asked, kMtu).whole);  // a virtio-net header can't say it
+      CHECK_FALSE(holds_all_headers(frame));
+    }
+  });
+}
+
+TEST_CASE("a super-frame inside of a tunnel that hides it, or covers it with a sum, is refused", "[common][frame]") {
+  const Below below;
+  const Bytes inner = packet_of(test::tcp_frame(below, {}, test::pattern(5000), Fill::partial));
+  const auto fault = [&](Bytes header, std::uint8_t protocol, SegmentKind kind = SegmentKind::tcp_v4) {
+    FrameOffload asked = tcp_offload(below, 1000);
+    asked.kind = kind;
+    asked.checksum_start = as16(34 + header.size() + 20);
+    test::put(header, inner);
+    return why_not_offload(test::ip_frame(below, protocol, header), asked);
+  };
+  const Bytes plain{{}, {}, std::byte{8}, {}};
+  CHECK(fault(plain, 47) == std::nullopt);
+  CHECK(fault(plain, 47, SegmentKind::tcp_v6) == OffloadFault::kind_mismatch);
+  CHECK(fault(plain, 47, SegmentKind::udp) == OffloadFault::kind_mismatch);
+  for (const unsigned flags : {0x80U, 0x10U, 0x40U, 0xa0U}) {  // a checksum, a number, a route, a checksum and a key
+    CHECK(fault({static_cast<std::byte>(flags), {}, std::byte{8}, {}}, 47) == OffloadFault::kind_mismatch);
+  }
+  CHECK(fault({{}, {}, std::byte{0x65}, std::byte{0x58}}, 47) == OffloadFault::kind_mismatch);  // Ethernet inside
+  CHECK(fault({}, 41) == OffloadFault::kind_mismatch);                                          // it is IPv4
+  Bytes longer = inner;
+  longer.push_back(std::byte{1});  // more than the packet inside
+  FrameOffload asked = tcp_offload(below, 1000);
+  asked.checksum_start = 34 + 20;
+  CHECK(why_not_offload(test::ip_frame(below, 4, longer), asked) == OffloadFault::kind_mismatch);
 }
 
 TEST_CASE("an unknown final destination leaves the sum of the pseudo-header to the sender", "[common][frame]") {
