@@ -124,7 +124,7 @@ void TapNic::set_mac(const MacAddress& mac) {
 }
 
 const NicSettings& TapNic::settings(Time now) {
-  if (!check_at_once_ && now < next_event_check_) return settings_;
+  if (!check_at_once_ && now < std::min(next_event_check_, next_deadline())) return settings_;
   next_event_check_ = now + kEventInterval;
   note_frames(now);
   const bool event = links_ && links_->poll_events([](const os::LinkEvent&) {}) != 0;

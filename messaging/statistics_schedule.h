@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -27,7 +28,7 @@ class StatisticsSchedule {
     if (now < look_at_) return false;
     const std::uint64_t frames = count_frames();
     if (frames == frames_ && now < ask_anyway_at_) {
-      look_at_ = now + kLookInterval;
+      look_at_ = std::min(now + kLookInterval, ask_anyway_at_);
       return false;
     }
     frames_ = frames;
@@ -35,7 +36,7 @@ class StatisticsSchedule {
     ask_anyway_at_ = now + kQuietInterval;
     return true;
   }
-  /// When due() may be true although no frame passes.
+  /// When due() is true although no frame passes.
   [[nodiscard]] Time next_deadline() const { return ask_anyway_at_; }
 
  private:

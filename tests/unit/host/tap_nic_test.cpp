@@ -482,6 +482,21 @@ TEST_CASE("a quiet NIC reads its settings each 4 s, and each second again once a
   CHECK(nic->next_deadline() == failed + TapNic::kCheckInterval);
 }
 
+TEST_CASE("what is due at the NIC's deadline is done then, whenever events were looked for before",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0"});
+  static_cast<void>(nic->settings(later()));
+  for (int n = 0; n < 5; ++n) {
+    const Time deadline = nic->next_deadline();
+    static_cast<void>(nic->settings(deadline - 1ms));  // looks for events, and so not again at the deadline
+    CHECK(nic->next_deadline() == deadline);
+    static_cast<void>(nic->settings(deadline));
+    CHECK(nic->next_deadline() > deadline);
+  }
+}
+
 TEST_CASE("a long multicast list is read once a second, and one beyond the limit asks for all multicast",
           "[host][tap][privileged]") {
   const TestNamespace inside;

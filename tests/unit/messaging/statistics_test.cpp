@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "messaging/statistics_schedule.h"
+
 namespace splitnic::messaging::statistics_test {
 
 namespace {
@@ -29,6 +31,23 @@ TEST_CASE("the answer to a clear says that everything is zero now, that to a rep
   REQUIRE(as_of_now(wire::CfgRequest::statistics_report, report(3)) == report(3));
   REQUIRE(as_of_now(wire::CfgRequest::statistics_clear, report(3)) ==
           wire::Statistics{.counters = {{"a", 0}, {"b", 0}}});
+}
+
+TEST_CASE("a quiet peer is asked at the deadline, whenever its frames were looked at before",
+          "[messaging][statistics]") {
+  using namespace std::chrono_literals;
+  const auto no_frames = [] { return 0U; };
+  for (const Duration step : {100ms, 300ms, 700ms}) {
+    StatisticsSchedule schedule;
+    schedule.start();
+    Time now{1h};
+    REQUIRE(schedule.due(now, no_frames));
+    const Time deadline = schedule.next_deadline();
+    CHECK(deadline == now + StatisticsSchedule::kQuietInterval);
+    while ((now += step) < deadline) CHECK_FALSE(schedule.due(now, no_frames));
+    CHECK(schedule.due(deadline, no_frames));
+    CHECK(schedule.next_deadline() > deadline);
+  }
 }
 
 TEST_CASE("a report has a name for every value, losses apart from the rest", "[messaging][statistics]") {
