@@ -80,6 +80,8 @@ class CompletionQueue {
     }
     polled_ = kept;
   }
+  /// Whether every posted request has a place here.
+  [[nodiscard]] bool reserves() const { return reserves_; }
   /// How many completions were pushed so far.
   [[nodiscard]] std::uint64_t pushed() const { return pushed_; }
   /// A completion that was the pushed()-th is taken out if this is at least as many. A queue that reserves places

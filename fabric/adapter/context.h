@@ -39,14 +39,13 @@ struct AdapterContext {
 
   bool overrun = false;  ///< a completion queue has failed; the next poll fails its queue pairs
 
-  /// CompletionQueue::push(). A queue that reserves no places may have no room: then it fails. Returns
-  /// CompletionQueue::pushed().
+  /// CompletionQueue::push(). A queue that reserves no places may have no room: then it fails.
   template <class Make>
-  std::uint64_t push_completion(CqNumber number, Make&& make) {
+  CompletionQueue& push_completion(CqNumber number, Make&& make) {
     CompletionQueue& queue = *completion_queue(number);
     if (!queue.push(make)) [[unlikely]]
       lose_completion(number, queue);
-    return queue.pushed();
+    return queue;
   }
   /// Null: there is no queue pair of this number.
   [[nodiscard]] QueuePair* queue_pair(QpNumber number) const {
@@ -92,9 +91,8 @@ inline void complete_send(AdapterContext& context, QueuePair& queue_pair, Comple
   SPLITNIC_CHECK(send.done != send.posted);
   const SendEntry& entry = send.entries[send.done];
   const CqNumber completions = queue_pair.options.send_completions;
-  std::uint64_t pushed = 0;
   if (entry.request.signalled || status != CompletionStatus::success) {
-    pushed = context.push_completion(completions, [&](Completion& completion) {
+    const CompletionQueue& queue = context.push_completion(completions, [&](Completion& completion) {
       completion.id = entry.request.id;
       completion.queue_pair = queue_pair.number;
       completion.status = status;
@@ -102,10 +100,13 @@ inline void complete_send(AdapterContext& context, QueuePair& queue_pair, Comple
       completion.tag = entry.tag;
       completion.bytes = is_answered(entry.request.operation) ? entry.bytes : 0;
     });
+    if (!queue.reserves()) send.note_completed(send.done, queue.pushed());
   } else {
-    context.completion_queue(completions)->release();
+    CompletionQueue& queue = *context.completion_queue(completions);
+    queue.release();
+    if (!queue.reserves()) send.note_completed(send.done, 0);
   }
-  send.note_completed(send.done++, pushed);
+  ++send.done;
 }
 
 /// Whether such a cell, which ends with an immediate, uses the receive that stands.

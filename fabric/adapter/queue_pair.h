@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -80,7 +81,7 @@ struct SendQueue {
   std::size_t depth;
   std::vector<std::optional<MemoryRequest>> memory;  ///< by position mod depth; may be empty until the first
   /// By position mod capacity, of requests that are done: CompletionQueue::pushed() with their completion; 0: they have
-  /// none.
+  /// none. Only for completion queues that reserve no places.
   std::vector<std::uint64_t> completed;
   std::size_t inline_bytes;  ///< of one request
   std::vector<std::byte> inline_data;
@@ -130,7 +131,8 @@ struct SendQueue {
   /// never makes more completions than its completion queue was made for. taken_out: CompletionQueue::taken_out().
   /// Source: the verbs (a request is outstanding until its completion is retrieved).
   [[nodiscard]] bool has_place(std::uint64_t position, std::uint64_t taken_out) const {
-    return position - done < depth && (position < depth || completed_at(position - depth) <= taken_out);
+    const bool all_taken = taken_out == std::numeric_limits<std::uint64_t>::max();
+    return position - done < depth && (all_taken || position < depth || completed_at(position - depth) <= taken_out);
   }
   [[nodiscard]] std::uint64_t completed_at(std::uint64_t position) const {
     return completed[position & (completed.size() - 1)];
