@@ -31,7 +31,7 @@ constexpr std::uint8_t kSegmentEcn = 0x80;
 }  // namespace virtio
 
 bool has_gre_checksum(std::span<const std::byte> transport) {
-  return holds<GreHeader>(transport, 0) &&
+  return holds<GreChecksummed>(transport, 0) &&
          (load<GreHeader>(transport, 0).flags_and_version.value() & kGreHasChecksum) != 0;
 }
 
@@ -63,7 +63,7 @@ std::optional<OffloadFault> why_not_checksum(std::span<const std::byte> transpor
     case IpProtocol::gre:
       if (inside >= kMinTunnelHeaderBytes) return std::nullopt;
       // Linux leaves GRE's own checksum to the NIC where it leaves none inside.
-      if (!own_header || offload.checksum_offset != offsetof(GreHeader, checksum)) break;
+      if (!own_header || offload.checksum_offset != offsetof(GreChecksummed, checksum)) break;
       if (!has_gre_checksum(transport)) return OffloadFault::transport_header;
       return std::nullopt;
     default:

@@ -115,23 +115,20 @@ struct SctpHeader {
 static_assert(sizeof(SctpHeader) == 12 && alignof(SctpHeader) == 1 && std::is_trivially_copyable_v<SctpHeader>);
 static_assert(offsetof(SctpHeader, checksum) == 8);
 
-/// RFC 2784, with the checksum that its first flag announces. The checksum covers this header and the payload, and no
-/// pseudo-header.
+/// RFC 2784. A checksum may follow (GreChecksummed), and a key (RFC 2890).
 struct GreHeader {
   big_uint16_buf_t flags_and_version;
   big_uint16_buf_t protocol;
+};
+static_assert(sizeof(GreHeader) == 4 && alignof(GreHeader) == 1 && std::is_trivially_copyable_v<GreHeader>);
+
+/// With the checksum that kGreHasChecksum announces. It covers this header and the payload, and no pseudo-header.
+struct GreChecksummed {
+  GreHeader header;
   big_uint16_buf_t checksum;
   big_uint16_buf_t reserved;
 };
-static_assert(sizeof(GreHeader) == 8 && alignof(GreHeader) == 1 && std::is_trivially_copyable_v<GreHeader>);
-static_assert(offsetof(GreHeader, checksum) == 4);
-
-/// What every GRE header begins with; a key may follow (RFC 2890).
-struct GreBase {
-  big_uint16_buf_t flags_and_version;
-  big_uint16_buf_t protocol;
-};
-static_assert(sizeof(GreBase) == 4 && alignof(GreBase) == 1 && std::is_trivially_copyable_v<GreBase>);
+static_assert(sizeof(GreChecksummed) == 8 && offsetof(GreChecksummed, checksum) == 4);
 
 inline constexpr std::uint16_t kGreHasChecksum = 0x8000;
 inline constexpr std::uint16_t kGreHasKey = 0x2000;

@@ -111,8 +111,8 @@ std::optional<IpPacket> parse_tunnelled(std::span<const std::byte> frame, const 
     as_if_below.ethertype = kEtherTypeIpv4;
   } else if (packet.protocol == IpProtocol::ipv6_tunnel) {
     as_if_below.ethertype = kEtherTypeIpv6;
-  } else if (packet.protocol == IpProtocol::gre && holds<GreBase>(whole, packet.transport_offset)) {
-    const auto gre = load<GreBase>(whole, packet.transport_offset);
+  } else if (packet.protocol == IpProtocol::gre && holds<GreHeader>(whole, packet.transport_offset)) {
+    const auto gre = load<GreHeader>(whole, packet.transport_offset);
     const std::uint16_t flags = gre.flags_and_version.value();
     if (flags != 0 && flags != kGreHasKey) return std::nullopt;
     as_if_below.ethertype = gre.protocol.value();

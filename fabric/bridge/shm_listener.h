@@ -37,7 +37,7 @@ struct ShmListenOptions {
   std::size_t window_bytes = kShmDefaultBytes;
   /// The limits per user bind neither root nor the process's own user; the pauses bind every user.
   UserLimitOptions limits;
-  /// Bridges of further queues that one session may have at a time, whoever its user is.
+  /// The most further queues that a session has at a time. It binds every user.
   std::size_t further_queues = 7;
   std::vector<ShmPurpose> purposes = {ShmPurpose::session};  ///< those that are served
   /// Connections without a bridge yet, of all users and of one. One more closes the oldest one of the user who has the

@@ -45,15 +45,22 @@ Result<os::UniqueFd> make_port(const std::string& folder) {
   return opened;
 }
 
-os::UniqueFd open_number(int port, const char* kind, const std::string& name) {
-  const std::string path = fmt::format("{}/{}", kind, name);
-  return os::UniqueFd(::openat(port, path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-}
-
 /// Numbers grow, so that each covers the one before it whole.
 bool write_number(int file, std::uint64_t number) {
   const std::string text = fmt::format("{}\n", number);
   return ::pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+}
+
+/// A file that is not there yet is made with its number, so that no reader finds it empty. Only one process at a time
+/// makes files of a port.
+os::UniqueFd open_number(int port, const char* kind, const std::string& name) {
+  const std::string path = fmt::format("{}/{}", kind, name);
+  os::UniqueFd file(::openat(port, path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (file || errno != ENOENT) return file;
+  constexpr const char* kNext = "next";
+  file.reset(::openat(port, kNext, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!file || !write_number(file.get(), 0) || ::renameat(port, kNext, port, path.c_str()) != 0) return {};
+  return file;
 }
 
 /// 0 where there is none yet.

@@ -1,10 +1,6 @@
 // Threads of a program that are cancelled while they use the library.
-#include <pthread.h>
-
-#include <atomic>
-#include <thread>
-
 #include "tests/ibverbs/device.h"
+#include "tests/unit/common/cancelled_thread.h"
 
 namespace splitnic::ibverbs::testing::cancelled_threads_test {
 namespace {
@@ -54,13 +50,8 @@ TEST_CASE("a thread that is to be cancelled finishes the verbs that it calls", "
   Device one;
   Device other;
   Connected ends(one, other);
-  std::atomic<int> failed{0};
-  std::atomic<bool> finished{false};
-  std::atomic<bool> goes_on{false};
-  std::thread victim([&] {
-    static_cast<void>(pthread_cancel(pthread_self()));  // at the next cancellation point
-    const auto check = [&](bool good) { failed += good ? 0 : 1; };
-    for (std::uint64_t round = 0; round < 32 && failed == 0; ++round) {
+  test::check_not_cancelled([&](auto&& check) {
+    for (std::uint64_t round = 0; round < 32; ++round) {
       check(ibv_req_notify_cq(one.cq, 0) == 0);
       check(ibv_req_notify_cq(other.cq, 0) == 0);
       check(ends.second.receive(round, 0, 8) == 0);
@@ -73,14 +64,7 @@ TEST_CASE("a thread that is to be cancelled finishes the verbs that it calls", "
     check(makes_objects(one));
     ibv_context* again = ibv_open_device(one.context->device);
     check(again != nullptr && ibv_close_device(again) == 0);
-    finished = true;
-    pthread_testcancel();
-    goes_on = true;
   });
-  victim.join();
-  CHECK(finished);
-  CHECK(failed == 0);
-  CHECK_FALSE(goes_on);
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ class Fabric:
         ports = (self.folder / "splitnic/fabric-default/endnodes").glob("*/ports/1/counters")
         names = ("port_xmit_packets", "port_rcv_packets")
         try:
-            counts = [[int((port / name).read_text() or 0) > 100 for name in names] for port in ports]
+            counts = [[int((port / name).read_text()) > 100 for name in names] for port in ports]
         except FileNotFoundError:  # they are being made
             return False
         return len(counts) == 2 and all(map(any, counts))

@@ -16,6 +16,7 @@
 
 #include "common/os/unique_fd.h"
 #include "tests/rdmacm/manager.h"
+#include "tests/unit/common/cancelled_thread.h"
 #include "tests/unit/common/fork_beside_threads.h"
 
 namespace splitnic::rdmacm::testing::channels_test {
@@ -80,14 +81,9 @@ TEST_CASE("a thread that is on its way to a channel that ends waits, and breaks 
 
 TEST_CASE("a thread that is to be cancelled finishes the calls that do not wait", "[rdmacm]") {
   static_cast<void>(fabric_folder());
-  std::atomic<int> failed{0};
-  std::atomic<bool> finished{false};
-  std::atomic<bool> goes_on{false};
   sockaddr_in source = at(0);
   sockaddr_in destination = at(7);
-  std::thread victim([&] {
-    static_cast<void>(pthread_cancel(pthread_self()));  // at the next cancellation point
-    const auto check = [&](bool good) { failed += good ? 0 : 1; };
+  test::check_not_cancelled([&](auto&& check) {
     const auto take = [&](rdma_event_channel* channel) {
       rdma_cm_event* event = nullptr;
       check(rdma_get_cm_event(channel, &event) == 0);
@@ -118,14 +114,7 @@ TEST_CASE("a thread that is to be cancelled finishes the calls that do not wait"
     check(rdma_destroy_id(client) == 0);
     check(rdma_destroy_id(listener) == 0);
     rdma_destroy_event_channel(channel);
-    finished = true;
-    pthread_testcancel();
-    goes_on = true;
   });
-  victim.join();
-  CHECK(finished);
-  CHECK(failed == 0);
-  CHECK_FALSE(goes_on);
 }
 
 TEST_CASE("an address that can't be reached is an event, after which the program may try again", "[rdmacm]") {

@@ -242,26 +242,39 @@ bool sleeps(pid_t thread) {
   return line.find(") S ") != std::string::npos;
 }
 
-TEST_CASE("a readable channel that does not block awaits the request of a caller", "[rdmacm]") {
+/// A listener whose channel does not block, and callers that do not use the library.
+struct BareListener {
+  BareListener() {
+    listener.listen();
+    REQUIRE(fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+  }
+  [[nodiscard]] os::UniqueFd call() const {
+    const os::UnixAddress address(socket_path(listener.id));
+    os::UniqueFd caller(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(caller.get(), address.get(), os::UnixAddress::size()) == 0);
+    return caller;
+  }
+
   Channel events;
-  Id listener(events);
-  listener.listen();
-  REQUIRE(fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
-  const os::UnixAddress address(socket_path(listener.id));
+  Id listener{events};
+};
+
+TEST_CASE("a readable channel that does not block awaits the request of a caller", "[rdmacm]") {
+  BareListener bare;
+  const Channel& events = bare.events;
   Record request;
   request.kind = RecordKind::request;
   request.queue_pair = 7;
   request.local_id = 7;
   request.space = static_cast<std::uint16_t>(Space::tcp);
-  request.source = *address_of(rdma_get_local_addr(listener.id));
+  request.source = *address_of(rdma_get_local_addr(bare.listener.id));
   request.destination = request.source;
   const pid_t receiver = gettid();
   // The request may come too late on a busy machine, so there are several tries.
   rdma_cm_event* event = nullptr;
   int got = -1;
   for (int tries = 0; tries < 50 && got != 0; ++tries) {
-    Line caller{os::UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), {}};
-    REQUIRE(::connect(caller.socket.get(), address.get(), os::UnixAddress::size()) == 0);
+    Line caller{bare.call(), {}};
     REQUIRE(events.readable());
     std::atomic<bool> returned{false};
     std::thread sender([&] {
@@ -280,13 +293,9 @@ TEST_CASE("a readable channel that does not block awaits the request of a caller
 }
 
 TEST_CASE("a channel that does not block gives up a caller that sends nothing", "[rdmacm]") {
-  Channel events;
-  Id listener(events);
-  listener.listen();
-  REQUIRE(fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
-  const os::UnixAddress address(socket_path(listener.id));
-  const os::UniqueFd caller(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  REQUIRE(::connect(caller.get(), address.get(), os::UnixAddress::size()) == 0);
+  BareListener bare;
+  const Channel& events = bare.events;
+  const os::UniqueFd caller = bare.call();
   rdma_cm_event* event = nullptr;
   for (int calls = 0; calls < 3; ++calls) {
     CHECK(rdma_get_cm_event(events.channel, &event) == -1);

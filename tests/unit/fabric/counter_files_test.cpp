@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -42,6 +44,26 @@ struct CountedEndnode {
   std::optional<CounterFiles> files;
 };
 
+/// While it lives, no file of this process takes a byte.
+class NoRoomForFiles {
+ public:
+  NoRoomForFiles() {
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    const rlimit none{0, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
+  }
+  ~NoRoomForFiles() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handled_before_);
+  }
+  NoRoomForFiles(const NoRoomForFiles&) = delete;
+  NoRoomForFiles& operator=(const NoRoomForFiles&) = delete;
+
+ private:
+  void (*handled_before_)(int) = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before_{};
+};
+
 /// A fabric's folder for a test.
 struct Folder {
   Folder() { CountedEndnode::directory = folder.path(); }
@@ -68,6 +90,23 @@ TEST_CASE("counts are files with a number each, and follow what is published", "
   CHECK(folder.text("endnodes/17/ports/1/hw_counters/sent_pkts") == "12345678\n");
   CHECK(folder.text("endnodes/17/ports/1/hw_counters/dropped") == "1\n");
   CHECK(folder.text("endnodes/17/queue_pairs") == "5 RC RTS\n6 UD INIT\n");
+}
+
+TEST_CASE("a count's file is never empty, also where the disk is full", "[fabric][endnode]") {
+  const Folder folder;
+  CountedEndnode one(17);
+  const auto exists = [&](const std::string& port) {
+    return folder.has(port + "/counters/port_xmit_packets") || folder.has(port + "/hw_counters/dropped");
+  };
+  {
+    const NoRoomForFiles full;
+    one.files->publish(counts(0, 0), "");
+  }
+  CHECK_FALSE(exists("endnodes/17/ports/1"));
+  CHECK_FALSE(exists(kSums));
+  one.files->publish(counts(9, 0), "");
+  CHECK(folder.text("endnodes/17/ports/1/counters/port_xmit_packets") == "9\n");
+  CHECK(folder.text(std::string(kSums) + "/counters/port_xmit_packets") == "9\n");
 }
 
 TEST_CASE("the device's counts are the sums of all endnodes, also of those that have ended", "[fabric][endnode]") {

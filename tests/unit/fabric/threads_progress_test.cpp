@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include "tests/unit/common/cancelled_thread.h"
 #include "threads_fixtures.h"
 
 /// Who drives an adapter, in one thread and with the test's clock: every step of the rule that loses no wake-up.
@@ -288,6 +289,20 @@ TEST_CASE("progress: a thread that serves leaves the adapter to callers as soon 
   // Unless the caller then sleeps.
   driven.progress->hand_over(driven.now);
   CHECK(driven.progress->wants_announcement());
+}
+
+TEST_CASE("progress: a thread that is to be cancelled still wakes the one that serves", "[fabric][threads]") {
+  SeededRandom random{3};
+  ChannelAdapter adapter({}, random);
+  std::unique_ptr<Progress> progress;
+  splitnic::test::check_not_cancelled([&](auto&& check) {
+    auto made = Progress::make(adapter, times());  // which kicks
+    check(made.has_value());
+    progress = std::move(*made);
+  });
+  REQUIRE(progress);
+  epoll_event fired;
+  CHECK(epoll_wait(progress->descriptor(), &fired, 1, 0) == 1);
 }
 
 TEST_CASE("progress: a link that is removed is neither polled nor watched", "[fabric][threads]") {

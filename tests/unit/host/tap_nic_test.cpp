@@ -89,6 +89,9 @@ bool deliver(TapNic& nic, std::vector<std::byte> frame) {
   return nic.write_frame({fabric::PeerMemory::over(frame.data(), frame.size())});
 }
 
+/// A frame from the unit: the NIC is busy.
+void pass_frame(TapNic& nic) { static_cast<void>(deliver(nic, std::vector<std::byte>(60))); }
+
 /// A time at which the nic looks for events again.
 /// Sends the frame as the host's stack would.
 void send_frame(const char* interface, std::span<const std::byte> frame) {
@@ -443,9 +446,8 @@ TEST_CASE("a quiet NIC reads the multicast list each 2 s, and each 100 ms again 
   CHECK_FALSE(joined(now + TapNic::kMulticastInterval));
   CHECK(joined(now + TapNic::kQuietMulticastInterval));
 
-  const std::vector<std::byte> frame(60);
   const Time passed = now + TapNic::kQuietMulticastInterval + 10ms;
-  static_cast<void>(nic->write_frame(messaging::ReceivedFrame::in_private_memory(frame)));
+  pass_frame(*nic);
   CHECK(joined(passed));
   const Time next = now + TapNic::kQuietMulticastInterval + TapNic::kMulticastInterval;
   CHECK(nic->next_deadline() == next);
@@ -466,8 +468,7 @@ TEST_CASE("a quiet NIC reads its settings each 4 s, and each second again once a
   static_cast<void>(nic->settings(quiet_list));
   CHECK(nic->next_deadline() == now + TapNic::kQuietCheckInterval);
 
-  const std::vector<std::byte> frame(60);
-  static_cast<void>(nic->write_frame(messaging::ReceivedFrame::in_private_memory(frame)));
+  pass_frame(*nic);
   const Time passed = quiet_list + TapNic::kEventInterval;
   static_cast<void>(nic->settings(passed));
   const Time busy_check = passed + TapNic::kCheckInterval;
@@ -505,10 +506,7 @@ TEST_CASE("a long multicast list is read once a second, and one beyond the limit
   run("ip link set sn0 up");
   Time now = later();
   // A busy NIC, which would read a short list every 100 ms.
-  const auto pass_frame = [&] {
-    static_cast<void>(nic->write_frame(messaging::ReceivedFrame::in_private_memory(std::vector<std::byte>(60))));
-  };
-  pass_frame();
+  pass_frame(*nic);
   static_cast<void>(nic->settings(now));
   const std::size_t before = nic->settings(now).multicast.size();
   const auto add = [](std::size_t first, std::size_t last) {
@@ -533,7 +531,7 @@ TEST_CASE("a long multicast list is read once a second, and one beyond the limit
   add(TapNic::kMostMulticast + 1, TapNic::kMostMulticast + 1);
   CHECK_FALSE(nic->settings(now + TapNic::kMulticastInterval).all_multicast);
   now += TapNic::kCheckInterval;
-  pass_frame();
+  pass_frame(*nic);
   CHECK(nic->settings(now).all_multicast);
   CHECK(nic->settings(now).multicast.empty());
   CHECK(nic->next_deadline() == now + TapNic::kCheckInterval);

@@ -61,15 +61,23 @@ struct Files {
   }
 };
 
+/// The owner of a name could not be saved, and the log has said so.
+struct UnsavedNames : Files {
+  UnitPolicy policy{command, "u", {}, log};
+
+  UnsavedNames() {
+    serve(policy);
+    std::filesystem::create_directory(obstacle());
+    host_comes("web", 1);
+    REQUIRE(poll_until(policy, [&] { return !lines.empty(); }));
+  }
+};
+
 }  // namespace
 
 TEST_CASE("names that can't be saved are saved when they can, and the log says so meanwhile", "[tools][policy]") {
-  Files files;
-  UnitPolicy policy(files.command, "u", {}, files.log);
-  files.serve(policy);
-  std::filesystem::create_directory(files.obstacle());
-  files.host_comes("web", 1);
-  REQUIRE(files.poll_until(policy, [&] { return !files.lines.empty(); }));
+  UnsavedNames files;
+  UnitPolicy& policy = files.policy;
   CHECK_THAT(files.lines[0], Catch::Contains("the owners of names are not saved, trying again: "));
   CHECK_FALSE(std::filesystem::exists(files.names()));
   // Nothing else changes.
@@ -81,12 +89,8 @@ TEST_CASE("names that can't be saved are saved when they can, and the log says s
 }
 
 TEST_CASE("names that could not be saved are saved at the end of the unit", "[tools][policy]") {
-  Files files;
-  UnitPolicy policy(files.command, "u", {}, files.log);
-  files.serve(policy);
-  std::filesystem::create_directory(files.obstacle());
-  files.host_comes("web", 1);
-  REQUIRE(files.poll_until(policy, [&] { return !files.lines.empty(); }));
+  UnsavedNames files;
+  UnitPolicy& policy = files.policy;
   std::filesystem::remove(files.obstacle());
   policy.finish();
   CHECK(std::filesystem::exists(files.names()));
