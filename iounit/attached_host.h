@@ -180,6 +180,12 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
     const auto vlan = vlans_.outward(header);
     return vlan && filter_.accepts(header.destination, *vlan);
   }
+  /// Whether it receives a frame to one station that nobody has sent from: it has requested the address, or the station
+  /// may be behind its bridge.
+  [[nodiscard]] bool accepts_unknown(const frame::EthernetHeader& header) const {
+    const auto vlan = vlans_.outward(header);
+    return vlan && (filter_.accepts(header.destination, *vlan) || (is_bridge_ && filter_.accepts_vlan(*vlan)));
+  }
   [[nodiscard]] const VlanMembership& vlans() const { return vlans_; }
   /// The cause if the policy does not let the host send to this audience now; counts so many frames against its limits.
   [[nodiscard]] std::optional<HostDrop> over_rate(frame::Audience audience, std::uint64_t frames = 1);
@@ -189,9 +195,9 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   /// The unit has copied so many bytes to another host, beside the copy for the LAN: they count in this host's turn.
   void note_copy(std::size_t bytes) { copied_bytes_ += bytes; }
   [[nodiscard]] bool promiscuous() const { return promiscuous_; }
-  /// Whether the host requested unicast addresses in addition to its own. Frames to them may arrive before it sends
-  /// from them.
-  [[nodiscard]] bool has_further_addresses() const { return !further_unicast_.empty(); }
+  /// Whether the host requested unicast addresses in addition to its own, or those behind its bridge. Frames to them
+  /// may arrive before it sends from them.
+  [[nodiscard]] bool wants_unknown() const { return is_bridge_ || !further_unicast_.empty(); }
   /// What its session did since the last call, apart from the cost.
   [[nodiscard]] Turn end_turn();
   /// Starts the end of its session, for good. reason: for the host.

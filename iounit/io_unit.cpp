@@ -367,7 +367,7 @@ void IoUnit::filters_changed() {
         std::count_if(hosts_.begin(), hosts_.end(), [&](const auto& host) { return host && has_it(*host); }));
   };
   promiscuous_hosts_ = count_hosts([](const AttachedHost& host) { return host.promiscuous(); });
-  hosts_with_further_addresses_ = count_hosts([](const AttachedHost& host) { return host.has_further_addresses(); });
+  hosts_that_want_unknown_ = count_hosts([](const AttachedHost& host) { return host.wants_unknown(); });
   tell_group_wants();
 }
 

@@ -269,7 +269,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   frame::SoftwareOffload offload_;
   std::vector<std::unique_ptr<AttachedHost>> hosts_;  // by number, null where free
   std::size_t promiscuous_hosts_ = 0;
-  std::size_t hosts_with_further_addresses_ = 0;
+  std::size_t hosts_that_want_unknown_ = 0;
   FairShare share_;
   HostTurns turns_;
   CountedWork counted_work_;

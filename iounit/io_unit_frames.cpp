@@ -28,14 +28,16 @@ IoUnit::Destination IoUnit::destination_of(const frame::EthernetHeader& header) 
 }
 
 bool IoUnit::overhears(const AttachedHost& host, const frame::EthernetHeader& header, const Destination& destination) {
+  if (!host.up()) return false;
+  if (header.destination.is_multicast()) return host.accepts(header);
   // An address in the table belongs to one host; any other host must be promiscuous to get a copy.
-  return host.up() && (host.promiscuous() || !destination.known) && host.accepts(header);
+  return destination.known ? host.promiscuous() && host.accepts(header) : host.accepts_unknown(header);
 }
 
 /// Avoids a walk over the hosts for nearly every unicast frame.
 bool IoUnit::nobody_overhears(const frame::EthernetHeader& header, const Destination& destination) const {
   return !header.destination.is_multicast() && promiscuous_hosts_ == 0 &&
-         (destination.known || hosts_with_further_addresses_ == 0);
+         (destination.known || hosts_that_want_unknown_ == 0);
 }
 
 std::size_t IoUnit::find_receivers(const frame::EthernetHeader& header, const Destination& destination,

@@ -56,7 +56,7 @@ void IoUnit::tell_group_wants() {
   if (group_ == nullptr) return;
   const bool any = std::ranges::any_of(hosts_, [](const auto& host) { return host != nullptr; });
   group_->group().places().set_wants(
-      number(), {.groups = any, .unicast = promiscuous_hosts_ != 0, .unknown = hosts_with_further_addresses_ != 0});
+      number(), {.groups = any, .unicast = promiscuous_hosts_ != 0, .unknown = hosts_that_want_unknown_ != 0});
 }
 
 bool IoUnit::is_elsewhere(const frame::EthernetHeader& header) const {

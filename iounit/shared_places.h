@@ -41,7 +41,7 @@ class SharedPlaces {
   struct Wants {
     bool groups = false;   ///< there is a host
     bool unicast = false;  ///< a host is promiscuous
-    bool unknown = false;  ///< a host has requested addresses besides its own
+    bool unknown = false;  ///< a host has requested addresses besides its own, or has a bridge behind it
   };
   void set_wants(UnitNumber unit, const Wants& wants);
   /// Whether a unit besides this one wants frames to groups.

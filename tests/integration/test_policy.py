@@ -85,6 +85,11 @@ class Policy(support.LabTestCase):
                 tap.send(frames.frame(self.peer, behind, b"there".ljust(46)))
                 lan.send(frames.frame(behind, self.peer, b"and back".ljust(46)))
                 return lan.expect(lambda raw: b"there" in raw, 0.1) and tap.expect(lambda raw: b"and back" in raw, 0.1)
+
+            def reached():
+                lan.send(frames.frame(behind, self.peer, b"first".ljust(46)))
+                return tap.expect(lambda raw: b"first" in raw, 0.1)
+            wait_until(reached, SETTLE_SECONDS, "a frame to the station that has sent none yet")
             wait_until(exchanged, SETTLE_SECONDS, "frames to and from the station behind the host")
             tap.send(frames.frame(frames.BROADCAST, self.peer, b"loop".ljust(46)))
             self.wait_drops(unit, "from_host_lan_source", 1)

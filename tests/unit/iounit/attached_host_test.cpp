@@ -109,13 +109,13 @@ TEST_CASE("a refused receive filter changes nothing", "[iounit][attached]") {
 
 TEST_CASE("a new filter replaces the one before and leaves the VLANs", "[iounit][attached]") {
   OneHost one;
-  CHECK_FALSE(one.host.has_further_addresses());
+  CHECK_FALSE(one.host.wants_unknown());
   REQUIRE(one.ask(wire::VlanFilter{std::vector<std::uint16_t>{5}}).has_value());
   REQUIRE(one.ask(wire::ReceiveFilter{.unicast = {station(2)}, .multicast = {group(2)}, .promiscuous = true}));
-  CHECK(one.host.has_further_addresses());
+  CHECK(one.host.wants_unknown());
   CHECK(one.host.promiscuous());
   REQUIRE(one.ask(wire::ReceiveFilter{.multicast = {group(3)}}).has_value());
-  CHECK_FALSE(one.host.has_further_addresses());
+  CHECK_FALSE(one.host.wants_unknown());
   CHECK_FALSE(one.host.promiscuous());
   CHECK(one.accepts(station(1)));
   CHECK_FALSE(one.accepts(station(2)));
@@ -235,7 +235,7 @@ TEST_CASE("a new hello starts from an open filter for groups, and nothing else o
   REQUIRE(one.events().on_hello(hello).has_value());
   CHECK(one.owner.filter_changes == changes + 1);
   CHECK_FALSE(one.host.promiscuous());
-  CHECK_FALSE(one.host.has_further_addresses());
+  CHECK_FALSE(one.host.wants_unknown());
   CHECK(one.host.interface_up());
   CHECK(one.accepts(group(200)));
   CHECK(one.accepts(station(1), 6));

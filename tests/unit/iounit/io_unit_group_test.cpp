@@ -98,6 +98,19 @@ TEST_CASE("a host's frame for an unknown address goes to the wire and to hosts o
   CHECK(bench.arrived(1, make_frame(kNobody, kStation)) == Names{"b1"});
 }
 
+TEST_CASE("frames for unknown addresses reach the bridges behind the hosts of every unit", "[iounit][group]") {
+  IoUnitOptions options;
+  options.policy.others.foreign_sources = true;
+  Two bench(options);
+  REQUIRE(bench.grants(bench.b1, wire::ReceiveFilter{.promiscuous = true}));
+  CHECK(bench.sent(bench.a0, make_frame(kBehind, bench.a0.mac())) == Names{"b1", "wire"});
+  CHECK(bench.sent(bench.a1, make_frame(kBehind, bench.a1.mac())) == Names{"b1", "wire"});
+  CHECK(bench.arrived(0, make_frame(kBehind, kStation)) == Names{"b1"});
+  CHECK(bench.arrived(1, make_frame(kBehind, kStation)) == Names{"b1"});
+  CHECK(bench.sent(bench.a0, make_frame(kStation, bench.a0.mac())) == Names{"wire"});
+  CHECK(bench.sent(bench.a0, make_frame(bench.b0.mac(), bench.a0.mac())) == Names{"b0"});
+}
+
 TEST_CASE("frames to groups reach every unit's members and the wire once", "[iounit][group]") {
   Two bench;
   for (TestHost* host : {&bench.b0, &bench.a1}) {

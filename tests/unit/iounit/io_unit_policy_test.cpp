@@ -206,6 +206,48 @@ TEST_CASE("with foreign sources allowed, those of the LAN's stations and of othe
   CHECK(bench.lan.sent.size() == 3);
 }
 
+TEST_CASE("a station behind a host's bridge is reached before it has sent, and after it was silent for long",
+          "[iounit][policy]") {
+  IoUnitOptions options;
+  options.policy.others.foreign_sources = true;
+  UnitBench bench(options);
+  TestHost& bridge = bench.host_up("bridge");
+  TestHost& other = bench.host_up("other");
+  bench.from_lan(make_frame(bridge.mac(), kGateway));
+  REQUIRE(bench.grants(bridge, wire::ReceiveFilter{.promiscuous = true}));
+  const auto reached = [&] { return std::exchange(bridge.frames, {}).size(); };
+  static_cast<void>(reached());
+  bench.from_lan(make_frame(kBehindHost, kGateway));
+  CHECK(reached() == 1);
+  bench.from_host(other, make_frame(kBehindHost, other.mac()));  // the LAN may have the station as well
+  CHECK(reached() == 1);
+  CHECK(bench.lan.sent.size() == 1);
+  bench.from_host(bridge, make_frame(kGateway, kBehindHost));
+  bench.run(seconds(301));
+  bench.from_lan(make_frame(kBehindHost, kGateway));
+  CHECK(reached() == 1);
+  // It gets nothing that is known to be somebody else's.
+  bench.from_lan(make_frame(other.mac(), kGateway));
+  bench.from_host(other, make_frame(kGateway, other.mac()));
+  CHECK(reached() == 0);
+  CHECK(bench.drops().empty());
+  const auto sum = bench.sum();
+  CHECK(sum.in == sum.delivered + sum.dropped);
+  SECTION("not in a VLAN that the host has left out") {
+    REQUIRE(bench.grants(bridge, wire::VlanFilter{std::vector<std::uint16_t>{5}}));
+    bench.from_lan(make_frame(kBehindHost, kGateway, {.vlans = {6}}));
+    CHECK(reached() == 0);
+    bench.from_lan(make_frame(kBehindHost, kGateway, {.vlans = {5}}));
+    CHECK(reached() == 1);
+  }
+  SECTION("not after the bridge has left the interface") {
+    REQUIRE(bench.grants(bridge, wire::ReceiveFilter{}));
+    bench.from_lan(make_frame(kBehindHost, kGateway));
+    CHECK(reached() == 0);
+    CHECK(bench.drops() == Drops{{"lan_unwanted", 1}});
+  }
+}
+
 TEST_CASE("without permission, promiscuous mode and further addresses give a host nobody else's frames",
           "[iounit][policy]") {
   UnitBench bench;
