@@ -15,6 +15,7 @@ using messaging::Refusal;
 namespace {
 
 constexpr Duration kSettingsInterval = std::chrono::seconds(4);
+constexpr std::chrono::seconds kAddressInterval{10};
 // Sources of notices: however much else is to be said, a log tells that the session is up again.
 constexpr std::string_view kUps = "session up";
 constexpr std::string_view kDowns = "session down";
@@ -73,6 +74,7 @@ void HostDriver::follow_settings(Time now) {
   };
   if (statistics_schedule_.due(now, frames)) session_->request(wire::StatisticsReport{});
   settings_due_ = now + kSettingsInterval;
+  ask_for_address_again(now);
   const NicSettings& current = nic_.settings(now);
   if (announced_ && current == settings_) return;
   const NicSettings before = std::exchange(settings_, current);
@@ -99,6 +101,28 @@ void HostDriver::send_settings(const NicSettings* before) {
   if (!queued) session_->reset("the unit does not take settings");
 }
 
+/// An address may be free later: the unit keeps it for a host that has left, or for a station of the LAN, only for a
+/// time. A bond, for example, gives all of its interfaces one address.
+void HostDriver::ask_for_address_again(Time now) {
+  if (now < address_due_) return;
+  address_due_ = now + kAddressInterval;
+  session_->request(wire::SetMacAddress{settings_.mac});
+}
+
+void HostDriver::on_address(const Answer& answer) {
+  const bool refused_before = std::exchange(address_due_, kNever) != kNever;
+  if (answer) {
+    refused_addresses_.clear();
+    if (refused_before) notices_.notice(fmt::format("the I/O unit grants the address {}", to_string(settings_.mac)));
+    return;
+  }
+  address_due_ = now_ + kAddressInterval;
+  const std::string line =
+      fmt::format("the I/O unit refused {}: {}; asking again every {} s",
+                  wire::to_string(wire::CfgRequest::set_mac_address), answer.error().text, kAddressInterval.count());
+  if (refused_addresses_.first_time(line)) notices_.notice(line);
+}
+
 void HostDriver::set_carrier(bool carrier) {
   carrier_ = carrier;
   nic_.set_carrier(carrier);
@@ -114,10 +138,12 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
   if (link.max_mtu == 0) link.max_mtu = reply->max_mtu;
   early_link_.reset();
   unit_name_ = reply->name;
+  link.max_mtu = mtu_within(link.max_mtu);
   nic_.set_max_mtu(link.max_mtu);
   nic_.set_mac(reply->assigned_mac);
   nic_.set_offloads({.frames = session_->offloads(), .udp_segments = session_->udp_segments()});
   announced_ = false;
+  address_due_ = kNever;
   statistics_schedule_.start();
   reported_.clear();
   set_carrier(link.up);
@@ -173,7 +199,7 @@ Answer HostDriver::on_request(const wire::RequestBody& request) {
       early_link_ = *link;  // without a session there is no carrier
       return wire::Acknowledged{};
     }
-    if (link->max_mtu != 0) nic_.set_max_mtu(link->max_mtu);
+    if (link->max_mtu != 0) nic_.set_max_mtu(mtu_within(link->max_mtu));
     if (carrier_ != link->up) notices_.notice(link->up ? "the LAN has carrier" : "the LAN has no carrier");
     set_carrier(link->up);
     return wire::Acknowledged{};
@@ -216,6 +242,7 @@ Answer HostDriver::report_statistics(bool clear) {
 }
 
 void HostDriver::on_reply(wire::CfgRequest request, const Answer& answer) {
+  if (request == wire::CfgRequest::set_mac_address) return on_address(answer);
   if (!answer) {
     notices_.notice(fmt::format("the I/O unit refused {}: {}", wire::to_string(request), answer.error().text));
     return;
@@ -232,7 +259,8 @@ void HostDriver::clear_unit_statistics() {
 Time HostDriver::next_deadline() const {
   Time deadline = session_.next_deadline();
   if (session_.up())
-    deadline = std::min({deadline, statistics_schedule_.next_deadline(), settings_due_, nic_.next_deadline()});
+    deadline =
+        std::min({deadline, statistics_schedule_.next_deadline(), settings_due_, address_due_, nic_.next_deadline()});
   return deadline;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -86,6 +87,10 @@ class HostDriver final : public messaging::SessionEvents {
   void admit_queues();
   void follow_settings(Time now);
   void send_settings(const NicSettings* before);
+  void ask_for_address_again(Time now);
+  void on_address(const messaging::Answer& answer);
+  /// Of the NIC. A frame that is longer than this end's own maximum fits none of the session's elements.
+  [[nodiscard]] std::uint32_t mtu_within(std::uint32_t of_unit) const { return std::min(of_unit, options_.max_mtu); }
   void set_carrier(bool carrier);
   [[nodiscard]] messaging::wire::Statistics statistics() const;
   [[nodiscard]] messaging::Answer report_statistics(bool clear);
@@ -98,6 +103,7 @@ class HostDriver final : public messaging::SessionEvents {
   NicSettings settings_;
   Time now_{};
   Time settings_due_{};
+  Time address_due_ = kNever;  // when to ask again for an address that the unit has refused
   messaging::StatisticsSchedule statistics_schedule_;
   FramePump pump_;
   QueueGroup* group_ = nullptr;
@@ -106,7 +112,8 @@ class HostDriver final : public messaging::SessionEvents {
   bool carrier_ = false;
   bool stopping_ = false;
   std::string unit_name_;
-  ReportedOnce reported_;  // why the session went down, since it was last up
+  ReportedOnce reported_;           // why the session went down, since it was last up
+  ReportedOnce refused_addresses_;  // why the unit refused addresses, since it last granted one
   messaging::wire::Statistics unit_statistics_;
   messaging::wire::Statistics cleared_;  // statistics() when the unit last cleared them
   std::optional<Time> cleared_at_;       // the first poll, or when the unit last cleared them

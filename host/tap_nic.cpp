@@ -196,6 +196,7 @@ void TapNic::make_again() {
     log_.warning("TAP {} was deleted; creating it again", name_);
   }
   const MacAddress address = settings_.mac;
+  const bool was_ours = mac_is_ours_ && address == our_mac_;
   options_.mac = address;
   options_.mtu = settings_.mtu;
   if (const auto error = attach()) {
@@ -204,15 +205,19 @@ void TapNic::make_again() {
     return;
   }
   device_->set_carrier(carrier_);
+  // Nobody else has chosen the address: the unit may still replace it.
+  mac_is_ours_ = mac_is_ours_ || (was_ours && made_here_);
 }
 
 void TapNic::set_mtu_back() {
   if (!rights_->set_mtu(*device_, *max_mtu_)) {
-    log_.warning("TAP {} has an MTU of {}, more than the I/O unit's {}, and it can't be set back", name_, settings_.mtu,
-                 *max_mtu_);
+    log_.recurring(os::LogLevel::kWarning,
+                   fmt::format("TAP {} has an MTU of {}, more than the session's {}, and it can't be set back", name_,
+                               settings_.mtu, *max_mtu_));
     return;
   }
-  log_.warning("TAP {} has an MTU of {}, more than the I/O unit's: set back to {}", name_, settings_.mtu, *max_mtu_);
+  log_.warning("TAP {} has an MTU of {}, more than the session permits: set back to {}", name_, settings_.mtu,
+               *max_mtu_);
   settings_.mtu = *max_mtu_;
 }
 

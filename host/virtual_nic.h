@@ -75,7 +75,7 @@ class VirtualNic : public NicQueue {
 
   /// Sets the carrier that the host's system sees.
   virtual void set_carrier(bool carrier) = 0;
-  /// Sets the NIC's maximum MTU, which is the I/O unit's. The NIC reduces a larger setting (one log line).
+  /// Sets the NIC's maximum MTU, which is the session's. The NIC reduces a larger setting (one log line).
   virtual void set_max_mtu(std::uint32_t max_mtu) = 0;
   /// Sets the address that the I/O unit assigned, unless the host's system has set one itself.
   virtual void set_mac(const MacAddress& mac) = 0;

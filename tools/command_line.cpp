@@ -79,7 +79,8 @@ void bind(CLI::App& app, HostCommand& command) {
                  "Address of the virtual NIC (default: one that the I/O unit derives from the name)")
       ->type_name("ADDRESS");
   app.add_option("--mtu", command.daemon.mtu,
-                 "MTU of a newly created virtual NIC (default: 1500, or the I/O unit's maximum if that is less)")
+                 "MTU of a newly created virtual NIC (default: 1500, or the I/O unit's maximum if that is less). The "
+                 "interface can be set to any MTU up to the unit's, but beyond 9216 only up to this one")
       ->type_name("BYTES")
       ->check(between(68U, 65535U));
   app.add_option("--queues", command.queues,

@@ -181,6 +181,9 @@ class ByHand(support.LabTestCase):
         self.wait_up(self.start_host("vnic0"))
         self.assertIn("MTU 65535", self.machine.status().stdout)
         self.assertNotIn("restarted", unit.text())
+        self.machine.run("ip", "link", "set", "vnic0", "mtu", "20000")
+        wait_until(lambda: " mtu 9216 " in self.machine.run("ip", "link", "show", "vnic0").stdout, 5,
+                   "the TAP to have an MTU whose frames fit the session")
 
     def test_the_units_mtu_limits_its_hosts(self):
         self.start_unit("--mtu", "1280")

@@ -319,6 +319,54 @@ TEST_CASE("the LAN's carrier and MTU reach the NIC, each change is reported once
   CHECK(bench.notices.count("the LAN has carrier") == 1);
 }
 
+TEST_CASE("the NIC's largest MTU is one whose frames fit the session", "[host][driver]") {
+  auto options = host_options();
+  options.max_mtu = 1600;
+  DriverBench bench(options);
+  bench.unit.grant.max_mtu = 9000;
+  bench.come_up();
+  CHECK(bench.notices.count("MTU up to 1600") == 1);
+  REQUIRE(bench.unit.session().request(wire::LinkState{.up = true, .max_mtu = 8000}));
+  REQUIRE(bench.run_until([&] { return !bench.unit.replies.empty(); }));
+  REQUIRE(bench.unit.session().request(wire::LinkState{.up = true, .max_mtu = 1400}));
+  REQUIRE(bench.run_until([&] { return bench.unit.replies.size() == 2; }));
+  CHECK(bench.nic.max_mtus == std::vector<std::uint32_t>{1600, 1600, 1400});
+}
+
+TEST_CASE("a refused address is asked for again until the unit grants it", "[host][driver]") {
+  DriverBench bench;
+  bench.come_up();
+  bench.unit.refuses_requests = true;
+  bench.nic.system.mac = kUnitsMac;
+  const auto asked = [&] { return bench.unit.asked<wire::SetMacAddress>(); };
+  bench.unit.requests.clear();
+  bench.run(9s);
+  CHECK(asked().size() == 1);
+  bench.run(15s);
+  CHECK(asked().size() == 3);
+  CHECK(bench.notices.count("the I/O unit refused SetMacAddress: not today; asking again every 10 s") == 1);
+  SECTION("granted") {
+    bench.unit.refuses_requests = false;
+    bench.run(10s);
+    CHECK(asked().size() == 4);
+    CHECK(asked().back().address == kUnitsMac);
+    CHECK(bench.notices.count("the I/O unit grants the address " + to_string(kUnitsMac)) == 1);
+    bench.run(60s);
+    CHECK(asked().size() == 4);
+    bench.unit.refuses_requests = true;
+    bench.nic.system.mac = kHostsMac;
+    bench.run(5s);
+    CHECK(bench.notices.count("the I/O unit refused SetMacAddress") == 2);
+  }
+  SECTION("the system takes another address") {
+    bench.unit.refuses_requests = false;
+    bench.nic.system.mac = kHostsMac;
+    bench.run(60s);
+    CHECK(asked().size() == 4);
+    CHECK(asked().back().address == kHostsMac);
+  }
+}
+
 TEST_CASE("the unit's reports are shown, and requests that are not for a host are refused", "[host][driver]") {
   DriverBench bench;
   bench.come_up();
