@@ -127,7 +127,10 @@ const NicSettings& TapNic::settings(Time now) {
   if (!check_at_once_ && now < std::min(next_event_check_, next_deadline())) return settings_;
   next_event_check_ = now + kEventInterval;
   note_frames(now);
-  const bool event = links_ && links_->poll_events([](const os::LinkEvent&) {}) != 0;
+  bool event = false;
+  if (links_) {
+    links_->poll_events([&](const os::LinkEvent& change) { event = event || change.concerns(index_, name_); });
+  }
   if (event || check_at_once_ || now >= next_check_) {
     refresh(now);
   } else if (now >= next_multicast_check_) {

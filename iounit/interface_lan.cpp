@@ -41,7 +41,8 @@ Result<void> InterfaceLan::read_link() {
 void InterfaceLan::poll(Time now) {
   if (!check_at_once_ && now < std::min(next_event_check_, next_check_)) return;
   next_event_check_ = now + kEventInterval;
-  const bool event = links_->poll_events([](const os::LinkEvent&) {}) != 0;
+  bool event = false;
+  links_->poll_events([&](const os::LinkEvent& change) { event = event || change.concerns(link_.index, interface_); });
   if (event || check_at_once_ || now >= next_check_) refresh(now);
 }
 

@@ -66,6 +66,12 @@ struct LinkEvent {
   /// the index of the link there.
   std::optional<int> moved_to_netnsid{};
   std::optional<int> moved_to_index{};
+
+  /// Whether it may be about the link that had this index and name when it was last asked about. A query waits for the
+  /// kernel's configuration lock, which others hold for long while they make and remove interfaces of their own.
+  [[nodiscard]] bool concerns(int index, std::string_view name) const {
+    return kind == Kind::kResync || link.index == index || link.name == name;
+  }
 };
 
 /// Whether an interface may have this name: 1 to 15 characters; no blank, no '/', ':', '%' (the kernel would read it as

@@ -602,20 +602,5 @@ TEST_CASE("a TAP that is moved to another namespace and renamed there keeps work
   CHECK(output_of("ip link show eth7 2>/dev/null").empty());
 }
 
-TEST_CASE("a deleted TAP is made again with its address, MTU and carrier", "[host][tap][privileged]") {
-  const TestNamespace inside;
-  if (!inside) return;
-  const auto nic = opened({.name = "sn0", .mac = kMac, .mtu = 1300});
-  nic->set_carrier(true);
-  run("ip link del sn0");
-  CHECK(readable(testing::descriptors_of(*nic)));
-  const NicSettings& settings = nic->settings(later());
-  CHECK(settings.mac == kMac);
-  CHECK(settings.mtu == 1300);
-  run("ip link set sn0 up");
-  CHECK_THAT(output_of("ip link show sn0"), Catch::Contains("LOWER_UP"));
-  CHECK(nic->settings(later()).up);
-}
-
 }  // namespace
 }  // namespace splitnic::host::tap_nic_test

@@ -107,6 +107,29 @@ Frame tagged(std::size_t bytes, unsigned mark) {
   return frame;
 }
 
+TEMPLATE_TEST_CASE("events of other interfaces don't make the engine look at its own", "[iounit][lan][privileged]",
+                   PcapLan, PacketLan) {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_pair();
+  const auto lan = opened<TestType>("lan0");
+  Time now = kStart;
+  run("ip link add other0 type veth peer name other1");
+  bool passed_by = false;
+  for (int mtu = 1280; mtu < 1330 && !passed_by; ++mtu) {  // the kernel may still report lan0 itself
+    const Time due = lan->next_deadline();
+    run("ip link set other0 mtu " + std::to_string(mtu));
+    REQUIRE(readable({testing::descriptors_of(*lan).front()}, 5s));
+    lan->poll(now += InterfaceLan::kEventInterval);
+    passed_by = lan->next_deadline() == due;
+  }
+  CHECK(passed_by);
+  run("ip link set lan0 mtu 1400");
+  lan->poll(now += InterfaceLan::kEventInterval);
+  CHECK(lan->mtu() == 1400);
+  CHECK(lan->next_deadline() == now + InterfaceLan::kCheckInterval);
+}
+
 TEMPLATE_TEST_CASE(
     "frames cross an interface byte for byte, those with VLAN tags too, and the own ones don't come back",
     "[iounit][lan][privileged]", PcapLan, PacketLan) {
