@@ -383,7 +383,7 @@ wire::Statistics IoUnit::lan_statistics() const {
   // Frames for others on the LAN (lan_to_lan, lan_unwanted) are no loss.
   statistics.from_interface = {.frames = counters_.lan_frames,
                                .bytes = counters_.lan_bytes,
-                               .errors = lan.rx_truncated + drops(LanDrop::lan_malformed) +
+                               .errors = lan.rx_truncated + lan.rx_undescribed + drops(LanDrop::lan_malformed) +
                                          drops(LanDrop::lan_bad_source) + drops(LanDrop::lan_bad_offload),
                                .drops = lan.rx_kernel_drops + drops(LanDrop::lan_forged) +
                                         drops(LanDrop::lan_udp_oversize) + drops(LanDrop::lan_oversize) +

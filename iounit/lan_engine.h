@@ -52,6 +52,7 @@ struct LanCounters {
   std::uint64_t rx_frames = 0;
   std::uint64_t tx_frames = 0;
   std::uint64_t rx_truncated = 0;     ///< frames dropped because their capture is incomplete
+  std::uint64_t rx_undescribed = 0;   ///< super-frames lost because the kernel can't say how they are to be cut
   std::uint64_t rx_kernel_drops = 0;  ///< frames lost before this process received them
   std::uint64_t tx_errors = 0;        ///< frames that the interface refused
   std::uint64_t tx_lost = 0;          ///< of tx_errors: those that send() had accepted before

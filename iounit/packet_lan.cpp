@@ -204,8 +204,7 @@ std::size_t PacketLan::receive(LanSink& sink, std::size_t budget) {
     const int got =
         ::recvmmsg(socket_.get(), receiver_->messages.data(), static_cast<unsigned>(wanted), MSG_DONTWAIT, nullptr);
     if (got < 0 && errno == EINVAL) {
-      // The kernel has dropped a frame whose segmentation a virtio-net header can't describe.
-      ++counters_.rx_truncated;
+      note_undescribed();
       ++taken;
       continue;
     }
@@ -231,7 +230,13 @@ PacketLan::Placed PacketLan::receive_placed(LanSink& sink, std::size_t& bytes) {
   const auto memory = receiver_->bytes(0).subspan(frame::kVlanTagBytes);
   std::array<iovec, 3> parts{iovec{&about.header, sizeof about.header}, iovec{memory.data(), kHeadBytes}, iovec{}};
   auto message = receiver_->message_into(0, std::span(parts).first(2));
-  const ssize_t seen = receive_one(socket_.get(), message, MSG_PEEK);
+  ssize_t seen = receive_one(socket_.get(), message, MSG_PEEK);
+  if (seen < 0 && errno == EINVAL) {
+    // Of a frame that the kernel has dropped behind the last batch, or of the next frame, which is still there then.
+    message = receiver_->message_into(0, std::span(parts).first(2));
+    seen = receive_one(socket_.get(), message, MSG_PEEK);
+    if (seen >= 0 || errno != EINVAL) note_undescribed();
+  }
   if (seen < 0 && errno == EAGAIN) return Placed::nothing_waits;
   expects_long_frames_ = seen > static_cast<ssize_t>(kLongFrameBytes + sizeof about.header);
   const std::size_t frame_bytes = static_cast<std::size_t>(std::max<ssize_t>(seen, 0)) - sizeof about.header;
@@ -332,6 +337,15 @@ void PacketLan::flush() {
   }
   batch.queued = 0;
   batch.used = 0;
+}
+
+/// The kernel has dropped a frame whose segmentation a virtio-net header can't describe.
+void PacketLan::note_undescribed() {
+  if (counters_.rx_undescribed++ != 0) return;
+  log().warning(
+      "LAN interface {0}: lost a merged frame that the kernel can't describe (SCTP, fragments, or the NIC's LRO); "
+      "lan_undescribed counts further ones. If they are many: ethtool -K {0} lro off, or gro off",
+      interface());
 }
 
 /// A kernel that doesn't know super-frames of UDP says so only when it gets one. The driver cuts the next ones itself.

@@ -80,6 +80,7 @@ class PacketLan final : public InterfaceLan {
   [[nodiscard]] bool may_send(std::span<const std::byte> head, std::size_t frame_bytes,
                               const frame::FrameOffload& offload);
   void note_refusal(const frame::VirtioNetHeader& header, std::size_t frame_bytes);
+  void note_undescribed();
 
   bool expects_long_frames_ = false;   ///< the last frame received was long
   bool refuses_udp_segments_ = false;  ///< the kernel has refused a super-frame of UDP (before 6.2)

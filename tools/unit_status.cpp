@@ -60,6 +60,7 @@ void add_counts(os::DaemonStatus& status, const iounit::IoUnit& unit, const ioun
   const auto& lan_counters = lan.counters();
   for (const auto& [cause, count] :
        std::initializer_list<std::pair<const char*, std::uint64_t>>{{"lan_truncated", lan_counters.rx_truncated},
+                                                                    {"lan_undescribed", lan_counters.rx_undescribed},
                                                                     {"lan_kernel_drops", lan_counters.rx_kernel_drops},
                                                                     {"lan_tx_errors", lan_counters.tx_errors},
                                                                     {"lan_tx_lost", lan_counters.tx_lost},

@@ -75,7 +75,7 @@ class Threads(support.LabTestCase):
             out += drops["handover_full"] + drops["handover_refused"]
             # The sums of docs/operations.md.
             out += sum(lost for cause, lost in drops.items() if cause.startswith("lan_") and cause not in
-                       ("lan_tx_errors", "lan_truncated", "lan_kernel_drops"))
+                       ("lan_tx_errors", "lan_truncated", "lan_undescribed", "lan_kernel_drops"))
             out += sum(lost for peer in stats["peers"] for cause, lost in peer["drops"].items()
                        if cause.startswith(("from_host_", "to_host_")))
             return into - out
