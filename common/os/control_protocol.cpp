@@ -63,6 +63,15 @@ void for_each_member(Struct& value, Visit visit) {
   boost::mp11::mp_for_each<Members>([&](auto member) { visit(schema_name(member.name), value.*member.pointer); });
 }
 
+/// Nearly all of a status, and the daemon's frames wait for it: without a look-up of each field by its name.
+void encode(capnp::DynamicStruct::Builder builder, const NamedCount& value) {
+  using Members = boost::describe::describe_members<NamedCount, boost::describe::mod_public>;
+  static_assert(boost::mp11::mp_size<Members>::value == 2);
+  auto count = builder.as<control::NamedCount>();
+  count.setName(capnp::Text::Reader(value.name.c_str(), value.name.size()));
+  count.setCount(value.count);
+}
+
 template <class Struct>
 void encode(capnp::DynamicStruct::Builder builder, const Struct& value) {
   for_each_member(value, [&]<class Member>(const std::string& name, const Member& member) {

@@ -10,13 +10,17 @@ namespace {
 
 using Counts = std::vector<NamedCount>;
 
-std::uint64_t count_of(const Counts& counts, const std::string& name) {
+/// likely: where it was in another report, which most often has the same counts in the same order.
+std::uint64_t count_of(const Counts& counts, const std::string& name, std::size_t likely) {
+  if (likely < counts.size() && counts[likely].name == name) return counts[likely].count;
   const auto found = std::ranges::find(counts, name, &NamedCount::name);
   return found == counts.end() ? 0 : found->count;
 }
 
 bool none_less(const Counts& counts, const Counts& before) {
-  return std::ranges::all_of(counts, [&](const auto& count) { return count.count >= count_of(before, count.name); });
+  std::size_t at = 0;
+  return std::ranges::all_of(counts,
+                             [&](const auto& count) { return count.count >= count_of(before, count.name, at++); });
 }
 
 /// Calls visit(count of peer, count of before) for all of a peer's counts, the numbers and the lists.
@@ -40,7 +44,8 @@ bool none_less(const PeerStatus& peer, const PeerStatus& before) {
 void take_off(std::uint64_t& count, std::uint64_t before) { count -= before; }
 
 void take_off(Counts& counts, const Counts& before) {
-  for (auto& count : counts) count.count -= std::min(count.count, count_of(before, count.name));
+  std::size_t at = 0;
+  for (auto& count : counts) count.count -= std::min(count.count, count_of(before, count.name, at++));
 }
 
 void take_off(PeerStatus& peer, const PeerStatus& before) {
