@@ -276,7 +276,7 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
     }
   }
 
-  static constexpr std::uint64_t kLargestFrame = 65536;
+  static constexpr std::uint64_t kLargestFrame = messaging::wire::kMaxFrameBytes;
   struct Limit {
     Limit() = default;
     explicit Limit(const RateLimits& limits);

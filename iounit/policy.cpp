@@ -37,24 +37,36 @@ void PolicyRules::allow(const std::string& name, const MacAddress& address) {
   if (!contains(at->rights.addresses, address)) at->rights.addresses.push_back(address);
 }
 
+Policy::Known::Known(PolicyRules of) : rules(std::move(of)) {
+  for (const HostRule& rule : rules.hosts) {
+    by_name.try_emplace(rule.name, &rule);
+    for (const MacAddress& address : rule.rights.addresses) by_address[address.as_number()].push_back(&rule);
+  }
+}
+
 Policy::Policy(PolicyRules rules, std::uint64_t seed)
-    : rules_(std::make_shared<const PolicyRules>(std::move(rules))),
+    : known_(std::make_shared<const Known>(std::move(rules))),
       stations_(std::make_shared<SharedAddresses>(kStations, seed)) {}
 
 void Policy::set_rules(PolicyRules rules) {
   ++changes_;
-  rules_ = std::make_shared<const PolicyRules>(std::move(rules));
+  known_ = std::make_shared<const Known>(std::move(rules));
+}
+
+const HostRule* Policy::rule_of(const std::string& name) const {
+  const auto at = known_->by_name.find(name);
+  return at == known_->by_name.end() ? nullptr : at->second;
 }
 
 const HostRights& Policy::rights_of(const std::string& name) const {
-  const HostRule* const rule = rules_->find(name);
-  return rule != nullptr ? rule->rights : rules_->others;
+  const HostRule* const rule = rule_of(name);
+  return rule != nullptr ? rule->rights : rules().others;
 }
 
 std::optional<std::string> Policy::why_not_name(const std::string& name,
                                                 const std::optional<fabric::BridgePeer>& process) const {
-  const HostRule* const rule = rules_->find(name);
-  if (rule == nullptr && rules_->listed_only) return "the policy does not list this host";
+  const HostRule* const rule = rule_of(name);
+  if (rule == nullptr && rules().listed_only) return "the policy does not list this host";
   if (rule != nullptr && (rule->user || rule->group)) {
     const bool theirs =
         process && ((rule->user && *rule->user == process->uid) || (rule->group && *rule->group == process->gid));
@@ -69,10 +81,10 @@ std::optional<std::string> Policy::why_not_name(const std::string& name,
 }
 
 const HostRule* Policy::configured_for_another(const MacAddress& address, const std::string& name) const {
-  const auto at = std::ranges::find_if(rules_->hosts, [&](const HostRule& rule) {
-    return rule.name != name && contains(rule.rights.addresses, address);
-  });
-  return at == rules_->hosts.end() ? nullptr : &*at;
+  const auto owners = known_->by_address.find(address.as_number());
+  if (owners == known_->by_address.end()) return nullptr;
+  const auto at = std::ranges::find_if(owners->second, [&](const HostRule* rule) { return rule->name != name; });
+  return at == owners->second.end() ? nullptr : *at;
 }
 
 std::optional<std::string> Policy::why_not_address(const std::string& name, const MacAddress& address, Time now) const {
@@ -84,7 +96,7 @@ std::optional<std::string> Policy::why_not_address(const std::string& name, cons
   const bool another = holder != nullptr && holder->name != name;
   if (another && holder->held_until == kNever) return what + fmt::format(" is host {}'s", holder->name);
   if (configured) return std::nullopt;
-  if (contains(rules_->lan_addresses, address)) return what + " is configured for a station of the LAN";
+  if (contains(rules().lan_addresses, address)) return what + " is configured for a station of the LAN";
   if (const HostRule* const rule = configured_for_another(address, name)) {
     return what + fmt::format(" is configured for host {}", rule->name);
   }
@@ -113,9 +125,9 @@ bool Policy::is_another_hosts(const MacAddress& address, const std::string& name
 }
 
 bool Policy::is_lan_stations(const MacAddress& address, Time now) const {
-  return contains(rules_->lan_addresses, address) ||
-         (rules_->station_memory > Duration::zero() &&
-          stations_->find(address, 0, now, rules_->station_memory).has_value());
+  return contains(rules().lan_addresses, address) ||
+         (rules().station_memory > Duration::zero() &&
+          stations_->find(address, 0, now, rules().station_memory).has_value());
 }
 
 void Policy::attach(const std::string& name, const std::optional<fabric::BridgePeer>& process,

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "fabric/bridge/bridge.h"
 #include "iounit/ownership.h"
@@ -22,10 +25,10 @@ class Policy {
   /// seed: unpredictable to hosts and LAN.
   Policy(PolicyRules rules, std::uint64_t seed);
 
-  [[nodiscard]] const PolicyRules& rules() const { return *rules_; }
+  [[nodiscard]] const PolicyRules& rules() const { return known_->rules; }
   void set_rules(PolicyRules rules);
   /// Whether both have the rules of the same set_rules(): one is a copy of the other.
-  [[nodiscard]] bool has_rules_of(const Policy& other) const { return rules_ == other.rules_; }
+  [[nodiscard]] bool has_rules_of(const Policy& other) const { return known_ == other.known_; }
   [[nodiscard]] const HostRights& rights_of(const std::string& name) const;
 
   /// Why this process may not bring a host of this name; nullopt: it may. process: nullopt if nobody attests it.
@@ -52,7 +55,7 @@ class Policy {
   /// The host has hung up.
   void detach(const std::string& name, Time now) {
     ++changes_;
-    ownership_.detach(name, now + rules_->address_hold);
+    ownership_.detach(name, now + rules().address_hold);
   }
   /// Grows whenever a copy may no longer answer as this policy does, stations apart.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
@@ -65,9 +68,21 @@ class Policy {
   [[nodiscard]] const Ownership& ownership() const { return ownership_; }
 
  private:
+  /// Rules, and where names and addresses stand in them: they are looked up for frames, and a policy may have thousands
+  /// of hosts. Nobody changes them.
+  struct Known {
+    explicit Known(PolicyRules of);
+    Known(const Known&) = delete;
+    Known& operator=(const Known&) = delete;
+    PolicyRules rules;
+    boost::unordered_flat_map<std::string_view, const HostRule*> by_name;
+    boost::unordered_flat_map<std::uint64_t, std::vector<const HostRule*>> by_address;
+  };
+  /// Null: the name has no rule.
+  [[nodiscard]] const HostRule* rule_of(const std::string& name) const;
   [[nodiscard]] const HostRule* configured_for_another(const MacAddress& address, const std::string& name) const;
 
-  std::shared_ptr<const PolicyRules> rules_;
+  std::shared_ptr<const Known> known_;
   Ownership ownership_;
   std::uint64_t changes_ = 0;
   std::shared_ptr<SharedAddresses> stations_;  ///< of the LAN, in any VLAN

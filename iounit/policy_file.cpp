@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <boost/unordered/unordered_flat_set.hpp>
 #include <charconv>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -115,33 +118,39 @@ Result<void> set_common(PolicyRules& rules, const ConfigEntry& entry) {
   return fail("no such key in [policy]");
 }
 
-Result<void> set_name(HostRule& rule, const ConfigEntry& entry, const PolicyRules& rules) {
+/// What the tables before this one have taken. A file may have thousands, and the unit's frames wait while it is read.
+struct Taken {
+  boost::unordered_flat_set<std::string> names;
+  boost::unordered_flat_map<std::uint64_t, std::string> addresses;  ///< whose they are
+};
+
+Result<void> set_name(HostRule& rule, const ConfigEntry& entry, const Taken& taken) {
   if (!messaging::wire::is_valid_name(entry.value)) return fail("{} is not a host's name", entry.value);
-  if (rules.find(entry.value) != nullptr) return fail("there is another [[host]] named {}", entry.value);
+  if (taken.names.contains(entry.value)) return fail("there is another [[host]] named {}", entry.value);
   rule.name = entry.value;
   return {};
 }
 
 /// An address is one host's or one station's.
-Result<MacAddress> to_own_address(const ConfigEntry& entry, const PolicyRules& rules) {
+Result<MacAddress> to_own_address(const ConfigEntry& entry, const PolicyRules& rules, const Taken& taken) {
   auto address = to_station(entry);
   if (!address) return address;
-  const auto has_it = [&](const std::vector<MacAddress>& all) { return std::ranges::find(all, *address) != all.end(); };
-  if (has_it(rules.lan_addresses)) return fail("{} is among lan-addresses", entry.value);
-  for (const HostRule& other : rules.hosts) {
-    if (has_it(other.rights.addresses)) return fail("{} belongs to host {}", entry.value, other.name);
+  if (std::ranges::find(rules.lan_addresses, *address) != rules.lan_addresses.end()) {
+    return fail("{} is among lan-addresses", entry.value);
   }
+  const auto owner = taken.addresses.find(address->as_number());
+  if (owner != taken.addresses.end()) return fail("{} belongs to host {}", entry.value, owner->second);
   return address;
 }
 
-Result<void> set_host(HostRule& rule, const ConfigEntry& entry, const PolicyRules& rules,
+Result<void> set_host(HostRule& rule, const ConfigEntry& entry, const PolicyRules& rules, const Taken& taken,
                       const AccountLookup& accounts) {
   if (entry.key == "user") return assign(rule.user, accounts.user(entry.value));
   if (entry.key == "group") return assign(rule.group, accounts.group(entry.value));
   if (entry.key == "addresses") {
     // A host with addresses uses these alone, unless its own table says more.
     if (rule.rights.addresses.empty()) rule.rights.foreign_sources = false;
-    return append(rule.rights.addresses, to_own_address(entry, rules));
+    return append(rule.rights.addresses, to_own_address(entry, rules, taken));
   }
   if (const auto done = set_right(rule.rights, entry)) return *done;
   return fail("no such key in [[host]]");
@@ -197,11 +206,13 @@ class Reader {
         if (!once(entry, list)) return tl::unexpected(twice(entry).error());
         if (is_empty_list(entry) && entry.key != "lan-addresses") continue;
         const auto done =
-            entry.key == "name" ? set_name(rule, entry, rules_) : set_host(rule, entry, rules_, accounts_);
+            entry.key == "name" ? set_name(rule, entry, taken_) : set_host(rule, entry, rules_, taken_, accounts_);
         if (!done) return tl::unexpected(wrong(entry, done.error()).error());
       }
     }
     if (rule.name.empty()) return fail("{}:{}: this [[host]] has no name", path_, table.front().line);
+    taken_.names.insert(rule.name);
+    for (const MacAddress& address : rule.rights.addresses) taken_.addresses.emplace(address.as_number(), rule.name);
     rules_.hosts.push_back(std::move(rule));
     return {};
   }
@@ -223,6 +234,7 @@ class Reader {
   const std::string& path_;
   const AccountLookup& accounts_;
   PolicyRules rules_;
+  Taken taken_;
   std::vector<std::string> seen_;
 };
 

@@ -167,6 +167,21 @@ TEST_CASE("a host sends and receives at its rates, and loses the exact rest", "[
   CHECK(sum.in == sum.delivered + sum.dropped);
 }
 
+TEST_CASE("a burst of any rate of bytes has room for the longest frame", "[iounit][rate]") {
+  IoUnitOptions options;
+  options.policy.others.send.bytes = options.policy.others.receive.bytes = 1000;
+  UnitBench bench(options, wire::kMaxMtu);
+  auto host_options = host_named("a");
+  host_options.max_mtu = wire::kMaxMtu;
+  TestHost& a = bench.host_up(host_options);
+  bench.from_lan(make_frame(a.mac(), kStation, {.payload_bytes = wire::kMaxMtu}));
+  CHECK(a.frames.size() == 1);
+  bench.from_host(a, make_frame(kStation, a.mac(), {.payload_bytes = wire::kMaxMtu}));
+  CHECK(bench.lan.sent.size() == 1);
+  bench.from_host(a, make_frame(kStation, a.mac(), {.payload_bytes = 1000}));
+  CHECK(bench.drops() == Drops{{"a/from_host_over_rate", 1}});
+}
+
 TEST_CASE("broadcasts and frames to groups have limits of their own; the default is 1000 broadcasts a second",
           "[iounit][rate]") {
   IoUnitOptions options;
