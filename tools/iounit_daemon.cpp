@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "common/os/account.h"
+#include "common/os/netlink.h"
 #include "common/os/runtime_directory.h"
 #include "fabric/bridge/shm_source.h"
 #include "iounit/io_unit.h"
@@ -61,6 +62,16 @@ iounit::LanSpec parse_lan(const UnitCommand& command) {
     }
   }
   return *spec;
+}
+
+/// An interface may have further names (ip link property). From now on it has the kernel's, which packet sockets and
+/// link events report. An interface that is not found keeps the name for the error. The thread is in its namespace.
+void use_kernel_name(iounit::LanSpec& spec) {
+  auto* interface = std::get_if<iounit::InterfaceSpec>(&spec);
+  if (interface == nullptr) return;
+  auto links = os::LinkSocket::open();
+  if (!links) return;
+  if (const auto link = links->query(interface->name)) interface->name = link->name;
 }
 
 /// The LAN's part of the unit's default name: the interface, or the capture file that the unit plays.
@@ -144,7 +155,7 @@ FilteredPart give_up_rights(Sandbox& sandbox, const UnitCommand& command, const 
 }  // namespace
 
 int run_io_unit(const UnitCommand& command) {
-  const auto spec = parse_lan(command);
+  auto spec = parse_lan(command);
   const std::string name = daemon_name(command.daemon, interface_of(spec));
   iounit::IoUnitOptions options;
   options.session = session_options(command.daemon, name);
@@ -163,6 +174,7 @@ int run_io_unit(const UnitCommand& command) {
 
   auto service = connect_service_manager(*log);
   enter_netns(command.daemon);
+  use_kernel_name(spec);
   const auto fanout = command.threads > 1 ? std::make_shared<iounit::PacketFanout>() : nullptr;
   auto lans = open_lans(spec, command.threads, fanout, *log);
   const std::string lan_name = lans.front()->name();

@@ -35,7 +35,8 @@ int run_policy_check(const PolicyCommand& command) {
 }
 
 int run_policy_request(const PolicyCommand& command, os::ControlRequest request) {
-  const auto text = os::query_text(unit_control(command), request);
+  const Duration limit = request == os::ControlRequest::reload_policy ? os::kFileAnswerLimit : os::kAnswerLimit;
+  const auto text = os::query_text(unit_control(command), request, limit);
   if (!text) throw StartupError{text.error().message};
   fmt::print("{}{}", *text, text->ends_with('\n') ? "" : "\n");
   return 0;

@@ -1,9 +1,13 @@
 #include "tools/unit_policy.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -12,6 +16,7 @@
 #include "common/os/read_file.h"
 #include "common/os/write_file.h"
 #include "iounit/policy_file.h"
+#include "messaging/wire/cfgutil.h"
 #include "tools/daemon.h"
 
 namespace splitnic::tools {
@@ -27,13 +32,28 @@ constexpr std::uint64_t kNotWritten = ~std::uint64_t{0};
 /// How long the end of the unit waits for the disk.
 constexpr std::chrono::milliseconds kPatience(10'000);
 
-void add_allowed(iounit::PolicyRules& rules, const std::vector<std::string>& texts) {
+/// Throws UsageError for a text that is wrong in itself, which it is at the start already. Errors: what doesn't go with
+/// the rules.
+Result<void> add_allowed(iounit::PolicyRules& rules, const std::vector<std::string>& texts) {
   for (const auto& text : texts) {
     const auto equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
       throw UsageError{fmt::format("--allow-mac {}: expected HOST=MAC", text)};
-    rules.allow(text.substr(0, equals), parse_mac_option(text.substr(equals + 1), "--allow-mac"));
+    const std::string host = text.substr(0, equals);
+    if (!messaging::wire::is_valid_name(host))
+      throw UsageError{fmt::format("--allow-mac {}: {} is not a host's name", text, host)};
+    const MacAddress address = parse_mac_option(text.substr(equals + 1), "--allow-mac");
+    if (std::ranges::find(rules.lan_addresses, address) != rules.lan_addresses.end()) {
+      return fail("--allow-mac {}: the address is among lan-addresses", text);
+    }
+    const auto owner = std::ranges::find_if(rules.hosts, [&](const iounit::HostRule& rule) {
+      const auto& own = rule.rights.addresses;
+      return rule.name != host && std::ranges::find(own, address) != own.end();
+    });
+    if (owner != rules.hosts.end()) return fail("--allow-mac {}: the address belongs to host {}", text, owner->name);
+    rules.allow(host, address);
   }
+  return {};
 }
 
 /// --state-directory, or the one that systemd has made for the service; empty: none.
@@ -96,7 +116,8 @@ Result<iounit::PolicyRules> UnitPolicy::read_rules() {
                                 {[this](const std::string& text) { return accounts_.look_up_user(text); },
                                  [this](const std::string& text) { return accounts_.look_up_group(text); }});
   }
-  if (rules) add_allowed(*rules, command_.allow_macs);
+  if (!rules) return rules;
+  if (auto added = add_allowed(*rules, command_.allow_macs); !added) return tl::unexpected(added.error());
   return rules;
 }
 
@@ -119,12 +140,25 @@ void UnitPolicy::open_state(const std::string& directory, const std::string& nam
     throw StartupError{fmt::format("--state-directory {}: other users may write there", directory)};
   }
   names_path_ = fmt::format("{}/names-{}.toml", directory, name);
+  lock_state(directory, name);
   if (::access(names_path_.c_str(), F_OK) != 0 && errno == ENOENT) return;
   const auto text = os::read_file(names_path_, kMaxFileBytes);
   if (!text) throw StartupError{text.error().message};
   auto names = iounit::parse_names(*text, names_path_);
   if (!names) throw StartupError{names.error().message};
   saved_ = std::move(*names);
+}
+
+/// Two units with one file would each write their own owners over the other's. The lock goes with this process.
+void UnitPolicy::lock_state(const std::string& directory, const std::string& name) {
+  const std::string path = names_path_ + ".lock";
+  lock_ = os::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock_) throw StartupError{fmt::format("{}: {}", path, os::errno_text())};
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return;
+  if (errno != EWOULDBLOCK) throw StartupError{fmt::format("{}: {}", path, os::errno_text())};
+  throw StartupError{fmt::format(
+      "--state-directory {}: another unit named {} keeps the owners of names there; give one of them another --name",
+      directory, name)};
 }
 
 void UnitPolicy::serve(PolicyAccess access, Time now) {

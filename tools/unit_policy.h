@@ -13,6 +13,7 @@
 #include "common/os/event_loop.h"
 #include "common/os/log.h"
 #include "common/os/privileged_process.h"
+#include "common/os/unique_fd.h"
 #include "common/result.h"
 #include "iounit/policy.h"
 #include "tools/commands.h"
@@ -65,6 +66,7 @@ class UnitPolicy final : public os::Task {
   [[nodiscard]] iounit::PolicyRules base() const;
   [[nodiscard]] Result<iounit::PolicyRules> read_rules();
   void open_state(const std::string& directory, const std::string& name, const std::optional<Account>& account);
+  void lock_state(const std::string& directory, const std::string& name);
   [[nodiscard]] std::uint64_t revision() const;  // of the names
   void begin_write();
   [[nodiscard]] bool writing() const { return asked_ || writing_.valid(); }
@@ -79,6 +81,7 @@ class UnitPolicy final : public os::Task {
   iounit::PolicyRules rules_;
   PolicyAccess access_;
   std::string names_path_;  // empty: names are not saved
+  os::UniqueFd lock_;       // of names_path_, against other units
   std::vector<iounit::OwnedName> saved_;
   std::uint64_t written_ = 0;          // the revision of the file, if what is being written succeeds
   bool failed_ = false;                // the last write

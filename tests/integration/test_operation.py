@@ -175,6 +175,16 @@ class ByHand(support.LabTestCase):
         self.assertRegex(done.stderr, rf"not asked: iounit of user root, pid {unit.pid} \(")
         self.assertNotIn("no daemon", done.stdout)
 
+    def test_an_alternative_name_of_the_lan_interface(self):
+        self.machine.run("ip", "link", "property", "add", "dev", "eth1", "altname", "uplink")
+        unit = self.start("iounit", "--listen", "/run/splitnic/lan0.sock", "--lan", "uplink")
+        self.wait_up(self.start_host("vnic0"))
+        self.assertRegex(self.machine.status().stdout, "LAN eth1, engine packet, ")
+        self.machine.run("ip", "link", "set", "eth1", "down")
+        unit.wait_for_text("LAN interface eth1 is down")
+        self.machine.run("ip", "link", "set", "eth1", "up")
+        unit.wait_for_text("LAN interface eth1 is back")
+
     def test_the_loopback_interface_as_a_lan(self):
         """Its MTU of 65536 is beyond the protocol's largest."""
         unit = self.start("iounit", "--listen", "/run/splitnic/lan0.sock", "--lan", "lo")

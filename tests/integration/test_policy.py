@@ -1,9 +1,11 @@
 """A host tries to take its neighbours' names, addresses and frames, between real daemons; and the options that
 permit it."""
 
+import os
 import shutil
 import signal
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -164,6 +166,23 @@ class PolicyFile(support.LabTestCase):
         self.assertEqual(self.policy("reload", control=unit.control).returncode, 0)
         self.wait_line(host, "the policy does not list this host")
         self.assertEqual(self.policy("show", control=host.control).returncode, 1)
+
+    def test_a_reload_waits_for_a_unit_that_waits_for_the_disk(self):
+        self.file.write_text("[[host]]\nname = 'h1'\n")
+        unit = self.start_unit("--policy", self.file)
+        self.file.write_text("[[host]]\nname = 'h1'\n[[host]]\nname = 'h2'\n")
+        rights = unit.rights()
+        os.kill(rights, signal.SIGSTOP)
+        try:
+            with subprocess.Popen([self.lab.splitnic, "policy", "reload", "--control", unit.control],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as reload:
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    reload.wait(2)
+                os.kill(rights, signal.SIGCONT)
+                said, _ = reload.communicate(timeout=SETTLE_SECONDS)
+        finally:
+            os.kill(rights, signal.SIGCONT)
+        self.assertEqual((reload.returncode, said), (0, f"policy {self.file}: 2 hosts\n"))
 
     def test_an_access_vlan_a_rate_and_a_guard(self):
         self.file.write_text("[[host]]\nname = 'h1'\naccess-vlan = 5\nbroadcast-frames = 20\nrouter = false\n")

@@ -174,7 +174,7 @@ class Users(unittest.TestCase):
         wait_until(lambda: host.tap in host.ns.links(), SETTLE_SECONDS, "the TAP")
         self.assertEqual((host.stop(), unit.stop()), (0, 0))
         self.assertNotIn(host.tap, host.ns.links())
-        self.assertEqual([file.name for file in state.iterdir()], ["names-unit.toml"])
+        self.assertEqual(sorted(file.name for file in state.iterdir()), ["names-unit.toml", "names-unit.toml.lock"])
         self.assertEqual(state.stat().st_uid, os.geteuid())  # the privileged process writes there
         for path in (unit.socket, unit.control, host.control):
             wait_until(lambda path=path: not path.exists(), SETTLE_SECONDS, f"{path.name} to be removed")

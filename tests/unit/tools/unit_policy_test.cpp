@@ -96,4 +96,55 @@ TEST_CASE("names that could not be saved are saved at the end of the unit", "[to
   CHECK(std::filesystem::exists(files.names()));
 }
 
+TEST_CASE("two units of one name can't have one state directory", "[tools][policy]") {
+  Files files;
+  {
+    const UnitPolicy first(files.command, "u", {}, files.log);
+    const UnitPolicy other(files.command, "v", {}, files.log);
+    std::string message;
+    try {
+      const UnitPolicy second(files.command, "u", {}, files.log);
+    } catch (const StartupError& refused) {
+      message = refused.message;
+    }
+    CHECK(message == "--state-directory " + files.folder.string() +
+                         ": another unit named u keeps the owners of names there; give one of them another --name");
+  }
+  const UnitPolicy again(files.command, "u", {}, files.log);
+}
+
+TEST_CASE("an address of --allow-mac is one host's, and no station's", "[tools][policy]") {
+  Files files;
+  files.command.policy = files.folder / "policy.toml";
+  const auto policy_is = [&](const std::string& text) { std::ofstream(files.command.policy) << text; };
+  const auto error = [&] {
+    try {
+      const UnitPolicy policy(files.command, "u", {}, files.log);
+    } catch (const UsageError& refused) {
+      return refused.message;
+    }
+    return std::string();
+  };
+  policy_is("[[host]]\nname = 'web'\naddresses = '02:00:00:00:00:01'\n");
+  files.command.allow_macs = {"web=02:00:00:00:00:01", "web=02:00:00:00:00:02", "db=02:00:00:00:00:03"};
+  CHECK(error().empty());
+  files.command.allow_macs.emplace_back("mail=02:00:00:00:00:03");
+  CHECK(error() == "--allow-mac mail=02:00:00:00:00:03: the address belongs to host db");
+  files.command.allow_macs = {"db=02:00:00:00:00:01"};
+  CHECK(error() == "--allow-mac db=02:00:00:00:00:01: the address belongs to host web");
+  files.command.allow_macs = {"d/b=02:00:00:00:00:01"};
+  CHECK(error() == "--allow-mac d/b=02:00:00:00:00:01: d/b is not a host's name");
+
+  // Also where a new policy takes the address.
+  policy_is("");
+  files.command.allow_macs = {"db=02:00:00:00:00:01"};
+  UnitPolicy policy(files.command, "u", {}, files.log);
+  files.serve(policy);
+  policy_is("[policy]\nlan-addresses = '02:00:00:00:00:01'\n");
+  const auto reloaded = policy.reload();
+  REQUIRE_FALSE(reloaded);
+  CHECK(reloaded.error().message ==
+        "--allow-mac db=02:00:00:00:00:01: the address is among lan-addresses; the old policy stays in force");
+}
+
 }  // namespace splitnic::tools::unit_policy_test
