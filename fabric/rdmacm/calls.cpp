@@ -24,8 +24,9 @@ constexpr std::array<std::uint16_t, kActs> kLegal{
     in({State::requested}),                     // reject
     in({State::answered}),                      // establish
     in({State::accepted, State::established}),  // notify
-    in({State::answered, State::accepted, State::established, State::disconnected}),  // disconnect
-    in({State::bound, State::address_resolved, State::route_resolved}),               // join
+    in({State::calling, State::answered, State::requested, State::accepted, State::established, State::disconnected,
+        State::failed}),                                                 // disconnect: also what never was connected
+    in({State::bound, State::address_resolved, State::route_resolved}),  // join
 };
 
 }  // namespace

@@ -144,10 +144,10 @@ void Channel::end(std::unique_ptr<Channel> channel) {
   constexpr std::size_t kKept = 64;
   Library& library = channel->library;
   const std::lock_guard guard(library.lock);
+  discard(std::exchange(channel->waiting_, {}));
   channel->set_.reset();
   channel->wake_.reset();
   channel->timer_.reset();
-  channel->waiting_.clear();
   library.ended.push_back(std::move(channel));
   if (library.ended.size() > kKept) library.ended.pop_front();
 }

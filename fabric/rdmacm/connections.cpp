@@ -127,11 +127,13 @@ int reject(Identifier& identifier, std::uint16_t reason, const void* data, std::
   return 0;
 }
 
-/// 0 or an errno. reported: an event follows.
+/// Flushes the queue pair, also where there is no connection: of a request that goes on, or that was refused or not
+/// answered. 0 or an errno. reported: an event follows.
 int disconnect(Identifier& identifier, bool& reported) {
   if (identifier.datagrams() || !permits(identifier.state, Act::disconnect)) return EINVAL;
   identifier.fail_queue_pair();
-  reported = identifier.state != State::disconnected;
+  reported = identifier.state == State::answered || identifier.state == State::accepted ||
+             identifier.state == State::established;
   if (reported) identifier.disconnect();
   return 0;
 }

@@ -46,6 +46,15 @@ void describe(Event& event, const Record& record) {
   }
 }
 
+/// Of an endnode: the GIDs of a fabric differ in their last two bytes. 0: not known yet.
+ibv_gid gid_of(const Library& library, std::uint16_t local_id) {
+  if (local_id == 0) return {};
+  ibv_gid gid = library.gid;
+  gid.raw[14] = static_cast<std::uint8_t>(local_id >> 8U);
+  gid.raw[15] = static_cast<std::uint8_t>(local_id);
+  return gid;
+}
+
 bool has_ended(int process) {
   pollfd readable{process, POLLIN, 0};
   return process >= 0 && ::poll(&readable, 1, 0) > 0;
@@ -95,6 +104,8 @@ int Identifier::bind(Binding wanted) {
 void Identifier::describe_path() {
   path = {};
   path.sgid = library.gid;
+  path.dgid = gid_of(library, peer.local_id);
+  route.addr.addr.ibaddr.dgid = path.dgid;
   path.slid = htobe16(library.local_id);
   path.dlid = htobe16(peer.local_id);  // 0: only the connection tells
   path.reversible = 1;

@@ -27,13 +27,6 @@ void discard(Identifier* identifier) {
   delete own_channel;
 }
 
-/// Events that the program has not got; an identifier that such an event would have given it ends, too.
-void discard(std::deque<std::unique_ptr<Event>> events) {
-  for (auto& event : events) {
-    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) discard(&Identifier::of(event->id));
-  }
-}
-
 void await_acknowledgements(Identifier& identifier, std::unique_lock<UncancelledMutex>& lock) {
   identifier.library.acknowledged.wait(lock,
                                        [&] { return identifier.events_acknowledged == identifier.events_reported; });
@@ -132,6 +125,12 @@ int set_identifier_option(Identifier& identifier, int name, const void* from, si
 }
 
 }  // namespace
+
+void discard(std::deque<std::unique_ptr<Event>> events) {
+  for (auto& event : events) {
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) discard(&Identifier::of(event->id));
+  }
+}
 
 int create_identifier(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space,
                       ibv_qp_type type) {

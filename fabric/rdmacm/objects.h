@@ -69,7 +69,8 @@ struct Library {
   UncancelledMutex lock;
   std::condition_variable_any acknowledged;  ///< the program has acknowledged an event
   ibv_context* device = nullptr;
-  ibv_pd* pd = nullptr;  ///< for queue pairs whose program names none
+  ibv_pd* pd = nullptr;      ///< for queue pairs whose program names none
+  ibv_xrcd* xrcd = nullptr;  ///< the same; null until it is needed
   ibv_device_attr limits{};
   ibv_gid gid{};
   std::uint16_t local_id = 0;
@@ -299,6 +300,8 @@ int await_completion(rdma_cm_id* id);
 /// As rdma_create_id(), with a type of queue pair that the port space does not imply.
 int create_identifier(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space,
                       ibv_qp_type type);
+/// Events that the program has not got; an identifier that such an event would have given it ends, too. Under the lock.
+void discard(std::deque<std::unique_ptr<Event>> events);
 /// As rdma_get_cm_event().
 int get_event(rdma_event_channel* channel, rdma_cm_event** event);
 

@@ -1,5 +1,7 @@
 // Queue pairs and shared receive queues of identifiers: made, moved through their states, and destroyed through the
 // public verbs.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -19,12 +21,18 @@ struct OwnQueues {
 OwnQueues sends_of(rdma_cm_id* id) { return {&id->send_cq_channel, &id->send_cq}; }
 OwnQueues receives_of(rdma_cm_id* id) { return {&id->recv_cq_channel, &id->recv_cq}; }
 
-void destroy_queue(const OwnQueues& own) {
+/// other: of the other direction, for which a program may have set the same queue and channel.
+void destroy_queue(const OwnQueues& own, const OwnQueues& other) {
+  if (*own.queue == *other.queue) *other.queue = nullptr;
+  if (*own.channel == *other.channel) *other.channel = nullptr;
   if (*own.queue != nullptr) ibv_destroy_cq(*own.queue);
   if (*own.channel != nullptr) ibv_destroy_comp_channel(*own.channel);
   *own.queue = nullptr;
   *own.channel = nullptr;
 }
+
+void destroy_receives(rdma_cm_id* id) { destroy_queue(receives_of(id), sends_of(id)); }
+void destroy_sends(rdma_cm_id* id) { destroy_queue(sends_of(id), receives_of(id)); }
 
 /// A completion queue with a channel of its own, as the functions of <rdma/rdma_verbs.h> expect them. 0 or an errno.
 int create_queue(rdma_cm_id* id, const OwnQueues& own, std::uint32_t requests) {
@@ -33,27 +41,49 @@ int create_queue(rdma_cm_id* id, const OwnQueues& own, std::uint32_t requests) {
   *own.queue = ibv_create_cq(id->verbs, static_cast<int>(std::max(requests, 1U)), id, *own.channel, 0);
   if (*own.queue != nullptr) return 0;
   const int error = errno;
-  destroy_queue(own);
+  ibv_destroy_comp_channel(*own.channel);
+  *own.channel = nullptr;
   return error;
 }
 
-void destroy_queues(rdma_cm_id* id) {
-  destroy_queue(receives_of(id));
-  destroy_queue(sends_of(id));
+/// A queue of the queue pair: the program's, or else the identifier's, which is made if it is missing. 0 or an errno.
+int choose_queue(rdma_cm_id* id, const OwnQueues& own, ibv_cq*& wanted, std::uint32_t requests) {
+  if (wanted != nullptr) return *own.queue == nullptr || *own.queue == wanted ? 0 : EINVAL;
+  if (*own.queue == nullptr) {
+    if (const int error = create_queue(id, own, requests)) return error;
+  }
+  wanted = *own.queue;
+  return 0;
 }
 
-/// The queues that the program does not bring along. 0 or an errno.
+/// The domain of all XRC targets and their shared receive queues whose program names none. Null with errno.
+ibv_xrcd* xrc_domain(Library& library) {
+  if (library.xrcd == nullptr) {
+    ibv_xrcd_init_attr wanted{};
+    wanted.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    wanted.fd = -1;
+    wanted.oflags = O_CREAT;
+    library.xrcd = ibv_open_xrcd(library.device, &wanted);
+  }
+  return library.xrcd;
+}
+
+/// What an XRC target needs: neither completion queues nor a shared receive queue, which each request names. 0 or an
+/// errno.
+int add_xrc_domain(Library& library, ibv_qp_init_attr_ex& wanted) {
+  if ((wanted.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && wanted.xrcd != nullptr) return 0;
+  wanted.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+  wanted.xrcd = xrc_domain(library);
+  return wanted.xrcd != nullptr ? 0 : errno;
+}
+
+/// What the program does not bring along. 0 or an errno.
 int add_queues(rdma_cm_id* id, ibv_qp_init_attr_ex& wanted) {
-  if (wanted.recv_cq == nullptr) {
-    if (id->recv_cq == nullptr) {
-      if (const int error = create_queue(id, receives_of(id), wanted.cap.max_recv_wr)) return error;
-    }
-    wanted.recv_cq = id->recv_cq;
+  const bool receives = wanted.qp_type != IBV_QPT_XRC_SEND;
+  if (receives) {
+    if (const int error = choose_queue(id, receives_of(id), wanted.recv_cq, wanted.cap.max_recv_wr)) return error;
   }
-  if (wanted.send_cq == nullptr) {
-    if (const int error = create_queue(id, sends_of(id), wanted.cap.max_send_wr)) return error;
-    wanted.send_cq = id->send_cq;
-  }
+  if (const int error = choose_queue(id, sends_of(id), wanted.send_cq, wanted.cap.max_send_wr)) return error;
   if (wanted.srq == nullptr) wanted.srq = id->srq;
   return 0;
 }
@@ -62,10 +92,13 @@ int create_queue_pair(Identifier& identifier, ibv_qp_init_attr_ex& wanted) {
   if (identifier.qp != nullptr || identifier.verbs == nullptr) return EINVAL;
   if ((wanted.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || wanted.pd == nullptr) {
     wanted.comp_mask |= IBV_QP_INIT_ATTR_PD;
-    wanted.pd = identifier.library.pd;
+    wanted.pd = identifier.pd;  // also the one of its shared receive queue
   }
   if (wanted.pd->context != identifier.verbs) return EINVAL;
-  int error = add_queues(&identifier, wanted);
+  const bool had_receives = identifier.recv_cq != nullptr;
+  const bool had_sends = identifier.send_cq != nullptr;
+  const bool target = wanted.qp_type == IBV_QPT_XRC_RECV;
+  int error = target ? add_xrc_domain(identifier.library, wanted) : add_queues(&identifier, wanted);
   if (error == 0) {
     identifier.qp = ibv_create_qp_ex(identifier.verbs, &wanted);
     error = identifier.qp != nullptr ? identifier.initialize_queue_pair() : errno;
@@ -76,7 +109,8 @@ int create_queue_pair(Identifier& identifier, ibv_qp_init_attr_ex& wanted) {
   }
   if (identifier.qp != nullptr) ibv_destroy_qp(identifier.qp);
   identifier.qp = nullptr;
-  destroy_queues(&identifier);
+  if (!had_receives) destroy_receives(&identifier);
+  if (!had_sends) destroy_sends(&identifier);
   return error;
 }
 
@@ -84,18 +118,25 @@ int create_shared_receives(Identifier& identifier, ibv_srq_init_attr_ex& wanted)
   if (identifier.srq != nullptr || identifier.verbs == nullptr) return EINVAL;
   if ((wanted.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || wanted.pd == nullptr) {
     wanted.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
-    wanted.pd = identifier.library.pd;
+    wanted.pd = identifier.pd;
   }
   if (wanted.pd->context != identifier.verbs) return EINVAL;
-  const bool brings_none = (wanted.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0 && wanted.cq == nullptr;
+  const bool xrc = (wanted.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && wanted.srq_type == IBV_SRQT_XRC;
+  if (xrc && ((wanted.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || wanted.xrcd == nullptr)) {
+    wanted.xrcd = xrc_domain(identifier.library);
+    if (wanted.xrcd == nullptr) return errno;
+    wanted.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
+  }
+  const bool brings_none = xrc && ((wanted.comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || wanted.cq == nullptr);
   if (brings_none) {
     if (const int error = create_queue(&identifier, receives_of(&identifier), wanted.attr.max_wr)) return error;
     wanted.cq = identifier.recv_cq;
+    wanted.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
   }
   ibv_srq* made = ibv_create_srq_ex(identifier.verbs, &wanted);
   if (made == nullptr) {
     const int error = errno;
-    if (brings_none) destroy_queue(receives_of(&identifier));
+    if (brings_none) destroy_receives(&identifier);
     return error;
   }
   identifier.srq = made;
@@ -135,7 +176,7 @@ int Identifier::describe_queue_pair(ibv_qp_attr& attributes, int& mask) const {
       attributes.dest_qp_num = peer.queue_pair;
       attributes.rq_psn = peer.starting_psn;
       mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-      if (qp_type != IBV_QPT_RC) return 0;
+      if (qp_type != IBV_QPT_RC && qp_type != IBV_QPT_XRC_RECV) return 0;
       attributes.max_dest_rd_atomic = responder_resources;
       mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
       return 0;
@@ -143,13 +184,15 @@ int Identifier::describe_queue_pair(ibv_qp_attr& attributes, int& mask) const {
       if (!datagrams() && (!knows_peer || peer.local_id == 0)) return EINVAL;
       attributes.sq_psn = starting_psn;
       mask |= IBV_QP_SQ_PSN;
-      if (qp_type != IBV_QPT_RC) return 0;
+      if (datagrams() || qp_type == IBV_QPT_UC) return 0;
       attributes.timeout = acknowledge_timeout != 0 ? acknowledge_timeout : kUsualTimeout;
+      mask |= IBV_QP_TIMEOUT;
+      if (qp_type == IBV_QPT_XRC_RECV) return 0;
       // The end that calls chooses how often both repeat; each end says how often the other one waits for a receive.
       attributes.retry_cnt = peer.kind == RecordKind::request ? peer.retry_count : own.retry_count;
       attributes.rnr_retry = peer.rnr_retry_count;
       attributes.max_rd_atomic = initiator_depth;
-      mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+      mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
       return 0;
     default:
       return EINVAL;
@@ -217,8 +260,8 @@ void rdma_destroy_qp(rdma_cm_id* id) {
   }
   // Not under the lock: it waits until the program has acknowledged the queue pair's events.
   if (ended != nullptr) ibv_destroy_qp(ended);
-  if (id->srq == nullptr) destroy_queue(receives_of(id));
-  destroy_queue(sends_of(id));
+  if (id->srq == nullptr) destroy_receives(id);
+  destroy_sends(id);
 }
 
 int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* wanted) {
@@ -235,7 +278,7 @@ int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* wanted) {
   ibv_srq_init_attr_ex extended{};
   std::memcpy(&extended, wanted, sizeof *wanted);
   extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-  extended.srq_type = IBV_SRQT_BASIC;
+  extended.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
   extended.pd = pd;
   const int made = rdma_create_srq_ex(id, &extended);
   std::memcpy(wanted, &extended, sizeof *wanted);
@@ -245,7 +288,7 @@ int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* wanted) {
 void rdma_destroy_srq(rdma_cm_id* id) {
   if (id->srq != nullptr) ibv_destroy_srq(id->srq);
   id->srq = nullptr;
-  if (id->qp == nullptr) destroy_queue(receives_of(id));
+  if (id->qp == nullptr) destroy_receives(id);
 }
 
 int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {

@@ -201,13 +201,13 @@ TEST_CASE("what an identifier permits depends on its state", "[rdmacm]") {
       "...........",  // listening
       "...x......x",  // address_resolved
       "....x.....x",  // route_resolved
-      "...........",  // calling
+      ".........x.",  // calling
       ".....x.x.x.",  // answered
-      ".....xx....",  // requested
+      ".....xx..x.",  // requested
       "........xx.",  // accepted
       "........xx.",  // established
       ".........x.",  // disconnected
-      "...........",  // failed
+      ".........x.",  // failed
   };
   for (unsigned state = 0; state < kStates; ++state) {
     for (unsigned act = 0; act < kActs; ++act) {

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
@@ -416,6 +417,24 @@ TEST_CASE("a child that is forked while a thread lists the devices lists them, t
   stop = true;
   lister.join();
   CHECK(statuses == std::set{0});
+}
+
+TEST_CASE("a request that nobody has got is rejected when its channel ends", "[rdmacm]") {
+  Channel client_events;
+  auto events = std::make_unique<Channel>();
+  Id listener(*events);
+  listener.listen();
+  Id first(client_events);
+  Id second(client_events);
+  for (Id* client : {&first, &second}) {
+    client->resolve(client_events, at(listener.number()));
+    client->create_queue_pair();
+    REQUIRE(rdma_connect(client->id, nullptr) == 0);
+  }
+  // The channel takes both requests at once, and the program gets one of them.
+  const Id server(events->expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  events.reset();
+  CHECK(client_events.expect(RDMA_CM_EVENT_REJECTED, 28).id == second.id);
 }
 
 }  // namespace

@@ -23,26 +23,11 @@ std::string padded(std::string text, std::size_t bytes) {
   return text;
 }
 
-ibv_qp_state state_of(ibv_qp* qp) {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr about{};
-  REQUIRE(ibv_query_qp(qp, &attributes, IBV_QP_STATE, &about) == 0);
-  return attributes.qp_state;
-}
-
 /// Of a listener with the identifier's binding.
 std::string socket_path(rdma_cm_id* id) {
   const auto address = address_of(rdma_get_local_addr(id));
   REQUIRE(address);
   return fabric_folder() + "/" + socket_name({Space::tcp, *address});
-}
-
-/// The next completion of a queue.
-ibv_wc next(ibv_cq* queue) {
-  ibv_wc completion{};
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
-  while (ibv_poll_cq(queue, 1, &completion) == 0) REQUIRE(std::chrono::steady_clock::now() < limit);
-  return completion;
 }
 
 TEST_CASE("two identifiers connect, exchange data, and each learns once that it is over", "[rdmacm]") {
@@ -66,6 +51,16 @@ TEST_CASE("two identifiers connect, exchange data, and each learns once that it 
   CHECK(ends.server.id->verbs == ends.client.id->verbs);
   CHECK(ends.server.id->port_num == 1);
   CHECK(std::memcmp(rdma_get_local_addr(ends.client.id), rdma_get_peer_addr(ends.server.id), sizeof(sockaddr_in)) == 0);
+  ibv_gid gid{};
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_gid(ends.client.id->verbs, 1, 0, &gid) == 0);
+  REQUIRE(ibv_query_port(ends.client.id->verbs, 1, &port) == 0);
+  for (const rdma_cm_id* end : {ends.client.id, ends.server.id}) {
+    REQUIRE(end->route.num_paths == 1);
+    CHECK(end->route.path_rec->dlid == htobe16(port.lid));
+    CHECK(std::memcmp(&end->route.path_rec->dgid, &gid, sizeof gid) == 0);
+    CHECK(std::memcmp(&end->route.addr.addr.ibaddr.dgid, &gid, sizeof gid) == 0);
+  }
   CHECK(state_of(ends.server.id->qp) == IBV_QPS_RTS);
   ibv_qp_attr attributes{};
   ibv_qp_init_attr about{};

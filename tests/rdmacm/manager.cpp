@@ -38,6 +38,20 @@ sockaddr_in at(std::uint16_t number, const char* address) {
   return made;
 }
 
+ibv_qp_state state_of(ibv_qp* qp) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr about{};
+  REQUIRE(ibv_query_qp(qp, &attributes, IBV_QP_STATE, &about) == 0);
+  return attributes.qp_state;
+}
+
+ibv_wc next(ibv_cq* queue) {
+  ibv_wc completion{};
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
+  while (ibv_poll_cq(queue, 1, &completion) == 0) REQUIRE(std::chrono::steady_clock::now() < limit);
+  return completion;
+}
+
 Channel::Channel() {
   static_cast<void>(fabric_folder());
   channel = rdma_create_event_channel();

@@ -21,6 +21,11 @@ const std::string& fabric_folder();
 /// An IPv4 address of this machine.
 sockaddr_in at(std::uint16_t number, const char* address = "127.0.0.1");
 
+/// As ibv_query_qp() says.
+ibv_qp_state state_of(ibv_qp* qp);
+/// The next completion of the queue, which must come soon.
+ibv_wc next(ibv_cq* queue);
+
 /// An event that was got, with its private data, and acknowledged.
 struct Seen {
   rdma_cm_event_type type{};

@@ -26,6 +26,7 @@ PAIRS = (
     ("udaddy -c 3 -C 20", "udaddy -s 127.0.0.1 -c 3 -C 20"),
     ("rdma_server", "rdma_client -s 127.0.0.1"),
     ("rdma_xserver -c r", "rdma_xclient -s 127.0.0.1 -c r"),
+    ("rdma_xserver -c x", "rdma_xclient -s 127.0.0.1 -c x"),
     ("ib_send_lat -R -n 200", "ib_send_lat -R -n 200 127.0.0.1"),
     ("ib_send_bw -R -n 200", "ib_send_bw -R -n 200 127.0.0.1"),
     ("ib_write_bw -R -n 100 -q 2", "ib_write_bw -R -n 100 -q 2 127.0.0.1"),

@@ -1,0 +1,90 @@
+// Queue pairs of identifiers: what they are made of, and that they end without a connection, too.
+#include <catch2/catch.hpp>
+#include <cerrno>
+
+#include "tests/rdmacm/manager.h"
+
+namespace splitnic::rdmacm::testing::queue_pairs_test {
+namespace {
+
+TEST_CASE("a request that goes on, or was refused, is given up by rdma_disconnect, which flushes what is posted",
+          "[rdmacm]") {
+  Channel events;
+  Channel client_events;
+  Id listener(events);
+  listener.listen();
+  Id client(client_events);
+  client.resolve(client_events, at(listener.number()));
+  client.create_queue_pair();
+  char text[16] = "";
+  ibv_mr* region = rdma_reg_msgs(client.id, text, sizeof text);
+  REQUIRE(region != nullptr);
+  REQUIRE(rdma_post_recv(client.id, nullptr, text, sizeof text, region) == 0);
+  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  server.create_queue_pair();
+  REQUIRE(rdma_post_recv(server.id, nullptr, text, sizeof text, region) == 0);
+  for (rdma_cm_id* end : {client.id, server.id}) {
+    CHECK(rdma_disconnect(end) == 0);
+    CHECK(state_of(end->qp) == IBV_QPS_ERR);
+    CHECK(next(end->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+  }
+  CHECK_FALSE(events.readable());
+  CHECK_FALSE(client_events.readable());
+  REQUIRE(rdma_reject(server.id, nullptr, 0) == 0);
+  client_events.expect(RDMA_CM_EVENT_REJECTED, 28);
+  for (rdma_cm_id* end : {client.id, server.id}) CHECK(rdma_disconnect(end) == 0);
+  CHECK_FALSE(events.readable());
+  CHECK_FALSE(client_events.readable());
+  CHECK(rdma_dereg_mr(region) == 0);
+}
+
+TEST_CASE("a queue pair takes what its program does not name from its identifier", "[rdmacm]") {
+  Channel events;
+  Id client(events);
+  client.resolve(events, at(7));
+  ibv_pd* const library = client.id->pd;
+  ibv_pd* pd = ibv_alloc_pd(client.id->verbs);
+  REQUIRE(pd != nullptr);
+  ibv_qp_init_attr wanted{};
+  wanted.cap = {4, 4, 1, 1, 0};
+  wanted.qp_type = IBV_QPT_RC;
+  SECTION("the domain of its shared receive queue") {
+    ibv_srq_init_attr shared{nullptr, {4, 1, 0}};
+    REQUIRE(rdma_create_srq(client.id, pd, &shared) == 0);
+    REQUIRE(rdma_create_qp(client.id, nullptr, &wanted) == 0);
+    CHECK(client.id->qp->srq == client.id->srq);
+    CHECK(client.id->qp->pd == pd);
+    rdma_destroy_qp(client.id);
+    rdma_destroy_srq(client.id);
+  }
+  SECTION("a domain that the program has set") {
+    client.id->pd = pd;
+    REQUIRE(rdma_create_qp(client.id, nullptr, &wanted) == 0);
+    CHECK(client.id->qp->pd == pd);
+    rdma_destroy_qp(client.id);
+  }
+  SECTION("completion queues that the program has set, which end with it") {
+    ibv_cq* const queue = ibv_create_cq(client.id->verbs, 8, nullptr, nullptr, 0);
+    ibv_cq* const other = ibv_create_cq(client.id->verbs, 8, nullptr, nullptr, 0);
+    REQUIRE(queue != nullptr);
+    client.id->send_cq = client.id->recv_cq = queue;
+    wanted.send_cq = other;
+    CHECK(rdma_create_qp(client.id, pd, &wanted) == -1);
+    CHECK(errno == EINVAL);
+    CHECK(client.id->send_cq == queue);
+    wanted.send_cq = nullptr;
+    REQUIRE(rdma_create_qp(client.id, pd, &wanted) == 0);
+    CHECK(client.id->qp->send_cq == queue);
+    CHECK(client.id->qp->recv_cq == queue);
+    rdma_destroy_qp(client.id);
+    CHECK(client.id->send_cq == nullptr);
+    CHECK(client.id->recv_cq == nullptr);
+    CHECK(ibv_destroy_cq(other) == 0);
+  }
+  client.id->pd = library;
+  CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+}  // namespace
+}  // namespace splitnic::rdmacm::testing::queue_pairs_test
