@@ -5,6 +5,7 @@
 #include <boost/mp11/algorithm.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -25,6 +26,8 @@ struct AdapterOptions {
   /// 64 .. 65520, multiple of 16; the smaller of both ends' is used (set_cell_payload), or less where a lane has less.
   std::uint32_t cell_payload_bytes = kDefaultCellPayload;
   std::uint32_t max_message_bytes = 1U << 20U;
+  /// Of a datagram's message, which also has to fit into one cell.
+  std::uint32_t max_datagram_bytes = std::numeric_limits<std::uint32_t>::max();
   std::size_t max_paths = 1024;
   std::size_t max_queue_pairs = 64;
   std::size_t max_regions = 256;  ///< tags: regions and windows

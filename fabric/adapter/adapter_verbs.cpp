@@ -480,6 +480,11 @@ bool ChannelAdapter::in_error(QpNumber queue_pair) const {
   return found == nullptr || found->state == QueuePairState::error;
 }
 
+bool ChannelAdapter::is_draining(QpNumber queue_pair) const {
+  const QueuePair* found = state_->find(queue_pair);
+  return found != nullptr && found->draining;
+}
+
 std::size_t ChannelAdapter::send_room(QpNumber queue_pair) const {
   const QueuePair* found = state_->find(queue_pair);
   if (found == nullptr || !found->rules().post_send || found->options.xrc == XrcRole::target) return 0;

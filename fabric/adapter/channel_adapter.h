@@ -137,6 +137,8 @@ class ChannelAdapter {
   /// Flushes what is posted (completions with `flushed`) and forgets the queue pair.
   Status destroy_queue_pair(QpNumber queue_pair);
   [[nodiscard]] bool in_error(QpNumber queue_pair) const;
+  /// In sq_drained: whether the event that the last request has finished is still to come.
+  [[nodiscard]] bool is_draining(QpNumber queue_pair) const;
   /// How many more requests post_send would take now; 0 for an unknown queue pair.
   [[nodiscard]] std::size_t send_room(QpNumber queue_pair) const;
 

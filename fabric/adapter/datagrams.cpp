@@ -172,6 +172,7 @@ Status check_datagram(const AdapterContext& context, const WorkRequest& request,
   if (!to->to_group() && (queue_pair.value == 0 || queue_pair.value >= kMulticastQueuePair.value)) {
     return Status::bad_queue_pair;
   }
+  if (total > context.options.max_datagram_bytes) return Status::bad_length;
   std::uint64_t cell = context.options.cell_payload_bytes;
   if (!to->to_group())
     cell = std::min<std::uint64_t>(cell, context.paths[to->options.path.value - 1]->cell_payload_bytes);

@@ -269,7 +269,8 @@ bool Express::find_route(const QueuePair& queue_pair, AddressHandleNumber handle
   header.flow_label = to->options.flow_label;
   header.traffic_class = to->options.traffic_class;
   header.hop_limit = to->options.hop_limit;
-  const std::size_t most = std::min<std::size_t>(payload - sizeof(DatagramBytes), context_.options.max_message_bytes);
+  const std::size_t most = std::min<std::size_t>(
+      {payload - sizeof(DatagramBytes), context_.options.max_message_bytes, context_.options.max_datagram_bytes});
   route = {handle, path, slots, static_cast<std::uint32_t>(most), encode_datagram(header)};
   context_.turns.attend(*path);
   return true;

@@ -48,6 +48,7 @@ Device& the_device() {
 fabric::AdapterOptions adapter_options() {
   fabric::AdapterOptions options;
   options.max_message_bytes = kMaxMessageBytes;
+  options.max_datagram_bytes = kPathMtuBytes;
   options.max_paths = Peers::kMaxPaths;
   options.max_queue_pairs = 4080;
   options.max_regions = 16384;

@@ -228,6 +228,9 @@ int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* mad
   *attributes = queue_pair.connection->attributes;
   attributes->qp_state = attributes->cur_qp_state = qp->state;
   attributes->cap = queue_pair.capabilities;
+  const bool draining =
+      context.adapter->use([&](ChannelAdapter& adapter) { return adapter.is_draining(queue_pair.number); });
+  attributes->sq_draining = draining ? 1 : 0;
   if (made_with == nullptr) return 0;
   *made_with = {qp->qp_context,
                 qp->send_cq,

@@ -1,8 +1,10 @@
 // What moves between two devices, and within one.
 #include <arpa/inet.h>
 
+#include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <vector>
 
 #include "tests/ibverbs/device.h"
 
@@ -233,6 +235,104 @@ TEST_CASE("datagrams name their sender, by header, work completion and address h
   other.expect(4);
   CHECK(ibv_destroy_ah(handle) == 0);
   CHECK(ibv_destroy_ah(back) == 0);
+}
+
+TEST_CASE("a datagram has at most as many bytes as the port's MTU", "[ibverbs]") {
+  constexpr std::size_t kMtu = 4096;
+  Device one;
+  Device other;
+  Shape shape;
+  shape.type = IBV_QPT_UD;
+  shape.extended = true;
+  Queue first(one, shape);
+  Queue second(other, shape);
+  first.connect(0, 0);
+  second.connect(0, 0);
+  ibv_ah_attr address{};
+  address.dlid = other.lid();
+  address.port_num = 1;
+  ibv_ah* handle = ibv_create_ah(one.pd, &address);
+  REQUIRE(handle != nullptr);
+  const auto post = [&](std::uint64_t id, std::vector<ibv_sge> parts) {
+    ibv_send_wr request = first.request(id, IBV_WR_SEND, parts[0]);
+    request.num_sge = static_cast<int>(parts.size());
+    request.wr.ud.ah = handle;
+    request.wr.ud.remote_qpn = second.qp->qp_num;
+    request.wr.ud.remote_qkey = kQueueKey;
+    return first.post(request);
+  };
+  const auto post_extended = [&](std::size_t bytes) {
+    ibv_qp_ex* qp = ibv_qp_to_qp_ex(first.qp);
+    ibv_wr_start(qp);
+    ibv_wr_send(qp);
+    ibv_wr_set_ud_addr(qp, handle, second.qp->qp_num, kQueueKey);
+    ibv_wr_set_sge(qp, one.mr->lkey, one.address(kFrom), static_cast<std::uint32_t>(bytes));
+    return ibv_wr_complete(qp);
+  };
+  fill(one, kFrom, kMtu, 1);
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    CAPTURE(id);
+    REQUIRE(second.receive(id, kTo, kMtu + 100) == 0);
+    switch (id) {
+      case 1:
+        REQUIRE(post(10, {one.part(kFrom, kMtu)}) == 0);
+        break;
+      case 2:
+        REQUIRE(post(10, {one.part(kFrom, 96), one.part(kFrom + 96, kMtu - 96)}) == 0);
+        break;
+      default:
+        REQUIRE(post_extended(kMtu) == 0);
+    }
+    static_cast<void>(one.next());
+    CHECK(other.expect(id).byte_len == kMtu + 40);
+    CHECK(same(one, kFrom, other, kTo + 40, kMtu));
+    CHECK(post(11, {one.part(kFrom, kMtu + 1)}) == EINVAL);
+    CHECK(post(11, {one.part(kFrom, 97), one.part(kFrom + 97, kMtu - 96)}) == EINVAL);
+    CHECK(post_extended(kMtu + 1) == EINVAL);
+  }
+  one.expect_nothing();
+  CHECK(ibv_destroy_ah(handle) == 0);
+}
+
+TEST_CASE("a send queue that drains says so, finishes what has begun, reports it, and goes on", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  const auto draining = [&ends] {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr about{};
+    REQUIRE(ibv_query_qp(ends.first.qp, &attributes, IBV_QP_STATE, &about) == 0);
+    return attributes.sq_draining != 0;
+  };
+  REQUIRE(ends.second.receive(1, kTo, 8) == 0);
+  REQUIRE(ends.first.send(1, kFrom, 8) == 0);
+  one.expect(1);  // the path is up, so the next request begins at once
+  other.expect(1);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(ends.first.send(1, kFrom, 8) == 0);  // waits for a receive
+  CHECK_FALSE(draining());
+  REQUIRE(ibv_modify_qp(ends.first.qp, &attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  CHECK(ends.first.state() == IBV_QPS_SQD);
+  CHECK(draining());
+  REQUIRE(ends.first.send(2, kFrom, 8) == 0);
+  REQUIRE(ends.second.receive(3, kTo, 8) == 0);
+  REQUIRE(ends.second.receive(4, kTo, 8) == 0);
+  one.expect(1);
+  other.expect(3);
+  ibv_async_event event{};
+  REQUIRE(ibv_get_async_event(one.context, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_SQ_DRAINED);
+  CHECK(event.element.qp == ends.first.qp);
+  ibv_ack_async_event(&event);
+  CHECK_FALSE(draining());
+  CHECK(ends.first.state() == IBV_QPS_SQD);
+  one.expect_nothing();
+  attributes.qp_state = IBV_QPS_RTS;
+  REQUIRE(ibv_modify_qp(ends.first.qp, &attributes, IBV_QP_STATE) == 0);
+  one.expect(2);
+  other.expect(4);
 }
 
 TEST_CASE("extended posting sends several requests at once, extended polling reads their fields", "[ibverbs]") {
