@@ -231,7 +231,7 @@ void Endnode::take_knocks(Time now) {
     const auto heard = knock_.hear(from);
     if (heard == Knock::Heard::nothing) return;
     const bool known = heard == Knock::Heard::knock && peers_.contains(from);
-    if (heard == Knock::Heard::garbage || from <= local_id() || !ids().holder(from) ||
+    if (heard == Knock::Heard::garbage || from <= local_id() || !ids()->holder(from) ||
         (!known && peers_.size() >= options_.max_peers)) {
       ++counters_.refused_knocks;
       continue;
@@ -254,7 +254,7 @@ void Endnode::work_on(LocalId id, Peer& peer, Time now) {
   if (peer.bridged) {
     if (!peer.unseen || now < peer.try_at) return;
     peer.try_at = now + kWatchInterval;
-    if (ids().holder(id)) return;
+    if (ids()->holder(id)) return;
     ++counters_.peers_died;
     end_bridge(id, peer);
     changes_.push_back({id, nullptr});
@@ -275,7 +275,7 @@ void Endnode::retry(Peer& peer, Time now) {
 
 /// Calls a peer with a higher ID; asks one with a lower ID to call.
 void Endnode::start(LocalId id, Peer& peer, Time now) {
-  if (!ids().holder(id)) {
+  if (!ids()->holder(id)) {
     retry(peer, now);
     return;
   }
@@ -313,7 +313,7 @@ void Endnode::finish_call(LocalId id, Peer& peer, Time now) {
 /// The process exists, and holds the ID. pid 0: it is in another PID namespace, where the kernel names no holder
 /// either.
 bool Endnode::is_process_of(LocalId id, const std::optional<BridgePeer>& process) const {
-  const auto holder = ids().holder(id);
+  const auto holder = ids()->holder(id);
   return process && holder && holder->pid == process->pid;
 }
 

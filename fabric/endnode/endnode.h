@@ -81,7 +81,7 @@ class Endnode {
 
   [[nodiscard]] const EndnodeCounters& counters() const { return counters_; }
   [[nodiscard]] const std::string& own_directory() const { return options_.own_directory; }
-  [[nodiscard]] const LocalIds& ids() const { return held_.ids(); }
+  [[nodiscard]] const std::shared_ptr<LocalIds>& ids() const { return held_.ids(); }
 
  private:
   struct Peer {

@@ -217,6 +217,44 @@ LocalIds::Members LocalIds::members_locked(const Gid& group) const {
   return members;
 }
 
+// ---- places of queue pairs
+
+std::int64_t place_byte(QpNumber queue_pair, LocalId id) {
+  constexpr unsigned kMark = 44;
+  return (std::int64_t{1} << kMark | queue_pair.value) << kIdBits | id.value;
+}
+
+void LocalIds::place(QpNumber queue_pair, LocalId id) {
+  const std::lock_guard guard(mutex_);
+  SPLITNIC_CHECK(own_.contains(id));
+  static_cast<void>(lock(place_byte(queue_pair, id), F_WRLCK));  // else it is found by its own ID alone
+}
+
+void LocalIds::displace(QpNumber queue_pair, LocalId id) {
+  const std::lock_guard guard(mutex_);
+  static_cast<void>(lock(place_byte(queue_pair, id), F_UNLCK));
+}
+
+LocalId LocalIds::place_of(QpNumber queue_pair, LocalId id) const {
+  constexpr std::size_t kMostLooks = 64;  // queue pairs of other processes may have the same number
+  const std::lock_guard guard(mutex_);
+  const auto named = holder_locked(id);
+  if (!named || own_.contains(id)) return id;
+  const std::int64_t first = place_byte(queue_pair, LocalId{0});
+  LocalId place = id;
+  std::size_t looks = 0;
+  for (const Range& range : all_of_others(first, first + kIdsEnd, kMostLooks)) {
+    for (std::int64_t byte = range.from; byte < range.to && range.pid == named->pid; ++byte) {
+      const LocalId at{static_cast<std::uint16_t>(byte - first)};
+      const auto holder = ++looks > kMostLooks ? std::nullopt : holder_locked(at);
+      if (!holder || holder->pid != range.pid) break;
+      if (at == id) return id;
+      place = at;
+    }
+  }
+  return place;
+}
+
 /// The change of its times is what inotify tells (IN_ATTRIB).
 void LocalIds::announce() const { static_cast<void>(::futimens(file_.get(), nullptr)); }
 

@@ -16,6 +16,7 @@
 #include "common/random.h"
 #include "common/result.h"
 #include "common/strong_id.h"
+#include "fabric/ids.h"
 #include "fabric/wire/datagram.h"
 
 namespace splitnic::fabric {
@@ -24,10 +25,11 @@ namespace splitnic::fabric {
 using LocalId = StrongId<struct LocalIdTag, std::uint16_t>;
 inline constexpr std::uint16_t kMaxLocalId = 0xBFFF;
 
-/// The local IDs of one fabric, each held by at most one endnode, and the members of its multicast groups. The folder
-/// has a file `local-ids`; a process holds an ID by a record lock on the byte with this number. So the kernel attests
-/// who holds an ID, frees it when the process ends in whatever way, and does not pass it on to a forked child. A
-/// membership is held in the same way, by a lock on a byte further behind (membership_byte()). Any thread.
+/// The local IDs of one fabric, each held by at most one endnode, the members of its multicast groups, and the places
+/// of queue pairs. The folder has a file `local-ids`; a process holds an ID by a record lock on the byte with this
+/// number. So the kernel attests who holds an ID, frees it when the process ends in whatever way, and does not pass it
+/// on to a forked child. Memberships and places are held in the same way, by locks on bytes further behind
+/// (membership_byte(), place_byte()). Any thread.
 class LocalIds {
  public:
   static constexpr std::size_t kMaxMembers = 256;  ///< of a group
@@ -75,6 +77,14 @@ class LocalIds {
   /// Who follows memberships (GroupWatch) looks again.
   void announce() const;
 
+  // A process with several endnodes may be addressed as if they shared an ID.
+  /// Tells other processes that this endnode has the queue pair, until displace(). id: taken from this object.
+  void place(QpNumber queue_pair, LocalId id);
+  void displace(QpNumber queue_pair, LocalId id);
+  /// The endnode that has the queue pair which a program calls `queue_pair` at `id`: `id` itself, unless the other
+  /// process that holds it has said that only another one of its endnodes has this queue pair.
+  [[nodiscard]] LocalId place_of(QpNumber queue_pair, LocalId id) const;
+
  private:
   /// Bytes [from, to) that another process holds.
   struct Range {
@@ -108,6 +118,14 @@ class LocalIds {
 /// Two groups with one hash have their members in common: these drop what is for the other group.
 [[nodiscard]] std::int64_t membership_byte(const Gid& group, LocalId id);
 
+/// The byte of the file `local-ids` that stands for the place of a queue pair:
+///
+///      62  61  60  59   40 39                   16 15          0
+///     +---+---+---+-------+-----------------------+-------------+
+///     | 0 | 0 | 1 |   0   | number of the q. pair |  local ID   |
+///     +---+---+---+-------+-----------------------+-------------+
+[[nodiscard]] std::int64_t place_byte(QpNumber queue_pair, LocalId id);
+
 /// An ID that is given back at the end.
 class HeldId {
  public:
@@ -120,7 +138,7 @@ class HeldId {
   HeldId& operator=(HeldId&&) = delete;
 
   [[nodiscard]] LocalId id() const { return id_; }
-  [[nodiscard]] const LocalIds& ids() const { return *ids_; }
+  [[nodiscard]] const std::shared_ptr<LocalIds>& ids() const { return ids_; }
 
  private:
   std::shared_ptr<LocalIds> ids_;

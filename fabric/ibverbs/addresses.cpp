@@ -52,17 +52,47 @@ fabric::Status destroy(Context& context, const Way& way) {
   return context.adapter->use([&](ChannelAdapter& adapter) { return adapter.destroy_address_handle(way.number); });
 }
 
-/// The device of this process that has the queue pair, if it is not the one to which the handle leads; else 0. Takes no
-/// lock if the handle leads there, and led there the last time.
+/// What AddressHandle::known_there is, if its endnode has the queue pair.
+std::uint64_t known_as(const AddressHandle& handle, std::uint32_t queue_pair) {
+  const std::uint64_t when = handle.own_device ? OwnDevices::of_process().changes() : 1;
+  return when << 32U | queue_pair;
+}
+
+/// The handle leads to the queue pair, and led there the last time. Takes no lock.
+bool leads_there(const AddressHandle& handle, std::uint32_t queue_pair) {
+  return handle.endnode == 0 || handle.known_there.load(std::memory_order_relaxed) == known_as(handle, queue_pair);
+}
+
+/// The endnode that has the queue pair, if it is another one of the same process; else 0.
 std::uint16_t other_device(AddressHandle& handle, std::uint32_t queue_pair) {
-  if (handle.own_device == 0) return 0;
-  OwnDevices& devices = OwnDevices::of_process();
-  const std::uint64_t there = devices.changes() << 32U | queue_pair;
-  if (handle.known_there.load(std::memory_order_relaxed) == there) return 0;
-  const std::uint16_t holder = devices.holder(handle.own_device, fabric::QpNumber{queue_pair});
-  if (holder != handle.own_device) return holder;
+  if (leads_there(handle, queue_pair)) return 0;
+  const std::uint64_t there = known_as(handle, queue_pair);
+  std::uint16_t holder = handle.endnode;
+  if (handle.own_device) {
+    holder = OwnDevices::of_process().holder(handle.endnode, fabric::QpNumber{queue_pair});
+  } else {
+    const std::lock_guard guard(handle.lock);
+    const auto known = handle.places.find(queue_pair);
+    if (known == handle.places.end()) return 0;
+    holder = known->second;
+  }
+  if (holder != handle.endnode) return holder;
   handle.known_there.store(there, std::memory_order_relaxed);
   return 0;
+}
+
+/// Of a process that has several endnodes: the queue pair's is asked for once.
+void learn_place(AddressHandle& handle, std::uint32_t queue_pair) {
+  constexpr std::size_t kPlacesMax = 4096;
+  {
+    const std::lock_guard guard(handle.lock);
+    if (handle.own_device || handle.places.contains(queue_pair)) return;
+  }
+  const fabric::LocalIds& ids = *Context::of(handle.ah.context).peers->ids();
+  const auto place = ids.place_of(fabric::QpNumber{queue_pair}, fabric::LocalId{handle.endnode});
+  const std::lock_guard guard(handle.lock);
+  if (handle.places.size() == kPlacesMax) handle.places.clear();
+  handle.places.insert_or_assign(queue_pair, place.value);
 }
 
 int group_change(ibv_qp* qp, const ibv_gid* gid, bool joins) {
@@ -73,7 +103,6 @@ int group_change(ibv_qp* qp, const ibv_gid* gid, bool joins) {
   return joins ? groups.attach(number, group) : groups.detach(number, group);
 }
 
-/// Of this process.
 void make_way_to(AddressHandle& handle, std::uint16_t other) {
   {
     const std::lock_guard guard(handle.lock);
@@ -96,10 +125,10 @@ void make_way_to(AddressHandle& handle, std::uint16_t other) {
 
 void make_way(ibv_ah* ah, std::uint32_t queue_pair) noexcept {
   AddressHandle& handle = AddressHandle::of(ah);
-  const std::uint16_t other = other_device(handle, queue_pair);
-  if (other == 0) return;
+  if (leads_there(handle, queue_pair)) return;
   static_cast<void>(answering([&] {
-    make_way_to(handle, other);
+    learn_place(handle, queue_pair);
+    if (const std::uint16_t other = other_device(handle, queue_pair); other != 0) make_way_to(handle, other);
     return 0;
   }));
 }
@@ -130,7 +159,8 @@ ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* address) {
     }
     if (!make(context, *options, handle->way)) return refuse<ibv_ah>(ENOMEM);
     handle->options = *options;
-    if (OwnDevices::of_process().has(local_id)) handle->own_device = local_id;
+    handle->endnode = local_id;
+    handle->own_device = OwnDevices::of_process().has(local_id);
     handle->ah = {pd->context, pd, context.next_handle()};
     handle->of_domain = UseOf(Domain::of(pd).users);
     return &handle.release()->ah;

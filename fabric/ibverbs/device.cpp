@@ -128,7 +128,7 @@ ibv_context* open_device(ibv_device* device) {
   auto groups = Groups::open(*context->adapter, *context->peers);
   if (!groups) return refuse_to_open(groups.error().message);
   context->groups = std::move(*groups);
-  OwnDevices::of_process().opened(context->peers->local_id());
+  OwnDevices::of_process().opened(context->peers->local_id(), context->peers->ids());
   Context& opened = *context;
   auto watched = opened.adapter->watch(opened.adapter->event_descriptor(), [&opened] { take_adapter_events(opened); });
   if (!watched) return refuse_to_open(watched.error().message);

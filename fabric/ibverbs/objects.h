@@ -225,11 +225,15 @@ struct AddressHandle {
   Way way{};         ///< to an endnode, or without a path to a group
   GroupUse group{};  ///< to a group
   UseOf of_domain{};
-  std::uint16_t own_device = 0;  ///< the endnode, if it is a device of this process; 0: it is not
-  /// A queue pair of that device (32 bits), and before it the OwnDevices::changes() at which that was known.
+  std::uint16_t endnode = 0;  ///< to which it leads; 0: to a group
+  bool own_device = false;    ///< the endnode is a device of this process
+  /// A queue pair of that endnode (32 bits), and before it the OwnDevices::changes() at which that was known; for
+  /// endnodes of other processes 1.
   std::atomic<std::uint64_t> known_there{0};
-  std::mutex lock;                      ///< the last one taken
-  std::map<std::uint16_t, Way> others;  ///< under `lock`: from there to the other devices of this process
+  std::mutex lock;                      ///< of these; the last one taken
+  std::map<std::uint16_t, Way> others;  ///< to the other devices of the endnode's process
+  /// Of another process: which of its endnodes has the queue pair.
+  std::map<std::uint32_t, std::uint16_t> places;
 
   static AddressHandle& of(ibv_ah* ah) { return *reinterpret_cast<AddressHandle*>(ah); }
 };

@@ -2,23 +2,27 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
-#include <set>
 #include <utility>
 
+#include "fabric/endnode/local_ids.h"
 #include "fabric/ids.h"
 
 namespace splitnic::ibverbs {
 
 /// The devices that this process has opened, and their queue pairs. Each of them has a local ID of its own. With
 /// hardware they share a port and its address, so programs also address a queue pair of one by the local ID of another.
-/// Thread: any.
+/// While there are several, they say in the fabric's folder which of them has which queue pair, for programs of other
+/// processes. Thread: any.
 class OwnDevices {
  public:
   /// A forked child begins with none. Takes no lock, and makes no system call.
   [[nodiscard]] static OwnDevices& of_process();
 
-  void opened(std::uint16_t local_id);
+  /// ids: from which the local ID is taken.
+  void opened(std::uint16_t local_id, std::shared_ptr<fabric::LocalIds> ids);
   /// Also of its queue pairs nothing is known any more.
   void closed(std::uint16_t local_id);
   void created(std::uint16_t local_id, fabric::QpNumber number);
@@ -33,12 +37,17 @@ class OwnDevices {
   [[nodiscard]] std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
 
  private:
+  using Place = std::pair<std::uint32_t, std::uint16_t>;  ///< number, local ID
+
   void note_change() { changes_.fetch_add(1, std::memory_order_release); }
+  // Under lock_:
+  void tell(const Place& place, bool& told);
+  void take_back(const Place& place, bool told);
 
   std::atomic<std::uint64_t> changes_{1};
   std::mutex lock_;
-  std::set<std::uint16_t> devices_;
-  std::set<std::pair<std::uint32_t, std::uint16_t>> queue_pairs_;  // number, local ID
+  std::map<std::uint16_t, std::shared_ptr<fabric::LocalIds>> devices_;
+  std::map<Place, bool> queue_pairs_;  // whether others were told
 };
 
 }  // namespace splitnic::ibverbs

@@ -133,7 +133,7 @@ void Peers::follow() {
     if (change->bridge) {
       peer->idle = false;
     } else {
-      endnode_->ids().announce();  // a child of the dead one may keep its files open, so that nobody else learns it
+      endnode_->ids()->announce();  // a child of the dead one may keep its files open, so that nobody else learns it
     }
     receive_the_rest(peer->path);
     placements_.lost(peer->path);

@@ -77,6 +77,7 @@ class Peers {
   Peers& operator=(const Peers&) = delete;
 
   [[nodiscard]] std::uint16_t local_id() const { return local_id_; }
+  [[nodiscard]] const std::shared_ptr<fabric::LocalIds>& ids() const { return endnode_->ids(); }
   /// The path to the endnode with this local ID. Begins to make a bridge if there is none. Path 0: not a local ID, or
   /// no path is left.
   [[nodiscard]] PathUse path_to(std::uint16_t local_id);
@@ -122,7 +123,7 @@ class Peers {
   RandomSource& random_;
   fabric::LocalPlacements& placements_;
   std::uint16_t local_id_ = 0;
-  std::unique_ptr<fabric::Endnode> endnode_;  // under lock_
+  std::unique_ptr<fabric::Endnode> endnode_;  // under lock_, apart from its IDs
   os::UniqueFd timer_;
   std::shared_ptr<const os::UniqueFd> hang_ups_;  // readable when a peer has hung up; links live longer than this
   fabric::WatchNumber timer_watch_{};

@@ -137,7 +137,9 @@ void remember(ibv_qp_attr& known, const ibv_qp_attr& attributes, int mask) {
 /// The peer that a connected queue pair gets with "ready to receive"; EINVAL: it can't be one.
 int find_peer(Context& context, const ibv_qp_attr& attributes, fabric::QueuePairPeer& peer, PathUse& path) {
   peer.number = fabric::QpNumber{attributes.dest_qp_num};
-  path = context.peers->path_to(OwnDevices::of_process().holder(destination_of(attributes.ah_attr), peer.number));
+  // The address may be that of another device of the process, this one or the peer's.
+  const std::uint16_t own = OwnDevices::of_process().holder(destination_of(attributes.ah_attr), peer.number);
+  path = context.peers->path_to(context.peers->ids()->place_of(peer.number, fabric::LocalId{own}).value);
   peer.path = path.path();
   if (peer.path.value == 0 || attributes.ah_attr.port_num != kPort) return EINVAL;
   peer.first_psn_expected = attributes.rq_psn & kPsnMask;

@@ -15,8 +15,8 @@ namespace splitnic::ibverbs {
                                                      std::span<fabric::LocalSegment> segments);
 /// Where a datagram goes. Takes no lock of the adapter or its device.
 [[nodiscard]] fabric::DatagramTarget target_of(ibv_ah* handle, std::uint32_t queue_pair, std::uint32_t queue_key);
-/// To be called before it, not under the adapter's lock: makes the way if the handle leads to one device of this
-/// process and another one has the queue pair. Where no memory or path is left, the datagram gets lost.
+/// To be called before it, not under the adapter's lock: makes the way if the handle leads to one device of a process
+/// and another one has the queue pair. Where no memory or path is left, the datagram gets lost.
 void make_way(ibv_ah* handle, std::uint32_t queue_pair) noexcept;
 
 }  // namespace splitnic::ibverbs

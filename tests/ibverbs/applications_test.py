@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """More of Debian's programs for verbs and connection manager between two processes, as root and as an ordinary user:
-qperf, fio's engine for RDMA, and the tests of DAPL. What is not installed is skipped by name. Part of tools/check.sh.
-Usage: applications_test.py [Root|OrdinaryUser]."""
+qperf, fio's engine for RDMA, an example of UCX, and the tests of DAPL. What is not installed is skipped by name. Part
+of tools/check.sh. Usage: applications_test.py [Root|OrdinaryUser]."""
 
+import itertools
+import pathlib
 import shutil
+import subprocess
 import time
 
 import pairs
@@ -16,6 +19,7 @@ DAPL = ("dtest", "dtestx", "dtestsrq", "dtestcm")
 DTEST_PORT = 15828  # of its own socket
 PROVIDER = 'ofa-v2-cma u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "lo 0" ""\n'
 SECONDS = 60
+UCX_EXAMPLE = pathlib.Path("/usr/share/doc/libucx-dev/examples/ucp_client_server.c")
 
 
 class Applications(pairs.OnFabric):
@@ -23,10 +27,14 @@ class Applications(pairs.OnFabric):
         if shutil.which(program) is None:
             self.skipTest(f"{program} is not installed")
 
-    def await_listener(self, server, program):
-        """Until the connection manager has a socket in the fabric's folder, or DAPL's test one of its own."""
+    def sockets(self):
+        """Of listeners of the connection manager, in the fabric's folder."""
+        return set(self.fabric.folder.rglob("cm-*"))
+
+    def await_listener(self, server, program, before=frozenset()):
+        """Until the connection manager has another socket than those before, or DAPL's test one of its own."""
         limit = time.monotonic() + SECONDS
-        while not any(self.fabric.folder.rglob("cm-*")) and not pairs.listens(DTEST_PORT):
+        while not self.sockets() - before and not pairs.listens(DTEST_PORT):
             if server.poll() is not None:
                 self.fail(f"{program}: the server ended\n{server.communicate()[0]}")
             self.assertLess(time.monotonic(), limit, f"{program}: the server does not listen")
@@ -73,6 +81,29 @@ class Applications(pairs.OnFabric):
                 output = self.run_ends([*job, "--rw=read"], [*job, "--rw=write", "--hostname=127.0.0.1",
                                                              f"--verb={verb}", "--iodepth_batch_complete=16"])
                 self.assertIn("err= 0", output)
+
+    def test_ucx_connects_by_address(self):
+        """UCX opens the device itself, and takes the connection manager's address for that of its own queue pairs."""
+        self.need("cc")
+        if not UCX_EXAMPLE.exists():
+            self.skipTest("libucx-dev is not installed")
+        program = self.fabric.folder / "ucp_client_server"
+        subprocess.run(["cc", UCX_EXAMPLE, "-o", program, "-lucp", "-lucs"], check=True)
+        self.fabric.give(program)
+        for transport, interface in itertools.product(("rc", "ud"), ("am", "tag", "stream")):
+            with self.subTest(transport=transport, interface=interface):
+                words = [program, "-p", str(pairs.free_port()), "-c", interface, "-i", "20"]
+                environment = {"UCX_TLS": f"{transport},self", "UCX_NET_DEVICES": "splitnic0:1"}
+                before = self.sockets()
+                server = self.fabric.start(words, subprocess.DEVNULL, **environment)
+                try:
+                    self.await_listener(server, "ucp_client_server", before)
+                    client = self.fabric.start([*words, "-a", "127.0.0.1"], **environment)
+                    code, output = self.fabric.finish(client, "ucp_client_server", SECONDS)
+                finally:
+                    server.kill()  # it serves for ever
+                    server.wait()
+                self.assertEqual(code, 0, output)
 
     def test_dapl(self):
         self.need("dtest")

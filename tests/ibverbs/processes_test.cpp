@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -172,6 +173,90 @@ void connect_to_child(int channel, const Device& device, Queue& queue) {
   REQUIRE(write(channel, &own, sizeof own) == sizeof own);
   REQUIRE(read(channel, &peer, sizeof peer) == sizeof peer);
   queue.connect(peer.lid, peer.queue_pair);
+}
+
+TEST_CASE("a queue pair of another process is found by the address of any device that the process has opened",
+          "[ibverbs]") {
+  const Child child([](int channel) {
+    Device named;
+    Device device;
+    Queue queue(device, {});
+    const Place own{named.lid(), queue.qp->qp_num};
+    Place peer;
+    if (write(channel, &own, sizeof own) != sizeof own || read(channel, &peer, sizeof peer) != sizeof peer) return 1;
+    queue.connect(peer.lid, peer.queue_pair);
+    if (queue.receive(1, 0, 64) != 0) return 2;
+    device.expect(1);
+    if (queue.send(2, 0, 64) != 0) return 3;
+    device.expect(2);
+    return 0;
+  });
+  Device device;
+  Queue queue(device, {});
+  const Device named;  // the queue pair is there already
+  const Place own{named.lid(), queue.qp->qp_num};
+  Place peer;
+  REQUIRE(read(child.channel, &peer, sizeof peer) == sizeof peer);
+  queue.connect(peer.lid, peer.queue_pair);
+  REQUIRE(queue.receive(3, 64, 64) == 0);
+  REQUIRE(write(child.channel, &own, sizeof own) == sizeof own);
+  device.memory[0] = 77;
+  REQUIRE(queue.send(4, 0, 64) == 0);
+  device.expect(4);
+  device.expect(3);
+  CHECK(device.memory[64] == 77);
+  const int status = child.ended();
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
+TEST_CASE("datagrams find a queue pair of another process by the address of any device that the process has opened",
+          "[ibverbs]") {
+  constexpr Shape kDatagrams{.type = IBV_QPT_UD};
+  constexpr std::uint64_t kEach = 3;
+  const Child child([&](int channel) {
+    Device named;
+    Device device;
+    Queue near(named, kDatagrams);
+    Queue far(device, kDatagrams);
+    for (Queue* queue : {&near, &far}) {
+      queue->connect(0, 0);
+      for (std::uint64_t id = 0; id < kEach; ++id) {
+        if (queue->receive(id, 64 * id, 48) != 0) return 1;
+      }
+      const Place own{named.lid(), queue->qp->qp_num};
+      if (write(channel, &own, sizeof own) != sizeof own) return 2;
+    }
+    for (std::uint64_t id = 0; id < kEach; ++id) {
+      named.expect(id);
+      device.expect(id);
+    }
+    return 0;
+  });
+  Device device;
+  Queue queue(device, kDatagrams);
+  queue.connect(0, 0);
+  std::array<Place, 2> places{};
+  REQUIRE(read(child.channel, &places[0], sizeof places[0]) == sizeof places[0]);
+  REQUIRE(read(child.channel, &places[1], sizeof places[1]) == sizeof places[1]);
+  ibv_ah_attr address{};
+  address.dlid = places[0].lid;
+  address.port_num = 1;
+  ibv_ah* handle = ibv_create_ah(device.pd, &address);
+  REQUIRE(handle != nullptr);
+  for (std::uint64_t id = 0; id < kEach; ++id) {
+    for (const Place& place : places) {
+      ibv_sge part = device.part(0, 8);
+      ibv_send_wr request = queue.request(id, IBV_WR_SEND, part);
+      request.wr.ud.ah = handle;
+      request.wr.ud.remote_qpn = place.queue_pair;
+      request.wr.ud.remote_qkey = kQueueKey;
+      REQUIRE(queue.post(request) == 0);
+      device.expect(id);
+    }
+  }
+  const int status = child.ended();
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(ibv_destroy_ah(handle) == 0);
 }
 
 TEST_CASE("what was sent arrives at a peer that was stopped, although the sender has ended", "[ibverbs]") {

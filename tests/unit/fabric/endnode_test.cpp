@@ -256,7 +256,7 @@ TEST_CASE("the death of a peer is seen although a child holds its sockets", "[fa
   run({&first}, [&] { return first.deaths() == 1; });
   CHECK(first.endnode->counters().peers_died == 1);
   CHECK_FALSE(first.endnode->has_bridge(peer));
-  CHECK_FALSE(first.endnode->ids().holder(peer));
+  CHECK_FALSE(first.endnode->ids()->holder(peer));
   // The next endnode removes what was left.
   CHECK(files_of(directory.path()).contains(fmt::format("{}", peer.value)));
   const TestEndnode second(directory.path(), 2);
