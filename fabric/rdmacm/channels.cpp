@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "fabric/rdmacm/objects.h"
@@ -116,27 +117,34 @@ bool Channel::set_deadline(Identifier& identifier, Time deadline) {
   return wanted;
 }
 
-/// One round over what is ready. What one identifier does may end another one, so each is looked up again.
+/// One round over what is ready. What one identifier does may end another one, so each is looked up again. Connections
+/// come before listeners: a peer says that it is ready for one connection before it asks for the next, and the order in
+/// which the kernel names descriptors is not that.
 void Channel::look() {
-  std::array<epoll_event, 16> ready{};
-  const int count = epoll_wait(set_.get(), ready.data(), static_cast<int>(ready.size()), 0);
-  for (int index = 0; index < count; ++index) {
-    const std::uint64_t number = ready[static_cast<std::size_t>(index)].data.u64;
-    if (number > kLastOfChannel) {
-      const auto found = watched_.find(number);
-      if (found != watched_.end()) found->second.identifier->on_ready(found->second.caller);
-      continue;
+  std::array<epoll_event, 64> room{};
+  const int count = epoll_wait(set_.get(), room.data(), static_cast<int>(room.size()), 0);
+  const auto ready = std::span(room).first(static_cast<std::size_t>(std::max(count, 0)));
+  for (const bool of_listeners : {false, true}) {
+    for (const epoll_event& one : ready) {
+      const auto found = watched_.find(one.data.u64);
+      if (found == watched_.end()) continue;
+      const auto [identifier, caller] = found->second;
+      const bool of_listener = caller != nullptr || identifier->state == State::listening;
+      if (of_listener == of_listeners) identifier->on_ready(caller);
     }
-    if (number != kTimer) continue;
-    const Time now = monotonic_now();
-    std::vector<Identifier*> due;
-    for (const auto& [identifier, deadline] : deadlines_) {
-      if (deadline <= now) due.push_back(identifier);
-    }
-    for (Identifier* identifier : due) {
-      static_cast<void>(set_deadline(*identifier, kNever));
-      identifier->on_time(now);
-    }
+  }
+  if (std::ranges::any_of(ready, [](const epoll_event& one) { return one.data.u64 == kTimer; })) take_time();
+}
+
+void Channel::take_time() {
+  const Time now = monotonic_now();
+  std::vector<Identifier*> due;
+  for (const auto& [identifier, deadline] : deadlines_) {
+    if (deadline <= now) due.push_back(identifier);
+  }
+  for (Identifier* identifier : due) {
+    static_cast<void>(set_deadline(*identifier, kNever));
+    identifier->on_time(now);
   }
 }
 

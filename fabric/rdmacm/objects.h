@@ -151,6 +151,7 @@ struct Channel : rdma_event_channel {
     Caller* caller = nullptr;
   };
   void look();
+  void take_time();
   void settle_wake();
 
   os::UniqueFd set_;

@@ -419,6 +419,16 @@ TEST_CASE("a child that is forked while a thread lists the devices lists them, t
   CHECK(statuses == std::set{0});
 }
 
+TEST_CASE("what a peer says of a connection comes before its next request", "[rdmacm]") {
+  Connected ends;  // the client has said that it is ready, and the server's program has not looked
+  Id second(ends.client_events);
+  second.resolve(ends.client_events, at(ends.listener.number()));
+  second.create_queue_pair();
+  REQUIRE(rdma_connect(second.id, nullptr) == 0);
+  CHECK(ends.server_events.expect(RDMA_CM_EVENT_ESTABLISHED).id == ends.server.id);
+  const Id server(ends.server_events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+}
+
 TEST_CASE("a request that nobody has got is rejected when its channel ends", "[rdmacm]") {
   Channel client_events;
   auto events = std::make_unique<Channel>();
