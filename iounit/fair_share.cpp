@@ -74,7 +74,7 @@ void FairShare::charge(std::size_t place, const Turn& turn, Time now) {
                          static_cast<std::size_t>(turn.cost.count());
     account.completions = std::max(fitting, options_.least_completions);
   } else {
-    account.completions = std::min(account.completions * 2, options_.most_completions);
+    account.completions = std::min(account.completions * 2, options_.most_while_others_compete);
   }
   const Duration justified = options_.per_frame * static_cast<Duration::rep>(turn.frames);
   if (turn.cost > justified) waste(account, turn.cost - justified, now);

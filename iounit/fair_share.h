@@ -27,8 +27,10 @@ struct FairShareOptions {
   unsigned wasteful_seconds = 3;
   /// For so long after its last turn with work, a session counts as one that others compete with.
   Duration competes_for = std::chrono::milliseconds(100);
-  /// Completions that a turn handles at most, and at least however much it costs.
+  /// Completions that a turn handles at most, alone and while others compete; and at least, however much it costs.
+  /// Everybody else waits for a turn, and for its frames' way to the LAN.
   std::size_t most_completions = 128;
+  std::size_t most_while_others_compete = 32;
   std::size_t least_completions = 4;
 };
 
