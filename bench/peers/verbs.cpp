@@ -24,6 +24,7 @@ namespace splitnic::bench::peers {
 namespace {
 
 constexpr std::uint32_t kDepth = 128;
+constexpr std::uint64_t kFirstWrites = 200;
 constexpr std::size_t kPlaces = 64;
 constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kMemoryBytes = kDepth * kMaxBytes;
@@ -59,6 +60,7 @@ class End {
              "registering");
     queue_pair_ = device_.queue_pair(sent_, received_, kDepth);
     connect(channel);
+    if (way.writes) write_first(channel);
   }
 
   void begin(const Task& task) {
@@ -118,6 +120,18 @@ class End {
     std::memcpy(&peer_, bytes.data(), sizeof peer_);
     constexpr std::uint8_t kTimeout = 14;  // 67 ms
     peers::connect(queue_pair_, peer_.lid, peer_.queue_pair, kTimeout);
+  }
+
+  /// A library may prepare the peer's memory in a thread of its own when it is named first. At real-time priority that
+  /// thread would have to wait for a processor.
+  void write_first(int channel) {
+    task_.bytes = kLineBytes;
+    for (std::uint64_t message = 0; message != kFirstWrites; ++message) {
+      while (send(message, 1) == 0) continue;
+      while (!at_rest()) continue;
+    }
+    const char done = 0;
+    static_cast<void>(exchange(channel, &done, sizeof done));  // the peer has written, too
   }
 
   std::byte* sink() { return memory_ + kMemoryBytes; }

@@ -340,10 +340,12 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
   if (found == nullptr) return Status::bad_queue_pair;
   const bool reachable = found->path == nullptr || state_->follow(*found->path) || found->path->link.awaited();
   if (!reachable && !found->flushes_sends()) return Status::link_down;
+  posted += state_->placer.post(*found, requests);
+  if (posted == requests.size()) return Status::ok;  // nothing is left to do, or to tell the peer
   if (found->path != nullptr) state_->context.turns.attend(*found->path);
   const auto all_left = [&] {
     posted += state_->placer.post(*found, requests.subspan(posted));
-    posted += state_->express.post(*found, requests.subspan(posted));
+    if (posted != requests.size()) posted += state_->express.post(*found, requests.subspan(posted));
     return posted == requests.size();
   };
   if (all_left()) {
@@ -549,6 +551,12 @@ void ChannelAdapter::State::notify(bool new_alone) {
     path->link.notify();
     path->turn.announced = true;
   }
+}
+
+bool ChannelAdapter::has_unannounced() const {
+  const auto announced = [](const Path* path) { return path->turn.announced; };
+  return state_->owes_turn || !state_->turns.active().empty() ||
+         !std::ranges::all_of(state_->context.turns.busy(), announced);
 }
 
 bool ChannelAdapter::prepare_sleep() { return !state_->owes_turn && state_->context.turns.prepare_sleep(); }

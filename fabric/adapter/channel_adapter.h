@@ -214,6 +214,8 @@ class ChannelAdapter {
   std::size_t poll_links(Time now);
   /// Flushes and announces what was released: CellLink::notify().
   void notify();
+  /// A poll has something to do, or to announce: not after a post whose requests were all placed (Placements).
+  [[nodiscard]] bool has_unannounced() const;
   /// CellLink::prepare_sleep() for all links. The links of idle paths stay armed from then on. False: something came
   /// in; poll again.
   [[nodiscard]] bool prepare_sleep();

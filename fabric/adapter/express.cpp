@@ -6,6 +6,7 @@
 
 #include "common/range.h"
 #include "fabric/adapter/local_memory.h"
+#include "fabric/adapter/placer.h"
 #include "fabric/memory/guarded_copy.h"
 #include "fabric/wire/slot_cell.h"
 
@@ -32,19 +33,24 @@ constexpr std::optional<Opcode> only_cell_of(Operation operation) {
   }
 }
 
-/// Whether such requests may go this way. Their segment is not checked yet.
+/// Whether such requests may go this way. Their bytes are not looked at yet.
 bool is_simple(const WorkRequest& request) {
-  return request.segment_count == 1 && !request.inline_data && !request.fence && request.memory == nullptr &&
-         request.placed_bytes == 0 && only_cell_of(request.operation);
+  const bool in_one_piece = request.segment_count == 1 || request.inline_data;
+  return in_one_piece && !request.fence && request.memory == nullptr && request.placed_bytes == 0 &&
+         only_cell_of(request.operation);
 }
 
-SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request) {
+bool has_immediate(Operation operation) {
+  return operation == Operation::send_with_immediate || operation == Operation::rdma_write_with_immediate;
+}
+
+SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, bool direct) {
   SlotFields fields;
   const Opcode opcode = *only_cell_of(request.operation);
   fields.opcode = static_cast<std::uint8_t>(opcode);
   fields.awaited = true;
   fields.solicited = request.solicited && traits(opcode).may_be_solicited();
-  fields.direct = is_write(request.operation);
+  fields.direct = direct;
   fields.queue_pair = queue_pair.peer.number;
   fields.packet_sequence = queue_pair.send.next_psn;
   return fields;
@@ -61,6 +67,23 @@ template <class Header>
 std::byte* append(std::byte* to, const Header& header) {
   std::memcpy(to, &header, sizeof header);
   return to + sizeof header;
+}
+
+/// Of the only cell of the request's message.
+std::size_t extension_bytes(Operation operation) {
+  return (is_write(operation) ? sizeof(RdmaHeader) : 0) + (has_immediate(operation) ? sizeof(ImmediateHeader) : 0);
+}
+
+/// Writes them. bytes: of the message.
+void put_extension(std::byte* to, const WorkRequest& request, std::uint32_t bytes) {
+  if (is_write(request.operation)) {
+    RdmaHeader rdma;
+    rdma.address = request.remote.address;
+    rdma.tag = request.remote.tag.value;
+    rdma.length = bytes;
+    to = append(to, rdma);
+  }
+  if (has_immediate(request.operation)) append(to, ImmediateHeader(request.immediate));
 }
 
 template <class Header>
@@ -91,9 +114,9 @@ bool is_usual(const ReceivedSlot& slot) {
   const OpcodeTraits& what = traits(header.opcode.value());
   const unsigned flags = header.shape.value() & ~kEither;
   const unsigned awaited = what.is(MessageKind::datagram) ? 0U : slot_shape::kAwaited;
-  const unsigned needed = awaited | (what.is(MessageKind::write) ? slot_shape::kDirect : 0U);
-  const unsigned allowed = what.may_be_solicited() ? slot_shape::kSolicited : 0U;
-  return kTaken[header.opcode.value()] && (flags & ~allowed) == needed && !slot.fault() &&
+  const unsigned allowed = (what.is(MessageKind::write) ? slot_shape::kDirect : 0U) |
+                           (what.may_be_solicited() ? slot_shape::kSolicited : 0U);
+  return kTaken[header.opcode.value()] && (flags & ~allowed) == awaited && !slot.fault() &&
          header.cell_sequence.value() == 0 && slot.layout().payload_bytes <= kMaxCellPayload;
 }
 
@@ -123,32 +146,30 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
   const std::uint64_t before = send.posted;
   std::uint64_t last_position = 0;
   std::uint64_t bytes_in_cells = 0;
-  std::uint64_t writes = 0;
   for (const WorkRequest& request : requests) {
     const bool has_place = send.posted - before != room && send.has_place(send.posted, taken_out);
     if (!has_place || !is_simple(request)) [[unlikely]]
       break;
-    const LocalSegment& segment = request.segments[0];
-    const std::byte* from = send.region.place(segment.tag, segment.as_number(), segment.bytes, Right::local_read);
-    const std::size_t most = is_write(request.operation) ? context_.options.max_message_bytes : most_payload;
-    if (from == nullptr || segment.bytes > most) [[unlikely]]
+    const Source source = source_of(send, request);
+    if (source.from == nullptr || source.bytes > context_.options.max_message_bytes) [[unlikely]]
       break;
-    const bool is_direct = is_write(request.operation);
-    const std::uint64_t position =
-        is_direct ? put_write(queue_pair, *slots, request, from) : put_send(queue_pair, *slots, request, from);
-    if (position == 0) [[unlikely]]
+    const bool writes = is_write(request.operation);
+    const Put put = writes ? put_write(queue_pair, *slots, request, source, most_payload)
+                           : put_cell(queue_pair, *slots, request, source, most_payload);
+    if (put.position == 0) [[unlikely]]
       break;
-    last_position = position;
-    (is_direct ? writes : bytes_in_cells) += is_direct ? 1 : segment.bytes;
+    last_position = put.position;
+    if (writes) ++(put.direct ? context_.counters.direct_writes : context_.counters.segmented_writes);
+    if (!put.direct) bytes_in_cells += source.bytes;
 
     SendEntry& entry = send.entries[send.posted];
-    entry.begin(request, segment.bytes);
-    entry.settled_at = position;
+    entry.begin(request, source.bytes);
+    entry.settled_at = put.position;
     entry.numbered = true;
-    entry.direct = is_direct;
+    entry.direct = put.direct;
     entry.psn = send.next_psn++;
     send.next = ++send.posted;
-    if (!is_direct) send.cells_to = send.posted;
+    if (!put.direct) send.cells_to = send.posted;
   }
   const std::uint64_t posted = send.posted - before;
   if (posted == 0) return 0;
@@ -160,51 +181,72 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
   send.room_by = kNever;
   context_.counters.cells_sent += posted;
   context_.counters.bytes_sent += bytes_in_cells;
-  context_.counters.direct_writes += writes;
   context_.turns.attend(path);
   return posted;
 }
 
-/// Returns the slot's position; 0: nothing has left.
-inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
-                                       const std::byte* from) {
-  const std::uint32_t bytes = request.segments[0].bytes;
-  const bool immediate = request.operation == Operation::send_with_immediate;
-  SlotClaim claim;
-  if (!slots.sender.claim(immediate ? sizeof(ImmediateHeader) : 0, bytes, claim)) [[unlikely]]
-    return 0;
-  // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
-  const bool filled =
-      fill(claim.payload_rest, from + claim.payload.size(), slots.reader) && fill(claim.payload, from, slots.reader);
-  if (!filled) [[unlikely]]
-    return 0;
-  if (immediate) append(claim.extension, ImmediateHeader(request.immediate));
-  SlotFields fields = fields_of(queue_pair, request);
-  return slots.release(claim, fields);
+/// Of a request that is_simple(). The queue keeps inline data for a message that has to be sent again.
+inline Express::Source Express::source_of(SendQueue& send, const WorkRequest& request) {
+  if (request.inline_data) return inline_source_of(send, request);
+  const LocalSegment& segment = request.segments[0];
+  return {send.region.place(segment.tag, segment.as_number(), segment.bytes, Right::local_read), segment.bytes};
 }
 
-/// The same. The bytes go through the peer window, if the peer has granted that, and the slot says so.
-[[gnu::noinline]] std::uint64_t Express::put_write(const QueuePair& queue_pair, SlotLane& slots,
-                                                   const WorkRequest& request, const std::byte* from) {
-  Path& path = *queue_pair.path;
-  const std::uint32_t bytes = request.segments[0].bytes;
-  const bool immediate = request.operation == Operation::rdma_write_with_immediate;
-  if (bytes == 0 || path.direct == nullptr || !path.direct->bridge.peer_window().is_memory()) return 0;
-  if (queue_pair.send.done < queue_pair.send.cells_to) return 0;  // Requester::cells_have_landed()
-  const auto at = path.claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, bytes);
+[[gnu::noinline]] Express::Source Express::inline_source_of(SendQueue& send, const WorkRequest& request) {
+  if (request.segment_count > kMaxSegments) return {};
+  const std::uint64_t bytes = message_bytes(request);
+  const std::span<std::byte> kept = send.inline_at(send.posted);
+  if (bytes > kept.size() || !copy_inline(request, kept)) return {};
+  return {kept.data(), static_cast<std::uint32_t>(bytes)};
+}
+
+/// The message with its bytes in one slot.
+inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
+                                      const Source& source, std::size_t most_payload) {
   SlotClaim claim;
-  const std::size_t head = sizeof(RdmaHeader) + (immediate ? sizeof(ImmediateHeader) : 0);
-  if (!at || !slots.sender.claim(head, 0, claim)) return 0;
-  const std::span<std::byte> to = path.direct->bridge.peer_window().claim(*at, bytes);
-  if (!fill(to, from, immediate ? NextReader::peer : NextReader::here)) return 0;
-  RdmaHeader rdma;
-  rdma.address = request.remote.address;
-  rdma.tag = request.remote.tag.value;
-  rdma.length = bytes;
-  std::byte* const behind = append(claim.extension, rdma);
-  if (immediate) append(behind, ImmediateHeader(request.immediate));
-  SlotFields fields = fields_of(queue_pair, request);
-  return slots.release(claim, fields);
+  const bool fits = source.bytes <= most_payload;
+  if (!fits || !slots.sender.claim(extension_bytes(request.operation), source.bytes, claim)) [[unlikely]]
+    return {};
+  // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
+  const bool filled = fill(claim.payload_rest, source.from + claim.payload.size(), slots.reader) &&
+                      fill(claim.payload, source.from, slots.reader);
+  if (!filled) [[unlikely]]
+    return {};
+  put_extension(claim.extension, request, source.bytes);
+  SlotFields fields = fields_of(queue_pair, request, /*direct=*/false);
+  return {slots.release(claim, fields), false};
+}
+
+/// Through the peer window, if the peer has granted that and nothing older may land after it; else in the slot.
+[[gnu::noinline]] Express::Put Express::put_write(const QueuePair& queue_pair, SlotLane& slots,
+                                                  const WorkRequest& request, const Source& source,
+                                                  std::size_t most_payload) {
+  const DirectAccess* direct = queue_pair.path->direct;
+  const bool staged = direct != nullptr && !direct->bridge.peer_window().is_memory();
+  if (source.bytes == 0 || staged) return {};
+  const auto at = granted_place(queue_pair, request, source.bytes);
+  if (!at) {
+    // The requester lets it wait.
+    const bool waits = is_worth_waiting(context_, queue_pair, request, source.bytes);
+    return waits ? Put{} : put_cell(queue_pair, slots, request, source, most_payload);
+  }
+  SlotClaim claim;
+  if (!slots.sender.claim(extension_bytes(request.operation), 0, claim)) return {};
+  const std::span<std::byte> to = direct->bridge.peer_window().claim(*at, source.bytes);
+  const NextReader reader = has_immediate(request.operation) ? NextReader::peer : NextReader::here;
+  if (!fill(to, source.from, reader)) return {};
+  put_extension(claim.extension, request, source.bytes);
+  SlotFields fields = fields_of(queue_pair, request, /*direct=*/true);
+  return {slots.release(claim, fields), true};
+}
+
+/// Where the write's bytes may be stored now, in the peer window.
+inline std::optional<std::size_t> Express::granted_place(const QueuePair& queue_pair, const WorkRequest& request,
+                                                         std::uint32_t bytes) {
+  // Requester::cells_have_landed(); inline data goes in the cell, as there.
+  const bool landed = queue_pair.send.done >= queue_pair.send.cells_to;
+  if (!landed || request.inline_data) return std::nullopt;
+  return queue_pair.path->claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, bytes);
 }
 
 /// As post(). A datagram ends as soon as it has left.
@@ -226,13 +268,12 @@ inline std::uint64_t Express::put_send(const QueuePair& queue_pair, SlotLane& sl
     if (!has_place || !is_simple(request) || is_write(request.operation) || !is_one(to.queue_pair)) [[unlikely]]
       break;
     if ((route.path == nullptr || route.handle != to.handle) && !find_route(queue_pair, to.handle, route)) break;
-    const LocalSegment& segment = request.segments[0];
-    const std::byte* from = send.region.place(segment.tag, segment.as_number(), segment.bytes, Right::local_read);
-    if (from == nullptr || segment.bytes > route.most_bytes) [[unlikely]]
+    const Source source = source_of(send, request);
+    if (source.from == nullptr || source.bytes > route.most_bytes) [[unlikely]]
       break;
-    if (!put_datagram(queue_pair, route, request, from)) [[unlikely]]
+    if (!put_datagram(queue_pair, route, request, source)) [[unlikely]]
       break;
-    bytes += sizeof(DatagramBytes) + segment.bytes;
+    bytes += sizeof(DatagramBytes) + source.bytes;
     ++send.next_psn;
     send.note_completed(send.posted, 0);
     send.done = ++send.posted;
@@ -278,19 +319,19 @@ bool Express::find_route(const QueuePair& queue_pair, AddressHandleNumber handle
 
 /// False: there is no room.
 inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,
-                                  const std::byte* from) {
-  const std::uint32_t bytes = request.segments[0].bytes;
-  const bool immediate = request.operation == Operation::send_with_immediate;
-  const std::size_t head = immediate ? sizeof(ImmediateHeader) : 0;
+                                  const Source& source) {
   static_assert(sizeof(ImmediateHeader) + sizeof(DatagramBytes) <= kSlotBodyInFirst);
   SlotClaim claim;
-  if (!route.slots->sender.claim(head, sizeof(DatagramBytes) + bytes, claim)) return false;
+  const std::size_t payload_bytes = sizeof(DatagramBytes) + source.bytes;
+  if (!route.slots->sender.claim(extension_bytes(request.operation), payload_bytes, claim)) return false;
   route.header.queue_key = queue_key_of(queue_pair.options, request.datagram);
   const std::span<std::byte> first = claim.payload.subspan(sizeof(DatagramBytes));
   const NextReader reader = route.slots->reader;
-  if (!fill(claim.payload_rest, from + first.size(), reader) || !fill(first, from, reader)) return false;
+  const bool filled = fill(claim.payload_rest, source.from + first.size(), reader) && fill(first, source.from, reader);
+  if (!filled) return false;
   append(claim.payload.data(), route.header);
-  if (immediate) append(claim.extension, ImmediateHeader(request.immediate));
+  put_extension(claim.extension, request, source.bytes);
+  const bool immediate = has_immediate(request.operation);
   SlotFields fields;
   fields.opcode = static_cast<std::uint8_t>(immediate ? Opcode::datagram_immediate : Opcode::datagram);
   fields.solicited = request.solicited;
@@ -351,7 +392,7 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
 
 inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what) {
   ReceiveQueue& receive = queue_pair.receive;
-  if (receive.empty()) [[unlikely]]
+  if (receive.empty() && !responder_.has_receive(queue_pair)) [[unlikely]]
     return Verdict::left;
   const ReceiveEntry& entry = receive.entries[receive.taken];
   const std::uint32_t bytes = slot.layout().payload_bytes;
@@ -368,7 +409,7 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
     headers.immediate = header_at<ImmediateHeader>(slot.extension(sizeof(ImmediateHeader)), 0).value();
   if (!payload->copy_by(0, {into, bytes}, guarded_copy)) [[unlikely]] {
     headers.bytes = 0;
-    refused_.cell = as_cell(slot, headers);
+    refused_ = as_received(slot, headers);
     responder_.refuse_gone(queue_pair, segment.tag, refused_);
     return Verdict::refused;
   }
@@ -377,23 +418,34 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
   return Verdict::taken;
 }
 
-/// The bytes are there already; what is checked is that they may be.
-[[gnu::noinline]] Express::Verdict Express::take_write(QueuePair& queue_pair, const ReceivedSlot& slot,
+/// The bytes are in the slot, or went through the peer window: then what is checked is that they may have. The
+/// responder places what is not for one piece of the process's memory, and refuses.
+[[gnu::noinline]] Express::Verdict Express::take_write(QueuePair& queue_pair, ReceivedSlot& slot,
                                                        const OpcodeTraits& what) {
-  const bool stands = what.immediate && queue_pair.options.standing_receive;
-  const bool needs_posted = what.immediate && !stands;
-  if (slot.layout().payload_bytes != 0 || (needs_posted && queue_pair.receive.empty())) return Verdict::left;
+  const bool direct = (slot.header().shape.value() & slot_shape::kDirect) != 0;
   const auto extension = slot.extension(sizeof(RdmaHeader) + sizeof(ImmediateHeader));
   const auto rdma = header_at<RdmaHeader>(extension, 0);
   Headers headers{Stag{rdma.tag.value()}, rdma.address.value(), rdma.length.value(), 0};
   if (what.immediate) headers.immediate = header_at<ImmediateHeader>(extension, sizeof rdma).value();
-  if (!may_write(queue_pair, headers, slot.header().packet_sequence.value())) {
-    refused_.cell = as_cell(slot, headers);
-    return responder_.take(queue_pair, refused_) ? Verdict::taken : Verdict::refused;
+  if (slot.layout().payload_bytes != (direct ? 0 : headers.bytes)) return Verdict::left;
+  const ProtectionEntry* entry = target_of(queue_pair, headers, slot.header().packet_sequence.value());
+  if (entry == nullptr || (direct && !entry->placeable)) return Verdict::left;
+  std::byte* const into = direct ? nullptr : queue_pair.target.place(headers.address);
+  const auto payload = slot.payload(sizeof rdma + (what.immediate ? sizeof(ImmediateHeader) : 0));
+  if (!direct && (into == nullptr || !payload)) return Verdict::left;
+  const bool stands = what.immediate && queue_pair.options.standing_receive;
+  CompletionQueue& completions = *context_.completion_queue(queue_pair.receive_completions);
+  const bool completes = !what.immediate || (stands ? completions.room() != 0 : responder_.has_receive(queue_pair));
+  if (!completes) return Verdict::left;
+  if (!direct) {
+    if (!payload->copy_by(0, {into, headers.bytes}, guarded_copy)) [[unlikely]] {
+      refused_ = as_received(slot, headers, CellPayload(*payload));
+      responder_.refuse_gone_target(queue_pair, headers.tag, refused_);
+      return Verdict::refused;
+    }
+    context_.counters.bytes_received += headers.bytes;
   }
-  if (stands && !context_.completion_queue(queue_pair.receive_completions)->reserve()) {
-    return Verdict::left;
-  }
+  if (stands) completions.reserve(1);
   complete(queue_pair, slot, what, headers, stands);
   return Verdict::taken;
 }
@@ -443,27 +495,31 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
   return Verdict::taken;
 }
 
-/// Asks the table only if what it granted last says nothing about this write.
-bool Express::may_write(QueuePair& queue_pair, const Headers& headers, std::uint32_t psn) const {
-  if (headers.bytes == 0 || !queue_pair.options.remote_rights.has(Right::remote_write)) return false;
+/// What grants the write. Asks the table only if what it granted last says nothing about this one. Null: the responder
+/// finds out why, or the entry counts how often it is touched.
+const ProtectionEntry* Express::target_of(QueuePair& queue_pair, const Headers& headers, std::uint32_t psn) const {
+  if (headers.bytes == 0 || !queue_pair.options.remote_rights.has(Right::remote_write)) return nullptr;
   RememberedTarget& target = queue_pair.target;
-  if (target.holds(headers.tag, {headers.address, headers.bytes})) return true;
+  const ByteRange range{headers.address, headers.bytes};
+  if (const ProtectionEntry* known = target.find(headers.tag, range)) return known;
   const Access access = access_of(queue_pair, headers.tag, headers.bytes, Right::remote_write, psn);
   const auto placement = context_.table.check_remote(access, headers.address);
-  if (!placement || !placement->entry->placeable) return false;
-  if (placement->entry->touch == TouchControl::unlimited) target.remember(headers.tag, headers.address, *placement);
-  return true;
+  if (!placement || placement->entry->touch != TouchControl::unlimited) return nullptr;
+  target.remember(headers.tag, headers.address, *placement);
+  return placement->entry;
 }
 
 /// For the responder.
-Cell Express::as_cell(const ReceivedSlot& slot, const Headers& headers) const {
-  Cell cell;
+ReceivedCell Express::as_received(const ReceivedSlot& slot, const Headers& headers, const CellPayload& payload) {
+  ReceivedCell received;
+  Cell& cell = received.cell;
   static_cast<void>(decode_slot_fields(slot_fields(slot.header()), cell));  // an opcode that take() knows
   cell.tag = headers.tag;
   cell.address = headers.address;
   cell.message_bytes = headers.bytes;
   cell.immediate = headers.immediate;
-  return cell;
+  received.payload = payload;
+  return received;
 }
 
 /// stands: the receive that is used, which stays.

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "fabric/adapter/context.h"
@@ -10,11 +11,11 @@
 
 namespace splitnic::fabric {
 
-/// The short way of the most frequent messages, which are one slot, from and into one piece of remembered memory: of
-/// connected, acknowledged queue pairs sends, and writes that go through the peer window; and datagrams that are not
-/// for a group. Requester and Responder
-/// do the same for all messages, and everything that is more than this: what waits, what is refused or retried. So each
-/// function here first makes sure that nothing else is to be done, then does all of it, and otherwise changes nothing.
+/// The short way of the most frequent messages, which are one slot, from one piece of remembered memory or inline data,
+/// and into one piece: sends and writes of connected, acknowledged queue pairs, and datagrams that are not for a group.
+/// Requester and Responder do the same for all messages, and everything that is more than this: what waits, what is
+/// refused or retried. So each function here first makes sure that nothing else is to be done, then does all of it, and
+/// otherwise changes nothing.
 /// Thread: the adapter's owner. Source: design, "Slots and a payload ring", "Consumption is acknowledgement", "Check
 /// once".
 class Express {
@@ -56,23 +57,39 @@ class Express {
     std::uint32_t most_bytes = 0;  ///< of a message
     DatagramBytes header{};        ///< all but the queue key
   };
+  /// What a message carries.
+  struct Source {
+    const std::byte* from = nullptr;  ///< null: the requester finds out why it can't be had
+    std::uint32_t bytes = 0;
+  };
+  /// What has left.
+  struct Put {
+    std::uint64_t position = 0;  ///< the slot's; 0: nothing
+    bool direct = false;         ///< the bytes went through the peer window
+  };
   enum class Verdict { taken, left, refused };
 
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
-  [[nodiscard]] static std::uint64_t put_send(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
-                                              const std::byte* from);
-  [[nodiscard]] static std::uint64_t put_write(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
-                                               const std::byte* from);
+  [[nodiscard]] static Source source_of(SendQueue& send, const WorkRequest& request);
+  [[nodiscard]] static Source inline_source_of(SendQueue& send, const WorkRequest& request);
+  [[nodiscard]] static Put put_cell(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
+                                    const Source& source, std::size_t most_payload);
+  [[nodiscard]] Put put_write(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
+                              const Source& source, std::size_t most_payload);
+  [[nodiscard]] static std::optional<std::size_t> granted_place(const QueuePair& queue_pair, const WorkRequest& request,
+                                                                std::uint32_t bytes);
   [[nodiscard]] std::size_t post_datagrams(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] bool find_route(const QueuePair& queue_pair, AddressHandleNumber handle, Route& route) const;
   [[nodiscard]] static bool put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,
-                                         const std::byte* from);
+                                         const Source& source);
   [[nodiscard]] QueuePair* receiver(const Path& path, QpNumber number) const;
   [[nodiscard]] Verdict take_send(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what);
-  [[nodiscard]] Verdict take_write(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what);
+  [[nodiscard]] Verdict take_write(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] Verdict take_datagram(const Path& path, ReceivedSlot& slot, const OpcodeTraits& what);
-  [[nodiscard]] bool may_write(QueuePair& queue_pair, const Headers& headers, std::uint32_t psn) const;
-  [[nodiscard]] Cell as_cell(const ReceivedSlot& slot, const Headers& headers) const;
+  [[nodiscard]] const ProtectionEntry* target_of(QueuePair& queue_pair, const Headers& headers,
+                                                 std::uint32_t psn) const;
+  [[nodiscard]] static ReceivedCell as_received(const ReceivedSlot& slot, const Headers& headers,
+                                                const CellPayload& payload = {});
   void complete(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what, const Headers& headers,
                 bool stands);
 

@@ -1,5 +1,7 @@
 #include "fabric/adapter/local_memory.h"
 
+#include "fabric/memory/guarded_copy.h"
+
 namespace splitnic::fabric {
 namespace {
 
@@ -68,6 +70,20 @@ bool load_placement(const Placement& placement, ClaimedPayload& to, std::size_t 
     if (!placement.memory->load(offset, piece, to.reader())) return false;
     offset += piece.size();
     bytes -= piece.size();
+  }
+  return true;
+}
+
+std::uint64_t message_bytes(const WorkRequest& request) {
+  std::uint64_t bytes = 0;
+  for (const LocalSegment& segment : std::span(request.segments).first(request.segment_count)) bytes += segment.bytes;
+  return bytes;
+}
+
+bool copy_inline(const WorkRequest& request, std::span<std::byte> to) {
+  for (const LocalSegment& segment : std::span(request.segments).first(request.segment_count)) {
+    if (segment.bytes != 0 && !guarded_copy(to.data(), segment.address, segment.bytes)) return false;
+    to = to.subspan(segment.bytes);
   }
   return true;
 }

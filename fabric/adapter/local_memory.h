@@ -57,6 +57,10 @@ bool for_parts(std::span<const LocalSegment> segments, std::uint32_t offset, std
 
 /// The first bytes of the placement, into the next of a claimed cell. False: the memory is gone.
 [[nodiscard]] bool load_placement(const Placement& placement, ClaimedPayload& to, std::size_t bytes);
+/// Bytes of all the segments, which are at most kMaxSegments.
+[[nodiscard]] std::uint64_t message_bytes(const WorkRequest& request);
+/// What a request with inline data is to say, which fits. False: the process does not have this memory.
+[[nodiscard]] bool copy_inline(const WorkRequest& request, std::span<std::byte> to);
 /// A received payload into the placement. False: likewise.
 [[nodiscard]] bool store_placement(const Placement& placement, const CellPayload& from);
 

@@ -1,5 +1,7 @@
 #include "fabric/adapter/placer.h"
 
+#include <algorithm>
+
 #include "fabric/adapter/local_memory.h"
 
 namespace splitnic::fabric {
@@ -36,7 +38,8 @@ std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest>
   for (; posted != requests.size(); ++posted) {
     const WorkRequest& request = requests[posted];
     Pieces pieces;
-    if (!may_be_placed(request) || !find_pieces(queue_pair, request, pieces)) break;
+    if (!may_be_placed(request)) break;
+    if (!find_piece(queue_pair, request, pieces) && !find_pieces(queue_pair, request, pieces)) break;
     if (completions.room() == 0 || !send.has_place(send.posted, completions.taken_out())) break;
     if (!move(queue_pair, request, pieces)) break;
     send.note_completed(send.posted, 0);
@@ -62,13 +65,13 @@ Placer::Turn Placer::turn(QueuePair& queue_pair, SendEntry& entry) {
   if (entry.numbered || entry.direct || send.next_cell != 0 || send.next < send.sent) return Turn::general;
   if (!may_be_placed(request) || !serves(queue_pair)) return Turn::general;
   if (send.done != send.next) {
-    const bool worth_it = entry.bytes >= kWorthWaiting && entry.bytes <= Placements::kMostBytes;
-    const bool offered = worth_it && context_.options.placements->offers(target_of(queue_pair, request, entry.bytes));
-    return offered ? Turn::wait : Turn::general;
+    return is_worth_waiting(context_, queue_pair, request, entry.bytes) ? Turn::wait : Turn::general;
   }
   Pieces pieces;
   if (request.inline_data) {
-    pieces = {{iovec{send.inline_at(send.next).data(), entry.bytes}}, 1, entry.bytes};
+    pieces.parts[0] = {send.inline_at(send.next).data(), entry.bytes};
+    pieces.count = 1;
+    pieces.bytes = entry.bytes;
   } else if (!find_pieces(queue_pair, request, pieces)) {
     return Turn::general;
   }
@@ -79,10 +82,26 @@ Placer::Turn Placer::turn(QueuePair& queue_pair, SendEntry& entry) {
   return Turn::done;
 }
 
+/// What most requests have: one segment, of the region that was used last. False: ask find_pieces().
+inline bool Placer::find_piece(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const {
+  const LocalSegment& segment = request.segments[0];
+  const bool short_enough =
+      segment.bytes <= std::min<std::uint64_t>(Placements::kMostBytes, context_.options.max_message_bytes);
+  if (request.segment_count != 1 || request.inline_data || segment.bytes == 0 || !short_enough) return false;
+  const Right right = request.operation == Operation::rdma_read ? Right::local_write : Right::local_read;
+  std::byte* from = queue_pair.send.region.place(segment.tag, segment.as_number(), segment.bytes, right);
+  pieces.parts[0] = {from, segment.bytes};
+  pieces.count = 1;
+  pieces.bytes = segment.bytes;
+  return from != nullptr;
+}
+
 /// False: the general way says what is wrong with the segments.
 bool Placer::find_pieces(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const {
   if (request.inline_data && request.operation != Operation::rdma_write) return false;
   const Right right = request.operation == Operation::rdma_read ? Right::local_write : Right::local_read;
+  pieces.count = 0;
+  pieces.bytes = 0;
   if (request.segment_count > kMaxSegments) return false;
   for (const LocalSegment& segment : std::span(request.segments).first(request.segment_count)) {
     std::byte* from = segment.address;
@@ -108,6 +127,13 @@ bool Placer::move(const QueuePair& queue_pair, const WorkRequest& request, const
   if (!(reads ? placements.read(target, parts) : placements.write(target, parts))) return false;
   ++(reads ? context_.counters.placed_reads : context_.counters.placed_writes);
   return true;
+}
+
+bool is_worth_waiting(const AdapterContext& context, const QueuePair& queue_pair, const WorkRequest& request,
+                      std::uint64_t bytes) {
+  const bool worth_it = context.options.placements != nullptr && may_be_placed(request) && bytes >= kWorthWaiting &&
+                        bytes <= Placements::kMostBytes;
+  return worth_it && context.options.placements->offers(target_of(queue_pair, request, bytes));
 }
 
 void publish_admission(AdapterContext& context, const QueuePair& queue_pair) {

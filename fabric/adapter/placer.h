@@ -32,18 +32,22 @@ class Placer {
 
  private:
   struct Pieces {
-    std::array<iovec, kMaxSegments> parts{};
+    std::array<iovec, kMaxSegments> parts;  ///< the first `count`; nothing fills the others
     std::size_t count = 0;
     std::uint64_t bytes = 0;
   };
   [[nodiscard]] std::size_t post_all(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] bool serves(const QueuePair& queue_pair) const;
+  [[nodiscard]] bool find_piece(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const;
   [[nodiscard]] bool find_pieces(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const;
   [[nodiscard]] bool move(const QueuePair& queue_pair, const WorkRequest& request, const Pieces& pieces);
 
   AdapterContext& context_;
 };
 
+/// A connected queue pair's request of so many bytes waits for those before it, rather than go another way.
+[[nodiscard]] bool is_worth_waiting(const AdapterContext& context, const QueuePair& queue_pair,
+                                    const WorkRequest& request, std::uint64_t bytes);
 /// Tells the path's peer whether it may store directly through the queue pair; to be called when an epoch begins.
 void publish_admission(AdapterContext& context, const QueuePair& queue_pair);
 /// Tells the path's peer and the placements; to be called whenever the queue pair's connection may have changed.

@@ -359,7 +359,7 @@ struct QueuePair {
   std::uint32_t expected_psn = 0;
   Reassembly incoming{};
   EarlyWrites early{};
-  RememberedTarget target{};  ///< of the peer's direct writes
+  RememberedTarget target{};  ///< of the peer's writes
   Stag taken{};               ///< the one-shot entry that the first cell of a write has taken; 0: none, or it has ended
   /// A packet was refused and may be sent again. Until it arrives again, this end sends no acknowledgement.
   bool silent = false;

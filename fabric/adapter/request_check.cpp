@@ -64,9 +64,8 @@ Status check_request(const AdapterContext& context, const QueuePair& queue_pair,
                      std::uint32_t& bytes) {
   bytes = 0;
   if (!goes_over_the_wire(request.operation)) return check_local_request(queue_pair, request);
-  std::uint64_t total = request.placed_bytes;
+  const std::uint64_t total = request.placed_bytes + message_bytes(request);
   const auto segments = std::span(request.segments).first(request.segment_count);
-  for (const LocalSegment& segment : segments) total += segment.bytes;
   if (total > context.options.max_message_bytes) return Status::bad_length;
   if (const Status shape = check_shape(queue_pair, request, total); shape != Status::ok) return shape;
   if (queue_pair.options.datagram) {

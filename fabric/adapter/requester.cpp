@@ -7,7 +7,6 @@
 #include "fabric/adapter/local_memory.h"
 #include "fabric/adapter/request_check.h"
 #include "fabric/adapter/transport_faults.h"
-#include "fabric/memory/guarded_copy.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -62,15 +61,6 @@ SendingRequest sending(const AdapterContext& context, const QueuePair& queue_pai
   }
   return {queue_pair.number,          path, queue_pair.send.next, entry.request.id, entry.request.operation,
           queue_pair.options.datagram};
-}
-
-/// Copies what a request with inline data is to say; false: the memory is not there.
-bool copy_inline(const WorkRequest& request, std::span<std::byte> to) {
-  for (const LocalSegment& segment : segments_of(request)) {
-    if (segment.bytes != 0 && !guarded_copy(to.data(), segment.address, segment.bytes)) return false;
-    to = to.subspan(segment.bytes);
-  }
-  return true;
 }
 
 }  // namespace

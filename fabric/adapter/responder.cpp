@@ -179,6 +179,11 @@ void Responder::refuse_gone(QueuePair& queue_pair, Stag tag, const ReceivedCell&
   refuse(queue_pair, Verdict::receive_is_void, received);
 }
 
+void Responder::refuse_gone_target(QueuePair& queue_pair, Stag tag, const ReceivedCell& received) {
+  report_gone(context_, queue_pair.number, tag);
+  refuse(queue_pair, refused(ProtectionError::memory_is_gone, ProtectedUse::write), received);
+}
+
 bool Responder::in_order_acknowledged(QueuePair& queue_pair, const ReceivedCell& received) {
   const Cell& cell = received.cell;
   const OpcodeTraits& what = traits(cell.opcode);

@@ -19,8 +19,12 @@ class Responder {
   /// A cell of a message, addressed to queue_pair by its peer. False: it was not taken; it was refused, is a copy, or
   /// comes out of turn.
   [[nodiscard]] bool take(QueuePair& queue_pair, const ReceivedCell& received);
+  /// Makes sure that the present message has a receive; with a shared queue, takes one out of it. False: it has none.
+  [[nodiscard]] bool has_receive(QueuePair& queue_pair) { return have_receive(queue_pair) == Verdict::good; }
   /// A send could not be placed, because the memory of its receive has gone.
   void refuse_gone(QueuePair& queue_pair, Stag tag, const ReceivedCell& received);
+  /// Likewise a write, because the memory that it names has gone.
+  void refuse_gone_target(QueuePair& queue_pair, Stag tag, const ReceivedCell& received);
   /// A datagram for queue_pair, which takes such; message: what follows its header.
   void take_datagram(QueuePair& queue_pair, const Path& path, const DatagramHeader& header, const Cell& cell,
                      const CellPayload& message);

@@ -26,25 +26,36 @@ class RememberedEntry {
   std::uint32_t generation_ = 0;
 };
 
-/// The memory that a peer's direct writes through one queue pair were for last, likewise. Thread: the adapter's owner.
+/// The memory that a peer's writes through one queue pair were for last, likewise. Thread: the adapter's owner.
 class RememberedTarget {
  public:
-  /// A check of this range would grant the same.
-  [[nodiscard]] bool holds(Stag tag, const ByteRange& range) const {
+  /// The entry, if a check of this range would grant the same; else null.
+  [[nodiscard]] const ProtectionEntry* find(Stag tag, const ByteRange& range) const {
     const ProtectionEntry* entry = remembered_.current();
-    return entry != nullptr && tag == tag_ && ByteRange{first_, entry->length}.contains(range);
+    const bool inside = entry != nullptr && tag == tag_ && ByteRange{first_, entry->length}.contains(range);
+    return inside ? entry : nullptr;
+  }
+  /// Of a range that find() has found, or that was remembered since: where its first byte is, if the memory is one
+  /// piece of the process's. Null: it is not. For guarded_copy() alone.
+  [[nodiscard]] std::byte* place(std::uint64_t address) const {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a region may be the whole address space, which begins with null
+    return in_piece_ ? reinterpret_cast<std::byte*>(piece_ + static_cast<std::uintptr_t>(address - first_)) : nullptr;
   }
   /// granted: for the write to this address, of an entry without touch control.
   void remember(Stag tag, std::uint64_t address, const Placement& granted) {
     remembered_ = RememberedEntry(*granted.entry);
     tag_ = tag;
     first_ = address - (granted.offset - granted.entry->offset);
+    in_piece_ = granted.memory->is_piece();
+    piece_ = reinterpret_cast<std::uintptr_t>(granted.memory->piece_at(granted.entry->offset));
   }
 
  private:
   RememberedEntry remembered_;
   Stag tag_{};
-  std::uint64_t first_ = 0;  // as peers address the entry's first byte
+  bool in_piece_ = false;
+  std::uint64_t first_ = 0;   // as peers address the entry's first byte
+  std::uintptr_t piece_ = 0;  // where that byte is
 };
 
 /// The region that a user, one queue pair or shared receive queue, has used last, so that its next use needs no look

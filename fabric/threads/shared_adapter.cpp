@@ -225,7 +225,9 @@ SharedAdapter::Use::Use(SharedAdapter& on, bool of_posts) : on_(on), of_posts_(o
 
 SharedAdapter::Use::~Use() {
   Progress& progress = *on_.state_->progress;
-  if (progress.wants_announcement()) {
+  // A post may have left nothing to do.
+  const bool any = !of_posts_ || on_.state_->adapter.has_unannounced();
+  if (progress.wants_announcement() && any) {
     const Time now = on_.state_->clock.read();
     of_posts_ ? progress.announce_post(now) : progress.announce(now);
   }
@@ -236,7 +238,7 @@ template <class Post>
 Status SharedAdapter::State::post(Post&& one) {
   const std::lock_guard guard(lock);
   const Status status = one();
-  if (progress->wants_announcement()) progress->announce_post(clock.read());
+  if (progress->wants_announcement() && adapter.has_unannounced()) progress->announce_post(clock.read());
   return status;
 }
 

@@ -12,6 +12,7 @@
 #include "adapter_fixtures.h"
 #include "bridge_fixtures.h"
 #include "datagram_fixtures.h"
+#include "mapped_memory.h"
 
 /// What the short way does is what requester and responder do: the same requests end alike over links that show their
 /// slots, and over links that don't.
@@ -21,12 +22,16 @@ namespace {
 enum class Way { express, general };
 
 constexpr std::size_t kGranted = 16384;
+constexpr std::size_t kInlineBytes = 100;
 constexpr std::size_t kSlots = 64;  // of a buffer, 4096 bytes each: the lower half is sent, the upper one received
+
+enum class Receives { own, shared };
 
 /// Two ends over shared memory, one connected queue pair each.
 class World {
  public:
-  explicit World(Way way, std::uint64_t seed, const QueuePairAttributes& options = {}) : random(seed) {
+  explicit World(Way way, std::uint64_t seed, const QueuePairAttributes& options = {}, Receives from = Receives::own)
+      : random(seed) {
     AdapterOptions adapter;
     adapter.max_message_bytes = 1U << 20U;
     for (std::size_t i = 0; i < 2; ++i) {
@@ -39,6 +44,7 @@ class World {
     for (std::size_t i = 0; i < 2; ++i) {
       CellLink& over = way == Way::express ? static_cast<CellLink&>(*links[i]) : *shown[i];
       ends[i] = std::make_unique<Endpoint>(over, adapter, random, options);
+      if (from == Receives::shared) share_receives(i, options);
     }
     for (std::size_t i = 0; i < 2; ++i) {
       const QueuePairPeer peer = i == 0 ? QueuePairPeer{ends[1]->number, 7, 9} : QueuePairPeer{ends[0]->number, 9, 7};
@@ -49,12 +55,26 @@ class World {
       ranges[i] = {links[i]->buffers().offset, kGranted};
       granted[i] =
           end.adapter.register_bridge_memory(end.domain, ranges[i], kAllRights | Right::remote_read, true).value();
+      own[i].resize(kGranted);
+      owned[i] = end.adapter.register_memory(end.domain, own[i], kAllRights | Right::remote_read).value();
       end.fill(0, pattern(end.buffer.size(), seed + i));
     }
     step();
     step();
   }
 
+  void share_receives(std::size_t of, QueuePairAttributes options) {
+    Endpoint& end = *ends[of];
+    constexpr std::size_t kDepth = 64;
+    shared[of] = end.adapter.create_shared_receive_queue(end.domain, kDepth, options.verbs_rules).value();
+    options.shared_receives = shared[of];
+    end.number = end.make_queue_pair(options);
+  }
+  void receive(std::size_t at, const ReceiveRequest& request) {
+    Endpoint& end = *ends[at];
+    static_cast<void>(shared[at].value != 0 ? end.adapter.post_shared_receive(shared[at], request)
+                                            : end.adapter.post_receive(end.number, request));
+  }
   void poll_links() {
     now += microseconds(10);
     for (auto& link : links) link->poll(now);
@@ -72,6 +92,10 @@ class World {
   }
   [[nodiscard]] RemoteAddress at_peer(std::size_t of, std::size_t offset) {
     return {ends[1 - of]->adapter.region_address(granted[1 - of]) + offset, granted[1 - of]};
+  }
+  /// Of the peer's own memory, which is never written directly.
+  [[nodiscard]] RemoteAddress at_peers_own(std::size_t of, std::size_t offset) {
+    return {ends[1 - of]->adapter.region_address(owned[1 - of]) + offset, owned[1 - of]};
   }
   [[nodiscard]] std::vector<std::byte> direct_bytes(std::size_t end) {
     std::vector<std::byte> bytes(kGranted);
@@ -111,6 +135,9 @@ class World {
   std::array<std::unique_ptr<Endpoint>, 2> ends;
   std::array<MemoryRange, 2> ranges{};
   std::array<Stag, 2> granted{};
+  std::array<SrqNumber, 2> shared{};  ///< 0: the queue pairs have receives of their own
+  std::array<std::vector<std::byte>, 2> own{};
+  std::array<Stag, 2> owned{};
   std::array<std::string, 2> log{};
 };
 
@@ -138,8 +165,9 @@ WorkRequest draw(World& world, std::size_t from, SeededRandom& random, std::uint
   request.solicited = random.below(4) == 0;
   request.signalled = random.below(4) != 0;
   request.fence = random.below(16) == 0;
+  request.inline_data = random.below(4) == 0;
   const std::size_t reach = errs && random.below(40) == 0 ? kGranted - 8 : random.below(8) * 1024;
-  request.remote = world.at_peer(from, reach);
+  request.remote = random.below(2) == 0 ? world.at_peer(from, reach) : world.at_peers_own(from, reach);
   if (errs && random.below(60) == 0) request.remote.tag = Stag{request.remote.tag.value + 1};
   return request;
 }
@@ -150,9 +178,10 @@ std::unique_ptr<World> play(Way way, std::uint64_t seed) {
   QueuePairAttributes options;
   options.verbs_rules = random.below(2) == 0;
   options.flush_posts = true;
+  options.max_inline_bytes = kInlineBytes;
   const bool errs = seed % 3 == 0;
   if (errs && random.below(4) == 0) options.remote_rights = Rights{} | Right::remote_read;
-  auto world = std::make_unique<World>(way, seed, options);
+  auto world = std::make_unique<World>(way, seed, options, seed % 4 == 0 ? Receives::shared : Receives::own);
   std::uint64_t id = 0;
   for (int turn = 0; turn < 80; ++turn) {
     const std::size_t who = random.below(2);
@@ -164,7 +193,7 @@ std::unique_ptr<World> play(Way way, std::uint64_t seed) {
       const LocalSegment rest = end.segment(at + 64, 4000);
       ReceiveRequest request{id, end.segment(at, bytes)};
       if (random.below(6) == 0) request = {id, end.segment(at, 30), std::span(&rest, 1)};
-      static_cast<void>(end.adapter.post_receive(end.number, request));
+      world->receive(who, request);
     }
     std::vector<WorkRequest> list;
     for (std::size_t sends = random.below(6); sends > 0; --sends) list.push_back(draw(*world, who, random, ++id, errs));
@@ -172,6 +201,7 @@ std::unique_ptr<World> play(Way way, std::uint64_t seed) {
     const Status status = end.adapter.post_send(end.number, list, posted);
     world->log[who] += fmt::format("posted {} {}\n", posted, to_string(status));
     if (errs && random.below(100) == 0) static_cast<void>(end.adapter.deregister(world->granted[who]));
+    if (errs && random.below(100) == 0) static_cast<void>(end.adapter.deregister(world->owned[who]));
     for (std::size_t steps = random.below(5) + 1; steps > 0; --steps) world->step();
   }
   for (int i = 0; i < 1000 && (world->ends[0]->adapter.outstanding() || world->ends[1]->adapter.outstanding()); ++i) {
@@ -183,7 +213,9 @@ std::unique_ptr<World> play(Way way, std::uint64_t seed) {
 /// The same with datagrams, of which some find nobody, no receive or the wrong key.
 std::unique_ptr<World> play_datagrams(Way way, std::uint64_t seed) {
   SeededRandom random(seed);
-  auto world = std::make_unique<World>(way, seed, datagrams());
+  QueuePairAttributes options = datagrams();
+  options.max_inline_bytes = kInlineBytes;
+  auto world = std::make_unique<World>(way, seed, options);
   std::array<std::array<AddressHandleNumber, 2>, 2> handles{};  // of each end; they differ in what the route says
   for (std::size_t end = 0; end < 2; ++end) {
     ChannelAdapter& adapter = world->ends[end]->adapter;
@@ -229,7 +261,9 @@ void require_alike(World& express, World& general) {
     REQUIRE(express.counts(end) == general.counts(end));
     const bool same_direct_bytes = express.direct_bytes(end) == general.direct_bytes(end);  // too long to be printed
     const bool same_buffers = express.ends[end]->buffer == general.ends[end]->buffer;
+    const bool same_own_bytes = express.own[end] == general.own[end];
     REQUIRE(same_direct_bytes);
+    REQUIRE(same_own_bytes);
     REQUIRE(same_buffers);
   }
 }
@@ -293,26 +327,29 @@ TEST_CASE("a datagram that is posted behind one that waits leaves after it", "[f
 TEST_CASE("a message ends alike whether it goes the short way or the general one", "[fabric][adapter][express]") {
   std::uint64_t failed = 0;
   std::uint64_t whole = 0;
+  std::uint64_t segmented = 0;
   for (std::uint64_t seed = 1; seed <= 90; ++seed) {
     INFO("seed " << seed);
     const auto express = play(Way::express, seed);
     require_alike(*express, *play(Way::general, seed));
     ++(express->ends[0]->adapter.state(express->ends[0]->number) == QueuePairState::error ? failed : whole);
+    segmented += express->ends[0]->adapter.counters().segmented_writes;
   }
   // The scripts reach both: refusals of every kind, and long lives.
   CHECK(failed > 10);
   CHECK(whole > 10);
+  CHECK(segmented > 100);
 }
 
 /// The first end's peer hears of a direct write of 64 bytes that nobody has claimed.
-void tell_unclaimed_write(World& world, std::uint32_t packet_sequence, std::size_t offset) {
+void tell_unclaimed_write(World& world, std::uint32_t packet_sequence, const RemoteAddress& at) {
   Cell cell;
   cell.opcode = Opcode::write_only;
   cell.direct = cell.awaited = true;
   cell.destination_queue_pair = world.ends[1]->number;
   cell.packet_sequence = packet_sequence;
-  cell.tag = world.granted[1];
-  cell.address = world.at_peer(0, offset).address;
+  cell.tag = at.tag;
+  cell.address = at.address;
   cell.message_bytes = 64;
   ClaimedPayload none;
   REQUIRE(world.links[0]->claim(VirtualLane::data, cell, 0, none));
@@ -328,7 +365,7 @@ TEST_CASE("a direct write beyond what is granted is refused, though one inside i
   for (int i = 0; i < 4; ++i) world.step();
   const ChannelAdapter& owner = world.ends[1]->adapter;
   REQUIRE(owner.counters().access_refused == 0);
-  tell_unclaimed_write(world, 8, kGranted - 8);
+  tell_unclaimed_write(world, 8, world.at_peer(0, kGranted - 8));
   CHECK(owner.counters().access_refused == 1);
   CHECK(owner.state(world.ends[1]->number) == QueuePairState::error);
 }
@@ -339,7 +376,7 @@ TEST_CASE("a direct write through a queue pair that may not be written through i
   QueuePairAttributes options;
   if (!may) options.remote_rights = Rights{} | Right::remote_read;
   World world(Way::express, 1, options);
-  tell_unclaimed_write(world, 7, 0);
+  tell_unclaimed_write(world, 7, world.at_peer(0, 0));
   const ChannelAdapter& owner = world.ends[1]->adapter;
   CHECK(owner.counters().access_refused == (may ? 0 : 1));
   CHECK((owner.state(world.ends[1]->number) == QueuePairState::error) == !may);
@@ -421,6 +458,130 @@ TEST_CASE("what comes behind a refused message is not taken before it", "[fabric
   for (int polls = 0; from.adapter.outstanding() && polls < 10'000; ++polls) world.step();
   CHECK(to.holds(4 * 4096, std::span(from.buffer).first(64)));
   CHECK(to.holds(5 * 4096, std::span(from.buffer).subspan(4096, 64)));
+}
+
+TEST_CASE("inline data that is refused is sent again as it was posted", "[fabric][adapter][express]") {
+  QueuePairAttributes options;
+  options.max_inline_bytes = kInlineBytes;
+  World world(Way::express, 1, options);
+  Endpoint& from = *world.ends[0];
+  Endpoint& to = *world.ends[1];
+  WorkRequest request = send_request(1, from.segment(0, 60));
+  request.segments[1] = from.segment(4096, 40);
+  request.segment_count = 2;
+  request.inline_data = true;
+  std::vector<std::byte> said(from.buffer.begin(), from.buffer.begin() + 60);
+  said.insert(said.end(), from.buffer.begin() + 4096, from.buffer.begin() + 4136);
+  REQUIRE(post(from, request) == Status::ok);
+  CHECK(from.adapter.counters().cells_sent == 1);
+  from.fill(0, pattern(8192, 99));  // the program goes on with its memory
+  world.step();                     // the peer has no receive
+  REQUIRE(to.receive(2, 8192, 100) == Status::ok);
+  for (int polls = 0; from.adapter.outstanding() && polls < 10'000; ++polls) world.step();
+  CHECK(from.adapter.counters().retransmissions == 1);
+  CHECK(to.holds(8192, said));
+}
+
+TEST_CASE("memory that a peer may write by its owner alone takes no direct write, though it has taken others",
+          "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  REQUIRE(world.ends[0]->write(1, 0, 64, world.at_peers_own(0, 0)) == Status::ok);
+  for (int i = 0; i < 4; ++i) world.step();
+  const ChannelAdapter& owner = world.ends[1]->adapter;
+  REQUIRE(world.ends[0]->adapter.counters().segmented_writes == 1);
+  REQUIRE(owner.counters().access_refused == 0);
+  tell_unclaimed_write(world, 8, world.at_peers_own(0, 0));
+  CHECK(owner.counters().access_refused == 1);
+  CHECK(owner.state(world.ends[1]->number) == QueuePairState::error);
+}
+
+TEST_CASE("a write whose header names more bytes than its slot carries is refused", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  const RemoteAddress at = world.at_peers_own(0, 0);
+  REQUIRE(world.ends[0]->write(1, 0, 64, at) == Status::ok);
+  for (int i = 0; i < 4; ++i) world.step();
+  const std::vector<std::byte> before = world.own[1];
+  Cell cell;
+  cell.opcode = Opcode::write_only;
+  cell.awaited = true;
+  cell.destination_queue_pair = world.ends[1]->number;
+  cell.packet_sequence = 8;
+  cell.tag = at.tag;
+  cell.address = at.address;
+  cell.message_bytes = 64;
+  ClaimedPayload payload;
+  REQUIRE(world.links[0]->claim(VirtualLane::data, cell, 16, payload));
+  payload.put(pattern(16, 1));
+  std::uint32_t crc = 0;
+  static_cast<void>(world.links[0]->release(VirtualLane::data, cell, crc));
+  world.step();
+  CHECK(world.own[1] == before);
+  CHECK(world.ends[1]->adapter.counters().dropped_bad_cell == 1);
+}
+
+TEST_CASE("a write in a cell whose memory is gone is refused at once, and its owner hears of it",
+          "[fabric][adapter][express][gone]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& owner = *world.ends[1];
+  const MappedMemory mapped(page_bytes());
+  const Stag tag = owner.adapter.register_memory(owner.domain, {mapped.data(), mapped.size()}, kAllRights).value();
+  mapped.protect(PROT_NONE);
+  REQUIRE(world.ends[0]->write(3, 0, 64, {owner.adapter.region_address(tag), tag}) == Status::ok);
+  for (int i = 0; i < 3; ++i) world.step();
+  CHECK(owner.adapter.counters().access_refused == 1);
+  CHECK(owner.adapter.counters().terminates_sent == 1);
+  CHECK(world.log[0].find("3 remote_operation_error") != std::string::npos);
+  std::array<AsyncEvent, 8> events;
+  const auto reported = std::span(events).first(owner.adapter.poll_events(events));
+  CHECK(std::ranges::count_if(reported, [&](const AsyncEvent& event) {
+          return event.kind == AsyncEventKind::memory_gone && event.tag == tag;
+        }) == 1);
+}
+
+TEST_CASE("a write in a cell finds its bytes after the region or its window has changed",
+          "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  Endpoint& from = *world.ends[0];
+  Endpoint& to = *world.ends[1];
+  std::uint64_t id = 0;
+  const auto write = [&](const RemoteAddress& at) {
+    const std::size_t place = ++id % (kSlots / 2) * 4096;
+    REQUIRE(from.write(id, place, 64, at) == Status::ok);
+    for (int i = 0; i < 4; ++i) world.step();
+    return std::span(from.buffer).subspan(place, 64);
+  };
+  const auto lies_at = [](std::span<const std::byte> bytes, const std::vector<std::byte>& memory, std::size_t at) {
+    return std::ranges::equal(bytes, std::span(memory).subspan(at, bytes.size()));
+  };
+  for (std::size_t offset = 0; offset < 3; ++offset) {
+    CHECK(lies_at(write(world.at_peers_own(0, offset * 100)), world.own[1], offset * 100));
+  }
+  // The same place of the table, other memory.
+  std::vector<std::byte> other(kGranted);
+  REQUIRE(to.adapter.deregister(world.owned[1]) == Status::ok);
+  world.owned[1] = to.adapter.register_memory(to.domain, other, kAllRights).value();
+  const std::vector<std::byte> before = world.own[1];
+  CHECK(lies_at(write(world.at_peers_own(0, 200)), other, 200));
+  CHECK(world.own[1] == before);
+  // A window on a part of it.
+  const Stag region = to.adapter.register_memory(to.domain, world.own[1], kAllRights | Right::window_binding).value();
+  std::array<Stag, 1> window{};
+  REQUIRE(to.adapter.table().allocate_windows(to.domain, EntryKind::window_type_1, window));
+  Bind bind;
+  bind.window = window[0];
+  bind.region = region;
+  bind.address = to.adapter.region_address(region) + 1024;
+  bind.length = 512;
+  bind.rights = Rights{} | Right::remote_write;
+  const auto bound = to.adapter.table().bind(bind, {to.domain, to.number});
+  REQUIRE(bound.has_value());
+  for (std::size_t offset = 0; offset < 3; ++offset) {
+    CHECK(lies_at(write({bind.address + offset * 100, *bound}), world.own[1], 1024 + offset * 100));
+  }
+  CHECK(to.adapter.counters().access_refused == 0);
+  static_cast<void>(write({bind.address + 500, *bound}));
+  CHECK(to.adapter.counters().access_refused == 1);
 }
 
 TEST_CASE("what leaves at its post is timed, though the polls after it only look", "[fabric][adapter][express]") {

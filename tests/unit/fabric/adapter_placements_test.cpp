@@ -1,0 +1,131 @@
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "adapter_fixtures.h"
+#include "bridge_fixtures.h"
+#include "fabric/adapter/placements.h"
+
+/// Which requests go past the fabric, and when. tests/ibverbs/placement_test.cpp has the real memory.
+namespace splitnic::fabric::test::adapter_placements_test {
+namespace {
+
+/// Keeps what is stored into one region of a peer.
+class OneRegion final : public Placements {
+ public:
+  explicit OneRegion(std::size_t bytes) : stored(bytes) {}
+
+  void admit(const PlacementUser&) override {}
+  void dismiss(QpNumber) override {}
+  bool offers(const PlacementTarget& target) override { return target.remote.tag == tag; }
+  bool write(const PlacementTarget& target, std::span<const iovec> from) override {
+    if (!offers(target)) return false;
+    std::byte* to = stored.data() + (target.remote.address - base);
+    for (const iovec& part : from) {
+      std::memcpy(to, part.iov_base, part.iov_len);
+      to += part.iov_len;
+    }
+    return true;
+  }
+  bool read(const PlacementTarget&, std::span<const iovec>) override { return false; }
+
+  Stag tag{};  ///< 0: none is offered
+  std::uint64_t base = 0;
+  std::vector<std::byte> stored;
+};
+
+/// Two adapters over shared memory, where a message of one cell goes the short way.
+class TwoEnds {
+ public:
+  explicit TwoEnds(const AdapterOptions& options) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      links_[i] = std::make_unique<FabricLink>(bridges_.end(i), LinkOptions{}, random_);
+      links_[i]->restart();
+    }
+    for (int i = 0; i < 1000 && !(links_[0]->up() && links_[1]->up()); ++i) poll_links();
+    for (std::size_t i = 0; i < 2; ++i) {
+      ends_[i] = std::make_unique<Endpoint>(*links_[i], options, random_, QueuePairAttributes{});
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      REQUIRE(end(i).adapter.connect(end(i).number, {end(1 - i).number, 1, 1}) == Status::ok);
+    }
+  }
+  Endpoint& end(std::size_t index) { return *ends_[index]; }
+  /// Until nothing is outstanding; false after many steps.
+  bool settle() {
+    for (int i = 0; i < 10'000; ++i) {
+      poll_links();
+      for (auto& each : ends_) each->adapter.poll(now_);
+      if (!end(0).adapter.outstanding() && !end(1).adapter.outstanding()) return true;
+    }
+    return false;
+  }
+
+ private:
+  void poll_links() {
+    now_ += microseconds(10);
+    for (auto& link : links_) link->poll(now_);
+  }
+
+  SeededRandom random_{1};
+  Time now_{};
+  ShmPairBridges bridges_;
+  std::array<std::unique_ptr<FabricLink>, 2> links_;
+  std::array<std::unique_ptr<Endpoint>, 2> ends_;
+};
+
+}  // namespace
+
+TEST_CASE("a long write that can be placed waits for what is before it, and a short one leaves in a cell",
+          "[fabric][adapter][placements]") {
+  const bool is_long = GENERATE(false, true);
+  constexpr std::size_t kShort = 64;
+  constexpr std::size_t kLong = 4096;
+  OneRegion region(Endpoint::kBufferBytes);
+  AdapterOptions options;
+  options.placements = &region;
+  TwoEnds two(options);
+  Endpoint& from = two.end(0);
+  Endpoint& to = two.end(1);
+  for (std::uint64_t id = 0; id < 2; ++id) REQUIRE(to.receive(id, 0, kShort) == Status::ok);
+  REQUIRE(from.send(1, 0, kShort) == Status::ok);  // the memory is remembered from now on
+  REQUIRE(two.settle());
+  region.tag = to.tag;
+  region.base = to.remote().address;
+  const auto bytes = pattern(kLong, 1);
+  from.fill(0, bytes);
+
+  REQUIRE(from.send(2, 0, kShort) == Status::ok);
+  REQUIRE(from.write(3, 0, is_long ? kLong : kShort, to.remote(8192)) == Status::ok);
+  CHECK(from.adapter.counters().placed_writes == 0);
+  CHECK(from.adapter.counters().segmented_writes == (is_long ? 0 : 1));
+  REQUIRE(two.settle());
+  CHECK(from.adapter.counters().placed_writes == (is_long ? 1 : 0));
+  const auto written = std::span(bytes).first(is_long ? kLong : kShort);
+  CHECK(std::ranges::equal(std::span(region.stored).subspan(8192, written.size()), written) == is_long);
+  CHECK(to.holds(8192, written) == !is_long);
+}
+
+TEST_CASE("a write that is placed leaves nothing to do and wakes nobody", "[fabric][adapter][placements]") {
+  OneRegion region(Endpoint::kBufferBytes);
+  AdapterOptions options;
+  options.placements = &region;
+  TwoEnds two(options);
+  Endpoint& from = two.end(0);
+  Endpoint& to = two.end(1);
+  REQUIRE(two.settle());
+  REQUIRE_FALSE(from.adapter.has_unannounced());
+  region.tag = to.tag;
+  region.base = to.remote().address;
+  for (std::uint64_t id = 0; id < 20; ++id) REQUIRE(from.write(id, 0, 64, to.remote()) == Status::ok);
+  CHECK(from.adapter.counters().placed_writes == 20);
+  CHECK_FALSE(from.adapter.has_unannounced());
+  CHECK(from.take().size() == 20);
+  REQUIRE(to.receive(1, 0, 64) == Status::ok);
+  CHECK_FALSE(to.adapter.has_unannounced());
+  REQUIRE(from.send(20, 0, 64) == Status::ok);
+  CHECK(from.adapter.has_unannounced());
+}
+
+}  // namespace splitnic::fabric::test::adapter_placements_test
