@@ -23,11 +23,6 @@ constexpr unsigned kDerivedAddresses = 16;
 
 }  // namespace
 
-const HostRule* PolicyRules::find(const std::string& name) const {
-  const auto at = std::ranges::find(hosts, name, &HostRule::name);
-  return at == hosts.end() ? nullptr : &*at;
-}
-
 void PolicyRules::allow(const std::string& name, const MacAddress& address) {
   auto at = std::ranges::find(hosts, name, &HostRule::name);
   if (at == hosts.end()) {

@@ -67,8 +67,6 @@ struct PolicyRules {
   /// An address stays its last owner's for this long after the owner has hung up.
   Duration address_hold = std::chrono::seconds(300);
 
-  /// Null: the name has no rule.
-  [[nodiscard]] const HostRule* find(const std::string& name) const;
   /// Allows the host this address, and only addresses that are listed for it (--allow-mac).
   void allow(const std::string& name, const MacAddress& address);
   friend bool operator==(const PolicyRules&, const PolicyRules&) = default;

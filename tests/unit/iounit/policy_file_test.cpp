@@ -1,5 +1,6 @@
 #include "iounit/policy_file.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "unit_bench.h"
@@ -14,6 +15,12 @@ PolicyRules rules_of(std::string_view text, const PolicyRules& base = {}) {
   INFO((rules ? "" : rules.error().message));
   REQUIRE(rules.has_value());
   return *rules;
+}
+
+const HostRule& rule_of(const PolicyRules& rules, std::string_view name) {
+  const auto at = std::ranges::find(rules.hosts, name, &HostRule::name);
+  REQUIRE(at != rules.hosts.end());
+  return *at;
 }
 
 std::string error_of(std::string_view text) {
@@ -93,7 +100,7 @@ name = "b"
 access-vlan = 4094
 )");
   CHECK(rules.others.broadcasts == 10);
-  const HostRights& a = rules.find("a")->rights;
+  const HostRights& a = rule_of(rules, "a").rights;
   CHECK(a.access_vlan == 0);
   CHECK(a.trunk_vlans == std::vector<std::uint16_t>{5, 4094});  // in place of those of [policy]
   CHECK_FALSE(a.multicast);
@@ -105,7 +112,7 @@ access-vlan = 4094
   CHECK(a.broadcasts == 4);
   CHECK(a.multicasts == 5);
   CHECK(a.multicast_copies == 6);
-  const HostRights& b = rules.find("b")->rights;
+  const HostRights& b = rule_of(rules, "b").rights;
   CHECK(b.access_vlan == 4094);
   CHECK(b.trunk_vlans == std::vector<std::uint16_t>{7, 8});
   CHECK(b.broadcasts == 10);
@@ -132,10 +139,10 @@ name = "b"
 ip-addresses = []
 addresses = []
 )");
-  CHECK(rules.find("a")->rights.trunk_vlans.empty());
-  CHECK(rules.find("a")->rights.ip.addresses.size() == 1);
-  CHECK(rules.find("b")->rights.trunk_vlans == std::vector<std::uint16_t>{7, 8});
-  CHECK(rules.find("b")->rights.ip.addresses.empty());
+  CHECK(rule_of(rules, "a").rights.trunk_vlans.empty());
+  CHECK(rule_of(rules, "a").rights.ip.addresses.size() == 1);
+  CHECK(rule_of(rules, "b").rights.trunk_vlans == std::vector<std::uint16_t>{7, 8});
+  CHECK(rule_of(rules, "b").rights.ip.addresses.empty());
   CHECK(rules_of(to_toml(rules)) == rules);
   CHECK(error_of("[policy]\nfrobnicate = []\n") == "p.toml:2: frobnicate: no such key in [policy]");
   CHECK(error_of("[policy]\nmulticast = []\n") == "p.toml:2: multicast: must be true or false");
@@ -148,11 +155,11 @@ TEST_CASE("hosts inherit from [policy] wherever it stands, and may say otherwise
   const PolicyRules rules = rules_of(
       "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\nforeign-sources = true\naddresses = '02:00:00:00:00:01'\n"
       "[[host]]\nname = 'c'\npromiscuous = false\n[policy]\npromiscuous = true\n");
-  CHECK(rules.find("a")->rights.promiscuous);
-  CHECK(rules.find("b")->rights.promiscuous);
-  CHECK(rules.find("b")->rights.foreign_sources);
-  CHECK_FALSE(rules.find("c")->rights.promiscuous);
-  CHECK(rules.find("d") == nullptr);
+  CHECK(rule_of(rules, "a").rights.promiscuous);
+  CHECK(rule_of(rules, "b").rights.promiscuous);
+  CHECK(rule_of(rules, "b").rights.foreign_sources);
+  CHECK_FALSE(rule_of(rules, "c").rights.promiscuous);
+  CHECK(std::ranges::find(rules.hosts, "d", &HostRule::name) == rules.hosts.end());
 }
 
 TEST_CASE("every fault of a policy file is told with its line", "[iounit][policy]") {
