@@ -569,7 +569,8 @@ class Kills(support.LabTestCase):
                 self.assertEqual(daemon.stop(), 0, daemon.name)
             for host in side.hosts:
                 self.assertNotIn(host.tap, host.ns.links())
-            self.assertEqual({path.name for path in self.files(side.state)}, {f"names-{side.unit.name}.toml"})
+            names = f"names-{side.unit.name}.toml"
+            self.assertEqual({path.name for path in self.files(side.state)}, {names, names + ".lock"})
         self.assertEqual([path.name for path in self.lab.dir.iterdir() if path.suffix in (".sock", ".ctl")], [])
         self.assertEqual(os.listdir("/dev/shm"), [])
 
