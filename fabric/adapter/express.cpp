@@ -218,9 +218,10 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
 }
 
 /// Through the peer window, if the peer has granted that and nothing older may land after it; else in the slot.
-[[gnu::noinline]] Express::Put Express::put_write(const QueuePair& queue_pair, SlotLane& slots,
-                                                  const WorkRequest& request, const Source& source,
-                                                  std::size_t most_payload) {
+[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Put Express::put_write(const QueuePair& queue_pair, SlotLane& slots,
+                                                                          const WorkRequest& request,
+                                                                          const Source& source,
+                                                                          std::size_t most_payload) {
   const DirectAccess* direct = queue_pair.path->direct;
   const bool staged = direct != nullptr && !direct->bridge.peer_window().is_memory();
   if (source.bytes == 0 || staged) return {};
@@ -420,8 +421,9 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
 
 /// The bytes are in the slot, or went through the peer window: then what is checked is that they may have. The
 /// responder places what is not for one piece of the process's memory, and refuses.
-[[gnu::noinline]] Express::Verdict Express::take_write(QueuePair& queue_pair, ReceivedSlot& slot,
-                                                       const OpcodeTraits& what) {
+[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_write(QueuePair& queue_pair,
+                                                                               ReceivedSlot& slot,
+                                                                               const OpcodeTraits& what) {
   const bool direct = (slot.header().shape.value() & slot_shape::kDirect) != 0;
   const auto extension = slot.extension(sizeof(RdmaHeader) + sizeof(ImmediateHeader));
   const auto rdma = header_at<RdmaHeader>(extension, 0);
@@ -430,13 +432,19 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
   if (slot.layout().payload_bytes != (direct ? 0 : headers.bytes)) return Verdict::left;
   const ProtectionEntry* entry = target_of(queue_pair, headers, slot.header().packet_sequence.value());
   if (entry == nullptr || (direct && !entry->placeable)) return Verdict::left;
-  std::byte* const into = direct ? nullptr : queue_pair.target.place(headers.address);
-  const auto payload = slot.payload(sizeof rdma + (what.immediate ? sizeof(ImmediateHeader) : 0));
-  if (!direct && (into == nullptr || !payload)) return Verdict::left;
+  std::byte* into = nullptr;
+  std::optional<PeerMemory> payload;
+  if (!direct) {
+    into = queue_pair.target.place(headers.address);
+    payload = slot.payload(sizeof rdma + (what.immediate ? sizeof(ImmediateHeader) : 0));
+    if (into == nullptr || !payload) return Verdict::left;
+  }
   const bool stands = what.immediate && queue_pair.options.standing_receive;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.receive_completions);
-  const bool completes = !what.immediate || (stands ? completions.room() != 0 : responder_.has_receive(queue_pair));
-  if (!completes) return Verdict::left;
+  CompletionQueue* const completions = stands ? context_.completion_queue(queue_pair.receive_completions) : nullptr;
+  if (stands && completions->room() == 0) return Verdict::left;
+  if (what.immediate && !stands && queue_pair.receive.empty() && !responder_.has_receive(queue_pair)) {
+    return Verdict::left;
+  }
   if (!direct) {
     if (!payload->copy_by(0, {into, headers.bytes}, guarded_copy)) [[unlikely]] {
       refused_ = as_received(slot, headers, CellPayload(*payload));
@@ -445,7 +453,7 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
     }
     context_.counters.bytes_received += headers.bytes;
   }
-  if (stands) completions.reserve(1);
+  if (stands) completions->reserve(1);
   complete(queue_pair, slot, what, headers, stands);
   return Verdict::taken;
 }

@@ -61,6 +61,10 @@ struct SharedAdapter::State {
   Status post(Post&& one);
   template <class Request, class Post>
   Status post_list(std::span<const Request> requests, std::size_t& posted, Post&& one);
+  /// A caller has posted. Posts that were placed whole leave nothing to do.
+  void announce_posts() {
+    if (progress->wants_announcement() && adapter.has_unannounced()) progress->announce_post(clock.read());
+  }
   void run();
   void serve();
   void take_fired(int timeout_ms);
@@ -224,21 +228,20 @@ SharedAdapter::Use::Use(SharedAdapter& on, bool of_posts) : on_(on), of_posts_(o
 }
 
 SharedAdapter::Use::~Use() {
-  Progress& progress = *on_.state_->progress;
-  // A post may have left nothing to do.
-  const bool any = !of_posts_ || on_.state_->adapter.has_unannounced();
-  if (progress.wants_announcement() && any) {
-    const Time now = on_.state_->clock.read();
-    of_posts_ ? progress.announce_post(now) : progress.announce(now);
+  State& state = *on_.state_;
+  if (of_posts_) {
+    state.announce_posts();
+  } else if (state.progress->wants_announcement()) {
+    state.progress->announce(state.clock.read());
   }
-  on_.state_->lock.unlock();
+  state.lock.unlock();
 }
 
 template <class Post>
 Status SharedAdapter::State::post(Post&& one) {
   const std::lock_guard guard(lock);
   const Status status = one();
-  if (progress->wants_announcement() && adapter.has_unannounced()) progress->announce_post(clock.read());
+  announce_posts();
   return status;
 }
 

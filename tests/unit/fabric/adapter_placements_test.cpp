@@ -6,6 +6,7 @@
 #include "adapter_fixtures.h"
 #include "bridge_fixtures.h"
 #include "fabric/adapter/placements.h"
+#include "threads_fixtures.h"
 
 /// Which requests go past the fabric, and when. tests/ibverbs/placement_test.cpp has the real memory.
 namespace splitnic::fabric::test::adapter_placements_test {
@@ -126,6 +127,28 @@ TEST_CASE("a write that is placed leaves nothing to do and wakes nobody", "[fabr
   CHECK_FALSE(to.adapter.has_unannounced());
   REQUIRE(from.send(20, 0, 64) == Status::ok);
   CHECK(from.adapter.has_unannounced());
+}
+
+TEST_CASE("threads: a program that places its writes leaves the thread asleep, and takes nothing over",
+          "[fabric][threads][placements]") {
+  OneRegion region(SharedEnd::kBytes);
+  AdapterOptions options = patient_requests();
+  options.placements = &region;
+  SharedPair pair({}, options);
+  pair.exchange(1);
+  const RemoteAddress to = pair.second().remote(0);
+  pair.first().adapter->use([&](ChannelAdapter&) {
+    region.base = to.address;
+    region.tag = to.tag;
+  });
+  REQUIRE(pair.first().adapter->arm(pair.first().completions, Arm::solicited) == Status::ok);
+  const std::uint64_t before = pair.first().adapter->counters().caller_takeovers;
+  constexpr std::uint64_t kWrites = 1000;
+  for (std::uint64_t id = 0; id < kWrites; ++id) REQUIRE(pair.first().write(id, to, 8) == Status::ok);
+  const std::uint64_t placed =
+      pair.first().adapter->use([](ChannelAdapter& verbs) { return verbs.counters().placed_writes; });
+  CHECK(placed == kWrites);
+  CHECK(pair.first().adapter->counters().caller_takeovers == before);
 }
 
 }  // namespace splitnic::fabric::test::adapter_placements_test
