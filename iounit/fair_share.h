@@ -28,9 +28,10 @@ struct FairShareOptions {
   /// For so long after its last turn with work, a session counts as one that others compete with.
   Duration competes_for = std::chrono::milliseconds(100);
   /// Completions that a turn handles at most, alone and while others compete; and at least, however much it costs.
-  /// Everybody else waits for a turn, and for its frames' way to the LAN.
+  /// Everybody else waits for a turn, and for its frames' way to the LAN. Fewer than a poll of the fabric brings (64)
+  /// would let them pile up until the session finds no room for more.
   std::size_t most_completions = 128;
-  std::size_t most_while_others_compete = 32;
+  std::size_t most_while_others_compete = 64;
   std::size_t least_completions = 4;
 };
 

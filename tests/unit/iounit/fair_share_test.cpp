@@ -241,7 +241,7 @@ TEST_CASE("a turn that took too long is shorter the next time, and grows again",
   share.charge(0, honest(microseconds(250)), kNow);
   CHECK(share.completions(0) == 8);
   for (unsigned turn = 0; turn < 5; ++turn) share.charge(0, honest(microseconds(10)), kNow);
-  CHECK(share.completions(0) == 32);
+  CHECK(share.completions(0) == 64);
 }
 
 TEST_CASE("turns are shorter while others compete", "[iounit][share]") {
@@ -249,9 +249,9 @@ TEST_CASE("turns are shorter while others compete", "[iounit][share]") {
   share.charge(1, honest(microseconds(1)), kNow);
   CHECK(share.completions(1) == 128);
   share.charge(0, honest(microseconds(10)), kNow);
-  CHECK(share.completions(0) == 32);
+  CHECK(share.completions(0) == 64);
   share.charge(1, honest(microseconds(10)), kNow);
-  CHECK(share.completions(1) == 32);
+  CHECK(share.completions(1) == 64);
   share.charge(1, honest(microseconds(10)), kNow + seconds(1));
   CHECK(share.completions(1) == 128);
 }
