@@ -343,12 +343,8 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
   posted += state_->placer.post(*found, requests);
   if (posted == requests.size()) return Status::ok;  // nothing is left to do, or to tell the peer
   if (found->path != nullptr) state_->context.turns.attend(*found->path);
-  const auto all_left = [&] {
-    posted += state_->placer.post(*found, requests.subspan(posted));
-    if (posted != requests.size()) posted += state_->express.post(*found, requests.subspan(posted));
-    return posted == requests.size();
-  };
-  if (all_left()) {
+  posted += state_->express.post(*found, requests.subspan(posted));
+  if (posted == requests.size()) {
     state_->activate_to_await(*found);
     return Status::ok;
   }
@@ -365,7 +361,9 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
     if (idle) static_cast<void>(state_->requester.pump(*found, kCellsAtPost));
     // What has left may have made room.
     if (status != Status::ok && status != Status::queue_full) return status;
-    if (all_left()) return Status::ok;
+    posted += state_->placer.post(*found, requests.subspan(posted));
+    posted += state_->express.post(*found, requests.subspan(posted));
+    if (posted == requests.size()) return Status::ok;
   }
 }
 

@@ -64,16 +64,6 @@ std::uint64_t peers_address(const AdapterContext& context, const LocalSegment& s
   return context.table.address_of(segment.tag, segment.address).value_or(segment.as_number());
 }
 
-bool load_placement(const Placement& placement, ClaimedPayload& to, std::size_t bytes) {
-  for (std::uint64_t offset = placement.offset; bytes != 0;) {
-    const std::span<std::byte> piece = to.next(bytes);
-    if (!placement.memory->load(offset, piece, to.reader())) return false;
-    offset += piece.size();
-    bytes -= piece.size();
-  }
-  return true;
-}
-
 std::uint64_t message_bytes(const WorkRequest& request) {
   std::uint64_t bytes = 0;
   for (const LocalSegment& segment : std::span(request.segments).first(request.segment_count)) bytes += segment.bytes;
@@ -84,6 +74,16 @@ bool copy_inline(const WorkRequest& request, std::span<std::byte> to) {
   for (const LocalSegment& segment : std::span(request.segments).first(request.segment_count)) {
     if (segment.bytes != 0 && !guarded_copy(to.data(), segment.address, segment.bytes)) return false;
     to = to.subspan(segment.bytes);
+  }
+  return true;
+}
+
+bool load_placement(const Placement& placement, ClaimedPayload& to, std::size_t bytes) {
+  for (std::uint64_t offset = placement.offset; bytes != 0;) {
+    const std::span<std::byte> piece = to.next(bytes);
+    if (!placement.memory->load(offset, piece, to.reader())) return false;
+    offset += piece.size();
+    bytes -= piece.size();
   }
   return true;
 }

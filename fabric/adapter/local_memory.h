@@ -37,6 +37,11 @@ namespace splitnic::fabric {
 /// The address that peers would use for the segment's first byte; what is not a region's is answered as it stands.
 [[nodiscard]] std::uint64_t peers_address(const AdapterContext& context, const LocalSegment& segment);
 
+/// Bytes of all the request's segments, of which there are at most kMaxSegments.
+[[nodiscard]] std::uint64_t message_bytes(const WorkRequest& request);
+/// Copies the inline data of such a request; to: message_bytes() or more. False: the process does not have this memory.
+[[nodiscard]] bool copy_inline(const WorkRequest& request, std::span<std::byte> to);
+
 /// Calls part(segment, offset in it, bytes) for what of the list holds [offset, offset + bytes), in order, until one
 /// answers false; whether none did.
 template <class Part>
@@ -57,10 +62,6 @@ bool for_parts(std::span<const LocalSegment> segments, std::uint32_t offset, std
 
 /// The first bytes of the placement, into the next of a claimed cell. False: the memory is gone.
 [[nodiscard]] bool load_placement(const Placement& placement, ClaimedPayload& to, std::size_t bytes);
-/// Bytes of all the segments, which are at most kMaxSegments.
-[[nodiscard]] std::uint64_t message_bytes(const WorkRequest& request);
-/// What a request with inline data is to say, which fits. False: the process does not have this memory.
-[[nodiscard]] bool copy_inline(const WorkRequest& request, std::span<std::byte> to);
 /// A received payload into the placement. False: likewise.
 [[nodiscard]] bool store_placement(const Placement& placement, const CellPayload& from);
 

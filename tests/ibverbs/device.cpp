@@ -234,4 +234,29 @@ Connected::Connected(Device& one, Device& other, const Shape& of_one, const Shap
   second.connect(one.lid(), first.qp->qp_num);
 }
 
+namespace {
+
+Shape of_datagrams(Shape shape) {
+  shape.type = IBV_QPT_UD;
+  return shape;
+}
+
+}  // namespace
+
+ibv_ah* handle_to(const Device& from, std::uint16_t lid) {
+  ibv_ah_attr address{};
+  address.dlid = lid;
+  address.port_num = 1;
+  return ibv_create_ah(from.pd, &address);
+}
+
+DatagramEnds::DatagramEnds(Device& one, Device& other, Shape shape)
+    : first(one, of_datagrams(shape)), second(other, of_datagrams(shape)), handle(handle_to(one, other.lid())) {
+  first.connect(0, 0);
+  second.connect(0, 0);
+  REQUIRE(handle != nullptr);
+}
+
+DatagramEnds::~DatagramEnds() { CHECK(ibv_destroy_ah(handle) == 0); }
+
 }  // namespace splitnic::ibverbs::testing

@@ -125,4 +125,19 @@ struct Connected {
   Queue second;
 };
 
+/// An address handle of this device to the endnode with this LID. Null: none can be made.
+[[nodiscard]] ibv_ah* handle_to(const Device& from, std::uint16_t lid);
+
+/// Two datagram queue pairs, ready, and a handle from the first one's device to the second one's.
+struct DatagramEnds {
+  DatagramEnds(Device& one, Device& other, Shape shape = {});
+  ~DatagramEnds();
+  DatagramEnds(const DatagramEnds&) = delete;
+  DatagramEnds& operator=(const DatagramEnds&) = delete;
+
+  Queue first;
+  Queue second;
+  ibv_ah* handle;
+};
+
 }  // namespace splitnic::ibverbs::testing

@@ -234,10 +234,7 @@ TEST_CASE("a send queue is full until the program takes completions", "[ibverbs]
   Shape of_other = shape;
   of_other.depth = kReceives;
   Connected ends(one, other, shape, of_other);
-  ibv_ah_attr address{};
-  address.dlid = other.lid();
-  address.port_num = 1;
-  ibv_ah* const ah = ibv_create_ah(one.pd, &address);
+  ibv_ah* const ah = handle_to(one, other.lid());
   REQUIRE(ah != nullptr);
   ibv_sge part = one.part(0, 8);
   const auto post = [&](std::uint64_t id) {

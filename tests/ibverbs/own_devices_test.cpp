@@ -9,13 +9,6 @@
 namespace splitnic::ibverbs::testing::own_devices_test {
 namespace {
 
-ibv_ah* handle_to(Device& from, std::uint16_t lid) {
-  ibv_ah_attr address{};
-  address.dlid = lid;
-  address.port_num = 1;
-  return ibv_create_ah(from.pd, &address);
-}
-
 /// The handle's datagram reaches the queue pair, which may have to wait for a bridge to its device.
 void check_arrives(Queue& from, ibv_ah* handle, Queue& to) {
   from.device.memory[0] = static_cast<std::uint8_t>(from.device.memory[0] + 1);

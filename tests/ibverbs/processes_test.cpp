@@ -238,10 +238,7 @@ TEST_CASE("datagrams find a queue pair of another process by the address of any 
   std::array<Place, 2> places{};
   REQUIRE(read(child.channel, &places[0], sizeof places[0]) == sizeof places[0]);
   REQUIRE(read(child.channel, &places[1], sizeof places[1]) == sizeof places[1]);
-  ibv_ah_attr address{};
-  address.dlid = places[0].lid;
-  address.port_num = 1;
-  ibv_ah* handle = ibv_create_ah(device.pd, &address);
+  ibv_ah* handle = handle_to(device, places[0].lid);
   REQUIRE(handle != nullptr);
   for (std::uint64_t id = 0; id < kEach; ++id) {
     for (const Place& place : places) {

@@ -185,24 +185,16 @@ TEST_CASE("an unreliable connection carries sends and writes, and refuses reads"
 TEST_CASE("datagrams name their sender, by header, work completion and address handle", "[ibverbs]") {
   Device one;
   Device other;
-  Shape shape;
-  shape.type = IBV_QPT_UD;
-  Queue first(one, shape);
-  Queue second(other, shape);
-  first.connect(0, 0);
-  second.connect(0, 0);
-  ibv_ah_attr address{};
-  address.dlid = other.lid();
-  address.port_num = 1;
-  ibv_ah* handle = ibv_create_ah(one.pd, &address);
-  REQUIRE(handle != nullptr);
+  DatagramEnds ends(one, other);
+  Queue& first = ends.first;
+  Queue& second = ends.second;
   CHECK(ibv_dealloc_pd(one.pd) == EBUSY);
   fill(one, kFrom, 100, 1);
   REQUIRE(second.receive(1, kTo, 200) == 0);
   ibv_sge part = one.part(kFrom, 100);
   ibv_send_wr request = first.request(2, IBV_WR_SEND_WITH_IMM, part);
   request.imm_data = htonl(5);
-  request.wr.ud.ah = handle;
+  request.wr.ud.ah = ends.handle;
   request.wr.ud.remote_qpn = second.qp->qp_num;
   request.wr.ud.remote_qkey = kQueueKey;
   REQUIRE(first.post(request) == 0);
@@ -233,7 +225,6 @@ TEST_CASE("datagrams name their sender, by header, work completion and address h
   one.expect(3);
   CHECK(same(one, kFrom, one, kTo + 40, 100));
   other.expect(4);
-  CHECK(ibv_destroy_ah(handle) == 0);
   CHECK(ibv_destroy_ah(back) == 0);
 }
 
@@ -241,22 +232,15 @@ TEST_CASE("a datagram has at most as many bytes as the port's MTU", "[ibverbs]")
   constexpr std::size_t kMtu = 4096;
   Device one;
   Device other;
-  Shape shape;
-  shape.type = IBV_QPT_UD;
-  shape.extended = true;
-  Queue first(one, shape);
-  Queue second(other, shape);
-  first.connect(0, 0);
-  second.connect(0, 0);
-  ibv_ah_attr address{};
-  address.dlid = other.lid();
-  address.port_num = 1;
-  ibv_ah* handle = ibv_create_ah(one.pd, &address);
-  REQUIRE(handle != nullptr);
+  Shape extended;
+  extended.extended = true;
+  DatagramEnds ends(one, other, extended);
+  Queue& first = ends.first;
+  Queue& second = ends.second;
   const auto post = [&](std::uint64_t id, std::vector<ibv_sge> parts) {
     ibv_send_wr request = first.request(id, IBV_WR_SEND, parts[0]);
     request.num_sge = static_cast<int>(parts.size());
-    request.wr.ud.ah = handle;
+    request.wr.ud.ah = ends.handle;
     request.wr.ud.remote_qpn = second.qp->qp_num;
     request.wr.ud.remote_qkey = kQueueKey;
     return first.post(request);
@@ -265,7 +249,7 @@ TEST_CASE("a datagram has at most as many bytes as the port's MTU", "[ibverbs]")
     ibv_qp_ex* qp = ibv_qp_to_qp_ex(first.qp);
     ibv_wr_start(qp);
     ibv_wr_send(qp);
-    ibv_wr_set_ud_addr(qp, handle, second.qp->qp_num, kQueueKey);
+    ibv_wr_set_ud_addr(qp, ends.handle, second.qp->qp_num, kQueueKey);
     ibv_wr_set_sge(qp, one.mr->lkey, one.address(kFrom), static_cast<std::uint32_t>(bytes));
     return ibv_wr_complete(qp);
   };
@@ -291,7 +275,6 @@ TEST_CASE("a datagram has at most as many bytes as the port's MTU", "[ibverbs]")
     CHECK(post_extended(kMtu + 1) == EINVAL);
   }
   one.expect_nothing();
-  CHECK(ibv_destroy_ah(handle) == 0);
 }
 
 TEST_CASE("a send queue that drains says so, finishes what has begun, reports it, and goes on", "[ibverbs]") {

@@ -179,20 +179,14 @@ TEST_CASE("what is posted for a connection that is rejected is flushed", "[rdmac
   Id client(client_events);
   client.resolve(client_events, at(other.number()));
   client.create_queue_pair();
-  char text[16] = "";
-  ibv_mr* region = rdma_reg_msgs(client.id, text, sizeof text);
-  REQUIRE(region != nullptr);
-  REQUIRE(rdma_post_recv(client.id, nullptr, text, sizeof text, region) == 0);
+  const PostedReceive receive(client);
   REQUIRE(rdma_connect(client.id, nullptr) == 0);
   if (listens) {
     const Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
     REQUIRE(rdma_reject(server.id, nullptr, 0) == 0);
   }
   client_events.expect(RDMA_CM_EVENT_REJECTED, listens ? 28 : 8);
-  ibv_wc completion{};
-  REQUIRE(ibv_poll_cq(client.id->recv_cq, 1, &completion) == 1);
-  CHECK(completion.status == IBV_WC_WR_FLUSH_ERR);
-  CHECK(rdma_dereg_mr(region) == 0);
+  CHECK(receive.is_flushed());
 }
 
 TEST_CASE("a listener of one address or of another port space is not for this request", "[rdmacm]") {

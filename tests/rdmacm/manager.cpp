@@ -119,6 +119,18 @@ void Id::resolve(Channel& on, const sockaddr_in& destination) {
   CHECK(on.expect(RDMA_CM_EVENT_ROUTE_RESOLVED).id == id);
 }
 
+PostedReceive::PostedReceive(const Id& to) : id(to), region(rdma_reg_msgs(to.id, bytes.data(), bytes.size())) {
+  REQUIRE(region != nullptr);
+  REQUIRE(rdma_post_recv(id.id, nullptr, bytes.data(), bytes.size(), region) == 0);
+}
+
+PostedReceive::~PostedReceive() { CHECK(rdma_dereg_mr(region) == 0); }
+
+bool PostedReceive::is_flushed() const {
+  ibv_wc completion{};
+  return ibv_poll_cq(id.id->recv_cq, 1, &completion) == 1 && completion.status == IBV_WC_WR_FLUSH_ERR;
+}
+
 Connected::Connected(rdma_port_space space) : listener(server_events, space), client(client_events, space) {
   listener.listen();
   client.resolve(client_events, at(listener.number()));

@@ -3,6 +3,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -68,6 +69,21 @@ struct Id {
   void resolve(Channel& on, const sockaddr_in& destination);
 
   rdma_cm_id* id = nullptr;
+};
+
+/// A receive of 16 bytes, posted to an identifier's queue pair, which ends later.
+struct PostedReceive {
+  explicit PostedReceive(const Id& to);
+  ~PostedReceive();
+  PostedReceive(const PostedReceive&) = delete;
+  PostedReceive& operator=(const PostedReceive&) = delete;
+
+  /// Whether it has ended as flushed.
+  [[nodiscard]] bool is_flushed() const;
+
+  const Id& id;
+  std::array<char, 16> bytes{};
+  ibv_mr* region;
 };
 
 /// A connection, made.

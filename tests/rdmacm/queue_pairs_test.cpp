@@ -16,18 +16,15 @@ TEST_CASE("a request that goes on, or was refused, is given up by rdma_disconnec
   Id client(client_events);
   client.resolve(client_events, at(listener.number()));
   client.create_queue_pair();
-  char text[16] = "";
-  ibv_mr* region = rdma_reg_msgs(client.id, text, sizeof text);
-  REQUIRE(region != nullptr);
-  REQUIRE(rdma_post_recv(client.id, nullptr, text, sizeof text, region) == 0);
+  const PostedReceive of_client(client);
   REQUIRE(rdma_connect(client.id, nullptr) == 0);
   Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
   server.create_queue_pair();
-  REQUIRE(rdma_post_recv(server.id, nullptr, text, sizeof text, region) == 0);
-  for (rdma_cm_id* end : {client.id, server.id}) {
-    CHECK(rdma_disconnect(end) == 0);
-    CHECK(state_of(end->qp) == IBV_QPS_ERR);
-    CHECK(next(end->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+  const PostedReceive of_server(server);
+  for (const PostedReceive* end : {&of_client, &of_server}) {
+    CHECK(rdma_disconnect(end->id.id) == 0);
+    CHECK(state_of(end->id.id->qp) == IBV_QPS_ERR);
+    CHECK(end->is_flushed());
   }
   CHECK_FALSE(events.readable());
   CHECK_FALSE(client_events.readable());
@@ -36,7 +33,6 @@ TEST_CASE("a request that goes on, or was refused, is given up by rdma_disconnec
   for (rdma_cm_id* end : {client.id, server.id}) CHECK(rdma_disconnect(end) == 0);
   CHECK_FALSE(events.readable());
   CHECK_FALSE(client_events.readable());
-  CHECK(rdma_dereg_mr(region) == 0);
 }
 
 TEST_CASE("a queue pair takes what its program does not name from its identifier", "[rdmacm]") {

@@ -36,10 +36,12 @@ class OneRegion final : public Placements {
   std::vector<std::byte> stored;
 };
 
-/// Two adapters over shared memory, where a message of one cell goes the short way.
+/// Two adapters over shared memory, where a message of one cell goes the short way, with one region for both.
 class TwoEnds {
  public:
-  explicit TwoEnds(const AdapterOptions& options) {
+  TwoEnds() {
+    AdapterOptions options;
+    options.placements = &region;
     for (std::size_t i = 0; i < 2; ++i) {
       links_[i] = std::make_unique<FabricLink>(bridges_.end(i), LinkOptions{}, random_);
       links_[i]->restart();
@@ -53,6 +55,11 @@ class TwoEnds {
     }
   }
   Endpoint& end(std::size_t index) { return *ends_[index]; }
+  /// From now on the second end's buffer is the region.
+  void open_region() {
+    region.tag = end(1).tag;
+    region.base = end(1).remote().address;
+  }
   /// Until nothing is outstanding; false after many steps.
   bool settle() {
     for (int i = 0; i < 10'000; ++i) {
@@ -62,6 +69,8 @@ class TwoEnds {
     }
     return false;
   }
+
+  OneRegion region{Endpoint::kBufferBytes};
 
  private:
   void poll_links() {
@@ -83,17 +92,13 @@ TEST_CASE("a long write that can be placed waits for what is before it, and a sh
   const bool is_long = GENERATE(false, true);
   constexpr std::size_t kShort = 64;
   constexpr std::size_t kLong = 4096;
-  OneRegion region(Endpoint::kBufferBytes);
-  AdapterOptions options;
-  options.placements = &region;
-  TwoEnds two(options);
+  TwoEnds two;
   Endpoint& from = two.end(0);
   Endpoint& to = two.end(1);
   for (std::uint64_t id = 0; id < 2; ++id) REQUIRE(to.receive(id, 0, kShort) == Status::ok);
   REQUIRE(from.send(1, 0, kShort) == Status::ok);  // the memory is remembered from now on
   REQUIRE(two.settle());
-  region.tag = to.tag;
-  region.base = to.remote().address;
+  two.open_region();
   const auto bytes = pattern(kLong, 1);
   from.fill(0, bytes);
 
@@ -104,21 +109,17 @@ TEST_CASE("a long write that can be placed waits for what is before it, and a sh
   REQUIRE(two.settle());
   CHECK(from.adapter.counters().placed_writes == (is_long ? 1 : 0));
   const auto written = std::span(bytes).first(is_long ? kLong : kShort);
-  CHECK(std::ranges::equal(std::span(region.stored).subspan(8192, written.size()), written) == is_long);
+  CHECK(std::ranges::equal(std::span(two.region.stored).subspan(8192, written.size()), written) == is_long);
   CHECK(to.holds(8192, written) == !is_long);
 }
 
 TEST_CASE("a write that is placed leaves nothing to do and wakes nobody", "[fabric][adapter][placements]") {
-  OneRegion region(Endpoint::kBufferBytes);
-  AdapterOptions options;
-  options.placements = &region;
-  TwoEnds two(options);
+  TwoEnds two;
   Endpoint& from = two.end(0);
   Endpoint& to = two.end(1);
   REQUIRE(two.settle());
   REQUIRE_FALSE(from.adapter.has_unannounced());
-  region.tag = to.tag;
-  region.base = to.remote().address;
+  two.open_region();
   for (std::uint64_t id = 0; id < 20; ++id) REQUIRE(from.write(id, 0, 64, to.remote()) == Status::ok);
   CHECK(from.adapter.counters().placed_writes == 20);
   CHECK_FALSE(from.adapter.has_unannounced());

@@ -5,45 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "host/tap_nic.h"
-#include "tests/unit/quiet_log.h"
+#include "tap_bench.h"
 #include "tests/unit/test_namespace.h"
 
 namespace splitnic::host::tap_changes_test {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::output_of;
-using testing::quiet_log;
-using testing::readable;
-using testing::run;
-using testing::TestNamespace;
-
-constexpr MacAddress kMac{{0x02, 0, 0, 0, 0, 1}};
-constexpr MacAddress kOtherMac{{0x02, 0, 0, 0, 0, 2}};
-constexpr MacAddress kAdminsMac{{0x02, 0, 0, 0, 0, 3}};
-constexpr Time kStart{1h};
-
-std::unique_ptr<TapNic> opened(const TapOptions& options) {
-  auto nic = TapNic::open(options, kStart, quiet_log());
-  if (!nic) FAIL(nic.error().message);
-  return *std::move(nic);
-}
-
-class NoTapRights final : public TapRights {
- public:
-  Result<AttachedTap> attach(const TapOptions& /*options*/) override { return fail("not permitted"); }
-  Result<TapPlace> find(const TapDevice& /*device*/, bool /*keep_neighbours*/) override {
-    return fail("not permitted");
-  }
-  Result<void> set_mtu(const TapDevice& /*device*/, std::uint32_t /*mtu*/) override { return fail("not permitted"); }
-};
-
-/// A time at which the nic looks for events again.
-Time later() {
-  static Time now = kStart;
-  return now += TapNic::kEventInterval;
-}
+using namespace testing;
 
 TEST_CASE("events of other interfaces don't make the NIC read its settings", "[host][tap][privileged]") {
   const TestNamespace inside;
@@ -74,13 +43,10 @@ TEST_CASE("an MTU that the driver may not set back is reported once", "[host][ta
   if (!inside) return;
   std::vector<std::string> lines;
   os::Log log("host", {.write = [&](std::string_view line) { lines.emplace_back(line); }});
-  auto nic = TapNic::open({.name = "sn0"}, kStart, log);
-  if (!nic) FAIL(nic.error().message);
-  (*nic)->use(std::make_unique<NoTapRights>());
-  (*nic)->set_max_mtu(1400);
-  for (Time now = kStart; now < kStart + 20s; now = (*nic)->next_deadline()) {
-    CHECK((*nic)->settings(now).mtu == 1500);
-  }
+  const auto nic = opened({.name = "sn0"}, log);
+  nic->use(std::make_unique<NoTapRights>());
+  nic->set_max_mtu(1400);
+  for (Time now = kStart; now < kStart + 20s; now = nic->next_deadline()) CHECK(nic->settings(now).mtu == 1500);
   CHECK(std::ranges::count_if(lines, [](const std::string& line) {
           return line.find("has an MTU of 1500, more than the session's 1400, and it can't be set back") !=
                  std::string::npos;

@@ -16,47 +16,23 @@
 #include <vector>
 
 #include "common/frame/multicast.h"
+#include "tap_bench.h"
 #include "tests/unit/common/packet_builder.h"
-#include "tests/unit/quiet_log.h"
 #include "tests/unit/test_namespace.h"
 
 namespace splitnic::host::tap_nic_test {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::OtherNamespace;
-using testing::output_of;
-using testing::quiet_log;
-using testing::readable;
-using testing::run;
-using testing::TestNamespace;
+using namespace testing;
 
-constexpr MacAddress kMac{{0x02, 0, 0, 0, 0, 1}};
-constexpr MacAddress kOtherMac{{0x02, 0, 0, 0, 0, 2}};
-constexpr MacAddress kAdminsMac{{0x02, 0, 0, 0, 0, 3}};
 constexpr MacAddress kGroup{{0x01, 0, 0x5e, 1, 2, 3}};
-constexpr Time kStart{1h};
-
-std::unique_ptr<TapNic> opened(const TapOptions& options) {
-  auto nic = TapNic::open(options, kStart, quiet_log());
-  if (!nic) FAIL(nic.error().message);
-  return *std::move(nic);
-}
 
 std::string refusal(const TapOptions& options) {
   const auto nic = TapNic::open(options, kStart, quiet_log());
   REQUIRE_FALSE(nic);
   return nic.error().message;
 }
-
-class NoTapRights final : public TapRights {
- public:
-  Result<AttachedTap> attach(const TapOptions& /*options*/) override { return fail("not permitted"); }
-  Result<TapPlace> find(const TapDevice& /*device*/, bool /*keep_neighbours*/) override {
-    return fail("not permitted");
-  }
-  Result<void> set_mtu(const TapDevice& /*device*/, std::uint32_t /*mtu*/) override { return fail("not permitted"); }
-};
 
 /// Sends a broadcast datagram of `bytes` through the interface, which becomes an Ethernet frame 42 bytes longer.
 void send_datagram(const char* interface, std::size_t bytes) {
@@ -104,11 +80,6 @@ void send_frame(const char* interface, std::span<const std::byte> frame) {
   const ssize_t sent = ::sendto(fd, frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
   ::close(fd);
   REQUIRE(sent == static_cast<ssize_t>(frame.size()));
-}
-
-Time later() {
-  static Time now = kStart;
-  return now += TapNic::kEventInterval;
 }
 
 TEST_CASE("a TAP's name and address are checked before anything is made", "[host][tap]") {
