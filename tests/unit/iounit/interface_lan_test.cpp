@@ -18,7 +18,6 @@ namespace splitnic::iounit::interface_lan_test {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::output_of;
 using testing::quiet_log;
 using testing::readable;
 using testing::run;

@@ -1,7 +1,5 @@
 #include "tools/unit_policy.h"
 
-#include <stdlib.h>
-
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "common/os/read_file.h"
+#include "tests/unit/common/os_temporary_directory.h"
 
 namespace splitnic::tools::unit_policy_test {
 namespace {
@@ -19,22 +18,15 @@ using std::chrono::seconds;
 
 /// The files of a unit named "u", and the policy of that unit. No privileged process.
 struct Files {
-  std::filesystem::path folder;
+  const os::TemporaryDirectory directory;
+  const std::filesystem::path folder{directory.path()};
   std::vector<std::string> lines;
   os::Log log{"unit", {.write = [this](std::string_view line) { lines.emplace_back(line); }}};
   UnitCommand command;
   iounit::Policy rules{{}, 1};
   Time now{std::chrono::hours(1)};
 
-  Files() {
-    std::string name = std::filesystem::temp_directory_path() / "splitnic-state-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    folder = name;
-    command.state_directory = folder;
-  }
-  ~Files() { std::filesystem::remove_all(folder); }
-  Files(const Files&) = delete;
-  Files& operator=(const Files&) = delete;
+  Files() { command.state_directory = folder; }
 
   [[nodiscard]] std::filesystem::path names() const { return folder / "names-u.toml"; }
   /// What stands in the way of the next file: a folder in its place.

@@ -10,23 +10,12 @@
 #include <string>
 
 #include "common/os/read_file.h"
+#include "tests/unit/common/os_temporary_directory.h"
 
 namespace splitnic::tools::unit_requests_test {
 namespace {
 
 constexpr std::size_t kMost = 1 << 16;
-
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "splitnic-names-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-};
 
 /// The answer of a process with this service to names to write.
 Result<void> written(const UnitService& service, const std::string& text) {
@@ -40,9 +29,9 @@ Result<void> written(const UnitService& service, const std::string& text) {
 }
 
 TEST_CASE("the privileged process writes the names, and nothing that is no name", "[tools][sandbox]") {
-  const Folder folder;
+  const os::TemporaryDirectory folder;
   UnitService service;
-  service.names = folder.path / "names.toml";
+  service.names = folder.path("names.toml");
   REQUIRE(written(service, "[[name]]\nname = \"h1\"\nuser = 7\n"));
   const std::string before = os::read_file(service.names, kMost).value();
   CHECK_THAT(before, Catch::Contains("name = \"h1\""));
@@ -57,9 +46,9 @@ TEST_CASE("the privileged process writes the names, and nothing that is no name"
 }
 
 TEST_CASE("names come in a regular file and in no other", "[tools][sandbox]") {
-  const Folder folder;
+  const os::TemporaryDirectory folder;
   UnitService service;
-  service.names = folder.path / "names.toml";
+  service.names = folder.path("names.toml");
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);
   os::PrivilegedMessage request{{std::byte{'n'}}};
