@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -149,13 +148,17 @@ void UnitPolicy::open_state(const std::string& directory, const std::string& nam
   saved_ = std::move(*names);
 }
 
-/// Two units with one file would each write their own owners over the other's. The lock goes with this process.
+/// Two units with one file would each write their own owners over the other's. A record lock goes with this process: a
+/// child that has not closed its descriptors yet holds nothing.
 void UnitPolicy::lock_state(const std::string& directory, const std::string& name) {
   const std::string path = names_path_ + ".lock";
   lock_ = os::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock_) throw StartupError{fmt::format("{}: {}", path, os::errno_text())};
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return;
-  if (errno != EWOULDBLOCK) throw StartupError{fmt::format("{}: {}", path, os::errno_text())};
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(lock_.get(), F_SETLK, &whole) == 0) return;
+  if (errno != EAGAIN && errno != EACCES) throw StartupError{fmt::format("{}: {}", path, os::errno_text())};
   throw StartupError{fmt::format(
       "--state-directory {}: another unit named {} keeps the owners of names there; give one of them another --name",
       directory, name)};

@@ -1,5 +1,7 @@
 #include "tools/unit_policy.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
@@ -10,10 +12,13 @@
 
 #include "common/os/read_file.h"
 #include "tests/unit/common/os_temporary_directory.h"
+#include "tests/unit/fabric/endnode_fixtures.h"
 
 namespace splitnic::tools::unit_policy_test {
 namespace {
 
+using fabric::test::KilledAtTheEnd;
+using fabric::test::OtherProcess;
 using std::chrono::seconds;
 
 /// The files of a unit named "u", and the policy of that unit. No privileged process.
@@ -90,19 +95,26 @@ TEST_CASE("names that could not be saved are saved at the end of the unit", "[to
 
 TEST_CASE("two units of one name can't have one state directory", "[tools][policy]") {
   Files files;
-  {
+  // The unit's child has not closed its copies of the unit's descriptors yet.
+  OtherProcess unit([&](OtherProcess::Pipe& pipe) {
     const UnitPolicy first(files.command, "u", {}, files.log);
-    const UnitPolicy other(files.command, "v", {}, files.log);
-    std::string message;
-    try {
-      const UnitPolicy second(files.command, "u", {}, files.log);
-    } catch (const StartupError& refused) {
-      message = refused.message;
-    }
-    CHECK(message == "--state-directory " + files.folder.string() +
-                         ": another unit named u keeps the owners of names there; give one of them another --name");
+    if (const pid_t child = ::fork(); child != 0) pipe.say_number(child);
+    for (;;) ::pause();
+  });
+  const KilledAtTheEnd kill_child(static_cast<pid_t>(unit.number()));
+
+  const UnitPolicy other(files.command, "v", {}, files.log);
+  std::string message;
+  try {
+    const UnitPolicy second(files.command, "u", {}, files.log);
+  } catch (const StartupError& refused) {
+    message = refused.message;
   }
-  const UnitPolicy again(files.command, "u", {}, files.log);
+  CHECK(message == "--state-directory " + files.folder.string() +
+                       ": another unit named u keeps the owners of names there; give one of them another --name");
+
+  unit.kill();
+  CHECK_NOTHROW(UnitPolicy(files.command, "u", {}, files.log));
 }
 
 TEST_CASE("an address of --allow-mac is one host's, and no station's", "[tools][policy]") {
