@@ -2,6 +2,7 @@
 #include "tools/command_help.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/result.h"
@@ -53,6 +54,13 @@ class HelpFormatter final : public CLI::Formatter {
       text += fmt::format(" (default {})", facts.default_value);
     }
     return wrapped(text, kHelpWidth - kHelpColumn);
+  }
+  /// CLI11 does not name the words of the program that a prefix command runs.
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = CLI::Formatter::make_usage(app, std::move(name));
+    if (!app->get_prefix_command()) return usage;
+    usage.erase(usage.find_last_not_of('\n') + 1);
+    return usage + " PROGRAM [ARGUMENTS...]\n";
   }
 };
 

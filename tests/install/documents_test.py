@@ -114,6 +114,11 @@ class Splitnic(Documents, unittest.TestCase):
         self.assertEqual(self.complete("host", "--config", ""), ["files"])
         self.assertEqual(self.complete("host", "--mtu", ""), [])
 
+    def test_a_command_that_runs_a_program_names_its_words(self):
+        self.assertIn("\nUsage: splitnic verbs-run [OPTIONS] PROGRAM [ARGUMENTS...]\n",
+                      output(self.program, "verbs-run", "--help"))
+        self.assertIn("splitnic verbs-run [options] program [arguments...]\n", self.page_part("splitnic.1", "SYNOPSIS"))
+
     def test_the_benchmarks_are_named_where_they_were(self):
         done = subprocess.run([self.program, "bench", "nic"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout), (2, ""))

@@ -100,7 +100,8 @@ std::string synopsis(const CLI::App& command, const std::string& words) {
     if (!facts.positional) line += fmt::format(" \\fB{}\\fR", roff(facts.flags));
     line += fmt::format(" \\fI{}\\fR", roff(facts.value));
   }
-  return line + " [\\fIoptions\\fR]\n";
+  const char* program = command.get_prefix_command() ? " \\fIprogram\\fR [\\fIarguments\\fR...]" : "";
+  return line + " [\\fIoptions\\fR]" + program + '\n';
 }
 
 /// The text that replaces one @...@ line of a template. Throws for an unknown line.
