@@ -7,5 +7,11 @@ cmake --preset release >build-configure.log 2>&1 || { cat build-configure.log; r
 rm -f build-configure.log
 cmake --build --preset release
 tools/format.sh --check
+# What the build wrote goes to the disk now, and not while tests measure times.
+sync
 # One more at a time than there are cores: the integration tests mostly wait.
-exec ctest --test-dir build/release --output-on-failure -j "$(($(nproc) + 1))" "$@"
+ctest --test-dir build/release --output-on-failure -j "$(($(nproc) + 1))" "$@" || {
+  code=$?
+  tools/failed_tests.py build/release
+  exit $code
+}

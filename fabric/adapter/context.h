@@ -75,6 +75,11 @@ struct AdapterContext {
 
 /// Whether the numbers of a packet's cells suffice for so many bytes on the queue pair's path.
 [[nodiscard]] bool fits_packet(std::uint32_t bytes, const QueuePair& queue_pair);
+/// Whether the peer has placed all that the queue pair has sent in cells. What is stored before that would be visible
+/// before older bytes, and be overwritten by them. A cell that is consumed may be refused and sent again, so that only
+/// the end of its request counts; of a queue pair without acknowledgements, whose requests end when they have left, the
+/// whole lane must be consumed. Source: design, "Direct writes".
+[[nodiscard]] bool cells_have_landed(QueuePair& queue_pair);
 
 /// The header of a cell of queue_pair to its peer.
 [[nodiscard]] Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn);

@@ -244,7 +244,7 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
 /// Where the write's bytes may be stored now, in the peer window.
 inline std::optional<std::size_t> Express::granted_place(const QueuePair& queue_pair, const WorkRequest& request,
                                                          std::uint32_t bytes) {
-  // Requester::cells_have_landed(); inline data goes in the cell, as there.
+  // As cells_have_landed(); inline data goes in the cell, as there.
   const bool landed = queue_pair.send.done >= queue_pair.send.cells_to;
   if (!landed || request.inline_data) return std::nullopt;
   return queue_pair.path->claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, bytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fabric/adapter/local_memory.h"
+#include "fabric/adapter/request_check.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -33,12 +34,14 @@ bool Placer::serves(const QueuePair& queue_pair) const {
 std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   SendQueue& send = queue_pair.send;
   if (send.done != send.posted || !may_be_placed(requests.front()) || !serves(queue_pair)) return 0;
+  if (!cells_have_landed(queue_pair)) return 0;
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
   std::size_t posted = 0;
   for (; posted != requests.size(); ++posted) {
     const WorkRequest& request = requests[posted];
     Pieces pieces;
     if (!may_be_placed(request)) break;
+    if (is_answered(request.operation) && !takes_answers(queue_pair)) break;
     if (!find_piece(queue_pair, request, pieces) && !find_pieces(queue_pair, request, pieces)) break;
     if (completions.room() == 0 || !send.has_place(send.posted, completions.taken_out())) break;
     if (!move(queue_pair, request, pieces)) break;
@@ -67,6 +70,7 @@ Placer::Turn Placer::turn(QueuePair& queue_pair, SendEntry& entry) {
   if (send.done != send.next) {
     return is_worth_waiting(context_, queue_pair, request, entry.bytes) ? Turn::wait : Turn::general;
   }
+  if (!cells_have_landed(queue_pair)) return Turn::general;  // without acknowledgements nothing tells when they have
   Pieces pieces;
   if (request.inline_data) {
     pieces.parts[0] = {send.inline_at(send.next).data(), entry.bytes};

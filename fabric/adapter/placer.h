@@ -10,8 +10,8 @@
 namespace splitnic::fabric {
 
 /// Carries out writes and reads by AdapterOptions::placements. Such a request has no packet number, and ends when its
-/// bytes are in place. It waits for all requests before it: what they carry must not land later. Thread: the adapter's
-/// owner.
+/// bytes are in place. It waits for all requests before it: what they carry must not land later. Where nobody
+/// acknowledges them, it does not wait, but goes another way until they have landed. Thread: the adapter's owner.
 class Placer {
  public:
   explicit Placer(AdapterContext& context) : context_(context) {}

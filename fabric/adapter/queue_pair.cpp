@@ -123,6 +123,13 @@ bool fits_packet(std::uint32_t bytes, const QueuePair& queue_pair) {
   return bytes <= kCellsPerPacket * queue_pair.path->cell_payload(queue_pair.options.lane);
 }
 
+bool cells_have_landed(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  if (queue_pair.options.acknowledged) return send.done >= send.cells_to;
+  if (send.cells_to != 0 && queue_pair.path->link.drained(queue_pair.options.lane)) send.cells_to = 0;
+  return send.cells_to == 0;
+}
+
 Cell addressed_cell(const QueuePair& queue_pair, Opcode opcode, std::uint32_t psn) {
   Cell cell;
   cell.opcode = opcode;

@@ -32,7 +32,7 @@ Status check_shape(const QueuePair& queue_pair, const WorkRequest& request, std:
     return Status::bad_length;
   }
   if (is_answered(request.operation)) {
-    if (!queue_pair.options.acknowledged || queue_pair.send.max_unanswered == 0) return Status::not_permitted;
+    if (!takes_answers(queue_pair)) return Status::not_permitted;
     if (request.inline_data) return Status::bad_argument;
     const bool atomic = request.operation != Operation::rdma_read;
     if (atomic && (request.segment_count != 1 || total != kAtomicBytes)) return Status::bad_length;

@@ -241,17 +241,6 @@ CompletionStatus Requester::run_memory_request(QueuePair& queue_pair, SendEntry&
   return CompletionStatus::success;
 }
 
-/// Whether the peer has placed all that the queue pair has sent in cells. What is stored before that would be visible
-/// before older bytes, and be overwritten by them. A cell that is consumed may be refused and sent again, so that only
-/// the end of its request counts; of a queue pair without acknowledgements, whose requests end when they have left, the
-/// whole lane must be consumed. Source: design, "Direct writes".
-bool Requester::cells_have_landed(QueuePair& queue_pair) {
-  SendQueue& send = queue_pair.send;
-  if (queue_pair.options.acknowledged) return send.done >= send.cells_to;
-  if (send.cells_to != 0 && queue_pair.path->link.drained(queue_pair.options.lane)) send.cells_to = 0;
-  return send.cells_to == 0;
-}
-
 /// Has a write's bytes moved through the peer window, if its owner granted that and nothing older may land after them;
 /// goes on without where not.
 Requester::Step Requester::move_directly(QueuePair& queue_pair, SendEntry& entry) {

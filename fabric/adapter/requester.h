@@ -59,7 +59,6 @@ class Requester {
                   std::span<const std::byte> head, std::uint32_t packet_crc);
   [[nodiscard]] Step carry_out(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] CompletionStatus run_memory_request(QueuePair& queue_pair, SendEntry& entry);
-  [[nodiscard]] static bool cells_have_landed(QueuePair& queue_pair);
   [[nodiscard]] Step move_directly(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step send_message_cell(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step send_request_cell(QueuePair& queue_pair, SendEntry& entry);

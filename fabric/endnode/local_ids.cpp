@@ -239,7 +239,8 @@ LocalId LocalIds::place_of(QpNumber queue_pair, LocalId id) const {
   constexpr std::size_t kMostLooks = 64;  // queue pairs of other processes may have the same number
   const std::lock_guard guard(mutex_);
   const auto named = holder_locked(id);
-  if (!named || own_.contains(id)) return id;
+  // From other PID namespaces all processes are 0, and any two would pass for one.
+  if (!named || named->pid == 0 || own_.contains(id)) return id;
   const std::int64_t first = place_byte(queue_pair, LocalId{0});
   LocalId place = id;
   std::size_t looks = 0;

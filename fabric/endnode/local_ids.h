@@ -82,7 +82,8 @@ class LocalIds {
   void place(QpNumber queue_pair, LocalId id);
   void displace(QpNumber queue_pair, LocalId id);
   /// The endnode that has the queue pair which a program calls `queue_pair` at `id`: `id` itself, unless the other
-  /// process that holds it has said that only another one of its endnodes has this queue pair.
+  /// process that holds it has said that only another one of its endnodes has this queue pair. `id`, too, if that
+  /// process is in another PID namespace.
   [[nodiscard]] LocalId place_of(QpNumber queue_pair, LocalId id) const;
 
  private:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "fabric/rdmacm/objects.h"
 
@@ -21,14 +22,14 @@ struct OwnQueues {
 OwnQueues sends_of(rdma_cm_id* id) { return {&id->send_cq_channel, &id->send_cq}; }
 OwnQueues receives_of(rdma_cm_id* id) { return {&id->recv_cq_channel, &id->recv_cq}; }
 
-/// other: of the other direction, for which a program may have set the same queue and channel.
+/// other: of the other direction, for which a program may have set the same queue and channel. What both name is gone
+/// for both, but for a channel that the other one's queue uses: it goes with that queue.
 void destroy_queue(const OwnQueues& own, const OwnQueues& other) {
-  if (*own.queue == *other.queue) *other.queue = nullptr;
-  if (*own.channel == *other.channel) *other.channel = nullptr;
-  if (*own.queue != nullptr) ibv_destroy_cq(*own.queue);
-  if (*own.channel != nullptr) ibv_destroy_comp_channel(*own.channel);
-  *own.queue = nullptr;
-  *own.channel = nullptr;
+  ibv_cq* const queue = std::exchange(*own.queue, nullptr);
+  ibv_comp_channel* const channel = std::exchange(*own.channel, nullptr);
+  if (queue != nullptr && ibv_destroy_cq(queue) == 0 && *other.queue == queue) *other.queue = nullptr;
+  if (channel == nullptr || ibv_destroy_comp_channel(channel) != 0) return;
+  if (*other.channel == channel) *other.channel = nullptr;
 }
 
 void destroy_receives(rdma_cm_id* id) { destroy_queue(receives_of(id), sends_of(id)); }

@@ -11,8 +11,8 @@ longest one without an answer. For verbs programs it ends when both ends of a ne
 
 On a machine that does other work, too, the drivers wait for a processor. The limit holds for the time less what the
 host's driver and its unit waited in the meantime; without other work the two are the same. "waited" is what Linux calls
-run delay. The limit on the time in which an undisturbed host gets no answer is likewise for that time less the waiting,
-and less the times in which the program that sends the requests did not run.
+run delay. The limit on the time in which an undisturbed host gets no answer is likewise for that time less the waiting.
+Neither counts the times in which the program that sends the requests did not run.
 """
 
 import argparse
@@ -91,6 +91,10 @@ class Answers:
         last = next((at for at, answer in enumerate(answers) if answer[0] >= until), len(answers) - 1)
         return answers[first:last + 1]
 
+    def not_sent_between(self, since, until):
+        """The seconds between two moments in which no requests were sent."""
+        return overlap(self.not_sent, since, until)
+
     def forget(self):
         for answers in self._of.values():
             del answers[:-1]
@@ -100,11 +104,14 @@ class Answers:
         self._lines.close()
 
 
+def overlap(not_sent, since, until):
+    return sum(max(min(until, end) - max(since, begin), 0.0) for end, begin, _ in not_sent)
+
+
 def longest_gap(answers, not_sent=()):
     """The longest time without an answer, less the times in which no requests were sent."""
     times = sorted(arrived for arrived, _, _ in answers)
-    return max((b - a - sum(max(min(b, end) - max(a, begin), 0.0) for end, begin, _ in not_sent)
-                for a, b in zip(times, times[1:])), default=0.0)
+    return max((b - a - overlap(not_sent, a, b) for a, b in zip(times, times[1:])), default=0.0)
 
 
 def lost(answers):
@@ -355,7 +362,7 @@ class Campaign:
         self.test, self.lab, self.sides, self.pairs = test, lab, sides, pairs
         self.answers, self.downloads = answers, downloads
         self.seconds = defaultdict(list)  # by kind of event
-        self.busy = []     # those after restarts of drivers, less what drivers waited for a processor
+        self.busy = []     # those after restarts of drivers, less times without requests and waiting for a processor
         self.counts = defaultdict(int)
         self.ends = []     # how long the survivor of a pair took to end
         self.pauses = []   # the longest time without an answer, of a host to which nothing happened
@@ -397,10 +404,12 @@ class Campaign:
         if started.pair:
             self.await_pair(*started.pair)
         for host, (kind, moment, waited) in started.clocks.items():
-            seconds = self.await_answer(host, moment, kind) - moment
+            arrived = self.await_answer(host, moment, kind)
+            seconds = arrived - moment
             self.seconds[kind].append(seconds)
             if kind in KILLED:
-                self.busy.append(max(seconds - self.waiting(host, waited), 0.0))
+                not_sent = self.answers.not_sent_between(moment, arrived)
+                self.busy.append(max(seconds - not_sent - self.waiting(host, waited), 0.0))
         for host, (moment, sessions) in started.cuts.items():
             self.await_session(host, moment, sessions)
         until = time.time()

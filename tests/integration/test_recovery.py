@@ -1,15 +1,20 @@
 """kill -9 of the host driver, the I/O unit, and both, in the middle of a transfer; and both orders of starting.
 
 Other tests run at the same time, so the limit on the time to the first ping holds for that time less what the drivers
-waited for a processor meanwhile (Linux's run delay), as in test_kills.py."""
+waited for a processor meanwhile (Linux's run delay), as in test_kills.py, and less the time in which the machine stood
+still."""
 
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 import time
+import unittest
 from pathlib import Path
 
 import support
-from lab import Host, IoUnit, traffic, wait_until
+from lab import Host, IoUnit, Standstill, traffic, wait_until
 
 FILE_BYTES = 30_000_000
 LIMIT_RATE = "10M"
@@ -53,12 +58,14 @@ class Recovery(support.LabTestCase):
         download = traffic.Download(self.lab, victim.ns, f"{self.web.url}/file", limit_rate=LIMIT_RATE)
         wait_until(lambda: download.bytes() > FILE_BYTES / 6, 20, "the transfer to be in the middle")
         before = self.waiting()
-        yield
-        self.assertTrue(download.process.running(), "the transfer is to be in the middle")
-        resumed = time.time()
-        for ping in self.pings:
-            wait_until(lambda p=ping: p.between(resumed, float("inf")), support.RECOVERY_SECONDS, "the next ping")
+        with Standstill() as standstill:
+            yield
+            self.assertTrue(download.process.running(), "the transfer is to be in the middle")
+            resumed = time.time()
+            for ping in self.pings:
+                wait_until(lambda p=ping: p.between(resumed, float("inf")), support.RECOVERY_SECONDS, "the next ping")
         self.waited = sum(seconds - before.get(pid, 0.0) for pid, seconds in self.waiting().items())
+        self.stood_still = standstill.seconds
         wait_until(lambda: victim.state() == "up", support.RECOVERY_SECONDS, "the session to be up again")
         self.assertEqual(download.finish(60)[0], self.web.hashes["file"])
         self.reports = [ping.finish() for ping in self.pings]
@@ -94,8 +101,9 @@ class Recovery(support.LabTestCase):
 
     def assert_back_soon(self, report, restart):
         seconds = report.first_after(restart)
-        self.assertLess(seconds - self.waited, support.RESUME_SECONDS,
-                        f"until the first ping after the restart, less the waiting; with it {seconds}")
+        self.assertLess(seconds - self.waited - self.stood_still, support.RESUME_SECONDS,
+                        f"until the first ping after the restart, less {self.waited} of waiting and {self.stood_still} in "
+                        f"which the machine stood still; with both {seconds}")
         self.assertLess(report.longest_gap(restart + report.first_after(restart)), support.RECOVERY_SECONDS)
 
     def test_kill_9_of_the_host(self):
@@ -204,6 +212,42 @@ class Recovery(support.LabTestCase):
         self.assert_reaches(host, self.lan.address)
         host.stop()
         early_unit.stop()
+
+
+# Watches until SIGUSR1 and prints for how long the machine stood still.
+WATCH = """
+import signal
+from lab import Standstill
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+with Standstill() as standstill:
+    print("watching", flush=True)
+    signal.sigwait({signal.SIGUSR1})
+print(standstill.seconds)
+"""
+
+
+class Standstills(unittest.TestCase):
+    def watched(self, accident):
+        """The seconds that a program noticed which watched during the accident. accident: gets its pid."""
+        tools = Path(traffic.__file__).parents[1]
+        with subprocess.Popen([sys.executable, "-B", "-c", WATCH], cwd=tools, stdout=subprocess.PIPE, text=True) as watch:
+            self.assertEqual(watch.stdout.readline(), "watching\n")
+            accident(watch.pid)
+            watch.send_signal(signal.SIGUSR1)
+            return float(watch.stdout.readline())
+
+    @staticmethod
+    def stop(pid):
+        os.kill(pid, signal.SIGSTOP)
+        ends = time.monotonic() + 0.5
+        wait_until(lambda: time.monotonic() > ends, 5, "half a second")
+        os.kill(pid, signal.SIGCONT)
+
+    def test_a_machine_that_stands_still_is_noticed(self):
+        self.assertGreater(self.watched(self.stop), 0.4)
+
+    def test_what_takes_no_time_is_none(self):
+        self.assertLess(self.watched(lambda _: None), 0.1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
 // Queue pairs of identifiers: what they are made of, and that they end without a connection, too.
+#include <fcntl.h>
+
 #include <catch2/catch.hpp>
 #include <cerrno>
 
@@ -77,6 +79,24 @@ TEST_CASE("a queue pair takes what its program does not name from its identifier
     CHECK(client.id->send_cq == nullptr);
     CHECK(client.id->recv_cq == nullptr);
     CHECK(ibv_destroy_cq(other) == 0);
+  }
+  SECTION("a channel that the program has set for both directions, which ends with the later one") {
+    const bool shares = GENERATE(false, true);
+    ibv_srq_init_attr shared{nullptr, {4, 1, 0}};
+    if (shares) REQUIRE(rdma_create_srq(client.id, pd, &shared) == 0);
+    ibv_comp_channel* const channel = ibv_create_comp_channel(client.id->verbs);
+    REQUIRE(channel != nullptr);
+    const int descriptor = channel->fd;
+    client.id->send_cq_channel = client.id->recv_cq_channel = channel;
+    client.id->send_cq = ibv_create_cq(client.id->verbs, 8, nullptr, channel, 0);
+    client.id->recv_cq = ibv_create_cq(client.id->verbs, 8, nullptr, channel, 0);
+    REQUIRE(rdma_create_qp(client.id, pd, &wanted) == 0);
+    rdma_destroy_qp(client.id);
+    CHECK(client.id->send_cq_channel == nullptr);
+    CHECK(client.id->recv_cq_channel == (shares ? channel : nullptr));
+    if (shares) rdma_destroy_srq(client.id);  // with which the receives' queue ends
+    CHECK(client.id->recv_cq_channel == nullptr);
+    CHECK(::fcntl(descriptor, F_GETFD) == -1);
   }
   client.id->pd = library;
   CHECK(ibv_dealloc_pd(pd) == 0);

@@ -9,5 +9,6 @@ from .daemons import Host, IoUnit
 from .laboratory import Interrupted, Lab, Lan
 from .namespace import Namespace
 from .process import LabError, Process, wait_until
+from .standstill import Standstill
 
-__all__ = ["Host", "Interrupted", "IoUnit", "Lab", "LabError", "Lan", "Namespace", "Process", "wait_until"]
+__all__ = ["Host", "Interrupted", "IoUnit", "Lab", "LabError", "Lan", "Namespace", "Process", "Standstill", "wait_until"]

@@ -20,7 +20,8 @@ class LabError(Exception):
 
 
 def wait_until(condition, seconds, what):
-    """Returns the first true value of condition(); raises LabError if there is none within `seconds`."""
+    """Returns the first true value of condition(); raises LabError if there is none within `seconds`. The time in which
+    this program did not run, although it wanted to, is not counted: then others hardly did."""
     deadline = time.monotonic() + seconds
     pause = 0.005
     while True:
@@ -29,7 +30,9 @@ def wait_until(condition, seconds, what):
             return value
         if time.monotonic() >= deadline:
             raise LabError(f"waited {seconds:g} s in vain for {what}")
+        slept = time.monotonic()
         time.sleep(pause)
+        deadline += time.monotonic() - slept - pause
         pause = min(pause * 1.5, 0.05)
 
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "adapter_fixtures.h"
+#include "adapter_requests.h"
 #include "bridge_fixtures.h"
 #include "fabric/adapter/placements.h"
 #include "threads_fixtures.h"
@@ -12,7 +12,7 @@
 namespace splitnic::fabric::test::adapter_placements_test {
 namespace {
 
-/// Keeps what is stored into one region of a peer.
+/// One region of a peer.
 class OneRegion final : public Placements {
  public:
   explicit OneRegion(std::size_t bytes) : stored(bytes) {}
@@ -29,7 +29,15 @@ class OneRegion final : public Placements {
     }
     return true;
   }
-  bool read(const PlacementTarget&, std::span<const iovec>) override { return false; }
+  bool read(const PlacementTarget& target, std::span<const iovec> into) override {
+    if (!offers(target)) return false;
+    const std::byte* from = stored.data() + (target.remote.address - base);
+    for (const iovec& part : into) {
+      std::memcpy(part.iov_base, from, part.iov_len);
+      from += part.iov_len;
+    }
+    return true;
+  }
 
   Stag tag{};  ///< 0: none is offered
   std::uint64_t base = 0;
@@ -39,7 +47,7 @@ class OneRegion final : public Placements {
 /// Two adapters over shared memory, where a message of one cell goes the short way, with one region for both.
 class TwoEnds {
  public:
-  TwoEnds() {
+  explicit TwoEnds(const QueuePairAttributes& queue_pair = {}) {
     AdapterOptions options;
     options.placements = &region;
     for (std::size_t i = 0; i < 2; ++i) {
@@ -48,7 +56,7 @@ class TwoEnds {
     }
     for (int i = 0; i < 1000 && !(links_[0]->up() && links_[1]->up()); ++i) poll_links();
     for (std::size_t i = 0; i < 2; ++i) {
-      ends_[i] = std::make_unique<Endpoint>(*links_[i], options, random_, QueuePairAttributes{});
+      ends_[i] = std::make_unique<Endpoint>(*links_[i], options, random_, queue_pair);
     }
     for (std::size_t i = 0; i < 2; ++i) {
       REQUIRE(end(i).adapter.connect(end(i).number, {end(1 - i).number, 1, 1}) == Status::ok);
@@ -111,6 +119,62 @@ TEST_CASE("a long write that can be placed waits for what is before it, and a sh
   const auto written = std::span(bytes).first(is_long ? kLong : kShort);
   CHECK(std::ranges::equal(std::span(two.region.stored).subspan(8192, written.size()), written) == is_long);
   CHECK(to.holds(8192, written) == !is_long);
+}
+
+TEST_CASE("a write is not placed before what its unacknowledged queue pair has sent in cells",
+          "[fabric][adapter][placements]") {
+  constexpr std::size_t kBytes = 64;
+  TwoEnds two({.acknowledged = false});
+  Endpoint& from = two.end(0);
+  const bool sends = GENERATE(false, true);
+  REQUIRE(two.end(1).receive(1, 0, kBytes) == Status::ok);
+  REQUIRE((sends ? from.send(1, 0, kBytes) : from.write(1, 0, kBytes, two.end(1).remote())) == Status::ok);
+  REQUIRE(from.take().size() == 1);  // it has left, and its peer has not looked
+  two.open_region();
+  REQUIRE(from.write(2, 0, kBytes, two.end(1).remote()) == Status::ok);
+  CHECK(from.adapter.counters().placed_writes == 0);
+
+  REQUIRE(two.settle());
+  REQUIRE(from.write(3, 0, kBytes, two.end(1).remote()) == Status::ok);
+  CHECK(from.adapter.counters().placed_writes == 1);
+}
+
+TEST_CASE("a write is not placed before what its list has sent in cells without acknowledgement",
+          "[fabric][adapter][placements]") {
+  constexpr std::size_t kBytes = 64;
+  TwoEnds two({.acknowledged = false});
+  Endpoint& from = two.end(0);
+  REQUIRE(two.end(1).receive(1, 0, kBytes) == Status::ok);
+  two.open_region();
+  const std::array list{send_request(1, from.segment(0, kBytes)),
+                        write_request(2, from.segment(0, kBytes), two.end(1).remote())};
+  std::size_t posted = 0;
+  REQUIRE(from.adapter.post_send(from.number, list, posted) == Status::ok);
+  CHECK(from.take().size() == 2);
+  CHECK(from.adapter.counters().placed_writes == 0);
+}
+
+TEST_CASE("a queue pair that may not read does not read by placement either", "[fabric][adapter][placements]") {
+  constexpr std::size_t kBytes = 64;
+  const auto post_read = [](TwoEnds& two) {
+    two.open_region();
+    return post(two.end(0), read_request(two.end(0), 1, 0, kBytes, two.end(1).remote()));
+  };
+  SECTION("it may") {
+    TwoEnds two;
+    CHECK(post_read(two) == Status::ok);
+    CHECK(two.end(0).adapter.counters().placed_reads == 1);
+  }
+  SECTION("nobody answers") {
+    TwoEnds two({.acknowledged = false});
+    CHECK(post_read(two) == Status::not_permitted);
+    CHECK(two.end(0).adapter.counters().placed_reads == 0);
+  }
+  SECTION("it may have no read outstanding") {
+    TwoEnds two({.reads_out = 0});
+    CHECK(post_read(two) == Status::not_permitted);
+    CHECK(two.end(0).adapter.counters().placed_reads == 0);
+  }
 }
 
 TEST_CASE("a write that is placed leaves nothing to do and wakes nobody", "[fabric][adapter][placements]") {

@@ -15,10 +15,13 @@
 #include "common/os/unix_address.h"
 #include "fabric/endnode/knock.h"
 #include "tests/unit/common/os_temporary_directory.h"
-#include "tests/unit/fabric/endnode_fixtures.h"
+#include "tests/unit/other_process.h"
 
 namespace splitnic::fabric::test::endnode_test {
 namespace {
+
+using testing::KilledAtTheEnd;
+using testing::OtherProcess;
 
 constexpr Duration kDeadline = std::chrono::seconds(10);
 

@@ -10,11 +10,14 @@
 #include "fabric/endnode/group_watch.h"
 #include "fabric/endnode/local_ids.h"
 #include "tests/unit/common/os_temporary_directory.h"
-#include "tests/unit/fabric/endnode_fixtures.h"
+#include "tests/unit/other_process.h"
 
 /// Who is a member of which multicast group of a fabric, and how others learn it.
 namespace splitnic::fabric::test::group_members_test {
 namespace {
+
+using testing::KilledAtTheEnd;
+using testing::OtherProcess;
 
 constexpr int kLimitMilliseconds = 20'000;
 

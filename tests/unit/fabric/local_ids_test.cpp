@@ -16,10 +16,14 @@
 #include "fabric/endnode/fabric_directory.h"
 #include "tests/unit/common/fork_beside_threads.h"
 #include "tests/unit/common/os_temporary_directory.h"
-#include "tests/unit/fabric/endnode_fixtures.h"
+#include "tests/unit/other_process.h"
 
 namespace splitnic::fabric::test::local_ids_test {
 namespace {
+
+using testing::exit_code_of;
+using testing::KilledAtTheEnd;
+using testing::OtherProcess;
 
 std::vector<std::uint16_t> numbers(const std::vector<LocalIds::Holder>& holders) {
   std::vector<std::uint16_t> ids;
@@ -207,7 +211,7 @@ TEST_CASE("several users meet on a fabric only where root has made a folder for 
   CHECK(share_fabric("lab", kGroup, shared) == folder);  // again
   CHECK_FALSE(share_fabric("a/b", kGroup, shared));
   const auto seen = [&](uid_t user, gid_t group) {
-    return test::exit_code_of([&] {
+    return exit_code_of([&] {
       const std::vector<std::string> theirs{directory.path() + "/own-" + std::to_string(user)};
       if (::mkdir(theirs[0].c_str(), 0755) != 0 || ::chown(theirs[0].c_str(), user, 0) != 0) return 9;
       if (setgroups(1, &group) != 0 || ::setresgid(1, 1, 1) != 0 || ::setresuid(user, user, user) != 0) return 8;

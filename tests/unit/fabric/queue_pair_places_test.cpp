@@ -1,15 +1,19 @@
 #include <fcntl.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 
 #include "fabric/endnode/local_ids.h"
 #include "tests/unit/common/os_temporary_directory.h"
-#include "tests/unit/fabric/endnode_fixtures.h"
+#include "tests/unit/other_process.h"
 
 /// Processes with several endnodes say which of them has a queue pair.
 namespace splitnic::fabric::test::queue_pair_places_test {
 namespace {
+
+using testing::exit_code_of;
+using testing::OtherProcess;
 
 constexpr LocalId kFirst{5};
 constexpr LocalId kSecond{9};
@@ -77,6 +81,38 @@ TEST_CASE("a queue pair is where its process says that it is, as long as it says
   CHECK(place_of(77, LocalId{}) == LocalId{});
   owner.kill();
   CHECK(place_of(77, kFirst) == kFirst);
+}
+
+TEST_CASE("a queue pair of another PID namespace is where its program says that it is", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  const auto holding = [&directory](LocalId id, bool places) {
+    return OtherProcess([&directory, id, places](OtherProcess::Pipe& pipe) {
+      auto ids = LocalIds::open(directory.path());
+      const bool done = ids && (*ids)->take(id);
+      if (done && places) (*ids)->place(QpNumber{77}, id);
+      pipe.say_number(done ? 1 : 0);
+      for (;;) ::pause();
+    });
+  };
+  OtherProcess owner = holding(kFirst, false);
+  REQUIRE(owner.number() == 1);
+  OtherProcess other = holding(kOther, true);
+  REQUIRE(other.number() == 1);
+  constexpr int kForbidden = 77;
+  const int code = exit_code_of([&] {
+    if (::unshare(CLONE_NEWPID) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) return kForbidden;
+    return exit_code_of([&] {
+      const auto ids = LocalIds::open(directory.path());
+      // Both processes look alike from here.
+      if (!ids || (*ids)->holder(kFirst)->pid != 0 || (*ids)->holder(kOther)->pid != 0) return 1;
+      return (*ids)->place_of(QpNumber{77}, kFirst) == kFirst ? 0 : 2;
+    });
+  });
+  if (code == kForbidden) {
+    WARN("skipped: this system permits no PID namespaces");
+  } else {
+    CHECK(code == 0);
+  }
 }
 
 }  // namespace splitnic::fabric::test::queue_pair_places_test

@@ -7,10 +7,12 @@
 #include <thread>
 #include <vector>
 
-#include "tests/unit/fabric/endnode_fixtures.h"
+#include "tests/unit/other_process.h"
 
 namespace splitnic::fabric::test::threads_per_process_test {
 namespace {
+
+using testing::exit_code_of;
 
 struct Counted {
   std::mutex lock;

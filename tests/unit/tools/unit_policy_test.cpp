@@ -12,14 +12,14 @@
 
 #include "common/os/read_file.h"
 #include "tests/unit/common/os_temporary_directory.h"
-#include "tests/unit/fabric/endnode_fixtures.h"
+#include "tests/unit/other_process.h"
 
 namespace splitnic::tools::unit_policy_test {
 namespace {
 
-using fabric::test::KilledAtTheEnd;
-using fabric::test::OtherProcess;
 using std::chrono::seconds;
+using testing::KilledAtTheEnd;
+using testing::OtherProcess;
 
 /// The files of a unit named "u", and the policy of that unit. No privileged process.
 struct Files {

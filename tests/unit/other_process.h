@@ -11,8 +11,8 @@
 
 #include "common/os/unique_fd.h"
 
-/// Other processes that hold local IDs.
-namespace splitnic::fabric::test {
+/// Children of a test that hold what ends with a process.
+namespace splitnic::testing {
 
 /// Ends a process that is not a child of this one.
 class KilledAtTheEnd {
@@ -86,4 +86,4 @@ class OtherProcess {
   pid_t pid_ = -1;
 };
 
-}  // namespace splitnic::fabric::test
+}  // namespace splitnic::testing
