@@ -170,18 +170,19 @@ os::UnixListener listen_for_control(const DaemonOptions& options, const std::str
 }
 
 std::unique_ptr<os::ControlServer> serve_control(os::EventLoop& loop, os::UnixListener listener,
-                                                 std::function<Result<os::ControlAnswer>(os::ControlRequest)> answer,
-                                                 os::Log& log) {
+                                                 os::ControlHandler handle, os::Log& log) {
   const Time started = monotonic_now();
   const auto process = static_cast<std::uint32_t>(getpid());
-  const auto complete = [answer = std::move(answer), started, process](os::ControlRequest request) {
-    auto told = answer(request);
-    if (auto* status = told ? std::get_if<os::DaemonStatus>(&*told) : nullptr) {
-      status->pid = process;
-      status->version = SPLITNIC_VERSION;
-      status->uptime_ms = static_cast<std::uint64_t>((monotonic_now() - started) / std::chrono::milliseconds(1));
-    }
-    return told;
+  const auto complete = [handle = std::move(handle), started, process](os::ControlRequest request,
+                                                                       os::ControlReply reply) {
+    handle(request, [reply = std::move(reply), started, process](Result<os::ControlAnswer> told) {
+      if (auto* status = told ? std::get_if<os::DaemonStatus>(&*told) : nullptr) {
+        status->pid = process;
+        status->version = SPLITNIC_VERSION;
+        status->uptime_ms = static_cast<std::uint64_t>((monotonic_now() - started) / std::chrono::milliseconds(1));
+      }
+      reply(std::move(told));
+    });
   };
   return os::ControlServer::serve(loop.context(), std::move(listener), complete, log);
 }

@@ -36,10 +36,9 @@ std::size_t permit_descriptors(std::size_t wanted);
 
 /// Opens the daemon's control socket: options.control, or one in the run-time directory. Throws StartupError.
 os::UnixListener listen_for_control(const DaemonOptions& options, const std::string& role);
-/// Answers requests on the control socket. Adds pid, version and up-time to a status that answer returns.
+/// Answers requests on the control socket. Adds pid, version and up-time to each status that handle replies with.
 std::unique_ptr<os::ControlServer> serve_control(os::EventLoop& loop, os::UnixListener listener,
-                                                 std::function<Result<os::ControlAnswer>(os::ControlRequest)> answer,
-                                                 os::Log& log);
+                                                 os::ControlHandler handle, os::Log& log);
 
 /// The service manager that started this daemon. If it can't be reached, the function writes a log line.
 os::ServiceManager connect_service_manager(os::Log& log);

@@ -142,7 +142,7 @@ int run_host(const HostCommand& command) {
     }
     return answer(request, status_of(driver, **tap, queues.get(), loop, *log, name), cleared, driver);
   };
-  const auto control = serve_control(loop, std::move(control_socket), reply, *log);
+  const auto control = serve_control(loop, std::move(control_socket), os::answered_at_once(reply), *log);
   os::CoreTask task(driver);
   loop.add(task);
   LogTask log_task(*log);

@@ -213,7 +213,7 @@ int run_io_unit(const UnitCommand& command) {
     spins += units->spins();
     return answer_of(request, *std::move(reports), bridges.counters(), spins, *log, name, cleared);
   };
-  const auto control = serve_control(loop, std::move(control_socket), reply, *log);
+  const auto control = serve_control(loop, std::move(control_socket), os::answered_at_once(reply), *log);
   units->add_to(loop);
   LogTask log_task(*log);
   loop.add(log_task);

@@ -22,14 +22,14 @@ using boost::system::error_code;
 
 /// The state that the connections share. Handlers hold it, because they may run after the server's destruction.
 struct ControlServer::Shared {
-  std::function<Result<ControlAnswer>(ControlRequest)> answer;
+  ControlHandler handle;
   Log* log;
   ControlServerOptions options;
   std::list<std::weak_ptr<Connection>> connections{};  // oldest first
 };
 
-/// One client: length, message, reply, and again. The timer closes the connection in every state. Asio waits only: its
-/// own receiving and sending needs system calls that the sandbox forbids.
+/// One client: length, message, reply, and again. The timer closes the connection whenever the client is late. Asio
+/// waits only: its own receiving and sending needs system calls that the sandbox forbids.
 class ControlServer::Connection : public std::enable_shared_from_this<Connection> {
  public:
   /// socket: it does not block.
@@ -49,6 +49,7 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
   }
 
   void close() {
+    const auto self = std::exchange(awaiting_reply_, nullptr);  // ends with this function, if nothing else holds it
     error_code ignored;
     timer_.cancel();
     socket_.close(ignored);
@@ -97,7 +98,9 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
     timer_.expires_after(shared_->options.request_timeout);
     timer_.async_wait([weak = weak_from_this()](const error_code& error) {
       const auto self = weak.lock();
-      if (!error && self) self->close();
+      // The time may have been prolonged while this waited for its turn.
+      const bool late = self && self->timer_.expiry() <= asio::steady_timer::clock_type::now();
+      if (!error && late) self->close();
     });
   }
 
@@ -113,8 +116,20 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
   void answer() {
     const auto request = decode_request(message_);
     if (!request) return refuse(request.error().message);
-    const auto reply_of = shared_->answer(*request);
-    message_ = reply_of ? encode_reply(*reply_of) : encode_error_reply(reply_of.error().message);
+    timer_.expires_at(asio::steady_timer::time_point::max());
+    awaiting_reply_ = shared_from_this();
+    // The reply may be kept for longer than the server and its io_context live, so it must not hold the connection.
+    shared_->handle(*request, [weak = weak_from_this()](const Result<ControlAnswer>& answer) {
+      const auto self = weak.lock();
+      if (self && self->awaiting_reply_) self->reply(answer);
+    });
+  }
+
+  /// The caller holds this object.
+  void reply(const Result<ControlAnswer>& answer) {
+    awaiting_reply_.reset();
+    restart_timer();
+    message_ = answer ? encode_reply(*answer) : encode_error_reply(answer.error().message);
     if (message_.size() * sizeof(ControlMessage::value_type) > kMaxControlBytes) {
       message_ = encode_error_reply("the status is too large for one reply");
     }
@@ -137,6 +152,7 @@ class ControlServer::Connection : public std::enable_shared_from_this<Connection
   ControlLength length_;
   ControlMessage message_;
   std::vector<std::byte> reply_;
+  std::shared_ptr<Connection> awaiting_reply_;  // this object, while no wait of Asio's holds it
 };
 
 /// Accepts connections while it is open.
@@ -174,8 +190,9 @@ struct ControlServer::Acceptor : std::enable_shared_from_this<Acceptor> {
   void take(UniqueFd socket) {
     auto& connections = shared->connections;
     if (connections.size() >= shared->options.max_connections) {
-      if (const auto oldest = connections.front().lock()) oldest->close();
+      const auto oldest = connections.front().lock();
       connections.pop_front();
+      if (oldest) oldest->close();
     }
     const auto connection = std::make_shared<Connection>(context, std::move(socket), shared);
     connections.push_back(connection);
@@ -183,18 +200,21 @@ struct ControlServer::Acceptor : std::enable_shared_from_this<Acceptor> {
   }
 };
 
+ControlHandler answered_at_once(std::function<Result<ControlAnswer>(ControlRequest)> answer) {
+  return [answer = std::move(answer)](ControlRequest request, const ControlReply& reply) { reply(answer(request)); };
+}
+
 Result<std::unique_ptr<ControlServer>> ControlServer::open(asio::io_context& context, const std::string& path,
-                                                           std::function<Result<ControlAnswer>(ControlRequest)> answer,
-                                                           Log& log, ControlServerOptions options) {
+                                                           ControlHandler handle, Log& log,
+                                                           ControlServerOptions options) {
   auto listener = UnixListener::listen(path);
   if (!listener) return fail("control socket: {}", listener.error().message);
-  return serve(context, std::move(*listener), std::move(answer), log, options);
+  return serve(context, std::move(*listener), std::move(handle), log, options);
 }
 
 std::unique_ptr<ControlServer> ControlServer::serve(asio::io_context& context, UnixListener listener,
-                                                    std::function<Result<ControlAnswer>(ControlRequest)> answer,
-                                                    Log& log, ControlServerOptions options) {
-  auto shared = std::make_shared<Shared>(Shared{std::move(answer), &log, options});
+                                                    ControlHandler handle, Log& log, ControlServerOptions options) {
+  auto shared = std::make_shared<Shared>(Shared{std::move(handle), &log, options});
   return std::unique_ptr<ControlServer>(new ControlServer(context, std::move(listener), std::move(shared)));
 }
 
@@ -209,7 +229,9 @@ ControlServer::~ControlServer() {
   error_code ignored;
   acceptor_->listener.close(ignored);
   acceptor_->pause.cancel();
-  for (const auto& weak : shared_->connections) {
+  // A connection that nothing else holds leaves the list when it closes.
+  const auto connections = shared_->connections;
+  for (const auto& weak : connections) {
     if (const auto connection = weak.lock()) connection->close();
   }
 }

@@ -17,8 +17,18 @@ class io_context;
 
 namespace splitnic::os {
 
+/// Sends the reply to one request, or an error that the server reports to the client. Call it once, at once or later.
+/// It does nothing if the client has been cut off or the server is gone. Thread: the io_context's.
+using ControlReply = std::function<void(Result<ControlAnswer>)>;
+/// Does what a client requests, and calls reply when it has done that. Each request needs a reply; until then the
+/// client is not cut off, except for a further connection. The server calls it on the io_context's thread.
+using ControlHandler = std::function<void(ControlRequest request, ControlReply reply)>;
+/// A handler that always has the answer at once.
+[[nodiscard]] ControlHandler answered_at_once(std::function<Result<ControlAnswer>(ControlRequest)> answer);
+
 struct ControlServerOptions {
-  /// The time limit for one request, from the connection or the previous reply to the last byte of the reply.
+  /// The time limit for one request, from the connection or the previous reply to the request's last byte; and for
+  /// sending one reply.
   Duration request_timeout = std::chrono::seconds(5);
   /// A further connection replaces the oldest one, so that idle connections lock nobody out.
   std::size_t max_connections = 32;
@@ -28,17 +38,14 @@ struct ControlServerOptions {
 /// something other than a request. Thread: the io_context's.
 class ControlServer {
  public:
-  /// path: the server creates it with mode 0600; same errors as UnixListener. answer: does what is
-  /// requested and returns the reply, or an error that the server reports to the client; the server calls it on the
-  /// io_context's thread. context and log are lent; destroy the
+  /// path: the server creates it with mode 0600; same errors as UnixListener. context and log are lent; destroy the
   /// server before them.
   static Result<std::unique_ptr<ControlServer>> open(boost::asio::io_context& context, const std::string& path,
-                                                     std::function<Result<ControlAnswer>(ControlRequest)> answer,
-                                                     Log& log, ControlServerOptions options = {});
+                                                     ControlHandler handle, Log& log,
+                                                     ControlServerOptions options = {});
   /// The same with a socket that listens already, which a process opens before it gives up the right to.
   static std::unique_ptr<ControlServer> serve(boost::asio::io_context& context, UnixListener listener,
-                                              std::function<Result<ControlAnswer>(ControlRequest)> answer, Log& log,
-                                              ControlServerOptions options = {});
+                                              ControlHandler handle, Log& log, ControlServerOptions options = {});
   ~ControlServer();
 
   [[nodiscard]] const std::string& path() const { return listener_.path(); }

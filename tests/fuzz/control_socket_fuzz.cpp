@@ -34,10 +34,10 @@ class Daemon {
  public:
   Daemon() {
     auto opened = ControlServer::open(context_, directory_.path("ctl"),
-                                      [this](ControlRequest) -> Result<ControlAnswer> {
+                                      answered_at_once([this](ControlRequest) -> Result<ControlAnswer> {
                                         ++answers_;
                                         return std::string("fine");
-                                      },
+                                      }),
                                       log_, {.max_connections = kMostConnections});
     SPLITNIC_CHECK(opened.has_value());
     server_ = std::move(*opened);

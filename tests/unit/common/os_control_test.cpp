@@ -1,3 +1,4 @@
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -62,16 +63,15 @@ DaemonStatus sample() {
 class Daemon {
  public:
   explicit Daemon(ControlServerOptions options = {}, DaemonStatus answer = sample()) : status(std::move(answer)) {
-    auto opened = ControlServer::open(
-        context_, path(),
-        [this](ControlRequest request) -> Result<ControlAnswer> {
-          ++answers_;
-          if (request == ControlRequest::show_policy) return std::string("[policy]\n");
-          if (request == ControlRequest::reload_policy) return fail("p.toml:3: wrong");
-          if (request == ControlRequest::clear) ++clears_;
-          return status;
-        },
-        log_, options);
+    auto opened =
+        ControlServer::open(context_, path(), answered_at_once([this](ControlRequest request) -> Result<ControlAnswer> {
+                              ++answers_;
+                              if (request == ControlRequest::show_policy) return std::string("[policy]\n");
+                              if (request == ControlRequest::reload_policy) return fail("p.toml:3: wrong");
+                              if (request == ControlRequest::clear) ++clears_;
+                              return status;
+                            }),
+                            log_, options);
     REQUIRE(opened);
     server_ = std::move(*opened);
     thread_ = std::thread([this] { context_.run(); });
@@ -111,11 +111,32 @@ void send_bytes(const UniqueFd& socket, const std::string& bytes) {
   REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
 }
 
+std::string framed(ControlRequest what) {
+  const ControlMessage request = encode_request(what);
+  std::string bytes(4, '\0');
+  bytes[0] = static_cast<char>(request.size() * 8);
+  bytes.append(reinterpret_cast<const char*>(request.data()), request.size() * 8);
+  return bytes;
+}
+
+Result<ControlAnswer> receive_reply(const UniqueFd& socket) {
+  ControlLength length;
+  REQUIRE(::recv(socket.get(), &length, sizeof length, MSG_WAITALL) == sizeof length);
+  ControlMessage reply(length.value() / 8);
+  REQUIRE(::recv(socket.get(), reply.data(), length.value(), MSG_WAITALL) == length.value());
+  return decode_reply(reply);
+}
+
 // Whether the server hangs up (possibly with bytes of ours unread, a reset) rather than stay silent.
 bool is_cut_off(const UniqueFd& socket) {
   char byte = 0;
   const ssize_t got = ::recv(socket.get(), &byte, 1, 0);
   return got == 0 || (got < 0 && errno == ECONNRESET);
+}
+
+bool readable(const UniqueFd& socket) {
+  pollfd state{socket.get(), POLLIN, 0};
+  return ::poll(&state, 1, 0) == 1;
 }
 
 TEST_CASE("a status survives the control socket's encoding", "[common][control]") {
@@ -241,18 +262,96 @@ TEST_CASE("a client gets the daemon's status, again and again", "[common][contro
 TEST_CASE("one connection may ask more than once", "[common][control]") {
   const Daemon daemon;
   const UniqueFd socket = connect_to(daemon.path());
-  const ControlMessage request = encode_request(ControlRequest::status);
-  std::string framed(4, '\0');
-  framed[0] = static_cast<char>(request.size() * 8);
-  framed.append(reinterpret_cast<const char*>(request.data()), request.size() * 8);
   for (int round = 0; round < 3; ++round) {
-    for (const char byte : framed) send_bytes(socket, std::string(1, byte));  // in pieces
-    ControlLength length;
-    REQUIRE(::recv(socket.get(), &length, sizeof length, MSG_WAITALL) == sizeof length);
-    ControlMessage reply(length.value() / 8);
-    REQUIRE(::recv(socket.get(), reply.data(), length.value(), MSG_WAITALL) == length.value());
-    CHECK(decode_reply(reply));
+    for (const char byte : framed(ControlRequest::status)) send_bytes(socket, std::string(1, byte));  // in pieces
+    CHECK(receive_reply(socket));
   }
+}
+
+/// A daemon in the test's thread that replies to reload_policy when the test does, and to other requests at once.
+class SlowDaemon {
+ public:
+  explicit SlowDaemon(ControlServerOptions options = {}) {
+    auto opened = ControlServer::open(
+        *context_, path(),
+        [this](ControlRequest request, ControlReply reply) {
+          if (request == ControlRequest::reload_policy) return waiting.push_back(std::move(reply));
+          reply(std::string("at once"));
+        },
+        log_, options);
+    REQUIRE(opened);
+    server_ = std::move(*opened);
+  }
+  [[nodiscard]] std::string path() const { return directory_.path("control.sock"); }
+  [[nodiscard]] std::size_t connections() const { return server_->connections(); }
+  template <class Done>
+  bool serve_until(Done done) {
+    const auto give_up = std::chrono::steady_clock::now() + 10s;
+    while (!done() && std::chrono::steady_clock::now() < give_up) context_->run_one_for(1ms);
+    return done();
+  }
+  /// A client whose request has been read so many times in all.
+  UniqueFd ask_for_reload(std::size_t requests) {
+    UniqueFd client = connect_to(path());
+    send_bytes(client, framed(ControlRequest::reload_policy));
+    REQUIRE(serve_until([&] { return waiting.size() == requests; }));
+    return client;
+  }
+  void end() {
+    server_.reset();
+    context_.reset();
+  }
+
+  std::vector<ControlReply> waiting;
+
+ private:
+  TemporaryDirectory directory_;
+  Log log_{"test", {.write = [](std::string_view) {}}};
+  std::unique_ptr<boost::asio::io_context> context_ = std::make_unique<boost::asio::io_context>();
+  std::unique_ptr<ControlServer> server_;
+};
+
+TEST_CASE("a reply may come later than a client's time is up, and others are served meanwhile", "[common][control]") {
+  SlowDaemon daemon({.request_timeout = 200ms});
+  const UniqueFd client = daemon.ask_for_reload(1);
+  const UniqueFd silent = connect_to(daemon.path());
+  REQUIRE(daemon.serve_until([&] { return daemon.connections() == 2; }));
+  REQUIRE(daemon.serve_until([&] { return daemon.connections() == 1; }));
+  CHECK(is_cut_off(silent));  // its time has begun after the client's
+
+  const UniqueFd other = connect_to(daemon.path());
+  send_bytes(other, framed(ControlRequest::show_policy));
+  REQUIRE(daemon.serve_until([&] { return readable(other); }));
+  CHECK(receive_reply(other).value() == ControlAnswer(std::string("at once")));
+
+  CHECK_FALSE(readable(client));
+  daemon.waiting[0](std::string("later"));
+  CHECK(receive_reply(client).value() == ControlAnswer(std::string("later")));
+  // The connection goes on.
+  send_bytes(client, framed(ControlRequest::show_policy));
+  REQUIRE(daemon.serve_until([&] { return readable(client); }));
+  CHECK(receive_reply(client).value() == ControlAnswer(std::string("at once")));
+}
+
+TEST_CASE("a later reply to a client that is gone, or of a daemon that is gone, goes nowhere", "[common][control]") {
+  SlowDaemon daemon({.max_connections = 2});
+  { const UniqueFd hangs_up = daemon.ask_for_reload(1); }
+  daemon.waiting[0](std::string("later"));
+  REQUIRE(daemon.serve_until([&] { return daemon.connections() == 0; }));
+
+  const UniqueFd replaced = daemon.ask_for_reload(2);
+  const UniqueFd second = daemon.ask_for_reload(3);
+  const UniqueFd third = daemon.ask_for_reload(4);
+  CHECK(daemon.connections() == 2);
+  daemon.waiting[1](std::string("later"));
+  CHECK(is_cut_off(replaced));
+  for (int time = 0; time < 2; ++time) daemon.waiting[2](std::string("once"));
+  CHECK(receive_reply(second).value() == ControlAnswer(std::string("once")));
+  CHECK_FALSE(readable(second));
+
+  daemon.end();
+  daemon.waiting[3](std::string("later"));
+  CHECK(is_cut_off(third));
 }
 
 TEST_CASE("clients that send nonsense are cut off and others served", "[common][control]") {
@@ -384,8 +483,8 @@ TEST_CASE("a control socket that is in use is refused at start", "[common][contr
   const Daemon daemon;
   boost::asio::io_context context;
   Log log("test", {.write = [](std::string_view) {}});
-  const auto second = ControlServer::open(
-      context, daemon.path(), [](ControlRequest) { return DaemonStatus(); }, log);
+  const auto second =
+      ControlServer::open(context, daemon.path(), answered_at_once([](ControlRequest) { return DaemonStatus(); }), log);
   REQUIRE_FALSE(second);
   CHECK(second.error().message == "control socket: address in use: " + daemon.path() + " (somebody listens there)");
 }
