@@ -201,19 +201,24 @@ int run_io_unit(const UnitCommand& command) {
   policy.serve(units->policy(), monotonic_now());
 
   os::EventLoop loop(loop_options(command.daemon, *log, [&] {
-    if (const auto done = policy.reload(); !done) log->warning("SIGHUP: {}", done.error().message);
+    policy.reload(monotonic_now(), [&](const Result<std::string>& done) {
+      if (!done) log->warning("SIGHUP: {}", done.error().message);
+    });
   }));
   os::ClearedCounts cleared;
-  const auto reply = [&](os::ControlRequest request) -> Result<os::ControlAnswer> {
+  const auto answer = [&](os::ControlRequest request) -> Result<os::ControlAnswer> {
     if (request == os::ControlRequest::show_policy) return policy.show(monotonic_now());
-    if (request == os::ControlRequest::reload_policy) return policy.reload();
     auto reports = units->reports(request == os::ControlRequest::clear);
     if (!reports) return tl::unexpected(reports.error());
     os::SpinCounters spins = loop.spins();
     spins += units->spins();
     return answer_of(request, *std::move(reports), bridges.counters(), spins, *log, name, cleared);
   };
-  const auto control = serve_control(loop, std::move(control_socket), os::answered_at_once(reply), *log);
+  const auto handle = [&](os::ControlRequest request, os::ControlReply reply) {
+    if (request == os::ControlRequest::reload_policy) return policy.reload(monotonic_now(), std::move(reply));
+    reply(answer(request));
+  };
+  const auto control = serve_control(loop, std::move(control_socket), handle, *log);
   units->add_to(loop);
   LogTask log_task(*log);
   loop.add(log_task);

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
+#include "common/os/control_client.h"
 #include "common/os/errno_text.h"
 #include "common/os/printable.h"
 #include "common/os/read_file.h"
@@ -30,6 +32,15 @@ constexpr Duration kRetryInterval = std::chrono::seconds(10);
 constexpr std::uint64_t kNotWritten = ~std::uint64_t{0};
 /// How long the end of the unit waits for the disk.
 constexpr std::chrono::milliseconds kPatience(10'000);
+constexpr std::chrono::milliseconds kNoPatience(0);
+
+/// How often a reload looks whether it can go on.
+constexpr Duration kReadInterval = std::chrono::milliseconds(10);
+constexpr Duration kReloadPatience = std::chrono::seconds(10);
+static_assert(kReloadPatience < os::kFileAnswerLimit, "the client waits for the reply");
+/// Not answered yet. The control socket has fewer clients at a time.
+constexpr std::size_t kMaxReloads = 64;
+constexpr const char* kOldStays = "the old policy stays in force";
 
 /// Throws UsageError for a text that is wrong in itself, which it is at the start already. Errors: what doesn't go with
 /// the rules.
@@ -75,11 +86,12 @@ UnitPolicy::UnitPolicy(const UnitCommand& command, const std::string& name, cons
 }
 
 void UnitPolicy::finish() {
+  answer_reloads([](const Reload&) { return true; }, fail("the unit ends; {}", kOldStays));
   if (names_path_.empty()) return;
-  if (writing() && !end_write(kPatience)) return;
-  if (revision() == written_) return;
+  if (work_ == Work::policy && revision() == written_) return;
+  if (!end_work(kPatience) || revision() == written_) return;
   begin_write();
-  static_cast<void>(!writing() || end_write(kPatience));
+  static_cast<void>(end_work(kPatience));
 }
 
 void UnitPolicy::leave_files_to(std::shared_ptr<os::PrivilegedProcess> process) {
@@ -105,16 +117,14 @@ iounit::PolicyRules UnitPolicy::base() const {
 }
 
 Result<iounit::PolicyRules> UnitPolicy::read_rules() {
-  Result<iounit::PolicyRules> rules = base();
-  if (!command_.policy.empty() && process_) {
-    rules = request_policy(*process_).and_then(
-        [&](const std::string& text) { return iounit::parse_policy(text, command_.policy, base()); });
-  } else if (!command_.policy.empty()) {
-    // The privileged process may not ask the system's services; it knows these names.
-    rules = iounit::read_policy(command_.policy, base(),
-                                {[this](const std::string& text) { return accounts_.look_up_user(text); },
-                                 [this](const std::string& text) { return accounts_.look_up_group(text); }});
-  }
+  if (command_.policy.empty()) return with_options(base());
+  // The privileged process may not ask the system's services; it knows these names.
+  return with_options(iounit::read_policy(command_.policy, base(),
+                                          {[this](const std::string& text) { return accounts_.look_up_user(text); },
+                                           [this](const std::string& text) { return accounts_.look_up_group(text); }}));
+}
+
+Result<iounit::PolicyRules> UnitPolicy::with_options(Result<iounit::PolicyRules> rules) const {
   if (!rules) return rules;
   if (auto added = add_allowed(*rules, command_.allow_macs); !added) return tl::unexpected(added.error());
   return rules;
@@ -179,14 +189,34 @@ std::uint64_t UnitPolicy::revision() const {
   return revision;
 }
 
-Result<std::string> UnitPolicy::reload() {
-  if (command_.policy.empty()) return fail("there is no policy file (--policy)");
-  auto rules = read_rules();
-  if (!rules) return fail("{}; the old policy stays in force", rules.error().message);
-  const std::string done = fmt::format("policy {}: {} hosts", command_.policy, rules->hosts.size());
-  access_.set_rules(std::move(*rules));
-  log_.info("read {}", done);
-  return done;
+void UnitPolicy::reload(Time now, ReloadDone done) {
+  if (command_.policy.empty()) return done(fail("there is no policy file (--policy)"));
+  if (reloads_.size() >= kMaxReloads) return done(fail("{} reloads are waiting; {}", reloads_.size(), kOldStays));
+  reloads_.push_back({std::move(done), now + kReloadPatience});
+  next_read_ = now;
+}
+
+/// For the reloads that have asked for this read.
+void UnitPolicy::apply(Result<iounit::PolicyRules> rules) {
+  // They have given up, and their clients believe that the old rules stay.
+  if (std::ranges::none_of(reloads_, &Reload::reading)) return;
+  Result<std::string> result;
+  if (rules) {
+    result = fmt::format("policy {}: {} hosts", command_.policy, rules->hosts.size());
+    access_.set_rules(std::move(*rules));
+    log_.info("read {}", *result);
+  } else {
+    result = fail("{}; {}", rules.error().message, kOldStays);
+  }
+  answer_reloads(&Reload::reading, result);
+}
+
+void UnitPolicy::answer_reloads(const std::function<bool(const Reload&)>& chosen, const Result<std::string>& result) {
+  const auto first =
+      std::stable_partition(reloads_.begin(), reloads_.end(), [&](const Reload& reload) { return !chosen(reload); });
+  const std::vector<Reload> answered(std::make_move_iterator(first), std::make_move_iterator(reloads_.end()));
+  reloads_.erase(first, reloads_.end());
+  for (const Reload& reload : answered) reload.done(result);
 }
 
 std::string UnitPolicy::show(Time now) const {
@@ -207,14 +237,43 @@ std::string UnitPolicy::show(Time now) const {
 }
 
 std::size_t UnitPolicy::poll(Time now) {
-  if (names_path_.empty()) return 0;
+  const bool reloads = now >= next_read_;
+  const bool read = reloads && work_ == Work::policy && end_read(kNoPatience);
+  // Between two reloads, however many there are.
+  poll_names(now);
+  if (reloads) poll_reloads(now);
+  return read ? 1 : 0;
+}
+
+Time UnitPolicy::next_deadline() const {
+  // While the policy is being read, the names wait for its end.
+  return std::min({work_ == Work::policy ? kNever : next_write_, next_look_, next_read_});
+}
+
+void UnitPolicy::poll_reloads(Time now) {
+  const auto late = [now](bool reading) {
+    return [now, reading](const Reload& reload) { return reload.reading == reading && now >= reload.deadline; };
+  };
+  const char* const reader = process_ ? "the privileged process" : "the disk";
+  answer_reloads(late(true), fail("{} does not answer; {}", reader, kOldStays));
+  answer_reloads(late(false), fail("{} is busy; {}", reader, kOldStays));
+  if (!reloads_.empty() && (work_ == Work::none || (work_ == Work::names && end_write(kNoPatience)))) begin_read();
+  if (reloads_.empty() && work_ != Work::policy) {
+    next_read_ = kNever;
+  } else {
+    next_read_ = now + (reloads_.empty() ? kWriteInterval : kReadInterval);
+  }
+}
+
+void UnitPolicy::poll_names(Time now) {
+  if (names_path_.empty()) return;
   if (next_look_ != kNever && now >= next_look_) next_look_ = now + kWriteInterval;
   if (next_write_ == kNever) {
-    if (revision() == written_) return 0;
+    if (revision() == written_) return;
     next_write_ = now;
   }
-  if (now < next_write_) return 0;
-  if (writing() && !end_write(std::chrono::milliseconds(0))) {
+  if (now < next_write_ || work_ == Work::policy) return;
+  if (work_ == Work::names && !end_write(kNoPatience)) {
     next_write_ = now + kWriteInterval;
   } else if (std::exchange(failed_, false)) {
     next_write_ = now + kRetryInterval;
@@ -225,7 +284,6 @@ std::size_t UnitPolicy::poll(Time now) {
     // Then it learns what came of it. Changes that follow closely are written together.
     next_write_ = now + kWriteInterval;
   }
-  return 0;
 }
 
 void UnitPolicy::begin_write() {
@@ -236,23 +294,62 @@ void UnitPolicy::begin_write() {
   });
   if (process_) {
     const auto sent = send_names(*process_, text);
-    asked_ = sent.has_value();
+    if (sent) work_ = Work::names;
     return note(sent);
   }
   writing_ = std::async(std::launch::async,
                         [path = names_path_, text = std::move(text)] { return os::write_file(path, text); });
+  work_ = Work::names;
+}
+
+void UnitPolicy::begin_read() {
+  for (Reload& reload : reloads_) reload.reading = true;
+  if (process_) {
+    if (const auto sent = send_policy_request(*process_); !sent) return apply(tl::unexpected(sent.error()));
+  } else {
+    reading_ = std::async(std::launch::async,
+                          [path = command_.policy, rules = base()] { return iounit::read_policy(path, rules); });
+  }
+  work_ = Work::policy;
+}
+
+bool UnitPolicy::end_work(std::chrono::milliseconds patience) {
+  switch (work_) {
+    case Work::none:
+      return true;
+    case Work::names:
+      return end_write(patience);
+    case Work::policy:
+      return end_read(patience);
+  }
+  return true;
 }
 
 bool UnitPolicy::end_write(std::chrono::milliseconds patience) {
-  if (!asked_) {
+  if (process_) {
+    const auto answer = process_->answer(static_cast<int>(patience.count()));
+    if (!answer) return false;
+    note(answer->map([](const auto&) {}));
+  } else {
     if (writing_.wait_for(patience) != std::future_status::ready) return false;
     note(writing_.get());
-    return true;
   }
-  const auto answer = process_->answer(static_cast<int>(patience.count()));
-  if (!answer) return false;
-  asked_ = false;
-  note(answer->map([](const auto&) {}));
+  work_ = Work::none;
+  return true;
+}
+
+bool UnitPolicy::end_read(std::chrono::milliseconds patience) {
+  if (process_) {
+    const auto answer = process_->answer(static_cast<int>(patience.count()));
+    if (!answer) return false;
+    work_ = Work::none;
+    apply(with_options(policy_in(*answer).and_then(
+        [&](const std::string& text) { return iounit::parse_policy(text, command_.policy, base()); })));
+  } else {
+    if (reading_.wait_for(patience) != std::future_status::ready) return false;
+    work_ = Work::none;
+    apply(with_options(reading_.get()));
+  }
   return true;
 }
 

@@ -73,7 +73,12 @@ Result<os::PrivilegedMessage> UnitService::write_names(int file) const {
 }
 
 Result<std::string> request_policy(os::PrivilegedProcess& process) {
-  auto answer = process.request(std::span(&kPolicy, 1), {});
+  return policy_in(process.request(std::span(&kPolicy, 1), {}));
+}
+
+Result<void> send_policy_request(os::PrivilegedProcess& process) { return process.send(std::span(&kPolicy, 1), {}); }
+
+Result<std::string> policy_in(const Result<os::PrivilegedMessage>& answer) {
   if (!answer) return tl::unexpected(answer.error());
   if (answer->descriptors.size() != 1) return fail("the privileged process answers something else");
   return os::read_file(answer->descriptors.front().get(), "the policy", kMaxFileBytes);

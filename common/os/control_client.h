@@ -11,8 +11,8 @@ namespace splitnic::os {
 /// The time limit for a daemon's answer. A running daemon answers in milliseconds. The limit is short, so that a
 /// stopped daemon does not delay the asking process long.
 inline constexpr Duration kAnswerLimit = std::chrono::milliseconds(1200);
-/// The same for a request on which the daemon reads a file. Its privileged process may be busy with the disk, and the
-/// daemon waits for it for up to 11 s (PrivilegedProcess::request).
+/// The same for a request on which the daemon reads a file. The disk may be slow, and the daemon gives it 10 s
+/// (UnitPolicy::reload).
 inline constexpr Duration kFileAnswerLimit = std::chrono::seconds(15);
 
 /// Queries the daemon behind a control socket (request: see ControlRequest). Blocks for at most timeout. Errors name

@@ -167,9 +167,13 @@ class PolicyFile(support.LabTestCase):
         self.wait_line(host, "the policy does not list this host")
         self.assertEqual(self.policy("show", control=host.control).returncode, 1)
 
-    def test_a_reload_waits_for_a_unit_that_waits_for_the_disk(self):
+    def test_a_reload_waits_for_the_disk_and_frames_do_not(self):
         self.file.write_text("[[host]]\nname = 'h1'\n")
         unit = self.start_unit("--policy", self.file)
+        host = Host(self.lab, unit, 1, name="h1")
+        self.addCleanup(host.stop)
+        host.start()
+        self.assert_reaches(host, self.lan.address)
         self.file.write_text("[[host]]\nname = 'h1'\n[[host]]\nname = 'h2'\n")
         rights = unit.rights()
         os.kill(rights, signal.SIGSTOP)
@@ -177,7 +181,10 @@ class PolicyFile(support.LabTestCase):
             with subprocess.Popen([self.lab.splitnic, "policy", "reload", "--control", unit.control],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as reload:
                 with self.assertRaises(subprocess.TimeoutExpired):
-                    reload.wait(2)
+                    reload.wait(1)
+                self.assert_pings(host, self.lan.address)
+                self.assertEqual(unit.state(), "serving")
+                self.assertIsNone(reload.poll())
                 os.kill(rights, signal.SIGCONT)
                 said, _ = reload.communicate(timeout=SETTLE_SECONDS)
         finally:

@@ -1,11 +1,14 @@
 #include "tools/unit_policy.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "common/os/read_file.h"
 #include "tests/unit/common/os_temporary_directory.h"
 #include "tests/unit/other_process.h"
+#include "tools/unit_requests.h"
 
 namespace splitnic::tools::unit_policy_test {
 namespace {
@@ -39,7 +43,7 @@ struct Files {
   void serve(UnitPolicy& policy) {
     policy.serve({.change = [this](const auto& change) { change(rules); },
                   .read = [this](const auto& read) { read(rules); },
-                  .set_rules = {}},
+                  .set_rules = [this](auto fresh) { rules.set_rules(std::move(fresh)); }},
                  now);
   }
   void host_comes(const std::string& name, std::uint8_t address) {
@@ -55,6 +59,70 @@ struct Files {
       std::this_thread::yield();
     }
     return done();
+  }
+  /// The same in real time, for what the policy waits for a limited time.
+  template <class Done>
+  bool poll_really_until(UnitPolicy& policy, Done done) {
+    const Time begun = monotonic_now();
+    const Time before = now;
+    while (!done() && now < before + seconds(9)) {
+      policy.poll(now);
+      std::this_thread::yield();
+      now = before + (monotonic_now() - begun);
+    }
+    return done();
+  }
+};
+
+/// A unit whose policy file has moved to a disk that hangs: a FIFO.
+struct HangingDisk : Files {
+  std::unique_ptr<UnitPolicy> policy;
+  std::vector<Result<std::string>> told;  // of the reloads that are done
+
+  /// privileged: another process reads and writes the files.
+  explicit HangingDisk(bool privileged) {
+    command.policy = folder / "policy.toml";
+    std::ofstream(command.policy) << "";
+    policy = std::make_unique<UnitPolicy>(command, "u", std::nullopt, log);
+    if (privileged) {
+      UnitService service;
+      policy->describe(service);
+      auto process = os::PrivilegedProcess::start(
+          {.service = [service](const os::PrivilegedMessage& request) { return service.serve(request); }});
+      REQUIRE(process);
+      policy->leave_files_to(*std::move(process));
+    }
+    serve(*policy);
+    std::filesystem::remove(command.policy);
+    REQUIRE(::mkfifo(command.policy.c_str(), 0600) == 0);
+  }
+  ~HangingDisk() {
+    // Whoever still reads reads the end of the file, and whoever comes later finds none.
+    const os::UniqueFd last(::open(command.policy.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    std::filesystem::remove(command.policy);
+  }
+  HangingDisk(const HangingDisk&) = delete;
+  HangingDisk& operator=(const HangingDisk&) = delete;
+
+  void reload() {
+    policy->reload(now, [this](Result<std::string> done) { told.push_back(std::move(done)); });
+    policy->poll(now);
+  }
+  /// The disk still hangs. Each of these polls would stop the frames of all hosts.
+  void time_passes(std::chrono::milliseconds time) {
+    for (const Time end = now + time; now < end; now += std::chrono::milliseconds(1)) policy->poll(now);
+  }
+  /// The disk works, for one reader.
+  void gives(const std::string& text) {
+    os::UniqueFd end;
+    REQUIRE(poll_really_until(*policy, [&] {
+      end = os::UniqueFd(::open(command.policy.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+      return static_cast<bool>(end);
+    }));
+    REQUIRE(::write(end.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  }
+  bool wait_told(std::size_t reloads) {
+    return poll_really_until(*policy, [&] { return told.size() == reloads; });
   }
 };
 
@@ -145,10 +213,86 @@ TEST_CASE("an address of --allow-mac is one host's, and no station's", "[tools][
   UnitPolicy policy(files.command, "u", {}, files.log);
   files.serve(policy);
   policy_is("[policy]\nlan-addresses = '02:00:00:00:00:01'\n");
-  const auto reloaded = policy.reload();
-  REQUIRE_FALSE(reloaded);
-  CHECK(reloaded.error().message ==
+  std::string reloaded;
+  policy.reload(files.now, [&](const Result<std::string>& done) { reloaded = done ? *done : done.error().message; });
+  REQUIRE(files.poll_really_until(policy, [&] { return !reloaded.empty(); }));
+  CHECK(reloaded ==
         "--allow-mac db=02:00:00:00:00:01: the address is among lan-addresses; the old policy stays in force");
+}
+
+TEST_CASE("a unit polls on while the disk keeps the policy, and has the rules when they come", "[tools][policy]") {
+  HangingDisk files(GENERATE(false, true));
+  files.reload();
+  files.time_passes(std::chrono::milliseconds(500));
+  CHECK(files.told.empty());
+  files.gives("[[host]]\nname = 'web'\n");
+  REQUIRE(files.wait_told(1));
+  CHECK(files.told[0].value() == "policy " + files.command.policy + ": 1 hosts");
+  CHECK(files.rules.rules().hosts.size() == 1);
+  CHECK(files.policy->next_deadline() == kNever);
+
+  files.reload();
+  files.gives("[policy]\nfrobnicate = 1\n");
+  REQUIRE(files.wait_told(2));
+  REQUIRE_FALSE(files.told[1]);
+  CHECK_THAT(files.told[1].error().message,
+             Catch::StartsWith(files.command.policy + ":2: ") && Catch::EndsWith("; the old policy stays in force"));
+  CHECK(files.rules.rules().hosts.size() == 1);
+}
+
+TEST_CASE("names and reloads take turns, and a reload reads what the file is after the request", "[tools][policy]") {
+  HangingDisk files(GENERATE(false, true));
+  files.reload();
+  files.host_comes("web", 1);
+  files.reload();  // the file may be another one since the first reload began to read it
+  files.time_passes(std::chrono::milliseconds(2000));
+  CHECK(files.told.empty());
+  CHECK_FALSE(std::filesystem::exists(files.names()));
+  // The names did not ask the loop to wake up for nothing.
+  CHECK(files.policy->next_deadline() >= files.now);
+  files.gives("");
+  REQUIRE(files.wait_told(1));
+  CHECK(files.rules.rules().hosts.empty());
+  files.gives("[[host]]\nname = 'db'\n");
+  REQUIRE(files.wait_told(2));
+  CHECK(files.rules.rules().hosts.size() == 1);
+  CHECK_THAT(os::read_file(files.names(), 4096).value(), Catch::Contains("\"web\""));
+}
+
+TEST_CASE("a reload fails when the disk takes too long, and the policy that comes later is not taken",
+          "[tools][policy]") {
+  const bool privileged = GENERATE(false, true);
+  const std::string reader = privileged ? "the privileged process" : "the disk";
+  HangingDisk files(privileged);
+  files.reload();
+  files.time_passes(std::chrono::milliseconds(5000));
+  files.reload();
+  files.time_passes(std::chrono::milliseconds(4990));
+  CHECK(files.told.empty());
+  files.time_passes(std::chrono::milliseconds(20));
+  REQUIRE(files.told.size() == 1);
+  CHECK(files.told[0].error().message == reader + " does not answer; the old policy stays in force");
+  files.time_passes(std::chrono::milliseconds(5000));
+  REQUIRE(files.told.size() == 2);
+  CHECK(files.told[1].error().message == reader + " is busy; the old policy stays in force");
+
+  files.host_comes("web", 1);
+  files.gives("[[host]]\nname = 'web'\n");
+  // The names come after it.
+  REQUIRE(files.poll_until(*files.policy, [&] { return std::filesystem::exists(files.names()); }));
+  CHECK(files.rules.rules().hosts.empty());
+  files.reload();
+  files.gives("[[host]]\nname = 'db'\n");
+  REQUIRE(files.wait_told(3));
+  CHECK(files.rules.rules().hosts.size() == 1);
+}
+
+TEST_CASE("the end of a unit does not wait for a reload, and says so to those who do", "[tools][policy]") {
+  HangingDisk files(GENERATE(false, true));
+  files.reload();
+  files.policy->finish();
+  REQUIRE(files.told.size() == 1);
+  CHECK(files.told[0].error().message == "the unit ends; the old policy stays in force");
 }
 
 }  // namespace splitnic::tools::unit_policy_test
