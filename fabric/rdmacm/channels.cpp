@@ -149,15 +149,25 @@ void Channel::take_time() {
 }
 
 void Channel::end(std::unique_ptr<Channel> channel) {
-  constexpr std::size_t kKept = 64;
-  Library& library = channel->library;
-  const std::lock_guard guard(library.lock);
+  const std::lock_guard guard(channel->library.lock);
   discard(std::exchange(channel->waiting_, {}));
   channel->set_.reset();
   channel->wake_.reset();
   channel->timer_.reset();
-  library.ended.push_back(std::move(channel));
-  if (library.ended.size() > kKept) library.ended.pop_front();
+  if (channel->identifiers_ == 0) {
+    retire(std::move(channel));
+  } else {
+    static_cast<void>(channel.release());  // the last identifier's
+  }
+}
+
+void Channel::remove_identifier() {
+  if (--identifiers_ == 0 && ended()) retire(std::unique_ptr<Channel>(this));
+}
+
+void Channel::retire(std::unique_ptr<Channel> channel) {
+  Library& library = channel->library;
+  library.ended[library.ended_count++ % library.ended.size()] = std::move(channel);
 }
 
 int get_event(rdma_event_channel* channel, rdma_cm_event** event) {

@@ -65,11 +65,15 @@ bool has_ended(int process) {
 Identifier::Identifier(Library& of, Channel& on, rdma_port_space space, ibv_qp_type type)
     : rdma_cm_id{}, library(of), starting_psn(of.random.next32() & kMax24Bits) {
   channel = &on;
+  on.add_identifier();
   ps = space;
   qp_type = type;
 }
 
-Identifier::~Identifier() { stop(); }
+Identifier::~Identifier() {
+  stop();
+  events().remove_identifier();
+}
 
 void Identifier::stop() {
   static_cast<void>(events().set_deadline(*this, kNever));
@@ -157,6 +161,8 @@ void Identifier::move_to(Channel& to) {
   for (Caller& caller : callers) events().unwatch(caller.watch, caller.line.socket.get());
   unfollow_line();
   auto moved = events().remove_unless([this](const Event& other) { return other.owner != this; });
+  to.add_identifier();
+  events().remove_identifier();
   channel = &to;
   for (auto& one : moved) to.push(std::move(one));
   if (listens) listener_watch = to.watch(listener.get(), *this);

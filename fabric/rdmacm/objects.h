@@ -76,7 +76,8 @@ struct Library {
   std::uint16_t local_id = 0;
   std::unique_ptr<Bindings> bindings;
   SystemRandom random;
-  std::deque<std::unique_ptr<Channel>> ended;  ///< see Channel::end()
+  std::array<std::unique_ptr<Channel>, 64> ended;  ///< the last ones; see Channel::end()
+  std::size_t ended_count = 0;
 };
 
 struct Event : rdma_cm_event {
@@ -134,9 +135,13 @@ struct Channel : rdma_event_channel {
   void await_request(std::uint64_t number);
   /// In how many milliseconds the request of such a caller comes at the latest; 0: none is expected.
   [[nodiscard]] int request_within() const;
-  /// Closes the descriptors. A thread of the program may still be on its way to rdma_get_cm_event(), or in it, so the
-  /// object stays for a while.
+  /// Closes the descriptors. The object stays as long as identifiers name it: a program is to destroy them first, and
+  /// some do not. Then it stays until some more channels have ended, because a thread of the program may still be on
+  /// its way to rdma_get_cm_event(), or in it.
   static void end(std::unique_ptr<Channel> channel);
+  /// An identifier names the channel from now on; not any more.
+  void add_identifier() { ++identifiers_; }
+  void remove_identifier();
   [[nodiscard]] bool ended() const { return !set_; }
 
   /// The identifier wants Identifier::on_time(); kNever: not any more. Whether it wanted it before.
@@ -150,6 +155,7 @@ struct Channel : rdma_event_channel {
     Identifier* identifier = nullptr;
     Caller* caller = nullptr;
   };
+  static void retire(std::unique_ptr<Channel> channel);
   void look();
   void take_time();
   void settle_wake();
@@ -163,6 +169,7 @@ struct Channel : rdma_event_channel {
   Time silent_until_{};                     // the latest of them is awaited no longer than this
   std::map<Identifier*, Time> deadlines_;
   std::uint64_t last_number_ = 0;
+  std::size_t identifiers_ = 0;
 };
 
 struct Identifier : rdma_cm_id {

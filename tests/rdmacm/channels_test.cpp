@@ -64,6 +64,26 @@ TEST_CASE("destroying an identifier waits until its events are acknowledged", "[
   CHECK_FALSE(early);
 }
 
+TEST_CASE("an identifier outlives its channel, however many other channels come and go", "[rdmacm]") {
+  auto events = std::make_unique<Channel>();
+  Id early(*events);
+  Id listener(*events);
+  listener.listen();
+  events.reset();
+  // More than the library keeps of those that have ended; if it let go of the first, another one is in its place.
+  std::vector<std::unique_ptr<Channel>> others;
+  for (int count = 0; count < 100; ++count) {
+    { const Channel ended; }
+    others.push_back(std::make_unique<Channel>());
+  }
+  sockaddr_in destination = at(7);
+  CHECK(rdma_resolve_addr(early.id, nullptr, reinterpret_cast<sockaddr*>(&destination), 1) == 0);
+  for (const auto& other : others) CHECK_FALSE(other->readable());
+  // It can move to another one.
+  REQUIRE(rdma_migrate_id(early.id, others.back()->channel) == 0);
+  others.back()->expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+}
+
 TEST_CASE("a thread that is on its way to a channel that ends waits, and breaks nothing", "[rdmacm]") {
   auto events = std::make_unique<Channel>();
   rdma_event_channel* channel = events->channel;
