@@ -1,11 +1,15 @@
 #include "fabric/rdmacm/address.h"
 
 #include <arpa/inet.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <netinet/in.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <span>
 
@@ -28,6 +32,59 @@ socklen_t bytes_of(const sockaddr_storage& address) {
 os::UniqueFd datagram_socket(const Address& address, sockaddr_storage& system) {
   put_address(address, system);
   return os::UniqueFd(static_cast<int>(::syscall(SYS_socket, system.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
+}
+
+/// Which route leads to an address. Of IPv4, the message ends behind the first four bytes of the address.
+struct RouteQuestion {
+  nlmsghdr header{};
+  rtmsg route{};
+  rtattr to_is{};
+  std::array<std::uint8_t, 16> to{};
+  rtattr interface_is{};
+  std::uint32_t interface = 0;
+};
+static_assert(offsetof(RouteQuestion, interface_is) == 48 && sizeof(RouteQuestion) == 56);
+
+struct RouteAnswer {
+  nlmsghdr header{};
+  rtmsg route{};  ///< or an error
+};
+
+/// Source: rtnetlink(7), RTM_GETROUTE.
+RouteQuestion question_about(const Address& address) {
+  const std::size_t bytes = address.is_ip4() ? 4 : address.bytes.size();
+  const auto attribute = [](std::size_t payload, int type) {
+    return rtattr{static_cast<std::uint16_t>(sizeof(rtattr) + payload), static_cast<std::uint16_t>(type)};
+  };
+  RouteQuestion ask;
+  ask.header.nlmsg_type = RTM_GETROUTE;
+  ask.header.nlmsg_flags = NLM_F_REQUEST;
+  ask.route.rtm_family = address.is_ip4() ? AF_INET : AF_INET6;
+  ask.route.rtm_dst_len = static_cast<std::uint8_t>(8 * bytes);
+  ask.to_is = attribute(bytes, RTA_DST);
+  std::copy_n(address.bytes.end() - static_cast<std::ptrdiff_t>(bytes), bytes, ask.to.begin());
+  ask.interface_is = attribute(sizeof ask.interface, RTA_OIF);
+  ask.interface = address.scope;
+  const bool whole = address.scope != 0;
+  ask.header.nlmsg_len = static_cast<std::uint32_t>(whole ? sizeof ask : offsetof(RouteQuestion, to) + bytes);
+  return ask;
+}
+
+/// Whether the kernel delivers packets to this address here. nullopt: it does not say.
+std::optional<bool> is_delivered_here(const Address& address) {
+  const os::UniqueFd socket(
+      static_cast<int>(::syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)));
+  const RouteQuestion ask = question_about(address);
+  RouteAnswer answer;
+  if (!socket || ::send(socket.get(), &ask, ask.header.nlmsg_len, 0) < 0) return std::nullopt;
+  // The kernel answers before send() returns. What follows the route's fixed part is cut off.
+  const ssize_t got = ::recv(socket.get(), &answer, sizeof answer, MSG_DONTWAIT);
+  if (got != ssize_t{sizeof answer}) return std::nullopt;
+  if (answer.header.nlmsg_type == RTM_NEWROUTE) return answer.route.rtm_type == RTN_LOCAL;
+  int error = 0;
+  std::memcpy(&error, &answer.route, sizeof error);
+  if (answer.header.nlmsg_type != NLMSG_ERROR || error == -EPERM || error == -EOPNOTSUPP) return std::nullopt;
+  return false;  // no route
 }
 
 Address loopback_ip4() {
@@ -135,7 +192,9 @@ bool is_local(const Address& address) {
   anywhere.number = 0;
   sockaddr_storage system;
   const os::UniqueFd socket = datagram_socket(anywhere, system);
-  return socket && ::bind(socket.get(), generic(system), bytes_of(system)) == 0;
+  const bool bound = socket && ::bind(socket.get(), generic(system), bytes_of(system)) == 0;
+  // A socket is also bound to a broadcast address, and to any one where net.ipv4.ip_nonlocal_bind is set.
+  return bound && is_delivered_here(address).value_or(true);
 }
 
 std::optional<Address> source_towards(const Address& destination) {

@@ -39,7 +39,8 @@ socklen_t put_address_as(const Address& address, int family, sockaddr_storage& t
 /// Changes only the number in a struct of the system.
 void put_number(sockaddr_storage& in, std::uint16_t number);
 
-/// Whether this machine (this network namespace) has the address. Loopback counts always, multicast never.
+/// Whether this machine (this network namespace) has the address: the kernel delivers what is sent to it here alone.
+/// Loopback counts always, broadcast and multicast never.
 [[nodiscard]] bool is_local(const Address& address);
 /// The address from which this machine reaches the destination, without a number; nullopt with errno: no route. A local
 /// destination is reached from itself; a multicast one without a route from the loopback address, because no packet is

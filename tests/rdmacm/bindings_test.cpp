@@ -1,14 +1,22 @@
 #include "fabric/rdmacm/bindings.h"
 
+#include <net/if.h>
+#include <net/route.h>
 #include <netinet/in.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 #include <vector>
 
+#include "common/os/unique_fd.h"
 #include "fabric/rdmacm/calls.h"
 #include "fabric/rdmacm/rendezvous.h"
 #include "tests/unit/common/os_temporary_directory.h"
@@ -190,7 +198,54 @@ TEST_CASE("addresses keep their form, and local ones are known", "[rdmacm]") {
   CHECK_FALSE(is_local(ip4(0xc0000201, 0)));  // TEST-NET-1
   CHECK_FALSE(is_local(ip4(0xe0000001, 0)));
   CHECK_FALSE(is_local(any_ip4()));
+  CHECK_FALSE(is_local(ip4(0xffffffff, 0)));  // to which a socket can be bound
   CHECK(source_towards(ip4(0x7f000009, 5)) == ip4(0x7f000009, 0));
+}
+
+/// Gives the calling thread a network of its own, in which sockets may be bound to any address. Its loop-back interface
+/// has this one, and the route to all others. False: not permitted.
+bool make_network(const Address& own) {
+  if (unshare(CLONE_NEWNET) != 0) return false;
+  const os::UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage address;
+  char name[] = "lo";
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, name);
+  put_address(own, address);
+  std::memcpy(&loopback.ifr_addr, &address, sizeof loopback.ifr_addr);
+  if (ioctl(socket.get(), SIOCSIFADDR, &loopback) != 0) return false;
+  loopback.ifr_flags = IFF_UP;
+  if (ioctl(socket.get(), SIOCSIFFLAGS, &loopback) != 0) return false;
+  rtentry route{};
+  put_address(any_ip4(), address);
+  std::memcpy(&route.rt_dst, &address, sizeof route.rt_dst);
+  std::memcpy(&route.rt_genmask, &address, sizeof route.rt_genmask);
+  route.rt_flags = RTF_UP;
+  route.rt_dev = name;
+  if (ioctl(socket.get(), SIOCADDRT, &route) != 0) return false;
+  std::ofstream permission("/proc/sys/net/ipv4/ip_nonlocal_bind");
+  permission << "1" << std::flush;
+  return permission.good();
+}
+
+TEST_CASE("an address is not local because sockets may be bound to any", "[rdmacm]") {
+  const Address own = ip4(0xc0000202, 0);  // TEST-NET-1
+  const Address far = ip4(0xc6336401, 0);  // TEST-NET-2
+  bool made = false;
+  bool own_is_local = false;
+  bool far_is_local = false;
+  std::thread apart([&] {
+    made = make_network(own);
+    own_is_local = is_local(own);
+    far_is_local = is_local(far);
+  });
+  apart.join();
+  if (!made) {
+    WARN("skipped: only root makes a network in which sockets may be bound to any address");
+    return;
+  }
+  CHECK(own_is_local);
+  CHECK_FALSE(far_is_local);
 }
 
 TEST_CASE("what an identifier permits depends on its state", "[rdmacm]") {

@@ -166,6 +166,23 @@ TEST_CASE("an address that can't be reached is an event, after which the program
   client.resolve(events, at(7));
 }
 
+TEST_CASE("a source has to be an address of this machine", "[rdmacm]") {
+  Channel events;
+  sockaddr_in destination = at(7);
+  for (const char* nobodys : {"192.0.2.1", "255.255.255.255", "239.1.2.3"}) {
+    CAPTURE(nobodys);
+    Id client(events);
+    CHECK(client.bind(at(0, nobodys)) == -1);
+    CHECK(errno == EADDRNOTAVAIL);
+    sockaddr_in source = at(0, nobodys);
+    CHECK(rdma_resolve_addr(client.id, reinterpret_cast<sockaddr*>(&source), reinterpret_cast<sockaddr*>(&destination),
+                            1) == -1);
+    CHECK(errno == EADDRNOTAVAIL);
+    CHECK_FALSE(events.readable());
+    client.resolve(events, destination);  // the program may try another one
+  }
+}
+
 TEST_CASE("identifiers without a channel wait in their calls", "[rdmacm]") {
   static_cast<void>(fabric_folder());
   rdma_addrinfo hints{};
