@@ -145,8 +145,12 @@ class ChannelAdapter {
   /// Where datagrams can be sent: to a port of a peer, or to the members of a group. It outlives the peer's epochs, but
   /// not the path. nullopt: no such path, a group with a path, values out of range, no resources.
   [[nodiscard]] std::optional<AddressHandleNumber> create_address_handle(const AddressHandleOptions& options);
-  /// Datagrams that were posted and have not left are dropped. Errors: bad_argument.
+  /// Datagrams that were posted with it go where it said, as long as the path is there and the group has members.
+  /// Errors: bad_argument.
   Status destroy_address_handle(AddressHandleNumber handle);
+  /// Whether such datagrams have not left: the path, or the group's members, are needed until they have.
+  [[nodiscard]] bool datagrams_outlive_handle(PathNumber path);
+  [[nodiscard]] bool datagrams_outlive_handle(const Gid& group);
   /// The queue pair takes the group's datagrams. Errors: bad_queue_pair, bad_argument (not a group), not_permitted (no
   /// datagram queue pair), in_use (attached already), no_resources.
   Status attach_to_group(QpNumber queue_pair, const Gid& group);

@@ -18,32 +18,90 @@ constexpr std::size_t kMostHandles = (std::size_t{1} << kIndexBits) - 1;
 constexpr Duration kFirstPathMax = std::chrono::seconds(2);
 constexpr std::uint8_t kMaxServiceLevel = 15;
 
+/// Calls visit() with the handle of each datagram that is posted and has not left.
+template <class Visit>
+void for_waiting(DatagramTables::QueuePairs queue_pairs, Visit&& visit) {
+  for (const QueuePair* queue_pair : queue_pairs) {
+    if (!queue_pair->options.datagram) continue;
+    const SendQueue& send = queue_pair->send;
+    for (std::uint64_t at = send.next; at != send.posted; ++at) visit(send.entries[at].request.datagram.handle);
+  }
+}
+
 }  // namespace
 
 // ---- handles and groups
 
-std::optional<AddressHandleNumber> DatagramTables::create(const AddressHandleOptions& options, std::size_t most) {
-  auto free = std::ranges::find(handles_, false, &AddressHandle::used);
-  if (free == handles_.end()) {
-    if (handles_.size() == std::min(most, kMostHandles)) return std::nullopt;
-    free = handles_.insert(free, AddressHandle{});
+std::optional<AddressHandleNumber> DatagramTables::create(const AddressHandleOptions& options, std::size_t most,
+                                                          QueuePairs queue_pairs) {
+  auto free = std::ranges::find_if(handles_, &AddressHandle::is_free);
+  const bool full = free == handles_.end() && handles_.size() == std::min(most, kMostHandles);
+  if (full) {
+    end_where_none_wait(queue_pairs);
+    free = std::ranges::find_if(handles_, &AddressHandle::is_free);
+    if (free == handles_.end()) return std::nullopt;
   }
+  if (free == handles_.end()) free = handles_.insert(free, AddressHandle{});
   free->options = options;
   free->used = true;
   return AddressHandleNumber{free->generation << kIndexBits | static_cast<std::uint32_t>(free - handles_.begin() + 1)};
 }
 
 const AddressHandle* DatagramTables::find(AddressHandleNumber number) const {
+  const AddressHandle* handle = find_posted(number);
+  return handle != nullptr && handle->used ? handle : nullptr;
+}
+
+const AddressHandle* DatagramTables::find_posted(AddressHandleNumber number) const {
   const std::size_t index = number.value & kMostHandles;
   if (index == 0 || index > handles_.size()) return nullptr;
   const AddressHandle& handle = handles_[index - 1];
-  return handle.used && handle.generation == number.value >> kIndexBits ? &handle : nullptr;
+  return !handle.is_free() && handle.generation == number.value >> kIndexBits ? &handle : nullptr;
 }
 
-bool DatagramTables::destroy(AddressHandleNumber number) {
+bool DatagramTables::destroy(AddressHandleNumber number, QueuePairs queue_pairs) {
   if (find(number) == nullptr) return false;
-  handles_[(number.value & kMostHandles) - 1].retire();
+  AddressHandle& handle = handles_[(number.value & kMostHandles) - 1];
+  bool waited_for = false;
+  for_waiting(queue_pairs, [&](AddressHandleNumber posted) { waited_for = waited_for || posted == number; });
+  if (!waited_for) {
+    handle.retire();
+    return true;
+  }
+  handle.used = false;
+  handle.ending = true;
+  ++ending_;
   return true;
+}
+
+void DatagramTables::end(AddressHandle& handle) {
+  if (handle.ending) --ending_;
+  handle.retire();
+}
+
+void DatagramTables::end_where_none_wait(QueuePairs queue_pairs) {
+  if (ending_ == 0) return;
+  for (AddressHandle& handle : handles_) handle.waited_for = false;
+  for_waiting(queue_pairs, [&](AddressHandleNumber posted) {
+    if (find_posted(posted) != nullptr) handles_[(posted.value & kMostHandles) - 1].waited_for = true;
+  });
+  for (AddressHandle& handle : handles_) {
+    if (handle.ending && !handle.waited_for) end(handle);
+  }
+}
+
+bool DatagramTables::outlive_handle(PathNumber path, QueuePairs queue_pairs) {
+  end_where_none_wait(queue_pairs);
+  if (ending_ == 0) return false;
+  return std::ranges::any_of(
+      handles_, [path](const AddressHandle& handle) { return handle.ending && handle.options.path == path; });
+}
+
+bool DatagramTables::outlive_handle(const Gid& group, QueuePairs queue_pairs) {
+  end_where_none_wait(queue_pairs);
+  if (ending_ == 0) return false;
+  return std::ranges::any_of(
+      handles_, [&group](const AddressHandle& handle) { return handle.ending && handle.options.group == group; });
 }
 
 const DatagramTables::Group* DatagramTables::find(const Gid& group) const {
@@ -109,7 +167,7 @@ Status DatagramTables::remove(PathNumber path, const Gid& gid) {
 
 void DatagramTables::forget(PathNumber path) {
   for (AddressHandle& handle : handles_) {
-    if (handle.used && handle.options.path == path) handle.retire();
+    if (!handle.is_free() && handle.options.path == path) end(handle);
   }
   for (Group& group : groups_) remove_member(group, path);
   drop_empty_groups();
@@ -131,11 +189,19 @@ std::optional<AddressHandleNumber> ChannelAdapter::create_address_handle(const A
   } else if (!options.group.is_group() || options.path.value != 0) {
     return std::nullopt;
   }
-  return context.datagrams.create(with, context.options.max_address_handles);
+  return context.datagrams.create(with, context.options.max_address_handles, state_->queue_pairs);
 }
 
 Status ChannelAdapter::destroy_address_handle(AddressHandleNumber handle) {
-  return state_->context.datagrams.destroy(handle) ? Status::ok : Status::bad_argument;
+  return state_->context.datagrams.destroy(handle, state_->queue_pairs) ? Status::ok : Status::bad_argument;
+}
+
+bool ChannelAdapter::datagrams_outlive_handle(PathNumber path) {
+  return state_->context.datagrams.outlive_handle(path, state_->queue_pairs);
+}
+
+bool ChannelAdapter::datagrams_outlive_handle(const Gid& group) {
+  return state_->context.datagrams.outlive_handle(group, state_->queue_pairs);
 }
 
 Status ChannelAdapter::attach_to_group(QpNumber queue_pair, const Gid& group) {
@@ -184,7 +250,7 @@ Status check_datagram(const AdapterContext& context, const WorkRequest& request,
 /// that has not been up yet is longer: a program that has just learned where its peer is sends at once.
 Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
-  const AddressHandle* to = context_.datagrams.find(entry.request.datagram.handle);
+  const AddressHandle* to = context_.datagrams.find_posted(entry.request.datagram.handle);
   if (to == nullptr) ++context_.counters.dropped_datagram_no_path;
   std::span<const PathNumber> paths;
   if (to != nullptr && to->to_group()) {

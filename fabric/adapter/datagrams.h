@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "fabric/adapter/adapter_options.h"
@@ -12,31 +13,47 @@
 
 namespace splitnic::fabric {
 
+struct AdapterContext;
+struct QueuePair;
+
 struct AddressHandle {
   AddressHandleOptions options{};
   std::uint32_t generation = 0;  ///< 16 bits
   bool used = false;
+  bool ending = false;      ///< destroyed, and kept for datagrams that were posted with it and have not left
+  bool waited_for = false;  ///< used by DatagramTables::end_where_none_wait()
   void retire() {
-    used = false;
+    used = ending = false;
     generation = (generation + 1) & 0xffffU;
   }
+  [[nodiscard]] bool is_free() const { return !used && !ending; }
   [[nodiscard]] bool to_group() const { return options.group.is_group(); }
 };
 
-/// An adapter's address handles and groups. Thread: the adapter's owner.
+/// An adapter's address handles and groups. A posted datagram goes where its handle said when it was posted, so a
+/// handle that is destroyed stays until the last of them has left. Source: the verbs (hardware takes the address with
+/// the request). Thread: the adapter's owner.
 class DatagramTables {
  public:
+  using QueuePairs = std::span<QueuePair* const>;  ///< all of the adapter's
+
   struct Group {
     Gid gid{};
     std::vector<QpNumber> attached{};   ///< queue pairs here
     std::vector<PathNumber> members{};  ///< where copies go; 0: nowhere, a member has left
   };
 
-  [[nodiscard]] std::optional<AddressHandleNumber> create(const AddressHandleOptions& options, std::size_t most);
+  [[nodiscard]] std::optional<AddressHandleNumber> create(const AddressHandleOptions& options, std::size_t most,
+                                                          QueuePairs queue_pairs);
   /// False: there is none.
-  bool destroy(AddressHandleNumber number);
+  bool destroy(AddressHandleNumber number, QueuePairs queue_pairs);
   /// Null: there is none.
   [[nodiscard]] const AddressHandle* find(AddressHandleNumber number) const;
+  /// The handle of a datagram that is posted, also if it was destroyed since. Null: its path is gone.
+  [[nodiscard]] const AddressHandle* find_posted(AddressHandleNumber number) const;
+  /// Whether datagrams wait that were posted with a handle to this path, or to this group, that was destroyed since.
+  [[nodiscard]] bool outlive_handle(PathNumber path, QueuePairs queue_pairs);
+  [[nodiscard]] bool outlive_handle(const Gid& group, QueuePairs queue_pairs);
   [[nodiscard]] const Group* find(const Gid& group) const;
   Status attach(QpNumber queue_pair, const Gid& group, std::size_t most_groups);
   Status add(PathNumber path, const Gid& group, std::size_t most_groups);
@@ -50,13 +67,14 @@ class DatagramTables {
   [[nodiscard]] Group* find_or_make(const Gid& group, std::size_t most);
   static bool remove_member(Group& group, PathNumber path);
   void drop_empty_groups();
+  void end(AddressHandle& handle);
+  /// Of those that are destroyed.
+  void end_where_none_wait(QueuePairs queue_pairs);
 
   std::vector<AddressHandle> handles_;  // by number - 1
+  std::size_t ending_ = 0;              // handles
   std::vector<Group> groups_;
 };
-
-struct AdapterContext;
-struct QueuePair;
 
 /// The key that a datagram carries: its own, or for the highest bit the queue pair's.
 [[nodiscard]] inline std::uint32_t queue_key_of(const QueuePairAttributes& sender, const DatagramTarget& to) {

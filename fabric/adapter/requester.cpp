@@ -56,7 +56,7 @@ Opcode opcode_from(const QueuePair& queue_pair, const WorkRequest& request, bool
 SendingRequest sending(const AdapterContext& context, const QueuePair& queue_pair, const SendEntry& entry) {
   PathNumber path = queue_pair.path != nullptr ? queue_pair.path->number : PathNumber{};
   if (queue_pair.options.datagram) {
-    const AddressHandle* to = context.datagrams.find(entry.request.datagram.handle);
+    const AddressHandle* to = context.datagrams.find_posted(entry.request.datagram.handle);
     if (to != nullptr) path = to->options.path;
   }
   return {queue_pair.number,          path, queue_pair.send.next, entry.request.id, entry.request.operation,

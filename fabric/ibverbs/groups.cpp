@@ -37,13 +37,28 @@ Groups::~Groups() {
 void Groups::leave(const fabric::Gid& gid) { ids_->leave(gid, fabric::LocalId{peers_.local_id()}); }
 
 Groups::Known::iterator Groups::find_or_add(const fabric::Gid& gid) {
+  release_members();
   const auto known = groups_.find(gid.bytes);
   if (known != groups_.end() || groups_.size() == kMaxGroups) return known;
   return groups_.emplace(gid.bytes, Group{}).first;
 }
 
 void Groups::drop_if_unused(Known::iterator group) {
-  if (group->second.attached.empty() && group->second.users == 0) groups_.erase(group);
+  const Group& known = group->second;
+  if (known.attached.empty() && known.users == 0 && known.members.empty()) groups_.erase(group);
+}
+
+void Groups::release_members() {
+  for (auto next = groups_.begin(); next != groups_.end();) {
+    const auto known = next++;
+    const fabric::Gid gid{known->first};
+    Group& group = known->second;
+    if (group.users != 0 || group.members.empty()) continue;
+    if (adapter_.use([&](ChannelAdapter& adapter) { return adapter.datagrams_outlive_handle(gid); })) continue;
+    for (const auto& [local_id, path] : group.members) end_member(gid, path);
+    group.members.clear();
+    drop_if_unused(known);
+  }
 }
 
 int Groups::attach(fabric::QpNumber queue_pair, const fabric::Gid& gid) {
@@ -94,6 +109,7 @@ void Groups::forget(fabric::QpNumber queue_pair) {
     if (group->second.attached.erase(queue_pair) != 0 && group->second.attached.empty()) leave({group->first});
     drop_if_unused(group);
   }
+  release_members();  // with it, datagrams that waited have gone
 }
 
 std::optional<GroupUse> Groups::use(const fabric::Gid& gid) {
@@ -108,11 +124,9 @@ std::optional<GroupUse> Groups::use(const fabric::Gid& gid) {
 void Groups::end_use(const fabric::Gid& gid) {
   const std::lock_guard guard(lock_);
   const auto known = groups_.find(gid.bytes);
-  Group& group = known->second;
-  if (--group.users != 0) return;
-  for (const auto& [local_id, path] : group.members) end_member(gid, path);
-  group.members.clear();
+  if (--known->second.users != 0) return;
   drop_if_unused(known);
+  release_members();
 }
 
 /// Until the device is closed: the call that ends the last use must not wait for the progress thread.
@@ -136,8 +150,9 @@ void Groups::look_at_all() {
     const std::lock_guard guard(lock_);
     news_->clear();
     for (auto& [gid, group] : groups_) {
-      if (group.users != 0) look_at({gid}, group);
+      if (group.users != 0 || !group.members.empty()) look_at({gid}, group);
     }
+    release_members();
   }
   // A datagram may wait for a member that is none any more.
   static_cast<void>(adapter_.progress());

@@ -20,8 +20,8 @@ namespace splitnic::ibverbs {
 
 class Groups;
 
-/// Something that sends to a group, such as an address handle: as long as one lives, the adapter has a path to each of
-/// the group's members. Ends before the device. Thread: any.
+/// Something that sends to a group, such as an address handle: as long as one lives, and until the datagrams that it
+/// has posted have left, the adapter has a path to each of the group's members. Ends before the device. Thread: any.
 class GroupUse {
  public:
   GroupUse() = default;
@@ -80,7 +80,7 @@ class Groups {
   struct Group {
     std::set<fabric::QpNumber> attached{};
     std::size_t users = 0;
-    std::map<std::uint16_t, PathUse> members{};  ///< while it has users
+    std::map<std::uint16_t, PathUse> members{};  ///< while it has users, or datagrams of former ones wait
   };
   using Known = std::map<std::array<std::uint8_t, 16>, Group>;
 
@@ -92,6 +92,8 @@ class Groups {
   // Under lock_:
   [[nodiscard]] Known::iterator find_or_add(const fabric::Gid& gid);
   void drop_if_unused(Known::iterator group);
+  /// Lets the members of groups go that have no users and for which no datagram waits any more.
+  void release_members();
   void look_at(const fabric::Gid& gid, Group& group);
   void end_member(const fabric::Gid& gid, const PathUse& path);
   void leave(const fabric::Gid& gid);

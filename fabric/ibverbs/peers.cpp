@@ -221,16 +221,19 @@ void Peers::release(std::uint16_t local_id) {
   if (--peers_.at(local_id).users == 0) end_idle(ended);
 }
 
-bool Peers::is_needed(std::uint16_t local_id, const Peer& peer) const {
-  return peer.users != 0 || local_id == local_id_ || endnode_->has_bridge(fabric::LocalId{local_id});
+/// A datagram that waits while its address handle is destroyed needs the path. If no bridge comes, it is dropped within
+/// two seconds, and the endnode's next attempt finds the path idle.
+bool Peers::is_needed(fabric::ChannelAdapter& adapter, std::uint16_t local_id, const Peer& peer) const {
+  return peer.users != 0 || local_id == local_id_ || endnode_->has_bridge(fabric::LocalId{local_id}) ||
+         adapter.datagrams_outlive_handle(peer.path);
 }
 
 void Peers::end_idle(Ended& ended) {
   const std::size_t before = idle_.size();
   // Under the adapter's lock, because its owner sees a bridge go down.
-  adapter_.use([&](fabric::ChannelAdapter&) {
+  adapter_.use([&](fabric::ChannelAdapter& adapter) {
     for (auto& [local_id, peer] : peers_) {
-      if (peer.idle || is_needed(local_id, peer)) continue;
+      if (peer.idle || is_needed(adapter, local_id, peer)) continue;
       peer.idle = true;
       idle_.push_back(local_id);
     }

@@ -59,9 +59,10 @@ class PathUse {
   fabric::PathNumber path_{};
 };
 
-/// The endnode of an opened device: its local ID, and a path to every local ID that a PathUse names, or that has a
-/// bridge to this one. A path that is neither is idle: its bridge and its wish for one end at once, and the path when
-/// kIdlePathsKept others have become idle after it; until then, completions that wait may name it. Thread: any.
+/// The endnode of an opened device: its local ID, and a path to every local ID that a PathUse names, to which a
+/// datagram waits to go, or that has a bridge to this one. A path that is none of these is idle: its bridge and its
+/// wish for one end at once, and the path when kIdlePathsKept others have become idle after it; until then, completions
+/// that wait may name it. Thread: any.
 class Peers {
  public:
   static constexpr std::size_t kMaxPaths = 4096;
@@ -115,7 +116,7 @@ class Peers {
   /// Null: no path is left.
   [[nodiscard]] Peer* find_or_add(std::uint16_t local_id);
   [[nodiscard]] Peer* loop_back();
-  [[nodiscard]] bool is_needed(std::uint16_t local_id, const Peer& peer) const;
+  [[nodiscard]] bool is_needed(fabric::ChannelAdapter& adapter, std::uint16_t local_id, const Peer& peer) const;
   void end_idle(Ended& ended);
   void remove_longest_idle();
 

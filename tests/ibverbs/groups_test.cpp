@@ -251,12 +251,12 @@ constexpr char kDone = 'd';
 constexpr char kWrong = 'w';
 
 /// Receives message 0 as often as it comes, and then 1, 2, 3, ..., each once.
-char receive_in_order(int channel) {
-  End end(kMessages + 512);
-  for (std::uint32_t id = 0; id < kMessages + 512; ++id) end.receive(id);
+char receive_in_order(int channel, std::uint32_t messages) {
+  End end(messages + 512);
+  for (std::uint32_t id = 0; id < messages + 512; ++id) end.receive(id);
   end.attach(1);
   if (write(channel, &kJoined, 1) != 1) return kWrong;
-  for (std::uint32_t expected = 1; expected <= kMessages;) {
+  for (std::uint32_t expected = 1; expected <= messages;) {
     const ibv_wc wc = end.device.next();
     const std::uint32_t number = ntohl(wc.imm_data);
     if (number == 0) {
@@ -271,14 +271,14 @@ char receive_in_order(int channel) {
 
 class Receiver {
  public:
-  Receiver() {
+  explicit Receiver(std::uint32_t messages = kMessages) {
     name_fabric();
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel_) == 0);
     process_ = fork();
     REQUIRE(process_ >= 0);
     if (process_ != 0) return;
     alarm(60);  // if it hangs
-    const char end = receive_in_order(channel_[1]);
+    const char end = receive_in_order(channel_[1], messages);
     _exit(write(channel_[1], &end, 1) == 1 ? 0 : 1);
   }
   ~Receiver() {
@@ -298,6 +298,7 @@ class Receiver {
     REQUIRE(kill(process_, SIGSTOP) == 0);
     REQUIRE(waitpid(process_, nullptr, WUNTRACED) == process_);
   }
+  void go_on() { REQUIRE(kill(process_, SIGCONT) == 0); }
   /// As kill -9.
   void end() {
     if (process_ <= 0) return;
@@ -328,6 +329,25 @@ TEST_CASE("a member that is stopped, and then killed, takes nothing from the oth
   }
   CHECK(living.hear() == kDone);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+}
+
+TEST_CASE("a group's datagram arrives although its address handle is destroyed before there is a path to a member",
+          "[ibverbs][groups]") {
+  Receiver member(1);
+  CHECK(member.hear() == kJoined);
+  End sender;
+  member.stop();  // so that there is no path to it
+  ibv_ah* ah = handle_to(sender.device, group_of(1));
+  REQUIRE(ah != nullptr);
+  ibv_sge part = sender.device.part(8192, 8);
+  ibv_send_wr made = sender.queue.request(1, IBV_WR_SEND_WITH_IMM, part);
+  made.imm_data = htonl(1);
+  made.wr.ud = {ah, kMulticast, kQueueKey};
+  REQUIRE(sender.queue.post(made) == 0);
+  REQUIRE(ibv_destroy_ah(ah) == 0);
+  member.go_on();
+  sender.device.expect(1);
+  CHECK(member.hear() == kDone);
 }
 
 TEST_CASE("a device that is closed is in no group any more, although its queue pairs were not destroyed",

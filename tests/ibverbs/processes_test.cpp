@@ -119,6 +119,7 @@ struct Place {
 
 constexpr int kMessages = 8;
 constexpr Shape kUnacknowledged{.type = IBV_QPT_UC};
+constexpr Shape kDatagrams{.type = IBV_QPT_UD};
 
 /// A forked process, with a socket to it.
 struct Child {
@@ -211,7 +212,6 @@ TEST_CASE("a queue pair of another process is found by the address of any device
 
 TEST_CASE("datagrams find a queue pair of another process by the address of any device that the process has opened",
           "[ibverbs]") {
-  constexpr Shape kDatagrams{.type = IBV_QPT_UD};
   constexpr std::uint64_t kEach = 3;
   const Child child([&](int channel) {
     Device named;
@@ -254,6 +254,56 @@ TEST_CASE("datagrams find a queue pair of another process by the address of any 
   const int status = child.ended();
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   CHECK(ibv_destroy_ah(handle) == 0);
+}
+
+/// A device with a datagram queue pair that is ready.
+struct DatagramEnd {
+  DatagramEnd() { queue.connect(0, 0); }
+  Device device;
+  Queue queue{device, kDatagrams};
+};
+
+TEST_CASE("a datagram arrives although its address handle is destroyed before there is a path", "[ibverbs]") {
+  // Several devices at each end, so that the ends that call and those that are called both send.
+  constexpr std::size_t kDevices = 4;
+  const Child child([](int channel) {
+    std::array<DatagramEnd, kDevices> ends;
+    for (DatagramEnd& end : ends) {
+      for (std::uint64_t id = 0; id < kDevices; ++id) {
+        if (end.queue.receive(id, 0, 48) != 0) return 1;
+      }
+      const Place own{end.device.lid(), end.queue.qp->qp_num};
+      if (write(channel, &own, sizeof own) != sizeof own) return 2;
+    }
+    for (DatagramEnd& end : ends) {
+      for (std::uint64_t id = 0; id < kDevices; ++id) end.device.expect(id);
+    }
+    return 0;
+  });
+  std::array<DatagramEnd, kDevices> ends;
+  std::array<Place, kDevices> places{};
+  for (Place& place : places) REQUIRE(read(child.channel, &place, sizeof place) == sizeof place);
+  // While it is stopped, there is no path to it.
+  int status = 0;
+  REQUIRE(kill(child.process, SIGSTOP) == 0);
+  REQUIRE(waitpid(child.process, &status, WUNTRACED) == child.process);
+  for (DatagramEnd& end : ends) {
+    for (const Place& place : places) {
+      ibv_ah* handle = handle_to(end.device, place.lid);
+      REQUIRE(handle != nullptr);
+      ibv_sge part = end.device.part(0, 8);
+      ibv_send_wr request = end.queue.request(place.queue_pair, IBV_WR_SEND, part);
+      request.wr.ud = {handle, place.queue_pair, kQueueKey};
+      REQUIRE(end.queue.post(request) == 0);
+      REQUIRE(ibv_destroy_ah(handle) == 0);
+    }
+  }
+  REQUIRE(kill(child.process, SIGCONT) == 0);
+  for (DatagramEnd& end : ends) {
+    for (const Place& place : places) end.device.expect(place.queue_pair);
+  }
+  status = child.ended();
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
 TEST_CASE("what was sent arrives at a peer that was stopped, although the sender has ended", "[ibverbs]") {

@@ -2,6 +2,51 @@
 
 /// Unreliable datagrams: any queue pair to any other, by address handles and groups.
 namespace splitnic::fabric::test::adapter_datagrams_test {
+namespace {
+
+/// A datagram that was posted while the path to its receiver is on its way up for the first time, and has been tried.
+struct Waiting {
+  explicit Waiting(const AdapterOptions& options = small_cells())
+      : link(risen(links)),
+        sender(link, options, random, datagrams()),
+        receiver(links.end(1), small_cells(), random, datagrams()),
+        handle(sender.adapter.create_address_handle({}).value()),
+        begin(links.now()) {
+    REQUIRE(sender.adapter.connect(sender.number, {}) == Status::ok);
+    REQUIRE(receiver.adapter.connect(receiver.number, {}) == Status::ok);
+    REQUIRE(receiver.receive(7, kTo, 200) == Status::ok);
+    REQUIRE(send() == Status::ok);
+    sender.adapter.poll(begin);
+  }
+  static CellLink& risen(LoopbackLinks& links) {
+    for (int i = 0; i < 100'000 && !(links.end(0).up() && links.end(1).up()); ++i) links.step();
+    return links.end(0);
+  }
+  Status send() {
+    WorkRequest request = send_request(1, sender.segment(0, 10));
+    request.datagram = {handle, receiver.number, kKey};
+    return post(sender, request);
+  }
+  void show_path() {
+    link.shown = true;
+    for (int i = 0; i < 200; ++i) {
+      links.step();
+      sender.adapter.poll(links.now());
+      receiver.adapter.poll(links.now());
+    }
+  }
+
+  LoopbackLinks links;
+  SeededRandom random{41};
+  AwaitedLink link;
+  Endpoint sender;
+  Endpoint receiver;
+  AddressHandleNumber handle;
+  Time begin;
+};
+
+}  // namespace
+
 TEST_CASE("a datagram arrives behind its route header, and says who sent it", "[fabric][adapter][datagram]") {
   Calm two;
   const auto message = pattern(150, 1);
@@ -254,38 +299,65 @@ TEST_CASE("a peer that takes nothing delays the datagrams of others for one time
 
 TEST_CASE("a datagram waits up to two seconds for a path that comes up for the first time",
           "[fabric][adapter][datagram][paths]") {
-  LoopbackLinks links;
-  SeededRandom random{41};
-  for (int i = 0; i < 100'000 && !(links.end(0).up() && links.end(1).up()); ++i) links.step();
-  AwaitedLink link(links.end(0));
-  Endpoint sender(link, small_cells(), random, datagrams());
-  Endpoint receiver(links.end(1), small_cells(), random, datagrams());
-  REQUIRE(sender.adapter.connect(sender.number, {}) == Status::ok);
-  REQUIRE(receiver.adapter.connect(receiver.number, {}) == Status::ok);
-  REQUIRE(receiver.receive(7, kTo, 200) == Status::ok);
-  WorkRequest request = send_request(1, sender.segment(0, 10));
-  request.datagram = {sender.adapter.create_address_handle({}).value(), receiver.number, kKey};
-  REQUIRE(post(sender, request) == Status::ok);
-  const Time begin = links.now();
-  sender.adapter.poll(begin);
-  sender.adapter.poll(begin + milliseconds(1999));
-  const AdapterCounters& counters = sender.adapter.counters();
+  Waiting one;
+  one.sender.adapter.poll(one.begin + milliseconds(1999));
+  const AdapterCounters& counters = one.sender.adapter.counters();
   CHECK(counters.datagrams_sent + counters.dropped_datagram_no_room == 0);
   SECTION("and goes when the path is there") {
-    link.shown = true;
-    for (int i = 0; i < 200; ++i) {
-      links.step();
-      sender.adapter.poll(links.now());
-      receiver.adapter.poll(links.now());
-    }
-    CHECK(receiver.take().size() == 1);
+    one.show_path();
+    CHECK(one.receiver.take().size() == 1);
     CHECK(counters.datagrams_sent == 1);
   }
   SECTION("and no longer") {
-    sender.adapter.poll(begin + milliseconds(2000));
+    one.sender.adapter.poll(one.begin + milliseconds(2000));
     CHECK(counters.dropped_datagram_no_room == 1);
-    CHECK(sender.take().size() == 1);
+    CHECK(one.sender.take().size() == 1);
   }
+}
+
+TEST_CASE("a datagram that waits goes where its address handle said, although that is destroyed",
+          "[fabric][adapter][datagram][paths]") {
+  Waiting one;
+  ChannelAdapter& adapter = one.sender.adapter;
+  const AdapterCounters& counters = adapter.counters();
+  constexpr PathNumber kPath{1};
+  CHECK_FALSE(adapter.datagrams_outlive_handle(kPath));
+  REQUIRE(adapter.destroy_address_handle(one.handle) == Status::ok);
+  CHECK(adapter.destroy_address_handle(one.handle) == Status::bad_argument);
+  CHECK(one.send() == Status::bad_argument);
+  CHECK(adapter.create_address_handle({}).value() != one.handle);
+  CHECK(adapter.datagrams_outlive_handle(kPath));
+  CHECK_FALSE(adapter.datagrams_outlive_handle(PathNumber{2}));
+  SECTION("when the path is there") {
+    one.show_path();
+    CHECK(one.receiver.take().size() == 1);
+    CHECK(counters.datagrams_sent == 1);
+  }
+  SECTION("unless it waits too long") {
+    adapter.poll(one.begin + milliseconds(2000));
+    CHECK(counters.dropped_datagram_no_room == 1);
+  }
+  SECTION("unless the path is removed") {
+    REQUIRE(adapter.detach(kPath) == Status::ok);
+    adapter.poll(one.begin);
+    CHECK(counters.dropped_datagram_no_path == 1);
+  }
+  SECTION("unless its queue pair is destroyed") {
+    REQUIRE(adapter.destroy_queue_pair(one.sender.number) == Status::ok);
+  }
+  CHECK_FALSE(adapter.datagrams_outlive_handle(kPath));
+}
+
+TEST_CASE("the place of an address handle that was destroyed is free when no datagram waits with it any more",
+          "[fabric][adapter][datagram]") {
+  AdapterOptions options = small_cells();
+  options.max_address_handles = 1;
+  Waiting one(options);
+  ChannelAdapter& adapter = one.sender.adapter;
+  REQUIRE(adapter.destroy_address_handle(one.handle) == Status::ok);
+  CHECK_FALSE(adapter.create_address_handle({}).has_value());
+  one.show_path();
+  CHECK(adapter.create_address_handle({}).has_value());
 }
 
 TEST_CASE("a datagram whose header makes no sense is dropped as a bad cell", "[fabric][adapter][datagram][hostile]") {

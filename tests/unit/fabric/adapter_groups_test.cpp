@@ -160,6 +160,22 @@ TEST_CASE("a member that leaves while a datagram waits for another one costs the
   }
 }
 
+TEST_CASE("a group's datagram that waits for a member gets there, although its address handle is destroyed",
+          "[fabric][adapter][datagram]") {
+  Members group(1);
+  ChannelAdapter& adapter = group.sender->adapter;
+  group.send(1);
+  group.run();
+  REQUIRE(adapter.destroy_address_handle(group.handle) == Status::ok);
+  CHECK(adapter.datagrams_outlive_handle(group_of(1)));
+  CHECK_FALSE(adapter.datagrams_outlive_handle(group_of(2)));
+  CHECK_FALSE(adapter.datagrams_outlive_handle(group.paths[1]));  // the group's members have it, no handle
+  group.late.shown = true;
+  group.run();
+  CHECK(group.got() == std::array<std::size_t, 3>{1, 1, 1});
+  CHECK_FALSE(adapter.datagrams_outlive_handle(group_of(1)));
+}
+
 TEST_CASE("a member that takes nothing delays the datagrams of a group for one timeout, and not for one each",
           "[fabric][adapter][datagram]") {
   Members group(0);
