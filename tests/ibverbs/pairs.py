@@ -120,7 +120,7 @@ class Fabric:
         names = ("port_xmit_packets", "port_rcv_packets")
         try:
             counts = [[int((port / name).read_text()) > 100 for name in names] for port in ports]
-        except FileNotFoundError:  # they are being made
+        except (FileNotFoundError, ValueError):  # they are being made, or written
             return False
         return len(counts) == 2 and all(map(any, counts))
 

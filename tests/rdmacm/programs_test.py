@@ -157,8 +157,9 @@ class Programs(pairs.OnFabric):
         for victim in (0, 1):
             ends = [self.start_server("rstream -T b -S 100 -I 100000000"),
                     self.start("rstream -T b -S 100 -I 100000000 -s 127.0.0.1")]
-            # Both ends are connected: the process at the other end is watched.
+            # A server that watches the client's process may not have accepted it yet, and waits for another one if it goes.
             self.wait_for(lambda: self.has_connection(ends[0]), ends[0], "a connection")
+            self.wait_for(self.fabric.exchanges, ends[0], "data on the connection")
             ends[victim].send_signal(signal.SIGKILL)
             code, output = self.finish(ends[1 - victim], "the end that is left")
             self.assertNotEqual(code, -signal.SIGKILL, output)
