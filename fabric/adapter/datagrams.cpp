@@ -28,6 +28,13 @@ void for_waiting(DatagramTables::QueuePairs queue_pairs, Visit&& visit) {
   }
 }
 
+/// Whether a handle that is destroyed, and kept, leads to what is chosen.
+template <class Chosen>
+bool any_ending(std::span<const AddressHandle> handles, Chosen chosen) {
+  return std::ranges::any_of(handles,
+                             [&](const AddressHandle& handle) { return handle.ending && chosen(handle.options); });
+}
+
 }  // namespace
 
 // ---- handles and groups
@@ -92,16 +99,12 @@ void DatagramTables::end_where_none_wait(QueuePairs queue_pairs) {
 
 bool DatagramTables::outlive_handle(PathNumber path, QueuePairs queue_pairs) {
   end_where_none_wait(queue_pairs);
-  if (ending_ == 0) return false;
-  return std::ranges::any_of(
-      handles_, [path](const AddressHandle& handle) { return handle.ending && handle.options.path == path; });
+  return ending_ != 0 && any_ending(handles_, [path](const AddressHandleOptions& to) { return to.path == path; });
 }
 
 bool DatagramTables::outlive_handle(const Gid& group, QueuePairs queue_pairs) {
   end_where_none_wait(queue_pairs);
-  if (ending_ == 0) return false;
-  return std::ranges::any_of(
-      handles_, [&group](const AddressHandle& handle) { return handle.ending && handle.options.group == group; });
+  return ending_ != 0 && any_ending(handles_, [&group](const AddressHandleOptions& to) { return to.group == group; });
 }
 
 const DatagramTables::Group* DatagramTables::find(const Gid& group) const {

@@ -11,7 +11,7 @@
 
 #include "common/os/unique_fd.h"
 
-/// Children of a test that hold what ends with a process.
+/// Processes that a test starts and kills, to see what the kernel frees when a process ends: its locks and sockets.
 namespace splitnic::testing {
 
 /// Ends a process that is not a child of this one.
