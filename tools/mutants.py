@@ -298,7 +298,13 @@ def copy_tree(scratch, with_build):
         (scratch / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, scratch / name)
     if with_build and (ROOT / BUILD).is_dir():
-        shutil.copytree(ROOT / BUILD, scratch / BUILD, symlinks=True)
+        try:
+            shutil.copytree(ROOT / BUILD, scratch / BUILD, symlinks=True)
+        except shutil.Error as error:  # of many files, a reason each
+            shutil.rmtree(scratch)
+            free = shutil.disk_usage(ROOT).free >> 20
+            raise Wrong(f"{BUILD} can't be copied, with {free} MB free on the disk: {error.args[0][0][2]}") from error
+
 
 
 def namespace():
@@ -319,7 +325,10 @@ def run_on_copy(names, jobs):
         print("no mount namespace: the copy is built from nothing", flush=True)
         command = [sys.executable, "-B", str(scratch / "tools/mutants.py")]
     sys.stdout.flush()
-    return subprocess.run([*command, "--on-copy", "--jobs", str(jobs), *names], cwd=scratch).returncode
+    result = subprocess.run([*command, "--on-copy", "--jobs", str(jobs), *names], cwd=scratch).returncode
+    if result == 0:  # nobody looks at the copy, which is a gigabyte
+        shutil.rmtree(scratch)
+    return result
 
 
 def draw(mutants, count, by):
