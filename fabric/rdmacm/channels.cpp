@@ -117,21 +117,44 @@ bool Channel::set_deadline(Identifier& identifier, Time deadline) {
   return wanted;
 }
 
-/// One round over what is ready. What one identifier does may end another one, so each is looked up again. Connections
-/// come before listeners: a peer says that it is ready for one connection before it asks for the next, and the order in
-/// which the kernel names descriptors is not that.
+std::span<const epoll_event> Channel::ready_now(std::span<epoll_event> room) const {
+  const int count = epoll_wait(set_.get(), room.data(), static_cast<int>(room.size()), 0);
+  return room.first(static_cast<std::size_t>(std::max(count, 0)));
+}
+
+/// What one identifier does may end another one, so each is looked up again.
+bool Channel::serve(std::span<const epoll_event> ready, bool listeners, std::uint64_t last_number) {
+  bool served = false;
+  for (const epoll_event& one : ready) {
+    const auto found = watched_.find(one.data.u64);
+    if (found == watched_.end() || one.data.u64 > last_number) continue;
+    const auto [identifier, caller] = found->second;
+    const bool listens = caller != nullptr || identifier->state == State::listening;
+    if (listens != listeners) continue;
+    identifier->on_ready(caller);
+    served = true;
+  }
+  return served;
+}
+
+/// One round over what is ready. Connections come before listeners: a peer says that it is ready for one connection
+/// before it asks for the next, and the order in which the kernel names descriptors is not that.
 void Channel::look() {
   std::array<epoll_event, 64> room{};
-  const int count = epoll_wait(set_.get(), room.data(), static_cast<int>(room.size()), 0);
-  const auto ready = std::span(room).first(static_cast<std::size_t>(std::max(count, 0)));
-  for (const bool of_listeners : {false, true}) {
-    for (const epoll_event& one : ready) {
-      const auto found = watched_.find(one.data.u64);
-      if (found == watched_.end()) continue;
-      const auto [identifier, caller] = found->second;
-      const bool of_listener = caller != nullptr || identifier->state == State::listening;
-      if (of_listener == of_listeners) identifier->on_ready(caller);
+  const auto ready = ready_now(room);
+  const std::uint64_t newest = last_number_;
+  serve(ready, false, newest);
+  const std::size_t before = waiting_.size();
+  serve(ready, true, newest);
+  if (const std::size_t requested = waiting_.size(); requested != before) {
+    // Who has asked since ready_now() has said something of an earlier connection just before, or the kernel had more
+    // to name than there was room for. Of the new connections, the program gets the requests first.
+    std::array<epoll_event, 64> more{};
+    for (std::size_t rounds = watched_.size() / more.size() + 1; rounds != 0; --rounds) {
+      if (!serve(ready_now(more), false, newest)) break;
     }
+    const auto of_round = waiting_.begin() + static_cast<std::ptrdiff_t>(before);
+    std::rotate(of_round, of_round + static_cast<std::ptrdiff_t>(requested - before), waiting_.end());
   }
   if (std::ranges::any_of(ready, [](const epoll_event& one) { return one.data.u64 == kTimer; })) take_time();
 }

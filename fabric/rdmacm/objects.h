@@ -3,6 +3,7 @@
 #include <infiniband/sa.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include <sys/epoll.h>
 
 #include <array>
 #include <atomic>
@@ -18,6 +19,7 @@
 #include <new>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -156,6 +158,11 @@ struct Channel : rdma_event_channel {
     Caller* caller = nullptr;
   };
   static void retire(std::unique_ptr<Channel> channel);
+  /// What the kernel names, as far as there is room.
+  [[nodiscard]] std::span<const epoll_event> ready_now(std::span<epoll_event> room) const;
+  /// Lets identifiers, all listeners or all others, act on what is ready and watched since last_number or longer.
+  /// Whether there was any.
+  bool serve(std::span<const epoll_event> ready, bool listeners, std::uint64_t last_number);
   void look();
   void take_time();
   void settle_wake();

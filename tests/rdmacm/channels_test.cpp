@@ -466,6 +466,51 @@ TEST_CASE("what a peer says of a connection comes before its next request", "[rd
   const Id server(ends.server_events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
 }
 
+TEST_CASE("what many peers say of their connections comes before what they ask for next", "[rdmacm]") {
+  constexpr std::size_t kConnections = 70;  // more than a channel takes from the kernel at once
+  Channel server_events, client_events;
+  Id listener(server_events);
+  listener.listen();
+  std::vector<std::unique_ptr<Id>> clients, servers;
+  const auto connect = [&] {
+    clients.push_back(std::make_unique<Id>(client_events));
+    clients.back()->resolve(client_events, at(listener.number()));
+    clients.back()->create_queue_pair();
+    REQUIRE(rdma_connect(clients.back()->id, nullptr) == 0);
+  };
+  const auto take_request = [&](const Seen& request) {
+    REQUIRE(request.type == RDMA_CM_EVENT_CONNECT_REQUEST);
+    servers.push_back(std::make_unique<Id>(request.id));
+  };
+  for (std::size_t number = 0; number < kConnections; ++number) {
+    connect();
+    take_request(server_events.next());
+    servers.back()->create_queue_pair();
+    REQUIRE(rdma_accept(servers.back()->id, nullptr) == 0);
+  }
+  Channel other_events;  // its request makes the listener ready before the connections are
+  Id other(other_events);
+  other.resolve(other_events, at(listener.number()));
+  other.create_queue_pair();
+  REQUIRE(rdma_connect(other.id, nullptr) == 0);
+  for (std::size_t number = 0; number < kConnections; ++number) client_events.expect(RDMA_CM_EVENT_ESTABLISHED);
+  connect();
+  for (std::size_t number = 0; number < kConnections; ++number) server_events.expect(RDMA_CM_EVENT_ESTABLISHED);
+  for (int number = 0; number < 2; ++number) take_request(server_events.next());
+}
+
+TEST_CASE("a request comes before what its caller has said since", "[rdmacm]") {
+  Connected ends;
+  Channel client_events;
+  auto second = std::make_unique<Id>(client_events);
+  second->resolve(client_events, at(ends.listener.number()));
+  second->create_queue_pair();
+  REQUIRE(rdma_connect(second->id, nullptr) == 0);
+  second.reset();  // the caller has gone
+  CHECK(ends.server_events.expect(RDMA_CM_EVENT_ESTABLISHED).id == ends.server.id);
+  const Id gone(ends.server_events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+}
+
 TEST_CASE("a request that nobody has got is rejected when its channel ends", "[rdmacm]") {
   Channel client_events;
   auto events = std::make_unique<Channel>();
