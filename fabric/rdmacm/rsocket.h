@@ -63,6 +63,8 @@ struct Transfer {
   bool has_address = false;  ///< a program has named one; or: the socket has told one
   Address address{};
   bool truncated = false;  ///< a datagram was longer than the parts
+  bool continues =
+      false;  ///< earlier bytes of the same call are done: it answers with them, and an error stays pending
 };
 
 /// Of Rsocket::ready(), beside poll(2)'s events. If they are wanted, ready() answers no others.
@@ -84,7 +86,7 @@ class Rsocket {
   // All of these under `lock`. int: 0 or an errno.
   [[nodiscard]] virtual int bind(const Address& address) = 0;
   [[nodiscard]] virtual int listen(int backlog) = 0;
-  /// Begins; what becomes of it is seen in ready() and connected().
+  /// Begins, or goes on; what becomes of it is seen in ready() and connected().
   [[nodiscard]] virtual int connect(const Address& to) = 0;
   /// EINPROGRESS, 0, or the errno of the attempt.
   [[nodiscard]] virtual int connected() = 0;

@@ -40,6 +40,16 @@ int poll_all(std::span<pollfd> all, Time deadline) {
   return closed;
 }
 
+/// nullopt: it is no time.
+std::optional<Time> deadline_of(const timeval* timeout) {
+  if (timeout == nullptr) return kNever;
+  if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return std::nullopt;
+  static constexpr long kLongestSeconds = 1'000'000'000;  // beyond it, the sum does not fit
+  const auto at_most = [](long value) { return std::min(value, kLongestSeconds); };
+  return monotonic_now() + std::chrono::seconds(at_most(timeout->tv_sec)) +
+         std::chrono::microseconds(at_most(timeout->tv_usec));
+}
+
 bool is_in(const fd_set* set, int descriptor) { return set != nullptr && FD_ISSET(descriptor, set); }
 
 /// Leaves those descriptors in the set whose events are among `events`. Returns how many.
@@ -68,10 +78,8 @@ int rpoll(pollfd* descriptors, nfds_t count, int timeout) {
 }
 
 int rselect(int count, fd_set* reads, fd_set* writes, fd_set* exceptions, timeval* timeout) {
-  if (count < 0 || count > FD_SETSIZE) return refuse(EINVAL);
-  const Time deadline = timeout == nullptr ? kNever
-                                           : monotonic_now() + std::chrono::seconds(timeout->tv_sec) +
-                                                 std::chrono::microseconds(timeout->tv_usec);
+  const auto deadline = deadline_of(timeout);
+  if (count < 0 || count > FD_SETSIZE || !deadline) return refuse(EINVAL);
   return keeping_errno([&] {
     return guarded([&] {
       std::vector<pollfd> all;
@@ -80,7 +88,7 @@ int rselect(int count, fd_set* reads, fd_set* writes, fd_set* exceptions, timeva
                            (is_in(exceptions, descriptor) ? POLLPRI : 0);
         if (events != 0) all.push_back({descriptor, static_cast<short>(events), 0});
       }
-      if (poll_all(all, deadline) < 0) return -1;
+      if (poll_all(all, *deadline) < 0) return -1;
       if (std::ranges::any_of(all, [](const pollfd& one) { return (one.revents & POLLNVAL) != 0; }))
         return refuse(EBADF);
       return keep_ready(reads, all, POLLIN | POLLHUP | POLLERR, POLLIN) +

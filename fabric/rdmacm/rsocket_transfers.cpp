@@ -67,6 +67,7 @@ ssize_t send_parts(int descriptor, std::span<const iovec> parts, int flags, cons
       if (done == 0) return socket->send(what);
       const std::vector<iovec> rest = rest_of(parts, done);
       what.parts = rest;
+      what.continues = true;
       return socket->send(what);
     });
   });
@@ -83,6 +84,7 @@ ssize_t receive_parts(int descriptor, std::span<const iovec> parts, Transfer& wh
                       if (done == 0) return socket->receive(what);
                       const std::vector<iovec> rest = rest_of(parts, done);
                       what.parts = rest;
+                      what.continues = true;
                       return socket->receive(what);
                     });
   });
@@ -176,7 +178,8 @@ size_t riowrite(int socket, const void* buffer, size_t bytes, off_t offset, int 
     if (one->type != SOCK_STREAM) return refuse(EINVAL);
     const std::span from(static_cast<const std::byte*>(buffer), bytes);
     const auto step = [&](std::size_t done) {
-      return static_cast<Stream&>(*one).write_at(from.subspan(done), static_cast<std::uint64_t>(offset) + done);
+      return static_cast<Stream&>(*one).write_at(from.subspan(done), static_cast<std::uint64_t>(offset) + done,
+                                                 /*continues=*/done != 0);
     };
     return transfer(one, kRequestRoom, waits(*one, flags), one->options.send_timeout, bytes, step);
   }));

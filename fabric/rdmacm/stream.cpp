@@ -69,8 +69,14 @@ int Stream::listen(int backlog) {
 }
 
 int Stream::connect(const Address& to) {
-  if (phase_ == Phase::connecting) return EALREADY;
+  if (phase_ == Phase::connecting) {
+    // Nothing but calls moves a connection on, and some programs repeat this one. One whose wait a signal has ended
+    // waits again.
+    progress();
+    return phase_ == Phase::connecting && options.nonblocking ? EALREADY : 0;
+  }
   if (phase_ == Phase::accepting || phase_ == Phase::open) return EISCONN;
+  if (phase_ == Phase::ended && pending_error_ != 0) return take_error();
   if (phase_ != Phase::idle && phase_ != Phase::bound) return EINVAL;
   if (const int error_number = create_identifier()) return error_number;
   sockaddr_storage system{};

@@ -64,7 +64,8 @@ class Stream final : public Rsocket {
                                                   std::optional<std::uint64_t> offset);
   [[nodiscard]] int unmap_buffer(const void* buffer, std::size_t bytes);
   /// Writes into a buffer of the other end. EAGAIN: not now. Less than all, if there is no room for more.
-  [[nodiscard]] Outcome<std::size_t> write_at(std::span<const std::byte> from, std::uint64_t offset);
+  /// continues: as in Transfer.
+  [[nodiscard]] Outcome<std::size_t> write_at(std::span<const std::byte> from, std::uint64_t offset, bool continues);
 
  private:
   enum class Phase : std::uint8_t {
@@ -151,7 +152,9 @@ class Stream final : public Rsocket {
   [[nodiscard]] std::span<std::byte> free_sends() const;
   /// Posts the first bytes of free_sends() as one write.
   [[nodiscard]] bool post_bytes(std::size_t bytes, ibv_send_wr& request);
-  [[nodiscard]] int refusal_of_send();
+  [[nodiscard]] int refusal_of_send(bool continues);
+  /// The pending error, for the call that ends with it.
+  [[nodiscard]] int answered_error(bool continues) { return continues ? pending_error_ : take_error(); }
 
   Phase phase_ = Phase::idle;
   rdma_event_channel* channel_ = nullptr;

@@ -57,15 +57,17 @@ bool Stream::keep_map(const StreamControl& control) {
   return true;
 }
 
-Outcome<std::size_t> Stream::write_at(std::span<const std::byte> from, std::uint64_t offset) {
-  if (const int refusal = refusal_of_send()) return error(refusal);
+Outcome<std::size_t> Stream::write_at(std::span<const std::byte> from, std::uint64_t offset, bool continues) {
+  if (const int refusal = refusal_of_send(continues)) return error(refusal);
   std::size_t sent = 0;
   while (sent != from.size()) {
     const auto after = peer_maps_.upper_bound(offset + sent);
-    if (after == peer_maps_.begin()) return error(EFAULT);
-    const auto& [begin, map] = *std::prev(after);
+    const auto at = after != peer_maps_.begin() ? std::prev(after) : peer_maps_.end();
+    const bool mapped = at != peer_maps_.end() && offset + sent - at->first < at->second.bytes;
+    if (!mapped && sent == 0) return error(EFAULT);
+    if (!mapped) break;
+    const auto& [begin, map] = *at;
     const std::uint64_t within = offset + sent - begin;
-    if (within >= map.bytes) return error(EFAULT);
     const std::size_t room = may_post() ? std::min(free_sends().size(), kMaxWriteBytes) : std::size_t{0};
     const auto some =
         static_cast<std::size_t>(std::min<std::uint64_t>(map.bytes - within, std::min(room, from.size() - sent)));

@@ -294,11 +294,11 @@ bool Stream::post_bytes(std::size_t bytes, ibv_send_wr& request) {
 }
 
 /// 0, EAGAIN, or why nothing can be sent.
-int Stream::refusal_of_send() {
+int Stream::refusal_of_send(bool continues) {
   progress();
   if (sends_shut_) return EPIPE;
   if (phase_ == Phase::ended) {
-    if (pending_error_ != 0) return take_error();
+    if (pending_error_ != 0) return answered_error(continues);
     sends_shut_ = true;  // the program knows
     return EPIPE;
   }
@@ -307,7 +307,7 @@ int Stream::refusal_of_send() {
 }
 
 Outcome<std::size_t> Stream::send(Transfer& what) {
-  if (const int refusal = refusal_of_send()) return error(refusal);
+  if (const int refusal = refusal_of_send(what.continues)) return error(refusal);
   const std::size_t all = bytes_of(what.parts);
   std::size_t sent = 0;
   Reader reader(what.parts);
@@ -341,7 +341,7 @@ Outcome<std::size_t> Stream::receive(Transfer& what) {
   }
   send_credits_if_due();
   if (received != 0 || bytes_of(what.parts) == 0) return received;
-  if (phase_ == Phase::ended && pending_error_ != 0) return error(take_error());
+  if (phase_ == Phase::ended && pending_error_ != 0) return error(answered_error(what.continues));
   if (phase_ == Phase::ended && peer_.messages == 0) return error(ENOTCONN);
   if (peer_ended_ || receives_shut_) return 0;
   return error(EAGAIN);

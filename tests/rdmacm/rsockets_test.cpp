@@ -1,5 +1,4 @@
 // Stream sockets over RDMA through their C interface, both ends in this process.
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -12,107 +11,32 @@
 
 #include <array>
 #include <atomic>
-#include <bit>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <thread>
 
 #include "common/os/unique_fd.h"
-#include "fabric/rdmacm/stream_record.h"
-#include "tests/rdmacm/manager.h"
+#include "tests/rdmacm/stream_sockets.h"
 
 namespace splitnic::rdmacm::testing::rsockets_test {
 namespace {
 
-/// A socket that is closed.
-struct Socket {
-  explicit Socket(int made) : number(made) { REQUIRE(number >= 0); }
-  ~Socket() {
-    if (number >= 0) rclose(number);
+using namespace streams;
+
+/// Asks until the answer is another one than "not yet"; 0 or an errno.
+int connect_again_and_again(const Socket& client, sockaddr_in to) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
+  while (rconnect(client.number, generic(to), sizeof to) == -1) {
+    if (errno != EINPROGRESS && errno != EALREADY) return errno;
+    if (std::chrono::steady_clock::now() > limit) FAIL("there is no answer");
   }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-
-  void close() { REQUIRE(rclose(std::exchange(number, -1)) == 0); }
-  void set(int level, int name, int value) { REQUIRE(rsetsockopt(number, level, name, &value, sizeof value) == 0); }
-  [[nodiscard]] int get(int level, int name) const {
-    int value = -1;
-    socklen_t bytes = sizeof value;
-    REQUIRE(rgetsockopt(number, level, name, &value, &bytes) == 0);
-    return value;
-  }
-  void set_nonblocking() { REQUIRE(rfcntl(number, F_SETFL, O_NONBLOCK) == 0); }
-  [[nodiscard]] short poll(short events, int milliseconds = kLimitMilliseconds) const {
-    pollfd one{number, events, 0};
-    return rpoll(&one, 1, milliseconds) == 1 ? one.revents : short{0};
-  }
-  void send(const std::string& text) { REQUIRE(rsend(number, text.data(), text.size(), 0) == ssize(text)); }
-  [[nodiscard]] std::string receive(std::size_t most = 1000, int flags = 0) {
-    std::string text(most, '\0');
-    const ssize_t got = rrecv(number, text.data(), text.size(), flags);
-    REQUIRE(got >= 0);
-    text.resize(static_cast<std::size_t>(got));
-    return text;
-  }
-  static ssize_t ssize(const std::string& text) { return static_cast<ssize_t>(text.size()); }
-
-  int number;
-};
-
-int new_socket() {
-  static_cast<void>(fabric_folder());
-  return rsocket(AF_INET, SOCK_STREAM, 0);
-}
-
-sockaddr* generic(sockaddr_in& address) { return static_cast<sockaddr*>(static_cast<void*>(&address)); }
-
-struct Listener : Socket {
-  Listener() : Socket(new_socket()) {
-    sockaddr_in address = at(0);
-    REQUIRE(rbind(number, generic(address), sizeof address) == 0);
-    REQUIRE(rlisten(number, 4) == 0);
-  }
-  [[nodiscard]] sockaddr_in address() const {
-    sockaddr_in found{};
-    socklen_t bytes = sizeof found;
-    REQUIRE(rgetsockname(number, generic(found), &bytes) == 0);
-    REQUIRE(bytes == sizeof found);
-    return found;
-  }
-};
-
-/// A connection. The options of both ends are set before.
-struct Pair {
-  template <class Prepare>
-  explicit Pair(Prepare&& prepare) : client(new_socket()) {
-    prepare(listener);
-    prepare(client);
-    client.set_nonblocking();
-    sockaddr_in to = listener.address();
-    REQUIRE(rconnect(client.number, generic(to), sizeof to) == -1);
-    REQUIRE(errno == EINPROGRESS);
-    accepted = raccept(listener.number, nullptr, nullptr);
-    server.emplace(accepted);
-    REQUIRE(client.poll(POLLOUT) == POLLOUT);
-    REQUIRE(client.get(SOL_SOCKET, SO_ERROR) == 0);
-    REQUIRE(rfcntl(client.number, F_SETFL, 0) == 0);
-  }
-  Pair() : Pair([](Socket&) {}) {}
-
-  Listener listener;
-  Socket client;
-  int accepted = -1;
-  std::optional<Socket> server;
-};
-
-void expect_error(ssize_t result, int number) {
-  const int seen = errno;
-  CHECK(result == -1);
-  CHECK(seen == number);
+  return 0;
 }
 
 TEST_CASE("a stream socket carries bytes both ways until each end has ended its stream", "[rdmacm][rsocket]") {
@@ -270,6 +194,26 @@ TEST_CASE("a connection to an address where nobody listens is refused", "[rdmacm
     CHECK(client.get(SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
     CHECK(client.get(SOL_SOCKET, SO_ERROR) == 0);
   }
+  SECTION("when it asks again until it knows") {
+    Socket client(new_socket());
+    client.set_nonblocking();
+    CHECK(connect_again_and_again(client, nowhere) == ECONNREFUSED);
+  }
+}
+
+TEST_CASE("a program may ask for its connection again until it has it", "[rdmacm][rsocket]") {
+  const Listener listener;
+  sockaddr_in there = listener.address();
+  Socket client(new_socket());
+  client.set_nonblocking();
+  expect_error(rconnect(client.number, generic(there), sizeof there), EINPROGRESS);
+  const Socket server(raccept(listener.number, nullptr, nullptr));
+  SECTION("without waiting") { CHECK(connect_again_and_again(client, there) == 0); }
+  SECTION("waiting the second time, as after a signal") {
+    REQUIRE(rfcntl(client.number, F_SETFL, 0) == 0);
+    CHECK(rconnect(client.number, generic(there), sizeof there) == 0);
+  }
+  expect_error(rconnect(client.number, generic(there), sizeof there), EISCONN);
 }
 
 TEST_CASE("calls that a socket's state does not allow are refused", "[rdmacm][rsocket]") {
@@ -424,6 +368,17 @@ TEST_CASE("rpoll and rselect watch plain descriptors beside sockets", "[rdmacm][
   CHECK_FALSE(FD_ISSET(ends.client.number, &reads));
   CHECK(FD_ISSET(plain.get(), &reads));
   CHECK(FD_ISSET(ends.client.number, &writes));
+
+  eventfd_t count = 0;
+  REQUIRE(eventfd_read(plain.get(), &count) == 0);
+  FD_ZERO(&reads);
+  FD_SET(plain.get(), &reads);
+  limit = {-1, 0};
+  expect_error(rselect(FD_SETSIZE, &reads, nullptr, nullptr, &limit), EINVAL);
+  limit = {std::numeric_limits<time_t>::max(), 0};
+  std::thread late([&] { eventfd_write(plain.get(), 1); });
+  CHECK(rselect(FD_SETSIZE, &reads, nullptr, nullptr, &limit) == 1);
+  late.join();
 }
 
 TEST_CASE("a buffer that is mapped is written directly, before what is sent afterwards", "[rdmacm][rsocket]") {
@@ -441,129 +396,12 @@ TEST_CASE("a buffer that is mapped is written directly, before what is sent afte
   CHECK(buffer == all);
   expect_error(static_cast<ssize_t>(riowrite(ends.client.number, "x", 1, 4095, 0)), EFAULT);
   expect_error(static_cast<ssize_t>(riowrite(ends.client.number, "x", 1, 4096 + (1 << 20), 0)), EFAULT);
+  CHECK(riowrite(ends.client.number, "xy", 2, 4096 + (1 << 20) - 1, 0) == 1);
   REQUIRE(riounmap(ends.server->number, buffer.data(), buffer.size()) == 0);
   expect_error(riounmap(ends.server->number, buffer.data(), buffer.size()), EINVAL);
   ends.server->send("gone");
   CHECK(ends.client.receive() == "gone");
   expect_error(static_cast<ssize_t>(riowrite(ends.client.number, "x", 1, 4096, 0)), EFAULT);
-}
-
-// --- The other end is not one of ours.
-
-/// A client that speaks with a listener of stream sockets through the connection manager and the verbs.
-struct Stranger {
-  Stranger() : id(events) {}
-  ~Stranger() {
-    if (region != nullptr) ibv_dereg_mr(region);
-    if (ring_region != nullptr) ibv_dereg_mr(ring_region);
-  }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
-
-  /// With a ring that is there.
-  void call(const Listener& listener, std::span<std::byte> ring) {
-    id.resolve(events, at(ntohs(listener.address().sin_port)));
-    ring_region = rdma_reg_write(id.id, ring.data(), ring.size());
-    REQUIRE(ring_region != nullptr);
-    connect(encode({std::bit_cast<std::uintptr_t>(ring.data()), ring_region->rkey,
-                    static_cast<std::uint32_t>(ring.size()), 64, 0}));
-  }
-  void call(const Listener& listener, const StreamSetUpBytes& set_up) {
-    id.resolve(events, at(ntohs(listener.address().sin_port)));
-    connect(set_up);
-  }
-  void connect(const StreamSetUpBytes& set_up) {
-    id.create_queue_pair();
-    region = rdma_reg_msgs(id.id, memory.data(), memory.size());
-    REQUIRE(region != nullptr);
-    for (std::size_t i = 0; i < 8; ++i) REQUIRE(rdma_post_recv(id.id, nullptr, memory.data(), 48, region) == 0);
-    rdma_conn_param about{};
-    about.private_data = &set_up;
-    about.private_data_len = sizeof set_up;
-    REQUIRE(rdma_connect(id.id, &about) == 0);
-  }
-  StreamSetUp set_up() { return {1 << 12, 1, 1 << 12, 64, 0}; }
-  void send(const void* bytes, std::size_t count) {
-    std::memcpy(memory.data() + 1024, bytes, count);
-    REQUIRE(rdma_post_send(id.id, nullptr, memory.data() + 1024, count, region, 0) == 0);
-  }
-
-  Channel events;
-  Id id;
-  std::array<std::byte, 2048> memory{};
-  ibv_mr* region = nullptr;
-  ibv_mr* ring_region = nullptr;
-};
-
-TEST_CASE("a caller without the set-up of a stream is rejected, and the listener stays", "[rdmacm][rsocket]") {
-  Listener listener;
-  listener.set_nonblocking();
-  Stranger stranger;
-  StreamSetUpBytes bad = encode(stranger.set_up());
-  bad.version = 2;
-  stranger.call(listener, bad);
-  CHECK(listener.poll(POLLIN, 100) == 0);
-  stranger.events.expect(RDMA_CM_EVENT_REJECTED, 28);
-  expect_error(raccept(listener.number, nullptr, nullptr), EAGAIN);
-}
-
-TEST_CASE("a peer that breaks the protocol ends its own connection and no other", "[rdmacm][rsocket]") {
-  Pair good;
-  Stranger stranger;
-  stranger.call(good.listener, encode(stranger.set_up()));
-  Socket server(raccept(good.listener.number, nullptr, nullptr));
-  stranger.events.expect(RDMA_CM_EVENT_ESTABLISHED);
-  StreamControl control;
-  std::size_t bytes = sizeof(StreamControlBytes);
-  SECTION("credits for what was not sent") { control.consumed_bytes = 1; }
-  SECTION("fewer bytes than a control message has") { --bytes; }
-  SECTION("a map that was not allowed") { control = {ControlKind::map, 0, 0, 1, 0, 0, 100}; }
-  const StreamControlBytes encoded = encode(control);
-  stranger.send(&encoded, bytes);
-  char byte = 0;
-  expect_error(rrecv(server.number, &byte, 1, 0), EPROTO);
-  CHECK(rrecv(server.number, &byte, 1, 0) == 0);
-  expect_error(rsend(server.number, &byte, 1, 0), EPIPE);
-  stranger.events.expect(RDMA_CM_EVENT_DISCONNECTED);
-  good.client.send("still here");
-  CHECK(good.server->receive() == "still here");
-}
-
-TEST_CASE("the end of the send ring costs one short write, and no more", "[rdmacm][rsocket]") {
-  Listener listener;
-  listener.set(SOL_SOCKET, SO_SNDBUF, 4096);
-  Stranger stranger;
-  std::vector<std::byte> ring(1 << 16);
-  stranger.call(listener, ring);
-  Socket server(raccept(listener.number, nullptr, nullptr));
-  stranger.events.expect(RDMA_CM_EVENT_ESTABLISHED);
-  // All but 16 bytes, which is less than what is sent inline.
-  server.send(std::string(4080, 'x'));
-  server.send(std::string(4096, 'y'));
-  std::vector<std::uint32_t> writes;
-  for (std::uint32_t bytes = 0; bytes < 4080 + 4096; bytes += writes.back()) {
-    ibv_wc completion{};
-    REQUIRE(rdma_get_recv_comp(stranger.id.id, &completion) == 1);
-    REQUIRE(completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM);
-    writes.push_back(ntohl(completion.imm_data));
-    REQUIRE(writes.size() <= 4);
-  }
-  CHECK(writes == std::vector<std::uint32_t>{4080, 16, 4080});
-  CHECK(ring[4079] == std::byte{'x'});
-  CHECK(ring[4080] == std::byte{'y'});
-  CHECK(ring[4080 + 4095] == std::byte{'y'});
-}
-
-TEST_CASE("a ring that the peer does not have ends the connection that uses it", "[rdmacm][rsocket]") {
-  Listener listener;
-  Stranger stranger;
-  stranger.call(listener, encode(stranger.set_up()));
-  Socket server(raccept(listener.number, nullptr, nullptr));
-  stranger.events.expect(RDMA_CM_EVENT_ESTABLISHED);
-  server.send("into nowhere");
-  char byte = 0;
-  expect_error(rrecv(server.number, &byte, 1, 0), ECONNRESET);
-  CHECK(rrecv(server.number, &byte, 1, 0) == 0);
 }
 
 }  // namespace
