@@ -106,15 +106,15 @@ int Channel::request_within() const {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(silent_until_ - now).count());
 }
 
-bool Channel::set_deadline(Identifier& identifier, Time deadline) {
-  const bool wanted = deadlines_.erase(&identifier) != 0;
-  if (deadline == kNever && !wanted) return false;
+Time Channel::set_deadline(Identifier& identifier, Time deadline) {
+  const auto before = deadlines_.extract(&identifier);
+  if (deadline == kNever && before.empty()) return kNever;
   if (deadline != kNever) deadlines_[&identifier] = deadline;
   Time earliest = kNever;
   for (const auto& [waiting, when] : deadlines_) earliest = std::min(earliest, when);
   const itimerspec when = at(earliest);
   timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
-  return wanted;
+  return before.empty() ? kNever : before.mapped();
 }
 
 std::span<const epoll_event> Channel::ready_now(std::span<epoll_event> room) const {

@@ -154,8 +154,7 @@ void Identifier::hang_up() {
 }
 
 void Identifier::move_to(Channel& to) {
-  const Time until = deadline;
-  const bool waits = events().set_deadline(*this, kNever);
+  const Time wakes = events().set_deadline(*this, kNever);  // it may be earlier than `deadline`
   const bool listens = listener_watch != 0;
   if (listens) events().unwatch(listener_watch, listener.get());
   for (Caller& caller : callers) events().unwatch(caller.watch, caller.line.socket.get());
@@ -164,11 +163,27 @@ void Identifier::move_to(Channel& to) {
   to.add_identifier();
   events().remove_identifier();
   channel = &to;
-  for (auto& one : moved) to.push(std::move(one));
+  std::vector<Identifier*> children;
+  for (auto& one : moved) {
+    if (one->event == RDMA_CM_EVENT_CONNECT_REQUEST) children.push_back(&Identifier::of(one->id));
+    to.push(std::move(one));
+  }
   if (listens) listener_watch = to.watch(listener.get(), *this);
   for (Caller& caller : callers) caller.watch = to.watch(caller.line.socket.get(), *this, &caller);
   if (line.socket) static_cast<void>(follow_line());
-  if (waits) static_cast<void>(to.set_deadline(*this, until));
+  if (wakes != kNever) static_cast<void>(to.set_deadline(*this, wakes));
+  for (Identifier* child : children) move_child(*child);
+}
+
+/// A request that the program has not got: its identifier goes where those of later requests will be.
+void Identifier::move_child(Identifier& child) {
+  if (synchronous && child.synchronous) return;  // it has a channel of its own
+  const std::unique_ptr<Channel> before(child.synchronous ? &child.events() : nullptr);
+  std::unique_ptr<Channel> own_channel = synchronous ? Channel::open(library) : nullptr;
+  if (synchronous && !own_channel) return;  // no descriptors: it stays
+  child.synchronous = synchronous;
+  child.move_to(own_channel ? *own_channel : events());
+  static_cast<void>(own_channel.release());
 }
 
 void Identifier::report(rdma_cm_event_type type, int status, const Record* record) {

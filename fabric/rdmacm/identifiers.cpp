@@ -236,8 +236,8 @@ int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
     auto own_channel = channel == nullptr ? Channel::open(identifier.library) : nullptr;
     if (channel == nullptr && !own_channel) return -1;
     const std::unique_ptr<Channel> before(identifier.synchronous ? &identifier.events() : nullptr);
-    identifier.move_to(own_channel ? *own_channel : Channel::of(channel));
     identifier.synchronous = own_channel != nullptr;
+    identifier.move_to(own_channel ? *own_channel : Channel::of(channel));
     static_cast<void>(own_channel.release());
     lock.unlock();
     if (before) acknowledge_last(id);

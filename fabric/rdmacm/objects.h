@@ -146,8 +146,8 @@ struct Channel : rdma_event_channel {
   void remove_identifier();
   [[nodiscard]] bool ended() const { return !set_; }
 
-  /// The identifier wants Identifier::on_time(); kNever: not any more. Whether it wanted it before.
-  bool set_deadline(Identifier& identifier, Time deadline);
+  /// The identifier wants Identifier::on_time(); kNever: not any more. When it wanted it before; kNever: it did not.
+  Time set_deadline(Identifier& identifier, Time deadline);
 
   Library& library;
   int trouble = 0;  ///< errno of a listener that can't accept: rdma_get_cm_event() answers it once
@@ -208,7 +208,8 @@ struct Identifier : rdma_cm_id {
   /// Watches the line from now on; no descriptor is left: false.
   [[nodiscard]] bool follow_line();
   void hang_up();
-  /// To another channel, with its events.
+  /// To another channel, with its events and the identifiers of requests that nobody has got. `synchronous` is what it
+  /// will be there.
   void move_to(Channel& to);
   /// Ends everything but the queue pair and the events that it has reported.
   void stop();
@@ -274,6 +275,7 @@ struct Identifier : rdma_cm_id {
   void drop_caller(std::list<Caller>::iterator caller);
   [[nodiscard]] std::uint16_t refusal_of(const Record& request) const;
   void make_child(Line with, const Record& request);
+  void move_child(Identifier& child);
   void unfollow_line();
   [[nodiscard]] int try_call(Time now);
   void take_record(const Record& record);

@@ -287,6 +287,62 @@ TEST_CASE("an identifier moves to another channel with its events and its listen
   moved.expect(RDMA_CM_EVENT_DISCONNECTED);
 }
 
+TEST_CASE("a listener that moves takes the requests along that nobody has got", "[rdmacm]") {
+  Channel first;
+  Channel second;
+  Channel client_events;
+  Id listener(first);
+  listener.listen();
+  Id one(client_events);
+  Id other(client_events);
+  for (Id* client : {&one, &other}) {
+    client->resolve(client_events, at(listener.number()));
+    client->create_queue_pair();
+    REQUIRE(rdma_connect(client->id, nullptr) == 0);
+  }
+  const Id early(first.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  CHECK(early.id->channel == first.channel);
+  SECTION("to another channel") {
+    REQUIRE(rdma_migrate_id(listener.id, second.channel) == 0);
+    Id late(second.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+    CHECK(late.id->channel == second.channel);
+    late.create_queue_pair();
+    REQUIRE(rdma_accept(late.id, nullptr) == 0);
+    client_events.expect(RDMA_CM_EVENT_ESTABLISHED);
+    second.expect(RDMA_CM_EVENT_ESTABLISHED);
+  }
+  SECTION("to calls that wait") {
+    REQUIRE(rdma_migrate_id(listener.id, nullptr) == 0);
+    Id late(nullptr);
+    REQUIRE(rdma_get_request(listener.id, &late.id) == 0);
+    CHECK(late.id->channel != first.channel);
+    CHECK(late.id->channel != listener.id->channel);
+    SECTION("and back") {
+      REQUIRE(rdma_migrate_id(late.id, second.channel) == 0);
+      CHECK(late.id->channel == second.channel);
+    }
+  }
+  CHECK_FALSE(first.readable());
+}
+
+TEST_CASE("an identifier that moves while a listener is awaited calls again as soon as before", "[rdmacm]") {
+  std::uint16_t nobody = 0;
+  {
+    Channel events;
+    Id listener(events);
+    listener.listen();
+    nobody = listener.number();
+  }
+  Channel events;
+  Channel moved;
+  Id client(events);
+  client.resolve(events, at(nobody));
+  client.create_queue_pair();
+  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  REQUIRE(rdma_migrate_id(client.id, moved.channel) == 0);
+  moved.expect(RDMA_CM_EVENT_REJECTED, 8);
+}
+
 TEST_CASE("options have their sizes, and unknown ones are not there", "[rdmacm]") {
   Channel events;
   Id client(events);
