@@ -15,6 +15,15 @@ std::span<const LocalSegment> segments_of(const WorkRequest& request) {
   return std::span(request.segments).first(request.segment_count);
 }
 
+/// As the C verbs have it, a binding names a window of type 2 by its index alone: several may be posted before the
+/// first one is carried out, and one that fails leaves the window's tag as it was.
+void name_by_index(const ProtectionTable& table, Bind& bind) {
+  const std::uint32_t index = bind.window.index();
+  const ProtectionEntry* const window = table.at(index);
+  const bool type_2 = window != nullptr && window->kind == EntryKind::window_type_2;
+  if (type_2) bind.window = Stag::from(index, window->instance);
+}
+
 Opcode send_opcode(Operation operation, bool first, bool last) {
   if (!last) return first ? Opcode::send_first : Opcode::send_middle;
   if (operation == Operation::send_with_immediate) {
@@ -233,9 +242,10 @@ CompletionStatus Requester::run_memory_request(QueuePair& queue_pair, SendEntry&
     return good ? CompletionStatus::success : CompletionStatus::memory_request_error;
   }
   std::optional<MemoryRequest>& asked = queue_pair.send.memory_at(queue_pair.send.next);
-  const auto answer = std::holds_alternative<Bind>(*asked)
-                          ? context_.table.bind(std::get<Bind>(*asked), consumer)
-                          : context_.table.fast_register(std::get<FastRegister>(*asked), consumer);
+  Bind* const bind = std::get_if<Bind>(&*asked);
+  if (bind != nullptr && queue_pair.options.verbs_rules) name_by_index(context_.table, *bind);
+  const auto answer = bind != nullptr ? context_.table.bind(*bind, consumer)
+                                      : context_.table.fast_register(std::get<FastRegister>(*asked), consumer);
   if (!answer) return CompletionStatus::memory_request_error;
   entry.tag = *answer;
   return CompletionStatus::success;

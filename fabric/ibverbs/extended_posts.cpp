@@ -68,11 +68,7 @@ void bind_window(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t key, const ibv_mw_bind
     QueuePair::of(qp).build_error = EINVAL;
     return;
   }
-  fabric::Bind bind = binding_of(Window::of(mw), *info);
-  bind.key = Stag{key}.instance();
-  built->memory = bind;
-  built->window = &Window::of(mw);
-  built->window_key = key;
+  built->memory = binding_of_type_2(Window::of(mw), key, *info);
 }
 
 void invalidating(ibv_qp_ex* qp, Operation operation, std::uint32_t key) {
@@ -175,7 +171,6 @@ int post_built(fabric::ChannelAdapter& adapter, QueuePair& queue_pair) {
   for (BuiltRequest& built : requests) {
     const fabric::Status posted = adapter.post_send(queue_pair.number, built.request);
     if (posted != fabric::Status::ok) return error_number(posted);
-    if (built.window != nullptr) built.window->rename(built.window_key);
   }
   return 0;
 }

@@ -160,14 +160,16 @@ struct Region {
 };
 
 struct Window {
-  ibv_mw mw{};  ///< its key: of the last binding that was posted, unless the program has put back the one before it
+  /// Its key. Type 1: of the last binding that was posted, unless the program has put back the one before it. Type 2:
+  /// as it was made, unless the program has changed it; nothing reads it.
+  ibv_mw mw{};
   std::uint32_t index = 0;
   UseOf of_domain{};
 
   static Window& of(ibv_mw* mw) { return *reinterpret_cast<Window*>(mw); }
-  /// What the next binding replaces.
+  /// Type 1: what the next binding replaces.
   [[nodiscard]] fabric::Stag tag() const { return fabric::Stag::from(index, fabric::Stag{mw.rkey}.instance()); }
-  /// A binding that makes this key was posted.
+  /// Type 1: a binding that makes this key was posted.
   void rename(std::uint32_t key) { mw.rkey = fabric::Stag::from(index, fabric::Stag{key}.instance()).value; }
 };
 
@@ -243,8 +245,6 @@ struct BuiltRequest {
   fabric::WorkRequest request{};
   std::optional<fabric::MemoryRequest> memory{};
   std::vector<std::byte> inline_data{};
-  Window* window = nullptr;  ///< of a binding
-  std::uint32_t window_key = 0;
 
   /// Starts over; segments keep what they were.
   void clear() {
@@ -252,7 +252,6 @@ struct BuiltRequest {
     std::memcpy(static_cast<void*>(&request), &kBlank, offsetof(fabric::WorkRequest, segments));
     memory.reset();
     inline_data.clear();
-    window = nullptr;
   }
 };
 

@@ -53,13 +53,10 @@ void fill_operation(const ibv_qp& qp, const ibv_send_wr& wr, WorkRequest& reques
     case Operation::send_with_invalidate:
       request.invalidate = fabric::Stag{wr.invalidate_rkey};
       return;
-    case Operation::bind_window: {
-      fabric::Bind bind = binding_of(Window::of(wr.bind_mw.mw), wr.bind_mw.bind_info);
-      bind.key = fabric::Stag{wr.bind_mw.rkey}.instance();
-      memory = bind;
+    case Operation::bind_window:
+      memory = binding_of_type_2(Window::of(wr.bind_mw.mw), wr.bind_mw.rkey, wr.bind_mw.bind_info);
       request.memory = &memory;
       return;
-    }
     case Operation::send:
     case Operation::send_with_immediate:
       request.immediate = wr.imm_data;
@@ -96,12 +93,6 @@ int fill(const QueuePair& queue_pair, const ibv_send_wr& wr, WorkRequest& reques
   return 0;
 }
 
-/// Of type 2: a posted binding gives the window its key.
-void rename_window(const ibv_send_wr& wr) {
-  if (wr.opcode != IBV_WR_BIND_MW) return;
-  Window::of(wr.bind_mw.mw).rename(wr.bind_mw.rkey);
-}
-
 /// Before the adapter's lock is taken.
 void make_ways(const ibv_send_wr* wr) {
   for (; wr != nullptr; wr = wr->next) {
@@ -124,7 +115,7 @@ int post_list(ChannelAdapter& adapter, QueuePair& queue_pair, ibv_send_wr*& wr) 
     std::size_t posted = 0;
     const auto status = adapter.post_send(queue_pair.number, std::span(batch.requests).first(count), posted);
     if (status != fabric::Status::ok) refused = error_number(status);
-    for (; posted != 0; --posted, wr = wr->next) rename_window(*wr);
+    for (; posted != 0; --posted) wr = wr->next;
   }
   return refused;
 }

@@ -8,6 +8,10 @@ namespace splitnic::ibverbs {
 
 /// A binding of the window's present tag; no region, or no bytes: it unbinds.
 [[nodiscard]] fabric::Bind binding_of(const Window& window, const ibv_mw_bind_info& info);
+/// The same for a window of type 2, which gets this key. The adapter replaces the tag that the window has in the
+/// binding's turn, so posting leaves the key in the window's struct to the program, as the providers mlx5 and rxe of
+/// rdma-core do.
+[[nodiscard]] fabric::Bind binding_of_type_2(const Window& window, std::uint32_t key, const ibv_mw_bind_info& info);
 
 /// Puts a gather or scatter list into segments, without the empty ones; returns how many. most: at most so many fit.
 /// nullopt: too many.

@@ -78,6 +78,12 @@ fabric::Bind binding_of(const Window& window, const ibv_mw_bind_info& info) {
   return bind;
 }
 
+fabric::Bind binding_of_type_2(const Window& window, std::uint32_t key, const ibv_mw_bind_info& info) {
+  fabric::Bind bind = binding_of(window, info);
+  bind.key = fabric::Stag{key}.instance();
+  return bind;
+}
+
 void set_window_verbs(Context& context) {
   context.verbs.context.ops.alloc_mw = alloc_mw;
   context.verbs.context.ops.bind_mw = bind_mw;

@@ -441,24 +441,74 @@ TEST_CASE("a memory window of type 2 is bound by a post and ended by the peer's 
   bind.wr_id = 5;
   bind.opcode = IBV_WR_BIND_MW;
   bind.bind_mw.mw = window;
-  bind.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+  const std::uint32_t before = window->rkey;
+  const std::uint32_t key = ibv_inc_rkey(before);
+  bind.bind_mw.rkey = key;
   bind.bind_mw.bind_info = {other.mr, other.address(128), 64, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED};
   REQUIRE(ends.second.post(bind) == 0);
   other.expect(5);
-  CHECK(window->rkey == bind.bind_mw.rkey);
+  CHECK(window->rkey == before);  // the program's to change, as with other devices
   one.memory[0] = 98;
-  CHECK(write_through(one, ends.first, window->rkey, 0) == IBV_WC_SUCCESS);
+  CHECK(write_through(one, ends.first, key, 0) == IBV_WC_SUCCESS);
   CHECK(other.memory[128] == 98);
   REQUIRE(ends.second.receive(6, 0, 8) == 0);
   ibv_sge part = one.part(0, 8);
   ibv_send_wr send = ends.first.request(7, IBV_WR_SEND_WITH_INV, part);
-  send.invalidate_rkey = window->rkey;
+  send.invalidate_rkey = key;
   REQUIRE(ends.first.post(send) == 0);
   const ibv_wc got = other.expect(6);
   CHECK((got.wc_flags & IBV_WC_WITH_INV) != 0);
-  CHECK(got.invalidated_rkey == window->rkey);
+  CHECK(got.invalidated_rkey == key);
   one.expect(7);
-  CHECK(write_through(one, ends.first, window->rkey, 0) == IBV_WC_REM_ACCESS_ERR);
+  CHECK(write_through(one, ends.first, key, 0) == IBV_WC_REM_ACCESS_ERR);
+  CHECK(ibv_dealloc_mw(window) == 0);
+}
+
+TEST_CASE("a memory window of type 2 is bound again whatever became of the bindings before", "[ibverbs]") {
+  Device one;
+  Device other;
+  Shape shape;
+  shape.extended = true;
+  Connected ends(one, other, shape);
+  ibv_mw* window = ibv_alloc_mw(other.pd, IBV_MW_TYPE_2);
+  REQUIRE(window != nullptr);
+  const ibv_mw_bind_info info{other.mr, other.address(128), 64, IBV_ACCESS_REMOTE_WRITE};
+  const std::uint32_t first = ibv_inc_rkey(window->rkey);
+  const std::uint32_t second = ibv_inc_rkey(first);
+  std::array<ibv_send_wr, 3> list{};
+  list[0].opcode = list[2].opcode = IBV_WR_BIND_MW;
+  list[0].bind_mw = {window, first, info};
+  list[1].opcode = IBV_WR_LOCAL_INV;
+  list[1].invalidate_rkey = first;
+  list[2].bind_mw = {window, second, info};
+  SECTION("in one list") {
+    list[0].next = &list[1];
+    list[1].next = &list[2];
+    REQUIRE(ends.second.post(list[0]) == 0);
+    for (int i = 0; i < 3; ++i) other.expect(0);
+  }
+  SECTION("built and posted together") {
+    ibv_qp_ex* qp = ibv_qp_to_qp_ex(ends.second.qp);
+    ibv_wr_start(qp);
+    ibv_wr_bind_mw(qp, window, first, &info);
+    ibv_wr_local_inv(qp, first);
+    ibv_wr_bind_mw(qp, window, second, &info);
+    REQUIRE(ibv_wr_complete(qp) == 0);
+    for (int i = 0; i < 3; ++i) other.expect(0);
+  }
+  SECTION("after one that was flushed") {
+    Queue broken(other, {});
+    ibv_qp_attr error{};
+    error.qp_state = IBV_QPS_ERR;
+    REQUIRE(ibv_modify_qp(broken.qp, &error, IBV_QP_STATE) == 0);
+    REQUIRE(broken.post(list[0]) == 0);
+    other.expect(0, IBV_WC_WR_FLUSH_ERR);
+    REQUIRE(ends.second.post(list[2]) == 0);
+    other.expect(0);
+  }
+  one.memory[0] = 96;
+  CHECK(write_through(one, ends.first, second, other.address(128)) == IBV_WC_SUCCESS);
+  CHECK(other.memory[128] == 96);
   CHECK(ibv_dealloc_mw(window) == 0);
 }
 
