@@ -38,8 +38,13 @@ Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now
 }
 
 TapNic::~TapNic() {
-  if (!device_ || keep_ || !made_here_) return;
-  if (!device_->set_persistent(false)) log_.warning("TAP {} can't be removed", name_);
+  if (!device_ || keep_) return;
+  if (!made_here_) {
+    // The next program may not ask for headers, and could not finish frames.
+    device_->set_offloads({});
+  } else if (!device_->set_persistent(false)) {
+    log_.warning("TAP {} can't be removed", name_);
+  }
 }
 
 /// Creates the interface options_.name, or takes over an existing one.

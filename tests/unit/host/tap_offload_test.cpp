@@ -2,8 +2,12 @@
 #include "host/tap_nic.h"
 
 #include <arpa/inet.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -84,6 +88,19 @@ std::vector<Read> read_all(TapNic& nic, std::size_t room_bytes = 65536) {
 bool is_complete(const Read& read) {
   const auto run = splitnic::test::in_software(read.frame, 65535);
   return !read.offload.asks_for_work() && run.result == frame::OffloadResult::unchanged;
+}
+
+/// Whether the stack leaves checksums to the program behind the interface.
+bool leaves_checksums(const char* interface) {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ethtool_value value{.cmd = ETHTOOL_GTXCSUM, .data = 0};
+  ifreq request{};
+  std::strncpy(request.ifr_name, interface, IFNAMSIZ - 1);
+  request.ifr_data = reinterpret_cast<char*>(&value);
+  const int done = ::ioctl(fd, SIOCETHTOOL, &request);
+  ::close(fd);
+  REQUIRE(done == 0);
+  return value.data != 0;
 }
 
 }  // namespace
@@ -223,6 +240,18 @@ TEST_CASE("a driver without offloads takes over a TAP whose last driver had them
   const auto frames = read_all(*nic);
   REQUIRE(frames.size() == 3);
   for (const Read& read : frames) CHECK(is_complete(read));
+}
+
+TEST_CASE("somebody else's TAP is left as it was found: its frames finished", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  run("ip tuntap add dev sn0 mode tap");
+  auto nic = opened(true);
+  REQUIRE_FALSE(nic->made_here());
+  nic->set_offloads({.frames = true, .udp_segments = nic->offloads().udp_segments});
+  CHECK(leaves_checksums("sn0"));
+  nic.reset();
+  CHECK_FALSE(leaves_checksums("sn0"));
 }
 
 }  // namespace splitnic::host::tap_offload_test
