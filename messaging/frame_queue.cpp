@@ -37,7 +37,8 @@ void FrameQueue::start() {
 }
 
 bool FrameQueue::patient() const {
-  return uses_pools() && flushes_to_answer_.empty() && data_->can_write(kWritesInFlight / 2) && data_->mostly_free();
+  return uses_pools() && flushes_to_answer_.empty() && !waits_for_buffers_ && data_->can_write(kWritesInFlight / 2) &&
+         data_->mostly_free();
 }
 
 // ---- frames from the peer
@@ -154,6 +155,7 @@ Credits FrameQueue::credits() const {
 
 std::span<std::byte> FrameQueue::claim(std::uint32_t frame_bytes) {
   claimed_ = {};
+  waits_for_buffers_ = false;
   if (context_.state != SessionState::up || context_.shutting_down) return {};
   const std::uint32_t header_bytes = context_.header_bytes();
   const std::uint32_t bytes = header_bytes + std::min(frame_bytes, context_.longest_frame_bytes());
@@ -202,7 +204,8 @@ std::span<std::byte> FrameQueue::claim_elements(std::uint32_t bytes) {
   // At worst, each buffer of the data channel takes a part, and both ranges end with a short one. One more buffer is
   // for the indication.
   const std::size_t parts = bytes / data_->message_bytes() + 2;
-  if (data_->free_buffers() <= parts || !data_->can_write(parts)) return {};
+  waits_for_buffers_ = data_->free_buffers() <= parts || !data_->can_write(parts);
+  if (waits_for_buffers_) return {};
   tx_path_ = TxPath::staged;
   staging_.resize(wire::kMaxFrameBytes);
   return std::span(staging_).first(bytes);

@@ -59,7 +59,8 @@ class FrameQueue final : private ChannelSink {
   /// Sends what could not be sent before: advertisements, and answers to flushes whose writes are complete.
   void push();
   [[nodiscard]] Time next_deadline() const { return returns_due_; }
-  /// At least half of the send queue and of the buffers is free, and no answer waits for writes to complete.
+  /// At least half of the send queue and of the buffers is free, and neither an answer nor a frame waits for writes to
+  /// complete.
   [[nodiscard]] bool patient() const;
   /// Messages that the control session received.
   void handle(const wire::BufferRecvPool& message);
@@ -141,6 +142,7 @@ class FrameQueue final : private ChannelSink {
   std::optional<wire::PoolNumber> highest_peer_pool_;
   std::size_t peer_pool_in_use_ = 0;
   bool exhausted_ = false;
+  bool waits_for_buffers_ = false;       // the last claim found too few buffers of the data channel for its frame
   std::uint64_t extra_pool_writes_ = 0;  // Channel::posted() at the last write or indication of a pool but the first
   Time pool_asked_at_{};
   Time extra_pool_used_at_{};

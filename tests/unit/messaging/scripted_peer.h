@@ -119,6 +119,8 @@ class ScriptedHost {
     }
   }
   [[nodiscard]] Time now() const { return now_; }
+  /// Whether the peer has rung the session since the last call.
+  [[nodiscard]] bool rung() { return ends_.first->take_doorbells(); }
 
   /// Brings the link up and opens the control channel; says nothing yet.
   bool connect() {

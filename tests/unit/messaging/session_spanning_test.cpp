@@ -88,10 +88,10 @@ SessionOptions scripted_unit() {
 
 /// A host that has agreed on offloads, but not on super-frames of UDP. It has a pool for the unit.
 struct OffloadingHost : ScriptedHost {
-  OffloadingHost() : ScriptedHost(scripted_unit()) {
+  explicit OffloadingHost(std::uint32_t elements = 64) : ScriptedHost(scripted_unit()) {
     features = wire::kFeatureOffloads;
     REQUIRE(come_up_to_pools());
-    advertise_memory(0, 64);
+    advertise_memory(0, elements);
     request(wire::LinkState{.up = true});
     REQUIRE(run_until([&] { return session().up(); }));
     REQUIRE(session().offloads());
@@ -266,6 +266,25 @@ TEST_CASE("a frame that goes in cells spans the elements of a pool, too", "[mess
   }
   CHECK(host.session().counters().writes_with_immediate_sent == 0);
   CHECK(host.events.downs.empty());
+}
+
+TEST_CASE("a sender that sleeps without buffers for its next frame is rung when the peer has the last ones",
+          "[messaging][spanning][doorbell]") {
+  OffloadingHost host(200);
+  Session& session = host.session();
+  host.run();
+  // So many buffers are in flight that too few are free for the longest frame, although more than half are.
+  constexpr std::uint32_t kBytes = 20000;
+  for (std::uint32_t mark = 0; mark < 2; ++mark) REQUIRE(send(session, frame_of(kBytes, mark), kTcp, kBytes));
+  const bool waits = GENERATE(true, false);
+  if (waits) REQUIRE(session.claim(kSuper).empty());
+  REQUIRE(session.credits().free > elements_for(wire::kMaxFrameBytes, 1536));
+  session.flush();
+  REQUIRE(session.prepare_sleep());
+  static_cast<void>(host.rung());
+  host.run_peer_alone();
+  CHECK(host.rung() == waits);
+  session.disarm();
 }
 
 TEST_CASE("an indication of elements that the peer does not hold ends the session", "[messaging][spanning]") {
