@@ -121,6 +121,7 @@ class FrameQueue final : private ChannelSink {
   void advertise_pools();
   void ask_for_pool();
   void drop_idle_peer_pools();
+  void take_indicated();
   void return_elements(bool all);
   [[nodiscard]] bool return_elements_of(OwnedPool& pool);
   void answer_flushes();

@@ -225,6 +225,14 @@ void FrameQueue::return_elements(bool all) {
   }
 }
 
+/// The peer has given a pool back, after this end acknowledged its last indication. The budget of a poll may have left
+/// that one, and others before it, among the completions.
+void FrameQueue::take_indicated() {
+  constexpr std::size_t kAtOnce = 128;
+  while (poll(kAtOnce) == kAtOnce) {
+  }
+}
+
 void FrameQueue::handle(const wire::BufferPoolFlushRequest& message) {
   // Each side flushes each pool at most once. More outstanding flushes would only use this end's memory.
   if (flushes_to_answer_.size() == kMaxFlushes)
@@ -233,7 +241,9 @@ void FrameQueue::handle(const wire::BufferPoolFlushRequest& message) {
     if (flushed.receivers_pool) {
       // The user has stopped using a pool of this end; its last write came before this message.
       for (auto& slot : own_pools_) {
-        if (slot.pool && slot.advertised && slot.pool->number() == flushed.pool) remove_own_pool(slot);
+        if (!slot.pool || !slot.advertised || slot.pool->number() != flushed.pool) continue;
+        take_indicated();
+        remove_own_pool(slot);
       }
     } else {
       std::erase_if(peer_pools_, [&](const PeerPool& pool) { return pool.number() == flushed.pool; });
@@ -275,6 +285,7 @@ void FrameQueue::handle(const wire::BufferPoolFlushReply& message) {
     return;
   }
   flushes_.erase(request);
+  take_indicated();
   for (auto& slot : own_pools_) {
     if (slot.pool && slot.flush == message.transaction) remove_own_pool(slot);
   }

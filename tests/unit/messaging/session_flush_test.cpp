@@ -158,6 +158,35 @@ TEST_CASE("indications that wait for company leave before a flush of their pool 
   REQUIRE(host.received_data.messages.size() == 1);
 }
 
+TEST_CASE("what the peer wrote before it gave a pool back arrives, however little a poll handles",
+          "[messaging][session][flush]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  const bool by_user = GENERATE(true, false);
+  std::uint64_t transaction = 90;
+  if (!by_user) {
+    host.session().begin_shutdown();
+    REQUIRE(host.run_until([&] { return host.got<FlushRequest>().size() == 1; }));
+    transaction = host.got<FlushRequest>()[0].transaction;
+  }
+  host.run();
+  for (std::uint32_t element = 0; element < 8; ++element) write_element(host, element);
+  host.run_peer_alone();
+  host.session().poll(host.now(), 1);
+  host.run_peer_alone();
+  REQUIRE(host.data().completed() == host.data().posted());
+  REQUIRE(host.events.frames.size() == 1);
+  if (by_user) {
+    host.flush(transaction, host.unit_pool()->pool.value, true);
+  } else {
+    host.answer_flush(transaction);
+  }
+  host.run_peer_alone();
+  host.session().poll(host.now(), 1);
+  CHECK(host.events.frames.size() == 8);
+  CHECK(host.events.downs.empty());
+}
+
 TEST_CASE("a pool that its user is done with is gone: a later write is refused", "[messaging][session][flush]") {
   ScriptedHost host;
   REQUIRE(host.come_up());
