@@ -27,11 +27,13 @@ void FrameQueue::settle_pool_shape() {
   const std::uint32_t element_bytes = own_element_bytes();
   const std::size_t room = context_.link.buffers().bytes / element_bytes;
   const std::uint32_t fewest = context_.offloads ? elements_for(kSpannedBytes, element_bytes) : 1;
-  slot_elements_ = std::max(context_.options.pool_elements, fewest);
+  slot_elements_ = std::clamp(context_.options.pool_elements, fewest, context_.limits.pool_elements);
   if (room < slot_elements_ && room >= std::max(kFewestElements, fewest)) {
     slot_elements_ = static_cast<std::uint32_t>(room);
   }
-  bridge_slots_ = std::min(kMaxOwnPools, room / slot_elements_);
+  // The peer ends a session with more elements than that.
+  const std::size_t permitted = context_.limits.pool_elements / slot_elements_;
+  bridge_slots_ = std::min({kMaxOwnPools, room / slot_elements_, permitted});
 }
 
 /// Creates a pool in the first free slot; false when there is none.

@@ -29,8 +29,9 @@ SessionOptions options_of(wire::Role role) {
 class TwoSessions {
  public:
   explicit TwoSessions(const SessionOptions& host = options_of(wire::Role::host),
-                       const SessionOptions& unit = options_of(wire::Role::io_unit)) {
-    auto ends = fabric::shm_pair(4U << 20U, 4U << 20U);
+                       const SessionOptions& unit = options_of(wire::Role::io_unit),
+                       std::size_t bridge_bytes = 4U << 20U) {
+    auto ends = fabric::shm_pair(bridge_bytes, bridge_bytes);
     REQUIRE(ends.has_value());
     ends_ = std::move(*ends);
     unit_ = std::make_unique<Session>(unit, *ends_.first, random_, unit_events);
@@ -172,6 +173,21 @@ TEST_CASE("a sender of long frames waits for elements, and asks for another pool
   REQUIRE(ends.run_until([&] { return ends.unit_events.frames.size() == sent; }));
   REQUIRE(send(ends.host(), frame, kTcp, kSuper));
   CHECK(ends.unit().counters().faults == 0);
+}
+
+TEST_CASE("an end adds no pool with which it had more elements than its peer takes", "[messaging][spanning]") {
+  SessionOptions host = options_of(wire::Role::host);
+  SessionOptions unit = options_of(wire::Role::io_unit);
+  host.max_mtu = unit.max_mtu = wire::kMinMtu;  // elements of 128 bytes, so that there is memory for eight pools
+  unit.pool_elements = 16384;
+  TwoSessions ends(host, unit, 32U << 20U);
+  for (int asked = 0; asked < 8; ++asked) {
+    ends.host().want_elements();
+    ends.run(std::chrono::milliseconds(11));
+  }
+  CHECK(ends.host().credits().elements == wire::Limits{}.pool_elements);
+  CHECK(ends.host().counters().faults == 0);
+  CHECK(ends.host_events.downs.empty());
 }
 
 TEST_CASE("offloads need both ends, mode R, a data channel and pools with room", "[messaging][spanning]") {
