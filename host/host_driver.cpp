@@ -23,6 +23,11 @@ constexpr std::string_view kDowns = "session down";
 wire::ReceiveFilter filter_of(const NicSettings& settings) {
   wire::ReceiveFilter filter;
   filter.promiscuous = settings.promiscuous;
+  if (settings.unicast.size() <= wire::kMaxUnicastFilters) {
+    filter.unicast = settings.unicast;
+  } else {
+    filter.promiscuous = true;  // as a NIC does whose list of addresses is full
+  }
   filter.all_multicast = settings.all_multicast || settings.multicast.size() > wire::kMaxMulticastFilters;
   if (!filter.all_multicast) filter.multicast = settings.multicast;
   return filter;

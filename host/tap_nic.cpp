@@ -172,7 +172,17 @@ void TapNic::refresh(Time now) {
   index_ = link->index;
   all_multicast_ = link->all_multicast;
   if (now >= quiet_at_) next_check_ = now + kQuietCheckInterval;
+  read_unicast(*link);
   read_multicast(now);
+}
+
+/// A port of a bridge is promiscuous, and its list has every station behind the bridge.
+void TapNic::read_unicast(const os::LinkInfo& link) {
+  if (link.master && link.promiscuous) {
+    settings_.unicast.clear();
+    return;
+  }
+  if (auto further = links_->further_addresses(link)) settings_.unicast = *std::move(further);
 }
 
 /// Another interface may have got the name in the namespace that ours has left.

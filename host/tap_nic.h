@@ -30,7 +30,8 @@ namespace splitnic::host {
 /// no carrier.
 /// The driver reads the settings when the kernel reports a link event, when an IGMP or MLD report leaves, and once a
 /// second while frames pass, else every four seconds. It reads the multicast list every 100 ms while frames pass, else
-/// every two seconds: a group that is joined without a report, which none of IP is, shows in the list alone.
+/// every two seconds: a group that is joined without a report, which none of IP is, shows in the list alone. The
+/// settings include what interfaces on top of the TAP receive through it: their addresses, and all groups.
 class TapNic final : public VirtualNic {
  public:
   /// Interval between two readings of the settings, while frames have passed within kQuietAfter or the last reading
@@ -96,6 +97,7 @@ class TapNic final : public VirtualNic {
   void take_place(TapPlace place);
   void make_again();
   void note_frames(Time now);
+  void read_unicast(const os::LinkInfo& link);
   void read_multicast(Time now);
   [[nodiscard]] Duration multicast_interval() const { return list_is_long_ ? kCheckInterval : kMulticastInterval; }
   void set_mtu_back();

@@ -20,6 +20,7 @@ struct NicSettings {
   bool promiscuous = false;
   bool all_multicast = true;          ///< also true until the first multicast list is known
   std::vector<MacAddress> multicast;  ///< sorted, without duplicates
+  std::vector<MacAddress> unicast{};  ///< further addresses that it receives; sorted, without duplicates
 
   friend bool operator==(const NicSettings&, const NicSettings&) = default;
 };

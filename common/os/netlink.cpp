@@ -128,6 +128,12 @@ void take_attribute(const nlattr* attribute, LinkEvent& event) {
       link.promiscuous = link.promiscuous || users != 0;
       break;
     }
+    case IFLA_ALLMULTI: {
+      std::uint32_t users = 0;
+      assign(attribute, users);
+      link.all_multicast = link.all_multicast || users != 0;
+      break;
+    }
     case IFLA_MASTER:
       assign(attribute, link.master);
       break;
@@ -341,6 +347,32 @@ Result<std::string> LinkSocket::configuration_of(const LinkInfo& link) {
   };
   if (auto listed = exchange(links, on_link); !listed) return tl::unexpected(listed.error());
   return std::string(carries ? "another interface is on top of it" : "");
+}
+
+Result<std::vector<MacAddress>> LinkSocket::further_addresses(const LinkInfo& link) {
+  std::vector<MacAddress> found;
+  Request request(RTM_GETNEIGH, NLM_F_DUMP, link.index);
+  request.info->ifi_family = AF_BRIDGE;
+  const auto take = [&](const nlmsghdr* header) {
+    if (header->nlmsg_type != RTM_NEWNEIGH || mnl_nlmsg_get_payload_len(header) < sizeof(ndmsg)) return false;
+    const auto* entry = static_cast<const ndmsg*>(mnl_nlmsg_get_payload(header));
+    // Without NTF_SELF, it is an address that a bridge has learned behind the link.
+    if (entry->ndm_ifindex != link.index || (entry->ndm_flags & NTF_SELF) == 0) return false;
+    for_each_attribute(header, sizeof(ndmsg), [&](const nlattr* attribute) {
+      if (mnl_attr_get_type(attribute) != NDA_LLADDR) return;
+      MacAddress mac;
+      assign(attribute, mac.octets);
+      // The list has the groups, too.
+      if (!mac.is_zero() && !mac.is_multicast() && mac != link.mac) found.push_back(mac);
+    });
+    return false;
+  };
+  if (auto listed = exchange(request, take); !listed) {
+    return fail("listing the addresses of {}: {}", link.name, listed.error().message);
+  }
+  std::ranges::sort(found);
+  found.erase(std::ranges::unique(found).begin(), found.end());
+  return found;
 }
 
 Result<void> LinkSocket::change(Request& request, std::string_view doing) {

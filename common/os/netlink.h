@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/mac_address.h"
 #include "common/os/unique_fd.h"
@@ -38,8 +39,8 @@ struct LinkInfo {
   std::uint32_t max_mtu = 0;  ///< 0: not reported
   bool up = false;            ///< administratively (IFF_UP)
   bool running = false;
-  bool promiscuous = false;  ///< by command, or because somebody (a bridge, a capture) needs it
-  bool all_multicast = false;
+  bool promiscuous = false;    ///< by command, or because somebody (a bridge, a capture) needs it
+  bool all_multicast = false;  ///< likewise: a multicast router or a VLAN may need it (reported since Linux 6.1)
   bool carrier = false;
   OperState oper_state = OperState::kUnknown;
   std::optional<int> master;  ///< index of the bridge or bond that it is a member of
@@ -94,6 +95,10 @@ class LinkSocket {
   /// What would be lost with the link, for people: "it is up", "it has an address"; empty: nothing is configured on it.
   /// Its address, MTU and alias don't count.
   [[nodiscard]] Result<std::string> configuration_of(const LinkInfo& link);
+
+  /// The unicast addresses that the link receives in addition to its own, sorted: those of interfaces on top of it (a
+  /// macvlan, a VLAN with an address of its own), and those that an administrator added (bridge fdb add ... self).
+  [[nodiscard]] Result<std::vector<MacAddress>> further_addresses(const LinkInfo& link);
 
   /// The kernel finds the link by its index; its name appears in messages. Errors: "setting the MTU of lan0 to 99999:
   /// Invalid argument (mtu greater than device maximum)".

@@ -167,6 +167,25 @@ class PolicyFile(support.LabTestCase):
         self.wait_line(host, "the policy does not list this host")
         self.assertEqual(self.policy("show", control=host.control).returncode, 1)
 
+    def test_a_macvlan_on_the_interface_uses_a_second_address_of_its_host(self):
+        own, second = "02:77:00:00:00:21", "02:77:00:00:00:22"
+        self.file.write_text(f"[[host]]\nname = 'h1'\naddresses = ['{own}', '{second}']\n")
+        unit = self.start_unit("--policy", self.file)
+        host = Host(self.lab, unit, 1, name="h1")
+        self.addCleanup(host.stop)
+        host.start()
+        peer = self.lan.ns.mac(self.lan.peer_if)
+        host.ns.ip("link", "add", "link", host.tap, "name", "above", "address", second, "type", "macvlan")
+        host.ns.ip("link", "set", "above", "up")
+        with frames.RawPort(self.lan.ns, self.lan.peer_if) as lan, frames.RawPort(host.ns, "above") as above:
+            def reached():
+                lan.send(frames.frame(second, peer, b"to the second".ljust(46)))
+                return above.expect(lambda raw: b"to the second" in raw, 0.1)
+            wait_until(reached, SETTLE_SECONDS, "a frame to the second address")
+            above.send(frames.frame(peer, second, b"from the second".ljust(46)))
+            self.assertTrue(lan.expect(lambda raw: b"from the second" in raw))
+            self.assertEqual(unit.drops().get("from_host_not_allowed", 0), 0)
+
     def test_a_reload_waits_for_the_disk_and_frames_do_not(self):
         self.file.write_text("[[host]]\nname = 'h1'\n")
         unit = self.start_unit("--policy", self.file)

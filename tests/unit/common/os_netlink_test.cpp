@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "common/os/errno_text.h"
 #include "common/os/netlink.h"
@@ -137,6 +138,37 @@ TEST_CASE("a link leaves its bridge without being taken for removed", "[common][
     REQUIRE(links->clear_master(*link));
     CHECK_FALSE(links->query("lan0")->master);
     for (const auto& event : drain(*links)) CHECK(event.kind == LinkEvent::Kind::kChanged);
+  });
+}
+
+TEST_CASE("what a link receives for others is told: their addresses, and all groups", "[common][netlink][privileged]") {
+  in_own_namespace([] {
+    shell("ip link add lan0 type veth peer name lan1 && ip link set lan0 up && ip link set lan1 up");
+    auto links = LinkSocket::open();
+    REQUIRE(links);
+    const auto further = [&] {
+      const auto link = links->query("lan0");
+      REQUIRE(link);
+      const auto addresses = links->further_addresses(*link);
+      REQUIRE(addresses);
+      return *addresses;
+    };
+    CHECK(further().empty());
+    CHECK_FALSE(links->query("lan0")->all_multicast);
+    shell("ip link add link lan0 name above address 02:00:00:00:00:09 type macvlan && ip link set above up");
+    shell("bridge fdb add 02:00:00:00:00:08 dev lan0 self && bridge fdb add 01:00:5e:01:02:03 dev lan0 self");
+    shell("bridge fdb add 02:00:00:00:00:07 dev lan1 self");
+    CHECK(further() == std::vector<MacAddress>{{{2, 0, 0, 0, 0, 8}}, {{2, 0, 0, 0, 0, 9}}});
+    shell("ip link set above allmulticast on");
+    CHECK(links->query("lan0")->all_multicast);
+    shell("ip link del above");
+    CHECK_FALSE(links->query("lan0")->all_multicast);
+    // What a bridge has learned behind the link is not the link's.
+    shell("ip link add br0 type bridge && ip link set lan0 master br0");
+    shell("bridge fdb add 02:00:00:00:00:06 dev lan0 master static");
+    CHECK(further() == std::vector<MacAddress>{{{2, 0, 0, 0, 0, 8}}});
+    shell("bridge fdb del 02:00:00:00:00:08 dev lan0 self");
+    CHECK(further().empty());
   });
 }
 

@@ -38,6 +38,33 @@ TEST_CASE("events of other interfaces don't make the NIC read its settings", "[h
   CHECK(nic->name() == "sn1");
 }
 
+TEST_CASE("what an interface on top of the TAP receives is the TAP's to ask for", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0", .mac = kMac});
+  Time now = kStart;
+  const auto seen = [&]() -> const NicSettings& { return nic->settings(now += TapNic::kQuietCheckInterval); };
+  run("ip link set sn0 up");
+  run("ip link add link sn0 name above address 02:00:00:00:00:02 type macvlan");
+  CHECK(seen().unicast.empty());
+  CHECK_FALSE(seen().all_multicast);
+  run("ip link set above up allmulticast on");
+  CHECK(seen().unicast == std::vector{kOtherMac});
+  CHECK(seen().all_multicast);
+  run("ip link del above");
+  CHECK(seen().unicast.empty());
+  CHECK_FALSE(seen().all_multicast);
+  // A bridge receives everything, and would have a long list.
+  run("bridge fdb add 02:00:00:00:00:02 dev sn0 self");
+  CHECK(seen().unicast == std::vector{kOtherMac});
+  run("ip link add br0 type bridge");
+  run("ip link set sn0 master br0");
+  CHECK(seen().unicast.empty());
+  CHECK(seen().promiscuous);
+  run("ip link set sn0 nomaster");
+  CHECK(seen().unicast == std::vector{kOtherMac});
+}
+
 TEST_CASE("an MTU that the driver may not set back is reported once", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
