@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint32_t kControlReceiveDepth = 64;
 constexpr std::uint32_t kListEntries = 128;
-// Large enough for the longest receive filter and the longest statistics.
-constexpr std::uint32_t kLeastMessageBytes = 4096;
+// Large enough for each request and answer; the longest is a filter with every VLAN.
+constexpr std::uint32_t kLeastMessageBytes = 8320;
 
 constexpr std::uint32_t round_up(std::uint32_t value, std::uint32_t to) { return (value + to - 1) / to * to; }
 

@@ -1,6 +1,9 @@
 #include "host/host_driver.h"
 
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <numeric>
+#include <vector>
 
 #include "driver_bench.h"
 
@@ -158,6 +161,39 @@ TEST_CASE("more groups than a filter holds ask for all multicast", "[host][drive
   CHECK_FALSE(full.all_multicast);
   CHECK(full.multicast == bench.nic.system.multicast);
   CHECK(filter_for(wire::kMaxMulticastFilters + 1) == wire::ReceiveFilter{.all_multicast = true});
+}
+
+TEST_CASE("frames to the NIC's further addresses are asked for, all frames if these are too many", "[host][driver]") {
+  DriverBench bench;
+  bench.come_up();
+  const auto filter_for = [&](std::size_t addresses) {
+    bench.nic.system.unicast.clear();
+    for (std::size_t n = 0; n < addresses; ++n) {
+      bench.nic.system.unicast.push_back({{0x02, 0, 0, 0, 1, static_cast<std::uint8_t>(n)}});
+    }
+    bench.unit.requests.clear();
+    bench.run(10ms);
+    const auto filters = bench.unit.asked<wire::ReceiveFilter>();
+    REQUIRE(filters.size() == 1);
+    return filters.front();
+  };
+  for (const std::size_t addresses : {std::size_t{1}, wire::kMaxUnicastFilters}) {
+    const auto filter = filter_for(addresses);
+    CHECK(filter == wire::ReceiveFilter{.unicast = bench.nic.system.unicast});
+  }
+  CHECK(filter_for(wire::kMaxUnicastFilters + 1) == wire::ReceiveFilter{.promiscuous = true});
+  CHECK(filter_for(0) == wire::ReceiveFilter{});
+}
+
+TEST_CASE("every VLAN may be listed", "[host][driver]") {
+  DriverBench bench;
+  std::vector<std::uint16_t> all(wire::kMaxVlan);
+  std::iota(all.begin(), all.end(), std::uint16_t{1});
+  bench.driver().limit_vlans(all);
+  bench.start_unit();
+  bench.run(20ms);
+  CHECK(bench.unit.asked<wire::VlanFilter>() == std::vector{wire::VlanFilter{all}});
+  CHECK(bench.unit.downs.empty());
 }
 
 TEST_CASE("an address is asked for if an option or the NIC has one, else the unit chooses", "[host][driver]") {
