@@ -54,10 +54,11 @@ Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& ce
   } else {
     const Access access = read_access(queue_pair, record, record.bytes);
     const auto placement = context_.table.check_remote(access, record.address);
-    if (!placement) return refused(placement.error(), ProtectedUse::read_request);
+    const bool named = names_memory(queue_pair, record.bytes);
+    if (named && !placement) return refused(placement.error(), ProtectedUse::read_request);
     const bool fits = record.bytes <= context_.options.max_message_bytes && fits_packet(record.bytes, queue_pair);
     if (!fits) return Verdict::nonsense;
-    if (placement->entry->touch == TouchControl::one_shot) {
+    if (named && placement->entry->touch == TouchControl::one_shot) {
       static_cast<void>(context_.table.touch(access, {false, record.psn, record.psn + 1, 1}));
     }
     record.sink_tag = cell.sink_tag;
@@ -166,7 +167,7 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
   cell.cell_sequence = responses.cell;
   ClaimedPayload payload;
   if (!queue_pair.path->claim(lane, cell, bytes, payload)) return false;
-  if (!direct) {  // checks the table again for every cell
+  if (!direct && names_memory(queue_pair, record.bytes)) {  // checks the table again for every cell
     const Access access = read_access(queue_pair, record, bytes);
     const auto placement = context_.table.check_remote(access, record.address + responses.offset);
     if (!placement) {

@@ -41,12 +41,11 @@ std::optional<ProtectedUse> forbidden_use(const QueuePair& queue_pair, MessageKi
   return std::nullopt;
 }
 
-/// By the verbs' rules a message of no bytes names no memory.
+}  // namespace
+
 bool names_memory(const QueuePair& queue_pair, std::uint32_t bytes) {
   return bytes != 0 || !queue_pair.options.verbs_rules;
 }
-
-}  // namespace
 
 /// Checks a receive's scatter list and takes it over, as the next of the queue.
 inline Status Responder::fill(ReceiveQueue& receive, const Consumer& user, const ReceiveRequest& request,

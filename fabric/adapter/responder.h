@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "fabric/adapter/context.h"
@@ -93,6 +94,9 @@ class Responder {
   ProtectionError error_ = ProtectionError::invalid_stag;
   ProtectedUse use_ = ProtectedUse::write;
 };
+
+/// By the verbs' rules a message of no bytes names no memory. Source: InfiniBand, C9-88.
+[[nodiscard]] bool names_memory(const QueuePair& queue_pair, std::uint32_t bytes);
 
 /// Terminate reasons that name no error of the protection table. Source: RFC 5040 section 4.8, RFC 5041 section 8.2.
 inline constexpr TerminateReason kUnspecifiedOperationError{0, 2, 0xff};

@@ -149,6 +149,22 @@ TEST_CASE("inline data may be changed after the post, and needs no region", "[ib
   one.expect(1);
 }
 
+TEST_CASE("a write or a read of no bytes names no memory", "[ibverbs]") {
+  Device one;
+  Device other;
+  Connected ends(one, other);
+  std::uint64_t id = 0;
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
+    ibv_sge nothing{};
+    ibv_send_wr request = ends.first.request(++id, opcode, nothing);
+    request.num_sge = 0;
+    request.wr.rdma.remote_addr = 0xdead;
+    request.wr.rdma.rkey = 0xbad;
+    REQUIRE(ends.first.post(request) == 0);
+    one.expect(id);
+  }
+}
+
 TEST_CASE("requests without a signal complete only if they fail", "[ibverbs]") {
   Device one;
   Device other;
