@@ -50,8 +50,8 @@ std::uint64_t UdpLink::release(VirtualLane lane, const Cell& cell, std::uint32_t
   std::ranges::copy(envelope.head(), claimed_.begin());
   std::ranges::copy(envelope.tail(), claimed_.last(envelope.tail().size()).begin());
   peer_.release(lane, claimed_.size());
-  return 0;
   claimed_ = {};
+  return 0;
 }
 
 const ReceivedCell* UdpLink::front(VirtualLane lane) {

@@ -252,7 +252,7 @@ std::span<std::byte> UdpPeer::claim(VirtualLane lane, std::size_t bytes) {
   Out& to = out(lane);
   const std::size_t needed = kUdpRecordHead + bytes;
   to.wants_room = true;
-  to.granted_when_refused = to.granted;
+  to.granted_known = to.granted;
   if (to.used + needed > datagram_bytes_ && !send_datagram(lane, false)) return {};
   const std::uint64_t after = to.position + (to.used - sizeof(UdpDataBytes)) + needed;
   if (after > to.granted) {

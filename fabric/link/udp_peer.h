@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/random.h"
@@ -110,9 +111,10 @@ class UdpPeer {
   void release(VirtualLane lane, std::size_t bytes);
   /// The last claim() of the lane found no room.
   [[nodiscard]] bool wants_room(VirtualLane lane) const { return out(lane).wants_room; }
-  /// The peer has granted more since.
-  [[nodiscard]] bool room_again(VirtualLane lane) const {
-    return wants_room(lane) && out(lane).granted != out(lane).granted_when_refused;
+  /// The peer has granted more since then, and since the last call that said so.
+  [[nodiscard]] bool room_again(VirtualLane lane) {
+    Out& of = out(lane);
+    return of.wants_room && std::exchange(of.granted_known, of.granted) != of.granted;
   }
   /// Sends the datagrams under construction, and what the peer waits for. False: the sink had no room for all of it.
   bool flush();
@@ -133,7 +135,7 @@ class UdpPeer {
     std::size_t used = sizeof(UdpDataBytes);
     std::uint64_t position = 0;  // of the first record in the datagram
     std::uint64_t granted = 0;
-    std::uint64_t granted_when_refused = 0;
+    std::uint64_t granted_known = 0;  // to whoever was refused
     bool wants_room = false;
     Time ask_next = kNever;
   };

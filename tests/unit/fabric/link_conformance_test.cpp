@@ -374,6 +374,36 @@ TEMPLATE_TEST_CASE("an end sleeps only while nothing waits, and what comes wakes
   step_until(links, [&] { return send(sender, kData, message_of(1, 200)); });
 }
 
+TEMPLATE_TEST_CASE("an end that is told of room sleeps again, also if nobody there wants it any more", "[fabric][link]",
+                   SPLITNIC_EVERY_LINK) {
+  TestType links;
+  come_up(links);
+  CellLink& sender = links.end(0);
+  CellLink& receiver = links.end(1);
+  std::uint32_t number = 0;
+  for (int refused = 0; refused < 2000;) {
+    refused = send(sender, kData, message_of(number++, 200)) ? 0 : refused + 1;
+    sender.notify();
+    links.step();
+  }
+  REQUIRE(sender.wants_room(kData));
+  const auto may_sleep = [&] {
+    const bool armed = sender.prepare_sleep();
+    sender.disarm();
+    return armed;
+  };
+  step_until(links, [&] {
+    while (receive(receiver, kData)) continue;
+    finish_burst(receiver);
+    return !may_sleep();
+  });
+  // The queue pair that was refused has ended.
+  constexpr int kSoon = 10'000;
+  step_until(links, may_sleep, kSoon);
+  CHECK(may_sleep());
+  step_until(links, [&] { return send(sender, kData, message_of(number, 200)); });
+}
+
 TEMPLATE_TEST_CASE("what was stored in the peer's memory is there when the cell comes", "[fabric][link]",
                    SPLITNIC_EVERY_LINK) {
   TestType links;
