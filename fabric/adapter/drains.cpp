@@ -69,7 +69,9 @@ std::size_t Drains::push_due() {
     return answer;
   });
   for (Asked& asked : asked_) {
-    if (context_.now < asked.ask_again || !send(Opcode::drain_request, asked.tag, asked.number)) continue;
+    if (context_.now < asked.ask_again) continue;
+    asked.refused = !send(Opcode::drain_request, asked.tag, asked.number);
+    if (asked.refused) continue;
     asked.ask_again = context_.now + context_.options.ack_timeout;
     ++sent;
   }
@@ -85,9 +87,14 @@ bool Drains::send(Opcode opcode, Stag tag, std::uint32_t number) {
   return send_cell(context_, path_, VirtualLane::control, cell);
 }
 
+/// A question that has found no room waits for the link, which wakes this end when the peer gives some.
 Time Drains::next_deadline() const {
+  const bool lane_is_full = path_.link.wants_room(VirtualLane::control);
   Time deadline = kNever;
-  for (const Asked& asked : asked_) deadline = std::min(deadline, std::max(asked.ask_again, context_.now));
+  for (const Asked& asked : asked_) {
+    if (asked.refused && lane_is_full) continue;
+    deadline = std::min(deadline, std::max(asked.ask_again, context_.now));
+  }
   return deadline;
 }
 

@@ -49,6 +49,7 @@ class Drains {
     MemoryRange range{};
     QpNumber queue_pair{};
     Time ask_again{};
+    bool refused = false;  // found no room, the last time
   };
   struct ToAnswer {
     Stag tag{};

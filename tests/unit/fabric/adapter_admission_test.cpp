@@ -141,6 +141,34 @@ TEST_CASE("the number of a queue pair in another domain lets its peer store ther
   CHECK(refused_write(two, memory) == CompletionStatus::remote_access_error);
 }
 
+TEST_CASE("the question for a drain that finds no room waits for some, and does not keep its adapter awake",
+          "[fabric][adapter][drain]") {
+  AdapterOptions options = test::small_cells();
+  options.ack_timeout = milliseconds(1);
+  TwoEndpoints two(options);
+  const Memory memory(two, two.end(1).domain);
+  REQUIRE(may_store(two, memory));
+  ChannelAdapter& owner = two.end(1).adapter;
+  const QpNumber gone = two.end(1).number;
+  REQUIRE(owner.modify(gone, QueuePairEvent::reset) == Status::ok);
+  // The peer stands still, and each question stays in the lane.
+  const auto poll_owner = [&] {
+    two.pair.advance(options.ack_timeout);
+    owner.poll(two.pair.now());
+  };
+  for (int asked = 0; !two.pair.link(1).wants_room(VirtualLane::control); ++asked) {
+    REQUIRE(asked < 1000);
+    CHECK(owner.next_deadline() <= two.pair.now() + options.ack_timeout);
+    poll_owner();
+  }
+  poll_owner();
+  CHECK(owner.next_deadline() == kNever);
+  CHECK(owner.in_quarantine(gone));
+  two.run(milliseconds(10));
+  CHECK_FALSE(owner.in_quarantine(gone));
+  CHECK(owner.counters().drains_completed == 1);
+}
+
 TEST_CASE("a queue pair that awaited its link is admitted when the epoch begins", "[fabric][adapter][mpt]") {
   LinkedPair pair;
   AwaitedLink late(pair.link(1));
