@@ -192,7 +192,7 @@ void FabricLink::void_epoch() {
   direct_.end();
   peer_port_address_ = PortAddress{};
   armed_ = 0;
-  undelivered_ = false;
+  undelivered_ = torn_ = false;
 }
 
 void FabricLink::restart() {
@@ -385,9 +385,11 @@ void FabricLink::step_up(Time now) {
     fail_link("the peer wrote an impossible tail");
     return;
   }
+  torn_ = false;
   if (peer_group_changed()) {
     PeerGroup group;
-    if (read_peer_group(group)) follow(group);
+    torn_ = !read_peer_group(group);
+    if (!torn_) follow(group);
     if (phase_ != LinkPhase::up) return;
   }
   if (now >= ring_again_next_) {
@@ -517,7 +519,8 @@ bool FabricLink::anything_waiting() {
     if (lane.receiver.front() != nullptr || lane.sender.room_again()) return true;
     if (lane.sender.settled_again(lane.receiver.consumed())) return true;
   }
-  return rings_faulty() || peer_group_changed();
+  // A peer that makes a torn group whole rings. One that leaves it torn must not keep this end awake.
+  return rings_faulty() || (!torn_ && peer_group_changed());
 }
 
 void FabricLink::set_armed(std::uint64_t flags) {
@@ -570,8 +573,9 @@ bool FabricLink::prepare_sleep() {
     if (lane.receiver.line_behind()) lane.receiver.push_tail(lane.sender.head());
   }
   ring_if_asleep(false);
-  // Empties the doorbells of the last sleep. Here rather than in disarm(), which would delay the announced cell.
-  static_cast<void>(bridge_.take_doorbells());
+  // Empties the doorbells of the last sleep. Here rather than in disarm(), which would delay the announced cell. One of
+  // them may have said that a torn group is whole.
+  if (bridge_.take_doorbells()) torn_ = false;
   return arm(wanted_wake_ups());
 }
 
@@ -642,7 +646,7 @@ Time FabricLink::next_deadline(Time now, bool outstanding) const {
       return kNever;
     case LinkPhase::up:
       // Counts from this end's last look at the flag, not from now, so that other wake-ups do not put it off.
-      return outstanding || undelivered_ ? std::max(now, ring_again_next_) : kNever;
+      return outstanding || undelivered_ || torn_ ? std::max(now, ring_again_next_) : kNever;
   }
   return kNever;
 }

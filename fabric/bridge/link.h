@@ -55,7 +55,8 @@ enum class LinkPhase { down, init, ready, up, faulty };
 ///    +----------+-------+----------+----------+-----------+-----------+---------------+----------------+
 ///
 /// protocol: 0x534e in the upper half, version 1 in the lower. phase: 1 init, 2 ready, 3 faulty. A group whose checksum
-/// does not fit is torn and read again later. The handshake, for each end:
+/// does not fit is torn and read again later; an end that sleeps does so at the next doorbell, or after 100 ms. The
+/// handshake, for each end:
 ///
 ///   the end sees              it does
 ///   a new epoch of the peer   stops using the rings; flushes every write issued so far (read-back); then echoes the
@@ -122,7 +123,7 @@ class FabricLink final : public CellLink {
   /// from next_deadline(). What it can't send for lack of room still wakes it. At first an end is not patient.
   void set_patient(bool patient) { patient_ = patient; }
   [[nodiscard]] bool stays_armed() const override {
-    return up() && armed_ != 0 && !doorbell_taken_ && !undelivered_ && !patient_;
+    return up() && armed_ != 0 && !doorbell_taken_ && !undelivered_ && !torn_ && !patient_;
   }
   /// Back from sleep: disarms, empties doorbells.
   void disarm() override;
@@ -195,6 +196,7 @@ class FabricLink final : public CellLink {
   std::uint32_t peer_check_ = 0;  // of the group that was last acted on
   std::uint32_t peer_epoch_low_ = 0;
   bool has_peer_group_ = false;
+  bool torn_ = false;  // while up: the peer's group, at the last look
 
   std::size_t peer_armed_offset_ = 0;  // in the peer's memory: our armed flag
   std::uint64_t armed_sequence_ = 0;   // of our armed flag

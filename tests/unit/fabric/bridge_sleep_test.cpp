@@ -207,6 +207,64 @@ TEST_CASE("prepare_sleep refuses when a record came in, and arms otherwise; the 
   CHECK_FALSE(consumer.prepare_sleep());
 }
 
+TEST_CASE("an announcement that stays torn keeps nobody awake, and one that follows it is read",
+          "[fabric][link][sleep]") {
+  constexpr std::size_t kCheckWord = 7;
+  ShmPairBridges bridges;
+  SeededRandom random(1);
+  FabricLink peer(bridges.end(0), {}, random);
+  FabricLink sleeper(bridges.end(1), {}, random);
+  peer.restart();
+  sleeper.restart();
+  Time now{};
+  const auto come_up = [&] {
+    for (int steps = 0; !peer.up() || !sleeper.up(); ++steps) {
+      REQUIRE(steps < 1000);
+      now += milliseconds(1);
+      peer.poll(now);
+      sleeper.poll(now);
+    }
+  };
+  const auto look_and_arm = [&] {
+    now += milliseconds(1);
+    sleeper.poll(now);
+    return sleeper.prepare_sleep();
+  };
+  come_up();
+  REQUIRE(look_and_arm());
+  CHECK(sleeper.stays_armed());
+  sleeper.disarm();
+
+  const std::uint32_t whole = bridges.end(1).read_scratchpad(kCheckWord);
+  bridges.end(0).write_scratchpad(kCheckWord, ~whole);
+  CHECK_FALSE(sleeper.prepare_sleep());  // not looked at yet
+  REQUIRE(look_and_arm());
+  CHECK(sleeper.up());
+  CHECK_FALSE(sleeper.stays_armed());
+  const Time look_again = sleeper.next_deadline(now, false);
+  CHECK(look_again > now);
+  CHECK(look_again <= now + milliseconds(100));
+  sleeper.disarm();
+  bridges.end(0).ring();
+  CHECK_FALSE(sleeper.prepare_sleep());  // it may be whole
+  bridges.end(0).write_scratchpad(kCheckWord, whole);
+  REQUIRE(look_and_arm());
+  CHECK(sleeper.stays_armed());
+  CHECK(sleeper.next_deadline(now, false) == kNever);
+  sleeper.disarm();
+
+  bridges.end(0).write_scratchpad(kCheckWord, ~whole);
+  REQUIRE(look_and_arm());
+  const std::uint64_t before = sleeper.incarnation();
+  peer.restart();
+  CHECK(bridges.end(1).take_doorbells());
+  sleeper.disarm();
+  sleeper.poll(now += milliseconds(1));
+  CHECK_FALSE(sleeper.up());
+  come_up();
+  CHECK(sleeper.incarnation() == before + 1);
+}
+
 /// Keeps this thread on the core that it is on.
 class OnOneCore {
  public:
