@@ -178,8 +178,13 @@ void ShmListener::note_hang_up(std::uint64_t number, Time now) {
   held.hung_up->store(true, std::memory_order_relaxed);
   // The state stays, and so would the event.
   epoll_ctl(events_.get(), EPOLL_CTL_DEL, held.socket, nullptr);
-  ++ending_soon_;
+  ends_soon(held);
   ++hang_ups_;
+}
+
+/// Its host has hung up, or it was given back: its place will be free.
+void ShmListener::ends_soon(Held& held) {
+  if (!std::exchange(held.ends_soon, true)) ++ending_soon_;
 }
 
 /// Takes the parts that the bridges' users have given back. A host that is still there gets the hang-up datagram and
@@ -201,7 +206,7 @@ void ShmListener::take_back(Time now) {
     static_cast<void>(os::send_bytes(held.socket, {}, MSG_DONTWAIT));
     held.parts = std::move(parts);
     ends_.emplace_back(now + kHangUpLimit, number);
-    ++ending_soon_;
+    ends_soon(held);
   }
   while (!ends_.empty() && now >= ends_.front().first) {
     const auto found = bridges_.find(ends_.front().second);
@@ -219,7 +224,7 @@ void ShmListener::end(std::uint64_t number, ShmParts parts, Time now) {
   parts.local->discard();
   parts.peer->discard();
   limits_.release(held.user, held.bytes, now);
-  if (held.parts || held.hung_up->load(std::memory_order_relaxed)) --ending_soon_;
+  if (held.ends_soon) --ending_soon_;
 }
 
 /// False: no connection is waiting.
@@ -466,9 +471,14 @@ void ShmListener::hand_over(Caller& caller, Made made, std::size_t reserved, Tim
   made.host_socket.reset();
 
   // From here on it is a bridge, which takes the ordinary way back if it has nobody at the other end.
-  Held held{
-      caller.who.uid, reserved, hello.purpose, accepted.cookie, made.doorbell->socket(), made.doorbell->hang_up_flag(),
-      std::nullopt};
+  Held held{caller.who.uid,
+            reserved,
+            hello.purpose,
+            accepted.cookie,
+            made.doorbell->socket(),
+            made.doorbell->hang_up_flag(),
+            std::nullopt,
+            /*ends_soon=*/false};
   // EPOLLHUP needs no request. If the socket can't be watched, take() of the doorbell finds the hang-up.
   static_cast<void>(watch(held.socket, 0, number));
   bridges_.emplace(number, std::move(held));

@@ -134,10 +134,11 @@ class ShmListener {
     uid_t user = 0;
     std::size_t bytes = 0;
     ShmPurpose purpose = ShmPurpose::session;
-    std::uint64_t cookie = 0;  ///< of the session, or of the one that a further queue belongs to
-    int socket = -1;           ///< of the doorbell, which the parts own
-    std::shared_ptr<std::atomic<bool>> hung_up;
-    std::optional<ShmParts> parts;  ///< given back; the host has not hung up yet
+    std::uint64_t cookie = 0;                    ///< of the session, or of the one that a further queue belongs to
+    int socket = -1;                             ///< of the doorbell, which the parts own
+    std::shared_ptr<std::atomic<bool>> hung_up;  ///< the thread that uses the bridge may notice it first
+    std::optional<ShmParts> parts;               ///< given back; the host has not hung up yet
+    bool ends_soon = false;                      ///< counted in ending_soon_
   };
   /// Both memories and all descriptors of a bridge to be.
   struct Made;
@@ -149,6 +150,7 @@ class ShmListener {
   void take_events(Time now);
   void take_back(Time now);
   void note_hang_up(std::uint64_t number, Time now);
+  void ends_soon(Held& held);
   void end(std::uint64_t number, ShmParts parts, Time now);
   [[nodiscard]] bool accept_one(Time now);
   void make_room(const Caller& caller);
@@ -180,7 +182,7 @@ class ShmListener {
   std::unordered_map<std::uint64_t, Held> bridges_;  // by a number that is never used again
   std::uint64_t next_number_;
   std::uint64_t hang_ups_ = 0;
-  std::size_t ending_soon_ = 0;                      // bridges whose host has hung up, or which were given back
+  std::size_t ending_soon_ = 0;                      // bridges with Held::ends_soon
   std::deque<std::pair<Time, std::uint64_t>> ends_;  // given back while the host was there; when they end anyway
   std::vector<os::UniqueFd> closing_;
   Time accept_again_ = kNever;  // while paused

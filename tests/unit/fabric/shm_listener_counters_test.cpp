@@ -295,6 +295,32 @@ TEST_CASE("when too many connections wait, the oldest one of the user who has th
   for (const auto* const open : {few.data(), &few[1], &most[1], &most[2], &most[3]}) CHECK(is_open(*open));
 }
 
+TEST_CASE("a host that its user saw leave before the listener did makes no later caller wait", "[fabric][shm]") {
+  ShmListenOptions options;
+  options.limits.places = options.limits.places_per_user = 1;
+  options.max_setting_up = options.max_setting_up_per_user = 100;
+  Polled unit(options);
+  auto leaving = unit.connected();
+  // The listener hears of 64 things at once, and of the hang-up after these.
+  std::vector<os::UniqueFd> callers;
+  for (int i = 0; i < 70; ++i) {
+    callers.push_back(call(path_of(unit)));
+    unit.poll();
+  }
+  const auto hello = hello_bytes();
+  for (const os::UniqueFd& caller : callers) say(caller, std::span(hello).first(1));
+  leaving.host.reset();
+  leaving.connector.reset();
+  CHECK_FALSE(leaving.unit.bridge->take_doorbells());
+  REQUIRE(leaving.unit.bridge->link() == LinkState::down);
+  leaving.unit.bridge.reset();
+  unit.listener->poll(unit.now);
+  REQUIRE(unit.listener->bridges() == 0);
+  REQUIRE(unit.listener->hang_ups() == 0);
+  const auto next = unit.connected();
+  CHECK_THAT(unit.refusal(), Catch::Contains("serves as many hosts as it may"));
+}
+
 TEST_CASE("one user has sixteen connections without a bridge, and one more closes its own oldest", "[fabric][shm]") {
   ShmListenOptions options;
   allow_other_user(options);
