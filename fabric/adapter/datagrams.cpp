@@ -336,7 +336,7 @@ Requester::Copy Requester::send_copy(QueuePair& queue_pair, SendEntry& entry, co
 
 Time Requester::next_datagram_deadline(const QueuePair& queue_pair) const {
   const SendQueue& send = queue_pair.send;
-  if (!queue_pair.rules().begin_sends || send.next == send.posted) return kNever;
+  if (!queue_pair.sends_on() || send.next == send.posted) return kNever;
   if (context_.now < send.hold_until) return send.hold_until;
   return send.drop_at == kNever ? context_.now : std::max(send.drop_at, context_.now);
 }

@@ -339,6 +339,10 @@ struct QueuePair {
     return options.flush_posts && (state == QueuePairState::sq_error || state == QueuePairState::error);
   }
   [[nodiscard]] bool flushes_receives() const { return options.flush_posts && state == QueuePairState::error; }
+  /// The request at send.next may begin or go on. In sq_drained those may that had begun.
+  [[nodiscard]] bool sends_on() const {
+    return rules().begin_sends || (rules().connected && send.next < send.drain_to);
+  }
 
   QpNumber number;
   QueuePairAttributes options;

@@ -107,9 +107,7 @@ std::size_t Requester::pump(QueuePair& queue_pair, std::size_t budget) {
   if (context_.now < send.hold_until || waits_for_path(queue_pair)) return 0;
   std::size_t moved = 0;
   while (moved < budget && send.next != send.posted) {
-    const QueuePairRules& rules = queue_pair.rules();
-    const bool goes_on = rules.begin_sends || (rules.connected && send.next < send.drain_to);
-    if (!goes_on) break;
+    if (!queue_pair.sends_on()) break;
     SendEntry& entry = send.entries[send.next];
     if (!may_begin(queue_pair, entry)) break;
     const Step step = advance(queue_pair, entry);

@@ -431,9 +431,10 @@ void Requester::check_time(QueuePair& queue_pair) {
   if (lacked_room_for_long(queue_pair)) {
     return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
   }
-  if (send.next != send.posted && send.next == send.sent && send.delay_until == kNever &&
-      send.entries[send.next].request.operation == Operation::delay) {
-    send.delay_until = context_.now + send.entries[send.next].request.delay;
+  if (send.next != send.posted && send.next == send.sent && send.delay_until == kNever) {
+    const SendEntry& entry = send.entries[send.next];
+    const bool begins = entry.request.operation == Operation::delay && may_begin(queue_pair, entry);
+    if (begins) send.delay_until = context_.now + entry.request.delay;
   }
   if (send.sent == send.done || context_.now < send.hold_until) return;
   if (send.acknowledge_by == kNever) {
@@ -465,8 +466,7 @@ Time Requester::next_deadline(const QueuePair& queue_pair) const {
     deadline = send.room_by == kNever ? context_.now + queue_pair.times.ack_timeout : send.room_by;
   }
   if (waits_for_path(queue_pair)) return deadline;
-  const bool goes_on = queue_pair.rules().begin_sends || send.next < send.drain_to;
-  if (send.next == send.posted || !goes_on) return deadline;
+  if (send.next == send.posted || !queue_pair.sends_on()) return deadline;
   const SendEntry& entry = send.entries[send.next];
   if (entry.request.operation == Operation::delay && send.delay_until != kNever) {
     return std::min(deadline, std::max(send.delay_until, context_.now));
@@ -498,9 +498,8 @@ std::optional<Time> Requester::waits_until(const QueuePair& queue_pair) const {
   if (context_.now < send.hold_until) return send.hold_until;
   const bool timer_runs = send.sent == send.done || send.acknowledge_by != kNever;
   if (send.next == send.posted) return timer_runs ? std::optional(send.acknowledge_by) : std::nullopt;
-  const bool goes_on = queue_pair.rules().begin_sends || send.next < send.drain_to;
   const bool waits = send.delay_until != kNever || (!path->link.wants_room(lane) && waits_for_others(queue_pair));
-  if (!timer_runs || (goes_on && !waits)) return std::nullopt;
+  if (!timer_runs || (queue_pair.sends_on() && !waits)) return std::nullopt;
   return next_deadline(queue_pair);
 }
 

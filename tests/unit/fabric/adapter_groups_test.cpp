@@ -160,6 +160,25 @@ TEST_CASE("a member that leaves while a datagram waits for another one costs the
   }
 }
 
+TEST_CASE("a send queue that drains does not wait for a member for longer than one that sends on",
+          "[fabric][adapter][datagram]") {
+  Members group(1);
+  group.send(1);
+  group.run();
+  ChannelAdapter& adapter = group.sender->adapter;
+  const QpNumber number = group.sender->number;
+  const Time sends_on_at = adapter.next_deadline();
+  REQUIRE(adapter.modify(number, QueuePairEvent::drain_sends) == Status::ok);
+  group.run();
+  REQUIRE(adapter.is_draining(number));
+  CHECK(adapter.next_deadline() == sends_on_at);
+  group.now = sends_on_at;
+  group.run();
+  CHECK_FALSE(adapter.is_draining(number));
+  CHECK(adapter.counters().dropped_datagram_no_room == 1);
+  CHECK(group.got() == std::array<std::size_t, 3>{1, 0, 1});
+}
+
 TEST_CASE("a group's datagram that waits for a member gets there, although its address handle is destroyed",
           "[fabric][adapter][datagram]") {
   Members group(1);

@@ -92,6 +92,29 @@ TEST_CASE("a delay holds what comes behind it for its time, and nothing else", "
   CHECK(ends[0].status == CompletionStatus::success);
 }
 
+TEST_CASE("a delay behind a fence begins with the answer to the read before it, and nobody spins until then",
+          "[fabric][adapter][delay]") {
+  ScriptedPeer peer;
+  REQUIRE(post(peer.host, read_request(peer.host, 1, 0, 8, {0x1000, Stag{7}})) == Status::ok);
+  WorkRequest fenced = delay_of(2, milliseconds(5));
+  fenced.fence = true;
+  REQUIRE(post(peer.host, fenced) == Status::ok);
+  CHECK(peer.poll_and_take().size() == 1);
+  CHECK(peer.poll_and_take(milliseconds(6)).empty());
+  CHECK(peer.host.adapter.next_deadline() > peer.pair.now() + milliseconds(5));
+  peer.put(peer.cell(Opcode::read_response_only, kOwnPsn), pattern(8, 1));
+  peer.poll();
+  CHECK(peer.host.take().size() == 1);
+  peer.poll();
+  CHECK(peer.host.adapter.next_deadline() > peer.pair.now() + milliseconds(4));
+  peer.poll(milliseconds(4));
+  CHECK(peer.host.take().empty());
+  peer.poll(milliseconds(1));
+  const auto ends = peer.host.take();
+  REQUIRE(ends.size() == 1);
+  CHECK(ends[0].operation == Operation::delay);
+}
+
 TEST_CASE("a delay may last from nothing to a minute", "[fabric][adapter][delay]") {
   ScriptedPeer peer;
   const Duration longest = peer.host.adapter.limits().delay;
