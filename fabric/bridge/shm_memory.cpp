@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/os/blocked_signals.h"
 #include "common/os/errno_text.h"
 #include "fabric/bridge/bridge.h"
 
@@ -26,14 +27,26 @@ struct Mappable {
   [[nodiscard]] boost::interprocess::mapping_handle_t get_mapping_handle() const { return {descriptor, false}; }
 };
 
+/// Sets the size, and allocates the pages now, where a lack of memory is an error. Later it would be a SIGBUS. When a
+/// signal comes, many kernels (Debian 12's among them) free what they have allocated and give up (EINTR). A program
+/// with a fast timer would never get its memory, so its signals wait. A signal to stop can't wait: then this starts
+/// over.
+bool allocate(int descriptor, off_t bytes) {
+  const os::BlockedSignals undisturbed;
+  int failed = 0;
+  do {
+    failed = fallocate(descriptor, 0, 0, bytes);
+  } while (failed != 0 && errno == EINTR);
+  return failed == 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ShmMemory>> ShmMemory::create(std::size_t bytes) {
   const auto total = static_cast<off_t>(kHeaderBytes + bytes);
   os::UniqueFd descriptor(memfd_create("splitnic-bridge", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor) return fail("cannot create shared memory: {}", os::errno_text());
-  // Sets the size, and allocates the pages now, where a lack of memory is an error. Later it would be a SIGBUS.
-  if (fallocate(descriptor.get(), 0, 0, total) != 0) {
+  if (!allocate(descriptor.get(), total)) {
     return fail("cannot allocate {} bytes of shared memory: {}", total, os::errno_text());
   }
   if (fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) {
