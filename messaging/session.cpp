@@ -74,6 +74,7 @@ std::size_t Session::poll(Time now, std::size_t completions) {
   if (epoch_ && epoch_->fault().empty()) work += epoch_->poll(now, completions);
   const std::string reason = epoch_ ? epoch_->fault() : std::exchange(fault_, std::string());
   if (!reason.empty()) {
+    link_.notify();  // the peer may sleep until its reset is answered
     ++counters_.faults;
     end_epoch(reason);
     restart_wanted_ = true;

@@ -1,5 +1,8 @@
 // When a session rings its peer: at once, or as rarely as the peer asked it to.
 #include <catch2/catch.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "messaging/session.h"
 #include "scripted_peer.h"
@@ -65,6 +68,20 @@ class SleepingHost {
     host_->flush();
     REQUIRE(host_->prepare_sleep());
     REQUIRE_FALSE(rung());
+  }
+  /// The host's driver ends the session, and sleeps until the unit has answered.
+  void reset_and_sleep(std::string_view reason) {
+    sleep();
+    host_->disarm();
+    host_->reset(reason);
+    host_->flush();
+    REQUIRE(host_->prepare_sleep());
+    REQUIRE_FALSE(rung());
+  }
+  [[nodiscard]] std::vector<std::string> downs_of_host() {
+    host_->disarm();
+    host_->poll(now_);
+    return host_events_.downs;
   }
   [[nodiscard]] std::size_t received_by_unit() const { return unit_events_.frames.size(); }
   [[nodiscard]] Time host_wakes_by() const { return host_->next_deadline(); }
@@ -160,6 +177,14 @@ TEST_CASE("a new session starts without the moderation of the last one", "[messa
   bench.sleep();
   bench.send();
   REQUIRE(bench.rung());
+}
+
+TEST_CASE("an end that sleeps until its reset is answered is rung for the answer", "[messaging][session][doorbell]") {
+  SleepingHost bench({});
+  bench.reset_and_sleep("enough");
+  bench.wait(milliseconds(1));
+  REQUIRE(bench.rung());
+  REQUIRE(bench.downs_of_host() == std::vector<std::string>{"enough"});
 }
 
 TEST_CASE("a host that sleeps after a few frames is not rung because the unit has them",
