@@ -143,8 +143,9 @@ def check_data(pair, client, server):
             # A shared queue's buffers go to any queue pair. perftest posts each of them many times, so the cells of
             # messages that come in at the same time lie there side by side.
             landed = server[peers:peers + slot + ROUTING_BYTES]
+            shared = "--use-srq" in pair.words or pair.words[0] == "ib_send_bw" and "XRC" in pair.words
             good = any(message in landed for message in sent) or (
-                "--use-srq" in pair.words and "UD" not in pair.words and
+                shared and "UD" not in pair.words and
                 all(any(message[at:at + PIECE_BYTES] == landed[at:at + PIECE_BYTES] for message in sent)
                     for at in range(0, size, PIECE_BYTES)))
         elif pair.data == "pull":
