@@ -131,7 +131,7 @@ part_verbs() {
   build release splitnic splitnic_ibverbs splitnic_rdmacm splitnic_uverbs
   local count=()
   [ "$verbs" = all ] || count=(--count "$verbs" --seed "$(git rev-parse HEAD)")
-  python3 -B tests/ibverbs/matrix.py "${count[@]}"
+  python3 -B tests/ibverbs/matrix.py --verbose "${count[@]}"
   python3 -B tests/ibverbs/pyverbs_test.py
   python3 -B tests/ibverbs/applications_test.py
   python3 -B tests/ibverbs/mpi_test.py $([ "$verbs" = all ] || echo OrdinaryUser)
