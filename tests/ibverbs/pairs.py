@@ -14,6 +14,7 @@ import unittest
 SPLITNIC = pathlib.Path(os.environ.get("SPLITNIC_BIN", "build/release/bin")).resolve() / "splitnic"
 SECONDS = 30
 NOBODY = 65534
+CLOCK_TRIES = 5
 
 
 def run_tests(verbosity=1):
@@ -49,6 +50,12 @@ def for_both_users(tests):
 
 class Failed(AssertionError):
     """A program did not end in time, or not with 0."""
+
+
+def clock_unknown(*outputs):
+    """perftest measures the processor's clock rate to convert its times. It ends with 1 when that was disturbed too
+    much, one time in a thousand beside other programs. So a pair with such outputs is run again (CLOCK_TRIES)."""
+    return any("Correlation coefficient r^2" in output for output in outputs)
 
 
 def free_port():
@@ -126,7 +133,10 @@ class Fabric:
 
     def run_pair(self, words, server_words=(), client_words=(), seconds=SECONDS):
         """The output of the client, when both ends have ended with 0."""
-        ends = self.run_ends(words, server_words, client_words, seconds=seconds)
+        for _ in range(CLOCK_TRIES):
+            ends = self.run_ends(words, server_words, client_words, seconds=seconds)
+            if not clock_unknown(*(output for _, output in ends)):
+                break
         codes = [code for code, _ in ends]
         if codes != [0, 0]:
             raise Failed(f"{' '.join(words)}: client and server ended with {codes}\n{ends[0][1]}\n{ends[1][1]}")

@@ -115,9 +115,12 @@ class Programs(pairs.OnFabric):
 
     def run_pair(self, server_words, client_words):
         """Both end with 0. Returns what they said. The server listens on the fabric alone."""
-        server = self.start_server(server_words)
-        client = self.start(client_words)
-        ends = [self.finish(client, f"client of {server_words}"), self.finish(server, server_words)]
+        for _ in range(pairs.CLOCK_TRIES):
+            server = self.start_server(server_words)
+            client = self.start(client_words)
+            ends = [self.finish(client, f"client of {server_words}"), self.finish(server, server_words)]
+            if not pairs.clock_unknown(*(output for _, output in ends)):
+                break
         self.assertEqual([code for code, _ in ends], [0, 0], f"{server_words}\n{ends[0][1]}\n{ends[1][1]}")
         return ends[0][1], ends[1][1]
 
