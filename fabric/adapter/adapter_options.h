@@ -118,9 +118,9 @@ struct QueuePairAttributes {
   /// What is posted in error, and sent in sq_error, completes as flushed. False: the post is refused (bad_state).
   bool flush_posts = false;
   MemoryRequestFailure on_memory_request_failure = MemoryRequestFailure::fail_sends;
-  /// As the C verbs have it: a request whose segments the table refuses is taken and ends with local_protection_error,
-  /// and messages of no bytes name no memory; a reset drops the completions that wait. Else the post is refused, and
-  /// the tag of such messages must be good.
+  /// As the C verbs have it: a request whose segments the table refuses is taken and ends with local_protection_error;
+  /// messages of no bytes name no memory; a binding of type 2 names its window by the index alone; a reset drops the
+  /// completions that wait. Else the post is refused, and the tags of such messages and windows must be current.
   bool verbs_rules = false;
   /// What peers may do through the queue pair, where their tags allow it, too.
   Rights remote_rights = Right::remote_read | Right::remote_write | Right::remote_atomic;
