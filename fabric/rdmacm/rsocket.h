@@ -63,8 +63,8 @@ struct Transfer {
   bool has_address = false;  ///< a program has named one; or: the socket has told one
   Address address{};
   bool truncated = false;  ///< a datagram was longer than the parts
-  bool continues =
-      false;  ///< earlier bytes of the same call are done: it answers with them, and an error stays pending
+  /// Earlier bytes of the same call are done: it answers with them, and an error stays pending.
+  bool continues = false;
 };
 
 /// Of Rsocket::ready(), beside poll(2)'s events. If they are wanted, ready() answers no others.

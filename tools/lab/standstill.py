@@ -15,11 +15,13 @@ class Standstill:
 
     def __init__(self):
         self.seconds = 0.0
+        self._begun = threading.Event()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self):
         self._thread.start()
+        self._begun.wait()
         return self
 
     def __exit__(self, *_):
@@ -32,9 +34,14 @@ class Standstill:
         def now():
             waited = int(delays.read_text().split()[1]) / 1e9 if delays.exists() else 0.0
             return time.monotonic() - waited
-        while not self._end.is_set():
-            began = now()
-            self._end.wait(_PAUSE_SECONDS)
-            late = now() - began - _PAUSE_SECONDS
-            if late > _NOTICED_SECONDS:
-                self.seconds += late
+        last = now()
+        self._begun.set()
+        while not self._end.wait(_PAUSE_SECONDS):
+            last = self._note(last, now())
+        self._note(last, now())
+
+    def _note(self, last, this):
+        late = this - last - _PAUSE_SECONDS
+        if late > _NOTICED_SECONDS:
+            self.seconds += late
+        return this
