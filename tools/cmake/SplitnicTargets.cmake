@@ -72,9 +72,10 @@ endfunction()
 # splitnic_layer(NAME DEPENDS layer... LIBRARIES lib... PRIVATE_LIBRARIES lib... PRIVATE_MODULES module...): the library
 # of the folder it is called in; all *.cpp below it. LIBRARIES are what its headers include; the private ones are used
 # by its sources alone, so that programs which link the shared library need not find them. PRIVATE_MODULES are
-# pkg-config's names. EXCLUDE: folders below it that are not the library's.
+# pkg-config's names. EXCLUDE: folders below it that are not the library's. INLINES: nobody replaces its functions one by
+# one, so they may be inlined into each other although they are exported.
 function(splitnic_layer name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;PRIVATE_MODULES;GENERATED;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ARG "INLINES" "" "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;PRIVATE_MODULES;GENERATED;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cpp")
   foreach(folder ${ARG_EXCLUDE})
     list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/")
@@ -96,7 +97,15 @@ function(splitnic_layer name)
   if(SPLITNIC_AUDIT_LOADS)
     target_compile_definitions(splitnic_${name} PUBLIC SPLITNIC_AUDIT_LOADS)
   endif()
-  splitnic_precompile(splitnic_${name} HARDENED)
+  if(ARG_INLINES)
+    # Precompiled headers keep the flag with which they were compiled, so those that others use would switch it off.
+    target_compile_options(splitnic_${name} PRIVATE -fno-semantic-interposition)
+    if(SPLITNIC_PRECOMPILE)
+      splitnic_precompiled_headers(splitnic_${name})
+    endif()
+  else()
+    splitnic_precompile(splitnic_${name} HARDENED)
+  endif()
   if(BUILD_SHARED_LIBS)
     set(script "${CMAKE_SOURCE_DIR}/tools/cmake/exports.map")
     target_link_options(splitnic_${name} PRIVATE -Wl,-Bsymbolic-functions "-Wl,--version-script=${script}")
