@@ -94,8 +94,10 @@ class Counters(pairs.OnFabric):
         self.addCleanup(client.kill)
 
         def counted():
+            # The counts and the queue pairs are in different files, which are written one after the other.
             found = [one for one in json.loads(self.stats("--json")) if one["counts"].get("sent_pkts", 0) > 100]
-            return found if len(found) == 2 and all(one["peers"][0]["tx_frames"] > 100 for one in found) else None
+            return found if len(found) == 2 and all(
+                one["peers"] and one["peers"][0]["tx_frames"] > 100 for one in found) else None
 
         while not (found := counted()):
             self.assertLess(time.monotonic(), limit)
