@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +14,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "tests/ibverbs/device.h"
 #include "tests/unit/common/fork_beside_threads.h"
@@ -405,11 +403,8 @@ TEST_CASE("a child that was forked while threads open devices and send opens its
   Device one;
   Device other;
   Connected ends(one, other);
-  std::atomic<bool> stop{false};
-  std::thread opener([&] {
-    while (splitnic::test::kForksBesideThreads && !stop) {
-      if (ibv_context* opened = ibv_open_device(one.context->device)) ibv_close_device(opened);
-    }
+  const splitnic::test::ThreadBesideForks opener([&] {
+    if (ibv_context* opened = ibv_open_device(one.context->device)) ibv_close_device(opened);
   });
   for (int child = 0; child < 10; ++child) {
     CHECK(in_child([] {
@@ -421,8 +416,6 @@ TEST_CASE("a child that was forked while threads open devices and send opens its
           }) == 0);
     exchange(one, other, ends, 2);
   }
-  stop = true;
-  opener.join();
 }
 
 TEST_CASE("a child that inherits an open device and ends hurts nothing", "[ibverbs]") {

@@ -490,10 +490,7 @@ TEST_CASE("a child that is forked while a thread lists the devices lists them, t
   };
   ibv_context* const parents = first_device();
   REQUIRE(parents != nullptr);
-  std::atomic<bool> stop{false};
-  std::thread lister([&] {
-    while (splitnic::test::kForksBesideThreads && !stop) static_cast<void>(first_device());
-  });
+  const splitnic::test::ThreadBesideForks lister([&] { static_cast<void>(first_device()); });
   std::set<int> statuses;
   for (int count = 0; count < 20; ++count) {
     const pid_t child = fork();
@@ -507,8 +504,6 @@ TEST_CASE("a child that is forked while a thread lists the devices lists them, t
     REQUIRE(waitpid(child, &status, 0) == child);
     statuses.insert(status);
   }
-  stop = true;
-  lister.join();
   CHECK(statuses == std::set{0});
 }
 

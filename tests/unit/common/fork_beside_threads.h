@@ -1,5 +1,10 @@
 #pragma once
 
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <utility>
+
 namespace splitnic::test {
 
 /// Whether a process may fork beside a thread that allocates, and its child allocate, too. Not under AddressSanitizer,
@@ -9,5 +14,28 @@ inline constexpr bool kForksBesideThreads = false;
 #else
 inline constexpr bool kForksBesideThreads = true;
 #endif
+
+/// A thread that does something again and again while the process forks. Where kForksBesideThreads is false there is no
+/// thread at all: one that only begins allocates, too.
+class ThreadBesideForks {
+ public:
+  explicit ThreadBesideForks(std::function<void()> again) : again_(std::move(again)) {
+    if (!kForksBesideThreads) return;
+    thread_ = std::thread([this] {
+      while (!stop_) again_();
+    });
+  }
+  ~ThreadBesideForks() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  ThreadBesideForks(const ThreadBesideForks&) = delete;
+  ThreadBesideForks& operator=(const ThreadBesideForks&) = delete;
+
+ private:
+  std::function<void()> again_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
 
 }  // namespace splitnic::test

@@ -6,12 +6,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <set>
-#include <thread>
 
 #include "fabric/endnode/fabric_directory.h"
 #include "tests/unit/common/fork_beside_threads.h"
@@ -136,10 +134,7 @@ TEST_CASE("a process's local IDs end with it, although a child of it lives on", 
 TEST_CASE("a child that is forked while a thread opens the fabric's IDs opens them, too", "[fabric][endnode]") {
   const os::TemporaryDirectory directory;
   REQUIRE(LocalIds::open(directory.path()));
-  std::atomic<bool> stop{false};
-  std::thread opener([&] {
-    while (splitnic::test::kForksBesideThreads && !stop) static_cast<void>(LocalIds::open(directory.path()));
-  });
+  const splitnic::test::ThreadBesideForks opener([&] { static_cast<void>(LocalIds::open(directory.path())); });
   std::set<int> codes;
   for (int child = 0; child < 50; ++child) {
     codes.insert(exit_code_of([&] {
@@ -147,8 +142,6 @@ TEST_CASE("a child that is forked while a thread opens the fabric's IDs opens th
       return LocalIds::open(directory.path()) ? 0 : 1;
     }));
   }
-  stop = true;
-  opener.join();
   CHECK(codes == std::set{0});
 }
 
