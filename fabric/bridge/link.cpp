@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <boost/endian/buffers.hpp>
-#include <numeric>
 
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "fabric/bridge/link_layout.h"
 #include "fabric/wire/slot_cell.h"
 
 namespace splitnic::fabric {
@@ -54,28 +54,6 @@ constexpr unsigned kArmedCoreShift = 2;
 constexpr std::uint32_t kArmedCoreMask = 0xFFFF;
 constexpr unsigned kArmedSequenceShift = 18;
 constexpr Duration kCoreBelieved = std::chrono::milliseconds(10);
-
-struct RingSizes {
-  std::array<std::size_t, kLanes> slots{};
-  std::array<std::size_t, kLanes> payloads{};
-};
-
-/// The sizes that the options ask for, the largest halved until all together fit `room`, or none can be halved.
-RingSizes fitting_rings(const LinkOptions& options, std::size_t room) {
-  std::array<std::size_t, 2 * kLanes> sizes;
-  std::ranges::copy(options.payload_bytes, sizes.begin());
-  std::ranges::copy(options.slot_bytes, sizes.begin() + kLanes);
-  const auto total = [&] { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); };
-  while (total() > room) {
-    const auto largest = std::ranges::max_element(sizes);
-    if (*largest == LinkOptions::kMinRingBytes) break;
-    *largest /= 2;
-  }
-  RingSizes fitting;
-  std::copy_n(sizes.begin(), kLanes, fitting.payloads.begin());
-  std::copy_n(sizes.begin() + kLanes, kLanes, fitting.slots.begin());
-  return fitting;
-}
 
 /// The ring in `receiver`'s memory that `sender` sends into.
 SlotRingPlace ring_place(const Anchor& receiver, const Anchor& sender, std::size_t lane) {
@@ -233,30 +211,11 @@ void FabricLink::answer_new_epoch(Epoch peer) {
 /// Own epoch echoed: nothing old can land here any more. False if the memory is too small for what it must hold.
 bool FabricLink::lay_out() {
   const PeerMemory memory = bridge_.local_memory();
-  std::size_t used = 0;
-  const auto take = [&used](std::size_t bytes) {
-    const MemoryRange range{used, bytes};
-    used += bytes;
-    return range;
-  };
-  take(kAnchorBytes);
-  layout_ = Anchor{};
+  const auto layout = layout_of(options_, memory.size());
+  if (!layout) return false;
+  layout_ = *layout;
   layout_.epoch = epoch_;
   layout_.peer_epoch = peer_epoch_;
-  layout_.port_address = options_.port_address;
-  layout_.memory_bytes = memory.size();
-  layout_.armed = take(kSlotLine);
-  for (auto& tail : layout_.tails) tail = take(kSlotLine);
-  const RingSizes rings = fitting_rings(options_, memory.size() / 4);
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    layout_.slots[lane] = take(rings.slots[lane]);
-    layout_.payloads[lane] = take(rings.payloads[lane]);
-  }
-  layout_.mpt = take(options_.mpt_entries * kMptEntryBytes);
-  layout_.admissions = take(admissions_bytes(options_.mpt_entries));
-  if (used > memory.size()) return false;
-  layout_.buffers = take((memory.size() - used) / kSlotLine * kSlotLine);
-
   memory.zero(0, layout_.buffers.offset);
   const AnchorBytes anchor = encode_anchor(layout_);
   const auto bytes = std::as_bytes(std::span(&anchor, 1));

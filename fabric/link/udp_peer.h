@@ -135,7 +135,7 @@ class UdpPeer {
     std::size_t used = sizeof(UdpDataBytes);
     std::uint64_t position = 0;  // of the first record in the datagram
     std::uint64_t granted = 0;
-    std::uint64_t granted_known = 0;  // to whoever was refused
+    std::uint64_t granted_known = 0;  // when claim() last found no room, or room_again() last answered
     bool wants_room = false;
     Time ask_next = kNever;
   };

@@ -296,9 +296,7 @@ TEST_CASE("a listener that moves takes the requests along that nobody has got", 
   Id one(client_events);
   Id other(client_events);
   for (Id* client : {&one, &other}) {
-    client->resolve(client_events, at(listener.number()));
-    client->create_queue_pair();
-    REQUIRE(rdma_connect(client->id, nullptr) == 0);
+    client->call(client_events, listener.number());
   }
   const Id early(first.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
   CHECK(early.id->channel == first.channel);
@@ -382,9 +380,7 @@ TEST_CASE("a listener of all IPv6 addresses takes IPv4 callers, unless it is tol
   REQUIRE(rdma_bind_addr(listener.id, reinterpret_cast<sockaddr*>(&all)) == 0);
   REQUIRE(rdma_listen(listener.id, 1) == 0);
   Id client(client_events);
-  client.resolve(client_events, at(listener.number()));
-  client.create_queue_pair();
-  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  client.call(client_events, listener.number());
   if (only) {
     client_events.expect(RDMA_CM_EVENT_REJECTED, 8);
     return;
@@ -411,9 +407,7 @@ TEST_CASE("listeners of all addresses, one for each family, share a number", "[r
   REQUIRE(rdma_bind_addr(of_ip6.id, reinterpret_cast<sockaddr*>(&all_ip6)) == 0);
   REQUIRE(rdma_listen(of_ip6.id, 1) == 0);
   Id client(client_events);
-  client.resolve(client_events, at(of_ip4.number()));
-  client.create_queue_pair();
-  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  client.call(client_events, of_ip4.number());
   const Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
   CHECK(rdma_get_local_addr(server.id)->sa_family == AF_INET);
 }
@@ -510,9 +504,7 @@ TEST_CASE("a child that is forked while a thread lists the devices lists them, t
 TEST_CASE("what a peer says of a connection comes before its next request", "[rdmacm]") {
   Connected ends;  // the client has said that it is ready, and the server's program has not looked
   Id second(ends.client_events);
-  second.resolve(ends.client_events, at(ends.listener.number()));
-  second.create_queue_pair();
-  REQUIRE(rdma_connect(second.id, nullptr) == 0);
+  second.call(ends.client_events, ends.listener.number());
   CHECK(ends.server_events.expect(RDMA_CM_EVENT_ESTABLISHED).id == ends.server.id);
   const Id server(ends.server_events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
 }
@@ -525,9 +517,7 @@ TEST_CASE("what many peers say of their connections comes before what they ask f
   std::vector<std::unique_ptr<Id>> clients, servers;
   const auto connect = [&] {
     clients.push_back(std::make_unique<Id>(client_events));
-    clients.back()->resolve(client_events, at(listener.number()));
-    clients.back()->create_queue_pair();
-    REQUIRE(rdma_connect(clients.back()->id, nullptr) == 0);
+    clients.back()->call(client_events, listener.number());
   };
   const auto take_request = [&](const Seen& request) {
     REQUIRE(request.type == RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -541,9 +531,7 @@ TEST_CASE("what many peers say of their connections comes before what they ask f
   }
   Channel other_events;  // its request makes the listener ready before the connections are
   Id other(other_events);
-  other.resolve(other_events, at(listener.number()));
-  other.create_queue_pair();
-  REQUIRE(rdma_connect(other.id, nullptr) == 0);
+  other.call(other_events, listener.number());
   for (std::size_t number = 0; number < kConnections; ++number) client_events.expect(RDMA_CM_EVENT_ESTABLISHED);
   connect();
   for (std::size_t number = 0; number < kConnections; ++number) server_events.expect(RDMA_CM_EVENT_ESTABLISHED);
@@ -554,9 +542,7 @@ TEST_CASE("a request comes before what its caller has said since", "[rdmacm]") {
   Connected ends;
   Channel client_events;
   auto second = std::make_unique<Id>(client_events);
-  second->resolve(client_events, at(ends.listener.number()));
-  second->create_queue_pair();
-  REQUIRE(rdma_connect(second->id, nullptr) == 0);
+  second->call(client_events, ends.listener.number());
   second.reset();  // the caller has gone
   CHECK(ends.server_events.expect(RDMA_CM_EVENT_ESTABLISHED).id == ends.server.id);
   const Id gone(ends.server_events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
@@ -570,9 +556,7 @@ TEST_CASE("a request that nobody has got is rejected when its channel ends", "[r
   Id first(client_events);
   Id second(client_events);
   for (Id* client : {&first, &second}) {
-    client->resolve(client_events, at(listener.number()));
-    client->create_queue_pair();
-    REQUIRE(rdma_connect(client->id, nullptr) == 0);
+    client->call(client_events, listener.number());
   }
   // The channel takes both requests at once, and the program gets one of them.
   const Id server(events->expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);

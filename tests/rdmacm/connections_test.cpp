@@ -110,9 +110,7 @@ TEST_CASE("a request is rejected with private data", "[rdmacm]") {
   Id listener(events);
   listener.listen("0.0.0.0");
   Id client(client_events);
-  client.resolve(client_events, at(listener.number()));
-  client.create_queue_pair();
-  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  client.call(client_events, listener.number());
   Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
   SECTION("as much as fits") {
     const std::string all(148, 'x');
@@ -138,9 +136,7 @@ TEST_CASE("a request is rejected with private data", "[rdmacm]") {
   }
   SECTION("by its listener's end, before it was seen") {
     Id second(client_events);
-    second.resolve(client_events, at(listener.number()));
-    second.create_queue_pair();
-    REQUIRE(rdma_connect(second.id, nullptr) == 0);
+    second.call(client_events, listener.number());
     REQUIRE(events.readable(kLimitMilliseconds));
     REQUIRE(rdma_destroy_id(listener.id) == 0);
     listener.id = nullptr;
@@ -530,9 +526,7 @@ TEST_CASE("callers that send nothing, or rubbish, do not keep a listener from it
     callers.push_back(std::move(line));
   }
   Id client(client_events);
-  client.resolve(client_events, at(listener.number()));
-  client.create_queue_pair();
-  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  client.call(client_events, listener.number());
   Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
   // The end that calls gets rubbish instead of an answer.
   Record record;
@@ -551,9 +545,7 @@ TEST_CASE("an answer that no listener gives ends the call", "[rdmacm]") {
   const os::UniqueFd listener = listen_at(path);
   REQUIRE(listener);
   Id client(events);
-  client.resolve(events, at(bound.number()));
-  client.create_queue_pair();
-  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  client.call(events, bound.number());
   auto line = accept_from(listener.get());
   REQUIRE(line);
   Record record;

@@ -119,6 +119,12 @@ void Id::resolve(Channel& on, const sockaddr_in& destination) {
   CHECK(on.expect(RDMA_CM_EVENT_ROUTE_RESOLVED).id == id);
 }
 
+void Id::call(Channel& on, std::uint16_t listener) {
+  resolve(on, at(listener));
+  create_queue_pair();
+  REQUIRE(rdma_connect(id, nullptr) == 0);
+}
+
 PostedReceive::PostedReceive(const Id& to) : id(to), region(rdma_reg_msgs(to.id, bytes.data(), bytes.size())) {
   REQUIRE(region != nullptr);
   REQUIRE(rdma_post_recv(id.id, nullptr, bytes.data(), bytes.size(), region) == 0);

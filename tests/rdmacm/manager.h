@@ -67,6 +67,8 @@ struct Id {
   [[nodiscard]] std::uint16_t number() const { return be16toh(rdma_get_src_port(id)); }
   /// Up to the state in which it can connect.
   void resolve(Channel& on, const sockaddr_in& destination);
+  /// Sends a request to the listener with this number. on: the identifier's channel.
+  void call(Channel& on, std::uint16_t listener);
 
   rdma_cm_id* id = nullptr;
 };

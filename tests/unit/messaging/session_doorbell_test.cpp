@@ -44,7 +44,7 @@ class SleepingHost {
     REQUIRE(static_cast<std::size_t>(unit_events_.ups) == ups + 1);
   }
 
-  void sleep() {
+  void go_to_sleep() {
     for (int round = 0; round < 20; ++round) step();
     REQUIRE(host_->prepare_sleep());
     REQUIRE_FALSE(rung());
@@ -71,7 +71,7 @@ class SleepingHost {
   }
   /// The host's driver ends the session, and sleeps until the unit has answered.
   void reset_and_sleep(std::string_view reason) {
-    sleep();
+    go_to_sleep();
     host_->disarm();
     host_->reset(reason);
     host_->flush();
@@ -136,14 +136,14 @@ class SleepingHost {
 
 TEST_CASE("a sleeping peer is rung by the first frame", "[messaging][session][doorbell]") {
   SleepingHost bench({});
-  bench.sleep();
+  bench.go_to_sleep();
   bench.send();
   REQUIRE(bench.rung());
 }
 
 TEST_CASE("a peer that asked for it is rung by the fourth frame", "[messaging][session][doorbell]") {
   SleepingHost bench(kEveryFourth);
-  bench.sleep();
+  bench.go_to_sleep();
   for (int frame = 1; frame < 4; ++frame) {
     bench.send();
     REQUIRE_FALSE(bench.rung());
@@ -154,7 +154,7 @@ TEST_CASE("a peer that asked for it is rung by the fourth frame", "[messaging][s
 
 TEST_CASE("a peer that asked for it is rung by so many bytes", "[messaging][session][doorbell]") {
   SleepingHost bench({.entries = 0, .bytes = 1000, .time = milliseconds(10)});
-  bench.sleep();
+  bench.go_to_sleep();
   bench.send(999);
   REQUIRE_FALSE(bench.rung());
   bench.send(60);
@@ -163,7 +163,7 @@ TEST_CASE("a peer that asked for it is rung by so many bytes", "[messaging][sess
 
 TEST_CASE("a moderated frame rings when its time is up, not before", "[messaging][session][doorbell]") {
   SleepingHost bench(kEveryFourth);
-  bench.sleep();
+  bench.go_to_sleep();
   bench.send();
   bench.wait(milliseconds(9));
   REQUIRE_FALSE(bench.rung());
@@ -174,7 +174,7 @@ TEST_CASE("a moderated frame rings when its time is up, not before", "[messaging
 TEST_CASE("a new session starts without the moderation of the last one", "[messaging][session][doorbell]") {
   SleepingHost bench(kEveryFourth);
   bench.start_host({});
-  bench.sleep();
+  bench.go_to_sleep();
   bench.send();
   REQUIRE(bench.rung());
 }
