@@ -4,6 +4,7 @@ qperf, fio's engine for RDMA, an example of UCX, and the tests of DAPL. What is 
 of tools/check.sh. Usage: applications_test.py [Root|OrdinaryUser]."""
 
 import itertools
+import os
 import pathlib
 import shutil
 import subprocess
@@ -28,8 +29,10 @@ class Applications(pairs.OnFabric):
             self.skipTest(f"{program} is not installed")
 
     def sockets(self):
-        """Of listeners of the connection manager, in the fabric's folder."""
-        return set(self.fabric.folder.rglob("cm-*"))
+        """Of listeners of the connection manager, in the fabric's folder. An endnode's folder may go meanwhile, which
+        os.walk() passes over."""
+        return {os.path.join(folder, name) for folder, _, names in os.walk(self.fabric.folder)
+                for name in names if name.startswith("cm-")}
 
     def await_listener(self, server, program, before=frozenset()):
         """Until the connection manager has another socket than those before, or DAPL's test one of its own."""
