@@ -16,8 +16,8 @@ QPERF = tuple(f"{transport}_{kind}" for transport in ("rc", "uc", "ud") for kind
     "rc_rdma_read_lat", "rc_rdma_read_bw", "rc_rdma_write_lat", "rc_rdma_write_bw", "rc_rdma_write_poll_lat",
     "uc_rdma_write_lat", "uc_rdma_write_bw", "uc_rdma_write_poll_lat", "rc_compare_swap_mr", "rc_fetch_add_mr",
     "ver_rc_compare_swap", "ver_rc_fetch_add")
-DAPL = ("dtest", "dtestx", "dtestsrq", "dtestcm")
-DTEST_PORT = 15828  # of its own socket
+DTEST_PORT = 15828
+DAPL = {"dtest": DTEST_PORT, "dtestx": DTEST_PORT, "dtestsrq": None, "dtestcm": DTEST_PORT}  # a socket of their own
 PROVIDER = 'ofa-v2-cma u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "lo 0" ""\n'
 SECONDS = 60
 UCX_EXAMPLE = pathlib.Path("/usr/share/doc/libucx-dev/examples/ucp_client_server.c")
@@ -34,19 +34,21 @@ class Applications(pairs.OnFabric):
         return {os.path.join(folder, name) for folder, _, names in os.walk(self.fabric.folder)
                 for name in names if name.startswith("cm-")}
 
-    def await_listener(self, server, program, before=frozenset()):
-        """Until the connection manager has another socket than those before, or DAPL's test one of its own."""
+    def await_listener(self, server, program, before, port=None):
+        """Until the connection manager has another socket than those before. port: of the socket that the server opens
+        after that, to which the client connects first."""
         limit = time.monotonic() + SECONDS
-        while not self.sockets() - before and not pairs.listens(DTEST_PORT):
+        while not (self.sockets() - before if port is None else pairs.listens(port)):
             if server.poll() is not None:
                 self.fail(f"{program}: the server ended\n{server.communicate()[0]}")
             self.assertLess(time.monotonic(), limit, f"{program}: the server does not listen")
             time.sleep(0.01)
 
-    def run_ends(self, server_words, client_words, **variables):
+    def run_ends(self, server_words, client_words, port=None, **variables):
+        before = self.sockets()
         server = self.fabric.start(server_words, **variables)
         try:
-            self.await_listener(server, server_words[0])
+            self.await_listener(server, server_words[0], before, port)
             client = self.fabric.start(client_words, **variables)
             ends = [self.fabric.finish(client, f"{' '.join(client_words)}: the client", SECONDS),
                     self.fabric.finish(server, f"{' '.join(server_words)}: the server", SECONDS)]
@@ -113,10 +115,10 @@ class Applications(pairs.OnFabric):
         table = self.fabric.folder / "dat.conf"
         table.write_text(PROVIDER)
         self.fabric.give(table)
-        for program in DAPL:
+        for program, port in DAPL.items():
             with self.subTest(program):
                 words = [program, "-P", "ofa-v2-cma"]
-                self.run_ends(words, [*words, "-h", "127.0.0.1"], DAT_OVERRIDE=str(table))
+                self.run_ends(words, [*words, "-h", "127.0.0.1"], port, DAT_OVERRIDE=str(table))
 
 
 Root, OrdinaryUser = pairs.for_both_users(Applications)
