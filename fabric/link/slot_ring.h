@@ -202,10 +202,10 @@ class SlotReceiver {
   [[nodiscard]] ReceivedSlot* front() { return waiting() ? read_front() : nullptr; }
   /// There is a slot.
   [[nodiscard]] bool waiting() const {
-    // A2 (acquire, in watch): pairs with R2 and P1 in SlotSender.
     if (front_lines_ != 0) return true;
     // If the slot has a second line, that comes beside the first, not after it.
     slots_.prefetch(line_offset(tail_ + 1));
+    // A2 (acquire, in watch): pairs with R2 and P1 in SlotSender.
     return slots_.watch<std::uint32_t>(line_offset(tail_)) == line_sequence(seed_, tail_);
   }
   /// Consumes front(): its lines and its payload are the sender's as soon as the tail is pushed.

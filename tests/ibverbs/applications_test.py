@@ -17,7 +17,8 @@ QPERF = tuple(f"{transport}_{kind}" for transport in ("rc", "uc", "ud") for kind
     "uc_rdma_write_lat", "uc_rdma_write_bw", "uc_rdma_write_poll_lat", "rc_compare_swap_mr", "rc_fetch_add_mr",
     "ver_rc_compare_swap", "ver_rc_fetch_add")
 DTEST_PORT = 15828
-DAPL = {"dtest": DTEST_PORT, "dtestx": DTEST_PORT, "dtestsrq": None, "dtestcm": DTEST_PORT}  # a socket of their own
+# The port at which a server tells its client where it is. None: it does not.
+DAPL = {"dtest": DTEST_PORT, "dtestx": DTEST_PORT, "dtestsrq": None, "dtestcm": DTEST_PORT}
 PROVIDER = 'ofa-v2-cma u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "lo 0" ""\n'
 SECONDS = 60
 UCX_EXAMPLE = pathlib.Path("/usr/share/doc/libucx-dev/examples/ucp_client_server.c")
