@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -7,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/frame/ethernet.h"
+#include "common/frame/software_offload.h"
 #include "common/os/log.h"
 #include "common/os/netlink.h"
 #include "common/os/unique_fd.h"
@@ -52,6 +55,12 @@ class InterfaceLan : public LanEngine {
   [[nodiscard]] const std::string& interface() const { return interface_; }
   [[nodiscard]] const Link& link() const { return link_; }
   [[nodiscard]] os::Log& log() const { return log_; }
+  /// Bytes of the longest complete frame with such a header that the interface sends: it allows for one tag beyond the
+  /// MTU.
+  [[nodiscard]] std::size_t longest_frame(const frame::EthernetHeader& header) const {
+    const std::size_t tag = header.vlan_tags > 0 ? frame::kVlanTagBytes : 0;
+    return std::min(frame::kEthernetHeaderBytes + link_.mtu + tag, frame::kMaxFrameBytes);
+  }
   /// Lets the next poll() check the interface and reopen it: receive or send met an error.
   void check_at_once() { check_at_once_ = true; }
 

@@ -83,6 +83,7 @@ std::size_t IoUnit::poll(Time now) {
   std::size_t work = give_turns(now);
   if (sent_to_lan_) flush_lan();  // before the system call that looks for the LAN's frames
   work += lan_.receive(*this, kLanFramesPerPoll);
+  lan_merger_.flush(towards_hosts_);
   for (AttachedHost* const host : turns_.busy()) {
     host->ask_for_statistics();
     host->flush();

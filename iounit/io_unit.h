@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/frame/ethernet.h"
+#include "common/frame/frame_merger.h"
 #include "common/frame/software_offload.h"
 #include "common/notices.h"
 #include "common/random.h"
@@ -72,7 +73,7 @@ std::string_view to_string(LanDrop cause);
 ///
 ///     lan_frames + copies + departed_rx_frames + sum of every host's rx_frames
 ///       == frames sent to the LAN + departed_tx_frames + sum of every host's tx_frames
-///          + departed_drops + sum of all LanDrop and HostDrop counters
+///          + departed_drops + lan_merged + to_lan_merged + sum of all LanDrop and HostDrop counters
 ///
 /// For one of several units, lan_frames and the frames sent are those of its GroupLan (to_unit and from_unit), which
 /// states a sum of its own.
@@ -87,6 +88,8 @@ struct IoUnitCounters {
   std::uint64_t departed_drops = 0;  ///< under any HostDrop
   std::uint64_t lan_checksums_completed = 0;
   std::uint64_t lan_segmented = 0;             ///< frames that the unit segmented
+  std::uint64_t lan_merged = 0;                ///< of lan_frames: appended to the one before (frame::FrameMerger)
+  std::uint64_t to_lan_merged = 0;             ///< the same of hosts' frames for the LAN
   std::uint64_t host_checksums_completed = 0;  ///< the same of hosts' frames, for receivers that can't do it
   std::uint64_t host_segmented = 0;
   std::uint64_t passed_unfinished = 0;  ///< copies that hosts and the LAN finish themselves
@@ -147,9 +150,11 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   [[nodiscard]] bool carrier() const { return lan_.carrier(); }
 
  private:
-  void on_lan_frame(std::span<const std::byte> frame) override { take_lan_frame(frame, nullptr); }
+  void on_lan_frame(std::span<const std::byte> frame) override {
+    if (!lan_merger_.keep(frame, nullptr, lan_mtu_, towards_hosts_)) take_lan_frame(frame, nullptr);
+  }
   void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) override {
-    take_lan_frame(frame, &offload);
+    if (!lan_merger_.keep(frame, &offload, lan_mtu_, towards_hosts_)) take_lan_frame(frame, &offload);
   }
   bool on_unit_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload, bool addressed) override;
   std::span<std::byte> place_for(std::span<const std::byte> frame, std::size_t head_bytes,
@@ -255,6 +260,25 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void count(LanDrop cause) { ++counters_.lan_drops[static_cast<std::size_t>(cause)]; }
   void forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame);
   void send_to_lan(AttachedHost& from, const FrameInHand& frame, const frame::FrameOffload& offload);
+  void put_on_lan(AttachedHost& from, const FrameInHand& frame, const frame::FrameOffload& offload);
+
+  /// Gets the LAN's frames that were kept to be merged.
+  struct TowardsHosts final : frame::MergerClient {
+    explicit TowardsHosts(IoUnit& of) : unit(of) {}
+    bool wants_merged(const frame::EthernetHeader& header, frame::SegmentKind kind) override;
+    void on_kept_frame(std::span<const std::byte> frame, const frame::FrameOffload* offload, std::size_t segments,
+                       std::size_t received_bytes) override;
+    IoUnit& unit;
+  };
+  /// Gets those of one host, for the LAN: at the end of its turn at the latest.
+  struct TowardsLan final : frame::MergerClient {
+    explicit TowardsLan(IoUnit& of) : unit(of) {}
+    bool wants_merged(const frame::EthernetHeader& header, frame::SegmentKind kind) override;
+    void on_kept_frame(std::span<const std::byte> frame, const frame::FrameOffload* offload, std::size_t segments,
+                       std::size_t received_bytes) override;
+    IoUnit& unit;
+    AttachedHost* from = nullptr;
+  };
 
   IoUnitOptions options_;
   LanEngine& lan_;
@@ -267,6 +291,10 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   std::shared_ptr<const Policy> policy_;  // what frames are judged by: the own one, or a copy of the group's
   std::uint64_t policy_version_ = 0;      // of the copy
   frame::SoftwareOffload offload_;
+  frame::FrameMerger lan_merger_;   // of the LAN's frames
+  frame::FrameMerger host_merger_;  // of the frames of the host whose turn it is
+  TowardsHosts towards_hosts_{*this};
+  TowardsLan towards_lan_{*this};
   std::vector<std::unique_ptr<AttachedHost>> hosts_;  // by number, null where free
   std::size_t promiscuous_hosts_ = 0;
   std::size_t hosts_that_want_unknown_ = 0;

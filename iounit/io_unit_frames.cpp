@@ -125,11 +125,12 @@ std::size_t IoUnit::forward_unfinished(const frame::EthernetHeader& header, cons
   }
   if (unable.empty() && (lan_takes || !for_lan)) return copies;
 
+  host_merger_.flush(towards_lan_);  // what is cut is not merged again
   const auto emit = [&](std::span<const std::byte> finished) {
     for (AttachedHost* const host : unable) deliver(*host, from, header, finished);
     copies += unable.size();
     if (!for_lan || lan_takes) return;
-    send_to_lan(*from, finished, {});
+    put_on_lan(*from, finished, {});
     ++copies;
   };
   const auto result = offload_.complete(frame.bytes, unfinished.offload, lan_mtu_, emit);
@@ -168,10 +169,26 @@ std::optional<LanDrop> drop_of(frame::OffloadResult result) {
 
 }  // namespace
 
+/// For the plain case alone: what overhears, or takes no super-frame, gets the frames as they came.
+bool IoUnit::TowardsHosts::wants_merged(const frame::EthernetHeader& header, frame::SegmentKind kind) {
+  const Destination destination = unit.destination_of(header);
+  return destination.addressed != nullptr && unit.nobody_overhears(header, destination) &&
+         destination.addressed->takes({.partial_checksum = true, .kind = kind});
+}
+
+void IoUnit::TowardsHosts::on_kept_frame(std::span<const std::byte> frame, const FrameOffload* offload,
+                                         std::size_t segments, std::size_t received_bytes) {
+  unit.counters_.lan_frames += segments - 1;
+  unit.counters_.lan_merged += segments - 1;
+  unit.counters_.lan_bytes += received_bytes - frame.size();
+  unit.take_lan_frame(frame, offload);
+}
+
 /// Only for the plain case: a frame to a host's own address that nobody else gets. Nothing is counted or learned before
 /// the frame is there.
 std::span<std::byte> IoUnit::place_for(std::span<const std::byte> frame, std::size_t head_bytes,
                                        const FrameOffload& offload) {
+  lan_merger_.flush(towards_hosts_);  // older frames of the same connection
   const auto head = frame.first(head_bytes);
   if (!offload.asks_for_work() || !frame::holds_all_headers(head)) return {};
   const auto header = frame::parse_ethernet(head);
@@ -367,6 +384,29 @@ void IoUnit::forward_to_lan(AttachedHost& from, const frame::EthernetHeader& hea
 }
 
 void IoUnit::send_to_lan(AttachedHost& from, const FrameInHand& frame, const FrameOffload& offload) {
+  towards_lan_.from = &from;
+  if (frame.is_whole()) {
+    if (host_merger_.keep(frame.bytes, &offload, lan_mtu_, towards_lan_)) return;
+  } else {
+    host_merger_.flush(towards_lan_);  // older frames of the same connection
+  }
+  put_on_lan(from, frame, offload);
+}
+
+/// Of a host that makes such super-frames itself: without offloads every frame is finished on the LAN as well, and a
+/// kernel that does not know those of UDP is usually the unit's, too.
+bool IoUnit::TowardsLan::wants_merged(const frame::EthernetHeader& header, frame::SegmentKind kind) {
+  return from->takes({.partial_checksum = true, .kind = kind}) && !header.destination.is_multicast() &&
+         unit.lan_.takes_offloads(kind);
+}
+
+void IoUnit::TowardsLan::on_kept_frame(std::span<const std::byte> frame, const FrameOffload* offload,
+                                       std::size_t segments, std::size_t /*received_bytes*/) {
+  unit.counters_.to_lan_merged += segments - 1;
+  unit.put_on_lan(*from, frame, *offload);
+}
+
+void IoUnit::put_on_lan(AttachedHost& from, const FrameInHand& frame, const FrameOffload& offload) {
   bool taken = false;
   if (!frame.is_whole()) {
     const messaging::ReceivedFrame& payload = frame.payload;

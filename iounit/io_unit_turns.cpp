@@ -45,6 +45,7 @@ std::size_t IoUnit::give_turns(Time now) {
 std::size_t IoUnit::give_turn(AttachedHost& host, Time now) {
   const std::size_t place = host.number().value;
   const std::size_t work = host.poll(now, share_.completions(place));
+  host_merger_.flush(towards_lan_);
   if (work == 0) return 0;
   turns_.worked(host, now);
   Turn turn = host.end_turn();

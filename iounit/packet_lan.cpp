@@ -23,8 +23,6 @@ using frame::VirtioNetHeader;
 constexpr std::size_t kReceiveBatch = 16;
 // After so many bytes, receive() lets the driver wake the receivers, whatever its budget.
 constexpr std::size_t kReceiveBytes = 512 << 10;
-constexpr std::size_t kSendBatch = 64;
-constexpr std::size_t kSendBytes = 256 << 10;
 constexpr std::size_t kAddressBytes = 2 * sizeof(MacAddress);
 // A kernel that knows super-frames of UDP takes so many segments (UDP_MAX_SEGMENTS, twice as many in younger ones).
 // More of them come from no stack, and their refusal says nothing about other frames.
@@ -73,7 +71,8 @@ ssize_t receive_one(int socket, msghdr& into, int flags) {
   return got == 1 ? static_cast<ssize_t>(message.msg_len) : -1;
 }
 
-bool interface_lost(int error) { return error == ENETDOWN || error == ENXIO || error == ENODEV; }
+/// As a socket expects it.
+std::span<const std::byte> bytes_of(const VirtioNetHeader& header) { return std::as_bytes(std::span(&header, 1)); }
 
 }  // namespace
 
@@ -115,59 +114,12 @@ struct PacketLan::Receiver {
   std::array<mmsghdr, kReceiveBatch> messages{};
 };
 
-/// Frames to be sent, each behind its virtio-net header.
-struct PacketLan::Sender {
-  Sender() : memory(kSendBytes) {}
-  [[nodiscard]] bool has_room(std::size_t frame_bytes) const {
-    return queued < kSendBatch && memory.size() - used >= sizeof(VirtioNetHeader) + frame_bytes;
-  }
-  /// A copy of the frame.
-  void add(std::span<const std::byte> frame, const VirtioNetHeader& header) {
-    std::byte* to = memory.data() + used + sizeof header;
-    std::memcpy(to, frame.data(), frame.size());
-    refer({to, frame.size()}, header);
-    used += frame.size();
-  }
-  /// The frame itself, which must stay as it is until the batch is sent. payload: what follows it, at most two parts.
-  void refer(std::span<const std::byte> frame, const VirtioNetHeader& header, std::span<const iovec> payload = {}) {
-    std::byte* to = memory.data() + used;
-    std::memcpy(to, &header, sizeof header);
-    parts[queued] = {iovec{to, sizeof header}, iovec{const_cast<std::byte*>(frame.data()), frame.size()}};
-    std::ranges::copy(payload, parts[queued].begin() + 2);
-    messages[queued] = {};
-    messages[queued].msg_hdr.msg_iov = parts[queued].data();
-    messages[queued].msg_hdr.msg_iovlen = 2 + payload.size();
-    used += sizeof header;
-    ++queued;
-  }
-
-  [[nodiscard]] VirtioNetHeader header(std::size_t message) const {
-    VirtioNetHeader header;
-    std::memcpy(&header, parts[message].front().iov_base, sizeof header);
-    return header;
-  }
-  [[nodiscard]] std::size_t frame_bytes(std::size_t message) const {
-    std::size_t bytes = 0;
-    for (const iovec& part : std::span(parts[message]).subspan(1, messages[message].msg_hdr.msg_iovlen - 1)) {
-      bytes += part.iov_len;
-    }
-    return bytes;
-  }
-
-  std::vector<std::byte> memory;
-  std::array<std::array<iovec, 4>, kSendBatch> parts{};  // virtio-net header, frame or its head, payload
-  std::array<mmsghdr, kSendBatch> messages{};
-  std::size_t queued = 0;
-  std::size_t used = 0;
-};
-
 PacketLan::PacketLan(const PacketOptions& options, os::Log& log)
     : InterfaceLan(options.interface, log),
       opener_([options](int index) {
         return open_packet_socket(options.interface, index, options.receive_bytes, options.fanout.get());
       }),
-      receiver_(std::make_unique<Receiver>()),
-      sender_(std::make_unique<Sender>()) {}
+      receiver_(std::make_unique<Receiver>()) {}
 
 PacketLan::~PacketLan() = default;
 
@@ -287,12 +239,8 @@ void PacketLan::deliver(std::size_t slot, LanSink& sink, std::size_t& delivered)
 /// Counts what it refuses. head: with the Ethernet header.
 bool PacketLan::may_send(std::span<const std::byte> head, std::size_t frame_bytes, const FrameOffload& offload) {
   const auto header = frame::parse_ethernet(head);
-  // The kernel allows for one tag beyond the MTU.
-  const std::size_t allowed = frame::kEthernetHeaderBytes + link().mtu +
-                              (header && header->vlan_tags > 0 ? frame::kVlanTagBytes : std::size_t{0});
   const bool segmented = offload.kind != frame::SegmentKind::none;
-  const std::size_t most = segmented ? frame::kMaxFrameBytes : std::min(allowed, frame::kMaxFrameBytes);
-  if (is_open() && header && frame_bytes <= most) return true;
+  if (is_open() && header && frame_bytes <= (segmented ? frame::kMaxFrameBytes : longest_frame(*header))) return true;
   ++counters_.tx_errors;
   return false;
 }
@@ -301,8 +249,9 @@ bool PacketLan::send_unfinished(std::span<const std::byte> frame, const FrameOff
   // A long frame is sent at once from where it lies: the copy into a batch would cost more than the system call.
   if (frame.size() > kLongFrameBytes) return send_gathered(frame, {}, offload);
   if (!may_send(frame, frame.size(), offload)) return false;
-  if (!sender_->has_room(frame.size())) flush();
-  sender_->add(frame, frame::make_virtio_net_header(offload));
+  const VirtioNetHeader header = frame::make_virtio_net_header(offload);
+  if (!batch_.has_room(sizeof header + frame.size())) flush();
+  batch_.add(bytes_of(header), frame);
   return true;
 }
 
@@ -311,32 +260,21 @@ bool PacketLan::send_gathered(std::span<const std::byte> head, std::span<const i
   std::size_t frame_bytes = head.size();
   for (const iovec& part : payload) frame_bytes += part.iov_len;
   if (!may_send(head, frame_bytes, offload)) return false;
-  if (!sender_->has_room(0)) flush();
-  sender_->refer(head, frame::make_virtio_net_header(offload), payload);
+  const VirtioNetHeader header = frame::make_virtio_net_header(offload);
+  if (!batch_.has_room(sizeof header)) flush();
+  batch_.refer(bytes_of(header), head, payload);
   flush();
   return true;
 }
 
 void PacketLan::flush() {
-  Sender& batch = *sender_;
-  for (std::size_t done = 0; done < batch.queued;) {
-    const int sent = is_open() ? ::sendmmsg(socket_.get(), &batch.messages[done],
-                                            static_cast<unsigned>(batch.queued - done), MSG_DONTWAIT)
-                               : -1;
-    if (sent > 0) {
-      counters_.tx_frames += static_cast<std::size_t>(sent);
-      done += static_cast<std::size_t>(sent);
-      continue;
-    }
-    if (is_open() && errno == EINTR) continue;
-    if (is_open() && interface_lost(errno)) check_at_once();
-    if (is_open() && errno == EINVAL) note_refusal(batch.header(done), batch.frame_bytes(done));
-    ++counters_.tx_errors;  // the first of the rest; the others have a try of their own
-    ++counters_.tx_lost;
-    ++done;
-  }
-  batch.queued = 0;
-  batch.used = 0;
+  batch_.send(is_open() ? socket_.get() : -1, counters_, [this](std::size_t message) {
+    if (interface_lost(errno)) check_at_once();
+    if (errno != EINVAL) return;
+    VirtioNetHeader header;
+    std::memcpy(&header, batch_.header(message).data(), sizeof header);
+    note_refusal(header, batch_.frame_bytes(message));
+  });
 }
 
 /// The kernel has dropped a frame whose segmentation a virtio-net header can't describe.

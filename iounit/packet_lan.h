@@ -18,6 +18,7 @@
 #include "iounit/frame_in_hand.h"
 #include "iounit/interface_lan.h"
 #include "iounit/packet_socket.h"
+#include "iounit/send_batch.h"
 
 namespace splitnic::iounit {
 
@@ -64,7 +65,6 @@ class PacketLan final : public InterfaceLan {
 
  private:
   struct Receiver;
-  struct Sender;
 
   PacketLan(const PacketOptions& options, os::Log& log);
   [[nodiscard]] std::optional<Error> open_capture() override;
@@ -88,7 +88,7 @@ class PacketLan final : public InterfaceLan {
   bool opens_here_ = true;
   os::UniqueFd socket_;
   std::unique_ptr<Receiver> receiver_;
-  std::unique_ptr<Sender> sender_;
+  SendBatch batch_;
 };
 
 }  // namespace splitnic::iounit

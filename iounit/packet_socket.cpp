@@ -81,6 +81,11 @@ std::vector<std::string> lines_of(std::span<const std::byte> text) {
 
 }  // namespace
 
+void enlarge_send_buffer(int socket) {
+  if (set_option(socket, SOL_SOCKET, SO_SNDBUFFORCE, kSocketSendBytes)) return;
+  set_option(socket, SOL_SOCKET, SO_SNDBUF, kSocketSendBytes);
+}
+
 Result<std::vector<std::string>> move_packet_socket(int socket, const std::string& interface, int index) {
   const auto before = bound_address(socket);
   if (!before) return fail("only a packet socket can be moved to a LAN interface");
@@ -128,9 +133,7 @@ Result<PacketSocket> open_packet_socket(const std::string& interface, int index,
   if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes)) {
     set_option(fd, SOL_SOCKET, SO_RCVBUF, receive_bytes);
   }
-  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, kSocketSendBytes)) {
-    set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketSendBytes);
-  }
+  enlarge_send_buffer(fd);
   // A socket joins a group when it is bound. Until then it would get what the others get as well.
   if (fanout != nullptr && !keep_frames_out(fd, true)) return refusal("a filter");
   auto notes = move_packet_socket(fd, interface, index);

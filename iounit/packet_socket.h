@@ -34,6 +34,9 @@ struct PacketSockets {
 [[nodiscard]] Result<PacketSocket> open_packet_socket(const std::string& interface, int index, int receive_bytes,
                                                       PacketFanout* fanout = nullptr);
 
+/// Gives a packet socket room for many frames on their way to the interface, so that a batch need not wait.
+void enlarge_send_buffer(int socket);
+
 /// Lets a packet socket capture on the interface of the thread's namespace that has this name and this index, and on no
 /// other, promiscuously. Returns what did not work and is not essential. Errors: no packet socket, the index is another
 /// interface's, not Ethernet.

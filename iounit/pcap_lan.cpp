@@ -6,7 +6,6 @@
 #include <cerrno>
 
 #include "common/frame/ethernet.h"
-#include "common/os/message_io.h"
 #include "iounit/libpcap.h"
 
 namespace splitnic::iounit {
@@ -97,6 +96,7 @@ std::optional<Error> PcapLan::open_capture() {
   // the copy. Kernels before 4.20 lack it; the direction above is then sufficient.
   const int ignore = 1;
   ::setsockopt(Libpcap::get().fileno(capture.get()), SOL_PACKET, PACKET_IGNORE_OUTGOING, &ignore, sizeof ignore);
+  enlarge_send_buffer(Libpcap::get().fileno(capture.get()));
   capture_ = std::move(capture);
   away_ = false;
   kernel_drops_seen_ = 0;
@@ -132,18 +132,21 @@ std::size_t PcapLan::receive(LanSink& sink, std::size_t budget) {
 }
 
 bool PcapLan::send(std::span<const std::byte> frame) {
-  if (!is_open() || frame.size() < frame::kEthernetHeaderBytes) {
+  const auto header = frame::parse_ethernet(frame);
+  if (!is_open() || !header || frame.size() > longest_frame(*header)) {
     ++counters_.tx_errors;
     return false;
   }
-  // As pcap_inject(), by the system call that the sandbox permits.
-  if (os::send_bytes(Libpcap::get().fileno(capture_.get()), frame, 0) == static_cast<ssize_t>(frame.size())) {
-    ++counters_.tx_frames;
-    return true;
-  }
-  if (errno == ENETDOWN || errno == ENXIO || errno == ENODEV) check_at_once();
-  ++counters_.tx_errors;
-  return false;
+  if (!batch_.has_room(frame.size())) flush();
+  batch_.add({}, frame);
+  return true;
+}
+
+// Through libpcap's socket, by the system call that the sandbox permits. pcap_inject() would send one frame with each.
+void PcapLan::flush() {
+  batch_.send(is_open() ? Libpcap::get().fileno(capture_.get()) : -1, counters_, [this](std::size_t) {
+    if (interface_lost(errno)) check_at_once();
+  });
 }
 
 void PcapLan::close_capture() {

@@ -14,6 +14,7 @@
 #include "common/result.h"
 #include "common/time.h"
 #include "iounit/interface_lan.h"
+#include "iounit/send_batch.h"
 
 struct pcap;
 
@@ -41,7 +42,7 @@ class PcapLan final : public InterfaceLan {
 
   std::size_t receive(LanSink& sink, std::size_t budget) override;
   bool send(std::span<const std::byte> frame) override;
-  void flush() override {}
+  void flush() override;
   /// Errors: there is no capture yet, because the interface is down.
   [[nodiscard]] Result<void> reopen_with(const PacketSockets& sockets) override;
   [[nodiscard]] std::string_view engine() const override { return "pcap"; }
@@ -62,6 +63,7 @@ class PcapLan final : public InterfaceLan {
   [[nodiscard]] int capture_descriptor() const override;
   void read_kernel_drops() override;
 
+  SendBatch batch_;
   int ring_bytes_;
   std::unique_ptr<pcap, Close> capture_;
   std::uint32_t kernel_drops_seen_ = 0;                                          ///< of this capture

@@ -42,7 +42,8 @@ void bind(CLI::App& app, DaemonOptions& options) {
   app.add_flag("--no-data-channel", options.no_data_channel, "Send frames as SendData on the control channel");
   app.add_option("--offloads", options.offloads,
                  "on: checksums and segments of TCP and UDP are left to the next hop that can make them, and frames of "
-                 "64 KiB pass whole, where the other end does the same; off: every frame is finished")
+                 "64 KiB pass whole, where the other end does the same, and bursts of shorter ones are merged; off: "
+                 "every frame is finished")
       ->type_name("ON|OFF")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();

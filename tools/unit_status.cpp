@@ -88,6 +88,8 @@ void add_counts(os::DaemonStatus& status, const iounit::IoUnit& unit, const ioun
   add_count(status.counts, "lan_tx_frames", lan_counters.tx_frames);
   add_count(status.counts, "lan_checksums_completed", counters.lan_checksums_completed);
   add_count(status.counts, "lan_segmented", counters.lan_segmented);
+  add_count(status.counts, "lan_merged", counters.lan_merged);
+  add_count(status.counts, "to_lan_merged", counters.to_lan_merged);
   add_count(status.counts, "host_checksums_completed", counters.host_checksums_completed);
   add_count(status.counts, "host_segmented", counters.host_segmented);
   add_count(status.counts, "passed_unfinished", counters.passed_unfinished);

@@ -28,14 +28,13 @@ namespace {
 
 Contestant split_driver(const Laboratory& laboratory, const std::string& program, Condition condition) {
   const auto socket = laboratory.scratch("unit.socket");
-  const bool offloads = condition == Condition::offloads;
-  const std::string on = offloads ? "on" : "off";
+  const std::string engine = condition == Condition::offloads ? "packet" : "pcap";
   return {Contender::split,
           condition,
           {{program, "iounit", "--listen", socket, "--lan", Laboratory::kLan, "--netns", Laboratory::kUnit, "--control",
-            laboratory.scratch("unit.control"), "--offloads", on, "--lan-engine", offloads ? "packet" : "pcap"},
+            laboratory.scratch("unit.control"), "--lan-engine", engine},
            {program, "host", "--connect", "shm:" + socket, "--tap", Laboratory::kTap, "--netns", Laboratory::kHost,
-            "--control", laboratory.scratch("host.control"), "--offloads", on}}};
+            "--control", laboratory.scratch("host.control")}}};
 }
 
 /// bench-forwarder or bench-small-split.

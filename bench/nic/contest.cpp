@@ -127,7 +127,7 @@ Result<void> measure_running(Laboratory& laboratory, LineGauge& gauge, const Con
     }
     if (auto given = laboratory.give_tap_to_host(); !given) return given;
   }
-  if (auto dressed = laboratory.dress_tap(); !dressed) return dressed;
+  if (auto dressed = laboratory.dress_tap(offloads); !dressed) return dressed;
   const auto steps = steps_of(laboratory, length);
   const Route to_lan{laboratory.host_netns(), Laboratory::kHostAddress, laboratory.peer_netns(),
                      Laboratory::kPeerAddress};

@@ -215,7 +215,10 @@ Result<void> Laboratory::give_tap_to_host() {
   return run_ip({"-n", kUnit, "link", "set", kTap, "netns", kHost}, scratch("ip.log"));
 }
 
-Result<void> Laboratory::dress_tap() { return dress_tap(kHost, host_.get(), kHostAddress); }
+Result<void> Laboratory::dress_tap(bool offloads) {
+  auto dressed = dress_tap(kHost, host_.get(), kHostAddress);
+  return dressed && !offloads ? set_offloads(host_.get(), kTap, false) : dressed;
+}
 
 Result<void> Laboratory::dress_tap(const FurtherHost& host) { return dress_tap(host.name, host.netns, host.address); }
 

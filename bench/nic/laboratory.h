@@ -46,8 +46,9 @@ class Laboratory {
   Result<void> make_bridge(bool offloads) const;
   /// Moves the TAP of a contestant that made it in the unit's namespace to the host's, with its offloads off.
   Result<void> give_tap_to_host();
-  /// Waits for the contestant's TAP, then gives it its address and sets it up.
-  Result<void> dress_tap();
+  /// Waits for the contestant's TAP, then gives it its address and sets it up. offloads: whether the host may leave
+  /// checksums and segmentation to it.
+  Result<void> dress_tap(bool offloads);
 
   /// A host in a namespace of its own, for measurements with several.
   struct FurtherHost {

@@ -47,6 +47,7 @@ struct Ipv4Header {
 static_assert(sizeof(Ipv4Header) == 20 && alignof(Ipv4Header) == 1 && std::is_trivially_copyable_v<Ipv4Header>);
 static_assert(offsetof(Ipv4Header, checksum) == 10 && offsetof(Ipv4Header, source) == 12);
 
+inline constexpr std::uint16_t kIpv4DontFragment = 0x4000;
 inline constexpr std::uint16_t kIpv4MoreFragments = 0x2000;
 inline constexpr std::uint16_t kIpv4FragmentOffset = 0x1fff;
 
@@ -91,6 +92,7 @@ inline constexpr std::uint8_t kFin = 0x01;
 inline constexpr std::uint8_t kSyn = 0x02;
 inline constexpr std::uint8_t kRst = 0x04;
 inline constexpr std::uint8_t kPsh = 0x08;
+inline constexpr std::uint8_t kAck = 0x10;
 inline constexpr std::uint8_t kUrg = 0x20;
 inline constexpr std::uint8_t kCwr = 0x80;
 }  // namespace tcp_flag

@@ -70,7 +70,7 @@ class Threads(support.LabTestCase):
             count, drops = stats["counts"].get, stats["drops"]
             into = sum(count(name, 0) for name in ("lan_rx_frames", "copies", "handover_copies", "departed_rx_frames"))
             into += sum(peer["rx_frames"] for peer in stats["peers"])
-            out = sum(count(name, 0) for name in ("lan_tx_frames", "departed_tx_frames"))
+            out = sum(count(name, 0) for name in ("lan_tx_frames", "departed_tx_frames", "lan_merged", "to_lan_merged"))
             out += sum(peer["tx_frames"] for peer in stats["peers"]) + drops["departed_drops"]
             out += drops["handover_full"] + drops["handover_refused"]
             # The sums of docs/operations.md.

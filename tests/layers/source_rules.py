@@ -83,7 +83,7 @@ RAW_ACCESS = {
     r"\bconst_cast\b": {
         "common/crc32c.cpp": "the prototype of ISA-L",
         "fabric/bridge/shm_listener.cpp": "iovec of an outgoing message",
-        "iounit/packet_lan.cpp": "iovec of an outgoing frame",
+        "iounit/send_batch.cpp": "iovec of an outgoing frame",
         "messaging/received_frame.h": "a frame in private memory, seen through the accessor",
         "bench/nic/process.cpp": "the arguments of exec",
     },

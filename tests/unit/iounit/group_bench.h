@@ -113,7 +113,8 @@ class GroupBench : public HostsBench {
       const auto& counters = member->unit->counters();
       REQUIRE(counters.lan_frames == lan.to_unit);
       std::uint64_t unit_in = counters.lan_frames + counters.copies + counters.departed_rx_frames;
-      std::uint64_t unit_out = lan.from_unit + counters.departed_tx_frames + counters.departed_drops;
+      std::uint64_t unit_out = lan.from_unit + counters.departed_tx_frames + counters.departed_drops +
+                               counters.lan_merged + counters.to_lan_merged;
       for (std::size_t index = 0; index < kLanDrops; ++index) unit_out += counters.lan_drops[index];
       for (const auto& host : member->unit->hosts()) {
         if (!host) continue;

@@ -312,7 +312,7 @@ TEST_CASE("in the sandbox, libpcap needs an interface that was up at the start, 
   const auto peer = opened<PcapLan>("lan1");
   const auto lan = opened<MovedPcapLan>("lan0");
   REQUIRE(carrier_becomes(*lan, true));
-  REQUIRE(peer->send(frame_of(60, 1)));
+  REQUIRE(send_at_once(*peer, frame_of(60, 1)));
   run("ip link set lan0 down");
   const auto late = opened<PcapLan>("lan0");
   const auto refused = late->reopen_with(sockets_of("lan0"));
@@ -326,7 +326,7 @@ TEST_CASE("in the sandbox, libpcap needs an interface that was up at the start, 
   // The kernel may drop the peer's frames for a while, although both ends have their carrier.
   std::vector<Frame> got;
   for (const Time give_up = monotonic_now() + 5s; got.empty() && monotonic_now() < give_up;) {
-    REQUIRE(peer->send(frame_of(60, 2)));
+    REQUIRE(send_at_once(*peer, frame_of(60, 2)));
     got = received(*lan);
   }
   REQUIRE_FALSE(got.empty());

@@ -15,9 +15,9 @@ namespace splitnic::iounit {
 
 BOOST_DESCRIBE_STRUCT(IoUnitCounters, (),
                       (lan_frames, lan_bytes, lan_bytes_sent, copies, lan_drops, departed_rx_frames, departed_tx_frames,
-                       departed_drops, lan_checksums_completed, lan_segmented, host_checksums_completed, host_segmented,
-                       passed_unfinished, hosts_refused, hosts_evicted, hosts_ejected, queues_refused, setups_paused,
-                       names_refused, addresses_refused, filters_limited))
+                       departed_drops, lan_checksums_completed, lan_segmented, lan_merged, to_lan_merged,
+                       host_checksums_completed, host_segmented, passed_unfinished, hosts_refused, hosts_evicted,
+                       hosts_ejected, queues_refused, setups_paused, names_refused, addresses_refused, filters_limited))
 
 }  // namespace splitnic::iounit
 
@@ -283,6 +283,27 @@ const Table kUnitTable{
      }}},
     {"lan_checksums_completed", {[](Events& events) { events.from_lan(tcp(station(1), events.a.mac(), 100), 3); }}},
     {"lan_segmented", {[](Events& events) { events.from_lan(tcp(station(1), events.a.mac(), 4000), 3); }}},
+    {"lan_merged",
+     {[](Events& events) {
+        std::uint32_t sequence = 1;
+        for (int segment = 0; segment < 4; ++segment, sequence += 1000) {
+          events.lan.arriving.push_back(splitnic::test::tcp_frame(
+              between(station(1), events.a.mac()), {.sequence = sequence}, splitnic::test::pattern(1000)));
+        }
+        events.settle();
+      },
+      offer_offloads}},
+    {"to_lan_merged",
+     {[](Events& events) {
+        events.lan.takes = {frame::SegmentKind::none, frame::SegmentKind::tcp_v4};
+        std::uint32_t sequence = 1;
+        for (int segment = 0; segment < 4; ++segment, sequence += 1000) {
+          REQUIRE(events.a.send(splitnic::test::tcp_frame(between(events.a.mac(), station(1)), {.sequence = sequence},
+                                                          splitnic::test::pattern(1000))));
+        }
+        events.settle();
+      },
+      offer_offloads}},
     {"host_checksums_completed",
      {[](Events& events) { events.a_sends(tcp(events.a.mac(), station(1), 100), 3, tcp_offload(false)); },
       offer_offloads}},

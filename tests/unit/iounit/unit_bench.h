@@ -52,7 +52,8 @@ inline Frame make_frame(const MacAddress& to, const MacAddress& from, const Fram
 class MemoryLan final : public LanEngine {
  public:
   std::deque<Frame> arriving;
-  std::optional<frame::FrameOffload> offload;  ///< of every arriving frame, if the LAN has metadata
+  std::optional<frame::FrameOffload> offload;     ///< of every arriving frame, if the LAN has metadata
+  std::deque<frame::FrameOffload> next_offloads;  ///< of the next ones, instead
   std::vector<Frame> sent;
   std::vector<std::size_t> sessions;  ///< every number that the unit reported
   std::size_t flushes = 0;
@@ -72,6 +73,10 @@ class MemoryLan final : public LanEngine {
     for (; done < budget && !arriving.empty(); ++done) {
       const Frame frame = std::move(arriving.front());
       arriving.pop_front();
+      if (!next_offloads.empty()) {
+        offload = next_offloads.front();
+        next_offloads.pop_front();
+      }
       ++counters_.rx_frames;
       if (receive_apart(sink, frame)) continue;
       if (offload) {
@@ -448,7 +453,8 @@ class UnitBench : public HostsBench {
     return all;
   }
 
-  /// Both sides of the sum that IoUnitCounters promises: frames in and their copies; frames delivered and dropped.
+  /// Both sides of the sum that IoUnitCounters promises: frames in and their copies; frames delivered, and those
+  /// dropped or merged into others.
   struct Sum {
     std::uint64_t in = 0;
     std::uint64_t delivered = 0;
@@ -459,7 +465,7 @@ class UnitBench : public HostsBench {
     const auto& counters = unit_->counters();
     Sum sum{.in = counters.lan_frames + counters.copies + counters.departed_rx_frames,
             .delivered = lan.counters().tx_frames + counters.departed_tx_frames,
-            .dropped = counters.departed_drops};
+            .dropped = counters.departed_drops + counters.lan_merged + counters.to_lan_merged};
     for (const auto& host : unit_->hosts()) {
       if (!host) continue;
       sum.in += host->counters().rx_frames;
