@@ -259,7 +259,9 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void recurring_notice_about(const AttachedHost& about, std::string_view kind, const std::string& line);
   void count(LanDrop cause) { ++counters_.lan_drops[static_cast<std::size_t>(cause)]; }
   void forward_to_lan(AttachedHost& from, const frame::EthernetHeader& header, std::span<const std::byte> frame);
+  /// At once, or at the end of the host's turn in a super-frame with others.
   void send_to_lan(AttachedHost& from, const FrameInHand& frame, const frame::FrameOffload& offload);
+  /// The LAN gets the frame, or the host's drop is counted.
   void put_on_lan(AttachedHost& from, const FrameInHand& frame, const frame::FrameOffload& offload);
 
   /// Gets the LAN's frames that were kept to be merged.

@@ -15,7 +15,7 @@
 namespace splitnic::iounit {
 
 /// Frames that wait to leave through a packet socket, many with one system call (sendmmsg). Before each frame may lie
-/// the header that the socket expects there. Thread: the owner's.
+/// the header that the socket expects there. Thread: the owner's. Source: sendmmsg(2), packet(7).
 class SendBatch {
  public:
   SendBatch();
@@ -49,7 +49,7 @@ class SendBatch {
   std::size_t used_ = 0;
 };
 
-/// Whether the socket's interface is gone or down.
+/// Whether the socket's interface is gone or down. error: errno of a call that sends.
 [[nodiscard]] bool interface_lost(int error);
 
 }  // namespace splitnic::iounit

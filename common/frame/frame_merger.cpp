@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/frame/checksum.h"
 #include "common/frame/headers.h"
+#include "common/frame/packet_headers.h"
 #include "common/frame/software_offload.h"
 #include "common/frame/transport.h"
 
@@ -25,15 +26,6 @@ std::size_t checksum_offset_of(SegmentKind kind) {
   return kind == SegmentKind::udp ? offsetof(UdpHeader, checksum) : offsetof(TcpHeader, checksum);
 }
 
-std::uint16_t word_at(std::span<const std::byte> frame, std::size_t offset) {
-  return load<big_uint16_buf_t>(frame, offset).value();
-}
-
-InternetSum pseudo_header_of(std::span<const std::byte> frame, const IpPacket& packet) {
-  return pseudo_header_sum(packet.source(frame), packet.destination(frame), static_cast<std::uint8_t>(packet.protocol),
-                           static_cast<std::uint16_t>(packet.end - packet.transport_offset));
-}
-
 bool has_ip_options(const IpPacket& packet) {
   const std::size_t plain = packet.version == IpVersion::v4 ? sizeof(Ipv4Header) : sizeof(Ipv6Header);
   return packet.transport_offset - packet.offset != plain;
@@ -42,12 +34,6 @@ bool has_ip_options(const IpPacket& packet) {
 bool may_be_fragmented(std::span<const std::byte> frame, const IpPacket& packet) {
   if (packet.version == IpVersion::v6) return false;
   return load<Ipv4Header>(frame, packet.offset).flags_and_fragment.value() != kIpv4DontFragment;
-}
-
-/// Of a frame that is no segment: it may belong to a flow all the same, as a fragment of a datagram does.
-bool may_be_of_a_flow(std::span<const std::byte> frame, const EthernetHeader& header) {
-  const auto packet = parse_whole_ip(frame, header);
-  return packet && (packet->fragment || packet->protocol == IpProtocol::tcp || packet->protocol == IpProtocol::udp);
 }
 
 }  // namespace
@@ -62,9 +48,13 @@ bool FrameMerger::keep(std::span<const std::byte> frame, const FrameOffload* off
                        MergerClient& client) {
   const auto header = parse_ethernet(frame);
   if (!header || !header->is_ip()) return false;
-  const auto segment = segment_of(frame, offload, *header);
+  const auto packet = parse_whole_ip(frame, *header);
+  if (!packet) return false;
+  const auto segment = segment_of(frame, offload, *packet);
   if (!segment) {
-    if (kept_ != 0 && may_be_of_a_flow(frame, *header)) flush(client);
+    // A fragment, say: it may be of any flow that is kept.
+    const bool has_flow = packet->protocol == IpProtocol::tcp || packet->protocol == IpProtocol::udp;
+    if (packet->fragment || has_flow) flush(client);
     return false;
   }
   if (const std::size_t place = find(*segment); place != kept_) {
@@ -85,24 +75,23 @@ bool FrameMerger::keep(std::span<const std::byte> frame, const FrameOffload* off
 
 /// nullopt: nothing that could belong to a burst.
 std::optional<FrameMerger::Segment> FrameMerger::segment_of(std::span<const std::byte> frame,
-                                                            const FrameOffload* offload, const EthernetHeader& header) {
-  const auto packet = parse_whole_ip(frame, header);
-  if (!packet || packet->fragment) return std::nullopt;
-  Segment segment{.received = frame, .frame = frame.first(packet->end), .offload = offload, .packet = *packet};
-  const auto transport = transport_bytes(frame, *packet);
-  if (packet->protocol == IpProtocol::tcp) {
+                                                            const FrameOffload* offload, const IpPacket& packet) {
+  if (packet.fragment) return std::nullopt;
+  Segment segment{.received = frame, .frame = frame.first(packet.end), .offload = offload, .packet = packet};
+  const auto transport = transport_bytes(frame, packet);
+  if (packet.protocol == IpProtocol::tcp) {
     const auto header_bytes = tcp_header_bytes(transport);
     if (!header_bytes) return std::nullopt;
     const auto tcp = load<TcpHeader>(transport, 0);
-    segment.kind = packet->version == IpVersion::v4 ? SegmentKind::tcp_v4 : SegmentKind::tcp_v6;
-    segment.payload_offset = packet->transport_offset + *header_bytes;
+    segment.kind = packet.version == IpVersion::v4 ? SegmentKind::tcp_v4 : SegmentKind::tcp_v6;
+    segment.payload_offset = packet.transport_offset + *header_bytes;
     segment.sequence = tcp.sequence.value();
     segment.flags = tcp.flags;
     return segment;
   }
-  if (packet->protocol != IpProtocol::udp || udp_datagram_bytes(transport) != transport.size()) return std::nullopt;
+  if (packet.protocol != IpProtocol::udp || udp_datagram_bytes(transport) != transport.size()) return std::nullopt;
   segment.kind = SegmentKind::udp;
-  segment.payload_offset = packet->transport_offset + sizeof(UdpHeader);
+  segment.payload_offset = packet.transport_offset + sizeof(UdpHeader);
   return segment;
 }
 
@@ -111,30 +100,24 @@ FrameMerger::CommonHeaders FrameMerger::common_headers(const Segment& segment) {
   common.size = segment.payload_offset;
   SPLITNIC_CHECK_OP(common.size, <=, common.bytes.size());
   std::memcpy(common.bytes.data(), segment.frame.data(), common.size);
-  const std::span bytes(common.bytes);
-  const IpPacket& packet = segment.packet;
-  if (packet.version == IpVersion::v4) {
-    auto ip = load<Ipv4Header>(bytes, packet.offset);
-    ip.total_bytes = 0;
-    ip.identification = 0;
-    ip.checksum = 0;
-    store(bytes, packet.offset, ip);
+  const auto may_differ = [&](std::size_t offset, std::size_t bytes) {
+    std::memset(common.bytes.data() + offset, 0, bytes);
+  };
+  const std::size_t ip = segment.packet.offset;
+  if (segment.packet.version == IpVersion::v4) {
+    may_differ(ip + offsetof(Ipv4Header, total_bytes), sizeof(Ipv4Header::total_bytes));
+    may_differ(ip + offsetof(Ipv4Header, identification), sizeof(Ipv4Header::identification));
+    may_differ(ip + offsetof(Ipv4Header, checksum), sizeof(Ipv4Header::checksum));
   } else {
-    auto ip = load<Ipv6Header>(bytes, packet.offset);
-    ip.payload_bytes = 0;
-    store(bytes, packet.offset, ip);
+    may_differ(ip + offsetof(Ipv6Header, payload_bytes), sizeof(Ipv6Header::payload_bytes));
   }
+  const std::size_t transport = segment.packet.transport_offset;
+  may_differ(transport + checksum_offset_of(segment.kind), sizeof(TcpHeader::checksum));
   if (segment.is_udp()) {
-    auto udp = load<UdpHeader>(bytes, packet.transport_offset);
-    udp.bytes = 0;
-    udp.checksum = 0;
-    store(bytes, packet.transport_offset, udp);
+    may_differ(transport + offsetof(UdpHeader, bytes), sizeof(UdpHeader::bytes));
   } else {
-    auto tcp = load<TcpHeader>(bytes, packet.transport_offset);
-    tcp.sequence = 0;
-    tcp.checksum = 0;
-    tcp.flags &= static_cast<std::uint8_t>(~tcp_flag::kPsh);
-    store(bytes, packet.transport_offset, tcp);
+    may_differ(transport + offsetof(TcpHeader, sequence), sizeof(TcpHeader::sequence));
+    common.bytes[transport + offsetof(TcpHeader, flags)] &= ~std::byte{tcp_flag::kPsh};
   }
   return common;
 }
@@ -142,19 +125,19 @@ FrameMerger::CommonHeaders FrameMerger::common_headers(const Segment& segment) {
 /// Of both headers. The transport's may be left to the receiver's side: metadata says so, or else the field's value.
 bool FrameMerger::has_good_checksums(const Segment& segment) {
   const IpPacket& packet = segment.packet;
-  const auto ip = segment.frame.subspan(packet.offset, packet.transport_offset - packet.offset);
-  if (packet.version == IpVersion::v4 && !InternetSum().add(ip).is_valid()) return false;
+  if (!has_valid_ip_header(segment.frame, packet)) return false;
   const FrameOffload* offload = segment.offload;
   const std::size_t field_offset = checksum_offset_of(segment.kind);
-  const std::uint16_t field = word_at(segment.frame, packet.transport_offset + field_offset);
-  InternetSum sum = pseudo_header_of(segment.frame, packet);
+  const auto transport = transport_bytes(segment.frame, packet);
+  const std::uint16_t field = load<big_uint16_buf_t>(transport, field_offset).value();
+  InternetSum sum = pseudo_header_of(segment.frame, packet, transport.size());
   const bool is_partial = field == sum.folded();
   if (offload != nullptr && offload->partial_checksum) {
     return is_partial && offload->checksum_start == packet.transport_offset && offload->checksum_offset == field_offset;
   }
   if (offload == nullptr && is_partial) return true;
   if (segment.is_udp() && field == 0) return false;  // it has none
-  return sum.add(transport_bytes(segment.frame, packet)).is_valid();
+  return sum.add(transport).is_valid();
 }
 
 /// A segment that says PSH ends a burst, so that none begins with it: nothing is known to follow it.
@@ -214,16 +197,15 @@ std::size_t FrameMerger::find(const Segment& segment) const {
 
 void FrameMerger::begin(const Segment& segment) {
   Burst& burst = bursts_[kept_++];
-  burst.segments = 0;
+  burst.bytes = segment.frame.size();
+  burst.received_bytes = segment.received.size();
+  burst.segments = 1;
   burst.segment_bytes = segment.payload_bytes();
-  burst.next_sequence = segment.sequence;
+  burst.next_sequence = segment.next_sequence();
   burst.kind = segment.kind;
   burst.packet = segment.packet;
   burst.headers = common_headers(segment);
   burst.offload = segment.offload != nullptr ? std::optional(*segment.offload) : std::nullopt;
-  burst.bytes = segment.payload_offset;
-  burst.received_bytes = 0;
-  append(burst, segment);
   // All of it: it may stay alone.
   std::ranges::copy(segment.received, burst.memory.begin());
 }
@@ -235,8 +217,7 @@ void FrameMerger::append(Burst& burst, const Segment& segment) {
   burst.bytes += payload.size();
   burst.received_bytes += segment.received.size();
   ++burst.segments;
-  if (segment.is_udp()) return;
-  burst.next_sequence = segment.sequence + static_cast<std::uint32_t>(payload.size());
+  burst.next_sequence = segment.next_sequence();
   if ((segment.flags & tcp_flag::kPsh) != 0) {
     burst.memory[burst.packet.transport_offset + offsetof(TcpHeader, flags)] |= std::byte{tcp_flag::kPsh};
   }
@@ -245,27 +226,18 @@ void FrameMerger::append(Burst& burst, const Segment& segment) {
 /// Makes a super-frame of several segments; returns the frame's metadata.
 std::optional<FrameOffload> FrameMerger::finish(Burst& burst) {
   if (burst.segments == 1) return burst.offload;
-  IpPacket& packet = burst.packet;
+  const IpPacket& packet = burst.packet;
   const auto frame = burst.frame();
-  packet.end = frame.size();
-  if (packet.version == IpVersion::v4) {
-    auto ip = load<Ipv4Header>(frame, packet.offset);
-    ip.total_bytes = static_cast<std::uint16_t>(packet.end - packet.offset);
-    store(frame, packet.offset, ip);
-    ip.checksum = ipv4_header_checksum(frame.subspan(packet.offset, packet.transport_offset - packet.offset));
-    store(frame, packet.offset, ip);
-  } else {
-    auto ip = load<Ipv6Header>(frame, packet.offset);
-    ip.payload_bytes = static_cast<std::uint16_t>(packet.end - packet.offset - sizeof ip);
-    store(frame, packet.offset, ip);
-  }
+  const std::size_t transport_size = frame.size() - packet.transport_offset;
+  rewrite_ip_header(frame, packet, identification_of(frame, packet));
   if (burst.kind == SegmentKind::udp) {
     auto udp = load<UdpHeader>(frame, packet.transport_offset);
-    udp.bytes = static_cast<std::uint16_t>(packet.end - packet.transport_offset);
+    udp.bytes = static_cast<std::uint16_t>(transport_size);
     store(frame, packet.transport_offset, udp);
   }
   const std::size_t field_offset = checksum_offset_of(burst.kind);
-  store(frame, packet.transport_offset + field_offset, big_uint16_buf_t(pseudo_header_of(frame, packet).folded()));
+  store(frame, packet.transport_offset + field_offset,
+        big_uint16_buf_t(pseudo_header_of(frame, packet, transport_size).folded()));
   return FrameOffload{.partial_checksum = true,
                       .checksum_start = static_cast<std::uint16_t>(packet.transport_offset),
                       .checksum_offset = static_cast<std::uint16_t>(field_offset),

@@ -13,7 +13,7 @@
 
 namespace splitnic::frame {
 
-/// Whom a FrameMerger serves: what would get the frames without it.
+/// Whom a FrameMerger serves: what would get the frames without it. Thread: the merger's, during its calls.
 class MergerClient {
  public:
   virtual ~MergerClient() = default;
@@ -27,11 +27,10 @@ class MergerClient {
 };
 
 /// Puts consecutive segments of a TCP connection together into one super-frame, and datagrams of a UDP flow (the
-/// kernel's GRO, a NIC's LRO), for a receiver that pays for each frame. What it makes is cut into the same frames again
-/// by whoever has to: they have the same headers but for their lengths, sequence numbers, checksums and the last one's
-/// PSH, and IPv4's identification, which means nothing in a packet that must not be fragmented (RFC 6864). What follows
-/// a packet in its frame (padding) is lost. A frame with a wrong checksum is not merged, because the super-frame's
-/// checksum would hide it.
+/// kernel's GRO, a NIC's LRO). A receiver that pays for each frame pays once. Cutting the super-frame gives the same
+/// frames again, except for two things. Padding behind a packet is lost. The identifications of IPv4 are new; they mean
+/// nothing in packets that must not be fragmented (RFC 6864), and no others are merged. A frame with a wrong checksum
+/// is not merged, because the super-frame's checksum would hide it.
 ///
 /// Frames of a flow stay in order; a frame of another one may pass those that are kept. Nothing is kept for longer than
 /// until flush(), which the caller calls after each batch. Never allocates after construction. Thread: the owner's.
@@ -73,6 +72,9 @@ class FrameMerger {
     std::uint8_t flags = 0;
 
     [[nodiscard]] std::size_t payload_bytes() const { return frame.size() - payload_offset; }
+    [[nodiscard]] std::uint32_t next_sequence() const {
+      return is_udp() ? 0 : sequence + static_cast<std::uint32_t>(payload_bytes());
+    }
     [[nodiscard]] bool is_udp() const { return kind == SegmentKind::udp; }
     [[nodiscard]] bool is_super_frame() const { return offload != nullptr && offload->kind != SegmentKind::none; }
   };
@@ -93,7 +95,7 @@ class FrameMerger {
   };
 
   [[nodiscard]] static std::optional<Segment> segment_of(std::span<const std::byte> frame, const FrameOffload* offload,
-                                                         const EthernetHeader& header);
+                                                         const IpPacket& packet);
   [[nodiscard]] static CommonHeaders common_headers(const Segment& segment);
   [[nodiscard]] static bool has_good_checksums(const Segment& segment);
   [[nodiscard]] static bool may_begin(const Segment& segment, std::uint32_t mtu);

@@ -10,6 +10,7 @@
 #include "common/frame/checksum.h"
 #include "common/frame/headers.h"
 #include "common/frame/ip.h"
+#include "common/frame/packet_headers.h"
 #include "common/frame/transport.h"
 
 namespace splitnic::frame {
@@ -42,11 +43,6 @@ std::optional<Covered> covered_by_checksum(std::span<const std::byte> frame, con
     return Covered{packet.transport_offset + offsetof(UdpHeader, checksum), udp.checksum.value(), udp.bytes.value()};
   }
   return std::nullopt;
-}
-
-InternetSum pseudo_header_of(std::span<const std::byte> frame, const IpPacket& packet, std::size_t transport_size) {
-  return pseudo_header_sum(packet.source(frame), packet.destination(frame), static_cast<std::uint8_t>(packet.protocol),
-                           static_cast<std::uint16_t>(transport_size));
 }
 
 // RFC 768: a UDP checksum of zero would mean that there is none.
@@ -110,28 +106,6 @@ void rewrite_transport(std::span<std::byte> segment, const IpPacket& packet, Udp
   InternetSum sum = pseudo_header_of(segment, packet, transport.size());
   udp.checksum = never_zero(sum.add(transport).checksum());
   store(segment, packet.transport_offset, udp);
-}
-
-// segment: has the headers of the whole packet; they become those of a packet that ends where the span ends.
-void rewrite_ip_header(std::span<std::byte> segment, const IpPacket& packet, std::uint16_t identification) {
-  if (packet.version == IpVersion::v6) {
-    auto ip = load<Ipv6Header>(segment, packet.offset);
-    ip.payload_bytes = static_cast<std::uint16_t>(segment.size() - packet.offset - sizeof ip);
-    store(segment, packet.offset, ip);
-    return;
-  }
-  auto ip = load<Ipv4Header>(segment, packet.offset);
-  ip.total_bytes = static_cast<std::uint16_t>(segment.size() - packet.offset);
-  ip.identification = identification;
-  store(segment, packet.offset, ip);
-  ip.checksum = ipv4_header_checksum(segment.subspan(packet.offset, packet.transport_offset - packet.offset));
-  store(segment, packet.offset, ip);
-}
-
-bool has_valid_ip_header(std::span<const std::byte> frame, const IpPacket& packet) {
-  if (packet.version == IpVersion::v6) return true;
-  const auto header = frame.subspan(packet.offset, packet.transport_offset - packet.offset);
-  return InternetSum().add(header).is_valid();
 }
 
 // How to cut a packet that is larger than the MTU or that is to be cut by its metadata, or the result that refuses it.
@@ -210,11 +184,6 @@ Way way_of(std::span<const std::byte> frame, const FrameOffload& offload, std::u
   }
   const bool changed = offload.partial_checksum || frame.size() > fits;
   return {changed ? OffloadResult::finished : OffloadResult::unchanged, fits, packet};
-}
-
-std::uint16_t identification_of(std::span<const std::byte> frame, const IpPacket& packet) {
-  if (packet.version == IpVersion::v6) return 0;
-  return load<Ipv4Header>(frame, packet.offset).identification.value();
 }
 
 // packet: the frame's. scratch: kMaxFrameBytes, for one segment at a time.
