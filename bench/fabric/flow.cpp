@@ -14,7 +14,6 @@ using verbs::Status;
 
 constexpr std::size_t kDepth = 2 * kMostInFlightInLists;
 constexpr std::size_t kIdleDepth = 4;
-constexpr std::size_t kCompletionsAtOnce = 32;
 constexpr std::size_t kReads = kMostInFlight;
 
 bool answers_itself(Verb verb) { return verb == Verb::read || verb == Verb::compare_swap; }
@@ -32,8 +31,7 @@ std::vector<verbs::LocalSegment> segments_of(const Area& area, const SlotLayout&
 
 /// Takes the completions that are there, and gives each one's id to `note`. A failed one ends the end's run_until().
 template <class Note>
-void take(End& end, verbs::CompletionQueue& from, Note&& note) {
-  std::array<verbs::Completion, kCompletionsAtOnce> completions;
+void take(End& end, verbs::CompletionQueue& from, CompletionBatch& completions, Note&& note) {
   const std::size_t count = from.poll(completions);
   for (std::size_t i = 0; i < count; ++i) {
     if (completions[i].status != verbs::CompletionStatus::success) end.note_failure(to_string(completions[i].status));
@@ -171,7 +169,7 @@ bool Outgoing::post_next() {
 }
 
 void Outgoing::poll() {
-  take(end_, with_.sent(), [this](std::uint64_t sequence) {
+  take(end_, with_.sent(), batch_, [this](std::uint64_t sequence) {
     --under_way_[with_.index_of(sequence)];
     ++completed_;
   });
@@ -222,14 +220,19 @@ void Incoming::post_receives() {
 
 void Incoming::poll() {
   if (takes_receives(what_.verb)) {
-    take(end_, with_.received(), [this](std::uint64_t number) {
+    post_receives();  // of the last poll: what it took may have been answered since
+    take(end_, with_.received(), batch_, [this](std::uint64_t number) {
       prepare_receive(number);
       ++arrived_;
     });
-    post_receives();
   } else if (is_ping_pong(what_)) {
     const std::size_t at = layout_.offset_of(arrived_) + layout_.stamp_at;
-    if (end_.sink(what_.path).word(at) == stamp_of(id_, layout_, arrived_)) ++arrived_;
+    const std::uint64_t stamp = stamp_of(id_, layout_, arrived_);
+    for (unsigned look = 0; look < 64; ++look) {
+      if (end_.sink(what_.path).word(at) != stamp) continue;
+      ++arrived_;
+      break;
+    }
   }
 }
 

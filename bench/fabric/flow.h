@@ -14,6 +14,9 @@
 
 namespace splitnic::bench {
 
+/// Where completions are taken to. It is kept: a new one would be initialized for each poll.
+using CompletionBatch = std::array<verbs::Completion, 32>;
+
 /// The queue pairs of one measurement, with completion queues of their own, so that nothing of an earlier one remains.
 /// The busy ones come first.
 class DataQueuePairs {
@@ -83,6 +86,7 @@ class Outgoing {
   std::vector<verbs::WorkRequest> list_;       ///< that is posted next
   std::vector<verbs::LocalSegment> segments_;  ///< of each slot
   verbs::RemoteKey remote_{};
+  CompletionBatch batch_{};
 };
 
 /// The same messages, at the other end.
@@ -110,6 +114,7 @@ class Incoming {
   std::uint64_t arrived_ = 0;
   std::vector<verbs::LocalSegment> segments_;    ///< of each slot
   std::vector<verbs::ReceiveRequest> receives_;  ///< that are posted next, of one queue pair
+  CompletionBatch batch_{};
 };
 
 }  // namespace splitnic::bench

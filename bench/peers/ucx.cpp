@@ -148,7 +148,10 @@ class Ucx final : public Side {
   std::size_t poll_memory(std::uint64_t next) {
     const std::byte* at = window_ + next % places_ * stride_ + stamp_at();
     const std::atomic_ref<const std::uint64_t> word(*reinterpret_cast<const std::uint64_t*>(at));
-    return word.load(std::memory_order_acquire) == next + 1 ? 1 : 0;
+    for (unsigned look = 0; look < 64; ++look) {
+      if (word.load(std::memory_order_acquire) == next + 1) return 1;
+    }
+    return 0;
   }
 
   static void completed(void* request, ucs_status_t status, void* self) {

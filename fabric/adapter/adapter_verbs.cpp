@@ -185,6 +185,15 @@ ProtectionTable& ChannelAdapter::table() {
   return state_->context.table;
 }
 
+const ProtectionEntry* ChannelAdapter::entry_at(std::uint32_t index) {
+  AdapterContext& context = state_->context;
+  const ProtectionEntry* entry = context.table.at(index);
+  if (entry == nullptr || entry->kind != EntryKind::region) return table().at(index);
+  if (!entry->memory.in_bridge()) return entry;
+  if (Path* path = context.path(entry->memory.path())) static_cast<void>(state_->follow(*path));
+  return context.table.at(index);
+}
+
 std::optional<CqNumber> ChannelAdapter::make_completion_queue(std::size_t capacity, ChannelNumber channel,
                                                               CompletionRoom room) {
   AdapterContext& context = state_->context;

@@ -84,6 +84,8 @@ class ChannelAdapter {
   /// For everything else about tags: regions of pages, windows, domain rules. Valid as long as the adapter; placeable
   /// regions are registered and deregistered above.
   [[nodiscard]] ProtectionTable& table();
+  /// As table().at(): of a region, for the price of a look at its own path.
+  [[nodiscard]] const ProtectionEntry* entry_at(std::uint32_t index);
 
   /// capacity: completions. channel: where the queue reports when armed, or none. nullopt: no resources, no such
   /// channel.

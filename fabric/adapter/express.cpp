@@ -134,9 +134,41 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
 [[gnu::hot, gnu::flatten]] std::size_t Express::post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   if (queue_pair.options.datagram) return post_datagrams(queue_pair, requests);
   if (!sends_at_once(queue_pair)) return 0;
+  const std::size_t stored = store_writes(queue_pair, requests);
+  return stored + post_slots(queue_pair, requests.subspan(stored));
+}
+
+/// Writes at the start of the list into memory that the peer has granted, where stores arrive at once and nothing older
+/// is under way. They are done as soon as they are stored, and the peer hears nothing of them. Returns how many.
+inline std::size_t Express::store_writes(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+  Path& path = *queue_pair.path;
+  SendQueue& send = queue_pair.send;
+  const bool writes = !requests.empty() && requests.front().operation == Operation::rdma_write;
+  if (!writes || send.done != send.posted || path.direct == nullptr) return 0;
+  PeerWindow& window = path.direct->bridge.peer_window();
+  if (!window.is_memory()) return 0;
+  const CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  const std::uint64_t taken_out = completions.taken_out();
+  std::size_t stored = 0;
+  for (; stored != requests.size(); ++stored) {
+    const WorkRequest& request = requests[stored];
+    const bool has_place = completions.room() != 0 && send.has_place(send.posted, taken_out);
+    if (request.operation != Operation::rdma_write || !has_place || !is_simple(request)) break;
+    const Source source = source_of(send, request);
+    if (source.from == nullptr || source.bytes == 0 || source.bytes > context_.options.max_message_bytes) break;
+    const auto at = path.claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, source.bytes);
+    if (!at || !fill(window.claim(*at, source.bytes), source.from, NextReader::here)) break;
+    ++context_.counters.direct_writes;
+    end_at_post(context_, queue_pair, request, 0);
+  }
+  return stored;
+}
+
+/// What is one slot each. Returns how many.
+inline std::size_t Express::post_slots(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   Path& path = *queue_pair.path;
   SlotLane* slots = path.slots[static_cast<std::size_t>(queue_pair.options.lane)];
-  if (slots == nullptr) return 0;
+  if (slots == nullptr || requests.empty()) return 0;
   const std::size_t most_payload = std::min<std::size_t>(
       {path.cell_payload_bytes, slots->sender.max_payload_bytes(), context_.options.max_message_bytes});
   SendQueue& send = queue_pair.send;

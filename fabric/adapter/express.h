@@ -70,6 +70,8 @@ class Express {
   enum class Verdict { taken, left, refused };
 
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
+  [[nodiscard]] std::size_t store_writes(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  [[nodiscard]] std::size_t post_slots(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] static Source source_of(SendQueue& send, const WorkRequest& request);
   [[nodiscard]] static Source inline_source_of(SendQueue& send, const WorkRequest& request);
   [[nodiscard]] static Put put_cell(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,

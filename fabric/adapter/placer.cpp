@@ -45,19 +45,7 @@ std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest>
     if (!find_piece(queue_pair, request, pieces) && !find_pieces(queue_pair, request, pieces)) break;
     if (completions.room() == 0 || !send.has_place(send.posted, completions.taken_out())) break;
     if (!move(queue_pair, request, pieces)) break;
-    send.note_completed(send.posted, 0);
-    if (request.signalled) {
-      completions.reserve(1);
-      context_.push_completion(queue_pair.options.send_completions, [&](Completion& completion) {
-        completion.id = request.id;
-        completion.queue_pair = queue_pair.number;
-        completion.operation = request.operation;
-        completion.bytes = is_answered(request.operation) ? static_cast<std::uint32_t>(pieces.bytes) : 0;
-      });
-      send.note_completed(send.posted, completions.pushed());
-    }
-    send.rewind_to(++send.posted);
-    send.sent = send.done = send.posted;
+    end_at_post(context_, queue_pair, request, is_answered(request.operation) ? pieces.bytes : 0);
   }
   return posted;
 }
@@ -131,6 +119,24 @@ bool Placer::move(const QueuePair& queue_pair, const WorkRequest& request, const
   if (!(reads ? placements.read(target, parts) : placements.write(target, parts))) return false;
   ++(reads ? context_.counters.placed_reads : context_.counters.placed_writes);
   return true;
+}
+
+void end_at_post(AdapterContext& context, QueuePair& queue_pair, const WorkRequest& request, std::uint64_t bytes) {
+  SendQueue& send = queue_pair.send;
+  send.note_completed(send.posted, 0);
+  if (request.signalled) {
+    CompletionQueue& completions = *context.completion_queue(queue_pair.options.send_completions);
+    completions.reserve(1);
+    context.push_completion(queue_pair.options.send_completions, [&](Completion& completion) {
+      completion.id = request.id;
+      completion.queue_pair = queue_pair.number;
+      completion.operation = request.operation;
+      completion.bytes = static_cast<std::uint32_t>(bytes);
+    });
+    send.note_completed(send.posted, completions.pushed());
+  }
+  send.rewind_to(++send.posted);
+  send.sent = send.done = send.posted;
 }
 
 bool is_worth_waiting(const AdapterContext& context, const QueuePair& queue_pair, const WorkRequest& request,

@@ -44,14 +44,12 @@ bool SlotSender::find_room(std::uint64_t lines, std::uint64_t payload) {
   return !faulty_ && room_for(lines, payload);
 }
 
-/// Sets layout.payload_at, and returns what payload_head_ will be. A payload does not wrap: the end of the ring that is
-/// too short for it is skipped, and freed with it.
-std::uint64_t SlotSender::place_payload(SlotLayout& layout) const {
+/// A payload does not wrap: the end of the ring that is too short for it is skipped, and freed with it.
+SlotSender::PayloadPlace SlotSender::place_payload(std::size_t bytes) const {
   const std::uint64_t at = payload_head_ & (payload_lines_ - 1);
-  const std::uint64_t lines = lines_of(layout.payload_bytes);
+  const std::uint64_t lines = lines_of(bytes);
   const std::uint64_t from = lines > payload_lines_ - at ? payload_head_ + payload_lines_ - at : payload_head_;
-  layout.payload_at = static_cast<std::uint32_t>(from & (payload_lines_ - 1));
-  return from + lines;
+  return {from, from + lines};
 }
 
 /// Everything of a staged slot but the word that releases it.

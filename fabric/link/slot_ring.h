@@ -125,7 +125,12 @@ class SlotSender {
     __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), line_sequence(seed_, line), __ATOMIC_RELEASE);
   }
   [[nodiscard]] bool find_room(std::uint64_t lines, std::uint64_t payload);
-  [[nodiscard]] std::uint64_t place_payload(SlotLayout& layout) const;
+  /// Of a payload in its ring.
+  struct PayloadPlace {
+    std::uint64_t from = 0;   // lines, as payload_head_
+    std::uint64_t after = 0;  // what payload_head_ will be
+  };
+  [[nodiscard]] PayloadPlace place_payload(std::size_t bytes) const;
   void advance_tail(std::uint64_t lines);
   void advance_settled(std::uint64_t lines);
   void write_staged(const SlotClaim& claim);
@@ -255,8 +260,9 @@ class SlotReceiver {
 
 inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_bytes, SlotClaim& claim) {
   SPLITNIC_CHECK_OP(payload_bytes, <=, max_payload_bytes());
-  SlotLayout layout = slot_layout(extension_bytes, payload_bytes);
-  const std::uint64_t payload = layout.in_payload_ring ? place_payload(layout) : payload_head_;
+  const SlotLayout layout = slot_layout(extension_bytes, payload_bytes);
+  const PayloadPlace place = layout.in_payload_ring ? place_payload(payload_bytes) : PayloadPlace{0, payload_head_};
+  const std::uint64_t payload = place.after;
   const std::uint64_t lines = layout.two_lines ? 2 : 1;
   const bool has_room = room_for(lines, payload) && !faulty_;
   const std::size_t bytes = extension_bytes + payload_bytes;
@@ -267,7 +273,11 @@ inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_b
   }
   if (wants_room_) [[unlikely]]
     wants_room_ = bytes < refused_bytes_;
-  claim.layout = layout;
+  // One by one: a load of them all would wait until the stores before it have left, which are those of the last slots.
+  claim.layout.two_lines = layout.two_lines;
+  claim.layout.in_payload_ring = layout.in_payload_ring;
+  claim.layout.payload_bytes = layout.payload_bytes;
+  claim.layout.payload_at = static_cast<std::uint32_t>(place.from & (payload_lines_ - 1));
   claim.payload_head = payload;
 
   std::byte* const first = lines_ != nullptr ? lines_ + line_at(head_) : staged_.data();
@@ -275,7 +285,7 @@ inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_b
   claim.extension = body;
   claim.payload_rest = {};
   if (layout.in_payload_ring) {
-    const std::size_t at = layout.payload_at * kSlotLine;
+    const std::size_t at = claim.layout.payload_at * kSlotLine;
     claim.payload = payloads_ != nullptr ? std::span(payloads_ + at, payload_bytes)
                                          : window_->claim(place_.payload_offset + at, payload_bytes);
     return true;

@@ -22,8 +22,9 @@ fabric::LocalAccess access_for(Rights rights) {
 template <class Ends>
 void unbind_windows(ContextObject& context, Ends&& ends) {
   fabric::ProtectionTable& table = context.adapter.table();
-  for (const auto& [index, owner] : context.tag_owners) {
-    const fabric::ProtectionEntry* entry = table.at(index);
+  for (std::uint32_t index = 0; index < context.tag_owners.size(); ++index) {
+    TagObject* const owner = context.tag_owners[index];
+    const fabric::ProtectionEntry* entry = owner == nullptr ? nullptr : table.at(index);
     if (entry == nullptr || !is_window(entry->kind) || !entry->valid || !ends(*entry)) continue;
     fabric::Bind nothing;
     nothing.window = Stag::from(index, entry->instance);
@@ -112,18 +113,18 @@ QueuePairObject::~QueuePairObject() {
 }
 
 TagObject::TagObject(std::shared_ptr<DomainObject> of, Stag with) : domain(std::move(of)), index_(with.index()) {
-  context().tag_owners[with.index()] = this;
+  auto& owners = context().tag_owners;
+  if (owners.size() <= index_) owners.resize(index_ + 1);
+  owners[index_] = this;
 }
 
 TagObject::~TagObject() {
-  const auto found = context().tag_owners.find(index_);
-  if (found != context().tag_owners.end() && found->second == this) context().tag_owners.erase(found);
+  TagObject*& owner = context().tag_owners[index_];
+  if (owner == this) owner = nullptr;
 }
 
 const fabric::ProtectionEntry* TagObject::entry() const {
-  const auto owner = context().tag_owners.find(index_);
-  const bool owned = owner != context().tag_owners.end() && owner->second == this;
-  return owned ? context().adapter.table().at(index_) : nullptr;
+  return context().tag_owners[index_] == this ? context().adapter.entry_at(index_) : nullptr;
 }
 
 bool TagObject::valid() const {

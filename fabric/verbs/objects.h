@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -72,8 +71,8 @@ struct ContextObject {
   std::uint64_t epochs_seen = 0;  ///< ChannelAdapter::path_epochs(), when the paths were followed last
   fabric::LocalProtection mappings;
   /// The object that got the tag of an index last. A new epoch voids tags of the bridge's memory without their owners'
-  /// knowledge, and then another object may get the index.
-  std::unordered_map<std::uint32_t, TagObject*> tag_owners;
+  /// knowledge, and then another object may get the index. Null: nobody has it.
+  std::vector<TagObject*> tag_owners;
 };
 
 /// Only its handle owns it; others refer to it weakly.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -405,6 +406,110 @@ TEST_CASE("in a list, a write behind a send is not stored before the send is tak
   CHECK(writer.adapter.counters().direct_writes == 0);
 }
 
+/// The first message is checked in the table, so only those after it go the short way.
+void pass_a_message(World& world) {
+  REQUIRE(world.ends[1]->receive(1, 0, 64) == Status::ok);
+  REQUIRE(world.ends[0]->send(2, 0, 64) == Status::ok);
+  for (int i = 0; i < 4; ++i) world.step();
+  REQUIRE_FALSE(world.ends[0]->adapter.outstanding());
+}
+
+TEST_CASE("a direct write is done when it is posted, and its owner hears nothing of it", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  Endpoint& writer = *world.ends[0];
+  pass_a_message(world);  // the memory is remembered from now on
+  const AdapterCounters owner_before = world.ends[1]->adapter.counters();
+  const std::uint64_t cells_before = writer.adapter.counters().cells_sent;
+  std::array<WorkRequest, 3> list;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    WorkRequest& request = list[i];
+    request.id = i;
+    request.operation = Operation::rdma_write;
+    request.segments[0] = writer.segment(i * 100, 100);
+    request.segment_count = 1;
+    request.remote = world.at_peer(0, i * 100);
+    request.signalled = i != 1;
+  }
+  std::size_t posted = 0;
+  REQUIRE(writer.adapter.post_send(writer.number, list, posted) == Status::ok);
+  REQUIRE(posted == list.size());
+  const auto done = writer.take();
+  REQUIRE(done.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(done[i].id == 2 * i);
+    CHECK(done[i].status == CompletionStatus::success);
+    CHECK(done[i].operation == Operation::rdma_write);
+  }
+  const auto sent = pattern(writer.buffer.size(), 1);
+  const auto stored = world.direct_bytes(1);
+  CHECK(std::ranges::equal(std::span(stored).first(300), std::span(sent).first(300)));
+  CHECK(writer.adapter.counters().direct_writes == 3);
+  CHECK(writer.adapter.counters().cells_sent == cells_before);
+  for (int i = 0; i < 4; ++i) world.step();
+  CHECK(world.ends[1]->adapter.counters().cells_received == owner_before.cells_received);
+  // What comes behind is of the next packet number.
+  REQUIRE(world.ends[1]->receive(1, 0, 4096) == Status::ok);
+  REQUIRE(writer.send(9, 0, 64) == Status::ok);
+  for (int i = 0; i < 4; ++i) world.step();
+  CHECK(world.log[1].find("success") != std::string::npos);
+}
+
+TEST_CASE("a direct write completes after the requests before it", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& writer = *world.ends[0];
+  REQUIRE(world.ends[1]->receive(1, 0, 4096) == Status::ok);
+  REQUIRE(writer.send(1, 0, 64) == Status::ok);
+  REQUIRE(writer.write(2, 0, 64, world.at_peer(0, 0)) == Status::ok);
+  CHECK(writer.take().empty());
+  std::vector<Completion> done;
+  for (int i = 0; i < 8 && done.size() < 2; ++i) {
+    world.poll_links();
+    for (auto& end : world.ends) end->adapter.poll(world.now);
+    for (const Completion& each : writer.take()) done.push_back(each);
+  }
+  REQUIRE(done.size() == 2);
+  CHECK(done[0].id == 1);
+  CHECK(done[1].id == 2);
+}
+
+TEST_CASE("a direct write finds room for its completion, or waits for it", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& writer = *world.ends[0];
+  std::size_t taken = 0;
+  for (; taken < 5000; ++taken) {
+    if (writer.write(taken, 0, 64, world.at_peer(0, 0)) != Status::ok) break;
+  }
+  REQUIRE(taken > 0);
+  REQUIRE(taken < 5000);  // the queue is full until the program takes completions
+  std::vector<Completion> done = writer.take();
+  for (int i = 0; i < 8; ++i) {
+    world.poll_links();
+    for (auto& end : world.ends) end->adapter.poll(world.now);
+    for (const Completion& each : writer.take()) done.push_back(each);
+  }
+  REQUIRE(done.size() == taken);
+  for (std::size_t i = 0; i < taken; ++i) REQUIRE(done[i].id == i);
+  CHECK(writer.write(taken, 0, 64, world.at_peer(0, 0)) == Status::ok);
+}
+
+TEST_CASE("what is granted no more takes no direct write", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& writer = *world.ends[0];
+  REQUIRE(writer.write(1, 0, 64, world.at_peer(0, 0)) == Status::ok);
+  REQUIRE(writer.take().size() == 1);
+  const std::vector<std::byte> stored = world.direct_bytes(1);
+  const RemoteAddress at = world.at_peer(0, 128);
+  REQUIRE(world.ends[1]->adapter.deregister(world.granted[1]) == Status::ok);
+  REQUIRE(writer.write(2, 0, 64, at) == Status::ok);
+  CHECK(writer.take().empty());
+  for (int i = 0; i < 4; ++i) world.step();
+  CHECK(world.direct_bytes(1) == stored);
+  CHECK(world.log[0].find("2 remote") != std::string::npos);
+}
+
 TEST_CASE("what was settled while an end made ready to sleep completes with its next poll",
           "[fabric][adapter][express]") {
   World world(Way::express, 1);
@@ -434,14 +539,6 @@ TEST_CASE("a poll that has nothing else to do rings for what left before it", "[
   CHECK_FALSE(world.bridges.rung(1));
   static_cast<void>(adapter.poll(world.now));
   CHECK(world.bridges.rung(1));
-}
-
-/// The first message is checked in the table, so only those after it go the short way.
-void pass_a_message(World& world) {
-  REQUIRE(world.ends[1]->receive(1, 0, 64) == Status::ok);
-  REQUIRE(world.ends[0]->send(2, 0, 64) == Status::ok);
-  for (int i = 0; i < 4; ++i) world.step();
-  REQUIRE_FALSE(world.ends[0]->adapter.outstanding());
 }
 
 TEST_CASE("what comes behind a refused message is not taken before it", "[fabric][adapter][express]") {
