@@ -454,6 +454,47 @@ TEST_CASE("a direct write is done when it is posted, and its owner hears nothing
   CHECK(world.log[1].find("success") != std::string::npos);
 }
 
+TEST_CASE("a direct write with immediate is told to its owner, also behind one without", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& writer = *world.ends[0];
+  REQUIRE(world.ends[1]->receive(5, 0, 64) == Status::ok);
+  std::array<WorkRequest, 2> list;
+  for (WorkRequest& request : list) {
+    request.operation = Operation::rdma_write;
+    request.segments[0] = writer.segment(0, 64);
+    request.segment_count = 1;
+    request.remote = world.at_peer(0, 0);
+  }
+  list[1].operation = Operation::rdma_write_with_immediate;
+  list[1].immediate = 77;
+  std::size_t posted = 0;
+  REQUIRE(writer.adapter.post_send(writer.number, list, posted) == Status::ok);
+  REQUIRE(posted == 2);
+  CHECK(writer.take().size() == 1);
+  world.poll_links();
+  world.ends[1]->adapter.poll(world.now);
+  const auto told = world.ends[1]->take();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].immediate == 77);
+}
+
+TEST_CASE("a region in the bridge's memory ends with its epoch, before any poll of its adapter", "[fabric][adapter]") {
+  World world(Way::express, 1);
+  ChannelAdapter& owner = world.ends[1]->adapter;
+  const auto valid = [&](Stag tag) {
+    const ProtectionEntry* entry = owner.entry_at(tag.index());
+    return entry != nullptr && entry->valid;
+  };
+  REQUIRE(valid(world.granted[1]));
+  const std::uint64_t before = world.links[1]->incarnation();
+  world.links[0]->restart();
+  for (int i = 0; i < 1000 && world.links[1]->incarnation() == before; ++i) world.poll_links();
+  REQUIRE(world.links[1]->incarnation() != before);
+  CHECK_FALSE(valid(world.granted[1]));
+  CHECK(valid(world.owned[1]));
+}
+
 TEST_CASE("a direct write completes after the requests before it", "[fabric][adapter][express]") {
   World world(Way::express, 1);
   pass_a_message(world);
