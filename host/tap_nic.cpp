@@ -33,7 +33,7 @@ Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now
   }
   if (auto error = nic->attach()) return tl::unexpected(*std::move(error));
   nic->offloads_ = nic->device_->offloads();
-  nic->refresh(now);
+  nic->refresh(now, true);
   return nic;
 }
 
@@ -137,7 +137,7 @@ const NicSettings& TapNic::settings(Time now) {
     links_->poll_events([&](const os::LinkEvent& change) { event = event || change.concerns(index_, name_); });
   }
   if (event || check_at_once_ || now >= next_check_) {
-    refresh(now);
+    refresh(now, event || check_at_once_);
   } else if (now >= next_multicast_check_) {
     read_multicast(now);
   }
@@ -152,8 +152,9 @@ void TapNic::note_frames(Time now) {
   next_multicast_check_ = std::min(next_multicast_check_, multicast_read_ + multicast_interval());
 }
 
-void TapNic::refresh(Time now) {
+void TapNic::refresh(Time now, bool with_long_list) {
   check_at_once_ = false;
+  const Time list_due = next_multicast_check_;
   next_check_ = next_multicast_check_ = now + kCheckInterval;  // unless all goes well
   if (!device_ || device_->name().empty()) make_again();
   if (!device_) return;
@@ -173,7 +174,11 @@ void TapNic::refresh(Time now) {
   all_multicast_ = link->all_multicast;
   if (now >= quiet_at_) next_check_ = now + kQuietCheckInterval;
   read_unicast(*link);
-  read_multicast(now);
+  if (list_is_long_ && !with_long_list && now < list_due) {
+    next_multicast_check_ = list_due;
+  } else {
+    read_multicast(now);
+  }
 }
 
 /// A port of a bridge is promiscuous, and its list has every station behind the bridge.
@@ -243,7 +248,7 @@ void TapNic::read_multicast(Time now) {
   const auto text = os::read_dev_mcast(multicast_list_.get());
   list_is_long_ = !text || text->size() > kLongListBytes;
   multicast_read_ = now;
-  next_multicast_check_ = now + (now < quiet_at_ ? multicast_interval() : kQuietMulticastInterval);
+  next_multicast_check_ = now + (now < quiet_at_ ? multicast_interval() : quiet_multicast_interval());
   settings_.multicast.clear();
   if (text) settings_.multicast = os::parse_dev_mcast(*text, index_);
   const bool too_many = settings_.multicast.size() > kMostMulticast;

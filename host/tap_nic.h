@@ -30,7 +30,8 @@ namespace splitnic::host {
 /// no carrier.
 /// The driver reads the settings when the kernel reports a link event, when an IGMP or MLD report leaves, and once a
 /// second while frames pass, else every four seconds. It reads the multicast list every 100 ms while frames pass, else
-/// every two seconds: a group that is joined without a report, which none of IP is, shows in the list alone. The
+/// every two seconds (a long list: every second, else every ten). A group that is joined without a report, which none
+/// of IP is, shows in the list alone. The
 /// settings include what interfaces on top of the TAP receive through it: their addresses, and all groups.
 class TapNic final : public VirtualNic {
  public:
@@ -42,6 +43,9 @@ class TapNic final : public VirtualNic {
   /// (some 300 groups), so that reading costs less than a thousandth of a core.
   static constexpr Duration kMulticastInterval = std::chrono::milliseconds{100};
   static constexpr Duration kQuietMulticastInterval = std::chrono::seconds{2};
+  /// Of a list that is longer than kLongListBytes. Where the interfaces of many quiet hosts are in one namespace, each
+  /// of them reads the groups of all.
+  static constexpr Duration kQuietLongListInterval = std::chrono::seconds{10};
   static constexpr Duration kQuietAfter = std::chrono::seconds{1};
   static constexpr std::size_t kLongListBytes = 16384;
   /// Minimum interval between two checks for link events. Each check is a system call, and the driver may call
@@ -91,7 +95,8 @@ class TapNic final : public VirtualNic {
  private:
   TapNic(const TapOptions& options, os::Log& log);
   [[nodiscard]] std::optional<Error> attach();
-  void refresh(Time now);
+  /// with_long_list: the multicast list is read even if it is long.
+  void refresh(Time now, bool with_long_list);
   [[nodiscard]] Result<os::LinkInfo> query();
   bool follow_namespace();
   void take_place(TapPlace place);
@@ -100,6 +105,9 @@ class TapNic final : public VirtualNic {
   void read_unicast(const os::LinkInfo& link);
   void read_multicast(Time now);
   [[nodiscard]] Duration multicast_interval() const { return list_is_long_ ? kCheckInterval : kMulticastInterval; }
+  [[nodiscard]] Duration quiet_multicast_interval() const {
+    return list_is_long_ ? kQuietLongListInterval : kQuietMulticastInterval;
+  }
   void set_mtu_back();
 
   TapOptions options_;

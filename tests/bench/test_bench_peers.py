@@ -111,7 +111,7 @@ class Peers(unittest.TestCase):
                 self.add(program, STAND_IN.format(operations=operations, latency=1e-12 if fast else 10,
                                                   rate=1e15 if fast else 1))
             goals = []
-            for _ in range(5):  # cores that move in the middle of a run leave too few samples for either placement
+            for _ in range(12):  # cores that move in the middle of a run leave too few samples for either placement
                 text = self.run_bench()
                 if "no goal is judged" in text:
                     self.skipTest("the machine is busy, and this user may not have real-time priority")

@@ -109,8 +109,9 @@ class Interface(support.LabTestCase):
             self.lan.unit_ns.ip("link", "set", self.lan.unit_if, "down")
             self.lan.unit_ns.ip("link", "set", self.lan.unit_if, "up")
             # The kernel takes note of a second change of carrier up to a second later than of the first; until then it
-            # drops what either end of the cable sends.
-            for ns, interface in ((self.lan.unit_ns, self.lan.unit_if), (self.lan.ns, self.lan.peer_if)):
+            # drops what either end of the cable sends, and what the host sends.
+            for ns, interface in ((self.lan.unit_ns, self.lan.unit_if), (self.lan.ns, self.lan.peer_if),
+                                  (self.ns, self.tap)):
                 wait_until(lambda n=ns, i=interface: n.link(i)["operstate"] == "UP", SETTLE_SECONDS, f"{interface}")
             back.append(time.time())
         ping.wait_replies(5)
