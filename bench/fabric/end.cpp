@@ -194,7 +194,7 @@ Result<void> End::rest(std::size_t idle_turns) {
     return fail("nothing has come from the other process for {} s",
                 std::chrono::duration_cast<std::chrono::seconds>(kPatience).count());
   }
-  if (options_.sleep && talking_) {
+  if (options_.sleep && talking_ && may_sleep_) {
     now_ = clock_.read();
     SPLITNIC_CHECK(verbs::wait(context_, now_, now_ + kLongestSleep) == Status::ok);
     static_cast<void>(clock_.read());

@@ -82,6 +82,10 @@ class End {
       }
     }
   }
+  /// Between messages, when nothing comes.
+  [[nodiscard]] bool sleeps() const { return options_.sleep; }
+  /// Whether what is awaited rings a doorbell. A write without immediate may not: its target polls its memory.
+  void set_may_sleep(bool may) { may_sleep_ = may; }
   /// Ends run_until(), at once and from then on.
   void note_failure(std::string what) { failure_ = std::move(what); }
 
@@ -110,6 +114,7 @@ class End {
   PollingClock clock_;
   Time now_{};
   Time idle_since_{};
+  bool may_sleep_ = true;
   bool talking_ = false;  ///< to the other end, so that its doorbell says everything
   std::string failure_;
   AlignedBytes memory_;

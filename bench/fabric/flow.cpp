@@ -42,6 +42,7 @@ void take(End& end, verbs::CompletionQueue& from, CompletionBatch& completions, 
 }  // namespace
 
 Result<DataQueuePairs> DataQueuePairs::make(End& end, const Measurement& what) {
+  end.set_may_sleep(takes_receives(what.verb) || !is_ping_pong(what));
   DataQueuePairs made;
   made.end_ = &end;
   made.busy_ = what.queue_pairs;

@@ -49,7 +49,7 @@ class Served {
   std::optional<Outgoing> pongs_;
 };
 
-// A request may wait, but what is measured may not.
+// A request may wait, but what is measured may not. An end that sleeps takes it at once: nothing wakes it for it again.
 constexpr unsigned kTurnsBetweenRequests = 16;
 
 void put_text(const std::string& text, ControlMessage& into) { text.copy(into.text.data(), into.text.size() - 1); }
@@ -90,7 +90,7 @@ Result<void> serve(End& end, const Plan& plan) {
     unsigned turns = 0;
     auto waited = end.run_until([&] {
       if (present) present->poll();
-      if (turns++ % kTurnsBetweenRequests == 0) asked = end.heard();
+      if (end.sleeps() || turns++ % kTurnsBetweenRequests == 0) asked = end.heard();
       return asked.has_value();
     });
     if (!waited) return waited;

@@ -111,6 +111,9 @@ struct ChannelAdapter::State {
   QueuePairTurns turns;                 // which of them a poll looks at
   Time rests_until = Time::min();       // until then the active ones do nothing unless something comes in
   AnswerHabit habit;
+  /// The next poll has something to do or to tell, whatever comes in.
+  [[nodiscard]] bool wants_poll() const { return owes_turn || context.done_at_post != 0; }
+
   bool owes_turn = false;            // the last poll has left timers and doorbells to the next one
   bool has_news = false;             // rests() has found something for the next poll
   bool timers_to_start = false;      // of what has left since the last poll that did more than look

@@ -415,7 +415,8 @@ bool ChannelAdapter::rests(Time now) {
   const PathTurns& turns = state_->context.turns;
   state_->habit.note_posts(state_->context.counters);
   const auto rests = [now](const Path* path) { return path->turn.announced && path->link.rests(now); };
-  const bool may_rest = turns.all_busy() && !state_->turn_begun && !state_->owes_turn && now < state_->rests_by() &&
+  const bool may_rest = turns.all_busy() && !state_->turn_begun && !state_->owes_turn &&
+                        state_->context.done_at_post == 0 && now < state_->rests_by() &&
                         std::ranges::all_of(turns.busy(), rests);
   if (!may_rest) return false;
   state_->has_news = !state_->is_quiet();
@@ -428,9 +429,10 @@ std::size_t ChannelAdapter::poll(Time now) {
   state_->enter_turn(now);
   const bool has_news = std::exchange(state_->has_news, false);
   const bool owes_turn = std::exchange(state_->owes_turn, false);
+  const std::size_t done_at_post = std::exchange(state_->context.done_at_post, 0);
   if (!has_news && !owes_turn && now < state_->rests_by() && state_->is_quiet()) {
     state_->notify(true);
-    return 0;
+    return done_at_post;
   }
   const std::size_t received = state_->receive_turn();
   const bool answer_comes = state_->habit.note_received(state_->context.counters);
@@ -445,7 +447,7 @@ std::size_t ChannelAdapter::poll(Time now) {
     if (received + sent == 0) state_->rest();
   }
   state_->habit.note_sent(state_->context.counters);
-  return received + sent;
+  return received + sent + done_at_post;
 }
 
 /// A poll has found nothing to do: if it is the peer's turn, the next ones need not do more than look.
@@ -557,9 +559,9 @@ bool ChannelAdapter::has_unannounced() const {
          !std::ranges::all_of(state_->context.turns.busy(), announced);
 }
 
-bool ChannelAdapter::prepare_sleep() { return !state_->owes_turn && state_->context.turns.prepare_sleep(); }
+bool ChannelAdapter::prepare_sleep() { return !state_->wants_poll() && state_->context.turns.prepare_sleep(); }
 
-bool ChannelAdapter::rearm() { return !state_->owes_turn && state_->context.turns.rearm(); }
+bool ChannelAdapter::rearm() { return !state_->wants_poll() && state_->context.turns.rearm(); }
 
 void ChannelAdapter::disarm() { state_->context.turns.disarm(); }
 
@@ -580,7 +582,7 @@ Time ChannelAdapter::next_link_deadline(Time now) const {
 }
 
 Time ChannelAdapter::next_deadline() const {
-  if (state_->owes_turn) return state_->context.now;
+  if (state_->wants_poll()) return state_->context.now;
   const Time deadline = state_->next_deadline();
   const bool rests = state_->timers_to_start && state_->rests_until != Time::min();
   return rests ? std::min(deadline, state_->rests_until) : deadline;

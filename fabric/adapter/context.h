@@ -36,6 +36,8 @@ struct AdapterContext {
   EventQueue events;
   AdapterCounters counters{};
   Time now{};  ///< of the last poll
+  /// Requests that were done at their post since then. Their completions are news to a caller that polls, then sleeps.
+  std::size_t done_at_post = 0;
 
   bool overrun = false;  ///< a completion queue has failed; the next poll fails its queue pairs
 

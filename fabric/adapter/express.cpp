@@ -161,6 +161,7 @@ inline std::size_t Express::store_writes(QueuePair& queue_pair, std::span<const 
     ++context_.counters.direct_writes;
     end_at_post(context_, queue_pair, request, 0);
   }
+  context_.done_at_post += stored;
   return stored;
 }
 

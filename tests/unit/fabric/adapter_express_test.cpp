@@ -479,6 +479,24 @@ TEST_CASE("a direct write with immediate is told to its owner, also behind one w
   CHECK(told[0].immediate == 77);
 }
 
+TEST_CASE("who polls after a direct write hears of its completion, and does not sleep before",
+          "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& writer = *world.ends[0];
+  REQUIRE(writer.write(1, 0, 64, world.at_peer(0, 0)) == Status::ok);
+  CHECK_FALSE(writer.adapter.rests(world.now));
+  CHECK_FALSE(writer.adapter.prepare_sleep());
+  writer.adapter.disarm();
+  CHECK(writer.adapter.next_deadline() <= world.now);
+  CHECK(writer.adapter.poll(world.now) == 1);
+  CHECK(writer.take().size() == 1);
+  CHECK(writer.adapter.poll(world.now) == 0);
+  CHECK(writer.adapter.next_deadline() > world.now);
+  CHECK(writer.adapter.prepare_sleep());
+  writer.adapter.disarm();
+}
+
 TEST_CASE("a region in the bridge's memory ends with its epoch, before any poll of its adapter", "[fabric][adapter]") {
   World world(Way::express, 1);
   ChannelAdapter& owner = world.ends[1]->adapter;
