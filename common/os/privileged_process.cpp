@@ -14,10 +14,12 @@
 #include <cstring>
 #include <ctime>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "common/check.h"
+#include "common/os/blocked_signals.h"
 #include "common/os/errno_text.h"
 #include "common/os/message_io.h"
 #include "common/os/passed_descriptors.h"
@@ -63,8 +65,6 @@ void send_answer(int socket, const Result<PrivilegedMessage>& answer) {
 
 /// The new process, which never returns.
 [[noreturn]] void live(UniqueFd socket, const PrivilegedWork& work) {
-  // A terminal's Ctrl-C and a service manager's SIGTERM reach this process, too. It ends after the requester.
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(number, SIG_IGN);
   ::prctl(PR_SET_NAME, "splitnic-rights");
   const int kept = ::fcntl(socket.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   if (kept > STDERR_FILENO + 1) ::close_range(STDERR_FILENO + 1, static_cast<unsigned>(kept) - 1, 0);
@@ -118,7 +118,14 @@ Result<std::unique_ptr<PrivilegedProcess>> PrivilegedProcess::fork(const Privile
   }
   UniqueFd ours(ends[0]);
   UniqueFd theirs(ends[1]);
+  // A terminal's Ctrl-C and a service manager's SIGTERM reach the new process, too, perhaps before it has run. It ends
+  // after the requester.
+  std::optional<BlockedSignals> blocked(std::in_place);
   const pid_t process = ::fork();
+  if (process == 0) {
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(number, SIG_IGN);
+  }
+  blocked.reset();
   if (process < 0) return fail("starting the privileged process: {}", errno_text());
   if (process == 0) {
     ours.reset();

@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 namespace splitnic::os::os_privileged_process_test {
@@ -134,6 +136,27 @@ TEST_CASE("the privileged process ends after its requester, whatever signals say
   CHECK(std::string(text.data()) == "last");
   CHECK(::read(ends[0], text.data(), text.size()) == 0);  // it has ended
   ::close(ends[0]);
+}
+
+TEST_CASE("a signal to a privileged process that has not run yet does not end it", "[common][privileged-process]") {
+  for (int round = 0; round < 100; ++round) {
+    auto process = PrivilegedProcess::fork({.service = serve});
+    REQUIRE(process);
+    pid_t number = 0;  // the youngest child of this thread
+    std::ifstream children("/proc/thread-self/children");
+    for (pid_t next = 0; children >> next;) number = next;
+    if (number == 0) {
+      WARN("not tested: the kernel doesn't list the children of a thread (CONFIG_PROC_CHILDREN)");
+      return;
+    }
+    REQUIRE(::kill(number, SIGTERM) == 0);
+    REQUIRE((*process)->wait_until_begun());
+    const auto who = (*process)->request(bytes_of("who"), {});
+    REQUIRE(who);
+    CHECK(text_of(who->bytes) == std::to_string(number));
+    (*process)->end();
+    REQUIRE(::waitpid(number, nullptr, 0) == number);
+  }
 }
 
 TEST_CASE("the privileged process serves only after it has given up its rights", "[common][privileged-process]") {
