@@ -192,10 +192,11 @@ class ChannelAdapter {
   /// longer.
   [[nodiscard]] std::optional<std::size_t> claim_direct(QpNumber queue_pair, RemoteAddress remote, std::uint32_t bytes);
 
-  /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved,
-  /// requests ended, and times that the peer was told of what this end consumed. What came in for a caller who answers
-  /// such messages before the next poll is reported before timers and doorbells (AnswerHabit): they come with the next
-  /// poll, which next_deadline() asks for at once, and until then prepare_sleep() and rearm() return false.
+  /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved, requests ended, also
+  /// those that were done at their post since the last poll, and times that the peer was told of what this end
+  /// consumed. What came in for a caller who answers such messages before the next poll is reported before timers and
+  /// doorbells (AnswerHabit): they come with the next poll, which next_deadline() asks for at once, and until then
+  /// prepare_sleep() and rearm() return false.
   std::size_t poll(Time now);
   /// poll() in two steps, for a user who handles incoming messages before acknowledgements leave. The user then calls
   /// CellLink::notify() for each path when it has written everything.
