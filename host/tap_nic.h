@@ -31,8 +31,8 @@ namespace splitnic::host {
 /// The driver reads the settings when the kernel reports a link event, when an IGMP or MLD report leaves, and once a
 /// second while frames pass, else every four seconds. It reads the multicast list every 100 ms while frames pass, else
 /// every two seconds (a long list: every second, else every ten). A group that is joined without a report, which none
-/// of IP is, shows in the list alone. The
-/// settings include what interfaces on top of the TAP receive through it: their addresses, and all groups.
+/// of IP is, shows in the list alone. The settings include what interfaces on top of the TAP receive through it: their
+/// addresses, and all groups.
 class TapNic final : public VirtualNic {
  public:
   /// Interval between two readings of the settings, while frames have passed within kQuietAfter or the last reading

@@ -14,6 +14,7 @@ using verbs::Status;
 
 constexpr std::size_t kDepth = 2 * kMostInFlightInLists;
 constexpr std::size_t kIdleDepth = 4;
+constexpr unsigned kLooksAtMemory = 64;  // of a target that polls it, between two turns of the verbs
 constexpr std::size_t kReads = kMostInFlight;
 
 bool answers_itself(Verb verb) { return verb == Verb::read || verb == Verb::compare_swap; }
@@ -229,7 +230,7 @@ void Incoming::poll() {
   } else if (is_ping_pong(what_)) {
     const std::size_t at = layout_.offset_of(arrived_) + layout_.stamp_at;
     const std::uint64_t stamp = stamp_of(id_, layout_, arrived_);
-    for (unsigned look = 0; look < 64; ++look) {
+    for (unsigned look = 0; look < kLooksAtMemory; ++look) {
       if (end_.sink(what_.path).word(at) != stamp) continue;
       ++arrived_;
       break;

@@ -18,6 +18,7 @@ namespace {
 
 constexpr unsigned kMessage = 1;
 constexpr std::size_t kMostUnderWay = 64;
+constexpr unsigned kLooksAtMemory = 64;  // of a put's target, between two turns of UCX; as splitnic's
 constexpr std::size_t kRemoteBytes = 1U << 20U;
 enum Operation : std::uint32_t { active_message, put };
 
@@ -148,7 +149,7 @@ class Ucx final : public Side {
   std::size_t poll_memory(std::uint64_t next) {
     const std::byte* at = window_ + next % places_ * stride_ + stamp_at();
     const std::atomic_ref<const std::uint64_t> word(*reinterpret_cast<const std::uint64_t*>(at));
-    for (unsigned look = 0; look < 64; ++look) {
+    for (unsigned look = 0; look < kLooksAtMemory; ++look) {
       if (word.load(std::memory_order_acquire) == next + 1) return 1;
     }
     return 0;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "adapter_fixtures.h"
-#include "bridge_fixtures.h"
 #include "datagram_fixtures.h"
+#include "express_world.h"
 #include "mapped_memory.h"
 
 /// What the short way does is what requester and responder do: the same requests end alike over links that show their
@@ -20,127 +20,12 @@
 namespace splitnic::fabric::test::adapter_express_test {
 namespace {
 
-enum class Way { express, general };
+using World = ExpressWorld;
+using Way = World::Way;
+using Receives = World::Receives;
 
-constexpr std::size_t kGranted = 16384;
 constexpr std::size_t kInlineBytes = 100;
 constexpr std::size_t kSlots = 64;  // of a buffer, 4096 bytes each: the lower half is sent, the upper one received
-
-enum class Receives { own, shared };
-
-/// Two ends over shared memory, one connected queue pair each.
-class World {
- public:
-  explicit World(Way way, std::uint64_t seed, const QueuePairAttributes& options = {}, Receives from = Receives::own)
-      : random(seed) {
-    AdapterOptions adapter;
-    adapter.max_message_bytes = 1U << 20U;
-    for (std::size_t i = 0; i < 2; ++i) {
-      links[i] = std::make_unique<FabricLink>(bridges.end(i), LinkOptions{}, random);
-      links[i]->restart();
-      shown[i] = std::make_unique<AwaitedLink>(*links[i]);
-      shown[i]->shown = true;
-    }
-    for (int i = 0; i < 1000 && !(links[0]->up() && links[1]->up()); ++i) poll_links();
-    for (std::size_t i = 0; i < 2; ++i) {
-      CellLink& over = way == Way::express ? static_cast<CellLink&>(*links[i]) : *shown[i];
-      ends[i] = std::make_unique<Endpoint>(over, adapter, random, options);
-      if (from == Receives::shared) share_receives(i, options);
-    }
-    for (std::size_t i = 0; i < 2; ++i) {
-      const QueuePairPeer peer = i == 0 ? QueuePairPeer{ends[1]->number, 7, 9} : QueuePairPeer{ends[0]->number, 9, 7};
-      REQUIRE(ends[i]->adapter.connect(ends[i]->number, options.datagram ? QueuePairPeer{} : peer) == Status::ok);
-    }
-    for (std::size_t i = 0; i < 2; ++i) {
-      Endpoint& end = *ends[i];
-      ranges[i] = {links[i]->buffers().offset, kGranted};
-      granted[i] =
-          end.adapter.register_bridge_memory(end.domain, ranges[i], kAllRights | Right::remote_read, true).value();
-      own[i].resize(kGranted);
-      owned[i] = end.adapter.register_memory(end.domain, own[i], kAllRights | Right::remote_read).value();
-      end.fill(0, pattern(end.buffer.size(), seed + i));
-    }
-    step();
-    step();
-  }
-
-  void share_receives(std::size_t of, QueuePairAttributes options) {
-    Endpoint& end = *ends[of];
-    constexpr std::size_t kDepth = 64;
-    shared[of] = end.adapter.create_shared_receive_queue(end.domain, kDepth, options.verbs_rules).value();
-    options.shared_receives = shared[of];
-    end.number = end.make_queue_pair(options);
-  }
-  void receive(std::size_t at, const ReceiveRequest& request) {
-    Endpoint& end = *ends[at];
-    static_cast<void>(shared[at].value != 0 ? end.adapter.post_shared_receive(shared[at], request)
-                                            : end.adapter.post_receive(end.number, request));
-  }
-  void poll_links() {
-    now += microseconds(10);
-    for (auto& link : links) link->poll(now);
-  }
-  void step() {
-    poll_links();
-    for (auto& end : ends) end->adapter.poll(now);
-    for (std::size_t i = 0; i < 2; ++i) {
-      for (const Completion& done : ends[i]->take()) note(i, done);
-    }
-  }
-  void note(std::size_t end, const Completion& done) {
-    log[end] += fmt::format("{} {} {} {} {} {} {} {}\n", done.id, to_string(done.status), to_string(done.operation),
-                            done.receive, done.bytes, done.has_immediate, done.immediate, done.solicited);
-  }
-  [[nodiscard]] RemoteAddress at_peer(std::size_t of, std::size_t offset) {
-    return {ends[1 - of]->adapter.region_address(granted[1 - of]) + offset, granted[1 - of]};
-  }
-  /// Of the peer's own memory, which is never written directly.
-  [[nodiscard]] RemoteAddress at_peers_own(std::size_t of, std::size_t offset) {
-    return {ends[1 - of]->adapter.region_address(owned[1 - of]) + offset, owned[1 - of]};
-  }
-  [[nodiscard]] std::vector<std::byte> direct_bytes(std::size_t end) {
-    std::vector<std::byte> bytes(kGranted);
-    bridges.end(end).local_memory().copy_out(ranges[end].offset, bytes);
-    return bytes;
-  }
-  /// Events that do not depend on how often somebody polled.
-  [[nodiscard]] std::vector<std::uint64_t> counts(std::size_t end) {
-    const AdapterCounters& all = ends[end]->adapter.counters();
-    return {all.direct_writes,
-            all.segmented_writes,
-            all.access_refused,
-            all.retransmissions,
-            all.terminates_sent,
-            all.dropped_duplicate,
-            all.dropped_bad_cell,
-            all.cells_sent,
-            all.cells_received,
-            all.not_taken_sent,
-            all.dropped_out_of_sequence,
-            all.dropped_completions,
-            all.bytes_sent,
-            all.bytes_received,
-            all.datagrams_sent,
-            all.datagrams_received,
-            all.dropped_wrong_queue_key,
-            all.dropped_no_receive,
-            all.dropped_datagram_too_long,
-            all.dropped_unknown_queue_pair};
-  }
-
-  SeededRandom random;
-  Time now{};
-  ShmPairBridges bridges;
-  std::array<std::unique_ptr<FabricLink>, 2> links;
-  std::array<std::unique_ptr<AwaitedLink>, 2> shown;
-  std::array<std::unique_ptr<Endpoint>, 2> ends;
-  std::array<MemoryRange, 2> ranges{};
-  std::array<Stag, 2> granted{};
-  std::array<SrqNumber, 2> shared{};  ///< 0: the queue pairs have receives of their own
-  std::array<std::vector<std::byte>, 2> own{};
-  std::array<Stag, 2> owned{};
-  std::array<std::string, 2> log{};
-};
 
 /// One request of a random kind. Lengths lie around those of a line, of a slot, of a cell.
 WorkRequest draw(World& world, std::size_t from, SeededRandom& random, std::uint64_t id, bool errs) {
@@ -167,7 +52,7 @@ WorkRequest draw(World& world, std::size_t from, SeededRandom& random, std::uint
   request.signalled = random.below(4) != 0;
   request.fence = random.below(16) == 0;
   request.inline_data = random.below(4) == 0;
-  const std::size_t reach = errs && random.below(40) == 0 ? kGranted - 8 : random.below(8) * 1024;
+  const std::size_t reach = errs && random.below(40) == 0 ? World::kGranted - 8 : random.below(8) * 1024;
   request.remote = random.below(2) == 0 ? world.at_peer(from, reach) : world.at_peers_own(from, reach);
   if (errs && random.below(60) == 0) request.remote.tag = Stag{request.remote.tag.value + 1};
   return request;
@@ -366,7 +251,7 @@ TEST_CASE("a direct write beyond what is granted is refused, though one inside i
   for (int i = 0; i < 4; ++i) world.step();
   const ChannelAdapter& owner = world.ends[1]->adapter;
   REQUIRE(owner.counters().access_refused == 0);
-  tell_unclaimed_write(world, 8, world.at_peer(0, kGranted - 8));
+  tell_unclaimed_write(world, 8, world.at_peer(0, World::kGranted - 8));
   CHECK(owner.counters().access_refused == 1);
   CHECK(owner.state(world.ends[1]->number) == QueuePairState::error);
 }
@@ -404,169 +289,6 @@ TEST_CASE("in a list, a write behind a send is not stored before the send is tak
   for (int i = 0; i < 4; ++i) world.step();
   CHECK(world.direct_bytes(1) != untouched);
   CHECK(writer.adapter.counters().direct_writes == 0);
-}
-
-/// The first message is checked in the table, so only those after it go the short way.
-void pass_a_message(World& world) {
-  REQUIRE(world.ends[1]->receive(1, 0, 64) == Status::ok);
-  REQUIRE(world.ends[0]->send(2, 0, 64) == Status::ok);
-  for (int i = 0; i < 4; ++i) world.step();
-  REQUIRE_FALSE(world.ends[0]->adapter.outstanding());
-}
-
-TEST_CASE("a direct write is done when it is posted, and its owner hears nothing of it", "[fabric][adapter][express]") {
-  World world(Way::express, 1);
-  Endpoint& writer = *world.ends[0];
-  pass_a_message(world);  // the memory is remembered from now on
-  const AdapterCounters owner_before = world.ends[1]->adapter.counters();
-  const std::uint64_t cells_before = writer.adapter.counters().cells_sent;
-  std::array<WorkRequest, 3> list;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    WorkRequest& request = list[i];
-    request.id = i;
-    request.operation = Operation::rdma_write;
-    request.segments[0] = writer.segment(i * 100, 100);
-    request.segment_count = 1;
-    request.remote = world.at_peer(0, i * 100);
-    request.signalled = i != 1;
-  }
-  std::size_t posted = 0;
-  REQUIRE(writer.adapter.post_send(writer.number, list, posted) == Status::ok);
-  REQUIRE(posted == list.size());
-  const auto done = writer.take();
-  REQUIRE(done.size() == 2);
-  for (std::size_t i = 0; i < 2; ++i) {
-    CHECK(done[i].id == 2 * i);
-    CHECK(done[i].status == CompletionStatus::success);
-    CHECK(done[i].operation == Operation::rdma_write);
-  }
-  const auto sent = pattern(writer.buffer.size(), 1);
-  const auto stored = world.direct_bytes(1);
-  CHECK(std::ranges::equal(std::span(stored).first(300), std::span(sent).first(300)));
-  CHECK(writer.adapter.counters().direct_writes == 3);
-  CHECK(writer.adapter.counters().cells_sent == cells_before);
-  for (int i = 0; i < 4; ++i) world.step();
-  CHECK(world.ends[1]->adapter.counters().cells_received == owner_before.cells_received);
-  // What comes behind is of the next packet number.
-  REQUIRE(world.ends[1]->receive(1, 0, 4096) == Status::ok);
-  REQUIRE(writer.send(9, 0, 64) == Status::ok);
-  for (int i = 0; i < 4; ++i) world.step();
-  CHECK(world.log[1].find("success") != std::string::npos);
-}
-
-TEST_CASE("a direct write with immediate is told to its owner, also behind one without", "[fabric][adapter][express]") {
-  World world(Way::express, 1);
-  pass_a_message(world);
-  Endpoint& writer = *world.ends[0];
-  REQUIRE(world.ends[1]->receive(5, 0, 64) == Status::ok);
-  std::array<WorkRequest, 2> list;
-  for (WorkRequest& request : list) {
-    request.operation = Operation::rdma_write;
-    request.segments[0] = writer.segment(0, 64);
-    request.segment_count = 1;
-    request.remote = world.at_peer(0, 0);
-  }
-  list[1].operation = Operation::rdma_write_with_immediate;
-  list[1].immediate = 77;
-  std::size_t posted = 0;
-  REQUIRE(writer.adapter.post_send(writer.number, list, posted) == Status::ok);
-  REQUIRE(posted == 2);
-  CHECK(writer.take().size() == 1);
-  world.poll_links();
-  world.ends[1]->adapter.poll(world.now);
-  const auto told = world.ends[1]->take();
-  REQUIRE(told.size() == 1);
-  CHECK(told[0].immediate == 77);
-}
-
-TEST_CASE("who polls after a direct write hears of its completion, and does not sleep before",
-          "[fabric][adapter][express]") {
-  World world(Way::express, 1);
-  pass_a_message(world);
-  Endpoint& writer = *world.ends[0];
-  REQUIRE(writer.write(1, 0, 64, world.at_peer(0, 0)) == Status::ok);
-  CHECK_FALSE(writer.adapter.rests(world.now));
-  CHECK_FALSE(writer.adapter.prepare_sleep());
-  writer.adapter.disarm();
-  CHECK(writer.adapter.next_deadline() <= world.now);
-  CHECK(writer.adapter.poll(world.now) == 1);
-  CHECK(writer.take().size() == 1);
-  CHECK(writer.adapter.poll(world.now) == 0);
-  CHECK(writer.adapter.next_deadline() > world.now);
-  CHECK(writer.adapter.prepare_sleep());
-  writer.adapter.disarm();
-}
-
-TEST_CASE("a region in the bridge's memory ends with its epoch, before any poll of its adapter", "[fabric][adapter]") {
-  World world(Way::express, 1);
-  ChannelAdapter& owner = world.ends[1]->adapter;
-  const auto valid = [&](Stag tag) {
-    const ProtectionEntry* entry = owner.entry_at(tag.index());
-    return entry != nullptr && entry->valid;
-  };
-  REQUIRE(valid(world.granted[1]));
-  const std::uint64_t before = world.links[1]->incarnation();
-  world.links[0]->restart();
-  for (int i = 0; i < 1000 && world.links[1]->incarnation() == before; ++i) world.poll_links();
-  REQUIRE(world.links[1]->incarnation() != before);
-  CHECK_FALSE(valid(world.granted[1]));
-  CHECK(valid(world.owned[1]));
-}
-
-TEST_CASE("a direct write completes after the requests before it", "[fabric][adapter][express]") {
-  World world(Way::express, 1);
-  pass_a_message(world);
-  Endpoint& writer = *world.ends[0];
-  REQUIRE(world.ends[1]->receive(1, 0, 4096) == Status::ok);
-  REQUIRE(writer.send(1, 0, 64) == Status::ok);
-  REQUIRE(writer.write(2, 0, 64, world.at_peer(0, 0)) == Status::ok);
-  CHECK(writer.take().empty());
-  std::vector<Completion> done;
-  for (int i = 0; i < 8 && done.size() < 2; ++i) {
-    world.poll_links();
-    for (auto& end : world.ends) end->adapter.poll(world.now);
-    for (const Completion& each : writer.take()) done.push_back(each);
-  }
-  REQUIRE(done.size() == 2);
-  CHECK(done[0].id == 1);
-  CHECK(done[1].id == 2);
-}
-
-TEST_CASE("a direct write finds room for its completion, or waits for it", "[fabric][adapter][express]") {
-  World world(Way::express, 1);
-  pass_a_message(world);
-  Endpoint& writer = *world.ends[0];
-  std::size_t taken = 0;
-  for (; taken < 5000; ++taken) {
-    if (writer.write(taken, 0, 64, world.at_peer(0, 0)) != Status::ok) break;
-  }
-  REQUIRE(taken > 0);
-  REQUIRE(taken < 5000);  // the queue is full until the program takes completions
-  std::vector<Completion> done = writer.take();
-  for (int i = 0; i < 8; ++i) {
-    world.poll_links();
-    for (auto& end : world.ends) end->adapter.poll(world.now);
-    for (const Completion& each : writer.take()) done.push_back(each);
-  }
-  REQUIRE(done.size() == taken);
-  for (std::size_t i = 0; i < taken; ++i) REQUIRE(done[i].id == i);
-  CHECK(writer.write(taken, 0, 64, world.at_peer(0, 0)) == Status::ok);
-}
-
-TEST_CASE("what is granted no more takes no direct write", "[fabric][adapter][express]") {
-  World world(Way::express, 1);
-  pass_a_message(world);
-  Endpoint& writer = *world.ends[0];
-  REQUIRE(writer.write(1, 0, 64, world.at_peer(0, 0)) == Status::ok);
-  REQUIRE(writer.take().size() == 1);
-  const std::vector<std::byte> stored = world.direct_bytes(1);
-  const RemoteAddress at = world.at_peer(0, 128);
-  REQUIRE(world.ends[1]->adapter.deregister(world.granted[1]) == Status::ok);
-  REQUIRE(writer.write(2, 0, 64, at) == Status::ok);
-  CHECK(writer.take().empty());
-  for (int i = 0; i < 4; ++i) world.step();
-  CHECK(world.direct_bytes(1) == stored);
-  CHECK(world.log[0].find("2 remote") != std::string::npos);
 }
 
 TEST_CASE("what was settled while an end made ready to sleep completes with its next poll",
@@ -714,7 +436,7 @@ TEST_CASE("a write in a cell finds its bytes after the region or its window has 
     CHECK(lies_at(write(world.at_peers_own(0, offset * 100)), world.own[1], offset * 100));
   }
   // The same place of the table, other memory.
-  std::vector<std::byte> other(kGranted);
+  std::vector<std::byte> other(World::kGranted);
   REQUIRE(to.adapter.deregister(world.owned[1]) == Status::ok);
   world.owned[1] = to.adapter.register_memory(to.domain, other, kAllRights).value();
   const std::vector<std::byte> before = world.own[1];
