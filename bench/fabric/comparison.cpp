@@ -322,9 +322,8 @@ Outcome outcome_of(const Comparison& comparison, std::size_t row, Placement plac
   }
   outcome.ratio = *own / (*reference * what.reference_factor);
   const auto reaches = [&](double bound) { return is_time(what) ? outcome.ratio <= bound : outcome.ratio >= bound; };
-  const auto index = static_cast<std::size_t>(placement);
-  outcome.verdict = reaches(what.goal[index]) ? Verdict::holds : Verdict::missed;
-  outcome.aim_reached = outcome.verdict == Verdict::holds && reaches(what.aim[index]);
+  outcome.verdict = reaches(what.goal.of(placement)) ? Verdict::holds : Verdict::missed;
+  outcome.aim_reached = outcome.verdict == Verdict::holds && reaches(what.aim.of(placement));
   return outcome;
 }
 

@@ -45,9 +45,6 @@ inline constexpr std::array<Contestant, 8> kContestants{{
 enum class Unit : std::uint8_t { microseconds, million_per_second, gigabytes_per_second };
 const char* to_string(Unit unit);
 
-/// Bounds of a ratio, for each of kPlacements.
-using Bounds = std::array<double, kPlacements.size()>;
-
 /// A row of the comparison. The ratio is splitnic's median divided by the reference's. For times it should be at most
 /// the goal, for rates at least.
 struct ComparedRow {

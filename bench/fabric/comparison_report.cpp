@@ -27,8 +27,6 @@ const char* key_of(Verdict verdict) {
   return "not_measured";
 }
 
-const char* key_of(Placement placement) { return placement == Placement::apart ? "apart" : "sharing"; }
-
 bool takes_part(const ComparedRow& row, std::size_t contestant) {
   return contestant == kSplitnic || std::ranges::find(row.beside, contestant) != row.beside.end();
 }
@@ -87,8 +85,8 @@ std::string ratio_text(double ratio, double bound) {
 std::string goal_line(const Comparison& comparison, std::size_t row, Placement placement) {
   const ComparedRow& what = compared_rows()[row];
   const Outcome outcome = outcome_of(comparison, row, placement);
-  const double goal = what.goal[static_cast<std::size_t>(placement)];
-  const double aim = what.aim[static_cast<std::size_t>(placement)];
+  const double goal = what.goal.of(placement);
+  const double aim = what.aim.of(placement);
   const auto bound = fmt::format("{} {:.2f}", is_time(what) ? "at most" : "at least", goal);
   std::string text =
       fmt::format("{:<46} {:<26} {:>8}  {:<13} {:>5.2f}  ", what.title, "of " + reference_title(what),
@@ -148,8 +146,8 @@ json::object placement_object(const Comparison& comparison, std::size_t row, Pla
   const Outcome outcome = outcome_of(comparison, row, placement);
   object["medians"] = std::move(medians);
   object["samples"] = std::move(counts);
-  object["goal"] = what.goal[static_cast<std::size_t>(placement)];
-  object["aim"] = what.aim[static_cast<std::size_t>(placement)];
+  object["goal"] = what.goal.of(placement);
+  object["aim"] = what.aim.of(placement);
   object["verdict"] = key_of(outcome.verdict);
   if (outcome.verdict == Verdict::not_measured) {
     object["reason"] = outcome.reason;

@@ -32,7 +32,7 @@ void draw_row(Picture& picture, const Comparison& comparison, std::size_t index,
   picture.row(row.title);
   const auto reference = comparison.median(index, row.reference, placement);
   if (!reference) return picture.not_measured();
-  const double goal = row.goal[static_cast<std::size_t>(placement)];
+  const double goal = row.goal.of(placement);
   picture.goal(is_time(row) ? 1 / goal : goal, fmt::format("goal {:.2f}", goal));
   for (std::size_t contestant = 0; contestant < kContestants.size(); ++contestant) {
     const auto median = comparison.median(index, contestant, placement);

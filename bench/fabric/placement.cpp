@@ -58,10 +58,33 @@ bool await_word(fabric::Bridge& bridge, std::uint64_t value, bool yield) {
 }  // namespace
 
 const char* to_string(Placement placement) {
-  return placement == Placement::apart ? "cores apart" : "cores share one real core";
+  switch (placement) {
+    case Placement::apart:
+      return "cores apart";
+    case Placement::neighbours:
+      return "cores share a cache";
+    case Placement::sharing:
+      break;
+  }
+  return "cores share one real core";
 }
 
-Placement placement_of(double line) { return line < kSharingBelow ? Placement::sharing : Placement::apart; }
+const char* key_of(Placement placement) {
+  switch (placement) {
+    case Placement::apart:
+      return "apart";
+    case Placement::neighbours:
+      return "neighbours";
+    case Placement::sharing:
+      break;
+  }
+  return "sharing";
+}
+
+Placement placement_of(double line) {
+  if (line < kSharingBelow) return Placement::sharing;
+  return line < kNeighboursBelow ? Placement::neighbours : Placement::apart;
+}
 
 void move_to_core(int core) {
   if (core < 0) return;

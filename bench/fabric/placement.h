@@ -15,16 +15,31 @@ namespace splitnic::bench {
 
 /// Where the two cores of the measurement lie. On a virtual machine this changes while it runs.
 enum class Placement : std::uint8_t {
-  apart,    ///< two real cores
-  sharing,  ///< two halves of one real core: a cache line arrives several times faster
+  apart,       ///< two real cores without a common cache
+  neighbours,  ///< two real cores with a common last-level cache: a cache line arrives several times faster
+  sharing,     ///< two halves of one real core: twice as fast again, but each half has about half of the speed
 };
-inline constexpr std::array<Placement, 2> kPlacements{Placement::apart, Placement::sharing};
+inline constexpr std::array<Placement, 3> kPlacements{Placement::apart, Placement::neighbours, Placement::sharing};
 const char* to_string(Placement placement);
+/// In JSON, and where a table has no room.
+const char* key_of(Placement placement);
 
 /// line: seconds one way.
 [[nodiscard]] Placement placement_of(double line);
 /// Seconds one way: below, the cores share one real core.
-inline constexpr double kSharingBelow = 0.13e-6;
+inline constexpr double kSharingBelow = 0.037e-6;
+/// Seconds one way: below, they have a common cache.
+inline constexpr double kNeighboursBelow = 0.13e-6;
+
+/// Bounds of a ratio: for two real cores, and for two halves of one.
+struct Bounds {
+  double apart = 0;
+  double sharing = 0;
+
+  [[nodiscard]] constexpr double of(Placement placement) const {
+    return placement == Placement::sharing ? sharing : apart;
+  }
+};
 
 /// Measures how long a cache line takes from core to core, between this process and another one that sleeps meanwhile.
 /// Thread: one; this process moves to cores.client.

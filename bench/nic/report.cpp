@@ -24,8 +24,6 @@ constexpr const char* kAboutConditions =
     "all on, split driver, forwarder and small split with virtio-net headers and packet sockets; GRO of the LAN peer "
     "off";
 
-const char* key_of(Placement placement) { return placement == Placement::apart ? "apart" : "sharing"; }
-
 /// What the ratio of medians to another contender came to.
 struct Verdict {
   std::string what;
@@ -66,10 +64,10 @@ std::vector<Verdict> verdicts_of(const Report& report) {
 }
 
 std::string to_text(const std::vector<Verdict>& verdicts) {
-  std::string text = fmt::format("{:<44} {:<14} {:<8} {:>8} {:>5} {:>9}  holds\n", "goal", "against", "cores",
+  std::string text = fmt::format("{:<44} {:<14} {:<10} {:>8} {:>5} {:>9}  holds\n", "goal", "against", "cores",
                                  "at least", "aim", "measured");
   for (const Verdict& verdict : verdicts) {
-    text += fmt::format("{:<44} {:<14} {:<8} {:>8.2f} {:>5} {:>9.2f}  {}\n", verdict.what, verdict.against,
+    text += fmt::format("{:<44} {:<14} {:<10} {:>8.2f} {:>5} {:>9.2f}  {}\n", verdict.what, verdict.against,
                         verdict.placement == nullptr ? "" : verdict.placement, verdict.least,
                         verdict.aim ? fmt::format("{:.2f}", *verdict.aim) : "", verdict.ratio,
                         !verdict.met()          ? "NO"
@@ -195,8 +193,8 @@ std::string to_text(const Report& report) {
       "  versions    splitnic {}, forwarder {}, small_split {}\n"
       "  options     {} runs, in turn; {} s for each measurement\n"
       "  conditions  {}\n"
-      "  ratios      1 is equal, more is better; of medians while the two cores are apart, or sharing a real "
-      "one\n\n",
+      "  ratios      1 is equal, more is better; of medians within one placement of the two cores: apart, with a "
+      "common cache, or sharing a real one\n\n",
       to_text(report.machine), report.version, os::printable(report.forwarder), os::printable(report.small_split),
       report.runs, report.seconds, kAboutConditions);
   for (const Placement placement : kPlacements) {

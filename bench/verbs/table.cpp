@@ -21,8 +21,6 @@ constexpr const char* kUcx = "bench-peer-ucx";
 constexpr const char* kShm = "bench-peer-libfabric";
 constexpr Bounds kAsGood{1.0, 1.0};
 
-const char* name_of(Placement placement) { return placement == Placement::apart ? "apart" : "sharing"; }
-
 const char* verdict_of(const VerbsTable& table, std::size_t row, const VerbsGoal& goal, Placement placement) {
   const auto ratio = table.ratio(row, goal, placement);
   if (!ratio) return "not measured";
@@ -40,8 +38,8 @@ std::string row_text(const VerbsTable& table, std::size_t index, Placement place
   for (const VerbsGoal& goal : row.goals) {
     const auto ratio = table.ratio(index, goal, placement);
     text += fmt::format("      {:>6} of {}, {} {:.2f}: {}\n", ratio ? fmt::format("{:.3f}", *ratio) : "-", goal.against,
-                        row.unit == Unit::microseconds ? "at most" : "at least",
-                        goal.bound[static_cast<std::size_t>(placement)], verdict_of(table, index, goal, placement));
+                        row.unit == Unit::microseconds ? "at most" : "at least", goal.bound.of(placement),
+                        verdict_of(table, index, goal, placement));
   }
   return text;
 }
@@ -56,7 +54,7 @@ json::object row_object(const VerbsTable& table, std::size_t index, Placement pl
   for (const VerbsGoal& goal : row.goals) {
     json::object one;
     one["against"] = goal.against;
-    one["bound"] = goal.bound[static_cast<std::size_t>(placement)];
+    one["bound"] = goal.bound.of(placement);
     if (const auto ratio = table.ratio(index, goal, placement)) one["ratio"] = *ratio;
     one["verdict"] = verdict_of(table, index, goal, placement);
     goals.push_back(std::move(one));
@@ -149,7 +147,7 @@ std::optional<double> VerbsTable::ratio(std::size_t row, const VerbsGoal& goal, 
 }
 
 bool holds(const VerbsRow& row, const VerbsGoal& goal, double ratio, Placement placement) {
-  const double bound = goal.bound[static_cast<std::size_t>(placement)];
+  const double bound = goal.bound.of(placement);
   return row.unit == Unit::microseconds ? ratio <= bound : ratio >= bound;
 }
 
@@ -180,7 +178,7 @@ std::string to_json(const VerbsTable& table) {
   json::array rows;
   for (const std::size_t row : table.rows) {
     json::object one{{"name", verbs_rows()[row].key}, {"unit", to_string(verbs_rows()[row].unit)}};
-    for (const Placement placement : kPlacements) one[name_of(placement)] = row_object(table, row, placement);
+    for (const Placement placement : kPlacements) one[key_of(placement)] = row_object(table, row, placement);
     rows.push_back(std::move(one));
   }
   object["rows"] = std::move(rows);

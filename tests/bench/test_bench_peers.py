@@ -25,6 +25,7 @@ TITLES = {"splitnic": "splitnic", "splitnic_reference": "(itself)", "slot_ring":
 ROWS = ["send_64", "send_8", "send_64_lists", "send_1500", "send_64k", "write_64k_segmented", "immediate_64_lists",
         "immediate_1500", "write_64k_direct", "write_64_polled", "read_8", "datagram_64",
         "idle_queue_pairs", "idle_paths"]
+PLACEMENTS = ("apart", "neighbours", "sharing")
 FEW_ROWS = "send_64,immediate_1500,write_64k_direct,read_8"
 # Answers with figures that are nobody's: latencies of LATENCY, rates of RATE.
 STAND_IN = """#!/bin/sh
@@ -66,7 +67,7 @@ class Peers(unittest.TestCase):
         """Every verdict is what the medians say."""
         counted = {"hold": 0, "missed": 0, "not_measured": 0}
         for row in comparison["rows"]:
-            for place in (row["apart"], row["sharing"]):
+            for place in (row[name] for name in PLACEMENTS):
                 counted["hold" if place["verdict"] == "holds" else place["verdict"]] += 1
                 if place["verdict"] == "not_measured":
                     continue
@@ -85,12 +86,13 @@ class Peers(unittest.TestCase):
             self.assertIn("tools/setup.sh bench", peer["reason"])
         for row in comparison["rows"]:
             own = row["reference"] == "splitnic_reference"
-            for place in (row["apart"], row["sharing"]):
+            for place in (row[name] for name in PLACEMENTS):
                 self.assertEqual(set(place["medians"]) - {"splitnic", "splitnic_reference"}, set())
                 if not own and place["samples"]["splitnic"] > 0:
                     self.assertEqual(place["verdict"], "not_measured")
         # splitnic beside itself was measured all the same.
-        kept = sum(place["samples"]["splitnic"] for row in comparison["rows"] for place in (row["apart"], row["sharing"]))
+        kept = sum(place["samples"]["splitnic"] for row in comparison["rows"]
+                   for place in (row[name] for name in PLACEMENTS))
         self.assertGreaterEqual(kept + comparison["moved"], 3 * len(comparison["rows"]))
         self.assertGreater(kept, 0)
 
@@ -111,7 +113,7 @@ class Peers(unittest.TestCase):
                 self.add(program, STAND_IN.format(operations=operations, latency=1e-12 if fast else 10,
                                                   rate=1e15 if fast else 1))
             goals = []
-            for _ in range(12):  # cores that move in the middle of a run leave too few samples for either placement
+            for _ in range(12):  # cores that move in the middle of a run leave too few samples for any placement
                 text = self.run_bench()
                 if "no goal is judged" in text:
                     self.skipTest("the machine is busy, and this user may not have real-time priority")
@@ -135,7 +137,7 @@ class Peers(unittest.TestCase):
         # The goal and every median of each row that has a reference; which they are depends on where the cores were.
         expected = []
         for row in comparison["rows"]:
-            for place in (row["apart"], row["sharing"]):
+            for place in (row[name] for name in PLACEMENTS):
                 if row["reference"] in place["medians"]:
                     expected.append(f"goal {place['goal']:.2f}")
                     expected += [f"{TITLES[key]}: {value:.3f} {row['unit']}" for key, value in place["medians"].items()]

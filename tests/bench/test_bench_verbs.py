@@ -43,7 +43,7 @@ class Verbs(unittest.TestCase):
 
     def judged(self, report):
         """Those goals that have a ratio, in whichever placement the cores had."""
-        return [goal for row in report["rows"] for placement in ("apart", "sharing")
+        return [goal for row in report["rows"] for placement in ("apart", "neighbours", "sharing")
                 for goal in row[placement]["goals"] if "ratio" in goal]
 
     def test_ratios_and_verdicts_are_those_of_the_figures(self):
