@@ -15,6 +15,13 @@
 
 namespace splitnic::messaging {
 
+/// Frames go into pools, not through the payload rings. Short ones do, and an I/O unit has two for each host.
+[[nodiscard]] inline fabric::LinkOptions session_link() {
+  fabric::LinkOptions options;
+  options.payload_bytes[static_cast<std::size_t>(fabric::VirtualLane::data)] = 256U << 10U;
+  return options;
+}
+
 struct SessionOptions {
   wire::Role role = wire::Role::host;
   std::string name;                    ///< see wire::is_valid_name
@@ -32,7 +39,7 @@ struct SessionOptions {
   /// Unit: it asks at times of the clock that are so much past a multiple of the interval; in steps of 250 ms.
   std::chrono::milliseconds heartbeat_phase{0};
   wire::Moderation moderation;  ///< what this end requests of the peer; all zero: none
-  fabric::LinkOptions link;
+  fabric::LinkOptions link = session_link();
 };
 
 /// Throws StartupError, with the reason, if the name is invalid or pool_elements is 0. The drivers call it in their

@@ -8,7 +8,7 @@ DmaStart ProcessorCopy::start(const DmaTransfer& transfer) {
     const DmaPiece& piece = transfer.pieces[i];
     if (piece.bytes == 0) continue;
     const auto claimed = transfer.window->claim(to, piece.bytes);
-    if (!piece.memory.load(piece.offset, claimed, transfer.reader)) return DmaStart::failed;
+    if (!piece.memory.load(piece.offset, claimed, transfer.stores)) return DmaStart::failed;
     transfer.window->commit(to, claimed);
     to += piece.bytes;
   }

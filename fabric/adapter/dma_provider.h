@@ -25,8 +25,9 @@ struct DmaTransfer {
   std::size_t piece_count = 0;
   PeerWindow* window = nullptr;
   std::size_t to = 0;  ///< offset in the window; checked
-  /// peer: a message announces the bytes to it, so it reads them next.
-  NextReader reader = NextReader::here;
+  /// How to store bytes that the peer reads next, because a message announces them; null: plainly. Lent
+  /// for the call, also to a provider that copies the rest.
+  StoreHabit* stores = nullptr;
 };
 
 struct DmaCompletion {

@@ -57,10 +57,8 @@ SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, bo
 }
 
 /// False: the process does not have this memory any more.
-bool fill(std::span<std::byte> to, const std::byte* from, NextReader reader) {
-  if (to.empty()) return true;
-  return reader == NextReader::peer ? guarded_stream(to.data(), from, to.size())
-                                    : guarded_copy(to.data(), from, to.size());
+bool fill(std::span<std::byte> to, const std::byte* from, StoreHabit& stores) {
+  return to.empty() || stores.store(to.data(), from, to.size());
 }
 
 template <class Header>
@@ -157,7 +155,7 @@ inline std::size_t Express::store_writes(QueuePair& queue_pair, std::span<const 
     const Source source = source_of(send, request);
     if (source.from == nullptr || source.bytes == 0 || source.bytes > context_.options.max_message_bytes) break;
     const auto at = path.claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, source.bytes);
-    if (!at || !fill(window.claim(*at, source.bytes), source.from, NextReader::here)) break;
+    if (!at || !guarded_copy(window.claim(*at, source.bytes).data(), source.from, source.bytes)) break;
     ++context_.counters.direct_writes;
     end_at_post(context_, queue_pair, request, 0);
   }
@@ -241,8 +239,8 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
   if (!fits || !slots.sender.claim(extension_bytes(request.operation), source.bytes, claim)) [[unlikely]]
     return {};
   // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
-  const bool filled = fill(claim.payload_rest, source.from + claim.payload.size(), slots.reader) &&
-                      fill(claim.payload, source.from, slots.reader);
+  const bool filled = fill(claim.payload_rest, source.from + claim.payload.size(), slots.stores) &&
+                      fill(claim.payload, source.from, slots.stores);
   if (!filled) [[unlikely]]
     return {};
   put_extension(claim.extension, request, source.bytes);
@@ -267,8 +265,10 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
   SlotClaim claim;
   if (!slots.sender.claim(extension_bytes(request.operation), 0, claim)) return {};
   const std::span<std::byte> to = direct->bridge.peer_window().claim(*at, source.bytes);
-  const NextReader reader = has_immediate(request.operation) ? NextReader::peer : NextReader::here;
-  if (!fill(to, source.from, reader)) return {};
+  // With an immediate, the peer reads the bytes next.
+  const bool stored = has_immediate(request.operation) ? fill(to, source.from, queue_pair.path->direct->announced)
+                                                       : guarded_copy(to.data(), source.from, to.size());
+  if (!stored) return {};
   put_extension(claim.extension, request, source.bytes);
   SlotFields fields = fields_of(queue_pair, request, /*direct=*/true);
   return {slots.release(claim, fields), true};
@@ -360,8 +360,8 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
   if (!route.slots->sender.claim(extension_bytes(request.operation), payload_bytes, claim)) return false;
   route.header.queue_key = queue_key_of(queue_pair.options, request.datagram);
   const std::span<std::byte> first = claim.payload.subspan(sizeof(DatagramBytes));
-  const NextReader reader = route.slots->reader;
-  const bool filled = fill(claim.payload_rest, source.from + first.size(), reader) && fill(first, source.from, reader);
+  StoreHabit& stores = route.slots->stores;
+  const bool filled = fill(claim.payload_rest, source.from + first.size(), stores) && fill(first, source.from, stores);
   if (!filled) return false;
   append(claim.payload.data(), route.header);
   put_extension(claim.extension, request, source.bytes);

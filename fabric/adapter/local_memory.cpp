@@ -81,7 +81,7 @@ bool copy_inline(const WorkRequest& request, std::span<std::byte> to) {
 bool load_placement(const Placement& placement, ClaimedPayload& to, std::size_t bytes) {
   for (std::uint64_t offset = placement.offset; bytes != 0;) {
     const std::span<std::byte> piece = to.next(bytes);
-    if (!placement.memory->load(offset, piece, to.reader())) return false;
+    if (!placement.memory->load(offset, piece, to.stores())) return false;
     offset += piece.size();
     bytes -= piece.size();
   }

@@ -260,7 +260,9 @@ Requester::Step Requester::move_directly(QueuePair& queue_pair, SendEntry& entry
   DmaTransfer transfer;
   transfer.window = &queue_pair.path->direct->bridge.peer_window();
   transfer.to = *at;
-  if (entry.request.operation == Operation::rdma_write_with_immediate) transfer.reader = NextReader::peer;
+  if (entry.request.operation == Operation::rdma_write_with_immediate) {
+    transfer.stores = &queue_pair.path->direct->announced;
+  }
   for (const LocalSegment& segment : segments_of(entry.request)) {
     const auto placement = check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_read,
                                          queue_pair.send.region);

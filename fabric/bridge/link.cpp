@@ -109,7 +109,7 @@ FabricLink::FabricLink(Bridge& bridge, const LinkOptions& options, RandomSource&
   for (const std::size_t bytes : options_.payload_bytes) check(bytes, LinkOptions::kMaxPayloadBytes);
   SPLITNIC_CHECK(options_.mpt_entries > 0);
   SPLITNIC_CHECK(options_.port_address.value >> 48U == 0);
-  if (!bridge.peer_window().is_memory()) options_.reader = NextReader::here;  // what is claimed is copied once more
+  if (!bridge.peer_window().is_memory()) options_.store_clock = nullptr;  // what is claimed is copied once more
 }
 
 FabricLink::~FabricLink() = default;
@@ -250,11 +250,13 @@ bool FabricLink::read_peer_anchor(std::size_t offset) {
 void FabricLink::go_up(const Anchor& peer) {
   const std::uint32_t tag_out = epoch_tag(epoch_, peer_epoch_);
   const std::uint32_t tag_in = epoch_tag(peer_epoch_, epoch_);
+  const StoreHabit stores(options_.store_clock);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     lanes_[lane].sender = SlotSender(bridge_, ring_place(peer, layout_, lane), tag_out);
-    lanes_[lane].reader = options_.reader;
+    lanes_[lane].stores = stores;
     lanes_[lane].receiver = SlotReceiver(bridge_, ring_place(layout_, peer, lane), tag_in);
   }
+  direct_.announced = stores;
   direct_.buffers = layout_.buffers;
   direct_.mpt = layout_.mpt;
   direct_.peer_buffers = peer.buffers;
@@ -408,7 +410,7 @@ bool FabricLink::claim(VirtualLane lane, const Cell& cell, std::size_t payload_b
   const std::size_t extension_bytes = slot_extension_bytes(cell.opcode);
   if (!at(lane).sender.claim(extension_bytes, payload_bytes, claim)) return false;
   if (extension_bytes != 0) encode_slot_extension(cell, claim.extension);
-  to = ClaimedPayload(claim.payload, claim.payload_rest, at(lane).reader);
+  to = ClaimedPayload(claim.payload, claim.payload_rest, &at(lane).stores);
   return true;
 }
 

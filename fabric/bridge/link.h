@@ -18,16 +18,17 @@ namespace splitnic::fabric {
 struct LinkOptions {
   /// Bytes of the slot ring, and of the payload ring, that this end offers for each lane; powers of two within the
   /// limits below. A cell takes at most a quarter of the payload ring. Where all rings together would take more than a
-  /// quarter of the bridge's memory, the largest is halved until they do not.
+  /// quarter of the bridge's memory, the largest is halved until they do not. A payload ring of twice a core's own
+  /// cache is fastest: what the sender overwrites has left the receiver's cache by then.
   std::array<std::size_t, kLanes> slot_bytes{16U << 10U, 64U << 10U};
-  std::array<std::size_t, kLanes> payload_bytes{32U << 10U, 256U << 10U};
+  std::array<std::size_t, kLanes> payload_bytes{32U << 10U, 2U << 20U};
   /// Slots of the protection-table copy that the peer may push to this end, and places for its queue pairs (rounded up
   /// to sets of four).
   std::size_t mpt_entries = 64;
   PortAddress port_address{};
-  /// peer: its thread may run on another core, so long payloads are stored past this core's caches, if the window is
-  /// memory.
-  NextReader reader = NextReader::peer;
+  /// Times stores of long payloads into the peer's memory, if the window is memory, and nothing else (StoreHabit).
+  /// null: the peer's thread runs on the same core, so that all stores are plain.
+  StoreHabit::Clock store_clock = monotonic_now;
 
   static constexpr std::size_t kMinRingBytes = kMinRingLines * kSlotLine;
   static constexpr std::size_t kMaxSlotBytes = kMaxSlotLines * kSlotLine;

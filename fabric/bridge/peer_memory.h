@@ -200,9 +200,6 @@ class PostedWrites {
   virtual void read(std::size_t offset, std::span<std::byte> to) = 0;
 };
 
-/// Whose core reads next what is stored: this end's, or the peer's, in whose way it is in this core's caches.
-enum class NextReader : std::uint8_t { here, peer };
-
 /// This end's window onto the peer's local memory. It is for writing; reading is possible but slow (set-up only).
 /// Only Bridge::publish() orders writes for the peer. Thread: the bridge's owner.
 class PeerWindow {

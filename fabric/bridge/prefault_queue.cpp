@@ -12,7 +12,7 @@ void PrefaultQueue::poll(Time now) {
     if (now < first.due) return;
     memory->prefault(first.done, kSliceBytes);
     first.done += kSliceBytes;
-    if (first.done >= memory->mapped_bytes()) waiting_.pop_front();
+    if (first.done >= std::min(first.bytes, memory->mapped_bytes())) waiting_.pop_front();
     return;
   }
 }

@@ -19,7 +19,10 @@ class PrefaultQueue {
   static constexpr Duration kDelay = std::chrono::milliseconds(50);
   static constexpr std::size_t kSliceBytes = 256U << 10U;
 
-  void add(std::weak_ptr<const ShmMemory> memory, Time now) { waiting_.push_back({now + kDelay, std::move(memory)}); }
+  /// bytes: from the start; more than the memory has mean all of it.
+  void add(std::weak_ptr<const ShmMemory> memory, Time now, std::size_t bytes = ~std::size_t{0}) {
+    waiting_.push_back({now + kDelay, std::move(memory), bytes});
+  }
   /// Prefaults a slice of the first memory, if it is time. No errors: what can't be prefaulted faults later.
   void poll(Time now);
   /// Of the first memory that has not ended; kNever: there is none.
@@ -29,6 +32,7 @@ class PrefaultQueue {
   struct Waiting {
     Time due;
     std::weak_ptr<const ShmMemory> memory;
+    std::size_t bytes = 0;
     std::size_t done = 0;
   };
 

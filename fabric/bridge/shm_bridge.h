@@ -13,7 +13,7 @@
 
 namespace splitnic::fabric {
 
-inline constexpr std::size_t kShmDefaultBytes = 4U << 20U;
+inline constexpr std::size_t kShmDefaultBytes = 16U << 20U;
 inline constexpr std::size_t kShmMinBytes = 1U << 20U;
 
 /// What a bridge holds of the system: two mappings and doorbells.

@@ -483,8 +483,8 @@ void ShmListener::hand_over(Caller& caller, Made made, std::size_t reserved, Tim
   static_cast<void>(watch(held.socket, 0, number));
   bridges_.emplace(number, std::move(held));
   ShmParts of_bridge{std::move(made.of_unit), std::move(made.of_host), std::move(made.doorbell)};
-  prefaults_.add(of_bridge.local, now);
-  prefaults_.add(of_bridge.peer, now);
+  prefaults_.add(of_bridge.local, now, options_.prefault_bytes);
+  prefaults_.add(of_bridge.peer, now, options_.prefault_bytes);
   accepted.bridge = std::make_unique<ShmBridge>(
       std::move(of_bridge), caller.who,
       [returns = returns_, number](ShmParts parts) { returns->give_back(number, std::move(parts)); },

@@ -35,6 +35,8 @@ struct ShmListenOptions {
   std::vector<gid_t> allow_gids;  ///< primary or supplementary
   /// Of each memory, at least kShmMinBytes. A host may ask for less, but not for more.
   std::size_t window_bytes = kShmDefaultBytes;
+  /// Of each memory, from its start: mapped ahead of use, and so taken from the machine.
+  std::size_t prefault_bytes = ~std::size_t{0};
   /// The limits per user bind neither root nor the process's own user; the pauses bind every user.
   UserLimitOptions limits;
   /// The most further queues that a session has at a time. It binds every user.

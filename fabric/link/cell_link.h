@@ -12,6 +12,7 @@
 #include "common/time.h"
 #include "fabric/bridge/bridge.h"
 #include "fabric/ids.h"
+#include "fabric/memory/store_habit.h"
 #include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
@@ -47,6 +48,7 @@ struct DirectAccess {
   MemoryRange peer_mpt{};      ///< this end's
   MemoryRange admissions{};    ///< the peer's queue pairs that this end may store through; at least a line
   MemoryRange peer_admissions{};
+  StoreHabit announced{};     ///< stores what a message announces to the peer
   std::uint32_t tag_out = 0;  ///< seals what this end writes into peer_mpt; new with every epoch
   std::uint32_t tag_in = 0;   ///< likewise of the peer
 };
@@ -55,12 +57,12 @@ struct DirectAccess {
 class ClaimedPayload {
  public:
   ClaimedPayload() = default;
-  explicit ClaimedPayload(std::span<std::byte> first, std::span<std::byte> second = {},
-                          NextReader reader = NextReader::here)
-      : first_(first), second_(second), reader_(reader) {}
+  explicit ClaimedPayload(std::span<std::byte> first, std::span<std::byte> second = {}, StoreHabit* stores = nullptr)
+      : first_(first), second_(second), stores_(stores) {}
 
   [[nodiscard]] std::size_t size() const { return first_.size() + second_.size(); }
-  [[nodiscard]] NextReader reader() const { return reader_; }
+  /// How to fill it; null: plainly.
+  [[nodiscard]] StoreHabit* stores() const { return stores_; }
   /// The next bytes to fill, contiguous, at most at_most; empty only if at_most is 0 or nothing is left.
   [[nodiscard]] std::span<std::byte> next(std::size_t at_most) {
     if (first_.empty()) {
@@ -83,7 +85,7 @@ class ClaimedPayload {
  private:
   std::span<std::byte> first_{};
   std::span<std::byte> second_{};
-  NextReader reader_ = NextReader::here;
+  StoreHabit* stores_ = nullptr;
 };
 
 /// The payload of a received cell, where the link has it: in memory that the peer may be able to write. Copy each byte

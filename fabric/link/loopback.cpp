@@ -14,7 +14,7 @@ Result<std::unique_ptr<Loopback>> Loopback::create(const std::array<LinkOptions,
   made->bridges_ = {std::move(pair->first), std::move(pair->second)};
   for (std::size_t i = 0; i < made->links_.size(); ++i) {
     LinkOptions own = options[i];
-    own.reader = NextReader::here;
+    own.store_clock = nullptr;
     made->links_[i] = std::make_unique<FabricLink>(*made->bridges_[i], own, *random[i]);
     made->links_[i]->restart();
   }

@@ -11,6 +11,7 @@
 
 #include "common/check.h"
 #include "fabric/bridge/bridge.h"
+#include "fabric/memory/store_habit.h"
 #include "fabric/wire/slot.h"
 
 namespace splitnic::fabric {
@@ -388,7 +389,7 @@ inline void SlotReceiver::reported_by_slot() {
 struct SlotLane {
   SlotSender sender{};
   SlotReceiver receiver{};
-  NextReader reader = NextReader::here;  ///< of what is sent
+  StoreHabit stores{};  ///< of payloads that are sent
 
   /// Releases a slot of the sender, and says in it how far this end has settled what it consumed.
   std::uint64_t release(const SlotClaim& claim, SlotFields& fields) {

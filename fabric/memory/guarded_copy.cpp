@@ -31,8 +31,8 @@ struct Guard {
 };
 Guard guards[] = {{SIGSEGV}, {SIGBUS}};
 
-// From here on, fetching lines out of the other core's caches costs more than storing past this one's.
-constexpr std::size_t kStreamedBytesMin = 2048;
+// The routine needs a whole line after it has aligned its target.
+constexpr std::size_t kStreamedBytesMin = 256;
 
 std::mutex install_mutex;
 std::atomic<bool> enabled = false;

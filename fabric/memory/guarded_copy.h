@@ -30,9 +30,8 @@ void enable_guarded_copy();
 /// On x86-64 the last bytes become visible last, so that who polls them finds the rest; elsewhere there is no order.
 [[nodiscard]] bool guarded_copy(void* to, const void* from, std::size_t bytes);
 
-/// The same, for memory that another core reads next and this one does not: many bytes go past this core's caches, so
-/// that neither end fetches the lines out of the other's. Where the two cores share no cache, that is several times as
-/// fast. What is stored after it is visible after it.
+/// The same, but many bytes go past this core's caches, so that no line is fetched out of another core's. What is
+/// stored after it is visible after it. When to use it: StoreHabit.
 [[nodiscard]] bool guarded_stream(void* to, const void* from, std::size_t bytes);
 
 /// Atomically stores `desired` if *at is `expected`, and sets `before` to the value that *at had. False: the access

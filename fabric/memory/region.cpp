@@ -108,10 +108,12 @@ bool RegionMemory::store(std::uint64_t offset, const PeerMemory& from) const {
   return true;
 }
 
-bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to, NextReader reader) const {
+bool RegionMemory::load(std::uint64_t offset, std::span<std::byte> to, StoreHabit* stores) const {
   if (to.empty()) return true;
   SPLITNIC_CHECK(translation_ && within(translation_->bytes, {offset, to.size()}));
-  const auto copy = reader == NextReader::peer ? guarded_stream : guarded_copy;
+  const auto copy = [stores](std::byte* into, const std::byte* from, std::size_t bytes) {
+    return stores != nullptr ? stores->store(into, from, bytes) : guarded_copy(into, from, bytes);
+  };
   if (translation_->in_bridge) return translation_->bridge.copy_by(static_cast<std::size_t>(offset), to, copy);
   if (!translation_->pages) return copy(to.data(), translation_->piece_at(offset), to.size());
   while (!to.empty()) {

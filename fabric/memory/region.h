@@ -10,6 +10,7 @@
 #include "fabric/bridge/peer_memory.h"
 #include "fabric/ids.h"
 #include "fabric/memory/page_table.h"
+#include "fabric/memory/store_habit.h"
 
 namespace splitnic::fabric {
 
@@ -77,7 +78,7 @@ class RegionMemory {
   /// memory any more (it was unmapped or protected since); how much was copied is undefined.
   [[nodiscard]] bool store(std::uint64_t offset, std::span<const std::byte> from) const;
   [[nodiscard]] bool store(std::uint64_t offset, const PeerMemory& from) const;
-  [[nodiscard]] bool load(std::uint64_t offset, std::span<std::byte> to, NextReader reader = NextReader::here) const;
+  [[nodiscard]] bool load(std::uint64_t offset, std::span<std::byte> to, StoreHabit* stores = nullptr) const;
   /// One piece of the process's memory.
   [[nodiscard]] bool is_piece() const { return translation_ && !translation_->in_bridge && !translation_->pages; }
   /// The byte at offset, if the memory is one piece of the process's; else null. For guarded_copy() alone.

@@ -133,7 +133,7 @@ class Watched {
     if (!links[0].claim(kData, cell, bytes, to)) return false;
     for (std::size_t done = 0; done < bytes;) {
       const auto into = to.next(bytes);
-      if (!memory_.load(done, into, to.reader())) return false;
+      if (!memory_.load(done, into, to.stores())) return false;
       done += into.size();
     }
     std::uint32_t packet_crc = kPacketCrcStart;

@@ -57,6 +57,15 @@ TEST_CASE("a memory that has ended is left out, and the next one has its turn", 
   CHECK(bridge_mappings().present - before == kBytes + ShmMemory::kHeaderBytes);
 }
 
+TEST_CASE("of a memory that asks for less, only the slices at its start are prefaulted", "[fabric][shm]") {
+  PrefaultQueue queue;
+  const std::size_t before = bridge_mappings().present;
+  const auto memory = new_memory();
+  queue.add(memory, kStart, PrefaultQueue::kSliceBytes + 1);
+  while (queue.next_deadline() != kNever) queue.poll(queue.next_deadline());
+  CHECK(bridge_mappings().present - before == 2 * PrefaultQueue::kSliceBytes);
+}
+
 TEST_CASE("prefaulting changes nothing that the memory holds", "[fabric][shm]") {
   const auto memory = new_memory();
   memory->local().store<std::uint64_t>(0, 0x0123456789abcdef);
