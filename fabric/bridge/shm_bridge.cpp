@@ -63,7 +63,7 @@ Result<std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>> shm_pair(std
   auto second_bell = std::make_unique<PacketDoorbell>(os::UniqueFd(bells[1]));
   for (const auto* memory : {&*first, &*second}) {
     (*memory)->close_descriptor();
-    (*memory)->prefault(0, (*memory)->mapped_bytes());
+    (*memory)->prefault(0, (*memory)->mapped_bytes() / kShmRingsShare);
   }
   const std::shared_ptr<const ShmMemory> of_first = std::move(*first);
   const std::shared_ptr<const ShmMemory> of_second = std::move(*second);

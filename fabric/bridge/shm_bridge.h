@@ -14,6 +14,9 @@
 namespace splitnic::fabric {
 
 inline constexpr std::size_t kShmDefaultBytes = 16U << 20U;
+/// A link's rings lie in the first one of so many parts of a memory. Where the rest may never be used, only this part
+/// is mapped ahead of use.
+inline constexpr std::size_t kShmRingsShare = 4;
 inline constexpr std::size_t kShmMinBytes = 1U << 20U;
 
 /// What a bridge holds of the system: two mappings and doorbells.
@@ -64,8 +67,8 @@ class ShmBridge final : public Bridge {
 };
 
 /// Makes two ends in this process over the same mappings: for the appliance API, and for tests of threads under
-/// ThreadSanitizer. first_bytes, second_bytes: of each end's local memory, multiples of 4096. Each end may have a
-/// thread of its own.
+/// ThreadSanitizer. first_bytes, second_bytes: of each end's local memory, multiples of 4096, of which
+/// the links' rings are mapped ahead of use. Each end may have a thread of its own.
 [[nodiscard]] Result<std::pair<std::unique_ptr<Bridge>, std::unique_ptr<Bridge>>> shm_pair(
     std::size_t first_bytes = kShmDefaultBytes, std::size_t second_bytes = kShmDefaultBytes);
 

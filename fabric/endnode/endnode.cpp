@@ -63,7 +63,7 @@ ShmListenOptions listen_options(const EndnodeOptions& options, LocalId id) {
   ShmListenOptions listen;
   listen.path = socket_path(options.directory, id);
   listen.window_bytes = options.window_bytes;
-  listen.prefault_bytes = options.window_bytes / 4;  // the rings; programs register their own memory
+  listen.prefault_bytes = options.window_bytes / kShmRingsShare;  // programs register memory of their own
   // Peers belong to one user, or to members of a group who trust each other. Their programs come and go as they like.
   listen.limits = {.places = options.max_peers, .places_per_user = options.max_peers, .pause_min = {}, .pause_max = {}};
   listen.purposes = {ShmPurpose::endnode};
