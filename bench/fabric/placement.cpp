@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -22,6 +23,10 @@
 namespace splitnic::bench {
 
 namespace {
+
+constexpr std::array<const char*, kPlacements.size()> kTitles{"cores apart", "cores share a cache",
+                                                              "cores share one real core"};
+constexpr std::array<const char*, kPlacements.size()> kKeys{"apart", "neighbours", "sharing"};
 
 constexpr std::size_t kBatches = 7;
 constexpr std::size_t kRoundTrips = 64;  // of a batch
@@ -57,29 +62,9 @@ bool await_word(fabric::Bridge& bridge, std::uint64_t value, bool yield) {
 
 }  // namespace
 
-const char* to_string(Placement placement) {
-  switch (placement) {
-    case Placement::apart:
-      return "cores apart";
-    case Placement::neighbours:
-      return "cores share a cache";
-    case Placement::sharing:
-      break;
-  }
-  return "cores share one real core";
-}
+const char* to_string(Placement placement) { return kTitles[static_cast<std::size_t>(placement)]; }
 
-const char* key_of(Placement placement) {
-  switch (placement) {
-    case Placement::apart:
-      return "apart";
-    case Placement::neighbours:
-      return "neighbours";
-    case Placement::sharing:
-      break;
-  }
-  return "sharing";
-}
+const char* key_of(Placement placement) { return kKeys[static_cast<std::size_t>(placement)]; }
 
 Placement placement_of(double line) {
   if (line < kSharingBelow) return Placement::sharing;

@@ -48,7 +48,7 @@ struct DirectAccess {
   MemoryRange peer_mpt{};      ///< this end's
   MemoryRange admissions{};    ///< the peer's queue pairs that this end may store through; at least a line
   MemoryRange peer_admissions{};
-  StoreHabit announced{};     ///< stores what a message announces to the peer
+  StoreHabit announced{};     ///< how bytes are stored that a message announces to the peer
   std::uint32_t tag_out = 0;  ///< seals what this end writes into peer_mpt; new with every epoch
   std::uint32_t tag_in = 0;   ///< likewise of the peer
 };

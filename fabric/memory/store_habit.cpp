@@ -4,6 +4,11 @@
 
 namespace splitnic::fabric {
 
+std::chrono::nanoseconds StoreHabit::longest_fast(std::size_t bytes) {
+  constexpr std::uint64_t kBytesPerMicrosecond = kFastBytesPerSecond / 1'000'000;
+  return kWaitOfCopy + std::chrono::nanoseconds(bytes * 1000 / kBytesPerMicrosecond);
+}
+
 bool StoreHabit::store_long(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (plain_) {
     if (++untimed_ < kTimedOneIn) return guarded_copy(to, from, bytes);
@@ -19,8 +24,7 @@ bool StoreHabit::store_long(std::byte* to, const std::byte* from, std::size_t by
 bool StoreHabit::store_timed(std::byte* to, const std::byte* from, std::size_t bytes) {
   const Time begin = clock_();
   if (!guarded_copy(to, from, bytes)) return false;
-  const auto took = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock_() - begin).count());
-  const bool fast = took * (kFastBytesPerSecond / 1'000'000) <= bytes * std::uint64_t{1000};
+  const bool fast = clock_() - begin <= longest_fast(bytes);
   if (fast == plain_) {
     agreeing_ = 0;
     if (!plain_) try_after_ = kTryAgainAfter;

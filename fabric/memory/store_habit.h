@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,8 +21,11 @@ class StoreHabit {
 
   /// Shorter copies are always plain: they are over before they have fetched much.
   static constexpr std::size_t kLongBytes = 1024;
-  /// Plain stores that are faster are kept: past the caches, the reader has to fetch from memory, at about this rate.
+  /// Plain copies that take no longer than this for each byte, and this for each copy, are kept. Past the caches the
+  /// reader has to fetch from memory, not much faster than that, and each copy ends with a wait until its stores have
+  /// left. Slower plain stores between near cores become fast once others have gone past the caches.
   static constexpr std::uint64_t kFastBytesPerSecond = 8'000'000'000;
+  static constexpr std::chrono::nanoseconds kWaitOfCopy{160};
   /// Of plain copies, one in so many is timed.
   static constexpr unsigned kTimedOneIn = 8;
   /// Timed copies, one after the other, that say the same before the habit changes: an interrupt slows one down.
@@ -39,6 +43,8 @@ class StoreHabit {
     const bool choice = clock_ != nullptr && bytes >= kLongBytes;
     return choice ? store_long(to, from, bytes) : guarded_copy(to, from, bytes);
   }
+  /// The longest time that a plain copy of so many bytes may take to be worth keeping.
+  [[nodiscard]] static std::chrono::nanoseconds longest_fast(std::size_t bytes);
   /// Whether there is a choice at all.
   [[nodiscard]] bool chooses() const { return clock_ != nullptr; }
   /// Whether long payloads are stored plainly at present.

@@ -17,8 +17,8 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr std::size_t kPayload = 16U << 10U;
-constexpr nanoseconds kFast{kPayload * 1'000'000'000 / StoreHabit::kFastBytesPerSecond};
-constexpr nanoseconds kSlow = kFast + nanoseconds(1);
+const nanoseconds kFast = StoreHabit::longest_fast(kPayload);
+const nanoseconds kSlow = kFast + nanoseconds(1);
 
 /// A clock that goes on by as much as one copy takes, between its two readings.
 struct FakeClock {
@@ -91,6 +91,11 @@ TEST_CASE("long payloads go past the caches until plain stores turn out to be fa
     CHECK(stored.store(kFast));
   }
   CHECK(stored.habit.plain());
+}
+
+TEST_CASE("a plain copy may take an eighth of a nanosecond for each byte, and 160 for its end", "[fabric][memory]") {
+  CHECK(StoreHabit::longest_fast(16384) == nanoseconds(160 + 2048));
+  CHECK(StoreHabit::longest_fast(1500) == nanoseconds(160 + 187));
 }
 
 TEST_CASE("where plain stores are slow, they are tried again after a while", "[fabric][memory]") {
