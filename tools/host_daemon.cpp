@@ -113,6 +113,8 @@ int run_host(const HostCommand& command) {
                                           .features = command.queues > 1 ? fabric::kShmFeatureFurtherQueues : 0,
                                           .name = name};
   const auto log = make_log(command.daemon, fmt::format("host {}", name));
+  const os::NearCores cores;
+  const os::CoreLeaver leaver(cores);
   Sandbox sandbox(command.daemon, fmt::format("host {}", name), *log);
 
   auto service = connect_service_manager(*log);
@@ -133,8 +135,10 @@ int run_host(const HostCommand& command) {
     driver.limit_vlans({vlans.begin(), vlans.end()});
   }
 
-  const auto queues = HostQueues::start(command.daemon, connect, session, **tap, driver, *log);
-  os::EventLoop loop(loop_options(command.daemon, *log));
+  const auto queues = HostQueues::start(command.daemon, connect, session, **tap, driver, cores, *log);
+  auto looping = loop_options(command.daemon, *log);
+  looping.leave_core = [&leaver] { return leaver.leave(); };
+  os::EventLoop loop(std::move(looping));
   os::ClearedCounts cleared;
   const auto reply = [&](os::ControlRequest request) -> Result<os::ControlAnswer> {
     if (request == os::ControlRequest::show_policy || request == os::ControlRequest::reload_policy) {

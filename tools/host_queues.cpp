@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <latch>
+#include <optional>
 #include <thread>
 
 #include "common/os/blocked_signals.h"
@@ -37,11 +38,12 @@ class HostQueues::Queue {
  public:
   Queue(const DaemonOptions& options, const fabric::ShmConnectOptions& connect,
         const messaging::SessionOptions& session, std::size_t number, host::TapQueue& nic, host::QueueGroup& group,
-        os::Log& log)
-      : notices_(log),
+        const os::NearCores& cores, os::Log& log)
+      : cores_(cores),
+        notices_(log),
         bridges_(connect_of_queue(connect), notices_),
         driver_(session_of_queue(session, random_), number, nic, bridges_, group, random_, notices_),
-        loop_(loop_options_of_thread(options, log)),
+        loop_(loop_options(options, log)),
         task_(driver_) {
     loop_.add(task_);
     nic.on_replaced([&group, number] { group.wake(number); });
@@ -53,7 +55,13 @@ class HostQueues::Queue {
   [[nodiscard]] os::SpinCounters spins() const { return loop_.spins(); }
 
  private:
+  os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log) {
+    auto loop = loop_options_of_thread(options, log);
+    loop.leave_core = [this] { return leaver_->leave(); };
+    return loop;
+  }
   void run() {
+    leaver_.emplace(cores_);
     runs_.count_down();
     loop_.run();
     os::shut_down(driver_);
@@ -61,6 +69,8 @@ class HostQueues::Queue {
     wait_for_ever();
   }
 
+  const os::NearCores& cores_;
+  std::optional<os::CoreLeaver> leaver_;  // of the queue's thread
   SystemRandom random_;
   os::LogNotices notices_;
   fabric::ShmConnectSource bridges_;
@@ -73,7 +83,7 @@ class HostQueues::Queue {
 
 std::unique_ptr<HostQueues> HostQueues::start(const DaemonOptions& options, const fabric::ShmConnectOptions& connect,
                                               const messaging::SessionOptions& session, host::TapNic& tap,
-                                              host::HostDriver& driver, os::Log& log) {
+                                              host::HostDriver& driver, const os::NearCores& cores, os::Log& log) {
   const auto& further = tap.further_queues();
   if (further.empty()) return nullptr;
   std::unique_ptr<HostQueues> queues(new HostQueues(further.size()));
@@ -81,7 +91,7 @@ std::unique_ptr<HostQueues> HostQueues::start(const DaemonOptions& options, cons
   const os::BlockedSignals blocked;  // the threads inherit it
   for (std::size_t number = 0; number < further.size(); ++number) {
     queues->queues_.push_back(
-        std::make_unique<Queue>(options, connect, session, number, *further[number], queues->group_, log));
+        std::make_unique<Queue>(options, connect, session, number, *further[number], queues->group_, cores, log));
   }
   return queues;
 }

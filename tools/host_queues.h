@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/os/log.h"
+#include "common/os/near_cores.h"
 #include "fabric/bridge/shm_connector.h"
 #include "host/host_driver.h"
 #include "host/queue_group.h"
@@ -21,7 +22,8 @@ class HostQueues {
   [[nodiscard]] static std::unique_ptr<HostQueues> start(const DaemonOptions& options,
                                                          const fabric::ShmConnectOptions& connect,
                                                          const messaging::SessionOptions& session, host::TapNic& tap,
-                                                         host::HostDriver& driver, os::Log& log);
+                                                         host::HostDriver& driver, const os::NearCores& cores,
+                                                         os::Log& log);
   /// Shuts the queues down in good order. Call it before the driver's shut-down.
   void stop();
   ~HostQueues();

@@ -102,7 +102,7 @@ const Calls& host_calls() {
       {"ioctl", {is(1, SIOCGIFHWADDR)}},
       {"ioctl", {is(1, SIOCSIFHWADDR)}},
       {"newfstatat"},
-      {"readlink"},
+      {"sched_setaffinity", {is(0, 0)}},  // of the calling thread
       {"setsockopt", {is(1, SOL_SOCKET), is(2, kPassRights)}},
       {"socket", {is(0, AF_UNIX)}},
   };

@@ -15,11 +15,12 @@ struct SpinCounters {
   std::uint64_t spins_in_vain = 0;    ///< the loop slept after all
   std::uint64_t spin_us_paid = 0;     ///< processor time of the former, in microseconds
   std::uint64_t spin_us_in_vain = 0;  ///< of the latter
+  std::uint64_t cores_left = 0;       ///< the loop left its core to its peer (StepAside)
 
   SpinCounters& operator+=(const SpinCounters& other);
 };
 /// The counters' names, as `splitnic stats` reports them.
-BOOST_DESCRIBE_STRUCT(SpinCounters, (), (spins_paid, spins_in_vain, spin_us_paid, spin_us_in_vain))
+BOOST_DESCRIBE_STRUCT(SpinCounters, (), (spins_paid, spins_in_vain, spin_us_paid, spin_us_in_vain, cores_left))
 
 /// How long a loop without work spins before it sleeps. A wake-up costs several microseconds. Spinning pays if the next
 /// work comes soon; otherwise it wastes a core that the peer may need. The object learns from the last pauses what each

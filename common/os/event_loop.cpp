@@ -135,6 +135,7 @@ struct EventLoop::Edge {
 EventLoop::EventLoop(EventLoopOptions options)
     : edge_(std::make_unique<Edge>()),
       spin_(options.spin_max, options.spin_budget),
+      leave_core_(options.spin_max > Duration(0) ? std::move(options.leave_core) : nullptr),
       on_trouble_(std::move(options.on_trouble)) {
   if (options.handle_signals) edge_->watch_signals(std::move(options.on_hangup));
 }
@@ -169,10 +170,7 @@ int EventLoop::run() {
 }
 
 void EventLoop::idle(Time now) {
-  if (!idle_since_) {
-    idle_since_ = now;
-    spin_for_ = spin_.begin_pause(now);
-  }
+  if (!idle_since_) begin_idle(now);
   // The loop spins once per pause. After a wake-up without work it sleeps again at once. Yielding is not enough if the
   // peer shares the core: the scheduler may choose the yielding thread again.
   if (now - *idle_since_ < spin_for_ && !peer_waits_for_core()) {
@@ -188,7 +186,16 @@ void EventLoop::idle(Time now) {
   try_to_sleep(now);
 }
 
+void EventLoop::begin_idle(Time now) {
+  idle_since_ = now;
+  spin_for_ = spin_.begin_pause(now);
+  if (!leave_core_ || !step_aside_.begin_pause(now, now - busy_since_, peer_waits_for_core())) return;
+  // Only the loop's thread counts.
+  if (leave_core_()) cores_left_.store(cores_left_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 void EventLoop::end_idle(Time now) {
+  busy_since_ = now;
   if (const auto since = std::exchange(spins_since_, std::nullopt)) paid_.add(now - *since);
   spin_.end_pause(now - *std::exchange(idle_since_, std::nullopt));
 }
@@ -205,7 +212,8 @@ SpinCounters EventLoop::spins() const {
   return {.spins_paid = paid_.count.load(std::memory_order_relaxed),
           .spins_in_vain = in_vain_.count.load(std::memory_order_relaxed),
           .spin_us_paid = microseconds(paid_),
-          .spin_us_in_vain = microseconds(in_vain_)};
+          .spin_us_in_vain = microseconds(in_vain_),
+          .cores_left = cores_left_.load(std::memory_order_relaxed)};
 }
 
 std::size_t EventLoop::poll_tasks(Time now) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/os/adaptive_spin.h"
+#include "common/os/step_aside.h"
 #include "common/time.h"
 
 namespace boost::asio {
@@ -44,6 +45,10 @@ struct EventLoopOptions {
   Duration spin_max = std::chrono::microseconds(50);
   /// How many percent of the time spins may take that end in a sleep (--spin-budget).
   unsigned spin_budget = 5;
+  /// If set, a loop that may spin, and whose peer waits for its core again and again, calls this to leave the core
+  /// (StepAside; CoreLeaver). Set it at one end of a conversation: two would follow each other. Thread: the
+  /// loop's. Returns whether it left.
+  std::function<bool()> leave_core{};
   /// SIGINT, SIGTERM and SIGHUP end run(); SIGPIPE is ignored. A SIGHUP that was ignored before (nohup) stays ignored.
   bool handle_signals = true;
   /// If set, SIGHUP calls this on the loop's thread, and run() continues.
@@ -103,6 +108,7 @@ class EventLoop {
   std::size_t poll_tasks(Time now);
   /// There is no work. Spins or sleeps.
   void idle(Time now);
+  void begin_idle(Time now);
   void end_idle(Time now);
   void serve_if_due(Time now, bool busy);
   [[nodiscard]] bool peer_waits_for_core();
@@ -119,6 +125,10 @@ class EventLoop {
   std::optional<Time> spins_since_;
   Spins paid_;
   Spins in_vain_;
+  StepAside step_aside_;
+  std::function<bool()> leave_core_;  // empty: stay
+  std::atomic<std::uint64_t> cores_left_ = 0;
+  Time busy_since_{};
   std::function<void(const std::string&)> on_trouble_;
   EventLoopCounters counters_;
   Time served_{};

@@ -342,5 +342,32 @@ TEST_CASE("the loop does not look on while the one whose work it awaits waits fo
   }
 }
 
+TEST_CASE("a loop whose peer waits for its core leaves it, if it may spin", "[common][event_loop]") {
+  for (const bool may_spin : {true, false}) {
+    for (const bool peer_waits : {true, false}) {
+      for (const bool can_leave : {true, false}) {
+        CAPTURE(may_spin, peer_waits, can_leave);
+        int left = 0;
+        EventLoop loop({.spin_max = may_spin ? Duration(1us) : Duration(0),
+                        .leave_core = [&] { return ++left, can_leave; },
+                        .handle_signals = false});
+        ScriptedTask task;
+        task.peer_waits = peer_waits;
+        int polls = 0;
+        // Each other poll finds work, so that pauses come one after the other.
+        task.on_poll = [&](Time) -> std::size_t {
+          if (++polls == 10000 || left > 0) loop.stop();
+          return static_cast<std::size_t>(polls % 2);
+        };
+        task.deadline = [] { return Time{}; };
+        loop.add(task);
+        loop.run();
+        CHECK((left > 0) == (may_spin && peer_waits));
+        CHECK(loop.spins().cores_left == (left > 0 && can_leave ? 1 : 0));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace splitnic::os::os_event_loop_test

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -386,6 +387,19 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
          REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
          u.event = os::UniqueFd(ends[1]);
          const os::UniqueFd other(ends[0]);
+         u.send_reply(u.descriptors());
+       }},
+      {"a stream socket as the doorbell to ring", "not an eventfd",
+       [](FakeUnit& u) {
+         int ends[2];
+         REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+         u.event = os::UniqueFd(ends[1]);
+         const os::UniqueFd other(ends[0]);
+         u.send_reply(u.descriptors());
+       }},
+      {"an epoll as the doorbell to ring", "not an eventfd",
+       [](FakeUnit& u) {
+         u.event = os::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
          u.send_reply(u.descriptors());
        }},
       {"sizes below the minimum", "can't be used",
