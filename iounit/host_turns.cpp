@@ -36,6 +36,11 @@ void HostTurns::remove(AttachedHost& host) {
 }
 
 void HostTurns::attend(AttachedHost& host, Time now) {
+  worked(host, now);
+  visit(host, now);
+}
+
+void HostTurns::visit(AttachedHost& host, Time now) {
   if (host.turn().busy) return;
   leave(quiet_, host);
   host.turn().busy = true;
@@ -45,7 +50,7 @@ void HostTurns::attend(AttachedHost& host, Time now) {
 }
 
 void HostTurns::attend_all(Time now) {
-  while (!quiet_.empty()) attend(*quiet_.back(), now);
+  while (!quiet_.empty()) visit(*quiet_.back(), now);
 }
 
 void HostTurns::begin(Time now, std::span<const std::unique_ptr<AttachedHost>> hosts) {
@@ -63,7 +68,7 @@ void HostTurns::begin(Time now, std::span<const std::unique_ptr<AttachedHost>> h
 void HostTurns::attend_rung(Time now, std::span<const std::unique_ptr<AttachedHost>> hosts) {
   std::array<std::size_t, 64> places{};
   const std::size_t count = watch_->rung(places);
-  for (const std::size_t place : std::span(places).first(count)) attend(*hosts[place], now);
+  for (const std::size_t place : std::span(places).first(count)) visit(*hosts[place], now);
   if (count == places.size()) ask_next_ = Time{};  // perhaps there are more
 }
 
@@ -72,7 +77,7 @@ void HostTurns::attend_due(Time now) {
   for (std::size_t at = 0; at < quiet_.size();) {
     AttachedHost& host = *quiet_[at];
     if (now >= host.turn().due) {
-      attend(host, now);  // another one has its position now
+      visit(host, now);  // another one has its position now
     } else {
       earliest_ = std::min(earliest_, host.turn().due);
       ++at;

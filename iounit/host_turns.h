@@ -13,14 +13,16 @@ namespace splitnic::iounit {
 /// Which hosts a poll of the unit visits, so that neither polls nor sleeps do work for hosts where nothing happens.
 ///
 ///   a host is   because                                                       a poll visits it
-///   busy        its session is not up, owes or awaits something, or had work  always
-///               up to kLinger ago; or nobody watches its doorbell
+///   busy        it had work, or something was sent to it, up to kLinger ago;  always
+///               a deadline of its session is near; its session ends; or
+///               nobody watches its doorbell
 ///   quiet       none of these                                                 no
 ///
-/// The link of a quiet host stays armed, so that the host rings for whatever it sends. A quiet host becomes busy when
-/// its doorbell rings, when its session's deadline comes (the heartbeat, each second), and by attend(): the unit is
-/// about to send to it. While the unit is awake, it asks the watch each kAskEvery.
-/// Thread: the unit's. No allocation but in add(). The same idea for paths: fabric::PathTurns.
+/// The link of a quiet host stays armed, so that the host rings for whatever it sends or takes; before the link is up,
+/// the host rings for each step. A quiet host becomes busy when its doorbell rings, when its session's deadline comes
+/// (the heartbeat, each second; sooner, if an answer is outstanding), and by attend(): the unit is about to send to it.
+/// So a host that was stopped, or takes long to start, costs the others nothing. While the unit is awake, it asks the
+/// watch each kAskEvery. Thread: the unit's. No allocation but in add(). The same idea for paths: fabric::PathTurns.
 class HostTurns {
  public:
   static constexpr Duration kLinger = std::chrono::microseconds(500);
@@ -34,7 +36,7 @@ class HostTurns {
   /// host: lent until remove(). It begins busy.
   void add(AttachedHost& host, Time now);
   void remove(AttachedHost& host);
-  /// Something has happened or is about to: the next polls visit the host.
+  /// Something is about to happen: the polls visit the host until nothing has for kLinger.
   void attend(AttachedHost& host, Time now);
   void attend_all(Time now);
   /// A poll begins: what has rung, and what is due, becomes busy. hosts: by place, null where free.
@@ -65,6 +67,8 @@ class HostTurns {
   void collect_descriptors(std::vector<int>& out) const;
 
  private:
+  /// The next poll visits the host.
+  void visit(AttachedHost& host, Time now);
   [[nodiscard]] bool falls_quiet(AttachedHost& host, Time now);
   void attend_rung(Time now, std::span<const std::unique_ptr<AttachedHost>> hosts);
   void attend_due(Time now);

@@ -124,10 +124,10 @@ void Session::resume(Time now) {
 }
 
 bool Session::leave_armed() {
-  if (!up() || restart_wanted_ || shutting_down_ || epoch_->outstanding()) return false;
+  if (restart_wanted_ || shutting_down_) return false;
   link_.set_patient(false);
   if (!link_.prepare_sleep()) return false;
-  if (link_.stays_armed()) return true;
+  if (link_.armed_until_deadline()) return true;
   link_.disarm();
   return false;
 }

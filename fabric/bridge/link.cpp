@@ -579,7 +579,7 @@ void FabricLink::disarm() {
 
 void FabricLink::resume(Time now) {
   now_ = now;
-  ring_again_next_ = now + kLookAgain;
+  if (!undelivered_) ring_again_next_ = now + kLookAgain;
   disarm();
 }
 

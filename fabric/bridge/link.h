@@ -123,13 +123,17 @@ class FabricLink final : public CellLink {
   /// A patient end sleeps on while the peer settles its cells, and learns of it when it wakes for something else, or
   /// from next_deadline(). What it can't send for lack of room still wakes it. At first an end is not patient.
   void set_patient(bool patient) { patient_ = patient; }
-  [[nodiscard]] bool stays_armed() const override {
-    return up() && armed_ != 0 && !doorbell_taken_ && !undelivered_ && !torn_ && !patient_;
+  [[nodiscard]] bool stays_armed() const override { return armed_until_deadline() && !undelivered_; }
+  /// As stays_armed(), but the peer may have yet to take cells. Until next_deadline(), nobody needs to poll. Before the
+  /// link is up, the peer rings for each of its steps.
+  [[nodiscard]] bool armed_until_deadline() const {
+    if (phase_ == LinkPhase::init || phase_ == LinkPhase::ready) return true;
+    return up() && armed_ != 0 && !doorbell_taken_ && !torn_ && !patient_;
   }
   /// Back from sleep: disarms, empties doorbells.
   void disarm() override;
-  /// The end of a time in which stays_armed() held and nobody polled: disarms. What poll() does at intervals for cells
-  /// that wait counts from now, because none did.
+  /// The end of a time in which stays_armed() or armed_until_deadline() held and nobody polled: disarms. What poll()
+  /// does at intervals for cells that wait counts from now, if none did.
   void resume(Time now);
   /// The peer is awake and, as far as this end knows, waits for the core that this end runs on. Spinning would only
   /// keep the peer from sending. This end trusts the peer's last flag for a short time only, because the peer may have

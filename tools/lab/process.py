@@ -192,6 +192,8 @@ class Process:
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             try:
                 nanoseconds += int((task / "schedstat").read_text().split()[0])
+            except ProcessLookupError:
+                continue  # the thread ended after its file was opened
             except FileNotFoundError:
                 return self._cpu_seconds_in_ticks()
         return nanoseconds / 1e9

@@ -207,6 +207,49 @@ TEST_CASE("prepare_sleep refuses when a record came in, and arms otherwise; the 
   CHECK_FALSE(consumer.prepare_sleep());
 }
 
+TEST_CASE("an end that leaves its link armed while the peer owes it something rings again when that is due",
+          "[fabric][link][sleep]") {
+  ShmPairBridges bridges;
+  SeededRandom random(1);
+  FabricLink producer(bridges.end(0), {}, random);
+  FabricLink consumer(bridges.end(1), {}, random);
+  CHECK_FALSE(producer.armed_until_deadline());
+  producer.restart();
+  consumer.restart();
+  Time now{};
+  while (!producer.up() || !consumer.up()) {
+    CHECK((producer.armed_until_deadline() || producer.up()));  // the peer rings for its steps
+    CHECK(producer.next_deadline(now, true) <= now + milliseconds(50));
+    producer.poll(now);
+    consumer.poll(now);
+  }
+  CHECK_FALSE(producer.armed_until_deadline());
+  producer.poll(now);
+  REQUIRE(consumer.prepare_sleep());
+  REQUIRE(test::send_record(producer, VirtualLane::control, test::bytes_of("record")));
+  producer.notify();
+  REQUIRE(bridges.end(1).take_doorbells());  // and the process is stopped before it polls, or the doorbell is lost
+  for (int times = 0; times < 3; ++times) {
+    producer.set_patient(false);
+    REQUIRE(producer.prepare_sleep());
+    CHECK_FALSE(producer.stays_armed());
+    CHECK(producer.armed_until_deadline());
+    const Time due = producer.next_deadline(now, true);
+    CHECK(due > now);
+    CHECK(due <= now + milliseconds(100));
+    // Something else of its peer wakes it before.
+    producer.resume(now = due - milliseconds(1));
+    producer.poll(now);
+    CHECK_FALSE(bridges.end(1).take_doorbells());
+    REQUIRE(producer.prepare_sleep());
+    CHECK(producer.next_deadline(now, true) == due);
+    producer.resume(now = due);
+    CHECK_FALSE(producer.armed_until_deadline());
+    producer.poll(now);
+    CHECK(bridges.end(1).take_doorbells());
+  }
+}
+
 TEST_CASE("an announcement that stays torn keeps nobody awake, and one that follows it is read",
           "[fabric][link][sleep]") {
   constexpr std::size_t kCheckWord = 7;

@@ -139,6 +139,51 @@ TEST_CASE_METHOD(TwoQuietHosts, "the hang-up of a quiet host is noticed", "[ioun
   CHECK(b.frames.size() == 1);
 }
 
+TEST_CASE_METHOD(TwoQuietHosts, "a host whose process is stopped is quiet, whatever it owes, and goes on where it was",
+                 "[iounit][quiet]") {
+  a.paused = true;
+  bench.from_lan(make_frame(a.mac(), station(1)), 3);
+  CHECK(bench.unit().quiet_hosts() == 1);
+  bench.pass(HostTurns::kLinger);
+  bench.step();
+  bench.step();
+  CHECK(bench.unit().quiet_hosts() == 2);
+  CHECK(bench.unit().next_deadline() <= bench.now() + milliseconds(100));
+  REQUIRE(b.send(make_frame(station(1), b.mac())));
+  bench.pass(HostTurns::kAskEvery);
+  bench.settle();
+  CHECK(bench.lan.sent.size() == 1);
+  CHECK(a.frames.empty());
+  a.paused = false;
+  bench.settle();
+  CHECK(a.frames.size() == 3);
+  bench.from_lan(make_frame(a.mac(), station(1)));
+  CHECK(a.frames.size() == 4);
+}
+
+TEST_CASE_METHOD(TwoQuietHosts, "a host whose session ended because it was stopped is quiet, and comes up again",
+                 "[iounit][quiet]") {
+  a.paused = true;
+  REQUIRE(bench.run_until([&] { return bench.unit().hosts_up() == 1; }, seconds(10)));
+  // After the pause that follows a fault.
+  REQUIRE(bench.run_until([&] { return bench.unit().quiet_hosts() == 2; }, seconds(2)));
+  CHECK(bench.unit().next_deadline() <= bench.now() + milliseconds(50));  // it announces itself again
+  a.paused = false;
+  REQUIRE(bench.run_until([&] { return bench.unit().hosts_up() == 2; }, seconds(1)));
+  bench.wait_up(a);
+  bench.from_lan(make_frame(a.mac(), station(1)));
+  CHECK(a.frames.size() == 1);
+}
+
+TEST_CASE("a bridge whose other end says nothing yet is quiet, and heard when it speaks", "[iounit][quiet]") {
+  WatchedBench of;
+  TestHost& host = of.bench.silent_bridge();
+  of.bench.settle();
+  of.be_quiet();
+  host.start(host_named("late"));
+  of.bench.wait_up(host);
+}
+
 TEST_CASE("polls do not look at quiet hosts before their deadline, the heartbeat", "[iounit][quiet]") {
   WatchedBench of;
   UnitBench& bench = of.bench;
