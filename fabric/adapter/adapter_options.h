@@ -138,6 +138,7 @@ struct QueuePairSettings {
   std::optional<std::uint32_t> queue_key{};
   std::optional<Rights> remote_rights{};
   std::optional<std::size_t> reads_out{};            ///< at most QueuePairAttributes::reads_out
+  std::optional<bool> answers_reads{};               ///< and atomics; at first it does
   std::optional<std::uint32_t> first_psn_to_send{};  ///< before ready_to_send alone
   std::optional<Duration> ack_timeout{};             ///< these four: of the adapter's options at first
   std::optional<unsigned> retry_count{};

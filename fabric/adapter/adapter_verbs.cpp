@@ -434,8 +434,9 @@ Status ChannelAdapter::configure(QpNumber queue_pair, const QueuePairSettings& s
   if (settings.first_psn_to_send && sends) return Status::bad_state;
   if (settings.reads_out && *settings.reads_out > found->options.reads_out) return Status::bad_argument;
   if (settings.queue_key) found->options.queue_key = *settings.queue_key;
-  if (settings.remote_rights) {
-    found->options.remote_rights = *settings.remote_rights;
+  if (settings.remote_rights || settings.answers_reads) {
+    found->options.remote_rights = settings.remote_rights.value_or(found->options.remote_rights);
+    found->answers_reads = settings.answers_reads.value_or(found->answers_reads);
     publish_connection(state_->context, *found);
   }
   if (settings.reads_out) send.max_unanswered = *settings.reads_out;

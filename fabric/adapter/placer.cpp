@@ -166,8 +166,10 @@ void publish_connection(AdapterContext& context, const QueuePair& queue_pair) {
   if (!queue_pair.rules().connected || queue_pair.path == nullptr) {
     return context.options.placements->dismiss(queue_pair.number);
   }
-  context.options.placements->admit({queue_pair.number, queue_pair.peer.number, queue_pair.path->number,
-                                     queue_pair.domain, queue_pair.options.remote_rights});
+  Rights rights = queue_pair.options.remote_rights;
+  if (!queue_pair.answers_reads) rights = rights.without(Right::remote_read).without(Right::remote_atomic);
+  context.options.placements->admit(
+      {queue_pair.number, queue_pair.peer.number, queue_pair.path->number, queue_pair.domain, rights});
 }
 
 }  // namespace splitnic::fabric

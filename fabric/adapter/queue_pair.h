@@ -348,6 +348,7 @@ struct QueuePair {
   QueuePairAttributes options;
   QueuePairTimes times;
   QueuePairState state = QueuePairState::reset;
+  bool answers_reads = true;
   QueuePairPeer peer{};
   Path* path = nullptr;  ///< to the peer, from ready_to_receive on
 

@@ -36,7 +36,8 @@ Opcode response_opcode(bool first, bool last) {
 Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& cell) {
   ResponseQueue& responses = queue_pair.responses;
   const MessageKind kind = traits(cell.opcode).kind;
-  const auto refusal = read_refusal(cell.message_sequence, responses.taken, responses.answered, responses.depth);
+  const std::size_t depth = queue_pair.answers_reads ? responses.depth : 0;
+  const auto refusal = read_refusal(cell.message_sequence, responses.taken, responses.answered, depth);
   if (refusal) return refused(*refusal, use_of(kind));
   ResponseRecord record;
   record.kind = kind;

@@ -65,6 +65,8 @@ QueuePairSettings settings_of(const ibv_qp_attr& attributes, int mask) {
     settings.receiver_not_ready_delay = receiver_not_ready_delay_of(attributes.min_rnr_timer);
   }
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) settings.reads_out = attributes.max_rd_atomic;
+  // A peer that sends more than it was told is answered all the same, but for none.
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) settings.answers_reads = attributes.max_dest_rd_atomic != 0;
   if ((mask & IBV_QP_SQ_PSN) != 0) settings.first_psn_to_send = attributes.sq_psn & kPsnMask;
   return settings;
 }

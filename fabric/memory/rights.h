@@ -17,6 +17,9 @@ enum class Right : std::uint16_t {
 struct Rights {
   std::uint16_t bits = 0;
   [[nodiscard]] constexpr bool has(Right right) const { return (bits & static_cast<std::uint16_t>(right)) != 0; }
+  [[nodiscard]] constexpr Rights without(Right right) const {
+    return Rights{static_cast<std::uint16_t>(bits & ~static_cast<std::uint16_t>(right))};
+  }
   friend constexpr Rights operator|(Rights left, Right right) {
     return Rights{static_cast<std::uint16_t>(left.bits | static_cast<std::uint16_t>(right))};
   }

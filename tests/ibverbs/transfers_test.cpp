@@ -120,6 +120,47 @@ TEST_CASE("every operation arrives between two queue pairs of one device", "[ibv
   exercise(device, device, ends);
 }
 
+TEST_CASE("a queue pair that answers no reads and atomics refuses them as invalid requests, and takes writes",
+          "[ibverbs]") {
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
+    CAPTURE(opcode);
+    Device one;
+    Device other;
+    Queue first(one, {});
+    Queue second(other, {});
+    first.connect(other.lid(), second.qp->qp_num);
+    second.initialize();
+    ibv_qp_attr attributes = attributes_to_receive(one.lid(), first.qp->qp_num);
+    attributes.max_dest_rd_atomic = 0;
+    REQUIRE(ibv_modify_qp(second.qp, &attributes,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+    fill(one, kFrom, 8, 3);
+    fill(other, kTo, 8, 5);
+    ibv_sge part{reinterpret_cast<std::uintptr_t>(one.memory.data() + kFrom), 8, one.mr->lkey};
+    ibv_send_wr write = first.request(1, IBV_WR_RDMA_WRITE, part);
+    write.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(other.memory.data() + kTo);
+    write.wr.rdma.rkey = other.mr->rkey;
+    REQUIRE(first.post(write) == 0);
+    one.expect(1);
+    CHECK(same(one, kFrom, other, kTo, 8));
+
+    fill(one, kFrom, 8, 7);
+    ibv_send_wr request = first.request(2, opcode, part);
+    if (opcode == IBV_WR_RDMA_READ) {
+      request.wr.rdma = write.wr.rdma;
+    } else {
+      request.wr.atomic.remote_addr = write.wr.rdma.remote_addr;
+      request.wr.atomic.rkey = other.mr->rkey;
+    }
+    REQUIRE(first.post(request) == 0);
+    const ibv_wc refused = one.next();
+    CHECK(refused.wr_id == 2);
+    CHECK(refused.status == IBV_WC_REM_INV_REQ_ERR);
+    CHECK_FALSE(same(one, kFrom, other, kTo, 8));  // nothing was read
+  }
+}
+
 TEST_CASE("a queue pair that is connected to itself receives what it sends", "[ibverbs]") {
   Device device;
   Queue queue(device, {});
