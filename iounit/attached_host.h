@@ -78,6 +78,7 @@ struct HostTurn {
   bool watched = false;  ///< its doorbell is
   std::size_t at = 0;    ///< its position in the list
   Time worked_at{};      ///< when it last had work, while busy
+  Time busy_since{};     ///< when it became busy
   Time due = kNever;     ///< while quiet
 };
 
@@ -131,6 +132,8 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   void flush();
   [[nodiscard]] bool prepare_sleep();
   void disarm();
+  /// Whether any of its sessions does.
+  [[nodiscard]] bool awaits_peer() const;
   /// See Session::leave_armed(): all sessions or none.
   [[nodiscard]] bool leave_armed();
   void resume(Time now);

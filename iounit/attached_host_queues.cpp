@@ -125,6 +125,12 @@ void AttachedHost::disarm() {
   each_session([](messaging::Session& session) { session.disarm(); });
 }
 
+bool AttachedHost::awaits_peer() const {
+  bool awaits = false;
+  each_session([&](const messaging::Session& session) { awaits = awaits || session.awaits_peer(); });
+  return awaits;
+}
+
 bool AttachedHost::leave_armed() {
   std::size_t armed = 0;
   bool agreed = true;

@@ -25,7 +25,7 @@ void HostTurns::add(AttachedHost& host, Time now) {
   const std::size_t hosts = busy_.size() + quiet_.size() + 1;
   busy_.reserve(hosts);
   quiet_.reserve(hosts);
-  host.turn() = {.busy = true, .worked_at = now};
+  host.turn() = {.busy = true, .worked_at = now, .busy_since = now};
   join(busy_, host);
   listen(host, true);
 }
@@ -44,6 +44,7 @@ void HostTurns::visit(AttachedHost& host, Time now) {
   if (host.turn().busy) return;
   leave(quiet_, host);
   host.turn().busy = true;
+  host.turn().busy_since = now;
   join(busy_, host);
   host.note_time(now);
   host.resume(now);
@@ -111,6 +112,7 @@ void HostTurns::listen(AttachedHost& host, bool wanted) {
 bool HostTurns::falls_quiet(AttachedHost& host, Time now) {
   HostTurn& turn = host.turn();
   if (!turn.watched || now - turn.worked_at < kLinger) return false;
+  if (now - turn.busy_since < kPatience && host.awaits_peer()) return false;
   turn.due = host.next_deadline();
   if (turn.due - now < kSoon || !host.leave_armed()) return false;
   turn.busy = false;

@@ -14,7 +14,8 @@ namespace splitnic::iounit {
 ///
 ///   a host is   because                                                       a poll visits it
 ///   busy        it had work, or something was sent to it, up to kLinger ago;  always
-///               a deadline of its session is near; its session ends; or
+///               it owes an answer, and was quiet up to kPatience ago; a
+///               deadline of its session is near; its session ends; or
 ///               nobody watches its doorbell
 ///   quiet       none of these                                                 no
 ///
@@ -26,6 +27,9 @@ namespace splitnic::iounit {
 class HostTurns {
  public:
   static constexpr Duration kLinger = std::chrono::microseconds(500);
+  /// An answer usually comes within this time. Without it, a host that is asked would become quiet, with a deadline for
+  /// the next doorbell, and wake the unit then, although the answer has come long before.
+  static constexpr Duration kPatience = std::chrono::milliseconds(2);
   static constexpr Duration kAskEvery = std::chrono::microseconds(50);
   /// With a deadline so near, a host does not become quiet.
   static constexpr Duration kSoon = std::chrono::milliseconds(2);

@@ -125,7 +125,7 @@ void Session::resume(Time now) {
 
 bool Session::leave_armed() {
   if (restart_wanted_ || shutting_down_) return false;
-  link_.set_patient(false);
+  link_.set_patient(epoch_ && epoch_->patient());
   if (!link_.prepare_sleep()) return false;
   if (link_.armed_until_deadline()) return true;
   link_.disarm();

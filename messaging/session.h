@@ -52,6 +52,8 @@ class Session {
 
   [[nodiscard]] SessionState state() const { return epoch_ ? epoch_->state() : state_; }
   [[nodiscard]] bool up() const { return state() == SessionState::up; }
+  /// The peer has to answer something, or to take part in the set-up.
+  [[nodiscard]] bool awaits_peer() const { return !up() || epoch_->outstanding(); }
 
   /// Returns memory for one frame of up to `bytes`, write-only (the memory may be the peer's): so many bytes, or fewer
   /// if no frame may be that long. Empty while not up, when the peer has no free element, or when the queue is full

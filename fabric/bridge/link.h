@@ -123,12 +123,14 @@ class FabricLink final : public CellLink {
   /// A patient end sleeps on while the peer settles its cells, and learns of it when it wakes for something else, or
   /// from next_deadline(). What it can't send for lack of room still wakes it. At first an end is not patient.
   void set_patient(bool patient) { patient_ = patient; }
-  [[nodiscard]] bool stays_armed() const override { return armed_until_deadline() && !undelivered_; }
-  /// As stays_armed(), but the peer may have yet to take cells. Until next_deadline(), nobody needs to poll. Before the
-  /// link is up, the peer rings for each of its steps.
+  [[nodiscard]] bool stays_armed() const override {
+    return up() && armed_until_deadline() && !undelivered_ && !patient_;
+  }
+  /// As stays_armed(), but the peer may have yet to take cells, and the end may be patient. Until next_deadline(),
+  /// nobody needs to poll. Before the link is up, the peer rings for each of its steps.
   [[nodiscard]] bool armed_until_deadline() const {
     if (phase_ == LinkPhase::init || phase_ == LinkPhase::ready) return true;
-    return up() && armed_ != 0 && !doorbell_taken_ && !torn_ && !patient_;
+    return up() && armed_ != 0 && !doorbell_taken_ && !torn_;
   }
   /// Back from sleep: disarms, empties doorbells.
   void disarm() override;

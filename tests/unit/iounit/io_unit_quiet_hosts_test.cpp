@@ -143,9 +143,10 @@ TEST_CASE_METHOD(TwoQuietHosts, "a host whose process is stopped is quiet, whate
                  "[iounit][quiet]") {
   a.paused = true;
   bench.from_lan(make_frame(a.mac(), station(1)), 3);
-  CHECK(bench.unit().quiet_hosts() == 1);
-  bench.pass(HostTurns::kLinger);
+  bench.pass(HostTurns::kPatience - microseconds(1));
   bench.step();
+  CHECK(bench.unit().quiet_hosts() == 1);
+  bench.pass(microseconds(1));
   bench.step();
   CHECK(bench.unit().quiet_hosts() == 2);
   CHECK(bench.unit().next_deadline() <= bench.now() + milliseconds(100));
@@ -179,6 +180,7 @@ TEST_CASE("a bridge whose other end says nothing yet is quiet, and heard when it
   WatchedBench of;
   TestHost& host = of.bench.silent_bridge();
   of.bench.settle();
+  of.bench.pass(HostTurns::kPatience);
   of.be_quiet();
   host.start(host_named("late"));
   of.bench.wait_up(host);
