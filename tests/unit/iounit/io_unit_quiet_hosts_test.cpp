@@ -83,6 +83,18 @@ TEST_CASE_METHOD(TwoQuietHosts, "a host without work for half a millisecond is q
   CHECK(bench.unit().quiet_hosts() == 2);
 }
 
+TEST_CASE_METHOD(TwoQuietHosts,
+                 "a host to which frames are sent all the time stays busy, also if it takes long for them",
+                 "[iounit][quiet]") {
+  a.paused = true;
+  for (Duration passed{}; passed < 2 * HostTurns::kPatience; passed += HostTurns::kLinger / 2) {
+    bench.from_lan(make_frame(a.mac(), station(1)));
+    bench.step();
+    CHECK(bench.unit().quiet_hosts() == 1);
+    bench.pass(HostTurns::kLinger / 2);
+  }
+}
+
 TEST_CASE("after a sleep the unit asks at once who has rung", "[iounit][quiet]") {
   WatchedBench of;
   UnitBench& bench = of.bench;
