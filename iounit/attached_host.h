@@ -75,11 +75,12 @@ class AttachedHost;
 /// A host's place in HostTurns, which alone uses it.
 struct HostTurn {
   bool busy = true;
-  bool watched = false;  ///< its doorbell is
-  std::size_t at = 0;    ///< its position in the list
-  Time worked_at{};      ///< when it last had work, while busy
-  Time busy_since{};     ///< when it became busy
-  Time due = kNever;     ///< while quiet
+  bool watched = false;   ///< its doorbell is
+  std::size_t at = 0;     ///< its position in the list
+  Time worked_at{};       ///< when it last had work, while busy
+  Time busy_since{};      ///< when it became busy
+  Time due = kNever;      ///< while quiet
+  bool quiet_up = false;  ///< it was up when it became quiet
 };
 
 /// The I/O unit's interface for its attached hosts.

@@ -32,7 +32,12 @@ void HostTurns::add(AttachedHost& host, Time now) {
 
 void HostTurns::remove(AttachedHost& host) {
   listen(host, false);
+  take_out(host);
+}
+
+void HostTurns::take_out(AttachedHost& host) {
   leave(host.turn().busy ? busy_ : quiet_, host);
+  if (!host.turn().busy && host.turn().quiet_up) --quiet_up_;
 }
 
 void HostTurns::attend(AttachedHost& host, Time now) {
@@ -42,7 +47,7 @@ void HostTurns::attend(AttachedHost& host, Time now) {
 
 void HostTurns::visit(AttachedHost& host, Time now) {
   if (host.turn().busy) return;
-  leave(quiet_, host);
+  take_out(host);
   host.turn().busy = true;
   host.turn().busy_since = now;
   join(busy_, host);
@@ -116,6 +121,8 @@ bool HostTurns::falls_quiet(AttachedHost& host, Time now) {
   turn.due = host.next_deadline();
   if (turn.due - now < kSoon || !host.leave_armed()) return false;
   turn.busy = false;
+  turn.quiet_up = host.up();
+  if (turn.quiet_up) ++quiet_up_;
   earliest_ = std::min(earliest_, turn.due);
   join(quiet_, host);
   return true;

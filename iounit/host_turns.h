@@ -48,6 +48,8 @@ class HostTurns {
   /// Grows, also while somebody walks it: by index.
   [[nodiscard]] const std::vector<AttachedHost*>& busy() const { return busy_; }
   [[nodiscard]] std::size_t quiet() const { return quiet_.size(); }
+  /// Those of them that are up. A host goes up and down while it is busy.
+  [[nodiscard]] std::size_t quiet_up() const { return quiet_up_; }
   /// A host that has work stays busy.
   void worked(AttachedHost& host, Time now);
   /// A host that rests: its doorbell can wait until it is listened to again.
@@ -73,6 +75,8 @@ class HostTurns {
  private:
   /// The next poll visits the host.
   void visit(AttachedHost& host, Time now);
+  /// From either list.
+  void take_out(AttachedHost& host);
   [[nodiscard]] bool falls_quiet(AttachedHost& host, Time now);
   void attend_rung(Time now, std::span<const std::unique_ptr<AttachedHost>> hosts);
   void attend_due(Time now);
@@ -80,6 +84,7 @@ class HostTurns {
   DoorbellWatch* watch_;
   std::vector<AttachedHost*> busy_;
   std::vector<AttachedHost*> quiet_;
+  std::size_t quiet_up_ = 0;
   Time earliest_ = kNever;  // no quiet host is due before
   Time ask_next_{};
 };

@@ -169,7 +169,8 @@ void IoUnit::drop_dead_queues(AttachedHost& host, Time now) {
   return_memory_at_ = now + kMemoryPause;
 }
 
-/// A host that is not up is busy. Backwards, because the last one gets the position of one that is dropped.
+/// A quiet host that is not up becomes busy each 100 ms at least: its link's deadline. Backwards, because the last one
+/// gets the position of one that is dropped.
 void IoUnit::drop_dead_hosts(Time now) {
   for (std::size_t at = turns_.busy().size(); at-- > 0;) {
     AttachedHost* const host = turns_.busy()[at];
@@ -252,7 +253,7 @@ bool IoUnit::outgrown(AttachedHost& host) {
 
 std::size_t IoUnit::hosts_up() const {
   const auto busy = std::ranges::count_if(turns_.busy(), [](const AttachedHost* host) { return host->up(); });
-  return turns_.quiet() + static_cast<std::size_t>(busy);
+  return turns_.quiet_up() + static_cast<std::size_t>(busy);
 }
 
 // --- Hosts

@@ -180,6 +180,7 @@ TEST_CASE_METHOD(TwoQuietHosts, "a host whose session ended because it was stopp
   REQUIRE(bench.run_until([&] { return bench.unit().hosts_up() == 1; }, seconds(10)));
   // After the pause that follows a fault.
   REQUIRE(bench.run_until([&] { return bench.unit().quiet_hosts() == 2; }, seconds(2)));
+  CHECK(bench.unit().hosts_up() == 1);
   CHECK(bench.unit().next_deadline() <= bench.now() + milliseconds(50));  // it announces itself again
   a.paused = false;
   REQUIRE(bench.run_until([&] { return bench.unit().hosts_up() == 2; }, seconds(1)));
@@ -194,8 +195,24 @@ TEST_CASE("a bridge whose other end says nothing yet is quiet, and heard when it
   of.bench.settle();
   of.bench.pass(HostTurns::kPatience);
   of.be_quiet();
+  CHECK(of.bench.unit().hosts_up() == 0);
+  of.bench.pass(seconds(1));
+  of.bench.settle();
+  CHECK(of.bench.unit().hosts_up() == 0);
   host.start(host_named("late"));
   of.bench.wait_up(host);
+  CHECK(of.bench.unit().hosts_up() == 1);
+}
+
+TEST_CASE("a quiet bridge on which nobody ever speaks is closed in time", "[iounit][quiet]") {
+  WatchedBench of;
+  of.bench.silent_bridge();
+  of.bench.run(seconds(9));
+  CHECK(of.bench.attached_count() == 1);
+  of.bench.run(seconds(2));
+  CHECK(of.bench.attached_count() == 0);
+  CHECK(of.bench.unit().quiet_hosts() == 0);
+  CHECK(of.bench.unit().hosts_up() == 0);
 }
 
 TEST_CASE("polls do not look at quiet hosts before their deadline, the heartbeat", "[iounit][quiet]") {
