@@ -19,8 +19,8 @@ namespace splitnic::iounit {
 ///               nobody watches its doorbell
 ///   quiet       none of these                                                 no
 ///
-/// The link of a quiet host stays armed, so that the host rings for whatever it sends or takes; before the link is up,
-/// the host rings for each step. A quiet host becomes busy when its doorbell rings, when its session's deadline comes
+/// The link of a quiet host stays armed, so that the host rings for whatever it sends; before the link is up, it
+/// rings for each step. A quiet host becomes busy when its doorbell rings, when its session's deadline comes
 /// (the heartbeat, each second; sooner, if an answer is outstanding), and by attend(): the unit is about to send to it.
 /// So a host that was stopped, or takes long to start, costs the others nothing. While the unit is awake, it asks the
 /// watch each kAskEvery. Thread: the unit's. No allocation but in add(). The same idea for paths: fabric::PathTurns.

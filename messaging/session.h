@@ -41,9 +41,9 @@ class Session {
   /// See FabricLink::prepare_sleep(): false means that work has arrived.
   [[nodiscard]] bool prepare_sleep();
   void disarm();
-  /// Arms the link until resume(): whatever the peer sends or takes makes the bridge's doorbell readable. Until then
-  /// neither poll(), before next_deadline(), nor prepare_sleep() is due. False: something has arrived, or the session
-  /// ends; the link is not armed.
+  /// Arms the link until resume(): whatever the peer sends makes the bridge's doorbell readable, and what it takes,
+  /// where that is waited for. Until then neither poll(), before next_deadline(), nor prepare_sleep() is due. False:
+  /// something has arrived, or the session ends, or pauses after a fault; the link is not armed.
   [[nodiscard]] bool leave_armed();
   /// Ends leave_armed(): disarms the link. Must come before every call that isn't const, prepare_sleep() and poll()
   /// too.
