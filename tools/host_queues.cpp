@@ -43,7 +43,7 @@ class HostQueues::Queue {
         notices_(log),
         bridges_(connect_of_queue(connect), notices_),
         driver_(session_of_queue(session, random_), number, nic, bridges_, group, random_, notices_),
-        loop_(loop_options(options, log)),
+        loop_(options_of_loop(options, log)),
         task_(driver_) {
     loop_.add(task_);
     nic.on_replaced([&group, number] { group.wake(number); });
@@ -55,7 +55,7 @@ class HostQueues::Queue {
   [[nodiscard]] os::SpinCounters spins() const { return loop_.spins(); }
 
  private:
-  os::EventLoopOptions loop_options(const DaemonOptions& options, os::Log& log) {
+  os::EventLoopOptions options_of_loop(const DaemonOptions& options, os::Log& log) {
     auto loop = loop_options_of_thread(options, log);
     loop.leave_core = [this] { return leaver_->leave(); };
     return loop;

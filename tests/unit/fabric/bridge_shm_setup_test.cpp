@@ -265,6 +265,13 @@ struct FakeUnit {
     if (seals != 0) REQUIRE(fcntl(made.get(), F_ADD_SEALS, seals) == 0);
     return made;
   }
+  /// Its other end is closed.
+  static os::UniqueFd stream_socket() {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const os::UniqueFd other(ends[1]);
+    return os::UniqueFd(ends[0]);
+  }
   std::vector<int> descriptors() const { return {memory[0].get(), memory[1].get(), bell.get(), event.get()}; }
 
   void send_reply(const std::vector<int>& fds, std::size_t bytes = kShmReplyBytes) {
@@ -375,10 +382,7 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
        }},
       {"a stream socket as doorbell", "not a packet socket",
        [](FakeUnit& u) {
-         int ends[2];
-         REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-         u.bell = os::UniqueFd(ends[0]);
-         const os::UniqueFd other(ends[1]);
+         u.bell = FakeUnit::stream_socket();
          u.send_reply(u.descriptors());
        }},
       {"a pipe as the doorbell to ring", "not an eventfd",
@@ -391,10 +395,7 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
        }},
       {"a stream socket as the doorbell to ring", "not an eventfd",
        [](FakeUnit& u) {
-         int ends[2];
-         REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-         u.event = os::UniqueFd(ends[1]);
-         const os::UniqueFd other(ends[0]);
+         u.event = FakeUnit::stream_socket();
          u.send_reply(u.descriptors());
        }},
       {"an epoll as the doorbell to ring", "not an eventfd",

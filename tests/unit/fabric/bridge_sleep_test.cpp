@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -175,19 +176,29 @@ TEST_CASE("two idle ends sleep without a deadline, and nobody rings", "[fabric][
   CHECK(second.deadline() == kNever);
 }
 
-TEST_CASE("prepare_sleep refuses when a record came in, and arms otherwise; the producer rings once per arming",
-          "[fabric][link][sleep]") {
-  ShmPairBridges bridges;
-  SeededRandom random(1);
-  FabricLink producer(bridges.end(0), {}, random);
-  FabricLink consumer(bridges.end(1), {}, random);
-  producer.restart();
-  consumer.restart();
-  Time now{};
-  while (!producer.up() || !consumer.up()) {
-    producer.poll(now);
-    consumer.poll(now);
+/// The two ends of a bridge in shared memory.
+struct ShmLinks {
+  void come_up(const std::function<void()>& before_each_step = [] {}) {
+    producer.restart();
+    consumer.restart();
+    while (!producer.up() || !consumer.up()) {
+      before_each_step();
+      producer.poll(now);
+      consumer.poll(now);
+    }
   }
+
+  ShmPairBridges bridges;
+  SeededRandom random{1};
+  FabricLink producer{bridges.end(0), {}, random};
+  FabricLink consumer{bridges.end(1), {}, random};
+  Time now{};
+};
+
+TEST_CASE_METHOD(ShmLinks,
+                 "prepare_sleep refuses when a record came in, and arms otherwise; the producer rings once per arming",
+                 "[fabric][link][sleep]") {
+  come_up();
   while (bridges.end(1).take_doorbells()) {
   }
   const auto record = test::bytes_of("record");
@@ -207,22 +218,14 @@ TEST_CASE("prepare_sleep refuses when a record came in, and arms otherwise; the 
   CHECK_FALSE(consumer.prepare_sleep());
 }
 
-TEST_CASE("an end that leaves its link armed while the peer owes it something rings again when that is due",
-          "[fabric][link][sleep]") {
-  ShmPairBridges bridges;
-  SeededRandom random(1);
-  FabricLink producer(bridges.end(0), {}, random);
-  FabricLink consumer(bridges.end(1), {}, random);
+TEST_CASE_METHOD(ShmLinks,
+                 "an end that leaves its link armed while the peer owes it something rings again when that is due",
+                 "[fabric][link][sleep]") {
   CHECK_FALSE(producer.armed_until_deadline());
-  producer.restart();
-  consumer.restart();
-  Time now{};
-  while (!producer.up() || !consumer.up()) {
+  come_up([this] {
     CHECK((producer.armed_until_deadline() || producer.up()));  // the peer rings for its steps
     CHECK(producer.next_deadline(now, true) <= now + milliseconds(50));
-    producer.poll(now);
-    consumer.poll(now);
-  }
+  });
   CHECK_FALSE(producer.armed_until_deadline());
   producer.poll(now);
   REQUIRE(consumer.prepare_sleep());
