@@ -58,7 +58,7 @@ struct ChannelAdapter::State {
   /// CellLink::notify() for each busy path; new_alone: where something has left since the last time.
   void notify(bool new_alone);
   /// The rest of the poll would only announce what has left.
-  [[nodiscard]] bool is_quiet() const;
+  [[nodiscard]] bool is_quiet(Time now) const;
   /// From then on a poll looks after timers and what is to be sent, whatever comes in.
   [[nodiscard]] Time rests_by() const {
     return turns.active().empty() ? turns.earliest() : std::min(rests_until, turns.earliest());
@@ -71,6 +71,7 @@ struct ChannelAdapter::State {
   [[nodiscard]] bool may_answer_later() const;
   /// Takes what the path has; returns how much.
   std::size_t look(Path& path);
+  void note_empty(Path& path, VirtualLane lane) const;
   std::size_t receive_cells(Path& path, VirtualLane lane);
   /// False: the cell is of a message, and was not taken.
   [[nodiscard]] bool take_cell(Path& path, const ReceivedCell& received);

@@ -222,11 +222,17 @@ void ChannelAdapter::State::check_drained(QueuePair& queue_pair) {
   context.report(event);
 }
 
+void ChannelAdapter::State::note_empty(Path& path, VirtualLane lane) const {
+  const SlotLane& rings = *path.slots[static_cast<std::size_t>(lane)];
+  path.looks[static_cast<std::size_t>(lane)].emptied(context.now, rings.receiver.consumed(), rings.sender.head());
+}
+
 std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
   std::size_t taken = 0;
   for (; taken < kCellsInPerLane; ++taken) {
     const Express::Burst burst = express.take(path, lane, kCellsInPerLane - taken);
     taken += burst.taken;
+    if (burst.end == Express::End::empty && taken != 0) note_empty(path, lane);
     if (burst.end == Express::End::empty || burst.end == Express::End::enough) break;
     if (burst.end == Express::End::refused) {
       activate(*find(express.refused().destination_queue_pair));  // it owes the peer the reason
@@ -419,7 +425,7 @@ bool ChannelAdapter::rests(Time now) {
                         state_->context.done_at_post == 0 && now < state_->rests_by() &&
                         std::ranges::all_of(turns.busy(), rests);
   if (!may_rest) return false;
-  state_->has_news = !state_->is_quiet();
+  state_->has_news = !state_->is_quiet(now);
   if (!state_->has_news) state_->context.now = now;
   return !state_->has_news;
 }
@@ -430,7 +436,7 @@ std::size_t ChannelAdapter::poll(Time now) {
   const bool has_news = std::exchange(state_->has_news, false);
   const bool owes_turn = std::exchange(state_->owes_turn, false);
   const std::size_t done_at_post = std::exchange(state_->context.done_at_post, 0);
-  if (!has_news && !owes_turn && now < state_->rests_by() && state_->is_quiet()) {
+  if (!has_news && !owes_turn && now < state_->rests_by() && state_->is_quiet(now)) {
     state_->notify(true);
     return done_at_post;
   }
@@ -475,9 +481,9 @@ void ChannelAdapter::State::enter_turn(Time now) {
 }
 
 /// Nothing has come in, nothing is to be told: most polls of an end that waits for a message.
-bool ChannelAdapter::State::is_quiet() const {
+bool ChannelAdapter::State::is_quiet(Time now) const {
   const bool at_work = context.overrun || context.transfers.any() || !context.turns.looks().empty();
-  return !at_work && std::ranges::all_of(context.turns.busy(), [](const Path* path) { return path->is_quiet(); });
+  return !at_work && std::ranges::all_of(context.turns.busy(), [now](const Path* path) { return path->is_quiet(now); });
 }
 
 std::size_t ChannelAdapter::State::receive_turn() {
@@ -497,7 +503,7 @@ std::size_t ChannelAdapter::State::look(Path& path) {
   if (!path.open) return 0;
   std::size_t received = 0;
   for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
-    if (path.is_quiet(lane)) continue;
+    if (path.is_quiet(lane, context.now)) continue;
     // Requests that ended before these cells left the peer complete before what the cells bring.
     received += take_settled(path, lane);
     const std::size_t cells = receive_cells(path, lane);

@@ -94,10 +94,15 @@ class CompletionQueue {
   /// for ends without looking at what its peer's end flushed. goes_on: continues a poll that took out others.
   [[nodiscard]] std::size_t poll(std::span<Completion> out, bool goes_on = false) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), pushed_ - polled_));
+    if (reserves_) {
+      for (std::size_t i = 0; i < count; ++i) out[i] = ring_[polled_ + i];
+      polled_ += count;
+      return count;
+    }
     for (std::size_t i = 0; i < count; ++i) {
       const Completion& next = ring_[polled_];
       const bool flushed = next.status == CompletionStatus::flushed;
-      if (flushed && goes_on && !reserves_) {
+      if (flushed && goes_on) {
         if (armed_ != Arm::nothing) notify_if_armed(next);  // the caller may take this poll for the last
         return i;
       }
@@ -114,6 +119,7 @@ class CompletionQueue {
     if (armed_ != Arm::next) armed_ = what;
   }
   [[nodiscard]] CompletionChannel* channel() const { return channel_; }
+  [[nodiscard]] CqNumber number() const { return number_; }
 
   std::size_t users = 0;  ///< queue pairs whose requests end here, each direction counted
 

@@ -43,11 +43,9 @@ struct AdapterContext {
 
   /// CompletionQueue::push(). A queue that reserves no places may have no room: then it fails.
   template <class Make>
-  CompletionQueue& push_completion(CqNumber number, Make&& make) {
-    CompletionQueue& queue = *completion_queue(number);
+  void push_completion(CompletionQueue& queue, Make&& make) {
     if (!queue.push(make)) [[unlikely]]
-      lose_completion(number, queue);
-    return queue;
+      lose_completion(queue);
   }
   /// Null: there is no queue pair of this number.
   [[nodiscard]] QueuePair* queue_pair(QpNumber number) const {
@@ -68,7 +66,7 @@ struct AdapterContext {
   }
 
  private:
-  void lose_completion(CqNumber number, CompletionQueue& queue);
+  void lose_completion(CompletionQueue& queue);
   template <class T>
   [[nodiscard]] static T* at(const std::vector<std::unique_ptr<T>>& objects, std::uint32_t number) {
     return number != 0 && number <= objects.size() ? objects[number - 1].get() : nullptr;
@@ -92,14 +90,14 @@ std::uint64_t release_cell(AdapterContext& context, Path& path, VirtualLane lane
 [[nodiscard]] bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
                              std::span<const std::byte> payload = {});
 
-/// Ends the oldest request of the send queue.
-inline void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status) {
+/// Ends the oldest request of the send queue. queue: the send queue's.
+inline void complete_send(AdapterContext& context, CompletionQueue& queue, QueuePair& queue_pair,
+                          CompletionStatus status) {
   SendQueue& send = queue_pair.send;
   SPLITNIC_CHECK(send.done != send.posted);
   const SendEntry& entry = send.entries[send.done];
-  const CqNumber completions = queue_pair.options.send_completions;
   if (entry.request.signalled || status != CompletionStatus::success) {
-    const CompletionQueue& queue = context.push_completion(completions, [&](Completion& completion) {
+    context.push_completion(queue, [&](Completion& completion) {
       completion.id = entry.request.id;
       completion.queue_pair = queue_pair.number;
       completion.status = status;
@@ -109,11 +107,13 @@ inline void complete_send(AdapterContext& context, QueuePair& queue_pair, Comple
     });
     if (!queue.reserves()) send.note_completed(send.done, queue.pushed());
   } else {
-    CompletionQueue& queue = *context.completion_queue(completions);
     queue.release();
     if (!queue.reserves()) send.note_completed(send.done, 0);
   }
   ++send.done;
+}
+inline void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status) {
+  complete_send(context, *context.completion_queue(queue_pair.options.send_completions), queue_pair, status);
 }
 
 /// Whether such a cell, which ends with an immediate, uses the receive that stands.
@@ -121,13 +121,13 @@ inline void complete_send(AdapterContext& context, QueuePair& queue_pair, Comple
   return queue_pair.options.standing_receive.has_value() && what.is(MessageKind::write);
 }
 
-/// Ends the oldest posted receive. say(Completion&) adds what its completion says beside the request and the queue
-/// pair.
+/// Ends the oldest posted receive. queue: the receive queue's. say(Completion&) adds what its completion says beside
+/// the request and the queue pair.
 template <class Say>
-void complete_receive(AdapterContext& context, QueuePair& queue_pair, Say&& say) {
+void complete_receive(AdapterContext& context, CompletionQueue& queue, QueuePair& queue_pair, Say&& say) {
   ReceiveQueue& receive = queue_pair.receive;
   SPLITNIC_CHECK(!receive.empty());
-  context.push_completion(queue_pair.receive_completions, [&](Completion& completion) {
+  context.push_completion(queue, [&](Completion& completion) {
     completion.id = receive.entries[receive.taken].id;
     completion.queue_pair = queue_pair.number;
     completion.receive = true;
@@ -136,10 +136,16 @@ void complete_receive(AdapterContext& context, QueuePair& queue_pair, Say&& say)
   ++receive.taken;
 }
 
+template <class Say>
+void complete_receive(AdapterContext& context, QueuePair& queue_pair, Say&& say) {
+  complete_receive(context, *context.completion_queue(queue_pair.receive_completions), queue_pair, say);
+}
+
 /// The same of the receive that stands, which the caller has reserved a place for.
 template <class Say>
-void complete_standing_receive(AdapterContext& context, QueuePair& queue_pair, Say&& say) {
-  context.push_completion(queue_pair.receive_completions, [&](Completion& completion) {
+void complete_standing_receive(AdapterContext& context, CompletionQueue& queue, const QueuePair& queue_pair,
+                               Say&& say) {
+  context.push_completion(queue, [&](Completion& completion) {
     completion.id = *queue_pair.options.standing_receive;
     completion.queue_pair = queue_pair.number;
     completion.receive = true;

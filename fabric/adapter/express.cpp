@@ -17,39 +17,40 @@ bool is_plain(const QueuePairAttributes& options) {
   return options.acknowledged && !options.datagram && options.xrc == XrcRole::none;
 }
 
-/// The only cell of the request's message; nullopt: such requests do not go this way.
-constexpr std::optional<Opcode> only_cell_of(Operation operation) {
-  switch (operation) {
-    case Operation::send:
-      return Opcode::send_only;
-    case Operation::send_with_immediate:
-      return Opcode::send_only_immediate;
-    case Operation::rdma_write:
-      return Opcode::write_only;
-    case Operation::rdma_write_with_immediate:
-      return Opcode::write_only_immediate;
-    default:
-      return std::nullopt;
-  }
+/// What the only cell of a request's message is. The requests that go this way are the first operations.
+struct OnlyCell {
+  Opcode opcode{};
+  std::uint8_t extension_bytes = 0;
+  bool write = false;
+  bool immediate = false;
+  bool may_be_solicited = false;
+};
+constexpr OnlyCell only_cell(Opcode opcode) {
+  const OpcodeTraits& what = traits(opcode);
+  const std::size_t extension =
+      (what.rdma_header ? sizeof(RdmaHeader) : 0) + (what.immediate ? sizeof(ImmediateHeader) : 0);
+  return {opcode, static_cast<std::uint8_t>(extension), what.is(MessageKind::write), what.immediate,
+          what.may_be_solicited()};
 }
+constexpr std::array kOnlyCells{only_cell(Opcode::send_only), only_cell(Opcode::send_only_immediate),
+                                only_cell(Opcode::write_only), only_cell(Opcode::write_only_immediate)};
+static_assert(Operation::send == Operation{0} && Operation::send_with_immediate == Operation{1} &&
+              Operation::rdma_write == Operation{2} && Operation::rdma_write_with_immediate == Operation{3});
+/// operation: of a request that is_simple().
+const OnlyCell& only_cell_of(Operation operation) { return kOnlyCells[static_cast<std::size_t>(operation)]; }
 
 /// Whether such requests may go this way. Their bytes are not looked at yet.
 bool is_simple(const WorkRequest& request) {
   const bool in_one_piece = request.segment_count == 1 || request.inline_data;
   return in_one_piece && !request.fence && request.memory == nullptr && request.placed_bytes == 0 &&
-         only_cell_of(request.operation);
+         static_cast<std::size_t>(request.operation) < kOnlyCells.size();
 }
 
-bool has_immediate(Operation operation) {
-  return operation == Operation::send_with_immediate || operation == Operation::rdma_write_with_immediate;
-}
-
-SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, bool direct) {
+SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, const OnlyCell& cell, bool direct) {
   SlotFields fields;
-  const Opcode opcode = *only_cell_of(request.operation);
-  fields.opcode = static_cast<std::uint8_t>(opcode);
+  fields.opcode = static_cast<std::uint8_t>(cell.opcode);
   fields.awaited = true;
-  fields.solicited = request.solicited && traits(opcode).may_be_solicited();
+  fields.solicited = request.solicited && cell.may_be_solicited;
   fields.direct = direct;
   fields.queue_pair = queue_pair.peer.number;
   fields.packet_sequence = queue_pair.send.next_psn;
@@ -67,21 +68,16 @@ std::byte* append(std::byte* to, const Header& header) {
   return to + sizeof header;
 }
 
-/// Of the only cell of the request's message.
-std::size_t extension_bytes(Operation operation) {
-  return (is_write(operation) ? sizeof(RdmaHeader) : 0) + (has_immediate(operation) ? sizeof(ImmediateHeader) : 0);
-}
-
-/// Writes them. bytes: of the message.
-void put_extension(std::byte* to, const WorkRequest& request, std::uint32_t bytes) {
-  if (is_write(request.operation)) {
+/// Writes the cell's extended headers. bytes: of the message.
+void put_extension(std::byte* to, const WorkRequest& request, const OnlyCell& cell, std::uint32_t bytes) {
+  if (cell.write) {
     RdmaHeader rdma;
     rdma.address = request.remote.address;
     rdma.tag = request.remote.tag.value;
     rdma.length = bytes;
     to = append(to, rdma);
   }
-  if (has_immediate(request.operation)) append(to, ImmediateHeader(request.immediate));
+  if (cell.immediate) append(to, ImmediateHeader(request.immediate));
 }
 
 template <class Header>
@@ -94,28 +90,31 @@ Header header_at(std::span<const std::byte> extension, std::size_t offset) {
 /// A datagram goes to one queue pair.
 bool is_one(QpNumber queue_pair) { return queue_pair.value != 0 && queue_pair.value < kMulticastQueuePair.value; }
 
-/// Messages whose only slot has such an opcode may be taken here.
-constexpr std::array<bool, 256> kTaken = [] {
-  std::array<bool, 256> taken{};
-  for (std::size_t opcode = 0; opcode < taken.size(); ++opcode) {
+/// The shape of a message's only slot that may be taken here, by its opcode.
+struct UsualShape {
+  unsigned either = 0;    ///< bits that are set or not
+  unsigned others = ~0U;  ///< the rest, as it has to be: no shape is all ones
+};
+constexpr std::array<UsualShape, 256> kUsualShapes = [] {
+  using namespace slot_shape;
+  std::array<UsualShape, 256> shapes{};
+  for (std::size_t opcode = 0; opcode < shapes.size(); ++opcode) {
     const OpcodeTraits& what = traits(static_cast<std::uint8_t>(opcode));
     const bool kind = what.is(MessageKind::send) || what.is(MessageKind::write) || what.is(MessageKind::datagram);
-    taken[opcode] = kind && what.first && what.last && !what.xrc && !what.invalidate;
+    if (!kind || !what.first || !what.last || what.xrc || what.invalidate) continue;
+    shapes[opcode].either = kTwoLines | kInPayloadRing | (what.is(MessageKind::write) ? kDirect : 0U) |
+                            (what.may_be_solicited() ? kSolicited : 0U);
+    shapes[opcode].others = what.is(MessageKind::datagram) ? 0U : kAwaited;
   }
-  return taken;
+  return shapes;
 }();
 
 /// Nothing about the slot is unusual, whichever queue pair it is for.
 bool is_usual(const ReceivedSlot& slot) {
-  constexpr unsigned kEither = slot_shape::kTwoLines | slot_shape::kInPayloadRing;
   const SlotHeader& header = slot.header();
-  const OpcodeTraits& what = traits(header.opcode.value());
-  const unsigned flags = header.shape.value() & ~kEither;
-  const unsigned awaited = what.is(MessageKind::datagram) ? 0U : slot_shape::kAwaited;
-  const unsigned allowed = (what.is(MessageKind::write) ? slot_shape::kDirect : 0U) |
-                           (what.may_be_solicited() ? slot_shape::kSolicited : 0U);
-  return kTaken[header.opcode.value()] && (flags & ~allowed) == awaited && !slot.fault() &&
-         header.cell_sequence.value() == 0 && slot.layout().payload_bytes <= kMaxCellPayload;
+  const UsualShape& usual = kUsualShapes[header.opcode.value()];
+  return (header.shape.value() & ~usual.either) == usual.others && !slot.fault() && header.cell_sequence.value() == 0 &&
+         slot.layout().payload_bytes <= kMaxCellPayload;
 }
 
 }  // namespace
@@ -234,17 +233,18 @@ inline Express::Source Express::source_of(SendQueue& send, const WorkRequest& re
 /// The message with its bytes in one slot.
 inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
                                       const Source& source, std::size_t most_payload) {
+  const OnlyCell& cell = only_cell_of(request.operation);
   SlotClaim claim;
   const bool fits = source.bytes <= most_payload;
-  if (!fits || !slots.sender.claim(extension_bytes(request.operation), source.bytes, claim)) [[unlikely]]
+  if (!fits || !slots.sender.claim(cell.extension_bytes, source.bytes, claim)) [[unlikely]]
     return {};
   // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
   const bool filled = fill(claim.payload_rest, source.from + claim.payload.size(), slots.stores) &&
                       fill(claim.payload, source.from, slots.stores);
   if (!filled) [[unlikely]]
     return {};
-  put_extension(claim.extension, request, source.bytes);
-  SlotFields fields = fields_of(queue_pair, request, /*direct=*/false);
+  put_extension(claim.extension, request, cell, source.bytes);
+  SlotFields fields = fields_of(queue_pair, request, cell, /*direct=*/false);
   return {slots.release(claim, fields), false};
 }
 
@@ -262,15 +262,16 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
     const bool waits = is_worth_waiting(context_, queue_pair, request, source.bytes);
     return waits ? Put{} : put_cell(queue_pair, slots, request, source, most_payload);
   }
+  const OnlyCell& cell = only_cell_of(request.operation);
   SlotClaim claim;
-  if (!slots.sender.claim(extension_bytes(request.operation), 0, claim)) return {};
+  if (!slots.sender.claim(cell.extension_bytes, 0, claim)) return {};
   const std::span<std::byte> to = direct->bridge.peer_window().claim(*at, source.bytes);
   // With an immediate, the peer reads the bytes next.
-  const bool stored = has_immediate(request.operation) ? fill(to, source.from, queue_pair.path->direct->announced)
-                                                       : guarded_copy(to.data(), source.from, to.size());
+  const bool stored = cell.immediate ? fill(to, source.from, queue_pair.path->direct->announced)
+                                     : guarded_copy(to.data(), source.from, to.size());
   if (!stored) return {};
-  put_extension(claim.extension, request, source.bytes);
-  SlotFields fields = fields_of(queue_pair, request, /*direct=*/true);
+  put_extension(claim.extension, request, cell, source.bytes);
+  SlotFields fields = fields_of(queue_pair, request, cell, /*direct=*/true);
   return {slots.release(claim, fields), true};
 }
 
@@ -313,7 +314,7 @@ inline std::optional<std::size_t> Express::granted_place(const QueuePair& queue_
     send.done = ++send.posted;
     if (!request.signalled) continue;
     completions.reserve(1);
-    context_.push_completion(queue_pair.options.send_completions, [&](Completion& completion) {
+    context_.push_completion(completions, [&](Completion& completion) {
       completion.id = request.id;
       completion.queue_pair = queue_pair.number;
       completion.operation = request.operation;
@@ -357,17 +358,17 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
   static_assert(sizeof(ImmediateHeader) + sizeof(DatagramBytes) <= kSlotBodyInFirst);
   SlotClaim claim;
   const std::size_t payload_bytes = sizeof(DatagramBytes) + source.bytes;
-  if (!route.slots->sender.claim(extension_bytes(request.operation), payload_bytes, claim)) return false;
+  const OnlyCell& cell = only_cell_of(request.operation);
+  if (!route.slots->sender.claim(cell.extension_bytes, payload_bytes, claim)) return false;
   route.header.queue_key = queue_key_of(queue_pair.options, request.datagram);
   const std::span<std::byte> first = claim.payload.subspan(sizeof(DatagramBytes));
   StoreHabit& stores = route.slots->stores;
   const bool filled = fill(claim.payload_rest, source.from + first.size(), stores) && fill(first, source.from, stores);
   if (!filled) return false;
   append(claim.payload.data(), route.header);
-  put_extension(claim.extension, request, source.bytes);
-  const bool immediate = has_immediate(request.operation);
+  put_extension(claim.extension, request, cell, source.bytes);
   SlotFields fields;
-  fields.opcode = static_cast<std::uint8_t>(immediate ? Opcode::datagram_immediate : Opcode::datagram);
+  fields.opcode = static_cast<std::uint8_t>(cell.immediate ? Opcode::datagram_immediate : Opcode::datagram);
   fields.solicited = request.solicited;
   fields.queue_pair = request.datagram.queue_pair;
   fields.packet_sequence = queue_pair.send.next_psn;
@@ -390,6 +391,7 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
   if (slots == nullptr || context_.options.faults != nullptr) return {0, End::left};
   Burst burst;
   QueuePair* queue_pair = nullptr;
+  CompletionQueue* completions = nullptr;  // of its receives
   while (burst.end == End::enough && burst.taken != most) {
     ReceivedSlot* slot = slots->receiver.front();
     if (slot == nullptr) [[unlikely]] {
@@ -406,11 +408,15 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
       verdict = take_datagram(path, *slot, what);
     } else {
       const QpNumber number{header.queue_pair.value()};
-      if (queue_pair == nullptr || queue_pair->number != number) [[unlikely]]
+      if (queue_pair == nullptr || queue_pair->number != number) [[unlikely]] {
         queue_pair = receiver(path, number);
-      if (queue_pair == nullptr || header.packet_sequence.value() != queue_pair->expected_psn) [[unlikely]]
+        if (queue_pair == nullptr) break;
+        completions = context_.completion_queue(queue_pair->receive_completions);
+      }
+      if (header.packet_sequence.value() != queue_pair->expected_psn) [[unlikely]]
         break;
-      verdict = what.is(MessageKind::send) ? take_send(*queue_pair, *slot, what) : take_write(*queue_pair, *slot, what);
+      verdict = what.is(MessageKind::send) ? take_send(*queue_pair, *completions, *slot, what)
+                                           : take_write(*queue_pair, *completions, *slot, what);
     }
     if (verdict == Verdict::left) [[unlikely]]
       break;
@@ -424,7 +430,8 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
   return burst;
 }
 
-inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what) {
+inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueue& completions, ReceivedSlot& slot,
+                                           const OpcodeTraits& what) {
   ReceiveQueue& receive = queue_pair.receive;
   if (receive.empty() && !responder_.has_receive(queue_pair)) [[unlikely]]
     return Verdict::left;
@@ -448,13 +455,14 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
     return Verdict::refused;
   }
   context_.counters.bytes_received += bytes;
-  complete(queue_pair, slot, what, headers, /*stands=*/false);
+  complete(queue_pair, completions, slot, what, headers, /*stands=*/false);
   return Verdict::taken;
 }
 
 /// The bytes are in the slot, or went through the peer window: then what is checked is that they may have. The
 /// responder places what is not for one piece of the process's memory, and refuses.
 [[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_write(QueuePair& queue_pair,
+                                                                               CompletionQueue& completions,
                                                                                ReceivedSlot& slot,
                                                                                const OpcodeTraits& what) {
   const bool direct = (slot.header().shape.value() & slot_shape::kDirect) != 0;
@@ -473,8 +481,7 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
     if (into == nullptr || !payload) return Verdict::left;
   }
   const bool stands = what.immediate && queue_pair.options.standing_receive;
-  CompletionQueue* const completions = stands ? context_.completion_queue(queue_pair.receive_completions) : nullptr;
-  if (stands && completions->room() == 0) return Verdict::left;
+  if (stands && completions.room() == 0) return Verdict::left;
   if (what.immediate && !stands && queue_pair.receive.empty() && !responder_.has_receive(queue_pair)) {
     return Verdict::left;
   }
@@ -486,8 +493,8 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, ReceivedSlot& 
     }
     context_.counters.bytes_received += headers.bytes;
   }
-  if (stands) completions->reserve(1);
-  complete(queue_pair, slot, what, headers, stands);
+  if (stands) completions.reserve(1);
+  complete(queue_pair, completions, slot, what, headers, stands);
   return Verdict::taken;
 }
 
@@ -564,8 +571,8 @@ ReceivedCell Express::as_received(const ReceivedSlot& slot, const Headers& heade
 }
 
 /// stands: the receive that is used, which stays.
-inline void Express::complete(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what,
-                              const Headers& headers, bool stands) {
+inline void Express::complete(QueuePair& queue_pair, CompletionQueue& completions, const ReceivedSlot& slot,
+                              const OpcodeTraits& what, const Headers& headers, bool stands) {
   const bool is_send = what.is(MessageKind::send);
   if (is_send || what.immediate) {
     const auto say = [&](Completion& completion) {
@@ -575,7 +582,11 @@ inline void Express::complete(QueuePair& queue_pair, const ReceivedSlot& slot, c
       completion.bytes = headers.bytes;
       completion.solicited = (slot.header().shape.value() & slot_shape::kSolicited) != 0;
     };
-    stands ? complete_standing_receive(context_, queue_pair, say) : complete_receive(context_, queue_pair, say);
+    if (stands) {
+      complete_standing_receive(context_, completions, queue_pair, say);
+    } else {
+      complete_receive(context_, completions, queue_pair, say);
+    }
   }
   queue_pair.silent = false;
   queue_pair.acknowledgement = PendingAcknowledgement{false, Syndrome::ok, queue_pair.expected_psn};

@@ -85,15 +85,17 @@ class Express {
   [[nodiscard]] static bool put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,
                                          const Source& source);
   [[nodiscard]] QueuePair* receiver(const Path& path, QpNumber number) const;
-  [[nodiscard]] Verdict take_send(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what);
-  [[nodiscard]] Verdict take_write(QueuePair& queue_pair, ReceivedSlot& slot, const OpcodeTraits& what);
+  [[nodiscard]] Verdict take_send(QueuePair& queue_pair, CompletionQueue& completions, ReceivedSlot& slot,
+                                  const OpcodeTraits& what);
+  [[nodiscard]] Verdict take_write(QueuePair& queue_pair, CompletionQueue& completions, ReceivedSlot& slot,
+                                   const OpcodeTraits& what);
   [[nodiscard]] Verdict take_datagram(const Path& path, ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] const ProtectionEntry* target_of(QueuePair& queue_pair, const Headers& headers,
                                                  std::uint32_t psn) const;
   [[nodiscard]] static ReceivedCell as_received(const ReceivedSlot& slot, const Headers& headers,
                                                 const CellPayload& payload = {});
-  void complete(QueuePair& queue_pair, const ReceivedSlot& slot, const OpcodeTraits& what, const Headers& headers,
-                bool stands);
+  void complete(QueuePair& queue_pair, CompletionQueue& completions, const ReceivedSlot& slot, const OpcodeTraits& what,
+                const Headers& headers, bool stands);
 
   AdapterContext& context_;
   Responder& responder_;

@@ -9,6 +9,7 @@
 
 #include "common/time.h"
 #include "fabric/adapter/drains.h"
+#include "fabric/adapter/look_habit.h"
 #include "fabric/adapter/work.h"
 #include "fabric/ids.h"
 #include "fabric/link/cell_link.h"
@@ -118,16 +119,16 @@ struct Path {
     return std::any_of(not_taken.begin(), not_taken.end(), [](const PendingNotTaken& each) { return each.wanted; });
   }
   /// Nothing has come in or been settled on the lane since a poll looked last, as far as that shows in its slots.
-  [[nodiscard]] bool is_quiet(VirtualLane lane) const {
+  [[nodiscard]] bool is_quiet(VirtualLane lane, Time now) const {
     const auto index = static_cast<std::size_t>(lane);
     const SlotLane* rings = slots[index];
-    return rings != nullptr && !rings->receiver.waiting() && !rings->sender.has_news() &&
-           rings->sender.settled() == settled[index] && !more[index] && !not_taken[index].wanted &&
-           !rings->receiver.unreported();
+    return rings != nullptr && (looks[index].looks_away(now) || !rings->receiver.waiting()) &&
+           !rings->sender.has_news() && rings->sender.settled() == settled[index] && !more[index] &&
+           !not_taken[index].wanted && !rings->receiver.unreported();
   }
   /// No lane has anything. Between two epochs there are no lanes.
-  [[nodiscard]] bool is_quiet() const {
-    return !drains.busy() && (!open || (is_quiet(VirtualLane::control) && is_quiet(VirtualLane::data)));
+  [[nodiscard]] bool is_quiet(Time now) const {
+    return !drains.busy() && (!open || (is_quiet(VirtualLane::control, now) && is_quiet(VirtualLane::data, now)));
   }
   /// Messages for a queue pair that sends on `own` come in here: by the same path, or by the other end of a loop-back
   /// link.
@@ -166,6 +167,7 @@ struct Path {
   std::array<std::uint64_t, kLanes> settled{};     ///< as far as requests have been completed by it
   std::array<AwaitedPositions, kLanes> awaited{};  ///< kept where there are slots
   std::size_t waiting = 0;                         ///< queue pairs that wait for the peer (QueuePairTurns)
+  std::array<LookHabit, kLanes> looks{};           ///< when the lane's slots are looked at
   std::array<bool, kLanes> more{};                 ///< the last burst was as long as bursts may be
   std::array<std::size_t, kLanes> refused{kNothingRefused, kNothingRefused};  ///< see refused_payload()
   MptPublisher grants{};

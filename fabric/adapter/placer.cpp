@@ -127,7 +127,7 @@ void end_at_post(AdapterContext& context, QueuePair& queue_pair, const WorkReque
   if (request.signalled) {
     CompletionQueue& completions = *context.completion_queue(queue_pair.options.send_completions);
     completions.reserve(1);
-    context.push_completion(queue_pair.options.send_completions, [&](Completion& completion) {
+    context.push_completion(completions, [&](Completion& completion) {
       completion.id = request.id;
       completion.queue_pair = queue_pair.number;
       completion.operation = request.operation;

@@ -100,13 +100,13 @@ bool ReceiveQueue::resize(std::size_t requests) {
   return true;
 }
 
-void AdapterContext::lose_completion(CqNumber number, CompletionQueue& queue) {
+void AdapterContext::lose_completion(CompletionQueue& queue) {
   ++counters.dropped_completions;
   if (!queue.fail()) return;
   overrun = true;
   AsyncEvent event;
   event.kind = AsyncEventKind::completion_queue_overrun;
-  event.completions = number;
+  event.completions = queue.number();
   report(event);
 }
 

@@ -54,7 +54,11 @@ struct alignas(64) SendEntry {
   /// Starts over with this request; segments beyond its count keep what they were.
   void begin(const WorkRequest& from, std::uint32_t message_bytes) {
     std::memcpy(static_cast<void*>(&request), &from, offsetof(WorkRequest, segments));
-    std::copy_n(from.segments.begin(), from.segment_count, request.segments.begin());
+    if (from.segment_count == 1) [[likely]] {
+      request.segments[0] = from.segments[0];
+    } else {
+      std::copy_n(from.segments.begin(), from.segment_count, request.segments.begin());
+    }
     settled_at = 0;
     bytes = message_bytes;
     psn = message_sequence = 0;

@@ -89,14 +89,17 @@ Status Responder::post(QueuePair& queue_pair, std::span<const ReceiveRequest> re
   if (!has_own) return Status::not_permitted;
   ReceiveQueue& receive = queue_pair.receive;
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.receive_completions);
+  const Consumer user = queue_pair.consumer();
+  const bool verbs_rules = queue_pair.options.verbs_rules;
   for (const ReceiveRequest& request : requests) {
     if (receive.posted - receive.taken >= receive.depth) return Status::queue_full;
-    const Status status = fill(receive, queue_pair.consumer(), request, queue_pair.options.verbs_rules);
+    const Status status = fill(receive, user, request, verbs_rules);
     if (status != Status::ok) return status;
     if (!completions.reserve()) return Status::queue_full;
     ++receive.posted;
     ++posted;
-    if (flushes) flush_posted_receives(context_, queue_pair);
+    if (flushes) [[unlikely]]
+      flush_posted_receives(context_, queue_pair);
   }
   return Status::ok;
 }
@@ -439,8 +442,9 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
       completion.tag = what.invalidate ? cell.invalidate : Stag{};
     };
     if (uses_standing_receive(queue_pair, what)) {
-      context_.completion_queue(queue_pair.receive_completions)->reserve(1);
-      complete_standing_receive(context_, queue_pair, say);
+      CompletionQueue& completions = *context_.completion_queue(queue_pair.receive_completions);
+      completions.reserve(1);
+      complete_standing_receive(context_, completions, queue_pair, say);
     } else {
       complete_receive(context_, queue_pair, say);
     }

@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -176,6 +177,7 @@ class PeerMemory {
 #ifdef SPLITNIC_AUDIT_LOADS
   friend class LoadAudit;
 #endif
+  friend class PeerLines;
   PeerMemory(std::byte* base, std::size_t bytes) : base_(base), bytes_(bytes) {}
 
   void audit([[maybe_unused]] std::size_t offset, [[maybe_unused]] std::size_t bytes) const {
@@ -186,6 +188,44 @@ class PeerMemory {
 
   std::byte* base_ = nullptr;
   std::size_t bytes_ = 0;
+};
+
+/// Local memory as PeerMemory, in lines of 64 bytes that a peer fills one after the other, over and over. Lines are
+/// counted since they were first used and wrap by themselves, so that no access lies outside. Thread: any.
+class PeerLines {
+ public:
+  static constexpr std::size_t kLine = 64;
+
+  PeerLines() = default;
+  /// memory: a power of two of lines.
+  explicit PeerLines(const PeerMemory& memory) : memory_(memory), mask_(memory.bytes_ - 1) {
+    SPLITNIC_CHECK(std::has_single_bit(memory.bytes_) && memory.bytes_ >= kLine);
+  }
+
+  /// The line's first word, as PeerMemory::watch() and load().
+  template <Word T>
+  [[nodiscard]] T watch(std::uint64_t line) const {
+    return __atomic_load_n(reinterpret_cast<const T*>(memory_.base_ + at(line)), __ATOMIC_ACQUIRE);
+  }
+  template <Word T>
+  [[nodiscard]] T load(std::uint64_t line) const {
+    memory_.audit(at(line), sizeof(T));
+    return watch<T>(line);
+  }
+  void prefetch(std::uint64_t line) const { __builtin_prefetch(memory_.base_ + at(line)); }
+  void next_message(std::uint64_t line) const { memory_.next_message(at(line), kLine); }
+  /// The line's bytes from `skipped` on.
+  void copy_out(std::uint64_t line, std::size_t skipped, std::span<std::byte> to) const {
+    SPLITNIC_CHECK(within(kLine, {skipped, to.size()}));
+    memory_.audit(at(line) + skipped, to.size());
+    std::memcpy(to.data(), memory_.base_ + at(line) + skipped, to.size());
+  }
+
+ private:
+  [[nodiscard]] std::size_t at(std::uint64_t line) const { return static_cast<std::size_t>(line * kLine & mask_); }
+
+  PeerMemory memory_;
+  std::size_t mask_ = 0;
 };
 
 /// The sink for writes of a bridge on which writes arrive later: a PCIe device, or the simulated bridge of the tests.

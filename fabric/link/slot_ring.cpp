@@ -53,14 +53,14 @@ SlotSender::PayloadPlace SlotSender::place_payload(std::size_t bytes) const {
 }
 
 /// Everything of a staged slot but the word that releases it.
-void SlotSender::write_staged(const SlotClaim& claim) {
-  if (claim.layout.in_payload_ring) {
-    window_->commit(place_.payload_offset + claim.layout.payload_at * kSlotLine, claim.payload);
+void SlotSender::write_staged(SlotLayout layout, std::span<const std::byte> payload) {
+  if (layout.in_payload_ring) {
+    window_->commit(place_.payload_offset + layout.payload_at * kSlotLine, payload);
   }
   const std::uint32_t second_sequence = line_sequence(seed_, head_ + 1);
   std::memcpy(staged_.data() + kSlotLine, &second_sequence, sizeof second_sequence);
   const std::span<const std::byte> staged(staged_);
-  if (claim.layout.two_lines) window_->write(line_offset(head_ + 1), staged.subspan(kSlotLine));
+  if (layout.two_lines) window_->write(line_offset(head_ + 1), staged.subspan(kSlotLine));
   window_->write(line_offset(head_) + kSlotSequenceBytes,
                  staged.subspan(kSlotSequenceBytes, kSlotLine - kSlotSequenceBytes));
   // P1 (publish): the payload and the rest of the slot before the word that releases it; pairs with A2 in

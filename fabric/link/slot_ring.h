@@ -59,6 +59,7 @@ struct SlotClaim {
   std::byte* extension = nullptr;       ///< the extended header, contiguous
   std::span<std::byte> payload{};       ///< the payload's first bytes
   std::span<std::byte> payload_rest{};  ///< the others; empty unless the payload lies in both lines of the slot
+  std::array<std::byte*, 2> lines{};    ///< the slot's; the second only if it has two
   SlotLayout layout{};
   std::uint64_t payload_head = 0;  ///< where the payload ring's next payload may begin, once the slot is released
 };
@@ -134,7 +135,7 @@ class SlotSender {
   [[nodiscard]] PayloadPlace place_payload(std::size_t bytes) const;
   void advance_tail(std::uint64_t lines);
   void advance_settled(std::uint64_t lines);
-  void write_staged(const SlotClaim& claim);
+  void write_staged(SlotLayout layout, std::span<const std::byte> payload);
   [[nodiscard]] std::size_t line_at(std::uint64_t line) const {
     return static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
   }
@@ -210,9 +211,9 @@ class SlotReceiver {
   [[nodiscard]] bool waiting() const {
     if (front_lines_ != 0) return true;
     // If the slot has a second line, that comes beside the first, not after it.
-    slots_.prefetch(line_offset(tail_ + 1));
+    slots_.prefetch(tail_ + 1);
     // A2 (acquire, in watch): pairs with R2 and P1 in SlotSender.
-    return slots_.watch<std::uint32_t>(line_offset(tail_)) == line_sequence(seed_, tail_);
+    return slots_.watch<std::uint32_t>(tail_) == line_sequence(seed_, tail_);
   }
   /// Consumes front(): its lines and its payload are the sender's as soon as the tail is pushed.
   void pop();
@@ -236,14 +237,11 @@ class SlotReceiver {
   void push_tail(std::uint64_t answers);
 
  private:
-  [[nodiscard]] std::size_t line_offset(std::uint64_t line) const {
-    return static_cast<std::size_t>(line & (place_.slot_lines - 1)) * kSlotLine;
-  }
   [[nodiscard]] ReceivedSlot* read_front();
 
   Bridge* bridge_ = nullptr;
   PeerWindow* window_ = nullptr;
-  PeerMemory slots_;
+  PeerLines slots_;
   PeerMemory payload_;
   SlotRingPlace place_{};
   std::uint32_t seed_ = 0;
@@ -282,6 +280,7 @@ inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_b
   claim.payload_head = payload;
 
   std::byte* const first = lines_ != nullptr ? lines_ + line_at(head_) : staged_.data();
+  claim.lines[0] = first;
   std::byte* const body = first + kSlotBodyAt;
   claim.extension = body;
   claim.payload_rest = {};
@@ -295,6 +294,7 @@ inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_b
   claim.payload = {body + extension_bytes, in_first};
   if (layout.two_lines) {
     std::byte* const second = lines_ != nullptr ? lines_ + line_at(head_ + 1) : staged_.data() + kSlotLine;
+    claim.lines[1] = second;
     claim.payload_rest = {second + kSlotSequenceBytes, payload_bytes - in_first};
   }
   return true;
@@ -302,13 +302,12 @@ inline bool SlotSender::claim(std::size_t extension_bytes, std::size_t payload_b
 
 inline std::uint64_t SlotSender::release(const SlotClaim& claim, const SlotFields& fields) {
   if (lines_ != nullptr) {
-    std::byte* const first = lines_ + line_at(head_);
-    if (claim.layout.two_lines) store_sequence(lines_ + line_at(head_ + 1), head_ + 1);
-    encode_slot(fields, claim.layout, first + kSlotSequenceBytes);
-    store_sequence(first, head_);
+    if (claim.layout.two_lines) store_sequence(claim.lines[1], head_ + 1);
+    encode_slot(fields, claim.layout, claim.lines[0] + kSlotSequenceBytes);
+    store_sequence(claim.lines[0], head_);
   } else {
     encode_slot(fields, claim.layout, staged_.data() + kSlotSequenceBytes);
-    write_staged(claim);
+    write_staged(claim.layout, claim.payload);
     window_->write_word(line_offset(head_), line_sequence(seed_, head_));
   }
   head_ += claim.layout.two_lines ? 2 : 1;
@@ -349,19 +348,18 @@ inline std::optional<PeerMemory> ReceivedSlot::payload(std::size_t extension_byt
 /// The first line is there: waiting() has seen its sequence word.
 inline ReceivedSlot* SlotReceiver::read_front() {
   if (front_lines_ != 0) return &front_;
-  const std::size_t first = line_offset(tail_);
-  slots_.next_message(first, kSlotLine);
-  slots_.copy_out(first, std::as_writable_bytes(std::span(&front_.lines_, 1)).first(kSlotLine));
+  slots_.next_message(tail_);
+  slots_.copy_out(tail_, 0, std::as_writable_bytes(std::span(&front_.lines_, 1)).first(kSlotLine));
   front_.layout_ = slot_layout(front_.header());
   front_.fault_ = slot_fault(front_.header(), front_.layout_, place_.payload_lines);
   const bool two_lines = front_.layout_.two_lines;
   front_lines_ = two_lines ? 2 : 1;
   if (two_lines) {
-    const std::size_t second = line_offset(tail_ + 1);
-    slots_.next_message(second, kSlotLine);
-    slots_.copy_out(second + kSlotSequenceBytes, std::span(front_.lines_.body).subspan(kSlotBodyInFirst));
+    const std::uint64_t second = tail_ + 1;
+    slots_.next_message(second);
+    slots_.copy_out(second, kSlotSequenceBytes, std::span(front_.lines_.body).subspan(kSlotBodyInFirst));
     const auto sequence = slots_.load<std::uint32_t>(second);
-    if (!front_.fault_ && sequence != line_sequence(seed_, tail_ + 1)) front_.fault_ = SlotFault::second_line;
+    if (!front_.fault_ && sequence != line_sequence(seed_, second)) front_.fault_ = SlotFault::second_line;
   }
   if (front_.fault_) [[unlikely]] {
     front_.layout_ = SlotLayout{.two_lines = two_lines};

@@ -137,6 +137,8 @@ void enable_guarded_copy() {
 }
 
 bool guarded_copy(void* to, const void* from, std::size_t bytes) {
+  if (routines::is_short(bytes)) [[likely]]
+    return routines::copy_short(to, from, bytes);
   ensure_enabled();
   return routines::copy(to, from, bytes);
 }

@@ -23,10 +23,12 @@ void unblock_faults() {
 
 #if defined(__x86_64__) && !defined(SPLITNIC_GUARDED_PORTABLE)
 
-// No instruction here touches the stack, so "return 0" is correct from every instruction between begin and end. A copy
-// loads the last bytes of a block before the loop and stores them after it, overlapping the loop's stores, instead of
-// copying a tail byte by byte. The code from splitnic_guarded_wide to splitnic_guarded_end uses AVX and has an exit of
-// its own, which clears the registers' upper halves.
+// No instruction here touches the stack, so "return 0" is correct from every instruction between begin and end. A
+// copy loads the last bytes of a block before the loop and stores them after it, overlapping the loop's stores,
+// instead of copying a tail byte by byte. The first 16 bytes are loaded by words: programs have often just stored a
+// header there, word by word, and a wider load would wait until these stores, and all before them, have left. The
+// code from splitnic_guarded_wide to splitnic_guarded_end uses AVX and has an exit of its own, which clears the
+// registers' upper halves.
 asm(R"(
   .pushsection .text, "ax", @progbits
   .macro splitnic_function name
@@ -47,7 +49,8 @@ splitnic_function splitnic_guarded_begin       # rdi: to, rsi: from, rdx: bytes;
     ja 4f
     cmpq $16, %rdx
     jb 1f
-    movups (%rsi), %xmm0
+    movq (%rsi), %xmm0
+    movhps 8(%rsi), %xmm0
     movups -16(%rsi,%rdx), %xmm1
     movups %xmm0, (%rdi)
     movups %xmm1, -16(%rdi,%rdx)
@@ -83,9 +86,18 @@ splitnic_function splitnic_guarded_begin       # rdi: to, rsi: from, rdx: bytes;
     ret
 4:  cmpq $64, %rdx
     ja 5f
-    movups (%rsi), %xmm0
+    movq (%rsi), %xmm0
+    movhps 8(%rsi), %xmm0
     movups 16(%rsi), %xmm1
-    movups -32(%rsi,%rdx), %xmm2
+    cmpq $48, %rdx
+    ja 7f
+    movups -16(%rsi,%rdx), %xmm3
+    movups %xmm0, (%rdi)
+    movups %xmm1, 16(%rdi)
+    movups %xmm3, -16(%rdi,%rdx)
+    movl $1, %eax
+    ret
+7:  movups -32(%rsi,%rdx), %xmm2
     movups -16(%rsi,%rdx), %xmm3
     movups %xmm0, (%rdi)
     movups %xmm1, 16(%rdi)
@@ -98,8 +110,11 @@ splitnic_function splitnic_guarded_begin       # rdi: to, rsi: from, rdx: bytes;
     movups -32(%rsi,%rdx), %xmm6
     movups -16(%rsi,%rdx), %xmm7
     leaq -64(%rdi,%rdx), %r8
+    movq (%rsi), %xmm0
+    movhps 8(%rsi), %xmm0
+    jmp 8f
 6:  movups (%rsi), %xmm0
-    movups 16(%rsi), %xmm1
+8:  movups 16(%rsi), %xmm1
     movups 32(%rsi), %xmm2
     movups 48(%rsi), %xmm3
     movups %xmm0, (%rdi)
@@ -150,13 +165,16 @@ splitnic_function splitnic_guarded_add         # rdi: at, rsi: addend; rax: 1, r
 splitnic_end splitnic_guarded_add
 
 splitnic_function splitnic_guarded_wide        # as the first, from 160 bytes on
-    vmovdqu (%rsi), %ymm0                      # up to a boundary of 32 in `to`, then on from there
+    vmovq (%rsi), %xmm0                        # up to a boundary of 32 in `to`, then on from there
+    vmovhps 8(%rsi), %xmm0, %xmm0
+    vmovdqu 16(%rsi), %xmm1
     vmovdqu -128(%rsi,%rdx), %ymm4
     vmovdqu -96(%rsi,%rdx), %ymm5
     vmovdqu -64(%rsi,%rdx), %ymm6
     vmovdqu -32(%rsi,%rdx), %ymm7
     leaq -128(%rdi,%rdx), %r8
-    vmovdqu %ymm0, (%rdi)
+    vmovdqu %xmm0, (%rdi)
+    vmovdqu %xmm1, 16(%rdi)
     movl %edi, %eax
     andl $31, %eax
     movl $32, %ecx
@@ -216,9 +234,8 @@ splitnic_end splitnic_guarded_end_wide
   .popsection
 )");
 
+// The plain copy, splitnic_guarded_begin, is also the first of the guarded instructions.
 extern "C" {
-// The plain copy is also the first of the guarded instructions.
-[[gnu::visibility("hidden")]] bool splitnic_guarded_begin(void* to, const void* from, std::size_t bytes);
 [[gnu::visibility("hidden")]] bool splitnic_guarded_string(void* to, const void* from, std::size_t bytes);
 [[gnu::visibility("hidden")]] bool splitnic_guarded_wide(void* to, const void* from, std::size_t bytes);
 [[gnu::visibility("hidden")]] bool splitnic_guarded_stream(void* to, const void* from, std::size_t bytes);
@@ -232,6 +249,9 @@ extern "C" {
 }
 
 namespace splitnic::fabric::routines {
+
+std::atomic<std::size_t> short_below = 0;
+
 namespace {
 
 constexpr std::size_t kNever = ~std::size_t{0};
@@ -261,6 +281,7 @@ bool has_fast_strings() {
 void choose_widest() {
   if (__builtin_cpu_supports("avx")) wide_from.store(kWideBytesMin, std::memory_order_relaxed);
   if (has_fast_strings()) string_from.store(kStringBytesMin, std::memory_order_relaxed);
+  short_below.store(kWideBytesMin, std::memory_order_relaxed);
 }
 
 bool copy(void* to, const void* from, std::size_t bytes) {

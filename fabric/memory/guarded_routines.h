@@ -2,6 +2,7 @@
 
 #include <ucontext.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,6 +15,19 @@ struct Fetched {
   std::uint64_t before;
 };
 
+#if defined(__x86_64__) && !defined(SPLITNIC_GUARDED_PORTABLE)
+/// Copies of fewer bytes than this are short: one call of the routine that all processors have. 0 until
+/// choose_widest().
+extern std::atomic<std::size_t> short_below [[gnu::visibility("hidden")]];
+extern "C" [[gnu::visibility("hidden")]] bool splitnic_guarded_begin(void* to, const void* from, std::size_t bytes);
+inline bool is_short(std::size_t bytes) { return bytes < short_below.load(std::memory_order_relaxed); }
+inline bool copy_short(void* to, const void* from, std::size_t bytes) {
+  return splitnic_guarded_begin(to, from, bytes);
+}
+#else
+inline bool is_short(std::size_t) { return false; }
+inline bool copy_short(void*, const void*, std::size_t) { return false; }
+#endif
 bool copy(void* to, const void* from, std::size_t bytes);
 /// Past this processor's caches, where it can. What is stored later is visible later. bytes: at least two lines.
 bool stream(void* to, const void* from, std::size_t bytes);

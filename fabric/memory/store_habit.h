@@ -40,7 +40,7 @@ class StoreHabit {
 
   /// As guarded_copy(). What is stored after it is visible after it.
   [[nodiscard]] bool store(std::byte* to, const std::byte* from, std::size_t bytes) {
-    const bool choice = clock_ != nullptr && bytes >= kLongBytes;
+    const bool choice = bytes >= kLongBytes && clock_ != nullptr;
     return choice ? store_long(to, from, bytes) : guarded_copy(to, from, bytes);
   }
   /// The longest time that a plain copy of so many bytes may take to be worth keeping.

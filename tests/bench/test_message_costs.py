@@ -14,24 +14,24 @@ from pathlib import Path
 BIN = Path(os.environ["SPLITNIC_BIN"])
 # Instructions of a message, a twentieth above what was measured, of several runs the most.
 BUDGETS = {"bench-message-costs": {
-    "send_64_lists": 1220,
-    "send_64": 6650,
-    "send_64_beside_1000": 6650,  # nothing in a poll grows with the queue pairs that wait
-    "datagram_64_lists": 1320,
-    "datagram_64": 4360,
-    "send_1500": 2130,
+    "send_64_lists": 1080,
+    "send_64": 6560,
+    "send_64_beside_1000": 6560,  # nothing in a poll grows with the queue pairs that wait
+    "datagram_64_lists": 1220,
+    "datagram_64": 4270,
+    "send_1500": 2020,
     "send_64k": 92700,  # callgrind counts each byte of a string
-    "immediate_64_lists": 1285,
-    "standing_64_lists": 1250,
+    "immediate_64_lists": 1160,
+    "standing_64_lists": 1115,
     "read_8": 12200,
-    "ping_pong_64": 3270,
+    "ping_pong_64": 3255,
     "idle_poll": 415,
 }, "bench-verbs-costs": {
-    "verbs_send_64_lists": 1905,
-    "verbs_send_64": 8050,
+    "verbs_send_64_lists": 1790,
+    "verbs_send_64": 7700,
     "verbs_ping_pong_64": 4180,
-    "verbs_loop_64_lists": 1905,
-    "verbs_loop_64": 8200,
+    "verbs_loop_64_lists": 1790,
+    "verbs_loop_64": 8080,
     "verbs_idle_poll": 625,
 }}
 # The devices of these have threads of their own. One that wakes at a bad moment costs the counted thread a little.

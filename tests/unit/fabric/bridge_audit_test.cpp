@@ -45,6 +45,22 @@ TEST_CASE("a second load of any byte of a message is seen", "[fabric][audit]") {
   CHECK(listening.audit.double_loads() == 2);
 }
 
+TEST_CASE("a second load of a line's byte is seen, until the line holds another message", "[fabric][audit]") {
+  Words words;
+  Listening listening({words.memory});
+  const PeerLines lines(words.memory);
+  std::array<std::byte, 60> copy{};
+  static_cast<void>(lines.watch<std::uint32_t>(1));
+  lines.copy_out(1, 4, copy);
+  static_cast<void>(lines.load<std::uint32_t>(1));
+  CHECK(listening.audit.double_loads() == 0);
+  lines.copy_out(1 + sizeof words.bytes / PeerLines::kLine, 4, copy);  // the same line, a lap later
+  CHECK(listening.audit.double_loads() == 1);
+  lines.next_message(1);
+  lines.copy_out(1, 4, copy);
+  CHECK(listening.audit.double_loads() == 1);
+}
+
 TEST_CASE("watched counters and flags may be looked at again", "[fabric][audit]") {
   Words words;
   Listening listening({words.memory});
