@@ -54,6 +54,7 @@ constexpr std::array kTasks{
     Task{"send_64k", Operation::send, 65536, 1},
     Task{"immediate_64_lists", Operation::rdma_write_with_immediate, 64, 32, true},
     Task{"standing_64_lists", Operation::rdma_write_with_immediate, 64, 32, true, false, false, 0, true},
+    Task{"write_64_direct", Operation::rdma_write, 64, 1, true},
     Task{"read_8", Operation::rdma_read, 8, 1},
     Task{.name = "ping_pong_64", .operation = Operation::send, .bytes = 64, .list = 1, .answered = true},
     Task{"idle_poll", Operation::send, 8, 32, false, true},
@@ -180,7 +181,9 @@ class Pair {
     SPLITNIC_CHECK(client_->queue_pair.connect(client_->path, server_->queue_pair.address()) == verbs::Status::ok);
     SPLITNIC_CHECK(server_->queue_pair.connect(server_->path, client_->queue_pair.address()) == verbs::Status::ok);
   }
-  [[nodiscard]] bool reports_arrival() const { return task_.operation != Operation::rdma_read; }
+  [[nodiscard]] bool reports_arrival() const {
+    return task_.operation != Operation::rdma_read && task_.operation != Operation::rdma_write;
+  }
   [[nodiscard]] bool takes_receives() const { return reports_arrival() && !task_.standing; }
   [[nodiscard]] verbs::WorkRequest request(std::size_t id, verbs::LocalSegment from, verbs::RemoteAddress to) const {
     if (task_.datagram) {
@@ -191,6 +194,8 @@ class Pair {
         return verbs::rdma_read(id, {from}, to);
       case Operation::rdma_write_with_immediate:
         return verbs::rdma_write_with_immediate(id, {from}, to, 1);
+      case Operation::rdma_write:
+        return verbs::rdma_write(id, {from}, to);
       default:
         return verbs::send(id, {from});
     }

@@ -132,7 +132,7 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
   if (queue_pair.options.datagram) return post_datagrams(queue_pair, requests);
   if (!sends_at_once(queue_pair)) return 0;
   const std::size_t stored = store_writes(queue_pair, requests);
-  return stored + post_slots(queue_pair, requests.subspan(stored));
+  return stored == requests.size() ? stored : stored + post_slots(queue_pair, requests.subspan(stored));
 }
 
 /// Writes at the start of the list into memory that the peer has granted, where stores arrive at once and nothing older

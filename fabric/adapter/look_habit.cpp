@@ -5,9 +5,7 @@
 namespace splitnic::fabric {
 
 void LookHabit::emptied(Time now, std::uint64_t consumed, std::uint64_t sent) {
-  const bool new_epoch = consumed < std::exchange(consumed_, consumed);
-  const bool converses = sent != std::exchange(sent_, sent);
-  if (new_epoch || converses) {
+  if (sent != std::exchange(sent_, sent)) {  // a conversation
     stream_from_ = consumed;
     until_ = now;
     return begin_stretch(now, consumed);

@@ -27,7 +27,8 @@ class LookHabit {
   /// One stretch in so many tries the other way.
   static constexpr unsigned kTryOneIn = 16;
 
-  /// The lane is empty, after something was taken. consumed, sent: all lines of the epoch, in either direction.
+  /// The lane is empty, after something was taken. consumed, sent: all lines of the epoch, in either direction. The
+  /// first stretch of a new epoch may be measured wrongly.
   void emptied(Time now, std::uint64_t consumed, std::uint64_t sent);
   [[nodiscard]] bool looks_away(Time now) const { return now < until_; }
 
@@ -37,7 +38,6 @@ class LookHabit {
 
   Time until_{};
   bool away_ = false;  // in this stretch
-  std::uint64_t consumed_ = 0;
   std::uint64_t sent_ = 0;
   std::uint64_t stream_from_ = 0;   // consumed when this end had sent last
   Time begun_{};                    // the stretch

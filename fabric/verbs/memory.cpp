@@ -37,14 +37,19 @@ std::uint32_t segment_bytes(std::size_t bytes) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, kMaxKeyBytes));
 }
 
-/// For load() and store(): the region's entry, if [offset, offset + bytes) is inside the range that it opens.
-Expected<const fabric::ProtectionEntry*> opened(const std::shared_ptr<detail::RegionObject>& region, std::size_t offset,
-                                                std::size_t bytes) {
-  if (!region) return tl::unexpected(Status::bad_argument);
-  const fabric::ProtectionEntry* entry = region->entry();
-  if (entry == nullptr || !entry->valid) return tl::unexpected(Status::bad_tag);
-  if (!within(entry->length, {offset, bytes})) return tl::unexpected(Status::bad_length);
-  return entry;
+/// For load() and store(), if [offset, offset + bytes) is inside the range that the region opens: access(memory, where
+/// that begins). Programs poll memory so: the entry is looked up again only when it has changed.
+template <class Access>
+Status access(detail::RegionObject* region, std::size_t offset, std::size_t bytes, Access&& access) {
+  if (region == nullptr) return Status::bad_argument;
+  const fabric::ProtectionEntry* entry = region->accessed.current();
+  if (entry == nullptr) [[unlikely]] {
+    entry = region->entry();
+    if (entry == nullptr || !entry->valid) return Status::bad_tag;
+    region->accessed = fabric::RememberedEntry(*entry);
+  }
+  if (!within(entry->length, {offset, bytes})) return Status::bad_length;
+  return access(entry->memory, entry->offset + offset) ? Status::ok : Status::bad_argument;
 }
 
 RemoteKey key_of(const detail::Opening& opening) {
@@ -184,15 +189,13 @@ Expected<RemoteKey> MemoryRegion::remote_key(std::size_t offset, std::size_t byt
 }
 
 Status MemoryRegion::load(std::size_t offset, std::span<std::byte> to) const {
-  const auto entry = opened(object_, offset, to.size());
-  if (!entry) return entry.error();
-  return (*entry)->memory.load((*entry)->offset + offset, to) ? Status::ok : Status::bad_argument;
+  const auto copy = [to](const fabric::RegionMemory& memory, std::uint64_t from) { return memory.load(from, to); };
+  return access(object_.get(), offset, to.size(), copy);
 }
 
 Status MemoryRegion::store(std::size_t offset, std::span<const std::byte> from) {
-  const auto entry = opened(object_, offset, from.size());
-  if (!entry) return entry.error();
-  return (*entry)->memory.store((*entry)->offset + offset, from) ? Status::ok : Status::bad_argument;
+  const auto copy = [from](const fabric::RegionMemory& memory, std::uint64_t to) { return memory.store(to, from); };
+  return access(object_.get(), offset, from.size(), copy);
 }
 
 Status MemoryRegion::reregister(const Reregistration& change) {

@@ -16,6 +16,7 @@
 #include "fabric/link/cell_link.h"
 #include "fabric/memory/local_protection.h"
 #include "fabric/memory/protection_table.h"
+#include "fabric/memory/remembered.h"
 #include "fabric/verbs/address_handle.h"
 #include "fabric/verbs/context.h"
 #include "fabric/verbs/queue_pair.h"
@@ -253,7 +254,8 @@ struct RegionObject : TagObject {
   RegionObject& operator=(const RegionObject&) = delete;
 
   RegionOrigin origin;
-  std::span<std::byte> memory{};  ///< of RegionOrigin::process
+  std::span<std::byte> memory{};       ///< of RegionOrigin::process
+  fabric::RememberedEntry accessed{};  ///< the entry, once it was found valid
 };
 
 struct WindowObject : TagObject {

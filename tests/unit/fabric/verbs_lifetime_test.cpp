@@ -220,6 +220,8 @@ TEST_CASE("verbs: a new epoch fails every queue pair and voids the bridge's regi
   const RemoteKey bridge_key = bridge.remote_key();
   REQUIRE(pair.a.queue_pair.post_send(delay(1, milliseconds(500))) == Status::ok);
   REQUIRE(pair.a.queue_pair.post_send(send(2, {pair.a.region.segment(0, 8)})) == Status::ok);
+  std::array<std::byte, 8> word{};
+  REQUIRE(bridge.load(0, word) == Status::ok);
   pair.next_epoch();
 
   for (End* end : {&pair.a, &pair.b}) {
@@ -240,7 +242,6 @@ TEST_CASE("verbs: a new epoch fails every queue pair and voids the bridge's regi
   CHECK_FALSE(bridge.valid());
   CHECK(bridge.tag() == Stag{});
   CHECK(bridge.size() == 0);
-  std::array<std::byte, 8> word{};
   CHECK(bridge.load(0, word) == Status::bad_tag);
   CHECK(bridge.store(0, word) == Status::bad_tag);
   CHECK(refusal(bridge.remote_key(0, 8)) == Status::bad_tag);
@@ -257,6 +258,7 @@ TEST_CASE("verbs: a new epoch fails every queue pair and voids the bridge's regi
   }
   REQUIRE(heir.tag().index() == bridge_key.tag.index());
   CHECK_FALSE(bridge.valid());
+  CHECK(bridge.load(0, word) == Status::bad_tag);
   CHECK(bridge.tag() == Stag{});
   CHECK(bridge.deregister() == Status::ok);
   CHECK(heir.valid());

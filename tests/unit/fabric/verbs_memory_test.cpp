@@ -75,9 +75,14 @@ TEST_CASE("verbs: a region registered through the send queue is used by what is 
     CHECK(pair.b.holds(0, bytes));
     CHECK(std::ranges::equal(bytes, std::span(memory.at(2 * page_bytes() + 200), 100)));
     CHECK(region.valid());
+    std::vector<std::byte> seen(100);
+    CHECK(region.load(page_bytes() - 60, seen) == Status::ok);
+    CHECK(seen == bytes);
     REQUIRE(pair.a.queue_pair.post_send(local_invalidate(5, region.tag())) == Status::ok);
     CHECK(pair.one(pair.a).status == success);
     CHECK_FALSE(region.valid());
+    CHECK(region.load(0, seen) == Status::bad_tag);
+    CHECK(region.store(0, seen) == Status::bad_tag);
   }
 }
 
