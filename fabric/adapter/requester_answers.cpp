@@ -63,7 +63,8 @@ bool refuses_answer(const QueuePair& queue_pair, std::uint32_t psn) {
 bool Requester::complete_ready(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
   const std::uint64_t settled = queue_pair.path->settled[static_cast<std::size_t>(queue_pair.options.lane)];
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  CompletionQueue* const completions =
+      context_.completion_queue(queue_pair.options.send_completions);  // null: an XRC target
   while (send.done != send.sent) {
     const SendEntry& entry = send.entries[send.done];
     if (goes_over_the_wire(entry.request.operation)) {
@@ -72,7 +73,7 @@ bool Requester::complete_ready(QueuePair& queue_pair) {
       if (is_answered(entry.request.operation) && !entry.answered) return false;
       if (sequence_distance(entry.psn, send.acknowledged_psn) >= 0) send.acknowledged_psn = entry.psn + 1;
     }
-    complete_send(context_, completions, queue_pair, CompletionStatus::success);
+    complete_send(context_, *completions, queue_pair, CompletionStatus::success);
   }
   return true;
 }
