@@ -41,7 +41,7 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
       requester(context),
       responder(context),
       placer(context),
-      express(context, responder) {
+      express(context, requester, responder) {
   const std::size_t numbers = queue_pair_slots_for(options);
   SPLITNIC_CHECK_OP(numbers, <=, std::size_t{1} << 20U);
   context.queue_pair_slots.resize(numbers);
@@ -237,6 +237,10 @@ std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
     if (burst.end == Express::End::refused) {
       activate(*find(express.refused().destination_queue_pair));  // it owes the peer the reason
       refuse_consumed(path, lane, express.refused());
+      continue;
+    }
+    if (burst.end == Express::End::answer) {
+      activate(*burst.reader);  // what waited for the answer may go on
       continue;
     }
     const ReceivedCell* cell = path.link.front(lane);

@@ -5,17 +5,20 @@
 #include <cstring>
 
 #include "common/range.h"
+#include "fabric/adapter/express_parts.h"
 #include "fabric/adapter/local_memory.h"
 #include "fabric/adapter/placer.h"
 #include "fabric/memory/guarded_copy.h"
 #include "fabric/wire/slot_cell.h"
 
 namespace splitnic::fabric {
-namespace {
 
-bool is_plain(const QueuePairAttributes& options) {
-  return options.acknowledged && !options.datagram && options.xrc == XrcRole::none;
-}
+using express_parts::append;
+using express_parts::fill;
+using express_parts::header_at;
+using express_parts::is_plain;
+
+namespace {
 
 /// What the only cell of a request's message is. The requests that go this way are the first operations.
 struct OnlyCell {
@@ -57,17 +60,6 @@ SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, co
   return fields;
 }
 
-/// False: the process does not have this memory any more.
-bool fill(std::span<std::byte> to, const std::byte* from, StoreHabit& stores) {
-  return to.empty() || stores.store(to.data(), from, to.size());
-}
-
-template <class Header>
-std::byte* append(std::byte* to, const Header& header) {
-  std::memcpy(to, &header, sizeof header);
-  return to + sizeof header;
-}
-
 /// Writes the cell's extended headers. bytes: of the message.
 void put_extension(std::byte* to, const WorkRequest& request, const OnlyCell& cell, std::uint32_t bytes) {
   if (cell.write) {
@@ -80,13 +72,6 @@ void put_extension(std::byte* to, const WorkRequest& request, const OnlyCell& ce
   if (cell.immediate) append(to, ImmediateHeader(request.immediate));
 }
 
-template <class Header>
-Header header_at(std::span<const std::byte> extension, std::size_t offset) {
-  Header header;
-  std::memcpy(&header, extension.subspan(offset, sizeof header).data(), sizeof header);
-  return header;
-}
-
 /// A datagram goes to one queue pair.
 bool is_one(QpNumber queue_pair) { return queue_pair.value != 0 && queue_pair.value < kMulticastQueuePair.value; }
 
@@ -97,14 +82,17 @@ struct UsualShape {
 };
 constexpr std::array<UsualShape, 256> kUsualShapes = [] {
   using namespace slot_shape;
-  std::array<UsualShape, 256> shapes{};
+  std::array<UsualShape, 256> shapes;
+  shapes.fill(UsualShape{});  // GCC 12 makes zeros of elements of a constant that were initialized by {} alone
   for (std::size_t opcode = 0; opcode < shapes.size(); ++opcode) {
     const OpcodeTraits& what = traits(static_cast<std::uint8_t>(opcode));
-    const bool kind = what.is(MessageKind::send) || what.is(MessageKind::write) || what.is(MessageKind::datagram);
+    const bool awaited = what.is(MessageKind::send) || what.is(MessageKind::write);
+    const bool asks = what.is(MessageKind::read_request);
+    const bool kind = awaited || asks || what.is(MessageKind::read_response) || what.is(MessageKind::datagram);
     if (!kind || !what.first || !what.last || what.xrc || what.invalidate) continue;
-    shapes[opcode].either = kTwoLines | kInPayloadRing | (what.is(MessageKind::write) ? kDirect : 0U) |
+    shapes[opcode].either = (asks ? 0U : kTwoLines | kInPayloadRing) | (what.is(MessageKind::write) ? kDirect : 0U) |
                             (what.may_be_solicited() ? kSolicited : 0U);
-    shapes[opcode].others = what.is(MessageKind::datagram) ? 0U : kAwaited;
+    shapes[opcode].others = awaited ? kAwaited : 0U;
   }
   return shapes;
 }();
@@ -131,8 +119,10 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
 [[gnu::hot, gnu::flatten]] std::size_t Express::post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   if (queue_pair.options.datagram) return post_datagrams(queue_pair, requests);
   if (!sends_at_once(queue_pair)) return 0;
-  const std::size_t stored = store_writes(queue_pair, requests);
-  return stored == requests.size() ? stored : stored + post_slots(queue_pair, requests.subspan(stored));
+  std::size_t posted = store_writes(queue_pair, requests);
+  if (posted != requests.size()) posted += post_slots(queue_pair, requests.subspan(posted));
+  const bool reads = posted != requests.size() && requests[posted].operation == Operation::rdma_read;
+  return reads ? posted + post_reads(queue_pair, requests.subspan(posted)) : posted;
 }
 
 /// Writes at the start of the list into memory that the peer has granted, where stores arrive at once and nothing older
@@ -413,16 +403,23 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
         if (queue_pair == nullptr) break;
         completions = context_.completion_queue(queue_pair->receive_completions);
       }
-      if (header.packet_sequence.value() != queue_pair->expected_psn) [[unlikely]]
+      const bool answer = what.is(MessageKind::read_response);
+      if (header.packet_sequence.value() != queue_pair->expected_psn && !answer) [[unlikely]]
         break;
-      verdict = what.is(MessageKind::send) ? take_send(*queue_pair, *completions, *slot, what)
-                                           : take_write(*queue_pair, *completions, *slot, what);
+      if (what.is(MessageKind::send)) {
+        verdict = take_send(*queue_pair, *completions, *slot, what);
+      } else if (what.is(MessageKind::write)) {
+        verdict = take_write(*queue_pair, *completions, *slot, what);
+      } else {
+        verdict = answer ? take_answer(*queue_pair, *slot) : take_read(path, *queue_pair, *slot);
+      }
     }
     if (verdict == Verdict::left) [[unlikely]]
       break;
     const bool taken = verdict == Verdict::taken;
-    burst.end = taken ? End::enough : End::refused;
+    burst.end = taken ? End::enough : verdict == Verdict::refused ? End::refused : End::answer;
     burst.taken += taken ? 1 : 0;
+    burst.reader = queue_pair;
     slots->sender.note_settled(header.settled.value());
     slots->receiver.pop();
     ++context_.counters.cells_received;

@@ -6,13 +6,15 @@
 #include <span>
 
 #include "fabric/adapter/context.h"
+#include "fabric/adapter/requester.h"
 #include "fabric/adapter/responder.h"
 #include "fabric/link/slot_ring.h"
 
 namespace splitnic::fabric {
 
 /// The short way of the most frequent messages, which are one slot, from one piece of remembered memory or inline data,
-/// and into one piece: sends and writes of connected, acknowledged queue pairs, and datagrams that are not for a group.
+/// and into one piece: sends, writes and reads of connected, acknowledged queue pairs, and datagrams that are not for a
+/// group.
 /// Requester and Responder do the same for all messages, and everything that is more than this: what waits, what is
 /// refused or retried. So each function here first makes sure that nothing else is to be done, then does all of it, and
 /// otherwise changes nothing.
@@ -20,7 +22,8 @@ namespace splitnic::fabric {
 /// once".
 class Express {
  public:
-  Express(AdapterContext& context, Responder& responder) : context_(context), responder_(responder) {}
+  Express(AdapterContext& context, Requester& requester, Responder& responder)
+      : context_(context), requester_(requester), responder_(responder) {}
 
   /// Posts and sends requests from the first on, up to the first that is the requester's; returns how many.
   std::size_t post(QueuePair& queue_pair, std::span<const WorkRequest> requests);
@@ -31,10 +34,12 @@ class Express {
     empty,    ///< the lane has no slot
     left,     ///< the next one is as it was: it is for CellLink::front()
     refused,  ///< the responder has refused the last one, which is consumed; refused() says which
+    answer,   ///< the last one, which is consumed, was an answer to a read
   };
   struct Burst {
-    std::size_t taken = 0;  ///< without the refused one
+    std::size_t taken = 0;  ///< without the last one, where `end` tells of it
     End end = End::enough;
+    QueuePair* reader = nullptr;  ///< whose read was answered
   };
   /// Takes and consumes the lane's oldest slots, at most so many. The path is open.
   [[nodiscard]] Burst take(Path& path, VirtualLane lane, std::size_t most);
@@ -67,7 +72,7 @@ class Express {
     std::uint64_t position = 0;  ///< the slot's; 0: nothing
     bool direct = false;         ///< the bytes went through the peer window
   };
-  enum class Verdict { taken, left, refused };
+  enum class Verdict { taken, left, refused, answer };
 
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
   [[nodiscard]] std::size_t store_writes(QueuePair& queue_pair, std::span<const WorkRequest> requests);
@@ -84,6 +89,13 @@ class Express {
   [[nodiscard]] bool find_route(const QueuePair& queue_pair, AddressHandleNumber handle, Route& route) const;
   [[nodiscard]] static bool put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,
                                          const Source& source);
+  // express_reads.cpp
+  [[nodiscard]] std::size_t post_reads(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  [[nodiscard]] std::byte* sink_of(const QueuePair& queue_pair, const LocalSegment& segment) const;
+  [[nodiscard]] Verdict take_read(const Path& path, QueuePair& queue_pair, const ReceivedSlot& slot);
+  [[nodiscard]] Verdict take_answer(QueuePair& queue_pair, ReceivedSlot& slot);
+  [[nodiscard]] const std::byte* source_of(QueuePair& queue_pair, const ResponseRecord& record) const;
+
   [[nodiscard]] QueuePair* receiver(const Path& path, QpNumber number) const;
   [[nodiscard]] Verdict take_send(QueuePair& queue_pair, CompletionQueue& completions, ReceivedSlot& slot,
                                   const OpcodeTraits& what);
@@ -98,6 +110,7 @@ class Express {
                 const Headers& headers, bool stands);
 
   AdapterContext& context_;
+  Requester& requester_;
   Responder& responder_;
   ReceivedCell refused_{};
 };

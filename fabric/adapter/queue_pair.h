@@ -269,6 +269,7 @@ struct ResponseRecord {
   std::uint64_t sink_address = 0;
   std::uint64_t original = 0;  ///< an atomic's result: computed once, sent again with each repeated request
   DmaState dma = DmaState::none;
+  bool one_shot = false;  ///< a read that has taken a one-shot entry
 };
 
 /// S3's queue of incoming read requests, by message sequence number. Records stay until their places are needed: a peer
@@ -369,6 +370,7 @@ struct QueuePair {
   Reassembly incoming{};
   EarlyWrites early{};
   RememberedTarget target{};  ///< of the peer's writes
+  RememberedTarget source{};  ///< of its reads
   Stag taken{};               ///< the one-shot entry that the first cell of a write has taken; 0: none, or it has ended
   /// A packet was refused and may be sent again. Until it arrives again, this end sends no acknowledgement.
   bool silent = false;

@@ -59,7 +59,8 @@ Responder::Verdict Responder::take_request(QueuePair& queue_pair, const Cell& ce
     if (named && !placement) return refused(placement.error(), ProtectedUse::read_request);
     const bool fits = record.bytes <= context_.options.max_message_bytes && fits_packet(record.bytes, queue_pair);
     if (!fits) return Verdict::nonsense;
-    if (named && placement->entry->touch == TouchControl::one_shot) {
+    record.one_shot = named && placement->entry->touch == TouchControl::one_shot;
+    if (record.one_shot) {
       static_cast<void>(context_.table.touch(access, {false, record.psn, record.psn + 1, 1}));
     }
     record.sink_tag = cell.sink_tag;
@@ -273,7 +274,7 @@ void Responder::response_failed(QueuePair& queue_pair, const ResponseRecord& rec
 }
 
 void end_one_shot(AdapterContext& context, const QueuePair& queue_pair, const ResponseRecord& record) {
-  if (record.kind != MessageKind::read_request) return;
+  if (!record.one_shot) return;
   const Access access = read_access(queue_pair, record, record.bytes);
   const auto placement = context.table.check_remote(access, record.address);
   // Not touched: the tag names another binding than the one that the read took.

@@ -33,6 +33,10 @@ class Requester {
   void take_not_taken(QueuePair& queue_pair, std::optional<std::uint32_t> psn);
   void take_terminate(QueuePair& queue_pair, const ReceivedCell& received);
   void take_read_response(QueuePair& queue_pair, const ReceivedCell& received);
+  /// The oldest read or atomic that has left and is not answered; null: there is none.
+  [[nodiscard]] static SendEntry* unanswered(QueuePair& queue_pair);
+  /// The answer to this request is in place.
+  void answered(QueuePair& queue_pair, SendEntry& entry);
   void take_atomic_response(QueuePair& queue_pair, const ReceivedCell& received);
 
   /// Timeouts by context.now.
@@ -80,7 +84,6 @@ class Requester {
   void refused(QueuePair& queue_pair, CompletionStatus status);
   [[nodiscard]] bool answer_is_lost(const QueuePair& queue_pair, std::uint32_t psn) const;
   [[nodiscard]] SendEntry* answered_by(QueuePair& queue_pair, const Cell& cell, bool read);
-  void answered(QueuePair& queue_pair, SendEntry& entry);
   void answer_missed(QueuePair& queue_pair);
   static void awaits_turn(QueuePair& queue_pair);
   [[nodiscard]] std::optional<ProtectionError> sink_refusal(const QueuePair& queue_pair, const SendEntry& entry,

@@ -216,17 +216,22 @@ void Requester::awaits_turn(QueuePair& queue_pair) {
   send.awaits_turn = true;
 }
 
-/// The request that the cell can be an answer to: the oldest one that awaits its.
-SendEntry* Requester::answered_by(QueuePair& queue_pair, const Cell& cell, bool read) {
+SendEntry* Requester::unanswered(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
-  if (!queue_pair.rules().connected) return nullptr;
   for (send.answered_to = std::max(send.answered_to, send.done); send.answered_to != send.sent; ++send.answered_to) {
     SendEntry& entry = send.entries[send.answered_to];
-    if (!is_answered(entry.request.operation) || entry.answered) continue;
-    const std::int32_t ahead = sequence_distance(cell.packet_sequence, entry.psn);
-    if (ahead == 0 && read == (entry.request.operation == Operation::rdma_read)) return &entry;
-    if (ahead > 0 && sequence_distance(cell.packet_sequence, send.sent_psn) < 0) answer_missed(queue_pair);
-    break;
+    if (is_answered(entry.request.operation) && !entry.answered) return &entry;
+  }
+  return nullptr;
+}
+
+/// The request that the cell can be an answer to: the oldest one that awaits its.
+SendEntry* Requester::answered_by(QueuePair& queue_pair, const Cell& cell, bool read) {
+  if (!queue_pair.rules().connected) return nullptr;
+  if (SendEntry* entry = unanswered(queue_pair)) {
+    const std::int32_t ahead = sequence_distance(cell.packet_sequence, entry->psn);
+    if (ahead == 0 && read == (entry->request.operation == Operation::rdma_read)) return entry;
+    if (ahead > 0 && sequence_distance(cell.packet_sequence, queue_pair.send.sent_psn) < 0) answer_missed(queue_pair);
   }
   ++context_.counters.dropped_duplicate;
   return nullptr;

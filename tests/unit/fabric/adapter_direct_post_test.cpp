@@ -48,7 +48,7 @@ TEST_CASE("a direct write is done when it is posted, and its owner hears nothing
   REQUIRE(world.ends[1]->receive(1, 0, 4096) == Status::ok);
   REQUIRE(writer.send(9, 0, 64) == Status::ok);
   for (int i = 0; i < 4; ++i) world.step();
-  CHECK(world.log[1].find("success") != std::string::npos);
+  CHECK(world.received[1].find("success") != std::string::npos);
 }
 
 TEST_CASE("a direct write with immediate is told to its owner, also behind one without", "[fabric][adapter][express]") {

@@ -49,7 +49,7 @@ class ExpressWorld {
       ranges[i] = {links[i]->buffers().offset, kGranted};
       granted[i] =
           end.adapter.register_bridge_memory(end.domain, ranges[i], kAllRights | Right::remote_read, true).value();
-      own[i].resize(kGranted);
+      own[i] = pattern(kGranted, seed + 2 + i);
       owned[i] = end.adapter.register_memory(end.domain, own[i], kAllRights | Right::remote_read).value();
       end.fill(0, pattern(end.buffer.size(), seed + i));
     }
@@ -81,8 +81,9 @@ class ExpressWorld {
     }
   }
   void note(std::size_t end, const Completion& done) {
-    log[end] += fmt::format("{} {} {} {} {} {} {} {}\n", done.id, to_string(done.status), to_string(done.operation),
-                            done.receive, done.bytes, done.has_immediate, done.immediate, done.solicited);
+    std::string& to = done.receive ? received[end] : log[end];
+    to += fmt::format("{} {} {} {} {} {} {} {}\n", done.id, to_string(done.status), to_string(done.operation),
+                      done.receive, done.bytes, done.has_immediate, done.immediate, done.solicited);
   }
   [[nodiscard]] RemoteAddress at_peer(std::size_t of, std::size_t offset) {
     return {ends[1 - of]->adapter.region_address(granted[1 - of]) + offset, granted[1 - of]};
@@ -101,6 +102,8 @@ class ExpressWorld {
     const AdapterCounters& all = ends[end]->adapter.counters();
     return {all.direct_writes,
             all.segmented_writes,
+            all.direct_reads,
+            all.segmented_reads,
             all.access_refused,
             all.retransmissions,
             all.terminates_sent,
@@ -132,7 +135,8 @@ class ExpressWorld {
   std::array<SrqNumber, 2> shared{};  ///< 0: the queue pairs have receives of their own
   std::array<std::vector<std::byte>, 2> own{};
   std::array<Stag, 2> owned{};
-  std::array<std::string, 2> log{};
+  std::array<std::string, 2> log{};       ///< what was posted, and how it ended
+  std::array<std::string, 2> received{};  ///< an answer may come before a request that was posted before, or after it
 };
 
 /// The first message is checked in the table, so only those after it go the short way.

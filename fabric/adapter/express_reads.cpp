@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <array>
+
+#include "fabric/adapter/express.h"
+#include "fabric/adapter/express_parts.h"
+#include "fabric/adapter/local_memory.h"
+#include "fabric/adapter/placer.h"
+#include "fabric/memory/guarded_copy.h"
+#include "fabric/memory/read_admission.h"
+
+/// Reads whose answer is one slot: asked for as they are posted, answered as the request is taken. Source: S3 Fig. 18A.
+namespace splitnic::fabric {
+namespace {
+
+using express_parts::append;
+using express_parts::fill;
+using express_parts::header_at;
+
+constexpr std::size_t kExtensionBytes = sizeof(RdmaHeader) + sizeof(ReadHeader);
+static_assert(kExtensionBytes <= kSlotBodyInFirst);
+
+void put_extension(std::byte* to, const WorkRequest& request, std::uint32_t bytes, std::uint32_t message_sequence) {
+  RdmaHeader rdma;
+  rdma.address = request.remote.address;
+  rdma.tag = request.remote.tag.value;
+  rdma.length = bytes;
+  ReadHeader read;
+  read.message_sequence = message_sequence;
+  read.sink_tag = 0;
+  read.sink_address = 0;
+  append(append(to, rdma), read);
+}
+
+bool is_simple(const WorkRequest& request) {
+  return request.operation == Operation::rdma_read && request.segment_count == 1 && !request.inline_data &&
+         !request.fence && request.memory == nullptr && request.placed_bytes == 0 && request.segments[0].bytes != 0;
+}
+
+ResponseRecord record_of(const QueuePair& queue_pair, std::uint32_t psn, const RdmaHeader& rdma,
+                         std::uint32_t message_sequence) {
+  ResponseRecord record;
+  record.kind = MessageKind::read_request;
+  record.psn = psn;
+  record.message_sequence = message_sequence;
+  record.domain = queue_pair.domain;
+  record.tag = Stag{rdma.tag.value()};
+  record.address = rdma.address.value();
+  record.bytes = rdma.length.value();
+  return record;
+}
+
+}  // namespace
+
+/// Those at the start of the list, into memory that the peer can't store into itself. Returns how many.
+[[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_reads(QueuePair& queue_pair,
+                                                                          std::span<const WorkRequest> requests) {
+  Path& path = *queue_pair.path;
+  SlotLane* slots = path.slots[static_cast<std::size_t>(queue_pair.options.lane)];
+  if (slots == nullptr) return 0;
+  SendQueue& send = queue_pair.send;
+  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  const std::uint64_t taken_out = completions.taken_out();
+  std::size_t posted = 0;
+  for (; posted != requests.size(); ++posted) {
+    const WorkRequest& request = requests[posted];
+    const bool has_place = completions.room() != 0 && send.has_place(send.posted, taken_out);
+    if (!has_place || send.unanswered >= send.max_unanswered || !is_simple(request)) break;
+    const std::uint32_t bytes = request.segments[0].bytes;
+    const bool fits =
+        bytes <= context_.options.max_message_bytes && sink_of(queue_pair, request.segments[0]) != nullptr;
+    if (!fits || is_worth_waiting(context_, queue_pair, request, bytes)) break;
+    SlotClaim claim;
+    if (!slots->sender.claim(kExtensionBytes, 0, claim)) break;
+    put_extension(claim.extension, request, bytes, ++send.message_sequence);
+    SlotFields fields;
+    fields.opcode = static_cast<std::uint8_t>(Opcode::read_request);
+    fields.queue_pair = queue_pair.peer.number;
+    fields.packet_sequence = send.next_psn;
+    send.asked_at = slots->release(claim, fields);
+
+    SendEntry& entry = send.entries[send.posted];
+    entry.begin(request, bytes);
+    entry.numbered = true;
+    entry.psn = send.next_psn++;
+    entry.message_sequence = send.message_sequence;
+    ++send.unanswered;
+    ++send.posted;
+    completions.reserve(1);
+  }
+  if (posted == 0) return 0;
+  send.rewind_to(send.posted);
+  send.sent = send.posted;
+  send.sent_psn = send.next_psn;
+  send.room_by = kNever;
+  context_.counters.cells_sent += posted;
+  context_.turns.attend(path);
+  return posted;
+}
+
+/// Where the answer to an own read goes: memory of the process that no peer may store into, and that does not count how
+/// often it is touched. Null: the requester finds out. The checks are those of check_sink(), which for such a region
+/// are the same as for a local access.
+inline std::byte* Express::sink_of(const QueuePair& queue_pair, const LocalSegment& segment) const {
+  const auto placement = check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_write,
+                                       queue_pair.send.region);
+  if (!placement) return nullptr;
+  const ProtectionEntry& entry = *placement->entry;
+  const bool usual = !entry.strict && entry.touch == TouchControl::unlimited;
+  return usual ? placement->memory->piece_at(placement->offset) : nullptr;
+}
+
+/// A request of the peer's, which comes in order. It is answered at once if no answer waits before it, and is recorded
+/// as answered, so that it can be answered again.
+[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_read(const Path& path, QueuePair& queue_pair,
+                                                                              const ReceivedSlot& slot) {
+  ResponseQueue& responses = queue_pair.responses;
+  SlotLane* slots = path.slots[static_cast<std::size_t>(queue_pair.options.lane)];
+  const bool at_once = queue_pair.path == &path && slots != nullptr && !slots->sender.wants_room() &&
+                       responses.idle() && queue_pair.answers_reads && slot.layout().payload_bytes == 0;
+  if (!at_once) return Verdict::left;
+  const auto extension = slot.extension(kExtensionBytes);
+  const auto rdma = header_at<RdmaHeader>(extension, 0);
+  const auto read = header_at<ReadHeader>(extension, sizeof rdma);
+  const std::uint32_t bytes = rdma.length.value();
+  const std::size_t most = std::min<std::size_t>(
+      {path.cell_payload_bytes, slots->sender.max_payload_bytes(), context_.options.max_message_bytes});
+  const bool refused =
+      read_refusal(read.message_sequence.value(), responses.taken, responses.answered, responses.depth).has_value();
+  if (refused || bytes == 0 || bytes > most || read.sink_tag.value() != 0) return Verdict::left;
+
+  const std::uint32_t psn = slot.header().packet_sequence.value();
+  const ResponseRecord record = record_of(queue_pair, psn, rdma, read.message_sequence.value());
+  const std::byte* from = source_of(queue_pair, record);
+  SlotClaim claim;
+  if (from == nullptr || !slots->sender.claim(0, bytes, claim)) return Verdict::left;
+  const bool there =
+      fill(claim.payload_rest, from + claim.payload.size(), slots->stores) && fill(claim.payload, from, slots->stores);
+  if (!there) return Verdict::left;
+  SlotFields fields;
+  fields.opcode = static_cast<std::uint8_t>(Opcode::read_response_only);
+  fields.queue_pair = queue_pair.peer.number;
+  fields.packet_sequence = psn;
+  static_cast<void>(slots->release(claim, fields));
+
+  if (responses.taken >= responses.depth) {  // as Responder::take_request()
+    end_one_shot(context_, queue_pair, responses.records[responses.taken - responses.depth]);
+  }
+  responses.records[responses.taken++] = record;
+  responses.restart_at(responses.taken);
+  responses.in_cells = true;
+  queue_pair.silent = false;
+  ++queue_pair.expected_psn;
+  AdapterCounters& counters = context_.counters;
+  ++counters.segmented_reads;
+  ++counters.cells_sent;
+  counters.bytes_sent += bytes;
+  return Verdict::taken;
+}
+
+/// The bytes that the peer asks for, if it may read them and they are one piece of the process's memory. Null: the
+/// responder finds out.
+inline const std::byte* Express::source_of(QueuePair& queue_pair, const ResponseRecord& record) const {
+  if (!queue_pair.options.remote_rights.has(Right::remote_read)) return nullptr;
+  RememberedTarget& source = queue_pair.source;
+  if (source.find(record.tag, {record.address, record.bytes}) == nullptr) {
+    const Access access = access_of(queue_pair, record.tag, record.bytes, Right::remote_read, record.psn);
+    const auto placement = context_.table.check_remote(access, record.address);
+    if (!placement || placement->entry->touch != TouchControl::unlimited) return nullptr;
+    source.remember(record.tag, record.address, *placement);
+  }
+  return source.place(record.address);
+}
+
+/// The answer to the oldest read that awaits its.
+[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_answer(QueuePair& queue_pair,
+                                                                                ReceivedSlot& slot) {
+  SendEntry* entry = Requester::unanswered(queue_pair);
+  const std::uint32_t bytes = slot.layout().payload_bytes;
+  const bool awaited = entry != nullptr && entry->request.operation == Operation::rdma_read &&
+                       entry->psn == slot.header().packet_sequence.value() && entry->bytes == bytes && bytes != 0 &&
+                       entry->request.segment_count == 1;
+  if (!awaited) return Verdict::left;
+  std::byte* into = sink_of(queue_pair, entry->request.segments[0]);
+  const auto payload = slot.payload(0);
+  const bool there = into != nullptr && payload && payload->copy_by(0, {into, bytes}, guarded_copy);
+  if (!there) return Verdict::left;
+  context_.counters.bytes_received += bytes;
+  requester_.answered(queue_pair, *entry);
+  return Verdict::answer;
+}
+
+}  // namespace splitnic::fabric
