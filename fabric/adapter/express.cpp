@@ -17,6 +17,7 @@ using express_parts::append;
 using express_parts::fill;
 using express_parts::header_at;
 using express_parts::is_plain;
+using express_parts::send_slot;
 
 namespace {
 
@@ -161,17 +162,15 @@ inline std::size_t Express::post_slots(QueuePair& queue_pair, std::span<const Wo
       {path.cell_payload_bytes, slots->sender.max_payload_bytes(), context_.options.max_message_bytes});
   SendQueue& send = queue_pair.send;
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
-  const std::uint64_t room = completions.room();
-  const std::uint64_t taken_out = completions.taken_out();
   const std::uint64_t before = send.posted;
+  const std::uint64_t most = std::min<std::uint64_t>(requests.size(), completions.room());
   std::uint64_t last_position = 0;
   std::uint64_t bytes_in_cells = 0;
-  for (const WorkRequest& request : requests) {
-    const bool has_place = send.posted - before != room && send.has_place(send.posted, taken_out);
-    if (!has_place || !is_simple(request)) [[unlikely]]
+  for (const WorkRequest& request : requests.first(send.places(most, completions.taken_out()))) {
+    if (!is_simple(request)) [[unlikely]]
       break;
     const Source source = source_of(send, request);
-    if (source.from == nullptr || source.bytes > context_.options.max_message_bytes) [[unlikely]]
+    if (source.from == nullptr) [[unlikely]]
       break;
     const bool writes = is_write(request.operation);
     const Put put = writes ? put_write(queue_pair, *slots, request, source, most_payload)
@@ -224,18 +223,11 @@ inline Express::Source Express::source_of(SendQueue& send, const WorkRequest& re
 inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
                                       const Source& source, std::size_t most_payload) {
   const OnlyCell& cell = only_cell_of(request.operation);
-  SlotClaim claim;
-  const bool fits = source.bytes <= most_payload;
-  if (!fits || !slots.sender.claim(cell.extension_bytes, source.bytes, claim)) [[unlikely]]
-    return {};
-  // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
-  const bool filled = fill(claim.payload_rest, source.from + claim.payload.size(), slots.stores) &&
-                      fill(claim.payload, source.from, slots.stores);
-  if (!filled) [[unlikely]]
-    return {};
-  put_extension(claim.extension, request, cell, source.bytes);
   SlotFields fields = fields_of(queue_pair, request, cell, /*direct=*/false);
-  return {slots.release(claim, fields), false};
+  const auto put_headers = [&](std::byte* to) { put_extension(to, request, cell, source.bytes); };
+  if (source.bytes > most_payload) [[unlikely]]
+    return {};
+  return {send_slot(slots, fields, cell.extension_bytes, put_headers, source.from, source.bytes), false};
 }
 
 /// Through the peer window, if the peer has granted that and nothing older may land after it; else in the slot.
@@ -245,24 +237,23 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
                                                                           std::size_t most_payload) {
   const DirectAccess* direct = queue_pair.path->direct;
   const bool staged = direct != nullptr && !direct->bridge.peer_window().is_memory();
-  if (source.bytes == 0 || staged) return {};
+  if (source.bytes == 0 || source.bytes > context_.options.max_message_bytes || staged) return {};
   const auto at = granted_place(queue_pair, request, source.bytes);
   if (!at) {
     // The requester lets it wait.
     const bool waits = is_worth_waiting(context_, queue_pair, request, source.bytes);
     return waits ? Put{} : put_cell(queue_pair, slots, request, source, most_payload);
   }
+  if (!slots.sender.puts(1)) return {};
   const OnlyCell& cell = only_cell_of(request.operation);
-  SlotClaim claim;
-  if (!slots.sender.claim(cell.extension_bytes, 0, claim)) return {};
   const std::span<std::byte> to = direct->bridge.peer_window().claim(*at, source.bytes);
   // With an immediate, the peer reads the bytes next.
   const bool stored = cell.immediate ? fill(to, source.from, queue_pair.path->direct->announced)
                                      : guarded_copy(to.data(), source.from, to.size());
   if (!stored) return {};
-  put_extension(claim.extension, request, cell, source.bytes);
   SlotFields fields = fields_of(queue_pair, request, cell, /*direct=*/true);
-  return {slots.release(claim, fields), true};
+  const auto put_headers = [&](std::byte* headers) { put_extension(headers, request, cell, source.bytes); };
+  return {slots.put(fields, cell.extension_bytes, put_headers, nullptr, 0), true};
 }
 
 /// Where the write's bytes may be stored now, in the peer window.

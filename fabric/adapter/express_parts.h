@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 
 #include "fabric/adapter/queue_pair.h"
+#include "fabric/link/slot_ring.h"
 #include "fabric/memory/store_habit.h"
 
 /// What the sources of Express share.
@@ -30,6 +32,26 @@ template <class Header>
   Header header;
   std::memcpy(&header, extension.subspan(offset, sizeof header).data(), sizeof header);
   return header;
+}
+
+/// A message of one slot; put_extension(to) writes its extended header. Returns its position. 0: there is no room, or
+/// the process does not have this memory any more.
+template <class PutExtension>
+[[nodiscard]] std::uint64_t send_slot(SlotLane& slots, SlotFields& fields, std::size_t extension_bytes,
+                                      PutExtension&& put_extension, const std::byte* from, std::size_t bytes) {
+  if (bytes <= kSlotBodyInBoth) {
+    const std::uint64_t position = slots.put(fields, extension_bytes, put_extension, from, bytes);
+    if (position != 0) [[likely]]
+      return position;
+  }
+  SlotClaim claim;
+  if (!slots.sender.claim(extension_bytes, bytes, claim)) return 0;
+  // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
+  const bool filled =
+      fill(claim.payload_rest, from + claim.payload.size(), slots.stores) && fill(claim.payload, from, slots.stores);
+  if (!filled) return 0;
+  put_extension(claim.extension);
+  return slots.release(claim, fields);
 }
 
 }  // namespace splitnic::fabric::express_parts

@@ -13,8 +13,8 @@ namespace splitnic::fabric {
 namespace {
 
 using express_parts::append;
-using express_parts::fill;
 using express_parts::header_at;
+using express_parts::send_slot;
 
 constexpr std::size_t kExtensionBytes = sizeof(RdmaHeader) + sizeof(ReadHeader);
 static_assert(kExtensionBytes <= kSlotBodyInFirst);
@@ -69,14 +69,15 @@ ResponseRecord record_of(const QueuePair& queue_pair, std::uint32_t psn, const R
     const bool fits =
         bytes <= context_.options.max_message_bytes && sink_of(queue_pair, request.segments[0]) != nullptr;
     if (!fits || is_worth_waiting(context_, queue_pair, request, bytes)) break;
-    SlotClaim claim;
-    if (!slots->sender.claim(kExtensionBytes, 0, claim)) break;
-    put_extension(claim.extension, request, bytes, ++send.message_sequence);
     SlotFields fields;
     fields.opcode = static_cast<std::uint8_t>(Opcode::read_request);
     fields.queue_pair = queue_pair.peer.number;
     fields.packet_sequence = send.next_psn;
-    send.asked_at = slots->release(claim, fields);
+    const auto put_headers = [&](std::byte* to) { put_extension(to, request, bytes, send.message_sequence + 1); };
+    const std::uint64_t position = slots->put(fields, kExtensionBytes, put_headers, nullptr, 0);
+    if (position == 0) break;
+    send.asked_at = position;
+    ++send.message_sequence;
 
     SendEntry& entry = send.entries[send.posted];
     entry.begin(request, bytes);
@@ -131,16 +132,14 @@ inline std::byte* Express::sink_of(const QueuePair& queue_pair, const LocalSegme
   const std::uint32_t psn = slot.header().packet_sequence.value();
   const ResponseRecord record = record_of(queue_pair, psn, rdma, read.message_sequence.value());
   const std::byte* from = source_of(queue_pair, record);
-  SlotClaim claim;
-  if (from == nullptr || !slots->sender.claim(0, bytes, claim)) return Verdict::left;
-  const bool there =
-      fill(claim.payload_rest, from + claim.payload.size(), slots->stores) && fill(claim.payload, from, slots->stores);
-  if (!there) return Verdict::left;
+  if (from == nullptr) return Verdict::left;
   SlotFields fields;
   fields.opcode = static_cast<std::uint8_t>(Opcode::read_response_only);
   fields.queue_pair = queue_pair.peer.number;
   fields.packet_sequence = psn;
-  static_cast<void>(slots->release(claim, fields));
+  if (send_slot(
+          *slots, fields, 0, [](std::byte*) {}, from, bytes) == 0)
+    return Verdict::left;
 
   if (responses.taken >= responses.depth) {  // as Responder::take_request()
     end_one_shot(context_, queue_pair, responses.records[responses.taken - responses.depth]);

@@ -138,6 +138,14 @@ struct SendQueue {
     const bool all_taken = taken_out == std::numeric_limits<std::uint64_t>::max();
     return position - done < depth && (all_taken || position < depth || completed_at(position - depth) <= taken_out);
   }
+  /// How many requests find a place now, at most so many.
+  [[nodiscard]] std::uint64_t places(std::uint64_t most, std::uint64_t taken_out) const {
+    const bool all_taken = taken_out == std::numeric_limits<std::uint64_t>::max();
+    if (all_taken) return std::min<std::uint64_t>(most, depth - (posted - done));
+    std::uint64_t count = 0;
+    while (count != most && has_place(posted + count, taken_out)) ++count;
+    return count;
+  }
   [[nodiscard]] std::uint64_t completed_at(std::uint64_t position) const {
     return completed[position & (completed.size() - 1)];
   }

@@ -28,7 +28,7 @@ SlotSender::SlotSender(Bridge& bridge, const SlotRingPlace& place, std::uint32_t
       window_(&bridge.peer_window()),
       local_(bridge.local_memory()),
       place_(checked(place)),
-      seed_(seed),
+      sequences_(seed),
       payload_lines_(place.payload_lines),
       payload_after_(place.slot_lines) {
   SPLITNIC_CHECK(window_->contains(place.slots_offset, place.slot_lines * kSlotLine));
@@ -57,7 +57,7 @@ void SlotSender::write_staged(SlotLayout layout, std::span<const std::byte> payl
   if (layout.in_payload_ring) {
     window_->commit(place_.payload_offset + layout.payload_at * kSlotLine, payload);
   }
-  const std::uint32_t second_sequence = line_sequence(seed_, head_ + 1);
+  const std::uint32_t second_sequence = sequences_.of(head_ + 1);
   std::memcpy(staged_.data() + kSlotLine, &second_sequence, sizeof second_sequence);
   const std::span<const std::byte> staged(staged_);
   if (layout.two_lines) window_->write(line_offset(head_ + 1), staged.subspan(kSlotLine));
@@ -122,7 +122,7 @@ SlotReceiver::SlotReceiver(Bridge& bridge, const SlotRingPlace& place, std::uint
       slots_(bridge.local_memory().slice(place.slots_offset, place.slot_lines * kSlotLine)),
       payload_(bridge.local_memory().slice(place.payload_offset, place.payload_lines * kSlotLine)),
       place_(checked(place)),
-      seed_(seed) {
+      sequences_(seed) {
   SPLITNIC_CHECK(window_->contains(place.tail_offset, kSlotLine));
 }
 

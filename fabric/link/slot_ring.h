@@ -11,6 +11,7 @@
 
 #include "common/check.h"
 #include "fabric/bridge/bridge.h"
+#include "fabric/memory/guarded_copy.h"
 #include "fabric/memory/store_habit.h"
 #include "fabric/wire/slot.h"
 
@@ -53,6 +54,16 @@ inline constexpr std::size_t kTailAt = 16;
 [[nodiscard]] constexpr std::uint32_t line_sequence(std::uint32_t seed, std::uint64_t line) {
   return (seed | 0x8000'0000U) + static_cast<std::uint32_t>(line);
 }
+/// The seed as line 0 has it: line_sequence() of any line is so much more.
+class LineSequences {
+ public:
+  LineSequences() = default;
+  explicit LineSequences(std::uint32_t seed) : first_(line_sequence(seed, 0)) {}
+  [[nodiscard]] std::uint32_t of(std::uint64_t line) const { return first_ + static_cast<std::uint32_t>(line); }
+
+ private:
+  std::uint32_t first_ = line_sequence(0, 0);
+};
 
 /// Where to put what a claimed slot carries. Write-only: it may be the peer's memory.
 struct SlotClaim {
@@ -86,6 +97,12 @@ class SlotSender {
   /// The claimed slot is the peer's, its bytes with it. Returns the number of lines sent so far, this slot's included:
   /// the slot is settled when settled() has reached it.
   std::uint64_t release(const SlotClaim& claim, const SlotFields& fields);
+  /// What claim(), filling and release() do, in one go, for a message that fits the lines of its slot. from: the
+  /// payload; copied by guarded_copy(). put_extension(to) writes the extended header. Returns as release(). 0: nothing
+  /// has happened, because the window is not memory, there may be no room, or the payload's memory is gone.
+  template <class PutExtension>
+  [[nodiscard]] std::uint64_t put(const SlotFields& fields, std::size_t extension_bytes, PutExtension&& put_extension,
+                                  const std::byte* from, std::size_t payload_bytes);
 
   /// Loads the tail and returns it. An impossible value leaves what was known and sets faulty().
   std::uint64_t refresh_tail();
@@ -111,6 +128,10 @@ class SlotSender {
   /// Lines sent.
   [[nodiscard]] std::uint64_t head() const { return head_; }
   [[nodiscard]] bool drained() { return head_ == tail_ || refresh_tail() == head_; }
+  /// put() of a message of so many lines, whose payload is there, sends it.
+  [[nodiscard]] bool puts(std::uint64_t lines) const {
+    return lines_ != nullptr && head_ + lines - tail_ <= place_.slot_lines && !wants_room_ && !faulty_;
+  }
   /// A claim() has found no room, and since then none as long has succeeded: a shorter one may pass one that waits.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
   /// wants_room(), and the peer has consumed something since the last refresh.
@@ -124,7 +145,7 @@ class SlotSender {
   /// to: the line, where the window is memory.
   void store_sequence(std::byte* to, std::uint64_t line) const {
     // R2 (release): the rest of the slot before the word that releases it, which P1 is elsewhere; pairs with A2.
-    __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), line_sequence(seed_, line), __ATOMIC_RELEASE);
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), sequences_.of(line), __ATOMIC_RELEASE);
   }
   [[nodiscard]] bool find_room(std::uint64_t lines, std::uint64_t payload);
   /// Of a payload in its ring.
@@ -145,7 +166,7 @@ class SlotSender {
   PeerWindow* window_ = nullptr;
   PeerMemory local_;
   SlotRingPlace place_{};
-  std::uint32_t seed_ = 0;
+  LineSequences sequences_{};
   std::byte* lines_ = nullptr;     // the slots, where the window is memory
   std::byte* payloads_ = nullptr;  // likewise
   std::size_t payload_lines_ = 0;
@@ -213,7 +234,7 @@ class SlotReceiver {
     // If the slot has a second line, that comes beside the first, not after it.
     slots_.prefetch(tail_ + 1);
     // A2 (acquire, in watch): pairs with R2 and P1 in SlotSender.
-    return slots_.watch<std::uint32_t>(tail_) == line_sequence(seed_, tail_);
+    return slots_.watch<std::uint32_t>(tail_) == sequences_.of(tail_);
   }
   /// Consumes front(): its lines and its payload are the sender's as soon as the tail is pushed.
   void pop();
@@ -244,7 +265,7 @@ class SlotReceiver {
   PeerLines slots_;
   PeerMemory payload_;
   SlotRingPlace place_{};
-  std::uint32_t seed_ = 0;
+  LineSequences sequences_{};
   std::uint64_t tail_ = 0;
   std::uint64_t settled_ = 0;
   std::uint64_t pushed_tail_ = 0;    // in the tail line
@@ -308,11 +329,40 @@ inline std::uint64_t SlotSender::release(const SlotClaim& claim, const SlotField
   } else {
     encode_slot(fields, claim.layout, staged_.data() + kSlotSequenceBytes);
     write_staged(claim.layout, claim.payload);
-    window_->write_word(line_offset(head_), line_sequence(seed_, head_));
+    window_->write_word(line_offset(head_), sequences_.of(head_));
   }
   head_ += claim.layout.two_lines ? 2 : 1;
   if (fields.awaited) awaited_to_ = head_;
   payload_head_ = claim.payload_head;
+  payload_after_[static_cast<std::size_t>((head_ - 1) & (place_.slot_lines - 1))] = payload_head_;
+  return head_;
+}
+
+template <class PutExtension>
+std::uint64_t SlotSender::put(const SlotFields& fields, std::size_t extension_bytes, PutExtension&& put_extension,
+                              const std::byte* from, std::size_t payload_bytes) {
+  const std::size_t in_first = std::min(payload_bytes, kSlotBodyInFirst - extension_bytes);
+  const std::size_t in_second = payload_bytes - in_first;
+  const bool two_lines = in_second != 0;
+  const std::uint64_t lines = two_lines ? 2 : 1;
+  if (in_second > kSlotLine - kSlotSequenceBytes || !puts(lines)) [[unlikely]]
+    return 0;
+  std::byte* const first = lines_ + line_at(head_);
+  std::byte* const second = lines_ + line_at(head_ + 1);
+  // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
+  if (two_lines && !guarded_copy(second + kSlotSequenceBytes, from + in_first, in_second)) [[unlikely]]
+    return 0;
+  if (in_first != 0 && !guarded_copy(first + kSlotBodyAt + extension_bytes, from, in_first)) [[unlikely]]
+    return 0;
+  put_extension(first + kSlotBodyAt);
+  if (two_lines) store_sequence(second, head_ + 1);
+  SlotLayout layout;
+  layout.two_lines = two_lines;
+  layout.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
+  encode_slot(fields, layout, first + kSlotSequenceBytes);
+  store_sequence(first, head_);
+  head_ += lines;
+  if (fields.awaited) awaited_to_ = head_;
   payload_after_[static_cast<std::size_t>((head_ - 1) & (place_.slot_lines - 1))] = payload_head_;
   return head_;
 }
@@ -359,7 +409,7 @@ inline ReceivedSlot* SlotReceiver::read_front() {
     slots_.next_message(second);
     slots_.copy_out(second, kSlotSequenceBytes, std::span(front_.lines_.body).subspan(kSlotBodyInFirst));
     const auto sequence = slots_.load<std::uint32_t>(second);
-    if (!front_.fault_ && sequence != line_sequence(seed_, second)) front_.fault_ = SlotFault::second_line;
+    if (!front_.fault_ && sequence != sequences_.of(second)) front_.fault_ = SlotFault::second_line;
   }
   if (front_.fault_) [[unlikely]] {
     front_.layout_ = SlotLayout{.two_lines = two_lines};
@@ -378,6 +428,7 @@ inline void SlotReceiver::pop() {
 }
 
 inline void SlotReceiver::reported_by_slot() {
+  if (reported_settled_ == settled_) return;
   reported_settled_ = settled_;
   reported_tail_ = std::max(reported_tail_, settled_);
   if (reported_tail_ == tail_) payload_unreported_ = 0;
@@ -394,6 +445,16 @@ struct SlotLane {
     fields.settled = static_cast<std::uint32_t>(receiver.settled());
     const std::uint64_t position = sender.release(claim, fields);
     receiver.reported_by_slot();
+    return position;
+  }
+  /// The same with SlotSender::put().
+  template <class PutExtension>
+  [[nodiscard]] std::uint64_t put(SlotFields& fields, std::size_t extension_bytes, PutExtension&& put_extension,
+                                  const std::byte* from, std::size_t payload_bytes) {
+    fields.settled = static_cast<std::uint32_t>(receiver.settled());
+    const std::uint64_t position = sender.put(fields, extension_bytes, put_extension, from, payload_bytes);
+    if (position != 0) [[likely]]
+      receiver.reported_by_slot();
     return position;
   }
 };
