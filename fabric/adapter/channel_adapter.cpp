@@ -418,7 +418,8 @@ std::optional<std::size_t> ChannelAdapter::claim_direct(QpNumber queue_pair, Rem
   const QueuePair* found = state_->find(queue_pair);
   const bool reachable = found != nullptr && found->path != nullptr && state_->follow(*found->path);
   if (!reachable || !found->rules().connected) return std::nullopt;
-  return found->path->claim_direct({queue_pair, found->peer.number}, remote, bytes);
+  const WindowPlace at = found->path->claim_direct({queue_pair, found->peer.number}, remote, bytes);
+  return at ? std::optional(*at) : std::nullopt;
 }
 
 bool ChannelAdapter::rests(Time now) {

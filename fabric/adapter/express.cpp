@@ -132,9 +132,7 @@ inline std::size_t Express::store_writes(QueuePair& queue_pair, std::span<const 
   Path& path = *queue_pair.path;
   SendQueue& send = queue_pair.send;
   const bool writes = !requests.empty() && requests.front().operation == Operation::rdma_write;
-  if (!writes || send.done != send.posted || path.direct == nullptr) return 0;
-  PeerWindow& window = path.direct->bridge.peer_window();
-  if (!window.is_memory()) return 0;
+  if (!writes || send.done != send.posted || path.window == nullptr) return 0;
   const CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
   const std::uint64_t taken_out = completions.taken_out();
   std::size_t stored = 0;
@@ -145,7 +143,7 @@ inline std::size_t Express::store_writes(QueuePair& queue_pair, std::span<const 
     const Source source = source_of(send, request);
     if (source.from == nullptr || source.bytes == 0 || source.bytes > context_.options.max_message_bytes) break;
     const auto at = path.claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, source.bytes);
-    if (!at || !guarded_copy(window.claim(*at, source.bytes).data(), source.from, source.bytes)) break;
+    if (!at || !guarded_copy(path.window->claim(*at, source.bytes).data(), source.from, source.bytes)) break;
     ++context_.counters.direct_writes;
     end_at_post(context_, queue_pair, request, 0);
   }
@@ -235,10 +233,10 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
                                                                           const WorkRequest& request,
                                                                           const Source& source,
                                                                           std::size_t most_payload) {
-  const DirectAccess* direct = queue_pair.path->direct;
-  const bool staged = direct != nullptr && !direct->bridge.peer_window().is_memory();
+  Path& path = *queue_pair.path;
+  const bool staged = path.direct != nullptr && path.window == nullptr;
   if (source.bytes == 0 || source.bytes > context_.options.max_message_bytes || staged) return {};
-  const auto at = granted_place(queue_pair, request, source.bytes);
+  const WindowPlace at = granted_place(queue_pair, request, source.bytes);
   if (!at) {
     // The requester lets it wait.
     const bool waits = is_worth_waiting(context_, queue_pair, request, source.bytes);
@@ -246,10 +244,10 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
   }
   if (!slots.sender.puts(1)) return {};
   const OnlyCell& cell = only_cell_of(request.operation);
-  const std::span<std::byte> to = direct->bridge.peer_window().claim(*at, source.bytes);
+  const std::span<std::byte> to = path.window->claim(*at, source.bytes);
   // With an immediate, the peer reads the bytes next.
-  const bool stored = cell.immediate ? fill(to, source.from, queue_pair.path->direct->announced)
-                                     : guarded_copy(to.data(), source.from, to.size());
+  const bool stored =
+      cell.immediate ? fill(to, source.from, path.direct->announced) : guarded_copy(to.data(), source.from, to.size());
   if (!stored) return {};
   SlotFields fields = fields_of(queue_pair, request, cell, /*direct=*/true);
   const auto put_headers = [&](std::byte* headers) { put_extension(headers, request, cell, source.bytes); };
@@ -257,11 +255,11 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
 }
 
 /// Where the write's bytes may be stored now, in the peer window.
-inline std::optional<std::size_t> Express::granted_place(const QueuePair& queue_pair, const WorkRequest& request,
-                                                         std::uint32_t bytes) {
+inline WindowPlace Express::granted_place(const QueuePair& queue_pair, const WorkRequest& request,
+                                          std::uint32_t bytes) {
   // As cells_have_landed(); inline data goes in the cell, as there.
   const bool landed = queue_pair.send.done >= queue_pair.send.cells_to;
-  if (!landed || request.inline_data) return std::nullopt;
+  if (!landed || request.inline_data) return {};
   return queue_pair.path->claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, bytes);
 }
 

@@ -83,8 +83,8 @@ class Express {
                                     const Source& source, std::size_t most_payload);
   [[nodiscard]] Put put_write(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
                               const Source& source, std::size_t most_payload);
-  [[nodiscard]] static std::optional<std::size_t> granted_place(const QueuePair& queue_pair, const WorkRequest& request,
-                                                                std::uint32_t bytes);
+  [[nodiscard]] static WindowPlace granted_place(const QueuePair& queue_pair, const WorkRequest& request,
+                                                 std::uint32_t bytes);
   [[nodiscard]] std::size_t post_datagrams(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] bool find_route(const QueuePair& queue_pair, AddressHandleNumber handle, Route& route) const;
   [[nodiscard]] static bool put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,

@@ -150,15 +150,15 @@ struct Path {
   [[nodiscard]] std::size_t cell_payload(VirtualLane lane) const {
     return std::min<std::size_t>(cell_payload_bytes, link.max_payload(lane));
   }
-  /// Where the peer lets the writer store [address, address + bytes) through the peer window; nullopt: send it
-  /// segmented.
-  [[nodiscard]] std::optional<std::size_t> claim_direct(MptWriter writer, RemoteAddress remote, std::uint64_t bytes) {
-    return direct == nullptr ? std::nullopt : peer_grants.claim(*direct, writer, remote.tag, remote.address, bytes);
+  /// Where the peer lets the writer store [address, address + bytes) through the peer window; none: send it segmented.
+  [[nodiscard]] WindowPlace claim_direct(MptWriter writer, RemoteAddress remote, std::uint64_t bytes) {
+    return direct == nullptr ? WindowPlace() : peer_grants.claim(*direct, writer, remote.tag, remote.address, bytes);
   }
 
   PathNumber number;
   CellLink& link;
   DirectAccess* direct;                   ///< the link's; null: there is none
+  PeerWindow* window = nullptr;           ///< of direct, if it is memory, in this epoch
   bool corrupts;                          ///< the link may corrupt cells
   bool lossless;                          ///< a cell that has left arrives, or the epoch ends
   bool reports_settled;                   ///< consumption acknowledges

@@ -11,7 +11,11 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
   path.slots = {path.link.slots(VirtualLane::control), path.link.slots(VirtualLane::data)};
   path.gid = port_gid(path.link.port_address());
   path.peer_gid = port_gid(path.link.peer_port_address());
-  if (path.direct != nullptr) path.grants.start(*path.direct);
+  if (path.direct != nullptr) {
+    path.grants.start(*path.direct);
+    PeerWindow& window = path.direct->bridge.peer_window();
+    path.window = window.is_memory() ? &window : nullptr;
+  }
   path.peer_grants.start();
   path.drains.start();
   for (const QueuePair* queue_pair : queue_pairs) {  // those that have awaited the link
@@ -28,6 +32,7 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
 void ChannelAdapter::State::end_epoch(Path& path) {
   path.open = false;
   path.slots = {};
+  path.window = nullptr;
   path.takes_no_datagrams = false;
   ++path_epochs;
   context.turns.attend(path);

@@ -263,6 +263,7 @@ void FabricLink::go_up(const Anchor& peer) {
   direct_.peer_mpt = peer.mpt;
   direct_.admissions = layout_.admissions;
   direct_.peer_admissions = peer.admissions;
+  direct_.admission_changes = bridge_.local_memory().slice(layout_.admissions.offset, sizeof(std::uint64_t));
   direct_.tag_out = tag_out;
   direct_.tag_in = tag_in;
   peer_port_address_ = peer.port_address;

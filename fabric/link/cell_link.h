@@ -39,6 +39,7 @@ struct DirectAccess {
   /// The link is not up any more.
   void end() {
     for (MemoryRange* range : {&buffers, &peer_buffers, &mpt, &peer_mpt, &admissions, &peer_admissions}) *range = {};
+    admission_changes = {};
   }
 
   Bridge& bridge;
@@ -48,9 +49,10 @@ struct DirectAccess {
   MemoryRange peer_mpt{};      ///< this end's
   MemoryRange admissions{};    ///< the peer's queue pairs that this end may store through; at least a line
   MemoryRange peer_admissions{};
-  StoreHabit announced{};     ///< how bytes are stored that a message announces to the peer
-  std::uint32_t tag_out = 0;  ///< seals what this end writes into peer_mpt; new with every epoch
-  std::uint32_t tag_in = 0;   ///< likewise of the peer
+  PeerMemory admission_changes{};  ///< the first word of admissions: the peer raises it with each change
+  StoreHabit announced{};          ///< how bytes are stored that a message announces to the peer
+  std::uint32_t tag_out = 0;       ///< seals what this end writes into peer_mpt; new with every epoch
+  std::uint32_t tag_in = 0;        ///< likewise of the peer
 };
 
 /// Where the payload of a claimed cell goes: one or two pieces of write-only memory, filled from the start.

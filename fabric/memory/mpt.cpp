@@ -162,7 +162,6 @@ std::optional<MptGrant> MptView::find_grant(DirectAccess& direct, Stag tag) {
   return std::nullopt;
 }
 
-/// What the table says of known.tag to known.writer.
 void MptView::look_up(DirectAccess& direct, Remembered& known) {
   known.granted = false;
   const auto domain = find_domain(direct, known.writer);
@@ -174,24 +173,6 @@ void MptView::look_up(DirectAccess& direct, Remembered& known) {
   known.address = grant->address;
   known.length = grant->length;
   known.window_offset = grant->window_offset;
-}
-
-std::optional<std::size_t> MptView::claim(DirectAccess& direct, MptWriter writer, Stag tag, std::uint64_t address,
-                                          std::uint64_t bytes) {
-  Remembered& known = remembered_[(tag.index() + writer.queue_pair.value) % kRemembered];
-  // Every change of the table changes this number, so that it alone says whether what is remembered still holds. Read
-  // before the table (A1): see M1.
-  const auto changes = direct.bridge.local_memory().watch<std::uint64_t>(direct.admissions.offset);
-  if (known.writer != writer || known.tag != tag || known.changes != changes) {
-    known.writer = writer;
-    known.tag = tag;
-    known.changes = changes;
-    look_up(direct, known);
-  }
-  if (!known.granted || address < known.address) return std::nullopt;
-  const std::uint64_t offset = address - known.address;
-  if (!within(known.length, {offset, bytes})) return std::nullopt;
-  return static_cast<std::size_t>(known.window_offset + offset);
 }
 
 }  // namespace splitnic::fabric

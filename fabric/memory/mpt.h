@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/range.h"
 #include "fabric/ids.h"
 #include "fabric/link/cell_link.h"
 #include "fabric/memory/mpt_layout.h"
@@ -67,6 +68,23 @@ struct MptWriter {
   friend bool operator==(const MptWriter&, const MptWriter&) = default;
 };
 
+/// A place in the peer window, or none; like a std::optional, but one word. (Of an optional, GCC writes the parts and
+/// then copies the whole, and that load waits until all stores before it have left, which may be those of messages.)
+class WindowPlace {
+ public:
+  constexpr WindowPlace() = default;
+  constexpr explicit WindowPlace(std::size_t offset) : offset_(offset) {}
+  [[nodiscard]] constexpr bool has_value() const { return offset_ != kNone; }
+  constexpr explicit operator bool() const { return has_value(); }
+  /// While has_value(): bytes from the window's start.
+  constexpr std::size_t operator*() const { return offset_; }
+  friend constexpr bool operator==(const WindowPlace&, const WindowPlace&) = default;
+
+ private:
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  std::size_t offset_ = kNone;
+};
+
 /// The initiator's side: where in the peer window a queue pair may store into a remote range. It trusts nothing
 /// unchecked: it copies the slot out, verifies it, and checks it against its own mapping. What it has found or not
 /// found for a tag and a connection it remembers while the owner's table does not change; such a use reads one word of
@@ -75,10 +93,10 @@ class MptView {
  public:
   /// An epoch has begun: all that is remembered is void.
   void start();
-  /// Offset in the peer window for [address, address + bytes) of the tag's entry. nullopt: not granted to this writer,
-  /// so send the data segmented.
-  [[nodiscard]] std::optional<std::size_t> claim(DirectAccess& direct, MptWriter writer, Stag tag,
-                                                 std::uint64_t address, std::uint64_t bytes);
+  /// Where [address, address + bytes) of the tag's entry lies. None: it is not granted to this writer, so send the data
+  /// segmented.
+  [[nodiscard]] WindowPlace claim(DirectAccess& direct, MptWriter writer, Stag tag, std::uint64_t address,
+                                  std::uint64_t bytes);
 
  private:
   struct Remembered {
@@ -92,10 +110,28 @@ class MptView {
   };
   [[nodiscard]] static std::optional<ProtectionDomain> find_domain(DirectAccess& direct, const MptWriter& writer);
   [[nodiscard]] static std::optional<MptGrant> find_grant(DirectAccess& direct, Stag tag);
+  /// What the table says of known.tag to known.writer.
   static void look_up(DirectAccess& direct, Remembered& known);
 
   static constexpr std::size_t kRemembered = 32;
   std::array<Remembered, kRemembered> remembered_{};
 };
+
+inline WindowPlace MptView::claim(DirectAccess& direct, MptWriter writer, Stag tag, std::uint64_t address,
+                                  std::uint64_t bytes) {
+  Remembered& known = remembered_[(tag.index() + writer.queue_pair.value) % kRemembered];
+  // Every change of the table changes this number, so that it alone says whether what is remembered still holds. Read
+  // before the table (A1): see M1.
+  const auto changes = direct.admission_changes.watch<std::uint64_t>(0);
+  if (known.writer != writer || known.tag != tag || known.changes != changes) [[unlikely]] {
+    known.writer = writer;
+    known.tag = tag;
+    known.changes = changes;
+    look_up(direct, known);
+  }
+  const std::uint64_t offset = address - known.address;
+  const bool inside = known.granted && address >= known.address && within(known.length, {offset, bytes});
+  return inside ? WindowPlace(static_cast<std::size_t>(known.window_offset + offset)) : WindowPlace();
+}
 
 }  // namespace splitnic::fabric

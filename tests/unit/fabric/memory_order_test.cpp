@@ -325,11 +325,11 @@ TEMPLATE_TEST_CASE("machine code: no order of stores shows a part of a grant or 
   publish(!memory);
   const MemoryEvents change = world.trace.of([&] { publish(memory); });
   MptView view;
-  std::optional<std::size_t> at;
+  WindowPlace at;
   const MemoryEvents claim = world.trace.of([&] {
     at = view.claim(initiator, {admission.peer, admission.queue_pair}, grant.tag, 0, 64);
   });
-  REQUIRE(at == owner.buffers.offset);
+  REQUIRE(at == WindowPlace(owner.buffers.offset));
 
   constexpr std::size_t kSets = LinkOptions{}.mpt_entries / kMptWays;
   const std::size_t slot = initiator.mpt.offset + grant.tag.index() % kSets * kMptWays * sizeof(MptSlot);

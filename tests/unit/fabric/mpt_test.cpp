@@ -32,8 +32,8 @@ struct Fixture {
   DirectAccess& initiator = *pair.link(0).direct();
   MptPublisher publisher;
   MptView view;
-  std::optional<std::size_t> claim(Stag tag, std::uint64_t address, std::uint64_t bytes, QpNumber writer = kWriter,
-                                   QpNumber of = kOwners) {
+  WindowPlace claim(Stag tag, std::uint64_t address, std::uint64_t bytes, QpNumber writer = kWriter,
+                    QpNumber of = kOwners) {
     pair.advance(microseconds(1));
     return view.claim(initiator, {writer, of}, tag, address, bytes);
   }
@@ -106,9 +106,9 @@ TEST_CASE("a granted range is claimed within its bounds alone", "[fabric][memory
   CHECK_FALSE(f.claim(tag, 0x7000'0000, 1).has_value());
   REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, tag, 64)));
   const std::size_t at = f.owner.buffers.offset + 64;
-  CHECK(f.claim(tag, 0x7000'0000, 4096) == at);
-  CHECK(f.claim(tag, 0x7000'0000 + 4095, 1) == at + 4095);
-  CHECK(f.claim(tag, 0x7000'0000 + 4096, 0) == at + 4096);
+  CHECK(f.claim(tag, 0x7000'0000, 4096) == WindowPlace(at));
+  CHECK(f.claim(tag, 0x7000'0000 + 4095, 1) == WindowPlace(at + 4095));
+  CHECK(f.claim(tag, 0x7000'0000 + 4096, 0) == WindowPlace(at + 4096));
   CHECK_FALSE(f.claim(tag, 0x7000'0000, 4097).has_value());
   CHECK_FALSE(f.claim(tag, 0x7000'0000 - 1, 1).has_value());
   CHECK_FALSE(f.claim(tag, 0x7000'0000 + 4096, 1).has_value());
@@ -126,7 +126,7 @@ TEST_CASE("a revoked grant is no longer claimed, from the cache neither", "[fabr
   const Stag again = Stag::from(1234, 6);
   REQUIRE(f.publisher.grant(f.owner, grant_for(f.owner, again, 4096)));
   CHECK_FALSE(f.claim(tag, 0x7000'0000, 1).has_value());
-  CHECK(f.claim(again, 0x7000'0000, 1) == f.owner.buffers.offset + 4096);
+  CHECK(f.claim(again, 0x7000'0000, 1) == WindowPlace(f.owner.buffers.offset + 4096));
 }
 
 TEST_CASE("a full set grants no more, and grants again after a revocation", "[fabric][memory]") {
