@@ -311,8 +311,8 @@ std::size_t ChannelAdapter::State::send_cells() {
 }
 
 void ChannelAdapter::State::release() {
-  turns.release([this](QueuePair& queue_pair) -> std::optional<Time> {
-    if (!queue_pair.outstanding()) return QueuePairTurns::kIdle;
+  turns.release([this](QueuePair& queue_pair) {
+    if (!queue_pair.outstanding()) return QueuePairTurn::kIdle;
     if (queue_pair.path != nullptr) context.turns.attend(*queue_pair.path);
     return requester.waits_until(queue_pair);
   });

@@ -354,11 +354,11 @@ void ChannelAdapter::State::take_datagram(Path& path, const ReceivedCell& receiv
     return;
   }
   payload.slice(0, sizeof bytes).copy_out(std::as_writable_bytes(std::span(&bytes, 1)));
-  const auto header = decode_datagram(bytes);
-  const bool from_one =
-      header && (cell.source_queue_pair.value == 0 || cell.source_queue_pair == header->source_queue_pair);
+  DatagramHeader header;
+  const bool from_one = decode_datagram(bytes, header) &&
+                        (cell.source_queue_pair.value == 0 || cell.source_queue_pair == header.source_queue_pair);
   const bool multicast = cell.destination_queue_pair == kMulticastQueuePair;
-  if (!from_one || multicast != header->group.is_group()) {
+  if (!from_one || multicast != header.group.is_group()) {
     ++context.counters.dropped_bad_cell;
     return;
   }
@@ -368,19 +368,19 @@ void ChannelAdapter::State::take_datagram(Path& path, const ReceivedCell& receiv
   };
   if (!multicast) {
     QueuePair* queue_pair = find(cell.destination_queue_pair);
-    if (takes(queue_pair)) return responder.take_datagram(*queue_pair, path, *header, cell, message);
+    if (takes(queue_pair)) return responder.take_datagram(*queue_pair, path, header, cell, message);
     ++context.counters.dropped_unknown_queue_pair;
     return;
   }
   std::size_t takers = 0;
-  if (const auto* group = context.datagrams.find(header->group)) {
+  if (const auto* group = context.datagrams.find(header.group)) {
     for (const QpNumber number : group->attached) {
       QueuePair* queue_pair = find(number);
       if (!takes(queue_pair)) continue;
       ++takers;
       // Each of them gets a copy of its own; nothing of one decides about another.
       for (const PeerMemory& piece : message.pieces()) piece.next_message();
-      responder.take_datagram(*queue_pair, path, *header, cell, message);
+      responder.take_datagram(*queue_pair, path, header, cell, message);
     }
   }
   if (takers == 0) ++context.counters.dropped_no_group_member;

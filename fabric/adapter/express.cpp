@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/endian/buffers.hpp>
 #include <cstring>
 
 #include "common/range.h"
@@ -71,6 +72,11 @@ void put_extension(std::byte* to, const WorkRequest& request, const OnlyCell& ce
     to = append(to, rdma);
   }
   if (cell.immediate) append(to, ImmediateHeader(request.immediate));
+}
+
+bool copy_plainly(void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return true;
 }
 
 /// A datagram goes to one queue pair.
@@ -242,7 +248,7 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
     const bool waits = is_worth_waiting(context_, queue_pair, request, source.bytes);
     return waits ? Put{} : put_cell(queue_pair, slots, request, source, most_payload);
   }
-  if (!slots.sender.puts(1)) return {};
+  if (!slots.sender.finds_room(1)) return {};
   const OnlyCell& cell = only_cell_of(request.operation);
   const std::span<std::byte> to = path.window->claim(*at, source.bytes);
   // With an immediate, the peer reads the bytes next.
@@ -339,12 +345,13 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
   const std::size_t payload_bytes = sizeof(DatagramBytes) + source.bytes;
   const OnlyCell& cell = only_cell_of(request.operation);
   if (!route.slots->sender.claim(cell.extension_bytes, payload_bytes, claim)) return false;
-  route.header.queue_key = queue_key_of(queue_pair.options, request.datagram);
   const std::span<std::byte> first = claim.payload.subspan(sizeof(DatagramBytes));
   StoreHabit& stores = route.slots->stores;
   const bool filled = fill(claim.payload_rest, source.from + first.size(), stores) && fill(first, source.from, stores);
   if (!filled) return false;
   append(claim.payload.data(), route.header);
+  const boost::endian::little_uint32_buf_t queue_key(queue_key_of(queue_pair.options, request.datagram));
+  append(claim.payload.data() + offsetof(DatagramBytes, queue_key), queue_key);
   put_extension(claim.extension, request, cell, source.bytes);
   SlotFields fields;
   fields.opcode = static_cast<std::uint8_t>(cell.immediate ? Opcode::datagram_immediate : Opcode::datagram);
@@ -372,7 +379,7 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
   QueuePair* queue_pair = nullptr;
   CompletionQueue* completions = nullptr;  // of its receives
   while (burst.end == End::enough && burst.taken != most) {
-    ReceivedSlot* slot = slots->receiver.front();
+    ReceivedSlot* slot = slots->receiver.head();
     if (slot == nullptr) [[unlikely]] {
       burst.end = End::empty;
       break;
@@ -384,7 +391,7 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
     const OpcodeTraits& what = traits(header.opcode.value());
     Verdict verdict = Verdict::left;
     if (what.is(MessageKind::datagram)) {
-      verdict = take_datagram(path, *slot, what);
+      verdict = take_datagram(path, slots->receiver, *slot, what);
     } else {
       const QpNumber number{header.queue_pair.value()};
       if (queue_pair == nullptr || queue_pair->number != number) [[unlikely]] {
@@ -396,11 +403,14 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
       if (header.packet_sequence.value() != queue_pair->expected_psn && !answer) [[unlikely]]
         break;
       if (what.is(MessageKind::send)) {
-        verdict = take_send(*queue_pair, *completions, *slot, what);
-      } else if (what.is(MessageKind::write)) {
-        verdict = take_write(*queue_pair, *completions, *slot, what);
+        verdict = take_send(*queue_pair, *completions, slots->receiver, *slot, what);
       } else {
-        verdict = answer ? take_answer(*queue_pair, *slot) : take_read(path, *queue_pair, *slot);
+        slots->receiver.load_body();
+        if (what.is(MessageKind::write)) {
+          verdict = take_write(*queue_pair, *completions, *slot, what);
+        } else {
+          verdict = answer ? take_answer(*queue_pair, *slot) : take_read(path, *queue_pair, *slot);
+        }
       }
     }
     if (verdict == Verdict::left) [[unlikely]]
@@ -416,8 +426,8 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
   return burst;
 }
 
-inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueue& completions, ReceivedSlot& slot,
-                                           const OpcodeTraits& what) {
+inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueue& completions, SlotReceiver& from,
+                                           ReceivedSlot& slot, const OpcodeTraits& what) {
   ReceiveQueue& receive = queue_pair.receive;
   if (receive.empty() && !responder_.has_receive(queue_pair)) [[unlikely]]
     return Verdict::left;
@@ -427,14 +437,21 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
     return Verdict::left;
   const LocalSegment& segment = entry.segments[0];
   std::byte* into = receive.region.place(segment.tag, segment.as_number(), bytes, Right::local_write);
-  const auto payload = slot.payload(what.immediate ? sizeof(ImmediateHeader) : 0);
-  if (into == nullptr || !payload) [[unlikely]]
+  if (into == nullptr) [[unlikely]]
     return Verdict::left;
   Headers headers;
   headers.bytes = bytes;
-  if (what.immediate)
+  bool there = false;
+  if (what.immediate) [[unlikely]] {
+    from.load_body();
+    const auto payload = slot.payload(sizeof(ImmediateHeader));
+    if (!payload) return Verdict::left;
     headers.immediate = header_at<ImmediateHeader>(slot.extension(sizeof(ImmediateHeader)), 0).value();
-  if (!payload->copy_by(0, {into, bytes}, guarded_copy)) [[unlikely]] {
+    there = payload->copy_by(0, {into, bytes}, guarded_copy);
+  } else {
+    there = from.copy_payload(0, {into, bytes}, guarded_copy);
+  }
+  if (!there) [[unlikely]] {
     headers.bytes = 0;
     refused_ = as_received(slot, headers);
     responder_.refuse_gone(queue_pair, segment.tag, refused_);
@@ -485,7 +502,8 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
 }
 
 /// What the queue pair does not want is counted, and taken all the same.
-[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_datagram(const Path& path, ReceivedSlot& slot,
+[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_datagram(const Path& path, SlotReceiver& from,
+                                                                                  ReceivedSlot& slot,
                                                                                   const OpcodeTraits& what) {
   QueuePair* queue_pair = context_.queue_pair(QpNumber{slot.header().queue_pair.value()});
   const std::uint32_t payload_bytes = slot.layout().payload_bytes;
@@ -498,24 +516,34 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
   const std::uint32_t needed = kRouteHeaderBytes + message_bytes;
   if (entry.segment_count != 1 || needed > entry.bytes) return Verdict::left;
   std::byte* into = queue_pair->receive.region.place(segment.tag, segment.as_number(), needed, Right::local_write);
-  const auto payload = slot.payload(what.immediate ? sizeof(ImmediateHeader) : 0);
-  if (into == nullptr || !payload) return Verdict::left;
+  std::optional<PeerMemory> copied;  // with an immediate, behind which the payload begins
+  if (what.immediate) {
+    from.load_body();
+    copied = slot.payload(sizeof(ImmediateHeader));
+  }
+  if (into == nullptr || (what.immediate && !copied)) return Verdict::left;
+  const auto copy_by = [&](std::size_t skipped, std::span<std::byte> to, const auto& copy) {
+    return copied ? copied->copy_by(skipped, to, copy) : from.copy_payload(skipped, to, copy);
+  };
   AdapterCounters& counters = context_.counters;
   counters.bytes_received += payload_bytes;
   DatagramBytes head;
-  payload->copy_out(0, std::as_writable_bytes(std::span(&head, 1)));
-  const auto header = decode_datagram(head);
-  if (!header || header->group.is_group()) {
+  static_cast<void>(copy_by(0, std::as_writable_bytes(std::span(&head, 1)), copy_plainly));
+  DatagramHeader header;
+  if (!decode_datagram(head, header) || header.group.is_group()) {
     ++counters.dropped_bad_cell;
     return Verdict::taken;
   }
-  if (header->queue_key != queue_pair->options.queue_key) {
+  if (header.queue_key != queue_pair->options.queue_key) {
     ++counters.dropped_wrong_queue_key;
     return Verdict::taken;
   }
-  const RouteHeader route = route_of(*header, path.peer_gid, path.gid, message_bytes);
-  const bool there = guarded_copy(into, std::as_bytes(std::span(&route, 1)).data(), sizeof route) &&
-                     payload->copy_by(sizeof(DatagramBytes), {into + kRouteHeaderBytes, message_bytes}, guarded_copy);
+  const RouteHeader route = route_of(header, path.peer_gid, path.gid, message_bytes);
+  // In two pieces, so that no load spans both addresses, which were stored one by one.
+  constexpr std::size_t kFirst = offsetof(RouteHeader, destination);
+  const bool there = guarded_copy(into, &route, kFirst) &&
+                     guarded_copy(into + kFirst, &route.destination, sizeof route.destination) &&
+                     copy_by(sizeof(DatagramBytes), {into + kRouteHeaderBytes, message_bytes}, guarded_copy);
   if (!there) {
     report_gone(context_, queue_pair->number, segment.tag);
     ++counters.dropped_unacknowledged;
@@ -525,7 +553,7 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
   const std::uint32_t immediate =
       what.immediate ? header_at<ImmediateHeader>(slot.extension(sizeof(ImmediateHeader)), 0).value() : 0;
   complete_datagram(context_, *queue_pair,
-                    {header->source_queue_pair, path.number, needed, solicited, what.immediate, immediate});
+                    {header.source_queue_pair, path.number, needed, solicited, what.immediate, immediate});
   return Verdict::taken;
 }
 

@@ -94,14 +94,16 @@ class Express {
   [[nodiscard]] std::byte* sink_of(const QueuePair& queue_pair, const LocalSegment& segment) const;
   [[nodiscard]] Verdict take_read(const Path& path, QueuePair& queue_pair, const ReceivedSlot& slot);
   [[nodiscard]] Verdict take_answer(QueuePair& queue_pair, ReceivedSlot& slot);
-  [[nodiscard]] const std::byte* source_of(QueuePair& queue_pair, const ResponseRecord& record) const;
+  [[nodiscard]] const std::byte* source_of(QueuePair& queue_pair, const RemoteAddress& at, std::uint32_t bytes,
+                                           std::uint32_t psn) const;
 
   [[nodiscard]] QueuePair* receiver(const Path& path, QpNumber number) const;
-  [[nodiscard]] Verdict take_send(QueuePair& queue_pair, CompletionQueue& completions, ReceivedSlot& slot,
-                                  const OpcodeTraits& what);
+  [[nodiscard]] Verdict take_send(QueuePair& queue_pair, CompletionQueue& completions, SlotReceiver& from,
+                                  ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] Verdict take_write(QueuePair& queue_pair, CompletionQueue& completions, ReceivedSlot& slot,
                                    const OpcodeTraits& what);
-  [[nodiscard]] Verdict take_datagram(const Path& path, ReceivedSlot& slot, const OpcodeTraits& what);
+  [[nodiscard]] Verdict take_datagram(const Path& path, SlotReceiver& from, ReceivedSlot& slot,
+                                      const OpcodeTraits& what);
   [[nodiscard]] const ProtectionEntry* target_of(QueuePair& queue_pair, const Headers& headers,
                                                  std::uint32_t psn) const;
   [[nodiscard]] static ReceivedCell as_received(const ReceivedSlot& slot, const Headers& headers,

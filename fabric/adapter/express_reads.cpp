@@ -36,18 +36,7 @@ bool is_simple(const WorkRequest& request) {
          !request.fence && request.memory == nullptr && request.placed_bytes == 0 && request.segments[0].bytes != 0;
 }
 
-ResponseRecord record_of(const QueuePair& queue_pair, std::uint32_t psn, const RdmaHeader& rdma,
-                         std::uint32_t message_sequence) {
-  ResponseRecord record;
-  record.kind = MessageKind::read_request;
-  record.psn = psn;
-  record.message_sequence = message_sequence;
-  record.domain = queue_pair.domain;
-  record.tag = Stag{rdma.tag.value()};
-  record.address = rdma.address.value();
-  record.bytes = rdma.length.value();
-  return record;
-}
+constexpr auto kPutNothing = [](std::byte*) {};
 
 }  // namespace
 
@@ -98,16 +87,17 @@ ResponseRecord record_of(const QueuePair& queue_pair, std::uint32_t psn, const R
   return posted;
 }
 
-/// Where the answer to an own read goes: memory of the process that no peer may store into, and that does not count how
-/// often it is touched. Null: the requester finds out. The checks are those of check_sink(), which for such a region
-/// are the same as for a local access.
+/// Where the answer to an own read goes, if that is one piece of the process's memory that takes it as any local access
+/// does. Null: the requester finds out.
 inline std::byte* Express::sink_of(const QueuePair& queue_pair, const LocalSegment& segment) const {
-  const auto placement = check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_write,
-                                       queue_pair.send.region);
-  if (!placement) return nullptr;
-  const ProtectionEntry& entry = *placement->entry;
-  const bool usual = !entry.strict && entry.touch == TouchControl::unlimited;
-  return usual ? placement->memory->piece_at(placement->offset) : nullptr;
+  RememberedRegion& region = queue_pair.send.region;
+  std::byte* into = region.place(segment.tag, segment.as_number(), segment.bytes, Right::local_write);
+  if (into == nullptr) {
+    static_cast<void>(
+        check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_write, region));
+    into = region.place(segment.tag, segment.as_number(), segment.bytes, Right::local_write);
+  }
+  return into != nullptr && region.takes_answers() ? into : nullptr;
 }
 
 /// A request of the peer's, which comes in order. It is answered at once if no answer waits before it, and is recorded
@@ -130,21 +120,19 @@ inline std::byte* Express::sink_of(const QueuePair& queue_pair, const LocalSegme
   if (refused || bytes == 0 || bytes > most || read.sink_tag.value() != 0) return Verdict::left;
 
   const std::uint32_t psn = slot.header().packet_sequence.value();
-  const ResponseRecord record = record_of(queue_pair, psn, rdma, read.message_sequence.value());
-  const std::byte* from = source_of(queue_pair, record);
+  const RemoteAddress at{rdma.address.value(), Stag{rdma.tag.value()}};
+  const std::byte* from = source_of(queue_pair, at, bytes, psn);
   if (from == nullptr) return Verdict::left;
   SlotFields fields;
   fields.opcode = static_cast<std::uint8_t>(Opcode::read_response_only);
   fields.queue_pair = queue_pair.peer.number;
   fields.packet_sequence = psn;
-  if (send_slot(
-          *slots, fields, 0, [](std::byte*) {}, from, bytes) == 0)
-    return Verdict::left;
+  if (send_slot(*slots, fields, 0, kPutNothing, from, bytes) == 0) return Verdict::left;
 
   if (responses.taken >= responses.depth) {  // as Responder::take_request()
     end_one_shot(context_, queue_pair, responses.records[responses.taken - responses.depth]);
   }
-  responses.records[responses.taken++] = record;
+  responses.records[responses.taken++].begin_read(queue_pair.domain, psn, read.message_sequence.value(), at, bytes);
   responses.restart_at(responses.taken);
   responses.in_cells = true;
   queue_pair.silent = false;
@@ -158,16 +146,17 @@ inline std::byte* Express::sink_of(const QueuePair& queue_pair, const LocalSegme
 
 /// The bytes that the peer asks for, if it may read them and they are one piece of the process's memory. Null: the
 /// responder finds out.
-inline const std::byte* Express::source_of(QueuePair& queue_pair, const ResponseRecord& record) const {
+inline const std::byte* Express::source_of(QueuePair& queue_pair, const RemoteAddress& at, std::uint32_t bytes,
+                                           std::uint32_t psn) const {
   if (!queue_pair.options.remote_rights.has(Right::remote_read)) return nullptr;
   RememberedTarget& source = queue_pair.source;
-  if (source.find(record.tag, {record.address, record.bytes}) == nullptr) {
-    const Access access = access_of(queue_pair, record.tag, record.bytes, Right::remote_read, record.psn);
-    const auto placement = context_.table.check_remote(access, record.address);
+  if (source.find(at.tag, {at.address, bytes}) == nullptr) {
+    const Access access = access_of(queue_pair, at.tag, bytes, Right::remote_read, psn);
+    const auto placement = context_.table.check_remote(access, at.address);
     if (!placement || placement->entry->touch != TouchControl::unlimited) return nullptr;
-    source.remember(record.tag, record.address, *placement);
+    source.remember(at.tag, at.address, *placement);
   }
-  return source.place(record.address);
+  return source.place(at.address);
 }
 
 /// The answer to the oldest read that awaits its.

@@ -278,6 +278,24 @@ struct ResponseRecord {
   std::uint64_t original = 0;  ///< an atomic's result: computed once, sent again with each repeated request
   DmaState dma = DmaState::none;
   bool one_shot = false;  ///< a read that has taken a one-shot entry
+
+  /// Starts over, with a read that is answered in cells and takes no one-shot entry. In place: the copy of a record
+  /// that was just filled would wait until its parts have left the store queue.
+  void begin_read(ProtectionDomain of, std::uint32_t packet, std::uint32_t message, const RemoteAddress& at,
+                  std::uint32_t length) {
+    kind = MessageKind::read_request;
+    psn = packet;
+    message_sequence = message;
+    domain = of;
+    shared_receives = SrqNumber{};
+    tag = at.tag;
+    address = at.address;
+    bytes = length;
+    sink_tag = Stag{};
+    sink_address = original = 0;
+    dma = DmaState::none;
+    one_shot = false;
+  }
 };
 
 /// S3's queue of incoming read requests, by message sequence number. Records stay until their places are needed: a peer
@@ -326,6 +344,9 @@ struct Path;
 /// Of QueuePairTurns: when a poll looks at the queue pair.
 struct QueuePairTurn {
   enum class State : std::uint8_t { idle, active, waiting };
+  /// In place of a deadline: nothing is left for it, or it stays active.
+  static constexpr Time kIdle = Time::min();
+  static constexpr Time kStays = Time::min() + Duration(1);
 
   State state = State::idle;
   Time until = kNever;    ///< while waiting: its deadline

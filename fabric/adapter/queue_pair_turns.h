@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/intrusive/set.hpp>
 #include <cstddef>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,8 +64,8 @@ class QueuePairTurns {
     turn_ = (turn_ + 1) % (2 * active_.size());
     return {*active_[turn_ / 2], turn_ % 2 == 0};
   }
-  /// Whether those that are active stay so, wait or become idle. left(QueuePair&) says it: nullopt: it stays; a time:
-  /// it waits until then; kIdle: it is idle.
+  /// Whether those that are active stay so, wait or become idle. left(QueuePair&) says until when it waits, or
+  /// QueuePairTurn::kStays or kIdle.
   template <class Left>
   void release(Left&& left) {
     std::size_t kept = 0;
@@ -74,19 +73,17 @@ class QueuePairTurns {
     for (std::size_t position = 0; position < active_.size(); ++position) {
       QueuePair& queue_pair = *active_[position];
       if (position == whose_turn) turn_ = 2 * kept + turn_ % 2;
-      const std::optional<Time> until = left(queue_pair);
-      if (!until) {
+      const Time until = left(queue_pair);
+      if (until == QueuePairTurn::kStays) {
         active_[kept++] = &queue_pair;
-      } else if (*until == kIdle) {
+      } else if (until == QueuePairTurn::kIdle) {
         queue_pair.turn.state = QueuePairTurn::State::idle;
       } else {
-        wait(queue_pair, *until);
+        wait(queue_pair, until);
       }
     }
     active_.resize(kept);
   }
-  /// Of release().
-  static constexpr Time kIdle = Time::min();
   /// Calls visit(QueuePair&) for each waiting one; it may activate it.
   template <class Visit>
   void visit_waiting(Visit&& visit) {

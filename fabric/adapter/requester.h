@@ -44,8 +44,8 @@ class Requester {
   /// When check_time or pump wants to run next, without anything coming in.
   [[nodiscard]] Time next_deadline(const QueuePair& queue_pair) const;
   /// Until when the queue pair only waits: before, polls have nothing to do for it unless something comes in for it.
-  /// nullopt: they have something to do, or may have.
-  [[nodiscard]] std::optional<Time> waits_until(const QueuePair& queue_pair) const;
+  /// QueuePairTurn::kStays: they have something to do, or may have.
+  [[nodiscard]] Time waits_until(const QueuePair& queue_pair) const;
   /// As next_deadline(), for a datagram queue pair.
   [[nodiscard]] Time next_datagram_deadline(const QueuePair& queue_pair) const;
 

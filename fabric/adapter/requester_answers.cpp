@@ -491,22 +491,22 @@ bool Requester::waits_for_others(const QueuePair& queue_pair) const {
   return (entry.failure != CompletionStatus::success || send.awaits_earlier) && send.done != send.next;
 }
 
-std::optional<Time> Requester::waits_until(const QueuePair& queue_pair) const {
+Time Requester::waits_until(const QueuePair& queue_pair) const {
   const SendQueue& send = queue_pair.send;
   const Path* path = queue_pair.path;
   if (queue_pair.options.datagram || path == nullptr || !path->open || !queue_pair.rules().connected ||
       queue_pair.owes_answers()) {
-    return std::nullopt;
+    return QueuePairTurn::kStays;
   }
   // What the peer settles must find the queue pair.
   const VirtualLane lane = queue_pair.options.lane;
-  if (path->reports_settled && !path->awaited[static_cast<std::size_t>(lane)].kept()) return std::nullopt;
+  if (path->reports_settled && !path->awaited[static_cast<std::size_t>(lane)].kept()) return QueuePairTurn::kStays;
   if (send.done == send.posted) return kNever;  // but the peer's message, which is partly in
   if (context_.now < send.hold_until) return send.hold_until;
   const bool timer_runs = send.sent == send.done || send.acknowledge_by != kNever;
-  if (send.next == send.posted) return timer_runs ? std::optional(send.acknowledge_by) : std::nullopt;
+  if (send.next == send.posted) return timer_runs ? send.acknowledge_by : QueuePairTurn::kStays;
   const bool waits = send.delay_until != kNever || (!path->link.wants_room(lane) && waits_for_others(queue_pair));
-  if (!timer_runs || (queue_pair.sends_on() && !waits)) return std::nullopt;
+  if (!timer_runs || (queue_pair.sends_on() && !waits)) return QueuePairTurn::kStays;
   return next_deadline(queue_pair);
 }
 

@@ -220,6 +220,13 @@ class PeerLines {
     memory_.audit(at(line) + skipped, to.size());
     std::memcpy(to.data(), memory_.base_ + at(line) + skipped, to.size());
   }
+  /// The same as PeerMemory::copy_by().
+  template <class Copy>
+  [[nodiscard]] bool copy_by(std::uint64_t line, std::size_t skipped, std::span<std::byte> to, Copy&& copy) const {
+    SPLITNIC_CHECK(within(kLine, {skipped, to.size()}));
+    memory_.audit(at(line) + skipped, to.size());
+    return to.empty() || copy(to.data(), memory_.base_ + at(line) + skipped, to.size());
+  }
 
  private:
   [[nodiscard]] std::size_t at(std::uint64_t line) const { return static_cast<std::size_t>(line * kLine & mask_); }

@@ -132,6 +132,10 @@ class SlotSender {
   [[nodiscard]] bool puts(std::uint64_t lines) const {
     return lines_ != nullptr && head_ + lines - tail_ <= place_.slot_lines && !wants_room_ && !faulty_;
   }
+  /// puts(), if need be after another look at the peer's tail.
+  [[nodiscard]] bool finds_room(std::uint64_t lines) {
+    return puts(lines) || (find_room(lines, payload_head_) && puts(lines));
+  }
   /// A claim() has found no room, and since then none as long has succeeded: a shorter one may pass one that waits.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
   /// wants_room(), and the peer has consumed something since the last refresh.
@@ -186,8 +190,8 @@ class SlotSender {
   bool faulty_ = false;
 };
 
-/// A received slot, copied out of the ring. Only a payload in the payload ring stays where the peer can write it: read
-/// that once.
+/// A received slot, copied out of the ring: its header, and its body from SlotReceiver::load_body() on. Only a payload
+/// in the payload ring stays where the peer can write it: read that once.
 class ReceivedSlot {
  public:
   [[nodiscard]] const SlotHeader& header() const { return lines_.header; }
@@ -227,7 +231,20 @@ class SlotReceiver {
   SlotReceiver(Bridge& bridge, const SlotRingPlace& place, std::uint32_t seed);
 
   /// The oldest slot, copied and checked once; null: there is none. Good until pop().
-  [[nodiscard]] ReceivedSlot* front() { return waiting() ? read_front() : nullptr; }
+  [[nodiscard]] ReceivedSlot* front() {
+    ReceivedSlot* slot = head();
+    if (slot != nullptr) load_body();
+    return slot;
+  }
+  /// The same, and of the slot nothing but its header and layout.
+  [[nodiscard]] ReceivedSlot* head() { return waiting() ? read_head() : nullptr; }
+  /// Copies the body of head(), if it was not yet.
+  void load_body();
+  /// Copies bytes of the payload of head(), which has no extended header and no fault(), from the ring to their place;
+  /// instead of load_body(), and each byte once. skipped: payload before them. into: no longer than the rest. What
+  /// PeerMemory::copy_by() answers.
+  template <class Copy>
+  [[nodiscard]] bool copy_payload(std::size_t skipped, std::span<std::byte> into, Copy&& copy);
   /// There is a slot.
   [[nodiscard]] bool waiting() const {
     if (front_lines_ != 0) return true;
@@ -258,7 +275,7 @@ class SlotReceiver {
   void push_tail(std::uint64_t answers);
 
  private:
-  [[nodiscard]] ReceivedSlot* read_front();
+  [[nodiscard]] ReceivedSlot* read_head();
 
   Bridge* bridge_ = nullptr;
   PeerWindow* window_ = nullptr;
@@ -272,7 +289,8 @@ class SlotReceiver {
   std::uint64_t reported_tail_ = 0;  // there, or by a slot
   std::uint64_t reported_settled_ = 0;
   std::uint64_t payload_unreported_ = 0;  // lines of payload consumed and not yet reported
-  std::size_t front_lines_ = 0;           // 0: front() has found nothing yet
+  std::size_t front_lines_ = 0;           // 0: head() has found nothing yet
+  bool body_loaded_ = false;              // of front_
   ReceivedSlot front_{};
 };
 
@@ -396,18 +414,18 @@ inline std::optional<PeerMemory> ReceivedSlot::payload(std::size_t extension_byt
 }
 
 /// The first line is there: waiting() has seen its sequence word.
-inline ReceivedSlot* SlotReceiver::read_front() {
+inline ReceivedSlot* SlotReceiver::read_head() {
   if (front_lines_ != 0) return &front_;
   slots_.next_message(tail_);
-  slots_.copy_out(tail_, 0, std::as_writable_bytes(std::span(&front_.lines_, 1)).first(kSlotLine));
+  slots_.copy_out(tail_, 0, std::as_writable_bytes(std::span(&front_.lines_, 1)).first(kSlotBodyAt));
   front_.layout_ = slot_layout(front_.header());
   front_.fault_ = slot_fault(front_.header(), front_.layout_, place_.payload_lines);
   const bool two_lines = front_.layout_.two_lines;
   front_lines_ = two_lines ? 2 : 1;
+  body_loaded_ = false;
   if (two_lines) {
     const std::uint64_t second = tail_ + 1;
     slots_.next_message(second);
-    slots_.copy_out(second, kSlotSequenceBytes, std::span(front_.lines_.body).subspan(kSlotBodyInFirst));
     const auto sequence = slots_.load<std::uint32_t>(second);
     if (!front_.fault_ && sequence != sequences_.of(second)) front_.fault_ = SlotFault::second_line;
   }
@@ -418,6 +436,26 @@ inline ReceivedSlot* SlotReceiver::read_front() {
     front_.in_ring_.next_message();
   }
   return &front_;
+}
+
+inline void SlotReceiver::load_body() {
+  if (body_loaded_) return;
+  body_loaded_ = true;
+  const std::span body(front_.lines_.body);
+  slots_.copy_out(tail_, kSlotBodyAt, body.first<kSlotBodyInFirst>());
+  if (front_lines_ == 2) slots_.copy_out(tail_ + 1, kSlotSequenceBytes, body.subspan<kSlotBodyInFirst>());
+}
+
+template <class Copy>
+bool SlotReceiver::copy_payload(std::size_t skipped, std::span<std::byte> into, Copy&& copy) {
+  if (front_.layout_.in_payload_ring) return front_.in_ring_.copy_by(skipped, into, copy);
+  // Not out of a private copy: loads that span its stores would wait until these have left.
+  const std::size_t left_in_first = kSlotBodyInFirst - std::min(skipped, kSlotBodyInFirst);
+  const std::size_t in_first = std::min(into.size(), left_in_first);
+  if (!slots_.copy_by(tail_, kSlotBodyAt + skipped, into.first(in_first), copy)) return false;
+  if (in_first == into.size()) return true;
+  const std::size_t at = skipped + in_first - kSlotBodyInFirst;
+  return slots_.copy_by(tail_ + 1, kSlotSequenceBytes + at, into.subspan(in_first), copy);
 }
 
 inline void SlotReceiver::pop() {

@@ -80,6 +80,9 @@ class RememberedRegion {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a region may be the whole address space, which begins with null
     return granted ? reinterpret_cast<std::byte*>(piece_ + static_cast<std::uintptr_t>(at)) : nullptr;
   }
+  /// Of memory that place() has found: whether an answer to an own read goes there as any local access does, because
+  /// the region is no strict domain's, and does not count how often it is touched.
+  [[nodiscard]] bool takes_answers() const { return takes_answers_; }
   /// granted: for the access at this address, of a region.
   void remember(Stag tag, std::uint64_t address, const Placement& granted) {
     const ProtectionEntry& entry = *granted.entry;
@@ -87,6 +90,7 @@ class RememberedRegion {
     tag_ = tag;
     first_ = address - granted.offset;
     rights_ = entry.rights;
+    takes_answers_ = !entry.strict && entry.touch == TouchControl::unlimited;
     piece_ = reinterpret_cast<std::uintptr_t>(entry.memory.piece_at(0));
     bytes_in_piece_ = entry.memory.is_piece() ? entry.length : 0;
   }
@@ -95,6 +99,7 @@ class RememberedRegion {
   RememberedEntry remembered_;
   Stag tag_{};
   Rights rights_{};
+  bool takes_answers_ = false;
   std::uint64_t first_ = 0;  // the address of the region's first byte
   std::uintptr_t piece_ = 0;
   std::uint64_t bytes_in_piece_ = 0;  // 0: it is not one piece

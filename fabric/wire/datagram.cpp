@@ -1,5 +1,8 @@
 #include "fabric/wire/datagram.h"
 
+#include <cstddef>
+#include <cstring>
+
 #include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
@@ -37,10 +40,14 @@ DatagramBytes encode_datagram(const DatagramHeader& header) {
 
 RouteHeader route_of(const DatagramHeader& header, const Gid& source, const Gid& receiver, std::size_t message_bytes) {
   RouteHeader route;
-  route.version_class_flow = kVersion | std::uint32_t{header.traffic_class} << kTrafficClassShift | header.flow_label;
-  route.payload_bytes = static_cast<std::uint16_t>(message_bytes);
-  route.next_header = kRouteNextHeader;
-  route.hop_limit = header.hop_limit;
+  // All fields before the addresses by one store, because they are copied by one load.
+  const std::uint32_t version_class_flow =
+      kVersion | std::uint32_t{header.traffic_class} << kTrafficClassShift | header.flow_label;
+  const std::uint64_t rest = std::uint64_t{static_cast<std::uint16_t>(message_bytes)} << 16U |
+                             std::uint64_t{kRouteNextHeader} << 8U | header.hop_limit;
+  const boost::endian::big_uint64_buf_t fields(std::uint64_t{version_class_flow} << 32U | rest);
+  static_assert(sizeof fields == offsetof(RouteHeader, source));
+  std::memcpy(static_cast<void*>(&route), &fields, sizeof fields);
   route.source = source;
   route.destination = header.group.is_zero() ? receiver : header.group;
   return route;

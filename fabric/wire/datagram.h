@@ -5,7 +5,6 @@
 #include <boost/endian/buffers.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <type_traits>
 
@@ -83,10 +82,9 @@ struct DatagramHeader {
 };
 
 [[nodiscard]] DatagramBytes encode_datagram(const DatagramHeader& header);
-/// nullopt: reserved bits are set, or the source queue pair or the group is impossible.
-[[nodiscard]] inline std::optional<DatagramHeader> decode_datagram(const DatagramBytes& bytes) {
+/// False: reserved bits are set, or the source queue pair or the group is impossible.
+[[nodiscard]] inline bool decode_datagram(const DatagramBytes& bytes, DatagramHeader& header) {
   const std::uint32_t class_and_flow = bytes.class_and_flow.value();
-  DatagramHeader header;
   header.queue_key = bytes.queue_key.value();
   header.source_queue_pair = QpNumber{bytes.source_queue_pair.value()};
   header.flow_label = class_and_flow & kMaxFlowLabel;
@@ -94,10 +92,9 @@ struct DatagramHeader {
   header.hop_limit = bytes.hop_limit.value();
   header.group = bytes.group;
   const auto& reserved = bytes.reserved;
-  const bool good = class_and_flow >> kUnusedShift == 0 && (reserved[0] | reserved[1] | reserved[2]) == 0 &&
-                    header.source_queue_pair.value != 0 && header.source_queue_pair.value < kMulticastQueuePair.value &&
-                    (header.group.is_zero() || header.group.is_group());
-  return good ? std::optional(header) : std::nullopt;
+  return class_and_flow >> kUnusedShift == 0 && (reserved[0] | reserved[1] | reserved[2]) == 0 &&
+         header.source_queue_pair.value != 0 && header.source_queue_pair.value < kMulticastQueuePair.value &&
+         (header.group.is_zero() || header.group.is_group());
 }
 /// The header that the receiver finds in front of the message. source, receiver: of the ports of both.
 [[nodiscard]] RouteHeader route_of(const DatagramHeader& header, const Gid& source, const Gid& receiver,

@@ -106,14 +106,18 @@ inline void encode_slot(const SlotFields& fields, const SlotLayout& layout, std:
   const unsigned shape = (layout.two_lines ? kTwoLines : 0U) | (layout.in_payload_ring ? kInPayloadRing : 0U) |
                          (fields.awaited ? kAwaited : 0U) | (fields.solicited ? kSolicited : 0U) |
                          (fields.direct ? kDirect : 0U);
-  const auto put = [to](std::size_t word, std::uint32_t low, std::uint64_t high) {
-    const boost::endian::little_uint64_buf_t both(low | high << 32U);
-    std::memcpy(to + word * sizeof both, &both, sizeof both);
+  const auto put = [to](std::size_t at, auto number) {
+    const boost::endian::endian_buffer<boost::endian::order::little, decltype(number), sizeof number * 8> bytes(number);
+    std::memcpy(to + at, &bytes, sizeof bytes);
   };
-  put(0, layout.payload_bytes, layout.payload_at);
-  put(1, fields.settled,
-      shape | static_cast<unsigned>(fields.opcode) << 8U | static_cast<unsigned>(fields.cell_sequence) << 16U);
-  put(2, fields.queue_pair.value, fields.packet_sequence);
+  const auto both = [](std::uint32_t low, std::uint64_t high) { return low | high << 32U; };
+  put(0, both(layout.payload_bytes, layout.payload_at));
+  put(8, both(fields.settled,
+              shape | static_cast<unsigned>(fields.opcode) << 8U | static_cast<unsigned>(fields.cell_sequence) << 16U));
+  // One by one: out of half a word in memory GCC makes a whole one by loading both halves, and that load waits until
+  // what was just stored there has left, and all that was stored before it.
+  put(offsetof(SlotHeader, queue_pair), fields.queue_pair.value);
+  put(offsetof(SlotHeader, packet_sequence), fields.packet_sequence);
 }
 
 /// The field that makes a slot unusable. The slot still names its queue pair, and the responder refuses the message.

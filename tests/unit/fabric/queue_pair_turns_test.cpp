@@ -38,9 +38,8 @@ struct Some {
   /// Activates it, and lets it wait at the end of the poll.
   void wait(std::size_t number, Time until) {
     turns.activate((*this)[number]);
-    turns.release([&](QueuePair& queue_pair) -> std::optional<Time> {
-      return &queue_pair == &(*this)[number] ? std::optional(until) : std::nullopt;
-    });
+    turns.release(
+        [&](QueuePair& queue_pair) { return &queue_pair == &(*this)[number] ? until : QueuePairTurn::kStays; });
   }
   std::vector<std::uint32_t> active() const {
     std::vector<std::uint32_t> numbers;
@@ -103,7 +102,7 @@ TEST_CASE("what waits no more has no deadline", "[fabric][adapter]") {
   some.wait(2, at(20));
   some.turns.end_wait(some[1]);
   CHECK(some.turns.first_deadline() == at(20));
-  some.turns.release([](QueuePair&) { return std::optional(QueuePairTurns::kIdle); });
+  some.turns.release([](QueuePair&) { return QueuePairTurn::kIdle; });
   some.turns.activate_due(at(15));
   CHECK(some.active().empty());
   some.turns.forget(some[2]);
@@ -123,8 +122,8 @@ TEST_CASE("each active queue pair has its two turns, whoever leaves between them
   Numbers whose;
   for (int i = 0; i < 3; ++i) whose.push_back(some.turns.next().queue_pair.number.value);
   CHECK(whose == Numbers{1, 2, 2});
-  some.turns.release([](QueuePair& queue_pair) -> std::optional<Time> {
-    return queue_pair.number.value == 1 ? std::optional(QueuePairTurns::kIdle) : std::nullopt;
+  some.turns.release([](QueuePair& queue_pair) {
+    return queue_pair.number.value == 1 ? QueuePairTurn::kIdle : QueuePairTurn::kStays;
   });
   std::size_t answers = 0;
   for (int i = 0; i < 6; ++i) {

@@ -5,6 +5,8 @@
 #include <deque>
 #include <thread>
 
+#include "fabric/memory/guarded_copy.h"
+#include "tests/unit/fabric/mapped_memory.h"
 #include "tests/unit/fabric/slot_ring_fixture.h"
 
 namespace splitnic::fabric::test::slot_ring_test {
@@ -348,6 +350,77 @@ TEST_CASE("the ring does what a queue does, whatever the order of events, over a
     }
     REQUIRE(model.empty());
   }
+}
+
+/// By put(), where it takes the message. False: the ring is full.
+bool send_at_once(SlotSender& sender, const SlotMessage& message) {
+  const auto put_extension = [&](std::byte* to) { std::ranges::copy(message.extension, to); };
+  const std::uint64_t position = sender.put(message.fields, message.extension.size(), put_extension,
+                                            message.payload.data(), message.payload.size());
+  if (position != 0) REQUIRE(position == sender.head());
+  return position != 0 || send(sender, message);
+}
+
+TEST_CASE("a message that is put at once lies in the ring as one that is claimed, filled and released",
+          "[fabric][slot]") {
+  TestRing at_once;
+  TestRing in_steps;
+  SeededRandom random(5);
+  const std::size_t bytes = kSlotPlace.payload_offset + kSlotPlace.payload_lines * kSlotLine;
+  std::size_t full = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const SlotMessage message = draw(random, random.below(37), random.below(110));
+    const bool sent = send_at_once(at_once.sender, message);
+    REQUIRE(send(in_steps.sender, message) == sent);
+    full += sent ? 0 : 1;
+    REQUIRE(at_once.sender.head() == in_steps.sender.head());
+    REQUIRE(at_once.sender.awaits() == in_steps.sender.awaits());
+    Bytes one(bytes);
+    Bytes other(bytes);
+    at_once.memory().copy_out(0, one);
+    in_steps.memory().copy_out(0, other);
+    REQUIRE(one == other);
+    while (!sent || random.below(3) == 0) {
+      if (at_once.receiver.front() == nullptr) break;
+      for (TestRing* ring : {&at_once, &in_steps}) {
+        REQUIRE(ring->receiver.front() != nullptr);
+        ring->receiver.pop();
+        ring->receiver.push_tail(0);
+      }
+    }
+  }
+  CHECK(full > 100);
+}
+
+TEST_CASE("a message whose memory is gone is not put, and leaves nothing that looks like a slot", "[fabric][slot]") {
+  TestRing ring;
+  SeededRandom random(6);
+  enable_guarded_copy();  // the test runner has installed handlers of its own
+  const auto nothing = [](std::byte*) {};
+  const MappedMemory memory(2 * page_bytes());
+  memory.protect(0, page_bytes(), PROT_NONE);
+  const std::byte* const first_gone = memory.at(page_bytes() - kSlotBodyInFirst);  // what goes into the first line
+  CHECK(ring.sender.put({}, 0, nothing, first_gone, 90) == 0);
+  CHECK(ring.sender.head() == 0);
+  // The next one is a line, and nobody has sent the second.
+  const SlotMessage message = draw(random, 0, 30);
+  REQUIRE(send_at_once(ring.sender, message));
+  check_front(ring.receiver, message);
+  CHECK(ring.receiver.front() == nullptr);
+}
+
+TEST_CASE("a message is not put past one that waits for room", "[fabric][slot]") {
+  TestRing ring;
+  SeededRandom random(7);
+  const SlotMessage two_lines = draw(random, 0, 90);
+  for (int i = 0; i < 7; ++i) REQUIRE(send(ring.sender, two_lines));
+  REQUIRE(send(ring.sender, draw(random, 0, 8)));
+  REQUIRE_FALSE(send(ring.sender, two_lines));
+  REQUIRE(ring.sender.wants_room());
+  CHECK_FALSE(ring.sender.puts(1));
+  const std::byte one{};
+  const auto nothing = [](std::byte*) {};
+  CHECK(ring.sender.put({}, 0, nothing, &one, 1) == 0);
 }
 
 // Two threads over one mapping, because ThreadSanitizer sees nothing across processes or across two mappings. It checks
