@@ -144,6 +144,21 @@ TEST_CASE("reads behind a send, and sends behind a read, keep their order", "[fa
   check_read(world, 2, 40);
 }
 
+TEST_CASE("a fenced send that is posted behind a read waits for its answer", "[fabric][adapter][express][read]") {
+  World world(Way::express, 1);
+  Endpoint& reader = *world.ends[0];
+  REQUIRE(world.ends[1]->receive(50, 0, 64) == Status::ok);
+  post_list(world, std::array{read(world, 1, 8)});
+  WorkRequest fenced = send_request(2, reader.segment(4096, 64));
+  fenced.fence = true;
+  const std::uint64_t before = reader.adapter.counters().cells_sent;
+  REQUIRE(post(reader, fenced) == Status::ok);
+  CHECK(reader.adapter.counters().cells_sent == before);
+  for (int i = 0; i < 5; ++i) world.step();
+  CHECK(reader.adapter.counters().cells_sent == before + 1);
+  CHECK_FALSE(reader.adapter.outstanding());
+}
+
 TEST_CASE("what a peer may not read is refused, whatever it has read before", "[fabric][adapter][express][read]") {
   World world(Way::express, 1);
   post_list(world, std::array{read(world, 1, 8)});
