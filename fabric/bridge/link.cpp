@@ -316,7 +316,7 @@ bool FabricLink::takes_last_cells(Time now) {
   if (!up() || now - *hung_up_at_ >= kLastCells || rings_faulty()) return false;
   // After the hang-up was noticed, so that both are the last.
   return std::ranges::any_of(lanes_, [](Lane& lane) {
-    return lane.receiver.front() != nullptr || lane.sender.settled_again(lane.receiver.consumed());
+    return lane.receiver.waiting() || lane.sender.settled_again(lane.receiver.consumed());
   });
 }
 
@@ -478,7 +478,7 @@ bool FabricLink::all_drained() {
 
 bool FabricLink::anything_waiting() {
   for (Lane& lane : lanes_) {
-    if (lane.receiver.front() != nullptr || lane.sender.room_again()) return true;
+    if (lane.receiver.waiting() || lane.sender.room_again()) return true;
     if (lane.sender.settled_again(lane.receiver.consumed())) return true;
   }
   // A peer that makes a torn group whole rings. One that leaves it torn must not keep this end awake.

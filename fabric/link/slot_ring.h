@@ -240,9 +240,9 @@ class SlotReceiver {
   [[nodiscard]] ReceivedSlot* head() { return waiting() ? read_head() : nullptr; }
   /// Copies the body of head(), if it was not yet.
   void load_body();
-  /// Copies bytes of the payload of head(), which has no extended header and no fault(), from the ring to their place;
-  /// instead of load_body(), and each byte once. skipped: payload before them. into: no longer than the rest. What
-  /// PeerMemory::copy_by() answers.
+  /// Copies bytes of the payload of head(), which has no extended header and no fault(), to their place: from the ring,
+  /// if load_body() has not copied them already, so each byte once. skipped: payload before them. into: no longer than
+  /// the rest. What PeerMemory::copy_by() answers.
   template <class Copy>
   [[nodiscard]] bool copy_payload(std::size_t skipped, std::span<std::byte> into, Copy&& copy);
   /// There is a slot.
@@ -449,10 +449,12 @@ inline void SlotReceiver::load_body() {
 template <class Copy>
 bool SlotReceiver::copy_payload(std::size_t skipped, std::span<std::byte> into, Copy&& copy) {
   if (front_.layout_.in_payload_ring) return front_.in_ring_.copy_by(skipped, into, copy);
-  // Not out of a private copy: loads that span its stores would wait until these have left.
+  if (body_loaded_) [[unlikely]]
+    return into.empty() || copy(into.data(), front_.lines_.body.data() + skipped, into.size());
+  // Not by way of a private copy: loads that span its stores would wait until these have left.
   const std::size_t left_in_first = kSlotBodyInFirst - std::min(skipped, kSlotBodyInFirst);
   const std::size_t in_first = std::min(into.size(), left_in_first);
-  if (!slots_.copy_by(tail_, kSlotBodyAt + skipped, into.first(in_first), copy)) return false;
+  if (!slots_.copy_by(tail_, kSlotLine - left_in_first, into.first(in_first), copy)) return false;
   if (in_first == into.size()) return true;
   const std::size_t at = skipped + in_first - kSlotBodyInFirst;
   return slots_.copy_by(tail_ + 1, kSlotSequenceBytes + at, into.subspan(in_first), copy);

@@ -392,6 +392,37 @@ TEST_CASE("a message that is put at once lies in the ring as one that is claimed
   CHECK(full > 100);
 }
 
+TEST_CASE("a payload is copied to its place in pieces, from the ring or from the copy of the slot", "[fabric][slot]") {
+  TestRing ring;
+  SeededRandom random(8);
+  for (const std::size_t bytes : {1U, 30U, 36U, 37U, 60U, 96U, 300U}) {
+    for (const std::size_t skipped : {std::size_t{0}, bytes / 2, std::min<std::size_t>(bytes, 36), bytes}) {
+      for (const bool loaded : {false, true}) {
+        INFO(bytes << " bytes, " << skipped << " skipped, loaded " << loaded);
+#ifdef SPLITNIC_AUDIT_LOADS
+        LoadAudit audit;
+        audit.watch(ring.memory());
+#endif
+        const SlotMessage message = draw(random, 0, bytes);
+        REQUIRE(send(ring.sender, message));
+        ReceivedSlot* slot = loaded ? ring.receiver.front() : ring.receiver.head();
+        REQUIRE(slot != nullptr);
+        REQUIRE(slot->layout().payload_bytes == bytes);
+        Bytes copied(bytes);
+        const auto whole = std::span(copied);
+        REQUIRE(ring.receiver.copy_payload(0, whole.first(skipped), guarded_copy));
+        REQUIRE(ring.receiver.copy_payload(skipped, whole.subspan(skipped), guarded_copy));
+        CHECK(copied == message.payload);
+        ring.receiver.pop();
+        ring.receiver.push_tail(0);
+#ifdef SPLITNIC_AUDIT_LOADS
+        CHECK(audit.double_loads() == 0);
+#endif
+      }
+    }
+  }
+}
+
 TEST_CASE("a message whose memory is gone is not put, and leaves nothing that looks like a slot", "[fabric][slot]") {
   TestRing ring;
   SeededRandom random(6);
