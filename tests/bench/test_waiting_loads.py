@@ -3,7 +3,7 @@
 
 A processor takes a value that was just stored from its store queue if one store has all of it. Else the load waits until
 the stores have left the queue, which they do in order: also those to a peer's memory that were made before, whose lines
-the other core has. One such load in each direct write with immediate cost a third of the rate. Nothing in the source
+the other core has. Two such loads in each direct write with immediate cost a third of the rate. Nothing in the source
 shows them: the compiler copies two fields by one load, or half a register that it has put aside as a whole one. So this
 test runs the message costs under valgrind's tracer, and looks for loads that overlap several recent stores, or more than
 one has."""
