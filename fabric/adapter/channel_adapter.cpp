@@ -239,7 +239,7 @@ std::size_t ChannelAdapter::State::receive_cells(Path& path, VirtualLane lane) {
       refuse_consumed(path, lane, express.refused());
       continue;
     }
-    if (burst.end == Express::End::answer) {
+    if (burst.end == Express::End::answered) {
       activate(*burst.reader);  // what waited for the answer may go on
       continue;
     }

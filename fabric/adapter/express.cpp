@@ -13,14 +13,14 @@
 #include "fabric/wire/slot_cell.h"
 
 namespace splitnic::fabric {
+namespace {
 
 using express_parts::append;
+using express_parts::append_rdma;
 using express_parts::fill;
 using express_parts::header_at;
 using express_parts::is_plain;
 using express_parts::send_slot;
-
-namespace {
 
 /// What the only cell of a request's message is. The requests that go this way are the first operations.
 struct OnlyCell {
@@ -41,13 +41,13 @@ constexpr std::array kOnlyCells{only_cell(Opcode::send_only), only_cell(Opcode::
                                 only_cell(Opcode::write_only), only_cell(Opcode::write_only_immediate)};
 static_assert(Operation::send == Operation{0} && Operation::send_with_immediate == Operation{1} &&
               Operation::rdma_write == Operation{2} && Operation::rdma_write_with_immediate == Operation{3});
-/// operation: of a request that is_simple().
+/// operation: of a request that may_go().
 const OnlyCell& only_cell_of(Operation operation) { return kOnlyCells[static_cast<std::size_t>(operation)]; }
 
 /// Whether such requests may go this way. Their bytes are not looked at yet.
-bool is_simple(const WorkRequest& request) {
+bool may_go(const WorkRequest& request) {
   const bool in_one_piece = request.segment_count == 1 || request.inline_data;
-  return in_one_piece && !request.fence && request.memory == nullptr && request.placed_bytes == 0 &&
+  return in_one_piece && express_parts::is_simple(request) &&
          static_cast<std::size_t>(request.operation) < kOnlyCells.size();
 }
 
@@ -64,13 +64,7 @@ SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, co
 
 /// Writes the cell's extended headers. bytes: of the message.
 void put_extension(std::byte* to, const WorkRequest& request, const OnlyCell& cell, std::uint32_t bytes) {
-  if (cell.write) {
-    RdmaHeader rdma;
-    rdma.address = request.remote.address;
-    rdma.tag = request.remote.tag.value;
-    rdma.length = bytes;
-    to = append(to, rdma);
-  }
+  if (cell.write) to = append_rdma(to, request.remote, bytes);
   if (cell.immediate) append(to, ImmediateHeader(request.immediate));
 }
 
@@ -145,7 +139,7 @@ inline std::size_t Express::store_writes(QueuePair& queue_pair, std::span<const 
   for (; stored != requests.size(); ++stored) {
     const WorkRequest& request = requests[stored];
     const bool has_place = completions.room() != 0 && send.has_place(send.posted, taken_out);
-    if (request.operation != Operation::rdma_write || !has_place || !is_simple(request)) break;
+    if (request.operation != Operation::rdma_write || !has_place || !may_go(request)) break;
     const Source source = source_of(send, request);
     if (source.from == nullptr || source.bytes == 0 || source.bytes > context_.options.max_message_bytes) break;
     const auto at = path.claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, source.bytes);
@@ -171,7 +165,7 @@ inline std::size_t Express::post_slots(QueuePair& queue_pair, std::span<const Wo
   std::uint64_t last_position = 0;
   std::uint64_t bytes_in_cells = 0;
   for (const WorkRequest& request : requests.first(send.places(most, completions.taken_out()))) {
-    if (!is_simple(request)) [[unlikely]]
+    if (!may_go(request)) [[unlikely]]
       break;
     const Source source = source_of(send, request);
     if (source.from == nullptr) [[unlikely]]
@@ -197,18 +191,24 @@ inline std::size_t Express::post_slots(QueuePair& queue_pair, std::span<const Wo
   const std::uint64_t posted = send.posted - before;
   if (posted == 0) return 0;
   path.awaited[static_cast<std::size_t>(queue_pair.options.lane)].note(last_position, queue_pair.number);
+  context_.counters.bytes_sent += bytes_in_cells;
+  note_posted(queue_pair, completions, posted);
+  return posted;
+}
+
+/// The last requests have left whole, one cell each.
+void Express::note_posted(QueuePair& queue_pair, CompletionQueue& completions, std::uint64_t posted) {
+  SendQueue& send = queue_pair.send;
   completions.reserve(posted);
   send.sent_psn = send.next_psn;
   send.sent = send.posted;
   send.rewind_to(send.posted);
   send.room_by = kNever;
   context_.counters.cells_sent += posted;
-  context_.counters.bytes_sent += bytes_in_cells;
-  context_.turns.attend(path);
-  return posted;
+  context_.turns.attend(*queue_pair.path);
 }
 
-/// Of a request that is_simple(). The queue keeps inline data for a message that has to be sent again.
+/// Of a request that may_go(). The queue keeps inline data for a message that has to be sent again.
 inline Express::Source Express::source_of(SendQueue& send, const WorkRequest& request) {
   if (request.inline_data) return inline_source_of(send, request);
   const LocalSegment& segment = request.segments[0];
@@ -248,7 +248,7 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
     const bool waits = is_worth_waiting(context_, queue_pair, request, source.bytes);
     return waits ? Put{} : put_cell(queue_pair, slots, request, source, most_payload);
   }
-  if (!slots.sender.finds_room(1)) return {};
+  if (!slots.sender.look_for_room(1)) return {};
   const OnlyCell& cell = only_cell_of(request.operation);
   const std::span<std::byte> to = path.window->claim(*at, source.bytes);
   // With an immediate, the peer reads the bytes next.
@@ -285,7 +285,7 @@ inline WindowPlace Express::granted_place(const QueuePair& queue_pair, const Wor
     const WorkRequest& request = requests[posted];
     const DatagramTarget& to = request.datagram;
     const bool has_place = completions.room() != 0 && send.has_place(send.posted, taken_out);
-    if (!has_place || !is_simple(request) || is_write(request.operation) || !is_one(to.queue_pair)) [[unlikely]]
+    if (!has_place || !may_go(request) || is_write(request.operation) || !is_one(to.queue_pair)) [[unlikely]]
       break;
     if ((route.path == nullptr || route.handle != to.handle) && !find_route(queue_pair, to.handle, route)) break;
     const Source source = source_of(send, request);
@@ -415,10 +415,13 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
     }
     if (verdict == Verdict::left) [[unlikely]]
       break;
-    const bool taken = verdict == Verdict::taken;
-    burst.end = taken ? End::enough : verdict == Verdict::refused ? End::refused : End::answer;
-    burst.taken += taken ? 1 : 0;
-    burst.reader = queue_pair;
+    if (verdict == Verdict::taken) {
+      burst.end = End::enough;
+      ++burst.taken;
+    } else {
+      burst.end = verdict == Verdict::refused ? End::refused : End::answered;
+      burst.reader = queue_pair;
+    }
     slots->sender.note_settled(header.settled.value());
     slots->receiver.pop();
     ++context_.counters.cells_received;
@@ -439,18 +442,16 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
   std::byte* into = receive.region.place(segment.tag, segment.as_number(), bytes, Right::local_write);
   if (into == nullptr) [[unlikely]]
     return Verdict::left;
+  const std::size_t extension_bytes = what.immediate ? sizeof(ImmediateHeader) : 0;
+  if (what.immediate && !slot.fits(extension_bytes)) [[unlikely]]
+    return Verdict::left;
   Headers headers;
   headers.bytes = bytes;
-  bool there = false;
-  if (what.immediate) [[unlikely]] {
+  if (what.immediate) {
     from.load_body();
-    const auto payload = slot.payload(sizeof(ImmediateHeader));
-    if (!payload) return Verdict::left;
-    headers.immediate = header_at<ImmediateHeader>(slot.extension(sizeof(ImmediateHeader)), 0).value();
-    there = payload->copy_by(0, {into, bytes}, guarded_copy);
-  } else {
-    there = from.copy_payload(0, {into, bytes}, guarded_copy);
+    headers.immediate = header_at<ImmediateHeader>(slot.extension(extension_bytes), 0).value();
   }
+  const bool there = from.copy_payload(extension_bytes, 0, {into, bytes}, guarded_copy);
   if (!there) [[unlikely]] {
     headers.bytes = 0;
     refused_ = as_received(slot, headers);
@@ -516,19 +517,13 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
   const std::uint32_t needed = kRouteHeaderBytes + message_bytes;
   if (entry.segment_count != 1 || needed > entry.bytes) return Verdict::left;
   std::byte* into = queue_pair->receive.region.place(segment.tag, segment.as_number(), needed, Right::local_write);
-  std::optional<PeerMemory> copied;  // with an immediate, behind which the payload begins
-  if (what.immediate) {
-    from.load_body();
-    copied = slot.payload(sizeof(ImmediateHeader));
-  }
-  if (into == nullptr || (what.immediate && !copied)) return Verdict::left;
-  const auto copy_by = [&](std::size_t skipped, std::span<std::byte> to, const auto& copy) {
-    return copied ? copied->copy_by(skipped, to, copy) : from.copy_payload(skipped, to, copy);
-  };
+  const std::size_t extension_bytes = what.immediate ? sizeof(ImmediateHeader) : 0;
+  if (into == nullptr || (what.immediate && !slot.fits(extension_bytes))) return Verdict::left;
+  if (what.immediate) from.load_body();
   AdapterCounters& counters = context_.counters;
   counters.bytes_received += payload_bytes;
   DatagramBytes head;
-  static_cast<void>(copy_by(0, std::as_writable_bytes(std::span(&head, 1)), copy_plainly));
+  static_cast<void>(from.copy_payload(extension_bytes, 0, std::as_writable_bytes(std::span(&head, 1)), copy_plainly));
   DatagramHeader header;
   if (!decode_datagram(head, header) || header.group.is_group()) {
     ++counters.dropped_bad_cell;
@@ -541,9 +536,9 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
   const RouteHeader route = route_of(header, path.peer_gid, path.gid, message_bytes);
   // In two pieces, so that no load spans both addresses, which were stored one by one.
   constexpr std::size_t kFirst = offsetof(RouteHeader, destination);
-  const bool there = guarded_copy(into, &route, kFirst) &&
-                     guarded_copy(into + kFirst, &route.destination, sizeof route.destination) &&
-                     copy_by(sizeof(DatagramBytes), {into + kRouteHeaderBytes, message_bytes}, guarded_copy);
+  const bool there =
+      guarded_copy(into, &route, kFirst) && guarded_copy(into + kFirst, &route.destination, sizeof route.destination) &&
+      from.copy_payload(extension_bytes, sizeof head, {into + kRouteHeaderBytes, message_bytes}, guarded_copy);
   if (!there) {
     report_gone(context_, queue_pair->number, segment.tag);
     ++counters.dropped_unacknowledged;
@@ -551,23 +546,27 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
   }
   const bool solicited = (slot.header().shape.value() & slot_shape::kSolicited) != 0;
   const std::uint32_t immediate =
-      what.immediate ? header_at<ImmediateHeader>(slot.extension(sizeof(ImmediateHeader)), 0).value() : 0;
+      what.immediate ? header_at<ImmediateHeader>(slot.extension(extension_bytes), 0).value() : 0;
   complete_datagram(context_, *queue_pair,
                     {header.source_queue_pair, path.number, needed, solicited, what.immediate, immediate});
   return Verdict::taken;
 }
 
-/// What grants the write. Asks the table only if what it granted last says nothing about this one. Null: the responder
-/// finds out why, or the entry counts how often it is touched.
+/// What grants the write. Null: the responder finds out why, or the entry counts how often it is touched.
 const ProtectionEntry* Express::target_of(QueuePair& queue_pair, const Headers& headers, std::uint32_t psn) const {
-  if (headers.bytes == 0 || !queue_pair.options.remote_rights.has(Right::remote_write)) return nullptr;
-  RememberedTarget& target = queue_pair.target;
-  const ByteRange range{headers.address, headers.bytes};
-  if (const ProtectionEntry* known = target.find(headers.tag, range)) return known;
-  const Access access = access_of(queue_pair, headers.tag, headers.bytes, Right::remote_write, psn);
-  const auto placement = context_.table.check_remote(access, headers.address);
+  if (headers.bytes == 0) return nullptr;
+  return granted(queue_pair, queue_pair.target, Right::remote_write, {headers.address, headers.tag}, headers.bytes,
+                 psn);
+}
+
+/// What grants the peer this access. Asks the table only if what it granted last says nothing about this one.
+const ProtectionEntry* Express::granted(const QueuePair& queue_pair, RememberedTarget& last, Right right,
+                                        const RemoteAddress& at, std::uint32_t bytes, std::uint32_t psn) const {
+  if (!queue_pair.options.remote_rights.has(right)) return nullptr;
+  if (const ProtectionEntry* known = last.find(at.tag, {at.address, bytes})) return known;
+  const auto placement = context_.table.check_remote(access_of(queue_pair, at.tag, bytes, right, psn), at.address);
   if (!placement || placement->entry->touch != TouchControl::unlimited) return nullptr;
-  target.remember(headers.tag, headers.address, *placement);
+  last.remember(at.tag, at.address, *placement);
   return placement->entry;
 }
 

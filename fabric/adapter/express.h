@@ -30,11 +30,11 @@ class Express {
 
   /// Why a burst ended.
   enum class End {
-    enough,   ///< as many as were wanted
-    empty,    ///< the lane has no slot
-    left,     ///< the next one is as it was: it is for CellLink::front()
-    refused,  ///< the responder has refused the last one, which is consumed; refused() says which
-    answer,   ///< the last one, which is consumed, was an answer to a read
+    enough,    ///< as many as were wanted
+    empty,     ///< the lane has no slot
+    left,      ///< the next one is as it was: it is for CellLink::front()
+    refused,   ///< the responder has refused the last one, which is consumed; refused() says which
+    answered,  ///< the last one, which is consumed, has answered a read
   };
   struct Burst {
     std::size_t taken = 0;  ///< without the last one, where `end` tells of it
@@ -72,11 +72,12 @@ class Express {
     std::uint64_t position = 0;  ///< the slot's; 0: nothing
     bool direct = false;         ///< the bytes went through the peer window
   };
-  enum class Verdict { taken, left, refused, answer };
+  enum class Verdict { taken, left, refused, answered };
 
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
   [[nodiscard]] std::size_t store_writes(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::size_t post_slots(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  void note_posted(QueuePair& queue_pair, CompletionQueue& completions, std::uint64_t posted);
   [[nodiscard]] static Source source_of(SendQueue& send, const WorkRequest& request);
   [[nodiscard]] static Source inline_source_of(SendQueue& send, const WorkRequest& request);
   [[nodiscard]] static Put put_cell(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
@@ -94,8 +95,6 @@ class Express {
   [[nodiscard]] std::byte* sink_of(const QueuePair& queue_pair, const LocalSegment& segment) const;
   [[nodiscard]] Verdict take_read(const Path& path, QueuePair& queue_pair, const ReceivedSlot& slot);
   [[nodiscard]] Verdict take_answer(QueuePair& queue_pair, ReceivedSlot& slot);
-  [[nodiscard]] const std::byte* source_of(QueuePair& queue_pair, const RemoteAddress& at, std::uint32_t bytes,
-                                           std::uint32_t psn) const;
 
   [[nodiscard]] QueuePair* receiver(const Path& path, QpNumber number) const;
   [[nodiscard]] Verdict take_send(QueuePair& queue_pair, CompletionQueue& completions, SlotReceiver& from,
@@ -104,6 +103,8 @@ class Express {
                                    const OpcodeTraits& what);
   [[nodiscard]] Verdict take_datagram(const Path& path, SlotReceiver& from, ReceivedSlot& slot,
                                       const OpcodeTraits& what);
+  [[nodiscard]] const ProtectionEntry* granted(const QueuePair& queue_pair, RememberedTarget& last, Right right,
+                                               const RemoteAddress& at, std::uint32_t bytes, std::uint32_t psn) const;
   [[nodiscard]] const ProtectionEntry* target_of(QueuePair& queue_pair, const Headers& headers,
                                                  std::uint32_t psn) const;
   [[nodiscard]] static ReceivedCell as_received(const ReceivedSlot& slot, const Headers& headers,

@@ -16,6 +16,11 @@ namespace splitnic::fabric::express_parts {
   return options.acknowledged && !options.datagram && options.xrc == XrcRole::none;
 }
 
+/// Nothing but its operation and its segments decides how the request goes.
+[[nodiscard]] inline bool is_simple(const WorkRequest& request) {
+  return !request.fence && request.memory == nullptr && request.placed_bytes == 0;
+}
+
 /// False: the process does not have this memory any more.
 [[nodiscard]] inline bool fill(std::span<std::byte> to, const std::byte* from, StoreHabit& stores) {
   return to.empty() || stores.store(to.data(), from, to.size());
@@ -25,6 +30,15 @@ template <class Header>
 std::byte* append(std::byte* to, const Header& header) {
   std::memcpy(to, &header, sizeof header);
   return to + sizeof header;
+}
+
+/// bytes: of the message.
+inline std::byte* append_rdma(std::byte* to, const RemoteAddress& remote, std::uint32_t bytes) {
+  RdmaHeader rdma;
+  rdma.address = remote.address;
+  rdma.tag = remote.tag.value;
+  rdma.length = bytes;
+  return append(to, rdma);
 }
 
 template <class Header>
@@ -39,11 +53,8 @@ template <class Header>
 template <class PutExtension>
 [[nodiscard]] std::uint64_t send_slot(SlotLane& slots, SlotFields& fields, std::size_t extension_bytes,
                                       PutExtension&& put_extension, const std::byte* from, std::size_t bytes) {
-  if (bytes <= kSlotBodyInBoth) {
-    const std::uint64_t position = slots.put(fields, extension_bytes, put_extension, from, bytes);
-    if (position != 0) [[likely]]
-      return position;
-  }
+  const std::uint64_t position = slots.put(fields, extension_bytes, put_extension, from, bytes);
+  if (position != 0) return position;
   SlotClaim claim;
   if (!slots.sender.claim(extension_bytes, bytes, claim)) return 0;
   // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.

@@ -13,6 +13,7 @@ namespace splitnic::fabric {
 namespace {
 
 using express_parts::append;
+using express_parts::append_rdma;
 using express_parts::header_at;
 using express_parts::send_slot;
 
@@ -20,20 +21,16 @@ constexpr std::size_t kExtensionBytes = sizeof(RdmaHeader) + sizeof(ReadHeader);
 static_assert(kExtensionBytes <= kSlotBodyInFirst);
 
 void put_extension(std::byte* to, const WorkRequest& request, std::uint32_t bytes, std::uint32_t message_sequence) {
-  RdmaHeader rdma;
-  rdma.address = request.remote.address;
-  rdma.tag = request.remote.tag.value;
-  rdma.length = bytes;
   ReadHeader read;
   read.message_sequence = message_sequence;
   read.sink_tag = 0;
   read.sink_address = 0;
-  append(append(to, rdma), read);
+  append(append_rdma(to, request.remote, bytes), read);
 }
 
-bool is_simple(const WorkRequest& request) {
+bool may_go(const WorkRequest& request) {
   return request.operation == Operation::rdma_read && request.segment_count == 1 && !request.inline_data &&
-         !request.fence && request.memory == nullptr && request.placed_bytes == 0 && request.segments[0].bytes != 0;
+         express_parts::is_simple(request) && request.segments[0].bytes != 0;
 }
 
 constexpr auto kPutNothing = [](std::byte*) {};
@@ -43,17 +40,15 @@ constexpr auto kPutNothing = [](std::byte*) {};
 /// Those at the start of the list, into memory that the peer can't store into itself. Returns how many.
 [[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_reads(QueuePair& queue_pair,
                                                                           std::span<const WorkRequest> requests) {
-  Path& path = *queue_pair.path;
-  SlotLane* slots = path.slots[static_cast<std::size_t>(queue_pair.options.lane)];
+  SlotLane* slots = queue_pair.path->slots[static_cast<std::size_t>(queue_pair.options.lane)];
   if (slots == nullptr) return 0;
   SendQueue& send = queue_pair.send;
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
-  const std::uint64_t taken_out = completions.taken_out();
-  std::size_t posted = 0;
-  for (; posted != requests.size(); ++posted) {
-    const WorkRequest& request = requests[posted];
-    const bool has_place = completions.room() != 0 && send.has_place(send.posted, taken_out);
-    if (!has_place || send.unanswered >= send.max_unanswered || !is_simple(request)) break;
+  const std::uint64_t before = send.posted;
+  const auto most = std::min<std::uint64_t>(
+      {requests.size(), completions.room(), send.max_unanswered - std::min(send.max_unanswered, send.unanswered)});
+  for (const WorkRequest& request : requests.first(send.places(most, completions.taken_out()))) {
+    if (!may_go(request)) break;
     const std::uint32_t bytes = request.segments[0].bytes;
     const bool fits =
         bytes <= context_.options.max_message_bytes && sink_of(queue_pair, request.segments[0]) != nullptr;
@@ -74,16 +69,10 @@ constexpr auto kPutNothing = [](std::byte*) {};
     entry.psn = send.next_psn++;
     entry.message_sequence = send.message_sequence;
     ++send.unanswered;
-    ++send.posted;
-    completions.reserve(1);
+    send.next = ++send.posted;
   }
-  if (posted == 0) return 0;
-  send.rewind_to(send.posted);
-  send.sent = send.posted;
-  send.sent_psn = send.next_psn;
-  send.room_by = kNever;
-  context_.counters.cells_sent += posted;
-  context_.turns.attend(path);
+  const std::uint64_t posted = send.posted - before;
+  if (posted != 0) note_posted(queue_pair, completions, posted);
   return posted;
 }
 
@@ -121,7 +110,8 @@ inline std::byte* Express::sink_of(const QueuePair& queue_pair, const LocalSegme
 
   const std::uint32_t psn = slot.header().packet_sequence.value();
   const RemoteAddress at{rdma.address.value(), Stag{rdma.tag.value()}};
-  const std::byte* from = source_of(queue_pair, at, bytes, psn);
+  const bool may_read = granted(queue_pair, queue_pair.source, Right::remote_read, at, bytes, psn) != nullptr;
+  const std::byte* from = may_read ? queue_pair.source.place(at.address) : nullptr;
   if (from == nullptr) return Verdict::left;
   SlotFields fields;
   fields.opcode = static_cast<std::uint8_t>(Opcode::read_response_only);
@@ -144,21 +134,6 @@ inline std::byte* Express::sink_of(const QueuePair& queue_pair, const LocalSegme
   return Verdict::taken;
 }
 
-/// The bytes that the peer asks for, if it may read them and they are one piece of the process's memory. Null: the
-/// responder finds out.
-inline const std::byte* Express::source_of(QueuePair& queue_pair, const RemoteAddress& at, std::uint32_t bytes,
-                                           std::uint32_t psn) const {
-  if (!queue_pair.options.remote_rights.has(Right::remote_read)) return nullptr;
-  RememberedTarget& source = queue_pair.source;
-  if (source.find(at.tag, {at.address, bytes}) == nullptr) {
-    const Access access = access_of(queue_pair, at.tag, bytes, Right::remote_read, psn);
-    const auto placement = context_.table.check_remote(access, at.address);
-    if (!placement || placement->entry->touch != TouchControl::unlimited) return nullptr;
-    source.remember(at.tag, at.address, *placement);
-  }
-  return source.place(at.address);
-}
-
 /// The answer to the oldest read that awaits its.
 [[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_answer(QueuePair& queue_pair,
                                                                                 ReceivedSlot& slot) {
@@ -174,7 +149,7 @@ inline const std::byte* Express::source_of(QueuePair& queue_pair, const RemoteAd
   if (!there) return Verdict::left;
   context_.counters.bytes_received += bytes;
   requester_.answered(queue_pair, *entry);
-  return Verdict::answer;
+  return Verdict::answered;
 }
 
 }  // namespace splitnic::fabric

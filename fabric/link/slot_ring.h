@@ -97,9 +97,10 @@ class SlotSender {
   /// The claimed slot is the peer's, its bytes with it. Returns the number of lines sent so far, this slot's included:
   /// the slot is settled when settled() has reached it.
   std::uint64_t release(const SlotClaim& claim, const SlotFields& fields);
-  /// What claim(), filling and release() do, in one go, for a message that fits the lines of its slot. from: the
-  /// payload; copied by guarded_copy(). put_extension(to) writes the extended header. Returns as release(). 0: nothing
-  /// has happened, because the window is not memory, there may be no room, or the payload's memory is gone.
+  /// What claim(), filling and release() do, in one go, for a message that fits the lines of its slot. extension_bytes:
+  /// at most kSlotBodyInFirst; put_extension(to) writes the extended header. from: the payload; copied by
+  /// guarded_copy(). Returns as release(). 0: nothing was sent, because the message is longer, the window is not
+  /// memory, there may be no room, or the payload's memory is gone.
   template <class PutExtension>
   [[nodiscard]] std::uint64_t put(const SlotFields& fields, std::size_t extension_bytes, PutExtension&& put_extension,
                                   const std::byte* from, std::size_t payload_bytes);
@@ -128,13 +129,13 @@ class SlotSender {
   /// Lines sent.
   [[nodiscard]] std::uint64_t head() const { return head_; }
   [[nodiscard]] bool drained() { return head_ == tail_ || refresh_tail() == head_; }
-  /// put() of a message of so many lines, whose payload is there, sends it.
-  [[nodiscard]] bool puts(std::uint64_t lines) const {
+  /// There is room for put() of a message of so many lines.
+  [[nodiscard]] bool can_put(std::uint64_t lines) const {
     return lines_ != nullptr && head_ + lines - tail_ <= place_.slot_lines && !wants_room_ && !faulty_;
   }
-  /// puts(), if need be after another look at the peer's tail.
-  [[nodiscard]] bool finds_room(std::uint64_t lines) {
-    return puts(lines) || (find_room(lines, payload_head_) && puts(lines));
+  /// can_put(), if need be after another look at the peer's tail.
+  [[nodiscard]] bool look_for_room(std::uint64_t lines) {
+    return can_put(lines) || (find_room(lines, payload_head_) && can_put(lines));
   }
   /// A claim() has found no room, and since then none as long has succeeded: a shorter one may pass one that waits.
   [[nodiscard]] bool wants_room() const { return wants_room_; }
@@ -204,6 +205,8 @@ class ReceivedSlot {
   [[nodiscard]] std::span<const std::byte> extension(std::size_t bytes) const {
     return std::span(lines_.body).first(bytes);
   }
+  /// An extended header of so many bytes and the payload fit the slot's shape.
+  [[nodiscard]] bool fits(std::size_t extension_bytes) const;
   /// The payload, which begins behind an extended header of so many bytes. nullopt: such a header and such a payload
   /// don't fit the slot's shape.
   [[nodiscard]] std::optional<PeerMemory> payload(std::size_t extension_bytes);
@@ -240,11 +243,12 @@ class SlotReceiver {
   [[nodiscard]] ReceivedSlot* head() { return waiting() ? read_head() : nullptr; }
   /// Copies the body of head(), if it was not yet.
   void load_body();
-  /// Copies bytes of the payload of head(), which has no extended header and no fault(), to their place: from the ring,
-  /// if load_body() has not copied them already, so each byte once. skipped: payload before them. into: no longer than
-  /// the rest. What PeerMemory::copy_by() answers.
+  /// Copies bytes of the payload of head() to their place: from the ring, if load_body() has not copied them already,
+  /// so each byte once. extension_bytes: of the extended header, which ReceivedSlot::fits(). skipped: payload before
+  /// them. into: no longer than the rest. What PeerMemory::copy_by() answers.
   template <class Copy>
-  [[nodiscard]] bool copy_payload(std::size_t skipped, std::span<std::byte> into, Copy&& copy);
+  [[nodiscard]] bool copy_payload(std::size_t extension_bytes, std::size_t skipped, std::span<std::byte> into,
+                                  Copy&& copy);
   /// There is a slot.
   [[nodiscard]] bool waiting() const {
     if (front_lines_ != 0) return true;
@@ -363,7 +367,7 @@ std::uint64_t SlotSender::put(const SlotFields& fields, std::size_t extension_by
   const std::size_t in_second = payload_bytes - in_first;
   const bool two_lines = in_second != 0;
   const std::uint64_t lines = two_lines ? 2 : 1;
-  if (in_second > kSlotLine - kSlotSequenceBytes || !puts(lines)) [[unlikely]]
+  if (in_second > kSlotLine - kSlotSequenceBytes || !can_put(lines)) [[unlikely]]
     return 0;
   std::byte* const first = lines_ + line_at(head_);
   std::byte* const second = lines_ + line_at(head_ + 1);
@@ -405,11 +409,15 @@ inline void SlotSender::note_settled(std::uint32_t settled) {
   if (!older) faulty_ = true;
 }
 
-inline std::optional<PeerMemory> ReceivedSlot::payload(std::size_t extension_bytes) {
-  if (fault_ || extension_bytes > kSlotBodyInFirst) return std::nullopt;
-  if (layout_.in_payload_ring) return in_ring_;
+inline bool ReceivedSlot::fits(std::size_t extension_bytes) const {
+  if (fault_ || extension_bytes > kSlotBodyInFirst) return false;
   const std::size_t body = layout_.two_lines ? kSlotBodyInBoth : kSlotBodyInFirst;
-  if (layout_.payload_bytes > body - extension_bytes) return std::nullopt;
+  return layout_.in_payload_ring || layout_.payload_bytes <= body - extension_bytes;
+}
+
+inline std::optional<PeerMemory> ReceivedSlot::payload(std::size_t extension_bytes) {
+  if (!fits(extension_bytes)) return std::nullopt;
+  if (layout_.in_payload_ring) return in_ring_;
   return PeerMemory::over(lines_.body.data() + extension_bytes, layout_.payload_bytes);
 }
 
@@ -447,16 +455,17 @@ inline void SlotReceiver::load_body() {
 }
 
 template <class Copy>
-bool SlotReceiver::copy_payload(std::size_t skipped, std::span<std::byte> into, Copy&& copy) {
+bool SlotReceiver::copy_payload(std::size_t extension_bytes, std::size_t skipped, std::span<std::byte> into,
+                                Copy&& copy) {
   if (front_.layout_.in_payload_ring) return front_.in_ring_.copy_by(skipped, into, copy);
-  if (body_loaded_) [[unlikely]]
-    return into.empty() || copy(into.data(), front_.lines_.body.data() + skipped, into.size());
+  const std::size_t from = extension_bytes + skipped;  // in the body
+  if (body_loaded_) return into.empty() || copy(into.data(), front_.lines_.body.data() + from, into.size());
   // Not by way of a private copy: loads that span its stores would wait until these have left.
-  const std::size_t left_in_first = kSlotBodyInFirst - std::min(skipped, kSlotBodyInFirst);
+  const std::size_t left_in_first = kSlotBodyInFirst - std::min(from, kSlotBodyInFirst);
   const std::size_t in_first = std::min(into.size(), left_in_first);
   if (!slots_.copy_by(tail_, kSlotLine - left_in_first, into.first(in_first), copy)) return false;
   if (in_first == into.size()) return true;
-  const std::size_t at = skipped + in_first - kSlotBodyInFirst;
+  const std::size_t at = from + in_first - kSlotBodyInFirst;
   return slots_.copy_by(tail_ + 1, kSlotSequenceBytes + at, into.subspan(in_first), copy);
 }
 

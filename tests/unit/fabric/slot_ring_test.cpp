@@ -410,8 +410,8 @@ TEST_CASE("a payload is copied to its place in pieces, from the ring or from the
         REQUIRE(slot->layout().payload_bytes == bytes);
         Bytes copied(bytes);
         const auto whole = std::span(copied);
-        REQUIRE(ring.receiver.copy_payload(0, whole.first(skipped), guarded_copy));
-        REQUIRE(ring.receiver.copy_payload(skipped, whole.subspan(skipped), guarded_copy));
+        REQUIRE(ring.receiver.copy_payload(0, 0, whole.first(skipped), guarded_copy));
+        REQUIRE(ring.receiver.copy_payload(0, skipped, whole.subspan(skipped), guarded_copy));
         CHECK(copied == message.payload);
         ring.receiver.pop();
         ring.receiver.push_tail(0);
@@ -448,7 +448,7 @@ TEST_CASE("a message is not put past one that waits for room", "[fabric][slot]")
   REQUIRE(send(ring.sender, draw(random, 0, 8)));
   REQUIRE_FALSE(send(ring.sender, two_lines));
   REQUIRE(ring.sender.wants_room());
-  CHECK_FALSE(ring.sender.puts(1));
+  CHECK_FALSE(ring.sender.can_put(1));
   const std::byte one{};
   const auto nothing = [](std::byte*) {};
   CHECK(ring.sender.put({}, 0, nothing, &one, 1) == 0);
