@@ -102,6 +102,21 @@ TEST_CASE_METHOD(Guarded, "a guarded copy copies exactly, at every length and al
   }
 }
 
+TEST_CASE_METHOD(Guarded, "a long guarded copy copies exactly, however far its two ends lie apart modulo a page",
+                 "[fabric][memory]") {
+  constexpr std::size_t kBytes = 10'000;
+  const auto source = pattern(kBytes + 4096);
+  std::vector<std::byte> target(kBytes + 2 * 4096);
+  for (std::size_t shift = 0; shift < 4096; shift += shift < 80 || shift > 4020 ? 1 : 61) {
+    std::fill(target.begin(), target.end(), std::byte{0});
+    const auto begin = target.begin() + static_cast<std::ptrdiff_t>(shift + 1);
+    REQUIRE(guarded_copy(&*begin, source.data() + shift % 3, kBytes));
+    REQUIRE(std::equal(begin, begin + kBytes, source.begin() + static_cast<std::ptrdiff_t>(shift % 3)));
+    REQUIRE(std::count(begin + kBytes, target.end(), std::byte{0}) == target.end() - begin - std::ptrdiff_t{kBytes});
+    REQUIRE(std::count(target.begin(), begin, std::byte{0}) == begin - target.begin());
+  }
+}
+
 #if defined(__x86_64__) && !defined(SPLITNIC_GUARDED_PORTABLE)  // nothing else promises an order
 TEST_CASE_METHOD(Guarded, "the last bytes of a guarded copy are visible last", "[fabric][memory]") {
   // Who polls the last word of a message reads the rest when it has changed.
