@@ -80,7 +80,7 @@ bool Channel::post_receive(std::size_t index) {
 }
 
 std::span<std::byte> Channel::claim() {
-  if (free_.empty() || adapter_.send_room(queue_pair_) == 0) return {};
+  if (free_.empty() || !adapter_.has_send_room(queue_pair_, 1)) return {};
   return buffer(receive_buffers_ + free_.back());
 }
 

@@ -64,7 +64,7 @@ class Channel {
   [[nodiscard]] bool announce_write(std::uint32_t bytes, fabric::RemoteAddress to, const std::uint32_t* immediate);
   /// Whether there is room for so many more writes.
   [[nodiscard]] bool can_write(std::size_t writes = 1) const {
-    return adapter_.send_room(queue_pair_) >= reserved_sends_ + writes;
+    return adapter_.has_send_room(queue_pair_, reserved_sends_ + writes);
   }
   /// Send buffers that are not in flight.
   [[nodiscard]] std::size_t free_buffers() const { return free_.size(); }

@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 
 // How long control requests and signals may wait: this many rounds of work, or this long without work.
 constexpr std::uint32_t kServiceIterations = 64;
-constexpr Duration kServiceInterval = std::chrono::milliseconds(2);
+constexpr Duration kServiceInterval = std::chrono::milliseconds(10);
 
 // Between packets of the same conversation the loop sleeps with one plain system call. Asio needs several system calls
 // to sleep, which pays only in a longer pause than this. Asio's servers wait until then.

@@ -28,6 +28,10 @@ std::optional<T> if_any(std::uint32_t number) {
   return number == 0 ? std::nullopt : std::optional(T{number});
 }
 
+bool takes_sends(const QueuePair& queue_pair) {
+  return queue_pair.rules().post_send && queue_pair.options.xrc != XrcRole::target;
+}
+
 }  // namespace
 
 AdapterLimits ChannelAdapter::limits() const {
@@ -497,7 +501,7 @@ bool ChannelAdapter::is_draining(QpNumber queue_pair) const {
 
 std::size_t ChannelAdapter::send_room(QpNumber queue_pair) const {
   const QueuePair* found = state_->find(queue_pair);
-  if (found == nullptr || !found->rules().post_send || found->options.xrc == XrcRole::target) return 0;
+  if (found == nullptr || !takes_sends(*found)) return 0;
   const SendQueue& send = found->send;
   const CompletionQueue* queue = state_->context.completion_queue(found->options.send_completions);
   const std::uint64_t taken_out = queue->taken_out();
@@ -506,6 +510,15 @@ std::size_t ChannelAdapter::send_room(QpNumber queue_pair) const {
   const auto end =
       std::ranges::partition_point(places, [&](std::uint64_t position) { return send.has_place(position, taken_out); });
   return std::min(static_cast<std::size_t>(end - places.begin()), queue->room());
+}
+
+bool ChannelAdapter::has_send_room(QpNumber queue_pair, std::size_t requests) const {
+  const QueuePair* found = state_->find(queue_pair);
+  if (found == nullptr || !takes_sends(*found)) return false;
+  const SendQueue& send = found->send;
+  const CompletionQueue* queue = state_->context.completion_queue(found->options.send_completions);
+  // Places become free in order, so the last one says it.
+  return requests == 0 || (requests <= queue->room() && send.has_place(send.posted + requests - 1, queue->taken_out()));
 }
 
 }  // namespace splitnic::fabric

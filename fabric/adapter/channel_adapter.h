@@ -143,6 +143,8 @@ class ChannelAdapter {
   [[nodiscard]] bool is_draining(QpNumber queue_pair) const;
   /// How many more requests post_send would take now; 0 for an unknown queue pair.
   [[nodiscard]] std::size_t send_room(QpNumber queue_pair) const;
+  /// Whether it would take so many: for each packet, where send_room() would search.
+  [[nodiscard]] bool has_send_room(QpNumber queue_pair, std::size_t requests) const;
 
   /// Where datagrams can be sent: to a port of a peer, or to the members of a group. It outlives the peer's epochs, but
   /// not the path. nullopt: no such path, a group with a path, values out of range, no resources.

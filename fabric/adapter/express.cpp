@@ -51,6 +51,12 @@ bool may_go(const WorkRequest& request) {
          static_cast<std::size_t>(request.operation) < kOnlyCells.size();
 }
 
+/// A write whose bytes its caller has stored through the peer window: the slot alone is to go.
+bool is_announcement(const WorkRequest& request) {
+  return request.placed_bytes != 0 && request.segment_count == 0 && is_write(request.operation) && !request.fence &&
+         !request.inline_data && request.memory == nullptr;
+}
+
 SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, const OnlyCell& cell, bool direct) {
   SlotFields fields;
   fields.opcode = static_cast<std::uint8_t>(cell.opcode);
@@ -122,7 +128,9 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
   if (!sends_at_once(queue_pair)) return 0;
   std::size_t posted = store_writes(queue_pair, requests);
   if (posted != requests.size()) posted += post_slots(queue_pair, requests.subspan(posted));
-  const bool reads = posted != requests.size() && requests[posted].operation == Operation::rdma_read;
+  if (posted == requests.size()) return posted;
+  if (requests[posted].placed_bytes != 0) return posted + post_announcements(queue_pair, requests.subspan(posted));
+  const bool reads = requests[posted].operation == Operation::rdma_read;
   return reads ? posted + post_reads(queue_pair, requests.subspan(posted)) : posted;
 }
 
@@ -604,6 +612,41 @@ inline void Express::complete(QueuePair& queue_pair, CompletionQueue& completion
   queue_pair.silent = false;
   queue_pair.acknowledgement = PendingAcknowledgement{false, Syndrome::ok, queue_pair.expected_psn};
   ++queue_pair.expected_psn;
+}
+
+/// Announcements at the start of the list. Returns how many.
+[[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_announcements(
+    QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+  Path& path = *queue_pair.path;
+  const auto lane = static_cast<std::size_t>(queue_pair.options.lane);
+  SlotLane* slots = path.slots[lane];
+  if (slots == nullptr || path.window == nullptr) return 0;
+  SendQueue& send = queue_pair.send;
+  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  const std::uint64_t most = std::min<std::uint64_t>(requests.size(), completions.room());
+  std::uint64_t posted = 0;
+  for (const WorkRequest& request : requests.first(send.places(most, completions.taken_out()))) {
+    const std::uint32_t bytes = request.placed_bytes;
+    if (!is_announcement(request) || bytes > context_.options.max_message_bytes) break;
+    const OnlyCell& cell = only_cell_of(request.operation);
+    SlotFields fields = fields_of(queue_pair, request, cell, /*direct=*/true);
+    const auto put_headers = [&](std::byte* headers) { put_extension(headers, request, cell, bytes); };
+    const std::uint64_t position =
+        slots->sender.look_for_room(1) ? slots->put(fields, cell.extension_bytes, put_headers, nullptr, 0) : 0;
+    if (position == 0) break;
+    SendEntry& entry = send.entries[send.posted];
+    entry.begin(request, bytes);
+    entry.settled_at = position;
+    entry.numbered = true;
+    entry.psn = send.next_psn++;
+    send.next = ++send.posted;
+    path.awaited[lane].note(position, queue_pair.number);
+    ++posted;
+  }
+  if (posted == 0) return 0;
+  context_.counters.direct_writes += posted;
+  note_posted(queue_pair, completions, posted);
+  return posted;
 }
 
 }  // namespace splitnic::fabric

@@ -14,7 +14,7 @@ namespace splitnic::fabric {
 
 /// The short way of the most frequent messages, which are one slot, from one piece of remembered memory or inline data,
 /// and into one piece: sends, writes and reads of connected, acknowledged queue pairs, and datagrams that are not for a
-/// group.
+/// group. And writes that are only to be announced.
 /// Requester and Responder do the same for all messages, and everything that is more than this: what waits, what is
 /// refused or retried. So each function here first makes sure that nothing else is to be done, then does all of it, and
 /// otherwise changes nothing.
@@ -77,6 +77,7 @@ class Express {
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
   [[nodiscard]] std::size_t store_writes(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::size_t post_slots(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  [[nodiscard]] std::size_t post_announcements(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   void note_posted(QueuePair& queue_pair, CompletionQueue& completions, std::uint64_t posted);
   [[nodiscard]] static Source source_of(SendQueue& send, const WorkRequest& request);
   [[nodiscard]] static Source inline_source_of(SendQueue& send, const WorkRequest& request);

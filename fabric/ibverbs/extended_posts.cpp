@@ -162,7 +162,7 @@ int post_built(fabric::ChannelAdapter& adapter, QueuePair& queue_pair) {
   const auto state = adapter.state(queue_pair.number);
   const bool sends = state && fabric::queue_pair_rules(*state).post_send;  // else they are flushed or refused
   const std::span requests = std::span(queue_pair.built).first(queue_pair.built_count);
-  if (sends && adapter.send_room(queue_pair.number) < requests.size()) return ENOMEM;
+  if (sends && !adapter.has_send_room(queue_pair.number, requests.size())) return ENOMEM;
   for (BuiltRequest& built : requests) {
     finish(built);
     const fabric::Status checked = adapter.check_send(queue_pair.number, built.request);

@@ -30,6 +30,23 @@ constexpr std::size_t kInlineBytes = 100;
 constexpr std::size_t kSlots = 64;
 constexpr std::size_t kSent = kSlots / 4;
 constexpr std::size_t kReadFrom = 12288;  // of the peer's memory
+// Where bytes are stored before the write is posted that announces them: no other write may land there later.
+constexpr std::size_t kPlacedFrom = 10240;
+constexpr std::size_t kMostPlaced = 1500;
+
+/// Stores the write's bytes at once, if the peer has granted that, and makes it their announcement.
+void place(World& world, std::size_t from, SeededRandom& random, WorkRequest& request) {
+  Endpoint& end = *world.ends[from];
+  const std::uint32_t bytes = std::min<std::uint32_t>(request.segments[0].bytes, kMostPlaced);
+  const RemoteAddress to = world.at_peer(from, kPlacedFrom + random.below(8) * 64);
+  const auto at = end.adapter.claim_direct(end.number, to, bytes);
+  if (!at || bytes == 0) return;
+  world.bridges.end(from).peer_window().write(*at, pattern(bytes, request.id));
+  request.remote = to;
+  request.placed_bytes = bytes;
+  request.segment_count = 0;
+  request.inline_data = false;
+}
 
 /// One request of a random kind. Lengths lie around those of a line, of a slot, of a cell.
 WorkRequest draw(World& world, std::size_t from, SeededRandom& random, std::uint64_t id, bool errs) {
@@ -68,6 +85,7 @@ WorkRequest draw(World& world, std::size_t from, SeededRandom& random, std::uint
 /// Plays a script that the seed says, and returns the world at its end.
 std::unique_ptr<World> play(Way way, std::uint64_t seed) {
   SeededRandom random(seed);
+  SeededRandom placing(seed);
   QueuePairAttributes options;
   options.verbs_rules = random.below(2) == 0;
   options.flush_posts = true;
@@ -89,10 +107,16 @@ std::unique_ptr<World> play(Way way, std::uint64_t seed) {
       world->receive(who, request);
     }
     std::vector<WorkRequest> list;
-    for (std::size_t sends = random.below(6); sends > 0; --sends) list.push_back(draw(*world, who, random, ++id, errs));
+    for (std::size_t sends = random.below(6); sends > 0; --sends) {
+      list.push_back(draw(*world, who, random, ++id, errs));
+      if (is_write(list.back().operation) && placing.below(4) == 0) place(*world, who, placing, list.back());
+    }
     std::size_t posted = 0;
     const Status status = end.adapter.post_send(end.number, list, posted);
     world->log[who] += fmt::format("posted {} {}\n", posted, to_string(status));
+    const std::size_t room = end.adapter.send_room(end.number);
+    if (room != 0) REQUIRE(end.adapter.has_send_room(end.number, room));
+    REQUIRE_FALSE(end.adapter.has_send_room(end.number, room + 1));
     if (errs && random.below(100) == 0) static_cast<void>(end.adapter.deregister(world->granted[who]));
     if (errs && random.below(100) == 0) static_cast<void>(end.adapter.deregister(world->owned[who]));
     for (std::size_t steps = random.below(5) + 1; steps > 0; --steps) world->step();
@@ -218,10 +242,49 @@ TEST_CASE("a datagram that is posted behind one that waits leaves after it", "[f
   }
 }
 
+TEST_CASE("bytes that the caller has stored are announced in the order of the posts", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  Endpoint& from = *world.ends[0];
+  Endpoint& to = *world.ends[1];
+  constexpr std::size_t kBytes = 100;
+  for (std::uint64_t id = 1; id <= 8; ++id) REQUIRE(to.receive(id, kSlots / 2 * 4096, 100) == Status::ok);
+  std::vector<WorkRequest> list;
+  for (std::uint64_t id = 1; id <= 8; ++id) {
+    WorkRequest request = send_request(id, from.segment(0, 4));
+    request.operation = id % 2 == 0 ? Operation::send_with_immediate : Operation::rdma_write_with_immediate;
+    request.immediate = static_cast<std::uint32_t>(id);
+    if (id % 2 != 0) {
+      request.remote = world.at_peer(0, id * kBytes);
+      const auto at = from.adapter.claim_direct(from.number, request.remote, kBytes);
+      REQUIRE(at.has_value());
+      world.bridges.end(0).peer_window().write(*at, pattern(kBytes, id));
+      request.placed_bytes = kBytes;
+      request.segment_count = 0;
+    }
+    list.push_back(request);
+  }
+  std::size_t posted = 0;
+  REQUIRE(from.adapter.post_send(from.number, list, posted) == Status::ok);
+  CHECK(from.adapter.counters().cells_sent == 8);  // with the post itself
+  to.adapter.poll(world.now);
+  const auto received = to.take();
+  REQUIRE(received.size() == 8);
+  const auto there = world.direct_bytes(1);
+  for (std::uint64_t id = 1; id <= 8; ++id) {
+    const Completion& done = received[id - 1];
+    CHECK(done.immediate == id);
+    CHECK(done.bytes == (id % 2 != 0 ? kBytes : 4));
+    if (id % 2 == 0) continue;
+    const auto bytes = std::span(there).subspan(id * kBytes, kBytes);
+    CHECK(std::ranges::equal(bytes, pattern(kBytes, id)));
+  }
+}
+
 TEST_CASE("a message ends alike whether it goes the short way or the general one", "[fabric][adapter][express]") {
   std::uint64_t failed = 0;
   std::uint64_t whole = 0;
   std::uint64_t segmented = 0;
+  std::uint64_t direct = 0;
   std::uint64_t read = 0;
   for (std::uint64_t seed = 1; seed <= 90; ++seed) {
     INFO("seed " << seed);
@@ -229,12 +292,14 @@ TEST_CASE("a message ends alike whether it goes the short way or the general one
     require_alike(*express, *play(Way::general, seed));
     ++(express->ends[0]->adapter.state(express->ends[0]->number) == QueuePairState::error ? failed : whole);
     segmented += express->ends[0]->adapter.counters().segmented_writes;
+    direct += express->ends[0]->adapter.counters().direct_writes;
     read += express->ends[0]->adapter.counters().segmented_reads;
   }
   // The scripts reach both: refusals of every kind, and long lives.
   CHECK(failed > 10);
   CHECK(whole > 10);
   CHECK(segmented > 100);
+  CHECK(direct > 100);
   CHECK(read > 100);
 }
 

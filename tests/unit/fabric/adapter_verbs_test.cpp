@@ -18,6 +18,7 @@ TEST_CASE("misuse of a verb is answered with a status", "[fabric][adapter]") {
       CHECK(adapter.destroy_queue_pair(QpNumber{number}) == Status::bad_queue_pair);
       CHECK(adapter.in_error(QpNumber{number}));
       CHECK(adapter.send_room(QpNumber{number}) == 0);
+      CHECK_FALSE(adapter.has_send_room(QpNumber{number}, 0));
     }
   }
   SECTION("states") {
@@ -102,15 +103,22 @@ TEST_CASE("a full queue is said so, and room comes back with completions", "[fab
   options.send_depth = 5;
   options.receive_depth = 3;
   ScriptedPeer peer(test::small_cells(), options);
-  CHECK(peer.host.adapter.send_room(peer.host.number) == 5);
+  const auto check_room = [&](std::size_t requests) {
+    const ChannelAdapter& adapter = peer.host.adapter;
+    CHECK(adapter.send_room(peer.host.number) == requests);
+    for (std::size_t some = 0; some <= 6; ++some) {
+      CHECK(adapter.has_send_room(peer.host.number, some) == (some <= requests));
+    }
+  };
+  check_room(5);
   for (std::uint64_t i = 0; i < 5; ++i) CHECK(peer.host.send(i, 0, 64) == Status::ok);
   CHECK(peer.host.send(5, 0, 64) == Status::queue_full);
-  CHECK(peer.host.adapter.send_room(peer.host.number) == 0);
+  check_room(0);
   for (std::uint64_t i = 0; i < 3; ++i) CHECK(peer.host.receive(i, 0, 64) == Status::ok);
   CHECK(peer.host.receive(3, 0, 64) == Status::queue_full);
   peer.acknowledge(Syndrome::ok, ScriptedPeer::kOwnPsn + 1);
   peer.poll();
-  CHECK(peer.host.adapter.send_room(peer.host.number) == 2);
+  check_room(2);
 }
 
 TEST_CASE("a completion queue promises no more places than it has", "[fabric][adapter]") {
@@ -127,6 +135,7 @@ TEST_CASE("a completion queue promises no more places than it has", "[fabric][ad
   for (std::uint64_t i = 0; i < 4; ++i) CHECK(adapter.post_receive(number, {i, segment}) == Status::ok);
   CHECK(adapter.post_receive(number, {4, segment}) == Status::queue_full);
   CHECK(adapter.send_room(number) == 0);
+  CHECK_FALSE(adapter.has_send_room(number, 1));
   WorkRequest request;
   CHECK(adapter.post_send(number, request) == Status::queue_full);
   REQUIRE(adapter.destroy_queue_pair(number) == Status::ok);
