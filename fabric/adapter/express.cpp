@@ -16,62 +16,22 @@ namespace splitnic::fabric {
 namespace {
 
 using express_parts::append;
-using express_parts::append_rdma;
+using express_parts::append_sent;
+using express_parts::fields_of;
 using express_parts::fill;
 using express_parts::header_at;
 using express_parts::is_plain;
+using express_parts::kOnlyCells;
+using express_parts::only_cell_of;
+using express_parts::OnlyCell;
+using express_parts::put_extension;
 using express_parts::send_slot;
-
-/// What the only cell of a request's message is. The requests that go this way are the first operations.
-struct OnlyCell {
-  Opcode opcode{};
-  std::uint8_t extension_bytes = 0;
-  bool write = false;
-  bool immediate = false;
-  bool may_be_solicited = false;
-};
-constexpr OnlyCell only_cell(Opcode opcode) {
-  const OpcodeTraits& what = traits(opcode);
-  const std::size_t extension =
-      (what.rdma_header ? sizeof(RdmaHeader) : 0) + (what.immediate ? sizeof(ImmediateHeader) : 0);
-  return {opcode, static_cast<std::uint8_t>(extension), what.is(MessageKind::write), what.immediate,
-          what.may_be_solicited()};
-}
-constexpr std::array kOnlyCells{only_cell(Opcode::send_only), only_cell(Opcode::send_only_immediate),
-                                only_cell(Opcode::write_only), only_cell(Opcode::write_only_immediate)};
-static_assert(Operation::send == Operation{0} && Operation::send_with_immediate == Operation{1} &&
-              Operation::rdma_write == Operation{2} && Operation::rdma_write_with_immediate == Operation{3});
-/// operation: of a request that may_go().
-const OnlyCell& only_cell_of(Operation operation) { return kOnlyCells[static_cast<std::size_t>(operation)]; }
 
 /// Whether such requests may go this way. Their bytes are not looked at yet.
 bool may_go(const WorkRequest& request) {
   const bool in_one_piece = request.segment_count == 1 || request.inline_data;
   return in_one_piece && express_parts::is_simple(request) &&
          static_cast<std::size_t>(request.operation) < kOnlyCells.size();
-}
-
-/// A write whose bytes its caller has stored through the peer window: the slot alone is to go.
-bool is_announcement(const WorkRequest& request) {
-  return request.placed_bytes != 0 && request.segment_count == 0 && is_write(request.operation) && !request.fence &&
-         !request.inline_data && request.memory == nullptr;
-}
-
-SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, const OnlyCell& cell, bool direct) {
-  SlotFields fields;
-  fields.opcode = static_cast<std::uint8_t>(cell.opcode);
-  fields.awaited = true;
-  fields.solicited = request.solicited && cell.may_be_solicited;
-  fields.direct = direct;
-  fields.queue_pair = queue_pair.peer.number;
-  fields.packet_sequence = queue_pair.send.next_psn;
-  return fields;
-}
-
-/// Writes the cell's extended headers. bytes: of the message.
-void put_extension(std::byte* to, const WorkRequest& request, const OnlyCell& cell, std::uint32_t bytes) {
-  if (cell.write) to = append_rdma(to, request.remote, bytes);
-  if (cell.immediate) append(to, ImmediateHeader(request.immediate));
 }
 
 bool copy_plainly(void* to, const void* from, std::size_t bytes) {
@@ -187,13 +147,9 @@ inline std::size_t Express::post_slots(QueuePair& queue_pair, std::span<const Wo
     if (writes) ++(put.direct ? context_.counters.direct_writes : context_.counters.segmented_writes);
     if (!put.direct) bytes_in_cells += source.bytes;
 
-    SendEntry& entry = send.entries[send.posted];
-    entry.begin(request, source.bytes);
+    SendEntry& entry = append_sent(send, request, source.bytes);
     entry.settled_at = put.position;
-    entry.numbered = true;
     entry.direct = put.direct;
-    entry.psn = send.next_psn++;
-    send.next = ++send.posted;
     if (!put.direct) send.cells_to = send.posted;
   }
   const std::uint64_t posted = send.posted - before;
@@ -612,41 +568,6 @@ inline void Express::complete(QueuePair& queue_pair, CompletionQueue& completion
   queue_pair.silent = false;
   queue_pair.acknowledgement = PendingAcknowledgement{false, Syndrome::ok, queue_pair.expected_psn};
   ++queue_pair.expected_psn;
-}
-
-/// Announcements at the start of the list. Returns how many.
-[[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_announcements(
-    QueuePair& queue_pair, std::span<const WorkRequest> requests) {
-  Path& path = *queue_pair.path;
-  const auto lane = static_cast<std::size_t>(queue_pair.options.lane);
-  SlotLane* slots = path.slots[lane];
-  if (slots == nullptr || path.window == nullptr) return 0;
-  SendQueue& send = queue_pair.send;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
-  const std::uint64_t most = std::min<std::uint64_t>(requests.size(), completions.room());
-  std::uint64_t posted = 0;
-  for (const WorkRequest& request : requests.first(send.places(most, completions.taken_out()))) {
-    const std::uint32_t bytes = request.placed_bytes;
-    if (!is_announcement(request) || bytes > context_.options.max_message_bytes) break;
-    const OnlyCell& cell = only_cell_of(request.operation);
-    SlotFields fields = fields_of(queue_pair, request, cell, /*direct=*/true);
-    const auto put_headers = [&](std::byte* headers) { put_extension(headers, request, cell, bytes); };
-    const std::uint64_t position =
-        slots->sender.look_for_room(1) ? slots->put(fields, cell.extension_bytes, put_headers, nullptr, 0) : 0;
-    if (position == 0) break;
-    SendEntry& entry = send.entries[send.posted];
-    entry.begin(request, bytes);
-    entry.settled_at = position;
-    entry.numbered = true;
-    entry.psn = send.next_psn++;
-    send.next = ++send.posted;
-    path.awaited[lane].note(position, queue_pair.number);
-    ++posted;
-  }
-  if (posted == 0) return 0;
-  context_.counters.direct_writes += posted;
-  note_posted(queue_pair, completions, posted);
-  return posted;
 }
 
 }  // namespace splitnic::fabric

@@ -77,7 +77,6 @@ class Express {
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
   [[nodiscard]] std::size_t store_writes(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::size_t post_slots(QueuePair& queue_pair, std::span<const WorkRequest> requests);
-  [[nodiscard]] std::size_t post_announcements(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   void note_posted(QueuePair& queue_pair, CompletionQueue& completions, std::uint64_t posted);
   [[nodiscard]] static Source source_of(SendQueue& send, const WorkRequest& request);
   [[nodiscard]] static Source inline_source_of(SendQueue& send, const WorkRequest& request);
@@ -91,6 +90,8 @@ class Express {
   [[nodiscard]] bool find_route(const QueuePair& queue_pair, AddressHandleNumber handle, Route& route) const;
   [[nodiscard]] static bool put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,
                                          const Source& source);
+  // express_announcements.cpp
+  [[nodiscard]] std::size_t post_announcements(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   // express_reads.cpp
   [[nodiscard]] std::size_t post_reads(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::byte* sink_of(const QueuePair& queue_pair, const LocalSegment& segment) const;

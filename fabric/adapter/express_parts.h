@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -39,6 +40,59 @@ inline std::byte* append_rdma(std::byte* to, const RemoteAddress& remote, std::u
   rdma.tag = remote.tag.value;
   rdma.length = bytes;
   return append(to, rdma);
+}
+
+/// What the only cell of a request's message is. The requests that go this way are the first operations.
+struct OnlyCell {
+  Opcode opcode{};
+  std::uint8_t extension_bytes = 0;
+  bool write = false;
+  bool immediate = false;
+  bool may_be_solicited = false;
+};
+[[nodiscard]] constexpr OnlyCell only_cell(Opcode opcode) {
+  const OpcodeTraits& what = traits(opcode);
+  const std::size_t extension =
+      (what.rdma_header ? sizeof(RdmaHeader) : 0) + (what.immediate ? sizeof(ImmediateHeader) : 0);
+  return {opcode, static_cast<std::uint8_t>(extension), what.is(MessageKind::write), what.immediate,
+          what.may_be_solicited()};
+}
+inline constexpr std::array kOnlyCells{only_cell(Opcode::send_only), only_cell(Opcode::send_only_immediate),
+                                       only_cell(Opcode::write_only), only_cell(Opcode::write_only_immediate)};
+static_assert(Operation::send == Operation{0} && Operation::send_with_immediate == Operation{1} &&
+              Operation::rdma_write == Operation{2} && Operation::rdma_write_with_immediate == Operation{3});
+/// operation: one of these.
+[[nodiscard]] inline const OnlyCell& only_cell_of(Operation operation) {
+  return kOnlyCells[static_cast<std::size_t>(operation)];
+}
+
+/// Of the message that is posted now, in one slot.
+[[nodiscard]] inline SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, const OnlyCell& cell,
+                                          bool direct) {
+  SlotFields fields;
+  fields.opcode = static_cast<std::uint8_t>(cell.opcode);
+  fields.awaited = true;
+  fields.solicited = request.solicited && cell.may_be_solicited;
+  fields.direct = direct;
+  fields.queue_pair = queue_pair.peer.number;
+  fields.packet_sequence = queue_pair.send.next_psn;
+  return fields;
+}
+
+/// Writes the cell's extended headers. bytes: of the message.
+inline void put_extension(std::byte* to, const WorkRequest& request, const OnlyCell& cell, std::uint32_t bytes) {
+  if (cell.write) to = append_rdma(to, request.remote, bytes);
+  if (cell.immediate) append(to, ImmediateHeader(request.immediate));
+}
+
+/// The request that is posted now has left whole, in one slot. Returns its entry, for what else is to be noted.
+inline SendEntry& append_sent(SendQueue& send, const WorkRequest& request, std::uint32_t bytes) {
+  SendEntry& entry = send.entries[send.posted];
+  entry.begin(request, bytes);
+  entry.numbered = true;
+  entry.psn = send.next_psn++;
+  send.next = ++send.posted;
+  return entry;
 }
 
 template <class Header>

@@ -14,6 +14,7 @@ namespace {
 
 using express_parts::append;
 using express_parts::append_rdma;
+using express_parts::append_sent;
 using express_parts::header_at;
 using express_parts::send_slot;
 
@@ -63,13 +64,8 @@ constexpr auto kPutNothing = [](std::byte*) {};
     send.asked_at = position;
     ++send.message_sequence;
 
-    SendEntry& entry = send.entries[send.posted];
-    entry.begin(request, bytes);
-    entry.numbered = true;
-    entry.psn = send.next_psn++;
-    entry.message_sequence = send.message_sequence;
+    append_sent(send, request, bytes).message_sequence = send.message_sequence;
     ++send.unanswered;
-    send.next = ++send.posted;
   }
   const std::uint64_t posted = send.posted - before;
   if (posted != 0) note_posted(queue_pair, completions, posted);
