@@ -47,7 +47,8 @@ struct ChannelAdapter::State {
   void begin_epoch(Path& path);
   void end_epoch(Path& path);
   /// Notices that the path's link went down or through an epoch; true while it is up.
-  bool follow(Path& path);
+  bool follow(Path& path) { return path.is_current() || follow_on(path); }
+  bool follow_on(Path& path);
   /// The same for the paths whose turn it is, and for every path.
   void follow_turn();
   void follow_all();
@@ -57,8 +58,12 @@ struct ChannelAdapter::State {
   void enter_turn(Time now);
   /// CellLink::notify() for each busy path; new_alone: where something has left since the last time.
   void notify(bool new_alone);
-  /// The rest of the poll would only announce what has left.
-  [[nodiscard]] bool is_quiet(Time now) const;
+  /// A lane of a busy path: those of the first, those of the second, and so on.
+  using LanePlace = std::size_t;
+  static constexpr LanePlace kNowhere = static_cast<LanePlace>(-1);
+  /// The first lane where a poll has something to do. kNowhere: nothing has come in, and nothing is to be told. So it
+  /// is in most polls of an end that waits for a message.
+  [[nodiscard]] LanePlace find_news(Time now) const;
   /// From then on a poll looks after timers and what is to be sent, whatever comes in.
   [[nodiscard]] Time rests_by() const {
     return turns.active().empty() ? turns.earliest() : std::min(rests_until, turns.earliest());
@@ -66,11 +71,18 @@ struct ChannelAdapter::State {
   void rest();
   [[nodiscard]] Time next_deadline();
   [[nodiscard]] bool any_to_send() const;
-  std::size_t receive_turn();
-  /// The rest of the turn may be left to the next poll, after what a receive_turn() has brought.
-  [[nodiscard]] bool may_answer_later() const;
-  /// Takes what the path has; returns how much.
-  std::size_t look(Path& path);
+  /// The next turn may begin with a look at what has come in, and leave the links alone.
+  [[nodiscard]] bool may_look_first(Time now) const;
+  [[nodiscard]] bool links_rest(Time now) const;
+  /// What has come in, from that lane on, and what is to be sent; as ChannelAdapter::poll().
+  std::size_t deal_with(LanePlace news);
+  /// Takes what has come in, from that lane on; returns how much.
+  std::size_t receive_turn(LanePlace from);
+  /// What the active queue pairs and the busy paths have yet to do: send something, or await the peer's answers.
+  enum class Left { nothing, answers, work };
+  [[nodiscard]] Left what_is_left() const;
+  /// Takes what the path has in this lane and those after it; returns how much.
+  std::size_t look(Path& path, std::size_t first_lane);
   void note_empty(Path& path, VirtualLane lane) const;
   std::size_t receive_cells(Path& path, VirtualLane lane);
   /// False: the cell is of a message, and was not taken.
@@ -78,6 +90,8 @@ struct ChannelAdapter::State {
   [[nodiscard]] bool dispatch(QueuePair& queue_pair, const ReceivedCell& received);
   /// Completes what the peer has settled; returns how many requests.
   std::size_t take_settled(Path& path, VirtualLane lane);
+  /// The same, of what is settled to this position of the lane.
+  std::size_t complete_settled(Path& path, VirtualLane lane, std::uint64_t settled);
   /// The peer is to know that the consumption of this cell acknowledges nothing.
   void refuse_consumed(Path& path, VirtualLane lane, const Cell& cell);
   /// False: there is still something of the kind that the lane has no room for.
@@ -99,6 +113,8 @@ struct ChannelAdapter::State {
   /// Reports a queue pair whose drain is complete.
   void check_drained(QueuePair& queue_pair);
 
+  /// How long after they were polled the links may wait for what has come in.
+  static constexpr Duration kNewsFirst = std::chrono::microseconds(4);
   /// How long timers may be late while queue pairs only await the peer.
   static constexpr Duration kRest = std::chrono::microseconds(10);
 
@@ -113,10 +129,10 @@ struct ChannelAdapter::State {
   Time rests_until = Time::min();       // until then the active ones do nothing unless something comes in
   AnswerHabit habit;
   /// The next poll has something to do or to tell, whatever comes in.
-  [[nodiscard]] bool wants_poll() const { return owes_turn || context.done_at_post != 0; }
+  [[nodiscard]] bool wants_poll() const { return owes_doorbells || context.done_at_post != 0; }
 
-  bool owes_turn = false;            // the last poll has left timers and doorbells to the next one
-  bool has_news = false;             // rests() has found something for the next poll
+  bool owes_doorbells = false;       // the last poll has left them to the next one
+  Time links_polled{};               // those whose turn it was
   bool timers_to_start = false;      // of what has left since the last poll that did more than look
   std::uint64_t path_epochs = 0;     // begun, and ended
   bool turn_begun = false;           // the links were polled, and the cells are to be taken

@@ -7,17 +7,19 @@
 namespace splitnic::fabric {
 
 /// Whether the caller answers what a poll brings before it polls again, as far as the last time shows. If so, the poll
-/// only tells the peer in passing what was taken, and leaves the rest of its turn to the next one: the caller has its
-/// messages first, and the look at the peer's doorbell, which has to wait for its stores, is taken once for what was
+/// tells the peer only in passing what was taken, and leaves the peer's doorbell to the next one: the caller has its
+/// messages first, and the look at the doorbell, which has to wait for this end's stores, is taken once for what was
 /// taken and for the answer. Thread: the adapter's owner.
 class AnswerHabit {
  public:
-  /// A poll has taken cells, or found none. Whether the caller is likely to answer them.
+  /// A poll has taken cells, or found none; whether it has.
   [[nodiscard]] bool note_received(const AdapterCounters& counters) {
     brought_ = counters.cells_received != received_;
     received_ = counters.cells_received;
-    return brought_ && answers_;
+    return brought_;
   }
+  /// The caller is likely to answer them.
+  [[nodiscard]] bool answers() const { return answers_; }
   /// The next poll begins.
   void note_posts(const AdapterCounters& counters) {
     if (brought_) answers_ = counters.cells_sent != sent_;

@@ -29,6 +29,13 @@ enum class DirectWrites : std::uint8_t {
 /// numbers of queue pairs (below 16) are each adapter's own. Null: the node has too few left. Thread: any.
 [[nodiscard]] std::shared_ptr<const Node::Numbers> take_numbers(Node& node, const AdapterOptions& options);
 
+/// What ChannelAdapter::take_turn() did.
+struct Turn {
+  std::size_t moved = 0;       ///< as poll_links() and poll()
+  bool links_changed = false;  ///< poll_links() was not 0
+  bool rested = false;         ///< nothing was to be done, not even links to be polled
+};
+
 /// A channel adapter (HCA or TCA): queue pairs, completion queues, registered memory, and a path to each of its peers;
 /// segments messages into cells with header and CRCs, reassembles and places them, acknowledges, retries. Thread: the
 /// owner; driven by poll(). When a path's epoch changes, its queue pairs go to error, their requests in flight end as
@@ -196,9 +203,9 @@ class ChannelAdapter {
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved, requests ended, also
   /// those that were done at their post since the last poll, and times that the peer was told of what this end
-  /// consumed. What came in for a caller who answers such messages before the next poll is reported before timers and
-  /// doorbells (AnswerHabit): they come with the next poll, which next_deadline() asks for at once, and until then
-  /// prepare_sleep() and rearm() return false.
+  /// consumed. What came in for a caller who answers such messages before the next poll is reported before doorbells
+  /// (AnswerHabit): these are rung by the next poll, which next_deadline() asks for at once, and until then
+  /// prepare_sleep() and rearm() return false. Timers may be 10 us late.
   std::size_t poll(Time now);
   /// poll() in two steps, for a user who handles incoming messages before acknowledgements leave. The user then calls
   /// CellLink::notify() for each path when it has written everything.
@@ -215,11 +222,12 @@ class ChannelAdapter {
   // For an owner who leaves the links of all paths to the adapter. Neither polls nor sleeps then do work for paths
   // where nothing happens (path_turns.h).
 
-  /// Whether poll_links(now) and poll(now) would do nothing; then they need not be called. Most polls of an end that
-  /// waits for a message.
-  [[nodiscard]] bool rests(Time now);
-  /// Polls the links whose turn it is, before poll() or receive(); returns how much happened. After a rests(now) that
-  /// has found something come in, and all links at rest, it does nothing.
+  /// poll_links() and poll(). Where few paths are attached, it looks first whether anything has come in: then links
+  /// that were polled a few microseconds ago wait for the next turn.
+  Turn take_turn(Time now);
+  /// Whether take_turn(now) would do nothing.
+  [[nodiscard]] bool rests(Time now) const;
+  /// Polls the links whose turn it is, before poll() or receive(); returns how much happened.
   std::size_t poll_links(Time now);
   /// Flushes and announces what was released: CellLink::notify().
   void notify();

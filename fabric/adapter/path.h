@@ -118,21 +118,50 @@ struct Path {
   [[nodiscard]] bool owes_refusals() const {
     return std::any_of(not_taken.begin(), not_taken.end(), [](const PendingNotTaken& each) { return each.wanted; });
   }
-  /// Nothing has come in or been settled on the lane since a poll looked last, as far as that shows in its slots.
-  [[nodiscard]] bool is_quiet(VirtualLane lane, Time now) const {
+  /// Nothing has come in on the lane since a poll looked last, as far as that shows in its slots.
+  [[nodiscard, gnu::always_inline]] bool brings_nothing(VirtualLane lane, Time now) const {
     const auto index = static_cast<std::size_t>(lane);
     const SlotLane* rings = slots[index];
-    return rings != nullptr && (looks[index].looks_away(now) || !rings->receiver.waiting()) &&
-           !rings->sender.has_news() && rings->sender.settled() == settled[index] && !more[index] &&
-           !not_taken[index].wanted && !rings->receiver.unreported();
+    return rings != nullptr && (looks[index].looks_away(now) || !rings->receiver.waiting()) && !more[index] &&
+           !not_taken[index].wanted;
   }
-  /// No lane has anything. Between two epochs there are no lanes.
-  [[nodiscard]] bool is_quiet(Time now) const {
-    return !drains.busy() && (!open || (is_quiet(VirtualLane::control, now) && is_quiet(VirtualLane::data, now)));
+  /// The same, and nothing has been settled, and nothing that was taken is to be reported.
+  [[nodiscard, gnu::always_inline]] bool is_quiet(VirtualLane lane, Time now) const {
+    const auto index = static_cast<std::size_t>(lane);
+    const SlotLane* rings = slots[index];
+    return brings_nothing(lane, now) && !rings->sender.has_news() && rings->sender.settled() == settled[index] &&
+           !rings->receiver.unreported();
+  }
+  /// The first lane that is not quiet, by number; kLanes: nothing is to be done. Between two epochs there are no lanes.
+  [[nodiscard]] std::size_t first_news(Time now) const {
+    if (drains.busy()) return 0;
+    if (!open) return kLanes;
+    if (!is_quiet(VirtualLane::control, now)) return static_cast<std::size_t>(VirtualLane::control);
+    return is_quiet(VirtualLane::data, now) ? kLanes : static_cast<std::size_t>(VirtualLane::data);
   }
   /// Messages for a queue pair that sends on `own` come in here: by the same path, or by the other end of a loop-back
   /// link.
   [[nodiscard]] bool serves(const Path* own) const { return own == this || (own != nullptr && own == twin); }
+  /// CellLink::settled(), settle() and return_room(); by the rings themselves, where there are some.
+  [[nodiscard]] std::uint64_t settled_to(VirtualLane lane) {
+    SlotLane* rings = slots[static_cast<std::size_t>(lane)];
+    return rings != nullptr ? rings->settled() : link.settled(lane);
+  }
+  void settle(VirtualLane lane) {
+    SlotLane* rings = slots[static_cast<std::size_t>(lane)];
+    return rings != nullptr ? rings->receiver.settle() : link.settle(lane);
+  }
+  /// Of both lanes; all, where the last burst left nothing. How many had something to report.
+  std::size_t return_room() {
+    std::size_t told = 0;
+    for (std::size_t lane = 0; lane != kLanes; ++lane) {
+      SlotLane* rings = slots[lane];
+      const bool all = !more[lane];
+      told += (rings != nullptr ? rings->return_room(all) : link.return_room(static_cast<VirtualLane>(lane), all)) ? 1U
+                                                                                                                   : 0U;
+    }
+    return told;
+  }
   /// The link's claim(), which remembers what found no room.
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) {
     std::size_t& shortest = refused[static_cast<std::size_t>(lane)];

@@ -420,11 +420,6 @@ std::uint64_t FabricLink::release(VirtualLane lane, const Cell& cell, std::uint3
   return at(lane).release(at(lane).claimed, fields);
 }
 
-std::uint64_t FabricLink::settled(VirtualLane lane) {
-  Lane& of = at(lane);
-  return of.sender.awaits() ? of.sender.refresh_settled(of.receiver.consumed()) : of.sender.settled();
-}
-
 /// A slot's fields by value; its payload stays where it is.
 void FabricLink::read_front(Lane& lane, ReceivedSlot& slot) {
   lane.has_front = true;
@@ -457,13 +452,6 @@ const ReceivedCell* FabricLink::front(VirtualLane lane) {
 void FabricLink::pop(VirtualLane lane) {
   at(lane).has_front = false;
   at(lane).receiver.pop();
-}
-
-bool FabricLink::return_room(VirtualLane lane, bool all) {
-  Lane& of = at(lane);
-  const bool push = all ? of.receiver.unreported() : of.receiver.much_consumed();
-  if (push) of.receiver.push_tail(of.sender.head());
-  return push;
 }
 
 // ---- sleeping

@@ -102,14 +102,14 @@ class FabricLink final : public CellLink {
   [[nodiscard]] std::size_t max_payload(VirtualLane lane) const override;
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) override;
   std::uint64_t release(VirtualLane lane, const Cell& cell, std::uint32_t& packet_crc) override;
-  [[nodiscard]] std::uint64_t settled(VirtualLane lane) override;
+  [[nodiscard]] std::uint64_t settled(VirtualLane lane) override { return at(lane).settled(); }
   [[nodiscard]] bool wants_room(VirtualLane lane) const override;
   [[nodiscard]] bool drained(VirtualLane lane) override;
   [[nodiscard]] const ReceivedCell* front(VirtualLane lane) override;
   void pop(VirtualLane lane) override;
   void settle(VirtualLane lane) override { at(lane).receiver.settle(); }
   [[nodiscard]] SlotLane* slots(VirtualLane lane) override { return &at(lane); }
-  bool return_room(VirtualLane lane, bool all) override;
+  bool return_room(VirtualLane lane, bool all) override { return at(lane).return_room(all); }
 
   /// Wakes the peer if it sleeps and something was sent since the last call, or if it waits for room or for something
   /// to be settled and was told of some. Once per batch, after everything was written, also after a refused send.

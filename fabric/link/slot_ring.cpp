@@ -26,14 +26,13 @@ const SlotRingPlace& checked(const SlotRingPlace& place) {
 SlotSender::SlotSender(Bridge& bridge, const SlotRingPlace& place, std::uint32_t seed)
     : bridge_(&bridge),
       window_(&bridge.peer_window()),
-      local_(bridge.local_memory()),
+      tail_line_(bridge.local_memory().slice(place.tail_offset, kSlotLine)),
       place_(checked(place)),
       sequences_(seed),
       payload_lines_(place.payload_lines),
       payload_after_(place.slot_lines) {
   SPLITNIC_CHECK(window_->contains(place.slots_offset, place.slot_lines * kSlotLine));
   SPLITNIC_CHECK(window_->contains(place.payload_offset, place.payload_lines * kSlotLine));
-  SPLITNIC_CHECK(local_.contains(place.tail_offset, kSlotLine));
   if (!window_->is_memory()) return;
   lines_ = window_->claim(place.slots_offset, place.slot_lines * kSlotLine).data();
   payloads_ = window_->claim(place.payload_offset, place.payload_lines * kSlotLine).data();
@@ -70,7 +69,7 @@ void SlotSender::write_staged(SlotLayout layout, std::span<const std::byte> payl
 
 std::uint64_t SlotSender::refresh_tail() {
   // A4 (acquire, in watch): pairs with R4 in SlotReceiver::push_tail().
-  const auto tail = local_.watch<std::uint64_t>(place_.tail_offset + kTailAt);
+  const auto tail = tail_line_.watch<std::uint64_t>(kTailAt);
   if (tail > head_ || tail < tail_said_) {
     faulty_ = true;
     return tail_;
@@ -79,28 +78,6 @@ std::uint64_t SlotSender::refresh_tail() {
   // Slots of the opposite ring may have said more already, by any number of rings.
   if (tail > tail_) advance_tail(tail);
   return tail_;
-}
-
-std::uint64_t SlotSender::refresh_settled(std::uint64_t taken) {
-  // What was said first is believed first: if it gave way to something newer, whose answers are always a little
-  // ahead, a sender that receives without a pause would never believe anything.
-  if (settled_said_ > settled_) {
-    if (answers_ > taken) return settled_;
-    advance_settled(settled_said_);
-  }
-  // A3 (acquire, in watch): settled before answers, and before what they announce; pairs with R3 in
-  // SlotReceiver::push_tail(). Without it a message that was refused could be taken for done.
-  const auto settled = local_.watch<std::uint64_t>(place_.tail_offset + kTailSettledAt);
-  if (settled == settled_said_) return settled_;
-  const auto answers = local_.watch<std::uint64_t>(place_.tail_offset + kTailAnswersAt);
-  if (settled > head_ || settled < settled_said_ || answers < answers_) {
-    faulty_ = true;
-    return settled_;
-  }
-  settled_said_ = settled;
-  answers_ = answers;
-  if (answers_ <= taken && settled_said_ > settled_) advance_settled(settled_said_);
-  return settled_;
 }
 
 bool SlotSender::settled_again(std::uint64_t taken) {
@@ -124,24 +101,15 @@ SlotReceiver::SlotReceiver(Bridge& bridge, const SlotRingPlace& place, std::uint
       place_(checked(place)),
       sequences_(seed) {
   SPLITNIC_CHECK(window_->contains(place.tail_offset, kSlotLine));
+  if (window_->is_memory()) tail_line_ = window_->claim(place.tail_offset, kSlotLine).data();
 }
 
-bool SlotReceiver::much_consumed() const {
-  return tail_ - reported_tail_ >= place_.slot_lines / 4 || payload_unreported_ >= place_.payload_lines / 4;
-}
-
-void SlotReceiver::push_tail(std::uint64_t answers) {
+/// In the order of push_tail().
+void SlotReceiver::post_tail(std::uint64_t answers) {
   window_->write_word(place_.tail_offset + kTailAnswersAt, answers);
-  if (!window_->is_memory()) bridge_->publish();
-  // R3 (release, in write_word; published elsewhere): what was placed, the refusals and their count before settled,
-  // which lets the sender complete. Pairs with A3 in SlotSender::refresh_settled().
+  bridge_->publish();  // R3
   window_->write_word(place_.tail_offset + kTailSettledAt, settled_);
-  // R4 (release, in write_word): the slots' bytes were read before the sender may overwrite them. Pairs with A4 in
-  // SlotSender::refresh_tail().
   window_->write_word(place_.tail_offset + kTailAt, tail_);
-  pushed_tail_ = reported_tail_ = tail_;
-  reported_settled_ = settled_;
-  payload_unreported_ = 0;
 }
 
 }  // namespace splitnic::fabric

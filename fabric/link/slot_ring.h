@@ -121,8 +121,7 @@ class SlotSender {
   [[nodiscard]] bool awaits() const { return settled_ < awaited_to_; }
   /// awaits(), and the peer has said something about settling that is not believed yet. Changes nothing.
   [[nodiscard]] bool has_news() const {
-    return awaits() && (settled_said_ > settled_ ||
-                        local_.watch<std::uint64_t>(place_.tail_offset + kTailSettledAt) != settled_said_);
+    return awaits() && (settled_said_ > settled_ || tail_line_.watch<std::uint64_t>(kTailSettledAt) != settled_said_);
   }
   /// awaits(), and the peer has settled more since the last refresh_settled().
   [[nodiscard]] bool settled_again(std::uint64_t taken);
@@ -169,7 +168,7 @@ class SlotSender {
 
   Bridge* bridge_ = nullptr;
   PeerWindow* window_ = nullptr;
-  PeerMemory local_;
+  PeerMemory tail_line_;
   SlotRingPlace place_{};
   LineSequences sequences_{};
   std::byte* lines_ = nullptr;     // the slots, where the window is memory
@@ -280,9 +279,12 @@ class SlotReceiver {
 
  private:
   [[nodiscard]] ReceivedSlot* read_head();
+  /// The tail line, where the window is not memory.
+  void post_tail(std::uint64_t answers);
 
   Bridge* bridge_ = nullptr;
   PeerWindow* window_ = nullptr;
+  std::byte* tail_line_ = nullptr;  // where the window is memory
   PeerLines slots_;
   PeerMemory payload_;
   SlotRingPlace place_{};
@@ -409,6 +411,28 @@ inline void SlotSender::note_settled(std::uint32_t settled) {
   if (!older) faulty_ = true;
 }
 
+inline std::uint64_t SlotSender::refresh_settled(std::uint64_t taken) {
+  // What was said first is believed first: if it gave way to something newer, whose answers are always a little
+  // ahead, a sender that receives without a pause would never believe anything.
+  if (settled_said_ > settled_) {
+    if (answers_ > taken) return settled_;
+    advance_settled(settled_said_);
+  }
+  // A3 (acquire, in watch): settled before answers, and before what they announce; pairs with R3 in
+  // SlotReceiver::push_tail(). Without it a message that was refused could be taken for done.
+  const auto settled = tail_line_.watch<std::uint64_t>(kTailSettledAt);
+  if (settled == settled_said_) return settled_;
+  const auto answers = tail_line_.watch<std::uint64_t>(kTailAnswersAt);
+  if (settled > head_ || settled < settled_said_ || answers < answers_) {
+    faulty_ = true;
+    return settled_;
+  }
+  settled_said_ = settled;
+  answers_ = answers;
+  if (answers_ <= taken && settled_said_ > settled_) advance_settled(settled_said_);
+  return settled_;
+}
+
 inline bool ReceivedSlot::fits(std::size_t extension_bytes) const {
   if (fault_ || extension_bytes > kSlotBodyInFirst) return false;
   const std::size_t body = layout_.two_lines ? kSlotBodyInBoth : kSlotBodyInFirst;
@@ -483,12 +507,46 @@ inline void SlotReceiver::reported_by_slot() {
   if (reported_tail_ == tail_) payload_unreported_ = 0;
 }
 
+inline bool SlotReceiver::much_consumed() const {
+  return tail_ - reported_tail_ >= place_.slot_lines / 4 || payload_unreported_ >= place_.payload_lines / 4;
+}
+
+inline void SlotReceiver::push_tail(std::uint64_t answers) {
+  if (tail_line_ != nullptr) [[likely]] {
+    const auto store = [this](std::size_t at, std::uint64_t value) {
+      __atomic_store_n(reinterpret_cast<std::uint64_t*>(tail_line_ + at), value, __ATOMIC_RELEASE);
+    };
+    store(kTailAnswersAt, answers);
+    // R3 (release; published elsewhere): what was placed, the refusals and their count before settled, which lets the
+    // sender complete. Pairs with A3 in SlotSender::refresh_settled().
+    store(kTailSettledAt, settled_);
+    // R4 (release): the slots' bytes were read before the sender may overwrite them. Pairs with A4 in
+    // SlotSender::refresh_tail().
+    store(kTailAt, tail_);
+  } else {
+    post_tail(answers);
+  }
+  pushed_tail_ = reported_tail_ = tail_;
+  reported_settled_ = settled_;
+  payload_unreported_ = 0;
+}
+
 /// Both rings of a lane: the one that this end sends into, and the one that it consumes. Thread: the bridge's owner.
 struct SlotLane {
   SlotSender sender{};
   SlotReceiver receiver{};
   StoreHabit stores{};  ///< of payloads that are sent
 
+  /// How far the peer has settled what was sent.
+  [[nodiscard]] std::uint64_t settled() {
+    return sender.awaits() ? sender.refresh_settled(receiver.consumed()) : sender.settled();
+  }
+  /// Reports what was consumed and settled when it is much, or `all` of it. True: there was something to report.
+  bool return_room(bool all) {
+    const bool push = all ? receiver.unreported() : receiver.much_consumed();
+    if (push) receiver.push_tail(sender.head());
+    return push;
+  }
   /// Releases a slot of the sender, and says in it how far this end has settled what it consumed.
   std::uint64_t release(const SlotClaim& claim, SlotFields& fields) {
     fields.settled = static_cast<std::uint32_t>(receiver.settled());

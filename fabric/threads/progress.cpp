@@ -83,8 +83,8 @@ CellLink* Progress::find(PathNumber path) const {
 }
 
 std::size_t Progress::drive(Time now) {
-  const std::size_t moved = adapter_.poll_links(now);
-  return moved + adapter_.poll(now);
+  const std::size_t changed = adapter_.poll_links(now);
+  return changed + adapter_.poll(now);
 }
 
 bool Progress::poll_for_caller(Time now) {
@@ -94,15 +94,15 @@ bool Progress::poll_for_caller(Time now) {
     give_to_callers(now);
   }
   ++counters_.polls;
-  if (adapter_.rests(now)) return false;
-  if (drive(now) != 0) empty_polls_ = 0;
-  return true;
+  const Turn turn = adapter_.take_turn(now);
+  if (turn.moved != 0) empty_polls_ = 0;
+  return !turn.rested;
 }
 
 std::size_t Progress::drive_for_caller(Time now) {
   if (driver_ == Driver::asleep) give_to_callers(now);
   ++counters_.polls;
-  return adapter_.rests(now) ? 0 : drive(now);
+  return adapter_.take_turn(now).moved;
 }
 
 void Progress::announce(Time now) {

@@ -34,17 +34,16 @@ PortAddress Context::port_address() const { return object_ ? object_->port : Por
 
 std::size_t Context::poll(Time now) {
   if (!object_) return 0;
-  if (object_->adapter.rests(now)) return object_->connections != nullptr ? object_->connections->poll(now) : 0;
-  object_->hear_doorbells(now);
-  const std::size_t changed = object_->adapter.poll_links(now);
-  const std::size_t moved = changed + object_->adapter.poll(now);
-  const std::uint64_t epochs = object_->adapter.path_epochs();
-  if (changed != 0 || epochs != object_->epochs_seen) {
-    object_->epochs_seen = epochs;
-    for (detail::PathObject* path : object_->paths) path->follow();
-    object_->doorbells.forget();
+  detail::ContextObject& object = *object_;
+  object.hear_doorbells(now);
+  const fabric::Turn turn = object.adapter.take_turn(now);
+  const std::uint64_t epochs = object.adapter.path_epochs();
+  if (turn.links_changed || epochs != object.epochs_seen) [[unlikely]] {
+    object.epochs_seen = epochs;
+    for (detail::PathObject* path : object.paths) path->follow();
+    object.doorbells.forget();
   }
-  return moved + (object_->connections != nullptr ? object_->connections->poll(now) : 0);
+  return turn.moved + (object.connections != nullptr ? object.connections->poll(now) : 0);
 }
 
 Time Context::next_deadline(Time now) const {

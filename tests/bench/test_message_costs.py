@@ -14,26 +14,26 @@ from pathlib import Path
 BIN = Path(os.environ["SPLITNIC_BIN"])
 # Instructions of a message, a twentieth above what was measured, of several runs the most.
 BUDGETS = {"bench-message-costs": {
-    "send_64_lists": 1005,
-    "send_64": 6470,
-    "send_64_beside_1000": 6470,  # nothing in a poll grows with the queue pairs that wait
+    "send_64_lists": 965,
+    "send_64": 4770,
+    "send_64_beside_1000": 4770,  # nothing in a poll grows with the queue pairs that wait
     "datagram_64_lists": 1220,
-    "datagram_64": 4270,
-    "send_1500": 1995,
-    "send_64k": 92700,  # callgrind counts each byte of a string
-    "immediate_64_lists": 1055,
-    "standing_64_lists": 1010,
-    "write_64_direct": 2155,
-    "read_8": 7300,
-    "ping_pong_64": 3185,
-    "idle_poll": 411,
+    "datagram_64": 3650,
+    "send_1500": 1790,
+    "send_64k": 91500,  # callgrind counts each byte of a string
+    "immediate_64_lists": 1005,
+    "standing_64_lists": 960,
+    "write_64_direct": 1970,
+    "read_8": 5460,
+    "ping_pong_64": 2745,
+    "idle_poll": 398,
 }, "bench-verbs-costs": {
-    "verbs_send_64_lists": 1710,
-    "verbs_send_64": 7700,
-    "verbs_ping_pong_64": 4105,
-    "verbs_loop_64_lists": 1790,
-    "verbs_loop_64": 8080,
-    "verbs_idle_poll": 625,
+    "verbs_send_64_lists": 1670,
+    "verbs_send_64": 6080,
+    "verbs_ping_pong_64": 3665,
+    "verbs_loop_64_lists": 1700,
+    "verbs_loop_64": 6560,
+    "verbs_idle_poll": 608,
 }}
 # The devices of these have threads of their own. One that wakes at a bad moment costs the counted thread a little.
 THREADED = "bench-verbs-costs"

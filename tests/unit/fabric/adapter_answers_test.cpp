@@ -16,8 +16,8 @@ constexpr VirtualLane kData = VirtualLane::data;
 /// line.
 class Conversation {
  public:
-  /// One question has been answered so far.
-  Conversation() {
+  /// One question has been answered so far. takes_turns: the adapters poll the links, too.
+  explicit Conversation(bool takes_turns) : takes_turns_(takes_turns) {
     ask();
     poll(1);
     REQUIRE(questions() == 1);
@@ -47,7 +47,8 @@ class Conversation {
   }
   std::size_t poll(std::size_t end) {
     ends_.pair.advance(microseconds(1));
-    const std::size_t moved = ends_.end(end).adapter.poll(now());
+    ChannelAdapter& adapter = ends_.end(end).adapter;
+    const std::size_t moved = takes_turns_ ? adapter.take_turn(now()).moved : adapter.poll(now());
     ends_.pair.advance({});
     return moved;
   }
@@ -68,6 +69,7 @@ class Conversation {
 
  private:
   test::TwoEndpoints ends_;
+  bool takes_turns_;
   std::uint64_t rung_ = 0;
 };
 
@@ -75,7 +77,7 @@ class Conversation {
 
 TEST_CASE("who answers each message has it, and the peer knows, before a doorbell is looked at",
           "[fabric][adapter][answers]") {
-  Conversation talk;
+  Conversation talk(GENERATE(false, true));
   talk.ask();
   CHECK(talk.poll(1) != 0);
   CHECK(talk.questions() == 1);
@@ -90,7 +92,7 @@ TEST_CASE("who answers each message has it, and the peer knows, before a doorbel
 }
 
 TEST_CASE("who does not answer rings the peer at once", "[fabric][adapter][answers]") {
-  Conversation talk;
+  Conversation talk(GENERATE(false, true));
   talk.ask();
   talk.poll(1);
   talk.poll(1);
@@ -109,7 +111,7 @@ TEST_CASE("who does not answer rings the peer at once", "[fabric][adapter][answe
 }
 
 TEST_CASE("of two polls in a row that bring messages, the second rings the peer", "[fabric][adapter][answers]") {
-  Conversation talk;
+  Conversation talk(GENERATE(false, true));
   talk.ask();
   talk.poll(1);
   REQUIRE_FALSE(talk.rung());
@@ -121,7 +123,7 @@ TEST_CASE("of two polls in a row that bring messages, the second rings the peer"
 }
 
 TEST_CASE("an end that owes the peer a look does not sleep", "[fabric][adapter][answers]") {
-  Conversation talk;
+  Conversation talk(GENERATE(false, true));
   ChannelAdapter& adapter = talk.answering().adapter;
   talk.ask();
   talk.poll(1);
@@ -135,7 +137,7 @@ TEST_CASE("an end that owes the peer a look does not sleep", "[fabric][adapter][
 }
 
 TEST_CASE("an answer of the adapter's own does not wait for the caller's", "[fabric][adapter][answers]") {
-  Conversation talk;
+  Conversation talk(GENERATE(false, true));
   Endpoint& answering = talk.answering();
   const auto readable = answering.adapter.register_memory(answering.domain, std::span(answering.buffer).first(64),
                                                           Right::local_read | Right::remote_read);
