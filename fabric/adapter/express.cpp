@@ -296,7 +296,7 @@ bool Express::find_route(const QueuePair& queue_pair, AddressHandleNumber handle
   header.hop_limit = to->options.hop_limit;
   const std::size_t most = std::min<std::size_t>(
       {payload - sizeof(DatagramBytes), context_.options.max_message_bytes, context_.options.max_datagram_bytes});
-  route = {handle, path, slots, static_cast<std::uint32_t>(most), encode_datagram(header)};
+  route = {handle, path, slots, static_cast<std::uint32_t>(most), DatagramWords(header)};
   context_.turns.attend(*path);
   return true;
 }
@@ -313,9 +313,7 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
   StoreHabit& stores = route.slots->stores;
   const bool filled = fill(claim.payload_rest, source.from + first.size(), stores) && fill(first, source.from, stores);
   if (!filled) return false;
-  append(claim.payload.data(), route.header);
-  const boost::endian::little_uint32_buf_t queue_key(queue_key_of(queue_pair.options, request.datagram));
-  append(claim.payload.data() + offsetof(DatagramBytes, queue_key), queue_key);
+  route.header.put(claim.payload.data(), queue_key_of(queue_pair.options, request.datagram));
   put_extension(claim.extension, request, cell, source.bytes);
   SlotFields fields;
   fields.opcode = static_cast<std::uint8_t>(cell.immediate ? Opcode::datagram_immediate : Opcode::datagram);

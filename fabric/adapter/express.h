@@ -60,7 +60,7 @@ class Express {
     Path* path = nullptr;
     SlotLane* slots = nullptr;
     std::uint32_t most_bytes = 0;  ///< of a message
-    DatagramBytes header{};        ///< all but the queue key
+    DatagramWords header{};        ///< all but the queue key
   };
   /// What a message carries.
   struct Source {

@@ -5,6 +5,7 @@
 #include <boost/endian/buffers.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <type_traits>
 
@@ -82,6 +83,32 @@ struct DatagramHeader {
 };
 
 [[nodiscard]] DatagramBytes encode_datagram(const DatagramHeader& header);
+/// The same of a datagram that is for no group, word by word: nothing loads what was stored in parts, and waits until
+/// these have left.
+class DatagramWords {
+ public:
+  DatagramWords() = default;
+  /// queue_key: of put().
+  explicit DatagramWords(const DatagramHeader& header)
+      : words_{header.source_queue_pair.value,
+               std::uint32_t{header.traffic_class} << kTrafficClassShift | (header.flow_label & kMaxFlowLabel),
+               header.hop_limit} {}
+  /// Writes sizeof(DatagramBytes) bytes.
+  void put(std::byte* to, std::uint32_t queue_key) const {
+    const auto store = [to](std::size_t at, std::uint32_t word) {
+      const boost::endian::little_uint32_buf_t bytes(word);
+      std::memcpy(to + at, &bytes, sizeof bytes);
+    };
+    store(offsetof(DatagramBytes, queue_key), queue_key);
+    store(offsetof(DatagramBytes, source_queue_pair), words_[0]);
+    store(offsetof(DatagramBytes, class_and_flow), words_[1]);
+    store(offsetof(DatagramBytes, hop_limit), words_[2]);  // and zero
+    std::memset(to + offsetof(DatagramBytes, group), 0, sizeof(Gid));
+  }
+
+ private:
+  std::array<std::uint32_t, 3> words_{};  // after the queue key
+};
 /// False: reserved bits are set, or the source queue pair or the group is impossible.
 [[nodiscard]] inline bool decode_datagram(const DatagramBytes& bytes, DatagramHeader& header) {
   const std::uint32_t class_and_flow = bytes.class_and_flow.value();

@@ -111,11 +111,12 @@ inline void encode_slot(const SlotFields& fields, const SlotLayout& layout, std:
     std::memcpy(to + at, &bytes, sizeof bytes);
   };
   const auto both = [](std::uint32_t low, std::uint64_t high) { return low | high << 32U; };
-  put(0, both(layout.payload_bytes, layout.payload_at));
+  // One by one: out of halves in memory GCC makes a whole word by loading both, and that load waits until what was just
+  // stored there has left, and all that was stored before it.
+  put(offsetof(SlotHeader, payload_bytes), layout.payload_bytes);
+  put(offsetof(SlotHeader, payload_at), layout.payload_at);
   put(8, both(fields.settled,
               shape | static_cast<unsigned>(fields.opcode) << 8U | static_cast<unsigned>(fields.cell_sequence) << 16U));
-  // One by one: out of half a word in memory GCC makes a whole one by loading both halves, and that load waits until
-  // what was just stored there has left, and all that was stored before it.
   put(offsetof(SlotHeader, queue_pair), fields.queue_pair.value);
   put(offsetof(SlotHeader, packet_sequence), fields.packet_sequence);
 }

@@ -19,7 +19,7 @@ from pathlib import Path
 
 BIN = Path(os.environ["SPLITNIC_BIN"])
 PROGRAM = BIN / "bench-message-costs"
-TASKS = ["send_64_lists", "immediate_64_lists", "write_64_direct", "ping_pong_64", "read_8"]
+TASKS = ["send_64_lists", "immediate_64_lists", "write_64_direct", "ping_pong_64", "read_8", "datagram_64"]
 QUEUED = 56  # stores that may not have left yet
 OBJECT = re.compile(r".*Reading syms from (\S+)")
 PLACE = re.compile(r".*svma (0x[0-9a-f]+), avma (0x[0-9a-f]+)")
