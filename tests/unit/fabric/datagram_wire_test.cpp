@@ -1,6 +1,8 @@
 #include "fabric/wire/datagram.h"
 
+#include <array>
 #include <catch2/catch.hpp>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -51,6 +53,16 @@ TEST_CASE("the bytes of a datagram's header are pinned", "[fabric][datagram]") {
   DatagramHeader read;
   REQUIRE(decode_datagram(bytes, read));
   CHECK(read == some_header());
+}
+
+TEST_CASE("a datagram's header word by word is the same as whole", "[fabric][wire][datagram]") {
+  DatagramHeader header = some_header();
+  header.group = Gid{};
+  std::array<std::byte, sizeof(DatagramBytes)> words{};
+  words.fill(std::byte{0xee});
+  DatagramWords(header).put(words.data(), header.queue_key);
+  const DatagramBytes whole = encode_datagram(header);
+  CHECK(std::memcmp(words.data(), &whole, sizeof whole) == 0);
 }
 
 TEST_CASE("the route header is the one that verbs programs know", "[fabric][datagram]") {
