@@ -40,6 +40,7 @@ struct ChannelAdapter::State {
   void activate_to_await(QueuePair& queue_pair) {
     if (turns.active().empty()) rests_until = context.now + kRest;
     timers_to_start = true;
+    timers_left = false;
     turns.activate(queue_pair);
   }
   /// Leaves active only those for which there is more to do than to wait.
@@ -76,6 +77,8 @@ struct ChannelAdapter::State {
   [[nodiscard]] bool links_rest(Time now) const;
   /// What has come in, from that lane on, and what is to be sent; as ChannelAdapter::poll().
   std::size_t deal_with(LanePlace news);
+  /// Before a sleep: begins what the last turn has left. False: there is something to send.
+  [[nodiscard]] bool start_timers();
   /// Takes what has come in, from that lane on; returns how much.
   std::size_t receive_turn(LanePlace from);
   /// What the active queue pairs and the busy paths have yet to do: send something, or await the peer's answers.
@@ -134,6 +137,7 @@ struct ChannelAdapter::State {
   bool owes_doorbells = false;       // the last poll has left them to the next one
   Time links_polled{};               // those whose turn it was
   bool timers_to_start = false;      // of what has left since the last poll that did more than look
+  bool timers_left = false;          // those, if the last turn came after all of it
   std::uint64_t path_epochs = 0;     // begun, and ended
   bool turn_begun = false;           // the links were polled, and the cells are to be taken
   std::vector<bool> domains{false};  // by number: allocated and not given back; 0 never is

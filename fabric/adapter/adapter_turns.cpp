@@ -224,6 +224,7 @@ Turn ChannelAdapter::take_turn(Time now) {
   const bool looks_first = state.may_look_first(now);
   if (looks_first) {
     state.context.now = now;
+    state.timers_left = state.timers_to_start;
     state.habit.note_posts(state.context.counters);
     state.notify(true);
     const State::LanePlace news = state.find_news(now);
@@ -244,6 +245,7 @@ Turn ChannelAdapter::take_turn(Time now) {
 std::size_t ChannelAdapter::poll(Time now) {
   state_->habit.note_posts(state_->context.counters);
   state_->enter_turn(now);
+  state_->timers_left = state_->timers_to_start;
   if (state_->owes_doorbells) state_->notify(true);
   const std::size_t done_at_post = std::exchange(state_->context.done_at_post, 0);
   if (now < state_->rests_by() && state_->find_news(now) == State::kNowhere) {
@@ -268,7 +270,7 @@ std::size_t ChannelAdapter::State::deal_with(LanePlace news) {
     notify(false);
     if (received + sent == 0) rest();
   } else {
-    timers_to_start = left == Left::answers;
+    timers_to_start = timers_left = left == Left::answers;
     if (brought) {
       sent = return_room();
       owes_doorbells = true;
@@ -365,9 +367,21 @@ std::size_t ChannelAdapter::State::send_turn() {
   }
   if (context.overrun) fail_overrun();
   if (!turns.active().empty()) release();
-  timers_to_start = false;
+  timers_to_start = timers_left = false;
   rests_until = Time::min();
   return sent;
+}
+
+/// Else the sleep would end in kRest. What was posted since the last turn has to wait for the next one, whose time is
+/// not as old as that turn's.
+bool ChannelAdapter::State::start_timers() {
+  if (!timers_left) return true;
+  for (QueuePair* queue_pair : turns.active()) requester.check_time(*queue_pair);
+  if (any_to_send()) return false;
+  release();
+  timers_to_start = timers_left = false;
+  rests_until = Time::min();
+  return true;
 }
 
 std::size_t ChannelAdapter::poll_links(Time now) {

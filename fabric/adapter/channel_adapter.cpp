@@ -237,9 +237,13 @@ bool ChannelAdapter::has_unannounced() const {
          !std::ranges::all_of(state_->context.turns.busy(), announced);
 }
 
-bool ChannelAdapter::prepare_sleep() { return !state_->wants_poll() && state_->context.turns.prepare_sleep(); }
+bool ChannelAdapter::prepare_sleep() {
+  return !state_->wants_poll() && state_->start_timers() && state_->context.turns.prepare_sleep();
+}
 
-bool ChannelAdapter::rearm() { return !state_->wants_poll() && state_->context.turns.rearm(); }
+bool ChannelAdapter::rearm() {
+  return !state_->wants_poll() && state_->start_timers() && state_->context.turns.rearm();
+}
 
 void ChannelAdapter::disarm() { state_->context.turns.disarm(); }
 

@@ -155,7 +155,9 @@ TEST_CASE("timers of what is under way begin soon after a turn that only complet
     CHECK(of.turn(0, {}).moved != 0);
     CHECK(sender.take().size() == 1);
     CHECK(sender.adapter.next_deadline() <= of.now + kTimersWait);
-    static_cast<void>(of.turn(0, kTimersWait));
+    SECTION("with a later turn") { static_cast<void>(of.turn(0, kTimersWait)); }
+    SECTION("or before a sleep") { REQUIRE(sender.adapter.prepare_sleep()); }
+    SECTION("or before another sleep") { REQUIRE(sender.adapter.rearm()); }
     CHECK(sender.adapter.next_deadline() == of.now + AdapterOptions{}.ack_timeout);
   }
   SECTION("and not if nothing is") {
@@ -164,6 +166,45 @@ TEST_CASE("timers of what is under way begin soon after a turn that only complet
     CHECK(sender.adapter.next_deadline() == kNever);
     CHECK_FALSE(sender.adapter.outstanding());
   }
+}
+
+TEST_CASE("an end that sleeps after a turn sleeps until its timers", "[fabric][adapter][turns]") {
+  World of;
+  Endpoint& sender = *of.ends[0];
+  of.send(1, 0);  // the first goes the general way
+  of.step();
+  of.step();
+  of.send(1, 1);
+  SECTION("of both") { static_cast<void>(of.turn(0, microseconds(1))); }
+  SECTION("of the adapter alone") {
+    of.now += microseconds(1);
+    static_cast<void>(sender.adapter.poll(of.now));
+  }
+  SECTION("that has completed one of two requests") {
+    of.send(1, 2);
+    static_cast<void>(of.turn(0, 2 * kTimersWait));
+    FabricLink& peer = *of.under[1][0];
+    REQUIRE(peer.front(VirtualLane::data) != nullptr);
+    peer.pop(VirtualLane::data);
+    peer.settle(VirtualLane::data);
+    REQUIRE(peer.return_room(VirtualLane::data, true));
+    CHECK(of.turn(0, microseconds(1)).moved != 0);
+  }
+  REQUIRE(sender.adapter.prepare_sleep());
+  CHECK(sender.adapter.next_deadline() == of.now + AdapterOptions{}.ack_timeout);
+}
+
+TEST_CASE("timers of what was posted after a turn begin with the next one", "[fabric][adapter][turns]") {
+  World of;
+  Endpoint& sender = *of.ends[0];
+  of.send(1, 0);  // the first goes the general way
+  of.step();
+  of.step();
+  of.send(1, 1);
+  static_cast<void>(of.turn(0, microseconds(1)));
+  of.send(1, 2);  // perhaps much later: the adapter has no clock
+  REQUIRE(sender.adapter.prepare_sleep());
+  CHECK(sender.adapter.next_deadline() <= of.now + kTimersWait);
 }
 
 TEST_CASE("timers have their turn although each turn brings a message that is answered", "[fabric][adapter][turns]") {
