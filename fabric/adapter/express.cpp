@@ -15,7 +15,6 @@
 namespace splitnic::fabric {
 namespace {
 
-using express_parts::append;
 using express_parts::append_sent;
 using express_parts::fields_of;
 using express_parts::fill;
