@@ -120,6 +120,7 @@ struct Case {
   const char* name;
   std::function<WorkRequest(World&)> request;
   bool stores_directly = false;
+  bool scattered = false;  ///< into a receive of two segments, and so by the general way
 };
 
 WorkRequest as_inline(WorkRequest request) {
@@ -132,6 +133,9 @@ const std::array kCases{
     Case{"a send of two lines", [](World& world) { return verbs::send(1, {world.part(0, 80)}); }},
     Case{"a send through the payload ring", [](World& world) { return verbs::send(1, {world.part(0, 600)}); }},
     Case{"a send past the caches", [](World& world) { return verbs::send(1, {world.part(0, 4000)}); }},
+    Case{"a send into two segments", [](World& world) { return verbs::send(1, {world.part(0, 80)}); }, false, true},
+    Case{"a send through the payload ring into two segments",
+         [](World& world) { return verbs::send(1, {world.part(0, 600)}); }, false, true},
     Case{"a send of two segments",
          [](World& world) {
            return verbs::send(1, {world.part(0, 300), world.part(500, 300)});
@@ -164,16 +168,20 @@ struct Message {
   MemoryEvents receiver;
 };
 
-void post_receive(World& world) {
-  const LocalSegment all{world.target.data(), static_cast<std::uint32_t>(world.target.size()), world.into};
-  REQUIRE(world.adapters[1]->post_receive(world.numbers[1], {1, all, {}}) == Status::ok);
+void post_receive(World& world, const Case& one) {
+  const std::uint32_t first = one.scattered ? 48 : static_cast<std::uint32_t>(world.target.size());
+  const LocalSegment rest{world.target.data() + first, static_cast<std::uint32_t>(world.target.size()) - first,
+                          world.into};
+  const auto more = std::span(&rest, 1).first(one.scattered ? 1 : 0);
+  REQUIRE(world.adapters[1]->post_receive(world.numbers[1], {1, {world.target.data(), first, world.into}, more}) ==
+          Status::ok);
 }
 
 /// again: the message has been sent before, so that everything is remembered that it needs.
 Message trace_message(World& world, const Case& one, bool again) {
   const WorkRequest request = one.request(world);
   if (again) {
-    post_receive(world);
+    post_receive(world, one);
     REQUIRE(world.adapters[0]->post_send(world.numbers[0], request) == Status::ok);
     world.settle();
     std::ranges::fill(std::span(world.target.data(), world.target.size()), std::byte{});
@@ -184,7 +192,7 @@ Message trace_message(World& world, const Case& one, bool again) {
   }
   std::byte* const target = one.stores_directly ? world.at(1, world.granted.offset) : world.target.data();
   std::ranges::fill(std::span(target, expected.size()), std::byte{});
-  post_receive(world);
+  post_receive(world, one);
   Message message;
   Status posted = Status::queue_full;
   message.sender = world.trace->of([&] {
