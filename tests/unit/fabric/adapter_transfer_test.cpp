@@ -250,4 +250,26 @@ TEST_CASE("queue pairs take turns: a long message does not hold up a short one",
   CHECK(receives[0].id == 99);
 }
 
+TEST_CASE("a send with immediate is scattered from behind its header", "[fabric][adapter]") {
+  TwoEndpoints two;
+  const std::size_t bytes = GENERATE(1U, 30U, 64U, 92U, 93U, 200U);
+  const auto sent = pattern(bytes, bytes);
+  two.end(0).fill(0, sent);
+  const LocalSegment rest = two.end(1).segment(2001, 1000);
+  const ReceiveRequest receive{7, two.end(1).segment(2000, 1), std::span(&rest, 1)};
+  REQUIRE(two.end(1).adapter.post_receive(two.end(1).number, receive) == Status::ok);
+  WorkRequest request;
+  request.operation = Operation::send_with_immediate;
+  request.immediate = 0x12345678;
+  request.segments[0] = two.end(0).segment(0, bytes);
+  request.segment_count = 1;
+  REQUIRE(two.end(0).adapter.post_send(two.end(0).number, request) == Status::ok);
+  REQUIRE(two.settle());
+  const auto received = two.end(1).take();
+  REQUIRE(received.size() == 1);
+  CHECK(received[0].immediate == 0x12345678);
+  CHECK(received[0].bytes == bytes);
+  CHECK(two.end(1).holds(2000, sent));
+}
+
 }  // namespace splitnic::fabric::test::adapter_transfer_test
