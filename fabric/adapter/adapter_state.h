@@ -49,6 +49,7 @@ struct ChannelAdapter::State {
   void end_epoch(Path& path);
   /// Notices that the path's link went down or through an epoch; true while it is up.
   bool follow(Path& path) { return path.is_current() || follow_on(path); }
+  /// The same, where the path is not current.
   bool follow_on(Path& path);
   /// The same for the paths whose turn it is, and for every path.
   void follow_turn();
@@ -74,6 +75,7 @@ struct ChannelAdapter::State {
   [[nodiscard]] bool any_to_send() const;
   /// The next turn may begin with a look at what has come in, and leave the links alone.
   [[nodiscard]] bool may_look_first(Time now) const;
+  /// No busy path's link would do anything if it was polled now.
   [[nodiscard]] bool links_rest(Time now) const;
   /// What has come in, from that lane on, and what is to be sent; as ChannelAdapter::poll().
   std::size_t deal_with(LanePlace news);
@@ -135,7 +137,7 @@ struct ChannelAdapter::State {
   [[nodiscard]] bool wants_poll() const { return owes_doorbells || context.done_at_post != 0; }
 
   bool owes_doorbells = false;       // the last poll has left them to the next one
-  Time links_polled{};               // those whose turn it was
+  Time links_polled{};               // when poll_links() was called last
   bool timers_to_start = false;      // of what has left since the last poll that did more than look
   bool timers_left = false;          // those, if the last turn came after all of it
   std::uint64_t path_epochs = 0;     // begun, and ended

@@ -219,7 +219,7 @@ bool ChannelAdapter::rests(Time now) const {
          state_->links_rest(now);
 }
 
-Turn ChannelAdapter::take_turn(Time now) {
+AdapterTurn ChannelAdapter::take_turn(Time now) {
   State& state = *state_;
   const bool looks_first = state.may_look_first(now);
   if (looks_first) {

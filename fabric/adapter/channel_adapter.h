@@ -30,7 +30,7 @@ enum class DirectWrites : std::uint8_t {
 [[nodiscard]] std::shared_ptr<const Node::Numbers> take_numbers(Node& node, const AdapterOptions& options);
 
 /// What ChannelAdapter::take_turn() did.
-struct Turn {
+struct AdapterTurn {
   std::size_t moved = 0;       ///< as poll_links() and poll()
   bool links_changed = false;  ///< poll_links() was not 0
   bool rested = false;         ///< nothing was to be done, not even links to be polled
@@ -222,9 +222,9 @@ class ChannelAdapter {
   // For an owner who leaves the links of all paths to the adapter. Neither polls nor sleeps then do work for paths
   // where nothing happens (path_turns.h).
 
-  /// poll_links() and poll(). Where few paths are attached, it looks first whether anything has come in: then links
-  /// that were polled a few microseconds ago wait for the next turn.
-  Turn take_turn(Time now);
+  /// poll_links() and poll(). With at most kAlwaysPolledPaths paths it looks first whether anything has come in: if so,
+  /// links that were polled less than 4 us ago wait for a later turn.
+  AdapterTurn take_turn(Time now);
   /// Whether take_turn(now) would do nothing.
   [[nodiscard]] bool rests(Time now) const;
   /// Polls the links whose turn it is, before poll() or receive(); returns how much happened.

@@ -157,8 +157,9 @@ struct Path {
     for (std::size_t lane = 0; lane != kLanes; ++lane) {
       SlotLane* rings = slots[lane];
       const bool all = !more[lane];
-      told += (rings != nullptr ? rings->return_room(all) : link.return_room(static_cast<VirtualLane>(lane), all)) ? 1U
-                                                                                                                   : 0U;
+      const bool one =
+          rings != nullptr ? rings->return_room(all) : link.return_room(static_cast<VirtualLane>(lane), all);
+      told += one ? 1U : 0U;
     }
     return told;
   }

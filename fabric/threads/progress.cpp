@@ -83,8 +83,8 @@ CellLink* Progress::find(PathNumber path) const {
 }
 
 std::size_t Progress::drive(Time now) {
-  const std::size_t changed = adapter_.poll_links(now);
-  return changed + adapter_.poll(now);
+  const std::size_t moved = adapter_.poll_links(now);
+  return moved + adapter_.poll(now);
 }
 
 bool Progress::poll_for_caller(Time now) {
@@ -94,7 +94,7 @@ bool Progress::poll_for_caller(Time now) {
     give_to_callers(now);
   }
   ++counters_.polls;
-  const Turn turn = adapter_.take_turn(now);
+  const AdapterTurn turn = adapter_.take_turn(now);
   if (turn.moved != 0) empty_polls_ = 0;
   return !turn.rested;
 }

@@ -36,7 +36,7 @@ std::size_t Context::poll(Time now) {
   if (!object_) return 0;
   detail::ContextObject& object = *object_;
   object.hear_doorbells(now);
-  const fabric::Turn turn = object.adapter.take_turn(now);
+  const fabric::AdapterTurn turn = object.adapter.take_turn(now);
   const std::uint64_t epochs = object.adapter.path_epochs();
   if (turn.links_changed || epochs != object.epochs_seen) [[unlikely]] {
     object.epochs_seen = epochs;

@@ -61,7 +61,7 @@ struct World {
     now += microseconds(20);
     for (auto& end : ends) static_cast<void>(end->adapter.take_turn(now));
   }
-  Turn turn(std::size_t end, Duration later) {
+  AdapterTurn turn(std::size_t end, Duration later) {
     now += later;
     return ends[end]->adapter.take_turn(now);
   }
@@ -71,6 +71,14 @@ struct World {
     ends[1]->number = numbers[1][place];
     REQUIRE(ends[1]->receive(id, 4096, 64) == Status::ok);
     REQUIRE(ends[0]->send(id, 0, 64) == Status::ok);
+  }
+  /// The first message goes the general way.
+  void warm_up(std::size_t place) {
+    send(place, 0);
+    step();
+    step();
+    REQUIRE(ends[0]->take().size() == 1);
+    REQUIRE(ends[1]->take().size() == 1);
   }
   [[nodiscard]] std::size_t polls(std::size_t end) const {
     std::size_t all = 0;
@@ -95,7 +103,7 @@ TEST_CASE("what has come in is taken at once, wherever it lies, and links wait",
   const std::size_t other = GENERATE(range(std::size_t{0}, kPlaces));
   of.send(place, 1);
   if (other != place) of.send(other, 2);
-  const Turn turn = of.turn(1, kLinksWait - nanoseconds(1));
+  const AdapterTurn turn = of.turn(1, kLinksWait - nanoseconds(1));
   CHECK(turn.moved != 0);
   CHECK_FALSE(turn.rested);
   CHECK_FALSE(turn.links_changed);
@@ -119,7 +127,7 @@ TEST_CASE("links are polled, and nothing else is done, by a turn that finds noth
   World of;
   CHECK(of.turn(1, nanoseconds(1)).rested);
   CHECK(of.polls(1) == 0);
-  const Turn turn = of.turn(1, kLinksWait - microseconds(1));
+  const AdapterTurn turn = of.turn(1, kLinksWait - microseconds(1));
   CHECK_FALSE(turn.rested);
   CHECK(turn.moved == 0);
   CHECK(of.polls(1) == kPaths);
@@ -144,10 +152,7 @@ TEST_CASE("a turn says whether a link has come up or gone down", "[fabric][adapt
 TEST_CASE("timers of what is under way begin soon after a turn that only completes", "[fabric][adapter][turns]") {
   World of;
   Endpoint& sender = *of.ends[0];
-  of.send(1, 0);  // the first goes the general way
-  of.step();
-  of.step();
-  REQUIRE(sender.take().size() == 1);
+  of.warm_up(1);
   of.send(1, 1);
   static_cast<void>(of.turn(1, microseconds(1)));
   SECTION("while the next message is under way") {
@@ -171,9 +176,7 @@ TEST_CASE("timers of what is under way begin soon after a turn that only complet
 TEST_CASE("an end that sleeps after a turn sleeps until its timers", "[fabric][adapter][turns]") {
   World of;
   Endpoint& sender = *of.ends[0];
-  of.send(1, 0);  // the first goes the general way
-  of.step();
-  of.step();
+  of.warm_up(1);
   of.send(1, 1);
   SECTION("of both") { static_cast<void>(of.turn(0, microseconds(1))); }
   SECTION("of the adapter alone") {
@@ -197,9 +200,7 @@ TEST_CASE("an end that sleeps after a turn sleeps until its timers", "[fabric][a
 TEST_CASE("timers of what was posted after a turn begin with the next one", "[fabric][adapter][turns]") {
   World of;
   Endpoint& sender = *of.ends[0];
-  of.send(1, 0);  // the first goes the general way
-  of.step();
-  of.step();
+  of.warm_up(1);
   of.send(1, 1);
   static_cast<void>(of.turn(0, microseconds(1)));
   of.send(1, 2);  // perhaps much later: the adapter has no clock
