@@ -54,7 +54,10 @@ inline Status Responder::fill(ReceiveQueue& receive, const Consumer& user, const
   entry.id = request.id;
   entry.bytes = request.segment.bytes;
   entry.segment_count = 1;
-  entry.segments[0] = request.segment;
+  // Field by field, as the caller may just have stored it: see docs/performance.md, "Loads that wait for stores".
+  entry.segments[0].address = request.segment.address;
+  entry.segments[0].bytes = request.segment.bytes;
+  entry.segments[0].tag = request.segment.tag;
   const bool alone = request.more.empty();
   const bool known = verbs_rules || request.segment.bytes == 0 ||
                      receive.region.place(request.segment.tag, request.segment.as_number(), request.segment.bytes,

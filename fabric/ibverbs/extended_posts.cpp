@@ -96,11 +96,11 @@ void set_segments(ibv_qp_ex* qp, std::size_t count, const ibv_sge* list) {
   QueuePair& queue_pair = QueuePair::of(qp);
   const auto used = count <= queue_pair.capabilities.max_send_sge
                         ? segments_of(std::span(list, count), std::span(built->request.segments))
-                        : std::nullopt;
-  if (!used) {
+                        : kTooManySegments;
+  if (used == kTooManySegments) {
     queue_pair.build_error = EINVAL;
   } else {
-    built->request.segment_count = *used;
+    built->request.segment_count = used;
   }
 }
 

@@ -85,8 +85,8 @@ int fill(const QueuePair& queue_pair, const ibv_send_wr& wr, WorkRequest& reques
     if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > queue_pair.capabilities.max_send_sge) return EINVAL;
     const auto count =
         segments_of(std::span(wr.sg_list, static_cast<std::size_t>(wr.num_sge)), std::span(request.segments));
-    if (!count) return EINVAL;
-    request.segment_count = *count;
+    if (count == kTooManySegments) return EINVAL;
+    request.segment_count = count;
   }
   if (qp.qp_type == IBV_QPT_XRC_SEND) request.remote_receives = fabric::SrqNumber{wr.qp_type.xrc.remote_srqn};
   fill_operation(qp, wr, request, memory);
@@ -145,15 +145,17 @@ int post_receives(Context& context, std::uint32_t most_segments, ibv_recv_wr* wr
     const std::span segments(room.all);
     for (; wr != nullptr; wr = wr->next) {
       const bool fits = wr->num_sge >= 0 && static_cast<std::uint32_t>(wr->num_sge) <= most_segments;
-      const auto count =
-          fits ? segments_of(std::span(wr->sg_list, static_cast<std::size_t>(wr->num_sge)), segments) : std::nullopt;
+      const auto count = fits ? segments_of(std::span(wr->sg_list, static_cast<std::size_t>(wr->num_sge)), segments)
+                              : kTooManySegments;
       int refused = EINVAL;
-      if (count) {
+      if (count != kTooManySegments) {
         fabric::ReceiveRequest request;
         request.id = wr->wr_id;
-        if (*count != 0) {
-          request.segment = segments[0];
-          request.more = segments.subspan(1, *count - 1);
+        if (count != 0) {
+          request.segment.address = segments[0].address;
+          request.segment.bytes = segments[0].bytes;
+          request.segment.tag = segments[0].tag;
+          request.more = segments.subspan(1, count - 1);
         }
         refused = code_of(post(adapter, request));
       }
@@ -188,11 +190,11 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
 
 }  // namespace
 
-std::optional<std::size_t> segments_of(std::span<const ibv_sge> list, std::span<LocalSegment> segments) {
+std::size_t segments_of(std::span<const ibv_sge> list, std::span<LocalSegment> segments) {
   std::size_t count = 0;
   for (const ibv_sge& part : list) {
     if (part.length == 0) continue;
-    if (count == segments.size()) return std::nullopt;
+    if (count == segments.size()) return kTooManySegments;
     segments[count++] = LocalSegment::at(part.addr, part.length, fabric::Stag{part.lkey});
   }
   return count;

@@ -13,10 +13,10 @@ namespace splitnic::ibverbs {
 /// rdma-core do.
 [[nodiscard]] fabric::Bind binding_of_type_2(const Window& window, std::uint32_t key, const ibv_mw_bind_info& info);
 
-/// Puts a gather or scatter list into segments, without the empty ones; returns how many. most: at most so many fit.
-/// nullopt: too many.
-[[nodiscard]] std::optional<std::size_t> segments_of(std::span<const ibv_sge> list,
-                                                     std::span<fabric::LocalSegment> segments);
+/// Puts a gather or scatter list into segments, without the empty ones; returns how many, or kTooManySegments: they do
+/// not fit. (Not an optional: GCC returns one by a load that waits for all stores before it.)
+[[nodiscard]] std::size_t segments_of(std::span<const ibv_sge> list, std::span<fabric::LocalSegment> segments);
+inline constexpr std::size_t kTooManySegments = ~std::size_t{0};
 /// Where a datagram goes. Takes no lock of the adapter or its device.
 [[nodiscard]] fabric::DatagramTarget target_of(ibv_ah* handle, std::uint32_t queue_pair, std::uint32_t queue_key);
 /// To be called before it, not under the adapter's lock: makes the way if the handle leads to one device of a process

@@ -32,23 +32,23 @@ bool watch_edges(const os::UniqueFd& epoll, int how, int descriptor) {
 }  // namespace
 
 Result<std::unique_ptr<Progress>> Progress::make(ChannelAdapter& adapter, const SharedAdapterOptions& options) {
-  os::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  os::UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-  os::UniqueFd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!epoll || !timer || !bell || !watch_edges(epoll, EPOLL_CTL_ADD, timer.get()) ||
-      !watch_edges(epoll, EPOLL_CTL_ADD, bell.get())) {
+  const auto timer = [] { return os::UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)); };
+  Descriptors made{os::UniqueFd(::epoll_create1(EPOLL_CLOEXEC)), timer(), timer(),
+                   os::UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))};
+  const auto watched = [&](const os::UniqueFd& one) {
+    return one && watch_edges(made.epoll, EPOLL_CTL_ADD, one.get());
+  };
+  if (!made.epoll || !watched(made.timer) || !watched(made.glances) || !watched(made.bell)) {
     return fail("cannot create the descriptors of a progress thread: {}", os::errno_text());
   }
-  return std::unique_ptr<Progress>(new Progress(adapter, options, std::move(epoll), std::move(timer), std::move(bell)));
+  return std::unique_ptr<Progress>(new Progress(adapter, options, std::move(made)));
 }
 
-Progress::Progress(ChannelAdapter& adapter, const SharedAdapterOptions& options, os::UniqueFd epoll, os::UniqueFd timer,
-                   os::UniqueFd bell)
+Progress::Progress(ChannelAdapter& adapter, const SharedAdapterOptions& options, Descriptors descriptors)
     : adapter_(adapter),
       options_(options),
-      epoll_(std::move(epoll)),
-      timer_(std::move(timer)),
-      bell_(std::move(bell)),
+      descriptors_(std::move(descriptors)),
+      next_glance_(options.takeover_min),
       takeover_(options.takeover_min) {
   if (!options.single_threaded) give_to_thread();
 }
@@ -57,7 +57,7 @@ Result<void> Progress::add(PathNumber path, CellLink& link) {
   const int descriptor = link.descriptor();
   const bool shared =
       std::ranges::any_of(links_, [=](const Attached& other) { return other.descriptor == descriptor; });
-  if (descriptor >= 0 && !shared && !watch_edges(epoll_, EPOLL_CTL_ADD, descriptor)) {
+  if (descriptor >= 0 && !shared && !watch_edges(descriptors_.epoll, EPOLL_CTL_ADD, descriptor)) {
     return fail("cannot watch a link: {}", os::errno_text());
   }
   links_.push_back({path, &link, descriptor});
@@ -74,7 +74,7 @@ void Progress::remove(PathNumber path) {
       std::ranges::any_of(links_, [=](const Attached& other) { return other.descriptor == descriptor; });
   if (descriptor < 0 || shared) return;
   std::erase(fired_, descriptor);
-  SPLITNIC_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr) == 0);
+  SPLITNIC_CHECK(::epoll_ctl(descriptors_.epoll.get(), EPOLL_CTL_DEL, descriptor, nullptr) == 0);
 }
 
 CellLink* Progress::find(PathNumber path) const {
@@ -89,32 +89,32 @@ std::size_t Progress::drive(Time now) {
 
 bool Progress::poll_for_caller(Time now) {
   ++empty_polls_;
-  if (driver_ == Driver::asleep) {
+  if (driver() == Driver::asleep) {
     if (++polls_asleep_ < kPollsBeforeTakeover) return false;
     give_to_callers(now);
   }
-  ++counters_.polls;
+  count_poll();
   const AdapterTurn turn = adapter_.take_turn(now);
   if (turn.moved != 0) empty_polls_ = 0;
   return !turn.rested;
 }
 
 std::size_t Progress::drive_for_caller(Time now) {
-  if (driver_ == Driver::asleep) give_to_callers(now);
-  ++counters_.polls;
+  if (driver() == Driver::asleep) give_to_callers(now);
+  count_poll();
   return adapter_.take_turn(now).moved;
 }
 
 void Progress::announce(Time now) {
   if (options_.single_threaded) {
     adapter_.notify();
-  } else if (driver_ == Driver::asleep) {
+  } else if (driver() == Driver::asleep) {
     stay_asleep(now);
   }
 }
 
 void Progress::announce_post(Time now) {
-  if (driver_ == Driver::asleep && ++posts_asleep_ >= kPostsBeforeTakeover) give_to_callers(now);
+  if (driver() == Driver::asleep && ++posts_asleep_ >= kPostsBeforeTakeover) give_to_callers(now);
   announce(now);
 }
 
@@ -134,12 +134,34 @@ void Progress::stay_asleep(Time now) {
 
 void Progress::hand_over(Time now) {
   if (options_.single_threaded) return;
-  if (driver_ == Driver::thread) polls_seen_ = counters_.polls;  // the thread need not ask who polls
-  if (driver_ != Driver::callers) return;
+  if (driver() == Driver::thread) note_polls_seen();  // the thread need not ask who polls
+  if (driver() != Driver::callers) return;
   ++counters_.hand_overs;
   int polls = 0;
   while (polls < kPollsBeforeSleep && drive(now) != 0) ++polls;
   if (polls == kPollsBeforeSleep || !try_sleep(now)) give_to_thread();
+}
+
+SharedAdapterCounters Progress::counters() const {
+  SharedAdapterCounters counters = counters_;
+  counters.polls = polls();
+  return counters;
+}
+
+/// What changes meanwhile makes the thread look once more than it need, or a period later: who makes callers the driver
+/// sets the other timer, and nobody but the thread touches this one.
+bool Progress::callers_go_on(std::uint64_t token) {
+  const auto descriptor = static_cast<int>(token & ~kOwnTokens);
+  const bool glance = descriptor == descriptors_.glances.get();
+  if (!glance && descriptor != descriptors_.timer.get()) return false;
+  if (driver() != Driver::callers) return glance;
+  if (!polled_unseen()) return false;
+  note_polls_seen();
+  next_glance_ = std::min(2 * next_glance_, options_.takeover_max);
+  itimerspec when{};
+  when.it_value = os::timespec_of(next_glance_);
+  SPLITNIC_CHECK(::timerfd_settime(descriptors_.glances.get(), 0, &when, nullptr) == 0);
+  return true;
 }
 
 void Progress::fired(std::uint64_t token) {
@@ -155,20 +177,21 @@ void Progress::fired(std::uint64_t token) {
 }
 
 bool Progress::thread_turn(Time now) {
-  if (driver_ == Driver::callers && now < timer_at_) return false;  // woken by what callers have dealt with
-  if (driver_ != Driver::asleep && counters_.polls != polls_seen_) {
+  if (driver() == Driver::callers && now < timer_at_) return false;  // woken by what callers have dealt with
+  if (driver() != Driver::asleep && polled_unseen()) {
     const Duration longer = std::min(2 * takeover_, options_.takeover_max);
-    driver_ = Driver::callers;
-    polls_seen_ = counters_.polls;
+    drives_now(Driver::callers);
+    note_polls_seen();
     takeover_ = longer;
     set_timer(now + takeover_);
     return false;
   }
-  if (driver_ == Driver::asleep) disarm();
-  if (driver_ == Driver::callers) ++counters_.thread_takeovers;
-  driver_ = Driver::thread;
-  polls_seen_ = counters_.polls;
+  if (driver() == Driver::asleep) disarm();
+  if (driver() == Driver::callers) ++counters_.thread_takeovers;
+  drives_now(Driver::thread);
+  note_polls_seen();
   takeover_ = options_.takeover_min;
+  next_glance_ = options_.takeover_min;
   ++counters_.thread_polls;
   return drive(now) != 0 || !try_sleep(now);
 }
@@ -176,7 +199,7 @@ bool Progress::thread_turn(Time now) {
 bool Progress::try_sleep(Time now) {
   Time until = now;
   if (!prepare_sleep(now, until)) return false;
-  driver_ = Driver::asleep;
+  drives_now(Driver::asleep);
   polls_asleep_ = posts_asleep_ = 0;
   set_timer(until);
   return true;
@@ -189,7 +212,7 @@ bool Progress::prepare_sleep(Time now, Time& until) {
     disarm();
     return false;
   }
-  for (const int descriptor : fired_) SPLITNIC_CHECK(watch_edges(epoll_, EPOLL_CTL_MOD, descriptor));
+  for (const int descriptor : fired_) SPLITNIC_CHECK(watch_edges(descriptors_.epoll, EPOLL_CTL_MOD, descriptor));
   fired_.clear();
   return true;
 }
@@ -204,16 +227,16 @@ Time Progress::next_deadline(Time now) const {
 }
 
 void Progress::give_to_thread() {
-  driver_ = Driver::thread;
-  polls_seen_ = counters_.polls;
+  drives_now(Driver::thread);
+  note_polls_seen();
   kick();
 }
 
 void Progress::give_to_callers(Time now) {
   disarm();
   ++counters_.caller_takeovers;
-  driver_ = Driver::callers;
-  polls_seen_ = counters_.polls;
+  drives_now(Driver::callers);
+  note_polls_seen();
   takeover_ = options_.takeover_min;
   set_timer(now + takeover_);
 }
@@ -221,7 +244,8 @@ void Progress::give_to_callers(Time now) {
 void Progress::kick() {
   const os::Uncancelled whole;
   const std::uint64_t one = 1;
-  static_cast<void>(!::write(bell_.get(), &one, sizeof one));  // only a full counter refuses: then it is readable
+  static_cast<void>(
+      !::write(descriptors_.bell.get(), &one, sizeof one));  // only a full counter refuses: then it is readable
 }
 
 void Progress::set_timer(Time at) {
@@ -230,7 +254,7 @@ void Progress::set_timer(Time at) {
   itimerspec when{};
   // Zero would mean "off".
   if (at != kNever) when.it_value = os::timespec_of(std::max(at.time_since_epoch(), Duration(1)));
-  SPLITNIC_CHECK(::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0);
+  SPLITNIC_CHECK(::timerfd_settime(descriptors_.timer.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0);
 }
 
 }  // namespace splitnic::fabric

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,13 +16,13 @@
 namespace splitnic::fabric {
 
 /// Who drives an adapter and its links: its callers, or a thread that otherwise sleeps on descriptor(). Everything here
-/// is called under one lock.
+/// is called under one lock, except callers_go_on().
 ///
 ///   driver    means                                          ends
 ///   asleep    every link is armed, nothing is left to do,    a doorbell, the timer or kick() wakes the thread: thread;
 ///             and the timer is set to the next deadline      callers that poll or post again and again: callers
 ///   thread    the thread is awake, or has been kicked        nothing left to do: asleep; callers poll: callers
-///   callers   callers poll, no link is armed, and the timer  the timer finds that nobody has polled: thread;
+///   callers   callers poll, no link is armed, and a timer    the timer finds that nobody has polled: thread;
 ///             is set to the end of the takeover time         a caller is about to sleep: asleep
 ///
 /// No wake-up is lost, because whenever the lock is free one of the three lines holds, and each of them ends in time:
@@ -39,7 +40,7 @@ class Progress {
 
   /// An epoll, to which others may add descriptors with tokens of their own (epoll_data.u64, below kOwnTokens). For its
   /// other events call fired(), and then thread_turn().
-  [[nodiscard]] int descriptor() const { return epoll_.get(); }
+  [[nodiscard]] int descriptor() const { return descriptors_.epoll.get(); }
   static constexpr std::uint64_t kOwnTokens = std::uint64_t{1} << 63U;
 
   /// Errors: the kernel cannot watch the descriptor. The link is lent until remove().
@@ -62,6 +63,10 @@ class Progress {
   void announce_post(Time now);
   /// The caller is about to sleep.
   void hand_over(Time now);
+  /// The thread has got this token of the epoll. True: it tells nothing but that time has passed, callers have polled
+  /// meanwhile, and the thread looks again later: fired() and thread_turn() are not needed. So the lock stays with
+  /// those who poll.
+  [[nodiscard]] bool callers_go_on(std::uint64_t token);
   /// The epoll has returned this token. It will not return it again before the next sleep.
   void fired(std::uint64_t token);
   /// The thread has woken. True: call it again, after others had a chance to take the lock.
@@ -78,7 +83,7 @@ class Progress {
     return empty_polls_ >= kEmptyPollsBeforeYield && empty_polls_ % kEmptyPollsPerYield == 0;
   }
   void found_completions() { empty_polls_ = 0; }
-  [[nodiscard]] const SharedAdapterCounters& counters() const { return counters_; }
+  [[nodiscard]] SharedAdapterCounters counters() const;
 
  private:
   enum class Driver : std::uint8_t { asleep, thread, callers };
@@ -93,8 +98,13 @@ class Progress {
   static constexpr std::uint64_t kEmptyPollsBeforeYield = 256;
   static constexpr std::uint64_t kEmptyPollsPerYield = 64;
 
-  Progress(ChannelAdapter& adapter, const SharedAdapterOptions& options, os::UniqueFd epoll, os::UniqueFd timer,
-           os::UniqueFd bell);
+  struct Descriptors {
+    os::UniqueFd epoll;
+    os::UniqueFd timer;
+    os::UniqueFd glances;  ///< a timer of callers_go_on() alone
+    os::UniqueFd bell;
+  };
+  Progress(ChannelAdapter& adapter, const SharedAdapterOptions& options, Descriptors descriptors);
 
   [[nodiscard]] Time next_deadline(Time now) const;
   [[nodiscard]] bool try_sleep(Time now);
@@ -102,24 +112,30 @@ class Progress {
   void give_to_thread();
   void give_to_callers(Time now);
   void set_timer(Time at);
+  void count_poll() { polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t polls() const { return polls_.load(std::memory_order_relaxed); }
+  void note_polls_seen() { polls_seen_.store(polls(), std::memory_order_relaxed); }
+  [[nodiscard]] bool polled_unseen() const { return polls() != polls_seen_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Driver driver() const { return driver_.load(std::memory_order_relaxed); }
+  void drives_now(Driver driver) { driver_.store(driver, std::memory_order_relaxed); }
 
   ChannelAdapter& adapter_;
   const SharedAdapterOptions options_;
-  os::UniqueFd epoll_;
-  os::UniqueFd timer_;
-  os::UniqueFd bell_;
+  const Descriptors descriptors_;
   std::vector<Attached> links_;
   std::vector<int> fired_;               // descriptors of links, to be watched again
   bool any_without_descriptor_ = false;  // of links, at any time
 
-  Driver driver_ = Driver::callers;
-  Time timer_at_ = kNever;        // kNever: off, or gone off
-  Duration takeover_;             // the present time
-  std::uint64_t polls_seen_ = 0;  // counters_.polls when the thread last looked
-  unsigned polls_asleep_ = 0;     // of callers, since the thread fell asleep
+  std::atomic<Driver> driver_{Driver::callers};  // changed under the lock, as is the next
+  std::atomic<std::uint64_t> polls_{0};          // of callers
+  std::atomic<std::uint64_t> polls_seen_{0};     // when the thread last looked
+  Duration next_glance_;                         // of the thread alone
+  Time timer_at_ = kNever;                       // kNever: off, or gone off
+  Duration takeover_;                            // the present time
+  unsigned polls_asleep_ = 0;                    // of callers, since the thread fell asleep
   unsigned posts_asleep_ = 0;
-  std::uint64_t empty_polls_ = 0;  // of callers, in a row, that moved nothing either
-  SharedAdapterCounters counters_{};
+  std::uint64_t empty_polls_ = 0;     // of callers, in a row, that moved nothing either
+  SharedAdapterCounters counters_{};  // without polls
 };
 
 }  // namespace splitnic::fabric

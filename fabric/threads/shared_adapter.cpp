@@ -14,10 +14,10 @@
 #include "common/check.h"
 #include "common/os/blocked_signals.h"
 #include "common/os/timespec.h"
+#include "fabric/threads/biased_lock.h"
 #include "fabric/threads/descriptor_watches.h"
 #include "fabric/threads/fork_mark.h"
 #include "fabric/threads/progress.h"
-#include "fabric/threads/verb_lock.h"
 #include "fabric/threads/wake_descriptor.h"
 
 namespace splitnic::fabric {
@@ -36,6 +36,18 @@ Waited sleep_on(int epoll, int descriptor, Time until) {
   if (ready < 0) return Waited::interrupted;
   return ready == 0 ? Waited::timeout : Waited::ready;
 }
+
+/// Holds the lock for the progress thread.
+class InBackground {
+ public:
+  explicit InBackground(BiasedLock& lock) : lock_(lock) { lock_.lock_in_background(); }
+  ~InBackground() { lock_.unlock(); }
+  InBackground(const InBackground&) = delete;
+  InBackground& operator=(const InBackground&) = delete;
+
+ private:
+  BiasedLock& lock_;
+};
 
 bool readable(int descriptor) {
   pollfd one{descriptor, POLLIN, 0};
@@ -72,9 +84,14 @@ struct SharedAdapter::State {
   void poll_watches(Time now);
   [[nodiscard]] Waited wait(int descriptor, Time until);
   [[nodiscard]] Waited wait_alone(int descriptor, Time until);
-  /// Of callers that poll. While they drive the adapter, the thread reads the clock at least at the end of each
-  /// takeover time; a single thread that polls now and then has only itself.
-  [[nodiscard]] Time polling_time() { return options.single_threaded ? clock.read() : clock.now(); }
+  /// Of callers that poll. While they drive the adapter, the thread asks for a reading of the clock at least at the end
+  /// of each takeover time; a single thread that polls now and then has only itself.
+  [[nodiscard]] Time polling_time() {
+    if (options.single_threaded) return clock.read();
+    if (!time_has_passed.load(std::memory_order_relaxed)) return clock.now();
+    time_has_passed.store(false, std::memory_order_relaxed);
+    return clock.read();
+  }
   [[nodiscard]] WakeDescriptor* channel(ChannelNumber number) const {
     const auto found = channels.find(number);
     return found == channels.end() ? nullptr : found->second.get();
@@ -86,7 +103,7 @@ struct SharedAdapter::State {
   }
 
   const SharedAdapterOptions options;
-  mutable VerbLock lock;  // protects the following, up to `watches`
+  mutable BiasedLock lock;  // protects the following, up to `watches`
   const ForkMark mark;
   WakeDescriptor events;
   std::map<ChannelNumber, std::unique_ptr<WakeDescriptor>> channels;
@@ -94,6 +111,7 @@ struct SharedAdapter::State {
   ChannelAdapter adapter;
   std::unique_ptr<Progress> progress;
   PollingClock clock;  // so that no time that the adapter hears of is before the last one
+  std::atomic<bool> time_has_passed{false};
   std::unique_ptr<DescriptorWatches> watches;
   Time watches_next{};  // of a single thread, as is the next
   bool in_watch = false;
@@ -135,8 +153,12 @@ void SharedAdapter::State::take_fired(int timeout_ms) {
   SPLITNIC_CHECK(count >= 0 || errno == EINTR);
   const auto events_fired = std::span(fired).first(static_cast<std::size_t>(std::max(count, 0)));
   const auto own = [](const epoll_event& event) { return event.data.u64 >= Progress::kOwnTokens; };
+  if (!options.single_threaded && count == 1 && progress->callers_go_on(fired[0].data.u64)) {
+    time_has_passed.store(true, std::memory_order_relaxed);
+    return;
+  }
   if (std::ranges::any_of(events_fired, own)) {
-    const std::lock_guard guard(lock);
+    const InBackground guard(lock);
     for (const epoll_event& event : events_fired) {
       if (own(event)) progress->fired(event.data.u64);
     }
@@ -150,7 +172,7 @@ void SharedAdapter::State::take_fired(int timeout_ms) {
 void SharedAdapter::State::serve() {
   for (int turn = 0; turn < kTurnsInARow; ++turn) {
     {
-      const std::lock_guard guard(lock);
+      const InBackground guard(lock);
       if (!progress->thread_turn(clock.read())) return;
     }
     if (stopping.load(std::memory_order_relaxed)) return;
@@ -425,6 +447,8 @@ SharedAdapterCounters SharedAdapter::counters() const {
   const std::lock_guard guard(state_->lock);
   SharedAdapterCounters counters = state_->progress->counters();
   counters.contended = state_->lock.contended();
+  counters.biases = state_->lock.biases();
+  counters.revocations = state_->lock.revocations();
   return counters;
 }
 

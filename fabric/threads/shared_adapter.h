@@ -29,6 +29,8 @@ struct SharedAdapterOptions {
 /// Since the creation.
 struct SharedAdapterCounters {
   std::uint64_t contended = 0;         ///< verbs that found the lock held
+  std::uint64_t biases = 0;            ///< times that the lock became biased to a caller
+  std::uint64_t revocations = 0;       ///< times that another thread took it from that one
   std::uint64_t polls = 0;             ///< of callers, that drove the adapter
   std::uint64_t thread_polls = 0;      ///< of the progress thread, likewise
   std::uint64_t thread_takeovers = 0;  ///< because no caller had polled for the takeover time
@@ -47,7 +49,8 @@ enum class Waited : std::uint8_t { ready, timeout, interrupted };
 /// program that spins in poll_completions() has the adapter to itself, because its polls keep the thread asleep.
 ///
 /// Thread: any, several at once, unless single_threaded. A call takes the lock once: two atomic operations while nobody
-/// contends. After a fork only the parent uses the object; see forked().
+/// contends, and none of a caller that takes it again and again (BiasedLock). After a fork only the parent uses the
+/// object; see forked().
 ///
 /// Source: design, "Node, adapters, ports, paths" (Threads). docs/node.md has the rule by which no wake-up is lost.
 class SharedAdapter {

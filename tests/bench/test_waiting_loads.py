@@ -18,9 +18,13 @@ import unittest
 from pathlib import Path
 
 BIN = Path(os.environ["SPLITNIC_BIN"])
-PROGRAM = BIN / "bench-message-costs"
-TASKS = ["send_64_lists", "immediate_64_lists", "write_64_direct", "ping_pong_64", "read_8", "datagram_64"]
+TASKS = {"bench-message-costs": ["send_64_lists", "immediate_64_lists", "write_64_direct", "ping_pong_64", "read_8",
+                                 "datagram_64"],
+         "bench-verbs-costs": ["verbs_ping_pong_64"]}
 QUEUED = 56  # stores that may not have left yet
+# The C verbs take a completion out right after it was stored. Only stores to the program's own memory come before it in
+# that turn, so it does not have to wait for long.
+SHORT_WAITS = {"bench-verbs-costs": "completion_queue.h"}
 OBJECT = re.compile(r".*Reading syms from (\S+)")
 PLACE = re.compile(r".*svma (0x[0-9a-f]+), avma (0x[0-9a-f]+)")
 
@@ -33,17 +37,18 @@ def symbol(program, name):
 class Trace:
     """Of the part that measured() runs: which instructions had loads that waited, and how often."""
 
-    def __init__(self, task):
+    def __init__(self, program, task):
+        self.program = program
         self.waits = collections.Counter()
         self.loads = 0
         self.bases = {}  # by object
-        with subprocess.Popen(["valgrind", "--tool=lackey", "--trace-mem=yes", "-v", "-v", PROGRAM, task],
+        with subprocess.Popen(["valgrind", "--tool=lackey", "--trace-mem=yes", "-v", "-v", program, task],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1 << 20) as traced:
             self.read(traced.stderr)
             self.messages = int(traced.stdout.read())
 
     def read(self, lines):
-        begin = symbol(PROGRAM, "measured")
+        begin = symbol(self.program, "measured")
         found = None
         stored = {}  # by byte: the number of the store
         stores = 0
@@ -54,7 +59,7 @@ class Trace:
             if kind == "I ":
                 at = int(line[3:line.index(",")], 16)
                 if not measuring:
-                    measuring = at == self.bases.get(str(PROGRAM), 0) + begin
+                    measuring = at == self.bases.get(str(self.program), 0) + begin
             elif kind in (" L", " S", " M"):
                 if not measuring:
                     continue
@@ -73,8 +78,15 @@ class Trace:
             elif match := PLACE.match(line):
                 self.bases[found] = int(match[2], 16) - int(match[1], 16)
 
+    def object_at(self, at):
+        return max((base, file) for file, base in self.bases.items() if base <= at)
+
+    def is_ours(self, at):
+        """Not a library's: other threads of a program on the C verbs write counters meanwhile, which takes those."""
+        return Path(self.object_at(at)[1]).is_relative_to(BIN.resolve().parent)
+
     def where(self, at):
-        base, file = max((base, file) for file, base in self.bases.items() if base <= at)
+        base, file = self.object_at(at)
         told = subprocess.run(["addr2line", "-f", "-C", "-i", "-s", "-e", file, hex(at - base)], capture_output=True,
                               text=True, check=True).stdout
         inlined = told.splitlines()  # function and place, the innermost first
@@ -83,13 +95,14 @@ class Trace:
 
 class WaitingLoads(unittest.TestCase):
     def test_no_load_of_a_message_waits(self):
-        for task in TASKS:
+        for program, task in ((program, task) for program, tasks in TASKS.items() for task in tasks):
             with self.subTest(task=task):
-                trace = Trace(task)
+                trace = Trace(BIN / program, task)
                 self.assertGreater(trace.loads, 100 * trace.messages)
-                often = [at for at, count in trace.waits.items() if count > trace.messages / 4]
-                print(f"{task}: {sum(trace.waits.values()) / trace.messages:.2f} loads of a message waited",
-                      file=sys.stderr)
+                waits = {at: count for at, count in trace.waits.items() if trace.is_ours(at)}
+                often = [at for at, count in waits.items()
+                         if count > trace.messages / 4 and SHORT_WAITS.get(program, "none") not in trace.where(at)]
+                print(f"{task}: {sum(waits.values()) / trace.messages:.2f} loads of a message waited", file=sys.stderr)
                 self.assertEqual("", "\n".join(f"{trace.waits[at]} times {trace.where(at)}" for at in often))
 
 

@@ -51,9 +51,13 @@ for order in TSO WEAK; do
   check answers good $order
   check answers bad $order SETTLED_FIRST
   check answers bad $order COUNT_FIRST
+  check bias good $order
+  for left_out in NO_MEMBARRIER NO_SECOND_LOOK NO_WAIT NO_WAKE ONE_FLAG; do check bias bad $order "$left_out"; done
 done
 # Stores of one processor are seen in order on x86: only weaker ones need these.
 check slots good TSO NO_RELEASE
 check slots bad WEAK NO_RELEASE
 check answers good TSO NO_BARRIER
+check bias good TSO NO_RELEASE
+check bias bad WEAK NO_RELEASE
 check answers bad WEAK NO_BARRIER

@@ -22,8 +22,9 @@ class Exchange {
   /// False: a post was refused, a request failed, or ten seconds were not enough.
   [[nodiscard]] bool round();
   void poll_in_vain(int times);
-  /// How many verbs were called so far; one that tries two locks counts twice.
+  /// How many verbs were called so far, and how many locks of their own, besides the adapter's, they were to try.
   [[nodiscard]] std::uint64_t verbs() const { return verbs_; }
+  [[nodiscard]] std::uint64_t own_locks() const { return own_locks_; }
 
  protected:
   [[nodiscard]] virtual bool post() = 0;
@@ -31,6 +32,7 @@ class Exchange {
   [[nodiscard]] virtual bool poll() = 0;
 
   void count_verb() { ++verbs_; }
+  void count_own_lock() { ++own_locks_; }
   void count_completion(bool of_receive) { ++(of_receive ? received_ : sent_); }
 
  private:
@@ -39,12 +41,14 @@ class Exchange {
   std::size_t sent_ = 0;
   std::size_t received_ = 0;
   std::uint64_t verbs_ = 0;
+  std::uint64_t own_locks_ = 0;
 };
 
 struct Outcome {
   Counted counted{};
   std::uint64_t rounds = 0;
   std::uint64_t verbs = 0;
+  std::uint64_t own_locks = 0;
   Duration passed{};
 
   /// The time alone decides how often the two ends look at their bridges: these calls are permitted.
@@ -58,15 +62,18 @@ struct Outcome {
 
 /// What a layer may ask for, and how often that is counted.
 struct Permitted {
-  std::uint64_t attempts_per_verb = 0;       ///< of the lock by which threads share an adapter
   std::uint64_t system_calls_per_round = 0;  ///< that move the bytes
   std::uint64_t rounds = 2000;
+  /// The adapter's lock may have ceased to be biased to the thread that is counted. Then each verb tries it once.
+  bool others_take_the_lock = false;
   /// Until nothing has disturbed the rounds: an end that is kept from its processor may find the other one asleep, and
-  /// ring it; or the progress thread has the lock. A call that belongs to a verb comes in each of them.
+  /// ring it; or the progress thread has had the adapter's lock, which is biased to nobody then. A call that belongs to
+  /// a verb comes in each of them.
   int tries = 20;
 };
 
-/// Counts rounds, and fails the test that calls it if they ask for anything else. what: the exchange's name.
+/// Counts rounds, and fails the test that calls it if they ask for anything else but the verbs' own locks. what: the
+/// exchange's name.
 void check_quiet(const std::string& what, Exchange& exchange, const Permitted& permitted = {});
 
 }  // namespace splitnic::quiet_verbs

@@ -65,6 +65,12 @@ struct Driven {
     for (int i = 0; i < count; ++i) progress->fired(fired.at(static_cast<std::size_t>(i)).data.u64);
     return count > 0;
   }
+  /// What the epoll returns next.
+  std::uint64_t next_token() const {
+    epoll_event fired{};
+    REQUIRE(epoll_wait(progress->descriptor(), &fired, 1, 10'000) == 1);
+    return fired.data.u64;
+  }
   Status send(ChannelAdapter& adapter, std::size_t index, std::uint64_t id) {
     WorkRequest request;
     request.id = id;
@@ -194,6 +200,48 @@ TEST_CASE("progress: the timer of the takeover is real", "[fabric][threads]") {
   driven.now = monotonic_now();
   static_cast<void>(driven.polls_until_driven());
   CHECK(eventually([&] { return driven.wakes(); }));
+}
+
+TEST_CASE("progress: while callers poll, the thread looks only whether they do, without the lock",
+          "[fabric][threads]") {
+  Driven driven;
+  driven.now = monotonic_now();
+  static_cast<void>(driven.polls_until_driven());
+  const auto before = driven.progress->counters().thread_polls;
+  const std::uint64_t timer = driven.next_token();
+  CHECK(driven.progress->callers_go_on(timer));
+  std::uint64_t glance = 0;
+  for (int i = 0; i < 5; ++i) {
+    static_cast<void>(driven.progress->poll_for_caller(monotonic_now()));
+    glance = driven.next_token();
+    CHECK(glance != timer);
+    CHECK(driven.progress->callers_go_on(glance));
+  }
+  // Nobody has polled since: that is for thread_turn().
+  CHECK(driven.next_token() == glance);
+  CHECK_FALSE(driven.progress->callers_go_on(glance));
+  CHECK(driven.progress->counters().thread_polls == before);
+  driven.now = monotonic_now();
+  driven.fall_asleep();
+  CHECK(driven.progress->counters().thread_takeovers == 1);
+}
+
+TEST_CASE("progress: a glance that is left over disturbs nobody, and no other token is taken for one",
+          "[fabric][threads]") {
+  Driven driven;
+  driven.now = monotonic_now();
+  static_cast<void>(driven.polls_until_driven());
+  const std::uint64_t timer = driven.next_token();
+  REQUIRE(driven.progress->callers_go_on(timer));
+  driven.progress->hand_over(monotonic_now());
+  const std::uint64_t glance = driven.next_token();
+  REQUIRE(glance != timer);
+  CHECK(driven.progress->callers_go_on(glance));  // the thread sleeps, and the other timer wakes it
+  CHECK_FALSE(driven.progress->callers_go_on(timer));
+  REQUIRE(driven.receive(driven.own, 0) == Status::ok);
+  REQUIRE(driven.send(driven.peer, 1, 7) == Status::ok);
+  driven.poll_peer();
+  CHECK_FALSE(driven.progress->callers_go_on(driven.next_token()));
 }
 
 TEST_CASE("progress: what a caller posts while the thread sleeps wakes the peer, and its end wakes the thread",

@@ -32,6 +32,8 @@ class ClockedLink final : public LateLink {
   }
   mutable std::atomic<std::uint64_t> times{0};
   mutable std::atomic<std::uint64_t> went_back{0};
+  /// What it heard last. Under the adapter's lock.
+  [[nodiscard]] Time last() const { return last_; }
 
  private:
   void note(Time now) const {
@@ -110,6 +112,28 @@ TEST_CASE("threads: the time that an adapter hears of never goes back, whoever p
   CHECK(link->went_back == 0);
 }
 
+TEST_CASE("threads: an adapter hears of the time although its caller polls only now and then", "[fabric][threads]") {
+  SharedAdapterOptions patient;
+  patient.takeover_min = patient.takeover_max = milliseconds(2);
+  SharedEnd end(1, patient);
+  const auto link = std::make_shared<ClockedLink>();
+  REQUIRE(end.adapter->add_link(link).has_value());
+  // The clock is read by every sixteenth poll, at the latest; here that is 16 ms. A thread that was kept from its
+  // processor asks for it later.
+  CHECK(eventually([&] {
+    for (int i = 0; i < 100; ++i) static_cast<void>(end.poll());
+    Duration worst{};
+    for (int polls = 0; polls < 16; ++polls) {
+      const Time next = monotonic_now() + milliseconds(1);
+      while (monotonic_now() < next) std::this_thread::yield();
+      static_cast<void>(end.poll());
+      const Time heard = end.adapter->use([&](ChannelAdapter&) { return link->last(); });
+      worst = std::max(worst, Duration(monotonic_now() - heard));
+    }
+    return worst < milliseconds(6);
+  }));
+}
+
 TEST_CASE("threads: a caller that polls keeps the thread asleep, and gets everything itself", "[fabric][threads]") {
   SharedPair pair(patient_thread());
   // From here on the callers have polled, and the thread waits for an hour.
@@ -127,6 +151,26 @@ TEST_CASE("threads: a caller that polls keeps the thread asleep, and gets everyt
   REQUIRE(pair.first().send(1) == Status::ok);
   static_cast<void>(pair.first().adapter->progress());
   CHECK(pair.second().adapter->counters().thread_polls == before[1]);
+}
+
+TEST_CASE("threads: a caller that polls has the lock biased to it, and the thread leaves it so", "[fabric][threads]") {
+  SharedAdapterOptions often;
+  often.takeover_min = often.takeover_max = microseconds(50);
+  SharedPair pair(often);
+  // A caller that was kept from its processor for so long is taken for one that has stopped.
+  const auto biases = [](const SharedAdapterCounters& now) { return now.biases == now.revocations + 1; };
+  CHECK(eventually([&] {
+    std::array<SharedAdapterCounters, 2> before;
+    for (std::size_t i = 0; i < 2; ++i) before[i] = pair.ends[i].adapter->counters();
+    const Time end = monotonic_now() + 20 * often.takeover_max;
+    for (std::uint64_t round = 0; monotonic_now() < end; ++round) pair.exchange(round);
+    bool left = true;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const SharedAdapterCounters after = pair.ends[i].adapter->counters();
+      left = left && biases(before[i]) && biases(after) && after.revocations == before[i].revocations;
+    }
+    return left;
+  }));
 }
 
 TEST_CASE("threads: when callers stop polling, the thread takes over within the takeover time", "[fabric][threads]") {
@@ -441,6 +485,7 @@ TEST_CASE("threads: a single-threaded adapter has no thread, and works when it i
   CHECK(calls == 1);
   CHECK(pair.first().adapter->counters().thread_polls == 0);
   CHECK(pair.first().adapter->counters().contended == 0);
+  CHECK(pair.first().adapter->counters().biases == 0);
 
   // Its waits do the work: a peer of another thread, which sleeps on its channel likewise.
   std::atomic<int> fine{0};

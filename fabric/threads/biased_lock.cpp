@@ -1,0 +1,79 @@
+#include "fabric/threads/biased_lock.h"
+
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <span>
+
+#include "common/check.h"
+
+namespace splitnic::fabric {
+namespace {
+
+bool membarrier(int command) { return ::syscall(SYS_membarrier, command, 0U, 0) == 0; }
+
+void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value) {
+  static_assert(sizeof word == sizeof value && std::atomic<std::uint32_t>::is_always_lock_free);
+  ::syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
+}
+
+/// The kernel wants to be told that a process uses its fence; with several threads that takes it milliseconds.
+bool fence_registered() {
+  static const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+  return registered;
+}
+
+}  // namespace
+
+BiasedLock::BiasedLock(bool single_threaded, const BiasPolicy& policy)
+    : lock_(single_threaded),
+      has_fence_(!single_threaded && fence_registered()),
+      policy_(policy),
+      row_for_bias_(policy.first_row) {}
+
+void BiasedLock::wake_revoker(Biased& biased) { futex(biased.inside, FUTEX_WAKE_PRIVATE, 1); }
+
+void BiasedLock::taken_without_bias() {
+  revoke_any();
+  const pthread_t self = ::pthread_self();
+  row_ = last_ == self ? row_ + 1 : 1;
+  last_ = self;
+  if (row_ < row_for_bias_) return;
+  row_ = 0;
+  Biased* const biased = entry_of(self);
+  if (biased == nullptr) return;
+  ++biases_;
+  bias_.store(biased, std::memory_order_release);
+}
+
+void BiasedLock::revoke_any() {
+  if (Biased* const biased = bias_.load(std::memory_order_relaxed); biased != nullptr) revoke(*biased);
+  holder_ = nullptr;
+}
+
+/// Under lock_, so that it becomes biased to nobody else meanwhile.
+void BiasedLock::revoke(Biased& biased) {
+  bias_.store(nullptr, std::memory_order_relaxed);
+  SPLITNIC_CHECK(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED));
+  while (biased.inside.load(std::memory_order_acquire) != 0) futex(biased.inside, FUTEX_WAIT_PRIVATE, 1);
+  ++revocations_;
+  const bool paid = biased.uses >= policy_.uses_that_pay;
+  row_for_bias_ =
+      paid ? std::max(row_for_bias_ / 2, policy_.first_row) : std::min(row_for_bias_ * 2, policy_.longest_row);
+  biased.uses = 0;
+}
+
+/// Null: there were too many threads.
+BiasedLock::Biased* BiasedLock::entry_of(pthread_t thread) {
+  const auto used = std::span(all_).first(entries_);
+  const auto found = std::ranges::find(used, thread, &Biased::thread);
+  if (found != used.end()) return &*found;
+  if (entries_ == all_.size()) return nullptr;
+  all_[entries_].thread = thread;
+  return &all_[entries_++];
+}
+
+}  // namespace splitnic::fabric
