@@ -21,9 +21,10 @@ struct SharedAdapterOptions {
   /// No lock and no thread: one thread at a time uses the object, and progress happens only in its calls.
   bool single_threaded = false;
   /// The progress thread takes over when no caller has polled for so long, or for up to twice as long. The time doubles
-  /// from the minimum to the maximum while callers poll. minimum: at least 1 us; maximum: at least the minimum.
+  /// from the minimum to the maximum while callers poll, so they have polled for longer than it. Each look whether they
+  /// do costs them a switch of threads. minimum: at least 1 us; maximum: at least the minimum.
   Duration takeover_min = std::chrono::microseconds(50);
-  Duration takeover_max = std::chrono::microseconds(400);
+  Duration takeover_max = std::chrono::microseconds(1600);
 };
 
 /// Since the creation.
