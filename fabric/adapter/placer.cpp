@@ -11,11 +11,6 @@ namespace {
 // A shorter request that would have to wait for others goes in cells at once.
 constexpr std::uint64_t kWorthWaiting = 4096;
 
-bool may_be_placed(const WorkRequest& request) {
-  const bool moves = request.operation == Operation::rdma_write || request.operation == Operation::rdma_read;
-  return moves && request.memory == nullptr && request.placed_bytes == 0;
-}
-
 bool is_connected_channel(const QueuePairAttributes& options) {
   return !options.datagram && options.xrc == XrcRole::none;
 }
@@ -33,7 +28,7 @@ bool Placer::serves(const QueuePair& queue_pair) const {
 
 std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   SendQueue& send = queue_pair.send;
-  if (send.done != send.posted || !may_be_placed(requests.front()) || !serves(queue_pair)) return 0;
+  if (send.done != send.posted || !serves(queue_pair)) return 0;
   if (!cells_have_landed(queue_pair)) return 0;
   CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
   std::size_t posted = 0;
@@ -141,7 +136,7 @@ void end_at_post(AdapterContext& context, QueuePair& queue_pair, const WorkReque
 
 bool is_worth_waiting(const AdapterContext& context, const QueuePair& queue_pair, const WorkRequest& request,
                       std::uint64_t bytes) {
-  const bool worth_it = context.options.placements != nullptr && may_be_placed(request) && bytes >= kWorthWaiting &&
+  const bool worth_it = context.options.placements != nullptr && Placer::may_be_placed(request) && bytes >= kWorthWaiting &&
                         bytes <= Placements::kMostBytes;
   return worth_it && context.options.placements->offers(target_of(queue_pair, request, bytes));
 }

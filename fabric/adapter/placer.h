@@ -18,8 +18,13 @@ class Placer {
 
   /// Posts and ends requests from the first on, up to the first that goes another way; returns how many.
   std::size_t post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
-    const bool none = context_.options.placements == nullptr || requests.empty();
+    const bool none = context_.options.placements == nullptr || requests.empty() || !may_be_placed(requests.front());
     return none ? 0 : post_all(queue_pair, requests);
+  }
+  /// As far as the request alone shows.
+  [[nodiscard]] static bool may_be_placed(const WorkRequest& request) {
+    const bool moves = request.operation == Operation::rdma_write || request.operation == Operation::rdma_read;
+    return moves && request.memory == nullptr && request.placed_bytes == 0;
   }
 
   enum class Turn {
