@@ -136,8 +136,8 @@ void end_at_post(AdapterContext& context, QueuePair& queue_pair, const WorkReque
 
 bool is_worth_waiting(const AdapterContext& context, const QueuePair& queue_pair, const WorkRequest& request,
                       std::uint64_t bytes) {
-  const bool worth_it = context.options.placements != nullptr && Placer::may_be_placed(request) && bytes >= kWorthWaiting &&
-                        bytes <= Placements::kMostBytes;
+  const bool worth_it = context.options.placements != nullptr && Placer::may_be_placed(request) &&
+                        bytes >= kWorthWaiting && bytes <= Placements::kMostBytes;
   return worth_it && context.options.placements->offers(target_of(queue_pair, request, bytes));
 }
 

@@ -30,8 +30,8 @@ struct BiasPolicy {
 /// VerbLock, until a thread has taken it often enough in a row. A revocation takes microseconds, so rows become longer
 /// where biases don't last.
 ///
-/// Where the kernel has no such fence, there is no bias. Thread: any. After a fork only the parent uses it.
-/// tests/models/bias.pml searches the interleavings.
+/// Where the kernel has no such fence, or a filter of system calls refuses it, there is no bias. Thread: any. After a
+/// fork only the parent uses it. tests/models/bias.pml searches the interleavings.
 class BiasedLock {
  public:
   /// single_threaded: there is nothing to lock.
@@ -98,10 +98,10 @@ class BiasedLock {
 
   std::atomic<Biased*> bias_{nullptr};  // changed under lock_
   VerbLock lock_;
-  const bool has_fence_;
   const BiasPolicy policy_;
 
   // Of who has the lock.
+  bool has_fence_;
   Biased* holder_ = nullptr;  // null: lock_ is held
   pthread_t last_{};          // took lock_ last,
   std::uint32_t row_ = 0;     // and so often in a row

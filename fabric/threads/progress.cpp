@@ -158,7 +158,8 @@ bool Progress::callers_go_on(std::uint64_t token) {
   if (!polled_unseen()) return false;
   note_polls_seen();
   next_glance_ = std::min(2 * next_glance_, options_.takeover_max);
-  // At a multiple of the time, so that the threads of both ends disturb their callers together, not one after the other.
+  // At a multiple of the time, so that the threads of both ends disturb their callers together, not one after the
+  // other.
   const Duration soonest = monotonic_now().time_since_epoch() + next_glance_ / 2;
   itimerspec when{};
   when.it_value = os::timespec_of(soonest + next_glance_ - soonest % next_glance_);

@@ -1,8 +1,14 @@
 #include "fabric/threads/biased_lock.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <fstream>
 #include <mutex>
 #include <string>
@@ -38,6 +44,19 @@ struct alignas(64) SlowLine {
 
 void pass(std::uint64_t turns) {
   for (; turns != 0; --turns) std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+/// For this thread, for good.
+bool refuse_membarrier() {
+  std::array filter{
+      sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
 }
 
 /// The letter of /proc that says what a thread of this process does; S: it sleeps.
@@ -197,6 +216,29 @@ TEST_CASE("biased lock: more threads than it can be biased to take it as any oth
   }
   end = true;
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("biased lock: where a filter of system calls refuses the fence, there is no bias any more",
+          "[fabric][threads]") {
+  BiasedLock lock(/*single_threaded=*/false, kQuick);
+  take(lock, 100);
+  REQUIRE(lock.biases() == 1);
+  lock.lock();
+  std::atomic<bool> refused{false};
+  std::atomic<bool> inside{false};
+  std::thread filtered([&] {
+    refused = refuse_membarrier();
+    const std::lock_guard guard(lock);
+    inside = true;
+  });
+  CHECK(eventually([&] { return refused.load(); }));
+  CHECK_FALSE(inside);
+  lock.unlock();
+  filtered.join();
+  CHECK(inside);
+  CHECK(lock.revocations() == 1);
+  take(lock, 100);
+  CHECK(lock.biases() == 1);
 }
 
 TEST_CASE("biased lock: that of a single thread locks nothing", "[fabric][threads]") {
