@@ -153,24 +153,28 @@ TEST_CASE("threads: a caller that polls keeps the thread asleep, and gets everyt
   CHECK(pair.second().adapter->counters().thread_polls == before[1]);
 }
 
-TEST_CASE("threads: a caller that polls has the lock biased to it, and the thread leaves it so", "[fabric][threads]") {
-  SharedAdapterOptions often;
-  often.takeover_min = often.takeover_max = microseconds(50);
-  SharedPair pair(often);
-  // A caller that was kept from its processor for so long is taken for one that has stopped.
-  const auto biases = [](const SharedAdapterCounters& now) { return now.biases == now.revocations + 1; };
-  CHECK(eventually([&] {
-    std::array<SharedAdapterCounters, 2> before;
-    for (std::size_t i = 0; i < 2; ++i) before[i] = pair.ends[i].adapter->counters();
-    const Time end = monotonic_now() + 20 * often.takeover_max;
-    for (std::uint64_t round = 0; monotonic_now() < end; ++round) pair.exchange(round);
-    bool left = true;
-    for (std::size_t i = 0; i < 2; ++i) {
-      const SharedAdapterCounters after = pair.ends[i].adapter->counters();
-      left = left && biases(before[i]) && biases(after) && after.revocations == before[i].revocations;
-    }
-    return left;
-  }));
+TEST_CASE("threads: the lock becomes biased to a caller that polls, and the thread looks whether it does without it",
+          "[fabric][threads]") {
+  SharedAdapterOptions rare;
+  rare.takeover_min = rare.takeover_max = milliseconds(200);
+  SharedEnd end(1, rare);
+  const auto is_biased = [&] {
+    static_cast<void>(end.poll());
+    const SharedAdapterCounters counters = end.adapter->counters();
+    return counters.biases == counters.revocations + 1;
+  };
+  // The thread's first look comes while a caller has the lock, and finds that it has polled. Only its next one would
+  // have to revoke the bias; a busy machine may let the caller meet that.
+  const auto undisturbed = [&] {
+    REQUIRE(eventually(is_biased));
+    const std::uint64_t before = end.adapter->counters().revocations;
+    const Time until = monotonic_now() + rare.takeover_max + rare.takeover_max / 4;
+    end.adapter->use([&](ChannelAdapter&) {
+      while (monotonic_now() < until) std::this_thread::yield();
+    });
+    return end.adapter->counters().revocations == before;
+  };
+  CHECK((undisturbed() || undisturbed() || undisturbed()));
 }
 
 TEST_CASE("threads: when callers stop polling, the thread takes over within the takeover time", "[fabric][threads]") {
