@@ -151,6 +151,7 @@ SharedAdapterCounters Progress::counters() const {
 /// What changes meanwhile makes the thread look once more than it need, or a period later: who makes callers the driver
 /// sets the other timer, and nobody but the thread touches this one.
 bool Progress::callers_go_on(std::uint64_t token) {
+  if (token < kOwnTokens) return false;  // the number of something else
   const auto descriptor = static_cast<int>(token & ~kOwnTokens);
   const bool glance = descriptor == descriptors_.glances.get();
   if (!glance && descriptor != descriptors_.timer.get()) return false;

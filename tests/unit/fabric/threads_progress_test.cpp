@@ -244,6 +244,19 @@ TEST_CASE("progress: a glance that is left over disturbs nobody, and no other to
   CHECK_FALSE(driven.progress->callers_go_on(driven.next_token()));
 }
 
+TEST_CASE("progress: a token of others is no glance, although its number may be a descriptor's", "[fabric][threads]") {
+  Driven driven;
+  driven.now = monotonic_now();
+  static_cast<void>(driven.polls_until_driven());
+  for (std::uint64_t token = 0; token < 1000; ++token) {
+    CHECK_FALSE(driven.progress->callers_go_on(token));
+    static_cast<void>(driven.progress->poll_for_caller(monotonic_now()));
+  }
+  const std::uint64_t timer = driven.next_token();
+  REQUIRE(timer >= Progress::kOwnTokens);
+  CHECK(driven.progress->callers_go_on(timer));
+}
+
 TEST_CASE("progress: what a caller posts while the thread sleeps wakes the peer, and its end wakes the thread",
           "[fabric][threads]") {
   Driven driven;
