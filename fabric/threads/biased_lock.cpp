@@ -27,12 +27,8 @@ bool fence_registered() {
 }
 
 /// For a process that has forbidden itself the fence meanwhile, by a filter of system calls. A store leaves its
-/// processor within microseconds, and at the latest when the kernel takes the processor from the thread. Returns false:
-/// no bias may depend on this again.
-bool outlasts_all_stores() {
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return false;
-}
+/// processor within microseconds, and at the latest when the kernel takes the processor from the thread.
+void outlast_all_stores() { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
 
 }  // namespace
 
@@ -65,7 +61,10 @@ void BiasedLock::revoke_any() {
 /// Under lock_, so that it becomes biased to nobody else meanwhile.
 void BiasedLock::revoke(Biased& biased) {
   bias_.store(nullptr, std::memory_order_relaxed);
-  if (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) has_fence_ = outlasts_all_stores();
+  if (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+    has_fence_ = false;  // and so no bias again
+    outlast_all_stores();
+  }
   while (biased.inside.load(std::memory_order_acquire) != 0) futex(biased.inside, FUTEX_WAIT_PRIVATE, 1);
   ++revocations_;
   const bool paid = biased.uses >= policy_.uses_that_pay;

@@ -37,18 +37,6 @@ Waited sleep_on(int epoll, int descriptor, Time until) {
   return ready == 0 ? Waited::timeout : Waited::ready;
 }
 
-/// Holds the lock for the progress thread.
-class InBackground {
- public:
-  explicit InBackground(BiasedLock& lock) : lock_(lock) { lock_.lock_in_background(); }
-  ~InBackground() { lock_.unlock(); }
-  InBackground(const InBackground&) = delete;
-  InBackground& operator=(const InBackground&) = delete;
-
- private:
-  BiasedLock& lock_;
-};
-
 bool readable(int descriptor) {
   pollfd one{descriptor, POLLIN, 0};
   return ::poll(&one, 1, 0) == 1;
@@ -158,7 +146,8 @@ void SharedAdapter::State::take_fired(int timeout_ms) {
     return;
   }
   if (std::ranges::any_of(events_fired, own)) {
-    const InBackground guard(lock);
+    lock.lock_in_background();
+    const std::lock_guard guard(lock, std::adopt_lock);
     for (const epoll_event& event : events_fired) {
       if (own(event)) progress->fired(event.data.u64);
     }
@@ -172,7 +161,8 @@ void SharedAdapter::State::take_fired(int timeout_ms) {
 void SharedAdapter::State::serve() {
   for (int turn = 0; turn < kTurnsInARow; ++turn) {
     {
-      const InBackground guard(lock);
+      lock.lock_in_background();
+      const std::lock_guard guard(lock, std::adopt_lock);
       if (!progress->thread_turn(clock.read())) return;
     }
     if (stopping.load(std::memory_order_relaxed)) return;

@@ -7,7 +7,7 @@
 
 namespace splitnic::fabric {
 
-/// The lock of an adapter that threads share. Taking it and giving it back are one atomic operation each while nobody
+/// A lock for verbs of several threads. Taking it and giving it back are one atomic operation each while nobody
 /// contends. Verbs are short: a thread that finds it held tries again for a moment, and then sleeps. Thread: any.
 class VerbLock {
  public:

@@ -97,19 +97,23 @@ class AdapterExchange final : public Exchange {
     std::size_t posted = 0;
     if (!receives_.empty() && post_receives(posted) != Status::ok) return false;
     if (in_a_list_) {
+      count_verb();
       return sender().adapter->post_send(ends_.numbers[0], requests_, posted) == Status::ok;
     }
     return std::ranges::all_of(requests_, [this](const WorkRequest& request) {
+      count_verb();
       return sender().adapter->post_send(ends_.numbers[0], request) == Status::ok;
     });
   }
   Status post_receives(std::size_t& posted) {
+    count_verb();
     SharedAdapter& adapter = *receiver().adapter;
     return ends_.shared_receives.value != 0 ? adapter.post_shared_receive(ends_.shared_receives, receives_, posted)
                                             : adapter.post_receive(ends_.numbers[1], receives_, posted);
   }
   bool poll() override { return take(sender()) && take(receiver()); }
   bool take(SharedEnd& end) {
+    count_verb();
     std::array<Completion, 16> ended;
     const std::size_t count = end.adapter->poll_completions(end.completions, ended);
     for (const Completion& one : std::span(ended).first(count)) {

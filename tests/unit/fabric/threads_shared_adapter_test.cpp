@@ -44,6 +44,22 @@ class ClockedLink final : public LateLink {
   mutable Time last_{};  // under the adapter's lock
 };
 
+SharedAdapterOptions taking_over_after(Duration time) {
+  SharedAdapterOptions options;
+  options.takeover_min = options.takeover_max = time;
+  return options;
+}
+
+/// An end with such a link, whose progress thread takes over after this time.
+struct ClockedEnd {
+  explicit ClockedEnd(Duration takeover) : end(1, taking_over_after(takeover)) {
+    REQUIRE(end.adapter->add_link(link).has_value());
+  }
+
+  SharedEnd end;
+  std::shared_ptr<ClockedLink> link = std::make_shared<ClockedLink>();
+};
+
 }  // namespace
 
 TEST_CASE("threads: programs that only sleep on their channels exchange messages", "[fabric][threads]") {
@@ -95,29 +111,22 @@ TEST_CASE("threads: a program that only watches its memory sees what a peer writ
 }
 
 TEST_CASE("threads: the time that an adapter hears of never goes back, whoever polls it", "[fabric][threads]") {
-  SharedAdapterOptions restless;
-  restless.takeover_min = restless.takeover_max = microseconds(1);
-  SharedEnd end(1, restless);
-  const auto link = std::make_shared<ClockedLink>();
-  REQUIRE(end.adapter->add_link(link).has_value());
+  ClockedEnd clocked(microseconds(1));
   std::array<std::thread, 2> callers;
   for (std::thread& caller : callers) {
-    caller = std::thread([&end] {
+    caller = std::thread([&end = clocked.end] {
       for (int i = 0; i < 30'000; ++i)
         static_cast<void>(i % 64 == 0 ? end.adapter->progress() : end.poll().has_value());
     });
   }
   for (std::thread& caller : callers) caller.join();
-  CHECK(link->times > 1'000);
-  CHECK(link->went_back == 0);
+  CHECK(clocked.link->times > 1'000);
+  CHECK(clocked.link->went_back == 0);
 }
 
 TEST_CASE("threads: an adapter hears of the time although its caller polls only now and then", "[fabric][threads]") {
-  SharedAdapterOptions patient;
-  patient.takeover_min = patient.takeover_max = milliseconds(2);
-  SharedEnd end(1, patient);
-  const auto link = std::make_shared<ClockedLink>();
-  REQUIRE(end.adapter->add_link(link).has_value());
+  ClockedEnd clocked(milliseconds(2));
+  SharedEnd& end = clocked.end;
   // The clock is read by every sixteenth poll, at the latest; here that is 16 ms. A thread that was kept from its
   // processor asks for it later.
   CHECK(eventually([&] {
@@ -127,7 +136,7 @@ TEST_CASE("threads: an adapter hears of the time although its caller polls only 
       const Time next = monotonic_now() + milliseconds(1);
       while (monotonic_now() < next) std::this_thread::yield();
       static_cast<void>(end.poll());
-      const Time heard = end.adapter->use([&](ChannelAdapter&) { return link->last(); });
+      const Time heard = end.adapter->use([&](ChannelAdapter&) { return clocked.link->last(); });
       worst = std::max(worst, Duration(monotonic_now() - heard));
     }
     return worst < milliseconds(6);
@@ -155,9 +164,8 @@ TEST_CASE("threads: a caller that polls keeps the thread asleep, and gets everyt
 
 TEST_CASE("threads: the lock becomes biased to a caller that polls, and the thread looks whether it does without it",
           "[fabric][threads]") {
-  SharedAdapterOptions rare;
-  rare.takeover_min = rare.takeover_max = milliseconds(200);
-  SharedEnd end(1, rare);
+  constexpr Duration kTakeover = milliseconds(200);
+  SharedEnd end(1, taking_over_after(kTakeover));
   const auto is_biased = [&] {
     static_cast<void>(end.poll());
     const SharedAdapterCounters counters = end.adapter->counters();
@@ -168,7 +176,7 @@ TEST_CASE("threads: the lock becomes biased to a caller that polls, and the thre
   const auto undisturbed = [&] {
     REQUIRE(eventually(is_biased));
     const std::uint64_t before = end.adapter->counters().revocations;
-    const Time until = monotonic_now() + rare.takeover_max + rare.takeover_max / 4;
+    const Time until = monotonic_now() + kTakeover + kTakeover / 4;
     end.adapter->use([&](ChannelAdapter&) {
       while (monotonic_now() < until) std::this_thread::yield();
     });
