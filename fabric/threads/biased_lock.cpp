@@ -40,26 +40,17 @@ BiasedLock::BiasedLock(bool single_threaded, const BiasPolicy& policy)
 
 void BiasedLock::wake_revoker(Biased& biased) { futex(biased.inside, FUTEX_WAKE_PRIVATE, 1); }
 
-void BiasedLock::taken_without_bias() {
-  revoke_any();
-  const pthread_t self = ::pthread_self();
-  row_ = last_ == self ? row_ + 1 : 1;
-  last_ = self;
-  if (row_ < row_for_bias_) return;
+void BiasedLock::bias_to(pthread_t thread) {
   row_ = 0;
-  Biased* const biased = entry_of(self);
+  Biased* const biased = entry_of(thread);
   if (biased == nullptr) return;
   ++biases_;
   bias_.store(biased, std::memory_order_release);
 }
 
-void BiasedLock::revoke_any() {
-  if (Biased* const biased = bias_.load(std::memory_order_relaxed); biased != nullptr) revoke(*biased);
-  holder_ = nullptr;
-}
-
 /// Under lock_, so that it becomes biased to nobody else meanwhile.
-void BiasedLock::revoke(Biased& biased) {
+void BiasedLock::revoke() {
+  Biased& biased = *bias_.load(std::memory_order_relaxed);
   bias_.store(nullptr, std::memory_order_relaxed);
   if (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
     has_fence_ = false;  // and so no bias again

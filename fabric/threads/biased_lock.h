@@ -40,8 +40,9 @@ class BiasedLock {
   BiasedLock& operator=(const BiasedLock&) = delete;
 
   void lock() {
+    const pthread_t self = ::pthread_self();
     Biased* const biased = bias_.load(std::memory_order_acquire);
-    if (biased != nullptr && biased->thread == ::pthread_self()) {
+    if (biased != nullptr && biased->thread == self) {
       biased->inside.store(1, std::memory_order_relaxed);
       std::atomic_signal_fence(std::memory_order_seq_cst);  // for the compiler; the processor's is the revoker's
       if (bias_.load(std::memory_order_relaxed) == biased) {
@@ -52,7 +53,12 @@ class BiasedLock {
       leave(*biased);
     }
     lock_.lock();
-    if (has_fence_) taken_without_bias();
+    if (!has_fence_) return;
+    if (bias_.load(std::memory_order_relaxed) != nullptr) revoke();
+    holder_ = nullptr;
+    row_ = last_ == self ? row_ + 1 : 1;
+    last_ = self;
+    if (row_ >= row_for_bias_) bias_to(self);
   }
   void unlock() {
     if (holder_ != nullptr) {
@@ -64,7 +70,8 @@ class BiasedLock {
   /// lock() of a thread in the background: the lock never becomes biased to it.
   void lock_in_background() {
     lock_.lock();
-    if (has_fence_) revoke_any();
+    if (bias_.load(std::memory_order_relaxed) != nullptr) revoke();
+    holder_ = nullptr;
   }
   /// As VerbLock::let_others_in().
   void let_others_in() const { lock_.let_others_in(); }
@@ -91,9 +98,8 @@ class BiasedLock {
     if (bias_.load(std::memory_order_relaxed) != &biased) wake_revoker(biased);
   }
   static void wake_revoker(Biased& biased);
-  void taken_without_bias();
-  void revoke_any();
-  void revoke(Biased& biased);
+  void revoke();
+  void bias_to(pthread_t thread);
   [[nodiscard]] Biased* entry_of(pthread_t thread);
 
   std::atomic<Biased*> bias_{nullptr};  // changed under lock_
