@@ -64,11 +64,14 @@ part_asan() {
 }
 
 part_tsan() {
-  say "ThreadSanitizer: rings and sleeping, one mapping, two threads"
-  build tsan unit_fabric unit_host unit_iounit
+  say "ThreadSanitizer: rings and sleeping, one mapping, two threads, programs on the C verbs"
+  build tsan unit_fabric unit_host unit_iounit unit_ibverbs unit_rdmacm
   build/tsan/bin/unit_fabric
   build/tsan/bin/unit_host "~[privileged]"
   build/tsan/bin/unit_iounit "[threads]"
+  # It takes a thread of a forked child for the parent's of the same address.
+  TSAN_OPTIONS=die_after_fork=0 build/tsan/bin/unit_ibverbs "~[fork_beside_threads]"
+  TSAN_OPTIONS=die_after_fork=0 build/tsan/bin/unit_rdmacm
 }
 
 part_tidy() {

@@ -125,7 +125,13 @@ bool is_local_file(int descriptor, std::uint64_t device, std::uint64_t inode, st
          std::ranges::find(kLocal, kind) != kLocal.end();
 }
 
-/// One that the process has: for files without a name there is no other way.
+os::UniqueFd open_again(int descriptor, int flags) {
+  return os::UniqueFd(open(fmt::format("/proc/self/fd/{}", descriptor).c_str(), flags | O_CLOEXEC));
+}
+
+/// By one that the process has: for files without a name there is no other way. Other threads close theirs meanwhile,
+/// and get new ones by the same numbers, so each file is held before it is looked at. O_PATH, because otherwise the
+/// close would end the process's record locks of a file that is not the one.
 os::UniqueFd find_descriptor(const SharedFile& file) {
   DIR* folder = opendir("/proc/self/fd");
   if (folder == nullptr) return {};
@@ -134,17 +140,14 @@ os::UniqueFd find_descriptor(const SharedFile& file) {
     const std::string_view name(entry->d_name);
     int number = -1;
     if (std::from_chars(name.data(), name.data() + name.size(), number).ec != std::errc{}) continue;
+    const os::UniqueFd held = open_again(number, O_PATH);
     struct stat status {};
-    if (!is_local_file(number, file.device, file.inode, status)) continue;
-    found = os::UniqueFd(fcntl(number, F_DUPFD_CLOEXEC, 0));
-    break;
+    if (!held || !is_local_file(held.get(), file.device, file.inode, status)) continue;
+    found = open_again(held.get(), O_RDONLY);
+    if (found) break;
   }
   closedir(folder);
   return found;
-}
-
-os::UniqueFd open_again(int descriptor, int flags) {
-  return os::UniqueFd(open(fmt::format("/proc/self/fd/{}", descriptor).c_str(), flags | O_CLOEXEC));
 }
 
 }  // namespace

@@ -380,7 +380,8 @@ void exchange(Device& from, Device& to, Connected& ends, std::uint64_t rounds) {
   }
 }
 
-TEST_CASE("a forked child opens a device of its own and reaches its parent, whose messages go on", "[ibverbs]") {
+TEST_CASE("a forked child opens a device of its own and reaches its parent, whose messages go on",
+          "[ibverbs][fork_beside_threads]") {
   Device one;
   Device other;
   Connected ends(one, other);
@@ -399,7 +400,8 @@ TEST_CASE("a forked child opens a device of its own and reaches its parent, whos
   exchange(one, other, ends, kMessages);
 }
 
-TEST_CASE("a child that was forked while threads open devices and send opens its own and uses it", "[ibverbs]") {
+TEST_CASE("a child that was forked while threads open devices and send opens its own and uses it",
+          "[ibverbs][fork_beside_threads]") {
   Device one;
   Device other;
   Connected ends(one, other);

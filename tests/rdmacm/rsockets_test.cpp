@@ -20,6 +20,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "common/os/unique_fd.h"
 #include "tests/rdmacm/stream_sockets.h"
@@ -303,10 +304,13 @@ TEST_CASE("a wait ends with a signal, with its time, and when another thread clo
     REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
   }
   SECTION("close") {
-    std::thread closer([&] { ends.client.close(); });
-    const ssize_t got = rrecv(ends.client.number, &byte, 1, 0);
-    CHECK(got <= 0);
+    const int number = std::exchange(ends.client.number, -1);
+    int closed = -1;
+    std::thread closer([&] { closed = rclose(number); });
+    const ssize_t got = rrecv(number, &byte, 1, 0);
     closer.join();
+    CHECK(closed == 0);
+    CHECK(got <= 0);
   }
 }
 
@@ -350,9 +354,11 @@ TEST_CASE("rpoll and rselect watch plain descriptors beside sockets", "[rdmacm][
   writer.join();
   CHECK(all[0].revents == 0);
   CHECK(all[1].revents == POLLIN);
-  std::thread sender([&] { ends.client.send("x"); });
+  ssize_t sent = 0;
+  std::thread sender([&] { sent = rsend(ends.client.number, "x", 1, 0); });
   CHECK(ends.server->poll(POLLIN) == POLLIN);
   sender.join();
+  CHECK(sent == 1);
 
   fd_set reads;
   fd_set writes;
