@@ -32,11 +32,16 @@ struct Task {
   What what;
   std::size_t list = 1;
   bool one_device = false;  ///< of both queue pairs
+  bool extended = false;    ///< posts by ibv_wr_send(), as newer programs do
 };
 constexpr std::array kTasks{
-    Task{"verbs_send_64_lists", What::sends, kMostInList}, Task{"verbs_send_64", What::sends},
-    Task{"verbs_ping_pong_64", What::ping_pong},           Task{"verbs_loop_64_lists", What::sends, kMostInList, true},
-    Task{"verbs_loop_64", What::sends, 1, true},           Task{"verbs_idle_poll", What::nothing, kMostInList},
+    Task{"verbs_send_64_lists", What::sends, kMostInList},
+    Task{"verbs_send_64", What::sends},
+    Task{"verbs_ping_pong_64", What::ping_pong},
+    Task{"verbs_wr_ping_pong_64", What::ping_pong, 1, false, true},
+    Task{"verbs_loop_64_lists", What::sends, kMostInList, true},
+    Task{"verbs_loop_64", What::sends, 1, true},
+    Task{"verbs_idle_poll", What::nothing, kMostInList},
 };
 
 using peers::check;
@@ -63,7 +68,8 @@ class End {
     peers::connect(queue_pair, peer.device->lid, peer.queue_pair->qp_num, kTimeout);
   }
 
-  void send(std::size_t count) {
+  void send(std::size_t count, bool extended) {
+    if (extended) return build(count);
     for (std::size_t i = 0; i < count; ++i) {
       ibv_send_wr& request = requests_[i];
       request = {};
@@ -99,6 +105,17 @@ class End {
   std::size_t received = 0;
 
  private:
+  void build(std::size_t count) {
+    ibv_qp_ex* const builder = ibv_qp_to_qp_ex(queue_pair);
+    ibv_wr_start(builder);
+    for (std::size_t i = 0; i < count; ++i) {
+      builder->wr_flags = IBV_SEND_SIGNALED;
+      ibv_wr_send(builder);
+      ibv_wr_set_sge(builder, from_[i].lkey, from_[i].addr, from_[i].length);
+    }
+    check(ibv_wr_complete(builder), "posting what was built");
+  }
+
   std::vector<std::uint8_t> memory_;
   ibv_mr* region_ = nullptr;
   ibv_cq* completions_ = nullptr;
@@ -142,7 +159,7 @@ class Pair {
 
  private:
   void send() {
-    client_.send(task_.list);
+    client_.send(task_.list, task_.extended);
     const std::size_t sent = client_.sent + task_.list;
     const std::size_t received = server_.received + task_.list;
     while (client_.sent < sent || server_.received < received) {
@@ -151,8 +168,8 @@ class Pair {
     }
     server_.receive(task_.list);
   }
-  static void answer(End& from, End& to) {
-    from.send(1);
+  void answer(End& from, End& to) const {
+    from.send(1, task_.extended);
     const std::size_t received = to.received + 1;
     while (to.received < received) to.poll();
     to.receive(1);

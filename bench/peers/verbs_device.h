@@ -39,14 +39,17 @@ struct VerbsDevice {
   [[nodiscard]] ibv_cq* completion_queue(int entries) const {
     return made(ibv_create_cq(context, entries, nullptr, nullptr, 0), "a completion queue");
   }
-  /// For so many requests of one segment each way.
+  /// For so many requests of one segment each way. Takes sends by ibv_wr_send(), too.
   [[nodiscard]] ibv_qp* queue_pair(ibv_cq* sent, ibv_cq* received, std::uint32_t depth) const {
-    ibv_qp_init_attr shape{};
+    ibv_qp_init_attr_ex shape{};
     shape.send_cq = sent;
     shape.recv_cq = received;
     shape.qp_type = IBV_QPT_RC;
     shape.cap = {depth, depth, 1, 1, 0};
-    return made(ibv_create_qp(domain, &shape), "a queue pair");
+    shape.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    shape.pd = domain;
+    shape.send_ops_flags = IBV_QP_EX_WITH_SEND;
+    return made(ibv_create_qp_ex(context, &shape), "a queue pair");
   }
 
   ibv_context* context = nullptr;

@@ -44,7 +44,7 @@ void end(ibv_cq_ex* cq) noexcept { CompletionQueue::of(cq).poll_lock->unlock(); 
 }  // namespace
 
 void set_extended_polling(CompletionQueue& queue, std::uint64_t fields, bool single_threaded) {
-  queue.poll_lock.emplace(single_threaded);
+  queue.poll_lock.emplace(single_threaded, kBiasOfExtended);
   ibv_cq_ex& cq = queue.cq;
   cq.start_poll = start;
   cq.next_poll = next;

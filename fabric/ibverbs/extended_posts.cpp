@@ -157,18 +157,27 @@ void finish(BuiltRequest& built) {
   built.request.segments[0] = {built.inline_data.data(), bytes, {}};
 }
 
-/// All of them or none: whether they fit and can be posted is checked before the first one is.
-int post_built(fabric::ChannelAdapter& adapter, QueuePair& queue_pair) {
+/// Whether all of them fit and can be posted.
+int check_built(fabric::ChannelAdapter& adapter, const QueuePair& queue_pair, std::span<const BuiltRequest> requests) {
   const auto state = adapter.state(queue_pair.number);
   const bool sends = state && fabric::queue_pair_rules(*state).post_send;  // else they are flushed or refused
-  const std::span requests = std::span(queue_pair.built).first(queue_pair.built_count);
   if (sends && !adapter.has_send_room(queue_pair.number, requests.size())) return ENOMEM;
-  for (BuiltRequest& built : requests) {
-    finish(built);
+  for (const BuiltRequest& built : requests) {
     const fabric::Status checked = adapter.check_send(queue_pair.number, built.request);
     if (checked != fabric::Status::ok) return error_number(checked);
   }
-  for (BuiltRequest& built : requests) {
+  return 0;
+}
+
+/// All of them or none.
+int post_built(fabric::ChannelAdapter& adapter, QueuePair& queue_pair) {
+  const std::span requests = std::span(queue_pair.built).first(queue_pair.built_count);
+  for (BuiltRequest& built : requests) finish(built);
+  // A single one is checked by its post.
+  if (requests.size() > 1) {
+    if (const int refused = check_built(adapter, queue_pair, requests); refused != 0) return refused;
+  }
+  for (const BuiltRequest& built : requests) {
     const fabric::Status posted = adapter.post_send(queue_pair.number, built.request);
     if (posted != fabric::Status::ok) return error_number(posted);
   }

@@ -26,8 +26,8 @@
 #include "fabric/ibverbs/peers.h"
 #include "fabric/memory/local_protection.h"
 #include "fabric/placement/local_placements.h"
+#include "fabric/threads/biased_lock.h"
 #include "fabric/threads/shared_adapter.h"
-#include "fabric/threads/verb_lock.h"
 
 /// The objects behind the handles of the C interface. Each begins with the struct that programs know, so that a pointer
 /// to one is a pointer to the other. Programs create and destroy them; a destroyed one is freed. Thread: any.
@@ -43,6 +43,8 @@ inline constexpr std::uint8_t kPort = 1;
 inline constexpr std::uint16_t kPartitionKey = 0xffff;
 inline constexpr std::uint8_t kMaxReads = 16;
 inline constexpr std::size_t kDeviceMemoryBytes = std::size_t{16} << 20U;  ///< of an opened device, in whole pages
+/// Of the locks of extended posts and polls: there are many, and each has few threads.
+inline constexpr fabric::BiasPolicy kBiasOfExtended{.most_threads = 4};
 
 class Counters;
 struct CompletionQueue;
@@ -183,10 +185,10 @@ struct Channel {
 struct CompletionQueue {
   ibv_cq_ex cq{};
   fabric::CqNumber number{};
-  std::uint32_t completions_reported = 0;       ///< events that the program has got; under Context::lock
-  std::uint32_t events_reported = 0;            ///< likewise, asynchronous ones
-  std::optional<fabric::VerbLock> poll_lock{};  ///< extended polling: from start_poll() to end_poll()
-  fabric::Completion current{};                 ///< the completion at which extended polling stands
+  std::uint32_t completions_reported = 0;         ///< events that the program has got; under Context::lock
+  std::uint32_t events_reported = 0;              ///< likewise, asynchronous ones
+  std::optional<fabric::BiasedLock> poll_lock{};  ///< extended polling: from start_poll() to end_poll()
+  fabric::Completion current{};                   ///< the completion at which extended polling stands
   ibv_wc current_wc{};
 
   static CompletionQueue& of(ibv_cq* cq) { return *reinterpret_cast<CompletionQueue*>(cq); }
@@ -287,7 +289,8 @@ struct QueuePair {
   std::shared_ptr<Connection> connection{};
   std::uint32_t events_reported = 0;
   std::unique_ptr<SendBatch> batch = std::make_unique<SendBatch>();
-  fabric::VerbLock build_lock{/*single_threaded=*/false};  ///< from wr_start() to wr_complete() or wr_abort()
+  /// From wr_start() to wr_complete() or wr_abort().
+  fabric::BiasedLock build_lock{/*single_threaded=*/false, kBiasOfExtended};
   std::vector<BuiltRequest> built;  ///< the first built_count; the others keep their memory for later ones
   std::size_t built_count = 0;
   int build_error = 0;

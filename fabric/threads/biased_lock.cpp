@@ -36,7 +36,8 @@ BiasedLock::BiasedLock(bool single_threaded, const BiasPolicy& policy)
     : lock_(single_threaded),
       policy_(policy),
       has_fence_(!single_threaded && fence_registered()),
-      row_for_bias_(policy.first_row) {}
+      row_for_bias_(policy.first_row),
+      all_(has_fence_ ? policy.most_threads : 0) {}
 
 void BiasedLock::wake_revoker(Biased& biased) { futex(biased.inside, FUTEX_WAKE_PRIVATE, 1); }
 

@@ -2,10 +2,10 @@
 
 #include <pthread.h>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "fabric/threads/verb_lock.h"
 
@@ -18,6 +18,8 @@ struct BiasPolicy {
   /// A bias that was used so often before it was revoked has paid, and the row for the next is half as long. After any
   /// other it is twice as long.
   std::uint64_t uses_that_pay = std::uint64_t{1} << 16U;
+  /// To so many threads, one after the other; to those after them the lock is never biased. Each takes 24 bytes.
+  std::size_t most_threads = 32;
 };
 
 /// A VerbLock that is biased to the thread which takes it again and again: that thread takes it and gives it back by
@@ -89,9 +91,6 @@ class BiasedLock {
     std::atomic<std::uint32_t> inside{0};  // 1: it has the lock, or is about to see that it has not
     std::uint64_t uses = 0;                // since the bias
   };
-  // Of so many threads; to those after them the lock is never biased.
-  static constexpr std::size_t kMostBiased = 32;
-
   void leave(Biased& biased) {
     biased.inside.store(0, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -115,7 +114,7 @@ class BiasedLock {
   std::uint64_t biases_ = 0;
   std::uint64_t revocations_ = 0;
   std::size_t entries_ = 0;
-  std::array<Biased, kMostBiased> all_{};
+  std::vector<Biased> all_;  // as many as ever
 };
 
 }  // namespace splitnic::fabric

@@ -31,6 +31,7 @@ BUDGETS = {"bench-message-costs": {
     "verbs_send_64_lists": 1670,
     "verbs_send_64": 6280,
     "verbs_ping_pong_64": 3665,
+    "verbs_wr_ping_pong_64": 3840,
     "verbs_loop_64_lists": 1700,
     "verbs_loop_64": 6560,
     "verbs_idle_poll": 640,

@@ -1,9 +1,15 @@
 // What moves between two devices, and within one.
 #include <arpa/inet.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/ibverbs/device.h"
@@ -418,6 +424,91 @@ TEST_CASE("extended posting sends several requests at once, extended polling rea
   wanted.wc_flags = IBV_WC_EX_WITH_TM_INFO;
   CHECK(ibv_create_cq_ex(one.context, &wanted) == nullptr);
   CHECK(errno == EOPNOTSUPP);
+}
+
+/// Until another thread is asleep in a call, which waits for this thread.
+void await_sleep(const std::atomic<pid_t>& thread) {
+  const auto limit = std::chrono::steady_clock::now() + kLimit;
+  const auto sleeps = [&] {
+    std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string line;
+    std::getline(stat, line);
+    const auto end = line.rfind(')');
+    return thread != 0 && end != std::string::npos && line.at(end + 2) == 'S';
+  };
+  while (!sleeps()) REQUIRE(std::chrono::steady_clock::now() < limit);
+}
+
+TEST_CASE("threads that build lists for one queue pair, or poll an extended queue, take turns", "[ibverbs]") {
+  Device one;
+  Device other;
+  ibv_cq_init_attr_ex wanted{};
+  wanted.cqe = 1000;
+  ibv_cq_ex* queue = ibv_create_cq_ex(one.context, &wanted);
+  REQUIRE(queue != nullptr);
+  ibv_cq* const plain = std::exchange(one.cq, ibv_cq_ex_to_cq(queue));
+  {
+    Shape shape;
+    shape.extended = true;
+    shape.all_signalled = true;
+    Connected ends(one, other, shape);
+    ibv_qp_ex* qp = ibv_qp_to_qp_ex(ends.first.qp);
+    const auto add = [&](std::uint64_t id) {
+      qp->wr_id = id;
+      ibv_wr_rdma_write(qp, other.mr->rkey, other.address());
+      ibv_wr_set_sge(qp, one.mr->lkey, one.address(), 8);
+    };
+    ibv_poll_cq_attr none{};
+    const auto limit = std::chrono::steady_clock::now() + kLimit;
+    const auto start_poll = [&] {
+      while (ibv_start_poll(queue, &none) != 0) REQUIRE(std::chrono::steady_clock::now() < limit);
+    };
+    // So often that the locks are biased to this thread, and not at all.
+    for (int rounds = GENERATE(0, 300); rounds != 0; --rounds) {
+      ibv_wr_start(qp);
+      add(9);
+      REQUIRE(ibv_wr_complete(qp) == 0);
+      start_poll();
+      ibv_end_poll(queue);
+    }
+    std::atomic<pid_t> thread{0};
+    int posted = -1;
+    ibv_wr_start(qp);
+    add(1);
+    std::thread builder([&] {
+      thread = ::gettid();
+      ibv_wr_start(qp);
+      add(3);
+      add(4);
+      posted = ibv_wr_complete(qp);
+    });
+    await_sleep(thread);
+    add(2);
+    REQUIRE(ibv_wr_complete(qp) == 0);
+    builder.join();
+    REQUIRE(posted == 0);
+
+    start_poll();
+    std::vector<std::uint64_t> by_another;
+    thread = 0;
+    std::thread poller([&] {
+      thread = ::gettid();
+      while (by_another.size() < 2 && std::chrono::steady_clock::now() < limit) {
+        if (ibv_start_poll(queue, &none) != 0) continue;
+        by_another.push_back(queue->wr_id);
+        ibv_end_poll(queue);
+      }
+    });
+    await_sleep(thread);
+    CHECK(queue->wr_id == 1);
+    while (ibv_next_poll(queue) != 0) REQUIRE(std::chrono::steady_clock::now() < limit);
+    CHECK(queue->wr_id == 2);
+    ibv_end_poll(queue);
+    poller.join();
+    CHECK(by_another == std::vector<std::uint64_t>{3, 4});
+  }
+  one.cq = plain;
+  CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(queue)) == 0);
 }
 
 }  // namespace

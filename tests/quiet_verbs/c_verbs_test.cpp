@@ -180,14 +180,13 @@ class List {
 
 class CExchange final : public Exchange {
  public:
-  CExchange(Ends& ends, const Kind& kind, const Requests& requests, Interface interface, bool queues_have_locks = false)
+  CExchange(Ends& ends, const Kind& kind, const Requests& requests, Interface interface)
       : Exchange(requests.size(), receives_of(requests)),
         ends_(ends),
         requests_(requests, ends, kind.service),
         in_a_list_(kind.in_a_list),
         extended_(interface == Interface::extended),
         datagrams_(kind.service == Service::datagrams),
-        queues_have_locks_(queues_have_locks),
         into_(ends.receiver.part(kMemoryBytes, kReceiveBytes)),
         receives_(receives_of(requests)) {
     if (in_a_list_) requests_.chain();
@@ -221,7 +220,6 @@ class CExchange final : public Exchange {
   bool build(std::span<ibv_send_wr> list) {
     ibv_qp_ex* qp = ibv_qp_to_qp_ex(ends_.queues[0]->qp);
     count_verb();
-    count_own_lock();  // from start to completion another thread's list has to wait
     ibv_wr_start(qp);
     for (const ibv_send_wr& one : list) {
       qp->wr_id = one.wr_id;
@@ -274,7 +272,6 @@ class CExchange final : public Exchange {
   bool take_extended(ibv_cq_ex& queue) {
     ibv_poll_cq_attr attributes{};
     count_verb();
-    if (queues_have_locks_) count_own_lock();
     if (ibv_start_poll(&queue, &attributes) != 0) return true;
     do {
       if (queue.status != IBV_WC_SUCCESS) return false;
@@ -290,7 +287,6 @@ class CExchange final : public Exchange {
   const bool in_a_list_;
   const bool extended_;
   const bool datagrams_;
-  const bool queues_have_locks_;
   ibv_sge into_;
   std::vector<ibv_recv_wr> receives_;
 };
@@ -323,12 +319,12 @@ TEST_CASE("the C verbs allocate nothing, enter no kernel, and try at most the lo
   }
 }
 
-TEST_CASE("extended posts and polls of the C verbs are as quiet, with a lock of their own", "[quiet]") {
+TEST_CASE("extended posts and polls of the C verbs are as quiet", "[quiet]") {
   const bool single_threaded = GENERATE(false, true);
   INFO((single_threaded ? "completion queues of one thread" : "completion queues that threads share"));
   for (const Kind& kind : kKinds) {
     Ends ends(kind.service, Interface::extended, single_threaded);
-    CExchange exchange(ends, kind, kind.requests(ends.places()), Interface::extended, !single_threaded);
+    CExchange exchange(ends, kind, kind.requests(ends.places()), Interface::extended);
     check_quiet(kind.name, exchange, beside_threads());
   }
 }

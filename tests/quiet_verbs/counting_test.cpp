@@ -27,7 +27,6 @@ class Noise final : public Exchange {
  private:
   bool post() override {
     count_verb();
-    count_own_lock();
     for (std::uint64_t i = 0; i < per_round_.allocations; ++i) allocate();
     for (std::uint64_t i = 0; i < per_round_.locks; ++i) lock();
     for (std::uint64_t i = 0; i < per_round_.lock_attempts; ++i) try_to_lock();
@@ -108,7 +107,6 @@ TEST_CASE("allocations, system calls and locks are counted, each to the exact nu
     const Outcome outcome = count_rounds(noise, kCounted);
     CHECK(outcome.rounds == kCounted);
     CHECK(outcome.verbs == kCounted);
-    CHECK(outcome.own_locks == kCounted);
     CHECK(outcome.counted.allocations == kCounted * per_round.allocations);
     CHECK(outcome.counted.system_calls == kCounted * per_round.system_calls);
     CHECK(outcome.counted.locks == kCounted * per_round.locks);

@@ -22,9 +22,8 @@ class Exchange {
   /// False: a post was refused, a request failed, or ten seconds were not enough.
   [[nodiscard]] bool round();
   void poll_in_vain(int times);
-  /// How many verbs were called so far, and how many locks of their own, besides the adapter's, they were to try.
+  /// How many verbs were called so far.
   [[nodiscard]] std::uint64_t verbs() const { return verbs_; }
-  [[nodiscard]] std::uint64_t own_locks() const { return own_locks_; }
 
  protected:
   [[nodiscard]] virtual bool post() = 0;
@@ -32,7 +31,6 @@ class Exchange {
   [[nodiscard]] virtual bool poll() = 0;
 
   void count_verb() { ++verbs_; }
-  void count_own_lock() { ++own_locks_; }
   void count_completion(bool of_receive) { ++(of_receive ? received_ : sent_); }
 
  private:
@@ -41,14 +39,12 @@ class Exchange {
   std::size_t sent_ = 0;
   std::size_t received_ = 0;
   std::uint64_t verbs_ = 0;
-  std::uint64_t own_locks_ = 0;
 };
 
 struct Outcome {
   Counted counted{};
   std::uint64_t rounds = 0;
   std::uint64_t verbs = 0;
-  std::uint64_t own_locks = 0;
   Duration passed{};
 
   /// The time alone decides how often the two ends look at their bridges: these calls are permitted.
@@ -72,8 +68,7 @@ struct Permitted {
   int tries = 20;
 };
 
-/// Counts rounds, and fails the test that calls it if they ask for anything else but the verbs' own locks. what: the
-/// exchange's name.
+/// Counts rounds, and fails the test that calls it if they ask for anything else. what: the exchange's name.
 void check_quiet(const std::string& what, Exchange& exchange, const Permitted& permitted = {});
 
 }  // namespace splitnic::quiet_verbs

@@ -70,6 +70,23 @@ char state_of(pid_t thread) {
 
 }  // namespace
 
+TEST_CASE("verb lock: a thread that finds it held counts that, and gets it when it is given back",
+          "[fabric][threads]") {
+  VerbLock lock(/*single_threaded=*/false);
+  std::atomic<bool> inside{false};
+  lock.lock();
+  CHECK(lock.contended() == 0);
+  std::thread other([&] {
+    const std::lock_guard guard(lock);
+    inside = true;
+  });
+  CHECK(eventually([&] { return lock.contended() == 1; }));
+  CHECK_FALSE(inside);
+  lock.unlock();
+  other.join();
+  CHECK(inside);
+}
+
 TEST_CASE("biased lock: it becomes biased to the thread that takes it in a row", "[fabric][threads]") {
   BiasedLock lock(/*single_threaded=*/false, kQuick);
   take(lock, 3);
