@@ -1,5 +1,6 @@
 // SessionEpoch, from control connected to up: hello, negotiation, the data channel, and "ready".
 #include <algorithm>
+#include <string>
 
 #include "common/check.h"
 #include "messaging/session_epoch.h"
@@ -76,6 +77,10 @@ Answer SessionEpoch::answer_hello(const wire::HelloRequest& hello) {
 
 void SessionEpoch::accept_hello_reply(const wire::HelloReply& reply) {
   if (reply.role != wire::Role::io_unit) return context_.fail("the peer is not an I/O unit");
+  if (reply.version < wire::kLowestVersion || reply.version > wire::kHighestVersion) {
+    return context_.fail("the I/O unit answers in version " + std::to_string(reply.version) +
+                         ", which was not offered");
+  }
   if (reply.mode != context_.options.mode) {
     // The unit overrides the mode. A data channel can't change between acknowledged and not: start again in the unit's
     // mode.

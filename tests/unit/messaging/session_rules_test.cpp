@@ -1,5 +1,8 @@
 // What a session does with a peer that keeps to the protocol but is slow, early, or asks for much.
 #include <catch2/catch.hpp>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "messaging/session.h"
 #include "scripted_peer.h"
@@ -35,6 +38,46 @@ std::size_t requests_got(const ScriptedHost& host, wire::CfgRequest code) {
 }
 
 }  // namespace
+
+TEST_CASE("a host ends a session whose hello the unit answers wrongly, with the reason", "[messaging][session]") {
+  struct Wrong {
+    std::function<void(wire::HelloReply&)> how;
+    std::string reason;
+  };
+  const auto [how, reason] = GENERATE(values<Wrong>({
+      {[](auto&) {}, ""},
+      {[](auto& reply) { reply.role = wire::Role::host; }, "the peer is not an I/O unit"},
+      {[](auto& reply) { reply.version = wire::kLowestVersion - 1; },
+       "bad reply to Hello: version 0 is not in 1..65535"},
+      {[](auto& reply) { reply.version = wire::kHighestVersion + 1; },
+       "the I/O unit answers in version 2, which was not offered"},
+      {[](auto& reply) { reply.mode = wire::Mode::send; }, "the I/O unit requires mode S"},
+      {[](auto& reply) { reply.features = std::uint64_t{1} << 63U; },
+       "the I/O unit's answer has features that this end did not offer"},
+      {[](auto& reply) { reply.terms.data_channel.reset(); },
+       "the I/O unit's answer has features that this end did not offer"},
+  }));
+  SessionOptions options = ScriptedHost::unit_options();
+  options.role = wire::Role::host;
+  options.offloads = true;
+  options.pool_elements = 128;
+  ScriptedHost unit(options);
+  REQUIRE(unit.connect());
+  REQUIRE(unit.run_until([&] { return !unit.got<wire::CfgUtilRequest>().empty(); }));
+  wire::HelloReply reply{.features = wire::kFeatureOffloads,
+                         .name = "unit",
+                         .assigned_mac = MacAddress{{2, 0, 0, 0, 0, 1}},
+                         .max_mtu = 1500,
+                         .terms = unit.hello().terms};
+  how(reply);
+  unit.say([&](auto out) {
+    return wire::encode_cfg_util_reply(out, unit.got<wire::CfgUtilRequest>().front().transaction, wire::CfgStatus::ok,
+                                       wire::encode(wire::ReplyBody(reply)));
+  });
+  REQUIRE(
+      unit.run_until([&] { return !unit.events.downs.empty() || unit.session().state() == SessionState::negotiated; }));
+  CHECK(unit.events.downs == (reason.empty() ? std::vector<std::string>{} : std::vector{reason}));
+}
 
 TEST_CASE("an answer waits for room in a full control channel", "[messaging][session]") {
   ScriptedHost host;
