@@ -29,6 +29,7 @@ std::size_t FramePump::push(messaging::Session& session) {
     if (bytes == 0) break;
     session.commit(static_cast<std::uint32_t>(bytes), offload);
     bytes_pushed += bytes;
+    moved_.add(bytes);
     // The next look at the NIC may find nothing, and is a system call: a unit that sleeps begins to wake up before it.
     // For the first frame only, so that a batch gets at most one doorbell more.
     if (pushed == 0 && session.peer_sleeps()) session.flush();
@@ -37,6 +38,7 @@ std::size_t FramePump::push(messaging::Session& session) {
 }
 
 void FramePump::deliver(const messaging::ReceivedFrame& frame, messaging::Session& session, Time now) {
+  moved_.add(frame.size());
   if (nic_.write_frame(frame)) {
     ++counters_.rx_frames;
     counters_.rx_bytes += frame.size();

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "common/os/adaptive_spin.h"
 #include "common/time.h"
 #include "host/host_counters.h"
 #include "host/virtual_nic.h"
@@ -24,11 +25,14 @@ class FramePump {
   /// The NIC has frames, and the unit no element for them: the NIC's descriptor says nothing new.
   [[nodiscard]] bool waits_for_elements() const { return waits_; }
   [[nodiscard]] const HostCounters& counters() const { return counters_; }
+  /// Both ways, since the start.
+  [[nodiscard]] const os::MovedFrames& moved() const { return moved_; }
 
  private:
   NicQueue& nic_;
   HostCounters counters_;
   messaging::LossReport losses_;  // of frames that the NIC refuses
+  os::MovedFrames moved_;
   bool waits_ = false;
 };
 

@@ -51,6 +51,8 @@ class HostDriver final : public messaging::SessionEvents {
   void disarm() { session_.disarm(); }
   /// Whether the unit waits for the core that this driver runs on (FabricLink).
   [[nodiscard]] bool peer_waits_for_core() { return session_.peer_waits_for_core(); }
+  /// Frames that poll() has moved, both ways.
+  [[nodiscard]] const os::MovedFrames& moved() const { return pump_.moved(); }
   /// Appends the descriptors to sleep on: the NIC's and the bridge's.
   void collect_descriptors(std::vector<int>& out) const;
 

@@ -37,6 +37,8 @@ class QueueDriver final : public messaging::SessionEvents {
   [[nodiscard]] bool prepare_sleep();
   void disarm() { session_.disarm(); }
   [[nodiscard]] bool peer_waits_for_core() { return session_.peer_waits_for_core(); }
+  /// Frames that poll() has moved, both ways.
+  [[nodiscard]] const os::MovedFrames& moved() const { return pump_.moved(); }
   void collect_descriptors(std::vector<int>& out) const;
 
   /// Starts an orderly end. Call poll() until finished(), or until the caller's time limit.

@@ -14,6 +14,7 @@
 #include "common/frame/frame_merger.h"
 #include "common/frame/software_offload.h"
 #include "common/notices.h"
+#include "common/os/adaptive_spin.h"
 #include "common/random.h"
 #include "common/time.h"
 #include "common/work_meter.h"
@@ -122,6 +123,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void disarm();
   /// Whether every host with traffic waits for the core that this unit runs on (FabricLink).
   [[nodiscard]] bool peer_waits_for_core();
+  /// Frames that came from hosts and from the LAN.
+  [[nodiscard]] const os::MovedFrames& moved() const { return moved_; }
   void collect_descriptors(std::vector<int>& out) const;
 
   /// Starts an orderly end of every host's session. Call poll() until finished(), or until the caller's time limit.
@@ -317,6 +320,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   bool sent_to_lan_ = false;
   bool stopping_ = false;
   IoUnitCounters counters_;
+  os::MovedFrames moved_;
   messaging::SessionTotals departed_;
 };
 

@@ -213,6 +213,7 @@ void IoUnit::take_lan_frame(FrameInHand in_hand, const frame::FrameOffload* offl
   const auto frame = in_hand.bytes;
   ++counters_.lan_frames;
   counters_.lan_bytes += frame.size();
+  moved_.add(frame.size());
   const auto header = frame::parse_ethernet(frame);
   if (!header) return count(LanDrop::lan_malformed);
   if (origin == Origin::lan && is_another_units(header->source)) return count(LanDrop::lan_forged);
@@ -321,6 +322,7 @@ void IoUnit::complete(FrameInHand& frame) {
 }
 
 void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFrame& received) {
+  moved_.add(received.size());
   if (received.size() > wire::kMaxFrameBytes) return attached.count(HostDrop::from_host_too_long);
   FrameInHand in_hand = take_in_hand(received);
   auto frame = in_hand.bytes;

@@ -22,12 +22,26 @@ struct SpinCounters {
 /// The counters' names, as `splitnic stats` reports them.
 BOOST_DESCRIBE_STRUCT(SpinCounters, (), (spins_paid, spins_in_vain, spin_us_paid, spin_us_in_vain, cores_left))
 
+/// Frames that a loop has moved since the start.
+struct MovedFrames {
+  static constexpr std::size_t kLongBytes = 16384;
+
+  std::uint64_t frames = 0;
+  std::uint64_t long_frames = 0;  ///< of frames: those of at least kLongBytes
+
+  void add(std::size_t frame_bytes) { ++frames, long_frames += frame_bytes >= kLongBytes ? 1 : 0; }
+  MovedFrames& operator+=(const MovedFrames& other);
+};
+
 /// How long a loop without work spins before it sleeps. A wake-up costs several microseconds. Spinning pays if the next
 /// work comes soon; otherwise it wastes a core that the peer may need. The object learns from the last pauses what each
 /// length would have gained, and takes the best one: a saved wake-up is worth three of the longest spins, and a spin in
 /// vain costs its length. So the longest spins go on while one pause in four is short, as in a conversation, whose
 /// pauses alternate: a short one before the answer, a long one before the next question. Where work comes within a few
 /// microseconds or not at all, short spins suffice, and go on for longer.
+///
+/// Where the frames of late are long ones, as those of a stream with offloads, the loop sleeps at once: who moves such
+/// a frame works for longer than a wake-up takes, and needs the core that a spin would take from it.
 ///
 /// Spins in vain have a budget, a part of the time that passes. If it is used up, the loop sleeps at once until some is
 /// there again. Thread: the loop's.
@@ -37,8 +51,8 @@ class AdaptiveSpin {
   /// 100.
   explicit AdaptiveSpin(Duration max, unsigned budget) : max_(max), budget_(budget) {}
 
-  /// A pause begins: how long to spin at most. Zero: sleep at once.
-  [[nodiscard]] Duration begin_pause(Time now);
+  /// A pause begins: how long to spin at most. moved: all frames so far. Zero: sleep at once.
+  [[nodiscard]] Duration begin_pause(Time now, const MovedFrames& moved = {});
   /// The loop spun for so long, and sleeps now.
   void spun_in_vain(Duration time);
   /// Work arrived after a pause of this length, whether the loop slept through it or not.
@@ -51,10 +65,13 @@ class AdaptiveSpin {
   static constexpr std::int64_t kMemory = 16;    // older ones lose a sixteenth with each
   /// A budget that was not used lasts for so many of the longest spins.
   static constexpr int kMostSpinsAhead = 40;
+  static constexpr std::uint64_t kManyLong = 4;       // one frame in so many
+  static constexpr std::uint64_t kFramesOfLate = 64;  // at most; those before count for less and less
 
   [[nodiscard]] Duration length(std::size_t index) const { return max_ / (1 << (kLengths - 1 - index)); }
   /// The one with the most gain; zero: none has any.
   [[nodiscard]] Duration best_length() const;
+  [[nodiscard]] bool moves_long_frames(const MovedFrames& moved);
 
   Duration max_;
   unsigned budget_;
@@ -63,6 +80,8 @@ class AdaptiveSpin {
   Duration best_{};
   Duration allowance_ = max_ * kMostSpinsAhead;  // for spins in vain
   Time allowance_of_{};
+  MovedFrames moved_{};  // before this pause
+  MovedFrames of_late_{};
 };
 
 }  // namespace splitnic::os

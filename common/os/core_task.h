@@ -22,6 +22,7 @@ class CoreTask final : public Task {
   bool prepare_sleep(Time /*now*/) override { return core_.prepare_sleep(); }
   void disarm() override { core_.disarm(); }
   [[nodiscard]] bool peer_waits_for_core() override { return core_.peer_waits_for_core(); }
+  [[nodiscard]] MovedFrames moved() const override { return core_.moved(); }
   [[nodiscard]] Time next_deadline() const override { return core_.next_deadline(); }
   void collect_descriptors(std::vector<int>& out) const override { core_.collect_descriptors(out); }
 

@@ -188,7 +188,9 @@ void EventLoop::idle(Time now) {
 
 void EventLoop::begin_idle(Time now) {
   idle_since_ = now;
-  spin_for_ = spin_.begin_pause(now);
+  MovedFrames moved;
+  for (const Task* task : tasks_) moved += task->moved();
+  spin_for_ = spin_.begin_pause(now, moved);
   if (!leave_core_ || !step_aside_.begin_pause(now, now - busy_since_, peer_waits_for_core())) return;
   // Only the loop's thread counts.
   if (leave_core_()) cores_left_.store(cores_left_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

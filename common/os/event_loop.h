@@ -33,6 +33,8 @@ class Task {
   /// True if the process that produces the next work is awake and waits for this thread's core. Spinning would only
   /// delay that process.
   [[nodiscard]] virtual bool peer_waits_for_core() { return false; }
+  /// What poll() has moved since the start.
+  [[nodiscard]] virtual MovedFrames moved() const { return {}; }
   /// The time at which poll must run again even if nothing happens. It is in the past only while poll has work.
   [[nodiscard]] virtual Time next_deadline() const = 0;
   /// Appends the descriptors that are readable when there is work. The loop calls it before each sleep; the descriptors

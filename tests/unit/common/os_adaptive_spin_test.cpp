@@ -2,6 +2,8 @@
 #include "common/os/adaptive_spin.h"
 
 #include <catch2/catch.hpp>
+#include <cstddef>
+#include <initializer_list>
 
 namespace splitnic::os::os_adaptive_spin_test {
 namespace {
@@ -14,7 +16,7 @@ struct Pauses {
 
   /// A pause. Returns how long the loop would have spun at most.
   Duration pause(Duration time) {
-    const Duration most = spin.begin_pause(now);
+    const Duration most = spin.begin_pause(now, moved);
     if (most > 0us && time > most) spin.spun_in_vain(most), in_vain += most;
     now += time;
     spin.end_pause(time);
@@ -28,6 +30,7 @@ struct Pauses {
   }
 
   AdaptiveSpin spin;
+  MovedFrames moved;  // before the next pause
   Time now{1s};
   Duration in_vain{};
 };
@@ -108,6 +111,33 @@ TEST_CASE("a budget that was not used lasts for forty spins, and comes back with
   CHECK(spin.begin_pause(now + 1ms) == kMost);
   spin.spun_in_vain(kMost);
   CHECK(spin.begin_pause(now + 1ms) == 0us);
+}
+
+TEST_CASE("a loop that moves long frames sleeps at once, until short ones prevail", "[common][spin]") {
+  constexpr std::size_t kLong = 65'000;
+  constexpr std::size_t kShort = 66;
+  Pauses loop(50us);
+  const auto pause_after = [&](std::initializer_list<std::size_t> frames) {
+    for (const std::size_t bytes : frames) loop.moved.add(bytes);
+    return loop.pause(40us);
+  };
+  REQUIRE(loop.pauses(10, 40us) == 50us);  // without frames
+  REQUIRE(pause_after({kShort}) == 50us);
+  // A stream, with its acknowledgements.
+  CHECK(pause_after({kLong}) == 0us);
+  for (int i = 0; i < 100; ++i) {
+    CHECK(pause_after({kLong, kLong, kShort}) == 0us);
+    CHECK(pause_after({kShort}) == 0us);
+    CHECK(loop.pause(40us) == 0us);
+  }
+  // A conversation after it.
+  int conversation = 0;
+  while (pause_after({kShort}) == 0us) REQUIRE(++conversation < 200);
+  CHECK(conversation > 20);
+  for (int i = 0; i < 100; ++i) CHECK(pause_after({kShort}) == 50us);
+  // One long frame in eight changes nothing, and those of an interface without offloads are not long.
+  for (int i = 0; i < 1000; ++i) CHECK(pause_after({i % 8 == 0 ? kLong : kShort}) == 50us);
+  for (int i = 0; i < 1000; ++i) CHECK(pause_after({9014, 9014, 1514}) == 50us);
 }
 
 TEST_CASE("spins of several loops are added up", "[common][spin]") {

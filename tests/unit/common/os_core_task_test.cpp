@@ -26,6 +26,7 @@ struct ScriptedCore {
   }
   void disarm() { calls.emplace_back("disarm"); }
   bool peer_waits_for_core() { return true; }
+  [[nodiscard]] MovedFrames moved() const { return {.frames = 4, .long_frames = 2}; }
   [[nodiscard]] Time next_deadline() const { return Time{std::chrono::seconds(7)}; }
   void collect_descriptors(std::vector<int>& out) const { out.push_back(11); }
   void begin_shutdown() { calls.emplace_back("begin_shutdown"); }
@@ -36,6 +37,8 @@ TEST_CASE("a core as a task answers what the core answers", "[common][os]") {
   ScriptedCore core;
   CoreTask task(core);
   CHECK(task.poll(Time{}) == 3);
+  CHECK(task.moved().frames == 4);
+  CHECK(task.moved().long_frames == 2);
   CHECK(task.prepare_sleep(Time{}));
   core.may_sleep = false;
   CHECK_FALSE(task.prepare_sleep(Time{}));

@@ -28,6 +28,7 @@ struct ScriptedTask final : Task {
   std::function<Time()> deadline = [] { return kNever; };
   std::vector<int> descriptors;
   bool peer_waits = false;
+  MovedFrames frames;
   int prepared = 0;
   int awoken = 0;
 
@@ -35,6 +36,7 @@ struct ScriptedTask final : Task {
   bool prepare_sleep(Time) override { return ++prepared, on_prepare(); }
   void disarm() override { ++awoken; }
   bool peer_waits_for_core() override { return peer_waits; }
+  MovedFrames moved() const override { return frames; }
   Time next_deadline() const override { return deadline(); }
   void collect_descriptors(std::vector<int>& out) const override {
     out.insert(out.end(), descriptors.begin(), descriptors.end());
@@ -317,29 +319,41 @@ TEST_CASE("another thread can stop a loop that sleeps", "[common][event_loop]") 
   other.join();
 }
 
+/// Whether a loop with this task looks on, in a pause after pieces of work that came soon after each other.
+bool looks_on(ScriptedTask& task) {
+  EventLoop loop({.spin_max = 10s, .handle_signals = false});
+  int polls = 0;
+  // Two pieces of work at once, so that the pause before the second has been short; then none.
+  task.on_poll = [&](Time) -> std::size_t {
+    ++polls;
+    if (polls == 1 || polls == 3) return 1;
+    if (polls == 100) loop.stop();
+    return 0;
+  };
+  task.on_prepare = [&] {
+    if (polls > 3) loop.stop();
+    return true;
+  };
+  task.deadline = [] { return Time{}; };
+  loop.add(task);
+  loop.run();
+  return polls >= 10;
+}
+
 TEST_CASE("the loop does not look on while the one whose work it awaits waits for the same core",
           "[common][event_loop]") {
-  for (const bool peer_waits : {false, true}) {
-    EventLoop loop({.spin_max = 10s, .handle_signals = false});
-    ScriptedTask task;
-    task.peer_waits = peer_waits;
-    int polls = 0;
-    // Two pieces of work at once, so that the pause before the second has been short; then none.
-    task.on_poll = [&](Time) -> std::size_t {
-      ++polls;
-      if (polls == 1 || polls == 3) return 1;
-      if (polls == 100) loop.stop();
-      return 0;
-    };
-    task.on_prepare = [&] {
-      if (polls > 3) loop.stop();
-      return true;
-    };
-    task.deadline = [] { return Time{}; };
-    loop.add(task);
-    loop.run();
-    CHECK((polls < 10) == peer_waits);
-  }
+  ScriptedTask task;
+  CHECK(looks_on(task));
+  task.peer_waits = true;
+  CHECK_FALSE(looks_on(task));
+}
+
+TEST_CASE("the loop does not look on while its tasks move long frames", "[common][event_loop]") {
+  ScriptedTask task;
+  task.frames = {.frames = 10, .long_frames = 1};
+  CHECK(looks_on(task));
+  task.frames = {.frames = 10, .long_frames = 5};
+  CHECK_FALSE(looks_on(task));
 }
 
 TEST_CASE("a loop whose peer waits for its core leaves it, if it may spin", "[common][event_loop]") {

@@ -527,6 +527,7 @@ TEST_CASE("what the sessions of a driver have counted adds up over their bridges
     CHECK(totals.session.rx_frames == frames);
     CHECK(totals.session.ups == frames);
     CHECK(totals.adapter.direct_writes == frames);
+    CHECK(bench.driver().moved().frames == 2 * frames);
   };
   for (std::uint64_t session = 1; session <= 3; ++session) {
     bench.bridges.offered = true;

@@ -45,6 +45,7 @@ TEST_CASE("a host is told frames, bytes, errors and drops of itself and of the L
   REQUIRE(told.to_peer == wire::Flow{2, 2 * kFrameBytes, 0, 5});
   REQUIRE(told.from_interface == wire::Flow{13, 13 * kFrameBytes, 6, 0});
   REQUIRE(told.to_interface == wire::Flow{3, 3 * kFrameBytes, 0, 0});
+  CHECK(bench.unit().moved().frames == 7 + 3 + 2 + 4 + 5 + 6);
   REQUIRE(count_of(told, "from_host_bad_source") == 4);
   REQUIRE(count_of(told, "to_host_interface_down") == 5);
   REQUIRE(told.counted_for >= bench.now() - attached);
