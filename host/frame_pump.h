@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "common/os/adaptive_spin.h"
+#include "common/moved_frames.h"
 #include "common/time.h"
 #include "host/host_counters.h"
 #include "host/virtual_nic.h"
@@ -26,13 +26,13 @@ class FramePump {
   [[nodiscard]] bool waits_for_elements() const { return waits_; }
   [[nodiscard]] const HostCounters& counters() const { return counters_; }
   /// Both ways, since the start.
-  [[nodiscard]] const os::MovedFrames& moved() const { return moved_; }
+  [[nodiscard]] const MovedFrames& moved() const { return moved_; }
 
  private:
   NicQueue& nic_;
   HostCounters counters_;
   messaging::LossReport losses_;  // of frames that the NIC refuses
-  os::MovedFrames moved_;
+  MovedFrames moved_;
   bool waits_ = false;
 };
 

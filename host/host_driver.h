@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/moved_frames.h"
 #include "common/notices.h"
 #include "common/random.h"
 #include "common/reported_once.h"
@@ -52,7 +53,7 @@ class HostDriver final : public messaging::SessionEvents {
   /// Whether the unit waits for the core that this driver runs on (FabricLink).
   [[nodiscard]] bool peer_waits_for_core() { return session_.peer_waits_for_core(); }
   /// Frames that poll() has moved, both ways.
-  [[nodiscard]] const os::MovedFrames& moved() const { return pump_.moved(); }
+  [[nodiscard]] const MovedFrames& moved() const { return pump_.moved(); }
   /// Appends the descriptors to sleep on: the NIC's and the bridge's.
   void collect_descriptors(std::vector<int>& out) const;
 

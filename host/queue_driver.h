@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/moved_frames.h"
 #include "common/notices.h"
 #include "common/random.h"
 #include "common/reported_once.h"
@@ -38,7 +39,7 @@ class QueueDriver final : public messaging::SessionEvents {
   void disarm() { session_.disarm(); }
   [[nodiscard]] bool peer_waits_for_core() { return session_.peer_waits_for_core(); }
   /// Frames that poll() has moved, both ways.
-  [[nodiscard]] const os::MovedFrames& moved() const { return pump_.moved(); }
+  [[nodiscard]] const MovedFrames& moved() const { return pump_.moved(); }
   void collect_descriptors(std::vector<int>& out) const;
 
   /// Starts an orderly end. Call poll() until finished(), or until the caller's time limit.

@@ -13,8 +13,8 @@
 #include "common/frame/ethernet.h"
 #include "common/frame/frame_merger.h"
 #include "common/frame/software_offload.h"
+#include "common/moved_frames.h"
 #include "common/notices.h"
-#include "common/os/adaptive_spin.h"
 #include "common/random.h"
 #include "common/time.h"
 #include "common/work_meter.h"
@@ -124,7 +124,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   /// Whether every host with traffic waits for the core that this unit runs on (FabricLink).
   [[nodiscard]] bool peer_waits_for_core();
   /// Frames that came from hosts and from the LAN.
-  [[nodiscard]] const os::MovedFrames& moved() const { return moved_; }
+  [[nodiscard]] const MovedFrames& moved() const { return moved_; }
   void collect_descriptors(std::vector<int>& out) const;
 
   /// Starts an orderly end of every host's session. Call poll() until finished(), or until the caller's time limit.
@@ -320,7 +320,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   bool sent_to_lan_ = false;
   bool stopping_ = false;
   IoUnitCounters counters_;
-  os::MovedFrames moved_;
+  MovedFrames moved_;
   messaging::SessionTotals departed_;
 };
 

@@ -13,12 +13,6 @@ SpinCounters& SpinCounters::operator+=(const SpinCounters& other) {
   return *this;
 }
 
-MovedFrames& MovedFrames::operator+=(const MovedFrames& other) {
-  frames += other.frames;
-  long_frames += other.long_frames;
-  return *this;
-}
-
 Duration AdaptiveSpin::begin_pause(Time now, const MovedFrames& moved) {
   const Duration most = max_ * kMostSpinsAhead;
   // In this time one percent fills the allowance; a longer one could overflow.

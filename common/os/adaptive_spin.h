@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/moved_frames.h"
 #include "common/time.h"
 
 namespace splitnic::os {
@@ -22,17 +23,6 @@ struct SpinCounters {
 /// The counters' names, as `splitnic stats` reports them.
 BOOST_DESCRIBE_STRUCT(SpinCounters, (), (spins_paid, spins_in_vain, spin_us_paid, spin_us_in_vain, cores_left))
 
-/// Frames that a loop has moved since the start.
-struct MovedFrames {
-  static constexpr std::size_t kLongBytes = 16384;
-
-  std::uint64_t frames = 0;
-  std::uint64_t long_frames = 0;  ///< of frames: those of at least kLongBytes
-
-  void add(std::size_t frame_bytes) { ++frames, long_frames += frame_bytes >= kLongBytes ? 1 : 0; }
-  MovedFrames& operator+=(const MovedFrames& other);
-};
-
 /// How long a loop without work spins before it sleeps. A wake-up costs several microseconds. Spinning pays if the next
 /// work comes soon; otherwise it wastes a core that the peer may need. The object learns from the last pauses what each
 /// length would have gained, and takes the best one: a saved wake-up is worth three of the longest spins, and a spin in
@@ -40,8 +30,8 @@ struct MovedFrames {
 /// pauses alternate: a short one before the answer, a long one before the next question. Where work comes within a few
 /// microseconds or not at all, short spins suffice, and go on for longer.
 ///
-/// Where the frames of late are long ones, as those of a stream with offloads, the loop sleeps at once: who moves such
-/// a frame works for longer than a wake-up takes, and needs the core that a spin would take from it.
+/// Where one frame in four is long, as in a stream with offloads, the loop sleeps at once: who moves such frames works
+/// for longer than a wake-up takes, and needs the core that a spin would take from it.
 ///
 /// Spins in vain have a budget, a part of the time that passes. If it is used up, the loop sleeps at once until some is
 /// there again. Thread: the loop's.

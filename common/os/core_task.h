@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "common/moved_frames.h"
 #include "common/os/event_loop.h"
 #include "common/os/timespec.h"
 #include "common/time.h"

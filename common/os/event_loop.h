@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/moved_frames.h"
 #include "common/os/adaptive_spin.h"
 #include "common/os/step_aside.h"
 #include "common/time.h"
