@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <fstream>
 #include <mutex>
@@ -58,6 +59,34 @@ bool refuse_membarrier() {
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
 }
+
+#ifndef __SANITIZE_THREAD__
+/// A signal that keeps a thread between two instructions.
+struct Interruption {
+  static constexpr Duration kLongest = std::chrono::milliseconds(3);
+  static inline std::atomic<std::uint64_t> count{0};
+  static inline std::atomic<bool> held{false};
+  static inline std::atomic<bool> ended{false};
+
+  Interruption() {
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      const Time limit = monotonic_now() + kLongest;
+      held = true;
+      ++count;
+      while (!ended && monotonic_now() < limit) {
+      }
+      held = false;
+    };
+    REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
+  }
+  ~Interruption() { ::sigaction(SIGUSR1, &before, nullptr); }
+  Interruption(const Interruption&) = delete;
+  Interruption& operator=(const Interruption&) = delete;
+
+  struct sigaction before {};
+};
+#endif
 
 /// The letter of /proc that says what a thread of this process does; S: it sleeps.
 char state_of(pid_t thread) {
@@ -213,6 +242,41 @@ TEST_CASE("biased lock: there is never more than one thread inside, whoever it i
   CHECK(beside == 0);
   CHECK(counted == counts[0] + counts[1]);
 }
+
+#ifndef __SANITIZE_THREAD__  // which delivers no signal between two instructions
+TEST_CASE("biased lock: who is interrupted before it says that it is inside looks again", "[fabric][threads]") {
+  constexpr BiasPolicy kEager{.first_row = 2, .longest_row = 2, .uses_that_pay = 0};
+  constexpr int kOften = 300;
+  const Interruption interruption;
+  BiasedLock lock(/*single_threaded=*/false, kEager);
+  std::atomic<bool> inside{false};  // this thread
+  std::atomic<std::uint64_t> beside{0};
+  std::atomic<bool> end{false};
+  std::thread biased([&] {
+    while (!end) {
+      const std::lock_guard guard(lock);
+      if (inside) ++beside;
+    }
+  });
+  int while_held = 0;  // else it was inside, and this thread had to wait
+  for (const Time limit = monotonic_now() + seconds(10); while_held < kOften && monotonic_now() < limit;) {
+    const std::uint64_t before = Interruption::count;
+    Interruption::ended = false;
+    REQUIRE(::pthread_kill(biased.native_handle(), SIGUSR1) == 0);
+    if (!eventually([&] { return Interruption::count > before; })) break;
+    const std::lock_guard guard(lock);
+    inside = true;
+    if (Interruption::held) ++while_held;
+    Interruption::ended = true;
+    pass(20'000);
+    inside = false;
+  }
+  end = true;
+  biased.join();
+  CHECK(while_held > 0);
+  CHECK(beside == 0);
+}
+#endif
 
 TEST_CASE("biased lock: more threads than it can be biased to take it as any other lock", "[fabric][threads]") {
   BiasedLock lock(/*single_threaded=*/false, kQuick);
