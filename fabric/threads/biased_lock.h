@@ -54,10 +54,8 @@ class BiasedLock {
       }
       leave(*biased);
     }
-    lock_.lock();
+    take_unbiased();
     if (!has_fence_) return;
-    if (bias_.load(std::memory_order_relaxed) != nullptr) revoke();
-    holder_ = nullptr;
     row_ = last_ == self ? row_ + 1 : 1;
     last_ = self;
     if (row_ >= row_for_bias_) bias_to(self);
@@ -70,11 +68,7 @@ class BiasedLock {
     }
   }
   /// lock() of a thread in the background: the lock never becomes biased to it.
-  void lock_in_background() {
-    lock_.lock();
-    if (bias_.load(std::memory_order_relaxed) != nullptr) revoke();
-    holder_ = nullptr;
-  }
+  void lock_in_background() { take_unbiased(); }
   /// As VerbLock::let_others_in().
   void let_others_in() const { lock_.let_others_in(); }
   /// How often it was found held, except by the thread it was biased to.
@@ -97,6 +91,11 @@ class BiasedLock {
     if (bias_.load(std::memory_order_relaxed) != &biased) wake_revoker(biased);
   }
   static void wake_revoker(Biased& biased);
+  void take_unbiased() {
+    lock_.lock();
+    if (bias_.load(std::memory_order_relaxed) != nullptr) revoke();
+    holder_ = nullptr;
+  }
   void revoke();
   void bias_to(pthread_t thread);
   [[nodiscard]] Biased* entry_of(pthread_t thread);

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include "tests/unit/common/os_temporary_directory.h"
@@ -33,6 +34,14 @@ void name_fabric() { static const FabricFolder folder; }
 void wait_until(const std::function<bool()>& step) {
   const auto limit = std::chrono::steady_clock::now() + kLimit;
   while (!step()) REQUIRE(std::chrono::steady_clock::now() < limit);
+}
+
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const auto name_end = line.rfind(") ");
+  return name_end != std::string::npos && line[name_end + 2] == 'S';
 }
 
 Device::Device(int entries, unsigned access) : context(open_device()) {

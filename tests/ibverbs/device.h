@@ -1,6 +1,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <sys/types.h>
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -26,6 +27,8 @@ void name_fabric();
 
 /// Calls step() until it answers true; fails the test when that takes too long.
 void wait_until(const std::function<bool()>& step);
+/// Whether the thread of this process sleeps in the kernel.
+[[nodiscard]] bool sleeps(pid_t thread);
 
 /// An opened device with a protection domain, a completion queue, and registered memory.
 struct Device {

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <thread>
@@ -52,15 +51,6 @@ TEST_CASE("the device, its port and its tables say what they are", "[ibverbs]") 
   CHECK(key == 0xffff);
   CHECK(ibv_get_pkey_index(device.context, 1, key) == 0);
   CHECK(ibv_query_pkey(device.context, 1, 1, &key) == -1);
-}
-
-/// Whether the thread of this process sleeps in the kernel.
-bool sleeps(pid_t thread) {
-  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const auto name_end = line.rfind(") ");
-  return name_end != std::string::npos && line[name_end + 2] == 'S';
 }
 
 /// destroy() must wait until acknowledge() has been called.

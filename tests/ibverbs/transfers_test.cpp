@@ -5,9 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <numeric>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -426,19 +424,6 @@ TEST_CASE("extended posting sends several requests at once, extended polling rea
   CHECK(errno == EOPNOTSUPP);
 }
 
-/// Until another thread is asleep in a call, which waits for this thread.
-void await_sleep(const std::atomic<pid_t>& thread) {
-  const auto limit = std::chrono::steady_clock::now() + kLimit;
-  const auto sleeps = [&] {
-    std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
-    std::string line;
-    std::getline(stat, line);
-    const auto end = line.rfind(')');
-    return thread != 0 && end != std::string::npos && line.at(end + 2) == 'S';
-  };
-  while (!sleeps()) REQUIRE(std::chrono::steady_clock::now() < limit);
-}
-
 TEST_CASE("threads that build lists for one queue pair, or poll an extended queue, take turns", "[ibverbs]") {
   Device one;
   Device other;
@@ -459,10 +444,7 @@ TEST_CASE("threads that build lists for one queue pair, or poll an extended queu
       ibv_wr_set_sge(qp, one.mr->lkey, one.address(), 8);
     };
     ibv_poll_cq_attr none{};
-    const auto limit = std::chrono::steady_clock::now() + kLimit;
-    const auto start_poll = [&] {
-      while (ibv_start_poll(queue, &none) != 0) REQUIRE(std::chrono::steady_clock::now() < limit);
-    };
+    const auto start_poll = [&] { wait_until([&] { return ibv_start_poll(queue, &none) == 0; }); };
     // So often that the locks are biased to this thread, and not at all.
     for (int rounds = GENERATE(0, 300); rounds != 0; --rounds) {
       ibv_wr_start(qp);
@@ -482,7 +464,7 @@ TEST_CASE("threads that build lists for one queue pair, or poll an extended queu
       add(4);
       posted = ibv_wr_complete(qp);
     });
-    await_sleep(thread);
+    wait_until([&] { return sleeps(thread); });
     add(2);
     REQUIRE(ibv_wr_complete(qp) == 0);
     builder.join();
@@ -493,15 +475,16 @@ TEST_CASE("threads that build lists for one queue pair, or poll an extended queu
     thread = 0;
     std::thread poller([&] {
       thread = ::gettid();
+      const auto limit = std::chrono::steady_clock::now() + kLimit;
       while (by_another.size() < 2 && std::chrono::steady_clock::now() < limit) {
         if (ibv_start_poll(queue, &none) != 0) continue;
         by_another.push_back(queue->wr_id);
         ibv_end_poll(queue);
       }
     });
-    await_sleep(thread);
+    wait_until([&] { return sleeps(thread); });
     CHECK(queue->wr_id == 1);
-    while (ibv_next_poll(queue) != 0) REQUIRE(std::chrono::steady_clock::now() < limit);
+    wait_until([&] { return ibv_next_poll(queue) == 0; });
     CHECK(queue->wr_id == 2);
     ibv_end_poll(queue);
     poller.join();
