@@ -1,5 +1,5 @@
-// What a session does with a peer that keeps to the protocol but is slow, early, or asks for much, and with a unit whose
-// answer to the hello is wrong.
+// What a session does with a peer that keeps to the protocol but is slow, early, or asks for much, and with a unit
+// whose answer to the hello is wrong.
 #include <catch2/catch.hpp>
 #include <functional>
 #include <string>
