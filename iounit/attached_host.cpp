@@ -104,19 +104,20 @@ void AttachedHost::admitted(const std::string& name, const MacAddress& mac, Host
 void AttachedHost::set_rights(HostRights rights) {
   rights_ = std::move(rights);
   vlans_ = VlanMembership(rights_.access_vlan, rights_.trunk_vlans);
-  send_limit_ = Limit(rights_.send);
-  receive_limit_ = Limit(rights_.receive);
-  broadcasts_ = TokenBucket(rights_.broadcasts, rights_.broadcasts);
-  multicasts_ = TokenBucket(rights_.multicasts, rights_.multicasts);
-  copies_ = TokenBucket(rights_.multicast_copies, rights_.multicast_copies);
+  send_limit_.set(rights_.send);
+  receive_limit_.set(rights_.receive);
+  broadcasts_.set_limits(rights_.broadcasts, rights_.broadcasts);
+  multicasts_.set_limits(rights_.multicasts, rights_.multicasts);
+  copies_.set_limits(rights_.multicast_copies, rights_.multicast_copies);
   static_cast<void>(apply(wanted_));
   owner_.filters_changed();
 }
 
-AttachedHost::Limit::Limit(const RateLimits& limits)
-    : bytes(limits.bytes, std::max(limits.bytes / 4, kLargestFrame)),
-      frames(limits.frames, std::max<std::uint64_t>(limits.frames / 4, 1)),
-      most_frames(std::max<std::uint64_t>(limits.frames / 4, 1)) {}
+void AttachedHost::Limit::set(const RateLimits& limits) {
+  bytes.set_limits(limits.bytes, std::max(limits.bytes / 4, kLargestFrame));
+  most_frames = std::max<std::uint64_t>(limits.frames / 4, 1);
+  frames.set_limits(limits.frames, most_frames);
+}
 
 namespace {
 

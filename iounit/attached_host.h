@@ -172,7 +172,8 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   [[nodiscard]] HostTurn& turn() { return turn_; }
   [[nodiscard]] const ReceiveFilter& filter() const { return filter_; }
   [[nodiscard]] const HostRights& rights() const { return rights_; }
-  /// The policy has changed. Applies the host's last filter again.
+  /// At a hello, or because the policy has changed. Applies the host's last filter again. A limit that the host has
+  /// used up stays used up.
   void set_rights(HostRights rights);
   /// Whether it receives a frame to an address last heard from it. The frame is in one of its VLANs.
   [[nodiscard]] bool accepts_addressed(const frame::EthernetHeader& header) const {
@@ -282,8 +283,8 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
 
   static constexpr std::uint64_t kLargestFrame = messaging::wire::kMaxFrameBytes;
   struct Limit {
-    Limit() = default;
-    explicit Limit(const RateLimits& limits);
+    /// See TokenBucket::set_limits().
+    void set(const RateLimits& limits);
     /// counts_as: of the frame (frame::counts_as_frames); no frame takes more than may be taken at once.
     [[nodiscard]] bool take(std::size_t frame_bytes, std::uint64_t counts_as, Time now) {
       return bytes.take(frame_bytes, now) && frames.take(std::min(counts_as, most_frames), now);

@@ -17,8 +17,18 @@ class TokenBucket {
   /// No limit.
   TokenBucket() = default;
   /// per_second: 0: no limit; at most kMaxRate. burst: the most that may be taken at once, at most kMaxRate.
-  TokenBucket(std::uint64_t per_second, std::uint64_t burst)
-      : per_second_(per_second), full_(burst * kUnits), tokens_(burst * kUnits) {}
+  TokenBucket(std::uint64_t per_second, std::uint64_t burst) { set_limits(per_second, burst); }
+
+  /// Limits as above. The bucket stays as full as it was, as a part of its burst, so that a change of limits gives no
+  /// burst away. This holds also if it has no limit for a time. The first limits find it full.
+  void set_limits(std::uint64_t per_second, std::uint64_t burst) {
+    per_second_ = per_second;
+    if (per_second == 0) return;
+    const std::uint64_t full = burst * kUnits;
+    __extension__ using Wide = unsigned __int128;  // nothing wraps here
+    tokens_ = full_ == 0 ? full : static_cast<std::uint64_t>(Wide{tokens_} * full / full_);
+    full_ = full;
+  }
 
   /// False, and nothing is taken: the limit is reached. now never goes back.
   [[nodiscard]] bool take(std::uint64_t amount, Time now) {

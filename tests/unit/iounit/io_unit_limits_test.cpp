@@ -167,6 +167,105 @@ TEST_CASE("a host sends and receives at its rates, and loses the exact rest", "[
   CHECK(sum.in == sum.delivered + sum.dropped);
 }
 
+/// A limit of "a", and a frame that it counts. No limit is used up by fewer than 10 frames, or by more than 100.
+struct Limited {
+  void (*set)(HostRights&);
+  MacAddress to;
+  std::string drop;
+};
+
+const Limited kLimited[] = {
+    {[](HostRights& rights) { rights.send.frames = 40; }, kStation, "a/from_host_over_rate"},
+    {[](HostRights& rights) { rights.send.bytes = 400'000; }, kStation, "a/from_host_over_rate"},
+    {[](HostRights& rights) { rights.broadcasts = 10; }, kBroadcastMac, "a/from_host_broadcasts"},
+    {[](HostRights& rights) { rights.multicasts = 10; }, group(1), "a/from_host_multicasts"},
+    {[](HostRights& rights) { rights.multicast_copies = 10; }, group(1), "a/from_host_copies"},
+};
+
+/// A host "a" that has used up its burst.
+struct SpentHost : UnitBench {
+  explicit SpentHost(const Limited& of) : UnitBench(options(of)), limited(of) {
+    REQUIRE(passed(110) >= 10);
+    REQUIRE(passed(10) == 0);
+  }
+  static IoUnitOptions options(const Limited& limited) {
+    IoUnitOptions options;
+    limited.set(options.policy.others);
+    return options;
+  }
+  /// Of so many frames of this host: those that the limit did not stop.
+  std::size_t passed(std::size_t frames) {
+    const std::uint64_t before = drops()[limited.drop];
+    from_host(a, make_frame(limited.to, a.mac(), {.payload_bytes = 1486}), frames);
+    return frames - (drops()[limited.drop] - before);
+  }
+  /// Its program starts again, on the same bridge.
+  void restart(const std::string& name = "a") {
+    const Time began = now();
+    const std::size_t before = a.hellos.size();
+    a.start(host_named(name));
+    REQUIRE(run_until([&] { return a.hellos.size() > before && attached(name) != nullptr; }));
+    settle();
+    REQUIRE(now() - began <= milliseconds(2));
+  }
+  Limited limited;
+  TestHost& a = host_up("a");
+  TestHost& b = host_up("b");
+};
+
+TEST_CASE("a host that restarts its session on the same bridge gets no burst again", "[iounit][rate]") {
+  SpentHost bench(GENERATE(from_range(std::begin(kLimited), std::end(kLimited))));
+  for (unsigned times = 0; times < 3; ++times) {
+    bench.restart();
+    CHECK(bench.passed(20) <= 1);  // what it has earned meanwhile
+  }
+}
+
+TEST_CASE("a new policy gives a host no burst again, also with other limits", "[iounit][rate]") {
+  SpentHost bench(GENERATE(from_range(std::begin(kLimited), std::end(kLimited))));
+  PolicyRules rules = SpentHost::options(bench.limited).policy;
+  rules.lan_addresses = {station(9)};
+  bench.unit().set_rules(rules);
+  CHECK(bench.passed(20) == 0);
+  HostRights& rights = rules.others;
+  for (std::uint64_t* rate :
+       {&rights.send.frames, &rights.send.bytes, &rights.broadcasts, &rights.multicasts, &rights.multicast_copies}) {
+    *rate *= 2;
+  }
+  bench.unit().set_rules(rules);
+  CHECK(bench.passed(20) <= 1);  // the rest of a burst of bytes, twice
+  bench.run(seconds(1));
+  CHECK(bench.passed(30) >= 20);
+}
+
+TEST_CASE("a host that alternates between names with different limits on one bridge gets no burst again",
+          "[iounit][rate]") {
+  IoUnitOptions options;
+  HostRule fast{.name = "fast", .user = {}, .group = {}, .rights = {}};
+  fast.rights.send.frames = 400;
+  HostRule free{.name = "free", .user = {}, .group = {}, .rights = {}};
+  options.policy.hosts = {fast, free};
+  options.policy.others.send.frames = 40;
+  UnitBench bench(options);
+  TestHost& a = bench.host_up("a");
+  const auto restart_as = [&](const std::string& name) {
+    const std::size_t before = a.hellos.size();
+    a.start(host_named(name));
+    REQUIRE(bench.run_until([&] { return a.hellos.size() > before && bench.attached(name) != nullptr; }));
+    bench.settle();
+  };
+  const auto passed = [&](std::size_t frames) {
+    const std::size_t before = bench.lan.sent.size();
+    bench.from_host(a, make_frame(kStation, a.mac()), frames);
+    return bench.lan.sent.size() - before;
+  };
+  REQUIRE(passed(30) == 10);
+  for (const std::string name : {"fast", "a", "free", "a"}) {
+    restart_as(name);
+    CHECK(passed(20) <= (name == "free" ? 20 : 1));
+  }
+}
+
 TEST_CASE("a burst of any rate of bytes has room for the longest frame", "[iounit][rate]") {
   IoUnitOptions options;
   options.policy.others.send.bytes = options.policy.others.receive.bytes = 1000;

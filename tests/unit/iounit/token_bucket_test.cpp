@@ -50,5 +50,35 @@ TEST_CASE("a burst larger than a second's amount refills in its own time", "[iou
   CHECK(bucket.take(65536, kNow + milliseconds(65536)));
 }
 
+TEST_CASE("a bucket whose limits change is filled as much as before", "[iounit][rate]") {
+  TokenBucket bucket(10, 100);
+  CHECK(taken(bucket, 75, kNow) == 75);
+  SECTION("they stay the same") { bucket.set_limits(10, 100); }
+  SECTION("more") {
+    bucket.set_limits(10, 400);
+    CHECK(taken(bucket, 75, kNow) == 75);
+  }
+  SECTION("less, then more, up to the highest rate") {
+    bucket.set_limits(1, 4);
+    bucket.set_limits(TokenBucket::kMaxRate, TokenBucket::kMaxRate);
+    CHECK(bucket.take(TokenBucket::kMaxRate / 4 - 25, kNow));
+  }
+  SECTION("no limit for a time") {
+    bucket.set_limits(0, 0);
+    CHECK(taken(bucket, 1000, kNow) == 1000);
+    bucket.set_limits(10, 100);
+  }
+  CHECK(taken(bucket, 200, kNow) == 25);
+}
+
+TEST_CASE("a bucket that gets its first limits is full, and so is one that was full before", "[iounit][rate]") {
+  TokenBucket bucket;
+  CHECK(taken(bucket, 1000, kNow) == 1000);
+  bucket.set_limits(1, 5);
+  bucket.set_limits(TokenBucket::kMaxRate - 1, TokenBucket::kMaxRate - 1);
+  CHECK(bucket.take(TokenBucket::kMaxRate - 1, kNow));
+  CHECK_FALSE(bucket.take(1, kNow));
+}
+
 }  // namespace
 }  // namespace splitnic::iounit::token_bucket_test
