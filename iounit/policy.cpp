@@ -27,8 +27,8 @@ void PolicyRules::allow(const std::string& name, const MacAddress& address) {
   auto at = std::ranges::find(hosts, name, &HostRule::name);
   if (at == hosts.end()) {
     at = hosts.insert(hosts.end(), HostRule{.name = name, .user = {}, .group = {}, .rights = others});
-    at->rights.foreign_sources = false;
   }
+  if (std::exchange(at->inherits_foreign_sources, false)) at->rights.foreign_sources = false;
   if (!contains(at->rights.addresses, address)) at->rights.addresses.push_back(address);
 }
 

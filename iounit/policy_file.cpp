@@ -149,9 +149,10 @@ Result<void> set_host(HostRule& rule, const ConfigEntry& entry, const PolicyRule
   if (entry.key == "group") return assign(rule.group, accounts.group(entry.value));
   if (entry.key == "addresses") {
     // A host with addresses uses these alone, unless its own table says more.
-    if (rule.rights.addresses.empty()) rule.rights.foreign_sources = false;
+    if (std::exchange(rule.inherits_foreign_sources, false)) rule.rights.foreign_sources = false;
     return append(rule.rights.addresses, to_own_address(entry, rules, taken));
   }
+  if (entry.key == "foreign-sources") rule.inherits_foreign_sources = false;
   if (const auto done = set_right(rule.rights, entry)) return *done;
   return fail("no such key in [[host]]");
 }
@@ -245,9 +246,13 @@ std::string list_of(const std::vector<Address>& addresses) {
   return "[" + text + "]";
 }
 
+std::string foreign_sources(const HostRights& rights) {
+  return fmt::format("foreign-sources = {}\n", rights.foreign_sources);
+}
+
+/// The rights without foreign_sources, which a host may inherit.
 std::string to_toml(const HostRights& rights) {
-  std::string text = fmt::format("foreign-sources = {}\npromiscuous = {}\nmulticast = {}\n", rights.foreign_sources,
-                                 rights.promiscuous, rights.multicast);
+  std::string text = fmt::format("promiscuous = {}\nmulticast = {}\n", rights.promiscuous, rights.multicast);
   if (rights.access_vlan) text += fmt::format("access-vlan = {}\n", *rights.access_vlan);
   text += fmt::format("ip-addresses = {}\ndhcp-server = {}\nrouter = {}\n", list_of(rights.ip.addresses),
                       rights.ip.dhcp_server, rights.ip.router);
@@ -283,12 +288,14 @@ std::string to_toml(const PolicyRules& rules) {
   std::string text = fmt::format(
       "[policy]\nlisted-only = {}\nlan-addresses = {}\nstation-memory = {}\naddress-hold = {}\n", rules.listed_only,
       list_of(rules.lan_addresses), whole_seconds(rules.station_memory), whole_seconds(rules.address_hold));
-  text += to_toml(rules.others);
+  text += foreign_sources(rules.others) + to_toml(rules.others);
   for (const auto& rule : rules.hosts) {
     text += fmt::format("\n[[host]]\nname = {}\n", os::toml_string(rule.name));
     if (rule.user) text += fmt::format("user = {}\n", *rule.user);
     if (rule.group) text += fmt::format("group = {}\n", *rule.group);
-    text += fmt::format("addresses = {}\n", list_of(rule.rights.addresses)) + to_toml(rule.rights);
+    text += fmt::format("addresses = {}\n", list_of(rule.rights.addresses));
+    text += (rule.inherits_foreign_sources ? "# foreign-sources: as in [policy]\n" : foreign_sources(rule.rights));
+    text += to_toml(rule.rights);
   }
   return text;
 }

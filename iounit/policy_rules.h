@@ -52,6 +52,8 @@ struct HostRule {
   std::optional<uid_t> user;
   std::optional<gid_t> group;  ///< the primary group of the process that brings it
   HostRights rights;
+  /// rights.foreign_sources is that of the others: neither the host's table nor an address of its own says otherwise.
+  bool inherits_foreign_sources = true;
   friend bool operator==(const HostRule&, const HostRule&) = default;
 };
 

@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/os/read_file.h"
@@ -45,6 +47,14 @@ struct Files {
                   .read = [this](const auto& read) { read(rules); },
                   .set_rules = [this](auto fresh) { rules.set_rules(std::move(fresh)); }},
                  now);
+  }
+  static void leave_files_to_a_process(UnitPolicy& policy) {
+    UnitService service;
+    policy.describe(service);
+    auto process = os::PrivilegedProcess::start(
+        {.service = [service](const os::PrivilegedMessage& request) { return service.serve(request); }});
+    REQUIRE(process);
+    policy.leave_files_to(*std::move(process));
   }
   void host_comes(const std::string& name, std::uint8_t address) {
     rules.attach(name, fabric::BridgePeer{.pid = 1, .uid = 7, .gid = 7}, {{2, 0, 0, 0, 0, address}});
@@ -84,14 +94,7 @@ struct HangingDisk : Files {
     command.policy = folder / "policy.toml";
     std::ofstream(command.policy) << "";
     policy = std::make_unique<UnitPolicy>(command, "u", std::nullopt, log);
-    if (privileged) {
-      UnitService service;
-      policy->describe(service);
-      auto process = os::PrivilegedProcess::start(
-          {.service = [service](const os::PrivilegedMessage& request) { return service.serve(request); }});
-      REQUIRE(process);
-      policy->leave_files_to(*std::move(process));
-    }
+    if (privileged) leave_files_to_a_process(*policy);
     serve(*policy);
     std::filesystem::remove(command.policy);
     REQUIRE(::mkfifo(command.policy.c_str(), 0600) == 0);
@@ -218,6 +221,39 @@ TEST_CASE("an address of --allow-mac is one host's, and no station's", "[tools][
   REQUIRE(files.poll_really_until(policy, [&] { return !reloaded.empty(); }));
   CHECK(reloaded ==
         "--allow-mac db=02:00:00:00:00:01: the address is among lan-addresses; the old policy stays in force");
+}
+
+TEST_CASE("a host with an address of --allow-mac has no foreign sources, unless its own table gives them",
+          "[tools][policy]") {
+  const bool privileged = GENERATE(false, true);
+  Files files;
+  files.command.policy = files.folder / "policy.toml";
+  files.command.allow_foreign_sources = true;
+  files.command.allow_macs = {"web=02:00:00:00:00:11", "bridge=02:00:00:00:00:12", "db=02:00:00:00:00:13",
+                              "new=02:00:00:00:00:14"};
+  std::ofstream(files.command.policy) << "[[host]]\nname = 'web'\nsend-frames = 100\n"
+                                         "[[host]]\nname = 'bridge'\nforeign-sources = true\n"
+                                         "[[host]]\nname = 'db'\naddresses = '02:00:00:00:00:01'\n"
+                                         "[[host]]\nname = 'mail'\n";
+  UnitPolicy policy(files.command, "u", {}, files.log);
+  if (privileged) Files::leave_files_to_a_process(policy);
+  files.serve(policy);
+  files.rules.set_rules(policy.rules());
+  const auto check = [&] {
+    for (const std::string name : {"web", "bridge", "db", "new", "mail", "another"}) {
+      INFO(name);
+      const bool given = name == "bridge" || name == "mail" || name == "another";
+      CHECK(files.rules.rights_of(name).foreign_sources == given);
+    }
+    CHECK(files.rules.rights_of("web").send.frames == 100);
+  };
+  check();
+  std::optional<Result<std::string>> reloaded;
+  policy.reload(files.now, [&](Result<std::string> done) { reloaded = std::move(done); });
+  REQUIRE(files.poll_really_until(policy, [&] { return reloaded.has_value(); }));
+  REQUIRE(*reloaded);
+  check();
+  CHECK(files.rules.rules() == policy.rules());
 }
 
 TEST_CASE("a unit polls on while the disk keeps the policy, and has the rules when they come", "[tools][policy]") {
