@@ -283,7 +283,7 @@ tl::expected<MacAddress, Refusal> IoUnit::register_host(Policy& policy, Attached
     return refuse(wire::CfgStatus::not_permitted, std::move(*why));
   }
   const bool is_here = std::ranges::any_of(hosts_, [&](const auto& host) {
-    return host && host.get() != &attached && host->name() == hello.name && host->up();
+    return host && host.get() != &attached && host->name() == hello.name && host->is_admitted();
   });
   if (is_here || policy.is_attached_elsewhere(hello.name, number())) {
     return refuse(wire::CfgStatus::busy, fmt::format("a host named {} is here already", hello.name));
@@ -328,7 +328,10 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
     auto why = policy.why_not_address(attached.name(), wanted, now_);
     if (why) return why;
     unpin(attached);
-    static_cast<void>(pin(wanted, attached));
+    if (!pin(wanted, attached)) {
+      static_cast<void>(pin(attached.mac(), attached));  // nobody else has got it since: that takes the policy
+      return std::optional(fmt::format("address {} is another host's", to_string(wanted)));
+    }
     policy.attach(attached.name(), attached.bridge().peer(), wanted, number());
     return why;
   });

@@ -164,6 +164,50 @@ TEST_CASE("a second host of the same name is refused while the first is up", "[i
   CHECK(second.frames.size() == 1);
 }
 
+/// A host "a" that stops between the unit's answer to its hello and ready, and another "a" that comes then.
+struct TwoOfOneName : UnitBench {
+  TestHost& first = connect_and_stop();
+  TestHost& second = connect(host_with("a", station(51)));
+
+  TwoOfOneName() {
+    run(milliseconds(50));
+    REQUIRE_FALSE(first.up());
+    CHECK_FALSE(second.up());
+    CHECK(notices.any_contains("refused host a: a host named a is here already"));
+  }
+  TestHost& connect_and_stop() {
+    TestHost& host = connect(host_with("a", station(50)));
+    while (attached_count() == 0 || !unit().hosts()[0]->is_admitted()) step();
+    host.paused = true;
+    return host;
+  }
+};
+
+TEST_CASE("a second host of the same name is refused while the first is about to come up", "[iounit][hosts]") {
+  TwoOfOneName bench;
+  bench.first.paused = false;
+  REQUIRE(bench.run_until([&] { return bench.first.up(); }));
+  bench.run(seconds(1));
+  CHECK(bench.first.up());
+  CHECK_FALSE(bench.second.up());
+  TestHost& third = bench.host_up("third");
+  CHECK(refusal(bench.ask(third, wire::SetMacAddress{station(50)})) == wire::CfgStatus::not_permitted);
+  bench.from_host(third, make_frame(station(1), third.mac()));
+  CHECK(bench.lan.sent.size() == 1);
+}
+
+TEST_CASE("a host comes up in place of one of its name that died before it was up", "[iounit][hosts]") {
+  TwoOfOneName bench;
+  bench.first.die();
+  REQUIRE(bench.run_until([&] { return bench.second.up(); }, milliseconds(250)));
+  CHECK(bench.second.mac() == station(51));
+}
+
+TEST_CASE("a host comes up in place of one of its name that was stopped before it was up", "[iounit][hosts]") {
+  TwoOfOneName bench;
+  REQUIRE(bench.run_until([&] { return bench.second.up(); }, seconds(4)));
+}
+
 TEST_CASE("a host gets the address that it asks for, unless it is another's", "[iounit][hosts]") {
   UnitBench bench;
   TestHost& a = bench.host_up(host_with("a", station(50)));
@@ -224,6 +268,25 @@ TEST_CASE("addresses by configuration: the first when none is asked for, another
     CHECK(bench.grants(host, wire::SetMacAddress{station(62)}));
     CHECK(bench.attached("a")->mac() == station(62));
   }
+}
+
+TEST_CASE("a host keeps its address if the one that it asks for is another's against all the policy knows",
+          "[iounit][hosts]") {
+  UnitBench bench;
+  TestHost& a = bench.host_up(host_with("a", station(60)));
+  TestHost& b = bench.host_up(host_with("b", station(70)));
+  bench.unit().policy().ownership().detach("b", Time::min());
+  CHECK(refusal(bench.ask(a, wire::SetMacAddress{station(70)})) == wire::CfgStatus::not_permitted);
+  CHECK(bench.notices.any_contains("host a keeps address " + to_string(station(60)) + ": address " +
+                                   to_string(station(70)) + " is another host's"));
+  CHECK(bench.attached("a")->mac() == station(60));
+  bench.from_lan(make_frame(station(1), station(60)));  // from nobody else
+  CHECK(bench.drops() == Drops{{"lan_forged", 1}});
+  bench.from_host(a, make_frame(b.mac(), a.mac()));
+  bench.from_host(b, make_frame(a.mac(), b.mac()));
+  CHECK(a.frames.size() == 1);
+  CHECK(b.frames.size() == 1);
+  CHECK(bench.drops() == Drops{{"lan_forged", 1}});
 }
 
 TEST_CASE("a changed address holds from the answer on, the old one is nobody's", "[iounit][hosts]") {
