@@ -54,7 +54,6 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   add_count(peer.drops, "to_unit_unfinished", tap.unfinished() + further.unfinished);
   add_count(peer.drops, "from_unit_refused_by_nic", driver.counters().rx_refused_by_nic);
   add_count(peer.messages, "WaitForElement", driver.counters().tx_waits);
-  add_count(peer.messages, "queues", driver.queues_up());
   status.peers.push_back(std::move(peer));
   os::SpinCounters spins = loop.spins();
   if (queues != nullptr) spins += queues->spins();
@@ -63,10 +62,11 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   return status;
 }
 
-/// The unit has its own counters for this host and clears them itself.
+/// The unit has its own counters for this host and clears them itself. The number of queues is no counter: it may fall.
 os::DaemonStatus answer(os::ControlRequest request, os::DaemonStatus status, os::ClearedCounts& cleared,
                         host::HostDriver& driver) {
   status = cleared.answer(std::move(status), request);
+  add_count(status.peers.front().messages, "queues", driver.queues_up());
   add_statistics(status.peers.front(), driver.unit_statistics(), "unit_");
   if (request == os::ControlRequest::clear) driver.clear_unit_statistics();
   return status;

@@ -45,7 +45,6 @@ void add_peers(os::DaemonStatus& status, const iounit::IoUnit& unit) {
     const std::size_t place = host->number().value;
     add_count(peer.messages, "processor_ms", milliseconds(unit.share().spent(place)));
     add_count(peer.messages, "wasted_ms", milliseconds(unit.share().wasted(place)));
-    add_count(peer.messages, "queues", host->queues_up());
     add_count(peer.messages, "rests", unit.share().rests_taken(place));
     status.peers.push_back(std::move(peer));
   }
@@ -130,7 +129,7 @@ UnitReport report_of(iounit::IoUnit& unit, const iounit::LanEngine& lan, bool cl
   add_counts(status, unit, lan);
   for (const auto& host : unit.hosts()) {
     if (!host) continue;
-    report.hosts.push_back(host->host_statistics());
+    report.hosts.push_back({.statistics = host->host_statistics(), .queues = host->queues_up()});
     if (clear) host->clear_host_statistics();
   }
   return report;
@@ -146,7 +145,7 @@ UnitReport report_of_member(iounit::IoUnit& unit, const iounit::GroupLan& lan, b
   return report;
 }
 
-/// The hosts have their own counters and clear them themselves.
+/// The hosts have their own counters and clear them themselves. The number of queues is no counter: it may fall.
 os::DaemonStatus answer_of(os::ControlRequest request, std::vector<UnitReport> reports,
                            const fabric::ShmListenerCounters& connections, const os::SpinCounters& spins,
                            const os::Log& log, const std::string& name, os::ClearedCounts& cleared) {
@@ -161,7 +160,8 @@ os::DaemonStatus answer_of(os::ControlRequest request, std::vector<UnitReport> r
   add_count(sum.status.counts, "log_lines_lost", log.lost());
   os::DaemonStatus status = cleared.answer(std::move(sum.status), request);
   for (std::size_t host = 0; host < sum.hosts.size(); ++host) {
-    add_statistics(status.peers[host], sum.hosts[host], "host_");
+    add_count(status.peers[host].messages, "queues", sum.hosts[host].queues);
+    add_statistics(status.peers[host], sum.hosts[host].statistics, "host_");
   }
   return status;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,16 @@
 
 namespace splitnic::tools {
 
+/// Of a host, what a clear of the unit's counters leaves as it is.
+struct HostReport {
+  messaging::wire::Statistics statistics;  ///< what the host has counted
+  std::uint64_t queues = 0;                ///< that carry frames now
+};
+
 /// What one I/O unit of a daemon says about itself.
 struct UnitReport {
-  os::DaemonStatus status;                           ///< its part: counts since its start
-  std::vector<messaging::wire::Statistics> hosts{};  ///< what the hosts have counted, in the order of status.peers
+  os::DaemonStatus status;          ///< its part: counts since its start
+  std::vector<HostReport> hosts{};  ///< in the order of status.peers
 };
 
 /// lan: the unit's. clear: the hosts clear their own counters after this. Thread: the unit's.

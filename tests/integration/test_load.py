@@ -73,6 +73,24 @@ class Counters(support.LabTestCase):
         self.assertGreater(own["messages"]["CfgUtilRequest_rx"], 1)
         self.assertEqual(self.unit.stats()["peers"][0]["drops"]["to_host_no_element"], 0)
 
+    def test_cleared_counters_stay_cleared_when_the_session_ends(self):
+        host = self.host[0]
+        self.assert_pings(host, self.lan.address)
+        sent = host.stats(clear=True)["peers"][0]["tx_frames"]
+        self.assertGreaterEqual(sent, 20)
+        self.unit.stats(clear=True)
+        self.assertEqual(self.unit.peer(host.name)["messages"]["queues"], 1)
+        self.assertEqual(host.stats()["peers"][0]["messages"]["queues"], 1)
+        self.unit.stop()
+        try:
+            host.wait_state("connecting")
+            after = host.stats()["peers"][0]
+            self.assertEqual(after["messages"]["queues"], 0)
+            self.assertLess(after["tx_frames"], sent)
+        finally:
+            self.unit.start()
+            host.wait_state("up")
+
     @staticmethod
     def of_unit(stats):
         return stats["peers"][0]["drops"].get("unit_to_host_no_element", -1)

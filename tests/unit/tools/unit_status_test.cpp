@@ -56,5 +56,27 @@ TEST_CASE("the units of a daemon answer as one: their peers, and the sums of the
   CHECK(status.threads == 2);
 }
 
+TEST_CASE("a clear leaves the number of a host's queues, and stays in force when that number falls",
+          "[tools][status]") {
+  os::ClearedCounts cleared;
+  const auto ask = [&](os::ControlRequest request, std::uint64_t frames, std::uint64_t queues) {
+    std::vector<UnitReport> reports;
+    for (const std::string host : {"a", "b"}) {
+      reports.push_back(report(host, 0, 0));
+      reports.back().status.peers[0].tx_frames = frames;
+      reports.back().hosts[0].queues = host == "a" ? 2 : queues;
+    }
+    return answer_of(request, std::move(reports), {}, {}, testing::quiet_log(), "unit", cleared).peers;
+  };
+  CHECK(value_of(ask(os::ControlRequest::clear, 100, 1)[1].messages, "queues") == 1);
+  for (const std::uint64_t queues : {1U, 0U}) {
+    const auto peers = ask(os::ControlRequest::status, 105, queues);
+    CHECK(peers[0].tx_frames == 5);
+    CHECK(peers[1].tx_frames == 5);
+    CHECK(value_of(peers[0].messages, "queues") == 2);
+    CHECK(value_of(peers[1].messages, "queues") == queues);
+  }
+}
+
 }  // namespace
 }  // namespace splitnic::tools::unit_status_test
