@@ -32,9 +32,18 @@ void PeerDoorbell::ring(Time now) {
                          (moderation_.bytes == 0 || bytes_ < moderation_.bytes);
   if (postponed) {
     if (due_ == kNever) due_ = now + moderation_.time;
+    link_.postpone();
     return;
   }
   link_.notify();
+  start_anew();
+}
+
+void PeerDoorbell::note_announced() {
+  if (due_ != kNever && link_.announced()) start_anew();
+}
+
+void PeerDoorbell::start_anew() {
   requested_ = at_once_ = false;
   entries_ = bytes_ = 0;
   due_ = kNever;

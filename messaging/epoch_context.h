@@ -31,10 +31,15 @@ class PeerDoorbell {
   void count_frame(std::uint32_t bytes);
   /// Ends a batch: rings if the peer sleeps, or postpones the doorbell until due().
   void ring(Time now);
+  /// This end is about to sleep. The link may have rung early, because of something that can't wait, or not at all,
+  /// because the peer is awake: then nothing is due any more.
+  void note_announced();
   /// When a postponed doorbell must ring; kNever: there is none.
   [[nodiscard]] Time due() const { return due_; }
 
  private:
+  void start_anew();
+
   fabric::FabricLink& link_;
   wire::Moderation moderation_;
   std::uint32_t entries_ = 0;  // frames since the last doorbell, and their bytes

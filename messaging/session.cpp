@@ -112,9 +112,14 @@ std::size_t Session::poll_link() {
 bool Session::prepare_sleep() {
   // In the pause after a fault nothing is received. A record of the ended epoch may wait in the link, which would
   // refuse every sleep because of it, and would arm and disarm all the time.
-  if (restart_wanted_) return true;
+  return restart_wanted_ || prepare_link();
+}
+
+bool Session::prepare_link() {
   link_.set_patient(epoch_ && epoch_->patient());
-  return link_.prepare_sleep();
+  const bool armed = link_.prepare_sleep();
+  if (epoch_) epoch_->note_announced();
+  return armed;
 }
 
 void Session::resume(Time now) {
@@ -124,9 +129,7 @@ void Session::resume(Time now) {
 }
 
 bool Session::leave_armed() {
-  if (restart_wanted_ || shutting_down_) return false;
-  link_.set_patient(epoch_ && epoch_->patient());
-  if (!link_.prepare_sleep()) return false;
+  if (restart_wanted_ || shutting_down_ || !prepare_link()) return false;
   if (link_.armed_until_deadline()) return true;
   link_.disarm();
   return false;

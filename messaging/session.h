@@ -121,6 +121,7 @@ class Session {
   void start_epoch();
   void end_epoch(std::string_view reason);
   void fault(std::string reason);
+  [[nodiscard]] bool prepare_link();
 
   SessionOptions options_;
   std::uint32_t next_max_mtu_;

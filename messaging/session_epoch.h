@@ -39,6 +39,8 @@ class SessionEpoch final : private ControlEvents {
   [[nodiscard]] bool moderated() const { return context_.doorbell.moderated(); }
   /// Ends a batch of frames.
   void flush();
+  /// See PeerDoorbell.
+  void note_announced() { context_.doorbell.note_announced(); }
   /// Why the epoch must end; empty: it continues.
   [[nodiscard]] const std::string& fault() const { return context_.fault; }
   void fail(std::string reason) { context_.fail(std::move(reason)); }

@@ -268,7 +268,7 @@ void FabricLink::go_up(const Anchor& peer) {
   direct_.tag_in = tag_in;
   peer_port_address_ = peer.port_address;
   peer_armed_offset_ = peer.armed.offset;
-  armed_sequence_ = rung_for_ = notified_lines_ = notified_returns_ = 0;
+  armed_sequence_ = rung_for_ = notified_lines_ = postponed_lines_ = notified_returns_ = 0;
   ++incarnation_;
   phase_ = LinkPhase::up;
   // The peer may have gone to sleep between its own last poll and the moment when this end became ready.
@@ -356,7 +356,7 @@ void FabricLink::step_up(Time now) {
   }
   if (now >= ring_again_next_) {
     ring_again_next_ = now + kLookAgain;
-    if (!all_drained()) ring_if_asleep(true);
+    if (!all_drained()) ring_if_asleep(RingFor::what_waits);
   }
 }
 
@@ -481,26 +481,28 @@ void FabricLink::set_armed(std::uint64_t flags) {
   armed_ = flags;
 }
 
-void FabricLink::ring_if_asleep(bool again) {
-  std::uint64_t lines = 0;
+void FabricLink::ring_if_asleep(RingFor what) {
+  const std::uint64_t lines = lines_sent();
   std::uint64_t returns = 0;
-  for (const Lane& lane : lanes_) {
-    lines += lane.sender.head();
-    returns += lane.receiver.reported();
-  }
+  for (const Lane& lane : lanes_) returns += lane.receiver.reported();
+  const bool again = what == RingFor::what_waits;
   const bool anything_new = lines != notified_lines_;
   const bool sent = again || anything_new;
-  if (!sent && returns == notified_returns_) return;
-  notified_lines_ = lines;
-  notified_returns_ = returns;
+  const bool returned = returns != notified_returns_;
+  if (!sent && !returned) return;
   if (anything_new) looked_at_ = now_;
   if ((bridge_.core() & kArmedCoreMask) != published_core_) set_armed(0);
   // S1 (full fence): stores the cells before it loads the armed flag; pairs with S2 in prepare_sleep(). Without it both
   // ends could load before either store is visible: the cell waits and the consumer sleeps.
   bridge_.before_doorbell();
   const auto flag = bridge_.local_memory().watch<std::uint64_t>(layout_.armed.offset);
-  if ((flag & kAsleep) == 0 || (!sent && (flag & kWantsReturn) == 0)) return;
-  if (flag == rung_for_ && !again) return;
+  const bool rings = (flag & kAsleep) != 0 && (flag != rung_for_ || again);
+  const bool wants_return = returned && (flag & kWantsReturn) != 0;
+  const bool may_wait = what == RingFor::news_not_postponed && lines == postponed_lines_ && !wants_return;
+  if (rings && anything_new && may_wait) return;
+  notified_lines_ = lines;
+  notified_returns_ = returns;
+  if (!rings || !(sent || wants_return)) return;
   // A consumer that is about to poll again has armed already. Its poll can find all cells but the older ones.
   if (again && !anything_new && flag != rung_for_ && now_ - looked_at_ >= kLeftOutAge) ++doorbells_left_out_;
   rung_for_ = flag;
@@ -508,7 +510,7 @@ void FabricLink::ring_if_asleep(bool again) {
 }
 
 void FabricLink::notify() {
-  if (up()) ring_if_asleep(false);
+  if (up()) ring_if_asleep(RingFor::news);
 }
 
 bool FabricLink::peer_sleeps() const {
@@ -522,7 +524,7 @@ bool FabricLink::prepare_sleep() {
   for (Lane& lane : lanes_) {
     if (lane.receiver.line_behind()) lane.receiver.push_tail(lane.sender.head());
   }
-  ring_if_asleep(false);
+  ring_if_asleep(RingFor::news_not_postponed);
   // Empties the doorbells of the last sleep. Here rather than in disarm(), which would delay the announced cell. One of
   // them may have said that a torn group is whole.
   if (bridge_.take_doorbells()) torn_ = false;
@@ -533,7 +535,7 @@ bool FabricLink::prepare_sleep() {
 /// already, the peer would not ring again for this flag.
 bool FabricLink::rearm() {
   if (!up() || armed_ == 0) return prepare_sleep();
-  ring_if_asleep(false);  // it disarms, if this end now runs on another core
+  ring_if_asleep(RingFor::news);  // it disarms, if this end now runs on another core
   // Who waited for room when this end went to sleep has not tried again.
   const std::uint64_t wanted = wanted_wake_ups() | (armed_ & kWantsReturn);
   return (armed_ == wanted && !doorbell_taken_) || arm(wanted);

@@ -115,6 +115,11 @@ class FabricLink final : public CellLink {
   /// to be settled and was told of some. Once per batch, after everything was written, also after a refused send.
   /// Nearly free otherwise.
   void notify() override;
+  /// What was sent so far may wait for a later notify(), which the caller owes: prepare_sleep() does not ring for it
+  /// alone.
+  void postpone() { postponed_lines_ = lines_sent(); }
+  /// Whether notify() has nothing to say about what was sent: the peer was rung for it, or finds it before it sleeps.
+  [[nodiscard]] bool announced() const { return lines_sent() == notified_lines_; }
   /// Whether notify() would ring for something new, as far as the peer's last flag says: it sleeps and was not rung.
   [[nodiscard]] bool peer_sleeps() const;
   /// Arms the wake-up, makes sure that it arrived, and polls once more. False: something came in, and nothing is armed.
@@ -158,6 +163,8 @@ class FabricLink final : public CellLink {
     bool has_front = false;  ///< `front` is that of the receiver
   };
   enum class GroupPhase : std::uint32_t { init = 1, ready = 2, faulty = 3 };
+  /// What the peer may be rung for.
+  enum class RingFor : std::uint8_t { news, news_not_postponed, what_waits };
 
   void step(Time now);
   void step_up(Time now);
@@ -176,7 +183,12 @@ class FabricLink final : public CellLink {
   [[nodiscard]] std::uint64_t wanted_wake_ups() const;
   [[nodiscard]] bool arm(std::uint64_t flags);
   void set_armed(std::uint64_t flags);
-  void ring_if_asleep(bool again);
+  void ring_if_asleep(RingFor what);
+  [[nodiscard]] std::uint64_t lines_sent() const {
+    std::uint64_t lines = 0;
+    for (const Lane& lane : lanes_) lines += lane.sender.head();
+    return lines;
+  }
   [[nodiscard]] bool anything_waiting();
   [[nodiscard]] bool rings_faulty() const;
   [[nodiscard]] bool all_drained();
@@ -214,6 +226,7 @@ class FabricLink final : public CellLink {
   bool doorbell_taken_ = false;         // by poll(), since it was armed
   std::uint64_t rung_for_ = 0;          // the peer's armed flag that we rang for
   std::uint64_t notified_lines_ = 0;    // lines sent that were announced to the peer
+  std::uint64_t postponed_lines_ = 0;   // lines sent at the last postpone()
   std::uint64_t notified_returns_ = 0;  // lines returned and settled likewise
   bool undelivered_ = false;            // at the last prepare_sleep()
   Time now_{};                          // of the last poll()

@@ -30,6 +30,7 @@ struct RecordedEvents final : messaging::SessionEvents {
   std::vector<wire::RequestBody> requests;
   std::vector<std::pair<wire::CfgRequest, messaging::Answer>> replies;
   std::uint32_t granted_mtu = 1500;
+  std::function<void()> after_frame;  ///< what the driver does then; empty: nothing
 
   tl::expected<messaging::HelloGrant, messaging::Refusal> on_hello(const wire::HelloRequest&) override {
     return messaging::HelloGrant{.mac = MacAddress{{2, 0, 0, 0, 0, 1}}, .max_mtu = granted_mtu, .link_up = true};
@@ -40,6 +41,7 @@ struct RecordedEvents final : messaging::SessionEvents {
     frames.emplace_back(frame.size());
     frame.copy_out(frames.back());
     offloads.push_back(frame.offload);
+    if (after_frame) after_frame();
   }
   messaging::Answer on_request(const wire::RequestBody& request) override {
     requests.push_back(request);

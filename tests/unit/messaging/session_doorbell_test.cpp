@@ -19,7 +19,8 @@ constexpr wire::Moderation kEveryFourth{.entries = 4, .bytes = 0, .time = millis
 /// A host and a unit over a bridge without faults or delays. The unit sends; the host sleeps.
 class SleepingHost {
  public:
-  explicit SleepingHost(const wire::Moderation& wish, std::uint32_t unit_elements = 64) {
+  explicit SleepingHost(const wire::Moderation& wish, std::uint32_t unit_elements = 64, bool data_channel = true)
+      : data_channel_(data_channel) {
     SessionOptions unit;
     unit.role = wire::Role::io_unit;
     unit.name = "unit";
@@ -35,6 +36,7 @@ class SleepingHost {
     host.name = "host";
     host.pool_elements = 64;
     host.moderation = wish;
+    host.data_channel = data_channel_;
     host_.reset();
     host_ = std::make_unique<Session>(host, pair_.end(0), random_, host_events_);
     // Not a multiple of the link's 100 ms: what it rings for the rescue of lost doorbells is far from what follows.
@@ -93,6 +95,29 @@ class SleepingHost {
     host_->poll(now_);
     REQUIRE(host_->prepare_sleep());
   }
+  /// The unit's driver has nothing to do.
+  void put_unit_to_sleep() { REQUIRE(unit_->prepare_sleep()); }
+  [[nodiscard]] Time unit_wakes_by() const { return unit_->next_deadline(); }
+  /// It wakes by itself.
+  void wake_unit() {
+    unit_->disarm();
+    now_ = std::max(now_, unit_->next_deadline());
+    unit_->poll(now_);
+    unit_->flush();
+  }
+  /// The unit queues a message, and what follows has not ended its batch yet.
+  void begin_request() {
+    REQUIRE(unit_->request(wire::StatusReport{1, "words"}));
+    unit_->poll(now_);
+  }
+  /// The unit's driver sends back a frame for each one that it gets.
+  void let_unit_answer() {
+    unit_events_.after_frame = [this] {
+      REQUIRE_FALSE(unit_->claim().empty());
+      unit_->commit(60);
+    };
+  }
+  [[nodiscard]] bool host_may_sleep() { return host_->prepare_sleep(); }
   /// The unit's driver goes on polling.
   void wait(Duration time) {
     for (const Time end = now_ + time; now_ < end; now_ += std::chrono::microseconds(100)) {
@@ -125,6 +150,7 @@ class SleepingHost {
 
   SeededRandom random_{11};
   fabric::SimBridgePair pair_{plain_bridge(), random_};
+  bool data_channel_;
   test::RecordedEvents host_events_;
   test::RecordedEvents unit_events_;
   Time now_{std::chrono::hours(1)};
@@ -169,6 +195,59 @@ TEST_CASE("a moderated frame rings when its time is up, not before", "[messaging
   REQUIRE_FALSE(bench.rung());
   bench.wait(milliseconds(2));
   REQUIRE(bench.rung());
+}
+
+TEST_CASE("a moderated frame rings when its time is up, also if its sender sleeps", "[messaging][session][doorbell]") {
+  SleepingHost bench(kEveryFourth);
+  bench.go_to_sleep();
+  const Time sent = bench.now();
+  bench.send();
+  bench.put_unit_to_sleep();
+  REQUIRE_FALSE(bench.rung());
+  REQUIRE(bench.unit_wakes_by() == sent + kEveryFourth.time);
+  // Something else wakes it meanwhile.
+  bench.wait(milliseconds(5));
+  bench.send();
+  bench.put_unit_to_sleep();
+  REQUIRE_FALSE(bench.rung());
+  REQUIRE(bench.unit_wakes_by() == sent + kEveryFourth.time);
+  bench.wake_unit();
+  REQUIRE(bench.rung());
+  bench.put_unit_to_sleep();
+  REQUIRE(bench.unit_wakes_by() > bench.now() + 2 * kEveryFourth.time);
+}
+
+TEST_CASE("a message rings for a moderated frame too, whose sender then does not wake for it",
+          "[messaging][session][doorbell]") {
+  SleepingHost bench(kEveryFourth);
+  bench.go_to_sleep();
+  bench.send();
+  bench.begin_request();
+  bench.put_unit_to_sleep();
+  REQUIRE(bench.rung());
+  REQUIRE(bench.unit_wakes_by() > bench.now() + 2 * kEveryFourth.time);
+}
+
+TEST_CASE("a host that waits until the unit has its frame is rung when the unit sleeps, whatever is postponed",
+          "[messaging][session][doorbell]") {
+  SleepingHost bench(kEveryFourth, 64, false);
+  bench.let_unit_answer();
+  bench.send_and_sleep(1);
+  bench.wait(std::chrono::microseconds(100));
+  REQUIRE(bench.received_by_unit() == 1);
+  REQUIRE_FALSE(bench.rung());
+  bench.put_unit_to_sleep();
+  REQUIRE(bench.rung());
+  REQUIRE(bench.unit_wakes_by() > bench.now() + 2 * kEveryFourth.time);
+}
+
+TEST_CASE("no sender wakes for a moderated frame that its peer finds before it sleeps",
+          "[messaging][session][doorbell]") {
+  SleepingHost bench(kEveryFourth);
+  bench.send();
+  bench.put_unit_to_sleep();
+  REQUIRE(bench.unit_wakes_by() > bench.now() + 2 * kEveryFourth.time);
+  REQUIRE_FALSE(bench.host_may_sleep());
 }
 
 TEST_CASE("a new session starts without the moderation of the last one", "[messaging][session][doorbell]") {
