@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "fabric/adapter/completion_channel.h"
@@ -72,13 +73,21 @@ class CompletionQueue {
     capacity_ = capacity;
     return true;
   }
-  /// Drops the completions of a queue pair that wait. The others move up, so that pushed() never goes back.
-  void forget(QpNumber queue_pair) {
+  /// Drops the completions of a queue pair that wait. The others move up, so that pushed() never goes back: each by as
+  /// many places as are dropped behind it. Returns what pushed() was with those that are dropped, newest first.
+  [[nodiscard]] std::vector<std::uint64_t> forget(QpNumber queue_pair) {
+    std::vector<std::uint64_t> dropped;
     std::uint64_t kept = pushed_;
-    for (std::uint64_t position = pushed_; position != polled_;) {
-      if (ring_[--position].queue_pair != queue_pair) ring_[--kept] = ring_[position];
+    for (std::uint64_t position = pushed_; position != polled_; --position) {
+      const Completion& completion = ring_[position - 1];
+      if (completion.queue_pair == queue_pair) {
+        dropped.push_back(position);
+      } else {
+        ring_[--kept] = completion;
+      }
     }
     polled_ = kept;
+    return dropped;
   }
   /// Whether every posted request has a place here.
   [[nodiscard]] bool reserves() const { return reserves_; }

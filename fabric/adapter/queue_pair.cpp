@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "fabric/adapter/context.h"
@@ -81,6 +82,18 @@ void enter_error(AdapterContext& context, QueuePair& queue_pair) {
   event.reason = queue_pair.terminate.reason;
   event.from_peer = queue_pair.terminated_by_peer;
   context.report(event);
+}
+
+/// The completions of a queue pair that wait there are dropped. The other send queues keep no more places than they
+/// had.
+void forget_completions(AdapterContext& context, CqNumber number, QpNumber queue_pair) {
+  CompletionQueue* queue = context.completion_queue(number);
+  if (queue == nullptr) return;
+  const std::vector<std::uint64_t> dropped = queue->forget(queue_pair);
+  if (dropped.empty() || queue->reserves()) return;
+  for (const auto& other : context.queue_pair_slots) {
+    if (other != nullptr && other->options.send_completions == number) other->send.follow_completions(dropped);
+  }
 }
 
 void fail_and_flush_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first) {
@@ -220,7 +233,7 @@ void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   flush_sends(context, queue_pair);
   if (queue_pair.options.verbs_rules) {
     for (const CqNumber number : {queue_pair.options.send_completions, queue_pair.receive_completions}) {
-      if (CompletionQueue* left_in = context.completion_queue(number)) left_in->forget(queue_pair.number);
+      forget_completions(context, number, queue_pair.number);
     }
     std::ranges::fill(send.completed, 0);
   }

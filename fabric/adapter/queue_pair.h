@@ -153,6 +153,14 @@ struct SendQueue {
   void note_completed(std::uint64_t position, std::uint64_t pushed) {
     completed[position & (completed.size() - 1)] = pushed;
   }
+  /// Others' completions have left the completion queue, and those before them have moved up. dropped: what
+  /// CompletionQueue::forget() returned. What was taken out stays so, because as many places as were dropped are free.
+  void follow_completions(std::span<const std::uint64_t> dropped) {
+    for (std::uint64_t& pushed : completed) {
+      const auto behind = std::ranges::partition_point(dropped, [&](std::uint64_t each) { return each > pushed; });
+      pushed += static_cast<std::uint64_t>(behind - dropped.begin());
+    }
+  }
   void rewind_to(std::uint64_t position) {
     next = position;
     next_offset = 0;

@@ -62,6 +62,51 @@ struct Overrunning {
   std::array<QpNumber, 2> far{};
 };
 
+/// Two queue pairs of end 0 with four places each, whose sends end in a completion queue of eight that reserves none.
+struct Sharing {
+  static constexpr std::size_t kDepth = 4;
+
+  Sharing() : queue(near().adapter.make_completion_queue(2 * kDepth, {}, CompletionRoom::unreserved).value()) {
+    QueuePairAttributes with;
+    with.domain = near().domain;
+    with.send_completions = queue;
+    with.receive_completions = near().completions;
+    with.send_depth = kDepth;
+    with.verbs_rules = true;
+    for (std::size_t i = 0; i < 2; ++i) {
+      own.at(i) = near().adapter.create_queue_pair(with).value();
+      peers.at(i) = two.end(1).make_queue_pair({});
+      connect(i);
+    }
+  }
+  Endpoint& near() { return two.end(0); }
+  void connect(std::size_t index) {
+    REQUIRE(near().adapter.connect(own.at(index), {peers.at(index), 100, 200}) == Status::ok);
+    REQUIRE(two.end(1).adapter.connect(peers.at(index), {own.at(index), 200, 100}) == Status::ok);
+  }
+  /// As a program does that is about to connect anew.
+  void reset(std::size_t index) {
+    REQUIRE(near().adapter.modify(own.at(index), QueuePairEvent::reset) == Status::ok);
+    REQUIRE(two.end(1).adapter.modify(peers.at(index), QueuePairEvent::reset) == Status::ok);
+  }
+  Status send(std::size_t index, std::uint64_t id) {
+    REQUIRE(two.end(1).adapter.post_receive(peers.at(index), {id, two.end(1).segment(0, 64), {}}) == Status::ok);
+    return near().adapter.post_send(own.at(index), send_request(id, near().segment(0, 8)));
+  }
+  std::vector<std::uint64_t> poll(std::size_t most) {
+    std::vector<Completion> done(most);
+    done.resize(near().adapter.poll_completions(queue, done));
+    std::vector<std::uint64_t> ids;
+    for (const Completion& each : done) ids.push_back(each.id);
+    return ids;
+  }
+
+  TwoEndpoints two;
+  CqNumber queue;
+  std::array<QpNumber, 2> own{};
+  std::array<QpNumber, 2> peers{};
+};
+
 }  // namespace
 
 TEST_CASE("posts to a queue pair in error complete as flushed, whatever they are, if it was made so",
@@ -231,6 +276,35 @@ TEST_CASE("a completion queue that reserves no places fails with the first compl
   const auto works = end.take();
   REQUIRE(works.size() == 1);
   CHECK(works[0].status == CompletionStatus::success);
+}
+
+TEST_CASE("a queue pair that is reset leaves the others no more places than they had", "[fabric][adapter][overrun]") {
+  Sharing world;
+  // The completions lie mixed: 0 1 10 2 11 12 3 13.
+  for (const std::uint64_t id : {0, 1, 10, 2, 11, 12, 3, 13}) {
+    REQUIRE(world.send(id / 10, id) == Status::ok);
+    REQUIRE(world.two.settle());
+  }
+  world.reset(1);
+  CHECK(world.near().adapter.send_room(world.own[0]) == 0);
+  CHECK(world.send(0, 4) == Status::queue_full);
+  // Connected anew, it has the places that it left.
+  world.connect(1);
+  for (std::uint64_t id = 14; id < 18; ++id) REQUIRE(world.send(1, id) == Status::ok);
+  REQUIRE(world.two.settle());
+  CHECK(world.send(1, 18) == Status::queue_full);
+  CHECK(world.near().adapter.counters().dropped_completions == 0);
+  // Each completion that is taken frees one place, of the queue pair that it is of.
+  for (std::uint64_t id = 0; id < 4; ++id) {
+    CHECK(world.poll(1) == std::vector{id});
+    CHECK(world.near().adapter.send_room(world.own[0]) == id + 1);
+    CHECK(world.near().adapter.send_room(world.own[1]) == 0);
+  }
+  for (std::uint64_t id = 4; id < 8; ++id) REQUIRE(world.send(0, id) == Status::ok);
+  REQUIRE(world.two.settle());
+  CHECK(world.poll(16) == std::vector<std::uint64_t>{14, 15, 16, 17, 4, 5, 6, 7});
+  CHECK(world.near().adapter.send_room(world.own[1]) == 4);
+  CHECK(world.near().adapter.counters().dropped_completions == 0);
 }
 
 TEST_CASE("unsignalled sends take no room in a completion queue that reserves none", "[fabric][adapter][overrun]") {
