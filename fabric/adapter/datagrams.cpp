@@ -338,7 +338,9 @@ Time Requester::next_datagram_deadline(const QueuePair& queue_pair) const {
   const SendQueue& send = queue_pair.send;
   if (!queue_pair.sends_on() || send.next == send.posted) return kNever;
   if (context_.now < send.hold_until) return send.hold_until;
-  return send.drop_at == kNever ? context_.now : std::max(send.drop_at, context_.now);
+  const bool delays = send.entries[send.next].request.operation == Operation::delay;
+  const Time until = delays ? send.delay_until : send.drop_at;
+  return until == kNever ? context_.now : std::max(until, context_.now);
 }
 
 // ---- what comes in

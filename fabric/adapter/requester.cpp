@@ -229,7 +229,11 @@ Requester::Step Requester::carry_out(QueuePair& queue_pair, SendEntry& entry) {
   }
   send.rewind_to(send.next + 1);
   send.sent = send.next;
-  static_cast<void>(complete_ready(queue_pair));
+  if (queue_pair.options.datagram) {  // has no path, and what comes before has ended as it left
+    complete_send(context_, queue_pair, CompletionStatus::success);
+  } else {
+    static_cast<void>(complete_ready(queue_pair));
+  }
   return Step::carried_out;
 }
 

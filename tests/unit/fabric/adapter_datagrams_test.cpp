@@ -128,6 +128,27 @@ TEMPLATE_TEST_CASE("datagrams cross every link, whole or not at all", "[fabric][
   CHECK(highest >= 99);
 }
 
+TEST_CASE("a delay holds the datagrams behind it, and nobody spins until then", "[fabric][adapter][datagram][delay]") {
+  Calm two;
+  ChannelAdapter& sender = two.first().adapter;
+  REQUIRE(two.second().receive(7, kTo, 200) == Status::ok);
+  REQUIRE(post(two.first(), {.id = 1, .operation = Operation::delay, .delay = milliseconds(1)}) == Status::ok);
+  REQUIRE(two.send(2, 10, two.to_second()) == Status::ok);
+  two.step();
+  const Time over = two.links.now() + milliseconds(1);
+  CHECK(sender.next_deadline() == over);
+  while (two.links.now() + microseconds(20) < over) two.step();
+  CHECK(sender.next_deadline() == over);
+  CHECK(two.first().take().empty());
+  two.run(10);
+  const auto done = two.first().take();
+  REQUIRE(done.size() == 2);
+  CHECK(done[0].operation == Operation::delay);
+  CHECK(how(done) == std::vector<std::string>{"success", "success"});
+  CHECK(two.second().take().size() == 1);
+  CHECK(sender.next_deadline() == kNever);
+}
+
 TEST_CASE("a datagram that its receiver does not want is counted, dropped, and costs nothing else",
           "[fabric][adapter][datagram]") {
   struct Row {
