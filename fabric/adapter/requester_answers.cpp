@@ -378,6 +378,7 @@ void Requester::retry(QueuePair& queue_pair) {
 }
 
 /// A peer that has said that it will answer is asked for the oldest answer alone: nothing else can be missing there.
+/// Not while the answer comes in: the peer would start it anew.
 void Requester::ask_again(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
   send.awaits_turn = false;
@@ -451,8 +452,8 @@ void Requester::check_time(QueuePair& queue_pair) {
   }
   if (context_.now < send.acknowledge_by) return;
   ++context_.counters.timeouts;
-  const bool asks_once = send.awaits_turn && queue_pair.path->lossless && context_.options.faults == nullptr &&
-                         is_answered(send.entries[send.done].request.operation);
+  const bool asks_once = send.awaits_turn && !queue_pair.answer.active && queue_pair.path->lossless &&
+                         context_.options.faults == nullptr && is_answered(send.entries[send.done].request.operation);
   if (may_be_lost(queue_pair) && !asks_once) return retry(queue_pair);
   // The peer is slow. That ends too, but copies of what it has already would not help.
   if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "adapter_fixtures.h"
+#include "adapter_requests.h"
 
 /// On a link that tells what was settled, consumption acknowledges: what it completes, what it does not, and what a
 /// peer is told of messages that were consumed without having been taken.
@@ -515,6 +515,41 @@ TEST_CASE("a list rings its sleeping peer once, at the poll after it", "[fabric]
   CHECK(doorbells == before + 1);
   peer.link.disarm();
   CHECK(peer.take().size() == list.size());
+}
+
+TEST_CASE("a read is not asked for again while its answer comes in, although it had to wait for its turn",
+          "[fabric][adapter][consumption]") {
+  SlotPeer peer(two_retries(milliseconds(10)));
+  REQUIRE(peer.host.adapter.post_send(peer.host.number, test::read_request(peer.host, 1, 0, 600, {5, Stag{6}})) ==
+          Status::ok);
+  peer.poll();
+  CHECK(peer.take().size() == 1);
+  peer.settle();
+  peer.poll();
+  peer.poll(milliseconds(11));
+  CHECK(peer.take().size() == 1);  // the answer does not come, so it is asked for again
+  peer.settle();
+  Cell later = peer.cell(Opcode::acknowledge, SlotPeer::kOwnPsn - 1);
+  later.syndrome = Syndrome::ok;
+  REQUIRE(peer.put(later));
+  peer.poll();
+  Cell part = peer.cell(Opcode::read_response_first, SlotPeer::kOwnPsn);
+  const auto data = test::pattern(600, 1);
+  REQUIRE(peer.put(part, std::span(data).first(256)));
+  peer.poll();
+  peer.poll();
+  peer.poll(milliseconds(11));  // others have their turns
+  CHECK(peer.host.adapter.counters().timeouts == 2);
+  CHECK(peer.take().empty());
+  part.opcode = Opcode::read_response_middle;
+  ++part.cell_sequence;
+  REQUIRE(peer.put(part, std::span(data).subspan(256, 256)));
+  part.opcode = Opcode::read_response_last;
+  ++part.cell_sequence;
+  REQUIRE(peer.put(part, std::span(data).subspan(512)));
+  peer.poll();
+  CHECK(peer.completed() == 1);
+  CHECK(peer.host.holds(0, data));
 }
 
 }  // namespace splitnic::fabric::adapter_consumption_test
