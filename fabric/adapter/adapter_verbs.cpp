@@ -427,6 +427,7 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
   }
   found->state = move.to;
   publish_connection(context, *found);
+  if (event == QueuePairEvent::drain_sends) state_->check_drained(*found);  // no poll may look at it again
   return Status::ok;
 }
 

@@ -233,6 +233,27 @@ TEST_CASE("a queue pair that drains says so in the turn that completes its last 
   CHECK(events[0].kind == AsyncEventKind::send_queue_drained);
 }
 
+TEST_CASE("a queue pair that drains with nothing in flight says so at once, although its end goes to sleep",
+          "[fabric][adapter][turns]") {
+  World of;
+  Endpoint& sender = *of.ends[0];
+  const bool others_send = GENERATE(false, true);
+  if (others_send) {
+    of.warm_up(1);
+    of.send(1, 1);
+    static_cast<void>(of.turn(0, microseconds(1)));
+  }
+  const QpNumber drains = of.numbers[0][0];
+  REQUIRE(sender.adapter.modify(drains, QueuePairEvent::drain_sends) == Status::ok);
+  static_cast<void>(sender.adapter.prepare_sleep());
+  std::array<AsyncEvent, 2> events;
+  REQUIRE(sender.adapter.poll_events(events) == 1);
+  CHECK(events[0].kind == AsyncEventKind::send_queue_drained);
+  CHECK(events[0].queue_pair == drains);
+  for (int i = 0; i < 3; ++i) of.step();
+  CHECK(sender.adapter.poll_events(events) == 0);
+}
+
 TEST_CASE("what has waited for a request begins in the turn that completes it", "[fabric][adapter][turns]") {
   World of;
   Endpoint& sender = *of.ends[0];
