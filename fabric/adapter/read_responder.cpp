@@ -120,7 +120,8 @@ void Responder::reassure(QueuePair& queue_pair) {
   ResponseQueue& responses = queue_pair.responses;
   if (!responses.asked_again) return;
   responses.asked_again = false;
-  if (responses.idle() || queue_pair.acknowledgement.wanted) return;
+  // A refusal is kept there for a peer that goes on.
+  if (responses.idle() || queue_pair.acknowledgement.wanted || queue_pair.refusing) return;
   queue_pair.acknowledgement = {true, Syndrome::ok, responses.records[responses.next].psn - 1};
   static_cast<void>(push_acknowledgement(queue_pair));
 }

@@ -241,6 +241,30 @@ TEST_CASE("a peer that asks again for an answer that waits hears that it will co
   CHECK(cells[8].packet_sequence == kPsn + 1);
 }
 
+TEST_CASE("a refusal stays known although a peer hears at the same time that its answer will come",
+          "[fabric][adapter][read]") {
+  ScriptedPeer peer;
+  const Owned owned = open(peer.host);
+  peer.put(read_cell(peer, kPsn, 1, owned.at, 200 * 256));  // 200 cells, of which 64 leave in one poll
+  CHECK(peer.poll_and_take().size() == 64);
+  const Cell refused = write_cell(peer, Opcode::write_only, kPsn + 1, {owned.at.address, Stag{}}, 8);
+  peer.put(read_cell(peer, kPsn, 1, owned.at, 200 * 256));
+  peer.put(refused, pattern(8, 1));
+  std::vector<Cell> cells;
+  for (int i = 0; i < 5; ++i) {
+    const auto more = peer.poll_and_take();
+    cells.insert(cells.end(), more.begin(), more.end());
+  }
+  REQUIRE_FALSE(cells.empty());
+  CHECK(cells.back().opcode == Opcode::terminate);  // and gets lost
+  peer.put(refused, pattern(8, 1));
+  const auto again = peer.poll_and_take();
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].opcode == Opcode::acknowledge);
+  CHECK(again[0].syndrome == Syndrome::remote_access_error);
+  CHECK(again[0].packet_sequence == kPsn + 1);
+}
+
 TEST_CASE("a read that waits for its turn does not run out of retries, and one without any sign does",
           "[fabric][adapter][read]") {
   AdapterOptions options = test::small_cells();
