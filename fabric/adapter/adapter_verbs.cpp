@@ -80,7 +80,9 @@ Status ChannelAdapter::detach(PathNumber number) {
   if (path == nullptr) return Status::bad_argument;
   if (path->open) state_->end_epoch(*path);
   for (QueuePair* queue_pair : state_->queue_pairs) {
-    if (queue_pair->path == path) queue_pair->path = nullptr;
+    if (queue_pair->path != path) continue;
+    if (queue_pair->rules().connected) void_queue_pair(state_->context, *queue_pair);  // it has awaited the link
+    queue_pair->path = nullptr;
   }
   if (path->twin != nullptr) path->twin->twin = nullptr;
   state_->context.datagrams.forget(number);

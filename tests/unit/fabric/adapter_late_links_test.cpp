@@ -149,6 +149,24 @@ TEST_CASE("a path without a peer does not keep an adapter from resting", "[fabri
   CHECK_FALSE(adapter.rests(late.now));
 }
 
+TEST_CASE("a path that is detached before its link came up fails the queue pairs that await it", "[fabric][adapter]") {
+  SeededRandom random(5);
+  LateLink link;
+  Endpoint end(link, AdapterOptions{}, random, QueuePairAttributes{});
+  REQUIRE(end.adapter.connect(end.number, {QpNumber{77}, 7, 9}) == Status::ok);
+  REQUIRE(end.send(1, 0, 64) == Status::ok);
+  REQUIRE(end.receive(2, 4096, 64) == Status::ok);
+  REQUIRE(end.adapter.detach(PathNumber{1}) == Status::ok);
+  CHECK(end.send(3, 0, 64) == Status::bad_state);
+  end.adapter.poll(Time{} + microseconds(10));
+  CHECK(end.adapter.in_error(end.number));
+  CHECK(how(end.take()) == std::vector<std::string>{"flushed", "flushed"});
+  const auto events = take_events(end);
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].kind == AsyncEventKind::queue_pair_fatal);
+  CHECK_FALSE(end.adapter.outstanding());
+}
+
 TEST_CASE("messages between queue pairs of one adapter go the short way", "[fabric][adapter][express]") {
   SeededRandom random(5);
   Time now{};
