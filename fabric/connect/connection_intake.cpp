@@ -129,8 +129,10 @@ void ConnectionManager::take_request_again(Record& record) {
   ++counters_.duplicates;
   if (record.state == State::requested) {
     answer(record.path, message_of(record, Kind::received));
-  } else if (record.state == State::accepting || record.last.kind == Kind::reject) {
+  } else if (record.awaits_answer() || record.last.kind == Kind::reject) {
     answer(record.path, record.last);
+  } else if (record.state == State::ended) {  // the peer has missed that, and would wait for a reply
+    reject_unconnected(record.path, record.number, record.peer, RejectReason::unknown_connection);
   }
 }
 
@@ -197,16 +199,18 @@ void ConnectionManager::take_reject(Record& record, const ConnectionMessage& mes
 }
 
 void ConnectionManager::take_disconnect_request(Record& record, const ConnectionMessage& message) {
-  if (record.state == State::connecting || record.state == State::requested) {
+  if (record.state == State::requested) {
     ++counters_.dropped_unexpected;
     return;
   }
+  const bool connected = record.state == State::accepting || record.state == State::established;
+  record.peer = message.sender;  // it may not have said its number: its reply was lost
   answer(record.path, message_of(record, Kind::disconnect_reply));
   if (record.state == State::ended) {
     ++counters_.duplicates;
     return;
   }
-  if (record.state != State::disconnecting) fail_queue_pair(record);
+  if (connected) fail_queue_pair(record);
   end(record, Event::disconnected, message.data);
 }
 

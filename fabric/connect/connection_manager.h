@@ -57,7 +57,8 @@ enum class ConnectionEventKind : std::uint8_t {
   established,   ///< sends may be posted; of an accepted connection: the peer knows
   rejected,      ///< `reason` says why; also after it was established at this end alone
   unreachable,   ///< no answer in time, or the path went down before the connection was established
-  disconnected,  ///< the orderly end: the peer asked for it, or has answered this end's
+  disconnected,  ///< the orderly end: the peer asked for it, perhaps as soon as it had accepted; or it has answered
+                 ///< this end's
   lost,          ///< the peer is gone: its path went down, or it did not answer the orderly end
 };
 const char* to_string(ConnectionEventKind kind);
@@ -149,8 +150,8 @@ class ConnectionManager {
   Status accept(ConnectionNumber connection, const ConnectionEnd& own, std::span<const std::byte> data);
   /// Errors: bad_argument, bad_state, bad_length.
   Status reject(ConnectionNumber connection, std::span<const std::byte> data);
-  /// Ends an established connection: the queue pair goes to error at once, the peer's when it hears of it. The event
-  /// `disconnected` says that it has. Errors: bad_argument, bad_state, bad_length.
+  /// Ends a connection that is accepted or established: the queue pair goes to error at once, the peer's when it hears
+  /// of it. The event `disconnected` says that it has. Errors: bad_argument, bad_state, bad_length.
   Status disconnect(ConnectionNumber connection, std::span<const std::byte> data);
   /// The program needs the connection no more. Rejects or disconnects it if it has not ended; no events come any more.
   /// The queue pair is not touched after the call.

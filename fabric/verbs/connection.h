@@ -55,8 +55,8 @@ class Connection : public Handle<detail::ConnectionObject> {
   /// Refuses a request; the peer's event is `rejected`, by_program. Errors: bad_argument, bad_state, bad_length.
   Status reject(std::span<const std::byte> data = {});
   /// The orderly end. Both queue pairs go to error, and what is posted is flushed: wait for completions before. The
-  /// event `disconnected` says that the peer has noticed. Errors: bad_argument, bad_state (not established),
-  /// bad_length.
+  /// event `disconnected` says that the peer has noticed. Errors: bad_argument, bad_state (neither accepted
+  /// nor established), bad_length.
   Status disconnect(std::span<const std::byte> data = {});
 };
 

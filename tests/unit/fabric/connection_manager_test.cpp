@@ -417,6 +417,56 @@ TEST_CASE("the peer's orderly end ends the queue pair, and is answered as often 
   CHECK(talk.event(Event::disconnected).connection == crossing);
 }
 
+TEST_CASE("a peer that accepts and ends at once ends the connection, although its reply is lost",
+          "[fabric][connection]") {
+  Dialogue talk;
+  const ConnectionEnd own = talk.queue_pair();
+  const ConnectionNumber number = talk.connect(own);
+  talk.one(Kind::request);
+  if (GENERATE(false, true)) talk.say(talk.about(Kind::received, number));
+  ConnectionMessage bye = talk.about(Kind::disconnect_request, number);
+  bye.data = PrivateData::of(bytes_of("bye")).value();
+  talk.say(bye);
+  CHECK(talk.one(Kind::disconnect_reply).receiver == kPeer);
+  CHECK(talk.event(Event::disconnected).data == bye.data);
+  CHECK(talk.manager.info(number)->ending == Event::disconnected);
+  CHECK(talk.of(own) == QueuePairState::reset);
+  talk.say(bye);
+  CHECK(talk.one(Kind::disconnect_reply).sender == number);
+  talk.say(talk.about(Kind::reply, number));  // was only late
+  CHECK(talk.one(Kind::reject).reason == RejectReason::unknown_connection);
+  CHECK(talk.manager.counters().dropped_unexpected == 0);
+  talk.run(milliseconds(300));
+  CHECK(talk.silent());
+}
+
+TEST_CASE("a peer that has missed the end of the connection hears of it with its next request",
+          "[fabric][connection]") {
+  Dialogue talk;
+  const ConnectionNumber number = talk.taken();
+  REQUIRE(talk.manager.accept(number, talk.queue_pair(), {}) == Status::ok);
+  talk.run();
+  talk.one(Kind::reply);  // is lost
+  REQUIRE(talk.manager.disconnect(number, bytes_of("bye")) == Status::ok);
+  talk.run();
+  const ConnectionMessage bye = talk.one(Kind::disconnect_request);  // likewise
+  talk.say(talk.request());
+  CHECK(talk.one(Kind::disconnect_request) == bye);
+  talk.run(milliseconds(110));
+  CHECK(talk.event(Event::lost).connection == number);
+  talk.heard.clear();
+  for (const bool released : {false, true}) {
+    if (released) talk.manager.release(number);
+    talk.say(talk.request());
+    const ConnectionMessage reject = talk.one(Kind::reject);
+    CHECK(reject.reason == RejectReason::unknown_connection);
+    CHECK(reject.sender == number);
+    CHECK(reject.receiver == kPeer);
+  }
+  CHECK(talk.manager.counters().requests == 1);
+  CHECK(talk.silent());
+}
+
 TEST_CASE("a peer that rejects late, or has forgotten, ends the connection", "[fabric][connection]") {
   Dialogue talk;
   const ConnectionEnd own = talk.queue_pair();
