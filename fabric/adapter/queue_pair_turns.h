@@ -72,8 +72,9 @@ class QueuePairTurns {
     const std::size_t whose_turn = turn_ / 2;
     for (std::size_t position = 0; position < active_.size(); ++position) {
       QueuePair& queue_pair = *active_[position];
-      if (position == whose_turn) turn_ = 2 * kept + turn_ % 2;
       const Time until = left(queue_pair);
+      // Who leaves has no more turns: the next one's two come.
+      if (position == whose_turn) turn_ = until == QueuePairTurn::kStays ? 2 * kept + turn_ % 2 : 2 * kept - 1;
       if (until == QueuePairTurn::kStays) {
         active_[kept++] = &queue_pair;
       } else if (until == QueuePairTurn::kIdle) {
@@ -124,7 +125,7 @@ class QueuePairTurns {
   void look_after_due(Time now);
 
   std::vector<QueuePair*> active_;
-  std::size_t turn_ = 0;  // 2 x position in active_, + 1: of its requests rather than its answers
+  std::size_t turn_ = 0;  // the last: 2 x position in active_, + 1: of its requests rather than its answers
   Deadlines deadlines_;   // the waiting ones, and some that have waited
   std::size_t waiting_ = 0;
   Time earliest_ = kNever;

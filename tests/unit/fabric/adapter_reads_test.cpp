@@ -1,4 +1,5 @@
 #include <deque>
+#include <utility>
 
 #include "adapter_requests.h"
 #include "relayed_endpoints.h"
@@ -285,20 +286,20 @@ TEST_CASE("a read that waits for its turn does not run out of retries, and one w
 
 TEST_CASE("reads of many queue pairs end, however long the queue of their answers is", "[fabric][adapter][read]") {
   AdapterOptions options = test::small_cells();
-  options.ack_timeout = milliseconds(10);  // of 320 that the answers take
+  options.ack_timeout = milliseconds(10);  // of 320 or 800 that the answers take
   options.retry_count = 2;
+  options.max_queue_pairs = 256;
   TwoEndpoints two(options);
   const Owned owned = open(two.end(1));
   const auto data = pattern(65536, 3);
   two.end(1).fill(0, data);
-  constexpr int kQueuePairs = 20;
-  constexpr int kReads = 4;
-  for (int i = 0; i < kQueuePairs; ++i) {
+  const auto [queue_pairs, reads] = GENERATE(std::pair(20U, 4U), std::pair(200U, 1U));
+  for (std::size_t i = 0; i < queue_pairs; ++i) {
     const std::array ends{two.end(0).make_queue_pair({}), two.end(1).make_queue_pair({})};
     for (std::size_t own : {0U, 1U}) {
       REQUIRE(two.end(own).adapter.connect(ends[own], {ends[1 - own], kPsn, kPsn}) == Status::ok);
     }
-    for (int read = 0; read < kReads; ++read) {
+    for (std::size_t read = 0; read < reads; ++read) {
       REQUIRE(two.end(0).adapter.post_send(ends[0], read_request(two.end(0), 1, 0, data.size(), owned.at)) ==
               Status::ok);
     }
@@ -308,12 +309,12 @@ TEST_CASE("reads of many queue pairs end, however long the queue of their answer
     two.step(milliseconds(1));
     for (const Completion& completion : two.end(0).take()) all.push_back(completion);
   }
-  CHECK(all.size() == kQueuePairs * kReads);
+  CHECK(all.size() == queue_pairs * reads);
   for (const Completion& completion : all) REQUIRE(completion.status == CompletionStatus::success);
   CHECK(two.end(0).holds(0, data));
   // Each asks for all of its reads once, and then for one of them at each timeout.
   CHECK(two.end(0).adapter.counters().retransmissions <=
-        two.end(0).adapter.counters().timeouts + kQueuePairs * (kReads - 1));
+        two.end(0).adapter.counters().timeouts + queue_pairs * (reads - 1));
 }
 
 TEST_CASE("a request with an unexpected message sequence number, or beyond the depth, terminates",

@@ -135,6 +135,26 @@ TEST_CASE("each active queue pair has its two turns, whoever leaves between them
   CHECK(answers == 3);
 }
 
+TEST_CASE("who leaves after a turn costs those behind it none", "[fabric][adapter]") {
+  Some some;
+  for (std::size_t number = 1; number <= Some::kCount; ++number) some.turns.activate(some[number]);
+  const std::uint32_t leaves = GENERATE(1U, 2U, 3U, 4U);
+  const bool answers = GENERATE(false, true);
+  for (;;) {
+    const auto turn = some.turns.next();
+    if (turn.queue_pair.number.value == leaves && turn.answers == answers) break;
+  }
+  some.turns.release([leaves](QueuePair& queue_pair) {
+    return queue_pair.number.value == leaves ? QueuePairTurn::kIdle : QueuePairTurn::kStays;
+  });
+  const std::uint32_t behind = leaves % Some::kCount + 1;
+  for (const bool answers_first : {true, false}) {
+    const auto turn = some.turns.next();
+    CHECK(turn.queue_pair.number.value == behind);
+    CHECK(turn.answers == answers_first);
+  }
+}
+
 TEST_CASE("what is settled finds those who await it, in the order of the lane", "[fabric][adapter]") {
   AwaitedPositions awaited;
   awaited.start(8);
