@@ -24,8 +24,8 @@ std::size_t FramePump::push(messaging::Session& session) {
     }
     waits_ = false;
     frame::FrameOffload offload;
-    const std::size_t bytes =
-        session.offloads() ? nic_.read_unfinished(memory, session.max_frame_bytes(), offload) : nic_.read_frame(memory);
+    const std::size_t bytes = session.offloads() ? nic_.read_unfinished(memory, session.max_frame_bytes(), offload)
+                                                 : nic_.read_frame(memory.bytes);
     if (bytes == 0) break;
     session.commit(static_cast<std::uint32_t>(bytes), offload);
     bytes_pushed += bytes;

@@ -155,7 +155,7 @@ bool TapDevice::permits(const frame::FrameOffload& offload) const {
   return permitted_.frames || !offload.asks_for_work();
 }
 
-std::size_t TapDevice::read_frame(std::span<std::byte> to, std::size_t max_complete_bytes,
+std::size_t TapDevice::read_frame(const messaging::FrameMemory& to, std::size_t max_complete_bytes,
                                   frame::FrameOffload& offload) {
   // The kernel truncates a frame to the buffer. Only a frame that doesn't fit fills the spare byte, which so reveals
   // the truncation.
@@ -163,10 +163,14 @@ std::size_t TapDevice::read_frame(std::span<std::byte> to, std::size_t max_compl
   frame::VirtioNetHeader header{};
   const std::size_t header_bytes = has_header_ ? sizeof header : 0;
   const std::size_t head_room = std::min(head_.size(), to.size());
-  const std::span<std::byte> rest = to.subspan(head_room);
-  const iovec parts[4] = {{&header, header_bytes}, {head_.data(), head_room}, {rest.data(), rest.size()}, {&spare, 1}};
+  const messaging::FrameMemory behind = to.behind(head_room);
+  const iovec parts[5] = {{&header, header_bytes},
+                          {head_.data(), head_room},
+                          {behind.bytes.data(), behind.bytes.size()},
+                          {behind.rest.data(), behind.rest.size()},
+                          {&spare, 1}};
   for (int dropped = 0; dropped < kMostDropped; ++dropped) {
-    const ssize_t result = ::preadv2(fd_.get(), parts, 4, -1, 0);
+    const ssize_t result = ::preadv2(fd_.get(), parts, 5, -1, 0);
     if (result <= static_cast<ssize_t>(header_bytes)) return 0;
     const std::size_t bytes = static_cast<std::size_t>(result) - header_bytes;
     const auto metadata = frame::parse_virtio_net_header(header);
@@ -181,7 +185,7 @@ std::size_t TapDevice::read_frame(std::span<std::byte> to, std::size_t max_compl
     }
     offload = *metadata;
     head_bytes_ = std::min(bytes, head_room);
-    std::memcpy(to.data(), head_.data(), head_bytes_);
+    to.write(0, std::span(head_).first(head_bytes_));
     return bytes;
   }
   return 0;

@@ -46,7 +46,8 @@ class TapDevice {
   /// Reads the next frame of the host's stack into `to`; the kernel writes all but the head. Returns its length; 0:
   /// none now. Drops and counts a frame longer than `to`, or than max_complete_bytes if it is not to be segmented, and
   /// an unfinished frame that the last set_offloads() does not permit. It then tries the next one.
-  std::size_t read_frame(std::span<std::byte> to, std::size_t max_complete_bytes, frame::FrameOffload& offload);
+  std::size_t read_frame(const messaging::FrameMemory& to, std::size_t max_complete_bytes,
+                         frame::FrameOffload& offload);
   /// What the kernel and this device can do, as probe_offloads() found it. attach() probes; after adopt() the caller
   /// does so, if it is the one that reads the frames.
   [[nodiscard]] const NicOffloads& offloads() const { return possible_; }

@@ -77,10 +77,10 @@ void TapNic::take_place(TapPlace place) {
 
 std::size_t TapNic::read_frame(std::span<std::byte> to) {
   frame::FrameOffload none;
-  return read_unfinished(to, to.size(), none);
+  return read_unfinished({to}, to.size(), none);
 }
 
-std::size_t TapNic::read_unfinished(std::span<std::byte> to, std::size_t max_complete_bytes,
+std::size_t TapNic::read_unfinished(const messaging::FrameMemory& to, std::size_t max_complete_bytes,
                                     frame::FrameOffload& offload) {
   if (!device_) return 0;
   const std::size_t bytes = device_->read_frame(to, max_complete_bytes, offload);

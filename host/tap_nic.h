@@ -64,7 +64,7 @@ class TapNic final : public VirtualNic {
   TapNic& operator=(const TapNic&) = delete;
 
   std::size_t read_frame(std::span<std::byte> to) override;
-  std::size_t read_unfinished(std::span<std::byte> to, std::size_t max_complete_bytes,
+  std::size_t read_unfinished(const messaging::FrameMemory& to, std::size_t max_complete_bytes,
                               frame::FrameOffload& offload) override;
   [[nodiscard]] NicOffloads offloads() const override { return offloads_; }
   void set_offloads(const NicOffloads& permitted) override;

@@ -32,10 +32,10 @@ void TapQueue::follow() {
 
 std::size_t TapQueue::read_frame(std::span<std::byte> to) {
   frame::FrameOffload none;
-  return read_unfinished(to, to.size(), none);
+  return read_unfinished({to}, to.size(), none);
 }
 
-std::size_t TapQueue::read_unfinished(std::span<std::byte> to, std::size_t max_complete_bytes,
+std::size_t TapQueue::read_unfinished(const messaging::FrameMemory& to, std::size_t max_complete_bytes,
                                       frame::FrameOffload& offload) {
   follow();
   return device_ && active_ ? device_->read_frame(to, max_complete_bytes, offload) : 0;

@@ -27,7 +27,7 @@ class TapQueue final : public FurtherNicQueue {
   // --- The serving thread. ---
 
   std::size_t read_frame(std::span<std::byte> to) override;
-  std::size_t read_unfinished(std::span<std::byte> to, std::size_t max_complete_bytes,
+  std::size_t read_unfinished(const messaging::FrameMemory& to, std::size_t max_complete_bytes,
                               frame::FrameOffload& offload) override;
   bool write_frame(const messaging::ReceivedFrame& frame) override;
   void collect_descriptors(std::vector<int>& out) const override;

@@ -8,6 +8,7 @@
 
 #include "common/mac_address.h"
 #include "common/time.h"
+#include "messaging/frame_memory.h"
 #include "messaging/received_frame.h"
 
 namespace splitnic::host {
@@ -40,12 +41,12 @@ class NicQueue {
   /// Writes the host's next outgoing frame to `to`, which may be the peer's memory (write-only; never read it back).
   /// Returns the frame's length; 0 when there is none now. Drops and counts a frame longer than `to`.
   virtual std::size_t read_frame(std::span<std::byte> to) = 0;
-  /// The same while unfinished frames are permitted. offload: what the driver is to finish. Drops and counts a
-  /// frame that is longer than max_complete_bytes, unless it is to be segmented.
-  virtual std::size_t read_unfinished(std::span<std::byte> to, std::size_t /*max_complete_bytes*/,
+  /// The same for a NIC with offloads(), while unfinished frames are permitted. offload: what the driver is to finish.
+  /// Drops and counts a frame that is longer than max_complete_bytes, unless it is to be segmented.
+  virtual std::size_t read_unfinished(const messaging::FrameMemory& to, std::size_t /*max_complete_bytes*/,
                                       frame::FrameOffload& offload) {
     offload = {};
-    return read_frame(to);
+    return read_frame(to.bytes);
   }
   /// Delivers a frame to the host. False if the host's side refused it; the caller counts that. Only with offloads
   /// the frame may be unfinished.

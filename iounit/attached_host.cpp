@@ -173,7 +173,7 @@ void AttachedHost::eject(const std::string& reason) {
   session_->reset(reason);
 }
 
-std::span<std::byte> AttachedHost::place(const frame::EthernetHeader& header, std::size_t frame_bytes) {
+messaging::FrameMemory AttachedHost::place(const frame::EthernetHeader& header, std::size_t frame_bytes) {
   if (!session_->up() || ending_ || flows_ || header.vlan_tags != 0) return {};
   owner_.attend(*this);
   placed_ = session_->claim(static_cast<std::uint32_t>(frame_bytes));
@@ -213,9 +213,9 @@ bool AttachedHost::deliver(std::size_t sender, const frame::EthernetHeader& head
   if (memory.size() < size || longest > session.max_frame_bytes()) return drop(HostDrop::to_host_too_long);
   constexpr std::size_t kAddresses = 2 * sizeof(MacAddress);
   const auto head = frame.head();
-  std::memcpy(memory.data(), head.data(), kAddresses);
-  std::memcpy(memory.data() + kAddresses, head.data() + kAddresses + tag, head.size() - tag - kAddresses);
-  frame.payload.copy_out(memory.subspan(head.size() - tag, frame.payload.size()));
+  memory.write(0, head.first(kAddresses));
+  memory.write(kAddresses, head.subspan(kAddresses + tag));
+  frame.payload.copy_out(memory.behind(head.size() - tag).first(frame.payload.size()));
   session.commit(static_cast<std::uint32_t>(size), frame::moved_by(offload, -static_cast<std::ptrdiff_t>(tag)));
   share.took(sender, session.credits());
   if (by_flow) flows_->sent();

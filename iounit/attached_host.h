@@ -241,7 +241,7 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   /// Memory for a frame of so many bytes, without a tag, of which the caller has read the head alone. The caller may
   /// put the payload there, and then delivers the frame as FrameInHand::placed_in this host. Empty: there is none, or
   /// the host has several queues. Write-only; valid until this host's next frame.
-  [[nodiscard]] std::span<std::byte> place(const frame::EthernetHeader& header, std::size_t frame_bytes);
+  [[nodiscard]] messaging::FrameMemory place(const frame::EthernetHeader& header, std::size_t frame_bytes);
   void count(HostDrop cause) {
     ++drops_[static_cast<std::size_t>(cause)];
     if (is_refusal(cause)) ++refused_frames_;
@@ -319,8 +319,8 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   bool interface_up_ = true;
   Time now_{};
   Time down_since_{};
-  std::span<std::byte> placed_{};  // what the last place() has given
-  messaging::LossReport losses_;   // of frames for which the host has no element
+  messaging::FrameMemory placed_{};  // what the last place() has given
+  messaging::LossReport losses_;     // of frames for which the host has no element
   Time limits_reported_ = Time::min();
   Time last_frame_at_{};
   std::array<std::uint64_t, kHostDrops> drops_{};

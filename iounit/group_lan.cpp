@@ -89,8 +89,8 @@ void GroupLan::from_wire(std::span<const std::byte> frame, const FrameOffload* o
   }
 }
 
-std::span<std::byte> GroupLan::place_for(std::span<const std::byte> frame, std::size_t head_bytes,
-                                         const FrameOffload& offload) {
+messaging::FrameMemory GroupLan::place_for(std::span<const std::byte> frame, std::size_t head_bytes,
+                                           const FrameOffload& offload) {
   if (receivers_of(frame.first(head_bytes)).units != just(unit_)) return {};
   return sink_->place_for(frame, head_bytes, offload);
 }

@@ -85,8 +85,8 @@ class GroupLan final : public LanEngine, private LanSink {
   void on_lan_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload) override {
     from_wire(frame, &offload);
   }
-  std::span<std::byte> place_for(std::span<const std::byte> frame, std::size_t head_bytes,
-                                 const frame::FrameOffload& offload) override;
+  messaging::FrameMemory place_for(std::span<const std::byte> frame, std::size_t head_bytes,
+                                   const frame::FrameOffload& offload) override;
   void on_placed_frame(std::span<const std::byte> frame, std::size_t head_bytes,
                        const frame::FrameOffload& offload) override;
   void from_wire(std::span<const std::byte> frame, const frame::FrameOffload* offload);

@@ -160,8 +160,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
     if (!lan_merger_.keep(frame, &offload, lan_mtu_, towards_hosts_)) take_lan_frame(frame, &offload);
   }
   bool on_unit_frame(std::span<const std::byte> frame, const frame::FrameOffload& offload, bool addressed) override;
-  std::span<std::byte> place_for(std::span<const std::byte> frame, std::size_t head_bytes,
-                                 const frame::FrameOffload& offload) override;
+  messaging::FrameMemory place_for(std::span<const std::byte> frame, std::size_t head_bytes,
+                                   const frame::FrameOffload& offload) override;
   void on_placed_frame(std::span<const std::byte> frame, std::size_t head_bytes,
                        const frame::FrameOffload& offload) override;
   enum class Origin : std::uint8_t { lan, another_unit };

@@ -186,8 +186,8 @@ void IoUnit::TowardsHosts::on_kept_frame(std::span<const std::byte> frame, const
 
 /// Only for the plain case: a frame to a host's own address that nobody else gets. Nothing is counted or learned before
 /// the frame is there.
-std::span<std::byte> IoUnit::place_for(std::span<const std::byte> frame, std::size_t head_bytes,
-                                       const FrameOffload& offload) {
+messaging::FrameMemory IoUnit::place_for(std::span<const std::byte> frame, std::size_t head_bytes,
+                                         const FrameOffload& offload) {
   lan_merger_.flush(towards_hosts_);  // older frames of the same connection
   const auto head = frame.first(head_bytes);
   if (!offload.asks_for_work() || !frame::holds_all_headers(head)) return {};

@@ -12,6 +12,7 @@
 #include "common/frame/frame_offload.h"
 #include "common/time.h"
 #include "iounit/packet_socket.h"
+#include "messaging/frame_memory.h"
 
 namespace splitnic::iounit {
 
@@ -38,8 +39,8 @@ class LanSink {
   /// memory of the engine as long as the frame, of which only the first head_bytes are there. Returns memory for all of
   /// the frame, which the engine fills from head_bytes on before it calls on_placed_frame(); none: the engine reads the
   /// frame as any other. Write-only, and valid until the next call of the sink.
-  virtual std::span<std::byte> place_for(std::span<const std::byte> /*frame*/, std::size_t /*head_bytes*/,
-                                         const frame::FrameOffload& /*offload*/) {
+  virtual messaging::FrameMemory place_for(std::span<const std::byte> /*frame*/, std::size_t /*head_bytes*/,
+                                           const frame::FrameOffload& /*offload*/) {
     return {};
   }
   /// The frame for which the last place_for() gave memory, with the same head and metadata.

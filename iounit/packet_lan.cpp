@@ -180,7 +180,7 @@ std::size_t PacketLan::receive(LanSink& sink, std::size_t budget) {
 PacketLan::Placed PacketLan::receive_placed(LanSink& sink, std::size_t& bytes) {
   Receiver::Slot& about = receiver_->slots.front();
   const auto memory = receiver_->bytes(0).subspan(frame::kVlanTagBytes);
-  std::array<iovec, 3> parts{iovec{&about.header, sizeof about.header}, iovec{memory.data(), kHeadBytes}, iovec{}};
+  std::array<iovec, 4> parts{iovec{&about.header, sizeof about.header}, iovec{memory.data(), kHeadBytes}};
   auto message = receiver_->message_into(0, std::span(parts).first(2));
   ssize_t seen = receive_one(socket_.get(), message, MSG_PEEK);
   if (seen < 0 && errno == EINVAL) {
@@ -198,7 +198,9 @@ PacketLan::Placed PacketLan::receive_placed(LanSink& sink, std::size_t& bytes) {
   const auto frame = memory.first(frame_bytes);
   const auto place = sink.place_for(frame, kHeadBytes, *offload);
   if (place.empty()) return Placed::no;
-  parts[2] = {place.data() + kHeadBytes, frame_bytes - kHeadBytes};
+  const messaging::FrameMemory payload = place.behind(kHeadBytes);
+  parts[2] = {payload.bytes.data(), payload.bytes.size()};
+  parts[3] = {payload.rest.data(), payload.rest.size()};
   message = receiver_->message_into(0, parts);
   if (receive_one(socket_.get(), message, 0) != seen) {
     ++counters_.rx_truncated;

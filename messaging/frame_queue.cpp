@@ -153,7 +153,7 @@ Credits FrameQueue::credits() const {
   return sum;
 }
 
-std::span<std::byte> FrameQueue::claim(std::uint32_t frame_bytes) {
+FrameMemory FrameQueue::claim(std::uint32_t frame_bytes) {
   claimed_ = {};
   waits_for_buffers_ = false;
   if (context_.state != SessionState::up || context_.shutting_down) return {};
@@ -165,12 +165,12 @@ std::span<std::byte> FrameQueue::claim(std::uint32_t frame_bytes) {
     case TxPath::send_data: {
       const auto buffer = control_.claim();
       if (buffer.empty()) return {};
-      claimed_ = buffer.first(std::min<std::size_t>(buffer.size(), context_.limits.message_bytes))
-                     .subspan(wire::kSendDataHeadBytes);
+      claimed_ = {buffer.first(std::min<std::size_t>(buffer.size(), context_.limits.message_bytes))
+                      .subspan(wire::kSendDataHeadBytes)};
       break;
     }
     case TxPath::data_send:
-      claimed_ = data_->claim();
+      claimed_ = {data_->claim()};
       break;
     case TxPath::direct:
     case TxPath::segmented:
@@ -179,27 +179,30 @@ std::span<std::byte> FrameQueue::claim(std::uint32_t frame_bytes) {
       break;
   }
   if (claimed_.size() > bytes) claimed_ = claimed_.first(bytes);
-  return claimed_.empty() ? claimed_ : claimed_.subspan(header_bytes);
+  return claimed_.empty() ? claimed_ : claimed_.behind(header_bytes);
 }
 
 /// Memory for the next elements of a pool of the peer. Elements are contiguous, so a frame that spans some lies in one
 /// range, or in two where it goes round the end of the ring.
-std::span<std::byte> FrameQueue::claim_elements(std::uint32_t bytes) {
+FrameMemory FrameQueue::claim_elements(std::uint32_t bytes) {
   if (!data_->can_write()) return {};
   PeerPool* pool = usable_peer_pool(bytes);
   if (pool == nullptr) return {};
   if (!context_.offloads) bytes = std::min(bytes, pool->element_bytes());
   const std::uint32_t first = *pool->next();
-  if (bytes <= pool->bytes_from(first)) {
-    if (const auto offset = context_.adapter.claim_direct(data_->number(), pool->place_of(first), bytes)) {
+  const auto before_end = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, pool->bytes_from(first)));
+  const bool around_end = before_end < bytes;
+  if (!around_end || (context_.link.bridge().peer_window().is_memory() && data_->can_write(2))) {
+    FrameMemory to{claim_range(pool->place_of(first), before_end)};
+    if (around_end) to.rest = claim_range(pool->place_of(0), bytes - before_end);
+    if (to.size() == bytes) {
       tx_path_ = TxPath::direct;
-      claimed_offset_ = *offset;
-      return context_.link.bridge().peer_window().claim(*offset, bytes);
+      return to;
     }
-    if (!context_.offloads) {
-      tx_path_ = TxPath::segmented;
-      return data_->claim();
-    }
+  }
+  if (!context_.offloads) {
+    tx_path_ = TxPath::segmented;
+    return {data_->claim()};
   }
   // At worst, each buffer of the data channel takes a part, and both ranges end with a short one. One more buffer is
   // for the indication.
@@ -208,7 +211,15 @@ std::span<std::byte> FrameQueue::claim_elements(std::uint32_t bytes) {
   if (waits_for_buffers_) return {};
   tx_path_ = TxPath::staged;
   staging_.resize(wire::kMaxFrameBytes);
-  return std::span(staging_).first(bytes);
+  return {std::span(staging_).first(bytes)};
+}
+
+/// Memory of the peer; empty: this end may not store there.
+std::span<std::byte> FrameQueue::claim_range(fabric::RemoteAddress at, std::uint32_t bytes) {
+  const auto offset = context_.adapter.claim_direct(data_->number(), at, bytes);
+  if (!offset) return {};
+  claimed_offset_ = *offset;
+  return context_.link.bridge().peer_window().claim(*offset, bytes);
 }
 
 void FrameQueue::commit(std::uint32_t bytes, const frame::FrameOffload& offload) {
@@ -218,7 +229,8 @@ void FrameQueue::commit(std::uint32_t bytes, const frame::FrameOffload& offload)
   SPLITNIC_CHECK(context_.offloads || !offload.asks_for_work());
   if (context_.offloads) {
     const frame::VirtioNetHeader header = frame::make_virtio_net_header(offload);
-    std::memcpy(claimed_.data(), &header, sizeof header);
+    static_assert(sizeof header <= wire::kElementGrain);  // so all of it is in the first part
+    std::memcpy(claimed_.bytes.data(), &header, sizeof header);
   }
   bool sent = false;
   switch (tx_path_) {
@@ -260,8 +272,7 @@ bool FrameQueue::commit_elements(std::uint32_t bytes) {
   const std::uint32_t* with = by_immediate ? &immediate : nullptr;
   bool sent = false;
   if (tx_path_ == TxPath::direct) {
-    context_.link.bridge().peer_window().commit(claimed_offset_, claimed_.first(bytes));
-    sent = data_->announce_write(bytes, place, with);
+    sent = announce(pool, bytes, with);
   } else if (tx_path_ == TxPath::segmented) {
     sent = data_->commit_write(bytes, place, with);
   } else {
@@ -272,6 +283,18 @@ bool FrameQueue::commit_elements(std::uint32_t bytes) {
   ++(by_immediate ? context_.counters.writes_with_immediate_sent : context_.counters.writes_sent);
   if (!by_immediate) indications_.push_back(indication);
   return sent;
+}
+
+/// The bytes are in the claim.
+bool FrameQueue::announce(const PeerPool& pool, std::uint32_t bytes, const std::uint32_t* immediate) {
+  const FrameMemory frame = claimed_.first(bytes);
+  const auto place = pool.place_of(*pool.next());
+  if (frame.rest.empty()) {
+    context_.link.bridge().peer_window().commit(claimed_offset_, frame.bytes);
+    return data_->announce_write(bytes, place, immediate);
+  }
+  return data_->announce_write(static_cast<std::uint32_t>(frame.bytes.size()), place, nullptr) &&
+         data_->announce_write(static_cast<std::uint32_t>(frame.rest.size()), pool.place_of(0), immediate);
 }
 
 bool FrameQueue::write_staged(const PeerPool& pool, std::uint32_t bytes, const std::uint32_t* immediate) {

@@ -12,6 +12,7 @@
 #include "messaging/buffer_pools.h"
 #include "messaging/control_session.h"
 #include "messaging/epoch_context.h"
+#include "messaging/frame_memory.h"
 #include "messaging/wire/immediate.h"
 
 namespace splitnic::messaging {
@@ -43,7 +44,7 @@ class FrameQueue final : private ChannelSink {
   void start();
 
   // ---- frames to the peer; see Session::claim() and commit()
-  [[nodiscard]] std::span<std::byte> claim(std::uint32_t bytes);
+  [[nodiscard]] FrameMemory claim(std::uint32_t bytes);
   void commit(std::uint32_t bytes, const frame::FrameOffload& offload);
   void flush_indications();
   [[nodiscard]] Credits credits() const;
@@ -79,7 +80,7 @@ class FrameQueue final : private ChannelSink {
     none,
     direct,     // the claim is the peer's memory
     segmented,  // the claim is a buffer of the data channel
-    staged,     // the claim is staging_, for a frame that may go round the end of its ring, or that goes segmented
+    staged,  // the claim is staging_: a frame that goes segmented, or in two parts through a window that is not memory
     data_send,
     send_data
   };
@@ -108,8 +109,10 @@ class FrameQueue final : private ChannelSink {
   void deliver_unfinished(const OwnedPool::Bytes& bytes);
   void deliver(const ReceivedFrame& frame);
   [[nodiscard]] PeerPool* usable_peer_pool(std::uint32_t bytes);
-  [[nodiscard]] std::span<std::byte> claim_elements(std::uint32_t bytes);
+  [[nodiscard]] FrameMemory claim_elements(std::uint32_t bytes);
+  [[nodiscard]] std::span<std::byte> claim_range(fabric::RemoteAddress at, std::uint32_t bytes);
   [[nodiscard]] bool commit_elements(std::uint32_t bytes);
+  [[nodiscard]] bool announce(const PeerPool& pool, std::uint32_t bytes, const std::uint32_t* immediate);
   [[nodiscard]] bool write_staged(const PeerPool& pool, std::uint32_t bytes, const std::uint32_t* immediate);
   [[nodiscard]] bool write(fabric::RemoteAddress to, std::span<const std::byte> bytes, const std::uint32_t* immediate);
   // frame_queue_pools.cpp: pools, and the messages about them
@@ -149,8 +152,8 @@ class FrameQueue final : private ChannelSink {
   Time extra_pool_used_at_{};
 
   TxPath tx_path_ = TxPath::none;
-  std::span<std::byte> claimed_;  // with the virtio-net header, where there is one
-  std::size_t claimed_offset_ = 0;
+  FrameMemory claimed_;             // with the virtio-net header, where there is one
+  std::size_t claimed_offset_ = 0;  // of the last range; a window that is not memory gives one
   std::vector<std::byte> staging_;
   std::vector<wire::Indication> indications_;
 

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/frame/frame_offload.h"
 #include "fabric/bridge/peer_memory.h"
+#include "messaging/frame_memory.h"
 
 namespace splitnic::messaging {
 
@@ -41,6 +42,10 @@ struct ReceivedFrame {
     SPLITNIC_CHECK_OP(to.size(), ==, size());
     bytes.copy_out(0, to.first(bytes.size()));
     rest.copy_out(0, to.subspan(bytes.size()));
+  }
+  void copy_out(const FrameMemory& to) const {
+    first(to.bytes.size()).copy_out(to.bytes);
+    behind(to.bytes.size()).copy_out(to.rest);
   }
 };
 

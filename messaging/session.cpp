@@ -148,9 +148,7 @@ Time Session::next_deadline() const {
 
 // ---- frames and requests
 
-std::span<std::byte> Session::claim(std::uint32_t bytes) {
-  return epoch_ ? epoch_->frames().claim(bytes) : std::span<std::byte>();
-}
+FrameMemory Session::claim(std::uint32_t bytes) { return epoch_ ? epoch_->frames().claim(bytes) : FrameMemory(); }
 
 void Session::commit(std::uint32_t bytes, const frame::FrameOffload& offload) {
   if (epoch_) epoch_->frames().commit(bytes, offload);

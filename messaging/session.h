@@ -57,10 +57,11 @@ class Session {
 
   /// Returns memory for one frame of up to `bytes`, write-only (the memory may be the peer's): so many bytes, or fewer
   /// if no frame may be that long. Empty while not up, when the peer has no free element, or when the queue is full
-  /// (back-pressure). There is at most one claim at a time; a new claim replaces it.
-  [[nodiscard]] std::span<std::byte> claim(std::uint32_t bytes);
+  /// (back-pressure). Only with offloads() it may be in two parts. There is at most one claim at a time; a new claim
+  /// replaces it.
+  [[nodiscard]] FrameMemory claim(std::uint32_t bytes);
   /// The same for a frame of up to max_frame_bytes().
-  [[nodiscard]] std::span<std::byte> claim() { return claim(max_frame_bytes()); }
+  [[nodiscard]] FrameMemory claim() { return claim(max_frame_bytes()); }
   /// Pushes the first `bytes` (14 .. claim size) of the claim as a frame. Indications go out in batches. offload: what
   /// the peer is to finish, only if offloads(); without kind, the frame must not be longer than max_frame_bytes(), and
   /// a kind of UDP needs udp_segments().

@@ -70,7 +70,7 @@ std::size_t HostEnd::send_all(const std::vector<std::byte>& frame, const frame::
   for (; sent < 64; ++sent) {
     const auto memory = session_.claim(static_cast<std::uint32_t>(frame.size()));
     if (memory.size() < frame.size()) break;
-    std::ranges::copy(frame, memory.begin());
+    memory.write(0, frame);
     session_.commit(static_cast<std::uint32_t>(frame.size()), offload);
   }
   session_.flush();

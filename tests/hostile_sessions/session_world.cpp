@@ -131,7 +131,7 @@ class SessionWorld final : public World {
       if (memory.size() < wire::kMinFrameBytes) return;
       const auto most = std::min<std::size_t>(memory.size(), session_.max_frame_bytes());
       const std::size_t bytes = std::clamp<std::size_t>(input.half(), wire::kMinFrameBytes, most);
-      std::fill_n(memory.begin(), bytes, std::byte{7});
+      memory.write(0, std::vector(bytes, std::byte{7}));
       session_.commit(static_cast<std::uint32_t>(bytes));
     }
     session_.flush();

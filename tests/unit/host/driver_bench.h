@@ -72,11 +72,14 @@ class MemoryNic final : public VirtualNic {
     std::copy(frame.begin(), frame.end(), to.begin());
     return frame.size();
   }
-  std::size_t read_unfinished(std::span<std::byte> to, std::size_t max_complete_bytes,
+  std::size_t read_unfinished(const messaging::FrameMemory& to, std::size_t max_complete_bytes,
                               frame::FrameOffload& offload) override {
     const bool is_super = !sending.empty() && sending.front().size() > max_complete_bytes;
     offload = is_super ? sending_offload : frame::FrameOffload{};
-    return read_frame(to);
+    Frame frame(to.size());
+    const std::size_t bytes = read_frame(frame);
+    to.write(0, std::span(frame).first(bytes));
+    return bytes;
   }
   [[nodiscard]] NicOffloads offloads() const override { return able; }
   void set_offloads(const NicOffloads& to) override {
@@ -166,7 +169,7 @@ class TestUnit final : public messaging::SessionEvents {
   [[nodiscard]] bool send(const Frame& frame, const frame::FrameOffload& offload = {}) {
     const auto memory = session_->claim(static_cast<std::uint32_t>(frame.size()));
     if (memory.size() < frame.size()) return false;
-    std::copy(frame.begin(), frame.end(), memory.begin());
+    memory.write(0, frame);
     session_->commit(static_cast<std::uint32_t>(frame.size()), offload);
     session_->flush();
     return true;

@@ -54,7 +54,9 @@ void send_datagram(const char* interface, std::size_t bytes) {
 /// most_bytes: of a complete frame; 0: as many as there is room for.
 std::size_t next_ipv4(TapNic& nic, std::span<std::byte> to, std::size_t most_bytes = 0) {
   frame::FrameOffload offload;
-  const auto read = [&] { return most_bytes == 0 ? nic.read_frame(to) : nic.read_unfinished(to, most_bytes, offload); };
+  const auto read = [&] {
+    return most_bytes == 0 ? nic.read_frame(to) : nic.read_unfinished({to}, most_bytes, offload);
+  };
   for (std::size_t bytes = read(); bytes != 0; bytes = read()) {
     if (to[12] == std::byte{0x08} && to[13] == std::byte{0x00} && to[23] == std::byte{17}) return bytes;
   }
@@ -76,7 +78,7 @@ void send_frame(const char* interface, std::span<const std::byte> frame) {
   to.sll_family = AF_PACKET;
   to.sll_ifindex = static_cast<int>(::if_nametoindex(interface));
   // Without the protocol, the kernel takes every such frame for the same.
-  to.sll_protocol = htons(test::get16(frame, 12));
+  to.sll_protocol = htons(splitnic::test::get16(frame, 12));
   const ssize_t sent = ::sendto(fd, frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
   ::close(fd);
   REQUIRE(sent == static_cast<ssize_t>(frame.size()));
@@ -171,8 +173,8 @@ TEST_CASE("membership reports leave by the first queue, whose driver looks for t
   constexpr std::size_t kEndOfSourceV4 = 14 + 15;
   constexpr std::size_t kEndOfSourceV6 = 14 + 23;
   for (unsigned source = 0; source < kSources; ++source) {
-    test::Bytes igmp = test::igmp(0x22);
-    test::Bytes mld = test::mld(143);
+    splitnic::test::Bytes igmp = splitnic::test::igmp(0x22);
+    splitnic::test::Bytes mld = splitnic::test::mld(143);
     igmp[kEndOfSourceV4] = mld[kEndOfSourceV6] = static_cast<std::byte>(source);
     send_frame("sn0", igmp);
     send_frame("sn0", mld);

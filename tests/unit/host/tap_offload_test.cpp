@@ -60,7 +60,7 @@ struct UdpSocket {
     to.sin_family = AF_INET;
     to.sin_port = htons(0x1001);
     to.sin_addr.s_addr = htonl(0x0a000001);
-    const std::vector<char> payload(bytes, 'x');
+    const Bytes payload = splitnic::test::pattern(bytes);
     REQUIRE(::sendto(fd, payload.data(), bytes, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to) ==
             static_cast<ssize_t>(bytes));
   }
@@ -72,15 +72,17 @@ struct Read {
   frame::FrameOffload offload;
 };
 
-/// The UDP frames that the driver's side reads now.
-std::vector<Read> read_all(TapNic& nic, std::size_t room_bytes = 65536) {
+/// The UDP frames that the driver's side reads now. first_bytes: of the room, in a part of its own.
+std::vector<Read> read_all(TapNic& nic, std::size_t room_bytes = 65536, std::size_t first_bytes = 0) {
   std::vector<Read> all;
-  Bytes room(room_bytes);
+  Bytes first(first_bytes);
+  Bytes rest(room_bytes - first_bytes);
   frame::FrameOffload offload;
-  for (std::size_t bytes = nic.read_unfinished(room, 1514, offload); bytes != 0;
-       bytes = nic.read_unfinished(room, 1514, offload)) {
-    if (bytes > 42 && room[23] == std::byte{17})
-      all.push_back({Bytes(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(bytes)), offload});
+  while (const std::size_t bytes = nic.read_unfinished({first, rest}, 1514, offload)) {
+    Bytes frame = first;
+    frame.insert(frame.end(), rest.begin(), rest.end());
+    frame.resize(bytes);
+    if (bytes > 42 && frame[23] == std::byte{17}) all.push_back({std::move(frame), offload});
   }
   return all;
 }
@@ -178,6 +180,31 @@ TEST_CASE("only a super-frame may be longer than the agreed frame, and none than
   CHECK(frames[0].frame.size() == 1514);
   CHECK(frames[1].frame.size() == 3042);
   CHECK(nic->oversized() == 2);
+}
+
+TEST_CASE("a frame is read into two parts, wherever the first one ends", "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened(true);
+  nic->set_offloads({.frames = true});
+  run("ip link set sn0 mtu 4000");
+  const UdpSocket socket;
+  // In the bytes that the device keeps a copy of, at their end, behind them, in the last byte, and behind it.
+  for (const std::size_t first_bytes : {std::size_t{50}, TapDevice::kHeadBytes, std::size_t{700}, std::size_t{1513},
+                                        std::size_t{1514}, std::size_t{3000}}) {
+    socket.send(1472);
+    socket.send(1473);
+    const auto frames = read_all(*nic, 4000, first_bytes);
+    REQUIRE(frames.size() == 1);
+    CHECK(frames[0].offload == frame::FrameOffload{true, 34, 6});
+    const auto payload = std::span(frames[0].frame).subspan(42);
+    CHECK(std::ranges::equal(payload, splitnic::test::pattern(1472)));
+  }
+  CHECK(nic->oversized() == 6);
+  // The spare byte lies behind both parts.
+  socket.send(1000);
+  CHECK(read_all(*nic, 1041, 500).empty());
+  CHECK(nic->oversized() == 7);
 }
 
 TEST_CASE("the stack takes unfinished frames", "[host][tap][privileged]") {

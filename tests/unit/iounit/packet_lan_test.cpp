@@ -269,17 +269,19 @@ struct Placing final : LanSink {
     frames.emplace_back(frame.begin(), frame.end());
     offloads.push_back(offload);
   }
-  std::span<std::byte> place_for(std::span<const std::byte> frame, std::size_t head_bytes,
-                                 const frame::FrameOffload&) override {
+  messaging::FrameMemory place_for(std::span<const std::byte> frame, std::size_t head_bytes,
+                                   const frame::FrameOffload&) override {
     ++asked;
     CHECK(head_bytes == kHeadBytes);
     if (asked % 3 == 0) return {};
     place.assign(frame.size(), std::byte{0xee});
-    return place;
+    rest.assign(frame.size() / 2 * (asked % 2), std::byte{0xee});  // of every other one
+    return {std::span(place).first(place.size() - rest.size()), rest};
   }
   void on_placed_frame(std::span<const std::byte> frame, std::size_t head_bytes,
                        const frame::FrameOffload& offload) override {
     std::ranges::copy(frame.first(head_bytes), place.begin());
+    std::ranges::copy(rest, place.end() - static_cast<std::ptrdiff_t>(rest.size()));
     frames.push_back(place);
     offloads.push_back(offload);
     ++placed;
@@ -287,6 +289,7 @@ struct Placing final : LanSink {
   std::vector<Frame> frames;
   std::vector<frame::FrameOffload> offloads;
   Frame place;
+  Frame rest;
   std::size_t asked = 0;
   std::size_t placed = 0;
 };

@@ -133,7 +133,7 @@ class MemoryLan final : public LanEngine {
     const auto place = sink.place_for(seen, kHeadBytes, *offload);
     if (place.empty()) return false;
     SPLITNIC_CHECK_OP(place.size(), ==, frame.size());
-    std::copy(frame.begin() + kHeadBytes, frame.end(), place.begin() + kHeadBytes);
+    place.write(kHeadBytes, std::span(frame).subspan(kHeadBytes));
     ++read_apart;
     sink.on_placed_frame(seen, kHeadBytes, *offload);
     return true;
@@ -254,7 +254,7 @@ class TestHost final : public messaging::SessionEvents {
   [[nodiscard]] bool send(const Frame& frame, const frame::FrameOffload& offload = {}) {
     const auto memory = session_->claim(session_->longest_frame_bytes());
     if (memory.size() < frame.size()) return false;
-    std::copy(frame.begin(), frame.end(), memory.begin());
+    memory.write(0, frame);
     session_->commit(static_cast<std::uint32_t>(frame.size()), offload);
     session_->flush();
     return true;

@@ -223,6 +223,17 @@ class ScriptedHost {
                                              adapter_->region_address(*tag), 0};
     say([&](auto out) { return wire::encode_buffer_recv_pool(out, 0, std::span(&advertised, 1)); });
   }
+  /// A pool in the bridge's memory, of which the unit may store into the first `granted` elements.
+  void advertise_bridge_memory(std::uint32_t pool, std::uint32_t elements, std::uint32_t granted) {
+    constexpr std::uint32_t kElementBytes = 1536;
+    const fabric::MemoryRange range{link_->buffers().offset, std::size_t{granted} * kElementBytes};
+    const auto tag =
+        adapter_->register_bridge_memory(domain_, range, fabric::Right::local_read | fabric::Right::remote_write, true);
+    SPLITNIC_CHECK(tag.has_value());
+    const wire::PoolAdvertisement advertised{wire::PoolNumber{pool},         elements, kElementBytes, tag->value,
+                                             adapter_->region_address(*tag), 0};
+    say([&](auto out) { return wire::encode_buffer_recv_pool(out, 0, std::span(&advertised, 1)); });
+  }
   /// The memory of the pool that advertise_memory() made last.
   [[nodiscard]] std::span<const std::byte> memory() const { return memories_.back(); }
   /// Says where writes have put a frame, whether there were any or not.

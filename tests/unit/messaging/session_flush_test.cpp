@@ -35,7 +35,7 @@ void write_element(ScriptedHost& host, std::uint32_t element) {
 bool push_frame(ScriptedHost& host) {
   const auto memory = host.session().claim();
   if (memory.empty()) return false;
-  std::fill_n(memory.begin(), 60, std::byte{1});
+  memory.write(0, std::vector(60, std::byte{1}));
   host.session().commit(60);
   host.session().flush();
   return true;

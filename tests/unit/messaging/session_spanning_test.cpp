@@ -3,6 +3,7 @@
 
 #include "messaging/session.h"
 #include "scripted_peer.h"
+#include "tests/sim_bridge/sim_bridge.h"
 
 namespace splitnic::messaging::session_spanning_test {
 
@@ -25,17 +26,22 @@ SessionOptions options_of(wire::Role role) {
   return options;
 }
 
-/// A host and a unit with shared memory between them, in simulated time.
+/// A host and a unit with shared memory between them, or a simulated bridge, in simulated time.
 class TwoSessions {
  public:
+  enum class Window : std::uint8_t { memory, posted };
   explicit TwoSessions(const SessionOptions& host = options_of(wire::Role::host),
                        const SessionOptions& unit = options_of(wire::Role::io_unit),
-                       std::size_t bridge_bytes = 4U << 20U) {
-    auto ends = fabric::shm_pair(bridge_bytes, bridge_bytes);
-    REQUIRE(ends.has_value());
-    ends_ = std::move(*ends);
-    unit_ = std::make_unique<Session>(unit, *ends_.first, random_, unit_events);
-    host_ = std::make_unique<Session>(host, *ends_.second, random_, host_events);
+                       std::size_t bridge_bytes = 4U << 20U, Window window = Window::memory) {
+    if (window == Window::memory) {
+      auto ends = fabric::shm_pair(bridge_bytes, bridge_bytes);
+      REQUIRE(ends.has_value());
+      shared_ = std::move(*ends);
+    } else {
+      simulated_.emplace(fabric::SimBridgeOptions{.local_bytes = {bridge_bytes, bridge_bytes}}, random_);
+    }
+    unit_ = std::make_unique<Session>(unit, simulated_ ? simulated_->end(0) : *shared_.first, random_, unit_events);
+    host_ = std::make_unique<Session>(host, simulated_ ? simulated_->end(1) : *shared_.second, random_, host_events);
     REQUIRE(run_until([&] { return host_->up() && unit_->up(); }));
   }
   [[nodiscard]] Session& host() { return *host_; }
@@ -47,6 +53,7 @@ class TwoSessions {
   bool run_until(const std::function<bool()>& condition) {
     for (const Time end = now_ + std::chrono::seconds(2); now_ < end; now_ += std::chrono::microseconds(20)) {
       if (condition()) return true;
+      if (simulated_) simulated_->advance(now_);
       for (Session* session : {host_.get(), unit_.get()}) {
         session->poll(now_);
         session->flush();
@@ -59,7 +66,8 @@ class TwoSessions {
 
  private:
   SeededRandom random_{11};
-  std::pair<std::unique_ptr<fabric::Bridge>, std::unique_ptr<fabric::Bridge>> ends_;
+  std::pair<std::unique_ptr<fabric::Bridge>, std::unique_ptr<fabric::Bridge>> shared_;
+  std::optional<fabric::SimBridgePair> simulated_;
   std::unique_ptr<Session> unit_;
   std::unique_ptr<Session> host_;
   Time now_{};
@@ -75,7 +83,7 @@ bool send(Session& session, std::span<const std::byte> frame, const frame::Frame
   const auto memory = session.claim(room);
   if (memory.empty()) return false;
   REQUIRE(memory.size() >= frame.size());
-  std::copy(frame.begin(), frame.end(), memory.begin());
+  memory.write(0, frame);
   session.commit(static_cast<std::uint32_t>(frame.size()), offload);
   return true;
 }
@@ -89,10 +97,15 @@ SessionOptions scripted_unit() {
 
 /// A host that has agreed on offloads, but not on super-frames of UDP. It has a pool for the unit.
 struct OffloadingHost : ScriptedHost {
-  explicit OffloadingHost(std::uint32_t elements = 64) : ScriptedHost(scripted_unit()) {
+  /// granted: of the elements, which then are in the bridge's memory; 0: they are in the host's own.
+  explicit OffloadingHost(std::uint32_t elements = 64, std::uint32_t granted = 0) : ScriptedHost(scripted_unit()) {
     features = wire::kFeatureOffloads;
     REQUIRE(come_up_to_pools());
-    advertise_memory(0, elements);
+    if (granted > 0) {
+      advertise_bridge_memory(0, elements, granted);
+    } else {
+      advertise_memory(0, elements);
+    }
     request(wire::LinkState{.up = true});
     REQUIRE(run_until([&] { return session().up(); }));
     REQUIRE(session().offloads());
@@ -108,7 +121,8 @@ struct OffloadingHost : ScriptedHost {
 }  // namespace
 
 TEST_CASE("frames of every length arrive whole with their metadata, both ways", "[messaging][spanning]") {
-  TwoSessions ends;
+  const auto window = GENERATE(TwoSessions::Window::memory, TwoSessions::Window::posted);
+  TwoSessions ends(options_of(wire::Role::host), options_of(wire::Role::io_unit), 4U << 20U, window);
   REQUIRE(ends.host().offloads());
   REQUIRE(ends.unit().udp_segments());
   REQUIRE(ends.host().longest_frame_bytes() == kSuper);
@@ -282,6 +296,29 @@ TEST_CASE("a frame that goes in cells spans the elements of a pool, too", "[mess
   }
   CHECK(host.session().counters().writes_with_immediate_sent == 0);
   CHECK(host.events.downs.empty());
+}
+
+TEST_CASE("an end that may store in one part of its claim alone stages the frame", "[messaging][spanning]") {
+  OffloadingHost host(64, 43);  // the elements of one frame
+  Session& session = host.session();
+  const auto frame = frame_of(65530, 1);
+  REQUIRE(send(session, frame, kTcp, kSuper - 20));
+  session.flush();
+  host.say([&](auto out) {
+    wire::UpdateWriter writer(out, 1);
+    REQUIRE(writer.add({wire::PoolNumber{0}, 0, 43}));
+    return writer.finish().size();
+  });
+  REQUIRE(host.run_until([&] { return session.credits().free == 64; }));
+  // The next frame begins behind what the host has granted, and ends in it.
+  const auto memory = session.claim(kSuper - 20);
+  CHECK(memory.bytes.size() == kSuper - 20);
+  REQUIRE(memory.rest.empty());
+  REQUIRE(send(session, frame, kTcp, kSuper - 20));
+  session.flush();
+  // The host's adapter refuses it, which ends the host's session.
+  REQUIRE(host.run_until([&] { return !session.up(); }));
+  CHECK(host.events.downs.size() == 1);
 }
 
 TEST_CASE("a sender that sleeps without buffers for its next frame is rung when the peer has the last ones",
