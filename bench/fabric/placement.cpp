@@ -32,19 +32,6 @@ constexpr std::size_t kBatches = 7;
 constexpr std::size_t kRoundTrips = 64;  // of a batch
 constexpr std::size_t kLooksAtOnce = 1U << 14U;
 
-/// Spins until the word that the other process stores is `value`. False: it does not come.
-bool await_word(fabric::Bridge& bridge, std::uint64_t value, bool yield) {
-  const fabric::PeerMemory memory = bridge.local_memory();
-  const Time give_up = monotonic_now() + kPatience;
-  do {
-    for (std::size_t i = 0; i < kLooksAtOnce; ++i) {
-      if (memory.watch<std::uint64_t>(0) == value) return true;
-      if (yield) std::this_thread::yield();
-    }
-  } while (monotonic_now() < give_up);
-  return false;
-}
-
 /// The other process: sleeps until it is asked, then answers as many words as a measurement has.
 [[noreturn]] void answer_words(fabric::Bridge& bridge, int channel, const Cores& cores) {
   move_to_core(cores.server);
@@ -61,6 +48,18 @@ bool await_word(fabric::Bridge& bridge, std::uint64_t value, bool yield) {
 }
 
 }  // namespace
+
+bool await_word(fabric::Bridge& bridge, std::uint64_t value, bool yield) {
+  const fabric::PeerMemory memory = bridge.local_memory();
+  const Time give_up = monotonic_now() + kPatience;
+  do {
+    for (std::size_t i = 0; i < kLooksAtOnce; ++i) {
+      if (memory.watch<std::uint64_t>(0) == value) return true;
+      if (yield) std::this_thread::yield();
+    }
+  } while (monotonic_now() < give_up);
+  return false;
+}
 
 const char* to_string(Placement placement) { return kTitles[static_cast<std::size_t>(placement)]; }
 

@@ -24,6 +24,10 @@ const char* to_string(Placement placement);
 /// In JSON, and where a table has no room.
 const char* key_of(Placement placement);
 
+/// Spins until the word that the other process stores at the start of this end's memory is `value`. False: the value
+/// does not come. yield: both may be on one core.
+[[nodiscard]] bool await_word(fabric::Bridge& bridge, std::uint64_t value, bool yield);
+
 /// line: seconds one way.
 [[nodiscard]] Placement placement_of(double line);
 /// Seconds one way: below, the cores share one real core.

@@ -156,16 +156,16 @@ Result<double> register_by_verbs(std::size_t entries, Duration length) {
 
 /// One read after the other, each from where the last one said: nothing is read ahead.
 double bare_read(std::size_t bytes, Duration length) {
-  constexpr std::size_t kLine = 64 / sizeof(std::uint32_t);
+  constexpr std::size_t kLineWords = 64 / sizeof(std::uint32_t);
   const std::size_t lines = std::max<std::size_t>(bytes / 64, 1);
   std::vector<std::uint32_t> order(lines);
   std::iota(order.begin(), order.end(), 0U);
   SeededRandom random(1);
   for (std::size_t i = lines - 1; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
-  std::vector<std::uint32_t> memory(lines * kLine);
-  for (std::size_t i = 0; i < lines; ++i) memory[order[i] * kLine] = order[(i + 1) % lines];
+  std::vector<std::uint32_t> memory(lines * kLineWords);
+  for (std::size_t i = 0; i < lines; ++i) memory[order[i] * kLineWords] = order[(i + 1) % lines];
   std::uint32_t at = 0;
-  const double cost = time_of(length, [&](std::size_t) { at = memory[at * kLine]; });
+  const double cost = time_of(length, [&](std::size_t) { at = memory[at * kLineWords]; });
   use(at);
   return cost;
 }

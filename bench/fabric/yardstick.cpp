@@ -12,6 +12,7 @@
 
 #include "bench/fabric/contents.h"
 #include "bench/fabric/measurement.h"
+#include "bench/fabric/placement.h"
 #include "bench/summary.h"
 
 namespace splitnic::bench {
@@ -20,20 +21,6 @@ namespace {
 
 constexpr std::uint64_t kStop = ~std::uint64_t{0};
 constexpr std::size_t kRoundTripsAtOnce = 64;  // between two looks at the clock
-constexpr std::size_t kLooksAtOnce = 1U << 14U;
-
-/// Spins until the word that the other process stores is `value`. False: the value does not come.
-bool await_word(fabric::Bridge& bridge, std::uint64_t value, bool yield) {
-  const fabric::PeerMemory memory = bridge.local_memory();
-  const Time give_up = monotonic_now() + kPatience;
-  do {
-    for (std::size_t i = 0; i < kLooksAtOnce; ++i) {
-      if (memory.watch<std::uint64_t>(0) == value) return true;
-      if (yield) std::this_thread::yield();
-    }
-  } while (monotonic_now() < give_up);
-  return false;
-}
 
 /// Median of the batches' means: one clock reading is as long as the thing measured.
 template <class RoundTrip>

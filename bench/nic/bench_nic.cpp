@@ -22,7 +22,7 @@
 #include "common/os/errno_text.h"
 #include "common/result.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 namespace {
 
@@ -151,9 +151,7 @@ int bench_in_laboratory(const NicCommand& command, const std::string& program, R
   return 0;
 }
 
-}  // namespace
-
-int run_nic_command(const NicCommand& command) {
+int run(const NicCommand& command) {
   Report report;
   report.version = SPLITNIC_VERSION;
   report.seconds = command.seconds;
@@ -181,5 +179,12 @@ int run_nic_command(const NicCommand& command) {
   return run_apart(
       [&] { return bench_in_laboratory(command, program, report, command.svg.empty() ? nullptr : &picture); });
 }
+
+}  // namespace
+}  // namespace splitnic::bench::nic
+
+namespace splitnic::bench {
+
+int run_nic_command(const NicCommand& command) { return nic::run(command); }
 
 }  // namespace splitnic::bench

@@ -13,7 +13,7 @@
 #include "bench/nic/traffic.h"
 #include "bench/summary.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 namespace {
 
@@ -236,4 +236,4 @@ Result<void> measure_once(Laboratory& laboratory, LineGauge& gauge, const Contes
   return {};
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

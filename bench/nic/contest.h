@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "common/time.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 /// What is measured, in the order of the report.
 enum class Metric : std::uint8_t {
@@ -114,4 +114,4 @@ struct Samples {
 Result<void> measure_once(Laboratory& laboratory, LineGauge& gauge, const Contestant& contestant, Duration length,
                           Samples& samples);
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -15,13 +15,13 @@
 #include "bench/nic/traffic.h"
 #include "bench/summary.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 namespace {
 
 constexpr std::size_t kBusyHosts = 4;
 constexpr std::size_t kRounds = 3;
-constexpr Duration kStartPatience = std::chrono::seconds(20);
+constexpr Duration kAttachPatience = std::chrono::seconds(20);
 constexpr Duration kIdleFor = std::chrono::seconds(3);
 
 /// The daemons. They end with this object, the hosts before their unit.
@@ -190,7 +190,7 @@ Result<Crowd> measure_crowd(Laboratory& laboratory, LineGauge& gauge, const std:
     }
     if (auto dressed = laboratory.dress_tap(*host); !dressed) return tl::unexpected(dressed.error());
     routes.push_back({host->netns, addresses[index].c_str(), laboratory.peer_netns(), Laboratory::kPeerAddress});
-    if (!wait_until_reachable(routes.back(), monotonic_now() + kStartPatience)) {
+    if (!wait_until_reachable(routes.back(), monotonic_now() + kAttachPatience)) {
       return fail("nothing comes through from {}", host->name);
     }
   }
@@ -214,4 +214,4 @@ Result<Crowd> measure_crowd(Laboratory& laboratory, LineGauge& gauge, const std:
   return crowd;
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

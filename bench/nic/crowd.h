@@ -13,7 +13,7 @@
 #include "common/result.h"
 #include "common/time.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 /// What is measured with several hosts of one unit.
 enum class CrowdMetric : std::uint8_t {
@@ -52,4 +52,4 @@ inline constexpr double kMostIdleUnit = 0.01;
 Result<Crowd> measure_crowd(Laboratory& laboratory, LineGauge& gauge, const std::string& program,
                             std::size_t idle_hosts, Duration length);
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -16,7 +16,7 @@
 #include "common/os/errno_text.h"
 #include "common/os/netns.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 namespace {
 
@@ -89,4 +89,4 @@ bool Echo::receive_own_reply() {
   }
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -7,7 +7,7 @@
 #include "common/result.h"
 #include "common/time.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 /// ICMP echo requests (RFC 792) of 56 bytes, as ping(8) sends them.
 class Echo {
@@ -26,4 +26,4 @@ class Echo {
   std::uint16_t sequence_ = 0;
 };
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -30,7 +30,7 @@
 #include "common/os/netns.h"
 #include "common/time.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 namespace {
 
@@ -244,4 +244,4 @@ void Laboratory::clear_tap() {
   static_cast<void>(run_ip({"-n", kPeer, "neighbour", "flush", "dev", kPeerLink}, scratch("ip.log")));
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -8,7 +8,7 @@
 #include "common/os/unique_fd.h"
 #include "common/result.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 /// Runs work in a process of its own, in new user (unless root), mount, process and network namespaces with a private
 /// /run, and returns the result of work. However this process or that one ends, by any signal, the kernel ends all
@@ -81,4 +81,4 @@ class Laboratory {
   std::map<std::size_t, os::UniqueFd> further_;
 };
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -2,7 +2,7 @@
 
 #include <sched.h>
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 /// The gauge moves this process to a core of its own, where the traffic's threads must not stay.
 Result<Placement> placement_now(LineGauge& gauge) {
@@ -15,4 +15,4 @@ Result<Placement> placement_now(LineGauge& gauge) {
   return placement_of(*line);
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -8,7 +8,7 @@
 #include "bench/fabric/placement.h"
 #include "common/result.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 /// Where the two cores are now. Thread: the gauge's; it may run afterwards where it might before.
 Result<Placement> placement_now(LineGauge& gauge);
@@ -39,4 +39,4 @@ Result<std::optional<Placed<Value>>> measure_placed(LineGauge& gauge, std::size_
   return std::nullopt;
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -16,7 +16,7 @@
 #include "common/os/errno_text.h"
 #include "common/time.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 namespace {
 
@@ -104,4 +104,4 @@ Result<void> run_ip(std::vector<std::string> arguments, const std::string& log_p
   return process->wait();
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -7,7 +7,7 @@
 
 #include "common/result.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 /// A program started by the benchmark, stopped at the latest when this is destroyed. Its output goes to a log file.
 class Process {
@@ -46,4 +46,4 @@ class Process {
 /// One command of iproute2: run_ip({"link", "set", "lan0", "up"}). log_path: a file for its output.
 Result<void> run_ip(std::vector<std::string> arguments, const std::string& log_path);
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -12,7 +12,7 @@
 #include "bench/summary.h"
 #include "common/os/printable.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 namespace {
 
@@ -253,4 +253,4 @@ std::string to_json(const Report& report) {
   return json::serialize(object);
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

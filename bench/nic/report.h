@@ -7,7 +7,7 @@
 #include "bench/nic/contest.h"
 #include "bench/nic/crowd.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 /// Of the JSON. It grows when a field changes its meaning or goes; fields may be added.
 inline constexpr int kReportFormat = 4;
@@ -30,4 +30,4 @@ std::string to_json(const Report& report);
 /// A picture (SVG), beside the kernel's bridge.
 std::string to_svg(const Report& report);
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

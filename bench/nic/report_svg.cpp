@@ -6,7 +6,7 @@
 #include "bench/nic/report.h"
 #include "bench/picture.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 namespace {
 
@@ -57,4 +57,4 @@ std::string to_svg(const Report& report) {
   return picture.finish();
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -26,7 +26,7 @@
 #include "common/os/netns.h"
 #include "common/os/unique_fd.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 namespace {
 
@@ -364,4 +364,4 @@ bool wait_until_reachable(const Route& route, Time deadline) {
   return false;
 }
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

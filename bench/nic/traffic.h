@@ -5,7 +5,7 @@
 #include "common/result.h"
 #include "common/time.h"
 
-namespace splitnic::bench {
+namespace splitnic::bench::nic {
 
 /// Where traffic starts and ends: descriptors of two network namespaces (lent) and the IPv4 address in each.
 struct Route {
@@ -47,4 +47,4 @@ Result<double> measure_ping(const Route& route, Duration length, Duration interv
 /// Whether an echo comes back before the deadline: the way is open.
 bool wait_until_reachable(const Route& route, Time deadline);
 
-}  // namespace splitnic::bench
+}  // namespace splitnic::bench::nic

@@ -20,7 +20,7 @@ namespace splitnic::bench {
 
 namespace {
 
-constexpr std::uint32_t kList = 32;
+constexpr std::uint32_t kRequestsOfList = 32;
 
 /// The programs of the table that run.
 class Programs {
@@ -84,7 +84,7 @@ Result<void> take_sample(VerbsTable& table, Programs& programs, LineGauge& gauge
     figures = *measured;
   } else {
     const bool alone = std::string_view(who.kind) == "latency";
-    figures = programs.measure(who.program, {who.operation, who.kind, row.bytes, alone ? 1 : kList}, length);
+    figures = programs.measure(who.program, {who.operation, who.kind, row.bytes, alone ? 1 : kRequestsOfList}, length);
   }
   if (!figures) return {};
   const auto after = gauge.measure();
