@@ -30,4 +30,9 @@ struct ByteRange {
   return ByteRange{0, size}.contains(range);
 }
 
+/// The least multiple of `to` that is not below the number. Neither it nor number + to may pass 32 bits.
+[[nodiscard]] constexpr std::uint32_t round_up(std::uint32_t number, std::uint32_t to) {
+  return (number + to - 1) / to * to;
+}
+
 }  // namespace splitnic

@@ -14,6 +14,7 @@ using CqNumber = StrongId<struct CqNumberTag, std::uint32_t>;
 using ProtectionDomain = StrongId<struct ProtectionDomainTag, std::uint32_t>;
 /// S1's MAC of a channel-adapter port, 48 bits. It is not the virtual NIC's MAC.
 using PortAddress = StrongId<struct PortAddressTag, std::uint64_t>;
+inline constexpr std::uint64_t kPortAddressLimit = std::uint64_t{1} << 48U;
 /// A path of an adapter: the way to one peer; 0 is never one.
 using PathNumber = StrongId<struct PathNumberTag, std::uint32_t>;
 /// Identifies one life of one end: random, compared for equality only. 0 means none.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/range.h"
 #include "messaging/wire/encode.h"
 
 namespace splitnic::messaging {
@@ -14,8 +15,6 @@ constexpr std::uint32_t kControlReceiveDepth = 64;
 constexpr std::uint32_t kListEntries = 128;
 // Large enough for each request and answer; the longest is a filter with every VLAN.
 constexpr std::uint32_t kLeastMessageBytes = 8320;
-
-constexpr std::uint32_t round_up(std::uint32_t value, std::uint32_t to) { return (value + to - 1) / to * to; }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/range.h"
 #include "messaging/frame_queue.h"
 
 namespace splitnic::messaging {
@@ -9,8 +10,6 @@ namespace splitnic::messaging {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr std::uint32_t round_up(std::uint32_t value, std::uint32_t to) { return (value + to - 1) / to * to; }
 
 // With fewer elements, a pool in the bridge's memory is worse than a segmented pool in process memory.
 constexpr std::uint32_t kFewestElements = 16;

@@ -78,10 +78,10 @@ part_tidy() {
   say "clang-tidy: $([ "$tidy" = all ] && echo "every file" || echo "the changed files and a third of the others")"
   cmake --preset release >/dev/null
   cmake --build --preset release
-  # The linter can't read gcc's precompiled headers, and is to see what a file includes itself.
-  mkdir -p build/tidy
-  sed -E 's# -Winvalid-pch -include [^ ]*/cmake_pch\.hxx##' build/release/compile_commands.json \
-    >build/tidy/compile_commands.json
+  # The linter can't read gcc's precompiled headers, and is to see what a file includes itself. The generated sources
+  # are those of the build.
+  cmake --preset release -B build/tidy -DSPLITNIC_PRECOMPILE=OFF -DSPLITNIC_UNITY=OFF >/dev/null
+  sed -i 's#/build/tidy#/build/release#g' build/tidy/compile_commands.json
   local files
   files=$(tools/tidy_files.py --built build/tidy/compile_commands.json $([ "$tidy" != all ] || echo --all))
   mapfile -t files <<<"$files"

@@ -24,7 +24,6 @@ namespace splitnic::tools {
 
 namespace {
 
-constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20U;
 constexpr Duration kWriteInterval = std::chrono::seconds(1);
 /// After a write that failed, most often because the disk is full.
 constexpr Duration kRetryInterval = std::chrono::seconds(10);
@@ -151,7 +150,7 @@ void UnitPolicy::open_state(const std::string& directory, const std::string& nam
   names_path_ = fmt::format("{}/names-{}.toml", directory, name);
   lock_state(directory, name);
   if (::access(names_path_.c_str(), F_OK) != 0 && errno == ENOENT) return;
-  const auto text = os::read_file(names_path_, kMaxFileBytes);
+  const auto text = os::read_file(names_path_, kMaxPolicyBytes);
   if (!text) throw StartupError{text.error().message};
   auto names = iounit::parse_names(*text, names_path_);
   if (!names) throw StartupError{names.error().message};

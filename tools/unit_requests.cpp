@@ -22,9 +22,6 @@ namespace {
 constexpr std::byte kPolicy{'p'};
 constexpr std::byte kNames{'n'};
 
-/// Of the policy, and of the names.
-constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20U;
-
 /// A file in memory with this text.
 Result<os::UniqueFd> file_of(std::string_view text) {
   os::UniqueFd file(::memfd_create("splitnic-text", MFD_CLOEXEC));
@@ -65,7 +62,7 @@ Result<os::PrivilegedMessage> UnitService::write_names(int file) const {
   if (names.empty()) return fail("there is no state directory");
   struct stat status {};
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return fail("names come in a file in memory");
-  const auto text = os::read_file(file, names, kMaxFileBytes);
+  const auto text = os::read_file(file, names, kMaxPolicyBytes);
   if (!text) return tl::unexpected(text.error());
   const auto owned = iounit::parse_names(*text, names);
   if (!owned) return tl::unexpected(owned.error());
@@ -81,7 +78,7 @@ Result<void> send_policy_request(os::PrivilegedProcess& process) { return proces
 Result<std::string> policy_in(const Result<os::PrivilegedMessage>& answer) {
   if (!answer) return tl::unexpected(answer.error());
   if (answer->descriptors.size() != 1) return fail("the privileged process answers something else");
-  return os::read_file(answer->descriptors.front().get(), "the policy", kMaxFileBytes);
+  return os::read_file(answer->descriptors.front().get(), "the policy", kMaxPolicyBytes);
 }
 
 Result<void> send_names(os::PrivilegedProcess& process, std::string_view text) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +11,9 @@
 #include "iounit/policy_rules.h"
 
 namespace splitnic::tools {
+
+/// Of the policy, and of the file of the names.
+inline constexpr std::size_t kMaxPolicyBytes = std::size_t{16} << 20U;
 
 /// What an I/O unit's privileged process does. All requests are about what the unit's options name, and about nothing
 /// else: a packet socket on the LAN interface (iounit/packet_socket.h), the policy file, and the file with the owners

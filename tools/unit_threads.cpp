@@ -22,11 +22,17 @@ namespace splitnic::tools {
 namespace {
 
 /// A thread answers within about 10 ms (EventLoop), or later where the machine is busy.
-constexpr std::chrono::seconds kPatience(2);
+constexpr std::chrono::seconds kAnswerPatience(2);
+
+iounit::UnitGroupOptions group_of(const iounit::IoUnitOptions& options, std::size_t units) {
+  return {.units = units, .hosts = options.max_hosts * units, .policy = options.policy};
+}
+
+}  // namespace
 
 /// A unit's lines. The sources of different units differ, and only the first unit reports what concerns the LAN, which
 /// all of them see.
-class MemberNotices final : public Notices {
+class UnitThreads::MemberNotices final : public Notices {
  public:
   MemberNotices(os::Log& log, iounit::UnitNumber unit) : log_(log), unit_(unit) {}
   void notice(const std::string& line) override {
@@ -48,12 +54,6 @@ class MemberNotices final : public Notices {
   os::LogNotices log_;
   iounit::UnitNumber unit_;
 };
-
-iounit::UnitGroupOptions group_of(const iounit::IoUnitOptions& options, std::size_t units) {
-  return {.units = units, .hosts = options.max_hosts * units, .policy = options.policy};
-}
-
-}  // namespace
 
 /// One unit. Its thread owns it from start() until stop().
 class UnitThreads::Member {
@@ -161,7 +161,7 @@ PolicyAccess UnitThreads::policy() {
 Result<std::vector<UnitReport>> UnitThreads::reports(bool clear) {
   std::vector<std::future<UnitReport>> asked;
   for (auto& member : members_) asked.push_back(member->report(clear));
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  const auto give_up = std::chrono::steady_clock::now() + kAnswerPatience;
   std::vector<UnitReport> reports;
   for (auto& report : asked) {
     if (report.wait_until(give_up) != std::future_status::ready) {

@@ -30,6 +30,7 @@ class UnitThreads final : public UnitServer, private os::Task {
 
  private:
   class Member;
+  class MemberNotices;
 
   // The task of the daemon's loop: bridges from the doorman to the units.
   std::size_t poll(Time now) override { return spread_.poll(now) ? 1 : 0; }

@@ -9,7 +9,6 @@
 #include "common/os/uncancelled.h"
 
 namespace splitnic::os {
-namespace {
 
 msghdr message_of(iovec& piece) {
   msghdr message{};
@@ -17,8 +16,6 @@ msghdr message_of(iovec& piece) {
   message.msg_iovlen = 1;
   return message;
 }
-
-}  // namespace
 
 ssize_t send_message(int socket, const msghdr& message, int flags) {
   const Uncancelled whole;

@@ -12,6 +12,8 @@ namespace splitnic::os {
 /// the sandbox then needs to permit no other call for it. None is a cancellation point: verbs of programs lead here.
 /// Any thread.
 
+/// A message that consists of this piece, which must outlive it.
+[[nodiscard]] msghdr message_of(iovec& piece);
 /// As sendmsg(2): the bytes sent, or -1 and errno. MSG_NOSIGNAL is added to the flags.
 ssize_t send_message(int socket, const msghdr& message, int flags);
 /// The same for bytes alone.

@@ -13,13 +13,6 @@ namespace {
 
 using Control = std::array<std::byte, CMSG_SPACE(kMaxPassedDescriptors * sizeof(int))>;
 
-msghdr message_of(iovec& piece) {
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  return message;
-}
-
 }  // namespace
 
 ssize_t send_with_descriptors(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors,

@@ -29,7 +29,7 @@ void put_extension(std::byte* to, const WorkRequest& request, std::uint32_t byte
   append(append_rdma(to, request.remote, bytes), read);
 }
 
-bool may_go(const WorkRequest& request) {
+bool read_may_go(const WorkRequest& request) {
   return request.operation == Operation::rdma_read && request.segment_count == 1 && !request.inline_data &&
          express_parts::is_simple(request) && request.segments[0].bytes != 0;
 }
@@ -49,7 +49,7 @@ constexpr auto kPutNothing = [](std::byte*) {};
   const auto most = std::min<std::uint64_t>(
       {requests.size(), completions.room(), send.max_unanswered - std::min(send.max_unanswered, send.unanswered)});
   for (const WorkRequest& request : requests.first(send.places(most, completions.taken_out()))) {
-    if (!may_go(request)) break;
+    if (!read_may_go(request)) break;
     const std::uint32_t bytes = request.segments[0].bytes;
     const bool fits =
         bytes <= context_.options.max_message_bytes && sink_of(queue_pair, request.segments[0]) != nullptr;

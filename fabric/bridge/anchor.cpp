@@ -9,8 +9,6 @@
 namespace splitnic::fabric {
 namespace {
 
-constexpr std::uint64_t kPortAddressLimit = std::uint64_t{1} << 48U;
-
 std::uint32_t checksum_of(const AnchorBytes& bytes) {
   return crc32c(std::as_bytes(std::span(&bytes, 1)).first(offsetof(AnchorBytes, checksum)));
 }

@@ -21,7 +21,7 @@
 namespace splitnic::fabric {
 namespace {
 
-constexpr Duration kFirstRetry = std::chrono::milliseconds(2);
+constexpr Duration kFirstWait = std::chrono::milliseconds(2);
 constexpr Duration kLongestRetry = std::chrono::milliseconds(250);
 /// Calls and knocks that one poll() takes.
 constexpr std::size_t kTakenAtOnce = 64;
@@ -138,7 +138,7 @@ bool Endnode::reach(LocalId id, Time now) {
   end_bridge(id, peer);
   peer.wanted = true;
   peer.try_at = now;
-  peer.wait = kFirstRetry;
+  peer.wait = kFirstWait;
   work_on(id, peer, now);
   return true;
 }
@@ -247,7 +247,7 @@ void Endnode::take_knocks(Time now) {
     }
     peer.asked_for = true;
     peer.try_at = now;
-    peer.wait = kFirstRetry;
+    peer.wait = kFirstWait;
   }
 }
 

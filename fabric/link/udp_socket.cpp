@@ -30,7 +30,9 @@ Result<udp::endpoint> endpoint_of(const UdpAddress& address) {
   return udp::endpoint(ip, address.udp_port);
 }
 
-class PeerSink final : public DatagramSink {
+}  // namespace
+
+class UdpSocket::PeerSink final : public DatagramSink {
  public:
   PeerSink(udp::socket& socket, udp::endpoint to, UdpSocketCounters& counters)
       : socket_(socket), to_(std::move(to)), counters_(counters) {}
@@ -49,8 +51,6 @@ class PeerSink final : public DatagramSink {
   udp::endpoint to_;
   UdpSocketCounters& counters_;
 };
-
-}  // namespace
 
 std::string to_string(const UdpAddress& address) {
   const bool v6 = address.ip.find(':') != std::string::npos;

@@ -51,6 +51,7 @@ class UdpSocket final : public DatagramSource {
 
  private:
   struct State;
+  class PeerSink;
   explicit UdpSocket(std::unique_ptr<State> state);
   void forget(const UdpPeer& peer) override;
 

@@ -5,20 +5,13 @@
 
 #include "common/check.h"
 #include "common/crc32c.h"
+#include "fabric/wire/read_at.h"
 
 namespace splitnic::fabric {
 namespace {
 
 constexpr std::size_t kCheckEnd = offsetof(UdpCommon, check) + sizeof(UdpCommon::check);
-constexpr std::uint64_t kPortAddressLimit = std::uint64_t{1} << 48U;
 using RecordLength = boost::endian::little_uint16_buf_t;
-
-template <class T>
-T read_at(std::span<const std::byte> bytes, std::size_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
 
 std::uint32_t check_of(std::span<const std::byte> datagram) {
   return crc32c(datagram.subspan(kCheckEnd), crc32c(datagram.first(offsetof(UdpCommon, check))));

@@ -11,7 +11,7 @@ using Error = ProtectionError;
 constexpr Rights kRemoteRights = Right::remote_read | Right::remote_write | Right::remote_atomic;
 constexpr Rights kIscsiRights = Right::remote_read | Right::remote_write;
 
-bool within(Rights rights, Rights allowed) { return (rights.bits & ~allowed.bits) == 0; }
+bool are_among(Rights rights, Rights allowed) { return (rights.bits & ~allowed.bits) == 0; }
 
 /// Draws a base with the alignment of the memory within 4 KiB, and with room for any length below 2^63.
 std::uint64_t draw_base(RandomSource& random, const RegionMemory& memory) {
@@ -261,7 +261,7 @@ auto ProtectionTable::bind(const Bind& request, const Consumer& consumer) -> Che
   if (type_2 && (another_s || consumer.queue_pair.value == 0)) return tl::unexpected(Error::wrong_queue_pair);
   if (request.length == 0) return unbind(window);
   if (type_2 && window.valid) return tl::unexpected(Error::already_valid);
-  const bool conflict = !within(request.rights, kRemoteRights) || (request.zero_based && !type_2);
+  const bool conflict = !are_among(request.rights, kRemoteRights) || (request.zero_based && !type_2);
   if (conflict) return tl::unexpected(Error::options_conflict);
   const auto region = bindable(request, consumer);
   if (!region) return tl::unexpected(region.error());
@@ -334,7 +334,7 @@ auto ProtectionTable::invalidate_remote(Stag tag, const Consumer& consumer) -> C
 
 auto ProtectionTable::register_iscsi(const Consumer& consumer, const RegionMemory& memory, Rights rights,
                                      std::uint64_t send_request) -> Checked<Stag> {
-  if (!within(rights, kIscsiRights)) return tl::unexpected(Error::options_conflict);
+  if (!are_among(rights, kIscsiRights)) return tl::unexpected(Error::options_conflict);
   const auto entry = allocate(consumer.domain, EntryKind::iscsi);
   if (!entry) return tl::unexpected(entry.error());
   (*entry)->memory = memory;

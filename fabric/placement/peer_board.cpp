@@ -28,7 +28,7 @@ T read_from(const PeerMemory& memory, std::size_t at) {
   return copy;
 }
 
-void* pointer(std::uint64_t address) {
+void* foreign_pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): of another process
 }
 
@@ -80,7 +80,7 @@ std::shared_ptr<PeerBoard> PeerBoard::adopt(pid_t pid, int descriptor, std::uint
   if (wants_process && header.witness_address != 0) {
     std::uint64_t read = 0;
     const iovec here{&read, sizeof read};
-    const iovec there{pointer(header.witness_address), sizeof read};
+    const iovec there{foreign_pointer(header.witness_address), sizeof read};
     board->reaches_process_ =
         process_vm_readv(pid, &here, 1, &there, 1, 0) == static_cast<ssize_t>(sizeof read) && read == header.identity;
   }
@@ -167,7 +167,8 @@ bool PeerBoard::store(const PlacementTarget& target, const PlacedRegion& region,
   // The kernel may copy the bytes of one piece in any order, so the last word is a piece of its own.
   const std::uint64_t begin = region.about.place + offset;
   const std::uint64_t last = std::max(begin, (begin + target.bytes - 1) / kWord * kWord);
-  const std::array there{iovec{pointer(begin), last - begin}, iovec{pointer(last), begin + target.bytes - last}};
+  const std::array there{iovec{foreign_pointer(begin), last - begin},
+                         iovec{foreign_pointer(last), begin + target.bytes - last}};
   return process_vm_writev(pid_, from.data(), from.size(), there.data(), there.size(), 0) ==
          static_cast<ssize_t>(target.bytes);
 }
@@ -182,7 +183,7 @@ bool PeerBoard::load(const PlacementTarget& target, const PlacedRegion& region, 
     }
     return true;
   }
-  const iovec there{pointer(region.about.place + offset), target.bytes};
+  const iovec there{foreign_pointer(region.about.place + offset), target.bytes};
   return process_vm_readv(pid_, to.data(), to.size(), &there, 1, 0) == static_cast<ssize_t>(target.bytes);
 }
 

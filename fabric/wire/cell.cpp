@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/crc32c.h"
 #include "fabric/wire/cell_parts.h"
+#include "fabric/wire/read_at.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -20,13 +21,6 @@ constexpr std::size_t kCoveredBytes = 3;
 constexpr std::size_t kCoveredTailAt = offsetof(CellHeader, destination_queue_pair);
 
 bool has_packet_crc(const OpcodeTraits& what, bool direct) { return what.last && !direct; }
-
-template <class T>
-T read_at(std::span<const std::byte> bytes, std::size_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
 
 std::uint32_t cover_head(std::uint32_t crc, std::span<const std::byte> head) {
   return crc32c(head.subspan(kCoveredTailAt), crc32c(head.subspan(kCoveredAt, kCoveredBytes), crc));
