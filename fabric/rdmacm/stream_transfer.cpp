@@ -204,9 +204,11 @@ void Stream::take_completion(const ibv_wc& completion) {
     phase_ = Phase::open;
   }
   const auto index = static_cast<std::uint32_t>(completion.wr_id);
+  // What has arrived before the connection ended may be polled behind a request that has failed.
+  const bool behind_the_end = peer_ended_ && phase_ != Phase::ended;
   if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
     take_control(index, completion.byte_len);
-  } else if (peer_ended_ || !ring_.arrived(ntohl(completion.imm_data))) {
+  } else if (behind_the_end || !ring_.arrived(ntohl(completion.imm_data))) {
     return end(EPROTO);
   }
   if (phase_ == Phase::ended) return;

@@ -45,22 +45,30 @@ struct Stranger {
     id.create_queue_pair();
     region = rdma_reg_msgs(id.id, memory.data(), memory.size());
     REQUIRE(region != nullptr);
-    for (std::size_t i = 0; i < 8; ++i) REQUIRE(rdma_post_recv(id.id, nullptr, memory.data(), 48, region) == 0);
+    for (int i = 0; i < receives; ++i) REQUIRE(rdma_post_recv(id.id, nullptr, memory.data(), 48, region) == 0);
     rdma_conn_param about{};
+    about.rnr_retry_count = 7;  // without end
     about.private_data = &set_up;
     about.private_data_len = sizeof set_up;
     REQUIRE(rdma_connect(id.id, &about) == 0);
   }
   StreamSetUp set_up() { return {1 << 12, 1, 1 << 12, 64, 0}; }
-  /// Into the ring of the other end.
-  void write(const std::string& text, const StreamSetUp& there) {
+  /// What the other end has answered.
+  StreamSetUp expect_set_up() {
+    const std::string reply = events.expect(RDMA_CM_EVENT_ESTABLISHED).data;
+    const auto there = decode_set_up(std::as_bytes(std::span(reply)));
+    REQUIRE(there.has_value());
+    return *there;
+  }
+  /// Into the ring of the other end, behind so many bytes.
+  void write(const std::string& text, const StreamSetUp& there, std::size_t behind = 0) {
     std::memcpy(memory.data() + 512, text.data(), text.size());
     ibv_sge part{std::bit_cast<std::uintptr_t>(memory.data() + 512), static_cast<std::uint32_t>(text.size()),
                  region->lkey};
     ibv_send_wr request{};
     request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     request.imm_data = htonl(part.length);
-    request.wr.rdma = {there.ring_address, there.ring_key};
+    request.wr.rdma = {there.ring_address + behind, there.ring_key};
     request.sg_list = &part;
     request.num_sge = 1;
     ibv_send_wr* bad = nullptr;
@@ -76,7 +84,14 @@ struct Stranger {
   std::array<std::byte, 2048> memory{};
   ibv_mr* region = nullptr;
   ibv_mr* ring_region = nullptr;
+  int receives = 8;  ///< that it posts
 };
+
+/// There is an asynchronous event, which nobody takes.
+void await_async_event(const ibv_context* device) {
+  pollfd readable{device->async_fd, POLLIN, 0};
+  REQUIRE(poll(&readable, 1, kLimitMilliseconds) == 1);
+}
 
 TEST_CASE("a caller without the set-up of a stream is rejected, and the listener stays", "[rdmacm][rsocket]") {
   Listener listener;
@@ -118,15 +133,13 @@ TEST_CASE("an error after a part of a transfer waits for the next call", "[rdmac
   std::vector<std::byte> ring(4096);
   stranger.call(listener, ring);
   Socket server(raccept(listener.number, nullptr, nullptr));
-  const std::string reply = stranger.events.expect(RDMA_CM_EVENT_ESTABLISHED).data;
-  const auto there = decode_set_up(std::as_bytes(std::span(reply)));
-  REQUIRE(there.has_value());
+  const StreamSetUp there = stranger.expect_set_up();
   StreamControl control;
   control.consumed_bytes = 1 << 20;  // credits for what was not sent
   const StreamControlBytes breach = encode(control);
   char byte = 0;
   SECTION("of a receive") {
-    stranger.write("four", *there);
+    stranger.write("four", there);
     stranger.send(&breach, sizeof breach);
     CHECK(server.receive(8, MSG_WAITALL) == "four");
     expect_error(rrecv(server.number, &byte, 1, 0), EPROTO);
@@ -144,6 +157,27 @@ TEST_CASE("an error after a part of a transfer waits for the next call", "[rdmac
     expect_error(rsend(server.number, &byte, 1, 0), EPROTO);
     expect_error(rsend(server.number, &byte, 1, 0), EPIPE);
   }
+}
+
+TEST_CASE("bytes that have arrived are read although what was sent to their peer has failed", "[rdmacm][rsocket]") {
+  constexpr std::size_t kWrites = 40;  // more than a look at the completion queue takes
+  Listener listener;
+  Stranger stranger;
+  stranger.receives = 0;
+  std::vector<std::byte> ring(4096);
+  stranger.call(listener, ring);
+  Socket server(raccept(listener.number, nullptr, nullptr));
+  const StreamSetUp there = stranger.expect_set_up();
+  server.send("x");  // waits for a receive
+  for (std::size_t written = 0; written != kWrites; ++written) {
+    stranger.write("y", there, written);
+    REQUIRE(next(stranger.id.id->send_cq).status == IBV_WC_SUCCESS);
+  }
+  REQUIRE(rdma_disconnect(stranger.id.id) == 0);
+  await_async_event(stranger.id.id->verbs);  // the server's queue pair has failed
+  CHECK(server.receive(100, MSG_WAITALL) == std::string(kWrites, 'y'));
+  char byte = 0;
+  expect_error(rrecv(server.number, &byte, 1, 0), ECONNRESET);
 }
 
 TEST_CASE("the end of the send ring costs one short write, and no more", "[rdmacm][rsocket]") {
