@@ -187,9 +187,7 @@ void Stream::take_manager_event(const rdma_cm_event& event) {
       if (phase_ != Phase::connecting) return end(ECONNRESET);
       return fail(event.status == -ETIMEDOUT ? ETIMEDOUT : ECONNREFUSED);
     case RDMA_CM_EVENT_DISCONNECTED:
-      // What has arrived before is still there.
-      while (poll_completions()) {
-      }
+      take_the_rest();
       return end(0);
     default:
       return;

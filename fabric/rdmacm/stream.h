@@ -136,6 +136,8 @@ class Stream final : public Rsocket {
 
   // Transfers.
   [[nodiscard]] bool poll_completions();
+  /// What came in before the peer left.
+  void take_the_rest();
   [[nodiscard]] bool poll(ibv_cq* queue);
   void take_completion(const ibv_wc& completion);
   void take_failure(const ibv_wc& completion);

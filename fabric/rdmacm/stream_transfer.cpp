@@ -184,6 +184,13 @@ bool Stream::poll_completions() {
   return poll(sends_) || received;
 }
 
+/// A process that has died may have left bytes that the adapter has not received yet. Its thread perhaps waits for a
+/// processor, and one poll leaves them to it; so many polls in vain receive them themselves.
+void Stream::take_the_rest() {
+  constexpr int kLooksInVain = 16;
+  for (int in_vain = 0; in_vain != kLooksInVain;) in_vain = poll_completions() ? 0 : in_vain + 1;
+}
+
 bool Stream::poll(ibv_cq* queue) {
   std::array<ibv_wc, 32> some{};
   const int count = ibv_poll_cq(queue, static_cast<int>(some.size()), some.data());

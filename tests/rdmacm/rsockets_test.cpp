@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,7 +14,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -318,16 +316,11 @@ TEST_CASE("a thread that is cancelled in its sleep leaves its descriptor to nobo
   Listener listener;
   std::atomic<pid_t> thread{0};
   std::thread sleeper([&] {
-    thread = static_cast<pid_t>(syscall(SYS_gettid));
+    thread = own_thread();
     static_cast<void>(raccept(listener.number, nullptr, nullptr));
   });
   const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
-  const auto sleeps = [&] {
-    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/syscall");
-    long number = -1;
-    return file >> number && number == SYS_ppoll;
-  };
-  while (thread == 0 || !sleeps()) REQUIRE(std::chrono::steady_clock::now() < limit);
+  while (thread == 0 || !sleeps_on_sockets(thread)) REQUIRE(std::chrono::steady_clock::now() < limit);
   REQUIRE(pthread_cancel(sleeper.native_handle()) == 0);
   sleeper.join();
   // One of them has the number of the thread's descriptor now.

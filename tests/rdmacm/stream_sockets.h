@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rsocket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstddef>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -96,6 +99,15 @@ struct Pair {
   int accepted = -1;
   std::optional<Socket> server;
 };
+
+inline pid_t own_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
+
+/// Whether the thread of this process sleeps on sockets.
+inline bool sleeps_on_sockets(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/syscall");
+  long number = -1;
+  return file >> number && number == SYS_ppoll;
+}
 
 inline void expect_error(ssize_t result, int number) {
   const int seen = errno;

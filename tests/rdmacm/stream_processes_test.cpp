@@ -1,0 +1,122 @@
+// Stream sockets over RDMA whose other end is a process of its own, which dies.
+#include <fcntl.h>
+#include <rdma/rsocket.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "tests/rdmacm/stream_sockets.h"
+
+namespace splitnic::rdmacm::testing::stream_processes_test {
+namespace {
+
+using namespace streams;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLimit{kLimitMilliseconds};
+
+std::atomic<bool> progress_threads_held{false};
+
+/// Between its sleep and its work a progress thread waits as long as this object is there, as if it got no processor.
+struct HeldProgressThreads {
+  HeldProgressThreads() { progress_threads_held = true; }
+  ~HeldProgressThreads() { progress_threads_held = false; }
+  HeldProgressThreads(const HeldProgressThreads&) = delete;
+  HeldProgressThreads& operator=(const HeldProgressThreads&) = delete;
+};
+
+/// Runs work() in a forked child, which then ends without closing anything.
+struct Child {
+  explicit Child(const std::function<int()>& work) : process(fork()) {
+    REQUIRE(process >= 0);
+    if (process != 0) return;
+    alarm(kLimitMilliseconds / 1000);  // if it hangs
+    _exit(work());
+  }
+  [[nodiscard]] int ended() const {
+    int status = 0;
+    REQUIRE(waitpid(process, &status, 0) == process);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  pid_t process;
+};
+
+/// A one-way street between processes.
+struct Pipe {
+  Pipe() { REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0); }
+  ~Pipe() {
+    for (const int end : ends) close(end);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  template <class Value>
+  [[nodiscard]] bool put(const Value& value) const {
+    return write(ends[1], &value, sizeof value) == ssize_t{sizeof value};
+  }
+  template <class Value>
+  [[nodiscard]] bool get(Value& value) const {
+    return read(ends[0], &value, sizeof value) == ssize_t{sizeof value};
+  }
+  std::array<int, 2> ends{};
+};
+
+TEST_CASE("what a process has sent before it died is read, whoever gets a processor first", "[rdmacm][rsocket]") {
+  constexpr std::size_t kBytes = 350;  // each in a message of its own
+  static_cast<void>(fabric_folder());
+  const Pipe addresses;
+  const Pipe go;
+  const Child server([&] {
+    const Listener listener;
+    if (!addresses.put(listener.address())) return 1;
+    Socket accepted(raccept(listener.number, nullptr, nullptr));
+    if (accepted.receive(5, MSG_WAITALL) != "hello") return 2;
+    accepted.send("hello");
+    char byte = 0;
+    if (!go.get(byte)) return 3;
+    for (std::size_t i = 0; i < kBytes; ++i) accepted.send("x");
+    _exit(0);  // closes nothing
+  });
+  sockaddr_in there{};
+  REQUIRE(addresses.get(there));
+  Socket client(new_socket());
+  REQUIRE(rconnect(client.number, generic(there), sizeof there) == 0);
+  client.send("hello");
+  REQUIRE(client.receive(5, MSG_WAITALL) == "hello");
+  std::optional<HeldProgressThreads> held;
+  std::thread starter([&, reader = own_thread()] {
+    const auto limit = Clock::now() + kLimit;
+    while (!sleeps_on_sockets(reader) && Clock::now() < limit) std::this_thread::yield();
+    held.emplace();
+    static_cast<void>(go.put('g'));
+  });
+  const std::string got = client.receive(kBytes, MSG_WAITALL);
+  starter.join();
+  held.reset();
+  CHECK(got.size() == kBytes);
+  CHECK(server.ended() == 0);
+}
+
+}  // namespace
+
+/// What epoll_wait() has found, when it may be used. Programs sleep without end in progress threads alone.
+int found_events(int count, bool without_end) {
+  const auto limit = Clock::now() + kLimit;
+  while (without_end && progress_threads_held && Clock::now() < limit) std::this_thread::yield();
+  return count;
+}
+
+}  // namespace splitnic::rdmacm::testing::stream_processes_test
+
+/// In front of the one of the C library, for the libraries, too.
+extern "C" int epoll_wait(int set, epoll_event* events, int room, int milliseconds) {
+  const int count = epoll_pwait(set, events, room, milliseconds, nullptr);
+  return splitnic::rdmacm::testing::stream_processes_test::found_events(count, milliseconds < 0);
+}
