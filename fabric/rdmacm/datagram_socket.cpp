@@ -142,6 +142,7 @@ void DatagramSocket::close() {
   region_ = nullptr;
   id_ = nullptr;
   channel_ = nullptr;
+  free_sends_.clear();  // the next binding makes other buffers
 }
 
 // --- The ways to other sockets.

@@ -3,16 +3,20 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <rdma/rsocket.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <string>
 #include <thread>
 
 #include "fabric/rdmacm/datagram_record.h"
 #include "tests/rdmacm/manager.h"
+#include "tests/rdmacm/processes.h"
 
 namespace splitnic::rdmacm::testing::datagram_sockets_test {
 namespace {
@@ -20,11 +24,15 @@ namespace {
 sockaddr* generic(sockaddr_in& address) { return static_cast<sockaddr*>(static_cast<void*>(&address)); }
 
 struct Socket {
-  explicit Socket(sockaddr_in wanted = at(0)) {
+  struct Unbound {};
+
+  explicit Socket(Unbound /*how*/) {
     static_cast<void>(fabric_folder());
     number = rsocket(AF_INET, SOCK_DGRAM, 0);
     REQUIRE(number >= 0);
-    REQUIRE(rbind(number, generic(wanted), sizeof wanted) == 0);
+  }
+  explicit Socket(sockaddr_in wanted = at(0)) : Socket(Unbound{}) {
+    REQUIRE(bind(wanted) == 0);
     socklen_t bytes = sizeof address;
     REQUIRE(rgetsockname(number, generic(address), &bytes) == 0);
   }
@@ -32,6 +40,10 @@ struct Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
+  [[nodiscard]] int bind(sockaddr_in wanted = at(0)) const { return rbind(number, generic(wanted), sizeof wanted); }
+  void set_receive_bytes(int bytes) const {
+    REQUIRE(rsetsockopt(number, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0);
+  }
   ssize_t send_to(const Socket& other, const std::string& text) {
     sockaddr_in to = other.address;
     return rsendto(number, text.data(), text.size(), 0, generic(to), sizeof to);
@@ -164,6 +176,68 @@ TEST_CASE("a receiver without room loses datagrams, and gets those that follow",
   REQUIRE(one.send_to(other, "one more") == 8);
   while (other.receive() != "one more") {
   }
+}
+
+/// How many descriptors this process may have: so many numbers, as long as this object is there.
+struct DescriptorLimit {
+  DescriptorLimit() { REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0); }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+  void set(rlim_t numbers) const {
+    const rlimit now{numbers, before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &now) == 0);
+  }
+  rlimit before{};
+};
+
+/// The lowest limit with which the socket, which is not bound, can be bound.
+rlim_t bind_with_least(const Socket& socket) {
+  const DescriptorLimit limit;
+  for (auto numbers = static_cast<rlim_t>(socket.number);; ++numbers) {
+    limit.set(numbers);
+    if (socket.bind() == 0) return numbers;
+    REQUIRE(numbers < limit.before.rlim_cur);
+  }
+}
+
+TEST_CASE("a socket whose binding failed for want of descriptors has no more buffers than others",
+          "[rdmacm][rsocket]") {
+  static_cast<void>(fabric_folder());
+  const Pipe addresses;
+  const Child receiver([&] {
+    Socket own;
+    if (!addresses.put(own.address)) return 1;
+    if (own.receive() != "hello") return 2;
+    return raise(SIGSTOP);
+  });
+  sockaddr_in there{};
+  REQUIRE(addresses.get(there));
+  const auto enough = [] {
+    const Socket other(Socket::Unbound{});
+    return bind_with_least(other);
+  }();
+  Socket sender(Socket::Unbound{});
+  sender.set_receive_bytes(8 << 20);
+  {
+    const DescriptorLimit limit;
+    limit.set(enough - 1);
+    REQUIRE(sender.bind() == -1);
+  }
+  sender.set_receive_bytes(4096);
+  REQUIRE(sender.bind() == 0);
+  REQUIRE(rsendto(sender.number, "hello", 5, 0, generic(there), sizeof there) == 5);
+  int status = 0;
+  REQUIRE(waitpid(receiver.process, &status, WUNTRACED) == receiver.process);
+  REQUIRE(WIFSTOPPED(status));
+  // The datagrams fill what is between the processes, and then the buffers.
+  const std::string longest(4068, 'x');
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
+  while (rsendto(sender.number, longest.data(), longest.size(), MSG_DONTWAIT, generic(there), sizeof there) == 4068)
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+  CHECK(errno == EAGAIN);
+  REQUIRE(kill(receiver.process, SIGKILL) == 0);
+  CHECK(receiver.ended() == -1);
 }
 
 TEST_CASE("the header of a datagram has these bytes", "[rdmacm][rsocket]") {

@@ -1,18 +1,16 @@
 // Stream sockets over RDMA whose other end is a process of its own, which dies.
-#include <fcntl.h>
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "tests/rdmacm/processes.h"
 #include "tests/rdmacm/stream_sockets.h"
 
 namespace splitnic::rdmacm::testing::stream_processes_test {
@@ -31,41 +29,6 @@ struct HeldProgressThreads {
   ~HeldProgressThreads() { progress_threads_held = false; }
   HeldProgressThreads(const HeldProgressThreads&) = delete;
   HeldProgressThreads& operator=(const HeldProgressThreads&) = delete;
-};
-
-/// Runs work() in a forked child, which then ends without closing anything.
-struct Child {
-  explicit Child(const std::function<int()>& work) : process(fork()) {
-    REQUIRE(process >= 0);
-    if (process != 0) return;
-    alarm(kLimitMilliseconds / 1000);  // if it hangs
-    _exit(work());
-  }
-  [[nodiscard]] int ended() const {
-    int status = 0;
-    REQUIRE(waitpid(process, &status, 0) == process);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  pid_t process;
-};
-
-/// A one-way street between processes.
-struct Pipe {
-  Pipe() { REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0); }
-  ~Pipe() {
-    for (const int end : ends) close(end);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  template <class Value>
-  [[nodiscard]] bool put(const Value& value) const {
-    return write(ends[1], &value, sizeof value) == ssize_t{sizeof value};
-  }
-  template <class Value>
-  [[nodiscard]] bool get(Value& value) const {
-    return read(ends[0], &value, sizeof value) == ssize_t{sizeof value};
-  }
-  std::array<int, 2> ends{};
 };
 
 TEST_CASE("what a process has sent before it died is read, whoever gets a processor first", "[rdmacm][rsocket]") {
