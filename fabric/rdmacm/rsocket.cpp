@@ -143,6 +143,11 @@ Outcome<int> sleep_once(std::span<Interest> sockets, std::span<pollfd> plain, Ti
   return count;
 }
 
+/// In a forked child: the queue pair is the parent's, so nothing of the socket may be destroyed here.
+void leave_to_parent(std::shared_ptr<Rsocket> socket) {
+  if (socket) static_cast<void>(new std::shared_ptr<Rsocket>(std::move(socket)));
+}
+
 }  // namespace
 
 const RsocketOptions& RsocketOptions::defaults() {
@@ -186,7 +191,9 @@ void RsocketTable::insert(const std::shared_ptr<Rsocket>& socket) {
   const std::lock_guard guard(mutex_);
   const auto index = static_cast<std::size_t>(socket->descriptor());
   if (entries_.size() <= index) entries_.resize(index + 1);
-  entries_[index] = {socket, generation_};
+  Entry& entry = entries_[index];
+  if (entry.generation != generation_) leave_to_parent(std::move(entry.socket));
+  entry = {socket, generation_};
 }
 
 std::shared_ptr<Rsocket> RsocketTable::find(int descriptor) {
@@ -204,9 +211,8 @@ std::shared_ptr<Rsocket> RsocketTable::remove(int descriptor, bool& inherited) {
   Entry entry = std::move(entries_[index]);
   entries_[index] = {};
   if (entry.generation == generation_) return std::move(entry.socket);
-  // Its queue pair is the parent's: nothing of it may be destroyed here.
   inherited = true;
-  static_cast<void>(new std::shared_ptr<Rsocket>(std::move(entry.socket)));
+  leave_to_parent(std::move(entry.socket));
   ::close(descriptor);
   return nullptr;
 }

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -65,6 +66,24 @@ TEST_CASE("what a process has sent before it died is read, whoever gets a proces
   held.reset();
   CHECK(got.size() == kBytes);
   CHECK(server.ended() == 0);
+}
+
+TEST_CASE("a forked child that closed all descriptors makes sockets in the places of its parent's",
+          "[rdmacm][rsocket]") {
+  Pair ends;
+  const int last = std::max({ends.listener.number, ends.client.number, ends.server->number});
+  const Child child([last] {
+    if (close_range(3, ~0U, 0) != 0) return 1;
+    int made = 0;
+    do {
+      made = new_socket();
+      if (made < 0) return 2;
+    } while (made < last);
+    return 0;
+  });
+  CHECK(child.ended() == 0);
+  ends.client.send("still here");
+  CHECK(ends.server->receive() == "still here");
 }
 
 }  // namespace
