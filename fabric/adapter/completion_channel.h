@@ -24,8 +24,8 @@ enum class CompletionRoom : std::uint8_t {
   unreserved,  ///< it is lost, the queue fails with an event, and then the queue pairs that use it, as in the verbs
 };
 
-/// Where armed completion queues report. The channel has no descriptor. It calls `wake` when a notification comes in
-/// while none waits; a user who waits on a descriptor makes it readable there. Thread: the adapter's owner; the
+/// Where armed completion queues report. The channel has no descriptor. It calls `wake` for each
+/// notification; a user who waits on a descriptor makes it readable there. Thread: the adapter's owner; the
 /// adapter's verbs and polls call `wake`.
 class CompletionChannel {
  public:
@@ -33,7 +33,7 @@ class CompletionChannel {
 
   void notify(CqNumber queue) {
     waiting_.push_back(queue);  // at most once per queue: a queue notifies once each time that it is armed
-    if (waiting_.size() == 1 && wake_) wake_();
+    if (wake_) wake_();
   }
   /// The oldest notification.
   [[nodiscard]] std::optional<CqNumber> take() {

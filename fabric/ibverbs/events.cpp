@@ -131,7 +131,7 @@ void Events::push(const ibv_async_event& event) {
   if (std::ranges::any_of(waiting_, same)) return;
   const os::Uncancelled whole;
   waiting_.push_back(event);
-  if (waiting_.size() == 1) eventfd_write(descriptor_, 1);
+  eventfd_write(descriptor_, 1);  // each event is an edge for those who watch with EPOLLET
 }
 
 bool Events::take(ibv_async_event& event) {

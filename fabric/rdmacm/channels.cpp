@@ -66,7 +66,7 @@ void Channel::settle_wake() {
 
 void Channel::push(std::unique_ptr<Event> event) {
   waiting_.push_back(std::move(event));
-  if (waiting_.size() == 1) settle_wake();
+  settle_wake();  // each event is an edge for those who watch with EPOLLET
 }
 
 std::unique_ptr<Event> Channel::take() {

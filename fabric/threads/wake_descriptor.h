@@ -14,8 +14,9 @@
 
 namespace splitnic::fabric {
 
-/// A descriptor that is readable from set() to clear(). Others may poll it and change O_NONBLOCK; neither call ever
-/// blocks, and neither is a cancellation point. Thread: one at a time.
+/// A descriptor that is readable from set() to clear(); each set() is an edge for those who watch with EPOLLET. Others
+/// may poll it and change O_NONBLOCK; neither call ever blocks, and neither is a cancellation point. Thread: one at a
+/// time.
 class WakeDescriptor {
  public:
   /// Errors: no descriptors.
@@ -26,10 +27,10 @@ class WakeDescriptor {
   }
 
   void set() {
-    if (std::exchange(readable_, true)) return;
+    readable_ = true;
     const os::Uncancelled whole;
     const std::uint64_t one = 1;
-    static_cast<void>(!::write(event_.get(), &one, sizeof one));  // from 0 to 1: there is room
+    static_cast<void>(!::write(event_.get(), &one, sizeof one));  // it counts to 2^64 - 2: there is room
   }
   void clear() {
     if (!std::exchange(readable_, false)) return;

@@ -18,6 +18,7 @@
 #include "common/os/unique_fd.h"
 #include "tests/rdmacm/manager.h"
 #include "tests/unit/common/cancelled_thread.h"
+#include "tests/unit/common/edge_watch.h"
 #include "tests/unit/common/fork_beside_threads.h"
 
 namespace splitnic::rdmacm::testing::channels_test {
@@ -38,6 +39,19 @@ TEST_CASE("the descriptor of a channel is readable while events wait, and O_NONB
   CHECK_FALSE(events.readable());
   CHECK(rdma_get_cm_event(events.channel, &event) == -1);
   CHECK(errno == EAGAIN);
+}
+
+TEST_CASE("each event of a channel is an edge, also while another one waits", "[rdmacm]") {
+  Channel events;
+  Id first(events);
+  Id second(events);
+  sockaddr_in destination = at(7);
+  const splitnic::test::EdgeWatch watch(events.channel->fd);
+  for (const Id* client : {&first, &second}) {
+    REQUIRE(rdma_resolve_addr(client->id, nullptr, reinterpret_cast<sockaddr*>(&destination), 1) == 0);
+    CHECK(watch.sees_edge());
+  }
+  for (const Id* client : {&first, &second}) CHECK(events.expect(RDMA_CM_EVENT_ADDR_RESOLVED).id == client->id);
 }
 
 TEST_CASE("destroying an identifier waits until its events are acknowledged", "[rdmacm]") {
