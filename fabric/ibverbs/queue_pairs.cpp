@@ -168,6 +168,9 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
     if (const int refused = find_peer(context, attributes, peer, path); refused != 0) return refused;
   }
   const auto event = event_of(from, to);
+  // Each drain says itself whether it is reported; one that has ended, and is not reported yet, has said so before.
+  const bool drains = event == QueuePairEvent::drain_sends;
+  if (drains) take_adapter_events_locked(context);
   const Status changed = context.adapter->use([&](ChannelAdapter& adapter) {
     const Status set = adapter.configure(queue_pair.number, settings_of(attributes, mask));
     return set != Status::ok || !event ? set : adapter.modify(queue_pair.number, *event, peer);
@@ -176,6 +179,7 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
   // What a peer had begun to place through the queue pair before.
   if (event && !connects) static_cast<void>(context.placements->await_quiet());
   Connection& connection = *queue_pair.connection;
+  if (drains) connection.attributes.en_sqd_async_notify = 0;
   remember(connection.attributes, attributes, mask);
   for (QueuePair* handle : connection.handles) handle->base()->state = to;
   if (connects || to == IBV_QPS_RESET) std::swap(connection.path, path);

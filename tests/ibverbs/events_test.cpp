@@ -1,4 +1,6 @@
 // Completion events and asynchronous events: when programs get them, and how their descriptors say so.
+#include <fcntl.h>
+
 #include <array>
 #include <memory>
 #include <vector>
@@ -58,6 +60,32 @@ TEST_CASE("each asynchronous event is an edge, also while another one waits", "[
     move_to(*queue, IBV_QPS_ERR);  // its last receive was reached
     CHECK(watch.sees_edge());
   }
+}
+
+TEST_CASE("a drain of the send queue is reported only if it asks for that itself", "[ibverbs]") {
+  Device device;
+  REQUIRE(fcntl(device.context->async_fd, F_SETFL, O_NONBLOCK) == 0);
+  const Connected ends(device, device);
+  ibv_qp_attr drain{};
+  drain.qp_state = IBV_QPS_SQD;
+  drain.en_sqd_async_notify = 1;
+  ibv_async_event event{};
+  const auto get_event = [&] { return ibv_get_async_event(device.context, &event) == 0; };
+  REQUIRE(ibv_modify_qp(ends.first.qp, &drain, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  wait_until(get_event);
+  CHECK(event.event_type == IBV_EVENT_SQ_DRAINED);
+  ibv_ack_async_event(&event);
+  move_to(ends.first, IBV_QPS_RTS);
+  move_to(ends.first, IBV_QPS_SQD);
+  wait_until([&] {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr about{};
+    REQUIRE(ibv_query_qp(ends.first.qp, &attributes, IBV_QP_STATE, &about) == 0);
+    return attributes.sq_draining == 0;
+  });
+  const bool reported = get_event();
+  if (reported) ibv_ack_async_event(&event);
+  CHECK_FALSE(reported);
 }
 
 }  // namespace
