@@ -107,6 +107,7 @@ class Stream final : public Rsocket {
     ibv_mr* controls_region = nullptr;
     std::size_t send_bytes = 0;
     std::uint32_t receives = 0;
+    std::uint32_t io_maps = 0;  ///< that the other end may have here
   };
 
   // Connection management.

@@ -47,7 +47,7 @@ int Stream::unmap_buffer(const void* buffer, std::size_t bytes) {
 /// false: more than this end allows, or buffers that overlap.
 bool Stream::keep_map(const StreamControl& control) {
   if (control.bytes == 0) return peer_maps_.erase(control.offset) == 1;
-  if (peer_maps_.size() >= static_cast<std::size_t>(std::max(options.io_maps, 0))) return false;
+  if (peer_maps_.size() >= regions_.io_maps) return false;
   const auto after = peer_maps_.lower_bound(control.offset);
   const bool free_behind = after == peer_maps_.end() || control.offset + control.bytes <= after->first;
   const bool free_before =

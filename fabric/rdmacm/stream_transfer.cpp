@@ -58,6 +58,7 @@ int Stream::create_regions() {
   regions_.send_bytes =
       std::clamp<std::size_t>(static_cast<std::size_t>(options.send_bytes), kMinRingBytes, kMaxRingBytes);
   regions_.receives = std::clamp(static_cast<std::uint32_t>(options.receive_requests), kMinMessages, kMaxMessages);
+  regions_.io_maps = static_cast<std::uint32_t>(std::clamp<int>(options.io_maps, 0, kMaxIoMaps));
   regions_.ring = std::make_unique_for_overwrite<std::byte[]>(ring_bytes);
   regions_.sends = std::make_unique_for_overwrite<std::byte[]>(regions_.send_bytes);
   regions_.controls = std::make_unique<StreamControlBytes[]>(regions_.receives);
@@ -119,8 +120,7 @@ void Stream::destroy_queue_pair() {
 
 StreamSetUp Stream::own_set_up() const {
   const auto ring_bytes = static_cast<std::uint32_t>(regions_.ring_region->length);
-  const auto maps = static_cast<std::uint32_t>(std::clamp<int>(options.io_maps, 0, kMaxIoMaps));
-  return {number_of(regions_.ring.get()), regions_.ring_region->rkey, ring_bytes, regions_.receives, maps};
+  return {number_of(regions_.ring.get()), regions_.ring_region->rkey, ring_bytes, regions_.receives, regions_.io_maps};
 }
 
 void Stream::use_peer(const StreamSetUp& set_up) {

@@ -403,5 +403,18 @@ TEST_CASE("a buffer that is mapped is written directly, before what is sent afte
   expect_error(static_cast<ssize_t>(riowrite(ends.client.number, "x", 1, 4096, 0)), EFAULT);
 }
 
+TEST_CASE("a peer maps as many buffers as it was allowed when the connection was made", "[rdmacm][rsocket]") {
+  Pair ends([](Socket& socket) { socket.set(SOL_RDMA, RDMA_IOMAPSIZE, 1); });
+  ends.client.set(SOL_RDMA, RDMA_IOMAPSIZE, 0);
+  std::string buffer(100, '-');
+  REQUIRE(riomap(ends.server->number, buffer.data(), buffer.size(), PROT_WRITE, 0, 0) == 0);
+  ends.server->send("mapped");
+  CHECK(ends.client.receive() == "mapped");
+  REQUIRE(riowrite(ends.client.number, "direct", 6, 0, 0) == 6);
+  ends.client.send("written");
+  CHECK(ends.server->receive() == "written");
+  CHECK(buffer.starts_with("direct-"));
+}
+
 }  // namespace
 }  // namespace splitnic::rdmacm::testing::rsockets_test
