@@ -21,8 +21,6 @@ namespace {
 constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr std::size_t kIp4At = kMapped.size();
 
-sockaddr* generic(sockaddr_storage& address) { return reinterpret_cast<sockaddr*>(&address); }
-
 socklen_t bytes_of(const sockaddr_storage& address) {
   return address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
 }

@@ -27,6 +27,11 @@ struct Address {
   friend bool operator==(const Address&, const Address&) = default;
 };
 
+/// As system calls and verbs take it.
+[[nodiscard]] inline sockaddr* generic(sockaddr_storage& address) {
+  return static_cast<sockaddr*>(static_cast<void*>(&address));
+}
+
 /// 0.0.0.0.
 [[nodiscard]] Address any_ip4();
 

@@ -25,16 +25,8 @@ constexpr std::uint32_t kMaxReceives = 2048;
 constexpr std::size_t kMaxRoutes = 1024;
 /// Another socket may have the address by now, so one that says nothing is asked again.
 constexpr Duration kRouteAge = std::chrono::seconds(2);
-constexpr unsigned kLooksMax = 64;
-constexpr std::uint64_t kReceive = std::uint64_t{1} << 32U;
-
-sockaddr* generic(sockaddr_storage& address) { return static_cast<sockaddr*>(static_cast<void*>(&address)); }
-
-std::size_t bytes_of(std::span<const iovec> parts) {
-  std::size_t bytes = 0;
-  for (const iovec& part : parts) bytes += part.iov_len;
-  return bytes;
-}
+constexpr unsigned kDatagramLooksMax = 64;
+constexpr std::uint64_t kDatagramReceive = std::uint64_t{1} << 32U;
 
 }  // namespace
 
@@ -120,7 +112,7 @@ int DatagramSocket::create_queue_pair() {
 int DatagramSocket::post_receive(std::uint32_t index) {
   ibv_sge into{number_of(buffer(index)), kRouteHeader + kPathBytes, region_->lkey};
   ibv_recv_wr request{};
-  request.wr_id = kReceive | index;
+  request.wr_id = kDatagramReceive | index;
   request.sg_list = &into;
   request.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
@@ -255,7 +247,7 @@ void DatagramSocket::progress() {
   while (poll(receives_)) news = true;
   while (poll(sends_)) news = true;
   const bool asks = std::ranges::any_of(routes_, [](const Route& route) { return route.asks != nullptr; });
-  if (asks || ++idle_looks_ >= kLooksMax) {
+  if (asks || ++idle_looks_ >= kDatagramLooksMax) {
     idle_looks_ = 0;
     news = take_manager_events() || news;
   }
@@ -282,7 +274,7 @@ bool DatagramSocket::poll(ibv_cq* queue) {
   const int count = ibv_poll_cq(queue, static_cast<int>(some.size()), some.data());
   for (int index = 0; index < count; ++index) {
     const ibv_wc& completion = some[static_cast<std::size_t>(index)];
-    if ((completion.wr_id & kReceive) == 0) {
+    if ((completion.wr_id & kDatagramReceive) == 0) {
       free_sends_.push_back(static_cast<std::uint32_t>(completion.wr_id));
       --sends_under_way_;
     } else if (completion.status == IBV_WC_SUCCESS) {

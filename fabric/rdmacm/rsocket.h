@@ -67,6 +67,12 @@ struct Transfer {
   bool continues = false;
 };
 
+[[nodiscard]] inline std::size_t bytes_of(std::span<const iovec> parts) {
+  std::size_t bytes = 0;
+  for (const iovec& part : parts) bytes += part.iov_len;
+  return bytes;
+}
+
 /// Of Rsocket::ready(), beside poll(2)'s events. If they are wanted, ready() answers no others.
 inline constexpr short kRequestRoom = 0x0400;  ///< the send queue takes a request
 inline constexpr short kDrained = 0x1000;      ///< everything that was sent has reached the other end, or never will

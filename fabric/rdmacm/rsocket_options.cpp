@@ -23,7 +23,7 @@ struct Flag {
 
 constexpr int kAnySize = 1 << 28;
 
-Number number_of(int level, int name) {
+Number numeric_option(int level, int name) {
   if (level == SOL_SOCKET) {
     if (name == SO_SNDBUF) return {&RsocketOptions::send_bytes, 0, kAnySize};
     if (name == SO_RCVBUF) return {&RsocketOptions::receive_bytes, 0, kAnySize};
@@ -86,7 +86,7 @@ timeval as_timeval(Duration time) {
 
 int set_option(Rsocket& socket, int level, int name, const void* from, socklen_t bytes) {
   RsocketOptions& options = socket.options;
-  if (const Number number = number_of(level, name); number.value != nullptr) {
+  if (const Number number = numeric_option(level, name); number.value != nullptr) {
     int value = 0;
     if (const int error_number = read_value(from, bytes, value)) return error_number;
     if (value < number.least || (level == IPPROTO_TCP && value > number.most)) return EINVAL;
@@ -143,7 +143,7 @@ int get_option(Rsocket& socket, int level, int name, void* to, socklen_t* bytes)
     const int chosen = socket.options.segment_bytes;
     return write_value(chosen != 0 ? chosen : socket.segment_bytes(), to, bytes);
   }
-  if (const Number number = number_of(level, name); number.value != nullptr)
+  if (const Number number = numeric_option(level, name); number.value != nullptr)
     return write_value(socket.options.*number.value, to, bytes);
   if (const Flag flag = flag_of(level, name); flag.value != nullptr)
     return write_value(socket.options.*flag.value ? 1 : 0, to, bytes);

@@ -44,12 +44,6 @@ std::vector<iovec> rest_of(std::span<const iovec> parts, std::size_t skipped) {
   return rest;
 }
 
-std::size_t bytes_of(std::span<const iovec> parts) {
-  std::size_t bytes = 0;
-  for (const iovec& part : parts) bytes += part.iov_len;
-  return bytes;
-}
-
 bool waits(const Rsocket& socket, int flags) { return !socket.options.nonblocking && (flags & MSG_DONTWAIT) == 0; }
 
 ssize_t send_parts(int descriptor, std::span<const iovec> parts, int flags, const sockaddr* to) {

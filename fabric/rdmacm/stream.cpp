@@ -14,8 +14,6 @@ namespace {
 
 void make_nonblocking(int descriptor) { ::fcntl(descriptor, F_SETFL, O_NONBLOCK); }
 
-sockaddr* generic(sockaddr_storage& address) { return static_cast<sockaddr*>(static_cast<void*>(&address)); }
-
 std::span<const std::byte> private_data(const rdma_cm_event& event) {
   const auto& about = event.param.conn;
   if (about.private_data == nullptr) return {};

@@ -43,12 +43,6 @@ class Reader {
   std::size_t used_ = 0;
 };
 
-std::size_t bytes_of(std::span<const iovec> parts) {
-  std::size_t bytes = 0;
-  for (const iovec& part : parts) bytes += part.iov_len;
-  return bytes;
-}
-
 }  // namespace
 
 int Stream::create_regions() {
