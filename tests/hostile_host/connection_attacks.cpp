@@ -108,7 +108,7 @@ void attach_sockets(Target& target, Counts& counts) {
   while (target.goes_on()) static_cast<void>(call(target));
 }
 
-constexpr Attack kAttacks[] = {
+constexpr Attack kConnectionAttacks[] = {
     {"connect-storm", "connects and hangs up", connect_and_go},
     {"garbage-hello", "connects and sends random bytes instead of a hello", say_garbage},
     {"hello-storm", "completes the set-up, takes the memory, and hangs up", greet_and_go},
@@ -117,6 +117,6 @@ constexpr Attack kAttacks[] = {
 
 }  // namespace
 
-std::span<const Attack> connection_attacks() { return kAttacks; }
+std::span<const Attack> connection_attacks() { return kConnectionAttacks; }
 
 }  // namespace splitnic::hostile

@@ -151,7 +151,7 @@ void truncate(Target& target, Counts& counts) {
   });
 }
 
-constexpr Attack kAttacks[] = {
+constexpr Attack kFrameAttacks[] = {
     {"honest", "no attack: sends as many frames of 1514 bytes to a station as it can", send_honestly},
     {"small", "no attack: the same with 60 bytes", send_small},
     {"broadcasts", "sends broadcasts", send_to_all},
@@ -171,6 +171,6 @@ constexpr Attack kAttacks[] = {
 
 }  // namespace
 
-std::span<const Attack> frame_attacks() { return kAttacks; }
+std::span<const Attack> frame_attacks() { return kFrameAttacks; }
 
 }  // namespace splitnic::hostile

@@ -166,7 +166,7 @@ void abuse_queues(Target& target, Counts& counts) {
   }
 }
 
-constexpr Attack kAttacks[] = {
+constexpr Attack kIdentityAttacks[] = {
     {"gateway", "requests addresses of the LAN, of a neighbour and of a host that is gone, and sends from them",
      take_addresses},
     {"names", "says hello under the name of a neighbour", take_names},
@@ -178,6 +178,6 @@ constexpr Attack kAttacks[] = {
 
 }  // namespace
 
-std::span<const Attack> identity_attacks() { return kAttacks; }
+std::span<const Attack> identity_attacks() { return kIdentityAttacks; }
 
 }  // namespace splitnic::hostile

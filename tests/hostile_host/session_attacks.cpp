@@ -224,7 +224,7 @@ void indicate(Target& target, Counts& counts) {
   }
 }
 
-constexpr Attack kAttacks[] = {
+constexpr Attack kSessionAttacks[] = {
     {"restarts", "comes up and starts a new session at once, on the same bridge", restart_sessions},
     {"epochs", "announces one epoch after the other", change_epochs},
     {"cells", "sends cells with random opcodes, numbers, addresses and tags", send_cells},
@@ -239,6 +239,6 @@ constexpr Attack kAttacks[] = {
 
 }  // namespace
 
-std::span<const Attack> session_attacks() { return kAttacks; }
+std::span<const Attack> session_attacks() { return kSessionAttacks; }
 
 }  // namespace splitnic::hostile

@@ -44,9 +44,10 @@ World::World(const Scenario& scenario, const Limits& limits, bool trace)
     for (auto& queue : host->queues()) cores_.push_back(queue.get());
   }
   if (scenario_.plant != Plant::none) hosts_.front()->plant(scenario_.plant, hosts_.back()->nic());
-  const double seconds = limits_.fault_seconds;
-  heal_at_ = now_ + (seconds > 0 ? std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds))
-                                 : scenario_.fault_time);
+  const double fault_seconds = limits_.fault_seconds;
+  heal_at_ =
+      now_ + (fault_seconds > 0 ? std::chrono::duration_cast<Duration>(std::chrono::duration<double>(fault_seconds))
+                                : scenario_.fault_time);
 }
 
 World::~World() { unit_.reset(); }
