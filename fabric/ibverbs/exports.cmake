@@ -121,4 +121,6 @@ function(splitnic_exports table script stubs)
   endforeach()
   file(CONFIGURE OUTPUT "${script}" CONTENT "${text}" @ONLY)
   file(CONFIGURE OUTPUT "${stubs}" CONTENT "${code}" @ONLY)
+  # It declares the functions of the interface in its own way.
+  set_source_files_properties("${stubs}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
