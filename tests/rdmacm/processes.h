@@ -1,11 +1,13 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <functional>
 
 #include "tests/rdmacm/manager.h"
@@ -13,11 +15,12 @@
 /// Fixtures for tests of several processes on the fabric of the program.
 namespace splitnic::rdmacm::testing {
 
-/// Runs work() in a forked child, which then ends without closing anything.
+/// Runs work() in a forked child, which then ends without closing anything; it ends with the thread that made it, too.
 struct Child {
   explicit Child(const std::function<int()>& work) : process(fork()) {
     REQUIRE(process >= 0);
     if (process != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if it is stopped
     alarm(kLimitMilliseconds / 1000);  // if it hangs
     _exit(work());
   }
