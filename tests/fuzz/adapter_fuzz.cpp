@@ -19,6 +19,7 @@
 #include "fabric/wire/cell.h"
 #include "tests/hostile_sessions/input.h"
 #include "tests/sim_bridge/sim_bridge.h"
+#include "tests/unit/fabric/every_opcode.h"
 
 namespace {
 
@@ -303,10 +304,13 @@ class World {
     }
   }
   void put_cell(Input& input) {
-    constexpr std::array<std::uint8_t, 24> kOpcodes{0,  1,  2,  4,  6,  7,  8,  9,  10, 11, 12, 13,
-                                                    14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 25, 26};
+    static const std::vector<Opcode> opcodes = [] {
+      std::vector<Opcode> every = test::every_opcode();
+      std::erase_if(every, [](Opcode opcode) { return traits(opcode).xrc; });
+      return every;
+    }();
     Cell cell;
-    cell.opcode = static_cast<Opcode>(kOpcodes[input.byte() % kOpcodes.size()]);
+    cell.opcode = opcodes[input.byte() % opcodes.size()];
     const std::uint8_t shape = input.byte();
     // Now and then as an XRC initiator's, of which there is none.
     const bool xrc = (shape & 0xe0U) == 0xa0U && traits(static_cast<std::uint8_t>(xrc_of(cell.opcode))).xrc;
@@ -320,7 +324,8 @@ class World {
       cell.source_queue_pair = kPeerNumber;
     }
     const bool gives = what.is(MessageKind::read_response) || what.is(MessageKind::atomic_response);
-    const bool answers = gives || what.is(MessageKind::acknowledgement) || what.is(MessageKind::terminate);
+    const bool answers = gives || what.is(MessageKind::acknowledgement) || what.is(MessageKind::terminate) ||
+                         what.is(MessageKind::not_taken);
     // Most are the number that is expected.
     const std::uint32_t off = input.byte();
     cell.packet_sequence = (gives ? asked_psn_ : answers ? sent_psn_ : psn_) + (off < 192 ? 0 : off % 8 - 2);

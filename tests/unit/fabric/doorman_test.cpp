@@ -463,14 +463,14 @@ TEST_CASE("refused strangers wake the owner now and then, not each time", "[fabr
   const Time start = monotonic_now();
   for (std::uint64_t i = 1; i <= kStrangers; ++i) {
     say(call(unit.options.path), std::vector<std::byte>(200));
-    unit.wait_until([&] { return unit.doorman->report().counters.closed_garbage == i; });
+    REQUIRE(unit.wait_until([&] { return unit.doorman->report().counters.closed_garbage == i; }));
     if (!unit.doorman->has_news()) continue;
     ++woken;
     CHECK_FALSE(unit.doorman->take().has_value());
   }
   const auto intervals = static_cast<std::uint64_t>((monotonic_now() - start) / milliseconds(100));
+  CHECK(woken >= 1);
   CHECK(woken <= intervals + 1);
-  CHECK(unit.wait_until([&] { return unit.doorman->report().counters.closed_garbage == kStrangers; }));
 }
 
 TEST_CASE("a host notices a new socket without waiting for its next attempt", "[fabric][shm]") {
