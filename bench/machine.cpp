@@ -31,6 +31,12 @@ Machine describe_machine() {
   return machine;
 }
 
+std::string unfit_to_judge(double load, bool realtime) {
+  constexpr double kBusyLoad = 0.7;  // more, and other programs take the cores during samples
+  if (realtime || load <= kBusyLoad) return {};
+  return fmt::format("other programs run (load {:.1f}), and this user may not have real-time priority", load);
+}
+
 std::string to_text(const Machine& machine) {
   return fmt::format("{} cores, {}, {}, load {:.2f} at the start", machine.cores, os::printable(machine.processor),
                      os::printable(machine.kernel), machine.load);

@@ -15,6 +15,10 @@ struct Machine {
 
 Machine describe_machine();
 
+/// Why figures of processes that spin on their cores would say more about the scheduler of this machine; empty: they
+/// wouldn't. load: of the machine at the start. realtime: they run at real-time priority.
+std::string unfit_to_judge(double load, bool realtime);
+
 /// One line, without a line break.
 std::string to_text(const Machine& machine);
 boost::json::object to_json_object(const Machine& machine);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -174,7 +175,14 @@ void bind(CLI::App& app, UnitCommand& command) {
   bind(app, command.daemon);
 }
 
+/// A script may have set the variable that the option sets for the program.
+void take_from_environment(const char* variable, std::string& value) {
+  if (const char* set = std::getenv(variable); set != nullptr && *set != '\0') value = set;
+}
+
 void bind(CLI::App& app, VerbsRunCommand& command) {
+  take_from_environment("SPLITNIC_FABRIC", command.fabric);
+  take_from_environment("SPLITNIC_PLACEMENT", command.placement);
   app.add_option("--fabric", command.fabric, "Only programs on the fabric of this name reach each other")
       ->type_name("NAME")
       ->capture_default_str();

@@ -56,6 +56,8 @@ int run_fabric_command(const FabricCommand& command) {
   if (!plan) throw UsageError{plan.error().message};
   if (!command.svg.empty() && !plan->peers)
     throw UsageError{"--svg draws the comparison with peers, which is left out"};
+  if (!command.rows.empty() && !plan->peers)
+    throw UsageError{"--rows names rows of the comparison with peers, which is left out"};
   const Cores cores = choose_cores();
   FabricReport report;
   report.version = SPLITNIC_VERSION;

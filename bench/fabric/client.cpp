@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 
+#include "bench/percentile.h"
+
 namespace splitnic::bench {
 
 namespace {
@@ -13,14 +15,6 @@ constexpr std::size_t kMostSamples = 1U << 20U;
 constexpr Duration kSlice = std::chrono::microseconds(500);
 
 double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
-
-/// Reorders the values; there is at least one.
-double percentile(std::vector<double>& values, std::size_t percent) {
-  const std::size_t index = std::min(values.size() * percent / 100, values.size() - 1);
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(index);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
 
 /// Rates of slices of time. Their median tells the rate, however often another program takes a core.
 struct Slices {

@@ -24,7 +24,6 @@ constexpr std::uint32_t kBusyQueuePairs = 10;
 constexpr std::uint32_t kIdleQueuePairs = 9990;
 constexpr std::uint32_t kBusyPaths = 10;
 constexpr std::uint32_t kIdlePaths = 990;
-constexpr double kBusyLoad = 0.7;  // more, and other programs take the cores during samples
 /// The placements may have different goals; where the goal is one, so is its pair.
 constexpr Bounds both(double bound) { return {bound, bound}; }
 
@@ -343,10 +342,7 @@ Result<Comparison> compare(const ComparisonOptions& options) {
     comparison.unfit = "the two processes share the only core";
     return comparison;
   }
-  if (!comparison.realtime && options.load > kBusyLoad) {
-    comparison.unfit =
-        fmt::format("other programs run (load {:.1f}), and this user may not have real-time priority", options.load);
-  }
+  comparison.unfit = unfit_to_judge(options.load, comparison.realtime);
   auto gauge = LineGauge::start(options.cores);
   if (!gauge) return tl::unexpected(gauge.error());
   Peers peers(options, comparison);

@@ -18,6 +18,8 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr double kLeastIdleUnit = 1e-5;
+
 constexpr const char* kAboutConditions =
     "plain: TSO, GSO and transmit checksum offload of both ends off, split driver and forwarder with libpcap; "
     "offloads: "
@@ -46,7 +48,9 @@ void add_verdicts(const Crowd& crowd, std::vector<Verdict>& verdicts) {
   };
   judge(kFourHosts, "four_hosts", "one host");
   judge(kBesideIdleHosts, fmt::format("requests_beside_{}_idle_hosts", crowd.idle_hosts), "alone");
-  verdicts.push_back({"idle_unit", "1% of a core", nullptr, kMostIdleUnit / crowd.idle_unit, 1});
+  // No time at all is too little to be measured.
+  const double idle_ratio = kMostIdleUnit / std::max(crowd.idle_unit, kLeastIdleUnit);
+  verdicts.push_back({"idle_unit", "1% of a core", nullptr, idle_ratio, 1});
 }
 
 std::vector<Verdict> verdicts_of(const Report& report) {

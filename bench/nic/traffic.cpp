@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "bench/nic/echo.h"
+#include "bench/percentile.h"
 #include "bench/summary.h"
 #include "common/os/errno_text.h"
 #include "common/os/netns.h"
@@ -183,13 +184,6 @@ class BusyCores {
   Time begin_{};
 };
 
-/// values: at least one; reordered.
-double percentile_99(std::vector<double>& values) {
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
 /// What several connections together receive: each has a thread that sends, and poll(2) finds those that have
 /// something.
 class Streams {
@@ -287,7 +281,7 @@ Result<RequestRate> measure_tcp_request_response(const Route& route, Duration le
   ::shutdown(connection->to.get(), SHUT_RDWR);
   if (!requests) return tl::unexpected(requests.error());
   return RequestRate{
-      .per_second = requests->per_second, .p99_microseconds = percentile_99(microseconds), .busy_cores = busy_cores};
+      .per_second = requests->per_second, .p99_microseconds = percentile(microseconds, 99), .busy_cores = busy_cores};
 }
 
 Result<PacketRate> measure_udp_rate(const Route& route, Duration length) {
@@ -336,6 +330,7 @@ Result<PacketRate> measure_udp_rate(const Route& route, Duration length) {
 Result<double> measure_ping(const Route& route, Duration length, Duration interval) {
   auto echo = Echo::open(route.from_netns, route.to_address);
   if (!echo) return tl::unexpected(echo.error());
+  static_cast<void>(echo->once(std::chrono::milliseconds(200)));  // resolves the address
   std::vector<double> microseconds;
   std::size_t lost = 0;
   const Time end = monotonic_now() + length;

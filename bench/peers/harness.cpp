@@ -20,6 +20,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "bench/percentile.h"
+
 namespace splitnic::bench::peers {
 
 namespace {
@@ -54,12 +56,9 @@ struct Progress {
   alignas(64) std::atomic<std::uint32_t> at_rest;  // sides whose messages are complete
 };
 
-double percentile(std::vector<double>& values, std::size_t percent) {
+double measured(std::vector<double>& values, std::size_t percent) {
   if (values.empty()) throw std::runtime_error("nothing was measured");
-  const auto index = std::min(values.size() * percent / 100, values.size() - 1);
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(index);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
+  return percentile(values, percent);
 }
 
 double seconds_between(Clock::time_point from, Clock::time_point until) {
@@ -91,8 +90,8 @@ class Slices {
   }
   Answer answer() {
     Answer answer;
-    answer.median = percentile(rates_, 50);
-    answer.percentile_99 = percentile(rates_, 1);
+    answer.median = measured(rates_, 50);
+    answer.percentile_99 = measured(rates_, 1);
     return answer;
   }
 
@@ -166,7 +165,7 @@ class Run {
       if (begin >= from) samples.push_back(seconds_between(begin, end) / 2);
     }
     progress_.sent.store(sent_ + 1);
-    return {percentile(samples, 50), percentile(samples, 99), {}};
+    return {measured(samples, 50), measured(samples, 99), {}};
   }
   void pong() {
     for (;;) {

@@ -19,7 +19,10 @@ namespace splitnic::bench::peers {
 namespace {
 
 constexpr std::size_t kMostUnderWay = 64;
-constexpr std::size_t kReceives = 128;
+constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kCached = 1U << 20U;  // of a task's messages: what the caches hold
+constexpr std::size_t kReceives = 2 * kMostUnderWay;
+constexpr std::size_t kSinkBytes = 2 * kCached + kMaxBytes;
 
 void check(long status, const char* what) {
   if (status < 0) throw std::runtime_error(std::string(what) + ": " + fi_strerror(static_cast<int>(-status)));
@@ -27,14 +30,14 @@ void check(long status, const char* what) {
 
 class Libfabric final : public Side {
  public:
-  explicit Libfabric(int channel) : source_(kMostUnderWay * kMaxBytes, std::byte{1}), sink_(kReceives * kMaxBytes) {
+  explicit Libfabric(int channel) : source_(kMostUnderWay * kMaxBytes, std::byte{1}), sink_(2 * kSinkBytes) {
     open();
     std::array<char, 512> name{};
     std::size_t bytes = name.size();
     check(fi_getname(&endpoint_->fid, name.data(), &bytes), "the endpoint's name");
     const auto other = exchange(channel, name.data(), bytes);
     if (fi_av_insert(addresses_, other.data(), 1, &peer_, 0, nullptr) != 1) throw std::runtime_error("no such address");
-    for (std::size_t i = 0; i < kReceives; ++i) post_receive();
+    post_receives();
   }
 
   /// Removes the endpoint's file in /dev/shm.
@@ -48,7 +51,11 @@ class Libfabric final : public Side {
   void begin(const Task& task) override {
     task_ = task;
     started_ = completed_ = 0;
-    places_ = std::clamp<std::size_t>((1U << 20U) / task.bytes, 2, kMostUnderWay);
+    stride_ = (task.bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+    places_ = std::clamp<std::size_t>(kCached / stride_, 2, kMostUnderWay);
+    in_second_ = !in_second_;
+    next_receive_ = 0;
+    post_receives();
   }
 
   std::size_t send(std::uint64_t first, std::size_t count) override {
@@ -57,7 +64,7 @@ class Libfabric final : public Side {
         complete();
         if (started_ - completed_ >= places_) return taken;
       }
-      std::byte* from = source_.data() + started_ % places_ * task_.bytes;
+      std::byte* from = source_.data() + started_ % places_ * stride_;
       const std::uint64_t stamp = first + taken + 1;
       std::memcpy(from, &stamp, sizeof stamp);
       const auto status = fi_send(endpoint_, from, task_.bytes, nullptr, peer_, nullptr);
@@ -78,11 +85,11 @@ class Libfabric final : public Side {
     check(got, "receiving");
     for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
       std::uint64_t stamp = 0;
-      std::memcpy(&stamp, place(consumed_), sizeof stamp);
+      std::memcpy(&stamp, entries[i].op_context, sizeof stamp);
       if (stamp != next + i + 1 || entries[i].len != task_.bytes) throw std::runtime_error("another message came");
-      ++consumed_;
-      post_receive();
     }
+    posted_ -= static_cast<std::size_t>(got);
+    post_receives();
     return static_cast<std::size_t>(got);
   }
 
@@ -123,11 +130,13 @@ class Libfabric final : public Side {
     fi_freeinfo(info);
   }
 
-  std::byte* place(std::uint64_t receive) { return sink_.data() + receive % kReceives * kMaxBytes; }
-
-  void post_receive() {
-    check(fi_recv(endpoint_, place(posted_), kMaxBytes, nullptr, FI_ADDR_UNSPEC, nullptr), "posting a receive");
-    ++posted_;
+  /// Twice as many as the peer's messages under way. Those that one task leaves are in the other half of the memory
+  /// than those of the next.
+  void post_receives() {
+    for (; posted_ < 2 * places_; ++posted_) {
+      std::byte* into = sink_.data() + next_receive_++ % (2 * places_) * stride_ + (in_second_ ? kSinkBytes : 0);
+      check(fi_recv(endpoint_, into, kMaxBytes, nullptr, FI_ADDR_UNSPEC, into), "posting a receive");
+    }
   }
 
   void complete() {
@@ -142,7 +151,10 @@ class Libfabric final : public Side {
   std::vector<std::byte> source_;
   std::vector<std::byte> sink_;
   std::size_t places_ = kMostUnderWay;
-  std::uint64_t started_ = 0, completed_ = 0, posted_ = 0, consumed_ = 0;
+  std::size_t stride_ = kLineBytes;
+  std::size_t posted_ = 0;  // receives
+  bool in_second_ = false;  // of the halves of the memory
+  std::uint64_t started_ = 0, completed_ = 0, next_receive_ = 0;
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
   fid_fabric* fabric_ = nullptr;
   fid_domain* domain_ = nullptr;

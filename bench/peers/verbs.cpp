@@ -27,7 +27,9 @@ constexpr std::uint32_t kDepth = 128;
 constexpr std::uint64_t kFirstWrites = 200;
 constexpr std::size_t kPlaces = 64;
 constexpr std::size_t kLineBytes = 64;
-constexpr std::size_t kMemoryBytes = kDepth * kMaxBytes;
+constexpr std::size_t kCached = 1U << 20U;  // of a task's messages: what the caches hold
+constexpr std::size_t kSinkBytes = 2 * kCached + kMaxBytes;
+constexpr std::size_t kMemoryBytes = 3 * kSinkBytes;
 
 /// What the operations differ in. reach: of the device, as SPLITNIC_PLACEMENT says.
 struct Way {
@@ -50,14 +52,14 @@ struct Address {
   std::uint64_t memory;
 };
 
-/// A device with a connected queue pair. The memory has a part to send from and a part that messages go to.
+/// A device with a connected queue pair. The memory has a part to send from and two parts that messages go to: receives
+/// that one task leaves are in the other part than those of the next.
 class End {
  public:
   End(const Way& way, int channel) : way_(way), device_(open(way)) {
     map();
-    region_ =
-        made(ibv_reg_mr(device_.domain, memory_, 2 * kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
-             "registering");
+    region_ = made(ibv_reg_mr(device_.domain, memory_, kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+                   "registering");
     queue_pair_ = device_.queue_pair(sent_, received_, kDepth);
     connect(channel);
     if (way.writes) write_first(channel);
@@ -65,10 +67,12 @@ class End {
 
   void begin(const Task& task) {
     task_ = task;
-    while (posted_ != kDepth) post_receive();
-    std::memset(sink(), 0, kMemoryBytes);
+    std::memset(sink(), 0, kSinkBytes);
     stride_ = (task.bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-    places_ = std::clamp<std::size_t>((1U << 20U) / stride_, 2, kPlaces);
+    places_ = std::clamp<std::size_t>(kCached / stride_, 2, kPlaces);
+    receives_in_second_ = !receives_in_second_;
+    next_receive_ = 0;
+    while (posted_ < receives()) post_receive();
     under_way_ = 0;
   }
 
@@ -106,8 +110,8 @@ class End {
 
   void map() {
     const int file = way_.shared ? memfd_create("bench-peer-verbs", MFD_CLOEXEC) : -1;
-    if (way_.shared) check(ftruncate(file, 2 * kMemoryBytes) == 0 ? 0 : errno, "memory");
-    void* at = mmap(nullptr, 2 * kMemoryBytes, PROT_READ | PROT_WRITE,
+    if (way_.shared) check(ftruncate(file, kMemoryBytes) == 0 ? 0 : errno, "memory");
+    void* at = mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE,
                     (way_.shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | MAP_POPULATE, file, 0);
     if (at == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "memory");
     memory_ = static_cast<std::byte*>(at);
@@ -134,7 +138,10 @@ class End {
     static_cast<void>(exchange(channel, &done, sizeof done));  // the peer has written, too
   }
 
-  std::byte* sink() { return memory_ + kMemoryBytes; }
+  std::byte* sink() { return memory_ + kSinkBytes; }
+  /// How many are posted: the peer has no more messages under way than it has places, and is told early of the end of
+  /// as many others.
+  [[nodiscard]] std::size_t receives() const { return 2 * places_; }
   std::byte* source(std::uint64_t message) { return memory_ + place(message); }
   /// Of a message, at both ends; one that was written stays until so many others have come.
   [[nodiscard]] std::uint64_t place(std::uint64_t message) const { return message % places_ * stride_; }
@@ -177,20 +184,20 @@ class End {
       const ibv_wc& one = arrived[static_cast<std::size_t>(i)];
       expect(one);
       std::uint64_t stamp = 0;
-      std::memcpy(&stamp, sink() + one.wr_id * kMaxBytes, sizeof stamp);
+      std::memcpy(&stamp, sink() + one.wr_id, sizeof stamp);
       if (stamp != next + static_cast<std::uint64_t>(i) + 1 || one.byte_len != task_.bytes) {
         throw std::runtime_error("another message came");
       }
       --posted_;
     }
-    for (int i = 0; i < count; ++i) post_receive();
+    while (posted_ < receives()) post_receive();
     return static_cast<std::size_t>(std::max(count, 0));
   }
 
   void post_receive() {
-    const std::uint64_t place = next_receive_++ % kDepth;
-    ibv_sge into{reinterpret_cast<std::uintptr_t>(sink() + place * kMaxBytes), kMaxBytes, region_->lkey};
-    ibv_recv_wr receive{place, nullptr, &into, 1};
+    const std::size_t offset = next_receive_++ % receives() * stride_ + (receives_in_second_ ? kSinkBytes : 0);
+    ibv_sge into{reinterpret_cast<std::uintptr_t>(sink() + offset), kMaxBytes, region_->lkey};
+    ibv_recv_wr receive{offset, nullptr, &into, 1};
     ibv_recv_wr* bad = nullptr;
     check(ibv_post_recv(queue_pair_, &receive, &bad), "posting a receive");
     ++posted_;
@@ -212,6 +219,7 @@ class End {
   std::size_t under_way_ = 0;
   std::uint32_t posted_ = 0;  // receives
   std::uint64_t next_receive_ = 0;
+  bool receives_in_second_ = false;  // of the parts that messages go to
 };
 
 /// All ways, each with a device of its own.

@@ -101,6 +101,7 @@ Result<void> take_sample(VerbsTable& table, Programs& programs, LineGauge& gauge
 Result<void> measure_table(VerbsTable& table, const VerbsCommand& command, const Cores& cores) {
   const RaisedPriority priority(cores);
   table.realtime = priority.raised();
+  table.unfit = unfit_to_judge(table.machine.load, table.realtime);
   auto gauge = LineGauge::start(cores);
   if (!gauge) return tl::unexpected(gauge.error());
   const std::string folder =

@@ -24,6 +24,7 @@ constexpr Bounds kAsGood{1.0, 1.0};
 const char* verdict_of(const VerbsTable& table, std::size_t row, const VerbsGoal& goal, Placement placement) {
   const auto ratio = table.ratio(row, goal, placement);
   if (!ratio) return "not measured";
+  if (!table.unfit.empty()) return "not judged";
   return holds(verbs_rows()[row], goal, *ratio, placement) ? "holds" : "missed";
 }
 
@@ -157,6 +158,7 @@ std::string to_text(const VerbsTable& table) {
                   table.version, table.rounds, table.samples.size(), table.moved,
                   table.realtime ? "real-time" : "normal", to_text(table.machine));
   for (const auto& peer : table.skipped) text += fmt::format("skipped: {}: {}\n", peer.program, peer.reason);
+  if (!table.unfit.empty()) text += fmt::format("no goal is judged: {}\n", table.unfit);
   for (const Placement placement : kPlacements) {
     text += fmt::format("\n{}; medians\n", to_string(placement));
     for (const std::size_t row : table.rows) text += row_text(table, row, placement);
@@ -172,6 +174,7 @@ std::string to_json(const VerbsTable& table) {
   object["samples"] = table.samples.size();
   object["moved"] = table.moved;
   object["realtime"] = table.realtime;
+  if (!table.unfit.empty()) object["unfit"] = table.unfit;
   json::object skipped;
   for (const auto& peer : table.skipped) skipped[peer.program] = peer.reason;
   object["skipped"] = std::move(skipped);

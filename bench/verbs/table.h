@@ -52,6 +52,7 @@ struct VerbsTable {
   Machine machine{};
   std::size_t rounds = 0;
   bool realtime = false;
+  std::string unfit;  ///< why no goal is judged; empty: they are
   std::vector<std::size_t> rows;
   std::vector<VerbsSample> samples;  ///< each with the same placement before and after it
   std::size_t moved = 0;             ///< those during which the placement changed; discarded

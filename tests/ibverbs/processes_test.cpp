@@ -134,19 +134,26 @@ struct Child {
     close(ends[1]);
     channel = ends[0];
   }
-  ~Child() { close(channel); }
+  ~Child() {
+    close(channel);
+    if (was_waited_for) return;
+    kill(process, SIGKILL);  // it may be stopped
+    waitpid(process, nullptr, 0);
+  }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
   /// The status that it ended with.
-  [[nodiscard]] int ended() const {
+  [[nodiscard]] int ended() {
     int status = 0;
-    REQUIRE(waitpid(process, &status, 0) == process);
+    was_waited_for = waitpid(process, &status, 0) == process;
+    REQUIRE(was_waited_for);
     return status;
   }
 
   pid_t process = -1;
   int channel = -1;
+  bool was_waited_for = false;
 };
 
 /// The child's work: receives what the parent's queue pair sends. channel: a socket to the parent. last: what it does
@@ -176,7 +183,7 @@ void connect_to_child(int channel, const Device& device, Queue& queue) {
 
 TEST_CASE("a queue pair of another process is found by the address of any device that the process has opened",
           "[ibverbs]") {
-  const Child child([](int channel) {
+  Child child([](int channel) {
     Device named;
     Device device;
     Queue queue(device, {});
@@ -211,7 +218,7 @@ TEST_CASE("a queue pair of another process is found by the address of any device
 TEST_CASE("datagrams find a queue pair of another process by the address of any device that the process has opened",
           "[ibverbs]") {
   constexpr std::uint64_t kEach = 3;
-  const Child child([&](int channel) {
+  Child child([&](int channel) {
     Device named;
     Device device;
     Queue near(named, kDatagrams);
@@ -264,7 +271,7 @@ struct DatagramEnd {
 TEST_CASE("a datagram arrives although its address handle is destroyed before there is a path", "[ibverbs]") {
   // Several devices at each end, so that the ends that call and those that are called both send.
   constexpr std::size_t kDevices = 4;
-  const Child child([](int channel) {
+  Child child([](int channel) {
     std::array<DatagramEnd, kDevices> ends;
     for (DatagramEnd& end : ends) {
       for (std::uint64_t id = 0; id < kDevices; ++id) {
@@ -305,7 +312,7 @@ TEST_CASE("a datagram arrives although its address handle is destroyed before th
 }
 
 TEST_CASE("what was sent arrives at a peer that was stopped, although the sender has ended", "[ibverbs]") {
-  const Child child([](int channel) { return receive_all(channel, kUnacknowledged, kMessages); });
+  Child child([](int channel) { return receive_all(channel, kUnacknowledged, kMessages); });
   auto device = std::make_unique<Device>();
   auto queue = std::make_unique<Queue>(*device, kUnacknowledged);
   connect_to_child(child.channel, *device, *queue);
@@ -332,7 +339,7 @@ TEST_CASE("a peer that is killed, or ends without destroying anything, ends what
   Shape patient;
   patient.timeout = 20;  // 4 s, eight times: more than expect() waits
   patient.retries = 7;
-  const Child child([&patient](int channel) {
+  Child child([&patient](int channel) {
     return receive_all(channel, patient, 1, [channel] {
       char go = 0;
       _exit(read(channel, &go, 1) == 1 ? 0 : 1);
@@ -395,7 +402,7 @@ TEST_CASE("a forked child opens a device of its own and reaches its parent, whos
   Connected ends(one, other);
   exchange(one, other, ends, 1);
   Device parents;
-  const Child child([](int channel) { return receive_all(channel, {}, kMessages); });
+  Child child([](int channel) { return receive_all(channel, {}, kMessages); });
   Queue queue(parents, {});
   connect_to_child(child.channel, parents, queue);
   for (int id = 0; id < kMessages; ++id) {

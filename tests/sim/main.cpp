@@ -45,6 +45,7 @@ struct Simulation {
   std::string replay_options(const Options& options) {
     std::string text;
     if (options.plant != "none") text += " --plant " + options.plant;
+    if (options.limits.steps != Limits{}.steps) text += fmt::format(" --steps {}", options.limits.steps);
     if (options.limits.fault_seconds > 0) text += fmt::format(" --sim-seconds {}", options.limits.fault_seconds);
     return text;
   }
