@@ -18,6 +18,7 @@
 #include <iostream>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
 #include "bench/percentile.h"
@@ -27,6 +28,8 @@ namespace splitnic::bench::peers {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr const char* kOtherFailed = "the other process has failed";  // whose own error says more
 
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr auto kSlice = std::chrono::microseconds(500);
@@ -138,7 +141,7 @@ class Run {
         if (done()) return;
         side_.progress();
       }
-      if (progress_.failed.load() != 0) throw std::runtime_error("the other process has failed");
+      if (progress_.failed.load() != 0) throw std::runtime_error(kOtherFailed);
       if (Clock::now() > give_up) throw std::runtime_error("nothing comes from the other process");
     }
   }
@@ -296,7 +299,8 @@ Answer measure(Side& side, Progress& progress, int channel, const Command& comma
   const Answer own = take_part(side, progress, Role::client, command);
   Answer other;
   if (::recv(channel, &other, sizeof other, 0) != sizeof other) throw std::runtime_error("the other process is gone");
-  if (own.error[0] != '\0') return own;
+  const bool others = own.error == std::string_view(kOtherFailed) && other.error[0] != '\0';
+  if (own.error[0] != '\0') return others ? other : own;
   return other.error[0] != '\0' || command.kind == Kind::rate ? other : own;
 }
 

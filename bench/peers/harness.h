@@ -19,6 +19,30 @@ namespace splitnic::bench::peers {
 
 /// The largest message of a measurement.
 inline constexpr std::size_t kMaxBytes = 64U << 10U;
+inline constexpr std::size_t kLineBytes = 64;
+/// Of a task's messages: what the caches hold.
+inline constexpr std::size_t kCachedBytes = 1U << 20U;
+
+/// Places for messages that come, each long enough for any. The one that was given back last is taken first, so that a
+/// task which needs few uses few. They begin in different sets of the caches.
+class Places {
+ public:
+  static constexpr std::size_t kStride = kMaxBytes + kLineBytes;
+
+  explicit Places(std::size_t count) {
+    for (std::size_t place = count; place != 0; --place) free_.push_back((place - 1) * kStride);
+  }
+  /// The offset of one; there must be one.
+  std::size_t take() {
+    const std::size_t offset = free_.back();
+    free_.pop_back();
+    return offset;
+  }
+  void give_back(std::size_t offset) { free_.push_back(offset); }
+
+ private:
+  std::vector<std::size_t> free_;
+};
 
 enum class Role : std::uint8_t { client, server };
 

@@ -19,10 +19,7 @@ namespace splitnic::bench::peers {
 namespace {
 
 constexpr std::size_t kMostUnderWay = 64;
-constexpr std::size_t kLineBytes = 64;
-constexpr std::size_t kCached = 1U << 20U;  // of a task's messages: what the caches hold
 constexpr std::size_t kReceives = 2 * kMostUnderWay;
-constexpr std::size_t kSinkBytes = 2 * kCached + kMaxBytes;
 
 void check(long status, const char* what) {
   if (status < 0) throw std::runtime_error(std::string(what) + ": " + fi_strerror(static_cast<int>(-status)));
@@ -30,7 +27,8 @@ void check(long status, const char* what) {
 
 class Libfabric final : public Side {
  public:
-  explicit Libfabric(int channel) : source_(kMostUnderWay * kMaxBytes, std::byte{1}), sink_(2 * kSinkBytes) {
+  explicit Libfabric(int channel)
+      : source_(kMostUnderWay * kMaxBytes, std::byte{1}), sink_(kReceives * Places::kStride) {
     open();
     std::array<char, 512> name{};
     std::size_t bytes = name.size();
@@ -52,9 +50,7 @@ class Libfabric final : public Side {
     task_ = task;
     started_ = completed_ = 0;
     stride_ = (task.bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-    places_ = std::clamp<std::size_t>(kCached / stride_, 2, kMostUnderWay);
-    in_second_ = !in_second_;
-    next_receive_ = 0;
+    places_ = std::clamp<std::size_t>(kCachedBytes / stride_, 2, kMostUnderWay);
     post_receives();
   }
 
@@ -85,8 +81,10 @@ class Libfabric final : public Side {
     check(got, "receiving");
     for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
       std::uint64_t stamp = 0;
-      std::memcpy(&stamp, entries[i].op_context, sizeof stamp);
+      const auto* at = static_cast<const std::byte*>(entries[i].op_context);
+      std::memcpy(&stamp, at, sizeof stamp);
       if (stamp != next + i + 1 || entries[i].len != task_.bytes) throw std::runtime_error("another message came");
+      receive_places_.give_back(static_cast<std::size_t>(at - sink_.data()));
     }
     posted_ -= static_cast<std::size_t>(got);
     post_receives();
@@ -134,7 +132,7 @@ class Libfabric final : public Side {
   /// than those of the next.
   void post_receives() {
     for (; posted_ < 2 * places_; ++posted_) {
-      std::byte* into = sink_.data() + next_receive_++ % (2 * places_) * stride_ + (in_second_ ? kSinkBytes : 0);
+      std::byte* into = sink_.data() + receive_places_.take();
       check(fi_recv(endpoint_, into, kMaxBytes, nullptr, FI_ADDR_UNSPEC, into), "posting a receive");
     }
   }
@@ -153,8 +151,8 @@ class Libfabric final : public Side {
   std::size_t places_ = kMostUnderWay;
   std::size_t stride_ = kLineBytes;
   std::size_t posted_ = 0;  // receives
-  bool in_second_ = false;  // of the halves of the memory
-  std::uint64_t started_ = 0, completed_ = 0, next_receive_ = 0;
+  Places receive_places_{kReceives};
+  std::uint64_t started_ = 0, completed_ = 0;
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
   fid_fabric* fabric_ = nullptr;
   fid_domain* domain_ = nullptr;

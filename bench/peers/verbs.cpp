@@ -26,10 +26,7 @@ namespace {
 constexpr std::uint32_t kDepth = 128;
 constexpr std::uint64_t kFirstWrites = 200;
 constexpr std::size_t kPlaces = 64;
-constexpr std::size_t kLineBytes = 64;
-constexpr std::size_t kCached = 1U << 20U;  // of a task's messages: what the caches hold
-constexpr std::size_t kSinkBytes = 2 * kCached + kMaxBytes;
-constexpr std::size_t kMemoryBytes = 3 * kSinkBytes;
+constexpr std::size_t kMemoryBytes = kDepth * Places::kStride;
 
 /// What the operations differ in. reach: of the device, as SPLITNIC_PLACEMENT says.
 struct Way {
@@ -52,14 +49,14 @@ struct Address {
   std::uint64_t memory;
 };
 
-/// A device with a connected queue pair. The memory has a part to send from and two parts that messages go to: receives
-/// that one task leaves are in the other part than those of the next.
+/// A device with a connected queue pair. The memory has a part to send from and a part that messages go to.
 class End {
  public:
   End(const Way& way, int channel) : way_(way), device_(open(way)) {
     map();
-    region_ = made(ibv_reg_mr(device_.domain, memory_, kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
-                   "registering");
+    region_ =
+        made(ibv_reg_mr(device_.domain, memory_, 2 * kMemoryBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+             "registering");
     queue_pair_ = device_.queue_pair(sent_, received_, kDepth);
     connect(channel);
     if (way.writes) write_first(channel);
@@ -67,11 +64,9 @@ class End {
 
   void begin(const Task& task) {
     task_ = task;
-    std::memset(sink(), 0, kSinkBytes);
+    std::memset(sink(), 0, kMemoryBytes);
     stride_ = (task.bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-    places_ = std::clamp<std::size_t>(kCached / stride_, 2, kPlaces);
-    receives_in_second_ = !receives_in_second_;
-    next_receive_ = 0;
+    places_ = std::clamp<std::size_t>(kCachedBytes / stride_, 2, kPlaces);
     while (posted_ < receives()) post_receive();
     under_way_ = 0;
   }
@@ -110,8 +105,8 @@ class End {
 
   void map() {
     const int file = way_.shared ? memfd_create("bench-peer-verbs", MFD_CLOEXEC) : -1;
-    if (way_.shared) check(ftruncate(file, kMemoryBytes) == 0 ? 0 : errno, "memory");
-    void* at = mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE,
+    if (way_.shared) check(ftruncate(file, 2 * kMemoryBytes) == 0 ? 0 : errno, "memory");
+    void* at = mmap(nullptr, 2 * kMemoryBytes, PROT_READ | PROT_WRITE,
                     (way_.shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | MAP_POPULATE, file, 0);
     if (at == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "memory");
     memory_ = static_cast<std::byte*>(at);
@@ -138,7 +133,7 @@ class End {
     static_cast<void>(exchange(channel, &done, sizeof done));  // the peer has written, too
   }
 
-  std::byte* sink() { return memory_ + kSinkBytes; }
+  std::byte* sink() { return memory_ + kMemoryBytes; }
   /// How many are posted: the peer has no more messages under way than it has places, and is told early of the end of
   /// as many others.
   [[nodiscard]] std::size_t receives() const { return 2 * places_; }
@@ -188,6 +183,7 @@ class End {
       if (stamp != next + static_cast<std::uint64_t>(i) + 1 || one.byte_len != task_.bytes) {
         throw std::runtime_error("another message came");
       }
+      receive_places_.give_back(one.wr_id);
       --posted_;
     }
     while (posted_ < receives()) post_receive();
@@ -195,7 +191,7 @@ class End {
   }
 
   void post_receive() {
-    const std::size_t offset = next_receive_++ % receives() * stride_ + (receives_in_second_ ? kSinkBytes : 0);
+    const std::size_t offset = receive_places_.take();
     ibv_sge into{reinterpret_cast<std::uintptr_t>(sink() + offset), kMaxBytes, region_->lkey};
     ibv_recv_wr receive{offset, nullptr, &into, 1};
     ibv_recv_wr* bad = nullptr;
@@ -218,8 +214,7 @@ class End {
   std::size_t stride_ = kLineBytes;
   std::size_t under_way_ = 0;
   std::uint32_t posted_ = 0;  // receives
-  std::uint64_t next_receive_ = 0;
-  bool receives_in_second_ = false;  // of the parts that messages go to
+  Places receive_places_{kDepth};
 };
 
 /// All ways, each with a device of its own.
