@@ -28,6 +28,12 @@ class DirectoryLock {
       ::poll(nullptr, 0, 10);
     }
   }
+  /// The lock would outlast the descriptor: a child that was forked meanwhile has a copy.
+  ~DirectoryLock() {
+    if (descriptor_) ::flock(descriptor_.get(), LOCK_UN);
+  }
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
 
  private:
   UniqueFd descriptor_;

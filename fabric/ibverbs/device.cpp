@@ -25,25 +25,29 @@ struct Device {
   std::array<std::byte, 256> provider{};
 };
 
+/// Behind the field's text so far; its rest is zero.
 template <std::size_t bytes>
-void put(char (&field)[bytes], const std::string& name) {
-  std::snprintf(field, bytes, "%s", name.c_str());
+constexpr void append(char (&field)[bytes], std::string_view text) {
+  const std::size_t used = std::string_view(field).size();
+  for (std::size_t i = 0; i < text.size(); ++i) field[used + i] = text[i];
 }
 
-/// The one device there is, the same for every list.
-Device& the_device() {
-  static Device device = [] {
-    Device made;
-    made.device.node_type = IBV_NODE_CA;
-    made.device.transport_type = IBV_TRANSPORT_IB;
-    put(made.device.name, kDeviceName);
-    put(made.device.dev_name, kDeviceFile);
-    put(made.device.dev_path, fmt::format("/sys/class/infiniband_verbs/{}", kDeviceFile));
-    put(made.device.ibdev_path, fmt::format("/sys/class/infiniband/{}", kDeviceName));
-    return made;
-  }();
-  return device;
+constexpr Device make_device() {
+  Device made;
+  made.device.node_type = IBV_NODE_CA;
+  made.device.transport_type = IBV_TRANSPORT_IB;
+  append(made.device.name, kDeviceName);
+  append(made.device.dev_name, kDeviceFile);
+  append(made.device.dev_path, "/sys/class/infiniband_verbs/");
+  append(made.device.dev_path, kDeviceFile);
+  append(made.device.ibdev_path, "/sys/class/infiniband/");
+  append(made.device.ibdev_path, kDeviceName);
+  return made;
 }
+
+/// The one device there is, the same for every list. It is there from the start: a child that is forked while another
+/// thread makes it would wait for that thread.
+constinit Device the_device = make_device();
 
 fabric::AdapterOptions adapter_options() {
   fabric::AdapterOptions options;
@@ -164,7 +168,7 @@ extern "C" {
 ibv_device** ibv_get_device_list(int* count) {
   auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
   if (list == nullptr) return refuse<ibv_device*>(ENOMEM);
-  list[0] = &the_device().device;
+  list[0] = &the_device.device;
   if (count != nullptr) *count = 1;
   return list;
 }

@@ -10,6 +10,7 @@
 #include "fabric/endnode/fabric_directory.h"
 #include "fabric/ibverbs/names.h"
 #include "fabric/ibverbs/objects.h"
+#include "fabric/threads/per_process.h"
 
 namespace splitnic::ibverbs {
 namespace {
@@ -26,6 +27,10 @@ std::string make_tree() {
   std::filesystem::create_directories(tree / "class/infiniband" / kDeviceName, failed);
   return failed ? kSysfs : tree.string();
 }
+
+struct Tree {
+  const std::string path = make_tree();
+};
 
 int read_text_file(const std::string& path, char* text, std::size_t bytes) {
   const os::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -47,8 +52,8 @@ extern "C" {
 
 const char* ibv_get_sysfs_path() {
   return creating([]() -> const char* {
-    static const std::string path = make_tree();
-    return path.c_str();
+    static constinit fabric::PerProcess<Tree> tree;
+    return tree.get().path.c_str();
   });
 }
 

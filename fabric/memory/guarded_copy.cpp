@@ -35,6 +35,10 @@ Guard guards[] = {{SIGSEGV}, {SIGBUS}};
 constexpr std::size_t kStreamedBytesMin = 256;
 
 std::mutex install_mutex;
+/// A child that is forked while another thread installs the handlers would find the mutex locked for ever.
+[[maybe_unused]] const int kept_whole_by_forks =
+    pthread_atfork([] { install_mutex.lock(); }, [] { install_mutex.unlock(); }, [] { install_mutex.unlock(); });
+
 std::atomic<bool> enabled = false;
 /// True once a fault was forwarded to a previous handler.
 std::atomic<bool> passed_on = false;

@@ -15,6 +15,7 @@
 #include "common/os/uncancelled.h"
 #include "fabric/rdmacm/datagram_socket.h"
 #include "fabric/rdmacm/stream.h"
+#include "fabric/threads/per_process.h"
 
 namespace splitnic::rdmacm {
 namespace {
@@ -40,8 +41,11 @@ RsocketOptions read_defaults() {
 
 /// How long a thread looks again and again before it sleeps.
 Duration spin_time() {
-  static const Duration time = std::chrono::microseconds(configured("polling_time", 0).value_or(20));
-  return time;
+  struct Configured {
+    const Duration time = std::chrono::microseconds(configured("polling_time", 0).value_or(20));
+  };
+  static constinit fabric::PerProcess<Configured> of_process;
+  return of_process.get().time;
 }
 
 /// The descriptor by which other threads wake this one; 0: none yet. It needs no destructor, because a program's end
@@ -151,8 +155,11 @@ void leave_to_parent(std::shared_ptr<Rsocket> socket) {
 }  // namespace
 
 const RsocketOptions& RsocketOptions::defaults() {
-  static const RsocketOptions options = read_defaults();
-  return options;
+  struct Defaults {
+    const RsocketOptions options = read_defaults();
+  };
+  static constinit fabric::PerProcess<Defaults> of_process;
+  return of_process.get().options;
 }
 
 std::shared_ptr<Rsocket> Rsocket::create(int family, int type) {

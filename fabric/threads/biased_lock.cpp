@@ -20,10 +20,16 @@ void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value)
   ::syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
-/// The kernel wants to be told that a process uses its fence; with several threads that takes it milliseconds.
+/// The kernel wants to be told that a process uses its fence; with several threads that takes it milliseconds. Two
+/// threads may both tell it. None waits for the other: a forked child would wait for a thread that it does not have.
 bool fence_registered() {
-  static const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
-  return registered;
+  enum class Fence { untold, registered, refused };
+  static constinit std::atomic<Fence> fence{Fence::untold};
+  if (fence.load() == Fence::untold) {
+    const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+    fence.store(registered ? Fence::registered : Fence::refused);
+  }
+  return fence.load() == Fence::registered;
 }
 
 /// For a process that has forbidden itself the fence meanwhile, by a filter of system calls. A store leaves its

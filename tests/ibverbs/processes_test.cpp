@@ -21,17 +21,25 @@
 namespace splitnic::ibverbs::testing::processes_test {
 namespace {
 
-/// Runs work() in a forked child, and returns what it returned.
+constexpr int kFailedInChild = 99;
+
+/// Runs work() in a forked child, and returns what it returned: kFailedInChild if an assertion failed there, and the
+/// negative number of the signal if one ended it.
 int in_child(const std::function<int()>& work) {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    alarm(static_cast<unsigned>(kLimit.count()));  // if it hangs
-    _exit(work());
+    alarm(static_cast<unsigned>(2 * kLimit.count()));  // if it hangs; what it waits for fails before
+    int code = kFailedInChild;
+    try {
+      code = work();
+    } catch (...) {  // of an assertion; the parent's frames are not to be unwound here
+    }
+    _exit(code);
   }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 std::ptrdiff_t open_descriptors() {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -26,6 +28,10 @@ class ThreadBesideForks {
     });
   }
   ~ThreadBesideForks() {
+    if (maker_ != ::getpid()) {  // a forked child does not have the thread
+      thread_.detach();
+      return;
+    }
     stop_ = true;
     if (thread_.joinable()) thread_.join();
   }
@@ -34,6 +40,7 @@ class ThreadBesideForks {
 
  private:
   std::function<void()> again_;
+  const pid_t maker_ = ::getpid();
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -1,11 +1,16 @@
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -13,6 +18,7 @@
 #include "common/os/unix_listener.h"
 #include "os_stale_socket.h"
 #include "os_temporary_directory.h"
+#include "tests/unit/common/fork_beside_threads.h"
 
 namespace splitnic::os::os_unix_listener_test {
 namespace {
@@ -22,6 +28,24 @@ std::string error_of(const std::string& path) {
   return listener ? "none" : listener.error().message;
 }
 
+/// A forked process that does nothing until its end.
+class PausedChild {
+ public:
+  PausedChild() : process_(::fork()) {
+    while (process_ == 0) ::pause();
+    REQUIRE(process_ > 0);
+  }
+  ~PausedChild() {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+  PausedChild(const PausedChild&) = delete;
+  PausedChild& operator=(const PausedChild&) = delete;
+
+ private:
+  pid_t process_;
+};
+
 /// Waits until a change of a file gets a later time than one before.
 void wait_for_tick() {
   const auto tick = [] {
@@ -30,6 +54,18 @@ void wait_for_tick() {
     return time.tv_nsec;
   };
   for (const long before = tick(); tick() == before;) std::this_thread::yield();
+}
+
+TEST_CASE("a child that is forked while a thread binds a socket does not keep the folder's lock",
+          "[common][unix_listener]") {
+  const TemporaryDirectory directory;
+  std::deque<PausedChild> children;
+  {
+    const test::ThreadBesideForks binder([&] { static_cast<void>(UnixListener::listen(directory.path("s"))); });
+    while (children.size() < 100) children.emplace_back();
+  }
+  const UniqueFd folder(::open(directory.path("").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  CHECK(::flock(folder.get(), LOCK_EX | LOCK_NB) == 0);
 }
 
 TEST_CASE("a listener's socket has its mode from the start and goes with it", "[common][unix_listener]") {

@@ -20,6 +20,7 @@
 
 #include "common/time.h"
 #include "mapped_memory.h"
+#include "tests/unit/common/fork_beside_threads.h"
 
 namespace splitnic::fabric::guarded_copy_test {
 namespace {
@@ -522,6 +523,19 @@ TEST_CASE("a fault leaves the thread's signal mask as it was, whatever the handl
     raise(SIGTERM);
   });
   CHECK(died_of(status, SIGTERM));
+}
+
+TEST_CASE("a child that is forked while a thread makes ready makes ready, too", "[fabric][memory]") {
+  const splitnic::test::ThreadBesideForks again([] { enable_guarded_copy(); });
+  for (int child = 0; child < 200; ++child) {
+    const int status = status_of_child([] {
+      alarm(20);  // if it waits for a lock that the other thread holds
+      enable_guarded_copy();
+      char to = 0;
+      _exit(guarded_copy(&to, nullptr, 1) ? 1 : 0);
+    });
+    REQUIRE(exited_with(status, 0));
+  }
 }
 
 TEST_CASE("a fault with errno at hand leaves errno alone", "[fabric][memory]") {
