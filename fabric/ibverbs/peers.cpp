@@ -142,7 +142,11 @@ void Peers::follow() {
       ended.push_back(static_cast<PeerLink&>(link).use(std::move(change->bridge)));
     });
   }
-  end_idle(ended);
+  const std::size_t before = idle_.size();
+  adapter_.use([&](fabric::ChannelAdapter& adapter) {
+    for (auto& [local_id, peer] : peers_) note_if_idle(adapter, local_id, peer);
+  });
+  end_idle_from(before, ended);
 }
 
 Peers::Peer* Peers::find_or_add(std::uint16_t local_id) {
@@ -218,7 +222,11 @@ PathUse::~PathUse() {
 void Peers::release(std::uint16_t local_id) {
   Ended ended;
   const std::lock_guard guard(lock_);
-  if (--peers_.at(local_id).users == 0) end_idle(ended);
+  Peer& peer = peers_.at(local_id);
+  if (--peer.users != 0) return;
+  const std::size_t before = idle_.size();
+  adapter_.use([&](fabric::ChannelAdapter& adapter) { note_if_idle(adapter, local_id, peer); });
+  if (idle_.size() != before) end_idle_from(before, ended);
 }
 
 /// A datagram that waits while its address handle is destroyed needs the path. If no bridge comes, it is dropped within
@@ -228,16 +236,14 @@ bool Peers::is_needed(fabric::ChannelAdapter& adapter, std::uint16_t local_id, c
          adapter.datagrams_outlive_handle(peer.path);
 }
 
-void Peers::end_idle(Ended& ended) {
-  const std::size_t before = idle_.size();
-  // Under the adapter's lock, because its owner sees a bridge go down.
-  adapter_.use([&](fabric::ChannelAdapter& adapter) {
-    for (auto& [local_id, peer] : peers_) {
-      if (peer.idle || is_needed(adapter, local_id, peer)) continue;
-      peer.idle = true;
-      idle_.push_back(local_id);
-    }
-  });
+/// Under the adapter's lock, because its owner sees a bridge go down.
+void Peers::note_if_idle(fabric::ChannelAdapter& adapter, std::uint16_t local_id, Peer& peer) {
+  if (peer.idle || is_needed(adapter, local_id, peer)) return;
+  peer.idle = true;
+  idle_.push_back(local_id);
+}
+
+void Peers::end_idle_from(std::size_t before, Ended& ended) {
   for (std::size_t at = before; at < idle_.size(); ++at) {
     cut(idle_[at], ended);
   }

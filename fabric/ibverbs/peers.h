@@ -117,7 +117,9 @@ class Peers {
   [[nodiscard]] Peer* find_or_add(std::uint16_t local_id);
   [[nodiscard]] Peer* loop_back();
   [[nodiscard]] bool is_needed(fabric::ChannelAdapter& adapter, std::uint16_t local_id, const Peer& peer) const;
-  void end_idle(Ended& ended);
+  void note_if_idle(fabric::ChannelAdapter& adapter, std::uint16_t local_id, Peer& peer);
+  /// The paths of idle_ from this place on have become idle.
+  void end_idle_from(std::size_t before, Ended& ended);
   void remove_longest_idle();
 
   fabric::SharedAdapter& adapter_;
