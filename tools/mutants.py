@@ -218,6 +218,9 @@ def plant_and_test(mutant, limits, jobs):
         results = {test: run_test(test, limits[test]) for test in mutant.tests}
     finally:
         path.write_text(original, encoding="utf-8")
+    skipped = [test for test, (outcome, _) in results.items() if outcome == "skipped"]
+    if skipped:
+        raise Wrong("a test is skipped with the bug: " + "; ".join(skipped))
     passed = [test for test, (outcome, _) in results.items() if outcome == "passed"]
     reasons = [reason_of(output) for outcome, output in results.values() if outcome != "passed"]
     return passed, next(iter(reasons), ""), time.monotonic() - started

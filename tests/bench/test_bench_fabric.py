@@ -6,34 +6,26 @@ import json
 import os
 import signal
 import subprocess
-import time
+import sys
 import unittest
 from pathlib import Path
 
 import jsonschema
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from lab.process import children, ended, wait_until  # noqa: E402
 
 SPLITNIC_BENCH = str(Path(os.environ["SPLITNIC_BIN"]) / "splitnic-bench")
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs/schemas/bench-fabric.schema.json").read_text())
 PING_PONGS = {"send": ["segmented"], "datagram": ["segmented"], "write": ["segmented", "direct"],
               "write-immediate": ["segmented", "direct"]}
 PATHS = {**PING_PONGS, "read": ["segmented", "direct"]}
+SECONDS = 60
 TABLE_SIZES = [10, 1000, 100_000, 1_000_000]
 
 
 def bench(*arguments):
     return subprocess.run([SPLITNIC_BENCH, "fabric", *arguments], capture_output=True, text=True, timeout=120)
-
-
-def children_of(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def wait_until(condition, what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.01)
 
 
 class BenchFabric(unittest.TestCase):
@@ -112,23 +104,26 @@ class BenchFabric(unittest.TestCase):
             self.assertEqual(done.returncode, 2, wrong)
             self.assertTrue(done.stderr.startswith("splitnic-bench: "), done.stderr)
 
+    def start_two(self, *arguments):
+        """A benchmark that runs, until the test ends at the latest; and the pid of its second process."""
+        process = subprocess.Popen([SPLITNIC_BENCH, "fabric", *arguments, "--operations", "send"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process, wait_until(lambda: children(process.pid), SECONDS, "a second process")[0]
+
     def test_the_other_process_ends_with_the_first(self):
         for waiting in ("--spin", "--sleep"):
-            process = subprocess.Popen([SPLITNIC_BENCH, "fabric", waiting, "--seconds", "20", "--operations", "send"],
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            wait_until(lambda: children_of(process.pid), "a second process")
-            child = children_of(process.pid)[0]
-            process.send_signal(signal.SIGKILL)
+            process, child = self.start_two(waiting, "--seconds", "20")
+            process.kill()
             process.wait()
-            wait_until(lambda: not Path(f"/proc/{child}/exe").exists() or
-                       "State:\tZ" in Path(f"/proc/{child}/status").read_text(), "its end")
+            wait_until(lambda child=child: ended(child), SECONDS, "its end")
 
     def test_the_first_process_says_that_the_other_one_is_gone(self):
-        process = subprocess.Popen([SPLITNIC_BENCH, "fabric", "--sleep", "--seconds", "1", "--operations", "send"],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        wait_until(lambda: children_of(process.pid), "a second process")
-        os.kill(int(children_of(process.pid)[0]), signal.SIGKILL)
-        self.assertIn("splitnic-bench: the other process is gone", process.communicate(timeout=60)[1])
+        process, child = self.start_two("--sleep", "--seconds", "1")
+        os.kill(child, signal.SIGKILL)
+        self.assertIn("splitnic-bench: the other process is gone", process.communicate(timeout=SECONDS)[1])
         self.assertEqual(process.returncode, 1)
 
 

@@ -8,7 +8,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import time
 
 import pairs
 
@@ -38,12 +37,8 @@ class Applications(pairs.OnFabric):
     def await_listener(self, server, program, before, port=None):
         """Until the connection manager has another socket than those before. port: of the socket that the server opens
         after that, to which the client connects first."""
-        limit = time.monotonic() + SECONDS
-        while not (self.sockets() - before if port is None else pairs.listens(port)):
-            if server.poll() is not None:
-                self.fail(f"{program}: the server ended\n{server.communicate()[0]}")
-            self.assertLess(time.monotonic(), limit, f"{program}: the server does not listen")
-            time.sleep(0.01)
+        pairs.await_server(server, program,
+                           lambda: self.sockets() - before if port is None else pairs.listens(port), SECONDS)
 
     def run_ends(self, server_words, client_words, port=None, **variables):
         before = self.sockets()
@@ -66,10 +61,7 @@ class Applications(pairs.OnFabric):
         server = self.fabric.start(["qperf", "-lp", str(port)])
         self.addCleanup(server.communicate)
         self.addCleanup(server.kill)
-        limit = time.monotonic() + SECONDS
-        while not pairs.listens(port):
-            self.assertLess(time.monotonic(), limit, "qperf's server does not listen")
-            time.sleep(0.01)
+        pairs.await_server(server, "qperf", lambda: pairs.listens(port), SECONDS)
         for test in QPERF:
             with self.subTest(test):
                 client = self.fabric.start(["qperf", "-lp", str(port), "-t", "1", "127.0.0.1", test])

@@ -6,12 +6,12 @@ import json
 import pathlib
 import signal
 import subprocess
-import time
 
 import pairs
 
 PORT = "/sys/class/infiniband/splitnic0/ports/1"
 MESSAGES = 500  # of each end of a pingpong
+REPEATED = "hw_counters/retransmissions"
 PINGPONG = f"ibv_rc_pingpong -c -n {MESSAGES}"
 
 
@@ -33,12 +33,15 @@ class Counters(pairs.OnFabric):
         return done.stdout
 
     def test_the_device_has_counted_what_programs_did_that_have_ended(self):
-        before = {name: self.sum(name) for name in ("counters/port_xmit_packets", "hw_counters/rcvd_pkts")}
-        words = self.sum("counters/port_xmit_data")
+        # What a program sends again, because its peer had no processor, is counted, too.
+        wanted = {"counters/port_xmit_packets": 1, "hw_counters/rcvd_pkts": 1, "counters/port_xmit_data": 4096 // 4}
+        before = {name: self.sum(name) for name in (*wanted, REPEATED)}
         self.fabric.run_pair(PINGPONG.split())
-        for name, count in before.items():
-            self.assertEqual(self.sum(name) - count, 2 * MESSAGES)
-        self.assertEqual(self.sum("counters/port_xmit_data") - words, 2 * MESSAGES * 4096 // 4)
+        repeated = self.sum(REPEATED) - before[REPEATED]
+        for name, of_message in wanted.items():
+            messages = (self.sum(name) - before[name]) / of_message
+            self.assertGreaterEqual(messages, 2 * MESSAGES, name)
+            self.assertLessEqual(messages, 2 * MESSAGES + repeated, name)
         self.assertEqual(list((self.directory / "endnodes").iterdir()), [])
 
     def test_injected_faults_and_what_they_cause_are_counted_by_kind(self):
@@ -54,12 +57,15 @@ class Counters(pairs.OnFabric):
         for kind in ("drop", "rnr", "corrupt"):
             self.assertNotEqual(kinds.count(kind), 0)
             self.assertEqual(grown[f"fault_{kind}"], kinds.count(kind))
-        # A pingpong has one message under way, so that nothing shows a loss but the timeout.
-        self.assertEqual(grown["timeouts"], kinds.count("drop"))
+        # A pingpong has one message under way, so that nothing shows a loss but the timeout. There are more where an end
+        # waits for a processor.
+        late = grown["timeouts"] - kinds.count("drop")
+        self.assertGreaterEqual(late, 0)
         self.assertEqual(grown["rcvd_rnr_err"], kinds.count("rnr"))
         self.assertEqual(grown["send_rnr_err"], kinds.count("rnr"))
         self.assertEqual(grown["rcvd_seq_err"], kinds.count("corrupt"))
-        self.assertEqual(grown["retransmissions"], len(kinds))
+        self.assertGreaterEqual(grown["retransmissions"], len(kinds))
+        self.assertLessEqual(grown["retransmissions"], len(kinds) + late)
 
     def test_programs_under_verbs_run_read_them_below_sys(self):
         self.fabric.run_pair(PINGPONG.split())
@@ -85,10 +91,7 @@ class Counters(pairs.OnFabric):
         server = self.fabric.start(long)
         self.addCleanup(server.communicate)
         self.addCleanup(server.kill)
-        limit = time.monotonic() + pairs.SECONDS
-        while not pairs.listens(int(long[-1])):
-            self.assertLess(time.monotonic(), limit)
-            time.sleep(0.01)
+        pairs.await_server(server, "ibv_rc_pingpong", lambda: pairs.listens(int(long[-1])))
         client = self.fabric.start([*long, "127.0.0.1"])
         self.addCleanup(client.communicate)
         self.addCleanup(client.kill)
@@ -99,9 +102,7 @@ class Counters(pairs.OnFabric):
             return found if len(found) == 2 and all(
                 one["peers"] and one["peers"][0]["tx_frames"] > 100 for one in found) else None
 
-        while not (found := counted()):
-            self.assertLess(time.monotonic(), limit)
-            time.sleep(0.05)
+        found = pairs.wait_until(counted, pairs.SECONDS, "counts of both ends")
         self.assertEqual({one["pid"] for one in found}, {server.pid, client.pid})
         for one in found:
             self.assertEqual((one["role"], one["state"]), ("verbs", "ibv_rc_pingpong, device 1"))

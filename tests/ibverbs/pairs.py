@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+from support import EXIT_SKIPPED, exit_code, wait_until  # noqa: E402
 
 SPLITNIC = pathlib.Path(os.environ.get("SPLITNIC_BIN", "build/release/bin")).resolve() / "splitnic"
 SECONDS = 30
@@ -22,11 +24,8 @@ def run_tests(verbosity=1):
     """Of the class that the command line names. Ends the program: 77 where it needs root, or all tests were skipped."""
     if sys.argv[1:2] == ["Root"] and os.getuid() != 0:
         print("needs root")
-        sys.exit(77)
-    result = unittest.main(exit=False, verbosity=verbosity).result
-    # A class whose set-up skips it counts as a skip, and not as a test.
-    skipped = len(result.skipped) != 0 and len(result.skipped) >= result.testsRun
-    sys.exit(77 if skipped else 0 if result.wasSuccessful() else 1)
+        sys.exit(EXIT_SKIPPED)
+    sys.exit(exit_code(unittest.main(exit=False, verbosity=verbosity).result))
 
 
 class OnFabric(unittest.TestCase):
@@ -80,6 +79,15 @@ def listens(port):
             if fields[1].endswith(wanted) and fields[3] == "0A":
                 return True
     return False
+
+
+def await_server(server, what, ready, seconds=SECONDS):
+    """Waits until the server is ready. Raises Failed with its output if it ends before."""
+    def is_ready():
+        if server.poll() is not None:
+            raise Failed(f"{what}: the server ended with {server.returncode}\n{server.communicate()[0]}")
+        return ready()
+    wait_until(is_ready, seconds, f"{what}: the server")
 
 
 def forget_xrc_files():
@@ -155,13 +163,7 @@ class Fabric:
         port = str(free_port())
         server = self.start([*server_options, *words, *server_words, "-p", port])
         try:
-            limit = time.monotonic() + seconds
-            while not listens(int(port)):
-                if server.poll() is not None:
-                    raise Failed(f"{what}: the server ended with {server.returncode}\n{server.communicate()[0]}")
-                if time.monotonic() > limit:
-                    raise Failed(f"{what}: the server does not listen after {seconds} s")
-                time.sleep(0.01)
+            await_server(server, what, lambda: listens(int(port)), seconds)
             client = self.start([*client_options, *words, *client_words, "-p", port, "127.0.0.1"])
             return [self.finish(client, f"{what}: the client", seconds),
                     self.finish(server, f"{what}: the server", seconds)]

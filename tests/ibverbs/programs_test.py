@@ -88,15 +88,12 @@ class Programs(pairs.OnFabric):
         exponent = 19  # 4.096 us times two to the power of it, eight times
         seconds = 8 * 4.096e-6 * 2**exponent
         words = ["ib_send_bw", "-D", "100", "-u", str(exponent), "-p", str(pairs.free_port())]
-        limit = time.monotonic() + pairs.SECONDS
         ends = []
         for ready, address in ((lambda: pairs.listens(int(words[-1])), []), (apart.exchanges, ["127.0.0.1"])):
             ends.append(apart.start([*words, *address]))
             self.addCleanup(ends[-1].communicate)
             self.addCleanup(ends[-1].kill)
-            while not ready():
-                self.assertLess(time.monotonic(), limit)
-                time.sleep(0.02)
+            pairs.await_server(ends[0], "ib_send_bw", ready)
         server, client = ends
         server.kill()
         killed = time.monotonic()

@@ -7,7 +7,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 import unittest
 
 import pairs
@@ -52,11 +51,7 @@ class SeveralUsers(unittest.TestCase):
 
     def listening(self, user, words, port):
         server = self.start(user, f"{words} -p {port}")
-        limit = time.monotonic() + pairs.SECONDS
-        while not pairs.listens(port):
-            self.assertIsNone(server.poll(), "the server ended")
-            self.assertLess(time.monotonic(), limit, "the server does not listen")
-            time.sleep(0.01)
+        pairs.await_server(server, words, lambda: pairs.listens(port))
         return server
 
     def run_pair(self, words, server_user, client_user):
@@ -97,11 +92,7 @@ class SeveralUsers(unittest.TestCase):
         one, other, _ = self.users
         port = pairs.free_port()
         server = self.start(one, f"rping -s -C 100 -p {port}")
-        limit = time.monotonic() + pairs.SECONDS
-        while not list(SHARED.glob("cm-*")):
-            self.assertIsNone(server.poll(), "the server ended")
-            self.assertLess(time.monotonic(), limit, "the server does not listen")
-            time.sleep(0.01)
+        pairs.await_server(server, "rping", lambda: list(SHARED.glob("cm-*")))
         client = self.start(other, f"rping -c -a 127.0.0.1 -C 100 -p {port}")
         code, output = other.finish(client, "rping")
         self.assertEqual(code, 0, output)
@@ -113,10 +104,7 @@ class SeveralUsers(unittest.TestCase):
         port = pairs.free_port()
         server = self.listening(one, "ib_send_bw -D 20", port)
         client = self.start(other, f"ib_send_bw -D 20 -p {port} 127.0.0.1")
-        limit = time.monotonic() + pairs.SECONDS
-        while len(self.on_fabric()) != 2:
-            self.assertLess(time.monotonic(), limit, "they do not meet")
-            time.sleep(0.01)
+        pairs.wait_until(lambda: len(self.on_fabric()) == 2, pairs.SECONDS, "both ends on the fabric")
         server.kill()
         server.wait()
         client.kill()

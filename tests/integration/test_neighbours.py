@@ -18,6 +18,7 @@ from pathlib import Path
 import support
 from lab import Host, IoUnit, Lab, traffic, wait_until
 from lab.process import run
+from support import GUEST
 
 SHORT = ("restarts", "messages", "addresses", "spoofing", "broadcasts", "victim", "indications", "doorbells")
 NO_ATTACKS = ("honest", "small")
@@ -41,7 +42,6 @@ MOST_CONNECTIONS, MOST_CONNECTIONS_OF_A_USER = 64, 16
 MOST_DESCRIPTORS_OF_BRIDGES = 16 * 6
 MOST_LOG_LINES = 200  # in one attack of 2 s; a line of the log says what came too often
 PAUSE_AFTER_EJECTION = 8.0
-GUEST = 65534
 GUARDED = "guarded"  # the host that poses as others: the unit looks into its frames
 
 
@@ -309,9 +309,7 @@ class OtherUser(BesideAttacks):
 
     @classmethod
     def setUpClass(cls):
-        with open("/proc/self/uid_map", encoding="ascii") as ids:
-            if int(ids.read().split()[2]) <= GUEST:
-                raise support.unittest.SkipTest("this user namespace has no second user")
+        support.need_other_users()
         super().setUpClass()
 
     def test_the_pauses_of_its_user_limit_a_host_that_comes_and_goes(self):

@@ -16,20 +16,17 @@ import jsonschema
 import support
 from lab import Host, IoUnit, Lab, traffic, wait_until
 from lab.process import run
+from support import GUEST
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "schemas" / "status.schema.json").read_text(encoding="utf-8"))
-GUEST, STRANGER = 65534, 65533
-STATUS_SECONDS = 1.5  # the limit for a daemon that does not answer
+STRANGER = 65533
+STATUS_SECONDS = 1.5  # the limit for the delay by a daemon that does not answer
+STATUS_TRIES = 3
 
 
 def as_user(user, *words):
     return ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *words]
-
-
-def has_other_users():
-    with open("/proc/self/uid_map", encoding="ascii") as ids:
-        return int(ids.read().split()[2]) > GUEST
 
 
 class Machine:
@@ -139,8 +136,7 @@ class ByHand(support.LabTestCase):
         self.assertRegex(unit.last_line(), "/run/splitnic: exists, but .* --control")
 
     def test_hosts_of_other_users(self):
-        if not has_other_users():
-            self.skipTest("this user namespace has no second user")
+        support.need_other_users()
         # Wherever this machine lets ordinary users open it or not.
         self.machine.run("sh", "-ec", "mount -t tmpfs tmpfs /dev/net; mknod -m 0666 /dev/net/tun c 10 200")
         unit = self.start_unit("--allow-uid", GUEST)
@@ -167,8 +163,7 @@ class ByHand(support.LabTestCase):
         unit.wait_for_text("the folder of /run/closed/lan0.sock is closed to other users")
 
     def test_daemons_of_another_user_are_named(self):
-        if not has_other_users():
-            self.skipTest("this user namespace has no second user")
+        support.need_other_users()
         unit = self.start_unit()
         done = self.machine.status(user=GUEST)
         self.assertEqual(done.returncode, 1)
@@ -230,6 +225,11 @@ class Steering(support.LabTestCase):
         controls = [word for daemon in daemons for word in ("--control", daemon.control)]
         return self.lab.run_splitnic(*words, *controls)
 
+    def timed_status(self, *daemons):
+        started = time.monotonic()
+        done = self.status(*daemons)
+        return time.monotonic() - started, done
+
     def test_json_is_as_documented(self):
         jsonschema.Draft202012Validator.check_schema(SCHEMA)
         validator = jsonschema.Draft202012Validator(SCHEMA)
@@ -250,14 +250,17 @@ class Steering(support.LabTestCase):
     def test_a_stopped_daemon_delays_the_others_answers_little(self):
         self.host[0].suspend()
         self.addCleanup(self.host[0].resume)
-        started = time.monotonic()
-        done = self.status(self.host[0], self.unit, self.host[1])
-        seconds = time.monotonic() - started
-        self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"h1\.ctl: no answer \(is the daemon stopped\?\)")
-        self.assertIn("host h2: up", done.stdout)
-        self.assertIn("iounit unit: serving", done.stdout)
-        self.assertLess(seconds, STATUS_SECONDS)
+        usual = min(self.timed_status(self.unit, self.host[1])[0] for _ in range(STATUS_TRIES))
+        # A busy machine delays a program now and then. What the stopped daemon costs is there every time.
+        delays = []
+        while len(delays) < STATUS_TRIES and min(delays, default=STATUS_SECONDS) >= STATUS_SECONDS:
+            seconds, done = self.timed_status(self.host[0], self.unit, self.host[1])
+            delays.append(seconds - usual)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, r"h1\.ctl: no answer \(is the daemon stopped\?\)")
+            self.assertIn("host h2: up", done.stdout)
+            self.assertIn("iounit unit: serving", done.stdout)
+        self.assertLess(min(delays), STATUS_SECONDS, delays)
 
     def test_a_hangup_changes_nothing(self):
         for daemon in (self.unit, *self.host):

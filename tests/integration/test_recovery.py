@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 import support
-from lab import Host, IoUnit, Standstill, traffic, wait_until
+from lab import Host, IoUnit, traffic, wait_until
 
 FILE_BYTES = 30_000_000
 LIMIT_RATE = "10M"
@@ -57,22 +57,15 @@ class Recovery(support.LabTestCase):
             ping.wait_replies(10)
         download = traffic.Download(self.lab, victim.ns, f"{self.web.url}/file", limit_rate=LIMIT_RATE)
         wait_until(lambda: download.bytes() > FILE_BYTES / 6, 20, "the transfer to be in the middle")
-        before = self.waiting()
-        with Standstill() as standstill:
+        with support.Waiting(self.unit, *self.host) as self.waiting:
             yield
             self.assertTrue(download.process.running(), "the transfer is to be in the middle")
             resumed = time.time()
             for ping in self.pings:
                 wait_until(lambda p=ping: p.between(resumed, float("inf")), support.RECOVERY_SECONDS, "the next ping")
-        self.waited = sum(seconds - before.get(pid, 0.0) for pid, seconds in self.waiting().items())
-        self.stood_still = standstill.seconds
         wait_until(lambda: victim.state() == "up", support.RECOVERY_SECONDS, "the session to be up again")
         self.assertEqual(download.finish(60)[0], self.web.hashes["file"])
         self.reports = [ping.finish() for ping in self.pings]
-
-    def waiting(self):
-        """By pid, how long the drivers have waited for a processor."""
-        return {daemon.process.pid: daemon.process.waited_seconds() for daemon in (self.unit, *self.host)}
 
     def set_by_hand(self):
         """The settings of an administrator on h1's interface, which must be the same afterwards."""
@@ -101,9 +94,9 @@ class Recovery(support.LabTestCase):
 
     def assert_back_soon(self, report, restart):
         seconds = report.first_after(restart)
-        self.assertLess(seconds - self.waited - self.stood_still, support.RESUME_SECONDS,
-                        f"until the first ping after the restart, less {self.waited} of waiting and {self.stood_still} in "
-                        f"which the machine stood still; with both {seconds}")
+        self.assertLess(seconds - self.waiting.seconds, support.RESUME_SECONDS,
+                        f"until the first ping after the restart, less {self.waiting.waited} of waiting and "
+                        f"{self.waiting.stood_still} in which the machine stood still; with both {seconds}")
         self.assertLess(report.longest_gap(restart + report.first_after(restart)), support.RECOVERY_SECONDS)
 
     def test_kill_9_of_the_host(self):
@@ -156,6 +149,7 @@ class Recovery(support.LabTestCase):
         before = self.footprint(self.unit, self.host[1])
         memory = self.unit.process.memory_bytes()
         ping = traffic.Ping(self.lab, self.host[1].ns, self.lan.address)
+        ping.wait_replies(3)
         for _ in range(10):
             self.host[0].kill9()
             self.host[0].launch().wait_state("up")

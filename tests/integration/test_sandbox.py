@@ -8,8 +8,8 @@ from pathlib import Path
 import support
 from lab import Host, IoUnit, Lab, traffic, wait_until
 from lab.process import children, ended, run
+from support import GUEST
 
-GUEST = 65534
 SETTLE_SECONDS = 5
 
 
@@ -145,9 +145,7 @@ class Users(unittest.TestCase):
     """Another user than root: by --user, from the start with a prepared TAP, and root of a user namespace."""
 
     def setUp(self):
-        with open("/proc/self/uid_map", encoding="ascii") as ids:
-            if int(ids.read().split()[2]) <= GUEST:
-                self.skipTest("there are no other users in this user namespace")
+        support.need_other_users()
         self.lab = Lab().__enter__()
         self.addCleanup(self.lab.close)
         self.lab.dir.chmod(0o755)

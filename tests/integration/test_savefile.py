@@ -11,6 +11,8 @@ from lab.capture import read_savefile, write_savefile
 MAC = "02:77:00:00:00:11"
 PLAYER = "02:77:00:00:00:01"
 LINKTYPE_RAW_IP = 101
+PACE_SLACK = 0.1  # seconds
+PACE_TRIES = 4
 
 
 def numbered(index, destination=MAC, size=100):
@@ -69,15 +71,20 @@ class Savefile(unittest.TestCase):
 
     def test_the_recorded_pace_is_kept(self):
         write_savefile(self.source, [numbered(n) for n in range(3)], times=[1000.0, 1000.4, 1000.8])
-        unit = self.unit(pace="").start()
+        unit = self.unit(pace="")
         host = self.host(unit)
+        # Both the unit and this process may be late now and then. A wrong pace is wrong every time.
+        worst = []  # of each run: by how much a frame was too early or too late after the one before it
         with frames.RawPort(host.ns, host.tap) as port:
-            started = time.monotonic()
-            host.start(addresses=False)
-            seen = self.played(port, 3)
-        self.assertEqual([n for n, _ in seen], [0, 1, 2])
-        # Not since the first frame: this process may have been late to receive it.
-        self.assertGreater(seen[2][1] - started, 0.8)
+            while len(worst) < PACE_TRIES and min(worst, default=PACE_SLACK) >= PACE_SLACK:
+                unit.start()
+                host.launch()  # playback begins when its session is up; this process looks out for the frames before that
+                seen = self.played(port, 3, seconds=10)
+                self.assertEqual([n for n, _ in seen], [0, 1, 2])
+                worst.append(max(abs(later - earlier - 0.4) for (_, earlier), (_, later) in zip(seen, seen[1:])))
+                host.stop()
+                unit.stop()
+        self.assertLess(min(worst), PACE_SLACK, worst)
 
     def test_playback_waits_for_as_many_hosts_as_it_is_told(self):
         write_savefile(self.source, [numbered(n, frames.BROADCAST) for n in range(5)])

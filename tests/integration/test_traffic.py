@@ -104,7 +104,7 @@ class Traffic:
                     sender.send(b"hello group")
                     self.assertEqual(outside.count(is_group, 0.2), 0)
             inside.drain()
-            self.assertTrue(heard(inside), "and still arrives where it was joined")
+            wait_until(lambda: heard(inside), 5, f"{group} to arrive still where it was joined")
             member.leave()
             wait_until(lambda: not heard(inside), 5, f"{group} to stop after it was left")
 

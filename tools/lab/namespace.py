@@ -85,6 +85,17 @@ class Namespace:
     def mtu(self, interface):
         return self.link(interface)["mtu"]
 
+    def dropped(self, interface):
+        """The frames that the kernel dropped at an interface, in both directions."""
+        counts, = json.loads(self.ip("-s", "-j", "link", "show", "dev", interface))
+        return sum(counts["stats64"][way]["dropped"] for way in ("rx", "tx"))
+
+    def udp_dropped(self):
+        """The datagrams for which a socket inside had no room (IPv4)."""
+        with self.entered(), open("/proc/thread-self/net/snmp", encoding="ascii") as lines:
+            names, counts = (line.split() for line in lines if line.startswith("Udp:"))
+        return int(counts[names.index("RcvbufErrors")])
+
     def addresses(self, interface, family=None):
         """The addresses of an interface with their prefix lengths, without link-local ones."""
         out = self.ip("-j", "addr", "show", "dev", interface, check=False)

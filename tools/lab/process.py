@@ -70,6 +70,15 @@ def ended(pid):
         return True
 
 
+def waited_seconds(pid):
+    """How long a process's first thread has been ready and waited for a processor (Linux's run delay); 0.0 if the kernel
+    does not report it."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except FileNotFoundError:
+        return 0.0
+
+
 class Process:
     """A process in the background. Its output goes to files, which text() reads at any time.
 
@@ -199,11 +208,7 @@ class Process:
         return nanoseconds / 1e9
 
     def waited_seconds(self):
-        """How long its first thread has been ready and waited for a processor; 0.0 if the kernel does not report it."""
-        try:
-            return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[1]) / 1e9
-        except FileNotFoundError:
-            return 0.0
+        return waited_seconds(self.pid)
 
     def _cpu_seconds_in_ticks(self):
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()

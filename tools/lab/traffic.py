@@ -52,10 +52,17 @@ class Ping:
         return len(self._reply.findall(self.process.text()))
 
     def wait_replies(self, count, seconds=10):
-        """Waits for `count` more replies."""
+        """Waits for `count` more replies; raises LabError if ping ends before."""
         wanted = self.replies() + count
-        wait_until(lambda: self.replies() >= wanted or not self.process.running(), seconds,
-                   f"{count} replies to ping")
+
+        def answered():
+            over = not self.process.running()
+            if self.replies() >= wanted:
+                return True
+            if over:
+                raise LabError(f"ping: {self.process.last_line()}")
+            return False
+        wait_until(answered, seconds, f"{count} replies to ping")
 
     def between(self, since, until):
         """The round-trip times, in seconds, of the replies that came between the two times (time.time())."""
@@ -66,8 +73,11 @@ class Ping:
         self.process.wait(self.seconds)
         return self._parse()
 
-    def finish(self):
-        """Ends a ping without a count, as Ctrl-C would, and reports."""
+    def finish(self, may_be_cut_off=False):
+        """Ends a ping without a count, as Ctrl-C would, and reports. Before, it waits for one more reply: `missing` says
+        nothing of what came after the last one. may_be_cut_off: without that wait."""
+        if not may_be_cut_off:
+            self.wait_replies(1)
         self.process.signal(2)
         self.process.wait(5)
         return self._parse()
