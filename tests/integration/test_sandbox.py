@@ -1,5 +1,6 @@
 """The daemons have given up what they don't need, and still do all their work."""
 
+import fcntl
 import os
 import signal
 import unittest
@@ -85,6 +86,16 @@ class Sandbox(support.LabTestCase):
             os.kill(children(daemon.process.pid)[0], signal.SIGKILL)
             self.assertEqual(daemon.process.wait(SETTLE_SECONDS), 1)
             self.assertIn("the privileged process has ended", daemon.process.text())
+
+    def test_sockets_are_removed_although_their_folder_is_locked(self):
+        unit = IoUnit(self.lab, files=f"file:,{self.lab.dir / 'locked.pcap'}", name="locked").start()
+        folder = os.open(self.lab.dir, os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(os.close, folder)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        self.assertEqual(unit.stop(), 0)
+        for path in (unit.socket, unit.control):
+            wait_until(lambda path=path: not path.exists(), SETTLE_SECONDS, f"{path.name} to be removed")
+        self.assertNotIn("forbids", unit.process.text())
 
     def test_an_interface_outlives_the_privileged_process_as_it_outlives_a_crash(self):
         host = Host(self.lab, self.unit, 8, name="h8").start()

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -32,7 +33,9 @@
 #include "common/os/close_elsewhere.h"
 #include "common/os/message_io.h"
 #include "common/os/unique_fd.h"
+#include "common/os/unix_listener.h"
 #include "fabric/memory/guarded_copy.h"
+#include "tests/unit/common/os_temporary_directory.h"
 
 namespace splitnic::tools::system_call_filter_test {
 namespace {
@@ -246,6 +249,23 @@ TEST_CASE("a permitted call is forbidden with other arguments", "[tools][sandbox
     refused(part, "sendmsg", [] { ::syscall(SYS_sendmsg, -1, nullptr, 0); });
   }
   refused(FilteredPart::unit, "unshare", [] { ::syscall(SYS_unshare, 0x10000000); });  // a user namespace
+}
+
+TEST_CASE("a privileged process waits for the lock on a socket's folder and then removes the socket",
+          "[tools][sandbox]") {
+  const os::TemporaryDirectory directory;
+  for (const FilteredPart part : {FilteredPart::host_rights, FilteredPart::unit_rights}) {
+    auto listener = os::UnixListener::listen(directory.path("s"));
+    REQUIRE(listener);
+    const os::SocketFile file(listener->path());
+    listener->leave_path();
+    const os::UniqueFd folder(::open(directory.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    REQUIRE(::flock(folder.get(), LOCK_EX) == 0);
+    const auto ending = after(part, [&] { file.remove(); });
+    CAPTURE(static_cast<int>(part), ending.said);
+    CHECK(ending.clean());
+    CHECK(os::probe_socket(directory.path("s")) == os::SocketState::kAbsent);
+  }
 }
 
 TEST_CASE("what libpcap tries in the sandbox has no effect, and ends nothing", "[tools][sandbox]") {
