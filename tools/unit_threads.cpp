@@ -15,6 +15,7 @@
 #include "common/os/blocked_signals.h"
 #include "common/os/core_task.h"
 #include "common/os/log_notices.h"
+#include "common/os/ready_before.h"
 #include "tools/unit_parts.h"
 
 namespace splitnic::tools {
@@ -161,12 +162,10 @@ PolicyAccess UnitThreads::policy() {
 Result<std::vector<UnitReport>> UnitThreads::reports(bool clear) {
   std::vector<std::future<UnitReport>> asked;
   for (auto& member : members_) asked.push_back(member->report(clear));
-  const auto give_up = std::chrono::steady_clock::now() + kAnswerPatience;
+  const Time give_up = monotonic_now() + kAnswerPatience;
   std::vector<UnitReport> reports;
   for (auto& report : asked) {
-    if (report.wait_until(give_up) != std::future_status::ready) {
-      return fail("thread {} does not answer", reports.size() + 1);
-    }
+    if (!os::ready_before(report, give_up)) return fail("thread {} does not answer", reports.size() + 1);
     reports.push_back(report.get());
   }
   return reports;

@@ -19,9 +19,11 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -32,6 +34,7 @@
 
 #include "common/os/close_elsewhere.h"
 #include "common/os/message_io.h"
+#include "common/os/ready_before.h"
 #include "common/os/unique_fd.h"
 #include "common/os/unix_listener.h"
 #include "fabric/memory/guarded_copy.h"
@@ -266,6 +269,32 @@ TEST_CASE("a privileged process waits for the lock on a socket's folder and then
     CHECK(ending.clean());
     CHECK(os::probe_socket(directory.path("s")) == os::SocketState::kAbsent);
   }
+}
+
+TEST_CASE("a unit that is stopped and continued while it waits for a thread goes on waiting", "[tools][sandbox]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  const pid_t process = ::fork();
+  if (process == 0) {
+    ::prctl(PR_SET_DUMPABLE, 0);
+    if (!close_filter(permitted_calls(FilteredPart::unit), "test")) ::_exit(3);
+    std::promise<int> never;
+    const auto answer = never.get_future();
+    if (::write(ends[1], "", 1) != 1) ::_exit(4);
+    ::_exit(os::ready_before(answer, monotonic_now() + std::chrono::milliseconds(500)) ? 5 : 0);
+  }
+  char byte = 0;
+  REQUIRE(::read(ends[0], &byte, 1) == 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // now it waits
+  REQUIRE(::kill(process, SIGSTOP) == 0);
+  int status = 0;
+  REQUIRE(::waitpid(process, &status, WUNTRACED) == process);
+  REQUIRE(WIFSTOPPED(status));
+  REQUIRE(::kill(process, SIGCONT) == 0);
+  REQUIRE(::waitpid(process, &status, 0) == process);
+  CAPTURE(status);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  for (const int end : ends) ::close(end);
 }
 
 TEST_CASE("what libpcap tries in the sandbox has no effect, and ends nothing", "[tools][sandbox]") {
