@@ -259,6 +259,7 @@ void EventLoop::sleep() {
   if (const auto watched = edge_->set_descriptors(descriptors_); !watched) {
     // Without the long sleep the loop continues: it sleeps briefly, again and again, and tries this each time.
     ++counters_.sleeps_cut_short;
+    brief_in_vain_ = 0;
     if (on_trouble_) on_trouble_("can't sleep for long: " + watched.error().message);
     return;
   }
