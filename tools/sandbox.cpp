@@ -1,7 +1,9 @@
 #include "tools/sandbox.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <malloc.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/unique_fd.h"
 #include "common/os/unix_listener.h"
 
 namespace splitnic::tools {
@@ -57,7 +60,14 @@ Sandbox::Sandbox(const DaemonOptions& options, std::string subject, os::Log& log
 }
 
 void Sandbox::give_away(const std::string& path) const {
-  if (!account_ || ::chown(path.c_str(), account_->user, account_->group) == 0) return;
+  if (!account_) return;
+  // This user may have put something else in the socket's place meanwhile. So the check and the change are of one file.
+  const os::UniqueFd file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (file && ::fstat(file.get(), &status) == 0 && !S_ISSOCK(status.st_mode)) {
+    throw StartupError{fmt::format("{}: is no socket", path)};
+  }
+  if (file && ::fchownat(file.get(), "", account_->user, account_->group, AT_EMPTY_PATH) == 0) return;
   throw StartupError{fmt::format("{}: giving it to the user of --user: {}", path, os::errno_text())};
 }
 

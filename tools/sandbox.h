@@ -26,7 +26,7 @@ class Sandbox {
 
   [[nodiscard]] bool on() const { return on_; }
   [[nodiscard]] const std::optional<Account>& account() const { return account_; }
-  /// Gives a file of this daemon to the user of --user, if any. Throws StartupError.
+  /// Gives a socket of this daemon to the user of --user, if any. Follows no symbolic link. Throws StartupError.
   void give_away(const std::string& path) const;
 
   /// keep: the capabilities of the privileged process, of those that the daemon has. filter: its system calls.

@@ -15,6 +15,7 @@
 #include "common/os/errno_text.h"
 #include "common/os/printable.h"
 #include "common/os/read_file.h"
+#include "common/os/unique_fd.h"
 #include "common/os/write_file.h"
 #include "iounit/policy_file.h"
 #include "messaging/wire/cfgutil.h"
@@ -137,13 +138,15 @@ void UnitPolicy::open_state(const std::string& directory, const std::string& nam
   if (!made && errno != EEXIST) {
     throw StartupError{fmt::format("--state-directory {}: {}", directory, os::errno_text())};
   }
+  // The account may replace the directory by a link to another one. So the check and the change are of one directory.
+  const os::UniqueFd opened(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat found {};
-  if (::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
+  if (!opened || ::fstat(opened.get(), &found) != 0) {
     throw StartupError{fmt::format("--state-directory {}: not a directory", directory)};
   }
   const uid_t user = ::geteuid();
   const bool taken_back =
-      account && found.st_uid == account->user && ::chown(directory.c_str(), user, ::getegid()) == 0;
+      account && found.st_uid == account->user && ::fchownat(opened.get(), "", user, ::getegid(), AT_EMPTY_PATH) == 0;
   if ((found.st_uid != user && found.st_uid != 0 && !taken_back) || (found.st_mode & 022U) != 0) {
     throw StartupError{fmt::format("--state-directory {}: other users may write there", directory)};
   }
