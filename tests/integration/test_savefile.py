@@ -13,6 +13,7 @@ PLAYER = "02:77:00:00:00:01"
 LINKTYPE_RAW_IP = 101
 PACE_SLACK = 0.1  # seconds
 PACE_TRIES = 4
+SAVEFILE_HEADER_BYTES = 24
 
 
 def numbered(index, destination=MAC, size=100):
@@ -112,6 +113,13 @@ class Savefile(unittest.TestCase):
         def written():
             return [raw for raw in read_savefile(self.target) if raw[6:12] == frames.mac_bytes(MAC)] == sent
         wait_until(written, 5, "the host's frames in the savefile")
+
+    def test_a_unit_without_standard_error_writes_no_log_lines_into_the_output(self):
+        unit = IoUnit(self.lab, files=f"file:,{self.target}")
+        unit.process = self.lab.start("silent", ["sh", "-c", 'exec "$0" "$@" 2>&-', *unit.argv()])
+        unit.wait_state("serving")
+        self.assertEqual(unit.stop(), 0)
+        self.assertEqual(self.target.stat().st_size, SAVEFILE_HEADER_BYTES)
 
     def test_records_cut_short_are_counted_and_left_out(self):
         write_savefile(self.source, [numbered(n) for n in range(6)], cut={2: 40, 4: 0})
