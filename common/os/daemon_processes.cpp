@@ -8,12 +8,14 @@
 #include <optional>
 #include <system_error>
 
+#include "common/os/privileged_process.h"
 #include "common/os/read_file.h"
 
 namespace splitnic::os {
 namespace {
 
 constexpr std::size_t kMaxCommandLineBytes = std::size_t{1} << 16U;
+constexpr std::size_t kMaxNameBytes = 64;
 
 std::optional<pid_t> parse_pid(const std::string& text) {
   pid_t pid = 0;
@@ -36,6 +38,12 @@ std::string role_of(const std::string& command_line) {
   return role == "host" || role == "iounit" ? role : std::string();
 }
 
+/// The name that the process has given itself, or its program's.
+std::string name_of(const std::string& process) {
+  const auto text = read_file(process + "/comm", kMaxNameBytes);
+  return text ? text->substr(0, text->find('\n')) : std::string();
+}
+
 }  // namespace
 
 std::vector<DaemonProcess> find_daemon_processes(const std::string& proc) {
@@ -48,7 +56,9 @@ std::vector<DaemonProcess> find_daemon_processes(const std::string& proc) {
     struct stat status {};
     if (!command_line || ::stat(entry->path().c_str(), &status) != 0) continue;
     std::string role = role_of(*command_line);
-    if (!role.empty()) found.push_back({*pid, status.st_uid, std::move(role)});
+    // A daemon's privileged process has the daemon's command line.
+    if (!role.empty() && name_of(entry->path().string()) != kPrivilegedProcessName)
+      found.push_back({*pid, status.st_uid, std::move(role)});
   }
   std::ranges::sort(found, {}, &DaemonProcess::pid);
   return found;

@@ -15,8 +15,8 @@ struct DaemonProcess {
   friend bool operator==(const DaemonProcess&, const DaemonProcess&) = default;
 };
 
-/// All processes that run `splitnic host` or `splitnic iounit`, sorted by pid, if this user may see them. proc: the
-/// mount point of the proc file system.
+/// All processes that run `splitnic host` or `splitnic iounit`, sorted by pid, if this user may see them. Their
+/// privileged processes are left out. proc: the mount point of the proc file system.
 std::vector<DaemonProcess> find_daemon_processes(const std::string& proc = "/proc");
 
 }  // namespace splitnic::os

@@ -65,7 +65,7 @@ void send_answer(int socket, const Result<PrivilegedMessage>& answer) {
 
 /// The new process, which never returns.
 [[noreturn]] void live(UniqueFd socket, const PrivilegedWork& work) {
-  ::prctl(PR_SET_NAME, "splitnic-rights");
+  ::prctl(PR_SET_NAME, kPrivilegedProcessName);
   const int kept = ::fcntl(socket.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   if (kept > STDERR_FILENO + 1) ::close_range(STDERR_FILENO + 1, static_cast<unsigned>(kept) - 1, 0);
   ::close_range(static_cast<unsigned>(kept) + 1, ~0U, 0);

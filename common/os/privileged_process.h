@@ -21,6 +21,8 @@ struct PrivilegedMessage {
 };
 inline constexpr std::size_t kMaxPrivilegedBytes = 1024;
 inline constexpr std::size_t kMaxPrivilegedDescriptors = 12;
+/// What the process calls itself. The kernel keeps 15 bytes.
+inline constexpr const char* kPrivilegedProcessName = "splitnic-rights";
 
 /// Does what a request asks for. Runs in the privileged process. The request comes from a process that may have been
 /// taken over, so the service checks every field and descriptor. Errors travel back to the requester.

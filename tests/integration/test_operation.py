@@ -15,7 +15,7 @@ import jsonschema
 
 import support
 from lab import Host, IoUnit, Lab, traffic, wait_until
-from lab.process import run
+from lab.process import children, run
 from support import GUEST
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -169,6 +169,7 @@ class ByHand(support.LabTestCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, rf"not asked: iounit of user root, pid {unit.pid} \(")
         self.assertNotIn("no daemon", done.stdout)
+        self.assertNotIn(f"pid {children(unit.pid)[0]} ", done.stderr)  # the unit's privileged process
 
     def test_an_alternative_name_of_the_lan_interface(self):
         self.machine.run("ip", "link", "property", "add", "dev", "eth1", "altname", "uplink")

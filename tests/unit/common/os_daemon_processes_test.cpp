@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "common/os/daemon_processes.h"
 #include "os_temporary_directory.h"
@@ -24,6 +25,10 @@ TEST_CASE("daemons are told from other processes by their command lines", "[comm
   add("23", "");  // a zombie
   add("24", "splitnic\0"s);
   add("25", "splitnic host");
+  add("301", "/usr/bin/splitnic\0host\0--tap\0vnic0\0"s);
+  for (const auto& [pid, name] : {std::pair{"300", "splitnic"}, {"301", "splitnic-rights"}}) {
+    std::ofstream(proc.path(pid) + "/comm") << name << '\n';
+  }
   add("self", "splitnic\0host\0"s);
   std::filesystem::create_directory(proc.path("26"));  // has just ended
   CHECK(find_daemon_processes(proc.path()) ==
