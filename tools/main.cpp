@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 
@@ -21,12 +22,21 @@ void open_missing_streams() {
   }
 }
 
+/// Throws StartupError if not all of the output could be written.
+void finish_output() {
+  errno = EIO;  // if only an earlier write has failed
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw splitnic::StartupError{fmt::format("writing the output: {}", splitnic::os::errno_text())};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     open_missing_streams();
-    return splitnic::tools::run_command_line(argc, argv);
+    const int code = splitnic::tools::run_command_line(argc, argv);
+    finish_output();
+    return code;
   } catch (const splitnic::UsageError& error) {
     std::fprintf(stderr, "splitnic: %s\n", error.message.c_str());
     return 2;

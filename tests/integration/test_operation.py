@@ -242,6 +242,15 @@ class Steering(support.LabTestCase):
         broken = {**unit, "new_key": 1}
         self.assertFalse(validator.is_valid(broken), "the schema names every key")
 
+    def test_output_that_cannot_be_written_is_an_error(self):
+        for words in (("status", "--json"), ("stats",), ("policy", "show"), ("--help",)):
+            control = [] if words == ("--help",) else ["--control", self.unit.control]
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([self.lab.splitnic, *words, *control], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=20, check=False)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertRegex(done.stderr, r"\Asplitnic: .*: No space left on device\n\Z", words)
+
     def test_every_key_has_its_line_in_the_manual(self):
         manual = (DOCS / "operations.md").read_text(encoding="utf-8")
         for kind in ("daemon", "peer"):
