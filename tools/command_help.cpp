@@ -64,6 +64,24 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
+/// CLI11 would take the word after "--name=" for the value. The words of a program that a prefix command runs are the
+/// program's.
+void refuse_empty_values(const CLI::App& app, const std::vector<std::string>& words) {
+  const auto chosen = app.get_subcommands(
+      [&](const CLI::App* command) { return !words.empty() && command->get_name() == words.front(); });
+  const bool runs_program = !chosen.empty() && chosen.front()->get_prefix_command();
+  for (std::size_t at = 1; at < words.size() && words[at] != "--"; ++at) {
+    const std::string& word = words[at];
+    if (word.starts_with("--") && word.find('=') == word.size() - 1) {
+      throw CLI::ArgumentMismatch(fmt::format("{} needs a value", word.substr(0, word.size() - 1)));
+    }
+    if (!runs_program) continue;
+    const CLI::Option* option = chosen.front()->get_option_no_throw(word);
+    if (option == nullptr && !word.starts_with("--")) return;  // the program
+    if (option != nullptr && option->get_type_size() != 0) ++at;
+  }
+}
+
 }  // namespace
 
 CLI::Validator cell_bytes() {
@@ -91,6 +109,7 @@ void check_command_name(const CLI::App& app, const std::vector<std::string>& wor
 }
 
 void parse_words(CLI::App& app, const std::vector<std::string>& words) {
+  refuse_empty_values(app, words);
   std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them in this order
   app.parse(std::move(reversed));
 }

@@ -31,7 +31,8 @@ std::shared_ptr<CLI::FormatterBase> make_help_formatter();
 /// word.
 void check_command_name(const CLI::App& app, const std::vector<std::string>& words);
 
-/// Parses the words, without the program's name, with `app`. Throws CLI::ParseError.
+/// Parses the words, without the program's name, with `app`. Throws CLI::ParseError, also for an empty value
+/// ("--name=").
 void parse_words(CLI::App& app, const std::vector<std::string>& words);
 
 /// What documentation says about one option, in addition to its description.

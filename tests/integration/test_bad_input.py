@@ -67,6 +67,19 @@ class CommandLine(support.LabTestCase):
         self.refused(2, "cell-bytes", *self.host_words("--cell-bytes", "1"))
         self.refused(2, "connect", *self.host_words(connect="pigeon:/nowhere"))
 
+    def test_empty_values(self):
+        """None of them takes the next word for its value."""
+        self.refused(2, "--name needs a value", *self.unit_words("--name=", "--no-sandbox"))
+        self.refused(2, "--control needs a value", "status", "--control=", "--json")
+        self.refused(2, "--control needs a value", "policy", "show", "--control=", self.unit.control)
+        self.refused(2, "--fabric needs a value", "verbs-run", "--fabric=", "true")
+        self.refused(2, "--fabric needs a value", "verbs-run", "--placement", "none", "--fabric=", "true")
+        done = run([self.lab.splitnic, "verbs-run", "--placement", "none", "echo", "--name="], timeout=10)
+        self.assertEqual(done.stdout, "--name=\n")
+        config = self.lab.dir / "empty.toml"
+        config.write_text('\nname = ""\n')
+        self.refused(2, r"empty\.toml:2: --name needs a value", *self.unit_words("--config", config))
+
     def test_without_libpcap(self):
         """Only a LAN that needs libpcap misses it."""
         library = ctypes.util.find_library("pcap")
