@@ -27,7 +27,8 @@ class LoneUnit final : public UnitServer {
   void add_to(os::EventLoop& loop) override { loop.add(task_); }
   Result<std::vector<UnitReport>> reports(bool clear) override {
     std::vector<UnitReport> reports;
-    reports.push_back(report_of(unit_, *lan_, clear));
+    reports.push_back(report_of(unit_, *lan_));
+    if (clear) clear_statistics_of_hosts(unit_);
     return reports;
   }
   [[nodiscard]] os::SpinCounters spins() const override { return {}; }

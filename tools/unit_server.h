@@ -24,7 +24,8 @@ class UnitServer {
   [[nodiscard]] virtual PolicyAccess policy() = 0;
   /// Adds its tasks to the daemon's loop. Lent; outlives the loop's run.
   virtual void add_to(os::EventLoop& loop) = 0;
-  /// A report of each unit. clear: see report_of(). Not after shut_down(). Errors: a thread does not answer.
+  /// A report of each unit. clear: then clear_statistics_of_hosts(). Not after shut_down(). Errors: a thread does not
+  /// answer; nothing is cleared.
   [[nodiscard]] virtual Result<std::vector<UnitReport>> reports(bool clear) = 0;
   /// What the threads of the server's own spun.
   [[nodiscard]] virtual os::SpinCounters spins() const = 0;

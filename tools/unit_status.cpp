@@ -118,7 +118,7 @@ void merge(UnitReport& sum, UnitReport part) {
 
 }  // namespace
 
-UnitReport report_of(iounit::IoUnit& unit, const iounit::LanEngine& lan, bool clear) {
+UnitReport report_of(const iounit::IoUnit& unit, const iounit::LanEngine& lan) {
   UnitReport report;
   os::DaemonStatus& status = report.status;
   status.mtu = unit.mtu();
@@ -130,19 +130,24 @@ UnitReport report_of(iounit::IoUnit& unit, const iounit::LanEngine& lan, bool cl
   for (const auto& host : unit.hosts()) {
     if (!host) continue;
     report.hosts.push_back({.statistics = host->host_statistics(), .queues = host->queues_up()});
-    if (clear) host->clear_host_statistics();
   }
   return report;
 }
 
-UnitReport report_of_member(iounit::IoUnit& unit, const iounit::GroupLan& lan, bool clear) {
-  UnitReport report = report_of(unit, lan, clear);
+UnitReport report_of_member(const iounit::IoUnit& unit, const iounit::GroupLan& lan) {
+  UnitReport report = report_of(unit, lan);
   const iounit::GroupLanCounters& counters = lan.group_counters();
   add_count(report.status.drops, "handover_full", counters.full);
   add_count(report.status.drops, "handover_refused", counters.refused);
   add_count(report.status.counts, "handover_frames", counters.to_others);
   add_count(report.status.counts, "handover_copies", counters.copies);
   return report;
+}
+
+void clear_statistics_of_hosts(iounit::IoUnit& unit) {
+  for (const auto& host : unit.hosts()) {
+    if (host) host->clear_host_statistics();
+  }
 }
 
 /// The hosts have their own counters and clear them themselves. The number of queues is no counter: it may fall.

@@ -26,10 +26,12 @@ struct UnitReport {
   std::vector<HostReport> hosts{};  ///< in the order of status.peers
 };
 
-/// lan: the unit's. clear: the hosts clear their own counters after this. Thread: the unit's.
-[[nodiscard]] UnitReport report_of(iounit::IoUnit& unit, const iounit::LanEngine& lan, bool clear);
+/// lan: the unit's. Thread: the unit's.
+[[nodiscard]] UnitReport report_of(const iounit::IoUnit& unit, const iounit::LanEngine& lan);
 /// The same for an I/O unit that is a member of a group.
-[[nodiscard]] UnitReport report_of_member(iounit::IoUnit& unit, const iounit::GroupLan& lan, bool clear);
+[[nodiscard]] UnitReport report_of_member(const iounit::IoUnit& unit, const iounit::GroupLan& lan);
+/// Asks the unit's hosts to clear their own counters. Thread: the unit's.
+void clear_statistics_of_hosts(iounit::IoUnit& unit);
 
 /// The daemon's answer: its units' reports as one. reports: at least one. spins: of all threads.
 [[nodiscard]] os::DaemonStatus answer_of(os::ControlRequest request, std::vector<UnitReport> reports,

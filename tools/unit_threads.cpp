@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/os/blocked_signals.h"
+#include "common/os/control_client.h"
 #include "common/os/core_task.h"
 #include "common/os/log_notices.h"
 #include "common/os/ready_before.h"
@@ -23,7 +24,8 @@ namespace splitnic::tools {
 namespace {
 
 /// A thread answers within about 10 ms (EventLoop), or later where the machine is busy.
-constexpr std::chrono::seconds kAnswerPatience(2);
+constexpr std::chrono::seconds kAnswerPatience(1);
+static_assert(kAnswerPatience < os::kAnswerLimit, "the client waits for the error");
 
 iounit::UnitGroupOptions group_of(const iounit::IoUnitOptions& options, std::size_t units) {
   return {.units = units, .hosts = options.max_hosts * units, .policy = options.policy};
@@ -91,11 +93,13 @@ class UnitThreads::Member {
     boost::asio::post(loop_.context(), [] {});
   }
   [[nodiscard]] os::SpinCounters spins() const { return loop_.spins(); }
-  std::future<UnitReport> report(bool clear) {
-    auto task = std::make_shared<std::packaged_task<UnitReport()>>(
-        [this, clear] { return report_of_member(unit_, lan_, clear); });
+  std::future<UnitReport> report() {
+    auto task = std::make_shared<std::packaged_task<UnitReport()>>([this] { return report_of_member(unit_, lan_); });
     boost::asio::post(loop_.context(), [task] { (*task)(); });
     return task->get_future();
+  }
+  void clear_hosts() {
+    boost::asio::post(loop_.context(), [this] { clear_statistics_of_hosts(unit_); });
   }
 
  private:
@@ -161,12 +165,16 @@ PolicyAccess UnitThreads::policy() {
 
 Result<std::vector<UnitReport>> UnitThreads::reports(bool clear) {
   std::vector<std::future<UnitReport>> asked;
-  for (auto& member : members_) asked.push_back(member->report(clear));
+  for (auto& member : members_) asked.push_back(member->report());
   const Time give_up = monotonic_now() + kAnswerPatience;
   std::vector<UnitReport> reports;
   for (auto& report : asked) {
     if (!os::ready_before(report, give_up)) return fail("thread {} does not answer", reports.size() + 1);
     reports.push_back(report.get());
+  }
+  // Only now, because a request that fails clears nothing.
+  for (auto& member : members_) {
+    if (clear) member->clear_hosts();
   }
   return reports;
 }
