@@ -249,23 +249,9 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
   }
 }
 
-int run_command_line(int argc, const char* const* argv) {
-  CLI::App app;
-  CommandLine asked;
-  define_command_line(app, asked);
-  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  if (!words.empty() && words.front() == "bench") {
-    throw UsageError{"the benchmarks are a separate program: splitnic-bench"};
-  }
-  check_command_name(app, words);
-  try {
-    const bool of_a_program = !words.empty() && words.front() == "verbs-run";
-    parse_words(app, of_a_program ? words : with_configuration(words));
-  } catch (const CLI::Success& done) {
-    return app.exit(done);  // --help, --version
-  } catch (const CLI::ParseError& error) {
-    throw UsageError{std::string(error.what()) + " (see --help)"};
-  }
+namespace {
+
+int run_chosen_command(const CLI::App& app, CommandLine& asked) {
   const std::string& chosen = app.get_subcommands().front()->get_name();
   if (chosen == "host") return run_host(asked.host);
   if (chosen == "iounit") return run_io_unit(asked.unit);
@@ -281,6 +267,34 @@ int run_command_line(int argc, const char* const* argv) {
     return run_policy_request(asked.policy, show ? os::ControlRequest::show_policy : os::ControlRequest::reload_policy);
   }
   return run_status(asked.stats);
+}
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv) {
+  CLI::App app;
+  CommandLine asked;
+  define_command_line(app, asked);
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && words.front() == "bench") {
+    throw UsageError{"the benchmarks are a separate program: splitnic-bench"};
+  }
+  check_command_name(app, words);
+  ConfiguredWords configured{words};
+  try {
+    const bool of_a_program = !words.empty() && words.front() == "verbs-run";
+    if (!of_a_program) configured = with_configuration(words);
+    parse_words(app, configured.words);
+  } catch (const CLI::Success& done) {
+    return app.exit(done);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    throw UsageError{std::string(error.what()) + " (see --help)"};
+  }
+  try {
+    return run_chosen_command(app, asked);
+  } catch (const UsageError& error) {
+    throw with_place(error, configured);
+  }
 }
 
 }  // namespace splitnic::tools

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "common/result.h"
 #include "tools/commands.h"
 
 namespace splitnic::tools {
@@ -23,9 +25,18 @@ struct CommandLine {
 /// completion reads it, so that neither has texts of its own.
 void define_command_line(CLI::App& app, CommandLine& asked);
 
-/// Returns the words of a command line, with the settings of its --config file added if the words do not contain them.
-/// Unchanged without --config, or if the words are wrong (parsing them reports the error). Throws UsageError,
-/// "FILE:LINE: ...", for a file that can't be read and for unknown or impossible settings.
-std::vector<std::string> with_configuration(const std::vector<std::string>& words);
+/// The words of a command line with the settings of its --config file.
+struct ConfiguredWords {
+  std::vector<std::string> words;
+  std::map<std::string, std::string> places{};  ///< of each option that comes from the file ("--name"): "FILE:LINE"
+};
+
+/// Adds the settings of the --config file that the words do not contain. Unchanged without --config, or if the words
+/// are wrong (parsing them reports the error). Throws UsageError, "FILE:LINE: ...", for a file that can't be read and
+/// for unknown or impossible settings.
+ConfiguredWords with_configuration(const std::vector<std::string>& words);
+/// The error of a command whose options are these words: "FILE:LINE: --name ..." if it begins with an option that comes
+/// from the file.
+UsageError with_place(const UsageError& error, const ConfiguredWords& words);
 
 }  // namespace splitnic::tools

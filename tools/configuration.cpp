@@ -53,21 +53,21 @@ void parse_apart(CLI::App& app, CommandLine& asked, const std::vector<std::strin
 
 // CLI11's own configuration files do not report the line of a wrong setting. So this function first parses each setting
 // alone.
-std::vector<std::string> with_configuration(const std::vector<std::string>& words) {
+ConfiguredWords with_configuration(const std::vector<std::string>& words) {
   CommandLine given;
   CLI::App app;
   try {
     parse_apart(app, given, words);
   } catch (const CLI::ParseError&) {
-    return words;
+    return {words};
   }
   const CLI::App* command = app.get_subcommands().front();
   const std::string& name = command->get_name();
   const std::string path = name == "host"     ? given.host.daemon.config
                            : name == "iounit" ? given.unit.daemon.config
                                               : std::string();
-  if (path.empty()) return words;
-  std::vector<std::string> merged = words;
+  ConfiguredWords merged{words};
+  if (path.empty()) return merged;
   for (const auto& [key, setting] : read_settings(path, name)) {
     const auto where = fmt::format("{}:{}", path, setting.line);
     const auto* option = command->get_option_no_throw("--" + key);
@@ -83,9 +83,16 @@ std::vector<std::string> with_configuration(const std::vector<std::string>& word
     } catch (const CLI::ParseError& error) {
       throw UsageError{fmt::format("{}: {}", where, error.what())};
     }
-    if (option->count() == 0) merged.insert(merged.end(), alone.begin() + 1, alone.end());
+    if (option->count() != 0) continue;
+    merged.words.insert(merged.words.end(), alone.begin() + 1, alone.end());
+    merged.places["--" + key] = where;
   }
   return merged;
+}
+
+UsageError with_place(const UsageError& error, const ConfiguredWords& words) {
+  const auto at = words.places.find(error.message.substr(0, error.message.find_first_of(" :")));
+  return at == words.places.end() ? error : UsageError{fmt::format("{}: {}", at->second, error.message)};
 }
 
 }  // namespace splitnic::tools

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes.util
+import json
 import random
 import re
 import socket
@@ -147,6 +148,22 @@ class CommandLine(support.LabTestCase):
             self.refused(2, rf"bad\.toml.*(:|line ){line}\b", *self.unit_words("--config", config))
         config.write_bytes(b"\xff\xfe\x00\x01" * 50)
         self.refused(2, "bad.toml", *self.unit_words("--config", config))
+
+    def test_each_wrong_setting_is_named_with_its_line(self):
+        config = self.lab.dir / "wrong.toml"
+        right = {"iounit": {"listen": self.lab.dir / "other.sock", "lan": "lan0"},
+                 "host": {"connect": f"shm:{self.unit.socket}", "tap": "tap9"}}
+        both = {"log-level": "loud", "moderation": "1,2", "name": "a/b", "user": "nosuchuser", "control": "/" + "x" * 120}
+        wrong = {"iounit": {**both, "listen": "/" + "x" * 120, "lan": "file:", "allow-uid": ["nosuchuser"],
+                            "allow-gid": ["nosuchgroup"], "allow-mac": ["h1"], "wait-hosts": 2},
+                 "host": {**both, "connect": "pigeon:/nowhere", "tap": "a/b", "mac": "03:77:00:00:00:01"}}
+        for command, settings in wrong.items():
+            for option, value in settings.items():
+                lines = {option: value, **{key: str(good) for key, good in right[command].items() if key != option}}
+                config.write_text("\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items()))
+                self.refused(2, rf"wrong\.toml:2: --{option}\b", command, "--config", config)
+        config.write_text('log-level = "loud"\n')
+        self.refused(2, r"splitnic: --log-level quiet", *self.unit_words("--config", config, "--log-level", "quiet"))
 
     def make_dir(self, name):
         (self.lab.dir / name).mkdir(exist_ok=True)
