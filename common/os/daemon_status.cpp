@@ -52,10 +52,36 @@ void take_off(PeerStatus& peer, const PeerStatus& before) {
   visit_counts(peer, before, [](auto& count, const auto& then) { take_off(count, then); });
 }
 
+/// False: there is no count of this name.
+bool add_to(Counts& counts, const std::string& name, std::uint64_t count) {
+  const auto found = std::ranges::find(counts, name, &NamedCount::name);
+  if (found == counts.end()) return false;
+  found->count += count;
+  return true;
+}
+
+/// Adds the counts of a peer that is gone to those of an I/O unit, as the unit does (IoUnit::keep_counts_of). Drops
+/// without a name of their own there are drops of frames. False: the daemon keeps no such counts.
+bool depart(const PeerStatus& peer, DaemonStatus& status) {
+  if (!add_to(status.counts, "departed_rx_frames", peer.rx_frames)) return false;
+  add_to(status.counts, "departed_tx_frames", peer.tx_frames);
+  for (const auto& message : peer.messages) add_to(status.counts, "departed_" + message.name, message.count);
+  for (const auto& drop : peer.drops) {
+    if (!add_to(status.drops, "departed_" + drop.name, drop.count)) add_to(status.drops, "departed_drops", drop.count);
+  }
+  return true;
+}
+
 }  // namespace
 
 DaemonStatus ClearedCounts::answer(DaemonStatus status, ControlRequest request) {
   const DaemonStatus now = request == ControlRequest::clear ? status : DaemonStatus{};
+  std::erase_if(before_.peers, [&](const PeerStatus& before) {
+    const auto still_there = [&](const PeerStatus& peer) {
+      return peer.name == before.name && none_less(peer, before);
+    };
+    return std::ranges::none_of(status.peers, still_there) && depart(before, before_);
+  });
   for (auto& peer : status.peers) {
     const auto same = std::ranges::find(before_.peers, peer.name, &PeerStatus::name);
     if (same != before_.peers.end() && none_less(peer, *same)) take_off(peer, *same);

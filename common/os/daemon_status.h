@@ -74,7 +74,8 @@ class ClearedCounts {
  public:
   /// status: with all counts since the daemon's start. Returns the status minus the counts at the last clear. Peers are
   /// matched by name. If one of a peer's counts is now less than at the clear, the peer has restarted, and its counts
-  /// are returned unchanged.
+  /// are returned unchanged. What a peer that is gone had counted before the clear is subtracted from the
+  /// "departed_..." counts, to which the daemon has added it.
   [[nodiscard]] DaemonStatus answer(DaemonStatus status, ControlRequest request);
 
  private:

@@ -1,6 +1,7 @@
 #include "tools/unit_status.h"
 
 #include <catch2/catch.hpp>
+#include <optional>
 
 #include "tests/unit/quiet_log.h"
 
@@ -76,6 +77,45 @@ TEST_CASE("a clear leaves the number of a host's queues, and stays in force when
     CHECK(value_of(peers[0].messages, "queues") == 2);
     CHECK(value_of(peers[1].messages, "queues") == queues);
   }
+}
+
+TEST_CASE("a clear stays in force for the counts of a host that leaves", "[tools][status]") {
+  os::ClearedCounts cleared;
+  std::uint64_t before = 0;  // of hosts that have left
+  const auto ask = [&](os::ControlRequest request, std::optional<std::uint64_t> attached) {
+    std::vector<UnitReport> reports(1);
+    os::DaemonStatus& status = reports[0].status;
+    if (attached) {
+      os::PeerStatus& peer = status.peers.emplace_back();
+      peer.name = "a";
+      peer.tx_frames = peer.rx_frames = *attached;
+      peer.drops = {{"session_faults", *attached}, {"to_host_no_element", *attached}, {"from_host_to_itself", 1}};
+      peer.messages = {{"SendData_rx", *attached}, {"processor_ms", *attached}};
+      reports[0].hosts.emplace_back();
+    }
+    for (const std::string name : {"departed_rx_frames", "departed_tx_frames", "departed_SendData_rx"}) {
+      status.counts.push_back({name, before});
+    }
+    status.drops = {{"departed_drops", before}, {"departed_session_faults", before}};
+    return answer_of(request, std::move(reports), {}, {}, testing::quiet_log(), "unit", cleared);
+  };
+  const auto check_departed = [&](const os::DaemonStatus& status, std::uint64_t frames, std::uint64_t drops) {
+    for (const std::string name : {"departed_rx_frames", "departed_tx_frames", "departed_SendData_rx"}) {
+      CHECK(value_of(status.counts, name) == frames);
+    }
+    CHECK(value_of(status.drops, "departed_session_faults") == frames);
+    CHECK(value_of(status.drops, "departed_drops") == drops);
+  };
+  ask(os::ControlRequest::clear, 7);
+  CHECK(ask(os::ControlRequest::status, 9).peers[0].rx_frames == 2);
+  before = 9;  // it has left; the unit has added 9 drops, of which 8 were before the clear
+  for (int time = 0; time < 2; ++time) check_departed(ask(os::ControlRequest::status, {}), 2, 1);
+  const auto other = ask(os::ControlRequest::status, 100);  // another one of its name
+  CHECK(other.peers[0].rx_frames == 100);
+  check_departed(other, 2, 1);
+  ask(os::ControlRequest::clear, 100);
+  before = 109;
+  check_departed(ask(os::ControlRequest::status, 3), 0, 0);  // it has restarted
 }
 
 }  // namespace
