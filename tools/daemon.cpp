@@ -69,9 +69,13 @@ std::string daemon_name(const DaemonOptions& options, const std::string& interfa
   if (name.empty()) {
     std::array<char, 65> machine{};
     if (gethostname(machine.data(), machine.size() - 1) != 0 || machine[0] == '\0') machine = {"localhost"};
-    // A long name loses its beginning, which several daemons of a machine share.
+    // A long name loses its beginning, which several daemons of a machine share, in whole characters.
     name = fmt::format("{}-{}", machine.data(), interface);
-    if (name.size() > messaging::wire::kMaxNameBytes) name.erase(0, name.size() - messaging::wire::kMaxNameBytes);
+    if (name.size() > messaging::wire::kMaxNameBytes) {
+      std::size_t cut = name.size() - messaging::wire::kMaxNameBytes;
+      while (cut < name.size() && (static_cast<unsigned char>(name[cut]) & 0xC0U) == 0x80U) ++cut;
+      name.erase(0, cut);
+    }
   }
   if (!messaging::wire::is_valid_name(name)) {
     throw UsageError{fmt::format("--name {}: 1 to {} bytes of UTF-8 without control characters and '/'", name,
