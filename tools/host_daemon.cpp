@@ -111,7 +111,8 @@ int run_host(const HostCommand& command) {
   session.max_mtu = std::max<std::uint32_t>(9216, command.daemon.mtu);
   const fabric::ShmConnectOptions connect{.path = socket_path(command.connect),
                                           .features = command.queues > 1 ? fabric::kShmFeatureFurtherQueues : 0,
-                                          .name = name};
+                                          .name = name,
+                                          .shuts_down = false};  // the sandbox forbids it
   const auto log = make_log(command.daemon, fmt::format("host {}", name));
   const os::NearCores cores;
   const os::CoreLeaver leaver(cores);

@@ -122,6 +122,7 @@ const Calls& unit_calls() {
       {"getsockopt", {is(1, SOL_PACKET)}},
       {"madvise", {is(2, MADV_REMOVE)}},
       {"madvise", {is(2, MADV_POPULATE_WRITE)}},
+      {"madvise", {is(2, MADV_WIPEONFORK)}},
       {"memfd_create"},
       {"shutdown"},
       {"rseq"},  // of a new thread

@@ -105,19 +105,18 @@ Result<std::unique_ptr<ShmConnector>> ShmConnector::start_connected(os::UniqueFd
   if (sent != static_cast<ssize_t>(sizeof hello) && !hung_up) {
     return fail("cannot send the hello to {}: {}", options.path, os::errno_text());
   }
-  return std::unique_ptr<ShmConnector>(
-      new ShmConnector(options.path, options.purpose, std::move(socket), now + options.reply_limit));
+  return std::unique_ptr<ShmConnector>(new ShmConnector(options, std::move(socket), now));
 }
 
 std::optional<Result<std::unique_ptr<Bridge>>> ShmConnector::poll(Time now) {
-  if (auto error = receive()) return fail("{}: {}", path_, error->message);
-  if (auto error = check_identity()) return fail("{}: {}", path_, error->message);
+  if (auto error = receive()) return fail("{}: {}", options_.path, error->message);
+  if (auto error = check_identity()) return fail("{}: {}", options_.path, error->message);
   if (got_ == reply_.size()) {
     auto bridge = finish();
-    if (!bridge) return fail("{}: {}", path_, bridge.error().message);
+    if (!bridge) return fail("{}: {}", options_.path, bridge.error().message);
     return bridge;
   }
-  if (now >= deadline_) return fail("{}: no answer from the unit", path_);
+  if (now >= deadline_) return fail("{}: no answer from the unit", options_.path);
   return std::nullopt;
 }
 
@@ -176,10 +175,11 @@ Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
   cookie_ = reply.cookie.value();
   features_ = reply.features.value();
   static_cast<void>(os::refuse_descriptors(descriptors_[2].get()));
-  auto doorbell = std::make_unique<HostDoorbell>(std::move(descriptors_[2]), std::move(descriptors_[3]));
+  auto doorbell =
+      std::make_unique<HostDoorbell>(std::move(descriptors_[2]), std::move(descriptors_[3]), options_.shuts_down);
   const bool may_grow = (features_ & kShmFeatureFurtherQueues) != 0;
-  const BridgeGroup group{.cookie = may_grow || purpose_ == ShmPurpose::further_queue ? cookie_ : 0,
-                          .further = purpose_ == ShmPurpose::further_queue};
+  const BridgeGroup group{.cookie = may_grow || options_.purpose == ShmPurpose::further_queue ? cookie_ : 0,
+                          .further = options_.purpose == ShmPurpose::further_queue};
   return std::make_unique<ShmBridge>(ShmParts{std::move(*local), std::move(*window), std::move(doorbell)},
                                      attested_peer(socket_.get()), std::function<void(ShmParts)>{}, group);
 }

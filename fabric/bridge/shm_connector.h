@@ -26,6 +26,9 @@ struct ShmConnectOptions {
   std::uint64_t cookie = 0;    ///< of the session that a further queue belongs to; otherwise 0
   std::uint64_t features = 0;  ///< that this end has
   std::string name{};          ///< see is_valid_shm_name
+  /// The bridge hangs up by shutdown(), which also works while a forked child has a copy of its descriptors. false: by
+  /// close alone, for processes that fork no such children and may not call shutdown().
+  bool shuts_down = true;
 };
 
 /// The host's side of the shm set-up: one attempt. The caller decides whether and when to try again.
@@ -51,14 +54,13 @@ class ShmConnector {
   [[nodiscard]] std::uint64_t features() const { return features_; }
 
  private:
-  ShmConnector(std::string path, ShmPurpose purpose, os::UniqueFd socket, Time deadline)
-      : path_(std::move(path)), purpose_(purpose), socket_(std::move(socket)), deadline_(deadline) {}
+  ShmConnector(const ShmConnectOptions& options, os::UniqueFd socket, Time now)
+      : options_(options), socket_(std::move(socket)), deadline_(now + options.reply_limit) {}
   [[nodiscard]] std::optional<Error> receive();
   [[nodiscard]] std::optional<Error> check_identity() const;
   [[nodiscard]] Result<std::unique_ptr<Bridge>> finish();
 
-  std::string path_;
-  ShmPurpose purpose_;
+  ShmConnectOptions options_;
   os::UniqueFd socket_;
   Time deadline_;
   std::array<std::byte, kShmReplyBytes> reply_{};

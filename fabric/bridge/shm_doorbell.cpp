@@ -26,6 +26,18 @@ bool send_packet(int socket) {
          (errno != EPIPE && errno != ECONNRESET && errno != ENOTCONN);
 }
 
+/// None: the kernel can't mark a page. Then a hang-up is a close alone.
+std::optional<ForkMark> mark_of_maker() {
+  auto made = ForkMark::make();
+  return made ? std::optional(std::move(*made)) : std::nullopt;
+}
+
+/// A close alone would not tell the other end while a forked child of the maker keeps its copy. The child must not hang
+/// up for the maker.
+void hang_up(int socket, const std::optional<ForkMark>& maker) {
+  if (maker && !maker->forked()) ::shutdown(socket, SHUT_RDWR);
+}
+
 }  // namespace
 
 void PacketDoorbell::ring() {
@@ -61,6 +73,11 @@ bool PacketDoorbell::take() {
   return rung;
 }
 
+HostDoorbell::HostDoorbell(os::UniqueFd socket, os::UniqueFd event, bool shuts_down)
+    : PacketDoorbell(std::move(socket)), event_(std::move(event)), mark_(shuts_down ? mark_of_maker() : std::nullopt) {}
+
+HostDoorbell::~HostDoorbell() { hang_up(descriptor(), mark_); }
+
 void HostDoorbell::ring() {
   const os::Uncancelled whole;
   const std::uint64_t one = 1;
@@ -80,6 +97,15 @@ Result<std::unique_ptr<UnitDoorbell>> UnitDoorbell::make(os::UniqueFd socket, os
   }
   return std::unique_ptr<UnitDoorbell>(new UnitDoorbell(std::move(socket), std::move(event), std::move(both)));
 }
+
+UnitDoorbell::UnitDoorbell(os::UniqueFd socket, os::UniqueFd event, os::UniqueFd both)
+    : socket_(std::move(socket)),
+      event_(std::move(event)),
+      both_(std::move(both)),
+      hung_up_(std::make_shared<std::atomic<bool>>(false)),
+      mark_(mark_of_maker()) {}
+
+UnitDoorbell::~UnitDoorbell() { hang_up(socket_.get(), mark_); }
 
 void UnitDoorbell::ring() {
   if (!send_packet(socket_.get())) hung_up_->store(true, std::memory_order_relaxed);

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "common/os/unique_fd.h"
 #include "common/result.h"
+#include "fabric/threads/fork_mark.h"
 
 namespace splitnic::fabric {
 
@@ -16,7 +18,10 @@ namespace splitnic::fabric {
 /// could attach descriptors to the datagrams of a socket, and their last close would run in the unit's thread for as
 /// long as the host likes. A pipe would not help: a host that reads or writes it through a page that is slow to arrive
 /// holds the pipe's lock. So the unit reads an eventfd, and sends on a socket whose receiving side it shut before the
-/// host got the other end. Source: design, "The bridge", shm.
+/// host got the other end.
+///
+/// The end of such a doorbell hangs up even while a forked child of its maker holds a copy of the socket; the end of a
+/// child's copy does not. Source: design, "The bridge", shm.
 class ShmDoorbell {
  public:
   virtual ~ShmDoorbell() = default;
@@ -28,7 +33,8 @@ class ShmDoorbell {
   [[nodiscard]] virtual bool hung_up() const = 0;
 };
 
-/// A pair of packet sockets, one for each end: both ends belong to one program, or to processes that it forks.
+/// A pair of packet sockets, one for each end: both ends belong to one program, or to processes that it forks. Such a
+/// process may drop the end that another one uses, so the last copy that is closed hangs up.
 class PacketDoorbell : public ShmDoorbell {
  public:
   /// socket: one end of a SOCK_SEQPACKET pair; only the other end of the bridge holds the other one.
@@ -46,11 +52,16 @@ class PacketDoorbell : public ShmDoorbell {
 /// The host's end: hears packets, rings by an eventfd.
 class HostDoorbell final : public PacketDoorbell {
  public:
-  HostDoorbell(os::UniqueFd socket, os::UniqueFd event) : PacketDoorbell(std::move(socket)), event_(std::move(event)) {}
+  /// shuts_down: as in ShmConnectOptions.
+  HostDoorbell(os::UniqueFd socket, os::UniqueFd event, bool shuts_down = true);
+  ~HostDoorbell() override;
+  HostDoorbell(const HostDoorbell&) = delete;
+  HostDoorbell& operator=(const HostDoorbell&) = delete;
   void ring() override;
 
  private:
   os::UniqueFd event_;
+  std::optional<ForkMark> mark_;
 };
 
 /// The unit's end: hears an eventfd, rings by packets.
@@ -59,6 +70,9 @@ class UnitDoorbell final : public ShmDoorbell {
   /// socket: nothing can be received on it (shutdown(SHUT_RD)). event: shared with the host. Errors: no descriptors, no
   /// watches.
   [[nodiscard]] static Result<std::unique_ptr<UnitDoorbell>> make(os::UniqueFd socket, os::UniqueFd event);
+  ~UnitDoorbell() override;
+  UnitDoorbell(const UnitDoorbell&) = delete;
+  UnitDoorbell& operator=(const UnitDoorbell&) = delete;
   void ring() override;
   bool take() override;
   [[nodiscard]] int descriptor() const override { return both_.get(); }
@@ -71,16 +85,13 @@ class UnitDoorbell final : public ShmDoorbell {
   [[nodiscard]] std::shared_ptr<std::atomic<bool>> hang_up_flag() const { return hung_up_; }
 
  private:
-  UnitDoorbell(os::UniqueFd socket, os::UniqueFd event, os::UniqueFd both)
-      : socket_(std::move(socket)),
-        event_(std::move(event)),
-        both_(std::move(both)),
-        hung_up_(std::make_shared<std::atomic<bool>>(false)) {}
+  UnitDoorbell(os::UniqueFd socket, os::UniqueFd event, os::UniqueFd both);
 
   os::UniqueFd socket_;
   os::UniqueFd event_;
   os::UniqueFd both_;  // an epoll: rung, or hung up
   std::shared_ptr<std::atomic<bool>> hung_up_;
+  std::optional<ForkMark> mark_;
 };
 
 }  // namespace splitnic::fabric

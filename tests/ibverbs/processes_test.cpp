@@ -11,15 +11,19 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <list>
 #include <memory>
 #include <set>
 #include <string>
 
 #include "tests/ibverbs/device.h"
 #include "tests/unit/common/fork_beside_threads.h"
+#include "tests/unit/other_process.h"
 
 namespace splitnic::ibverbs::testing::processes_test {
 namespace {
+
+using splitnic::testing::SleepingChild;
 
 constexpr int kFailedInChild = 99;
 
@@ -70,13 +74,17 @@ TEST_CASE("a device has a loop-back link from the first queue pair on that sends
 TEST_CASE("peers that come and go leave neither descriptors nor memory at one that stays", "[ibverbs]") {
   Device server;
   const std::ptrdiff_t mappings = shared_mappings();  // of the board of placements
-  const auto meet = [&server] {
+  const bool forks = GENERATE(false, true);           // in each meeting a child that outlives the client
+  CAPTURE(forks);
+  std::list<SleepingChild> children;
+  const auto meet = [&] {
     Device client;
     Connected ends(client, server);
     REQUIRE(ends.second.receive(1, 0, 8) == 0);
     REQUIRE(ends.first.send(2, 0, 8) == 0);
     server.expect(1);
     client.expect(2);
+    if (forks) children.emplace_back();
   };
   constexpr int kKept = 16;  // paths of peers that were there last
   for (int peer = 0; peer < kKept + 4; ++peer) meet();

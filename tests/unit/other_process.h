@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +36,26 @@ int exit_code_of(Work work) {
   REQUIRE(::waitpid(child, &status, 0) == child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
+
+/// A child with a copy of every descriptor and mapping, which lives as long as this object.
+class SleepingChild {
+ public:
+  SleepingChild() : process_(::fork()) {
+    if (process_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) ::pause();
+  }
+  ~SleepingChild() {
+    if (process_ < 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+  SleepingChild(const SleepingChild&) = delete;
+  SleepingChild& operator=(const SleepingChild&) = delete;
+
+ private:
+  pid_t process_;
+};
 
 /// A child that runs `work` and reports through a pipe. Fork it before the test has threads.
 class OtherProcess {
