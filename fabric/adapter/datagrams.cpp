@@ -268,6 +268,7 @@ Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry
       continue;
     }
     const Copy copy = send_copy(queue_pair, entry, *to, paths[send.next_cell]);
+    if (copy != Copy::blocked) send.drop_at = kNever;
     if (copy == Copy::failed) return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
     if (copy == Copy::blocked) {
       Path* path = context_.path(paths[send.next_cell]);
@@ -279,10 +280,10 @@ Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry
       ++context_.counters.dropped_datagram_no_room;
     } else if (copy == Copy::sent) {
       any = true;
-      send.drop_at = kNever;
       context_.path(paths[send.next_cell])->takes_no_datagrams = false;
     }
   }
+  send.drop_at = kNever;  // if the handle has ended, or the copy that waited was the last and its member has left
   number(queue_pair, entry);
   message_sent(queue_pair);
   return any ? Step::cell : Step::carried_out;

@@ -41,7 +41,7 @@ void flush_sends(AdapterContext& context, QueuePair& queue_pair) {
   send.unanswered = 0;
   send.asked_at = 0;
   send.loss_noticed = send.awaits_turn = false;
-  send.acknowledge_by = send.delay_until = send.room_by = kNever;
+  send.acknowledge_by = send.delay_until = send.room_by = send.drop_at = kNever;
   send.hold_until = Time::min();
   queue_pair.answer = AnswerReassembly{};
 }

@@ -4,6 +4,8 @@
 namespace splitnic::fabric::test::adapter_datagrams_test {
 namespace {
 
+using std::chrono::seconds;
+
 /// A datagram that was posted while the path to its receiver is on its way up for the first time, and has been tried.
 struct Waiting {
   explicit Waiting(const AdapterOptions& options = small_cells())
@@ -334,6 +336,43 @@ TEST_CASE("a datagram waits up to two seconds for a path that comes up for the f
     CHECK(counters.dropped_datagram_no_room == 1);
     CHECK(one.sender.take().size() == 1);
   }
+}
+
+TEST_CASE("each datagram waits two seconds for its path, also where another one has waited before it",
+          "[fabric][adapter][datagram][paths]") {
+  Waiting one;
+  ChannelAdapter& adapter = one.sender.adapter;
+  const AdapterCounters& counters = adapter.counters();
+  Time now = one.begin;
+  SECTION("of a queue pair that was reset") {
+    REQUIRE(adapter.modify(one.sender.number, QueuePairEvent::reset) == Status::ok);
+    REQUIRE(adapter.connect(one.sender.number, {}) == Status::ok);
+    now += seconds(3);
+    adapter.poll(now);
+    REQUIRE(one.send() == Status::ok);
+  }
+  SECTION("behind one whose path was removed") {
+    REQUIRE(adapter.detach(PathNumber{1}) == Status::ok);
+    now += seconds(3);
+    AwaitedLink later(one.links.end(0));
+    adapter.poll(now);
+    CHECK(counters.dropped_datagram_no_path == 1);
+    REQUIRE(adapter.attach(later).has_value());
+    one.handle = adapter.create_address_handle({}).value();
+    REQUIRE(one.send() == Status::ok);
+    adapter.poll(now);
+    adapter.poll(now + milliseconds(1999));
+    CHECK(counters.dropped_datagram_no_room == 0);
+    adapter.poll(now + seconds(2));
+    CHECK(counters.dropped_datagram_no_room == 1);
+    REQUIRE(adapter.detach(PathNumber{1}) == Status::ok);
+    return;
+  }
+  adapter.poll(now);
+  adapter.poll(now + milliseconds(1999));
+  CHECK(counters.dropped_datagram_no_room == 0);
+  adapter.poll(now + seconds(2));
+  CHECK(counters.dropped_datagram_no_room == 1);
 }
 
 TEST_CASE("a datagram that waits goes where its address handle said, although that is destroyed",
