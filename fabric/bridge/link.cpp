@@ -243,6 +243,10 @@ bool FabricLink::read_peer_anchor(std::size_t offset) {
     fail_link("the peer's anchor is of other epochs than it announced");
     return false;
   }
+  if (options_.peer_port_address && anchor->port_address != *options_.peer_port_address) {
+    fail_link("the peer's anchor has another endnode's port address");
+    return false;
+  }
   go_up(*anchor);
   return true;
 }

@@ -26,6 +26,8 @@ struct LinkOptions {
   /// to sets of four).
   std::size_t mpt_entries = 64;
   PortAddress port_address{};
+  /// If set, a peer whose anchor has another port address is a fault, and the link does not come up.
+  std::optional<PortAddress> peer_port_address{};
   /// Times stores of long payloads into the peer's memory, if the window is memory, and nothing else (StoreHabit).
   /// null: the peer's thread runs on the same core, so that all stores are plain.
   StoreHabit::Clock store_clock = monotonic_now;

@@ -22,9 +22,10 @@ constexpr std::uint64_t kPortAddressBase = 0x0253'4e00'0000;
 // So many looks take every cell of full rings, also when the adapter looks at other paths in between.
 constexpr int kLastLooks = 1000;
 
-fabric::LinkOptions link_options(std::uint16_t local_id) {
+fabric::LinkOptions link_options(std::uint16_t local_id, std::uint16_t peer) {
   fabric::LinkOptions options;
   options.port_address = port_address_of(local_id);
+  options.peer_port_address = port_address_of(peer);
   return options;
 }
 
@@ -66,7 +67,7 @@ Peers::~Peers() {
 
 /// Queue pairs of this adapter reach each other over a pair of links, which comes up at once. Null: it does not.
 Peers::Peer* Peers::loop_back() {
-  const fabric::LinkOptions options = link_options(local_id_);
+  const fabric::LinkOptions options = link_options(local_id_, local_id_);
   auto made = fabric::Loopback::create({options, options}, {&random_, &random_});
   if (!made) return nullptr;
   const std::shared_ptr<fabric::Loopback> loopback = std::move(*made);
@@ -157,7 +158,7 @@ Peers::Peer* Peers::find_or_add(std::uint16_t local_id) {
     const os::Uncancelled whole;
     eventfd_write(hang_ups->get(), 1);
   };
-  auto path = adapter_.add_link(std::make_shared<PeerLink>(link_options(local_id_), random_, hung_up));
+  auto path = adapter_.add_link(std::make_shared<PeerLink>(link_options(local_id_, local_id), random_, hung_up));
   if (!path) return nullptr;
   ids_[path->value] = local_id;
   Peer& peer = peers_[local_id];

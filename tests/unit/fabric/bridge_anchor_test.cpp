@@ -225,12 +225,12 @@ namespace {
 
 /// A link that faces a hand-played peer on the other end of the bridge.
 struct HostilePeer {
-  HostilePeer() {
+  explicit HostilePeer(const LinkOptions& options = {}) {
     auto pair = shm_pair(kWindow, kWindow);
     REQUIRE(pair.has_value());
     own = std::move(pair->first);
     peer = std::move(pair->second);
-    link = std::make_unique<FabricLink>(*own, LinkOptions{}, random);
+    link = std::make_unique<FabricLink>(*own, options, random);
     link->restart();
   }
 
@@ -278,6 +278,20 @@ struct HostilePeer {
 };
 
 }  // namespace
+
+TEST_CASE("a link that knows its peer's port address comes up with no other one", "[fabric][link][anchor]") {
+  LinkOptions options;
+  const PortAddress announced = sample().port_address;
+  const bool same = GENERATE(true, false);
+  options.peer_port_address = PortAddress{announced.value + (same ? 0 : 1)};
+  HostilePeer peer(options);
+  peer.put_anchor([](AnchorBytes&) {});
+  peer.shake();
+  CHECK(peer.link->up() == same);
+  if (same) return;
+  CHECK(peer.link->phase() == LinkPhase::faulty);
+  CHECK(std::string(peer.link->fault()) == "the peer's anchor has another endnode's port address");
+}
 
 TEST_CASE("a well-played peer brings the link up, a malformed anchor makes it faulty with a reason, restart heals",
           "[fabric][link][anchor]") {
