@@ -147,11 +147,36 @@ std::optional<Error> ShmConnector::check_identity() const {
   return Error{refusal(static_cast<std::uint32_t>(ShmSetupStatus::other_version), version)};
 }
 
+std::optional<Error> ShmConnector::check_status(const ShmReply& reply) const {
+  const std::uint32_t status = reply.status.value();
+  if (status == static_cast<std::uint32_t>(ShmSetupStatus::ok)) return std::nullopt;
+  const auto is_zero = [](std::byte byte) { return byte == std::byte{}; };
+  if (std::ranges::all_of(std::span(reply_).subspan(kShmIdentityBytes), is_zero)) {
+    return Error{refusal(status, kShmSetupVersion)};
+  }
+  return Error{"a field of the unit's refusal is not zero"};
+}
+
+/// Of a reply with status ok, those that say nothing about memory.
+std::optional<Error> ShmConnector::check_fields(const ShmReply& reply) const {
+  if (reply.reserved[0].value() != 0 || reply.reserved[1].value() != 0) {
+    return Error{"a reserved field of the unit's reply is not zero"};
+  }
+  if ((reply.features.value() & ~options_.features) != 0) {
+    return Error{"the unit's reply has features that this host did not offer"};
+  }
+  const bool new_session = options_.purpose == ShmPurpose::session;
+  const std::uint64_t cookie = reply.cookie.value();
+  if (new_session && cookie == 0) return Error{"the unit's reply has no cookie for the session"};
+  if (!new_session && cookie != options_.cookie) return Error{"the unit's reply has another session's cookie"};
+  return std::nullopt;
+}
+
 Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
   ShmReply reply;
   std::memcpy(&reply, reply_.data(), sizeof reply);
-  const std::uint32_t status = reply.status.value();
-  if (status != static_cast<std::uint32_t>(ShmSetupStatus::ok)) return fail("{}", refusal(status, kShmSetupVersion));
+  if (auto refused = check_status(reply)) return tl::unexpected(*refused);
+  if (auto bad = check_fields(reply)) return tl::unexpected(*bad);
   if (descriptors_.size() != kShmSetupDescriptors) {
     return fail("the unit sent {} descriptors instead of {}", descriptors_.size(), kShmSetupDescriptors);
   }

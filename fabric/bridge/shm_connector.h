@@ -58,6 +58,8 @@ class ShmConnector {
       : options_(options), socket_(std::move(socket)), deadline_(now + options.reply_limit) {}
   [[nodiscard]] std::optional<Error> receive();
   [[nodiscard]] std::optional<Error> check_identity() const;
+  [[nodiscard]] std::optional<Error> check_status(const ShmReply& reply) const;
+  [[nodiscard]] std::optional<Error> check_fields(const ShmReply& reply) const;
   [[nodiscard]] Result<std::unique_ptr<Bridge>> finish();
 
   ShmConnectOptions options_;

@@ -236,11 +236,13 @@ namespace {
 
 /// A unit that hands the host whatever a test wants.
 struct FakeUnit {
-  FakeUnit() : path(directory.path("socket")), listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit FakeUnit(ShmConnectOptions options = {})
+      : path(directory.path("socket")), listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const sockaddr_un address = address_of(path);
     REQUIRE(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     REQUIRE(listen(listener.get(), 4) == 0);
-    auto made = ShmConnector::start({.path = path}, Time{});
+    options.path = path;
+    auto made = ShmConnector::start(options, Time{});
     REQUIRE(made.has_value());
     connector = std::move(*made);
     connection = os::UniqueFd(accept(listener.get(), nullptr, nullptr));
@@ -255,6 +257,7 @@ struct FakeUnit {
     reply.version = kShmSetupVersion;
     reply.local_bytes = kTestBytes;
     reply.window_bytes = kTestBytes;
+    reply.cookie = 1;
   }
   ~FakeUnit() { unlink(path.c_str()); }
 
@@ -277,6 +280,14 @@ struct FakeUnit {
   void send_reply(const std::vector<int>& fds, std::size_t bytes = kShmReplyBytes) {
     const auto sent = std::as_bytes(std::span(&reply, 1)).first(bytes);
     REQUIRE(os::send_with_descriptors(connection.get(), sent, fds, 0) == static_cast<ssize_t>(bytes));
+  }
+  /// A reply without a bridge.
+  void refuse(std::uint32_t status) {
+    reply = {};
+    reply.magic = kShmSetupMagic;
+    reply.version = kShmSetupVersion;
+    reply.status = status;
+    send_reply({});
   }
   /// What the host says to the reply; empty if it took it.
   std::string verdict() {
@@ -434,31 +445,11 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
          u.reply.version = 7;
          u.send_reply(u.descriptors());
        }},
-      {"not permitted", "does not permit",
-       [](FakeUnit& u) {
-         u.reply.status = 2;
-         u.send_reply({});
-       }},
-      {"no place", "as many hosts as it may",
-       [](FakeUnit& u) {
-         u.reply.status = 5;
-         u.send_reply({});
-       }},
-      {"a user's limit", "gives to one user",
-       [](FakeUnit& u) {
-         u.reply.status = 6;
-         u.send_reply({});
-       }},
-      {"a purpose that is not served", "this kind of connection",
-       [](FakeUnit& u) {
-         u.reply.status = 7;
-         u.send_reply({});
-       }},
-      {"a session that is not there", "no such session",
-       [](FakeUnit& u) {
-         u.reply.status = 8;
-         u.send_reply({});
-       }},
+      {"not permitted", "does not permit", [](FakeUnit& u) { u.refuse(2); }},
+      {"no place", "as many hosts as it may", [](FakeUnit& u) { u.refuse(5); }},
+      {"a user's limit", "gives to one user", [](FakeUnit& u) { u.refuse(6); }},
+      {"a purpose that is not served", "this kind of connection", [](FakeUnit& u) { u.refuse(7); }},
+      {"a session that is not there", "no such session", [](FakeUnit& u) { u.refuse(8); }},
       {"the shorter reply of version 1", "version 1 of the shm set-up, this host version 2",
        [](FakeUnit& u) {
          u.reply.version = 1;
@@ -466,10 +457,27 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
          u.send_reply({}, 32);
          u.connection.reset();
        }},
-      {"an unknown status", "unknown status 99",
+      {"an unknown status", "unknown status 99", [](FakeUnit& u) { u.refuse(99); }},
+      {"a refusal with sizes", "field of the unit's refusal is not zero",
        [](FakeUnit& u) {
-         u.reply.status = 99;
+         u.reply.cookie = 0;
+         u.reply.status = 2;
          u.send_reply({});
+       }},
+      {"a reserved field", "reserved field",
+       [](FakeUnit& u) {
+         u.reply.reserved[1] = std::uint64_t{1} << 63U;
+         u.send_reply(u.descriptors());
+       }},
+      {"no cookie", "no cookie",
+       [](FakeUnit& u) {
+         u.reply.cookie = 0;
+         u.send_reply(u.descriptors());
+       }},
+      {"a feature that was not offered", "did not offer",
+       [](FakeUnit& u) {
+         u.reply.features = kShmFeatureFurtherQueues;
+         u.send_reply(u.descriptors());
        }},
   };
   for (const Row& row : rows) {
@@ -487,6 +495,19 @@ TEST_CASE("wrong, missing, extra, unsealed or misshapen descriptors are refused 
     }
     CHECK(open_descriptors() == before);
   }
+}
+
+TEST_CASE("the reply to another purpose than a session has the cookie of the hello", "[fabric][shm]") {
+  const ShmPurpose purpose = GENERATE(ShmPurpose::further_queue, ShmPurpose::endnode);
+  const std::uint64_t own = purpose == ShmPurpose::further_queue ? 1 : 0;
+  const std::uint64_t cookie = GENERATE(0, 1, 2);
+  CAPTURE(purpose, cookie);
+  FakeUnit unit({.purpose = purpose, .cookie = own});
+  unit.reply.cookie = cookie;
+  unit.send_reply(unit.descriptors());
+  const std::string verdict = unit.verdict();
+  INFO(verdict);
+  CHECK(verdict.empty() == (cookie == own));
 }
 
 TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells each reason once", "[fabric][shm]") {
