@@ -1,6 +1,8 @@
 #include "fabric/link/udp_socket.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -9,9 +11,12 @@
 #include <boost/asio/ip/udp.hpp>
 #include <boost/asio/socket_base.hpp>
 #include <boost/system/error_code.hpp>
+#include <cerrno>
 #include <map>
 #include <utility>
 #include <vector>
+
+#include "common/os/unique_fd.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -28,6 +33,17 @@ Result<udp::endpoint> endpoint_of(const UdpAddress& address) {
   const auto ip = boost::asio::ip::make_address(address.ip, error);
   if (error) return fail("'{}' is not an IP address", address.ip);
   return udp::endpoint(ip, address.udp_port);
+}
+
+/// Asio's own open() would leave the socket, and its port, to programs that the process executes.
+void open_close_on_exec(udp::socket& socket, const udp& protocol, error_code& error) {
+  os::UniqueFd made(::socket(protocol.family(), SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_UDP));
+  if (!made) {
+    error = error_code(errno, boost::system::system_category());
+    return;
+  }
+  socket.assign(protocol, made.get(), error);
+  if (!error) static_cast<void>(made.release());
 }
 
 }  // namespace
@@ -80,7 +96,7 @@ Result<std::unique_ptr<UdpSocket>> UdpSocket::open(const UdpAddress& local) {
   auto state = std::make_unique<State>();
   error_code error;
   udp::socket& socket = state->socket;
-  socket.open(endpoint->protocol(), error);
+  open_close_on_exec(socket, endpoint->protocol(), error);
   if (!error) socket.bind(*endpoint, error);
   if (!error) socket.non_blocking(true, error);
   if (error) return fail("cannot use UDP address {}: {}", to_string(local), error.message());

@@ -1,3 +1,5 @@
+#include <fcntl.h>
+
 #include "link_fixtures.h"
 
 #include <algorithm>
@@ -131,6 +133,17 @@ TEST_CASE("one socket has a link to each of many peers, and one only", "[fabric]
   CHECK_FALSE((*center)->connect(sockets[3]->local(), UdpOptions{}, random).has_value());
   links.erase(links.begin() + 6);  // the center's to peer 3
   CHECK((*center)->connect(sockets[3]->local(), UdpOptions{}, random).has_value());
+}
+
+TEST_CASE("a program that the process executes does not get its socket", "[fabric][link][udp]") {
+  const std::string ip = GENERATE("127.0.0.1", "::1");
+  const auto socket = UdpSocket::open({ip, 0});
+  if (!socket) {
+    WARN(socket.error().message);
+    return;
+  }
+  CHECK((fcntl((*socket)->descriptor(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK((*socket)->local().ip == ip);
 }
 
 TEST_CASE("addresses that cannot be used are refused with a reason", "[fabric][link][udp]") {
