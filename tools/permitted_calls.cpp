@@ -89,6 +89,7 @@ const Calls& host_calls() {
   static const Calls calls{
       {"connect"},
       {"fcntl", {is(1, F_GET_SEALS)}},
+      {"fcntl", {is(1, F_SETFL), is(2, O_NONBLOCK)}},
       {"fstatfs"},
       {"getsockopt", {is(1, SOL_SOCKET)}},
       {"inotify_add_watch"},

@@ -1,5 +1,6 @@
 #include "fabric/bridge/shm_connector.h"
 
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -34,12 +35,13 @@ std::optional<Error> check_doorbell(int socket) {
 }
 
 /// Writing to another kind of file could block, or have effects. Of the kernel's objects without a file, eventfds alone
-/// accept such a number.
+/// accept such a number. The eventfd is non-blocking from here on, whatever the unit made it, so that neither this
+/// write nor ring() waits.
 std::optional<Error> check_bell_to_ring(int event) {
   struct statfs file_system {};
   const std::uint64_t nothing = 0;
   if (fstatfs(event, &file_system) == 0 && file_system.f_type == ANON_INODE_FS_MAGIC &&
-      ::write(event, &nothing, sizeof nothing) == sizeof nothing) {
+      fcntl(event, F_SETFL, O_NONBLOCK) == 0 && ::write(event, &nothing, sizeof nothing) == sizeof nothing) {
     return std::nullopt;
   }
   return Error{"the unit's second doorbell descriptor is not an eventfd"};

@@ -81,8 +81,8 @@ HostDoorbell::~HostDoorbell() { hang_up(descriptor(), mark_); }
 void HostDoorbell::ring() {
   const os::Uncancelled whole;
   const std::uint64_t one = 1;
-  // An eventfd at its highest value has a doorbell pending. Then, and only then, the write fails, because the unit made
-  // the eventfd non-blocking.
+  // An eventfd at its highest value has a doorbell pending. Then, and only then, the write fails, because the eventfd
+  // is non-blocking.
   static_cast<void>(!write(event_.get(), &one, sizeof one));
 }
 

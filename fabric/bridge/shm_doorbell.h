@@ -52,7 +52,7 @@ class PacketDoorbell : public ShmDoorbell {
 /// The host's end: hears packets, rings by an eventfd.
 class HostDoorbell final : public PacketDoorbell {
  public:
-  /// shuts_down: as in ShmConnectOptions.
+  /// event: non-blocking. shuts_down: as in ShmConnectOptions.
   HostDoorbell(os::UniqueFd socket, os::UniqueFd event, bool shuts_down = true);
   ~HostDoorbell() override;
   HostDoorbell(const HostDoorbell&) = delete;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
@@ -508,6 +509,28 @@ TEST_CASE("the reply to another purpose than a session has the cookie of the hel
   const std::string verdict = unit.verdict();
   INFO(verdict);
   CHECK(verdict.empty() == (cookie == own));
+}
+
+TEST_CASE("a doorbell at its highest value does not hold up the host, although the unit made it blocking",
+          "[fabric][shm]") {
+  FakeUnit unit;
+  unit.event = os::UniqueFd(eventfd(0, EFD_CLOEXEC));
+  const std::uint64_t full = ~std::uint64_t{1};
+  REQUIRE(write(unit.event.get(), &full, sizeof full) == sizeof full);
+  unit.send_reply(unit.descriptors());
+  auto bridge = unit.connector->poll(Time{});
+  REQUIRE((bridge.has_value() && bridge->has_value()));
+  std::atomic<bool> rung = false;
+  std::thread host([&] {
+    (**bridge)->ring();
+    rung = true;
+  });
+  for (int i = 0; i < 1000 && !rung; ++i) std::this_thread::sleep_for(milliseconds(1));
+  CHECK(rung);
+  std::uint64_t count = 0;
+  CHECK(read(unit.event.get(), &count, sizeof count) == sizeof count);  // a ring that waits can go on now
+  CHECK(count == full);
+  host.join();
 }
 
 TEST_CASE("a host looks for its unit for ever, whatever the hours, and tells each reason once", "[fabric][shm]") {
