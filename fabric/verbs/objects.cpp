@@ -22,8 +22,9 @@ fabric::LocalAccess access_for(Rights rights) {
 template <class Ends>
 void unbind_windows(ContextObject& context, Ends&& ends) {
   fabric::ProtectionTable& table = context.adapter.table();
-  for (std::uint32_t index = 0; index < context.tag_owners.size(); ++index) {
-    TagObject* const owner = context.tag_owners[index];
+  for (std::uint32_t place = 0; place < context.tag_owners.size(); ++place) {
+    TagObject* const owner = context.tag_owners[place];
+    const std::uint32_t index = context.first_tag + place;
     const fabric::ProtectionEntry* entry = owner == nullptr ? nullptr : table.at(index);
     if (entry == nullptr || !is_window(entry->kind) || !entry->valid || !ends(*entry)) continue;
     fabric::Bind nothing;
@@ -94,7 +95,8 @@ void PathObject::follow() {
 ContextObject::ContextObject(const ContextOptions& options)
     : random(options.random != nullptr ? *options.random : system_random),
       port(options.port_address),
-      adapter(options.adapter, random) {
+      adapter(options.adapter, random),
+      first_tag(options.adapter.numbers ? options.adapter.numbers->tags().first : 0) {
   while (port.value == 0) port.value = random.next() >> 16U;
 }
 
@@ -114,17 +116,18 @@ QueuePairObject::~QueuePairObject() {
 
 TagObject::TagObject(std::shared_ptr<DomainObject> of, Stag with) : domain(std::move(of)), index_(with.index()) {
   auto& owners = context().tag_owners;
-  if (owners.size() <= index_) owners.resize(index_ + 1);
-  owners[index_] = this;
+  const std::size_t place = index_ - context().first_tag;
+  if (owners.size() <= place) owners.resize(place + 1);
+  owners[place] = this;
 }
 
 TagObject::~TagObject() {
-  TagObject*& owner = context().tag_owners[index_];
+  TagObject*& owner = context().tag_owners[index_ - context().first_tag];
   if (owner == this) owner = nullptr;
 }
 
 const fabric::ProtectionEntry* TagObject::entry() const {
-  return context().tag_owners[index_] == this ? context().adapter.entry_at(index_) : nullptr;
+  return context().tag_owners[index_ - context().first_tag] == this ? context().adapter.entry_at(index_) : nullptr;
 }
 
 bool TagObject::valid() const {

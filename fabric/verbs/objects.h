@@ -72,8 +72,10 @@ struct ContextObject {
   std::uint64_t epochs_seen = 0;  ///< ChannelAdapter::path_epochs(), when the paths were followed last
   fabric::LocalProtection mappings;
   /// The object that got the tag of an index last. A new epoch voids tags of the bridge's memory without their owners'
-  /// knowledge, and then another object may get the index. Null: nobody has it.
+  /// knowledge, and then another object may get the index. Null: nobody has it. The indices of a context begin at
+  /// first_tag, which depends on the other contexts of its node.
   std::vector<TagObject*> tag_owners;
+  const std::uint32_t first_tag;
 };
 
 /// Only its handle owns it; others refer to it weakly.

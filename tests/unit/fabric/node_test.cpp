@@ -248,6 +248,28 @@ TEST_CASE("two contexts of a node, each with a thread, talk over a loop-back and
   CHECK(first->context.object()->adapter.table().find(tag) != nullptr);
 }
 
+TEST_CASE("what a context remembers of its tags does not depend on the other contexts of its node", "[fabric][node]") {
+  Node node;
+  const auto owners = [&node] {
+    SeededRandom random(8);  // the same draws
+    ContextOptions options;
+    options.node = &node;
+    options.random = &random;
+    Context context = made(Context::open(options));
+    auto domain = made(context.allocate_domain());
+    std::array<std::byte, 16> memory{};
+    const auto region = made(domain.register_memory(memory, Rights{} | Right::local_read));
+    CHECK(region.valid());
+    return context.object()->tag_owners.size();
+  };
+  const std::size_t of_first = owners();
+  CHECK(of_first != 0);
+  AdapterOptions others;
+  std::vector<std::shared_ptr<const Node::Numbers>> taken;
+  for (int i = 0; i < 8; ++i) taken.push_back(take_numbers(node, others));
+  CHECK(owners() == of_first);
+}
+
 TEST_CASE("verbs: a loop-back needs two contexts of this process", "[fabric][verbs][node]") {
   Node node;
   ContextOptions options;
