@@ -3,11 +3,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <deque>
@@ -19,6 +17,7 @@
 #include "os_stale_socket.h"
 #include "os_temporary_directory.h"
 #include "tests/unit/common/fork_beside_threads.h"
+#include "tests/unit/other_process.h"
 
 namespace splitnic::os::os_unix_listener_test {
 namespace {
@@ -27,24 +26,6 @@ std::string error_of(const std::string& path) {
   const auto listener = UnixListener::listen(path);
   return listener ? "none" : listener.error().message;
 }
-
-/// A forked process that does nothing until its end.
-class PausedChild {
- public:
-  PausedChild() : process_(::fork()) {
-    while (process_ == 0) ::pause();
-    REQUIRE(process_ > 0);
-  }
-  ~PausedChild() {
-    ::kill(process_, SIGKILL);
-    ::waitpid(process_, nullptr, 0);
-  }
-  PausedChild(const PausedChild&) = delete;
-  PausedChild& operator=(const PausedChild&) = delete;
-
- private:
-  pid_t process_;
-};
 
 /// Waits until a change of a file gets a later time than one before.
 void wait_for_tick() {
@@ -59,7 +40,7 @@ void wait_for_tick() {
 TEST_CASE("a child that is forked while a thread binds a socket does not keep the folder's lock",
           "[common][unix_listener]") {
   const TemporaryDirectory directory;
-  std::deque<PausedChild> children;
+  std::deque<testing::SleepingChild> children;
   {
     const test::ThreadBesideForks binder([&] { static_cast<void>(UnixListener::listen(directory.path("s"))); });
     while (children.size() < 100) children.emplace_back();
