@@ -21,8 +21,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "bench/percentile.h"
-
 namespace splitnic::bench::peers {
 
 namespace {
@@ -59,9 +57,12 @@ struct Progress {
   alignas(64) std::atomic<std::uint32_t> at_rest;  // sides whose messages are complete
 };
 
-double measured(std::vector<double>& values, std::size_t percent) {
+/// The smallest of the values that so many percent of them don't exceed. Reorders them.
+double percentile(std::vector<double>& values, std::size_t percent) {
   if (values.empty()) throw std::runtime_error("nothing was measured");
-  return percentile(values, percent);
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>((values.size() * percent + 99) / 100 - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
 }
 
 double seconds_between(Clock::time_point from, Clock::time_point until) {
@@ -93,8 +94,8 @@ class Slices {
   }
   Answer answer() {
     Answer answer;
-    answer.median = measured(rates_, 50);
-    answer.percentile_99 = measured(rates_, 1);
+    answer.median = percentile(rates_, 50);
+    answer.percentile_99 = percentile(rates_, 1);
     return answer;
   }
 
@@ -168,7 +169,7 @@ class Run {
       if (begin >= from) samples.push_back(seconds_between(begin, end) / 2);
     }
     progress_.sent.store(sent_ + 1);
-    return {measured(samples, 50), measured(samples, 99), {}};
+    return {percentile(samples, 50), percentile(samples, 99), {}};
   }
   void pong() {
     for (;;) {
