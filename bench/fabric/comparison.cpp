@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bench/fabric/peer_process.h"
+#include "bench/machine.h"
 #include "bench/summary.h"
 
 namespace splitnic::bench {

@@ -12,6 +12,7 @@
 #include "bench/commands.h"
 #include "bench/fabric/peer_process.h"
 #include "bench/fabric/run.h"
+#include "bench/machine.h"
 #include "bench/programs.h"
 #include "bench/verbs/table.h"
 #include "common/result.h"
