@@ -28,7 +28,8 @@ void define_command_line(CLI::App& app, CommandLine& asked);
 /// The words of a command line with the settings of its --config file.
 struct ConfiguredWords {
   std::vector<std::string> words;
-  std::map<std::string, std::string> places{};  ///< of each option that comes from the file ("--name"): "FILE:LINE"
+  /// Where the file sets an option: "FILE:LINE", by the option's name ("--lan").
+  std::map<std::string, std::string> places{};
 };
 
 /// Adds the settings of the --config file that the words do not contain. Unchanged without --config, or if the words

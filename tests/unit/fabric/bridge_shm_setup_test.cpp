@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -520,13 +520,12 @@ TEST_CASE("a doorbell at its highest value does not hold up the host, although t
   unit.send_reply(unit.descriptors());
   auto bridge = unit.connector->poll(Time{});
   REQUIRE((bridge.has_value() && bridge->has_value()));
-  std::atomic<bool> rung = false;
+  std::promise<void> rung;
   std::thread host([&] {
     (**bridge)->ring();
-    rung = true;
+    rung.set_value();
   });
-  for (int i = 0; i < 1000 && !rung; ++i) std::this_thread::sleep_for(milliseconds(1));
-  CHECK(rung);
+  CHECK(rung.get_future().wait_for(std::chrono::seconds(3)) == std::future_status::ready);
   std::uint64_t count = 0;
   CHECK(read(unit.event.get(), &count, sizeof count) == sizeof count);  // a ring that waits can go on now
   CHECK(count == full);

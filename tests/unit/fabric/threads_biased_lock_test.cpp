@@ -10,12 +10,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
-#include <fstream>
 #include <mutex>
-#include <string>
 #include <thread>
 
 #include "common/random.h"
+#include "tests/unit/state_of.h"
 #include "threads_fixtures.h"
 
 /// The lock of an adapter that threads share, by real threads. tests/models/bias.pml has every interleaving.
@@ -87,15 +86,6 @@ struct Interruption {
   struct sigaction before {};
 };
 #endif
-
-/// The letter of /proc that says what a thread of this process does; S: it sleeps.
-char state_of(pid_t thread) {
-  std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string line;
-  std::getline(stat, line);
-  const auto end = line.rfind(')');
-  return end == std::string::npos ? '?' : line.at(end + 2);
-}
 
 }  // namespace
 
@@ -191,7 +181,7 @@ TEST_CASE("biased lock: who revokes a bias sleeps while the other thread is insi
       const std::lock_guard guard(lock);
       inside = true;
     });
-    CHECK(eventually([&] { return other != 0 && state_of(other) == 'S'; }));
+    CHECK(eventually([&] { return other != 0 && splitnic::testing::state_of(other) == 'S'; }));
     CHECK_FALSE(inside);
     CHECK(lock.revocations() == revocations);  // the lock was biased
     lock.unlock();

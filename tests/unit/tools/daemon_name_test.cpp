@@ -11,7 +11,7 @@ TEST_CASE("a long default name loses its beginning, in whole characters", "[tool
   for (const std::string character : {"x", "\u00fc", "\u20ac", "\U0001f980"}) {
     std::string characters;
     while (characters.size() < 2 * messaging::wire::kMaxNameBytes) characters += character;
-    for (const std::string end : {"", "x", "xx", "xxx"}) {
+    for (const std::string end : {"", "a", "ab", "abc"}) {
       const std::string name = daemon_name({}, characters + end);
       CHECK(messaging::wire::is_valid_name(name));
       CHECK(name.size() > messaging::wire::kMaxNameBytes - character.size());

@@ -39,6 +39,7 @@
 #include "common/os/unix_listener.h"
 #include "fabric/memory/guarded_copy.h"
 #include "tests/unit/common/os_temporary_directory.h"
+#include "tests/unit/state_of.h"
 
 namespace splitnic::tools::system_call_filter_test {
 namespace {
@@ -281,11 +282,12 @@ TEST_CASE("a unit that is stopped and continued while it waits for a thread goes
     std::promise<int> never;
     const auto answer = never.get_future();
     if (::write(ends[1], "", 1) != 1) ::_exit(4);
-    ::_exit(os::ready_before(answer, monotonic_now() + std::chrono::milliseconds(500)) ? 5 : 0);
+    ::_exit(os::ready_before(answer, monotonic_now() + std::chrono::seconds(1)) ? 5 : 0);
   }
   char byte = 0;
   REQUIRE(::read(ends[0], &byte, 1) == 1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // now it waits
+  const Time give_up = monotonic_now() + std::chrono::seconds(3);
+  while (testing::state_of(process) != 'S' && monotonic_now() < give_up) std::this_thread::yield();
   REQUIRE(::kill(process, SIGSTOP) == 0);
   int status = 0;
   REQUIRE(::waitpid(process, &status, WUNTRACED) == process);
