@@ -18,7 +18,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr double kLeastIdleUnit = 1e-5;
+constexpr double kLeastIdleUnit = 1e-5;  // a share of a core
 
 constexpr const char* kAboutConditions =
     "plain: TSO, GSO and transmit checksum offload of both ends off, split driver and forwarder with libpcap; "

@@ -32,7 +32,7 @@ class Places {
   explicit Places(std::size_t count) {
     for (std::size_t place = count; place != 0; --place) free_.push_back((place - 1) * kStride);
   }
-  /// The offset of one; there must be one.
+  /// The offset of one, in bytes; there must be one.
   std::size_t take() {
     const std::size_t offset = free_.back();
     free_.pop_back();

@@ -128,8 +128,7 @@ class Libfabric final : public Side {
     fi_freeinfo(info);
   }
 
-  /// Twice as many as the peer's messages under way. Those that one task leaves are in the other half of the memory
-  /// than those of the next.
+  /// Twice as many as the peer's messages under way.
   void post_receives() {
     for (; posted_ < 2 * places_; ++posted_) {
       std::byte* into = sink_.data() + receive_places_.take();
