@@ -9,6 +9,7 @@
 
 #include "common/os/account.h"
 #include "common/os/netlink.h"
+#include "common/os/path_parts.h"
 #include "common/os/runtime_directory.h"
 #include "fabric/bridge/shm_source.h"
 #include "iounit/io_unit.h"
@@ -77,8 +78,7 @@ void use_kernel_name(iounit::LanSpec& spec) {
 /// The LAN's part of the unit's default name: the interface, or the capture file that the unit plays.
 std::string interface_of(const iounit::LanSpec& spec) {
   if (const auto* file = std::get_if<iounit::SavefileSpec>(&spec)) {
-    const std::string& path = file->input.empty() ? file->output : file->input;
-    return path.substr(path.rfind('/') + 1);
+    return os::name_of(file->input.empty() ? file->output : file->input);
   }
   return std::get<iounit::InterfaceSpec>(spec).name;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/os/control_client.h"
+#include "common/os/path_parts.h"
 #include "common/os/runtime_directory.h"
 #include "common/result.h"
 #include "iounit/policy_file.h"
@@ -19,8 +20,7 @@ namespace {
 std::string unit_control(const PolicyCommand& command) {
   if (!command.control.empty()) return command.control;
   auto controls = os::find_control_sockets();
-  std::erase_if(controls,
-                [](const std::string& path) { return !path.substr(path.rfind('/') + 1).starts_with("iounit-"); });
+  std::erase_if(controls, [](const std::string& path) { return !os::name_of(path).starts_with("iounit-"); });
   if (controls.size() == 1) return controls.front();
   throw UsageError{fmt::format("{} I/O units run here: name one's control socket with --control", controls.size())};
 }

@@ -6,41 +6,35 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <tuple>
 #include <utility>
 
 #include "common/os/message_io.h"
+#include "common/os/path_parts.h"
 
 namespace splitnic::os {
 namespace {
 
 constexpr std::uint32_t kEvents = IN_CREATE | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
 
-/// The folder that holds `path`, ending in '/' or ".", and the name in it.
-std::pair<std::string, std::string> split(const std::string& path) {
-  const auto slash = path.rfind('/');
-  if (slash == std::string::npos) return {".", path};
-  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
-}
-
 }  // namespace
 
 PathWatch::PathWatch(std::string path) : path_(std::move(path)), events_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {}
 
 bool PathWatch::watch() {
-  auto [folder, name] = split(path_);
+  std::string at = path_;
   for (;;) {
+    const std::string folder = folder_of(at);
     // The kernel gives the same number for the same folder.
     const int number = ::inotify_add_watch(events_.get(), folder.c_str(), kEvents);
     if (number >= 0) {
       if (watched_ >= 0 && number != watched_) ::inotify_rm_watch(events_.get(), watched_);
-      const bool other = number != watched_ || name != name_;
+      const bool other = number != watched_ || name_of(at) != name_;
       watched_ = number;
-      name_ = std::move(name);
+      name_ = name_of(at);
       return other;
     }
-    if (folder == "/" || folder == ".") break;
-    std::tie(folder, name) = split(folder);
+    if (folder == "." || folder == folder_of(folder)) break;  // "." or "/"
+    at = folder;
   }
   return std::exchange(watched_, -1) >= 0;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/path_parts.h"
 #include "common/os/unix_listener.h"
 
 namespace splitnic::os {
@@ -53,12 +54,6 @@ bool make_directory(const std::string& path, mode_t mode) {
 
 /// Like make_directory, but also true for an existing folder; the caller checks its rights.
 bool have_directory(const std::string& path, mode_t mode) { return make_directory(path, mode) || errno == EEXIST; }
-
-std::string folder_of(const std::string& path) {
-  const auto slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 
 }  // namespace
 

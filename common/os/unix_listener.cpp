@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/os/errno_text.h"
+#include "common/os/path_parts.h"
 #include "common/os/timespec.h"
 #include "common/os/unix_address.h"
 
@@ -22,9 +23,7 @@ namespace {
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& path) {
-    const auto slash = path.rfind('/');
-    const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-    descriptor_.reset(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    descriptor_.reset(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     for (int attempt = 0; descriptor_ && attempt < 100; ++attempt) {
       if (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) == 0) return;
       const timespec pause = timespec_of(std::chrono::milliseconds(10));

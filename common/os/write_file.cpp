@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "common/os/errno_text.h"
+#include "common/os/path_parts.h"
 #include "common/os/unique_fd.h"
 
 namespace splitnic::os {
@@ -30,8 +31,7 @@ Result<void> write_file(const std::string& path, std::string_view text) {
     return fail("{}: {}", path, errno_text());
   }
   // The new name is on the disk when its folder is.
-  const auto slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const std::string folder = folder_of(path);
   const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory || ::fsync(directory.get()) != 0) return fail("{}: {}", folder, errno_text());
   return {};

@@ -1,18 +1,15 @@
 #include "fabric/memory/local_protection.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <limits>
-#include <string>
 
 #include "common/range.h"
 #include "fabric/memory/guarded_copy.h"
+#include "fabric/memory/mapped_area.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -28,60 +25,18 @@ void* pointer(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): the kernel's own numbers
 }
 
-/// The readable part of /proc/self/maps; empty where /proc isn't mounted.
-std::string read_maps() {
-  std::string text;
-  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return text;
-  std::array<char, 16 * 1024> part;
-  for (;;) {
-    const ssize_t got = read(file, part.data(), part.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    text.append(part.data(), static_cast<std::size_t>(got));
-  }
-  close(file);
-  return text;
-}
-
 }  // namespace
 
 LocalProtection::LocalProtection() { refresh(); }
 
 void LocalProtection::refresh() {
   enable_guarded_copy();
-  const std::string text = read_maps();
   mappings_.clear();
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    if (const auto mapping = parse(rest.substr(0, end))) add(*mapping);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  ++refreshes_;
-}
-
-/// "55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0   [heap]"; see proc_pid_maps(5). Inode 0: no file.
-std::optional<LocalProtection::Mapping> LocalProtection::parse(std::string_view line) {
-  const char* at = line.data();
-  const char* const end = at + line.size();
-  const auto number = [&](std::uintptr_t& value, int base, char after) {
-    const auto parsed = std::from_chars(at, end, value, base);
-    if (parsed.ec != std::errc{} || parsed.ptr == end || *parsed.ptr != after) return false;
-    at = parsed.ptr + 1;
+  visit_mapped_areas([this](const MappedArea& area) {
+    add({{area.begin, area.end}, area.readable, area.writable, area.inode != 0});
     return true;
-  };
-  Range range{};
-  if (!number(range.begin, 16, '-') || !number(range.end, 16, ' ') || range.begin >= range.end) return std::nullopt;
-  if (end - at < 5) return std::nullopt;
-  const std::string_view rights(at, 4);
-  at += 5;
-  std::uintptr_t offset = 0;
-  std::uintptr_t major = 0;
-  std::uintptr_t minor = 0;
-  if (!number(offset, 16, ' ') || !number(major, 16, ':') || !number(minor, 16, ' ')) return std::nullopt;
-  const bool of_file = at != end && *at != '0';
-  return Mapping{range, rights[0] == 'r', rights[1] == 'w', of_file};
+  });
+  ++refreshes_;
 }
 
 /// The kernel lists mappings in ascending order. If the map changes during the read, an address may be listed twice;

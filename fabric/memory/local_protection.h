@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 namespace splitnic::fabric {
@@ -65,7 +64,6 @@ class LocalProtection {
   enum class Answer : std::uint8_t { no, yes, unknown };
 
   static std::optional<Range> range_of(const void* at, std::size_t bytes);
-  static std::optional<Mapping> parse(std::string_view line);
   static Answer ask_kernel(Range range, LocalAccess access);
   void add(const Mapping& mapping);
   [[nodiscard]] std::vector<Mapping>::const_iterator mapping_at(std::uintptr_t address) const;

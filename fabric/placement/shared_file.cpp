@@ -16,26 +16,16 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
-#include "common/os/read_file.h"
 #include "common/range.h"
+#include "fabric/memory/mapped_area.h"
 
 namespace splitnic::fabric {
 namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::size_t kMapsAtMost = std::size_t{16} << 20U;
-
-struct VirtualArea {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-  std::uint64_t offset = 0;
-  dev_t device = 0;
-  std::uint64_t inode = 0;
-  bool shared = false;
-  std::string path{};
-};
 
 /// The argument of PROCMAP_QUERY (Linux 6.11), which the headers of Debian 12 do not have yet.
 struct ProcmapQuery {
@@ -48,71 +38,38 @@ static_assert(sizeof(ProcmapQuery) == 104);
 constexpr auto kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
 constexpr std::uint64_t kProcmapShared = 8;
 
-/// Asks the kernel about one address. nullopt: nothing is mapped there. supported: false if the kernel is too old.
-std::optional<VirtualArea> ask_kernel(int maps, std::uint64_t address, bool& supported) {
-  std::array<char, PATH_MAX> name{};
+using PathBuffer = std::array<char, PATH_MAX>;
+
+/// Asks the kernel about one address. nullopt: nothing is mapped there. supported: false if the kernel is too old. The
+/// area's path lies in `path`.
+std::optional<MappedArea> ask_kernel(std::uint64_t address, PathBuffer& path, bool& supported) {
+  const os::UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   ProcmapQuery query{};
   query.size = sizeof query;
   query.query_address = address;
-  query.name_bytes = name.size();
-  query.name_address = reinterpret_cast<std::uintptr_t>(name.data());
+  query.name_bytes = std::uint32_t{std::tuple_size_v<PathBuffer>};
+  query.name_address = reinterpret_cast<std::uintptr_t>(path.data());
   supported = true;
-  if (ioctl(maps, kProcmapQuery, &query) != 0) {
+  if (!maps) return std::nullopt;
+  if (ioctl(maps.get(), kProcmapQuery, &query) != 0) {
     supported = errno != ENOTTY;
     return std::nullopt;
   }
   const std::size_t length = query.name_bytes == 0 ? 0 : query.name_bytes - 1;
-  return VirtualArea{query.begin,
-                     query.end,
-                     query.offset,
-                     makedev(query.major, query.minor),
-                     query.inode,
-                     (query.flags & kProcmapShared) != 0,
-                     std::string(name.data(), std::min(length, name.size()))};
+  return MappedArea{.begin = query.begin,
+                    .end = query.end,
+                    .shared = (query.flags & kProcmapShared) != 0,
+                    .offset = query.offset,
+                    .device = makedev(query.major, query.minor),
+                    .inode = query.inode,
+                    .path = {path.data(), std::min(length, path.size())}};
 }
 
-/// "7f0000000000-7f0000001000 rw-s 00000000 00:01 1234   /memfd:name (deleted)"; see proc_pid_maps(5).
-std::optional<VirtualArea> parse(std::string_view line) {
-  VirtualArea area;
-  const auto number = [&](auto& value, int base, char after) {
-    const auto parsed = std::from_chars(line.data(), line.data() + line.size(), value, base);
-    const auto used = static_cast<std::size_t>(parsed.ptr - line.data());
-    if (parsed.ec != std::errc{} || used == line.size() || line[used] != after) return false;
-    line.remove_prefix(used + 1);
-    return true;
-  };
-  constexpr std::size_t kRights = 5;
-  if (!number(area.begin, 16, '-') || !number(area.end, 16, ' ') || line.size() < kRights) return std::nullopt;
-  area.shared = line[3] == 's';
-  line.remove_prefix(kRights);
-  unsigned major = 0;
-  unsigned minor = 0;
-  if (!number(area.offset, 16, ' ') || !number(major, 16, ':') || !number(minor, 16, ' ')) return std::nullopt;
-  if (!number(area.inode, 10, ' ')) return std::nullopt;
-  area.device = makedev(major, minor);
-  const std::size_t path = line.find_first_not_of(' ');
-  if (path != std::string_view::npos) area.path = line.substr(path);
-  return area;
-}
-
-std::optional<VirtualArea> find_in(std::string_view maps, std::uint64_t address) {
-  while (!maps.empty()) {
-    const std::size_t end = std::min(maps.find('\n'), maps.size());
-    auto area = parse(maps.substr(0, end));
-    if (area && area->begin <= address && address < area->end) return area;
-    maps.remove_prefix(std::min(end + 1, maps.size()));
-  }
-  return std::nullopt;
-}
-
-std::optional<VirtualArea> area_at(std::uint64_t address) {
-  const os::UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
-  if (!maps) return std::nullopt;
-  bool supported = false;
-  auto area = ask_kernel(maps.get(), address, supported);
-  if (supported) return area;
-  const auto text = os::read_file(maps.get(), "/proc/self/maps", kMapsAtMost);
-  return text ? find_in(*text, address) : std::nullopt;
+/// nullopt: it is not a shared mapping of a file, or it does not hold all of the memory.
+std::optional<SharedFile> file_of(const MappedArea& area, std::span<const std::byte> memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  if (!area.shared || area.inode == 0 || begin < area.begin || memory.size() > area.end - begin) return std::nullopt;
+  return SharedFile{area.device, area.inode, area.offset + (begin - area.begin), std::string(area.path)};
 }
 
 /// A file that a store can't wait for long for: in memory, or on a local disk.
@@ -153,12 +110,19 @@ os::UniqueFd find_descriptor(const SharedFile& file) {
 }  // namespace
 
 std::optional<SharedFile> shared_file_behind(std::span<const std::byte> memory) {
+  if (memory.empty()) return std::nullopt;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  auto area = area_at(begin);
-  const bool whole = area && area->shared && area->inode != 0 && begin >= area->begin && !memory.empty() &&
-                     memory.size() <= area->end - begin;
-  if (!whole) return std::nullopt;
-  return SharedFile{area->device, area->inode, area->offset + (begin - area->begin), std::move(area->path)};
+  PathBuffer path;
+  bool supported = false;
+  const auto area = ask_kernel(begin, path, supported);
+  if (supported) return area ? file_of(*area, memory) : std::nullopt;
+  std::optional<SharedFile> found;
+  visit_mapped_areas([&](const MappedArea& listed) {
+    if (begin < listed.begin || begin >= listed.end) return true;
+    found = file_of(listed, memory);
+    return false;
+  });
+  return found;
 }
 
 os::UniqueFd open_shared_file(const SharedFile& file) {
