@@ -119,27 +119,21 @@ void AttachedHost::Limit::set(const RateLimits& limits) {
   frames.set_limits(limits.frames, most_frames);
 }
 
-namespace {
-
-/// No frame takes more than may be taken at once.
-bool take_frames(TokenBucket& bucket, std::uint64_t frames, std::uint64_t most, Time now) {
-  return bucket.take(std::clamp<std::uint64_t>(frames, 1, std::max<std::uint64_t>(most, 1)), now);
-}
-
-}  // namespace
-
 std::optional<HostDrop> AttachedHost::over_rate(frame::Audience audience, std::uint64_t frames) {
-  if (audience == frame::Audience::broadcast && !take_frames(broadcasts_, frames, rights_.broadcasts, now_)) {
+  if (audience == frame::Audience::broadcast && !broadcasts_.take(frames, now_)) {
     return HostDrop::from_host_broadcasts;
   }
   if (audience != frame::Audience::multicast) return std::nullopt;
   if (!rights_.multicast) return HostDrop::from_host_group;
-  if (!take_frames(multicasts_, frames, rights_.multicasts, now_)) return HostDrop::from_host_multicasts;
+  if (!multicasts_.take(frames, now_)) return HostDrop::from_host_multicasts;
   return std::nullopt;
 }
 
-bool AttachedHost::may_be_copied(std::uint64_t frames) {
-  return take_frames(copies_, frames, rights_.multicast_copies, now_);
+bool AttachedHost::may_be_copied(std::uint64_t frames) { return copies_.take(frames, now_); }
+
+void AttachedHost::leaves_as(const messaging::ReceivedFrame& received, std::uint64_t frames) {
+  const std::uint64_t counted = send_limit_.at_first(received);
+  if (frames > counted) send_limit_.frames.owe(frames - counted, now_);
 }
 
 void AttachedHost::set_mac(const MacAddress& mac) {
@@ -195,7 +189,7 @@ bool AttachedHost::deliver(std::size_t sender, const frame::EthernetHeader& head
     return false;
   }
   const std::size_t frame_bytes = frame.bytes.size();
-  if (!receive_limit_.take(frame_bytes, frame::counts_as_frames(frame_bytes, offload), now_)) {
+  if (!receive_limit_.take(frame_bytes, unfinished != nullptr ? unfinished->frames : 1, now_)) {
     return drop(HostDrop::to_host_over_rate);
   }
   // The tag of its access VLAN stays here.
@@ -243,9 +237,7 @@ void AttachedHost::on_frame(const messaging::ReceivedFrame& frame) { take_frame(
 
 void AttachedHost::take_frame(const messaging::ReceivedFrame& frame) {
   last_frame_at_ = now_;
-  if (!send_limit_.take(frame.size(), frame::counts_as_frames(frame.size(), frame.offload), now_)) {
-    return count(HostDrop::from_host_over_rate);
-  }
+  if (!send_limit_.take(frame.size(), send_limit_.at_first(frame), now_)) return count(HostDrop::from_host_over_rate);
   owner_.frame_from_host(*this, frame);
 }
 

@@ -192,8 +192,12 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
     return vlan && (filter_.accepts(header.destination, *vlan) || (is_bridge_ && filter_.accepts_vlan(*vlan)));
   }
   [[nodiscard]] const VlanMembership& vlans() const { return vlans_; }
-  /// The cause if the policy does not let the host send to this audience now; counts so many frames against its limits.
+  /// The cause if the policy does not let the host send to this audience now; counts so many frames against its limits:
+  /// those that leave (UnfinishedFrame::frames), not those that the host claims.
   [[nodiscard]] std::optional<HostDrop> over_rate(frame::Audience audience, std::uint64_t frames = 1);
+  /// A super-frame of this host, which take_frame() has passed on, leaves as so many frames. The limit on what it sends
+  /// counts those that it has not claimed.
+  void leaves_as(const messaging::ReceivedFrame& received, std::uint64_t frames);
   /// Whether the policy lets the unit copy a frame of this host, to a group, to other hosts now; counts so many frames
   /// against the limit.
   [[nodiscard]] bool may_be_copied(std::uint64_t frames);
@@ -285,9 +289,12 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   struct Limit {
     /// See TokenBucket::set_limits().
     void set(const RateLimits& limits);
-    /// counts_as: of the frame (frame::counts_as_frames); no frame takes more than may be taken at once.
     [[nodiscard]] bool take(std::size_t frame_bytes, std::uint64_t counts_as, Time now) {
-      return bytes.take(frame_bytes, now) && frames.take(std::min(counts_as, most_frames), now);
+      return bytes.take(frame_bytes, now) && frames.take(counts_as, now);
+    }
+    /// What a frame takes before it has been checked. It claims to be so many, and may be dropped: so no debt.
+    [[nodiscard]] std::uint64_t at_first(const messaging::ReceivedFrame& frame) const {
+      return std::min(frame::counts_as_frames(frame.size(), frame.offload), most_frames);
     }
     TokenBucket bytes;
     TokenBucket frames;

@@ -96,8 +96,7 @@ std::size_t IoUnit::forward_to_hosts(const frame::EthernetHeader& header, const 
 std::size_t IoUnit::forward_unfinished(const frame::EthernetHeader& header, const Destination& destination,
                                        FrameInHand& frame, const frame::UnfinishedFrame& unfinished,
                                        AttachedHost* from) {
-  const std::uint64_t frames = frame::counts_as_frames(frame.bytes.size(), unfinished.offload);
-  std::size_t copies = find_receivers(header, destination, from, frames);
+  std::size_t copies = find_receivers(header, destination, from, unfinished.frames);
   const auto unable = std::ranges::partition(
       receivers_, [&](const AttachedHost* host) { return unfinished.whole && host->takes(unfinished.offload); });
   const std::span able(receivers_.begin(), unable.begin());
@@ -333,11 +332,6 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
   attached.note_flow(*header, frame);
   if (const auto cause = why_not_claim(attached.rights().ip, *header, frame)) return attached.count(*cause);
   const FrameOffload& offload = received.offload;
-  if (const auto cause = attached.over_rate(header->audience(), frame::counts_as_frames(frame.size(), offload))) {
-    return attached.count(*cause);
-  }
-  const auto inward = attached.vlans().inward(*header);
-  if (inward == VlanMembership::Inward::refuse) return attached.count(HostDrop::from_host_vlan);
   std::optional<frame::UnfinishedFrame> unfinished;
   if (offload.asks_for_work()) {
     // Only a super-frame may be longer than the MTU.
@@ -346,6 +340,12 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
     const auto cause = too_long ? HostDrop::from_host_too_long : host_drop_of(unfinished->result);
     if (cause) return attached.count(*cause);
   }
+  // What leaves counts, not what the host claims: the MTU may cut a super-frame into more.
+  const std::uint64_t frames = unfinished ? unfinished->frames : 1;
+  if (const auto cause = attached.over_rate(header->audience(), frames)) return attached.count(*cause);
+  const auto inward = attached.vlans().inward(*header);
+  if (inward == VlanMembership::Inward::refuse) return attached.count(HostDrop::from_host_vlan);
+  attached.leaves_as(received, frames);
   if (inward != VlanMembership::Inward::unchanged) {
     const std::size_t untagged_bytes = frame.size();
     const auto untagged = std::span(private_copy_).subspan(frame::kVlanTagBytes, untagged_bytes);

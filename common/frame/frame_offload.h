@@ -34,8 +34,8 @@ struct FrameOffload {
 /// become the nearest that do, and then fit no frame.
 [[nodiscard]] FrameOffload moved_by(const FrameOffload& offload, std::ptrdiff_t bytes);
 
-/// How many frames a super-frame counts as where frames are limited: its length by its segments', rounded up. Any other
-/// frame counts as one. The metadata need not be checked.
+/// How many frames a super-frame claims to be: its length by its segments', rounded up. Any other frame counts as one.
+/// The metadata need not be checked, so this is for a first look; the MTU may require more: UnfinishedFrame::frames.
 [[nodiscard]] constexpr std::uint64_t counts_as_frames(std::size_t frame_bytes, const FrameOffload& offload) {
   if (offload.kind == SegmentKind::none || offload.segment_bytes == 0) return 1;
   return (frame_bytes + offload.segment_bytes - 1) / offload.segment_bytes;

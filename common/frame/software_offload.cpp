@@ -245,6 +245,8 @@ UnfinishedFrame judge_unfinished(std::span<const std::byte> frame, const FrameOf
     return judged;
   }
   judged.longest_bytes = way.cut->payload_offset + std::min(way.cut->segment_bytes, way.cut->payload_bytes);
+  const std::size_t full = way.cut->payload_bytes / way.cut->segment_bytes;
+  judged.frames = std::max<std::uint64_t>(full + (way.cut->payload_bytes % way.cut->segment_bytes == 0 ? 0 : 1), 1);
   judged.whole = judged.whole && offload.kind != SegmentKind::none && !way.cut->tunnelled &&
                  way.cut->segment_bytes == offload.segment_bytes;
   if (judged.whole) judged.offload.header_bytes = static_cast<std::uint16_t>(way.cut->payload_offset);

@@ -30,6 +30,7 @@ struct UnfinishedFrame {
   bool whole = false;             ///< a hop that finishes frames of this kind itself may get the frame as it is
   FrameOffload offload{};         ///< for that hop, or for complete(); if whole, header_bytes is what the headers have
   std::size_t longest_bytes = 0;  ///< of the frames that it becomes, with header and tags; 0 if it is dropped
+  std::uint64_t frames = 1;       ///< how many frames it becomes where it is cut; 1 if it is dropped
 
   /// So many bytes were put behind the frame's addresses.
   void grow(std::size_t bytes) {

@@ -32,6 +32,17 @@ TEST_CASE("a super-frame passes whole with the length of its headers, and says h
   CHECK(beyond.longest_bytes == 1514);
 }
 
+TEST_CASE("a super-frame says how many frames it becomes, also where the MTU cuts it shorter than it asks",
+          "[common][frame]") {
+  const Bytes frame = test::tcp_frame({}, {}, test::pattern(14600), Fill::partial);
+  CHECK(judge_unfinished(frame, tcp_offload(1460), kMtu).frames == 10);
+  CHECK(judge_unfinished(frame, tcp_offload(1459), kMtu).frames == 11);
+  CHECK(judge_unfinished(frame, tcp_offload(65535), kMtu).frames == 10);
+  CHECK(judge_unfinished(frame, tcp_offload(8), kMtu).frames == 1825);
+  CHECK(judge_unfinished(frame, tcp_offload(14600), 20000).frames == 1);
+  CHECK(judge_unfinished(frame, tcp_offload(0), kMtu).frames == 1);  // dropped
+}
+
 TEST_CASE("a frame that does not ask for work passes as it is, and a dropped one has no length", "[common][frame]") {
   const Bytes frame = test::tcp_frame({}, {}, test::pattern(99));
   const auto judged = judge_unfinished(frame, {}, kMtu);

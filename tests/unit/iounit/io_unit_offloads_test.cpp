@@ -368,4 +368,75 @@ TEST_CASE("against limits in frames a super-frame counts as its segments", "[iou
   }
 }
 
+TEST_CASE("a super-frame counts as the frames that leave, whatever segments its host claims", "[iounit][offload]") {
+  const auto claimed = GENERATE(std::uint16_t{1400}, std::uint16_t{65535});
+  const std::size_t segments = claimed == 1400 ? 43 : 42;  // 65535: cut to what the MTU of 1500 has room for
+  IoUnitOptions options = offloading();
+  MacAddress to = station(1);
+  std::string drop;
+  bool copies_alone = false;
+  SECTION("broadcasts") {
+    options.policy.others.broadcasts = 10;
+    to = kBroadcastMac;
+    drop = "from_host_broadcasts";
+  }
+  SECTION("frames to groups") {
+    options.policy.others.multicasts = 10;
+    options.policy.others.multicast_copies = 0;
+    to = group(1);
+    drop = "from_host_multicasts";
+  }
+  SECTION("copies to other hosts") {
+    options.policy.others.multicast_copies = 10;
+    to = group(1);
+    drop = "from_host_copies";
+    copies_alone = true;
+  }
+  SECTION("what it sends") {
+    options.policy.others.broadcasts = 0;
+    options.policy.others.send.frames = 40;  // 10 at once
+    to = GENERATE(station(1), kBroadcastMac);
+    drop = "from_host_over_rate";
+  }
+  Mixed bench(options);
+  REQUIRE(bench.grants(bench.b, wire::ReceiveFilter{.multicast = {group(1)}}));
+  Super sent = tcp(from_to(bench.a.mac(), to), 60000, 1400);
+  sent.offload.segment_bytes = claimed;
+  bench.from_host(bench.a, sent.frame, 20, sent.offload);
+  CHECK(bench.lan.sent.size() == (copies_alone ? 20 : 1) * segments);
+  CHECK(bench.drops() == Drops{{"a/" + drop, 19}});
+  bench.require_sum();
+}
+
+TEST_CASE("a super-frame of many small segments delays the next frames until all of it is paid", "[iounit][offload]") {
+  IoUnitOptions options = offloading();
+  options.policy.others.send.frames = 100;  // 25 at once
+  Mixed bench(options);
+  const Super sent = tcp(from_to(bench.a.mac(), station(1)), 8000, 8);
+  bench.from_host(bench.a, sent.frame, 1, sent.offload);
+  REQUIRE(bench.lan.sent.size() == 1000);
+  const Time began = bench.now();
+  const Frame next = make_frame(station(1), bench.a.mac());
+  bench.run(std::chrono::milliseconds(9750));  // 1000, of which 25 were there
+  bench.from_host(bench.a, next);
+  CHECK(bench.drops() == Drops{{"a/from_host_over_rate", 1}});
+  bench.run(std::chrono::milliseconds(20));
+  REQUIRE(bench.now() - began < std::chrono::seconds(10));
+  bench.from_host(bench.a, next, 2);
+  CHECK(bench.lan.sent.size() >= 1001);
+}
+
+TEST_CASE("a super-frame that is dropped costs no more than may be sent at once", "[iounit][offload]") {
+  IoUnitOptions options = offloading();
+  options.policy.others.send.frames = 100;  // 25 at once
+  Mixed bench(options);
+  Super sent = tcp(from_to(bench.a.mac(), station(1)), 8000, 1);
+  sent.offload.checksum_offset = 3;
+  bench.from_host(bench.a, sent.frame, 1, sent.offload);
+  CHECK(bench.drops() == Drops{{"a/from_host_bad_offload", 1}});
+  bench.run(std::chrono::milliseconds(250));
+  bench.from_host(bench.a, make_frame(station(1), bench.a.mac()), 25);
+  CHECK(bench.lan.sent.size() == 25);
+}
+
 }  // namespace splitnic::iounit::test::io_unit_offloads_test

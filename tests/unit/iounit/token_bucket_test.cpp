@@ -39,8 +39,47 @@ TEST_CASE("a long pause fills the bucket and no more, whatever the rate", "[ioun
   CHECK_FALSE(bucket.take(1, kNow));
   CHECK(bucket.take(rate, kNow + seconds(1)));
   CHECK_FALSE(bucket.take(1, kNow + seconds(1)));
-  CHECK_FALSE(bucket.take(rate + 1, kNow + std::chrono::hours(10000)));
   CHECK(bucket.take(rate, kNow + std::chrono::hours(10000)));
+  CHECK_FALSE(bucket.take(1, kNow + std::chrono::hours(10000)));
+}
+
+TEST_CASE("an amount larger than the burst is taken from a full bucket, and the rest is owed", "[iounit][rate]") {
+  TokenBucket bucket(10, 5);
+  CHECK(bucket.take(1, kNow));
+  CHECK_FALSE(bucket.take(25, kNow));
+  CHECK(bucket.take(25, kNow + milliseconds(100)));
+  // 20 are owed, for two seconds.
+  CHECK_FALSE(bucket.take(1, kNow + milliseconds(2000)));
+  SECTION("then it fills as before") {
+    CHECK_FALSE(bucket.take(1, kNow + milliseconds(2199)));
+    CHECK(taken(bucket, 10, kNow + milliseconds(2300)) == 2);
+    CHECK(taken(bucket, 10, kNow + seconds(60)) == 5);
+  }
+  SECTION("with other limits as much is owed") {
+    bucket.set_limits(100, 50);
+    CHECK_FALSE(bucket.take(1, kNow + milliseconds(2019)));  // one was owed
+    CHECK(taken(bucket, 10, kNow + milliseconds(2050)) == 4);
+  }
+  SECTION("also after a time without a limit") {
+    bucket.set_limits(0, 0);
+    CHECK(taken(bucket, 10, kNow + milliseconds(2150)) == 10);
+    bucket.set_limits(10, 5);
+    CHECK_FALSE(bucket.take(1, kNow + milliseconds(2199)));
+    CHECK(bucket.take(1, kNow + milliseconds(2200)));
+  }
+}
+
+TEST_CASE("what nobody can refuse is owed, up to a bound that never wraps", "[iounit][rate]") {
+  TokenBucket bucket(10, 5);
+  bucket.owe(4, kNow);
+  CHECK(taken(bucket, 10, kNow) == 1);
+  bucket.owe(10, kNow);
+  CHECK(taken(bucket, 10, kNow + milliseconds(1000)) == 0);
+  CHECK(taken(bucket, 10, kNow + milliseconds(1100)) == 1);
+  TokenBucket fast(TokenBucket::kMaxRate, TokenBucket::kMaxRate);
+  for (unsigned again = 0; again < 10; ++again) fast.owe(TokenBucket::kMaxRate, kNow);
+  CHECK_FALSE(fast.take(1, kNow + milliseconds(249)));
+  CHECK(fast.take(TokenBucket::kMaxRate, kNow + seconds(2)));
 }
 
 TEST_CASE("a burst larger than a second's amount refills in its own time", "[iounit][rate]") {
