@@ -111,6 +111,15 @@ std::optional<ForwardingTarget> ForwardingTable::find(const MacAddress& destinat
   return std::nullopt;
 }
 
+bool ForwardingTable::is_behind_another_host(const MacAddress& address, ForwardingTarget host, Time now,
+                                             Duration age) const {
+  const auto is_there = [&](const Entry& entry) {
+    return entry.key != 0 && entry.key >> 12U == address.as_number() && entry.target != kLanTarget &&
+           entry.target != host && now - entry.heard <= std::min(age, limits_.age);
+  };
+  return std::any_of(entries_.begin(), entries_.end(), is_there);
+}
+
 std::size_t ForwardingTable::forget(ForwardingTarget target) {
   std::size_t forgotten = 0;
   for (Entry& entry : entries_) {

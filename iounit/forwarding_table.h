@@ -50,6 +50,9 @@ class ForwardingTable {
   Learned learn(const MacAddress& source, std::uint16_t vlan, ForwardingTarget target, Time now);
   /// The target to forward to; nullopt: unknown, the caller floods.
   [[nodiscard]] std::optional<ForwardingTarget> find(const MacAddress& destination, std::uint16_t vlan, Time now) const;
+  /// Whether the address was last heard from another host than this one, in any VLAN, within `age`. Walks the table.
+  [[nodiscard]] bool is_behind_another_host(const MacAddress& address, ForwardingTarget host, Time now,
+                                            Duration age) const;
   /// Removes a target's learned entries when its session ends; its pins stay. Walks the table. Returns how many it
   /// had.
   std::size_t forget(ForwardingTarget target);

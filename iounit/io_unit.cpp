@@ -289,11 +289,12 @@ tl::expected<MacAddress, Refusal> IoUnit::register_host(Policy& policy, Attached
     return refuse(wire::CfgStatus::busy, fmt::format("a host named {} is here already", hello.name));
   }
   MacAddress mac = hello.requested_mac;
-  if (mac.is_zero()) mac = policy.address_for(hello.name, now_).value_or(MacAddress{});
+  const auto behind_another = [&](const MacAddress& address) { return is_behind_another(address, attached, policy); };
+  if (mac.is_zero()) mac = policy.address_for(hello.name, now_, behind_another).value_or(MacAddress{});
   if (mac.is_zero()) return refuse(wire::CfgStatus::no_resources, "no address is free for it");
   if (mac.is_multicast()) return refuse(wire::CfgStatus::invalid_parameter, "a host can't have a multicast address");
   unpin(attached);
-  auto why = policy.why_not_address(hello.name, mac, now_);
+  auto why = policy.why_not_address(hello.name, mac, now_, behind_another);
   if (!why && !pin(mac, attached)) why = fmt::format("address {} is another host's", to_string(mac));
   if (why) {
     ++counters_.addresses_refused;
@@ -325,7 +326,9 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
     return tl::unexpected(Refusal{wire::CfgStatus::invalid_parameter, "a host can't have this address"});
   }
   auto refusal = change_policy([&](Policy& policy) {
-    auto why = policy.why_not_address(attached.name(), wanted, now_);
+    auto why = policy.why_not_address(attached.name(), wanted, now_, [&](const MacAddress& address) {
+      return is_behind_another(address, attached, policy);
+    });
     if (why) return why;
     unpin(attached);
     if (!pin(wanted, attached)) {

@@ -208,6 +208,9 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   /// Pins the address to this host, here and in the group. False: it is another host's.
   [[nodiscard]] bool pin(const MacAddress& address, const AttachedHost& host);
   void unpin(const AttachedHost& host);
+  /// Whether another host here or in the group has sent from this address for somebody behind it, within the time for
+  /// which the policy holds addresses.
+  [[nodiscard]] bool is_behind_another(const MacAddress& address, const AttachedHost& host, const Policy& policy) const;
   /// Forgets the addresses that were learned behind this host.
   void forget_learned(const AttachedHost& host);
   void tell_group_wants();

@@ -48,6 +48,12 @@ void IoUnit::unpin(const AttachedHost& host) {
   }
 }
 
+bool IoUnit::is_behind_another(const MacAddress& address, const AttachedHost& host, const Policy& policy) const {
+  const Duration hold = policy.rules().address_hold;
+  if (table_.is_behind_another_host(address, host.number(), now_, hold)) return true;
+  return group_ != nullptr && group_->group().places().is_behind_another_units_host(address, number(), now_, hold);
+}
+
 void IoUnit::forget_learned(const AttachedHost& host) {
   if (table_.forget(host.number()) != 0 && group_ != nullptr) group_->group().places().forget_learned(number());
 }

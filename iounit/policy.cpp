@@ -82,7 +82,8 @@ const HostRule* Policy::configured_for_another(const MacAddress& address, const 
   return at == owners->second.end() ? nullptr : *at;
 }
 
-std::optional<std::string> Policy::why_not_address(const std::string& name, const MacAddress& address, Time now) const {
+std::optional<std::string> Policy::why_not_address(const std::string& name, const MacAddress& address, Time now,
+                                                   const UsedBehindAnother& behind_another) const {
   const std::string what = "address " + to_string(address);
   const auto& own = rights_of(name).addresses;
   const bool configured = contains(own, address);
@@ -100,16 +101,18 @@ std::optional<std::string> Policy::why_not_address(const std::string& name, cons
   const OwnedName* const derived = ownership_.derived_from(address);
   if (derived != nullptr && derived->name != name) return what + fmt::format(" is kept for host {}", derived->name);
   if (is_lan_stations(address, now)) return what + " is in use by a station of the LAN";
+  if (derived == nullptr && behind_another && behind_another(address)) return what + " is in use behind another host";
   return std::nullopt;
 }
 
-std::optional<MacAddress> Policy::address_for(const std::string& name, Time now) const {
+std::optional<MacAddress> Policy::address_for(const std::string& name, Time now,
+                                              const UsedBehindAnother& behind_another) const {
   const auto& own = rights_of(name).addresses;
   if (!own.empty()) return own.front();
   std::string salted = name;
   for (unsigned tries = 0; tries < kDerivedAddresses; ++tries, salted += '+') {
     const MacAddress address = stable_mac_for(salted);
-    if (!why_not_address(name, address, now)) return address;
+    if (!why_not_address(name, address, now, behind_another)) return address;
   }
   return std::nullopt;
 }

@@ -2,6 +2,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,11 +35,16 @@ class Policy {
   /// Why this process may not bring a host of this name; nullopt: it may. process: nullopt if nobody attests it.
   [[nodiscard]] std::optional<std::string> why_not_name(const std::string& name,
                                                         const std::optional<fabric::BridgePeer>& process) const;
-  /// Why the host of this name may not use this address (of one station); nullopt: it may.
-  [[nodiscard]] std::optional<std::string> why_not_address(const std::string& name, const MacAddress& address,
-                                                           Time now) const;
+  /// Whether somebody behind another host's bridge uses the address: the unit's forwarding table knows.
+  using UsedBehindAnother = std::function<bool(const MacAddress&)>;
+  /// Why the host of this name may not use this address (of one station); nullopt: it may. behind_another: asked for
+  /// addresses that are neither configured for the host, nor held for it, nor derived from its known name. Empty: none
+  /// is used so.
+  [[nodiscard]] std::optional<std::string> why_not_address(const std::string& name, const MacAddress& address, Time now,
+                                                           const UsedBehindAnother& behind_another = {}) const;
   /// The address for a host that requests none; nullopt: none is free.
-  [[nodiscard]] std::optional<MacAddress> address_for(const std::string& name, Time now) const;
+  [[nodiscard]] std::optional<MacAddress> address_for(const std::string& name, Time now,
+                                                      const UsedBehindAnother& behind_another = {}) const;
 
   /// Whether the address is another host's: in use, held or configured.
   [[nodiscard]] bool is_another_hosts(const MacAddress& address, const std::string& name, Time now) const;

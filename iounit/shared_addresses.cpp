@@ -89,6 +89,18 @@ std::optional<Side> SharedAddresses::find(const MacAddress& address, std::uint16
   return std::nullopt;
 }
 
+bool SharedAddresses::is_at_another_unit(const MacAddress& address, UnitNumber unit, Time now, Duration age) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    // As in find().
+    const std::uint64_t key = entry.key.load(std::memory_order_acquire);  // A2
+    if (key == 0 || key >> 12U != address.as_number()) return false;
+    const std::uint64_t heard = entry.heard.load(std::memory_order_acquire);  // A2
+    if (entry.key.load(std::memory_order_relaxed) != key) return false;
+    const Side side = side_in(heard);
+    return side != kLanSide && side != side_of(unit) && now - time_of(heard) <= age;
+  });
+}
+
 void SharedAddresses::forget(Side side) {
   for (std::size_t set = 0; set < claims_.size(); ++set) {
     for (std::size_t way = 0; way < kWays; ++way) {

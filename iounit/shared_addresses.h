@@ -34,6 +34,8 @@ class SharedAddresses {
   void learn(const MacAddress& source, std::uint16_t vlan, Side side, Time now);
   /// The side; nullopt: unknown, or silent for longer than `age`.
   [[nodiscard]] std::optional<Side> find(const MacAddress& address, std::uint16_t vlan, Time now, Duration age) const;
+  /// Whether the address was last heard at another unit than this one, in any VLAN, within `age`. Walks the table.
+  [[nodiscard]] bool is_at_another_unit(const MacAddress& address, UnitNumber unit, Time now, Duration age) const;
   /// Forgets every address on this side. Walks the table, and waits for writers.
   void forget(Side side);
   [[nodiscard]] std::size_t capacity() const { return entries_.size(); }

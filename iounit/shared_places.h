@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +38,11 @@ class SharedPlaces {
   /// Forgets the learned addresses behind this unit's hosts. The next frames from those that are still there are
   /// learned again.
   void forget_learned(UnitNumber unit) { learned_.forget(side_of(unit)); }
+  /// Whether the address was last heard behind a host of another unit, in any VLAN, within `age`. Walks the table.
+  [[nodiscard]] bool is_behind_another_units_host(const MacAddress& address, UnitNumber unit, Time now,
+                                                  Duration age) const {
+    return learned_.is_at_another_unit(address, unit, now, std::min(age, age_));
+  }
   /// What the hosts of a unit want.
   struct Wants {
     bool groups = false;   ///< there is a host

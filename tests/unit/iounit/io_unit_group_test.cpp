@@ -203,6 +203,21 @@ TEST_CASE("an address behind a host is found from every unit, and when it has mo
   }
 }
 
+TEST_CASE("a host does not get an address that is in use behind a host of another unit", "[iounit][group][policy]") {
+  Two bench;
+  const std::vector<std::uint16_t> tags = GENERATE(std::vector<std::uint16_t>{}, std::vector<std::uint16_t>{7});
+  REQUIRE(bench.grants(bench.b1, wire::ReceiveFilter{.promiscuous = true}));
+  bench.from_host(bench.b1, make_frame(kStation, kBehind, {.vlans = tags}));
+  const auto refused = bench.ask(bench.a0, wire::SetMacAddress{kBehind});
+  REQUIRE_FALSE(refused.has_value());
+  CHECK_THAT(refused.error().text, Catch::Contains("is in use behind another host"));
+  SECTION("its own host may take it") { CHECK(bench.grants(bench.b1, wire::SetMacAddress{kBehind})); }
+  SECTION("another one, when it is silent for longer") {
+    bench.run(seconds(301));
+    CHECK(bench.grants(bench.a0, wire::SetMacAddress{kBehind}));
+  }
+}
+
 TEST_CASE("in a VLAN that the addressed host of another unit is not in, its address is the LAN's", "[iounit][group]") {
   auto options = trusting_options();
   HostRule access{.name = "a1", .user = {}, .group = {}, .rights = options.policy.others};

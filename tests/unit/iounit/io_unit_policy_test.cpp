@@ -248,6 +248,78 @@ TEST_CASE("a station behind a host's bridge is reached before it has sent, and a
   }
 }
 
+/// The host "bridge" may send from foreign addresses and does so for a virtual machine, "thief" has no right at all,
+/// and the address of the virtual machine is configured for "heir".
+struct BridgedMachine : UnitBench {
+  explicit BridgedMachine(std::vector<std::uint16_t> vlans) : UnitBench(options()), tags(std::move(vlans)) {
+    REQUIRE(grants(bridge, wire::ReceiveFilter{.promiscuous = true}));
+    from_lan(make_frame(bridge.mac(), kGateway, {.vlans = tags}));
+    machine_sends();
+    bridge.frames.clear();
+    lan.sent.clear();
+  }
+  static IoUnitOptions options() {
+    IoUnitOptions options;
+    HostRule rule{.name = "bridge", .user = {}, .group = {}, .rights = {}};
+    rule.rights.foreign_sources = true;
+    options.policy.hosts = {rule};
+    return options;
+  }
+  void machine_sends() { from_host(bridge, make_frame(kGateway, kBehindHost, {.vlans = tags})); }
+  [[nodiscard]] std::size_t machine_gets() {
+    bridge.frames.clear();
+    from_lan(make_frame(kBehindHost, kGateway, {.vlans = tags}));
+    return bridge.frames.size();
+  }
+  std::vector<std::uint16_t> tags;
+  TestHost& bridge = host_up("bridge");
+};
+
+TEST_CASE("a host does not get an address that is in use behind another host's bridge", "[iounit][policy]") {
+  BridgedMachine bench(GENERATE(std::vector<std::uint16_t>{}, std::vector<std::uint16_t>{7}));
+  const std::string why = "address " + to_string(kBehindHost) + " is in use behind another host";
+  SECTION("by its hello") {
+    bench.run(seconds(299));
+    require_refused(bench, bench.connect(host_with("thief", kBehindHost)), why);
+  }
+  SECTION("by a later change") {
+    TestHost& thief = bench.host_up("thief");
+    require_refused(bench.ask(thief, wire::SetMacAddress{kBehindHost}), why);
+    CHECK(bench.machine_gets() == 1);
+    CHECK(thief.frames.empty());
+    bench.machine_sends();
+    CHECK(bench.lan.sent.size() == 1);
+    CHECK(bench.drops().empty());
+  }
+  SECTION("when it is silent for longer, the address is free") {
+    TestHost& heir = bench.host_up("heir");
+    bench.run(seconds(301));
+    CHECK(bench.grants(heir, wire::SetMacAddress{kBehindHost}));
+  }
+  SECTION("the host itself may take it") { CHECK(bench.grants(bench.bridge, wire::SetMacAddress{kBehindHost})); }
+  SECTION("a host for which it is configured gets it") {
+    PolicyRules rules = BridgedMachine::options().policy;
+    rules.allow("heir", kBehindHost);
+    bench.unit().set_rules(rules);
+    CHECK(bench.host_up("heir").mac() == kBehindHost);
+  }
+}
+
+TEST_CASE("a bridge that sends from the address of a host's name keeps that host from nothing", "[iounit][policy]") {
+  BridgedMachine bench({});
+  SECTION("a name that is new gets another address") {
+    bench.from_host(bench.bridge, make_frame(kGateway, stable_mac_for("new")));
+    CHECK(bench.host_up("new").mac() == stable_mac_for("new+"));
+  }
+  SECTION("a name that is known gets its address") {
+    TestHost& known = bench.host_up("known");
+    known.die();
+    bench.run(seconds(301));
+    bench.from_host(bench.bridge, make_frame(kGateway, stable_mac_for("known")));
+    CHECK(bench.host_up("known").mac() == stable_mac_for("known"));
+  }
+}
+
 TEST_CASE("without permission, promiscuous mode and further addresses give a host nobody else's frames",
           "[iounit][policy]") {
   UnitBench bench;
