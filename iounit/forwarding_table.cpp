@@ -82,21 +82,30 @@ ForwardingTable::Learned ForwardingTable::learn(const MacAddress& source, std::u
     Entry& entry = entries_[set + way];
     if (entry.key != key) continue;
     if (entry.target == target) {
-      entry.heard = now;
+      entry.hear(now);
       return Learned::kKnown;
     }
     if (!may_add(target)) return Learned::kTargetFull;
     --count_of(entry.target);
     ++count_of(target);
     entry.target = target;
-    entry.heard = now;
+    entry.hear(now);
     return Learned::kMoved;
   }
   if (!may_add(target)) return Learned::kTargetFull;
-  victim(set, now) = Entry{key, now, target};
+  Entry& entry = victim(set, now);
+  entry = Entry{.key = key, .target = target};
+  entry.hear(now);
   ++count_of(target);
   ++used_;
   return Learned::kAdded;
+}
+
+void ForwardingTable::Entry::hear(Time now) {
+  heard = now;
+  if (target == kLanTarget) return;
+  user = target;
+  heard_from_user = now;
 }
 
 std::optional<ForwardingTarget> ForwardingTable::find(const MacAddress& destination, std::uint16_t vlan,
@@ -111,6 +120,14 @@ std::optional<ForwardingTarget> ForwardingTable::find(const MacAddress& destinat
   return std::nullopt;
 }
 
+bool ForwardingTable::is_in_use(const MacAddress& address, std::uint16_t vlan, ForwardingTarget host, Time now) const {
+  const std::uint64_t key = key_of(address, vlan);
+  const auto set = entries_.begin() + static_cast<std::ptrdiff_t>(set_of(key));
+  return std::any_of(set, set + kWays, [&](const Entry& entry) {
+    return entry.key == key && entry.user == host && now - entry.heard_from_user <= kInUse;
+  });
+}
+
 bool ForwardingTable::is_behind_another_host(const MacAddress& address, ForwardingTarget host, Time now,
                                              Duration age) const {
   const auto is_there = [&](const Entry& entry) {
@@ -123,6 +140,7 @@ bool ForwardingTable::is_behind_another_host(const MacAddress& address, Forwardi
 std::size_t ForwardingTable::forget(ForwardingTarget target) {
   std::size_t forgotten = 0;
   for (Entry& entry : entries_) {
+    if (entry.user == target) entry.user = kLanTarget;
     if (entry.key == 0 || entry.target != target) continue;
     free_entry(entry);
     ++forgotten;

@@ -29,6 +29,9 @@ struct ForwardingTableLimits {
 /// SharedAddresses. Source: IEEE 802.1D-2004, 7.8 (learning) and 7.9 (filtering database).
 class ForwardingTable {
  public:
+  /// A host that has sent from an address uses it for this long.
+  static constexpr Duration kInUse = std::chrono::seconds(5);
+
   enum class Learned : std::uint8_t {
     kKnown,       ///< already known at this target
     kAdded,       ///< new; may have replaced the entry of its set that was silent longest
@@ -50,6 +53,8 @@ class ForwardingTable {
   Learned learn(const MacAddress& source, std::uint16_t vlan, ForwardingTarget target, Time now);
   /// The target to forward to; nullopt: unknown, the caller floods.
   [[nodiscard]] std::optional<ForwardingTarget> find(const MacAddress& destination, std::uint16_t vlan, Time now) const;
+  /// Whether a frame with this source came from this host within kInUse, also if one came from the LAN since.
+  [[nodiscard]] bool is_in_use(const MacAddress& address, std::uint16_t vlan, ForwardingTarget host, Time now) const;
   /// Whether the address was last heard from another host than this one, in any VLAN, within `age`. Walks the table.
   [[nodiscard]] bool is_behind_another_host(const MacAddress& address, ForwardingTarget host, Time now,
                                             Duration age) const;
@@ -67,7 +72,11 @@ class ForwardingTable {
   struct Entry {
     std::uint64_t key = 0;  ///< 0: free; address << 12 | VLAN otherwise (never 0: the zero address is not learned)
     Time heard{};
+    Time heard_from_user{};
     ForwardingTarget target;
+    ForwardingTarget user = kLanTarget;  ///< the host that sent from it last; the LAN: none
+    /// A frame came from the target.
+    void hear(Time now);
   };
   static constexpr std::size_t kWays = 4;
 

@@ -259,8 +259,10 @@ std::size_t IoUnit::hosts_up() const {
 // --- Hosts
 // ------------------------------------------------------------------------------------------------------------
 
-/// Why the host may not send from this address; nullopt: it may.
-std::optional<HostDrop> IoUnit::why_not_source(const AttachedHost& from, const MacAddress& source) const {
+/// Why the host may not send from this frame's source; nullopt: it may. A frame of the LAN does not take an address
+/// from a host that is using it: it may be forged, or the host's own, which a loop or a switch has sent back.
+std::optional<HostDrop> IoUnit::why_not_source(const AttachedHost& from, const frame::EthernetHeader& header) const {
+  const MacAddress& source = header.source;
   if (source == from.mac()) return std::nullopt;
   if (source.is_multicast() || source.is_zero()) return HostDrop::from_host_bad_source;
   if (is_another_units(source)) return HostDrop::from_host_forged;
@@ -268,8 +270,11 @@ std::optional<HostDrop> IoUnit::why_not_source(const AttachedHost& from, const M
   if (std::ranges::find(rights.addresses, source) != rights.addresses.end()) return std::nullopt;
   if (policy_->is_another_hosts(source, from.name(), now_)) return HostDrop::from_host_forged;
   if (!rights.foreign_sources) return HostDrop::from_host_not_allowed;
-  if (policy_->is_lan_stations(source, now_)) return HostDrop::from_host_lan_source;
-  return std::nullopt;
+  if (!policy_->is_lan_stations(source, now_)) return std::nullopt;
+  const bool unchanged = from.vlans().inward(header) == VlanMembership::Inward::unchanged;
+  const std::uint16_t vlan = unchanged ? header.vlan_id : from.vlans().access();
+  if (table_.is_in_use(source, vlan, from.number(), now_) && !policy_->is_lan_address(source)) return std::nullopt;
+  return HostDrop::from_host_lan_source;
 }
 
 tl::expected<MacAddress, Refusal> IoUnit::register_host(Policy& policy, AttachedHost& attached,

@@ -227,7 +227,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
                                                                            const messaging::wire::HelloRequest& hello);
   bool outgrown(AttachedHost& host);
   [[nodiscard]] messaging::wire::LinkState lan_state() const;
-  [[nodiscard]] std::optional<HostDrop> why_not_source(const AttachedHost& from, const MacAddress& source) const;
+  [[nodiscard]] std::optional<HostDrop> why_not_source(const AttachedHost& from,
+                                                       const frame::EthernetHeader& header) const;
   AttachedHost* host_at(ForwardingTarget number);
   /// The receiver that a frame's destination address selects.
   struct Destination {

@@ -327,7 +327,7 @@ void IoUnit::frame_from_host(AttachedHost& attached, const messaging::ReceivedFr
   auto frame = in_hand.bytes;
   auto header = frame::parse_ethernet(frame);
   if (!header) return attached.count(HostDrop::from_host_malformed);
-  if (const auto cause = why_not_source(attached, header->source)) return attached.count(*cause);
+  if (const auto cause = why_not_source(attached, *header)) return attached.count(*cause);
   if (header->destination.is_link_local_group()) return attached.count(HostDrop::from_host_link_local);
   attached.note_flow(*header, frame);
   if (const auto cause = why_not_claim(attached.rights().ip, *header, frame)) return attached.count(*cause);

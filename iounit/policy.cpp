@@ -92,7 +92,7 @@ std::optional<std::string> Policy::why_not_address(const std::string& name, cons
   const bool another = holder != nullptr && holder->name != name;
   if (another && holder->held_until == kNever) return what + fmt::format(" is host {}'s", holder->name);
   if (configured) return std::nullopt;
-  if (contains(rules().lan_addresses, address)) return what + " is configured for a station of the LAN";
+  if (is_lan_address(address)) return what + " is configured for a station of the LAN";
   if (const HostRule* const rule = configured_for_another(address, name)) {
     return what + fmt::format(" is configured for host {}", rule->name);
   }
@@ -122,10 +122,11 @@ bool Policy::is_another_hosts(const MacAddress& address, const std::string& name
   return (holder != nullptr && holder->name != name) || configured_for_another(address, name) != nullptr;
 }
 
+bool Policy::is_lan_address(const MacAddress& address) const { return contains(rules().lan_addresses, address); }
+
 bool Policy::is_lan_stations(const MacAddress& address, Time now) const {
-  return contains(rules().lan_addresses, address) ||
-         (rules().station_memory > Duration::zero() &&
-          stations_->find(address, 0, now, rules().station_memory).has_value());
+  return is_lan_address(address) || (rules().station_memory > Duration::zero() &&
+                                     stations_->find(address, 0, now, rules().station_memory).has_value());
 }
 
 void Policy::attach(const std::string& name, const std::optional<fabric::BridgePeer>& process,

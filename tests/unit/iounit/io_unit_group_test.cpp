@@ -203,6 +203,26 @@ TEST_CASE("an address behind a host is found from every unit, and when it has mo
   }
 }
 
+TEST_CASE("a frame of the wire does not take an address from a host that is using it, whichever unit hears it",
+          "[iounit][group][policy]") {
+  Two bench;
+  REQUIRE(bench.grants(bench.b1, wire::ReceiveFilter{.promiscuous = true}));
+  const Frame frame = make_frame(kStation, kBehind);
+  CHECK(bench.sent(bench.b1, frame) == Names{"wire"});
+  for (const std::size_t unit : {0U, 1U}) {
+    bench.from_lan(unit, frame, 2);
+    bench.clear();
+    CHECK(bench.sent(bench.b1, frame) == Names{"wire"});
+    CHECK(bench.arrived(0, make_frame(kBehind, kStation)) == Names{"b1"});
+    CHECK(bench.arrived(1, make_frame(kBehind, kStation)) == Names{"b1"});
+  }
+  bench.from_lan(0, frame);
+  bench.clear();
+  bench.run(seconds(6));
+  CHECK(bench.sent(bench.b1, frame).empty());
+  CHECK(bench.drops()["b1/from_host_lan_source"] == 1);
+}
+
 TEST_CASE("a host does not get an address that is in use behind a host of another unit", "[iounit][group][policy]") {
   Two bench;
   const std::vector<std::uint16_t> tags = GENERATE(std::vector<std::uint16_t>{}, std::vector<std::uint16_t>{7});

@@ -305,6 +305,63 @@ TEST_CASE("a host does not get an address that is in use behind another host's b
   }
 }
 
+TEST_CASE("frames of the LAN from the address of a virtual machine do not cut it off while it sends",
+          "[iounit][policy]") {
+  BridgedMachine bench(GENERATE(std::vector<std::uint16_t>{}, std::vector<std::uint16_t>{7}));
+  const Frame reflected = make_frame(kGateway, kBehindHost, {.vlans = bench.tags});
+  std::size_t sent = 0;
+  SECTION("a forged one each minute") {
+    for (unsigned minute = 0; minute < 2; ++minute) {
+      bench.from_lan(reflected);
+      for (unsigned second = 0; second < 60; second += 4, ++sent) {
+        bench.machine_sends();
+        bench.run(seconds(4));
+      }
+    }
+  }
+  SECTION("each frame comes back twice") {
+    for (; sent < 20; ++sent) {
+      bench.machine_sends();
+      bench.from_lan(reflected, 2);
+      bench.run(seconds(1));
+    }
+    bench.machine_sends();
+    ++sent;
+  }
+  CHECK(bench.lan.sent.size() == sent);
+  CHECK(bench.drops().count("bridge/from_host_lan_source") == 0);
+  CHECK(bench.machine_gets() == 1);
+}
+
+TEST_CASE("a virtual machine that has moved to the LAN is a station there, whatever its last host sends later",
+          "[iounit][policy]") {
+  BridgedMachine bench({});
+  const Frame moved = make_frame(bench.bridge.mac(), kBehindHost);
+  const bool host_ends = GENERATE(false, true);
+  bench.from_lan(moved);
+  if (host_ends) {
+    bench.bridge.session().reset("test");
+    REQUIRE(bench.run_until([&] { return bench.bridge.hellos.size() == 2 && bench.attached("bridge") != nullptr; }));
+    REQUIRE(bench.grants(bench.bridge, wire::ReceiveFilter{.promiscuous = true}));
+  } else {
+    bench.run(seconds(6));
+  }
+  bench.machine_sends();
+  CHECK(bench.lan.sent.empty());
+  CHECK(bench.drops()["bridge/from_host_lan_source"] == 1);
+  CHECK(bench.machine_gets() == 0);
+}
+
+TEST_CASE("an address that is configured for the LAN is no host's, even if the host is using it", "[iounit][policy]") {
+  BridgedMachine bench({});
+  PolicyRules rules = BridgedMachine::options().policy;
+  rules.lan_addresses = {kBehindHost};
+  bench.unit().set_rules(rules);
+  bench.machine_sends();
+  CHECK(bench.lan.sent.empty());
+  CHECK(bench.drops()["bridge/from_host_lan_source"] == 1);
+}
+
 TEST_CASE("a bridge that sends from the address of a host's name keeps that host from nothing", "[iounit][policy]") {
   BridgedMachine bench({});
   SECTION("a name that is new gets another address") {
