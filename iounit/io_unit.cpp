@@ -79,6 +79,7 @@ std::uint32_t IoUnit::max_mtu() const {
 std::size_t IoUnit::poll(Time now) {
   now_ = now;
   if (group_ != nullptr && group_->group().policy().version() != policy_version_) follow_policy();
+  if (now >= pin_again_at_) pin_configured();
   turns_.begin(now, hosts_);
   std::size_t work = give_turns(now);
   if (sent_to_lan_) flush_lan();  // before the system call that looks for the LAN's frames
@@ -307,6 +308,7 @@ tl::expected<MacAddress, Refusal> IoUnit::register_host(Policy& policy, Attached
   }
   policy.attach(hello.name, process, mac, number());
   attached.admitted(hello.name, mac, policy.rights_of(hello.name));
+  pin_configured(attached, policy);
   return mac;
 }
 
@@ -335,12 +337,13 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
       return is_behind_another(address, attached, policy);
     });
     if (why) return why;
-    unpin(attached);
+    unpin(attached.mac(), attached);
     if (!pin(wanted, attached)) {
       static_cast<void>(pin(attached.mac(), attached));  // nobody else has got it since: that takes the policy
       return std::optional(fmt::format("address {} is another host's", to_string(wanted)));
     }
     policy.attach(attached.name(), attached.bridge().peer(), wanted, number());
+    pin_configured(attached, policy);  // the last address may be one of these
     return why;
   });
   if (refusal) {
@@ -424,7 +427,8 @@ void IoUnit::recurring_notice_about(const AttachedHost& about, std::string_view 
 
 Time IoUnit::next_deadline() const {
   if (group_ != nullptr && group_->group().policy().version() != policy_version_) return Time{};
-  Time deadline = std::min({lan_.next_deadline(), bridges_.next_deadline(), return_memory_at_, turns_.next_deadline()});
+  Time deadline = std::min(
+      {lan_.next_deadline(), bridges_.next_deadline(), return_memory_at_, pin_again_at_, turns_.next_deadline()});
   for (const AttachedHost* const host : turns_.busy()) {
     const Time rested = share_.rest_until(host->number().value);
     deadline = std::min(deadline, rests(*host) ? rested : host->next_deadline());

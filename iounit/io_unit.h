@@ -206,8 +206,16 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
     return group_ == nullptr ? change(*own_policy_) : group_->group().policy().change(std::forward<Change>(change));
   }
   /// Pins the address to this host, here and in the group. False: it is another host's.
-  [[nodiscard]] bool pin(const MacAddress& address, const AttachedHost& host);
+  [[nodiscard]] bool pin(const MacAddress& address, const AttachedHost& host,
+                         SharedPlaces::Pin what = SharedPlaces::Pin::used);
+  /// Another host here may have the address by now, and keeps it.
+  void unpin(const MacAddress& address, const AttachedHost& host);
+  /// All its addresses.
   void unpin(const AttachedHost& host);
+  /// Pins the addresses that the configuration gives to this host alone: whether it uses them or not, they are not the
+  /// LAN's. policy: whose rights the host has.
+  void pin_configured(const AttachedHost& host, const Policy& policy);
+  void pin_configured();
   /// Whether another host here or in the group has sent from this address for somebody behind it, within the time for
   /// which the policy holds addresses.
   [[nodiscard]] bool is_behind_another(const MacAddress& address, const AttachedHost& host, const Policy& policy) const;
@@ -299,6 +307,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   std::shared_ptr<Policy> own_policy_;    // null in a group
   std::shared_ptr<const Policy> policy_;  // what frames are judged by: the own one, or a copy of the group's
   std::uint64_t policy_version_ = 0;      // of the copy
+  Time pin_again_at_ = kNever;            // set: a configured address is not pinned yet
   frame::SoftwareOffload offload_;
   frame::FrameMerger lan_merger_;   // of the LAN's frames
   frame::FrameMerger host_merger_;  // of the frames of the host whose turn it is

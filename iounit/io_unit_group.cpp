@@ -8,6 +8,12 @@
 
 namespace splitnic::iounit {
 
+namespace {
+
+constexpr Duration kPinAgain = std::chrono::seconds(1);
+
+}  // namespace
+
 void IoUnit::set_rules(PolicyRules rules) {
   change_policy([&](Policy& policy) { policy.set_rules(std::move(rules)); });
   if (group_ == nullptr) return apply_rules();
@@ -24,6 +30,13 @@ void IoUnit::follow_policy() {
 
 void IoUnit::apply_rules() {
   turns_.attend_all(now_);
+  // First all that go: an address may move from one host's rules to another's.
+  for (const auto& host : hosts_) {
+    if (!host) continue;
+    for (const MacAddress& address : host->rights().addresses) {
+      if (address != host->mac()) unpin(address, *host);
+    }
+  }
   for (auto& host : hosts_) {
     if (!host || host->name().empty()) continue;
     host->set_rights(policy_->rights_of(host->name()));
@@ -32,19 +45,42 @@ void IoUnit::apply_rules() {
     if (!why) why = policy_->why_not_address(host->name(), host->mac(), now_);
     if (why) host->session().reset(fmt::format("the new policy does not permit this host: {}", *why));
   }
+  pin_configured();
 }
 
-bool IoUnit::pin(const MacAddress& address, const AttachedHost& host) {
+bool IoUnit::pin(const MacAddress& address, const AttachedHost& host, SharedPlaces::Pin what) {
   if (!table_.pin(address, host.number())) return false;
-  if (group_ == nullptr || group_->group().places().pin(address, number())) return true;
+  if (group_ == nullptr || group_->group().places().pin(address, number(), what)) return true;
   table_.unpin(address, host.number());
   return false;
 }
 
-/// Another host here may have the address by now, and keeps it.
+void IoUnit::unpin(const MacAddress& address, const AttachedHost& host) {
+  if (table_.unpin(address, host.number()) && group_ != nullptr) group_->group().places().unpin(address, number());
+}
+
 void IoUnit::unpin(const AttachedHost& host) {
-  if (table_.unpin(host.mac(), host.number()) && group_ != nullptr) {
-    group_->group().places().unpin(host.mac(), number());
+  unpin(host.mac(), host);
+  for (const MacAddress& address : host.rights().addresses) unpin(address, host);
+}
+
+/// An address that the rules give to several hosts belongs to the host that uses it.
+void IoUnit::pin_configured(const AttachedHost& host, const Policy& policy) {
+  for (const MacAddress& address : host.rights().addresses) {
+    if (policy.is_configured_for_another(address, host.name())) continue;
+    if (pin(address, host, SharedPlaces::Pin::further)) continue;
+    // Another unit has yet to apply the new rules, or there are too many addresses.
+    pin_again_at_ = now_ + kPinAgain;
+    recurring_notice_about(host, "pins",
+                           fmt::format("host {}: address {} is not yet kept from the LAN and from other hosts",
+                                       host.name(), to_string(address)));
+  }
+}
+
+void IoUnit::pin_configured() {
+  pin_again_at_ = kNever;
+  for (const auto& host : hosts_) {
+    if (host && host->is_admitted()) pin_configured(*host, *policy_);
   }
 }
 

@@ -48,6 +48,10 @@ class Policy {
 
   /// Whether the address is another host's: in use, held or configured.
   [[nodiscard]] bool is_another_hosts(const MacAddress& address, const std::string& name, Time now) const;
+  /// Whether the configuration gives the address to a host of another name.
+  [[nodiscard]] bool is_configured_for_another(const MacAddress& address, const std::string& name) const {
+    return configured_for_another(address, name) != nullptr;
+  }
   /// Whether the address is configured for a station of the LAN.
   [[nodiscard]] bool is_lan_address(const MacAddress& address) const;
   /// Whether the address is a LAN station's: configured, or heard there recently.

@@ -21,10 +21,11 @@ UnitNumber unit_in(std::uint64_t pin) { return UnitNumber{static_cast<std::uint1
 
 }  // namespace
 
-SharedPlaces::SharedPlaces(std::size_t units, std::size_t hosts, Duration age, std::uint64_t seed)
+SharedPlaces::SharedPlaces(std::size_t units, std::size_t hosts, Duration age, std::uint64_t seed, std::size_t further)
     : seed_(mix(seed)),
       age_(age),
-      most_pins_(std::max<std::size_t>(hosts, 1)),
+      most_pins_(std::max<std::size_t>(hosts, 1) + further),
+      most_with_further_(further),
       pins_(std::bit_ceil(4 * most_pins_)),
       learned_(kLearned, seed) {
   SPLITNIC_CHECK_OP(units, <=, kMaxUnits);
@@ -43,13 +44,13 @@ std::size_t SharedPlaces::slot_with(std::uint64_t address) const {
   return pins_.size();
 }
 
-bool SharedPlaces::pin(const MacAddress& address, UnitNumber unit) {
+bool SharedPlaces::pin(const MacAddress& address, UnitNumber unit, Pin pin) {
   const std::lock_guard lock(writing_);
   const std::uint64_t number = address.as_number();
   if (const std::size_t slot = slot_with(number); slot != pins_.size()) {
     return unit_in(pins_[slot].load(std::memory_order_relaxed)) == unit;
   }
-  if (pins_used_ == most_pins_) return false;
+  if (pins_used_ >= (pin == Pin::used ? most_pins_ : most_with_further_)) return false;
   std::size_t slot = slot_of(number);
   while (pins_[slot].load(std::memory_order_relaxed) > kGone) slot = (slot + 1) & (pins_.size() - 1);
   pins_[slot].store(pin_of(address, unit), std::memory_order_release);  // P1

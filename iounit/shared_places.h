@@ -27,12 +27,15 @@ using UnitSet = std::uint32_t;
 class SharedPlaces {
  public:
   /// hosts: maximum of all units together. age: how long a learned address is known. seed: unpredictable to hosts and
-  /// LAN.
-  SharedPlaces(std::size_t units, std::size_t hosts, Duration age, std::uint64_t seed);
+  /// LAN. further: room for so many pins besides those of the addresses that hosts use.
+  SharedPlaces(std::size_t units, std::size_t hosts, Duration age, std::uint64_t seed, std::size_t further = 0);
 
   // ---- When a host attaches, changes or leaves. These take a lock.
-  /// A host of this unit has the address. False: a host of another unit has it, or there are too many hosts.
-  [[nodiscard]] bool pin(const MacAddress& address, UnitNumber unit);
+  /// What an address is to its host.
+  enum class Pin : std::uint8_t { used, further };
+  /// A host of this unit has the address. False: a host of another unit has it, or there are too many hosts, or no room
+  /// for further addresses, which never take that of the hosts' own.
+  [[nodiscard]] bool pin(const MacAddress& address, UnitNumber unit, Pin pin = Pin::used);
   /// Does nothing unless the address is pinned to this unit.
   void unpin(const MacAddress& address, UnitNumber unit);
   /// Forgets the learned addresses behind this unit's hosts. The next frames from those that are still there are
@@ -90,7 +93,8 @@ class SharedPlaces {
   std::uint64_t seed_;
   Duration age_;
   std::size_t most_pins_;
-  std::mutex writing_;  ///< serialises the writers of pins_
+  std::size_t most_with_further_;  ///< a further address gets no pin beyond this
+  std::mutex writing_;             ///< serialises the writers of pins_
   std::size_t pins_used_ = 0;
   /// By linear probing: address << 16 | unit + 1; 0: free, and no probe goes on behind it; kGone: free, and probes go
   /// on. One word each, so a reader never sees half of a pin.

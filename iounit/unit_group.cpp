@@ -5,8 +5,21 @@
 
 namespace splitnic::iounit {
 
+namespace {
+
+/// The policy may be read again, with more addresses.
+std::size_t further_pins(const UnitGroupOptions& options) {
+  constexpr std::size_t kAtLeast = 256;
+  std::size_t configured = 0;
+  for (const HostRule& rule : options.policy.hosts) configured += rule.rights.addresses.size();
+  return options.hosts + 2 * configured + kAtLeast;
+}
+
+}  // namespace
+
 UnitGroup::UnitGroup(const UnitGroupOptions& options, RandomSource& random)
-    : places_(options.units, options.hosts, options.age, random.next()), policy_(options.policy, random.next()) {
+    : places_(options.units, options.hosts, options.age, random.next(), further_pins(options)),
+      policy_(options.policy, random.next()) {
   SPLITNIC_CHECK_OP(options.units, >=, 2U);
   for (std::size_t unit = 0; unit < options.units; ++unit) {
     members_.push_back(std::make_unique<Member>());

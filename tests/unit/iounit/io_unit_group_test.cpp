@@ -59,6 +59,14 @@ struct Two : GroupBench {
 
 using Names = std::vector<std::string>;
 
+/// The own address of this host and kBehind are configured for it.
+IoUnitOptions configured_for(const std::string& name) {
+  IoUnitOptions options = trusting_options();
+  options.policy.allow(name, stable_mac_for(name));
+  options.policy.allow(name, kBehind);
+  return options;
+}
+
 TEST_CASE("a host's frame for a host of another unit goes there alone, and one for a host here stays here",
           "[iounit][group]") {
   Two bench;
@@ -201,6 +209,24 @@ TEST_CASE("an address behind a host is found from every unit, and when it has mo
     bench.clear();
     CHECK(bench.sent(bench.a0, make_frame(kBehind, bench.a0.mac())) == Names{"wire"});
   }
+}
+
+TEST_CASE("the wire does not get a host's further addresses, and new rules give them to a host of another unit",
+          "[iounit][group][policy]") {
+  Two bench(configured_for("b1"));
+  REQUIRE(bench.grants(bench.b1, wire::ReceiveFilter{.unicast = {kBehind}}));
+  for (const std::size_t unit : {0U, 1U}) CHECK(bench.arrived(unit, make_frame(kBroadcastMac, kBehind)).empty());
+  CHECK(bench.drops()["lan_forged"] == 2);
+  CHECK(bench.sent(bench.a0, make_frame(kBehind, bench.a0.mac())) == Names{"b1"});
+  CHECK(bench.arrived(0, make_frame(kBehind, kStation)) == Names{"b1"});
+  // The first unit has the new rules before the second one, which has the address.
+  bench.unit(0).set_rules(configured_for("b0").policy);
+  bench.run(seconds(2));
+  REQUIRE(bench.grants(bench.b0, wire::ReceiveFilter{.unicast = {kBehind}}));
+  bench.clear();
+  for (const std::size_t unit : {0U, 1U}) CHECK(bench.arrived(unit, make_frame(kBroadcastMac, kBehind)).empty());
+  CHECK(bench.drops()["lan_forged"] == 4);
+  CHECK(bench.sent(bench.a1, make_frame(kBehind, bench.a1.mac())) == Names{"b0"});
 }
 
 TEST_CASE("a frame of the wire does not take an address from a host that is using it, whichever unit hears it",

@@ -91,6 +91,85 @@ TEST_CASE("an address that is configured for a host is that host's, whatever the
   CHECK(a.mac() == station(61));
 }
 
+/// The addresses A and B are configured for the host "h", which uses A and receives B.
+struct TwoAddresses : UnitBench {
+  TwoAddresses() : UnitBench(options()) {
+    REQUIRE(h.mac() == kA);
+    REQUIRE(grants(h, wire::ReceiveFilter{.unicast = {kB}}));
+  }
+  static IoUnitOptions options() {
+    IoUnitOptions options;
+    options.policy.allow("h", kA);
+    options.policy.allow("h", kB);
+    return options;
+  }
+  [[nodiscard]] std::size_t got(const MacAddress& to) {
+    h.frames.clear();
+    from_lan(make_frame(to, kGateway));
+    from_host(other, make_frame(to, other.mac()));
+    return h.frames.size();
+  }
+  static constexpr MacAddress kA{{0x02, 0, 0, 0, 0x66, 0x0a}};
+  static constexpr MacAddress kB{{0x02, 0, 0, 0, 0x66, 0x0b}};
+  TestHost& h = host_up("h");
+  TestHost& other = host_up("other");
+};
+
+TEST_CASE("the LAN does not get the further addresses of a host that is attached", "[iounit][policy]") {
+  TwoAddresses bench;
+  const MacAddress a = TwoAddresses::kA;
+  const MacAddress b = TwoAddresses::kB;
+  REQUIRE(bench.got(b) == 2);
+  const auto lan_shows_both = [&] {
+    const std::uint64_t before = bench.drops()["lan_forged"];
+    for (const MacAddress& address : {a, b}) bench.from_lan(make_frame(bench.other.mac(), address));
+    return bench.drops()["lan_forged"] - before;
+  };
+  CHECK(lan_shows_both() == 2);
+  CHECK(bench.got(a) == 2);
+  CHECK(bench.got(b) == 2);
+  SECTION("whichever it uses") {
+    REQUIRE(bench.grants(bench.h, wire::SetMacAddress{b}));
+    REQUIRE(bench.grants(bench.h, wire::ReceiveFilter{.unicast = {a}}));
+    CHECK(lan_shows_both() == 2);
+    CHECK(bench.got(a) == 2);
+    CHECK(bench.got(b) == 2);
+  }
+  SECTION("also if it does not receive them") {
+    REQUIRE(bench.grants(bench.h, wire::ReceiveFilter{}));
+    bench.lan.sent.clear();
+    CHECK(lan_shows_both() == 2);
+    CHECK(bench.got(b) == 0);
+    CHECK(bench.lan.sent.empty());
+    CHECK(bench.drops()["h/to_host_filtered"] == 2);
+  }
+  SECTION("until the host is gone") {
+    bench.h.die();
+    REQUIRE(bench.run_until([&] { return bench.attached_count() == 1; }));
+    CHECK(lan_shows_both() == 0);
+  }
+  SECTION("until it has come again under another name") {
+    bench.h.start(host_named("guest"));
+    REQUIRE(bench.run_until([&] { return bench.attached("guest") != nullptr; }));
+    bench.settle();
+    CHECK(lan_shows_both() == 0);
+  }
+  SECTION("until new rules take them from it, and others get them") {
+    PolicyRules rules;
+    rules.allow("h", a);
+    rules.allow("other", bench.other.mac());
+    rules.allow("other", b);
+    bench.unit().set_rules(rules);
+    bench.settle();
+    CHECK(lan_shows_both() == 2);
+    bench.from_host(bench.other, make_frame(kGateway, b));
+    CHECK(bench.drops().count("other/from_host_forged") == 0);
+    bench.unit().set_rules({});
+    CHECK(lan_shows_both() == 1);  // the one that the host uses
+  }
+  CHECK(bench.sum().in == bench.sum().delivered + bench.sum().dropped);
+}
+
 TEST_CASE("of two hosts that an address is configured for, the one that is up has it, and then the other",
           "[iounit][policy]") {
   IoUnitOptions options;

@@ -96,6 +96,20 @@ TEST_CASE("pins come and go as a map has them, and there are no more than hosts"
   CHECK(full > 10);
 }
 
+TEST_CASE("further addresses never take the room of those that hosts use", "[iounit][group][places]") {
+  constexpr std::size_t kHosts = 4;
+  constexpr std::size_t kFurther = 6;
+  SharedPlaces places(2, kHosts, seconds(300), 11, kFurther);
+  for (unsigned number = 0; number < kFurther; ++number) {
+    CHECK(places.pin(address(number), kFirst, SharedPlaces::Pin::further));
+  }
+  CHECK_FALSE(places.pin(address(20), kFirst, SharedPlaces::Pin::further));
+  CHECK(places.pin(address(0), kFirst));  // one of them is used now
+  for (unsigned number = 0; number < kHosts; ++number) CHECK(places.pin(address(30 + number), kSecond));
+  CHECK_FALSE(places.pin(address(40), kSecond));
+  CHECK_FALSE(places.pin(address(41), kSecond, SharedPlaces::Pin::further));
+}
+
 TEST_CASE("a frame goes to the side of its destination, and to the units that want others' frames",
           "[iounit][group][places]") {
   SharedPlaces places(3, 16, seconds(300), 9);
