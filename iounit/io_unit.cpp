@@ -306,7 +306,7 @@ tl::expected<MacAddress, Refusal> IoUnit::register_host(Policy& policy, Attached
     ++counters_.addresses_refused;
     return refuse(wire::CfgStatus::not_permitted, std::move(*why));
   }
-  policy.attach(hello.name, process, mac, number());
+  policy.attach(hello.name, process, mac, now_, number());
   attached.admitted(hello.name, mac, policy.rights_of(hello.name));
   pin_configured(attached, policy);
   return mac;
@@ -342,7 +342,7 @@ Answer IoUnit::change_mac(AttachedHost& attached, const MacAddress& wanted) {
       static_cast<void>(pin(attached.mac(), attached));  // nobody else has got it since: that takes the policy
       return std::optional(fmt::format("address {} is another host's", to_string(wanted)));
     }
-    policy.attach(attached.name(), attached.bridge().peer(), wanted, number());
+    policy.attach(attached.name(), attached.bridge().peer(), wanted, now_, number());
     pin_configured(attached, policy);  // the last address may be one of these
     return why;
   });

@@ -10,10 +10,14 @@ const OwnedName* Ownership::find(const std::string& name) const {
 }
 
 const OwnedName* Ownership::holder_of(const MacAddress& address, Time now) const {
-  const auto at = by_address_.find(address.as_number());
-  if (at == by_address_.end()) return nullptr;
+  if (const auto at = by_address_.find(address.as_number()); at != by_address_.end()) {
+    const OwnedName* const owned = find(at->second);
+    return owned != nullptr && now < owned->held_until ? owned : nullptr;
+  }
+  const auto at = previous_.find(address.as_number());
+  if (at == previous_.end()) return nullptr;
   const OwnedName* const owned = find(at->second);
-  return owned != nullptr && now < owned->held_until ? owned : nullptr;
+  return owned != nullptr && now < owned->previous_until ? owned : nullptr;
 }
 
 const OwnedName* Ownership::derived_from(const MacAddress& address) const {
@@ -21,11 +25,12 @@ const OwnedName* Ownership::derived_from(const MacAddress& address) const {
   return at == derived_.end() ? nullptr : find(at->second);
 }
 
-void Ownership::attach(const std::string& name, std::optional<uid_t> user, const MacAddress& address, UnitNumber unit) {
+void Ownership::attach(const std::string& name, std::optional<uid_t> user, const MacAddress& address, UnitNumber unit,
+                       Time previous_until) {
   Entry& entry = entry_for(name, user);
   entry.last_use = ++uses_;
   if (entry.owned.address != address) {
-    give_address(entry, address);
+    give_address(entry, address, previous_until);
     ++revision_;
   }
   entry.owned.held_until = kNever;
@@ -61,6 +66,7 @@ void Ownership::make_room(std::optional<uid_t> user) {
   }
   if (count < kNamesPerUser || oldest == names_.end()) return;
   by_address_.erase(oldest->second.owned.address.as_number());
+  free_previous(oldest->second.owned);
   if (const auto derived = derived_.find(stable_mac_for(oldest->first).as_number());
       derived != derived_.end() && derived->second == oldest->first) {
     derived_.erase(derived);
@@ -69,10 +75,27 @@ void Ownership::make_room(std::optional<uid_t> user) {
   ++revision_;
 }
 
-void Ownership::give_address(Entry& entry, const MacAddress& address) {
-  if (!entry.owned.address.is_zero()) by_address_.erase(entry.owned.address.as_number());
-  entry.owned.address = address;
+void Ownership::free_previous(OwnedName& owned) {
+  if (!owned.previous.is_zero()) previous_.erase(owned.previous.as_number());
+  owned.previous = {};
+  owned.previous_until = Time::min();
+}
+
+/// One address is held besides the one in use, so a host can't collect addresses.
+void Ownership::give_address(Entry& entry, const MacAddress& address, Time previous_until) {
+  OwnedName& owned = entry.owned;
+  free_previous(owned);
+  if (!owned.address.is_zero()) {
+    by_address_.erase(owned.address.as_number());
+    previous_.emplace(owned.address.as_number(), owned.name);
+    owned.previous = owned.address;
+    owned.previous_until = previous_until;
+  }
+  owned.address = address;
   if (address.is_zero()) return;
+  if (const auto held = previous_.find(address.as_number()); held != previous_.end()) {
+    free_previous(names_.find(held->second)->second.owned);
+  }
   const auto [at, added] = by_address_.try_emplace(address.as_number(), entry.owned.name);
   if (added) return;
   if (const auto before = names_.find(at->second); before != names_.end()) before->second.owned.address = {};

@@ -23,6 +23,9 @@ struct OwnedName {
   MacAddress address{};           ///< zero: none, or another host has taken it over
   Time held_until = Time::min();  ///< nobody else gets the address before; kNever while the host is attached
   UnitNumber attached_to{};       ///< while it is attached
+  /// What it used before `address`, held in the same way: neighbours still send there. Zero: none, or taken over.
+  MacAddress previous{};
+  Time previous_until = Time::min();
 };
 
 /// The names that hosts have brought, and their addresses. A name is its first user's, until that user has brought
@@ -39,8 +42,10 @@ class Ownership {
   /// none.
   [[nodiscard]] const OwnedName* derived_from(const MacAddress& address) const;
 
-  /// The host of this name is attached to this unit and uses this address; its last address is free.
-  void attach(const std::string& name, std::optional<uid_t> user, const MacAddress& address, UnitNumber unit = {});
+  /// The host of this name is attached to this unit and uses this address. If it used another one, that is held for it
+  /// until previous_until, and the one before that is free.
+  void attach(const std::string& name, std::optional<uid_t> user, const MacAddress& address, UnitNumber unit = {},
+              Time previous_until = Time::min());
   /// The host has hung up.
   void detach(const std::string& name, Time held_until);
 
@@ -60,10 +65,12 @@ class Ownership {
   };
   Entry& entry_for(const std::string& name, std::optional<uid_t> user);
   void make_room(std::optional<uid_t> user);
-  void give_address(Entry& entry, const MacAddress& address);
+  void give_address(Entry& entry, const MacAddress& address, Time previous_until);
+  void free_previous(OwnedName& owned);
 
   std::map<std::string, Entry> names_;
   boost::unordered_flat_map<std::uint64_t, std::string> by_address_;  ///< OwnedName::address -> name
+  boost::unordered_flat_map<std::uint64_t, std::string> previous_;    ///< OwnedName::previous -> name
   boost::unordered_flat_map<std::uint64_t, std::string> derived_;     ///< stable_mac_for(name) -> name
   std::uint64_t uses_ = 0;
   std::uint64_t revision_ = 0;

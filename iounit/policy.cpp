@@ -90,7 +90,8 @@ std::optional<std::string> Policy::why_not_address(const std::string& name, cons
   if (!configured && !own.empty()) return fmt::format("it may not use {}", what);
   const OwnedName* const holder = ownership_.holder_of(address, now);
   const bool another = holder != nullptr && holder->name != name;
-  if (another && holder->held_until == kNever) return what + fmt::format(" is host {}'s", holder->name);
+  const bool in_use = holder != nullptr && holder->held_until == kNever && holder->address == address;
+  if (another && in_use) return what + fmt::format(" is host {}'s", holder->name);
   if (configured) return std::nullopt;
   if (is_lan_address(address)) return what + " is configured for a station of the LAN";
   if (const HostRule* const rule = configured_for_another(address, name)) {
@@ -130,9 +131,9 @@ bool Policy::is_lan_stations(const MacAddress& address, Time now) const {
 }
 
 void Policy::attach(const std::string& name, const std::optional<fabric::BridgePeer>& process,
-                    const MacAddress& address, UnitNumber unit) {
+                    const MacAddress& address, Time now, UnitNumber unit) {
   ++changes_;
-  ownership_.attach(name, user_of(process), address, unit);
+  ownership_.attach(name, user_of(process), address, unit, now + rules().address_hold);
 }
 
 bool Policy::is_attached_elsewhere(const std::string& name, UnitNumber unit) const {

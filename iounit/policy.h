@@ -59,9 +59,9 @@ class Policy {
 
   /// A frame with this source has come from the LAN. All copies know it then.
   void heard_on_lan(const MacAddress& source, Time now) const { stations_->learn(source, 0, kLanSide, now); }
-  /// The host is admitted, or has changed its address. unit: where it is attached.
+  /// The host is admitted, or has changed its address; the last one is held for it. unit: where it is attached.
   void attach(const std::string& name, const std::optional<fabric::BridgePeer>& process, const MacAddress& address,
-              UnitNumber unit = {});
+              Time now, UnitNumber unit = {});
   /// Whether a host of this name is attached to another unit than this one.
   [[nodiscard]] bool is_attached_elsewhere(const std::string& name, UnitNumber unit) const;
   /// The host has hung up.

@@ -228,11 +228,14 @@ std::string UnitPolicy::show(Time now) const {
     text = iounit::to_toml(policy.rules());
     names = policy.ownership().all();
   });
-  for (const auto& [name, user, address, held_until, attached_to] : names) {
-    const bool attached = held_until == kNever;
-    text += fmt::format("\n# name {}: {}", os::printable(name), user ? fmt::format("user {}", *user) : "no user");
-    if (!address.is_zero() && now < held_until) {
-      text += fmt::format(", {} address {}", attached ? "uses" : "holds", to_string(address));
+  for (const iounit::OwnedName& owned : names) {
+    text += fmt::format("\n# name {}: {}", os::printable(owned.name),
+                        owned.user ? fmt::format("user {}", *owned.user) : "no user");
+    if (!owned.address.is_zero() && now < owned.held_until) {
+      text += fmt::format(", {} address {}", owned.held_until == kNever ? "uses" : "holds", to_string(owned.address));
+    }
+    if (!owned.previous.is_zero() && now < owned.previous_until) {
+      text += fmt::format(", holds address {}", to_string(owned.previous));
     }
   }
   return text + '\n';

@@ -214,6 +214,45 @@ TEST_CASE("a restarting host's address is not to be had meanwhile, by name, by c
   }
 }
 
+TEST_CASE("the last address of a host that has changed it is not to be had for as long as one of a host that is gone",
+          "[iounit][policy]") {
+  IoUnitOptions options;
+  options.policy.allow("rightful", station(52));
+  UnitBench bench(options);
+  TestHost& a = bench.host_up(host_with("a", station(50)));
+  TestHost& b = bench.host_up("b");
+  REQUIRE(bench.grants(a, wire::SetMacAddress{station(51)}));
+  bench.run(seconds(299));
+  const std::string why = "address " + to_string(station(50)) + " is held for host a";
+  require_refused(bench.ask(b, wire::SetMacAddress{station(50)}), why);
+  TestHost& thief = bench.connect(host_with("thief", station(50)));
+  require_refused(bench, thief, why);
+  thief.die();
+  bench.from_host(b, make_frame(kGateway, station(50)), 2);
+  CHECK(bench.drops()["b/from_host_forged"] == 2);
+  SECTION("it goes back in time") {
+    CHECK(bench.grants(a, wire::SetMacAddress{station(50)}));
+    require_refused(bench.ask(b, wire::SetMacAddress{station(51)}), "is held for host a");
+  }
+  SECTION("later the address is free") {
+    bench.run(seconds(2));
+    CHECK(bench.grants(b, wire::SetMacAddress{station(50)}));
+    require_refused(bench.ask(a, wire::SetMacAddress{station(50)}), "is host b's");
+  }
+  SECTION("a host that comes back with another address holds the one before") {
+    a.session().reset("test");
+    a.start(host_with("a", station(53)));
+    REQUIRE(bench.run_until([&] { return a.up() && a.mac() == station(53) && bench.attached("a") != nullptr; }));
+    require_refused(bench.ask(b, wire::SetMacAddress{station(51)}), "is held for host a");
+  }
+  SECTION("the host that it is configured for gets it") {
+    PolicyRules rules = options.policy;
+    rules.allow("rightful", station(50));
+    bench.unit().set_rules(rules);
+    CHECK(bench.host_up(host_with("rightful", station(50))).mac() == station(50));
+  }
+}
+
 TEST_CASE("the address that is derived from a known name stays that name's", "[iounit][policy]") {
   UnitBench bench;
   TestHost& a = bench.host_up("a");

@@ -27,7 +27,46 @@ TEST_CASE("an address is its host's while attached, and until its time after tha
   CHECK(owners.find("a")->user == kAlice);  // the name stays its user's
 }
 
-TEST_CASE("a host that changes its address frees the old one; one that takes an address ends the hold",
+TEST_CASE("the last address of a host that has changed it is held for the host, and only the last one",
+          "[iounit][policy]") {
+  Ownership owners;
+  owners.attach("a", kAlice, station(1));
+  owners.attach("a", kAlice, station(2), {}, kNow + seconds(10));
+  CHECK(owners.holder_of(station(1), kNow + seconds(9))->name == "a");
+  CHECK(owners.holder_of(station(1), kNow + seconds(10)) == nullptr);
+  CHECK(owners.holder_of(station(2), kNow + seconds(10))->name == "a");
+  SECTION("it goes on to a third one") {
+    owners.attach("a", kAlice, station(3), {}, kNow + seconds(10));
+    CHECK(owners.holder_of(station(1), kNow) == nullptr);
+    CHECK(owners.holder_of(station(2), kNow)->name == "a");
+    CHECK(owners.holder_of(station(3), kNow)->name == "a");
+  }
+  SECTION("it goes back") {
+    owners.attach("a", kAlice, station(1), {}, kNow + seconds(10));
+    CHECK(owners.holder_of(station(1), kNow + seconds(100))->name == "a");
+    CHECK(owners.holder_of(station(2), kNow + seconds(9))->name == "a");
+    CHECK(owners.holder_of(station(2), kNow + seconds(10)) == nullptr);
+  }
+  SECTION("another host takes it, and the host goes on to a third one") {
+    owners.attach("b", kBob, station(1));
+    CHECK(owners.holder_of(station(1), kNow)->name == "b");
+    owners.attach("a", kAlice, station(3), {}, kNow + seconds(10));
+    CHECK(owners.holder_of(station(1), kNow)->name == "b");
+    CHECK(owners.holder_of(station(2), kNow)->name == "a");
+  }
+  SECTION("its name is forgotten") {
+    owners.detach("a", kNow);
+    for (unsigned number = 0; number < Ownership::kNamesPerUser; ++number) {
+      owners.attach(fmt::format("n{}", number), kAlice, {{2, 0, 0, 1, 0, static_cast<std::uint8_t>(number)}});
+    }
+    REQUIRE(owners.find("a") == nullptr);
+    CHECK(owners.holder_of(station(1), kNow) == nullptr);
+    owners.attach("b", kBob, station(1));
+    CHECK(owners.holder_of(station(1), kNow)->name == "b");
+  }
+}
+
+TEST_CASE("a host that changes its address may leave the old one free; one that takes an address ends the hold",
           "[iounit][policy]") {
   Ownership owners;
   owners.attach("a", kAlice, station(1));

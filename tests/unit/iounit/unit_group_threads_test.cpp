@@ -103,7 +103,8 @@ class Worker final : public LanSink {
     places.learn(host_of((number_ + 1) % kUnits, 9), 0, side_of(unit), Time(std::chrono::milliseconds(frame)));
     if (frame % 2048 == 0) places.forget_learned(unit);
     places.set_wants(unit, {.groups = true, .unicast = frame % 1024 == 0});
-    group_.policy().change([&](Policy& policy) { policy.attach("h" + std::to_string(number_), {}, host_of(number_)); });
+    group_.policy().change(
+        [&](Policy& policy) { policy.attach("h" + std::to_string(number_), {}, host_of(number_), Time{}); });
     const auto copy = group_.policy().copy();
     SPLITNIC_CHECK(copy.policy->ownership().find("h" + std::to_string(number_)) != nullptr);
     copy.policy->heard_on_lan(station(5), Time(std::chrono::milliseconds(frame)));

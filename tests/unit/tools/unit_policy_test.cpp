@@ -57,7 +57,7 @@ struct Files {
     policy.leave_files_to(*std::move(process));
   }
   void host_comes(const std::string& name, std::uint8_t address) {
-    rules.attach(name, fabric::BridgePeer{.pid = 1, .uid = 7, .gid = 7}, {{2, 0, 0, 0, 0, address}});
+    rules.attach(name, fabric::BridgePeer{.pid = 1, .uid = 7, .gid = 7}, {{2, 0, 0, 0, 0, address}}, now);
   }
   /// Polls as the loop does, in simulated time, while the disk takes real time.
   template <class Done>
