@@ -122,10 +122,9 @@ std::vector<OwnedName> Ownership::saved() const {
 }
 
 void Ownership::restore(const std::vector<OwnedName>& names, Time held_until) {
-  for (const OwnedName& owned : names) {
-    attach(owned.name, owned.user, owned.address);
-    detach(owned.name, held_until);
-  }
+  // First all of them: a user with many hosts had more names than a user keeps of hosts that are gone.
+  for (const OwnedName& owned : names) attach(owned.name, owned.user, owned.address);
+  for (const OwnedName& owned : names) detach(owned.name, held_until);
 }
 
 }  // namespace splitnic::iounit

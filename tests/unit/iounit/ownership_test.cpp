@@ -124,6 +124,28 @@ TEST_CASE("names with users survive a restart, in the order of their use, with t
   CHECK(after.derived_from(stable_mac_for("b"))->name == "b");
 }
 
+TEST_CASE("all names of a user with many hosts survive a restart, and later ones displace the longest unused",
+          "[iounit][policy]") {
+  constexpr unsigned kHosts = 100;
+  static_assert(kHosts > Ownership::kNamesPerUser);
+  const auto name_of = [](unsigned number) { return fmt::format("n{}", number); };
+  const auto address_of = [](unsigned number) {
+    return MacAddress{{2, 0, 0, 1, 0, static_cast<std::uint8_t>(number)}};
+  };
+  Ownership before;
+  for (unsigned number = 0; number < kHosts; ++number) before.attach(name_of(number), kAlice, address_of(number));
+  Ownership after;
+  after.restore(before.saved(), kNow + seconds(10));
+  CHECK(after.saved().size() == kHosts);
+  for (unsigned number = 0; number < kHosts; ++number) {
+    REQUIRE(after.find(name_of(number)) != nullptr);
+    CHECK(after.holder_of(address_of(number), kNow)->name == name_of(number));
+  }
+  after.attach("new", kAlice, station(1));
+  CHECK(after.saved().size() == kHosts);
+  CHECK(after.find(name_of(0)) == nullptr);
+}
+
 TEST_CASE("the revision changes when something has changed that is saved, and only then", "[iounit][policy]") {
   Ownership owners;
   auto changed = [&, last = owners.revision()]() mutable { return std::exchange(last, owners.revision()) != last; };
