@@ -44,6 +44,17 @@ struct FragmentHeader {
 static_assert(sizeof(FragmentHeader) == 8 && alignof(FragmentHeader) == 1);
 constexpr std::uint16_t kFragmentOffset = 0xfff8;
 
+/// Behind an 802.3 length: LLC (IEEE 802.2) and SNAP (RFC 1042), which carry an EtherType.
+struct SnapHeader {
+  std::uint8_t destination;
+  std::uint8_t source;
+  std::uint8_t control;
+  std::uint8_t organisation[3];
+  big_uint16_buf_t ethertype;
+};
+static_assert(sizeof(SnapHeader) == 8 && alignof(SnapHeader) == 1);
+constexpr std::uint16_t kLeastEtherType = 0x600;  // less is a length
+
 constexpr std::uint16_t kDhcpServerPort = 67;
 constexpr std::uint16_t kDhcpv6ServerPort = 547;
 constexpr std::byte kRouterAdvertisement{134};
@@ -124,6 +135,52 @@ IpClaim claim_of_unreadable(const IpGuard& guard, const frame::EthernetHeader& h
   return header.ethertype == frame::kEtherTypeIpv4 ? IpClaim::none : claim_of_hidden(guard);
 }
 
+/// The header with the EtherType that follows in LLC and SNAP headers; nullopt: there are none. Receivers differ in
+/// what lengths and control fields they accept, so neither counts here, nor do the lowest bits of the two service
+/// points.
+std::optional<frame::EthernetHeader> behind_snap(const frame::EthernetHeader& header,
+                                                 std::span<const std::byte> frame) {
+  if (header.ethertype >= kLeastEtherType || !frame::holds<SnapHeader>(frame, header.payload_offset)) {
+    return std::nullopt;
+  }
+  const auto snap = frame::load<SnapHeader>(frame, header.payload_offset);
+  constexpr unsigned kSnap = 0xaa;
+  if ((snap.destination & 0xfeU) != kSnap || (snap.source & 0xfeU) != kSnap) return std::nullopt;
+  // RFC 1042, and 802.1H for bridges; other organisations have numbers of their own there.
+  const bool has_ethertype = snap.organisation[0] == 0 && snap.organisation[1] == 0 &&
+                             (snap.organisation[2] == 0 || snap.organisation[2] == 0xf8);
+  if (!has_ethertype) return std::nullopt;
+  frame::EthernetHeader inner = header;
+  inner.ethertype = snap.ethertype.value();
+  inner.payload_offset += sizeof snap;
+  return inner;
+}
+
+/// header: its EtherType, wherever that stands.
+IpClaim claim_of(const IpGuard& guard, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
+  if (header.ethertype == frame::kEtherTypeArp) return claim_of_arp(guard, header, frame);
+  if (frame::is_vlan(header.ethertype)) return claim_of_unreadable(guard, header);  // more tags than are parsed
+  if (!header.is_ip()) return IpClaim::none;
+  const auto packet = frame::parse_ip(frame, header);
+  if (!packet) return claim_of_unreadable(guard, header);
+  if (!is_permitted(guard, packet->source(frame))) return IpClaim::address;
+  const auto message = first_message(*packet, frame);
+  if (!message) return IpClaim::none;
+  if (packet->version == frame::IpVersion::v6 && is_hidden(message->protocol)) return claim_of_hidden(guard);
+  if (packet->version == frame::IpVersion::v6 && message->protocol == frame::IpProtocol::icmpv6) {
+    return claim_of_icmpv6(guard, *packet, message->bytes);
+  }
+  if (message->protocol == frame::IpProtocol::udp && !guard.dhcp_server) {
+    // A fragment that ends within the header hides the port.
+    if (!frame::holds<UdpPorts>(message->bytes, 0)) return IpClaim::dhcp_server;
+    const auto from = frame::load<UdpPorts>(message->bytes, 0).source.value();
+    if (from == (packet->version == frame::IpVersion::v4 ? kDhcpServerPort : kDhcpv6ServerPort)) {
+      return IpClaim::dhcp_server;
+    }
+  }
+  return IpClaim::none;
+}
+
 }  // namespace
 
 std::optional<IpAddress> parse_ip_address(const std::string& text) {
@@ -146,27 +203,8 @@ std::string to_string(const IpAddress& address) {
 
 IpClaim forbidden_claim(const IpGuard& guard, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
   if (guard.addresses.empty() && guard.dhcp_server && guard.router) return IpClaim::none;
-  if (header.ethertype == frame::kEtherTypeArp) return claim_of_arp(guard, header, frame);
-  if (frame::is_vlan(header.ethertype)) return claim_of_unreadable(guard, header);  // more tags than are parsed
-  if (!header.is_ip()) return IpClaim::none;
-  const auto packet = frame::parse_ip(frame, header);
-  if (!packet) return claim_of_unreadable(guard, header);
-  if (!is_permitted(guard, packet->source(frame))) return IpClaim::address;
-  const auto message = first_message(*packet, frame);
-  if (!message) return IpClaim::none;
-  if (packet->version == frame::IpVersion::v6 && is_hidden(message->protocol)) return claim_of_hidden(guard);
-  if (packet->version == frame::IpVersion::v6 && message->protocol == frame::IpProtocol::icmpv6) {
-    return claim_of_icmpv6(guard, *packet, message->bytes);
-  }
-  if (message->protocol == frame::IpProtocol::udp && !guard.dhcp_server) {
-    // A fragment that ends within the header hides the port.
-    if (!frame::holds<UdpPorts>(message->bytes, 0)) return IpClaim::dhcp_server;
-    const auto from = frame::load<UdpPorts>(message->bytes, 0).source.value();
-    if (from == (packet->version == frame::IpVersion::v4 ? kDhcpServerPort : kDhcpv6ServerPort)) {
-      return IpClaim::dhcp_server;
-    }
-  }
-  return IpClaim::none;
+  const auto inner = behind_snap(header, frame);
+  return claim_of(guard, inner ? *inner : header, frame);
 }
 
 }  // namespace splitnic::iounit

@@ -79,6 +79,14 @@ Frame icmpv6(unsigned type, unsigned last) {
   return ipv6(0, 58, {type, 0, 0, 0, 0, 0, 0, 0, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last});
 }
 
+/// Behind an 802.3 length, LLC and SNAP.
+Frame behind_snap(const Frame& typed) {
+  Frame frame;
+  put(frame, {0, 100, 0xaa, 0xaa, 3, 0, 0, 0});
+  frame.insert(frame.end(), typed.begin(), typed.end());
+  return frame;
+}
+
 struct Claim {
   const char* what;
   const char* cause;  ///< under which the guarded host's frame is dropped; empty: it may pass
@@ -95,6 +103,13 @@ const Claim kClaims[] = {
     {"ARP of another", "from_host_ip_address", [](const MacAddress& source) { return arp(source, kForeign); }},
     {"ARP for another's hardware", "from_host_ip_address", [](const MacAddress&) { return arp(kUnknown, kOwn); }},
     {"ARP that is cut", "from_host_ip_address", [](const MacAddress& source) { return arp(source, kOwn, 20); }},
+    {"ARP behind SNAP", "", [](const MacAddress& source) { return behind_snap(arp(source, kOwn)); }},
+    {"ARP of another behind SNAP", "from_host_ip_address",
+     [](const MacAddress& source) { return behind_snap(arp(source, kForeign)); }},
+    {"DHCP's server behind SNAP", "from_host_dhcp_server",
+     [](const MacAddress&) { return behind_snap(ipv4(kOwn, 67)); }},
+    {"a router advertisement behind SNAP", "from_host_router",
+     [](const MacAddress&) { return behind_snap(icmpv6(134, kOwn)); }},
     {"IPv4", "", [](const MacAddress&) { return ipv4(kOwn, 5000); }},
     {"IPv4 of another", "from_host_ip_address", [](const MacAddress&) { return ipv4(kForeign, 5000); }},
     {"a DHCP request", "", [](const MacAddress&) { return ipv4(0, 68); }},

@@ -163,6 +163,53 @@ TEST_CASE("a message that the unit can't see, but a receiver can, counts as what
   CHECK(claim_of(no_server, udp_from(6, 546, eight)) == IpClaim::none);
 }
 
+/// The frame with an 802.3 length in place of its EtherType, and headers of LLC and SNAP in front of it.
+Bytes behind_snap(const Bytes& frame, std::initializer_list<unsigned> llc = {0xaa, 0xaa, 3, 0, 0, 0},
+                  std::size_t tags = 0, unsigned length = 100) {
+  const auto type_at = static_cast<std::ptrdiff_t>(12 + 4 * tags);
+  Bytes wrapped(frame.begin(), frame.begin() + type_at);
+  put16(wrapped, static_cast<std::uint16_t>(length));
+  for (const unsigned octet : llc) put8(wrapped, octet);
+  wrapped.insert(wrapped.end(), frame.begin() + type_at, frame.end());
+  return wrapped;
+}
+
+TEST_CASE("a message behind LLC and SNAP headers counts as one behind an EtherType", "[iounit][guard]") {
+  const IpGuard addresses = own_addresses();
+  const IpGuard no_router{.addresses = {}, .dhcp_server = true, .router = false};
+  const IpGuard no_server{.addresses = {}, .dhcp_server = false, .router = true};
+  const MacAddress mac = station(1);
+  const Bytes foreign_arp = arp(mac, mac, 0x0a0000fe);
+  CHECK(claim_of(addresses, behind_snap(foreign_arp)) == IpClaim::address);
+  CHECK(claim_of(addresses, behind_snap(arp(mac, mac, 0x0a000001))) == IpClaim::none);
+  CHECK(claim_of(no_router, behind_snap(foreign_arp)) == IpClaim::none);
+  CHECK(claim_of(no_server, behind_snap(udp_from(4, 67))) == IpClaim::dhcp_server);
+  CHECK(claim_of(no_server, behind_snap(udp_from(4, 68))) == IpClaim::none);
+  CHECK(claim_of(no_router, behind_snap(icmpv6(134, {}))) == IpClaim::router);
+  CHECK(claim_of(no_router, behind_snap(icmpv6(128, {}))) == IpClaim::none);
+  CHECK(claim_of({}, behind_snap(icmpv6(134, {}))) == IpClaim::none);
+  // Of bridges (802.1H), with other lengths, control fields and service points, behind tags, with tags behind it.
+  const std::initializer_list<unsigned> bridges{0xaa, 0xaa, 3, 0, 0, 0xf8};
+  const std::initializer_list<unsigned> odd{0xab, 0xab, 0x13, 0, 0, 0};
+  for (const auto& llc : {bridges, odd})
+    CHECK(claim_of(no_router, behind_snap(icmpv6(134, {}), llc)) == IpClaim::router);
+  for (const unsigned length : {0U, 1U, 0x5ffU}) {
+    CHECK(claim_of(addresses, behind_snap(foreign_arp, bridges, 0, length)) == IpClaim::address);
+  }
+  Below tagged;
+  tagged.vlans = {{0x8100, 0}};
+  CHECK(claim_of(no_router, behind_snap(icmpv6(134, {}, tagged), bridges, 1)) == IpClaim::router);
+  CHECK(claim_of(no_router, behind_snap(icmpv6(134, {}, tagged), bridges)) == IpClaim::router);
+  CHECK(claim_of(no_server, behind_snap(udp_from(4, 67, tagged))) == IpClaim::dhcp_server);
+  // No EtherType: another organisation's number, another protocol of LLC, a header that is cut off.
+  CHECK(claim_of(addresses, behind_snap(foreign_arp, {0xaa, 0xaa, 3, 0, 0, 0x0c})) == IpClaim::none);
+  CHECK(claim_of(addresses, behind_snap(foreign_arp, {0x42, 0x42, 3, 0, 0, 0})) == IpClaim::none);
+  Bytes cut = behind_snap(foreign_arp);
+  cut.resize(14 + 7);
+  CHECK(claim_of(addresses, cut) == IpClaim::none);
+  CHECK(claim_of(addresses, behind_snap(behind_snap(foreign_arp))) == IpClaim::none);  // no receiver looks so far
+}
+
 TEST_CASE("a host that is no DHCP server sends nothing from a server's port", "[iounit][guard]") {
   const IpGuard guard{.addresses = {}, .dhcp_server = false, .router = true};
   CHECK(claim_of(guard, udp_from(4, 67)) == IpClaim::dhcp_server);
