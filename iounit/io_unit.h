@@ -94,12 +94,13 @@ struct IoUnitCounters {
   std::uint64_t host_checksums_completed = 0;  ///< the same of hosts' frames, for receivers that can't do it
   std::uint64_t host_segmented = 0;
   std::uint64_t passed_unfinished = 0;  ///< copies that hosts and the LAN finish themselves
-  std::uint64_t hosts_refused = 0;      ///< hellos that the unit refused
-  std::uint64_t hosts_evicted = 0;      ///< bridges that the unit closed because their session did not come up
-  std::uint64_t hosts_ejected = 0;      ///< hosts that cost processor time for no use (FairShare)
-  std::uint64_t queues_refused = 0;     ///< bridges of further queues whose host was not up, or had enough queues
-  std::uint64_t setups_paused = 0;      ///< bridges that waited because their user's hosts had been ejected
-  std::uint64_t names_refused = 0;      ///< of hosts_refused: the name is another user's, or not in the policy
+  std::uint64_t payloads_copied = 0;  ///< of hosts' long super-frames: not read from the elements by one receiver alone
+  std::uint64_t hosts_refused = 0;    ///< hellos that the unit refused
+  std::uint64_t hosts_evicted = 0;    ///< bridges that the unit closed because their session did not come up
+  std::uint64_t hosts_ejected = 0;    ///< hosts that cost processor time for no use (FairShare)
+  std::uint64_t queues_refused = 0;   ///< bridges of further queues whose host was not up, or had enough queues
+  std::uint64_t setups_paused = 0;    ///< bridges that waited because their user's hosts had been ejected
+  std::uint64_t names_refused = 0;    ///< of hosts_refused: the name is another user's, or not in the policy
   std::uint64_t addresses_refused = 0;  ///< addresses that the policy did not permit, in hellos and later
   std::uint64_t filters_limited = 0;    ///< receive filters of which the policy did not permit all
 };

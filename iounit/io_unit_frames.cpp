@@ -314,6 +314,7 @@ FrameInHand IoUnit::take_in_hand(const messaging::ReceivedFrame& received) {
 }
 
 void IoUnit::complete(FrameInHand& frame) {
+  ++counters_.payloads_copied;
   const auto at = static_cast<std::size_t>(frame.bytes.data() - private_copy_.data()) + frame.head_bytes;
   frame.payload.copy_out(std::span(private_copy_).subspan(at, frame.payload.size()));
   frame.head_bytes = frame.bytes.size();

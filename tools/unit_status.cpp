@@ -92,6 +92,7 @@ void add_counts(os::DaemonStatus& status, const iounit::IoUnit& unit, const ioun
   add_count(status.counts, "host_checksums_completed", counters.host_checksums_completed);
   add_count(status.counts, "host_segmented", counters.host_segmented);
   add_count(status.counts, "passed_unfinished", counters.passed_unfinished);
+  add_count(status.counts, "payloads_copied", counters.payloads_copied);
 }
 
 /// Adds the counts of the same name.

@@ -16,8 +16,9 @@ namespace splitnic::iounit {
 BOOST_DESCRIBE_STRUCT(IoUnitCounters, (),
                       (lan_frames, lan_bytes, lan_bytes_sent, copies, lan_drops, departed_rx_frames, departed_tx_frames,
                        departed_drops, lan_checksums_completed, lan_segmented, lan_merged, to_lan_merged,
-                       host_checksums_completed, host_segmented, passed_unfinished, hosts_refused, hosts_evicted,
-                       hosts_ejected, queues_refused, setups_paused, names_refused, addresses_refused, filters_limited))
+                       host_checksums_completed, host_segmented, passed_unfinished, payloads_copied, hosts_refused,
+                       hosts_evicted, hosts_ejected, queues_refused, setups_paused, names_refused, addresses_refused,
+                       filters_limited))
 
 }  // namespace splitnic::iounit
 
@@ -315,6 +316,9 @@ const Table kUnitTable{
         events.lan.takes = {frame::SegmentKind::none, frame::SegmentKind::tcp_v4};
         events.a_sends(tcp(events.a.mac(), station(1), 4000), 3, tcp_offload(true));
       },
+      offer_offloads}},
+    {"payloads_copied",
+     {[](Events& events) { events.a_sends(tcp(events.a.mac(), station(1), 20000), 3, tcp_offload(true)); },
       offer_offloads}},
     {"hosts_refused", {[](Events& events) {
        for (unsigned time = 0; time < 3; ++time) {

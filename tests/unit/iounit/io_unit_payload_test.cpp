@@ -56,11 +56,13 @@ TEST_CASE("a host's long super-frame is sent to the LAN from its elements, where
   bench.from_host(bench.a, datagrams.frame, 1, datagrams.offload);
   require_whole(bench.lan.sent, bench.lan.sent_offloads, datagrams);
   CHECK(bench.lan.sent_apart == 13);
+  CHECK(bench.unit().counters().payloads_copied == 0);
   bench.require_sum();
 }
 
 TEST_CASE("a payload that more than one receiver reads, or software, is copied first", "[iounit][offload]") {
   Apart bench;
+  std::uint64_t copied = 1;
   const auto sends = [&](const Super& sent) {
     bench.clear();
     bench.from_host(bench.a, sent.frame, 1, sent.offload);
@@ -69,6 +71,7 @@ TEST_CASE("a payload that more than one receiver reads, or software, is copied f
   SECTION("frames that are short enough") {
     const Super sent = tcp(from_to(bench.a.mac(), station(1)), 16000);
     sends(sent);
+    copied = 0;  // it was copied whole
     require_whole(bench.lan.sent, bench.lan.sent_offloads, sent);
   }
   SECTION("headers that are longer than the head") {
@@ -106,6 +109,7 @@ TEST_CASE("a payload that more than one receiver reads, or software, is copied f
     require_finished(bench.c.frames, bench.c.offloads, sent);
   }
   CHECK(bench.lan.sent_apart == 0);
+  CHECK(bench.unit().counters().payloads_copied == copied);
 }
 
 TEST_CASE("between two hosts a long super-frame is copied from elements to elements", "[iounit][offload]") {
@@ -116,6 +120,7 @@ TEST_CASE("between two hosts a long super-frame is copied from elements to eleme
     bench.from_host(bench.a, sent.frame, 1, sent.offload);
     require_whole(bench.b.frames, bench.b.offloads, sent);
   }
+  CHECK(bench.unit().counters().payloads_copied == 0);
   bench.require_sum();
 }
 
@@ -133,6 +138,7 @@ TEST_CASE("a tag is put into the head of a frame whose payload stays in its elem
   bench.from_host(host, sent.frame, 1, sent.offload);
   require_whole(bench.lan.sent, bench.lan.sent_offloads, tcp(tagged, 30000));
   CHECK(bench.lan.sent_apart == 1);
+  CHECK(bench.unit().counters().payloads_copied == 0);
   // The way back takes the tag out, so there is no place for the frame as it comes.
   Below back = from_to(station(1), host.mac());
   const Super expected = tcp(back, 30000);
