@@ -65,7 +65,7 @@ IoUnit::IoUnit(IoUnitOptions options, LanEngine& lan, fabric::BridgeSource& brid
   lan_mtu_ = max_mtu();
   if (group_ == nullptr) return;
   own_policy_.reset();
-  follow_policy();
+  follow_policy(SharedPolicy::Age::now);
 }
 
 IoUnit::~IoUnit() = default;
@@ -78,7 +78,7 @@ std::uint32_t IoUnit::max_mtu() const {
 
 std::size_t IoUnit::poll(Time now) {
   now_ = now;
-  if (group_ != nullptr && group_->group().policy().version() != policy_version_) follow_policy();
+  if (now >= policy_due()) follow_policy(SharedPolicy::Age::recent);
   if (now >= pin_again_at_) pin_configured();
   turns_.begin(now, hosts_);
   std::size_t work = give_turns(now);
@@ -426,9 +426,8 @@ void IoUnit::recurring_notice_about(const AttachedHost& about, std::string_view 
 // --------------------------------------------------------------------------------------------
 
 Time IoUnit::next_deadline() const {
-  if (group_ != nullptr && group_->group().policy().version() != policy_version_) return Time{};
-  Time deadline = std::min(
-      {lan_.next_deadline(), bridges_.next_deadline(), return_memory_at_, pin_again_at_, turns_.next_deadline()});
+  Time deadline = std::min({policy_due(), lan_.next_deadline(), bridges_.next_deadline(), return_memory_at_,
+                            pin_again_at_, turns_.next_deadline()});
   for (const AttachedHost* const host : turns_.busy()) {
     const Time rested = share_.rest_until(host->number().value);
     deadline = std::min(deadline, rests(*host) ? rested : host->next_deadline());

@@ -199,7 +199,9 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   void keep_counts_of(const AttachedHost& departing);
   void follow_lan();
   // io_unit_group.cpp
-  void follow_policy();
+  void follow_policy(SharedPolicy::Age age);
+  /// When this unit takes a newer copy of the group's policy; kNever: there is none.
+  [[nodiscard]] Time policy_due() const;
   void apply_rules();
   /// Calls change(policy) on the policy that counts: the own one, or the group's under its lock. Returns its result.
   template <class Change>
@@ -308,6 +310,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   std::shared_ptr<Policy> own_policy_;    // null in a group
   std::shared_ptr<const Policy> policy_;  // what frames are judged by: the own one, or a copy of the group's
   std::uint64_t policy_version_ = 0;      // of the copy
+  Time next_policy_{};                    // not before then a newer one
   Time pin_again_at_ = kNever;            // set: a configured address is not pinned yet
   frame::SoftwareOffload offload_;
   frame::FrameMerger lan_merger_;   // of the LAN's frames

@@ -17,12 +17,18 @@ constexpr Duration kPinAgain = std::chrono::seconds(1);
 void IoUnit::set_rules(PolicyRules rules) {
   change_policy([&](Policy& policy) { policy.set_rules(std::move(rules)); });
   if (group_ == nullptr) return apply_rules();
-  follow_policy();
+  follow_policy(SharedPolicy::Age::now);
 }
 
-void IoUnit::follow_policy() {
-  auto [version, policy] = group_->group().policy().copy();
+Time IoUnit::policy_due() const {
+  const bool is_newer = group_ != nullptr && group_->group().policy().version() != policy_version_;
+  return is_newer ? next_policy_ : kNever;
+}
+
+void IoUnit::follow_policy(SharedPolicy::Age age) {
+  auto [version, policy, next] = group_->group().policy().copy(now_, age);
   policy_version_ = version;
+  next_policy_ = next;
   const bool same_rules = policy_ != nullptr && policy_->has_rules_of(*policy);
   policy_ = std::move(policy);
   if (!same_rules) apply_rules();

@@ -12,9 +12,14 @@ namespace splitnic::iounit {
 
 /// The one policy of several I/O units. Names and addresses are given and changed under a lock, so two units never give
 /// the same one. For frames each unit has a copy that nobody changes, and takes a newer one when version() says so.
-/// Any thread.
+/// Copies have a least distance, so that a host that changes its address all the time costs the units no more than one
+/// that does so now and then. Meanwhile the units judge frames by SharedPlaces, too, which knows the addresses in use
+/// at once. Any thread.
 class SharedPolicy {
  public:
+  /// The least time between two copies, whoever asks.
+  static constexpr Duration kBetweenCopies = std::chrono::milliseconds(10);
+
   /// seed: unpredictable to hosts and LAN.
   SharedPolicy(PolicyRules rules, std::uint64_t seed) : policy_(std::move(rules), seed) {}
 
@@ -34,12 +39,19 @@ class SharedPolicy {
   /// Grows with each change(), unless the policy stays as it was: a refused hello makes nobody copy it.
   [[nodiscard]] std::uint64_t version() const { return version_.load(std::memory_order_acquire); }  // V1
 
-  /// The policy as it is now.
   struct Copy {
     std::uint64_t version = 0;
     std::shared_ptr<const Policy> policy{};
+    Time next{};  ///< ask for a newer one then, if version() says so
   };
-  [[nodiscard]] Copy copy();
+  /// The policy as it was at most kBetweenCopies ago, or as it is now.
+  enum class Age : std::uint8_t { recent, now };
+  [[nodiscard]] Copy copy(Time now, Age age = Age::recent);
+  /// Copies that were made.
+  [[nodiscard]] std::uint64_t copies() const {
+    const std::lock_guard lock(mutex_);
+    return copies_;
+  }
 
  private:
   /// While the lock is held.
@@ -57,6 +69,7 @@ class SharedPolicy {
   std::atomic<std::uint64_t> version_{1};
   Policy policy_;
   Copy copy_;  ///< the last one that somebody asked for
+  std::uint64_t copies_ = 0;
 };
 
 }  // namespace splitnic::iounit

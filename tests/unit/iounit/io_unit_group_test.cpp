@@ -324,6 +324,31 @@ TEST_CASE("a name and an address have one host in all units", "[iounit][group][p
   CHECK_THAT(answer.error().text, Catch::Contains("is held for host a0"));
 }
 
+TEST_CASE("a host that changes its address all the time makes the units copy the policy no more than each 10 ms",
+          "[iounit][group][policy]") {
+  Two bench;
+  bench.run(seconds(1));
+  SharedPolicy& policy = bench.shared.policy();
+  const std::uint64_t copies = policy.copies();
+  const Time began = bench.now();
+  for (unsigned round = 0; round < 200; ++round) {
+    REQUIRE(bench.grants(bench.a0, wire::SetMacAddress{station(60 + round % 2)}));
+    bench.run(std::chrono::microseconds(500));
+  }
+  const auto passed = bench.now() - began;
+  REQUIRE(passed >= milliseconds(100));
+  CHECK(policy.copies() - copies <= static_cast<std::uint64_t>(passed / SharedPolicy::kBetweenCopies) + 1);
+  CHECK(policy.copies() - copies >= 9);
+  // Both units have the last one soon.
+  bench.run(milliseconds(10));
+  const std::uint64_t settled = policy.copies();
+  bench.run(seconds(1));
+  CHECK(policy.copies() == settled);
+  const MacAddress last = station(61);
+  CHECK(bench.sent(bench.b1, make_frame(bench.a1.mac(), last)).empty());
+  CHECK(bench.drops()["b1/from_host_forged"] == 1);
+}
+
 TEST_CASE("a host that comes again at another unit has its address and its frames there", "[iounit][group]") {
   Two bench;
   const MacAddress address = bench.a0.mac();
@@ -372,7 +397,7 @@ TEST_CASE("new rules reach the hosts of every unit", "[iounit][group][policy]") 
   no_groups.rights.multicast = false;
   rules.hosts.push_back(no_groups);
   bench.unit(0).set_rules(rules);
-  CHECK(bench.unit(1).next_deadline() <= bench.now());  // it has something to follow
+  CHECK(bench.unit(1).next_deadline() <= bench.now() + SharedPolicy::kBetweenCopies);  // it has something to follow
   bench.run(milliseconds(10));
   CHECK(bench.sent(bench.b1, make_frame(group(1), bench.b1.mac())).empty());
   CHECK(bench.drops()["b1/from_host_group"] == 1);

@@ -105,7 +105,7 @@ class Worker final : public LanSink {
     places.set_wants(unit, {.groups = true, .unicast = frame % 1024 == 0});
     group_.policy().change(
         [&](Policy& policy) { policy.attach("h" + std::to_string(number_), {}, host_of(number_), Time{}); });
-    const auto copy = group_.policy().copy();
+    const auto copy = group_.policy().copy(Time{}, SharedPolicy::Age::now);
     SPLITNIC_CHECK(copy.policy->ownership().find("h" + std::to_string(number_)) != nullptr);
     copy.policy->heard_on_lan(station(5), Time(std::chrono::milliseconds(frame)));
     SPLITNIC_CHECK(!copy.policy->is_another_hosts(station(9), "h0", Time{}));
