@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <limits>
 #include <memory>
@@ -31,6 +32,35 @@ Duration stamp_of(const pcap_pkthdr& header) {
   return std::chrono::seconds{seconds} + std::chrono::nanoseconds{nanoseconds};
 }
 
+/// What an output collects at most before it is written.
+constexpr std::size_t kMaxCollectedBytes = std::size_t{256} << 10U;
+
+/// A stream that appends to these bytes, which must outlive it. A stream of the C library's own forgets what it could
+/// not write, records in part among it.
+std::FILE* stream_to(std::vector<char>& bytes) {
+  const auto write = [](void* to, const char* from, std::size_t count) {
+    auto& all = *static_cast<std::vector<char>*>(to);
+    all.insert(all.end(), from, from + count);
+    return static_cast<ssize_t>(count);
+  };
+  std::FILE* stream = ::fopencookie(&bytes, "wb", {nullptr, write, nullptr, nullptr});
+  if (stream != nullptr) std::setvbuf(stream, nullptr, _IONBF, 0);
+  return stream;
+}
+
+/// Returns how many of the bytes the file takes. Fewer than all: errno says why.
+std::size_t write_now(int file, std::span<const char> bytes) {
+  std::size_t written = 0;
+  while (written < bytes.size()) {
+    const auto rest = bytes.subspan(written);
+    const ssize_t taken = ::write(file, rest.data(), rest.size());
+    if (taken < 0 && errno == EINTR) continue;
+    if (taken <= 0) break;
+    written += static_cast<std::size_t>(taken);
+  }
+  return written;
+}
+
 /// A stream that reads with the one call that the sandbox permits for it.
 std::FILE* stream_of(os::UniqueFd file) {
   auto cookie = std::make_unique<os::UniqueFd>(std::move(file));
@@ -51,7 +81,7 @@ std::FILE* stream_of(os::UniqueFd file) {
 void SavefileLan::CloseInput::operator()(pcap* input) const { Libpcap::get().close(input); }
 void SavefileLan::CloseOutput::operator()(pcap_dumper* output) const { Libpcap::get().dump_close(output); }
 
-SavefileLan::~SavefileLan() = default;
+SavefileLan::~SavefileLan() { flush(); }
 
 Result<std::unique_ptr<SavefileLan>> SavefileLan::open(const SavefileSpec& spec, Time now, Duration wall_at_zero,
                                                        os::Log& log) {
@@ -97,33 +127,24 @@ std::optional<Error> SavefileLan::open_output() {
   const auto refused = [this] {
     return Error{fmt::format("can't write the LAN file {}: {}", spec_.output, os::errno_text())};
   };
-  const int fd = ::open(spec_.output.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-  if (fd < 0) return refused();
+  output_file_.reset(::open(spec_.output.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
+  if (!output_file_) return refused();
   struct stat output {};
   struct stat input {};
-  const bool regular = ::fstat(fd, &output) == 0 && S_ISREG(output.st_mode);
-  const bool same = regular && !spec_.input.empty() && ::stat(spec_.input.c_str(), &input) == 0 &&
-                    input.st_dev == output.st_dev && input.st_ino == output.st_ino;
-  std::FILE* file = nullptr;
-  if (regular && !same && ::ftruncate(fd, 0) == 0) file = ::fdopen(fd, "wb");
-  if (file == nullptr) {
-    const Error error = same       ? Error{fmt::format("the LAN would be read from and written to {}", spec_.output)}
-                        : !regular ? Error{fmt::format("the LAN file {} is not a regular file", spec_.output)}
-                                   : refused();
-    ::close(fd);
-    return error;
-  }
+  const bool regular = ::fstat(output_file_.get(), &output) == 0 && S_ISREG(output.st_mode);
+  if (!regular) return Error{fmt::format("the LAN file {} is not a regular file", spec_.output)};
+  const bool same = !spec_.input.empty() && ::stat(spec_.input.c_str(), &input) == 0 && input.st_dev == output.st_dev &&
+                    input.st_ino == output.st_ino;
+  if (same) return Error{fmt::format("the LAN would be read from and written to {}", spec_.output)};
+  if (::ftruncate(output_file_.get(), 0) != 0) return refused();
   output_format_.reset(
       Libpcap::get().open_dead_with_tstamp_precision(DLT_EN10MB, kSnapBytes, PCAP_TSTAMP_PRECISION_NANO));
-  pcap_dumper_t* output_file =
-      output_format_ != nullptr ? Libpcap::get().dump_fopen(output_format_.get(), file) : nullptr;
-  if (output_file == nullptr) {
-    std::fclose(file);
-    return Error{fmt::format("can't write the LAN file {}", spec_.output)};
-  }
-  output_.reset(output_file);
-  output_dirty_ = true;
-  flush();
+  std::FILE* stream = output_format_ != nullptr ? stream_to(collected_) : nullptr;
+  if (stream != nullptr) output_.reset(Libpcap::get().dump_fopen(output_format_.get(), stream));
+  if (output_ == nullptr) return Error{fmt::format("can't write the LAN file {}", spec_.output)};
+  // The file's header.
+  if (write_now(output_file_.get(), collected_) != collected_.size()) return refused();
+  collected_.clear();
   return std::nullopt;
 }
 
@@ -189,8 +210,15 @@ bool SavefileLan::send(std::span<const std::byte> frame) {
     ++counters_.tx_errors;
     return false;
   }
-  ++counters_.tx_frames;
-  if (output_ == nullptr) return true;
+  if (output_ == nullptr) {
+    ++counters_.tx_frames;
+    return true;
+  }
+  if (retry_at_ != kNever) {
+    ++counters_.tx_errors;
+    ++missing_;
+    return false;
+  }
   const Duration stamp = now_.time_since_epoch() + wall_at_zero_;
   const auto seconds = std::chrono::floor<std::chrono::seconds>(stamp);
   pcap_pkthdr header{};
@@ -198,25 +226,51 @@ bool SavefileLan::send(std::span<const std::byte> frame) {
   header.ts.tv_usec = (stamp - seconds).count();  // nanoseconds, as the file's header declares
   header.caplen = header.len = static_cast<bpf_u_int32>(frame.size());
   Libpcap::get().dump(reinterpret_cast<u_char*>(output_.get()), &header, reinterpret_cast<const u_char*>(frame.data()));
-  output_dirty_ = true;
+  record_ends_.push_back(collected_.size());
+  if (collected_.size() >= kMaxCollectedBytes) flush();
   return true;
 }
 
 void SavefileLan::flush() {
-  if (!output_dirty_ || output_ == nullptr) return;
-  output_dirty_ = false;
-  // pcap_dump reports no errors; the stream keeps them.
-  const bool failed =
-      Libpcap::get().dump_flush(output_.get()) != 0 || std::ferror(Libpcap::get().dump_file(output_.get())) != 0;
-  if (!failed) return;
-  ++counters_.tx_errors;
-  if (!output_failed_) log_.warning("LAN file {}: can't be written: {}", spec_.output, os::errno_text());
-  output_failed_ = true;
+  if (!collected_.empty() && retry_at_ == kNever) write_collected();
+}
+
+void SavefileLan::poll(Time now) {
+  now_ = now;
+  if (now >= retry_at_) write_collected();
+}
+
+/// Of what can't be written, the first record that is not whole in the file is kept for the next attempt. The others
+/// are lost.
+void SavefileLan::write_collected() {
+  const std::size_t written = write_now(output_file_.get(), collected_);
+  const int error = errno;
+  const auto first_cut = std::ranges::upper_bound(record_ends_, written);
+  counters_.tx_frames += static_cast<std::uint64_t>(first_cut - record_ends_.begin());
+  if (first_cut == record_ends_.end()) {
+    collected_.clear();
+    record_ends_.clear();
+    if (std::exchange(retry_at_, kNever) == kNever) return;
+    log_.info("LAN file {}: written again; {} frames are missing", spec_.output, std::exchange(missing_, 0));
+    return;
+  }
+  const auto lost = static_cast<std::uint64_t>(record_ends_.end() - first_cut - 1);
+  counters_.tx_errors += lost;
+  counters_.tx_lost += lost;
+  missing_ += lost;
+  collected_.resize(*first_cut);
+  collected_.erase(collected_.begin(), collected_.begin() + static_cast<std::ptrdiff_t>(written));
+  record_ends_.assign(1, collected_.size());
+  retry_at_ = now_ + kRetryInterval;
+  log_.recurring(os::LogLevel::kWarning,
+                 fmt::format("LAN file {}: can't be written, trying again every {} s: {}", spec_.output,
+                             kRetryInterval.count(), os::errno_text(error)),
+                 name());
 }
 
 Time SavefileLan::next_deadline() const {
-  if (!started_ || input_ == nullptr) return kNever;
-  return next_ ? due(*next_) : *started_;
+  if (!started_ || input_ == nullptr) return retry_at_;
+  return std::min(retry_at_, next_ ? due(*next_) : *started_);
 }
 
 std::string SavefileLan::name() const { return fmt::format("file:{},{}", spec_.input, spec_.output); }

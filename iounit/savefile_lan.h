@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/os/log.h"
+#include "common/os/unique_fd.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "iounit/lan_engine.h"
@@ -22,10 +23,14 @@ namespace splitnic::iounit {
 /// A LAN made of capture files. It plays one (pcap or pcapng, Ethernet) and records into another (pcap, nanosecond
 /// timestamps). Playback starts when the configured number of sessions is up. A frame is due as long after that as it
 /// was captured after the file's first frame. rx_truncated counts incomplete records and a file that ends too early.
+/// While the output can't be written (a full disk), the engine refuses frames and tries again every kRetryInterval. The
+/// file then goes on with whole records.
 class SavefileLan final : public LanEngine {
  public:
+  static constexpr std::chrono::seconds kRetryInterval{10};
+
   /// log: must outlive the engine. Errors: a file that can't be opened or isn't a capture, a link type other than
-  /// Ethernet, the same file as input and output.
+  /// Ethernet, an output without room for its header, the same file as input and output.
   [[nodiscard]] static Result<std::unique_ptr<SavefileLan>> open(const SavefileSpec& spec, Time now,
                                                                  Duration wall_at_zero, os::Log& log);
   ~SavefileLan() override;
@@ -33,7 +38,7 @@ class SavefileLan final : public LanEngine {
   std::size_t receive(LanSink& sink, std::size_t budget) override;
   bool send(std::span<const std::byte> frame) override;
   void flush() override;
-  void poll(Time now) override { now_ = now; }
+  void poll(Time now) override;
   [[nodiscard]] Time next_deadline() const override;
   [[nodiscard]] bool carrier() const override { return true; }
   [[nodiscard]] std::uint32_t mtu() const override { return spec_.mtu; }
@@ -62,6 +67,7 @@ class SavefileLan final : public LanEngine {
       : spec_(std::move(spec)), now_(now), wall_at_zero_(wall_at_zero), log_(log) {}
   [[nodiscard]] std::optional<Error> open_input();
   [[nodiscard]] std::optional<Error> open_output();
+  void write_collected();
   bool read_next();
   void end_input(const std::string& why);
   [[nodiscard]] Time due(const Record& record) const;
@@ -72,12 +78,16 @@ class SavefileLan final : public LanEngine {
   os::Log& log_;
   std::unique_ptr<pcap, CloseInput> input_;
   std::unique_ptr<pcap, CloseInput> output_format_;
-  std::unique_ptr<pcap_dumper, CloseOutput> output_;
+  // The output's records as libpcap has formatted them, and where each of them ends. flush() writes them.
+  std::vector<char> collected_;
+  std::vector<std::size_t> record_ends_;
+  os::UniqueFd output_file_;
+  std::unique_ptr<pcap_dumper, CloseOutput> output_;  // appends to collected_
   std::optional<Time> started_;
   std::optional<Duration> first_stamp_;
   std::optional<Record> next_;
-  bool output_dirty_ = false;
-  bool output_failed_ = false;
+  Time retry_at_ = kNever;     // set while the output can't be written
+  std::uint64_t missing_ = 0;  // frames that the output lacks since it could last be written
   LanCounters counters_;
 };
 

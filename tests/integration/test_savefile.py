@@ -1,6 +1,8 @@
 """Savefiles as a LAN: the hosts get the frames of one file, and the other file gets the frames of the hosts."""
 
+import os
 import struct
+import subprocess
 import time
 import unittest
 
@@ -113,6 +115,38 @@ class Savefile(unittest.TestCase):
         def written():
             return [raw for raw in read_savefile(self.target) if raw[6:12] == frames.mac_bytes(MAC)] == sent
         wait_until(written, 5, "the host's frames in the savefile")
+
+    def test_the_output_goes_on_with_whole_records_when_a_full_disk_has_room_again(self):
+        disk = self.lab.dir / "disk"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        write_savefile(self.source, [])
+        self.target = disk / "out.pcap"
+        unit = self.unit().start()
+        self.addCleanup(unit.stop)
+        host = self.host(unit)
+        host.start(addresses=False)
+        wait_until(lambda: host.ns.carrier(host.tap), 5, "the carrier")
+        frame = frames.frame(PLAYER, MAC, b"h" * 1000)
+        with frames.RawPort(host.ns, host.tap) as port:
+            def refused():
+                for _ in range(50):
+                    port.send(frame)
+                return unit.drops().get("from_host_lan_refused", 0) > 0
+            wait_until(refused, 5, "a full disk")
+            before = len(read_savefile(self.target))
+            with open(self.target, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+            # Each record is of one size, and the last one is cut.
+            self.assertNotEqual((size - SAVEFILE_HEADER_BYTES) % (16 + len(frame)), 0)
+            subprocess.run(["mount", "-o", "remount,size=1m", disk], check=True)
+
+            def written():
+                port.send(frame)
+                return len(read_savefile(self.target)) > before + 1
+            wait_until(written, 15, "frames in the savefile again")
+        self.assertEqual([raw for raw in read_savefile(self.target) if raw != frame], [])
 
     def test_a_unit_without_standard_error_writes_no_log_lines_into_the_output(self):
         unit = IoUnit(self.lab, files=f"file:,{self.target}")

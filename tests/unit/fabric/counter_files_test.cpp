@@ -2,10 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 
 #include <catch2/catch.hpp>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,6 +13,7 @@
 #include "fabric/endnode/endnode.h"
 #include "fabric/endnode/fabric_directory.h"
 #include "tests/unit/common/os_temporary_directory.h"
+#include "tests/unit/file_size_limit.h"
 
 namespace splitnic::fabric::test::counter_files_test {
 namespace {
@@ -42,26 +41,6 @@ struct CountedEndnode {
   LocalId id;
   std::shared_ptr<LocalIds> ids;
   std::optional<CounterFiles> files;
-};
-
-/// While it lives, no file of this process takes a byte.
-class NoRoomForFiles {
- public:
-  NoRoomForFiles() {
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
-    const rlimit none{0, before_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
-  }
-  ~NoRoomForFiles() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handled_before_);
-  }
-  NoRoomForFiles(const NoRoomForFiles&) = delete;
-  NoRoomForFiles& operator=(const NoRoomForFiles&) = delete;
-
- private:
-  void (*handled_before_)(int) = std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before_{};
 };
 
 /// A fabric's folder for a test.
@@ -99,7 +78,7 @@ TEST_CASE("a count's file is never empty, also where the disk is full", "[fabric
     return folder.has(port + "/counters/port_xmit_packets") || folder.has(port + "/hw_counters/dropped");
   };
   {
-    const NoRoomForFiles full;
+    const splitnic::testing::FileSizeLimit full(0);
     one.files->publish(counts(0, 0), "");
   }
   CHECK_FALSE(exists("endnodes/17/ports/1"));

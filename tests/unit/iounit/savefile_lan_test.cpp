@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/unit/file_size_limit.h"
 #include "tests/unit/iounit/collected_frames.h"
 #include "tests/unit/quiet_log.h"
 
@@ -17,6 +18,7 @@ namespace splitnic::iounit::savefile_lan_test {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::FileSizeLimit;
 using testing::quiet_log;
 namespace fs = std::filesystem;
 
@@ -62,8 +64,8 @@ class CaptureWriter {
   std::ofstream file_;
 };
 
-std::unique_ptr<SavefileLan> opened(const SavefileSpec& spec, Duration wall_at_zero = {}) {
-  auto lan = SavefileLan::open(spec, kStart, wall_at_zero, quiet_log());
+std::unique_ptr<SavefileLan> opened(const SavefileSpec& spec, Duration wall_at_zero = {}, os::Log& log = quiet_log()) {
+  auto lan = SavefileLan::open(spec, kStart, wall_at_zero, log);
   if (!lan) FAIL(lan.error().message);
   return *std::move(lan);
 }
@@ -212,6 +214,71 @@ TEST_CASE("sent frames are in the output after flush, stamped in nanoseconds of 
   CHECK_FALSE(lan->send(frame_of(13, 1)));
   CHECK(lan->counters().tx_frames == 2);
   CHECK(lan->counters().tx_errors == 1);
+}
+
+TEST_CASE("an output that had no room goes on with whole records when there is room, and lost frames are counted",
+          "[iounit][savefile]") {
+  const Folder folder;
+  const std::string out = folder.file("out.pcap");
+  std::vector<std::string> lines;
+  os::Log log("test", {.write = [&](std::string_view line) { lines.emplace_back(line); }});
+  auto lan = opened({.input = {}, .output = out}, {}, log);
+  const auto send = [&](unsigned mark) {
+    const bool sent = lan->send(frame_of(60, mark));
+    lan->flush();
+    return sent;
+  };
+  REQUIRE(send(1));
+  constexpr std::size_t kFileHeader = 24;
+  constexpr std::size_t kRecord = 16 + 60;
+  REQUIRE(fs::file_size(out) == kFileHeader + kRecord);
+  {
+    const FileSizeLimit full(kFileHeader + 2 * kRecord - 10);
+    for (const unsigned mark : {2U, 3U, 4U}) CHECK(lan->send(frame_of(60, mark)));
+    lan->flush();
+    // The second frame is cut and waits; the others are lost.
+    CHECK(lan->counters().tx_frames == 1);
+    CHECK(lan->counters().tx_lost == 2);
+    CHECK(lan->counters().tx_errors == 2);
+    CHECK_FALSE(send(5));
+    CHECK(lan->counters().tx_errors == 3);
+    CHECK(lan->counters().tx_lost == 2);
+    CHECK(lan->next_deadline() == kStart + 10s);
+    lan->poll(kStart + 10s);
+    CHECK_FALSE(send(6));
+    CHECK(lan->next_deadline() == kStart + 20s);
+  }
+  lan->poll(kStart + 20s - 1ns);
+  CHECK_FALSE(send(7));
+  lan->poll(kStart + 20s);
+  CHECK(lan->counters().tx_frames == 2);
+  CHECK(lan->next_deadline() == kNever);
+  CHECK(send(8));
+  CHECK(lan->counters().tx_frames == 3);
+  CHECK(lan->counters().tx_errors == 5);
+  REQUIRE(lines.size() == 2);
+  CHECK_THAT(lines[0], Catch::Contains("out.pcap: can't be written, trying again every 10 s: "));
+  CHECK_THAT(lines[1], Catch::Contains("out.pcap: written again; 5 frames are missing"));
+  lan.reset();
+
+  auto reader = opened({.input = out, .output = {}, .pace_max = true, .wait_hosts = 0});
+  CollectedFrames sink;
+  CHECK(reader->receive(sink, 100) == 3);
+  CHECK(reader->counters().rx_truncated == 0);
+  CHECK(sink.frames == std::vector<Frame>{frame_of(60, 1), frame_of(60, 2), frame_of(60, 8)});
+}
+
+TEST_CASE("an output without room for its header is refused", "[iounit][savefile]") {
+  const Folder folder;
+  const FileSizeLimit full(20);
+  CHECK_THAT(refusal({.input = {}, .output = folder.file("out.pcap")}), Catch::Contains("File too large"));
+}
+
+TEST_CASE("frames that wait for the flush of an output take a limited amount of memory", "[iounit][savefile]") {
+  const Folder folder;
+  auto lan = opened({.input = {}, .output = folder.file("out.pcap")});
+  for (unsigned number = 0; number < 100; ++number) REQUIRE(lan->send(frame_of(9000, number)));
+  CHECK(fs::file_size(folder.file("out.pcap")) > 600'000);
 }
 
 TEST_CASE("what one savefile LAN writes another one plays", "[iounit][savefile]") {
