@@ -38,7 +38,12 @@ std::size_t LineWriter::take(std::string_view bytes) {
     written = ::write(descriptor_, bytes.data(), std::min<std::size_t>(bytes.size(), PIPE_BUF));
   }
   if (written >= 0) return static_cast<std::size_t>(written);
-  return errno == EAGAIN || errno == EINTR ? 0 : bytes.size();
+  return may_take_later(errno) ? 0 : bytes.size();
+}
+
+/// error: of a write. A file that fails may have room again, whatever the error; other descriptors fail for good.
+bool LineWriter::may_take_later(int error) const {
+  return kind_ == Kind::file || error == EAGAIN || error == EINTR || error == ENOSPC;
 }
 
 bool LineWriter::flush() {
@@ -51,7 +56,8 @@ bool LineWriter::flush() {
     waiting_.pop_front();
   }
   if (lost_unreported_ == 0) return true;
-  push(fmt::format("{} lines of the log are lost: nobody read them\n", std::exchange(lost_unreported_, 0)));
+  push(fmt::format("{} lines of the log are lost: {}\n", std::exchange(lost_unreported_, 0),
+                   kind_ == Kind::file ? "the file had no room" : "nobody read them"));
   return flush();
 }
 

@@ -10,9 +10,9 @@
 
 namespace splitnic::os {
 
-/// Writes lines to a descriptor and never waits for its reader. If a pipe, terminal or socket is full, the writer
-/// buffers at most kMaxWaitingBytes. It loses and counts lines beyond that, and writes a line in their place that says
-/// how many. A regular file takes every line at once. Thread: one at a time.
+/// Writes lines to a descriptor and never waits for its reader. If a pipe, terminal or socket is full, or the disk of a
+/// file, the writer buffers at most kMaxWaitingBytes. It loses and counts lines beyond that, and writes a line in their
+/// place that says how many. Thread: one at a time.
 class LineWriter {
  public:
   static constexpr std::size_t kMaxWaitingBytes = std::size_t{64} << 10U;
@@ -22,7 +22,7 @@ class LineWriter {
 
   /// line: without its newline, at most kMaxWaitingBytes; the writer cuts off the rest.
   void write(std::string_view line);
-  /// Writes buffered lines while the reader makes room. True if no line waits any more.
+  /// Writes buffered lines while there is room. True if no line waits any more.
   bool flush();
   [[nodiscard]] bool waiting() const { return !waiting_.empty() || lost_unreported_ != 0; }
   /// Lines lost so far.
@@ -31,9 +31,9 @@ class LineWriter {
  private:
   enum class Kind : std::uint8_t { file, socket, stream };
 
-  /// Returns how many bytes the descriptor took now. If the descriptor fails (its reader is gone), all bytes count as
-  /// taken.
+  /// Returns how many bytes the descriptor took now. If its reader is gone, all bytes count as taken.
   std::size_t take(std::string_view bytes);
+  [[nodiscard]] bool may_take_later(int error) const;
   void push(std::string_view line);
 
   int descriptor_;

@@ -94,7 +94,7 @@ class Log {
   /// Writes waiting lines while there is room. True if no line waits any more.
   bool flush();
   [[nodiscard]] bool waiting() const;
-  /// Lines that were lost because nobody read them.
+  /// Lines that were lost because nobody read them, or because the disk was full.
   [[nodiscard]] std::uint64_t lost() const;
 
   [[nodiscard]] bool enabled(LogLevel level) const { return level >= options_.level; }

@@ -10,6 +10,7 @@
 #include "common/os/line_writer.h"
 #include "common/os/log.h"
 #include "os_temporary_directory.h"
+#include "tests/unit/file_size_limit.h"
 
 namespace splitnic::os::os_line_writer_test {
 namespace {
@@ -96,6 +97,43 @@ TEST_CASE("a writer goes on where a log file ends", "[common][log]") {
   CHECK(writer.lost() == 0);
   CHECK_FALSE(writer.waiting());
   CHECK(std::filesystem::file_size(directory.path("log")) == 7 + 3000 * 100);
+}
+
+TEST_CASE("lines that a full disk has no room for are counted, none is cut, and the file says how many are lost",
+          "[common][log]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("log");
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  LineWriter writer(file.get());
+  const auto line = [](std::uint64_t number) { return "line " + std::to_string(number) + std::string(90, '.'); };
+  constexpr std::uint64_t kLines = 2000;
+  std::uint64_t lost = 0;
+  {
+    const testing::FileSizeLimit full(150);  // in the second line
+    for (std::uint64_t number = 0; number < kLines; ++number) writer.write(line(number));
+    lost = writer.lost();
+    CHECK(lost > 0);
+    CHECK(lost < kLines);
+    CHECK(writer.waiting());
+    CHECK_FALSE(writer.flush());
+    CHECK(std::filesystem::file_size(path) == 150);
+  }
+  CHECK(writer.flush());
+  writer.write("the end");
+  std::ifstream stream(path);
+  const auto lines = lines_of({std::istreambuf_iterator<char>(stream), {}});
+  REQUIRE(lines.size() == kLines - lost + 2);
+  for (std::uint64_t number = 0; number < kLines - lost; ++number) REQUIRE(lines[number] == line(number));
+  CHECK(lines[kLines - lost] == std::to_string(lost) + " lines of the log are lost: the file had no room");
+  CHECK(lines.back() == "the end");
+}
+
+TEST_CASE("a device without room costs lines, which are counted", "[common][log]") {
+  const UniqueFd device(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  REQUIRE(device);
+  LineWriter writer(device.get());
+  for (int line = 0; line < 2000; ++line) writer.write(std::string(99, 'x'));
+  CHECK(writer.lost() > 0);
 }
 
 TEST_CASE("a reader that is gone costs lines and nothing else", "[common][log]") {
