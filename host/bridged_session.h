@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "common/random.h"
@@ -9,6 +10,10 @@
 #include "messaging/session.h"
 
 namespace splitnic::host {
+
+/// The source of notices with a text of the unit's (Notices::notice_from): a unit has its own limit of lines in the
+/// log, and its text is never the host's status.
+inline constexpr std::string_view kUnitsWords = "the unit's words";
 
 /// A driver's session with its bridge. Both end when the bridge goes down; the source provides the next bridge. A
 /// driver has no session between the two. Thread: the driver's owner.

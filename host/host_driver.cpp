@@ -19,6 +19,7 @@ constexpr std::chrono::seconds kAddressInterval{10};
 // Sources of notices: however much else is to be said, a log tells that the session is up again.
 constexpr std::string_view kUps = "session up";
 constexpr std::string_view kDowns = "session down";
+constexpr std::string_view kRefusals = "the unit's refusals";
 
 wire::ReceiveFilter filter_of(const NicSettings& settings) {
   wire::ReceiveFilter filter;
@@ -125,7 +126,7 @@ void HostDriver::on_address(const Answer& answer) {
   const std::string line =
       fmt::format("the I/O unit refused {}: {}; asking again every {} s",
                   wire::to_string(wire::CfgRequest::set_mac_address), answer.error().text, kAddressInterval.count());
-  if (refused_addresses_.first_time(line)) notices_.notice(line);
+  if (refused_addresses_.first_time(line)) notices_.notice_from(kRefusals, line);
 }
 
 void HostDriver::set_carrier(bool carrier) {
@@ -210,7 +211,7 @@ Answer HostDriver::on_request(const wire::RequestBody& request) {
     return wire::Acknowledged{};
   }
   if (const auto* report = std::get_if<wire::StatusReport>(&request)) {
-    notices_.notice(fmt::format("the I/O unit says: {}", report->text));
+    notices_.notice_from(kUnitsWords, fmt::format("the I/O unit says: {}", report->text));
     return wire::Acknowledged{};
   }
   const bool clear = std::holds_alternative<wire::StatisticsClear>(request);
@@ -249,7 +250,8 @@ Answer HostDriver::report_statistics(bool clear) {
 void HostDriver::on_reply(wire::CfgRequest request, const Answer& answer) {
   if (request == wire::CfgRequest::set_mac_address) return on_address(answer);
   if (!answer) {
-    notices_.notice(fmt::format("the I/O unit refused {}: {}", wire::to_string(request), answer.error().text));
+    notices_.notice_from(kRefusals,
+                         fmt::format("the I/O unit refused {}: {}", wire::to_string(request), answer.error().text));
     return;
   }
   const auto* statistics = std::get_if<wire::Statistics>(&*answer);

@@ -14,6 +14,8 @@ namespace {
 
 // A busy queue reports its counts at this interval; a queue that goes to sleep reports them at once.
 constexpr Duration kReportInterval = std::chrono::milliseconds(20);
+/// Source of notices. The unit chooses a part of their text.
+constexpr std::string_view kQueueDowns = "queue down";
 
 }  // namespace
 
@@ -91,12 +93,12 @@ void QueueDriver::on_down(std::string_view reason) {
   // The bridge goes down when the unit ends, and the first queue reports that.
   if (stopping_ || session_.bridge().link() == fabric::LinkState::down) return;
   std::string line = fmt::format("queue {} is down: {}; trying again", number_ + 1, reason);
-  if (reported_.first_time(line)) notices_.notice(line);
+  if (reported_.first_time(line)) notices_.notice_from(kQueueDowns, line);
 }
 
 Answer QueueDriver::on_request(const wire::RequestBody& request) {
   if (const auto* report = std::get_if<wire::StatusReport>(&request)) {
-    notices_.notice(fmt::format("the I/O unit says: {}", report->text));
+    notices_.notice_from(kUnitsWords, fmt::format("the I/O unit says: {}", report->text));
     return wire::Acknowledged{};
   }
   return tl::unexpected(Refusal{wire::CfgStatus::not_permitted, "a further queue carries frames alone"});

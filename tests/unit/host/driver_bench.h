@@ -219,11 +219,16 @@ class TestUnit final : public messaging::SessionEvents {
 
 struct RecordedNotices final : Notices {
   std::vector<std::string> lines;
-  std::vector<std::string> sources;  // of the lines that have one
-  void notice(const std::string& line) override { lines.push_back(line); }
+  std::vector<std::string> sources;  // of each line; empty: none
+  void notice(const std::string& line) override { notice_from("", line); }
   void notice_from(std::string_view source, const std::string& line) override {
     sources.emplace_back(source);
     lines.push_back(line);
+  }
+  /// Of the first line with this text.
+  [[nodiscard]] std::string source_of(const std::string& text) const {
+    const auto found = std::ranges::find_if(lines, [&](const auto& line) { return line.find(text) != line.npos; });
+    return found != lines.end() ? sources[static_cast<std::size_t>(found - lines.begin())] : "no such line";
   }
   [[nodiscard]] std::size_t count(const std::string& text) const {
     return static_cast<std::size_t>(

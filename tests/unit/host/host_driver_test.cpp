@@ -40,7 +40,7 @@ TEST_CASE("the carrier is off until the session is up, and then the unit's", "[h
   CHECK(bench.nic.macs == std::vector{kUnitsMac});
   CHECK(bench.notices.count("up: I/O unit unit, address 02:00:00:00:00:11, MTU up to 1500, mode R, LAN has ") == 1);
   // No other line uses up what the log permits to this one.
-  CHECK(bench.notices.sources == std::vector<std::string>{"session up"});
+  CHECK(bench.notices.source_of("up: I/O unit unit") == "session up");
 }
 
 TEST_CASE("what a unit says about the LAN before the session is up counts from then on", "[host][driver]") {
@@ -418,6 +418,28 @@ TEST_CASE("the unit's reports are shown, and requests that are not for a host ar
   REQUIRE_FALSE(refused);
   CHECK(refused.error().status == wire::CfgStatus::unknown_request);
   CHECK(bench.driver().up());
+}
+
+TEST_CASE("what the unit says and refuses neither hides the driver's own lines nor is shown as its status",
+          "[host][driver]") {
+  DriverBench bench;
+  bench.come_up();
+  bench.unit.refuses_requests = true;
+  bench.nic.system.mac = kUnitsMac;
+  bench.nic.system.mtu = 1300;
+  REQUIRE(bench.unit.session().request(wire::StatusReport{wire::kFramesLost, "too fast"}));
+  bench.run(1s);
+  bench.unit.refuses_requests = false;
+  bench.run(20s);  // the address is asked for again
+  REQUIRE(bench.unit.session().request(wire::LinkState{.up = false}));
+  bench.settle();
+  // The log has a limit for each source, and the service manager shows no line that has one.
+  const RecordedNotices& notices = bench.notices;
+  CHECK(notices.source_of("the I/O unit says: too fast") == "the unit's words");
+  CHECK(notices.source_of("the I/O unit refused SetMtu: not today") == "the unit's refusals");
+  CHECK(notices.source_of("the I/O unit refused SetMacAddress: not today") == "the unit's refusals");
+  CHECK(notices.source_of("the I/O unit grants the address").empty());
+  CHECK(notices.source_of("the LAN has no carrier").empty());
 }
 
 TEST_CASE("a refused setting is reported and leaves the session up", "[host][driver]") {
