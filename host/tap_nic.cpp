@@ -1,5 +1,6 @@
 #include "host/tap_nic.h"
 
+#include <string_view>
 #include <utility>
 
 #include "common/frame/multicast.h"
@@ -8,6 +9,12 @@
 #include "host/tap_steering.h"
 
 namespace splitnic::host {
+namespace {
+
+// The unit can cause them at will.
+constexpr std::string_view kMtuLines = "MTU";
+
+}  // namespace
 
 TapNic::TapNic(const TapOptions& options, os::Log& log) : options_(options), log_(log), name_(options.name) {
   while (queues_.size() + 1 < options_.queues) queues_.push_back(std::make_unique<TapQueue>());
@@ -169,7 +176,7 @@ void TapNic::refresh(Time now, bool with_long_list) {
   settings_.mtu = link->mtu;
   settings_.up = link->up;
   settings_.promiscuous = link->promiscuous;
-  if (max_mtu_ && settings_.mtu > *max_mtu_) set_mtu_back();
+  if (max_mtu_) follow_max_mtu();
   index_ = link->index;
   all_multicast_ = link->all_multicast;
   if (now >= quiet_at_) next_check_ = now + kQuietCheckInterval;
@@ -232,16 +239,36 @@ void TapNic::make_again() {
   mac_is_ours_ = mac_is_ours_ || (was_ours && made_here_);
 }
 
-void TapNic::set_mtu_back() {
-  if (!rights_->set_mtu(*device_, *max_mtu_)) {
-    log_.recurring(os::LogLevel::kWarning,
-                   fmt::format("TAP {} has an MTU of {}, more than the session's {}, and it can't be set back", name_,
-                               settings_.mtu, *max_mtu_));
-    return;
+/// The LAN's MTU may be smaller for a short time, and no operator has to act when it is back.
+void TapNic::follow_max_mtu() {
+  const std::uint32_t mtu = settings_.mtu;
+  if (reduced_mtu_ && reduced_mtu_->set != mtu) reduced_mtu_.reset();  // somebody has set another one
+  if (mtu > *max_mtu_) {
+    if (!set_mtu(*max_mtu_)) {
+      return log_.recurring(os::LogLevel::kWarning,
+                            fmt::format("TAP {} has an MTU of {}, more than the session's {}, and it can't be set back",
+                                        name_, mtu, *max_mtu_));
+    }
+    log_.limited(kMtuLines, os::LogLevel::kWarning,
+                 "TAP {} has an MTU of {}, more than the session permits: set back to {}", name_, mtu, *max_mtu_);
+    reduced_mtu_ = {.wanted = reduced_mtu_ ? reduced_mtu_->wanted : mtu, .set = *max_mtu_};
+  } else if (reduced_mtu_ && mtu < *max_mtu_) {
+    const std::uint32_t raised = std::min(reduced_mtu_->wanted, *max_mtu_);
+    if (!set_mtu(raised)) {
+      return log_.recurring(
+          os::LogLevel::kWarning,
+          fmt::format("TAP {} has an MTU of {}, and it can't be set to {} again", name_, mtu, raised));
+    }
+    log_.limited(kMtuLines, os::LogLevel::kInfo, "TAP {} has an MTU of {} again", name_, raised);
+    reduced_mtu_->set = raised;
+    if (raised == reduced_mtu_->wanted) reduced_mtu_.reset();
   }
-  log_.warning("TAP {} has an MTU of {}, more than the session permits: set back to {}", name_, settings_.mtu,
-               *max_mtu_);
-  settings_.mtu = *max_mtu_;
+}
+
+bool TapNic::set_mtu(std::uint32_t mtu) {
+  if (!rights_->set_mtu(*device_, mtu)) return false;
+  settings_.mtu = mtu;
+  return true;
 }
 
 void TapNic::read_multicast(Time now) {

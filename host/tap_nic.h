@@ -27,12 +27,12 @@ namespace splitnic::host {
 /// settings, and removes it at a clean exit. A TAP without this alias belongs to somebody else; the driver leaves it in
 /// place. An administrator may move the interface to another network namespace, rename it, or delete it (the driver
 /// then creates it again) at any time. An interface that the driver made keeps its neighbours (ARP, IPv6) while it has
-/// no carrier.
-/// The driver reads the settings when the kernel reports a link event, when an IGMP or MLD report leaves, and once a
-/// second while frames pass, else every four seconds. It reads the multicast list every 100 ms while frames pass, else
-/// every two seconds (a long list: every second, else every ten). A group that is joined without a report, which none
-/// of IP is, shows in the list alone. The settings include what interfaces on top of the TAP receive through it: their
-/// addresses, and all groups.
+/// no carrier. The driver reduces an MTU that is larger than set_max_mtu(), and undoes that when it may, unless
+/// somebody has set another MTU meanwhile. The driver reads the settings when the kernel reports a link event, when an
+/// IGMP or MLD report leaves, and once a second while frames pass, through whatever queue, else every four seconds. It
+/// reads the multicast list every 100 ms while frames pass, else every two seconds (a long list: every second, else
+/// every ten). A group that is joined without a report, which none of IP is, shows in the list alone. The settings
+/// include what interfaces on top of the TAP receive through it: their addresses, and all groups.
 class TapNic final : public VirtualNic {
  public:
   /// Interval between two readings of the settings, while frames have passed within kQuietAfter or the last reading
@@ -108,7 +108,8 @@ class TapNic final : public VirtualNic {
   [[nodiscard]] Duration quiet_multicast_interval() const {
     return list_is_long_ ? kQuietLongListInterval : kQuietMulticastInterval;
   }
-  void set_mtu_back();
+  void follow_max_mtu();
+  [[nodiscard]] bool set_mtu(std::uint32_t mtu);
 
   TapOptions options_;
   os::Log& log_;
@@ -128,6 +129,12 @@ class TapNic final : public VirtualNic {
   std::optional<std::uint32_t> max_mtu_;
   bool carrier_ = false;
   bool made_here_ = false;
+  /// The MTU that the interface had before the driver reduced it, and to what the driver set it last.
+  struct ReducedMtu {
+    std::uint32_t wanted;
+    std::uint32_t set;
+  };
+  std::optional<ReducedMtu> reduced_mtu_;
   bool keep_ = false;
   bool check_at_once_ = true;
   bool frames_passed_ = false;  ///< since the last look

@@ -88,6 +88,19 @@ class Interface(support.LabTestCase):
     def mtu_lines(self):
         return [line for line in self.subject.process.text().splitlines() if "2000" in line and "mtu" in line.lower()]
 
+    def test_a_short_dip_of_the_lans_mtu_needs_no_operator(self):
+        other = self.host[1]
+        # What a host's operator has chosen is within the dip, and stays.
+        other.ns.ip("link", "set", other.tap, "mtu", "1300")
+        self.addCleanup(other.ns.ip, "link", "set", other.tap, "mtu", "1500")
+        self.addCleanup(self.lan.set_mtu, 1500)
+        self.lan.set_mtu(1400)
+        wait_until(lambda: self.ns.mtu(self.tap) == 1400, SETTLE_SECONDS, "the smaller MTU")
+        self.lan.set_mtu(1500)
+        wait_until(lambda: self.ns.mtu(self.tap) == 1500, SETTLE_SECONDS, "the old MTU")
+        self.assertEqual(other.ns.mtu(other.tap), 1300)
+        self.assert_pings(self.subject, self.lan.address, size=1472, dont_fragment=True)
+
     def test_carrier_follows_the_lans(self):
         self.lan.unplug()
         try:

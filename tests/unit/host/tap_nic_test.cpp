@@ -295,6 +295,50 @@ TEST_CASE("flags, MTU and promiscuity are seen at once, a larger MTU than the un
   CHECK(nic->settings(later()).mtu == 1000);
 }
 
+TEST_CASE("an MTU that a short dip of the unit's has reduced comes back, unless somebody has changed it meanwhile",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  auto nic = opened({.name = "sn0"});
+  const auto unit_permits = [&](std::uint32_t mtu) {
+    nic->set_max_mtu(mtu);
+    return nic->settings(later()).mtu;
+  };
+  CHECK(unit_permits(9000) == 1500);
+  run("ip link set sn0 mtu 9000");
+  CHECK(unit_permits(9000) == 9000);
+  SECTION("at once or step by step") {
+    CHECK(unit_permits(1400) == 1400);
+    CHECK(unit_permits(1300) == 1300);
+    CHECK(unit_permits(4000) == 4000);
+    CHECK(unit_permits(9500) == 9000);
+    CHECK_THAT(output_of("ip link show sn0"), Catch::Contains("mtu 9000"));
+    // An MTU of the administrator's own is nothing to undo.
+    run("ip link set sn0 mtu 1400");
+    CHECK(unit_permits(9600) == 1400);
+  }
+  SECTION("but not over the administrator's") {
+    CHECK(unit_permits(1400) == 1400);
+    run("ip link set sn0 mtu 1300");
+    CHECK(nic->settings(later()).mtu == 1300);
+    CHECK(unit_permits(9000) == 1300);
+    run("ip link set sn0 mtu 1400");
+    CHECK(unit_permits(9000) == 1400);
+  }
+  SECTION("to the administrator's last wish") {
+    CHECK(unit_permits(1400) == 1400);
+    run("ip link set sn0 mtu 3000");
+    CHECK(nic->settings(later()).mtu == 1400);
+    CHECK(unit_permits(9000) == 3000);
+  }
+  SECTION("also of an interface that was deleted meanwhile") {
+    CHECK(unit_permits(1400) == 1400);
+    run("ip link del sn0");
+    CHECK(nic->settings(later()).mtu == 1400);
+    CHECK(unit_permits(9000) == 9000);
+  }
+}
+
 TEST_CASE("a TAP's MTU may be the unit's and not one byte more", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
