@@ -17,7 +17,8 @@ constexpr std::string_view kMtuLines = "MTU";
 }  // namespace
 
 TapNic::TapNic(const TapOptions& options, os::Log& log) : options_(options), log_(log), name_(options.name) {
-  while (queues_.size() + 1 < options_.queues) queues_.push_back(std::make_unique<TapQueue>());
+  if (options_.queues > 1) bell_.emplace();
+  while (queues_.size() + 1 < options_.queues) queues_.push_back(std::make_unique<TapQueue>(*bell_));
 }
 
 Result<std::unique_ptr<TapNic>> TapNic::open(const TapOptions& options, Time now, os::Log& log) {
@@ -136,7 +137,8 @@ void TapNic::set_mac(const MacAddress& mac) {
 }
 
 const NicSettings& TapNic::settings(Time now) {
-  if (!check_at_once_ && now < std::min(next_event_check_, next_deadline())) return settings_;
+  const bool called = bell_ && bell_->heard();
+  if (!called && !check_at_once_ && now < std::min(next_event_check_, next_deadline())) return settings_;
   next_event_check_ = now + kEventInterval;
   note_frames(now);
   bool event = false;
@@ -153,7 +155,13 @@ const NicSettings& TapNic::settings(Time now) {
 
 /// A NIC that was quiet reads both as often as a busy one again.
 void TapNic::note_frames(Time now) {
-  if (!std::exchange(frames_passed_, false)) return;
+  bool passed = std::exchange(frames_passed_, false);
+  for (const auto& queue : queues_) {
+    // A busy NIC looks every 100 ms. A quiet one sleeps longer, and wants to be called.
+    passed = queue->take_passed(now >= quiet_at_) || passed;
+    check_at_once_ = queue->take_report() || check_at_once_;
+  }
+  if (!passed) return;
   quiet_at_ = now + kQuietAfter;
   next_check_ = std::min(next_check_, now + kCheckInterval);
   next_multicast_check_ = std::min(next_multicast_check_, multicast_read_ + multicast_interval());
@@ -286,6 +294,7 @@ void TapNic::read_multicast(Time now) {
 void TapNic::collect_descriptors(std::vector<int>& out) const {
   if (device_) out.push_back(device_->descriptor());
   if (links_) out.push_back(links_->descriptor());
+  if (bell_) out.push_back(bell_->descriptor());
 }
 
 }  // namespace splitnic::host

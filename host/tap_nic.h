@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/mac_address.h"
+#include "common/os/event_bell.h"
 #include "common/os/log.h"
 #include "common/os/netlink.h"
 #include "common/os/unique_fd.h"
@@ -115,8 +116,9 @@ class TapNic final : public VirtualNic {
   os::Log& log_;
   std::string name_;
   std::unique_ptr<TapRights> rights_;
-  os::UniqueFd where_;               ///< the interface's present network namespace; empty: not known
-  std::optional<TapDevice> device_;  ///< empty while a deleted interface can't be made again
+  os::UniqueFd where_;                 ///< the interface's present network namespace; empty: not known
+  std::optional<TapDevice> device_;    ///< empty while a deleted interface can't be made again
+  std::optional<os::EventBell> bell_;  ///< which the further queues ring; empty without any
   std::vector<std::unique_ptr<TapQueue>> queues_;
   os::UniqueFd steering_;                ///< see load_tap_steering(); empty: the kernel steers
   std::optional<os::LinkSocket> links_;  ///< of where_
@@ -127,17 +129,17 @@ class TapNic final : public VirtualNic {
   int index_ = 0;               ///< the interface's index at the last check
   bool all_multicast_ = false;  ///< the interface's flag at the last check
   std::optional<std::uint32_t> max_mtu_;
-  bool carrier_ = false;
-  bool made_here_ = false;
   /// The MTU that the interface had before the driver reduced it, and to what the driver set it last.
   struct ReducedMtu {
     std::uint32_t wanted;
     std::uint32_t set;
   };
   std::optional<ReducedMtu> reduced_mtu_;
+  bool carrier_ = false;
+  bool made_here_ = false;
   bool keep_ = false;
   bool check_at_once_ = true;
-  bool frames_passed_ = false;  ///< since the last look
+  bool frames_passed_ = false;  ///< through the first queue, since the last look
   bool list_is_long_ = false;
   NicOffloads offloads_;   ///< of the first device: the kernel's
   NicOffloads permitted_;  ///< by the last set_offloads()

@@ -23,12 +23,13 @@ void EventBell::ring() {
   rung_.store(true, std::memory_order_release);
 }
 
-void EventBell::heard() {
-  if (!rung_.load(std::memory_order_relaxed)) return;
+bool EventBell::heard() {
+  if (!rung_.load(std::memory_order_relaxed)) return false;
   rung_.exchange(false, std::memory_order_acquire);  // E1
   std::uint64_t count = 0;
   const iovec part{&count, sizeof count};
   [[maybe_unused]] const ssize_t taken = ::preadv2(bell_.get(), &part, 1, -1, 0);
+  return true;
 }
 
 }  // namespace splitnic::os

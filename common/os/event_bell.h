@@ -19,8 +19,9 @@ class EventBell {
   [[nodiscard]] int descriptor() const { return bell_.get(); }
   /// Any thread. Never blocks.
   void ring();
-  /// Makes the descriptor unreadable again. Thread: the one that sleeps. Costs one load while nobody has rung.
-  void heard();
+  /// Makes the descriptor unreadable again. True if somebody has rung. Thread: the one that sleeps. Costs one load
+  /// while nobody has rung.
+  bool heard();
 
  private:
   UniqueFd bell_;

@@ -473,6 +473,90 @@ TEST_CASE("a quiet NIC reads the multicast list each 2 s, and each 100 ms again 
   CHECK(nic->next_deadline() == next + TapNic::kMulticastInterval);
 }
 
+TEST_CASE("frames of a further queue keep the NIC busy, and the first one after a quiet time wakes it",
+          "[host][tap][queues][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0", .queues = 2});
+  TapQueue& queue = *nic->further_queues().front();
+  run("ip link set sn0 up");
+  const Time now = later();
+  const auto joined = [&](Time at) {
+    const NicSettings& settings = nic->settings(at);
+    return std::binary_search(settings.multicast.begin(), settings.multicast.end(), kGroup);
+  };
+  CHECK_FALSE(joined(now));
+  CHECK(nic->next_deadline() == now + TapNic::kQuietMulticastInterval);
+  run("ip maddr add 01:00:5e:01:02:03 dev sn0");
+  const auto called = [&] { return readable({testing::descriptors_of(*nic).back()}, 0s); };
+  const auto pass = [&] {
+    std::vector<std::byte> frame(60);
+    static_cast<void>(queue.write_frame({fabric::PeerMemory::over(frame.data(), frame.size())}));
+  };
+  CHECK_FALSE(called());
+  // Sooner than the NIC looks for events again.
+  const Time passed = now + 1ms;
+  pass();
+  REQUIRE(called());
+  CHECK_FALSE(joined(passed));
+  CHECK_FALSE(called());
+  CHECK(nic->next_deadline() == now + TapNic::kMulticastInterval);
+  // A busy NIC looks for frames without being called.
+  pass();
+  CHECK_FALSE(called());
+  const Time next = now + TapNic::kMulticastInterval;
+  CHECK(joined(next));
+  CHECK(nic->next_deadline() == next + TapNic::kMulticastInterval);
+  // And it is called again once it is quiet.
+  Time quiet = next;
+  while (quiet < next + TapNic::kQuietAfter) static_cast<void>(joined(quiet = nic->next_deadline()));
+  CHECK_FALSE(called());
+  pass();
+  CHECK(called());
+}
+
+TEST_CASE("a frame that the host sends through a further queue wakes a quiet NIC", "[host][tap][queues][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0", .queues = 2});
+  TapQueue& queue = *nic->further_queues().front();
+  nic->set_carrier(true);  // before up: the stack notices a later change by and by
+  run("ip link set sn0 up");
+  queue.set_active(true, {});
+  const Time now = later();
+  static_cast<void>(nic->settings(now));
+  // Which of two queues gets a datagram is the kernel's choice.
+  std::array<std::byte, 2048> room{};
+  std::size_t read = 0;
+  for (int sent = 0; read == 0 && sent < 1000; ++sent) {
+    send_datagram("sn0", 100);
+    read = queue.read_frame(room);
+  }
+  REQUIRE(read != 0);
+  REQUIRE(readable({testing::descriptors_of(*nic).back()}, 0s));
+  static_cast<void>(nic->settings(now + 1ms));
+  CHECK(nic->next_deadline() <= now + 1ms + TapNic::kMulticastInterval);
+}
+
+TEST_CASE("a membership report that leaves by a further queue is noticed at once", "[host][tap][queues][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto nic = opened({.name = "sn0", .queues = 2});
+  run("ip link set sn0 up");
+  const Time now = later();
+  const auto joined = [&](Time at) {
+    const NicSettings& settings = nic->settings(at);
+    return std::binary_search(settings.multicast.begin(), settings.multicast.end(), kGroup);
+  };
+  CHECK_FALSE(joined(now));
+  run("ip maddr add 01:00:5e:01:02:03 dev sn0");
+  // As of a kernel that refuses the steering program.
+  TapQueue& queue = *nic->further_queues().front();
+  queue.note_read(splitnic::test::igmp(0x22));
+  CHECK(readable({testing::descriptors_of(*nic).back()}, 0s));
+  CHECK(joined(now + 1ms));
+}
+
 TEST_CASE("a quiet NIC reads its settings each 4 s, and each second again once a frame has passed or a reading failed",
           "[host][tap][privileged]") {
   const TestNamespace inside;
