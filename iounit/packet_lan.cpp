@@ -216,8 +216,8 @@ void PacketLan::deliver(std::size_t slot, LanSink& sink, std::size_t& delivered)
   mmsghdr& message = receiver_->messages[slot];
   const Receiver::Slot& about = receiver_->slots[slot];
   if (about.from.sll_pkttype == PACKET_OUTGOING) return;
-  if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0 ||
-      message.msg_len < sizeof(VirtioNetHeader) + frame::kEthernetHeaderBytes) {
+  if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0) return note_truncated();
+  if (message.msg_len < sizeof(VirtioNetHeader) + frame::kEthernetHeaderBytes) {
     ++counters_.rx_truncated;
     return;
   }
@@ -286,6 +286,18 @@ void PacketLan::note_undescribed() {
       "LAN interface {0}: lost a merged frame that the kernel can't describe (SCTP, fragments, or the NIC's LRO); "
       "lan_undescribed counts further ones. If they are many: ethtool -K {0} lro off, or gro off",
       interface());
+}
+
+/// A super-frame of BIG TCP, which no session carries. Its sender retransmits it in smaller ones, one after the other.
+void PacketLan::note_truncated() {
+  ++counters_.rx_truncated;
+  if (std::exchange(said_too_long_, true)) return;
+  log().warning(
+      "LAN interface {0}: lost a frame of more than {1} bytes (BIG TCP); lan_truncated counts further ones. If they "
+      "are "
+      "many: ip link set dev {0} gro_max_size 65536; for senders on this machine, gso_max_size 65536 on their "
+      "interfaces",
+      interface(), frame::kMaxFrameBytes);
 }
 
 /// A kernel that doesn't know super-frames of UDP says so only when it gets one. The driver cuts the next ones itself.

@@ -81,8 +81,10 @@ class PacketLan final : public InterfaceLan {
                               const frame::FrameOffload& offload);
   void note_refusal(const frame::VirtioNetHeader& header, std::size_t frame_bytes);
   void note_undescribed();
+  void note_truncated();
 
   bool expects_long_frames_ = false;   ///< the last frame received was long
+  bool said_too_long_ = false;         ///< the log has the hint about frames that are too long
   bool refuses_udp_segments_ = false;  ///< the kernel has refused a super-frame of UDP (before 6.2)
   std::function<Result<PacketSocket>(int index)> opener_;
   bool opens_here_ = true;

@@ -409,6 +409,46 @@ TEST_CASE("a frame whose segmentation no virtio-net header describes is dropped 
   CHECK(lan->counters().rx_undescribed == others.size() + 2);
 }
 
+TEST_CASE("a frame longer than the longest is dropped, and the log says once how senders are kept from making them",
+          "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const os::UniqueFd tap(::open("/dev/net/tun", O_RDWR | O_CLOEXEC));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lan0");
+  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+  REQUIRE(::ioctl(tap.get(), TUNSETIFF, &request) == 0);
+  run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
+  run("ip link set lan0 up");
+  std::vector<std::string> lines;
+  os::Log log("test", {.write = [&](std::string_view line) { lines.emplace_back(line); }});
+  const auto lan = opened("lan0", log);
+  CollectedFrames sink;
+  const auto arrives = [&](std::size_t bytes) {
+    const frame::VirtioNetHeader header = frame::make_virtio_net_header({});
+    Frame message(sizeof header);
+    std::memcpy(message.data(), &header, sizeof header);
+    const Frame frame = frame_of(bytes, 1);
+    message.insert(message.end(), frame.begin(), frame.end());
+    REQUIRE(::write(tap.get(), message.data(), message.size()) == static_cast<ssize_t>(message.size()));
+    const std::uint64_t before = lan->counters().rx_truncated + lan->counters().rx_frames;
+    while (lan->counters().rx_truncated + lan->counters().rx_frames == before) {
+      REQUIRE(readable({testing::descriptors_of(*lan).back()}, 5s));
+      lan->receive(sink, 1);
+    }
+  };
+  arrives(65000);
+  arrives(frame::kMaxFrameBytes);
+  CHECK(sink.frames.size() == 2);
+  CHECK(lines.empty());
+  for (int more = 0; more < 3; ++more) arrives(100'000);
+  CHECK(lan->counters().rx_truncated == 3);
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines[0], Catch::Contains("ip link set dev lan0 gro_max_size 65536") && Catch::Contains("gso_max_size"));
+  arrives(60);
+  CHECK(sink.frames.size() == 3);
+}
+
 TEST_CASE("each frame of a batch that the interface refuses is counted", "[iounit][lan][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
