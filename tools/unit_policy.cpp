@@ -97,8 +97,8 @@ void UnitPolicy::finish() {
 void UnitPolicy::leave_files_to(std::shared_ptr<os::PrivilegedProcess> process) {
   process_ = std::move(process);
   if (command_.policy.empty()) return;
-  if (const auto text = request_policy(*process_); !text) {
-    log_.warning("the policy can't be read again while the unit runs: {}", text.error().message);
+  if (const auto read = request_policy(*process_); !read) {
+    log_.warning("the policy can't be read again while the unit runs: {}", read.error().message);
   }
 }
 
@@ -348,8 +348,7 @@ bool UnitPolicy::end_read(std::chrono::milliseconds patience) {
     const auto answer = process_->answer(static_cast<int>(patience.count()));
     if (!answer) return false;
     work_ = Work::none;
-    apply(with_options(policy_in(*answer).and_then(
-        [&](const std::string& text) { return iounit::parse_policy(text, command_.policy, base()); })));
+    apply(with_options(policy_in(*answer)));
   } else {
     if (reading_.wait_for(patience) != std::future_status::ready) return false;
     work_ = Work::none;

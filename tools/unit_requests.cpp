@@ -13,6 +13,7 @@
 #include "iounit/packet_lan.h"
 #include "iounit/packet_socket.h"
 #include "iounit/policy_file.h"
+#include "tools/policy_bytes.h"
 
 namespace splitnic::tools {
 
@@ -46,11 +47,11 @@ Result<os::PrivilegedMessage> UnitService::serve(const os::PrivilegedMessage& re
 
 Result<os::PrivilegedMessage> UnitService::serve_policy() const {
   if (policy.empty()) return fail("there is no policy file (--policy)");
-  const auto rules = iounit::read_policy(policy, base,
-                                         {[this](const std::string& text) { return accounts.user(text); },
-                                          [this](const std::string& text) { return accounts.group(text); }});
+  auto rules = iounit::read_policy(policy, base,
+                                   {[this](const std::string& text) { return accounts.user(text); },
+                                    [this](const std::string& text) { return accounts.group(text); }});
   if (!rules) return tl::unexpected(rules.error());
-  auto file = file_of(iounit::to_toml(*rules));
+  auto file = file_of(to_bytes(*std::move(rules)));
   if (!file) return tl::unexpected(file.error());
   os::PrivilegedMessage answer;
   answer.descriptors.push_back(*std::move(file));
@@ -69,16 +70,18 @@ Result<os::PrivilegedMessage> UnitService::write_names(int file) const {
   return os::write_file(names, iounit::to_toml(*owned)).map([] { return os::PrivilegedMessage{}; });
 }
 
-Result<std::string> request_policy(os::PrivilegedProcess& process) {
+Result<iounit::PolicyRules> request_policy(os::PrivilegedProcess& process) {
   return policy_in(process.request(std::span(&kPolicy, 1), {}));
 }
 
 Result<void> send_policy_request(os::PrivilegedProcess& process) { return process.send(std::span(&kPolicy, 1), {}); }
 
-Result<std::string> policy_in(const Result<os::PrivilegedMessage>& answer) {
+Result<iounit::PolicyRules> policy_in(const Result<os::PrivilegedMessage>& answer) {
   if (!answer) return tl::unexpected(answer.error());
   if (answer->descriptors.size() != 1) return fail("the privileged process answers something else");
-  return os::read_file(answer->descriptors.front().get(), "the policy", kMaxPolicyBytes);
+  const auto bytes = os::read_file(answer->descriptors.front().get(), "the policy", kMaxPolicyBytes);
+  if (!bytes) return tl::unexpected(bytes.error());
+  return rules_in(*bytes);
 }
 
 Result<void> send_names(os::PrivilegedProcess& process, std::string_view text) {

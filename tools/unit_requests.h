@@ -34,12 +34,11 @@ struct UnitService {
   [[nodiscard]] Result<os::PrivilegedMessage> write_names(int file) const;
 };
 
-/// Asks the privileged process for the policy file, in TOML with numbers for the names of users and groups. Blocks
-/// until the request is answered.
-[[nodiscard]] Result<std::string> request_policy(os::PrivilegedProcess& process);
+/// Asks the privileged process for the rules of the policy file. Blocks until the request is answered.
+[[nodiscard]] Result<iounit::PolicyRules> request_policy(os::PrivilegedProcess& process);
 /// The same without waiting. policy_in() gets the policy out of what PrivilegedProcess::answer() returns.
 [[nodiscard]] Result<void> send_policy_request(os::PrivilegedProcess& process);
-[[nodiscard]] Result<std::string> policy_in(const Result<os::PrivilegedMessage>& answer);
+[[nodiscard]] Result<iounit::PolicyRules> policy_in(const Result<os::PrivilegedMessage>& answer);
 /// Asks it to write the file with the owners of names. Its answer, for PrivilegedProcess::answer(), is empty.
 [[nodiscard]] Result<void> send_names(os::PrivilegedProcess& process, std::string_view text);
 

@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "common/os/read_file.h"
+#include "iounit/policy_file.h"
 #include "tests/unit/common/os_temporary_directory.h"
 #include "tests/unit/other_process.h"
 #include "tools/unit_requests.h"
@@ -274,6 +277,47 @@ TEST_CASE("a unit polls on while the disk keeps the policy, and has the rules wh
   CHECK_THAT(files.told[1].error().message,
              Catch::StartsWith(files.command.policy + ":2: ") && Catch::EndsWith("; the old policy stays in force"));
   CHECK(files.rules.rules().hosts.size() == 1);
+}
+
+TEST_CASE("the rules of thousands of hosts are in force without a long stop of the frames", "[tools][policy]") {
+  const bool privileged = GENERATE(false, true);
+  constexpr std::size_t kHosts = 5000;
+  Files files;
+  files.command.policy = files.folder / "policy.toml";
+  std::ofstream(files.command.policy) << "";
+  UnitPolicy policy(files.command, "u", std::nullopt, files.log);
+  if (privileged) Files::leave_files_to_a_process(policy);
+  files.serve(policy);
+  std::string text;
+  for (std::size_t host = 0; host < kHosts; ++host) {
+    text +=
+        fmt::format("[[host]]\nname = 'h{}'\naddresses = '02:00:00:00:{:02x}:{:02x}'\n", host, host / 256, host % 256);
+  }
+  std::ofstream(files.command.policy) << text;
+  // Processor time of this thread alone, however busy the machine is.
+  const auto spent = [] {
+    timespec time{};
+    REQUIRE(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);
+    return seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  };
+  const std::string in_force = iounit::to_toml(iounit::parse_policy(text, files.command.policy, {}).value());
+  const auto before = spent();
+  REQUIRE(iounit::parse_policy(in_force, files.command.policy, {}));
+  const auto reading = spent() - before;
+
+  std::optional<Result<std::string>> told;
+  std::chrono::nanoseconds longest{0};
+  policy.reload(files.now, [&](Result<std::string> done) { told = std::move(done); });
+  REQUIRE(files.poll_really_until(policy, [&] {
+    const auto begun = spent();
+    policy.poll(files.now);
+    longest = std::max(longest, spent() - begun);
+    return told.has_value();
+  }));
+  REQUIRE(*told);
+  CHECK(files.rules.rules().hosts.size() == kHosts);
+  INFO(longest.count() << " ns, and " << reading.count() << " ns to read the rules in TOML");
+  CHECK(longest < reading / 5);
 }
 
 TEST_CASE("names and reloads take turns, and a reload reads what the file is after the request", "[tools][policy]") {
