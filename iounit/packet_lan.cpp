@@ -293,10 +293,9 @@ void PacketLan::note_truncated() {
   ++counters_.rx_truncated;
   if (std::exchange(said_too_long_, true)) return;
   log().warning(
-      "LAN interface {0}: lost a frame of more than {1} bytes (BIG TCP); lan_truncated counts further ones. If they "
-      "are "
-      "many: ip link set dev {0} gro_max_size 65536; for senders on this machine, gso_max_size 65536 on their "
-      "interfaces",
+      "LAN interface {0}: lost a frame of more than {1} bytes (BIG TCP); lan_truncated counts further ones. "
+      "If they are many: ip link set dev {0} gro_max_size 65536; for senders on this machine, "
+      "gso_max_size 65536 on their interfaces",
       interface(), frame::kMaxFrameBytes);
 }
 
