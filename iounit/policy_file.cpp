@@ -118,7 +118,7 @@ Result<void> set_common(PolicyRules& rules, const ConfigEntry& entry) {
   return fail("no such key in [policy]");
 }
 
-/// What the tables before this one have taken. A file may have thousands, and the unit's frames wait while it is read.
+/// What the tables before this one have taken. A file may have thousands.
 struct Taken {
   boost::unordered_flat_set<std::string> names;
   boost::unordered_flat_map<std::uint64_t, std::string> addresses;  ///< whose they are

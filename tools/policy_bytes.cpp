@@ -1,5 +1,7 @@
 #include "tools/policy_bytes.h"
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -45,7 +47,8 @@ class Writer {
   void put(bool value) { bytes_ += value ? '\1' : '\0'; }
   template <Plain Value>
   void put(Value& value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    const auto bytes = std::bit_cast<std::array<char, sizeof value>>(value);
+    bytes_.append(bytes.data(), bytes.size());
   }
   template <HasFields Value>
   void put(Value& value) {
