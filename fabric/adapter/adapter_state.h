@@ -20,7 +20,6 @@
 namespace splitnic::fabric {
 
 inline constexpr std::size_t kWellKnownNumbers = 16;
-inline constexpr std::size_t kMaxQueueDepth = std::size_t{1} << 16U;
 inline constexpr std::size_t kMaxCompletionDepth = std::size_t{1} << 20U;
 inline constexpr std::size_t kMaxReads = 256;
 
@@ -101,6 +100,12 @@ struct ChannelAdapter::State {
   void refuse_consumed(Path& path, VirtualLane lane, const Cell& cell);
   /// False: there is still something of the kind that the lane has no room for.
   bool push_not_taken(Path& path, VirtualLane lane);
+  void doubt_consumption(Path& path, const PendingNotTaken& refused);
+  /// The queue pair has just been connected.
+  void doubt_early(QueuePair& queue_pair);
+  [[nodiscard]] bool all_doubted(const Path& path) const {
+    return context.counters.cells_received < path.all_doubted_until;
+  }
   void take_not_taken(Path& path, const Cell& cell);
   void take_datagram(Path& path, const ReceivedCell& received);
   void take_ended_transfers();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/sequence.h"
 #include "fabric/adapter/adapter_state.h"
 #include "fabric/adapter/request_check.h"
 
@@ -377,6 +378,18 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
   return number;
 }
 
+/// The peer may not have read yet what was refused before the queue pair was connected.
+void ChannelAdapter::State::doubt_early(QueuePair& queue_pair) {
+  if (queue_pair.path == nullptr) return;
+  const bool refused = std::exchange(queue_pair.taking, Taking::usual) == Taking::doubted;
+  if (refused && sequence_distance(queue_pair.doubted_to, queue_pair.expected_psn) >= 0) {
+    responder.doubt_consumption(queue_pair, queue_pair.doubted_to);
+  }
+  for (const Path* path : {queue_pair.path, queue_pair.path->twin}) {
+    if (path != nullptr && all_doubted(*path)) responder.doubt_consumption(queue_pair, std::nullopt);
+  }
+}
+
 Status ChannelAdapter::connect(QpNumber queue_pair, const QueuePairPeer& peer) {
   return modify(queue_pair, QueuePairEvent::connect, peer);
 }
@@ -429,6 +442,7 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
   }
   found->state = move.to;
   publish_connection(context, *found);
+  if (event == QueuePairEvent::connect || event == QueuePairEvent::ready_to_receive) state_->doubt_early(*found);
   if (event == QueuePairEvent::drain_sends) state_->check_drained(*found);  // no poll may look at it again
   return Status::ok;
 }

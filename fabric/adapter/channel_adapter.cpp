@@ -123,7 +123,25 @@ bool ChannelAdapter::State::push_not_taken(Path& path, VirtualLane lane) {
   if (!send_cell(context, path, lane, cell)) return false;
   pending.wanted = false;
   ++context.counters.not_taken_sent;
+  doubt_consumption(path, pending);
   return true;
+}
+
+/// The refusal has left. The queue pairs that it may be about acknowledge what they take. A peer that is refused again
+/// and again makes this end look at all of them once in a while only.
+void ChannelAdapter::State::doubt_consumption(Path& path, const PendingNotTaken& refused) {
+  const auto doubt = [&](QueuePair& queue_pair, std::optional<std::uint32_t> psn) {
+    if (!path.serves(queue_pair.path)) return;
+    responder.doubt_consumption(queue_pair, psn);
+    if (queue_pair.acknowledgement.wanted) activate(queue_pair);
+  };
+  if (refused.queue_pair.value != 0) {
+    if (QueuePair* named = find(refused.queue_pair)) doubt(*named, refused.psn);
+    return;
+  }
+  if (all_doubted(path)) return;
+  path.all_doubted_until = context.counters.cells_received + Responder::kPacketsUnderWay;
+  for (QueuePair* queue_pair : queue_pairs) doubt(*queue_pair, std::nullopt);
 }
 
 void ChannelAdapter::State::take_not_taken(Path& path, const Cell& cell) {

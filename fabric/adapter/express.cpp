@@ -328,8 +328,9 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
 QueuePair* Express::receiver(const Path& path, QpNumber number) const {
   QueuePair* queue_pair = context_.queue_pair(number);
   if (queue_pair == nullptr || !path.serves(queue_pair->path)) return nullptr;
-  const bool usual = is_plain(queue_pair->options) && queue_pair->rules().connected && !queue_pair->refusing &&
-                     !queue_pair->incoming.active && !queue_pair->acknowledgement.wanted;
+  const bool usual = is_plain(queue_pair->options) && queue_pair->rules().connected &&
+                     queue_pair->taking == Taking::usual && !queue_pair->incoming.active &&
+                     !queue_pair->acknowledgement.wanted;
   return usual ? queue_pair : nullptr;
 }
 

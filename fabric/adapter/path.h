@@ -212,6 +212,8 @@ struct Path {
   bool takes_no_datagrams = false;       ///< one has waited for room in vain, and none has found room since
   PathTurn turn{};                       ///< when polls look at it
   Path* twin = nullptr;                  ///< the other end, if both are this adapter's
+  /// AdapterCounters::cells_received until which all connected queue pairs of the path are doubted (Taking::doubted).
+  std::uint64_t all_doubted_until = 0;
 };
 
 }  // namespace splitnic::fabric

@@ -66,7 +66,7 @@ void drop_responses(AdapterContext& context, QueuePair& queue_pair) {
   end_taken_entries(context, queue_pair);
   queue_pair.responses.restart_at(queue_pair.responses.taken);
   queue_pair.responses.asked_again = false;
-  queue_pair.refusing = false;
+  queue_pair.taking = Taking::usual;
   queue_pair.draining = false;
 }
 

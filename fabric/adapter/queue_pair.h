@@ -21,6 +21,9 @@
 
 namespace splitnic::fabric {
 
+/// Requests of a send queue, or of a receive queue.
+inline constexpr std::size_t kMaxQueueDepth = std::size_t{1} << 16U;
+
 /// Whether requests of this kind are cells, and so have packet sequence numbers.
 [[nodiscard]] constexpr bool goes_over_the_wire(Operation operation) { return operation < Operation::bind_window; }
 /// Whether the peer answers with data: the answer is the acknowledgement.
@@ -361,6 +364,15 @@ struct QueuePairTurn {
   Time look_at = kNever;  ///< its place among the deadlines
 };
 
+/// How a queue pair takes what its peer sends. One state, since the short way of a message has to look at it.
+enum class Taking : std::uint8_t {
+  usual,
+  /// A refusal names a message, and the peer may have sent another copy of it before it read that. Until an ok of all
+  /// packets up to QueuePair::doubted_to has left, consumption acknowledges nothing, and what is taken gets an ok.
+  doubted,
+  refusing,  ///< a packet was refused for good: earlier requests get their answers, then the queue pair ends
+};
+
 /// Thread: the adapter's owner.
 struct QueuePair {
   QueuePair(QpNumber own, const QueuePairAttributes& with, const QueuePairTimes& waits)
@@ -411,8 +423,8 @@ struct QueuePair {
   Stag taken{};               ///< the one-shot entry that the first cell of a write has taken; 0: none, or it has ended
   /// A packet was refused and may be sent again. Until it arrives again, this end sends no acknowledgement.
   bool silent = false;
-  /// A packet was refused for good: earlier requests get their answers, then the queue pair ends.
-  bool refusing = false;
+  Taking taking = Taking::usual;
+  std::uint32_t doubted_to = 0;
   PendingAcknowledgement acknowledgement{};
   PendingTerminate terminate{};
   bool terminated_by_peer = false;

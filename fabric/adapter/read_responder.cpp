@@ -121,7 +121,7 @@ void Responder::reassure(QueuePair& queue_pair) {
   if (!responses.asked_again) return;
   responses.asked_again = false;
   // A refusal is kept there for a peer that goes on.
-  if (responses.idle() || queue_pair.acknowledgement.wanted || queue_pair.refusing) return;
+  if (responses.idle() || queue_pair.acknowledgement.wanted || queue_pair.taking == Taking::refusing) return;
   queue_pair.acknowledgement = {true, Syndrome::ok, responses.records[responses.next].psn - 1};
   static_cast<void>(push_acknowledgement(queue_pair));
 }
@@ -130,7 +130,9 @@ std::size_t Responder::push_responses(QueuePair& queue_pair, std::size_t budget)
   ResponseQueue& responses = queue_pair.responses;
   std::size_t moved = 0;
   while (moved < budget && !responses.idle() && push_response(queue_pair)) ++moved;
-  if (queue_pair.refusing && responses.idle()) fail_queue_pair(context_, queue_pair, CompletionStatus::flushed);
+  if (queue_pair.taking == Taking::refusing && responses.idle()) {
+    fail_queue_pair(context_, queue_pair, CompletionStatus::flushed);
+  }
   return moved;
 }
 

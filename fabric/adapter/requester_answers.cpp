@@ -107,8 +107,9 @@ std::size_t Requester::take_settled(QueuePair& queue_pair) {
   return send.done - before;
 }
 
-/// Its consumption does not acknowledge it. What comes after it in the queue can't end before it; so it stays until an
-/// answer, or a copy of it, or the timeout decides.
+/// Its consumption does not acknowledge it. It may have been an older copy that was refused; then the peer acknowledges
+/// the newer one when it takes that (Responder::doubt_consumption). What comes after it in the queue can't end before
+/// it; so it stays until an answer, or a copy that leaves later, or the timeout decides.
 void Requester::take_not_taken(QueuePair& queue_pair, std::optional<std::uint32_t> psn) {
   SendQueue& send = queue_pair.send;
   for (std::uint64_t position = send.done; position != send.sent; ++position) {

@@ -159,7 +159,7 @@ Responder::Verdict Responder::name_receives(QueuePair& queue_pair, const Cell& c
 
 bool Responder::take(QueuePair& queue_pair, const ReceivedCell& received) {
   const Cell& cell = received.cell;
-  if (!queue_pair.rules().connected || queue_pair.refusing) {
+  if (!queue_pair.rules().connected || queue_pair.taking == Taking::refusing) {
     ++context_.counters.dropped_unknown_queue_pair;
     // The terminate that ended the queue pair may have been lost: a peer that goes on is refused again.
     PendingAcknowledgement& last = queue_pair.acknowledgement;
@@ -430,6 +430,25 @@ Responder::Verdict Responder::place_write(QueuePair& queue_pair, const ReceivedC
   return refused(ProtectionError::memory_is_gone, ProtectedUse::write);
 }
 
+/// The requester applies a refusal to the newest copy of the message, which may lie behind the refused one in the lane,
+/// and be taken.
+void Responder::doubt_consumption(QueuePair& queue_pair, std::optional<std::uint32_t> psn) {
+  if (!queue_pair.options.acknowledged || queue_pair.taking == Taking::refusing) return;
+  if (!queue_pair.rules().connected) {
+    if (!psn) return;
+    queue_pair.taking = Taking::doubted;
+    queue_pair.doubted_to = *psn;
+    return;
+  }
+  const std::uint32_t last = psn.value_or(queue_pair.expected_psn + 2 * kPacketsUnderWay);
+  const std::int32_t ahead = sequence_distance(last, queue_pair.expected_psn);
+  if (psn && ahead >= kPacketsUnderWay) return;  // the peer can't mean any of its requests
+  const bool beyond = queue_pair.taking == Taking::usual || sequence_distance(last, queue_pair.doubted_to) > 0;
+  if (beyond) queue_pair.doubted_to = last;
+  queue_pair.taking = Taking::doubted;
+  if (ahead < 0 || !psn) schedule_acknowledgement(queue_pair, Syndrome::ok, queue_pair.expected_psn - 1);
+}
+
 void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
   const Reassembly& incoming = queue_pair.incoming;
   const OpcodeTraits& what = traits(cell.opcode);
@@ -457,9 +476,9 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
   const bool answered = what.is(MessageKind::read_request) || what.is(MessageKind::atomic);
   if (queue_pair.options.acknowledged && !answered) {
     schedule_acknowledgement(queue_pair, Syndrome::ok, queue_pair.expected_psn);
-    // The consumption of this cell acknowledges the message, so no answer is sent: neither this one, nor one that was
-    // still to be sent and asked the peer to send this packet again.
-    if (cell.awaited) queue_pair.acknowledgement.wanted = false;
+    // Where the consumption of this cell acknowledges the message, no answer is sent: neither this one, nor one that
+    // was still to be sent and asked the peer to send this packet again.
+    if (cell.awaited && queue_pair.taking == Taking::usual) queue_pair.acknowledgement.wanted = false;
   }
   ++queue_pair.expected_psn;
   pass_early(queue_pair);
@@ -531,7 +550,7 @@ void Responder::refuse_for_good(QueuePair& queue_pair, Syndrome syndrome, Termin
   if (queue_pair.responses.idle()) {
     fail_queue_pair(context_, queue_pair, CompletionStatus::flushed);
   } else {
-    queue_pair.refusing = true;
+    queue_pair.taking = Taking::refusing;
   }
 }
 
@@ -547,7 +566,7 @@ bool Responder::push_terminate(QueuePair& queue_pair) {
 }
 
 bool Responder::push_acknowledgement(QueuePair& queue_pair) {
-  if (queue_pair.terminate.wanted && !queue_pair.refusing) return push_terminate(queue_pair);
+  if (queue_pair.terminate.wanted && queue_pair.taking != Taking::refusing) return push_terminate(queue_pair);
   PendingAcknowledgement& owed = queue_pair.acknowledgement;
   if (!owed.wanted) return false;
   const ResponseQueue& responses = queue_pair.responses;
@@ -564,6 +583,8 @@ bool Responder::push_acknowledgement(QueuePair& queue_pair) {
   }
   if (!send_cell(context_, *queue_pair.path, queue_pair.options.lane, cell)) return false;
   owed.wanted = false;
+  const bool covers_doubt = owed.syndrome == Syndrome::ok && sequence_distance(owed.psn, queue_pair.doubted_to) >= 0;
+  if (queue_pair.taking == Taking::doubted && covers_doubt) queue_pair.taking = Taking::usual;
   ++context_.counters.acknowledgements_sent;
   if (owed.syndrome == Syndrome::receiver_not_ready) ++context_.counters.not_ready_sent;
   if (owed.syndrome == Syndrome::sequence_error) ++context_.counters.sequence_errors_sent;

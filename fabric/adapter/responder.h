@@ -26,6 +26,12 @@ class Responder {
   void refuse_gone(QueuePair& queue_pair, Stag tag, const ReceivedCell& received);
   /// Likewise a write, because the memory that it names has gone.
   void refuse_gone_target(QueuePair& queue_pair, Stag tag, const ReceivedCell& received);
+  /// What a peer has under way begins with the expected packet at the latest, and is no more packets than this.
+  static constexpr auto kPacketsUnderWay = static_cast<std::int32_t>(kMaxQueueDepth);
+  /// The peer is being told that this packet was consumed and not taken; nullopt: that any may be one. Where it was
+  /// taken all the same, before or after, the peer gets an ok. nullopt holds until kPacketsUnderWay more have come in.
+  /// A queue pair that is not connected remembers the packet that was named last.
+  void doubt_consumption(QueuePair& queue_pair, std::optional<std::uint32_t> psn);
   /// A datagram for queue_pair, which takes such; message: what follows its header.
   void take_datagram(QueuePair& queue_pair, const Path& path, const DatagramHeader& header, const Cell& cell,
                      const CellPayload& message);

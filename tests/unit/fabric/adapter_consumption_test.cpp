@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <vector>
@@ -63,6 +64,19 @@ struct SlotPeer {
     std::uint32_t packet_crc = kPacketCrcStart;
     static_cast<void>(link.release(kData, made, packet_crc));
     return true;
+  }
+  /// The adapter's own lane is full, until the peer takes something.
+  void fill_lane() {
+    ClaimedPayload to;
+    const Cell filler = not_taken(QpNumber{99}, 0);
+    while (pair.link(0).claim(kData, filler, 0, to)) {
+      std::uint32_t packet_crc = kPacketCrcStart;
+      static_cast<void>(pair.link(0).release(kData, filler, packet_crc));
+    }
+  }
+  /// Receives for so many messages.
+  void receive(std::size_t messages) {
+    for (std::size_t i = 0; i < messages; ++i) REQUIRE(host.receive(i, 4096, 64) == Status::ok);
   }
   /// Consumes what the adapter sent, and settles nothing.
   std::vector<Cell> take() {
@@ -195,7 +209,14 @@ TEST_CASE("a refusal of any message keeps all that were sent from ending by cons
     peer.poll();
     CHECK(peer.completed() == 3);
   }
-  SECTION("of all") {
+  SECTION("of all, where the peer says what it has taken") {
+    REQUIRE(peer.put(SlotPeer::not_taken(QpNumber{}, 0)));
+    REQUIRE(peer.put(peer.cell(Opcode::acknowledge, SlotPeer::kOwnPsn + 1)));
+    peer.settle();
+    peer.poll();
+    CHECK(ids_of(peer.host.take(), CompletionStatus::success) == std::vector<std::uint64_t>{1, 2});
+  }
+  SECTION("of all, where the peer says nothing") {
     REQUIRE(peer.put(SlotPeer::not_taken(QpNumber{}, 0)));
     peer.settle();
     peer.poll();
@@ -338,12 +359,7 @@ TEST_CASE("while a refusal finds no room, room is given and nothing is settled",
     if (status == Status::ok) ++posted;
     if (status == Status::queue_full) break;
   }
-  ClaimedPayload to;
-  const Cell filler = SlotPeer::not_taken(QpNumber{99}, 0);
-  while (peer.pair.link(0).claim(kData, filler, 0, to)) {
-    std::uint32_t packet_crc = kPacketCrcStart;
-    static_cast<void>(peer.pair.link(0).release(kData, filler, packet_crc));
-  }
+  peer.fill_lane();
   for (std::uint32_t i = 0; i < 5; ++i) REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn + i)));
   for (int i = 0; i < 5; ++i) peer.poll();
   CHECK(peer.host.adapter.counters().not_taken_sent == 0);
@@ -360,6 +376,142 @@ TEST_CASE("while a refusal finds no room, room is given and nothing is settled",
   CHECK(back[0].destination_queue_pair == QpNumber{});  // one for all five
   CHECK(peer.link.settled(kData) > 0);
   CHECK(peer.host.adapter.counters().not_taken_sent == 1);
+}
+
+TEST_CASE("a message is acknowledged when a refusal of another copy of it may reach its sender after it has left",
+          "[fabric][adapter][consumption]") {
+  constexpr std::uint32_t kPsn = SlotPeer::kPsn;
+  const auto is_refusal = [](const Cell& cell, std::uint32_t psn) {
+    return cell.opcode == Opcode::not_taken && cell.packet_sequence == psn;
+  };
+  const auto is_ok = [](const Cell& cell, std::uint32_t psn) {
+    return cell.opcode == Opcode::acknowledge && cell.syndrome == Syndrome::ok && cell.packet_sequence == psn;
+  };
+  SlotPeer peer;
+  const auto put = [&peer](std::initializer_list<std::uint32_t> psns) {
+    for (const std::uint32_t psn : psns) REQUIRE(peer.put(peer.awaited_send(psn)));
+    peer.poll();
+    return peer.take();
+  };
+  std::uint32_t next = kPsn + 2;
+  SECTION("an older copy, before the newer one") {
+    CHECK(put({kPsn}).size() == 2);
+    peer.receive(2);
+    const auto back = put({kPsn + 1, kPsn, kPsn + 1});
+    REQUIRE(back.size() == 2);
+    CHECK(is_refusal(back[0], kPsn + 1));
+    CHECK(is_ok(back[1], kPsn + 1));
+  }
+  SECTION("an older copy, and the newer one comes after what was missing is acknowledged") {
+    CHECK(put({kPsn}).size() == 2);
+    peer.receive(2);
+    const auto back = put({kPsn + 1, kPsn});
+    REQUIRE(back.size() == 2);
+    CHECK(is_refusal(back[0], kPsn + 1));
+    CHECK(is_ok(back[1], kPsn));
+    const auto last = put({kPsn + 1});
+    REQUIRE(last.size() == 1);
+    CHECK(is_ok(last[0], kPsn + 1));
+  }
+  SECTION("a second copy, and a new message behind it") {
+    peer.receive(2);
+    CHECK(put({kPsn}).empty());
+    const auto back = put({kPsn, kPsn + 1});
+    REQUIRE(back.size() == 2);
+    CHECK(is_refusal(back[0], kPsn));
+    CHECK(is_ok(back[1], kPsn + 1));
+  }
+  SECTION("a packet that the peer can't have sent yet says nothing") {
+    peer.receive(2);
+    const auto back = put({kPsn + 65536, kPsn, kPsn + 1});
+    REQUIRE(back.size() == 1);
+    CHECK(is_refusal(back[0], kPsn + 65536));
+  }
+  // Then consumption acknowledges again.
+  peer.receive(2);
+  CHECK(put({next}).empty());
+  CHECK(put({++next}).empty());
+  const auto completions = peer.host.take();
+  CHECK(completions.size() == 4);
+}
+
+TEST_CASE("a refusal that speaks for all messages keeps none that was taken, or is, without an acknowledgement",
+          "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  Endpoint& host = peer.host;
+  constexpr std::uint32_t kFirst = 50;
+  const auto connected = [&](QpNumber peers) {
+    const QpNumber made = host.make_queue_pair({});
+    REQUIRE(host.adapter.connect(made, {peers, 1, kFirst}) == Status::ok);
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      REQUIRE(host.adapter.post_receive(made, {i, host.segment(4096, 64)}) == Status::ok);
+    }
+    return made;
+  };
+  const QpNumber other = connected(QpNumber{78});
+  const auto put = [&](QpNumber to, std::uint32_t psn) {
+    Cell message = peer.awaited_send(psn);
+    message.destination_queue_pair = to;
+    REQUIRE(peer.put(message));
+  };
+  const auto oks = [&](QpNumber peers) {
+    std::vector<std::uint32_t> psns;
+    for (const Cell& cell : peer.take()) {
+      const bool ok = cell.opcode == Opcode::acknowledge && cell.syndrome == Syndrome::ok;
+      if (ok && cell.destination_queue_pair == peers) psns.push_back(cell.packet_sequence);
+    }
+    return psns;
+  };
+  using Psns = std::vector<std::uint32_t>;
+  peer.fill_lane();
+  put(other, kFirst);
+  put(host.number, SlotPeer::kPsn);  // no receive is posted
+  put(host.number, SlotPeer::kPsn + 1);
+  peer.poll();
+  CHECK(host.adapter.counters().not_taken_sent == 0);
+  static_cast<void>(peer.take());
+  peer.tell();
+  peer.poll();
+  CHECK(host.adapter.counters().not_taken_sent == 1);
+  CHECK(oks(QpNumber{78}) == Psns{kFirst});
+  peer.tell();
+  put(other, kFirst + 1);
+  peer.poll();
+  CHECK(oks(QpNumber{78}) == Psns{kFirst + 1});
+  put(other, kFirst + 2);
+  peer.poll();
+  CHECK(oks(QpNumber{78}) == Psns{kFirst + 2});
+  // The peer may have sent to one that is connected later before it reads the refusal.
+  const QpNumber later = connected(QpNumber{79});
+  put(later, kFirst);
+  peer.poll();
+  CHECK(oks(QpNumber{79}) == Psns{kFirst});
+}
+
+TEST_CASE("a message that was refused in an older copy alone ends without a timeout",
+          "[fabric][adapter][consumption]") {
+  AdapterOptions options = test::small_cells();
+  options.retry_count = GENERATE(0U, 7U);
+  TwoEndpoints two(options);
+  Endpoint& requester = two.end(0);
+  Endpoint& responder = two.end(1);
+  const auto poll = [&two](Endpoint& end, Duration by = microseconds(1)) {
+    two.pair.advance(by);
+    end.adapter.poll(two.pair.now());
+    two.pair.advance(Duration::zero());
+  };
+  REQUIRE(requester.send(1, 0, 10) == Status::ok);
+  poll(responder);  // is not ready
+  REQUIRE(requester.send(2, 0, 10) == Status::ok);
+  poll(requester);
+  REQUIRE(responder.receive(11, 4096, 64) == Status::ok);
+  REQUIRE(responder.receive(12, 8192, 64) == Status::ok);
+  for (int i = 0; i < 300; ++i) poll(requester, microseconds(10));  // sends both again; the first copy of 2 lies there
+  CHECK(requester.adapter.counters().retransmissions == 2);
+  REQUIRE(two.settle());
+  CHECK(responder.take().size() == 2);
+  CHECK(ids_of(requester.take(), CompletionStatus::success) == std::vector<std::uint64_t>{1, 2});
+  CHECK(requester.adapter.counters().timeouts == 0);
 }
 
 TEST_CASE("lanes that are full in both directions drain, refusals and all", "[fabric][adapter][consumption]") {
