@@ -89,6 +89,15 @@ struct ChannelAdapter::State {
   std::size_t look(Path& path, std::size_t first_lane);
   void note_empty(Path& path, VirtualLane lane) const;
   std::size_t receive_cells(Path& path, VirtualLane lane);
+  /// Takes all that lies in the path's lanes, as polls would.
+  void take_waiting(Path& path);
+  /// The queue pair is about to leave its connection, if it has one.
+  void note_connection(const QueuePair& queue_pair);
+  /// The queue pair is about to be connected.
+  void end_former_connection(const QueuePair& queue_pair);
+  [[nodiscard]] std::size_t slot_of(QpNumber number) const {
+    return number.value & (context.queue_pair_slots.size() - 1);
+  }
   /// False: the cell is of a message, and was not taken.
   [[nodiscard]] bool take_cell(Path& path, const ReceivedCell& received);
   [[nodiscard]] bool dispatch(QueuePair& queue_pair, const ReceivedCell& received);
@@ -141,13 +150,14 @@ struct ChannelAdapter::State {
   /// The next poll has something to do or to tell, whatever comes in.
   [[nodiscard]] bool wants_poll() const { return owes_doorbells || context.done_at_post != 0; }
 
-  bool owes_doorbells = false;       // the last poll has left them to the next one
-  Time links_polled{};               // when poll_links() was called last
-  bool timers_to_start = false;      // of what has left since the last poll that did more than look
-  bool timers_left = false;          // those, if the last turn came after all of it
-  std::uint64_t path_epochs = 0;     // begun, and ended
-  bool turn_begun = false;           // the links were polled, and the cells are to be taken
-  std::vector<bool> domains{false};  // by number: allocated and not given back; 0 never is
+  bool owes_doorbells = false;             // the last poll has left them to the next one
+  Time links_polled{};                     // when poll_links() was called last
+  bool timers_to_start = false;            // of what has left since the last poll that did more than look
+  bool timers_left = false;                // those, if the last turn came after all of it
+  std::uint64_t path_epochs = 0;           // begun, and ended
+  bool turn_begun = false;                 // the links were polled, and the cells are to be taken
+  std::vector<bool> domains{false};        // by number: allocated and not given back; 0 never is
+  std::vector<QpNumber> left_connections;  // by slot: the number that was connected last, and is not any more; 0: none
 };
 
 }  // namespace splitnic::fabric

@@ -139,6 +139,19 @@ inline void ChannelAdapter::State::note_empty(Path& path, VirtualLane lane) cons
   return taken;
 }
 
+/// A lane holds no more cells than its ring has lines; what comes in meanwhile may stay.
+void ChannelAdapter::State::take_waiting(Path& path) {
+  for (std::size_t i = 0; path.open && i != kLanes; ++i) {
+    const auto lane = static_cast<VirtualLane>(i);
+    for (std::size_t taken = 0; taken < kMaxSlotLines;) {
+      static_cast<void>(take_settled(path, lane));
+      taken += receive_cells(path, lane);
+      static_cast<void>(take_settled(path, lane));
+      if (!path.more[i]) break;
+    }
+  }
+}
+
 /// After what was sent, which has said in passing what is settled. An empty lane gives all its room back, so that a
 /// sender who waits for much of it can go on; and a sender learns by one poll that its messages were taken.
 std::size_t ChannelAdapter::State::return_room() {

@@ -378,6 +378,20 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
   return number;
 }
 
+void ChannelAdapter::State::note_connection(const QueuePair& queue_pair) {
+  if (queue_pair.path != nullptr) left_connections[slot_of(queue_pair.number)] = queue_pair.number;
+}
+
+/// What lies in the lanes was sent to the number's former connection, and could pass for the new one's, which may
+/// repeat its packet sequence numbers. It is refused, as of a queue pair that is not connected. Not before a number's
+/// first connection: what comes so early is no older than that.
+void ChannelAdapter::State::end_former_connection(const QueuePair& queue_pair) {
+  if (left_connections[slot_of(queue_pair.number)] != queue_pair.number) return;
+  take_waiting(*queue_pair.path);
+  if (queue_pair.path->twin != nullptr) take_waiting(*queue_pair.path->twin);
+  left_connections[slot_of(queue_pair.number)] = QpNumber{};
+}
+
 /// The peer may not have read yet what was refused before the queue pair was connected.
 void ChannelAdapter::State::doubt_early(QueuePair& queue_pair) {
   if (queue_pair.path == nullptr) return;
@@ -413,6 +427,7 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
       SendQueue& send = found->send;
       found->peer = peer;
       found->path = path;
+      state_->end_former_connection(*found);
       found->expected_psn = peer.first_psn_expected;
       send.acknowledged_psn = send.sent_psn = send.next_psn = peer.first_psn_to_send;
       send.max_unanswered = std::min(found->options.reads_out, peer.reads_in);
@@ -433,6 +448,7 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
       fail_sends(context, *found, CompletionStatus::flushed);
       break;
     case QueuePairEvent::reset:
+      state_->note_connection(*found);
       reset_queue_pair(context, *found);
       break;
     case QueuePairEvent::initialize:
@@ -495,6 +511,7 @@ Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
   AdapterContext& context = state_->context;
+  state_->note_connection(*found);
   flush_queue_pair(context, *found);
   if (auto* sends = context.completion_queue(found->options.send_completions)) --sends->users;
   if (auto* receives = context.completion_queue(found->options.receive_completions)) --receives->users;

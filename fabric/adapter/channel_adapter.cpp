@@ -42,6 +42,7 @@ ChannelAdapter::State::State(const AdapterOptions& options, RandomSource& random
   const std::size_t numbers = queue_pair_slots_for(options);
   SPLITNIC_CHECK_OP(numbers, <=, std::size_t{1} << 20U);
   context.queue_pair_slots.resize(numbers);
+  left_connections.resize(numbers);
   context.options.cell_payload_bytes = fitting_payload(options.cell_payload_bytes);
   queue_pairs.reserve(numbers);
   turns.reserve(numbers);

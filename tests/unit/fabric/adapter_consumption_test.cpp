@@ -514,6 +514,61 @@ TEST_CASE("a message that was refused in an older copy alone ends without a time
   CHECK(requester.adapter.counters().timeouts == 0);
 }
 
+TEST_CASE("what was sent to a queue pair's former connection does not pass for its next one's",
+          "[fabric][adapter][consumption]") {
+  TwoEndpoints two;
+  Endpoint& requester = two.end(0);
+  Endpoint& responder = two.end(1);
+  const auto reset = [](Endpoint& end) {
+    REQUIRE(end.adapter.modify(end.number, QueuePairEvent::reset) == Status::ok);
+  };
+  // Always with the same packet sequence numbers.
+  const auto connect = [](Endpoint& end, const Endpoint& to) {
+    REQUIRE(end.adapter.connect(end.number, {to.number, 0, 0}) == Status::ok);
+  };
+  const auto connect_again = [&] {
+    for (Endpoint* end : {&requester, &responder}) reset(*end);
+    connect(requester, responder);
+    connect(responder, requester);
+  };
+  connect_again();
+  requester.fill(0, test::pattern(64, 1));
+  requester.fill(100, test::pattern(64, 2));
+  REQUIRE(requester.send(1, 0, 64) == Status::ok);
+  two.pair.advance(microseconds(5));
+  SECTION("a message") {
+    connect_again();
+    REQUIRE(responder.receive(7, 4096, 64) == Status::ok);
+    two.run(milliseconds(1));
+    CHECK(responder.take().empty());
+    REQUIRE(requester.send(2, 100, 64) == Status::ok);
+  }
+  SECTION("a message, and its refusal comes when the next one has left") {
+    reset(requester);
+    connect(requester, responder);
+    reset(responder);
+    connect(responder, requester);
+    REQUIRE(responder.receive(7, 4096, 64) == Status::ok);
+    REQUIRE(requester.send(2, 100, 64) == Status::ok);
+  }
+  SECTION("an answer") {
+    responder.adapter.poll(two.pair.now());  // is not ready
+    two.pair.advance(microseconds(5));
+    connect_again();
+    REQUIRE(responder.receive(7, 4096, 64) == Status::ok);
+    REQUIRE(requester.send(2, 100, 64) == Status::ok);
+    requester.adapter.poll(two.pair.now());
+    CHECK(requester.adapter.counters().not_ready_received == 0);
+  }
+  REQUIRE(two.settle());
+  const auto received = responder.take();
+  REQUIRE(received.size() == 1);
+  CHECK(responder.holds(4096, test::pattern(64, 2)));
+  CHECK(ids_of(requester.take(), CompletionStatus::success) == std::vector<std::uint64_t>{2});
+  CHECK(requester.adapter.counters().timeouts == 0);
+  CHECK(requester.adapter.counters().retransmissions == 0);
+}
+
 TEST_CASE("lanes that are full in both directions drain, refusals and all", "[fabric][adapter][consumption]") {
   AdapterOptions options = test::small_cells();
   options.receiver_not_ready_delay = microseconds(100);
