@@ -248,9 +248,10 @@ Status check_datagram(const AdapterContext& context, const WorkRequest& request,
   return total + sizeof(DatagramBytes) <= cell ? Status::ok : Status::bad_length;
 }
 
-/// Tries a copy that finds no room again for one timeout, then drops copies for this path until there is room again. So
-/// a peer that does not take its datagrams delays those of the others by one timeout at most. The timeout of a path
-/// that has not been up yet is longer: a program that has just learned where its peer is sends at once.
+/// Tries a copy that finds no room again in each poll, for one timeout from the first of them, then drops copies for
+/// this path until there is room again. So a peer that does not take its datagrams delays those of the others by one
+/// timeout at most. The timeout of a path that has not been up yet is longer: a program that has just learned where its
+/// peer is sends at once.
 Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
   const AddressHandle* to = context_.datagrams.find_posted(entry.request.datagram.handle);
@@ -272,9 +273,14 @@ Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry
     if (copy == Copy::failed) return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
     if (copy == Copy::blocked) {
       Path* path = context_.path(paths[send.next_cell]);
+      if (send.drop_at == kNever && !path->takes_no_datagrams) {
+        // The next poll begins the time: `now` of a post may be as old as its caller's sleep.
+        send.drop_at = SendQueue::kWaits;
+        return Step::stop;
+      }
       const Duration longest = path->open || path->incarnation != 0 ? context_.options.ack_timeout : kFirstPathMax;
-      if (send.drop_at == kNever) send.drop_at = path->takes_no_datagrams ? context_.now : context_.now + longest;
-      if (context_.now < send.drop_at) return Step::stop;
+      if (send.drop_at == SendQueue::kWaits) send.drop_at = context_.now + longest;
+      if (send.drop_at != kNever && context_.now < send.drop_at) return Step::stop;
       send.drop_at = kNever;
       path->takes_no_datagrams = true;
       ++context_.counters.dropped_datagram_no_room;
@@ -341,7 +347,8 @@ Time Requester::next_datagram_deadline(const QueuePair& queue_pair) const {
   if (context_.now < send.hold_until) return send.hold_until;
   const bool delays = send.entries[send.next].request.operation == Operation::delay;
   const Time until = delays ? send.delay_until : send.drop_at;
-  return until == kNever ? context_.now : std::max(until, context_.now);
+  const bool has_begun = until != kNever && until != SendQueue::kWaits;
+  return has_begun ? std::max(until, context_.now) : context_.now;
 }
 
 // ---- what comes in

@@ -84,6 +84,8 @@ struct SendQueue {
         inline_bytes(with.max_inline_bytes),
         inline_data(entries.capacity() * with.max_inline_bytes) {}
 
+  static constexpr Time kWaits = kNever - Duration(1);  ///< see drop_at
+
   Ring<SendEntry> entries;
   std::size_t depth;
   std::vector<std::optional<MemoryRequest>> memory;  ///< by position mod depth; may be empty until the first
@@ -122,8 +124,10 @@ struct SendQueue {
   Time acknowledge_by = kNever;   ///< kNever: nothing awaited, or not yet started by a poll
   Time room_by = kNever;          ///< when a partly sent message that finds no room ends; kNever: none waits so
   Time hold_until = Time::min();  ///< receiver not ready
-  Time drop_at = kNever;          ///< datagrams: what finds no room is dropped from then on; kNever: there was room
-  Time delay_until = kNever;      ///< of a delay at `next`; kNever: not yet started by a poll
+  /// Datagrams: what finds no room is dropped from then on. kNever: there was room; kWaits: there was none, and no poll
+  /// has begun the time.
+  Time drop_at = kNever;
+  Time delay_until = kNever;  ///< of a delay at `next`; kNever: not yet started by a poll
 
   /// Positions of which at least a cell has been on the wire, or which were carried out, from done.
   [[nodiscard]] std::uint64_t started() const { return std::max(sent, next + (next_cell != 0 ? 1U : 0U)) - done; }

@@ -351,6 +351,13 @@ TEST_CASE("each datagram waits two seconds for its path, also where another one 
     adapter.poll(now);
     REQUIRE(one.send() == Status::ok);
   }
+  SECTION("of a program that had slept before it posted") {
+    REQUIRE(adapter.modify(one.sender.number, QueuePairEvent::reset) == Status::ok);
+    REQUIRE(adapter.connect(one.sender.number, {}) == Status::ok);
+    now += seconds(10);
+    REQUIRE(one.send() == Status::ok);
+    CHECK(adapter.next_deadline() <= now);  // the time has yet to begin
+  }
   SECTION("behind one whose path was removed") {
     REQUIRE(adapter.detach(PathNumber{1}) == Status::ok);
     now += seconds(3);
