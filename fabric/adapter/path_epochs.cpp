@@ -21,7 +21,6 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
   for (const QueuePair* queue_pair : queue_pairs) {  // those that have awaited the link
     if (queue_pair->path == &path) publish_admission(context, *queue_pair);
   }
-  path.not_taken = {};
   path.settled = {};
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     path.awaited[lane].start(path.slots[lane] == nullptr ? 0 : path.slots[lane]->sender.lines());
@@ -34,6 +33,9 @@ void ChannelAdapter::State::end_epoch(Path& path) {
   path.slots = {};
   path.window = nullptr;
   path.takes_no_datagrams = false;
+  // Nobody is there to be told.
+  path.not_taken = {};
+  path.more = {};
   ++path_epochs;
   context.turns.attend(path);
   if (path.direct != nullptr) context.transfers.abandon(path.direct->bridge.peer_window());

@@ -514,6 +514,22 @@ TEST_CASE("a message that was refused in an older copy alone ends without a time
   CHECK(requester.adapter.counters().timeouts == 0);
 }
 
+TEST_CASE("a refusal that finds no room ends with the epoch", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  peer.fill_lane();
+  REQUIRE(peer.put(peer.awaited_send(SlotPeer::kPsn)));
+  peer.poll();
+  CHECK(peer.host.adapter.outstanding());
+  peer.link.restart();  // and never comes up
+  for (int i = 0; i < 100 && peer.pair.link(0).up(); ++i) {
+    peer.link.restart();
+    peer.poll(milliseconds(1));
+  }
+  REQUIRE_FALSE(peer.pair.link(0).up());
+  peer.poll();
+  CHECK_FALSE(peer.host.adapter.outstanding());
+}
+
 TEST_CASE("what was sent to a queue pair's former connection does not pass for its next one's",
           "[fabric][adapter][consumption]") {
   TwoEndpoints two;
