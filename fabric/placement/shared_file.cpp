@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,9 +17,13 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "common/os/blocked_signals.h"
 #include "common/range.h"
 #include "fabric/memory/mapped_area.h"
 
@@ -82,13 +87,31 @@ bool is_local_file(int descriptor, std::uint64_t device, std::uint64_t inode, st
          std::ranges::find(kLocal, kind) != kLocal.end();
 }
 
+/// descriptor: in the calling thread's table.
 os::UniqueFd open_again(int descriptor, int flags) {
-  return os::UniqueFd(open(fmt::format("/proc/self/fd/{}", descriptor).c_str(), flags | O_CLOEXEC));
+  return os::UniqueFd(open(fmt::format("/proc/thread-self/fd/{}", descriptor).c_str(), flags | O_CLOEXEC));
+}
+
+/// Calls work() on a thread that has no descriptors but those that it opens itself, and waits for it. What it closes
+/// ends none of the process's record locks: the kernel ends those of the table that the descriptor was in. False: the
+/// process gets no such thread (before Linux 5.9, or where a filter of system calls forbids it).
+template <class Work>
+bool with_own_descriptors(Work&& work) {
+  bool own = false;
+  const os::BlockedSignals to_others;  // a handler would miss the process's descriptors
+  try {
+    std::thread([&] {
+      own = close_range(0, std::numeric_limits<unsigned>::max(), CLOSE_RANGE_UNSHARE) == 0;
+      if (own) work();
+    }).join();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return own;
 }
 
 /// By one that the process has: for files without a name there is no other way. Other threads close theirs meanwhile,
-/// and get new ones by the same numbers, so each file is held before it is looked at. O_PATH, because otherwise the
-/// close would end the process's record locks of a file that is not the one.
+/// and get new ones by the same numbers, so each file is held before it is looked at.
 os::UniqueFd find_descriptor(const SharedFile& file) {
   DIR* folder = opendir("/proc/self/fd");
   if (folder == nullptr) return {};
@@ -97,11 +120,11 @@ os::UniqueFd find_descriptor(const SharedFile& file) {
     const std::string_view name(entry->d_name);
     int number = -1;
     if (std::from_chars(name.data(), name.data() + name.size(), number).ec != std::errc{}) continue;
-    const os::UniqueFd held = open_again(number, O_PATH);
+    os::UniqueFd held = open_again(number, O_PATH);
     struct stat status {};
     if (!held || !is_local_file(held.get(), file.device, file.inode, status)) continue;
-    found = open_again(held.get(), O_RDONLY);
-    if (found) break;
+    found = std::move(held);
+    break;
   }
   closedir(folder);
   return found;
@@ -126,16 +149,16 @@ std::optional<SharedFile> shared_file_behind(std::span<const std::byte> memory) 
 }
 
 os::UniqueFd open_shared_file(const SharedFile& file) {
-  // A look first: to open a device or a pipe may do something, or wait.
-  const os::UniqueFd named(open(file.path.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
+  os::UniqueFd named(open(file.path.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
   struct stat status {};
-  if (named && is_local_file(named.get(), file.device, file.inode, status)) {
-    if (auto opened = open_again(named.get(), O_RDONLY)) return opened;
-  }
+  if (named && is_local_file(named.get(), file.device, file.inode, status)) return named;
   return find_descriptor(file);
 }
 
-std::optional<PeerFile> map_peer_file(pid_t pid, const BoardRegion& region, bool writable) {
+namespace {
+
+std::optional<PeerFile> map_file_of(pid_t pid, const BoardRegion& region, bool writable) {
+  // A look first: to open a device or a pipe may do something, or wait.
   const os::UniqueFd named(open(fmt::format("/proc/{}/fd/{}", pid, region.descriptor).c_str(), O_PATH | O_CLOEXEC));
   struct stat status {};
   if (!named || !is_local_file(named.get(), region.device, region.inode, status)) return std::nullopt;
@@ -148,6 +171,14 @@ std::optional<PeerFile> map_peer_file(pid_t pid, const BoardRegion& region, bool
       Mapping::of(file.get(), first, static_cast<std::size_t>(region.place - first + region.length), writable);
   if (!mapping) return std::nullopt;
   return PeerFile{std::move(*mapping), first};
+}
+
+}  // namespace
+
+std::optional<PeerFile> map_peer_file(pid_t pid, const BoardRegion& region, bool writable) {
+  std::optional<PeerFile> mapped;
+  static_cast<void>(with_own_descriptors([&] { mapped = map_file_of(pid, region, writable); }));
+  return mapped;
 }
 
 }  // namespace splitnic::fabric

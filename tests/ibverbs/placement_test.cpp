@@ -2,6 +2,7 @@
 // cells, by the owner, is one kind among them.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -393,6 +394,36 @@ TEST_CASE("memory that is gone ends the request, not the initiator", "[ibverbs][
     CHECK(bench.run(IBV_WR_RDMA_WRITE, bench.initiator.part(0, 64),
                     reinterpret_cast<std::uintptr_t>(bench.target.mr->addr)) == IBV_WC_REM_OP_ERR);
   }
+}
+
+/// Whether another process finds the file locked.
+bool is_locked(int file) {
+  const pid_t child = fork();
+  if (child == 0) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    _exit(fcntl(file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? 1 : 0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 1;
+}
+
+TEST_CASE("the process keeps its record locks on a file whose memory it registers, and writes as a peer",
+          "[ibverbs][placement]") {
+  Prepared prepared(Kind::memory_file);
+  Bench& bench = prepared.bench;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  REQUIRE(fcntl(bench.target.file, F_SETLK, &lock) == 0);
+  REQUIRE(is_locked(bench.target.file));
+  REQUIRE(ibv_dereg_mr(bench.target.mr) == 0);
+  CHECK(is_locked(bench.target.file));
+  bench.target.register_in(bench.owner.pd, kRemote);
+  bench.prepare();  // maps the file
+  CHECK(is_locked(bench.target.file));
 }
 
 TEST_CASE("the end of a region waits for a peer that is in the middle of a copy", "[ibverbs][placement]") {
