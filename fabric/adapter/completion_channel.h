@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,15 +32,21 @@ class CompletionChannel {
  public:
   explicit CompletionChannel(std::function<void()> wake) : wake_(std::move(wake)) {}
 
+  /// Nothing is allocated: a queue that is armed again before its notification was taken has one entry for all.
   void notify(CqNumber queue) {
-    waiting_.push_back(queue);  // at most once per queue: a queue notifies once each time that it is armed
+    const auto same = std::ranges::find(waiting_, queue, &Waiting::queue);
+    if (same != waiting_.end()) {
+      ++same->times;
+    } else {
+      waiting_.push_back({queue, 1});
+    }
     if (wake_) wake_();
   }
-  /// The oldest notification.
+  /// One notification for each call of notify(). Those of one queue come in a row, where the oldest of them would.
   [[nodiscard]] std::optional<CqNumber> take() {
     if (waiting_.empty()) return std::nullopt;
-    const CqNumber queue = waiting_.front();
-    waiting_.erase(waiting_.begin());
+    const CqNumber queue = waiting_.front().queue;
+    if (--waiting_.front().times == 0) waiting_.erase(waiting_.begin());
     return queue;
   }
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
@@ -48,13 +55,18 @@ class CompletionChannel {
   void attach() { waiting_.reserve(++users_); }
   void detach(CqNumber queue) {
     --users_;
-    std::erase(waiting_, queue);
+    std::erase_if(waiting_, [queue](const Waiting& each) { return each.queue == queue; });
   }
   [[nodiscard]] bool in_use() const { return users_ != 0; }
 
  private:
+  struct Waiting {
+    CqNumber queue{};
+    std::uint64_t times = 0;
+  };
+
   std::function<void()> wake_;
-  std::vector<CqNumber> waiting_;
+  std::vector<Waiting> waiting_;  // by queue, so no more than users_
   std::size_t users_ = 0;
 };
 

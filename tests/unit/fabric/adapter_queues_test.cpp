@@ -174,6 +174,17 @@ TEST_CASE("a solicited event wakes a peer who sleeps through all else", "[fabric
     REQUIRE(end.adapter.modify(far, QueuePairEvent::fail) == Status::ok);
     CHECK(wakes == 2);
   }
+  SECTION("a wake-up for each time that it was armed, also before the last notification was taken") {
+    REQUIRE(end.adapter.arm(queue, Arm::next) == Status::ok);
+    send(false);
+    REQUIRE(end.adapter.arm(queue, Arm::next) == Status::ok);
+    REQUIRE(end.adapter.modify(far, QueuePairEvent::fail) == Status::ok);
+    CHECK(wakes == 3);
+    CHECK(end.adapter.take_notification(channel) == queue);
+    CHECK(end.adapter.has_notification(channel));
+    CHECK(end.adapter.take_notification(channel) == queue);
+    CHECK_FALSE(end.adapter.take_notification(channel).has_value());
+  }
   SECTION("a wake-up for each of several queues, which are taken one after the other") {
     const CqNumber second = end.adapter.make_completion_queue(16, channel).value();
     QueuePairAttributes other = options;
