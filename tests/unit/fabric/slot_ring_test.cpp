@@ -277,8 +277,8 @@ TEST_CASE("an impossible tail is a fault, and gives no room", "[fabric][slot][ho
   CHECK_FALSE(send(ring.sender, message));
 }
 
-TEST_CASE("each byte of a slot is read once", "[fabric][slot][audit]") {
 #ifdef SPLITNIC_AUDIT_LOADS
+TEST_CASE("each byte of a slot is read once", "[fabric][slot][audit]") {
   TestRing ring;
   SeededRandom random(8);
   LoadAudit audit;
@@ -291,10 +291,8 @@ TEST_CASE("each byte of a slot is read once", "[fabric][slot][audit]") {
   }
   CHECK(audit.double_loads() == 0);
   CHECK(audit.bytes_loaded() > 0);
-#else
-  SUCCEED("loads are audited in debug builds");
-#endif
 }
+#endif
 
 TEST_CASE("the ring does what a queue does, whatever the order of events, over a bridge that delays and tears",
           "[fabric][slot]") {
