@@ -102,14 +102,14 @@ int Groups::detach(fabric::QpNumber queue_pair, const fabric::Gid& gid) {
   return code_of(detached);
 }
 
-void Groups::forget(fabric::QpNumber queue_pair) {
+bool Groups::holds(fabric::QpNumber queue_pair) const {
   const std::lock_guard guard(lock_);
-  for (auto next = groups_.begin(); next != groups_.end();) {
-    const auto group = next++;
-    if (group->second.attached.erase(queue_pair) != 0 && group->second.attached.empty()) leave({group->first});
-    drop_if_unused(group);
-  }
-  release_members();  // with it, datagrams that waited have gone
+  return std::ranges::any_of(groups_, [&](const auto& known) { return known.second.attached.contains(queue_pair); });
+}
+
+void Groups::queue_pair_ended() {
+  const std::lock_guard guard(lock_);
+  release_members();
 }
 
 std::optional<GroupUse> Groups::use(const fabric::Gid& gid) {

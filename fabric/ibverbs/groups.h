@@ -69,8 +69,10 @@ class Groups {
   [[nodiscard]] int attach(fabric::QpNumber queue_pair, const fabric::Gid& gid);
   /// 0; EINVAL: it is not attached.
   [[nodiscard]] int detach(fabric::QpNumber queue_pair, const fabric::Gid& gid);
-  /// The queue pair is destroyed.
-  void forget(fabric::QpNumber queue_pair);
+  /// Whether the queue pair is attached to any group.
+  [[nodiscard]] bool holds(fabric::QpNumber queue_pair) const;
+  /// A queue pair has been destroyed, and with it the datagrams that waited in it.
+  void queue_pair_ended();
   /// nullopt: there are kMaxGroups, or no descriptors.
   [[nodiscard]] std::optional<GroupUse> use(const fabric::Gid& gid);
   [[nodiscard]] GroupCounters counters() const;

@@ -206,7 +206,7 @@ int destroy_last(Context& context, QueuePair& queue_pair) {
   });
   if (gone != Status::ok) return error_number(gone);
   static_cast<void>(context.placements->await_quiet());
-  context.groups->forget(queue_pair.number);
+  context.groups->queue_pair_ended();
   OwnDevices::of_process().destroyed(context.peers->local_id(), queue_pair.number);
   forget_destroyed(context, context.objects.queue_pairs, queue_pair.number.value, queue_pair.base());
   return 0;
@@ -214,6 +214,7 @@ int destroy_last(Context& context, QueuePair& queue_pair) {
 
 }  // namespace
 
+  if (context.groups->holds(queue_pair.number)) return EBUSY;  // as the kernel does
 extern "C" {
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {

@@ -97,6 +97,15 @@ void Identifier::finish_join(Event& news) {
   found->attached = true;
 }
 
+void Identifier::detach_from_groups() {
+  for (Membership& membership : memberships) {
+    // Two memberships may be of the same group: the first one of them detaches the queue pair.
+    if (std::exchange(membership.attached, false) && qp != nullptr) {
+      static_cast<void>(ibv_detach_mcast(qp, &membership.group, multicast_id(membership.group)));
+    }
+  }
+}
+
 void Identifier::acknowledge_join(std::uint32_t membership) {
   const auto found = std::ranges::find(memberships, membership, &Membership::number);
   if (found != memberships.end()) ++found->events_acknowledged;

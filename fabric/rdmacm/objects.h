@@ -217,6 +217,8 @@ struct Identifier : rdma_cm_id {
   /// The program gets the event of a join: the queue pair is attached now. Failure becomes the event's.
   void finish_join(Event& news);
   void acknowledge_join(std::uint32_t membership);
+  /// The queue pair leaves the groups to which finish_join() has attached it. The memberships stay.
+  void detach_from_groups();
 
   // Of a conversation.
   void await_ready();

@@ -256,6 +256,7 @@ void rdma_destroy_qp(rdma_cm_id* id) {
   ibv_qp* ended = nullptr;
   {
     const std::lock_guard guard(Identifier::of(id).library.lock);
+    Identifier::of(id).detach_from_groups();  // an attached queue pair can't be destroyed
     ended = id->qp;
     id->qp = nullptr;
   }

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "tests/ibverbs/device.h"
@@ -66,13 +67,23 @@ struct End {
       : device(static_cast<int>(2 * depth)), queue(device, {.type = IBV_QPT_UD, .depth = depth}) {
     queue.connect(0, 0);
   }
+  ~End() {
+    while (!groups.empty() && detach(*groups.begin()) == 0) {
+    }
+    CHECK(groups.empty());
+  }
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
   void attach(int group) {
     const ibv_gid gid = group_of(group);
     REQUIRE(ibv_attach_mcast(queue.qp, &gid, 0) == 0);
+    groups.insert(group);
   }
   int detach(int group) {
     const ibv_gid gid = group_of(group);
-    return ibv_detach_mcast(queue.qp, &gid, 0);
+    const int error = ibv_detach_mcast(queue.qp, &gid, 0);
+    if (error == 0) groups.erase(group);
+    return error;
   }
   /// Posts more receives than send_until_noticed() leaves datagrams over.
   void listen() {
@@ -91,6 +102,7 @@ struct End {
 
   Device device;
   Queue queue;
+  std::set<int> groups{};  ///< to which the queue pair is attached
 };
 
 struct Sender : End {
@@ -172,7 +184,21 @@ TEST_CASE("a sender that is a member gets its own datagrams, and groups are apar
   other.device.expect_nothing();
 }
 
-TEST_CASE("an endnode stays in a group until its last queue pair has left, or is destroyed", "[ibverbs][groups]") {
+TEST_CASE("a queue pair that is attached to a group is not destroyed until it is detached", "[ibverbs][groups]") {
+  End end;
+  end.attach(1);
+  end.attach(2);
+  CHECK(ibv_destroy_qp(end.queue.qp) == EBUSY);
+  CHECK(end.detach(1) == 0);
+  CHECK(ibv_destroy_qp(end.queue.qp) == EBUSY);
+  CHECK(end.queue.state() == IBV_QPS_RTS);
+  CHECK(has_members(group_of(2)));
+  CHECK(end.detach(2) == 0);
+  CHECK(ibv_destroy_qp(end.queue.qp) == 0);
+  end.queue.qp = nullptr;
+}
+
+TEST_CASE("an endnode stays in a group until its last queue pair has left", "[ibverbs][groups]") {
   End member;
   Sender sender(1);
   {
@@ -189,6 +215,7 @@ TEST_CASE("an endnode stays in a group until its last queue pair has left, or is
     sender.send(1);
     CHECK(member.expect(1).qp_num == second.qp->qp_num);
     CHECK(has_members(group_of(1)));
+    CHECK(ibv_detach_mcast(second.qp, &gid, 0) == 0);
   }
   CHECK_FALSE(has_members(group_of(1)));
 }
@@ -217,7 +244,7 @@ TEST_CASE("groups have limits, which are errors for who meets them and for nobod
   CHECK(end.detach(0) == 0);
   CHECK(ibv_destroy_ah(handles.front()) == 0);
   handles.erase(handles.begin());
-  CHECK(ibv_attach_mcast(end.queue.qp, &late, 0) == 0);
+  end.attach(kGroups + 1);
   for (ibv_ah* handle : handles) CHECK(ibv_destroy_ah(handle) == 0);
   Queue connected(end.device, {});
   const ibv_gid no_group{};
@@ -237,8 +264,11 @@ TEST_CASE("so many queue pairs of a device are in one group", "[ibverbs][groups]
   Queue late(device, {.type = IBV_QPT_UD});
   CHECK(ibv_attach_mcast(late.qp, &gid, 0) == ENOMEM);
   CHECK(ibv_attach_mcast(queues.front()->qp, &gid, 0) == 0);  // it is in
+  CHECK(ibv_detach_mcast(queues.back()->qp, &gid, 0) == 0);
   queues.pop_back();
   CHECK(ibv_attach_mcast(late.qp, &gid, 0) == 0);
+  CHECK(ibv_detach_mcast(late.qp, &gid, 0) == 0);
+  for (const auto& queue : queues) CHECK(ibv_detach_mcast(queue->qp, &gid, 0) == 0);
 }
 
 // ---- members in other processes

@@ -170,15 +170,42 @@ TEST_CASE("leaving waits until the join is acknowledged, and a join that nobody 
 TEST_CASE("a queue pair that can't be attached is the join's error", "[rdmacm][multicast]") {
   constexpr int kGroups = 256;
   Member member;
-  for (int group = 0; group < kGroups; ++group) {
+  const auto group_with = [](int number) {
     ibv_gid gid{};
     gid.raw[0] = 0xff;
-    gid.raw[14] = static_cast<std::uint8_t>(group);
+    gid.raw[14] = static_cast<std::uint8_t>(number);
+    return gid;
+  };
+  for (int group = 0; group < kGroups; ++group) {
+    const ibv_gid gid = group_with(group);
     REQUIRE(ibv_attach_mcast(member.id.id->qp, &gid, 0) == 0);
   }
   REQUIRE(rdma_join_multicast(member.id.id, generic(member.to), &member) == 0);
   CHECK(member.events.expect(RDMA_CM_EVENT_MULTICAST_ERROR, -ENOMEM).datagrams.private_data == &member);
   CHECK(rdma_leave_multicast(member.id.id, generic(member.to)) == 0);
+  for (int group = 0; group < kGroups; ++group) CHECK(member.detach(group_with(group)));
+}
+
+TEST_CASE("the queue pair of an identifier that has joined groups is destroyed, and the identifier leaves them later",
+          "[rdmacm][multicast]") {
+  Channel events;
+  Id id(events, RDMA_PS_UDP);
+  REQUIRE(id.bind(at(0)) == 0);
+  ibv_pd* const pd = ibv_alloc_pd(id.id->verbs);
+  REQUIRE(pd != nullptr);
+  ibv_qp_init_attr wanted{};
+  wanted.cap = {1, 1, 1, 1, 0};
+  wanted.qp_type = IBV_QPT_UD;
+  REQUIRE(rdma_create_qp(id.id, pd, &wanted) == 0);
+  sockaddr_in first = at(0, "239.1.2.3");
+  sockaddr_in second = at(0, "239.1.2.4");
+  for (sockaddr_in* group : {&first, &first, &second}) {
+    REQUIRE(rdma_join_multicast(id.id, generic(*group), nullptr) == 0);
+    events.expect(RDMA_CM_EVENT_MULTICAST_JOIN);
+  }
+  rdma_destroy_qp(id.id);
+  CHECK(ibv_dealloc_pd(pd) == 0);  // EBUSY while there is a queue pair
+  for (sockaddr_in* group : {&first, &first, &second}) CHECK(rdma_leave_multicast(id.id, generic(*group)) == 0);
 }
 
 TEST_CASE("an identifier without a channel waits until it has joined", "[rdmacm][multicast]") {
