@@ -51,6 +51,7 @@ constinit Device the_device = make_device();
 
 fabric::AdapterOptions adapter_options() {
   fabric::AdapterOptions options;
+  options.cell_payload_bytes = fabric::kDefaultCellPayload;  // see kMaxMessageBytes
   options.max_message_bytes = kMaxMessageBytes;
   options.max_datagram_bytes = kPathMtuBytes;
   options.max_paths = Peers::kMaxPaths;

@@ -28,6 +28,7 @@
 #include "fabric/placement/local_placements.h"
 #include "fabric/threads/biased_lock.h"
 #include "fabric/threads/shared_adapter.h"
+#include "fabric/wire/cell.h"
 
 /// The objects behind the handles of the C interface. Each begins with the struct that programs know, so that a pointer
 /// to one is a pointer to the other. Programs create and destroy them; a destroyed one is freed. Thread: any.
@@ -36,7 +37,8 @@ namespace splitnic::ibverbs {
 /// What the device offers beyond the adapter's own limits.
 inline constexpr int kMaxQueueDepth = 16384;
 inline constexpr int kMaxCompletions = 262144;
-inline constexpr std::uint32_t kMaxMessageBytes = 1U << 30U;
+/// What as many cells carry as a packet may have: a little less than 1 GiB.
+inline constexpr std::uint32_t kMaxMessageBytes = 0xffffU * fabric::kDefaultCellPayload;
 inline constexpr std::uint32_t kPathMtuBytes = 4096;
 inline constexpr int kGidTableEntries = 16;
 inline constexpr std::uint8_t kPort = 1;

@@ -126,7 +126,7 @@ Queue::Queue(Device& on, const Shape& with) : device(on), shape(with) {
   ibv_qp_init_attr_ex wanted{};
   wanted.send_cq = wanted.recv_cq = device.cq;
   wanted.srq = shape.srq;
-  wanted.cap = {shape.depth, shape.depth, 4, 4, 128};
+  wanted.cap = {shape.depth, shape.depth, shape.segments, shape.segments, 128};
   wanted.qp_type = shape.type;
   wanted.sq_sig_all = shape.all_signalled;
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD;

@@ -82,6 +82,7 @@ struct Shape {
   ibv_qp_type type = IBV_QPT_RC;
   ibv_srq* srq = nullptr;
   std::uint32_t depth = 16;
+  std::uint32_t segments = 4;  ///< of a request
   int all_signalled = 1;
   unsigned access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   std::uint8_t timeout = 14;

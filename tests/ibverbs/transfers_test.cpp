@@ -124,6 +124,42 @@ TEST_CASE("every operation arrives between two queue pairs of one device", "[ibv
   exercise(device, device, ends);
 }
 
+TEST_CASE("a message as long as the port says that it may be arrives", "[ibverbs]") {
+  Device one;
+  Device other;
+  ibv_port_attr port{};
+  ibv_device_attr about{};
+  REQUIRE(ibv_query_port(one.context, 1, &port) == 0);
+  REQUIRE(ibv_query_device(one.context, &about) == 0);
+  REQUIRE(port.max_msg_sz > 1'000'000'000);
+  // Each segment is the same memory, which has room for one.
+  const auto segments = static_cast<std::uint32_t>(about.max_sge);
+  std::vector<std::uint8_t> memory(port.max_msg_sz / segments + segments);
+  ibv_mr* const from = ibv_reg_mr(one.pd, memory.data(), memory.size(), kAllAccess);
+  ibv_mr* const to = ibv_reg_mr(other.pd, memory.data(), memory.size(), kAllAccess);
+  REQUIRE((from != nullptr && to != nullptr));
+  {
+    Connected ends(one, other, {.segments = segments});
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+    const auto each = static_cast<std::uint32_t>(memory.size());
+    std::vector<ibv_sge> room(segments, {address, each, to->lkey});
+    ibv_recv_wr receive{7, nullptr, room.data(), about.max_sge};
+    ibv_recv_wr* bad = nullptr;
+    REQUIRE(ibv_post_recv(ends.second.qp, &receive, &bad) == 0);
+    std::vector<ibv_sge> parts(segments, {address, each, from->lkey});
+    parts.back().length = port.max_msg_sz - (segments - 1) * each;
+    ibv_send_wr request = ends.first.request(1, IBV_WR_SEND, parts.front());
+    request.num_sge = about.max_sge;
+    REQUIRE(ends.first.post(request) == 0);
+    one.expect(1);
+    CHECK(other.expect(7).byte_len == port.max_msg_sz);
+    ++parts.back().length;
+    CHECK(ends.first.post(request) == EINVAL);
+  }
+  CHECK(ibv_dereg_mr(from) == 0);
+  CHECK(ibv_dereg_mr(to) == 0);
+}
+
 TEST_CASE("a queue pair that answers no reads and atomics refuses them as invalid requests, and takes writes",
           "[ibverbs]") {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
