@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 
 #include "common/os/errno_text.h"
 #include "common/random.h"
@@ -45,6 +46,17 @@ fs::path preloaded(const fs::path& folder) {
 void put_in_front(const char* variable, const std::string& first) {
   const char* before = std::getenv(variable);
   setenv(variable, before != nullptr && *before != 0 ? (first + ":" + before).c_str() : first.c_str(), 1);
+}
+
+/// AddressSanitizer refuses to start a program that has a preloaded library in front of the sanitizer's own. That is
+/// meant for libraries that allocate before it is ready, which this one does not.
+void permit_preloading_with_sanitizer() {
+  constexpr const char* kVariable = "ASAN_OPTIONS";
+  constexpr const char* kOption = "verify_asan_link_order";
+  const char* before = std::getenv(kVariable);
+  const std::string options = before != nullptr ? before : "";
+  if (options.find(kOption) != std::string::npos) return;  // the user knows better
+  setenv(kVariable, ((options.empty() ? "" : options + ":") + kOption + "=0").c_str(), 1);
 }
 
 fabric::FabricFolders fabric_folders(const VerbsRunCommand& command) {
@@ -131,7 +143,10 @@ int run_verbs_program(const VerbsRunCommand& command) {
   const fs::path folder = library_folder();
   if (folder.empty()) throw StartupError{"libibverbs.so.1 of splitnic is not installed beside this program"};
   put_in_front("LD_LIBRARY_PATH", folder.string());
-  if (const fs::path library = preloaded(folder); !library.empty()) put_in_front("LD_PRELOAD", library.string());
+  if (const fs::path library = preloaded(folder); !library.empty()) {
+    put_in_front("LD_PRELOAD", library.string());
+    permit_preloading_with_sanitizer();
+  }
   setenv("SPLITNIC_FABRIC", command.fabric.c_str(), 1);
   if (const auto folders = fabric::fabric_folders(command.fabric)) {  // else opening the device says why
     setenv("SPLITNIC_SYSFS", (folders->own + "/sysfs").c_str(), 1);

@@ -56,6 +56,23 @@ class Ci(pairs.OnFabric):
                                   stdout=subprocess.PIPE, timeout=pairs.SECONDS)
             self.assertEqual(said.stdout, expected)
 
+    def test_programs_with_address_sanitizer_start_and_keep_the_users_options(self):
+        says = ["sh", "-c", "echo $ASAN_OPTIONS"]
+        for options, expected in (({}, "verify_asan_link_order=0"),
+                                  ({"ASAN_OPTIONS": "verbosity=0"}, "verbosity=0:verify_asan_link_order=0"),
+                                  ({"ASAN_OPTIONS": "verify_asan_link_order=1"}, "verify_asan_link_order=1")):
+            said = subprocess.run([pairs.SPLITNIC, "verbs-run", *says], env={**self.fabric.environment, **options},
+                                  text=True, stdout=subprocess.PIPE, timeout=pairs.SECONDS)
+            self.assertEqual(said.stdout, expected + "\n")
+        program = self.fabric.folder / "program"
+        made = subprocess.run(["sh", "-c", f"echo 'int main(void) {{ return 7; }}' | "
+                               f"gcc -fsanitize=address -x c -o {program} -"], capture_output=True, check=False)
+        if made.returncode != 0:
+            self.skipTest("gcc has no AddressSanitizer here")
+        ran = subprocess.run([pairs.SPLITNIC, "verbs-run", program], env=self.fabric.environment, text=True,
+                             stderr=subprocess.PIPE, timeout=pairs.SECONDS)
+        self.assertEqual(ran.returncode, 7, ran.stderr)
+
     def test_the_exit_code_is_the_commands_and_nothing_stays(self):
         code, output = self.output(self.job("bash", "-c", "ibv_devinfo > /dev/null & sleep 1000 & exit 3"))
         self.assertEqual(code, 3, output)
