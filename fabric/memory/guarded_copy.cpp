@@ -6,10 +6,14 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "common/check.h"
 #include "fabric/memory/guarded_routines.h"
@@ -20,16 +24,23 @@ namespace {
 /// The previous handler of a signal. Never freed, because a handler on another thread may be reading it.
 struct Previous {
   struct sigaction action {};
-  Previous* older = nullptr;        ///< the one before, for reuse
-  std::atomic<bool> spent = false;  ///< a one-time handler (SA_RESETHAND) that has run
+  Previous* older = nullptr;         ///< the one before, for reuse
+  std::atomic<bool> spent = false;   ///< a one-time handler (SA_RESETHAND) that has run
+  std::atomic<bool> called = false;  ///< a fault was forwarded to it
 };
+
+/// How often the handler goes on top of another one as a function of its own. A program's crash handler may call the
+/// handler that it has found, or put it back: if that was this one, it then goes on with what was below at that time,
+/// and not with the crash handler again.
+constexpr std::size_t kEntries = 8;
 
 struct Guard {
   const int signal;
-  std::atomic<Previous*> previous = nullptr;
-  Previous* newest = nullptr;  ///< head of the list of all previous handlers
+  std::array<std::atomic<Previous*>, kEntries> previous{};  ///< by entry
+  std::size_t newest_entry = kEntries - 1;                  ///< the one that was installed last
+  Previous* newest = nullptr;                               ///< head of the list of all previous handlers
 };
-Guard guards[] = {{SIGSEGV}, {SIGBUS}};
+Guard guards[] = {{.signal = SIGSEGV}, {.signal = SIGBUS}};
 
 // The routine needs a whole line after it has aligned its target.
 constexpr std::size_t kStreamedBytesMin = 256;
@@ -40,8 +51,6 @@ std::mutex install_mutex;
     pthread_atfork([] { install_mutex.lock(); }, [] { install_mutex.unlock(); }, [] { install_mutex.unlock(); });
 
 std::atomic<bool> enabled = false;
-/// True once a fault was forwarded to a previous handler.
-std::atomic<bool> passed_on = false;
 
 /// Ends the process as if no handler were installed, at the interrupted instruction, so that a core dump shows it. A
 /// fault happens again when this handler returns. Of a signal that a process has sent, it queues another one.
@@ -58,16 +67,16 @@ void pass_on(Previous& previous, int signal, siginfo_t* info, void* context) {
   const bool sent = info->si_code <= 0;  // sent by a process, not raised by the processor
   const bool takes_info = (action.sa_flags & SA_SIGINFO) != 0;
   if (!takes_info && action.sa_handler == SIG_IGN && sent) return;
-  // Crash handlers restore the handler that they found and raise the signal again. If they found this handler, it must
+  // Crash handlers restore the handler that they found and raise the signal again. If they found this entry, it must
   // not call them again: that would be an endless loop.
-  const bool raised_again = sent && info->si_pid == getpid() && passed_on.load();
+  const bool raised_again = sent && info->si_pid == getpid() && previous.called.load();
   const bool one_time = (action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0;
   if (raised_again || (one_time && previous.spent.exchange(true)) ||
       (!takes_info && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN))) {
     leave_to_default(signal, info);
     return;
   }
-  passed_on.store(true);
+  previous.called.store(true);
   if (takes_info) {
     action.sa_sigaction(signal, info, context);
   } else {
@@ -75,19 +84,28 @@ void pass_on(Previous& previous, int signal, siginfo_t* info, void* context) {
   }
 }
 
+template <std::size_t entry>
 void on_fault(int signal, siginfo_t* info, void* context) {
   if (info->si_code > 0 && routines::recover(*static_cast<ucontext_t*>(context))) return;
   const int saved_errno = errno;
   for (Guard& guard : guards) {
     // C1 (acquire): the action before the pointer; pairs with C2 in install(). Without it a fault on another thread
     // may call through a half-written action.
-    if (guard.signal == signal) pass_on(*guard.previous.load(std::memory_order_acquire), signal, info, context);
+    if (guard.signal == signal) pass_on(*guard.previous[entry].load(std::memory_order_acquire), signal, info, context);
   }
   errno = saved_errno;
 }
 
+using Handler = void (*)(int, siginfo_t*, void*);
+
+template <std::size_t... entries>
+constexpr std::array<Handler, kEntries> handlers(std::index_sequence<entries...>) {
+  return {on_fault<entries>...};
+}
+constexpr std::array<Handler, kEntries> kHandlers = handlers(std::make_index_sequence<kEntries>());
+
 bool is_ours(const struct sigaction& action) {
-  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_fault;
+  return (action.sa_flags & SA_SIGINFO) != 0 && std::ranges::find(kHandlers, action.sa_sigaction) != kHandlers.end();
 }
 
 bool same(const struct sigaction& left, const struct sigaction& right) {
@@ -106,18 +124,31 @@ Previous* previous_of(Guard& guard, const struct sigaction& action) {
   return guard.newest;
 }
 
+/// The entry that goes on top of this handler. Never the newest one: that is what the handler has found, most likely.
+/// One that was on top of it before is used again, because a test runner puts its handlers in and out for each test.
+std::size_t entry_for(Guard& guard, const Previous* previous) {
+  for (std::size_t entry = 0; entry != kEntries; ++entry) {
+    const bool known = guard.previous[entry].load(std::memory_order_relaxed) == previous;
+    if (known && entry != guard.newest_entry) return entry;
+  }
+  return (guard.newest_entry + 1) % kEntries;
+}
+
 void install(Guard& guard) {
   struct sigaction current {};
   SPLITNIC_CHECK(sigaction(guard.signal, nullptr, &current) == 0);
   if (is_ours(current)) return;
   Previous* const previous = previous_of(guard, current);
   previous->spent.store(false);
+  previous->called.store(false);
+  const std::size_t entry = entry_for(guard, previous);
+  guard.newest_entry = entry;
   // C2 (release): see C1. Must come before the handler is installed, because the handler may run at once.
-  guard.previous.store(previous, std::memory_order_release);
+  guard.previous[entry].store(previous, std::memory_order_release);
   // The previous handler gets the signal mask that it asked for, and the alternative stack if the thread has one,
   // because the fault may be an overflow of the ordinary stack.
   struct sigaction action {};
-  action.sa_sigaction = on_fault;
+  action.sa_sigaction = kHandlers[entry];
   action.sa_mask = current.sa_mask;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | (current.sa_flags & (SA_NODEFER | SA_RESTART));
   SPLITNIC_CHECK(sigaction(guard.signal, &action, nullptr) == 0);

@@ -14,7 +14,7 @@ namespace splitnic::fabric {
 ///
 /// Requirements on the process: threads that call these functions leave SIGSEGV and SIGBUS unblocked (a fault under a
 /// blocked signal kills the process). A handler that is installed later forwards the faults that it does not know, or
-/// the process calls enable_guarded_copy() after installing it.
+/// the process calls enable_guarded_copy() after installing it. It may then forward faults to what it has found.
 ///
 /// Sanitizers: the accesses are assembly on x86-64, so AddressSanitizer does not check them, and ThreadSanitizer sees
 /// neither races nor ordering in them; no suppression is needed. Keep the sanitizers' default handle_segv=1, which

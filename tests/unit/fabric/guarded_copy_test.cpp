@@ -468,6 +468,60 @@ TEST_CASE("the guard goes back on top of a handler that replaced it, and the two
   CHECK(died_of(status, SIGSEGV));
 }
 
+namespace {
+/// As crash handlers do that call what they found.
+void calling_handler(int signal, siginfo_t* info, void* context) {
+  seen_count = seen_count + 1;
+  if (seen_count > 3) _exit(3);  // called for ever
+  found_before.sa_sigaction(signal, info, context);
+}
+
+/// As crash handlers do that put back what they found and let the fault happen again.
+void returning_handler(int signal) {
+  seen_count = seen_count + 1;
+  if (seen_count > 3) _exit(3);
+  sigaction(signal, &found_before, nullptr);
+}
+}  // namespace
+
+TEST_CASE("a handler under the guard that calls or restores what it has found comes to the handler below",
+          "[fabric][memory]") {
+  const bool calls = GENERATE(true, false);
+  CAPTURE(calls);
+  const auto status = status_of_child([calls] {
+    std::signal(SIGSEGV, leaving_handler);
+    enable_guarded_copy();
+    struct sigaction action {};
+    action.sa_handler = returning_handler;
+    if (calls) {
+      action.sa_sigaction = calling_handler;
+      action.sa_flags = SA_SIGINFO;
+    }
+    sigaction(SIGSEGV, &action, &found_before);
+    enable_guarded_copy();
+    std::array<char, 8> to{};
+    if (guarded_copy(to.data(), nullptr, to.size()) || seen_count != 0) _exit(2);
+    read_at(nullptr);
+  });
+  CHECK(exited_with(status, 40 + SIGSEGV));
+}
+
+TEST_CASE("the guard goes on top of however many handlers", "[fabric][memory]") {
+  const auto status = status_of_child([] {
+    std::array<char, 8> to{};
+    for (int round = 0; round < 50; ++round) {
+      struct sigaction action {};
+      action.sa_handler = leaving_handler;
+      action.sa_flags = round % 2 != 0 ? static_cast<int>(SA_NODEFER) : 0;
+      sigaction(SIGSEGV, &action, nullptr);
+      enable_guarded_copy();
+      if (guarded_copy(to.data(), nullptr, to.size())) _exit(2);
+    }
+    read_at(nullptr);
+  });
+  CHECK(exited_with(status, 40 + SIGSEGV));
+}
+
 TEST_CASE("an ignored signal stays ignored when sent, and kills when the processor raises it", "[fabric][memory]") {
   const auto status = status_of_child([] {
     std::signal(SIGSEGV, SIG_IGN);
