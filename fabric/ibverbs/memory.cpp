@@ -60,6 +60,7 @@ int error_of(fabric::ProtectionError error) {
 
 ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova, unsigned access) {
   if (!rights_of(access) || wraps(address, bytes)) return refuse<ibv_mr>(EINVAL);
+  fabric::enable_guarded_copy();  // the program may have installed a crash handler since it opened the device
   if (!accessible(Context::of(pd->context), address, bytes, access)) return refuse<ibv_mr>(EFAULT);
   const std::uint64_t base = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   auto region = make_region(pd, {static_cast<std::byte*>(address), bytes}, base, access);

@@ -5,6 +5,7 @@
 
 #include "fabric/ibverbs/objects.h"
 #include "fabric/ibverbs/own_devices.h"
+#include "fabric/memory/guarded_copy.h"
 
 namespace splitnic::ibverbs {
 namespace {
@@ -94,6 +95,7 @@ ibv_qp* create_queue_pair(ibv_context* device, ibv_qp_init_attr_ex& wanted, bool
   if (!is_known(wanted.qp_type)) return refuse<ibv_qp>(EOPNOTSUPP);
   drop_unused(wanted);
   if (const int refused = check_creation(context, wanted); refused != 0) return refuse<ibv_qp>(refused);
+  fabric::enable_guarded_copy();  // the program may have installed a crash handler since it opened the device
   auto queue_pair = std::make_unique<QueuePair>();
   queue_pair->connection = std::make_shared<Connection>();
   const bool sends = wanted.qp_type != IBV_QPT_XRC_RECV;

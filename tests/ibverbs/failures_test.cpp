@@ -1,12 +1,16 @@
 // How requests fail, and what fails with them.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "tests/ibverbs/device.h"
@@ -158,6 +162,45 @@ TEST_CASE("posts and changes in a wrong state are refused", "[ibverbs]") {
   CHECK(queue.receive(1, 0, 8) == 0);
   CHECK(queue.send(1, 0, 8) == EINVAL);
   CHECK(queue.state() == IBV_QPS_INIT);
+}
+
+/// Writes to memory that is unmapped, of a program that has installed a crash handler after it opened the device. The
+/// status of a process that does that: 0 if the request has failed, and nothing else.
+int end_with_late_handler(bool registers_afterwards) {
+  name_fabric();
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(static_cast<unsigned>(kLimit.count()));  // if it hangs
+    Device device;
+    std::optional<Connected> ends;
+    if (registers_afterwards) ends.emplace(device, device);
+    constexpr std::size_t kGone = 65536;
+    void* gone = mmap(nullptr, kGone, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const auto install = [] { std::signal(SIGSEGV, [](int) { _exit(3); }); };
+    if (registers_afterwards) install();
+    const ibv_mr* region = ibv_reg_mr(device.pd, gone, kGone, kAllAccess);
+    if (!registers_afterwards) {
+      install();
+      ends.emplace(device, device);
+    }
+    munmap(gone, kGone);
+    ibv_sge part = device.part(0, 5000);
+    ibv_send_wr request = ends->first.request(1, IBV_WR_RDMA_WRITE, part);
+    request.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(gone);
+    request.wr.rdma.rkey = region->rkey;
+    const bool posted = ends->first.post(request) == 0;
+    _exit(posted && device.next().status == IBV_WC_REM_OP_ERR ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return status;
+}
+
+TEST_CASE("memory that has gone fails a request, although the program has installed a crash handler late",
+          "[ibverbs]") {
+  SECTION("before it registers memory") { CHECK(end_with_late_handler(true) == 0); }
+  SECTION("before it creates a queue pair") { CHECK(end_with_late_handler(false) == 0); }
 }
 
 TEST_CASE("a local ID that no endnode can have is no peer", "[ibverbs]") {
