@@ -136,12 +136,25 @@ void remember(ibv_qp_attr& known, const ibv_qp_attr& attributes, int mask) {
   copy(IBV_QP_DEST_QPN, &ibv_qp_attr::dest_qp_num);
 }
 
+/// Where a connected queue pair's peer with this number is. The address may be that of another device of the process,
+/// this one or the peer's.
+fabric::LocalId place_of_peer(Context& context, const ibv_ah_attr& address, std::uint32_t number) {
+  const fabric::QpNumber peer{number};
+  const std::uint16_t own = OwnDevices::of_process().holder(destination_of(address), peer);
+  return context.peers->ids()->place_of(peer, fabric::LocalId{own});
+}
+
+/// Whether a connected queue pair may have this address now: it leads to the peer that the queue pair has.
+bool leads_to_peer(Context& context, const ibv_qp_attr& known, const ibv_ah_attr& address) {
+  if (address.port_num != kPort) return false;
+  const auto place = [&](const ibv_ah_attr& of) { return place_of_peer(context, of, known.dest_qp_num); };
+  return place(address) == place(known.ah_attr);
+}
+
 /// The peer that a connected queue pair gets with "ready to receive"; EINVAL: it can't be one.
 int find_peer(Context& context, const ibv_qp_attr& attributes, fabric::QueuePairPeer& peer, PathUse& path) {
   peer.number = fabric::QpNumber{attributes.dest_qp_num};
-  // The address may be that of another device of the process, this one or the peer's.
-  const std::uint16_t own = OwnDevices::of_process().holder(destination_of(attributes.ah_attr), peer.number);
-  path = context.peers->path_to(context.peers->ids()->place_of(peer.number, fabric::LocalId{own}).value);
+  path = context.peers->path_to(place_of_peer(context, attributes.ah_attr, attributes.dest_qp_num).value);
   peer.path = path.path();
   if (peer.path.value == 0 || attributes.ah_attr.port_num != kPort) return EINVAL;
   peer.first_psn_expected = attributes.rq_psn & kPsnMask;
@@ -167,6 +180,10 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
   if (connects) {
     if (const int refused = find_peer(context, attributes, peer, path); refused != 0) return refused;
   }
+  Connection& connection = *queue_pair.connection;
+  if (!connects && (mask & IBV_QP_AV) != 0 && !leads_to_peer(context, connection.attributes, attributes.ah_attr)) {
+    return EINVAL;
+  }
   const auto event = event_of(from, to);
   // Each drain says itself whether it is reported; one that has ended, and is not reported yet, has said so before.
   const bool drains = event == QueuePairEvent::drain_sends;
@@ -178,7 +195,6 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
   if (changed != Status::ok) return error_number(changed);
   // What a peer had begun to place through the queue pair before.
   if (event && !connects) static_cast<void>(context.placements->await_quiet());
-  Connection& connection = *queue_pair.connection;
   if (drains) connection.attributes.en_sqd_async_notify = 0;
   remember(connection.attributes, attributes, mask);
   for (QueuePair* handle : connection.handles) handle->base()->state = to;
@@ -198,6 +214,7 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
 
 /// Answers with an error number.
 int destroy_last(Context& context, QueuePair& queue_pair) {
+  if (context.groups->holds(queue_pair.number)) return EBUSY;  // as the kernel does
   const Status gone = context.adapter->use([&](ChannelAdapter& adapter) {
     // What is posted ends without completions.
     static_cast<void>(adapter.modify(queue_pair.number, QueuePairEvent::reset));
@@ -214,7 +231,6 @@ int destroy_last(Context& context, QueuePair& queue_pair) {
 
 }  // namespace
 
-  if (context.groups->holds(queue_pair.number)) return EBUSY;  // as the kernel does
 extern "C" {
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {

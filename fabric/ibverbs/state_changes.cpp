@@ -33,6 +33,8 @@ constexpr int kSendingResponder = kSending | IBV_QP_MIN_RNR_TIMER;
 constexpr int kSendingDatagram = IBV_QP_CUR_STATE | IBV_QP_QKEY;
 constexpr int kNotify = IBV_QP_EN_SQD_ASYNC_NOTIFY;
 constexpr int kPkey = IBV_QP_PKEY_INDEX;
+constexpr int kDrained = kSending | kPkey | IBV_QP_AV | IBV_QP_PORT;
+constexpr int kDrainedResponder = kDrained | IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC;
 
 /// To RTS, from a state that the queue pair came to from RTS, or from RTS itself.
 constexpr Change again_to_send(ibv_qp_state from) {
@@ -63,11 +65,11 @@ constexpr std::array kChanges{
     again_to_send(IBV_QPS_SQD),
     Change{IBV_QPS_SQD,
            IBV_QPS_SQD,
-           {0, kRetries | kSendingResponder | kPkey},
-           {0, kSending | kPkey},
+           {0, kRetries | kDrainedResponder},
+           {0, kSending | kPkey | IBV_QP_AV},
            {0, kPkey | IBV_QP_QKEY},
-           {0, kRetries | kSending | kPkey},
-           {0, IBV_QP_TIMEOUT | kSendingResponder | kPkey}},
+           {0, kRetries | kDrained},
+           {0, IBV_QP_TIMEOUT | kDrainedResponder}},
     again_to_send(IBV_QPS_SQE),
 };
 

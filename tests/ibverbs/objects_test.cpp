@@ -274,6 +274,50 @@ TEST_CASE("a blocking wait ends with the completion of a solicited send", "[ibve
   other.expect(2);
 }
 
+TEST_CASE("a queue pair whose sends are drained takes what may change then, and an address of its own peer alone",
+          "[ibverbs]") {
+  const ibv_qp_type type = GENERATE(IBV_QPT_RC, IBV_QPT_UC);
+  CAPTURE(type);
+  Device one;
+  Device other;
+  const Device third;
+  Connected ends(one, other, {.type = type});
+  ibv_qp_attr change{};
+  change.qp_state = IBV_QPS_SQD;
+  REQUIRE(ibv_modify_qp(ends.first.qp, &change, IBV_QP_STATE) == 0);
+  change.ah_attr.dlid = other.lid();
+  change.ah_attr.port_num = 1;
+  change.ah_attr.sl = 3;
+  CHECK(ibv_modify_qp(ends.first.qp, &change, IBV_QP_STATE | IBV_QP_AV) == 0);
+  ibv_qp_init_attr made_with{};
+  ibv_qp_attr now{};
+  REQUIRE(ibv_query_qp(ends.first.qp, &now, IBV_QP_AV, &made_with) == 0);
+  CHECK(now.ah_attr.sl == 3);
+  change.ah_attr.port_num = 2;
+  CHECK(ibv_modify_qp(ends.first.qp, &change, IBV_QP_AV) == EINVAL);
+  change.ah_attr.port_num = 1;
+  change.ah_attr.dlid = third.lid();  // devices of one process are addressed as if they shared a port
+  CHECK(ibv_modify_qp(ends.first.qp, &change, IBV_QP_AV) == 0);
+  std::uint16_t nobody = 1;
+  while (nobody == one.lid() || nobody == other.lid() || nobody == third.lid()) ++nobody;
+  for (const std::uint16_t lid : {std::uint16_t{0}, nobody}) {
+    change.ah_attr.dlid = lid;
+    CHECK(ibv_modify_qp(ends.first.qp, &change, IBV_QP_AV) == EINVAL);
+  }
+  change.max_dest_rd_atomic = 2;
+  change.port_num = 1;
+  const int only_reliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_PORT;
+  CHECK(ibv_modify_qp(ends.first.qp, &change, only_reliable) == (type == IBV_QPT_RC ? 0 : EINVAL));
+  change.qp_state = IBV_QPS_RTS;
+  REQUIRE(ibv_modify_qp(ends.first.qp, &change, IBV_QP_STATE) == 0);
+  REQUIRE(ends.second.receive(2, 0, 8) == 0);
+  REQUIRE(ends.first.send(1, 0, 8) == 0);
+  one.expect(1);
+  other.expect(2);
+  change.ah_attr.dlid = other.lid();
+  CHECK(ibv_modify_qp(ends.first.qp, &change, IBV_QP_AV) == EINVAL);  // only while they are drained
+}
+
 TEST_CASE("a shared receive queue feeds its queue pairs, reports its limit and the last receive", "[ibverbs]") {
   Device one;
   Device other;
