@@ -97,7 +97,7 @@ const char* ibv_wc_status_str(ibv_wc_status status) {
                                      "local EE context operation error",
                                      "local protection error",
                                      "Work Request Flushed Error",
-                                     "memory bind operation error",
+                                     "memory management operation error",
                                      "bad response error",
                                      "local access error",
                                      "remote invalid request error",

@@ -96,5 +96,12 @@ TEST_CASE("versions: each private version of rdma-core reaches what is implement
   CHECK(name(1000) == std::string("unknown"));
 }
 
+TEST_CASE("the statuses of completions have the names that programs compare", "[ibverbs]") {
+  CHECK(ibv_wc_status_str(IBV_WC_SUCCESS) == std::string("success"));
+  CHECK(ibv_wc_status_str(IBV_WC_WR_FLUSH_ERR) == std::string("Work Request Flushed Error"));
+  CHECK(ibv_wc_status_str(IBV_WC_MW_BIND_ERR) == std::string("memory management operation error"));
+  CHECK(ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR) == std::string("transport retry counter exceeded"));
+}
+
 }  // namespace
 }  // namespace splitnic::ibverbs::testing::versions_test
