@@ -105,6 +105,24 @@ int Identifier::bind(Binding wanted) {
   return 0;
 }
 
+int Identifier::use_only_ip6(bool only) {
+  if (binding && binding->address.is_any() && !binding->address.is_ip4() && binding->only_ip6 != only) {
+    Binding wanted = *binding;
+    wanted.only_ip6 = only;
+    // The two overlap, so one goes before the other comes.
+    library.bindings->give_back(*binding);
+    if (const int error = library.bindings->take(wanted, library.random)) {
+      if (library.bindings->take(*binding, library.random) == 0) return error;
+      binding.reset();  // another process was quicker
+      state = State::idle;
+      return error;
+    }
+    binding = wanted;
+  }
+  only_ip6 = only;
+  return 0;
+}
+
 void Identifier::describe_path() {
   path = {};
   path.sgid = library.gid;

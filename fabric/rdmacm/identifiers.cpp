@@ -112,16 +112,36 @@ int set_identifier_option(Identifier& identifier, int name, const void* from, si
     case RDMA_OPTION_ID_REUSEADDR:  // a binding is free as soon as its holder ends
       return read_option(from, bytes, number);
     case RDMA_OPTION_ID_AFONLY:
-      if (identifier.state != State::idle) return EINVAL;
+      if (identifier.state != State::idle && identifier.state != State::bound) return EINVAL;
       if (const int error = read_option(from, bytes, number)) return error;
-      identifier.only_ip6 = number != 0;
-      return 0;
+      return identifier.use_only_ip6(number != 0);
     case RDMA_OPTION_ID_ACK_TIMEOUT:
       if (identifier.datagrams()) return EINVAL;
       return read_option(from, bytes, identifier.acknowledge_timeout);
     default:
       return ENOSYS;
   }
+}
+
+int resolve_route(Identifier& identifier) {
+  if (!permits(identifier.state, Act::resolve_route)) return EINVAL;
+  identifier.describe_path();
+  identifier.state = State::route_resolved;
+  identifier.report(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  return 0;
+}
+
+/// Paths that the program brings along resolve the route, if the one that is to be used is among them. There is one
+/// path to each peer, so what they say changes nothing.
+int set_path(Identifier& identifier, const void* from, size_t bytes) {
+  constexpr std::uint32_t kUsed = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+  if (from == nullptr || bytes % sizeof(ibv_path_data) != 0) return EINVAL;
+  for (size_t offset = 0; offset != bytes; offset += sizeof(ibv_path_data)) {
+    ibv_path_data path{};
+    std::memcpy(&path, static_cast<const std::byte*>(from) + offset, sizeof path);
+    if (path.flags == kUsed) return resolve_route(identifier);
+  }
+  return EINVAL;
 }
 
 }  // namespace
@@ -211,21 +231,21 @@ int rdma_resolve_route(rdma_cm_id* id, int) {
     Identifier& identifier = Identifier::of(id);
     {
       const std::lock_guard guard(identifier.library.lock);
-      if (!permits(identifier.state, Act::resolve_route)) return refuse(EINVAL);
-      identifier.describe_path();
-      identifier.state = State::route_resolved;
-      identifier.report(RDMA_CM_EVENT_ROUTE_RESOLVED);
+      if (const int error = resolve_route(identifier)) return refuse(error);
     }
     return identifier.synchronous ? await_completion(id) : 0;
   });
 }
 
 int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, size_t bytes) {
-  Identifier& identifier = Identifier::of(id);
-  const std::lock_guard guard(identifier.library.lock);
-  // There is one path to each peer, so a path that the program brings along changes nothing.
-  if (level == RDMA_OPTION_IB) return answer(name == RDMA_OPTION_IB_PATH ? 0 : ENOSYS);
-  return answer(level == RDMA_OPTION_ID ? set_identifier_option(identifier, name, value, bytes) : ENOSYS);
+  return guarded([&] {
+    Identifier& identifier = Identifier::of(id);
+    const std::lock_guard guard(identifier.library.lock);
+    if (level == RDMA_OPTION_IB) {
+      return answer(name == RDMA_OPTION_IB_PATH ? set_path(identifier, value, bytes) : ENOSYS);
+    }
+    return answer(level == RDMA_OPTION_ID ? set_identifier_option(identifier, name, value, bytes) : ENOSYS);
+  });
 }
 
 int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {

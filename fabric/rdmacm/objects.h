@@ -219,6 +219,8 @@ struct Identifier : rdma_cm_id {
   void acknowledge_join(std::uint32_t membership);
   /// The queue pair leaves the groups to which finish_join() has attached it. The memberships stay.
   void detach_from_groups();
+  /// Sets only_ip6, also of a binding to all addresses. 0; EADDRINUSE: others have bound what it would add.
+  [[nodiscard]] int use_only_ip6(bool only);
 
   // Of a conversation.
   void await_ready();

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -369,6 +370,65 @@ TEST_CASE("parameters that the device does not have are refused", "[rdmacm]") {
   CHECK(errno == EINVAL);
   CHECK(rdma_disconnect(client.id) == -1);
   CHECK(errno == EINVAL);
+}
+
+TEST_CASE("a path that the program brings along resolves the route", "[rdmacm]") {
+  Channel server_events;
+  Channel events;
+  Id listener(server_events);
+  listener.listen();
+  Id client(events);
+  const auto set = [&](const void* paths, std::size_t bytes) {
+    return rdma_set_option(client.id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, const_cast<void*>(paths), bytes);
+  };
+  std::array<ibv_path_data, 2> paths{};
+  paths[1].flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+  CHECK(set(paths.data(), sizeof paths) == -1);  // without an address
+  CHECK(errno == EINVAL);
+  sockaddr_in to = at(listener.number());
+  REQUIRE(rdma_resolve_addr(client.id, nullptr, reinterpret_cast<sockaddr*>(&to), 1000) == 0);
+  events.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+  for (const std::size_t bytes : {std::size_t{0}, sizeof(ibv_path_data) - 1, sizeof(ibv_path_data)}) {
+    CAPTURE(bytes);
+    CHECK(set(paths.data(), bytes) == -1);  // the first one is not to be used
+    CHECK(errno == EINVAL);
+  }
+  CHECK_FALSE(events.readable());
+  REQUIRE(set(paths.data(), sizeof paths) == 0);
+  CHECK(events.expect(RDMA_CM_EVENT_ROUTE_RESOLVED).id == client.id);
+  CHECK(client.id->route.num_paths == 1);
+  CHECK(set(paths.data(), sizeof paths) == -1);
+  CHECK(errno == EINVAL);
+  client.create_queue_pair();
+  REQUIRE(rdma_connect(client.id, nullptr) == 0);
+  Id server(server_events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+}
+
+TEST_CASE("an identifier that is bound may still choose between IPv6 alone and both families", "[rdmacm]") {
+  Channel events;
+  Id six(events);
+  sockaddr_in6 all{};
+  all.sin6_family = AF_INET6;
+  REQUIRE(rdma_bind_addr(six.id, reinterpret_cast<sockaddr*>(&all)) == 0);
+  const auto choose = [&](int only_ip6) {
+    return rdma_set_option(six.id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only_ip6, sizeof only_ip6);
+  };
+  {
+    Id four(events);
+    CHECK(four.bind(at(six.number(), "0.0.0.0")) == -1);
+    REQUIRE(choose(1) == 0);
+    CHECK(four.bind(at(six.number(), "0.0.0.0")) == 0);
+    CHECK(choose(0) == -1);  // the other one has it
+    CHECK(errno == EADDRINUSE);
+  }
+  CHECK(choose(0) == 0);
+  REQUIRE(rdma_listen(six.id, 1) == 0);
+  CHECK(choose(1) == -1);
+  CHECK(errno == EINVAL);
+  Channel client_events;
+  Id client(client_events);
+  client.call(client_events, six.number());
+  Id server(events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
 }
 
 TEST_CASE("a datagram service tells where it is", "[rdmacm]") {
