@@ -229,6 +229,9 @@ void Stream::end(int error_number) {
   phase_ = Phase::ended;
   peer_ended_ = true;
   rdma_disconnect(id_);
+  // What this has flushed tells whether bytes are lost: the call that learns of the end says so.
+  while (poll_completions()) {
+  }
 }
 
 int Stream::shut_down(int how) {

@@ -137,7 +137,9 @@ int Stream::post_receive(std::uint32_t index) {
 void Stream::progress() {
   bool news = false;
   while (poll_completions()) news = true;
-  const bool asks_manager = phase_ == Phase::open ? ++idle_looks_ >= kLooksMax : phase_ != Phase::ended;
+  // An end that has left may have closed its socket: what is sent then would be lost.
+  const bool rarely = phase_ == Phase::open && !peer_ended_;
+  const bool asks_manager = rarely ? ++idle_looks_ >= kLooksMax : phase_ != Phase::ended;
   if (asks_manager) {
     idle_looks_ = 0;
     news = take_manager_events() || news;

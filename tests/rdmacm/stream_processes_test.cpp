@@ -7,9 +7,11 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tests/rdmacm/processes.h"
 #include "tests/rdmacm/stream_sockets.h"
@@ -66,6 +68,58 @@ TEST_CASE("what a process has sent before it died is read, whoever gets a proces
   held.reset();
   CHECK(got.size() == kBytes);
   CHECK(server.ended() == 0);
+}
+
+TEST_CASE("an end whose peer has closed its socket learns it with the first bytes that it sends", "[rdmacm][rsocket]") {
+  static_cast<void>(fabric_folder());
+  const Pipe addresses;
+  const Pipe closed;
+  const Pipe go;
+  const Child server([&] {
+    const Listener listener;
+    if (!addresses.put(listener.address())) return 1;
+    Socket(raccept(listener.number, nullptr, nullptr)).close();
+    char byte = 'c';
+    return closed.put(byte) && go.get(byte) ? 0 : 2;
+  });
+  sockaddr_in there{};
+  REQUIRE(addresses.get(there));
+  Socket client(new_socket());
+  REQUIRE(rconnect(client.number, generic(there), sizeof there) == 0);
+  char byte = 0;
+  REQUIRE(closed.get(byte));
+  REQUIRE(client.poll(POLLIN) == POLLIN);
+  CHECK(client.receive().empty());
+  expect_error(rsend(client.number, "x", 1, 0), EPIPE);
+  REQUIRE(go.put(byte));
+  CHECK(server.ended() == 0);
+}
+
+TEST_CASE("an end that has lost bytes learns it once, from whichever call notices the end", "[rdmacm][rsocket]") {
+  static_cast<void>(fabric_folder());
+  const Pipe addresses;
+  const Pipe never;
+  const Child server([&] {
+    const Listener listener;
+    if (!addresses.put(listener.address())) return 1;
+    Socket accepted(raccept(listener.number, nullptr, nullptr));
+    accepted.send("hello");
+    char byte = 0;
+    return never.get(byte) ? 2 : 3;
+  });
+  sockaddr_in there{};
+  REQUIRE(addresses.get(there));
+  Socket client(new_socket());
+  REQUIRE(rconnect(client.number, generic(there), sizeof there) == 0);
+  REQUIRE(client.receive(5, MSG_WAITALL) == "hello");
+  std::optional<HeldProgressThreads> held(std::in_place);  // so that only this thread's calls notice anything
+  REQUIRE(kill(server.process, SIGKILL) == 0);
+  CHECK(server.ended() == -1);
+  const auto limit = Clock::now() + kLimit;
+  while (rsend(client.number, "x", 1, MSG_DONTWAIT) == 1) REQUIRE(Clock::now() < limit);
+  CHECK(errno == ECONNRESET);
+  expect_error(rsend(client.number, "x", 1, 0), EPIPE);
+  held.reset();
 }
 
 TEST_CASE("a forked child that closed all descriptors makes sockets in the places of its parent's",
