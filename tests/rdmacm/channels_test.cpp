@@ -374,7 +374,7 @@ TEST_CASE("options have their sizes, and unknown ones are not there", "[rdmacm]"
         Option{RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &number, 4, 0},
         Option{RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &number, 1, EINVAL},
         Option{RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &byte, 1, 0}, Option{RDMA_OPTION_ID, 99, &byte, 1, ENOSYS},
-        Option{RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, nullptr, 0, 0}, Option{RDMA_OPTION_IB, 99, nullptr, 0, ENOSYS},
+        Option{RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, nullptr, 0, EINVAL}, Option{RDMA_OPTION_IB, 99, nullptr, 0, ENOSYS},
         Option{9, 0, nullptr, 0, ENOSYS}}) {
     CHECK(rdma_set_option(client.id, option.level, option.name, option.value, option.bytes) ==
           (option.error == 0 ? 0 : -1));

@@ -112,6 +112,9 @@ TEST_CASE("an end that has lost bytes learns it once, from whichever call notice
   Socket client(new_socket());
   REQUIRE(rconnect(client.number, generic(there), sizeof there) == 0);
   REQUIRE(client.receive(5, MSG_WAITALL) == "hello");
+  REQUIRE(kill(server.process, SIGSTOP) == 0);
+  REQUIRE(waitpid(server.process, nullptr, WUNTRACED) == server.process);
+  client.send("lost");
   std::optional<HeldProgressThreads> held(std::in_place);  // so that only this thread's calls notice anything
   REQUIRE(kill(server.process, SIGKILL) == 0);
   CHECK(server.ended() == -1);
