@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <csignal>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -136,6 +137,13 @@ void enter_netns(const DaemonOptions& options) {
   if (options.netns.empty()) return;
   const auto entered = os::enter_netns(options.netns);
   if (!entered) throw StartupError{entered.error().message};
+}
+
+void hold_signals() {
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, number);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 }
 
 std::size_t permit_descriptors(std::size_t wanted) {

@@ -118,6 +118,7 @@ int run_host(const HostCommand& command) {
   const os::CoreLeaver leaver(cores);
   Sandbox sandbox(command.daemon, fmt::format("host {}", name), *log);
 
+  hold_signals();
   auto service = connect_service_manager(*log);
   enter_netns(command.daemon);
   auto tap = open_tap(tap_options, *log);

@@ -172,6 +172,7 @@ int run_io_unit(const UnitCommand& command) {
   UnitPolicy policy(command, name, sandbox.account(), *log);
   options.policy = policy.rules();
 
+  hold_signals();
   auto service = connect_service_manager(*log);
   enter_netns(command.daemon);
   use_kernel_name(spec);

@@ -80,7 +80,7 @@ struct EventLoop::Edge {
         }
         signal = number;
         stopped.store(true, std::memory_order_relaxed);
-        while (signals->take() != 0) {  // one is enough; a later one ends the process
+        while (signals->take() != 0) {  // one is enough
         }
         return signals->stop();
       }

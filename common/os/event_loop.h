@@ -87,8 +87,8 @@ class EventLoop {
   /// a pause.
   [[nodiscard]] boost::asio::io_context& context();
 
-  /// Runs until stop() or a signal. Returns the signal, or 0 after stop(). A second signal then kills the process as
-  /// usual, so that nobody has to wait if the shutdown hangs.
+  /// Runs until stop() or a signal. Returns the signal, or 0 after stop(). A second signal then has its usual
+  /// effect, unless the thread had blocked it before the loop was made.
   int run();
 
   /// Any thread or task may call it.

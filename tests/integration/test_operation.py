@@ -289,6 +289,25 @@ class Steering(support.LabTestCase):
         self.assertEqual(len(ending), 1, ending)
         self.assertTrue(ending[0].endswith("host guest: ending"), ending)
 
+    def test_a_host_that_is_told_to_end_several_times_ends_as_cleanly(self):
+        guest = Host(self.lab, self.unit, 9, name="guest").start()
+        self.unit.suspend()  # the host waits for its answer
+        self.addCleanup(self.unit.resume)
+        guest.process.signal(signal.SIGTERM)
+        guest.process.wait_for_text("host guest: ending")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            guest.process.signal(number)
+        self.assertEqual(guest.process.wait(5), 0)
+        self.assertNotIn(guest.tap, guest.ns.links())
+
+    def test_a_host_that_is_told_to_end_while_it_starts_leaves_nothing_behind(self):
+        guest = Host(self.lab, self.unit, 9, name="guest").launch()
+        guest.process.wait_for_text("created TAP")
+        guest.process.signal(signal.SIGTERM)
+        self.assertEqual(guest.process.wait(5), 0)
+        self.assertNotIn(guest.tap, guest.ns.links())
+        self.assertFalse(guest.control.exists())
+
     def test_help_marks_what_is_required_and_shows_defaults(self):
         for command, required, default in (("host", "--tap IFNAME .*\\(required\\)", "default 256"),
                                            ("iounit", "--max-hosts COUNT .*", "1024; default 64")):
