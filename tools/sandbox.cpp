@@ -9,6 +9,7 @@
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <csignal>
 #include <string_view>
 #include <utility>
 
@@ -82,6 +83,9 @@ std::shared_ptr<os::PrivilegedProcess> Sandbox::start_privileged(os::PrivilegedS
     if (!closed) throw StartupError{closed.error().message};
   };
   work.service = std::move(service);
+  // The kernel reaps the process, this daemon's only child: no later call is needed for it, and not every PID 1 reaps
+  // what a daemon leaves.
+  std::signal(SIGCHLD, SIG_IGN);
   work.end = [files = std::vector<os::SocketFile>(sockets.begin(), sockets.end())] {
     for (const auto& file : files) file.remove();
   };

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -132,7 +133,8 @@ Result<std::unique_ptr<PrivilegedProcess>> PrivilegedProcess::fork(const Privile
     live(std::move(theirs), work);
   }
   theirs.reset();
-  return std::unique_ptr<PrivilegedProcess>(new PrivilegedProcess(std::move(ours), work.patience));
+  UniqueFd end(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));  // none before Linux 5.3
+  return std::unique_ptr<PrivilegedProcess>(new PrivilegedProcess(std::move(ours), std::move(end), work.patience));
 }
 
 Result<void> PrivilegedProcess::wait_until_begun() {
@@ -204,6 +206,8 @@ void PrivilegedProcess::end() {
   if (!broken_ && send_bytes(socket_.get(), {}, 0) == 0) {
     while (readable(socket_.get(), patience_ms_) && receive()) {
     }
+    // The socket closes a moment before the process has ended.
+    if (process_end_) readable(process_end_.get(), patience_ms_);
   }
   broken_ = true;
 }

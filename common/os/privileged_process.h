@@ -71,7 +71,7 @@ class PrivilegedProcess {
   [[nodiscard]] Result<void> send(std::span<const std::byte> bytes, std::span<const int> descriptors);
   /// The answer to send(); nullopt: not yet. Waits for it for at most so many milliseconds.
   [[nodiscard]] std::optional<Result<PrivilegedMessage>> answer(int patience_ms = 0);
-  /// Ends the process and waits until it has ended, for a limited time.
+  /// Ends the process and waits until it has ended, for a limited time. Whoever made it reaps it, or ignores SIGCHLD.
   void end();
   /// Whether the process has ended. Makes a system call.
   [[nodiscard]] bool ended();
@@ -79,14 +79,17 @@ class PrivilegedProcess {
   [[nodiscard]] int descriptor() const { return socket_.get(); }
 
  private:
-  PrivilegedProcess(UniqueFd socket, std::chrono::milliseconds patience)
-      : socket_(std::move(socket)), patience_ms_(static_cast<int>(patience.count())) {}
+  PrivilegedProcess(UniqueFd socket, UniqueFd process_end, std::chrono::milliseconds patience)
+      : socket_(std::move(socket)),
+        process_end_(std::move(process_end)),
+        patience_ms_(static_cast<int>(patience.count())) {}
 
   [[nodiscard]] Result<PrivilegedMessage> receive();
   [[nodiscard]] Result<void> begin();
 
   std::mutex mutex_;  ///< protects the others
   UniqueFd socket_;
+  UniqueFd process_end_;  ///< readable when the process has ended; empty where the kernel can't say so
   int patience_ms_;
   std::function<void()> on_lost_;
   bool begun_ = false;   ///< work.begin has run

@@ -1,5 +1,6 @@
 """The daemons have given up what they don't need, and still do all their work."""
 
+import ctypes
 import fcntl
 import os
 import signal
@@ -12,6 +13,12 @@ from lab.process import children, ended, run
 from support import GUEST
 
 SETTLE_SECONDS = 5
+DAEMON_ENDS = 3
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper(yes):
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(yes), 0, 0, 0)
 
 
 def status(pid):
@@ -86,6 +93,16 @@ class Sandbox(support.LabTestCase):
             os.kill(children(daemon.process.pid)[0], signal.SIGKILL)
             self.assertEqual(daemon.process.wait(SETTLE_SECONDS), 1)
             self.assertIn("the privileged process has ended", daemon.process.text())
+
+    def test_a_daemon_that_ends_leaves_no_process_to_reap(self):
+        """Not every process 1 reaps what a daemon leaves: here this test is the one that would have to."""
+        become_subreaper(True)
+        self.addCleanup(become_subreaper, False)
+        for number in range(DAEMON_ENDS):
+            host = Host(self.lab, self.unit, 6, name=f"h6-{number}").start(addresses=False)
+            privileged = host.rights()
+            self.assertEqual(host.stop(), 0)
+            self.assertNotIn(privileged, children(os.getpid()))
 
     def test_sockets_are_removed_although_their_folder_is_locked(self):
         unit = IoUnit(self.lab, files=f"file:,{self.lab.dir / 'locked.pcap'}", name="locked").start()
