@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <future>
 #include <iterator>
+#include <utility>
 
 #include "common/os/account.h"
 #include "common/os/control_client.h"
@@ -80,13 +81,16 @@ std::vector<Result<os::DaemonStatus>> ask(const std::vector<std::string>& contro
   return answers;
 }
 
-/// Names the running daemons whose control sockets were not found: those of other users, or in other places. Returns
-/// how many there are.
-std::size_t name_unasked(const std::vector<std::string>& controls) {
+/// Names the running daemons whose control sockets were not found: those of other users, or in other places. answered:
+/// by daemons whose sockets have names of their own, perhaps. Returns how many there are.
+std::size_t name_unasked(const std::vector<std::string>& controls, const std::vector<os::DaemonStatus>& answered) {
   std::size_t unasked = 0;
   for (const auto& process : os::find_daemon_processes()) {
     const auto ending = fmt::format("/{}-{}.sock", process.role, process.pid);
     if (std::ranges::any_of(controls, [&](const auto& control) { return control.ends_with(ending); })) continue;
+    if (std::ranges::any_of(answered, [&](const auto& status) { return std::cmp_equal(status.pid, process.pid); })) {
+      continue;
+    }
     ++unasked;
     fmt::print(stderr, "splitnic: not asked: {} of user {}, pid {} (its control socket is not in this user's folder)\n",
                process.role, os::user_name(process.user), process.pid);
@@ -110,7 +114,7 @@ int run_status(const StatusCommand& command) {
     }
   }
   if (search && command.counters) std::ranges::move(verbs_endnodes(), std::back_inserter(all));
-  const std::size_t unasked = search ? name_unasked(controls) : 0;
+  const std::size_t unasked = search ? name_unasked(controls, all) : 0;
   if (command.json) {
     if (!failed || !all.empty()) print_json(all, command.controls.size() == 1);
   } else {

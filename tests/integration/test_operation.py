@@ -171,6 +171,19 @@ class ByHand(support.LabTestCase):
         self.assertNotIn("no daemon", done.stdout)
         self.assertNotIn(f"pid {children(unit.pid)[0]} ", done.stderr)  # the unit's privileged process
 
+    def test_a_daemon_whose_control_socket_has_another_name_is_asked_once(self):
+        self.machine.run("install", "-d", "-m", "0700", "/run/splitnic/control")
+        self.start_unit("--control", "/run/splitnic/control/mine.sock")
+        done = self.machine.status()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(": serving, LAN eth1", done.stdout)
+
+    def test_a_host_that_waits_for_its_unit_shows_its_interface_as_it_is(self):
+        host = self.start_host("vnic0")
+        host.wait_for_text("serving vnic0")
+        self.machine.run("ip", "link", "set", "vnic0", "address", "02:00:00:00:00:21", "mtu", "1300")
+        self.assertRegex(self.machine.status().stdout, r"TAP vnic0, carrier no, MTU 1300, address 02:00:00:00:00:21, ")
+
     def test_an_alternative_name_of_the_lan_interface(self):
         self.machine.run("ip", "link", "property", "add", "dev", "eth1", "altname", "uplink")
         unit = self.start("iounit", "--listen", "/run/splitnic/lan0.sock", "--lan", "uplink")
