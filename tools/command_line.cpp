@@ -207,7 +207,10 @@ void bind(CLI::App& app, VerbsRunCommand& command) {
   app.add_flag("--list", command.list, "Say which processes are on the fabric, instead of running a program");
   app.add_option("--share-with", command.share_with,
                  "Let the members of this group meet on the fabric, instead of running a program. Only root can")
-      ->type_name("GROUP");
+      ->type_name("GROUP")
+      ->excludes(check)
+      ->excludes(list);
+  check->excludes(list);
   app.prefix_command();  // what follows the options is the program's
 }
 
@@ -255,8 +258,25 @@ int run_chosen_command(const CLI::App& app, CommandLine& asked) {
   const std::string& chosen = app.get_subcommands().front()->get_name();
   if (chosen == "host") return run_host(asked.host);
   if (chosen == "iounit") return run_io_unit(asked.unit);
+/// CLI11 takes the words after "--" for the main command's. Removes "--" and what follows from words that begin with
+/// verbs-run, and returns what followed; empty: no "--" is in front of the program.
+std::vector<std::string> take_program(const CLI::App& app, std::vector<std::string>& words) {
+  const CLI::App& verbs_run = *app.get_subcommand("verbs-run");
+  for (std::size_t at = 1; at < words.size() && words[at].starts_with('-'); ++at) {
+    if (words[at] == "--") {
+      const auto mark = words.begin() + static_cast<std::ptrdiff_t>(at);
+      std::vector<std::string> program(mark + 1, words.end());
+      words.erase(mark, words.end());
+      return program;
+    }
+    const auto* option = verbs_run.get_option_no_throw(words[at]);
+    if (option != nullptr && option->get_items_expected_max() > 0) ++at;  // its value is the next word
+  }
+  return {};
+}
+
   if (chosen == "verbs-run") {
-    asked.verbs.program = app.get_subcommand("verbs-run")->remaining();
+    if (asked.verbs.program.empty()) asked.verbs.program = app.get_subcommand("verbs-run")->remaining();
     return run_verbs_program(asked.verbs);
   }
   if (chosen == "status") return run_status(asked.status);
@@ -283,7 +303,11 @@ int run_command_line(int argc, const char* const* argv) {
   ConfiguredWords configured{words};
   try {
     const bool of_a_program = !words.empty() && words.front() == "verbs-run";
-    if (!of_a_program) configured = with_configuration(words);
+    if (of_a_program) {
+      asked.verbs.program = take_program(app, configured.words);
+    } else {
+      configured = with_configuration(words);
+    }
     parse_words(app, configured.words);
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version

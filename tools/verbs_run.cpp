@@ -136,6 +136,10 @@ void set_faults(const VerbsRunCommand& command) {
 }  // namespace
 
 int run_verbs_program(const VerbsRunCommand& command) {
+  const bool runs_none = command.check || command.list || !command.share_with.empty();
+  if (runs_none && !command.program.empty()) {
+    throw UsageError{"--check, --list and --share-with run no program (see --help)"};
+  }
   if (command.check) return check(command);
   if (command.list) return list(command);
   if (!command.share_with.empty()) return share(command);

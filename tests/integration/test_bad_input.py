@@ -75,6 +75,13 @@ class CommandLine(support.LabTestCase):
         self.refused(2, "--control needs a value", "policy", "show", "--control=", self.unit.control)
         self.refused(2, "--fabric needs a value", "verbs-run", "--fabric=", "true")
         self.refused(2, "--fabric needs a value", "verbs-run", "--placement", "none", "--fabric=", "true")
+        for words in (("--check", "ls"), ("--list", "foo"), ("--list", "--", "foo")):
+            self.refused(2, "--check, --list and --share-with run no program", "verbs-run", *words)
+        self.refused(2, "--list.*--check|--check.*--list", "verbs-run", "--check", "--list")
+        self.refused(2, "verbs-run needs a program", "verbs-run", "--placement", "none", "--")
+        for words in (("--",), ("--placement", "none", "--"), ("--placement=none", "--")):
+            done = run([self.lab.splitnic, "verbs-run", *words, "echo", "-n", "--", "--list"], timeout=10)
+            self.assertEqual(done.stdout, "-- --list")
         done = run([self.lab.splitnic, "verbs-run", "--placement", "none", "echo", "--name="], timeout=10)
         self.assertEqual(done.stdout, "--name=\n")
         config = self.lab.dir / "empty.toml"
