@@ -14,7 +14,8 @@ class LogNotices final : public Notices {
  public:
   /// log: lent; outlives this.
   explicit LogNotices(Log& log, LogLevel level = LogLevel::kInfo) : log_(log), level_(level) {}
-  void notice(const std::string& line) override { log_.limited("driver", level_, "{}", line); }
+  /// No peer chooses the text, so there are few different lines, and one that comes often hides no other.
+  void notice(const std::string& line) override { log_.limited(line, level_, "{}", line); }
   /// Writes one line for a run of equal notices, with Log::recurring.
   void recurring_notice(const std::string& line) override { log_.recurring(level_, line); }
   void notice_from(std::string_view source, const std::string& line) override {

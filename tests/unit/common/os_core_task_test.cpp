@@ -62,7 +62,7 @@ TEST_CASE("a core is polled until it has shut down, or the patience ends", "[com
   CHECK_FALSE(shut_down(silent, std::chrono::milliseconds(2)));
 }
 
-TEST_CASE("notices are lines of the log, as many a second as its limit says", "[common][os]") {
+TEST_CASE("notices are lines of the log, as many of a kind each second as the limit says", "[common][os]") {
   std::vector<std::string> lines;
   LogOptions options;
   options.limit_per_second = 2;
@@ -71,14 +71,23 @@ TEST_CASE("notices are lines of the log, as many a second as its limit says", "[
   options.clock = [&] { return now; };
   Log log("unit", options);
   LogNotices notices(log);
-  for (const char* text : {"first", "second", "third"}) notices.notice(text);
+  for (const char* text : {"often", "often", "often", "now and then"}) notices.notice(text);
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0].ends_with("unit: often"));
+  CHECK(lines[2].ends_with("unit: now and then"));
+  lines.clear();
+  now += std::chrono::seconds(2);
+  for (const char* text : {"first", "second", "third"}) notices.notice_from("a peer", text);
   REQUIRE(lines.size() == 2);
   CHECK(lines[0].ends_with("unit: first"));
   CHECK(lines[1].ends_with("unit: second"));
   now += std::chrono::seconds(2);
+  notices.notice("often");
+  CHECK(lines.back().ends_with("unit: often (suppressed 1 similar)"));
+  lines.erase(lines.end() - 1);
   notices.notice("{} is no format");
   REQUIRE(lines.size() == 3);
-  CHECK(lines[2].ends_with("unit: {} is no format (suppressed 1 similar)"));
+  CHECK(lines[2].ends_with("unit: {} is no format"));
   for (int i = 0; i < 3; ++i) notices.recurring_notice("refused");
   REQUIRE(lines.size() == 4);
   CHECK(lines[3].ends_with("unit: refused"));
