@@ -35,7 +35,8 @@ std::string socket_path(const std::string& connect) {
   return path;
 }
 
-os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& tap, const HostQueues* queues,
+/// The driver looks at the interface's settings only while it has a session; this asks for those of now.
+os::DaemonStatus status_of(const host::HostDriver& driver, host::TapNic& tap, const HostQueues* queues,
                            const os::EventLoop& loop, const os::Log& log, const std::string& name) {
   os::DaemonStatus status;
   status.role = "host";
@@ -43,9 +44,10 @@ os::DaemonStatus status_of(const host::HostDriver& driver, const host::TapNic& t
   status.state = driver.state();
   const auto* session = driver.session();
   status.epoch = session != nullptr ? session->epoch() : 0;
-  status.mac = to_string(driver.settings().mac);
+  const host::NicSettings& settings = tap.settings(monotonic_now());
+  status.mac = to_string(settings.mac);
   status.tap = tap.name();
-  status.mtu = driver.settings().mtu;
+  status.mtu = settings.mtu;
   status.carrier = driver.carrier();
   status.mode = session == nullptr || session->mode() == messaging::wire::Mode::rdma ? "r" : "s";
   auto peer = peer_status(driver.totals(), driver.unit_name(), driver.state());
