@@ -42,11 +42,8 @@ Result<Comparison> compare_with_peers(const FabricCommand& command, const Fabric
   return compare(options);
 }
 
-Result<void> write_svg(const std::string& path, const FabricReport& report) {
-  std::ofstream file(path);
-  file << to_svg(*report.comparison, to_text(report.machine));
-  if (!file.flush()) return fail("{} can't be written: {}", path, os::errno_text());
-  return {};
+std::string unwritable(const std::string& path) {
+  return fmt::format("{} can't be written: {}", path, os::errno_text());
 }
 
 }  // namespace
@@ -58,6 +55,11 @@ int run_fabric_command(const FabricCommand& command) {
     throw UsageError{"--svg draws the comparison with peers, which is left out"};
   if (!command.rows.empty() && !plan->peers)
     throw UsageError{"--rows names rows of the comparison with peers, which is left out"};
+  std::ofstream picture;  // before anything is measured
+  if (!command.svg.empty()) {
+    picture.open(command.svg);
+    if (!picture) return complain(unwritable(command.svg));
+  }
   const Cores cores = choose_cores();
   FabricReport report;
   report.version = SPLITNIC_VERSION;
@@ -79,11 +81,10 @@ int run_fabric_command(const FabricCommand& command) {
     if (!comparison) return complain(comparison.error().message);
     report.comparison = std::move(*comparison);
   }
-  if (!command.svg.empty()) {
-    if (auto written = write_svg(command.svg, report); !written) return complain(written.error().message);
-  }
   fmt::print("{}\n", command.json ? to_json(report) : to_text(report));
-  return 0;
+  if (command.svg.empty()) return 0;
+  picture << to_svg(*report.comparison, to_text(report.machine));
+  return picture.flush() ? 0 : complain(unwritable(command.svg));
 }
 
 }  // namespace splitnic::bench

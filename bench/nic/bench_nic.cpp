@@ -140,15 +140,12 @@ int bench_in_laboratory(const NicCommand& command, const std::string& program, R
     fmt::print(stderr, "splitnic-bench: {}\n", measured.error().message);
     return 1;
   }
-  if (picture) {
-    *picture << to_svg(report);
-    if (!picture->flush()) {
-      fmt::print(stderr, "splitnic-bench: {} can't be written: {}\n", command.svg, os::errno_text());
-      return 1;
-    }
-  }
   fmt::print("{}\n", command.json ? to_json(report) : to_text(report));
-  return 0;
+  if (picture == nullptr) return 0;
+  *picture << to_svg(report);
+  if (picture->flush()) return 0;
+  fmt::print(stderr, "splitnic-bench: {} can't be written: {}\n", command.svg, os::errno_text());
+  return 1;
 }
 
 int run(const NicCommand& command) {
