@@ -17,6 +17,9 @@ class Notices {
   /// ("host 3 state"). However many events one source causes, the lines of the others are written.
   virtual void notice_from(std::string_view /*source*/, const std::string& line) { notice(line); }
   virtual void recurring_notice_from(std::string_view /*source*/, const std::string& line) { recurring_notice(line); }
+  /// What state the core is in now, for whoever shows that (a service manager), and no line of the log. text: without
+  /// anything that a peer chose.
+  virtual void state(const std::string& /*text*/) {}
 };
 
 }  // namespace splitnic

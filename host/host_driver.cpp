@@ -20,6 +20,10 @@ constexpr std::chrono::seconds kAddressInterval{10};
 constexpr std::string_view kUps = "session up";
 constexpr std::string_view kDowns = "session down";
 constexpr std::string_view kRefusals = "the unit's refusals";
+// States of the driver, in words that no peer chooses.
+constexpr const char* kStateUp = "up";
+constexpr const char* kStateUpWithoutLan = "up, the LAN has no carrier";
+constexpr const char* kStateDown = "down; trying again (the log has the reason)";
 
 wire::ReceiveFilter filter_of(const NicSettings& settings) {
   wire::ReceiveFilter filter;
@@ -154,6 +158,7 @@ void HostDriver::on_up(const wire::HelloReply* reply) {
   reported_.clear();
   set_carrier(link.up);
   admit_queues();
+  notices_.state(link.up ? kStateUp : kStateUpWithoutLan);
   notices_.notice_from(
       kUps, fmt::format("up: I/O unit {}, address {}, MTU up to {}, mode {}{}{}, LAN {}", reply->name,
                         to_string(reply->assigned_mac), link.max_mtu, session_->mode() == wire::Mode::rdma ? 'R' : 'S',
@@ -171,7 +176,9 @@ void HostDriver::on_down(std::string_view reason) {
   if (stopping_) return;  // the caller requested this
   // The session retries several times a second, and the reasons may alternate.
   std::string line = fmt::format("down: {}; trying again", reason);
-  if (reported_.first_time(line)) notices_.notice_from(kDowns, line);
+  if (!reported_.first_time(line)) return;
+  notices_.state(kStateDown);
+  notices_.notice_from(kDowns, line);
 }
 
 /// Lets further queues join the session that has just come up, if the unit takes them.

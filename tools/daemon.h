@@ -48,7 +48,8 @@ std::unique_ptr<os::ControlServer> serve_control(os::EventLoop& loop, os::UnixLi
 /// The service manager that started this daemon. If it can't be reached, the function writes a log line.
 os::ServiceManager connect_service_manager(os::Log& log);
 
-/// Forwards a core's notices. The service manager shows the last one as the status. Both arguments are lent.
+/// Forwards a core's notices. The service manager shows the last notice or state() as the status. Both arguments are
+/// lent.
 class ServiceNotices final : public Notices {
  public:
   ServiceNotices(Notices& next, os::ServiceManager& service) : next_(next), service_(service) {}
@@ -63,6 +64,7 @@ class ServiceNotices final : public Notices {
   void recurring_notice_from(std::string_view source, const std::string& line) override {
     next_.recurring_notice_from(source, line);
   }
+  void state(const std::string& text) override { service_.status(text); }
 
  private:
   Notices& next_;

@@ -220,6 +220,8 @@ class TestUnit final : public messaging::SessionEvents {
 struct RecordedNotices final : Notices {
   std::vector<std::string> lines;
   std::vector<std::string> sources;  // of each line; empty: none
+  std::vector<std::string> states;
+  void state(const std::string& text) override { states.push_back(text); }
   void notice(const std::string& line) override { notice_from("", line); }
   void notice_from(std::string_view source, const std::string& line) override {
     sources.emplace_back(source);

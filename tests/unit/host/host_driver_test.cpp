@@ -442,6 +442,19 @@ TEST_CASE("what the unit says and refuses neither hides the driver's own lines n
   CHECK(notices.source_of("the LAN has no carrier").empty());
 }
 
+TEST_CASE("whoever shows the driver's state hears that the session is up or down, in the driver's own words",
+          "[host][driver]") {
+  DriverBench bench;
+  bench.come_up();
+  const std::string up = "up";
+  const std::string down = "down; trying again (the log has the reason)";
+  CHECK(bench.notices.states == std::vector{up});
+  bench.unit.session().reset("some text of the unit's");
+  bench.run(1s);
+  REQUIRE(bench.driver().up());
+  CHECK(bench.notices.states == std::vector{up, down, up});
+}
+
 TEST_CASE("a refused setting is reported and leaves the session up", "[host][driver]") {
   DriverBench bench;
   bench.come_up();
