@@ -427,7 +427,8 @@ TEST_CASE("a peer that changes its epoch, takes its echo back, or says that it i
     CHECK(peer.link->phase() == LinkPhase::init);
     CHECK(peer.link->epoch() != before);
   }
-  SECTION("an impossible tail") {
+  SECTION("an impossible tail, also in memory that a peer which has hung up discarded") {
+    const bool hangs_up = GENERATE(false, true);
     const auto anchor_of_link = [&] {
       AnchorBytes bytes{};
       peer.peer->peer_window().read(0, std::as_writable_bytes(std::span(&bytes, 1)));
@@ -437,8 +438,11 @@ TEST_CASE("a peer that changes its epoch, takes its echo back, or says that it i
     peer.peer->peer_window().write_word(anchor_of_link->tails[1].offset + kTailAt, std::uint64_t{2});
     REQUIRE(test::send_record(*peer.link, VirtualLane::data, std::as_bytes(std::span("a line"))));
     CHECK_FALSE(peer.link->drained(VirtualLane::data));
+    if (hangs_up) peer.peer.reset();
+    peer.poll();  // too early for a usual look for the hang-up
+    CHECK((peer.link->phase() == LinkPhase::faulty) == !hangs_up);
     peer.poll();
-    CHECK(peer.link->phase() == LinkPhase::faulty);
+    CHECK(peer.link->phase() == (hangs_up ? LinkPhase::down : LinkPhase::faulty));
   }
 }
 
