@@ -73,7 +73,27 @@ std::optional<Error> TapNic::attach() {
     log_.info("TAP {} taken over{}", name_, made_here_ ? " from a driver that ended without removing it" : "");
   }
   take_place(std::move(tap->place));
+  marked_mac_.reset();
+  if (made_here_) follow_mark();
   return std::nullopt;
+}
+
+/// The driver before this one may have left an address that nobody has chosen: the unit may replace it, unless the
+/// interface has another one now.
+void TapNic::follow_mark() {
+  const auto link = links_->query(name_);
+  if (!link) return;
+  marked_mac_ = assigned_address(link->alias);
+  if (options_.mac || !marked_mac_) return;
+  mac_is_ours_ = true;
+  our_mac_ = *marked_mac_;
+}
+
+/// Without the mark a driver that takes over the TAP after a crash would keep the address for an administrator's.
+void TapNic::mark_mac() {
+  if (!made_here_ || marked_mac_ == our_mac_) return;
+  marked_mac_ = our_mac_;
+  if (const auto marked = rights_->mark_address(*device_, our_mac_); !marked) log_.info("{}", marked.error().message);
 }
 
 void TapNic::take_place(TapPlace place) {
@@ -134,6 +154,7 @@ void TapNic::set_mac(const MacAddress& mac) {
   }
   our_mac_ = mac;
   check_at_once_ = true;
+  mark_mac();
 }
 
 const NicSettings& TapNic::settings(Time now) {
@@ -245,6 +266,7 @@ void TapNic::make_again() {
   device_->set_carrier(carrier_);
   // Nobody else has chosen the address: the unit may still replace it.
   mac_is_ours_ = mac_is_ours_ || (was_ours && made_here_);
+  if (mac_is_ours_ && device_->mac() == our_mac_) mark_mac();
 }
 
 /// The LAN's MTU may be smaller for a short time, and no operator has to act when it is back.

@@ -25,10 +25,11 @@ namespace splitnic::host {
 
 /// The virtual NIC as a TAP interface. The driver gives a TAP that it creates the alias "splitnic NAME" and makes it
 /// persistent, so that addresses and routes survive a crash. The next driver finds that TAP by name, keeps its
-/// settings, and removes it at a clean exit. A TAP without this alias belongs to somebody else; the driver leaves it in
-/// place. An administrator may move the interface to another network namespace, rename it, or delete it (the driver
-/// then creates it again) at any time. An interface that the driver made keeps its neighbours (ARP, IPv6) while it has
-/// no carrier. The driver reduces an MTU that is larger than set_max_mtu(), and undoes that when it may, unless
+/// settings, and removes it at a clean exit. The alias also has the address, unless somebody has chosen that: so the
+/// next driver knows that the unit may replace it. A TAP without this alias belongs to somebody else; the driver leaves
+/// it in place. An administrator may move the interface to another network namespace, rename it, or delete it (the
+/// driver then creates it again) at any time. An interface that the driver made keeps its neighbours (ARP, IPv6) while
+/// it has no carrier. The driver reduces an MTU that is larger than set_max_mtu(), and undoes that when it may, unless
 /// somebody has set another MTU meanwhile. The driver reads the settings when the kernel reports a link event, when an
 /// IGMP or MLD report leaves, and once a second while frames pass, through whatever queue, else every four seconds. It
 /// reads the multicast list every 100 ms while frames pass, else every two seconds (a long list: every second, else
@@ -101,6 +102,8 @@ class TapNic final : public VirtualNic {
   [[nodiscard]] Result<os::LinkInfo> query();
   bool follow_namespace();
   void take_place(TapPlace place);
+  void follow_mark();
+  void mark_mac();
   void make_again();
   void note_frames(Time now);
   void read_unicast(const os::LinkInfo& link);
@@ -126,8 +129,9 @@ class TapNic final : public VirtualNic {
   NicSettings settings_;
   MacAddress our_mac_;  ///< the last one that this driver set, or found at creation; any other is the administrator's
   bool mac_is_ours_ = false;
-  int index_ = 0;               ///< the interface's index at the last check
-  bool all_multicast_ = false;  ///< the interface's flag at the last check
+  std::optional<MacAddress> marked_mac_;  ///< in the interface's mark (assigned_address())
+  int index_ = 0;                         ///< the interface's index at the last check
+  bool all_multicast_ = false;            ///< the interface's flag at the last check
   std::optional<std::uint32_t> max_mtu_;
   /// The MTU that the interface had before the driver reduced it, and to what the driver set it last.
   struct ReducedMtu {

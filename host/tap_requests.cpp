@@ -48,6 +48,8 @@ MacAddress mac_of(const TapRequest& request) {
   return mac;
 }
 
+bool may_be_address(const MacAddress& mac) { return !mac.is_multicast() && !mac.is_zero(); }
+
 /// Moves what only one process may own into an answer: copies of the netlink sockets stay open here until then.
 PrivilegedMessage answer_with(std::vector<std::byte> bytes, TapPlace place) {
   PrivilegedMessage answer{std::move(bytes)};
@@ -85,15 +87,26 @@ Result<PrivilegedMessage> TapService::serve(PrivilegedMessage request) {
     if (!request.descriptors.empty()) return fail("to attach to a TAP needs no descriptor");
     return attach(*parsed);
   }
-  if (what != TapRequest::What::find && what != TapRequest::What::set_mtu) return fail("an unknown request for a TAP");
+  const bool known =
+      what == TapRequest::What::find || what == TapRequest::What::set_mtu || what == TapRequest::What::mark_address;
+  if (!known) return fail("an unknown request for a TAP");
   if (request.descriptors.size() != 1) return fail("a request about a TAP comes with its descriptor");
   auto device = TapDevice::adopt(std::move(request.descriptors.front()));
   if (!device) return tl::unexpected(device.error());
+  return about(*parsed, *device);
+}
+
+Result<PrivilegedMessage> TapService::about(const TapRequest& request, const TapDevice& device) {
+  const auto what = static_cast<TapRequest::What>(request.what.value());
   if (what == TapRequest::What::set_mtu) {
-    if (parsed->mtu.value() == 0) return fail("no TAP has an MTU of 0");
-    return rights_.set_mtu(*device, parsed->mtu.value()).map([] { return PrivilegedMessage{}; });
+    if (request.mtu.value() == 0) return fail("no TAP has an MTU of 0");
+    return rights_.set_mtu(device, request.mtu.value()).map([] { return PrivilegedMessage{}; });
   }
-  auto place = rights_.find(*device, parsed->keep_neighbours != 0);
+  if (what == TapRequest::What::mark_address) {
+    if (request.has_mac == 0 || !may_be_address(mac_of(request))) return fail("no TAP has this address");
+    return rights_.mark_address(device, mac_of(request)).map([] { return PrivilegedMessage{}; });
+  }
+  auto place = rights_.find(device, request.keep_neighbours != 0);
   if (!place) return tl::unexpected(place.error());
   return complete(answer_with({}, *std::move(place)));
 }
@@ -102,7 +115,7 @@ Result<PrivilegedMessage> TapService::attach(const TapRequest& request) {
   TapOptions options{.name = name_, .offloads = offloads_, .queues = queues_};
   if (request.has_mac != 0) {
     options.mac = mac_of(request);
-    if (options.mac->is_multicast() || options.mac->is_zero()) return fail("no TAP has this address");
+    if (!may_be_address(*options.mac)) return fail("no TAP has this address");
   }
   if (request.mtu.value() != 0) options.mtu = request.mtu.value();
   auto tap = rights_.attach(options);
@@ -165,6 +178,14 @@ Result<TapPlace> TapRequests::find(const TapDevice& device, bool keep_neighbours
 Result<void> TapRequests::set_mtu(const TapDevice& device, std::uint32_t mtu) {
   TapRequest request = request_for(TapRequest::What::set_mtu);
   request.mtu = mtu;
+  const std::array<int, 1> descriptors{device.descriptor()};
+  return process_->request(std::as_bytes(std::span(&request, 1)), descriptors).map([](const auto&) {});
+}
+
+Result<void> TapRequests::mark_address(const TapDevice& device, const MacAddress& address) {
+  TapRequest request = request_for(TapRequest::What::mark_address);
+  request.has_mac = 1;
+  std::ranges::copy(address.octets, std::begin(request.mac));
   const std::array<int, 1> descriptors{device.descriptor()};
   return process_->request(std::as_bytes(std::span(&request, 1)), descriptors).map([](const auto&) {});
 }

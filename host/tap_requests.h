@@ -16,7 +16,7 @@ namespace splitnic::host {
 ///  0 what 32     4 MTU 32     8 MAC address 48     14 has MAC 8     15 keep neighbours 8
 /// ```
 struct TapRequest {
-  enum class What : std::uint32_t { attach = 1, find = 2, set_mtu = 3 };
+  enum class What : std::uint32_t { attach = 1, find = 2, set_mtu = 3, mark_address = 4 };
   boost::endian::little_uint32_buf_t what;
   boost::endian::little_uint32_buf_t mtu;  ///< 0: none
   std::uint8_t mac[6];
@@ -36,6 +36,7 @@ class TapService {
 
  private:
   [[nodiscard]] Result<os::PrivilegedMessage> attach(const TapRequest& request);
+  [[nodiscard]] Result<os::PrivilegedMessage> about(const TapRequest& request, const TapDevice& device);
 
   std::string name_;
   TapRights& rights_;
@@ -56,6 +57,7 @@ class TapRequests final : public TapRights {
   [[nodiscard]] Result<AttachedTap> attach(const TapOptions& options) override;
   [[nodiscard]] Result<TapPlace> find(const TapDevice& device, bool keep_neighbours) override;
   [[nodiscard]] Result<void> set_mtu(const TapDevice& device, std::uint32_t mtu) override;
+  [[nodiscard]] Result<void> mark_address(const TapDevice& device, const MacAddress& address) override;
 
  private:
   std::shared_ptr<os::PrivilegedProcess> process_;

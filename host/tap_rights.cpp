@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::string_view kMark = "splitnic ";
 
+std::string mark_of(const std::string& name) { return std::string(kMark) + name; }
+std::string mark_of(const std::string& name, const MacAddress& assigned) {
+  return fmt::format("{} {}", mark_of(name), to_string(assigned));
+}
+
 /// The multicast lists of the thread's namespace. The descriptor keeps showing that namespace's lists.
 os::UniqueFd open_multicast_list() { return os::UniqueFd(::open(os::kThreadDevMcast, O_RDONLY | O_CLOEXEC)); }
 
@@ -39,8 +44,8 @@ std::string keep_neighbours_of(const std::string& name) {
 }
 
 /// The kernel deletes a new interface with its descriptor until the last step, so a driver that dies here leaves no
-/// unmarked interface.
-Result<void> mark_and_dress(const TapOptions& options, AttachedTap& tap) {
+/// unmarked interface. alias_before: of the interface that this one replaces; empty: none.
+Result<void> mark_and_dress(const TapOptions& options, const std::string& alias_before, AttachedTap& tap) {
   os::LinkSocket& links = tap.place.links;
   const auto link = links.query(options.name);
   if (!link) return tl::unexpected(link.error());
@@ -50,7 +55,8 @@ Result<void> mark_and_dress(const TapOptions& options, AttachedTap& tap) {
   if (options.mtu) {
     if (auto set = links.set_mtu(*link, *options.mtu); !set) return set;
   }
-  if (auto set = links.set_alias(*link, std::string(kMark) + options.name); !set) return set;
+  const std::string alias = options.mac ? mark_of(options.name) : mark_of(options.name, tap.device.mac());
+  if (auto set = links.set_alias(*link, alias_before.empty() ? alias : alias_before); !set) return set;
   if (!tap.device.set_persistent(true)) return fail("the TAP {} can't be made persistent", options.name);
   tap.place.note = keep_neighbours_of(options.name);
   return {};
@@ -96,6 +102,13 @@ Result<void> attach_queues(const TapOptions& options, const TapDevice::Kind& kin
 
 }  // namespace
 
+std::optional<MacAddress> assigned_address(std::string_view alias) {
+  if (!alias.starts_with(kMark)) return std::nullopt;
+  const std::size_t name_ends = alias.find(' ', kMark.size());
+  if (name_ends == std::string_view::npos) return std::nullopt;
+  return parse_mac(alias.substr(name_ends + 1));
+}
+
 Result<OwnTapRights> OwnTapRights::in_this_namespace() {
   return os::open_current_netns().map([](os::UniqueFd home) { return OwnTapRights(std::move(home)); });
 }
@@ -130,7 +143,8 @@ Result<AttachedTap> OwnTapRights::attach(const TapOptions& wanted) {
   AttachedTap tap{*std::move(device), std::move(place), made_here, !before};
   if (auto all = attach_queues(options, kind, tap); !all) return tl::unexpected(all.error());
   if (!before || replaced) {
-    if (auto dressed = mark_and_dress(options, tap); !dressed) return tl::unexpected(dressed.error());
+    if (auto dressed = mark_and_dress(options, replaced ? before->alias : std::string(), tap); !dressed)
+      return tl::unexpected(dressed.error());
   } else if (!made_here && options.mac && !tap.device.set_mac(*options.mac)) {
     return fail("the TAP {} refuses the address {}", options.name, to_string(*options.mac));
   }
@@ -155,6 +169,18 @@ Result<void> OwnTapRights::set_mtu(const TapDevice& device, std::uint32_t mtu) {
   const auto link = place->links.query(device.name());
   if (!link) return tl::unexpected(link.error());
   return place->links.set_mtu(*link, mtu);
+}
+
+Result<void> OwnTapRights::mark_address(const TapDevice& device, const MacAddress& address) {
+  auto place = find(device, false);
+  if (!place) return tl::unexpected(place.error());
+  const auto link = place->links.query(device.name());
+  if (!link) return tl::unexpected(link.error());
+  if (!link->alias.starts_with(kMark)) return fail("the TAP {} is not splitnic's", link->name);
+  // The interface may have another name now; the mark keeps the one that the driver gave it.
+  const std::size_t name_ends = link->alias.find(' ', kMark.size());
+  const std::string name = link->alias.substr(kMark.size(), name_ends - kMark.size());
+  return place->links.set_alias(*link, mark_of(name, address));
 }
 
 }  // namespace splitnic::host

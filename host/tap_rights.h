@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/mac_address.h"
@@ -40,6 +41,11 @@ struct AttachedTap {
   std::vector<TapDevice> further{};  ///< further queues, inactive
 };
 
+/// The address in the mark of a TAP ("splitnic NAME ADDRESS"): the unit assigned it, or the kernel drew it, and so the
+/// unit may replace it while the interface still has it. alias: the interface's. Nullopt: no such mark, or one without
+/// an address.
+[[nodiscard]] std::optional<MacAddress> assigned_address(std::string_view alias);
+
 /// What a TapNic needs privileges for. After the start, the driver has none, and a process that kept them does this
 /// work (see tap_requests.h). Thread: the owner's.
 class TapRights {
@@ -54,6 +60,9 @@ class TapRights {
   /// Errors: the kernel can't report it, no permission.
   [[nodiscard]] virtual Result<TapPlace> find(const TapDevice& device, bool keep_neighbours) = 0;
   [[nodiscard]] virtual Result<void> set_mtu(const TapDevice& device, std::uint32_t mtu) = 0;
+  /// Marks a TAP of this driver's anew: the address is one that nobody has chosen for it (assigned_address()). Errors:
+  /// the kernel refuses it, no permission.
+  [[nodiscard]] virtual Result<void> mark_address(const TapDevice& device, const MacAddress& address) = 0;
 };
 
 /// The rights of this process.
@@ -65,6 +74,7 @@ class OwnTapRights final : public TapRights {
   [[nodiscard]] Result<AttachedTap> attach(const TapOptions& options) override;
   [[nodiscard]] Result<TapPlace> find(const TapDevice& device, bool keep_neighbours) override;
   [[nodiscard]] Result<void> set_mtu(const TapDevice& device, std::uint32_t mtu) override;
+  [[nodiscard]] Result<void> mark_address(const TapDevice& device, const MacAddress& address) override;
 
  private:
   explicit OwnTapRights(os::UniqueFd home) : home_(std::move(home)) {}

@@ -32,6 +32,9 @@ class NoTapRights final : public host::TapRights {
   Result<void> set_mtu(const host::TapDevice& /*device*/, std::uint32_t /*mtu*/) override {
     return fail("not permitted");
   }
+  Result<void> mark_address(const host::TapDevice& /*device*/, const MacAddress& /*address*/) override {
+    return fail("not permitted");
+  }
 };
 
 /// A time at which a NIC that was opened() looks for events again.

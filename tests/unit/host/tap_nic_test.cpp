@@ -258,6 +258,66 @@ TEST_CASE("the unit's address is taken unless --mac or the administrator set one
   CHECK(given->settings(later()).mac == kMac);
 }
 
+TEST_CASE("the unit may replace the address of a TAP that a crash has left, unless somebody has chosen it",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const auto crash = [](std::unique_ptr<TapNic>& nic, const TapOptions& next) {
+    nic->keep();
+    nic.reset();
+    nic = opened(next);
+  };
+  auto nic = opened({.name = "sn0"});
+  SECTION("the kernel drew it") {
+    crash(nic, {.name = "sn0"});
+    CHECK(nic->preferred_mac().is_zero());
+  }
+  SECTION("the unit assigned it") {
+    nic->set_mac(kMac);
+    crash(nic, {.name = "sn0"});
+    CHECK(nic->preferred_mac().is_zero());
+    CHECK(nic->settings(later()).mac == kMac);
+    nic->set_mac(kOtherMac);
+    CHECK(nic->settings(later()).mac == kOtherMac);
+    crash(nic, {.name = "sn0", .queues = 2});
+    CHECK(nic->preferred_mac().is_zero());
+  }
+  SECTION("the unit assigned it to an interface with another name") {
+    run("ip link set sn0 name other");
+    nic->set_mac(kMac);
+    CHECK_THAT(output_of("ip link show other"), Catch::Contains("alias splitnic sn0 02:00:00:00:00:01"));
+    crash(nic, {.name = "other"});
+    CHECK(nic->preferred_mac().is_zero());
+  }
+  SECTION("the interface was deleted in between") {
+    nic->set_mac(kMac);
+    CHECK(nic->settings(later()).mac == kMac);
+    run("ip link delete sn0");
+    CHECK(nic->settings(later()).mac == kMac);
+    crash(nic, {.name = "sn0"});
+    CHECK(nic->preferred_mac().is_zero());
+  }
+  SECTION("an administrator set another one") {
+    nic->set_mac(kMac);
+    run("ip link set sn0 address 02:00:00:00:00:03");
+    crash(nic, {.name = "sn0"});
+    CHECK(nic->preferred_mac() == kAdminsMac);
+  }
+  SECTION("--mac") {
+    nic->set_mac(kMac);
+    crash(nic, {.name = "sn0", .mac = kMac});
+    nic->set_mac(kOtherMac);
+    CHECK(nic->settings(later()).mac == kMac);
+  }
+  SECTION("an earlier release made the interface") {
+    run("ip link set sn0 alias 'splitnic sn0'");
+    const MacAddress drawn = nic->settings(later()).mac;
+    crash(nic, {.name = "sn0"});
+    CHECK(nic->made_here());
+    CHECK(nic->preferred_mac() == drawn);
+  }
+}
+
 TEST_CASE("the carrier is what the driver says", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;

@@ -38,6 +38,10 @@ class CountingRights final : public TapRights {
     ++calls;
     return fail("refused here");
   }
+  Result<void> mark_address(const TapDevice& /*device*/, const MacAddress& /*address*/) override {
+    ++calls;
+    return fail("refused here");
+  }
   int calls = 0;
   TapOptions last;
 };
@@ -68,7 +72,7 @@ TEST_CASE("requests that a driver never makes are refused before the rights are 
   short_one.bytes.pop_back();
   CHECK(refusal(std::move(short_one)) == "a request for a TAP has 16 bytes");
   CHECK(refusal(message(request(TapRequest::What{0}))) == "an unknown request for a TAP");
-  CHECK(refusal(message(request(TapRequest::What{4}))) == "an unknown request for a TAP");
+  CHECK(refusal(message(request(TapRequest::What{5}))) == "an unknown request for a TAP");
   TapRequest wrong = request(TapRequest::What::attach);
   for (const std::uint32_t mtu : {1U, 67U, 65536U}) {
     wrong.mtu = mtu;
@@ -82,7 +86,7 @@ TEST_CASE("requests that a driver never makes are refused before the rights are 
   wrong.mac[0] = 1;
   CHECK(refusal(message(wrong)) == "no TAP has this address");  // a group's
   CHECK_THAT(refusal(message(request(TapRequest::What::attach), {STDIN_FILENO})), Catch::Contains("no descriptor"));
-  for (const auto what : {TapRequest::What::find, TapRequest::What::set_mtu}) {
+  for (const auto what : {TapRequest::What::find, TapRequest::What::set_mtu, TapRequest::What::mark_address}) {
     CHECK_THAT(refusal(message(request(what))), Catch::Contains("comes with its descriptor"));
     CHECK_THAT(refusal(message(request(what), {0, 0})), Catch::Contains("comes with its descriptor"));
   }
@@ -131,6 +135,10 @@ TEST_CASE("a TAP is made, measured and followed by another process", "[host][tap
   CHECK(rights.set_mtu(tap->device, 1300));
   CHECK(tap->place.links.query("sn0")->mtu == 1300);
   CHECK_FALSE(rights.set_mtu(tap->device, 0));
+
+  CHECK(rights.mark_address(tap->device, kMac));
+  CHECK(tap->place.links.query("sn0")->alias == "splitnic sn0 02:00:00:00:00:01");
+  CHECK_FALSE(rights.mark_address(tap->device, MacAddress{}));
 
   run("ip link set sn0 netns " + other.process());
   CHECK_FALSE(tap->place.links.query("sn0"));
