@@ -166,7 +166,8 @@ void bind(CLI::App& app, UnitCommand& command) {
       ->check(between(std::size_t{1}, std::size_t{1'000'000}))
       ->capture_default_str();
   app.add_option("--wait-hosts", command.wait_hosts,
-                 "Start the playback of a capture file when this many hosts are up (default: 1)")
+                 "Start the playback of a capture file when the sessions of this many hosts are up; their interfaces "
+                 "must be up before (default: 1)")
       ->type_name("COUNT");
   app.add_option("--window-bytes", command.window_bytes, "Memory of each end of a bridge that the other end writes")
       ->type_name("BYTES")
@@ -203,8 +204,9 @@ void bind(CLI::App& app, VerbsRunCommand& command) {
   app.add_option("--faults-log", command.faults_log,
                  "Append a line for each fault to this file (default: standard error)")
       ->type_name("PATH");
-  app.add_flag("--check", command.check, "Say what a program would find here, instead of running one");
-  app.add_flag("--list", command.list, "Say which processes are on the fabric, instead of running a program");
+  auto* check = app.add_flag("--check", command.check, "Say what a program would find here, instead of running one");
+  auto* list =
+      app.add_flag("--list", command.list, "Say which processes are on the fabric, instead of running a program");
   app.add_option("--share-with", command.share_with,
                  "Let the members of this group meet on the fabric, instead of running a program. Only root can")
       ->type_name("GROUP")
@@ -234,8 +236,10 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
                            "Run PROGRAM with its ARGUMENTS, a program for RDMA verbs, on the fabric of this machine"),
        asked.verbs);
   bind(*app.add_subcommand("status", "A line for each daemon and each of its peers"), asked.status);
-  auto* stats =
-      app.add_subcommand("stats", "Every counter of each daemon and of each device that verbs programs have opened");
+  auto* stats = app.add_subcommand(
+      "stats",
+      "The counters of each daemon and of each device that verbs programs have opened (without --json: those "
+      "that aren't zero)");
   bind(*stats, asked.stats);
   stats->add_flag("--clear", asked.stats.clear, "Print the counters, then reset those of daemons to zero");
   auto* policy = app.add_subcommand("policy", "Check, show or reload an I/O unit's policy");
@@ -254,10 +258,6 @@ void define_command_line(CLI::App& app, CommandLine& asked) {
 
 namespace {
 
-int run_chosen_command(const CLI::App& app, CommandLine& asked) {
-  const std::string& chosen = app.get_subcommands().front()->get_name();
-  if (chosen == "host") return run_host(asked.host);
-  if (chosen == "iounit") return run_io_unit(asked.unit);
 /// CLI11 takes the words after "--" for the main command's. Removes "--" and what follows from words that begin with
 /// verbs-run, and returns what followed; empty: no "--" is in front of the program.
 std::vector<std::string> take_program(const CLI::App& app, std::vector<std::string>& words) {
@@ -275,6 +275,10 @@ std::vector<std::string> take_program(const CLI::App& app, std::vector<std::stri
   return {};
 }
 
+int run_chosen_command(const CLI::App& app, CommandLine& asked) {
+  const std::string& chosen = app.get_subcommands().front()->get_name();
+  if (chosen == "host") return run_host(asked.host);
+  if (chosen == "iounit") return run_io_unit(asked.unit);
   if (chosen == "verbs-run") {
     if (asked.verbs.program.empty()) asked.verbs.program = app.get_subcommand("verbs-run")->remaining();
     return run_verbs_program(asked.verbs);
