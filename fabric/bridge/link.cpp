@@ -349,8 +349,9 @@ void FabricLink::step(Time now) {
 void FabricLink::step_up(Time now) {
   if (rings_faulty()) {
     // A peer that has hung up may have discarded the memory, as a unit does that gives up a host which stood still. The
-    // hang-up is noticed only now and then.
-    if (bridge_.take_doorbells()) doorbell_taken_ = true;
+    // hang-up is noticed only now and then, and behind all doorbells that it has rung meanwhile.
+    constexpr int kMostTakes = 64;
+    for (int takes = 0; takes != kMostTakes && bridge_.take_doorbells(); ++takes) doorbell_taken_ = true;
     if (bridge_.link() != LinkState::down) fail_link("the peer wrote an impossible tail");
     return;
   }
