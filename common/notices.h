@@ -17,8 +17,8 @@ class Notices {
   /// ("host 3 state"). However many events one source causes, the lines of the others are written.
   virtual void notice_from(std::string_view /*source*/, const std::string& line) { notice(line); }
   virtual void recurring_notice_from(std::string_view /*source*/, const std::string& line) { recurring_notice(line); }
-  /// What state the core is in now, for whoever shows that (a service manager), and no line of the log. text: without
-  /// anything that a peer chose.
+  /// The core's state has changed to this one. It is shown by a service manager, and does not go into the log. text:
+  /// nothing in it is of a peer's choice.
   virtual void state(const std::string& /*text*/) {}
 };
 

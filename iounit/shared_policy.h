@@ -17,7 +17,7 @@ namespace splitnic::iounit {
 /// at once. Any thread.
 class SharedPolicy {
  public:
-  /// The least time between two copies, whoever asks.
+  /// The least time between two copies, for all threads together.
   static constexpr Duration kBetweenCopies = std::chrono::milliseconds(10);
 
   /// seed: unpredictable to hosts and LAN.
@@ -39,13 +39,14 @@ class SharedPolicy {
   /// Grows with each change(), unless the policy stays as it was: a refused hello makes nobody copy it.
   [[nodiscard]] std::uint64_t version() const { return version_.load(std::memory_order_acquire); }  // V1
 
+  /// For one unit's frames. Nobody changes the policy in it.
   struct Copy {
     std::uint64_t version = 0;
     std::shared_ptr<const Policy> policy{};
     Time next{};  ///< ask for a newer one then, if version() says so
   };
-  /// The policy as it was at most kBetweenCopies ago, or as it is now.
   enum class Age : std::uint8_t { recent, now };
+  /// recent: the policy as it was kBetweenCopies ago, or later. now: as it is. Takes the lock.
   [[nodiscard]] Copy copy(Time now, Age age = Age::recent);
   /// Copies that were made.
   [[nodiscard]] std::uint64_t copies() const {

@@ -31,9 +31,9 @@ MacAddress parse_mac_option(const std::string& text, const char* option);
 /// Moves this thread into options.netns, if set. Throws StartupError.
 void enter_netns(const DaemonOptions& options);
 
-/// From now on the signals that end a daemon wait: until its loop reads them (EventLoop), and once it ends, for its
-/// end. So a daemon leaves nothing behind, however often it is told to end. Call it before the daemon makes something
-/// that must not stay, and before it has threads.
+/// Blocks the signals that end a daemon, for the life of the process. Only its loop reads them (EventLoop), so a second
+/// signal does not interrupt the clean end. Call it before the daemon makes anything that must not stay behind, and
+/// before it has threads.
 void hold_signals();
 
 /// Raises this process's limit of open descriptors to so many, as far as it may. Returns the limit that it then has.

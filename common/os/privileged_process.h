@@ -71,7 +71,8 @@ class PrivilegedProcess {
   [[nodiscard]] Result<void> send(std::span<const std::byte> bytes, std::span<const int> descriptors);
   /// The answer to send(); nullopt: not yet. Waits for it for at most so many milliseconds.
   [[nodiscard]] std::optional<Result<PrivilegedMessage>> answer(int patience_ms = 0);
-  /// Ends the process and waits until it has ended, for a limited time. Whoever made it reaps it, or ignores SIGCHLD.
+  /// Ends the process and waits until it has ended, for a limited time. Does not reap it: the caller of fork() does, or
+  /// ignores SIGCHLD.
   void end();
   /// Whether the process has ended. Makes a system call.
   [[nodiscard]] bool ended();

@@ -184,6 +184,17 @@ TEST_CASE("of two hosts that an address is configured for, the one that is up ha
   CHECK(b.mac() == station(61));
 }
 
+/// Nobody gets the address, which is held for host a: by name, by a change of b's, or as a source.
+void check_held_for_a(UnitBench& bench, TestHost& b, const MacAddress& address) {
+  const std::string why = "address " + to_string(address) + " is held for host a";
+  require_refused(bench.ask(b, wire::SetMacAddress{address}), why);
+  TestHost& thief = bench.connect(host_with("thief", address));
+  require_refused(bench, thief, why);
+  thief.die();
+  bench.from_host(b, make_frame(kGateway, address), 2);
+  CHECK(bench.drops()["b/from_host_forged"] == 2);
+}
+
 TEST_CASE("a restarting host's address is not to be had meanwhile, by name, by change or as a source",
           "[iounit][policy]") {
   UnitBench bench;
@@ -192,13 +203,7 @@ TEST_CASE("a restarting host's address is not to be had meanwhile, by name, by c
   a.die();
   REQUIRE(bench.run_until([&] { return bench.attached_count() == 1; }));
   bench.run(seconds(299));
-  const std::string why = "address " + to_string(station(50)) + " is held for host a";
-  require_refused(bench.ask(b, wire::SetMacAddress{station(50)}), why);
-  TestHost& thief = bench.connect(host_with("thief", station(50)));
-  require_refused(bench, thief, why);
-  thief.die();
-  bench.from_host(b, make_frame(kGateway, station(50)), 2);
-  CHECK(bench.drops()["b/from_host_forged"] == 2);
+  check_held_for_a(bench, b, station(50));
   SECTION("it comes back in time") {
     TestHost& again = bench.host_up(host_with("a", station(50)));
     CHECK(again.mac() == station(50));
@@ -223,13 +228,7 @@ TEST_CASE("the last address of a host that has changed it is not to be had for a
   TestHost& b = bench.host_up("b");
   REQUIRE(bench.grants(a, wire::SetMacAddress{station(51)}));
   bench.run(seconds(299));
-  const std::string why = "address " + to_string(station(50)) + " is held for host a";
-  require_refused(bench.ask(b, wire::SetMacAddress{station(50)}), why);
-  TestHost& thief = bench.connect(host_with("thief", station(50)));
-  require_refused(bench, thief, why);
-  thief.die();
-  bench.from_host(b, make_frame(kGateway, station(50)), 2);
-  CHECK(bench.drops()["b/from_host_forged"] == 2);
+  check_held_for_a(bench, b, station(50));
   SECTION("it goes back in time") {
     CHECK(bench.grants(a, wire::SetMacAddress{station(50)}));
     require_refused(bench.ask(b, wire::SetMacAddress{station(51)}), "is held for host a");

@@ -355,34 +355,41 @@ TEST_CASE("a super-frame of UDP with more segments than a kernel makes switches 
   CHECK(lan->counters().tx_lost == 2);
 }
 
-TEST_CASE("a frame whose segmentation no virtio-net header describes is dropped and counted, and no other",
-          "[iounit][lan][privileged]") {
-  const TestNamespace inside;
-  if (!inside) return;
-  // The LAN is a TAP: what is written to it comes in as it is.
-  const os::UniqueFd tap(::open("/dev/net/tun", O_RDWR | O_CLOEXEC));
-  ifreq request{};
-  std::strcpy(request.ifr_name, "lan0");
-  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
-  REQUIRE(::ioctl(tap.get(), TUNSETIFF, &request) == 0);
-  run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
-  run("ip link set lan0 up");
-  std::vector<std::string> lines;
-  os::Log log("test", {.write = [&](std::string_view line) { lines.emplace_back(line); }});
-  const auto lan = opened("lan0", log);
-  const auto arrives = [&](const Frame& frame, const frame::VirtioNetHeader& header) {
+/// A TAP as the LAN lan0: what is written to it comes in as it is.
+struct TapLan {
+  TapLan() {
+    ifreq request{};
+    std::strcpy(request.ifr_name, "lan0");
+    request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+    REQUIRE(::ioctl(tap.get(), TUNSETIFF, &request) == 0);
+    run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
+    run("ip link set lan0 up");
+  }
+  void arrives(const Frame& frame, const frame::VirtioNetHeader& header = frame::make_virtio_net_header({})) const {
     Frame message(sizeof header);
     std::memcpy(message.data(), &header, sizeof header);
     message.insert(message.end(), frame.begin(), frame.end());
     REQUIRE(::write(tap.get(), message.data(), message.size()) == static_cast<ssize_t>(message.size()));
-  };
+  }
+
+  os::UniqueFd tap{::open("/dev/net/tun", O_RDWR | O_CLOEXEC)};
+};
+
+TEST_CASE("a frame whose segmentation no virtio-net header describes is dropped and counted, and no other",
+          "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const TapLan tap;
+  std::vector<std::string> lines;
+  os::Log log("test", {.write = [&](std::string_view line) { lines.emplace_back(line); }});
+  const auto lan = opened("lan0", log);
   const std::vector<Frame> others{frame_of(60, 1), frame_of(61, 2), frame_of(62, 3)};
   auto fragments = frame::make_virtio_net_header({true, 34, 6, frame::SegmentKind::udp, 1000, 42});
   fragments.kind = 3;  // VIRTIO_NET_HDR_GSO_UDP: to be cut into fragments of IP
   const auto datagram = splitnic::test::udp_frame({}, splitnic::test::pattern(3000), splitnic::test::Fill::partial);
   for (const Frame& other : others) {
-    arrives(other, {});
-    arrives(datagram, fragments);
+    tap.arrives(other, {});
+    tap.arrives(datagram, fragments);
   }
   CollectedFrames sink;
   while (lan->counters().rx_undescribed < others.size() && readable({testing::descriptors_of(*lan).back()}, 5s)) {
@@ -398,13 +405,13 @@ TEST_CASE("a frame whose segmentation no virtio-net header describes is dropped 
 
   // Behind a long frame, the engine looks at the next one's head first.
   const auto longer = splitnic::test::tcp_frame({}, {}, splitnic::test::pattern(20000), splitnic::test::Fill::partial);
-  arrives(longer, frame::make_virtio_net_header({true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54}));
-  arrives(datagram, fragments);
+  tap.arrives(longer, frame::make_virtio_net_header({true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54}));
+  tap.arrives(datagram, fragments);
   CHECK(lan->receive(sink, 16) == 1);
-  arrives(longer, frame::make_virtio_net_header({true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54}));
+  tap.arrives(longer, frame::make_virtio_net_header({true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54}));
   CHECK(lan->receive(sink, 16) == 1);
   CHECK(lan->counters().rx_undescribed == others.size() + 1);
-  arrives(datagram, fragments);
+  tap.arrives(datagram, fragments);
   CHECK(lan->receive(sink, 16) == 0);
   CHECK(lan->counters().rx_undescribed == others.size() + 2);
 }
@@ -413,24 +420,13 @@ TEST_CASE("a frame longer than the longest is dropped, and the log says once how
           "[iounit][lan][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
-  const os::UniqueFd tap(::open("/dev/net/tun", O_RDWR | O_CLOEXEC));
-  ifreq request{};
-  std::strcpy(request.ifr_name, "lan0");
-  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
-  REQUIRE(::ioctl(tap.get(), TUNSETIFF, &request) == 0);
-  run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
-  run("ip link set lan0 up");
+  const TapLan tap;
   std::vector<std::string> lines;
   os::Log log("test", {.write = [&](std::string_view line) { lines.emplace_back(line); }});
   const auto lan = opened("lan0", log);
   CollectedFrames sink;
   const auto arrives = [&](std::size_t bytes) {
-    const frame::VirtioNetHeader header = frame::make_virtio_net_header({});
-    Frame message(sizeof header);
-    std::memcpy(message.data(), &header, sizeof header);
-    const Frame frame = frame_of(bytes, 1);
-    message.insert(message.end(), frame.begin(), frame.end());
-    REQUIRE(::write(tap.get(), message.data(), message.size()) == static_cast<ssize_t>(message.size()));
+    tap.arrives(frame_of(bytes, 1));
     const std::uint64_t before = lan->counters().rx_truncated + lan->counters().rx_frames;
     while (lan->counters().rx_truncated + lan->counters().rx_frames == before) {
       REQUIRE(readable({testing::descriptors_of(*lan).back()}, 5s));
