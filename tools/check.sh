@@ -131,12 +131,13 @@ part_bulk() {
 part_verbs() {
   say "programs for RDMA verbs: $verbs pairs, rdma-core's own tests, qperf, fio, DAPL, and MPI on four ranks"
   tools/setup.sh mpi
-  build release splitnic splitnic_ibverbs splitnic_rdmacm splitnic_uverbs
+  build release splitnic splitnic_ibverbs splitnic_rdmacm splitnic_uverbs bench-message-costs bench-verbs-costs
   local count=()
   [ "$verbs" = all ] || count=(--count "$verbs" --seed "$(git rev-parse HEAD)")
   python3 -B tests/ibverbs/matrix.py --verbose "${count[@]}"
   python3 -B tests/ibverbs/pyverbs_test.py
   python3 -B tests/ibverbs/applications_test.py
+  SPLITNIC_BIN=$PWD/build/release/bin TRACE=all python3 -B tests/bench/test_waiting_loads.py
   python3 -B tests/ibverbs/mpi_test.py $([ "$verbs" = all ] || echo OrdinaryUser)
 }
 

@@ -2,6 +2,7 @@
 // measured(). The counts are the same in every run, so that tests/bench/test_message_costs.py can compare them with
 // budgets. No clock, no other thread, no sleep.
 #include <array>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -241,12 +242,14 @@ extern "C" [[gnu::noinline]] void measured(Pair& pair, std::size_t lists) {
 
 int main(int count, char** arguments) {
   using namespace splitnic::bench;
-  return run_named_task(kTasks, count, arguments, [](const Task& task) {
-    static Pair pair(task);
+  return run_named_tasks(kTasks, count, arguments, [](const Task& task) -> std::size_t {
+    static std::list<Pair> pairs;
+    Pair& pair = pairs.emplace_back(task);
     pair.post_receives();
     pair.exchange();
     const std::size_t per_exchange = task.answered ? 2 : task.list;
-    measured(pair, kMessages / per_exchange);
-    return kMessages / per_exchange * per_exchange;
+    const std::size_t exchanges = messages_to_measure() / per_exchange;
+    measured(pair, exchanges);
+    return exchanges * per_exchange;
   });
 }

@@ -1,33 +1,49 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string_view>
 
-/// What the programs for callgrind share: each measures one task, whose name is its argument.
+/// What the programs for callgrind share: each measures the tasks whose names are its arguments.
 namespace splitnic::bench {
 
-/// So many messages of a task are measured, or a few less where its lists don't divide them.
-inline constexpr std::size_t kMessages = 640;
+/// So many messages of a task are measured, or a few less where its lists don't divide them: MESSAGES, or 640.
+inline std::size_t messages_to_measure() {
+  const char* const said = std::getenv("MESSAGES");
+  return said ? std::strtoul(said, nullptr, 10) : 640;
+}
 
-/// main(): measure(task) does the work, and its result, how many messages were measured, is printed. Without an
-/// argument all names are. What is open stays open: the process ends at once.
+/// A tracer knows the end of a measurement by it.
+extern "C" [[gnu::noinline]] inline void measurement_ended() { asm volatile(""); }
+
+/// main(): for each argument, measure(task of that name) does the work, and its result, how many messages were
+/// measured, is printed. Without arguments the names of all are. What is open stays open: the process ends at once.
 template <class Tasks, class Measure>
-int run_named_task(const Tasks& tasks, int count, char** arguments, Measure&& measure) {
-  for (const auto& task : tasks) {
-    if (count != 2 || task.name != arguments[1]) continue;
+int run_named_tasks(const Tasks& tasks, int count, char** arguments, Measure&& measure) {
+  if (count == 1) {
+    for (const auto& task : tasks) std::printf("%.*s\n", static_cast<int>(task.name.size()), task.name.data());
+  }
+  for (int i = 1; i < count; ++i) {
+    const auto task =
+        std::ranges::find(tasks, std::string_view(arguments[i]), [](const auto& one) { return one.name; });
+    if (task == tasks.end()) {
+      std::fprintf(stderr, "%s: no task is called %s\n", arguments[0], arguments[i]);
+      return EXIT_FAILURE;
+    }
     try {
-      std::printf("%zu\n", static_cast<std::size_t>(measure(task)));
+      const std::size_t messages = measure(*task);
+      measurement_ended();
+      std::printf("%zu\n", messages);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s: %s\n", arguments[0], error.what());
       return EXIT_FAILURE;
     }
-    std::fflush(stdout);
-    std::_Exit(EXIT_SUCCESS);
   }
-  for (const auto& task : tasks) std::printf("%.*s\n", static_cast<int>(task.name.size()), task.name.data());
-  return count == 1 ? EXIT_SUCCESS : EXIT_FAILURE;
+  std::fflush(stdout);
+  std::_Exit(EXIT_SUCCESS);
 }
 
 }  // namespace splitnic::bench

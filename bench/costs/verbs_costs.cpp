@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
@@ -191,11 +192,13 @@ extern "C" [[gnu::noinline]] void measured(Pair& pair, std::size_t lists) {
 
 int main(int count, char** arguments) {
   using namespace splitnic::bench;
-  return run_named_task(kTasks, count, arguments, [](const Task& task) {
-    static Pair pair(task);
+  return run_named_tasks(kTasks, count, arguments, [](const Task& task) -> std::size_t {
+    static std::list<Pair> pairs;
+    Pair& pair = pairs.emplace_back(task);
     pair.warm_up();
     const std::size_t per_exchange = task.what == What::ping_pong ? 2 : task.list;
-    measured(pair, kMessages / per_exchange);
-    return kMessages / per_exchange * per_exchange;
+    const std::size_t exchanges = messages_to_measure() / per_exchange;
+    measured(pair, exchanges);
+    return exchanges * per_exchange;
   });
 }

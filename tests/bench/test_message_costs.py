@@ -43,13 +43,17 @@ TRIES = 3
 LEAST = 0.6
 
 
-def instructions(program, task):
+def instructions(program, tasks):
+    """Of a message of each task, all in one process: its start takes longer than they do."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", "--collect-atstart=no",
-             "--toggle-collect=measured", BIN / program, task], capture_output=True, text=True, timeout=100, check=True,
-            env={**os.environ, "XDG_RUNTIME_DIR": folder})
-    return int(re.search(r"Collected : (\d+)", done.stderr)[1]) / int(done.stdout)
+             "--toggle-collect=measured", "--dump-after=measured", BIN / program, *tasks],
+            capture_output=True, text=True, timeout=100, check=True, env={**os.environ, "XDG_RUNTIME_DIR": folder})
+        counts = [int(re.search(r"^summary: (\d+)", Path(f"{folder}/out.{number}").read_text(), re.MULTILINE)[1])
+                  for number in range(1, len(tasks) + 1)]
+    messages = map(int, done.stdout.split())
+    return {task: count / of for task, count, of in zip(tasks, counts, messages, strict=True)}
 
 
 class MessageCosts(unittest.TestCase):
@@ -59,22 +63,22 @@ class MessageCosts(unittest.TestCase):
             self.assertEqual(tasks, list(budgets))
 
     def test_a_message_keeps_to_its_budget(self):
-        rows = [(program, *row) for program, budgets in BUDGETS.items() for row in budgets.items()]
-        for program, task, budget in rows:
-            with self.subTest(task=task):
-                cost = instructions(program, task)
-                for _ in range(TRIES - 1 if program == THREADED else 0):
-                    if cost > budget:
-                        cost = min(cost, instructions(program, task))
-                print(f"{task}: {cost:.0f} instructions of {budget}", file=sys.stderr)
-                self.assertLessEqual(cost, budget)
-                self.assertGreaterEqual(cost, LEAST * budget, "the budget can be lowered")
+        for program, budgets in BUDGETS.items():
+            costs = instructions(program, list(budgets))
+            for _ in range(TRIES - 1 if program == THREADED else 0):
+                if above := [task for task, cost in costs.items() if cost > budgets[task]]:
+                    costs |= instructions(program, above)
+            for task, budget in budgets.items():
+                with self.subTest(task=task):
+                    print(f"{task}: {costs[task]:.0f} instructions of {budget}", file=sys.stderr)
+                    self.assertLessEqual(costs[task], budget)
+                    self.assertGreaterEqual(costs[task], LEAST * budget, "the budget can be lowered")
 
     def test_a_task_that_does_not_exist_is_refused(self):
         for program in BUDGETS:
             done = subprocess.run([BIN / program, "nothing"], capture_output=True, text=True)
             self.assertNotEqual(done.returncode, 0)
-            self.assertIn("send_64_lists", done.stdout)
+            self.assertIn("no task is called nothing", done.stderr)
 
 
 if __name__ == "__main__":
