@@ -45,6 +45,7 @@ FIRST_FRAME_SECONDS = 1.0
 # Hosts to which nothing happens: this share of their frames may be lost.
 MOST_LOST = 0.05
 ASK_AGAIN_MILLISECONDS = 100
+ASK_TIMES = 600  # Linux gives up after three questions, and ends connections that wait for the answer
 # For everything that must happen, on a machine on which ten programs want each core.
 SETTLE_SECONDS = 30
 PROGRESS_KILLS = 100  # a line after so many
@@ -152,6 +153,7 @@ def ask_again_soon(namespace, interface):
     """A restart may cost one frame. If that is a question for an address, Linux asks again after a second, which says
     nothing about the drivers."""
     namespace.sysctl(f"net/ipv4/neigh/{interface}/retrans_time_ms", ASK_AGAIN_MILLISECONDS)
+    namespace.sysctl(f"net/ipv4/neigh/{interface}/mcast_solicit", ASK_TIMES)
 
 
 class Side:
