@@ -47,7 +47,8 @@ std::unique_ptr<Channel> Channel::open(Library& library) {
   channel->wake_ = os::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   channel->timer_ = os::UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   channel->last_number_ = kLastOfChannel;
-  if (!channel->set_ || !add(channel->set_.get(), channel->wake_.get(), kWake) ||
+  if (!channel->set_ || !channel->wake_ || !channel->timer_) return nullptr;
+  if (!add(channel->set_.get(), channel->wake_.get(), kWake) ||
       !add(channel->set_.get(), channel->timer_.get(), kTimer)) {
     return nullptr;
   }

@@ -1,6 +1,7 @@
 // The table of sockets over RDMA, their defaults, and how threads wait for them.
 #include "fabric/rdmacm/rsocket.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -167,6 +168,13 @@ std::shared_ptr<Rsocket> Rsocket::create(int family, int type) {
   if (!set) return nullptr;
   if (type == SOCK_STREAM) return std::make_shared<Stream>(family, std::move(set));
   return std::make_shared<DatagramSocket>(family, std::move(set));
+}
+
+bool Rsocket::renumber() {
+  os::UniqueFd renumbered(::fcntl(set_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!renumbered) return false;
+  set_ = std::move(renumbered);
+  return true;
 }
 
 bool Rsocket::watch(int descriptor) const {

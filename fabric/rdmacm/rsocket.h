@@ -89,6 +89,9 @@ class Rsocket {
   /// The number under which the program knows the socket. Readable when something has happened since arm().
   [[nodiscard]] int descriptor() const { return set_.get(); }
 
+  /// Takes the lowest number that is free, before others know the socket. False with errno: there is none.
+  [[nodiscard]] bool renumber();
+
   // All of these under `lock`. int: 0 or an errno.
   [[nodiscard]] virtual int bind(const Address& address) = 0;
   [[nodiscard]] virtual int listen(int backlog) = 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fabric/rdmacm/listener_service.h"
 #include "fabric/rdmacm/objects.h"
 
 namespace splitnic::rdmacm {
@@ -58,9 +59,16 @@ int Stream::bind(const Address& address) {
 int Stream::listen(int backlog) {
   constexpr int kMaxBacklog = 1024;
   backlog_ = static_cast<std::size_t>(std::clamp(backlog, 1, kMaxBacklog));
-  if (phase_ == Phase::listening) return 0;
+  if (phase_ == Phase::listening) {
+    watch_for_callers();  // there may be room now
+    return 0;
+  }
   if (phase_ != Phase::idle && phase_ != Phase::bound) return EINVAL;
   if (const int error_number = create_identifier()) return error_number;
+  if (!served_) {
+    if (const int error_number = ListenerService::get().watch(channel_->fd, descriptor())) return error_number;
+    served_ = watched_ = true;
+  }
   if (rdma_listen(id_, backlog) != 0) return errno;
   phase_ = Phase::listening;
   return 0;
@@ -81,7 +89,9 @@ int Stream::connect(const Address& to) {
   put_address(to, system);
   if (rdma_resolve_addr(id_, nullptr, generic(system), 0) != 0) return errno;
   phase_ = Phase::connecting;
-  progress();
+  // Up to the request. As with TCP, a socket that does not block learns in a later call how quick the listener was.
+  while (phase_ == Phase::connecting && id_->qp == nullptr && take_next_event()) {
+  }
   return 0;
 }
 
@@ -112,55 +122,97 @@ int Stream::request() {
 Outcome<std::shared_ptr<Rsocket>> Stream::accept() {
   if (phase_ != Phase::listening) return error(EINVAL);
   progress();
-  while (!callers_.empty()) {
-    const Caller caller = callers_.front();
-    callers_.pop_front();
-    auto made = Rsocket::create(family, type);
-    if (!made) {
-      callers_.push_front(caller);
-      return error(EMFILE);
-    }
-    auto& child = static_cast<Stream&>(*made);
-    child.options = options;
-    child.options.nonblocking = false;
-    const int error_number = child.answer(caller);
-    if (error_number == 0) return made;
-    // A caller that has gone meanwhile does not concern the program.
-    if (error_number == ENOMEM || error_number == EMFILE) return error(error_number);
-  }
-  return error(EAGAIN);
+  if (waiting_.empty()) return error(shortage_ != 0 ? shortage_ : EAGAIN);
+  // As with TCP, a descriptor's number is chosen now. librspreload.so names the connection to its program by a number
+  // that it has taken just before, and its select() finds only connections with a higher one.
+  if (!waiting_.front()->renumber()) return error(errno);
+  auto oldest = std::move(waiting_.front());
+  waiting_.pop_front();
+  watch_for_callers();
+  return oldest;
 }
 
-int Stream::answer(const Caller& caller) {
-  id_ = caller.id;
-  int error_number = create_channel();
-  if (error_number == 0 && rdma_migrate_id(id_, channel_) != 0) error_number = errno;
-  if (error_number == 0) error_number = create_queue_pair();
-  if (error_number != 0) {
-    rdma_reject(id_, nullptr, 0);
-    return error_number;
+bool Stream::serve_callers() {
+  watched_ = false;
+  progress();
+  watch_for_callers();
+  return shortage_ == 0;
+}
+
+/// A full backlog leaves its callers' events in the channel, so the thread would be called again and again.
+void Stream::watch_for_callers() {
+  if (watched_ || shortage_ != 0 || !has_room_for_callers()) return;
+  ListenerService::get().watch_again(channel_->fd, descriptor());
+  watched_ = true;
+}
+
+/// As with TCP, the connection is made before the program accepts it, and takes what its caller sends.
+bool Stream::answer_callers() {
+  bool news = false;
+  while (!callers_.empty()) {
+    const auto made = Rsocket::create(family, type);
+    int error_number = made ? 0 : errno;
+    if (made) {
+      auto& child = static_cast<Stream&>(*made);
+      child.options = options;
+      child.options.nonblocking = false;
+      error_number = child.answer(callers_.front(), *this);
+    }
+    if (error_number == EMFILE || error_number == ENFILE || error_number == ENOMEM) {
+      shortage_ = error_number;
+      return news;
+    }
+    news = true;
+    if (error_number == 0) {
+      waiting_.push_back(made);
+    } else {
+      reject_and_destroy(callers_.front().id);  // it has gone meanwhile, which does not concern the program
+    }
+    callers_.pop_front();
   }
-  use_peer(caller.set_up);
-  const StreamSetUpBytes set_up = encode(own_set_up());
-  rdma_conn_param about = parameters(set_up);
-  if (rdma_accept(id_, &about) != 0) return errno;
-  phase_ = Phase::accepting;
-  return 0;
+  return news;
+}
+
+int Stream::answer(const Caller& caller, const Stream& listener) {
+  int error_number = create_channel();
+  if (error_number == 0 && rdma_migrate_id(caller.id, channel_) != 0) error_number = errno;
+  if (error_number != 0) return error_number;
+  id_ = caller.id;
+  error_number = create_queue_pair();
+  if (error_number == 0) {
+    use_peer(caller.set_up);
+    const StreamSetUpBytes set_up = encode(own_set_up());
+    rdma_conn_param about = parameters(set_up);
+    if (rdma_accept(id_, &about) != 0) error_number = errno;
+  }
+  if (error_number == 0) {
+    phase_ = Phase::accepting;
+    return 0;
+  }
+  destroy_queue_pair();
+  rdma_migrate_id(std::exchange(id_, nullptr), listener.channel_);
+  return error_number;
 }
 
 bool Stream::take_manager_events() {
   bool news = false;
   // A listener leaves what its backlog has no room for where it is.
-  while (channel_ != nullptr && (phase_ != Phase::listening || callers_.size() < backlog_)) {
-    rdma_cm_event* event = nullptr;
-    if (rdma_get_cm_event(channel_, &event) != 0) return news;
+  while (channel_ != nullptr && (phase_ != Phase::listening || has_room_for_callers()) && take_next_event())
     news = true;
-    take_manager_event(*event);
-    rdma_cm_id* const gone = event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->id == id_ ? nullptr : event->id;
-    rdma_ack_cm_event(event);
-    if (gone != nullptr) rdma_destroy_id(gone);
-  }
   return news;
+}
+
+bool Stream::take_next_event() {
+  rdma_cm_event* event = nullptr;
+  if (rdma_get_cm_event(channel_, &event) != 0) {
+    if (phase_ == Phase::listening && errno != EAGAIN) shortage_ = errno;
+    return false;
+  }
+  take_manager_event(*event);
+  rdma_cm_id* const gone = event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->id == id_ ? nullptr : event->id;
+  rdma_ack_cm_event(event);
+  if (gone != nullptr) rdma_destroy_id(gone);
+  return true;
 }
 
 void Stream::take_manager_event(const rdma_cm_event& event) {
@@ -257,6 +309,9 @@ bool Stream::drained() const {
 void Stream::close() {
   for (const Caller& caller : callers_) reject_and_destroy(caller.id);
   callers_.clear();
+  waiting_.clear();
+  if (served_) ListenerService::get().unwatch(channel_->fd);
+  served_ = watched_ = false;
   if (phase_ == Phase::open || phase_ == Phase::accepting) rdma_disconnect(id_);
   destroy_queue_pair();
   if (id_ != nullptr) rdma_destroy_id(id_);
@@ -280,7 +335,7 @@ short Stream::ready(short wanted) const {
   if (wanted == kRequestRoom) return phase_ != Phase::open || may_post() ? kRequestRoom : short{0};
   int found = 0;
   if (phase_ == Phase::listening) {
-    found = !callers_.empty() ? POLLIN | POLLRDNORM : 0;
+    found = !waiting_.empty() || shortage_ != 0 ? POLLIN | POLLRDNORM : 0;
   } else if (phase_ == Phase::open || phase_ == Phase::accepting || phase_ == Phase::ended) {
     if (ring_.waiting() != 0 || peer_ended_ || receives_shut_) found |= POLLIN | POLLRDNORM;
     if (peer_ended_) found |= POLLRDHUP;

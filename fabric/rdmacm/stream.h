@@ -57,6 +57,10 @@ class Stream final : public Rsocket {
   [[nodiscard]] bool listens() const override { return phase_ == Phase::listening; }
   [[nodiscard]] int segment_bytes() const override;
 
+  /// Of a listener: takes those who call, as far as its backlog permits. ListenerService's thread calls this when there
+  /// are any. false: some stay, because there are no descriptors, or no memory, for them; try again after a while.
+  [[nodiscard]] bool serve_callers();
+
   // Buffers that the other end writes directly, see rsocket(7). The other end learns of them before it
   // gets anything else.
   /// remote: the other end may write it; otherwise it is for this end's riowrite() only.
@@ -77,7 +81,7 @@ class Stream final : public Rsocket {
     open,
     ended,  ///< the connection is over, or was never made
   };
-  /// A request of connection management that waits for accept().
+  /// A request of connection management that is not answered yet.
   struct Caller {
     rdma_cm_id* id = nullptr;
     StreamSetUp set_up{};
@@ -115,12 +119,19 @@ class Stream final : public Rsocket {
   [[nodiscard]] int create_channel();
   /// Whether there were any.
   bool take_manager_events();
+  /// The next one; false: there is none.
+  bool take_next_event();
   void take_manager_event(const rdma_cm_event& event);
   void take_caller(const rdma_cm_event& event);
   void forget_caller(const rdma_cm_id* id);
   void take_reply(const rdma_cm_event& event);
   [[nodiscard]] int request();
-  [[nodiscard]] int answer(const Caller& caller);
+  /// Of a listener: whether anything has become of a caller.
+  bool answer_callers();
+  [[nodiscard]] bool has_room_for_callers() const { return callers_.size() + waiting_.size() < backlog_; }
+  void watch_for_callers();
+  /// Makes this the caller's connection. 0 or an errno; then the caller is still the one that calls `listener`.
+  [[nodiscard]] int answer(const Caller& caller, const Stream& listener);
   [[nodiscard]] rdma_conn_param parameters(const StreamSetUpBytes& set_up) const;
   void fail(int error_number);
   [[nodiscard]] bool drained() const;
@@ -164,6 +175,10 @@ class Stream final : public Rsocket {
   rdma_cm_id* id_ = nullptr;
   std::size_t backlog_ = 0;
   std::deque<Caller> callers_;
+  std::deque<std::shared_ptr<Rsocket>> waiting_;  // connections that accept() has not returned
+  bool served_ = false;                           // ListenerService knows the channel
+  bool watched_ = false;                          // and its thread will call, or is about to
+  int shortage_ = 0;                              // why callers stay where they are; 0: they do not
 
   ibv_comp_channel* completions_ = nullptr;
   ibv_cq* receives_ = nullptr;
