@@ -209,7 +209,7 @@ struct AdapterCounters {
   std::uint64_t dropped_no_group_member = 0;    ///< no queue pair here is attached to the datagram's group
   std::uint64_t dropped_datagram_too_long = 0;  ///< for the posted receive, or for the path
   std::uint64_t dropped_datagram_no_path = 0;   ///< own ones: the path was down, or is gone
-  std::uint64_t dropped_datagram_no_room = 0;   ///< own ones: the lane was full for longer than the timeout
+  std::uint64_t dropped_datagram_no_room = 0;   ///< own ones: the lane was full for too long
 };
 
 BOOST_DESCRIBE_STRUCT(AdapterCounters, (),

@@ -16,6 +16,9 @@ constexpr unsigned kIndexBits = 16;
 constexpr std::size_t kMostHandles = (std::size_t{1} << kIndexBits) - 1;
 /// The longest that a datagram waits for a path to come up for the first time.
 constexpr Duration kFirstPathMax = std::chrono::seconds(2);
+/// The longest that a datagram waits for room while datagrams to other peers wait behind it. A live peer on a machine
+/// with more to do than processors is back on one by then.
+constexpr Duration kDelaysOthersMax = std::chrono::milliseconds(10);
 constexpr std::uint8_t kMaxServiceLevel = 15;
 
 /// Calls visit() with the handle of each datagram that is posted and has not left.
@@ -248,10 +251,35 @@ Status check_datagram(const AdapterContext& context, const WorkRequest& request,
   return total + sizeof(DatagramBytes) <= cell ? Status::ok : Status::bad_length;
 }
 
+namespace {
+
+/// Whether this datagram, or a copy of it from this one on, goes by another path.
+bool leads_elsewhere(const DatagramTables& tables, AddressHandleNumber handle, std::size_t from, PathNumber path) {
+  const AddressHandle* to = tables.find_posted(handle);
+  if (to == nullptr) return false;
+  if (!to->to_group()) return to->options.path != path;
+  const auto* group = tables.find(to->options.group);
+  return group != nullptr &&
+         std::any_of(group->members.begin() + static_cast<std::ptrdiff_t>(from), group->members.end(),
+                     [path](PathNumber each) { return each != PathNumber{} && each != path; });
+}
+
+/// Whether the copy that waits for room on this path holds up others. Looks at each posted request once.
+bool delays_others(const DatagramTables& tables, SendQueue& send, PathNumber path) {
+  if (leads_elsewhere(tables, send.entries[send.next].request.datagram.handle, send.next_cell, path)) return true;
+  for (; send.same_way_to != send.posted; ++send.same_way_to) {
+    if (leads_elsewhere(tables, send.entries[send.same_way_to].request.datagram.handle, 0, path)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 /// Tries a copy that finds no room again in each poll, for one timeout from the first of them, then drops copies for
-/// this path until there is room again. So a peer that does not take its datagrams delays those of the others by one
-/// timeout at most. The timeout of a path that has not been up yet is longer: a program that has just learned where its
-/// peer is sends at once.
+/// this path until there is room again. While others wait behind the copy, it waits for kDelaysOthersMax at most. So a
+/// peer that does not take its datagrams delays those of the others once, and a slow one keeps its flow control,
+/// because the time begins anew whenever there was room. The timeout of a path that has not been up yet is longer,
+/// whatever waits: a program that has just learned where its peer is sends at once.
 Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
   const AddressHandle* to = context_.datagrams.find_posted(entry.request.datagram.handle);
@@ -276,10 +304,18 @@ Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry
       if (send.drop_at == kNever && !path->takes_no_datagrams) {
         // The next poll begins the time: `now` of a post may be as old as its caller's sleep.
         send.drop_at = SendQueue::kWaits;
+        send.same_way_to = send.next + 1;
         return Step::stop;
       }
-      const Duration longest = path->open || path->incarnation != 0 ? context_.options.ack_timeout : kFirstPathMax;
-      if (send.drop_at == SendQueue::kWaits) send.drop_at = context_.now + longest;
+      const bool was_up = path->open || path->incarnation != 0;
+      if (send.drop_at == SendQueue::kWaits) {
+        send.drop_at = context_.now + (was_up ? context_.options.ack_timeout : kFirstPathMax);
+      }
+      const Time soon = context_.now + kDelaysOthersMax;
+      if (was_up && send.drop_at != kNever && soon < send.drop_at &&
+          delays_others(context_.datagrams, send, path->number)) {
+        send.drop_at = soon;
+      }
       if (send.drop_at != kNever && context_.now < send.drop_at) return Step::stop;
       send.drop_at = kNever;
       path->takes_no_datagrams = true;

@@ -127,7 +127,8 @@ struct SendQueue {
   /// Datagrams: what finds no room is dropped from then on. kNever: there was room; kWaits: there was none, and no poll
   /// has begun the time.
   Time drop_at = kNever;
-  Time delay_until = kNever;  ///< of a delay at `next`; kNever: not yet started by a poll
+  std::uint64_t same_way_to = 0;  ///< datagrams before this position go where the one goes that waits for room
+  Time delay_until = kNever;      ///< of a delay at `next`; kNever: not yet started by a poll
 
   /// Positions of which at least a cell has been on the wire, or which were carried out, from done.
   [[nodiscard]] std::uint64_t started() const { return std::max(sent, next + (next_cell != 0 ? 1U : 0U)) - done; }

@@ -65,6 +65,7 @@ fabric::AdapterOptions adapter_options() {
   options.max_groups = Groups::kMaxGroups;
   options.max_events = 4096;
   // Of datagrams: how long one waits for room at a peer that other programs keep from its processor, and is lost then.
+  // One that delays those to other peers waits less.
   // Connected queue pairs have their own (IBV_QP_TIMEOUT).
   options.ack_timeout = std::chrono::seconds(1);
   return options;

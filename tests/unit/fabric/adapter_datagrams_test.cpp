@@ -47,6 +47,66 @@ struct Waiting {
   Time begin;
 };
 
+/// A sender whose timeout is a second, and two receivers. Nobody polls the first one, its lane is full, and one more
+/// datagram to it has begun to wait for room.
+struct Stopped {
+  Stopped()
+      : sender(risen(links[0]), options(), random, datagrams()),
+        stopped(links[0].end(1), options(), random, datagrams()),
+        other(risen_end(links[1]), options(), random, datagrams()) {
+    const PathNumber second = sender.adapter.attach(links[1].end(0)).value();
+    to_stopped = sender.adapter.create_address_handle({.path = PathNumber{1}}).value();
+    to_other = sender.adapter.create_address_handle({.path = second}).value();
+    for (Endpoint* each : {&sender, &stopped, &other}) {
+      REQUIRE(each->adapter.connect(each->number, {}) == Status::ok);
+    }
+    for (std::uint64_t id = 0; id < 10; ++id) REQUIRE(other.receive(id, kTo, 200) == Status::ok);
+    for (int i = 0; counters().datagrams_sent == posted; ++i) {
+      REQUIRE(i < 10'000);
+      send(to_stopped, stopped);
+      poll(Duration{});
+    }
+    static_cast<void>(sender.take());
+    REQUIRE(sender.adapter.outstanding());
+  }
+  static AdapterOptions options() {
+    AdapterOptions with = small_cells();
+    with.ack_timeout = seconds(1);
+    return with;
+  }
+  static CellLink& risen(LoopbackLinks& links) { return Waiting::risen(links); }
+  static CellLink& risen_end(LoopbackLinks& links) {
+    static_cast<void>(risen(links));
+    return links.end(1);
+  }
+  void send(AddressHandleNumber handle, const Endpoint& to) {
+    ++posted;
+    WorkRequest request = send_request(posted, sender.segment(0, 10));
+    request.datagram = {handle, to.number, kKey};
+    REQUIRE(post(sender, request) == Status::ok);
+  }
+  /// The stopped receiver's link lives on; its adapter takes nothing.
+  void poll(Duration later) {
+    now += later;
+    for (int i = 0; i < 10; ++i) {
+      for (auto& link : links) link.step();
+      sender.adapter.poll(now);
+      other.adapter.poll(now);
+    }
+  }
+  [[nodiscard]] const AdapterCounters& counters() const { return sender.adapter.counters(); }
+
+  std::array<LoopbackLinks, 2> links;
+  SeededRandom random{41};
+  Endpoint sender;
+  Endpoint stopped;
+  Endpoint other;
+  AddressHandleNumber to_stopped{};
+  AddressHandleNumber to_other{};
+  std::uint64_t posted = 0;
+  Time now = links[0].now() + seconds(1);
+};
+
 }  // namespace
 
 TEST_CASE("a datagram arrives behind its route header, and says who sent it", "[fabric][adapter][datagram]") {
@@ -318,6 +378,73 @@ TEST_CASE("a peer that takes nothing delays the datagrams of others for one time
   REQUIRE(two.send(posted, 10, two.to_second()) == Status::ok);
   two.run();
   CHECK(counters.datagrams_sent == sent + 1);
+}
+
+TEST_CASE("a peer that takes nothing delays the datagrams of others for ten milliseconds",
+          "[fabric][adapter][datagram]") {
+  Stopped three;
+  three.poll(milliseconds(900));  // for how long it has waited already makes no difference
+  for (int i = 0; i < 3; ++i) {
+    three.send(three.to_stopped, three.stopped);
+    three.send(three.to_other, three.other);
+  }
+  three.poll({});
+  const Time others_go_at = three.now + milliseconds(10);
+  CHECK(three.sender.adapter.next_deadline() == others_go_at);
+  three.poll(others_go_at - three.now - microseconds(1));
+  CHECK(three.other.take().empty());
+  CHECK(three.counters().dropped_datagram_no_room == 0);
+  three.poll(microseconds(1));
+  CHECK(three.other.take().size() == 3);
+  CHECK(three.counters().dropped_datagram_no_room == 4);
+  std::uint64_t last = 0;
+  for (const Completion& each : three.sender.take()) CHECK(std::exchange(last, each.id) < each.id);
+  CHECK(last == three.posted);
+  // From then on it delays nothing, until it has room again.
+  three.send(three.to_stopped, three.stopped);
+  three.send(three.to_other, three.other);
+  three.poll({});
+  CHECK(three.other.take().size() == 1);
+  three.stopped.adapter.poll(three.now);
+  three.poll({});
+  const std::uint64_t sent = three.counters().datagrams_sent;
+  three.send(three.to_stopped, three.stopped);
+  three.poll({});
+  CHECK(three.counters().datagrams_sent == sent + 1);
+}
+
+TEST_CASE("a datagram that delays none of another peer waits for room for the whole timeout",
+          "[fabric][adapter][datagram]") {
+  Stopped three;
+  three.send(three.to_stopped, three.stopped);
+  three.send(three.to_stopped, three.stopped);
+  three.poll(milliseconds(999));
+  CHECK(three.counters().dropped_datagram_no_room == 0);
+  SECTION("and is dropped then") {
+    three.poll(milliseconds(1));
+    CHECK(three.counters().dropped_datagram_no_room == 3);
+  }
+  SECTION("and goes if there is room before") {
+    three.stopped.adapter.poll(three.now);
+    three.poll({});
+    CHECK(three.counters().datagrams_sent == three.posted);
+  }
+}
+
+TEST_CASE("datagrams that a slow peer takes within ten milliseconds are not lost, whatever waits behind them",
+          "[fabric][adapter][datagram]") {
+  Stopped three;
+  for (int i = 0; i < 10; ++i) three.send(three.to_stopped, three.stopped);
+  three.send(three.to_other, three.other);
+  three.poll({});
+  for (int i = 0; i < 20; ++i) {
+    three.poll(milliseconds(9));
+    three.stopped.adapter.poll(three.now);
+  }
+  three.poll({});
+  CHECK(three.counters().datagrams_sent == three.posted);
+  CHECK(three.counters().dropped_datagram_no_room == 0);
+  CHECK(three.other.take().size() == 1);
 }
 
 TEST_CASE("a datagram waits up to two seconds for a path that comes up for the first time",
