@@ -1,6 +1,7 @@
 // `splitnic iounit`: a LAN, a socket where hosts connect, and the I/O-unit module driver between them.
 #include <fmt/format.h>
 #include <linux/capability.h>
+#include <net/if.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <type_traits>
 
 #include "common/os/account.h"
+#include "common/os/held_name.h"
 #include "common/os/netlink.h"
 #include "common/os/path_parts.h"
 #include "common/os/runtime_directory.h"
@@ -113,6 +115,22 @@ std::vector<std::unique_ptr<iounit::LanEngine>> open_lans(const iounit::LanSpec&
   return lans;
 }
 
+/// Says if another unit serves this interface. Other users' units count as well, and interfaces of other namespaces do
+/// not. The unit keeps what it gets.
+os::HeldName claim_interface(const iounit::LanSpec& spec, os::Log& log) {
+  const auto* interface = std::get_if<iounit::InterfaceSpec>(&spec);
+  const unsigned index = interface == nullptr ? 0 : ::if_nametoindex(interface->name.c_str());
+  if (index == 0) return {};
+  os::HeldName held = os::hold_name(fmt::format("splitnic/lan/{}", index));
+  if (held.is_anothers) {
+    log.warning(
+        "another I/O unit serves the LAN interface {}, too: hosts of the two units can't reach each other, and may get "
+        "one address; give each interface one unit",
+        interface->name);
+  }
+  return held;
+}
+
 /// Each further queue of a host takes a place, too.
 void permit_hosts(std::size_t max_hosts, os::Log& log) {
   const std::size_t needed = max_hosts * kDescriptorsOfAHost + kOtherDescriptors;
@@ -194,6 +212,8 @@ int run_io_unit(const UnitCommand& command) {
   if (!listener) throw StartupError{listener.error().message};
   auto control_socket = listen_for_control(command.daemon, "iounit");
   const FilteredPart part = give_up_rights(sandbox, command, spec, lans, fanout, policy, **listener, control_socket);
+  // Not before: the privileged process would hold it as well, and for a moment after a kill.
+  const os::HeldName claim = claim_interface(spec, *log);
   os::LogNotices refusals(*log, os::LogLevel::kWarning);
   fabric::ShmListenSource bridges(std::move(*listener), refusals);
   os::LogNotices lines(*log);

@@ -205,6 +205,20 @@ class ByHand(support.LabTestCase):
         wait_until(lambda: " mtu 9216 " in self.machine.run("ip", "link", "show", "vnic0").stdout, 5,
                    "the TAP to have an MTU whose frames fit the session")
 
+    def test_a_second_unit_on_an_interface_warns(self):
+        warning = "another I/O unit serves the LAN interface eth1, too"
+        first = self.start_unit()
+        second = self.start("iounit", "--listen", "/run/splitnic/lan1.sock", "--lan", "eth1")
+        second.wait_for_text("serving eth1")
+        self.assertIn(warning, second.text())
+        other_interface = self.start("iounit", "--listen", "/run/splitnic/lan2.sock", "--lan", "peer1")
+        other_interface.wait_for_text("serving peer1")
+        for alone in (first, other_interface):
+            self.assertNotIn("another I/O unit", alone.text())
+        self.assertEqual(second.stop(), 0)
+        first.kill9()
+        self.assertNotIn("another I/O unit", self.start_unit().text())
+
     def test_the_units_mtu_limits_its_hosts(self):
         self.start_unit("--mtu", "1280")
         host = self.start_host("vnic0")
