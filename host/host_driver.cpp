@@ -174,7 +174,7 @@ void HostDriver::on_down(std::string_view reason) {
   // The NIC's address may have changed since the last hello requested it, perhaps because the unit refused it.
   if (options_.mac.is_zero()) session_->ask_for_mac(nic_.preferred_mac());
   if (stopping_) return;  // the caller requested this
-  // The session retries several times a second, and the reasons may alternate.
+  // The session retries often, and the reasons may alternate.
   std::string line = fmt::format("down: {}; trying again", reason);
   if (!reported_.first_time(line)) return;
   notices_.state(kStateDown);

@@ -82,6 +82,7 @@ struct EpochContext {
   Time state_since{};
   Time now{};
   std::string fault{};         ///< why the session must end; empty: it continues
+  bool not_permitted = false;  ///< host: the unit's rules do not permit this session
   bool shutting_down = false;  ///< the session takes no more frames
   wire::Mode mode{};           ///< negotiated, as the next three
   wire::Limits limits{};

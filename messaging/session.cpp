@@ -14,6 +14,9 @@ namespace {
 
 // Pause after a fault: long enough that a hostile peer can't keep this end busy, short enough to seem immediate.
 constexpr Duration kPauseAfterFault = std::chrono::milliseconds(100);
+/// While the unit's rules do not permit the session, each pause is twice as long as the last one, up to this. It is
+/// shorter than the time that a unit gives a set-up (kSetUpLimit), and somebody who has changed the rules may wait.
+constexpr Duration kLongestPause = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -76,9 +79,11 @@ std::size_t Session::poll(Time now, std::size_t completions) {
   if (!reason.empty()) {
     link_.notify();  // the peer may sleep until its reset is answered
     ++counters_.faults;
+    const bool not_permitted = epoch_ && epoch_->not_permitted();
+    pause_ = not_permitted ? std::clamp(2 * pause_, kPauseAfterFault, kLongestPause) : kPauseAfterFault;
     end_epoch(reason);
     restart_wanted_ = true;
-    restart_at_ = now + kPauseAfterFault;
+    restart_at_ = now + pause_;
   }
   return work;
 }

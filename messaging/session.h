@@ -137,6 +137,7 @@ class Session {
   std::uint64_t incarnation_ = 0;
   Time now_{};
   Time restart_at_{};
+  Duration pause_{};            // after the last fault
   bool restart_wanted_ = true;  // a new epoch of this end is due at restart_at_
   bool shutting_down_ = false;
   bool goodbye_done_ = false;

@@ -174,7 +174,10 @@ Answer SessionEpoch::on_request(const wire::RequestBody& request) {
 void SessionEpoch::on_reply(wire::CfgRequest request, const Answer& answer) {
   switch (request) {
     case wire::CfgRequest::hello:
-      if (!answer) return context_.fail("the I/O unit refused: " + answer.error().text);
+      if (!answer) {
+        context_.not_permitted = answer.error().status == wire::CfgStatus::not_permitted;
+        return context_.fail("the I/O unit refused: " + answer.error().text);
+      }
       return accept_hello_reply(std::get<wire::HelloReply>(*answer));
     case wire::CfgRequest::reset:
       goodbye_done_ = context_.shutting_down;

@@ -43,6 +43,7 @@ class SessionEpoch final : private ControlEvents {
   void note_announced() { context_.doorbell.note_announced(); }
   /// Why the epoch must end; empty: it continues.
   [[nodiscard]] const std::string& fault() const { return context_.fault; }
+  [[nodiscard]] bool not_permitted() const { return context_.not_permitted; }
   void fail(std::string reason) { context_.fail(std::move(reason)); }
 
   [[nodiscard]] SessionState state() const { return context_.state; }

@@ -79,6 +79,20 @@ std::string refusal(std::uint32_t status, std::uint32_t version) {
   return fmt::format("the unit refused with unknown status {}", status);
 }
 
+/// The other refusals may end at any moment: somebody leaves, or a session comes up.
+bool is_by_rule(std::uint32_t status) {
+  switch (static_cast<ShmSetupStatus>(status)) {
+    case ShmSetupStatus::other_version:
+    case ShmSetupStatus::not_permitted:
+    case ShmSetupStatus::bad_sizes:
+    case ShmSetupStatus::user_limit:
+    case ShmSetupStatus::purpose_refused:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ShmConnector>> ShmConnector::start(const ShmConnectOptions& options, Time now) {
@@ -139,19 +153,21 @@ std::optional<Error> ShmConnector::receive() {
 }
 
 /// Another version's reply may be shorter than this one's.
-std::optional<Error> ShmConnector::check_identity() const {
+std::optional<Error> ShmConnector::check_identity() {
   if (got_ < kShmIdentityBytes) return std::nullopt;
   ShmReply reply{};
   std::memcpy(&reply, reply_.data(), kShmIdentityBytes);
   if (reply.magic.value() != kShmSetupMagic) return Error{"the peer is not a splitnic I/O unit"};
   const std::uint32_t version = reply.version.value();
   if (version == kShmSetupVersion) return std::nullopt;
+  refused_by_rule_ = true;
   return Error{refusal(static_cast<std::uint32_t>(ShmSetupStatus::other_version), version)};
 }
 
-std::optional<Error> ShmConnector::check_status(const ShmReply& reply) const {
+std::optional<Error> ShmConnector::check_status(const ShmReply& reply) {
   const std::uint32_t status = reply.status.value();
   if (status == static_cast<std::uint32_t>(ShmSetupStatus::ok)) return std::nullopt;
+  refused_by_rule_ = is_by_rule(status);
   const auto is_zero = [](std::byte byte) { return byte == std::byte{}; };
   if (std::ranges::all_of(std::span(reply_).subspan(kShmIdentityBytes), is_zero)) {
     return Error{refusal(status, kShmSetupVersion)};

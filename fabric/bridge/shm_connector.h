@@ -48,6 +48,9 @@ class ShmConnector {
   /// Readable when poll() has something to do.
   [[nodiscard]] int descriptor() const { return socket_.get(); }
   [[nodiscard]] Time next_deadline() const { return deadline_; }
+  /// Once poll() has returned an error: the unit refuses such attempts, and will until its configuration, or what this
+  /// user has, is another.
+  [[nodiscard]] bool refused_by_rule() const { return refused_by_rule_; }
   /// From the unit's reply, once poll() has returned a bridge: the session's cookie, and the features that both ends
   /// have.
   [[nodiscard]] std::uint64_t cookie() const { return cookie_; }
@@ -57,8 +60,8 @@ class ShmConnector {
   ShmConnector(const ShmConnectOptions& options, os::UniqueFd socket, Time now)
       : options_(options), socket_(std::move(socket)), deadline_(now + options.reply_limit) {}
   [[nodiscard]] std::optional<Error> receive();
-  [[nodiscard]] std::optional<Error> check_identity() const;
-  [[nodiscard]] std::optional<Error> check_status(const ShmReply& reply) const;
+  [[nodiscard]] std::optional<Error> check_identity();
+  [[nodiscard]] std::optional<Error> check_status(const ShmReply& reply);
   [[nodiscard]] std::optional<Error> check_fields(const ShmReply& reply) const;
   [[nodiscard]] Result<std::unique_ptr<Bridge>> finish();
 
@@ -69,6 +72,7 @@ class ShmConnector {
   std::size_t got_ = 0;
   std::uint64_t cookie_ = 0;
   std::uint64_t features_ = 0;
+  bool refused_by_rule_ = false;
   std::vector<os::UniqueFd> descriptors_;
 };
 

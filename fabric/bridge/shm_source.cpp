@@ -11,6 +11,8 @@ namespace splitnic::fabric {
 namespace {
 
 constexpr Duration kRetryInterval = std::chrono::milliseconds(100);
+/// While the unit's rules refuse the attempts (ShmConnector::refused_by_rule).
+constexpr Duration kRefusedInterval = std::chrono::seconds(2);
 /// A socket that has just appeared does not listen yet.
 constexpr Duration kFirstRetry = std::chrono::milliseconds(1);
 
@@ -25,10 +27,11 @@ std::unique_ptr<Doorman> started(std::unique_ptr<ShmListener> listener) {
 ShmConnectSource::ShmConnectSource(ShmConnectOptions options, Notices& notices)
     : options_(std::move(options)), notices_(notices), watch_(options_.path), next_wait_(kRetryInterval) {}
 
-void ShmConnectSource::failed(const std::string& why, Time now) {
+void ShmConnectSource::failed(const std::string& why, Duration longest, Time now) {
   attempt_.reset();
-  try_at_ = now + next_wait_;
-  next_wait_ = std::min(2 * next_wait_, kRetryInterval);
+  const Duration wait = std::min(next_wait_, longest);
+  try_at_ = now + wait;
+  next_wait_ = std::min(2 * wait, longest);
   if (reported_.first_time(why)) notices_.notice(fmt::format("{}; trying again", why));
 }
 
@@ -37,6 +40,7 @@ void ShmConnectSource::belong_to(std::uint64_t cookie) {
   options_.cookie = cookie;
   attempt_.reset();
   try_at_ = Time{};
+  next_wait_ = kRetryInterval;
 }
 
 std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
@@ -50,7 +54,7 @@ std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
     if (now < try_at_) return nullptr;
     auto started = ShmConnector::start(options_, now);
     if (!started) {
-      failed(started.error().message, now);
+      failed(started.error().message, kRetryInterval, now);
       return nullptr;
     }
     attempt_ = std::move(*started);
@@ -58,12 +62,13 @@ std::shared_ptr<Bridge> ShmConnectSource::poll(Time now) {
   auto outcome = attempt_->poll(now);
   if (!outcome) return nullptr;
   if (!*outcome) {
-    failed(outcome->error().message, now);
+    failed(outcome->error().message, attempt_->refused_by_rule() ? kRefusedInterval : kRetryInterval, now);
     return nullptr;
   }
   attempt_.reset();
   watch_.pause();
   try_at_ = now + kRetryInterval;
+  next_wait_ = kRetryInterval;
   reported_.clear();
   return std::move(**outcome);
 }

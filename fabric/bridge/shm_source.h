@@ -17,7 +17,8 @@
 namespace splitnic::fabric {
 
 /// The host's bridges: connects to an I/O unit's socket, and always tries again: as soon as a socket appears, and now
-/// and then. Each reason for a failure is reported once until an attempt succeeds. Thread: the driver's owner.
+/// and then, less and less often while the unit's rules refuse it. Each reason for a failure is reported once until an
+/// attempt succeeds. Thread: the driver's owner.
 class ShmConnectSource final : public BridgeSource {
  public:
   /// notices: gets the reasons why there is no bridge. Lent; outlives the source.
@@ -30,7 +31,8 @@ class ShmConnectSource final : public BridgeSource {
  private:
   /// A further queue without a session has nowhere to connect to.
   [[nodiscard]] bool idle() const { return options_.purpose == ShmPurpose::further_queue && options_.cookie == 0; }
-  void failed(const std::string& why, Time now);
+  /// longest: the longest pause before the next attempt.
+  void failed(const std::string& why, Duration longest, Time now);
 
   ShmConnectOptions options_;
   Notices& notices_;
