@@ -253,22 +253,16 @@ Status check_datagram(const AdapterContext& context, const WorkRequest& request,
 
 namespace {
 
-/// Whether this datagram, or a copy of it from this one on, goes by another path.
-bool leads_elsewhere(const DatagramTables& tables, AddressHandleNumber handle, std::size_t from, PathNumber path) {
+/// Whether a copy of this datagram goes by another path.
+bool leads_elsewhere(const DatagramTables& tables, AddressHandleNumber handle, PathNumber path) {
   const AddressHandle* to = tables.find_posted(handle);
-  if (to == nullptr) return false;
-  if (!to->to_group()) return to->options.path != path;
-  const auto* group = tables.find(to->options.group);
-  return group != nullptr &&
-         std::any_of(group->members.begin() + static_cast<std::ptrdiff_t>(from), group->members.end(),
-                     [path](PathNumber each) { return each != PathNumber{} && each != path; });
+  return to != nullptr && (to->to_group() || to->options.path != path);
 }
 
-/// Whether the copy that waits for room on this path holds up others. Looks at each posted request once.
+/// Whether the datagram that waits for room on this path holds up others. Looks at each posted request once.
 bool delays_others(const DatagramTables& tables, SendQueue& send, PathNumber path) {
-  if (leads_elsewhere(tables, send.entries[send.next].request.datagram.handle, send.next_cell, path)) return true;
   for (; send.same_way_to != send.posted; ++send.same_way_to) {
-    if (leads_elsewhere(tables, send.entries[send.same_way_to].request.datagram.handle, 0, path)) return true;
+    if (leads_elsewhere(tables, send.entries[send.same_way_to].request.datagram.handle, path)) return true;
   }
   return false;
 }
@@ -276,10 +270,11 @@ bool delays_others(const DatagramTables& tables, SendQueue& send, PathNumber pat
 }  // namespace
 
 /// Tries a copy that finds no room again in each poll, for one timeout from the first of them, then drops copies for
-/// this path until there is room again. While others wait behind the copy, it waits for kDelaysOthersMax at most. So a
-/// peer that does not take its datagrams delays those of the others once, and a slow one keeps its flow control,
-/// because the time begins anew whenever there was room. The timeout of a path that has not been up yet is longer,
-/// whatever waits: a program that has just learned where its peer is sends at once.
+/// this path until there is room again. A datagram to one peer waits for kDelaysOthersMax at most while others wait
+/// behind it: so a peer that takes nothing delays them once, and a slow one keeps its flow control, because the time
+/// begins anew whenever there was room. Copies for a group wait for the whole timeout, because all of its members are
+/// to get all of them. The timeout of a path that has not been up yet is longer, whatever waits: a program that has
+/// just learned where its peer is sends at once.
 Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
   const AddressHandle* to = context_.datagrams.find_posted(entry.request.datagram.handle);
@@ -312,7 +307,7 @@ Requester::Step Requester::send_datagram(QueuePair& queue_pair, SendEntry& entry
         send.drop_at = context_.now + (was_up ? context_.options.ack_timeout : kFirstPathMax);
       }
       const Time soon = context_.now + kDelaysOthersMax;
-      if (was_up && send.drop_at != kNever && soon < send.drop_at &&
+      if (was_up && !to->to_group() && send.drop_at != kNever && soon < send.drop_at &&
           delays_others(context_.datagrams, send, path->number)) {
         send.drop_at = soon;
       }

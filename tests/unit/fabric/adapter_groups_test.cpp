@@ -195,36 +195,6 @@ TEST_CASE("a group's datagram that waits for a member gets there, although its a
   CHECK_FALSE(adapter.datagrams_outlive_handle(group_of(1)));
 }
 
-TEST_CASE("a member that has no room delays the copies of others for ten milliseconds", "[fabric][adapter][datagram]") {
-  Members group(0);
-  group.late.shown = true;
-  group.sender->adapter.poll(group.now);
-  const std::size_t stopped = GENERATE(std::size_t{0}, std::size_t{2});  // before the others, or behind them
-  // Nobody polls the stopped member from now on.
-  const auto run = [&] {
-    for (int i = 0; i < 10; ++i) {
-      for (auto& link : group.links) link.step();
-      group.sender->adapter.poll(group.now);
-      for (std::size_t member = 0; member < 3; ++member) {
-        if (member != stopped) group.peers[member]->adapter.poll(group.now);
-      }
-      static_cast<void>(group.sender->take());
-    }
-  };
-  std::uint64_t posted = 0;
-  while (!group.sender->adapter.outstanding()) {
-    REQUIRE(posted < 10'000);
-    group.send(++posted);
-    run();
-  }
-  group.send(++posted);
-  run();
-  group.now += milliseconds(10);
-  run();
-  CHECK(group.sender->adapter.counters().dropped_datagram_no_room == 2);
-  CHECK(group.sender->adapter.counters().datagrams_sent == 3 * posted - 2);
-}
-
 TEST_CASE("a member that takes nothing delays the datagrams of a group for one timeout, and not for one each",
           "[fabric][adapter][datagram]") {
   Members group(0);
