@@ -17,8 +17,8 @@ constexpr std::size_t kMostHandles = (std::size_t{1} << kIndexBits) - 1;
 /// The longest that a datagram waits for a path to come up for the first time.
 constexpr Duration kFirstPathMax = std::chrono::seconds(2);
 /// The longest that a datagram waits for room while datagrams to other peers wait behind it. A live peer on a machine
-/// with more to do than processors is back on one by then.
-constexpr Duration kDelaysOthersMax = std::chrono::milliseconds(10);
+/// with several times more to do than processors is back on one by then.
+constexpr Duration kDelaysOthersMax = std::chrono::milliseconds(100);
 constexpr std::uint8_t kMaxServiceLevel = 15;
 
 /// Calls visit() with the handle of each datagram that is posted and has not left.
