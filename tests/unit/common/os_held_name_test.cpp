@@ -8,7 +8,7 @@
 #include <csignal>
 #include <string>
 
-namespace splitnic::os::test::held_name_test {
+namespace splitnic::os::os_held_name_test {
 namespace {
 
 std::string a_name() { return fmt::format("splitnic-test/{}", ::getpid()); }
@@ -49,4 +49,4 @@ TEST_CASE("a process that is killed holds no name any more", "[os]") {
   ::close(held[1]);
 }
 
-}  // namespace splitnic::os::test::held_name_test
+}  // namespace splitnic::os::os_held_name_test
