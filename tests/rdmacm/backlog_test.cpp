@@ -151,6 +151,8 @@ TEST_CASE("the end of a listener ends the connections that were not accepted", "
   CHECK(next.get(SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
 }
 
+// AddressSanitizer's allocator may be locked for ever in a child that is forked beside the listener's thread.
+#ifndef __SANITIZE_ADDRESS__
 TEST_CASE("what a caller has sent before it died is read when it is accepted", "[rdmacm][rsocket]") {
   const Listener listener;
   const Child child([there = listener.address()]() -> int {
@@ -167,6 +169,7 @@ TEST_CASE("what a caller has sent before it died is read when it is accepted", "
   CHECK(second.receive(10, MSG_WAITALL) == "last words");
   CHECK(second.receive().empty());
 }
+#endif
 
 TEST_CASE("one thread, which takes no signals, serves all listeners of a process, and only where there are any",
           "[rdmacm][rsocket]") {
@@ -190,6 +193,7 @@ TEST_CASE("one thread, which takes no signals, serves all listeners of a process
   CHECK(child.ended() == 0);
 }
 
+#ifndef __SANITIZE_ADDRESS__  // as above
 TEST_CASE("parent and forked child each have listeners that are served", "[rdmacm][rsocket]") {
   const Listener listener;
   const Pipe go;
@@ -204,6 +208,7 @@ TEST_CASE("parent and forked child each have listeners that are served", "[rdmac
   REQUIRE(go.put('g'));
   CHECK(child.ended() == 0);
 }
+#endif
 
 /// All descriptors of the process but so many.
 std::vector<os::UniqueFd> take_descriptors(std::size_t left) {
