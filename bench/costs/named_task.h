@@ -5,15 +5,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
 #include <string_view>
 
 /// What the programs for callgrind share: each measures the tasks whose names are its arguments.
 namespace splitnic::bench {
 
-/// So many messages of a task are measured, or a few less where its lists don't divide them: MESSAGES, or 640.
+/// So many messages of a task are measured, or a few less where its lists don't divide them: what MESSAGES of the
+/// environment says, or 640. Throws std::invalid_argument.
 inline std::size_t messages_to_measure() {
   const char* const said = std::getenv("MESSAGES");
-  return said ? std::strtoul(said, nullptr, 10) : 640;
+  if (said == nullptr) return 640;
+  char* end = nullptr;
+  const std::size_t messages = std::strtoul(said, &end, 10);
+  if (messages == 0 || *end != '\0') throw std::invalid_argument("MESSAGES is not a number above 0");
+  return messages;
 }
 
 /// A tracer knows the end of a measurement by it.

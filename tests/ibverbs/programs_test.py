@@ -51,6 +51,7 @@ class Programs(pairs.OnFabric):
         if self.uid == 0:
             pairs.forget_xrc_files()
             self.addCleanup(pairs.forget_xrc_files)
+        # The user makes little difference: some of them are enough for root.
         for words in (*PAIRS[::3], *XRC_PAIRS) if self.uid == 0 else PAIRS:
             with self.subTest(words):
                 self.fabric.run_pair(words.split())

@@ -34,7 +34,7 @@ check() {  # check MODEL good|bad MACRO...
   )
 }
 
-for follows in good-TSO bad-WEAK; do
+for follows in good-TSO bad-WEAK; do  # the searches whose results follow from those in the other order
   order=${follows#*-}
   check sleep good $order
   check sleep bad $order NO_S1
