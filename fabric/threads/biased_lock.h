@@ -60,6 +60,22 @@ class BiasedLock {
     last_ = self;
     if (row_ >= row_for_bias_) bias_to(self);
   }
+  /// False: another thread has it, or it is biased to another one.
+  [[nodiscard]] bool try_lock() {
+    const Biased* const biased = bias_.load(std::memory_order_acquire);
+    if (biased != nullptr && biased->thread != ::pthread_self()) return false;
+    if (biased != nullptr) {
+      lock();
+      return true;
+    }
+    if (!lock_.try_lock()) return false;
+    if (bias_.load(std::memory_order_relaxed) != nullptr) {
+      lock_.unlock();
+      return false;
+    }
+    holder_ = nullptr;
+    return true;
+  }
   void unlock() {
     if (holder_ != nullptr) {
       leave(*holder_);

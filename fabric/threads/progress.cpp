@@ -105,6 +105,12 @@ std::size_t Progress::drive_for_caller(Time now) {
   return adapter_.take_turn(now).moved;
 }
 
+void Progress::drive_beside(Time now) {
+  if (driver() != Driver::callers) return;
+  count_poll();
+  static_cast<void>(adapter_.take_turn(now));
+}
+
 void Progress::announce(Time now) {
   if (options_.single_threaded) {
     adapter_.notify();

@@ -56,6 +56,8 @@ class Progress {
   [[nodiscard]] bool poll_for_caller(Time now);
   /// The same without the excuse that the thread serves; returns how much was done.
   std::size_t drive_for_caller(Time now);
+  /// A caller polls another adapter in vain. Counts as its poll if callers drive this one; otherwise does nothing.
+  void drive_beside(Time now);
   /// A caller that has changed something is to call announce() before it gives the lock back.
   [[nodiscard]] bool wants_announcement() const { return driver_ == Driver::asleep || options_.single_threaded; }
   void announce(Time now);
@@ -82,6 +84,10 @@ class Progress {
   [[nodiscard]] bool should_yield() const {
     return empty_polls_ >= kEmptyPollsBeforeYield && empty_polls_ % kEmptyPollsPerYield == 0;
   }
+  /// The caller then serves the other adapters that it polls: what it waits for may need them.
+  [[nodiscard]] bool should_look_around() const {
+    return empty_polls_ != 0 && empty_polls_ % kEmptyPollsPerLookAround == 0;
+  }
   void found_completions() { empty_polls_ = 0; }
   [[nodiscard]] SharedAdapterCounters counters() const;
 
@@ -97,6 +103,7 @@ class Progress {
   static constexpr unsigned kPostsBeforeTakeover = 8;
   static constexpr std::uint64_t kEmptyPollsBeforeYield = 256;
   static constexpr std::uint64_t kEmptyPollsPerYield = 64;
+  static constexpr std::uint64_t kEmptyPollsPerLookAround = 32;
 
   struct Descriptors {
     os::UniqueFd epoll;

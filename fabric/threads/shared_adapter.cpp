@@ -1,6 +1,7 @@
 #include "fabric/threads/shared_adapter.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -15,8 +16,10 @@
 #include "common/os/blocked_signals.h"
 #include "common/os/timespec.h"
 #include "fabric/threads/biased_lock.h"
+#include "fabric/threads/companions.h"
 #include "fabric/threads/descriptor_watches.h"
 #include "fabric/threads/fork_mark.h"
+#include "fabric/threads/per_process.h"
 #include "fabric/threads/progress.h"
 #include "fabric/threads/wake_descriptor.h"
 
@@ -42,9 +45,15 @@ bool readable(int descriptor) {
   return ::poll(&one, 1, 0) == 1;
 }
 
+/// Of this process, without those that have one thread.
+Companions& companions() {
+  static constinit PerProcess<Companions> of_process;
+  return of_process.get();
+}
+
 }  // namespace
 
-struct SharedAdapter::State {
+struct SharedAdapter::State final : Companion {
   State(const AdapterOptions& with, RandomSource& random, const SharedAdapterOptions& how, ForkMark mark_of,
         WakeDescriptor events_of)
       : options(how),
@@ -70,6 +79,7 @@ struct SharedAdapter::State {
   void take_fired(int timeout_ms);
   void take_fired_once();
   void poll_watches(Time now);
+  void serve_while_another_waits() override;
   [[nodiscard]] Waited wait(int descriptor, Time until);
   [[nodiscard]] Waited wait_alone(int descriptor, Time until);
   /// Of callers that poll. While they drive the adapter, the thread asks for a reading of the clock at least at the end
@@ -83,6 +93,11 @@ struct SharedAdapter::State {
   [[nodiscard]] WakeDescriptor* channel(ChannelNumber number) const {
     const auto found = channels.find(number);
     return found == channels.end() ? nullptr : found->second.get();
+  }
+  /// Under the lock.
+  void note_poller() {
+    const pthread_t self = ::pthread_self();
+    if (poller.load(std::memory_order_relaxed) != self) poller.store(self, std::memory_order_relaxed);
   }
   /// The channel's descriptor is readable only while it has a notification.
   void clear_if_empty(ChannelNumber number) {
@@ -100,6 +115,7 @@ struct SharedAdapter::State {
   std::unique_ptr<Progress> progress;
   PollingClock clock;  // so that no time that the adapter hears of is before the last one
   std::atomic<bool> time_has_passed{false};
+  std::atomic<pthread_t> poller{};  // the thread that polled completions last
   std::unique_ptr<DescriptorWatches> watches;
   Time watches_next{};  // of a single thread, as is the next
   bool in_watch = false;
@@ -109,6 +125,7 @@ struct SharedAdapter::State {
 
 SharedAdapter::State::~State() {
   if (!thread.joinable()) return;
+  companions().remove(*this);
   stopping.store(true, std::memory_order_relaxed);
   progress->kick();
   thread.join();
@@ -127,6 +144,7 @@ Result<void> SharedAdapter::State::start() {
   } catch (const std::system_error& error) {
     return fail("cannot start a progress thread: {}", error.what());
   }
+  companions().add(*this);
   return {};
 }
 
@@ -184,6 +202,12 @@ void SharedAdapter::State::take_fired_once() {
   in_watch = true;
   take_fired(0);
   in_watch = false;
+}
+
+void SharedAdapter::State::serve_while_another_waits() {
+  if (poller.load(std::memory_order_relaxed) != ::pthread_self() || !lock.try_lock()) return;
+  const std::lock_guard guard(lock, std::adopt_lock);
+  progress->drive_beside(clock.read());
 }
 
 Waited SharedAdapter::State::wait(int descriptor, Time until) {
@@ -304,8 +328,10 @@ std::size_t SharedAdapter::poll_completions(CqNumber queue, std::span<Completion
   state_->lock.let_others_in();
   Time now;
   bool yields = false;
+  bool looks_around = false;
   {
     const std::lock_guard guard(state_->lock);
+    state_->note_poller();
     std::size_t found = adapter().poll_completions(queue, out);
     if (found == 0) {
       now = state_->polling_time();
@@ -316,7 +342,9 @@ std::size_t SharedAdapter::poll_completions(CqNumber queue, std::span<Completion
       return found;
     }
     yields = state_->progress->should_yield();
+    looks_around = state_->progress->should_look_around();
   }
+  if (looks_around && !state_->options.single_threaded) companions().serve_others(*state_);
   state_->poll_watches(now);
   if (yields) std::this_thread::yield();
   return 0;

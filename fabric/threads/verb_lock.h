@@ -17,6 +17,8 @@ class VerbLock {
   void lock() {
     if (!off_ && !mutex_.try_lock()) lock_contended();
   }
+  /// False: another thread has it.
+  [[nodiscard]] bool try_lock() { return off_ || mutex_.try_lock(); }
   void unlock() {
     if (!off_) mutex_.unlock();
   }
