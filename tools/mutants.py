@@ -5,6 +5,7 @@
     tools/mutants.py --draw 8             eight of them, drawn by the commit's hash
     tools/mutants.py NAME... [FILE...]    these mutants, or those that change these source files
     tools/mutants.py --verify             builds nothing: each text is found once, each test exists
+    tools/mutants.py --compile [NAME...]  runs nothing: each compiles, 4 s of processor time for one
 
 tests/mutants/README.md says how a mutant is written. A run works on a copy of the tree and of build/release in
 build/mutants; the tree itself is never changed. In a mount namespace of its own the copy takes the tree's place, so that
@@ -13,16 +14,20 @@ only what a mutant changes is compiled. Where no namespace can be had, the copy 
 
 import argparse
 import collections
+import concurrent.futures
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 
@@ -31,6 +36,10 @@ BUILD = "build/release"
 TEST_SECONDS = 120
 FIELDS = {"name", "file", "find", "replace", "tests", "why", "survives"}
 REQUIRED = FIELDS - {"survives"}
+
+
+# In front of a file with a bug in it: a variable that is no longer used, say, is a warning and no error there.
+WARN_ONLY = "".join(f'#pragma GCC diagnostic warning "-W{group}"\n' for group in ("all", "extra", "conversion", "shadow"))
 
 
 class Wrong(Exception):
@@ -61,6 +70,9 @@ class Mutant:
         if count != 1:
             raise Wrong(f"mutant {self.name}: its text is found {count} times in {self.file}, not once:\n{self.find}")
         return text.replace(self.find, self.replace)
+
+    def to_compile(self, root):
+        return (WARN_ONLY if self.file.endswith((".cpp", ".h")) else "") + self.planted(root)
 
 
 def read_mutants(folder):
@@ -212,7 +224,7 @@ def plant_and_test(mutant, limits, jobs):
     started = time.monotonic()
     path = ROOT / mutant.file
     original = path.read_text(encoding="utf-8")
-    path.write_text(mutant.planted(ROOT), encoding="utf-8")
+    path.write_text(mutant.to_compile(ROOT), encoding="utf-8")
     try:
         build({target_of(test) for test in mutant.tests}, jobs, f"mutant {mutant.name}")
         results = {test: run_test(test, limits[test]) for test in mutant.tests}
@@ -289,6 +301,64 @@ def run(mutants, jobs):
     return failures
 
 
+# --- Compiling alone
+
+def units_of():
+    """For each source and header of the tree, the command that compiles it, or the smallest piece that includes it."""
+    entries = json.loads((ROOT / BUILD / "compile_commands.json").read_text(encoding="utf-8"))
+    commands = {shlex.split(entry["command"])[-3]: entry["command"] for entry in entries}  # by output: ... -o x.o -c x.cpp
+    listing = subprocess.run(["ninja", "-C", str(ROOT / BUILD), "-t", "deps"], check=True, stdout=subprocess.PIPE,
+                             text=True).stdout
+    units = {}
+    for block in listing.split("\n\n"):
+        lines = block.strip().splitlines()
+        output = lines[0].split(": #deps")[0] if lines else ""
+        if output not in commands:
+            continue
+        for line in lines[1:]:
+            path = pathlib.Path(os.path.normpath(ROOT / BUILD / line.strip()))
+            if path.is_relative_to(ROOT):
+                name = str(path.relative_to(ROOT))
+                one = (len(lines), commands[output])
+                units[name] = min(units.get(name, one), one)
+    return {name: command for name, (_, command) in units.items()}
+
+
+def compiles(mutant, command):
+    """What the compiler says about the mutant; empty: it compiles. Nothing is written beside a temporary folder."""
+    words = shlex.split(command)
+    words = words[:words.index("-o")]
+    with tempfile.TemporaryDirectory() as overlay:
+        planted = pathlib.Path(overlay) / mutant.file
+        planted.parent.mkdir(parents=True)
+        planted.write_text(mutant.to_compile(ROOT), encoding="utf-8")
+        source = str(planted)
+        if mutant.file.endswith(".h"):  # a precompiled header may hold it as it was
+            words = words[:words.index("-Winvalid-pch")] if "-Winvalid-pch" in words else words
+            source = shlex.split(command)[-1]
+        words[1:1] = [f"-I{overlay}", f"-iquote{(ROOT / mutant.file).parent}", "-fsyntax-only"]
+        result = subprocess.run([*words, source], cwd=ROOT / BUILD, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, errors="replace")
+    return result.stdout if result.returncode != 0 else ""
+
+
+def compile_all(mutants, jobs):
+    """Compiles each alone; says which ones don't. Returns how many."""
+    build({"all"}, jobs)
+    units = units_of()
+    known = [mutant for mutant in mutants if mutant.file in units]
+    for mutant in set(mutants) - set(known):
+        print(f"not compiled: {mutant.name}, in {mutant.file}", flush=True)
+    bad = 0
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for mutant, said in zip(known, pool.map(lambda one: compiles(one, units[one.file]), known)):
+            if said:
+                bad += 1
+                print(f"mutant {mutant.name} does not compile:\n{said}", flush=True)
+    print(f"{len(known)} mutants compiled, {bad} of them wrong")
+    return bad
+
+
 # --- The copy
 
 def copy_tree(scratch, with_build):
@@ -360,6 +430,7 @@ def options():
     parser.add_argument("--by", metavar="TEXT", help="draw by this text instead")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="of the build")
     parser.add_argument("--verify", action="store_true", help="check the mutants and build nothing")
+    parser.add_argument("--compile", action="store_true", help="compile each and run no test")
     parser.add_argument("--on-copy", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -374,6 +445,8 @@ def main():
         if complaints or asked.verify:
             print("\n".join(complaints) or f"{len(mutants)} mutants: each text is found once, each test exists")
             return 1 if complaints else 0
+        if asked.compile:
+            return 1 if compile_all(mutants, asked.jobs) else 0
         if not asked.on_copy:
             return run_on_copy([mutant.name for mutant in mutants], asked.jobs)
         return 1 if run(mutants, asked.jobs) else 0

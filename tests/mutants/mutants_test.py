@@ -2,6 +2,7 @@
 """The mutation tool must refuse what it can't use: a mutant that is not there, a test that is not there."""
 
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -47,6 +48,14 @@ class Refusals(unittest.TestCase):
         self.write("common/a.cpp", "while (i < n || i < n) {}")
         self.assertIn("found 2 times", self.complaints()[0])
         self.assertIn("no file", self.complaints("a.cpp", "b.cpp")[0])
+
+    def test_what_a_bug_leaves_unused_compiles(self):
+        self.write("common/a.cpp", "int f(int n) { const int m = n + 1; return m; }\n")
+        mutant = mutants.Mutant("unused", "common/a.cpp", "return m;", "return 0;", ("a: test",), "forgotten")
+        flags = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-fsyntax-only", "-xc++", "-"]
+        for text, works in ((mutant.planted(self.root), False), (mutant.to_compile(self.root), True)):
+            outcome = subprocess.run(["g++", *flags], input=text, capture_output=True, text=True, check=False)
+            self.assertEqual(outcome.returncode == 0, works, outcome.stderr)
 
     def test_tests_that_do_not_exist(self):
         for absent in ("unit_common: counts", "unit_host: counts, and stops", "test_x.py: Xs.test_other",
