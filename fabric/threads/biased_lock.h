@@ -60,11 +60,11 @@ class BiasedLock {
     last_ = self;
     if (row_ >= row_for_bias_) bias_to(self);
   }
-  /// False: another thread has it, or it is biased to another one.
+  /// False: a thread has it, this one or another, or it is biased to another one.
   [[nodiscard]] bool try_lock() {
     const Biased* const biased = bias_.load(std::memory_order_acquire);
-    if (biased != nullptr && biased->thread != ::pthread_self()) return false;
     if (biased != nullptr) {
+      if (biased->thread != ::pthread_self() || biased->inside.load(std::memory_order_relaxed) != 0) return false;
       lock();
       return true;
     }

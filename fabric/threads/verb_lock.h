@@ -17,7 +17,7 @@ class VerbLock {
   void lock() {
     if (!off_ && !mutex_.try_lock()) lock_contended();
   }
-  /// False: another thread has it.
+  /// False: a thread has it. That may be this one: the mutex is one of POSIX.
   [[nodiscard]] bool try_lock() { return off_ || mutex_.try_lock(); }
   void unlock() {
     if (!off_) mutex_.unlock();

@@ -98,17 +98,28 @@ TEST_CASE("companions: an adapter that has ended is served no more", "[fabric][t
   CHECK(polls_of(stays) > before);
 }
 
-TEST_CASE("biased lock: who only tries gets it unless another thread has it, or it is biased to one",
+TEST_CASE("companions: a caller that waits at one adapter within the use of another leaves that one alone",
+          "[fabric][threads]") {
+  SharedPair pair(patient_thread());
+  for (SharedEnd& end : pair.ends) poll_in_vain(end);
+  const std::uint64_t before = polls_of(pair.second());
+  pair.second().adapter->use([&](ChannelAdapter&) { poll_in_vain(pair.first()); });
+  CHECK(polls_of(pair.second()) == before);
+}
+
+TEST_CASE("biased lock: who only tries gets it unless a thread has it, or it is biased to another one",
           "[fabric][threads]") {
   BiasedLock lock(/*single_threaded=*/false, {.first_row = 4});
   CHECK(elsewhere(lock));
   REQUIRE(lock.try_lock());
   CHECK_FALSE(elsewhere(lock));
+  CHECK_FALSE(lock.try_lock());
   lock.unlock();
   for (int i = 0; i < 4; ++i) const std::lock_guard guard(lock);
   REQUIRE(lock.biases() == 1);
   CHECK_FALSE(elsewhere(lock));
   REQUIRE(lock.try_lock());  // of the thread that it is biased to
+  CHECK_FALSE(lock.try_lock());
   lock.unlock();
   CHECK(lock.revocations() == 0);
 }
