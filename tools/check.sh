@@ -179,7 +179,7 @@ part_stress() {
   done
   trap 'kill "${loops[@]}" 2>/dev/null' EXIT
   # More at a time than there are cores, so that each test also competes with the others.
-  ctest --preset release -E "^(bench|install|models):" -j $((2 * jobs + 1)) \
+  ctest --preset release -E "^(bench|install|models|quiet verbs): |neighbours (Neighbours|OtherUser)$" -j $((2 * jobs + 1)) \
     --repeat "until-fail:$stress_repetitions" --output-on-failure --no-tests=error || result=$?
   kill "${loops[@]}"
   trap - EXIT

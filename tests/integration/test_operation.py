@@ -329,12 +329,16 @@ class Steering(support.LabTestCase):
         self.assertNotIn(guest.tap, guest.ns.links())
 
     def test_a_host_that_is_told_to_end_while_it_starts_leaves_nothing_behind(self):
-        guest = Host(self.lab, self.unit, 9, name="guest").launch()
-        guest.process.wait_for_text("created TAP")
-        guest.process.signal(signal.SIGTERM)
-        self.assertEqual(guest.process.wait(5), 0)
-        self.assertNotIn(guest.tap, guest.ns.links())
-        self.assertFalse(guest.control.exists())
+        guest = Host(self.lab, self.unit, 9, name="guest")
+        for after in range(0, 30, 2):
+            with self.subTest(milliseconds=after):
+                guest.launch()
+                time.sleep(after / 1000)  # wherever it is then
+                guest.process.signal(signal.SIGTERM)
+                # Before it has asked for the signal, that ends it.
+                self.assertIn(guest.process.wait(5), (0, -signal.SIGTERM), guest.process.text())
+                self.assertNotIn(guest.tap, guest.ns.links())
+                self.assertFalse(guest.control.exists())
 
     def test_help_marks_what_is_required_and_shows_defaults(self):
         for command, required, default in (("host", "--tap IFNAME .*\\(required\\)", "default 256"),

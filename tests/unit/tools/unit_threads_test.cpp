@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/os/control_client.h"
 #include "tests/unit/quiet_log.h"
 
 namespace splitnic::tools::unit_threads_test {
@@ -61,9 +60,7 @@ TEST_CASE("a thread of a unit that does not answer is named while the client sti
 
   lan.holds = true;
   lan.held.wait(false);
-  const Time asked = monotonic_now();
   const auto reports = units.reports(true);
-  CHECK(monotonic_now() - asked < os::kAnswerLimit);
   REQUIRE_FALSE(reports);
   CHECK(reports.error().message == "thread 2 does not answer");
 
