@@ -48,8 +48,8 @@ enum class HostDrop : std::uint8_t {
   from_host_link_local,    ///< for a group between neighbours on one link (01:80:c2:00:00:00 to 0f)
   from_host_vlan,          ///< with the tag of a VLAN that the host is not in, or without a tag where it needs one
   from_host_group,         ///< for a group, and the policy permits it none
-  from_host_ip_address,    ///< an ARP message, IP packet or neighbour advertisement for an address that is not its own
-  from_host_dhcp_server,   ///< from the port of a DHCP server, and the host may be none
+  from_host_ip_address,    ///< an ARP, IP or neighbour discovery message that claims an address that is not its own
+  from_host_dhcp_server,   ///< from the port of a DHCP server or to a client's, and the host may be none
   from_host_router,        ///< an IPv6 router advertisement or redirect, and the host may be no router
   from_host_over_rate,     ///< beyond the rate at which the policy lets it send
   from_host_broadcasts,    ///< beyond the rate of broadcasts

@@ -55,17 +55,26 @@ struct SnapHeader {
 static_assert(sizeof(SnapHeader) == 8 && alignof(SnapHeader) == 1);
 constexpr std::uint16_t kLeastEtherType = 0x600;  // less is a length
 
-constexpr std::uint16_t kDhcpServerPort = 67;
-constexpr std::uint16_t kDhcpv6ServerPort = 547;
+/// RFC 2131, 4.1, and RFC 8415, 7.2.
+struct DhcpPorts {
+  std::uint16_t server;
+  std::uint16_t client;
+};
+constexpr DhcpPorts kDhcp{.server = 67, .client = 68};
+constexpr DhcpPorts kDhcpv6{.server = 547, .client = 546};
 constexpr std::byte kRouterAdvertisement{134};
+constexpr std::byte kNeighbourSolicitation{135};
 constexpr std::byte kNeighbourAdvertisement{136};
 constexpr std::byte kRedirect{137};
-constexpr std::size_t kAdvertisedTarget = 8;  // its offset in a neighbour advertisement
+constexpr std::size_t kNeighbourTarget = 8;  // its offset in a neighbour solicitation and advertisement
+
+bool is_unspecified(std::span<const std::byte> address) {
+  return std::ranges::all_of(address, [](std::byte octet) { return octet == std::byte{}; });
+}
 
 /// Whether these bytes may be an address of the host.
 bool is_permitted(const IpGuard& guard, std::span<const std::byte> address) {
-  if (guard.addresses.empty()) return true;
-  if (std::ranges::all_of(address, [](std::byte octet) { return octet == std::byte{}; })) return true;
+  if (guard.addresses.empty() || is_unspecified(address)) return true;
   const bool link_local =
       address.size() == 16 && address[0] == std::byte{0xfe} && (address[1] & std::byte{0xc0}) == std::byte{0x80};
   return link_local || std::ranges::any_of(guard.addresses, [&](const IpAddress& own) {
@@ -73,23 +82,41 @@ bool is_permitted(const IpGuard& guard, std::span<const std::byte> address) {
          });
 }
 
+/// Without a sender it is a probe (RFC 5227): whoever is probing the same address gives it up.
 IpClaim claim_of_arp(const IpGuard& guard, const frame::EthernetHeader& header, std::span<const std::byte> frame) {
   if (guard.addresses.empty()) return IpClaim::none;
   if (!frame::holds<ArpMessage>(frame, header.payload_offset)) return IpClaim::address;
   const auto arp = frame::load<ArpMessage>(frame, header.payload_offset);
   const bool of_ipv4 = arp.hardware.value() == 1 && arp.protocol.value() == frame::kEtherTypeIpv4 &&
                        arp.hardware_bytes == 6 && arp.protocol_bytes == 4;
-  return of_ipv4 && arp.sender_hardware == header.source && is_permitted(guard, arp.sender) ? IpClaim::none
-                                                                                            : IpClaim::address;
+  const auto& claimed = is_unspecified(arp.sender) ? arp.target : arp.sender;
+  return of_ipv4 && arp.sender_hardware == header.source && is_permitted(guard, claimed) ? IpClaim::none
+                                                                                         : IpClaim::address;
 }
 
-IpClaim claim_of_icmpv6(const IpGuard& guard, const frame::IpPacket& packet, std::span<const std::byte> message) {
+/// Whether a neighbour message claims its target. A solicitation without a source looks for others who have the target
+/// (RFC 4862, 5.4): whoever is looking for the same gives it up.
+bool claims_target(std::byte type, std::span<const std::byte> source) {
+  return type == kNeighbourAdvertisement || (type == kNeighbourSolicitation && is_unspecified(source));
+}
+
+/// source: of the packet.
+IpClaim claim_of_icmpv6(const IpGuard& guard, std::span<const std::byte> source, std::span<const std::byte> message) {
   if (message.empty()) return IpClaim::none;
   if (!guard.router && (message[0] == kRouterAdvertisement || message[0] == kRedirect)) return IpClaim::router;
-  if (message[0] != kNeighbourAdvertisement || guard.addresses.empty()) return IpClaim::none;
-  if (message.size() < kAdvertisedTarget + packet.address_bytes) return IpClaim::address;
-  return is_permitted(guard, message.subspan(kAdvertisedTarget, packet.address_bytes)) ? IpClaim::none
-                                                                                       : IpClaim::address;
+  if (guard.addresses.empty() || !claims_target(message[0], source)) return IpClaim::none;
+  if (message.size() < kNeighbourTarget + source.size()) return IpClaim::address;
+  return is_permitted(guard, message.subspan(kNeighbourTarget, source.size())) ? IpClaim::none : IpClaim::address;
+}
+
+/// A client takes an answer from any port.
+IpClaim claim_of_udp(const IpGuard& guard, const DhcpPorts& dhcp, std::span<const std::byte> message) {
+  if (guard.dhcp_server) return IpClaim::none;
+  // A fragment that ends within the header hides the ports.
+  if (!frame::holds<UdpPorts>(message, 0)) return IpClaim::dhcp_server;
+  const auto ports = frame::load<UdpPorts>(message, 0);
+  const bool is_servers = ports.source.value() == dhcp.server || ports.destination.value() == dhcp.client;
+  return is_servers ? IpClaim::dhcp_server : IpClaim::none;
 }
 
 /// The beginning of a transport message.
@@ -168,17 +195,10 @@ IpClaim claim_of(const IpGuard& guard, const frame::EthernetHeader& header, std:
   if (!message) return IpClaim::none;
   if (packet->version == frame::IpVersion::v6 && is_hidden(message->protocol)) return claim_of_hidden(guard);
   if (packet->version == frame::IpVersion::v6 && message->protocol == frame::IpProtocol::icmpv6) {
-    return claim_of_icmpv6(guard, *packet, message->bytes);
+    return claim_of_icmpv6(guard, packet->source(frame), message->bytes);
   }
-  if (message->protocol == frame::IpProtocol::udp && !guard.dhcp_server) {
-    // A fragment that ends within the header hides the port.
-    if (!frame::holds<UdpPorts>(message->bytes, 0)) return IpClaim::dhcp_server;
-    const auto from = frame::load<UdpPorts>(message->bytes, 0).source.value();
-    if (from == (packet->version == frame::IpVersion::v4 ? kDhcpServerPort : kDhcpv6ServerPort)) {
-      return IpClaim::dhcp_server;
-    }
-  }
-  return IpClaim::none;
+  if (message->protocol != frame::IpProtocol::udp) return IpClaim::none;
+  return claim_of_udp(guard, packet->version == frame::IpVersion::v4 ? kDhcp : kDhcpv6, message->bytes);
 }
 
 }  // namespace

@@ -54,12 +54,20 @@ Frame arp(const MacAddress& hardware, unsigned last, std::size_t bytes = 28) {
   return frame;
 }
 
+/// An ARP request from 0.0.0.0, which asks whether anybody has 10.0.0.LAST.
+Frame arp_probe(const MacAddress& hardware, unsigned last) {
+  Frame frame = arp(hardware, kOwn);
+  std::fill_n(frame.begin() + 2 + 14, 4, std::byte{});
+  frame.back() = static_cast<std::byte>(last);
+  return frame;
+}
+
 /// UDP from 10.0.0.LAST, or from 0.0.0.0 if that is 0. fragment: flags and offset.
-Frame ipv4(unsigned last, unsigned port, unsigned version_and_length = 0x45, unsigned fragment = 0) {
+Frame ipv4(unsigned last, unsigned port, unsigned version_and_length = 0x45, unsigned fragment = 0, unsigned to = 9) {
   Frame frame;
   put(frame, {0x08, 0x00, version_and_length, 0, 0, 28, 0, 1, fragment >> 8U, fragment & 0xffU, 64, 17, 0, 0});
   put(frame, {last == 0 ? 0U : 10U, 0, 0, last, 10, 0, 0, 9});
-  put(frame, {port >> 8U, port & 0xffU, 0, 9, 0, 8, 0, 0});
+  put(frame, {port >> 8U, port & 0xffU, to >> 8U, to & 0xffU, 0, 8, 0, 0});
   return frame;
 }
 
@@ -77,6 +85,13 @@ Frame ipv6(unsigned last, unsigned next, std::initializer_list<unsigned> behind)
 /// An ICMPv6 message about fd00::LAST.
 Frame icmpv6(unsigned type, unsigned last) {
   return ipv6(0, 58, {type, 0, 0, 0, 0, 0, 0, 0, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last});
+}
+
+/// A neighbour solicitation from ::, which asks whether anybody has fd00::LAST.
+Frame ipv6_probe(unsigned last) {
+  Frame frame = icmpv6(135, last);
+  std::fill_n(frame.begin() + 2 + 8, 16, std::byte{});
+  return frame;
 }
 
 /// Behind an 802.3 length, LLC and SNAP.
@@ -103,6 +118,9 @@ const Claim kClaims[] = {
     {"ARP of another", "from_host_ip_address", [](const MacAddress& source) { return arp(source, kForeign); }},
     {"ARP for another's hardware", "from_host_ip_address", [](const MacAddress&) { return arp(kUnknown, kOwn); }},
     {"ARP that is cut", "from_host_ip_address", [](const MacAddress& source) { return arp(source, kOwn, 20); }},
+    {"an ARP probe", "", [](const MacAddress& source) { return arp_probe(source, kOwn); }},
+    {"an ARP probe for another's", "from_host_ip_address",
+     [](const MacAddress& source) { return arp_probe(source, kForeign); }},
     {"ARP behind SNAP", "", [](const MacAddress& source) { return behind_snap(arp(source, kOwn)); }},
     {"ARP of another behind SNAP", "from_host_ip_address",
      [](const MacAddress& source) { return behind_snap(arp(source, kForeign)); }},
@@ -112,7 +130,8 @@ const Claim kClaims[] = {
      [](const MacAddress&) { return behind_snap(icmpv6(134, kOwn)); }},
     {"IPv4", "", [](const MacAddress&) { return ipv4(kOwn, 5000); }},
     {"IPv4 of another", "from_host_ip_address", [](const MacAddress&) { return ipv4(kForeign, 5000); }},
-    {"a DHCP request", "", [](const MacAddress&) { return ipv4(0, 68); }},
+    {"a DHCP request", "", [](const MacAddress&) { return ipv4(0, 68, 0x45, 0, 67); }},
+    {"to DHCP's client", "from_host_dhcp_server", [](const MacAddress&) { return ipv4(kOwn, 5000, 0x45, 0, 68); }},
     {"DHCP's server", "from_host_dhcp_server", [](const MacAddress&) { return ipv4(kOwn, 67); }},
     {"DHCP's server in a first fragment", "from_host_dhcp_server",
      [](const MacAddress&) { return ipv4(kOwn, 67, 0x45, 0x2000); }},
@@ -133,7 +152,14 @@ const Claim kClaims[] = {
      [](const MacAddress&) {
        return ipv6(0, 17, {0x02, 0x23, 0, 9, 0, 8, 0, 0});
      }},
+    {"to DHCPv6's client", "from_host_dhcp_server",
+     [](const MacAddress&) {
+       return ipv6(0, 17, {0x13, 0x88, 0x02, 0x22, 0, 8, 0, 0});
+     }},
     {"a neighbour solicitation", "", [](const MacAddress&) { return icmpv6(135, kForeign); }},
+    {"a neighbour solicitation from ::", "", [](const MacAddress&) { return ipv6_probe(kOwn); }},
+    {"a neighbour solicitation from :: for another's", "from_host_ip_address",
+     [](const MacAddress&) { return ipv6_probe(kForeign); }},
     {"a neighbour advertisement", "", [](const MacAddress&) { return icmpv6(136, kOwn); }},
     {"another's neighbour advertisement", "from_host_ip_address",
      [](const MacAddress&) { return icmpv6(136, kForeign); }},

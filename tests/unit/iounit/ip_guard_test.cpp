@@ -1,6 +1,8 @@
 #include "iounit/ip_guard.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <span>
 
 #include "tests/unit/common/packet_builder.h"
 #include "unit_bench.h"
@@ -17,7 +19,10 @@ IpClaim claim_of(const IpGuard& guard, const Bytes& frame) {
 /// The addresses that packet_builder's frames come from, and a link-local one.
 IpGuard own_addresses() { return {.addresses = {*parse_ip_address("10.0.0.1"), *parse_ip_address("2001:db8::1")}}; }
 
-Bytes arp(const MacAddress& source, const MacAddress& sender, std::uint32_t address, unsigned operation = 1) {
+constexpr std::uint32_t kAsked = 0x0a0000fe;
+
+Bytes arp(const MacAddress& source, const MacAddress& sender, std::uint32_t address, unsigned operation = 1,
+          std::uint32_t target = kAsked) {
   Bytes message;
   put16(message, 1);
   put16(message, 0x0800);
@@ -27,7 +32,7 @@ Bytes arp(const MacAddress& source, const MacAddress& sender, std::uint32_t addr
   for (const auto octet : sender.octets) put8(message, octet);
   put32(message, address);
   put(message, Bytes(6));
-  put32(message, 0x0a0000fe);
+  put32(message, target);
   Below below;
   below.source = source;
   return ethernet_frame(below, 0x0806, message);
@@ -43,13 +48,23 @@ Bytes icmpv6(unsigned type, const IpAddress& about, Below below = {}) {
   return ip_frame(below, 58, message);
 }
 
-Bytes udp_from(int version, std::uint16_t port, Below below = {}) {
+/// The same from the unspecified address: such a neighbour solicitation looks for others who have the address.
+Bytes icmpv6_from_none(unsigned type, const IpAddress& about) {
+  Bytes frame = icmpv6(type, about);
+  std::ranges::fill(std::span(frame).subspan(14 + 8, 16), std::byte{});
+  return frame;
+}
+
+Bytes udp(int version, std::uint16_t from, std::uint16_t to, Below below = {}) {
   Bytes message;
-  put16(message, port);
-  put(message, Bytes(10));
+  put16(message, from);
+  put16(message, to);
+  put(message, Bytes(8));
   below.ip_version = version;
   return ip_frame(below, 17, message);
 }
+
+Bytes udp_from(int version, std::uint16_t port, const Below& below = {}) { return udp(version, port, 5000, below); }
 
 TEST_CASE("IP addresses are read and written", "[iounit][guard]") {
   for (const char* text : {"10.1.2.3", "fd00::1", "::"}) {
@@ -75,13 +90,36 @@ TEST_CASE("a host with addresses sends ARP for these alone, and from its own har
     CHECK(claim_of(guard, arp(mac, mac, 0x0a0000fe, operation)) == IpClaim::address);  // the gateway's
     CHECK(claim_of(guard, arp(mac, station(2), 0x0a000001, operation)) == IpClaim::address);
   }
-  CHECK(claim_of(guard, arp(mac, mac, 0)) == IpClaim::none);  // a probe
   Bytes cut = arp(mac, mac, 0x0a000001);
   cut.resize(14 + 27);
   CHECK(claim_of(guard, cut) == IpClaim::address);
   Bytes strange = arp(mac, mac, 0x0a000001);
   strange[14 + 4] = std::byte{8};  // a hardware address of eight bytes
   CHECK(claim_of(guard, strange) == IpClaim::address);
+}
+
+TEST_CASE("a host with addresses looks for others who have these alone", "[iounit][guard]") {
+  const IpGuard guard = own_addresses();
+  const MacAddress mac = station(1);
+  // A probe counts as a claim at whoever is probing the same address (RFC 5227, 2.1.1; RFC 4862, 5.4.3).
+  for (const unsigned operation : {1U, 2U}) {
+    CHECK(claim_of(guard, arp(mac, mac, 0, operation, 0x0a000001)) == IpClaim::none);
+    CHECK(claim_of(guard, arp(mac, mac, 0, operation, 0)) == IpClaim::none);
+    CHECK(claim_of(guard, arp(mac, mac, 0, operation, kAsked)) == IpClaim::address);
+  }
+  CHECK(claim_of(guard, icmpv6_from_none(135, *parse_ip_address("2001:db8::1"))) == IpClaim::none);
+  CHECK(claim_of(guard, icmpv6_from_none(135, *parse_ip_address("fe80::7"))) == IpClaim::none);
+  CHECK(claim_of(guard, icmpv6_from_none(135, *parse_ip_address("2001:db8::fe"))) == IpClaim::address);
+  CHECK(claim_of(guard, icmpv6_from_none(133, *parse_ip_address("2001:db8::fe"))) == IpClaim::none);
+  Below below;
+  below.ip_version = 6;
+  const Bytes cut = ip_frame(below, 58, Bytes{std::byte{135}, {}, {}, {}});
+  CHECK(claim_of(guard, cut) == IpClaim::none);  // from its own address: it asks, for whatever
+  Bytes cut_probe = cut;
+  std::ranges::fill(std::span(cut_probe).subspan(14 + 8, 16), std::byte{});
+  CHECK(claim_of(guard, cut_probe) == IpClaim::address);
+  CHECK(claim_of({}, arp(mac, mac, 0)) == IpClaim::none);
+  CHECK(claim_of({}, icmpv6_from_none(135, *parse_ip_address("2001:db8::fe"))) == IpClaim::none);
 }
 
 TEST_CASE("a host with addresses sends IP packets and neighbour advertisements for these alone", "[iounit][guard]") {
@@ -210,13 +248,21 @@ TEST_CASE("a message behind LLC and SNAP headers counts as one behind an EtherTy
   CHECK(claim_of(addresses, behind_snap(behind_snap(foreign_arp))) == IpClaim::none);  // no receiver looks so far
 }
 
-TEST_CASE("a host that is no DHCP server sends nothing from a server's port", "[iounit][guard]") {
+TEST_CASE("a host that is no DHCP server sends nothing from a server's port or to a client's", "[iounit][guard]") {
   const IpGuard guard{.addresses = {}, .dhcp_server = false, .router = true};
   CHECK(claim_of(guard, udp_from(4, 67)) == IpClaim::dhcp_server);
   CHECK(claim_of(guard, udp_from(6, 547)) == IpClaim::dhcp_server);
   CHECK(claim_of(guard, udp_from(4, 68)) == IpClaim::none);
   CHECK(claim_of(guard, udp_from(6, 546)) == IpClaim::none);
   CHECK(claim_of(guard, udp_from(4, 547)) == IpClaim::none);
+  // A client looks at no source port.
+  CHECK(claim_of(guard, udp(4, 5000, 68)) == IpClaim::dhcp_server);
+  CHECK(claim_of(guard, udp(4, 68, 68)) == IpClaim::dhcp_server);
+  CHECK(claim_of(guard, udp(6, 5000, 546)) == IpClaim::dhcp_server);
+  CHECK(claim_of(guard, udp(4, 68, 67)) == IpClaim::none);
+  CHECK(claim_of(guard, udp(6, 546, 547)) == IpClaim::none);
+  CHECK(claim_of(guard, udp(4, 5000, 546)) == IpClaim::none);
+  CHECK(claim_of(guard, udp(6, 5000, 68)) == IpClaim::none);
   Below first;
   first.ipv4_fragment = 0x2000;
   CHECK(claim_of(guard, udp_from(4, 67, first)) == IpClaim::dhcp_server);
