@@ -57,7 +57,8 @@ std::vector<MacAddress> parse_dev_mcast(std::string_view text, int interface_ind
   std::vector<MacAddress> addresses;
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
-    if (const auto mac = parse_line(text.substr(0, end), interface_index)) addresses.push_back(*mac);
+    const auto mac = parse_line(text.substr(0, end), interface_index);
+    if (mac && mac->is_multicast()) addresses.push_back(*mac);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   std::sort(addresses.begin(), addresses.end());

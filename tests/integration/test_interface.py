@@ -135,6 +135,15 @@ class Interface(support.LabTestCase):
             self.assertLess(report.first_after(moment) - waiting.seconds, support.RESUME_SECONDS,
                             f"{waiting.waited} of waiting, {waiting.stood_still} of standstill")
 
+    def test_an_address_that_is_no_group_in_the_multicast_list_stops_no_group(self):
+        odd, group = "02:77:00:00:00:98", "01:00:5e:05:06:08"
+        for address in (odd, group):
+            self.ns.ip("maddr", "add", address, "dev", self.tap)
+            self.addCleanup(self.ns.ip, "maddr", "del", address, "dev", self.tap)
+        with frames.RawPort(self.ns, self.tap) as port:
+            wait_until(lambda: self.sees(port, group), SETTLE_SECONDS, "frames to the group")
+        self.assertNotIn("is no group's address", self.unit.process.text())
+
     def test_a_group_joined_without_a_report_is_received_at_once(self):
         group = "01:00:5e:05:06:07"
         with frames.RawPort(self.ns, self.tap) as port:

@@ -11,6 +11,7 @@ namespace splitnic::os::os_dev_mcast_test {
 namespace {
 
 constexpr MacAddress kAllHosts{{0x01, 0x00, 0x5e, 0x00, 0x00, 0x01}};
+constexpr MacAddress kBroadcast{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
 constexpr MacAddress kAllNodes{{0x33, 0x33, 0x00, 0x00, 0x00, 0x01}};
 
 TEST_CASE("an interface's multicast addresses come out sorted and once each", "[common][dev_mcast]") {
@@ -40,6 +41,16 @@ TEST_CASE("malformed lines of the multicast list are passed over", "[common][dev
       4);
   CHECK(list == std::vector<MacAddress>{kAllHosts});
   CHECK(parse_dev_mcast("", 4).empty());
+}
+
+TEST_CASE("a station's address in the multicast list is passed over", "[common][dev_mcast]") {
+  const auto list = parse_dev_mcast(
+      "4 eth0 1 0 029999999999\n"
+      "4 eth0 1 0 000000000000\n"
+      "4 eth0 1 0 01005e000001\n"
+      "4 eth0 1 0 ffffffffffff\n",
+      4);
+  CHECK(list == std::vector<MacAddress>{kAllHosts, kBroadcast});
 }
 
 TEST_CASE("the multicast list is read from its start again and again, and what is no file is an error",
