@@ -16,6 +16,8 @@ MAX_EXPOSURE = 2.0
 # What docs/security.md and docs/operations.md promise of both, beside the exposure.
 PROMISED = ("Restart=on-failure", "RestartSec=1", "StartLimitIntervalSec=0", "PrivateTmp=yes", "ProtectSystem=strict",
             "NoNewPrivileges=yes", "MemoryDenyWriteExecute=yes", "IPAddressDeny=any", "SystemCallFilter=~@resources")
+# What each role calls at its start, beyond the calls of @system-service: the sandbox, and the host's choice of queues.
+CALLS = {"splitnic-host@.service": {"seccomp", "bpf"}, "splitnic-iounit@.service": {"seccomp"}}
 
 
 def analyze(*words):
@@ -53,6 +55,11 @@ class Units(unittest.TestCase):
         for template in self.units:
             self.assertEqual([line for line in PROMISED if line not in template.read_text().splitlines()], [],
                              template.name)
+
+    def test_each_may_make_the_calls_of_its_role(self):
+        for template in self.units:
+            permitted = re.search(r"(?m)^SystemCallFilter=@system-service(.*)$", template.read_text()).group(1)
+            self.assertEqual(set(permitted.split()), CALLS[template.name], template.name)
 
     def test_systemd_finds_no_fault(self):
         for template in self.units:
