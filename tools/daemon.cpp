@@ -170,13 +170,13 @@ void add_spins(std::vector<os::NamedCount>& counts, const os::SpinCounters& spin
 }
 
 os::UnixListener listen_for_control(const DaemonOptions& options, const std::string& role) {
-  std::string path = options.control;
-  if (path.empty()) {
+  const auto listen = [&] {
+    if (!options.control.empty()) return os::UnixListener::listen(options.control);
     const auto directory = os::make_control_directory();
     if (!directory) throw StartupError{directory.error().message};
-    path = os::default_control_path(*directory, role);
-  }
-  auto listener = os::UnixListener::listen(path);
+    return os::listen_at_default_path(*directory, role);
+  };
+  auto listener = listen();
   if (!listener) throw StartupError{fmt::format("control socket: {}", listener.error().message)};
   return std::move(*listener);
 }

@@ -81,13 +81,13 @@ std::vector<Result<os::DaemonStatus>> ask(const std::vector<std::string>& contro
   return answers;
 }
 
-/// Names the running daemons whose control sockets were not found: those of other users, or in other places. answered:
-/// by daemons whose sockets have names of their own, perhaps. Returns how many there are.
-std::size_t name_unasked(const std::vector<std::string>& controls, const std::vector<os::DaemonStatus>& answered) {
+/// Names the running daemons whose control sockets were not found: those of other users, or in other places. silent:
+/// sockets without an answer, which are named by a pid, as a rule. Returns how many there are.
+std::size_t name_unasked(const std::vector<std::string>& silent, const std::vector<os::DaemonStatus>& answered) {
   std::size_t unasked = 0;
   for (const auto& process : os::find_daemon_processes()) {
     const auto ending = fmt::format("/{}-{}.sock", process.role, process.pid);
-    if (std::ranges::any_of(controls, [&](const auto& control) { return control.ends_with(ending); })) continue;
+    if (std::ranges::any_of(silent, [&](const auto& control) { return control.ends_with(ending); })) continue;
     if (std::ranges::any_of(answered, [&](const auto& status) { return std::cmp_equal(status.pid, process.pid); })) {
       continue;
     }
@@ -104,17 +104,19 @@ int run_status(const StatusCommand& command) {
   const bool search = command.controls.empty();
   const auto controls = search ? os::find_control_sockets() : command.controls;
   std::vector<os::DaemonStatus> all;
-  bool failed = false;
-  for (auto& answer : ask(controls, command.clear ? os::ControlRequest::clear : os::ControlRequest::status)) {
-    if (answer) {
+  std::vector<std::string> silent;
+  auto answers = ask(controls, command.clear ? os::ControlRequest::clear : os::ControlRequest::status);
+  for (std::size_t index = 0; index < controls.size(); ++index) {
+    if (auto& answer = answers[index]) {
       all.push_back(std::move(*answer));
     } else {
       fmt::print(stderr, "splitnic: {}\n", answer.error().message);
-      failed = true;
+      silent.push_back(controls[index]);
     }
   }
+  const bool failed = !silent.empty();
   if (search && command.counters) std::ranges::move(verbs_endnodes(), std::back_inserter(all));
-  const std::size_t unasked = search ? name_unasked(controls, all) : 0;
+  const std::size_t unasked = search ? name_unasked(silent, all) : 0;
   if (command.json) {
     if (!failed || !all.empty()) print_json(all, command.controls.size() == 1);
   } else {

@@ -86,13 +86,23 @@ struct Exchange {
   void finish() { outcome = {}; }
 };
 
-/// Wanted: the alternative of ControlAnswer that answers this request.
+/// The process that listens at the other end, in this process's PID namespace; 0: the kernel names none.
+std::uint32_t listening_process(int socket) {
+  ucred credentials{};
+  socklen_t bytes = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return 0;
+  return static_cast<std::uint32_t>(credentials.pid);
+}
+
+/// Wanted: the alternative of ControlAnswer that answers this request. listener: of listening_process().
 template <class Wanted>
-Result<Wanted> query(const std::string& path, ControlRequest request, Duration timeout) {
+Result<Wanted> query(const std::string& path, ControlRequest request, Duration timeout,
+                     std::uint32_t* listener = nullptr) {
   if (auto fits = check_socket_path(path); !fits) return tl::unexpected(fits.error());
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   auto connected = connect_within(path, timeout);
   if (!connected) return fail("{}: {}", path, connected.error().message);
+  if (listener != nullptr) *listener = listening_process(connected->get());
   Exchange exchange;
   exchange.socket.assign(asio::local::stream_protocol(), connected->release());
   exchange.send(request);
@@ -107,7 +117,11 @@ Result<Wanted> query(const std::string& path, ControlRequest request, Duration t
 }  // namespace
 
 Result<DaemonStatus> query_status(const std::string& path, ControlRequest request, Duration timeout) {
-  return query<DaemonStatus>(path, request, timeout);
+  std::uint32_t listener = 0;
+  auto status = query<DaemonStatus>(path, request, timeout, &listener);
+  // A daemon in a PID namespace of its own knows no other pid than its own there.
+  if (status && listener != 0) status->pid = listener;
+  return status;
 }
 
 Result<std::string> query_text(const std::string& path, ControlRequest request, Duration timeout) {

@@ -12,7 +12,6 @@
 
 #include "common/os/errno_text.h"
 #include "common/os/path_parts.h"
-#include "common/os/unix_listener.h"
 
 namespace splitnic::os {
 namespace {
@@ -119,8 +118,16 @@ bool others_can_reach(const std::string& socket_path) {
 
 mode_t socket_mode(const std::string& socket_path) { return others_can_reach(socket_path) ? 0666 : 0600; }
 
-std::string default_control_path(const std::string& directory, std::string_view role) {
-  return fmt::format("{}/{}-{}.sock", directory, role, ::getpid());
+Result<UnixListener> listen_at_default_path(const std::string& directory, std::string_view role) {
+  const std::string first = fmt::format("{}/{}-{}", directory, role, ::getpid());
+  std::string path = first + ".sock";
+  auto listener = UnixListener::listen(path);
+  for (unsigned number = 2; number <= kMostWithOnePid; ++number) {
+    if (listener || probe_socket(path) != SocketState::kLive) break;
+    path = fmt::format("{}-{}.sock", first, number);
+    listener = UnixListener::listen(path);
+  }
+  return listener;
 }
 
 std::vector<std::string> find_control_sockets(const std::vector<std::string>& candidates) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/os/unix_listener.h"
 #include "common/result.h"
 
 namespace splitnic::os {
@@ -45,8 +46,11 @@ bool others_can_reach(const std::string& socket_path);
 /// The mode of a socket for everybody who can reach its folder: 0600 where that is this user alone, else 0666.
 mode_t socket_mode(const std::string& socket_path);
 
-/// DIRECTORY/ROLE-PID.sock in the directory that make_control_directory found.
-std::string default_control_path(const std::string& directory, std::string_view role);
+/// Listens at DIRECTORY/ROLE-PID.sock, in the directory that make_control_directory found. Daemons in several PID
+/// namespaces may share the directory and have the same pid: where somebody listens there, it takes ROLE-PID-2.sock,
+/// and so on up to kMostWithOnePid. Errors: as UnixListener::listen.
+Result<UnixListener> listen_at_default_path(const std::string& directory, std::string_view role);
+inline constexpr unsigned kMostWithOnePid = 256;
 
 /// The control sockets of all running daemons of this user in the control folders of `candidates`, sorted. Root also
 /// finds the sockets in /run/splitnic of services that run as other users. Removes stale sockets of this user.

@@ -29,6 +29,11 @@ def as_user(user, *words):
     return ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *words]
 
 
+def end(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+
+
 class Machine:
     """Namespaces of a machine that has just booted: nothing in /run, and the interface eth1 for a LAN."""
 
@@ -178,6 +183,23 @@ class ByHand(support.LabTestCase):
         self.assertEqual(done.returncode, 0)
         self.assertNotIn(f"pid {unit.pid} ", done.stderr)  # those of other tests may run beside this one
         self.assertIn(": serving, LAN eth1", done.stdout)
+
+    def test_hosts_in_pid_namespaces_of_their_own_share_the_folder_of_control_sockets(self):
+        unit = self.start_unit()
+        hosts = []
+        for tap in ("vnic0", "vnic1"):
+            around = self.lab.start(f"host-{tap}", self.machine.argv(
+                ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", self.lab.splitnic, "host", "--connect",
+                 "shm:/run/splitnic/lan0.sock", "--tap", tap]))
+            self.addCleanup(around.stop)
+            self.wait_up(around)
+            hosts.append(children(around.pid)[0])
+            self.addCleanup(end, hosts[-1])
+        done = self.machine.status()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for pid in (unit.pid, *hosts):
+            self.assertIn(f", pid {pid}\n", done.stdout)
+            self.assertNotIn(f"pid {pid} ", done.stderr)
 
     def test_a_host_that_waits_for_its_unit_shows_its_interface_as_it_is(self):
         host = self.start_host("vnic0")

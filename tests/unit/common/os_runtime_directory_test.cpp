@@ -136,8 +136,30 @@ TEST_CASE("live control sockets are found and stale ones removed", "[common][run
 }
 
 TEST_CASE("a daemon's control socket is named by role and process", "[common][runtime_directory]") {
-  CHECK(default_control_path("/run/splitnic/control", "host") ==
-        "/run/splitnic/control/host-" + std::to_string(::getpid()) + ".sock");
+  const TemporaryDirectory directory;
+  const std::string name = "host-" + std::to_string(::getpid());
+  const auto first = listen_at_default_path(directory.path(), "host");
+  REQUIRE(first);
+  CHECK(first->path() == directory.path(name + ".sock"));
+  CHECK(listen_at_default_path(directory.path("none"), "host").error().message ==
+        directory.path("none/" + name + ".sock") + ": No such file or directory");
+}
+
+TEST_CASE("daemons that have one pid, in several PID namespaces, share a folder for control sockets",
+          "[common][runtime_directory]") {
+  const TemporaryDirectory directory;
+  const std::string name = "host-" + std::to_string(::getpid());
+  const auto first = listen_at_default_path(directory.path(), "host");
+  leave_stale_socket(directory.path(name + "-2.sock"));
+  const auto second = listen_at_default_path(directory.path(), "host");
+  const auto third = listen_at_default_path(directory.path(), "host");
+  REQUIRE((first && second && third));
+  CHECK(second->path() == directory.path(name + "-2.sock"));
+  CHECK(third->path() == directory.path(name + "-3.sock"));
+  // What is no daemon's socket is an error, not taken for one.
+  std::ofstream(directory.path(name + "-4.sock")) << "x";
+  CHECK(listen_at_default_path(directory.path(), "host").error().message ==
+        directory.path(name + "-4.sock") + ": exists and is no socket");
 }
 
 }  // namespace
