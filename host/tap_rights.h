@@ -22,6 +22,9 @@ struct TapOptions {
   std::size_t queues = 1;              ///< 1 to kMaxQueues
 };
 
+/// Layer-3 bytes: Linux counts the Ethernet header, too, and stops at 65535.
+inline constexpr std::uint32_t kMaxTapMtu = 65521;
+
 /// Queues of one virtual NIC. Each but the first needs a descriptor in the privileged process's answer.
 inline constexpr std::size_t kMaxQueues = 8;
 

@@ -84,7 +84,7 @@ void bind(CLI::App& app, HostCommand& command) {
                  "MTU of a newly created virtual NIC (default: 1500, or the I/O unit's maximum if that is less). The "
                  "interface can be set to any MTU up to the unit's, but beyond 9216 only up to this one")
       ->type_name("BYTES")
-      ->check(between(68U, 65535U));
+      ->check(between(68U, host::kMaxTapMtu));
   app.add_option("--queues", command.queues,
                  "Queues of the virtual NIC, each with a thread of its own; the I/O unit counts each further one as a "
                  "host in --max-hosts and in its limits per user")
@@ -168,7 +168,8 @@ void bind(CLI::App& app, UnitCommand& command) {
   app.add_option("--wait-hosts", command.wait_hosts,
                  "Start the playback of a capture file when the sessions of this many hosts are up; their interfaces "
                  "must be up before (default: 1)")
-      ->type_name("COUNT");
+      ->type_name("COUNT")
+      ->check(between(std::size_t{0}, std::size_t{65535}));
   app.add_option("--window-bytes", command.window_bytes, "Memory of each end of a bridge that the other end writes")
       ->type_name("BYTES")
       ->check(between(std::size_t{1} << 20U, std::size_t{64} << 20U))

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,7 @@ struct UnitCommand {
   std::string state_directory;          ///< empty: $STATE_DIRECTORY, or none
   bool allow_foreign_sources = false;
   bool allow_promiscuous = false;
-  std::size_t wait_hosts = 0;  ///< 0: as the LAN's specification says
+  std::optional<std::size_t> wait_hosts;  ///< none: as the LAN's specification says
   std::size_t window_bytes = 4U << 20U;
   std::size_t max_hosts = 64;
   std::size_t hosts_per_user = 0;   ///< 0: a quarter of max_hosts

@@ -47,10 +47,10 @@ auto parse_ids(const std::vector<std::string>& texts, const char* option, Find f
 iounit::LanSpec parse_lan(const UnitCommand& command) {
   auto spec = iounit::parse_lan_spec(command.lan);
   if (!spec) throw UsageError{fmt::format("--lan: {}", spec.error().message)};
-  if (command.wait_hosts != 0) {
+  if (command.wait_hosts) {
     auto* file = std::get_if<iounit::SavefileSpec>(&*spec);
     if (file == nullptr) throw UsageError{"--wait-hosts goes with --lan file:..."};
-    file->wait_hosts = command.wait_hosts;
+    file->wait_hosts = *command.wait_hosts;
   }
   if (command.lan_engine != "auto") {
     auto* interface = std::get_if<iounit::InterfaceSpec>(&*spec);
