@@ -392,10 +392,12 @@ void ChannelAdapter::State::end_former_connection(const QueuePair& queue_pair) {
   left_connections[slot_of(queue_pair.number)] = QpNumber{};
 }
 
-/// The peer may not have read yet what was refused before the queue pair was connected.
+/// The peer may not have read yet what was refused before the queue pair was connected. A peer that has yet to come is
+/// owed nothing.
 void ChannelAdapter::State::doubt_early(QueuePair& queue_pair) {
   if (queue_pair.path == nullptr) return;
   const bool refused = std::exchange(queue_pair.taking, Taking::usual) == Taking::doubted;
+  if (!queue_pair.path->open) return;
   if (refused && sequence_distance(queue_pair.doubted_to, queue_pair.expected_psn) >= 0) {
     responder.doubt_consumption(queue_pair, queue_pair.doubted_to);
   }

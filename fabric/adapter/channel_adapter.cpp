@@ -132,7 +132,7 @@ bool ChannelAdapter::State::push_not_taken(Path& path, VirtualLane lane) {
 /// and again makes this end look at all of them once in a while only.
 void ChannelAdapter::State::doubt_consumption(Path& path, const PendingNotTaken& refused) {
   const auto doubt = [&](QueuePair& queue_pair, std::optional<std::uint32_t> psn) {
-    if (!path.serves(queue_pair.path)) return;
+    if (!path.serves(queue_pair.path) || !queue_pair.path->open) return;
     responder.doubt_consumption(queue_pair, psn);
     if (queue_pair.acknowledgement.wanted) activate(queue_pair);
   };

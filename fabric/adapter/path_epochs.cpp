@@ -35,6 +35,7 @@ void ChannelAdapter::State::end_epoch(Path& path) {
   path.takes_no_datagrams = false;
   // Nobody is there to be told.
   path.not_taken = {};
+  path.all_doubted_until = 0;
   path.more = {};
   ++path_epochs;
   context.turns.attend(path);

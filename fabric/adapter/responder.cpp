@@ -566,9 +566,10 @@ bool Responder::push_terminate(QueuePair& queue_pair) {
 }
 
 bool Responder::push_acknowledgement(QueuePair& queue_pair) {
-  if (queue_pair.terminate.wanted && queue_pair.taking != Taking::refusing) return push_terminate(queue_pair);
   PendingAcknowledgement& owed = queue_pair.acknowledgement;
-  if (!owed.wanted) return false;
+  const bool terminates = queue_pair.terminate.wanted && queue_pair.taking != Taking::refusing;
+  if ((!terminates && !owed.wanted) || !queue_pair.path->open) return false;
+  if (terminates) return push_terminate(queue_pair);
   const ResponseQueue& responses = queue_pair.responses;
   // An acknowledgement of what came after a read would say that its answer was lost.
   const bool would_overtake =

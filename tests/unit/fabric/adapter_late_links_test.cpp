@@ -167,6 +167,58 @@ TEST_CASE("a path that is detached before its link came up fails the queue pairs
   CHECK_FALSE(end.adapter.outstanding());
 }
 
+TEST_CASE("a queue pair that is connected when the peer has gone owes the next one nothing", "[fabric][adapter]") {
+  LinkedPair pair;
+  LateLink late;
+  late.use(&pair.link(0));
+  Endpoint end(late, AdapterOptions{}, pair.random(), QueuePairAttributes{});
+  REQUIRE(end.adapter.connect(end.number, {QpNumber{77}, 7, 9}) == Status::ok);
+  FabricLink& peer = pair.link(1);
+  const auto poll = [&] {
+    pair.advance(microseconds(20));
+    end.adapter.poll(pair.now());
+    pair.advance(Duration::zero());
+  };
+  // The peer takes nothing, until a refusal has to speak for all of its messages.
+  std::uint32_t sent = 0;
+  while (!pair.link(0).wants_room(VirtualLane::data)) {
+    Cell lost;
+    lost.opcode = Opcode::send_only;
+    lost.destination_queue_pair = QpNumber{0xabcde};
+    lost.packet_sequence = sent++;
+    lost.awaited = true;
+    ClaimedPayload none;
+    REQUIRE(peer.claim(VirtualLane::data, lost, 0, none));
+    std::uint32_t packet_crc = kPacketCrcStart;
+    static_cast<void>(peer.release(VirtualLane::data, lost, packet_crc));
+    if (sent % 32 == 0) poll();
+  }
+  poll();
+  const std::uint64_t refusals = end.adapter.counters().not_taken_sent;
+  REQUIRE(refusals < sent);
+  while (peer.front(VirtualLane::data) != nullptr) peer.pop(VirtualLane::data);
+  static_cast<void>(peer.return_room(VirtualLane::data, true));
+  poll();
+  REQUIRE(end.adapter.counters().not_taken_sent == refusals + 1);
+  const std::uint64_t acknowledgements = end.adapter.counters().acknowledgements_sent;
+  late.use(nullptr);
+  end.adapter.follow(PathNumber{1});
+
+  enum class Next { none, begins, is_up };
+  const Next next = GENERATE(Next::none, Next::begins, Next::is_up);
+  LinkedPair fresh;
+  if (next == Next::begins) fresh.link(0).restart();
+  if (next != Next::none) late.use(&fresh.link(0));
+  end.adapter.follow(PathNumber{1});
+  REQUIRE(late.up() == (next == Next::is_up));
+  const QpNumber made = end.make_queue_pair({});
+  REQUIRE(end.adapter.connect(made, {QpNumber{78}, 1, 1}) == Status::ok);
+  for (int i = 0; i < 5; ++i) poll();
+  CHECK(end.adapter.state(made) == QueuePairState::ready_to_send);
+  CHECK(end.adapter.counters().acknowledgements_sent == acknowledgements);
+  CHECK_FALSE(end.adapter.outstanding());
+}
+
 TEST_CASE("messages between queue pairs of one adapter go the short way", "[fabric][adapter][express]") {
   SeededRandom random(5);
   Time now{};
