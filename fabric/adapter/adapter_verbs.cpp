@@ -398,9 +398,7 @@ void ChannelAdapter::State::doubt_early(QueuePair& queue_pair) {
   if (queue_pair.path == nullptr) return;
   const bool refused = std::exchange(queue_pair.taking, Taking::usual) == Taking::doubted;
   if (!queue_pair.path->open) return;
-  if (refused && sequence_distance(queue_pair.doubted_to, queue_pair.expected_psn) >= 0) {
-    responder.doubt_consumption(queue_pair, queue_pair.doubted_to);
-  }
+  if (refused) responder.doubt_consumption(queue_pair, queue_pair.doubted_to);
   for (const Path* path : {queue_pair.path, queue_pair.path->twin}) {
     if (path != nullptr && all_doubted(*path)) responder.doubt_consumption(queue_pair, std::nullopt);
   }
@@ -429,8 +427,8 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
       SendQueue& send = found->send;
       found->peer = peer;
       found->path = path;
+      found->expected_psn = peer.first_psn_expected;  // what is refused now may have such a number
       state_->end_former_connection(*found);
-      found->expected_psn = peer.first_psn_expected;
       send.acknowledged_psn = send.sent_psn = send.next_psn = peer.first_psn_to_send;
       send.max_unanswered = std::min(found->options.reads_out, peer.reads_in);
       send.retries_left = found->times.retry_count;

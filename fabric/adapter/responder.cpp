@@ -434,19 +434,15 @@ Responder::Verdict Responder::place_write(QueuePair& queue_pair, const ReceivedC
 /// and be taken.
 void Responder::doubt_consumption(QueuePair& queue_pair, std::optional<std::uint32_t> psn) {
   if (!queue_pair.options.acknowledged || queue_pair.taking == Taking::refusing) return;
-  if (!queue_pair.rules().connected) {
-    if (!psn) return;
-    queue_pair.taking = Taking::doubted;
-    queue_pair.doubted_to = *psn;
-    return;
-  }
+  const bool connected = queue_pair.rules().connected;
   const std::uint32_t last = psn.value_or(queue_pair.expected_psn + 2 * kPacketsUnderWay);
   const std::int32_t ahead = sequence_distance(last, queue_pair.expected_psn);
-  if (psn && ahead >= kPacketsUnderWay) return;  // the peer can't mean any of its requests
+  if (psn && ahead >= kPacketsUnderWay) return;   // the peer can't mean any of its requests
+  if (!connected && (!psn || ahead < 0)) return;  // nothing was taken yet
   const bool beyond = queue_pair.taking == Taking::usual || sequence_distance(last, queue_pair.doubted_to) > 0;
   if (beyond) queue_pair.doubted_to = last;
   queue_pair.taking = Taking::doubted;
-  if (ahead < 0 || !psn) schedule_acknowledgement(queue_pair, Syndrome::ok, queue_pair.expected_psn - 1);
+  if (connected && (ahead < 0 || !psn)) schedule_acknowledgement(queue_pair, Syndrome::ok, queue_pair.expected_psn - 1);
 }
 
 void Responder::finish(QueuePair& queue_pair, const Cell& cell) {

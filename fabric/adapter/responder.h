@@ -30,7 +30,7 @@ class Responder {
   static constexpr auto kPacketsUnderWay = static_cast<std::int32_t>(kMaxQueueDepth);
   /// The peer is being told that this packet was consumed and not taken; nullopt: that any may be one. Where it was
   /// taken all the same, before or after, the peer gets an ok. nullopt holds until kPacketsUnderWay more have come in.
-  /// A queue pair that is not connected remembers the packet that was named last.
+  /// A queue pair that is about to be connected remembers the last of its first packets that was named.
   void doubt_consumption(QueuePair& queue_pair, std::optional<std::uint32_t> psn);
   /// A datagram for queue_pair, which takes such; message: what follows its header.
   void take_datagram(QueuePair& queue_pair, const Path& path, const DatagramHeader& header, const Cell& cell,

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <vector>
@@ -264,6 +265,35 @@ TEST_CASE("a message that was refused in an older copy alone ends without a time
   CHECK(responder.take().size() == 2);
   CHECK(ids_of(requester.take(), CompletionStatus::success) == std::vector<std::uint64_t>{1, 2});
   CHECK(requester.adapter.counters().timeouts == 0);
+}
+
+TEST_CASE("each message of a new connection that was refused before it was made gets an acknowledgement",
+          "[fabric][adapter][consumption]") {
+  constexpr std::uint32_t kPsn = SlotPeer::kPsn;
+  SlotPeer peer;
+  const auto connect_again = [&] {
+    ChannelAdapter& adapter = peer.host.adapter;
+    peer.pair.advance(microseconds(1));
+    REQUIRE(adapter.modify(peer.host.number, QueuePairEvent::reset) == Status::ok);
+    REQUIRE(adapter.connect(peer.host.number, {SlotPeer::kNumber, SlotPeer::kOwnPsn, kPsn}) == Status::ok);
+    peer.receive(4);
+    CHECK(peer.take().size() == 4);
+  };
+  // The last refusal names an older packet, or one that no message of the new connection can have.
+  for (const std::uint32_t psn : {kPsn, kPsn + 2, kPsn + 1}) REQUIRE(peer.put(peer.awaited_send(psn)));
+  const std::uint32_t last =
+      GENERATE(as<std::uint32_t>(), SlotPeer::kPsn, SlotPeer::kPsn - 1, SlotPeer::kPsn + (1U << 20U));
+  REQUIRE(peer.put(peer.awaited_send(last)));
+  connect_again();
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    REQUIRE(peer.put(peer.awaited_send(kPsn + i)));
+    peer.poll();
+    const auto back = peer.take();
+    REQUIRE(back.size() == (i < 3 ? 1 : 0));  // then consumption acknowledges
+    if (i == 3) break;
+    CHECK(back[0].opcode == Opcode::acknowledge);
+    CHECK(back[0].packet_sequence == kPsn + i);
+  }
 }
 
 TEST_CASE("a refusal that finds no room ends with the epoch", "[fabric][adapter][consumption]") {
