@@ -168,7 +168,14 @@ struct Path {
     std::size_t& shortest = refused[static_cast<std::size_t>(lane)];
     const bool room = link.claim(lane, cell, payload_bytes, to);
     shortest = room ? kNothingRefused : std::min(shortest, payload_bytes);
+    claims[static_cast<std::size_t>(lane)] += room ? 1U : 0U;
     return room;
+  }
+  /// Changes whenever the peer has given room on the lane, as far as this end has seen that; where the link has no
+  /// slots, when the room is used.
+  [[nodiscard]] std::uint64_t room_given(VirtualLane lane) const {
+    const SlotLane* rings = slots[static_cast<std::size_t>(lane)];
+    return rings != nullptr ? rings->sender.tail() : claims[static_cast<std::size_t>(lane)];
   }
   /// The shortest payload that has found no room on the lane since forget_refusals(), and since another has found some.
   [[nodiscard]] std::optional<std::size_t> refused_payload(VirtualLane lane) const {
@@ -195,6 +202,7 @@ struct Path {
   std::array<SlotLane*, kLanes> slots{};  ///< the link's, in this epoch; null: there are none
   std::array<PendingNotTaken, kLanes> not_taken{};
   std::array<std::uint64_t, kLanes> settled{};     ///< as far as requests have been completed by it
+  std::array<std::uint64_t, kLanes> claims{};      ///< of claim(), those that found room
   std::array<AwaitedPositions, kLanes> awaited{};  ///< kept where there are slots
   std::size_t waiting = 0;                         ///< queue pairs that wait for the peer (QueuePairTurns)
   std::array<LookHabit, kLanes> looks{};           ///< when the lane's slots are looked at

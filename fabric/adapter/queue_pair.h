@@ -122,11 +122,12 @@ struct SendQueue {
   bool awaits_turn = false;       ///< the peer has said that the answer will come, and has not been asked since
   bool loss_noticed = false;      ///< an answer was missed and asked for again; the next time is the timeout's
   Time acknowledge_by = kNever;   ///< kNever: nothing awaited, or not yet started by a poll
-  Time room_by = kNever;          ///< when a partly sent message that finds no room ends; kNever: none waits so
+  Time room_by = kNever;          ///< when a message that finds no room ends; kNever: none waits so
   Time hold_until = Time::min();  ///< receiver not ready
   /// Datagrams: what finds no room is dropped from then on. kNever: there was room; kWaits: there was none, and no poll
   /// has begun the time.
   Time drop_at = kNever;
+  std::uint64_t room_from = 0;    ///< Path::room_given() when that time began
   std::uint64_t same_way_to = 0;  ///< datagrams before this position go where the one goes that waits for room
   Time delay_until = kNever;      ///< of a delay at `next`; kNever: not yet started by a poll
 

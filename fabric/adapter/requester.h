@@ -100,9 +100,10 @@ class Requester {
   [[nodiscard]] static bool may_be_lost(const QueuePair& queue_pair);
   void ask_again(QueuePair& queue_pair);
   [[nodiscard]] static bool waits_for_path(const QueuePair& queue_pair);
-  [[nodiscard]] static bool lacks_room(const QueuePair& queue_pair);
+  [[nodiscard]] bool lacks_room(const QueuePair& queue_pair) const;
   [[nodiscard]] bool waits_for_others(const QueuePair& queue_pair) const;
   [[nodiscard]] bool lacked_room_for_long(QueuePair& queue_pair);
+  void await_room(QueuePair& queue_pair);
 
   AdapterContext& context_;
   Placer placer_;

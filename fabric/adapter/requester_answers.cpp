@@ -390,12 +390,15 @@ void Requester::ask_again(QueuePair& queue_pair) {
   std::tie(send.next, send.next_offset, send.next_cell, send.packet_crc) = before;
 }
 
-/// A partly sent message waits for room, and no request before it waits for an answer.
-bool Requester::lacks_room(const QueuePair& queue_pair) {
+/// A request waits for room, to begin or to go on, and none before it waits for an answer.
+bool Requester::lacks_room(const QueuePair& queue_pair) const {
   const SendQueue& send = queue_pair.send;
-  const bool partly_sent = send.next_cell != 0 && send.sent == send.done;
   const Path* path = queue_pair.path;  // of a datagram queue pair: null
-  return partly_sent && path != nullptr && path->open && path->link.wants_room(queue_pair.options.lane);
+  if (send.next == send.posted || send.sent != send.done || path == nullptr || !path->open) return false;
+  if (!path->link.wants_room(queue_pair.options.lane)) return false;
+  if (send.next_cell != 0) return true;
+  const bool may_begin = context_.now >= send.hold_until && queue_pair.sends_on();
+  return may_begin && goes_over_the_wire(send.entries[send.next].request.operation);
 }
 
 /// The path to the peer is not up yet, and requests wait for it.
@@ -403,22 +406,33 @@ bool Requester::waits_for_path(const QueuePair& queue_pair) {
   return queue_pair.path != nullptr && !queue_pair.path->open && queue_pair.send.next != queue_pair.send.posted;
 }
 
-/// lacks_room() has held since the message's last cell left, for as long as a request waits for its answer in all; or
-/// the path has not come up for so long.
+/// lacks_room() has held, and the peer has given no room in the lane, also to others, for as long as a request waits
+/// for its answer in all; or the path has not come up for so long.
 bool Requester::lacked_room_for_long(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
   if (!waits_for_path(queue_pair) && !lacks_room(queue_pair)) {
     send.room_by = kNever;
     return false;
   }
-  if (send.room_by == kNever) {
-    const Duration once = std::max(queue_pair.times.ack_timeout, Duration(1));
-    const bool first = waits_for_path(queue_pair) && queue_pair.path->incarnation == 0;
-    const Duration::rep attempts = (Duration::rep{queue_pair.times.retry_count} + 1) * (first ? kFirstPathTimes : 1);
-    const auto times = std::min<Duration::rep>(attempts, (kNever - context_.now) / once);
-    send.room_by = context_.now + once * times;
-  }
+  Path& path = *queue_pair.path;
+  const VirtualLane lane = queue_pair.options.lane;
+  if (send.room_by == kNever || send.room_from != path.room_given(lane)) await_room(queue_pair);
+  if (context_.now < send.room_by) return false;
+  // This end may not have polled for long, and so not have seen what the peer has given.
+  if (path.open) static_cast<void>(path.link.drained(lane));
+  if (send.room_from != path.room_given(lane)) await_room(queue_pair);
   return context_.now >= send.room_by;
+}
+
+/// Begins the time in which the peer is to give room, or the path to come up.
+void Requester::await_room(QueuePair& queue_pair) {
+  SendQueue& send = queue_pair.send;
+  const Duration once = std::max(queue_pair.times.ack_timeout, Duration(1));
+  const bool first = waits_for_path(queue_pair) && queue_pair.path->incarnation == 0;
+  const Duration::rep attempts = (Duration::rep{queue_pair.times.retry_count} + 1) * (first ? kFirstPathTimes : 1);
+  const auto times = std::min<Duration::rep>(attempts, (kNever - context_.now) / once);
+  send.room_by = context_.now + once * times;
+  send.room_from = queue_pair.path->room_given(queue_pair.options.lane);
 }
 
 /// Whether the oldest request, or its answer, may have got lost. Not while the peer has not taken all that lies in the
