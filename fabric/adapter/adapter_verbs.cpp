@@ -83,7 +83,7 @@ Status ChannelAdapter::detach(PathNumber number) {
   for (QueuePair* queue_pair : state_->queue_pairs) {
     if (queue_pair->path != path) continue;
     if (queue_pair->rules().connected) void_queue_pair(state_->context, *queue_pair);  // it has awaited the link
-    queue_pair->path = nullptr;
+    leave_path(*queue_pair);
   }
   if (path->twin != nullptr) path->twin->twin = nullptr;
   state_->context.datagrams.forget(number);
@@ -425,8 +425,7 @@ Status ChannelAdapter::modify(QpNumber queue_pair, QueuePairEvent event, const Q
       if (path == nullptr) return Status::bad_argument;
       if (!state_->follow(*path) && !path->link.awaited()) return Status::link_down;
       SendQueue& send = found->send;
-      found->peer = peer;
-      found->path = path;
+      join_path(*found, *path, peer);
       found->expected_psn = peer.first_psn_expected;  // what is refused now may have such a number
       state_->end_former_connection(*found);
       send.acknowledged_psn = send.sent_psn = send.next_psn = peer.first_psn_to_send;
@@ -519,6 +518,7 @@ Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
   context.datagrams.forget(queue_pair);
   std::erase(state_->queue_pairs, found);
   state_->turns.forget(*found);
+  leave_path(*found);
   state_->context.queue_pair_slots[queue_pair.value & (state_->context.queue_pair_slots.size() - 1)].reset();
   return Status::ok;
 }

@@ -147,12 +147,9 @@ void ChannelAdapter::State::doubt_consumption(Path& path, const PendingNotTaken&
 
 void ChannelAdapter::State::take_not_taken(Path& path, const Cell& cell) {
   const QpNumber named = cell.destination_queue_pair;
-  const auto take = [&](QueuePair& queue_pair) {
-    if (queue_pair.path != &path || (named.value != 0 && queue_pair.peer.number != named)) return;
-    requester.take_not_taken(queue_pair, named.value == 0 ? std::nullopt : std::optional(cell.packet_sequence));
-  };
-  for (QueuePair* queue_pair : turns.active()) take(*queue_pair);
-  turns.visit_waiting(take);
+  if (named.value == 0) return path.refuse_sent();
+  const auto [first, last] = path.by_peer.equal_range(named.value);
+  for (auto each = first; each != last; ++each) requester.take_not_taken(*each->second, cell.packet_sequence);
 }
 
 ChannelAdapter::ChannelAdapter(const AdapterOptions& options, RandomSource& random)

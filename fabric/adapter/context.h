@@ -73,6 +73,10 @@ struct AdapterContext {
   }
 };
 
+/// The queue pair is about to be connected to this peer, over this path; or it has no peer any more.
+void join_path(QueuePair& queue_pair, Path& path, const QueuePairPeer& peer);
+void leave_path(QueuePair& queue_pair);
+
 /// Whether the numbers of a packet's cells suffice for so many bytes on the queue pair's path.
 [[nodiscard]] bool fits_packet(std::uint32_t bytes, const QueuePair& queue_pair);
 /// Whether the peer has placed all that the queue pair has sent in cells. What is stored before that would be visible

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "common/time.h"
@@ -19,6 +20,8 @@
 #include "fabric/wire/datagram.h"
 
 namespace splitnic::fabric {
+
+struct QueuePair;
 
 /// A message that was consumed and not taken, of which the peer has not been told yet; several become one of them all.
 struct PendingNotTaken {
@@ -177,6 +180,15 @@ struct Path {
     const SlotLane* rings = slots[static_cast<std::size_t>(lane)];
     return rings != nullptr ? rings->sender.tail() : claims[static_cast<std::size_t>(lane)];
   }
+  /// The position in the lane of what was sent last.
+  [[nodiscard]] std::uint64_t sent_to(VirtualLane lane) const {
+    const SlotLane* rings = slots[static_cast<std::size_t>(lane)];
+    return rings != nullptr ? rings->sender.head() : released[static_cast<std::size_t>(lane)];
+  }
+  /// The peer has refused a message without naming it: the consumption of what was sent so far acknowledges nothing.
+  void refuse_sent() {
+    for (std::size_t lane = 0; lane != kLanes; ++lane) refused_to[lane] = sent_to(static_cast<VirtualLane>(lane));
+  }
   /// The shortest payload that has found no room on the lane since forget_refusals(), and since another has found some.
   [[nodiscard]] std::optional<std::size_t> refused_payload(VirtualLane lane) const {
     const std::size_t shortest = refused[static_cast<std::size_t>(lane)];
@@ -202,6 +214,8 @@ struct Path {
   std::array<SlotLane*, kLanes> slots{};  ///< the link's, in this epoch; null: there are none
   std::array<PendingNotTaken, kLanes> not_taken{};
   std::array<std::uint64_t, kLanes> settled{};     ///< as far as requests have been completed by it
+  std::array<std::uint64_t, kLanes> refused_to{};  ///< up to there, it completes none (refuse_sent())
+  std::array<std::uint64_t, kLanes> released{};    ///< CellLink::release(), of the last cell
   std::array<std::uint64_t, kLanes> claims{};      ///< of claim(), those that found room
   std::array<AwaitedPositions, kLanes> awaited{};  ///< kept where there are slots
   std::size_t waiting = 0;                         ///< queue pairs that wait for the peer (QueuePairTurns)
@@ -222,6 +236,8 @@ struct Path {
   Path* twin = nullptr;                  ///< the other end, if both are this adapter's
   /// AdapterCounters::cells_received until which all connected queue pairs of the path are doubted (Taking::doubted).
   std::uint64_t all_doubted_until = 0;
+  /// By QueuePairPeer::number: the queue pairs that have this path. Kept by join_path() and leave_path().
+  std::unordered_multimap<std::uint32_t, QueuePair*> by_peer{};
 };
 
 }  // namespace splitnic::fabric

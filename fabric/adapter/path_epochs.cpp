@@ -21,7 +21,7 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
   for (const QueuePair* queue_pair : queue_pairs) {  // those that have awaited the link
     if (queue_pair->path == &path) publish_admission(context, *queue_pair);
   }
-  path.settled = {};
+  path.settled = path.refused_to = path.released = {};
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     path.awaited[lane].start(path.slots[lane] == nullptr ? 0 : path.slots[lane]->sender.lines());
   }

@@ -131,6 +131,23 @@ Path* AdapterContext::path(PathNumber number) {
   return only->get();
 }
 
+void join_path(QueuePair& queue_pair, Path& path, const QueuePairPeer& peer) {
+  leave_path(queue_pair);
+  queue_pair.peer = peer;
+  queue_pair.path = &path;
+  path.by_peer.emplace(peer.number.value, &queue_pair);
+}
+
+void leave_path(QueuePair& queue_pair) {
+  if (queue_pair.path != nullptr) {
+    auto& by_peer = queue_pair.path->by_peer;
+    const auto [first, last] = by_peer.equal_range(queue_pair.peer.number.value);
+    by_peer.erase(std::find_if(first, last, [&](const auto& each) { return each.second == &queue_pair; }));
+  }
+  queue_pair.peer = QueuePairPeer{};
+  queue_pair.path = nullptr;
+}
+
 bool fits_packet(std::uint32_t bytes, const QueuePair& queue_pair) {
   constexpr std::uint64_t kCellsPerPacket = std::numeric_limits<std::uint16_t>::max();
   return bytes <= kCellsPerPacket * queue_pair.path->cell_payload(queue_pair.options.lane);
@@ -157,7 +174,7 @@ std::uint64_t release_cell(AdapterContext& context, Path& path, VirtualLane lane
   ++context.counters.cells_sent;
   context.counters.bytes_sent += payload_bytes;
   context.turns.attend(path);
-  return path.link.release(lane, cell, packet_crc);
+  return path.released[static_cast<std::size_t>(lane)] = path.link.release(lane, cell, packet_crc);
 }
 
 bool send_cell(AdapterContext& context, Path& path, VirtualLane lane, const Cell& cell,
@@ -241,8 +258,7 @@ void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   send.message_sequence = 0;
   queue_pair.state = QueuePairState::reset;
   publish_connection(context, queue_pair);
-  queue_pair.peer = QueuePairPeer{};
-  queue_pair.path = nullptr;
+  leave_path(queue_pair);
   queue_pair.incoming = Reassembly{};
   end_early_writes(context, queue_pair);
   queue_pair.silent = false;

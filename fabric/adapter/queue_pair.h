@@ -176,6 +176,21 @@ struct SendQueue {
     next_cell = 0;
     packet_crc = kPacketCrcStart;
   }
+  /// The request of this packet, if it was on the wire whole and is not done; else null. Requests on the wire have
+  /// successive numbers, so it steps over as many positions as are missing, and walks past local requests alone.
+  [[nodiscard]] SendEntry* find_sent(std::uint32_t psn) {
+    const auto is_local = [this](std::uint64_t at) { return !goes_over_the_wire(entries[at].request.operation); };
+    std::uint32_t known = sent_psn;  // of the first packet from `at` on
+    for (std::uint64_t at = sent; known - psn - 1 < at - done;) {
+      at -= known - psn;  // there, unless requests between are local: then before
+      while (is_local(at) && at != done) --at;
+      if (is_local(at)) return nullptr;
+      SendEntry& entry = entries[at];
+      if (entry.psn == psn) return &entry;
+      known = entry.psn;
+    }
+    return nullptr;
+  }
   [[nodiscard]] std::span<std::byte> inline_at(std::uint64_t position) {
     return std::span(inline_data).subspan((position & (entries.capacity() - 1)) * inline_bytes, inline_bytes);
   }

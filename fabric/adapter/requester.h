@@ -29,8 +29,9 @@ class Requester {
   void take_acknowledgement(QueuePair& queue_pair, const Cell& cell);
   /// The lane of its path is settled further. Returns how many requests ended by it.
   std::size_t take_settled(QueuePair& queue_pair);
-  /// The peer consumed a message without taking it: the one with this packet sequence number; nullopt: perhaps any.
-  void take_not_taken(QueuePair& queue_pair, std::optional<std::uint32_t> psn);
+  /// The peer consumed a message without taking it: the one with this packet sequence number. See also
+  /// Path::refuse_sent().
+  static void take_not_taken(QueuePair& queue_pair, std::uint32_t psn);
   void take_terminate(QueuePair& queue_pair, const ReceivedCell& received);
   void take_read_response(QueuePair& queue_pair, const ReceivedCell& received);
   /// The oldest read or atomic that has left and is not answered; null: there is none.

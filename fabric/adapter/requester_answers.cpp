@@ -62,13 +62,15 @@ bool refuses_answer(const QueuePair& queue_pair, std::uint32_t psn) {
 /// whose answer has not come.
 bool Requester::complete_ready(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
-  const std::uint64_t settled = queue_pair.path->settled[static_cast<std::size_t>(queue_pair.options.lane)];
+  const auto lane = static_cast<std::size_t>(queue_pair.options.lane);
+  const std::uint64_t settled = queue_pair.path->settled[lane];
+  const std::uint64_t refused_to = queue_pair.path->refused_to[lane];
   CompletionQueue* const completions =
       context_.completion_queue(queue_pair.options.send_completions);  // null: an XRC target
   while (send.done != send.sent) {
     const SendEntry& entry = send.entries[send.done];
     if (goes_over_the_wire(entry.request.operation)) {
-      const bool consumed = entry.settled_at != 0 && entry.settled_at <= settled;
+      const bool consumed = entry.settled_at > refused_to && entry.settled_at <= settled;
       if (!consumed && sequence_distance(entry.psn, send.acknowledged_psn) >= 0) return true;
       if (is_answered(entry.request.operation) && !entry.answered) return false;
       if (sequence_distance(entry.psn, send.acknowledged_psn) >= 0) send.acknowledged_psn = entry.psn + 1;
@@ -110,12 +112,8 @@ std::size_t Requester::take_settled(QueuePair& queue_pair) {
 /// Its consumption does not acknowledge it. It may have been an older copy that was refused; then the peer acknowledges
 /// the newer one when it takes that (Responder::doubt_consumption). What comes after it in the queue can't end before
 /// it; so it stays until an answer, or a copy that leaves later, or the timeout decides.
-void Requester::take_not_taken(QueuePair& queue_pair, std::optional<std::uint32_t> psn) {
-  SendQueue& send = queue_pair.send;
-  for (std::uint64_t position = send.done; position != send.sent; ++position) {
-    SendEntry& entry = send.entries[position];
-    if (!psn || entry.psn == *psn) entry.settled_at = 0;
-  }
+void Requester::take_not_taken(QueuePair& queue_pair, std::uint32_t psn) {
+  if (SendEntry* entry = queue_pair.send.find_sent(psn)) entry->settled_at = 0;
 }
 
 void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {

@@ -1,9 +1,11 @@
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "fabric/adapter/queue_pair.h"
 #include "slot_peer.h"
 
 /// What a peer is told of messages that were consumed without having been taken, and what that costs others.
@@ -12,6 +14,7 @@ namespace {
 
 using test::Endpoint;
 using test::ids_of;
+using test::LinkedPair;
 using test::microseconds;
 using test::milliseconds;
 using test::SlotPeer;
@@ -265,6 +268,96 @@ TEST_CASE("a message that was refused in an older copy alone ends without a time
   CHECK(responder.take().size() == 2);
   CHECK(ids_of(requester.take(), CompletionStatus::success) == std::vector<std::uint64_t>{1, 2});
   CHECK(requester.adapter.counters().timeouts == 0);
+}
+
+TEST_CASE("a refusal keeps back the message that it names, on the connection and the path that it names",
+          "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  LinkedPair others;
+  Endpoint& host = peer.host;
+  const PathNumber other_path = host.adapter.attach(others.link(0)).value();
+  const auto connected = [&](QpNumber number, PathNumber path) {
+    const QpNumber made = host.make_queue_pair({});
+    QueuePairPeer to{number, SlotPeer::kOwnPsn, 1};
+    to.path = path;
+    REQUIRE(host.adapter.connect(made, to) == Status::ok);
+    return made;
+  };
+  // Two with one name, one with another, and one with the same name over another path.
+  const std::array numbers{connected(QpNumber{78}, PathNumber{1}), connected(QpNumber{79}, PathNumber{1}),
+                           connected(QpNumber{79}, PathNumber{1}), connected(QpNumber{79}, other_path)};
+  const auto send = [&] {
+    std::uint64_t id = 0;
+    for (const QpNumber number : numbers) {
+      host.number = number;
+      for (int i = 0; i < 2; ++i) REQUIRE(host.send(id++, 0, 10) == Status::ok);
+    }
+  };
+  const auto settle_all = [&] {
+    peer.settle();
+    others.advance(microseconds(1));
+    FabricLink& link = others.link(1);
+    while (link.front(kData) != nullptr) link.pop(kData);
+    link.settle(kData);
+    static_cast<void>(link.return_room(kData, true));
+    others.advance(microseconds(1));
+    peer.poll();
+    peer.poll();
+    return ids_of(host.take(), CompletionStatus::success);
+  };
+  using Ids = std::vector<std::uint64_t>;
+  send();
+  CHECK(peer.take().size() == 6);
+  SECTION("a name that two have") {
+    REQUIRE(peer.put(SlotPeer::not_taken(QpNumber{79}, SlotPeer::kOwnPsn + 1)));
+    CHECK(settle_all() == Ids{0, 1, 2, 4, 6, 7});
+  }
+  SECTION("a name that only a former connection had") {
+    REQUIRE(host.adapter.modify(numbers[0], QueuePairEvent::reset) == Status::ok);
+    REQUIRE(host.adapter.destroy_queue_pair(numbers[1]) == Status::ok);
+    REQUIRE(peer.put(SlotPeer::not_taken(QpNumber{78}, SlotPeer::kOwnPsn)));
+    CHECK(settle_all() == Ids{4, 5, 6, 7});
+  }
+  SECTION("packets that are not under way") {
+    for (const std::uint32_t psn : {SlotPeer::kOwnPsn - 1, SlotPeer::kOwnPsn + 2, SlotPeer::kOwnPsn + 0x80000000U}) {
+      REQUIRE(peer.put(SlotPeer::not_taken(QpNumber{79}, psn)));
+    }
+    CHECK(settle_all() == Ids{0, 1, 2, 3, 4, 5, 6, 7});
+  }
+  SECTION("all, and what is sent later ends by consumption again") {
+    REQUIRE(peer.put(SlotPeer::not_taken(QpNumber{}, 0)));
+    CHECK(settle_all() == Ids{6, 7});
+    for (int i = 0; i < 300; ++i) peer.poll(milliseconds(1));
+    CHECK(peer.take().size() == 6);
+    CHECK(settle_all() == Ids{0, 1, 2, 3, 4, 5});
+  }
+}
+
+TEST_CASE("the packet that a refusal names is found among local requests", "[fabric][adapter][consumption]") {
+  const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{50}));
+  CAPTURE(seed);
+  SeededRandom random(seed);
+  QueuePairAttributes attributes;
+  attributes.send_depth = 64;
+  SendQueue send(attributes);
+  send.done = random.below(100);
+  send.sent = send.done + random.below(65);
+  const std::uint32_t first = std::uint32_t{0} - static_cast<std::uint32_t>(random.below(64));  // numbers wrap
+  send.sent_psn = first;
+  std::vector<SendEntry*> on_the_wire;
+  const std::uint64_t local_percent = random.below(101);
+  for (std::uint64_t position = send.done; position != send.sent; ++position) {
+    SendEntry& entry = send.entries[position];
+    entry.request.operation = random.below(100) < local_percent ? Operation::bind_window : Operation::send;
+    entry.psn = 0;
+    if (entry.request.operation == Operation::bind_window) continue;
+    entry.psn = send.sent_psn++;
+    on_the_wire.push_back(&entry);
+  }
+  for (std::uint32_t i = 0; i < on_the_wire.size(); ++i) REQUIRE(send.find_sent(first + i) == on_the_wire[i]);
+  for (const std::uint32_t psn : {first - 1, send.sent_psn, first - 70, send.sent_psn + 70, first + 0x80000000U}) {
+    REQUIRE(send.find_sent(psn) == nullptr);
+  }
 }
 
 TEST_CASE("each message of a new connection that was refused before it was made gets an acknowledgement",
