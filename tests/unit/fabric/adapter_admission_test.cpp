@@ -169,6 +169,63 @@ TEST_CASE("the question for a drain that finds no room waits for some, and does 
   CHECK(owner.counters().drains_completed == 1);
 }
 
+TEST_CASE("a peer that answers no drain is asked about all queue pairs together", "[fabric][adapter][drain]") {
+  AdapterOptions options = test::small_cells();
+  options.max_events = 4096;
+  TwoEndpoints two(options);
+  const Memory memory(two, two.end(1).domain);
+  ChannelAdapter& owner = two.end(1).adapter;
+  constexpr std::size_t kQueuePairs = 1000;
+  std::vector<QpNumber> gone;
+  for (std::size_t i = 0; i < kQueuePairs; ++i) {
+    gone.push_back(two.end(1).make_queue_pair({}));
+    REQUIRE(owner.connect(gone.back(), {QpNumber{100}, 1, 1}) == Status::ok);
+    REQUIRE(owner.destroy_queue_pair(gone.back()) == Status::ok);
+    two.pair.advance(microseconds(10));
+    owner.poll(two.pair.now());
+  }
+  const auto in_quarantine = [&](QpNumber number) { return owner.in_quarantine(number); };
+  CHECK(std::ranges::all_of(gone, in_quarantine));
+  FabricLink& link = two.pair.link(0);
+  const auto questions = [&link] {
+    std::vector<std::uint32_t> numbers;
+    for (; link.front(VirtualLane::control) != nullptr; link.pop(VirtualLane::control)) {
+      REQUIRE(link.front(VirtualLane::control)->cell.opcode == Opcode::drain_request);
+      numbers.push_back(link.front(VirtualLane::control)->cell.generation);
+    }
+    return numbers;
+  };
+  const auto answer = [&](std::uint32_t number) {
+    Cell cell;
+    cell.opcode = Opcode::drain_acknowledge;
+    cell.generation = number;
+    ClaimedPayload none;
+    REQUIRE(link.claim(VirtualLane::control, cell, 0, none));
+    std::uint32_t packet_crc = kPacketCrcStart;
+    static_cast<void>(link.release(VirtualLane::control, cell, packet_crc));
+    two.pair.advance(microseconds(10));
+    owner.poll(two.pair.now());
+    two.pair.advance(microseconds(10));
+  };
+  const auto first = questions();
+  REQUIRE(first.size() == 1);
+  answer(first[0]);
+  // The answer says nothing about those that have left after the question.
+  CHECK_FALSE(in_quarantine(gone[0]));
+  CHECK(std::ranges::all_of(std::span(gone).subspan(1), in_quarantine));
+  answer(first[0]);  // a copy of it neither
+  CHECK(std::ranges::all_of(std::span(gone).subspan(1), in_quarantine));
+  const auto second = questions();
+  REQUIRE(second.size() == 1);
+  answer(second[0]);
+  CHECK(std::ranges::none_of(gone, in_quarantine));
+  CHECK(owner.counters().drains_completed == kQueuePairs);
+  std::vector<AsyncEvent> events(4096);
+  events.resize(owner.poll_events(events));
+  CHECK(events.size() == kQueuePairs);
+  CHECK_FALSE(owner.outstanding());
+}
+
 TEST_CASE("a queue pair that awaited its link is admitted when the epoch begins", "[fabric][adapter][mpt]") {
   LinkedPair pair;
   AwaitedLink late(pair.link(1));
