@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/os/blocked_signals.h"
+#include "common/os/uncancelled.h"
 
 namespace splitnic::os {
 namespace {
@@ -78,6 +79,7 @@ std::optional<pthread_t> start_thread(const std::shared_ptr<Handover>& handover)
 
 std::vector<UniqueFd> close_elsewhere(std::vector<UniqueFd> descriptors) {
   if (descriptors.empty()) return {};
+  const Uncancelled whole;
   const auto handover = std::make_shared<Handover>();
   handover->descriptors = std::move(descriptors);
   const auto thread = start_thread(handover);

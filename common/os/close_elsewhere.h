@@ -14,7 +14,8 @@ namespace splitnic::os {
 /// SO_LINGER. If a close takes long for another reason, it delays only that thread, which has nothing else to do.
 ///
 /// Returns the descriptors that it could not close now, because no thread can be started; try again later. Takes about
-/// 0.1 ms for any number of descriptors. Thread: any.
+/// 0.1 ms for any number of descriptors. Thread: any. It is
+/// no cancellation point.
 [[nodiscard]] std::vector<UniqueFd> close_elsewhere(std::vector<UniqueFd> descriptors);
 
 }  // namespace splitnic::os

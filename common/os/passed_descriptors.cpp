@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "common/check.h"
@@ -55,6 +56,16 @@ ReceivedDescriptors receive_with_descriptors(int socket, std::span<std::byte> to
   // CMSG_SPACE rounds up: the kernel may have put one descriptor more into the padding.
   received.more = (message.msg_flags & MSG_CTRUNC) != 0 || received.descriptors.size() > most;
   return received;
+}
+
+Queued look_at_queue(int socket) {
+  std::byte first{};
+  iovec piece{&first, 1};
+  // Without room for descriptors: the kernel says that there are some, and they stay where they are.
+  msghdr message = message_of(piece);
+  if (receive_message(socket, message, MSG_PEEK | MSG_DONTWAIT) < 0)
+    return errno == EAGAIN || errno == EINTR ? Queued::nothing : Queued::message;
+  return (message.msg_flags & MSG_CTRUNC) != 0 ? Queued::with_descriptors : Queued::message;
 }
 
 bool refuse_descriptors(int socket) {

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,16 @@ struct ReceivedDescriptors {
 /// kMaxPassedDescriptors. flags: as for recvmsg(2).
 [[nodiscard]] ReceivedDescriptors receive_with_descriptors(int socket, std::span<std::byte> to, std::size_t most,
                                                            int flags);
+
+enum class Queued : std::uint8_t {
+  nothing,
+  message,  ///< without descriptors; or what a receive reports instead of a message, such as the end of a stream
+  with_descriptors,
+};
+/// What the next receive on a Unix packet socket would take. It stays in the queue. Whoever receives the descriptors of
+/// a stranger has to close them, also without room for them, and that may take as long as the stranger likes
+/// (close_elsewhere.h).
+[[nodiscard]] Queued look_at_queue(int socket);
 
 /// From now on the kernel refuses descriptors that are sent to this Unix socket, or to a connection that it accepts.
 /// False: the kernel is older than Linux 6.16 and does not know how.

@@ -44,6 +44,8 @@ class LingeringSocket {
     REQUIRE(setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &option, sizeof option) == 0);
   }
 
+  /// Valid until let_go().
+  [[nodiscard]] int descriptor() const { return socket_.get(); }
   /// Sends `bytes` over a Unix socket with the TCP socket attached. False: the kernel refused.
   [[nodiscard]] bool attach_to(int socket, std::span<const std::byte> bytes) const {
     const std::array descriptors{socket_.get()};
