@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "common/os/peer_socket.h"
 #include "common/os/uncancelled.h"
 #include "common/os/unique_fd.h"
 #include "common/random.h"
@@ -247,7 +248,7 @@ struct Identifier : rdma_cm_id {
   std::uint8_t acknowledge_timeout = 0;  ///< 0: as usual
 
   // Of a listener.
-  os::UniqueFd listener;
+  os::PeerSocket listener;
   std::uint64_t listener_watch = 0;
   std::string listener_path;
   std::list<Caller> callers;

@@ -26,7 +26,7 @@ std::optional<pid_t> process_behind(int socket) {
 }
 
 /// A child that the other process forked may keep the socket open, so its death is learned from the process.
-Line line_to(os::UniqueFd socket, pid_t process) {
+Line line_to(os::PeerSocket socket, pid_t process) {
   Line line{std::move(socket), {}};
   if (process != 0 && process != ::getpid())
     line.process = os::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
@@ -36,7 +36,7 @@ Line line_to(os::UniqueFd socket, pid_t process) {
 Call call_one(const Bindings& bindings, const Binding& listener, Line& line) {
   const std::string path = bindings.socket_path(listener);
   if (!os::check_socket_path(path)) return Call::nobody;
-  os::UniqueFd socket(::socket(AF_UNIX, kKind, 0));
+  os::PeerSocket socket(os::UniqueFd(::socket(AF_UNIX, kKind, 0)));
   if (!socket) return Call::failed;
   const os::UnixAddress address(path);
   if (::connect(socket.get(), address.get(), os::UnixAddress::size()) != 0)
@@ -50,12 +50,12 @@ Call call_one(const Bindings& bindings, const Binding& listener, Line& line) {
 
 }  // namespace
 
-os::UniqueFd listen_at(const std::string& path) {
+os::PeerSocket listen_at(const std::string& path) {
   if (!os::check_socket_path(path)) {
     errno = ENAMETOOLONG;
     return {};
   }
-  os::UniqueFd socket(::socket(AF_UNIX, kKind, 0));
+  os::PeerSocket socket(os::UniqueFd(::socket(AF_UNIX, kKind, 0)));
   ::unlink(path.c_str());
   if (!socket || !os::bind_socket(socket.get(), path, os::socket_mode(path)) ||
       ::listen(socket.get(), SOMAXCONN) != 0) {
@@ -71,7 +71,7 @@ bool Line::send(const Record& record) const {
 }
 
 std::optional<Line> accept_from(int listener) {
-  os::UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  os::PeerSocket socket(os::UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
   if (!socket) {
     if (errno == ECONNABORTED) errno = EPROTO;
     return std::nullopt;
@@ -102,7 +102,8 @@ Call call(const Bindings& bindings, Space space, const Address& destination, Lin
 
 Heard hear(const Line& line, Record& record) {
   std::array<std::byte, sizeof(RecordBytes) + 1> bytes;
-  const ssize_t got = ::recv(line.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const auto [got, attached] = line.socket.receive(bytes);
+  if (attached) return Heard::garbage;
   if (got < 0) return errno == EAGAIN || errno == EINTR ? Heard::nothing : Heard::ended;
   if (got == 0) return Heard::ended;
   auto decoded = decode(std::span(bytes).first(static_cast<std::size_t>(got)));

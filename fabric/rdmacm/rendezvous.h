@@ -4,21 +4,22 @@
 #include <optional>
 #include <string>
 
+#include "common/os/peer_socket.h"
 #include "common/os/unique_fd.h"
 #include "fabric/rdmacm/bindings.h"
 #include "fabric/rdmacm/record.h"
 
 /// The sockets of connection management: a listener has a SOCK_SEQPACKET socket in the fabric's folder, and each
-/// connection has one for its life. None of them blocks.
+/// connection has one for its life. None of them blocks, whatever the other end sends.
 namespace splitnic::rdmacm {
 
 /// A listener's socket. binding: held, so what is at its path was left over. None with errno: no descriptors, or the
 /// path is too long.
-[[nodiscard]] os::UniqueFd listen_at(const std::string& path);
+[[nodiscard]] os::PeerSocket listen_at(const std::string& path);
 
 /// The end of a conversation.
 struct Line {
-  os::UniqueFd socket;
+  os::PeerSocket socket;
   os::UniqueFd process;  ///< pidfd of the process at the other end; none: it can't be seen from here
 
   [[nodiscard]] bool send(const Record& record) const;
@@ -40,7 +41,7 @@ enum class Call : std::uint8_t {
 enum class Heard : std::uint8_t {
   nothing,
   record,
-  garbage,  ///< something that no end sends
+  garbage,  ///< something that no end sends; it may be still there
   ended,    ///< the other end has closed its socket
 };
 [[nodiscard]] Heard hear(const Line& line, Record& record);

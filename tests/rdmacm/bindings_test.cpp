@@ -125,8 +125,8 @@ class Holder {
     SystemRandom random;
     Binding held = binding();
     auto opened = Bindings::open(folder.path());
-    const os::UniqueFd listener =
-        opened && (*opened)->take(held, random) == 0 ? listen_at((*opened)->socket_path(held)) : os::UniqueFd();
+    const os::PeerSocket listener =
+        opened && (*opened)->take(held, random) == 0 ? listen_at((*opened)->socket_path(held)) : os::PeerSocket();
     const pid_t keeper = with_keeper ? fork() : 0;
     if (with_keeper && keeper == 0) pause();
     const pid_t told = listener ? keeper : kNothingHeld;

@@ -260,7 +260,7 @@ TEST_CASE("a readable channel that does not block awaits the request of a caller
   rdma_cm_event* event = nullptr;
   int got = -1;
   for (int tries = 0; tries < 50 && got != 0; ++tries) {
-    Line caller{bare.call(), {}};
+    Line caller{os::PeerSocket(bare.call()), {}};
     REQUIRE(events.readable());
     std::atomic<bool> returned{false};
     std::thread sender([&] {
@@ -576,7 +576,7 @@ TEST_CASE("callers that send nothing, or rubbish, do not keep a listener from it
   std::vector<Line> callers;
   for (int i = 0; i < 80; ++i) {
     Line line;
-    line.socket = os::UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    line.socket = os::PeerSocket(os::UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)));
     const os::UnixAddress to(path);
     REQUIRE(::connect(line.socket.get(), to.get(), os::UnixAddress::size()) == 0);
     if (i % 4 == 1) REQUIRE(::send(line.socket.get(), "rubbish", 7, MSG_NOSIGNAL) == 7);
@@ -602,7 +602,7 @@ TEST_CASE("an answer that no listener gives ends the call", "[rdmacm]") {
   Id bound(events);
   REQUIRE(bound.bind(at(0)) == 0);
   const std::string path = socket_path(bound.id);
-  const os::UniqueFd listener = listen_at(path);
+  const os::PeerSocket listener = listen_at(path);
   REQUIRE(listener);
   Id client(events);
   client.call(events, bound.number());
