@@ -13,6 +13,7 @@
 #include <iterator>
 #include <utility>
 
+#include "common/os/close_elsewhere.h"
 #include "common/os/errno_text.h"
 #include "common/os/message_io.h"
 #include "common/os/passed_descriptors.h"
@@ -45,6 +46,13 @@ std::optional<Error> check_bell_to_ring(int event) {
     return std::nullopt;
   }
   return Error{"the unit's second doorbell descriptor is not an eventfd"};
+}
+
+/// Of a stream: neither now nor later are there descriptors in its queue.
+bool is_empty_for_good(int socket) {
+  std::byte first{};
+  return os::refuse_descriptors(socket) &&
+         os::receive_bytes(socket, std::span(&first, 1), MSG_PEEK | MSG_DONTWAIT) <= 0;
 }
 
 bool same_file(int first, int second) {
@@ -115,13 +123,21 @@ Result<std::unique_ptr<ShmConnector>> ShmConnector::start_connected(os::UniqueFd
                                            .cookie = options.cookie,
                                            .features = options.features,
                                            .name = options.name});
-  const ssize_t sent = os::send_bytes(socket.get(), std::as_bytes(std::span(&hello, 1)), MSG_DONTWAIT);
+  std::unique_ptr<ShmConnector> connector(new ShmConnector(options, std::move(socket), now));
+  const ssize_t sent = os::send_bytes(connector->descriptor(), std::as_bytes(std::span(&hello, 1)), MSG_DONTWAIT);
   // A unit that does not permit this user replies and hangs up before the hello arrives; its reply gives the reason.
   const bool hung_up = sent < 0 && (errno == EPIPE || errno == ECONNRESET);
   if (sent != static_cast<ssize_t>(sizeof hello) && !hung_up) {
     return fail("cannot send the hello to {}: {}", options.path, os::errno_text());
   }
-  return std::unique_ptr<ShmConnector>(new ShmConnector(options, std::move(socket), now));
+  return connector;
+}
+
+ShmConnector::~ShmConnector() {
+  if (!options_.closes_elsewhere) return;
+  std::erase_if(descriptors_, [](const os::UniqueFd& descriptor) { return !descriptor; });
+  if (!is_empty_for_good(socket_.get())) descriptors_.push_back(std::move(socket_));
+  static_cast<void>(os::close_elsewhere(std::move(descriptors_)));
 }
 
 std::optional<Result<std::unique_ptr<Bridge>>> ShmConnector::poll(Time now) {
@@ -136,10 +152,12 @@ std::optional<Result<std::unique_ptr<Bridge>>> ShmConnector::poll(Time now) {
   return std::nullopt;
 }
 
-/// Receives the available part of the reply. Descriptors may come with any of its bytes.
+/// Receives the available part of the reply. Descriptors may come with any of its bytes. They are copied first, and the
+/// bytes are taken out of the queue when all of them are here. So the ones in the queue are never the last: neither
+/// those for which there is no room, nor those that the kernel closes as the bytes are taken.
 std::optional<Error> ShmConnector::receive() {
-  auto received =
-      os::receive_with_descriptors(socket_.get(), std::span(reply_).subspan(got_), kShmSetupDescriptors, MSG_DONTWAIT);
+  const auto room = std::span(reply_).subspan(got_);
+  auto received = os::receive_with_descriptors(socket_.get(), room, kShmSetupDescriptors, MSG_PEEK | MSG_DONTWAIT);
   const ssize_t got = received.bytes;
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   if (got < 0) return Error{fmt::format("connection lost during set-up: {}", os::errno_text())};
@@ -148,6 +166,9 @@ std::optional<Error> ShmConnector::receive() {
     return Error{fmt::format("the unit sent more than {} descriptors, or some were cut off", kShmSetupDescriptors)};
   }
   if (got == 0) return Error{"the unit hung up during set-up"};
+  if (os::receive_bytes(socket_.get(), room.first(static_cast<std::size_t>(got)), MSG_DONTWAIT) != got) {
+    return Error{"connection lost during set-up"};
+  }
   got_ += static_cast<std::size_t>(got);
   return std::nullopt;
 }
@@ -217,9 +238,10 @@ Result<std::unique_ptr<Bridge>> ShmConnector::finish() {
   (*window)->close_descriptor();
   cookie_ = reply.cookie.value();
   features_ = reply.features.value();
-  static_cast<void>(os::refuse_descriptors(descriptors_[2].get()));
-  auto doorbell =
-      std::make_unique<HostDoorbell>(std::move(descriptors_[2]), std::move(descriptors_[3]), options_.shuts_down);
+  const HostDoorbell::Options of_doorbell{.shuts_down = options_.shuts_down,
+                                          .refuses = os::refuse_descriptors(descriptors_[2].get()),
+                                          .closes_elsewhere = options_.closes_elsewhere};
+  auto doorbell = std::make_unique<HostDoorbell>(std::move(descriptors_[2]), std::move(descriptors_[3]), of_doorbell);
   const bool may_grow = (features_ & kShmFeatureFurtherQueues) != 0;
   const BridgeGroup group{.cookie = may_grow || options_.purpose == ShmPurpose::further_queue ? cookie_ : 0,
                           .further = options_.purpose == ShmPurpose::further_queue};

@@ -29,6 +29,9 @@ struct ShmConnectOptions {
   /// The bridge hangs up by shutdown(), which also works while a forked child has a copy of its descriptors. false: by
   /// close alone, for processes that fork no such children and may not call shutdown().
   bool shuts_down = true;
+  /// The unit is a peer like others, and what it sends besides a bridge, or instead of one, is closed elsewhere
+  /// (os::close_elsewhere). false: in this thread, for processes that may start no threads.
+  bool closes_elsewhere = false;
 };
 
 /// The host's side of the shm set-up: one attempt. The caller decides whether and when to try again.
@@ -42,6 +45,9 @@ class ShmConnector {
   [[nodiscard]] static Result<std::unique_ptr<ShmConnector>> start_connected(os::UniqueFd socket,
                                                                              const ShmConnectOptions& options,
                                                                              Time now);
+  ~ShmConnector();
+  ShmConnector(const ShmConnector&) = delete;
+  ShmConnector& operator=(const ShmConnector&) = delete;
 
   /// nullopt: the attempt is not over yet. With a result it is over; destroy the connector then.
   [[nodiscard]] std::optional<Result<std::unique_ptr<Bridge>>> poll(Time now);

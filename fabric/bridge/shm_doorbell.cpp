@@ -11,13 +11,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "common/os/close_elsewhere.h"
 #include "common/os/errno_text.h"
 #include "common/os/message_io.h"
+#include "common/os/passed_descriptors.h"
 #include "common/os/uncancelled.h"
 
 namespace splitnic::fabric {
 namespace {
+
+constexpr std::size_t kAtOnce = 8;
 
 /// False: the other end is gone. If its queue is full, a doorbell is pending already.
 bool send_packet(int socket) {
@@ -46,7 +51,6 @@ void PacketDoorbell::ring() {
 
 bool PacketDoorbell::take() {
   // One system call takes as many doorbells as are usually pending. A peer that rings endlessly costs no more.
-  constexpr std::size_t kAtOnce = 8;
   std::array<mmsghdr, kAtOnce> messages{};
   std::array<iovec, kAtOnce> pieces{};
   std::array<char, kAtOnce> bells{};
@@ -73,10 +77,43 @@ bool PacketDoorbell::take() {
   return rung;
 }
 
-HostDoorbell::HostDoorbell(os::UniqueFd socket, os::UniqueFd event, bool shuts_down)
-    : PacketDoorbell(std::move(socket)), event_(std::move(event)), mark_(shuts_down ? mark_of_maker() : std::nullopt) {}
+HostDoorbell::HostDoorbell(os::UniqueFd socket, os::UniqueFd event, Options options)
+    : PacketDoorbell(std::move(socket)),
+      event_(std::move(event)),
+      mark_(options.shuts_down ? mark_of_maker() : std::nullopt),
+      refuses_(options.refuses),
+      looks_first_(options.closes_elsewhere) {}
 
-HostDoorbell::~HostDoorbell() { hang_up(descriptor(), mark_); }
+HostDoorbell::~HostDoorbell() {
+  hang_up(descriptor(), mark_);
+  if (!looks_first_) return;
+  std::vector<os::UniqueFd> closing;
+  closing.push_back(take_socket());
+  static_cast<void>(os::close_elsewhere(std::move(closing)));
+}
+
+bool HostDoorbell::take() {
+  if (!looks_first_) return PacketDoorbell::take();
+  bool rung = false;
+  for (std::size_t taken = 0; taken < kAtOnce && !hung_up(); ++taken) {
+    switch (os::look_at_queue(descriptor())) {
+      case os::Queued::nothing:
+        // Where the kernel refuses descriptors, those that were sent before it knew are the only ones.
+        looks_first_ = !refuses_;
+        return rung;
+      case os::Queued::with_descriptors:
+        set_hung_up();
+        return rung;
+      case os::Queued::message:
+        break;
+    }
+    std::byte bell{};
+    const ssize_t got = os::receive_bytes(descriptor(), std::span(&bell, 1), MSG_DONTWAIT);
+    if (got > 0) rung = true;
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) set_hung_up();
+  }
+  return rung;
+}
 
 void HostDoorbell::ring() {
   const os::Uncancelled whole;

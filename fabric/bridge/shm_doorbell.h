@@ -44,24 +44,37 @@ class PacketDoorbell : public ShmDoorbell {
   [[nodiscard]] int descriptor() const override { return socket_.get(); }
   [[nodiscard]] bool hung_up() const override { return hung_up_; }
 
+ protected:
+  void set_hung_up() { hung_up_ = true; }
+  [[nodiscard]] os::UniqueFd take_socket() { return std::move(socket_); }
+
  private:
   os::UniqueFd socket_;
   bool hung_up_ = false;
 };
 
-/// The host's end: hears packets, rings by an eventfd.
+/// The host's end: hears packets, rings by an eventfd. A packet to which the unit has attached descriptors counts as a
+/// hang-up and stays in the socket.
 class HostDoorbell final : public PacketDoorbell {
  public:
-  /// event: non-blocking. shuts_down: as in ShmConnectOptions.
-  HostDoorbell(os::UniqueFd socket, os::UniqueFd event, bool shuts_down = true);
+  struct Options {
+    bool shuts_down = true;         ///< as in ShmConnectOptions
+    bool refuses = false;           ///< the socket refuses descriptors from now on; there may be some in it already
+    bool closes_elsewhere = false;  ///< as in ShmConnectOptions
+  };
+  /// event: non-blocking.
+  HostDoorbell(os::UniqueFd socket, os::UniqueFd event, Options options);
   ~HostDoorbell() override;
   HostDoorbell(const HostDoorbell&) = delete;
   HostDoorbell& operator=(const HostDoorbell&) = delete;
   void ring() override;
+  bool take() override;
 
  private:
   os::UniqueFd event_;
   std::optional<ForkMark> mark_;
+  bool refuses_;
+  bool looks_first_;  // the socket may hold descriptors, and they are to be closed elsewhere
 };
 
 /// The unit's end: hears an eventfd, rings by packets.

@@ -55,7 +55,7 @@ Result<std::unique_ptr<ShmMemory>> ShmMemory::create(std::size_t bytes) {
   return map(std::move(descriptor), bytes);
 }
 
-Result<std::unique_ptr<ShmMemory>> ShmMemory::adopt(os::UniqueFd descriptor, std::size_t bytes) {
+Result<std::unique_ptr<ShmMemory>> ShmMemory::adopt(os::UniqueFd&& descriptor, std::size_t bytes) {
   struct stat status {};
   struct statfs file_system {};
   if (fstat(descriptor.get(), &status) != 0 || fstatfs(descriptor.get(), &file_system) != 0) {

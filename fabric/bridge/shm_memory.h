@@ -20,8 +20,9 @@ class ShmMemory {
   /// bytes: of the memory without its header, a multiple of kHeaderBytes. Errors: no memory, no descriptors.
   [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> create(std::size_t bytes);
   /// Maps a descriptor that a peer sent. Checks that it is a memfd of ordinary pages, sealed against changes of its
-  /// size and seals, and exactly kHeaderBytes + bytes long; else a store into it could raise SIGBUS.
-  [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> adopt(os::UniqueFd descriptor, std::size_t bytes);
+  /// size and seals, and exactly kHeaderBytes + bytes long; else a store into it could raise SIGBUS. What is none
+  /// stays the caller's, who decides where to close it (os::close_elsewhere).
+  [[nodiscard]] static Result<std::unique_ptr<ShmMemory>> adopt(os::UniqueFd&& descriptor, std::size_t bytes);
 
   /// The views of the owner (local) and of its peer (window).
   [[nodiscard]] PeerMemory local() const;

@@ -287,7 +287,8 @@ void Endnode::start(LocalId id, Peer& peer, Time now) {
   }
   auto call = ShmConnector::start({.path = socket_path(options_.directory, id),
                                    .purpose = ShmPurpose::endnode,
-                                   .name = fmt::format("{}", local_id().value)},
+                                   .name = fmt::format("{}", local_id().value),
+                                   .closes_elsewhere = true},
                                   now);
   if (!call || !watch((*call)->descriptor(), Source::call, id)) {
     retry(peer, now);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <span>
 #include <utility>
 
 #include "common/os/errno_text.h"
@@ -11,9 +12,10 @@
 #include "common/os/unix_address.h"
 
 namespace splitnic::fabric {
-Result<Knock> Knock::listen(const std::string& path, LocalId own) {
+Result<Knock> Knock::listen(const std::string& path, LocalId own, bool refuse_descriptors) {
   if (auto fits = os::check_socket_path(path); !fits) return tl::unexpected(fits.error());
-  os::UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  os::PeerSocket socket(os::UniqueFd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+                        refuse_descriptors);
   ::unlink(path.c_str());
   if (!socket || !os::bind_socket(socket.get(), path, os::socket_mode(path))) {
     return fail("{}: {}", path, os::errno_text());
@@ -39,7 +41,11 @@ bool Knock::send(const std::string& path) const {
 Knock::Heard Knock::hear(LocalId& from) const {
   KnockMessage message{};
   // MSG_TRUNC: the datagram's length, even if it is longer.
-  const ssize_t got = ::recv(socket_.get(), &message, sizeof message, MSG_DONTWAIT | MSG_TRUNC);
+  const auto [got, attached] = socket_.receive(std::as_writable_bytes(std::span(&message, 1)), MSG_TRUNC);
+  if (attached) {
+    socket_.discard();
+    return Heard::garbage;
+  }
   if (got < 0) return Heard::nothing;
   const std::uint16_t sender = message.from.value();
   if (got != static_cast<ssize_t>(sizeof message) || message.magic.value() != kKnockMagic ||

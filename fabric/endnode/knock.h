@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "common/os/unique_fd.h"
+#include "common/os/peer_socket.h"
 #include "common/result.h"
 #include "fabric/endnode/local_ids.h"
 
@@ -31,8 +31,9 @@ inline constexpr std::uint16_t kKnockVersion = 1;
 /// The receiver calls the endnode that holds the ID in the knock. Thread: the owner.
 class Knock {
  public:
-  /// Replaces what is at the path, which belongs to the holder of the ID. Errors: no descriptors, the path is too long.
-  [[nodiscard]] static Result<Knock> listen(const std::string& path, LocalId own);
+  /// Replaces what is at the path, which belongs to the holder of the ID. refuse_descriptors: see os::PeerSocket.
+  /// Errors: no descriptors, the path is too long.
+  [[nodiscard]] static Result<Knock> listen(const std::string& path, LocalId own, bool refuse_descriptors = true);
   ~Knock();
   Knock(Knock&&) = default;
   Knock& operator=(Knock&&) = delete;
@@ -40,15 +41,15 @@ class Knock {
   /// False: nobody hears it, or not now.
   [[nodiscard]] bool send(const std::string& path) const;
   enum class Heard { nothing, knock, garbage };
-  /// The next knock. from: who sent it, unless it is garbage.
+  /// The next knock. from: who sent it, unless it is garbage. Never waits, whatever was sent.
   [[nodiscard]] Heard hear(LocalId& from) const;
   [[nodiscard]] int descriptor() const { return socket_.get(); }
 
  private:
-  Knock(os::UniqueFd socket, std::string path, LocalId own)
+  Knock(os::PeerSocket socket, std::string path, LocalId own)
       : socket_(std::move(socket)), path_(std::move(path)), own_(own) {}
 
-  os::UniqueFd socket_;
+  os::PeerSocket socket_;
   std::string path_;
   LocalId own_;
 };

@@ -167,7 +167,7 @@ HostileHost::HostileHost(const std::string& path, Board& board, std::uint64_t se
   event_ = os::UniqueFd(dup(bell_to_ring.get()));
   std::shared_ptr<const ShmMemory> own_memory = ShmMemory::adopt(std::move(own), kShmMinBytes).value();
   std::shared_ptr<const ShmMemory> window = ShmMemory::adopt(std::move(theirs), kShmMinBytes).value();
-  auto doorbell = std::make_unique<HostDoorbell>(std::move(bell), std::move(bell_to_ring));
+  auto doorbell = std::make_unique<HostDoorbell>(std::move(bell), std::move(bell_to_ring), HostDoorbell::Options{});
   auto real = std::make_unique<ShmBridge>(ShmParts{std::move(own_memory), std::move(window), std::move(doorbell)});
   bridge_ = std::make_unique<FalseBridge>(std::move(real), this->own_memory(), random_);
 }

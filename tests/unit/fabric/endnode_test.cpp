@@ -14,6 +14,7 @@
 
 #include "common/os/unix_address.h"
 #include "fabric/endnode/knock.h"
+#include "tests/unit/common/lingering_socket.h"
 #include "tests/unit/common/os_temporary_directory.h"
 #include "tests/unit/other_process.h"
 
@@ -321,6 +322,32 @@ TEST_CASE("an endnode calls the higher ones alone", "[fabric][endnode]") {
   CHECK(lower.changes.empty());
 }
 
+TEST_CASE("a peer that answers a call with a lingering socket does not stop the endnode that calls",
+          "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  TestEndnode one(directory.path(), 1);
+  TestEndnode two(directory.path(), 2);
+  auto& lower = one.id() < two.id() ? one : two;
+  const LocalId hostile = std::max(one.id(), two.id());
+  const std::string path = fmt::format("{}/{}", directory.path(), hostile.value);
+  REQUIRE(::unlink(path.c_str()) == 0);
+  const os::UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const os::UnixAddress address(path);
+  REQUIRE(::bind(listener.get(), address.get(), os::UnixAddress::size()) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  REQUIRE(lower.endnode->reach(hostile, monotonic_now()));
+  os::UniqueFd called(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(called);
+  os::LingeringSocket stranger(30);
+  REQUIRE(stranger.attach_to(called.get(), std::vector<std::byte>(64)));
+  stranger.let_go();
+  called.reset();
+  const Time start = monotonic_now();
+  lower.poll();
+  CHECK(monotonic_now() - start < kDeadline);
+  CHECK(stranger.closed_at_last());
+}
+
 TEST_CASE("a knock that is malformed or leads nowhere is counted, nothing else", "[fabric][endnode]") {
   const os::TemporaryDirectory directory;
   TestEndnode unit(directory.path(), 1);
@@ -351,6 +378,40 @@ TEST_CASE("a knock that is malformed or leads nowhere is counted, nothing else",
   run({&unit}, [&] { return unit.endnode->counters().refused_knocks == 8; });
   CHECK(unit.endnode->counters().knocks == 0);
   CHECK(unit.endnode->next_deadline() == kNever);
+}
+
+TEST_CASE("a lingering socket that comes with a knock stops nobody", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  const bool refuse = GENERATE(true, false);
+  CAPTURE(refuse);
+  const std::string path = directory.path("7.knock");
+  std::optional<Result<Knock>> unit(Knock::listen(path, LocalId{7}, refuse));
+  REQUIRE(unit->has_value());
+  const os::UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const os::UnixAddress address(path);
+  REQUIRE(::connect(socket.get(), address.get(), os::UnixAddress::size()) == 0);
+  KnockMessage message{};
+  message.magic = kKnockMagic;
+  message.version = kKnockVersion;
+  message.from = 9;
+  const auto bytes = std::as_bytes(std::span(&message, 1));
+  std::array<os::LingeringSocket, 2> strangers{os::LingeringSocket(30), os::LingeringSocket(30)};
+  const bool attached = strangers[0].attach_to(socket.get(), bytes);
+  const os::UniqueFd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  CHECK(attached == !(refuse && os::refuse_descriptors(probe.get())));
+  REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  CHECK(strangers[1].attach_to(socket.get(), bytes) == attached);
+  for (auto& stranger : strangers) stranger.let_go();
+
+  const Time start = monotonic_now();
+  LocalId from{};
+  if (attached) CHECK((*unit)->hear(from) == Knock::Heard::garbage);
+  CHECK((*unit)->hear(from) == Knock::Heard::knock);
+  CHECK(from == LocalId{9});
+  if (!attached) CHECK((*unit)->hear(from) == Knock::Heard::nothing);
+  unit.reset();  // with the other one unheard
+  CHECK(monotonic_now() - start < kDeadline);
+  for (const auto& stranger : strangers) CHECK(stranger.closed_at_last());
 }
 
 TEST_CASE("the bytes of a knock", "[fabric][endnode][wire]") {
