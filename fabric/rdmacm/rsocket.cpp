@@ -57,21 +57,26 @@ struct OwnEvent {
 };
 constinit thread_local OwnEvent own_event;
 
-/// Closes it with the thread.
+/// A thread that has no such descriptor is woken by nobody, so it sleeps no longer than this.
+constexpr Duration kUnwokenSleep = std::chrono::milliseconds(5);
+
+/// Closes it with the thread. A forked child leaves its copy open: it may have closed what it inherited, and then the
+/// number is that of a file of its own.
 struct OwnEventEnd {
-  ~OwnEventEnd() { const os::UniqueFd ended(std::exchange(own_event, OwnEvent{}).descriptor); }
+  ~OwnEventEnd() {
+    const OwnEvent last = std::exchange(own_event, OwnEvent{});
+    if (last.process == ::getpid()) const os::UniqueFd ended(last.descriptor);
+  }
 };
 
-/// The descriptor, which is not readable; -1: there is none to be had.
+/// The descriptor, which is not readable; -1: there is none to be had now, and the next sleep tries again.
 int event_of_thread() {
   thread_local const OwnEventEnd end{};
   static_cast<void>(end);
   const os::Uncancelled whole;
   // A forked child must not take the wake-ups of its parent.
-  if (own_event.process != ::getpid()) {
-    const os::UniqueFd inherited(own_event.descriptor);
+  if (own_event.descriptor < 0 || own_event.process != ::getpid())
     own_event = {eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), ::getpid()};
-  }
   eventfd_t count = 0;
   if (own_event.descriptor >= 0) eventfd_read(own_event.descriptor, &count);
   return own_event.descriptor;
@@ -92,6 +97,7 @@ class Sleeper {
   Sleeper& operator=(const Sleeper&) = delete;
 
   void add() const {
+    if (event_ < 0) return;
     for (const Interest& one : sockets_) {
       const std::lock_guard guard(one.socket->lock);
       one.socket->add_sleeper(event_);
@@ -130,6 +136,7 @@ int sleep(std::span<Interest> sockets, std::span<pollfd> plain, const Sleeper& s
   std::vector<pollfd> all(plain.begin(), plain.end());
   for (const Interest& one : sockets) all.push_back({one.socket->descriptor(), POLLIN, 0});
   all.push_back({sleeper.event(), POLLIN, 0});
+  if (sleeper.event() < 0) deadline = std::min(deadline, monotonic_now() + kUnwokenSleep);
   const timespec limit = until(deadline);
   return ::ppoll(all.data(), all.size(), deadline == kNever ? nullptr : &limit, nullptr) < 0 ? errno : 0;
 }

@@ -5,6 +5,7 @@
 #include <rdma/rsocket.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -311,6 +313,46 @@ TEST_CASE("a wait ends with a signal, with its time, and when another thread clo
     CHECK(got <= 0);
   }
 }
+
+#ifndef __SANITIZE_ADDRESS__  // with it comes UBSan, which takes a pipe to look at a type, and calls all wrong without
+
+TEST_CASE("a thread that had no descriptor when it first slept is woken nevertheless", "[rdmacm][rsocket]") {
+  Pair ends;
+  const timeval limit{kLimitMilliseconds / 1000, 0};
+  REQUIRE(rsetsockopt(ends.client.number, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+  std::atomic<pid_t> thread{0};
+  std::atomic<bool> may_sleep{false};
+  ssize_t got = -1;
+  std::thread sleeper([&] {
+    thread = own_thread();
+    while (!may_sleep) std::this_thread::yield();
+    char byte = 0;
+    got = rrecv(ends.client.number, &byte, 1, 0);
+  });
+  while (thread == 0) std::this_thread::yield();
+  const os::UniqueFd calls(open(("/proc/self/task/" + std::to_string(thread) + "/syscall").c_str(), O_RDONLY));
+  rlimit before{};
+  const bool known = calls && getrlimit(RLIMIT_NOFILE, &before) == 0;
+  const rlimit none{3, before.rlim_max};
+  const bool limited = known && setrlimit(RLIMIT_NOFILE, &none) == 0;
+  may_sleep = true;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
+  bool sleeps = false;
+  while (limited && !sleeps && std::chrono::steady_clock::now() < end) {
+    std::array<char, 100> text{};
+    sleeps = pread(calls.get(), text.data(), text.size() - 1, 0) > 0 && std::atol(text.data()) == SYS_ppoll;
+  }
+  const bool lifted = limited && setrlimit(RLIMIT_NOFILE, &before) == 0;
+  // Nothing but the other thread's call tells the sleeper, or the end of its time.
+  const int shut = rshutdown(ends.client.number, SHUT_RD);
+  const auto before_its_end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds / 2);
+  sleeper.join();
+  CHECK(std::chrono::steady_clock::now() < before_its_end);
+  REQUIRE((sleeps && lifted && shut == 0));
+  CHECK(got == 0);
+}
+
+#endif
 
 TEST_CASE("a thread that is cancelled in its sleep leaves its descriptor to nobody", "[rdmacm][rsocket]") {
   Listener listener;

@@ -1,13 +1,16 @@
 // Stream sockets over RDMA whose other end is a process of its own, which dies.
+#include <fcntl.h>
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
@@ -141,6 +144,44 @@ TEST_CASE("a forked child that closed all descriptors makes sockets in the place
   CHECK(child.ended() == 0);
   ends.client.send("still here");
   CHECK(ends.server->receive() == "still here");
+}
+
+constexpr std::size_t kFiles = 300;  ///< more than the parent has descriptors
+std::array<int, kFiles> files_of_child{};
+
+/// Files in the places of all descriptors that a child has inherited.
+bool replace_descriptors() {
+  if (close_range(3, ~0U, 0) != 0) return false;
+  for (int& file : files_of_child) file = dup(0);
+  return files_of_child.back() >= 0;
+}
+
+bool all_files_open() {
+  return std::ranges::all_of(files_of_child, [](int file) { return fcntl(file, F_GETFD) >= 0; });
+}
+
+/// This thread sleeps for a moment.
+void sleep_once(int descriptor) {
+  pollfd never{descriptor, POLLIN, 0};
+  CHECK(rpoll(&never, 1, 1) == 0);
+}
+
+TEST_CASE("a forked child's own files stay open where its parent's thread had a descriptor", "[rdmacm][rsocket]") {
+  const Pipe never;
+  sleep_once(never.ends[0]);
+  const bool by_its_end = GENERATE(false, true);
+  const Child child([by_its_end]() -> int {
+    if (!replace_descriptors()) return 1;
+    if (by_its_end) {
+      // This comes behind the destructors of the thread, and in front of all that the parent has to end.
+      if (std::atexit([] { _exit(all_files_open() ? 0 : 2); }) != 0) return 3;
+      std::exit(4);
+    }
+    const Pipe own;
+    sleep_once(own.ends[0]);
+    return all_files_open() ? 0 : 2;
+  });
+  CHECK(child.ended() == 0);
 }
 
 }  // namespace

@@ -102,12 +102,13 @@ struct Pair {
 
 inline pid_t own_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
-/// Whether the thread of this process sleeps on sockets.
-inline bool sleeps_on_sockets(pid_t thread) {
+/// Whether the thread of this process sleeps in this system call.
+inline bool sleeps_in(pid_t thread, long call) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/syscall");
   long number = -1;
-  return file >> number && number == SYS_ppoll;
+  return file >> number && number == call;
 }
+inline bool sleeps_on_sockets(pid_t thread) { return sleeps_in(thread, SYS_ppoll); }
 
 inline void expect_error(ssize_t result, int number) {
   const int seen = errno;
