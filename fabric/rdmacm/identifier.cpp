@@ -80,8 +80,7 @@ void Identifier::stop() {
   while (!callers.empty()) drop_caller(callers.begin());
   if (listener) {
     events().unwatch(listener_watch, listener.get());
-    ::unlink(listener_path.c_str());
-    listener.reset();
+    end_service();
   }
   hang_up();
   if (binding) library.bindings->give_back(*binding);
@@ -146,12 +145,19 @@ int Identifier::serve() {
   if (!listener) return errno;
   listener_watch = events().watch(listener.get(), *this);
   if (listener_watch == 0) {
-    listener.reset();
-    ::unlink(listener_path.c_str());
+    end_service();
     return ENOMEM;
   }
   state = State::listening;
   return 0;
+}
+
+/// In a forked child, the socket and what is at its path are the parent's.
+void Identifier::end_service() {
+  os::PeerSocket ended = std::move(listener);
+  if (library.process != ::getpid()) return;
+  ::unlink(listener_path.c_str());
+  end_listener(std::move(ended));
 }
 
 bool Identifier::follow_line() {

@@ -4,6 +4,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -69,6 +70,7 @@ struct Library {
   /// Null with errno (ENODEV), after a line on standard error: the fabric can't be used.
   [[nodiscard]] static Library* get();
 
+  const pid_t process = ::getpid();
   UncancelledMutex lock;
   std::condition_variable_any acknowledged;  ///< the program has acknowledged an event
   ibv_context* device = nullptr;
@@ -281,6 +283,7 @@ struct Identifier : rdma_cm_id {
   [[nodiscard]] std::uint16_t refusal_of(const Record& request) const;
   void make_child(Line with, const Record& request);
   void move_child(Identifier& child);
+  void end_service();
   void unfollow_line();
   [[nodiscard]] int try_call(Time now);
   void take_record(const Record& record);

@@ -64,6 +64,21 @@ os::PeerSocket listen_at(const std::string& path) {
   return socket;
 }
 
+void end_listener(os::PeerSocket listener) {
+  // Nobody is queued any more from here on. Those who are queued would wait for as long as a child keeps its copy.
+  ::shutdown(listener.get(), SHUT_RDWR);
+  for (;;) {
+    const os::PeerSocket caller(os::UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
+    if (!caller) return;
+    ::shutdown(caller.get(), SHUT_RDWR);
+  }
+}
+
+Line::~Line() {
+  // A close alone would not tell the other end while a forked child keeps its copy.
+  if (socket && maker == ::getpid()) ::shutdown(socket.get(), SHUT_RDWR);
+}
+
 bool Line::send(const Record& record) const {
   const RecordBytes bytes = encode(record);
   return socket &&

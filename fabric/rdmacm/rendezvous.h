@@ -1,8 +1,11 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/os/peer_socket.h"
 #include "common/os/unique_fd.h"
@@ -17,10 +20,26 @@ namespace splitnic::rdmacm {
 /// path is too long.
 [[nodiscard]] os::PeerSocket listen_at(const std::string& path);
 
-/// The end of a conversation.
+/// Ends a listener's socket and rejects the callers that it has not accepted, also while a forked child keeps a copy.
+/// Callers for whom there is no descriptor stay until the last copy is closed. Only in the process that listens.
+void end_listener(os::PeerSocket listener);
+
+/// The end of a conversation. Its destruction tells the other end, unless this is a forked child with a copy of it.
 struct Line {
+  Line() = default;
+  Line(os::PeerSocket to, os::UniqueFd of) : socket(std::move(to)), process(std::move(of)) {}
+  ~Line();
+  Line(Line&&) noexcept = default;
+  Line& operator=(Line&& other) noexcept {
+    std::swap(socket, other.socket);
+    std::swap(process, other.process);
+    std::swap(maker, other.maker);
+    return *this;
+  }
+
   os::PeerSocket socket;
   os::UniqueFd process;  ///< pidfd of the process at the other end; none: it can't be seen from here
+  pid_t maker = ::getpid();
 
   [[nodiscard]] bool send(const Record& record) const;
 };

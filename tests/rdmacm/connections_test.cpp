@@ -6,15 +6,18 @@
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
+#include <utility>
 
 #include "common/os/unix_address.h"
 #include "fabric/rdmacm/rendezvous.h"
 #include "tests/rdmacm/manager.h"
+#include "tests/rdmacm/processes.h"
 
 namespace splitnic::rdmacm::testing::connections_test {
 namespace {
@@ -103,6 +106,55 @@ TEST_CASE("an identifier that is destroyed ends its connection", "[rdmacm]") {
   REQUIRE(rdma_destroy_id(ends.client.id) == 0);
   ends.client.id = nullptr;
   ends.server_events.expect(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+/// A child that keeps a copy of all descriptors until it is killed, and longer than an event is awaited.
+struct IdleChild : Child {
+  IdleChild()
+      : Child([] {
+          alarm(0);
+          return pause();
+        }) {}
+  ~IdleChild() {
+    kill(process, SIGKILL);
+    CHECK(ended() == -1);
+  }
+  IdleChild(const IdleChild&) = delete;
+  IdleChild& operator=(const IdleChild&) = delete;
+};
+
+TEST_CASE("the end of an identifier ends its connection while a forked child lives on", "[rdmacm]") {
+  Connected ends;
+  ends.server_events.expect(RDMA_CM_EVENT_ESTABLISHED);
+  const IdleChild child;
+  rdma_destroy_qp(ends.client.id);
+  REQUIRE(rdma_destroy_id(std::exchange(ends.client.id, nullptr)) == 0);
+  ends.server_events.expect(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+TEST_CASE("the end of a listener rejects its callers while a forked child lives on", "[rdmacm]") {
+  Channel events;
+  Channel client_events;
+  Id listener(events);
+  listener.listen();
+  Id client(client_events);
+  client.call(client_events, listener.number());
+  const bool heard = GENERATE(false, true);
+  if (heard) {  // by its channel, and not by the program
+    rdma_cm_event* event = nullptr;
+    Id other(client_events);
+    other.call(client_events, listener.number());
+    REQUIRE(rdma_get_cm_event(events.channel, &event) == 0);
+    const Id first(event->id);
+    REQUIRE(rdma_ack_cm_event(event) == 0);
+    const IdleChild child;
+    REQUIRE(rdma_destroy_id(std::exchange(listener.id, nullptr)) == 0);
+    CHECK(client_events.expect(RDMA_CM_EVENT_REJECTED, 28).id == other.id);
+    return;
+  }
+  const IdleChild child;
+  REQUIRE(rdma_destroy_id(std::exchange(listener.id, nullptr)) == 0);
+  CHECK(client_events.expect(RDMA_CM_EVENT_REJECTED, 28).id == client.id);
 }
 
 TEST_CASE("a request is rejected with private data", "[rdmacm]") {
@@ -241,20 +293,37 @@ struct BareListener {
     return caller;
   }
 
+  [[nodiscard]] Record request() const {
+    Record made;
+    made.kind = RecordKind::request;
+    made.queue_pair = 7;
+    made.local_id = 7;
+    made.space = static_cast<std::uint16_t>(Space::tcp);
+    made.source = *address_of(rdma_get_local_addr(listener.id));
+    made.destination = made.source;
+    return made;
+  }
+
   Channel events;
   Id listener{events};
 };
 
+TEST_CASE("a forked child that closes its copy of a line leaves its parent's open", "[rdmacm]") {
+  BareListener bare;
+  Line caller{bare.call(), {}};
+  const Child child([&caller] {
+    caller = Line();
+    return 0;
+  });
+  REQUIRE(child.ended() == 0);
+  REQUIRE(caller.send(bare.request()));
+  const Id server(bare.events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+}
+
 TEST_CASE("a readable channel that does not block awaits the request of a caller", "[rdmacm]") {
   BareListener bare;
   const Channel& events = bare.events;
-  Record request;
-  request.kind = RecordKind::request;
-  request.queue_pair = 7;
-  request.local_id = 7;
-  request.space = static_cast<std::uint16_t>(Space::tcp);
-  request.source = *address_of(rdma_get_local_addr(bare.listener.id));
-  request.destination = request.source;
+  const Record request = bare.request();
   const pid_t receiver = gettid();
   // The request may come too late on a busy machine, so there are several tries.
   rdma_cm_event* event = nullptr;
