@@ -66,6 +66,7 @@ void Identifier::on_time(Time now) {
 /// The reply is sent: the other end has a while to say that it is ready.
 void Identifier::await_ready() {
   state = State::accepted;
+  ready_is_due = true;
   deadline = monotonic_now() + kAnswerMax;
   static_cast<void>(events().set_deadline(*this, deadline));
 }
@@ -104,10 +105,9 @@ void Identifier::take_record(const Record& record) {
     report_rejection(record.reason, &record);
   } else if (fits && record.kind == RecordKind::reply && state == State::calling) {
     take_reply(record);
-  } else if (fits && record.kind == RecordKind::ready && state == State::accepted) {
-    establish();
-  } else if (fits && record.kind == RecordKind::ready && state == State::established) {
-    return;  // the program has said so before: rdma_notify()
+  } else if (fits && record.kind == RecordKind::ready && ready_is_due) {
+    ready_is_due = false;
+    if (state == State::accepted) establish();  // or the program has said so before: rdma_notify()
   } else {
     on_ended();  // a disconnection, or a record that has no place here
   }

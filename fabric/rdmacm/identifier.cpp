@@ -239,6 +239,7 @@ void Identifier::on_ready(Caller* caller) {
     return;
   }
   Record record;
+  // No end can send without pause: each record is either due once, or ends the line.
   while (line.socket) {
     switch (hear(line, record)) {
       case Heard::record:

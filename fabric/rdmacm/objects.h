@@ -265,6 +265,7 @@ struct Identifier : rdma_cm_id {
   Time listener_deadline = kNever;  ///< of a listener that is not there
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
+  bool ready_is_due = false;  ///< the other end has not said yet that it is ready
 
   std::list<Membership> memberships;
   std::uint32_t last_membership = 0;

@@ -308,6 +308,27 @@ struct BareListener {
   Id listener{events};
 };
 
+TEST_CASE("a peer that says twice that it is ready ends its connection", "[rdmacm]") {
+  BareListener bare;
+  const Line caller{bare.call(), {}};
+  REQUIRE(caller.send(bare.request()));
+  const Id server(bare.events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
+  rdma_conn_param answer{};
+  answer.qp_num = 8;
+  REQUIRE(rdma_accept(server.id, &answer) == 0);
+  const bool notified = GENERATE(false, true);
+  if (notified) REQUIRE(rdma_notify(server.id, IBV_EVENT_COMM_EST) == 0);
+  Record ready;
+  ready.kind = RecordKind::ready;
+  REQUIRE(caller.send(ready));
+  bare.events.expect(RDMA_CM_EVENT_ESTABLISHED);
+  rdma_cm_event* event = nullptr;
+  CHECK(rdma_get_cm_event(bare.events.channel, &event) == -1);
+  CHECK(errno == EAGAIN);
+  REQUIRE(caller.send(ready));
+  bare.events.expect(RDMA_CM_EVENT_DISCONNECTED);
+}
+
 TEST_CASE("a forked child that closes its copy of a line leaves its parent's open", "[rdmacm]") {
   BareListener bare;
   Line caller{bare.call(), {}};
