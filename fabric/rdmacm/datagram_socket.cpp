@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "fabric/rdmacm/datagram_record.h"
 #include "fabric/rdmacm/objects.h"
@@ -168,24 +169,22 @@ int DatagramSocket::ask(Route& route) {
 
 int DatagramSocket::route_to(const Address& to, Route*& route) {
   route = find(to);
-  if (route != nullptr && route->handle != nullptr && monotonic_now() - route->confirmed > kRouteAge) {
-    forget(routes_.begin());
-    route = nullptr;
-  }
   if (route == nullptr) {
     route = &add_route(to);
     const int error_number = ask(*route);
     if (error_number != 0) forget(routes_.begin());
     if (error_number != 0) return error_number;
+    route->awaited = true;  // what fails at once is for this call
     take_manager_events();
-    route = find(to);
+    route->awaited = false;
+  } else if (route->handle != nullptr && route->asks == nullptr && monotonic_now() - route->confirmed > kRouteAge) {
+    // The old way serves meanwhile: the other end may only be slow to answer. Without descriptors it serves on.
+    if (ask(*route) != 0 && route->asks != nullptr) rdma_destroy_id(std::exchange(route->asks, nullptr));
   }
-  if (route == nullptr || route->handle == nullptr) {
-    if (route == nullptr || !route->refused) return EAGAIN;
-    forget(routes_.begin());
-    return ECONNREFUSED;
-  }
-  return 0;
+  if (route->handle != nullptr) return 0;
+  if (!route->refused) return EAGAIN;
+  forget(routes_.begin());
+  return ECONNREFUSED;
 }
 
 bool DatagramSocket::take_manager_events() {
@@ -193,50 +192,68 @@ bool DatagramSocket::take_manager_events() {
   rdma_cm_event* event = nullptr;
   while (channel_ != nullptr && rdma_get_cm_event(channel_, &event) == 0) {
     news = true;
-    take_manager_event(*event);
-    rdma_cm_id* const gone = event->id;
-    const auto asks = std::ranges::find(routes_, gone, &Route::asks);
-    const bool done = asks == routes_.end() ? gone != id_ : asks->handle != nullptr || asks->refused;
-    if (asks != routes_.end() && done) asks->asks = nullptr;
+    rdma_cm_id* const id = event->id;
+    const bool done = take_manager_event(*event);
     rdma_ack_cm_event(event);
-    if (done) rdma_destroy_id(gone);
+    if (done) rdma_destroy_id(id);
   }
   return news;
 }
 
-void DatagramSocket::take_manager_event(const rdma_cm_event& event) {
+bool DatagramSocket::take_manager_event(const rdma_cm_event& event) {
   if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
     rdma_conn_param answer{};
     answer.qp_num = queue_pair_->qp_num;
     rdma_accept(event.id, &answer);
-    return;
+    return true;
   }
   const auto route = std::ranges::find(routes_, event.id, &Route::asks);
-  if (route == routes_.end()) return;
+  if (route == routes_.end()) return event.id != id_;
   rdma_conn_param request{};
-  switch (event.event) {
-    case RDMA_CM_EVENT_ADDR_RESOLVED:
-      route->refused = rdma_resolve_route(event.id, 0) != 0;
-      return;
-    case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      request.qp_num = queue_pair_->qp_num;
-      route->refused = rdma_connect(event.id, &request) != 0;
-      return;
-    case RDMA_CM_EVENT_ESTABLISHED:
-      return use_answer(*route, event);
-    default:
-      route->refused = true;
+  request.qp_num = queue_pair_->qp_num;
+  if (event.event == RDMA_CM_EVENT_ADDR_RESOLVED && rdma_resolve_route(event.id, 0) == 0) return false;
+  if (event.event == RDMA_CM_EVENT_ROUTE_RESOLVED && rdma_connect(event.id, &request) == 0) return false;
+  route->asks = nullptr;
+  if (event.event == RDMA_CM_EVENT_ESTABLISHED) {
+    use_answer(*route, event);
+  } else if (route->handle == nullptr || event.status != -ETIMEDOUT) {
+    // A peer whose way is known and that only says nothing is there: its way stays, and is asked for again.
+    refuse_route(route);
   }
+  return true;
 }
 
 void DatagramSocket::use_answer(Route& route, const rdma_cm_event& event) {
   const rdma_ud_param& about = event.param.ud;
-  ibv_ah_attr attributes = about.ah_attr;
-  route.handle = ibv_create_ah(Library::get()->pd, &attributes);
-  route.queue_pair = about.qp_num;
-  route.queue_key = about.qkey;
+  if (!use_place(route, about.ah_attr, about.qp_num, about.qkey)) route.refused = route.handle == nullptr;
+}
+
+bool DatagramSocket::use_place(Route& route, ibv_ah_attr attributes, std::uint32_t queue_pair,
+                               std::uint32_t queue_key) {
+  ibv_ah* const handle = ibv_create_ah(Library::get()->pd, &attributes);
+  if (handle == nullptr) return false;
+  if (route.asks != nullptr) rdma_destroy_id(std::exchange(route.asks, nullptr));
+  if (route.handle != nullptr) ibv_destroy_ah(route.handle);
+  const Place place{attributes.dlid, queue_pair};
+  const bool elsewhere = route.handle == nullptr || route.place != place;
+  route.handle = handle;
+  route.place = place;
+  route.queue_key = queue_key;
+  route.awaited = route.refused = false;
   route.confirmed = monotonic_now();
-  route.refused = route.handle == nullptr;
+  if (auto kept = std::exchange(route.kept, std::nullopt); kept && elsewhere && !free_sends_.empty()) {
+    const std::array parts{iovec{kept->data(), kept->size()}};
+    static_cast<void>(post(route, parts));
+  }
+  return true;
+}
+
+void DatagramSocket::refuse_route(std::list<Route>::iterator route) {
+  route->refused = route->awaited;
+  if (route->refused) return;
+  // As with UDP, a connected socket learns it from its next call.
+  if (peer_ == route->to) pending_error_ = ECONNREFUSED;
+  forget(route);
 }
 
 // --- Datagrams.
@@ -246,8 +263,8 @@ void DatagramSocket::progress() {
   bool news = false;
   while (poll(receives_)) news = true;
   while (poll(sends_)) news = true;
-  const bool asks = std::ranges::any_of(routes_, [](const Route& route) { return route.asks != nullptr; });
-  if (asks || ++idle_looks_ >= kDatagramLooksMax) {
+  const auto unknown = [](const Route& route) { return route.asks != nullptr && route.handle == nullptr; };
+  if (std::ranges::any_of(routes_, unknown) || ++idle_looks_ >= kDatagramLooksMax) {
     idle_looks_ = 0;
     news = take_manager_events() || news;
   }
@@ -295,22 +312,17 @@ void DatagramSocket::take_datagram(const ibv_wc& completion) {
   }
   arrived_.push_back({index, static_cast<std::uint32_t>(bytes - kHeader), *from});
   Route* known = find(*from);
-  if (known != nullptr && known->handle != nullptr && known->queue_pair == completion.src_qp) {
+  const Place place{completion.slid, completion.src_qp};
+  if (known != nullptr && known->handle != nullptr && known->place == place) {
     known->confirmed = monotonic_now();
     return;
   }
   // The sender's queue pair is known by its datagram: the answer needs no question.
-  if (known != nullptr) forget(routes_.begin());
   ibv_ah_attr attributes{};
   attributes.dlid = completion.slid;
   attributes.port_num = kPort;
-  ibv_ah* const handle = ibv_create_ah(Library::get()->pd, &attributes);
-  if (handle == nullptr) return;
-  Route& route = add_route(*from);
-  route.handle = handle;
-  route.queue_pair = completion.src_qp;
-  route.queue_key = RDMA_UDP_QKEY;
-  route.confirmed = monotonic_now();
+  Route& route = known != nullptr ? *known : add_route(*from);
+  if (!use_place(route, attributes, completion.src_qp, RDMA_UDP_QKEY) && known == nullptr) forget(routes_.begin());
 }
 
 Outcome<std::size_t> DatagramSocket::send(Transfer& what) {
@@ -325,19 +337,36 @@ Outcome<std::size_t> DatagramSocket::send(Transfer& what) {
     if (const int error_number = bind(*from)) return error(error_number);
   }
   progress();
-  Route* route = nullptr;
-  if (const int error_number = route_to(to, route)) {
-    // As with UDP, only a connected socket learns that nobody is there.
-    if (error_number == ECONNREFUSED && !peer_) return bytes;
-    return error(error_number);
-  }
+  if (pending_error_ != 0) return error(take_error());
   if (free_sends_.empty()) return error(EAGAIN);
-  if (const int error_number = post(*route, what)) return error(error_number);
+  Route* route = nullptr;
+  const int no_way = route_to(to, route);
+  if (no_way == EAGAIN && what.waits) {
+    route->awaited = true;
+    return error(EAGAIN);
+  }
+  // As with UDP, only a connected socket learns that nobody is there.
+  if (no_way == ECONNREFUSED && !peer_) return bytes;
+  if (no_way != 0 && no_way != EAGAIN) return error(no_way);
+  // A peer that does not answer must not hold up the datagrams to others, so this call is done.
+  if (route->asks != nullptr) keep(*route, what.parts);
+  if (no_way == EAGAIN) return bytes;
+  if (const int error_number = post(*route, what.parts)) return error(error_number);
   return bytes;
 }
 
+/// In place of the one that was kept before.
+void DatagramSocket::keep(Route& route, std::span<const iovec> parts) {
+  if (!route.kept) route.kept.emplace();
+  route.kept->clear();
+  for (const iovec& part : parts) {
+    const auto* const from = static_cast<const std::byte*>(part.iov_base);
+    route.kept->insert(route.kept->end(), from, from + part.iov_len);
+  }
+}
+
 /// Posts a datagram. There is a free buffer for it. 0 or an errno.
-int DatagramSocket::post(const Route& route, const Transfer& what) {
+int DatagramSocket::post(const Route& route, std::span<const iovec> parts) {
   const std::uint32_t index = free_sends_.back();
   auto source = own_address();
   if (source && source->is_any()) {
@@ -348,7 +377,7 @@ int DatagramSocket::post(const Route& route, const Transfer& what) {
   const DatagramHeaderBytes header = encode_source(source.value_or(Address{}));
   std::memcpy(buffer(index), &header, sizeof header);
   std::size_t filled = sizeof header;
-  for (const iovec& part : what.parts) {
+  for (const iovec& part : parts) {
     if (part.iov_len != 0) std::memcpy(buffer(index) + filled, part.iov_base, part.iov_len);
     filled += part.iov_len;
   }
@@ -359,7 +388,7 @@ int DatagramSocket::post(const Route& route, const Transfer& what) {
   request.sg_list = &from;
   request.num_sge = 1;
   request.wr.ud.ah = route.handle;
-  request.wr.ud.remote_qpn = route.queue_pair;
+  request.wr.ud.remote_qpn = route.place.queue_pair;
   request.wr.ud.remote_qkey = route.queue_key;
   ibv_send_wr* bad = nullptr;
   if (ibv_post_send(queue_pair_, &request, &bad) != 0) return ENOBUFS;
@@ -371,6 +400,7 @@ int DatagramSocket::post(const Route& route, const Transfer& what) {
 Outcome<std::size_t> DatagramSocket::receive(Transfer& what) {
   if (id_ == nullptr) return error(ENOTCONN);
   progress();
+  if (pending_error_ != 0) return error(take_error());
   if (arrived_.empty()) return error(EAGAIN);
   const Arrived one = arrived_.front();
   const std::byte* from = buffer(one.buffer) + kRouteHeader + kHeader;
@@ -396,10 +426,20 @@ int DatagramSocket::shut_down(int) { return peer_ ? 0 : ENOTCONN; }
 short DatagramSocket::ready(short wanted) const {
   if (wanted == kDrained) return sends_under_way_ == 0 ? kDrained : short{0};
   int found = !arrived_.empty() ? POLLIN | POLLRDNORM : 0;
-  const auto asks = [](const Route& route) { return route.asks != nullptr; };
-  if (queue_pair_ == nullptr || (!free_sends_.empty() && std::ranges::none_of(routes_, asks)))
-    found |= POLLOUT | POLLWRNORM;
-  return static_cast<short>(found & wanted);
+  if (queue_pair_ == nullptr || !free_sends_.empty()) found |= POLLOUT | POLLWRNORM;
+  found &= wanted;
+  if (pending_error_ != 0) found |= POLLERR;
+  return static_cast<short>(found);
+}
+
+/// A call that waits for the way to its address does so alone.
+short DatagramSocket::ready_for(const Transfer& what, short wanted) const {
+  const Address to = what.has_address ? what.address : peer_.value_or(Address{});
+  const auto asked = [&to](const Route& route) {
+    return route.to == to && route.handle == nullptr && route.asks != nullptr;
+  };
+  if (std::ranges::any_of(routes_, asked)) wanted = static_cast<short>(wanted & ~(POLLOUT | POLLWRNORM));
+  return ready(wanted);
 }
 
 std::optional<Address> DatagramSocket::own_address() const {

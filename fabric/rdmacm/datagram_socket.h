@@ -31,6 +31,7 @@ class DatagramSocket final : public Rsocket {
   void wake() override;
   void arm() override;
   [[nodiscard]] short ready(short wanted) const override;
+  [[nodiscard]] short ready_for(const Transfer& what, short wanted) const override;
   void close() override;
   [[nodiscard]] std::optional<Address> own_address() const override;
   [[nodiscard]] std::optional<Address> peer_address() const override { return peer_; }
@@ -38,15 +39,24 @@ class DatagramSocket final : public Rsocket {
   [[nodiscard]] int segment_bytes() const override;
 
  private:
-  /// The way to another socket.
+  /// Where a socket is.
+  struct Place {
+    std::uint16_t endnode = 0;
+    std::uint32_t queue_pair = 0;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  /// The way to another socket. It is known, or asked for, or both: another socket may have the address by now.
   struct Route {
     Address to{};
     rdma_cm_id* asks = nullptr;  ///< until the connection manager has answered
-    ibv_ah* handle = nullptr;
-    std::uint32_t queue_pair = 0;
+    ibv_ah* handle = nullptr;    ///< null: not known
+    Place place{};
     std::uint32_t queue_key = 0;
-    bool refused = false;  ///< nobody is there
+    bool awaited = false;  ///< a call waits for the answer
+    bool refused = false;  ///< nobody is there, which such a call is to learn
     Time confirmed{};      ///< when the other socket was heard last
+    /// The last datagram that did not go to where the answer says that the socket is.
+    std::optional<std::vector<std::byte>> kept{};
   };
   /// A datagram that waits for the program.
   struct Arrived {
@@ -62,17 +72,23 @@ class DatagramSocket final : public Rsocket {
   [[nodiscard]] int post_receive(std::uint32_t index);
 
   bool take_manager_events();
-  void take_manager_event(const rdma_cm_event& event);
+  /// Whether the event is the last one of its identifier, which ends.
+  [[nodiscard]] bool take_manager_event(const rdma_cm_event& event);
   bool poll(ibv_cq* queue);
   void take_datagram(const ibv_wc& completion);
   [[nodiscard]] Route* find(const Address& to);
   Route& add_route(const Address& to);
   void forget(std::list<Route>::iterator route);
   [[nodiscard]] int ask(Route& route);
-  /// 0, EAGAIN, or why there is no way.
+  /// 0, EAGAIN with a route that is asked for, or why there is no way.
   [[nodiscard]] int route_to(const Address& to, Route*& route);
   void use_answer(Route& route, const rdma_cm_event& event);
-  [[nodiscard]] int post(const Route& route, const Transfer& what);
+  /// The answer: nobody is there.
+  void refuse_route(std::list<Route>::iterator route);
+  /// The socket of the route is where these attributes say. false: there is no handle to be had.
+  bool use_place(Route& route, ibv_ah_attr attributes, std::uint32_t queue_pair, std::uint32_t queue_key);
+  void keep(Route& route, std::span<const iovec> parts);
+  [[nodiscard]] int post(const Route& route, std::span<const iovec> parts);
 
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* id_ = nullptr;

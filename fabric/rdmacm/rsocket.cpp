@@ -118,7 +118,8 @@ int look_at(std::span<Interest> sockets, Before&& before) {
     const std::lock_guard guard(one.socket->lock);
     if (one.socket->closed) return -1;
     before(*one.socket);
-    one.found = one.socket->ready(one.wanted);
+    one.found =
+        one.transfer != nullptr ? one.socket->ready_for(*one.transfer, one.wanted) : one.socket->ready(one.wanted);
     count += one.found != 0 ? 1 : 0;
   }
   return count;

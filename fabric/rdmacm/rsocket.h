@@ -65,6 +65,7 @@ struct Transfer {
   bool truncated = false;  ///< a datagram was longer than the parts
   /// Earlier bytes of the same call are done: it answers with them, and an error stays pending.
   bool continues = false;
+  bool waits = false;  ///< the call repeats it after EAGAIN, when ready_for() says so
 };
 
 [[nodiscard]] inline std::size_t bytes_of(std::span<const iovec> parts) {
@@ -112,6 +113,8 @@ class Rsocket {
   virtual void arm() = 0;
   /// Those of the wanted events that hold now; poll(2)'s errors and hang-ups always.
   [[nodiscard]] virtual short ready(short wanted) const = 0;
+  /// The same for a call that has this transfer to do, and not for any.
+  [[nodiscard]] virtual short ready_for(const Transfer& /*what*/, short wanted) const { return ready(wanted); }
   /// Ends everything; the object stays until the last thread has left it.
   virtual void close() = 0;
   /// The addresses of this end and of the other one; nullopt: none.
@@ -172,6 +175,7 @@ struct Interest {
   std::shared_ptr<Rsocket> socket;
   short wanted = 0;
   short found = 0;
+  const Transfer* transfer = nullptr;  ///< of the call that waits; null: it waits for any
 };
 /// Waits until a socket or one of the plain descriptors is ready: spins for a while, and then sleeps. Returns how many
 /// are ready; 0: the deadline has passed; an errno: EINTR, EBADF for a socket that was closed meanwhile.

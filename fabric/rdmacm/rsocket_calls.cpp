@@ -69,8 +69,8 @@ Address loopback_for(const Address& any) {
 
 }  // namespace
 
-int await_one(const std::shared_ptr<Rsocket>& socket, short event, Time deadline) {
-  std::array<Interest, 1> interest{{{socket, event, 0}}};
+int await_one(const std::shared_ptr<Rsocket>& socket, short event, Time deadline, const Transfer* transfer) {
+  std::array<Interest, 1> interest{{{socket, event, 0, transfer}}};
   const auto count = await(interest, {}, deadline);
   if (!count) return count.error();
   return *count == 0 ? EAGAIN : 0;

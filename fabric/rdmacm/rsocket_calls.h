@@ -34,8 +34,10 @@ auto on_socket(int descriptor, Run&& run) -> decltype(run(std::shared_ptr<Rsocke
   });
 }
 
-/// Waits for one event of one socket. 0 or an errno; EAGAIN: the deadline has passed.
-[[nodiscard]] int await_one(const std::shared_ptr<Rsocket>& socket, short event, Time deadline);
+/// Waits for one event of one socket, as Rsocket::ready_for() has it if there is a transfer to do. 0 or an errno;
+/// EAGAIN: the deadline has passed.
+[[nodiscard]] int await_one(const std::shared_ptr<Rsocket>& socket, short event, Time deadline,
+                            const Transfer* transfer = nullptr);
 /// timeout: of an option; none is kNever.
 [[nodiscard]] Time deadline_after(Duration timeout);
 /// An address as a socket of this family tells it. to: may be null; bytes: the room there, and then the full length.

@@ -18,7 +18,7 @@ int poll_all(std::span<pollfd> all, Time deadline) {
     pollfd& one = all[index];
     one.revents = 0;
     if (auto socket = RsocketTable::get().find(one.fd)) {
-      sockets.push_back({std::move(socket), static_cast<short>(one.events & kPollEvents), 0});
+      sockets.push_back({std::move(socket), static_cast<short>(one.events & kPollEvents), 0, nullptr});
       socket_places.push_back(index);
     } else if (one.fd >= 0) {
       plain.push_back(one);

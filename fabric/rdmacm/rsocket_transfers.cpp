@@ -11,10 +11,11 @@
 namespace splitnic::rdmacm {
 namespace {
 
-/// Repeats a transfer until it does something, all of it if `whole`. step: answers Outcome<std::size_t> under the lock.
+/// Repeats a transfer until it does something, all of it if `whole`. what: where it goes, null if all go one way. step:
+/// answers Outcome<std::size_t> under the lock.
 template <class Step>
 ssize_t transfer(const std::shared_ptr<Rsocket>& socket, short event, bool waits, Duration timeout, std::size_t whole,
-                 Step&& step) {
+                 const Transfer* what, Step&& step) {
   std::size_t done = 0;
   Time deadline = kNever;
   for (bool first = true;; first = false) {
@@ -28,7 +29,7 @@ ssize_t transfer(const std::shared_ptr<Rsocket>& socket, short event, bool waits
     if (!some && some.error() != EAGAIN) return done != 0 ? static_cast<ssize_t>(done) : refuse(some.error());
     if (!waits) return done != 0 ? static_cast<ssize_t>(done) : refuse(EAGAIN);
     if (first) deadline = deadline_after(timeout);
-    if (const int error_number = await_one(socket, event, deadline))
+    if (const int error_number = await_one(socket, event, deadline, what))
       return done != 0 ? static_cast<ssize_t>(done) : refuse(error_number);
   }
 }
@@ -56,14 +57,15 @@ ssize_t send_parts(int descriptor, std::span<const iovec> parts, int flags, cons
       what.has_address = true;
       what.address = *address;
     }
-    const std::size_t whole = bytes_of(parts);
-    return transfer(socket, POLLOUT, waits(*socket, flags), socket->options.send_timeout, whole, [&](std::size_t done) {
-      if (done == 0) return socket->send(what);
-      const std::vector<iovec> rest = rest_of(parts, done);
-      what.parts = rest;
-      what.continues = true;
-      return socket->send(what);
-    });
+    what.waits = waits(*socket, flags);
+    return transfer(socket, POLLOUT, what.waits, socket->options.send_timeout, bytes_of(parts), &what,
+                    [&](std::size_t done) {
+                      if (done == 0) return socket->send(what);
+                      const std::vector<iovec> rest = rest_of(parts, done);
+                      what.parts = rest;
+                      what.continues = true;
+                      return socket->send(what);
+                    });
   });
 }
 
@@ -74,7 +76,7 @@ ssize_t receive_parts(int descriptor, std::span<const iovec> parts, Transfer& wh
     const bool all = (what.flags & (MSG_WAITALL | MSG_PEEK)) == MSG_WAITALL && socket->type == SOCK_STREAM;
     what.parts = parts;
     return transfer(socket, POLLIN, waits(*socket, what.flags), socket->options.receive_timeout,
-                    all ? bytes_of(parts) : 0, [&](std::size_t done) {
+                    all ? bytes_of(parts) : 0, nullptr, [&](std::size_t done) {
                       if (done == 0) return socket->receive(what);
                       const std::vector<iovec> rest = rest_of(parts, done);
                       what.parts = rest;
@@ -175,7 +177,7 @@ size_t riowrite(int socket, const void* buffer, size_t bytes, off_t offset, int 
       return static_cast<Stream&>(*one).write_at(from.subspan(done), static_cast<std::uint64_t>(offset) + done,
                                                  /*continues=*/done != 0);
     };
-    return transfer(one, kRequestRoom, waits(*one, flags), one->options.send_timeout, bytes, step);
+    return transfer(one, kRequestRoom, waits(*one, flags), one->options.send_timeout, bytes, nullptr, step);
   }));
 }
 

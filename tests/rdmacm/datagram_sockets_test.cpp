@@ -17,6 +17,7 @@
 #include "fabric/rdmacm/datagram_record.h"
 #include "tests/rdmacm/manager.h"
 #include "tests/rdmacm/processes.h"
+#include "tests/rdmacm/stream_sockets.h"
 
 namespace splitnic::rdmacm::testing::datagram_sockets_test {
 namespace {
@@ -162,6 +163,117 @@ TEST_CASE("a socket that has the address of an earlier one is found", "[rdmacm][
   sockaddr_in group = at(5, "239.1.2.3");
   CHECK(rsendto(one.number, "x", 1, 0, generic(group), sizeof group) == -1);
   CHECK(errno == ENETUNREACH);
+}
+
+/// Sends without waiting.
+ssize_t hand_over(const Socket& from, const Socket& to, const std::string& text) {
+  sockaddr_in there = to.address;
+  return rsendto(from.number, text.data(), text.size(), MSG_DONTWAIT, generic(there), sizeof there);
+}
+
+short poll_one(const Socket& socket, short events, int milliseconds = kLimitMilliseconds) {
+  pollfd one{socket.number, events, 0};
+  return rpoll(&one, 1, milliseconds) == 1 ? one.revents : short{0};
+}
+
+/// What comes next, while the sender does what it has to do for it.
+std::string next_from(const Socket& sender, Socket& receiver) {
+  std::atomic<bool> arrived{false};
+  std::string text;
+  std::thread thread([&] {
+    text = receiver.receive();
+    arrived = true;
+  });
+  while (!arrived) static_cast<void>(poll_one(sender, POLLIN, 1));
+  thread.join();
+  return text;
+}
+
+TEST_CASE("a peer that does not answer holds up no datagrams to others", "[rdmacm][rsocket]") {
+  Socket one;
+  Socket other;
+  Socket silent;
+  introduce(one, other);
+  ssize_t waited = 0;
+  std::thread waits;
+  SECTION("when the sender does not wait: the last datagram is kept") {
+    CHECK(hand_over(one, silent, "first") == 5);
+    CHECK(hand_over(one, silent, "second") == 6);
+  }
+  SECTION("when another thread waits") {
+    std::atomic<pid_t> thread{0};
+    waits = std::thread([&] {
+      thread = gettid();
+      waited = one.send_to(silent, "second");
+    });
+    while (thread == 0 || !streams::sleeps_on_sockets(thread)) std::this_thread::yield();
+  }
+  CHECK(poll_one(one, POLLOUT, 0) == POLLOUT);
+  CHECK(one.send_to(other, "hello") == 5);
+  CHECK(other.receive() == "hello");
+  CHECK(next_from(one, silent) == "second");
+  if (waits.joinable()) {
+    waits.join();
+    CHECK(waited == 6);
+  }
+  CHECK(hand_over(one, silent, "third") == 5);
+  CHECK(silent.receive() == "third");
+}
+
+/// Longer than a way is good for without being asked for again.
+template <class Often>
+void let_routes_age(const Socket& idle, Often&& often) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);
+  while (std::chrono::steady_clock::now() < end) {
+    CHECK(poll_one(idle, POLLIN, 100) == 0);
+    often();
+  }
+}
+
+TEST_CASE("a way is used while it is asked for again", "[rdmacm][rsocket]") {
+  Socket one;
+  Socket other;
+  introduce(one, other);
+  std::size_t sent = 0;
+  let_routes_age(one, [&] {
+    CHECK(hand_over(one, other, "again") == 5);
+    ++sent;
+  });
+  std::string text(100, '\0');
+  std::size_t got = 0;
+  while (rrecv(other.number, text.data(), text.size(), MSG_DONTWAIT) == 5) ++got;
+  CHECK(got == sent);
+}
+
+TEST_CASE("what is sent to the place of an earlier socket reaches the one that has its address", "[rdmacm][rsocket]") {
+  Socket one;
+  sockaddr_in address{};
+  {
+    Socket earlier;
+    introduce(one, earlier);
+    address = earlier.address;
+  }
+  Socket later(address);
+  let_routes_age(one, [] {});
+  CHECK(hand_over(one, later, "once") == 4);
+  CHECK(next_from(one, later) == "once");
+}
+
+TEST_CASE("a connected socket that does not wait learns later that nobody is there", "[rdmacm][rsocket]") {
+  sockaddr_in nowhere{};
+  {
+    const Socket gone;
+    nowhere = gone.address;
+  }
+  Socket one;
+  REQUIRE(rconnect(one.number, generic(nowhere), sizeof nowhere) == 0);
+  CHECK(rsend(one.number, "x", 1, MSG_DONTWAIT) == 1);
+  CHECK(poll_one(one, POLLIN) == POLLERR);
+  char byte = 0;
+  CHECK(rrecv(one.number, &byte, 1, 0) == -1);
+  CHECK(errno == ECONNREFUSED);
+  CHECK(rrecv(one.number, &byte, 1, MSG_DONTWAIT) == -1);
+  CHECK(errno == EAGAIN);
 }
 
 TEST_CASE("a receiver without room loses datagrams, and gets those that follow", "[rdmacm][rsocket]") {
