@@ -1,6 +1,7 @@
 #include "fabric/rdmacm/listener_service.h"
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #include <array>
 #include <cerrno>
@@ -21,6 +22,8 @@ namespace {
 
 /// A listener that has no descriptors or no memory for its callers is served again after this.
 constexpr int kPauseMilliseconds = 100;
+/// In the place of a socket's number.
+constexpr int kWake = -1;
 
 epoll_event once(int socket) {
   epoll_event readable{};
@@ -53,13 +56,19 @@ int ListenerService::start() {
   const std::lock_guard guard(mutex_);
   if (set_) return 0;
   os::UniqueFd set(epoll_create1(EPOLL_CLOEXEC));
-  if (!set) return errno;
+  os::UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event woken{};
+  woken.events = EPOLLIN;
+  woken.data.fd = kWake;
+  if (!set || !wake || epoll_ctl(set.get(), EPOLL_CTL_ADD, wake.get(), &woken) != 0) return errno;
   set_ = std::move(set);
+  wake_ = std::move(wake);
   const os::BlockedSignals signals;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
     set_.reset();
+    wake_.reset();
     return error.code().value();
   }
   return 0;
@@ -78,7 +87,22 @@ void ListenerService::watch_again(int descriptor, int socket) const {
 
 void ListenerService::unwatch(int descriptor) const { epoll_ctl(set_.get(), EPOLL_CTL_DEL, descriptor, nullptr); }
 
-void ListenerService::run() const {
+bool ListenerService::serve_later(int socket) {
+  const std::lock_guard guard(mutex_);
+  late_.push_back(socket);
+  return eventfd_write(wake_.get(), 1) == 0;
+}
+
+void ListenerService::take_late(std::set<int>& unserved) {
+  const std::lock_guard guard(mutex_);
+  eventfd_t count = 0;
+  if (late_.empty()) return;
+  eventfd_read(wake_.get(), &count);
+  unserved.insert(late_.begin(), late_.end());
+  late_.clear();
+}
+
+void ListenerService::run() {
   std::set<int> unserved;
   std::array<epoll_event, 16> fired{};
   for (;;) {
@@ -86,8 +110,10 @@ void ListenerService::run() const {
                                    unserved.empty() ? -1 : kPauseMilliseconds);
     // A program that closes all descriptors that it does not know, as some do when they start, has closed this one.
     if (count < 0 && errno != EINTR) return;
-    for (const epoll_event& event : std::span(fired).first(static_cast<std::size_t>(count > 0 ? count : 0)))
-      unserved.insert(event.data.fd);
+    for (const epoll_event& event : std::span(fired).first(static_cast<std::size_t>(count > 0 ? count : 0))) {
+      if (event.data.fd != kWake) unserved.insert(event.data.fd);
+    }
+    take_late(unserved);
     std::erase_if(unserved, serve);
   }
 }

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <mutex>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "common/os/unique_fd.h"
 
@@ -19,16 +21,21 @@ class ListenerService {
   /// table of sockets. 0 or an errno: there is no thread to be had, or no memory; nothing is watched then.
   [[nodiscard]] int watch(int descriptor, int socket);
   void watch_again(int descriptor, int socket) const;
+  /// The thread calls Stream::serve_callers() until it answers true, also if no descriptor is readable. true: it will.
+  bool serve_later(int socket);
   /// Before the descriptor is closed: a forked child may hold a copy of it, and then closing does not end the watch.
   /// The thread may be on its way to the socket: it finds there that the socket does not listen any more.
   void unwatch(int descriptor) const;
 
  private:
   [[nodiscard]] int start();
-  void run() const;
+  void run();
+  void take_late(std::set<int>& unserved);
 
-  std::mutex mutex_;    // of start()
-  os::UniqueFd set_;    // made with the thread
+  std::mutex mutex_;   // of start() and of late_
+  os::UniqueFd set_;   // made with the thread
+  os::UniqueFd wake_;  // readable while there are any in late_
+  std::vector<int> late_;
   std::thread thread_;  // runs to the end of the process: this object is never deleted
 };
 

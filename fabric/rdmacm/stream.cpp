@@ -2,10 +2,12 @@
 #include "fabric/rdmacm/stream.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "fabric/rdmacm/listener_service.h"
 #include "fabric/rdmacm/objects.h"
@@ -19,6 +21,15 @@ std::span<const std::byte> private_data(const rdma_cm_event& event) {
   const auto& about = event.param.conn;
   if (about.private_data == nullptr) return {};
   return {static_cast<const std::byte*>(about.private_data), about.private_data_len};
+}
+
+constexpr int kAllDescriptors = std::numeric_limits<int>::max();
+
+/// Connections that wait in a backlog leave a quarter of the descriptors to their program: their numbers are below.
+int descriptors_for_waiting() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kAllDescriptors;
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, kAllDescriptors) / 4 * 3);
 }
 
 void reject_and_destroy(rdma_cm_id* id) {
@@ -122,6 +133,12 @@ int Stream::request() {
 Outcome<std::shared_ptr<Rsocket>> Stream::accept() {
   if (phase_ != Phase::listening) return error(EINVAL);
   progress();
+  // The program asks for this one, so it may have the descriptors that are kept for the program.
+  if (waiting_.empty() && !callers_.empty()) {
+    shortage_ = 0;
+    while (waiting_.empty() && answer_oldest_caller(kAllDescriptors)) {
+    }
+  }
   if (waiting_.empty()) return error(shortage_ != 0 ? shortage_ : EAGAIN);
   // As with TCP, a descriptor's number is chosen now. librspreload.so names the connection to its program by a number
   // that it has taken just before, and its select() finds only connections with a higher one.
@@ -134,9 +151,11 @@ Outcome<std::shared_ptr<Rsocket>> Stream::accept() {
 
 bool Stream::serve_callers() {
   watched_ = false;
+  retried_ = true;
   progress();
   watch_for_callers();
-  return shortage_ == 0;
+  retried_ = shortage_ != 0;
+  return !retried_;
 }
 
 /// A full backlog leaves its callers' events in the channel, so the thread would be called again and again.
@@ -146,31 +165,42 @@ void Stream::watch_for_callers() {
   watched_ = true;
 }
 
-/// As with TCP, the connection is made before the program accepts it, and takes what its caller sends.
-bool Stream::answer_callers() {
+/// Of a listener. One caller after the other, so that those for whom there are no descriptors stay outside.
+bool Stream::take_callers() {
+  shortage_ = 0;
+  const int numbers = descriptors_for_waiting();
   bool news = false;
-  while (!callers_.empty()) {
-    const auto made = Rsocket::create(family, type);
-    int error_number = made ? 0 : errno;
-    if (made) {
-      auto& child = static_cast<Stream&>(*made);
-      child.options = options;
-      child.options.nonblocking = false;
-      error_number = child.answer(callers_.front(), *this);
-    }
-    if (error_number == EMFILE || error_number == ENFILE || error_number == ENOMEM) {
-      shortage_ = error_number;
-      return news;
-    }
-    news = true;
-    if (error_number == 0) {
-      waiting_.push_back(made);
-    } else {
-      reject_and_destroy(callers_.front().id);  // it has gone meanwhile, which does not concern the program
-    }
-    callers_.pop_front();
-  }
+  while (answer_oldest_caller(numbers) || (shortage_ == 0 && has_room_for_callers() && take_next_event())) news = true;
+  // The listener's thread may not hear of it: nothing is left in the channel of a caller that was taken out.
+  if (shortage_ != 0 && !retried_) retried_ = ListenerService::get().serve_later(descriptor());
   return news;
+}
+
+/// As with TCP, the connection is made before the program accepts it, and takes what its caller sends. numbers: the
+/// connection's descriptor is below, or there is a shortage.
+bool Stream::answer_oldest_caller(int numbers) {
+  if (callers_.empty()) return false;
+  const auto made = Rsocket::create(family, type);
+  int error_number = made ? 0 : errno;
+  if (made && made->descriptor() >= numbers) {
+    error_number = EMFILE;
+  } else if (made) {
+    auto& child = static_cast<Stream&>(*made);
+    child.options = options;
+    child.options.nonblocking = false;
+    error_number = child.answer(callers_.front(), *this);
+  }
+  if (error_number == EMFILE || error_number == ENFILE || error_number == ENOMEM) {
+    shortage_ = error_number;
+    return false;
+  }
+  if (error_number == 0) {
+    waiting_.push_back(made);
+  } else {
+    reject_and_destroy(callers_.front().id);  // it has gone meanwhile, which does not concern the program
+  }
+  callers_.pop_front();
+  return true;
 }
 
 int Stream::answer(const Caller& caller, const Stream& listener) {
@@ -195,10 +225,9 @@ int Stream::answer(const Caller& caller, const Stream& listener) {
 }
 
 bool Stream::take_manager_events() {
+  if (phase_ == Phase::listening) return take_callers();
   bool news = false;
-  // A listener leaves what its backlog has no room for where it is.
-  while (channel_ != nullptr && (phase_ != Phase::listening || has_room_for_callers()) && take_next_event())
-    news = true;
+  while (channel_ != nullptr && take_next_event()) news = true;
   return news;
 }
 

@@ -127,7 +127,9 @@ class Stream final : public Rsocket {
   void take_reply(const rdma_cm_event& event);
   [[nodiscard]] int request();
   /// Of a listener: whether anything has become of a caller.
-  bool answer_callers();
+  bool take_callers();
+  /// Whether it is done with; no: there is none, or a shortage.
+  [[nodiscard]] bool answer_oldest_caller(int numbers);
   [[nodiscard]] bool has_room_for_callers() const { return callers_.size() + waiting_.size() < backlog_; }
   void watch_for_callers();
   /// Makes this the caller's connection. 0 or an errno; then the caller is still the one that calls `listener`.
@@ -179,6 +181,7 @@ class Stream final : public Rsocket {
   bool served_ = false;                           // ListenerService knows the channel
   bool watched_ = false;                          // and its thread will call, or is about to
   int shortage_ = 0;                              // why callers stay where they are; 0: they do not
+  bool retried_ = false;                          // ListenerService's thread tries again until there is none
 
   ibv_comp_channel* completions_ = nullptr;
   ibv_cq* receives_ = nullptr;

@@ -139,13 +139,11 @@ void Stream::progress() {
   while (poll_completions()) news = true;
   // An end that has left may have closed its socket: what is sent then would be lost.
   const bool rarely = phase_ == Phase::open && !peer_ended_;
-  if (phase_ == Phase::listening) shortage_ = 0;
   const bool asks_manager = rarely ? ++idle_looks_ >= kLooksMax : phase_ != Phase::ended;
   if (asks_manager) {
     idle_looks_ = 0;
     news = take_manager_events() || news;
   }
-  if (phase_ == Phase::listening) news = answer_callers() || news;
   if (receives_shut_) ring_.consume(ring_.waiting());
   send_due();
   if (news) wake_sleepers();

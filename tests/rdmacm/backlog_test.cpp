@@ -169,7 +169,7 @@ TEST_CASE("what a caller has sent before it died is read when it is accepted", "
   REQUIRE(addresses.put(listener.address()));
   Socket first(raccept(listener.number, nullptr, nullptr));
   first.send("hello");
-  CHECK(child.ended() == 0);
+  REQUIRE(child.ended() == 0);
   Socket second(raccept(listener.number, nullptr, nullptr));
   CHECK(second.receive(10, MSG_WAITALL) == "last words");
   CHECK(second.receive().empty());
@@ -272,6 +272,38 @@ TEST_CASE("a listener without descriptors for its callers says so, and takes the
     Client(there).send("hi");
   }
   CHECK(server.ended() == 0);
+}
+
+TEST_CASE("connections that wait in a backlog leave descriptors to their program, which may accept more than fit",
+          "[rdmacm][rsocket]") {
+  constexpr rlim_t kDescriptors = 300;
+  constexpr std::size_t kForProgram = 60;  // of a quarter, a connection may have taken some
+  constexpr std::size_t kMostCallers = 60;
+  constexpr int kSilenceMilliseconds = 500;
+  static_cast<void>(fabric_folder());
+  const Pipe addresses;
+  const Pipe counts;
+  const Child server([&] {
+    const rlimit few{kDescriptors, kDescriptors};
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0) return 1;
+    const Listener listener;
+    std::size_t callers = 0;
+    if (rlisten(listener.number, 200) != 0 || !addresses.put(listener.address()) || !counts.get(callers)) return 2;
+    if (take_descriptors(0).size() < kForProgram) return 3;
+    for (; callers != 0; --callers) {
+      if (raccept(listener.number, nullptr, nullptr) < 0) return 4;
+    }
+    return 0;
+  });
+  sockaddr_in there{};
+  REQUIRE(addresses.get(there));
+  std::vector<std::unique_ptr<Calling>> callers;
+  do {
+    callers.push_back(std::make_unique<Calling>(there));
+  } while (callers.back()->poll(POLLOUT, kSilenceMilliseconds) == POLLOUT && callers.size() != kMostCallers);
+  REQUIRE(counts.put(callers.size()));
+  CHECK(server.ended() == 0);
+  CHECK(callers.size() > 4);
 }
 
 TEST_CASE("a listener that had no descriptors takes its callers without its program", "[rdmacm][rsocket]") {

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,11 +12,15 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "common/os/unique_fd.h"
 #include "tests/rdmacm/processes.h"
 #include "tests/rdmacm/stream_sockets.h"
 
@@ -28,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLimit{kLimitMilliseconds};
 
 std::atomic<bool> progress_threads_held{false};
+std::atomic<bool> sleep_is_held{false};
 
 /// Between its sleep and its work a progress thread waits as long as this object is there, as if it got no processor.
 struct HeldProgressThreads {
@@ -184,7 +190,55 @@ TEST_CASE("a forked child's own files stay open where its parent's thread had a 
   CHECK(child.ended() == 0);
 }
 
+std::set<std::string> threads() {
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    found.insert(entry.path().filename());
+  return found;
+}
+
+TEST_CASE("a caller for whom the program had no descriptors is connected without it when there are some",
+          "[rdmacm][rsocket]") {
+  constexpr std::size_t kLeft = 3;  // enough to hear the caller, and too few for its connection
+  static_cast<void>(fabric_folder());
+  const Child child([] {
+    const Socket idle(new_socket());
+    const auto before = threads();
+    Listener listener;
+    auto with_listener = threads();
+    for (const std::string& thread : before) with_listener.erase(thread);
+    if (with_listener.size() != 1) return 1;
+    const pid_t thread = std::stoi(*with_listener.begin());
+    while (!sleeps_in(thread, SYS_epoll_pwait)) std::this_thread::yield();
+    sleep_is_held = true;  // so the listener's thread serves once more, and then leaves the next caller to the program
+    sockaddr_in there = listener.address();
+    const Socket first(new_socket());
+    if (rconnect(first.number, generic(there), sizeof there) != 0) return 2;
+    const Socket accepted(raccept(listener.number, nullptr, nullptr));
+    listener.set_nonblocking();
+    Socket second(new_socket());
+    second.set_nonblocking();
+    if (rconnect(second.number, generic(there), sizeof there) == 0) return 3;
+    const rlimit few{300, 300};
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0) return 4;
+    std::vector<os::UniqueFd> taken;
+    for (int made = 0; (made = dup(0)) >= 0;) taken.emplace_back(made);
+    taken.resize(taken.size() - kLeft);
+    if (raccept(listener.number, nullptr, nullptr) >= 0 || errno != EMFILE) return 5;
+    taken.clear();
+    sleep_is_held = false;
+    return second.poll(POLLOUT) == POLLOUT ? 0 : 6;
+  });
+  CHECK(child.ended() == 0);
+}
+
 }  // namespace
+
+/// A thread that is about to sleep without end waits as long as it is held.
+void wait_until_it_may_sleep(bool without_end) {
+  const auto limit = Clock::now() + kLimit;
+  while (without_end && sleep_is_held && Clock::now() < limit) std::this_thread::yield();
+}
 
 /// What epoll_wait() has found, when it may be used. Programs sleep without end in progress threads alone.
 int found_events(int count, bool without_end) {
@@ -197,6 +251,7 @@ int found_events(int count, bool without_end) {
 
 /// In front of the one of the C library, for the libraries, too.
 extern "C" int epoll_wait(int set, epoll_event* events, int room, int milliseconds) {
+  splitnic::rdmacm::testing::stream_processes_test::wait_until_it_may_sleep(milliseconds < 0);
   const int count = epoll_pwait(set, events, room, milliseconds, nullptr);
   return splitnic::rdmacm::testing::stream_processes_test::found_events(count, milliseconds < 0);
 }
