@@ -65,12 +65,10 @@ os::PeerSocket listen_at(const std::string& path) {
 }
 
 void end_listener(os::PeerSocket listener) {
-  // Nobody is queued any more from here on. Those who are queued would wait for as long as a child keeps its copy.
+  // Nobody is queued any more from here on. Those who are queued would wait for as long as a child keeps its copy of
+  // the listener; of what is accepted now it has none.
   ::shutdown(listener.get(), SHUT_RDWR);
-  for (;;) {
-    const os::PeerSocket caller(os::UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
-    if (!caller) return;
-    ::shutdown(caller.get(), SHUT_RDWR);
+  while (os::PeerSocket(os::UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)))) {
   }
 }
 
