@@ -347,8 +347,7 @@ TEST_CASE("a datagram queue pair outlives a peer that starts anew; what is sent 
   CHECK(two.second().take().size() == 1);
 }
 
-TEST_CASE("all datagrams to a peer that takes nothing wait for one timeout together",
-          "[fabric][adapter][datagram]") {
+TEST_CASE("all datagrams to a peer that takes nothing wait for one timeout together", "[fabric][adapter][datagram]") {
   AdapterOptions options = test::small_cells();
   options.ack_timeout = milliseconds(1);
   Calm two(options);
