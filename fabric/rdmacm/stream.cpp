@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 
@@ -24,12 +25,23 @@ std::span<const std::byte> private_data(const rdma_cm_event& event) {
 }
 
 constexpr int kAllDescriptors = std::numeric_limits<int>::max();
+/// What a connection takes after its socket: three of its event channel, and one of its completion channel.
+constexpr std::size_t kFurtherDescriptors = 4;
 
 /// Connections that wait in a backlog leave a quarter of the descriptors to their program: their numbers are below.
 int descriptors_for_waiting() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kAllDescriptors;
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, kAllDescriptors) / 4 * 3);
+}
+
+/// Whether the next descriptors of a connection have numbers below. Its first one says too little: raccept() leaves the
+/// number of each connection free that it gives another one.
+bool has_descriptors_below(int numbers, int socket) {
+  if (numbers == kAllDescriptors) return true;
+  std::array<os::UniqueFd, kFurtherDescriptors> next;
+  for (os::UniqueFd& one : next) one = os::UniqueFd(::fcntl(socket, F_DUPFD_CLOEXEC, 0));
+  return next.back() && next.back().get() < numbers;
 }
 
 void reject_and_destroy(rdma_cm_id* id) {
@@ -177,12 +189,12 @@ bool Stream::take_callers() {
 }
 
 /// As with TCP, the connection is made before the program accepts it, and takes what its caller sends. numbers: the
-/// connection's descriptor is below, or there is a shortage.
+/// connection's descriptors are below, or there is a shortage.
 bool Stream::answer_oldest_caller(int numbers) {
   if (callers_.empty()) return false;
   const auto made = Rsocket::create(family, type);
   int error_number = made ? 0 : errno;
-  if (made && made->descriptor() >= numbers) {
+  if (made && !has_descriptors_below(numbers, made->descriptor())) {
     error_number = EMFILE;
   } else if (made) {
     auto& child = static_cast<Stream&>(*made);

@@ -279,7 +279,7 @@ TEST_CASE("connections that wait in a backlog leave descriptors to their program
   constexpr rlim_t kDescriptors = 300;
   constexpr std::size_t kForProgram = 60;  // of a quarter, a connection may have taken some
   constexpr std::size_t kMostCallers = 60;
-  constexpr int kSilenceMilliseconds = 500;
+  constexpr int kSilenceMilliseconds = 1500;
   static_cast<void>(fabric_folder());
   const Pipe addresses;
   const Pipe counts;
