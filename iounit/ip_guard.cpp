@@ -156,10 +156,12 @@ IpClaim claim_of_hidden(const IpGuard& guard) {
 }
 
 /// Receivers differ in how they would read such a packet. Linux reads more tags and more extension headers than this
-/// program, and takes an IPv6 packet with options and a length of zero to be as long as its frame.
+/// program, and takes an IPv6 packet with options and a length of zero to be as long as its frame. Some DHCP clients
+/// read the headers of IPv4 themselves, and check less of them than a stack does.
 IpClaim claim_of_unreadable(const IpGuard& guard, const frame::EthernetHeader& header) {
   if (!guard.addresses.empty()) return IpClaim::address;
-  return header.ethertype == frame::kEtherTypeIpv4 ? IpClaim::none : claim_of_hidden(guard);
+  if (header.ethertype != frame::kEtherTypeIpv4) return claim_of_hidden(guard);
+  return guard.dhcp_server ? IpClaim::none : IpClaim::dhcp_server;
 }
 
 /// The header with the EtherType that follows in LLC and SNAP headers; nullopt: there are none. Receivers differ in

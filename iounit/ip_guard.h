@@ -45,9 +45,10 @@ enum class IpClaim : std::uint8_t {
 
 /// frame: private bytes; header: of the frame. With addresses set, a message that can't be parsed claims a wrong
 /// address; an IPv6 packet that can't be parsed or hides its message, and a message behind more tags than are parsed,
-/// claim whatever is forbidden. The unspecified address and, for IPv6, link-local addresses are always permitted:
-/// address detection and DHCP need them. Fragments behind the first are judged by their source alone. Source: RFC 826
-/// and 5227 (ARP), 4861 and 4862 (neighbour discovery), 6105 and 7113 (RA guard), 2131 and 8415 (DHCP).
+/// claim whatever is forbidden; an IPv4 packet that can't be parsed is a DHCP server's. The unspecified address and,
+/// for IPv6, link-local addresses are always permitted: address detection and DHCP need them. Fragments behind the
+/// first are judged by their source alone. Source: RFC 826 and 5227 (ARP), 4861 and 4862 (neighbour discovery), 6105
+/// and 7113 (RA guard), 2131 and 8415 (DHCP).
 [[nodiscard]] IpClaim forbidden_claim(const IpGuard& guard, const frame::EthernetHeader& header,
                                       std::span<const std::byte> frame);
 

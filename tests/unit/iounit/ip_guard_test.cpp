@@ -272,6 +272,13 @@ TEST_CASE("a host that is no DHCP server sends nothing from a server's port or t
   Bytes tiny;
   put16(tiny, 67);
   CHECK(claim_of(guard, ip_frame(first, 17, tiny)) == IpClaim::dhcp_server);
+  // Some clients read headers themselves, and find the ports in packets that a stack would refuse.
+  for (const unsigned version_and_words : {0x65U, 0x44U}) {
+    Bytes damaged = udp(4, 5000, 68);
+    damaged[14] = static_cast<std::byte>(version_and_words);
+    CHECK(claim_of(guard, damaged) == IpClaim::dhcp_server);
+    CHECK(claim_of({}, damaged) == IpClaim::none);
+  }
 }
 
 TEST_CASE("the unit drops and counts forbidden claims, each under its cause", "[iounit][guard][drops]") {
