@@ -7,7 +7,8 @@
 - peer memory: only its accessor turns memory that a peer can write into something that C++ can dereference;
 - namespaces of tests: several files of a test program are compiled at a time, so each has a namespace of its own;
 - names of enumerators: BOOST_DESCRIBE_ENUM lists all of them, in order (a compiler warns of a switch alone);
-- documentation: the functions that docs/architecture.md names in "A frame's way" exist.
+- documentation: the functions that docs/architecture.md names in "A frame's way" exist;
+- prose: paragraphs and lists of the documentation are wrapped at 100 columns. Tables, headings and code are not.
 
 Usage: source_rules.py [ROOT]. Prints each violation as file:line and exits 1 if there is any.
 """
@@ -125,6 +126,8 @@ MANAGER_LIBRARY = "fabric/rdmacm/"
 
 # Programs of tests whose files are compiled together.
 TEST_PROGRAMS = ("unit", "hostile", "hostile_sessions", "ibverbs", "rdmacm")
+
+PROSE_COLUMNS = 100
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
@@ -261,6 +264,19 @@ def namespace_violations(root):
                 yield f"{name}:{code[:match.start()].count(chr(10)) + 1}: reaches into other files: {match.group()}"
 
 
+def prose_violations(root):
+    pages = [*root.glob("*.md"), *(root / "docs").glob("*.md")]
+    for folder in (*LAYERS, "tests"):
+        pages += (root / folder).rglob("*.md")
+    for page in sorted(pages):
+        code = False
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            if line.lstrip().startswith("```"):
+                code = not code
+            elif len(line) > PROSE_COLUMNS and not code and not line.lstrip().startswith(("|", "#", "<")):
+                yield f"{page.relative_to(root).as_posix()}:{number}: {len(line)} columns, of {PROSE_COLUMNS}"
+
+
 def violations(root):
     found = []
     all_sources = list(sources(pathlib.Path(root)))
@@ -272,6 +288,7 @@ def violations(root):
     found.extend(shipped_violations(pathlib.Path(root), texts))
     found.extend(document_violations(pathlib.Path(root), texts))
     found.extend(namespace_violations(pathlib.Path(root)))
+    found.extend(prose_violations(pathlib.Path(root)))
     return found
 
 

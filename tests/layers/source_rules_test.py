@@ -133,6 +133,13 @@ class Planted(unittest.TestCase):
             self.assertTrue(found[0].startswith("docs/architecture.md:7:"), found)
         self.assertEqual(len(self.found(**sources, **{"docs/architecture.md": "# A\n"})), 1)
 
+    def test_prose_is_wrapped(self):
+        wide = "word " * 20 + "end"
+        for name in ("README.md", "docs/a.md", "fabric/link/README.md", "tests/models/README.md"):
+            self.refused(name, f"# A\n\n{wide}\n")
+        self.refused("docs/a.md", f"```\ncode\n```\n- {wide}\n")
+        self.accepted("docs/a.md", f"# {wide}\n\n| {wide} |\n\n```\n{wide}\n```\n{wide[:-3]}\n")
+
 
 if __name__ == "__main__":
     unittest.main()
