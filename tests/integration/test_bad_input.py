@@ -65,7 +65,7 @@ class CommandLine(support.LabTestCase):
             self.refused(2, rf"--mtu: {mtu} is no number from 68 to 65521", *self.host_words("--mtu", mtu))
         for count in ("-1", "65536", "99999999999999999999", "1x"):
             self.refused(2, rf"--wait-hosts: {count} is no number from 0 to 65535",
-                         *self.unit_words(f"--wait-hosts={count}", lan="file:,out.pcap"))
+                         *self.unit_words(f"--wait-hosts={count}", lan=f"file:,{self.lab.dir}/out.pcap"))
         self.refused(2, "--wait-hosts goes with", *self.unit_words("--wait-hosts", "0"))
         self.refused(2, "mac", *self.host_words("--mac", "02:77:00"))
         self.refused(2, "mac", *self.host_words("--mac", "03:77:00:00:00:01"))
