@@ -1,18 +1,22 @@
 // Connections that wait in the backlog of a listening stream socket while its program does something else.
+#include <fcntl.h>
 #include <rdma/rsocket.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,6 +65,12 @@ std::set<std::string> threads() {
   std::set<std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) found.insert(entry.path());
   return found;
+}
+
+/// Whether the thread with this file of /proc, its "syscall", sleeps in the system call.
+bool sleeps_in(const os::UniqueFd& calls, long call) {
+  std::array<char, 100> text{};
+  return pread(calls.get(), text.data(), text.size() - 1, 0) > 0 && std::atol(text.data()) == call;
 }
 
 /// The signals that a thread leaves to others, by their numbers less one.
@@ -312,7 +322,13 @@ TEST_CASE("a listener that had no descriptors takes its callers without its prog
   const Pipe steps;
   const Pipe done;
   const Child server([&] {
+    const Socket idle(new_socket());
+    const auto before = threads();
     const Listener listener;
+    auto service = threads();
+    for (const std::string& thread : before) service.erase(thread);
+    if (service.size() != 1) return 5;
+    const os::UniqueFd calls(open((*service.begin() + "/syscall").c_str(), O_RDONLY));
     if (!addresses.put(listener.address())) return 1;
     if (!has_link(listener)) return 9;
     const rlimit few{300, 300};
@@ -320,6 +336,7 @@ TEST_CASE("a listener that had no descriptors takes its callers without its prog
     auto taken = take_descriptors(0);
     char byte = 0;
     if (!steps.put('s') || listener.poll(POLLIN) != POLLIN) return 3;
+    while (!sleeps_in(calls, SYS_epoll_pwait)) std::this_thread::yield();  // until it has tried in vain, too
     taken.clear();
     return done.get(byte) ? 0 : 4;
   });

@@ -310,7 +310,7 @@ struct BareListener {
 
 TEST_CASE("a peer that says twice that it is ready ends its connection", "[rdmacm]") {
   BareListener bare;
-  const Line caller{bare.call(), {}};
+  const Line caller{os::PeerSocket(bare.call()), {}};
   REQUIRE(caller.send(bare.request()));
   const Id server(bare.events.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id);
   rdma_conn_param answer{};
@@ -331,7 +331,7 @@ TEST_CASE("a peer that says twice that it is ready ends its connection", "[rdmac
 
 TEST_CASE("a forked child that closes its copy of a line leaves its parent's open", "[rdmacm]") {
   BareListener bare;
-  Line caller{bare.call(), {}};
+  Line caller{os::PeerSocket(bare.call()), {}};
   const Child child([&caller] {
     caller = Line();
     return 0;
