@@ -23,7 +23,6 @@
 #include "common/os/unique_fd.h"
 #include "tests/rdmacm/processes.h"
 #include "tests/rdmacm/stream_sockets.h"
-#include "tests/unit/common/fork_beside_threads.h"
 
 namespace splitnic::rdmacm::testing::stream_processes_test {
 namespace {
@@ -105,8 +104,8 @@ TEST_CASE("an end whose peer has closed its socket learns it with the first byte
   CHECK(server.ended() == 0);
 }
 
-/// A peer with bytes that were not read is killed, and this end goes on sending.
-void lose_bytes() {
+TEST_CASE("an end that has lost bytes learns it once, from whichever call notices the end", "[rdmacm][rsocket]") {
+  static_cast<void>(fabric_folder());
   const Pipe addresses;
   const Pipe never;
   const Child server([&] {
@@ -133,13 +132,6 @@ void lose_bytes() {
   CHECK(errno == ECONNRESET);
   expect_error(rsend(client.number, "x", 1, 0), EPIPE);
   held.reset();
-}
-
-TEST_CASE("an end that has lost bytes learns it once, from whichever call notices the end", "[rdmacm][rsocket]") {
-  static_cast<void>(fabric_folder());
-  // Whether it is the event of the end that comes first, or its requests are flushed, differs.
-  const int rounds = splitnic::test::kForksBesideThreads ? 12 : 1;
-  for (int round = 0; round < rounds; ++round) lose_bytes();
 }
 
 TEST_CASE("a forked child that closed all descriptors makes sockets in the places of its parent's",

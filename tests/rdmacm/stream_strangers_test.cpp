@@ -5,10 +5,12 @@
 #include <array>
 #include <bit>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fabric/rdmacm/stream_record.h"
@@ -125,6 +127,28 @@ TEST_CASE("a peer that breaks the protocol ends its own connection and no other"
   stranger.events.expect(RDMA_CM_EVENT_DISCONNECTED);
   good.client.send("still here");
   CHECK(good.server->receive() == "still here");
+}
+
+TEST_CASE(
+    "an end that has lost bytes says so in the call that learns of the end, also from the connection manager alone",
+    "[rdmacm][rsocket]") {
+  Listener listener;
+  Stranger stranger;
+  stranger.receives = 0;  // so what it is sent waits
+  std::vector<std::byte> ring(4096);
+  stranger.call(listener, ring);
+  Socket server(raccept(listener.number, nullptr, nullptr));
+  static_cast<void>(stranger.expect_set_up());
+  server.send("lost");
+  // Its queue pair says nothing of the end.
+  ibv_qp* const goes_on = std::exchange(stranger.id.id->qp, nullptr);
+  REQUIRE(rdma_disconnect(stranger.id.id) == 0);
+  stranger.id.id->qp = goes_on;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMilliseconds);
+  while (rsend(server.number, "x", 1, MSG_DONTWAIT) == 1 || errno == EAGAIN)
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+  CHECK(errno == ECONNRESET);
+  expect_error(rsend(server.number, "x", 1, 0), EPIPE);
 }
 
 TEST_CASE("an error after a part of a transfer waits for the next call", "[rdmacm][rsocket]") {
