@@ -10,8 +10,9 @@
 #                              of the ping; a million frames with foreign addresses; 10^9 hostile cells
 # hostile, kill, peers, verbs, stress, package and before run only when they are named; the tests have a short form of
 # the first four. before builds the reviewed commit in build/reviewed_commit, shows that each of ten attacks succeeds
-# there, and runs today's tests of the same attacks (docs/security.md); it needs the whole history and root. stress runs each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks and installation: about
-# two hours on two cores. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where
+# there, and runs today's tests of the same attacks (docs/security.md); it needs the whole history and root. stress runs
+# each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks, installation and the tests
+# that want the machine for themselves: about two hours on two cores. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where
 # that can't be done it fails and says why.
 # What is checked decides what is drawn, so a run that failed can be repeated: the swarm's seeds, the fuzzers' and the
 # planted bugs.

@@ -37,8 +37,8 @@ enum class Queued : std::uint8_t {
   message,  ///< without descriptors; or what a receive reports instead of a message, such as the end of a stream
   with_descriptors,
 };
-/// What the next receive on a Unix packet socket would take. It stays in the queue. Whoever receives the descriptors of
-/// a stranger has to close them, also without room for them, and that may take as long as the stranger likes
+/// What the next receive on a Unix packet socket would take. It stays in the queue. The receiver of a stranger's
+/// descriptors has to close them, also without room for them, and that may take as long as the stranger likes
 /// (close_elsewhere.h).
 [[nodiscard]] Queued look_at_queue(int socket);
 

@@ -63,7 +63,7 @@ SocketState probe_socket(const std::string& path) {
   if (path.size() > kMaxSocketPathBytes) return SocketState::kUnknown;
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!probe) return SocketState::kUnknown;
-  // Whoever listens may send something at once, and closing it could take long (close_elsewhere.h).
+  // The listener may send something at once, and closing it could take long (close_elsewhere.h).
   static_cast<void>(refuse_descriptors(probe.get()));
   const UnixAddress address(path);
   if (::connect(probe.get(), address.get(), UnixAddress::size()) == 0) return SocketState::kLive;
