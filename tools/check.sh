@@ -12,18 +12,19 @@
 # the first four. before builds the reviewed commit in build/reviewed_commit, shows that each of ten attacks succeeds
 # there, and runs today's tests of the same attacks (docs/security.md); it needs the whole history and root. stress runs
 # each test STRESS_REPETITIONS times (20) beside two busy loops, without models, benchmarks, installation and the tests
-# that want the machine for themselves: about two hours on two cores. package makes the Debian packages and tries them, as root, in a Debian that it downloads; where
-# that can't be done it fails and says why.
+# that want the machine for themselves: about two hours on two cores. package makes the Debian packages and tries them,
+# as root, in a Debian that it downloads; where that can't be done it fails and says why.
 # What is checked decides what is drawn, so a run that failed can be repeated: the swarm's seeds, the fuzzers' and the
 # planted bugs.
 # SWARM_SEEDS and BULK_MEGABYTES make the swarm and the transfers larger, and FUZZ_SECONDS the fuzzing longer.
 # HOSTILE=all runs all attacks instead of eight, HOSTILE_SECONDS for longer, HOSTILE_PAIRS more often; SPOOFED is how
 # many frames with foreign addresses and tags a model judges beside the unit, and HOSTILE_CELLS how many cells sessions,
 # a unit and a host driver take from a hostile end. KILLS is how many processes are killed (1000), and KILL_SEED repeats
-# the order of an earlier run. PEER_KILLS is how many peers of one program are killed, one each second. TIDY=all makes the linter check every
-# file; without it tools/tidy_files.py chooses, changed files first. TIDY_UNTIL is a time (seconds of the epoch) after which
-# the linter begins no more files, and says how many are left. MUTANTS is how many planted bugs are tried, and VERBS how many pairs of
-# verbs programs run, or "all"; the commit's hash decides which ones.
+# the order of an earlier run. PEER_KILLS is how many peers of one program are killed, one each second. TIDY=all makes
+# the linter check every file; without it tools/tidy_files.py chooses, changed files first. TIDY_UNTIL is a time
+# (seconds of the epoch) after which the linter begins no more files, and says how many are left. MUTANTS is how many
+# planted bugs are tried, and VERBS how many pairs of verbs programs run, or "all"; the commit's hash decides which
+# ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --help ]; then
