@@ -418,7 +418,7 @@ TEST_CASE("a status too large for a reply is an error text", "[common][control]"
   DaemonStatus status;
   status.name.resize(kMaxControlBytes, 'x');
   const Daemon daemon({}, status);
-  const auto answer = query_status(daemon.path());
+  const auto answer = query_status(daemon.path(), ControlRequest::status, 10s);
   REQUIRE_FALSE(answer);
   CHECK(answer.error().message == daemon.path() + ": the status is too large for one reply");
 }
