@@ -77,6 +77,13 @@ void introduce(Socket& sender, Socket& receiver) {
   CHECK(same(receiver.from, sender.address));
 }
 
+/// The address of a socket that knows `sender` and has ended.
+sockaddr_in place_of_an_earlier(Socket& sender) {
+  Socket earlier;
+  introduce(sender, earlier);
+  return earlier.address;
+}
+
 TEST_CASE("a datagram is answered to where it came from", "[rdmacm][rsocket]") {
   Socket one;
   Socket other;
@@ -141,12 +148,7 @@ TEST_CASE("datagrams to nobody are lost, and a connected socket is told", "[rdma
 
 TEST_CASE("a socket that has the address of an earlier one is found", "[rdmacm][rsocket]") {
   Socket one;
-  sockaddr_in address{};
-  {
-    Socket earlier;
-    introduce(one, earlier);
-    address = earlier.address;
-  }
+  const sockaddr_in address = place_of_an_earlier(one);
   Socket later(address);
   std::atomic<bool> heard{false};
   std::thread thread([&] {
@@ -244,12 +246,7 @@ TEST_CASE("a way is used while it is asked for again", "[rdmacm][rsocket]") {
 
 TEST_CASE("what is sent to the place of an earlier socket reaches the one that has its address", "[rdmacm][rsocket]") {
   Socket one;
-  sockaddr_in address{};
-  {
-    Socket earlier;
-    introduce(one, earlier);
-    address = earlier.address;
-  }
+  const sockaddr_in address = place_of_an_earlier(one);
   Socket later(address);
   let_routes_age(one, [] {});
   CHECK(hand_over(one, later, "once") == 4);

@@ -56,7 +56,9 @@ void SimSource::forget(bool scribble) {
 
 Time CoreSite::next_time() const {
   if (!alive()) return kNever;
-  const Time due = asleep_ ? std::min(deadline_, patience_) : next_run_;
+  if (!asleep_) return std::max(next_run_, paused_until_);
+  // What has rung before it fell asleep, or while it was stopped, wakes it at once: nothing else may come to pass.
+  const Time due = readable() ? edge_.now : std::min(deadline_, patience_);
   return std::max(due, paused_until_);
 }
 
