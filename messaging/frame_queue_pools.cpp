@@ -138,13 +138,16 @@ void FrameQueue::handle(const wire::BufferRecvPool& message) {
   std::uint64_t elements = 0;
   for (const auto& pool : peer_pools_) elements += pool.elements();
   for (const auto advertised : message.pools) {
+    // The highest number says for all of them which were used, however many there were.
     if (highest_peer_pool_ && advertised.pool <= *highest_peer_pool_)
-      return context_.fail("a pool number was used again");
+      return context_.fail("a pool number that is not above all earlier ones");
     if (context_.offloads && std::uint64_t{advertised.elements} * advertised.element_bytes < wire::kMaxFrameBytes)
       return context_.fail("a pool that is too small for the longest frame");
     elements += advertised.elements;
-    if (peer_pools_.size() == kMaxPeerPools || elements > context_.limits.pool_elements)
-      return context_.fail("too many pools");
+    if (peer_pools_.size() == kMaxPeerPools)
+      return context_.fail("more than " + std::to_string(kMaxPeerPools) + " pools");
+    if (elements > context_.limits.pool_elements)
+      return context_.fail("more than " + std::to_string(context_.limits.pool_elements) + " elements in pools");
     highest_peer_pool_ = advertised.pool;
     peer_pools_.emplace_back(advertised);
   }

@@ -168,13 +168,34 @@ TEST_CASE("a flood of pools, a number used twice and too many elements end the s
   REQUIRE(host.come_up());
   SECTION("flood") {
     for (std::uint32_t pool = 1; pool < 20; ++pool) host.advertise(pool, 4);
+    require_fault(host, "more than 8 pools");
   }
-  SECTION("number used twice") { host.advertise(0, 4); }
+  SECTION("number used twice") {
+    host.advertise(0, 4);
+    require_fault(host, "a pool number that is not above all earlier ones");
+  }
+  SECTION("a lower number, never used") {
+    host.advertise(9, 4);
+    host.run();
+    REQUIRE(host.session().up());
+    host.advertise(5, 4);
+    require_fault(host, "a pool number that is not above all earlier ones");
+  }
   SECTION("elements") {
     host.advertise(1, 65'536);
     host.advertise(2, 1);
+    require_fault(host, "more than 65536 elements in pools");
   }
-  require_fault(host, "pool");
+}
+
+TEST_CASE("eight pools with 65536 elements in all are taken, and numbers may be left out", "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  for (std::uint32_t pool = 1; pool < 7; ++pool) host.advertise(10 * pool, 4);
+  host.advertise(0x7fff'ffff, 65'536 - 7 * 4);
+  host.run();
+  CHECK(host.session().up());
+  CHECK(host.session().credits().elements == 65'536);
 }
 
 TEST_CASE("requests for more memory than there is are refused and counted", "[messaging][session]") {
