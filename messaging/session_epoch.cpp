@@ -11,7 +11,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Maximum time from the anchor to up. Every step is one round trip; the session gives up on a peer that stalls.
+// Maximum time in each state between the anchor and up. Every step is one round trip; the session gives up on a peer
+// that stalls.
 constexpr Duration kSetUpLimit = seconds(3);
 constexpr Duration kHeartbeatInterval = seconds(1);
 // How much later than it said a unit may ask.

@@ -64,7 +64,7 @@ struct RecordedMessages final : messaging::ChannelSink {
   void on_channel_failure(fabric::CompletionStatus status) override { failures.push_back(status); }
 };
 
-/// The session under test has the unit's role; the script plays the host, in mode R with a data channel.
+/// The session under test has the unit's role; the script plays the host, with a data channel.
 class ScriptedHost {
  public:
   explicit ScriptedHost(const messaging::SessionOptions& options = unit_options()) : ends_(make_ends()) {
@@ -138,9 +138,13 @@ class ScriptedHost {
 
   [[nodiscard]] wire::HelloRequest hello() {
     data_ = messaging::Channel::open(*adapter_, domain_,
-                                     {.lane = fabric::VirtualLane::data, .send_buffers = 256, .writes = 256});
+                                     {.acknowledged = mode == wire::Mode::rdma,
+                                      .lane = fabric::VirtualLane::data,
+                                      .send_buffers = 256,
+                                      .writes = 256});
     wire::HelloRequest hello;
     hello.name = "script";
+    hello.mode = mode;
     hello.features = features;
     hello.terms = {.max_message_bytes = 4096,
                    .max_list_entries = list_entries,
@@ -197,12 +201,13 @@ class ScriptedHost {
     SPLITNIC_CHECK(data_->connect({.number = fabric::QpNumber{terms.data_channel->queue_pair},
                                    .first_psn_to_send = 5,
                                    .first_psn_expected = terms.data_channel->initial_psn}) == fabric::Status::ok);
+    if (mode == wire::Mode::send) return move_to_unacknowledged_control();
     return run_until([&] { return unit_pool().has_value(); });
   }
   /// Then advertises a pool and says ready: the session is up.
   bool come_up() {
     if (!come_up_to_pools()) return false;
-    advertise(0, 4);
+    if (mode == wire::Mode::rdma) advertise(0, 4);
     request(wire::LinkState{.up = true});
     return run_until([&] { return session_->up(); });
   }
@@ -286,6 +291,7 @@ class ScriptedHost {
   RecordedEvents events;
   RecordedMessages received;
   RecordedMessages received_data;
+  wire::Mode mode = wire::Mode::rdma;
   std::uint32_t list_entries = 64;  ///< what the hello offers
   std::uint64_t features = 0;
   std::size_t control_buffers = 32;  ///< of its control channel, for messages that the session has not taken
@@ -297,8 +303,16 @@ class ScriptedHost {
     SPLITNIC_CHECK(ends.has_value());
     return std::move(*ends);
   }
+  bool move_to_unacknowledged_control() {
+    constexpr fabric::QpNumber kNumber{2};
+    hello_control_ = std::move(control_);
+    control_ = messaging::Channel::open(*adapter_, domain_,
+                                        {.number = kNumber, .acknowledged = false, .send_buffers = control_buffers});
+    return control_ && control_->connect({.number = kNumber}) == fabric::Status::ok;
+  }
   void close() {
     control_.reset();
+    hello_control_.reset();
     data_.reset();
     adapter_.reset();
     memories_.clear();
@@ -339,6 +353,7 @@ class ScriptedHost {
   std::unique_ptr<fabric::ChannelAdapter> adapter_;
   fabric::ProtectionDomain domain_{};
   std::unique_ptr<messaging::Channel> control_;
+  std::unique_ptr<messaging::Channel> hello_control_;  ///< in mode S, after the hello
   std::unique_ptr<messaging::Channel> data_;
   std::uint64_t next_transaction_ = 1000;
   std::uint64_t answered_ = 0;  // the last heartbeat's transaction

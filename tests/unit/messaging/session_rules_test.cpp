@@ -242,6 +242,54 @@ TEST_CASE("a frame before both ends have pools is dropped and counted", "[messag
   REQUIRE(host.run_until([&] { return host.events.frames.size() == 1; }));
 }
 
+TEST_CASE("a host that is ready before it has advertised a pool is refused, and may say so again",
+          "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up_to_pools());
+  const auto early = host.reply_to(host.request(wire::LinkState{.up = true}));
+  REQUIRE(early);
+  CHECK(early->status == wire::CfgStatus::no_resources);
+  host.advertise(0, 4);
+  const auto ready = host.reply_to(host.request(wire::LinkState{.up = true}));
+  REQUIRE(ready);
+  CHECK(ready->status == wire::CfgStatus::ok);
+  CHECK(host.session().up());
+}
+
+TEST_CASE("a pool that is advertised after a request for one answers nothing: its transaction is 0",
+          "[messaging][session]") {
+  ScriptedHost host;
+  REQUIRE(host.come_up());
+  host.say([](auto out) { return wire::encode_buffer_recv_pool_get(out, 0x1234, 1500, 8); });
+  host.run();
+  const auto pools = host.got<wire::BufferRecvPool>();
+  REQUIRE(pools.size() == 2);
+  CHECK(pools.back().transaction == 0);
+}
+
+TEST_CASE("in mode S a message of the data channel is a frame, without a header", "[messaging][session]") {
+  ScriptedHost host;
+  host.mode = wire::Mode::send;
+  REQUIRE(host.come_up());  // which says everything after the hello on queue pair 2
+  std::vector<std::byte> frame(60);
+  for (std::size_t i = 0; i < frame.size(); ++i) frame[i] = static_cast<std::byte>(i);
+  std::ranges::copy(frame, host.data().claim().begin());
+  REQUIRE(host.data().commit(frame.size()));
+  host.run();
+  REQUIRE(host.events.frames.size() == 1);
+  CHECK(host.events.frames[0] == frame);
+
+  const FrameMemory to = host.session().claim(60);
+  REQUIRE(to.size() == 60);
+  std::ranges::copy(frame, to.bytes.begin());
+  host.session().commit(60);
+  host.session().flush();
+  host.run();
+  REQUIRE(host.received_data.messages.size() == 1);
+  CHECK(host.received_data.messages[0] == frame);
+  CHECK(host.got<wire::SendData>().empty());
+}
+
 TEST_CASE("credit is what the peer has returned", "[messaging][session]") {
   ScriptedHost host;
   REQUIRE(host.come_up());
