@@ -171,7 +171,8 @@ class ProtectionTable {
   /// Checks a segment of the response to a read request of this end; access.right is ignored. The sink is a region with
   /// local write; in strict domains it is a window with remote write (S3 Fig. 18B).
   [[nodiscard]] Checked<Placement> check_response(const Access& access, std::uint64_t address) const;
-  /// Checks R2T (remote read) and Data-In (remote write) of an iSCSI command. Source: S3 Fig. 17B.
+  /// Checks R2T (remote read) and Data-In (remote write) of an iSCSI command, for a queue pair in iSCSI mode. There is
+  /// none yet; it would also compare the message with its command (check g). Source: S3 Fig. 17B, checks a to f.
   [[nodiscard]] Checked<Placement> check_iscsi(const Access& access, std::uint64_t offset) const;
   /// Checks an access of this process to its own memory, by its own address. Source: S3 Fig. 15.
   [[nodiscard]] Checked<Placement> check_local(const Access& access, const std::byte* address) const;

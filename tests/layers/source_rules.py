@@ -7,7 +7,8 @@
 - peer memory: only its accessor turns memory that a peer can write into something that C++ can dereference;
 - namespaces of tests: several files of a test program are compiled at a time, so each has a namespace of its own;
 - names of enumerators: BOOST_DESCRIBE_ENUM lists all of them, in order (a compiler warns of a switch alone);
-- documentation: the functions that docs/architecture.md names in "A frame's way" exist;
+- documentation: the functions that docs/architecture.md names in "A frame's way" exist, and the files and functions that
+  docs/sources.md names;
 - prose: paragraphs and lists of the documentation are wrapped at 100 columns. Tables, headings and code are not.
 
 Usage: source_rules.py [ROOT]. Prints each violation as file:line and exits 1 if there is any.
@@ -252,6 +253,27 @@ def document_violations(root, texts):
             yield f"docs/architecture.md:{number}: {match.group(1)} is in no source"
 
 
+def sources_page_violations(root, texts):
+    page = root / "docs/sources.md"
+    if not page.exists():
+        return
+    files = ["/" + path.relative_to(root).as_posix() for folder in (*LAYERS, "tests", "docs")
+             for path in (root / folder).rglob("*")]
+    codes = {name: without_comments(text) for name, text in texts.items()}
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        for name in re.findall(r"`([^`]+)`", line):
+            owner, _, member = name.rpartition("::")
+            is_file = "/" in name or re.search(r"\.(cpp|h|py|capnp|md)$", name)
+            if owner:
+                known = has_member(codes, owner, member)
+            elif is_file:
+                known = any(path.endswith("/" + name.rstrip("/")) for path in files)
+            else:
+                known = any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts.values())
+            if not known:
+                yield f"docs/sources.md:{number}: {name} is nowhere"
+
+
 def namespace_violations(root):
     for program in TEST_PROGRAMS:
         for path in sorted((root / "tests" / program).rglob("*_test.cpp")):
@@ -287,6 +309,7 @@ def violations(root):
         found.extend(description_violations(name, texts))
     found.extend(shipped_violations(pathlib.Path(root), texts))
     found.extend(document_violations(pathlib.Path(root), texts))
+    found.extend(sources_page_violations(pathlib.Path(root), texts))
     found.extend(namespace_violations(pathlib.Path(root)))
     found.extend(prose_violations(pathlib.Path(root)))
     return found

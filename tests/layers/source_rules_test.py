@@ -133,6 +133,15 @@ class Planted(unittest.TestCase):
             self.assertTrue(found[0].startswith("docs/architecture.md:7:"), found)
         self.assertEqual(len(self.found(**sources, **{"docs/architecture.md": "# A\n"})), 1)
 
+    def test_what_the_page_of_sources_names(self):
+        sources = {"fabric/a.h": "class Link {\n  void poll() {}\n};\n", "tests/unit/fabric/a_test.txt": ""}
+        for named in ("`fabric/a.h`, `a.h`, `fabric/`, `tests/unit`", "`Link::poll`, `Link`", "none"):
+            self.assertEqual(self.found(**sources, **{"docs/sources.md": f"# A\n\n| {named} |\n"}), [])
+        for named in ("`b.h`", "`.h`", "`fabric/b`", "`Link::step`", "`Lin`"):
+            found = self.found(**sources, **{"docs/sources.md": f"# A\n\n| {named} |\n"})
+            self.assertEqual(len(found), 1, found)
+            self.assertTrue(found[0].startswith("docs/sources.md:3:"), found)
+
     def test_prose_is_wrapped(self):
         wide = "word " * 20 + "end"
         for name in ("README.md", "docs/a.md", "fabric/link/README.md", "tests/models/README.md"):
