@@ -52,7 +52,7 @@ struct AdapterOptions {
   Placements* placements = nullptr;
 };
 
-/// What an adapter takes at most. Source: S4 (query of the interface's attributes); ibv_query_device.
+/// What an adapter takes at most. Source: the verbs (ibv_query_device).
 struct AdapterLimits {
   std::size_t queue_pairs = 0;
   std::size_t completion_queues = 0;

@@ -32,8 +32,8 @@ namespace splitnic::fabric {
 /// Cell CRC: CRC-32C over every byte before it. Packet CRC, in Last and Only cells: CRC-32C over all cells of the
 /// packet in order. In each cell it covers bytes 1 .. 3 (opcode, flags) and the bytes from 16 to the end of the
 /// payload. It does not cover the version, the service level and both port addresses, because routers rewrite them, nor
-/// the CRCs themselves. A direct cell has no packet CRC, because its path has no routers. Source: S1 II, Fig. 8;
-/// design, "Cells and the adapter".
+/// the CRCs themselves. A direct cell has no packet CRC, because its path has no routers. Source: S1 III
+/// and IV.A, Fig. 8; design, "Cells and the adapter".
 struct CellHeader {
   boost::endian::little_uint8_buf_t version_and_service_level;  // low half: version
   boost::endian::little_uint8_buf_t opcode;
