@@ -98,6 +98,17 @@ bool store_placement(const Placement& placement, const CellPayload& from) {
   return true;
 }
 
+bool still_there(const Placement& placement, std::size_t bytes) {
+  const std::uint64_t first = placement.memory->first_byte_in_page();
+  const std::uint64_t end = placement.offset + bytes;
+  std::byte seen{};
+  for (std::uint64_t offset = placement.offset; offset < end;) {
+    if (!placement.memory->load(offset, std::span(&seen, 1))) return false;
+    offset += kSmallestPage - (first + offset) % kSmallestPage;
+  }
+  return true;
+}
+
 bool packet_is_whole(std::uint32_t& packet_crc, const ReceivedCell& received) {
   packet_crc = extend_packet_crc(packet_crc, received.cell, received.bytes);
   return !traits(received.cell.opcode).last || packet_crc == received.cell.packet_crc;

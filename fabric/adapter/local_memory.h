@@ -65,6 +65,9 @@ bool for_parts(std::span<const LocalSegment> segments, std::uint32_t offset, std
 /// A received payload into the placement. False: likewise.
 [[nodiscard]] bool store_placement(const Placement& placement, const CellPayload& from);
 
+/// Whether the process can still read the first bytes of the placement; looks at one byte of each page.
+[[nodiscard]] bool still_there(const Placement& placement, std::size_t bytes);
+
 /// Runs the packet's CRC over the cell. False: the cell ends its packet, and the packet is damaged.
 [[nodiscard]] bool packet_is_whole(std::uint32_t& packet_crc, const ReceivedCell& received);
 

@@ -286,8 +286,20 @@ Requester::Step Requester::move_directly(QueuePair& queue_pair, SendEntry& entry
     case DmaStart::failed:
       break;
   }
-  report_gone(context_, queue_pair.number, entry.request.segments[0].tag);
+  report_unmoved(queue_pair, entry);
   return fail_at_turn(queue_pair, entry, CompletionStatus::local_protection_error);
+}
+
+/// A provider says that it failed, and not why. Reports the first segment that the process can't read either. Nothing
+/// where it can read them all: then the engine has failed, and no memory is gone.
+void Requester::report_unmoved(QueuePair& queue_pair, const SendEntry& entry) {
+  for (const LocalSegment& segment : segments_of(entry.request)) {
+    const auto placement = check_segment(context_, queue_pair.consumer(), segment, 0, segment.bytes, Right::local_read,
+                                         queue_pair.send.region);
+    if (placement && !still_there(*placement, segment.bytes)) {
+      return report_gone(context_, queue_pair.number, segment.tag);
+    }
+  }
 }
 
 void Requester::transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved) {
@@ -297,7 +309,9 @@ void Requester::transfer_ended(QueuePair& queue_pair, std::uint64_t position, bo
   if (entry.dma != DmaState::moving) return;
   entry.dma = moved ? DmaState::moved : DmaState::failed;
   entry.direct = moved;
-  if (!moved) entry.failure = CompletionStatus::local_protection_error;
+  if (moved) return;
+  entry.failure = CompletionStatus::local_protection_error;
+  report_unmoved(queue_pair, entry);
 }
 
 /// The next bytes of the request's message.

@@ -65,6 +65,7 @@ class Requester {
   [[nodiscard]] Step carry_out(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] CompletionStatus run_memory_request(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step move_directly(QueuePair& queue_pair, SendEntry& entry);
+  void report_unmoved(QueuePair& queue_pair, const SendEntry& entry);
   [[nodiscard]] Step send_message_cell(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step send_request_cell(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] bool load(QueuePair& queue_pair, SendEntry& entry, ClaimedPayload to);

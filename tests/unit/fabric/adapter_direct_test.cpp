@@ -104,6 +104,15 @@ class FileEngine final : public DmaProvider {
   const std::byte* begin_;
 };
 
+/// The tags of the end's events that say so.
+std::vector<Stag> gone(Endpoint& end) {
+  std::vector<Stag> tags;
+  for (const AsyncEvent& event : take_events(end)) {
+    if (event.kind == AsyncEventKind::memory_gone) tags.push_back(event.tag);
+  }
+  return tags;
+}
+
 /// Bridge memory of an end, granted to its peer.
 struct Granted {
   Granted(TwoEndpoints& two, std::size_t index, std::size_t bytes = 16384)
@@ -224,10 +233,34 @@ TEST_CASE("a copy that fails ends its write with an error, and nothing announces
   engine.fail();
   with.two->run(milliseconds(1));
   CHECK(how(with.end(0).take()) == Names{"local_protection_error", "flushed"});
+  CHECK(gone(with.end(0)).empty());  // it is the engine that has failed
   CHECK(with.end(0).adapter.in_error(with.end(0).number));
   CHECK(with.end(0).adapter.counters().cells_sent == 2);  // with the answer to the owner, whose queue pair has failed
   CHECK(with.end(0).adapter.counters().terminates_sent == 1);
   CHECK(with.end(1).adapter.in_error(with.end(1).number));
+}
+
+TEST_CASE("the event of a write whose memory is gone names the segment that is gone, also when an engine moves it",
+          "[fabric][adapter][dma]") {
+  SlowEngine engine;
+  const bool by_engine = GENERATE(false, true);
+  AdapterOptions options = test::small_cells();
+  options.dma = by_engine ? &engine : nullptr;
+  TwoEndpoints two(options);
+  Granted granted(two, 1);
+  Endpoint& end = two.end(0);
+  const MappedMemory memory(3 * page_bytes());
+  const Stag tag = end.adapter.register_memory(end.domain, {memory.data(), memory.size()}, kAllRights).value();
+  WorkRequest request = write_request(1, end.segment(0, 100), granted.at());
+  request.segments[1] = {memory.at(100), static_cast<std::uint32_t>(2 * page_bytes()), tag};
+  request.segment_count = 2;
+  memory.protect(2 * page_bytes(), page_bytes(), PROT_NONE);  // the last 100 bytes
+  REQUIRE(post(end, request) == Status::ok);
+  two.step();
+  if (by_engine) engine.finish();
+  two.run(milliseconds(1));
+  CHECK(how(end.take()) == Names{"local_protection_error"});
+  CHECK(gone(end) == std::vector{tag});
 }
 
 TEST_CASE("an engine answers reads, and a copy that fails ends the stream at that read", "[fabric][adapter][dma]") {
@@ -376,12 +409,12 @@ TEST_CASE("a file is a provider: its bytes go into the peer's memory without bei
     file.resize(4096);
     REQUIRE(post(end, write_request(4, {stands_for.at(4000), 200, tag}, granted.at())) == Status::ok);
     CHECK(how(end.take()) == Names{"local_protection_error"});
+    CHECK(gone(end) == std::vector{tag});
   }
   SECTION("in cells") {
     REQUIRE(post(end, write_request(4, {stands_for.at(0), 200, tag}, with.end(1).remote())) == Status::ok);
     CHECK(how(end.take()) == Names{"local_protection_error"});
-    const auto events = take_events(end);
-    CHECK(events.at(0).kind == AsyncEventKind::memory_gone);
+    CHECK(gone(end) == std::vector{tag});
   }
 }
 
