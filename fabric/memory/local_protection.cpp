@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <limits>
 
 #include "common/range.h"
@@ -32,6 +33,7 @@ LocalProtection::LocalProtection() { refresh(); }
 void LocalProtection::refresh() {
   enable_guarded_copy();
   mappings_.clear();
+  added_ = 0;
   visit_mapped_areas([this](const MappedArea& area) {
     add({{area.begin, area.end}, area.readable, area.writable, area.inode != 0});
     return true;
@@ -138,6 +140,30 @@ bool LocalProtection::accessible(const void* at, std::size_t bytes, LocalAccess 
   // The record may be out of date. Also, only the map distinguishes a missing right from special memory.
   refresh();
   return recorded(*range, access) && ask_kernel_at_ends(*range, access) != Answer::no;
+}
+
+/// A process without a map keeps an empty record, which accessible() recognises.
+void LocalProtection::record(const void* at, std::size_t bytes, LocalAccess access) {
+  const auto range = range_of(at, bytes);
+  if (mappings_.empty() || bytes == 0 || !range || recorded(*range, access)) return;
+  if (added_ == kAddedMax) refresh();
+  ++added_;
+  const Range pages{page_of(range->begin), page_of(range->end + page_bytes() - 1)};
+  const auto first = mapping_at(pages.begin);
+  const auto last =
+      std::find_if(first, mappings_.cend(), [&](const Mapping& mapping) { return mapping.range.begin >= pages.end; });
+  std::vector<Mapping> parts;
+  if (first != last && first->range.begin < pages.begin) {
+    parts.push_back(*first);
+    parts.back().range.end = pages.begin;
+  }
+  // As if of a file: nobody has said where the mappings of the range begin and end.
+  parts.push_back({pages, true, access == LocalAccess::write, true});
+  if (first != last && std::prev(last)->range.end > pages.end) {
+    parts.push_back(*std::prev(last));
+    parts.back().range.begin = pages.end;
+  }
+  mappings_.insert(mappings_.erase(first, last), parts.begin(), parts.end());
 }
 
 }  // namespace splitnic::fabric

@@ -10,8 +10,8 @@ namespace splitnic::fabric {
 enum class LocalAccess : std::uint8_t { read, write };
 
 /// Says what the process itself may do with its memory, so that no tag is made for memory that the process may not
-/// touch. It records the mappings when a queue pair is opened. Later it asks the kernel about the range in question; a
-/// registration does not read the whole map again.
+/// touch. It records the mappings when a queue pair is opened. Later it asks the kernel about the range in question,
+/// and record() adds the range; a registration does not read the whole map again.
 ///
 /// An answer is true at that moment only: any thread may unmap or protect the memory later. Accesses to the memory
 /// therefore go through guarded_copy(), which the constructor enables.
@@ -37,9 +37,14 @@ class LocalProtection {
   /// The pages that the kernel checks are faulted in; for LocalAccess::write, copy-on-write pages are copied.
   [[nodiscard]] bool accessible(const void* at, std::size_t bytes, LocalAccess access);
 
-  /// The same from the record alone, without a system call (binding a memory window makes none). A yes may be out of
-  /// date. A no may be wrong for memory that was mapped since; ask accessible() then.
+  /// The same from the record alone, without a system call: binding a memory window makes none, because the memory was
+  /// recorded when the queue pair was opened or when its region was registered. A yes may be out of date. A no may be
+  /// wrong for memory that was mapped since; ask accessible() then.
   [[nodiscard]] bool recorded(const void* at, std::size_t bytes, LocalAccess access) const;
+
+  /// Adds the pages of [at, at + bytes) to the record, after accessible() has said yes to them. What may be written may
+  /// be read. The map is read again after kAddedMax additions, so that ranges that are gone do not stay for ever.
+  void record(const void* at, std::size_t bytes, LocalAccess access);
 
   /// Mappings in the record; neighbours with the same rights and no file behind them count as one.
   [[nodiscard]] std::size_t mappings() const { return mappings_.size(); }
@@ -48,6 +53,7 @@ class LocalProtection {
 
   static constexpr std::size_t kExactBytesMax = std::size_t{64} << 10U;
   static constexpr std::size_t kFillBytesMax = std::size_t{16} << 20U;  ///< costs about a refresh() of a large map
+  static constexpr std::size_t kAddedMax = 1024;
 
  private:
   struct Range {
@@ -72,6 +78,7 @@ class LocalProtection {
 
   std::vector<Mapping> mappings_;  ///< ascending, disjoint
   std::uint64_t refreshes_ = 0;
+  std::size_t added_ = 0;  ///< by record(), since the map was read
 };
 
 }  // namespace splitnic::fabric

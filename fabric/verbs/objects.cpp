@@ -190,7 +190,9 @@ Status status_of(fabric::ProtectionError error) {
 bool accessible(ContextObject& context, std::span<const std::byte> memory, Rights rights, bool fresh) {
   const fabric::LocalAccess access = access_for(rights);
   if (!fresh && context.mappings.recorded(memory.data(), memory.size(), access)) return true;
-  return context.mappings.accessible(memory.data(), memory.size(), access);
+  if (!context.mappings.accessible(memory.data(), memory.size(), access)) return false;
+  context.mappings.record(memory.data(), memory.size(), access);  // for the binds of this memory
+  return true;
 }
 
 bool accessible(ContextObject& context, const PageList& pages, Rights rights, bool fresh) {

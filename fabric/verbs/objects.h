@@ -294,7 +294,7 @@ Status post_list(std::span<const Request> requests, std::size_t& posted, Post&& 
   return known(rights) && (!changes_remotely(rights) || rights.has(Right::local_write));
 }
 /// Whether the process may access the memory as a region or window with these rights needs. fresh: always ask the
-/// kernel; else ask it only where the record says no.
+/// kernel; else ask it only where the record says no. The record then has what the kernel permitted.
 [[nodiscard]] bool accessible(ContextObject& context, std::span<const std::byte> memory, Rights rights, bool fresh);
 [[nodiscard]] bool accessible(ContextObject& context, const PageList& pages, Rights rights, bool fresh);
 

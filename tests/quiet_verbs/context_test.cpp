@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/random.h"
@@ -10,6 +11,7 @@
 #include "fabric/bridge/shm_bridge.h"
 #include "fabric/verbs/verbs.h"
 #include "kinds.h"
+#include "mapped_memory.h"
 
 namespace splitnic::quiet_verbs {
 namespace {
@@ -24,6 +26,7 @@ T made(Expected<T> result) {
 
 constexpr Rights kRights =
     Right::local_read | Right::local_write | Right::remote_read | Right::remote_write | Right::remote_atomic;
+constexpr std::size_t kBoundBytes = std::size_t{1} << 20U;
 
 struct End {
   End(std::unique_ptr<fabric::Bridge> bridge, RandomSource& random, Service service) : memory(2 * kMemoryBytes) {
@@ -140,6 +143,38 @@ class ContextExchange final : public Exchange {
   bool in_a_list_;
 };
 
+/// A window that is bound to another part of its region in each round.
+class BindExchange final : public Exchange {
+ public:
+  BindExchange(Ends& ends, std::span<std::byte> memory)
+      : Exchange(1, 0),
+        ends_(ends),
+        region_(made(ends.sender->domain.register_memory(memory, kRights | Right::window_binding))),
+        window_(made(ends.sender->domain.allocate_window(WindowType::type_1))) {}
+
+ private:
+  bool post() override {
+    Binding to;
+    to.offset = ++offset_ % kBoundBytes;
+    to.bytes = kBoundBytes - to.offset;
+    to.rights = Right::remote_read | Right::remote_write;
+    return ends_.sender->queue_pair.post_bind(window_, region_, to) == Status::ok;
+  }
+  bool poll() override {
+    ends_.sender->context.poll(monotonic_now());
+    std::array<Completion, 1> ended;
+    if (ends_.sender->completions.poll(ended) == 0) return true;
+    if (ended[0].status != CompletionStatus::success) return false;
+    count_completion(false);
+    return true;
+  }
+
+  Ends& ends_;
+  MemoryRegion region_;
+  MemoryWindow window_;
+  std::size_t offset_ = 0;
+};
+
 }  // namespace
 
 TEST_CASE("the C++ verbs allocate nothing, take no lock and enter no kernel", "[quiet]") {
@@ -148,6 +183,16 @@ TEST_CASE("the C++ verbs allocate nothing, take no lock and enter no kernel", "[
     ContextExchange exchange(ends, kind.requests(ends.places()), kind.service, kind.in_a_list);
     check_quiet(kind.name, exchange);
     CHECK((ends.sender->context.counters().direct_writes > 1000) == (kind.requests == direct_writes));
+  }
+}
+
+TEST_CASE("binding a window does neither, whether its memory or the queue pair is older", "[quiet]") {
+  const fabric::MappedMemory before(kBoundBytes);
+  Ends ends(Service::connected);
+  const fabric::MappedMemory after(kBoundBytes);
+  for (const auto& [what, memory] : {std::pair("binds of older memory", &before), {"binds of newer memory", &after}}) {
+    BindExchange exchange(ends, {memory->data(), memory->size()});
+    check_quiet(what, exchange);
   }
 }
 

@@ -206,6 +206,54 @@ TEST_CASE("memory mapped since the record was made is found without reading the 
   CHECK(protection.refreshes() == reads);
 }
 
+TEST_CASE("what was recorded after a yes needs no further question", "[fabric][memory]") {
+  LocalProtection protection;
+  const std::size_t page = page_bytes();
+  const MappedMemory memory(5 * page, PROT_NONE);
+  protection.refresh();
+  const auto reads = protection.refreshes();
+  memory.protect(page, 3 * page, PROT_READ | PROT_WRITE);
+  CHECK_FALSE(protection.recorded(memory.at(page), 1, kRead));
+  protection.record(memory.at(2 * page + 1), 1, kRead);
+  CHECK(protection.recorded(memory.at(2 * page), page, kRead));
+  CHECK_FALSE(protection.recorded(memory.at(2 * page), page, kWrite));
+  protection.record(memory.at(page + 7), 2 * page, kWrite);  // it begins and ends within a page
+  for (const auto access : {kRead, kWrite}) {
+    CHECK(protection.recorded(memory.at(page), 3 * page, access));
+    CHECK_FALSE(protection.recorded(memory.at(page - 1), 2, access));
+    CHECK_FALSE(protection.recorded(memory.at(4 * page - 1), 2, access));
+  }
+  CHECK(protection.refreshes() == reads);
+}
+
+TEST_CASE("what is recorded replaces a part of a mapping and leaves the rest", "[fabric][memory]") {
+  const std::size_t page = page_bytes();
+  const MappedMemory memory(5 * page, PROT_READ);
+  LocalProtection protection;
+  const std::size_t before = protection.mappings();
+  memory.protect(page, 3 * page, PROT_READ | PROT_WRITE);
+  protection.record(memory.at(page), 3 * page, kWrite);
+  CHECK(protection.mappings() == before + 2);
+  CHECK(protection.recorded(memory.data(), memory.size(), kRead));
+  CHECK(protection.recorded(memory.at(page), 3 * page, kWrite));
+  CHECK_FALSE(protection.recorded(memory.data(), 2 * page, kWrite));
+  CHECK_FALSE(protection.recorded(memory.at(3 * page), 2 * page, kWrite));
+  protection.record(memory.at(2 * page), page, kWrite);  // known already
+  protection.record(nullptr, 0, kWrite);
+  protection.record(nullptr, 8, kWrite);
+  CHECK(protection.mappings() == before + 2);
+}
+
+TEST_CASE("a program that registers here and there does not make the record grow without end", "[fabric][memory]") {
+  const std::size_t page = page_bytes();
+  const std::size_t pages = 4 * LocalProtection::kAddedMax;
+  const MappedMemory memory(pages * page, PROT_READ);
+  LocalProtection protection;
+  const std::size_t before = protection.mappings();
+  for (std::size_t n = 0; n < pages; ++n) protection.record(memory.at(n * page), page, kWrite);
+  CHECK(protection.mappings() <= before + LocalProtection::kAddedMax + 1);
+}
+
 TEST_CASE("untouched pages are faulted in, copied-on-write ones by asking to write", "[fabric][memory]") {
   LocalProtection protection;
   const MappedMemory memory(4 * page_bytes());

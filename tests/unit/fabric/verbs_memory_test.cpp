@@ -88,6 +88,23 @@ TEST_CASE("verbs: a region registered through the send queue is used by what is 
   }
 }
 
+TEST_CASE("verbs: a post of pages that were mapped before the queue pair was opened asks the kernel nothing",
+          "[fabric][verbs]") {
+  Pair pair;
+  const MappedMemory memory(page_bytes());
+  const std::array<std::byte*, 1> pages{memory.data()};
+  MemoryRegion region = made(pair.a.domain.allocate_region(1));
+  memory.protect(PROT_NONE);  // from now on the kernel would say no
+  CHECK(pair.a.queue_pair.post_register(region, registration(pages, 1)) == Status::bad_argument);
+  memory.protect(PROT_READ | PROT_WRITE);
+  QueuePair later = pair.a.another(plain());
+  QueuePair other = pair.b.another(plain());
+  Pair::connect(later, other);
+  memory.protect(PROT_NONE);
+  CHECK(later.post_register(region, registration(pages, 1)) == Status::ok);
+  CHECK(pair.one(pair.a).status == success);
+}
+
 TEST_CASE("verbs: register-and-send gives the peer a key that is good when it arrives", "[fabric][verbs]") {
   Pair pair;
   MappedMemory memory(page_bytes());

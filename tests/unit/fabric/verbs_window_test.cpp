@@ -1,3 +1,5 @@
+#include "fabric/memory/local_protection.h"
+#include "mapped_memory.h"
 #include "verbs_fixture.h"
 
 // Again last, as in the fixture.
@@ -311,6 +313,23 @@ TEST_CASE("verbs: windows go with their region, and type 2 windows with their qu
   pair.a.take();
   REQUIRE(next.post_send(rdma_write(1, {pair.a.region.segment(0, 8)}, {key.address, second.tag()})) == Status::ok);
   CHECK(pair.one(pair.a).status == remote_access_error);
+}
+
+TEST_CASE("verbs: a bind asks the kernel nothing, wherever the memory was mapped before its registration",
+          "[fabric][verbs]") {
+  using fabric::LocalProtection;
+  for (const std::size_t bytes :
+       {fabric::page_bytes(), LocalProtection::kExactBytesMax, LocalProtection::kFillBytesMax}) {
+    CAPTURE(bytes);
+    Pair pair;
+    const fabric::MappedMemory memory(bytes);  // the record of the queue pair's opening does not have it
+    const MemoryRegion region = made(pair.b.domain.register_memory({memory.data(), bytes}, kEverything));
+    MemoryWindow window = made(pair.b.domain.allocate_window(WindowType::type_1));
+    memory.protect(PROT_NONE);  // from now on the kernel would say no
+    REQUIRE(pair.b.queue_pair.post_bind(window, region, binding(8, bytes - 8)) == Status::ok);
+    CHECK(pair.one(pair.b).status == success);
+    CHECK(pair.write(window.remote_key().at()) == remote_operation_error);
+  }
 }
 
 }  // namespace splitnic::verbs::test::verbs_window_test
