@@ -249,12 +249,12 @@ TEST_CASE("the event of a write whose memory is gone names the segment that is g
   TwoEndpoints two(options);
   Granted granted(two, 1);
   Endpoint& end = two.end(0);
-  const MappedMemory memory(3 * page_bytes());
+  const MappedMemory memory(4 * page_bytes());
   const Stag tag = end.adapter.register_memory(end.domain, {memory.data(), memory.size()}, kAllRights).value();
   WorkRequest request = write_request(1, end.segment(0, 100), granted.at());
-  request.segments[1] = {memory.at(100), static_cast<std::uint32_t>(2 * page_bytes()), tag};
+  request.segments[1] = {memory.at(100), static_cast<std::uint32_t>(3 * page_bytes()), tag};
   request.segment_count = 2;
-  memory.protect(2 * page_bytes(), page_bytes(), PROT_NONE);  // the last 100 bytes
+  memory.protect(3 * page_bytes(), page_bytes(), PROT_NONE);  // the last 100 bytes
   REQUIRE(post(end, request) == Status::ok);
   two.step();
   if (by_engine) engine.finish();
