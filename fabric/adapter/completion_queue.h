@@ -61,6 +61,41 @@ class CompletionQueue {
       notify_if_armed(completion);
     return true;
   }
+  /// Several successes in a row, each in a reserved place: what they change of the queue is kept here until end().
+  /// There is no room where completions call for more than that: the queue is armed or has failed.
+  class Row {
+   public:
+    explicit Row(CompletionQueue& queue)
+        : places_(queue.ring_.places()),
+          reserved_(queue.reserved_),
+          kept_(queue.reserves_ ? 1 : 0),
+          pushed_(queue.pushed_),
+          end_(queue.failed_ || queue.armed_ != Arm::nothing ? queue.pushed_ : queue.polled_ + queue.capacity_) {}
+
+    [[nodiscard]] bool has_room() const { return pushed_ != end_ && reserved_ != 0; }
+    /// Uses the next place, which the caller fills. has_room().
+    [[nodiscard]] Completion& next() {
+      --reserved_;
+      return places_[pushed_++];
+    }
+    /// As reserve() and next().
+    [[nodiscard]] bool has_free_place() const { return end_ - pushed_ > kept_ * reserved_; }
+    [[nodiscard]] Completion& next_free() { return places_[pushed_++]; }
+    /// A request ended without a completion. has_room().
+    void release() { --reserved_; }
+    [[nodiscard]] std::uint64_t pushed() const { return pushed_; }
+    void end(CompletionQueue& queue) const {
+      queue.reserved_ = reserved_;
+      queue.pushed_ = pushed_;
+    }
+
+   private:
+    Ring<Completion>::Places places_;
+    std::size_t reserved_;
+    std::size_t kept_;  // times reserved_: the places that are not free
+    std::uint64_t pushed_;
+    std::uint64_t end_;
+  };
   /// It takes no completions any more. False: it failed before.
   bool fail() { return !std::exchange(failed_, true); }
   [[nodiscard]] bool failed() const { return failed_; }

@@ -21,6 +21,8 @@ using express_parts::fill;
 using express_parts::header_at;
 using express_parts::is_plain;
 using express_parts::kOnlyCells;
+using express_parts::note_posted;
+using express_parts::note_taken;
 using express_parts::only_cell_of;
 using express_parts::OnlyCell;
 using express_parts::put_extension;
@@ -86,6 +88,9 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
   if (queue_pair.options.datagram) return post_datagrams(queue_pair, requests);
   if (!sends_at_once(queue_pair)) return 0;
   std::size_t posted = store_writes(queue_pair, requests);
+  if (posted != requests.size() && may_begin_row(requests[posted])) {
+    posted += post_row(queue_pair, requests.subspan(posted));
+  }
   if (posted != requests.size()) posted += post_slots(queue_pair, requests.subspan(posted));
   if (posted == requests.size()) return posted;
   if (requests[posted].placed_bytes != 0) return posted + post_announcements(queue_pair, requests.subspan(posted));
@@ -146,29 +151,15 @@ inline std::size_t Express::post_slots(QueuePair& queue_pair, std::span<const Wo
     if (writes) ++(put.direct ? context_.counters.direct_writes : context_.counters.segmented_writes);
     if (!put.direct) bytes_in_cells += source.bytes;
 
-    SendEntry& entry = append_sent(send, request, source.bytes);
-    entry.settled_at = put.position;
-    entry.direct = put.direct;
+    append_sent(send, request, source.bytes, put.position, put.direct ? kSentDirectly : kSentInCells);
     if (!put.direct) send.cells_to = send.posted;
   }
   const std::uint64_t posted = send.posted - before;
   if (posted == 0) return 0;
   path.awaited[static_cast<std::size_t>(queue_pair.options.lane)].note(last_position, queue_pair.number);
   context_.counters.bytes_sent += bytes_in_cells;
-  note_posted(queue_pair, completions, posted);
+  note_posted(context_, queue_pair, completions, posted);
   return posted;
-}
-
-/// The last requests have left whole, one cell each.
-void Express::note_posted(QueuePair& queue_pair, CompletionQueue& completions, std::uint64_t posted) {
-  SendQueue& send = queue_pair.send;
-  completions.reserve(posted);
-  send.sent_psn = send.next_psn;
-  send.sent = send.posted;
-  send.rewind_to(send.posted);
-  send.room_by = kNever;
-  context_.counters.cells_sent += posted;
-  context_.turns.attend(*queue_pair.path);
 }
 
 /// Of a request that may_go(). The queue keeps inline data for a message that has to be sent again.
@@ -387,6 +378,16 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
     slots->sender.note_settled(header.settled.value());
     slots->receiver.pop();
     ++context_.counters.cells_received;
+    const bool in_row = what.is(MessageKind::send) ? !slot->layout().in_payload_ring
+                                                   : what.is(MessageKind::write) && slot->layout().payload_bytes == 0;
+    if (!in_row || verdict != Verdict::taken || burst.taken == most) continue;
+    if (!slots->receiver.waiting()) {
+      burst.end = End::empty;
+      break;
+    }
+    const Burst row = take_row(path, *slots, most - burst.taken);
+    burst.taken += row.taken;
+    burst.end = row.end;
   }
   return burst;
 }
@@ -563,9 +564,7 @@ inline void Express::complete(QueuePair& queue_pair, CompletionQueue& completion
       complete_receive(context_, completions, queue_pair, say);
     }
   }
-  queue_pair.silent = false;
-  queue_pair.acknowledgement = PendingAcknowledgement{false, Syndrome::ok, queue_pair.expected_psn};
-  ++queue_pair.expected_psn;
+  note_taken(queue_pair, 1);
 }
 
 }  // namespace splitnic::fabric

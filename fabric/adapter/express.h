@@ -77,7 +77,6 @@ class Express {
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
   [[nodiscard]] std::size_t store_writes(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::size_t post_slots(QueuePair& queue_pair, std::span<const WorkRequest> requests);
-  void note_posted(QueuePair& queue_pair, CompletionQueue& completions, std::uint64_t posted);
   [[nodiscard]] static Source source_of(SendQueue& send, const WorkRequest& request);
   [[nodiscard]] static Source inline_source_of(SendQueue& send, const WorkRequest& request);
   [[nodiscard]] static Put put_cell(const QueuePair& queue_pair, SlotLane& slots, const WorkRequest& request,
@@ -90,6 +89,13 @@ class Express {
   [[nodiscard]] bool find_route(const QueuePair& queue_pair, AddressHandleNumber handle, Route& route) const;
   [[nodiscard]] static bool put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,
                                          const Source& source);
+  // express_rows.cpp
+  [[nodiscard]] static bool may_begin_row(const WorkRequest& request) {
+    const bool sends = request.operation == Operation::send && request.segments[0].bytes <= kSlotBodyInBoth;
+    return sends || request.operation == Operation::rdma_write_with_immediate;
+  }
+  [[nodiscard]] std::size_t post_row(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  [[nodiscard]] Burst take_row(const Path& path, SlotLane& slots, std::size_t most);
   // express_announcements.cpp
   [[nodiscard]] std::size_t post_announcements(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   // express_reads.cpp

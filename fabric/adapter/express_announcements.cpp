@@ -9,6 +9,7 @@ namespace {
 
 using express_parts::append_sent;
 using express_parts::fields_of;
+using express_parts::note_posted;
 using express_parts::only_cell_of;
 using express_parts::OnlyCell;
 using express_parts::put_extension;
@@ -39,13 +40,13 @@ bool is_announcement(const WorkRequest& request) {
     SlotFields fields = fields_of(queue_pair, request, cell, /*direct=*/true);
     const auto put_headers = [&](std::byte* headers) { put_extension(headers, request, cell, bytes); };
     const std::uint64_t position = slots->put(fields, cell.extension_bytes, put_headers, nullptr, 0);
-    append_sent(send, request, bytes).settled_at = position;
+    append_sent(send, request, bytes, position, kSentDirectly);
     path.awaited[lane].note(position, queue_pair.number);
     ++posted;
   }
   if (posted == 0) return 0;
   context_.counters.direct_writes += posted;
-  note_posted(queue_pair, completions, posted);
+  note_posted(context_, queue_pair, completions, posted);
   return posted;
 }
 

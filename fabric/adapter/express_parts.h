@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "fabric/adapter/context.h"
 #include "fabric/adapter/queue_pair.h"
 #include "fabric/link/slot_ring.h"
 #include "fabric/memory/store_habit.h"
@@ -85,14 +86,34 @@ inline void put_extension(std::byte* to, const WorkRequest& request, const OnlyC
   if (cell.immediate) append(to, ImmediateHeader(request.immediate));
 }
 
-/// The request that is posted now has left whole, in one slot. Returns its entry, for what else is to be noted.
-inline SendEntry& append_sent(SendQueue& send, const WorkRequest& request, std::uint32_t bytes) {
+/// The request that is posted now has left whole, in one slot. position: which settles it; 0: an answer does. Returns
+/// its entry, for what else is to be noted.
+inline SendEntry& append_sent(SendQueue& send, const WorkRequest& request, std::uint32_t bytes, std::uint64_t position,
+                              const SendMarks& marks) {
   SendEntry& entry = send.entries[send.posted];
-  entry.begin(request, bytes);
-  entry.numbered = true;
-  entry.psn = send.next_psn++;
+  entry.begin_sent(request, bytes, send.next_psn++, position, marks);
   send.next = ++send.posted;
   return entry;
+}
+
+/// The last requests have left whole, one cell each.
+inline void note_posted(AdapterContext& context, QueuePair& queue_pair, CompletionQueue& completions,
+                        std::uint64_t posted) {
+  SendQueue& send = queue_pair.send;
+  completions.reserve(posted);
+  send.sent_psn = send.next_psn;
+  send.sent = send.posted;
+  send.rewind_to(send.posted);
+  send.room_by = kNever;
+  context.counters.cells_sent += posted;
+  context.turns.attend(*queue_pair.path);
+}
+
+/// The next packets have come, so many, and been taken.
+inline void note_taken(QueuePair& queue_pair, std::uint32_t packets) {
+  queue_pair.silent = false;
+  queue_pair.expected_psn += packets;
+  queue_pair.acknowledgement = PendingAcknowledgement{false, Syndrome::ok, queue_pair.expected_psn - 1};
 }
 
 template <class Header>

@@ -16,6 +16,7 @@ using express_parts::append;
 using express_parts::append_rdma;
 using express_parts::append_sent;
 using express_parts::header_at;
+using express_parts::note_posted;
 using express_parts::send_slot;
 
 constexpr std::size_t kExtensionBytes = sizeof(RdmaHeader) + sizeof(ReadHeader);
@@ -64,11 +65,11 @@ constexpr auto kPutNothing = [](std::byte*) {};
     send.asked_at = position;
     ++send.message_sequence;
 
-    append_sent(send, request, bytes).message_sequence = send.message_sequence;
+    append_sent(send, request, bytes, 0, kSentInCells).message_sequence = send.message_sequence;
     ++send.unanswered;
   }
   const std::uint64_t posted = send.posted - before;
-  if (posted != 0) note_posted(queue_pair, completions, posted);
+  if (posted != 0) note_posted(context_, queue_pair, completions, posted);
   return posted;
 }
 

@@ -37,14 +37,9 @@ inline constexpr std::size_t kMaxQueueDepth = std::size_t{1} << 16U;
 /// Where an asynchronous copy stands.
 enum class DmaState : std::uint8_t { none, moving, moved, failed };
 
-/// One request of a send queue. What every request uses comes first.
-struct alignas(64) SendEntry {
-  std::uint64_t settled_at = 0;  ///< done when the lane is settled to here; 0: consumption says nothing about it
-  std::uint32_t bytes = 0;
-  std::uint32_t psn = 0;               ///< from when it is numbered
-  std::uint32_t message_sequence = 0;  ///< likewise, of reads and atomics
-  Stag tag{};                          ///< what a bind or registration gave
-  bool numbered = false;               ///< a cell of it was on the wire
+/// What has become of a request.
+struct SendMarks {
+  bool numbered = false;     ///< a cell of it was on the wire
   bool direct = false;       ///< the bytes are in the peer's memory: the closing cell alone is sent, also when retried
   bool answered = false;     ///< reads and atomics
   bool direct_sink = false;  ///< a read that the owner may answer through the window
@@ -52,26 +47,62 @@ struct alignas(64) SendEntry {
   bool answer_lost = false;  ///< injected: the answer to what was sent last does not come
   DmaState dma = DmaState::none;
   CompletionStatus failure = CompletionStatus::success;  ///< found before its turn to complete
+};
+
+/// One request of a send queue. What every request uses comes first.
+struct alignas(64) SendEntry : SendMarks {
+  std::uint64_t settled_at = 0;  ///< done when the lane is settled to here; 0: consumption says nothing about it
+  std::uint32_t bytes = 0;
+  std::uint32_t psn = 0;               ///< from when it is numbered
+  std::uint32_t message_sequence = 0;  ///< likewise, of reads and atomics
+  Stag tag{};                          ///< what a bind or registration gave
+  bool has_more = false;               ///< what begin_sent() leaves out may be set
   WorkRequest request{};
 
   /// Starts over with this request; segments beyond its count keep what they were.
   void begin(const WorkRequest& from, std::uint32_t message_bytes) {
-    std::memcpy(static_cast<void*>(&request), &from, offsetof(WorkRequest, segments));
-    if (from.segment_count == 1) [[likely]] {
-      request.segments[0] = from.segments[0];
-    } else {
-      std::copy_n(from.segments.begin(), from.segment_count, request.segments.begin());
-    }
+    copy_first(from);
+    copy_rest(from);
+    has_more = true;
+    mark(SendMarks{.direct = from.placed_bytes != 0});
     settled_at = 0;
     bytes = message_bytes;
     psn = message_sequence = 0;
     tag = Stag{};
-    numbered = answered = direct_sink = memory_done = answer_lost = false;
-    direct = from.placed_bytes != 0;
-    dma = DmaState::none;
-    failure = CompletionStatus::success;
   }
+  /// The same for a simple request, which has left whole with this number: what such requests don't use stays empty, so
+  /// that each of them takes few stores.
+  void begin_sent(const WorkRequest& from, std::uint32_t message_bytes, std::uint32_t number, std::uint64_t position,
+                  const SendMarks& marks) {
+    if (has_more) [[unlikely]] {
+      has_more = false;
+      tag = Stag{};
+      copy_rest(WorkRequest{});
+    }
+    copy_first(from);
+    mark(marks);
+    settled_at = position;
+    bytes = message_bytes;
+    psn = number;
+  }
+
+ private:
+  static constexpr std::size_t kFirst = offsetof(WorkRequest, segments) + sizeof(LocalSegment);
+  static_assert(kFirst == 64);
+  void copy_first(const WorkRequest& from) {
+    std::memcpy(static_cast<void*>(&request), &from, kFirst);
+    if (from.segment_count > 1) [[unlikely]]
+      std::copy_n(from.segments.begin() + 1, from.segment_count - 1, request.segments.begin() + 1);
+  }
+  void copy_rest(const WorkRequest& from) {
+    constexpr std::size_t kAt = offsetof(WorkRequest, datagram);
+    std::memcpy(reinterpret_cast<std::byte*>(&request) + kAt, reinterpret_cast<const std::byte*>(&from) + kAt,
+                sizeof(WorkRequest) - kAt);
+  }
+  void mark(const SendMarks& marks) { static_cast<SendMarks&>(*this) = marks; }
 };
+inline constexpr SendMarks kSentInCells{.numbered = true};
+inline constexpr SendMarks kSentDirectly{.numbered = true, .direct = true};
 
 /// A send queue. Positions: done <= next <= sent or its successor, sent <= posted. Requests that go over the wire are
 /// numbered when their first cell leaves.

@@ -83,6 +83,8 @@ class Requester {
   void complete_acknowledged(QueuePair& queue_pair, std::uint32_t psn);
   void progressed(QueuePair& queue_pair);
   [[nodiscard]] bool complete_ready(QueuePair& queue_pair);
+  void complete_consumed(QueuePair& queue_pair, CompletionQueue& completions, std::uint64_t refused_to,
+                         std::uint64_t settled);
   void refused(QueuePair& queue_pair, CompletionStatus status);
   [[nodiscard]] bool answer_is_lost(const QueuePair& queue_pair, std::uint32_t psn) const;
   [[nodiscard]] SendEntry* answered_by(QueuePair& queue_pair, const Cell& cell, bool read);

@@ -58,6 +58,39 @@ bool refuses_answer(const QueuePair& queue_pair, std::uint32_t psn) {
 
 }  // namespace
 
+/// Ends the oldest messages whose consumption acknowledges them.
+void Requester::complete_consumed(QueuePair& queue_pair, CompletionQueue& completions, std::uint64_t refused_to,
+                                  std::uint64_t settled) {
+  SendQueue& send = queue_pair.send;
+  const Ring<SendEntry>::Places entries = send.entries.places();
+  const bool reserves = completions.reserves();
+  const QpNumber number = queue_pair.number;
+  CompletionQueue::Row row(completions);
+  std::uint64_t done = send.done;
+  std::uint32_t psn = 0;
+  for (; done != send.sent && row.has_room(); ++done) {
+    const SendEntry& entry = entries[done];
+    const bool is_message = entry.request.operation <= Operation::rdma_write_with_immediate;
+    if (!is_message || entry.settled_at <= refused_to || entry.settled_at > settled) break;
+    psn = entry.psn;
+    if (entry.request.signalled) [[likely]] {
+      Completion& completion = row.next();
+      completion = Completion{};
+      completion.id = entry.request.id;
+      completion.queue_pair = number;
+      completion.operation = entry.request.operation;
+      completion.tag = entry.tag;
+    } else {
+      row.release();
+    }
+    if (!reserves) send.note_completed(done, entry.request.signalled ? row.pushed() : 0);
+  }
+  if (done == send.done) return;
+  row.end(completions);
+  send.done = done;
+  if (sequence_distance(psn, send.acknowledged_psn) >= 0) send.acknowledged_psn = psn + 1;
+}
+
 /// Ends what is acknowledged, by an answer or by its consumption, oldest first. False: one of them is a read or atomic
 /// whose answer has not come.
 bool Requester::complete_ready(QueuePair& queue_pair) {
@@ -67,6 +100,9 @@ bool Requester::complete_ready(QueuePair& queue_pair) {
   const std::uint64_t refused_to = queue_pair.path->refused_to[lane];
   CompletionQueue* const completions =
       context_.completion_queue(queue_pair.options.send_completions);  // null: an XRC target
+  if (completions != nullptr && send.sent - send.done > 1) {
+    complete_consumed(queue_pair, *completions, refused_to, settled);
+  }
   while (send.done != send.sent) {
     const SendEntry& entry = send.entries[send.done];
     if (goes_over_the_wire(entry.request.operation)) {

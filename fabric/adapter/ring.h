@@ -16,6 +16,19 @@ class Ring {
   explicit Ring(std::size_t least)
       : mask_(std::bit_ceil(least == 0 ? 1 : least) - 1), slots_(std::make_unique<T[]>(mask_ + 1)) {}
 
+  /// The slots, for a loop that looks at many.
+  class Places {
+   public:
+    [[nodiscard]] T& operator[](std::uint64_t position) const { return slots_[position & mask_]; }
+
+   private:
+    friend class Ring;
+    Places(T* slots, std::size_t mask) : slots_(slots), mask_(mask) {}
+    T* slots_;
+    std::size_t mask_;
+  };
+  [[nodiscard]] Places places() { return Places(slots_.get(), mask_); }
+
   [[nodiscard]] std::size_t capacity() const { return mask_ + 1; }
   [[nodiscard]] T& operator[](std::uint64_t position) { return slots_[position & mask_]; }
   [[nodiscard]] const T& operator[](std::uint64_t position) const { return slots_[position & mask_]; }

@@ -119,29 +119,33 @@ struct DatagramTarget {
 /// What a memory request asks of the protection table. A page list is lent until completion.
 using MemoryRequest = std::variant<Bind, FastRegister>;
 
+/// What messages of connected queue pairs use comes first, in one line with the first segment, and is copied in one
+/// piece (SendEntry).
+/// What messages of connected queue pairs use comes first, in 64 bytes together with the first segment.
 struct WorkRequest {
   std::uint64_t id = 0;  ///< the caller's, returned in the completion
   Operation operation = Operation::send;
-  bool signalled = true;        ///< false: a completion only on failure
-  bool fence = false;           ///< begins when all reads and atomics before it are complete
-  bool solicited = false;       ///< sends and writes with immediate: wakes a peer who waits for such alone
-  bool inline_data = false;     ///< sends and writes: the segments' bytes are copied now; no tags, nothing is lent
-  RemoteAddress remote{};       ///< RDMA and atomics
-  DatagramTarget datagram{};    ///< sends of datagram queue pairs
-  SrqNumber remote_receives{};  ///< of XRC initiators: the peer's shared receive queue
+  bool signalled = true;     ///< false: a completion only on failure
+  bool fence = false;        ///< begins when all reads and atomics before it are complete
+  bool solicited = false;    ///< sends and writes with immediate: wakes a peer who waits for such alone
+  bool inline_data = false;  ///< sends and writes: the segments' bytes are copied now; no tags, nothing is lent
+  RemoteAddress remote{};    ///< RDMA and atomics
   std::uint32_t immediate = 0;
   /// RDMA writes whose bytes the caller has stored through the peer window already (ChannelAdapter::claim_direct):
   /// their number; segments are empty then. 0: the adapter moves the segments. The caller answers for the order with
   /// what this queue pair has sent in cells: until that is complete, older bytes may land over those that are stored.
   std::uint32_t placed_bytes = 0;
+  std::size_t segment_count = 0;
+  SegmentList segments{};
+
+  DatagramTarget datagram{};    ///< sends of datagram queue pairs
+  SrqNumber remote_receives{};  ///< of XRC initiators: the peer's shared receive queue
   Stag invalidate{};
   Duration delay{};
   std::uint64_t swap_or_add = 0;
   std::uint64_t compare = 0;
   /// bind_window, register_memory; with a send: registers first, then sends (S3, combined). Read during the post alone.
   const MemoryRequest* memory = nullptr;
-  std::size_t segment_count = 0;
-  SegmentList segments{};  ///< last, so that the rest is copied in one piece
 };
 static_assert(std::is_trivially_copyable_v<WorkRequest> && std::is_standard_layout_v<WorkRequest>);
 

@@ -212,6 +212,14 @@ class PeerLines {
     memory_.audit(at(line), sizeof(T));
     return watch<T>(line);
   }
+  /// Another word of the line, in any order and at any place, likewise once.
+  template <Word T>
+  [[nodiscard]] T load_any(std::uint64_t line, std::size_t skipped) const {
+    memory_.audit(at(line) + skipped, sizeof(T));
+    T word;
+    std::memcpy(&word, memory_.base_ + at(line) + skipped, sizeof word);
+    return word;
+  }
   void prefetch(std::uint64_t line) const { __builtin_prefetch(memory_.base_ + at(line)); }
   void next_message(std::uint64_t line) const { memory_.next_message(at(line), kLine); }
   /// The line's bytes from `skipped` on.

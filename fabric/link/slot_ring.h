@@ -105,6 +105,10 @@ class SlotSender {
   [[nodiscard]] std::uint64_t put(const SlotFields& fields, std::size_t extension_bytes, PutExtension&& put_extension,
                                   const std::byte* from, std::size_t payload_bytes);
 
+  /// Several messages in a row, as by put(): what they change of the sender is kept here until end(), so that none of
+  /// them stores it. The sender is not used meanwhile.
+  class Row;
+
   /// Loads the tail and returns it. An impossible value leaves what was known and sets faulty().
   std::uint64_t refresh_tail();
   /// Loads settled, then answers. taken: lines of the opposite ring that were consumed, and whose contents were acted
@@ -248,6 +252,9 @@ class SlotReceiver {
   template <class Copy>
   [[nodiscard]] bool copy_payload(std::size_t extension_bytes, std::size_t skipped, std::span<std::byte> into,
                                   Copy&& copy);
+  /// Looks at several slots in a row, and consumes those that it takes. Only where nobody has looked at the first.
+  class Row;
+
   /// There is a slot.
   [[nodiscard]] bool waiting() const {
     if (front_lines_ != 0) return true;
@@ -362,33 +369,87 @@ inline std::uint64_t SlotSender::release(const SlotClaim& claim, const SlotField
   return head_;
 }
 
+class SlotSender::Row {
+ public:
+  explicit Row(SlotSender& sender)
+      : lines_(sender.lines_),
+        mask_(sender.place_.slot_lines - 1),
+        sequences_(sender.sequences_),
+        head_(sender.head_),
+        end_(sender.can_put(1) ? sender.tail_ + sender.place_.slot_lines : sender.head_),
+        payload_after_(sender.payload_after_.data()),
+        payload_head_(sender.payload_head_) {}
+
+  /// As SlotSender::put() of a message with these fields. word: slot_word() of its fields and a layout of one line.
+  template <class PutExtension>
+  [[nodiscard]] std::uint64_t put(std::uint64_t word, QpNumber queue_pair, std::uint32_t packet_sequence,
+                                  std::size_t extension_bytes, PutExtension&& put_extension, const std::byte* from,
+                                  std::size_t payload_bytes) {
+    const std::size_t in_first = std::min(payload_bytes, kSlotBodyInFirst - extension_bytes);
+    const std::size_t in_second = payload_bytes - in_first;
+    if (in_second > kSlotLine - kSlotSequenceBytes) [[unlikely]]
+      return 0;
+    const bool two_lines = in_second != 0;
+    const std::uint64_t next = head_ + (two_lines ? 2 : 1);
+    if (next > end_) [[unlikely]]
+      return 0;
+    std::byte* const first = line(head_);
+    // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
+    std::byte* const body = first + kSlotBodyAt;
+    if (two_lines) {
+      std::byte* const second = line(next - 1);
+      const bool there =
+          guarded_copy_parts(body + extension_bytes, from, in_first, second + kSlotSequenceBytes, in_second);
+      if (!there) [[unlikely]]
+        return 0;
+      store(second, next - 1);
+      word |= kTwoLines;
+    } else if (in_first != 0 && !guarded_copy(body + extension_bytes, from, in_first)) [[unlikely]] {
+      return 0;
+    }
+    put_extension(body);
+    encode_slot_at_once(static_cast<std::uint32_t>(payload_bytes), word, queue_pair, packet_sequence,
+                        first + kSlotSequenceBytes);
+    store(first, head_);
+    payload_after_[(next - 1) & mask_] = payload_head_;
+    head_ = next;
+    return head_;
+  }
+  [[nodiscard]] bool has_room() const { return head_ != end_; }
+  /// As SlotSender::head().
+  [[nodiscard]] std::uint64_t head() const { return head_; }
+  /// The sender goes on from here. awaited: of the last message, SlotFields::awaited.
+  void end(SlotSender& sender, bool awaited) const {
+    sender.head_ = head_;
+    if (awaited) sender.awaited_to_ = head_;
+  }
+
+ private:
+  static constexpr std::uint64_t kTwoLines = std::uint64_t{slot_shape::kTwoLines} << kSlotShapeBit;
+  [[nodiscard]] std::byte* line(std::uint64_t number) const { return lines_ + (number & mask_) * kSlotLine; }
+  /// As SlotSender::store_sequence().
+  void store(std::byte* to, std::uint64_t number) const {
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), sequences_.of(number), __ATOMIC_RELEASE);
+  }
+
+  std::byte* lines_;
+  std::uint64_t mask_;
+  LineSequences sequences_;
+  std::uint64_t head_;
+  std::uint64_t end_;  // what head_ can't pass
+  std::uint64_t* payload_after_;
+  std::uint64_t payload_head_;
+};
+
 template <class PutExtension>
 std::uint64_t SlotSender::put(const SlotFields& fields, std::size_t extension_bytes, PutExtension&& put_extension,
                               const std::byte* from, std::size_t payload_bytes) {
-  const std::size_t in_first = std::min(payload_bytes, kSlotBodyInFirst - extension_bytes);
-  const std::size_t in_second = payload_bytes - in_first;
-  const bool two_lines = in_second != 0;
-  const std::uint64_t lines = two_lines ? 2 : 1;
-  if (in_second > kSlotLine - kSlotSequenceBytes || !can_put(lines)) [[unlikely]]
-    return 0;
-  std::byte* const first = lines_ + line_at(head_);
-  std::byte* const second = lines_ + line_at(head_ + 1);
-  // The peer looks at the first line all the time: it is written last, so that it is fetched from the peer only once.
-  if (two_lines && !guarded_copy(second + kSlotSequenceBytes, from + in_first, in_second)) [[unlikely]]
-    return 0;
-  if (in_first != 0 && !guarded_copy(first + kSlotBodyAt + extension_bytes, from, in_first)) [[unlikely]]
-    return 0;
-  put_extension(first + kSlotBodyAt);
-  if (two_lines) store_sequence(second, head_ + 1);
-  SlotLayout layout;
-  layout.two_lines = two_lines;
-  layout.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
-  encode_slot(fields, layout, first + kSlotSequenceBytes);
-  store_sequence(first, head_);
-  head_ += lines;
-  if (fields.awaited) awaited_to_ = head_;
-  payload_after_[static_cast<std::size_t>((head_ - 1) & (place_.slot_lines - 1))] = payload_head_;
-  return head_;
+  Row row(*this);
+  const std::uint64_t position = row.put(slot_word(fields, SlotLayout{}), fields.queue_pair, fields.packet_sequence,
+                                         extension_bytes, put_extension, from, payload_bytes);
+  if (position != 0) [[likely]]
+    row.end(*this, fields.awaited);
+  return position;
 }
 
 inline void SlotSender::advance_tail(std::uint64_t lines) {
@@ -469,6 +530,55 @@ inline ReceivedSlot* SlotReceiver::read_head() {
   }
   return &front_;
 }
+
+class SlotReceiver::Row {
+ public:
+  explicit Row(SlotReceiver& receiver) : receiver_(receiver), slots_(receiver.slots_), tail_(receiver.tail_) {}
+
+  /// There is another slot, whose header is loaded: words().
+  [[nodiscard]] bool look() {
+    slots_.prefetch(tail_ + 1);
+    // A2 (acquire, in watch), as SlotReceiver::waiting().
+    if (slots_.watch<std::uint32_t>(tail_) != receiver_.sequences_.of(tail_)) return false;
+    slots_.next_message(tail_);
+    words_.place = slots_.load_any<std::uint64_t>(tail_, kSlotSequenceBytes);
+    words_.what = slots_.load_any<std::uint64_t>(tail_, kSlotSequenceBytes + sizeof(std::uint64_t));
+    words_.receiver = slots_.load_any<std::uint64_t>(tail_, kSlotSequenceBytes + 2 * sizeof(std::uint64_t));
+    return true;
+  }
+  [[nodiscard]] const SlotWords& words() const { return words_; }
+  /// Of a slot of two lines: the second one is there.
+  [[nodiscard]] bool has_second() const {
+    slots_.next_message(tail_ + 1);
+    return slots_.load<std::uint32_t>(tail_ + 1) == receiver_.sequences_.of(tail_ + 1);
+  }
+  /// Copies a payload of so many bytes, which is all of the body, and in its lines. What PeerLines::copy_by() answers.
+  [[nodiscard]] bool copy(std::byte* into, std::uint32_t bytes) const {
+    const auto in_first = std::min<std::uint32_t>(bytes, kSlotBodyInFirst);
+    const std::span first(into, in_first);
+    const std::span second(into + in_first, bytes - in_first);
+    return slots_.copy_by(tail_, kSlotBodyAt, first, guarded_copy) &&
+           slots_.copy_by(tail_ + 1, kSlotSequenceBytes, second, guarded_copy);
+  }
+  /// Consumes it.
+  void pop(bool two_lines) { tail_ += two_lines ? 2 : 1; }
+  /// What lies in the body of its first line, so many bytes behind the beginning.
+  template <class Header>
+  [[nodiscard]] Header header(std::size_t at) const {
+    Header header;
+    slots_.copy_out(tail_, kSlotBodyAt + at, std::as_writable_bytes(std::span(&header, 1)));
+    return header;
+  }
+  /// The receiver goes on from here. A slot that look() has found and nobody consumed is as it was: head() reads all of
+  /// it anew, and nothing that was seen here decides about it.
+  void end() const { receiver_.tail_ = tail_; }
+
+ private:
+  SlotReceiver& receiver_;
+  const PeerLines slots_;
+  std::uint64_t tail_;
+  SlotWords words_{};
+};
 
 inline void SlotReceiver::load_body() {
   if (body_loaded_) return;

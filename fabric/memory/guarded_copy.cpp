@@ -178,6 +178,13 @@ bool guarded_copy(void* to, const void* from, std::size_t bytes) {
   return routines::copy(to, from, bytes);
 }
 
+bool guarded_copy_parts(void* to, const void* from, std::size_t bytes, void* rest_to, std::size_t rest_bytes) {
+  if (routines::is_short(bytes) && rest_bytes <= routines::kShortRest) [[likely]]
+    return routines::copy_short_parts(to, from, bytes, rest_to, rest_bytes);
+  return guarded_copy(rest_to, static_cast<const std::byte*>(from) + bytes, rest_bytes) &&
+         guarded_copy(to, from, bytes);
+}
+
 bool guarded_stream(void* to, const void* from, std::size_t bytes) {
   ensure_enabled();
   if (bytes < kStreamedBytesMin) return routines::copy(to, from, bytes);

@@ -30,8 +30,13 @@ void enable_guarded_copy();
 /// On x86-64 the last bytes become visible last, so that who polls them finds the rest; elsewhere there is no order.
 [[nodiscard]] bool guarded_copy(void* to, const void* from, std::size_t bytes);
 
-/// The same, but many bytes go past this core's caches, so that no line is fetched out of another core's. What is
-/// stored after it is visible after it. When to use it: StoreHabit.
+/// The same to two places: the first bytes to one of them, and the rest_bytes behind them to the other one, which are
+/// visible before.
+[[nodiscard]] bool guarded_copy_parts(void* to, const void* from, std::size_t bytes, void* rest_to,
+                                      std::size_t rest_bytes);
+
+/// The same as guarded_copy(), but many bytes go past this core's caches, so that no line is fetched out of another
+/// core's. What is stored after it is visible after it. When to use it: StoreHabit.
 [[nodiscard]] bool guarded_stream(void* to, const void* from, std::size_t bytes);
 
 /// Atomically stores `desired` if *at is `expected`, and sets `before` to the value that *at had. False: the access

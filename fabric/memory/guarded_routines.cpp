@@ -133,6 +133,54 @@ splitnic_function splitnic_guarded_begin       # rdi: to, rsi: from, rdx: bytes;
     ret
 splitnic_end splitnic_guarded_begin
 
+# rdi: to, rsi: from, rdx: bytes; rcx: to, r8: bytes, at most 64: of what follows, which is stored first; eax: 1
+splitnic_function splitnic_guarded_parts
+    leaq (%rsi,%rdx), %r9
+    cmpq $32, %r8
+    ja 4f
+    cmpq $16, %r8
+    jb 1f
+    movups (%r9), %xmm0
+    movups -16(%r9,%r8), %xmm1
+    movups %xmm0, (%rcx)
+    movups %xmm1, -16(%rcx,%r8)
+    jmp splitnic_guarded_begin
+1:  cmpl $8, %r8d
+    jb 2f
+    movq (%r9), %rax
+    movq -8(%r9,%r8), %r10
+    movq %rax, (%rcx)
+    movq %r10, -8(%rcx,%r8)
+    jmp splitnic_guarded_begin
+2:  cmpl $4, %r8d
+    jb 3f
+    movl (%r9), %eax
+    movl -4(%r9,%r8), %r10d
+    movl %eax, (%rcx)
+    movl %r10d, -4(%rcx,%r8)
+    jmp splitnic_guarded_begin
+3:  testl %r8d, %r8d
+    jz splitnic_guarded_begin
+    movq %r8, %r11                             # the first, the middle and the last of one to three bytes
+    shrq $1, %r11
+    movzbl (%r9), %eax
+    movzbl (%r9,%r11), %r10d
+    movzbl -1(%r9,%r8), %r9d
+    movb %al, (%rcx)
+    movb %r10b, (%rcx,%r11)
+    movb %r9b, -1(%rcx,%r8)
+    jmp splitnic_guarded_begin
+4:  movups (%r9), %xmm0
+    movups 16(%r9), %xmm1
+    movups -32(%r9,%r8), %xmm2
+    movups -16(%r9,%r8), %xmm3
+    movups %xmm0, (%rcx)
+    movups %xmm1, 16(%rcx)
+    movups %xmm2, -32(%rcx,%r8)
+    movups %xmm3, -16(%rcx,%r8)
+    jmp splitnic_guarded_begin
+splitnic_end splitnic_guarded_parts
+
 splitnic_function splitnic_guarded_string      # as the first, from 64 bytes on
     movups -64(%rsi,%rdx), %xmm4
     movups -48(%rsi,%rdx), %xmm5

@@ -20,13 +20,22 @@ struct Fetched {
 /// choose_widest().
 extern std::atomic<std::size_t> short_below [[gnu::visibility("hidden")]];
 extern "C" [[gnu::visibility("hidden")]] bool splitnic_guarded_begin(void* to, const void* from, std::size_t bytes);
+extern "C" [[gnu::visibility("hidden")]] bool splitnic_guarded_parts(void* to, const void* from, std::size_t bytes,
+                                                                     void* rest_to, std::size_t rest_bytes);
 inline bool is_short(std::size_t bytes) { return bytes < short_below.load(std::memory_order_relaxed); }
 inline bool copy_short(void* to, const void* from, std::size_t bytes) {
   return splitnic_guarded_begin(to, from, bytes);
 }
+inline constexpr std::size_t kShortRest = 64;
+/// rest_bytes: at most kShortRest.
+inline bool copy_short_parts(void* to, const void* from, std::size_t bytes, void* rest_to, std::size_t rest_bytes) {
+  return splitnic_guarded_parts(to, from, bytes, rest_to, rest_bytes);
+}
 #else
 inline bool is_short(std::size_t) { return false; }
 inline bool copy_short(void*, const void*, std::size_t) { return false; }
+inline constexpr std::size_t kShortRest = 0;
+inline bool copy_short_parts(void*, const void*, std::size_t, void*, std::size_t) { return false; }
 #endif
 bool copy(void* to, const void* from, std::size_t bytes);
 /// Past this processor's caches, where it can. What is stored later is visible later. bytes: at least two lines.

@@ -100,25 +100,54 @@ struct SlotLayout {
   return layout;
 }
 
-/// Writes a slot's header, a word at a time: to may be memory of the peer. sizeof(SlotHeader) bytes.
-inline void encode_slot(const SlotFields& fields, const SlotLayout& layout, std::byte* to) {
+/// A slot's header as three words, of which the one in the middle has the settled position, the shape, the opcode and
+/// the number of the cell, in this order.
+struct SlotWords {
+  std::uint64_t place = 0;  ///< payload_bytes and payload_at
+  std::uint64_t what = 0;
+  std::uint64_t receiver = 0;  ///< the queue pair and the packet's number
+};
+static_assert(sizeof(SlotWords) == sizeof(SlotHeader));
+inline constexpr unsigned kSlotShapeBit = 32;  ///< of SlotWords::what: where the shape begins
+[[nodiscard]] inline std::uint64_t slot_receiver(QpNumber queue_pair, std::uint32_t packet_sequence) {
+  return queue_pair.value | std::uint64_t{packet_sequence} << 32U;
+}
+[[nodiscard]] inline std::uint64_t slot_word(const SlotFields& fields, const SlotLayout& layout) {
   using namespace slot_shape;
   const unsigned shape = (layout.two_lines ? kTwoLines : 0U) | (layout.in_payload_ring ? kInPayloadRing : 0U) |
                          (fields.awaited ? kAwaited : 0U) | (fields.solicited ? kSolicited : 0U) |
                          (fields.direct ? kDirect : 0U);
+  const std::uint64_t what =
+      shape | static_cast<unsigned>(fields.opcode) << 8U | static_cast<unsigned>(fields.cell_sequence) << 16U;
+  return fields.settled | what << kSlotShapeBit;
+}
+
+/// Writes a slot's header, a word at a time: to may be memory of the peer. sizeof(SlotHeader) bytes.
+inline void encode_slot(const SlotFields& fields, const SlotLayout& layout, std::byte* to) {
   const auto put = [to](std::size_t at, auto number) {
     const boost::endian::endian_buffer<boost::endian::order::little, decltype(number), sizeof number * 8> bytes(number);
     std::memcpy(to + at, &bytes, sizeof bytes);
   };
-  const auto both = [](std::uint32_t low, std::uint64_t high) { return low | high << 32U; };
   // One by one: out of halves in memory GCC makes a whole word by loading both, and that load waits until what was just
   // stored there has left, and all that was stored before it.
   put(offsetof(SlotHeader, payload_bytes), layout.payload_bytes);
   put(offsetof(SlotHeader, payload_at), layout.payload_at);
-  put(8, both(fields.settled,
-              shape | static_cast<unsigned>(fields.opcode) << 8U | static_cast<unsigned>(fields.cell_sequence) << 16U));
+  put(8, slot_word(fields, layout));
   put(offsetof(SlotHeader, queue_pair), fields.queue_pair.value);
   put(offsetof(SlotHeader, packet_sequence), fields.packet_sequence);
+}
+
+/// The same by three stores, where nothing of it lies in memory already, of a slot without a payload in the payload
+/// ring. word: slot_word().
+inline void encode_slot_at_once(std::uint32_t payload_bytes, std::uint64_t word, QpNumber queue_pair,
+                                std::uint32_t packet_sequence, std::byte* to) {
+  const auto put = [to](std::size_t at, std::uint64_t number) {
+    const boost::endian::little_uint64_buf_t bytes(number);
+    std::memcpy(to + at, &bytes, sizeof bytes);
+  };
+  put(offsetof(SlotHeader, payload_bytes), payload_bytes);
+  put(8, word);
+  put(offsetof(SlotHeader, queue_pair), slot_receiver(queue_pair, packet_sequence));
 }
 
 /// The field that makes a slot unusable. The slot still names its queue pair, and the responder refuses the message.

@@ -14,18 +14,18 @@ from pathlib import Path
 BIN = Path(os.environ["SPLITNIC_BIN"])
 # Instructions of a message, a twentieth above what was measured, of several runs the most.
 BUDGETS = {"bench-message-costs": {
-    "send_64_lists": 965,
-    "send_64": 4770,
-    "send_64_beside_1000": 4770,  # nothing in a poll grows with the queue pairs that wait
-    "datagram_64_lists": 1220,
-    "datagram_64": 3650,
-    "send_1500": 1790,
+    "send_64_lists": 755,
+    "send_64": 4815,
+    "send_64_beside_1000": 4815,  # nothing in a poll grows with the queue pairs that wait
+    "datagram_64_lists": 1265,
+    "datagram_64": 3640,
+    "send_1500": 1810,
     "send_64k": 91500,  # callgrind counts each byte of a string
-    "immediate_64_lists": 1005,
-    "standing_64_lists": 960,
-    "write_64_direct": 1970,
-    "read_8": 5460,
-    "ping_pong_64": 2745,
+    "immediate_64_lists": 765,
+    "standing_64_lists": 710,
+    "write_64_direct": 1955,
+    "read_8": 5515,
+    "ping_pong_64": 2795,
     "idle_poll": 398,
 }, "bench-verbs-costs": {
     "verbs_send_64_lists": 1670,

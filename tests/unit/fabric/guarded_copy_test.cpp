@@ -103,6 +103,30 @@ TEST_CASE_METHOD(Guarded, "a guarded copy copies exactly, at every length and al
   }
 }
 
+TEST_CASE_METHOD(Guarded, "a guarded copy to two places copies exactly, and survives either that is gone",
+                 "[fabric][memory]") {
+  constexpr std::size_t kApart = 200;
+  const auto source = pattern(300);
+  const MappedMemory gone(page_bytes());
+  gone.protect(0, page_bytes(), PROT_NONE);
+  std::vector<std::byte> target(3 * kApart);
+  for (std::size_t bytes = 0; bytes <= 100; ++bytes) {
+    for (std::size_t rest = 0; rest <= 100; ++rest) {
+      std::ranges::fill(target, std::byte{0});
+      std::byte* const first = target.data() + bytes % 5;
+      std::byte* const second = target.data() + kApart + rest % 7;
+      REQUIRE(guarded_copy_parts(first, source.data(), bytes, second, rest));
+      REQUIRE(std::equal(first, first + bytes, source.data()));
+      REQUIRE(std::equal(second, second + rest, source.data() + bytes));
+      const auto zeros = std::ranges::count(target, std::byte{0});
+      const auto of_source = std::count(source.data(), source.data() + bytes + rest, std::byte{0});
+      REQUIRE(static_cast<std::size_t>(zeros - of_source) == target.size() - bytes - rest);
+      if (bytes != 0) REQUIRE_FALSE(guarded_copy_parts(gone.data(), source.data(), bytes, second, rest));
+      if (rest != 0) REQUIRE_FALSE(guarded_copy_parts(first, source.data(), bytes, gone.data(), rest));
+    }
+  }
+}
+
 TEST_CASE_METHOD(Guarded, "a long guarded copy copies exactly, however far its two ends lie apart modulo a page",
                  "[fabric][memory]") {
   constexpr std::size_t kBytes = 10'000;
