@@ -4,7 +4,10 @@
 import os
 import pathlib
 import re
+import shutil
+import signal
 import subprocess
+import tempfile
 
 import pairs
 
@@ -21,12 +24,14 @@ class Ci(pairs.OnFabric):
         if self.job("true").wait() != 0:
             self.skipTest("user namespaces are not permitted here")
 
-    def job(self, *command, **variables):
+    def job(self, *command, given=None, **variables):
+        """given: a file for the standard input."""
         user = {"user": self.fabric.uid, "group": self.fabric.uid, "extra_groups": []} if os.getuid() == 0 else {}
         environment = {**self.fabric.environment, "SPLITNIC": str(pairs.SPLITNIC), "TMPDIR": str(self.fabric.folder),
                        **variables}
-        started = subprocess.Popen([SCRIPT, *command], env=environment, cwd="/", text=True, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, **user)
+        # A signal that is ignored already can't be caught by a shell.
+        started = subprocess.Popen(["env", "--default-signal=HUP,INT,TERM", SCRIPT, *command], env=environment, cwd="/",
+                                   text=True, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **user)
         self.addCleanup(started.stdout.close)
         return started
 
@@ -47,6 +52,11 @@ class Ci(pairs.OnFabric):
         code, output = self.output(self.job("bash", "-c", PINGPONG, SPLITNIC_FAULTS="7,duplicate=100"))
         self.assertEqual(code, 0, output)
         self.assertEqual(output.count("fault duplicate "), int(output.split("hw_counters/fault_duplicate:")[1].split()[0]))
+
+    def test_counters_of_the_fabric_that_the_environment_names_are_printed(self):
+        code, output = self.output(self.job("bash", "-c", PINGPONG, SPLITNIC_FABRIC="lab"))
+        self.assertEqual(code, 0, output)
+        self.assertIn("counters/port_xmit_packets:", output)
 
     def test_variables_whose_option_is_not_given_stay(self):
         environment = {**self.fabric.environment, "SPLITNIC_FABRIC": "lab", "SPLITNIC_PLACEMENT": "none"}
@@ -76,8 +86,41 @@ class Ci(pairs.OnFabric):
     def test_the_exit_code_is_the_commands_and_nothing_stays(self):
         code, output = self.output(self.job("bash", "-c", "ibv_devinfo > /dev/null & sleep 1000 & exit 3"))
         self.assertEqual(code, 3, output)
-        left = [name for name in os.listdir(self.fabric.folder) if name.startswith("tmp.")]
-        self.assertEqual(left, [])
+        self.assertEqual(self.left(), [])
+
+    def left(self):
+        return [name for name in os.listdir(self.fabric.folder) if name.startswith("tmp.")]
+
+    def test_a_job_that_is_cancelled_ends_with_all_its_processes(self):
+        for ended_by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
+            with self.subTest(ended_by.name):
+                job = self.job("bash", "-c", "sleep 1000 & echo ready; exec sleep 1000")
+                try:
+                    self.assertEqual(job.stdout.readline(), "ready\n")
+                    job.send_signal(ended_by)
+                    code, output = self.output(job)  # the end of the output: nobody has it open any more
+                except subprocess.TimeoutExpired:
+                    job.kill()
+                    raise
+                if ended_by == signal.SIGKILL:
+                    self.assertEqual(code, -ended_by, output)
+                    for name in self.left():
+                        shutil.rmtree(self.fabric.folder / name)
+                else:
+                    self.assertEqual(code, 128 + ended_by, output)
+                    self.assertEqual(self.left(), [])
+
+    def test_signals_end_the_command_as_without_the_script(self):
+        for name in ("TERM", "INT", "ABRT", "ALRM"):
+            with self.subTest(name):
+                code, output = self.output(self.job("bash", "-c", f"kill -{name} $$; sleep 1000"))
+                self.assertEqual(code, 128 + signal.Signals["SIG" + name], output)
+
+    def test_the_command_reads_the_standard_input(self):
+        with tempfile.TemporaryFile("w+") as given:
+            given.write("given\n")
+            given.seek(0)
+            self.assertEqual(self.output(self.job("cat", given=given)), (0, "given\n"))
 
     def test_without_a_command_it_says_how_it_is_used(self):
         code, output = self.output(self.job())
