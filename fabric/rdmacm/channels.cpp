@@ -101,10 +101,11 @@ void Channel::await_request(std::uint64_t number) {
   silent_until_ = monotonic_now() + kRequestMax;
 }
 
-int Channel::request_within() const {
+int Channel::request_within(Time give_up) const {
   const Time now = monotonic_now();
-  if (silent_callers_.empty() || now >= silent_until_) return 0;
-  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(silent_until_ - now).count());
+  const Time until = std::min(silent_until_, give_up);
+  if (silent_callers_.empty() || now >= until) return 0;
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(until - now).count());
 }
 
 Time Channel::set_deadline(Identifier& identifier, Time deadline) {
@@ -196,7 +197,8 @@ void Channel::retire(std::unique_ptr<Channel> channel) {
 
 int get_event(rdma_event_channel* channel, rdma_cm_event** event) {
   Channel& from = Channel::of(channel);
-  for (bool waited = false;; waited = true) {
+  Time give_up = kNever;
+  for (;;) {
     int request_within = 0;
     {
       const std::lock_guard guard(from.library.lock);
@@ -208,12 +210,14 @@ int get_event(rdma_event_channel* channel, rdma_cm_event** event) {
         return 0;
       }
       if (errno != EAGAIN) return -1;
-      request_within = from.request_within();
+      if (give_up == kNever) give_up = monotonic_now() + kRequestMax;
+      request_within = from.request_within(give_up);
     }
     const bool blocks = (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) == 0;
-    // A caller has made the descriptor readable, and its request is on its way. Programs (Ceph) that poll the
-    // descriptor do not expect to find no event, so the request is awaited, once.
-    if (!blocks && (waited || request_within == 0)) return refuse(EAGAIN);
+    // A caller has made the descriptor readable, and its request is on its way. Programs (Ceph, librpma) that poll the
+    // descriptor do not expect to find no event, so the request is awaited. Further callers may come first; the call
+    // returns in time however many there are.
+    if (!blocks && request_within == 0) return refuse(EAGAIN);
     pollfd readable{channel->fd, POLLIN, 0};
     if (poll(&readable, 1, blocks ? -1 : request_within) < 0 && blocks) return -1;
   }

@@ -138,8 +138,8 @@ struct Channel : rdma_event_channel {
   void unwatch(std::uint64_t number, int descriptor);
   /// A caller that is watched by this number has sent no request yet. Without effect if it is not watched any more.
   void await_request(std::uint64_t number);
-  /// In how many milliseconds the request of such a caller comes at the latest; 0: none is expected.
-  [[nodiscard]] int request_within() const;
+  /// In how many milliseconds the request of such a caller comes at the latest, or `give_up` is; 0: none is expected.
+  [[nodiscard]] int request_within(Time give_up) const;
   /// Closes the descriptors. The object stays as long as identifiers name it: a program is to destroy them first, and
   /// some do not. Then it stays until some more channels have ended, because a thread of the program may still be on
   /// its way to rdma_get_cm_event(), or in it.

@@ -3,8 +3,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -36,6 +40,16 @@ bool sleeps(pid_t thread) {
   return line.find(") S ") != std::string::npos;
 }
 
+/// How often a thread of this process has gone to sleep.
+std::uint64_t sleeps_of(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/status");
+  for (std::string name; file >> name;) {
+    std::uint64_t count = 0;
+    if (name == "voluntary_ctxt_switches:" && file >> count) return count;
+  }
+  return 0;
+}
+
 /// A listener whose channel does not block, and callers that do not use the library.
 struct BareListener {
   BareListener() {
@@ -46,6 +60,13 @@ struct BareListener {
     const os::UnixAddress address(socket_path(listener.id));
     os::UniqueFd caller(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     REQUIRE(::connect(caller.get(), address.get(), os::UnixAddress::size()) == 0);
+    return caller;
+  }
+  /// The same in any thread, and without waiting for room; there may be none.
+  [[nodiscard]] static os::UniqueFd call(const std::string& path) {
+    const os::UnixAddress address(path);
+    os::UniqueFd caller(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    static_cast<void>(::connect(caller.get(), address.get(), os::UnixAddress::size()));
     return caller;
   }
 
@@ -124,7 +145,38 @@ TEST_CASE("a readable channel that does not block awaits the request of a caller
   REQUIRE(rdma_ack_cm_event(event) == 0);
 }
 
-TEST_CASE("a channel that does not block gives up a caller that sends nothing", "[rdmacm]") {
+TEST_CASE("a readable channel that does not block awaits the request of a caller while others come", "[rdmacm]") {
+  BareListener bare;
+  const Channel& events = bare.events;
+  const Record request = bare.request();
+  const std::string path = socket_path(bare.listener.id);
+  const pid_t receiver = gettid();
+  rdma_cm_event* event = nullptr;
+  int got = -1;
+  for (int tries = 0; tries < 50 && got != 0; ++tries) {  // as above
+    const Line caller{os::PeerSocket(bare.call()), {}};
+    REQUIRE(events.readable());
+    std::atomic<bool> returned{false};
+    std::thread sender([&] {
+      while (!returned && !sleeps(receiver)) std::this_thread::yield();
+      const std::uint64_t before = sleeps_of(receiver);
+      const os::UniqueFd other = BareListener::call(path);  // wakes the receiver, and sends nothing
+      while (!returned && !(sleeps_of(receiver) > before && sleeps(receiver))) std::this_thread::yield();
+      if (!returned) static_cast<void>(caller.send(request));
+      while (!returned) std::this_thread::yield();
+    });
+    got = rdma_get_cm_event(events.channel, &event);
+    if (got != 0) CHECK(errno == EAGAIN);
+    returned = true;
+    sender.join();
+  }
+  REQUIRE(got == 0);
+  CHECK(event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
+  const Id request_of(event->id);
+  REQUIRE(rdma_ack_cm_event(event) == 0);
+}
+
+TEST_CASE("a channel that does not block gives up callers that send nothing, however many come", "[rdmacm]") {
   BareListener bare;
   const Channel& events = bare.events;
   const os::UniqueFd caller = bare.call();
@@ -133,6 +185,23 @@ TEST_CASE("a channel that does not block gives up a caller that sends nothing", 
     CHECK(rdma_get_cm_event(events.channel, &event) == -1);
     CHECK(errno == EAGAIN);
   }
+  const std::string path = socket_path(bare.listener.id);
+  std::atomic<bool> returned{false};
+  std::atomic<bool> gone{false};
+  std::thread crowd([&] {
+    constexpr std::chrono::seconds kStays{5};
+    std::array<os::UniqueFd, 8> callers;
+    const auto limit = std::chrono::steady_clock::now() + kStays;
+    for (std::size_t number = 0; !returned && !gone; ++number) {
+      callers[number % callers.size()] = BareListener::call(path);
+      gone = std::chrono::steady_clock::now() > limit;
+    }
+  });
+  CHECK(rdma_get_cm_event(events.channel, &event) == -1);
+  CHECK(errno == EAGAIN);
+  returned = true;
+  crowd.join();
+  CHECK_FALSE(gone);
 }
 
 TEST_CASE("callers that send nothing, or rubbish, do not keep a listener from its work", "[rdmacm]") {
