@@ -89,7 +89,7 @@ int add_queues(rdma_cm_id* id, ibv_qp_init_attr_ex& wanted) {
   return 0;
 }
 
-int create_queue_pair(Identifier& identifier, ibv_qp_init_attr_ex& wanted) {
+int make_queue_pair(Identifier& identifier, ibv_qp_init_attr_ex& wanted) {
   if (identifier.qp != nullptr || identifier.verbs == nullptr) return EINVAL;
   if ((wanted.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || wanted.pd == nullptr) {
     wanted.comp_mask |= IBV_QP_INIT_ATTR_PD;
@@ -115,7 +115,27 @@ int create_queue_pair(Identifier& identifier, ibv_qp_init_attr_ex& wanted) {
   return error;
 }
 
-int create_shared_receives(Identifier& identifier, ibv_srq_init_attr_ex& wanted) {
+/// Failure leaves what the program wants as it was: a queue that was made for it has gone, and the program may try
+/// again with less. Only members that all releases have: an older program's struct ends behind them.
+int create_queue_pair(Identifier& identifier, ibv_qp_init_attr_ex& wanted) {
+  ibv_cq* const send_cq = wanted.send_cq;
+  ibv_cq* const recv_cq = wanted.recv_cq;
+  ibv_srq* const srq = wanted.srq;
+  const std::uint32_t mask = wanted.comp_mask;
+  ibv_pd* const pd = wanted.pd;
+  ibv_xrcd* const xrcd = wanted.xrcd;
+  const int error = make_queue_pair(identifier, wanted);
+  if (error == 0) return 0;
+  wanted.send_cq = send_cq;
+  wanted.recv_cq = recv_cq;
+  wanted.srq = srq;
+  wanted.comp_mask = mask;
+  wanted.pd = pd;
+  wanted.xrcd = xrcd;
+  return error;
+}
+
+int make_shared_receives(Identifier& identifier, ibv_srq_init_attr_ex& wanted) {
   if (identifier.srq != nullptr || identifier.verbs == nullptr) return EINVAL;
   if ((wanted.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || wanted.pd == nullptr) {
     wanted.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
@@ -143,6 +163,21 @@ int create_shared_receives(Identifier& identifier, ibv_srq_init_attr_ex& wanted)
   identifier.srq = made;
   identifier.pd = made->pd;
   return 0;
+}
+
+/// As create_queue_pair().
+int create_shared_receives(Identifier& identifier, ibv_srq_init_attr_ex& wanted) {
+  const std::uint32_t mask = wanted.comp_mask;
+  ibv_pd* const pd = wanted.pd;
+  ibv_xrcd* const xrcd = wanted.xrcd;
+  ibv_cq* const cq = wanted.cq;
+  const int error = make_shared_receives(identifier, wanted);
+  if (error == 0) return 0;
+  wanted.comp_mask = mask;
+  wanted.pd = pd;
+  wanted.xrcd = xrcd;
+  wanted.cq = cq;
+  return error;
 }
 
 }  // namespace

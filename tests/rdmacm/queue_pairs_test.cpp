@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstdint>
 
 #include "tests/rdmacm/manager.h"
 
@@ -100,6 +101,73 @@ TEST_CASE("a queue pair takes what its program does not name from its identifier
   }
   client.id->pd = library;
   CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+TEST_CASE("a queue pair that can't be made leaves the program's attributes as they were, and the next try succeeds",
+          "[rdmacm]") {
+  constexpr std::uint32_t kTooMuch = 1U << 20U;
+  Channel events;
+  Id client(events);
+  client.resolve(events, at(7));
+  ibv_qp_init_attr wanted{};
+  wanted.cap = {4, 4, 1, 1, kTooMuch};
+  wanted.qp_type = IBV_QPT_RC;
+  SECTION("without a domain") {
+    CHECK(rdma_create_qp(client.id, nullptr, &wanted) == -1);
+    CHECK(wanted.send_cq == nullptr);
+    CHECK(wanted.recv_cq == nullptr);
+    wanted.cap.max_inline_data = 0;
+    REQUIRE(rdma_create_qp(client.id, nullptr, &wanted) == 0);
+    CHECK(wanted.send_cq == client.id->send_cq);
+    CHECK(wanted.recv_cq == client.id->recv_cq);
+  }
+  SECTION("with one queue of the program, and the shared receive queue of the identifier") {
+    ibv_cq* const own = ibv_create_cq(client.id->verbs, 8, nullptr, nullptr, 0);
+    REQUIRE(own != nullptr);
+    ibv_srq_init_attr shared{nullptr, {4, 1, 0}};
+    REQUIRE(rdma_create_srq(client.id, nullptr, &shared) == 0);
+    wanted.send_cq = own;
+    CHECK(rdma_create_qp(client.id, nullptr, &wanted) == -1);
+    CHECK(wanted.send_cq == own);
+    CHECK(wanted.recv_cq == nullptr);
+    CHECK(wanted.srq == nullptr);
+    wanted.cap.max_inline_data = 0;
+    CHECK(rdma_create_qp(client.id, nullptr, &wanted) == 0);
+    rdma_destroy_qp(client.id);
+    rdma_destroy_srq(client.id);
+    CHECK(ibv_destroy_cq(own) == 0);
+  }
+  SECTION("by the extended call") {
+    ibv_qp_init_attr_ex extended{};
+    extended.cap = wanted.cap;
+    extended.qp_type = IBV_QPT_RC;
+    CHECK(rdma_create_qp_ex(client.id, &extended) == -1);
+    CHECK(extended.comp_mask == 0);
+    CHECK(extended.pd == nullptr);
+    CHECK(extended.send_cq == nullptr);
+    CHECK(extended.recv_cq == nullptr);
+    extended.cap.max_inline_data = 0;
+    CHECK(rdma_create_qp_ex(client.id, &extended) == 0);
+  }
+}
+
+TEST_CASE("a shared receive queue that can't be made leaves the program's attributes as they were", "[rdmacm]") {
+  Channel events;
+  Id client(events);
+  client.resolve(events, at(7));
+  ibv_srq_init_attr_ex wanted{};
+  wanted.attr = {1U << 30U, 1, 0};
+  wanted.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+  wanted.srq_type = IBV_SRQT_XRC;
+  CHECK(rdma_create_srq_ex(client.id, &wanted) == -1);
+  CHECK(wanted.comp_mask == IBV_SRQ_INIT_ATTR_TYPE);
+  CHECK(wanted.pd == nullptr);
+  CHECK(wanted.xrcd == nullptr);
+  CHECK(wanted.cq == nullptr);
+  wanted.attr.max_wr = 4;
+  REQUIRE(rdma_create_srq_ex(client.id, &wanted) == 0);
+  CHECK(wanted.cq == client.id->recv_cq);
+  rdma_destroy_srq(client.id);
 }
 
 }  // namespace
