@@ -16,10 +16,9 @@ Result<Knock> Knock::listen(const std::string& path, LocalId own, bool refuse_de
   if (auto fits = os::check_socket_path(path); !fits) return tl::unexpected(fits.error());
   os::PeerSocket socket(os::UniqueFd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
                         refuse_descriptors);
+  if (!socket) return fail("{}: {}", path, os::errno_text());
   ::unlink(path.c_str());
-  if (!socket || !os::bind_socket(socket.get(), path, os::socket_mode(path))) {
-    return fail("{}: {}", path, os::errno_text());
-  }
+  if (!os::bind_socket(socket.get(), path, os::socket_mode(path))) return fail("{}: {}", path, os::errno_text());
   return Knock(std::move(socket), path, own);
 }
 

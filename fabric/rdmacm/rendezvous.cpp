@@ -56,9 +56,9 @@ os::PeerSocket listen_at(const std::string& path) {
     return {};
   }
   os::PeerSocket socket(os::UniqueFd(::socket(AF_UNIX, kKind, 0)));
+  if (!socket) return {};
   ::unlink(path.c_str());
-  if (!socket || !os::bind_socket(socket.get(), path, os::socket_mode(path)) ||
-      ::listen(socket.get(), SOMAXCONN) != 0) {
+  if (!os::bind_socket(socket.get(), path, os::socket_mode(path)) || ::listen(socket.get(), SOMAXCONN) != 0) {
     return {};
   }
   return socket;

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "fabric/rdmacm/calls.h"
 #include "fabric/rdmacm/rendezvous.h"
 #include "tests/unit/common/os_temporary_directory.h"
+#include "tests/unit/other_process.h"
 
 namespace splitnic::rdmacm::bindings_test {
 namespace {
@@ -169,6 +171,16 @@ TEST_CASE("a socket whose listener was killed counts for nothing while its child
   holder.kill();
   CHECK(std::filesystem::exists(bindings->socket_path(Holder::binding())));
   CHECK(call(*bindings, Space::tcp, ip4(0x7f000001, 7174), line) == Call::nobody);
+}
+
+TEST_CASE("a listener for which there is no descriptor says so", "[rdmacm]") {
+  const Folder folder;
+  CHECK(splitnic::testing::exit_code_of([&] {
+          const rlimit none{0, 0};
+          setrlimit(RLIMIT_NOFILE, &none);
+          const bool listens = static_cast<bool>(listen_at(folder.path("cm-0-1")));
+          return listens ? 0 : errno;
+        }) == EMFILE);
 }
 
 TEST_CASE("a number that nobody names comes from the ephemeral ones", "[rdmacm]") {

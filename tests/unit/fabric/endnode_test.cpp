@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,9 +10,11 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <set>
 
+#include "common/os/errno_text.h"
 #include "common/os/unix_address.h"
 #include "fabric/endnode/knock.h"
 #include "tests/unit/common/lingering_socket.h"
@@ -412,6 +415,23 @@ TEST_CASE("a lingering socket that comes with a knock stops nobody", "[fabric][e
   unit.reset();  // with the other one unheard
   CHECK(monotonic_now() - start < kDeadline);
   for (const auto& stranger : strangers) CHECK(stranger.closed_at_last());
+}
+
+TEST_CASE("an endnode for whose knocks there is no descriptor says so", "[fabric][endnode]") {
+  const os::TemporaryDirectory directory;
+  const std::string path = directory.path("7.knock");
+  std::ofstream(path).put('x');  // what is there is no part of the answer
+  for (const bool left_over : {true, false}) {
+    CAPTURE(left_over);
+    CHECK(testing::exit_code_of([&] {
+            static_cast<void>(fmt::format("{}: {}", path, os::errno_text()));  // UBSan needs descriptors the first time
+            const rlimit none{0, 0};
+            setrlimit(RLIMIT_NOFILE, &none);
+            const auto knock = Knock::listen(path, LocalId{7});
+            return !knock && knock.error().message == path + ": Too many open files" ? 17 : 1;
+          }) == 17);
+    std::filesystem::remove(path);
+  }
 }
 
 TEST_CASE("the bytes of a knock", "[fabric][endnode][wire]") {
