@@ -85,6 +85,9 @@ std::uint64_t tag_of(std::uint8_t source, LocalId peer) { return std::uint64_t{s
 }  // namespace
 
 Result<std::unique_ptr<Endnode>> Endnode::open(EndnodeOptions options, RandomSource& random) {
+  // A shorter ID might fit where the next one does not.
+  const std::string longest = knock_path(options.directory, LocalId{kMaxLocalId});
+  if (auto fits = os::check_socket_path(longest); !fits) return tl::unexpected(fits.error());
   auto ids = LocalIds::open(options.directory);
   if (!ids) return tl::unexpected(ids.error());
   if (options.own_directory.empty()) options.own_directory = options.directory;

@@ -14,6 +14,7 @@
 
 #include "common/check.h"
 #include "common/os/errno_text.h"
+#include "common/os/unix_listener.h"
 #include "fabric/endnode/fabric_directory.h"
 
 namespace splitnic::rdmacm {
@@ -54,6 +55,8 @@ struct flock record(const LockRange& range, short kind) {
 }
 
 constexpr std::string_view kSocketPrefix = "cm-";
+/// See lock_range(): 62 bits, and the bytes of both families.
+constexpr std::size_t kLongestSocketName = sizeof "cm-3fffffffffffffff-100000000000" - 1;
 
 /// "cm-FROM-BYTES", both in hexadecimal.
 std::string name_of(const LockRange& range) {
@@ -89,13 +92,18 @@ Result<std::unique_ptr<Bindings>> Bindings::open(const std::string& directory) {
   const std::string path = fmt::format("{}/{}", directory, fabric::kBindingsFile);
   os::UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file) return fail("{}: {}", path, os::errno_text());
-  std::unique_ptr<Bindings> bindings(new Bindings(directory, std::move(file)));
+  os::UniqueFd folder;
+  if (directory.size() + 1 + kLongestSocketName > os::kMaxSocketPathBytes) {
+    folder = os::UniqueFd(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!folder) return fail("{}: {}", directory, os::errno_text());
+  }
+  std::unique_ptr<Bindings> bindings(new Bindings(directory, std::move(file), std::move(folder)));
   bindings->remove_left_over();
   return bindings;
 }
 
-Bindings::Bindings(std::string directory, os::UniqueFd file)
-    : directory_(std::move(directory)), file_(std::move(file)) {}
+Bindings::Bindings(std::string directory, os::UniqueFd file, os::UniqueFd folder)
+    : directory_(std::move(directory)), file_(std::move(file)), folder_(std::move(folder)) {}
 
 bool Bindings::lock(const LockRange& range, short kind) const {
   struct flock wanted = record(range, kind);
@@ -143,7 +151,10 @@ std::optional<pid_t> Bindings::holder(const Binding& binding) const {
   return std::max(found.l_pid, 0);
 }
 
-std::string Bindings::socket_path(const Binding& binding) const { return directory_ + "/" + socket_name(binding); }
+std::string Bindings::socket_path(const Binding& binding) const {
+  const std::string folder = folder_ ? fmt::format("/proc/self/fd/{}", folder_.get()) : directory_;
+  return folder + "/" + socket_name(binding);
+}
 
 void Bindings::remove_left_over() {
   std::error_code error;

@@ -60,11 +60,12 @@ class Bindings {
   /// The process that holds exactly this or an overlapping binding, as the kernel names it here (0: in a PID namespace
   /// that this process does not see); nullopt: nobody.
   [[nodiscard]] std::optional<pid_t> holder(const Binding& binding) const;
-  /// Of a listener with this binding. Its length may be too long for a socket's.
+  /// Of a listener with this binding, for this process: a folder whose path leaves no room for the name goes by a
+  /// descriptor of this object, below /proc/self/fd.
   [[nodiscard]] std::string socket_path(const Binding& binding) const;
 
  private:
-  Bindings(std::string directory, os::UniqueFd file);
+  Bindings(std::string directory, os::UniqueFd file, os::UniqueFd folder);
   [[nodiscard]] bool lock(const LockRange& range, short kind) const;
   [[nodiscard]] bool overlaps_own(const LockRange& range) const;
   [[nodiscard]] int take_exactly(const Binding& binding);
@@ -72,6 +73,7 @@ class Bindings {
 
   std::string directory_;
   os::UniqueFd file_;
+  os::UniqueFd folder_;  // none: the path has room for every name
   mutable std::mutex mutex_;
   std::map<off_t, off_t> own_;  // from, bytes: the kernel does not tell a process of its own locks
 };

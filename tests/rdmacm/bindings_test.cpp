@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/os/unique_fd.h"
+#include "common/os/unix_listener.h"
 #include "fabric/rdmacm/calls.h"
 #include "fabric/rdmacm/rendezvous.h"
 #include "tests/unit/common/os_temporary_directory.h"
@@ -171,6 +172,33 @@ TEST_CASE("a socket whose listener was killed counts for nothing while its child
   holder.kill();
   CHECK(std::filesystem::exists(bindings->socket_path(Holder::binding())));
   CHECK(call(*bindings, Space::tcp, ip4(0x7f000001, 7174), line) == Call::nobody);
+}
+
+TEST_CASE("a listener is reached wherever an endnode has room for its sockets", "[rdmacm]") {
+  constexpr std::size_t kEndnodes = sizeof "/49151.knock" - 1;
+  const Folder folder;
+  const std::string deep =
+      folder.path(std::string(os::kMaxSocketPathBytes - kEndnodes - folder.path().size() - 1, 'd'));
+  std::filesystem::create_directory(deep);
+  SystemRandom random;
+  const auto bindings = Bindings::open(deep);
+  REQUIRE(bindings);
+  // The longest names.
+  for (Binding binding : {Binding{Space::udp, ip4(0, 65535)}, Binding{Space::ib, ip6(1, 65535)},
+                          Binding{Space::ipoib, ip6(0, 65535), true}}) {
+    CAPTURE(socket_name(binding));
+    REQUIRE((*bindings)->take(binding, random) == 0);
+    {
+      const os::PeerSocket listener = listen_at((*bindings)->socket_path(binding));
+      REQUIRE(listener);
+      CHECK(std::filesystem::exists(deep + "/" + socket_name(binding)));
+      Line line;
+      CHECK(call(**bindings, binding.space, binding.address, line) == Call::made);
+    }
+    (*bindings)->give_back(binding);
+    REQUIRE(Bindings::open(deep));  // removes what is left over
+    CHECK_FALSE(std::filesystem::exists(deep + "/" + socket_name(binding)));
+  }
 }
 
 TEST_CASE("a listener for which there is no descriptor says so", "[rdmacm]") {

@@ -459,9 +459,17 @@ TEST_CASE("an endnode needs a folder that is there, and short enough for a socke
   SeededRandom random(1);
   CHECK(Endnode::open({.directory = directory.path("none")}, random).error().message ==
         directory.path("none") + "/local-ids: No such file or directory");
-  const std::string deep = directory.path(std::string(80, 'd'));
-  std::filesystem::create_directory(deep);
-  CHECK_FALSE(Endnode::open({.directory = deep}, random));
+  // Whichever ID it gets: the longest one has five digits.
+  constexpr std::size_t kLongestName = sizeof "/49151.knock" - 1;
+  const std::size_t room = os::kMaxSocketPathBytes - kLongestName - directory.path().size() - 1;
+  const std::string fits = directory.path(std::string(room, 'd'));
+  const std::string deep = fits + "d";
+  for (const std::string& folder : {fits, deep}) std::filesystem::create_directory(folder);
+  CHECK(Endnode::open({.directory = fits, .window_bytes = kShmMinBytes}, random));
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SeededRandom other(seed);
+    CHECK_FALSE(Endnode::open({.directory = deep}, other));
+  }
   // The ID is free again.
   auto ids = LocalIds::open(deep);
   REQUIRE(ids);
