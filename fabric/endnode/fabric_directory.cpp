@@ -47,12 +47,22 @@ bool is_roots(const std::string& path, mode_t forbidden, struct stat& status) {
          (status.st_mode & forbidden) == 0;
 }
 
-/// nullopt: no fabric is shared in this folder.
-std::optional<gid_t> sharing_group(const std::string& folder, std::string_view shared) {
+/// nullopt: no fabric is shared in this folder. Errors: this user can't see whether one is.
+Result<std::optional<gid_t>> sharing_group(const std::string& folder, std::string_view shared) {
   struct stat status {};
-  const bool is_shared =
-      is_roots(std::string(shared), 022, status) && is_roots(folder, 07, status) && (status.st_mode & 070) == 070;
-  return is_shared ? std::optional(status.st_gid) : std::nullopt;
+  if (!is_roots(std::string(shared), 022, status)) return std::nullopt;
+  if (!is_roots(folder, 07, status)) {
+    if (::lstat(folder.c_str(), &status) != 0 && errno != ENOENT) {
+      return fail("{}: can't see whether the fabric is shared: {}", folder, os::errno_text());
+    }
+    return std::nullopt;
+  }
+  return (status.st_mode & 070) == 070 ? std::optional(status.st_gid) : std::nullopt;
+}
+
+/// Whether the members of a group that is not root's may enter a folder of root's.
+bool is_open_to(gid_t group, const struct stat& status) {
+  return (status.st_mode & (status.st_gid == group ? S_IXGRP : S_IXOTH)) != 0;
 }
 
 bool is_member(gid_t group) {
@@ -91,9 +101,10 @@ Result<FabricFolders> fabric_folders(std::string_view name, const std::vector<st
   if (!own) return tl::unexpected(own.error());
   const std::string folder = shared_folder(shared, name);
   const auto group = sharing_group(folder, shared);
-  if (!group) return FabricFolders{*own, *own};
-  if (!is_member(*group)) {
-    return fail("{}: the fabric is shared by group {}, of which this user is no member", folder, *group);
+  if (!group) return tl::unexpected(group.error());
+  if (!*group) return FabricFolders{*own, *own};
+  if (!is_member(**group)) {
+    return fail("{}: the fabric is shared by group {}, of which this user is no member", folder, **group);
   }
   return FabricFolders{folder, std::move(*own)};
 }
@@ -106,10 +117,15 @@ Result<FabricFolders> chosen_fabric_folders() {
 Result<std::string> share_fabric(std::string_view name, gid_t group, std::string_view shared) {
   if (auto valid = check_name(name); !valid) return tl::unexpected(valid.error());
   if (::geteuid() != 0) return fail("only root can share a fabric with a group");
+  if (group == static_cast<gid_t>(-1)) return fail("{} is no group's number", group);  // fchown: as it is
   const std::string parent(shared);
   struct stat status {};
-  if (::mkdir(parent.c_str(), 0755) != 0 && errno != EEXIST) return fail("{}: {}", parent, os::errno_text());
+  const bool made = ::mkdir(parent.c_str(), 0700) == 0;
+  if (made ? ::chmod(parent.c_str(), 0755) != 0 : errno != EEXIST) return fail("{}: {}", parent, os::errno_text());
   if (!is_roots(parent, 022, status)) return fail("{}: is not a directory that only root may write to", parent);
+  if (!is_open_to(group, status)) {
+    return fail("{}: group {} can't enter it (mode {:04o}); try chmod 755", parent, group, status.st_mode & 07777U);
+  }
   std::string folder = shared_folder(shared, name);
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return fail("{}: {}", folder, os::errno_text());
   const os::UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -139,7 +155,7 @@ std::vector<FabricFolder> find_fabric_directories(const std::vector<std::string>
       FabricFolder folder{file.substr(kPrefix.size()), entry->path().string(), entry->path().string()};
       const std::string meeting = shared_folder(shared, folder.name);
       const auto group = sharing_group(meeting, shared);
-      if (group && is_member(*group)) folder.meeting = meeting;
+      if (group && *group && is_member(**group)) folder.meeting = meeting;
       found.push_back(std::move(folder));
     }
   }

@@ -30,14 +30,15 @@ struct FabricFolders {
   std::string meeting{};  ///< where endnodes find each other: sockets, locks
   std::string own{};      ///< make_fabric_directory(); the same unless several users share the fabric
 };
-/// Errors: make_fabric_directory()'s; the fabric is shared, and this user is not a member of its group.
+/// Errors: make_fabric_directory()'s; the fabric is shared, and this user is not a member of its group; this user can't
+/// see whether it is shared.
 [[nodiscard]] Result<FabricFolders> fabric_folders(std::string_view name,
                                                    const std::vector<std::string>& candidates = fabric_directories(),
                                                    std::string_view shared = kSharedFabrics);
 /// The folders of the fabric that the environment names (SPLITNIC_FABRIC), or of the default one.
 [[nodiscard]] Result<FabricFolders> chosen_fabric_folders();
 /// The folder and the files with locks, for a group; what is there already gets these rights. Only root can. Errors:
-/// the name, the system.
+/// the name, the group's number, a kSharedFabrics that the group can't enter, the system.
 [[nodiscard]] Result<std::string> share_fabric(std::string_view name, gid_t group,
                                                std::string_view shared = kSharedFabrics);
 /// The files with locks in the folder where endnodes meet: who holds which local ID, and which address (fabric/rdmacm).

@@ -130,6 +130,9 @@ class SeveralUsers(unittest.TestCase):
         code, output = self.users[2].run(["--share-with", "no-such-group"])
         self.assertEqual(code, 2, output)
         self.assertIn("there is no group no-such-group", output)
+        code, output = self.users[2].run(["--share-with", "4294967295"])  # fchown(2): no change
+        self.assertNotEqual(code, 0)
+        self.assertIn("4294967295 is no group's number", output)
 
 
 if __name__ == "__main__":

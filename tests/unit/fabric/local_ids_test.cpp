@@ -241,6 +241,59 @@ TEST_CASE("several users meet on a fabric only where root has made a folder for 
   CHECK_FALSE(share_fabric("lab", kGroup, shared));
 }
 
+TEST_CASE("members of a group reach a shared fabric, whatever the umask of root, or root is told why not",
+          "[fabric][endnode]") {
+  namespace fs = std::filesystem;
+  if (::geteuid() != 0) {
+    WARN("not tried: needs root");
+    return;
+  }
+  constexpr gid_t kGroup = 12345;
+  constexpr uid_t kUser = 54321;
+  const os::TemporaryDirectory directory;
+  fs::permissions(directory.path(), fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
+  const std::string shared = directory.path("shared");
+  const std::string folder = shared + "/shared-lab";
+  const std::vector<std::string> theirs{directory.path("theirs")};
+  REQUIRE(::mkdir(theirs[0].c_str(), 0755) == 0);
+  REQUIRE(::chown(theirs[0].c_str(), kUser, 0) == 0);
+  const auto seen = [&](gid_t group) {
+    return exit_code_of([&] {
+      if (setgroups(0, nullptr) != 0 || ::setresgid(group, group, group) != 0 || ::setresuid(kUser, kUser, kUser) != 0)
+        return 8;
+      const auto folders = fabric_folders("lab", theirs, shared);
+      const std::string unseen = folder + ": can't see whether the fabric is shared: Permission denied";
+      if (!folders) return folders.error().message == unseen ? 1 : 7;
+      return folders->meeting == folder && LocalIds::open(folder) ? 0 : 2;
+    });
+  };
+  for (const mode_t mask : {0U, 027U, 077U, 0777U}) {
+    CAPTURE(mask);
+    CHECK(exit_code_of([&] {
+            ::umask(mask);
+            return share_fabric("lab", kGroup, shared) ? 0 : 1;
+          }) == 0);
+    CHECK(fs::status(shared).permissions() == fs::perms{0755});
+    CHECK(seen(kGroup) == 0);
+    fs::remove_all(shared);
+  }
+
+  // A folder that somebody has closed on purpose stays as it is.
+  fs::create_directory(shared);
+  fs::permissions(shared, fs::perms{0700});
+  CHECK(share_fabric("lab", kGroup, shared).error().message ==
+        shared + ": group 12345 can't enter it (mode 0700); try chmod 755");
+  CHECK_FALSE(fs::exists(folder));
+  fs::permissions(shared, fs::perms{0710});
+  CHECK_FALSE(share_fabric("lab", kGroup, shared));
+  REQUIRE(::chown(shared.c_str(), 0, kGroup) == 0);
+  REQUIRE(share_fabric("lab", kGroup, shared));
+  CHECK(seen(kGroup) == 0);
+  // Who can't see whether the fabric is shared does not get one of their own.
+  CHECK(seen(kGroup + 1) == 1);
+  CHECK(share_fabric("lab", static_cast<gid_t>(-1), shared).error().message == "4294967295 is no group's number");
+}
+
 TEST_CASE("fabrics are looked for where the session, the machine and the user have their folders",
           "[fabric][endnode]") {
   const char* before = std::getenv("XDG_RUNTIME_DIR");
