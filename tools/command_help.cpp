@@ -64,21 +64,39 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
-/// CLI11 would take the word after "--name=" for the value. The words of a program that a prefix command runs are the
-/// program's.
+/// The command that the first words choose, or app. at: behind these words.
+const CLI::App* chosen_command(const CLI::App& app, const std::vector<std::string>& words, std::size_t& at) {
+  const CLI::App* chosen = &app;
+  for (at = 0; at < words.size(); ++at) {
+    const auto found =
+        chosen->get_subcommands([&](const CLI::App* command) { return command->get_name() == words[at]; });
+    if (found.empty()) break;
+    chosen = found.front();
+  }
+  return chosen;
+}
+
+/// CLI11 would take the word after "--name=" for the value, and an empty word for an option that is not given. The
+/// words of a program that a prefix command runs are the program's.
 void refuse_empty_values(const CLI::App& app, const std::vector<std::string>& words) {
-  const auto chosen = app.get_subcommands(
-      [&](const CLI::App* command) { return !words.empty() && command->get_name() == words.front(); });
-  const bool runs_program = !chosen.empty() && chosen.front()->get_prefix_command();
-  for (std::size_t at = 1; at < words.size() && words[at] != "--"; ++at) {
+  std::size_t at = 0;
+  const CLI::App* command = chosen_command(app, words, at);
+  const bool runs_program = command->get_prefix_command();
+  const CLI::Option* option = nullptr;  // that takes the next word
+  for (; at < words.size() && words[at] != "--"; ++at) {
     const std::string& word = words[at];
-    if (word.starts_with("--") && word.find('=') == word.size() - 1) {
-      throw CLI::ArgumentMismatch(fmt::format("{} needs a value", word.substr(0, word.size() - 1)));
+    if (word.empty() && option != nullptr) throw CLI::ArgumentMismatch(option->get_name() + " needs a value");
+    if (word.starts_with('-')) {
+      if (word.starts_with("--") && word.find('=') == word.size() - 1) {
+        throw CLI::ArgumentMismatch(fmt::format("{} needs a value", word.substr(0, word.size() - 1)));
+      }
+      option = command->get_option_no_throw(word);
+      if (option != nullptr && option->get_type_size() == 0) option = nullptr;
+      continue;
     }
-    if (!runs_program) continue;
-    const CLI::Option* option = chosen.front()->get_option_no_throw(word);
-    if (option == nullptr && !word.starts_with("--")) return;  // the program
-    if (option != nullptr && option->get_type_size() != 0) ++at;
+    if (runs_program && option == nullptr) return;  // the program
+    if (word.empty()) throw CLI::ArgumentMismatch(fmt::format("word {} of the command line is empty", at + 1));
+    if (option != nullptr && option->get_items_expected_max() == 1) option = nullptr;
   }
 }
 
@@ -98,14 +116,21 @@ CLI::Validator cell_bytes() {
 
 std::shared_ptr<CLI::FormatterBase> make_help_formatter() { return std::make_shared<HelpFormatter>(); }
 
-void check_command_name(const CLI::App& app, const std::vector<std::string>& words) {
-  if (words.empty() || words.front().starts_with('-')) return;
+void check_command_name(const CLI::App& app, std::span<const std::string> words) {
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  if (words.empty() || commands.empty()) return;
+  const std::string& word = words.front();
+  if (word.starts_with('-')) {
+    if (app.get_option_no_throw(word) == nullptr)
+      throw UsageError{fmt::format("unknown option: {} (see --help)", word)};
+    return;
+  }
   std::string known;
-  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == words.front()) return;
+  for (const auto* command : commands) {
+    if (command->get_name() == word) return check_command_name(*command, words.subspan(1));
     known += (known.empty() ? "" : ", ") + command->get_name();
   }
-  throw UsageError{fmt::format("unknown command: {} (there are {})", words.front(), known)};
+  throw UsageError{fmt::format("unknown command: {} (there are {})", word, known)};
 }
 
 void parse_words(CLI::App& app, const std::vector<std::string>& words) {

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,12 @@ CLI::Validator cell_bytes();
 
 std::shared_ptr<CLI::FormatterBase> make_help_formatter();
 
-/// Throws UsageError if the first word is neither an option nor a command of app: CLI11 would only report an unexpected
-/// word.
-void check_command_name(const CLI::App& app, const std::vector<std::string>& words);
+/// Throws UsageError if a word that should choose a command is neither an option nor a command of app, or of a command
+/// that has commands itself: CLI11 would only miss a command.
+void check_command_name(const CLI::App& app, std::span<const std::string> words);
 
 /// Parses the words, without the program's name, with `app`. Throws CLI::ParseError, also for an empty value
-/// ("--name=").
+/// ("--name=", or an empty word): it comes from a script whose variable is not set, and would switch the option off.
 void parse_words(CLI::App& app, const std::vector<std::string>& words);
 
 /// What documentation says about one option, in addition to its description.

@@ -276,6 +276,13 @@ std::vector<std::string> take_program(const CLI::App& app, std::vector<std::stri
   return {};
 }
 
+/// CLI11 takes the first word that it does not know for the program.
+void refuse_unknown_option(const CLI::App& verbs_run) {
+  const auto rest = verbs_run.remaining();
+  if (rest.empty() || !rest.front().starts_with('-')) return;
+  throw UsageError{fmt::format("unknown option: {} (see --help; a program of this name goes behind --)", rest.front())};
+}
+
 int run_chosen_command(const CLI::App& app, CommandLine& asked) {
   const std::string& chosen = app.get_subcommands().front()->get_name();
   if (chosen == "host") return run_host(asked.host);
@@ -314,6 +321,7 @@ int run_command_line(int argc, const char* const* argv) {
       configured = with_configuration(words);
     }
     parse_words(app, configured.words);
+    if (of_a_program) refuse_unknown_option(*app.get_subcommand("verbs-run"));
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version
   } catch (const CLI::ParseError& error) {

@@ -48,6 +48,9 @@ class CommandLine(support.LabTestCase):
         self.refused(2, "--frobnicate", *self.unit_words("--frobnicate"))
         self.refused(2, "--frobnicate", *self.host_words("--frobnicate"))
         self.refused(2, "unknown command: frobnicate", "frobnicate")
+        self.refused(2, r"unknown command: bogus \(there are check, show, reload\)", "policy", "bogus")
+        self.refused(2, "unknown option: -x", "-x")
+        self.refused(2, "unknown option: --frobnicate=1", "policy", "--frobnicate=1", "show")
         self.refused(2, "--listen is required", "iounit", "--lan", "lan0")
         self.refused(2, "--tap is required", "host", "--connect", "shm:/nowhere")
         self.refused(2, "--allow-uid: no user named nosuchuser", *self.unit_words("--allow-uid", "nosuchuser"))
@@ -76,8 +79,18 @@ class CommandLine(support.LabTestCase):
         self.refused(2, "connect", *self.host_words(connect="pigeon:/nowhere"))
 
     def test_empty_values(self):
-        """None of them takes the next word for its value."""
+        """None of them takes the next word for its value, and none stands for the default: a script's variable is not
+        set."""
         self.refused(2, "--name needs a value", *self.unit_words("--name=", "--no-sandbox"))
+        for option in ("name", "user", "policy", "config", "netns", "control", "allow-uid", "state-directory"):
+            self.refused(2, f"--{option} needs a value", *self.unit_words(f"--{option}", "", "--no-sandbox"))
+        self.refused(2, "--allow-mac needs a value", *self.unit_words("--allow-mac", "h1=02:77:00:00:00:09", ""))
+        self.refused(2, "--mac needs a value", *self.host_words("--mac", ""))
+        self.refused(2, "word 2 of the command line is empty", "status", "")
+        for words in (("--faults", "", "true"), ("--faults-log", "", "--", "true"), ("--share-with", "")):
+            self.refused(2, f"{words[0]} needs a value", "verbs-run", *words)
+        done = run([self.lab.splitnic, "verbs-run", "printf", "<%s>", "", "--name", ""], timeout=10)
+        self.assertEqual(done.stdout, "<><--name><>")
         self.refused(2, "--control needs a value", "status", "--control=", "--json")
         self.refused(2, "--control needs a value", "policy", "show", "--control=", self.unit.control)
         self.refused(2, "--fabric needs a value", "verbs-run", "--fabric=", "true")
@@ -86,6 +99,11 @@ class CommandLine(support.LabTestCase):
             self.refused(2, "--check, --list and --share-with run no program", "verbs-run", *words)
         self.refused(2, "--list.*--check|--check.*--list", "verbs-run", "--check", "--list")
         self.refused(2, "verbs-run needs a program", "verbs-run", "--placement", "none", "--")
+        for words in (("--bogus", "ls"), ("--placement", "none", "--bogus=1", "ls"), ("--bogus", "--", "ls"),
+                      ("--list", "--bogus"), ("-x",)):
+            unknown = next(word for word in words if word == "-x" or word.startswith("--bogus"))
+            self.refused(2, f"unknown option: {unknown}", "verbs-run", *words)
+        self.refused(127, "splitnic: --bogus: No such file", "verbs-run", "--", "--bogus", "ls")
         for words in (("--",), ("--placement", "none", "--"), ("--placement=none", "--")):
             done = run([self.lab.splitnic, "verbs-run", *words, "echo", "-n", "--", "--list"], timeout=10)
             self.assertEqual(done.stdout, "-- --list")
