@@ -136,7 +136,7 @@ int run_command_line(int argc, const char* const* argv) {
   try {
     tools::parse_words(app, words);
   } catch (const CLI::Success& done) {
-    return app.exit(done);  // --help, --version
+    return tools::print_text(app, done);  // --help, --version
   } catch (const CLI::ParseError& error) {
     throw UsageError{std::string(error.what()) + " (see --help)"};
   }

@@ -1,6 +1,7 @@
 // The parts that the command lines of both programs share.
 #include "tools/command_help.h"
 
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,6 +138,13 @@ void parse_words(CLI::App& app, const std::vector<std::string>& words) {
   refuse_empty_values(app, words);
   std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them in this order
   app.parse(std::move(reversed));
+}
+
+int print_text(const CLI::App& app, const CLI::Success& asked) {
+  std::ostringstream text;
+  const int code = app.exit(asked, text, text);
+  fmt::print("{}", text.str());
+  return code;
 }
 
 OptionFacts facts_of(const CLI::Option& option) {

@@ -36,6 +36,9 @@ void check_command_name(const CLI::App& app, std::span<const std::string> words)
 /// ("--name=", or an empty word): it comes from a script whose variable is not set, and would switch the option off.
 void parse_words(CLI::App& app, const std::vector<std::string>& words);
 
+/// Prints the text of --help or --version. Returns the exit code. Throws std::system_error if it can't be written.
+int print_text(const CLI::App& app, const CLI::Success& asked);
+
 /// What documentation says about one option, in addition to its description.
 struct OptionFacts {
   std::string flags;          ///< "--mtu", or "--spin,--sleep" for a flag and its opposite

@@ -323,7 +323,7 @@ int run_command_line(int argc, const char* const* argv) {
     parse_words(app, configured.words);
     if (of_a_program) refuse_unknown_option(*app.get_subcommand("verbs-run"));
   } catch (const CLI::Success& done) {
-    return app.exit(done);  // --help, --version
+    return print_text(app, done);  // --help, --version
   } catch (const CLI::ParseError& error) {
     throw UsageError{std::string(error.what()) + " (see --help)"};
   }

@@ -15,6 +15,7 @@
 #include "common/os/runtime_directory.h"
 #include "common/result.h"
 #include "tools/commands.h"
+#include "tools/main_program.h"
 #include "tools/verbs_endnodes.h"
 
 namespace splitnic::tools {
@@ -110,7 +111,7 @@ int run_status(const StatusCommand& command) {
     if (auto& answer = answers[index]) {
       all.push_back(std::move(*answer));
     } else {
-      fmt::print(stderr, "splitnic: {}\n", answer.error().message);
+      print_error("splitnic", answer.error().message);
       silent.push_back(controls[index]);
     }
   }

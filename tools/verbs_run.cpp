@@ -17,6 +17,7 @@
 #include "fabric/endnode/local_ids.h"
 #include "fabric/faults/fault_specification.h"
 #include "tools/commands.h"
+#include "tools/main_program.h"
 
 namespace splitnic::tools {
 namespace {
@@ -162,7 +163,7 @@ int run_verbs_program(const VerbsRunCommand& command) {
   for (std::string& word : copies) words.push_back(word.data());
   words.push_back(nullptr);
   execvp(words.front(), words.data());
-  std::fprintf(stderr, "splitnic: %s: %s\n", words.front(), os::errno_text().c_str());
+  print_error("splitnic", fmt::format("{}: {}", words.front(), os::errno_text()));
   return kNotRun;
 }
 

@@ -132,6 +132,12 @@ class CommandLine(support.LabTestCase):
         self.refused(2, "tap", *self.host_words(tap="a/b"))
         self.refused(2, "name", *self.host_words("--name", "n" * 300))
 
+    def test_an_error_is_one_line_whatever_the_words_contain(self):
+        self.refused(2, r"--name a\?b: 1 to 64 bytes", *self.unit_words("--name", "a\nb"))
+        self.refused(2, r"frob\?nicate", "frob\nnicate")
+        self.refused(127, r"no\?program: No such file", "verbs-run", "no\nprogram")
+        self.refused(1, r"no\?socket: No such file", "status", "--control", self.lab.dir / "no\nsocket")
+
     def test_missing_interface_and_namespace(self):
         self.refused(1, "nosuch0", *self.unit_words(lan="nosuch0"))
         self.refused(1, "nosuchns", "iounit", "--listen", self.lab.dir / "other.sock", "--lan", "lan0", "--netns",

@@ -293,8 +293,9 @@ class Steering(support.LabTestCase):
         self.assertFalse(validator.is_valid(broken), "the schema names every key")
 
     def test_output_that_cannot_be_written_is_an_error(self):
-        for words in (("status", "--json"), ("stats",), ("policy", "show"), ("--help",)):
-            control = [] if words == ("--help",) else ["--control", self.unit.control]
+        for words in (("status", "--json"), ("stats",), ("policy", "show"), ("--help",), ("--version",),
+                      ("host", "--help")):
+            control = [] if words[-1].startswith("--") and words[-1] != "--json" else ["--control", self.unit.control]
             with open("/dev/full", "wb") as full:
                 done = subprocess.run([self.lab.splitnic, *words, *control], stdout=full, stderr=subprocess.PIPE,
                                       text=True, timeout=20, check=False)
