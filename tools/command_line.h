@@ -28,16 +28,18 @@ void define_command_line(CLI::App& app, CommandLine& asked);
 /// The words of a command line with the settings of its --config file.
 struct ConfiguredWords {
   std::vector<std::string> words;
-  /// Where the file sets an option: "FILE:LINE", by the option's name ("--lan").
+  /// Where the file sets an option: "FILE:LINE", by the option's name ("--lan"). For a file that is named there:
+  /// "FILE:LINE: --policy", by its path.
   std::map<std::string, std::string> places{};
 };
 
-/// Adds the settings of the --config file that the words do not contain. Unchanged without --config, or if the words
+/// Adds the settings of the --config file that the words do not contain; those of the command's table override those at
+/// the file's top. Unchanged without --config, or if the words
 /// are wrong (parsing them reports the error). Throws UsageError, "FILE:LINE: ...", for a file that can't be read and
 /// for unknown or impossible settings.
 ConfiguredWords with_configuration(const std::vector<std::string>& words);
 /// The error of a command whose options are these words: "FILE:LINE: --name ..." if it begins with an option that comes
-/// from the file.
+/// from the file, "FILE:LINE: --policy: PATH: ..." if it begins with such a path.
 UsageError with_place(const UsageError& error, const ConfiguredWords& words);
 
 }  // namespace splitnic::tools

@@ -16,9 +16,10 @@ namespace {
 struct Setting {
   std::vector<std::string> values;
   unsigned line = 0;
+  bool in_table = false;
 };
 
-/// The settings of one command: those at the file's top, and those in the command's table.
+/// The settings of one command: those in its table, and those at the file's top that the table does not have.
 std::map<std::string, Setting> read_settings(const std::string& path, const std::string& command_name) {
   const auto entries = os::read_config(path);
   if (!entries) throw UsageError{entries.error().message};
@@ -28,8 +29,11 @@ std::map<std::string, Setting> read_settings(const std::string& path, const std:
       throw UsageError{
           fmt::format("{}:{}: no such table: [{}] (there are [host] and [iounit])", path, entry.line, entry.section)};
     }
-    if (!entry.section.empty() && entry.section != command_name) continue;
+    const bool in_table = !entry.section.empty();
+    if (in_table && entry.section != command_name) continue;
     auto& setting = settings[entry.key];
+    if (setting.in_table && !in_table) continue;  // the table can come first: "host.tap = ..."
+    if (in_table && !setting.in_table) setting = {.values = {}, .in_table = true};
     if (setting.line == 0) setting.line = entry.line;
     if (entry.kind != os::ConfigEntry::Kind::kEmptyList) setting.values.push_back(entry.value);
   }
@@ -86,13 +90,17 @@ ConfiguredWords with_configuration(const std::vector<std::string>& words) {
     if (option->count() != 0) continue;
     merged.words.insert(merged.words.end(), alone.begin() + 1, alone.end());
     merged.places["--" + key] = where;
+    if (key == "policy" && !setting.values.empty()) merged.places[setting.values.front()] = where + ": --policy";
   }
   return merged;
 }
 
 UsageError with_place(const UsageError& error, const ConfiguredWords& words) {
-  const auto at = words.places.find(error.message.substr(0, error.message.find_first_of(" :")));
-  return at == words.places.end() ? error : UsageError{fmt::format("{}: {}", at->second, error.message)};
+  for (const auto& [what, place] : words.places) {
+    const bool meant = error.message.starts_with(what + ":") || error.message.starts_with(what + " ");
+    if (meant) return UsageError{fmt::format("{}: {}", place, error.message)};
+  }
+  return error;
 }
 
 }  // namespace splitnic::tools

@@ -193,7 +193,8 @@ class CommandLine(support.LabTestCase):
                  "host": {"connect": f"shm:{self.unit.socket}", "tap": "tap9"}}
         both = {"log-level": "loud", "moderation": "1,2", "name": "a/b", "user": "nosuchuser", "control": "/" + "x" * 120}
         wrong = {"iounit": {**both, "listen": "/" + "x" * 120, "lan": "file:", "allow-uid": ["nosuchuser"],
-                            "allow-gid": ["nosuchgroup"], "allow-mac": ["h1"], "wait-hosts": 2},
+                            "allow-gid": ["nosuchgroup"], "allow-mac": ["h1"], "wait-hosts": 2,
+                            "policy": "/nosuch/policy"},
                  "host": {**both, "connect": "pigeon:/nowhere", "tap": "a/b", "mac": "03:77:00:00:00:01"}}
         for command, settings in wrong.items():
             for option, value in settings.items():
@@ -202,6 +203,21 @@ class CommandLine(support.LabTestCase):
                 self.refused(2, rf"wrong\.toml:2: --{option}\b", command, "--config", config)
         config.write_text('log-level = "loud"\n')
         self.refused(2, r"splitnic: --log-level quiet", *self.unit_words("--config", config, "--log-level", "quiet"))
+        config.write_text('policy = "/no such: policy"\n')
+        self.refused(2, r"wrong\.toml:1: --policy: /no such: policy: No such", *self.unit_words("--config", config))
+        self.refused(2, r"splitnic: /nosuch/policy: No such file",
+                     *self.unit_words("--config", config, "--policy", "/nosuch/policy"))
+
+    def test_a_commands_table_overrides_the_top_of_the_file(self):
+        """allow-uid: the list as a whole. The error that is awaited shows which setting counts."""
+        config = self.lab.dir / "both.toml"
+        for text, line in (('name = "right"\n[iounit]\nname = "a/b"\n', 3), ('name = "a/b"\n[iounit]\n', 1),
+                           ('allow-uid = [0, "nosuchuser"]\n[iounit]\nallow-uid = [0]\nname = "a/b"\n', 4),
+                           ('iounit.allow-uid = 0\nallow-uid = ["nosuchuser"]\nname = "a/b"\n', 3),
+                           ('allow-uid = [0]\n[iounit]\nallow-uid = [0, "nosuchuser"]\n', 3),
+                           ('name = "a/b"\n[host]\nname = "right"\n', 1)):
+            config.write_text(text)
+            self.refused(2, rf"both\.toml:{line}: --(name a/b|allow-uid: no user)", *self.unit_words("--config", config))
 
     def make_dir(self, name):
         (self.lab.dir / name).mkdir(exist_ok=True)
