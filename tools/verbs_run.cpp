@@ -43,6 +43,18 @@ fs::path preloaded(const fs::path& folder) {
   return fs::exists(library, none) ? library : fs::path();
 }
 
+/// The dynamic linker separates the folders of LD_LIBRARY_PATH by these characters.
+Result<void> check_for_linker(const fs::path& folder) {
+  if (folder.string().find_first_of(":;") == std::string::npos) return {};
+  return fail("{}: the dynamic linker takes no folder with ':' or ';' in its path", folder.string());
+}
+
+/// For LD_PRELOAD, whose list is also separated by blanks: there the linker finds a name in LD_LIBRARY_PATH, unless the
+/// program changes that.
+std::string preload_word(const fs::path& library) {
+  return library.string().find(' ') == std::string::npos ? library.string() : library.filename().string();
+}
+
 /// Puts `first` in front of the variable's list, which is separated by colons.
 void put_in_front(const char* variable, const std::string& first) {
   const char* before = std::getenv(variable);
@@ -97,7 +109,10 @@ int list(const VerbsRunCommand& command) {
 /// A line for each thing that a program needs; 1 if one of them is not there.
 int check(const VerbsRunCommand& command) {
   const fs::path folder = library_folder();
-  std::printf("library: %s\n", folder.empty() ? "not found beside this program" : (folder / "libibverbs.so.1").c_str());
+  const auto taken = check_for_linker(folder);
+  std::printf("library: %s\n", folder.empty() ? "not found beside this program"
+                               : taken        ? (folder / "libibverbs.so.1").c_str()
+                                              : taken.error().message.c_str());
   const fs::path manager = folder / "librdmacm.so.1";
   std::error_code none;
   const bool manages = !folder.empty() && fs::exists(manager, none);
@@ -117,19 +132,19 @@ int check(const VerbsRunCommand& command) {
   } else {
     std::printf("endnode: LID %u was free\n", unsigned{(*endnode)->local_id().value});
   }
-  return folder.empty() || !manages || device_file.empty() || !endnode ? 1 : 0;
+  return folder.empty() || !taken || !manages || device_file.empty() || !endnode ? 1 : 0;
 }
 
 /// For the program's library, which reads it when the program opens a device.
 void set_faults(const VerbsRunCommand& command) {
-  if (command.faults.empty()) {
-    if (!command.faults_log.empty()) throw UsageError{"--faults-log needs --faults (see --help)"};
-    return;
+  if (!command.faults.empty()) {
+    const auto faults = fabric::parse_faults(command.faults);
+    if (!faults) throw UsageError{faults.error().message};
+    setenv(fabric::kFaultsVariable, command.faults.c_str(), 1);
   }
-  const auto faults = fabric::parse_faults(command.faults);
-  if (!faults) throw UsageError{faults.error().message};
-  setenv(fabric::kFaultsVariable, command.faults.c_str(), 1);
   if (command.faults_log.empty()) return;
+  const char* set = std::getenv(fabric::kFaultsVariable);
+  if (set == nullptr || *set == '\0') throw UsageError{"--faults-log needs --faults (see --help)"};
   // The program may work in another folder.
   setenv(fabric::kFaultsLogVariable, fs::absolute(command.faults_log).c_str(), 1);
 }
@@ -147,9 +162,10 @@ int run_verbs_program(const VerbsRunCommand& command) {
   if (command.program.empty()) throw UsageError{"verbs-run needs a program to run (see --help)"};
   const fs::path folder = library_folder();
   if (folder.empty()) throw StartupError{"libibverbs.so.1 of splitnic is not installed beside this program"};
+  if (const auto taken = check_for_linker(folder); !taken) throw StartupError{taken.error().message};
   put_in_front("LD_LIBRARY_PATH", folder.string());
   if (const fs::path library = preloaded(folder); !library.empty()) {
-    put_in_front("LD_PRELOAD", library.string());
+    put_in_front("LD_PRELOAD", preload_word(library));
     permit_preloading_with_sanitizer();
   }
   setenv("SPLITNIC_FABRIC", command.fabric.c_str(), 1);

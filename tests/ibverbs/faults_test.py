@@ -123,7 +123,11 @@ class Faults(pairs.OnFabric):
                       "duplicate, lost-ack", output)
         code, output = self.fabric.run(["--faults-log", "/dev/null", *program])
         self.assertEqual((code, output), (2, "splitnic: --faults-log needs --faults (see --help)\n"))
-        # A script may set the variables itself.
+        # A script may set the variables itself, also one of them.
+        log = self.fabric.folder / "named"
+        started = self.fabric.start(["--faults-log", str(log), *program], SPLITNIC_FAULTS="1")
+        code, output = self.fabric.finish(started, "ibv_devinfo")
+        self.assertEqual((code, log.exists()), (0, True), output)
         for variables, text in (({"SPLITNIC_FAULTS": "1,drop=x"}, "SPLITNIC_FAULTS: faults: drop: 'x' is not a rate"),
                                 ({"SPLITNIC_FAULTS": "1", "SPLITNIC_FAULTS_LOG": "/no/such/folder"},
                                  "SPLITNIC_FAULTS_LOG: /no/such/folder: No such file or directory")):

@@ -100,6 +100,7 @@ def forget_xrc_files():
 class Fabric:
     """A runtime directory, in which the programs of one user find each other. uid: another user only as root."""
 
+    splitnic = SPLITNIC
     prefix = ()  # words in front of splitnic
     groups = ()  # of the user, beside the one with the user's number
 
@@ -120,7 +121,7 @@ class Fabric:
     def start(self, words, output=subprocess.PIPE, **variables):
         """variables: of its environment, beside the others."""
         user = {"user": self.uid, "group": self.uid, "extra_groups": self.groups} if self.uid != os.getuid() else {}
-        return subprocess.Popen([*self.prefix, SPLITNIC, "verbs-run", *words], env={**self.environment, **variables},
+        return subprocess.Popen([*self.prefix, self.splitnic, "verbs-run", *words], env={**self.environment, **variables},
                                 cwd="/", text=True, stdout=output, stderr=subprocess.STDOUT, **user)
 
     def finish(self, process, what, seconds=SECONDS):

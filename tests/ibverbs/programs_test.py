@@ -4,6 +4,7 @@ and both ends must end with 0. Usage: programs_test.py [Root|OrdinaryUser]."""
 
 import concurrent.futures
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -127,6 +128,35 @@ class Programs(pairs.OnFabric):
                  "library.ibv_open_device(library.ibv_get_device_list(None)[0]); _ctypes.dlclose(library._handle); "
                  "print(any('libibverbs' in line for line in open('/proc/self/maps')))")
         self.assertEqual(self.fabric.run(["python3", "-c", close]), (0, "True\n"))
+
+    def installed_at(self, name):
+        """splitnic in a folder with this name."""
+        place = self.fabric.folder / name
+        (place / "bin").mkdir(parents=True)
+        shutil.copy(pairs.SPLITNIC, place / "bin")
+        (place / "lib").symlink_to(pairs.SPLITNIC.parent.parent / "lib")
+        self.fabric.give(place)
+        elsewhere = pairs.Fabric(self.uid)
+        self.addCleanup(elsewhere.close)
+        elsewhere.splitnic = place / "bin" / "splitnic"
+        return elsewhere
+
+    def test_a_path_with_a_blank(self):
+        show = ("import os; print(os.environ['LD_LIBRARY_PATH'].split(':')[0]); "
+                "print(any('libsplitnic-uverbs' in line for line in open('/proc/self/maps')))")
+        there = self.installed_at("a b")
+        code, output = there.run(["python3", "-c", show])
+        folder = there.splitnic.parent.parent / "lib" / "splitnic"
+        self.assertEqual((code, output), (0, f"{folder}\nTrue\n"))
+        self.assertEqual(there.run(["--check"])[0], 0)
+
+    def test_a_path_that_the_linker_cannot_take(self):
+        for name in ("a:b", "a;b"):
+            there = self.installed_at(name)
+            for words, code in ((["true"], 1), (["--check"], 1)):
+                done, output = there.run(words)
+                self.assertEqual(done, code, output)
+                self.assertIn("the dynamic linker takes no folder with ':' or ';' in its path", output)
 
     def test_a_program_that_is_not_there(self):
         code, output = self.fabric.run(["no-such-program"])
