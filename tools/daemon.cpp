@@ -124,11 +124,11 @@ std::thread start_thread(std::function<void()> run) {
   }
 }
 
-MacAddress parse_mac_option(const std::string& text, const char* option) {
+MacAddress parse_mac_option(const std::string& text, const std::string& words) {
   const auto mac = parse_mac(text);
-  if (!mac) throw UsageError{fmt::format("{} {}: not an address like 02:00:5e:10:00:01", option, text)};
+  if (!mac) throw UsageError{fmt::format("{}: not an address like 02:00:5e:10:00:01", words)};
   if (mac->is_multicast() || mac->is_zero()) {
-    throw UsageError{fmt::format("{} {}: an interface can't have this address", option, text)};
+    throw UsageError{fmt::format("{}: an interface can't have this address", words)};
   }
   return *mac;
 }

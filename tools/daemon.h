@@ -26,8 +26,9 @@ messaging::SessionOptions session_options(const DaemonOptions& options, const st
 /// of several daemons on a machine differ. Throws UsageError for an impossible name.
 std::string daemon_name(const DaemonOptions& options, const std::string& interface);
 std::unique_ptr<os::Log> make_log(const DaemonOptions& options, const std::string& subject);
-/// Throws UsageError unless it is an address that an interface may have.
-MacAddress parse_mac_option(const std::string& text, const char* option);
+/// Throws UsageError unless it is an address that an interface may have. words: those of the command line, for the
+/// error.
+MacAddress parse_mac_option(const std::string& text, const std::string& words);
 /// Moves this thread into options.netns, if set. Throws StartupError.
 void enter_netns(const DaemonOptions& options);
 

@@ -35,6 +35,16 @@ std::string socket_path(const std::string& connect) {
   return path;
 }
 
+/// Of an interface that the driver may have to make.
+void check_tap_name(const std::string& name) {
+  if (const auto usable = os::check_interface_name(name); !usable) {
+    throw UsageError{fmt::format("--tap: {}", usable.error().message)};
+  }
+  if (name == "all" || name == "default") {
+    throw UsageError{fmt::format("--tap: '{}' can't be an interface name: the kernel has settings of this name", name)};
+  }
+}
+
 /// The driver looks at the interface's settings only while it has a session; this asks for those of now.
 os::DaemonStatus status_of(const host::HostDriver& driver, host::TapNic& tap, const HostQueues* queues,
                            const os::EventLoop& loop, const os::Log& log, const std::string& name) {
@@ -101,13 +111,11 @@ Result<std::unique_ptr<host::TapNic>> open_tap(const host::TapOptions& options, 
 }  // namespace
 
 int run_host(const HostCommand& command) {
-  if (const auto usable = os::check_interface_name(command.tap); !usable) {
-    throw UsageError{fmt::format("--tap: {}", usable.error().message)};
-  }
+  check_tap_name(command.tap);
   const std::string name = daemon_name(command.daemon, command.tap);
   auto session = session_options(command.daemon, name);
   host::TapOptions tap_options{.name = command.tap, .offloads = session.offloads, .queues = command.queues};
-  if (!command.mac.empty()) session.mac = *(tap_options.mac = parse_mac_option(command.mac, "--mac"));
+  if (!command.mac.empty()) session.mac = *(tap_options.mac = parse_mac_option(command.mac, "--mac " + command.mac));
   if (command.daemon.mtu != 0) tap_options.mtu = command.daemon.mtu;
   // The hello cuts larger offers of the unit to this; element memory follows the smaller of both.
   session.max_mtu = std::max<std::uint32_t>(9216, command.daemon.mtu);

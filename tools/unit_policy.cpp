@@ -52,7 +52,7 @@ Result<void> add_allowed(iounit::PolicyRules& rules, const std::vector<std::stri
     const std::string host = text.substr(0, equals);
     if (!messaging::wire::is_valid_name(host))
       throw UsageError{fmt::format("--allow-mac {}: {} is not a host's name", text, host)};
-    const MacAddress address = parse_mac_option(text.substr(equals + 1), "--allow-mac");
+    const MacAddress address = parse_mac_option(text.substr(equals + 1), "--allow-mac " + text);
     if (std::ranges::find(rules.lan_addresses, address) != rules.lan_addresses.end()) {
       return fail("--allow-mac {}: the address is among lan-addresses", text);
     }

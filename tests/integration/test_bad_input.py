@@ -72,6 +72,7 @@ class CommandLine(support.LabTestCase):
         self.refused(2, "--wait-hosts goes with", *self.unit_words("--wait-hosts", "0"))
         self.refused(2, "mac", *self.host_words("--mac", "02:77:00"))
         self.refused(2, "mac", *self.host_words("--mac", "03:77:00:00:00:01"))
+        self.refused(2, "--allow-mac h1=: not an address", *self.unit_words("--allow-mac", "h1="))
         self.refused(2, "pool-elements", *self.host_words("--pool-elements", "0"))
         for words in (self.host_words, self.unit_words):
             self.refused(2, "offloads", *words("--offloads", "tcp"))
@@ -147,6 +148,8 @@ class CommandLine(support.LabTestCase):
         self.refused(1, "peer0", "host", "--connect", f"shm:{self.unit.socket}", "--tap", "peer0", "--netns",
                      self.lan.ns.name)
         self.assertFalse((self.lab.dir / "other.sock").exists())
+        for name in ("all", "default"):
+            self.refused(2, f"--tap: '{name}' can't be an interface name", *self.host_words(tap=name))
 
     def test_no_permission(self):
         support.need_other_users()
