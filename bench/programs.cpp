@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "common/os/errno_text.h"
+#include "common/result.h"
+
 namespace splitnic::bench {
 
 std::filesystem::path find_program(const std::string& name) {
@@ -13,6 +16,13 @@ std::filesystem::path find_program(const std::string& name) {
   const auto installed = folder / "../libexec/splitnic-tests/bin" / name;
   const bool is_installed = ::access(beside.c_str(), X_OK) != 0 && ::access(installed.c_str(), X_OK) == 0;
   return is_installed ? installed : beside;
+}
+
+std::string peers_folder(const std::string& named) {
+  if (named.empty()) return find_program("bench-peer-ring").parent_path().string();
+  // With the slash, a file is none.
+  if (::access((named + "/").c_str(), X_OK) == 0) return named;
+  throw UsageError{fmt::format("--peers: {}: {}", named, os::errno_text())};
 }
 
 bool is_in_path(const std::string& name) {

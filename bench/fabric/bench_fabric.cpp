@@ -29,12 +29,13 @@ Duration duration_of(double seconds) {
 }
 
 /// The peers wait by spinning, and so does splitnic beside them.
-Result<Comparison> compare_with_peers(const FabricCommand& command, const FabricReport& report, const Cores& cores) {
+Result<Comparison> compare_with_peers(const FabricCommand& command, const std::string& peers,
+                                      const FabricReport& report, const Cores& cores) {
   ComparisonOptions options;
   options.end = report.options;
   options.end.sleep = false;
   options.cores = cores;
-  options.peers = command.peers.empty() ? find_program("bench-peer-ring").parent_path().string() : command.peers;
+  options.peers = peers;
   options.rounds = command.rounds;
   options.rows = command.rows;
   options.length = duration_of(command.seconds);
@@ -55,6 +56,7 @@ int run_fabric_command(const FabricCommand& command) {
     throw UsageError{"--svg draws the comparison with peers, which is left out"};
   if (!command.rows.empty() && !plan->peers)
     throw UsageError{"--rows names rows of the comparison with peers, which is left out"};
+  const std::string peers = peers_folder(command.peers);
   std::ofstream picture;  // before anything is measured
   if (!command.svg.empty()) {
     picture.open(command.svg);
@@ -77,7 +79,7 @@ int run_fabric_command(const FabricCommand& command) {
     report.runs.push_back(std::move(*run));
   }
   if (report.plan.peers) {
-    auto comparison = compare_with_peers(command, report, cores);
+    auto comparison = compare_with_peers(command, peers, report, cores);
     if (!comparison) return complain(comparison.error().message);
     report.comparison = std::move(*comparison);
   }

@@ -99,15 +99,14 @@ Result<void> take_sample(VerbsTable& table, Programs& programs, LineGauge& gauge
   return {};
 }
 
-Result<void> measure_table(VerbsTable& table, const VerbsCommand& command, const Cores& cores) {
+Result<void> measure_table(VerbsTable& table, const VerbsCommand& command, const std::string& peers,
+                           const Cores& cores) {
   const RaisedPriority priority(cores);
   table.realtime = priority.raised();
   table.unfit = unfit_to_judge(table.machine.load, table.realtime);
   auto gauge = LineGauge::start(cores);
   if (!gauge) return tl::unexpected(gauge.error());
-  const std::string folder =
-      command.peers.empty() ? find_program("bench-peer-ring").parent_path().string() : command.peers;
-  Programs programs(folder, cores, table);
+  Programs programs(peers, cores, table);
   const auto length = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(command.seconds));
   for (std::size_t round = 0; round < command.rounds; ++round) {
     fmt::print(stderr, "round {} of {}\n", round + 1, command.rounds);
@@ -124,6 +123,7 @@ Result<void> measure_table(VerbsTable& table, const VerbsCommand& command, const
 }  // namespace
 
 int run_verbs_command(const VerbsCommand& command) {
+  const std::string peers = peers_folder(command.peers);
   const Cores cores = choose_cores();
   if (!cores.apart()) throw StartupError{"the two processes of each program need a core each"};
   VerbsTable table;
@@ -135,7 +135,7 @@ int run_verbs_command(const VerbsCommand& command) {
         command.rows.empty() || std::ranges::find(command.rows, verbs_rows()[row].key) != command.rows.end();
     if (asked) table.rows.push_back(row);
   }
-  if (auto measured = measure_table(table, command, cores); !measured) {
+  if (auto measured = measure_table(table, command, peers, cores); !measured) {
     fmt::print(stderr, "splitnic-bench: {}\n", measured.error().message);
     return 1;
   }

@@ -96,6 +96,24 @@ class Peers(unittest.TestCase):
         self.assertGreaterEqual(kept + comparison["moved"], 3 * len(comparison["rows"]))
         self.assertGreater(kept, 0)
 
+    def test_a_folder_that_is_not_there_is_an_error(self):
+        """Otherwise a slip of the pen would leave out every peer."""
+        for words in (("fabric", "--operations", "peers"), ("verbs",)):
+            for folder in (self.folder / "none", "/dev/null"):
+                done = subprocess.run([BINARIES / "splitnic-bench", *words, "--rounds", "1", "--seconds", "0.01",
+                                       "--peers", folder], capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                self.assertRegex(done.stderr, rf"\Asplitnic-bench: --peers: {folder}: (No such file|Not a dir).*\n\Z")
+
+    def test_a_report_that_cannot_be_written_is_an_error(self):
+        for words in (("fabric", "--operations", "send", "--sizes", "8", "--runs", "1", "--seconds", "0.01", "--json"),
+                      ("--version",)):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([BINARIES / "splitnic-bench", *words], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=60)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertRegex(done.stderr, r"splitnic-bench: .*: No space left on device\n\Z", words)
+
     def test_peers_that_fail_are_named_with_their_words(self):
         self.add("bench-peer-ring", "#!/bin/sh\necho 'no memory today' >&2\nexit 1\n")
         self.add("bench-peer-ucx", "#!/bin/sh\necho 'ready active-message put'\nread -r task\necho 'error a cable is missing'\n"
