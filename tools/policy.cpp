@@ -16,10 +16,12 @@ namespace splitnic::tools {
 
 namespace {
 
-/// --control, or the socket of the only I/O unit that runs. Throws UsageError.
+/// --control, or the socket of the only I/O unit that runs. Throws UsageError and StartupError.
 std::string unit_control(const PolicyCommand& command) {
   if (!command.control.empty()) return command.control;
-  auto controls = os::find_control_sockets();
+  auto found = os::find_control_sockets();
+  if (!found) throw StartupError{found.error().message};
+  auto& controls = *found;
   std::erase_if(controls, [](const std::string& path) { return !os::name_of(path).starts_with("iounit-"); });
   if (controls.size() == 1) return controls.front();
   throw UsageError{fmt::format("{} I/O units run here: name one's control socket with --control", controls.size())};

@@ -99,11 +99,17 @@ std::size_t name_unasked(const std::vector<std::string>& silent, const std::vect
   return unasked;
 }
 
+std::vector<std::string> found_controls() {
+  auto controls = os::find_control_sockets();
+  if (!controls) throw StartupError{controls.error().message};
+  return *std::move(controls);
+}
+
 }  // namespace
 
 int run_status(const StatusCommand& command) {
   const bool search = command.controls.empty();
-  const auto controls = search ? os::find_control_sockets() : command.controls;
+  const auto controls = search ? found_controls() : command.controls;
   std::vector<os::DaemonStatus> all;
   std::vector<std::string> silent;
   auto answers = ask(controls, command.clear ? os::ControlRequest::clear : os::ControlRequest::status);

@@ -1,6 +1,7 @@
 #include "common/os/control_client.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 
 #include <array>
@@ -23,6 +24,11 @@ using boost::system::error_code;
 
 constexpr fmt::format_string<> kNoAnswer = "no answer (is the daemon stopped?)";
 
+bool is_socket(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
 // Connects without Asio, because Asio mistakes a full queue (EAGAIN) for a connection under way. The kernel waits for
 // room.
 Result<UniqueFd> connect_within(const std::string& path, Duration timeout) {
@@ -37,6 +43,7 @@ Result<UniqueFd> connect_within(const std::string& path, Duration timeout) {
   if (::connect(descriptor.get(), address.data(), static_cast<socklen_t>(address.size())) == 0) return descriptor;
   switch (errno) {
     case ECONNREFUSED:
+      if (!is_socket(path)) return fail("is no socket");
       return fail("nobody listens there (left behind by a daemon that died)");
     case EAGAIN:
       return fail(kNoAnswer);

@@ -16,9 +16,9 @@ inline constexpr Duration kAnswerLimit = std::chrono::milliseconds(1200);
 inline constexpr Duration kFileAnswerLimit = std::chrono::seconds(15);
 
 /// Queries the daemon behind a control socket (request: see ControlRequest). Blocks for at most timeout. Errors name
-/// the path: no daemon, no permission, no answer, a malformed answer. The texts in the answer come from the daemon and
-/// its peers. The pid is the one that the daemon has in the caller's PID namespace; where it has none there, its own.
-/// Any thread.
+/// the path: no daemon, no socket, no permission, no answer, a malformed answer. The texts in the answer come from the
+/// daemon and its peers. The pid is the one that the daemon has in the caller's PID namespace; where it has none there,
+/// its own. Any thread.
 Result<DaemonStatus> query_status(const std::string& path, ControlRequest request = ControlRequest::status,
                                   Duration timeout = kAnswerLimit);
 /// The same for a request whose answer is a text.

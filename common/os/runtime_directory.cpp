@@ -130,8 +130,8 @@ Result<UnixListener> listen_at_default_path(const std::string& directory, std::s
   return listener;
 }
 
-std::vector<std::string> find_control_sockets(const std::vector<std::string>& candidates) {
-  std::vector<std::string> live;
+Result<std::vector<std::string>> find_control_sockets(const std::vector<std::string>& candidates) {
+  std::vector<std::string> found;
   for (const auto& candidate : candidates) {
     const std::string directory = control_directory(candidate);
     if (!is_readable_control_directory(directory)) continue;
@@ -141,13 +141,15 @@ std::vector<std::string> find_control_sockets(const std::vector<std::string>& ca
       const std::string path = entry->path().string();
       if (entry->path().extension() != ".sock") continue;
       const SocketState state = probe_socket(path);
-      if (state == SocketState::kLive) live.push_back(path);
+      if (state == SocketState::kLive || state == SocketState::kUnknown) found.push_back(path);
       if (state == SocketState::kStale && is_ours(directory, kOpenToOthers)) remove_stale_socket(path);
     }
+    const bool gone = error == std::errc::no_such_file_or_directory;
+    if (error && !gone) return fail("{}: {}", directory, error.message());
   }
-  std::sort(live.begin(), live.end());
-  live.erase(std::unique(live.begin(), live.end()), live.end());  // RUNTIME_DIRECTORY may be /run/splitnic
-  return live;
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());  // RUNTIME_DIRECTORY may be /run/splitnic
+  return found;
 }
 
 }  // namespace splitnic::os

@@ -53,7 +53,10 @@ Result<UnixListener> listen_at_default_path(const std::string& directory, std::s
 inline constexpr unsigned kMostWithOnePid = 256;
 
 /// The control sockets of all running daemons of this user in the control folders of `candidates`, sorted. Root also
-/// finds the sockets in /run/splitnic of services that run as other users. Removes stale sockets of this user.
-std::vector<std::string> find_control_sockets(const std::vector<std::string>& candidates = runtime_directories());
+/// finds the sockets in /run/splitnic of services that run as other users. Removes stale sockets of this user. A socket
+/// of which nobody can say whether somebody listens (no descriptor is free) is among them: asking it gives the reason.
+/// Errors: a folder can't be read.
+Result<std::vector<std::string>> find_control_sockets(
+    const std::vector<std::string>& candidates = runtime_directories());
 
 }  // namespace splitnic::os

@@ -229,6 +229,8 @@ class CommandLine(support.LabTestCase):
     def test_no_daemon_to_ask(self):
         self.refused(1, "nosuch.ctl", "stats", "--control", self.lab.dir / "nosuch.ctl")
         self.refused(1, "nosuch.ctl", "status", "--json", "--control", self.lab.dir / "nosuch.ctl")
+        for path in (self.lab.dir, "/dev/null"):
+            self.refused(1, f"{path}: is no socket", "status", "--control", path)
 
 
 class Sockets(support.UndisturbedTestCase):

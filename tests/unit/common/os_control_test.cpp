@@ -439,6 +439,7 @@ TEST_CASE("asking where no daemon answers is a clear error", "[common][control]"
   }
   const std::string stale = directory.path("stale");
   CHECK(error_of(stale) == stale + ": nobody listens there (left behind by a daemon that died)");
+  CHECK(error_of("/dev/null") == "/dev/null: is no socket");
   const std::string too_long(200, 'x');
   CHECK(error_of(too_long) == too_long + ": a socket's path has at most 107 bytes, this one has 200");
 }

@@ -1,12 +1,17 @@
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "common/os/errno_text.h"
 #include "common/os/runtime_directory.h"
+#include "common/os/unique_fd.h"
 #include "common/os/unix_listener.h"
 #include "os_stale_socket.h"
 #include "os_temporary_directory.h"
@@ -126,13 +131,38 @@ TEST_CASE("live control sockets are found and stale ones removed", "[common][run
   std::ofstream(in_control("file.sock")) << "x";
   const auto listening = UnixListener::listen(directory.path("run/lan0.sock"));
   const std::string run = directory.path("run");
-  CHECK(find_control_sockets({directory.path("none"), run, run}) ==
+  CHECK(find_control_sockets({directory.path("none"), run, run}).value() ==
         std::vector<std::string>{in_control("host-1.sock"), in_control("iounit-2.sock")});
   CHECK_FALSE(std::filesystem::exists(in_control("host-3.sock")));
   CHECK(std::filesystem::exists(in_control("foreign")));
   CHECK(std::filesystem::exists(in_control("file.sock")));
   REQUIRE(::chmod(control->c_str(), 0755) == 0);
-  CHECK(find_control_sockets({run}).empty());
+  CHECK(find_control_sockets({run}).value().empty());
+}
+
+TEST_CASE("a search for control sockets without descriptors is not a search that finds none",
+          "[common][runtime_directory]") {
+  const TemporaryDirectory directory;
+  const std::string run = directory.path("run");
+  const auto control = make_control_directory({run});
+  REQUIRE(control);
+  const std::string path = *control + "/host-1.sock";
+  const auto listening = UnixListener::listen(path);
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const auto found_with = [&](rlim_t free) {
+    const UniqueFd lowest(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    rlimit fewer = limit;
+    fewer.rlim_cur = static_cast<rlim_t>(lowest.get()) + 1 + free;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &fewer) == 0);
+    auto found = find_control_sockets({run});
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    return found;
+  };
+  const auto none_for_the_folder = found_with(0);
+  REQUIRE_FALSE(none_for_the_folder);
+  CHECK(none_for_the_folder.error().message == *control + ": " + errno_text(EMFILE));
+  CHECK(found_with(1).value() == std::vector{path});  // none for the socket
 }
 
 TEST_CASE("a daemon's control socket is named by role and process", "[common][runtime_directory]") {
