@@ -5,9 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
+#include <system_error>
+
+#include "common/os/errno_text.h"
 
 namespace splitnic::sim {
 namespace {
@@ -44,7 +49,12 @@ int parse(CLI::App& app, SeedOptions& options, int argc, const char* const* argv
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    std::ostringstream output;
+    std::ostringstream complaint;
+    const int code = app.exit(error, output, complaint);
+    std::fputs(output.str().c_str(), stdout);
+    std::fputs(complaint.str().c_str(), stderr);
+    return code == 0 ? 0 : 2;
   }
   if (!parse_range(options)) {
     std::fputs("--seeds wants A-B, two numbers with A <= B\n", stderr);
@@ -81,6 +91,20 @@ std::uint64_t run_range(const SeedOptions& options, const std::function<SeedResu
     }
   }
   return failed;
+}
+
+int run_and_finish_output(const std::function<int()>& run) {
+  constexpr int kOutputLost = 3;
+  try {
+    const int code = run();
+    errno = EIO;  // if only an earlier write has failed
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "writing the output: %s\n", os::errno_text().c_str());
+  } catch (const std::system_error& error) {  // of fmt::print
+    if (std::ferror(stdout) == 0) throw;      // a simulation's own failure: ends the process as a signal does
+    std::fprintf(stderr, "writing the output: %s\n", error.code().message().c_str());
+  }
+  return kOutputLost;
 }
 
 }  // namespace splitnic::sim

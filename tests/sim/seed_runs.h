@@ -34,6 +34,10 @@ void note_seed(std::uint64_t seed, const std::string& replay_command);
 std::uint64_t run_range(const SeedOptions& options, const std::function<SeedResult(std::uint64_t seed)>& run,
                         const std::function<void(std::uint64_t seed, const std::string& violation)>& report);
 
+/// Returns what run() returns, or 3, with a line on standard error, if not all of the output could be written: a
+/// violation may be missing from it, and its failure is none.
+int run_and_finish_output(const std::function<int()>& run);
+
 /// A simulation's program. Simulation has:
 ///
 ///   using Options, Scenario, Summary;                      derived from SeedOptions; with to_text(); from SeedResult
@@ -48,18 +52,23 @@ std::uint64_t run_range(const SeedOptions& options, const std::function<SeedResu
 template <class Simulation>
 class SeedProgram {
  public:
-  /// main(). Returns the exit code: 0 clean, 1 violation, 2 usage.
+  /// main(). Returns the exit code: 0 clean, 1 violation, 2 usage, 3 output that can't be written.
   int run(int argc, char** argv) {
+    return run_and_finish_output([&] { return parse_and_run(argc, argv); });
+  }
+
+ private:
+  using Summary = typename Simulation::Summary;
+
+  int parse_and_run(int argc, char** argv) {
     program_name_ = argv[0];
-    CLI::App app(fmt::format("{} Exit: 0 clean, 1 violation, 2 usage.", Simulation::kAbout));
+    CLI::App app(
+        fmt::format("{} Exit: 0 clean, 1 violation, 2 usage, 3 output that can't be written.", Simulation::kAbout));
     sim::add_options(app, options_);
     simulation_.add_options(app, options_);
     if (const int code = parse(app, options_, argc, argv); code >= 0) return code;
     return options_.range.empty() ? run_one() : run_many();
   }
-
- private:
-  using Summary = typename Simulation::Summary;
 
   [[nodiscard]] std::string replay_command(std::uint64_t seed) {
     return fmt::format("{} --seed {}{}", program_name_, seed, simulation_.replay_options(options_));
