@@ -24,6 +24,7 @@
 #include "common/os/core_task.h"
 #include "common/os/event_loop.h"
 #include "common/os/log_notices.h"
+#include "common/os/runtime_directory.h"
 #include "common/random.h"
 #include "common/result.h"
 #include "fabric/bridge/shm_bridge.h"
@@ -257,6 +258,7 @@ int serve_socket(const std::string& path) {
   StationLan lan;
   fabric::ShmListenOptions listen;
   listen.path = path;
+  if (const auto made = os::make_socket_directory(path); !made) throw StartupError{made.error().message};
   auto listener = fabric::ShmListener::listen(listen);
   if (!listener) throw StartupError{listener.error().message};
   fabric::ShmListenSource bridges(std::move(*listener), notices);

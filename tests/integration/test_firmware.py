@@ -10,7 +10,8 @@ from lab import Host, Lab, traffic, wait_until
 class Appliance(unittest.TestCase):
     def test_a_hosts_kernel_pings_the_firmware(self):
         with Lab() as lab:
-            appliance = types.SimpleNamespace(socket=lab.dir / "appliance.sock")
+            # After a boot, nobody has made the folder.
+            appliance = types.SimpleNamespace(socket=lab.dir / "run" / "appliance.sock")
             process = lab.start("appliance", [lab.splitnic.parent / "firmware_example", appliance.socket])
             wait_until(appliance.socket.exists, 10, "the appliance's socket")
             host = Host(lab, appliance, 1).start()
