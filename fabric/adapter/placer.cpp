@@ -146,9 +146,11 @@ void publish_admission(AdapterContext& context, const QueuePair& queue_pair) {
   if (!is_connected_channel(queue_pair.options) || path == nullptr || path->direct == nullptr || !path->is_current())
     return;
   if (queue_pair.rules().connected && queue_pair.options.remote_rights.has(Right::remote_write)) {
+    const bool reads = queue_pair.options.remote_rights.has(Right::remote_read) && queue_pair.answers_reads &&
+                       queue_pair.responses.depth != 0;
     // No place is no loss: the peer's writes through the queue pair come segmented.
     static_cast<void>(
-        path->grants.admit(*path->direct, {queue_pair.number, queue_pair.peer.number, queue_pair.domain}));
+        path->grants.admit(*path->direct, {queue_pair.number, queue_pair.peer.number, queue_pair.domain, reads}));
   } else if (path->grants.dismiss(*path->direct, queue_pair.number)) {
     path->drains.begin(queue_pair.number);
     context.turns.attend(*path);

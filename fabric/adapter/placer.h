@@ -55,7 +55,8 @@ class Placer {
                                     const WorkRequest& request, std::uint64_t bytes);
 /// The request that is to be posted next is done, and nothing before it is under way. bytes: of its completion.
 void end_at_post(AdapterContext& context, QueuePair& queue_pair, const WorkRequest& request, std::uint64_t bytes);
-/// Tells the path's peer whether it may store directly through the queue pair; to be called when an epoch begins.
+/// Tells the path's peer whether it may store directly through the queue pair, and pull what it reads; to be called
+/// when an epoch begins.
 void publish_admission(AdapterContext& context, const QueuePair& queue_pair);
 /// Tells the path's peer and the placements; to be called whenever the queue pair's connection may have changed.
 void publish_connection(AdapterContext& context, const QueuePair& queue_pair);

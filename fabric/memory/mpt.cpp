@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/range.h"
+#include "fabric/bridge/full_fence.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -37,6 +38,8 @@ bool is_believable(DirectAccess& direct, const MptGrant& grant) {
 void MptPublisher::start(DirectAccess& direct) {
   slots_.assign(slots_in(direct.peer_mpt), Slot{});
   places_.assign(places_in(direct.peer_admissions), Place{});
+  refusing_.clear();
+  for_one_ = 0;
   changes_ = 0;
 }
 
@@ -48,6 +51,14 @@ std::span<MptPublisher::Slot> MptPublisher::set_of(Stag tag) {
 std::span<MptPublisher::Place> MptPublisher::set_of(QpNumber queue_pair) {
   const SetRange range = set_range(places_.size(), queue_pair.value);
   return std::span(places_).subspan(range.first, range.ways);
+}
+
+/// Null: it is not admitted.
+MptPublisher::Place* MptPublisher::place_of(QpNumber queue_pair) {
+  const std::span<Place> set = set_of(queue_pair);
+  const auto place =
+      std::ranges::find_if(set, [&](const Place& each) { return each.admission.queue_pair == queue_pair; });
+  return place == set.end() ? nullptr : &*place;
 }
 
 std::size_t MptPublisher::offset_of(const DirectAccess& direct, const Slot& slot) const {
@@ -70,30 +81,71 @@ bool MptPublisher::grant(DirectAccess& direct, const MptGrant& grant) {
   for (Slot& slot : set_of(grant.tag)) {
     if (slot.used) continue;
     slot.used = true;
-    slot.tag = grant.tag;
-    slot.domain = grant.domain;
-    if (++slot.generation == 0) slot.generation = 1;
-    MptGrant with_generation = grant;
-    with_generation.generation = slot.generation;
-    const MptSlot wire = encode_mpt_slot(with_generation, direct.tag_out);
-    PeerWindow& window = direct.bridge.peer_window();
-    const std::size_t at = offset_of(direct, slot);
-    // The generation is written last: a reader that sees it sees the rest; to any other reader the slot is empty.
-    window.write(at + sizeof wire.generation, std::as_bytes(std::span(&wire, 1)).subspan(sizeof wire.generation));
-    direct.bridge.publish();
-    window.write_word<std::uint32_t>(at, slot.generation);
-    count_change(direct);
+    const std::uint32_t last = slot.grant.generation;
+    slot.grant = grant;
+    slot.grant.generation = last;
+    for_one_ += grant.queue_pair.value != 0 ? 1U : 0U;
+    put(direct, slot);
     return true;
   }
   return false;
 }
 
+/// Publishes the slot, which is empty to the peer, under its next generation.
+void MptPublisher::put(DirectAccess& direct, Slot& slot) {
+  if (++slot.grant.generation == 0) slot.grant.generation = 1;
+  slot.readable = is_readable(slot.grant);
+  MptGrant published = slot.grant;
+  if (!slot.readable) published.rights = published.rights.without(Right::remote_read);
+  const MptSlot wire = encode_mpt_slot(published, direct.tag_out);
+  PeerWindow& window = direct.bridge.peer_window();
+  const std::size_t at = offset_of(direct, slot);
+  // The generation is written last: a reader that sees it sees the rest; to any other reader the slot is empty.
+  window.write(at + sizeof wire.generation, std::as_bytes(std::span(&wire, 1)).subspan(sizeof wire.generation));
+  direct.bridge.publish();
+  window.write_word<std::uint32_t>(at, slot.grant.generation);
+  count_change(direct);
+}
+
+void MptPublisher::clear(DirectAccess& direct, const Slot& slot) {
+  direct.bridge.peer_window().write_word<std::uint32_t>(offset_of(direct, slot), 0);
+  count_change(direct);
+}
+
+bool MptPublisher::is_readable(const MptGrant& grant) {
+  if (!grant.rights.has(Right::remote_read)) return false;
+  if (grant.queue_pair.value == 0) return !refusing_.contains(grant.domain);
+  const Place* user = place_of(grant.queue_pair);
+  return user == nullptr || user->admission.reads;
+}
+
+/// A queue pair of the domain, which lets its peer not read, has a place from now on, or has one and did. Only the
+/// first and the last of a domain make a difference, and those that slots are for alone: so many of them cost no more.
+void MptPublisher::refuse_reads(DirectAccess& direct, ProtectionDomain domain) {
+  if (++refusing_[domain] == 1 || for_one_ != 0) follow_readers(direct, domain);
+}
+
+/// It has left, or lets its peer read now.
+void MptPublisher::permit_reads(DirectAccess& direct, ProtectionDomain domain) {
+  const bool last = --refusing_[domain] == 0;
+  if (last) refusing_.erase(domain);
+  if (last || for_one_ != 0) follow_readers(direct, domain);
+}
+
+void MptPublisher::follow_readers(DirectAccess& direct, ProtectionDomain domain) {
+  for (Slot& slot : slots_) {
+    if (!slot.used || slot.grant.domain != domain || slot.readable == is_readable(slot.grant)) continue;
+    clear(direct, slot);
+    put(direct, slot);
+  }
+}
+
 void MptPublisher::revoke(DirectAccess& direct, Stag tag) {
   for (Slot& slot : set_of(tag)) {
-    if (!slot.used || slot.tag != tag) continue;
+    if (!slot.used || slot.grant.tag != tag) continue;
     slot.used = false;
-    direct.bridge.peer_window().write_word<std::uint32_t>(offset_of(direct, slot), 0);
-    return count_change(direct);
+    for_one_ -= slot.grant.queue_pair.value != 0 ? 1U : 0U;
+    return clear(direct, slot);
   }
 }
 
@@ -102,8 +154,18 @@ bool MptPublisher::admit(DirectAccess& direct, const MptAdmission& admission) {
   const auto same = [&](const Place& place) { return place.admission == admission; };
   if (std::ranges::any_of(set, same)) return true;
   for (Place& place : set) {
+    MptAdmission changed = place.admission;
+    changed.reads = admission.reads;
+    if (changed != admission) continue;
+    place.admission.reads = admission.reads;
+    admission.reads ? permit_reads(direct, admission.domain) : refuse_reads(direct, admission.domain);
+    return true;
+  }
+  for (Place& place : set) {
     if (place.admission.queue_pair.value != 0) continue;
     place.admission = admission;
+    // Before the place: the peer may believe what a slot says as soon as it finds the queue pair.
+    if (!admission.reads) refuse_reads(direct, admission.domain);
     if (++place.generation == 0) place.generation = 1;
     PeerWindow& window = direct.bridge.peer_window();
     const std::size_t at = offset_of(direct, place);
@@ -121,10 +183,11 @@ bool MptPublisher::admit(DirectAccess& direct, const MptAdmission& admission) {
 bool MptPublisher::dismiss(DirectAccess& direct, QpNumber queue_pair) {
   for (Place& place : set_of(queue_pair)) {
     if (place.admission.queue_pair != queue_pair) continue;
-    const ProtectionDomain domain = std::exchange(place.admission, {}).domain;
+    const MptAdmission left = std::exchange(place.admission, {});
     direct.bridge.peer_window().write_word<std::uint64_t>(offset_of(direct, place), 0);
     count_change(direct);
-    return std::ranges::any_of(slots_, [&](const Slot& slot) { return slot.used && slot.domain == domain; });
+    if (!left.reads) permit_reads(direct, left.domain);
+    return std::ranges::any_of(slots_, [&](const Slot& slot) { return slot.used && slot.grant.domain == left.domain; });
   }
   return false;
 }
@@ -162,14 +225,27 @@ std::optional<MptGrant> MptView::find_grant(DirectAccess& direct, Stag tag) {
   return std::nullopt;
 }
 
+WindowPlace MptView::find_readable(DirectAccess& direct, MptWriter reader, Stag tag, std::uint64_t address,
+                                   std::uint64_t bytes) {
+  // What was loaded out of the window before is loaded before the number of changes (recall()): found again after a
+  // pull, the grant held for all of its bytes.
+  full_fence();
+  const Remembered& known = recall(direct, reader, tag);
+  const std::uint64_t offset = address - known.address;
+  const bool inside = known.readable && address >= known.address && within(known.length, {offset, bytes});
+  return inside ? WindowPlace(static_cast<std::size_t>(known.window_offset + offset)) : WindowPlace();
+}
+
 void MptView::look_up(DirectAccess& direct, Remembered& known) {
-  known.granted = false;
+  known.granted = known.readable = false;
   const auto domain = find_domain(direct, known.writer);
   const auto grant = domain ? find_grant(direct, known.tag) : std::nullopt;
   if (!grant || !is_believable(direct, *grant)) return;
   const bool of_its_domain = grant->domain == *domain;
   const bool of_its_queue_pair = grant->queue_pair.value == 0 || grant->queue_pair == known.writer.peer;
-  known.granted = of_its_domain && of_its_queue_pair && grant->rights.has(Right::remote_write);
+  const bool usable = of_its_domain && of_its_queue_pair;
+  known.granted = usable && grant->rights.has(Right::remote_write);
+  known.readable = usable && grant->rights.has(Right::remote_read);
   known.address = grant->address;
   known.length = grant->length;
   known.window_offset = grant->window_offset;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "common/range.h"
@@ -19,12 +20,14 @@ struct MptAdmission {
   QpNumber queue_pair{};
   QpNumber peer{};  ///< the initiator's, to which it is connected
   ProtectionDomain domain{};
+  bool reads = true;  ///< the peer may read through it, too
   friend bool operator==(const MptAdmission&, const MptAdmission&) = default;
 };
 
 /// The owner's side: grants placeable entries to the peer, and admits the queue pairs through which it may store into
-/// them. What finds no free slot or place is not published, and the peer's writes to it arrive segmented. Thread: the
-/// adapter's owner.
+/// them. What finds no free slot or place is not published, and the peer's writes to it arrive segmented. A place says
+/// nothing about reading, so a slot has the right of remote read only while each admitted queue pair that may use it
+/// lets its peer read. Thread: the adapter's owner.
 class MptPublisher {
  public:
   /// Forgets everything: an epoch has begun, and the peer's table is empty. direct: of a link that is up.
@@ -33,7 +36,8 @@ class MptPublisher {
   bool grant(DirectAccess& direct, const MptGrant& grant);
   /// The peer stops storing at its next claim(); stores that it claimed before may still arrive.
   void revoke(DirectAccess& direct, Stag tag);
-  /// The queue pair is connected. False: its set is full. Again with the same: nothing changes.
+  /// The queue pair is connected, or lets its peer read from now on, or no more. False: its set is full. Again with the
+  /// same: nothing changes.
   bool admit(DirectAccess& direct, const MptAdmission& admission);
   /// It is connected no more, or its peer may not write. The peer stops as with revoke(). True: stores through it may
   /// still arrive, because something is granted to its domain.
@@ -41,10 +45,9 @@ class MptPublisher {
 
  private:
   struct Slot {
-    std::uint32_t generation = 0;
-    Stag tag{};
-    ProtectionDomain domain{};
+    MptGrant grant{};  // as granted, with the slot's last generation
     bool used = false;
+    bool readable = false;  // as published
   };
   struct Place {
     std::uint32_t generation = 0;
@@ -52,16 +55,25 @@ class MptPublisher {
   };
   [[nodiscard]] std::span<Slot> set_of(Stag tag);
   [[nodiscard]] std::span<Place> set_of(QpNumber queue_pair);
+  [[nodiscard]] Place* place_of(QpNumber queue_pair);
   [[nodiscard]] std::size_t offset_of(const DirectAccess& direct, const Slot& slot) const;
   [[nodiscard]] std::size_t offset_of(const DirectAccess& direct, const Place& place) const;
   void count_change(DirectAccess& direct);
+  [[nodiscard]] bool is_readable(const MptGrant& grant);
+  void put(DirectAccess& direct, Slot& slot);
+  void clear(DirectAccess& direct, const Slot& slot);
+  void refuse_reads(DirectAccess& direct, ProtectionDomain domain);
+  void permit_reads(DirectAccess& direct, ProtectionDomain domain);
+  void follow_readers(DirectAccess& direct, ProtectionDomain domain);
 
   std::vector<Slot> slots_;
   std::vector<Place> places_;
+  std::unordered_map<ProtectionDomain, std::size_t> refusing_;  // admitted queue pairs that let their peer not read
+  std::size_t for_one_ = 0;                                     // slots that are for one queue pair
   std::uint64_t changes_ = 0;
 };
 
-/// A queue pair of the initiator's that writes.
+/// A queue pair of the initiator's that writes, or reads.
 struct MptWriter {
   QpNumber queue_pair{};
   QpNumber peer{};  ///< the owner's, to which it is connected
@@ -85,10 +97,10 @@ class WindowPlace {
   std::size_t offset_ = kNone;
 };
 
-/// The initiator's side: where in the peer window a queue pair may store into a remote range. It trusts nothing
-/// unchecked: it copies the slot out, verifies it, and checks it against its own mapping. What it has found or not
-/// found for a tag and a connection it remembers while the owner's table does not change; such a use reads one word of
-/// the table. Thread: the adapter's owner.
+/// The initiator's side: where in the peer window a queue pair may store into a remote range, or pull it from. It
+/// trusts nothing unchecked: it copies the slot out, verifies it, and checks it against its own mapping. What it has
+/// found or not found for a tag and a connection it remembers while the owner's table does not change; such a use reads
+/// one word of the table. Thread: the adapter's owner.
 class MptView {
  public:
   /// An epoch has begun: all that is remembered is void.
@@ -97,12 +109,17 @@ class MptView {
   /// segmented.
   [[nodiscard]] WindowPlace claim(DirectAccess& direct, MptWriter writer, Stag tag, std::uint64_t address,
                                   std::uint64_t bytes);
+  /// Where it may be pulled from. None: it is not granted for reading to this queue pair, so ask the owner. Stays right
+  /// for bytes that were pulled before, if it is found again afterwards.
+  [[nodiscard]] WindowPlace find_readable(DirectAccess& direct, MptWriter reader, Stag tag, std::uint64_t address,
+                                          std::uint64_t bytes);
 
  private:
   struct Remembered {
     MptWriter writer{};  // of queue pair 0: nothing
     Stag tag{};
     bool granted = false;
+    bool readable = false;
     std::uint64_t changes = 0;
     std::uint64_t address = 0;
     std::uint64_t length = 0;
@@ -110,6 +127,8 @@ class MptView {
   };
   [[nodiscard]] static std::optional<ProtectionDomain> find_domain(DirectAccess& direct, const MptWriter& writer);
   [[nodiscard]] static std::optional<MptGrant> find_grant(DirectAccess& direct, Stag tag);
+  /// What is known of the tag and the connection, as the table is now.
+  [[nodiscard]] Remembered& recall(DirectAccess& direct, const MptWriter& writer, Stag tag);
   /// What the table says of known.tag to known.writer.
   static void look_up(DirectAccess& direct, Remembered& known);
 
@@ -117,8 +136,7 @@ class MptView {
   std::array<Remembered, kRemembered> remembered_{};
 };
 
-inline WindowPlace MptView::claim(DirectAccess& direct, MptWriter writer, Stag tag, std::uint64_t address,
-                                  std::uint64_t bytes) {
+inline MptView::Remembered& MptView::recall(DirectAccess& direct, const MptWriter& writer, Stag tag) {
   Remembered& known = remembered_[(tag.index() + writer.queue_pair.value) % kRemembered];
   // Every change of the table changes this number, so that it alone says whether what is remembered still holds. Read
   // before the table (A1): see M1.
@@ -129,6 +147,12 @@ inline WindowPlace MptView::claim(DirectAccess& direct, MptWriter writer, Stag t
     known.changes = changes;
     look_up(direct, known);
   }
+  return known;
+}
+
+inline WindowPlace MptView::claim(DirectAccess& direct, MptWriter writer, Stag tag, std::uint64_t address,
+                                  std::uint64_t bytes) {
+  const Remembered& known = recall(direct, writer, tag);
   const std::uint64_t offset = address - known.address;
   const bool inside = known.granted && address >= known.address && within(known.length, {offset, bytes});
   return inside ? WindowPlace(static_cast<std::size_t>(known.window_offset + offset)) : WindowPlace();

@@ -20,8 +20,10 @@ namespace splitnic::fabric {
 ///   - a slot has the tag, and the domain of that place
 ///   - a slot that names a queue pair names the owner's end of the connection
 ///   - the range is inside, and the slot has the right
-/// The table is a bounded cache: what is not in it is written segmented. Source: S2 (memory protection table); design,
-/// "Protection".
+/// It may pull what the queue pair reads under the same conditions. A place says nothing about reading, so a slot has
+/// the right of remote read only while every admitted queue pair that may use it lets its peer read.
+/// The table is a bounded cache: what is not in it is written segmented, and read by asking the owner. Source: S2
+/// (memory protection table); design, "Protection".
 
 /// A slot:
 ///

@@ -129,6 +129,76 @@ TEST_CASE("a revoked grant is no longer claimed, from the cache neither", "[fabr
   CHECK(f.claim(again, 0x7000'0000, 1) == WindowPlace(f.owner.buffers.offset + 4096));
 }
 
+TEST_CASE("a slot is readable while each queue pair that may use it lets its peer read", "[fabric][memory]") {
+  Fixture f;
+  const Stag tag = Stag::from(1234, 5);
+  const Stag of_one = Stag::from(77, 1);
+  MptGrant grant = grant_for(f.owner, tag);
+  grant.rights = kAllRights | Right::remote_read;
+  REQUIRE(f.publisher.grant(f.owner, grant));
+  grant = grant_for(f.owner, of_one, 4096);
+  grant.rights = kAllRights | Right::remote_read;
+  grant.queue_pair = kOwners;
+  REQUIRE(f.publisher.grant(f.owner, grant));
+  const auto readable = [&](Stag which) {
+    f.pair.advance(microseconds(1));
+    const WindowPlace at = f.view.find_readable(f.initiator, {kWriter, kOwners}, which, 0x7000'0000, 4096);
+    CHECK(f.admitted(which));  // for writing it stays
+    return at.has_value();
+  };
+  CHECK(readable(tag));
+  CHECK(readable(of_one));
+  CHECK_FALSE(f.view.find_readable(f.initiator, {kWriter, kOwners}, tag, 0x7000'0000, 4097));
+  CHECK_FALSE(f.view.find_readable(f.initiator, {kWriter, QpNumber{9}}, tag, 0x7000'0000, 1));
+
+  SECTION("another queue pair of the domain does not") {
+    const MptAdmission other{QpNumber{0x111}, QpNumber{0x222}, kDomain, false};
+    REQUIRE(f.publisher.admit(f.owner, other));
+    CHECK_FALSE(readable(tag));
+    CHECK(readable(of_one));  // which is not for it
+    const Stag later = Stag::from(500, 1);
+    grant = grant_for(f.owner, later, 8192);
+    grant.rights = kAllRights | Right::remote_read;
+    REQUIRE(f.publisher.grant(f.owner, grant));
+    CHECK_FALSE(readable(later));
+    static_cast<void>(f.publisher.dismiss(f.owner, other.queue_pair));
+    CHECK(readable(tag));
+    CHECK(readable(later));
+  }
+  SECTION("of several others that do not, the last one counts") {
+    constexpr std::uint32_t kOthers = 3;
+    for (std::uint32_t i = 0; i < kOthers; ++i) {
+      REQUIRE(f.publisher.admit(f.owner, {QpNumber{0x100 + i}, QpNumber{0x200 + i}, kDomain, false}));
+      REQUIRE(f.publisher.admit(f.owner, {QpNumber{0x100 + i}, QpNumber{0x200 + i}, kDomain, false}));
+    }
+    for (std::uint32_t i = 0; i < kOthers; ++i) {
+      CHECK_FALSE(readable(tag));
+      static_cast<void>(f.publisher.dismiss(f.owner, QpNumber{0x100 + i}));
+      static_cast<void>(f.publisher.dismiss(f.owner, QpNumber{0x100 + i}));
+    }
+    CHECK(readable(tag));
+  }
+  SECTION("one of another domain does not") {
+    REQUIRE(f.publisher.admit(f.owner, {QpNumber{0x111}, QpNumber{0x222}, ProtectionDomain{4}, false}));
+    CHECK(readable(tag));
+  }
+  SECTION("its own does not any more, and then does again") {
+    MptAdmission changed = kAdmission;
+    changed.reads = false;
+    REQUIRE(f.publisher.admit(f.owner, changed));
+    CHECK_FALSE(readable(tag));
+    CHECK_FALSE(readable(of_one));
+    REQUIRE(f.publisher.admit(f.owner, kAdmission));
+    CHECK(readable(tag));
+    CHECK(readable(of_one));
+  }
+  SECTION("it is revoked") {
+    f.publisher.revoke(f.owner, tag);
+    f.pair.advance(microseconds(1));
+    CHECK_FALSE(f.view.find_readable(f.initiator, {kWriter, kOwners}, tag, 0x7000'0000, 1));
+  }
+}
+
 TEST_CASE("a full set grants no more, and grants again after a revocation", "[fabric][memory]") {
   Fixture f;
   const auto sets = static_cast<std::uint32_t>(f.owner.peer_mpt.bytes / sizeof(MptSlot) / kMptWays);
