@@ -41,7 +41,8 @@ struct AdapterOptions {
   unsigned retry_count = 7;
   Duration receiver_not_ready_delay = std::chrono::milliseconds(1);
   unsigned receiver_not_ready_retries = 7;
-  /// Moves the bytes of direct writes and of reads answered directly; lent. Null: this processor does.
+  /// Moves the bytes of direct writes and of reads answered directly; pulls those of own reads, if it says that it can
+  /// (DmaProvider::puller); lent. Null: this processor moves, and pulls nothing.
   DmaProvider* dma = nullptr;
   /// Tags and queue pairs get numbers out of these ranges, see take_numbers(). Null: any numbers, as if the adapter
   /// were alone in its node.
@@ -199,6 +200,7 @@ struct AdapterCounters {
   std::uint64_t segmented_reads = 0;  ///< likewise in cells
   std::uint64_t placed_writes = 0;    ///< own ones that went past the fabric (Placements)
   std::uint64_t placed_reads = 0;
+  std::uint64_t pulled_reads = 0;    ///< own ones whose bytes the DMA provider took out of the peer window
   std::uint64_t atomics = 0;         ///< of a peer, executed
   std::uint64_t access_refused = 0;  ///< the protection table refused a peer's request
   std::uint64_t touched_twice = 0;   ///< of these, because a second message ended in a one-touch entry
@@ -219,8 +221,8 @@ BOOST_DESCRIBE_STRUCT(AdapterCounters, (),
                        dropped_bad_cell, dropped_wrong_address, dropped_unknown_queue_pair, dropped_out_of_sequence,
                        dropped_duplicate, placed_early, dropped_no_receive, dropped_unacknowledged, dropped_events,
                        dropped_completions, dropped_drains, direct_writes, segmented_writes, direct_reads,
-                       segmented_reads, placed_writes, placed_reads, atomics, access_refused, touched_twice,
-                       drains_completed, datagrams_sent, datagrams_received, dropped_wrong_queue_key,
+                       segmented_reads, placed_writes, placed_reads, pulled_reads, atomics, access_refused,
+                       touched_twice, drains_completed, datagrams_sent, datagrams_received, dropped_wrong_queue_key,
                        dropped_no_group_member, dropped_datagram_too_long, dropped_datagram_no_path,
                        dropped_datagram_no_room))
 inline AdapterCounters& operator+=(AdapterCounters& sum, const AdapterCounters& more) {

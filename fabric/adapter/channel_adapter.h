@@ -79,8 +79,9 @@ class ChannelAdapter {
                                                            QpNumber queue_pair = {});
   /// The address that a peer uses for byte 0 of the region.
   [[nodiscard]] std::uint64_t region_address(Stag tag) const;
-  /// The tag is void at once. The peer may still finish writes into placeable memory that it had begun: the range stays
-  /// in quarantine until the peer reports that no write is under way (event memory_drained), or the epoch ends.
+  /// The tag is void at once. The peer may still finish writes into placeable memory that it had begun, and pulls out
+  /// of it: the range stays in quarantine until the peer reports that none is under way (event memory_drained), or the
+  /// epoch ends.
   /// Errors: bad_tag, in_use (windows are bound).
   Status deregister(Stag tag, DirectWrites writes = DirectWrites::drain);
   [[nodiscard]] bool in_quarantine(MemoryRange range, PathNumber path = {}) const;

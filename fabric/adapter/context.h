@@ -21,7 +21,9 @@ struct AdapterContext {
       : options(with),
         table(with.max_regions, random, with.numbers ? with.numbers->tags().first : 0),
         transfers(with.dma),
-        events(with.max_events) {}
+        events(with.max_events) {
+    if (transfers.pulls()) table.set_watch(transfers);
+  }
 
   AdapterOptions options;
   ProtectionTable table;

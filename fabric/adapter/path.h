@@ -203,6 +203,11 @@ struct Path {
   [[nodiscard]] WindowPlace claim_direct(MptWriter writer, RemoteAddress remote, std::uint64_t bytes) {
     return direct == nullptr ? WindowPlace() : peer_grants.claim(*direct, writer, remote.tag, remote.address, bytes);
   }
+  /// From where the peer lets the reader pull [address, address + bytes) out of the peer window; none: ask the owner.
+  [[nodiscard]] WindowPlace find_readable(MptWriter reader, RemoteAddress remote, std::uint64_t bytes) {
+    return direct == nullptr ? WindowPlace()
+                             : peer_grants.find_readable(*direct, reader, remote.tag, remote.address, bytes);
+  }
 
   PathNumber number;
   CellLink& link;

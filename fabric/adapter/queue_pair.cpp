@@ -34,6 +34,7 @@ void flush_receives(AdapterContext& context, QueuePair& queue_pair) {
 
 void flush_sends(AdapterContext& context, QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
+  context.transfers.stop_pulls(queue_pair.number);
   while (send.done != send.posted) complete_send(context, queue_pair, CompletionStatus::flushed);
   send.rewind_to(send.done);
   send.sent = send.answered_to = send.drain_to = send.done;

@@ -5,8 +5,9 @@
 #include "fabric/adapter/responder.h"
 #include "fabric/memory/read_admission.h"
 
-/// The responder's reads and atomics. Source: S3 Fig. 18A (a queue indexed by message sequence number), S2 Fig. 12
-/// (data stored by the owner's DMA provider), the verbs' atomics.
+/// The responder's reads and atomics. Source: S3 Fig. 18A (a queue indexed by message sequence number), S2 Fig. 10
+/// (here the owner's DMA provider stores an answer as it stores a write; S2's reader pulls: DmaPuller), the verbs'
+/// atomics.
 namespace splitnic::fabric {
 namespace {
 

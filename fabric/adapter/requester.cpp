@@ -124,7 +124,7 @@ std::optional<std::size_t> Requester::next_payload(const QueuePair& queue_pair) 
   const Operation operation = entry.request.operation;
   if (!goes_over_the_wire(operation) || entry.failure != CompletionStatus::success) return std::nullopt;
   // At its turn, a request may register memory, and its bytes may go past the lane.
-  const bool goes_past = is_write(operation) || context_.options.placements != nullptr;
+  const bool goes_past = is_write(operation) || context_.options.placements != nullptr || context_.transfers.pulls();
   if (send.next_cell == 0 && (goes_past || entry.request.memory != nullptr)) return std::nullopt;
   if (is_answered(operation) || entry.direct) return 0;
   const std::size_t left = entry.bytes - send.next_offset;
@@ -165,7 +165,10 @@ Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
     send.awaits_earlier = turn == Placer::Turn::wait;
     if (turn != Placer::Turn::general) return turn == Placer::Turn::done ? Step::cell : Step::stop;
   }
-  if (is_answered(operation)) return send_request_cell(queue_pair, entry);
+  if (is_answered(operation)) {
+    const auto step = may_pull(queue_pair, entry) ? pull(queue_pair, entry) : std::nullopt;
+    return step ? *step : send_request_cell(queue_pair, entry);
+  }
   const bool may_be_direct = is_write(operation) && !entry.direct && !entry.request.inline_data && entry.bytes > 0;
   if (may_be_direct && send.next_cell == 0) {
     const Step step = move_directly(queue_pair, entry);
@@ -302,12 +305,78 @@ void Requester::report_unmoved(QueuePair& queue_pair, const SendEntry& entry) {
   }
 }
 
+/// Whether the read's bytes may be pulled out of the peer window, as far as the queue shows. It waits for nobody: while
+/// requests before it are under way, which it has to see the effects of, or whose answers would land after its bytes,
+/// the owner answers it in its turn.
+bool Requester::may_pull(const QueuePair& queue_pair, const SendEntry& entry) const {
+  const SendQueue& send = queue_pair.send;
+  const bool fits = entry.request.operation == Operation::rdma_read && entry.bytes != 0 && !entry.numbered;
+  return fits && context_.transfers.pulls() && context_.options.faults == nullptr && send.done == send.next;
+}
+
+/// Such a read has no packet number, and ends when its bytes are in place. nullopt: its request goes to the owner, who
+/// says what is wrong, if something is.
+std::optional<Requester::Step> Requester::pull(QueuePair& queue_pair, SendEntry& entry) {
+  if (entry.dma == DmaState::moving) return Step::stop;
+  if (entry.dma == DmaState::failed) return std::nullopt;
+  if (entry.dma == DmaState::none) {
+    switch (start_pull(queue_pair, entry)) {
+      case DmaStart::moved:
+        ++context_.done_at_post;  // or in a poll, which only says so twice
+        break;
+      case DmaStart::started:
+        entry.dma = DmaState::moving;
+        return Step::stop;
+      case DmaStart::busy:
+      case DmaStart::failed:
+        entry.dma = DmaState::failed;
+        return std::nullopt;
+    }
+  }
+  // Only now it is sure that the owner permitted the read for as long as it took: a grant that ended meanwhile is not
+  // found again, and the bytes may be somebody else's.
+  const MptWriter reader{queue_pair.number, queue_pair.peer.number};
+  if (!queue_pair.path->find_readable(reader, entry.request.remote, entry.bytes)) {
+    entry.dma = DmaState::failed;
+    return std::nullopt;
+  }
+  ++context_.counters.pulled_reads;
+  SendQueue& send = queue_pair.send;
+  send.rewind_to(send.next + 1);
+  send.sent = send.next;
+  complete_send(context_, queue_pair, CompletionStatus::success);
+  return Step::cell;
+}
+
+DmaStart Requester::start_pull(QueuePair& queue_pair, const SendEntry& entry) {
+  const WorkRequest& request = entry.request;
+  const auto at =
+      queue_pair.path->find_readable({queue_pair.number, queue_pair.peer.number}, request.remote, entry.bytes);
+  DmaTransfer transfer;
+  if (!at || !find_sinks(queue_pair, request, transfer)) return DmaStart::failed;
+  transfer.window = &queue_pair.path->direct->bridge.peer_window();
+  transfer.to = *at;
+  const TransferFor what{queue_pair.number, TransferOwner::send, queue_pair.send.next, request.remote.tag};
+  return context_.transfers.pull(transfer, what, segments_of(request));
+}
+
+/// Where the bytes of the read go, if the table lets answers there without a further look at each of their cells.
+bool Requester::find_sinks(const QueuePair& queue_pair, const WorkRequest& request, DmaTransfer& transfer) const {
+  for (const LocalSegment& segment : segments_of(request)) {
+    const auto sink = check_sink(context_, queue_pair.consumer(), segment, 0, segment.bytes, queue_pair.send.next_psn);
+    if (!sink || sink->entry->strict || sink->entry->touch != TouchControl::unlimited) return false;
+    transfer.pieces[transfer.piece_count++] = {*sink->memory, sink->offset, segment.bytes};
+  }
+  return true;
+}
+
 void Requester::transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved) {
   SendQueue& send = queue_pair.send;
   if (position < send.done || position >= send.posted) return;
   SendEntry& entry = send.entries[position];
   if (entry.dma != DmaState::moving) return;
   entry.dma = moved ? DmaState::moved : DmaState::failed;
+  if (entry.request.operation == Operation::rdma_read) return;
   entry.direct = moved;
   if (moved) return;
   entry.failure = CompletionStatus::local_protection_error;

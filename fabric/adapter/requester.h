@@ -66,6 +66,10 @@ class Requester {
   [[nodiscard]] CompletionStatus run_memory_request(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step move_directly(QueuePair& queue_pair, SendEntry& entry);
   void report_unmoved(QueuePair& queue_pair, const SendEntry& entry);
+  [[nodiscard]] std::optional<Step> pull(QueuePair& queue_pair, SendEntry& entry);
+  [[nodiscard]] bool may_pull(const QueuePair& queue_pair, const SendEntry& entry) const;
+  [[nodiscard]] DmaStart start_pull(QueuePair& queue_pair, const SendEntry& entry);
+  [[nodiscard]] bool find_sinks(const QueuePair& queue_pair, const WorkRequest& request, DmaTransfer& transfer) const;
   [[nodiscard]] Step send_message_cell(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] Step send_request_cell(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] bool load(QueuePair& queue_pair, SendEntry& entry, ClaimedPayload to);

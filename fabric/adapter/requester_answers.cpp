@@ -432,7 +432,8 @@ bool Requester::lacks_room(const QueuePair& queue_pair) const {
   if (!path->link.wants_room(queue_pair.options.lane)) return false;
   if (send.next_cell != 0) return true;
   const bool may_begin = context_.now >= send.hold_until && queue_pair.sends_on();
-  return may_begin && goes_over_the_wire(send.entries[send.next].request.operation);
+  const SendEntry& entry = send.entries[send.next];
+  return may_begin && goes_over_the_wire(entry.request.operation) && entry.dma != DmaState::moving;
 }
 
 /// The path to the peer is not up yet, and requests wait for it.

@@ -255,8 +255,9 @@ class PostedWrites {
   virtual void read(std::size_t offset, std::span<std::byte> to) = 0;
 };
 
-/// This end's window onto the peer's local memory. It is for writing; reading is possible but slow (set-up only).
-/// Only Bridge::publish() orders writes for the peer. Thread: the bridge's owner.
+/// This end's window onto the peer's local memory. It is for writing; reading is possible but slow where the window is
+/// no memory (set-up, and pulls that the user has asked for). Only Bridge::publish() orders writes for the peer.
+/// Thread: the bridge's owner.
 class PeerWindow {
  public:
   PeerWindow() = default;
@@ -304,7 +305,7 @@ class PeerWindow {
     if (posted_ != nullptr) posted_->post(offset, claimed);
   }
 
-  /// Reads the peer's memory. Only for set-up.
+  /// Reads the peer's memory. For set-up, and for providers that pull (DmaPuller).
   void read(std::size_t offset, std::span<std::byte> to) const {
     SPLITNIC_CHECK(contains(offset, to.size()));
     if (posted_ != nullptr) {
@@ -312,6 +313,11 @@ class PeerWindow {
     } else if (!to.empty()) {
       std::memcpy(to.data(), base_ + offset, to.size());
     }
+  }
+  /// The same without a copy: a view for reading alone. Only if is_memory().
+  [[nodiscard]] PeerMemory view(std::size_t offset, std::size_t bytes) const {
+    SPLITNIC_CHECK(is_memory() && contains(offset, bytes));
+    return PeerMemory::over(base_ + offset, bytes);
   }
 
  private:

@@ -83,6 +83,15 @@ struct Consumer {
   QpNumber queue_pair{};
 };
 
+/// A user of entries that keeps at it after its call has returned, as a DMA engine does.
+class EntryWatch {
+ public:
+  virtual ~EntryWatch() = default;
+  /// The entry at this index is about to end, or to change: whoever stores into its memory has stopped when this
+  /// returns. Called from within the table's functions; must not call the table.
+  virtual void entry_ends(std::uint32_t index) = 0;
+};
+
 /// The owner's authoritative table of what its tags allow (TPT). Entries do not move; a lookup is one index. The cost
 /// of an operation does not depend on the number of entries, except for clear(). An operation that is refused leaves
 /// the table unchanged.
@@ -96,6 +105,8 @@ class ProtectionTable {
   /// TagSpace::slots_for(capacity).
   ProtectionTable(std::size_t capacity, RandomSource& random, std::uint32_t first_index = 0);
 
+  /// Told of each entry that ends from now on; lent.
+  void set_watch(EntryWatch& watch) { watch_ = &watch; }
   /// Sets the rules for entries made in the domain from now on; the default is DomainRules::verbs.
   void set_rules(ProtectionDomain domain, DomainRules rules);
   /// Removes a domain that has no tags.
@@ -214,6 +225,9 @@ class ProtectionTable {
   void describe(ProtectionEntry& entry, const EntryOptions& options);
   void invalidate(ProtectionEntry& entry);
   void forget(std::uint32_t index);
+  void end_uses(const ProtectionEntry& entry) {
+    if (watch_ != nullptr) watch_->entry_ends(index_of(entry));
+  }
   /// index: one of this table.
   [[nodiscard]] const ProtectionEntry& entry_at(std::uint32_t index) const { return entries_[tags_.slot_of(index)]; }
   [[nodiscard]] ProtectionEntry& entry_at(std::uint32_t index) { return entries_[tags_.slot_of(index)]; }
@@ -224,6 +238,7 @@ class ProtectionTable {
   TagSpace tags_;
   std::vector<ProtectionEntry> entries_;
   std::unordered_map<ProtectionDomain, Domain> domains_;
+  EntryWatch* watch_ = nullptr;
 };
 
 }  // namespace splitnic::fabric

@@ -76,6 +76,7 @@ void ProtectionTable::end_bridge_memory(PathNumber path, std::span<const std::ui
 
 void ProtectionTable::forget(std::uint32_t index) {
   ProtectionEntry& entry = entry_at(index);
+  end_uses(entry);
   --domains_[entry.domain].tags;
   tags_.release(Stag::from(index, entry.instance));
   const std::uint32_t generation = entry.generation;
@@ -120,6 +121,7 @@ void ProtectionTable::describe(ProtectionEntry& entry, const EntryOptions& optio
 
 /// Makes the entry invalid. The tag and the memory stay, so that the segment that ended the entry can still be placed.
 void ProtectionTable::invalidate(ProtectionEntry& entry) {
+  end_uses(entry);
   if (is_window(entry.kind) && entry.valid) {
     --entry_at(entry.bound).bound;
     entry.bound = 0;
@@ -178,6 +180,7 @@ auto ProtectionTable::reregister(Stag region, const Reregister& change) -> Check
   // The peer would keep its grant, and would continue to store directly.
   if (entry.placeable) return tl::unexpected(Error::options_conflict);
   if (in_conflict(change.rights.value_or(entry.rights), entry.touch)) return tl::unexpected(Error::options_conflict);
+  end_uses(entry);
   if (change.domain) {
     --domains_[entry.domain].tags;
     Domain& into = domains_[*change.domain];

@@ -38,7 +38,8 @@ void MemoryWorld::make_adapter(std::size_t number) {
 /// What an adapter has counted, before it goes.
 void MemoryWorld::tally(const Site& site) {
   const AdapterCounters& counters = site.adapter->counters();
-  summary_.direct += counters.direct_writes + counters.direct_reads;
+  summary_.direct += counters.direct_writes + counters.direct_reads + counters.pulled_reads;
+  summary_.pulled += counters.pulled_reads;
   summary_.retransmissions += counters.retransmissions;
   summary_.out_of_sequence += counters.dropped_out_of_sequence;
   summary_.duplicates += counters.dropped_duplicate;

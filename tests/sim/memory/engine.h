@@ -10,23 +10,19 @@
 
 namespace splitnic::sim {
 
-/// A DMA engine that takes its time, in polls: some transfers are moved at once, some later and in another order, some
-/// find it busy.
-class SlowEngine final : public fabric::DmaProvider {
+/// A DMA engine that takes its time, in polls, and pulls, too: some transfers are moved at once, some later and in
+/// another order, some find it busy.
+class SlowEngine final : public fabric::DmaProvider, private fabric::DmaPuller {
  public:
   explicit SlowEngine(RandomSource& random) : random_(random) {}
 
-  [[nodiscard]] fabric::DmaStart start(const fabric::DmaTransfer& transfer) override {
-    if (random_.below(3) == 0) return copy_.start(transfer);
-    if (waiting_.size() == kAtMost) return fabric::DmaStart::busy;
-    waiting_.push_back({transfer, polls_ + random_.below(12)});
-    return fabric::DmaStart::started;
-  }
+  [[nodiscard]] fabric::DmaStart start(const fabric::DmaTransfer& transfer) override { return take({transfer, false}); }
+  [[nodiscard]] fabric::DmaPuller* puller() override { return this; }
   [[nodiscard]] std::size_t poll(std::span<fabric::DmaCompletion> out) override {
     std::size_t ended = 0;
     std::erase_if(waiting_, [&](const Waiting& waiting) {
       if (waiting.due > polls_ || ended == out.size()) return false;
-      out[ended++] = {waiting.transfer.id, copy_.start(waiting.transfer) == fabric::DmaStart::moved};
+      out[ended++] = {waiting.transfer.id, move(waiting) == fabric::DmaStart::moved};
       return true;
     });
     ++polls_;
@@ -41,11 +37,26 @@ class SlowEngine final : public fabric::DmaProvider {
   static constexpr std::size_t kAtMost = 4;
   struct Waiting {
     fabric::DmaTransfer transfer;
+    bool pull = false;
     std::uint64_t due = 0;  ///< at this poll, or as soon as there is room to tell
   };
+  [[nodiscard]] fabric::DmaStart pull(const fabric::DmaTransfer& transfer) override { return take({transfer, true}); }
+  void stop(std::uint64_t id) override {
+    std::erase_if(waiting_, [id](const Waiting& waiting) { return waiting.transfer.id == id; });
+  }
+  [[nodiscard]] fabric::DmaStart take(Waiting what) {
+    if (random_.below(3) == 0) return move(what);
+    if (waiting_.size() == kAtMost) return fabric::DmaStart::busy;
+    what.due = polls_ + random_.below(12);
+    waiting_.push_back(what);
+    return fabric::DmaStart::started;
+  }
+  [[nodiscard]] fabric::DmaStart move(const Waiting& what) {
+    return what.pull ? copy_.puller()->pull(what.transfer) : copy_.start(what.transfer);
+  }
 
   RandomSource& random_;
-  fabric::ProcessorCopy copy_;
+  fabric::TwoWayCopy copy_;
   std::uint64_t polls_ = 0;
   std::deque<Waiting> waiting_;
 };

@@ -40,11 +40,12 @@ struct Simulation : OperationSimulation<MemoryWorld, MemoryScenario, MemorySumma
     }
     fmt::print(
         "{} operations in {:.1f} s ({:.0f}/s), {} of {} allowed, {} kinds of verdict, {} crashes; all memory compared "
-        "{} times; {} direct, {} retransmissions, {} cells out of sequence, {} duplicates, {} writes placed early\n"
+        "{} times; {} direct ({} pulled), {} retransmissions, {} cells out of sequence, {} duplicates, {} writes "
+        "placed early\n"
         "trace hash {:016x}\n",
         summary.operations, seconds, static_cast<double>(summary.operations) / seconds, allowed, all,
-        summary.verdicts.size(), summary.crashes, summary.comparisons, summary.direct, summary.retransmissions,
-        summary.out_of_sequence, summary.duplicates, summary.placed_early, summary.trace_hash);
+        summary.verdicts.size(), summary.crashes, summary.comparisons, summary.direct, summary.pulled,
+        summary.retransmissions, summary.out_of_sequence, summary.duplicates, summary.placed_early, summary.trace_hash);
   }
 
   void print_more(const Summary& summary) {

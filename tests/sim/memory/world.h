@@ -60,6 +60,7 @@ struct MemorySummary : SeedResult {
   std::uint64_t crashes = 0;
   std::uint64_t comparisons = 0;  ///< of all memory with the model's
   std::uint64_t direct = 0;       ///< writes and reads through the window
+  std::uint64_t pulled = 0;       ///< of these, reads whose bytes the reader's engine took
   std::uint64_t retransmissions = 0;
   std::uint64_t out_of_sequence = 0;  ///< cells that came early or late
   std::uint64_t duplicates = 0;
