@@ -237,10 +237,26 @@ void MemoryWorld::apply_read(Request& request) {
   change(request, request.segments, content(reference.pieces(remote.tag, remote.address, request.bytes)));
   static_cast<void>(reference.touch(access, true));
   reference.take(to(request).queues[request.queue], {access, true});
+  hold_pulls(request.from);
   if (request.bytes == 0) return;
   const Queue& own = from(request).queues[request.queue];
   const Access sink{request.segment_tags.front(), own.domain, request.bytes, Right::remote_write, own.number, 0};
   static_cast<void>(from(request).reference.touch(sink, false));
+}
+
+/// An owner ends a one-shot entry that a read has taken with a later read of the queue. It hears nothing of pulled
+/// ones, and the model can't know which are pulled: so none is from the first such read on.
+void MemoryWorld::hold_pulls(std::size_t number) {
+  Site& site = sites_[number];
+  const Site& owner = sites_[number ^ 1U];
+  if (site.engine == nullptr) return;
+  const auto takes_one = [&](const Answered& answered) {
+    const Reference::Entry* entry = owner.reference.find(answered.access.tag);
+    return answered.read && entry != nullptr && entry->touch == TouchControl::one_shot;
+  };
+  const bool any = std::ranges::any_of(
+      owner.queues, [&](const Queue& queue) { return std::ranges::any_of(queue.answered, takes_one); });
+  if (any) site.engine->may_pull = false;
 }
 
 void MemoryWorld::apply_atomic(Request& request) {

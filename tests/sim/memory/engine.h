@@ -33,6 +33,8 @@ class SlowEngine final : public fabric::DmaProvider, private fabric::DmaPuller {
   }
   [[nodiscard]] bool idle() const { return waiting_.empty(); }
 
+  bool may_pull = true;  ///< false: it is busy for pulls
+
  private:
   static constexpr std::size_t kAtMost = 4;
   struct Waiting {
@@ -40,7 +42,9 @@ class SlowEngine final : public fabric::DmaProvider, private fabric::DmaPuller {
     bool pull = false;
     std::uint64_t due = 0;  ///< at this poll, or as soon as there is room to tell
   };
-  [[nodiscard]] fabric::DmaStart pull(const fabric::DmaTransfer& transfer) override { return take({transfer, true}); }
+  [[nodiscard]] fabric::DmaStart pull(const fabric::DmaTransfer& transfer) override {
+    return may_pull ? take({transfer, true}) : fabric::DmaStart::busy;
+  }
   void stop(std::uint64_t id) override {
     std::erase_if(waiting_, [id](const Waiting& waiting) { return waiting.transfer.id == id; });
   }

@@ -107,6 +107,10 @@ void MemoryWorld::judge() {
   compare_memory();
   revive_queues();
   in_flight_.clear();
+  for (std::size_t number = 0; number < kSites; ++number) {
+    if (sites_[number].engine != nullptr) sites_[number].engine->may_pull = true;
+    hold_pulls(number);
+  }
 }
 
 void MemoryWorld::Possible::add(const Request& request) {

@@ -199,6 +199,7 @@ class MemoryWorld final : PathsWorld {
   void apply_failure(Request& request);
   void apply_write(Request& request);
   void apply_read(Request& request);
+  void hold_pulls(std::size_t site);
   void apply_atomic(Request& request);
   void apply_send(Request& request);
   void apply_memory_request(Request& request);
