@@ -268,6 +268,13 @@ bool Responder::in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell)
   if (ahead == 0 && incoming.active && !traits(cell.opcode).first && cell.cell_sequence == incoming.next_cell) {
     return true;
   }
+  // A link that loses cells may repeat them, too. Where a fault is injected it is as with hardware: only a cell that
+  // comes next goes on with a message.
+  const bool may_repeat = !queue_pair.path->lossless;
+  if (may_repeat && ahead == 0 && incoming.active && cell.cell_sequence < incoming.next_cell) {
+    ++context_.counters.dropped_duplicate;
+    return false;
+  }
   if (ahead < 0) {
     // The rest of a message that was refused has been counted with it; anything else is a copy.
     if (ahead != -1 || !queue_pair.silent) ++context_.counters.dropped_duplicate;
