@@ -170,8 +170,16 @@ void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {
   }
   if (ok && answer_is_lost(queue_pair, cell.packet_sequence)) return;
   if (ok && good == 0) return awaits_turn(queue_pair);
+  const bool went_back = send.next == send.done && send.next_cell == 0;
+  const std::uint64_t before = send.done;
   complete_acknowledged(queue_pair, send.acknowledged_psn + good);
   if (!queue_pair.rules().connected) return;  // that was one loss too many
+  // What it is about has not left since the last such answer: a link may repeat cells.
+  const bool is_again = cell.syndrome == Syndrome::sequence_error || cell.syndrome == Syndrome::receiver_not_ready;
+  if (is_again && went_back && send.done == before) {
+    ++context_.counters.dropped_duplicate;
+    return;
+  }
   switch (cell.syndrome) {
     case Syndrome::ok:
       return;

@@ -9,6 +9,14 @@ namespace splitnic::fabric::test::adapter_mending_test {
 namespace {
 
 constexpr std::uint32_t kPsn = ScriptedPeer::kPsn;
+constexpr std::uint32_t kOwnPsn = ScriptedPeer::kOwnPsn;
+
+AdapterOptions impatient() {
+  AdapterOptions options = test::small_cells();
+  options.ack_timeout = milliseconds(10);
+  options.retry_count = 3;
+  return options;
+}
 
 /// One cell of a message of four, ten bytes each; the packet CRC spans them in this order.
 struct FourCells {
@@ -34,6 +42,39 @@ FourCells four_of_a_send() {
 }
 
 }  // namespace
+
+TEST_CASE("copies of one refusal count once", "[fabric][adapter][mending]") {
+  AdapterOptions options = impatient();
+  options.receiver_not_ready_retries = 2;
+  ScriptedPeer peer(options);
+  REQUIRE(peer.host.send(1, 0, 64) == Status::ok);
+  CHECK(peer.poll_and_take().size() == 1);
+  const bool later = GENERATE(false, true);
+  for (int retry = 0; retry < 2; ++retry) {
+    for (int copy = 0; copy < 5; ++copy) {
+      peer.acknowledge(Syndrome::receiver_not_ready, kOwnPsn, 3000);
+      if (later) CHECK(peer.poll_and_take(microseconds(100)).empty());
+    }
+    CHECK(peer.poll_and_take().empty());
+    CHECK(peer.poll_and_take(microseconds(3000)).size() == 1);
+  }
+  CHECK(peer.host.adapter.counters().not_ready_received == 2);
+  CHECK(peer.host.adapter.counters().dropped_duplicate == 8);
+  peer.acknowledge(Syndrome::receiver_not_ready, kOwnPsn, 3000);
+  peer.poll();
+  CHECK(how(peer.host.take()) == std::vector<std::string>{"receiver_not_ready"});
+}
+
+TEST_CASE("copies of one request to send again have a message sent again once", "[fabric][adapter][mending]") {
+  ScriptedPeer peer;
+  for (std::uint64_t i = 0; i < 3; ++i) REQUIRE(peer.host.send(i, 0, 64) == Status::ok);
+  CHECK(peer.poll_and_take().size() == 3);
+  for (int copy = 0; copy < 5; ++copy) peer.acknowledge(Syndrome::sequence_error, kOwnPsn + 1);
+  CHECK(peer.poll_and_take().size() == 2);
+  CHECK(peer.host.adapter.counters().sequence_errors_received == 1);
+  CHECK(peer.host.adapter.counters().dropped_duplicate == 4);
+  CHECK(peer.host.take().size() == 1);
+}
 
 TEST_CASE("a repeated cell of an unacknowledged message is dropped, and the message arrives",
           "[fabric][adapter][mending]") {
