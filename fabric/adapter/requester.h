@@ -105,6 +105,8 @@ class Requester {
   void refuse_answer(QueuePair& queue_pair, const SendEntry& entry, const ReceivedCell& received, ProtectionError error,
                      CompletionStatus status);
   void retry(QueuePair& queue_pair);
+  void mend(QueuePair& queue_pair);
+  [[nodiscard]] static bool is_timed(const QueuePair& queue_pair);
   [[nodiscard]] static bool may_be_lost(const QueuePair& queue_pair);
   void ask_again(QueuePair& queue_pair);
   [[nodiscard]] static bool waits_for_path(const QueuePair& queue_pair);

@@ -185,7 +185,7 @@ void Requester::take_acknowledgement(QueuePair& queue_pair, const Cell& cell) {
       return;
     case Syndrome::sequence_error:
       ++context_.counters.sequence_errors_received;
-      return retry(queue_pair);
+      return mend(queue_pair);
     case Syndrome::receiver_not_ready: {
       ++context_.counters.not_ready_received;
       if (send.receiver_not_ready_left == 0) {
@@ -280,12 +280,13 @@ SendEntry* Requester::answered_by(QueuePair& queue_pair, const Cell& cell, bool 
   return nullptr;
 }
 
-/// An answer, or a part of one, was lost on the way: noticed once, after that it is the timeout's.
+/// An answer, or a part of one, was lost on the way: noticed once, after that it is the timeout's, unless the answer
+/// begins again.
 void Requester::answer_missed(QueuePair& queue_pair) {
-  queue_pair.answer = AnswerReassembly{};
+  if (queue_pair.path->lossless) queue_pair.answer = AnswerReassembly{};
   if (queue_pair.send.loss_noticed) return;
   queue_pair.send.loss_noticed = true;
-  retry(queue_pair);
+  mend(queue_pair);
 }
 
 void Requester::answered(QueuePair& queue_pair, SendEntry& entry) {
@@ -302,11 +303,14 @@ void Requester::take_read_response(QueuePair& queue_pair, const ReceivedCell& re
   if (entry == nullptr || entry->answer_lost) return;
   const OpcodeTraits& what = traits(cell.opcode);
   AnswerReassembly& answer = queue_pair.answer;
-  if (what.first) {
+  // An answer that was asked for again goes on where it broke off, as a message does: see Responder::keeps_cells.
+  const bool goes_on = !queue_pair.path->lossless && answer.active && !what.last;
+  if (what.first && !goes_on) {
     answer = AnswerReassembly{.active = true};
   } else if (!answer.active || cell.cell_sequence != answer.next_cell) {
     const bool copy = answer.active && cell.cell_sequence < answer.next_cell;
     ++(copy ? context_.counters.dropped_duplicate : context_.counters.dropped_out_of_sequence);
+    if (copy && what.first) queue_pair.send.loss_noticed = false;
     if (!copy) answer_missed(queue_pair);
     return;
   }
@@ -326,6 +330,7 @@ void Requester::take_read_response(QueuePair& queue_pair, const ReceivedCell& re
   if (!fits) return refuse_answer(queue_pair, *entry, received, ProtectionError::base_or_bounds_violation, kPeersFault);
   if (queue_pair.path->corrupts && !packet_is_whole(answer.packet_crc, received)) {
     ++context_.counters.dropped_bad_cell;
+    answer = AnswerReassembly{};
     return answer_missed(queue_pair);
   }
   if (const auto refusal = place_answer(queue_pair, *entry, received.payload, what.last)) {
@@ -416,8 +421,25 @@ void Requester::retry(QueuePair& queue_pair) {
   if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
   --send.retries_left;
   send.acknowledge_by = kNever;
-  queue_pair.answer = AnswerReassembly{};
+  if (queue_pair.path->lossless) queue_pair.answer = AnswerReassembly{};
   send.rewind_to(send.done);
+}
+
+/// The peer says that a cell is missing, or a part of its answer is. Where a link loses cells, a long message is mended
+/// many times within milliseconds, and its peer is well. There an attempt is a time: each ack_timeout in which no
+/// request ends is one, however often this end goes back (check_time).
+void Requester::mend(QueuePair& queue_pair) {
+  if (queue_pair.path->lossless) return retry(queue_pair);
+  SendQueue& send = queue_pair.send;
+  if (send.acknowledge_by == kNever) send.acknowledge_by = context_.now + queue_pair.times.ack_timeout;
+  send.rewind_to(send.done);
+}
+
+/// The timeout of the oldest request runs. A message that is mended may never have been on the wire whole.
+bool Requester::is_timed(const QueuePair& queue_pair) {
+  const SendQueue& send = queue_pair.send;
+  if (send.sent != send.done) return true;
+  return send.acknowledge_by != kNever && send.done != send.posted && send.entries[send.done].numbered;
 }
 
 /// A peer that has said that it will answer is asked for the oldest answer alone: nothing else can be missing there.
@@ -502,7 +524,7 @@ void Requester::check_time(QueuePair& queue_pair) {
     const bool begins = entry.request.operation == Operation::delay && may_begin(queue_pair, entry);
     if (begins) send.delay_until = context_.now + entry.request.delay;
   }
-  if (send.sent == send.done || context_.now < send.hold_until) return;
+  if (!is_timed(queue_pair) || context_.now < send.hold_until) return;
   if (send.acknowledge_by == kNever) {
     // Started by the poll after the cell left, not by the post: `now` of a post may be as old as its caller's sleep.
     send.acknowledge_by = context_.now + queue_pair.times.ack_timeout;
@@ -512,7 +534,9 @@ void Requester::check_time(QueuePair& queue_pair) {
   ++context_.counters.timeouts;
   const bool asks_once = send.awaits_turn && !queue_pair.answer.active && queue_pair.path->lossless &&
                          context_.options.faults == nullptr && is_answered(send.entries[send.done].request.operation);
-  if (may_be_lost(queue_pair) && !asks_once) return retry(queue_pair);
+  // Where it is long, the copy that is just leaving may be what the peer lacks.
+  const bool leaves = !queue_pair.path->lossless && send.next == send.done && send.next_cell != 0;
+  if (may_be_lost(queue_pair) && !asks_once && !leaves) return retry(queue_pair);
   // The peer is slow. That ends too, but copies of what it has already would not help.
   if (send.retries_left == 0) return fail_queue_pair(context_, queue_pair, CompletionStatus::retry_exceeded);
   --send.retries_left;
@@ -524,13 +548,10 @@ Time Requester::next_deadline(const QueuePair& queue_pair) const {
   const SendQueue& send = queue_pair.send;
   if (!queue_pair.rules().connected || send.done == send.posted) return kNever;
   if (context_.now < send.hold_until) return send.hold_until;
+  const auto from_now = [&](Time by) { return by == kNever ? context_.now + queue_pair.times.ack_timeout : by; };
   Time deadline = kNever;
-  if (send.sent != send.done) {
-    deadline = send.acknowledge_by == kNever ? context_.now + queue_pair.times.ack_timeout : send.acknowledge_by;
-  }
-  if (waits_for_path(queue_pair) || lacks_room(queue_pair)) {
-    deadline = send.room_by == kNever ? context_.now + queue_pair.times.ack_timeout : send.room_by;
-  }
+  if (is_timed(queue_pair)) deadline = from_now(send.acknowledge_by);
+  if (waits_for_path(queue_pair) || lacks_room(queue_pair)) deadline = std::min(deadline, from_now(send.room_by));
   if (waits_for_path(queue_pair)) return deadline;
   if (send.next == send.posted || !queue_pair.sends_on()) return deadline;
   const SendEntry& entry = send.entries[send.next];

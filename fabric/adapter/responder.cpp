@@ -203,9 +203,9 @@ bool Responder::in_order_acknowledged(QueuePair& queue_pair, const ReceivedCell&
     }
     return false;
   }
-  if (ahead == 0 && what.first) {  // perhaps once more, after a refusal or a loss: from the start
+  if (ahead == 0 && what.first) {  // perhaps once more, after a refusal or a loss
     queue_pair.silent = false;
-    return true;
+    if (!keeps_cells(queue_pair, what)) return true;
   }
   if (ahead == 0 && incoming.active && cell.cell_sequence == incoming.next_cell) return true;
   if (ahead == 0 && incoming.active && cell.cell_sequence < incoming.next_cell) {
@@ -213,12 +213,22 @@ bool Responder::in_order_acknowledged(QueuePair& queue_pair, const ReceivedCell&
     return false;
   }
   if (ahead < 0 || !place_early(queue_pair, received)) ++context_.counters.dropped_out_of_sequence;
-  queue_pair.incoming = Reassembly{};
+  if (queue_pair.path->lossless) queue_pair.incoming = Reassembly{};
   if (!queue_pair.silent) {
     schedule_acknowledgement(queue_pair, Syndrome::sequence_error, queue_pair.expected_psn);
     queue_pair.silent = true;
   }
   return false;
+}
+
+/// The message begins again, and the cells that came before the lost one are here: it goes on where it broke off. So a
+/// long message needs one more copy for each lost cell, and not one copy without a loss, which might never come. What
+/// the peer changed between two copies shows in the packet CRC, and then the message starts anew. Memory with touch
+/// control is written once, in order: there it starts anew always.
+bool Responder::keeps_cells(const QueuePair& queue_pair, const OpcodeTraits& what) {
+  const Reassembly& incoming = queue_pair.incoming;
+  if (queue_pair.path->lossless || !incoming.active || what.last || what.kind != incoming.kind) return false;
+  return what.kind == MessageKind::send || incoming.remembered.current() != nullptr;
 }
 
 /// A link that reorders may deliver a write before an earlier packet. A write that ends a one-touch entry is placed at
@@ -475,6 +485,7 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
     }
   }
   queue_pair.incoming = Reassembly{};
+  queue_pair.silent = false;  // the lost cell may have come late, without a First cell before it
   // An answer acknowledges its request: reads and atomics are owed nothing else.
   const bool answered = what.is(MessageKind::read_request) || what.is(MessageKind::atomic);
   if (queue_pair.options.acknowledged && !answered) {

@@ -66,6 +66,7 @@ class Responder {
   Status fill_checked(ReceiveQueue& receive, ReceiveEntry& entry, const Consumer& user, const ReceiveRequest& request,
                       bool verbs_rules) const;
   [[nodiscard]] bool in_order_acknowledged(QueuePair& queue_pair, const ReceivedCell& received);
+  [[nodiscard]] static bool keeps_cells(const QueuePair& queue_pair, const OpcodeTraits& what);
   [[nodiscard]] bool place_early(QueuePair& queue_pair, const ReceivedCell& received);
   void pass_early(QueuePair& queue_pair);
   [[nodiscard]] bool in_order_unacknowledged(QueuePair& queue_pair, const Cell& cell);
