@@ -47,7 +47,7 @@ std::vector<NamedCounter> describe(const UdpCounters& counters) {
 }
 
 UdpPeer::UdpPeer(DatagramSink& sink, const UdpOptions& options, RandomSource& random)
-    : sink_(sink), options_(options), random_(random), offer_(draw()) {
+    : sink_(sink), options_(options), windows_(options.window_bytes), random_(random), offer_(draw()) {
   SPLITNIC_CHECK(options_.datagram_bytes >= kUdpMinDatagram && options_.datagram_bytes <= kUdpMaxDatagram);
   SPLITNIC_CHECK(options_.port_address.value >> 48U == 0);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
@@ -62,6 +62,17 @@ UdpPeer::Identity UdpPeer::draw() {
   while (drawn.key == UdpKey{}) drawn.key = UdpKey{random_.next()};
   while (drawn.epoch == Epoch{}) drawn.epoch = Epoch{random_.next()};
   return drawn;
+}
+
+void UdpPeer::limit_windows(std::uint64_t bytes) {
+  std::uint64_t all = 0;
+  for (const std::uint32_t window : options_.window_bytes) all += window;
+  const std::uint64_t most = std::min(bytes, all);
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    const std::uint32_t window = options_.window_bytes[lane];
+    const std::uint32_t least = std::min(window, std::max(kLeastWindow, options_.datagram_bytes));
+    windows_[lane] = std::max(least, static_cast<std::uint32_t>(window * most / all));
+  }
 }
 
 // ---- incarnations
@@ -90,19 +101,21 @@ void UdpPeer::restart() {
   hello_next_ = Time{};
 }
 
-void UdpPeer::say_hello(UdpKey receiver, const Identity& as) {
+void UdpPeer::say_hello(UdpKey receiver, Identity& as) {
+  // What the first one has said holds, whichever of them the peer takes.
+  if (as.windows[0] == 0) as.windows = windows_;
   UdpHello hello;
   hello.receiver_key = receiver;
   hello.sender_key = as.key;
   hello.epoch = as.epoch;
   hello.port_address = options_.port_address;
-  hello.window_bytes = options_.window_bytes;
+  hello.window_bytes = as.windows;
   hello.datagram_bytes = options_.datagram_bytes;
   const UdpHelloBytes bytes = encode_udp(hello);
   if (sink_.send(std::as_bytes(std::span(&bytes, 1)))) ++counters_.datagrams_sent;
 }
 
-void UdpPeer::answer(const UdpHello& hello, const Identity& as) {
+void UdpPeer::answer(const UdpHello& hello, Identity& as) {
   if (now_ < answer_next_) {
     ++counters_.dropped_hello_limit;
     return;
@@ -144,7 +157,7 @@ void UdpPeer::accept(const UdpHello& hello) {
   datagram_bytes_ = std::min(options_.datagram_bytes, peer_.datagram_bytes);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     out_[lane].granted = peer_.window_bytes[lane];
-    in_[lane].granted = options_.window_bytes[lane];
+    in_[lane].granted = own_.windows[lane];
   }
   up_ = changed_ = true;
   ++incarnation_;
@@ -232,13 +245,14 @@ void UdpPeer::pop(VirtualLane number) {
 
 /// Lost bytes count as seen once a later datagram comes, so a loss does not shrink the window.
 std::uint64_t UdpPeer::grantable(std::size_t lane) const {
-  const std::uint64_t stored = in_[lane].runs.bytes();
-  return std::max(in_[lane].granted, in_[lane].seen + (options_.window_bytes[lane] - stored));
+  const std::uint64_t window = windows_[lane];
+  const std::uint64_t stored = std::min<std::uint64_t>(window, in_[lane].runs.bytes());
+  return std::max(in_[lane].granted, in_[lane].seen + (window - stored));
 }
 
 bool UdpPeer::grant_is_due() const {
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    if (grantable(lane) - in_[lane].granted >= options_.window_bytes[lane] / kGrantShare) return true;
+    if (grantable(lane) - in_[lane].granted >= windows_[lane] / kGrantShare) return true;
   }
   return false;
 }

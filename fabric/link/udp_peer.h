@@ -85,6 +85,12 @@ class UdpPeer {
   /// sink: lent.
   UdpPeer(DatagramSink& sink, const UdpOptions& options, RandomSource& random);
 
+  /// Offers the peer no more than this in both lanes together, in the proportions of the options: what the socket keeps
+  /// for this peer. At least kLeastWindow or a datagram in each lane, if the options have as much. What was granted
+  /// before stays granted.
+  void limit_windows(std::uint64_t bytes);
+  /// Several datagrams, so that they need not be sent one by one.
+  static constexpr std::uint32_t kLeastWindow = 16U << 10U;
   /// Voids the present incarnation and begins anew. Call at start-up too.
   void restart();
   /// A datagram from the peer's address; malformed and forged ones are counted and change nothing.
@@ -129,6 +135,7 @@ class UdpPeer {
   struct Identity {
     UdpKey key{};
     Epoch epoch{};
+    std::array<std::uint32_t, kLanes> windows{};  // as its first hello said; 0: it was not said yet
   };
   struct Out {
     std::vector<std::byte> datagram;
@@ -154,9 +161,9 @@ class UdpPeer {
   void take_hello(const UdpHello& hello);
   void take_data(const UdpData& data);
   [[nodiscard]] bool store(const UdpData& data);
-  void answer(const UdpHello& hello, const Identity& as);
+  void answer(const UdpHello& hello, Identity& as);
   void accept(const UdpHello& hello);
-  void say_hello(UdpKey receiver, const Identity& as);
+  void say_hello(UdpKey receiver, Identity& as);
   [[nodiscard]] std::uint64_t grantable(std::size_t lane) const;
   [[nodiscard]] bool grant_is_due() const;
   [[nodiscard]] bool send_datagram(VirtualLane lane, bool ask);
@@ -164,6 +171,7 @@ class UdpPeer {
 
   DatagramSink& sink_;
   UdpOptions options_;
+  std::array<std::uint32_t, kLanes> windows_;  // that are offered, at most the options'
   RandomSource& random_;
   UdpCounters counters_{};
   Identity offer_{};

@@ -25,7 +25,7 @@ using boost::asio::ip::udp;
 using boost::system::error_code;
 
 constexpr std::size_t kDatagramsAtOnce = 64;
-// What the kernel keeps while this end is busy; the system's limit cuts it.
+// What the kernel keeps while this end is busy; the system's limit cuts it (on Linux, net.core.rmem_max).
 constexpr int kKernelBytes = 1 << 20;
 
 Result<udp::endpoint> endpoint_of(const UdpAddress& address) {
@@ -83,8 +83,25 @@ struct UdpSocket::State {
   udp::socket socket{context};
   UdpSocketCounters counters{};
   std::map<udp::endpoint, Known> peers;
+  std::size_t links = 0;  // those of peers that have one
   std::array<std::byte, kUdpMaxDatagram + 1> datagram{};
+
+  void share_kernel_bytes();
 };
+
+/// What lies unread in the kernel is a part of the windows of all links. If they were larger together, a sender that
+/// keeps to its window would lose datagrams whenever this end is busy. Asio tells the half of what the kernel counts:
+/// the rest is for the kernel's own data about each datagram.
+void UdpSocket::State::share_kernel_bytes() {
+  boost::asio::socket_base::receive_buffer_size kept;
+  error_code error;
+  socket.get_option(kept, error);
+  if (error || links == 0) return;
+  const std::uint64_t each = static_cast<std::uint64_t>(std::max(kept.value(), 0)) / links;
+  for (const auto& [address, known] : peers) {
+    if (known.peer != nullptr) known.peer->limit_windows(each);
+  }
+}
 
 UdpSocket::UdpSocket(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
@@ -100,7 +117,7 @@ Result<std::unique_ptr<UdpSocket>> UdpSocket::open(const UdpAddress& local) {
   if (!error) socket.bind(*endpoint, error);
   if (!error) socket.non_blocking(true, error);
   if (error) return fail("cannot use UDP address {}: {}", to_string(local), error.message());
-  // What the system refuses here costs losses, which the transport repairs.
+  // What the system refuses here makes the windows smaller (share_kernel_bytes).
   error_code ignored;
   socket.set_option(boost::asio::socket_base::receive_buffer_size(kKernelBytes), ignored);
   socket.set_option(boost::asio::socket_base::send_buffer_size(kKernelBytes), ignored);
@@ -126,11 +143,14 @@ Result<std::unique_ptr<UdpLink>> UdpSocket::connect(const UdpAddress& peer, cons
   if (known.sink == nullptr) known.sink = std::make_unique<PeerSink>(state_->socket, *endpoint, state_->counters);
   auto made = std::make_unique<UdpLink>(*known.sink, options, random, this);
   known.peer = &made->peer();
+  ++state_->links;
+  state_->share_kernel_bytes();
   return made;
 }
 
 void UdpSocket::forget(const UdpPeer& peer) {
-  std::erase_if(state_->peers, [&peer](const auto& each) { return each.second.peer == &peer; });
+  state_->links -= std::erase_if(state_->peers, [&peer](const auto& each) { return each.second.peer == &peer; });
+  state_->share_kernel_bytes();
 }
 
 std::size_t UdpSocket::receive(Time now) {

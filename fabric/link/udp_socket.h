@@ -40,7 +40,9 @@ class UdpSocket final : public DatagramSource {
   /// As bound.
   [[nodiscard]] UdpAddress local() const;
   /// Makes the link to the peer at an address, which no other link of this socket may have. The socket must outlive it.
-  /// random: lent. Errors: the address is not one, is not of the socket's family, or has a link already.
+  /// The links share what the kernel keeps for the socket: their windows are smaller than in the options where that is
+  /// not enough (UdpPeer::limit_windows). random: lent. Errors: the address is not one, is not of the socket's family,
+  /// or has a link already.
   [[nodiscard]] Result<std::unique_ptr<UdpLink>> connect(const UdpAddress& peer, const UdpOptions& options,
                                                          RandomSource& random);
   /// Gives each datagram that has come, up to a limit, to its link; returns how many.

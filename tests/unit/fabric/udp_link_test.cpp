@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/socket.h>
 
 #include "link_fixtures.h"
 
@@ -133,6 +134,54 @@ TEST_CASE("one socket has a link to each of many peers, and one only", "[fabric]
   CHECK_FALSE((*center)->connect(sockets[3]->local(), UdpOptions{}, random).has_value());
   links.erase(links.begin() + 6);  // the center's to peer 3
   CHECK((*center)->connect(sockets[3]->local(), UdpOptions{}, random).has_value());
+}
+
+TEST_CASE("the links of a socket offer what its kernel buffer holds, and share it", "[fabric][link][udp]") {
+  SeededRandom random(1);
+  auto opened = UdpSocket::open({});
+  REQUIRE(opened.has_value());
+  UdpSocket& center = **opened;
+  const int bytes = 200'000;  // which Linux doubles, for data of its own
+  REQUIRE(setsockopt(center.descriptor(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0);
+  std::vector<std::unique_ptr<UdpSocket>> sockets;
+  std::vector<std::unique_ptr<UdpLink>> theirs;
+  std::vector<std::unique_ptr<UdpLink>> own;
+  Time now{};
+  const auto connect = [&] {
+    sockets.push_back(std::move(UdpSocket::open({}).value()));
+    own.push_back(std::move(center.connect(sockets.back()->local(), UdpOptions{}, random).value()));
+    theirs.push_back(std::move(sockets.back()->connect(center.local(), UdpOptions{}, random).value()));
+    while (!theirs.back()->up() || !own.back()->up()) {
+      now += std::chrono::microseconds(10);
+      theirs.back()->poll(now);
+      own.back()->poll(now);
+    }
+  };
+  // How much the peer can send before the center takes it.
+  const auto unread = [&](UdpPeer& from) {
+    std::size_t sum = 0;
+    for (const VirtualLane lane : {VirtualLane::control, VirtualLane::data}) {
+      while (!from.claim(lane, 1000).empty()) {
+        from.release(lane, 1000);
+        sum += 1000;
+      }
+    }
+    return sum;
+  };
+  connect();
+  const std::size_t alone = unread(theirs[0]->peer());
+  CHECK(alone > 180'000);
+  CHECK(alone <= 200'000);
+  connect();
+  const std::size_t shared = unread(theirs[1]->peer());
+  CHECK(shared > 80'000);
+  CHECK(shared <= 100'000);
+  // A few datagrams are offered to each, however many there are.
+  for (int i = 0; i < 20; ++i) connect();
+  CHECK(unread(theirs.back()->peer()) > 30'000);
+  own.resize(1);
+  connect();
+  CHECK(unread(theirs.back()->peer()) == shared);
 }
 
 TEST_CASE("a program that the process executes does not get its socket", "[fabric][link][udp]") {

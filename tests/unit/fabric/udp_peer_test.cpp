@@ -513,5 +513,35 @@ TEST_CASE("every counter of the UDP link has a name of its own", "[fabric][udp]"
   CHECK(names.size() == sizeof(UdpCounters) / sizeof(std::uint64_t));
 }
 
+TEST_CASE("a limit makes the windows smaller, and what was granted stays granted", "[fabric][link][udp]") {
+  Pair pair;
+  UdpOptions large = options_of(0xa);
+  large.window_bytes = {64U << 10U, 256U << 10U};
+  pair.a = std::make_unique<UdpPeer>(pair.a_to_b, large, pair.random);
+  pair.a->limit_windows(160U << 10U);
+  pair.connect();
+  const auto fill = [&] {
+    std::uint32_t sent = 0;
+    while (send(*pair.b, kData, numbered(sent, 1022))) ++sent;  // 1024 bytes of the window
+    return sent;
+  };
+  const auto take = [&] {
+    pair.run(2ms);
+    std::uint32_t taken = 0;
+    while (receive(*pair.a, kData)) ++taken;
+    pair.run(2ms);
+    return taken;
+  };
+  CHECK(fill() == 128);  // half of what the options have, as of both lanes
+  pair.a->limit_windows(0);
+  CHECK(take() == 128);
+  CHECK(fill() == 16);  // the least
+  pair.a->limit_windows(std::uint64_t{1} << 40U);
+  CHECK(take() == 16);
+  CHECK(fill() > 128);
+  CHECK(take() > 128);
+  CHECK(dropped(*pair.a) == 0);
+}
+
 }  // namespace
 }  // namespace splitnic::fabric::udp_peer_test
