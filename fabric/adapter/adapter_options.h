@@ -155,7 +155,7 @@ struct QueuePairPeer {
   PathNumber path{};                     ///< the way to it; 0: the adapter's only one
 };
 
-/// What a queue pair has done since it was made, or last reset.
+/// What a queue pair has done since it was made; reads_answered: since it was last reset.
 struct QueuePairCounts {
   QueuePairState state = QueuePairState::reset;
   std::uint64_t requests_posted = 0;
