@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "../first_psn.h"
 #include "world.h"
 
 namespace splitnic::sim {
@@ -77,7 +78,7 @@ void MemoryWorld::make_queues(std::size_t path) {
 void MemoryWorld::connect(std::size_t path, std::size_t queue) {
   Site& left = sites_[2 * path];
   Site& right = sites_[2 * path + 1];
-  const std::uint32_t psn[2] = {draws_.next32(), draws_.next32()};
+  const std::uint32_t psn[2] = {draw_first_psn(draws_), draw_first_psn(draws_)};
   const QueuePairPeer to_right{right.queues[queue].number, psn[0], psn[1], right.queues[queue].reads_in};
   const QueuePairPeer to_left{left.queues[queue].number, psn[1], psn[0], left.queues[queue].reads_in};
   const bool connected = left.adapter->connect(left.queues[queue].number, to_right) == Status::ok &&

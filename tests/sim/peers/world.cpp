@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "../first_psn.h"
 #include "parts.h"
 
 namespace splitnic::sim {
@@ -292,7 +293,7 @@ void PeersWorld::connect(std::size_t number, Service service) {
   if (!of_owner.datagram) of_owner.shared_receives = shared_;
   link.at_peer = peer.adapter->create_queue_pair(of_peer).value();
   if (!of_owner.datagram || link.at_owner.value == 0) link.at_owner = owner_->create_queue_pair(of_owner).value();
-  QueuePairPeer to_owner{link.at_owner, draws_.next32(), draws_.next32()};
+  QueuePairPeer to_owner{link.at_owner, draw_first_psn(draws_), draw_first_psn(draws_)};
   QueuePairPeer to_peer{link.at_peer, to_owner.first_psn_expected, to_owner.first_psn_to_send};
   to_peer.path = peer.path;
   if (of_owner.datagram) {
