@@ -100,12 +100,12 @@ part_tidy() {
 }
 
 part_swarm() {
-  say "simulation: $swarm_seeds seeds, and $((swarm_seeds / 30 + 1)) each of protected memory and of many services, under AddressSanitizer"
-  build asan splitnic_sim memory_sim peers_sim
+  say "simulation: $swarm_seeds seeds, and $((swarm_seeds / 30 + 1)) each of protected memory, of many services and of the short way, under AddressSanitizer"
+  build asan splitnic_sim memory_sim peers_sim express_sim
   local first=$((tree_seed % 32768 * 1000))
   build/asan/bin/splitnic_sim --seeds "$first-$((first + swarm_seeds - 1))"
   local program
-  for program in memory_sim peers_sim; do
+  for program in memory_sim peers_sim express_sim; do
     "build/asan/bin/$program" --seeds "$first-$((first + swarm_seeds / 30))" --operations 10000
   done
 }

@@ -100,7 +100,7 @@ def read_mutants(folder):
 # tests/integration.
 
 ARGUMENTS = {"splitnic_sim": r"--seeds? [\d-]+", "memory_sim": r"--seeds? [\d-]+ --operations \d+",
-             "peers_sim": r"--seeds? [\d-]+ --operations \d+",
+             "peers_sim": r"--seeds? [\d-]+ --operations \d+", "express_sim": r"--seeds? [\d-]+ --operations \d+",
              "many_peers": r"--kills \d+"}
 
 def split_test(test):
