@@ -95,9 +95,13 @@ struct alignas(64) SendEntry : SendMarks {
       std::copy_n(from.segments.begin() + 1, from.segment_count - 1, request.segments.begin() + 1);
   }
   void copy_rest(const WorkRequest& from) {
-    constexpr std::size_t kAt = offsetof(WorkRequest, datagram);
-    std::memcpy(reinterpret_cast<std::byte*>(&request) + kAt, reinterpret_cast<const std::byte*>(&from) + kAt,
-                sizeof(WorkRequest) - kAt);
+    request.datagram = from.datagram;
+    request.remote_receives = from.remote_receives;
+    request.invalidate = from.invalidate;
+    request.delay = from.delay;
+    request.swap_or_add = from.swap_or_add;
+    request.compare = from.compare;
+    request.memory = from.memory;
   }
   void mark(const SendMarks& marks) { static_cast<SendMarks&>(*this) = marks; }
 };

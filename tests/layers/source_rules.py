@@ -98,6 +98,7 @@ RAW_ACCESS = {
     },
     r"\bget_address\s*\(": {"fabric/bridge/shm_memory.h": "where the mapping becomes accessors"},
     r"\bPeerMemory::over\b": {
+        ACCESSOR: "the accessor",
         "fabric/placement/board.cpp": "the own board, through the accessor",
         "fabric/placement/peer_board.cpp": "where the mapping becomes an accessor",
         "fabric/bridge/shm_memory.cpp": "the bridge that owns the mapping",
