@@ -77,8 +77,8 @@ std::shared_ptr<os::PrivilegedProcess> Sandbox::start_privileged(os::PrivilegedS
                                                                  const std::vector<std::string>& sockets) {
   if (!on_) return nullptr;
   os::PrivilegedWork work;
-  work.begin = [keep = std::move(keep), filter, subject = subject_] {
-    keep_only(keep, std::nullopt);
+  work.begin = [keep = std::move(keep)] { keep_only(keep, std::nullopt); };
+  work.confine = [filter, subject = subject_] {
     const auto closed = close_filter(permitted_calls(filter), subject + ", privileged process");
     if (!closed) throw StartupError{closed.error().message};
   };

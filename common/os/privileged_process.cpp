@@ -9,14 +9,18 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <exception>
+#include <functional>
+#include <latch>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -33,8 +37,10 @@ namespace {
 constexpr std::byte kDone{0};
 constexpr std::byte kRefused{1};
 
-/// How long request() waits for an earlier request.
+/// How long the first request() waits for what send() has sent. Often that takes some milliseconds.
 constexpr int kBusyMs = 1000;
+/// How long a request may go on after the requester has ended.
+constexpr Duration kLastRequestLimit = std::chrono::seconds(2);
 constexpr const char* kEnded = "the privileged process has ended";
 
 /// Whether the descriptor is readable, or has hung up, within so many milliseconds. Signals may prolong the wait.
@@ -64,6 +70,32 @@ void send_answer(int socket, const Result<PrivilegedMessage>& answer) {
   static_cast<void>(send_with_descriptors(socket, bytes, descriptors, 0));
 }
 
+/// The end of the privileged process. Its two threads may both reach it: the first one does the last work.
+class LastWork {
+ public:
+  explicit LastWork(const std::function<void()>& work) : work_(work) {}
+  [[noreturn]] void finish() {
+    while (begun_.exchange(true)) ::ppoll(nullptr, 0, nullptr, nullptr);  // the other thread ends the process
+    if (work_) work_();
+    ::_exit(0);
+  }
+
+ private:
+  const std::function<void()>& work_;
+  std::atomic<bool> begun_{false};
+};
+
+/// Ends the process when the requester has ended, although a request still waits for a disk, perhaps for ever.
+void watch_requester(int socket, LastWork& last, std::latch& begun) {
+  begun.count_down();
+  pollfd hang_up{socket, 0, 0};
+  while (::ppoll(&hang_up, 1, nullptr, nullptr) < 0 && errno == EINTR) {
+  }
+  const timespec limit = timespec_of(kLastRequestLimit);
+  ::ppoll(nullptr, 0, &limit, nullptr);
+  last.finish();
+}
+
 /// The new process, which never returns.
 [[noreturn]] void live(UniqueFd socket, const PrivilegedWork& work) {
   ::prctl(PR_SET_NAME, kPrivilegedProcessName);
@@ -73,9 +105,14 @@ void send_answer(int socket, const Result<PrivilegedMessage>& answer) {
   static_cast<void>(socket.release());
   try {
     if (work.begin) work.begin();
+    LastWork last(work.end);
+    std::latch begun(1);
+    std::thread(watch_requester, kept, std::ref(last), std::ref(begun)).detach();
+    begun.wait();  // the calls with which a thread begins need not be permitted
+    if (work.confine) work.confine();
     send_answer(kept, PrivilegedMessage{});
     serve_privileged(kept, work.service);
-    if (work.end) work.end();
+    last.finish();
   } catch (const StartupError& error) {
     std::fprintf(stderr, "splitnic: the privileged process: %s\n", error.message.c_str());
     ::_exit(1);
@@ -83,7 +120,6 @@ void send_answer(int socket, const Result<PrivilegedMessage>& answer) {
     std::fprintf(stderr, "splitnic: the privileged process: %s\n", error.what());
     ::_exit(1);
   }
-  ::_exit(0);
 }
 
 }  // namespace
@@ -161,13 +197,24 @@ Result<PrivilegedMessage> PrivilegedProcess::request(std::span<const std::byte> 
                                                      std::span<const int> descriptors) {
   const std::lock_guard lock(mutex_);
   if (const auto begun = begin(); !begun) return tl::unexpected(begun.error());
-  // Answers come in the order of the requests.
-  if (sent_ && !early_) {
-    if (!readable(socket_.get(), kBusyMs)) return fail("the privileged process is busy");
-    early_ = receive();
-  }
+  if (auto waited = wait_for_sent(); !waited) return tl::unexpected(waited.error());
   if (broken_ || send_with_descriptors(socket_.get(), bytes, descriptors, 0) < 0) return fail("{}", kEnded);
   if (readable(socket_.get(), patience_ms_)) return receive();
+  return lose();
+}
+
+/// Answers come in the order of the requests. Only one request blocks its thread, which may forward frames.
+Result<void> PrivilegedProcess::wait_for_sent() {
+  if (!sent_ || early_ || broken_) return {};
+  if (readable(socket_.get(), std::exchange(waited_, true) ? 0 : std::min(kBusyMs, patience_ms_))) {
+    early_ = receive();
+    return {};
+  }
+  if (monotonic_now() - sent_at_ >= std::chrono::milliseconds(patience_ms_)) return lose();
+  return fail("the privileged process is busy");
+}
+
+tl::unexpected<Error> PrivilegedProcess::lose() {
   broken_ = true;
   if (on_lost_) on_lost_();
   return fail("the privileged process does not answer");
@@ -179,13 +226,18 @@ Result<void> PrivilegedProcess::send(std::span<const std::byte> bytes, std::span
   if (auto begun = begin(); !begun) return begun;
   if (broken_ || send_with_descriptors(socket_.get(), bytes, descriptors, 0) < 0) return fail("{}", kEnded);
   sent_ = true;
+  sent_at_ = monotonic_now();
+  waited_ = false;
   return {};
 }
 
 std::optional<Result<PrivilegedMessage>> PrivilegedProcess::answer(int patience_ms) {
   const std::lock_guard lock(mutex_);
   SPLITNIC_CHECK(sent_);
-  if (!early_ && !readable(socket_.get(), patience_ms)) return std::nullopt;
+  if (!early_ && !readable(socket_.get(), broken_ ? 0 : patience_ms)) {
+    if (!broken_) return std::nullopt;
+    early_ = fail("{}", kEnded);
+  }
   sent_ = false;
   if (early_) return std::exchange(early_, std::nullopt);
   return receive();
@@ -202,12 +254,13 @@ Result<PrivilegedMessage> PrivilegedProcess::receive() {
 
 void PrivilegedProcess::end() {
   const std::lock_guard lock(mutex_);
-  // An empty request ends it; an answer that is on its way comes first.
-  if (!broken_ && send_bytes(socket_.get(), {}, 0) == 0) {
+  if (!broken_ && process_end_) {
+    socket_.reset();  // ends it, also if it is busy with a request
+    readable(process_end_.get(), patience_ms_);
+  } else if (!broken_ && send_bytes(socket_.get(), {}, 0) == 0) {
+    // An empty request ends it, too; an answer that is on its way comes first.
     while (readable(socket_.get(), patience_ms_) && receive()) {
     }
-    // The socket closes a moment before the process has ended.
-    if (process_end_) readable(process_end_.get(), patience_ms_);
   }
   broken_ = true;
 }

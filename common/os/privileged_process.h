@@ -11,6 +11,7 @@
 
 #include "common/os/unique_fd.h"
 #include "common/result.h"
+#include "common/time.h"
 
 namespace splitnic::os {
 
@@ -34,11 +35,15 @@ void serve_privileged(int socket, const PrivilegedService& service);
 
 /// What the privileged process does in its life.
 struct PrivilegedWork {
-  /// Runs first: gives up what the service does not need. start() returns after it. Throws StartupError, which ends the
-  /// process.
+  /// Runs first, while the process has one thread: gives up what the service does not need. Throws StartupError, which
+  /// ends the process.
   std::function<void()> begin{};
+  /// Runs next: confines all threads, because no other one begins later. start() returns after it. Throws as begin
+  /// does.
+  std::function<void()> confine{};
   PrivilegedService service;
-  /// Runs when the requester has ended, in whatever way.
+  /// Runs when the requester has ended, in whatever way. If a request does not end (a disk that does not answer), it
+  /// runs beside it, 2 s later, and the process then ends all the same.
   std::function<void()> end{};
   /// How long request() waits for an answer. Requests wait for the kernel's configuration lock, which busy machines
   /// hold for long.
@@ -52,20 +57,22 @@ class PrivilegedProcess {
  public:
   /// Forks. Call it before there are other threads, and after the thread has entered the namespaces that the service
   /// works in. The new process inherits stderr and no other descriptor; it ignores the signals that end daemons.
-  /// Returns when work.begin has run. Errors: no process, no descriptors; work.begin has failed.
+  /// Returns when work.begin and work.confine have run. Errors: no process, no descriptors; one of them has failed.
   [[nodiscard]] static Result<std::unique_ptr<PrivilegedProcess>> start(const PrivilegedWork& work);
-  /// The same without waiting for work.begin, so that both processes set themselves up at the same time. The caller
+  /// The same without waiting for them, so that both processes set themselves up at the same time. The caller
   /// must call wait_until_begun(). Errors: no process, no descriptors.
   [[nodiscard]] static Result<std::unique_ptr<PrivilegedProcess>> fork(const PrivilegedWork& work);
-  /// Returns when work.begin has run: until the process has given up its rights, nobody may rely on that. Errors:
-  /// work.begin has failed.
+  /// Returns when both have run: until the process has given up its rights, nobody may rely on that. Errors: one of
+  /// them has failed.
   [[nodiscard]] Result<void> wait_until_begun();
-  /// Calls this once, when a request is not answered in time: no later one will be, so this process must end. On the
-  /// thread that asked; the call must not use this object.
+  /// Calls this once, when a request is not answered in time: no later one will be, so this process must end. What
+  /// send() has sent may stay unanswered for any time until a request has to wait for it. On the thread that asked; the
+  /// call must not use this object.
   void on_lost(std::function<void()> call);
 
   /// Sends a request and waits for its answer. descriptors: lent. Errors: the service's; the process has ended, or did
-  /// not answer in time and then counts as ended.
+  /// not answer in time and then counts as ended; it is busy with what send() has sent: the first request waits up to a
+  /// second for that, later ones fail at once, and from work.patience after send() on the process counts as ended.
   [[nodiscard]] Result<PrivilegedMessage> request(std::span<const std::byte> bytes, std::span<const int> descriptors);
   /// Sends a request whose answer is collected later, by answer(). One at a time. Errors: the process has ended.
   [[nodiscard]] Result<void> send(std::span<const std::byte> bytes, std::span<const int> descriptors);
@@ -87,15 +94,19 @@ class PrivilegedProcess {
 
   [[nodiscard]] Result<PrivilegedMessage> receive();
   [[nodiscard]] Result<void> begin();
+  [[nodiscard]] Result<void> wait_for_sent();
+  tl::unexpected<Error> lose();
 
   std::mutex mutex_;  ///< protects the others
   UniqueFd socket_;
   UniqueFd process_end_;  ///< readable when the process has ended; empty where the kernel can't say so
   int patience_ms_;
   std::function<void()> on_lost_;
-  bool begun_ = false;   ///< work.begin has run
+  bool begun_ = false;   ///< work.begin and work.confine have run
   bool broken_ = false;  ///< an answer may still come, and nobody could tell to which request
   bool sent_ = false;    ///< answer() has not returned the answer yet
+  Time sent_at_{};
+  bool waited_ = false;  ///< a request has waited for that answer
   /// The answer to send(), if request() had to receive it first.
   std::optional<Result<PrivilegedMessage>> early_;
 };

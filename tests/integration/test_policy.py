@@ -15,6 +15,7 @@ from lab.process import run
 from support import GUEST
 
 SETTLE_SECONDS = 5
+PATIENCE_SECONDS = 30  # a unit gives its privileged process 10 s
 BPDU_GROUP = "01:80:c2:00:00:00"
 
 
@@ -209,6 +210,31 @@ class PolicyFile(support.LabTestCase):
         finally:
             os.kill(rights, signal.SIGCONT)
         self.assertEqual((reload.returncode, said), (0, f"policy {self.file}: 2 hosts\n"))
+
+    def test_a_unit_whose_disk_does_not_answer_serves_on_and_ends_when_its_lan_was_away(self):
+        self.file.write_text("")
+        unit = self.start_unit("--policy", self.file)
+        hosts = [Host(self.lab, unit, number, name=f"h{number}") for number in (1, 2)]
+        for host in hosts:
+            self.addCleanup(host.stop)
+            host.start()
+        self.assert_reaches(hosts[0], hosts[1].address)
+        rights = unit.rights()
+        os.kill(rights, signal.SIGSTOP)
+        try:
+            with subprocess.Popen([self.lab.splitnic, "policy", "reload", "--control", unit.control],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as reload:
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    reload.wait(1)
+                self.assert_pings(hosts[0], hosts[1].address)
+                for state in ("down", "up"):
+                    self.lan.unit_ns.ip("link", "set", self.lan.unit_if, state)
+                self.wait_line(unit, "the privileged process is busy")
+                self.assertEqual(unit.process.wait(PATIENCE_SECONDS), 1)
+                self.assertIn("the privileged process does not answer: ending", unit.process.text())
+                self.assertNotEqual(reload.wait(SETTLE_SECONDS), 0)
+        finally:
+            os.kill(rights, signal.SIGCONT)
 
     def test_an_access_vlan_a_rate_and_a_guard(self):
         self.file.write_text("[[host]]\nname = 'h1'\naccess-vlan = 5\nbroadcast-frames = 20\nrouter = false\n")

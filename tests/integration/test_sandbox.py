@@ -51,10 +51,12 @@ class Sandbox(support.LabTestCase):
         admin, raw, system = (1 << number for number in (12, 13, 21))
         for daemon, permitted in ((self.unit, raw | admin), (self.subject, admin | system)):
             process, = children(daemon.process.pid)
-            thread, = status(process)
-            self.assertEqual(int(thread["CapEff"], 16) & ~permitted, 0)
-            self.assertEqual(int(thread["CapBnd"], 16) & ~permitted, 0)
-            self.assertEqual((thread["NoNewPrivs"], thread["Seccomp"]), ("1", "2"), daemon.name)
+            threads = status(process)
+            self.assertEqual(len(threads), 2)
+            for thread in threads:
+                self.assertEqual(int(thread["CapEff"], 16) & ~permitted, 0)
+                self.assertEqual(int(thread["CapBnd"], 16) & ~permitted, 0)
+                self.assertEqual((thread["NoNewPrivs"], thread["Seccomp"]), ("1", "2"), daemon.name)
             files = {os.readlink(f"/proc/{process}/fd/{name}") for name in os.listdir(f"/proc/{process}/fd")
                      if int(name) > 2}
             self.assertEqual({file.split(":")[0] for file in files} - {"net"}, {"socket"}, daemon.name)

@@ -33,7 +33,8 @@ Result<PrivilegedMessage> serve(PrivilegedMessage request) {
   const std::string text = text_of(request.bytes);
   if (text == "who") return PrivilegedMessage{bytes_of(std::to_string(::getpid()))};
   if (text == "end") ::_exit(1);
-  if (text == "late") ::poll(nullptr, 0, 500);
+  if (text == "late") ::poll(nullptr, 0, 5000);
+  while (text == "hang") ::pause();  // as on a disk that never answers
   if (text != "pipe") return fail("{} is not served", text);
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0 || ::write(ends[1], "hello", 5) != 5) return fail("no pipe");
@@ -97,7 +98,7 @@ TEST_CASE("the end of the privileged process is seen, and requests fail from the
 
 TEST_CASE("a privileged process that does not answer in time is lost, and that is said once",
           "[common][privileged-process]") {
-  auto process = PrivilegedProcess::start({.service = serve, .patience = std::chrono::milliseconds(50)});
+  auto process = PrivilegedProcess::start({.service = serve, .patience = std::chrono::milliseconds(1000)});
   REQUIRE(process);
   int lost = 0;
   (*process)->on_lost([&lost] { ++lost; });
@@ -215,6 +216,66 @@ TEST_CASE("an answer can be collected later, and other requests may come before"
   REQUIRE(waited_for);
   REQUIRE(*waited_for);
   CHECK((**waited_for).bytes == who->bytes);
+}
+
+TEST_CASE("requests behind one that is not answered fail at once, and the process is lost when that is too old",
+          "[common][privileged-process]") {
+  constexpr std::chrono::milliseconds kPatience(3000);
+  auto process = PrivilegedProcess::start({.service = serve, .patience = kPatience});
+  REQUIRE(process);
+  int lost = 0;
+  (*process)->on_lost([&lost] { ++lost; });
+  const Time sent = monotonic_now();
+  REQUIRE((*process)->send(bytes_of("hang"), {}));
+  const auto first = (*process)->request(bytes_of("who"), {});  // it waits
+  REQUIRE_FALSE(first);
+  if (lost == 0) CHECK(first.error().message == "the privileged process is busy");
+  const Time behind = monotonic_now();
+  std::size_t refused = 0;
+  for (; lost == 0 && monotonic_now() - sent < std::chrono::seconds(30); ++refused) {
+    REQUIRE_FALSE((*process)->request(bytes_of("who"), {}));
+  }
+  CHECK(lost == 1);
+  CHECK(monotonic_now() - sent >= kPatience);
+  // Had each of them waited, there would be one or two.
+  CHECK((refused > 100 || behind - sent >= kPatience));
+  CHECK((*process)->ended());
+  const auto answer = (*process)->answer(60'000);
+  REQUIRE(answer);
+  REQUIRE_FALSE(*answer);
+  CHECK(answer->error().message == "the privileged process has ended");
+  CHECK(lost == 1);
+}
+
+TEST_CASE("a privileged process that waits for ever does its last work and ends when its requester has ended",
+          "[common][privileged-process]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  const int stderr_before = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  REQUIRE(::dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+  auto process = PrivilegedProcess::start(
+      {.service = serve, .end = [] { static_cast<void>(!::write(STDERR_FILENO, "last", 4)); }});
+  REQUIRE(::dup2(stderr_before, STDERR_FILENO) == STDERR_FILENO);
+  for (const int end : {stderr_before, ends[1]}) ::close(end);
+  REQUIRE(process);
+  REQUIRE((*process)->send(bytes_of("hang"), {}));
+  const bool orderly = GENERATE(true, false);
+  if (orderly) {
+    (*process)->end();
+    CHECK((*process)->ended());
+  } else {
+    process->reset();  // as after kill -9
+  }
+  std::string text;
+  for (std::array<char, 8> part{}; hangs_up(ends[0]);) {
+    const ssize_t got = ::read(ends[0], part.data(), part.size());
+    if (got <= 0) break;  // it has ended
+    text.append(part.data(), static_cast<std::size_t>(got));
+  }
+  CHECK(text == "last");
+  pollfd state{ends[0], 0, 0};
+  CHECK(::poll(&state, 1, 0) == 1);
+  ::close(ends[0]);
 }
 
 TEST_CASE("the end is seen although an answer waits", "[common][privileged-process]") {
