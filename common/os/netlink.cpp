@@ -237,6 +237,10 @@ Result<void> check_interface_name(std::string_view name) {
   if (name == "." || name == ".." || std::any_of(name.begin(), name.end(), unusable)) {
     return fail("'{}' can't be an interface name: none has blanks, '/', ':' or '%'", name);
   }
+  // Folders of /proc/sys/net/ipv4/conf: a kernel with IPv4 makes no such interface.
+  if (name == "all" || name == "default") {
+    return fail("'{}' can't be an interface name: the kernel uses it for settings of all interfaces", name);
+  }
   return {};
 }
 

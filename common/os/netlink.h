@@ -76,7 +76,8 @@ struct LinkEvent {
 };
 
 /// Whether an interface may have this name: 1 to 15 characters; no blank, no '/', ':', '%' (the kernel would read it as
-/// a pattern for a number) and no control character; neither "." nor "..". Error: one line that gives the reason.
+/// a pattern for a number) and no control character; none of ".", "..", "all" and "default". Error: one line that gives
+/// the reason.
 [[nodiscard]] Result<void> check_interface_name(std::string_view name);
 
 /// rtnetlink for interfaces, in the network namespace of the thread that opened it. Thread: one at a time. Requests

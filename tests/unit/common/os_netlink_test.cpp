@@ -74,6 +74,9 @@ TEST_CASE("an interface name has 1 to 15 characters, none of them a blank, a sla
     REQUIRE_FALSE(checked);
     CHECK(checked.error().message.ends_with("can't be an interface name: none has blanks, '/', ':' or '%'"));
   }
+  for (const char* name : {"all", "default"}) {
+    CHECK_THAT(check_interface_name(name).error().message, Catch::StartsWith(std::string("'") + name + "' can't be"));
+  }
   CHECK(check_interface_name("").error().message == "an interface name can't be empty");
   CHECK(check_interface_name("sixteen-letters-").error().message ==
         "the interface name 'sixteen-letters-' is longer than 15 characters");
