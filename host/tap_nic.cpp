@@ -13,6 +13,8 @@ namespace {
 
 // The unit can cause them at will.
 constexpr std::string_view kMtuLines = "MTU";
+/// The smallest MTU with which an interface keeps its IPv6 addresses (RFC 8200).
+constexpr std::uint32_t kLeastIpv6Mtu = 1280;
 
 }  // namespace
 
@@ -205,7 +207,7 @@ void TapNic::refresh(Time now, bool with_long_list) {
   settings_.mtu = link->mtu;
   settings_.up = link->up;
   settings_.promiscuous = link->promiscuous;
-  if (max_mtu_) follow_max_mtu();
+  if (max_mtu_) follow_max_mtu(*link);
   index_ = link->index;
   all_multicast_ = link->all_multicast;
   if (now >= quiet_at_) next_check_ = now + kQuietCheckInterval;
@@ -270,18 +272,25 @@ void TapNic::make_again() {
 }
 
 /// The LAN's MTU may be smaller for a short time, and no operator has to act when it is back.
-void TapNic::follow_max_mtu() {
+void TapNic::follow_max_mtu(const os::LinkInfo& link) {
   const std::uint32_t mtu = settings_.mtu;
   if (reduced_mtu_ && reduced_mtu_->set != mtu) reduced_mtu_.reset();  // somebody has set another one
-  if (mtu > *max_mtu_) {
-    if (!set_mtu(*max_mtu_)) {
+  const std::uint32_t most = std::max(*max_mtu_, least_mtu(link));
+  if (most > *max_mtu_ && mtu >= most) {
+    log_.recurring(os::LogLevel::kWarning,
+                   fmt::format("TAP {} keeps an MTU of {}, more than the session permits, for its IPv6 addresses; "
+                               "longer frames than the session's are lost",
+                               name_, most));
+  }
+  if (mtu > most) {
+    if (!set_mtu(most)) {
       return log_.recurring(os::LogLevel::kWarning,
                             fmt::format("TAP {} has an MTU of {}, more than the session's {}, and it can't be set back",
-                                        name_, mtu, *max_mtu_));
+                                        name_, mtu, most));
     }
     log_.limited(kMtuLines, os::LogLevel::kWarning,
-                 "TAP {} has an MTU of {}, more than the session permits: set back to {}", name_, mtu, *max_mtu_);
-    reduced_mtu_ = {.wanted = reduced_mtu_ ? reduced_mtu_->wanted : mtu, .set = *max_mtu_};
+                 "TAP {} has an MTU of {}, more than the session permits: set back to {}", name_, mtu, most);
+    reduced_mtu_ = {.wanted = reduced_mtu_ ? reduced_mtu_->wanted : mtu, .set = most};
   } else if (reduced_mtu_ && mtu < *max_mtu_) {
     const std::uint32_t raised = std::min(reduced_mtu_->wanted, *max_mtu_);
     if (!set_mtu(raised)) {
@@ -293,6 +302,13 @@ void TapNic::follow_max_mtu() {
     reduced_mtu_->set = raised;
     if (raised == reduced_mtu_->wanted) reduced_mtu_.reset();
   }
+}
+
+/// Below which MTU no session's may set this interface's. The kernel would remove addresses that nobody gives back.
+std::uint32_t TapNic::least_mtu(const os::LinkInfo& link) {
+  if (*max_mtu_ >= kLeastIpv6Mtu || link.mtu <= *max_mtu_) return 0;
+  const auto has_address = links_->has_ipv6_address(link);
+  return has_address && *has_address ? std::min(link.mtu, kLeastIpv6Mtu) : 0;
 }
 
 bool TapNic::set_mtu(std::uint32_t mtu) {

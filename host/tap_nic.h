@@ -112,7 +112,8 @@ class TapNic final : public VirtualNic {
   [[nodiscard]] Duration quiet_multicast_interval() const {
     return list_is_long_ ? kQuietLongListInterval : kQuietMulticastInterval;
   }
-  void follow_max_mtu();
+  void follow_max_mtu(const os::LinkInfo& link);
+  [[nodiscard]] std::uint32_t least_mtu(const os::LinkInfo& link);
   [[nodiscard]] bool set_mtu(std::uint32_t mtu);
 
   TapOptions options_;

@@ -353,6 +353,23 @@ Result<std::string> LinkSocket::configuration_of(const LinkInfo& link) {
   return std::string(carries ? "another interface is on top of it" : "");
 }
 
+Result<bool> LinkSocket::has_ipv6_address(const LinkInfo& link) {
+  bool has = false;
+  Request addresses(RTM_GETADDR, NLM_F_DUMP, 0);
+  addresses.info->ifi_family = AF_INET6;
+  const auto take = [&](const nlmsghdr* header) {
+    if (header->nlmsg_type != RTM_NEWADDR || mnl_nlmsg_get_payload_len(header) < sizeof(ifaddrmsg)) return false;
+    const auto* address = static_cast<const ifaddrmsg*>(mnl_nlmsg_get_payload(header));
+    has = has || (address->ifa_index == static_cast<unsigned>(link.index) && address->ifa_scope < RT_SCOPE_LINK &&
+                  address->ifa_family == AF_INET6);
+    return false;
+  };
+  if (auto listed = exchange(addresses, take); !listed) {
+    return fail("listing the addresses of {}: {}", link.name, listed.error().message);
+  }
+  return has;
+}
+
 Result<std::vector<MacAddress>> LinkSocket::further_addresses(const LinkInfo& link) {
   std::vector<MacAddress> found;
   Request request(RTM_GETNEIGH, NLM_F_DUMP, link.index);

@@ -97,6 +97,10 @@ class LinkSocket {
   /// Its address, MTU and alias don't count.
   [[nodiscard]] Result<std::string> configuration_of(const LinkInfo& link);
 
+  /// Whether somebody has given the link an IPv6 address that is valid beyond it. Below an MTU of 1280 (RFC 8200) the
+  /// kernel removes all of them, with their routes, for good.
+  [[nodiscard]] Result<bool> has_ipv6_address(const LinkInfo& link);
+
   /// The unicast addresses that the link receives in addition to its own, sorted: those of interfaces on top of it (a
   /// macvlan, a VLAN with an address of its own), and those that an administrator added (bridge fdb add ... self).
   [[nodiscard]] Result<std::vector<MacAddress>> further_addresses(const LinkInfo& link);

@@ -373,6 +373,43 @@ TEST_CASE("an MTU that a short dip of the unit's has reduced comes back, unless 
   }
 }
 
+TEST_CASE("a TAP with an IPv6 address keeps the MTU that IPv6 needs, however little the unit permits",
+          "[host][tap][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  std::vector<std::string> lines;
+  os::Log log("test", {.write = [&](std::string_view line) { lines.emplace_back(line); }});
+  auto made = TapNic::open({.name = "sn0"}, kStart, log);
+  REQUIRE(made);
+  const auto nic = *std::move(made);
+  const auto unit_permits = [&](std::uint32_t mtu) {
+    nic->set_max_mtu(mtu);
+    return nic->settings(later()).mtu;
+  };
+  const auto has_address = [] { return output_of("ip -6 addr show sn0").find("fd00::1") != std::string::npos; };
+  run("sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.sn0.disable_ipv6=0");
+  run("ip link set sn0 up");
+  run("ip -6 addr add fd00::1/64 dev sn0 nodad");
+  CHECK(unit_permits(1000) == 1280);
+  CHECK(unit_permits(1000) == 1280);
+  CHECK(has_address());
+  CHECK(std::ranges::count_if(lines, [](const std::string& line) {
+          return line.find("keeps an MTU of 1280, more than the session permits") != std::string::npos;
+        }) == 1);
+  CHECK(unit_permits(1500) == 1500);
+  CHECK(has_address());
+  SECTION("unless an administrator has set a smaller one") {
+    run("ip link set sn0 mtu 1200");  // which takes the address
+    CHECK(unit_permits(1100) == 1100);
+  }
+  SECTION("unless it has no such address any more") {
+    CHECK(unit_permits(1000) == 1280);
+    run("ip -6 addr del fd00::1/64 dev sn0");
+    CHECK(unit_permits(1000) == 1000);
+    CHECK(unit_permits(1500) == 1500);
+  }
+}
+
 TEST_CASE("a TAP's MTU may be the unit's and not one byte more", "[host][tap][privileged]") {
   const TestNamespace inside;
   if (!inside) return;
