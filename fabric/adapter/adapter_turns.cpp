@@ -371,6 +371,7 @@ std::size_t ChannelAdapter::send() {
 }
 
 std::size_t ChannelAdapter::State::send_turn() {
+  context.to_place = Placements::kAtOnceBytes;
   turns.activate_due(context.now);
   for (QueuePair* queue_pair : turns.active()) requester.check_time(*queue_pair);
   const std::size_t sent = send_cells() + return_room();

@@ -176,7 +176,9 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
   posted += state_->placer.post(*found, requests);
   if (posted == requests.size()) return Status::ok;  // nothing is left to do, or to tell the peer
   if (found->path != nullptr) state_->context.turns.attend(*found->path);
-  posted += state_->express.post(*found, requests.subspan(posted));
+  // Else a short write would leave in a cell now, and those behind it would wait until that has landed.
+  const auto is_deferred = [&] { return posted != requests.size() && state_->placer.defers(*found, requests[posted]); };
+  if (!is_deferred()) posted += state_->express.post(*found, requests.subspan(posted));
   if (posted == requests.size()) {
     state_->activate_to_await(*found);
     return Status::ok;
@@ -195,7 +197,7 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
     // What has left may have made room.
     if (status != Status::ok && status != Status::queue_full) return status;
     posted += state_->placer.post(*found, requests.subspan(posted));
-    posted += state_->express.post(*found, requests.subspan(posted));
+    if (!is_deferred()) posted += state_->express.post(*found, requests.subspan(posted));
     if (posted == requests.size()) return Status::ok;
   }
 }
@@ -233,6 +235,7 @@ void ChannelAdapter::set_event_wake(std::function<void()> wake) { state_->contex
 
 std::size_t ChannelAdapter::poll_completions(CqNumber queue, std::span<Completion> out, bool goes_on) {
   CompletionQueue* found = state_->context.completion_queue(queue);
+  state_->context.to_place = Placements::kAtOnceBytes;
   return found == nullptr ? 0 : found->poll(out, goes_on);
 }
 

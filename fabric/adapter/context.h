@@ -9,6 +9,7 @@
 #include "fabric/adapter/events.h"
 #include "fabric/adapter/path.h"
 #include "fabric/adapter/path_turns.h"
+#include "fabric/adapter/placements.h"
 #include "fabric/adapter/queue_pair.h"
 #include "fabric/adapter/transfers.h"
 #include "fabric/memory/protection_table.h"
@@ -40,6 +41,8 @@ struct AdapterContext {
   Time now{};  ///< of the last poll
   /// Requests that were done at their post since then. Their completions are news to a caller that polls, then sleeps.
   std::size_t done_at_post = 0;
+
+  std::uint64_t to_place = Placements::kAtOnceBytes;  ///< bytes that may still be placed before the next poll
 
   bool overrun = false;  ///< a completion queue has failed; the next poll fails its queue pairs
 

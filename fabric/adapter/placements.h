@@ -34,8 +34,11 @@ struct PlacementTarget {
 /// the adapter's owner.
 class Placements {
  public:
-  /// Longer messages go the general way, so that no verb takes long.
+  /// Longer messages go the general way.
   static constexpr std::uint32_t kMostBytes = 16U << 20U;
+  /// So many bytes are moved by posts from one poll to the next, and so many by a poll: what is longer is moved in
+  /// parts. Nobody answers other peers meanwhile, and memory that is touched for the first time takes the longest.
+  static constexpr std::uint32_t kAtOnceBytes = 1U << 20U;
 
   virtual ~Placements() = default;
 
@@ -45,8 +48,8 @@ class Placements {
   virtual void dismiss(QpNumber number) = 0;
   /// Whether write() and read() may succeed. False: the request goes the general way.
   [[nodiscard]] virtual bool offers(const PlacementTarget& target) = 0;
-  /// Stores all of `from`, in ascending order, the last word last. False: it goes the general way; some bytes may have
-  /// been stored already.
+  /// Stores all of `from`, in ascending order, the last word last. target: of a message, or of a part of one. False:
+  /// the message goes the general way; some bytes may have been stored already.
   [[nodiscard]] virtual bool write(const PlacementTarget& target, std::span<const iovec> from) = 0;
   /// Loads all of `to`. False: likewise.
   [[nodiscard]] virtual bool read(const PlacementTarget& target, std::span<const iovec> to) = 0;

@@ -39,13 +39,29 @@ std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest>
     if (is_answered(request.operation) && !takes_answers(queue_pair)) break;
     if (!find_piece(queue_pair, request, pieces) && !find_pieces(queue_pair, request, pieces)) break;
     if (completions.room() == 0 || !send.has_place(send.posted, completions.taken_out())) break;
-    if (!move(queue_pair, request, pieces)) break;
+    if (pieces.bytes > context_.to_place || !move(queue_pair, request, pieces)) break;
+    count(request.operation);
     end_at_post(context_, queue_pair, request, is_answered(request.operation) ? pieces.bytes : 0);
   }
   return posted;
 }
 
+bool Placer::defers(const QueuePair& queue_pair, const WorkRequest& request) const {
+  if (context_.options.placements == nullptr || !may_be_placed(request)) return false;
+  const std::uint64_t bytes = message_bytes(request);
+  return bytes > context_.to_place && bytes <= Placements::kMostBytes && serves(queue_pair) &&
+         context_.options.placements->offers(target_of(queue_pair, request, bytes));
+}
+
 Placer::Turn Placer::turn(QueuePair& queue_pair, SendEntry& entry) {
+  const Turn turn = take_turn(queue_pair, entry);
+  // A request whose parts can't be placed any more begins again: the peer then says what is wrong with it.
+  SendQueue& send = queue_pair.send;
+  if (turn == Turn::general && send.next_cell == 0) send.next_offset = 0;
+  return turn;
+}
+
+Placer::Turn Placer::take_turn(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
   const WorkRequest& request = entry.request;
   if (entry.numbered || entry.direct || send.next_cell != 0 || send.next < send.sent) return Turn::general;
@@ -62,7 +78,21 @@ Placer::Turn Placer::turn(QueuePair& queue_pair, SendEntry& entry) {
   } else if (!find_pieces(queue_pair, request, pieces)) {
     return Turn::general;
   }
-  if (!move(queue_pair, request, pieces)) return Turn::general;
+  const std::uint32_t offset = send.next_offset;
+  const std::uint64_t left = pieces.bytes - offset;
+  if (left > context_.to_place) {
+    // The whole must be allowed before a part of it is moved.
+    const bool will_be = context_.options.placements->offers(target_of(queue_pair, request, pieces.bytes));
+    if (!will_be) return Turn::general;
+    if (context_.to_place == 0) return Turn::wait;
+    pieces.keep(offset, context_.to_place);
+    if (!move(queue_pair, request, pieces, offset)) return Turn::general;
+    send.next_offset += static_cast<std::uint32_t>(pieces.bytes);
+    return Turn::part;
+  }
+  pieces.keep(offset, left);
+  if (!move(queue_pair, request, pieces, offset)) return Turn::general;
+  count(request.operation);
   send.rewind_to(send.next + 1);
   send.sent = send.next;
   complete_send(context_, queue_pair, CompletionStatus::success);
@@ -106,14 +136,35 @@ bool Placer::find_pieces(const QueuePair& queue_pair, const WorkRequest& request
          pieces.bytes <= context_.options.max_message_bytes;
 }
 
-bool Placer::move(const QueuePair& queue_pair, const WorkRequest& request, const Pieces& pieces) {
-  const PlacementTarget target = target_of(queue_pair, request, pieces.bytes);
+/// Leaves so many bytes from `offset` on.
+void Placer::Pieces::keep(std::uint64_t offset, std::uint64_t most) {
+  std::size_t kept = 0;
+  bytes = 0;
+  for (const iovec& part : std::span(parts).first(count)) {
+    const std::uint64_t skipped = std::min<std::uint64_t>(offset, part.iov_len);
+    const std::uint64_t length = std::min(part.iov_len - skipped, most - bytes);
+    offset -= skipped;
+    if (length == 0) continue;
+    parts[kept++] = {static_cast<std::byte*>(part.iov_base) + skipped, length};
+    bytes += length;
+  }
+  count = kept;
+}
+
+/// pieces: of the request's bytes from `offset` on.
+bool Placer::move(const QueuePair& queue_pair, const WorkRequest& request, const Pieces& pieces, std::uint32_t offset) {
+  PlacementTarget target = target_of(queue_pair, request, pieces.bytes);
+  target.remote.address += offset;
   const std::span parts = std::span(pieces.parts).first(pieces.count);
-  const bool reads = request.operation == Operation::rdma_read;
   Placements& placements = *context_.options.placements;
-  if (!(reads ? placements.read(target, parts) : placements.write(target, parts))) return false;
-  ++(reads ? context_.counters.placed_reads : context_.counters.placed_writes);
-  return true;
+  const bool moved =
+      request.operation == Operation::rdma_read ? placements.read(target, parts) : placements.write(target, parts);
+  if (moved) context_.to_place -= std::min(context_.to_place, pieces.bytes);
+  return moved;
+}
+
+void Placer::count(Operation operation) {
+  ++(operation == Operation::rdma_read ? context_.counters.placed_reads : context_.counters.placed_writes);
 }
 
 void end_at_post(AdapterContext& context, QueuePair& queue_pair, const WorkRequest& request, std::uint64_t bytes) {

@@ -11,7 +11,9 @@ namespace splitnic::fabric {
 
 /// Carries out writes and reads by AdapterOptions::placements. Such a request has no packet number, and ends when its
 /// bytes are in place. It waits for all requests before it: what they carry must not land later. Where nobody
-/// acknowledges them, it does not wait, but goes another way until they have landed. Thread: the adapter's owner.
+/// acknowledges them, it does not wait, but goes another way until they have landed. A request that is longer than
+/// AdapterContext::to_place waits in the send queue, and is placed in parts; SendQueue::next_offset says how far.
+/// Thread: the adapter's owner.
 class Placer {
  public:
   explicit Placer(AdapterContext& context) : context_(context) {}
@@ -27,9 +29,13 @@ class Placer {
     return moves && request.memory == nullptr && request.placed_bytes == 0;
   }
 
+  /// The request will be placed, but not by this post: too many bytes have been since the last poll.
+  [[nodiscard]] bool defers(const QueuePair& queue_pair, const WorkRequest& request) const;
+
   enum class Turn {
     general,  ///< it goes the general way
-    wait,     ///< for the requests before it
+    wait,     ///< for the requests before it, or for the next poll
+    part,     ///< some more of it is in place
     done,
   };
   /// The turn of a posted request has come, of which nothing has left.
@@ -40,12 +46,17 @@ class Placer {
     std::array<iovec, kMaxSegments> parts;  ///< the first `count`; nothing fills the others
     std::size_t count = 0;
     std::uint64_t bytes = 0;
+
+    void keep(std::uint64_t offset, std::uint64_t most);
   };
+  [[nodiscard]] Turn take_turn(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] std::size_t post_all(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] bool serves(const QueuePair& queue_pair) const;
   [[nodiscard]] bool find_piece(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const;
   [[nodiscard]] bool find_pieces(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const;
-  [[nodiscard]] bool move(const QueuePair& queue_pair, const WorkRequest& request, const Pieces& pieces);
+  [[nodiscard]] bool move(const QueuePair& queue_pair, const WorkRequest& request, const Pieces& pieces,
+                          std::uint32_t offset = 0);
+  void count(Operation operation);
 
   AdapterContext& context_;
 };

@@ -163,7 +163,7 @@ Requester::Step Requester::advance(QueuePair& queue_pair, SendEntry& entry) {
   if (context_.options.placements != nullptr) {
     const Placer::Turn turn = placer_.turn(queue_pair, entry);
     send.awaits_earlier = turn == Placer::Turn::wait;
-    if (turn != Placer::Turn::general) return turn == Placer::Turn::done ? Step::cell : Step::stop;
+    if (turn != Placer::Turn::general) return turn == Placer::Turn::wait ? Step::stop : Step::cell;
   }
   if (is_answered(operation)) {
     const auto step = may_pull(queue_pair, entry) ? pull(queue_pair, entry) : std::nullopt;

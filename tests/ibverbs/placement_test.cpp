@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabric/adapter/placements.h"
 #include "tests/ibverbs/device.h"
 #include "tests/unit/common/os_temporary_directory.h"
 
@@ -427,7 +428,7 @@ TEST_CASE("the process keeps its record locks on a file whose memory it register
 }
 
 TEST_CASE("the end of a region waits for a peer that is in the middle of a copy", "[ibverbs][placement]") {
-  constexpr std::size_t kLong = std::size_t{8} << 20U;
+  constexpr std::size_t kLong = fabric::Placements::kAtOnceBytes;
   for (const Kind kind : {Kind::process, Kind::memory_file, Kind::device_memory}) {
     INFO(name_of(kind));
     Devices devices(kind);

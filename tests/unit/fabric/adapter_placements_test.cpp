@@ -19,10 +19,14 @@ class OneRegion final : public Placements {
 
   void admit(const PlacementUser&) override {}
   void dismiss(QpNumber) override {}
-  bool offers(const PlacementTarget& target) override { return target.remote.tag == tag; }
+  bool offers(const PlacementTarget& target) override {
+    const bool inside = target.remote.address - base + target.bytes <= stored.size();
+    return target.remote.tag == tag && inside;
+  }
   bool write(const PlacementTarget& target, std::span<const iovec> from) override {
     if (!offers(target)) return false;
     std::byte* to = stored.data() + (target.remote.address - base);
+    moved += target.bytes;
     for (const iovec& part : from) {
       std::memcpy(to, part.iov_base, part.iov_len);
       to += part.iov_len;
@@ -32,6 +36,7 @@ class OneRegion final : public Placements {
   bool read(const PlacementTarget& target, std::span<const iovec> into) override {
     if (!offers(target)) return false;
     const std::byte* from = stored.data() + (target.remote.address - base);
+    moved += target.bytes;
     for (const iovec& part : into) {
       std::memcpy(part.iov_base, from, part.iov_len);
       from += part.iov_len;
@@ -42,6 +47,7 @@ class OneRegion final : public Placements {
   Stag tag{};  ///< 0: none is offered
   std::uint64_t base = 0;
   std::vector<std::byte> stored;
+  std::uint64_t moved = 0;  ///< bytes
 };
 
 /// Two adapters over shared memory, where a message of one cell goes the short way, with one region for both.
@@ -50,6 +56,7 @@ class TwoEnds {
   explicit TwoEnds(const QueuePairAttributes& queue_pair = {}) {
     AdapterOptions options;
     options.placements = &region;
+    options.max_message_bytes = Placements::kMostBytes;
     for (std::size_t i = 0; i < 2; ++i) {
       links_[i] = std::make_unique<FabricLink>(bridges_.end(i), LinkOptions{}, random_);
       links_[i]->restart();
@@ -67,6 +74,13 @@ class TwoEnds {
   void open_region() {
     region.tag = end(1).tag;
     region.base = end(1).remote().address;
+  }
+  /// One poll of the first end; returns how many bytes were placed by it.
+  std::uint64_t poll_first() {
+    poll_links();
+    const std::uint64_t before = region.moved;
+    end(0).adapter.poll(now_);
+    return region.moved - before;
   }
   /// Until nothing is outstanding; false after many steps.
   bool settle() {
@@ -192,6 +206,119 @@ TEST_CASE("a write that is placed leaves nothing to do and wakes nobody", "[fabr
   CHECK_FALSE(to.adapter.has_unannounced());
   REQUIRE(from.send(20, 0, 64) == Status::ok);
   CHECK(from.adapter.has_unannounced());
+}
+
+/// A registered buffer of the first end, which is longer than what is placed at once.
+struct LongBuffer {
+  static constexpr std::size_t kBytes = 2 * Placements::kAtOnceBytes + 1000;
+
+  explicit LongBuffer(TwoEnds& two) : bytes(kBytes) {
+    std::ranges::copy(pattern(4093, 7), bytes.begin());  // a prime: no part of the buffer is like another
+    for (std::size_t i = 4093; i != kBytes; ++i) bytes[i] = bytes[i - 4093];
+    two.region.stored.resize(kBytes);
+    tag = two.end(0).adapter.register_memory(two.end(0).domain, bytes, kAllRights).value();
+  }
+  [[nodiscard]] LocalSegment segment(std::size_t offset, std::size_t length) {
+    return {bytes.data() + offset, static_cast<std::uint32_t>(length), tag};
+  }
+
+  std::vector<std::byte> bytes;
+  Stag tag{};
+};
+
+TEST_CASE("no post and no poll places more than a bounded number of bytes, and all get there in their order",
+          "[fabric][adapter][placements]") {
+  TwoEnds two;
+  REQUIRE(two.settle());
+  LongBuffer buffer(two);
+  two.open_region();
+  Endpoint& from = two.end(0);
+  const RemoteAddress to = two.end(1).remote();
+  std::vector<WorkRequest> list;
+  SECTION("a list of short writes") {
+    constexpr std::size_t kBytes = 64U << 10U;
+    for (std::size_t at = 0; at + kBytes <= LongBuffer::kBytes; at += kBytes) {
+      list.push_back(write_request(list.size(), buffer.segment(at, kBytes), {to.address + at, to.tag}));
+    }
+  }
+  SECTION("a long write of several segments, and a short one behind it") {
+    WorkRequest all = write_request(0, buffer.segment(0, 1000), to);
+    all.segments[1] = buffer.segment(1000, LongBuffer::kBytes - 1100);
+    all.segments[2] = buffer.segment(LongBuffer::kBytes - 100, 100);
+    all.segment_count = 3;
+    list = {all, write_request(1, buffer.segment(0, 64), to)};
+  }
+  std::size_t posted = 0;
+  REQUIRE(from.adapter.post_send(from.number, list, posted) == Status::ok);
+  CHECK(two.region.moved <= Placements::kAtOnceBytes);
+  // Also another post, and one that would go in a cell if it did not wait.
+  REQUIRE(post(from, write_request(list.size(), buffer.segment(0, 64), to)) == Status::ok);
+  CHECK(two.region.moved <= Placements::kAtOnceBytes);
+  std::vector<Completion> ends = from.take();
+  for (int polls = 0; ends.size() != list.size() + 1 && polls != 100; ++polls) {
+    CHECK(two.poll_first() <= Placements::kAtOnceBytes);
+    std::ranges::copy(from.take(), std::back_inserter(ends));
+  }
+  REQUIRE(ends.size() == list.size() + 1);
+  for (std::size_t i = 0; i != ends.size(); ++i) {
+    CHECK(ends[i].id == i);
+    CHECK(ends[i].status == CompletionStatus::success);
+  }
+  CHECK(from.adapter.counters().placed_writes == ends.size());
+  const std::size_t written = list.size() == 2 ? LongBuffer::kBytes : list.size() << 16U;
+  CHECK(std::ranges::equal(std::span(two.region.stored).first(written), std::span(buffer.bytes).first(written)));
+}
+
+TEST_CASE("a long read is placed in parts, too", "[fabric][adapter][placements]") {
+  TwoEnds two;
+  REQUIRE(two.settle());
+  LongBuffer buffer(two);
+  std::ranges::copy(pattern(4093, 9), two.region.stored.begin());
+  for (std::size_t i = 4093; i != LongBuffer::kBytes; ++i) two.region.stored[i] = two.region.stored[i - 4093];
+  two.open_region();
+  WorkRequest request = read_request(two.end(0), 1, 0, 0, two.end(1).remote());
+  request.segments[0] = buffer.segment(0, LongBuffer::kBytes);
+  REQUIRE(post(two.end(0), request) == Status::ok);
+  CHECK(two.region.moved == Placements::kAtOnceBytes);
+  for (int polls = 0; polls != 3; ++polls) CHECK(two.poll_first() <= Placements::kAtOnceBytes);
+  const auto ends = two.end(0).take();
+  REQUIRE(ends.size() == 1);
+  CHECK(ends[0].bytes == LongBuffer::kBytes);
+  CHECK(two.end(0).adapter.counters().placed_reads == 1);
+  CHECK(buffer.bytes == two.region.stored);
+}
+
+TEST_CASE("a write whose parts can't be placed any more goes to the owner as a whole",
+          "[fabric][adapter][placements]") {
+  TwoEnds two;
+  REQUIRE(two.settle());
+  LongBuffer buffer(two);
+  std::vector<std::byte> target(LongBuffer::kBytes);
+  Endpoint& owner = two.end(1);
+  const Stag tag = owner.adapter.register_memory(owner.domain, target, kAllRights).value();
+  const RemoteAddress to{owner.adapter.region_address(tag), tag};
+  two.region.tag = tag;
+  two.region.base = to.address;
+  REQUIRE(post(two.end(0), write_request(1, buffer.segment(0, LongBuffer::kBytes), to)) == Status::ok);
+  CHECK(two.region.moved == Placements::kAtOnceBytes);
+  two.region.tag = Stag{};
+  REQUIRE(two.settle());
+  const auto ends = two.end(0).take();
+  REQUIRE(ends.size() == 1);
+  CHECK(ends[0].status == CompletionStatus::success);
+  CHECK(two.end(0).adapter.counters().placed_writes == 0);
+  CHECK(target == buffer.bytes);
+}
+
+TEST_CASE("of a long write that ends beyond the region no part is placed", "[fabric][adapter][placements]") {
+  TwoEnds two;
+  REQUIRE(two.settle());
+  LongBuffer buffer(two);
+  two.region.stored.resize(LongBuffer::kBytes - 1);
+  two.open_region();
+  const RemoteAddress to = two.end(1).remote();
+  REQUIRE(post(two.end(0), write_request(1, buffer.segment(0, LongBuffer::kBytes), to)) == Status::ok);
+  CHECK(two.region.moved == 0);
 }
 
 TEST_CASE("threads: a program that places its writes leaves the thread asleep, and takes nothing over",
