@@ -193,8 +193,6 @@ int modify(Context& context, QueuePair& queue_pair, const ibv_qp_attr& attribute
     return set != Status::ok || !event ? set : adapter.modify(queue_pair.number, *event, peer);
   });
   if (changed != Status::ok) return error_number(changed);
-  // What a peer had begun to place through the queue pair before.
-  if (event && !connects) static_cast<void>(context.placements->await_quiet());
   if (drains) connection.attributes.en_sqd_async_notify = 0;
   remember(connection.attributes, attributes, mask);
   for (QueuePair* handle : connection.handles) handle->base()->state = to;
@@ -222,7 +220,6 @@ int destroy_last(Context& context, QueuePair& queue_pair) {
     return adapter.destroy_queue_pair(queue_pair.number);
   });
   if (gone != Status::ok) return error_number(gone);
-  static_cast<void>(context.placements->await_quiet());
   context.groups->queue_pair_ended();
   OwnDevices::of_process().destroyed(context.peers->local_id(), queue_pair.number);
   forget_destroyed(context, context.objects.queue_pairs, queue_pair.number.value, queue_pair.base());
@@ -240,9 +237,16 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   Context& context = Context::of(qp->context);
-  const std::lock_guard guard(context.lock);
+  QueuePair& queue_pair = QueuePair::of(qp);
   const int used = used_attributes(qp->qp_type, mask);
-  return answering([&] { return modify(context, QueuePair::of(qp), *attributes, used); });
+  return answering([&] {
+    {
+      const std::lock_guard guard(context.lock);
+      if (const int failed = modify(context, queue_pair, *attributes, used); failed != 0) return failed;
+    }
+    context.placements->settle(queue_pair.number, /*gone=*/false);
+    return 0;
+  });
 }
 
 int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* made_with) {
@@ -270,17 +274,23 @@ int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* mad
 int ibv_destroy_qp(ibv_qp* qp) {
   Context& context = Context::of(qp->context);
   QueuePair& queue_pair = QueuePair::of(qp);
+  bool last = false;
   {
     const os::Uncancelled whole;
     const std::lock_guard guard(context.lock);
     auto& handles = queue_pair.connection->handles;
     if (handles.size() == 1) {
       if (const int refused = destroy_last(context, queue_pair); refused != 0) return refused;
+      last = true;
     } else {
       std::erase(handles, &queue_pair);
       context.objects.queue_pairs[queue_pair.number.value] = handles.front();
       context.events->forget(qp);
     }
+  }
+  if (last) {
+    const os::Uncancelled whole;
+    context.placements->settle(queue_pair.number, /*gone=*/true);
   }
   await_acknowledgement(*qp, qp->events_completed, queue_pair.events_reported);
   const os::Uncancelled whole;  // its last use of a path may end a bridge

@@ -12,6 +12,12 @@
 namespace splitnic::fabric {
 namespace {
 
+/// ends: board_ends().
+BoardAccess access_of(std::uint64_t ends) {
+  constexpr std::uint64_t kNumber = (1U << 24U) - 1;
+  return {QpNumber{static_cast<std::uint32_t>(ends & kNumber)}, static_cast<std::uint16_t>(ends >> 48U)};
+}
+
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -102,20 +108,29 @@ void Board::admit_peer(std::uint16_t local_id, std::uint64_t identity) {
   full_fence();
 }
 
-void Board::connect(const PlacementUser& user, std::uint16_t peer) {
+std::optional<BoardAccess> Board::connect(const PlacementUser& user, std::uint16_t peer) {
   const std::size_t at = board_queue_pair_at(user.number);
+  const std::uint64_t ends = board_ends(user.number, user.peer, peer);
+  const std::uint32_t rights{user.remote_rights.bits};
+  const auto before = memory_.watch<std::uint64_t>(at);
+  const bool same = before == ends &&
+                    memory_.watch<std::uint32_t>(at + offsetof(BoardQueuePair, domain)) == user.domain.value &&
+                    memory_.watch<std::uint32_t>(at + offsetof(BoardQueuePair, rights)) == rights;
+  if (same) return std::nullopt;
   memory_.store(at, std::uint64_t{0});
   memory_.store(at + offsetof(BoardQueuePair, domain), user.domain.value);
-  memory_.store(at + offsetof(BoardQueuePair, rights), std::uint32_t{user.remote_rights.bits});
-  memory_.store(at, board_ends(user.number, user.peer, peer));
+  memory_.store(at + offsetof(BoardQueuePair, rights), rights);
+  memory_.store(at, ends);
+  return before == 0 ? std::nullopt : std::optional(access_of(before));
 }
 
-void Board::disconnect(QpNumber number) {
-  constexpr std::uint64_t kNumber = (1U << 24U) - 1;
+std::optional<BoardAccess> Board::disconnect(QpNumber number) {
   const std::size_t at = board_queue_pair_at(number);
-  if ((memory_.watch<std::uint64_t>(at) & kNumber) != number.value) return;
+  const BoardAccess before = access_of(memory_.watch<std::uint64_t>(at));
+  if (before.queue_pair != number) return std::nullopt;
   memory_.store(at, std::uint64_t{0});
   full_fence();
+  return before;
 }
 
 /// B1 (full fence): `busy` before the loads of the owner's words; pairs with the fence between the store into such a
@@ -126,9 +141,12 @@ void Board::enter(std::uint16_t owner) {
   full_fence();
 }
 
-/// B2 (release): what was stored in the owner's memory comes before it; pairs with the load in
+/// B2 (release): what was stored in the owner's memory comes before both words; pairs with the loads in
 /// LocalPlacements::await_quiet.
-void Board::leave() { memory_.store(offsetof(BoardHeader, busy), std::uint64_t{0}); }
+void Board::leave() {
+  memory_.store(offsetof(BoardHeader, ended), ++ended_);
+  memory_.store(offsetof(BoardHeader, busy), std::uint64_t{0});
+}
 
 void Board::clear() {
   const std::lock_guard guard(lock_);

@@ -34,6 +34,13 @@ class Mapping {
   std::size_t bytes_;
 };
 
+/// Of a peer through a queue pair.
+struct BoardAccess {
+  QpNumber queue_pair{};
+  std::uint16_t peer = 0;  ///< its local ID
+  friend bool operator==(const BoardAccess&, const BoardAccess&) = default;
+};
+
 /// This endnode's own board (board_layout.h).
 class Board {
  public:
@@ -56,8 +63,10 @@ class Board {
 
   // Thread: the adapter's owner.
 
-  void connect(const PlacementUser& user, std::uint16_t peer);
-  void disconnect(QpNumber number);
+  /// Returns whose access this has ended or changed: the queue pair's, or that of another one whose place it takes.
+  [[nodiscard]] std::optional<BoardAccess> connect(const PlacementUser& user, std::uint16_t peer);
+  /// Returns what this has ended; nullopt: the queue pair was not on the board.
+  std::optional<BoardAccess> disconnect(QpNumber number);
   /// What follows is ordered after it for everybody who looks at `busy` after a full fence.
   void enter(std::uint16_t owner);
   void leave();
@@ -74,6 +83,7 @@ class Board {
   PeerMemory memory_;  // nobody else can write it
   std::unique_ptr<std::uint64_t> witness_;
   std::mutex lock_;  // regions
+  std::uint64_t ended_ = 0;
 };
 
 }  // namespace splitnic::fabric

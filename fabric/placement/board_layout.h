@@ -23,17 +23,19 @@ namespace splitnic::fabric {
 ///   - the word of the peer's queue pair names both queue pairs and the initiator
 ///   - the region's generation is what it was when the initiator read the place
 /// The owner ends an access by a store into one of these words; then it looks at every admitted peer's `busy`, and
-/// waits while one of them is at work in its memory. Source: design, "Direct writes", "Protection".
+/// waits while one of them is at work in its memory. Work that has begun later, as `ended` shows, does not count: it
+/// has seen the store. Source: design, "Direct writes", "Protection".
 struct BoardHeader {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t local_id;
   std::uint64_t identity;         ///< random, of this board; not 0
   std::uint64_t witness_address;  ///< of a word in the owner's private memory, which holds the identity; 0: none
-  std::array<std::uint64_t, 4> reserved;
-  std::uint64_t busy;  ///< 0, or the local ID of the endnode whose memory the board's owner is working in
+  std::array<std::uint64_t, 3> reserved;
+  std::uint64_t ended;  ///< how often the board's owner has ended its work in somebody's memory; 0: it does not count
+  std::uint64_t busy;   ///< 0, or the local ID of the endnode whose memory the board's owner is working in
 };
-static_assert(sizeof(BoardHeader) == 72 && offsetof(BoardHeader, busy) == 64);
+static_assert(sizeof(BoardHeader) == 72 && offsetof(BoardHeader, ended) == 56 && offsetof(BoardHeader, busy) == 64);
 static_assert(std::is_trivially_copyable_v<BoardHeader>);
 
 inline constexpr std::uint64_t kBoardMagic = 0x3164'7262'636e'7073;  // "spncbrd1"

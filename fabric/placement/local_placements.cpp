@@ -21,6 +21,18 @@ constexpr std::size_t kWantedAtMost = 64;
 // A peer whose bridge has gone is dead, or about to end what it is at.
 constexpr Duration kLostWithin = std::chrono::milliseconds(10);
 
+/// The peer is not at work in the memory of the endnode any more, as far as it was when this was called. False: it
+/// still is.
+bool await_quiet_peer(const PeerBoard& peer, std::uint16_t local_id, Time until) {
+  full_fence();  // pairs with Board::enter()
+  const std::uint64_t ended = peer.work_ended();
+  while (peer.is_busy_with(local_id) && peer.work_ended() == ended && !peer.ended()) {
+    if (monotonic_now() > until) return false;
+    sched_yield();
+  }
+  return true;
+}
+
 }  // namespace
 
 LocalPlacements::~LocalPlacements() { stop(); }
@@ -105,7 +117,7 @@ void LocalPlacements::lost(PathNumber path) {
 
 void LocalPlacements::forget(const Peer& peer) {
   board_->admit_peer(peer.local_id, 0);
-  static_cast<void>(await_quiet(*peer.board, monotonic_now() + kLostWithin));
+  static_cast<void>(await_quiet_peer(*peer.board, local_id_, monotonic_now() + kLostWithin));
   peer.board->end();
   const std::lock_guard guard(lock_);
   std::erase(boards_, peer.board);
@@ -152,40 +164,62 @@ LocalPlacements::SharedDescriptor LocalPlacements::descriptor_of(const SharedFil
 
 bool LocalPlacements::revoke(Stag tag) {
   if (adapter_ == nullptr) return true;
-  // Also a region that was not published may be one whose earlier end did not come to rest.
-  static_cast<void>(board_->revoke(tag));
-  if (!await_quiet()) return false;
+  const bool shown = board_->revoke(tag);
+  const auto outlasted = [&] {
+    const std::lock_guard guard(lock_);
+    return unquiet_.contains(tag.value);
+  };
+  if (!shown && !outlasted()) return true;  // no peer has ever seen it
+  const bool quiet = await_quiet();
   const std::lock_guard guard(lock_);
-  files_.erase(tag.value);
-  return true;
+  if (quiet) {
+    unquiet_.erase(tag.value);
+    files_.erase(tag.value);
+  } else {
+    unquiet_.insert(tag.value);
+  }
+  return quiet;
 }
 
-bool LocalPlacements::await_quiet() {
-  if (adapter_ == nullptr) return true;
+void LocalPlacements::settle(QpNumber number, bool gone) {
+  if (adapter_ == nullptr) return;
+  for (;;) {
+    std::optional<BoardAccess> access;
+    adapter_->use([&](ChannelAdapter&) {
+      const auto found = std::ranges::find(unsettled_, number, &BoardAccess::queue_pair);
+      if (found == unsettled_.end()) return;
+      access = *found;
+      unsettled_.erase(found);
+    });
+    if (!access) return;
+    if (await_quiet(access->peer) || gone) continue;
+    return adapter_->use([&](ChannelAdapter&) { note_unsettled(access); });
+  }
+}
+
+bool LocalPlacements::await_quiet(std::optional<std::uint16_t> peer) {
   std::vector<std::shared_ptr<PeerBoard>> boards;
   {
     const std::lock_guard guard(lock_);
     boards = boards_;
   }
-  full_fence();  // pairs with Board::enter()
   const Time until = monotonic_now() + kQuietWithin;
-  return std::ranges::all_of(boards, [&](const auto& peer) { return await_quiet(*peer, until); });
+  return std::ranges::all_of(boards, [&](const auto& board) {
+    return (peer && board->local_id() != *peer) || await_quiet_peer(*board, local_id_, until);
+  });
 }
 
-bool LocalPlacements::await_quiet(const PeerBoard& peer, Time until) const {
-  while (peer.is_busy_with(local_id_) && !peer.ended()) {
-    if (monotonic_now() > until) return false;
-    sched_yield();
-  }
-  return true;
+/// Under the adapter's lock.
+void LocalPlacements::note_unsettled(const std::optional<BoardAccess>& access) {
+  if (access && std::ranges::find(unsettled_, *access) == unsettled_.end()) unsettled_.push_back(*access);
 }
 
 void LocalPlacements::admit(const PlacementUser& user) {
-  if (!stopped_) board_->connect(user, peer_of_(user.path));
+  if (!stopped_) note_unsettled(board_->connect(user, peer_of_(user.path)));
 }
 
 void LocalPlacements::dismiss(QpNumber number) {
-  if (!stopped_) board_->disconnect(number);
+  if (!stopped_) note_unsettled(board_->disconnect(number));
 }
 
 void LocalPlacements::want(const Wanted& what) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -69,8 +70,9 @@ class LocalPlacements final : public Placements {
   /// Ends what publish() began; no peer is at work in the region's memory when it returns. False: a peer that was
   /// stopped in the middle of it still is, after kQuietWithin; no access begins any more.
   [[nodiscard]] bool revoke(Stag tag);
-  /// No peer is at work in this process's memory that was when it was called. False: likewise.
-  [[nodiscard]] bool await_quiet();
+  /// Waits, for kQuietWithin at most, until the peers of this queue pair whose access has ended or changed have ended
+  /// what they had begun before that. gone: the number may be another queue pair's soon.
+  void settle(QpNumber number, bool gone);
 
   // Under the adapter's lock.
   void admit(const PlacementUser& user) override;
@@ -100,7 +102,10 @@ class LocalPlacements final : public Placements {
   void prepare_wanted();
   void find_board(PathNumber path);
   void forget(const Peer& peer);
-  [[nodiscard]] bool await_quiet(const PeerBoard& peer, Time until) const;
+  /// No peer, or not this one, is at work in this process's memory that was when it was called. False: one still is,
+  /// after kQuietWithin.
+  [[nodiscard]] bool await_quiet(std::optional<std::uint16_t> peer = std::nullopt);
+  void note_unsettled(const std::optional<BoardAccess>& access);
   [[nodiscard]] Peer* peer_at(PathNumber path) { return path.value < peers_.size() ? &peers_[path.value] : nullptr; }
 
   const PlacementReach reach_;
@@ -113,10 +118,12 @@ class LocalPlacements final : public Placements {
   // Under the adapter's lock:
   std::vector<Peer> peers_;  // by path
   std::vector<Wanted> wanted_;
+  std::vector<BoardAccess> unsettled_;  // has ended or changed, and nobody has waited for the peer; each once
   bool stopped_ = true;
   std::mutex lock_;
   std::vector<std::shared_ptr<PeerBoard>> boards_;   // whose owners may be at work here
   std::map<std::uint32_t, SharedDescriptor> files_;  // by tag
+  std::set<std::uint32_t> unquiet_;                  // tags whose end a peer has outlasted
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::weak_ptr<const os::UniqueFd>> known_files_;  // device, inode
 };
 

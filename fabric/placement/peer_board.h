@@ -48,6 +48,8 @@ class PeerBoard {
   [[nodiscard]] bool is_busy_with(std::uint16_t local_id) const {
     return memory_.watch<std::uint64_t>(offsetof(BoardHeader, busy)) == local_id;
   }
+  /// Counts what its owner has ended, in anybody's memory. Thread: any.
+  [[nodiscard]] std::uint64_t work_ended() const { return memory_.watch<std::uint64_t>(offsetof(BoardHeader, ended)); }
   /// The peer is no more. Thread: any, as is the next.
   void end() { ended_ = true; }
   [[nodiscard]] bool ended() const { return ended_; }

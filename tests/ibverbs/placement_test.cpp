@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -16,7 +19,10 @@
 #include <thread>
 #include <vector>
 
+#include "common/time.h"
 #include "fabric/adapter/placements.h"
+#include "fabric/placement/board_layout.h"
+#include "fabric/placement/local_placements.h"
 #include "tests/ibverbs/device.h"
 #include "tests/unit/common/os_temporary_directory.h"
 
@@ -457,6 +463,119 @@ TEST_CASE("the end of a region waits for a peer that is in the middle of a copy"
     }
     REQUIRE(ibv_dereg_mr(from) == 0);
   }
+}
+
+/// The board of a device, as its owner writes it.
+class OwnBoard {
+ public:
+  explicit OwnBoard(const Device& of) {
+    std::ifstream maps("/proc/self/maps");
+    const std::string name = "/memfd:splitnic-board-" + std::to_string(of.lid()) + " ";
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find(" rw-s ") == std::string::npos || line.find(name) == std::string::npos) continue;
+      at_ = std::stoull(line, nullptr, 16);
+    }
+    REQUIRE(at_ != 0);
+  }
+  [[nodiscard]] std::uint64_t& word(std::size_t offset) const {
+    return *reinterpret_cast<std::uint64_t*>(at_ + offset);  // NOLINT(performance-no-int-to-ptr): of the kernel's list
+  }
+  void set(std::size_t offset, std::uint64_t value) const { __atomic_store_n(&word(offset), value, __ATOMIC_SEQ_CST); }
+  [[nodiscard]] std::uint64_t get(std::size_t offset) const { return __atomic_load_n(&word(offset), __ATOMIC_SEQ_CST); }
+
+ private:
+  std::uintptr_t at_ = 0;
+};
+
+/// A peer of the device that is in the middle of a copy into its memory until the object ends. The peer makes no other
+/// request meanwhile.
+class Stopped {
+ public:
+  Stopped(const Device& peer, const Device& owner) : board(peer) { board.set(kBusy, owner.lid()); }
+  ~Stopped() { go_on(); }
+  Stopped(const Stopped&) = delete;
+  Stopped& operator=(const Stopped&) = delete;
+  void go_on() { board.set(kBusy, 0); }
+  void begin_the_next() { board.set(kEnded, board.get(kEnded) + 1); }
+
+  OwnBoard board;
+
+ private:
+  static constexpr std::size_t kBusy = offsetof(fabric::BoardHeader, busy);
+  static constexpr std::size_t kEnded = offsetof(fabric::BoardHeader, ended);
+};
+
+TEST_CASE("what no peer could reach ends at once, although a peer is stopped in the middle of a copy",
+          "[ibverbs][placement]") {
+  Prepared prepared(Kind::memory_file);
+  Device& initiator = prepared.devices.initiator;
+  Device& owner = prepared.devices.owner;
+  Queue next(owner, Shape{});  // ends when the peer has gone on
+  const Stopped peer(initiator, owner);
+  const Time before = monotonic_now();
+  std::vector<std::uint8_t> memory(4096);
+  ibv_mr* local = ibv_reg_mr(owner.pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(local != nullptr);
+  CHECK(ibv_dereg_mr(local) == 0);
+  {
+    Queue never_connected(owner, Shape{});
+    never_connected.initialize();
+  }
+  next.connect(initiator.lid(), prepared.bench.ends.first.qp->qp_num);
+  { const Connected of_other_peers(owner, owner); }
+  CHECK(monotonic_now() - before < fabric::LocalPlacements::kQuietWithin);
+}
+
+TEST_CASE("a region whose end a stopped peer has outlasted has not ended, however often that is asked for",
+          "[ibverbs][placement]") {
+  Prepared prepared(Kind::memory_file);
+  Stopped peer(prepared.devices.initiator, prepared.devices.owner);
+  CHECK(ibv_dereg_mr(prepared.bench.target.mr) == EBUSY);
+  CHECK(ibv_dereg_mr(prepared.bench.target.mr) == EBUSY);
+  peer.go_on();
+  CHECK(ibv_dereg_mr(prepared.bench.target.mr) == 0);
+  prepared.bench.target.mr = nullptr;
+}
+
+TEST_CASE("a peer that goes on and on copying does not hold up the end of a region", "[ibverbs][placement]") {
+  Prepared prepared(Kind::memory_file);
+  Stopped peer(prepared.devices.initiator, prepared.devices.owner);
+  std::atomic<bool> ended{false};
+  int result = -1;
+  std::thread owner([&] {
+    result = ibv_dereg_mr(prepared.bench.target.mr);
+    ended = true;
+  });
+  while (!ended) peer.begin_the_next();  // always busy, as far as one look can tell
+  owner.join();
+  CHECK(result == 0);
+  if (result == 0) prepared.bench.target.mr = nullptr;
+}
+
+TEST_CASE("the end of a queue pair waits for a peer that is in the middle of a copy, and other verbs do not",
+          "[ibverbs][placement]") {
+  Prepared prepared(Kind::memory_file);
+  Device& owner = prepared.devices.owner;
+  Stopped peer(prepared.devices.initiator, owner);
+  const OwnBoard board(owner);
+  ibv_qp* qp = prepared.bench.ends.second.qp;
+  const std::size_t place = fabric::board_queue_pair_at(fabric::QpNumber{qp->qp_num});
+  REQUIRE(board.get(place) != 0);
+  std::atomic<bool> ended{false};
+  std::thread ends([&] {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    if (ibv_modify_qp(qp, &attributes, IBV_QP_STATE) != 0) std::abort();
+    ended = true;
+  });
+  wait_until([&] { return board.get(place) == 0; });
+  std::vector<std::uint8_t> memory(4096);
+  ibv_mr* local = ibv_reg_mr(owner.pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(local != nullptr);
+  CHECK(ibv_dereg_mr(local) == 0);
+  CHECK_FALSE(ended);
+  peer.go_on();
+  ends.join();
 }
 
 TEST_CASE("a device is not opened with a reach that does not exist", "[ibverbs][placement]") {

@@ -115,8 +115,10 @@ TEST_CASE("who works where, and who is admitted", "[fabric][placement]") {
   const Shown shown;
   shown.board->enter(0x1234);
   CHECK(shown.word(64) == 0x1234);
+  CHECK(shown.word(56) == 0);
   shown.board->leave();
   CHECK(shown.word(64) == 0);
+  CHECK(shown.word(56) == 1);
   shown.board->admit_peer(3, 0x0102'0304'0506'0708);
   CHECK(shown.word(324 * 1024 + 3 * 8) == 0x0102'0304'0506'0708);
   shown.board->admit_peer(3, 0);
@@ -127,13 +129,31 @@ TEST_CASE("a connected queue pair on a board", "[fabric][placement]") {
   const Shown shown;
   const PlacementUser user{QpNumber{0x00'1005}, QpNumber{0xaa'bbcc}, PathNumber{}, ProtectionDomain{6},
                            Right::remote_read | Right::remote_write};
-  shown.board->connect(user, 0x0203);
+  CHECK(shown.board->connect(user, 0x0203) == std::nullopt);
   constexpr std::size_t kPlace = 4096 + 5 * 16;  // 0x1005 modulo 4096
   CHECK(shown.at(kPlace, 16) == little_endian({{0x00'1005, 3}, {0xaa'bbcc, 3}, {0x0203, 2}, {6, 4}, {0x0c, 4}}));
-  shown.board->disconnect(QpNumber{5});  // of the same place, but not connected
+  CHECK(shown.board->disconnect(QpNumber{5}) == std::nullopt);  // of the same place, but not connected
   CHECK(shown.word(kPlace) != 0);
-  shown.board->disconnect(user.number);
+  CHECK(shown.board->disconnect(user.number) == BoardAccess{user.number, 0x0203});
   CHECK(shown.word(kPlace) == 0);
+  CHECK(shown.board->disconnect(user.number) == std::nullopt);
+}
+
+TEST_CASE("a board says whose access a connection has ended or changed", "[fabric][placement]") {
+  const Shown shown;
+  PlacementUser user{QpNumber{0x1005}, QpNumber{2}, PathNumber{}, ProtectionDomain{6}, Rights{} | Right::remote_write};
+  CHECK(shown.board->connect(user, 3) == std::nullopt);
+  CHECK(shown.board->connect(user, 3) == std::nullopt);  // as before
+  const BoardAccess access{user.number, 3};
+  user.remote_rights = Rights{} | Right::remote_read;
+  CHECK(shown.board->connect(user, 3) == access);
+  user.domain = ProtectionDomain{7};
+  CHECK(shown.board->connect(user, 3) == access);
+  user.peer = QpNumber{4};
+  CHECK(shown.board->connect(user, 3) == access);
+  PlacementUser other = user;
+  other.number = QpNumber{0x2005};  // of the same place
+  CHECK(shown.board->connect(other, 5) == access);
 }
 
 TEST_CASE("a region on a board, and its generations", "[fabric][placement]") {
