@@ -30,15 +30,21 @@ void* pointer(std::uintptr_t address) {
 
 LocalProtection::LocalProtection() { refresh(); }
 
-void LocalProtection::refresh() {
+bool LocalProtection::refresh() {
   enable_guarded_copy();
-  mappings_.clear();
-  added_ = 0;
+  std::vector<Mapping> before;
+  before.swap(mappings_);
   visit_mapped_areas([this](const MappedArea& area) {
     add({{area.begin, area.end}, area.readable, area.writable, area.inode != 0});
     return true;
   });
+  if (mappings_.empty()) {
+    mappings_.swap(before);
+    return false;
+  }
+  added_ = 0;
   ++refreshes_;
+  return true;
 }
 
 /// The kernel lists mappings in ascending order. If the map changes during the read, an address may be listed twice;
@@ -125,20 +131,28 @@ LocalProtection::Answer LocalProtection::ask_kernel_at_ends(Range range, LocalAc
   return answer;
 }
 
+/// As above for a range that is not recorded, with its own first and last page alone.
+LocalProtection::Answer LocalProtection::ask_kernel_unrecorded(Range range, LocalAccess access) {
+  const std::uintptr_t first = page_of(range.begin);
+  if (msync(pointer(first), range.end - first, MS_ASYNC) != 0) return Answer::no;
+  const Answer answer = ask_kernel({range.begin, range.begin + 1}, access);
+  return answer == Answer::yes ? ask_kernel({range.end - 1, range.end}, access) : answer;
+}
+
 bool LocalProtection::accessible(const void* at, std::size_t bytes, LocalAccess access) {
   if (bytes == 0) return true;
   const auto range = range_of(at, bytes);
   if (!range) return false;
   const bool known = recorded(*range, access);
   Answer answer = Answer::unknown;
-  if (bytes <= kExactBytesMax || mappings_.empty() || (!known && bytes <= kFillBytesMax)) {
+  if (bytes <= kExactBytesMax || (!known && bytes <= kFillBytesMax)) {
     answer = ask_kernel(*range, access);
   } else if (known) {
     answer = ask_kernel_at_ends(*range, access);
   }
   if (answer != Answer::unknown) return answer == Answer::yes;
   // The record may be out of date. Also, only the map distinguishes a missing right from special memory.
-  refresh();
+  if (!refresh() && !known) return ask_kernel_unrecorded(*range, access) == Answer::yes;
   return recorded(*range, access) && ask_kernel_at_ends(*range, access) != Answer::no;
 }
 
@@ -146,7 +160,7 @@ bool LocalProtection::accessible(const void* at, std::size_t bytes, LocalAccess 
 void LocalProtection::record(const void* at, std::size_t bytes, LocalAccess access) {
   const auto range = range_of(at, bytes);
   if (mappings_.empty() || bytes == 0 || !range || recorded(*range, access)) return;
-  if (added_ == kAddedMax) refresh();
+  if (added_ == kAddedMax && !refresh()) return;
   ++added_;
   const Range pages{page_of(range->begin), page_of(range->end + page_bytes() - 1)};
   const auto first = mapping_at(pages.begin);

@@ -23,8 +23,9 @@ class LocalProtection {
   /// Records the process's mappings.
   LocalProtection();
 
-  /// Records them again. Reads /proc/self/maps, which takes 0.3 ms per thousand mappings.
-  void refresh();
+  /// Records them again. Reads /proc/self/maps, which takes 0.3 ms per thousand mappings. False: that could not be read
+  /// (no descriptor is free, or /proc isn't mounted), and the record stays as it was.
+  bool refresh();
 
   /// Whether the process may access all of [at, at + bytes). No bytes: true, whatever `at` is.
   ///
@@ -32,7 +33,8 @@ class LocalProtection {
   /// record does not know. For other ranges the record answers, and is refreshed if it says no; then the kernel
   /// confirms the first and last page of each mapping and looks for gaps. So the cost does not grow with the range, and
   /// a huge untouched range is not filled. If a part in the middle of a mapping was protected after it was recorded,
-  /// the access finds that.
+  /// the access finds that. So it does where the map can't be read: then the kernel confirms the first and last page of
+  /// a range that is not recorded, and looks for gaps.
   ///
   /// The pages that the kernel checks are faulted in; for LocalAccess::write, copy-on-write pages are copied.
   [[nodiscard]] bool accessible(const void* at, std::size_t bytes, LocalAccess access);
@@ -71,6 +73,7 @@ class LocalProtection {
 
   static std::optional<Range> range_of(const void* at, std::size_t bytes);
   static Answer ask_kernel(Range range, LocalAccess access);
+  static Answer ask_kernel_unrecorded(Range range, LocalAccess access);
   void add(const Mapping& mapping);
   [[nodiscard]] std::vector<Mapping>::const_iterator mapping_at(std::uintptr_t address) const;
   [[nodiscard]] bool recorded(Range range, LocalAccess access) const;

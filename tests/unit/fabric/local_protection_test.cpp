@@ -265,6 +265,38 @@ TEST_CASE("untouched pages are faulted in, copied-on-write ones by asking to wri
   CHECK((resident[3] & 1U) == 0);
 }
 
+TEST_CASE("without a free descriptor good memory is accessible, is not filled, and the record stays",
+          "[fabric][memory]") {
+  LocalProtection protection;
+  const auto recorded = protection.mappings();
+  constexpr std::size_t kBytes = LocalProtection::kFillBytesMax + 65536;
+  const MappedMemory memory(kBytes);
+  MappedMemory torn(kBytes);
+  torn.unmap(kBytes / 2 / page_bytes() * page_bytes(), page_bytes());
+  const MappedMemory constant(kBytes, PROT_READ);
+  rlimit descriptors{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  const rlimit none{0, descriptors.rlim_max};
+  rusage before{};
+  rusage after{};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  getrusage(RUSAGE_SELF, &before);
+  const bool read_again = protection.refresh();
+  const bool first = protection.accessible(memory.data(), kBytes, kWrite);
+  const bool second = protection.accessible(memory.data(), kBytes, kWrite);
+  const bool with_gap = protection.accessible(torn.data(), kBytes, kWrite);
+  const bool without_right = protection.accessible(constant.data(), kBytes, kWrite);
+  getrusage(RUSAGE_SELF, &after);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  CHECK_FALSE(read_again);
+  CHECK(first);
+  CHECK(second);
+  CHECK_FALSE(with_gap);
+  CHECK_FALSE(without_right);
+  CHECK(after.ru_minflt - before.ru_minflt < 1000);
+  CHECK(protection.mappings() == recorded);
+}
+
 TEST_CASE("memory unmapped after a yes makes a guarded copy fail, not the process", "[fabric][memory]") {
   LocalProtection protection;
   MappedMemory memory(1U << 20U);
