@@ -3,6 +3,7 @@
 #include <span>
 
 #include "fabric/adapter/local_memory.h"
+#include "fabric/adapter/placer.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -58,6 +59,15 @@ bool made_on_the_way(const QueuePair& queue_pair, const WorkRequest& request) {
   return request.memory != nullptr || (queue_pair.options.memory_requests && others_wait);
 }
 
+/// Whether the path's cells can carry so many bytes, or the bytes go past them. A path that is not open yet says
+/// nothing about its cells; then the request fails in its turn.
+bool fits_path(const AdapterContext& context, const QueuePair& queue_pair, const WorkRequest& request,
+               std::uint32_t bytes) {
+  const bool known = queue_pair.path != nullptr && queue_pair.path->open && queue_pair.rules().connected;
+  if (!known || fits_packet(bytes, queue_pair)) return true;
+  return context.options.placements != nullptr && Placer::may_be_placed(request) && bytes <= Placements::kMostBytes;
+}
+
 }  // namespace
 
 Status check_request(const AdapterContext& context, const QueuePair& queue_pair, const WorkRequest& request,
@@ -72,6 +82,7 @@ Status check_request(const AdapterContext& context, const QueuePair& queue_pair,
     if (const Status status = check_datagram(context, request, total); status != Status::ok) return status;
   }
   bytes = static_cast<std::uint32_t>(total);
+  if (!fits_path(context, queue_pair, request, bytes)) return Status::bad_length;
   const bool in_their_turn = queue_pair.options.verbs_rules || made_on_the_way(queue_pair, request);
   if (request.inline_data || in_their_turn) return Status::ok;
   for (const LocalSegment& segment : segments) {

@@ -57,8 +57,9 @@ int main() {
       "`no_resources`");
   row("events not yet polled, `adapter.max_events`", number(adapter.max_events), number(Options::kMaxEvents),
       "further events are lost and counted as `dropped_events`; " + open);
-  row("bytes of a message, `adapter.max_message_bytes`", number(adapter.max_message_bytes), number(most.message_bytes),
-      "`bad_length`; `open()`: the maximum is used");
+  row("bytes of a message, `adapter.max_message_bytes`", number(adapter.max_message_bytes),
+      number(most.message_bytes) + ", but at most 65535 cells of the path",
+      "`bad_length`; posted before the path is up: `local_length_error`; `open()`: the maximum is used");
   row("payload bytes of a cell, `adapter.cell_payload_bytes`", number(adapter.cell_payload_bytes),
       number(fabric::kMaxCellPayload), "`open()`: the maximum is used. The two ends use the smaller of their values");
   row("regions into which, and queue pairs through which, the peer may store directly, `link.mpt_entries`",

@@ -413,6 +413,23 @@ TEST_CASE("an adapter's limits hold: each is reached, and none passed", "[fabric
   CHECK_FALSE(adapter.create_queue_pair(options).has_value());
 }
 
+TEST_CASE("a message of more cells than a path can number is refused when it is posted", "[fabric][adapter][limits]") {
+  AdapterOptions options;
+  options.cell_payload_bytes = kMinCellPayload;
+  options.max_message_bytes = 8U << 20U;
+  ScriptedPeer peer(options);
+  constexpr std::uint32_t kMost = 65535 * kMinCellPayload;
+  std::vector<std::byte> memory(kMost + 1);
+  const Stag tag = peer.host.adapter.register_memory(peer.host.domain, memory, kAllRights).value();
+  const auto segment = [&](std::uint32_t bytes) { return LocalSegment{memory.data(), bytes, tag}; };
+  CHECK(post(peer.host, send_request(1, segment(kMost + 1))) == Status::bad_length);
+  CHECK(post(peer.host, write_request(1, segment(kMost + 1), {})) == Status::bad_length);
+  WorkRequest read = read_request(peer.host, 1, 0, 0, {});
+  read.segments[0] = segment(kMost + 1);
+  CHECK(post(peer.host, read) == Status::bad_length);
+  CHECK(post(peer.host, send_request(1, segment(kMost))) == Status::ok);
+}
+
 TEST_CASE("lists and messages have limits: each is reached, and none passed", "[fabric][adapter][limits]") {
   AdapterOptions small;
   small.max_message_bytes = 1000;
