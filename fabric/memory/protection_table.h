@@ -149,6 +149,9 @@ class ProtectionTable {
   /// naming a tag, stag_not_associated, wrong_queue_pair, already_valid, options_conflict. Then come the region's
   /// errors: those of an access, in the order of the checks, with binding_not_allowed for the right.
   [[nodiscard]] Checked<Stag> bind(const Bind& request, const Consumer& consumer);
+  /// Unbinds a window that a posted request is about to bind elsewhere: it keeps its tag, by which that request names
+  /// it. Peers who know the tag reach nothing by it, and the next bind gives a new one. Errors: those of naming a tag.
+  [[nodiscard]] Checked<void> unbind_for_rebind(Stag window);
   /// DeallocateRKey, for bound and unbound windows. Errors: those of naming a tag.
   [[nodiscard]] Checked<void> deallocate(Stag window);
 

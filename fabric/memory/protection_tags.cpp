@@ -294,6 +294,13 @@ Stag ProtectionTable::unbind(ProtectionEntry& window) {
   return tag_of(window);
 }
 
+auto ProtectionTable::unbind_for_rebind(Stag window) -> Checked<void> {
+  const auto entry = named(window, is_window);
+  if (!entry) return tl::unexpected(entry.error());
+  invalidate(**entry);
+  return {};
+}
+
 auto ProtectionTable::deallocate(Stag window) -> Checked<void> {
   const auto entry = named(window, is_window);
   if (!entry) return tl::unexpected(entry.error());

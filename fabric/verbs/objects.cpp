@@ -29,6 +29,11 @@ void unbind_windows(ContextObject& context, Ends&& ends) {
     if (entry == nullptr || !is_window(entry->kind) || !entry->valid || !ends(*entry)) continue;
     fabric::Bind nothing;
     nothing.window = Stag::from(index, entry->instance);
+    const bool rebinds = entry->kind == fabric::EntryKind::window_type_1 && owner->expected().tag != nothing.window;
+    if (rebinds) {
+      static_cast<void>(table.unbind_for_rebind(nothing.window));
+      continue;
+    }
     const auto tag = table.bind(nothing, {entry->domain, entry->queue_pair});
     if (tag) owner->renamed();
   }

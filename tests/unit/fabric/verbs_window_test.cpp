@@ -332,4 +332,28 @@ TEST_CASE("verbs: a bind asks the kernel nothing, wherever the memory was mapped
   }
 }
 
+TEST_CASE("verbs: a region that ends leaves alone where its window is to be bound next", "[fabric][verbs]") {
+  Pair pair;
+  MemoryRegion old = made(pair.b.domain.register_memory(pair.b.memory, kEverything));
+  MemoryWindow window = made(pair.b.domain.allocate_window(WindowType::type_1));
+  REQUIRE(pair.b.queue_pair.post_bind(window, old, binding(0, 8)) == Status::ok);
+  pair.run();
+  REQUIRE(pair.b.take().size() == 1);
+  const RemoteKey before = window.remote_key();
+  // Behind a delay, the next bind waits in the send queue.
+  REQUIRE(pair.b.queue_pair.post_send(delay(1, milliseconds(1))) == Status::ok);
+  REQUIRE(pair.b.queue_pair.post_bind(window, pair.b.region, binding(0, 8)) == Status::ok);
+  const RemoteKey next = window.remote_key();
+  REQUIRE(window.valid());
+  old = MemoryRegion();
+  CHECK_FALSE(window.valid());
+  CHECK(window.remote_key().tag == next.tag);
+  for (int i = 0; i < 1000 && !window.valid(); ++i) pair.run();
+  for (const Completion& end : pair.b.take()) CHECK(end.status == success);
+  REQUIRE(window.valid());
+  CHECK(window.tag() == next.tag);
+  CHECK(pair.write(next.at()) == success);
+  CHECK(pair.write(before.at()) == remote_access_error);
+}
+
 }  // namespace splitnic::verbs::test::verbs_window_test
