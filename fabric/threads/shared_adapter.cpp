@@ -427,7 +427,8 @@ std::optional<CqNumber> SharedAdapter::take_notification(ChannelNumber channel) 
 }
 
 Waited SharedAdapter::wait_notification(ChannelNumber channel, Time until) {
-  return state_->wait(channel_descriptor(channel), until);
+  const int descriptor = channel_descriptor(channel);
+  return descriptor < 0 ? Waited::timeout : state_->wait(descriptor, until);  // ppoll would ignore it, and sleep on
 }
 
 Status SharedAdapter::destroy_completion_queue(CqNumber queue, ChannelNumber channel) {

@@ -122,7 +122,7 @@ class SharedAdapter {
   /// Takes the oldest notification; nullopt: there is none.
   [[nodiscard]] std::optional<CqNumber> take_notification(ChannelNumber channel);
   /// Sleeps until the channel has a notification. Others may take it first: call take_notification() in a loop.
-  /// interrupted: a signal was handled.
+  /// interrupted: a signal was handled. timeout, at once: there is no such channel.
   [[nodiscard]] Waited wait_notification(ChannelNumber channel, Time until = kNever);
   /// ChannelAdapter::destroy_completion_queue. Its notification, if nobody has taken it, is gone, and the descriptor of
   /// its channel (0: it has none) is no longer readable for it.

@@ -379,6 +379,7 @@ TEST_CASE("threads: a channel's descriptor is readable exactly while a notificat
   REQUIRE(unused.has_value());
   CHECK(end.adapter->destroy_completion_channel(*unused) == Status::ok);
   CHECK(end.adapter->channel_descriptor(*unused) == -1);
+  CHECK(end.adapter->wait_notification(*unused) == Waited::timeout);  // and does not sleep for ever
 }
 
 TEST_CASE("threads: a queue that ends takes its notification along", "[fabric][threads]") {
