@@ -35,6 +35,8 @@ class Doorbells {
   [[nodiscard]] bool update(std::span<PathObject* const> paths);
   /// -1: no path has a doorbell.
   [[nodiscard]] int descriptor() const;
+  /// The last update() had neither memory nor descriptors.
+  [[nodiscard]] bool incomplete() const { return !known_; }
   /// A path that is up has no doorbell. As of the last update().
   [[nodiscard]] bool unwakeable() const { return unwakeable_; }
   /// A path has come or gone, or its link has come up or gone down.

@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <catch2/catch.hpp>
 #include <optional>
@@ -112,6 +113,27 @@ TEST_CASE("verbs: a peer that has hung up ends the waiting once, and is not wait
     ++waits;
   }
   CHECK(waits < 10);
+}
+
+TEST_CASE("verbs: a wait for several peers takes a while although no descriptor is left to hear them by",
+          "[fabric][verbs]") {
+  SharedPair pair;
+  auto more = fabric::shm_pair();
+  REQUIRE(more.has_value());
+  const Path to_third = made(pair.first.add_path(std::move(more->first)));
+  rlimit descriptors{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  const rlimit none{0, descriptors.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const Time until = monotonic_now() + milliseconds(20);
+  int waits = 0;
+  for (Time now = monotonic_now(); now < until; now = monotonic_now()) {
+    pair.first.poll(now);
+    if (wait(pair.first, now, kNever) == Status::ok) ++waits;
+  }
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  CHECK(waits > 0);
+  CHECK(waits <= 20);
 }
 
 TEST_CASE("verbs: where there is no descriptor nobody sleeps", "[fabric][verbs]") {
