@@ -270,13 +270,14 @@ bool PacketLan::send_gathered(std::span<const std::byte> head, std::span<const i
 }
 
 void PacketLan::flush() {
-  batch_.send(is_open() ? socket_.get() : -1, counters_, [this](std::size_t message) {
+  const auto of_received = batch_.send(is_open() ? socket_.get() : -1, counters_, [this](std::size_t message) {
     if (interface_lost(errno)) check_at_once();
     if (errno != EINVAL) return;
     VirtioNetHeader header;
     std::memcpy(&header, batch_.header(message).data(), sizeof header);
     note_refusal(header, batch_.frame_bytes(message));
   });
+  for (std::size_t frame = 0; frame < of_received; ++frame) note_undescribed();
 }
 
 /// The kernel has dropped a frame whose segmentation a virtio-net header can't describe.

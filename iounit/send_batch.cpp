@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace splitnic::iounit {
 
@@ -28,16 +29,22 @@ void SendBatch::refer(std::span<const std::byte> header, std::span<const std::by
   ++queued_;
 }
 
-void SendBatch::send(int socket, LanCounters& counters, const std::function<void(std::size_t message)>& refused) {
+std::size_t SendBatch::send(int socket, LanCounters& counters,
+                            const std::function<void(std::size_t message)>& refused) {
+  std::size_t of_received = 0;
+  bool again = false;  // the next message had an error that may be of a received frame
   for (std::size_t done = 0; done < queued_;) {
     const int sent =
         socket >= 0 ? ::sendmmsg(socket, &messages_[done], static_cast<unsigned>(queued_ - done), MSG_DONTWAIT) : -1;
     if (sent > 0) {
       counters.tx_frames += static_cast<std::size_t>(sent);
       done += static_cast<std::size_t>(sent);
+      if (std::exchange(again, false)) ++of_received;
       continue;
     }
     if (socket >= 0 && errno == EINTR) continue;
+    if (socket >= 0 && errno == EINVAL && !std::exchange(again, true)) continue;
+    again = false;
     if (socket >= 0) refused(done);
     ++counters.tx_errors;  // the first of the rest; the others have a try of their own
     ++counters.tx_lost;
@@ -45,6 +52,7 @@ void SendBatch::send(int socket, LanCounters& counters, const std::function<void
   }
   queued_ = 0;
   used_ = 0;
+  return of_received;
 }
 
 std::span<const std::byte> SendBatch::header(std::size_t message) const {

@@ -32,8 +32,9 @@ class SendBatch {
 
   /// Sends everything without waiting, and forgets it. socket: negative, if there is none. counters: gets tx_frames,
   /// and tx_errors and tx_lost for what the socket refuses. refused: called with the number of each such message; errno
-  /// says why.
-  void send(int socket, LanCounters& counters, const std::function<void(std::size_t message)>& refused);
+  /// says why. Returns how many errors (EINVAL) were not about what is sent: the kernel keeps that of a received frame
+  /// which it can't describe for the socket's next call, whichever that is.
+  std::size_t send(int socket, LanCounters& counters, const std::function<void(std::size_t message)>& refused);
   /// Of a message, inside of `refused`.
   [[nodiscard]] std::span<const std::byte> header(std::size_t message) const;
   [[nodiscard]] std::size_t frame_bytes(std::size_t message) const;

@@ -416,6 +416,43 @@ TEST_CASE("a frame whose segmentation no virtio-net header describes is dropped 
   CHECK(lan->counters().rx_undescribed == others.size() + 2);
 }
 
+TEST_CASE("a frame that the kernel can't describe costs no frame that is sent next", "[iounit][lan][privileged]") {
+  const TestNamespace inside;
+  if (!inside) return;
+  const TapLan tap;
+  const auto lan = opened("lan0");
+  auto fragments = frame::make_virtio_net_header({true, 34, 6, frame::SegmentKind::udp, 1000, 42});
+  fragments.kind = 3;  // VIRTIO_NET_HDR_GSO_UDP
+  const auto datagram = splitnic::test::udp_frame({}, splitnic::test::pattern(3000), splitnic::test::Fill::partial);
+  CollectedFrames sink;
+  // The kernel keeps the error of the second frame for the socket's next call.
+  const auto error_waits = [&] {
+    tap.arrives(frame_of(60, 1), {});
+    tap.arrives(datagram, fragments);
+    REQUIRE(readable({testing::descriptors_of(*lan).back()}, 5s));
+    REQUIRE(lan->receive(sink, 16) == 1);
+  };
+  error_waits();
+  REQUIRE(lan->send(frame_of(60, 2)));
+  lan->flush();
+  CHECK(lan->counters().tx_frames == 1);
+  CHECK(lan->counters().rx_undescribed == 1);
+  error_waits();
+  REQUIRE(lan->send_unfinished(datagram, {true, 34, 6, frame::SegmentKind::udp, 1000, 42}));
+  lan->flush();
+  CHECK(lan->counters().tx_frames == 2);
+  CHECK(lan->counters().rx_undescribed == 2);
+  CHECK(lan->takes_offloads(frame::SegmentKind::udp));
+  // What the kernel refuses itself is refused all the same.
+  error_waits();
+  REQUIRE(lan->send_unfinished(frame_of(60, 2), {true, 0xffff, 0xffff}));
+  REQUIRE(lan->send(frame_of(60, 2)));
+  lan->flush();
+  CHECK(lan->counters().tx_frames == 3);
+  CHECK(lan->counters().tx_errors == 1);
+  CHECK(lan->counters().tx_lost == 1);
+}
+
 TEST_CASE("a frame longer than the longest is dropped, and the log says once how senders are kept from making them",
           "[iounit][lan][privileged]") {
   const TestNamespace inside;
