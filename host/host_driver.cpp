@@ -104,6 +104,13 @@ void HostDriver::send_settings(const NicSettings* before) {
   if (before == nullptr || filter_of(*before) != filter_of(settings_)) {
     queued = session_->request(filter_of(settings_)) && queued;
   }
+  const auto has_too_many = [](const NicSettings& nic) { return nic.unicast.size() > wire::kMaxUnicastFilters; };
+  if (has_too_many(settings_) && (before == nullptr || !has_too_many(*before))) {
+    notices_.recurring_notice(
+        fmt::format("the interface has more than {} further addresses: requesting all frames instead; without that "
+                    "right, this host gets those to the addresses that the policy gives it",
+                    wire::kMaxUnicastFilters));
+  }
   if (before == nullptr || before->up != settings_.up) {
     queued = session_->request(wire::LinkState{.up = settings_.up}) && queued;
   }

@@ -138,9 +138,7 @@ void AttachedHost::leaves_as(const messaging::ReceivedFrame& received, std::uint
 
 void AttachedHost::set_mac(const MacAddress& mac) {
   mac_ = mac;
-  std::vector<MacAddress> unicast = further_unicast_;
-  unicast.push_back(mac_);
-  static_cast<void>(filter_.set_unicast(unicast));  // set_filter() has limited the number
+  static_cast<void>(apply(wanted_));
 }
 
 void AttachedHost::begin_shutdown() {
@@ -297,20 +295,36 @@ std::string AttachedHost::apply(const wire::ReceiveFilter& wanted) {
   std::ranges::copy_if(wanted.unicast, std::back_inserter(further_unicast_), [&](const MacAddress& mac) {
     return all || std::ranges::find(rights_.addresses, mac) != rights_.addresses.end();
   });
+  const std::size_t permitted = further_unicast_.size();
   promiscuous_ = wanted.promiscuous && rights_.promiscuous;
   is_bridge_ = wanted.promiscuous && rights_.foreign_sources;
-  set_mac(mac_);
+  const bool limited = wanted.promiscuous && !promiscuous_ && !is_bridge_;
+  if (limited) add_permitted_addresses();
+  std::vector<MacAddress> unicast = further_unicast_;
+  unicast.push_back(mac_);
+  static_cast<void>(filter_.set_unicast(unicast));  // set_filter() has limited the number
   const auto groups = rights_.multicast ? wanted.multicast : std::vector<MacAddress>{};
   static_cast<void>(filter_.set_multicast(groups));  // set_filter() has limited the number
   filter_.set_all_multicast(rights_.multicast && (wanted.all_multicast || wanted.promiscuous));
   filter_.set_promiscuous(promiscuous_);
-  if (wanted.promiscuous && !promiscuous_ && !is_bridge_) {
+  // An interface whose list has addresses is often promiscuous because of them: a TAP has no filter of its own.
+  if (limited && wanted.unicast.empty()) {
     return "promiscuous mode is not permitted to this host: it gets no unicast frames of others";
   }
-  if (further_unicast_.size() < wanted.unicast.size()) {
+  if (permitted < wanted.unicast.size()) {
     return "frames to further addresses are not permitted to this host";
   }
   return {};
+}
+
+/// A host with more further addresses than a filter has room for requests promiscuous mode instead.
+void AttachedHost::add_permitted_addresses() {
+  for (const MacAddress& mac : rights_.addresses) {
+    if (further_unicast_.size() + 1 == ReceiveFilter::kMaxUnicast) return;
+    if (mac != mac_ && std::ranges::find(further_unicast_, mac) == further_unicast_.end()) {
+      further_unicast_.push_back(mac);
+    }
+  }
 }
 
 void AttachedHost::report_limits(const std::string& why) {

@@ -261,6 +261,7 @@ class AttachedHost final : public messaging::SessionEvents, private FurtherQueue
   void on_reply(messaging::wire::CfgRequest request, const messaging::Answer& answer) override;
   messaging::Answer set_filter(const messaging::wire::ReceiveFilter& wanted);
   [[nodiscard]] std::string apply(const messaging::wire::ReceiveFilter& wanted);
+  void add_permitted_addresses();
   void report_limits(const std::string& why);
   [[nodiscard]] messaging::wire::Statistics statistics() const;  // all its counters, since construction
   void take_frame(const messaging::ReceivedFrame& frame);

@@ -181,7 +181,12 @@ TEST_CASE("frames to the NIC's further addresses are asked for, all frames if th
     const auto filter = filter_for(addresses);
     CHECK(filter == wire::ReceiveFilter{.unicast = bench.nic.system.unicast});
   }
+  const auto says_so = [&] {
+    return bench.notices.source_of("more than 64 further addresses") != bench.notices.source_of("a line that is not");
+  };
+  CHECK_FALSE(says_so());
   CHECK(filter_for(wire::kMaxUnicastFilters + 1) == wire::ReceiveFilter{.promiscuous = true});
+  CHECK(says_so());
   CHECK(filter_for(0) == wire::ReceiveFilter{});
 }
 

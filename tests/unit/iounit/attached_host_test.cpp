@@ -150,6 +150,50 @@ TEST_CASE("lists as long as permitted are taken, longer ones are not", "[iounit]
   CHECK(one.accepts(group(200)));
 }
 
+TEST_CASE("a host that may not be promiscuous but asks for it gets the frames to all addresses of the policy",
+          "[iounit][attached]") {
+  OneHost one;
+  HostRights rights;
+  rights.addresses = many(wire::kMaxUnicastFilters + 6, station(4));
+  rights.addresses.push_back(station(1));
+  one.host.set_rights(rights);
+  const auto accepts_all = [&] {
+    return std::ranges::all_of(rights.addresses, [&](const MacAddress& mac) { return one.accepts(mac); });
+  };
+  CHECK_FALSE(accepts_all());
+  // As a driver does whose interface has more further addresses than it may list.
+  REQUIRE(one.ask(wire::ReceiveFilter{.promiscuous = true}).has_value());
+  CHECK(accepts_all());
+  CHECK_FALSE(one.accepts(station(9)));
+  CHECK_FALSE(one.host.promiscuous());
+  REQUIRE(one.owner.told.size() == 1);
+  CHECK_THAT(one.owner.told[0], Catch::Contains("promiscuous mode is not permitted"));
+  REQUIRE(one.ask(wire::SetMacAddress{rights.addresses[3]}).has_value());
+  CHECK(accepts_all());
+
+  rights.addresses = many(ReceiveFilter::kMaxUnicast + 6, station(4));
+  one.host.set_rights(rights);
+  CHECK(one.accepts(rights.addresses[ReceiveFilter::kMaxUnicast - 1]));
+  CHECK_FALSE(accepts_all());
+
+  REQUIRE(one.ask(wire::ReceiveFilter{.unicast = {rights.addresses[7]}}).has_value());
+  CHECK(one.accepts(rights.addresses[7]));
+  CHECK_FALSE(one.accepts(rights.addresses[8]));
+}
+
+TEST_CASE("an interface that is promiscuous because of its further addresses is no alarm", "[iounit][attached]") {
+  OneHost one;
+  HostRights rights;
+  rights.addresses = {station(1), station(2)};
+  one.host.set_rights(rights);
+  REQUIRE(one.ask(wire::ReceiveFilter{.unicast = {station(2)}, .promiscuous = true}).has_value());
+  CHECK(one.accepts(station(2)));
+  CHECK(one.owner.told.empty());
+  REQUIRE(one.ask(wire::ReceiveFilter{.unicast = {station(2), station(3)}, .promiscuous = true}).has_value());
+  CHECK(one.owner.told ==
+        std::vector<std::string>{"limited: frames to further addresses are not permitted to this host"});
+}
+
 TEST_CASE("VLANs from 1 to 4094 may be listed", "[iounit][attached]") {
   OneHost one;
   for (const std::uint16_t vlan : {std::uint16_t{1}, std::uint16_t{4094}}) {
