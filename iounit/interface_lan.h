@@ -55,10 +55,10 @@ class InterfaceLan : public LanEngine {
   [[nodiscard]] const std::string& interface() const { return interface_; }
   [[nodiscard]] const Link& link() const { return link_; }
   [[nodiscard]] os::Log& log() const { return log_; }
-  /// Bytes of the longest complete frame with such a header that the interface sends: it allows for one tag beyond the
-  /// MTU.
+  /// Bytes of the longest complete frame with such a header that the interface sends: the kernel allows for one tag
+  /// beyond the MTU, of 802.1Q alone.
   [[nodiscard]] std::size_t longest_frame(const frame::EthernetHeader& header) const {
-    const std::size_t tag = header.vlan_tags > 0 ? frame::kVlanTagBytes : 0;
+    const std::size_t tag = header.outer_tpid == frame::kEtherTypeVlan ? frame::kVlanTagBytes : 0;
     return std::min(frame::kEthernetHeaderBytes + link_.mtu + tag, frame::kMaxFrameBytes);
   }
   /// Lets the next poll() check the interface and reopen it: receive or send met an error.

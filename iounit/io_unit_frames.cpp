@@ -409,6 +409,18 @@ void IoUnit::TowardsLan::on_kept_frame(std::span<const std::byte> frame, const F
   unit.put_on_lan(*from, frame, *offload);
 }
 
+namespace {
+
+/// Whether that is why the LAN refuses the frame. Beyond the MTU an interface has room for one tag, of 802.1Q alone.
+bool is_too_long_for(const LanEngine& lan, const FrameInHand& frame, const FrameOffload& offload) {
+  const auto header = frame::parse_ethernet(frame.head());
+  if (!header || offload.kind != frame::SegmentKind::none || !lan.carrier()) return false;
+  const std::size_t tag = header->outer_tpid == frame::kEtherTypeVlan ? frame::kVlanTagBytes : 0;
+  return frame.bytes.size() > frame::kEthernetHeaderBytes + tag + lan.mtu();
+}
+
+}  // namespace
+
 void IoUnit::put_on_lan(AttachedHost& from, const FrameInHand& frame, const FrameOffload& offload) {
   bool taken = false;
   if (!frame.is_whole()) {
@@ -419,7 +431,10 @@ void IoUnit::put_on_lan(AttachedHost& from, const FrameInHand& frame, const Fram
   } else {
     taken = offload.asks_for_work() ? lan_.send_unfinished(frame.bytes, offload) : lan_.send(frame.bytes);
   }
-  if (!taken) return from.count(HostDrop::from_host_lan_refused);
+  if (!taken) {
+    return from.count(is_too_long_for(lan_, frame, offload) ? HostDrop::from_host_too_long
+                                                            : HostDrop::from_host_lan_refused);
+  }
   counters_.lan_bytes_sent += frame.bytes.size();
   sent_to_lan_ = true;
   share_.sent_to_lan(from.number().value);

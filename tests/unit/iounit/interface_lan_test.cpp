@@ -152,6 +152,26 @@ TEMPLATE_TEST_CASE(
   CHECK(there->counters().rx_frames == sent.size());
 }
 
+TEMPLATE_TEST_CASE("beyond the MTU there is room for a tag of 802.1Q, and for none of 802.1ad",
+                   "[iounit][lan][privileged]", PcapLan, PacketLan) {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_pair();
+  const auto lan = opened<TestType>("lan0");
+  const auto service_tagged = [](std::size_t bytes) {
+    Frame frame = tagged(bytes, 1);
+    frame[12] = std::byte{0x88};
+    frame[13] = std::byte{0xa8};
+    return frame;
+  };
+  CHECK(send_at_once(*lan, tagged(1518, 1)));
+  CHECK(send_at_once(*lan, service_tagged(1514)));
+  CHECK_FALSE(send_at_once(*lan, service_tagged(1515)));
+  CHECK(lan->counters().tx_frames == 2);
+  CHECK(lan->counters().tx_errors == 1);
+  CHECK(lan->counters().tx_lost == 0);
+}
+
 TEMPLATE_TEST_CASE("receive keeps to its budget", "[iounit][lan][privileged]", PcapLan, PacketLan) {
   const TestNamespace inside;
   if (!inside) return;

@@ -233,6 +233,24 @@ TEST_CASE("what a host may not send counts at that host under the one cause", "[
     bench.lan.refuses = true;
     drop(bench.a, "from_host_lan_refused", make_frame(station(1), bench.a.mac()));
   }
+  SECTION("longer by a tag than the LAN's interface sends") {
+    bench.lan.refuses = true;
+    Frame frame = make_frame(station(1), bench.a.mac(), {.vlans = {5}, .payload_bytes = 1500});
+    SECTION("which has room for one tag of 802.1Q") { drop(bench.a, "from_host_lan_refused", frame); }
+    SECTION("and has none for one of 802.1ad") {
+      frame[12] = std::byte{0x88};
+      frame[13] = std::byte{0xa8};
+      SECTION("while it has a carrier") { drop(bench.a, "from_host_too_long", frame); }
+      SECTION("unless the frame is shorter") {
+        frame.resize(1514);
+        drop(bench.a, "from_host_lan_refused", frame);
+      }
+      SECTION("unless it has no carrier") {
+        bench.lan.has_carrier = false;
+        drop(bench.a, "from_host_lan_refused", frame);
+      }
+    }
+  }
 }
 
 TEST_CASE("the LAN's MTU counts what follows header and tags, to the byte", "[iounit][drops]") {
