@@ -9,6 +9,7 @@
 #include <boost/describe/enumerators.hpp>
 #include <boost/mp11/list.hpp>
 #include <cstring>
+#include <new>
 
 #include "common/os/memory.h"
 
@@ -119,7 +120,12 @@ void IoUnit::accept_hosts(Time now) {
   session.max_mtu = max_mtu();
   const ForwardingTarget number{static_cast<std::uint16_t>(place - hosts_.begin())};
   const Time first = first_turn(*bridge, now);
-  *place = std::make_unique<AttachedHost>(*this, number, std::move(bridge), session, random_, first);
+  try {
+    *place = std::make_unique<AttachedHost>(*this, number, std::move(bridge), session, random_, first);
+  } catch (const std::bad_alloc&) {  // the others keep their sessions, and this host tries again
+    ++counters_.hosts_refused;
+    return notices_.recurring_notice("a host was refused: no memory is left for it");
+  }
   share_.add(number.value, first);
   turns_.add(**place, now);
   tell_group_wants();
@@ -151,7 +157,16 @@ void IoUnit::add_queue(std::shared_ptr<fabric::Bridge> bridge, std::uint64_t coo
   AttachedHost& host = **its_host;
   turns_.attend(host, now_);
   turns_.listen(host, false);
-  if (!host.add_queue(std::move(bridge), options_.session, random_)) {
+  bool added = false;
+  try {
+    added = host.add_queue(std::move(bridge), options_.session, random_);
+  } catch (const std::bad_alloc&) {
+    ++counters_.queues_refused;
+    recurring_notice_about(host, "refused",
+                           fmt::format("refused a further queue of host {}: no memory is left for it", host.name()));
+    return turns_.listen(host, !rests(host));
+  }
+  if (!added) {
     ++counters_.queues_refused;
     recurring_notice_about(
         host, "refused",

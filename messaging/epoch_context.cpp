@@ -1,6 +1,7 @@
 #include "messaging/epoch_context.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "common/check.h"
@@ -104,15 +105,19 @@ std::uint32_t EpochContext::data_message_bytes() const {
 std::unique_ptr<Channel> EpochContext::open_channel(fabric::QpNumber number, bool acknowledged,
                                                     fabric::VirtualLane lane, std::size_t writes) {
   // Before the hello, this end's own terms limit what the peer may send.
-  return Channel::open(
-      adapter, domain,
-      {.number = number,
-       .acknowledged = acknowledged,
-       .lane = lane,
-       .send_buffers = writes > 0 ? std::size_t{64} : std::size_t{32},
-       .receive_buffers = own_terms().receive_depth * (writes > 0 ? 4U : 1U),
-       .message_bytes = lane == fabric::VirtualLane::data ? data_message_bytes() : own_terms().max_message_bytes,
-       .writes = writes});
+  try {
+    return Channel::open(
+        adapter, domain,
+        {.number = number,
+         .acknowledged = acknowledged,
+         .lane = lane,
+         .send_buffers = writes > 0 ? std::size_t{64} : std::size_t{32},
+         .receive_buffers = own_terms().receive_depth * (writes > 0 ? 4U : 1U),
+         .message_bytes = lane == fabric::VirtualLane::data ? data_message_bytes() : own_terms().max_message_bytes,
+         .writes = writes});
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 }  // namespace splitnic::messaging

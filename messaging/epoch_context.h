@@ -65,8 +65,8 @@ struct EpochContext {
   void agree_on(std::uint64_t features);
   /// The size of each buffer of a data channel: for a frame, or the longest list of indications.
   [[nodiscard]] std::uint32_t data_message_bytes() const;
-  /// A channel with buffers for this end's terms. writes: maximum outstanding RDMA writes. Null: the adapter has no
-  /// room.
+  /// A channel with buffers for this end's terms. writes: maximum outstanding RDMA writes. Null: the adapter or
+  /// this process has no room.
   [[nodiscard]] std::unique_ptr<Channel> open_channel(fabric::QpNumber number, bool acknowledged,
                                                       fabric::VirtualLane lane, std::size_t writes);
 

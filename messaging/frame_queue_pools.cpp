@@ -1,5 +1,6 @@
 // FrameQueue, pools: this end's and the peer's, and the messages about them.
 #include <algorithm>
+#include <new>
 
 #include "common/check.h"
 #include "common/range.h"
@@ -35,7 +36,7 @@ void FrameQueue::settle_pool_shape() {
   bridge_slots_ = std::min({kMaxOwnPools, room / slot_elements_, permitted});
 }
 
-/// Creates a pool in the first free slot; false when there is none.
+/// Creates a pool in the first free slot; false when there is none, or no memory.
 bool FrameQueue::add_own_pool(std::uint32_t elements) {
   if (elements == 0) return false;
   const std::uint32_t element_bytes = own_element_bytes();
@@ -55,7 +56,11 @@ bool FrameQueue::add_own_pool(std::uint32_t elements) {
     tag = context_.adapter.register_bridge_memory(context_.domain, range, rights, true);
     memory = context_.link.bridge().local_memory().slice(range.offset, range.bytes);
   } else {
-    slot->process_memory.resize(bytes);
+    try {
+      slot->process_memory.resize(bytes);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
     tag = context_.adapter.register_memory(context_.domain, slot->process_memory, rights);
     memory = ReceivedFrame::in_private_memory(slot->process_memory).bytes;
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "common/check.h"
@@ -48,7 +49,11 @@ void Session::start_epoch() {
   SPLITNIC_CHECK(session_move(state_, SessionState::anchor_read).legal);
   options_.max_mtu = next_max_mtu_;
   incarnation_ = link_.incarnation();
-  epoch_ = std::make_unique<SessionEpoch>(options_, counters_, events_, random_, link_, now_);
+  try {
+    epoch_ = std::make_unique<SessionEpoch>(options_, counters_, events_, random_, link_, now_);
+  } catch (const std::bad_alloc&) {
+    return fault("no memory for the session's buffers");
+  }
   if (shutting_down_) epoch_->begin_shutdown();
 }
 

@@ -405,7 +405,8 @@ class UnitBench : public HostsBench {
     bridge.group = {.cookie = cookie, .further = true};
     return connect(host_named(name), bridge);
   }
-  void connect_again(TestHost& host) { bridges_.waiting.push_back(host.unit_end()); }
+  void connect_again(TestHost& host) { connect_again(host.unit_end()); }
+  void connect_again(std::shared_ptr<fabric::Bridge> unit_end) { bridges_.waiting.push_back(std::move(unit_end)); }
   /// One that connects and comes up.
   TestHost& host_up(const messaging::SessionOptions& options) { return wait_up(connect(options)); }
   TestHost& host_up_as(uid_t user, const std::string& name, gid_t group = 100) {
