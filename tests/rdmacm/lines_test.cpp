@@ -186,14 +186,16 @@ TEST_CASE("a channel that does not block gives up callers that send nothing, how
     CHECK(errno == EAGAIN);
   }
   const std::string path = socket_path(bare.listener.id);
+  const pid_t receiver = gettid();
+  const os::UniqueFd first = bare.call();
   std::atomic<bool> returned{false};
   std::atomic<bool> gone{false};
   std::thread crowd([&] {
     constexpr std::chrono::seconds kStays{5};
     std::array<os::UniqueFd, 8> callers;
     const auto limit = std::chrono::steady_clock::now() + kStays;
-    for (std::size_t number = 0; !returned && !gone; ++number) {
-      callers[number % callers.size()] = BareListener::call(path);
+    for (std::size_t number = 0; !returned && !gone;) {
+      if (sleeps(receiver)) callers[number++ % callers.size()] = BareListener::call(path);
       gone = std::chrono::steady_clock::now() > limit;
     }
   });
