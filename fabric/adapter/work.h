@@ -146,6 +146,23 @@ struct WorkRequest {
   std::uint64_t compare = 0;
   /// bind_window, register_memory; with a send: registers first, then sends (S3, combined). Read during the post alone.
   const MemoryRequest* memory = nullptr;
+
+  /// As WorkRequest{}, but for the segments: none of them counts, and they keep what they were.
+  void start_over() {
+    id = 0;
+    operation = Operation::send;
+    signalled = true;
+    fence = solicited = inline_data = false;
+    remote = {};
+    immediate = placed_bytes = 0;
+    segment_count = 0;
+    datagram = {};
+    remote_receives = {};
+    invalidate = {};
+    delay = {};
+    swap_or_add = compare = 0;
+    memory = nullptr;
+  }
 };
 static_assert(std::is_trivially_copyable_v<WorkRequest> && std::is_standard_layout_v<WorkRequest>);
 

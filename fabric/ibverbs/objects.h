@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -252,8 +251,7 @@ struct BuiltRequest {
 
   /// Starts over; segments keep what they were.
   void clear() {
-    static const fabric::WorkRequest kBlank{};
-    std::memcpy(static_cast<void*>(&request), &kBlank, offsetof(fabric::WorkRequest, segments));
+    request.start_over();
     memory.reset();
     inline_data.clear();
   }
@@ -266,8 +264,7 @@ struct SendBatch {
 
   /// The request at this place, as new; its segments keep what they were.
   [[nodiscard]] fabric::WorkRequest& blank(std::size_t place) {
-    static const fabric::WorkRequest kBlank{};
-    std::memcpy(static_cast<void*>(&requests[place]), &kBlank, offsetof(fabric::WorkRequest, segments));
+    requests[place].start_over();
     return requests[place];
   }
 };
