@@ -160,8 +160,9 @@ constexpr auto kPutNothing = [](std::byte*) {};
   for (;;) {
     const std::uint64_t what = row.words().what >> kSlotShapeBit;
     const std::uint32_t psn = queue_pair->expected_psn + static_cast<std::uint32_t>(taken);
-    const bool usual = (what & ~kEither) == kind && row.words().receiver == slot_receiver(number, psn) &&
-                       taken != limit && (stands ? made.has_free_place() : made.has_room());
+    const bool usual = (what & ~kEither) == kind && static_cast<std::uint32_t>(row.words().receiver) == number.value &&
+                       row.words().receiver >> 32U == psn && taken != limit &&
+                       (stands ? made.has_free_place() : made.has_room());
     if (!usual) [[unlikely]]
       break;
     const ReceiveEntry& entry = entries[receive.taken + taken];  // of one that stands, none

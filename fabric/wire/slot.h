@@ -109,9 +109,6 @@ struct SlotWords {
 };
 static_assert(sizeof(SlotWords) == sizeof(SlotHeader));
 inline constexpr unsigned kSlotShapeBit = 32;  ///< of SlotWords::what: where the shape begins
-[[nodiscard]] inline std::uint64_t slot_receiver(QpNumber queue_pair, std::uint32_t packet_sequence) {
-  return queue_pair.value | std::uint64_t{packet_sequence} << 32U;
-}
 [[nodiscard]] inline std::uint64_t slot_word(const SlotFields& fields, const SlotLayout& layout) {
   using namespace slot_shape;
   const unsigned shape = (layout.two_lines ? kTwoLines : 0U) | (layout.in_payload_ring ? kInPayloadRing : 0U) |
@@ -137,17 +134,19 @@ inline void encode_slot(const SlotFields& fields, const SlotLayout& layout, std:
   put(offsetof(SlotHeader, packet_sequence), fields.packet_sequence);
 }
 
-/// The same by three stores, where nothing of it lies in memory already, of a slot without a payload in the payload
+/// The same by four stores, where nothing of it lies in memory already, of a slot without a payload in the payload
 /// ring. word: slot_word().
 inline void encode_slot_at_once(std::uint32_t payload_bytes, std::uint64_t word, QpNumber queue_pair,
                                 std::uint32_t packet_sequence, std::byte* to) {
-  const auto put = [to](std::size_t at, std::uint64_t number) {
-    const boost::endian::little_uint64_buf_t bytes(number);
+  const auto put = [to](std::size_t at, auto number) {
+    const boost::endian::endian_buffer<boost::endian::order::little, decltype(number), sizeof number * 8> bytes(number);
     std::memcpy(to + at, &bytes, sizeof bytes);
   };
-  put(offsetof(SlotHeader, payload_bytes), payload_bytes);
+  put(offsetof(SlotHeader, payload_bytes), std::uint64_t{payload_bytes});
   put(8, word);
-  put(offsetof(SlotHeader, queue_pair), slot_receiver(queue_pair, packet_sequence));
+  // Not as one word: GCC puts half of it aside, and a load of the whole would wait for that store.
+  put(offsetof(SlotHeader, queue_pair), queue_pair.value);
+  put(offsetof(SlotHeader, packet_sequence), packet_sequence);
 }
 
 /// The field that makes a slot unusable. The slot still names its queue pair, and the responder refuses the message.
