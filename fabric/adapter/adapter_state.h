@@ -70,6 +70,8 @@ struct ChannelAdapter::State {
     return turns.active().empty() ? turns.earliest() : std::min(rests_until, turns.earliest());
   }
   void rest();
+  /// find_news(), several times if the peer is likely to answer now.
+  [[nodiscard]] LanePlace await_news(Time now) const;
   [[nodiscard]] Time next_deadline();
   [[nodiscard]] bool any_to_send() const;
   /// The next turn may begin with a look at what has come in, and leave the links alone.
@@ -80,13 +82,14 @@ struct ChannelAdapter::State {
   std::size_t deal_with(LanePlace news);
   /// Before a sleep: begins what the last turn has left. False: there is something to send.
   [[nodiscard]] bool start_timers();
-  /// Takes what has come in, from that lane on; returns how much.
-  std::size_t receive_turn(LanePlace from);
+  /// Takes what has come in, from that lane on; returns how much. answers_first: what the peer says to be settled in it
+  /// waits, as the caller is likely to answer.
+  std::size_t receive_turn(LanePlace from, bool answers_first);
   /// What the active queue pairs and the busy paths have yet to do: send something, or await the peer's answers.
   enum class Left { nothing, answers, work };
   [[nodiscard]] Left what_is_left() const;
   /// Takes what the path has in this lane and those after it; returns how much.
-  std::size_t look(Path& path, std::size_t first_lane);
+  std::size_t look(Path& path, std::size_t first_lane, bool answers_first);
   void note_empty(Path& path, VirtualLane lane) const;
   std::size_t receive_cells(Path& path, VirtualLane lane);
   /// Takes all that lies in the path's lanes, as polls would.
@@ -148,9 +151,11 @@ struct ChannelAdapter::State {
   Time rests_until = Time::min();       // until then the active ones do nothing unless something comes in
   AnswerHabit habit;
   /// The next poll has something to do or to tell, whatever comes in.
-  [[nodiscard]] bool wants_poll() const { return owes_doorbells || context.done_at_post != 0; }
+  [[nodiscard]] bool wants_poll() const { return owes_rest || owes_doorbells || context.done_at_post != 0; }
 
   bool owes_doorbells = false;             // the last poll has left them to the next one
+  bool owes_rest = false;                  // and all else, because it has brought something to a caller who answers
+  bool came_short_way = false;             // what this turn has received, so that it left nothing to send
   Time links_polled{};                     // when poll_links() was called last
   bool timers_to_start = false;            // of what has left since the last poll that did more than look
   bool timers_left = false;                // those, if the last turn came after all of it

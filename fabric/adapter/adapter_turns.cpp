@@ -42,7 +42,7 @@ void ChannelAdapter::State::follow_all() {
 // As receive_cells(), part of each look at a lane: a call of its own would cost as much as what it finds.
 [[gnu::always_inline]] inline std::size_t ChannelAdapter::State::take_settled(Path& path, VirtualLane lane) {
   if (!path.reports_settled) return 0;
-  const std::uint64_t settled = path.settled_to(lane);
+  const std::uint64_t settled = path.settled_to(lane, context.poll);
   return settled == path.settled[static_cast<std::size_t>(lane)] ? 0 : complete_settled(path, lane, settled);
 }
 
@@ -112,6 +112,7 @@ inline void ChannelAdapter::State::note_empty(Path& path, VirtualLane lane) cons
     taken += burst.taken;
     if (burst.end == Express::End::empty && taken != 0) note_empty(path, lane);
     if (burst.end == Express::End::empty || burst.end == Express::End::enough) break;
+    came_short_way = false;
     if (burst.end == Express::End::refused) {
       activate(*find(express.refused().destination_queue_pair));  // it owes the peer the reason
       refuse_consumed(path, lane, express.refused());
@@ -227,7 +228,7 @@ inline bool ChannelAdapter::State::links_rest(Time now) const {
 
 bool ChannelAdapter::rests(Time now) const {
   const auto announced = [](const Path* path) { return path->turn.announced; };
-  return state_->may_look_first(now) && !state_->owes_doorbells &&
+  return state_->may_look_first(now) && !state_->owes_rest && !state_->owes_doorbells &&
          std::ranges::all_of(state_->context.turns.busy(), announced) && state_->find_news(now) == State::kNowhere &&
          state_->links_rest(now);
 }
@@ -235,12 +236,13 @@ bool ChannelAdapter::rests(Time now) const {
 AdapterTurn ChannelAdapter::take_turn(Time now) {
   State& state = *state_;
   const bool looks_first = state.may_look_first(now);
+  state.context.begin_poll(looks_first);
   if (looks_first) {
     state.context.now = now;
     state.timers_left = state.timers_to_start;
     state.habit.note_posts(state.context.counters);
     state.notify(true);
-    const State::LanePlace news = state.find_news(now);
+    const State::LanePlace news = state.owes_rest ? 0 : state.await_news(now);
     if (news != State::kNowhere) {
       state.follow_turn();
       return {.moved = state.deal_with(news)};
@@ -258,22 +260,34 @@ AdapterTurn ChannelAdapter::take_turn(Time now) {
 std::size_t ChannelAdapter::poll(Time now) {
   state_->habit.note_posts(state_->context.counters);
   state_->enter_turn(now);
+  state_->context.begin_poll(false);
   state_->timers_left = state_->timers_to_start;
   if (state_->owes_doorbells) state_->notify(true);
   const std::size_t done_at_post = std::exchange(state_->context.done_at_post, 0);
-  if (now < state_->rests_by() && state_->find_news(now) == State::kNowhere) {
+  if (!state_->owes_rest && now < state_->rests_by() && state_->find_news(now) == State::kNowhere) {
     state_->notify(true);
     return done_at_post;
   }
   return state_->deal_with(0) + done_at_post;
 }
 
-/// A whole turn, unless what has come in leaves nothing to send and no time is due. Then timers wait, for kRest at
-/// most; and a caller who answers is not kept by the look at the peer's doorbell, which has to wait for this end's
-/// stores.
+/// A whole turn, unless it brings something to a caller who answers, or what has come in leaves nothing to send and no
+/// time is due. The former leaves the rest to the next turn, which is a whole one. In the latter, timers wait, for
+/// kRest at most; and a caller who answers is not kept by the look at the peer's doorbell, which has to wait for this
+/// end's stores.
 std::size_t ChannelAdapter::State::deal_with(LanePlace news) {
-  const std::size_t received = receive_turn(news);
-  const bool brought = habit.note_received(context.counters);
+  const bool answers_first = habit.answers() && !owes_rest;
+  came_short_way = true;
+  std::size_t received = receive_turn(news, answers_first);
+  const bool may_end = answers_first && came_short_way && !context.overrun;
+  if (answers_first && !may_end) received += receive_turn(0, false);  // what that has left to the next turn
+  const bool brought = habit.note_received(context.counters, context.poll);
+  owes_rest = may_end && brought;
+  if (owes_rest) {
+    owes_doorbells = true;
+    habit.note_sent(context.counters);
+    return received;
+  }
   const bool may_leave_rest = received != 0 && (!brought || habit.answers()) && context.now < rests_by();
   const Left left = may_leave_rest ? what_is_left() : Left::work;
   std::size_t sent = 0;
@@ -313,7 +327,7 @@ inline ChannelAdapter::State::Left ChannelAdapter::State::what_is_left() const {
 
 std::size_t ChannelAdapter::receive(Time now) {
   state_->enter_turn(now);
-  return state_->receive_turn(0);
+  return state_->receive_turn(0, false);
 }
 
 void ChannelAdapter::State::enter_turn(Time now) {
@@ -328,28 +342,37 @@ inline ChannelAdapter::State::LanePlace ChannelAdapter::State::find_news(Time no
   if (context.overrun || context.transfers.any() || !context.turns.looks().empty()) return 0;
   LanePlace first = 0;
   for (const Path* path : context.turns.busy()) {
-    const std::size_t lane = path->first_news(now);
+    const std::size_t lane = path->first_news(now, context.poll);
     if (lane != kLanes) return first + lane;
     first += kLanes;
   }
   return kNowhere;
 }
 
-inline std::size_t ChannelAdapter::State::receive_turn(LanePlace from) {
+/// Between two polls, this end does more than look for an answer.
+inline ChannelAdapter::State::LanePlace ChannelAdapter::State::await_news(Time now) const {
+  const std::size_t paths = std::max<std::size_t>(1, context.turns.busy().size());
+  std::size_t looks = habit.expects(context.poll) ? AnswerHabit::kLooks / paths : 1;
+  LanePlace news = find_news(now);
+  while (news == kNowhere && looks-- > 1) news = find_news(now);
+  return news;
+}
+
+inline std::size_t ChannelAdapter::State::receive_turn(LanePlace from, bool answers_first) {
   if (context.transfers.any()) take_ended_transfers();
   std::size_t received = 0;
   const PathTurns& paths = context.turns;
   for (Path* path : paths.looks()) {
-    if (!path->turn.busy) received += look(*path, 0);
+    if (!path->turn.busy) received += look(*path, 0, answers_first);
   }
   std::size_t lane = from % kLanes;
   for (std::size_t i = from / kLanes; i < paths.busy().size(); ++i) {  // those that have just become busy, too
-    received += look(*paths.busy()[i], std::exchange(lane, 0));
+    received += look(*paths.busy()[i], std::exchange(lane, 0), answers_first);
   }
   return received;
 }
 
-inline std::size_t ChannelAdapter::State::look(Path& path, std::size_t first_lane) {
+inline std::size_t ChannelAdapter::State::look(Path& path, std::size_t first_lane, bool answers_first) {
   if (!path.open) return 0;
   std::size_t received = 0;
   for (std::size_t i = first_lane; i != kLanes; ++i) {
@@ -358,7 +381,9 @@ inline std::size_t ChannelAdapter::State::look(Path& path, std::size_t first_lan
     received += take_settled(path, lane);
     if (path.brings_nothing(lane, context.now)) continue;
     const std::size_t cells = receive_cells(path, lane);
-    if (cells != 0) received += cells + take_settled(path, lane);
+    if (cells == 0) continue;
+    path.tails[i].slots_came(context.poll);
+    received += cells + (answers_first ? path.return_room(lane) : take_settled(path, lane));
   }
   return received;
 }

@@ -3,23 +3,33 @@
 #include <cstdint>
 
 #include "fabric/adapter/channel_adapter.h"
+#include "fabric/adapter/tail_habit.h"
 
 namespace splitnic::fabric {
 
-/// Whether the caller answers what a poll brings before it polls again, as far as the last time shows. If so, the poll
-/// tells the peer only in passing what was taken, and leaves the peer's doorbell to the next one: the caller has its
-/// messages first, and the look at the doorbell, which has to wait for this end's stores, is taken once for what was
-/// taken and for the answer. Thread: the adapter's owner.
+/// Whether the caller answers what a poll brings before it polls again, as far as the last time shows. If so, a poll
+/// that brings something, and leaves nothing to send, tells the peer what was taken, and leaves all else to the next
+/// one: the caller has its messages first. The completions of the requests that these messages answer come with the
+/// next poll, as the look at the peer's doorbell does, which has to wait for this end's stores. And while the peer's
+/// next message is expected, a poll looks for it several times. Thread: the adapter's owner.
 class AnswerHabit {
  public:
+  /// So many polls after one that has brought something, the peer's next message is expected.
+  static constexpr std::uint64_t kPolls = 16;
+  /// Each of them looks at so many paths, or at one as often.
+  static constexpr std::size_t kLooks = 16;
+
   /// A poll has taken cells, or found none; whether it has.
-  [[nodiscard]] bool note_received(const AdapterCounters& counters) {
+  [[nodiscard]] bool note_received(const AdapterCounters& counters, const CountedPoll& poll) {
     brought_ = counters.cells_received != received_;
     received_ = counters.cells_received;
+    if (brought_) brought_at_ = poll.number;
     return brought_;
   }
   /// The caller is likely to answer them.
   [[nodiscard]] bool answers() const { return answers_; }
+  /// The peer is likely to answer soon.
+  [[nodiscard]] bool expects(const CountedPoll& poll) const { return answers_ && poll.number - brought_at_ < kPolls; }
   /// The next poll begins.
   void note_posts(const AdapterCounters& counters) {
     if (brought_) answers_ = counters.cells_sent != sent_;
@@ -31,6 +41,7 @@ class AnswerHabit {
  private:
   std::uint64_t received_ = 0;
   std::uint64_t sent_ = 0;
+  std::uint64_t brought_at_ = 0;
   bool brought_ = false;
   bool answers_ = false;
 };

@@ -171,6 +171,8 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
   posted = 0;
   QueuePair* found = state_->find(queue_pair);
   if (found == nullptr) return Status::bad_queue_pair;
+  if (found->path != nullptr && state_->habit.expects(state_->context.poll))
+    found->path->fetch_next(found->options.lane);
   const bool reachable = found->path == nullptr || state_->follow(*found->path) || found->path->link.awaited();
   if (!reachable && !found->flushes_sends()) return Status::link_down;
   posted += state_->placer.post(*found, requests);

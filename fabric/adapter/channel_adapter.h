@@ -204,9 +204,10 @@ class ChannelAdapter {
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved, requests ended, also
   /// those that were done at their post since the last poll, and times that the peer was told of what this end
-  /// consumed. What came in for a caller who answers such messages before the next poll is reported before doorbells
-  /// (AnswerHabit): these are rung by the next poll, which next_deadline() asks for at once, and until then
-  /// prepare_sleep() and rearm() return false. Timers may be 10 us late.
+  /// consumed. What came in for a caller who answers such messages before the next poll is reported before all else but
+  /// that the peer is told of it (AnswerHabit): doorbells are rung, and what these messages answer completes, with the
+  /// next poll. next_deadline() asks for that at once, and until then prepare_sleep() and rearm() return false. Timers
+  /// may be 10 us late.
   std::size_t poll(Time now);
   /// poll() in two steps, for a user who handles incoming messages before acknowledgements leave. The user then calls
   /// CellLink::notify() for each path when it has written everything.
@@ -224,7 +225,8 @@ class ChannelAdapter {
   // where nothing happens (path_turns.h).
 
   /// poll_links() and poll(). With at most kAlwaysPolledPaths paths it looks first whether anything has come in: if so,
-  /// links that were polled less than 4 us ago wait for a later turn.
+  /// links that were polled less than 4 us ago wait for a later turn. It looks several times where the peer is likely
+  /// to answer at once, and then may leave alone for some turns what says that the peer has taken requests (TailHabit).
   AdapterTurn take_turn(Time now);
   /// Whether take_turn(now) would do nothing.
   [[nodiscard]] bool rests(Time now) const;

@@ -26,6 +26,12 @@ struct AdapterContext {
     if (transfers.pulls()) table.set_watch(transfers);
   }
 
+  /// quick: CountedPoll::quick.
+  void begin_poll(bool quick) {
+    ++poll.number;
+    poll.quick = quick;
+  }
+
   AdapterOptions options;
   ProtectionTable table;
   Transfers transfers;
@@ -38,7 +44,8 @@ struct AdapterContext {
   DatagramTables datagrams;
   EventQueue events;
   AdapterCounters counters{};
-  Time now{};  ///< of the last poll
+  Time now{};        ///< of the last poll
+  CountedPoll poll;  ///< the last one
   /// Requests that were done at their post since then. Their completions are news to a caller that polls, then sleeps.
   std::size_t done_at_post = 0;
 

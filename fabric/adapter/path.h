@@ -11,6 +11,7 @@
 #include "common/time.h"
 #include "fabric/adapter/drains.h"
 #include "fabric/adapter/look_habit.h"
+#include "fabric/adapter/tail_habit.h"
 #include "fabric/adapter/work.h"
 #include "fabric/ids.h"
 #include "fabric/link/cell_link.h"
@@ -129,26 +130,37 @@ struct Path {
            !not_taken[index].wanted;
   }
   /// The same, and nothing has been settled, and nothing that was taken is to be reported.
-  [[nodiscard, gnu::always_inline]] bool is_quiet(VirtualLane lane, Time now) const {
+  [[nodiscard, gnu::always_inline]] bool is_quiet(VirtualLane lane, Time now, const CountedPoll& poll) const {
     const auto index = static_cast<std::size_t>(lane);
     const SlotLane* rings = slots[index];
-    return brings_nothing(lane, now) && !rings->sender.has_news() && rings->sender.settled() == settled[index] &&
-           !rings->receiver.unreported();
+    return brings_nothing(lane, now) && (tails[index].leaves_alone(poll) || !rings->sender.has_news()) &&
+           rings->sender.settled() == settled[index] && !rings->receiver.unreported();
   }
   /// The first lane that is not quiet, by number; kLanes: nothing is to be done. Between two epochs there are no lanes.
-  [[nodiscard]] std::size_t first_news(Time now) const {
+  [[nodiscard]] std::size_t first_news(Time now, const CountedPoll& poll) const {
     if (drains.busy()) return 0;
     if (!open) return kLanes;
-    if (!is_quiet(VirtualLane::control, now)) return static_cast<std::size_t>(VirtualLane::control);
-    return is_quiet(VirtualLane::data, now) ? kLanes : static_cast<std::size_t>(VirtualLane::data);
+    if (!is_quiet(VirtualLane::control, now, poll)) return static_cast<std::size_t>(VirtualLane::control);
+    return is_quiet(VirtualLane::data, now, poll) ? kLanes : static_cast<std::size_t>(VirtualLane::data);
   }
   /// Messages for a queue pair that sends on `own` come in here: by the same path, or by the other end of a loop-back
   /// link.
   [[nodiscard]] bool serves(const Path* own) const { return own == this || (own != nullptr && own == twin); }
   /// CellLink::settled(), settle() and return_room(); by the rings themselves, where there are some.
-  [[nodiscard]] std::uint64_t settled_to(VirtualLane lane) {
-    SlotLane* rings = slots[static_cast<std::size_t>(lane)];
-    return rings != nullptr ? rings->settled() : link.settled(lane);
+  [[nodiscard]] std::uint64_t settled_to(VirtualLane lane, const CountedPoll& poll) {
+    const auto index = static_cast<std::size_t>(lane);
+    SlotLane* rings = slots[index];
+    if (rings == nullptr) return link.settled(lane);
+    const std::uint64_t known = rings->sender.settled();
+    if (tails[index].leaves_alone(poll)) return known;
+    const std::uint64_t settled_now = rings->settled();
+    if (settled_now != known) tails[index].line_said_more(poll);
+    return settled_now;
+  }
+  /// SlotSender::fetch_next(), where the lane has slots.
+  void fetch_next(VirtualLane lane) const {
+    const SlotLane* rings = slots[static_cast<std::size_t>(lane)];
+    if (rings != nullptr) rings->sender.fetch_next();
   }
   void settle(VirtualLane lane) {
     SlotLane* rings = slots[static_cast<std::size_t>(lane)];
@@ -157,14 +169,16 @@ struct Path {
   /// Of both lanes; all, where the last burst left nothing. How many had something to report.
   std::size_t return_room() {
     std::size_t told = 0;
-    for (std::size_t lane = 0; lane != kLanes; ++lane) {
-      SlotLane* rings = slots[lane];
-      const bool all = !more[lane];
-      const bool one =
-          rings != nullptr ? rings->return_room(all) : link.return_room(static_cast<VirtualLane>(lane), all);
-      told += one ? 1U : 0U;
-    }
+    for (std::size_t lane = 0; lane != kLanes; ++lane) told += return_room(static_cast<VirtualLane>(lane));
     return told;
+  }
+  /// Of one lane: 1 or 0.
+  std::size_t return_room(VirtualLane lane) {
+    const auto index = static_cast<std::size_t>(lane);
+    const bool all = !more[index];
+    SlotLane* rings = slots[index];
+    const bool told = rings != nullptr ? rings->return_room(all) : link.return_room(lane, all);
+    return told ? 1U : 0U;
   }
   /// The link's claim(), which remembers what found no room.
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) {
@@ -243,6 +257,7 @@ struct Path {
   std::uint64_t all_doubted_until = 0;
   /// By QueuePairPeer::number: the queue pairs that have this path. Kept by join_path() and leave_path().
   std::unordered_multimap<std::uint32_t, QueuePair*> by_peer{};
+  std::array<TailHabit, kLanes> tails{};  ///< when the lane's tail line is looked at
 };
 
 }  // namespace splitnic::fabric

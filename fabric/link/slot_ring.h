@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/fetch_to_write.h"
 #include "fabric/bridge/bridge.h"
 #include "fabric/memory/guarded_copy.h"
 #include "fabric/memory/store_habit.h"
@@ -139,6 +140,13 @@ class SlotSender {
   /// can_put(), if need be after another look at the peer's tail.
   [[nodiscard]] bool look_for_room(std::uint64_t lines) {
     return can_put(lines) || (find_room(lines, payload_head_) && can_put(lines));
+  }
+  /// Asks the processor for the lines of the next slot, to write them: the peer looks at the first one all the time,
+  /// and it takes as long to come from there as a short message takes to be posted.
+  void fetch_next() const {
+    if (lines_ == nullptr) return;
+    fetch_to_write(lines_ + line_at(head_));
+    fetch_to_write(lines_ + line_at(head_ + 1));
   }
   /// A claim() has found no room, and since then none as long has succeeded: a shorter one may pass one that waits.
   [[nodiscard]] bool wants_room() const { return wants_room_; }

@@ -1,7 +1,10 @@
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "adapter_fixtures.h"
+#include "fabric/adapter/tail_habit.h"
 
 /// An end whose caller answers what a poll brings has its messages before it looks whether its peer sleeps.
 namespace splitnic::fabric::adapter_answers_test {
@@ -134,6 +137,51 @@ TEST_CASE("an end that owes the peer a look does not sleep", "[fabric][adapter][
   talk.poll(1);
   CHECK(adapter.next_deadline() > talk.now());
   CHECK(adapter.prepare_sleep());
+}
+
+TEST_CASE("what a question answers completes with the poll after it", "[fabric][adapter][answers]") {
+  Conversation talk(true);
+  constexpr int kQuestions = 40;
+  const auto completed_answers = [&] {
+    return std::ranges::count_if(talk.answering().take(), [](const Completion& done) { return !done.receive; });
+  };
+  std::ptrdiff_t before_answering = 0;
+  std::ptrdiff_t later = 0;
+  for (int i = 0; i < kQuestions; ++i) {
+    talk.ask();
+    REQUIRE(talk.poll(1) != 0);
+    before_answering += completed_answers();
+    talk.answer();
+    talk.poll(1);
+    later += completed_answers();  // not of this answer, which the other end has not taken yet
+    talk.poll(0);
+    static_cast<void>(talk.asking().take());
+  }
+  CHECK(later > 0);
+  for (std::uint64_t i = 0; i <= TailHabit::kPolls; ++i) talk.poll(1);
+  CHECK(before_answering + later + completed_answers() == kQuestions + 1);
+}
+
+TEST_CASE("in a conversation, too, an end soon sees that its question was taken and not answered",
+          "[fabric][adapter][answers]") {
+  Conversation talk(true);
+  for (int i = 0; i < 40; ++i) {
+    talk.ask();
+    talk.poll(1);
+    static_cast<void>(talk.answering().take());
+    talk.answer();
+    talk.poll(1);
+    while (talk.poll(0) != 0) continue;
+    static_cast<void>(talk.asking().take());
+  }
+  REQUIRE(talk.answering().receive(1, 0, 64) == Status::ok);
+  REQUIRE(talk.asking().send(2, 0, 10) == Status::ok);
+  talk.poll(1);
+  std::uint64_t polls = 0;
+  while (talk.asking().take().empty()) {
+    REQUIRE(polls++ <= TailHabit::kPolls);
+    talk.poll(0);
+  }
 }
 
 TEST_CASE("an answer of the adapter's own does not wait for the caller's", "[fabric][adapter][answers]") {
