@@ -33,13 +33,14 @@ ProtectionTable::Checked<Placement> check_segment_in_table(const AdapterContext&
 
 ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, const Consumer& user,
                                                const LocalSegment& segment, std::uint32_t offset, std::uint32_t bytes,
-                                               std::uint32_t psn) {
+                                               std::optional<std::uint32_t> psn) {
   Access access;
   access.tag = segment.tag;
   access.domain = user.domain;
   access.bytes = bytes;
   access.queue_pair = user.queue_pair;
-  access.sequence = psn;
+  access.sequence = psn.value_or(0);
+  access.by = psn ? AccessBy::answer : AccessBy::unstarted;
   return context.table.check_response(access, peers_address(context, segment) + offset);
 }
 

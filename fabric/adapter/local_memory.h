@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "fabric/adapter/context.h"
@@ -24,10 +25,10 @@ namespace splitnic::fabric {
   if (known) return *known;
   return check_segment_in_table(context, user, segment, offset, bytes, right, remembered);
 }
-/// Likewise, as the sink of an own read or atomic. Source: S3 Fig. 18B.
+/// Likewise, as the sink of an own read or atomic. psn: nullopt before the request is numbered. Source: S3 Fig. 18B.
 [[nodiscard]] ProtectionTable::Checked<Placement> check_sink(const AdapterContext& context, const Consumer& user,
                                                              const LocalSegment& segment, std::uint32_t offset,
-                                                             std::uint32_t bytes, std::uint32_t psn);
+                                                             std::uint32_t bytes, std::optional<std::uint32_t> psn);
 /// What a peer asks of the table with the packet `psn`.
 [[nodiscard]] Access access_of(const QueuePair& queue_pair, Stag tag, std::uint64_t bytes, Right right,
                                std::uint32_t psn);

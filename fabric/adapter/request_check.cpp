@@ -87,7 +87,7 @@ Status check_request(const AdapterContext& context, const QueuePair& queue_pair,
   if (request.inline_data || in_their_turn) return Status::ok;
   for (const LocalSegment& segment : segments) {
     const auto placement = is_answered(request.operation)
-                               ? check_sink(context, queue_pair.consumer(), segment, 0, segment.bytes, 0)
+                               ? check_sink(context, queue_pair.consumer(), segment, 0, segment.bytes, std::nullopt)
                                : check_segment(context, queue_pair.consumer(), segment, 0, segment.bytes,
                                                Right::local_read, queue_pair.send.region);
     if (!placement) return post_status(placement.error());

@@ -396,6 +396,7 @@ std::optional<ProtectionError> Requester::place_part(QueuePair& queue_pair, cons
     access.domain = queue_pair.options.domain;
     access.queue_pair = queue_pair.number;
     access.sequence = entry.psn;
+    access.by = AccessBy::answer;
     const TouchAction action = context_.table.touch(access, {last, entry.psn, entry.psn + 1, 1});
     if (action == TouchAction::invalidate_and_terminate) return ProtectionError::touched_twice;
   }

@@ -52,6 +52,7 @@ struct alignas(64) ProtectionEntry {
   bool invalidatable : 1 = false;  ///< by a peer's message
   bool fast : 1 = false;           ///< a region for registration through the send queue
   bool touched : 1 = false;
+  bool by_answer : 1 = false;  ///< taken one-shot entry: by the answer to an own request, not by the peer's request
   bool named_by_base : 1 = false;
 };
 

@@ -11,8 +11,9 @@ bool wraps(std::uint64_t address, std::uint64_t bytes) { return bytes != 0 && by
 
 /// Whether another operation has taken the one-shot entry. S4: the translation is disabled for all others.
 bool used_up(const ProtectionEntry& entry, const Access& access) {
-  const bool taken = entry.touch == TouchControl::one_shot && entry.touched;
-  return taken && (entry.taker != access.queue_pair || entry.sequence != access.sequence);
+  if (entry.touch != TouchControl::one_shot || !entry.touched) return false;
+  const bool same_side = access.by == (entry.by_answer ? AccessBy::answer : AccessBy::peer);
+  return entry.taker != access.queue_pair || entry.sequence != access.sequence || !same_side;
 }
 
 /// An iSCSI entry is zero-based; its base field holds something else.
@@ -167,6 +168,7 @@ TouchAction ProtectionTable::take(ProtectionEntry& entry, const Access& access, 
   entry.touched = true;
   entry.taker = access.queue_pair;
   entry.sequence = access.sequence;
+  entry.by_answer = access.by == AccessBy::answer;
   return TouchAction::place;
 }
 

@@ -14,6 +14,14 @@
 
 namespace splitnic::fabric {
 
+/// Who makes an access. Each side numbers its own requests, so that a request of the peer may have the queue pair and
+/// the sequence of an own one.
+enum class AccessBy : std::uint8_t {
+  peer,       ///< a request of the peer
+  answer,     ///< the answer to an own read or atomic
+  unstarted,  ///< an own read or atomic that has no sequence yet, so that it has taken nothing
+};
+
 /// An access that a queue pair wants to make.
 struct Access {
   Stag tag{};
@@ -22,6 +30,7 @@ struct Access {
   Right right = Right::remote_write;
   QpNumber queue_pair{};
   std::uint32_t sequence = 0;  ///< of the request's packet: the same for all its segments and retries
+  AccessBy by = AccessBy::peer;
 };
 
 /// The memory of an access that passed the checks. Valid until any operation but touch() changes the table. store() and

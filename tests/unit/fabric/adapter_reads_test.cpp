@@ -487,6 +487,30 @@ TEST_CASE("a one-shot entry is read once, however often its answer is lost", "[f
   CHECK(peer.poll_and_take().at(0).opcode == Opcode::terminate);
 }
 
+TEST_CASE("a one-shot entry that a read of the peer has taken is no sink for an own read, whatever its number",
+          "[fabric][adapter][read]") {
+  TwoEndpoints two;
+  Endpoint& owner = two.end(1);
+  const Owned open_memory = open(two.end(0));
+  const QpNumber near = two.end(0).make_queue_pair({});
+  const QpNumber far = owner.make_queue_pair({});
+  const std::uint32_t psn = GENERATE(0U, 9U);  // both number from there
+  REQUIRE(two.end(0).adapter.connect(near, {far, psn, psn}) == Status::ok);
+  REQUIRE(owner.adapter.connect(far, {near, psn, psn}) == Status::ok);
+  EntryOptions once;
+  once.rights = kAllRights | Right::remote_read;
+  once.touch = TouchControl::one_shot;
+  const Stag tag =
+      owner.adapter.table().register_region(owner.domain, RegionMemory::of_process(owner.buffer), once).value();
+  WorkRequest request = read_request(two.end(0), 1, 0, 64, {owner.adapter.region_address(tag), tag});
+  REQUIRE(two.end(0).adapter.post_send(near, request) == Status::ok);
+  REQUIRE(two.settle());
+  CHECK(how(two.end(0).take()) == std::vector<std::string>{"success"});
+  request = read_request(owner, 2, 0, 64, open_memory.at);
+  request.segments[0].tag = tag;
+  CHECK(owner.adapter.post_send(far, request) == Status::bad_tag);
+}
+
 TEST_CASE("a read into granted memory is stored directly by the owner", "[fabric][adapter][read]") {
   TwoEndpoints two;
   const Owned owned = open(two.end(1));

@@ -166,6 +166,26 @@ TEST_CASE("a one-shot entry is one operation's, from its first segment on", "[fa
   CHECK(t.ask(t.what) == "invalid_stag");
 }
 
+TEST_CASE("a one-shot entry that a peer's request has taken is closed to an own request of the same number",
+          "[fabric][memory]") {
+  ProtectionFixture f;
+  EntryOptions options;
+  options.rights = Right::local_write | Right::remote_write;
+  options.touch = TouchControl::one_shot;
+  const Stag tag = f.region(options);
+  Access request = f.access(tag, 8, Right::remote_write);
+  request.sequence = 50;
+  Access answer = request;
+  answer.by = AccessBy::answer;
+  Access unstarted = request;
+  unstarted.by = AccessBy::unstarted;
+  const bool by_answer = GENERATE(false, true);
+  CHECK(f.table.touch(by_answer ? answer : request, in_order(false, 50)) == TouchAction::place);
+  CHECK(verdict(f.table.check_remote(request, f.base(tag))) == (by_answer ? "invalid_stag" : "ok"));
+  CHECK(verdict(f.table.check_response(answer, f.base(tag))) == (by_answer ? "ok" : "invalid_stag"));
+  CHECK(verdict(f.table.check_response(unstarted, f.base(tag))) == "invalid_stag");
+}
+
 TEST_CASE("a one-shot entry ends with the queue pair that has taken it, and with no other", "[fabric][memory]") {
   Touched t(TouchControl::one_shot, Right::remote_read);
   t.table.end_taken(t.tag, t.me.queue_pair);  // nothing has taken it
