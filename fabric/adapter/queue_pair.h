@@ -166,8 +166,15 @@ struct SendQueue {
   std::uint64_t same_way_to = 0;  ///< datagrams before this position go where the one goes that waits for room
   Time delay_until = kNever;      ///< of a delay at `next`; kNever: not yet started by a poll
 
-  /// Positions of which at least a cell has been on the wire, or which were carried out, from done.
-  [[nodiscard]] std::uint64_t started() const { return std::max(sent, next + (next_cell != 0 ? 1U : 0U)) - done; }
+  /// Positions of which at least a cell has been on the wire, or bytes have moved or may have, or which were carried
+  /// out, from done.
+  [[nodiscard]] std::uint64_t started() const { return std::max(sent, next + (has_begun_next() ? 1U : 0U)) - done; }
+  /// Whether some of the request at `next` has left, or moved through the window, or may have.
+  [[nodiscard]] bool has_begun_next() const {
+    if (next == posted) return false;
+    const SendEntry& entry = entries[next];
+    return next_cell != 0 || next_offset != 0 || entry.direct || entry.dma != DmaState::none;
+  }
   /// Requests that are not done and will make a completion.
   [[nodiscard]] std::size_t signalled_under_way() const {
     std::size_t count = 0;

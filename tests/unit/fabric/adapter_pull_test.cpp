@@ -414,15 +414,37 @@ TEST_CASE("a read that is flushed has its memory back: its pull has stopped", "[
   CHECK(reader.take().empty());
 }
 
-TEST_CASE("an epoch's end abandons pulls, and their reads are flushed", "[fabric][adapter][pull]") {
+TEST_CASE("an epoch's end abandons pulls, and nobody knows what their reads have stored", "[fabric][adapter][pull]") {
   PullEngine engine;
   Pulling with(engine);
   REQUIRE(with.read(1, 512) == Status::ok);
+  REQUIRE(with.read(2, 512) == Status::ok);
+  SECTION("none") {}
+  SECTION("all") { engine.move(); }
   with.two->pair.link(1).restart();
   with.two->pair.come_up();
   with.two->step();
   CHECK(engine.abandoned == 1);
   CHECK(engine.waiting.empty());
+  CHECK(how(with.reader().take()) == Names{"outcome_unknown", "flushed"});
+  CHECK(with.pulled() == 0);
+}
+
+TEST_CASE("a send queue is drained when the pull that had begun has ended", "[fabric][adapter][pull]") {
+  PullEngine engine;
+  Pulling with(engine);
+  ChannelAdapter& adapter = with.reader().adapter;
+  REQUIRE(with.read(1, 100) == Status::ok);
+  REQUIRE(with.read(2, 100) == Status::ok);
+  REQUIRE(adapter.modify(with.reader().number, QueuePairEvent::drain_sends) == Status::ok);
+  with.two->run(milliseconds(1));
+  CHECK(take_events(with.reader()).empty());
+  CHECK(adapter.modify(with.reader().number, QueuePairEvent::fail_sends) == Status::in_use);
+  engine.finish();
+  with.two->run(milliseconds(1));
+  CHECK(how(with.reader().take()) == Names{"success"});
+  CHECK(take_events(with.reader()).at(0).kind == AsyncEventKind::send_queue_drained);
+  CHECK(adapter.modify(with.reader().number, QueuePairEvent::fail_sends) == Status::ok);
   CHECK(how(with.reader().take()) == Names{"flushed"});
 }
 
