@@ -5,22 +5,14 @@
 namespace splitnic::fabric {
 namespace {
 
-/// A device whose peer has gone is read as ones, until the peer comes back. Bytes that end so may be the peer's all the
-/// same: then the owner says.
-bool may_be_nobodys(std::span<const std::byte> bytes) {
-  constexpr std::size_t kWord = 8;
-  const auto end = bytes.last(std::min(bytes.size(), kWord));
-  return std::ranges::all_of(end, [](std::byte each) { return each == std::byte{0xff}; });
-}
-
-/// From the window into the piece. False: the piece's memory is gone, or the peer.
+/// From the window into the piece. False: the piece's memory is gone.
 bool pull_piece(const PeerWindow& window, std::size_t from, const DmaPiece& piece) {
   if (window.is_memory()) return piece.memory.store(piece.offset, window.view(from, piece.bytes));
   std::array<std::byte, 4096> part;
   for (std::uint32_t done = 0; done < piece.bytes;) {
     const std::span here = std::span(part).first(std::min<std::size_t>(part.size(), piece.bytes - done));
     window.read(from + done, here);
-    if (may_be_nobodys(here) || !piece.memory.store(piece.offset + done, here)) return false;
+    if (!piece.memory.store(piece.offset + done, here)) return false;
     done += static_cast<std::uint32_t>(here.size());
   }
   return true;

@@ -49,8 +49,8 @@ class DmaPuller {
  public:
   virtual ~DmaPuller() = default;
   /// As DmaProvider::start(), from the window into the pieces. The bytes are those that the peer's memory has after the
-  /// call, and all of them are in place before the provider reports the completion, by DmaProvider::poll(). A bridge
-  /// whose peer is gone reads as all ones: the provider tells that from bytes, and such a pull has failed.
+  /// call, and all of them are in place before the provider reports the completion, by DmaProvider::poll(). Whether
+  /// the peer was there all the while is for the adapter to find out, afterwards.
   [[nodiscard]] virtual DmaStart pull(const DmaTransfer& transfer) = 0;
   /// Of a pull that was started: returns when nothing more is stored into its pieces, whose memory may be another's
   /// next. It gets no completion.
@@ -68,8 +68,8 @@ class DmaProvider {
   [[nodiscard]] virtual DmaStart start(const DmaTransfer& transfer) = 0;
   /// Completions since the last call, in any order; returns how many.
   [[nodiscard]] virtual std::size_t poll(std::span<DmaCompletion> out) = 0;
-  /// The epoch of a path is over: returns when no transfer writes through this window any more, and no pull reads
-  /// through it. These transfers get no completions.
+  /// The epoch of a path is over: returns when no transfer writes through this window any more, no pull reads through
+  /// it, and nothing more is stored into the pieces of its pulls. These transfers get no completions.
   virtual void abandon(const PeerWindow& window) = 0;
   /// Null: it does not pull. Else valid, and the same, for as long as the provider.
   [[nodiscard]] virtual DmaPuller* puller() { return nullptr; }

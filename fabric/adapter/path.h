@@ -218,9 +218,15 @@ struct Path {
     return direct == nullptr ? WindowPlace() : peer_grants.claim(*direct, writer, remote.tag, remote.address, bytes);
   }
   /// From where the peer lets the reader pull [address, address + bytes) out of the peer window; none: ask the owner.
-  [[nodiscard]] WindowPlace find_readable(MptWriter reader, RemoteAddress remote, std::uint64_t bytes) {
-    return direct == nullptr ? WindowPlace()
+  [[nodiscard]] ReadGrant find_readable(MptWriter reader, RemoteAddress remote, std::uint64_t bytes) {
+    return direct == nullptr ? ReadGrant()
                              : peer_grants.find_readable(*direct, reader, remote.tag, remote.address, bytes);
+  }
+  /// After a pull by what find_readable() has found: whether that held until all its bytes were there, and they are
+  /// this epoch's. The epoch comes first: it brings in what the peer has revoked.
+  [[nodiscard]] bool confirm_readable(MptWriter reader, RemoteAddress remote, std::uint64_t bytes,
+                                      const ReadGrant& found) {
+    return direct != nullptr && direct->is_still_peers() && find_readable(reader, remote, bytes) == found;
   }
 
   PathNumber number;

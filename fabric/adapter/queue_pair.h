@@ -15,6 +15,7 @@
 #include "fabric/adapter/adapter_options.h"
 #include "fabric/adapter/queue_pair_state.h"
 #include "fabric/adapter/ring.h"
+#include "fabric/memory/mpt.h"
 #include "fabric/memory/protection_table.h"
 #include "fabric/memory/remembered.h"
 #include "fabric/wire/cell.h"
@@ -151,6 +152,7 @@ struct SendQueue {
   std::uint32_t next_offset = 0;  ///< of `next`: bytes on the wire
   std::uint16_t next_cell = 0;
   std::uint32_t packet_crc = kPacketCrcStart;
+  ReadGrant pulled_by{};  ///< what the pull that is under way was started by
   unsigned retries_left = 0;
   unsigned receiver_not_ready_left = 0;
   bool awaits_earlier = false;    ///< `next` waits until those before it are done, if they are not

@@ -328,34 +328,37 @@ std::optional<Requester::Step> Requester::pull(QueuePair& queue_pair, SendEntry&
         entry.dma = DmaState::moving;
         return Step::stop;
       case DmaStart::busy:
+        return std::nullopt;
       case DmaStart::failed:
         entry.dma = DmaState::failed;
         return std::nullopt;
     }
   }
-  // Only now it is sure that the owner permitted the read for as long as it took: a grant that ended meanwhile is not
-  // found again, and the bytes may be somebody else's.
+  // Only now it is sure that the owner permitted the read for as long as it took, and was there: else the bytes may be
+  // somebody else's.
+  SendQueue& send = queue_pair.send;
   const MptWriter reader{queue_pair.number, queue_pair.peer.number};
-  if (!queue_pair.path->find_readable(reader, entry.request.remote, entry.bytes)) {
+  if (!queue_pair.path->confirm_readable(reader, entry.request.remote, entry.bytes, send.pulled_by)) {
     entry.dma = DmaState::failed;
     return std::nullopt;
   }
   ++context_.counters.pulled_reads;
-  SendQueue& send = queue_pair.send;
   send.rewind_to(send.next + 1);
   send.sent = send.next;
   complete_send(context_, queue_pair, CompletionStatus::success);
   return Step::cell;
 }
 
+/// busy: nothing has moved, and the owner answers; also where the owner grants nothing, or the sink is not fit for it.
 DmaStart Requester::start_pull(QueuePair& queue_pair, const SendEntry& entry) {
   const WorkRequest& request = entry.request;
-  const auto at =
-      queue_pair.path->find_readable({queue_pair.number, queue_pair.peer.number}, request.remote, entry.bytes);
+  const MptWriter reader{queue_pair.number, queue_pair.peer.number};
+  const ReadGrant found = queue_pair.path->find_readable(reader, request.remote, entry.bytes);
   DmaTransfer transfer;
-  if (!at || !find_sinks(queue_pair, request, transfer)) return DmaStart::failed;
+  if (!found || !find_sinks(queue_pair, request, transfer)) return DmaStart::busy;
+  queue_pair.send.pulled_by = found;
   transfer.window = &queue_pair.path->direct->bridge.peer_window();
-  transfer.to = *at;
+  transfer.to = *found.place;
   const TransferFor what{queue_pair.number, TransferOwner::send, queue_pair.send.next, request.remote.tag};
   return context_.transfers.pull(transfer, what, segments_of(request));
 }

@@ -247,11 +247,11 @@ bool FabricLink::read_peer_anchor(std::size_t offset) {
     fail_link("the peer's anchor has another endnode's port address");
     return false;
   }
-  go_up(*anchor);
+  go_up(*anchor, offset);
   return true;
 }
 
-void FabricLink::go_up(const Anchor& peer) {
+void FabricLink::go_up(const Anchor& peer, std::size_t anchor_offset) {
   const std::uint32_t tag_out = epoch_tag(epoch_, peer_epoch_);
   const std::uint32_t tag_in = epoch_tag(peer_epoch_, epoch_);
   const StoreHabit stores(options_.store_clock);
@@ -270,6 +270,9 @@ void FabricLink::go_up(const Anchor& peer) {
   direct_.admission_changes = bridge_.local_memory().slice(layout_.admissions.offset, sizeof(std::uint64_t));
   direct_.tag_out = tag_out;
   direct_.tag_in = tag_in;
+  direct_.peer_epochs_at = anchor_offset + offsetof(AnchorBytes, epoch);
+  direct_.peer_epoch = peer_epoch_;
+  direct_.own_epoch = epoch_;
   peer_port_address_ = peer.port_address;
   peer_armed_offset_ = peer.armed.offset;
   armed_sequence_ = rung_for_ = notified_lines_ = postponed_lines_ = notified_returns_ = 0;

@@ -174,7 +174,7 @@ class FabricLink final : public CellLink {
   void answer_new_epoch(Epoch peer);
   [[nodiscard]] bool lay_out();
   [[nodiscard]] bool read_peer_anchor(std::size_t offset);
-  void go_up(const Anchor& peer);
+  void go_up(const Anchor& peer, std::size_t anchor_offset);
   [[nodiscard]] bool takes_last_cells(Time now);
   void announce(GroupPhase phase);
   void announce_again(Time now);

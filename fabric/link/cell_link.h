@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/endian/buffers.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "common/range.h"
 #include "common/time.h"
 #include "fabric/bridge/bridge.h"
+#include "fabric/bridge/full_fence.h"
 #include "fabric/ids.h"
 #include "fabric/memory/store_habit.h"
 #include "fabric/wire/cell.h"
@@ -40,6 +42,23 @@ struct DirectAccess {
   void end() {
     for (MemoryRange* range : {&buffers, &peer_buffers, &mpt, &peer_mpt, &admissions, &peer_admissions}) *range = {};
     admission_changes = {};
+    own_epoch = peer_epoch = Epoch{};
+  }
+  /// For bytes that were loaded out of the peer's buffers before: whether these were still of this epoch. Where they
+  /// were, all that the peer had issued before has arrived in local memory when this returns. It reads through the
+  /// window, which is slow where that is no memory.
+  [[nodiscard]] bool is_still_peers() const {
+    if (own_epoch == Epoch{}) return false;
+    // E1 (full fence): the bytes are loaded before the anchor's epochs; pairs with L1 in FabricLink::announce(), before
+    // which the peer overwrites its anchor, and after which its buffers are used. Without it the anchor could be the
+    // old one, and the bytes new.
+    full_fence();
+    std::array<boost::endian::little_uint64_buf_t, 2> epochs;
+    bridge.peer_window().read(peer_epochs_at, std::as_writable_bytes(std::span(epochs)));
+    // E2 (fence): what the peer had issued before has arrived; pairs with the write that ends a grant
+    // (MptPublisher::clear(), dismiss()). Without it a look at the table could find a grant that was revoked before.
+    bridge.fence();
+    return Epoch{epochs[0].value()} == peer_epoch && Epoch{epochs[1].value()} == own_epoch;
   }
 
   Bridge& bridge;
@@ -53,6 +72,9 @@ struct DirectAccess {
   StoreHabit announced{};          ///< how bytes are stored that a message announces to the peer
   std::uint32_t tag_out = 0;       ///< seals what this end writes into peer_mpt; new with every epoch
   std::uint32_t tag_in = 0;        ///< likewise of the peer
+  std::size_t peer_epochs_at = 0;  ///< in the peer window: both epochs in the peer's anchor, its own first
+  Epoch peer_epoch{};              ///< 0: the link is not up
+  Epoch own_epoch{};               ///< likewise
 };
 
 /// Where the payload of a claimed cell goes: one or two pieces of write-only memory, filled from the start.

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/range.h"
-#include "fabric/bridge/full_fence.h"
 
 namespace splitnic::fabric {
 namespace {
@@ -196,7 +195,7 @@ void MptView::start() { remembered_ = {}; }
 
 /// The protection domain of the owner's end of a connection; nullopt: it is not admitted. A place that changes
 /// meanwhile is not whole: its head differs before and after.
-std::optional<ProtectionDomain> MptView::find_domain(DirectAccess& direct, const MptWriter& writer) {
+std::optional<ProtectionDomain> MptView::find_domain(DirectAccess& direct, const MptWriter& writer, MptSource& source) {
   const MemoryRange& admissions = direct.admissions;
   const std::uint64_t ends = connection_ends(writer.peer, writer.queue_pair);
   const SetRange set = set_range(places_in(admissions), writer.peer.value);
@@ -204,14 +203,17 @@ std::optional<ProtectionDomain> MptView::find_domain(DirectAccess& direct, const
   for (std::size_t way = 0; way < set.ways; ++way) {
     const std::size_t at = admissions.offset + kMptPlacesAt + (set.first + way) * sizeof(MptPlace);
     const auto head = memory.watch<std::uint64_t>(at);
-    const bool empty = static_cast<std::uint32_t>(head) == 0;
-    if (empty || memory.watch<std::uint64_t>(at + offsetof(MptPlace, ends)) != ends) continue;
-    if (memory.watch<std::uint64_t>(at) == head) return ProtectionDomain{static_cast<std::uint32_t>(head >> 32U)};
+    const auto generation = static_cast<std::uint32_t>(head);
+    if (generation == 0 || memory.watch<std::uint64_t>(at + offsetof(MptPlace, ends)) != ends) continue;
+    if (memory.watch<std::uint64_t>(at) != head) continue;
+    source.place_at = at;
+    source.place_generation = generation;
+    return ProtectionDomain{static_cast<std::uint32_t>(head >> 32U)};
   }
   return std::nullopt;
 }
 
-std::optional<MptGrant> MptView::find_grant(DirectAccess& direct, Stag tag) {
+std::optional<MptGrant> MptView::find_grant(DirectAccess& direct, Stag tag, MptSource& source) {
   const SetRange set = set_range(slots_in(direct.mpt), tag.index());
   const PeerMemory memory = direct.bridge.local_memory();
   for (std::size_t way = 0; way < set.ways; ++way) {
@@ -220,26 +222,27 @@ std::optional<MptGrant> MptView::find_grant(DirectAccess& direct, Stag tag) {
     memory.next_message(at, copy.size());
     memory.copy_out(at, copy);
     const auto grant = decode_mpt_slot(copy, direct.tag_in);
-    if (grant && grant->tag == tag) return grant;
+    if (!grant || grant->tag != tag) continue;
+    source.slot_at = at;
+    source.slot_generation = grant->generation;
+    return grant;
   }
   return std::nullopt;
 }
 
-WindowPlace MptView::find_readable(DirectAccess& direct, MptWriter reader, Stag tag, std::uint64_t address,
-                                   std::uint64_t bytes) {
-  // What was loaded out of the window before is loaded before the number of changes (recall()): found again after a
-  // pull, the grant held for all of its bytes.
-  full_fence();
+ReadGrant MptView::find_readable(DirectAccess& direct, MptWriter reader, Stag tag, std::uint64_t address,
+                                 std::uint64_t bytes) {
   const Remembered& known = recall(direct, reader, tag);
   const std::uint64_t offset = address - known.address;
   const bool inside = known.readable && address >= known.address && within(known.length, {offset, bytes});
-  return inside ? WindowPlace(static_cast<std::size_t>(known.window_offset + offset)) : WindowPlace();
+  if (!inside) return {};
+  return {WindowPlace(static_cast<std::size_t>(known.window_offset + offset)), known.source};
 }
 
 void MptView::look_up(DirectAccess& direct, Remembered& known) {
   known.granted = known.readable = false;
-  const auto domain = find_domain(direct, known.writer);
-  const auto grant = domain ? find_grant(direct, known.tag) : std::nullopt;
+  const auto domain = find_domain(direct, known.writer, known.source);
+  const auto grant = domain ? find_grant(direct, known.tag, known.source) : std::nullopt;
   if (!grant || !is_believable(direct, *grant)) return;
   const bool of_its_domain = grant->domain == *domain;
   const bool of_its_queue_pair = grant->queue_pair.value == 0 || grant->queue_pair == known.writer.peer;

@@ -97,6 +97,24 @@ class WindowPlace {
   std::size_t offset_ = kNone;
 };
 
+/// What of the table opens an entry to a connection: where the slot and the admission are in local memory, and which
+/// generation of each. The same again says that neither has ended meanwhile.
+struct MptSource {
+  std::size_t slot_at = 0;
+  std::size_t place_at = 0;
+  std::uint32_t slot_generation = 0;
+  std::uint32_t place_generation = 0;
+  friend bool operator==(const MptSource&, const MptSource&) = default;
+};
+
+/// A place to pull from, or none.
+struct ReadGrant {
+  WindowPlace place{};
+  MptSource source{};
+  constexpr explicit operator bool() const { return place.has_value(); }
+  friend bool operator==(const ReadGrant&, const ReadGrant&) = default;
+};
+
 /// The initiator's side: where in the peer window a queue pair may store into a remote range, or pull it from. It
 /// trusts nothing unchecked: it copies the slot out, verifies it, and checks it against its own mapping. What it has
 /// found or not found for a tag and a connection it remembers while the owner's table does not change; such a use reads
@@ -109,10 +127,10 @@ class MptView {
   /// segmented.
   [[nodiscard]] WindowPlace claim(DirectAccess& direct, MptWriter writer, Stag tag, std::uint64_t address,
                                   std::uint64_t bytes);
-  /// Where it may be pulled from. None: it is not granted for reading to this queue pair, so ask the owner. Stays right
-  /// for bytes that were pulled before, if it is found again afterwards.
-  [[nodiscard]] WindowPlace find_readable(DirectAccess& direct, MptWriter reader, Stag tag, std::uint64_t address,
-                                          std::uint64_t bytes);
+  /// Where it may be pulled from. None: it is not granted for reading to this queue pair, so ask the owner. If the same
+  /// is found after a pull and DirectAccess::is_still_peers(), it held for all the bytes.
+  [[nodiscard]] ReadGrant find_readable(DirectAccess& direct, MptWriter reader, Stag tag, std::uint64_t address,
+                                        std::uint64_t bytes);
 
  private:
   struct Remembered {
@@ -124,9 +142,11 @@ class MptView {
     std::uint64_t address = 0;
     std::uint64_t length = 0;
     std::uint64_t window_offset = 0;
+    MptSource source{};
   };
-  [[nodiscard]] static std::optional<ProtectionDomain> find_domain(DirectAccess& direct, const MptWriter& writer);
-  [[nodiscard]] static std::optional<MptGrant> find_grant(DirectAccess& direct, Stag tag);
+  [[nodiscard]] static std::optional<ProtectionDomain> find_domain(DirectAccess& direct, const MptWriter& writer,
+                                                                   MptSource& source);
+  [[nodiscard]] static std::optional<MptGrant> find_grant(DirectAccess& direct, Stag tag, MptSource& source);
   /// What is known of the tag and the connection, as the table is now.
   [[nodiscard]] Remembered& recall(DirectAccess& direct, const MptWriter& writer, Stag tag);
   /// What the table says of known.tag to known.writer.

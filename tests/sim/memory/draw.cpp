@@ -134,6 +134,17 @@ bool MemoryWorld::draw_same_target(Request& request) {
   return true;
 }
 
+/// Memory that was revoked and may still be in use: its grant may not have ended for the peer yet.
+bool MemoryWorld::draw_revoked(Request& request, std::uint64_t most) {
+  const auto& quarantine = to(request).reference.quarantine;
+  if (quarantine.empty() || !one_in(3)) return false;
+  const Reference::Revoked& revoked = quarantine[below(quarantine.size())];
+  const auto [address, bytes] = draw_range(&revoked.entry, most);
+  request.work.remote = {address, revoked.tag};
+  request.bytes = static_cast<std::uint32_t>(bytes);
+  return true;
+}
+
 /// What a peer asks for: tag, address and length.
 void MemoryWorld::draw_target(Request& request, Right right, std::uint64_t most) {
   const std::size_t owner = request.from ^ 1U;
@@ -141,6 +152,7 @@ void MemoryWorld::draw_target(Request& request, Right right, std::uint64_t most)
   const int attempts = one_in(16) ? 1 : 12;
   const bool edge = one_in(12);
   if (right == Right::remote_write && one_in(6) && draw_same_target(request)) return;
+  if (right == Right::remote_read && draw_revoked(request, most)) return;
   for (int attempt = 0; attempt < attempts; ++attempt) {
     const Stag tag = draw_tag(owner);
     const Reference::Entry* entry = sites_[owner].reference.find(tag);

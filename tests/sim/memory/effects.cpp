@@ -198,6 +198,11 @@ void MemoryWorld::apply_failure(Request& request) {
   };
   if (!request.storable.empty()) may_write(request.storable);
   if (request.follower) return;
+  const bool pulls = request.reads() && from(request).engine != nullptr;
+  if (pulls && to(request).reference.revoked(access_of(request), request.work.remote.address) != nullptr) {
+    request.spoils_sink = true;
+    may_write(request.segments);
+  }
   if (request.receive) {
     request.receive->expected.status =
         request.verdict == "too_long" ? CompletionStatus::local_length_error : CompletionStatus::flushed;

@@ -101,6 +101,7 @@ void MemoryWorld::crash() {
   if (how == 0) {
     paths_[path]->restart(end);
   } else if (how == 1) {
+    was_cut_ = true;
     paths_[path]->cut();
     step();
     paths_[path]->restore();
@@ -124,6 +125,7 @@ void MemoryWorld::crash() {
   settle();
   crashed_path_.reset();
   scribbled_image_.reset();
+  was_cut_ = false;
   if (verdicts_.clean()) stock(path);
 }
 
@@ -183,12 +185,20 @@ void MemoryWorld::give_up_tags(std::size_t number) {
   }
 }
 
+/// A pull that did not succeed may have found what is no memory of that epoch: what a dead program left, or ones.
+bool MemoryWorld::may_be_spoilt(const Request& request) const {
+  if (request.spoils_sink) return true;
+  const bool pulled =
+      request.reads() && sites_[request.from].engine != nullptr && request.status == CompletionStatus::outcome_unknown;
+  return pulled && (was_cut_ || scribbled_image_ == sites_[request.from ^ 1U].bridge_image);
+}
+
 /// At rest after the end of an epoch: of each byte that was in flight, what it held, or what one of the requests that
 /// may have been carried out put there; nothing else has changed. Then everything is made anew.
 void MemoryWorld::judge_crash(std::size_t path) {
   Possible possible;
   for (const Draft& request : in_flight_) {
-    if (request->from / 2 == path) possible.add(*request);
+    if (request->from / 2 == path) possible.add(*request, may_be_spoilt(*request));
   }
   judge(possible, "the requests in flight at a crash");
   for (std::size_t queue = 0; queue < kQueues; ++queue) end_taken(path, queue);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 
 #include "common/random.h"
@@ -11,7 +12,7 @@
 namespace splitnic::sim {
 
 /// A DMA engine that takes its time, in polls, and pulls, too: some transfers are moved at once, some later and in
-/// another order, some find it busy.
+/// another order, some at once and reported later; some find it busy.
 class SlowEngine final : public fabric::DmaProvider, private fabric::DmaPuller {
  public:
   explicit SlowEngine(RandomSource& random) : random_(random) {}
@@ -22,7 +23,8 @@ class SlowEngine final : public fabric::DmaProvider, private fabric::DmaPuller {
     std::size_t ended = 0;
     std::erase_if(waiting_, [&](const Waiting& waiting) {
       if (waiting.due > polls_ || ended == out.size()) return false;
-      out[ended++] = {waiting.transfer.id, move(waiting) == fabric::DmaStart::moved};
+      const fabric::DmaStart came_to = waiting.moved ? *waiting.moved : move(waiting);
+      out[ended++] = {waiting.transfer.id, came_to == fabric::DmaStart::moved};
       return true;
     });
     ++polls_;
@@ -40,7 +42,8 @@ class SlowEngine final : public fabric::DmaProvider, private fabric::DmaPuller {
   struct Waiting {
     fabric::DmaTransfer transfer;
     bool pull = false;
-    std::uint64_t due = 0;  ///< at this poll, or as soon as there is room to tell
+    std::uint64_t due = 0;                    ///< at this poll, or as soon as there is room to tell
+    std::optional<fabric::DmaStart> moved{};  ///< already, and how that ended
   };
   [[nodiscard]] fabric::DmaStart pull(const fabric::DmaTransfer& transfer) override {
     return may_pull ? take({transfer, true}) : fabric::DmaStart::busy;
@@ -51,7 +54,9 @@ class SlowEngine final : public fabric::DmaProvider, private fabric::DmaPuller {
   [[nodiscard]] fabric::DmaStart take(Waiting what) {
     if (random_.below(3) == 0) return move(what);
     if (waiting_.size() == kAtMost) return fabric::DmaStart::busy;
-    what.due = polls_ + random_.below(12);
+    const std::uint64_t takes = random_.below(12);
+    what.due = polls_ + takes;
+    if (takes % 3 == 2) what.moved = move(what);
     waiting_.push_back(what);
     return fabric::DmaStart::started;
   }

@@ -74,6 +74,9 @@ struct Request {
   /// Its bytes may be written, although it fails: a send that fills its receive before it is refused, a write into
   /// memory in quarantine, or one behind a request that is refused.
   bool either = false;
+  /// A read whose sink may hold anything, although it is refused: it was pulled out of memory in quarantine, whose
+  /// grant had not ended for the reader yet.
+  bool spoils_sink = false;
   Pieces storable;  ///< of a request that is refused or flushed: where its bytes may be stored before that
   std::vector<Use> uses;
   std::vector<TagUse> tags;

@@ -54,17 +54,22 @@ Pieces Reference::storable(const Access& access, std::uint64_t address) const {
     const bool in_bridge = memory.at(access.tag.index()).front().image == bridge_image;
     if (in_bridge && check(access, Side::remote, address) == "ok") return pieces(access.tag, address, access.bytes);
   }
+  const Revoked* gone = revoked(access, address);
+  if (gone == nullptr) return {};
+  return part_of({gone->range}, static_cast<std::size_t>(address - gone->entry.base), access.bytes);
+}
+
+const Reference::Revoked* Reference::revoked(const Access& access, std::uint64_t address) const {
   const auto was_granted = [&](const Revoked& revoked) {
     const Entry& entry = revoked.entry;
     const std::uint64_t offset = address - entry.base;
     const bool inside = address >= entry.base && offset <= entry.length && access.bytes <= entry.length - offset;
     const bool usable = entry.domain == access.domain && !table.strict(entry.domain) &&
                         (entry.queue_pair == fabric::QpNumber{} || entry.queue_pair == access.queue_pair);
-    return revoked.tag == access.tag && inside && usable && entry.rights.has(Right::remote_write);
+    return revoked.tag == access.tag && inside && usable && entry.rights.has(access.right);
   };
-  const auto revoked = std::ranges::find_if(quarantine, was_granted);
-  if (revoked == quarantine.end()) return {};
-  return part_of({revoked->range}, static_cast<std::size_t>(address - revoked->entry.base), access.bytes);
+  const auto found = std::ranges::find_if(quarantine, was_granted);
+  return found == quarantine.end() ? nullptr : &*found;
 }
 
 bool Reference::touch(const Access& access, bool read_request) {

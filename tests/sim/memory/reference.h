@@ -71,6 +71,8 @@ class Reference {
   /// Where the peer may store the write directly: what it may write and is placeable, and what it might have written
   /// before it was revoked. Empty: nowhere.
   [[nodiscard]] Pieces storable(const fabric::Access& access, std::uint64_t address) const;
+  /// Whether what was revoked and may still be in use gave this access.
+  [[nodiscard]] const Revoked* revoked(const fabric::Access& access, std::uint64_t address) const;
 
   /// What a checked remote access, or the answer to an own read, does to its entry. True: it ended.
   bool touch(const fabric::Access& access, bool read_request);

@@ -84,8 +84,11 @@ class MemoryWorld final : PathsWorld {
   using Draft = std::unique_ptr<Request>;
   /// What bytes, by image and offset, may hold where it is not known which requests were carried out.
   struct Possible {
-    std::map<std::pair<std::size_t, std::size_t>, std::set<std::byte>> bytes;
-    void add(const Request& request);
+    using Place = std::pair<std::size_t, std::size_t>;
+    std::map<Place, std::set<std::byte>> bytes;
+    std::set<Place> anything;
+    /// spoilt: its bytes may be anything.
+    void add(const Request& request, bool spoilt);
   };
 
   // world.cpp: time, rest, what is true at rest
@@ -109,6 +112,7 @@ class MemoryWorld final : PathsWorld {
   void tally(const Site& site);
   void crash();
   void come_up(std::size_t path);
+  [[nodiscard]] bool may_be_spoilt(const Request& request) const;
   void judge_crash(std::size_t path);
   void judge_tags(std::size_t site);
   void give_up_tags(std::size_t site);
@@ -159,6 +163,7 @@ class MemoryWorld final : PathsWorld {
   [[nodiscard]] Segment draw_segment(std::size_t site, const Queue& queue, std::uint64_t most, bool exactly,
                                      fabric::Right right, bool sink);
   [[nodiscard]] bool draw_same_target(Request& request);
+  [[nodiscard]] bool draw_revoked(Request& request, std::uint64_t most);
   void draw_target(Request& request, fabric::Right right, std::uint64_t most);
   [[nodiscard]] Pieces draw_pages(std::size_t site, std::size_t count, fabric::PageList& list,
                                   std::vector<std::byte*>& pages);
@@ -225,6 +230,7 @@ class MemoryWorld final : PathsWorld {
   bool idle_ = false;                           // nothing moved in the last step
   std::optional<std::size_t> crashed_path_;     // whose epoch is over
   std::optional<std::size_t> scribbled_image_;  // of a program that died, and whose memory holds anything
+  bool was_cut_ = false;                        // the bridge of the crashed path, and was read as ones
   std::deque<std::string> last_operations_;
   MemorySummary summary_;
 };

@@ -65,17 +65,18 @@ constexpr std::size_t kSink = 8192;  // where the reader's answers go, in its bu
 
 /// Two ends; the first has the engine, the second grants it 16 KiB of bridge memory.
 struct Pulling {
-  explicit Pulling(DmaProvider& engine, const QueuePairAttributes& queue_pair = {}, Rights rights = kReadable) {
+  explicit Pulling(DmaProvider& engine, const QueuePairAttributes& queue_pair = {}, Rights rights = kReadable,
+                   const SimBridgeOptions& bridge = LinkedPair::calm()) {
     AdapterOptions options = test::small_cells();
     options.dma = &engine;
     options.ack_timeout = milliseconds(2);
-    two.emplace(options, queue_pair);
+    two.emplace(options, queue_pair, bridge);
     range = {two->pair.link(1).buffers().offset, data.size()};
     tag = owner().adapter.register_bridge_memory(owner().domain, range, rights, true).value();
     at = {owner().adapter.region_address(tag), tag};
     memory = two->pair.link(1).bridge().local_memory().slice(range.offset, range.bytes);
     memory.store_bytes(0, data);
-    two->run(milliseconds(1));
+    two->run(bridge.write_delay_max + milliseconds(1));
   }
   Endpoint& reader() { return two->end(0); }
   Endpoint& owner() { return two->end(1); }
@@ -430,6 +431,67 @@ TEST_CASE("an epoch's end abandons pulls, and nobody knows what their reads have
   CHECK(with.pulled() == 0);
 }
 
+TEST_CASE("bytes that are pulled when their owner's program has died are not believed", "[fabric][adapter][pull]") {
+  PullEngine engine;
+  Pulling with(engine);
+  REQUIRE(with.read(1, 512) == Status::ok);
+  with.two->pair.bridges().forget(1, true);  // what its memory holds now may be anything
+  engine.finish();
+  with.reader().adapter.poll(with.two->pair.now());  // the reader's link is still up
+  CHECK(with.reader().take().empty());
+  with.two->pair.link(1).restart();
+  with.two->pair.come_up();
+  with.two->step();
+  CHECK(how(with.reader().take()) == Names{"outcome_unknown"});
+  CHECK(with.pulled() == 0);
+}
+
+TEST_CASE("bytes of the owner's next epoch are not believed either", "[fabric][adapter][pull]") {
+  PullEngine engine;
+  Pulling with(engine);
+  REQUIRE(with.read(1, 512) == Status::ok);
+  // The owner's end has laid out its memory anew, and the reader's has not seen that yet.
+  const auto anchor = with.two->pair.link(1).bridge().local_memory().slice(0, kAnchorBytes);
+  SECTION("the owner's epoch") { anchor.store<std::uint64_t>(offsetof(AnchorBytes, epoch), 1); }
+  SECTION("the reader's") { anchor.store<std::uint64_t>(offsetof(AnchorBytes, peer_epoch), 1); }
+  engine.finish();
+  with.reader().adapter.poll(with.two->pair.now());
+  CHECK(with.reader().take().empty());
+  CHECK(with.pulled() == 0);
+}
+
+TEST_CASE("a read that is posted after the memory was deregistered is refused, however late that arrives",
+          "[fabric][adapter][pull]") {
+  TwoWayCopy engine;
+  SimBridgeOptions bridge = LinkedPair::calm();
+  bridge.write_delay_max = milliseconds(1);
+  Pulling with(engine, {}, kReadable, bridge);
+  REQUIRE(with.read(1, 100) == Status::ok);
+  REQUIRE(how(with.reader().take()) == Names{"success"});
+  REQUIRE(with.owner().adapter.deregister(with.tag) == Status::ok);
+  REQUIRE(with.reader().adapter.claim_direct(with.reader().number, with.at, 100).has_value());  // it is on its way
+  REQUIRE(with.read(2, 100) == Status::ok);
+  CHECK(with.reader().take().empty());
+  with.two->run(milliseconds(20));
+  CHECK(how(with.reader().take()) == Names{"remote_access_error"});
+  CHECK(with.pulled() == 1);
+}
+
+TEST_CASE("a grant that is there again after a pull is not the one that it began with", "[fabric][adapter][pull]") {
+  PullEngine engine;
+  Pulling with(engine);
+  REQUIRE(with.read(1, 100) == Status::ok);
+  engine.move();
+  for (const Rights rights : {Rights{} | Right::remote_write, kReadable}) {
+    REQUIRE(with.owner().adapter.configure(with.owner().number, rights_of(rights)) == Status::ok);
+  }
+  engine.waiting.pop_front();
+  REQUIRE(with.two->settle());
+  CHECK(how(with.reader().take()) == Names{"success"});
+  CHECK(with.answered() == 1);  // it permits the read now
+  CHECK(with.pulled() == 0);
+}
+
 TEST_CASE("a send queue is drained when the pull that had begun has ended", "[fabric][adapter][pull]") {
   PullEngine engine;
   Pulling with(engine);
@@ -485,13 +547,21 @@ TEST_CASE("memory that is gone ends a pulled read as any", "[fabric][adapter][pu
 TEST_CASE("a window that reads as ones, as where nobody is, is not believed", "[fabric][adapter][pull]") {
   TwoWayCopy engine;
   Pulling with(engine);
-  with.memory.store_bytes(0, std::vector<std::byte>(512, std::byte{0xff}));
+  const std::vector<std::byte> ones(512, std::byte{0xff});
+  with.memory.store_bytes(0, ones);
   REQUIRE(with.read(1, 512) == Status::ok);
+  CHECK(how(with.reader().take()) == Names{"success"});  // the owner's bytes may be ones
+  CHECK(with.reader().holds(kSink, ones));
+  CHECK(with.pulled() == 1);
+  with.two->pair.bridges().cut();
+  REQUIRE(with.read(2, 512) == Status::ok);
   CHECK(with.reader().take().empty());
-  REQUIRE(with.two->settle());  // they are the owner's bytes, but only it can say so
-  CHECK(how(with.reader().take()) == Names{"success"});
-  CHECK(with.answered() == 1);
-  CHECK(with.pulled() == 0);
+  with.two->step();
+  with.two->pair.bridges().restore();
+  with.two->pair.come_up();
+  with.two->step();
+  CHECK(how(with.reader().take()) == Names{"outcome_unknown"});
+  CHECK(with.pulled() == 1);
 }
 
 TEST_CASE("reads in a row are pulled one after the other, also behind a fence", "[fabric][adapter][pull]") {

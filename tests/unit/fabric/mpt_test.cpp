@@ -142,9 +142,9 @@ TEST_CASE("a slot is readable while each queue pair that may use it lets its pee
   REQUIRE(f.publisher.grant(f.owner, grant));
   const auto readable = [&](Stag which) {
     f.pair.advance(microseconds(1));
-    const WindowPlace at = f.view.find_readable(f.initiator, {kWriter, kOwners}, which, 0x7000'0000, 4096);
+    const ReadGrant found = f.view.find_readable(f.initiator, {kWriter, kOwners}, which, 0x7000'0000, 4096);
     CHECK(f.admitted(which));  // for writing it stays
-    return at.has_value();
+    return static_cast<bool>(found);
   };
   CHECK(readable(tag));
   CHECK(readable(of_one));
@@ -197,6 +197,51 @@ TEST_CASE("a slot is readable while each queue pair that may use it lets its pee
     f.pair.advance(microseconds(1));
     CHECK_FALSE(f.view.find_readable(f.initiator, {kWriter, kOwners}, tag, 0x7000'0000, 1));
   }
+}
+
+TEST_CASE("a grant that has ended and is made again is not found as the same", "[fabric][memory]") {
+  Fixture f;
+  const auto sets = static_cast<std::uint32_t>(f.owner.peer_mpt.bytes / sizeof(MptSlot) / kMptWays);
+  const Stag tag = Stag::from(7, 1);
+  const Stag neighbour = Stag::from(7 + sets, 1);  // of the same set
+  const auto grant = [&](Stag which) {
+    MptGrant made = grant_for(f.owner, which, 4096);
+    made.rights = kAllRights | Right::remote_read;
+    REQUIRE(f.publisher.grant(f.owner, made));
+  };
+  const auto found = [&] {
+    f.pair.advance(microseconds(1));
+    const ReadGrant now = f.view.find_readable(f.initiator, {kWriter, kOwners}, tag, 0x7000'0000, 4096);
+    REQUIRE(now);
+    return now;
+  };
+  grant(neighbour);
+  grant(tag);
+  f.publisher.revoke(f.owner, tag);
+  grant(tag);  // its slot's second grant, and the neighbour's has had one
+  const ReadGrant first = found();
+  grant(Stag::from(8, 1));
+  CHECK(found() == first);  // what is another's changes nothing
+  SECTION("in the same slot") {
+    f.publisher.revoke(f.owner, tag);
+    grant(tag);
+  }
+  SECTION("in another slot, for which it is the second grant, too") {
+    f.publisher.revoke(f.owner, neighbour);
+    f.publisher.revoke(f.owner, tag);
+    grant(tag);
+  }
+  SECTION("its queue pair was away") {
+    static_cast<void>(f.publisher.dismiss(f.owner, kOwners));
+    REQUIRE(f.publisher.admit(f.owner, kAdmission));
+  }
+  SECTION("its queue pair was not to be read through") {
+    MptAdmission changed = kAdmission;
+    changed.reads = false;
+    REQUIRE(f.publisher.admit(f.owner, changed));
+    REQUIRE(f.publisher.admit(f.owner, kAdmission));
+  }
+  CHECK_FALSE(found() == first);
 }
 
 TEST_CASE("a full set grants no more, and grants again after a revocation", "[fabric][memory]") {
