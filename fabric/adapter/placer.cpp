@@ -65,6 +65,7 @@ Placer::Turn Placer::take_turn(QueuePair& queue_pair, SendEntry& entry) {
   SendQueue& send = queue_pair.send;
   const WorkRequest& request = entry.request;
   if (entry.numbered || entry.direct || send.next_cell != 0 || send.next < send.sent) return Turn::general;
+  if (entry.dma != DmaState::none) return Turn::general;  // an engine has begun
   if (!may_be_placed(request) || !serves(queue_pair)) return Turn::general;
   if (send.done != send.next) {
     return is_worth_waiting(context_, queue_pair, request, entry.bytes) ? Turn::wait : Turn::general;

@@ -3,6 +3,7 @@
 #include "adapter_requests.h"
 #include "bridge_fixtures.h"
 #include "fabric/adapter/dma_provider.h"
+#include "fabric/adapter/placements.h"
 #include "mapped_memory.h"
 
 /// Reads whose bytes the reader's DMA provider takes out of the peer window.
@@ -60,16 +61,33 @@ class PullEngine final : public DmaProvider, private DmaPuller {
   std::deque<DmaCompletion> ended_;
 };
 
+/// Offers all memory as soon as it is open; counts what it is asked to read.
+class Offers final : public Placements {
+ public:
+  void admit(const PlacementUser&) override {}
+  void dismiss(QpNumber) override {}
+  bool offers(const PlacementTarget&) override { return open; }
+  bool write(const PlacementTarget&, std::span<const iovec>) override { return false; }
+  bool read(const PlacementTarget&, std::span<const iovec>) override {
+    reads += open ? 1 : 0;
+    return open;
+  }
+
+  bool open = false;
+  int reads = 0;
+};
+
 constexpr Rights kReadable = kAllRights | Right::remote_read;
 constexpr std::size_t kSink = 8192;  // where the reader's answers go, in its buffer
 
 /// Two ends; the first has the engine, the second grants it 16 KiB of bridge memory.
 struct Pulling {
   explicit Pulling(DmaProvider& engine, const QueuePairAttributes& queue_pair = {}, Rights rights = kReadable,
-                   const SimBridgeOptions& bridge = LinkedPair::calm()) {
+                   const SimBridgeOptions& bridge = LinkedPair::calm(), Placements* placements = nullptr) {
     AdapterOptions options = test::small_cells();
     options.dma = &engine;
     options.ack_timeout = milliseconds(2);
+    options.placements = placements;
     two.emplace(options, queue_pair, bridge);
     range = {two->pair.link(1).buffers().offset, data.size()};
     tag = owner().adapter.register_bridge_memory(owner().domain, range, rights, true).value();
@@ -490,6 +508,23 @@ TEST_CASE("a grant that is there again after a pull is not the one that it began
   CHECK(how(with.reader().take()) == Names{"success"});
   CHECK(with.answered() == 1);  // it permits the read now
   CHECK(with.pulled() == 0);
+}
+
+TEST_CASE("a read that an engine pulls is not placed as well", "[fabric][adapter][pull]") {
+  PullEngine engine;
+  Offers placements;
+  Pulling with(engine, {}, kReadable, LinkedPair::calm(), &placements);
+  REQUIRE(with.read(1, 5000) == Status::ok);
+  REQUIRE(engine.waiting.size() == 1);
+  placements.open = true;
+  with.two->run(milliseconds(1));
+  CHECK(placements.reads == 0);
+  CHECK(with.reader().take().empty());
+  engine.finish();
+  REQUIRE(with.two->settle());
+  CHECK(how(with.reader().take()) == Names{"success"});
+  CHECK(with.arrived(5000));
+  CHECK(with.pulled() == 1);
 }
 
 TEST_CASE("a send queue is drained when the pull that had begun has ended", "[fabric][adapter][pull]") {
