@@ -199,7 +199,8 @@ bool Responder::push_read_cell(QueuePair& queue_pair, ResponseRecord& record) {
 }
 
 /// Has the answer stored where the peer wants it, if the peer granted that, and no older answer may land after it.
-/// False: not now; the answer waits.
+/// False: not now; the answer waits. An answer whose transfer has failed goes in cells: these find out whether its
+/// memory is gone, or may not be read any more, or the engine alone has failed.
 bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
   if (record.dma == DmaState::moving) return false;
   if (record.dma != DmaState::none || record.sink_tag == Stag{}) return true;
@@ -232,9 +233,8 @@ bool Responder::store_directly(QueuePair& queue_pair, ResponseRecord& record) {
     case DmaStart::failed:
       break;
   }
-  report_gone(context_, queue_pair.number, record.tag);
-  response_failed(queue_pair, record, ProtectionError::memory_is_gone);
-  return false;
+  record.dma = DmaState::failed;
+  return true;
 }
 
 void Responder::transfer_ended(QueuePair& queue_pair, std::uint64_t position, bool moved) {
@@ -242,8 +242,7 @@ void Responder::transfer_ended(QueuePair& queue_pair, std::uint64_t position, bo
   if (position < responses.oldest_kept() || position >= responses.taken) return;
   ResponseRecord& record = responses.records[position];
   if (record.dma != DmaState::moving) return;
-  record.dma = moved ? DmaState::moved : DmaState::none;
-  if (!moved) response_failed(queue_pair, record, ProtectionError::memory_is_gone);
+  record.dma = moved ? DmaState::moved : DmaState::failed;
 }
 
 /// An answer that can't be given any more ends the stream, at its request. One that was given before is only refused:

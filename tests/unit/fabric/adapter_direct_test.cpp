@@ -263,7 +263,7 @@ TEST_CASE("the event of a write whose memory is gone names the segment that is g
   CHECK(gone(end) == std::vector{tag});
 }
 
-TEST_CASE("an engine answers reads, and a copy that fails ends the stream at that read", "[fabric][adapter][dma]") {
+TEST_CASE("an engine answers reads, and what it fails to copy goes in cells", "[fabric][adapter][dma]") {
   SlowEngine engine;
   WithEngine with(engine);  // its end 0 is the owner here
   Granted sink(*with.two, 1);
@@ -286,11 +286,43 @@ TEST_CASE("an engine answers reads, and a copy that fails ends the stream at tha
   }
   SECTION("failed") {
     engine.fail();
-    with.two->run(milliseconds(1));
-    CHECK(how(with.end(1).take()) == Names{"remote_operation_error", "flushed"});
-    CHECK(with.end(0).adapter.counters().terminates_sent == 1);
-    CHECK(take_events(with.end(1)).at(0).reason == TerminateReason{0, 0, 0});
+    REQUIRE(with.two->settle());
+    CHECK(how(with.end(1).take()) == Names{"success", "success"});
+    CHECK(sink.bytes(64, 3000) == data);
+    CHECK(with.end(0).adapter.counters().direct_reads == 0);
+    CHECK(gone(with.end(0)).empty());
   }
+  SECTION("failed, and the memory is not the peer's to read any more") {
+    REQUIRE(with.end(0).adapter.deregister(owned.at.tag) == Status::ok);
+    engine.fail();
+    with.two->run(milliseconds(1));
+    CHECK(how(with.end(1).take()) == Names{"remote_access_error", "flushed"});
+    CHECK(gone(with.end(0)).empty());
+  }
+}
+
+TEST_CASE("memory that is gone ends the stream at the read that an engine was to answer out of it, with an event",
+          "[fabric][adapter][dma]") {
+  SlowEngine engine;
+  WithEngine with(engine);  // its end 0 is the owner here
+  Granted sink(*with.two, 1);
+  Endpoint& owner = with.end(0);
+  const MappedMemory memory(2 * page_bytes());
+  const Stag tag =
+      owner.adapter.register_memory(owner.domain, {memory.data(), memory.size()}, kAllRights | Right::remote_read)
+          .value();
+  WorkRequest request = read_request(with.end(1), 1, 0, 3000, {owner.adapter.region_address(tag), tag});
+  request.segments[0] = LocalSegment::at(sink.at(64).address, 3000, sink.tag);
+  REQUIRE(post(with.end(1), request) == Status::ok);
+  with.two->run(milliseconds(1));
+  REQUIRE(engine.waiting.size() == 1);
+  memory.protect(0, page_bytes(), PROT_NONE);
+  engine.finish();
+  with.two->run(milliseconds(1));
+  CHECK(how(with.end(1).take()) == Names{"remote_operation_error"});
+  CHECK(owner.adapter.counters().terminates_sent == 1);
+  CHECK(take_events(with.end(1)).at(0).reason == TerminateReason{0, 0, 0});
+  CHECK(gone(owner) == std::vector{tag});
 }
 
 TEST_CASE("sends do not fail under a write that an engine moves", "[fabric][adapter][dma]") {
