@@ -124,7 +124,8 @@ std::optional<std::size_t> Requester::next_payload(const QueuePair& queue_pair) 
   const Operation operation = entry.request.operation;
   if (!goes_over_the_wire(operation) || entry.failure != CompletionStatus::success) return std::nullopt;
   // At its turn, a request may register memory, and its bytes may go past the lane.
-  const bool goes_past = is_write(operation) || context_.options.placements != nullptr || context_.transfers.pulls();
+  const bool goes_past = is_write(operation) || context_.options.placements != nullptr ||
+                         (operation == Operation::rdma_read && context_.transfers.pulls());
   if (send.next_cell == 0 && (goes_past || entry.request.memory != nullptr)) return std::nullopt;
   if (is_answered(operation) || entry.direct) return 0;
   const std::size_t left = entry.bytes - send.next_offset;

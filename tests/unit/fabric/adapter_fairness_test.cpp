@@ -1,4 +1,5 @@
 #include "adapter_requests.h"
+#include "fabric/adapter/dma_provider.h"
 #include "lossy_relay.h"
 
 /// Whose turn it is among queue pairs, and among what a queue pair answers and what it asks.
@@ -98,12 +99,15 @@ TEST_CASE("of many queue pairs that wait for a full lane, one tries in each poll
   constexpr std::uint32_t kQueuePairs = 100;
   constexpr std::size_t kBytes = Endpoint::kBufferBytes;
   const bool reads = GENERATE(true, false);  // answers wait, or sends
-  CAPTURE(reads);
+  const bool pulls = GENERATE(false, true);  // which is for reads alone
+  CAPTURE(reads, pulls);
+  TwoWayCopy engine;
   LinkedPair pair;
   std::array<SealedLink, 2> links{SealedLink(pair.link(0)), SealedLink(pair.link(1))};
   AdapterOptions options;
   options.cell_payload_bytes = 16384;
   options.max_queue_pairs = 2 * kQueuePairs;
+  if (pulls) options.dma = &engine;
   Endpoint peer(links[0], options, pair.random(), {});
   Endpoint full(links[1], options, pair.random(), {});
   const Stag readable = full.adapter.register_memory(full.domain, full.buffer, kEverything).value();
