@@ -216,9 +216,11 @@ class PeerLines {
   template <Word T>
   [[nodiscard]] T load_any(std::uint64_t line, std::size_t skipped) const {
     memory_.audit(at(line) + skipped, sizeof(T));
-    T word;
-    std::memcpy(&word, memory_.base_ + at(line) + skipped, sizeof word);
-    return word;
+    struct [[gnu::packed, gnu::may_alias]] Unaligned {
+      T word;
+    };
+    // volatile: what memcpy() has copied, the compiler may load again instead of keeping it.
+    return reinterpret_cast<const volatile Unaligned*>(memory_.base_ + at(line) + skipped)->word;
   }
   void prefetch(std::uint64_t line) const { __builtin_prefetch(memory_.base_ + at(line)); }
   void next_message(std::uint64_t line) const { memory_.next_message(at(line), kLine); }
