@@ -299,7 +299,7 @@ TEMPLATE_TEST_CASE("machine code: no order of stores shows what is settled befor
   const auto stale = [&](const MemoryEvents& stores) {
     return TracedPair(stores, sender, TestType::kOrder).stale(is_settled).has_value();
   };
-  CHECK(TracedPair(receiver, sender, TestType::kOrder).shared_loads() == 2);
+  CHECK(TracedPair(receiver, sender, TestType::kOrder).shared_loads() >= 2);  // words of both positions
   CHECK_FALSE(stale(receiver));
   CHECK(stale(without(receiver, MemoryEvent::Kind::store_fence)) == (TestType::kOrder == StoreOrder::weaker));
 }

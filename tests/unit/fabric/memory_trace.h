@@ -36,7 +36,8 @@ using MemoryEvents = std::vector<MemoryEvent>;
 /// Records what the compiled code does to shared memory: every access in the order of the instructions, and every
 /// fence. The processor stops after each instruction (trap flag), and the watched pages can't be accessed, so that each
 /// access stops, too. So the trace is of the machine's instructions: a fence that only the compiler sees is not in it.
-/// A load counts as one of its first word. One trace at a time, of one thread; no system call may access the memory.
+/// A load counts as one of each of its words, from the first on; if load_bytes() doesn't know the instruction, as one
+/// of its first word. One trace at a time, of one thread; no system call may access the memory.
 class MemoryTrace {
  public:
   enum class Fences : std::uint8_t {
@@ -76,6 +77,7 @@ class MemoryTrace {
     bool streams = false;
     bool full_fence = false;
     bool store_fence = false;
+    std::size_t load_bytes = 0;
   };
 
   static MemoryTrace*& recording() {
@@ -139,7 +141,12 @@ class MemoryTrace {
     at_ = at - reinterpret_cast<std::uintptr_t>(at) % sizeof(std::uint32_t);
     words_ = std::min<std::size_t>(kWidest, static_cast<std::size_t>(end - at_)) / sizeof(std::uint32_t);
     std::memcpy(before_.data(), at_, words_ * sizeof(std::uint32_t));
-    if (!writes_) add({MemoryEvent::Kind::load, at_, before_[0], 0});
+    if (writes_) return;
+    const auto bytes = static_cast<std::size_t>(at - at_) + next_.load_bytes;
+    const std::size_t loaded = std::clamp<std::size_t>((bytes + 3) / sizeof(std::uint32_t), 1, words_);
+    for (std::size_t i = 0; i < loaded; ++i) {
+      add({MemoryEvent::Kind::load, at_ + i * sizeof(std::uint32_t), before_[i], 0});
+    }
   }
 
   /// An instruction has been carried out; the next one begins.
@@ -165,15 +172,64 @@ class MemoryTrace {
     }
   }
 
-  /// Recognises mfence, sfence, locked instructions, and stores past the caches.
+  /// What a move loads by this opcode of the two-byte map. prefix: 0, 0x66, 0xf3 or 0xf2; vector: bytes of its
+  /// register; wide: of a general register, 8 bytes. 0: it is no such move.
+  static std::size_t moved_bytes(unsigned char opcode, unsigned char prefix, std::size_t vector, bool wide) {
+    switch (opcode) {
+      case 0x10:  // movups, movss, movsd
+        return prefix == 0xf3 ? 4 : prefix == 0xf2 ? 8 : vector;
+      case 0x12:  // movlps
+      case 0x16:  // movhps
+        return 8;
+      case 0x28:  // movaps
+      case 0xf0:  // lddqu
+        return vector;
+      case 0x6f:  // movdqa, movdqu; else to a register of 8 bytes
+        return prefix == 0 ? 8 : vector;
+      case 0x6e:  // movd, movq
+        return wide ? 8 : 4;
+      case 0x7e:  // movq
+        return 8;
+      default:
+        return 0;
+    }
+  }
+  /// Of the instruction whose opcode, or longer prefix, is at `code`. prefix, wide: as moved_bytes(). Knows moves, and
+  /// for the others what a general register has.
+  static std::size_t load_bytes(const unsigned char* code, unsigned char prefix, bool wide) {
+    constexpr std::array<unsigned char, 4> kPrefixes{0, 0x66, 0xf3, 0xf2};
+    const auto vector = [](unsigned bits) { return std::size_t{16} << (bits & 3U); };
+    const std::size_t usual = wide ? 8 : 4;
+    switch (code[0]) {
+      case 0x0f: {
+        const std::size_t moved = moved_bytes(code[1], prefix, 16, wide);
+        return moved != 0 ? moved : usual;
+      }
+      case 0xc5:
+        return moved_bytes(code[2], kPrefixes[code[1] & 3U], vector(code[1] >> 2U & 1U), false);
+      case 0xc4:
+        return moved_bytes(code[3], kPrefixes[code[2] & 3U], vector(code[2] >> 2U & 1U), code[2] >= 0x80);
+      case 0x62:
+        return moved_bytes(code[4], kPrefixes[code[2] & 3U], vector(code[3] >> 5U), code[2] >= 0x80);
+      default:
+        return usual;
+    }
+  }
+
+  /// Recognises mfence, sfence, locked instructions, stores past the caches, and how much is loaded.
   static Instruction decode(const unsigned char* code) {
     Instruction result;
+    unsigned char prefix = 0;
+    bool wide = false;
     for (;; ++code) {
       const bool legacy = *code == 0x66 || *code == 0xf2 || *code == 0xf3 || *code == 0x2e || *code == 0x3e;
       const bool rex = *code >= 0x40 && *code <= 0x4f;
       if (*code == 0xf0) result.locked = true;
       if (!legacy && !rex && *code != 0xf0) break;
+      if (*code == 0x66 || *code == 0xf2 || *code == 0xf3) prefix = *code;
+      wide = rex && (*code & 8U) != 0;
     }
+    result.load_bytes = load_bytes(code, prefix, wide);
     const auto in_memory = [](unsigned char modrm) { return modrm < 0xc0; };
     const auto streams = [](unsigned char opcode) { return opcode == 0x2b || opcode == 0xe7; };
     if ((code[0] == 0x86 || code[0] == 0x87) && in_memory(code[1])) result.locked = true;  // xchg
