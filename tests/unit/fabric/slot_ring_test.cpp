@@ -390,6 +390,31 @@ TEST_CASE("a message that is put at once lies in the ring as one that is claimed
   CHECK(full > 100);
 }
 
+TEST_CASE("a ring has room for as many lines as the receiver has consumed, and no more", "[fabric][slot]") {
+  TestRing ring;
+  SeededRandom random(9);
+  const std::size_t lines = ring.sender.lines();
+  for (std::size_t sent = 0; sent < lines; ++sent) {
+    INFO(sent << " lines sent");
+    CHECK(ring.sender.can_put(lines - sent));
+    CHECK_FALSE(ring.sender.can_put(lines - sent + 1));
+    CHECK_FALSE(ring.sender.look_for_room(lines - sent + 1));
+    REQUIRE(send_at_once(ring.sender, draw(random, 0, 8)));
+  }
+  CHECK_FALSE(ring.sender.can_put(1));
+  CHECK_FALSE(ring.sender.look_for_room(1));
+  const auto nothing = [](std::byte*) {};
+  CHECK(ring.sender.put({}, 0, nothing, nullptr, 0) == 0);
+  REQUIRE(ring.receiver.front() != nullptr);
+  ring.receiver.pop();
+  ring.receiver.push_tail(0);
+  CHECK_FALSE(ring.sender.can_put(1));  // nobody has looked
+  CHECK_FALSE(ring.sender.look_for_room(2));
+  CHECK(ring.sender.look_for_room(1));
+  CHECK(ring.sender.put({}, 0, nothing, nullptr, 0) == lines + 1);
+  CHECK_FALSE(ring.sender.look_for_room(1));
+}
+
 TEST_CASE("a payload is copied to its place in pieces, from the ring or from the copy of the slot", "[fabric][slot]") {
   TestRing ring;
   SeededRandom random(8);
