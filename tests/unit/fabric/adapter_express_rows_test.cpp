@@ -1,13 +1,18 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "adapter_fixtures.h"
 #include "datagram_fixtures.h"
 #include "express_world.h"
 #include "fabric/adapter/queue_pair.h"
+#include "fabric/link/slot_ring.h"
+#include "slot_peer.h"
 
 /// Messages in a row (express_rows.cpp). That they end as on the general way is adapter_express_test.cpp's.
 namespace splitnic::fabric::test::adapter_express_rows_test {
@@ -29,6 +34,137 @@ void tell_send(World& world, std::uint32_t packet_sequence) {
   std::uint32_t crc = 0;
   static_cast<void>(world.links[0]->release(VirtualLane::data, cell, crc));
 }
+
+/// A slot as a hostile peer makes it.
+struct Forged {
+  SlotFields fields{};
+  std::vector<std::byte> extension{};
+  std::vector<std::byte> payload{};
+  std::function<void(SlotHeader&)> change{};  ///< what the sender would never say; may be empty
+  bool second_line = true;                    ///< false: of two lines, the second one is not there
+};
+
+/// The first message that nobody has sent yet after pass_a_message().
+constexpr std::uint32_t kNext = 8;
+
+Forged forged_send(const World& world, std::uint32_t packet_sequence, std::size_t bytes) {
+  Forged slot;
+  slot.fields.opcode = static_cast<std::uint8_t>(Opcode::send_only);
+  slot.fields.awaited = true;
+  slot.fields.queue_pair = world.ends[1]->number;
+  slot.fields.packet_sequence = packet_sequence;
+  slot.payload = pattern(bytes, packet_sequence);
+  return slot;
+}
+
+std::vector<std::byte> announcement_of(const RemoteAddress& at, std::uint32_t bytes) {
+  RdmaHeader rdma;
+  rdma.address = at.address;
+  rdma.tag = at.tag.value;
+  rdma.length = bytes;
+  const ImmediateHeader immediate(77);
+  std::vector<std::byte> extension(sizeof rdma + sizeof immediate);
+  std::memcpy(extension.data(), &rdma, sizeof rdma);
+  std::memcpy(extension.data() + sizeof rdma, &immediate, sizeof immediate);
+  return extension;
+}
+
+Forged forged_announcement(const World& world, std::uint32_t packet_sequence, const RemoteAddress& at,
+                           std::uint32_t bytes) {
+  Forged slot = forged_send(world, packet_sequence, 0);
+  slot.fields.opcode = static_cast<std::uint8_t>(Opcode::write_only_immediate);
+  slot.fields.direct = true;
+  slot.extension = announcement_of(at, bytes);
+  return slot;
+}
+
+/// The second end gets the slot.
+void put(World& world, const Forged& slot) {
+  SlotSender& sender = world.links[0]->slots(VirtualLane::data)->sender;
+  SlotClaim claim;
+  REQUIRE(sender.claim(slot.extension.size(), slot.payload.size(), claim));
+  std::ranges::copy(slot.extension, claim.extension);
+  const auto rest = std::ranges::copy_n(slot.payload.begin(), static_cast<std::ptrdiff_t>(claim.payload.size()),
+                                        claim.payload.begin())
+                        .in;
+  std::copy(rest, slot.payload.end(), claim.payload_rest.begin());
+  sender.release(claim, slot.fields);
+  if (slot.change) {
+    std::byte* const at = claim.lines[0] + kSlotSequenceBytes;
+    SlotHeader header;
+    std::memcpy(&header, at, sizeof header);
+    slot.change(header);
+    std::memcpy(at, &header, sizeof header);
+  }
+  if (!slot.second_line) {
+    REQUIRE(claim.layout.two_lines);
+    std::memset(claim.lines[1], 0, kSlotSequenceBytes);
+  }
+}
+
+using Forge = std::function<Forged(World&)>;
+
+/// The second end gets a good slot and the other one, in one poll or each in its own.
+std::unique_ptr<World> take_two(const Forge& good, const Forge& other, bool in_one_poll) {
+  auto world = std::make_unique<World>(Way::express, 1);
+  pass_a_message(*world);
+  Endpoint& to = *world->ends[1];
+  for (std::uint64_t id = 1; id <= 4; ++id) REQUIRE(to.receive(id, 8192 * id, 4000) == Status::ok);
+  put(*world, good(*world));
+  if (!in_one_poll) to.adapter.poll(world->now);
+  put(*world, other(*world));
+  to.adapter.poll(world->now);
+  for (int i = 0; i < 4; ++i) world->step();
+  return world;
+}
+
+/// Behind a good slot, where a row looks at it, the other one does what it does alone. Returns how many were taken.
+std::size_t taken_of_two(const Forge& good, const Forge& other) {
+  const auto in_row = take_two(good, other, true);
+  const auto alone = take_two(good, other, false);
+  for (std::size_t end = 0; end < 2; ++end) {
+    INFO("end " << end);
+    CHECK(in_row->log[end] == alone->log[end]);
+    CHECK(in_row->received[end] == alone->received[end]);
+    CHECK(in_row->counts(end) == alone->counts(end));
+    CHECK(in_row->links[end]->up() == alone->links[end]->up());
+    const Endpoint& one = *in_row->ends[end];
+    const Endpoint& other_one = *alone->ends[end];
+    CHECK(one.adapter.state(one.number) == other_one.adapter.state(other_one.number));
+    const bool same_bytes = one.buffer == other_one.buffer && in_row->own[end] == alone->own[end];
+    CHECK(same_bytes);
+  }
+  const std::string& received = in_row->received[1];
+  std::size_t taken = 0;
+  for (std::size_t at = 0; (at = received.find(" success ", at)) != std::string::npos; ++at) ++taken;
+  return taken - 1;  // the first message
+}
+
+struct HeaderCase {
+  const char* name;
+  std::function<void(SlotHeader&)> change;
+};
+HeaderCase shape_bit(const char* name, std::uint8_t bit) {
+  return {name, [bit](SlotHeader& header) { header.shape = header.shape.value() ^ bit; }};
+}
+/// What is wrong in each: the second slot is not taken.
+const std::array kBadHeaders{
+    HeaderCase{"a payload's place", [](SlotHeader& header) { header.payload_at = 1; }},
+    HeaderCase{"a place beyond the payload ring", [](SlotHeader& header) { header.payload_at = 0x8000'0000; }},
+    HeaderCase{"more bytes than two lines", [](SlotHeader& header) { header.payload_bytes = 97; }},
+    HeaderCase{"more bytes than memory", [](SlotHeader& header) { header.payload_bytes = 0xffff'ffff; }},
+    HeaderCase{"a cell's number", [](SlotHeader& header) { header.cell_sequence = 1; }},
+    HeaderCase{"a cell's number above 8 bits", [](SlotHeader& header) { header.cell_sequence = 0x100; }},
+    HeaderCase{"another opcode", [](SlotHeader& header) { header.opcode = 0xff; }},
+    HeaderCase{"a later packet", [](SlotHeader& header) { header.packet_sequence = kNext + 2; }},
+    HeaderCase{"a packet that was taken", [](SlotHeader& header) { header.packet_sequence = kNext; }},
+    HeaderCase{"no queue pair", [](SlotHeader& header) { header.queue_pair = 0x7f'ffff; }},
+    HeaderCase{"a queue pair of more than 24 bits",
+               [](SlotHeader& header) { header.queue_pair = header.queue_pair.value() | 0x100'0000; }},
+    shape_bit("shape bit 5", 32),
+    shape_bit("shape bit 6", 64),
+    shape_bit("shape bit 7", 128),
+};
 
 std::vector<WorkRequest> sends(Endpoint& from, std::size_t count) {
   std::vector<WorkRequest> list;
@@ -132,6 +268,252 @@ TEST_CASE("a row of direct writes is announced in order, each with its immediate
     CHECK_FALSE(from.adapter.outstanding());
   }
   CHECK(from.adapter.counters().direct_writes == 2 * kCount);
+}
+
+TEST_CASE("a send that is not as it should be is refused behind a good one as it is alone",
+          "[fabric][adapter][express][hostile]") {
+  const auto bytes = static_cast<std::size_t>(GENERATE(30, 64));
+  const Forge good = [&](World& world) { return forged_send(world, kNext, bytes); };
+  const auto second = [&](const auto& change) {
+    return [&](World& world) {
+      Forged slot = forged_send(world, kNext + 1, bytes);
+      change(slot);
+      return slot;
+    };
+  };
+  INFO(bytes << " bytes");
+  for (const HeaderCase& bad : kBadHeaders) {
+    INFO(bad.name);
+    CHECK(taken_of_two(good, second([&](Forged& slot) { slot.change = bad.change; })) == 1);
+  }
+  const auto shape = [&](std::uint8_t bit) {
+    return taken_of_two(good, second([&](Forged& slot) { slot.change = shape_bit("", bit).change; }));
+  };
+  INFO("another shape");
+  CHECK(shape(slot_shape::kTwoLines) == 1);  // the line that is not there, or more bytes than one has
+  CHECK(shape(slot_shape::kDirect) == 1);
+  static_cast<void>(shape(slot_shape::kAwaited));
+  static_cast<void>(shape(slot_shape::kInPayloadRing));
+  CHECK(taken_of_two(good, second([](Forged& slot) { slot.fields.solicited = true; })) == 2);
+  if (bytes > kSlotBodyInFirst) {
+    INFO("no second line");
+    CHECK(taken_of_two(good, second([](Forged& slot) { slot.second_line = false; })) == 1);
+  }
+}
+
+TEST_CASE("an announced write that is not as it should be is refused behind a good one as it is alone",
+          "[fabric][adapter][express][hostile]") {
+  const auto announced = [](std::uint32_t number, std::size_t offset, std::uint32_t bytes, const auto& change) {
+    return [=](World& world) {
+      Forged slot = forged_announcement(world, number, world.at_peer(0, offset), bytes);
+      change(world, slot);
+      return slot;
+    };
+  };
+  const auto as_it_is = [](World&, Forged&) {};
+  const Forge good = announced(kNext, 0, 64, as_it_is);
+  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, as_it_is)) == 2);
+  for (const HeaderCase& bad : kBadHeaders) {
+    INFO(bad.name);
+    CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, [&](World&, Forged& slot) { slot.change = bad.change; })) ==
+          1);
+  }
+  const auto change_shape = [](std::uint8_t bit) {
+    return [bit](World&, Forged& slot) { slot.change = shape_bit("", bit).change; };
+  };
+  INFO("other fields");
+  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, change_shape(slot_shape::kTwoLines))) == 1);
+  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, change_shape(slot_shape::kInPayloadRing))) == 1);
+  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, change_shape(slot_shape::kDirect))) == 1);
+  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, [](World&, Forged& slot) {
+                       slot.change = [](SlotHeader& header) { header.payload_bytes = 8; };
+                     })) == 1);
+  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, [](World& world, Forged& slot) {
+                       slot.extension = announcement_of(world.at_peers_own(0, 64), 64);
+                     })) == 1);
+  CHECK(taken_of_two(good, announced(kNext + 1, World::kGranted - 8, 64, as_it_is)) == 1);
+}
+
+TEST_CASE("a row of messages ends before one for another queue pair, which gets it",
+          "[fabric][adapter][express][hostile]") {
+  const bool announces = GENERATE(false, true);
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& to = *world.ends[1];
+  const QpNumber another = to.make_queue_pair({});
+  REQUIRE(to.adapter.connect(another, {world.ends[0]->number, 9, kNext + 1}) == Status::ok);
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    REQUIRE(to.receive(id, 4096 * id, 64) == Status::ok);
+    REQUIRE(to.adapter.post_receive(another, ReceiveRequest{10 + id, to.segment(4096 * (10 + id), 64)}) == Status::ok);
+  }
+  for (std::uint32_t number = kNext; number < kNext + 2; ++number) {
+    Forged slot =
+        announces ? forged_announcement(world, number, world.at_peer(0, 0), 64) : forged_send(world, number, 64);
+    if (number != kNext) slot.fields.queue_pair = another;
+    put(world, slot);
+  }
+  to.adapter.poll(world.now);
+  const auto received = to.take();
+  REQUIRE(received.size() == 2);
+  CHECK(received[0].queue_pair == to.number);
+  CHECK(received[0].id == 1);
+  CHECK(received[1].queue_pair == another);
+  CHECK(received[1].id == 11);
+  CHECK(to.adapter.counters().access_refused == 0);
+}
+
+TEST_CASE("each message of a row says what its sender has settled", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& to = *world.ends[1];
+  for (std::uint64_t id = 1; id <= 3; ++id) REQUIRE(to.receive(id, 4096, 64) == Status::ok);
+  const SlotSender& sender = world.links[1]->slots(VirtualLane::data)->sender;
+  const auto before = static_cast<std::uint32_t>(sender.settled());
+  REQUIRE(to.send(5, 0, 8) == Status::ok);
+  const std::uint64_t sent = sender.head();
+  for (std::uint32_t i = 0; i < 3; ++i) {  // the first end has not taken the message, but says so in the second
+    Forged slot = forged_send(world, kNext + i, 64);
+    slot.fields.settled = i == 0 ? before : static_cast<std::uint32_t>(sent);
+    put(world, slot);
+  }
+  to.adapter.poll(world.now);
+  CHECK(sender.settled() == sent);
+  CHECK(ids_of(to.take(), CompletionStatus::success) == std::vector<std::uint64_t>{5});
+}
+
+TEST_CASE("in a queue that is armed for solicited completions, the second of two messages wakes",
+          "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  Endpoint& to = *world.ends[1];
+  int woken = 0;
+  const ChannelNumber channel = to.adapter.create_completion_channel([&] { ++woken; }).value();
+  QueuePairAttributes options;
+  options.domain = to.domain;
+  options.send_completions = options.receive_completions = to.adapter.make_completion_queue(64, channel).value();
+  const QpNumber number = to.adapter.create_queue_pair(options).value();
+  REQUIRE(to.adapter.connect(number, {world.ends[0]->number, 9, kNext}) == Status::ok);
+  const auto get = [&](std::uint32_t psn, bool second_solicited) {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      REQUIRE(to.adapter.post_receive(number, ReceiveRequest{i, to.segment(4096, 64)}) == Status::ok);
+      Forged slot = forged_send(world, psn + i, 64);
+      slot.fields.queue_pair = number;
+      slot.fields.solicited = i == 1 && second_solicited;
+      put(world, slot);
+    }
+    to.adapter.poll(world.now);
+  };
+  REQUIRE(to.adapter.arm(options.send_completions, Arm::solicited) == Status::ok);
+  get(kNext, false);
+  CHECK(woken == 0);
+  get(kNext + 2, true);
+  CHECK(woken == 1);
+}
+
+TEST_CASE("a direct write that is posted behind a send in cells is not stored before the send is taken",
+          "[fabric][adapter][express]") {
+  const auto bytes = static_cast<std::size_t>(GENERATE(64, 200));  // sent in a row, and not
+  const bool in_a_list = GENERATE(false, true);
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& writer = *world.ends[0];
+  for (std::uint64_t id = 1; id <= 2; ++id) REQUIRE(world.ends[1]->receive(id, 0, 4096) == Status::ok);
+  WorkRequest write = write_request(4, writer.segment(0, 64), world.at_peer(0, 0));
+  write.operation = Operation::rdma_write_with_immediate;
+  const std::array list{send_request(3, writer.segment(0, bytes)), write};
+  const std::vector<std::byte> untouched = world.direct_bytes(1);
+  std::size_t posted = 0;
+  if (in_a_list) {
+    REQUIRE(writer.adapter.post_send(writer.number, list, posted) == Status::ok);
+  } else {
+    for (const WorkRequest& request : list) REQUIRE(post(writer, request) == Status::ok);
+  }
+  CHECK(world.direct_bytes(1) == untouched);
+  for (int i = 0; i < 4; ++i) world.step();
+  CHECK(world.direct_bytes(1) != untouched);
+  CHECK_FALSE(writer.adapter.outstanding());
+}
+
+TEST_CASE("a row has no message that is longer than a cell, or than any may be", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& from = *world.ends[0];
+  Endpoint& to = *world.ends[1];
+  for (std::uint64_t id = 1; id <= 3; ++id) REQUIRE(to.receive(id, 4096, 100) == Status::ok);
+  SECTION("than a cell") {
+    REQUIRE(from.adapter.set_cell_payload(64) == Status::ok);
+    const std::uint64_t sent = from.adapter.counters().cells_sent;
+    std::vector<WorkRequest> list = sends(from, 2);
+    list[1].segments[0] = from.segment(0, 96);
+    std::size_t posted = 0;
+    REQUIRE(from.adapter.post_send(from.number, list, posted) == Status::ok);
+    for (int i = 0; i < 4; ++i) world.step();
+    CHECK(from.adapter.counters().cells_sent == sent + 3);
+    CHECK_FALSE(from.adapter.outstanding());
+    CHECK(to.holds(4096, std::span(from.buffer).first(96)));
+  }
+  SECTION("than any may be") {
+    World small(Way::express, 1, {}, World::Receives::own, 1024);
+    Endpoint& writer = *small.ends[0];
+    for (std::uint64_t id = 1; id <= 3; ++id) REQUIRE(small.ends[1]->receive(id, 4096, 100) == Status::ok);
+    std::array<WorkRequest, 2> list;
+    for (std::size_t i = 0; i < 2; ++i) {
+      list[i] = write_request(i, writer.segment(0, 1024 + i), small.at_peer(0, 0));
+      list[i].operation = Operation::rdma_write_with_immediate;
+    }
+    std::size_t posted = 0;
+    CHECK(writer.adapter.post_send(writer.number, list, posted) == Status::bad_length);
+    CHECK(posted == 1);
+    CHECK(writer.adapter.counters().direct_writes == 1);
+  }
+}
+
+TEST_CASE("a row says how far its sender has settled, so that the tail line need not", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& from = *world.ends[0];
+  Endpoint& to = *world.ends[1];
+  REQUIRE(from.receive(1, 4096, 64) == Status::ok);
+  for (std::uint64_t id = 1; id <= 2; ++id) REQUIRE(to.receive(id, 4096, 64) == Status::ok);
+  REQUIRE(to.send(1, 0, 64) == Status::ok);
+  static_cast<void>(from.adapter.receive(world.now));
+  const SlotReceiver& receiver = world.links[0]->slots(VirtualLane::data)->receiver;
+  REQUIRE(receiver.settled() == receiver.consumed());
+  REQUIRE(receiver.unreported());
+  std::size_t posted = 0;
+  REQUIRE(from.adapter.post_send(from.number, sends(from, 2), posted) == Status::ok);
+  CHECK_FALSE(receiver.unreported());
+}
+
+TEST_CASE("unsignalled sends that end in a row give their places back", "[fabric][adapter][express]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& from = *world.ends[0];
+  const std::size_t room = from.adapter.send_room(from.number);
+  std::vector<WorkRequest> list = sends(from, 32);
+  for (WorkRequest& request : list) request.signalled = false;
+  for (std::size_t sent = 0; sent < 2048; sent += list.size()) {  // the completion queue has 1024 places
+    INFO(sent << " were sent");
+    for (std::uint64_t id = 0; id < list.size(); ++id) REQUIRE(world.ends[1]->receive(id, 4096, 64) == Status::ok);
+    std::size_t posted = 0;
+    REQUIRE(from.adapter.post_send(from.number, list, posted) == Status::ok);
+    for (int i = 0; i < 4; ++i) world.step();
+    REQUIRE_FALSE(from.adapter.outstanding());
+    REQUIRE(from.adapter.send_room(from.number) == room);
+  }
+}
+
+TEST_CASE("a refusal of messages whose consumption has ended them is an old one", "[fabric][adapter][consumption]") {
+  SlotPeer peer;
+  for (std::uint64_t id = 1; id <= 3; ++id) REQUIRE(peer.host.send(id, 0, 10) == Status::ok);
+  CHECK(peer.take().size() == 3);
+  peer.settle();
+  peer.poll();
+  REQUIRE(ids_of(peer.host.take(), CompletionStatus::success).size() == 3);
+  Cell refusal = peer.cell(Opcode::acknowledge, SlotPeer::kOwnPsn);
+  refusal.syndrome = Syndrome::remote_access_error;
+  REQUIRE(peer.put(refusal));
+  peer.poll();
+  CHECK(peer.host.adapter.state(peer.host.number) == QueuePairState::ready_to_send);
 }
 
 TEST_CASE("an entry in the place of a longer request has nothing of it", "[fabric][adapter][express]") {

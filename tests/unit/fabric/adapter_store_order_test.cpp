@@ -121,6 +121,7 @@ struct Case {
   std::function<WorkRequest(World&)> request;
   bool stores_directly = false;
   bool scattered = false;  ///< into a receive of two segments, and so by the general way
+  bool behind = false;     ///< a direct write that is not settled
 };
 
 WorkRequest as_inline(WorkRequest request) {
@@ -156,6 +157,8 @@ const std::array kCases{
            return verbs::rdma_write_with_immediate(1, {world.part(0, 300), world.part(500, 300)}, world.direct, 7);
          },
          true},
+    Case{"a direct write behind another",
+         [](World& world) { return verbs::rdma_write(1, {world.part(0, 64)}, world.direct); }, true, false, true},
 };
 
 bool is_store(const MemoryEvent& event) { return event.kind == Kind::store || event.kind == Kind::streamed_store; }
@@ -193,6 +196,11 @@ Message trace_message(World& world, const Case& one, bool again) {
   std::byte* const target = one.stores_directly ? world.at(1, world.granted.offset) : world.target.data();
   std::ranges::fill(std::span(target, expected.size()), std::byte{});
   post_receive(world, one);
+  if (one.behind) {
+    const RemoteAddress at{world.direct.address + kTargetBytes / 2, world.direct.tag};
+    const WorkRequest first = verbs::rdma_write_with_immediate(2, {world.part(0, 64)}, at, 7);
+    REQUIRE(world.adapters[0]->post_send(world.numbers[0], first) == Status::ok);
+  }
   Message message;
   Status posted = Status::queue_full;
   message.sender = world.trace->of([&] {
